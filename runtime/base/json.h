@@ -1,0 +1,66 @@
+#pragma once
+// JSON with checked access: nlohmann's silent conversions (negative to unsigned, 3.9 to 3, duplicate
+// keys, endless nesting) are errors here, and each names the file and the path of the value.
+//
+//   const Json meta = Json::read("meta.json");
+//   const int64_t emb = meta["config"]["emb_dim"].as_int();
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quintet {
+
+class Json {
+ public:
+  /// Parses a whole document; throws ExitCode::kData naming `where`, with the byte offset.
+  static Json parse(std::string_view text, std::string where = "json");
+  static Json read(const std::filesystem::path& file);
+  /// One document a line; empty lines are skipped.
+  static std::vector<Json> read_lines(const std::filesystem::path& file);
+
+  bool has(std::string_view key) const;
+  /// Member of an object / element of an array; throws kData if it is not there.
+  Json operator[](std::string_view key) const;
+  Json operator[](size_t index) const;
+  size_t size() const;
+  bool is_null() const { return value_->is_null(); }
+  bool is_string() const { return value_->is_string(); }
+  bool is_number() const { return value_->is_number(); }
+  bool is_bool() const { return value_->is_boolean(); }
+  bool is_array() const { return value_->is_array(); }
+  bool is_object() const { return value_->is_object(); }
+
+  int64_t as_int() const;  // a JSON integer that fits
+  /// A number, or one of the strings "NaN", "Infinity", "-Infinity".
+  double as_double() const;
+  bool as_bool() const;
+  std::string as_string() const;
+  std::vector<int64_t> as_ints() const;
+  std::vector<double> as_doubles() const;
+  std::vector<std::string> as_strings() const;
+  std::vector<Json> items() const;                            // elements of an array
+  std::vector<std::pair<std::string, Json>> members() const;  // of an object, in file order
+
+  const nlohmann::ordered_json& raw() const { return *value_; }
+  const std::string& path() const { return path_; }  // "meta.json:config.emb_dim"
+
+ private:
+  Json(std::shared_ptr<const nlohmann::ordered_json> root, const nlohmann::ordered_json* value,
+       std::string path)
+      : root_(std::move(root)), value_(value), path_(std::move(path)) {}
+  [[noreturn]] void mismatch(std::string_view expected) const;
+
+  std::shared_ptr<const nlohmann::ordered_json> root_;
+  const nlohmann::ordered_json* value_;
+  std::string path_;
+};
+
+/// A file's bytes; throws kData with the system's reason.
+std::string read_file(const std::filesystem::path& file);
+
+}  // namespace quintet
