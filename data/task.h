@@ -1,0 +1,106 @@
+#pragma once
+// Tasks and mixtures: what to read, how to turn it into features, how to judge predictions.
+//
+//   TaskRegistry registry;                 // built-in tasks: data/tasks.h; tasks in gin:
+//   configurables.cpp register_builtin_tasks(registry); const Provider& provider =
+//   registry.get("number_to_words"); StreamPtr stream = provider.stream({.split = "train",
+//   .sequence_length = lengths, .shuffle = true});
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/data_source.h"
+#include "data/metrics.h"
+#include "data/preprocessor.h"
+
+namespace quintet::data {
+
+struct StreamOptions {
+  std::string split = "train";
+  std::optional<Lengths> sequence_length = {};
+  bool shuffle = false;
+  int64_t seed = 0;
+  std::optional<int64_t> epochs = {};  // none: for ever
+  bool trim_output_features = true;
+};
+
+/// A task or a mixture: something that gives preprocessed examples.
+class Provider {
+ public:
+  virtual ~Provider() = default;
+  virtual const std::string& name() const = 0;
+  virtual const Features& output_features() const = 0;
+  virtual std::vector<std::string> splits() const = 0;
+  /// Preprocessed examples with at least the output features, trimmed to sequence_length.
+  virtual StreamPtr stream(const StreamOptions& options) const = 0;
+  /// The tasks whose metrics an evaluation reports: itself, or a mixture's parts.
+  virtual std::vector<const class Task*> tasks() const = 0;
+};
+using ProviderPtr = std::shared_ptr<const Provider>;
+
+class Task final : public Provider {
+ public:
+  struct Config {
+    std::string name;
+    DataSourcePtr source;
+    std::vector<PreprocessorPtr> preprocessors;
+    Features output_features;
+    std::vector<MetricFn> metric_fns = {};
+    PostprocessFn postprocess_fn = {};  // none: the decoded text itself
+  };
+  /// Throws a usage error if the name has other characters than letters, digits, _ . : - or /.
+  explicit Task(Config config);
+  const std::string& name() const override { return config_.name; }
+  const Features& output_features() const override { return config_.output_features; }
+  std::vector<std::string> splits() const override { return config_.source->splits(); }
+  StreamPtr stream(const StreamOptions& options) const override;
+  std::vector<const Task*> tasks() const override { return {this}; }
+
+  /// Examples as the source gives them.
+  StreamPtr raw_stream(const StreamOptions& options) const;
+  const std::vector<MetricFn>& metric_fns() const { return config_.metric_fns; }
+  /// What a metric compares: of decoded text (targets and predictions alike).
+  std::string postprocess(const std::string& decoded, const Example& example, bool is_target) const;
+
+ private:
+  Config config_;
+};
+
+/// Tasks sampled in proportion to their rates; draw n of a mixture is a function of (seed, n).
+class Mixture final : public Provider {
+ public:
+  using Part = std::pair<ProviderPtr, double>;
+  Mixture(std::string name, std::vector<Part> parts);
+  const std::string& name() const override { return name_; }
+  const Features& output_features() const override;
+  std::vector<std::string> splits() const override;  // those that every part has
+  StreamPtr stream(const StreamOptions& options) const override;
+  std::vector<const Task*> tasks() const override;
+
+ private:
+  std::string name_;
+  std::vector<Part> parts_;
+};
+
+/// Providers by name. Not global: an application makes one and passes it on.
+class TaskRegistry {
+ public:
+  /// Throws a usage error if the name is taken.
+  void add(ProviderPtr provider);
+  /// Throws a usage error that names the nearest known task.
+  ProviderPtr get(const std::string& name) const;
+  bool has(const std::string& name) const { return providers_.count(name) != 0; }
+  std::vector<std::string> names() const;
+
+ private:
+  std::map<std::string, ProviderPtr> providers_;
+};
+
+/// number_to_words, words_to_number, number_words (both directions) and the same over 0..999,999
+/// with the suffix "_6digits". See data/number_words.h.
+void register_builtin_tasks(TaskRegistry& registry);
+
+}  // namespace quintet::data

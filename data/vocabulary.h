@@ -1,0 +1,125 @@
+#pragma once
+// Text to ids and back, exactly as seqio's vocabularies do it.
+//
+//   const auto vocabulary = ByteVocabulary(/*extra_ids=*/100);
+//   const Tokens ids = vocabulary.encode("héllo");
+//   vocabulary.decode(ids) == "héllo";
+//
+// A vocabulary knows nothing of tasks, files of examples or models.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quintet::data {
+
+using Tokens = std::vector<int32_t>;
+
+/// Immutable and safe to use from several threads. Id 0 is padding in all of them.
+class Vocabulary {
+ public:
+  virtual ~Vocabulary() = default;
+
+  /// Ids of UTF-8 text, without an end-of-sequence id.
+  virtual Tokens encode(std::string_view text) const = 0;
+  /// Text up to the first end-of-sequence id. Ids at or beyond base_vocab_size() become unk.
+  std::string decode(std::span<const int32_t> ids) const;
+  /// The ids that decode() turns into text: cut after the first EOS, unknown ones replaced.
+  Tokens clean(std::span<const int32_t> ids) const;
+
+  /// Number of ids, extra ids included: the least size of an embedding table.
+  virtual int32_t vocab_size() const { return base_vocab_size() + extra_ids(); }
+  /// seqio's _base_vocab_size: a SentencePiece vocabulary counts its extra ids here, too.
+  virtual int32_t base_vocab_size() const = 0;
+  virtual int32_t extra_ids() const { return 0; }
+  int32_t pad_id() const { return 0; }
+  virtual std::optional<int32_t> eos_id() const = 0;
+  virtual std::optional<int32_t> unk_id() const = 0;
+  /// None if the vocabulary has none (seqio raises NotImplementedError, SentencePiece says -1).
+  virtual std::optional<int32_t> bos_id() const { return std::nullopt; }
+
+  /// Says all that decides its ids; two vocabularies with equal descriptions are interchangeable.
+  virtual std::string description() const = 0;
+  bool operator==(const Vocabulary& other) const { return description() == other.description(); }
+
+ protected:
+  virtual std::string decode_clean(std::span<const int32_t> ids) const = 0;
+};
+
+using VocabularyPtr = std::shared_ptr<const Vocabulary>;
+
+/// ByT5's vocabulary: byte b has id b + 3; pad 0, eos 1, unk 2; extra ids follow 258.
+class ByteVocabulary final : public Vocabulary {
+ public:
+  explicit ByteVocabulary(int32_t extra_ids = 0);
+  Tokens encode(std::string_view text) const override;
+  int32_t base_vocab_size() const override { return 3 + 256; }
+  int32_t extra_ids() const override { return extra_ids_; }
+  std::optional<int32_t> eos_id() const override { return 1; }
+  std::optional<int32_t> unk_id() const override { return 2; }
+  std::string description() const override;
+
+ protected:
+  std::string decode_clean(std::span<const int32_t> ids) const override;
+
+ private:
+  int32_t extra_ids_;
+};
+
+/// A SentencePiece model file with `extra_ids` user-defined pieces "▁<extra_id_i>" appended, in
+/// falling order of i unless reverse_extra_ids is false. Throws kData if the file is missing or
+/// damaged.
+class SentencePieceVocabulary final : public Vocabulary {
+ public:
+  explicit SentencePieceVocabulary(std::string sentencepiece_model_file, int32_t extra_ids = 0,
+                                   bool reverse_extra_ids = true);
+  ~SentencePieceVocabulary() override;
+  Tokens encode(std::string_view text) const override;
+  int32_t vocab_size() const override { return base_vocab_size(); }
+  int32_t base_vocab_size() const override;
+  int32_t extra_ids() const override { return extra_ids_; }
+  std::optional<int32_t> eos_id() const override;
+  std::optional<int32_t> unk_id() const override;
+  std::optional<int32_t> bos_id() const override;
+  std::string description() const override;
+  const std::string& model_file() const { return file_; }
+  /// The id of a piece, the unknown id if there is none.
+  int32_t id_of_piece(std::string_view piece) const;
+  std::string piece_of_id(int32_t id) const;
+
+ protected:
+  std::string decode_clean(std::span<const int32_t> ids) const override;
+
+ private:
+  struct Model;
+  std::string file_;
+  int32_t extra_ids_;
+  bool reverse_extra_ids_;
+  uint32_t checksum_ = 0;  // of the model file, so that equality means equal content
+  std::unique_ptr<const Model> model_;
+};
+
+/// For features that already are ids. encode() reads, decode() writes decimal numbers between
+/// spaces.
+class PassThroughVocabulary final : public Vocabulary {
+ public:
+  explicit PassThroughVocabulary(int32_t size, std::optional<int32_t> eos_id = std::nullopt);
+  Tokens encode(std::string_view text) const override;
+  int32_t base_vocab_size() const override { return size_; }
+  std::optional<int32_t> eos_id() const override { return eos_id_; }
+  std::optional<int32_t> unk_id() const override { return std::nullopt; }
+  std::string description() const override;
+
+ protected:
+  std::string decode_clean(std::span<const int32_t> ids) const override;
+
+ private:
+  int32_t size_;
+  std::optional<int32_t> eos_id_;
+};
+
+}  // namespace quintet::data
