@@ -1,0 +1,56 @@
+#include "apps/cli.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "runtime/base/check.h"
+#include "runtime/base/nearest.h"
+
+namespace quintet {
+namespace {
+
+std::vector<std::string> flags_of(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  return flags;
+}
+
+}  // namespace
+
+CommandLine::CommandLine(const std::string& verb, const std::string& summary,
+                         const std::string& examples)
+    : verb_(verb), app_(summary, "quintet " + verb) {
+  std::string footer = "\nExamples:";
+  size_t begin = 0;
+  while (begin < examples.size()) {
+    const size_t end = std::min(examples.find('\n', begin), examples.size());
+    footer += "\n  " + examples.substr(begin, end - begin);
+    begin = end + 1;
+  }
+  app_.footer(footer + "\n");
+  app_.get_formatter()->column_width(34);
+}
+
+bool CommandLine::parse(std::span<char* const> args) {
+  std::vector<std::string> reversed(args.rbegin(), args.rend());
+  try {
+    app_.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app_.help().c_str(), stdout);
+    return false;
+  } catch (const CLI::ParseError& error) {
+    std::string hint;
+    for (const char* arg : args) {
+      const std::string text(arg), flag = text.substr(0, text.find('='));
+      const std::vector<std::string> known = flags_of(app_);
+      if (flag.starts_with("--") && std::find(known.begin(), known.end(), flag) == known.end())
+        hint += " (" + flag + " is unknown" + did_you_mean(flag, known) + ")";
+    }
+    fail(ExitCode::kUsage, "quintet {}: {}{}; 'quintet {} --help' lists the flags", verb_,
+         error.what(), hint, verb_);
+  }
+  return true;
+}
+
+}  // namespace quintet

@@ -1,0 +1,32 @@
+#pragma once
+// What every verb's command line has in common.
+//
+//   CommandLine cli("eval", "Metrics of a task over checkpoints.",
+//                   "quintet eval --model_dir=/tmp/run --task=numbers_to_words");
+//   cli.app().add_option("--model_dir", options.model_dir, "...")->required();
+//   if (!cli.parse(args)) return 0;              // --help was asked for and printed
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <span>
+#include <string>
+
+namespace quintet {
+
+class CommandLine {
+ public:
+  /// `examples`: one command a line, printed by --help.
+  CommandLine(const std::string& verb, const std::string& summary, const std::string& examples);
+  CLI::App& app() { return app_; }
+  /// False: help was printed, nothing is left to do. Throws a usage error that names the flag, and for
+  /// an unknown one the nearest known flag.
+  bool parse(std::span<char* const> args);
+
+ private:
+  std::string verb_;
+  CLI::App app_;
+};
+
+}  // namespace quintet

@@ -1,0 +1,88 @@
+// The `quintet` command: finds the verb, runs it, turns exceptions into messages and exit codes.
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/verbs.h"
+#include "apps/version.h"
+#include "runtime/base/check.h"
+#include "runtime/base/nearest.h"
+
+namespace quintet {
+namespace {
+
+struct Verb {
+  std::string_view name, summary, example;
+  int (*run)(std::span<char* const> args);
+};
+
+const std::vector<Verb> kVerbs = {
+#define QUINTET_LIST(name, summary, example) {#name, summary, example, run_##name},
+    QUINTET_VERBS(QUINTET_LIST)
+#undef QUINTET_LIST
+};
+
+void print_usage(std::FILE* stream) {
+  fmt::print(stream,
+             "quintet {}: trains, fine-tunes, evaluates and runs T5-family models.\n\n"
+             "Usage: quintet VERB [flags]\n\nVerbs:\n",
+             kVersion);
+  for (const Verb& verb : kVerbs) fmt::print(stream, "  {:<10} {}\n", verb.name, verb.summary);
+  fmt::print(stream, "\nExamples:\n");
+  for (const Verb& verb : kVerbs) fmt::print(stream, "  {}\n", verb.example);
+  fmt::print(stream,
+             "\n'quintet VERB --help' shows a verb's flags; 'quintet --version' what was built.\n");
+}
+
+int dispatch(std::span<char* const> args) {
+  if (args.empty()) {
+    print_usage(stderr);
+    return static_cast<int>(ExitCode::kUsage);
+  }
+  const std::string name = args[0];
+  if (name == "--help" || name == "-h" || name == "help") {
+    print_usage(stdout);
+    return 0;
+  }
+  if (name == "--version") {
+    fmt::print("{}\n", version_text());
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const Verb& verb : kVerbs) {
+    if (verb.name == name) return verb.run(args.subspan(1));
+    names.emplace_back(verb.name);
+  }
+  fail(ExitCode::kUsage, "quintet: '{}' is not a verb{}\n'quintet --help' lists the verbs", name,
+       did_you_mean(name, names));
+}
+
+int run(std::span<char* const> args) {
+  try {
+    const int code = dispatch(args);
+    if (std::fflush(stdout) != 0) fail(ExitCode::kDisk, "stdout: cannot write: {}", "disk full?");
+    return code;
+  } catch (const Error& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr,
+               "error: out of memory; a smaller batch, more microbatches or shorter lengths need "
+               "less\n");
+    return static_cast<int>(ExitCode::kEnvironment);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {} (this is a bug of quintet)\n", error.what());
+    return static_cast<int>(ExitCode::kBug);
+  }
+}
+
+}  // namespace
+}  // namespace quintet
+
+int main(int argc, char** argv) {
+  return quintet::run({argv + 1, static_cast<size_t>(argc > 0 ? argc - 1 : 0)});
+}

@@ -1,0 +1,20 @@
+#pragma once
+// The verbs of the `quintet` command: one line a verb, one file a verb (apps/<verb>.cpp) that defines
+//
+//   int run_<verb>(std::span<char* const> args);   // args: what follows the verb; returns the exit code
+//
+// A verb reads its flags with apps/cli.h, writes results to stdout and everything else to stderr, and
+// throws quintet::Error for what is the user's to mend.
+
+#include <span>
+
+// VERB(name, what it does, an example)
+#define QUINTET_VERBS(VERB)
+
+namespace quintet {
+
+#define QUINTET_DECLARE(name, summary, example) int run_##name(std::span<char* const> args);
+QUINTET_VERBS(QUINTET_DECLARE)
+#undef QUINTET_DECLARE
+
+}  // namespace quintet

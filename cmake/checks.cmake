@@ -1,0 +1,54 @@
+# Traps of the libraries we use, found on real machines, refused when configuring instead of met in a crash.
+
+# Debian's libsentencepiece carries a protobuf of its own; a second one in the process ends in a segmentation
+# fault or an abort at start-up. Nothing here links protobuf, directly or through another library.
+function(quintet_refuse_protobuf)
+  get_property(targets DIRECTORY ${CMAKE_SOURCE_DIR} PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target ${targets})
+    get_target_property(type ${target} TYPE)
+    if(type MATCHES "LIBRARY|EXECUTABLE")
+      get_target_property(libraries ${target} LINK_LIBRARIES)
+      if("${libraries}" MATCHES "protobuf")
+        message(FATAL_ERROR "${target} links protobuf (${libraries}), which crashes beside SentencePiece. "
+                            "Read and write the format by hand, as data/ and runtime/metrics do.")
+      endif()
+    endif()
+  endforeach()
+endfunction()
+
+# Debian has a serial HDF5 and one per MPI; linking two of them collides. Ours is the serial one.
+function(quintet_find_hdf5)
+  find_package(PkgConfig REQUIRED)
+  pkg_check_modules(HDF5 IMPORTED_TARGET GLOBAL hdf5-serial)
+  if(NOT HDF5_FOUND)
+    pkg_check_modules(HDF5 REQUIRED IMPORTED_TARGET GLOBAL hdf5)
+  endif()
+  if("${HDF5_LINK_LIBRARIES};${HDF5_INCLUDE_DIRS}" MATCHES "mpi")
+    message(FATAL_ERROR "HDF5 found is an MPI build (${HDF5_LINK_LIBRARIES}); the serial one is needed: "
+                        "apt-get install libhdf5-dev")
+  endif()
+endfunction()
+
+# Libraries of a conda environment are built against another C++ runtime.
+function(quintet_warn_of_conda)
+  set(prefix "$ENV{CONDA_PREFIX}")
+  if(prefix)
+    get_cmake_property(names CACHE_VARIABLES)
+    foreach(name ${names})
+      if("${${name}}" MATCHES "^${prefix}/" AND name MATCHES "(_DIR|LIBRARY|INCLUDE_DIR)$")
+        message(WARNING "${name} is in the conda environment: ${${name}}. Deactivate conda if the build or the "
+                        "program fails in that library.")
+      endif()
+    endforeach()
+  endif()
+endfunction()
+
+# Fails when configuring, with the package's name, not when compiling.
+function(quintet_require_header header package)
+  include(CheckIncludeFileCXX)
+  string(MAKE_C_IDENTIFIER "QUINTET_HAS_${header}" found)
+  check_include_file_cxx(${header} ${found})
+  if(NOT ${found})
+    message(FATAL_ERROR "<${header}> is missing: apt-get install ${package}, or run scripts/quickstart")
+  endif()
+endfunction()
