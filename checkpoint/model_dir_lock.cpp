@@ -1,0 +1,104 @@
+#include "checkpoint/model_dir_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+
+#include "runtime/base/atomic_file.h"
+#include "runtime/base/check.h"
+#include "runtime/base/posix_file.h"
+
+namespace quintet {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
+  return name.data();
+}
+
+std::string description() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  ::gmtime_r(&now, &utc);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return fmt::format("host {} pid {} started {}\n", host_name(), ::getpid(), text.data());
+}
+
+std::string text_of(int descriptor) {
+  std::array<char, 512> text{};
+  const ssize_t size = ::pread(descriptor, text.data(), text.size() - 1, 0);
+  std::string result(text.data(), size > 0 ? static_cast<size_t>(size) : 0);
+  while (!result.empty() && result.back() == '\n') result.pop_back();
+  return result;
+}
+
+/// Where locks do not work: the holder is known dead only if it ran on this host.
+bool is_dead_here(const std::string& holder) {
+  const std::string start = fmt::format("host {} pid ", host_name());
+  if (!holder.starts_with(start)) return false;
+  const int pid = std::atoi(holder.c_str() + start.size());
+  return pid > 0 && ::kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+[[noreturn]] void refuse(const std::filesystem::path& file, const std::string& holder) {
+  fail(ExitCode::kUsage,
+       "{}: another run is using this model directory: {}; wait for it, stop it, or choose another "
+       "--model_dir (if that run is surely gone, delete the file)",
+       file.string(), holder.empty() ? "one that is just starting" : holder);
+}
+
+/// Takes the lock or throws; false: the file was removed meanwhile by its holder, try again.
+bool try_lock(int descriptor, const std::filesystem::path& file) {
+  int failed = 0;
+  do failed = ::flock(descriptor, LOCK_EX | LOCK_NB);
+  while (failed != 0 && errno == EINTR);
+  if (failed != 0 && errno == EWOULDBLOCK) refuse(file, text_of(descriptor));
+  if (failed != 0) {  // no locks here: the text decides
+    const std::string holder = text_of(descriptor);
+    if (!holder.empty() && !is_dead_here(holder)) refuse(file, holder);
+  }
+  struct stat mine {}, there {};
+  return ::fstat(descriptor, &mine) == 0 && ::stat(file.c_str(), &there) == 0 &&
+         mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+}
+
+}  // namespace
+
+ModelDirLock::ModelDirLock(std::filesystem::path model_dir) : model_dir_(std::move(model_dir)) {
+  check_writable(model_dir_);
+  const std::filesystem::path file = model_dir_ / "LOCK";
+  for (;;) {
+    descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (descriptor_ < 0) fail_disk(file, "create", errno);
+    try {
+      if (try_lock(descriptor_, file)) break;
+    } catch (const Error&) {
+      ::close(descriptor_);
+      throw;
+    }
+    ::close(descriptor_);
+  }
+  taken_over_from_ = text_of(descriptor_);
+  const std::string text = description();
+  if (::ftruncate(descriptor_, 0) != 0 ||
+      ::pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
+    const int error = errno;
+    ::close(descriptor_);
+    fail_disk(file, "write", error);
+  }
+}
+
+ModelDirLock::~ModelDirLock() {
+  ::unlink((model_dir_ / "LOCK").c_str());  // before the lock goes: see try_lock
+  ::close(descriptor_);
+}
+
+}  // namespace quintet
