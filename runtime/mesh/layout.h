@@ -1,0 +1,51 @@
+#pragma once
+// How an array lies on a mesh of devices: part of every tensor's type.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/axis.h"
+#include "runtime/base/dtype.h"
+
+namespace quintet {
+
+/// What an array would be on one device.
+struct Spec {
+  Axes axes;
+  DType dtype = DType::f32;
+  int64_t elements() const {
+    int64_t n = 1;
+    for (const Axis& a : axes) n *= a.size;
+    return n;
+  }
+  bool operator==(const Spec&) const = default;
+};
+
+/// `dims[i]`: the mesh axes that cut dimension i, outermost first (empty: whole). `partial`: mesh axes
+/// over which the array is still a sum to be taken.
+struct Layout {
+  std::vector<std::vector<std::string>> dims;
+  std::vector<std::string> partial;
+  bool operator==(const Layout&) const = default;
+};
+
+/// The part of an array that is here.
+struct Block {
+  std::vector<int64_t> origin, sizes;
+  bool operator==(const Block&) const = default;
+};
+
+inline Block whole(const Spec& spec) {
+  Block block;
+  for (const Axis& axis : spec.axes) {
+    block.origin.push_back(0);
+    block.sizes.push_back(axis.size);
+  }
+  return block;
+}
+
+/// "[batch=8, embed=512] float32"
+std::string to_string(const Spec& spec);
+
+}  // namespace quintet

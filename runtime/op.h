@@ -1,0 +1,59 @@
+#pragma once
+// The op list as a table, made from ops.def: rule, kernel, gradient. A missing kernel or gradient is a
+// link error, not a run-time surprise.
+//
+//   Tensors y = call(ops::table::rms_norm, {x, scale}, {{"eps", 1e-6}});
+
+#include <string_view>
+
+#include "kernels/kernel.h"
+#include "runtime/rule.h"
+#include "runtime/tensor.h"
+
+namespace quintet {
+
+struct Node;
+/// Gradients of a node's inputs (absent where none is needed) from those of its outputs (absent where
+/// none arrived).
+using Vjp = Tensors (*)(const Node& node, const Tensors& grads);
+
+struct Op {
+  std::string_view name;
+  Rule rule;
+  Kernel cpu;
+  Vjp vjp;  // nullptr: the op is a gradient itself
+};
+
+/// Which results to make; empty: optional ones only while a tape records.
+using Wanted = std::vector<bool>;
+
+/// The only path by which an op runs: bind the rule, plan layouts, allocate, launch, record.
+/// Throws a usage error when shapes do not fit the rule.
+Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs = {},
+             const Wanted& wanted = {});
+
+// Kernels and gradients, declared from the list.
+#define OP(name, rule, vjp) void name##_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+#include "runtime/ops.def"
+#undef OP
+Tensors matmul_vjp(const Node& node, const Tensors& grads);
+Tensors matmul_t_vjp(const Node& node, const Tensors& grads);
+Tensors embed_vjp(const Node& node, const Tensors& grads);
+Tensors mlp_in_vjp(const Node& node, const Tensors& grads);
+Tensors attention_vjp(const Node& node, const Tensors& grads);
+Tensors rms_norm_vjp(const Node& node, const Tensors& grads);
+Tensors dropout_vjp(const Node& node, const Tensors& grads);
+Tensors add_vjp(const Node& node, const Tensors& grads);
+Tensors scale_vjp(const Node& node, const Tensors& grads);
+Tensors cross_entropy_vjp(const Node& node, const Tensors& grads);
+
+namespace ops::table {
+#define OP(name, rule, vjp) extern const Op name;
+#include "runtime/ops.def"
+#undef OP
+}  // namespace ops::table
+
+/// Every op, in the order of ops.def.
+std::span<const Op* const> all_ops();
+
+}  // namespace quintet

@@ -1,0 +1,75 @@
+#pragma once
+// The catalogue for model authors: every differentiable op as a function on tensors. Shapes in brackets;
+// `...` stands for any leading axes. All compute in float32 unless said. Errors: usage errors naming
+// the op and the axes that do not fit.
+
+#include <optional>
+
+#include "runtime/base/threefry.h"
+#include "runtime/tensor.h"
+
+namespace quintet::ops {
+
+/// x [..., k] times w [k, n] -> [..., n].
+Tensor matmul(const Tensor& x, const Tensor& w);
+/// x [..., k] times w transposed, w [n, k] -> [..., n].
+Tensor matmul_t(const Tensor& x, const Tensor& w);
+
+/// Rows of table [vocab, embed] for ids [...] int32 -> [..., embed].
+Tensor embed(const Tensor& ids, const Tensor& table);
+
+/// First half of the MLP: act0(x wi_0), times act1(x wi_1) if gated. x [..., embed], wi [embed, mlp].
+/// `activations`: T5X's names, one or two of relu, gelu, silu, linear (kernels/mlp/mlp.h).
+Tensor mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
+              const std::vector<std::string>& activations);
+
+/// y = x / sqrt(mean(x^2) + eps) * scale over the last axis. arXiv:1910.07467.
+Tensor rms_norm(const Tensor& x, const Tensor& scale, double eps = 1e-6);
+
+/// A dropout mask: kept with probability 1 - rate, then divided by it; a function of key and global
+/// position alone.
+struct Dropout {
+  double rate = 0;
+  Key key{};
+  bool broadcast_length = true;  // T5's form: one mask for all of the last axis but one
+};
+Tensor dropout(const Tensor& x, const Dropout& dropout);
+/// x + y; with `dropout`, x + dropout(y).
+Tensor add(const Tensor& x, const Tensor& y, const Dropout& dropout = {});
+Tensor scale(const Tensor& x, double factor);
+
+/// Who may attend to whom: segment ids (0: padding) must be equal and, if causal, the key must not come
+/// after the query unless both are prefix. A query that sees nobody attends uniformly to all keys.
+struct AttentionMask {
+  Tensor query_segments, key_segments;  // int32 [batch, length]
+  Tensor prefix;                        // int32 [batch, length], self-attention only
+  bool causal = false;
+};
+struct AttentionOptions {
+  int64_t num_heads = 1;
+  double scale = 1;  // T5 does not divide by sqrt(head size)
+  int64_t max_distance = 128;
+  bool bidirectional = true;  // of the relative position buckets
+  double dropout_rate = 0;
+  Key dropout_key{};
+};
+/// softmax(scale q k' + bias) v by heads. q [batch, length, heads*kv], k and v [batch, length, heads*kv];
+/// relative_bias [heads, relpos_buckets] or absent. Neither bias nor scores are materialised.
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& relative_bias,
+                 const AttentionMask& mask, const AttentionOptions& options);
+
+struct CrossEntropyOptions {
+  double label_smoothing = 0, z_loss = 0;
+  double logit_scale = 1;
+  bool tied = false;  // projection is [vocab, embed], an embedding table
+};
+struct CrossEntropyResult {
+  Tensor loss, z_loss, correct;  // scalars: weighted sums over tokens; loss includes z_loss
+  Tensor log_prob;               // [...] of each target, without smoothing or weights
+};
+/// Output projection and softmax cross-entropy in one op; logits are never held whole. x [..., embed],
+/// projection [embed, vocab], targets int32 [...], weights [...]. T5X losses.py.
+CrossEntropyResult cross_entropy(const Tensor& x, const Tensor& projection, const Tensor& targets,
+                                 const Tensor& weights, const CrossEntropyOptions& options);
+
+}  // namespace quintet::ops

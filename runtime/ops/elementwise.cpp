@@ -1,0 +1,41 @@
+#include "runtime/ops.h"
+#include "runtime/tape.h"
+
+namespace quintet {
+namespace {
+
+Attrs dropout_attrs(const ops::Dropout& dropout) {
+  return {{"rate", dropout.rate},
+          {"key0", static_cast<int64_t>(dropout.key.a)},
+          {"key1", static_cast<int64_t>(dropout.key.b)},
+          {"broadcast_dim", dropout.broadcast_length ? int64_t{-2} : int64_t{0}}};
+}
+
+}  // namespace
+
+Tensor ops::dropout(const Tensor& x, const Dropout& dropout) {
+  return dropout.rate == 0 ? x : call(table::dropout, {x}, dropout_attrs(dropout))[0];
+}
+
+Tensors dropout_vjp(const Node& node, const Tensors& grads) {
+  return call(ops::table::dropout, {grads[0]}, node.attrs);
+}
+
+Tensor ops::add(const Tensor& x, const Tensor& y, const Dropout& dropout) {
+  return call(table::add, {x, y}, dropout.rate == 0 ? Attrs() : dropout_attrs(dropout))[0];
+}
+
+Tensors add_vjp(const Node& node, const Tensors& grads) {
+  return {grads[0], node.attrs.has("rate") ? call(ops::table::dropout, {grads[0]}, node.attrs)[0]
+                                           : grads[0]};
+}
+
+Tensor ops::scale(const Tensor& x, double factor) {
+  return factor == 1 ? x : call(table::scale, {x}, {{"factor", factor}})[0];
+}
+
+Tensors scale_vjp(const Node& node, const Tensors& grads) {
+  return call(ops::table::scale, {grads[0]}, node.attrs);
+}
+
+}  // namespace quintet

@@ -1,0 +1,51 @@
+#pragma once
+// Time and bytes per op (`--profile`).
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace quintet {
+
+class Profile {
+ public:
+  struct Entry {
+    int64_t calls = 0, bytes = 0;  // bytes: operands and results of all calls
+    double seconds = 0;
+  };
+  /// The profile that ops of this thread report to; nullptr: none.
+  static Profile*& current();
+
+  void add(std::string_view name, double seconds, int64_t bytes);
+  const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
+  /// A table, the most expensive first: op, calls, seconds, share, GB/s.
+  std::string table() const;
+
+ private:
+  std::map<std::string, Entry, std::less<>> entries_;
+};
+
+/// Reports the time from its construction to its end, if there is a profile.
+class ProfileScope {
+ public:
+  ProfileScope(std::string_view name, int64_t bytes)
+      : name_(name), bytes_(bytes), active_(Profile::current() != nullptr) {
+    if (active_) start_ = std::chrono::steady_clock::now();
+  }
+  ~ProfileScope() {
+    if (active_)
+      Profile::current()->add(
+          name_, std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(),
+          bytes_);
+  }
+
+ private:
+  std::string_view name_;
+  int64_t bytes_;
+  bool active_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+}  // namespace quintet

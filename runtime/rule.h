@@ -1,0 +1,43 @@
+#pragma once
+// The einsum-like rule of an op (the language is described in ops.def): parsed once, then bound to the
+// operands of each call, which checks their shapes and gives the results' shapes and blocks.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/attrs.h"
+#include "runtime/tensor.h"
+
+namespace quintet {
+
+struct RuleTerm {
+  std::string letters;  // one letter, or several for a merged axis
+  bool whole = false;   // must not be cut over ranks
+};
+
+struct RuleOperand {
+  bool ellipsis = false;  // leading axes
+  bool optional = false;
+  std::vector<RuleTerm> terms;
+};
+
+struct Rule {
+  std::vector<RuleOperand> inputs, outputs;
+
+  /// Throws Bug naming the op if the text is not a rule.
+  static Rule parse(std::string_view op, std::string_view text);
+};
+
+/// Shape of one result.
+struct ResultShape {
+  Spec spec;
+  Block block;
+};
+
+/// Checks `inputs` against the rule and derives every result; one that `wanted` (if not empty) leaves out
+/// has no axes. Throws a usage error naming the op, the axis and the two operands that disagree.
+std::vector<ResultShape> bind(std::string_view op, const Rule& rule, const Tensors& inputs,
+                              const Attrs& attrs, const std::vector<bool>& wanted = {});
+
+}  // namespace quintet

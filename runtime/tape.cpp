@@ -1,0 +1,115 @@
+#include "runtime/tape.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+namespace quintet {
+namespace {
+
+thread_local Tape* current_tape = nullptr;
+
+/// Gradients on their way, by the tensor they belong to.
+class Pending {
+ public:
+  void add(const Tensor& tensor, Tensor grad) {
+    Tensor& sum = grads_[tensor.id()];
+    sum = sum.absent() ? std::move(grad) : accumulate(std::move(sum), std::move(grad));
+  }
+  Tensor take(const Tensor& tensor) {
+    const auto found = grads_.find(tensor.id());
+    if (found == grads_.end()) return {};
+    Tensor grad = std::move(found->second);
+    grads_.erase(found);
+    return grad;
+  }
+
+  /// a + b, into the storage of whichever is not shared.
+  static Tensor accumulate(Tensor a, Tensor b) {
+    const Tensor target = a.unique() ? a : b.unique() ? b : Tensor();
+    if (target.absent()) return call(ops::table::add, {a, b})[0];
+    const View in[] = {a.local(), b.local()}, out[] = {target.local()};
+    add_cpu(in, out, {}, {});
+    return target;
+  }
+
+ private:
+  std::unordered_map<const void*, Tensor> grads_;
+};
+
+Tensors region_vjp(const Node& node, const Tensors& grads) {
+  Tape tape;
+  Tensors inputs, outputs;
+  {
+    Tape::Recording recording(tape);
+    for (const Tensor& input : node.inputs) {
+      inputs.push_back(input ? input.detach().set_needs_grad(input.needs_grad()) : Tensor());
+    }
+    outputs = node.region(inputs);
+  }
+  tape.backward(outputs, grads);
+  Tensors result;
+  for (const Tensor& input : inputs) result.push_back(input.grad());
+  return result;
+}
+
+}  // namespace
+
+Tape* Tape::current() { return current_tape; }
+
+Tape::Recording::Recording(Tape* tape) : previous_(current_tape) { current_tape = tape; }
+Tape::Recording::~Recording() { current_tape = previous_; }
+
+void Tape::backward(const Tensor& loss) {
+  Tensor one(Spec{{}, loss.spec().dtype});
+  *one.local().data<float>() = 1;
+  backward({loss}, {one});
+}
+
+void Tape::backward(const Tensors& results, const Tensors& grads) {
+  Recording paused(nullptr);
+  Pending pending;
+  for (size_t i = 0; i < results.size(); ++i)
+    if (results[i] && grads[i]) pending.add(results[i], grads[i]);
+  std::unordered_set<const void*> made;
+  for (const Node& node : nodes_)
+    for (const Tensor& output : node.outputs) made.insert(output.id());
+  while (!nodes_.empty()) {
+    Node node = std::move(nodes_.back());
+    nodes_.pop_back();
+    Tensors arrived;
+    for (const Tensor& output : node.outputs) arrived.push_back(pending.take(output));
+    if (std::all_of(arrived.begin(), arrived.end(), [](const Tensor& g) { return g.absent(); }))
+      continue;
+    Tensors sent = node.op != nullptr ? node.op->vjp(node, arrived) : region_vjp(node, arrived);
+    QT_ASSERT(sent.size() == node.inputs.size());
+    for (size_t i = 0; i < sent.size(); ++i) {
+      const Tensor& input = node.inputs[i];
+      if (!input.needs_grad() || sent[i].absent()) continue;
+      if (made.contains(input.id())) {
+        pending.add(input, std::move(sent[i]));
+      } else {
+        Tensor before = input.grad();
+        input.set_grad({});
+        input.set_grad(before ? Pending::accumulate(std::move(before), std::move(sent[i]))
+                              : std::move(sent[i]));
+      }
+    }
+  }
+}
+
+Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs) {
+  Tape* tape = Tape::current();
+  if (tape == nullptr) return region(inputs);
+  Tensors outputs;
+  {
+    Tape::Recording paused(nullptr);
+    outputs = region(inputs);
+  }
+  for (Tensor& output : outputs)
+    if (output) output.set_needs_grad(true);
+  tape->record({nullptr, inputs, outputs, {}, region});
+  return outputs;
+}
+
+}  // namespace quintet

@@ -1,0 +1,94 @@
+#include "runtime/tensor.h"
+
+#include <cstring>
+
+namespace quintet {
+
+Tensor::Tensor(Spec spec, Layout layout, Block block) : impl_(std::make_shared<Impl>()) {
+  QT_ASSERT(spec.axes.size() == block.sizes.size() && spec.axes.size() <= kMaxRank);
+  int64_t elements = 1;
+  for (int64_t s : block.sizes) elements *= s;
+  impl_->buffer = Memory::host().allocate(elements * size_of(spec.dtype));
+  impl_->spec = std::move(spec);
+  impl_->layout = std::move(layout);
+  impl_->block = std::move(block);
+}
+
+Tensor::Tensor(Spec spec) {
+  Layout layout;
+  layout.dims.resize(spec.axes.size());
+  const Block block = whole(spec);
+  *this = Tensor(std::move(spec), std::move(layout), block);
+}
+
+Tensor Tensor::from_host(const HostArray& array, const std::vector<std::string>& axis_names) {
+  QT_ASSERT(axis_names.size() == array.shape.size());
+  Spec spec{{}, array.dtype};
+  for (size_t i = 0; i < axis_names.size(); ++i) spec.axes.push_back({axis_names[i], array.shape[i]});
+  Tensor tensor(std::move(spec));
+  if (!array.bytes.empty())
+    std::memcpy(tensor.local().pointer, array.bytes.data(), array.bytes.size());
+  return tensor;
+}
+
+Tensor Tensor::zeros(Spec spec) {
+  Tensor tensor(std::move(spec));
+  std::memset(tensor.local().pointer, 0, static_cast<size_t>(tensor.bytes()));
+  return tensor;
+}
+
+int64_t Tensor::size(int i) const {
+  const auto& axes = impl_->spec.axes;
+  return axes[static_cast<size_t>(i < 0 ? static_cast<int>(axes.size()) + i : i)].size;
+}
+
+int64_t Tensor::bytes() const { return local().elements() * size_of(impl_->spec.dtype); }
+
+View Tensor::local() const {
+  if (absent()) return View::none();
+  View view;
+  view.pointer = impl_->buffer.get();
+  view.dtype = impl_->spec.dtype;
+  view.rank = static_cast<int>(impl_->spec.axes.size());
+  for (size_t i = 0; i < impl_->spec.axes.size(); ++i) {
+    view.sizes[i] = impl_->block.sizes[i];
+    view.origin[i] = impl_->block.origin[i];
+    view.global[i] = impl_->spec.axes[i].size;
+  }
+  return view;
+}
+
+double Tensor::item() const {
+  QT_ASSERT(local().elements() == 1);
+  return impl_->spec.dtype == DType::f32 ? static_cast<double>(*local().data<float>())
+                                         : static_cast<double>(*local().data<int32_t>());
+}
+
+HostArray Tensor::to_host() const {
+  HostArray array(impl_->spec.dtype, impl_->block.sizes);
+  if (!array.bytes.empty()) std::memcpy(array.bytes.data(), local().pointer, array.bytes.size());
+  return array;
+}
+
+Tensor& Tensor::set_needs_grad(bool needs_grad) {
+  impl_->needs_grad = needs_grad;
+  return *this;
+}
+
+Tensor Tensor::detach() const {
+  Tensor leaf;
+  leaf.impl_ = std::make_shared<Impl>(*impl_);
+  leaf.impl_->needs_grad = false;
+  leaf.impl_->grad = nullptr;
+  return leaf;
+}
+
+Tensor Tensor::grad() const {
+  Tensor grad;
+  if (impl_ != nullptr) grad.impl_ = impl_->grad;
+  return grad;
+}
+
+void Tensor::set_grad(Tensor grad) const { impl_->grad = std::move(grad.impl_); }
+
+}  // namespace quintet

@@ -1,0 +1,77 @@
+#pragma once
+// A tensor: a cheap handle to this rank's block of an array, with the array's global shape, its layout
+// on the mesh, and its place on the tape. Copies share storage.
+//
+//   Tensor x = Tensor::from_host(array, {"batch", "length"});
+//   Tensor y = ops::scale(x, 0.5);
+//   y.local().data<float>()
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/host_array.h"
+#include "runtime/base/view.h"
+#include "runtime/memory.h"
+#include "runtime/mesh/layout.h"
+
+namespace quintet {
+
+class Tensor {
+ public:
+  /// An absent operand.
+  Tensor() = default;
+  /// Uninitialised storage for `block` of the array.
+  Tensor(Spec spec, Layout layout, Block block);
+  /// Uninitialised and whole.
+  explicit Tensor(Spec spec);
+  /// A copy of host data; axis names in order. Throws Bug if their number is not the array's rank.
+  static Tensor from_host(const HostArray& array, const std::vector<std::string>& axis_names);
+  static Tensor zeros(Spec spec);
+
+  bool absent() const { return impl_ == nullptr; }
+  explicit operator bool() const { return impl_ != nullptr; }
+  const Spec& spec() const { return impl_->spec; }
+  const Layout& layout() const { return impl_->layout; }
+  const Block& block() const { return impl_->block; }
+  int64_t size(int i) const;    // global size of axis i; negative counts from the end
+  int64_t bytes() const;        // of the local block
+
+  /// The local block, or View::none() of an absent tensor.
+  View local() const;
+  /// Elements of the local block; throws Bug if T is not the dtype.
+  template <typename T>
+  std::span<T> data() const {
+    return {local().data<T>(), static_cast<size_t>(local().elements())};
+  }
+  /// The only element of a scalar, as double.
+  double item() const;
+  HostArray to_host() const;
+
+  bool needs_grad() const { return impl_ != nullptr && impl_->needs_grad; }
+  Tensor& set_needs_grad(bool needs_grad);
+  /// The same storage under a new identity: a leaf without gradient.
+  Tensor detach() const;
+  /// Gradient of a leaf after Tape::backward; absent if none reached it.
+  Tensor grad() const;
+  void set_grad(Tensor grad) const;
+
+  /// Whether nobody else shares the storage (so it may be overwritten).
+  bool unique() const { return impl_.use_count() == 1 && impl_->buffer.use_count() == 1; }
+  const void* id() const { return impl_.get(); }
+
+ private:
+  struct Impl {
+    Spec spec;
+    Layout layout;
+    Block block;
+    Buffer buffer;
+    bool needs_grad = false;
+    std::shared_ptr<Impl> grad;
+  };
+  std::shared_ptr<Impl> impl_;
+};
+
+using Tensors = std::vector<Tensor>;
+
+}  // namespace quintet
