@@ -1,0 +1,19 @@
+#pragma once
+// Root-mean-square norm. Source: arXiv:1910.07467; T5X's layers.LayerNorm.
+//
+//   rms_norm       x [..., e], scale [e]             ->  y [..., e]
+//                  y = x r scale,  r = 1 / sqrt(mean over e of x^2 + eps)
+//   rms_norm_grad  x [..., e], scale [e], dy [..., e] ->  dx [..., e], dscale [e]
+//                  g = dy scale;  dx = r (g - x r^2 mean(g x));  dscale = sum over rows of dy x r
+//
+// Attribute: eps (double, default 1e-6). Statistics and sums in float32; float32 only. dscale is
+// summed in an order that depends on shapes and thread count alone.
+
+#include "kernels/kernel.h"
+
+namespace quintet {
+
+void rms_norm_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void rms_norm_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+
+}  // namespace quintet

@@ -1,0 +1,52 @@
+#pragma once
+// Buffers of a case: random inputs and NaN-filled outputs between guard bytes.
+
+#include <optional>
+
+#include "tests/ops/harness.h"
+
+namespace quintet::testing {
+
+/// One array in memory with 64 guard bytes before and after it, `shift` elements away from a 64-byte
+/// boundary.
+class Buffer {
+ public:
+  Buffer(Shape shape, DType dtype, Shape origin, Shape global, int shift);
+  /// An absent operand.
+  Buffer() : view_(View::none()) {}
+  Buffer(Buffer&&) = default;  // the view points into memory_, which moves along; copies would not
+  Buffer& operator=(Buffer&&) = default;
+
+  const View& view() const { return view_; }
+  bool absent() const { return view_.absent(); }
+  /// NaN in every element (a large number for integers).
+  void poison();
+  bool guards_intact() const;
+  /// The payload.
+  std::span<const std::byte> bytes() const;
+  /// Rounds to the dtype.
+  void store(const std::vector<double>& values);
+  std::vector<double> load() const;
+
+ private:
+  std::vector<std::byte> memory_;
+  size_t start_ = 0, size_ = 0;
+  View view_;
+};
+
+Buffer make_input(const Operand& operand, std::mt19937_64& random, int shift);
+Buffer make_output(const Result& result, int shift);
+/// The buffer as the oracle sees it.
+Array to_array(const Buffer& buffer);
+/// Calls a kernel.
+void launch(Kernel kernel, std::span<const Buffer* const> in, std::span<Buffer* const> out,
+            const Attrs& attrs);
+
+/// A case with its inputs made and its outputs poisoned.
+struct Prepared {
+  std::vector<Buffer> inputs, outputs;
+  void run(const OpCase& c);
+};
+Prepared prepare(const OpCase& c, int shift);
+
+}  // namespace quintet::testing
