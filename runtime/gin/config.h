@@ -1,0 +1,92 @@
+#pragma once
+// A configuration: bindings read from gin files and flags, checked against a registry, and the machine that
+// calls configurables with them. Semantics are gin-config's (github.com/google/gin-config, 0.5.0).
+//
+//   gin::Registry registry;
+//   register_models(registry);
+//   gin::Config config(registry, {.main_modules = {"t5x.train"}, .roots = roots});
+//   config.load(command_line);                             // files, then bindings, then finalize()
+//   config.call("train_script.train");
+//
+// Must outlive the callables it hands out. call() may be used from several threads once finalized.
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/gin/command_line.h"
+#include "runtime/gin/registry.h"
+
+namespace quintet::gin {
+
+/// A built-in folder of gin files: `include 't5x/examples/t5/t5_1_1/base.gin'` finds
+/// directory/examples/t5/t5_1_1/base.gin for the prefix "t5x".
+struct ConfigRoot {
+  std::string prefix;
+  std::filesystem::path directory;
+};
+
+class Config {
+ public:
+  struct Options {
+    std::vector<std::string> search_paths;   // after the current directory
+    std::vector<ConfigRoot> roots;           // after search_paths and the including file's folder
+    /// What `import __main__ as x` means; the first that has the name wins.
+    std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer"};
+    bool skip_unknown = false;               // unknown names and modules are listed, not errors
+  };
+  Config(const Registry& registry, Options options);
+  ~Config();
+  Config(const Config&) = delete;
+  Config& operator=(const Config&) = delete;
+
+  /// Files and bindings of a command line, in T5X's order, then finalize().
+  void load(const CommandLine& command_line);
+  void parse_file(const std::string& file);
+  void parse_text(const std::string& text, const std::string& name);
+  /// One `NAME = value` each, in one context, applied in order.
+  void parse_bindings(const std::vector<std::string>& bindings);
+  /// Throws one error that lists every unknown name, undefined macro and %gin.REQUIRED left, with places.
+  void finalize();
+
+  /// Calls "scope/name" (full name, suffix, or a name as imported in a file); explicit arguments win.
+  Value call(const std::string& scoped_name, Callable::Named named = {}) const;
+  template <typename T>
+  T call_as(const std::string& scoped_name, Callable::Named named = {}) const {
+    return as<T>(call(scoped_name, std::move(named)), Where{"result of " + scoped_name});
+  }
+  Value call(const Configurable& target, const std::vector<std::string>& scopes,
+             std::vector<Value> positional, Callable::Named named) const;
+  /// What a call would be given, defaults included: how methods read their parameters.
+  Arguments arguments(const std::string& scoped_name, Callable::Named named = {}) const;
+  bool knows(const std::string& scoped_name) const;
+
+  /// The bound value of "scope/name.parameter", or of a macro "NAME", as written (not evaluated).
+  /// nullptr if nothing is bound there.
+  const Value* query(const std::string& binding) const;
+  /// The same, evaluated: macros expanded, references called.
+  Value evaluate(const std::string& binding) const;
+  Value evaluate(const Value& value) const;
+
+  /// The whole configuration as gin.config_str() prints it; reads back to the same bindings.
+  std::string config_str(size_t width = 80, size_t indent = 4) const;
+  /// Only what calls have used so far, defaults included (gin.operative_config_str()).
+  std::string operative_config_str(size_t width = 80, size_t indent = 4) const;
+  /// `config_str` as Markdown, for TensorBoard's text plugin (gin.markdown()).
+  static std::string markdown(const std::string& config_str);
+
+  /// Bindings that no call has read: "file:line: name".
+  std::vector<std::string> unused() const;
+  /// With skip_unknown: "file:line: what is unknown".
+  const std::vector<std::string>& unknown() const;
+
+  const Registry& registry() const;
+  struct State;  // config_state.h
+
+ private:
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quintet::gin
