@@ -1,0 +1,71 @@
+#pragma once
+// What the search algorithms know of a network: it turns one token a row into logits for the next,
+// and remembers what came before. A row is one sequence being written: item * decodes + decode.
+//
+//   StepInput input{.rows = rows, .tokens = tokens, .positions = positions};
+//   std::span<float> logits = model.step(input);             // [rows, vocab]
+//
+// Implemented by TransformerDecoder (models/decoding/transformer_decoder.h) and by the tests' stubs.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/base/check.h"
+
+namespace quintet::decoding {
+
+struct StepInput {
+  std::span<const int32_t> rows;       // [n] strictly increasing; others rest
+  std::span<const int32_t> tokens;     // [n] read now
+  std::span<const int32_t> positions;  // [n] where the token stands in its sequence
+  /// [n] the row whose history each row continues (beam search moves sequences between the rows of an
+  /// item); empty: its own.
+  std::span<const int32_t> sources;
+};
+
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  virtual int64_t vocab_size() const = 0;
+  /// Logits [n, vocab] of the token after each; valid, and the caller's to change, until the next step.
+  virtual std::span<float> step(const StepInput& input) = 0;
+};
+
+/// What a search returns.
+struct Decodes {
+  int64_t batch = 0, num_decodes = 0, length = 0;
+  std::vector<int32_t> tokens;  // [batch, num_decodes, length], by increasing score: the best last
+  std::vector<float> scores;    // [batch, num_decodes]
+
+  std::span<const int32_t> sequence(int64_t item, int64_t decode) const {
+    return std::span(tokens).subspan(static_cast<size_t>((item * num_decodes + decode) * length),
+                                     static_cast<size_t>(length));
+  }
+  /// The best sequence of an item and its score.
+  std::span<const int32_t> best(int64_t item) const { return sequence(item, num_decodes - 1); }
+  float best_score(int64_t item) const {
+    return scores[static_cast<size_t>(item * num_decodes + num_decodes - 1)];
+  }
+};
+
+/// Decoder inputs [batch, length]: zeros, or a prompt that is kept as it is. As in T5X, column 0 is the
+/// start token and is not part of the output, which is one to the left.
+struct Prompts {
+  int64_t batch = 0, length = 0;
+  std::span<const int32_t> tokens;
+
+  void check() const {
+    QT_CHECK(batch > 0 && length > 0, "decoding: inputs [batch={}, length={}] must not be empty",
+             batch, length);
+    QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length);
+  }
+  int32_t at(int64_t item, int64_t position) const {
+    return tokens[static_cast<size_t>(item * length + position)];
+  }
+};
+
+/// What T5X writes in place of minus infinity (decoding.py NEG_INF).
+inline constexpr float kNegInf = -1.0e7f;
+
+}  // namespace quintet::decoding

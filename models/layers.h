@@ -1,0 +1,67 @@
+#pragma once
+// The parts T5-family networks are made of, after t5x/examples/t5/layers.py. A part holds its parameters
+// and is called like a function; it knows nothing of devices or ranks.
+
+#include "runtime/ops.h"
+#include "runtime/parameters.h"
+
+namespace quintet {
+
+/// What changes from call to call: whether dropout is on, and its key for this step.
+struct Context {
+  bool train = false;
+  Key dropout_key{};
+};
+
+/// Sizes and choices that layers share; the network configurations are made of it.
+struct LayerConfig {
+  int64_t emb_dim = 512;
+  int64_t num_heads = 8;
+  int64_t head_dim = 64;
+  int64_t mlp_dim = 2048;
+  std::vector<std::string> mlp_activations = {"relu"};
+  double dropout_rate = 0.1;
+};
+
+/// A dropout mask of its own for one place in the network: the step's key folded with the place's name.
+class DropoutPlace {
+ public:
+  DropoutPlace() = default;
+  DropoutPlace(const Scope& scope, const std::string& name, double rate,
+               bool broadcast_length = true);
+  ops::Dropout operator()(const Context& context) const;
+
+ private:
+  uint32_t id_ = 0;
+  double rate_ = 0;
+  bool broadcast_length_ = true;
+};
+
+struct RmsNorm {
+  Param scale;
+  RmsNorm(const Scope& scope, const LayerConfig& config);
+  /// x: [..., embed] -> [..., embed]
+  Tensor operator()(const Tensor& x) const;
+};
+
+struct MlpBlock {
+  std::vector<std::string> activations;
+  DropoutPlace dropout;
+  Param wi_0, wi_1, wo;  // wi_1 absent unless gated
+  MlpBlock(const Scope& scope, const LayerConfig& config);
+  /// x: [batch, length, embed] -> [batch, length, embed]
+  Tensor operator()(const Tensor& x, const Context& context) const;
+};
+
+/// Multi-head attention; `relative_bias` is a [heads, buckets] table or absent.
+struct Attention {
+  int64_t num_heads;
+  DropoutPlace dropout;
+  Param query, key, value, out;
+  Attention(const Scope& scope, const LayerConfig& config);
+  /// x: [batch, length, embed] asks, memory: [batch, memory length, embed] answers.
+  Tensor operator()(const Tensor& x, const Tensor& memory, const ops::AttentionMask& mask,
+                    const Tensor& relative_bias, bool bidirectional, const Context& context) const;
+};
+
+}  // namespace quintet

@@ -1,0 +1,196 @@
+#include "models/network.h"
+
+#include <cmath>
+
+#include "runtime/tape.h"
+
+namespace quintet {
+namespace {
+
+constexpr int64_t kBuckets = 32;
+
+Param relative_bias_table(const Scope& scope, const LayerConfig& config) {
+  return (scope / "relpos_bias")
+      .param("rel_embedding",
+             {{axis::kHeads, config.num_heads}, {axis::kRelposBuckets, kBuckets}},
+             t5_init::relative_bias());
+}
+
+Param embedding_table(const Scope& scope, int64_t vocab_size, int64_t emb_dim) {
+  QT_CHECK(vocab_size > 0, "vocab_size: expected a positive number, found {}", vocab_size);
+  return (scope / "token_embedder")
+      .param("embedding", {{axis::kVocab, vocab_size}, {axis::kEmbed, emb_dim}},
+             t5_init::embedding());
+}
+
+Param logits_kernel(const Scope& scope, int64_t vocab_size, int64_t emb_dim) {
+  return (scope / "logits_dense")
+      .param("kernel", {{axis::kEmbed, emb_dim}, {axis::kVocab, vocab_size}},
+             t5_init::mlp_kernel());
+}
+
+Projection make_projection(bool tied, Param embedding, Param dense, int64_t emb_dim) {
+  if (tied) return {embedding, true, 1.0 / std::sqrt(static_cast<double>(emb_dim))};
+  return {dense, false, 1};
+}
+
+bool wants_remat(const std::string& policy) {
+  QT_CHECK(policy == "none" || policy == "full",
+           "remat_policy: expected 'none' or 'full', found '{}'", policy);
+  return policy == "full";
+}
+
+void check_sizes(const LayerConfig& config) {
+  QT_CHECK(config.emb_dim > 0 && config.num_heads > 0 && config.head_dim > 0 && config.mlp_dim > 0,
+           "emb_dim, num_heads, head_dim and mlp_dim must be positive; found {}, {}, {}, {}",
+           config.emb_dim, config.num_heads, config.head_dim, config.mlp_dim);
+}
+
+/// Runs one layer; if `again`, keeps only its inputs and computes it again for the backward pass.
+Tensor run_layer(bool again, const Tensors& in, std::function<Tensor(const Tensors&)> layer) {
+  if (!again) return layer(in);
+  return remat([layer = std::move(layer)](const Tensors& x) { return Tensors{layer(x)}; }, in)[0];
+}
+
+}  // namespace
+
+Tensor Projection::logits(const Tensor& y) const {
+  return ops::scale(tied ? ops::matmul_t(y, kernel) : ops::matmul(y, kernel), logit_scale);
+}
+
+EncoderLayer::EncoderLayer(const Scope& scope, const LayerConfig& config)
+    : pre_attention_layer_norm(scope / "pre_attention_layer_norm", config),
+      attention(scope / "attention", config),
+      attention_dropout(scope, "attention_dropout", config.dropout_rate),
+      pre_mlp_layer_norm(scope / "pre_mlp_layer_norm", config),
+      mlp(scope / "mlp", config),
+      mlp_dropout(scope, "mlp_dropout", config.dropout_rate) {}
+
+Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
+                                const Tensor& relative_bias, const Context& context) const {
+  const Tensor h = pre_attention_layer_norm(x);
+  const Tensor y = ops::add(x, attention(h, h, mask, relative_bias, true, context),
+                            attention_dropout(context));
+  return ops::add(y, mlp(pre_mlp_layer_norm(y), context), mlp_dropout(context));
+}
+
+Encoder::Encoder(const Scope& scope, const T5Config& config)
+    : input_dropout_(scope, "input_dropout", config.dropout_rate),
+      output_dropout_(scope, "output_dropout", config.dropout_rate, false),
+      relative_bias_(relative_bias_table(scope, config)),
+      encoder_norm_(scope / "encoder_norm", config),
+      remat_(wants_remat(config.remat_policy)) {
+  for (int64_t i = 0; i < config.num_encoder_layers; ++i)
+    layers_.emplace_back(scope / fmt::format("layers_{}", i), config);
+}
+
+Tensor Encoder::operator()(const Tensor& x, const Tensor& segments, const Context& context) const {
+  const ops::AttentionMask mask{.query_segments = segments, .key_segments = segments, .prefix = {}};
+  Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
+  for (const EncoderLayer& layer : layers_)
+    y = run_layer(remat_, {y}, [=, this, &layer](const Tensors& in) {
+      return layer(in[0], mask, relative_bias_, context);
+    });
+  return ops::dropout(encoder_norm_(y), output_dropout_(context));
+}
+
+DecoderLayer::DecoderLayer(const Scope& scope, const LayerConfig& config, bool cross_attention)
+    : pre_self_attention_layer_norm(scope / "pre_self_attention_layer_norm", config),
+      self_attention(scope / "self_attention", config),
+      self_attention_dropout(scope, "self_attention_dropout", config.dropout_rate),
+      cross_attention_dropout(scope, "cross_attention_dropout", config.dropout_rate),
+      pre_mlp_layer_norm(scope / "pre_mlp_layer_norm", config),
+      mlp(scope / "mlp", config),
+      mlp_dropout(scope, "mlp_dropout", config.dropout_rate) {
+  if (!cross_attention) return;
+  pre_cross_attention_layer_norm.emplace_back(scope / "pre_cross_attention_layer_norm", config);
+  encoder_decoder_attention.emplace_back(scope / "encoder_decoder_attention", config);
+}
+
+Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& encoded,
+                                const ops::AttentionMask& self_mask,
+                                const ops::AttentionMask& cross_mask, const Tensor& relative_bias,
+                                const Context& context) const {
+  const Tensor h = pre_self_attention_layer_norm(x);
+  Tensor y = ops::add(x, self_attention(h, h, self_mask, relative_bias, false, context),
+                      self_attention_dropout(context));
+  if (!encoder_decoder_attention.empty()) {
+    const Tensor z = encoder_decoder_attention[0](pre_cross_attention_layer_norm[0](y), encoded,
+                                                  cross_mask, Tensor(), true, context);
+    y = ops::add(y, z, cross_attention_dropout(context));
+  }
+  return ops::add(y, mlp(pre_mlp_layer_norm(y), context), mlp_dropout(context));
+}
+
+Decoder::Decoder(const Scope& scope, const LayerConfig& config, int64_t num_layers,
+                 bool cross_attention, bool remat)
+    : input_dropout_(scope, "input_dropout", config.dropout_rate),
+      output_dropout_(scope, "output_dropout", config.dropout_rate),
+      relative_bias_(relative_bias_table(scope, config)),
+      decoder_norm_(scope / "decoder_norm", config),
+      remat_(remat) {
+  for (int64_t i = 0; i < num_layers; ++i)
+    layers_.emplace_back(scope / fmt::format("layers_{}", i), config, cross_attention);
+}
+
+Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
+                           const ops::AttentionMask& self_mask,
+                           const ops::AttentionMask& cross_mask, const Context& context) const {
+  Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
+  for (const DecoderLayer& layer : layers_)
+    y = run_layer(remat_, {y, encoded}, [=, this, &layer](const Tensors& in) {
+      return layer(in[0], in[1], self_mask, cross_mask, relative_bias_, context);
+    });
+  return ops::dropout(decoder_norm_(y), output_dropout_(context));
+}
+
+Transformer::Transformer(const Scope& scope, const T5Config& config)
+    : config_((check_sizes(config), config)),
+      embedding_(embedding_table(scope, config.vocab_size, config.emb_dim)),
+      encoder_(scope / "encoder", config),
+      decoder_(scope / "decoder", config, config.num_decoder_layers, true,
+               wants_remat(config.remat_policy)) {
+  if (!config.logits_via_embedding)
+    logits_dense_ = logits_kernel(scope / "decoder", config.vocab_size, config.emb_dim);
+}
+
+Tensor Transformer::encode(const Tensor& tokens, const Tensor& segments,
+                           const Context& context) const {
+  return encoder_(ops::embed(tokens, embedding_), segments, context);
+}
+
+Tensor Transformer::decode(const Tensor& encoded, const Tensor& encoder_segments,
+                           const Tensor& input_tokens, const Tensor& segments,
+                           const Context& context) const {
+  const ops::AttentionMask self_mask{
+      .query_segments = segments, .key_segments = segments, .prefix = {}, .causal = true};
+  const ops::AttentionMask cross_mask{
+      .query_segments = segments, .key_segments = encoder_segments, .prefix = {}};
+  return decoder_(ops::embed(input_tokens, embedding_), encoded, self_mask, cross_mask, context);
+}
+
+Projection Transformer::projection() const {
+  return make_projection(config_.logits_via_embedding, embedding_, logits_dense_, config_.emb_dim);
+}
+
+DecoderOnlyTransformer::DecoderOnlyTransformer(const Scope& scope, const TransformerConfig& config)
+    : config_((check_sizes(config), config)),
+      embedding_(embedding_table(scope / "decoder", config.vocab_size, config.emb_dim)),
+      decoder_(scope / "decoder", config, config.num_layers, false,
+               wants_remat(config.remat_policy)) {
+  if (!config.logits_via_embedding)
+    logits_dense_ = logits_kernel(scope / "decoder", config.vocab_size, config.emb_dim);
+}
+
+Tensor DecoderOnlyTransformer::decode(const Tensor& input_tokens, const Tensor& segments,
+                                      const Tensor& prefix, const Context& context) const {
+  const ops::AttentionMask mask{
+      .query_segments = segments, .key_segments = segments, .prefix = prefix, .causal = true};
+  return decoder_(ops::embed(input_tokens, embedding_), Tensor(), mask, {}, context);
+}
+
+Projection DecoderOnlyTransformer::projection() const {
+  return make_projection(config_.logits_via_embedding, embedding_, logits_dense_, config_.emb_dim);
+}
+
+}  // namespace quintet

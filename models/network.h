@@ -1,0 +1,140 @@
+#pragma once
+// T5: encoder and decoder, after t5x/examples/t5/network.py (arXiv:1910.10683, 2002.05202).
+//
+//   Transformer network(Scope(parameters), T5Config{...});
+//   Tensor memory = network.encode(tokens, segments, context);
+
+#include <deque>
+
+#include "models/layers.h"
+
+namespace quintet {
+
+/// gin: network.T5Config. The fields of LayerConfig, and:
+struct T5Config : LayerConfig {
+  int64_t vocab_size = 0;
+  std::string dtype = "float32";  // activations; the CPU computes in float32 whatever it says
+  int64_t num_encoder_layers = 6;
+  int64_t num_decoder_layers = 6;
+  bool logits_via_embedding = false;
+  bool float32_attention_logits = false;  // always true here: logits are float32
+  std::string remat_policy = "none";      // or "full": layers are computed again for the backward pass
+};
+
+/// gin: network.TransformerConfig of T5X's decoder_only example.
+struct TransformerConfig : LayerConfig {
+  int64_t vocab_size = 0;
+  std::string dtype = "float32";
+  int64_t num_layers = 6;
+  bool logits_via_embedding = false;
+  bool float32_attention_logits = false;
+  std::string remat_policy = "none";
+};
+
+/// Where the output projection is and how logits are scaled.
+struct Projection {
+  Param kernel;      // [embed, vocab], or [vocab, embed] if tied
+  bool tied = false;
+  double logit_scale = 1;
+  /// y: [batch, length, embed] -> [batch, length, vocab]
+  Tensor logits(const Tensor& y) const;
+};
+
+struct EncoderLayer {
+  RmsNorm pre_attention_layer_norm;
+  Attention attention;
+  DropoutPlace attention_dropout;
+  RmsNorm pre_mlp_layer_norm;
+  MlpBlock mlp;
+  DropoutPlace mlp_dropout;
+  EncoderLayer(const Scope& scope, const LayerConfig& config);
+  /// x: [batch, length, embed] -> the same
+  Tensor operator()(const Tensor& x, const ops::AttentionMask& mask, const Tensor& relative_bias,
+                    const Context& context) const;
+};
+
+class Encoder {
+ public:
+  Encoder(const Scope& scope, const T5Config& config);
+  /// x: embedded tokens [batch, length, embed]; segments: int32 [batch, length], 0 is padding.
+  Tensor operator()(const Tensor& x, const Tensor& segments, const Context& context) const;
+
+ private:
+  DropoutPlace input_dropout_, output_dropout_;
+  Param relative_bias_;
+  std::deque<EncoderLayer> layers_;
+  RmsNorm encoder_norm_;
+  bool remat_;
+};
+
+
+struct DecoderLayer {
+  RmsNorm pre_self_attention_layer_norm;
+  Attention self_attention;
+  DropoutPlace self_attention_dropout;
+  std::deque<RmsNorm> pre_cross_attention_layer_norm;  // none or one
+  std::deque<Attention> encoder_decoder_attention;     // none or one
+  DropoutPlace cross_attention_dropout;
+  RmsNorm pre_mlp_layer_norm;
+  MlpBlock mlp;
+  DropoutPlace mlp_dropout;
+  DecoderLayer(const Scope& scope, const LayerConfig& config, bool cross_attention);
+  /// x: [batch, length, embed] -> the same; encoded: [batch, encoder length, embed] or absent.
+  Tensor operator()(const Tensor& x, const Tensor& encoded, const ops::AttentionMask& self_mask,
+                    const ops::AttentionMask& cross_mask, const Tensor& relative_bias,
+                    const Context& context) const;
+};
+
+class Decoder {
+ public:
+  Decoder(const Scope& scope, const LayerConfig& config, int64_t num_layers, bool cross_attention,
+          bool remat);
+  /// x: embedded tokens [batch, length, embed]; masks as in T5X's make_decoder_mask.
+  Tensor operator()(const Tensor& x, const Tensor& encoded, const ops::AttentionMask& self_mask,
+                    const ops::AttentionMask& cross_mask, const Context& context) const;
+
+ private:
+  DropoutPlace input_dropout_, output_dropout_;
+  Param relative_bias_;
+  std::deque<DecoderLayer> layers_;
+  RmsNorm decoder_norm_;
+  bool remat_;
+};
+
+class Transformer {
+ public:
+  Transformer(const Scope& scope, const T5Config& config);
+  /// tokens, segments: int32 [batch, length] -> [batch, length, embed]
+  Tensor encode(const Tensor& tokens, const Tensor& segments, const Context& context) const;
+  /// Decoder output before the logits. input_tokens, segments: int32 [batch, length].
+  Tensor decode(const Tensor& encoded, const Tensor& encoder_segments, const Tensor& input_tokens,
+                const Tensor& segments, const Context& context) const;
+  Projection projection() const;
+  const T5Config& config() const { return config_; }
+
+ private:
+  T5Config config_;
+  Param embedding_;
+  Encoder encoder_;
+  Decoder decoder_;
+  Param logits_dense_;
+};
+
+/// Decoder without encoder: T5X's DecoderWrapper.
+class DecoderOnlyTransformer {
+ public:
+  DecoderOnlyTransformer(const Scope& scope, const TransformerConfig& config);
+  /// input_tokens, segments, prefix: int32 [batch, length]; prefix may be absent (causal).
+  Tensor decode(const Tensor& input_tokens, const Tensor& segments, const Tensor& prefix,
+                const Context& context) const;
+  Projection projection() const;
+  const TransformerConfig& config() const { return config_; }
+
+ private:
+  TransformerConfig config_;
+  Param embedding_;
+  Decoder decoder_;
+  Param logits_dense_;
+};
+
+}  // namespace quintet

@@ -1,0 +1,80 @@
+#pragma once
+// Parameters of a model: declared by name with logical axes while the model is built, then filled by
+// initialisation or from a checkpoint. Names are T5X's parameter paths.
+//
+//   Parameters parameters;
+//   Param kernel = (Scope(parameters) / "encoder" / "wo").param("kernel", {{"mlp", 64}, {"embed", 32}}, init);
+//   parameters.initialize(key_from_seed(0));
+//   ops::matmul(x, kernel);
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/initializers.h"
+#include "runtime/tensor.h"
+
+namespace quintet {
+
+struct ParamInfo {
+  std::string name;
+  Spec spec;
+  Initializer initializer;
+  Tensor value;
+};
+
+class Parameters {
+ public:
+  /// In order of declaration.
+  std::deque<ParamInfo>& all() { return all_; }
+  const std::deque<ParamInfo>& all() const { return all_; }
+  /// Throws a usage error with the nearest known name if there is none.
+  const ParamInfo& at(const std::string& name) const;
+  /// Throws Bug if the name is taken.
+  ParamInfo& declare(std::string name, Axes axes, Initializer initializer);
+
+  /// T5X's initial values for jax.random.PRNGKey: each tensor from its own key, on all threads.
+  void initialize(Key root);
+  /// Copies values in. Throws kData listing every missing, unexpected or differently shaped name.
+  void load(const HostArrays& values);
+  int64_t elements() const;
+
+ private:
+  std::deque<ParamInfo> all_;  // addresses stay
+  std::map<std::string, ParamInfo*> by_name_;
+};
+
+/// A parameter in use: converts to its current tensor.
+class Param {
+ public:
+  Param() = default;
+  explicit Param(const ParamInfo* info) : info_(info) {}
+  operator const Tensor&() const { return info_->value; }  // NOLINT: a parameter is a tensor
+  const Tensor& tensor() const { return info_->value; }
+  bool absent() const { return info_ == nullptr; }
+
+ private:
+  const ParamInfo* info_ = nullptr;
+};
+
+/// A place in the tree of parameter names.
+class Scope {
+ public:
+  explicit Scope(Parameters& parameters) : parameters_(&parameters) {}
+  Scope operator/(const std::string& name) const {
+    Scope child = *this;
+    child.path_ += (path_.empty() ? "" : "/") + name;
+    return child;
+  }
+  Param param(const std::string& name, Axes axes, Initializer initializer) const {
+    return Param(&parameters_->declare((*this / name).path_, std::move(axes), std::move(initializer)));
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  Parameters* parameters_;
+  std::string path_;
+};
+
+}  // namespace quintet
