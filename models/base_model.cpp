@@ -1,0 +1,168 @@
+#include "models/base_model.h"
+
+#include "models/features.h"
+#include "runtime/tape.h"
+
+namespace quintet {
+namespace {
+
+double item(const Tensor& scalar) { return scalar.item(); }
+
+HostArray scaled_weights(const LossWeights& weights) {
+  HostArray result = weights.weights;
+  for (float& w : result.as<float>()) w = static_cast<float>(static_cast<double>(w) / weights.factor);
+  return result;
+}
+
+/// Positions of rows whose token is not padding.
+double count_tokens(const HostArray& array, Rows rows) {
+  double count = 0;
+  const auto ids = array.as<int32_t>();
+  for (int64_t i = rows.begin * array.shape[1]; i < rows.end * array.shape[1]; ++i)
+    count += ids[static_cast<size_t>(i)] > 0 ? 1 : 0;
+  return count;
+}
+
+}  // namespace
+
+Rows Rows::all(const HostArrays& batch) {
+  return {0, feature(batch, "decoder_target_tokens").shape[0]};
+}
+
+LossOutput BaseModel::loss_fn(const HostArrays& batch, Rows rows, const Context& context) const {
+  const LossWeights weights = loss_weights(batch, options_.loss_normalizing_factor);
+  const Tensor y = hidden(batch, rows, context);  // [batch, length, embed]
+  const Projection output = projection();
+  const auto result = ops::cross_entropy(
+      y, output.kernel, rows_of(feature(batch, "decoder_target_tokens"), rows),
+      rows_of(scaled_weights(weights), rows),
+      {.label_smoothing = options_.label_smoothing,
+       .z_loss = options_.z_loss,
+       .logit_scale = output.logit_scale,
+       .tied = output.tied});
+  return {result.loss, base_metrics(batch, rows, weights, result)};
+}
+
+Metrics BaseModel::base_metrics(const HostArrays& batch, Rows rows, const LossWeights& weights,
+                                const ops::CrossEntropyResult& result) const {
+  const int64_t length = weights.weights.shape[1];
+  const double batch_size = static_cast<double>(rows.end - rows.begin);
+  const double all_targets = batch_size * static_cast<double>(length);
+  double weight_sum = 0, weighted_positions = 0;
+  for (int64_t i = rows.begin * length; i < rows.end * length; ++i) {
+    const float w = weights.weights.as<float>()[static_cast<size_t>(i)];
+    weight_sum += static_cast<double>(w);
+    weighted_positions += w != 0 ? 1 : 0;
+  }
+  const double loss = item(result.loss), z_loss = item(result.z_loss);
+  Metrics metrics{
+      {"accuracy", {item(result.correct), weighted_positions}},
+      {"loss", {loss, 1, true}},
+      {"loss_per_nonpadding_target_token", {loss, weight_sum}},
+      {"loss_per_all_target_tokens", {loss, all_targets}},
+      {"z_loss", {z_loss, 1, true}},
+      {"z_loss_per_all_target_tokens", {z_loss, all_targets}},
+      {"cross_ent_loss", {loss - z_loss, 1, true}},
+      {"cross_ent_loss_per_all_target_tokens", {loss - z_loss, all_targets}},
+      {"non_padding_fraction/loss_weights", {weight_sum, all_targets}},
+  };
+  Metric overall;
+  for (const auto& [name, source] : counted_features(batch)) {
+    const HostArray& tokens = feature(batch, source);
+    const Metric fraction{count_tokens(tokens, rows),
+                          batch_size * static_cast<double>(tokens.shape[1])};
+    metrics["non_padding_fraction/" + name] = fraction;
+    overall.total += fraction.total;
+    overall.count += fraction.count;
+    // A packed row holds as many examples as its last segment says.
+    double examples = batch_size;
+    if (source.ends_with("_segment_ids")) {
+      examples = 0;
+      const auto ids = tokens.as<int32_t>();
+      for (int64_t r = rows.begin; r < rows.end; ++r)
+        examples += static_cast<double>(*std::max_element(
+            ids.begin() + r * tokens.shape[1], ids.begin() + (r + 1) * tokens.shape[1]));
+    }
+    metrics["effective_batch_size/" + name] = {examples, 1, true};
+  }
+  metrics["non_padding_fraction/overall"] = overall;
+  return metrics;
+}
+
+Metrics BaseModel::eval_fn(const HostArrays& batch) const {
+  Tape::Recording paused(nullptr);
+  return loss_fn(batch, Rows::all(batch), {}).metrics;
+}
+
+std::vector<double> BaseModel::score_batch(const HostArrays& batch) const {
+  Tape::Recording paused(nullptr);
+  const Rows rows = Rows::all(batch);
+  const LossWeights weights = loss_weights(batch, {});
+  const Projection output = projection();
+  const auto result = ops::cross_entropy(
+      hidden(batch, rows, {}), output.kernel,
+      rows_of(feature(batch, "decoder_target_tokens"), rows), rows_of(weights.weights, rows),
+      {.logit_scale = output.logit_scale, .tied = output.tied});
+  const auto log_prob = result.log_prob.data<float>();
+  const auto w = weights.weights.as<float>();
+  std::vector<double> scores(static_cast<size_t>(rows.end));
+  const size_t length = w.size() / std::max<size_t>(scores.size(), 1);
+  for (size_t i = 0; i < w.size(); ++i)
+    scores[i / length] += static_cast<double>(log_prob[i]) * static_cast<double>(w[i]);
+  return scores;
+}
+
+Tensor BaseModel::logits(const HostArrays& batch) const {
+  Tape::Recording paused(nullptr);
+  return projection().logits(hidden(batch, Rows::all(batch), {}));
+}
+
+EncoderDecoderModel::EncoderDecoderModel(const T5Config& config, const LossOptions& options)
+    : BaseModel(options), network_(Scope(parameters_), config) {}
+
+Tensor EncoderDecoderModel::encode(const HostArrays& batch, Rows rows,
+                                   const Context& context) const {
+  return network_.encode(rows_of(feature(batch, "encoder_input_tokens"), rows),
+                         mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows),
+                         context);
+}
+
+Tensor EncoderDecoderModel::hidden(const HostArrays& batch, Rows rows,
+                                   const Context& context) const {
+  return network_.decode(
+      encode(batch, rows, context),
+      mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows),
+      rows_of(feature(batch, "decoder_input_tokens"), rows),
+      mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows), context);
+}
+
+std::vector<std::pair<std::string, std::string>> EncoderDecoderModel::counted_features(
+    const HostArrays& batch) const {
+  if (batch.contains("decoder_segment_ids"))
+    return {{"encoder", "encoder_segment_ids"}, {"decoder", "decoder_segment_ids"}};
+  return {{"encoder_input_tokens", "encoder_input_tokens"},
+          {"decoder_target_tokens", "decoder_target_tokens"}};
+}
+
+DecoderOnlyModel::DecoderOnlyModel(const TransformerConfig& config, const LossOptions& options,
+                                   bool inputs_bidirectional_attention)
+    : BaseModel(options),
+      network_(Scope(parameters_), config),
+      inputs_bidirectional_attention_(inputs_bidirectional_attention) {}
+
+Tensor DecoderOnlyModel::hidden(const HostArrays& batch, Rows rows, const Context& context) const {
+  Tensor prefix;
+  if (inputs_bidirectional_attention_ && batch.contains("decoder_causal_attention"))
+    prefix = rows_of(feature(batch, "decoder_causal_attention"), rows);
+  return network_.decode(
+      rows_of(feature(batch, "decoder_input_tokens"), rows),
+      mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows), prefix, context);
+}
+
+std::vector<std::pair<std::string, std::string>> DecoderOnlyModel::counted_features(
+    const HostArrays& batch) const {
+  if (batch.contains("decoder_segment_ids")) return {{"decoder", "decoder_segment_ids"}};
+  return {{"decoder_target_tokens", "decoder_target_tokens"}};
+}
+
+}  // namespace quintet

@@ -1,0 +1,110 @@
+#pragma once
+// A model: a network with its loss, metrics and predictions, after t5x/models.py.
+//
+//   EncoderDecoderModel model(T5Config{...}, LossOptions{...});
+//   model.parameters().initialize(key);
+//   const LossOutput out = model.loss_fn(batch, Rows::all(batch), context);
+
+#include <memory>
+
+#include "models/loss_weights.h"
+#include "models/network.h"
+#include "runtime/metric.h"
+
+namespace quintet {
+
+/// gin: the loss arguments of models.EncoderDecoderModel and DecoderOnlyModel.
+struct LossOptions {
+  double label_smoothing = 0;
+  double z_loss = 0;
+  LossNormalizingFactor loss_normalizing_factor;
+};
+
+/// Rows [begin, end) of a batch: a microbatch.
+struct Rows {
+  int64_t begin = 0, end = 0;
+  static Rows all(const HostArrays& batch);
+};
+
+struct LossOutput {
+  Tensor loss;      // scalar; summed over the rows, divided by the whole batch's factor
+  Metrics metrics;  // T5X's compute_base_metrics
+};
+
+class BaseModel {
+ public:
+  explicit BaseModel(const LossOptions& options) : options_(options) {}
+  virtual ~BaseModel() = default;
+
+  Parameters& parameters() { return parameters_; }
+  const Parameters& parameters() const { return parameters_; }
+  const LossOptions& loss_options() const { return options_; }
+  virtual int64_t vocab_size() const = 0;
+
+  /// Loss and metrics of some rows of a batch of model features (int32 [batch, length]). With a tape
+  /// recording, the loss can be differentiated. Throws kData naming a missing feature.
+  LossOutput loss_fn(const HostArrays& batch, Rows rows, const Context& context) const;
+  /// Teacher-forced metrics without dropout.
+  Metrics eval_fn(const HostArrays& batch) const;
+  /// Sum over target positions of log-probability times loss weight; one number a row.
+  std::vector<double> score_batch(const HostArrays& batch) const;
+  /// Logits [batch, length, vocab] of the target positions.
+  Tensor logits(const HostArrays& batch) const;
+
+ protected:
+  /// Output of the decoder's last norm for rows of a batch: [batch, length, embed].
+  virtual Tensor hidden(const HostArrays& batch, Rows rows, const Context& context) const = 0;
+  virtual Projection projection() const = 0;
+  /// The features whose tokens count for non_padding_fraction, by their name in metrics.
+  virtual std::vector<std::pair<std::string, std::string>> counted_features(
+      const HostArrays& batch) const = 0;
+
+  Parameters parameters_;
+
+ private:
+  Metrics base_metrics(const HostArrays& batch, Rows rows, const LossWeights& weights,
+                       const ops::CrossEntropyResult& result) const;
+
+  LossOptions options_;
+};
+
+/// gin: models.EncoderDecoderModel.
+class EncoderDecoderModel : public BaseModel {
+ public:
+  EncoderDecoderModel(const T5Config& config, const LossOptions& options);
+  const Transformer& network() const { return network_; }
+  int64_t vocab_size() const override { return network_.config().vocab_size; }
+  /// Encoder output [batch, length, embed].
+  Tensor encode(const HostArrays& batch, Rows rows, const Context& context) const;
+
+ protected:
+  Tensor hidden(const HostArrays& batch, Rows rows, const Context& context) const override;
+  Projection projection() const override { return network_.projection(); }
+  std::vector<std::pair<std::string, std::string>> counted_features(
+      const HostArrays& batch) const override;
+
+ private:
+  Transformer network_;
+};
+
+/// gin: models.DecoderOnlyModel; with inputs_bidirectional_attention a prefix LM.
+class DecoderOnlyModel : public BaseModel {
+ public:
+  DecoderOnlyModel(const TransformerConfig& config, const LossOptions& options,
+                   bool inputs_bidirectional_attention);
+  const DecoderOnlyTransformer& network() const { return network_; }
+  bool inputs_bidirectional_attention() const { return inputs_bidirectional_attention_; }
+  int64_t vocab_size() const override { return network_.config().vocab_size; }
+
+ protected:
+  Tensor hidden(const HostArrays& batch, Rows rows, const Context& context) const override;
+  Projection projection() const override { return network_.projection(); }
+  std::vector<std::pair<std::string, std::string>> counted_features(
+      const HostArrays& batch) const override;
+
+ private:
+  DecoderOnlyTransformer network_;
+  bool inputs_bidirectional_attention_;
+};
+
+}  // namespace quintet

@@ -1,0 +1,44 @@
+#include "models/features.h"
+
+#include <algorithm>
+
+namespace quintet {
+
+const HostArray& feature(const HostArrays& batch, const std::string& name) {
+  const auto found = batch.find(name);
+  if (found == batch.end()) {
+    std::vector<std::string> known;
+    for (const auto& [key, array] : batch) known.push_back(key);
+    fail(ExitCode::kData, "batch: feature '{}' is missing; it has: {}", name,
+         fmt::join(known, ", "));
+  }
+  QT_CHECK_AS(ExitCode::kData, found->second.shape.size() == 2,
+              "batch: feature '{}' must be [batch, length], found {} axes", name,
+              found->second.shape.size());
+  return found->second;
+}
+
+Tensor rows_of(const HostArray& array, Rows rows) {
+  const Spec spec{{{axis::kBatch, array.shape[0]}, {axis::kLength, array.shape[1]}}, array.dtype};
+  Layout layout;
+  layout.dims.resize(2);
+  Tensor tensor(spec, layout, {{rows.begin, 0}, {rows.end - rows.begin, array.shape[1]}});
+  const int64_t row_bytes = array.shape[1] * size_of(array.dtype);
+  std::copy_n(array.bytes.data() + rows.begin * row_bytes, tensor.bytes(),
+              static_cast<std::byte*>(tensor.local().pointer));
+  return tensor;
+}
+
+Tensor mask_segments(const HostArrays& batch, const std::string& tokens,
+                     const std::string& segment_ids, Rows rows) {
+  const HostArray& token_array = feature(batch, tokens);
+  const bool packed = batch.contains(segment_ids);
+  HostArray segments(DType::i32, token_array.shape);
+  const auto ids = token_array.as<int32_t>();
+  for (size_t i = 0; i < ids.size(); ++i)
+    segments.as<int32_t>()[i] =
+        ids[i] <= 0 ? 0 : packed ? 1 + feature(batch, segment_ids).as<int32_t>()[i] : 1;
+  return rows_of(segments, rows);
+}
+
+}  // namespace quintet
