@@ -1,0 +1,60 @@
+#pragma once
+// What every optimizer is to the trainer: state for a set of parameters, one update in place, and the
+// state's arrays by T5X's names for checkpoints. Optimizers know plain blocks of memory and logical axis
+// names; nothing of tensors, tapes or meshes.
+//
+//   std::unique_ptr<Optimizer> optimizer = adafactor({.logical_factor_rules = standard_logical_factor_rules()});
+//   optimizer->init(slots);                                  // zeros
+//   const GradientCheck check = check_gradients(slots);      // runtime/optim/gradients.h
+//   if (check.all_finite) optimizer->update({.step = step, .learning_rate = schedule(step)}, slots);
+//   for (const StateArray& array : optimizer->state()) save("state/param_states/" + array.name, array.view);
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/base/axis.h"
+#include "runtime/base/view.h"
+
+namespace quintet {
+
+/// One parameter: float32, row-major. `param` is updated in place; `grad` may be overwritten by an
+/// update; View::none() as gradient means zero.
+struct ParamSlot {
+  std::string name;  // T5X's path: "encoder/layers_0/mlp/wi/kernel"
+  Axes axes;         // logical, of the whole array
+  View param;
+  View grad = View::none();
+};
+
+/// An array of the optimizer's state. Lives as long as the optimizer and until the next init.
+struct StateArray {
+  std::string name;  // below state/param_states/: "<param>/v_row", "0/mu/<param>", "0/count"
+  std::vector<std::string> axes;  // logical name of each axis of `view`
+  View view;                      // float32, or int32 counts of rank 0
+};
+
+struct UpdateArgs {
+  int64_t step = 0;  // updates made before this one: T5X's state/step
+  /// For Adafactor. Optax's optimizers have their own learning rate or schedule and ignore it.
+  float learning_rate = 0.0f;
+};
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  /// Makes the state of a run that starts: all zero. Throws a usage error naming a parameter that the
+  /// configuration does not fit.
+  virtual void init(std::span<const ParamSlot> params) = 0;
+  /// One update. `params` are those of init, in the same order. Gradients must be finite (NaN policy
+  /// N1), save for Adafactor's skip_nan_updates.
+  virtual void update(const UpdateArgs& args, std::span<const ParamSlot> params) = 0;
+  /// Every array of the state, in a fixed order; writing through the views restores a checkpoint.
+  /// Slots that T5X keeps for form's sake (zeros of shape [1]) are left out.
+  virtual std::vector<StateArray> state() = 0;
+};
+
+using OptimizerPtr = std::shared_ptr<Optimizer>;
+
+}  // namespace quintet
