@@ -1,0 +1,70 @@
+#include "apps/signals.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+
+namespace quintet {
+namespace {
+
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1};
+volatile sig_atomic_t g_received = 0;  // what a handler may touch is global by nature
+std::array<struct sigaction, kSignals.size()> g_former;
+
+const char* name_of_signal(int number) {
+  return number == SIGINT ? "SIGINT (Ctrl-C)" : number == SIGTERM ? "SIGTERM" : "SIGUSR1";
+}
+
+void on_signal(int number) {
+  if (g_received != 0) {
+    constexpr char kMessage[] = "\nsecond signal: quitting without saving\n";
+    (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+    _exit(128 + number);
+  }
+  g_received = number;
+  constexpr char kMessage[] = "\nstopping: finishing the step and saving; again to quit at once\n";
+  (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+}
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+StopRequests::StopRequests(std::filesystem::path model_dir)
+    : stop_file_(model_dir.empty() ? model_dir : model_dir / "STOP") {
+  g_received = 0;
+  struct sigaction action;
+  std::memset(&action, 0, sizeof(action));
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;  // a write that is under way is not disturbed
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &g_former[i]);
+}
+
+StopRequests::~StopRequests() {
+  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &g_former[i], nullptr);
+}
+
+std::optional<std::string> StopRequests::reason() {
+  if (g_received != 0) return name_of_signal(g_received);
+  const double now = now_seconds();
+  if (!stop_file_.empty() && (looked_at_ < 0 || now - looked_at_ > 0.2)) {
+    looked_at_ = now;
+    std::error_code ignored;
+    file_seen_ = std::filesystem::exists(stop_file_, ignored);
+  }
+  if (file_seen_) return "the file " + stop_file_.string();
+  return std::nullopt;
+}
+
+void StopRequests::clear_stop_file() const {
+  std::error_code ignored;
+  if (!stop_file_.empty()) std::filesystem::remove(stop_file_, ignored);
+}
+
+}  // namespace quintet

@@ -1,0 +1,50 @@
+"""What the peer programs share: arguments, model sizes, timing, the JSON line they print."""
+
+import argparse
+import json
+import os
+import statistics
+import time
+
+# T5 1.1: width, heads, head size, mlp width, layers a stack. Vocabulary 32128, gated GELU, untied logits.
+SIZES = {
+    "t5_1_1_small": dict(emb_dim=512, num_heads=6, head_dim=64, mlp_dim=1024, num_layers=8),
+    "t5_1_1_base": dict(emb_dim=768, num_heads=12, head_dim=64, mlp_dim=2048, num_layers=12),
+}
+VOCABULARY = 32128
+
+
+def arguments(**defaults):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="t5_1_1_small", choices=sorted(SIZES))
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--inputs", type=int, default=defaults.get("inputs", 256))
+    parser.add_argument("--targets", type=int, default=defaults.get("targets", 64))
+    parser.add_argument("--beams", type=int, default=1)
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=5)
+    return parser.parse_args()
+
+
+def limit_threads(threads):
+    """Must run before the library is imported: they read the environment and the affinity at start."""
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
+    cpus = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cpus[:threads])
+
+
+def measure(step, steps, tokens, **about):
+    """Runs step() once to warm up and `steps` times timed; prints one JSON object."""
+    started = time.perf_counter()
+    step()
+    warm_up = time.perf_counter() - started
+    seconds = []
+    for _ in range(steps):
+        started = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - started)
+    print(json.dumps({
+        "tokens_per_second": tokens / min(seconds),
+        "seconds_per_step": {"min": min(seconds), "median": statistics.median(seconds)},
+        "warm_up_seconds": warm_up, **about}))
