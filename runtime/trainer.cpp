@@ -1,0 +1,145 @@
+#include "runtime/trainer.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "runtime/optim/gradients.h"
+#include "runtime/profile.h"
+#include "runtime/tape.h"
+
+namespace quintet {
+namespace {
+
+int64_t batch_rows(const HostArrays& batch) {
+  QT_CHECK_AS(ExitCode::kData, !batch.empty() && !batch.begin()->second.shape.empty(),
+              "trainer: the batch has no features");
+  return batch.begin()->second.shape[0];
+}
+
+std::span<const float> floats(const View& view) {
+  return {view.data<float>(), static_cast<size_t>(view.elements())};
+}
+
+double rms(std::span<const float> values) {
+  return std::sqrt(sum_of_squares(values.data(), static_cast<int64_t>(values.size())) /
+                   static_cast<double>(values.size()));
+}
+
+double largest(std::span<const float> values) {
+  float most = 0;
+  for (const float v : values) most = std::max(most, std::abs(v));
+  return static_cast<double>(most);
+}
+
+/// T5X's WeightMetricsComputer, from the parameters before and after an update.
+void add_weight_metrics(Metrics& metrics, const std::vector<ParamSlot>& slots,
+                        const std::vector<std::vector<float>>& before,
+                        const std::vector<double>& gradient_rms) {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const auto after = floats(slots[i].param);
+    std::vector<float> update(after.begin(), after.end());
+    for (size_t j = 0; j < update.size(); ++j) update[j] -= before[i][j];
+    const double weight = rms(after), change = rms(update);
+    const std::string& name = slots[i].name;
+    metrics["weight_rms/" + name] = {weight, 1, true};
+    metrics["weight_gradient_rms/" + name] = {gradient_rms[i], 1, true};
+    metrics["weight_update_rms/" + name] = {change, 1, true};
+    metrics["weight_update_divided_by_weight_rms/" + name] = {change / weight, 1, true};
+    metrics["weight_max/" + name] = {largest(after), 1, true};
+  }
+}
+
+}  // namespace
+
+Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimizer,
+                 TrainerOptions options, Key key)
+    : loss_(std::move(loss)),
+      parameters_(parameters),
+      optimizer_(std::move(optimizer)),
+      options_(std::move(options)),
+      key_(key) {
+  optimizer_->init(slots());
+}
+
+std::vector<ParamSlot> Trainer::slots() const {
+  std::vector<ParamSlot> slots;
+  for (const ParamInfo& info : parameters_.all())
+    slots.push_back({info.name, info.spec.axes, info.value.local(), info.value.grad().local()});
+  return slots;
+}
+
+Metrics Trainer::accumulate_gradients(const HostArrays& batch, Key key) {
+  const int64_t rows = batch_rows(batch), parts = std::max<int64_t>(options_.num_microbatches, 1);
+  QT_CHECK(rows % parts == 0, "num_microbatches {} does not divide the batch of {} rows", parts,
+           rows);
+  Metrics metrics;
+  for (int64_t part = 0; part < parts; ++part) {
+    Tape tape;
+    StepLoss step;
+    {
+      Tape::Recording recording(tape);
+      step = loss_(batch, part * (rows / parts), (part + 1) * (rows / parts), key);
+    }
+    tape.backward(step.loss);
+    merge_microbatch(metrics, step.metrics);
+  }
+  return metrics;
+}
+
+StepResult Trainer::train(const HostArrays& batch) {
+  StepResult result;
+  result.metrics = accumulate_gradients(batch, fold_in(key_, static_cast<uint32_t>(step_)));
+  const std::vector<ParamSlot> params = slots();
+  GradientCheck check;
+  {
+    ProfileScope scope("check_gradients", parameters_.elements() * 4);
+    check = check_gradients(params);
+  }
+  const int64_t updates = step_ - skipped_;
+  const float rate = options_.learning_rate ? options_.learning_rate(updates) : 0.0f;
+  result.metrics["weight_gradient_norm"] = {check.norm, 1, true};
+  result.metrics["learning_rate"] = {static_cast<double>(rate), 1, true};
+  if (check.all_finite) {
+    std::vector<std::vector<float>> before;
+    std::vector<double> gradient_rms;
+    if (options_.weight_metrics)
+      for (size_t i = 0; i < params.size(); ++i) {
+        const auto values = floats(params[i].param);
+        before.emplace_back(values.begin(), values.end());
+        gradient_rms.push_back(std::sqrt(check.squares[i] / static_cast<double>(values.size())));
+      }
+    {
+      ProfileScope scope("optimizer", parameters_.elements() * 4);
+      optimizer_->update({.step = updates, .learning_rate = rate}, params);
+    }
+    if (options_.weight_metrics) add_weight_metrics(result.metrics, params, before, gradient_rms);
+  } else {
+    result.skipped = true;
+    result.first_bad = check.first_bad;
+    ++skipped_;
+  }
+  for (const ParamInfo& info : parameters_.all()) info.value.set_grad({});
+  ++step_;
+  return result;
+}
+
+std::vector<StateArray> Trainer::state() {
+  std::vector<StateArray> arrays;
+  for (const ParamInfo& info : parameters_.all()) {
+    std::vector<std::string> axes;
+    for (const Axis& axis : info.spec.axes) axes.push_back(axis.name);
+    arrays.push_back({"target/" + info.name, std::move(axes), info.value.local()});
+  }
+  for (StateArray array : optimizer_->state()) {
+    array.name = "state/param_states/" + array.name;
+    arrays.push_back(std::move(array));
+  }
+  return arrays;
+}
+
+void Trainer::restored(int64_t step, int64_t skipped) {
+  step_ = step;
+  skipped_ = skipped;
+}
+
+}  // namespace quintet

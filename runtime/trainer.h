@@ -1,0 +1,69 @@
+#pragma once
+// One training step: microbatches, gradients, the check that they are finite, the update, metrics.
+// Knows models as a loss function over rows of a batch.
+//
+//   Trainer trainer(loss, model.parameters(), optimizer, {.learning_rate = schedule}, key);
+//   while (trainer.step() < total) { const StepResult r = trainer.train(batch); ... }
+
+#include <functional>
+
+#include "runtime/metric.h"
+#include "runtime/optim/optimizer.h"
+#include "runtime/optim/schedules.h"
+#include "runtime/parameters.h"
+
+namespace quintet {
+
+struct StepLoss {
+  Tensor loss;  // scalar; losses of all microbatches add up to the batch's
+  Metrics metrics;
+};
+/// Loss of rows [begin, end) of a batch; dropout follows `key` and the rows' places in the batch.
+using LossFunction =
+    std::function<StepLoss(const HostArrays& batch, int64_t begin, int64_t end, Key key)>;
+
+struct TrainerOptions {
+  int64_t num_microbatches = 1;  // must divide the batch
+  Schedule learning_rate;        // of T5X's optimizers; Optax's have their own and it is only logged
+  bool weight_metrics = false;   // T5X's WeightMetricsComputer: norms of every parameter
+};
+
+struct StepResult {
+  Metrics metrics;
+  bool skipped = false;         // a gradient was not finite: parameters are as before (policy N1)
+  std::string first_bad;        // the first such parameter
+};
+
+class Trainer {
+ public:
+  /// Makes fresh optimizer state. Step s draws dropout masks from fold_in(key, s).
+  Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimizer, TrainerOptions options,
+          Key key);
+
+  /// One step on a batch of int32 [batch, length] features. A skipped step counts as a step, not as an
+  /// update. Throws a usage error if num_microbatches does not divide the batch.
+  StepResult train(const HostArrays& batch);
+
+  /// Batches seen; the next batch is number step().
+  int64_t step() const { return step_; }
+
+  /// Arrays a checkpoint needs: "target/<parameter>" and "state/param_states/...".
+  /// The views stay valid until the next step; writing through them restores, then call restored().
+  std::vector<StateArray> state();
+  /// Takes `step` and the number of skipped updates over after the views of state() were written.
+  void restored(int64_t step, int64_t skipped);
+  int64_t skipped_updates() const { return skipped_; }
+
+ private:
+  Metrics accumulate_gradients(const HostArrays& batch, Key key);
+  std::vector<ParamSlot> slots() const;
+
+  LossFunction loss_;
+  Parameters& parameters_;
+  OptimizerPtr optimizer_;
+  TrainerOptions options_;
+  Key key_;
+  int64_t step_ = 0, skipped_ = 0;
+};
+
+}  // namespace quintet
