@@ -1,0 +1,120 @@
+#include "models/configurables.h"
+
+namespace quintet {
+namespace {
+
+/// A network that is not built yet: a model builds it into its own parameters.
+struct T5Module {
+  T5Config config;
+};
+struct DecoderOnlyModule {
+  TransformerConfig config;
+};
+
+/// The fields that all network configurations share, and those T5X has that change nothing here.
+template <typename Config>
+void add_common(gin::StructParams<Config> config) {
+  config.required("vocab_size", &Config::vocab_size)
+      .arg("dtype", &Config::dtype)
+      .arg("emb_dim", &Config::emb_dim)
+      .arg("num_heads", &Config::num_heads)
+      .arg("head_dim", &Config::head_dim)
+      .arg("mlp_dim", &Config::mlp_dim)
+      .arg("mlp_activations", &Config::mlp_activations)
+      .arg("dropout_rate", &Config::dropout_rate)
+      .arg("logits_via_embedding", &Config::logits_via_embedding)
+      .arg("float32_attention_logits", &Config::float32_attention_logits)
+      .arg("remat_policy", &Config::remat_policy);
+}
+
+LossNormalizingFactor factor_from(const gin::Value& value, const gin::Where& where) {
+  if (value.is_none()) return {};
+  if (const auto* name = value.get_if<std::string>()) return special_factor_from_name(*name);
+  return gin::as<double>(value, where);
+}
+
+LossOptions loss_options(const gin::Arguments& args) {
+  return {.label_smoothing = args.get<double>("label_smoothing"),
+          .z_loss = args.get<double>("z_loss"),
+          .loss_normalizing_factor = factor_from(args.value("loss_normalizing_factor"),
+                                                 args.where("loss_normalizing_factor"))};
+}
+
+std::shared_ptr<ConfiguredModel> configured(const gin::Arguments& args,
+                                            std::shared_ptr<BaseModel> model,
+                                            const std::string& input, const std::string& output) {
+  auto result = std::make_shared<ConfiguredModel>();
+  result->model = std::move(model);
+  result->input_vocabulary = args.value(input);
+  result->output_vocabulary = args.value(output);
+  result->optimizer = args.get<OptimizerPtr>("optimizer_def");
+  result->decode_fn = args.value("decode_fn");
+  result->feature_converter_cls = args.value("feature_converter_cls");
+  result->name = args.target().name;
+  result->config = &args.config();
+  return result;
+}
+
+const std::vector<gin::Param> kSharedParams = {
+    {"optimizer_def"},           {"decode_fn", nullptr}, {"feature_converter_cls", nullptr},
+    {"label_smoothing", 0.0},    {"z_loss", 0.0},        {"loss_normalizing_factor", nullptr},
+    {"default_decoder_params", nullptr}};
+
+std::vector<gin::Param> with_shared(std::vector<gin::Param> params) {
+  params.insert(params.end(), kSharedParams.begin(), kSharedParams.end());
+  return params;
+}
+
+void add_networks(gin::Registry& registry) {
+  for (const std::string module : {"t5x.examples.t5.network", "t5x.contrib.gpu.t5.network"}) {
+    auto config = registry.add_struct<T5Config>(module + ".T5Config");
+    add_common(config);
+    config.arg("num_encoder_layers", &T5Config::num_encoder_layers)
+        .arg("num_decoder_layers", &T5Config::num_decoder_layers);
+    registry.add_function(module + ".Transformer", [](const T5Config& c) { return T5Module{c}; },
+                          {{"config"}});
+  }
+  const std::string module = "t5x.examples.decoder_only.network";
+  auto config = registry.add_struct<TransformerConfig>(module + ".TransformerConfig");
+  add_common(config);
+  config.arg("num_layers", &TransformerConfig::num_layers);
+  registry.add_function(module + ".DecoderWrapper",
+                        [](const TransformerConfig& c) { return DecoderOnlyModule{c}; },
+                        {{"config"}});
+}
+
+}  // namespace
+
+void register_models(gin::Registry& registry) {
+  add_networks(registry);
+  registry.add("t5x.models.EncoderDecoderModel",
+               with_shared({{"module"}, {"input_vocabulary"}, {"output_vocabulary"}}),
+               [](const gin::Arguments& args) -> gin::Value {
+                 auto model = std::make_shared<EncoderDecoderModel>(
+                     args.get<T5Module>("module").config, loss_options(args));
+                 return gin::Value::object(
+                     configured(args, model, "input_vocabulary", "output_vocabulary"));
+               });
+  registry.add("t5x.models.DecoderOnlyModel",
+               with_shared({{"module"}, {"vocabulary"}, {"inputs_bidirectional_attention", false}}),
+               [](const gin::Arguments& args) -> gin::Value {
+                 auto model = std::make_shared<DecoderOnlyModel>(
+                     args.get<DecoderOnlyModule>("module").config, loss_options(args),
+                     args.get<bool>("inputs_bidirectional_attention"));
+                 return gin::Value::object(configured(args, model, "vocabulary", "vocabulary"));
+               });
+  for (const std::string model : {"t5x.models.EncoderDecoderModel", "t5x.models.DecoderOnlyModel"})
+    registry.add_method(model + ".predict_batch_with_aux",
+                        {{"num_decodes", nullptr},
+                         {"return_all_decodes", false},
+                         {"decoder_params", nullptr},
+                         {"prompt_with_targets", false}});
+  for (const std::string which : {"input", "output"})
+    registry.add("t5x.models.get_" + which + "_vocabulary", {{"model"}},
+                 [which](const gin::Arguments& args) -> gin::Value {
+                   const auto model = args.get<std::shared_ptr<ConfiguredModel>>("model");
+                   return which == "input" ? model->input_vocabulary : model->output_vocabulary;
+                 });
+}
+
+}  // namespace quintet
