@@ -1,0 +1,15 @@
+#pragma once
+// The benchmarks of `quintet bench`: one line and one file each (apps/bench_<what>.cpp).
+
+#include <span>
+
+// BENCH(name, what it times)
+#define QUINTET_BENCHES(BENCH) BENCH(train, "training steps of a T5 1.1 with AdamW")
+
+namespace quintet {
+
+#define QUINTET_DECLARE(name, summary) int run_bench_##name(std::span<char* const> args);
+QUINTET_BENCHES(QUINTET_DECLARE)
+#undef QUINTET_DECLARE
+
+}  // namespace quintet

@@ -1,0 +1,138 @@
+#include "apps/bench_models.h"
+
+#include <omp.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <optional>
+
+#include "apps/cli.h"
+#include "runtime/base/nearest.h"
+#include "runtime/base/threefry.h"
+#include "runtime/memory.h"
+#include "runtime/profile.h"
+
+namespace quintet {
+namespace {
+
+struct Size {
+  int64_t emb_dim, num_heads, mlp_dim, num_layers;
+};
+// T5 1.1's published sizes (arXiv:2002.05202 and t5x/examples/t5/t5_1_1); heads are 64 wide.
+const std::map<std::string, Size> kSizes = {
+    {"t5_1_1_tiny", {8, 4, 32, 4}},         {"t5_1_1_small", {512, 6, 1024, 8}},
+    {"t5_1_1_base", {768, 12, 2048, 12}},   {"t5_1_1_large", {1024, 16, 2816, 24}},
+    {"t5_1_1_xl", {2048, 32, 5120, 24}},    {"t5_1_1_xxl", {4096, 64, 10240, 24}},
+};
+constexpr int64_t kVocabulary = 32128;
+
+int64_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
+HostArray random_tokens(int64_t rows, int64_t length, int64_t vocab_size, uint32_t seed) {
+  HostArray array(DType::i32, {rows, length});
+  std::vector<uint32_t> bits(static_cast<size_t>(array.elements()));
+  uint32_t state = seed;
+  for (size_t i = 0; i < bits.size(); ++i) {
+    state = state * 1664525u + 1013904223u;  // any spread-out ids will do here
+    array.as<int32_t>()[i] = static_cast<int32_t>(3 + (state >> 8) % static_cast<uint32_t>(vocab_size - 3));
+  }
+  return array;
+}
+
+}  // namespace
+
+bool parse_bench_options(const std::string& what, const std::string& summary,
+                         std::span<char* const> args, bool generates, BenchOptions& options) {
+  CommandLine cli("bench " + what, summary,
+                  "quintet bench " + what +
+                      " --model=t5_1_1_small --batch=8 --inputs=256 --targets=64 --dtype=float32 "
+                      "--threads=2 --steps=5");
+  CLI::App& app = cli.app();
+  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
+  app.add_option("--model", options.model, "t5_1_1_small, _base, _large, _xl or _xxl");
+  app.add_option("--batch", options.batch, "sequences a step")->check(positive);
+  app.add_option("--inputs", options.inputs, "tokens of an input")->check(positive);
+  app.add_option("--targets", options.targets, "tokens of a target")->check(positive);
+  app.add_option("--steps", options.steps, "timed steps")->check(positive);
+  app.add_option("--dtype", options.dtype, "float32");
+  app.add_option("--threads", options.threads, "0: all")->check(CLI::Range(0, 4096));
+  app.add_flag("--profile", options.profile, "time and bytes of each op, on stderr");
+  if (generates) app.add_option("--beams", options.beams, "1: greedy")->check(positive);
+  if (!cli.parse(args)) return false;
+  QT_CHECK(options.dtype == "float32", "quintet bench {}: --dtype={} is not supported; use float32",
+           what, options.dtype);
+  if (options.threads > 0) omp_set_num_threads(options.threads);
+  return true;
+}
+
+T5Config bench_model_config(const std::string& name) {
+  const auto found = kSizes.find(name);
+  std::vector<std::string> names;
+  for (const auto& [known, size] : kSizes) names.push_back(known);
+  QT_CHECK(found != kSizes.end(), "--model={} is unknown{} Known: {}", name,
+           did_you_mean(name, names), fmt::join(names, ", "));
+  T5Config config;
+  config.vocab_size = kVocabulary;
+  config.emb_dim = found->second.emb_dim;
+  config.num_heads = found->second.num_heads;
+  config.head_dim = name == "t5_1_1_tiny" ? 2 : 64;
+  config.mlp_dim = found->second.mlp_dim;
+  config.num_encoder_layers = config.num_decoder_layers = found->second.num_layers;
+  config.mlp_activations = {"gelu", "linear"};
+  config.dropout_rate = 0;
+  return config;
+}
+
+HostArrays random_batch(const BenchOptions& options, int64_t vocab_size) {
+  HostArrays batch;
+  batch["encoder_input_tokens"] = random_tokens(options.batch, options.inputs, vocab_size, 1);
+  HostArray targets = random_tokens(options.batch, options.targets, vocab_size, 2);
+  HostArray shifted(DType::i32, targets.shape), weights(DType::i32, targets.shape);
+  for (int64_t i = 0; i < targets.elements(); ++i) {
+    const auto at = static_cast<size_t>(i);
+    if (i % options.targets != 0) shifted.as<int32_t>()[at] = targets.as<int32_t>()[at - 1];
+    weights.as<int32_t>()[at] = 1;
+  }
+  batch["decoder_target_tokens"] = std::move(targets);
+  batch["decoder_input_tokens"] = std::move(shifted);
+  batch["decoder_loss_weights"] = std::move(weights);
+  return batch;
+}
+
+void time_steps(const std::string& what, const BenchOptions& options, int64_t tokens_per_step,
+               const std::function<void()>& step) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> seconds;
+  step();
+  Profile profile;
+  if (options.profile) Profile::current() = &profile;
+  for (int64_t i = 0; i < options.steps; ++i) {
+    const auto start = Clock::now();
+    step();
+    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  Profile::current() = nullptr;
+  std::sort(seconds.begin(), seconds.end());
+  const double least = seconds.front(), median = seconds[seconds.size() / 2];
+  const double rate = static_cast<double>(tokens_per_step) / least;
+  fmt::print(
+      "{{\"bench\": \"{}\", \"model\": \"{}\", \"batch\": {}, \"inputs\": {}, \"targets\": {}, "
+      "\"beams\": {}, \"dtype\": \"{}\", \"threads\": {}, \"steps\": {}, "
+      "\"tokens_per_second\": {:.2f}, \"seconds_per_step\": {{\"min\": {:.6f}, \"median\": {:.6f}}}, "
+      "\"peak_bytes\": {}, \"tensor_bytes\": {}}}\n",
+      what, options.model, options.batch, options.inputs, options.targets, options.beams,
+      options.dtype, omp_get_max_threads(), options.steps, rate, least, median,
+      peak_resident_bytes(), Memory::host().peak_bytes());
+  fmt::print(stderr, "{} {}: {:.1f} tokens/s, {:.3f} s a step (median {:.3f}), peak {} MiB\n", what,
+             options.model, rate, least, median, peak_resident_bytes() >> 20);
+  if (options.profile) fmt::print(stderr, "{}\n", profile.table());
+}
+
+}  // namespace quintet

@@ -1,0 +1,38 @@
+#pragma once
+// What the benchmarks of `quintet bench` share: models by name, random batches, timing, the JSON line.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "models/base_model.h"
+
+namespace quintet {
+
+struct BenchOptions {
+  std::string model = "t5_1_1_small";
+  int64_t batch = 8, inputs = 256, targets = 64, steps = 5;
+  int64_t beams = 1;  // generate only; 1 is greedy
+  int threads = 0;    // 0: as OMP_NUM_THREADS and the machine say
+  std::string dtype = "float32";
+  bool profile = false;
+};
+
+/// Reads the flags that all benchmarks have. False: help was printed. `generates`: --beams is a flag too.
+bool parse_bench_options(const std::string& what, const std::string& summary,
+                         std::span<char* const> args, bool generates, BenchOptions& options);
+
+/// Sizes of t5_1_1_{tiny,small,base,large,xl,xxl} without dropout; an unknown name is a usage error.
+T5Config bench_model_config(const std::string& name);
+
+/// Model features of an encoder-decoder: random tokens from 3 to vocabulary size, no padding.
+HostArrays random_batch(const BenchOptions& options, int64_t vocab_size);
+
+/// Runs step() once to warm up and `options.steps` times timed, prints one JSON object on stdout
+/// (tokens_per_second of the fastest step, seconds_per_step, peak_bytes: largest resident set of the
+/// process, tensor_bytes: most that tensors held) and a line for people on stderr.
+void time_steps(const std::string& what, const BenchOptions& options, int64_t tokens_per_step,
+               const std::function<void()>& step);
+
+}  // namespace quintet
