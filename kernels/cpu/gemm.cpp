@@ -24,9 +24,8 @@ void gemm(const Gemm& g, const float* a, int64_t lda, const float* b, int64_t ld
           int64_t ldc) {
   if (g.m == 0 || g.n == 0) return;
   if (g.k == 0) return scale_result(g, c, ldc);
-  const dnnl_status_t status =
-      dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m, g.n, g.k, g.alpha, a,
-                 lda, b, ldb, g.beta, c, ldc);
+  const dnnl_status_t status = dnnl_sgemm(g.transpose_a ? 'T' : 'N', g.transpose_b ? 'T' : 'N', g.m,
+                                          g.n, g.k, g.alpha, a, lda, b, ldb, g.beta, c, ldc);
   QT_CHECK_AS(ExitCode::kEnvironment, status == dnnl_success,
               "oneDNN refused a {} x {} x {} matrix product (status {}); is memory exhausted?", g.m,
               g.n, g.k, static_cast<int>(status));

@@ -8,8 +8,8 @@ namespace quintet::cpu {
 /// The elements of a float32 operand; throws a usage error naming the op for any other dtype.
 inline float* f32(const View& view, const char* op, const char* operand) {
   QT_CHECK(view.dtype == DType::f32,
-           "{}: {} has dtype {}, but the CPU kernel computes in float32; cast it first", op, operand,
-           name_of(view.dtype));
+           "{}: {} has dtype {}, but the CPU kernel computes in float32; cast it first", op,
+           operand, name_of(view.dtype));
   return view.data<float>();
 }
 

@@ -9,15 +9,15 @@ void matmul_cpu(Views in, Views out, const Attrs&, Stream) {
   const int64_t rows = x.rows(), k = x.depth(), n = w.depth();
   cpu::expect_shape(w.rank == 2 && w.size(0) == k && y.rows() == rows && y.depth() == n, "matmul",
                     "...k, kn -> ...n");
-  cpu::gemm({.m = rows, .n = n, .k = k}, cpu::f32(x, "matmul", "x"), k,
-            cpu::f32(w, "matmul", "w"), n, cpu::f32(y, "matmul", "y"), n);
+  cpu::gemm({.m = rows, .n = n, .k = k}, cpu::f32(x, "matmul", "x"), k, cpu::f32(w, "matmul", "w"),
+            n, cpu::f32(y, "matmul", "y"), n);
 }
 
 void matmul_t_cpu(Views in, Views out, const Attrs&, Stream) {
   const View &x = in[0], &w = in[1], &y = out[0];
   const int64_t rows = x.rows(), k = x.depth(), n = w.size(0);
-  cpu::expect_shape(w.rank == 2 && w.size(1) == k && y.rows() == rows && y.depth() == n,
-                    "matmul_t", "...k, nk -> ...n");
+  cpu::expect_shape(w.rank == 2 && w.size(1) == k && y.rows() == rows && y.depth() == n, "matmul_t",
+                    "...k, nk -> ...n");
   cpu::gemm({.m = rows, .n = n, .k = k, .transpose_b = true}, cpu::f32(x, "matmul_t", "x"), k,
             cpu::f32(w, "matmul_t", "w"), k, cpu::f32(y, "matmul_t", "y"), n);
 }

@@ -3,7 +3,8 @@
 //
 //   mlp_in       x [..., e], wi_0 [e, f], wi_1? [e, f]  ->  y [..., f], h0? [..., f], h1? [..., f]
 //                h0 = x wi_0;  h1 = x wi_1;  y = act0(h0) act1(h1), or act0(h0) without wi_1
-//   mlp_in_grad  x, wi_0, wi_1?, h0?, h1?, dy [..., f]  ->  dx [..., e], dwi_0 [e, f], dwi_1? [e, f]
+//   mlp_in_grad  x, wi_0, wi_1?, h0?, h1?, dy [..., f]  ->  dx [..., e], dwi_0 [e, f], dwi_1? [e,
+//   f]
 //                products h0, h1 that are absent are computed again
 //
 // Attributes: act0, act1 (int64 of an Activation; act1 only with wi_1, default linear).

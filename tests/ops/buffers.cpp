@@ -12,15 +12,23 @@ constexpr std::byte kGuardByte{0xa5};
 void store_one(std::byte* at, DType dtype, double value) {
   const auto put = [at](auto v) { std::memcpy(at, &v, sizeof v); };
   switch (dtype) {
-    case DType::f32: return put(static_cast<float>(value));
-    case DType::bf16: return put(bfloat16(static_cast<float>(value)));
-    case DType::f64: return put(value);
-    case DType::i32: return put(static_cast<int32_t>(value));
-    case DType::i64: return put(static_cast<int64_t>(value));
-    case DType::u32: return put(static_cast<uint32_t>(value));
+    case DType::f32:
+      return put(static_cast<float>(value));
+    case DType::bf16:
+      return put(bfloat16(static_cast<float>(value)));
+    case DType::f64:
+      return put(value);
+    case DType::i32:
+      return put(static_cast<int32_t>(value));
+    case DType::i64:
+      return put(static_cast<int64_t>(value));
+    case DType::u32:
+      return put(static_cast<uint32_t>(value));
     case DType::u8:
-    case DType::boolean: return put(static_cast<uint8_t>(value));
-    default: throw Bug(fmt::format("the op tests have no {} buffers", name_of(dtype)));
+    case DType::boolean:
+      return put(static_cast<uint8_t>(value));
+    default:
+      throw Bug(fmt::format("the op tests have no {} buffers", name_of(dtype)));
   }
 }
 
@@ -30,19 +38,26 @@ double load_one(const std::byte* at, DType dtype) {
     return static_cast<double>(v);
   };
   switch (dtype) {
-    case DType::f32: return get(float{});
+    case DType::f32:
+      return get(float{});
     case DType::bf16: {
       bfloat16 v;
       std::memcpy(&v, at, sizeof v);
       return static_cast<double>(static_cast<float>(v));
     }
-    case DType::f64: return get(double{});
-    case DType::i32: return get(int32_t{});
-    case DType::i64: return get(int64_t{});
-    case DType::u32: return get(uint32_t{});
+    case DType::f64:
+      return get(double{});
+    case DType::i32:
+      return get(int32_t{});
+    case DType::i64:
+      return get(int64_t{});
+    case DType::u32:
+      return get(uint32_t{});
     case DType::u8:
-    case DType::boolean: return get(uint8_t{});
-    default: throw Bug(fmt::format("the op tests have no {} buffers", name_of(dtype)));
+    case DType::boolean:
+      return get(uint8_t{});
+    default:
+      throw Bug(fmt::format("the op tests have no {} buffers", name_of(dtype)));
   }
 }
 
@@ -65,8 +80,7 @@ Buffer::Buffer(Shape shape, DType dtype, Shape origin, Shape global, int shift) 
 }
 
 void Buffer::poison() {
-  const double poison =
-      is_floating(view_.dtype) ? std::numeric_limits<double>::quiet_NaN() : 0x55;
+  const double poison = is_floating(view_.dtype) ? std::numeric_limits<double>::quiet_NaN() : 0x55;
   for (int64_t i = 0; i < (absent() ? 0 : view_.elements()); ++i)
     store_one(memory_.data() + start_ + static_cast<size_t>(i * size_of(view_.dtype)), view_.dtype,
               poison);

@@ -7,8 +7,8 @@
 
 namespace quintet::testing {
 
-/// One array in memory with 64 guard bytes before and after it, `shift` elements away from a 64-byte
-/// boundary.
+/// One array in memory with 64 guard bytes before and after it, `shift` elements away from a
+/// 64-byte boundary.
 class Buffer {
  public:
   Buffer(Shape shape, DType dtype, Shape origin, Shape global, int shift);

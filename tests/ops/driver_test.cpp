@@ -129,10 +129,18 @@ void check_call(const OpCase& c, const GradCall& call, const Prepared& p,
   for (const Source& s : call.operands) {
     const auto i = static_cast<size_t>(s.index);
     switch (s.kind) {
-      case Source::Kind::kInput: in.push_back(&p.inputs[i]); break;
-      case Source::Kind::kOutput: in.push_back(&p.outputs[i]); break;
-      case Source::Kind::kCotangent: in.push_back(&cotangents[i]); break;
-      case Source::Kind::kNone: in.push_back(&absent); break;
+      case Source::Kind::kInput:
+        in.push_back(&p.inputs[i]);
+        break;
+      case Source::Kind::kOutput:
+        in.push_back(&p.outputs[i]);
+        break;
+      case Source::Kind::kCotangent:
+        in.push_back(&cotangents[i]);
+        break;
+      case Source::Kind::kNone:
+        in.push_back(&absent);
+        break;
     }
   }
   std::vector<Buffer> results, again;
@@ -186,8 +194,8 @@ TEST_P(OpGradients, AreTheDerivatives) {
   for (const OwnGradient& g : c.own_gradients) {
     Objective one{c, std::vector<std::vector<double>>(c.outputs.size())};
     one.weights[static_cast<size_t>(g.of)] = {1.0};
-    expect_derivatives(one, arrays(p.inputs), g.wrt, p.outputs[static_cast<size_t>(g.gradient)].load(),
-                       c.grad_tolerance);
+    expect_derivatives(one, arrays(p.inputs), g.wrt,
+                       p.outputs[static_cast<size_t>(g.gradient)].load(), c.grad_tolerance);
   }
 }
 

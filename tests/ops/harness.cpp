@@ -17,12 +17,12 @@ Operand normal(Shape shape, double deviation) {
 }
 
 Operand integers(Shape shape, int64_t low, int64_t high) {
-  return {.shape = std::move(shape),
-          .dtype = DType::i32,
-          .value = [low, high](int64_t, std::mt19937_64& random) {
-            return static_cast<double>(
-                std::uniform_int_distribution<int64_t>(low, high - 1)(random));
-          }};
+  return {
+      .shape = std::move(shape),
+      .dtype = DType::i32,
+      .value = [low, high](int64_t, std::mt19937_64& random) {
+        return static_cast<double>(std::uniform_int_distribution<int64_t>(low, high - 1)(random));
+      }};
 }
 
 Operand values(Shape shape, std::vector<double> given, DType dtype) {

@@ -1,8 +1,8 @@
 #pragma once
 // Cases of the ops: one list that the oracle test, the gradient check and bench/ops_bench walk.
 //
-// A file tests/ops/<folder>_cases.cpp defines `std::vector<OpCase> <folder>_cases()`; CMake makes one
-// test of each such file (ops_<folder>_test) and one benchmark of all. Per case the driver
+// A file tests/ops/<folder>_cases.cpp defines `std::vector<OpCase> <folder>_cases()`; CMake makes
+// one test of each such file (ops_<folder>_test) and one benchmark of all. Per case the driver
 //   - runs the kernel twice on NaN-filled outputs with guard bytes around every buffer, at an even
 //     and an odd address: equal bytes, guards and inputs untouched;
 //   - compares with the oracle, the shortest plain loop in double;
@@ -75,9 +75,11 @@ struct Source {
   enum class Kind { kInput, kOutput, kCotangent, kNone } kind;
   int index = 0;
 };
-inline Source input(int i) { return {Source::Kind::kInput, i}; }          // input i of the op
-inline Source output(int i) { return {Source::Kind::kOutput, i}; }        // what the kernel returned
-inline Source cotangent(int i) { return {Source::Kind::kCotangent, i}; }  // d objective / d output i
+inline Source input(int i) { return {Source::Kind::kInput, i}; }    // input i of the op
+inline Source output(int i) { return {Source::Kind::kOutput, i}; }  // what the kernel returned
+inline Source cotangent(int i) {
+  return {Source::Kind::kCotangent, i};
+}  // d objective / d output i
 inline Source none() { return {Source::Kind::kNone}; }
 
 /// One call of a gradient kernel, with the attributes of the case. The objective is the sum of
@@ -101,7 +103,8 @@ struct OpCase {
   std::vector<Result> outputs{};
   Attrs attrs{};
   Oracle oracle{};
-  /// |got - want| <= tolerance * max(1, largest |want| of that output): float32 sums in another order.
+  /// |got - want| <= tolerance * max(1, largest |want| of that output): float32 sums in another
+  /// order.
   double tolerance = 2e-5;
   std::vector<GradCall> grads{};
   std::vector<OwnGradient> own_gradients{};

@@ -1,7 +1,6 @@
 // Matrix products: plain triple loops, shapes from 0 to larger than a cache block.
 
 #include "kernels/matmul/matmul.h"
-
 #include "tests/ops/harness.h"
 
 namespace quintet::testing {
@@ -21,22 +20,25 @@ void product(int64_t m, int64_t n, int64_t k, const A& a, const B& b, Array& out
 void matmul_oracle(const Arrays& in, Arrays& out, const Attrs&) {
   const Array &x = in[0], &w = in[1];
   const int64_t k = x.depth(), n = w.size(1);
-  product(x.rows(), n, k, [&](int64_t i, int64_t l) { return x[i * k + l]; },
-          [&](int64_t l, int64_t j) { return w[l * n + j]; }, out[0]);
+  product(
+      x.rows(), n, k, [&](int64_t i, int64_t l) { return x[i * k + l]; },
+      [&](int64_t l, int64_t j) { return w[l * n + j]; }, out[0]);
 }
 
 void matmul_t_oracle(const Arrays& in, Arrays& out, const Attrs&) {
   const Array &x = in[0], &w = in[1];
   const int64_t k = x.depth(), n = w.size(0);
-  product(x.rows(), n, k, [&](int64_t i, int64_t l) { return x[i * k + l]; },
-          [&](int64_t l, int64_t j) { return w[j * k + l]; }, out[0]);
+  product(
+      x.rows(), n, k, [&](int64_t i, int64_t l) { return x[i * k + l]; },
+      [&](int64_t l, int64_t j) { return w[j * k + l]; }, out[0]);
 }
 
 void grad_w_oracle(const Arrays& in, Arrays& out, const Attrs&) {
   const Array &x = in[0], &dy = in[1];
   const int64_t k = x.depth(), n = dy.depth();
-  product(k, n, x.rows(), [&](int64_t i, int64_t l) { return x[l * k + i]; },
-          [&](int64_t l, int64_t j) { return dy[l * n + j]; }, out[0]);
+  product(
+      k, n, x.rows(), [&](int64_t i, int64_t l) { return x[l * k + i]; },
+      [&](int64_t l, int64_t j) { return dy[l * n + j]; }, out[0]);
 }
 
 Shape with_depth(Shape leading, int64_t depth) {
@@ -83,8 +85,8 @@ std::vector<OpCase> matmul_cases() {
   add_cases(cases, {2, 3}, 5, 7);
   add_cases(cases, {}, 4, 3);  // a single vector, no leading axes
   add_cases(cases, {1}, 1, 1);
-  add_cases(cases, {0}, 5, 3);    // no rows: an empty result, a zero gradient
-  add_cases(cases, {4}, 0, 3);    // an empty sum
+  add_cases(cases, {0}, 5, 3);  // no rows: an empty result, a zero gradient
+  add_cases(cases, {4}, 0, 3);  // an empty sum
   add_cases(cases, {3, 2}, 4, 0);
   add_cases(cases, {2, 2, 9}, 33, 17);
   add_cases(cases, {67}, 129, 65);
