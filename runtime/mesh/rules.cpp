@@ -1,0 +1,76 @@
+#include "runtime/mesh/rules.h"
+
+#include <algorithm>
+#include <set>
+
+#include "runtime/base/check.h"
+
+namespace quintet {
+namespace {
+
+void append(LogicalAxisRules& rules, const LogicalAxisRules& more) {
+  rules.insert(rules.end(), more.begin(), more.end());
+}
+
+/// Where the embed axis goes is what the two numbers of dimensions decide.
+LogicalAxisRules embed_rules(const AxisRuleOptions& options) {
+  LogicalAxisRules rules;
+  if (options.activation_partitioning_dims == 2) rules.push_back({"embed", {"model"}});
+  if (options.parameter_partitioning_dims == 2) rules.push_back({"embed", {"data"}});
+  return rules;
+}
+
+}  // namespace
+
+LogicalAxisRules standard_logical_axis_rules(const AxisRuleOptions& options) {
+  for (const int dims : {options.activation_partitioning_dims, options.parameter_partitioning_dims})
+    QT_CHECK(dims == 1 || dims == 2,
+             "standard_logical_axis_rules: partitioning dims must be 1 or 2, found {}", dims);
+  LogicalAxisRules rules = {{"batch", {"data"}}, {"vocab", {"model"}}};
+  const LogicalAxisRules embed = embed_rules(options);
+  if (embed.empty()) rules.push_back({"embed", {}});
+  append(rules, {{"mlp", {"model"}}, {"heads", {"model"}}, {"kv", {}}, {"joined_kv", {"model"}}});
+  append(rules, embed);
+  for (const char* whole :
+       {"relpos_buckets", "abspos_buckets", "length", "layers", "stack", "mlp_activations"})
+    rules.push_back({whole, {}});
+  append(rules, options.additional_rules);
+  return rules;
+}
+
+LogicalAxisRules moe_logical_axis_rules(const AxisRuleOptions& options) {
+  AxisRuleOptions with_experts = options;
+  with_experts.additional_rules = {{"expert", {"expert"}},
+                                   {"expert_mlp", {"model"}},
+                                   {"expert_replicas", {"data"}},
+                                   {"unmodeled", {}}};
+  append(with_experts.additional_rules, options.additional_rules);
+  LogicalAxisRules rules = standard_logical_axis_rules(with_experts);
+  rules.front().second = {"expert", "data"};
+  return rules;
+}
+
+std::vector<MeshAxes> logical_to_mesh_axes(const std::vector<std::optional<std::string>>& names,
+                                           const LogicalAxisRules& rules) {
+  std::set<std::string> seen;
+  for (const auto& name : names)
+    QT_CHECK(!name || seen.insert(*name).second,
+             "logical axis '{}' appears twice in one array; a rule could not tell them apart", *name);
+  std::vector<std::optional<MeshAxes>> result(names.size());
+  std::set<std::string> used;
+  for (const auto& [logical, mesh_axes] : rules) {
+    const auto found = std::find(names.begin(), names.end(), logical);
+    if (found == names.end()) continue;
+    auto& place = result[static_cast<size_t>(found - names.begin())];
+    const bool free = std::none_of(mesh_axes.begin(), mesh_axes.end(),
+                                   [&](const std::string& a) { return used.contains(a); });
+    if (place || !free) continue;
+    place = mesh_axes;
+    used.insert(mesh_axes.begin(), mesh_axes.end());
+  }
+  std::vector<MeshAxes> axes;
+  for (auto& place : result) axes.push_back(place.value_or(MeshAxes{}));
+  return axes;
+}
+
+}  // namespace quintet

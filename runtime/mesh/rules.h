@@ -1,0 +1,35 @@
+#pragma once
+// Logical axis rules: an ordered table that says which mesh axis cuts which logical axis. The whole
+// sharding policy of a run is such a table. Sources: t5x/partitioning.py, flax/linen/spmd.py.
+//
+//   const auto rules = standard_logical_axis_rules({.parameter_partitioning_dims = 2});
+//   logical_to_mesh_axes({"embed", "mlp"}, rules);   // {{"data"}, {"model"}}
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace quintet {
+
+using MeshAxes = std::vector<std::string>;  // of one dimension, outermost first; empty: whole
+using LogicalAxisRules = std::vector<std::pair<std::string, MeshAxes>>;
+
+struct AxisRuleOptions {
+  int activation_partitioning_dims = 1;  // 2: the embed axis of activations is cut over `model`
+  int parameter_partitioning_dims = 1;   // 2: the embed axis of parameters is cut over `data` (ZeRO-3)
+  LogicalAxisRules additional_rules = {};
+};
+
+/// T5X's standard_logical_axis_rules. Throws a usage error unless both dims are 1 or 2.
+LogicalAxisRules standard_logical_axis_rules(const AxisRuleOptions& options);
+/// The same of t5x.contrib.moe: with the axes of experts.
+LogicalAxisRules moe_logical_axis_rules(const AxisRuleOptions& options);
+
+/// Mesh axes of each dimension: rules are tried in order; the first that fits a dimension holds; a mesh
+/// axis is used at most once an array. A dimension without a name, or that no rule names, is whole.
+/// Throws a usage error if a logical name appears twice.
+std::vector<MeshAxes> logical_to_mesh_axes(const std::vector<std::optional<std::string>>& names,
+                                           const LogicalAxisRules& rules);
+
+}  // namespace quintet

@@ -1,0 +1,74 @@
+// Rules of ops.def: what they accept, what results they give, how they refuse.
+
+#include "runtime/rule.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/op.h"
+
+namespace quintet {
+namespace {
+
+Tensor tensor(Axes axes) { return Tensor(Spec{std::move(axes), DType::f32}); }
+
+std::string refusal(const std::string& rule, const Tensors& inputs) {
+  try {
+    bind("op", Rule::parse("op", rule), inputs, {});
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(Rule, GivesResultsTheAxesOfTheirLetters) {
+  const auto shapes = bind("matmul", Rule::parse("matmul", "...k, kn -> ...n"),
+                           {tensor({{"batch", 2}, {"length", 3}, {"embed", 4}}),
+                            tensor({{"embed", 4}, {"mlp", 5}})},
+                           {});
+  EXPECT_EQ(to_string(shapes[0].spec), "[batch=2, length=3, mlp=5] float32");
+  EXPECT_EQ(shapes[0].block.sizes, (std::vector<int64_t>{2, 3, 5}));
+}
+
+TEST(Rule, CarriesTheBlockOfAMicrobatch) {
+  Layout layout;
+  layout.dims.resize(2);
+  const Tensor x(Spec{{{"batch", 8}, {"embed", 4}}, DType::f32}, layout, {{6, 0}, {2, 4}});
+  const auto shapes =
+      bind("op", Rule::parse("op", "...k, kn -> ...n"), {x, tensor({{"embed", 4}, {"mlp", 3}})}, {});
+  EXPECT_EQ(shapes[0].block, (Block{{6, 0}, {2, 3}}));
+  EXPECT_EQ(shapes[0].spec.axes[0].size, 8);
+}
+
+TEST(Rule, TakesSizesThatNoOperandHasFromAttributes) {
+  const auto shapes = bind("op", Rule::parse("op", "..., ...e -> ve"),
+                           {tensor({{"batch", 2}}), tensor({{"batch", 2}, {"embed", 3}})},
+                           {{"v", int64_t{7}}});
+  EXPECT_EQ(shapes[0].block.sizes, (std::vector<int64_t>{7, 3}));
+}
+
+TEST(Rule, RefusesOperandsThatDoNotFitNamingBoth) {
+  EXPECT_EQ(refusal("...k, kn -> ...n",
+                    {tensor({{"batch", 2}, {"embed", 4}}), tensor({{"mlp", 5}, {"embed", 4}})}),
+            "op: axis 'k' is embed=4 in operand 0 and mlp=5 in operand 1");
+  EXPECT_EQ(refusal("..., ... -> ...", {tensor({{"batch", 2}}), tensor({{"batch", 3}})}),
+            "op: leading axes of operand 1 [batch=3] float32 differ from those of operand 0");
+  EXPECT_EQ(refusal("ab -> a", {tensor({{"batch", 2}})}),
+            "op: operand 0 is [batch=2] float32, expected 2 axes");
+}
+
+TEST(Rule, RefusesTextThatIsNoRule) {
+  EXPECT_THROW(Rule::parse("op", "ab, bc"), Bug);
+  EXPECT_THROW(Rule::parse("op", "a# -> a"), Bug);
+  EXPECT_THROW(Rule::parse("op", "(ab -> a"), Bug);
+}
+
+TEST(Rule, OfEveryOpIsReadAndHasAKernel) {
+  for (const Op* op : all_ops()) {
+    EXPECT_FALSE(op->rule.inputs.empty()) << op->name;
+    EXPECT_NE(op->cpu, nullptr) << op->name;
+  }
+}
+
+}  // namespace
+}  // namespace quintet

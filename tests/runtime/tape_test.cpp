@@ -1,0 +1,107 @@
+// The tape: gradients of small graphs by hand, sharing, remat, what it keeps and lets go.
+
+#include "runtime/tape.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "runtime/ops.h"
+
+namespace quintet {
+namespace {
+
+Tensor leaf(Axes axes, float start = 1) {
+  Tensor t(Spec{std::move(axes), DType::f32});
+  std::iota(t.data<float>().begin(), t.data<float>().end(), start);
+  return t.set_needs_grad(true);
+}
+
+std::vector<float> values(const Tensor& t) { return {t.data<float>().begin(), t.data<float>().end()}; }
+
+/// Gradients of f's result for all-one cotangents.
+template <typename F>
+void differentiate(F f) {
+  Tape tape;
+  Tensor y;
+  {
+    Tape::Recording recording(tape);
+    y = f();
+  }
+  Tensor ones(y.spec());
+  std::fill(ones.data<float>().begin(), ones.data<float>().end(), 1.0f);
+  tape.backward({y}, {ones});
+}
+
+TEST(Tape, AddsTheGradientsOfATensorUsedTwice) {
+  const Tensor x = leaf({{"n", 3}});
+  differentiate([&] { return ops::add(ops::scale(x, 2), ops::add(x, x)); });
+  EXPECT_EQ(values(x.grad()), (std::vector<float>{4, 4, 4}));
+}
+
+TEST(Tape, AddsToTheGradientThatIsThere) {
+  const Tensor x = leaf({{"n", 2}});
+  for (int i = 0; i < 3; ++i) differentiate([&] { return ops::scale(x, 5); });
+  EXPECT_EQ(values(x.grad()), (std::vector<float>{15, 15}));
+}
+
+TEST(Tape, DoesNotWriteIntoAGradientThatTwoTensorsShare) {
+  const Tensor x = leaf({{"n", 2}}), y = leaf({{"n", 2}});
+  differentiate([&] { return ops::add(ops::add(x, y), x); });
+  EXPECT_EQ(values(x.grad()), (std::vector<float>{2, 2}));
+  EXPECT_EQ(values(y.grad()), (std::vector<float>{1, 1}));
+}
+
+TEST(Tape, DifferentiatesAProduct) {
+  const Tensor x = leaf({{"m", 2}, {"k", 2}}), w = leaf({{"k", 2}, {"n", 2}}, 5);
+  differentiate([&] { return ops::matmul(x, w); });
+  EXPECT_EQ(values(x.grad()), (std::vector<float>{11, 15, 11, 15}));
+  EXPECT_EQ(values(w.grad()), (std::vector<float>{4, 4, 6, 6}));
+}
+
+TEST(Tape, GivesTheSameGradientsWithRemat) {
+  const Tensor x = leaf({{"m", 2}, {"k", 3}}), w = leaf({{"k", 3}, {"n", 3}}, 2);
+  const Tensor scale = leaf({{"n", 3}});
+  const auto region = [&](const Tensors& in) {
+    return Tensors{ops::rms_norm(ops::matmul(in[0], w), scale)};
+  };
+  differentiate([&] { return region({x})[0]; });
+  const auto want_x = values(x.grad()), want_w = values(w.grad()), want_s = values(scale.grad());
+  for (const Tensor& t : {x, w, scale}) t.set_grad({});
+  differentiate([&] { return remat(region, {x})[0]; });
+  EXPECT_EQ(values(x.grad()), want_x);
+  EXPECT_EQ(values(w.grad()), want_w);
+  EXPECT_EQ(values(scale.grad()), want_s);
+}
+
+TEST(Tape, KeepsLessWithRematAndNothingAfterwards) {
+  const int64_t n = 1 << 16;
+  const Tensor x = leaf({{"n", n}});
+  const auto chain = [](const Tensors& in) {
+    Tensor y = in[0];
+    for (int i = 0; i < 8; ++i) y = ops::rms_norm(y, in[1]);
+    return Tensors{y};
+  };
+  const Tensor scale = leaf({{"n", n}});
+  const int64_t before = Memory::host().used_bytes();
+  const auto held = [&](bool again) {
+    Tape tape;
+    Tape::Recording recording(tape);
+    const Tensor y = again ? remat(chain, {x, scale})[0] : chain({x, scale})[0];
+    return Memory::host().used_bytes() - before;
+  };
+  EXPECT_GE(held(false), 8 * n * 4);
+  EXPECT_LT(held(true), 2 * n * 4);
+  EXPECT_EQ(Memory::host().used_bytes(), before);
+}
+
+TEST(Tape, RecordsNothingWhenPaused) {
+  const Tensor x = leaf({{"n", 2}});
+  Tape tape;
+  Tape::Recording recording(tape);
+  Tape::Recording paused(nullptr);
+  EXPECT_FALSE(ops::scale(x, 3).needs_grad());
+}
+
+}  // namespace
+}  // namespace quintet
