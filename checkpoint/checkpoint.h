@@ -51,9 +51,9 @@ class HostGroup {
 struct CheckpointOptions {
   int keep = 1;                // newest steps kept; 0: all. A step with a file PINNED is never removed
   int save_failures_max = 3;   // background saves that may fail in a row before poll() throws
-  std::string run_id;          // written into every file; empty: made from time, host and pid
-  std::shared_ptr<HostGroup> hosts;               // null: this process alone
-  std::function<void(const std::string&)> warn;   // null: "warning: ..." on stderr
+  std::string run_id = {};     // written into every file; empty: made from time, host and pid
+  std::shared_ptr<HostGroup> hosts = {};          // null: this process alone
+  std::function<void(const std::string&)> warn = {};  // null: "warning: ..." on stderr
 };
 
 /// What a checkpoint holds.

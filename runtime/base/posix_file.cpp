@@ -166,7 +166,7 @@ void make_folders(const std::filesystem::path& folder) {
   if (!std::filesystem::is_directory(folder)) fail_disk(folder, "use as folder", ENOTDIR);
 }
 
-void remove_all(const std::filesystem::path& path) {
+void remove_tree(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::remove_all(path, error);
   if (error && error.value() != ENOENT) fail_disk(path, "remove", error.value());

@@ -69,6 +69,6 @@ void make_folder(const std::filesystem::path& folder);
 /// Creates the folder and its parents where missing; throws ExitCode::kDisk.
 void make_folders(const std::filesystem::path& folder);
 /// Removes a file or a whole folder, following no links; what is not there is no error.
-void remove_all(const std::filesystem::path& path);
+void remove_tree(const std::filesystem::path& path);
 
 }  // namespace quintet

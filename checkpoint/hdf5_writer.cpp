@@ -1,0 +1,345 @@
+#include "checkpoint/hdf5_writer.h"
+
+#include <fcntl.h>
+#include <hdf5.h>
+
+#include <cstring>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "checkpoint/blocks.h"
+#include "runtime/base/check.h"
+#include "runtime/base/crc32c.h"
+#include "runtime/base/posix_file.h"
+
+namespace quintet {
+namespace {
+
+// Large enough that the library's work per chunk does not show, small enough to stay in cache.
+constexpr int64_t kChunkBytes = 1 << 20;
+constexpr int64_t kFletcherBytes = 4;
+
+/// The first "errno = N" in the library's error stack, else EIO.
+int stack_errno() {
+  int found = 0;
+  const auto visit = [](unsigned, const H5E_error2_t* error, void* data) -> herr_t {
+    const char* at = error->desc != nullptr ? std::strstr(error->desc, "errno = ") : nullptr;
+    int& number = *static_cast<int*>(data);
+    if (number == 0 && at != nullptr) number = std::atoi(at + std::strlen("errno = "));
+    return 0;
+  };
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, visit, &found);
+  return found != 0 ? found : EIO;
+}
+
+/// Every call of the library goes through this: a negative result is a disk error on `path`.
+template <typename T>
+T checked(T result, const std::filesystem::path& path, const char* action) {
+  if (result < 0) fail_disk(path, action, stack_errno());
+  return result;
+}
+
+/// Owns an identifier. Closing what a failed write left behind may fail again; that is no news.
+class Id {
+ public:
+  using Close = herr_t (*)(hid_t);
+  Id(hid_t id, Close close) : id_(id), close_(close) {}
+  ~Id() {
+    if (id_ >= 0) close_(id_);
+  }
+  Id(Id&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
+  Id& operator=(Id&&) = delete;
+  operator hid_t() const { return id_; }
+  hid_t release() { return std::exchange(id_, -1); }
+
+ private:
+  hid_t id_;
+  Close close_;
+};
+
+/// One thread in the library at a time, with its exit handler and its printing switched off.
+std::unique_lock<std::mutex> enter_library() {
+  static std::mutex mutex;
+  std::unique_lock<std::mutex> lock(mutex);
+  [[maybe_unused]] static const herr_t once = H5dont_atexit();
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // a setting of each thread
+  return lock;
+}
+
+Id small_float(size_t sign, size_t exponent_bits, size_t mantissa_bits, size_t bias) {
+  Id type(H5Tcopy(H5T_IEEE_F32LE), H5Tclose);
+  H5Tset_fields(type, sign, mantissa_bits, exponent_bits, 0, mantissa_bits);
+  H5Tset_size(type, 2);
+  H5Tset_ebias(type, bias);
+  return type;
+}
+
+/// As h5py and PyTables know NumPy's bool.
+Id boolean() {
+  Id type(H5Tenum_create(H5T_STD_I8LE), H5Tclose);
+  int8_t value = 0;
+  H5Tenum_insert(type, "FALSE", &value);
+  value = 1;
+  H5Tenum_insert(type, "TRUE", &value);
+  return type;
+}
+
+Id file_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32: return {H5Tcopy(H5T_IEEE_F32LE), H5Tclose};
+    case DType::f64: return {H5Tcopy(H5T_IEEE_F64LE), H5Tclose};
+    case DType::bf16: return small_float(15, 8, 7, 127);
+    case DType::f16: return small_float(15, 5, 10, 15);
+    case DType::i32: return {H5Tcopy(H5T_STD_I32LE), H5Tclose};
+    case DType::i64: return {H5Tcopy(H5T_STD_I64LE), H5Tclose};
+    case DType::u8: return {H5Tcopy(H5T_STD_U8LE), H5Tclose};
+    case DType::i8: return {H5Tcopy(H5T_STD_I8LE), H5Tclose};
+    case DType::u32: return {H5Tcopy(H5T_STD_U32LE), H5Tclose};
+    case DType::boolean: return boolean();
+  }
+  throw Bug("hdf5_writer: dtype without a type on disk");
+}
+
+/// Element that stands for "the file with this part is not there".
+std::vector<std::byte> missing_value(DType dtype) {
+  const auto bytes = [](auto value) {
+    const auto* data = reinterpret_cast<const std::byte*>(&value);
+    return std::vector<std::byte>(data, data + sizeof(value));
+  };
+  switch (dtype) {
+    case DType::f32: return bytes(std::numeric_limits<float>::quiet_NaN());
+    case DType::f64: return bytes(std::numeric_limits<double>::quiet_NaN());
+    case DType::bf16: return bytes(uint16_t{0x7fc0});
+    case DType::f16: return bytes(uint16_t{0x7e00});
+    case DType::i32: return bytes(std::numeric_limits<int32_t>::min());
+    case DType::i64: return bytes(std::numeric_limits<int64_t>::min());
+    case DType::i8: return bytes(std::numeric_limits<int8_t>::min());
+    default: return std::vector<std::byte>(static_cast<size_t>(size_of(dtype)), std::byte{0});
+  }
+}
+
+std::vector<hsize_t> dims_of(const std::vector<int64_t>& sizes) {
+  return {sizes.begin(), sizes.end()};
+}
+
+void write_attribute(hid_t file, const char* name, hid_t type, const void* value,
+                     const std::filesystem::path& path) {
+  Id space(H5Screate(H5S_SCALAR), H5Sclose);
+  Id attribute(checked(H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT), path, "write"),
+               H5Aclose);
+  checked(H5Awrite(attribute, type, value), path, "write");
+}
+
+/// A new file with these bounds of the format, labelled.
+Id create_file(const std::filesystem::path& path, H5F_libver_t high) {
+  Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
+  H5Pset_libver_bounds(access, H5F_LIBVER_V18, high);
+  H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
+  H5Pset_file_locking(access, false, true);  // Lustre and NFS often have no locks
+  Id file(checked(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access), path, "create"),
+          H5Fclose);
+  return file;
+}
+
+void write_label(hid_t file, const std::filesystem::path& path, const FileLabel& label) {
+  write_attribute(file, "step", H5T_STD_I64LE, &label.step, path);
+  write_attribute(file, "host", H5T_STD_I64LE, &label.host, path);
+  write_attribute(file, "version", H5T_STD_I64LE, &kCheckpointVersion, path);
+  Id text(H5Tcopy(H5T_C_S1), H5Tclose);
+  H5Tset_size(text, label.run_id.size() + 1);
+  write_attribute(file, "run_id", text, label.run_id.c_str(), path);
+}
+
+void close_file(Id& file, const std::filesystem::path& path) {
+  checked(H5Fflush(file, H5F_SCOPE_GLOBAL), path, "write");
+  checked(H5Fclose(file.release()), path, "write");
+}
+
+/// Sizes on disk, where a scalar is one element.
+std::vector<int64_t> disk_sizes(const std::vector<int64_t>& sizes) {
+  return sizes.empty() ? std::vector<int64_t>{1} : sizes;
+}
+
+int64_t bytes_of(const TensorSlice& slice) {
+  return checked_bytes(slice.dtype, slice.sizes, slice.name);
+}
+
+/// Space for the chunks, each whole, and generously for the library's own blocks; what is not used is
+/// given back when the file is closed.
+int64_t space_needed(const std::vector<TensorSlice>& slices) {
+  int64_t bytes = 1 << 16;
+  for (const TensorSlice& slice : slices) {
+    bytes += 4096;
+    if (bytes_of(slice) == 0) continue;
+    const auto sizes = disk_sizes(slice.sizes);
+    const auto chunk = contiguous_chunk(sizes, size_of(slice.dtype), kChunkBytes);
+    int64_t count = 1;
+    for (size_t i = 0; i < sizes.size(); ++i) count *= (sizes[i] + chunk[i] - 1) / chunk[i];
+    // A node of the chunk index holds 32 to 64 entries of 8 x (rank + 3) bytes.
+    bytes += count * (checked_bytes(slice.dtype, chunk, slice.name) + kFletcherBytes +
+                      static_cast<int64_t>(sizes.size() + 3) * 16) +
+             4096;
+  }
+  return bytes;
+}
+
+void reserve_space(hid_t file, const std::filesystem::path& path, int64_t bytes) {
+  void* handle = nullptr;
+  checked(H5Fget_vfd_handle(file, H5P_DEFAULT, &handle), path, "reserve space");
+  const int error = ::posix_fallocate(*static_cast<int*>(handle), 0, bytes);
+  if (error != 0 && error != EOPNOTSUPP && error != EINVAL)
+    fail_disk(path, "reserve space", error, bytes);
+}
+
+Id dataset_options() {
+  Id options(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
+  H5Pset_obj_track_times(options, false);  // same state, same bytes
+  H5Pset_attr_phase_change(options, 0, 0);
+  return options;
+}
+
+Id intermediate_groups() {
+  Id links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
+  H5Pset_create_intermediate_group(links, 1);
+  H5Pset_char_encoding(links, H5T_CSET_UTF8);
+  return links;
+}
+
+/// Where the library put each chunk. The element bytes come first, then the padding of a chunk that
+/// reaches over the edge and the Fletcher32 sum.
+std::vector<Extent> extents_of(hid_t dataset, const std::vector<int64_t>& sizes,
+                               const std::vector<int64_t>& chunk, int64_t element_bytes,
+                               const std::filesystem::path& path) {
+  std::vector<Extent> extents;
+  for (const ChunkPlace& place : chunk_places(sizes, chunk)) {
+    const std::vector<hsize_t> at = dims_of(place.origin);
+    haddr_t address = 0;
+    hsize_t size = 0;
+    unsigned mask = 0;
+    checked(H5Dget_chunk_info_by_coord(dataset, at.data(), &mask, &address, &size), path, "write");
+    QT_ASSERT(address != HADDR_UNDEF && mask == 0);
+    extents.push_back({static_cast<int64_t>(address), place.elements * element_bytes});
+  }
+  return extents;
+}
+
+std::vector<Extent> write_slice(hid_t file, const TensorSlice& slice, const std::string& dataset_name,
+                                const std::filesystem::path& path) {
+  const auto sizes = disk_sizes(slice.sizes);
+  const auto chunk = contiguous_chunk(sizes, size_of(slice.dtype), kChunkBytes);
+  const std::vector<hsize_t> dims = dims_of(sizes), chunk_dims = dims_of(chunk);
+  const int rank = static_cast<int>(sizes.size());
+  const Id options = dataset_options(), links = intermediate_groups(), type = file_type(slice.dtype);
+  H5Pset_chunk(options, rank, chunk_dims.data());
+  H5Pset_fletcher32(options);
+  H5Pset_fill_time(options, H5D_FILL_TIME_NEVER);
+  const Id space(H5Screate_simple(rank, dims.data(), nullptr), H5Sclose);
+  const Id dataset(
+      checked(H5Dcreate2(file, dataset_name.c_str(), type, space, links, options, H5P_DEFAULT), path,
+              "write"),
+      H5Dclose);
+  checked(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, slice.data), path, "write");
+  // Chunks that wait in the library's cache have no address yet.
+  checked(H5Dflush(dataset), path, "write");
+  return extents_of(dataset, sizes, chunk, size_of(slice.dtype), path);
+}
+
+}  // namespace
+
+std::vector<ManifestSlice> write_data_file(const std::filesystem::path& path,
+                                           const std::vector<TensorSlice>& slices,
+                                           const FileLabel& label) {
+  const auto lock = enter_library();
+  Id file = create_file(path, H5F_LIBVER_V18);
+  reserve_space(file, path, space_needed(slices));
+  write_label(file, path, label);
+  std::vector<ManifestSlice> result;
+  std::map<std::string, int> seen;
+  for (const TensorSlice& slice : slices) {
+    ManifestSlice written;
+    written.dataset = "/" + slice.name;
+    written.origin = slice.origin;
+    written.sizes = slice.sizes;
+    if (const int index = seen[slice.name]++; index > 0)
+      written.dataset += fmt::format("#{}", index);
+    if (const int64_t bytes = bytes_of(slice); bytes > 0) {
+      written.extents = write_slice(file, slice, written.dataset, path);
+      written.crc = crc32c(std::span(slice.data, static_cast<size_t>(bytes)));
+    }
+    result.push_back(std::move(written));
+  }
+  close_file(file, path);
+  return result;
+}
+
+namespace {
+
+/// Scalars cannot be virtual and empty tensors have no parts: both lie in state.h5 itself.
+void write_in_place(hid_t file, const std::string& name, const ManifestTensor& tensor,
+                    const std::filesystem::path& folder, const Manifest& manifest) {
+  const std::filesystem::path path = folder / kStateName;
+  const Id options = dataset_options(), links = intermediate_groups(), type = file_type(tensor.dtype);
+  const std::vector<hsize_t> dims = dims_of(tensor.shape);
+  const Id space(tensor.shape.empty()
+                     ? H5Screate(H5S_SCALAR)
+                     : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
+                 H5Sclose);
+  const Id dataset(
+      checked(H5Dcreate2(file, name.c_str(), type, space, links, options, H5P_DEFAULT), path,
+              "write"),
+      H5Dclose);
+  if (!tensor.shape.empty()) return;
+  const ManifestSlice& slice = tensor.slices.at(0);
+  std::vector<std::byte> value(static_cast<size_t>(size_of(tensor.dtype)));
+  File::open_read(folder / manifest.files.at(slice.file).name)
+      .read_at(slice.extents.at(0).offset, value);
+  checked(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, value.data()), path, "write");
+}
+
+void write_virtual(hid_t file, const std::string& name, const ManifestTensor& tensor,
+                   const std::filesystem::path& path, const Manifest& manifest) {
+  const int rank = static_cast<int>(tensor.shape.size());
+  const std::vector<hsize_t> dims = dims_of(tensor.shape);
+  const Id options = dataset_options(), links = intermediate_groups(), type = file_type(tensor.dtype);
+  const std::vector<std::byte> fill = missing_value(tensor.dtype);
+  H5Pset_fill_value(options, type, fill.data());
+  for (const ManifestSlice& slice : tensor.slices) {
+    if (slice.extents.empty()) continue;
+    const std::vector<hsize_t> start = dims_of(slice.origin), count = dims_of(slice.sizes);
+    const Id target(H5Screate_simple(rank, dims.data(), nullptr), H5Sclose);
+    const Id source(H5Screate_simple(rank, count.data(), nullptr), H5Sclose);
+    H5Sselect_hyperslab(target, H5S_SELECT_SET, start.data(), nullptr, count.data(), nullptr);
+    checked(H5Pset_virtual(options, target, manifest.files.at(slice.file).name.c_str(),
+                           slice.dataset.c_str(), source),
+            path, "write");
+  }
+  const Id space(H5Screate_simple(rank, dims.data(), nullptr), H5Sclose);
+  const Id dataset(
+      checked(H5Dcreate2(file, name.c_str(), type, space, links, options, H5P_DEFAULT), path,
+              "write"),
+      H5Dclose);
+}
+
+}  // namespace
+
+void write_state_file(const std::filesystem::path& folder, const Manifest& manifest) {
+  const auto lock = enter_library();
+  const std::filesystem::path path = folder / kStateName;
+  const FileLabel label{manifest.step, manifest.run_id, 0};
+  Id file = create_file(path, H5F_LIBVER_V110);
+  reserve_space(file, path, (1 << 16) + 8192 * static_cast<int64_t>(manifest.tensors.size()));
+  write_label(file, path, label);
+  for (const auto& [name, tensor] : manifest.tensors) {
+    bool in_place = tensor.shape.empty();
+    for (int64_t size : tensor.shape) in_place = in_place || size == 0;
+    if (in_place)
+      write_in_place(file, name, tensor, folder, manifest);
+    else
+      write_virtual(file, name, tensor, path, manifest);
+  }
+  close_file(file, path);
+}
+
+}  // namespace quintet

@@ -1,0 +1,37 @@
+#pragma once
+// The only place that calls the HDF5 library: it writes; reading needs the manifest alone.
+//
+// Layout, and why (measured with HDF5 1.10.8, 1,000 random bit flips each): chunked with Fletcher32
+// and bounds V18-V18 let none pass unseen to other HDF5 readers, where plain datasets let through 98 %;
+// newer bounds leave a file that a kill makes unreadable. The library's exit handler crashes on a full
+// disk, so it is switched off, space is reserved before the first byte, and files are not locked.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
+
+namespace quintet {
+
+/// Root attributes of both kinds of file.
+struct FileLabel {
+  int64_t step = 0;
+  std::string run_id;
+  int64_t host = 0;
+};
+
+/// Writes the slices, a dataset each, into a new file; scalars as one element, empty slices not at
+/// all. Returns them with dataset, extents and CRC-32C of the memory they were written from; `file`
+/// is left 0. Throws ExitCode::kDisk. Not synced.
+std::vector<ManifestSlice> write_data_file(const std::filesystem::path& path,
+                                           const std::vector<TensorSlice>& slices,
+                                           const FileLabel& label);
+
+/// Writes state.h5 into `folder`, beside the data files it refers to by relative names: one dataset a
+/// tensor under the tensor's name, virtual (missing parts read as NaN, or the lowest integer), scalars
+/// and empty ones in place. Not synced.
+void write_state_file(const std::filesystem::path& folder, const Manifest& manifest);
+
+}  // namespace quintet

@@ -1,0 +1,263 @@
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/commit.h"
+#include "checkpoint/hdf5_writer.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/save.h"
+#include "checkpoint/snapshot.h"
+#include "runtime/base/check.h"
+
+namespace quintet {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+std::string make_run_id() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return fmt::format("{:x}-{:x}", std::chrono::nanoseconds(now).count(), ::getpid());
+}
+
+}  // namespace
+
+TensorSlice whole_slice(std::string name, const HostArray& array) {
+  return {std::move(name), array.dtype, array.shape, std::vector<int64_t>(array.shape.size(), 0),
+          array.shape,     array.bytes.data()};
+}
+
+std::vector<int64_t> list_checkpoints(const std::filesystem::path& model_dir) {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(model_dir, error))
+    if (const auto step = step_of(entry.path().filename().string()); step && entry.is_directory())
+      steps.push_back(*step);
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+namespace {
+
+/// What a save leaves for the calling thread.
+struct Outcome {
+  std::exception_ptr failure;
+  std::vector<std::string> warnings;
+  double seconds = 0;
+  int64_t bytes = 0;
+};
+
+}  // namespace
+
+struct CheckpointManager::Impl {
+  std::filesystem::path model_dir;
+  CheckpointOptions options;
+  HostGroup alone;
+  Snapshot snapshot;
+  std::thread writer;
+  std::atomic<bool> done{true};  // the writer thread has set `outcome`
+  Outcome outcome;
+  Timing timing;
+  int failures_in_a_row = 0;
+  bool last_save_lost = false;
+
+  HostGroup& hosts() { return options.hosts ? *options.hosts : alone; }
+  void warn(const std::string& text) const {
+    if (options.warn)
+      options.warn(text);
+    else
+      fmt::print(stderr, "warning: {}\n", text);
+  }
+  Outcome write(int64_t step, const std::vector<TensorSlice>& slices,
+                const std::string& state_json);
+  std::vector<std::string> apply_keep(int64_t just_saved);
+  void take(const Outcome& ended);
+  void join();
+  void settle();
+};
+
+/// One save and the removal of old ones, on whichever thread.
+Outcome CheckpointManager::Impl::write(int64_t step, const std::vector<TensorSlice>& slices,
+                                       const std::string& state_json) {
+  const auto start = Clock::now();
+  Outcome result;
+  try {
+    result.bytes = write_checkpoint(model_dir, step, options.run_id, slices, state_json, hosts());
+    if (hosts().index() == 0) result.warnings = apply_keep(step);
+  } catch (...) {
+    result.failure = std::current_exception();
+  }
+  result.seconds = seconds_since(start);
+  return result;
+}
+
+/// Keeps the step just saved and the newest others. A deletion that fails loses no data: a warning.
+std::vector<std::string> CheckpointManager::Impl::apply_keep(int64_t just_saved) {
+  std::vector<std::string> warnings;
+  if (options.keep <= 0) return warnings;
+  std::vector<int64_t> others = list_checkpoints(model_dir);
+  std::erase_if(others, [&](int64_t step) {
+    return step == just_saved ||
+           std::filesystem::exists(checkpoint_path(model_dir, step) / kPinnedName);
+  });
+  const auto kept = static_cast<size_t>(options.keep - 1);
+  for (size_t i = 0; i + kept < others.size(); ++i) {
+    try {
+      trash(model_dir, others[i]);
+    } catch (const Error& error) {
+      warnings.push_back(fmt::format("an old checkpoint could not be removed: {}", error.what()));
+    }
+  }
+  return warnings;
+}
+
+/// The result of a save that has ended, on the caller's thread; throws if it failed.
+void CheckpointManager::Impl::take(const Outcome& ended) {
+  timing.write_seconds = ended.seconds;
+  timing.bytes = ended.bytes;
+  last_save_lost = ended.failure != nullptr;
+  for (const std::string& text : ended.warnings) warn(text);
+  if (ended.failure) std::rethrow_exception(ended.failure);
+  failures_in_a_row = 0;
+}
+
+void CheckpointManager::Impl::join() {
+  if (writer.joinable()) writer.join();
+}
+
+/// Takes the result of a background save that has ended, if there is one.
+void CheckpointManager::Impl::settle() {
+  if (!done || !writer.joinable()) return;
+  join();
+  try {
+    take(std::exchange(outcome, {}));
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kDisk) throw;
+    ++failures_in_a_row;
+    if (failures_in_a_row >= options.save_failures_max)
+      fail(ExitCode::kDisk, "{} ({} saves in a row failed)", error.what(), failures_in_a_row);
+    warn(fmt::format("a checkpoint could not be saved ({} of {} failures allowed in a row): {}",
+                     failures_in_a_row, options.save_failures_max - 1, error.what()));
+  }
+}
+
+CheckpointManager::CheckpointManager(const ModelDirLock& lock, CheckpointOptions options)
+    : impl_(std::make_unique<Impl>()) {
+  QT_CHECK(options.keep >= 0, "checkpoint: keep is {}, expected 0 (all) or more", options.keep);
+  QT_CHECK(options.save_failures_max >= 1, "checkpoint: save_failures_max is {}, expected 1 or more",
+           options.save_failures_max);
+  // A file-size limit must be an error of write(2), not the end of the process.
+  ::signal(SIGXFSZ, SIG_IGN);
+  impl_->model_dir = lock.model_dir();
+  impl_->options = std::move(options);
+  if (impl_->options.run_id.empty()) impl_->options.run_id = make_run_id();
+  if (!lock.taken_over_from().empty())
+    impl_->warn(fmt::format("{}: the last run there ended without giving back its lock ({})",
+                            impl_->model_dir.string(), lock.taken_over_from()));
+  if (impl_->hosts().index() == 0) remove_leftovers(impl_->model_dir);
+  impl_->hosts().all_ok(true);
+}
+
+CheckpointManager::~CheckpointManager() {
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    impl_->warn(fmt::format("a checkpoint could not be saved: {}", error.what()));
+  }
+}
+
+std::vector<int64_t> CheckpointManager::steps() const { return list_checkpoints(impl_->model_dir); }
+
+std::optional<int64_t> CheckpointManager::latest_step() const {
+  const auto all = steps();
+  return all.empty() ? std::nullopt : std::optional(all.back());
+}
+
+void CheckpointManager::save(int64_t step, const std::vector<TensorSlice>& slices,
+                             const std::string& state_json) {
+  const auto start = Clock::now();
+  wait();
+  impl_->take(impl_->write(step, slices, state_json));
+  impl_->timing.stall_seconds = seconds_since(start);
+}
+
+void CheckpointManager::save_async(int64_t step, const std::vector<TensorSlice>& slices,
+                                   const std::string& state_json) {
+  const auto start = Clock::now();
+  wait();
+  Impl& impl = *impl_;
+  impl.snapshot.take(slices);
+  impl.done = false;
+  impl.writer = std::thread([&impl, step, state_json] {
+    impl.outcome = impl.write(step, impl.snapshot.slices(), state_json);
+    impl.done = true;
+    impl.done.notify_all();
+  });
+  impl.timing.stall_seconds = seconds_since(start);
+}
+
+void CheckpointManager::poll() { impl_->settle(); }
+
+void CheckpointManager::wait() {
+  impl_->done.wait(false);
+  impl_->settle();
+}
+
+void CheckpointManager::finish() {
+  wait();
+  QT_CHECK_AS(ExitCode::kDisk, !impl_->last_save_lost,
+              "{}: the last checkpoint could not be saved (see the warning above); newest saved step: "
+              "{}",
+              impl_->model_dir.string(),
+              latest_step() ? fmt::format("{}", *latest_step()) : "none");
+}
+
+CheckpointManager::Timing CheckpointManager::last_timing() const { return impl_->timing; }
+
+std::optional<Checkpoint> CheckpointManager::restore_latest() {
+  std::vector<int64_t> all = steps();
+  std::string problems;
+  while (!all.empty()) {
+    const int64_t step = all.back();
+    all.pop_back();
+    try {
+      return restore(step);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kData) throw;
+      problems += fmt::format("\n  {}", error.what());
+      if (all.empty()) break;
+      const auto aside = impl_->hosts().index() == 0 ? set_aside(impl_->model_dir, step)
+                                                     : checkpoint_path(impl_->model_dir, step);
+      impl_->warn(fmt::format(
+          "CHECKPOINT {} IS DAMAGED, going back to step {}: {}; it was moved to {}", step,
+          all.back(), error.what(), aside.string()));
+    }
+  }
+  QT_CHECK_AS(ExitCode::kData, problems.empty(),
+              "{}: no checkpoint is whole:{}\nrestore one from a copy, or choose a new model_dir",
+              impl_->model_dir.string(), problems);
+  return std::nullopt;
+}
+
+Checkpoint CheckpointManager::restore(int64_t step) {
+  return read_checkpoint(checkpoint_path(impl_->model_dir, step));
+}
+
+void CheckpointManager::remove(int64_t step) {
+  wait();
+  QT_CHECK(std::filesystem::exists(checkpoint_path(impl_->model_dir, step)),
+           "{}: there is no checkpoint of step {}", impl_->model_dir.string(), step);
+  trash(impl_->model_dir, step);
+}
+
+}  // namespace quintet

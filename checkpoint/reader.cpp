@@ -1,0 +1,271 @@
+#include "checkpoint/reader.h"
+
+#include <algorithm>
+#include <map>
+
+#include "checkpoint/blocks.h"
+#include "checkpoint/commit.h"
+#include "runtime/base/check.h"
+#include "runtime/base/crc32c.h"
+#include "runtime/base/posix_file.h"
+
+namespace quintet {
+namespace {
+
+constexpr int64_t kScratchBytes = 1 << 20;
+
+/// An extent to be read: into memory, or through scratch for its CRC alone.
+struct Piece {
+  Extent extent;
+  std::byte* target = nullptr;
+  uint32_t* crc = nullptr;
+};
+
+class FileReader {
+ public:
+  FileReader(const std::filesystem::path& path, Verify verify)
+      : file_(File::open_read(path)), verify_(verify), scratch_(kScratchBytes) {}
+
+  int64_t size() const { return file_.size(); }
+  /// Fills the piece and its CRC.
+  void read(const Piece& piece) {
+    if (piece.target != nullptr) {
+      const std::span<std::byte> bytes(piece.target, static_cast<size_t>(piece.extent.bytes));
+      file_.read_at(piece.extent.offset, bytes);
+      *piece.crc = verify_ == Verify::crc ? crc32c(bytes) : 0;
+    } else {
+      *piece.crc = sum(piece.extent);
+    }
+  }
+  /// CRC of a range.
+  uint32_t sum(const Extent& range) {
+    uint32_t crc = 0;
+    for (int64_t at = 0; at < range.bytes; at += kScratchBytes) {
+      const auto size = static_cast<size_t>(std::min(kScratchBytes, range.bytes - at));
+      file_.read_at(range.offset + at, std::span(scratch_).first(size));
+      crc = crc32c(std::span(scratch_).first(size), crc);
+    }
+    return crc;
+  }
+  /// Reads the pieces and what lies between them in file order; the CRC of the whole file.
+  uint32_t read_whole(std::vector<Piece> pieces, int64_t file_bytes) {
+    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+      return a.extent.offset < b.extent.offset;
+    });
+    uint32_t crc = 0;
+    int64_t at = 0;
+    const auto append = [&](uint32_t next, int64_t bytes) {
+      crc = crc32c_concat(crc, next, static_cast<uint64_t>(bytes));
+      at += bytes;
+    };
+    for (const Piece& piece : pieces) {
+      if (const int64_t gap = piece.extent.offset - at; gap > 0) append(sum({at, gap}), gap);
+      read(piece);
+      append(*piece.crc, piece.extent.bytes);
+    }
+    append(sum({at, file_bytes - at}), file_bytes - at);
+    return crc;
+  }
+
+ private:
+  File file_;
+  Verify verify_;
+  std::vector<std::byte> scratch_;
+};
+
+/// A slice on its way in.
+struct Loading {
+  const std::string* name;
+  const ManifestSlice* slice;
+  std::byte* target = nullptr;      // null: only its CRC is wanted
+  std::vector<uint32_t> crcs = {};  // of the extents
+};
+
+std::vector<Piece> pieces_of(Loading& loading) {
+  std::vector<Piece> pieces;
+  loading.crcs.assign(loading.slice->extents.size(), 0);
+  std::byte* target = loading.target;
+  for (size_t i = 0; i < loading.slice->extents.size(); ++i) {
+    pieces.push_back({loading.slice->extents[i], target, &loading.crcs[i]});
+    if (target != nullptr) target += loading.slice->extents[i].bytes;
+  }
+  return pieces;
+}
+
+void check_slice(const Loading& loading, const std::filesystem::path& file) {
+  uint32_t crc = 0;
+  for (size_t i = 0; i < loading.crcs.size(); ++i)
+    crc = crc32c_concat(crc, loading.crcs[i],
+                        static_cast<uint64_t>(loading.slice->extents[i].bytes));
+  QT_CHECK_AS(ExitCode::kData, crc == loading.slice->crc,
+              "{}: tensor '{}' is damaged: CRC-32C is {:08x}, expected {:08x}", file.string(),
+              *loading.name, crc, loading.slice->crc);
+}
+
+/// Reads one file's slices, all of them and the rest of the file if `whole`.
+void load_file(const std::filesystem::path& folder, const ManifestFile& file,
+               std::vector<Loading>& slices, bool whole, Verify verify) {
+  const std::filesystem::path path = folder / file.name;
+  FileReader reader(path, verify);
+  std::vector<Piece> pieces;
+  for (Loading& loading : slices)
+    for (const Piece& piece : pieces_of(loading)) pieces.push_back(piece);
+  if (verify == Verify::size || !whole) {
+    for (const Piece& piece : pieces) reader.read(piece);
+  } else {
+    const uint32_t crc = reader.read_whole(pieces, file.bytes);
+    for (const Loading& loading : slices) check_slice(loading, path);
+    QT_CHECK_AS(ExitCode::kData, crc == file.crc,
+                "{}: is damaged outside its tensors: CRC-32C is {:08x}, expected {:08x}",
+                path.string(), crc, file.crc);
+    return;
+  }
+  if (verify == Verify::crc)
+    for (const Loading& loading : slices) check_slice(loading, path);
+}
+
+/// All slices of the manifest by file, without targets.
+std::vector<std::vector<Loading>> slices_by_file(const Manifest& manifest) {
+  std::vector<std::vector<Loading>> by_file(manifest.files.size());
+  for (const auto& [name, tensor] : manifest.tensors)
+    for (const ManifestSlice& slice : tensor.slices)
+      by_file[slice.file].push_back({&name, &slice});
+  return by_file;
+}
+
+}  // namespace
+
+void check_files(const std::filesystem::path& folder, const Manifest& manifest) {
+  std::map<std::string, int64_t> wanted;
+  for (const ManifestFile& file : manifest.files) {
+    QT_CHECK_AS(ExitCode::kData,
+                std::filesystem::exists(std::filesystem::symlink_status(folder / file.name)),
+                "{}: is missing; the manifest lists it with {} bytes", (folder / file.name).string(),
+                file.bytes);
+    const int64_t bytes = File::open_read(folder / file.name).size();
+    QT_CHECK_AS(ExitCode::kData, bytes == file.bytes, "{}: has {} bytes, expected {}",
+                (folder / file.name).string(), bytes, file.bytes);
+    wanted[file.name] = bytes;
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    QT_CHECK_AS(ExitCode::kData,
+                wanted.contains(name) || name == kManifestName || name == kPinnedName ||
+                    name.starts_with(".nfs"),  // a file deleted on NFS while open
+                "{}: does not belong to the checkpoint; remove it", entry.path().string());
+  }
+}
+
+uint32_t read_back(const std::filesystem::path& file, const std::vector<TensorSlice>& slices,
+                   const std::vector<ManifestSlice>& written) {
+  std::vector<Loading> loadings;
+  for (size_t i = 0; i < slices.size(); ++i) loadings.push_back({&slices[i].name, &written[i]});
+  std::vector<Piece> pieces;
+  for (Loading& loading : loadings)
+    for (const Piece& piece : pieces_of(loading)) pieces.push_back(piece);
+  FileReader reader(file, Verify::crc);
+  const uint32_t crc = reader.read_whole(pieces, reader.size());
+  for (const Loading& loading : loadings) check_slice(loading, file);
+  return crc;
+}
+
+void verify_files(const std::filesystem::path& folder, const Manifest& manifest) {
+  check_files(folder, manifest);
+  auto by_file = slices_by_file(manifest);
+  for (size_t i = 0; i < by_file.size(); ++i)
+    load_file(folder, manifest.files[i], by_file[i], true, Verify::crc);
+}
+
+Checkpoint read_checkpoint(const std::filesystem::path& folder, Verify verify) {
+  const Manifest manifest = read_manifest(folder);
+  check_files(folder, manifest);
+  Checkpoint result{manifest.step, manifest.run_id, {}, manifest.state_json};
+  for (const auto& [name, tensor] : manifest.tensors)
+    result.arrays.emplace(name, HostArray(tensor.dtype, tensor.shape));
+  auto by_file = slices_by_file(manifest);
+  for (size_t i = 0; i < by_file.size(); ++i) {
+    // Slices of cut tensors pass through memory of their own, a file's worth at a time.
+    std::vector<std::vector<std::byte>> held;
+    for (Loading& loading : by_file[i]) {
+      HostArray& array = result.arrays.at(*loading.name);
+      if (loading.slice->sizes == array.shape) {
+        loading.target = array.bytes.data();
+      } else {
+        held.emplace_back(static_cast<size_t>(
+            checked_bytes(array.dtype, loading.slice->sizes, *loading.name)));
+        loading.target = held.back().data();
+      }
+    }
+    load_file(folder, manifest.files[i], by_file[i], true, verify);
+    for (const Loading& loading : by_file[i]) {
+      HostArray& array = result.arrays.at(*loading.name);
+      if (loading.target == array.bytes.data()) continue;
+      copy_overlap({loading.slice->origin, loading.slice->sizes}, loading.target,
+                   {std::vector<int64_t>(array.shape.size(), 0), array.shape}, array.bytes.data(),
+                   size_of(array.dtype));
+    }
+  }
+  return result;
+}
+
+std::vector<HostArray> read_regions(const std::filesystem::path& folder,
+                                    const std::vector<TensorRegion>& regions, Verify verify) {
+  const Manifest manifest = read_manifest(folder);
+  check_files(folder, manifest);
+  std::vector<HostArray> arrays;
+  for (const TensorRegion& region : regions) {
+    const auto found = manifest.tensors.find(region.name);
+    QT_CHECK_AS(ExitCode::kData, found != manifest.tensors.end(), "{}: has no tensor '{}'",
+                folder.string(), region.name);
+    const ManifestTensor& tensor = found->second;
+    bool inside = region.origin.size() == tensor.shape.size() &&
+                  region.sizes.size() == tensor.shape.size();
+    for (size_t i = 0; inside && i < tensor.shape.size(); ++i)
+      inside = region.origin[i] >= 0 && region.sizes[i] >= 0 &&
+               region.origin[i] + region.sizes[i] <= tensor.shape[i];
+    QT_CHECK(inside, "{}: the region asked for is not inside tensor '{}' of shape [{}]",
+             folder.string(), region.name, fmt::join(tensor.shape, ", "));
+    HostArray& array = arrays.emplace_back(tensor.dtype, region.sizes);
+    const Block wanted{region.origin, region.sizes};
+    for (const ManifestSlice& slice : tensor.slices) {
+      const Block block{slice.origin, slice.sizes};
+      if (!blocks_overlap(block, wanted)) continue;
+      std::vector<std::byte> bytes(
+          static_cast<size_t>(checked_bytes(tensor.dtype, slice.sizes, region.name)));
+      std::vector<Loading> loading{{&region.name, &slice, bytes.data()}};
+      load_file(folder, manifest.files[slice.file], loading, false, verify);
+      copy_overlap(block, bytes.data(), wanted, array.bytes.data(), size_of(tensor.dtype));
+    }
+  }
+  return arrays;
+}
+
+std::vector<std::string> compare_tensors(const HostArrays& found, const HostArrays& wanted) {
+  std::vector<std::string> lines;
+  const auto describe = [](const HostArray& array) {
+    return fmt::format("{} [{}]", name_of(array.dtype), fmt::join(array.shape, ", "));
+  };
+  for (const auto& [name, array] : wanted) {
+    const auto other = found.find(name);
+    if (other == found.end())
+      lines.push_back(fmt::format("{}: missing, expected {}", name, describe(array)));
+    else if (other->second.shape != array.shape || other->second.dtype != array.dtype)
+      lines.push_back(fmt::format("{}: is {}, expected {}", name, describe(other->second),
+                                  describe(array)));
+  }
+  for (const auto& [name, array] : found)
+    if (!wanted.contains(name))
+      lines.push_back(fmt::format("{}: not expected, is {}", name, describe(array)));
+  return lines;
+}
+
+void check_tensors_match(const std::filesystem::path& folder, const HostArrays& found,
+                         const HostArrays& wanted) {
+  const auto lines = compare_tensors(found, wanted);
+  QT_CHECK_AS(ExitCode::kData, lines.empty(),
+              "{}: does not fit the model, {} differences:\n  {}\nuse the configuration the "
+              "checkpoint was written with",
+              folder.string(), lines.size(), fmt::join(lines, "\n  "));
+}
+
+}  // namespace quintet

@@ -1,0 +1,25 @@
+#pragma once
+// Reads and verifies the files of a native checkpoint by its manifest.
+
+#include <filesystem>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
+
+namespace quintet {
+
+/// Throws ExitCode::kData unless the folder holds exactly the manifest's files, each of its size, and
+/// nothing else but MANIFEST.json and PINNED.
+void check_files(const std::filesystem::path& folder, const Manifest& manifest);
+
+/// Reads a data file just written, front to back, and returns its CRC-32C; throws ExitCode::kData if
+/// a slice in it is not what it was in memory.
+uint32_t read_back(const std::filesystem::path& file, const std::vector<TensorSlice>& slices,
+                   const std::vector<ManifestSlice>& written);
+
+/// Reads every file once, front to back; throws ExitCode::kData naming the first damaged tensor or
+/// file. Needs no memory for the tensors.
+void verify_files(const std::filesystem::path& folder, const Manifest& manifest);
+
+}  // namespace quintet

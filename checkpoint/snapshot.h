@@ -1,0 +1,25 @@
+#pragma once
+// A copy of slices in memory that is kept between saves: fresh pages cost more than the copying.
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+
+namespace quintet {
+
+class Snapshot {
+ public:
+  /// Copies what the slices point to; earlier copies are overwritten.
+  void take(const std::vector<TensorSlice>& slices);
+  /// The slices, pointing into the copy.
+  const std::vector<TensorSlice>& slices() const { return slices_; }
+
+ private:
+  std::vector<TensorSlice> slices_;
+  std::unique_ptr<std::byte[]> memory_;
+  size_t capacity_ = 0;
+};
+
+}  // namespace quintet

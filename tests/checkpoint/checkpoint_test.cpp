@@ -1,0 +1,280 @@
+// Saving, keeping, restoring: what a training run does on a good day.
+
+#include "checkpoint/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <barrier>
+#include <thread>
+
+#include "checkpoint/blocks.h"
+#include "tests/checkpoint/scratch.h"
+
+namespace quintet {
+namespace {
+
+using testing::error_of;
+using testing::filled;
+using testing::same_state;
+using testing::Scratch;
+using testing::slices_of;
+using testing::small_state;
+
+TEST(Checkpoint, RestoresWhatWasSaved) {
+  const Scratch scratch;
+  const HostArrays state = small_state();
+  const ModelDirLock lock(scratch.path() / "model");
+  CheckpointManager manager(lock, {.run_id = "run \"1\""});
+  EXPECT_EQ(manager.latest_step(), std::nullopt);
+  EXPECT_FALSE(manager.restore_latest().has_value());
+  manager.save(7, slices_of(state), R"({"data":{"epoch":2,"at":123456789012345},"loss":0.1})");
+  const auto restored = manager.restore_latest();
+  ASSERT_TRUE(restored.has_value());
+  EXPECT_EQ(restored->step, 7);
+  EXPECT_EQ(restored->run_id, "run \"1\"");
+  EXPECT_EQ(restored->state_json, R"({"data":{"epoch":2,"at":123456789012345},"loss":0.1})");
+  EXPECT_TRUE(same_state(restored->arrays, state));
+  EXPECT_TRUE(same_state(read_checkpoint(checkpoint_path(lock.model_dir(), 7), Verify::size).arrays,
+                         state));
+}
+
+TEST(Checkpoint, RestoresTensorsOfManyChunks) {
+  const Scratch scratch;
+  HostArrays state;
+  state["wide"] = filled<float>({3, 700'001}, 1);      // a row is more than a chunk
+  state["tall"] = filled<float>({90'001, 7}, 2);       // many rows are one
+  state["deep"] = filled<float>({2, 3, 5, 70'000}, 3);  // a chunk in the middle axis
+  const ModelDirLock lock(scratch.path());
+  CheckpointManager manager(lock);
+  manager.save(0, slices_of(state), "{}");
+  EXPECT_TRUE(same_state(manager.restore(0).arrays, state));
+}
+
+TEST(Checkpoint, BackgroundSaveHoldsTheValuesOfItsCall) {
+  const Scratch scratch;
+  HostArrays state = small_state(1);
+  const HostArrays before = state;
+  const ModelDirLock lock(scratch.path());
+  CheckpointManager manager(lock, {.keep = 0});
+  manager.save_async(1, slices_of(state), "{}");
+  state = small_state(2);
+  manager.save_async(2, slices_of(state), "{}");
+  manager.finish();
+  EXPECT_EQ(manager.steps(), (std::vector<int64_t>{1, 2}));
+  EXPECT_TRUE(same_state(manager.restore(1).arrays, before));
+  EXPECT_TRUE(same_state(manager.restore(2).arrays, state));
+}
+
+TEST(Checkpoint, KeepsTheNewestAndThePinned) {
+  const Scratch scratch;
+  const HostArrays state = small_state();
+  const ModelDirLock lock(scratch.path());
+  CheckpointManager manager(lock, {.keep = 2});
+  for (int64_t step : {5, 10, 15, 100}) {
+    manager.save(step, slices_of(state), "{}");
+    if (step == 5) testing::write_bytes(checkpoint_path(scratch.path(), 5) / "PINNED", "");
+  }
+  EXPECT_EQ(manager.steps(), (std::vector<int64_t>{5, 15, 100}));
+  EXPECT_TRUE(same_state(manager.restore(5).arrays, state));  // PINNED is no stranger
+  // Going on from an earlier step: what was just saved stays, though two others are newer.
+  manager.save(6, slices_of(state), "{}");
+  EXPECT_EQ(manager.steps(), (std::vector<int64_t>{5, 6, 100}));
+  manager.remove(5);
+  EXPECT_EQ(manager.steps(), (std::vector<int64_t>{6, 100}));
+}
+
+TEST(Checkpoint, SavingAStepAgainReplacesIt) {
+  const Scratch scratch;
+  const ModelDirLock lock(scratch.path());
+  CheckpointManager manager(lock);
+  manager.save(3, slices_of(small_state(1)), "{}");
+  manager.save(3, slices_of(small_state(2)), "{}");
+  EXPECT_TRUE(same_state(manager.restore(3).arrays, small_state(2)));
+  size_t entries = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(scratch.path()))
+    ++entries;
+  EXPECT_EQ(entries, 2u) << "checkpoint_3 and LOCK";
+}
+
+TEST(Checkpoint, SameStateGivesTheSameBytes) {
+  const Scratch scratch;
+  for (const char* name : {"a", "b"}) {
+    const ModelDirLock lock(scratch.path() / name);
+    CheckpointManager(lock, {.run_id = "r"}).save(1, slices_of(small_state()), "{}");
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.path() / "a/checkpoint_1")) {
+    const auto other = scratch.path() / "b/checkpoint_1" / entry.path().filename();
+    EXPECT_EQ(read_file(entry.path()), read_file(other)) << other;
+  }
+}
+
+TEST(Checkpoint, OldLeftoversAreRemovedAtTheStart) {
+  const Scratch scratch;
+  for (const char* name : {".tmp-checkpoint_4", ".trash-checkpoint_2"}) {
+    std::filesystem::create_directories(scratch.path() / name / "deep");
+    testing::write_bytes(scratch.path() / name / "data", "x");
+  }
+  testing::write_bytes(scratch.path() / ".config.gin.tmp-12-0", "x");
+  testing::write_bytes(scratch.path() / "notes.txt", "mine");
+  const ModelDirLock lock(scratch.path());
+  const CheckpointManager manager(lock);
+  std::vector<std::string> left;
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.path()))
+    left.push_back(entry.path().filename().string());
+  std::sort(left.begin(), left.end());
+  EXPECT_EQ(left, (std::vector<std::string>{"LOCK", "notes.txt"}));
+}
+
+TEST(Checkpoint, OnlyCanonicalNamesAreSteps) {
+  const Scratch scratch;
+  for (const char* name : {"checkpoint_0", "checkpoint_12", "checkpoint_007", "checkpoint_-1",
+                           "checkpoint_", "checkpoint_1x", "checkpoint_99999999999999999999",
+                           "damaged-checkpoint_5", ".tmp-checkpoint_6"})
+    std::filesystem::create_directory(scratch.path() / name);
+  testing::write_bytes(scratch.path() / "checkpoint_3", "a file");
+  EXPECT_EQ(list_checkpoints(scratch.path()), (std::vector<int64_t>{0, 12}));
+  EXPECT_TRUE(list_checkpoints(scratch.path() / "nowhere").empty());
+}
+
+/// Threads as hosts.
+class ThreadHosts : public HostGroup {
+ public:
+  struct Meeting {
+    explicit Meeting(int count) : barrier(count) {}
+    std::barrier<> barrier;
+    std::atomic<bool> ok{true};
+  };
+  ThreadHosts(std::shared_ptr<Meeting> meeting, int index, int count)
+      : meeting_(std::move(meeting)), index_(index), count_(count) {}
+  int index() const override { return index_; }
+  int count() const override { return count_; }
+  bool all_ok(bool ok) override {
+    if (!ok) meeting_->ok = false;
+    meeting_->barrier.arrive_and_wait();
+    const bool all = meeting_->ok;
+    meeting_->barrier.arrive_and_wait();
+    meeting_->ok = true;
+    meeting_->barrier.arrive_and_wait();
+    return all;
+  }
+
+ private:
+  std::shared_ptr<Meeting> meeting_;
+  int index_, count_;
+};
+
+/// The rows [row, row + rows) of a matrix as a slice.
+TensorSlice rows_of(const std::string& name, const HostArray& array, int64_t row, int64_t rows) {
+  TensorSlice slice = whole_slice(name, array);
+  slice.origin[0] = row;
+  slice.sizes[0] = rows;
+  slice.data += row * array.shape[1] * size_of(array.dtype);
+  return slice;
+}
+
+TEST(Checkpoint, HostsWriteTheirSlicesAndAnyPartReadsBack) {
+  const Scratch scratch;
+  const HostArray matrix = filled<float>({10, 6}, 1), other = filled<float>({4, 3}, 2);
+  const ModelDirLock lock(scratch.path());
+  auto meeting = std::make_shared<ThreadHosts::Meeting>(3);
+  std::vector<std::thread> hosts;
+  for (int host = 0; host < 3; ++host)
+    hosts.emplace_back([&, host] {
+      CheckpointManager manager(
+          lock, {.run_id = "r", .hosts = std::make_shared<ThreadHosts>(meeting, host, 3)});
+      const int64_t first[] = {0, 3, 7, 10};
+      std::vector<TensorSlice> slices{
+          rows_of("matrix", matrix, first[host], first[host + 1] - first[host])};
+      if (host == 1) slices.push_back(whole_slice("other", other));
+      manager.save(2, slices, host == 0 ? R"({"at":5})" : "{}");
+    });
+  for (std::thread& host : hosts) host.join();
+  const auto folder = checkpoint_path(scratch.path(), 2);
+  const Checkpoint whole = read_checkpoint(folder);
+  EXPECT_TRUE(same_state(whole.arrays, {{"matrix", matrix}, {"other", other}}));
+  EXPECT_EQ(whole.state_json, R"({"at":5})");
+  const auto parts = read_regions(folder, {{"matrix", {2, 1}, {6, 4}}, {"other", {3, 0}, {1, 3}}});
+  for (int64_t row = 0; row < 6; ++row)
+    for (int64_t column = 0; column < 4; ++column)
+      EXPECT_EQ(std::memcmp(&parts[0].bytes[static_cast<size_t>(row * 4 + column) * 4],
+                            &matrix.bytes[static_cast<size_t>((row + 2) * 6 + column + 1) * 4], 4),
+                0);
+  EXPECT_EQ(parts[1].shape, (std::vector<int64_t>{1, 3}));
+}
+
+TEST(Checkpoint, OneHostsFailureIsEveryHostsFailure) {
+  const Scratch scratch;
+  const HostArray matrix = filled<float>({4, 2}, 1);
+  const ModelDirLock lock(scratch.path());
+  auto meeting = std::make_shared<ThreadHosts::Meeting>(2);
+  std::vector<std::thread> hosts;
+  std::atomic<int> failed{0};
+  for (int host = 0; host < 2; ++host)
+    hosts.emplace_back([&, host] {
+      CheckpointManager manager(
+          lock, {.run_id = "r", .hosts = std::make_shared<ThreadHosts>(meeting, host, 2)});
+      std::vector<TensorSlice> slices{rows_of("matrix", matrix, 2 * host, 2)};
+      if (host == 1) slices[0].name = "a//b";
+      try {
+        manager.save(2, slices, "{}");
+      } catch (const Error&) {
+        ++failed;
+      }
+    });
+  for (std::thread& host : hosts) host.join();
+  EXPECT_EQ(failed, 2);
+  EXPECT_TRUE(list_checkpoints(scratch.path()).empty());
+}
+
+TEST(Checkpoint, ListsEveryDifferenceFromTheModel) {
+  HostArrays found = small_state(), wanted = small_state();
+  wanted["state/step"].dtype = DType::u32;
+  wanted["state/long"] = filled<int64_t>({1, 2}, 1);
+  found.erase("state/bytes");
+  wanted.erase("state/double");
+  const std::string message =
+      error_of(ExitCode::kData, [&] { check_tensors_match("some/checkpoint_3", found, wanted); });
+  for (const char* part : {"some/checkpoint_3", "4 differences", "state/step: is int32 [], expected "
+                           "uint32 []", "state/long: is int64 [2, 1], expected int64 [1, 2]",
+                           "state/bytes: missing, expected uint8 [11]", "state/double: not expected"})
+    EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
+  check_tensors_match("x", found, found);
+}
+
+TEST(Checkpoint, RefusesWhatItCouldNotReadBack) {
+  const Scratch scratch;
+  const HostArrays state{{"a", filled<float>({2}, 1)}};
+  const ModelDirLock lock(scratch.path());
+  CheckpointManager manager(lock);
+  error_of(ExitCode::kUsage, [&] { manager.save(1, slices_of(state), "not json"); });
+  error_of(ExitCode::kUsage, [&] { manager.save(1, slices_of(state), "[1]"); });
+  error_of(ExitCode::kUsage, [&] { manager.save(-1, slices_of(state), "{}"); });
+  for (const char* name : {"", "/a", "a/", "a/../b", "."})
+    error_of(ExitCode::kUsage, [&] {
+      manager.save(1, slices_of({{name, filled<float>({2}, 1)}}), "{}");
+    });
+  EXPECT_TRUE(manager.steps().empty());
+}
+
+TEST(Blocks, ChunksAreContiguousAndCoverTheArrayOnce) {
+  for (const std::vector<int64_t>& sizes : std::vector<std::vector<int64_t>>{
+           {1}, {1000}, {7, 11}, {3, 5, 17}, {1, 1, 100}, {2, 300}, {300, 2}})
+    for (int64_t target : {1, 4, 64, 100, 4096}) {
+      const auto chunk = contiguous_chunk(sizes, 4, target);
+      int64_t elements = 1, covered = 0, bytes = 4;
+      for (int64_t size : sizes) elements *= size;
+      for (int64_t size : chunk) bytes *= size;
+      EXPECT_LE(bytes, std::max<int64_t>(target, 4));
+      for (const ChunkPlace& place : chunk_places(sizes, chunk)) {
+        int64_t index = 0;
+        for (size_t i = 0; i < sizes.size(); ++i) index = index * sizes[i] + place.origin[i];
+        EXPECT_EQ(index, covered) << "the chunk goes on where the last one ended";
+        covered += place.elements;
+      }
+      EXPECT_EQ(covered, elements);
+    }
+}
+
+}  // namespace
+}  // namespace quintet
