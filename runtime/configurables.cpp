@@ -1,0 +1,91 @@
+#include "runtime/configurables.h"
+
+#include "runtime/trainer.h"
+
+namespace quintet {
+namespace {
+
+/// [('batch', 'data'), ('embed', None), ('batch', ('expert', 'data'))]
+LogicalAxisRules rules_from(const gin::Value& value, const gin::Where& where) {
+  if (auto made = value.object_as<LogicalAxisRules>()) return *made;
+  LogicalAxisRules rules;
+  const auto pairs = gin::as<std::vector<gin::Value>>(value, where);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto [name, axes] =
+        gin::as<std::tuple<std::string, gin::Value>>(pairs[i], where.item(i));
+    if (axes.is_none()) {
+      rules.push_back({name, {}});
+    } else if (const auto* one = axes.get_if<std::string>()) {
+      rules.push_back({name, {*one}});
+    } else {
+      rules.push_back({name, gin::as<std::vector<std::string>>(axes, where.item(i))});
+    }
+  }
+  return rules;
+}
+
+gin::Value rules_function(const gin::Arguments& args, bool moe) {
+  AxisRuleOptions options{args.get<int>("activation_partitioning_dims"),
+                          args.get<int>("parameter_partitioning_dims"), {}};
+  const gin::Value more = args.value("additional_rules");
+  if (!more.is_none()) options.additional_rules = rules_from(more, args.where("additional_rules"));
+  return gin::Value::object(std::make_shared<LogicalAxisRules>(
+      moe ? moe_logical_axis_rules(options) : standard_logical_axis_rules(options)));
+}
+
+/// num_partitions, or the product of model_parallel_submesh: T5X wants exactly one of them.
+gin::Value partitioner(const gin::Arguments& args) {
+  PartitionerConfig config;
+  const auto partitions = args.get<std::optional<int64_t>>("num_partitions");
+  const auto submesh = args.get<std::optional<std::vector<int64_t>>>("model_parallel_submesh");
+  QT_CHECK(!partitions || !submesh,
+           "{}: num_partitions and model_parallel_submesh exclude each other; bind one of them",
+           args.where("num_partitions").text);
+  if (partitions) config.num_partitions = *partitions;
+  if (submesh)
+    for (const int64_t n : *submesh) config.num_partitions *= n;
+  QT_CHECK(config.num_partitions >= 1, "{}: expected 1 or more, found {}",
+           args.where("num_partitions").text, config.num_partitions);
+  const gin::Value rules = args.value("logical_axis_rules");
+  if (!rules.is_none()) config.logical_axis_rules = rules_from(rules, args.where("logical_axis_rules"));
+  return gin::Value::object(std::make_shared<PartitionerConfig>(std::move(config)));
+}
+
+gin::Value trainer(const gin::Arguments& args) {
+  TrainerOptions options;
+  options.num_microbatches =
+      std::max<int64_t>(args.get<std::optional<int64_t>>("num_microbatches").value_or(1), 1);
+  options.learning_rate = args.get<Schedule>("learning_rate_fn");
+  options.weight_metrics = !args.value("weight_metrics_computer").is_none();
+  return gin::Value::object(std::make_shared<TrainerOptions>(std::move(options)));
+}
+
+}  // namespace
+
+void register_runtime(gin::Registry& registry) {
+  const std::vector<gin::Param> dims = {{"activation_partitioning_dims", 1},
+                                        {"parameter_partitioning_dims", 1},
+                                        {"additional_rules", nullptr}};
+  registry.add("t5x.partitioning.standard_logical_axis_rules", dims,
+               [](const gin::Arguments& args) { return rules_function(args, false); });
+  registry.add("t5x.contrib.moe.partitioning.standard_logical_axis_rules", dims,
+               [](const gin::Arguments& args) { return rules_function(args, true); });
+  registry.add("t5x.partitioning.PjitPartitioner",
+               {{"num_partitions", nullptr},
+                {"model_parallel_submesh", nullptr},
+                {"params_on_devices", true},
+                {"backend", nullptr},
+                {"ici_mesh_shape", nullptr},
+                {"dcn_mesh_shape", nullptr},
+                {"logical_axis_rules", nullptr}},
+               partitioner);
+  registry.add("t5x.trainer.Trainer",
+               {{"num_microbatches", nullptr},
+                {"learning_rate_fn", nullptr},
+                {"weight_metrics_computer", nullptr}},
+               trainer);
+  registry.add("t5x.trainer.WeightMetricsComputer", {},
+               [](const gin::Arguments&) -> gin::Value { return true; });
+}
+
+}  // namespace quintet
