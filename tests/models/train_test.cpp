@@ -1,0 +1,124 @@
+// A hundred steps of training follow T5X's own, to the noise that float32 brings (fixtures train/).
+
+#include "tests/models/train_fixture.h"
+
+namespace quintet::testing {
+namespace {
+
+/// Batch number `index` of arrays stacked over batches.
+HostArrays batch_at(const HostArrays& stacked, int64_t index) {
+  HostArrays batch;
+  for (const auto& [name, array] : stacked) {
+    HostArray& one = batch[name] = HostArray(array.dtype, {array.shape[1], array.shape[2]});
+    const int64_t at = index % array.shape[0] * static_cast<int64_t>(one.bytes.size());
+    std::copy_n(array.bytes.begin() + at, one.bytes.size(), one.bytes.begin());
+  }
+  return batch;
+}
+
+class TrainFixture : public ::testing::TestWithParam<std::filesystem::path> {
+ protected:
+  void SetUp() override {
+    meta_ = std::make_unique<Json>(Json::read(GetParam() / "meta.json"));
+    if (!supported((*meta_)["config"])) GTEST_SKIP() << "network of a later version";
+    metrics_ = read_safetensors(GetParam() / "metrics.safetensors");
+    noise_ = read_safetensors(GetParam() / "noise.safetensors");
+    checkpoints_ = read_safetensors(GetParam() / "checkpoints.safetensors");
+    model_ = build_model((*meta_)["config"], read_loss((*meta_)["loss"]));
+    model_->parameters().load(
+        read_safetensors(GetParam() / (*meta_)["initial_params"].as_string()));
+    const Schedule schedule = read_schedule((*meta_)["learning_rate"]);
+    const Json parts = (*meta_)["num_microbatches"];
+    trainer_ = std::make_unique<Trainer>(
+        [this](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+          LossOutput out = model_->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+          return StepLoss{out.loss, out.metrics};
+        },
+        model_->parameters(), read_optimizer((*meta_)["optimizer"], schedule),
+        TrainerOptions{.num_microbatches = parts.is_null() ? 1 : parts.as_int(),
+                       .learning_rate = schedule,
+                       .weight_metrics = true},
+        Key{});
+  }
+
+  void compare_metrics(int64_t step, const Metrics& got) {
+    for (const auto& [name, want] : metrics_) {
+      if (want.shape.size() != 1) continue;
+      ASSERT_TRUE(got.contains(name)) << name;
+      const auto i = static_cast<size_t>(step);
+      EXPECT_NEAR(got.at(name).value(), want.as<float>()[i],
+                  noise_.at("atol/" + name).as<float>()[i])
+          << name << " at step " << step;
+    }
+  }
+
+  /// Metrics of every parameter, recorded at a few steps.
+  void compare_weight_metrics(size_t row, const Metrics& got) {
+    const auto names = (*meta_)["param_names"].as_strings();
+    for (const auto& [metric, want] : metrics_) {
+      if (want.shape.size() != 2) continue;
+      for (size_t i = 0; i < names.size(); ++i) {
+        const size_t at = row * names.size() + i;
+        EXPECT_NEAR(got.at(metric + "/" + names[i]).value(), want.as<float>()[at],
+                    noise_.at("atol/" + metric).as<float>()[at])
+            << metric << "/" << names[i];
+      }
+    }
+  }
+
+  void compare_checkpoint(int64_t updates) {
+    std::map<std::string, View> state;
+    for (const StateArray& array : trainer_->state()) state[array.name] = array.view;
+    const Json tolerances = (*meta_)["tolerance"]["checkpoints"];
+    for (const auto& [kind, ours] : {std::pair<std::string, std::string>{"param", "target/"},
+                                     {"state", "state/param_states/"}}) {
+      const std::string prefix = fmt::format("{}/{}/", kind, updates);
+      for (const auto& [name, want] : checkpoints_) {
+        if (!name.starts_with(prefix)) continue;
+        const auto found = state.find(ours + name.substr(prefix.size()));
+        ASSERT_NE(found, state.end()) << name;
+        const View& got = found->second;
+        if (got.dtype == DType::i32) {
+          EXPECT_EQ(*got.data<int32_t>(), want.as<int32_t>()[0]) << name;
+          continue;
+        }
+        EXPECT_TRUE(near_array<float>(
+            std::span<const float>(got.data<float>(), static_cast<size_t>(got.elements())),
+            want.as<float>(), {tolerances.has(name) ? tolerances[name].as_double() : 2e-6, 0}))
+            << name;
+      }
+    }
+  }
+
+  std::unique_ptr<Json> meta_;
+  HostArrays metrics_, noise_, checkpoints_;
+  std::unique_ptr<BaseModel> model_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
+TEST_P(TrainFixture, FollowsTheReference) {
+  const HostArrays batches = read_safetensors(GetParam() / (*meta_)["batches"].as_string());
+  const auto recorded = (*meta_)["checkpoint_steps"].as_ints();
+  for (int64_t step = 0; step < (*meta_)["steps"].as_int(); ++step) {
+    const StepResult result = trainer_->train(batch_at(batches, step));
+    EXPECT_FALSE(result.skipped);
+    compare_metrics(step, result.metrics);
+    const auto found = std::find(recorded.begin(), recorded.end(), step + 1);
+    if (found != recorded.end()) {
+      SCOPED_TRACE(fmt::format("after {} updates", step + 1));
+      compare_checkpoint(step + 1);
+      compare_weight_metrics(static_cast<size_t>(found - recorded.begin()), result.metrics);
+    }
+    if (HasFailure()) break;
+  }
+}
+
+std::string case_name(const ::testing::TestParamInfo<std::filesystem::path>& info) {
+  return info.param.filename().string();
+}
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TrainFixture);
+INSTANTIATE_TEST_SUITE_P(Train, TrainFixture, ::testing::ValuesIn(fixture_folders("train")),
+                         case_name);
+
+}  // namespace
+}  // namespace quintet::testing
