@@ -1,0 +1,207 @@
+#include "apps/train_state.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <regex>
+
+#include "runtime/base/json.h"
+
+namespace quintet {
+namespace {
+
+nlohmann::ordered_json number(double value) {
+  if (std::isfinite(value)) return value;
+  return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
+}
+
+HostArray as_float32(const HostArray& array, const std::string& name) {
+  if (array.dtype == DType::f32) return array;
+  HostArray out(DType::f32, array.shape);
+  const auto to = out.as<float>();
+  if (array.dtype == DType::bf16) {
+    const auto from = array.as<bfloat16>();
+    for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<float>(from[i]);
+  } else {
+    fail(ExitCode::kData, "{}: expected float32 or bfloat16, found {}", name,
+         name_of(array.dtype));
+  }
+  return out;
+}
+
+HostArray as_bfloat16(const View& view) {
+  HostArray out(DType::bf16, {view.sizes.begin(), view.sizes.begin() + view.rank});
+  const auto to = out.as<bfloat16>();
+  const float* from = view.data<float>();
+  for (size_t i = 0; i < to.size(); ++i) to[i] = bfloat16(from[i]);
+  return out;
+}
+
+std::vector<int64_t> shape_of(const View& view) {
+  return {view.sizes.begin(), view.sizes.begin() + view.rank};
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+/// Copies `from` over `to`; a message if it does not fit, else empty.
+std::string copy_array(const std::string& name, const HostArray& from, const View& to) {
+  if (from.shape != shape_of(to))
+    return fmt::format("{}: shape {} in the checkpoint, {} in the model", name,
+                       shape_text(from.shape), shape_text(shape_of(to)));
+  const HostArray same = to.dtype == DType::f32 ? as_float32(from, name) : from;
+  if (same.dtype != to.dtype)
+    return fmt::format("{}: {} in the checkpoint, {} in the model", name, name_of(from.dtype),
+                       name_of(to.dtype));
+  std::memcpy(to.pointer, same.bytes.data(), same.bytes.size());
+  return "";
+}
+
+void fail_if_any(const std::vector<std::string>& problems, const std::string& where) {
+  if (!problems.empty())
+    fail(ExitCode::kData, "{}: does not fit this model:\n  {}", where,
+         fmt::join(problems, "\n  "));
+}
+
+/// Where a name of the model is read from by the assignment rules; nullopt: from nowhere.
+std::optional<std::string> source_name(const std::string& name,
+                                       const std::vector<AssignmentRule>& rules,
+                                       std::vector<bool>& used) {
+  for (size_t i = 0; i < rules.size(); ++i) {
+    std::smatch match;
+    if (!std::regex_match(name, match, std::regex(rules[i].pattern))) continue;
+    used[i] = true;
+    if (!rules[i].replacement) return std::nullopt;
+    // Python writes groups as \1 or \g<1>, ECMAScript as $1.
+    std::string format = std::regex_replace(*rules[i].replacement, std::regex(R"(\$)"), "$$$$");
+    format = std::regex_replace(format, std::regex(R"(\\g<(\d+)>|\\(\d))"), "$$$1$2");
+    return match.format(format);
+  }
+  return name;
+}
+
+}  // namespace
+
+std::string to_json(const RunState& state) {
+  nlohmann::ordered_json window = nlohmann::ordered_json::object();
+  for (const auto& [name, metric] : state.window)
+    window[name] = {number(metric.total), number(metric.count), metric.per_step};
+  const nlohmann::ordered_json json = {{"step", state.step},
+                                       {"first_step", state.first_step},
+                                       {"skipped_updates", state.skipped_updates},
+                                       {"skipped_in_a_row", state.skipped_in_a_row},
+                                       {"evaluated_step", state.evaluated_step},
+                                       {"metrics_bytes", state.metrics_bytes},
+                                       {"seed", state.seed},
+                                       {"data_position", state.data_position},
+                                       {"window", window}};
+  return json.dump();
+}
+
+RunState run_state_from_json(const std::string& text, const std::string& where) {
+  const Json json = Json::parse(text, where);
+  RunState state;
+  state.step = json["step"].as_int();
+  state.first_step = json["first_step"].as_int();
+  state.skipped_updates = json["skipped_updates"].as_int();
+  state.skipped_in_a_row = json["skipped_in_a_row"].as_int();
+  state.evaluated_step = json["evaluated_step"].as_int();
+  state.metrics_bytes = json["metrics_bytes"].as_int();
+  state.seed = json["seed"].as_int();
+  state.data_position = json["data_position"].as_string();
+  for (const auto& [name, metric] : json["window"].members())
+    state.window[name] = {metric[size_t{0}].as_double(), metric[size_t{1}].as_double(),
+                          metric[size_t{2}].as_bool()};
+  return state;
+}
+
+StateSlices to_slices(Trainer& trainer, const std::string& dtype) {
+  StateSlices out;
+  const std::vector<StateArray> arrays = trainer.state();
+  out.copies.reserve(arrays.size() + 1);  // slices point into them
+  for (const StateArray& array : arrays) {
+    if (dtype == "bfloat16" && array.name.starts_with("target/")) {
+      out.copies.push_back(as_bfloat16(array.view));
+      out.slices.push_back(whole_slice(array.name, out.copies.back()));
+      continue;
+    }
+    const std::vector<int64_t> shape = shape_of(array.view);
+    out.slices.push_back({array.name, array.view.dtype, shape,
+                          std::vector<int64_t>(shape.size(), 0), shape,
+                          static_cast<const std::byte*>(array.view.pointer)});
+  }
+  out.copies.emplace_back(DType::i32, std::vector<int64_t>{});
+  out.copies.back().as<int32_t>()[0] = static_cast<int32_t>(trainer.step());
+  out.slices.push_back(whole_slice("state/step", out.copies.back()));
+  return out;
+}
+
+void load_arrays(const Checkpoint& checkpoint, Trainer& trainer, const std::string& where) {
+  load_arrays(checkpoint, RestoreCheckpointConfig{}, trainer, where);
+}
+
+void load_arrays(const Checkpoint& checkpoint, const RestoreCheckpointConfig& config,
+                 Trainer& trainer, const std::string& where) {
+  std::vector<std::string> problems;
+  std::vector<bool> rule_used(config.assignment_map.size());
+  std::map<std::string, bool> taken;
+  for (const StateArray& array : trainer.state()) {
+    const auto source = source_name(array.name, config.assignment_map, rule_used);
+    const auto found = source ? checkpoint.arrays.find(*source) : checkpoint.arrays.end();
+    if (found == checkpoint.arrays.end()) {
+      if (!config.fallback_to_scratch)
+        problems.push_back(fmt::format("{}: not in the checkpoint", source.value_or(array.name)));
+      continue;
+    }
+    taken[*source] = true;
+    const std::string problem = copy_array(array.name, found->second, array.view);
+    if (!problem.empty()) problems.push_back(problem);
+  }
+  if (config.strict)
+    for (const auto& [name, array] : checkpoint.arrays)
+      if (!taken.contains(name) && name != "state/step" && config.assignment_map.empty())
+        problems.push_back(fmt::format("{}: in the checkpoint, not in the model", name));
+  for (size_t i = 0; i < rule_used.size(); ++i)
+    if (!rule_used[i])
+      problems.push_back(fmt::format("assignment_map: '{}' matches no name of the model",
+                                     config.assignment_map[i].pattern));
+  fail_if_any(problems, where);
+}
+
+void load_parameters(const Checkpoint& checkpoint, Parameters& parameters,
+                     const std::string& where) {
+  std::vector<std::string> problems;
+  for (const ParamInfo& info : parameters.all()) {
+    const auto found = checkpoint.arrays.find("target/" + info.name);
+    const std::string problem =
+        found == checkpoint.arrays.end()
+            ? fmt::format("{}: not in the checkpoint", info.name)
+            : copy_array(info.name, found->second, info.value.local());
+    if (!problem.empty()) problems.push_back(problem);
+  }
+  fail_if_any(problems, where);
+}
+
+std::vector<std::filesystem::path> checkpoint_folders(const RestoreCheckpointConfig& config) {
+  std::vector<std::filesystem::path> folders;
+  for (const std::string& path : config.path) {
+    if (config.mode == "specific") {
+      QT_CHECK_AS(ExitCode::kData, std::filesystem::is_directory(path),
+                  "{}: no such checkpoint; RestoreCheckpointConfig.path names a folder "
+                  "checkpoint_<step>",
+                  path);
+      folders.emplace_back(path);
+      continue;
+    }
+    const std::vector<int64_t> steps = list_checkpoints(path);
+    QT_CHECK_AS(ExitCode::kData, !steps.empty(), "{}: there is no checkpoint in this folder", path);
+    if (config.mode == "all")
+      for (const int64_t step : steps) folders.push_back(checkpoint_path(path, step));
+    else
+      folders.push_back(checkpoint_path(path, steps.back()));
+  }
+  return folders;
+}
+
+}  // namespace quintet
