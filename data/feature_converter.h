@@ -18,7 +18,7 @@ struct ConverterOptions {
   bool loss_on_targets_only = true;  // prefix LM: no loss on the inputs
 };
 
-class FeatureConverter {
+class FeatureConverter : public std::enable_shared_from_this<FeatureConverter> {
  public:
   explicit FeatureConverter(ConverterOptions options) : options_(options) {}
   virtual ~FeatureConverter() = default;
@@ -26,11 +26,15 @@ class FeatureConverter {
   /// Length of each model feature, in the order of the features; throws a usage error if a task
   /// feature has no length.
   virtual Lengths model_feature_lengths(const Lengths& task_feature_lengths) const = 0;
+  /// Those of the lengths that this converter needs.
+  Lengths used_lengths(const Lengths& lengths) const;
   /// Model features, all of exactly their length. A sequence longer than its task feature length is
   /// a kData error, a missing feature too.
   StreamPtr convert(StreamPtr input, const Lengths& task_feature_lengths) const;
 
  protected:
+  /// Throws a usage error unless the lengths are those of task_features(), all positive.
+  void check_names(const Lengths& task_feature_lengths) const;
   /// Task features (after packing or padding) to model features.
   virtual void convert_example(Example& example) const = 0;
   /// Joins or checks task features before they are packed or padded.

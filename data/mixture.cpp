@@ -1,0 +1,125 @@
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include "data/random.h"
+#include "data/task.h"
+#include "runtime/base/check.h"
+
+namespace quintet::data {
+namespace {
+
+/// Draws the next part by its rate. A part that ends leaves the draw to the others.
+class MixtureStream final : public Stream {
+ public:
+  MixtureStream(std::vector<StreamPtr> parts, std::vector<double> rates, Key key)
+      : parts_(std::move(parts)), rates_(std::move(rates)), key_(key) {
+    ended_.assign(parts_.size(), 0);
+  }
+  bool next(Example& out) override {
+    while (true) {
+      const double total = total_rate();
+      if (total <= 0) return false;
+      const size_t part = pick(total);
+      ++draws_;
+      if (parts_[part]->next(out)) {
+        out.key = fold_in(out.key, static_cast<uint32_t>(part));
+        return true;
+      }
+      ended_[part] = 1;
+    }
+  }
+  void save(Position& position) const override {
+    for (const StreamPtr& part : parts_) part->save(position);
+    position.insert(position.end(), ended_.begin(), ended_.end());
+    position.push_back(draws_);
+  }
+  void restore(PositionReader& position) override {
+    for (const StreamPtr& part : parts_) part->restore(position);
+    for (int64_t& ended : ended_) ended = position.take();
+    draws_ = position.take();
+  }
+
+ private:
+  double total_rate() const {
+    double total = 0;
+    for (size_t i = 0; i < rates_.size(); ++i) total += ended_[i] ? 0 : rates_[i];
+    return total;
+  }
+  size_t pick(double total) const {
+    double left = Random(split_at(key_, static_cast<uint64_t>(draws_))).uniform() * total;
+    size_t last = 0;
+    for (size_t i = 0; i < rates_.size(); ++i) {
+      if (ended_[i] || rates_[i] == 0) continue;
+      last = i;
+      left -= rates_[i];
+      if (left < 0) break;
+    }
+    return last;
+  }
+
+  std::vector<StreamPtr> parts_;
+  std::vector<double> rates_;
+  std::vector<int64_t> ended_;
+  Key key_;
+  int64_t draws_ = 0;
+};
+
+}  // namespace
+
+Mixture::Mixture(std::string name, std::vector<Part> parts)
+    : name_(std::move(name)), parts_(std::move(parts)) {
+  QT_CHECK(!parts_.empty(), "mixture '{}' has no tasks", name_);
+  for (const auto& [part, rate] : parts_) {
+    QT_CHECK(part != nullptr, "mixture '{}': None is not a task", name_);
+    QT_CHECK(rate >= 0, "mixture '{}': the rate of '{}' is {}, expected 0 or more", name_,
+             part->name(), rate);
+    const Features& first = parts_.front().first->output_features();
+    for (const auto& [key, feature] : part->output_features()) {
+      const Feature* other = find_feature(first, key);
+      QT_CHECK(other != nullptr && part->output_features().size() == first.size(),
+               "mixture '{}': '{}' and '{}' have different output features", name_,
+               parts_.front().first->name(), part->name());
+      QT_CHECK(*other->vocabulary == *feature.vocabulary,
+               "mixture '{}': feature '{}' has vocabulary {} in '{}' and {} in '{}'", name_, key,
+               other->vocabulary->description(), parts_.front().first->name(),
+               feature.vocabulary->description(), part->name());
+    }
+  }
+}
+
+const Features& Mixture::output_features() const { return parts_.front().first->output_features(); }
+
+std::vector<std::string> Mixture::splits() const {
+  std::vector<std::string> common = parts_.front().first->splits();
+  for (const auto& [part, rate] : parts_) {
+    const auto splits = part->splits();
+    std::erase_if(common, [&](const std::string& split) {
+      return std::find(splits.begin(), splits.end(), split) == splits.end();
+    });
+  }
+  return common;
+}
+
+StreamPtr Mixture::stream(const StreamOptions& options) const {
+  std::vector<StreamPtr> streams;
+  std::vector<double> rates;
+  for (const auto& [part, rate] : parts_) {
+    if (rate == 0) continue;
+    streams.push_back(part->stream(options));
+    rates.push_back(rate);
+  }
+  constexpr uint32_t kDraws = 3;
+  return std::make_unique<MixtureStream>(std::move(streams), std::move(rates),
+                                         fold_in(key_from_seed(options.seed), kDraws));
+}
+
+std::vector<const Task*> Mixture::tasks() const {
+  std::vector<const Task*> all;
+  for (const auto& [part, rate] : parts_)
+    for (const Task* task : part->tasks())
+      if (std::find(all.begin(), all.end(), task) == all.end()) all.push_back(task);
+  return all;
+}
+
+}  // namespace quintet::data

@@ -1,0 +1,22 @@
+#pragma once
+// Trimming, padding and packing to fixed lengths, row for row as seqio.utils does it.
+//
+//   lengths {targets: 5}, examples [3 4 1], [5 1], [6 1]
+//   pad  -> [3 4 1 0 0], [5 1 0 0 0], [6 1 0 0 0]
+//   pack -> targets [3 4 1 5 1], segment ids [1 1 1 2 2], positions [0 1 2 0 1]; targets [6 1 0 0
+//   0], ..
+//
+// Packing is greedy with one open row, in groups of max(lengths) examples: the end of a group
+// closes the row. Zeros do not count towards a sequence's length.
+
+#include "data/preprocessor.h"
+
+namespace quintet::data {
+
+/// Adds "<feature>_segment_ids" and "<feature>_positions" for every feature of `lengths` and
+/// removes other features. Throws kData if a feature is missing.
+StreamPtr trim_and_pack(StreamPtr input, const Lengths& lengths);
+/// Features without a length stay as they are.
+StreamPtr trim_and_pad(StreamPtr input, const Lengths& lengths);
+
+}  // namespace quintet::data

@@ -1,0 +1,94 @@
+#include "data/task.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "data/token_preprocessors.h"
+#include "runtime/base/check.h"
+#include "runtime/base/nearest.h"
+
+namespace quintet::data {
+namespace {
+
+void check_name(const std::string& name) {
+  const bool valid = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return std::isalnum(c) ||
+           std::string_view("_.:-/").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  QT_CHECK(valid, "task or mixture name '{}': expected letters, digits and _ . : - / only", name);
+}
+
+/// After the last preprocessor: the required features are there, as ids.
+StreamPtr check_features(StreamPtr input, const Features& features, const std::string& task) {
+  return map_stream(std::move(input), [features, task](Example& example) {
+    for (const auto& [name, feature] : features) {
+      const Value* value = example.find(name);
+      QT_CHECK_AS(ExitCode::kData, value != nullptr || !feature.required,
+                  "{}: task '{}' gives no feature '{}' after preprocessing; the example is {}",
+                  example.where(), task, name, to_string(example));
+      QT_CHECK_AS(
+          ExitCode::kData, value == nullptr || std::holds_alternative<Tokens>(*value),
+          "{}: feature '{}' of task '{}' is not token ids after preprocessing; does the task "
+          "tokenize it?",
+          example.where(), name, task);
+    }
+    return true;
+  });
+}
+
+}  // namespace
+
+Task::Task(Config config) : config_(std::move(config)) {
+  check_name(config_.name);
+  QT_CHECK(config_.source != nullptr, "task '{}': source is required", config_.name);
+  QT_CHECK(!config_.output_features.empty(), "task '{}': output_features must not be empty",
+           config_.name);
+  for (const auto& [name, feature] : config_.output_features)
+    QT_CHECK(feature.vocabulary != nullptr, "task '{}': feature '{}' has no vocabulary",
+             config_.name, name);
+}
+
+StreamPtr Task::raw_stream(const StreamOptions& options) const {
+  const auto known = splits();
+  QT_CHECK(std::find(known.begin(), known.end(), options.split) != known.end(),
+           "task '{}' has no split '{}'; it has {}", name(), options.split, fmt::join(known, ", "));
+  return read_stream(config_.source->open(options.split),
+                     {.shuffle = options.shuffle, .seed = options.seed, .epochs = options.epochs});
+}
+
+StreamPtr Task::stream(const StreamOptions& options) const {
+  StreamPtr stream = raw_stream(options);
+  const Context context{config_.output_features, options.sequence_length};
+  for (const PreprocessorPtr& preprocessor : config_.preprocessors)
+    stream = preprocessor->apply(std::move(stream), context);
+  stream = check_features(std::move(stream), config_.output_features, name());
+  if (options.trim_output_features) stream = trim_output_features(std::move(stream), context);
+  return stream;
+}
+
+std::string Task::postprocess(const std::string& decoded, const Example& example,
+                              bool is_target) const {
+  return config_.postprocess_fn ? config_.postprocess_fn(decoded, example, is_target) : decoded;
+}
+
+void TaskRegistry::add(ProviderPtr provider) {
+  QT_CHECK(provider != nullptr, "task registry: None is not a task");
+  const std::string& name = provider->name();
+  QT_CHECK(providers_.emplace(name, provider).second,
+           "a task or mixture called '{}' is registered already; choose another name", name);
+}
+
+ProviderPtr TaskRegistry::get(const std::string& name) const {
+  const auto found = providers_.find(name);
+  QT_CHECK(found != providers_.end(), "no task or mixture is called '{}'{}; the known ones are {}",
+           name, did_you_mean(name, names()), fmt::join(names(), ", "));
+  return found->second;
+}
+
+std::vector<std::string> TaskRegistry::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, provider] : providers_) names.push_back(name);
+  return names;
+}
+
+}  // namespace quintet::data

@@ -1,0 +1,54 @@
+#pragma once
+// seqio's and t5's preprocessors from text to ids. Members are the Python arguments, under their
+// names.
+//
+//   ParseTsv{} : "one\ttwo"                  -> {inputs: "one", targets: "two"}
+//   Tokenize{} : {inputs: "one", ..}         -> {inputs_pretokenized: "one", inputs: [..], ..}
+
+#include "data/preprocessor.h"
+
+namespace quintet::data {
+
+/// seqio.preprocessors.rekey: new name -> old name; an old name that is empty (None) gives "".
+struct Rekey final : Preprocessor {
+  std::vector<std::pair<std::string, std::string>> key_map;
+  StreamPtr apply(StreamPtr input, const Context& context) const override;
+};
+
+/// seqio.preprocessors.tokenize: encodes the task's output features; the text stays under
+/// "<feature>_pretokenized". Features that already are ids stay as they are.
+struct Tokenize final : Preprocessor {
+  bool copy_pretokenized = true;
+  bool with_eos = false;
+  StreamPtr apply(StreamPtr input, const Context& context) const override;
+};
+
+/// t5's parse_tsv: splits the line in feature "text".
+struct ParseTsv final : Preprocessor {
+  std::vector<std::string> field_names = {"inputs", "targets"};
+  std::string field_delim = "\t";
+  std::vector<int64_t> field_columns;  // none: 0, 1, ..
+  StreamPtr apply(StreamPtr input, const Context& context) const override;
+};
+
+/// t5's preprocess_tsv: splits the line in feature "text" and puts the columns into two templates,
+/// "{2}" or, with field_names, "{name}".
+struct PreprocessTsv final : Preprocessor {
+  std::string field_delim = "\t";
+  int64_t num_fields = 2;
+  std::string inputs_format = "{0}";
+  std::string targets_format = "{1}";
+  std::vector<std::string> field_names;
+  bool use_quote_delim = false;
+  StreamPtr apply(StreamPtr input, const Context& context) const override;
+};
+
+/// Puts `prefix` before the text of feature `feature_key`: how one model is told which task is
+/// meant.
+struct AddPrefix final : Preprocessor {
+  std::string prefix;
+  std::string feature_key = "inputs";
+  StreamPtr apply(StreamPtr input, const Context& context) const override;
+};
+
+}  // namespace quintet::data

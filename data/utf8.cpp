@@ -1,0 +1,54 @@
+#include "data/utf8.h"
+
+#include <cstdint>
+#include <cstring>
+
+namespace quintet::data {
+
+size_t utf8_sequence(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
+  const uint8_t lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
+  // The second byte rules out overlong forms, surrogates and values above U+10FFFF.
+  const uint8_t lowest = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const uint8_t highest = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  if (byte(1) < lowest || byte(1) > highest) return 0;
+  for (size_t i = 2; i < length; ++i)
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  return length;
+}
+
+size_t find_bad_utf8(std::string_view text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    uint64_t block;
+    if (at + sizeof block <= text.size()) {  // eight ASCII bytes at once
+      std::memcpy(&block, text.data() + at, sizeof block);
+      if ((block & 0x8080808080808080u) == 0) {
+        at += sizeof block;
+        continue;
+      }
+    }
+    const size_t length = utf8_sequence(text.substr(at));
+    if (length == 0) return at;
+    at += length;
+  }
+  return std::string_view::npos;
+}
+
+std::string drop_bad_utf8(std::string_view bytes) {
+  std::string kept;
+  kept.reserve(bytes.size());
+  while (!bytes.empty()) {
+    const size_t bad = find_bad_utf8(bytes);
+    kept += bytes.substr(0, bad);
+    if (bad == std::string_view::npos) break;
+    bytes.remove_prefix(bad + 1);
+  }
+  return kept;
+}
+
+}  // namespace quintet::data

@@ -1,0 +1,17 @@
+#pragma once
+// UTF-8 as the references read it: checked where files are read, repaired where bytes are decoded.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace quintet::data {
+
+/// Bytes of the well-formed sequence at the start of text (Unicode table 3-7), 0 if there is none.
+size_t utf8_sequence(std::string_view text);
+/// Offset of the first byte that is not well-formed UTF-8, npos if all is.
+size_t find_bad_utf8(std::string_view text);
+/// Without the bytes that are not UTF-8, as Python's decode("utf-8", "ignore").
+std::string drop_bad_utf8(std::string_view bytes);
+
+}  // namespace quintet::data

@@ -1,0 +1,84 @@
+#include "data/vocabulary.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "data/utf8.h"
+#include "runtime/base/check.h"
+
+namespace quintet::data {
+namespace {
+constexpr int32_t kFirstByteId = 3;  // after pad, eos and unk
+}
+
+Tokens Vocabulary::clean(std::span<const int32_t> ids) const {
+  Tokens kept(ids.begin(), ids.end());
+  if (const auto unk = unk_id())
+    for (int32_t& id : kept)
+      if (id >= base_vocab_size() || id < 0) id = *unk;
+  if (const auto eos = eos_id()) {
+    const auto end = std::find(kept.begin(), kept.end(), *eos);
+    if (end != kept.end()) kept.erase(end + 1, kept.end());
+  }
+  return kept;
+}
+
+std::string Vocabulary::decode(std::span<const int32_t> ids) const {
+  const Tokens kept = clean(ids);
+  return decode_clean(kept);
+}
+
+ByteVocabulary::ByteVocabulary(int32_t extra_ids) : extra_ids_(extra_ids) {
+  QT_CHECK(extra_ids >= 0, "ByteVocabulary: extra_ids {} must not be negative", extra_ids);
+}
+
+Tokens ByteVocabulary::encode(std::string_view text) const {
+  Tokens ids(text.size());
+  std::transform(text.begin(), text.end(), ids.begin(),
+                 [](char c) { return static_cast<uint8_t>(c) + kFirstByteId; });
+  return ids;
+}
+
+std::string ByteVocabulary::decode_clean(std::span<const int32_t> ids) const {
+  std::string bytes;
+  for (int32_t id : ids)
+    if (id >= kFirstByteId && id < base_vocab_size())
+      bytes.push_back(static_cast<char>(id - kFirstByteId));
+  return drop_bad_utf8(bytes);
+}
+
+std::string ByteVocabulary::description() const {
+  return fmt::format("ByteVocabulary(extra_ids={})", extra_ids_);
+}
+
+PassThroughVocabulary::PassThroughVocabulary(int32_t size, std::optional<int32_t> eos_id)
+    : size_(size), eos_id_(eos_id) {
+  QT_CHECK(size > 0, "PassThroughVocabulary: size {} must be positive", size);
+}
+
+Tokens PassThroughVocabulary::encode(std::string_view text) const {
+  Tokens ids;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (true) {
+    while (at != end && *at == ' ') ++at;
+    if (at == end) return ids;
+    int32_t id = 0;
+    const auto [stop, error] = std::from_chars(at, end, id);
+    QT_CHECK_AS(ExitCode::kData, error == std::errc() && (stop == end || *stop == ' '),
+                "PassThroughVocabulary: '{}' is not a list of numbers between spaces", text);
+    ids.push_back(id);
+    at = stop;
+  }
+}
+
+std::string PassThroughVocabulary::decode_clean(std::span<const int32_t> ids) const {
+  return fmt::format("{}", fmt::join(ids, " "));
+}
+
+std::string PassThroughVocabulary::description() const {
+  return fmt::format("PassThroughVocabulary(size={}, eos_id={})", size_,
+                     eos_id_ ? std::to_string(*eos_id_) : "None");
+}
+
+}  // namespace quintet::data
