@@ -1,0 +1,127 @@
+// Microbatches and restarts change nothing: dropout masks and loss factors belong to the whole batch.
+
+#include <gtest/gtest.h>
+
+#include "models/base_model.h"
+#include "runtime/optim/optax.h"
+#include "runtime/trainer.h"
+
+namespace quintet {
+namespace {
+
+T5Config small_config() {
+  T5Config config;
+  config.vocab_size = 50;
+  config.emb_dim = 24;
+  config.num_heads = 3;
+  config.head_dim = 8;
+  config.mlp_dim = 40;
+  config.mlp_activations = {"gelu", "linear"};
+  config.num_encoder_layers = config.num_decoder_layers = 2;
+  config.dropout_rate = 0.25;
+  return config;
+}
+
+HostArrays random_batch(int64_t rows, int64_t inputs, int64_t targets) {
+  HostArrays batch;
+  const auto fill = [&](const std::string& name, int64_t length, uint32_t seed) {
+    HostArray& array = batch[name] = HostArray(DType::i32, {rows, length});
+    for (int64_t i = 0; i < rows * length; ++i) {
+      const bool padding = i % length >= length - i / length % 4;  // rows end differently
+      array.as<int32_t>()[static_cast<size_t>(i)] =
+          padding ? 0
+                  : 2 + static_cast<int32_t>(
+                            random_bits(key_from_seed(seed), static_cast<uint64_t>(i)) % 48);
+    }
+  };
+  fill("encoder_input_tokens", inputs, 1);
+  fill("decoder_target_tokens", targets, 2);
+  fill("decoder_input_tokens", targets, 3);
+  return batch;
+}
+
+struct Run {
+  explicit Run(int64_t microbatches, LossNormalizingFactor factor = {})
+      : model(small_config(), {.z_loss = 1e-3, .loss_normalizing_factor = std::move(factor)}) {
+    model.parameters().initialize(key_from_seed(7));
+    trainer = std::make_unique<Trainer>(
+        [this](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+          LossOutput out = model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+          return StepLoss{out.loss, out.metrics};
+        },
+        model.parameters(), optax_optimizer(sgd(0.1)),
+        TrainerOptions{.num_microbatches = microbatches, .learning_rate = {}}, key_from_seed(9));
+  }
+  EncoderDecoderModel model;
+  std::unique_ptr<Trainer> trainer;
+};
+
+TEST(Microbatches, GiveTheSameStepWithDropout) {
+  const HostArrays batch = random_batch(8, 12, 9);
+  for (const LossNormalizingFactor& factor :
+       {LossNormalizingFactor{}, LossNormalizingFactor{SpecialLossNormalizingFactor::kNumRealTargetTokens},
+        LossNormalizingFactor{SpecialLossNormalizingFactor::kAveragePerSequence}}) {
+    Run whole(1, factor);
+    const Metrics want = whole.trainer->train(batch).metrics;
+    for (const int64_t parts : {2, 4, 8}) {
+      SCOPED_TRACE(parts);
+      Run split(parts, factor);
+      const Metrics got = split.trainer->train(batch).metrics;
+      for (const auto& [name, metric] : want)
+        EXPECT_NEAR(got.at(name).value(), metric.value(), 1e-5 * std::abs(metric.value()) + 1e-7)
+            << name;
+      // Sums of at most 8 parts in another order: a few units in the last place of values around 1.
+      for (const ParamInfo& info : whole.model.parameters().all()) {
+        const auto a = info.value.data<float>();
+        const auto b = split.model.parameters().at(info.name).value.data<float>();
+        for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-5) << info.name;
+      }
+    }
+  }
+}
+
+TEST(Microbatches, RefuseABatchTheyDoNotDivide) {
+  Run run(3);
+  try {
+    run.trainer->train(random_batch(8, 5, 5));
+    FAIL() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+    EXPECT_STREQ(e.what(), "num_microbatches 3 does not divide the batch of 8 rows");
+  }
+}
+
+TEST(Trainer, SkipsAStepWhoseGradientsAreNotFinite) {
+  Run run(1);
+  const HostArrays batch = random_batch(4, 6, 6);
+  run.trainer->train(batch);
+  const Tensor scale = run.model.parameters().at("decoder/decoder_norm/scale").value;
+  const Tensor kernel = run.model.parameters().at("decoder/logits_dense/kernel").value;
+  const float kept = scale.data<float>()[3];
+  scale.data<float>()[3] = std::numeric_limits<float>::infinity();
+  const HostArray before = kernel.to_host();
+  const StepResult result = run.trainer->train(batch);
+  EXPECT_TRUE(result.skipped);
+  EXPECT_FALSE(result.first_bad.empty());
+  EXPECT_EQ(kernel.to_host().bytes, before.bytes);
+  EXPECT_EQ(run.trainer->step(), 2);
+  EXPECT_EQ(run.trainer->skipped_updates(), 1);
+  scale.data<float>()[3] = kept;
+  EXPECT_FALSE(run.trainer->train(batch).skipped);
+}
+
+TEST(Dropout, DiffersFromStepToStepAndIsOffInEvaluation) {
+  Run run(1);
+  const HostArrays batch = random_batch(4, 6, 6);
+  const auto loss = [&](uint32_t seed) {
+    return run.model.loss_fn(batch, {0, 4}, {.train = true, .dropout_key = key_from_seed(seed)})
+        .loss.item();
+  };
+  EXPECT_EQ(loss(1), loss(1));
+  EXPECT_NE(loss(1), loss(2));
+  EXPECT_EQ(run.model.eval_fn(batch).at("loss").value(), run.model.eval_fn(batch).at("loss").value());
+  EXPECT_NE(run.model.eval_fn(batch).at("loss").value(), loss(1));
+}
+
+}  // namespace
+}  // namespace quintet
