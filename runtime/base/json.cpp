@@ -44,6 +44,8 @@ std::string read_file(const std::filesystem::path& file) {
   std::ifstream in(file, std::ios::binary);
   QT_CHECK_AS(ExitCode::kData, in.good(), "{}: cannot open: {}", file.string(),
               std::strerror(errno));
+  // Copying from an empty buffer would count as a failure.
+  if (in.peek() == std::ifstream::traits_type::eof() && !in.bad()) return "";
   std::ostringstream text;
   text << in.rdbuf();
   QT_CHECK_AS(ExitCode::kData, !in.bad() && !text.fail(), "{}: cannot read: {}", file.string(),
