@@ -10,6 +10,7 @@
 //   for (const StateArray& array : optimizer->state()) save("state/param_states/" + array.name, array.view);
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -39,6 +40,8 @@ struct UpdateArgs {
   int64_t step = 0;  // updates made before this one: T5X's state/step
   /// For Adafactor. Optax's optimizers have their own learning rate or schedule and ignore it.
   float learning_rate = 0.0f;
+  /// Norm of all gradients as given (check_gradients), if known: saves a pass where they are clipped.
+  std::optional<double> gradient_norm;
 };
 
 class Optimizer {

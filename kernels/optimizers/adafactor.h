@@ -1,0 +1,64 @@
+#pragma once
+// Adafactor's passes over gradients and parameters. The caller (runtime/optim/adafactor.cpp) cuts an
+// array into lines, runs of elements that lie side by side in memory, and says of each where its
+// statistics are. Along a line one of the two factored moments ("along") varies with the element and
+// the other ("across") is one number. Passes run on a range of lines, on the calling thread; Highway.
+//
+//   factored:    factored_sums -> (new moments) -> factored_squares -> (clipping) -> factored_apply
+//   unfactored:  full_moments  ->                                     (clipping) -> full_apply
+
+#include <cstdint>
+#include <span>
+
+namespace quintet::cpu {
+
+struct AdafactorLine {
+  int64_t begin, length;  // elements of the array
+  int64_t along, across;  // where its moments start; unused for unfactored arrays
+  int64_t batch;          // which stacked array it belongs to
+};
+using AdafactorLines = std::span<const AdafactorLine>;
+
+/// An array and its gradient; gradients count as gradient_scale * gradient.
+struct AdafactorArrays {
+  const float* gradient;
+  float gradient_scale;
+  float* param;
+  float* momentum;  // null without beta1
+};
+
+/// Sums of squares of the gradient: line by line into gradient_squares, and element by element added to
+/// along_squares[line.along + i - along_origin]. Sums of squares of the parameter line by line.
+void factored_sums(AdafactorLines lines, const AdafactorArrays& arrays, int64_t along_origin,
+                   float* along_squares, float* gradient_squares, float* param_squares);
+
+/// Factors of the update: gradient * along[...] * across[...].
+struct AdafactorFactors {
+  const float *along, *across;
+};
+/// Sum of squares of the unclipped update of each line.
+void factored_squares(AdafactorLines lines, const AdafactorArrays& arrays, AdafactorFactors factors,
+                      float* update_squares);
+
+struct AdafactorApply {
+  const float* step;  // by batch: learning rate * parameter scale / clipping
+  float keep;         // 1 - weight decay
+  float beta1;
+  bool skip_nan;  // numbers that would become NaN keep their value
+};
+///   u = step * update;  with momentum: m = beta1 m + (1 - beta1) u, u = m;  param = keep param - u
+void factored_apply(AdafactorLines lines, const AdafactorArrays& arrays, AdafactorFactors factors,
+                    const AdafactorApply& apply);
+
+struct AdafactorMoments {
+  float* v;  // in place: v = decay v + (1 - decay) (gradient^2 + epsilon)
+  float decay, mixing, epsilon;
+  bool skip_nan;
+};
+/// New moments of an unfactored array, and sums of squares of update and parameter by line.
+void full_moments(AdafactorLines lines, const AdafactorArrays& arrays,
+                  const AdafactorMoments& moments, float* update_squares, float* param_squares);
+void full_apply(AdafactorLines lines, const AdafactorArrays& arrays, const float* v,
+                const AdafactorApply& apply);
+
+}  // namespace quintet::cpu

@@ -1,0 +1,52 @@
+// A loop over float32 arrays of any length in full vectors, for the kernels of this folder. Include
+// between foreach_target.h and HWY_AFTER_NAMESPACE, as Highway's own -inl headers are.
+
+#if defined(QUINTET_OPTIMIZERS_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUINTET_OPTIMIZERS_VECTORS_INL_H_
+#undef QUINTET_OPTIMIZERS_VECTORS_INL_H_
+#else
+#define QUINTET_OPTIMIZERS_VECTORS_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace quintet::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+
+/// Calls body(offset, load, store) for all full vectors, then once for the rest with masked access.
+template <class Body>
+HWY_INLINE void for_each_vector(int64_t n, const Body& body) {
+  const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto load = [d](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
+  const auto store = [d](V v, float* p) HWY_ATTR { hn::StoreU(v, d, p); };
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) body(i, load, store);
+  if (i == n) return;
+  const auto rest = static_cast<size_t>(n - i);
+  const auto load_rest = [d, rest](const float* p) HWY_ATTR {
+    HWY_ALIGN float buffer[hn::MaxLanes(D())] = {};
+    std::copy_n(p, rest, buffer);
+    return hn::Load(d, buffer);
+  };
+  const auto store_rest = [d, rest](V v, float* p) HWY_ATTR {
+    HWY_ALIGN float buffer[hn::MaxLanes(D())];
+    hn::Store(v, d, buffer);
+    std::copy_n(buffer, rest, p);
+  };
+  body(i, load_rest, store_rest);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace quintet::cpu
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,319 @@
+#include "runtime/optim/adafactor.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/base/check.h"
+#include "runtime/optim/blocks.h"
+#include "runtime/optim/factoring.h"
+#include "runtime/optim/gradients.h"
+#include "runtime/optim/state_buffer.h"
+
+namespace quintet {
+namespace {
+
+float f32(double x) { return static_cast<float>(x); }
+
+/// max(a, b) that is NaN if b is, as jnp.maximum.
+float nan_max(float a, float b) { return std::isnan(b) || b > a ? b : a; }
+
+/// Numbers of this update that all parameters share.
+struct StepNumbers {
+  float learning_rate, decay, mixing, gradient_scale, keep;
+};
+
+/// One parameter: its layout and state, and the phases of an update. Between two phases stand the sums
+/// that, once arrays are cut, have to be taken over all ranks.
+class AdafactorParam {
+ public:
+  AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot);
+  void update(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot);
+  void list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const;
+
+ private:
+  cpu::AdafactorLines chunk(size_t i) const {
+    const size_t begin = i == 0 ? 0 : layout_.chunk_ends[i - 1];
+    return {layout_.lines.data() + begin, layout_.chunk_ends[i] - begin};
+  }
+  void factored_moments(const AdafactorOptions& options, const StepNumbers& numbers,
+                        const cpu::AdafactorArrays& arrays);
+  std::vector<double> along_sums(const cpu::AdafactorArrays& arrays, int64_t size);
+  void make_factors();
+  std::vector<float> steps(const AdafactorOptions& options, float learning_rate) const;
+  std::vector<double> by_batch(const std::vector<float>& line_squares) const;
+
+  Factoring factoring_;
+  FactoredLayout layout_;
+  bool scaled_by_param_ = true;
+  StateBuffer v_row_, v_col_, v_, m_;
+  // Scratch of an update.
+  std::vector<float> new_row_, new_col_, row_factor_, col_factor_;
+  std::vector<float> gradient_squares_, param_squares_, update_squares_;  // by line
+};
+
+std::vector<int64_t> shape_of(const View& view) {
+  return {view.sizes.begin(), view.sizes.begin() + view.rank};
+}
+
+AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot)
+    : factoring_(factoring_of(options, slot.name, slot.axes, shape_of(slot.param))),
+      layout_(layout_of(factoring_, shape_of(slot.param))) {
+  if (const auto* map = std::get_if<HParamMap<bool>>(&options.multiply_by_parameter_scale))
+    scaled_by_param_ = map->at(slot.name);
+  else
+    scaled_by_param_ = std::get<bool>(options.multiply_by_parameter_scale);
+  if (factoring_.factored) {
+    v_row_ = zero_state(DType::f32, layout_.row_shape);
+    v_col_ = zero_state(DType::f32, layout_.column_shape);
+  } else {
+    v_ = zero_state_like(slot.param);
+  }
+  if (options.beta1) m_ = zero_state_like(slot.param);
+  for (auto* squares : {&gradient_squares_, &param_squares_, &update_squares_})
+    squares->resize(layout_.lines.size());
+}
+
+void AdafactorParam::list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const {
+  const std::vector<std::string> all = names_of(slot.axes);
+  const auto kept = [&](const std::vector<size_t>& which) {
+    std::vector<std::string> axes;
+    for (size_t i : which) axes.push_back(all[i]);
+    return axes;
+  };
+  const auto add = [&](const char* field, const StateBuffer& state, std::vector<std::string> axes) {
+    if (state.buffer != nullptr)
+      arrays.push_back({slot.name + "/" + field, std::move(axes), state.view});
+  };
+  add("v_row", v_row_, kept(layout_.row_kept));
+  add("v_col", v_col_, kept(layout_.column_kept));
+  add("v", v_, all);
+  add("m", m_, all);
+}
+
+std::vector<double> AdafactorParam::by_batch(const std::vector<float>& line_squares) const {
+  std::vector<double> sums(static_cast<size_t>(layout_.batches));
+  for (size_t l = 0; l < line_squares.size(); ++l)
+    sums[static_cast<size_t>(layout_.lines[l].batch)] += static_cast<double>(line_squares[l]);
+  return sums;
+}
+
+/// Runs the first pass: squares by line into the members, and summed along lines. A chunk adds in
+/// float32 into an array of its own; chunks are added in double, in order.
+std::vector<double> AdafactorParam::along_sums(const cpu::AdafactorArrays& arrays, int64_t size) {
+  struct Partial {
+    int64_t origin = 0;
+    std::vector<float> squares;
+  };
+  std::vector<Partial> partials(layout_.chunk_ends.size());
+  for_each_block(partials.size(), [&](size_t i) {
+    const cpu::AdafactorLines lines = chunk(i);
+    int64_t first = lines[0].along, last = 0;
+    for (const auto& line : lines) {
+      first = std::min(first, line.along);
+      last = std::max(last, line.along + line.length);
+    }
+    partials[i].origin = first;
+    partials[i].squares.assign(static_cast<size_t>(last - first), 0.0f);
+    const auto at = static_cast<size_t>(lines.data() - layout_.lines.data());
+    cpu::factored_sums(lines, arrays, first, partials[i].squares.data(),
+                       gradient_squares_.data() + at, param_squares_.data() + at);
+  });
+  std::vector<double> sums(static_cast<size_t>(size));
+  for (const Partial& partial : partials)
+    for (size_t k = 0; k < partial.squares.size(); ++k)
+      sums[static_cast<size_t>(partial.origin) + k] += static_cast<double>(partial.squares[k]);
+  return sums;
+}
+
+void AdafactorParam::factored_moments(const AdafactorOptions& options, const StepNumbers& numbers,
+                                      const cpu::AdafactorArrays& arrays) {
+  const bool row = layout_.along_is_row;
+  const std::vector<double> along =
+      along_sums(arrays, (row ? v_row_ : v_col_).view.elements());
+  std::vector<double> across(static_cast<size_t>((row ? v_col_ : v_row_).view.elements()));
+  for (size_t l = 0; l < layout_.lines.size(); ++l)
+    across[static_cast<size_t>(layout_.lines[l].across)] +=
+        static_cast<double>(gradient_squares_[l]);
+  const auto mix = [&](const std::vector<double>& sums, double count, const StateBuffer& state,
+                       std::vector<float>& next) {
+    next.resize(sums.size());
+    for (size_t k = 0; k < sums.size(); ++k) {
+      float& old = state.floats()[k];
+      const float mean = f32(sums[k] / count + options.epsilon1);
+      next[k] = numbers.decay * old + numbers.mixing * mean;
+      if (!options.skip_nan_updates || !std::isnan(next[k])) old = next[k];
+    }
+  };
+  mix(row ? along : across, layout_.row_count, v_row_, new_row_);
+  mix(row ? across : along, layout_.column_count, v_col_, new_col_);
+  make_factors();
+}
+
+/// row factor = (v_row / its mean over ROW axes)^-1/2, column factor = v_col^-1/2.
+void AdafactorParam::make_factors() {
+  const auto batch_of = [&](size_t k) {
+    return layout_.row_batch.empty() ? size_t{0} : static_cast<size_t>(layout_.row_batch[k]);
+  };
+  std::vector<double> means(static_cast<size_t>(layout_.batches));
+  for (size_t k = 0; k < new_row_.size(); ++k)
+    means[batch_of(k)] += static_cast<double>(new_row_[k]) / layout_.rows;
+  row_factor_.resize(new_row_.size());
+  for (size_t k = 0; k < new_row_.size(); ++k)
+    row_factor_[k] = 1.0f / std::sqrt(new_row_[k] / f32(means[batch_of(k)]));
+  col_factor_.resize(new_col_.size());
+  for (size_t k = 0; k < new_col_.size(); ++k) col_factor_[k] = 1.0f / std::sqrt(new_col_[k]);
+}
+
+/// What the unclipped update of each batch is multiplied by: learning rate, size of the parameter, and
+/// clipping by the root mean square of the update.
+std::vector<float> AdafactorParam::steps(const AdafactorOptions& options,
+                                         float learning_rate) const {
+  std::vector<float> steps(static_cast<size_t>(layout_.batches), learning_rate);
+  if (scaled_by_param_) {
+    const std::vector<double> squares = by_batch(param_squares_);
+    for (size_t b = 0; b < steps.size(); ++b) {
+      float size = nan_max(f32(options.epsilon2), f32(std::sqrt(squares[b] / layout_.batch_elements)));
+      if (options.max_parameter_scale) size = std::min(size, f32(*options.max_parameter_scale));
+      steps[b] *= size;
+    }
+  }
+  if (options.clipping_threshold) {
+    const std::vector<double> squares = by_batch(update_squares_);
+    for (size_t b = 0; b < steps.size(); ++b) {
+      const float size = f32(std::sqrt(squares[b] / layout_.batch_elements));
+      steps[b] /= nan_max(1.0f, size / f32(*options.clipping_threshold));
+    }
+  }
+  return steps;
+}
+
+void AdafactorParam::update(const AdafactorOptions& options, const StepNumbers& numbers,
+                            const ParamSlot& slot) {
+  if (layout_.lines.empty()) return;
+  StateBuffer zeros;
+  if (slot.grad.absent()) zeros = zero_state_like(slot.param);
+  const cpu::AdafactorArrays arrays{
+      slot.grad.absent() ? zeros.floats() : slot.grad.data<float>(), numbers.gradient_scale,
+      slot.param.data<float>(), m_.buffer != nullptr ? m_.floats() : nullptr};
+  const size_t chunks = layout_.chunk_ends.size();
+  const auto offset = [&](cpu::AdafactorLines lines) { return lines.data() - layout_.lines.data(); };
+  cpu::AdafactorFactors factors{nullptr, nullptr};
+  if (factoring_.factored) {
+    factored_moments(options, numbers, arrays);
+    const bool row = layout_.along_is_row;
+    factors = {(row ? row_factor_ : col_factor_).data(), (row ? col_factor_ : row_factor_).data()};
+    if (options.clipping_threshold)
+      for_each_block(chunks, [&](size_t i) {
+        cpu::factored_squares(chunk(i), arrays, factors, update_squares_.data() + offset(chunk(i)));
+      });
+  } else {
+    const cpu::AdafactorMoments moments{v_.floats(), numbers.decay, numbers.mixing,
+                                        f32(options.epsilon1), options.skip_nan_updates};
+    for_each_block(chunks, [&](size_t i) {
+      cpu::full_moments(chunk(i), arrays, moments, update_squares_.data() + offset(chunk(i)),
+                        param_squares_.data() + offset(chunk(i)));
+    });
+  }
+  const std::vector<float> step = steps(options, numbers.learning_rate);
+  const cpu::AdafactorApply apply{step.data(), numbers.keep, f32(options.beta1.value_or(0)),
+                                  options.skip_nan_updates};
+  for_each_block(chunks, [&](size_t i) {
+    if (factoring_.factored)
+      cpu::factored_apply(chunk(i), arrays, factors, apply);
+    else
+      cpu::full_apply(chunk(i), arrays, v_.floats(), apply);
+  });
+}
+
+class Adafactor final : public Optimizer {
+ public:
+  explicit Adafactor(const AdafactorOptions& options) : options_(options) {}
+
+  void init(std::span<const ParamSlot> params) override {
+    params_.clear();
+    slots_.assign(params.begin(), params.end());
+    for (const ParamSlot& slot : params) params_.emplace_back(options_, slot);
+  }
+  std::vector<StateArray> state() override {
+    std::vector<StateArray> arrays;
+    for (size_t i = 0; i < params_.size(); ++i) params_[i].list_state(slots_[i], arrays);
+    return arrays;
+  }
+  void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
+    QT_ASSERT(params.size() == params_.size());
+    const StepNumbers numbers = numbers_of(args, params);
+    for (size_t i = 0; i < params.size(); ++i) {
+      QT_ASSERT(params[i].name == slots_[i].name);
+      params_[i].update(options_, numbers, params[i]);
+    }
+  }
+
+ private:
+  StepNumbers numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const;
+
+  AdafactorOptions options_;
+  std::vector<AdafactorParam> params_;
+  std::vector<ParamSlot> slots_;  // names and axes
+};
+
+StepNumbers Adafactor::numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const {
+  StepNumbers n{.learning_rate = args.learning_rate,
+                .decay = 0,
+                .mixing = 0,
+                .gradient_scale = 1,
+                .keep = 1};
+  const float t = static_cast<float>(args.step - options_.step_offset) + 1.0f;
+  n.decay = 1.0f - std::pow(t, f32(-options_.decay_rate));
+  n.mixing = 1.0f - n.decay;
+  double weight_decay = options_.weight_decay_rate.value_or(0.0);
+  if (const double exponent = options_.weight_decay_rate_lr_exponent.value_or(0.0); exponent != 0)
+    weight_decay = options_.weight_decay_rate.value_or(1.0) *
+                   std::pow(static_cast<double>(args.learning_rate), exponent);
+  n.keep = f32(1.0 - weight_decay);
+  if (const double limit = options_.global_norm_clip_threshold.value_or(0.0); limit != 0) {
+    const double norm = args.gradient_norm ? *args.gradient_norm : check_gradients(params).norm;
+    n.gradient_scale = f32(std::isnan(norm) ? norm : limit * std::min(1.0 / limit, 1.0 / norm));
+  }
+  return n;
+}
+
+}  // namespace
+
+FactorDim factor_dim_from_name(std::string_view name) {
+  std::string lower(name);
+  for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  if (lower == "row") return FactorDim::kRow;
+  if (lower == "col" || lower == "column") return FactorDim::kColumn;
+  if (lower == "batch") return FactorDim::kBatch;
+  if (lower == "none" || lower == "unfactorized") return FactorDim::kNone;
+  fail(ExitCode::kUsage,
+       "Adafactor: '{}' is not a factor dimension; known: ROW, COL, COLUMN, BATCH, NONE, UNFACTORIZED",
+       name);
+}
+
+FactorRules standard_logical_factor_rules() {
+  constexpr auto kRow = FactorDim::kRow, kColumn = FactorDim::kColumn, kBatch = FactorDim::kBatch,
+                 kNone = FactorDim::kNone;
+  return {{"vocab", kColumn},          {"embed", kRow},           {"mlp", kColumn},
+          {"heads", kColumn},          {"kv", kColumn},           {"joined_kv", kColumn},
+          {"relpos_buckets", kNone},   {"layers", kBatch},        {"stack", kBatch},
+          {"q_wi_fused", kColumn},     {"o_wo_fused", kColumn},   {"kv_fused", kColumn},
+          {"multiquery_heads", kColumn}, {"layer_norm_scale", kNone}, {"mlp_activations", kColumn}};
+}
+
+FactorRules moe_logical_factor_rules() {
+  FactorRules rules = standard_logical_factor_rules();
+  rules["expert"] = FactorDim::kBatch;
+  rules["expert_mlp"] = FactorDim::kColumn;
+  rules["mlp_embed"] = FactorDim::kRow;
+  rules["unmodeled"] = FactorDim::kNone;
+  return rules;
+}
+
+OptimizerPtr adafactor(const AdafactorOptions& options) {
+  QT_CHECK(options.factored || !options.factor_map,
+           "Adafactor: factored is False, but a factor_map is given; drop one of them");
+  return std::make_shared<Adafactor>(options);
+}
+
+}  // namespace quintet

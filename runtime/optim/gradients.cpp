@@ -1,0 +1,63 @@
+#include "runtime/optim/gradients.h"
+
+#include <cmath>
+
+#include "kernels/optimizers/elementwise.h"
+#include "runtime/optim/blocks.h"
+
+namespace quintet {
+namespace {
+
+/// The sum of a block that may have overflowed float32 although every number is finite, in double.
+double exact_sum_of_squares(const float* values, int64_t n) {
+  double total = 0;
+  for (int64_t i = 0; i < n; ++i) total += static_cast<double>(values[i]) * values[i];
+  return total;
+}
+
+double block_sum(const float* values, int64_t n) {
+  const double sum = cpu::sum_of_squares_block(n, values);
+  return std::isfinite(sum) ? sum : exact_sum_of_squares(values, n);
+}
+
+}  // namespace
+
+GradientCheck check_gradients(std::span<const ParamSlot> params) {
+  std::vector<int64_t> sizes;
+  for (const ParamSlot& slot : params)
+    sizes.push_back(slot.grad.absent() ? 0 : slot.grad.elements());
+  const auto blocks = cut_into_blocks(sizes);
+  std::vector<double> sums(blocks.size());
+  for_each_block(blocks.size(), [&](size_t i) {
+    const auto [array, begin, end] = blocks[i];
+    sums[i] = block_sum(params[static_cast<size_t>(array)].grad.data<float>() + begin, end - begin);
+  });
+  GradientCheck check;
+  check.squares.assign(params.size(), 0.0);
+  for (size_t i = 0; i < blocks.size(); ++i)
+    check.squares[static_cast<size_t>(blocks[i].array)] += sums[i];
+  double total = 0;
+  for (size_t i = 0; i < params.size(); ++i) {
+    total += check.squares[i];
+    // Squares of finite floats cannot overflow a double: only a bad number makes the sum bad.
+    if (check.all_finite && !std::isfinite(check.squares[i])) {
+      check.all_finite = false;
+      check.first_bad = params[i].name;
+    }
+  }
+  check.norm = std::sqrt(total);
+  return check;
+}
+
+double sum_of_squares(const float* values, int64_t n) {
+  const auto blocks = cut_into_blocks({n});
+  std::vector<double> sums(blocks.size());
+  for_each_block(blocks.size(), [&](size_t i) {
+    sums[i] = block_sum(values + blocks[i].begin, blocks[i].end - blocks[i].begin);
+  });
+  double total = 0;
+  for (double sum : sums) total += sum;
+  return total;
+}
+
+}  // namespace quintet

@@ -1,0 +1,83 @@
+#include "runtime/optim/multi_optimizer.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+#include "runtime/optim/path_pattern.h"
+
+namespace quintet {
+namespace {
+
+class MultiOptimizer final : public Optimizer {
+ public:
+  explicit MultiOptimizer(std::vector<std::pair<Traversal, OptimizerPtr>> groups) {
+    for (auto& [traversal, optimizer] : groups)
+      groups_.push_back({std::move(traversal), std::move(optimizer), {}, {}});
+  }
+
+  void init(std::span<const ParamSlot> params) override {
+    for (Group& group : groups_) group.members.clear();
+    for (size_t i = 0; i < params.size(); ++i) {
+      const Group* owner = nullptr;
+      for (Group& group : groups_) {
+        if (!group.traversal("/" + params[i].name)) continue;
+        QT_CHECK(owner == nullptr,
+                 "MultiOptimizer: two groups match parameter {}; each parameter may have one optimizer",
+                 params[i].name);
+        owner = &group;
+        group.members.push_back(i);
+      }
+    }
+    for (Group& group : groups_) group.optimizer->init(slots_of(group, params));
+  }
+
+  void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
+    UpdateArgs of_group = args;
+    of_group.gradient_norm.reset();  // a group clips by its own gradients
+    for (Group& group : groups_) group.optimizer->update(of_group, slots_of(group, params));
+  }
+
+  std::vector<StateArray> state() override {
+    std::vector<StateArray> arrays;
+    for (size_t i = 0; i < groups_.size(); ++i)
+      for (StateArray& array : groups_[i].optimizer->state()) {
+        const bool named_by_parameter =
+            std::any_of(groups_[i].slots.begin(), groups_[i].slots.end(), [&](const ParamSlot& slot) {
+              return array.name.starts_with(slot.name + "/");
+            });
+        if (!named_by_parameter) array.name = fmt::format("{}/{}", i, array.name);
+        arrays.push_back(std::move(array));
+      }
+    return arrays;
+  }
+
+ private:
+  struct Group {
+    Traversal traversal;
+    OptimizerPtr optimizer;
+    std::vector<size_t> members;   // indices of its parameters
+    std::vector<ParamSlot> slots;  // those parameters, as of the last call
+  };
+
+  static std::span<const ParamSlot> slots_of(Group& group, std::span<const ParamSlot> params) {
+    group.slots.clear();
+    for (size_t i : group.members) group.slots.push_back(params[i]);
+    return group.slots;
+  }
+
+  std::vector<Group> groups_;
+};
+
+}  // namespace
+
+Traversal matching(const std::string& expression) {
+  return [pattern = PathPattern(expression)](const std::string& path) {
+    return pattern.found_in(path);
+  };
+}
+
+OptimizerPtr multi_optimizer(std::vector<std::pair<Traversal, OptimizerPtr>> groups) {
+  return std::make_shared<MultiOptimizer>(std::move(groups));
+}
+
+}  // namespace quintet

@@ -1,0 +1,300 @@
+#include "runtime/optim/optax.h"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/optimizers/elementwise.h"
+#include "runtime/optim/blocks.h"
+#include "runtime/optim/gradients.h"
+#include "runtime/optim/state_buffer.h"
+#include "runtime/optim/transformation.h"
+
+namespace quintet {
+namespace {
+
+float f32(double x) { return static_cast<float>(x); }
+
+/// 1 / (1 - beta^t) in float32, as optax corrects its moments' bias.
+float bias_correction(double beta, int32_t t) {
+  return 1.0f / (1.0f - std::pow(f32(beta), static_cast<float>(t)));
+}
+
+void increment(int32_t& count) {
+  if (count != std::numeric_limits<int32_t>::max()) ++count;
+}
+
+/// An elementary transformation with its state, an array a parameter in each of mu and nu.
+struct Stage {
+  Transformation::Part part;
+  StateBuffer count;                // absent (no buffer) for those that do not count
+  std::vector<StateBuffer> mu, nu;  // trace lies in mu
+
+  template <typename T>
+  const T* as() const {
+    return std::get_if<T>(&part.elementary);
+  }
+};
+
+float learning_rate_of(const Stage& stage) {
+  const ScalarOrSchedule& rate = stage.as<ScaleByLearningRate>()->rate;
+  if (const double* constant = std::get_if<double>(&rate)) return f32(*constant);
+  return std::get<Schedule>(rate)(stage.count.count());
+}
+
+cpu::AdamStep adam_step(const Stage& stage, float rate, double decay) {
+  const AdamOptions& o = stage.as<ScaleByAdam>()->options;
+  const int32_t t = stage.count.count() + 1;
+  const float corrected = bias_correction(o.b1, t);
+  return {.b1 = f32(o.b1),
+          .one_minus_b1 = f32(1 - o.b1),
+          .b2 = f32(o.b2),
+          .one_minus_b2 = f32(1 - o.b2),
+          .mu_use = o.nesterov ? f32(o.b1) * bias_correction(o.b1, t + 1) : corrected,
+          .gradient_use = o.nesterov ? f32(1 - o.b1) * corrected : 0.0f,
+          .nu_use = bias_correction(o.b2, t),
+          .eps = f32(o.eps),
+          .eps_root = f32(o.eps_root),
+          .rate = rate,
+          .decay = f32(decay)};
+}
+
+cpu::LionStep lion_step(const Stage& stage, float rate, double decay) {
+  const ScaleByLion& o = *stage.as<ScaleByLion>();
+  return {f32(o.b1), f32(1 - o.b1), f32(o.b2), f32(1 - o.b2), rate, f32(decay)};
+}
+
+/// What a chain amounts to if one pass of a kernel can do it: clips, then adam, lion or momentum (or
+/// none), then weight decay, then the learning rate.
+struct FusedPlan {
+  const ClipByGlobalNorm* global_norm = nullptr;
+  const Clip* clip = nullptr;
+  Stage* core = nullptr;
+  double decay = 0;
+  Stage* rate = nullptr;
+};
+
+class OptaxOptimizer final : public Optimizer {
+ public:
+  explicit OptaxOptimizer(TransformationPtr transformation)
+      : transformation_(std::move(transformation)) {}
+
+  void init(std::span<const ParamSlot> params) override;
+  void update(const UpdateArgs& args, std::span<const ParamSlot> params) override;
+  std::vector<StateArray> state() override;
+
+ private:
+  void find_fused_plan();
+  void run_fused(const UpdateArgs& args, std::span<const ParamSlot> params,
+                 std::span<float* const> gradients);
+  void run_stage(Stage& stage, std::span<const ParamSlot> params,
+                 std::span<float* const> gradients);
+  std::vector<float*> gradients_of(std::span<const ParamSlot> params);
+  float norm_scale(const ClipByGlobalNorm& clip, std::span<float* const> gradients,
+                   std::optional<double> known_norm = {}) const;
+
+  TransformationPtr transformation_;
+  std::vector<Stage> stages_;
+  std::optional<FusedPlan> fused_;  // points into stages_
+  std::vector<std::string> names_;
+  std::vector<std::vector<std::string>> axes_;
+  std::vector<int64_t> elements_;
+  std::vector<ArrayBlock> blocks_;
+  std::vector<StateBuffer> zeros_;  // in the place of absent gradients
+};
+
+void OptaxOptimizer::init(std::span<const ParamSlot> params) {
+  *this = OptaxOptimizer(std::move(transformation_));
+  for (const ParamSlot& slot : params) {
+    names_.push_back(slot.name);
+    axes_.push_back(names_of(slot.axes));
+    elements_.push_back(slot.param.elements());
+  }
+  blocks_ = cut_into_blocks(elements_);
+  zeros_.resize(params.size());
+  std::vector<Transformation::Part> parts;
+  transformation_->flatten("", parts);
+  for (Transformation::Part& part : parts) {
+    Stage stage{.part = std::move(part), .count = {}, .mu = {}, .nu = {}};
+    const auto* rate = stage.as<ScaleByLearningRate>();
+    const bool adam = stage.as<ScaleByAdam>() != nullptr, lion = stage.as<ScaleByLion>() != nullptr;
+    if (adam || lion || (rate != nullptr && std::holds_alternative<Schedule>(rate->rate)))
+      stage.count = zero_state(DType::i32, {});
+    for (const ParamSlot& slot : params) {
+      if (adam || lion || stage.as<Trace>() != nullptr)
+        stage.mu.push_back(zero_state_like(slot.param));
+      if (adam) stage.nu.push_back(zero_state_like(slot.param));
+    }
+    stages_.push_back(std::move(stage));
+  }
+  find_fused_plan();
+}
+
+std::vector<StateArray> OptaxOptimizer::state() {
+  std::vector<StateArray> arrays;
+  for (const Stage& stage : stages_) {
+    const std::string& prefix = stage.part.state_prefix;
+    const auto add = [&](const char* field, const std::vector<StateBuffer>& buffers) {
+      for (size_t i = 0; i < buffers.size(); ++i)
+        arrays.push_back({prefix + field + "/" + names_[i], axes_[i], buffers[i].view});
+    };
+    if (stage.count.buffer != nullptr) arrays.push_back({prefix + "count", {}, stage.count.view});
+    add(stage.as<Trace>() != nullptr ? "trace" : "mu", stage.mu);
+    add("nu", stage.nu);
+  }
+  return arrays;
+}
+
+void OptaxOptimizer::find_fused_plan() {
+  FusedPlan plan;
+  std::vector<Stage*> todo;
+  for (Stage& stage : stages_)
+    if (stage.as<Identity>() == nullptr) todo.push_back(&stage);
+  size_t i = 0;
+  const auto next = [&]<typename T>(const T*) -> const T* {
+    const T* found = i < todo.size() ? todo[i]->as<T>() : nullptr;
+    if (found != nullptr) ++i;
+    return found;
+  };
+  plan.global_norm = next(static_cast<ClipByGlobalNorm*>(nullptr));
+  plan.clip = next(static_cast<Clip*>(nullptr));
+  const bool moments = next(static_cast<ScaleByAdam*>(nullptr)) != nullptr ||
+                       next(static_cast<ScaleByLion*>(nullptr)) != nullptr;
+  if (moments || next(static_cast<Trace*>(nullptr)) != nullptr) plan.core = todo[i - 1];
+  if (moments)
+    if (const auto* decay = next(static_cast<AddDecayedWeights*>(nullptr)))
+      plan.decay = decay->weight_decay;
+  if (next(static_cast<ScaleByLearningRate*>(nullptr)) != nullptr) plan.rate = todo[i - 1];
+  if (plan.rate != nullptr && i == todo.size()) fused_ = plan;
+}
+
+std::vector<float*> OptaxOptimizer::gradients_of(std::span<const ParamSlot> params) {
+  QT_ASSERT(params.size() == names_.size());
+  std::vector<float*> gradients;
+  for (size_t i = 0; i < params.size(); ++i) {
+    QT_ASSERT(params[i].name == names_[i] && params[i].param.elements() == elements_[i]);
+    if (params[i].grad.absent()) {
+      // A fresh one each time: stages may write to gradients.
+      zeros_[i] = zero_state_like(params[i].param);
+      gradients.push_back(zeros_[i].floats());
+    } else {
+      gradients.push_back(params[i].grad.data<float>());
+    }
+  }
+  return gradients;
+}
+
+float OptaxOptimizer::norm_scale(const ClipByGlobalNorm& clip, std::span<float* const> gradients,
+                                 std::optional<double> known_norm) const {
+  double total = 0;
+  if (!known_norm)
+    for (size_t i = 0; i < gradients.size(); ++i)
+      total += sum_of_squares(gradients[i], elements_[i]);
+  const double norm = known_norm ? *known_norm : std::sqrt(total);
+  return norm < clip.max_norm ? 1.0f : f32(clip.max_norm / norm);
+}
+
+void OptaxOptimizer::update(const UpdateArgs& args, std::span<const ParamSlot> params) {
+  const std::vector<float*> gradients = gradients_of(params);
+  if (fused_) {
+    run_fused(args, params, gradients);
+  } else {
+    for (Stage& stage : stages_) run_stage(stage, params, gradients);
+    for_each_block(blocks_.size(), [&](size_t b) {
+      const auto [array, begin, end] = blocks_[b];
+      float* param = params[static_cast<size_t>(array)].param.data<float>();
+      const float* change = gradients[static_cast<size_t>(array)];
+      for (int64_t i = begin; i < end; ++i) param[i] += change[i];
+    });
+  }
+  for (Stage& stage : stages_)
+    if (stage.count.buffer != nullptr) increment(stage.count.count());
+}
+
+void OptaxOptimizer::run_fused(const UpdateArgs& args, std::span<const ParamSlot> params,
+                               std::span<float* const> gradients) {
+  cpu::GradientUse use;
+  if (fused_->global_norm != nullptr)
+    use.scale = norm_scale(*fused_->global_norm, gradients, args.gradient_norm);
+  if (fused_->clip != nullptr) use.limit = f32(fused_->clip->max_delta);
+  const float rate = learning_rate_of(*fused_->rate);
+  const Stage* core = fused_->core;
+  const bool is_adam = core != nullptr && core->as<ScaleByAdam>() != nullptr;
+  const bool is_lion = core != nullptr && core->as<ScaleByLion>() != nullptr;
+  const Trace* momentum = core != nullptr ? core->as<Trace>() : nullptr;
+  const auto adam = is_adam ? adam_step(*core, rate, fused_->decay) : cpu::AdamStep{};
+  const auto lion = is_lion ? lion_step(*core, rate, fused_->decay) : cpu::LionStep{};
+  const cpu::SgdStep sgd{momentum != nullptr ? f32(momentum->decay) : 0.0f, rate,
+                         momentum != nullptr && momentum->nesterov};
+  for_each_block(blocks_.size(), [&](size_t b) {
+    const auto [array, begin, end] = blocks_[b];
+    const auto i = static_cast<size_t>(array);
+    const int64_t n = end - begin;
+    const float* gradient = gradients[i] + begin;
+    float* param = params[i].param.data<float>() + begin;
+    float* mu = core != nullptr ? core->mu[i].floats() + begin : nullptr;
+    if (is_adam)
+      cpu::adam_update(n, adam, use, gradient, param, mu, core->nu[i].floats() + begin);
+    else if (is_lion)
+      cpu::lion_update(n, lion, use, gradient, param, mu);
+    else
+      cpu::sgd_update(n, sgd, use, gradient, param, mu);
+  });
+}
+
+/// One elementary transformation over all gradients, in place: for chains that no kernel fuses.
+void OptaxOptimizer::run_stage(Stage& stage, std::span<const ParamSlot> params,
+                               std::span<float* const> gradients) {
+  const auto each = [&](const auto& body) {
+    for_each_block(blocks_.size(), [&](size_t b) {
+      const auto [array, begin, end] = blocks_[b];
+      const auto i = static_cast<size_t>(array);
+      for (int64_t k = begin; k < end; ++k) body(i, k, gradients[i][k]);
+    });
+  };
+  const auto multiply = [&](float by) { each([&](size_t, int64_t, float& g) { g *= by; }); };
+  if (const auto* o = stage.as<Clip>()) {
+    const float limit = f32(o->max_delta);
+    each([&](size_t, int64_t, float& g) { g = std::min(std::max(g, -limit), limit); });
+  } else if (const auto* norm = stage.as<ClipByGlobalNorm>()) {
+    multiply(norm_scale(*norm, gradients));
+  } else if (const auto* decay = stage.as<AddDecayedWeights>()) {
+    const float rate = f32(decay->weight_decay);
+    each([&](size_t i, int64_t k, float& g) { g += rate * params[i].param.data<float>()[k]; });
+  } else if (stage.as<ScaleByLearningRate>() != nullptr) {
+    multiply(-learning_rate_of(stage));
+  } else if (const auto* scale = stage.as<Scale>()) {
+    multiply(f32(scale->step_size));
+  } else if (const auto* trace = stage.as<Trace>()) {
+    const float momentum = f32(trace->decay);
+    each([&](size_t i, int64_t k, float& g) {
+      float& t = stage.mu[i].floats()[k];
+      t = g + momentum * t;
+      g = trace->nesterov ? g + momentum * t : t;
+    });
+  } else if (stage.as<ScaleByLion>() != nullptr) {
+    const cpu::LionStep s = lion_step(stage, 0, 0);
+    each([&](size_t i, int64_t k, float& g) {
+      float& mu = stage.mu[i].floats()[k];
+      const float blend = s.one_minus_b1 * g + s.b1 * mu;
+      mu = s.one_minus_b2 * g + s.b2 * mu;
+      g = blend == 0 ? 0.0f : std::copysign(1.0f, blend);
+    });
+  } else if (stage.as<ScaleByAdam>() != nullptr) {
+    const cpu::AdamStep s = adam_step(stage, 0, 0);
+    each([&](size_t i, int64_t k, float& g) {
+      float& mu = stage.mu[i].floats()[k];
+      float& nu = stage.nu[i].floats()[k];
+      mu = s.one_minus_b1 * g + s.b1 * mu;
+      nu = s.one_minus_b2 * (g * g) + s.b2 * nu;
+      g = (s.mu_use * mu + s.gradient_use * g) / (std::sqrt(s.nu_use * nu + s.eps_root) + s.eps);
+    });
+  }
+}
+
+}  // namespace
+
+OptimizerPtr optax_optimizer(TransformationPtr transformation) {
+  return std::make_shared<OptaxOptimizer>(std::move(transformation));
+}
+
+}  // namespace quintet

@@ -1,0 +1,38 @@
+#include "runtime/optim/state_buffer.h"
+
+#include <cstring>
+
+#include "runtime/optim/blocks.h"
+
+namespace quintet {
+
+StateBuffer zero_state(DType dtype, std::span<const int64_t> sizes) {
+  StateBuffer state;
+  state.view = View::of(static_cast<float*>(nullptr), sizes);
+  state.view.dtype = dtype;
+  const int64_t bytes = state.view.elements() * size_of(dtype);
+  state.buffer = Memory::host().allocate(bytes);
+  state.view.pointer = state.buffer.get();
+  const auto blocks = cut_into_blocks({bytes}, 1 << 17);
+  for_each_block(blocks.size(), [&](size_t i) {
+    std::memset(state.buffer.get() + blocks[i].begin, 0,
+                static_cast<size_t>(blocks[i].end - blocks[i].begin));
+  });
+  return state;
+}
+
+StateBuffer zero_state_like(const View& like) {
+  StateBuffer state =
+      zero_state(DType::f32, {like.sizes.data(), static_cast<size_t>(like.rank)});
+  state.view.origin = like.origin;
+  state.view.global = like.global;
+  return state;
+}
+
+std::vector<std::string> names_of(const Axes& axes) {
+  std::vector<std::string> names;
+  for (const Axis& axis : axes) names.push_back(axis.name);
+  return names;
+}
+
+}  // namespace quintet

@@ -1,0 +1,27 @@
+#pragma once
+// Memory of one array of optimizer state.
+
+#include <span>
+
+#include "runtime/base/axis.h"
+#include "runtime/base/view.h"
+#include "runtime/memory.h"
+
+namespace quintet {
+
+struct StateBuffer {
+  Buffer buffer;
+  View view;
+  float* floats() const { return view.data<float>(); }
+  int32_t& count() const { return *view.data<int32_t>(); }
+};
+
+/// Zeros, touched first by the threads that will update them.
+StateBuffer zero_state(DType dtype, std::span<const int64_t> sizes);
+/// float32 zeros in the form of `like`.
+StateBuffer zero_state_like(const View& like);
+
+/// Logical names of the axes.
+std::vector<std::string> names_of(const Axes& axes);
+
+}  // namespace quintet
