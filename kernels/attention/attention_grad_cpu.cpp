@@ -1,0 +1,258 @@
+#include <array>
+
+#include "kernels/attention/attention.h"
+#include "kernels/attention/heads.h"
+#include "kernels/attention/problem.h"
+#include "kernels/cpu/operands.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention/attention_grad_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/attention/softmax-inl.h"
+#include "kernels/attention/tile-inl.h"
+
+#ifndef QUINTET_ATTENTION_GRADIENTS_
+#define QUINTET_ATTENTION_GRADIENTS_
+namespace quintet::attention {
+
+/// What the forward pass left behind, and where the gradients go.
+struct Gradients {
+  const float *out = nullptr, *lse = nullptr, *dout = nullptr;
+  float *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  float* dstrips = nullptr;  // [batch, heads, queries + keys] by relative position; null: no table
+};
+
+}  // namespace quintet::attention
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace quintet {
+namespace HWY_NAMESPACE {
+
+using attention::AllowedKeys;
+using attention::Gradients;
+using attention::Problem;
+
+int64_t gradient_floats(const Problem& p) {
+  const int64_t tile = std::min(p.queries, kQueryTile), width = round_up(p.depth, vector_floats());
+  const int64_t scores = tile * tile_stride(p.keys);
+  return Arena::floats({Panels::floats(p.depth, p.keys), Panels::floats(p.depth, p.keys),
+                        Panels::floats(p.keys, p.depth), Panels::floats(tile, p.depth),
+                        Panels::floats(tile, p.depth), scores, scores, tile * width,
+                        p.keys * width, p.keys * width, tile,
+                        p.queries + p.keys + attention::kStripPadding});
+}
+
+/// row = p * (row * keep - delta) over `live`, where p are weights of attention and row holds their
+/// gradients; keep may be null.
+inline void softmax_gradient(const float* HWY_RESTRICT weights, const float* HWY_RESTRICT keep,
+                             float delta, Range live, float* HWY_RESTRICT row) {
+  const F d;
+  const auto deltas = hn::Set(d, delta);
+  for (int64_t j = live.begin; j < live.end; j += vector_floats()) {
+    const auto p = hn::LoadU(d, weights + j);
+    auto g = hn::LoadU(d, row + j);
+    if (keep != nullptr) g = hn::Mul(g, hn::LoadU(d, keep + j));
+    hn::StoreU(hn::Mul(p, hn::Sub(g, deltas)), d, row + j);
+  }
+}
+
+inline void add_row(const float* HWY_RESTRICT x, Range live, float* HWY_RESTRICT to) {
+  const F d;
+  for (int64_t j = live.begin; j < live.end; j += vector_floats())
+    hn::StoreU(hn::Add(hn::LoadU(d, to + j), hn::LoadU(d, x + j)), d, to + j);
+}
+
+/// Gradients of one head of one sequence: weights are recomputed from lse, tile by tile.
+class GradientHead {
+ public:
+  GradientHead(const Problem& p, int64_t b, int64_t head, float* memory)
+      : p_(p), b_(b), head_(head), arena_{memory} {
+    const int64_t tile = std::min(p.queries, kQueryTile);
+    const float* k = p.head_rows(p.k, p.keys, b, head);
+    const int64_t panels = Panels::floats(p.depth, p.keys);
+    keys_t_ = {arena_.take(panels), p.depth, p.keys};
+    values_t_ = {arena_.take(panels), p.depth, p.keys};
+    keys_ = {arena_.take(Panels::floats(p.keys, p.depth)), p.keys, p.depth};
+    pack_transposed(k, p.row_stride(), p.scale, keys_t_);
+    pack_transposed(p.head_rows(p.v, p.keys, b, head), p.row_stride(), 1.0F, values_t_);
+    pack(k, p.row_stride(), nullptr, keys_);
+    queries_ = arena_.take(Panels::floats(tile, p.depth));
+    douts_ = arena_.take(Panels::floats(tile, p.depth));
+    stride_ = tile_stride(p.keys);
+    weights_ = arena_.take(tile * stride_);
+    dscores_ = arena_.take(tile * stride_);
+    width_ = keys_.width();
+    dq_ = arena_.take(tile * width_);
+    dk_ = arena_.take(p.keys * width_);
+    dv_ = arena_.take(p.keys * width_);
+    delta_ = arena_.take(tile);
+    std::fill_n(dk_, p.keys * width_, 0.0F);
+    std::fill_n(dv_, p.keys * width_, 0.0F);
+  }
+
+  void run(const Gradients& g) {
+    const int64_t strip = p_.queries + p_.keys;
+    dstrip_ = g.dstrips == nullptr ? nullptr : arena_.take(strip + attention::kStripPadding);
+    if (dstrip_ != nullptr) std::fill_n(dstrip_, strip + attention::kStripPadding, 0.0F);
+    const int64_t tiles = (p_.queries + kQueryTile - 1) / kQueryTile;
+    for (int64_t t = 0; t < tiles; ++t)
+      differentiate({p_.queries * t / tiles, p_.queries * (t + 1) / tiles}, g);
+    const float* keep = p_.keep_row(b_, head_);
+    for (int64_t j = 0; j < p_.keys; ++j) {
+      float* dk = p_.head_rows(g.dk, p_.keys, b_, head_, j);
+      float* dv = p_.head_rows(g.dv, p_.keys, b_, head_, j);
+      const float kept = keep == nullptr ? 1.0F : keep[j];
+      for (int64_t c = 0; c < p_.depth; ++c) {
+        dk[c] = p_.scale * dk_[j * width_ + c];
+        dv[c] = kept * dv_[j * width_ + c];
+      }
+    }
+    if (dstrip_ != nullptr)
+      std::copy_n(dstrip_, strip, g.dstrips + (b_ * p_.heads + head_) * strip);
+  }
+
+ private:
+  /// delta = <dout, out> of each query; a query whose dout is 0 throughout has no part in any gradient
+  /// and is left out (padding, mostly). Returns the keys that the others need.
+  Range prepare(Range rows, const Gradients& g) {
+    for (int64_t i = rows.begin; i < rows.end; ++i) {
+      const float* dout = p_.head_rows(g.dout, p_.queries, b_, head_, i);
+      const auto row = static_cast<size_t>(i - rows.begin);
+      is_left_out_[row] = std::all_of(dout, dout + p_.depth, [](float x) { return x == 0.0F; });
+      delta_[row] = dot(dout, p_.head_rows(g.out, p_.queries, b_, head_, i), p_.depth);
+    }
+    const auto counts = [&](int64_t i) { return !is_left_out_[static_cast<size_t>(i - rows.begin)]; };
+    return keys_of(p_, b_, rows, counts, true);
+  }
+
+  void differentiate(Range rows, const Gradients& g) {
+    const int64_t count = rows.end - rows.begin;
+    const Range hull = prepare(rows, g);
+    const float* q = p_.head_rows(p_.q, p_.queries, b_, head_, rows.begin);
+    const float* dout = p_.head_rows(g.dout, p_.queries, b_, head_, rows.begin);
+    const Panels queries{queries_, count, p_.depth}, douts{douts_, count, p_.depth};
+    if (hull.begin < hull.end) {
+      pack(q, p_.row_stride(), nullptr, queries);
+      pack(dout, p_.row_stride(), nullptr, douts);
+    } else {
+      std::fill_n(dq_, count * width_, 0.0F);
+    }
+    for (int64_t key = hull.begin; key < hull.end; key += kKeyTile) {
+      const Range block{key, std::min(key + kKeyTile, hull.end)}, all{0, p_.depth};
+      const int64_t keys = block.end - block.begin;
+      multiply({q, p_.row_stride(), 1}, count, keys_t_, all, block, weights_, stride_, false);
+      multiply({dout, p_.row_stride(), 1}, count, values_t_, all, block, dscores_, stride_, false);
+      for (int64_t i = rows.begin; i < rows.end; ++i) score_gradient(i, i - rows.begin, block, g);
+      multiply({dscores_, stride_, 1}, count, keys_, block, all, dq_, width_, key != hull.begin);
+      multiply({dscores_, 1, stride_}, keys, queries, {0, count}, all, dk_ + block.begin * width_,
+               width_, true);
+      multiply({weights_, 1, stride_}, keys, douts, {0, count}, all, dv_ + block.begin * width_,
+               width_, true);
+    }
+    for (int64_t i = rows.begin; i < rows.end; ++i) {
+      float* dq = p_.head_rows(g.dq, p_.queries, b_, head_, i);
+      for (int64_t c = 0; c < p_.depth; ++c)
+        dq[c] = p_.scale * dq_[(i - rows.begin) * width_ + c];
+    }
+  }
+
+  /// Row `row` of the tile: scores become weights, gradients of weights become gradients of scores.
+  void score_gradient(int64_t i, int64_t row, Range block, const Gradients& g) {
+    float *weights = weights_ + row * stride_, *dscores = dscores_ + row * stride_;
+    const int64_t keys = block.end - block.begin, width = round_up(keys, vector_floats());
+    const AllowedKeys& allowed = p_.allowed_of(b_, i);
+    Range live{0, 0};
+    if (is_left_out_[static_cast<size_t>(row)]) {
+      std::fill_n(weights, width, 0.0F);
+    } else if (allowed.none()) {
+      std::fill_n(weights, keys, 1.0F / static_cast<float>(p_.keys));
+      std::fill(weights + keys, weights + width, 0.0F);
+      live = {0, width};
+    } else {
+      live = mask_row(p_, b_, i, block, weights);
+      add_bias(weights, p_.strip(head_, i) + block.begin, live);
+      exponentials(weights, g.lse[(b_ * p_.heads + head_) * p_.queries + i], live);
+    }
+    std::fill(dscores, dscores + live.begin, 0.0F);
+    std::fill(dscores + live.end, dscores + width, 0.0F);
+    const float* keep = p_.keep_row(b_, head_);
+    softmax_gradient(weights, keep == nullptr ? nullptr : keep + block.begin, delta_[row], live,
+                     dscores);
+    if (dstrip_ != nullptr) add_row(dscores, live, dstrip_ + (p_.queries - 1 - i) + block.begin);
+  }
+
+  const Problem& p_;
+  const int64_t b_, head_;
+  Arena arena_;
+  Panels keys_t_, values_t_, keys_;                 // [depth, keys] twice, [keys, depth]
+  float *queries_ = nullptr, *douts_ = nullptr;     // panels of a tile's rows, [tile, depth]
+  int64_t stride_ = 0, width_ = 0;                  // of weights_ and dscores_; of dq_, dk_ and dv_
+  float *weights_ = nullptr, *dscores_ = nullptr;   // [tile, block of keys]
+  float *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;  // [tile or keys, depth]
+  float *delta_ = nullptr, *dstrip_ = nullptr;
+  std::array<bool, kQueryTile> is_left_out_{};
+};
+
+void gradient_head(const Problem& p, int64_t b, int64_t head, const Gradients& g, float* memory) {
+  GradientHead(p, b, head, memory).run(g);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace quintet
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quintet {
+namespace {
+
+// Sums over the batch, in its order, what each relative position has to say about its bucket.
+void table_gradient(const attention::Problem& p, const std::vector<float>& dstrips, float* dtable) {
+  const int64_t strip = p.queries + p.keys;
+  std::vector<double> sums(static_cast<size_t>(p.rule.buckets));
+  for (int64_t head = 0; head < p.heads; ++head) {
+    std::fill(sums.begin(), sums.end(), 0.0);
+    for (int64_t b = 0; b < p.batch; ++b) {
+      const float* from = dstrips.data() + (b * p.heads + head) * strip;
+      for (size_t i = 0; i < p.buckets.size(); ++i)
+        sums[static_cast<size_t>(p.buckets[i])] += static_cast<double>(from[i]);
+    }
+    for (size_t r = 0; r < sums.size(); ++r)
+      dtable[static_cast<size_t>(head * p.rule.buckets) + r] = static_cast<float>(sums[r]);
+  }
+}
+
+}  // namespace
+
+HWY_EXPORT(gradient_floats);
+HWY_EXPORT(gradient_head);
+
+void attention_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
+  constexpr const char* kOp = "attention_grad";
+  QT_ASSERT(in.size() == 10 && out.size() == 4);
+  const attention::Problem p(in, attrs);
+  cpu::expect_shape(in[7].sizes == in[0].sizes && in[9].sizes == in[0].sizes &&
+                        out[0].sizes == in[0].sizes && out[1].sizes == in[1].sizes &&
+                        out[2].sizes == in[1].sizes && in[8].elements() == p.batch * p.heads * p.queries,
+                    kOp, "bq(hd), bhq, bq(hd) -> bq(hd), bk(hd), bk(hd)");
+  attention::Gradients g{.out = cpu::f32(in[7], kOp, "out"), .lse = cpu::f32(in[8], kOp, "lse"),
+                         .dout = cpu::f32(in[9], kOp, "dout"), .dq = cpu::f32(out[0], kOp, "dq"),
+                         .dk = cpu::f32(out[1], kOp, "dk"), .dv = cpu::f32(out[2], kOp, "dv")};
+  const bool has_table = !out[3].absent();
+  QT_ASSERT(!has_table || !in[3].absent());
+  std::vector<float> dstrips;
+  if (has_table) {
+    dstrips.resize(static_cast<size_t>(p.batch * p.heads * (p.queries + p.keys)));
+    g.dstrips = dstrips.data();
+  }
+  attention::for_each_head(p, HWY_DYNAMIC_DISPATCH(gradient_floats)(p),
+                           [&](int64_t b, int64_t head, float* memory) {
+                             HWY_DYNAMIC_DISPATCH(gradient_head)(p, b, head, g, memory);
+                           });
+  if (has_table) table_gradient(p, dstrips, cpu::f32(out[3], kOp, "dtable"));
+}
+
+}  // namespace quintet
+#endif
