@@ -1,0 +1,68 @@
+#include "apps/session.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "apps/actions.h"
+#include "apps/checkpoint_config.h"
+#include "apps/inference_evaluator.h"
+#include "apps/train_config.h"
+#include "data/configurables.h"
+#include "models/configurables.h"
+#include "runtime/configurables.h"
+#include "runtime/optim/configurables.h"
+
+namespace quintet {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Where the gin files are: beside the program in a build folder of a checkout, else where they were
+/// when it was built.
+fs::path configs_folder() {
+  if (const char* folder = std::getenv("QUINTET_CONFIGS")) return folder;
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path beside = program.parent_path().parent_path() / "models" / "configs";
+  if (!error && fs::is_directory(beside, error)) return beside;
+  return fs::path(QUINTET_SOURCE_DIR) / "models" / "configs";
+}
+
+}  // namespace
+
+std::vector<gin::ConfigRoot> config_roots() {
+  const fs::path folder = configs_folder();
+  return {{"t5x", folder / "t5x"}, {"quintet", folder / "quintet"}};
+}
+
+void register_everything(gin::Registry& registry, EntryPoints entry_points) {
+  register_runtime(registry);
+  register_optimizers(registry);
+  register_models(registry);
+  data::register_data(registry);
+  register_checkpoint_configs(registry);
+  register_actions(registry);
+  register_inference_evaluator(registry);
+  register_train(registry, std::move(entry_points.train));
+  register_evaluate(registry, std::move(entry_points.evaluate));
+}
+
+Session::Session(const gin::CommandLine& command_line, EntryPoints entry_points, Options options) {
+  register_everything(registry_, std::move(entry_points));
+  config_ = std::make_unique<gin::Config>(
+      registry_, gin::Config::Options{.search_paths = command_line.search_paths,
+                                      .roots = config_roots(),
+                                      .main_modules = std::move(options.main_modules),
+                                      .skip_unknown = options.skip_unknown});
+  config_->load(command_line);
+}
+
+const data::TaskRegistry& Session::tasks() {
+  if (tasks_ == nullptr)
+    tasks_ = std::make_unique<data::TaskRegistry>(data::make_task_registry(*config_));
+  return *tasks_;
+}
+
+data::ProviderPtr Session::task(const std::string& name) { return tasks().get(name); }
+
+}  // namespace quintet

@@ -1,0 +1,50 @@
+#pragma once
+// A gin session: everything a gin file may name, one configuration loaded from files and flags, the tasks
+// it knows. Verbs that read gin files start with one.
+//
+//   std::vector<std::string> args(...);
+//   Session session(gin::extract_command_line(args));
+//   session.config().call("train_script.train");
+//   session.task("number_words");
+
+#include <functional>
+#include <memory>
+
+#include "data/task.h"
+#include "runtime/gin/config.h"
+
+namespace quintet {
+
+/// All configurables of all folders. `train` and `evaluate` are the bodies of train_script.train and
+/// eval_script.evaluate; empty: they can be configured, not called.
+struct EntryPoints {
+  std::function<gin::Value(const gin::Arguments&)> train, evaluate;
+};
+void register_everything(gin::Registry& registry, EntryPoints entry_points = {});
+
+/// Our gin files, as T5X's users include them; QUINTET_CONFIGS in the environment comes first.
+std::vector<gin::ConfigRoot> config_roots();
+
+class Session {
+ public:
+  struct Options {
+    std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer"};
+    bool skip_unknown = false;
+  };
+  /// Parses and finalizes. Throws usage errors with file and line.
+  Session(const gin::CommandLine& command_line, EntryPoints entry_points, Options options);
+  explicit Session(const gin::CommandLine& command_line) : Session(command_line, {}, Options{}) {}
+
+  gin::Config& config() { return *config_; }
+  const gin::Registry& registry() const { return registry_; }
+  /// A task or mixture by name, built in or of the configuration; throws with the nearest known name.
+  data::ProviderPtr task(const std::string& name);
+  const data::TaskRegistry& tasks();
+
+ private:
+  gin::Registry registry_;
+  std::unique_ptr<gin::Config> config_;
+  std::unique_ptr<data::TaskRegistry> tasks_;
+};
+
+}  // namespace quintet

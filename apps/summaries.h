@@ -1,0 +1,37 @@
+#pragma once
+// Where a run's numbers go: TensorBoard event files under T5X's folders and one metrics.jsonl.
+//
+//   Summaries summaries(model_dir, state.metrics_bytes);
+//   summaries.write("train", step, {{"loss", 2.5}});      // train/events..., and metrics.jsonl: "train/loss"
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+
+namespace quintet {
+
+class Summaries {
+ public:
+  /// Cuts metrics.jsonl to `metrics_bytes`: what a killed run wrote after its last checkpoint is written
+  /// again by this one. Throws kDisk.
+  Summaries(std::filesystem::path model_dir, int64_t metrics_bytes);
+  ~Summaries();
+  Summaries(const Summaries&) = delete;
+  Summaries& operator=(const Summaries&) = delete;
+
+  /// `run`: "train", "training_eval/<task>" or "inference_eval/<task>".
+  void write(const std::string& run, int64_t step, const std::map<std::string, double>& scalars);
+  /// A Markdown text, for TensorBoard's text tab.
+  void write_text(const std::string& run, const std::string& tag, const std::string& markdown);
+  /// Everything written so far is in the files.
+  void flush();
+  int64_t metrics_bytes() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quintet

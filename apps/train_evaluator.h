@@ -1,0 +1,29 @@
+#pragma once
+// Teacher-forced evaluation: T5X's training_eval, for each task of a mixture and for the mixture.
+//
+//   TrainEvaluator evaluator(provider, dataset, converter, eval_steps);
+//   auto metrics = evaluator.run(model, stop);                // {"my_task": {"loss": ...}}
+
+#include <functional>
+#include <optional>
+
+#include "apps/actions.h"
+#include "data/batches.h"
+#include "models/base_model.h"
+
+namespace quintet {
+
+class TrainEvaluator {
+ public:
+  /// Reads up to eval_steps batches a task and keeps them in memory. An example counts at most once,
+  /// also when the set is smaller than that.
+  TrainEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
+                 const data::FeatureConverterPtr& converter, int64_t eval_steps);
+  /// Nothing if `stop` became true on the way.
+  std::optional<TaskMetrics> run(const BaseModel& model, const std::function<bool()>& stop) const;
+
+ private:
+  std::vector<std::pair<std::string, std::vector<HostArrays>>> batches_;  // by task
+};
+
+}  // namespace quintet

@@ -1,0 +1,206 @@
+#include "apps/train_loop.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "runtime/base/atomic_file.h"
+
+namespace quintet {
+namespace {
+
+constexpr int64_t kSkipsInARow = 10;  // updates that may be skipped before the run gives up
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::map<std::string, double> values_of(const Metrics& metrics) {
+  std::map<std::string, double> values;
+  for (const auto& [name, metric] : metrics) values[name] = metric.value();
+  return values;
+}
+
+/// T5X's timing/ names; "core" is a device, and there is one.
+void add_timing(std::map<std::string, double>& values, double seconds, int64_t steps,
+                int64_t batch_size, const Metrics& window, double uptime) {
+  const auto count = static_cast<double>(steps);
+  const double sequences = count * static_cast<double>(batch_size);
+  const auto tokens = window.find("loss_per_nonpadding_target_token");
+  values["timing/seconds"] = seconds;
+  values["timing/seqs"] = sequences;
+  values["timing/uptime"] = uptime;
+  if (seconds <= 0) return;
+  values["timing/steps_per_second"] = count / seconds;
+  values["timing/seqs_per_second"] = values["timing/seqs_per_second_per_core"] =
+      sequences / seconds;
+  if (tokens != window.end())
+    values["timing/target_tokens_per_second"] =
+        values["timing/target_tokens_per_second_per_core"] = tokens->second.count / seconds;
+}
+
+}  // namespace
+
+bool TrainLoop::due(int64_t period) const {
+  const int64_t since = trainer_->step() - state_.first_step;
+  return trainer_->step() == total_steps_ || (period > 0 && since > 0 && since % period == 0);
+}
+
+bool TrainLoop::save_due() const {
+  if (!config_.checkpoint.save) return trainer_->step() == total_steps_;
+  const SaveCheckpointConfig& save = *config_.checkpoint.save;
+  const auto& steps = save.checkpoint_steps;
+  return due(save.period.value_or(0)) ||
+         std::find(steps.begin(), steps.end(), trainer_->step()) != steps.end();
+}
+
+int TrainLoop::run() {
+  started_ = now_seconds();
+  restore();
+  write_run_files();
+  ready_seconds_ = now_seconds() - started_;
+  Progress::Options options = Progress::from_environment();
+  progress_ = std::make_unique<Progress>("train", trainer_->step(), total_steps_, options);
+  progress_->line(fmt::format("{}: step {} of {}, {} parameters", config_.model_dir.string(),
+                              trainer_->step(), total_steps_,
+                              config_.model->model->parameters().elements()));
+  if (!resumed_) save(true);  // disk errors show now, not in an hour
+  const bool at_start = trainer_->step() == state_.first_step;
+  const bool evaluation_due =
+      due(config_.eval_period) || (at_start && config_.run_eval_before_training);
+  if (evaluation_due && state_.evaluated_step != trainer_->step() && !evaluate())
+    return saved_run_again(*stop_.reason());
+  window_started_ = now_seconds();
+  window_first_step_ = trainer_->step();
+  while (trainer_->step() < total_steps_ && stop_early_.empty()) {
+    if (const auto reason = stop_.reason()) return saved_run_again(*reason);
+    train_step();
+    checkpoints_->poll();
+    if (due(config_.stats_period)) summarize();
+    if (save_due()) save(false);
+    if (due(config_.eval_period) && !evaluate()) return saved_run_again(*stop_.reason());
+  }
+  if (!stop_early_.empty()) {
+    summarize();
+    progress_->line(stop_early_ + "; stopping early");
+  }
+  if (saved_step_ != trainer_->step()) save(false);
+  checkpoints_->finish();
+  summaries_->flush();
+  progress_->finish();
+  return static_cast<int>(ExitCode::kDone);
+}
+
+void TrainLoop::train_step() {
+  auto batch = batches_->next();
+  QT_CHECK_AS(ExitCode::kData, batch.has_value(),
+              "task '{}', split '{}': the training data ended at step {}; it must repeat",
+              config_.train_dataset.mixture_or_task_name, config_.train_dataset.split,
+              trainer_->step());
+  const StepResult result = trainer_->train(batch->features);
+  state_.data_position = batches_->position();
+  after_update(result);
+  if (progress_->due())
+    progress_->update(trainer_->step(), detail());
+  else
+    progress_->update(trainer_->step());
+}
+
+void TrainLoop::after_update(const StepResult& result) {
+  state_.step = trainer_->step();
+  state_.skipped_updates = trainer_->skipped_updates();
+  if (!result.skipped) {
+    state_.skipped_in_a_row = 0;
+    merge_step(state_.window, result.metrics);
+    last_step_ = result.metrics;
+    return;
+  }
+  ++state_.skipped_in_a_row;
+  progress_->line(fmt::format(
+      "warning: step {}: the gradient of {} is not finite; the update was skipped ({} in a row, {} "
+      "in all)",
+      trainer_->step() - 1, result.first_bad, state_.skipped_in_a_row, state_.skipped_updates));
+  if (state_.skipped_in_a_row < kSkipsInARow) return;
+  summaries_->flush();
+  checkpoints_->wait();
+  fail(ExitCode::kNumbers,
+       "{} updates in a row had gradients that are not finite, the last at step {} in {}; the "
+       "parameters are those before them and the checkpoints in {} are good. Lower the learning "
+       "rate, clip gradients, or look at the data of these steps",
+       state_.skipped_in_a_row, trainer_->step() - 1, result.first_bad,
+       config_.model_dir.string());
+}
+
+void TrainLoop::summarize() {
+  if (trainer_->step() == window_first_step_) return;
+  std::map<std::string, double> values = values_of(state_.window);
+  const double now = now_seconds();
+  add_timing(values, now - window_started_, trainer_->step() - window_first_step_,
+             config_.train_dataset.batch_size, state_.window, now - started_);
+  values["skipped_updates"] = static_cast<double>(state_.skipped_updates);
+  const auto rate = last_step_.find("learning_rate");
+  if (rate != last_step_.end()) values["learning_rate/current"] = rate->second.value();
+  if (saved_step_ >= 0) {
+    values["timing/checkpoint_seconds"] = checkpoints_->last_timing().write_seconds;
+    values["timing/checkpoint_stall_seconds"] = checkpoints_->last_timing().stall_seconds;
+  }
+  values["timing/init_or_restore_seconds"] = ready_seconds_;
+  summaries_->write("train", trainer_->step(), values);
+  const std::string reason =
+      run_actions(config_.actions, "TRAIN", trainer_->step(), {{"train", values}});
+  if (stop_early_.empty()) stop_early_ = reason;
+  state_.window.clear();
+  window_started_ = now;
+  window_first_step_ = trainer_->step();
+}
+
+bool TrainLoop::evaluate() {
+  const double begin = now_seconds();
+  const int64_t step = trainer_->step();
+  const auto asked = [this] { return stop_.reason().has_value(); };
+  std::map<std::string, TaskMetrics> found;
+  if (train_evaluator_) {
+    auto metrics = train_evaluator_->run(*config_.model->model, asked);
+    if (!metrics) return false;
+    found["TRAIN_EVAL"] = std::move(*metrics);
+  }
+  if (infer_evaluator_) {
+    auto metrics = infer_evaluator_->run(step, asked);
+    if (!metrics) return false;
+    found["INFER_EVAL"] = std::move(*metrics);
+  }
+  for (const auto& [mode, tasks] : found) {
+    const bool decodes = mode == "INFER_EVAL";
+    for (const auto& [task, metrics] : tasks) {
+      std::map<std::string, double> values;
+      std::string text;
+      for (const auto& [name, value] : metrics) {
+        values[(decodes ? "eval/" : "") + name] = value;
+        if (decodes || name == "loss_per_nonpadding_target_token" || name == "accuracy")
+          text += fmt::format("  {} {:.4g}", name, value);
+      }
+      summaries_->write((decodes ? "inference_eval/" : "training_eval/") + task.substr(0, 113),
+                        step, values);
+      progress_->line(fmt::format("step {}: {} {}{}", step, task,
+                                  decodes ? "decoded:" : "teacher-forced:", text));
+    }
+    const std::string reason = run_actions(config_.actions, mode, step, tasks);
+    if (stop_early_.empty()) stop_early_ = reason;
+  }
+  state_.evaluated_step = step;
+  summaries_->flush();
+  const double seconds = now_seconds() - begin;
+  window_started_ += seconds;  // an evaluation is no training time
+  return true;
+}
+
+std::string TrainLoop::detail() const {
+  const auto loss = last_step_.find("loss_per_nonpadding_target_token");
+  std::string text;
+  if (loss != last_step_.end()) text = fmt::format("loss {:.4f}", loss->second.value());
+  const auto accuracy = last_step_.find("accuracy");
+  if (accuracy != last_step_.end())
+    text += fmt::format("  accuracy {:.3f}", accuracy->second.value());
+  return text;
+}
+
+}  // namespace quintet

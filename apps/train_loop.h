@@ -1,0 +1,72 @@
+#pragma once
+// A training run: restores, trains, evaluates, saves, writes summaries, stops when asked.
+//
+//   TrainLoop loop(config, provider_of);
+//   return loop.run();                        // 0, or 75: saved, run again
+//
+// What it does at a step depends on the step alone, so a run that was stopped and started again writes the
+// same metrics and the same checkpoints as one that was not (P4 of the fault table).
+
+#include <functional>
+#include <memory>
+
+#include "apps/progress.h"
+#include "apps/signals.h"
+#include "apps/summaries.h"
+#include "apps/train_config.h"
+#include "apps/train_evaluator.h"
+#include "apps/train_state.h"
+#include "checkpoint/model_dir_lock.h"
+
+namespace quintet {
+
+class TrainLoop {
+ public:
+  using ProviderOf = std::function<data::ProviderPtr(const std::string& name)>;
+  /// Takes the lock of the model directory and reads the data sets' descriptions.
+  TrainLoop(TrainConfig config, const ProviderOf& provider_of);
+
+  /// Trains to the end (0) or until asked to stop (75). Throws kNumbers after ten skipped updates in a row,
+  /// kDisk when saving fails for good.
+  int run();
+
+ private:
+  void restore();
+  void build_trainer();
+  void warm_start(const RestoreCheckpointConfig& config);
+  void write_run_files();
+  void train_step();
+  void after_update(const StepResult& result);
+  void summarize();
+  bool due(int64_t period) const;
+  bool save_due() const;
+  bool evaluate();  // false: asked to stop on the way
+  void save(bool wait);
+  int saved_run_again(const std::string& reason);
+  std::string detail() const;
+
+  TrainConfig config_;
+  ModelDirLock lock_;
+  StopRequests stop_;
+  data::ProviderPtr train_provider_, train_eval_provider_, infer_eval_provider_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<CheckpointManager> checkpoints_;
+  std::unique_ptr<data::Batches> batches_;
+  std::unique_ptr<TrainEvaluator> train_evaluator_;
+  std::unique_ptr<InferenceEvaluator> infer_evaluator_;
+  std::unique_ptr<Summaries> summaries_;
+  std::unique_ptr<Progress> progress_;
+  RunState state_;
+  bool resumed_ = false;  // from a checkpoint of its own
+  int64_t total_steps_ = 0, saved_step_ = -1;
+  std::string stop_early_;  // an action's reason
+  double started_ = 0, window_started_ = 0, ready_seconds_ = 0;
+  int64_t window_first_step_ = 0;
+  Metrics last_step_;
+};
+
+/// The feature converter of a model: the one its configuration names, or the model's own kind.
+data::FeatureConverterPtr converter_for(const ConfiguredModel& model,
+                                        const data::Lengths& task_feature_lengths, bool pack);
+
+}  // namespace quintet

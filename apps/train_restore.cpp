@@ -1,0 +1,172 @@
+// TrainLoop: where a run starts from, what it writes beside its metrics, and how it saves.
+
+#include <chrono>
+
+#include "apps/model_info.h"
+#include "apps/train_loop.h"
+#include "runtime/base/atomic_file.h"
+#include "runtime/base/threefry.h"
+
+namespace quintet {
+namespace {
+
+LossFunction loss_function(const BaseModel& model) {
+  return [&model](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+    LossOutput out = model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+    return StepLoss{std::move(out.loss), std::move(out.metrics)};
+  };
+}
+
+int64_t seed_from_clock() {
+  return std::chrono::system_clock::now().time_since_epoch().count() & 0x7fffffff;
+}
+
+data::ProviderPtr provider_for(const TrainLoop::ProviderOf& provider_of,
+                               const std::optional<data::DatasetConfig>& config) {
+  return config ? provider_of(config->mixture_or_task_name) : nullptr;
+}
+
+}  // namespace
+
+data::FeatureConverterPtr converter_for(const ConfiguredModel& model,
+                                        const data::Lengths& task_feature_lengths, bool pack) {
+  const data::ConverterOptions options{.pack = pack};
+  if (model.feature_converter_cls.get_if<gin::Callable>() != nullptr) {
+    const auto& name = model.feature_converter_cls.get_if<gin::Callable>()->name();
+    return data::make_feature_converter(name.substr(name.rfind('.') + 1), options);
+  }
+  if (dynamic_cast<const EncoderDecoderModel*>(model.model.get()) != nullptr)
+    return data::make_feature_converter("EncDecFeatureConverter", options);
+  return data::decoder_feature_converter(task_feature_lengths, options);
+}
+
+TrainLoop::TrainLoop(TrainConfig config, const ProviderOf& provider_of)
+    : config_(std::move(config)),
+      lock_(config_.model_dir),
+      stop_(config_.model_dir),
+      train_provider_(provider_of(config_.train_dataset.mixture_or_task_name)),
+      train_eval_provider_(provider_for(provider_of, config_.train_eval_dataset)),
+      infer_eval_provider_(provider_for(provider_of, config_.infer_eval_dataset)) {
+  QT_CHECK(config_.partitioner.num_partitions == 1,
+           "partitioning.PjitPartitioner.num_partitions = {}: this run has one device; bind 1",
+           config_.partitioner.num_partitions);
+  QT_CHECK(config_.model->optimizer != nullptr,
+           "{}.optimizer_def is None; training needs an optimizer", config_.model->name);
+  const int64_t parts = config_.trainer.num_microbatches;
+  QT_CHECK(parts < 1 || config_.train_dataset.batch_size % parts == 0,
+           "trainer.Trainer.num_microbatches {} does not divide "
+           "train/utils.DatasetConfig.batch_size {}",
+           parts, config_.train_dataset.batch_size);
+}
+
+void TrainLoop::restore() {
+  if (!lock_.taken_over_from().empty())
+    fmt::print(stderr, "the run before this one ended without closing: {}\n",
+               lock_.taken_over_from());
+  CheckpointOptions options;
+  if (config_.checkpoint.save)
+    options.keep = static_cast<int>(config_.checkpoint.save->keep.value_or(0));
+  checkpoints_ = std::make_unique<CheckpointManager>(lock_, options);
+  auto own = checkpoints_->restore_latest();
+  resumed_ = own.has_value();
+  std::string where;
+  if (own) {
+    where = checkpoint_path(config_.model_dir, own->step).string();
+    state_ = run_state_from_json(own->state_json, where + ": state");
+    QT_CHECK(!config_.random_seed || state_.seed == *config_.random_seed,
+             "{}: was trained with random_seed {}, this run says {}; use the same seed or another "
+             "model_dir",
+             where, state_.seed, *config_.random_seed);
+  } else {
+    state_.seed = config_.random_seed.value_or(seed_from_clock());
+  }
+  build_trainer();
+  if (own) {
+    load_arrays(*own, *trainer_, where);
+    trainer_->restored(state_.step, state_.skipped_updates);
+    batches_->restore(state_.data_position);
+    saved_step_ = state_.step;
+  } else if (config_.checkpoint.restore) {
+    warm_start(*config_.checkpoint.restore);
+  }
+  total_steps_ = config_.relative_steps ? state_.first_step + *config_.relative_steps
+                                        : config_.total_steps;
+  QT_CHECK(trainer_->step() <= total_steps_,
+           "{}: is at step {}, total_steps is {}; raise train_script.train.total_steps, bind "
+           "relative_steps, or use another model_dir",
+           config_.model_dir.string(), trainer_->step(), total_steps_);
+}
+
+void TrainLoop::build_trainer() {
+  // T5X's keys: one for initial parameters, one for all steps.
+  const Key root = key_from_seed(state_.seed);
+  Parameters& parameters = config_.model->model->parameters();
+  parameters.initialize(split_at(root, 0));
+  trainer_ = std::make_unique<Trainer>(loss_function(*config_.model->model), parameters,
+                                       config_.model->optimizer, config_.trainer,
+                                       split_at(root, 1));
+  const auto& train = config_.train_dataset;
+  batches_ = std::make_unique<data::Batches>(
+      *train_provider_, train,
+      converter_for(*config_.model, train.task_feature_lengths, train.pack));
+}
+
+void TrainLoop::warm_start(const RestoreCheckpointConfig& config) {
+  QT_CHECK(config.mode != "all", "utils.RestoreCheckpointConfig.mode = 'all' is for evaluation");
+  QT_CHECK(config.path.size() == 1,
+           "utils.RestoreCheckpointConfig.path: expected one path, found {}", config.path.size());
+  const std::filesystem::path folder = checkpoint_folders(config).back();
+  const Checkpoint from = read_checkpoint(folder);
+  load_arrays(from, config, *trainer_, folder.string());
+  trainer_->restored(from.step, 0);
+  state_.step = state_.first_step = from.step;
+  fmt::print(stderr, "starting from {}\n", folder.string());
+}
+
+void TrainLoop::write_run_files() {
+  summaries_ = std::make_unique<Summaries>(config_.model_dir, state_.metrics_bytes);
+  atomic_write_file(config_.model_dir / "config.gin", config_.config_text);
+  atomic_write_file(config_.model_dir / "model-info.txt",
+                    model_info(config_.model->model->parameters(), *trainer_));
+  summaries_->write_text("train", "config", gin::Config::markdown(config_.config_text));
+  if (const auto& set = config_.train_eval_dataset)
+    train_evaluator_ = std::make_unique<TrainEvaluator>(
+        *train_eval_provider_, *set,
+        converter_for(*config_.model, set->task_feature_lengths, set->pack), config_.eval_steps);
+  if (config_.infer_eval_dataset) {
+    config_.inference_evaluator.log_dir = config_.model_dir / "inference_eval";
+    infer_evaluator_ = std::make_unique<InferenceEvaluator>(
+        *infer_eval_provider_, *config_.infer_eval_dataset, config_.model,
+        config_.inference_evaluator);
+  }
+}
+
+void TrainLoop::save(bool wait) {
+  summaries_->flush();
+  state_.step = trainer_->step();
+  state_.data_position = batches_->position();
+  state_.metrics_bytes = summaries_->metrics_bytes();
+  const std::string dtype =
+      config_.checkpoint.save ? config_.checkpoint.save->dtype : std::string("float32");
+  const StateSlices arrays = to_slices(*trainer_, dtype);
+  if (wait)
+    checkpoints_->save(trainer_->step(), arrays.slices, to_json(state_));
+  else
+    checkpoints_->save_async(trainer_->step(), arrays.slices, to_json(state_));
+  saved_step_ = trainer_->step();
+}
+
+int TrainLoop::saved_run_again(const std::string& reason) {
+  checkpoints_->wait();
+  if (saved_step_ != trainer_->step()) save(true);
+  summaries_->flush();
+  stop_.clear_stop_file();
+  progress_->finish();
+  fmt::print(stderr,
+             "stopped by {} and saved: {}; the same command goes on from step {} of {}\n", reason,
+             checkpoint_path(config_.model_dir, trainer_->step()).string(), trainer_->step(),
+             total_steps_);
+  return static_cast<int>(ExitCode::kSavedRunAgain);
+}
+
+}  // namespace quintet
