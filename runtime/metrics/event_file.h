@@ -1,0 +1,58 @@
+#pragma once
+// TensorBoard event files, as TensorFlow 2's summary writer makes them: scalars and texts.
+//
+//   EventFile events(model_dir / "train", resumed_step);
+//   events.scalar("loss", step, 2.5);
+//   events.flush();
+//
+// A writer always makes a new file; TensorBoard joins the files of a folder. A run that was resumed says
+// so in its file, and TensorBoard then drops what the run before wrote from that step on.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/base/posix_file.h"
+
+namespace quintet {
+
+class EventFile {
+ public:
+  /// Creates the folder and in it events.out.tfevents.<time>.<host>.<process>.<n>.v2. `resumed_step`:
+  /// the first step that is written again. Throws kDisk.
+  explicit EventFile(const std::filesystem::path& folder,
+                     std::optional<int64_t> resumed_step = {});
+  /// Flushes; an error there is lost.
+  ~EventFile();
+  EventFile(EventFile&&) = default;
+
+  void scalar(std::string_view tag, int64_t step, double value);
+  /// Markdown, for the text tab.
+  void text(std::string_view tag, int64_t step, std::string_view markdown);
+  /// Hands everything to the system; also done by itself every 64 KiB. Throws kDisk.
+  void flush();
+  const std::filesystem::path& path() const { return file_.path(); }
+
+ private:
+  void event(int64_t step, uint32_t field, std::string_view content);
+  void value(std::string_view tag, int64_t step, std::string_view tensor, std::string_view metadata);
+  File file_;
+  std::string pending_;
+  int64_t written_ = 0;
+};
+
+/// What a reader of event files sees; for tests and reports.
+struct Event {
+  double wall_time = 0;
+  int64_t step = 0;
+  std::string tag;      // empty: not a summary
+  double scalar = 0;
+  std::string text;     // of a text summary
+  bool session_start = false;
+};
+/// All events of a file. Throws kData if it is damaged.
+std::vector<Event> read_event_file(const std::filesystem::path& file);
+
+}  // namespace quintet

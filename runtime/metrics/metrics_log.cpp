@@ -1,0 +1,92 @@
+#include "runtime/metrics/metrics_log.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+
+#include "runtime/base/check.h"
+#include "runtime/base/json.h"
+#include "runtime/base/posix_file.h"
+
+namespace quintet {
+namespace {
+
+nlohmann::ordered_json number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+/// Length of the whole lines within the first `bytes` of a file.
+int64_t whole_lines(int descriptor, int64_t bytes, const std::filesystem::path& file) {
+  while (bytes > 0) {
+    char last = 0;
+    const ssize_t got = pread(descriptor, &last, 1, bytes - 1);
+    if (got < 0) fail_disk(file, "read", errno);
+    if (got == 1 && last == '\n') break;
+    --bytes;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(std::filesystem::path file, int64_t keep_bytes) : file_(std::move(file)) {
+  if (file_.has_parent_path()) make_folders(file_.parent_path());
+  descriptor_ = open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) fail_disk(file_, "open", errno);
+  const off_t size = lseek(descriptor_, 0, SEEK_END);
+  if (size < 0) fail_disk(file_, "read", errno);
+  written_ = whole_lines(descriptor_, std::min<int64_t>(size, keep_bytes), file_);
+  if (written_ < size && ftruncate(descriptor_, written_) != 0) fail_disk(file_, "cut", errno);
+}
+
+MetricsLog::~MetricsLog() {
+  try {
+    flush();
+  } catch (const Error&) {  // NOLINT: destructors must not throw; flush() before reports it
+  }
+  close(descriptor_);
+}
+
+void MetricsLog::write(std::string_view run, int64_t step,
+                       const std::map<std::string, double>& scalars) {
+  nlohmann::ordered_json line;
+  line["step"] = step;
+  if (!run.empty()) line["run"] = run;
+  for (const auto& [name, value] : scalars) line[name] = number(value);
+  pending_ += line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void MetricsLog::flush() {
+  size_t done = 0;
+  while (done < pending_.size()) {
+    const ssize_t put = pwrite(descriptor_, pending_.data() + done, pending_.size() - done,
+                               written_ + static_cast<int64_t>(done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) fail_disk(file_, "write", errno, static_cast<int64_t>(pending_.size()));
+    done += static_cast<size_t>(put);
+  }
+  written_ += static_cast<int64_t>(done);
+  pending_.clear();
+}
+
+int64_t MetricsLog::bytes_before_step(const std::filesystem::path& file, int64_t step) {
+  if (!std::filesystem::exists(file)) return 0;
+  const std::string text = read_file(file);
+  size_t at = 0;
+  for (size_t end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    try {
+      const Json line = Json::parse(std::string_view(text).substr(at, end - at), file.string());
+      if (line["step"].as_int() >= step) break;
+    } catch (const Error&) {
+      break;
+    }
+  }
+  return static_cast<int64_t>(at);
+}
+
+}  // namespace quintet
