@@ -96,8 +96,10 @@ class BeamSearch {
         item.prompt_length = (*options_.initial_index)[static_cast<size_t>(i)];
         for (Beam& beam : item.live) beam.tokens[0] = last_prompt_token(i);
       } else {
-        for (int64_t t = 0; t < std::min(inputs_.length, width_); ++t)
-          forced_[static_cast<size_t>(i * width_ + t)] = inputs_.at(i, t);
+        // The last step reads one place past the inputs, which JAX clamps to their last token.
+        for (int64_t t = 0; t < width_; ++t)
+          forced_[static_cast<size_t>(i * width_ + t)] =
+              inputs_.at(i, std::min(t, inputs_.length - 1));
       }
     }
     shortest_prompt_ = items_.front().prompt_length;

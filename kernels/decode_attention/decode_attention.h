@@ -1,0 +1,66 @@
+#pragma once
+// Attention of generation: few queries, keys and values that stay where they were written. One call
+// handles one head of one item (shared keys) or of one row (cache) on the calling thread; logits are not
+// scaled, as in T5. Float32; softmax in float32. Highway, run-time dispatch.
+//
+//   SharedKeys      keys and values that all rows of an item read: cross-attention, the encoder, a prefix
+//   CachedKeys      keys and values of a sequence that grows by a token a step. Nothing is ever moved: when
+//                   beams change places, `slots` says in whose place each earlier token was written.
+//
+// head_dim is padded to depth_of(head_dim), a whole number of vectors; the padding is zero.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace quintet {
+
+/// head_dim rounded up to whole vectors of this machine; lengths are padded to the same unit.
+int64_t padded_to_vectors(int64_t n);
+
+/// One head of one item. Keys are stored by column so that scores of neighbouring tokens are neighbours.
+struct SharedKeys {
+  float* keys = nullptr;    // [head_dim, stride]
+  float* values = nullptr;  // [length, padded_to_vectors(head_dim)]
+  int64_t length = 0;
+  int64_t stride = 0;  // padded_to_vectors(length)
+
+  static int64_t floats(int64_t length, int64_t head_dim) {
+    return head_dim * padded_to_vectors(length) + length * padded_to_vectors(head_dim);
+  }
+  /// Lays both out in `memory`, floats() of them.
+  static SharedKeys at(float* memory, int64_t length, int64_t head_dim);
+  /// Writes token t: key and value are [head_dim].
+  void set(int64_t t, const float* key, const float* value, int64_t head_dim) const;
+};
+
+/// What one row asks of SharedKeys.
+struct SharedQuery {
+  const float* query = nullptr;  // [head_dim]
+  float* out = nullptr;          // [head_dim]
+  int64_t limit = 0;             // attends to tokens [0, limit), limit >= 1
+  const float* bias = nullptr;   // [limit] added to the logits, or null
+};
+
+/// out = softmax(query keys^T + bias) values for each query.
+void attend_shared(std::span<const SharedQuery> queries, const SharedKeys& keys, int64_t head_dim,
+                   std::vector<float>& scratch);
+
+/// One head of one item's growing cache: [length, slots, padded_to_vectors(head_dim)] each.
+struct CachedKeys {
+  float* keys = nullptr;
+  float* values = nullptr;
+  int64_t slots = 1;
+};
+
+/// out [head_dim] = softmax(query keys^T + bias) values over tokens [0, limit), token t read from slot
+/// slots_of_token[t]; bias [limit] or null.
+void attend_cache(const float* query, float* out, const CachedKeys& cache,
+                  std::span<const uint16_t> slots_of_token, const float* bias, int64_t head_dim,
+                  std::vector<float>& scratch);
+
+/// Copies [head_dim] floats to token t, slot s, with zero padding.
+void append_to_cache(const CachedKeys& cache, int64_t t, int64_t slot, const float* key,
+                     const float* value, int64_t head_dim);
+
+}  // namespace quintet

@@ -1,0 +1,188 @@
+#include "models/decoding/packed_network.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/network.h"
+
+namespace quintet::decoding {
+namespace {
+
+/// Reads parameters below one scope and checks their sizes.
+class Reader {
+ public:
+  Reader(const ParameterSource& source, const NetworkShape& shape, HugeArena& arena)
+      : source_(source), shape_(shape), arena_(arena) {}
+
+  const float* read(const std::string& name, int64_t rows, int64_t columns) const {
+    const View view = source_(name);
+    // Kernels may come as [embed, heads, kv]: the order of elements is the same.
+    QT_CHECK_AS(ExitCode::kData, view.elements() == rows * columns && view.dtype == DType::f32,
+                "parameter {}: expected {} x {} float32 values, found {} of {}; does the configuration "
+                "belong to this checkpoint?",
+                name, rows, columns, view.elements(), name_of(view.dtype));
+    return view.data<float>();
+  }
+  std::vector<float> vector(const std::string& name, int64_t size) const {
+    const float* p = read(name, 1, size);
+    return std::vector<float>(p, p + size);
+  }
+  PackedMatrix matrix(const std::string& name, int64_t k, int64_t n) const {
+    return PackedMatrix::pack(read(name, k, n), k, n, arena_);
+  }
+  /// Projections of one input, side by side.
+  PackedMatrix joined(const std::string& scope, std::initializer_list<const char*> parts) const {
+    const int64_t width = shape_.joined_kv();
+    PackedMatrix packed(shape_.emb_dim, width * static_cast<int64_t>(parts.size()), arena_);
+    int64_t first = 0;
+    for (const char* part : parts) {
+      packed.set_columns(first, read(scope + "/" + part + "/kernel", shape_.emb_dim, width), width,
+                         width);
+      first += width;
+    }
+    return packed;
+  }
+  PackedMlp mlp(const std::string& layer) const {
+    const int64_t e = shape_.emb_dim, f = shape_.mlp_dim;
+    PackedMlp mlp{.norm = vector(layer + "/pre_mlp_layer_norm/scale", e), .in = {}, .out = {}};
+    if (shape_.mlp_activations.size() == 2) {
+      const int64_t width = panel_width(), pairs = (f + width - 1) / width;
+      mlp.in = PackedMatrix(e, pairs * 2 * width, arena_);
+      for (int64_t gate = 0; gate < 2; ++gate) {
+        const float* w = read(fmt::format("{}/mlp/wi_{}/kernel", layer, gate), e, f);
+        for (int64_t pair = 0; pair < pairs; ++pair)
+          mlp.in.set_columns((2 * pair + gate) * width, w + pair * width,
+                             std::min(width, f - pair * width), f);
+      }
+    } else {
+      mlp.in = matrix(layer + "/mlp/wi/kernel", e, f);
+    }
+    mlp.out = matrix(layer + "/mlp/wo/kernel", f, e);
+    return mlp;
+  }
+  PackedLayer layer(const std::string& scope, bool encoder, bool cross) const {
+    const std::string attention = encoder ? "/attention" : "/self_attention";
+    const std::string norm = encoder ? "/pre_attention_layer_norm" : "/pre_self_attention_layer_norm";
+    PackedLayer layer;
+    layer.self.norm = vector(scope + norm + "/scale", shape_.emb_dim);
+    layer.self.in = joined(scope + attention, {"query", "key", "value"});
+    layer.self.out = matrix(scope + attention + "/out/kernel", shape_.joined_kv(), shape_.emb_dim);
+    if (cross) {
+      const std::string name = scope + "/encoder_decoder_attention";
+      layer.cross.norm = vector(scope + "/pre_cross_attention_layer_norm/scale", shape_.emb_dim);
+      layer.cross.in = joined(name, {"query"});
+      layer.cross.key_value = joined(name, {"key", "value"});
+      layer.cross.out = matrix(name + "/out/kernel", shape_.joined_kv(), shape_.emb_dim);
+    }
+    layer.mlp = mlp(scope);
+    return layer;
+  }
+  PackedStack stack(bool encoder) const {
+    const std::string scope = encoder ? "encoder" : "decoder";
+    PackedStack stack;
+    stack.bidirectional = encoder;
+    stack.norm = vector(scope + (encoder ? "/encoder_norm/scale" : "/decoder_norm/scale"),
+                        shape_.emb_dim);
+    const View table = source_(scope + "/relpos_bias/rel_embedding");
+    QT_CHECK_AS(ExitCode::kData, table.rank == 2 && table.size(0) == shape_.num_heads,
+                "parameter {}/relpos_bias/rel_embedding: expected [heads={}, buckets]", scope,
+                shape_.num_heads);
+    stack.buckets = table.size(1);
+    stack.relative_bias.assign(table.data<float>(), table.data<float>() + table.elements());
+    const int64_t layers = encoder ? shape_.num_encoder_layers : shape_.num_decoder_layers;
+    for (int64_t i = 0; i < layers; ++i)
+      stack.layers.push_back(
+          layer(fmt::format("{}/layers_{}", scope, i), encoder, !encoder && !shape_.decoder_only()));
+    return stack;
+  }
+
+ private:
+  const ParameterSource& source_;
+  const NetworkShape& shape_;
+  HugeArena& arena_;
+};
+
+template <class Config>
+NetworkShape common_shape(const Config& config) {
+  NetworkShape shape;
+  shape.vocab_size = config.vocab_size;
+  shape.emb_dim = config.emb_dim;
+  shape.num_heads = config.num_heads;
+  shape.head_dim = config.head_dim;
+  shape.mlp_dim = config.mlp_dim;
+  shape.mlp_activations = config.mlp_activations;
+  shape.logits_via_embedding = config.logits_via_embedding;
+  return shape;
+}
+
+}  // namespace
+
+NetworkShape shape_of(const T5Config& config) {
+  NetworkShape shape = common_shape(config);
+  shape.num_encoder_layers = config.num_encoder_layers;
+  shape.num_decoder_layers = config.num_decoder_layers;
+  return shape;
+}
+
+NetworkShape shape_of(const TransformerConfig& config) {
+  NetworkShape shape = common_shape(config);
+  shape.num_decoder_layers = config.num_layers;
+  return shape;
+}
+
+PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source)
+    : shape_(std::move(shape)) {
+  QT_CHECK(shape_.vocab_size > 0 && shape_.emb_dim > 0 && shape_.joined_kv() > 0 &&
+               shape_.mlp_dim > 0 && shape_.num_decoder_layers > 0,
+           "generation: the network's sizes must be positive (vocab {}, emb {}, heads {} x {}, mlp {}, "
+           "decoder layers {})",
+           shape_.vocab_size, shape_.emb_dim, shape_.num_heads, shape_.head_dim, shape_.mlp_dim,
+           shape_.num_decoder_layers);
+  const size_t gates = shape_.mlp_activations.size();
+  QT_CHECK(gates == 1 || gates == 2, "generation: {} MLP activations; one or two are supported", gates);
+  for (const std::string& name : shape_.mlp_activations)
+    activations_.push_back(activation_from_name(name));
+
+  HugeArena arena;
+  const Reader reader(source, shape_, arena);
+  if (!shape_.decoder_only()) encoder_ = reader.stack(true);
+  decoder_ = reader.stack(false);
+  const int64_t v = shape_.vocab_size, e = shape_.emb_dim;
+  const std::string embedding =
+      shape_.decoder_only() ? "decoder/token_embedder/embedding" : "token_embedder/embedding";
+  if (shape_.logits_via_embedding) {
+    logits_ = PackedMatrix::pack_transposed(reader.read(embedding, v, e), v, e, arena);
+    logit_scale_ = 1.0f / std::sqrt(static_cast<float>(e));
+  } else {
+    embedding_ = arena.allocate(v * e);
+    std::copy_n(reader.read(embedding, v, e), v * e, embedding_.get());
+    logits_ = reader.matrix("decoder/logits_dense/kernel", e, v);
+  }
+}
+
+void PackedNetwork::embed(int32_t token, float* out) const {
+  QT_CHECK_AS(ExitCode::kData, token >= 0 && token < shape_.vocab_size,
+              "generation: token {} lies outside the vocabulary of {}", token, shape_.vocab_size);
+  const int64_t e = shape_.emb_dim;
+  if (embedding_ != nullptr) {
+    std::copy_n(embedding_.get() + token * e, e, out);
+    return;
+  }
+  const int64_t width = panel_width();
+  const float* column = logits_.panel(token / width) + token % width;
+  for (int64_t i = 0; i < e; ++i) out[i] = column[i * width];
+}
+
+int64_t PackedNetwork::bytes() const {
+  int64_t bytes = logits_.bytes();
+  if (embedding_ != nullptr) bytes += 4 * shape_.vocab_size * shape_.emb_dim;
+  for (const PackedStack* stack : {&encoder_, &decoder_})
+    for (const PackedLayer& layer : stack->layers)
+      for (const PackedMatrix* m :
+           {&layer.self.in, &layer.self.out, &layer.cross.in, &layer.cross.key_value,
+            &layer.cross.out, &layer.mlp.in, &layer.mlp.out})
+        bytes += m->bytes();
+  return bytes;
+}
+
+}  // namespace quintet::decoding

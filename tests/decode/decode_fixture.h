@@ -1,0 +1,36 @@
+#pragma once
+// The tiny networks of fixtures/decode, with every size read from the files.
+
+#include "models/decoding/predict.h"
+#include "tests/harness/fixtures.h"
+
+namespace quintet::testing {
+
+inline std::filesystem::path decode_file(const std::string& name) {
+  return fixture_root() / "decode" / name;
+}
+
+inline decoding::NetworkShape shape_from(const HostArrays& parameters, const Json& config) {
+  decoding::NetworkShape shape;
+  const bool encoder = parameters.contains("encoder/encoder_norm/scale");
+  shape.vocab_size = config["vocab"].as_int();
+  shape.emb_dim = config["emb"].as_int();
+  shape.num_heads = config["heads"].as_int();
+  shape.head_dim = config["kv"].as_int();
+  shape.mlp_dim = config["mlp"].as_int();
+  shape.num_encoder_layers = encoder ? config["enc"].as_int() : 0;
+  shape.num_decoder_layers = config["dec"].as_int();
+  shape.mlp_activations = {"gelu", "linear"};
+  shape.logits_via_embedding = !parameters.contains("decoder/logits_dense/kernel");
+  return shape;
+}
+
+inline decoding::ParameterSource source_of(const HostArrays& parameters) {
+  return [&parameters](const std::string& name) {
+    const auto found = parameters.find(name);
+    QT_CHECK_AS(ExitCode::kData, found != parameters.end(), "no parameter {}", name);
+    return View::of(found->second.as<float>().data(), found->second.shape);
+  };
+}
+
+}  // namespace quintet::testing
