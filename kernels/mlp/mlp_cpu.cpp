@@ -9,10 +9,10 @@ namespace {
 
 using cpu::Scratch;
 
-// Rows taken at a time: the products of a chunk (512 x 1024 floats: 2 MiB) are still in a core's
-// second-level cache when the activation reads them, and scratch memory does not grow with the
-// batch.
-constexpr int64_t kChunkRows = 512;
+// Rows taken at a time, so that scratch memory does not grow with the batch. Smaller chunks only cost:
+// on one Emerald Rapids machine (2 threads, e 512, f 1024) forward takes 13.7 ms for 2048 rows in one
+// chunk, 14.7 ms in chunks of 512, 15.8 ms of 128; the products alone take 13.3 ms.
+constexpr int64_t kChunkRows = 2048;
 
 // The operands that forward and backward share. x: [rows, e]; w0, w1: [e, f]; w1 null: not gated.
 struct Mlp {

@@ -1,7 +1,8 @@
 #pragma once
 // Buffers of a case: random inputs and NaN-filled outputs between guard bytes.
 
-#include <optional>
+#include <cstdlib>
+#include <memory>
 
 #include "tests/ops/harness.h"
 
@@ -14,7 +15,7 @@ class Buffer {
   Buffer(Shape shape, DType dtype, Shape origin, Shape global, int shift);
   /// An absent operand.
   Buffer() : view_(View::none()) {}
-  Buffer(Buffer&&) = default;  // the view points into memory_, which moves along; copies would not
+  Buffer(Buffer&&) = default;
   Buffer& operator=(Buffer&&) = default;
 
   const View& view() const { return view_; }
@@ -29,7 +30,11 @@ class Buffer {
   std::vector<double> load() const;
 
  private:
-  std::vector<std::byte> memory_;
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  size_t capacity_ = 0;
   size_t start_ = 0, size_ = 0;
   View view_;
 };

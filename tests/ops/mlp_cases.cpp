@@ -112,9 +112,9 @@ std::vector<OpCase> mlp_cases() {
   cases.push_back(mlp_case({.leading = {}, .e = 3, .f = 1, .act0 = gelu}));
   cases.push_back(mlp_case({.leading = {0, 2}, .e = 3, .f = 4, .act0 = gelu}));
   // More rows than a chunk, and not a multiple of one.
-  cases.push_back(mlp_case({.leading = {5, 257}, .e = 3, .f = 5, .act0 = gelu}));
+  cases.push_back(mlp_case({.leading = {9, 257}, .e = 3, .f = 5, .act0 = gelu}));
   cases.push_back(
-      mlp_case({.leading = {5, 257}, .e = 3, .f = 5, .act0 = gelu, .keeps_products = false}));
+      mlp_case({.leading = {9, 257}, .e = 3, .f = 5, .act0 = gelu, .keeps_products = false}));
   add_bench(cases, {.leading = {8, 256}, .e = 512, .f = 1024, .act0 = gelu});
   add_bench(cases,
             {.leading = {8, 256}, .e = 512, .f = 1024, .act0 = gelu, .keeps_products = false});
