@@ -110,7 +110,8 @@ StepResult Trainer::train(const HostArrays& batch) {
       }
     {
       ProfileScope scope("optimizer", parameters_.elements() * 4);
-      optimizer_->update({.step = updates, .learning_rate = rate}, params);
+      optimizer_->update({.step = updates, .learning_rate = rate, .gradient_norm = check.norm},
+                         params);
     }
     if (options_.weight_metrics) add_weight_metrics(result.metrics, params, before, gradient_rms);
   } else {
