@@ -23,7 +23,7 @@ struct Size {
 };
 // T5 1.1's published sizes (arXiv:2002.05202 and t5x/examples/t5/t5_1_1); heads are 64 wide.
 const std::map<std::string, Size> kSizes = {
-    {"t5_1_1_tiny", {8, 4, 32, 4}},         {"t5_1_1_small", {512, 6, 1024, 8}},
+    {"t5_1_1_tiny", {8, 4, 16, 2}},         {"t5_1_1_small", {512, 6, 1024, 8}},
     {"t5_1_1_base", {768, 12, 2048, 12}},   {"t5_1_1_large", {1024, 16, 2816, 24}},
     {"t5_1_1_xl", {2048, 32, 5120, 24}},    {"t5_1_1_xxl", {4096, 64, 10240, 24}},
 };
@@ -82,7 +82,7 @@ T5Config bench_model_config(const std::string& name) {
   config.vocab_size = kVocabulary;
   config.emb_dim = found->second.emb_dim;
   config.num_heads = found->second.num_heads;
-  config.head_dim = name == "t5_1_1_tiny" ? 2 : 64;
+  config.head_dim = name == "t5_1_1_tiny" ? 3 : 64;
   config.mlp_dim = found->second.mlp_dim;
   config.num_encoder_layers = config.num_decoder_layers = found->second.num_layers;
   config.mlp_activations = {"gelu", "linear"};
