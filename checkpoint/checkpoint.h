@@ -73,7 +73,8 @@ struct TensorRegion {
   std::vector<int64_t> origin, sizes;
 };
 
-/// Steps of the checkpoints in a model directory, ascending. Empty if the folder is not there.
+/// Steps of the checkpoints in a model directory, ascending. Empty if the folder is not there;
+/// throws ExitCode::kDisk if it cannot be listed.
 std::vector<int64_t> list_checkpoints(const std::filesystem::path& model_dir);
 std::filesystem::path checkpoint_path(const std::filesystem::path& model_dir, int64_t step);
 

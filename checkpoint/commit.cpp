@@ -20,10 +20,6 @@ std::filesystem::path trash_path(const std::filesystem::path& model_dir, int64_t
   return model_dir / fmt::format(".trash-checkpoint_{}", step);
 }
 
-bool is_there(const std::filesystem::path& path) {
-  return std::filesystem::exists(std::filesystem::symlink_status(path));
-}
-
 /// False: the file system cannot exchange names.
 bool exchange(const std::filesystem::path& a, const std::filesystem::path& b) {
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
@@ -84,17 +80,11 @@ std::filesystem::path set_aside(const std::filesystem::path& model_dir, int64_t 
 }
 
 void remove_leftovers(const std::filesystem::path& model_dir) {
-  std::vector<std::filesystem::path> leftovers;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(model_dir, error)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : names_in(model_dir))
     if (name.starts_with(".tmp-checkpoint_") || name.starts_with(".trash-checkpoint_") ||
         name.starts_with(".writable-") ||
         (name.starts_with(".") && name.find(".tmp-") != std::string::npos))
-      leftovers.push_back(entry.path());
-  }
-  if (error) fail_disk(model_dir, "list", error.value());
-  for (const auto& leftover : leftovers) remove_tree(leftover);
+      remove_tree(model_dir / name);
 }
 
 }  // namespace quintet

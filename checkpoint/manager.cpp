@@ -15,6 +15,7 @@
 #include "checkpoint/save.h"
 #include "checkpoint/snapshot.h"
 #include "runtime/base/check.h"
+#include "runtime/base/posix_file.h"
 
 namespace quintet {
 namespace {
@@ -39,10 +40,13 @@ TensorSlice whole_slice(std::string name, const HostArray& array) {
 
 std::vector<int64_t> list_checkpoints(const std::filesystem::path& model_dir) {
   std::vector<int64_t> steps;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(model_dir, error))
-    if (const auto step = step_of(entry.path().filename().string()); step && entry.is_directory())
-      steps.push_back(*step);
+  if (!is_there(model_dir)) return steps;
+  for (const std::string& name : names_in(model_dir)) {
+    const auto step = step_of(name);
+    std::error_code error;
+    if (step && std::filesystem::is_directory(model_dir / name, error)) steps.push_back(*step);
+    if (error) fail_disk(model_dir / name, "look up", error.value());
+  }
   std::sort(steps.begin(), steps.end());
   return steps;
 }
@@ -108,7 +112,7 @@ std::vector<std::string> CheckpointManager::Impl::apply_keep(int64_t just_saved)
   std::vector<int64_t> others = list_checkpoints(model_dir);
   std::erase_if(others, [&](int64_t step) {
     return step == just_saved ||
-           std::filesystem::exists(checkpoint_path(model_dir, step) / kPinnedName);
+           is_there(checkpoint_path(model_dir, step) / kPinnedName);
   });
   const auto kept = static_cast<size_t>(options.keep - 1);
   for (size_t i = 0; i + kept < others.size(); ++i) {
@@ -255,7 +259,7 @@ Checkpoint CheckpointManager::restore(int64_t step) {
 
 void CheckpointManager::remove(int64_t step) {
   wait();
-  QT_CHECK(std::filesystem::exists(checkpoint_path(impl_->model_dir, step)),
+  QT_CHECK(is_there(checkpoint_path(impl_->model_dir, step)),
            "{}: there is no checkpoint of step {}", impl_->model_dir.string(), step);
   trash(impl_->model_dir, step);
 }

@@ -282,9 +282,9 @@ Manifest parse_manifest(const std::string& text, const std::string& where, Cover
 
 Manifest read_manifest(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kManifestName;
-  QT_CHECK_AS(ExitCode::kData, std::filesystem::is_directory(folder),
+  QT_CHECK_AS(ExitCode::kData, is_there(folder / "."),
               "{}: is not a folder, expected a checkpoint", folder.string());
-  QT_CHECK_AS(ExitCode::kData, std::filesystem::exists(std::filesystem::symlink_status(path)),
+  QT_CHECK_AS(ExitCode::kData, is_there(path),
               "{}: has no {}: not a native checkpoint, or damaged", folder.string(), kManifestName);
   const File file = File::open_read(path);
   std::string text(static_cast<size_t>(file.size()), '\0');

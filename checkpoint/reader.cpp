@@ -138,8 +138,7 @@ std::vector<std::vector<Loading>> slices_by_file(const Manifest& manifest) {
 void check_files(const std::filesystem::path& folder, const Manifest& manifest) {
   std::map<std::string, int64_t> wanted;
   for (const ManifestFile& file : manifest.files) {
-    QT_CHECK_AS(ExitCode::kData,
-                std::filesystem::exists(std::filesystem::symlink_status(folder / file.name)),
+    QT_CHECK_AS(ExitCode::kData, is_there(folder / file.name),
                 "{}: is missing; the manifest lists it with {} bytes", (folder / file.name).string(),
                 file.bytes);
     const int64_t bytes = File::open_read(folder / file.name).size();
@@ -147,13 +146,11 @@ void check_files(const std::filesystem::path& folder, const Manifest& manifest) 
                 (folder / file.name).string(), bytes, file.bytes);
     wanted[file.name] = bytes;
   }
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : names_in(folder))
     QT_CHECK_AS(ExitCode::kData,
                 wanted.contains(name) || name == kManifestName || name == kPinnedName ||
                     name.starts_with(".nfs"),  // a file deleted on NFS while open
-                "{}: does not belong to the checkpoint; remove it", entry.path().string());
-  }
+                "{}: does not belong to the checkpoint; remove it", (folder / name).string());
 }
 
 uint32_t read_back(const std::filesystem::path& file, const std::vector<TensorSlice>& slices,

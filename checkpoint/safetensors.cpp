@@ -2,88 +2,170 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
+#include "checkpoint/manifest.h"
+#include "runtime/base/atomic_file.h"
+#include "runtime/base/crc32c.h"
 #include "runtime/base/json.h"
+#include "runtime/base/posix_file.h"
 
 namespace quintet {
 namespace {
 
 constexpr uint64_t kMaxHeader = 100'000'000;
+constexpr uint64_t kAlignment = 8;  // of the data, so that it can be mapped
+constexpr std::string_view kCrcPrefix = "crc32c:";
+
+struct Tag {
+  std::string_view text;
+  DType dtype;
+};
+constexpr Tag kTags[] = {{"F32", DType::f32},   {"F64", DType::f64},    {"F16", DType::f16},
+                         {"BF16", DType::bf16}, {"I32", DType::i32},    {"I64", DType::i64},
+                         {"U8", DType::u8},     {"I8", DType::i8},      {"U32", DType::u32},
+                         {"BOOL", DType::boolean}};
 
 DType dtype_from_tag(const Json& tag) {
-  static const std::map<std::string, DType> kTags = {
-      {"F32", DType::f32}, {"F64", DType::f64}, {"F16", DType::f16}, {"BF16", DType::bf16},
-      {"I32", DType::i32}, {"I64", DType::i64}, {"U8", DType::u8},   {"I8", DType::i8},
-      {"U32", DType::u32}, {"BOOL", DType::boolean}};
-  const auto found = kTags.find(tag.as_string());
-  QT_CHECK_AS(ExitCode::kData, found != kTags.end(), "{}: unsupported dtype {}", tag.path(),
-              tag.as_string());
-  return found->second;
+  for (const Tag& known : kTags)
+    if (tag.as_string() == known.text) return known.dtype;
+  fail(ExitCode::kData, "{}: unsupported dtype {}", tag.path(), tag.as_string());
 }
 
-struct Entry {
-  std::string name;
-  HostArray array;  // bytes not yet filled
-  uint64_t begin, end;
-};
+std::string_view tag_of(DType dtype) {
+  for (const Tag& known : kTags)
+    if (dtype == known.dtype) return known.text;
+  throw Bug("safetensors: dtype without a tag");
+}
 
-Entry parse_entry(const std::string& name, const Json& json, uint64_t payload) {
-  Entry entry{name, {}, 0, 0};
-  entry.array.dtype = dtype_from_tag(json["dtype"]);
-  entry.array.shape = json["shape"].as_ints();
-  uint64_t bytes = static_cast<uint64_t>(size_of(entry.array.dtype));
-  for (int64_t size : entry.array.shape) {
-    QT_CHECK_AS(ExitCode::kData,
-                size >= 0 && !__builtin_mul_overflow(bytes, static_cast<uint64_t>(size), &bytes),
-                "{}: shape is negative or too large", json.path());
-  }
+SafetensorsEntry parse_entry(const std::string& name, const Json& json, int64_t data_bytes) {
+  SafetensorsEntry entry{name, dtype_from_tag(json["dtype"]), json["shape"].as_ints(), 0, 0};
+  const int64_t bytes = checked_bytes(entry.dtype, entry.shape, json.path());
   const auto offsets = json["data_offsets"].as_ints();
   QT_CHECK_AS(ExitCode::kData,
               offsets.size() == 2 && offsets[0] >= 0 && offsets[0] <= offsets[1] &&
-                  static_cast<uint64_t>(offsets[1]) <= payload,
-              "{}: data_offsets outside the file's {} bytes of data", json.path(), payload);
-  entry.begin = static_cast<uint64_t>(offsets[0]);
-  entry.end = static_cast<uint64_t>(offsets[1]);
+                  offsets[1] <= data_bytes,
+              "{}: data_offsets outside the file's {} bytes of data", json.path(), data_bytes);
+  entry.begin = offsets[0];
+  entry.end = offsets[1];
   QT_CHECK_AS(ExitCode::kData, entry.end - entry.begin == bytes,
               "{}: holds {} bytes, shape and dtype need {}", json.path(), entry.end - entry.begin,
               bytes);
   return entry;
 }
 
+void check_crc(const SafetensorsEntry& entry, const HostArray& array,
+               const SafetensorsMetadata& metadata, const std::filesystem::path& file) {
+  const auto expected = metadata.find(std::string(kCrcPrefix) + entry.name);
+  if (expected == metadata.end()) return;
+  const std::string found = fmt::format("{:08x}", crc32c(array.bytes));
+  QT_CHECK_AS(ExitCode::kData, found == expected->second,
+              "{}: tensor '{}' is damaged: CRC-32C is {}, expected {}", file.string(), entry.name,
+              found, expected->second);
+}
+
+/// Tensors in the order of their data: wider elements first, so that all are aligned; then by name.
+std::vector<std::pair<std::string, const HostArray*>> data_order(const HostArrays& arrays) {
+  std::vector<std::pair<std::string, const HostArray*>> order;
+  for (const auto& [name, array] : arrays) order.emplace_back(name, &array);
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return size_of(a.second->dtype) > size_of(b.second->dtype);
+  });
+  return order;
+}
+
+std::string header_text(const HostArrays& arrays, SafetensorsMetadata metadata) {
+  nlohmann::ordered_json header;
+  for (const auto& [name, array] : arrays)
+    metadata[std::string(kCrcPrefix) + name] = fmt::format("{:08x}", crc32c(array.bytes));
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  size_t at = 0;
+  for (const auto& [name, array] : data_order(arrays)) {
+    header[name] = {{"dtype", tag_of(array->dtype)},
+                    {"shape", array->shape},
+                    {"data_offsets", {at, at + array->bytes.size()}}};
+    at += array->bytes.size();
+  }
+  std::string text = header.empty() ? "{}" : header.dump();
+  text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+  return text;
+}
+
 }  // namespace
 
-HostArrays read_safetensors(const std::filesystem::path& file) {
-  const std::string text = read_file(file);
-  uint64_t header = 0;
-  QT_CHECK_AS(ExitCode::kData, text.size() >= 8, "{}: {} bytes, too short for safetensors",
-              file.string(), text.size());
-  std::memcpy(&header, text.data(), 8);
-  QT_CHECK_AS(ExitCode::kData, header <= kMaxHeader && header <= text.size() - 8,
-              "{}: header of {} bytes does not fit the file of {}; not safetensors or cut short",
-              file.string(), header, text.size());
-  const uint64_t payload = text.size() - 8 - header;
-
-  std::vector<Entry> entries;
-  for (const auto& [name, json] :
-       Json::parse(std::string_view(text).substr(8, header), file.string()).members())
-    if (name != "__metadata__") entries.push_back(parse_entry(name, json, payload));
-
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
-  uint64_t at = 0;
-  HostArrays arrays;
-  for (Entry& entry : entries) {
-    QT_CHECK_AS(ExitCode::kData, entry.begin == at, "{}: tensor '{}' starts at {}, expected {}",
-                file.string(), entry.name, entry.begin, at);
-    const auto* data = reinterpret_cast<const std::byte*>(text.data()) + 8 + header + entry.begin;
-    entry.array.bytes.assign(data, data + (entry.end - entry.begin));
-    at = entry.end;
-    arrays.emplace(entry.name, std::move(entry.array));
+SafetensorsHeader parse_safetensors_header(std::string_view json, int64_t data_bytes,
+                                           const std::string& where) {
+  SafetensorsHeader header;
+  for (const auto& [name, value] : Json::parse(json, where).members()) {
+    if (name != "__metadata__") {
+      header.entries.push_back(parse_entry(name, value, data_bytes));
+      continue;
+    }
+    for (const auto& [key, text] : value.members()) header.metadata[key] = text.as_string();
   }
-  QT_CHECK_AS(ExitCode::kData, at == payload, "{}: {} bytes after the last tensor", file.string(),
-              payload - at);
-  return arrays;
+  std::stable_sort(header.entries.begin(), header.entries.end(),
+                   [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+                     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+                   });
+  int64_t at = 0;
+  for (const SafetensorsEntry& entry : header.entries) {
+    QT_CHECK_AS(ExitCode::kData, entry.begin == at, "{}: tensor '{}' starts at {}, expected {}",
+                where, entry.name, entry.begin, at);
+    at = entry.end;
+  }
+  QT_CHECK_AS(ExitCode::kData, at == data_bytes, "{}: {} bytes after the last tensor", where,
+              data_bytes - at);
+  return header;
+}
+
+SafetensorsFile read_safetensors_file(const std::filesystem::path& path) {
+  // A link is fine here, as in a Hugging Face cache.
+  const File file = File::open_read(std::filesystem::is_symlink(path)
+                                        ? std::filesystem::weakly_canonical(path)
+                                        : path);
+  const auto size = static_cast<uint64_t>(file.size());
+  uint64_t header_bytes = 0;
+  QT_CHECK_AS(ExitCode::kData, size >= 8, "{}: {} bytes, too short for safetensors", path.string(),
+              size);
+  file.read_at(0, std::as_writable_bytes(std::span(&header_bytes, 1)));
+  QT_CHECK_AS(ExitCode::kData, header_bytes <= kMaxHeader && header_bytes <= size - 8,
+              "{}: header of {} bytes does not fit the file of {}; not safetensors or cut short",
+              path.string(), header_bytes, size);
+  std::string text(header_bytes, '\0');
+  file.read_at(8, std::as_writable_bytes(std::span(text)));
+  SafetensorsHeader header = parse_safetensors_header(
+      text, static_cast<int64_t>(size - 8 - header_bytes), path.string());
+  SafetensorsFile result;
+  for (const SafetensorsEntry& entry : header.entries) {
+    HostArray array(entry.dtype, entry.shape);
+    file.read_at(static_cast<int64_t>(8 + header_bytes) + entry.begin, array.bytes);
+    check_crc(entry, array, header.metadata, path);
+    result.arrays.emplace(entry.name, std::move(array));
+  }
+  std::erase_if(header.metadata, [](const auto& item) { return item.first.starts_with(kCrcPrefix); });
+  result.metadata = std::move(header.metadata);
+  return result;
+}
+
+HostArrays read_safetensors(const std::filesystem::path& file) {
+  return read_safetensors_file(file).arrays;
+}
+
+void write_safetensors(const std::filesystem::path& file, const HostArrays& arrays,
+                       const SafetensorsMetadata& metadata) {
+  QT_CHECK(!arrays.contains("__metadata__"), "{}: '__metadata__' cannot be a tensor's name",
+           file.string());
+  std::string header;
+  try {
+    header = header_text(arrays, metadata);
+  } catch (const nlohmann::json::exception&) {
+    fail(ExitCode::kUsage, "{}: a name or metadata text is not valid UTF-8", file.string());
+  }
+  const uint64_t header_bytes = header.size();
+  std::vector<std::span<const std::byte>> pieces{std::as_bytes(std::span(&header_bytes, 1)),
+                                                 std::as_bytes(std::span(header))};
+  for (const auto& [name, array] : data_order(arrays)) pieces.emplace_back(array->bytes);
+  atomic_write_file(file, pieces);
 }
 
 }  // namespace quintet

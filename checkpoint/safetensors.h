@@ -1,15 +1,53 @@
 #pragma once
 // The safetensors file format: eight bytes of header length, a JSON header, then raw tensors.
 // Source: huggingface/safetensors, format 0.5. Parsing validates everything before it allocates.
+//
+//   write_safetensors("out.safetensors", arrays, {{"format", "quintet"}});
+//   const HostArrays arrays = read_safetensors("out.safetensors");
+//
+// The format has no checksums. Ours lie in __metadata__, where other readers ignore them: one member
+// "crc32c:<tensor>" a tensor, eight hexadecimal digits; where they are, reading checks them.
 
 #include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "runtime/base/host_array.h"
 
 namespace quintet {
 
+using SafetensorsMetadata = std::map<std::string, std::string>;
+
+struct SafetensorsFile {
+  HostArrays arrays;
+  SafetensorsMetadata metadata;  // without the checksums
+};
+
 /// All tensors of a file. Throws ExitCode::kData naming the file and the tensor if the header is not
-/// valid, a tensor's bytes do not match its shape, or tensors overlap, leave holes or pass the end.
+/// valid, a tensor's bytes do not match its shape or its CRC, or tensors overlap, leave holes or pass
+/// the end.
 HostArrays read_safetensors(const std::filesystem::path& file);
+SafetensorsFile read_safetensors_file(const std::filesystem::path& file);
+
+/// Replaces or creates the file in one move (runtime/base/atomic_file.h), with checksums.
+void write_safetensors(const std::filesystem::path& file, const HostArrays& arrays,
+                       const SafetensorsMetadata& metadata = {});
+
+/// One tensor's line in the header.
+struct SafetensorsEntry {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<int64_t> shape;
+  int64_t begin = 0, end = 0;  // in the data after the header
+};
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> entries;  // in the order of their data
+  SafetensorsMetadata metadata;           // all of it
+};
+/// Validates a header against the number of bytes that follow it.
+SafetensorsHeader parse_safetensors_header(std::string_view json, int64_t data_bytes,
+                                           const std::string& where);
 
 }  // namespace quintet

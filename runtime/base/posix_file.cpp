@@ -73,8 +73,10 @@ File File::create_new(const std::filesystem::path& path) {
 
 File File::open_read(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-  QT_CHECK_AS(ExitCode::kData, descriptor >= 0, "{}: cannot open: {}", path.string(),
-              errno == ELOOP ? "is a symbolic link" : std::strerror(errno));
+  QT_CHECK_AS(ExitCode::kData, descriptor >= 0 || errno != ELOOP,
+              "{}: is a symbolic link, expected a file", path.string());
+  QT_CHECK_AS(ExitCode::kData, descriptor >= 0 || errno != ENOENT, "{}: is missing", path.string());
+  if (descriptor < 0) fail_disk(path, "open", errno);
   File file(descriptor, path);
   struct stat info {};
   QT_CHECK_AS(ExitCode::kData, ::fstat(descriptor, &info) == 0 && S_ISREG(info.st_mode),
@@ -111,8 +113,7 @@ void File::read_at(int64_t offset, std::span<std::byte> bytes) const {
     const ssize_t done =
         ::pread(descriptor_, bytes.data(), std::min(bytes.size(), kLargestCall), offset);
     if (done < 0 && errno == EINTR) continue;
-    QT_CHECK_AS(ExitCode::kData, done >= 0, "{}: cannot read: {}", path_.string(),
-                std::strerror(errno));
+    if (done < 0) fail_disk(path_, "read", errno);
     QT_CHECK_AS(ExitCode::kData, done > 0, "{}: ends at byte {}, {} more expected", path_.string(),
                 offset, bytes.size());
     bytes = bytes.subspan(static_cast<size_t>(done));
@@ -138,6 +139,24 @@ void File::close_checked() {
 
 void File::close() {
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+}
+
+bool is_there(const std::filesystem::path& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) == 0) return true;
+  if (errno != ENOENT && errno != ENOTDIR) fail_disk(path, "look up", errno);
+  return false;
+}
+
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error))
+    names.push_back(at->path().filename().string());
+  if (error) fail_disk(folder, "list", error.value());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 void sync_folder(const std::filesystem::path& folder) {

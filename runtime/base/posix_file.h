@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace quintet {
 
@@ -34,7 +35,8 @@ class File {
 
   /// A new file; an existing one is an error.
   static File create_new(const std::filesystem::path& path);
-  /// A regular file to read; a link in the last component is refused. Throws ExitCode::kData.
+  /// A regular file to read. One that is not there, a link or something else throws
+  /// ExitCode::kData; one that is there and cannot be opened is the disk's fault.
   static File open_read(const std::filesystem::path& path);
   /// A file that is there, to be synced.
   static File open_write(const std::filesystem::path& path);
@@ -60,6 +62,10 @@ class File {
   std::filesystem::path path_;
 };
 
+/// True if there is anything of this name, a dangling link too.
+bool is_there(const std::filesystem::path& path);
+/// Names in a folder, sorted; throws ExitCode::kDisk if it cannot be listed.
+std::vector<std::string> names_in(const std::filesystem::path& folder);
 /// Makes names in the folder durable.
 void sync_folder(const std::filesystem::path& folder);
 /// rename(2).
