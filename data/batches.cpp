@@ -48,6 +48,11 @@ Lengths longest(const std::vector<Example>& examples) {
 
 }  // namespace
 
+ProviderPtr find_provider(const TaskRegistry& registry, const DatasetConfig& config) {
+  if (config.mixture_or_task) return config.mixture_or_task;
+  return registry.get(config.mixture_or_task_name);
+}
+
 /// The stream of model features, and the thread that turns it into batches. Between start() and
 /// stop() only the thread touches `stream`.
 struct Batches::State {

@@ -21,6 +21,7 @@ namespace quintet::data {
 /// t5x.utils.DatasetConfig.
 struct DatasetConfig {
   std::string mixture_or_task_name;
+  ProviderPtr mixture_or_task = {};  // given instead of a name
   Lengths task_feature_lengths;
   std::string split = "train";
   int64_t batch_size = 0;
@@ -32,6 +33,9 @@ struct DatasetConfig {
   bool use_memory_cache = true;
   bool trim_output_features = true;
 };
+
+/// The task or mixture that a configuration names or holds.
+ProviderPtr find_provider(const TaskRegistry& registry, const DatasetConfig& config);
 
 struct Batch {
   HostArrays features;  // int32 [batch_size, length], always full

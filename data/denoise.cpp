@@ -216,7 +216,7 @@ StreamPtr Denoise::apply(StreamPtr input, const Context& context) const {
 
 StreamPtr SpanCorruption::apply(StreamPtr input, const Context& context) const {
   const int64_t inputs_length =
-      context.length(input_feature_key, "span_corruption") - reserved_for_packing;
+      context.length(input_feature_key, "span_corruption") - reserved_for_packing.value_or(0);
   const SpansLengths lengths =
       random_spans_helper(inputs_length, noise_density, mean_noise_span_length, 1, 1);
   QT_CHECK(context.length("targets", "span_corruption") >= lengths.targets_length,

@@ -89,7 +89,7 @@ struct SpanCorruption final : Preprocessor {
   double noise_density = 0.15;
   std::string input_feature_key = "inputs";
   bool merge_examples_to_reduce_padding = true;
-  int64_t reserved_for_packing = 0;
+  std::optional<int64_t> reserved_for_packing = {};
   std::vector<std::string> passthrough_feature_keys;
   StreamPtr apply(StreamPtr input, const Context& context) const override;
 };

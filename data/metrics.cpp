@@ -41,13 +41,16 @@ Metrics exact_match(const Texts& targets, const Texts& predictions) {
 }
 
 MetricFn metric_by_name(std::string_view name) {
-  std::vector<std::string> names;
-  for (const MetricFn& metric : all_metrics()) {
+  for (const MetricFn& metric : all_metrics())
     if (metric.name == name) return metric;
-    names.push_back(metric.name);
-  }
   fail(ExitCode::kUsage, "metric '{}' is not known{}; the known ones are {}", name,
-       did_you_mean(name, names), fmt::join(names, ", "));
+       did_you_mean(name, metric_names()), fmt::join(metric_names(), ", "));
+}
+
+std::vector<std::string> metric_names() {
+  std::vector<std::string> names;
+  for (const MetricFn& metric : all_metrics()) names.push_back(metric.name);
+  return names;
 }
 
 }  // namespace quintet::data

@@ -36,5 +36,6 @@ Metrics exact_match(const Texts& targets, const Texts& predictions);
 
 /// Throws a usage error with the nearest known name.
 MetricFn metric_by_name(std::string_view name);
+std::vector<std::string> metric_names();
 
 }  // namespace quintet::data

@@ -1,0 +1,84 @@
+#pragma once
+// How gin values become this folder's types: a function reference such as @preprocessors.rekey
+// stands for the object that calling it gives, with its arguments bound in gin.
+
+#include "data/data_source.h"
+#include "data/denoise.h"
+#include "data/metrics.h"
+#include "data/preprocessor.h"
+#include "runtime/gin/convert.h"
+
+namespace quintet::data {
+
+/// A mixture whose tasks may be named before they are registered.
+struct MixtureSpec {
+  std::string name;
+  std::vector<gin::Value> tasks;  // names, tasks, or (name or task, rate)
+  double default_rate = 1.0;
+};
+
+/// The object that a value is or, if it is an uncalled reference, makes.
+template <typename T>
+T object_or_made(const gin::Value& value, const gin::Where& where, const char* expected) {
+  const gin::Callable* callable = value.get_if<gin::Callable>();
+  const gin::Value made = callable != nullptr ? (*callable)() : value;
+  if constexpr (std::is_class_v<T> && requires { typename T::element_type; }) {
+    if (made.is_none()) return nullptr;
+    if (auto object = made.object_as<typename T::element_type>()) return object;
+  } else {
+    if (auto object = made.object_as<T>()) return *object;
+  }
+  gin::conversion_error(where, expected, value);
+}
+
+}  // namespace quintet::data
+
+namespace quintet::gin {
+
+template <typename T>
+struct MadeByReference {
+  static T from(const Value& value, const Where& where) {
+    return data::object_or_made<T>(value, where, Convert<T>::expected().c_str());
+  }
+};
+template <>
+struct Convert<data::PreprocessorPtr> : MadeByReference<data::PreprocessorPtr> {
+  static std::string expected() { return "a preprocessor, @name"; }
+  static Value to(data::PreprocessorPtr value) { return Value::object(std::move(value)); }
+};
+template <>
+struct Convert<data::NoiseFnPtr> : MadeByReference<data::NoiseFnPtr> {
+  static std::string expected() { return "a function such as @preprocessors.drop_noise_tokens"; }
+  static Value to(data::NoiseFnPtr value) {
+    return value ? Value::object(std::move(value)) : Value();
+  }
+};
+template <>
+struct Convert<data::NoiseMaskFnPtr> : MadeByReference<data::NoiseMaskFnPtr> {
+  static std::string expected() { return "a function such as @preprocessors.iid_noise_mask"; }
+  static Value to(data::NoiseMaskFnPtr value) {
+    return value ? Value::object(std::move(value)) : Value();
+  }
+};
+template <>
+struct Convert<data::MetricFn> : MadeByReference<data::MetricFn> {
+  static std::string expected() { return "a metric such as @metrics.sequence_accuracy"; }
+  static Value to(data::MetricFn value) {
+    return Value::object(std::make_shared<data::MetricFn>(std::move(value)));
+  }
+};
+template <>
+struct Convert<data::OnBadExample> {
+  static std::string expected() { return "'fail' or 'skip'"; }
+  static data::OnBadExample from(const Value& value, const Where& where) {
+    const auto text = as<std::string>(value, where);
+    if (text == "fail") return data::OnBadExample::fail;
+    if (text == "skip") return data::OnBadExample::skip;
+    conversion_error(where, expected(), value);
+  }
+  static Value to(data::OnBadExample value) {
+    return value == data::OnBadExample::skip ? "skip" : "fail";
+  }
+};
+
+}  // namespace quintet::gin

@@ -1,0 +1,110 @@
+// Every vocabulary of fixtures/seqio/vocab: sizes, special ids, encoding, decoding of anything.
+#include "data/vocabulary.h"
+#include "tests/harness/fixtures.h"
+
+namespace quintet::data {
+namespace {
+
+using ::quintet::testing::fixture_root;
+
+/// The vocabulary that an entry of vocabs.json describes.
+VocabularyPtr make(const std::string& name, const Json& entry,
+                   const std::filesystem::path& folder) {
+  const auto extra_ids = static_cast<int32_t>(entry["extra_ids"].as_int());
+  if (entry.has("model"))
+    return std::make_shared<SentencePieceVocabulary>((folder / entry["model"].as_string()).string(),
+                                                     extra_ids, !name.ends_with("forward"));
+  if (name.starts_with("byte")) return std::make_shared<ByteVocabulary>(extra_ids);
+  const int64_t eos = entry["eos_id"].is_null() ? -1 : entry["eos_id"].as_int();
+  return std::make_shared<PassThroughVocabulary>(
+      static_cast<int32_t>(entry["vocab_size"].as_int()),
+      eos < 0 ? std::nullopt : std::optional(static_cast<int32_t>(eos)));
+}
+
+/// null and -1 both mean that there is no such id.
+std::optional<int32_t> id_of(const Json& json) {
+  if (json.is_null() || json.as_int() < 0) return std::nullopt;
+  return static_cast<int32_t>(json.as_int());
+}
+
+Tokens tokens_of(const Json& json) {
+  const auto wide = json.as_ints();
+  return {wide.begin(), wide.end()};
+}
+
+class VocabularyGolden : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fixture_root() / "seqio" / "vocab";
+    if (!std::filesystem::exists(folder_ / "vocabs.json"))
+      GTEST_SKIP() << folder_ << " has no vocabs.json";
+    for (const auto& [name, entry] : Json::read(folder_ / "vocabs.json").members())
+      vocabularies_.emplace_back(name, make(name, entry, folder_));
+    ASSERT_FALSE(vocabularies_.empty());
+  }
+  /// Rows of <vocabulary><suffix>; none if there is no such file.
+  std::vector<Json> rows_of(const std::string& name, const std::string& suffix) {
+    const auto file = folder_ / (name + suffix);
+    return std::filesystem::exists(file) ? Json::read_lines(file) : std::vector<Json>{};
+  }
+  std::filesystem::path folder_;
+  std::vector<std::pair<std::string, VocabularyPtr>> vocabularies_;
+};
+
+TEST_F(VocabularyGolden, SizesAndSpecialIds) {
+  const Json meta = Json::read(folder_ / "vocabs.json");
+  for (const auto& [name, vocabulary] : vocabularies_) {
+    SCOPED_TRACE(name);
+    EXPECT_EQ(vocabulary->vocab_size(), meta[name]["vocab_size"].as_int());
+    EXPECT_EQ(vocabulary->base_vocab_size(), meta[name]["base_vocab_size"].as_int());
+    EXPECT_EQ(vocabulary->extra_ids(), meta[name]["extra_ids"].as_int());
+    EXPECT_EQ(vocabulary->pad_id(), meta[name]["pad_id"].as_int());
+    EXPECT_EQ(vocabulary->eos_id(), id_of(meta[name]["eos_id"]));
+    EXPECT_EQ(vocabulary->unk_id(), id_of(meta[name]["unk_id"]));
+    EXPECT_EQ(vocabulary->bos_id(), id_of(meta[name]["bos_id"]));
+    if (!meta[name].has("extra_id_ids")) continue;
+    const auto& pieces = dynamic_cast<const SentencePieceVocabulary&>(*vocabulary);
+    for (const auto& [piece, id] : meta[name]["extra_id_ids"].members())
+      EXPECT_EQ(pieces.id_of_piece("\u2581" + piece), id.as_int()) << piece;
+  }
+}
+
+TEST_F(VocabularyGolden, EncodesAndDecodesText) {
+  int64_t compared = 0;
+  for (const auto& [name, vocabulary] : vocabularies_) {
+    SCOPED_TRACE(name);
+    for (const Json& row : rows_of(name, ".jsonl")) {
+      const Tokens ids = vocabulary->encode(row["text"].as_string());
+      EXPECT_EQ(ids, tokens_of(row["ids"])) << row.path() << ": " << row["text"].as_string();
+      EXPECT_EQ(vocabulary->decode(tokens_of(row["ids"])), row["decoded"].as_string())
+          << row.path();
+      if (row.has("pieces")) {
+        const auto& pieces = dynamic_cast<const SentencePieceVocabulary&>(*vocabulary);
+        const auto want = row["pieces"].as_strings();
+        ASSERT_EQ(want.size(), ids.size());
+        for (size_t i = 0; i < ids.size(); ++i) {
+          const bool unknown = ids[i] == vocabulary->unk_id();
+          EXPECT_TRUE(unknown || pieces.piece_of_id(ids[i]) == want[i]) << row.path() << " " << i;
+        }
+      }
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 0);
+}
+
+TEST_F(VocabularyGolden, DecodesAnyIds) {
+  int64_t compared = 0;
+  for (const auto& [name, vocabulary] : vocabularies_) {
+    SCOPED_TRACE(name);
+    for (const Json& row : rows_of(name, ".decode.jsonl")) {
+      EXPECT_EQ(vocabulary->decode(tokens_of(row["ids"])), row["decoded"].as_string())
+          << row.path();
+      ++compared;
+    }
+  }
+  EXPECT_GT(compared, 0);
+}
+
+}  // namespace
+}  // namespace quintet::data
