@@ -9,7 +9,8 @@
 //   logits = logit_scale * x w;  lse = log sum exp(logits)
 //   log_probability = logits[target] - lse                      (0 where the target is no token)
 //   loss = sum over tokens of weight * (xent - constant + z_loss * lse^2)
-//   z_loss = the last part alone;  correct = sum of weight where target is the first largest logit
+//   z_loss = the last part alone;  correct = number of tokens of non-zero weight whose
+//   target is the first largest logit (T5X's accuracy takes the weights as a mask)
 // with xent = -sum_j soft_j (logits_j - lse), soft = 1 - s at the target and s / (v - 1) elsewhere,
 // s = label_smoothing, and constant = -((1-s) log(1-s) + s log(s/(v-1) + 1e-20)), so that a perfect
 // prediction costs 0. dx, dw: gradients of `loss`, d loss / d logits =

@@ -1,0 +1,317 @@
+#include "kernels/cross_entropy/cross_entropy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <mutex>
+#include <vector>
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/operands.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/cross_entropy/rows.h"
+
+namespace quintet {
+namespace {
+
+using cpu::Scratch;
+using cross_entropy::RowGradient;
+using cross_entropy::RowStatistics;
+
+// Tokens of a chunk: enough for products to run at full speed and dw to be passed over rarely, while the
+// logits of a chunk stay near 64 MiB.
+constexpr int64_t kMostTokens = 512, kLeastTokens = 128, kChunkElements = int64_t{1} << 24;
+// Columns a thread works on at a time: x, w's columns and the logits then lie in its second-level cache.
+constexpr int64_t kMostColumns = 512, kLeastColumns = 64, kBlocksWanted = 16;
+
+struct Sums {
+  double loss = 0, z_loss = 0, correct = 0;
+};
+
+/// One call of the op.
+class CrossEntropy {
+ public:
+  CrossEntropy(Views in, Views out, const Attrs& attrs, bool is_transposed);
+  void run();
+
+ private:
+  struct Block {
+    int64_t first, columns;  // of the vocabulary
+    float* logits;           // [tokens, columns]
+    RowStatistics* statistics;
+  };
+  struct Chunk {
+    std::vector<int64_t> tokens;
+    const float* x = nullptr;  // [tokens, width]
+    std::vector<Block> blocks;
+    std::vector<RowStatistics> statistics;
+    bool has_gradient = false, is_first = false;
+    int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  };
+
+  void check_targets() const;
+  int64_t chunk_tokens() const {
+    return std::clamp(kChunkElements / std::max<int64_t>(vocabulary_, 1), kLeastTokens, kMostTokens);
+  }
+  void process(Chunk chunk);
+  void make_blocks(Chunk& chunk) const;
+  const float* gather(const std::vector<int64_t>& tokens) const;
+  void logits_of(const Chunk& chunk, const Block& block) const;
+  RowGradient finish_token(const Chunk& chunk, int64_t row);
+  bool is_first_largest(const Chunk& chunk, int64_t row, int32_t target, float largest) const;
+  void gradient_of(const Chunk& chunk, const Block& block, const std::vector<RowGradient>& rows,
+                   float* dx, bool is_first) const;
+  void scatter_dx(const Chunk& chunk, const float* parts, int count) const;
+  template <typename Body>
+  void for_blocks(const Chunk& chunk, const Body& body) const;
+
+  const bool is_transposed_;
+  int64_t tokens_, width_, vocabulary_;
+  const float *x_, *w_, *weights_;
+  const int32_t* targets_;
+  float *loss_, *z_loss_, *correct_, *log_probability_, *dx_, *dw_;  // the last three may be null
+  double on_, off_, constant_, z_, scale_;
+  Sums sums_;
+};
+
+float* optional_f32(const View& view, const char* name) {
+  return view.absent() ? nullptr : cpu::f32(view, "cross_entropy", name);
+}
+
+CrossEntropy::CrossEntropy(Views in, Views out, const Attrs& attrs, bool is_transposed)
+    : is_transposed_(is_transposed) {
+  QT_ASSERT(in.size() == 4 && out.size() == 6);
+  const View &x = in[0], &w = in[1];
+  tokens_ = x.rows(), width_ = x.depth();
+  cpu::expect_shape(w.rank == 2 && w.size(is_transposed ? 1 : 0) == width_ &&
+                        in[2].elements() == tokens_ && in[3].elements() == tokens_,
+                    "cross_entropy", "...e, ev, ..., ...");
+  const int vocabulary_axis = is_transposed ? 0 : 1;
+  vocabulary_ = w.size(vocabulary_axis);
+  QT_ASSERT(w.global[static_cast<size_t>(vocabulary_axis)] == vocabulary_);  // a softmax needs all
+  QT_CHECK(in[2].dtype == DType::i32, "cross_entropy: targets have dtype {}, expected int32",
+           name_of(in[2].dtype));
+  x_ = cpu::f32(x, "cross_entropy", "x");
+  w_ = cpu::f32(w, "cross_entropy", "the projection");
+  targets_ = in[2].data<int32_t>();
+  weights_ = cpu::f32(in[3], "cross_entropy", "weights");
+  loss_ = cpu::f32(out[0], "cross_entropy", "loss");
+  z_loss_ = cpu::f32(out[1], "cross_entropy", "z_loss");
+  correct_ = cpu::f32(out[2], "cross_entropy", "correct");
+  log_probability_ = optional_f32(out[3], "log_probability");
+  dx_ = optional_f32(out[4], "dx");
+  dw_ = optional_f32(out[5], "dw");
+  const double smoothing = attrs.get_or<double>("label_smoothing", 0.0);
+  QT_CHECK(smoothing >= 0 && smoothing < 1 && (smoothing == 0 || vocabulary_ > 1),
+           "cross_entropy: label_smoothing {} must be at least 0 and below 1, and 0 for a vocabulary "
+           "of {}", smoothing, vocabulary_);
+  const auto others = static_cast<double>(vocabulary_ - 1);
+  on_ = 1 - smoothing;
+  off_ = smoothing == 0 ? 0 : smoothing / others;
+  constant_ = -(on_ * std::log(on_) + others * off_ * std::log(off_ + 1e-20));
+  z_ = attrs.get_or<double>("z_loss", 0.0);
+  scale_ = attrs.get_or<double>("logit_scale", 1.0);
+}
+
+void CrossEntropy::check_targets() const {
+  for (int64_t t = 0; t < tokens_; ++t)
+    QT_CHECK_AS(ExitCode::kData, weights_[t] == 0 || (targets_[t] >= 0 && targets_[t] < vocabulary_),
+                "cross_entropy: target {} at position {} of {} is outside the vocabulary of {} "
+                "tokens; give it weight 0 or check the tokenizer's vocabulary against the model's",
+                targets_[t], t, tokens_, vocabulary_);
+}
+
+void CrossEntropy::run() {
+  check_targets();
+  std::vector<int64_t> weighted, others;
+  for (int64_t t = 0; t < tokens_; ++t) (weights_[t] != 0 ? weighted : others).push_back(t);
+  if (dx_ != nullptr) std::fill(dx_, dx_ + tokens_ * width_, 0.0F);
+  if (log_probability_ != nullptr) std::fill_n(log_probability_, tokens_, 0.0F);
+  if (dw_ != nullptr && weighted.empty()) std::fill(dw_, dw_ + width_ * vocabulary_, 0.0F);
+  const bool has_gradient = dx_ != nullptr || dw_ != nullptr;
+  if (log_probability_ == nullptr) others.clear();
+  for (const auto* list : {&weighted, &others})
+    for (size_t at = 0; at < list->size(); at += static_cast<size_t>(chunk_tokens())) {
+      const size_t end = std::min(list->size(), at + static_cast<size_t>(chunk_tokens()));
+      Chunk chunk;
+      chunk.tokens.assign(list->begin() + static_cast<int64_t>(at),
+                          list->begin() + static_cast<int64_t>(end));
+      chunk.has_gradient = has_gradient && list == &weighted;
+      chunk.is_first = at == 0;
+      process(std::move(chunk));
+    }
+  *loss_ = static_cast<float>(sums_.loss);
+  *z_loss_ = static_cast<float>(sums_.z_loss);
+  *correct_ = static_cast<float>(sums_.correct);
+}
+
+void CrossEntropy::process(Chunk chunk) {
+  if (vocabulary_ == 0) return;
+  make_blocks(chunk);
+  chunk.x = gather(chunk.tokens);
+  for_blocks(chunk, [&](const Block& block, int) { logits_of(chunk, block); });
+  std::vector<RowGradient> rows;
+  for (int64_t row = 0; row < chunk.size(); ++row) rows.push_back(finish_token(chunk, row));
+  if (!chunk.has_gradient) return;
+  const int threads = cpu::part_count(static_cast<int64_t>(chunk.blocks.size()), 1);
+  const int64_t part = chunk.size() * width_;
+  float* dx = dx_ == nullptr ? nullptr : cpu::scratch(Scratch::kSums, threads * part);
+  for_blocks(chunk, [&](const Block& block, int thread) {
+    const int64_t first = cpu::part_begin(static_cast<int64_t>(chunk.blocks.size()), thread, threads);
+    gradient_of(chunk, block, rows, dx == nullptr ? nullptr : dx + thread * part,
+                &block == &chunk.blocks[static_cast<size_t>(first)]);
+  });
+  if (dx != nullptr) scatter_dx(chunk, dx, threads);
+}
+
+/// Calls body(block, part) for all blocks, a consecutive range of them for each thread; passes on what a
+/// body throws.
+template <typename Body>
+void CrossEntropy::for_blocks(const Chunk& chunk, const Body& body) const {
+  const auto count = static_cast<int64_t>(chunk.blocks.size());
+  std::exception_ptr error;
+  std::mutex mutex;
+  cpu::parallel_parts(count, cpu::part_count(count, 1), [&](int64_t begin, int64_t end, int part) {
+    try {
+      for (int64_t i = begin; i < end; ++i) body(chunk.blocks[static_cast<size_t>(i)], part);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      error = std::current_exception();
+    }
+  });
+  if (error) std::rethrow_exception(error);
+}
+
+void CrossEntropy::make_blocks(Chunk& chunk) const {
+  // The size does not depend on the threads, so neither do the sums over blocks.
+  const int64_t wanted = (vocabulary_ / kBlocksWanted + kLeastColumns - 1) / kLeastColumns;
+  const int64_t columns = std::clamp(wanted * kLeastColumns, kLeastColumns, kMostColumns);
+  float* logits = cpu::scratch(Scratch::kProducts, chunk.size() * vocabulary_);
+  chunk.statistics.resize(static_cast<size_t>(
+      chunk.size() * ((vocabulary_ + columns - 1) / columns)));
+  RowStatistics* statistics = chunk.statistics.data();
+  for (int64_t first = 0; first < vocabulary_; first += columns, statistics += chunk.size())
+    chunk.blocks.push_back({first, std::min(columns, vocabulary_ - first),
+                            logits + chunk.size() * first, statistics});
+}
+
+/// The chunk's rows of x, contiguous.
+const float* CrossEntropy::gather(const std::vector<int64_t>& tokens) const {
+  const auto count = static_cast<int64_t>(tokens.size());
+  if (tokens.back() - tokens.front() + 1 == count) return x_ + tokens.front() * width_;
+  float* rows = cpu::scratch(Scratch::kGrads, count * width_);
+  for (int64_t i = 0; i < count; ++i)
+    std::copy_n(x_ + tokens[static_cast<size_t>(i)] * width_, width_, rows + i * width_);
+  return rows;
+}
+
+void CrossEntropy::logits_of(const Chunk& chunk, const Block& block) const {
+  const int64_t stride = is_transposed_ ? width_ : vocabulary_;
+  const float* w = w_ + block.first * (is_transposed_ ? width_ : 1);
+  cpu::gemm({.m = chunk.size(), .n = block.columns, .k = width_, .transpose_b = is_transposed_,
+             .alpha = static_cast<float>(scale_)},
+            chunk.x, width_, w, stride, block.logits, block.columns);
+  cross_entropy::block_statistics(block.logits, chunk.size(), block.columns, block.statistics);
+}
+
+bool CrossEntropy::is_first_largest(const Chunk& chunk, int64_t row, int32_t target,
+                                    float largest) const {
+  for (const Block& block : chunk.blocks) {
+    if (block.first > target) break;
+    if (block.statistics[row].largest != largest) continue;
+    const float* logits = block.logits + row * block.columns;
+    const float* first = std::find(logits, logits + block.columns, largest);
+    return first - logits + block.first == target;
+  }
+  return false;
+}
+
+/// Log-probability and loss of a token from its logits' statistics.
+RowGradient CrossEntropy::finish_token(const Chunk& chunk, int64_t row) {
+  float largest = chunk.blocks.front().statistics[row].largest;
+  for (const Block& block : chunk.blocks) largest = std::max(largest, block.statistics[row].largest);
+  double exponentials = 0, sum = 0;
+  for (const Block& block : chunk.blocks) {
+    const RowStatistics& s = block.statistics[row];
+    exponentials += static_cast<double>(s.exponentials) *
+                    std::exp(static_cast<double>(s.largest) - static_cast<double>(largest));
+    sum += static_cast<double>(s.sum);
+  }
+  const double lse = static_cast<double>(largest) + std::log(exponentials);
+  const int64_t token = chunk.tokens[static_cast<size_t>(row)];
+  const int32_t target = targets_[token];
+  double log_probability = 0;
+  const bool is_token = target >= 0 && target < vocabulary_;
+  if (is_token) {
+    const Block& block = chunk.blocks[static_cast<size_t>(target / chunk.blocks.front().columns)];
+    const float* logits = block.logits + row * block.columns;
+    log_probability = static_cast<double>(logits[target - block.first]) - lse;
+  }
+  if (log_probability_ != nullptr) log_probability_[token] = static_cast<float>(log_probability);
+  const auto weight = static_cast<double>(weights_[token]);
+  if (weight == 0) return {};
+  const double all = sum - static_cast<double>(vocabulary_) * lse;  // of log-probabilities
+  const double xent = -(on_ - off_) * log_probability - (off_ == 0 ? 0 : off_ * all);
+  const double z_part = z_ == 0 ? 0 : z_ * lse * lse;
+  sums_.loss += weight * (xent - constant_ + z_part);
+  sums_.z_loss += weight * z_part;
+  sums_.correct += is_first_largest(chunk, row, target, largest) ? 1 : 0;
+  return {static_cast<float>(lse), static_cast<float>(weight * (1 + 2 * z_ * lse)),
+          static_cast<float>(weight * off_)};
+}
+
+/// Logits become their gradients; adds the block's part to dx and dw.
+void CrossEntropy::gradient_of(const Chunk& chunk, const Block& block,
+                               const std::vector<RowGradient>& rows, float* dx,
+                               bool is_first) const {
+  cross_entropy::block_gradient(block.logits, chunk.size(), block.columns, rows.data());
+  for (int64_t row = 0; row < chunk.size(); ++row) {
+    const int64_t token = chunk.tokens[static_cast<size_t>(row)];
+    const int64_t column = targets_[token] - block.first;
+    if (column >= 0 && column < block.columns)
+      block.logits[row * block.columns + column] -=
+          static_cast<float>(static_cast<double>(weights_[token]) * (on_ - off_));
+  }
+  const auto alpha = static_cast<float>(scale_);
+  const int64_t stride = is_transposed_ ? width_ : vocabulary_;
+  const int64_t offset = block.first * (is_transposed_ ? width_ : 1);
+  if (dx != nullptr)
+    cpu::gemm({.m = chunk.size(), .n = width_, .k = block.columns, .transpose_b = !is_transposed_,
+               .alpha = alpha, .beta = is_first ? 0.0F : 1.0F},
+              block.logits, block.columns, w_ + offset, stride, dx, width_);
+  if (dw_ == nullptr) return;
+  const float beta = chunk.is_first ? 0.0F : 1.0F;
+  if (is_transposed_)
+    cpu::gemm({.m = block.columns, .n = width_, .k = chunk.size(), .transpose_a = true,
+               .alpha = alpha, .beta = beta},
+              block.logits, block.columns, chunk.x, width_, dw_ + offset, stride);
+  else
+    cpu::gemm({.m = width_, .n = block.columns, .k = chunk.size(), .transpose_a = true,
+               .alpha = alpha, .beta = beta},
+              chunk.x, width_, block.logits, block.columns, dw_ + offset, stride);
+}
+
+/// dx of the chunk's tokens: the threads' parts, added in order.
+void CrossEntropy::scatter_dx(const Chunk& chunk, const float* parts, int count) const {
+  const int64_t part = chunk.size() * width_;
+  cpu::parallel_for(chunk.size(), cpu::row_grain(width_), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* to = dx_ + chunk.tokens[static_cast<size_t>(row)] * width_;
+      for (int i = 0; i < count; ++i)
+        for (int64_t c = 0; c < width_; ++c) to[c] += parts[i * part + row * width_ + c];
+    }
+  });
+}
+
+}  // namespace
+
+void cross_entropy_cpu(Views in, Views out, const Attrs& attrs, Stream) {
+  CrossEntropy(in, out, attrs, false).run();
+}
+
+void cross_entropy_t_cpu(Views in, Views out, const Attrs& attrs, Stream) {
+  CrossEntropy(in, out, attrs, true).run();
+}
+
+}  // namespace quintet
