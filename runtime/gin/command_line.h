@@ -1,6 +1,7 @@
 #pragma once
 // The gin part of a command line, the same for all verbs, in T5X's words:
-//   --gin_file=F (repeat)  --gin_bindings='NAME = 1' (repeat)  --gin.NAME=VALUE  --gin_search_paths=A,B
+//   --gin_file=F (repeat)  --gin_bindings='NAME = 1' (repeat)  --gin.NAME=VALUE
+//   --gin_search_paths=A,B
 //
 //   gin::CommandLine line = gin::extract_command_line(args);   // removes them from args
 //   CLI11 then parses what is left.
@@ -21,7 +22,8 @@ struct CommandLine {
 /// Throws (exit code 2) for '--gin.NAME' without '='.
 std::string rewrite_gin_argument(const std::string& argument);
 
-/// Takes the gin flags out of args ("--flag=value" and "--flag value"); everything after "--" stays.
+/// Takes the gin flags out of args ("--flag=value" and "--flag value"); everything after "--"
+/// stays.
 CommandLine extract_command_line(std::vector<std::string>& args);
 
 }  // namespace quintet::gin

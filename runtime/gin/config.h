@@ -1,6 +1,7 @@
 #pragma once
-// A configuration: bindings read from gin files and flags, checked against a registry, and the machine that
-// calls configurables with them. Semantics are gin-config's (github.com/google/gin-config, 0.5.0).
+// A configuration: bindings read from gin files and flags, checked against a registry, and the
+// machine that calls configurables with them. Semantics are gin-config's
+// (github.com/google/gin-config, 0.5.0).
 //
 //   gin::Registry registry;
 //   register_models(registry);
@@ -10,32 +11,25 @@
 //
 // Must outlive the callables it hands out. call() may be used from several threads once finalized.
 
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "runtime/gin/command_line.h"
+#include "runtime/gin/lookup/finder.h"
 #include "runtime/gin/registry.h"
 
 namespace quintet::gin {
 
-/// A built-in folder of gin files: `include 't5x/examples/t5/t5_1_1/base.gin'` finds
-/// directory/examples/t5/t5_1_1/base.gin for the prefix "t5x".
-struct ConfigRoot {
-  std::string prefix;
-  std::filesystem::path directory;
-};
-
 class Config {
  public:
   struct Options {
-    std::vector<std::string> search_paths;   // after the current directory
-    std::vector<ConfigRoot> roots;           // after search_paths and the including file's folder
+    std::vector<std::string> search_paths;  // after the current directory
+    std::vector<ConfigRoot> roots;          // after search_paths and the including file's folder
     /// What `import __main__ as x` means; the first that has the name wins.
     std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer"};
-    bool skip_unknown = false;               // unknown names and modules are listed, not errors
+    bool skip_unknown = false;  // unknown names and modules are listed, not errors
   };
   Config(const Registry& registry, Options options);
   ~Config();
@@ -48,10 +42,12 @@ class Config {
   void parse_text(const std::string& text, const std::string& name);
   /// One `NAME = value` each, in one context, applied in order.
   void parse_bindings(const std::vector<std::string>& bindings);
-  /// Throws one error that lists every unknown name, undefined macro and %gin.REQUIRED left, with places.
+  /// Throws one error that lists every unknown name, undefined macro and %gin.REQUIRED left, with
+  /// places.
   void finalize();
 
-  /// Calls "scope/name" (full name, suffix, or a name as imported in a file); explicit arguments win.
+  /// Calls "scope/name" (full name, suffix, or a name as imported in a file); explicit arguments
+  /// win.
   Value call(const std::string& scoped_name, Callable::Named named = {}) const;
   template <typename T>
   T call_as(const std::string& scoped_name, Callable::Named named = {}) const {
@@ -68,7 +64,7 @@ class Config {
   const Value* query(const std::string& binding) const;
   /// The same, evaluated: macros expanded, references called.
   Value evaluate(const std::string& binding) const;
-  Value evaluate(const Value& value) const;
+  Value evaluate_value(const Value& value) const;
 
   /// The whole configuration as gin.config_str() prints it; reads back to the same bindings.
   std::string config_str(size_t width = 80, size_t indent = 4) const;
@@ -83,7 +79,13 @@ class Config {
   const std::vector<std::string>& unknown() const;
 
   const Registry& registry() const;
-  struct State;  // config_state.h
+  /// Scope of the innermost call that runs in this thread, outermost name first; empty outside of
+  /// calls.
+  std::vector<std::string> current_scope() const;
+  /// The object kept under the current scope's name, made by `constructor` at the first request.
+  Value singleton(const Callable& constructor) const;
+  struct State;  // config_state.h, for the files of this folder
+  const State& state() const { return *state_; }
 
  private:
   std::unique_ptr<State> state_;

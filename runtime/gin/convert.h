@@ -4,10 +4,10 @@
 //   auto lengths = as<std::map<std::string, int64_t>>(value, where);
 //   Value v = to_value(std::vector<int64_t>{1, 2});            // [1, 2]
 //
-// bool, integers, double/float, std::string, std::optional, std::vector, std::array, std::pair, std::tuple,
-// std::map<std::string, T>, vector of pairs (an ordered dict), Value itself, Callable, std::function,
-// std::shared_ptr<T>, and any copyable class that a configurable returned by value. To let an enum be
-// written as a string, specialise Convert for it.
+// bool, integers, double/float, std::string, std::optional, std::vector, std::array, std::pair,
+// std::tuple, std::map<std::string, T>, vector of pairs (an ordered dict), Value itself, Callable,
+// std::function, std::shared_ptr<T>, and any copyable class that a configurable returned by value.
+// To let an enum be written as a string, specialise Convert for it.
 
 #include <array>
 #include <functional>
@@ -30,7 +30,8 @@ struct Where {
   Where key(const std::string& k) const { return {text + "[" + k + "]"}; }
 };
 /// "WHERE: expected EXPECTED, found FOUND"; exit code 2.
-[[noreturn]] void conversion_error(const Where& where, const std::string& expected, const Value& found);
+[[noreturn]] void conversion_error(const Where& where, const std::string& expected,
+                                   const Value& found);
 std::string type_name(const std::type_info& type);  // demangled, without the namespace quintet::
 
 template <typename T, typename = void>
@@ -75,7 +76,8 @@ struct Convert<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, b
   static_assert(sizeof(T) <= 8);
   static std::string expected() { return "int"; }
   static T from(const Value& value, const Where& where) {
-    constexpr int64_t low = std::is_unsigned_v<T> ? 0 : static_cast<int64_t>(std::numeric_limits<T>::min());
+    constexpr int64_t low =
+        std::is_unsigned_v<T> ? 0 : static_cast<int64_t>(std::numeric_limits<T>::min());
     constexpr int64_t high = sizeof(T) == 8 ? std::numeric_limits<int64_t>::max()
                                             : static_cast<int64_t>(std::numeric_limits<T>::max());
     return static_cast<T>(int_from(value, where, low, high));
@@ -151,7 +153,9 @@ struct Convert<std::vector<T>> {
 template <typename T>
 struct Convert<std::vector<std::pair<std::string, T>>> {
   using Pairs = std::vector<std::pair<std::string, T>>;
-  static std::string expected() { return "dict of str to " + Convert<T>::expected() + ", or pairs"; }
+  static std::string expected() {
+    return "dict of str to " + Convert<T>::expected() + ", or pairs";
+  }
   static Pairs from(const Value& value, const Where& where) {
     if (auto whole = value.object_as<Pairs>()) return *whole;
     Pairs out;
@@ -197,11 +201,13 @@ struct Convert<std::tuple<T...>> {
   static std::tuple<T...> from(const Value& value, const Where& where) {
     if (auto whole = value.object_as<std::tuple<T...>>()) return *whole;
     const std::vector<Value>* items = sequence(value);
-    if (items == nullptr || items->size() != sizeof...(T)) conversion_error(where, expected(), value);
+    if (items == nullptr || items->size() != sizeof...(T))
+      conversion_error(where, expected(), value);
     return build(*items, where, std::index_sequence_for<T...>());
   }
   static Value to(std::tuple<T...> value) {
-    return std::apply([](auto&&... v) { return tuple_of({to_value(std::move(v))...}); }, std::move(value));
+    return std::apply([](auto&&... v) { return tuple_of({to_value(std::move(v))...}); },
+                      std::move(value));
   }
 
  private:
@@ -238,7 +244,8 @@ struct Convert<std::array<T, n>> {
     return tuple_of(std::move(out));
   }
 };
-/// A C++ function object that a configurable returned, or @name: called with these as its first arguments.
+/// A C++ function object that a configurable returned, or @name: called with these as its first
+/// arguments.
 template <typename R, typename... A>
 struct Convert<std::function<R(A...)>> {
   using F = std::function<R(A...)>;

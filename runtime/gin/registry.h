@@ -1,6 +1,7 @@
 #pragma once
-// The names a gin file may use. Each folder has one function `register_<folder>(gin::Registry&)` that adds its
-// configurables under their full Python paths, so that imports (`from t5x import utils`), aliases and suffixes
+// The names a gin file may use. Each folder has one function `register_<folder>(gin::Registry&)`
+// that adds its configurables under their full Python paths, so that imports (`from t5x import
+// utils`), aliases and suffixes
 // (`utils.DatasetConfig`) all find them.
 //
 //   r.add_struct<T5Config>("t5x.examples.t5.network.T5Config")
@@ -9,7 +10,8 @@
 //   r.add_function("t5x.partitioning.standard_logical_axis_rules", standard_logical_axis_rules,
 //                  {{"activation_partitioning_dims", 1}, {"parameter_partitioning_dims", 1}});
 //   r.add("t5x.train.train", {"model", {"random_seed", nullptr}},
-//         [](const gin::Arguments& a) -> gin::Value { return run(a.get<std::shared_ptr<Model>>("model")); });
+//         [](const gin::Arguments& a) -> gin::Value { return
+//         run(a.get<std::shared_ptr<Model>>("model")); });
 //
 // A registry is a value that the application builds; there is no global one.
 
@@ -31,11 +33,13 @@ namespace quintet::gin {
 struct Param {
   std::string name;
   bool required = true;
-  std::optional<Value> default_value;  // nullopt and not required: a default that has no literal form
+  std::optional<Value>
+      default_value;  // nullopt and not required: a default that has no literal form
 
   Param(const char* n) : name(n) { required = name != "**"; }  // NOLINT: {"model", {"steps", 1}}
   Param(std::string n) : name(std::move(n)) { required = name != "**"; }  // NOLINT
-  Param(std::string n, Value d) : name(std::move(n)), required(false), default_value(std::move(d)) {}
+  Param(std::string n, Value d)
+      : name(std::move(n)), required(false), default_value(std::move(d)) {}
   Param(std::string n, bool must, std::optional<Value> d)
       : name(std::move(n)), required(must), default_value(std::move(d)) {}
 };
@@ -65,7 +69,8 @@ class Arguments {
   Value value(const std::string& name) const;
   /// "file.gin:3: full.name.parameter", for messages.
   Where where(const std::string& name) const;
-  std::vector<std::string> names() const;  // those of has(), sorted; with "**" the only way to see them all
+  std::vector<std::string> names()
+      const;  // those of has(), sorted; with "**" the only way to see them all
   const Config& config() const { return *config_; }
   const Configurable& target() const { return *target_; }
 
@@ -81,7 +86,8 @@ class Configurable {
  public:
   std::string name;  // full, e.g. "t5x.utils.DatasetConfig"
   std::vector<Param> params;
-  Function function;  // empty: has parameters but cannot be called from gin (see Registry::add_method)
+  Function
+      function;  // empty: has parameters but cannot be called from gin (see Registry::add_method)
   bool is_method = false;
   const Param* find(const std::string& parameter) const;
   bool accepts(const std::string& parameter) const;  // find(), or "**" is there
@@ -92,7 +98,8 @@ template <typename T>
 class StructParams {
  public:
   using Setter = std::function<void(T&, const Value&, const Where&)>;
-  StructParams(Configurable* c, std::shared_ptr<std::vector<std::pair<std::string, Setter>>> setters)
+  StructParams(Configurable* c,
+               std::shared_ptr<std::vector<std::pair<std::string, Setter>>> setters)
       : c_(c), setters_(std::move(setters)) {}
 
   template <typename M, typename Base>
@@ -137,10 +144,12 @@ class Registry {
 
   /// The low-level form. Throws if the name is taken.
   Configurable& add(const std::string& name, std::vector<Param> params, Function function);
-  /// Parameters without a function, for methods such as "t5x.models.EncoderDecoderModel.predict_batch_with_aux":
-  /// the object reads them with Config::arguments(name) when the method runs.
+  /// Parameters without a function, for methods such as
+  /// "t5x.models.EncoderDecoderModel.predict_batch_with_aux": the object reads them with
+  /// Config::arguments(name) when the method runs.
   Configurable& add_method(const std::string& name, std::vector<Param> params);
-  /// A second path to the same configurable, e.g. "seqio.Feature" for "seqio.dataset_providers.Feature".
+  /// A second path to the same configurable, e.g. "seqio.Feature" for
+  /// "seqio.dataset_providers.Feature".
   void add_alias(const std::string& alias, const std::string& name);
   /// Calling it gives a T (by value) with the bound members set.
   template <typename T>
@@ -150,8 +159,8 @@ class Registry {
   Configurable& add_function(const std::string& name, F fn, std::vector<Param> params);
   /// %module.NAME in gin files (any suffix of the name will do).
   void add_constant(const std::string& name, Value value);
-  /// A Python module that gin files import for its side effects; `hook` (may be empty) runs at each import.
-  /// Modules that contain a configurable, and their parents, are known without this.
+  /// A Python module that gin files import for its side effects; `hook` (may be empty) runs at each
+  /// import. Modules that contain a configurable, and their parents, are known without this.
   void add_module(const std::string& name, std::function<void()> hook = {});
 
   /// By full name or alias; nullptr if unknown.
@@ -175,7 +184,8 @@ class Registry {
 
 template <typename T>
 StructParams<T> Registry::add_struct(const std::string& name) {
-  auto setters = std::make_shared<std::vector<std::pair<std::string, typename StructParams<T>::Setter>>>();
+  auto setters =
+      std::make_shared<std::vector<std::pair<std::string, typename StructParams<T>::Setter>>>();
   Configurable& c = add(name, {}, [setters](const Arguments& a) -> Value {
     T object{};
     for (const auto& [parameter, set] : *setters)
@@ -209,7 +219,8 @@ Value invoke(const std::function<R(A...)>& f, const Arguments& a, const std::vec
     return {};
   } else {
     Value result = to_value(f(argument<std::remove_cvref_t<A>>(a, p[i])...));
-    if (Object* object = std::get_if<Object>(&result.data()); object != nullptr && object->maker.empty())
+    if (Object* object = std::get_if<Object>(&result.data());
+        object != nullptr && object->maker.empty())
       object->maker = a.target().name;
     return result;
   }

@@ -1,7 +1,7 @@
 #pragma once
 // A gin value: what stands right of '=' in a gin file, and what a configurable returns. Values are
-// Python's literals, references (@scope/name, @name()), macros (%NAME), and, once a reference has been
-// called, any C++ object.
+// Python's literals, references (@scope/name, @name()), macros (%NAME), and, once a reference has
+// been called, any C++ object.
 //
 //   Value v = list_of({1, 2.5, "three"});
 //   v.repr();                                    // [1, 2.5, 'three']
@@ -52,13 +52,15 @@ using List = std::vector<Value>;
 struct Tuple {
   std::vector<Value> items;
 };
-/// A dict keeps the order in which it was written; a repeated key keeps its place and the last value.
+/// A dict keeps the order in which it was written; a repeated key keeps its place and the last
+/// value.
 struct Dict {
   std::vector<std::pair<Value, Value>> items;
   const Value* find(std::string_view key) const;  // nullptr if there is no such string key
   void set(Value key, Value value);
 };
-/// @scope/selector or @scope/selector(). `target` is filled in when a Config takes the binding over.
+/// @scope/selector or @scope/selector(). `target` is filled in when a Config takes the binding
+/// over.
 struct Reference {
   std::vector<std::string> scopes;
   std::string selector;
@@ -71,8 +73,8 @@ struct Macro {
   std::string name;
   bool operator==(const Macro&) const = default;
 };
-/// An uncalled reference after evaluation: a configurable whose other arguments come from the bindings at
-/// the moment of the call. Valid as long as its Config.
+/// An uncalled reference after evaluation: a configurable whose other arguments come from the
+/// bindings at the moment of the call. Valid as long as its Config.
 class Callable {
  public:
   using Named = std::vector<std::pair<std::string, Value>>;
@@ -99,31 +101,32 @@ struct Object {
 
 class Value {
  public:
-  using Data = std::variant<None, bool, int64_t, BigInt, double, Complex, std::string, Bytes, List, Tuple,
-                            Dict, Reference, Macro, Callable, Object>;
+  using Data = std::variant<None, bool, int64_t, BigInt, double, Complex, std::string, Bytes, List,
+                            Tuple, Dict, Reference, Macro, Callable, Object>;
 
-  Value() = default;                       // None
-  Value(None) {}                           // NOLINT: literals convert, so that defaults read as in Python
-  Value(std::nullptr_t) {}                 // NOLINT
-  Value(bool v) : data_(v) {}              // NOLINT
-  Value(int v) : data_(int64_t{v}) {}      // NOLINT
-  Value(int64_t v) : data_(v) {}           // NOLINT
-  Value(double v) : data_(v) {}            // NOLINT
-  Value(const char* v) : data_(std::string(v)) {}     // NOLINT
-  Value(std::string v) : data_(std::move(v)) {}       // NOLINT
+  Value() = default;           // None
+  Value(None) {}               // NOLINT: literals convert, so that defaults read as in Python
+  Value(std::nullptr_t) {}     // NOLINT
+  Value(bool v) : data_(v) {}  // NOLINT
+  Value(int v) : data_(int64_t{v}) {}                   // NOLINT
+  Value(int64_t v) : data_(v) {}                        // NOLINT
+  Value(double v) : data_(v) {}                         // NOLINT
+  Value(const char* v) : data_(std::string(v)) {}       // NOLINT
+  Value(std::string v) : data_(std::move(v)) {}         // NOLINT
   Value(std::string_view v) : data_(std::string(v)) {}  // NOLINT
-  Value(BigInt v) : data_(std::move(v)) {}            // NOLINT
-  Value(Complex v) : data_(v) {}                      // NOLINT
-  Value(Bytes v) : data_(std::move(v)) {}             // NOLINT
-  Value(List v) : data_(std::move(v)) {}              // NOLINT
-  Value(Tuple v) : data_(std::move(v)) {}             // NOLINT
-  Value(Dict v) : data_(std::move(v)) {}              // NOLINT
-  Value(Reference v) : data_(std::move(v)) {}         // NOLINT
-  Value(Macro v) : data_(std::move(v)) {}             // NOLINT
-  Value(Callable v) : data_(std::move(v)) {}          // NOLINT
-  Value(Object v) : data_(std::move(v)) {}            // NOLINT
+  Value(BigInt v) : data_(std::move(v)) {}              // NOLINT
+  Value(Complex v) : data_(v) {}                        // NOLINT
+  Value(Bytes v) : data_(std::move(v)) {}               // NOLINT
+  Value(List v) : data_(std::move(v)) {}                // NOLINT
+  Value(Tuple v) : data_(std::move(v)) {}               // NOLINT
+  Value(Dict v) : data_(std::move(v)) {}                // NOLINT
+  Value(Reference v) : data_(std::move(v)) {}           // NOLINT
+  Value(Macro v) : data_(std::move(v)) {}               // NOLINT
+  Value(Callable v) : data_(std::move(v)) {}            // NOLINT
+  Value(Object v) : data_(std::move(v)) {}              // NOLINT
 
-  /// Wraps a shared object; get it back as shared_ptr<T>, shared_ptr<const T> or of a public base of T.
+  /// Wraps a shared object; get it back as shared_ptr<T>, shared_ptr<const T> or of a public base
+  /// of T.
   template <typename T>
   static Value object(std::shared_ptr<T> pointer, std::string maker = {}) {
     using Plain = std::remove_const_t<T>;
@@ -166,8 +169,17 @@ class Value {
   Data data_;
 };
 
+/// Equal for values that are the same key of a Python dict (1, 1.0 and True); empty if it cannot be
+/// one.
+std::string dict_key(const Value& value);
+std::string float_repr(double value);         // Python's repr: 0.1, 1e-05, inf
+std::string str_repr(std::string_view text);  // with quotes and escapes
+std::string bytes_repr(std::string_view data);
+
 inline Value list_of(std::vector<Value> items) { return Value(List(std::move(items))); }
 inline Value tuple_of(std::vector<Value> items) { return Value(Tuple{std::move(items)}); }
-inline Value dict_of(std::vector<std::pair<Value, Value>> items) { return Value(Dict{std::move(items)}); }
+inline Value dict_of(std::vector<std::pair<Value, Value>> items) {
+  return Value(Dict{std::move(items)});
+}
 
 }  // namespace quintet::gin

@@ -1,0 +1,67 @@
+#include "runtime/gin/lookup/finder.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "runtime/base/check.h"
+
+namespace quintet::gin {
+namespace fs = std::filesystem;
+namespace {
+
+bool is_file(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);  // pipes too: --gin_file=<(...)
+  return !error && fs::exists(status) && !fs::is_directory(status);
+}
+
+}  // namespace
+
+Finder::Finder(std::vector<std::string> search_paths, std::vector<ConfigRoot> roots)
+    : search_paths_(std::move(search_paths)), roots_(std::move(roots)) {}
+
+void Finder::add_search_paths(const std::vector<std::string>& paths) {
+  search_paths_.insert(search_paths_.end(), paths.begin(), paths.end());
+}
+
+std::optional<std::string> Finder::find(const std::string& file,
+                                        const std::string& including) const {
+  if (file.empty()) return std::nullopt;
+  if (is_file(file)) return file;
+  if (fs::path(file).is_absolute()) return std::nullopt;
+  for (const std::string& folder : search_paths_)
+    if (const fs::path path = fs::path(folder) / file; is_file(path)) return path.string();
+  if (!including.empty())
+    if (const fs::path path = fs::path(including).parent_path() / file; is_file(path))
+      return path.string();
+  for (const ConfigRoot& root : roots_) {
+    const std::string start = root.prefix.empty() ? "" : root.prefix + "/";
+    if (!file.starts_with(start)) continue;
+    if (const fs::path path = root.directory / file.substr(start.size()); is_file(path))
+      return path.string();
+  }
+  return std::nullopt;
+}
+
+std::string Finder::searched(const std::string& including) const {
+  std::string out = "the current folder";
+  for (const std::string& folder : search_paths_)
+    if (folder != ".") out += ", " + folder;
+  if (!including.empty() && fs::path(including).has_parent_path())
+    out += ", " + fs::path(including).parent_path().string();
+  for (const ConfigRoot& root : roots_) out += ", " + root.directory.string();
+  return out;
+}
+
+std::string read_gin_file(const std::string& path) {
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (in.good()) text << in.rdbuf();
+  QT_CHECK(in.is_open() && !in.bad(), "{}: cannot read: {}", path, std::strerror(errno));
+  return std::move(text).str();
+}
+
+}  // namespace quintet::gin
