@@ -69,6 +69,7 @@ void expect_roots(const gin::Config& config, const Json& record) {
 
 /// A written configuration has its dicts sorted; the order of keys is lost, as in gin.
 nlohmann::json with_sorted_dicts(nlohmann::json j) {
+  if (!j.is_structured()) return j;
   for (auto& item : j) item = with_sorted_dicts(std::move(item));
   if (j.is_object() && j.size() == 1 && j.contains("dict"))
     std::sort(j["dict"].begin(), j["dict"].end());
