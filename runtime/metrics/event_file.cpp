@@ -37,6 +37,13 @@ std::string host_name() {
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
+bool has_event_files(const std::filesystem::path& folder) {
+  if (!std::filesystem::is_directory(folder)) return false;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().filename().string().starts_with("events.out.tfevents.")) return true;
+  return false;
+}
+
 File new_event_file(const std::filesystem::path& folder) {
   make_folders(folder);
   const auto seconds = static_cast<int64_t>(now());
@@ -58,8 +65,10 @@ std::string plugin_metadata(std::string_view plugin, uint32_t data_class) {
 
 }  // namespace
 
-EventFile::EventFile(const std::filesystem::path& folder, std::optional<int64_t> resumed_step)
-    : file_(new_event_file(folder)) {
+EventFile::EventFile(const std::filesystem::path& folder, std::optional<int64_t> resumed_step) {
+  // TensorBoard drops later events at a start of session, but never at the first one it sees.
+  if (!has_event_files(folder)) resumed_step = resumed_step.value_or(0);
+  file_ = new_event_file(folder);
   event(0, event_field::kFileVersion, "brain.Event:2");
   if (resumed_step) {
     ProtoWriter session;

@@ -44,21 +44,24 @@ TEST_F(Summaries, EventsReadBack) {
   }
   EXPECT_TRUE(path.filename().string().starts_with("events.out.tfevents."));
   const auto events = read_event_file(path);
-  ASSERT_EQ(events.size(), 5u);
+  ASSERT_EQ(events.size(), 6u);
   EXPECT_EQ(events[0].tag, "");
   EXPECT_GT(events[0].wall_time, 1.7e9);
-  EXPECT_EQ(events[1].tag, "loss");
-  EXPECT_EQ(events[1].step, 0);
-  EXPECT_EQ(events[1].scalar, 2.5);
-  EXPECT_EQ(events[2].step, 1 << 20);
-  EXPECT_EQ(events[2].scalar, static_cast<double>(-1e-3f));
-  EXPECT_TRUE(std::isnan(events[3].scalar));
-  EXPECT_EQ(events[4].text, "# Parameters\n    emb_dim = 8\n");
+  EXPECT_TRUE(events[1].session_start);
+  EXPECT_EQ(events[2].tag, "loss");
+  EXPECT_EQ(events[2].step, 0);
+  EXPECT_EQ(events[2].scalar, 2.5);
+  EXPECT_EQ(events[3].step, 1 << 20);
+  EXPECT_EQ(events[3].scalar, static_cast<double>(-1e-3f));
+  EXPECT_TRUE(std::isnan(events[4].scalar));
+  EXPECT_EQ(events[5].text, "# Parameters\n    emb_dim = 8\n");
 }
 
 TEST_F(Summaries, TwoWritersOfOneFolderDoNotShareAFile) {
-  EventFile first(folder_), second(folder_, 7);
+  EventFile first(folder_), second(folder_, 7), third(folder_);
   EXPECT_NE(first.path(), second.path());
+  // Only a run that resumes makes TensorBoard drop what is there.
+  EXPECT_EQ(read_event_file(third.path()).size(), 1u);
   const auto events = read_event_file(second.path());
   ASSERT_EQ(events.size(), 2u);
   EXPECT_TRUE(events[1].session_start);

@@ -1,0 +1,177 @@
+// Optimizers and schedules as gin files name them.
+
+#include "runtime/optim/configurables.h"
+
+#include <gtest/gtest.h>
+
+#include "runtime/gin/config.h"
+#include "runtime/optim/adafactor.h"
+#include "runtime/optim/optax.h"
+
+namespace quintet {
+namespace {
+
+class OptimConfigurables : public ::testing::Test {
+ protected:
+  OptimConfigurables() { register_optim(registry_); }
+
+  /// The value of a macro after parsing `text`.
+  template <typename T>
+  T evaluate(const std::string& text, const std::string& name = "VALUE") {
+    const gin::Config::Options options;
+    config_ = std::make_unique<gin::Config>(registry_, options);
+    config_->parse_text(text, "test.gin");
+    config_->finalize();
+    return gin::as<T>(config_->evaluate(name), {"VALUE"});
+  }
+
+  /// Names of the state after init on two parameters, one of them large enough to factor.
+  static std::vector<std::string> state_names(const OptimizerPtr& optimizer) {
+    static std::vector<float> kernel(200 * 300, 0.5f), scale(8, 1.0f);
+    const std::vector<int64_t> kernel_shape{200, 300}, scale_shape{8};
+    optimizer->init(std::vector<ParamSlot>{
+        {"mlp/kernel", {{"embed", 200}, {"mlp", 300}}, View::of(kernel.data(), kernel_shape)},
+        {"norm/scale", {{"embed", 8}}, View::of(scale.data(), scale_shape)}});
+    std::vector<std::string> names;
+    for (const StateArray& array : optimizer->state()) names.push_back(array.name);
+    return names;
+  }
+
+  gin::Registry registry_;
+  std::unique_ptr<gin::Config> config_;
+};
+using Names = std::vector<std::string>;
+
+TEST_F(OptimConfigurables, AdafactorAsT5xsBaseConfigurationHasIt) {
+  const auto optimizer = evaluate<OptimizerPtr>(R"(
+from __gin__ import dynamic_registration
+from t5x import adafactor
+VALUE = @adafactor.Adafactor()
+adafactor.Adafactor:
+  decay_rate = 0.8
+  step_offset = 0
+  logical_factor_rules = @adafactor.standard_logical_factor_rules()
+)");
+  EXPECT_EQ(state_names(optimizer),
+            (Names{"mlp/kernel/v_row", "mlp/kernel/v_col", "norm/scale/v"}));
+}
+
+TEST_F(OptimConfigurables, AdafactorTakesEveryHyperParameter) {
+  const auto optimizer = evaluate<OptimizerPtr>(R"(
+VALUE = @adafactor.Adafactor()
+adafactor.Adafactor:
+  factored = True
+  beta1 = 0.9
+  multiply_by_parameter_scale = @adafactor.HParamMap()
+  clipping_threshold = None
+  weight_decay_rate = 0.001
+  min_dim_size_to_factor = 4
+  epsilon1 = 1e-20
+  epsilon2 = 0.01
+  dtype_momentum = 'float32'
+  logical_factor_rules = {'embed': 'row', 'mlp': 'COL'}
+  weight_decay_rate_lr_exponent = 2
+  global_norm_clip_threshold = 1
+  max_parameter_scale = 0.5
+  skip_nan_updates = True
+adafactor.HParamMap.rules = (('.*norm.*', False), ('.*', True))
+)");
+  EXPECT_EQ(state_names(optimizer),
+            (Names{"mlp/kernel/v_row", "mlp/kernel/v_col", "mlp/kernel/m", "norm/scale/v",
+                   "norm/scale/m"}));
+}
+
+TEST_F(OptimConfigurables, ChainOfOptaxTransformations) {
+  const auto optimizer = evaluate<OptimizerPtr>(R"(
+from __gin__ import dynamic_registration
+import optax
+from t5x import optimizers
+VALUE = @optimizers.chain()
+optimizers.chain.transformations = [@optax.clip_by_global_norm(), @optax.adamw()]
+optax.clip_by_global_norm.max_norm = 1.0
+optax.adamw:
+  learning_rate = @optax.warmup_cosine_decay_schedule()
+  weight_decay = 0.01
+optax.warmup_cosine_decay_schedule:
+  init_value = 0.0
+  peak_value = 1e-4
+  warmup_steps = 1000
+  decay_steps = %STEPS
+  end_value = 0.0
+STEPS = 20000
+)");
+  EXPECT_EQ(state_names(optimizer),
+            (Names{"1/0/count", "1/0/mu/mlp/kernel", "1/0/mu/norm/scale", "1/0/nu/mlp/kernel",
+                   "1/0/nu/norm/scale", "1/2/count"}));
+}
+
+TEST_F(OptimConfigurables, WrappedOptaxOptimizers) {
+  EXPECT_EQ(state_names(evaluate<OptimizerPtr>(
+                "VALUE = @optimizers.adamw()\noptimizers.adamw.learning_rate = 1e-3\n")),
+            (Names{"0/count", "0/mu/mlp/kernel", "0/mu/norm/scale", "0/nu/mlp/kernel",
+                   "0/nu/norm/scale"}));
+  EXPECT_EQ(state_names(evaluate<OptimizerPtr>(
+                "VALUE = @optimizers.sgd()\n"
+                "optimizers.sgd.learning_rate = @utils.create_learning_rate_scheduler()\n"
+                "optimizers.sgd.momentum = 0.9\n")),
+            (Names{"0/trace/mlp/kernel", "0/trace/norm/scale", "1/count"}));
+  EXPECT_EQ(state_names(evaluate<OptimizerPtr>(
+                "VALUE = @optimizers.lion()\noptimizers.lion.learning_rate = 1\n")),
+            (Names{"0/count", "0/mu/mlp/kernel", "0/mu/norm/scale"}));
+}
+
+TEST_F(OptimConfigurables, MultiOptimizerByExpression) {
+  EXPECT_EQ(state_names(evaluate<OptimizerPtr>(R"(
+VALUE = @optimizers.MultiOptimizer()
+optimizers.MultiOptimizer.traversals_and_optimizers = [
+    (@a/traverse_util.ModelParamTraversal(), @adafactor.Adafactor()),
+    (@b/traverse_util.ModelParamTraversal(), @optimizers.sgd())]
+a/traverse_util.ModelParamTraversal.filter_fn = '^/mlp/'
+b/traverse_util.ModelParamTraversal.filter_fn = '^/norm/'
+optimizers.sgd.learning_rate = 0.1
+optimizers.sgd.momentum = 0.5
+)")),
+            (Names{"mlp/kernel/v_row", "mlp/kernel/v_col", "1/0/trace/norm/scale"}));
+}
+
+TEST_F(OptimConfigurables, Schedules) {
+  const auto schedule = evaluate<Schedule>(R"(
+VALUE = @utils.create_learning_rate_scheduler()
+utils.create_learning_rate_scheduler:
+  factors = 'constant * rsqrt_decay'
+  base_learning_rate = 1.0
+  warmup_steps = 10000
+)");
+  EXPECT_EQ(schedule(0), 0.01f);
+  EXPECT_EQ(schedule(40000), 0.005f);
+  EXPECT_EQ(evaluate<Schedule>("VALUE = @optax.constant_schedule()\n"
+                               "optax.constant_schedule.value = 0.5\n")(3),
+            0.5f);
+}
+
+/// The message a configuration fails with.
+TEST_F(OptimConfigurables, MistakesNameTheParameter) {
+  const auto message = [&](const std::string& text) -> std::string {
+    try {
+      evaluate<OptimizerPtr>("VALUE = @adafactor.Adafactor()\n" + text);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kUsage);
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_NE(message("adafactor.Adafactor.dtype_momentum = 'bfloat16'").find("dtype_momentum"),
+            std::string::npos);
+  EXPECT_NE(message("adafactor.Adafactor.decay_rate = 'high'").find("decay_rate"),
+            std::string::npos);
+  EXPECT_NE(message("adafactor.Adafactor.logical_factor_rules = {'embed': 'diagonal'}")
+                .find("diagonal"),
+            std::string::npos);
+  EXPECT_NE(message("adafactor.Adafactor.multiply_by_parameter_scale = @adafactor.HParamMap()\n"
+                    "adafactor.HParamMap.rules = [('(', True)]")
+                .find("regular expression"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace quintet
