@@ -80,8 +80,8 @@ std::vector<ManifestFile> parse_files(const Json& json, int64_t hosts) {
   for (const Json& item : json.items()) {
     ManifestFile file{item["name"].as_string(), item["bytes"].as_int(), parse_hex(item["crc32c"])};
     QT_CHECK_AS(ExitCode::kData, known.erase(file.name) == 1,
-                "{}: '{}' is not a name of a checkpoint's file, or is there twice", item.path(),
-                file.name);
+                "{}: {} is not a name of a checkpoint's file, or is there twice", item.path(),
+                item["name"].raw().dump());
     QT_CHECK_AS(ExitCode::kData, file.bytes >= 0, "{}: negative size", item.path());
     files.push_back(std::move(file));
   }
@@ -151,7 +151,7 @@ void check_tiling(const std::string& where, const ManifestTensor& tensor) {
               total, want);
 }
 
-ManifestTensor parse_tensor(const std::string& name, const Json& json,
+ManifestTensor parse_tensor(const std::string& name, const Json& json, const std::string& where,
                             const std::map<std::string, size_t>& file_index,
                             const std::vector<ManifestFile>& files, Coverage coverage) {
   ManifestTensor tensor;
@@ -159,7 +159,7 @@ ManifestTensor parse_tensor(const std::string& name, const Json& json,
     check_tensor_name(name);
     tensor.dtype = dtype_from_name(json["dtype"].as_string());
   } catch (const Error& error) {
-    fail(ExitCode::kData, "{}: {}", json.path(), error.what());
+    fail(ExitCode::kData, "{}: {}", where, error.what());
   }
   tensor.shape = json["shape"].as_ints();
   QT_CHECK_AS(ExitCode::kData, tensor.shape.size() <= kMaxRankOnDisk, "{}: {} axes, at most {}",
@@ -212,8 +212,10 @@ void check_tensor_name(const std::string& name) {
     good = !part.empty() && part != "." && part != "..";
     begin = end + 1;
   }
-  QT_CHECK(good, "checkpoint: '{}' is not a tensor's name: expected parts joined by '/'",
-           name.substr(0, 100));
+  // Escaped: a NUL would end the message.
+  QT_CHECK(good, "checkpoint: {} is not a tensor's name: expected parts joined by '/'",
+           nlohmann::json(name.substr(0, 100)).dump(-1, ' ', true,
+                                                    nlohmann::json::error_handler_t::replace));
 }
 
 std::string data_file_name(int64_t host, int64_t hosts) {
@@ -273,7 +275,8 @@ Manifest parse_manifest(const std::string& text, const std::string& where, Cover
   std::map<std::string, size_t> file_index;
   for (size_t i = 0; i < manifest.files.size(); ++i) file_index[manifest.files[i].name] = i;
   for (const auto& [name, tensor] : json["tensors"].members())
-    manifest.tensors[name] = parse_tensor(name, tensor, file_index, manifest.files, coverage);
+    manifest.tensors[name] =
+        parse_tensor(name, tensor, where, file_index, manifest.files, coverage);
   check_extents_disjoint(manifest, where);
   QT_CHECK_AS(ExitCode::kData, json["state"].is_object(), "{}: state is not an object", where);
   manifest.state_json = json["state"].raw().dump();

@@ -16,6 +16,8 @@ namespace {
 constexpr uint64_t kMaxHeader = 100'000'000;
 constexpr uint64_t kAlignment = 8;  // of the data, so that it can be mapped
 constexpr std::string_view kCrcPrefix = "crc32c:";
+constexpr std::string_view kHeaderCrc = "crc32c";
+constexpr std::string_view kHeaderCrcText = "\"crc32c\":\"";  // quotes in names are escaped: no other
 
 struct Tag {
   std::string_view text;
@@ -64,6 +66,26 @@ void check_crc(const SafetensorsEntry& entry, const HostArray& array,
               found, expected->second);
 }
 
+/// Replaces the header's own CRC in its text by `digits`; what was there, or empty.
+std::string exchange_header_crc(std::string& text, const std::string& digits) {
+  const size_t at = text.find(kHeaderCrcText);
+  if (at == std::string::npos || at + kHeaderCrcText.size() + digits.size() > text.size()) return "";
+  const std::string found = text.substr(at + kHeaderCrcText.size(), digits.size());
+  text.replace(at + kHeaderCrcText.size(), digits.size(), digits);
+  return found;
+}
+
+void check_header_crc(std::string text, const SafetensorsMetadata& metadata,
+                      const std::filesystem::path& file) {
+  const auto first = metadata.lower_bound(std::string(kHeaderCrc));
+  if (first == metadata.end() || !first->first.starts_with(kHeaderCrc)) return;  // not from us
+  const std::string expected = exchange_header_crc(text, "00000000");
+  const std::string found = fmt::format("{:08x}", crc32c(text));
+  QT_CHECK_AS(ExitCode::kData, found == expected,
+              "{}: the header is damaged: CRC-32C is {}, expected {}", file.string(), found,
+              expected.empty() ? "none" : expected);
+}
+
 /// Tensors in the order of their data: wider elements first, so that all are aligned; then by name.
 std::vector<std::pair<std::string, const HostArray*>> data_order(const HostArrays& arrays) {
   std::vector<std::pair<std::string, const HostArray*>> order;
@@ -78,7 +100,8 @@ std::string header_text(const HostArrays& arrays, SafetensorsMetadata metadata) 
   nlohmann::ordered_json header;
   for (const auto& [name, array] : arrays)
     metadata[std::string(kCrcPrefix) + name] = fmt::format("{:08x}", crc32c(array.bytes));
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  metadata[std::string(kHeaderCrc)] = "00000000";
+  header["__metadata__"] = metadata;
   size_t at = 0;
   for (const auto& [name, array] : data_order(arrays)) {
     header[name] = {{"dtype", tag_of(array->dtype)},
@@ -86,8 +109,9 @@ std::string header_text(const HostArrays& arrays, SafetensorsMetadata metadata) 
                     {"data_offsets", {at, at + array->bytes.size()}}};
     at += array->bytes.size();
   }
-  std::string text = header.empty() ? "{}" : header.dump();
+  std::string text = header.dump();
   text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+  exchange_header_crc(text, fmt::format("{:08x}", crc32c(text)));
   return text;
 }
 
@@ -135,6 +159,7 @@ SafetensorsFile read_safetensors_file(const std::filesystem::path& path) {
   file.read_at(8, std::as_writable_bytes(std::span(text)));
   SafetensorsHeader header = parse_safetensors_header(
       text, static_cast<int64_t>(size - 8 - header_bytes), path.string());
+  check_header_crc(std::move(text), header.metadata, path);
   SafetensorsFile result;
   for (const SafetensorsEntry& entry : header.entries) {
     HostArray array(entry.dtype, entry.shape);
@@ -142,7 +167,7 @@ SafetensorsFile read_safetensors_file(const std::filesystem::path& path) {
     check_crc(entry, array, header.metadata, path);
     result.arrays.emplace(entry.name, std::move(array));
   }
-  std::erase_if(header.metadata, [](const auto& item) { return item.first.starts_with(kCrcPrefix); });
+  std::erase_if(header.metadata, [](const auto& item) { return item.first.starts_with(kHeaderCrc); });
   result.metadata = std::move(header.metadata);
   return result;
 }
@@ -155,6 +180,9 @@ void write_safetensors(const std::filesystem::path& file, const HostArrays& arra
                        const SafetensorsMetadata& metadata) {
   QT_CHECK(!arrays.contains("__metadata__"), "{}: '__metadata__' cannot be a tensor's name",
            file.string());
+  for (const auto& [key, text] : metadata)
+    QT_CHECK(!key.starts_with(kHeaderCrc), "{}: metadata '{}' is a name of our checksums",
+             file.string(), key);
   std::string header;
   try {
     header = header_text(arrays, metadata);

@@ -5,8 +5,9 @@
 //   write_safetensors("out.safetensors", arrays, {{"format", "quintet"}});
 //   const HostArrays arrays = read_safetensors("out.safetensors");
 //
-// The format has no checksums. Ours lie in __metadata__, where other readers ignore them: one member
-// "crc32c:<tensor>" a tensor, eight hexadecimal digits; where they are, reading checks them.
+// The format has no checksums. Ours lie in __metadata__, where other readers ignore them: a member
+// "crc32c:<tensor>" for each tensor and "crc32c" for the header itself (taken with these eight digits
+// as zeros). Where they are, reading checks them.
 
 #include <filesystem>
 #include <map>

@@ -17,9 +17,13 @@ namespace quintet::testing {
 
 class Scratch {
  public:
-  /// The name has a blank and letters beyond ASCII: every test then covers such paths.
+  /// In memory where there is such a folder: these tests write thousands of files. The name has a
+  /// blank and letters beyond ASCII: every test then covers such paths.
   Scratch() {
-    std::string name = (std::filesystem::temp_directory_path() / "quintet çp-XXXXXX").string();
+    const std::filesystem::path root = std::filesystem::is_directory("/dev/shm")
+                                           ? "/dev/shm"
+                                           : std::filesystem::temp_directory_path();
+    std::string name = (root / "quintet çp-XXXXXX").string();
     if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp: " + name);
     path_ = name;
   }
