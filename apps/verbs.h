@@ -10,6 +10,12 @@
 
 // VERB(name, what it does, an example)
 #define QUINTET_VERBS(VERB)                                                                \
+  VERB(train, "pretrains or fine-tunes as gin files say; goes on where a run was stopped", \
+       "quintet train --gin_file=quintet/quickstart.gin --model_dir=/tmp/numbers")         \
+  VERB(eval, "metrics of a task over checkpoints",                                         \
+       "quintet eval --model_dir=/tmp/numbers --samples=10")                               \
+  VERB(config, "prints the configuration that gin files and flags come to",                \
+       "quintet config t5x/examples/t5/t5_1_1/base.gin")                                   \
   VERB(bench, "times training, generation and more; one JSON object on stdout",            \
        "quintet bench train --model=t5_1_1_small --batch=8 --inputs=256 --targets=64")
 
