@@ -109,7 +109,7 @@ bool is_watched(const std::string& path) {
 int number_of(const std::string& name) {
   static const std::map<std::string, int> kNumbers = {
       {"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EDQUOT", EDQUOT}, {"EFBIG", EFBIG},
-      {"EROFS", EROFS},   {"EACCES", EACCES}, {"ESTALE", ESTALE}, {"EINTR", EINTR}};
+      {"EOPNOTSUPP", EOPNOTSUPP}, {"EROFS", EROFS}, {"EACCES", EACCES}, {"ESTALE", ESTALE}, {"EINTR", EINTR}};
   const auto found = kNumbers.find(name);
   return found != kNumbers.end() ? found->second : EIO;
 }
