@@ -10,7 +10,8 @@ double item(const Tensor& scalar) { return scalar.item(); }
 
 HostArray scaled_weights(const LossWeights& weights) {
   HostArray result = weights.weights;
-  for (float& w : result.as<float>()) w = static_cast<float>(static_cast<double>(w) / weights.factor);
+  for (float& w : result.as<float>())
+    w = static_cast<float>(static_cast<double>(w) / weights.factor);
   return result;
 }
 
@@ -33,13 +34,13 @@ LossOutput BaseModel::loss_fn(const HostArrays& batch, Rows rows, const Context&
   const LossWeights weights = loss_weights(batch, options_.loss_normalizing_factor);
   const Tensor y = hidden(batch, rows, context);  // [batch, length, embed]
   const Projection output = projection();
-  const auto result = ops::cross_entropy(
-      y, output.kernel, rows_of(feature(batch, "decoder_target_tokens"), rows),
-      rows_of(scaled_weights(weights), rows),
-      {.label_smoothing = options_.label_smoothing,
-       .z_loss = options_.z_loss,
-       .logit_scale = output.logit_scale,
-       .tied = output.tied});
+  const auto result =
+      ops::cross_entropy(y, output.kernel, rows_of(feature(batch, "decoder_target_tokens"), rows),
+                         rows_of(scaled_weights(weights), rows),
+                         {.label_smoothing = options_.label_smoothing,
+                          .z_loss = options_.z_loss,
+                          .logit_scale = output.logit_scale,
+                          .tied = output.tied});
   return {result.loss, base_metrics(batch, rows, weights, result)};
 }
 
@@ -80,8 +81,8 @@ Metrics BaseModel::base_metrics(const HostArrays& batch, Rows rows, const LossWe
       examples = 0;
       const auto ids = tokens.as<int32_t>();
       for (int64_t r = rows.begin; r < rows.end; ++r)
-        examples += static_cast<double>(*std::max_element(
-            ids.begin() + r * tokens.shape[1], ids.begin() + (r + 1) * tokens.shape[1]));
+        examples += static_cast<double>(*std::max_element(ids.begin() + r * tokens.shape[1],
+                                                          ids.begin() + (r + 1) * tokens.shape[1]));
     }
     metrics["effective_batch_size/" + name] = {examples, 1, true};
   }
@@ -99,10 +100,10 @@ std::vector<double> BaseModel::score_batch(const HostArrays& batch) const {
   const Rows rows = Rows::all(batch);
   const LossWeights weights = loss_weights(batch, {});
   const Projection output = projection();
-  const auto result = ops::cross_entropy(
-      hidden(batch, rows, {}), output.kernel,
-      rows_of(feature(batch, "decoder_target_tokens"), rows), rows_of(weights.weights, rows),
-      {.logit_scale = output.logit_scale, .tied = output.tied});
+  const auto result = ops::cross_entropy(hidden(batch, rows, {}), output.kernel,
+                                         rows_of(feature(batch, "decoder_target_tokens"), rows),
+                                         rows_of(weights.weights, rows),
+                                         {.logit_scale = output.logit_scale, .tied = output.tied});
   const auto log_prob = result.log_prob.data<float>();
   const auto w = weights.weights.as<float>();
   std::vector<double> scores(static_cast<size_t>(rows.end));
@@ -129,11 +130,11 @@ Tensor EncoderDecoderModel::encode(const HostArrays& batch, Rows rows,
 
 Tensor EncoderDecoderModel::hidden(const HostArrays& batch, Rows rows,
                                    const Context& context) const {
-  return network_.decode(
-      encode(batch, rows, context),
-      mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows),
-      rows_of(feature(batch, "decoder_input_tokens"), rows),
-      mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows), context);
+  return network_.decode(encode(batch, rows, context),
+                         mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows),
+                         rows_of(feature(batch, "decoder_input_tokens"), rows),
+                         mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows),
+                         context);
 }
 
 std::vector<std::pair<std::string, std::string>> EncoderDecoderModel::counted_features(
@@ -154,9 +155,9 @@ Tensor DecoderOnlyModel::hidden(const HostArrays& batch, Rows rows, const Contex
   Tensor prefix;
   if (inputs_bidirectional_attention_ && batch.contains("decoder_causal_attention"))
     prefix = rows_of(feature(batch, "decoder_causal_attention"), rows);
-  return network_.decode(
-      rows_of(feature(batch, "decoder_input_tokens"), rows),
-      mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows), prefix, context);
+  return network_.decode(rows_of(feature(batch, "decoder_input_tokens"), rows),
+                         mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows),
+                         prefix, context);
 }
 
 std::vector<std::pair<std::string, std::string>> DecoderOnlyModel::counted_features(

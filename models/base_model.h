@@ -41,8 +41,8 @@ class BaseModel {
   const LossOptions& loss_options() const { return options_; }
   virtual int64_t vocab_size() const = 0;
 
-  /// Loss and metrics of some rows of a batch of model features (int32 [batch, length]). With a tape
-  /// recording, the loss can be differentiated. Throws kData naming a missing feature.
+  /// Loss and metrics of some rows of a batch of model features (int32 [batch, length]). With a
+  /// tape recording, the loss can be differentiated. Throws kData naming a missing feature.
   LossOutput loss_fn(const HostArrays& batch, Rows rows, const Context& context) const;
   /// Teacher-forced metrics without dropout.
   Metrics eval_fn(const HostArrays& batch) const;

@@ -55,10 +55,13 @@ std::shared_ptr<ConfiguredModel> configured(const gin::Arguments& args,
   return result;
 }
 
-const std::vector<gin::Param> kSharedParams = {
-    {"optimizer_def"},           {"decode_fn", nullptr}, {"feature_converter_cls", nullptr},
-    {"label_smoothing", 0.0},    {"z_loss", 0.0},        {"loss_normalizing_factor", nullptr},
-    {"default_decoder_params", nullptr}};
+const std::vector<gin::Param> kSharedParams = {{"optimizer_def"},
+                                               {"decode_fn", nullptr},
+                                               {"feature_converter_cls", nullptr},
+                                               {"label_smoothing", 0.0},
+                                               {"z_loss", 0.0},
+                                               {"loss_normalizing_factor", nullptr},
+                                               {"default_decoder_params", nullptr}};
 
 std::vector<gin::Param> with_shared(std::vector<gin::Param> params) {
   params.insert(params.end(), kSharedParams.begin(), kSharedParams.end());
@@ -87,14 +90,14 @@ void add_networks(gin::Registry& registry) {
 
 void register_models(gin::Registry& registry) {
   add_networks(registry);
-  registry.add("t5x.models.EncoderDecoderModel",
-               with_shared({{"module"}, {"input_vocabulary"}, {"output_vocabulary"}}),
-               [](const gin::Arguments& args) -> gin::Value {
-                 auto model = std::make_shared<EncoderDecoderModel>(
-                     args.get<T5Module>("module").config, loss_options(args));
-                 return gin::Value::object(
-                     configured(args, model, "input_vocabulary", "output_vocabulary"));
-               });
+  registry.add(
+      "t5x.models.EncoderDecoderModel",
+      with_shared({{"module"}, {"input_vocabulary"}, {"output_vocabulary"}}),
+      [](const gin::Arguments& args) -> gin::Value {
+        auto model = std::make_shared<EncoderDecoderModel>(args.get<T5Module>("module").config,
+                                                           loss_options(args));
+        return gin::Value::object(configured(args, model, "input_vocabulary", "output_vocabulary"));
+      });
   registry.add("t5x.models.DecoderOnlyModel",
                with_shared({{"module"}, {"vocabulary"}, {"inputs_bidirectional_attention", false}}),
                [](const gin::Arguments& args) -> gin::Value {
@@ -104,11 +107,10 @@ void register_models(gin::Registry& registry) {
                  return gin::Value::object(configured(args, model, "vocabulary", "vocabulary"));
                });
   for (const std::string model : {"t5x.models.EncoderDecoderModel", "t5x.models.DecoderOnlyModel"})
-    registry.add_method(model + ".predict_batch_with_aux",
-                        {{"num_decodes", nullptr},
-                         {"return_all_decodes", false},
-                         {"decoder_params", nullptr},
-                         {"prompt_with_targets", false}});
+    registry.add_method(model + ".predict_batch_with_aux", {{"num_decodes", nullptr},
+                                                            {"return_all_decodes", false},
+                                                            {"decoder_params", nullptr},
+                                                            {"prompt_with_targets", false}});
   for (const std::string which : {"input", "output"})
     registry.add("t5x.models.get_" + which + "_vocabulary", {{"model"}},
                  [which](const gin::Arguments& args) -> gin::Value {

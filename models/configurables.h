@@ -2,7 +2,8 @@
 // What gin files may name of models/: networks and models under T5X's names.
 //
 //   register_models(registry);
-//   auto configured = config.call_as<std::shared_ptr<ConfiguredModel>>("models.EncoderDecoderModel");
+//   auto configured =
+//   config.call_as<std::shared_ptr<ConfiguredModel>>("models.EncoderDecoderModel");
 
 #include "models/base_model.h"
 #include "runtime/gin/config.h"
@@ -10,16 +11,16 @@
 
 namespace quintet {
 
-/// What @models.EncoderDecoderModel() gives: a model and what trains and feeds it. Vocabularies stay gin
-/// values: models know only their sizes, `data` knows the rest.
+/// What @models.EncoderDecoderModel() gives: a model and what trains and feeds it. Vocabularies
+/// stay gin values: models know only their sizes, `data` knows the rest.
 struct ConfiguredModel {
   std::shared_ptr<BaseModel> model;
   gin::Value input_vocabulary, output_vocabulary;
-  OptimizerPtr optimizer;                // null: the model cannot be trained
-  gin::Value decode_fn;                  // @decoding.beam_search or the like; None: T5X's default
-  gin::Value feature_converter_cls;      // None: the model's own
-  std::string name;                      // registered name, for method bindings
-  const gin::Config* config = nullptr;   // where they are looked up
+  OptimizerPtr optimizer;               // null: the model cannot be trained
+  gin::Value decode_fn;                 // @decoding.beam_search or the like; None: T5X's default
+  gin::Value feature_converter_cls;     // None: the model's own
+  std::string name;                     // registered name, for method bindings
+  const gin::Config* config = nullptr;  // where they are looked up
 };
 
 void register_models(gin::Registry& registry);

@@ -36,8 +36,9 @@ Tensor mask_segments(const HostArrays& batch, const std::string& tokens,
   HostArray segments(DType::i32, token_array.shape);
   const auto ids = token_array.as<int32_t>();
   for (size_t i = 0; i < ids.size(); ++i)
-    segments.as<int32_t>()[i] =
-        ids[i] <= 0 ? 0 : packed ? 1 + feature(batch, segment_ids).as<int32_t>()[i] : 1;
+    segments.as<int32_t>()[i] = ids[i] <= 0 ? 0
+                                : packed    ? 1 + feature(batch, segment_ids).as<int32_t>()[i]
+                                            : 1;
   return rows_of(segments, rows);
 }
 

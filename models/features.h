@@ -1,5 +1,6 @@
 #pragma once
-// Model features (host arrays) as tensors: rows of a batch, and the segment ids that masks are made of.
+// Model features (host arrays) as tensors: rows of a batch, and the segment ids that masks are made
+// of.
 
 #include "models/base_model.h"
 
@@ -11,8 +12,9 @@ const HostArray& feature(const HostArrays& batch, const std::string& name);
 /// Rows of a [batch, length] array as a tensor that knows its place in the whole batch.
 Tensor rows_of(const HostArray& array, Rows rows);
 
-/// Effective segment ids of T5X's attention masks: 0 where the token is padding, else 1 + segment id
-/// (1 everywhere if not packed). Two positions see each other exactly if these are equal and not 0.
+/// Effective segment ids of T5X's attention masks: 0 where the token is padding, else 1 + segment
+/// id (1 everywhere if not packed). Two positions see each other exactly if these are equal and not
+/// 0.
 Tensor mask_segments(const HostArrays& batch, const std::string& tokens,
                      const std::string& segment_ids, Rows rows);
 

@@ -41,7 +41,7 @@ MlpBlock::MlpBlock(const Scope& scope, const LayerConfig& config)
 
 Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
   const Tensor h = ops::mlp_in(x, wi_0, wi_1.absent() ? Tensor() : wi_1.tensor(),
-                               activations);              // [batch, length, mlp]
+                               activations);                  // [batch, length, mlp]
   return ops::matmul(ops::dropout(h, dropout(context)), wo);  // [batch, length, embed]
 }
 
@@ -49,7 +49,8 @@ Attention::Attention(const Scope& scope, const LayerConfig& config)
     : num_heads(config.num_heads), dropout(scope, "dropout", config.dropout_rate) {
   const Axis embed{axis::kEmbed, config.emb_dim};
   const Axis joined{axis::kJoinedKv, config.num_heads * config.head_dim};
-  query = (scope / "query").param("kernel", {embed, joined}, t5_init::query_kernel(config.head_dim));
+  query =
+      (scope / "query").param("kernel", {embed, joined}, t5_init::query_kernel(config.head_dim));
   key = (scope / "key").param("kernel", {embed, joined}, t5_init::attention_kernel());
   value = (scope / "value").param("kernel", {embed, joined}, t5_init::attention_kernel());
   out = (scope / "out").param("kernel", {joined, embed}, t5_init::attention_kernel());
@@ -59,13 +60,14 @@ Tensor Attention::operator()(const Tensor& x, const Tensor& memory, const ops::A
                              const Tensor& relative_bias, bool bidirectional,
                              const Context& context) const {
   const ops::Dropout weights_dropout = dropout(context);
-  const Tensor y = ops::attention(ops::matmul(x, query), ops::matmul(memory, key),
-                                  ops::matmul(memory, value), relative_bias, mask,
-                                  {.num_heads = num_heads,
-                                   .bidirectional = bidirectional,
-                                   .dropout_rate = weights_dropout.rate,
-                                   .dropout_key = weights_dropout.key});  // [batch, length, joined_kv]
-  return ops::matmul(y, out);                                             // [batch, length, embed]
+  const Tensor y =
+      ops::attention(ops::matmul(x, query), ops::matmul(memory, key), ops::matmul(memory, value),
+                     relative_bias, mask,
+                     {.num_heads = num_heads,
+                      .bidirectional = bidirectional,
+                      .dropout_rate = weights_dropout.rate,
+                      .dropout_key = weights_dropout.key});  // [batch, length, joined_kv]
+  return ops::matmul(y, out);                                // [batch, length, embed]
 }
 
 }  // namespace quintet

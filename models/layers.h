@@ -1,6 +1,6 @@
 #pragma once
-// The parts T5-family networks are made of, after t5x/examples/t5/layers.py. A part holds its parameters
-// and is called like a function; it knows nothing of devices or ranks.
+// The parts T5-family networks are made of, after t5x/examples/t5/layers.py. A part holds its
+// parameters and is called like a function; it knows nothing of devices or ranks.
 
 #include "runtime/ops.h"
 #include "runtime/parameters.h"
@@ -23,7 +23,8 @@ struct LayerConfig {
   double dropout_rate = 0.1;
 };
 
-/// A dropout mask of its own for one place in the network: the step's key folded with the place's name.
+/// A dropout mask of its own for one place in the network: the step's key folded with the place's
+/// name.
 class DropoutPlace {
  public:
   DropoutPlace() = default;

@@ -11,7 +11,8 @@ void average_per_sequence(HostArray& weights, const HostArray* segments) {
   const auto w = weights.as<float>();
   for (int64_t row = 0; row < weights.shape[0]; ++row) {
     const auto segment = [&](int64_t i) {
-      return segments == nullptr ? 0 : segments->as<int32_t>()[static_cast<size_t>(row * length + i)];
+      return segments == nullptr ? 0
+                                 : segments->as<int32_t>()[static_cast<size_t>(row * length + i)];
     };
     std::map<int32_t, double> sums;
     for (int64_t i = 0; i < length; ++i)

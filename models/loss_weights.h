@@ -10,9 +10,9 @@ namespace quintet {
 
 /// What the summed loss is divided by: nothing, a number, or something counted in the whole batch.
 enum class SpecialLossNormalizingFactor {
-  kNumRealTargetTokens,    // sum of the loss weights
-  kNumTotalTargetTokens,   // all target positions, padding too
-  kAveragePerSequence,     // each (packed) sequence weighs the same
+  kNumRealTargetTokens,   // sum of the loss weights
+  kNumTotalTargetTokens,  // all target positions, padding too
+  kAveragePerSequence,    // each (packed) sequence weighs the same
 };
 using LossNormalizingFactor = std::variant<std::monostate, double, SpecialLossNormalizingFactor>;
 
@@ -20,13 +20,13 @@ using LossNormalizingFactor = std::variant<std::monostate, double, SpecialLossNo
 SpecialLossNormalizingFactor special_factor_from_name(const std::string& name);
 
 struct LossWeights {
-  HostArray weights;   // float32 [batch, length], before the division
-  double factor = 1;   // what the summed loss is divided by
+  HostArray weights;  // float32 [batch, length], before the division
+  double factor = 1;  // what the summed loss is divided by
 };
 
-/// From the features decoder_target_tokens, decoder_loss_weights (where absent: targets > 0) and, for
-/// AVERAGE_PER_SEQUENCE of packed batches, decoder_segment_ids. Throws kData naming a missing feature,
-/// and when the factor is zero.
+/// From the features decoder_target_tokens, decoder_loss_weights (where absent: targets > 0) and,
+/// for AVERAGE_PER_SEQUENCE of packed batches, decoder_segment_ids. Throws kData naming a missing
+/// feature, and when the factor is zero.
 LossWeights loss_weights(const HostArrays& batch, const LossNormalizingFactor& factor);
 
 }  // namespace quintet

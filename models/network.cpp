@@ -11,8 +11,7 @@ constexpr int64_t kBuckets = 32;
 
 Param relative_bias_table(const Scope& scope, const LayerConfig& config) {
   return (scope / "relpos_bias")
-      .param("rel_embedding",
-             {{axis::kHeads, config.num_heads}, {axis::kRelposBuckets, kBuckets}},
+      .param("rel_embedding", {{axis::kHeads, config.num_heads}, {axis::kRelposBuckets, kBuckets}},
              t5_init::relative_bias());
 }
 
@@ -69,8 +68,8 @@ EncoderLayer::EncoderLayer(const Scope& scope, const LayerConfig& config)
 Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
                                 const Tensor& relative_bias, const Context& context) const {
   const Tensor h = pre_attention_layer_norm(x);
-  const Tensor y = ops::add(x, attention(h, h, mask, relative_bias, true, context),
-                            attention_dropout(context));
+  const Tensor y =
+      ops::add(x, attention(h, h, mask, relative_bias, true, context), attention_dropout(context));
   return ops::add(y, mlp(pre_mlp_layer_norm(y), context), mlp_dropout(context));
 }
 

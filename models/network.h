@@ -18,7 +18,7 @@ struct T5Config : LayerConfig {
   int64_t num_decoder_layers = 6;
   bool logits_via_embedding = false;
   bool float32_attention_logits = false;  // always true here: logits are float32
-  std::string remat_policy = "none";      // or "full": layers are computed again for the backward pass
+  std::string remat_policy = "none";  // or "full": layers are computed again for the backward pass
 };
 
 /// gin: network.TransformerConfig of T5X's decoder_only example.
@@ -33,7 +33,7 @@ struct TransformerConfig : LayerConfig {
 
 /// Where the output projection is and how logits are scaled.
 struct Projection {
-  Param kernel;      // [embed, vocab], or [vocab, embed] if tied
+  Param kernel;  // [embed, vocab], or [vocab, embed] if tied
   bool tied = false;
   double logit_scale = 1;
   /// y: [batch, length, embed] -> [batch, length, vocab]
@@ -66,7 +66,6 @@ class Encoder {
   RmsNorm encoder_norm_;
   bool remat_;
 };
-
 
 struct DecoderLayer {
   RmsNorm pre_self_attention_layer_norm;

@@ -31,8 +31,8 @@ Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Want
   for (const Tensor& t : inputs) in.push_back(t.local());
   for (size_t i = 0; i < shapes.size(); ++i) {
     const bool make = wanted.empty() ? !op.rule.outputs[i].optional || record : wanted[i];
-    outputs.push_back(
-        make ? Tensor(shapes[i].spec, layout_of(shapes[i].spec), shapes[i].block) : Tensor());
+    outputs.push_back(make ? Tensor(shapes[i].spec, layout_of(shapes[i].spec), shapes[i].block)
+                           : Tensor());
     out.push_back(outputs.back().local());
   }
   for (const auto* views : {&in, &out})

@@ -11,8 +11,7 @@ LogicalAxisRules rules_from(const gin::Value& value, const gin::Where& where) {
   LogicalAxisRules rules;
   const auto pairs = gin::as<std::vector<gin::Value>>(value, where);
   for (size_t i = 0; i < pairs.size(); ++i) {
-    const auto [name, axes] =
-        gin::as<std::tuple<std::string, gin::Value>>(pairs[i], where.item(i));
+    const auto [name, axes] = gin::as<std::tuple<std::string, gin::Value>>(pairs[i], where.item(i));
     if (axes.is_none()) {
       rules.push_back({name, {}});
     } else if (const auto* one = axes.get_if<std::string>()) {
@@ -26,7 +25,8 @@ LogicalAxisRules rules_from(const gin::Value& value, const gin::Where& where) {
 
 gin::Value rules_function(const gin::Arguments& args, bool moe) {
   AxisRuleOptions options{args.get<int>("activation_partitioning_dims"),
-                          args.get<int>("parameter_partitioning_dims"), {}};
+                          args.get<int>("parameter_partitioning_dims"),
+                          {}};
   const gin::Value more = args.value("additional_rules");
   if (!more.is_none()) options.additional_rules = rules_from(more, args.where("additional_rules"));
   return gin::Value::object(std::make_shared<LogicalAxisRules>(
@@ -47,7 +47,8 @@ gin::Value partitioner(const gin::Arguments& args) {
   QT_CHECK(config.num_partitions >= 1, "{}: expected 1 or more, found {}",
            args.where("num_partitions").text, config.num_partitions);
   const gin::Value rules = args.value("logical_axis_rules");
-  if (!rules.is_none()) config.logical_axis_rules = rules_from(rules, args.where("logical_axis_rules"));
+  if (!rules.is_none())
+    config.logical_axis_rules = rules_from(rules, args.where("logical_axis_rules"));
   return gin::Value::object(std::make_shared<PartitionerConfig>(std::move(config)));
 }
 

@@ -68,8 +68,8 @@ Initializer scaled(const Initializer& initializer, float multiplier) {
 }
 
 Initializer normal_initializer(double stddev) {
-  return Initializer([scale = static_cast<float>(stddev)](
-                         Key key, std::span<const int64_t>, uint64_t begin, std::span<float> out) {
+  return Initializer([scale = static_cast<float>(stddev)](Key key, std::span<const int64_t>,
+                                                          uint64_t begin, std::span<float> out) {
     fill_normal(key, begin, out, scale);
   });
 }

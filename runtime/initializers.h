@@ -4,8 +4,8 @@
 //   const Initializer init = variance_scaling(1.0, FanMode::kIn, Distribution::kTruncatedNormal);
 //   init(key_of_parameter(root, "encoder/layers_0/mlp/wi_0/kernel"), shape, out);
 //
-// An initializer fills the whole array or, given the first flat index, a block of consecutive elements;
-// it knows nothing of tensors and meshes.
+// An initializer fills the whole array or, given the first flat index, a block of consecutive
+// elements; it knows nothing of tensors and meshes.
 
 #include <cstdint>
 #include <functional>
@@ -19,7 +19,8 @@ namespace quintet {
 using BlockInitializer = std::function<void(Key key, std::span<const int64_t> shape, uint64_t begin,
                                             std::span<float> out)>;
 
-/// Where the initializer is used for whole arrays, begin is 0 and out has as many elements as shape.
+/// Where the initializer is used for whole arrays, begin is 0 and out has as many elements as
+/// shape.
 class Initializer {
  public:
   Initializer() = default;
@@ -39,8 +40,9 @@ class Initializer {
 enum class FanMode { kIn, kOut, kAverage };
 enum class Distribution { kNormal, kTruncatedNormal, kUniform };
 
-/// jax.nn.initializers.variance_scaling: variance scale / fan. The two axes that count as in and out
-/// (negative: from the end), all others but batch_axis being receptive field that multiplies both.
+/// jax.nn.initializers.variance_scaling: variance scale / fan. The two axes that count as in and
+/// out (negative: from the end), all others but batch_axis being receptive field that multiplies
+/// both.
 struct VarianceScalingOptions {
   double scale = 1.0;
   FanMode mode = FanMode::kIn;
@@ -61,12 +63,12 @@ inline Initializer zeros_initializer() { return constant_initializer(0.0f); }
 
 /// T5X's choices by kind of parameter (t5x/examples/t5/network.py, layers.py).
 namespace t5_init {
-Initializer embedding();                 // normal(1)
-Initializer attention_kernel();          // key, value, out: fan-in normal
+Initializer embedding();                     // normal(1)
+Initializer attention_kernel();              // key, value, out: fan-in normal
 Initializer query_kernel(int64_t head_dim);  // the same / sqrt(head_dim): logits are not scaled
-Initializer mlp_kernel();                // wi, wo, logits: fan-in truncated normal
-Initializer relative_bias();             // fan-average uniform
-Initializer norm_scale();                // ones
+Initializer mlp_kernel();                    // wi, wo, logits: fan-in truncated normal
+Initializer relative_bias();                 // fan-average uniform
+Initializer norm_scale();                    // ones
 }  // namespace t5_init
 
 }  // namespace quintet

@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kAlign = 64, kHuge = 2 << 20;
 
-/// Rounded so that blocks of nearly equal tensors are interchangeable: 1/8 of the size is lost at most.
+/// Rounded so that blocks of nearly equal tensors are interchangeable: 1/8 of the size is lost at
+/// most.
 int64_t capacity_for(int64_t bytes) {
   int64_t unit = kAlign;
   while (unit * 16 < bytes) unit *= 2;
@@ -34,9 +35,10 @@ Buffer Memory::allocate(int64_t bytes) {
   Block block = take_cached(capacity);
   if (block.pointer == nullptr) {
     const auto alignment = static_cast<size_t>(capacity >= kHuge ? kHuge : kAlign);
-    block = {static_cast<std::byte*>(std::aligned_alloc(
-                 alignment, (static_cast<size_t>(capacity) + alignment - 1) / alignment * alignment)),
-             capacity};
+    block = {
+        static_cast<std::byte*>(std::aligned_alloc(
+            alignment, (static_cast<size_t>(capacity) + alignment - 1) / alignment * alignment)),
+        capacity};
     QT_CHECK_AS(ExitCode::kEnvironment, block.pointer != nullptr,
                 "out of memory: {} bytes wanted, {} in use; use a smaller batch, more microbatches "
                 "or remat",

@@ -1,6 +1,6 @@
 #pragma once
-// Caching host allocator with accounting: freed blocks are kept and handed out again, so that a training
-// step reuses the pages of the step before it.
+// Caching host allocator with accounting: freed blocks are kept and handed out again, so that a
+// training step reuses the pages of the step before it.
 //
 //   Buffer b = Memory::host().allocate(bytes);   // 64-byte aligned, uninitialised
 //   Memory::host().peak_bytes();
@@ -24,10 +24,10 @@ class Memory {
   /// Throws ExitCode::kEnvironment naming bytes wanted and in use when there is no more memory.
   Buffer allocate(int64_t bytes);
 
-  int64_t used_bytes() const;                 // held by live buffers
-  int64_t peak_bytes() const;                 // highest used_bytes since the last reset_peak
+  int64_t used_bytes() const;  // held by live buffers
+  int64_t peak_bytes() const;  // highest used_bytes since the last reset_peak
   void reset_peak();
-  void release_cached();                      // gives unused blocks back to the system
+  void release_cached();  // gives unused blocks back to the system
 
   ~Memory();
 

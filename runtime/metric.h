@@ -6,7 +6,8 @@
 
 namespace quintet {
 
-/// total / count. Of a per-step metric (T5X's AveragePerStep, "loss" for one) the count is of steps.
+/// total / count. Of a per-step metric (T5X's AveragePerStep, "loss" for one) the count is of
+/// steps.
 struct Metric {
   double total = 0, count = 0;
   bool per_step = false;

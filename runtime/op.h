@@ -1,6 +1,6 @@
 #pragma once
-// The op list as a table, made from ops.def: rule, kernel, gradient. A missing kernel or gradient is a
-// link error, not a run-time surprise.
+// The op list as a table, made from ops.def: rule, kernel, gradient. A missing kernel or gradient
+// is a link error, not a run-time surprise.
 //
 //   Tensors y = call(ops::table::rms_norm, {x, scale}, {{"eps", 1e-6}});
 
@@ -13,8 +13,8 @@
 namespace quintet {
 
 struct Node;
-/// Gradients of a node's inputs (absent where none is needed) from those of its outputs (absent where
-/// none arrived).
+/// Gradients of a node's inputs (absent where none is needed) from those of its outputs (absent
+/// where none arrived).
 using Vjp = Tensors (*)(const Node& node, const Tensors& grads);
 
 struct Op {

@@ -1,7 +1,8 @@
 #pragma once
-// The catalogue for model authors: every differentiable op as a function on tensors. Shapes in brackets;
-// `...` stands for any leading axes. All compute in float32 unless said. Errors: usage errors naming
-// the op and the axes that do not fit.
+// The catalogue for model authors: every differentiable op as a function on tensors. Shapes in
+// brackets;
+// `...` stands for any leading axes. All compute in float32 unless said. Errors: usage errors
+// naming the op and the axes that do not fit.
 
 #include <optional>
 
@@ -18,8 +19,8 @@ Tensor matmul_t(const Tensor& x, const Tensor& w);
 /// Rows of table [vocab, embed] for ids [...] int32 -> [..., embed].
 Tensor embed(const Tensor& ids, const Tensor& table);
 
-/// First half of the MLP: act0(x wi_0), times act1(x wi_1) if gated. x [..., embed], wi [embed, mlp].
-/// `activations`: T5X's names, one or two of relu, gelu, silu, linear (kernels/mlp/mlp.h).
+/// First half of the MLP: act0(x wi_0), times act1(x wi_1) if gated. x [..., embed], wi [embed,
+/// mlp]. `activations`: T5X's names, one or two of relu, gelu, silu, linear (kernels/mlp/mlp.h).
 Tensor mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
               const std::vector<std::string>& activations);
 
@@ -38,8 +39,9 @@ Tensor dropout(const Tensor& x, const Dropout& dropout);
 Tensor add(const Tensor& x, const Tensor& y, const Dropout& dropout = {});
 Tensor scale(const Tensor& x, double factor);
 
-/// Who may attend to whom: segment ids (0: padding) must be equal and, if causal, the key must not come
-/// after the query unless both are prefix. A query that sees nobody attends uniformly to all keys.
+/// Who may attend to whom: segment ids (0: padding) must be equal and, if causal, the key must not
+/// come after the query unless both are prefix. A query that sees nobody attends uniformly to all
+/// keys.
 struct AttentionMask {
   Tensor query_segments, key_segments;  // int32 [batch, length]
   Tensor prefix;                        // int32 [batch, length], self-attention only
@@ -53,8 +55,9 @@ struct AttentionOptions {
   double dropout_rate = 0;
   Key dropout_key{};
 };
-/// softmax(scale q k' + bias) v by heads. q [batch, length, heads*kv], k and v [batch, length, heads*kv];
-/// relative_bias [heads, relpos_buckets] or absent. Neither bias nor scores are materialised.
+/// softmax(scale q k' + bias) v by heads. q [batch, length, heads*kv], k and v [batch, length,
+/// heads*kv]; relative_bias [heads, relpos_buckets] or absent. Neither bias nor scores are
+/// materialised.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& relative_bias,
                  const AttentionMask& mask, const AttentionOptions& options);
 
@@ -67,8 +70,8 @@ struct CrossEntropyResult {
   Tensor loss, z_loss, correct;  // scalars: weighted sums over tokens; loss includes z_loss
   Tensor log_prob;               // [...] of each target, without smoothing or weights
 };
-/// Output projection and softmax cross-entropy in one op; logits are never held whole. x [..., embed],
-/// projection [embed, vocab], targets int32 [...], weights [...]. T5X losses.py.
+/// Output projection and softmax cross-entropy in one op; logits are never held whole. x [...,
+/// embed], projection [embed, vocab], targets int32 [...], weights [...]. T5X losses.py.
 CrossEntropyResult cross_entropy(const Tensor& x, const Tensor& projection, const Tensor& targets,
                                  const Tensor& weights, const CrossEntropyOptions& options);
 

@@ -1,11 +1,10 @@
 #pragma once
-// Parameters of a model: declared by name with logical axes while the model is built, then filled by
-// initialisation or from a checkpoint. Names are T5X's parameter paths.
+// Parameters of a model: declared by name with logical axes while the model is built, then filled
+// by initialisation or from a checkpoint. Names are T5X's parameter paths.
 //
 //   Parameters parameters;
-//   Param kernel = (Scope(parameters) / "encoder" / "wo").param("kernel", {{"mlp", 64}, {"embed", 32}}, init);
-//   parameters.initialize(key_from_seed(0));
-//   ops::matmul(x, kernel);
+//   Param kernel = (Scope(parameters) / "encoder" / "wo").param("kernel", {{"mlp", 64}, {"embed",
+//   32}}, init); parameters.initialize(key_from_seed(0)); ops::matmul(x, kernel);
 
 #include <deque>
 #include <map>
@@ -68,7 +67,8 @@ class Scope {
     return child;
   }
   Param param(const std::string& name, Axes axes, Initializer initializer) const {
-    return Param(&parameters_->declare((*this / name).path_, std::move(axes), std::move(initializer)));
+    return Param(
+        &parameters_->declare((*this / name).path_, std::move(axes), std::move(initializer)));
   }
   const std::string& path() const { return path_; }
 

@@ -26,8 +26,8 @@ std::string Profile::table() const {
             [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
   double total = 0;
   for (const auto& [name, entry] : rows) total += entry.seconds;
-  std::string text = fmt::format("{:<20}{:>9}{:>11}{:>8}{:>9}\n", "op", "calls", "seconds",
-                                 "share", "GB/s");
+  std::string text =
+      fmt::format("{:<20}{:>9}{:>11}{:>8}{:>9}\n", "op", "calls", "seconds", "share", "GB/s");
   for (const auto& [name, entry] : rows)
     text += fmt::format("{:<20}{:>9}{:>11.4f}{:>7.1f}%{:>9.1f}\n", name, entry.calls, entry.seconds,
                         100 * entry.seconds / total,

@@ -107,9 +107,10 @@ class Binding {
 
   void bind_term(const std::string& letters, const Bound& b) {
     const auto [found, inserted] = terms_.emplace(letters, b);
-    QT_CHECK(agree(found->second, b), "{}: axis '{}' is {}={} in operand {} and {}={} in operand {}",
-             op_, letters, found->second.axis.name, found->second.axis.size, found->second.operand,
-             b.axis.name, b.axis.size, b.operand);
+    QT_CHECK(agree(found->second, b),
+             "{}: axis '{}' is {}={} in operand {} and {}={} in operand {}", op_, letters,
+             found->second.axis.name, found->second.axis.size, found->second.operand, b.axis.name,
+             b.axis.size, b.operand);
   }
 
   static bool agree(const Bound& a, const Bound& b) {

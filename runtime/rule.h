@@ -1,6 +1,6 @@
 #pragma once
-// The einsum-like rule of an op (the language is described in ops.def): parsed once, then bound to the
-// operands of each call, which checks their shapes and gives the results' shapes and blocks.
+// The einsum-like rule of an op (the language is described in ops.def): parsed once, then bound to
+// the operands of each call, which checks their shapes and gives the results' shapes and blocks.
 
 #include <string>
 #include <string_view>
@@ -35,8 +35,9 @@ struct ResultShape {
   Block block;
 };
 
-/// Checks `inputs` against the rule and derives every result; one that `wanted` (if not empty) leaves out
-/// has no axes. Throws a usage error naming the op, the axis and the two operands that disagree.
+/// Checks `inputs` against the rule and derives every result; one that `wanted` (if not empty)
+/// leaves out has no axes. Throws a usage error naming the op, the axis and the two operands that
+/// disagree.
 std::vector<ResultShape> bind(std::string_view op, const Rule& rule, const Tensors& inputs,
                               const Attrs& attrs, const std::vector<bool>& wanted = {});
 

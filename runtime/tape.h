@@ -1,6 +1,6 @@
 #pragma once
-// The tape: ops append themselves while one is recording; backward() runs their gradients newest first
-// and lets go of what each node saved as soon as it has been used.
+// The tape: ops append themselves while one is recording; backward() runs their gradients newest
+// first and lets go of what each node saved as soon as it has been used.
 //
 //   Tape tape;
 //   { Tape::Recording recording(tape); loss = model.loss(batch); }
@@ -40,8 +40,8 @@ class Tape {
 
   void record(Node node) { nodes_.push_back(std::move(node)); }
 
-  /// Runs every gradient once and empties the tape. Leaves that need a gradient get it added to grad().
-  /// `loss`: a scalar. Throws Bug if it is not the result of a recorded op.
+  /// Runs every gradient once and empties the tape. Leaves that need a gradient get it added to
+  /// grad(). `loss`: a scalar. Throws Bug if it is not the result of a recorded op.
   void backward(const Tensor& loss);
   /// The same from several results with given gradients.
   void backward(const Tensors& results, const Tensors& grads);

@@ -24,7 +24,8 @@ Tensor::Tensor(Spec spec) {
 Tensor Tensor::from_host(const HostArray& array, const std::vector<std::string>& axis_names) {
   QT_ASSERT(axis_names.size() == array.shape.size());
   Spec spec{{}, array.dtype};
-  for (size_t i = 0; i < axis_names.size(); ++i) spec.axes.push_back({axis_names[i], array.shape[i]});
+  for (size_t i = 0; i < axis_names.size(); ++i)
+    spec.axes.push_back({axis_names[i], array.shape[i]});
   Tensor tensor(std::move(spec));
   if (!array.bytes.empty())
     std::memcpy(tensor.local().pointer, array.bytes.data(), array.bytes.size());

@@ -1,6 +1,6 @@
 #pragma once
-// A tensor: a cheap handle to this rank's block of an array, with the array's global shape, its layout
-// on the mesh, and its place on the tape. Copies share storage.
+// A tensor: a cheap handle to this rank's block of an array, with the array's global shape, its
+// layout on the mesh, and its place on the tape. Copies share storage.
 //
 //   Tensor x = Tensor::from_host(array, {"batch", "length"});
 //   Tensor y = ops::scale(x, 0.5);
@@ -34,8 +34,8 @@ class Tensor {
   const Spec& spec() const { return impl_->spec; }
   const Layout& layout() const { return impl_->layout; }
   const Block& block() const { return impl_->block; }
-  int64_t size(int i) const;    // global size of axis i; negative counts from the end
-  int64_t bytes() const;        // of the local block
+  int64_t size(int i) const;  // global size of axis i; negative counts from the end
+  int64_t bytes() const;      // of the local block
 
   /// The local block, or View::none() of an absent tensor.
   View local() const;

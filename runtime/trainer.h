@@ -24,14 +24,14 @@ using LossFunction =
 
 struct TrainerOptions {
   int64_t num_microbatches = 1;  // must divide the batch
-  Schedule learning_rate;        // of T5X's optimizers; Optax's have their own and it is only logged
-  bool weight_metrics = false;   // T5X's WeightMetricsComputer: norms of every parameter
+  Schedule learning_rate;       // of T5X's optimizers; Optax's have their own and it is only logged
+  bool weight_metrics = false;  // T5X's WeightMetricsComputer: norms of every parameter
 };
 
 struct StepResult {
   Metrics metrics;
-  bool skipped = false;         // a gradient was not finite: parameters are as before (policy N1)
-  std::string first_bad;        // the first such parameter
+  bool skipped = false;   // a gradient was not finite: parameters are as before (policy N1)
+  std::string first_bad;  // the first such parameter
 };
 
 class Trainer {
@@ -40,8 +40,8 @@ class Trainer {
   Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimizer, TrainerOptions options,
           Key key);
 
-  /// One step on a batch of int32 [batch, length] features. A skipped step counts as a step, not as an
-  /// update. Throws a usage error if num_microbatches does not divide the batch.
+  /// One step on a batch of int32 [batch, length] features. A skipped step counts as a step, not as
+  /// an update. Throws a usage error if num_microbatches does not divide the batch.
   StepResult train(const HostArrays& batch);
 
   /// Batches seen; the next batch is number step().

@@ -22,8 +22,8 @@ struct Spec {
   bool operator==(const Spec&) const = default;
 };
 
-/// `dims[i]`: the mesh axes that cut dimension i, outermost first (empty: whole). `partial`: mesh axes
-/// over which the array is still a sum to be taken.
+/// `dims[i]`: the mesh axes that cut dimension i, outermost first (empty: whole). `partial`: mesh
+/// axes over which the array is still a sum to be taken.
 struct Layout {
   std::vector<std::vector<std::string>> dims;
   std::vector<std::string> partial;

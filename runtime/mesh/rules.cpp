@@ -55,7 +55,8 @@ std::vector<MeshAxes> logical_to_mesh_axes(const std::vector<std::optional<std::
   std::set<std::string> seen;
   for (const auto& name : names)
     QT_CHECK(!name || seen.insert(*name).second,
-             "logical axis '{}' appears twice in one array; a rule could not tell them apart", *name);
+             "logical axis '{}' appears twice in one array; a rule could not tell them apart",
+             *name);
   std::vector<std::optional<MeshAxes>> result(names.size());
   std::set<std::string> used;
   for (const auto& [logical, mesh_axes] : rules) {

@@ -17,7 +17,8 @@ using LogicalAxisRules = std::vector<std::pair<std::string, MeshAxes>>;
 
 struct AxisRuleOptions {
   int activation_partitioning_dims = 1;  // 2: the embed axis of activations is cut over `model`
-  int parameter_partitioning_dims = 1;   // 2: the embed axis of parameters is cut over `data` (ZeRO-3)
+  int parameter_partitioning_dims =
+      1;  // 2: the embed axis of parameters is cut over `data` (ZeRO-3)
   LogicalAxisRules additional_rules = {};
 };
 
@@ -26,9 +27,9 @@ LogicalAxisRules standard_logical_axis_rules(const AxisRuleOptions& options);
 /// The same of t5x.contrib.moe: with the axes of experts.
 LogicalAxisRules moe_logical_axis_rules(const AxisRuleOptions& options);
 
-/// Mesh axes of each dimension: rules are tried in order; the first that fits a dimension holds; a mesh
-/// axis is used at most once an array. A dimension without a name, or that no rule names, is whole.
-/// Throws a usage error if a logical name appears twice.
+/// Mesh axes of each dimension: rules are tried in order; the first that fits a dimension holds; a
+/// mesh axis is used at most once an array. A dimension without a name, or that no rule names, is
+/// whole. Throws a usage error if a logical name appears twice.
 std::vector<MeshAxes> logical_to_mesh_axes(const std::vector<std::optional<std::string>>& names,
                                            const LogicalAxisRules& rules);
 

@@ -26,8 +26,8 @@ Tensor ops::add(const Tensor& x, const Tensor& y, const Dropout& dropout) {
 }
 
 Tensors add_vjp(const Node& node, const Tensors& grads) {
-  return {grads[0], node.attrs.has("rate") ? call(ops::table::dropout, {grads[0]}, node.attrs)[0]
-                                           : grads[0]};
+  return {grads[0],
+          node.attrs.has("rate") ? call(ops::table::dropout, {grads[0]}, node.attrs)[0] : grads[0]};
 }
 
 Tensor ops::scale(const Tensor& x, double factor) {

@@ -20,10 +20,10 @@ Tensor ops::mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
 
 Tensors mlp_in_vjp(const Node& node, const Tensors& grads) {
   const bool gated = !node.inputs[2].absent();
-  return call(ops::table::mlp_in_grad,
-              {node.inputs[0], node.inputs[1], node.inputs[2], node.outputs[1], node.outputs[2],
-               grads[0]},
-              node.attrs, {true, true, gated});
+  return call(
+      ops::table::mlp_in_grad,
+      {node.inputs[0], node.inputs[1], node.inputs[2], node.outputs[1], node.outputs[2], grads[0]},
+      node.attrs, {true, true, gated});
 }
 
 }  // namespace quintet

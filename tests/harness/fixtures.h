@@ -40,8 +40,7 @@ inline constexpr Tolerance kT1{2e-5, 2e-5};  // float32 products in another orde
 inline constexpr Tolerance kT2{5e-5, 1e-4};  // gradients
 
 template <typename A, typename B>
-::testing::AssertionResult near_array(std::span<const A> got, std::span<const B> want,
-                                      Tolerance tolerance) {
+::testing::AssertionResult near_array(std::span<A> got, std::span<B> want, Tolerance tolerance) {
   if (got.size() != want.size())
     return ::testing::AssertionFailure() << "sizes " << got.size() << " and " << want.size();
   double largest = 0;

@@ -28,7 +28,8 @@ TEST(AxisRules, GiveTheReferencesTables) {
     int activation = 0, parameter = 0;
     if (std::sscanf(name.c_str(), "%5s a%d p%d", kind, &activation, &parameter) != 3) continue;
     const LogicalAxisRules want = table_from(json);
-    // A dense table's name does not say its additional rules: they are what follows the standard ones.
+    // A dense table's name does not say its additional rules: they are what follows the standard
+    // ones.
     LogicalAxisRules extra;
     if (std::string(kind) == "dense") {
       const size_t standard = standard_logical_axis_rules({activation, parameter}).size();

@@ -20,9 +20,7 @@ class ModelFixture : public ::testing::TestWithParam<std::filesystem::path> {
     return model;
   }
   void expect_near(const Tensor& got, const std::string& name, Tolerance tolerance) const {
-    EXPECT_TRUE(near_array<float>(std::span<const float>(got.data<float>()),
-                                  outputs_.at(name).as<float>(), tolerance))
-        << name;
+    EXPECT_TRUE(near_array(got.data<float>(), outputs_.at(name).as<float>(), tolerance)) << name;
   }
   std::unique_ptr<Json> meta_;
   HostArrays batch_, outputs_;
@@ -40,8 +38,8 @@ TEST_P(ModelFixture, GivesTheSameLossesAndMetrics) {
     SCOPED_TRACE(name);
     const LossOptions options = read_loss(loss);
     const LossWeights weights = loss_weights(batch_, options.loss_normalizing_factor);
-    EXPECT_TRUE(near_array<float>(weights.weights.as<float>(),
-                                  outputs_.at(name + "/weights").as<float>(), {0, 1e-6}));
+    EXPECT_TRUE(near_array(weights.weights.as<float>(), outputs_.at(name + "/weights").as<float>(),
+                           {0, 1e-6}));
     const LossOutput out = build(options)->loss_fn(batch_, Rows::all(batch_), {});
     const double want = loss["loss"].as_double();
     EXPECT_NEAR(out.loss.item(), want, 1e-5 * std::abs(want));
@@ -77,8 +75,7 @@ TEST_P(ModelFixture, GivesTheSameGradients) {
       for (const auto& [parameter, want] : read_safetensors(entry.path())) {
         const Tensor got = model->parameters().at(parameter).value.grad();
         ASSERT_TRUE(got) << parameter;
-        EXPECT_TRUE(near_array<float>(std::span<const float>(got.data<float>()), want.as<float>(), kT2))
-            << parameter;
+        EXPECT_TRUE(near_array(got.data<float>(), want.as<float>(), kT2)) << parameter;
       }
     }
   }

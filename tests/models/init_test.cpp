@@ -19,9 +19,8 @@ TEST(Initialisation, GivesTheReferencesParameters) {
     const HostArrays want = read_safetensors(root / (name + ".safetensors"));
     EXPECT_EQ(want.size(), model->parameters().all().size());
     for (const auto& [parameter, array] : want)
-      EXPECT_TRUE(near_array<float>(
-          std::span<const float>(model->parameters().at(parameter).value.data<float>()),
-          array.as<float>(), kInit))
+      EXPECT_TRUE(near_array(model->parameters().at(parameter).value.data<float>(),
+                             array.as<float>(), kInit))
           << parameter;
   }
 }

@@ -1,4 +1,5 @@
-// Microbatches and restarts change nothing: dropout masks and loss factors belong to the whole batch.
+// Microbatches and restarts change nothing: dropout masks and loss factors belong to the whole
+// batch.
 
 #include <gtest/gtest.h>
 
@@ -40,8 +41,8 @@ HostArrays random_batch(int64_t rows, int64_t inputs, int64_t targets) {
   return batch;
 }
 
-struct Run {
-  explicit Run(int64_t microbatches, LossNormalizingFactor factor = {})
+struct Training {
+  explicit Training(int64_t microbatches, LossNormalizingFactor factor = {})
       : model(small_config(), {.z_loss = 1e-3, .loss_normalizing_factor = std::move(factor)}) {
     model.parameters().initialize(key_from_seed(7));
     trainer = std::make_unique<Trainer>(
@@ -59,13 +60,14 @@ struct Run {
 TEST(Microbatches, GiveTheSameStepWithDropout) {
   const HostArrays batch = random_batch(8, 12, 9);
   for (const LossNormalizingFactor& factor :
-       {LossNormalizingFactor{}, LossNormalizingFactor{SpecialLossNormalizingFactor::kNumRealTargetTokens},
+       {LossNormalizingFactor{},
+        LossNormalizingFactor{SpecialLossNormalizingFactor::kNumRealTargetTokens},
         LossNormalizingFactor{SpecialLossNormalizingFactor::kAveragePerSequence}}) {
-    Run whole(1, factor);
+    Training whole(1, factor);
     const Metrics want = whole.trainer->train(batch).metrics;
     for (const int64_t parts : {2, 4, 8}) {
       SCOPED_TRACE(parts);
-      Run split(parts, factor);
+      Training split(parts, factor);
       const Metrics got = split.trainer->train(batch).metrics;
       for (const auto& [name, metric] : want)
         EXPECT_NEAR(got.at(name).value(), metric.value(), 1e-5 * std::abs(metric.value()) + 1e-7)
@@ -81,7 +83,7 @@ TEST(Microbatches, GiveTheSameStepWithDropout) {
 }
 
 TEST(Microbatches, RefuseABatchTheyDoNotDivide) {
-  Run run(3);
+  Training run(3);
   try {
     run.trainer->train(random_batch(8, 5, 5));
     FAIL() << "accepted";
@@ -92,7 +94,7 @@ TEST(Microbatches, RefuseABatchTheyDoNotDivide) {
 }
 
 TEST(Trainer, SkipsAStepWhoseGradientsAreNotFinite) {
-  Run run(1);
+  Training run(1);
   const HostArrays batch = random_batch(4, 6, 6);
   run.trainer->train(batch);
   const Tensor scale = run.model.parameters().at("decoder/decoder_norm/scale").value;
@@ -111,7 +113,7 @@ TEST(Trainer, SkipsAStepWhoseGradientsAreNotFinite) {
 }
 
 TEST(Dropout, DiffersFromStepToStepAndIsOffInEvaluation) {
-  Run run(1);
+  Training run(1);
   const HostArrays batch = random_batch(4, 6, 6);
   const auto loss = [&](uint32_t seed) {
     return run.model.loss_fn(batch, {0, 4}, {.train = true, .dropout_key = key_from_seed(seed)})
@@ -119,7 +121,8 @@ TEST(Dropout, DiffersFromStepToStepAndIsOffInEvaluation) {
   };
   EXPECT_EQ(loss(1), loss(1));
   EXPECT_NE(loss(1), loss(2));
-  EXPECT_EQ(run.model.eval_fn(batch).at("loss").value(), run.model.eval_fn(batch).at("loss").value());
+  EXPECT_EQ(run.model.eval_fn(batch).at("loss").value(),
+            run.model.eval_fn(batch).at("loss").value());
   EXPECT_NE(run.model.eval_fn(batch).at("loss").value(), loss(1));
 }
 

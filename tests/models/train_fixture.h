@@ -25,17 +25,24 @@ inline Schedule read_schedule(const Json& json) {
 inline OptimizerPtr read_adafactor(const Json& json) {
   AdafactorOptions options;
   for (const auto& [name, value] : json.members()) {
-    if (name == "decay_rate") options.decay_rate = value.as_double();
-    else if (name == "step_offset") options.step_offset = value.as_int();
-    else if (name == "beta1") options.beta1 = value.as_double();
-    else if (name == "factored") options.factored = value.as_bool();
-    else if (name == "weight_decay_rate") options.weight_decay_rate = value.as_double();
-    else if (name == "min_dim_size_to_factor") options.min_dim_size_to_factor = value.as_int();
+    if (name == "decay_rate")
+      options.decay_rate = value.as_double();
+    else if (name == "step_offset")
+      options.step_offset = value.as_int();
+    else if (name == "beta1")
+      options.beta1 = value.as_double();
+    else if (name == "factored")
+      options.factored = value.as_bool();
+    else if (name == "weight_decay_rate")
+      options.weight_decay_rate = value.as_double();
+    else if (name == "min_dim_size_to_factor")
+      options.min_dim_size_to_factor = value.as_int();
     else if (name == "logical_factor_rules")
       options.logical_factor_rules = value.as_string() == "standard_logical_factor_rules"
                                          ? standard_logical_factor_rules()
                                          : moe_logical_factor_rules();
-    else ADD_FAILURE() << "unknown Adafactor argument " << name;
+    else
+      ADD_FAILURE() << "unknown Adafactor argument " << name;
   }
   return adafactor(options);
 }

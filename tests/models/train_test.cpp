@@ -31,7 +31,8 @@ class TrainFixture : public ::testing::TestWithParam<std::filesystem::path> {
     const Json parts = (*meta_)["num_microbatches"];
     trainer_ = std::make_unique<Trainer>(
         [this](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
-          LossOutput out = model_->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+          LossOutput out =
+              model_->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
           return StepLoss{out.loss, out.metrics};
         },
         model_->parameters(), read_optimizer((*meta_)["optimizer"], schedule),
@@ -82,7 +83,7 @@ class TrainFixture : public ::testing::TestWithParam<std::filesystem::path> {
           EXPECT_EQ(*got.data<int32_t>(), want.as<int32_t>()[0]) << name;
           continue;
         }
-        EXPECT_TRUE(near_array<float>(
+        EXPECT_TRUE(near_array(
             std::span<const float>(got.data<float>(), static_cast<size_t>(got.elements())),
             want.as<float>(), {tolerances.has(name) ? tolerances[name].as_double() : 2e-6, 0}))
             << name;

@@ -22,10 +22,10 @@ std::string refusal(const std::string& rule, const Tensors& inputs) {
 }
 
 TEST(Rule, GivesResultsTheAxesOfTheirLetters) {
-  const auto shapes = bind("matmul", Rule::parse("matmul", "...k, kn -> ...n"),
-                           {tensor({{"batch", 2}, {"length", 3}, {"embed", 4}}),
-                            tensor({{"embed", 4}, {"mlp", 5}})},
-                           {});
+  const auto shapes = bind(
+      "matmul", Rule::parse("matmul", "...k, kn -> ...n"),
+      {tensor({{"batch", 2}, {"length", 3}, {"embed", 4}}), tensor({{"embed", 4}, {"mlp", 5}})},
+      {});
   EXPECT_EQ(to_string(shapes[0].spec), "[batch=2, length=3, mlp=5] float32");
   EXPECT_EQ(shapes[0].block.sizes, (std::vector<int64_t>{2, 3, 5}));
 }
@@ -34,16 +34,16 @@ TEST(Rule, CarriesTheBlockOfAMicrobatch) {
   Layout layout;
   layout.dims.resize(2);
   const Tensor x(Spec{{{"batch", 8}, {"embed", 4}}, DType::f32}, layout, {{6, 0}, {2, 4}});
-  const auto shapes =
-      bind("op", Rule::parse("op", "...k, kn -> ...n"), {x, tensor({{"embed", 4}, {"mlp", 3}})}, {});
+  const auto shapes = bind("op", Rule::parse("op", "...k, kn -> ...n"),
+                           {x, tensor({{"embed", 4}, {"mlp", 3}})}, {});
   EXPECT_EQ(shapes[0].block, (Block{{6, 0}, {2, 3}}));
   EXPECT_EQ(shapes[0].spec.axes[0].size, 8);
 }
 
 TEST(Rule, TakesSizesThatNoOperandHasFromAttributes) {
-  const auto shapes = bind("op", Rule::parse("op", "..., ...e -> ve"),
-                           {tensor({{"batch", 2}}), tensor({{"batch", 2}, {"embed", 3}})},
-                           {{"v", int64_t{7}}});
+  const auto shapes =
+      bind("op", Rule::parse("op", "..., ...e -> ve"),
+           {tensor({{"batch", 2}}), tensor({{"batch", 2}, {"embed", 3}})}, {{"v", int64_t{7}}});
   EXPECT_EQ(shapes[0].block.sizes, (std::vector<int64_t>{7, 3}));
 }
 

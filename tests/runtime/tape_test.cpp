@@ -17,7 +17,9 @@ Tensor leaf(Axes axes, float start = 1) {
   return t.set_needs_grad(true);
 }
 
-std::vector<float> values(const Tensor& t) { return {t.data<float>().begin(), t.data<float>().end()}; }
+std::vector<float> values(const Tensor& t) {
+  return {t.data<float>().begin(), t.data<float>().end()};
+}
 
 /// Gradients of f's result for all-one cotangents.
 template <typename F>
