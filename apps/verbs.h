@@ -1,10 +1,12 @@
 #pragma once
-// The verbs of the `quintet` command: one line a verb, one file a verb (apps/<verb>.cpp) that defines
+// The verbs of the `quintet` command: one line a verb, one file a verb (apps/<verb>.cpp) that
+// defines
 //
-//   int run_<verb>(std::span<char* const> args);   // args: what follows the verb; returns the exit code
+//   int run_<verb>(std::span<char* const> args);   // args: what follows the verb; returns the exit
+//   code
 //
-// A verb reads its flags with apps/cli.h, writes results to stdout and everything else to stderr, and
-// throws quintet::Error for what is the user's to mend.
+// A verb reads its flags with apps/cli.h, writes results to stdout and everything else to stderr,
+// and throws quintet::Error for what is the user's to mend.
 
 #include <span>
 
@@ -14,8 +16,14 @@
        "quintet train --gin_file=quintet/quickstart.gin --model_dir=/tmp/numbers")         \
   VERB(eval, "metrics of a task over checkpoints",                                         \
        "quintet eval --model_dir=/tmp/numbers --samples=10")                               \
+  VERB(inspect, "looks into a model directory, checkpoint or safetensors file, checks it", \
+       "quintet inspect /tmp/numbers")                                                     \
   VERB(config, "prints the configuration that gin files and flags come to",                \
        "quintet config t5x/examples/t5/t5_1_1/base.gin")                                   \
+  VERB(data, "shows a task's examples raw, preprocessed and packed",                       \
+       "quintet data show number_words --num=2")                                           \
+  VERB(tokenizer, "trains SentencePiece models; text to ids and back",                     \
+       "quintet tokenizer train --input a.txt --vocab_size 8000 --model_prefix a")         \
   VERB(bench, "times training, generation and more; one JSON object on stdout",            \
        "quintet bench train --model=t5_1_1_small --batch=8 --inputs=256 --targets=64")
 

@@ -1,0 +1,132 @@
+#include "data/show.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+
+namespace quintet::data {
+namespace {
+
+/// Line ends and tabs would tear the listing apart.
+std::string quoted(const std::string& text) {
+  std::string out = "\"";
+  for (char c : text) {
+    if (c == '\n')
+      out += "\\n";
+    else if (c == '\t')
+      out += "\\t";
+    else
+      out += c;
+  }
+  return out + "\"";
+}
+
+std::string ids_text(const Tokens& ids, int64_t most) {
+  const auto count = std::min(most, static_cast<int64_t>(ids.size()));
+  std::string text = fmt::format("{}", fmt::join(ids.begin(), ids.begin() + count, " "));
+  if (count < static_cast<int64_t>(ids.size())) text += fmt::format(" .. ({} ids)", ids.size());
+  return "[" + text + "]";
+}
+
+void print_example(const Example& example, const Features& features, int64_t most, std::FILE* out) {
+  for (const auto& [name, value] : example.items()) {
+    const auto* text = std::get_if<std::string>(&value);
+    const auto* ids = std::get_if<Tokens>(&value);
+    if (text != nullptr)
+      fmt::print(out, "    {}: {}\n", name, quoted(*text));
+    else if (ids != nullptr)
+      fmt::print(out, "    {}: {}\n", name, ids_text(*ids, most));
+    else
+      fmt::print(out, "    {}: {}\n", name, to_string(value));
+    const Feature* feature = find_feature(features, name);
+    if (ids != nullptr && feature != nullptr)
+      fmt::print(out, "      = {}\n", quoted(feature->vocabulary->decode(*ids)));
+  }
+}
+
+/// The ids of segment `segment` (all ids if there are no segments).
+Tokens segment_of(const Tokens& ids, const Tokens* segments, int32_t segment) {
+  Tokens out;
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (segments == nullptr ? ids[i] != 0 : (*segments)[i] == segment) out.push_back(ids[i]);
+  return out;
+}
+
+void print_row(const Example& row, const Features& features, int64_t most, std::FILE* out) {
+  struct Part {
+    const char *tokens, *segments, *feature;
+  };
+  constexpr Part kParts[] = {
+      {"encoder_input_tokens", "encoder_segment_ids", "inputs"},
+      {"decoder_target_tokens", "decoder_segment_ids", "targets"},
+  };
+  for (const Part& part : kParts) {
+    if (!row.has(part.tokens)) continue;
+    const Tokens& ids = row.tokens(part.tokens);
+    const Tokens* segments = row.has(part.segments) ? &row.tokens(part.segments) : nullptr;
+    const int32_t count = segments == nullptr || segments->empty()
+                              ? 1
+                              : *std::max_element(segments->begin(), segments->end());
+    const auto filled = static_cast<int64_t>(ids.size()) - std::count(ids.begin(), ids.end(), 0);
+    fmt::print(out, "    {}: {} of {} filled, {} sequence{}\n", part.tokens, filled, ids.size(),
+               count, count == 1 ? "" : "s");
+    const Feature* feature = find_feature(features, part.feature);
+    for (int32_t segment = 1; segment <= count && feature != nullptr; ++segment) {
+      const Tokens one = segment_of(ids, segments, segment);
+      fmt::print(out, "      {}: {} = {}\n", segment, ids_text(one, most),
+                 quoted(feature->vocabulary->decode(one)));
+    }
+  }
+}
+
+}  // namespace
+
+Lengths default_lengths(const Features& features) {
+  constexpr int64_t kInputs = 512, kTargets = 114;  // t5's span corruption at 15 % noise
+  Lengths lengths;
+  for (const auto& [name, feature] : features)
+    lengths.emplace_back(name, name == "targets" && features.size() > 1 ? kTargets : kInputs);
+  return lengths;
+}
+
+void show(const Provider& provider, const ShowOptions& options, std::FILE* out) {
+  const Features& features = provider.output_features();
+  const Lengths lengths = options.lengths.empty() ? default_lengths(features) : options.lengths;
+  const StreamOptions stream_options{.split = options.split,
+                                     .sequence_length = lengths,
+                                     .shuffle = options.shuffle,
+                                     .seed = options.seed};
+  fmt::print(out, "{}: splits {}\n", provider.name(), fmt::join(provider.splits(), ", "));
+  for (const auto& [name, feature] : features)
+    fmt::print(out, "  {}: {}{}\n", name, feature.vocabulary->description(),
+               feature.add_eos ? ", with EOS" : "");
+
+  Example example;
+  for (const Task* task : provider.tasks()) {
+    fmt::print(out, "\n{} raw, split {}:\n", task->name(), options.split);
+    const StreamPtr raw = task->raw_stream(stream_options);
+    for (int64_t i = 0; i < options.num && raw->next(example); ++i) {
+      fmt::print(out, "  {} ({})\n", i + 1, example.where());
+      print_example(example, features, options.most_ids, out);
+    }
+  }
+  fmt::print(out, "\n{} preprocessed:\n", provider.name());
+  const StreamPtr stream = provider.stream(stream_options);
+  for (int64_t i = 0; i < options.num && stream->next(example); ++i) {
+    fmt::print(out, "  {}\n", i + 1);
+    print_example(example, features, options.most_ids, out);
+  }
+
+  const ConverterOptions converter_options{.pack = options.pack};
+  const auto converter = find_feature(features, "inputs") != nullptr
+                             ? make_feature_converter("EncDecFeatureConverter", converter_options)
+                             : make_feature_converter("LMFeatureConverter", converter_options);
+  fmt::print(out, "\n{} {}:\n", provider.name(), options.pack ? "packed" : "padded");
+  const StreamPtr rows = converter->convert(provider.stream(stream_options), lengths);
+  for (int64_t i = 0; i < options.num && rows->next(example); ++i) {
+    fmt::print(out, "  row {}\n", i + 1);
+    print_row(example, features, options.most_ids, out);
+  }
+}
+
+}  // namespace quintet::data
