@@ -28,8 +28,9 @@ HWY_INLINE Point point(FloatVec h) {
   if constexpr (kAct == Activation::linear) {
     return {h, one};
   } else if constexpr (kAct == Activation::relu) {
-    const auto positive = hn::Gt(h, hn::Zero(d));
-    return {hn::IfThenElseZero(positive, h), hn::IfThenElseZero(positive, one)};
+    // NaN stays NaN, so that a broken run cannot hide behind it; the slope at 0 is 0, as in JAX.
+    const auto zero = hn::Zero(d);
+    return {hn::IfThenElse(hn::Lt(h, zero), zero, h), hn::IfThenElseZero(hn::Gt(h, zero), one)};
   } else if constexpr (kAct == Activation::silu) {
     // h s, s = 1 / (1 + e^-h); its derivative s + h s (1 - s).
     const auto s = sigmoid(d, h);
