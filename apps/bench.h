@@ -4,7 +4,9 @@
 #include <span>
 
 // BENCH(name, what it times)
-#define QUINTET_BENCHES(BENCH) BENCH(train, "training steps of a T5 1.1 with AdamW")
+#define QUINTET_BENCHES(BENCH)                             \
+  BENCH(train, "training steps of a T5 1.1 with AdamW")    \
+  BENCH(generate, "greedy decoding or beam search by a T5 1.1")
 
 namespace quintet {
 

@@ -33,6 +33,10 @@ CommandLine::CommandLine(const std::string& verb, const std::string& summary,
 }
 
 bool CommandLine::parse(std::span<char* const> args) {
+  return parse(std::vector<std::string>(args.begin(), args.end()));
+}
+
+bool CommandLine::parse(const std::vector<std::string>& args) {
   std::vector<std::string> reversed(args.rbegin(), args.rend());
   try {
     app_.parse(reversed);
@@ -41,8 +45,8 @@ bool CommandLine::parse(std::span<char* const> args) {
     return false;
   } catch (const CLI::ParseError& error) {
     std::string hint;
-    for (const char* arg : args) {
-      const std::string text(arg), flag = text.substr(0, text.find('='));
+    for (const std::string& text : args) {
+      const std::string flag = text.substr(0, text.find('='));
       const std::vector<std::string> known = flags_of(app_);
       if (flag.starts_with("--") && std::find(known.begin(), known.end(), flag) == known.end())
         hint += " (" + flag + " is unknown" + did_you_mean(flag, known) + ")";

@@ -12,6 +12,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 namespace quintet {
 
@@ -23,6 +24,7 @@ class CommandLine {
   /// False: help was printed, nothing is left to do. Throws a usage error that names the flag, and for
   /// an unknown one the nearest known flag.
   bool parse(std::span<char* const> args);
+  bool parse(const std::vector<std::string>& args);
 
  private:
   std::string verb_;

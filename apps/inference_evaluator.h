@@ -18,7 +18,7 @@ namespace quintet {
 struct InferenceEvaluatorConfig {
   std::optional<int64_t> num_examples;             // none: all
   std::optional<int64_t> write_n_results;          // of JSONLogger; none: all
-  bool json_logger = true, tensorboard_logger = true;
+  bool json_logger = true;                         // whether logger_cls has JSONLogger
   std::filesystem::path log_dir;                   // empty: no files
 };
 

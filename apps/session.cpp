@@ -5,7 +5,9 @@
 
 #include "apps/actions.h"
 #include "apps/checkpoint_config.h"
+#include "apps/evaluate.h"
 #include "apps/inference_evaluator.h"
+#include "apps/predictor.h"
 #include "apps/train_config.h"
 #include "data/configurables.h"
 #include "models/configurables.h"
@@ -37,11 +39,12 @@ std::vector<gin::ConfigRoot> config_roots() {
 
 void register_everything(gin::Registry& registry, EntryPoints entry_points) {
   register_runtime(registry);
-  register_optimizers(registry);
+  register_optim(registry);
   register_models(registry);
   data::register_data(registry);
   register_checkpoint_configs(registry);
   register_actions(registry);
+  register_decoding(registry);
   register_inference_evaluator(registry);
   register_train(registry, std::move(entry_points.train));
   register_evaluate(registry, std::move(entry_points.evaluate));
@@ -64,5 +67,9 @@ const data::TaskRegistry& Session::tasks() {
 }
 
 data::ProviderPtr Session::task(const std::string& name) { return tasks().get(name); }
+
+data::ProviderPtr Session::task(const data::DatasetConfig& dataset) {
+  return dataset.mixture_or_task ? dataset.mixture_or_task : task(dataset.mixture_or_task_name);
+}
 
 }  // namespace quintet

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 
+#include "data/batches.h"
 #include "data/task.h"
 #include "runtime/gin/config.h"
 
@@ -39,6 +40,8 @@ class Session {
   const gin::Registry& registry() const { return registry_; }
   /// A task or mixture by name, built in or of the configuration; throws with the nearest known name.
   data::ProviderPtr task(const std::string& name);
+  /// The task or mixture that a data set configuration names or holds.
+  data::ProviderPtr task(const data::DatasetConfig& dataset);
   const data::TaskRegistry& tasks();
 
  private:

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace quintet {
@@ -16,7 +17,9 @@ class Summaries {
  public:
   /// Cuts metrics.jsonl to `metrics_bytes`: what a killed run wrote after its last checkpoint is written
   /// again by this one. Throws kDisk.
-  Summaries(std::filesystem::path model_dir, int64_t metrics_bytes);
+  /// `resumed_step`: the first step that a resumed run writes again; TensorBoard drops the old ones.
+  Summaries(std::filesystem::path model_dir, int64_t metrics_bytes,
+            std::optional<int64_t> resumed_step = {});
   ~Summaries();
   Summaries(const Summaries&) = delete;
   Summaries& operator=(const Summaries&) = delete;

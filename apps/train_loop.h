@@ -22,7 +22,7 @@ namespace quintet {
 
 class TrainLoop {
  public:
-  using ProviderOf = std::function<data::ProviderPtr(const std::string& name)>;
+  using ProviderOf = std::function<data::ProviderPtr(const data::DatasetConfig& config)>;
   /// Takes the lock of the model directory and reads the data sets' descriptions.
   TrainLoop(TrainConfig config, const ProviderOf& provider_of);
 

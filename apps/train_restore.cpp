@@ -23,7 +23,7 @@ int64_t seed_from_clock() {
 
 data::ProviderPtr provider_for(const TrainLoop::ProviderOf& provider_of,
                                const std::optional<data::DatasetConfig>& config) {
-  return config ? provider_of(config->mixture_or_task_name) : nullptr;
+  return config ? provider_of(*config) : nullptr;
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ TrainLoop::TrainLoop(TrainConfig config, const ProviderOf& provider_of)
     : config_(std::move(config)),
       lock_(config_.model_dir),
       stop_(config_.model_dir),
-      train_provider_(provider_of(config_.train_dataset.mixture_or_task_name)),
+      train_provider_(provider_of(config_.train_dataset)),
       train_eval_provider_(provider_for(provider_of, config_.train_eval_dataset)),
       infer_eval_provider_(provider_for(provider_of, config_.infer_eval_dataset)) {
   QT_CHECK(config_.partitioner.num_partitions == 1,
@@ -86,7 +86,7 @@ void TrainLoop::restore() {
     trainer_->restored(state_.step, state_.skipped_updates);
     batches_->restore(state_.data_position);
     saved_step_ = state_.step;
-  } else if (config_.checkpoint.restore) {
+  } else if (config_.checkpoint.restore && !config_.checkpoint.restore->path.empty()) {
     warm_start(*config_.checkpoint.restore);
   }
   total_steps_ = config_.relative_steps ? state_.first_step + *config_.relative_steps
@@ -105,7 +105,8 @@ void TrainLoop::build_trainer() {
   trainer_ = std::make_unique<Trainer>(loss_function(*config_.model->model), parameters,
                                        config_.model->optimizer, config_.trainer,
                                        split_at(root, 1));
-  const auto& train = config_.train_dataset;
+  data::DatasetConfig train = config_.train_dataset;
+  if (!train.seed) train.seed = state_.seed;
   batches_ = std::make_unique<data::Batches>(
       *train_provider_, train,
       converter_for(*config_.model, train.task_feature_lengths, train.pack));
@@ -124,7 +125,9 @@ void TrainLoop::warm_start(const RestoreCheckpointConfig& config) {
 }
 
 void TrainLoop::write_run_files() {
-  summaries_ = std::make_unique<Summaries>(config_.model_dir, state_.metrics_bytes);
+  summaries_ = std::make_unique<Summaries>(
+      config_.model_dir, state_.metrics_bytes,
+      resumed_ ? std::optional(state_.step + 1) : std::nullopt);
   atomic_write_file(config_.model_dir / "config.gin", config_.config_text);
   atomic_write_file(config_.model_dir / "model-info.txt",
                     model_info(config_.model->model->parameters(), *trainer_));

@@ -1,0 +1,55 @@
+// `quintet bench generate`: tokens a second of greedy decoding or beam search, the encoder
+// included.
+
+#include "apps/bench.h"
+#include "apps/bench_models.h"
+#include "models/decoding/beam_search.h"
+#include "models/decoding/temperature_sample.h"
+#include "models/decoding/transformer_decoder.h"
+
+namespace quintet {
+namespace {
+
+/// Random parameters, drawn tensor by tensor as they are packed: the peak is what generation needs.
+decoding::PackedNetwork random_network(const T5Config& config) {
+  Parameters declared;
+  const Transformer network(Scope(declared), config);
+  std::vector<float> values;
+  return {decoding::shape_of(config), [&](const std::string& name) {
+            const ParamInfo& info = declared.at(name);
+            std::vector<int64_t> sizes;
+            for (const Axis& axis : info.spec.axes) sizes.push_back(axis.size);
+            values.resize(static_cast<size_t>(info.spec.elements()));
+            info.initializer(key_of_parameter(key_from_seed(0), name), sizes, values);
+            return View::of(values.data(), sizes);
+          }};
+}
+
+}  // namespace
+
+int run_bench_generate(std::span<char* const> args) {
+  BenchOptions options;
+  options.inputs = options.targets = 128;
+  if (!parse_bench_options("generate",
+                           "Times generation by a T5 1.1 (encoder included, nothing ends early).",
+                           args, true, options))
+    return 0;
+  const decoding::PackedNetwork network = random_network(bench_model_config(options.model));
+  const HostArray inputs =
+      random_batch(options, network.shape().vocab_size).at("encoder_input_tokens");
+  const std::vector<int32_t> start(static_cast<size_t>(options.batch * options.targets), 0);
+  const decoding::Prompts prompts{options.batch, options.targets, start};
+  constexpr int32_t kNoEos = -1;  // so that exactly `targets` tokens are made
+  decoding::TransformerDecoder decoder(network);
+  time_steps("generate", options, options.batch * options.targets, [&] {
+    decoder.begin(inputs.as<int32_t>(), options.batch, options.inputs,
+                  {.num_decodes = options.beams, .max_length = options.targets});
+    if (options.beams == 1)
+      decoding::temperature_sample(prompts, decoder, kNoEos, {.temperature = {0.0f}});
+    else
+      decoding::beam_search(prompts, decoder, kNoEos, {.num_decodes = options.beams});
+  });
+  return 0;
+}
+
+}  // namespace quintet

@@ -1,0 +1,93 @@
+#include "apps/evaluate.h"
+
+#include "apps/summaries.h"
+#include "runtime/base/json.h"
+
+namespace quintet {
+namespace {
+
+void print_samples(const std::string& task, const std::vector<Prediction>& predictions,
+                   int64_t samples) {
+  const auto count = static_cast<int64_t>(predictions.size());
+  const int64_t shown = std::min(samples, count);
+  for (int64_t i = 0; i < shown; ++i) {
+    // Evenly spread over the set.
+    const Prediction& p = predictions[static_cast<size_t>(i * count / shown)];
+    const bool right = p.prediction == p.target;
+    fmt::print(stderr, "  {}  {}: {}  ->  {}{}\n", right ? "right" : "WRONG", task, p.input,
+               p.prediction, right ? "" : "   (expected " + p.target + ")");
+  }
+}
+
+void print_metrics(int64_t step, const std::string& task, size_t examples,
+                   const std::map<std::string, double>& metrics) {
+  nlohmann::ordered_json json = {{"step", step}, {"task", task}, {"examples", examples}};
+  for (const auto& [name, value] : metrics) json[name] = value;
+  fmt::print("{}\n", json.dump());
+}
+
+}  // namespace
+
+void register_evaluate(gin::Registry& registry,
+                       std::function<gin::Value(const gin::Arguments&)> run) {
+  const gin::Value none;
+  registry.add("t5x.eval.evaluate",
+               {{"model"},
+                {"dataset_cfg"},
+                {"restore_checkpoint_cfg"},
+                {"partitioner"},
+                {"output_dir"},
+                {"inference_evaluator_cls", none},
+                {"training_evaluator_cls", none},
+                {"summarize_config_fn", none},
+                {"train_state_initializer_cls", none},
+                {"train_eval_dataset_cfg", none},
+                {"fallback_init_rng", none},
+                {"use_orbax", true}},
+               std::move(run));
+}
+
+EvaluateConfig evaluate_config_from(const gin::Arguments& args) {
+  EvaluateConfig config;
+  config.model = args.get<std::shared_ptr<ConfiguredModel>>("model");
+  config.dataset = args.get<data::DatasetConfig>("dataset_cfg");
+  config.restore = args.get<RestoreCheckpointConfig>("restore_checkpoint_cfg");
+  config.output_dir = args.get<std::string>("output_dir");
+  const gin::Value evaluator = args.value("inference_evaluator_cls");
+  const auto* callable = evaluator.get_if<gin::Callable>();
+  if (!evaluator.is_none())
+    config.inference_evaluator =
+        gin::as<InferenceEvaluatorConfig>(callable != nullptr ? (*callable)() : evaluator,
+                                          args.where("inference_evaluator_cls"));
+  return config;
+}
+
+int evaluate(EvaluateConfig config, const TrainLoop::ProviderOf& provider_of, int64_t samples) {
+  StopRequests stop({});
+  const data::ProviderPtr provider = provider_of(config.dataset);
+  std::unique_ptr<Summaries> summaries;
+  if (!config.output_dir.empty()) {
+    summaries = std::make_unique<Summaries>(config.output_dir, int64_t{1} << 60);
+    config.inference_evaluator.log_dir = config.output_dir / "inference_eval";
+  }
+  InferenceEvaluator evaluator(*provider, config.dataset, config.model,
+                               config.inference_evaluator);
+  for (const std::filesystem::path& folder : checkpoint_folders(config.restore)) {
+    const Checkpoint checkpoint = read_checkpoint(folder);
+    load_parameters(checkpoint, config.model->model->parameters(), folder.string());
+    const auto metrics = evaluator.run(checkpoint.step, [&] { return stop.reason().has_value(); });
+    if (!metrics) return static_cast<int>(ExitCode::kSavedRunAgain);
+    for (const auto& [task, values] : *metrics) {
+      const auto& predictions = evaluator.predictions().at(task);
+      print_samples(task, predictions, samples);
+      print_metrics(checkpoint.step, task, predictions.size(), values);
+      std::map<std::string, double> named;
+      for (const auto& [name, value] : values) named["eval/" + name] = value;
+      if (summaries) summaries->write("inference_eval/" + task.substr(0, 113), checkpoint.step, named);
+    }
+    if (summaries) summaries->flush();
+  }
+  return 0;
+}
+
+}  // namespace quintet

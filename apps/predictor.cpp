@@ -1,0 +1,135 @@
+#include "apps/predictor.h"
+
+#include "data/vocabulary.h"
+#include "runtime/base/threefry.h"
+
+namespace quintet {
+namespace {
+
+using decoding::BeamOptions;
+using decoding::SampleOptions;
+
+constexpr const char* kBeamSearch = "t5x.decoding.beam_search";
+constexpr const char* kTemperatureSample = "t5x.decoding.temperature_sample";
+
+decoding::PackedNetwork pack(const BaseModel& model) {
+  const decoding::ParameterSource source = [&model](const std::string& name) {
+    return model.parameters().at(name).value.local();
+  };
+  if (const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model))
+    return {decoding::shape_of(network->network().config()), source};
+  const auto* network = dynamic_cast<const DecoderOnlyModel*>(&model);
+  QT_ASSERT(network != nullptr);
+  return {decoding::shape_of(network->network().config()), source};
+}
+
+BeamOptions beam_options(const gin::Arguments& args, int64_t num_decodes) {
+  BeamOptions options;
+  options.num_decodes = args.get_or<int64_t>("num_decodes", num_decodes);
+  options.alpha = args.get<float>("alpha");
+  options.max_decode_len = args.get<std::optional<int64_t>>("max_decode_len");
+  options.max_decode_step = args.get<int64_t>("max_decode_step");
+  options.min_log_prob = args.get<float>("min_log_prob");
+  return options;
+}
+
+SampleOptions sample_options(const gin::Arguments& args, int64_t num_decodes) {
+  SampleOptions options;
+  options.num_decodes = args.get_or<int64_t>("num_decodes", num_decodes);
+  options.temperature = {args.get<float>("temperature")};
+  options.topk = args.get<int64_t>("topk");
+  options.topp = args.get<float>("topp");
+  options.max_decode_steps = args.get<std::optional<int64_t>>("max_decode_steps");
+  options.max_decode_steps_hard_limit =
+      args.get<std::optional<int64_t>>("max_decode_steps_hard_limit");
+  options.rescale_log_probs = args.get<bool>("rescale_log_probs");
+  return options;
+}
+
+/// The decode function of the gin files, or T5X's default for this kind of model.
+std::variant<BeamOptions, SampleOptions> configured_decode_fn(const ConfiguredModel& model,
+                                                              bool decoder_only) {
+  std::string name = decoder_only ? kTemperatureSample : kBeamSearch;
+  if (const auto* callable = model.decode_fn.get_if<gin::Callable>()) name = callable->name();
+  int64_t num_decodes = 1;
+  if (model.config != nullptr) {
+    const gin::Arguments method = model.config->arguments(model.name + ".predict_batch_with_aux");
+    num_decodes = method.get<std::optional<int64_t>>("num_decodes").value_or(1);
+  }
+  QT_CHECK(name == kBeamSearch || name == kTemperatureSample,
+           "{}.decode_fn: {} is not a decode function; use @decoding.beam_search or "
+           "@decoding.temperature_sample",
+           model.name, name);
+  if (model.config == nullptr)
+    return decoder_only ? std::variant<BeamOptions, SampleOptions>(SampleOptions{})
+                        : BeamOptions{.num_decodes = 1};
+  const gin::Arguments args = model.config->arguments(name);
+  if (name == kBeamSearch) return beam_options(args, num_decodes);
+  return sample_options(args, num_decodes);
+}
+
+int32_t eos_of(const ConfiguredModel& model) {
+  const auto vocabulary = model.output_vocabulary.object_as<const data::Vocabulary>();
+  return vocabulary == nullptr ? 1 : vocabulary->eos_id().value_or(1);
+}
+
+}  // namespace
+
+Predictor::Predictor(const ConfiguredModel& model, const DecodeOverrides& overrides)
+    : network_(pack(*model.model)) {
+  const auto* decoder = dynamic_cast<const DecoderOnlyModel*>(model.model.get());
+  decoder_only_ = decoder != nullptr;
+  options_.inputs_bidirectional_attention =
+      decoder_only_ && decoder->inputs_bidirectional_attention();
+  options_.eos_id = eos_of(model);
+  options_.decode_fn = configured_decode_fn(model, decoder_only_);
+  if (overrides.beams) {
+    BeamOptions beam;
+    beam.num_decodes = *overrides.beams;
+    if (const auto* bound = std::get_if<BeamOptions>(&options_.decode_fn)) beam.alpha = bound->alpha;
+    options_.decode_fn = beam;
+  }
+  if (overrides.temperature || overrides.topk || overrides.topp) {
+    SampleOptions sample;
+    sample.temperature = {static_cast<float>(overrides.temperature.value_or(1.0))};
+    sample.topk = overrides.topk.value_or(0);
+    sample.topp = static_cast<float>(overrides.topp.value_or(0.0));
+    sample.decode_rng = key_from_seed(overrides.seed);
+    options_.decode_fn = sample;
+  }
+}
+
+decoding::Decodes Predictor::predict(const HostArrays& batch) const {
+  return decoder_only_ ? decoding::predict_decoder_only(network_, batch, options_)
+                       : decoding::predict_encoder_decoder(network_, batch, options_);
+}
+
+void register_decoding(gin::Registry& registry) {
+  // Only their parameters matter: a Predictor reads them and runs the search itself.
+  const auto not_called = [](const gin::Arguments& args) -> gin::Value {
+    fail(ExitCode::kUsage, "{} is used as @{} without ()", args.target().name, args.target().name);
+  };
+  const gin::Value none;
+  registry.add(kBeamSearch,
+               {{"num_decodes", false, std::nullopt},
+                {"alpha", 0.6},
+                {"max_decode_len", none},
+                {"max_decode_step", -1},
+                {"min_log_prob", -1.0e7},
+                {"cache_offset", 0}},
+               not_called);
+  registry.add(kTemperatureSample,
+               {{"num_decodes", false, std::nullopt},
+                {"temperature", 1.0},
+                {"topk", 1},
+                {"topp", 0.0},
+                {"cache_offset", 0},
+                {"max_decode_steps", none},
+                {"max_decode_steps_hard_limit", none},
+                {"rescale_log_probs", true},
+                {"state_callback_fn", none},
+                {"logit_callback_fn", none}},
+               not_called);
+}
+
+}  // namespace quintet

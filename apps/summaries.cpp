@@ -1,0 +1,47 @@
+#include "apps/summaries.h"
+
+#include "runtime/metrics/event_file.h"
+#include "runtime/metrics/metrics_log.h"
+
+namespace quintet {
+
+struct Summaries::State {
+  std::filesystem::path model_dir;
+  std::optional<int64_t> resumed_step;
+  MetricsLog log;
+  std::map<std::string, EventFile> events;
+
+  EventFile& file(const std::string& run) {
+    auto found = events.find(run);
+    if (found == events.end())
+      found = events.emplace(run, EventFile(model_dir / run, resumed_step)).first;
+    return found->second;
+  }
+};
+
+Summaries::Summaries(std::filesystem::path model_dir, int64_t metrics_bytes,
+                     std::optional<int64_t> resumed_step)
+    : state_(new State{model_dir, resumed_step, {model_dir / "metrics.jsonl", metrics_bytes}, {}}) {}
+
+Summaries::~Summaries() = default;
+
+void Summaries::write(const std::string& run, int64_t step,
+                      const std::map<std::string, double>& scalars) {
+  state_->log.write(run, step, scalars);
+  EventFile& file = state_->file(run);
+  for (const auto& [name, value] : scalars) file.scalar(name, step, value);
+}
+
+void Summaries::write_text(const std::string& run, const std::string& tag,
+                           const std::string& markdown) {
+  state_->file(run).text(tag, 0, markdown);
+}
+
+void Summaries::flush() {
+  state_->log.flush();
+  for (auto& [run, file] : state_->events) file.flush();
+}
+
+int64_t Summaries::metrics_bytes() const { return state_->log.bytes(); }
+
+}  // namespace quintet

@@ -1,0 +1,75 @@
+// `quintet train`: T5X's train.py. Pretrains or fine-tunes as gin files say, and goes on by itself from the
+// newest whole checkpoint of its model directory.
+
+#include <omp.h>
+
+#include "apps/cli.h"
+#include "apps/session.h"
+#include "apps/train_loop.h"
+#include "apps/verbs.h"
+#include "runtime/profile.h"
+
+namespace quintet {
+namespace {
+
+struct TrainFlags {
+  std::string model_dir, run_mode = "train", ignored_text;
+  int threads = 0;
+  bool dry_run = false, profile = false, ignored = false;
+};
+
+void add_flags(CommandLine& cli, TrainFlags& flags) {
+  CLI::App& app = cli.app();
+  app.add_option("--gin_file", "a gin file; may be repeated, later ones win");
+  app.add_option("--gin_bindings", "a binding, as in --gin_bindings='BATCH_SIZE = 8'; may be repeated");
+  app.add_option("--gin_search_paths", "folders of gin files, with commas between");
+  app.add_option("--model_dir", flags.model_dir, "short for --gin.MODEL_DIR=\"'...'\"");
+  app.add_option("--threads", flags.threads, "OpenMP threads; 0: all")->check(CLI::Range(0, 4096));
+  app.add_flag("--dry_run", flags.dry_run, "print the configuration and end");
+  app.add_flag("--profile", flags.profile, "time and bytes of each op at the end, on stderr");
+  app.add_option("--run_mode", flags.run_mode, "train")->check(CLI::IsMember({"train"}));
+  for (const char* name : {"--tfds_data_dir", "--seqio_additional_cache_dirs"})
+    app.add_option(name, flags.ignored_text)->group("");  // T5X's, without meaning here
+  app.add_flag("--multiprocess_gpu", flags.ignored)->group("");
+}
+
+}  // namespace
+
+int run_train(std::span<char* const> args) {
+  std::vector<std::string> left(args.begin(), args.end());
+  gin::CommandLine gin_line = gin::extract_command_line(left);
+  TrainFlags flags;
+  CommandLine cli("train", "Trains as gin files say; goes on from the newest checkpoint.",
+                  "quintet train --gin_file=quintet/quickstart.gin --model_dir=/tmp/numbers\n"
+                  "quintet train --gin_file=my_t5.gin --gin_file=my_run.gin --gin.BATCH_SIZE=64");
+  add_flags(cli, flags);
+  if (!cli.parse(left)) return 0;
+  QT_CHECK(!gin_line.files.empty() || !gin_line.bindings.empty(),
+           "quintet train: no configuration; name one with --gin_file=FILE");
+  if (!flags.model_dir.empty())
+    gin_line.bindings.push_back("MODEL_DIR = " + gin::Value(flags.model_dir).repr());
+  if (flags.threads > 0) omp_set_num_threads(flags.threads);
+
+  Session* session_of_run = nullptr;
+  int code = 0;
+  const auto train = [&](const gin::Arguments& arguments) -> gin::Value {
+    TrainLoop loop(train_config_from(arguments),
+                   [&](const data::DatasetConfig& config) { return session_of_run->task(config); });
+    code = loop.run();
+    return {};
+  };
+  Session session(gin_line, {.train = train, .evaluate = {}}, {.main_modules = {"t5x.train"}});
+  session_of_run = &session;
+  if (flags.dry_run) {
+    fmt::print("{}", session.config().config_str());
+    return 0;
+  }
+  Profile profile;
+  if (flags.profile) Profile::current() = &profile;
+  session.config().call("t5x.train.train");
+  Profile::current() = nullptr;
+  if (flags.profile) fmt::print(stderr, "{}\n", profile.table());
+  return code;
+}
+
+}  // namespace quintet
