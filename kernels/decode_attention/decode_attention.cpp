@@ -105,10 +105,14 @@ void attend_rows(const SharedQuery* rows, const SharedKeys& keys, int64_t head_d
 void attend_some(const SharedQuery* rows, int64_t count, const SharedKeys& keys, int64_t head_dim,
                  float* scores, float* sums) {
   switch (count) {
-    case 1: return attend_rows<1>(rows, keys, head_dim, scores, sums);
-    case 2: return attend_rows<2>(rows, keys, head_dim, scores, sums);
-    case 3: return attend_rows<3>(rows, keys, head_dim, scores, sums);
-    default: return attend_rows<4>(rows, keys, head_dim, scores, sums);
+    case 1:
+      return attend_rows<1>(rows, keys, head_dim, scores, sums);
+    case 2:
+      return attend_rows<2>(rows, keys, head_dim, scores, sums);
+    case 3:
+      return attend_rows<3>(rows, keys, head_dim, scores, sums);
+    default:
+      return attend_rows<4>(rows, keys, head_dim, scores, sums);
   }
 }
 
@@ -202,10 +206,9 @@ void attend_shared(std::span<const SharedQuery> queries, const SharedKeys& keys,
   const int64_t depth = padded_to_vectors(head_dim);
   float* scores = aligned_scratch(scratch, kAtOnce * (keys.stride + depth));
   const auto count = static_cast<int64_t>(queries.size());
-  for (int64_t r = 0; r < count; r += kAtOnce)
-    HWY_DYNAMIC_DISPATCH(attend_some)
-    (queries.data() + r, std::min(kAtOnce, count - r), keys, head_dim, scores,
-     scores + kAtOnce * keys.stride);
+  for (int64_t r = 0; r < count; r += kAtOnce) HWY_DYNAMIC_DISPATCH(attend_some)
+  (queries.data() + r, std::min(kAtOnce, count - r), keys, head_dim, scores,
+   scores + kAtOnce * keys.stride);
 }
 
 void attend_cache(const float* query, float* out, const CachedKeys& cache,
@@ -226,7 +229,8 @@ void attend_cache(const float* query, float* out, const CachedKeys& cache,
 void append_to_cache(const CachedKeys& cache, int64_t t, int64_t slot, const float* key,
                      const float* value, int64_t head_dim) {
   const int64_t depth = padded_to_vectors(head_dim), at = (t * cache.slots + slot) * depth;
-  for (const auto& [memory, source] : {std::pair{cache.keys, key}, std::pair{cache.values, value}}) {
+  for (const auto& [memory, source] :
+       {std::pair{cache.keys, key}, std::pair{cache.values, value}}) {
     std::copy_n(source, head_dim, memory + at);
     std::fill(memory + at + head_dim, memory + at + depth, 0.0f);
   }

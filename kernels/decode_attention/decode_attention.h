@@ -1,11 +1,13 @@
 #pragma once
 // Attention of generation: few queries, keys and values that stay where they were written. One call
-// handles one head of one item (shared keys) or of one row (cache) on the calling thread; logits are not
-// scaled, as in T5. Float32; softmax in float32. Highway, run-time dispatch.
+// handles one head of one item (shared keys) or of one row (cache) on the calling thread; logits
+// are not scaled, as in T5. Float32; softmax in float32. Highway, run-time dispatch.
 //
-//   SharedKeys      keys and values that all rows of an item read: cross-attention, the encoder, a prefix
-//   CachedKeys      keys and values of a sequence that grows by a token a step. Nothing is ever moved: when
-//                   beams change places, `slots` says in whose place each earlier token was written.
+//   SharedKeys      keys and values that all rows of an item read: cross-attention, the encoder, a
+//   prefix CachedKeys      keys and values of a sequence that grows by a token a step. Nothing is
+//   ever moved: when
+//                   beams change places, `slots` says in whose place each earlier token was
+//                   written.
 //
 // head_dim is padded to depth_of(head_dim), a whole number of vectors; the padding is zero.
 
@@ -18,7 +20,8 @@ namespace quintet {
 /// head_dim rounded up to whole vectors of this machine; lengths are padded to the same unit.
 int64_t padded_to_vectors(int64_t n);
 
-/// One head of one item. Keys are stored by column so that scores of neighbouring tokens are neighbours.
+/// One head of one item. Keys are stored by column so that scores of neighbouring tokens are
+/// neighbours.
 struct SharedKeys {
   float* keys = nullptr;    // [head_dim, stride]
   float* values = nullptr;  // [length, padded_to_vectors(head_dim)]
@@ -53,8 +56,8 @@ struct CachedKeys {
   int64_t slots = 1;
 };
 
-/// out [head_dim] = softmax(query keys^T + bias) values over tokens [0, limit), token t read from slot
-/// slots_of_token[t]; bias [limit] or null.
+/// out [head_dim] = softmax(query keys^T + bias) values over tokens [0, limit), token t read from
+/// slot slots_of_token[t]; bias [limit] or null.
 void attend_cache(const float* query, float* out, const CachedKeys& cache,
                   std::span<const uint16_t> slots_of_token, const float* bias, int64_t head_dim,
                   std::vector<float>& scratch);

@@ -119,8 +119,8 @@ size_t draw(const float* x, size_t n, Key key, uint64_t first) {
     const auto score = hn::Add(noise, hn::LoadU(d, x + i));
     const auto better = hn::Gt(score, best);
     best = hn::IfThenElse(better, score, best);
-    best_index = hn::IfThenElse(hn::RebindMask(di, better),
-                                hn::Iota(di, static_cast<int32_t>(i)), best_index);
+    best_index = hn::IfThenElse(hn::RebindMask(di, better), hn::Iota(di, static_cast<int32_t>(i)),
+                                best_index);
   }
   HWY_ALIGN float scores[HWY_MAX_BYTES / sizeof(float)];
   HWY_ALIGN int32_t indices[HWY_MAX_BYTES / sizeof(int32_t)];
@@ -168,8 +168,7 @@ int64_t argmax(std::span<const float> row) {
 RowSummary summarize(std::span<const float> row) {
   RowSummary s;
   s.max = HWY_DYNAMIC_DISPATCH(row_max)(row.data(), row.size());
-  s.argmax =
-      static_cast<int64_t>(HWY_DYNAMIC_DISPATCH(first_equal)(row.data(), row.size(), s.max));
+  s.argmax = static_cast<int64_t>(HWY_DYNAMIC_DISPATCH(first_equal)(row.data(), row.size(), s.max));
   s.log_sum = std::log(HWY_DYNAMIC_DISPATCH(sum_exp)(row.data(), row.size(), s.max));
   return s;
 }

@@ -1,11 +1,14 @@
 #pragma once
-// Reading a row of logits: what greedy, sampling and beam search ask of [vocab] floats. Each function
-// handles one row on one thread; callers spread rows over threads. Highway, run-time dispatch.
+// Reading a row of logits: what greedy, sampling and beam search ask of [vocab] floats. Each
+// function handles one row on one thread; callers spread rows over threads. Highway, run-time
+// dispatch.
 //
-//   const RowSummary s = summarize(row);                      // greedy token and its log probability
-//   const float log_prob = (row[token] - s.max) - s.log_sum;  // jax.nn.log_softmax(row)[token]
+//   const RowSummary s = summarize(row);                      // greedy token and its log
+//   probability const float log_prob = (row[token] - s.max) - s.log_sum;  //
+//   jax.nn.log_softmax(row)[token]
 //
-// NaN logits are never chosen. Ties go to the lower index, as in jax.numpy.argmax and jax.lax.top_k.
+// NaN logits are never chosen. Ties go to the lower index, as in jax.numpy.argmax and
+// jax.lax.top_k.
 
 #include <cstdint>
 #include <span>
@@ -35,8 +38,9 @@ void indices_at_least(std::span<const float> row, float threshold, std::vector<i
 /// row[i] / divisor for all i, in place.
 void divide(std::span<float> row, float divisor);
 
-/// Index drawn from softmax(row): the first argmax of row[i] plus Gumbel noise, element i of the noise
-/// being element first + i of jax.random.gumbel(key, ...) (jax.random.categorical draws this way).
+/// Index drawn from softmax(row): the first argmax of row[i] plus Gumbel noise, element i of the
+/// noise being element first + i of jax.random.gumbel(key, ...) (jax.random.categorical draws this
+/// way).
 int64_t draw_categorical(std::span<const float> row, Key key, uint64_t first);
 
 /// Element i of jax.random.gumbel(key, shape), for callers that need a few of them.

@@ -31,8 +31,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 using F = hn::ScalableTag<float>;
 using V = hn::Vec<F>;
 
-// Accumulators take 2 registers a row; with 2 for the weights and 1 for the broadcast, 14 rows fill the
-// 32 registers of AVX-512 and 6 the 16 of AVX2 and SSE4.
+// Accumulators take 2 registers a row; with 2 for the weights and 1 for the broadcast, 14 rows fill
+// the 32 registers of AVX-512 and 6 the 16 of AVX2 and SSE4.
 #if HWY_TARGET <= HWY_AVX3
 constexpr int kGroupRows = 14;
 #else
@@ -42,8 +42,8 @@ constexpr int kGroupRows = 6;
 int64_t width() { return static_cast<int64_t>(2 * hn::Lanes(F())); }
 int64_t rows_at_once() { return kGroupRows; }
 
-/// tile [kRows, 2 vectors] = x^T w for x [k, kRows] and w [k, 2 vectors]. Every four steps fetch `lines`
-/// cache lines from `ahead` on into the second-level cache.
+/// tile [kRows, 2 vectors] = x^T w for x [k, kRows] and w [k, 2 vectors]. Every four steps fetch
+/// `lines` cache lines from `ahead` on into the second-level cache.
 template <int kRows>
 void tile_product(const float* HWY_RESTRICT x, const float* HWY_RESTRICT w, int64_t k,
                   float* HWY_RESTRICT tile, const char* ahead, int64_t lines) {
@@ -144,11 +144,15 @@ HWY_INLINE V logistic(V x) {
 HWY_INLINE V activate(Activation activation, V x) {
   const F d;
   switch (activation) {
-    case Activation::linear: return x;
-    case Activation::relu: return hn::Max(x, hn::Zero(d));
-    case Activation::silu: return hn::Mul(x, logistic(x));
+    case Activation::linear:
+      return x;
+    case Activation::relu:
+      return hn::Max(x, hn::Zero(d));
+    case Activation::silu:
+      return hn::Mul(x, logistic(x));
     case Activation::gelu: {
-      // 0.5 x (1 + tanh(u)) = x logistic(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) (arXiv:1606.08415).
+      // 0.5 x (1 + tanh(u)) = x logistic(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3)
+      // (arXiv:1606.08415).
       const V cubic = hn::Mul(hn::Mul(x, x), hn::Mul(x, hn::Set(d, 0.044715f)));
       return hn::Mul(x, logistic(hn::Mul(hn::Set(d, 1.5957691216f), hn::Add(x, cubic))));
     }
@@ -240,7 +244,9 @@ std::shared_ptr<float> HugeArena::allocate(int64_t floats) {
 }
 
 PackedMatrix::PackedMatrix(int64_t k, int64_t n, HugeArena& arena)
-    : k_(k), n_(n), panels_((n + panel_width() - 1) / panel_width()),
+    : k_(k),
+      n_(n),
+      panels_((n + panel_width() - 1) / panel_width()),
       data_(arena.allocate(panels_ * k * panel_width())) {}
 
 void PackedMatrix::set_columns(int64_t first, const float* w, int64_t columns, int64_t stride) {
@@ -262,8 +268,7 @@ PackedMatrix PackedMatrix::pack(const float* w, int64_t k, int64_t n, HugeArena&
   return packed;
 }
 
-PackedMatrix PackedMatrix::pack_transposed(const float* w, int64_t n, int64_t k,
-                                           HugeArena& arena) {
+PackedMatrix PackedMatrix::pack_transposed(const float* w, int64_t n, int64_t k, HugeArena& arena) {
   PackedMatrix packed(k, n, arena);
   const int64_t width = panel_width();
 #pragma omp parallel for schedule(static)
@@ -333,8 +338,8 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
   if (x.rows() == 0) return;
   alignas(128) float values[kMostGroupRows * kMostPanelWidth];
   const int64_t width = panel_width(), k = w.k(), groups = x.groups();
-  // While a panel is computed, group after group, the one after it is fetched: each four steps of each
-  // group ask for their part of its 4 * width floats.
+  // While a panel is computed, group after group, the one after it is fetched: each four steps of
+  // each group ask for their part of its 4 * width floats.
   const int64_t lines = (4 * width * 4 / 64 + groups - 1) / groups;
   for (int64_t p = panels.begin; p < panels.end; ++p) {
     const float* following = p + 1 < panels.end ? w.panel(p + 1) : next;
@@ -366,7 +371,9 @@ void use(const Tile& tile, float* y, int64_t stride, TileUse how, float factor =
 
 }  // namespace
 
-void store_tile(const Tile& tile, float* y, int64_t stride) { use(tile, y, stride, TileUse::store); }
+void store_tile(const Tile& tile, float* y, int64_t stride) {
+  use(tile, y, stride, TileUse::store);
+}
 void add_tile(const Tile& tile, float* y, int64_t stride) { use(tile, y, stride, TileUse::add); }
 void scale_tile(const Tile& tile, float* y, int64_t stride, float factor) {
   use(tile, y, stride, TileUse::scale, factor);

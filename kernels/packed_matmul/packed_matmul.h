@@ -1,7 +1,8 @@
 #pragma once
-// Products with weights that are packed once and used many times by few rows, as in generation: y = x w
-// for x [rows, k] and w [k, n]. One pass over the weights, in memory order, serves all rows; with up to
-// 14 rows (AVX-512) it runs at the speed of memory. Larger row counts are fine too (prefill).
+// Products with weights that are packed once and used many times by few rows, as in generation: y =
+// x w for x [rows, k] and w [k, n]. One pass over the weights, in memory order, serves all rows;
+// with up to 14 rows (AVX-512) it runs at the speed of memory. Larger row counts are fine too
+// (prefill).
 //
 //   HugeArena arena;
 //   const PackedMatrix w = PackedMatrix::pack(kernel, k, n, arena);          // [k, n] row-major
@@ -9,9 +10,10 @@
 //   x.pack(activations, rows, k);
 //   multiply(x, w, w.share(part, parts), [&](const Tile& tile) { store(tile, y, n); });
 //
-// Layout: panels of `panel_width()` columns, [panels][k][width] float32, the last filled up with zeros;
-// rows are regrouped as [group][k][rows of the group], so that both are read in order. Knows nothing of
-// threads: a caller splits panels with share(). Accumulates in float32. Highway, run-time dispatch.
+// Layout: panels of `panel_width()` columns, [panels][k][width] float32, the last filled up with
+// zeros; rows are regrouped as [group][k][rows of the group], so that both are read in order. Knows
+// nothing of threads: a caller splits panels with share(). Accumulates in float32. Highway,
+// run-time dispatch.
 
 #include <cstdint>
 #include <functional>
@@ -33,9 +35,9 @@ struct PanelRange {
   int64_t begin = 0, end = 0;
 };
 
-/// Zero-filled memory on huge pages where the system grants them: streaming through 4 KiB pages costs a
-/// quarter of the bandwidth in page walks (17 against 14 GB/s on a 2-core Emerald Rapids machine). Small
-/// blocks share pages. Blocks live as long as anyone holds one of the same chunk.
+/// Zero-filled memory on huge pages where the system grants them: streaming through 4 KiB pages
+/// costs a quarter of the bandwidth in page walks (17 against 14 GB/s on a 2-core Emerald Rapids
+/// machine). Small blocks share pages. Blocks live as long as anyone holds one of the same chunk.
 class HugeArena {
  public:
   /// Aligned to 256 bytes; throws kEnvironment when memory is short.
@@ -95,8 +97,8 @@ class PackedRows {
   int64_t rows_ = 0, k_ = 0, groups_ = 0;
 };
 
-/// Part of the result: rows [row, row + rows) of columns [column, column + columns), of the matrix of
-/// panel `panel`; values are [rows][panel_width()].
+/// Part of the result: rows [row, row + rows) of columns [column, column + columns), of the matrix
+/// of panel `panel`; values are [rows][panel_width()].
 struct Tile {
   int64_t panel = 0, row = 0, rows = 0, column = 0, columns = 0;
   const float* values = nullptr;
@@ -108,9 +110,9 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
               const std::function<void(const Tile&)>& done, const float* next = nullptr);
 
 /// What usually becomes of a tile.
-void store_tile(const Tile& tile, float* y, int64_t stride);                    // y = tile
-void add_tile(const Tile& tile, float* y, int64_t stride);                      // y += tile
-void scale_tile(const Tile& tile, float* y, int64_t stride, float factor);      // y = factor * tile
+void store_tile(const Tile& tile, float* y, int64_t stride);                // y = tile
+void add_tile(const Tile& tile, float* y, int64_t stride);                  // y += tile
+void scale_tile(const Tile& tile, float* y, int64_t stride, float factor);  // y = factor * tile
 
 /// y = activation(tile), and y = y * activation(tile).
 void activate_tile(const Tile& tile, Activation activation, float* y, int64_t stride);

@@ -9,9 +9,7 @@
 
 namespace quintet::decoding {
 
-float brevity_penalty(float alpha, float length) {
-  return std::pow((5.0f + length) / 6.0f, alpha);
-}
+float brevity_penalty(float alpha, float length) { return std::pow((5.0f + length) / 6.0f, alpha); }
 
 namespace {
 
@@ -38,9 +36,9 @@ struct Item {
   bool settled = false;              // no later step can change its finished beams
 };
 
-/// The best `count` continuations of one row, as jax.lax.top_k over live + log_softmax(logits) ranks
-/// them. Adding and rounding may make unequal logits equal, so all within a few roundings of the
-/// count-th are ranked by what they become.
+/// The best `count` continuations of one row, as jax.lax.top_k over live + log_softmax(logits)
+/// ranks them. Adding and rounding may make unequal logits equal, so all within a few roundings of
+/// the count-th are ranked by what they become.
 void append_candidates(std::span<const float> logits, float live, int64_t beam, int64_t count,
                        std::vector<float>& scratch, std::vector<Candidate>& out) {
   const RowSummary row = summarize(logits);
@@ -127,8 +125,8 @@ class BeamSearch {
   bool goes_on() {
     if (index_ + shortest_prompt_ >= width_ - 1) return false;
     if (options_.max_decode_step > 0 && index_ >= options_.max_decode_step) return false;
-    // The bound is one only if longer sequences are not penalised more; and the test of min_log_prob
-    // needs every item's live beams.
+    // The bound is one only if longer sequences are not penalised more; and the test of
+    // min_log_prob needs every item's live beams.
     const bool may_rest = options_.alpha >= 0 && options_.min_log_prob <= kNegInf;
     bool all_settled = true, none_passes = index_ > 0;
     for (Item& item : items_) {
@@ -152,12 +150,12 @@ class BeamSearch {
         rows.push_back(first + static_cast<int32_t>(b));
         tokens.push_back(item.live[b].tokens[static_cast<size_t>(index_)]);
         positions.push_back(static_cast<int32_t>(item.prompt_length + index_));
-        sources.push_back(first + (item.sources.empty() ? static_cast<int32_t>(b)
-                                                        : item.sources[b]));
+        sources.push_back(first +
+                          (item.sources.empty() ? static_cast<int32_t>(b) : item.sources[b]));
       }
     }
-    const std::span<float> logits = model_.step(
-        {.rows = rows, .tokens = tokens, .positions = positions, .sources = sources});
+    const std::span<float> logits =
+        model_.step({.rows = rows, .tokens = tokens, .positions = positions, .sources = sources});
     const auto row_count = static_cast<int64_t>(rows.size());
     const auto vocab = static_cast<size_t>(model_.vocab_size());
     std::vector<std::vector<Candidate>> candidates(rows.size());
@@ -180,9 +178,10 @@ class BeamSearch {
         best.insert(best.end(), more.begin(), more.end());
       }
       std::sort(best.begin(), best.end(), ranks_before);
-      QT_CHECK(best.size() >= static_cast<size_t>(2 * beams_),
-               "beam_search: a vocabulary of {} is too small for {} beams: at least 2 tokens needed",
-               vocab, beams_);
+      QT_CHECK(
+          best.size() >= static_cast<size_t>(2 * beams_),
+          "beam_search: a vocabulary of {} is too small for {} beams: at least 2 tokens needed",
+          vocab, beams_);
       best.resize(static_cast<size_t>(2 * beams_));
       advance(active[a], best, static_cast<int64_t>(vocab));
     }
@@ -246,7 +245,8 @@ class BeamSearch {
       item.finished.push_back(std::move(all[order[b]]));
   }
 
-  /// Output tokens of one beam: the prompt that was prefilled, then what was written, cut to length.
+  /// Output tokens of one beam: the prompt that was prefilled, then what was written, cut to
+  /// length.
   void append_output(int64_t i, const Beam& beam, std::vector<int32_t>& out) const {
     std::vector<int32_t> tokens;
     if (options_.initial_index) {

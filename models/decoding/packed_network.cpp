@@ -17,10 +17,11 @@ class Reader {
   const float* read(const std::string& name, int64_t rows, int64_t columns) const {
     const View view = source_(name);
     // Kernels may come as [embed, heads, kv]: the order of elements is the same.
-    QT_CHECK_AS(ExitCode::kData, view.elements() == rows * columns && view.dtype == DType::f32,
-                "parameter {}: expected {} x {} float32 values, found {} of {}; does the configuration "
-                "belong to this checkpoint?",
-                name, rows, columns, view.elements(), name_of(view.dtype));
+    QT_CHECK_AS(
+        ExitCode::kData, view.elements() == rows * columns && view.dtype == DType::f32,
+        "parameter {}: expected {} x {} float32 values, found {} of {}; does the configuration "
+        "belong to this checkpoint?",
+        name, rows, columns, view.elements(), name_of(view.dtype));
     return view.data<float>();
   }
   std::vector<float> vector(const std::string& name, int64_t size) const {
@@ -62,7 +63,8 @@ class Reader {
   }
   PackedLayer layer(const std::string& scope, bool encoder, bool cross) const {
     const std::string attention = encoder ? "/attention" : "/self_attention";
-    const std::string norm = encoder ? "/pre_attention_layer_norm" : "/pre_self_attention_layer_norm";
+    const std::string norm =
+        encoder ? "/pre_attention_layer_norm" : "/pre_self_attention_layer_norm";
     PackedLayer layer;
     layer.self.norm = vector(scope + norm + "/scale", shape_.emb_dim);
     layer.self.in = joined(scope + attention, {"query", "key", "value"});
@@ -81,8 +83,8 @@ class Reader {
     const std::string scope = encoder ? "encoder" : "decoder";
     PackedStack stack;
     stack.bidirectional = encoder;
-    stack.norm = vector(scope + (encoder ? "/encoder_norm/scale" : "/decoder_norm/scale"),
-                        shape_.emb_dim);
+    stack.norm =
+        vector(scope + (encoder ? "/encoder_norm/scale" : "/decoder_norm/scale"), shape_.emb_dim);
     const View table = source_(scope + "/relpos_bias/rel_embedding");
     QT_CHECK_AS(ExitCode::kData, table.rank == 2 && table.size(0) == shape_.num_heads,
                 "parameter {}/relpos_bias/rel_embedding: expected [heads={}, buckets]", scope,
@@ -91,8 +93,8 @@ class Reader {
     stack.relative_bias.assign(table.data<float>(), table.data<float>() + table.elements());
     const int64_t layers = encoder ? shape_.num_encoder_layers : shape_.num_decoder_layers;
     for (int64_t i = 0; i < layers; ++i)
-      stack.layers.push_back(
-          layer(fmt::format("{}/layers_{}", scope, i), encoder, !encoder && !shape_.decoder_only()));
+      stack.layers.push_back(layer(fmt::format("{}/layers_{}", scope, i), encoder,
+                                   !encoder && !shape_.decoder_only()));
     return stack;
   }
 
@@ -132,14 +134,16 @@ NetworkShape shape_of(const TransformerConfig& config) {
 
 PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source)
     : shape_(std::move(shape)) {
-  QT_CHECK(shape_.vocab_size > 0 && shape_.emb_dim > 0 && shape_.joined_kv() > 0 &&
-               shape_.mlp_dim > 0 && shape_.num_decoder_layers > 0,
-           "generation: the network's sizes must be positive (vocab {}, emb {}, heads {} x {}, mlp {}, "
-           "decoder layers {})",
-           shape_.vocab_size, shape_.emb_dim, shape_.num_heads, shape_.head_dim, shape_.mlp_dim,
-           shape_.num_decoder_layers);
+  QT_CHECK(
+      shape_.vocab_size > 0 && shape_.emb_dim > 0 && shape_.joined_kv() > 0 && shape_.mlp_dim > 0 &&
+          shape_.num_decoder_layers > 0,
+      "generation: the network's sizes must be positive (vocab {}, emb {}, heads {} x {}, mlp {}, "
+      "decoder layers {})",
+      shape_.vocab_size, shape_.emb_dim, shape_.num_heads, shape_.head_dim, shape_.mlp_dim,
+      shape_.num_decoder_layers);
   const size_t gates = shape_.mlp_activations.size();
-  QT_CHECK(gates == 1 || gates == 2, "generation: {} MLP activations; one or two are supported", gates);
+  QT_CHECK(gates == 1 || gates == 2, "generation: {} MLP activations; one or two are supported",
+           gates);
   for (const std::string& name : shape_.mlp_activations)
     activations_.push_back(activation_from_name(name));
 

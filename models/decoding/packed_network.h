@@ -1,9 +1,10 @@
 #pragma once
-// A network's parameters in the form generation reads them: every matrix packed into panels, projections
-// of the same input side by side. Made once from T5X-named float32 arrays, one tensor at a time, so that
-// the source may drop each after use.
+// A network's parameters in the form generation reads them: every matrix packed into panels,
+// projections of the same input side by side. Made once from T5X-named float32 arrays, one tensor
+// at a time, so that the source may drop each after use.
 //
-//   const PackedNetwork network(shape_of(config), [&](const std::string& name) { return view(name); });
+//   const PackedNetwork network(shape_of(config), [&](const std::string& name) { return view(name);
+//   });
 
 #include <functional>
 #include <string>
@@ -37,9 +38,9 @@ using ParameterSource = std::function<View(const std::string& name)>;
 
 struct PackedAttention {
   std::vector<float> norm;  // [embed] gain of the norm before it
-  PackedMatrix in;          // self: [embed, 3 joined_kv] query, key, value; cross: [embed, joined_kv] query
-  PackedMatrix key_value;   // cross only: [embed, 2 joined_kv], of the encoder's output
-  PackedMatrix out;         // [joined_kv, embed]
+  PackedMatrix in;  // self: [embed, 3 joined_kv] query, key, value; cross: [embed, joined_kv] query
+  PackedMatrix key_value;  // cross only: [embed, 2 joined_kv], of the encoder's output
+  PackedMatrix out;        // [joined_kv, embed]
 };
 
 struct PackedMlp {
@@ -55,8 +56,8 @@ struct PackedLayer {
 
 struct PackedStack {
   std::vector<PackedLayer> layers;
-  std::vector<float> norm;             // final
-  std::vector<float> relative_bias;    // [heads, buckets]
+  std::vector<float> norm;           // final
+  std::vector<float> relative_bias;  // [heads, buckets]
   int64_t buckets = 0;
   bool bidirectional = false;
 };
@@ -73,7 +74,8 @@ class PackedNetwork {
   float logit_scale() const { return logit_scale_; }
   bool gated() const { return shape_.mlp_activations.size() == 2; }
   Activation activation(size_t i) const { return activations_[i]; }
-  /// Copies a token's embedding to out [embed]; throws kData if the token is outside the vocabulary.
+  /// Copies a token's embedding to out [embed]; throws kData if the token is outside the
+  /// vocabulary.
   void embed(int32_t token, float* out) const;
   /// Of all weights.
   int64_t bytes() const;

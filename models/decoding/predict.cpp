@@ -14,9 +14,10 @@ struct Feature {
 
 Feature feature(const HostArrays& batch, const std::string& name) {
   const auto found = batch.find(name);
-  QT_CHECK_AS(ExitCode::kData, found != batch.end(),
-              "predict: the batch has no feature {}; does the task's feature converter fit the model?",
-              name);
+  QT_CHECK_AS(
+      ExitCode::kData, found != batch.end(),
+      "predict: the batch has no feature {}; does the task's feature converter fit the model?",
+      name);
   const HostArray& array = found->second;
   QT_CHECK_AS(ExitCode::kData, array.dtype == DType::i32 && array.shape.size() == 2,
               "predict: feature {} must be int32 [batch, length], found {} of rank {}", name,
@@ -63,10 +64,11 @@ Decodes predict_decoder_only(const PackedNetwork& network, const HostArrays& bat
                              const PredictOptions& options) {
   const Feature tokens = feature(batch, "decoder_input_tokens");
   const Feature causal = feature(batch, "decoder_causal_attention");
-  QT_CHECK_AS(ExitCode::kData, tokens.batch == causal.batch && tokens.length == causal.length,
-              "predict: decoder_input_tokens [{}, {}] and decoder_causal_attention [{}, {}] must have "
-              "one shape",
-              tokens.batch, tokens.length, causal.batch, causal.length);
+  QT_CHECK_AS(
+      ExitCode::kData, tokens.batch == causal.batch && tokens.length == causal.length,
+      "predict: decoder_input_tokens [{}, {}] and decoder_causal_attention [{}, {}] must have "
+      "one shape",
+      tokens.batch, tokens.length, causal.batch, causal.length);
   const int64_t length = tokens.length;
   std::vector<int32_t> inputs(tokens.tokens.size());
   std::vector<int32_t> prefix, initial_index;
@@ -82,8 +84,7 @@ Decodes predict_decoder_only(const PackedNetwork& network, const HostArrays& bat
     initial_index.push_back(count);
   }
   TransformerDecoder decoder(network);
-  decoder.begin_prefix(inputs, tokens.batch, length, prefix,
-                       options.inputs_bidirectional_attention,
+  decoder.begin_prefix(inputs, tokens.batch, length, prefix, options.inputs_bidirectional_attention,
                        {.num_decodes = decodes_of(options), .max_length = length});
   Decodes out = search({tokens.batch, length, inputs}, decoder, options, &initial_index);
   for (int64_t i = 0; i < out.batch; ++i)

@@ -1,8 +1,10 @@
 #pragma once
-// Predictions for a batch: T5X's predict_batch_with_aux of EncoderDecoderModel and DecoderOnlyModel.
+// Predictions for a batch: T5X's predict_batch_with_aux of EncoderDecoderModel and
+// DecoderOnlyModel.
 //
-//   const Decodes out = predict_encoder_decoder(network, batch, {.decode_fn = BeamOptions{}, .eos_id = 1});
-//   out.best(0)                                            // tokens of item 0, after them padding
+//   const Decodes out = predict_encoder_decoder(network, batch, {.decode_fn = BeamOptions{},
+//   .eos_id = 1}); out.best(0)                                            // tokens of item 0,
+//   after them padding
 //
 // Batches are model features as the feature converters make them: int32 [batch, length].
 
@@ -24,13 +26,14 @@ struct PredictOptions {
   bool inputs_bidirectional_attention = false;
 };
 
-/// Needs encoder_input_tokens and decoder_input_tokens, whose length bounds the output. Throws kData naming
-/// a feature that is missing or has another dtype or shape.
+/// Needs encoder_input_tokens and decoder_input_tokens, whose length bounds the output. Throws
+/// kData naming a feature that is missing or has another dtype or shape.
 Decodes predict_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
                                 const PredictOptions& options);
 
-/// Needs decoder_input_tokens and decoder_causal_attention (1 on the prefix and the token after it, as
-/// seqio's DecoderFeatureConverter makes it); returns what follows the prefix, shifted to the left.
+/// Needs decoder_input_tokens and decoder_causal_attention (1 on the prefix and the token after it,
+/// as seqio's DecoderFeatureConverter makes it); returns what follows the prefix, shifted to the
+/// left.
 Decodes predict_decoder_only(const PackedNetwork& network, const HostArrays& batch,
                              const PredictOptions& options);
 

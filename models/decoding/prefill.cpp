@@ -32,8 +32,13 @@ class StackRun {
  public:
   StackRun(const PackedNetwork& network, const PackedStack& stack, const Sequences& sequences,
            const KeyValueSink& sink)
-      : network_(network), stack_(stack), sequences_(sequences), sink_(sink),
-        shape_(network.shape()), rows_(sequences.size()), heads_(shape_.num_heads),
+      : network_(network),
+        stack_(stack),
+        sequences_(sequences),
+        sink_(sink),
+        shape_(network.shape()),
+        rows_(sequences.size()),
+        heads_(shape_.num_heads),
         joined_(shape_.joined_kv()) {
     const int32_t last = *std::max_element(sequences.positions.begin(), sequences.positions.end());
     bias_ = BiasStrips(stack, heads_, last + 1);
@@ -119,9 +124,8 @@ class StackRun {
   void keep(int64_t layer, int64_t row, const float* key, const float* value) {
     const int64_t item = item_of(row), index = row - sequences_.begin[static_cast<size_t>(item)];
     for (int64_t h = 0; h < heads_; ++h)
-      keys_[static_cast<size_t>(item * heads_ + h)].set(index, key + h * shape_.head_dim,
-                                                       value + h * shape_.head_dim,
-                                                       shape_.head_dim);
+      keys_[static_cast<size_t>(item * heads_ + h)].set(
+          index, key + h * shape_.head_dim, value + h * shape_.head_dim, shape_.head_dim);
     if (sink_) sink_(layer, item, index, key, value);
   }
 

@@ -1,10 +1,11 @@
 #pragma once
-// Keys and values of the decoder's self-attention. A token is written once, in its row's slot; when beam
-// search lets a row continue another's sequence, only the table of slots is rewritten.
+// Keys and values of the decoder's self-attention. A token is written once, in its row's slot; when
+// beam search lets a row continue another's sequence, only the table of slots is rewritten.
 //
 //   SelfCache cache(shape, batch, {.num_decodes = 4, .max_length = 128});
 //   cache.follow(input);                         // before each step
-//   cache.slots_of(row, position + 1)            // in whose slot each token of the row's past stands
+//   cache.slots_of(row, position + 1)            // in whose slot each token of the row's past
+//   stands
 
 #include <cstdlib>
 #include <memory>
@@ -25,8 +26,8 @@ struct CacheOptions {
 class SelfCache {
  public:
   SelfCache() = default;
-  /// Throws a usage error for sizes that are not positive, kEnvironment when memory is short. Memory is
-  /// taken page by page as tokens are written.
+  /// Throws a usage error for sizes that are not positive, kEnvironment when memory is short.
+  /// Memory is taken page by page as tokens are written.
   SelfCache(const NetworkShape& shape, int64_t batch, const CacheOptions& options);
 
   int64_t max_length() const { return options_.max_length; }

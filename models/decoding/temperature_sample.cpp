@@ -86,9 +86,10 @@ class Sampler {
              "temperature_sample: topk {} must be 0 or more and topp {} between 0 and 1",
              options_.topk, options_.topp);
     const auto temperatures = static_cast<int64_t>(options_.temperature.size());
-    QT_CHECK(temperatures == 1 || temperatures == inputs_.batch,
-             "temperature_sample: {} temperatures for a batch of {}: give one, or one for each item",
-             temperatures, inputs_.batch);
+    QT_CHECK(
+        temperatures == 1 || temperatures == inputs_.batch,
+        "temperature_sample: {} temperatures for a batch of {}: give one, or one for each item",
+        temperatures, inputs_.batch);
     QT_CHECK(!options_.initial_index ||
                  static_cast<int64_t>(options_.initial_index->size()) == inputs_.batch,
              "temperature_sample: initial_index must have one element for each of {} items",
@@ -134,8 +135,8 @@ class Sampler {
       for (int64_t i = 0; i < inputs_.length; ++i) sequence(row, i) = inputs_.at(item, i);
       if (options_.initial_index) {
         const int32_t begin = (*options_.initial_index)[static_cast<size_t>(item)];
-        QT_CHECK(begin >= 0 && begin < width_, "temperature_sample: initial_index {} outside [0, {})",
-                 begin, width_);
+        QT_CHECK(begin >= 0 && begin < width_,
+                 "temperature_sample: initial_index {} outside [0, {})", begin, width_);
         state_.cur_index[r] = begin;
         state_.cur_token[r] = sequence(row, begin);
       }

@@ -5,7 +5,8 @@
 //   StepInput input{.rows = rows, .tokens = tokens, .positions = positions};
 //   std::span<float> logits = model.step(input);             // [rows, vocab]
 //
-// Implemented by TransformerDecoder (models/decoding/transformer_decoder.h) and by the tests' stubs.
+// Implemented by TransformerDecoder (models/decoding/transformer_decoder.h) and by the tests'
+// stubs.
 
 #include <cstdint>
 #include <span>
@@ -19,8 +20,8 @@ struct StepInput {
   std::span<const int32_t> rows;       // [n] strictly increasing; others rest
   std::span<const int32_t> tokens;     // [n] read now
   std::span<const int32_t> positions;  // [n] where the token stands in its sequence
-  /// [n] the row whose history each row continues (beam search moves sequences between the rows of an
-  /// item); empty: its own.
+  /// [n] the row whose history each row continues (beam search moves sequences between the rows of
+  /// an item); empty: its own.
   std::span<const int32_t> sources;
 };
 
@@ -28,7 +29,8 @@ class TokenModel {
  public:
   virtual ~TokenModel() = default;
   virtual int64_t vocab_size() const = 0;
-  /// Logits [n, vocab] of the token after each; valid, and the caller's to change, until the next step.
+  /// Logits [n, vocab] of the token after each; valid, and the caller's to change, until the next
+  /// step.
   virtual std::span<float> step(const StepInput& input) = 0;
 };
 
@@ -49,8 +51,8 @@ struct Decodes {
   }
 };
 
-/// Decoder inputs [batch, length]: zeros, or a prompt that is kept as it is. As in T5X, column 0 is the
-/// start token and is not part of the output, which is one to the left.
+/// Decoder inputs [batch, length]: zeros, or a prompt that is kept as it is. As in T5X, column 0 is
+/// the start token and is not part of the output, which is one to the left.
 struct Prompts {
   int64_t batch = 0, length = 0;
   std::span<const int32_t> tokens;

@@ -26,14 +26,20 @@ struct ItemRows {
   int64_t item = 0, begin = 0, end = 0;
 };
 
-/// One step. Its phases are split over the parts of a team; each ends where a part needs what others
-/// made.
+/// One step. Its phases are split over the parts of a team; each ends where a part needs what
+/// others made.
 class Step {
  public:
   Step(const PackedNetwork& network, const SelfCache& cache, const BiasStrips& bias,
        std::span<const SharedKeys> cross, int64_t batch, const StepInput& input)
-      : network_(network), cache_(cache), bias_(bias), cross_(cross), batch_(batch), input_(input),
-        shape_(network.shape()), rows_(static_cast<int64_t>(input.rows.size())),
+      : network_(network),
+        cache_(cache),
+        bias_(bias),
+        cross_(cross),
+        batch_(batch),
+        input_(input),
+        shape_(network.shape()),
+        rows_(static_cast<int64_t>(input.rows.size())),
         joined_(shape_.joined_kv()) {
     x_.resize(static_cast<size_t>(rows_ * shape_.emb_dim));
     for (int64_t r = 0; r < rows_; ++r)
@@ -76,18 +82,19 @@ class Step {
       mlp_activations(own.packed, network_, layer.mlp, part, hidden_.data(),
                       first_panel(layer.mlp.out, part));
 #pragma omp barrier
-      add_product(hidden_.data(), shape_.mlp_dim, layer.mlp.out, part, own,
-                  first_panel(l + 1 < layers.size() ? layers[l + 1].self.in : network_.logits(),
-                              part));
+      add_product(
+          hidden_.data(), shape_.mlp_dim, layer.mlp.out, part, own,
+          first_panel(l + 1 < layers.size() ? layers[l + 1].self.in : network_.logits(), part));
 #pragma omp barrier
     }
     const int64_t vocab = shape_.vocab_size;
     const float scale = network_.logit_scale();
     own.packed.pack_normalized(x_.data(), rows_, shape_.emb_dim, network_.decoder().norm.data(),
                                kNormEpsilon);
-    multiply(own.packed, network_.logits(), network_.logits().share(part.index, part.count),
-             [&](const Tile& tile) { scale_tile(tile, logits, vocab, scale); },
-             first_panel(layers.front().self.in, part));
+    multiply(
+        own.packed, network_.logits(), network_.logits().share(part.index, part.count),
+        [&](const Tile& tile) { scale_tile(tile, logits, vocab, scale); },
+        first_panel(layers.front().self.in, part));
   }
 
  private:
@@ -107,15 +114,17 @@ class Step {
                const float* next) const {
     own.packed.pack_normalized(x_.data(), rows_, shape_.emb_dim, attention.norm.data(),
                                kNormEpsilon);
-    multiply(own.packed, attention.in, attention.in.share(part.index, part.count),
-             [&](const Tile& tile) { store_tile(tile, qkv_.data(), width); }, next);
+    multiply(
+        own.packed, attention.in, attention.in.share(part.index, part.count),
+        [&](const Tile& tile) { store_tile(tile, qkv_.data(), width); }, next);
   }
 
   void add_product(const float* input, int64_t k, const PackedMatrix& w, Part part, Own& own,
                    const float* next) const {
     own.packed.pack(input, rows_, k);
-    multiply(own.packed, w, w.share(part.index, part.count),
-             [&](const Tile& tile) { add_tile(tile, x_.data(), shape_.emb_dim); }, next);
+    multiply(
+        own.packed, w, w.share(part.index, part.count),
+        [&](const Tile& tile) { add_tile(tile, x_.data(), shape_.emb_dim); }, next);
   }
 
   /// Units are ordered by item, head, row, so that a part's rows of one item share what they read.
@@ -124,8 +133,8 @@ class Step {
     const int64_t begin = part.begin(units), end = part.end(units);
     for (const ItemRows& group : groups_) {
       const int64_t count = group.end - group.begin;
-      for (int64_t u = std::max(begin, group.begin * heads);
-           u < std::min(end, group.end * heads); ++u) {
+      for (int64_t u = std::max(begin, group.begin * heads); u < std::min(end, group.end * heads);
+           ++u) {
         const int64_t within = u - group.begin * heads;
         attend_row(layer, group.item, within / count, group.begin + within % count, own);
       }
@@ -202,11 +211,10 @@ Sequences without_padding(std::span<const int32_t> tokens, int64_t batch, int64_
   return s;
 }
 
-/// Cross-attention's keys and values of all layers, from the encoder's output before its final norm;
-/// the output is normalised on the way.
+/// Cross-attention's keys and values of all layers, from the encoder's output before its final
+/// norm; the output is normalised on the way.
 std::vector<SharedKeys> project_cross(const PackedNetwork& network, const Sequences& sequences,
-                                      std::vector<float>& encoded,
-                                      std::shared_ptr<float>& memory) {
+                                      std::vector<float>& encoded, std::shared_ptr<float>& memory) {
   const NetworkShape& shape = network.shape();
   const auto& layers = network.decoder().layers;
   const int64_t heads = shape.num_heads, d = shape.head_dim, e = shape.emb_dim;
@@ -222,8 +230,8 @@ std::vector<SharedKeys> project_cross(const PackedNetwork& network, const Sequen
   std::vector<int64_t> item_of;
   for (size_t layer = 0; layer < layers.size(); ++layer)
     for (int64_t i = 0; i < items; ++i) {
-      const int64_t length = sequences.begin[static_cast<size_t>(i + 1)] -
-                             sequences.begin[static_cast<size_t>(i)];
+      const int64_t length =
+          sequences.begin[static_cast<size_t>(i + 1)] - sequences.begin[static_cast<size_t>(i)];
       if (layer == 0) item_of.insert(item_of.end(), static_cast<size_t>(length), i);
       for (int64_t h = 0; h < heads; ++h) {
         keys.push_back(SharedKeys::at(next, length, d));
@@ -252,7 +260,8 @@ std::vector<SharedKeys> project_cross(const PackedNetwork& network, const Sequen
           const float* row = block.data() + r * 2 * joined;
           for (int64_t h = 0; h < heads; ++h)
             keys[(layer * static_cast<size_t>(items) + static_cast<size_t>(item)) *
-                     static_cast<size_t>(heads) + static_cast<size_t>(h)]
+                     static_cast<size_t>(heads) +
+                 static_cast<size_t>(h)]
                 .set(index, row + h * d, row + joined + h * d, d);
         }
       }
@@ -295,8 +304,9 @@ void TransformerDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t b
   Sequences sequences;
   for (int64_t i = 0; i < batch; ++i) {
     const int64_t n = prefix[static_cast<size_t>(i)];
-    QT_CHECK(n <= options.max_length, "generation: a prefix of {} tokens exceeds the maximum length {}",
-             n, options.max_length);
+    QT_CHECK(n <= options.max_length,
+             "generation: a prefix of {} tokens exceeds the maximum length {}", n,
+             options.max_length);
     for (int64_t t = 0; t < n; ++t) {
       sequences.tokens.push_back(tokens[static_cast<size_t>(i * length + t)]);
       sequences.positions.push_back(static_cast<int32_t>(t));
@@ -327,7 +337,8 @@ std::span<float> TransformerDecoder::step(const StepInput& input) {
 std::span<const float> TransformerDecoder::encoded(int64_t item) const {
   const int64_t e = network_.shape().emb_dim;
   const auto& begin = state_->encoder_input.begin;
-  const int64_t first = begin[static_cast<size_t>(item)], end = begin[static_cast<size_t>(item + 1)];
+  const int64_t first = begin[static_cast<size_t>(item)],
+                end = begin[static_cast<size_t>(item + 1)];
   return std::span(state_->encoded)
       .subspan(static_cast<size_t>(first * e), static_cast<size_t>((end - first) * e));
 }

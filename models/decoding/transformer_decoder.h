@@ -1,14 +1,14 @@
 #pragma once
-// The network as a TokenModel: encodes the inputs once, then turns one token a row into logits against
-// a cache. Encoder-decoder, decoder-only and prefix LM.
+// The network as a TokenModel: encodes the inputs once, then turns one token a row into logits
+// against a cache. Encoder-decoder, decoder-only and prefix LM.
 //
 //   TransformerDecoder decoder(network);
 //   decoder.begin(encoder_tokens, batch, inputs_length, {.num_decodes = 4, .max_length = 128});
 //   const Decodes out = beam_search(prompts, decoder, eos_id, {.num_decodes = 4});
 //
-// Cross-attention's keys and values are computed once an item and shared by its decodes; self-attention's
-// are written once and never moved, beams find their history through a table of slots. Padding is not
-// computed. One step is one parallel region on this process's OpenMP threads.
+// Cross-attention's keys and values are computed once an item and shared by its decodes;
+// self-attention's are written once and never moved, beams find their history through a table of
+// slots. Padding is not computed. One step is one parallel region on this process's OpenMP threads.
 
 #include <memory>
 
@@ -28,8 +28,8 @@ class TransformerDecoder : public TokenModel {
   /// padding alone is read as one padding token, which is what T5X's mask amounts to).
   void begin(std::span<const int32_t> tokens, int64_t batch, int64_t length,
              const CacheOptions& options);
-  /// Decoder only: fills the cache with positions [0, prefix[i]) of tokens [batch, length], all rows of an
-  /// item sharing them; with `bidirectional`, prefix tokens see each other.
+  /// Decoder only: fills the cache with positions [0, prefix[i]) of tokens [batch, length], all
+  /// rows of an item sharing them; with `bidirectional`, prefix tokens see each other.
   void begin_prefix(std::span<const int32_t> tokens, int64_t batch, int64_t length,
                     std::span<const int32_t> prefix, bool bidirectional,
                     const CacheOptions& options);

@@ -22,7 +22,8 @@ PredictOptions options_of(const Json& c, int32_t eos) {
     beam.num_decodes = c["num_decodes"].as_int();
     beam.alpha = static_cast<float>(c["alpha"].as_double());
     if (c.has("max_decode_len")) beam.max_decode_len = c["max_decode_len"].as_int();
-    if (c.has("min_log_prob")) beam.min_log_prob = static_cast<float>(c["min_log_prob"].as_double());
+    if (c.has("min_log_prob"))
+      beam.min_log_prob = static_cast<float>(c["min_log_prob"].as_double());
     options.decode_fn = beam;
   } else {
     SampleOptions sample;
@@ -34,7 +35,8 @@ PredictOptions options_of(const Json& c, int32_t eos) {
     if (c.has("max_decode_steps")) sample.max_decode_steps = c["max_decode_steps"].as_int();
     options.decode_fn = sample;
   }
-  if (c.has("prompt_with_targets")) options.prompt_with_targets = c["prompt_with_targets"].as_bool();
+  if (c.has("prompt_with_targets"))
+    options.prompt_with_targets = c["prompt_with_targets"].as_bool();
   if (c.has("inputs_bidirectional_attention"))
     options.inputs_bidirectional_attention = c["inputs_bidirectional_attention"].as_bool();
   return options;
@@ -96,7 +98,8 @@ TEST(DecodeGolden, StepsGiveTheLogitsOfTeacherForcing) {
   const int64_t items = targets.shape[0], length = targets.shape[1];
   const int64_t vocab = network.shape().vocab_size;
   TransformerDecoder decoder(network);
-  decoder.begin(inputs.as<int32_t>(), items, inputs.shape[1], {.num_decodes = 1, .max_length = length});
+  decoder.begin(inputs.as<int32_t>(), items, inputs.shape[1],
+                {.num_decodes = 1, .max_length = length});
   std::vector<int32_t> rows(static_cast<size_t>(items));
   std::iota(rows.begin(), rows.end(), 0);
   for (int64_t t = 0; t < length; ++t) {
@@ -104,8 +107,8 @@ TEST(DecodeGolden, StepsGiveTheLogitsOfTeacherForcing) {
     for (int64_t i = 0; i < items; ++i)
       tokens.push_back(targets.as<int32_t>()[static_cast<size_t>(i * length + t)]);
     const std::vector<int32_t> positions(rows.size(), static_cast<int32_t>(t));
-    const auto got = decoder.step(
-        {.rows = rows, .tokens = tokens, .positions = positions, .sources = {}});
+    const auto got =
+        decoder.step({.rows = rows, .tokens = tokens, .positions = positions, .sources = {}});
     for (int64_t i = 0; i < items; ++i) {
       if (weights[static_cast<size_t>(i * length + t)] == 0) continue;
       for (int64_t v = 0; v < vocab; ++v) {
@@ -147,7 +150,8 @@ TEST(DecodeGolden, FiltersKeepTheSameTokens) {
 
 TEST(DecodeGolden, BrevityPenaltyAgrees) {
   if (!have_fixtures()) GTEST_SKIP() << "no " << decode_file("cases.json");
-  for (const Json& row : Json::read(decode_file("cases.json"))["brevity_penalty_alpha_len_value"].items())
+  for (const Json& row :
+       Json::read(decode_file("cases.json"))["brevity_penalty_alpha_len_value"].items())
     EXPECT_NEAR(brevity_penalty(static_cast<float>(row[0].as_double()),
                                 static_cast<float>(row[1].as_double())),
                 row[2].as_double(), 1e-6 * row[2].as_double());
@@ -188,10 +192,10 @@ TEST(DecodeGolden, DrawFrequenciesFollowTheFilteredDistribution) {
   const Decodes out = temperature_sample({1, 1, start}, model, 99999, options);
   std::vector<double> counts(n, 0);
   for (int32_t token : out.tokens) counts.at(static_cast<size_t>(token)) += 1;
-  const auto probs = outputs
-                         .at(fmt::format("filters/t{:.1f}_k{}_p0.0/probs", temperature, options.topk))
-                         .as<float>()
-                         .subspan(first, n);
+  const auto probs =
+      outputs.at(fmt::format("filters/t{:.1f}_k{}_p0.0/probs", temperature, options.topk))
+          .as<float>()
+          .subspan(first, n);
   double chi_square = 0, rare_count = 0, rare_expected = 0;
   int cells = 0;
   const auto add = [&](double count, double expected) {

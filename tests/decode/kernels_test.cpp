@@ -1,0 +1,279 @@
+// The kernels of generation against plain loops in double.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <random>
+
+#include "kernels/decode_attention/decode_attention.h"
+#include "kernels/logits/logits.h"
+#include "kernels/packed_matmul/packed_matmul.h"
+
+namespace quintet {
+namespace {
+
+std::vector<float> random_floats(int64_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(n));
+  for (float& x : values) x = normal(random);
+  return values;
+}
+
+struct Product {
+  int64_t rows, k, n;
+};
+// Fewer and more rows than a group, columns that fill panels and do not, depths of all remainders.
+const std::vector<Product> kProducts = {{1, 1, 1},    {1, 5, 33},   {2, 64, 64}, {8, 24, 7},
+                                        {13, 66, 40}, {14, 32, 96}, {15, 7, 65}, {32, 128, 130},
+                                        {45, 31, 50}, {8, 512, 96}};
+
+double dot(const float* a, int64_t a_stride, const float* b, int64_t b_stride, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i)
+    sum += static_cast<double>(a[i * a_stride]) * static_cast<double>(b[i * b_stride]);
+  return sum;
+}
+
+TEST(PackedMatmul, AgreesWithTheOracle) {
+  for (const auto& [rows, k, n] : kProducts) {
+    SCOPED_TRACE(fmt::format("{} x {} x {}", rows, k, n));
+    const auto x = random_floats(rows * k, 1), w = random_floats(k * n, 2);
+    std::vector<float> transposed(w.size());
+    for (int64_t i = 0; i < k; ++i)
+      for (int64_t j = 0; j < n; ++j)
+        transposed[static_cast<size_t>(j * k + i)] = w[static_cast<size_t>(i * n + j)];
+    HugeArena arena;
+    PackedRows packed;
+    packed.pack(x.data(), rows, k);
+    for (const PackedMatrix& m : {PackedMatrix::pack(w.data(), k, n, arena),
+                                  PackedMatrix::pack_transposed(transposed.data(), n, k, arena)}) {
+      for (const int64_t parts : {1, 3}) {
+        std::vector<float> y(static_cast<size_t>(rows * n),
+                             std::numeric_limits<float>::quiet_NaN());
+        for (int64_t part = 0; part < parts; ++part)
+          multiply(packed, m, m.share(part, parts),
+                   [&](const Tile& tile) { store_tile(tile, y.data(), n); });
+        for (int64_t r = 0; r < rows; ++r)
+          for (int64_t j = 0; j < n; ++j)
+            ASSERT_NEAR(y[static_cast<size_t>(r * n + j)],
+                        dot(x.data() + r * k, 1, w.data() + j, n, k),
+                        1e-5 * std::sqrt(static_cast<double>(k)) + 1e-5)
+                << r << ", " << j;
+      }
+    }
+  }
+}
+
+TEST(PackedMatmul, RowsComeBackNormalised) {
+  constexpr int64_t kRows = 17, kDepth = 37;
+  const auto x = random_floats(kRows * kDepth, 3), gain = random_floats(kDepth, 4);
+  PackedRows packed;
+  packed.pack_normalized(x.data(), kRows, kDepth, gain.data(), 1e-6f);
+  std::vector<float> got(x.size());
+  packed.unpack(got.data());
+  for (int64_t r = 0; r < kRows; ++r) {
+    const float* row = x.data() + r * kDepth;
+    const double scale = 1 / std::sqrt(dot(row, 1, row, 1, kDepth) / kDepth + 1e-6);
+    for (int64_t i = 0; i < kDepth; ++i)
+      EXPECT_NEAR(
+          got[static_cast<size_t>(r * kDepth + i)],
+          static_cast<double>(row[i]) * scale * static_cast<double>(gain[static_cast<size_t>(i)]),
+          1e-5);
+  }
+}
+
+TEST(PackedMatmul, TilesAreUsedAsTheyShould) {
+  const int64_t width = panel_width(), columns = width - 1;
+  std::vector<float> values = random_floats(2 * width, 5);
+  for (float& x : values) x *= 4;
+  alignas(128) float aligned[2 * 64];
+  std::copy(values.begin(), values.end(), aligned);
+  const Tile tile{
+      .panel = 0, .row = 1, .rows = 2, .column = 2, .columns = columns, .values = aligned};
+  const int64_t stride = columns + 5;
+  const auto before = random_floats(3 * stride, 6);
+  const auto check = [&](const char* what, const std::function<void(float*)>& use,
+                         const std::function<double(double, double)>& want) {
+    SCOPED_TRACE(what);
+    std::vector<float> y = before;
+    use(y.data());
+    for (int64_t i = 0; i < 3 * stride; ++i) {
+      const int64_t r = i / stride - 1, c = i % stride - 2;
+      const double old = static_cast<double>(before[static_cast<size_t>(i)]);
+      const bool inside = r >= 0 && c >= 0 && c < columns;
+      const double expected = inside ? want(static_cast<double>(aligned[r * width + c]), old) : old;
+      ASSERT_NEAR(y[static_cast<size_t>(i)], expected, 2e-6 * std::max(1.0, std::abs(expected)));
+    }
+  };
+  const auto gelu = [](double x) {
+    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  };
+  const auto silu = [](double x) { return x / (1 + std::exp(-x)); };
+  check(
+      "store", [&](float* y) { store_tile(tile, y, stride); }, [](double t, double) { return t; });
+  check(
+      "add", [&](float* y) { add_tile(tile, y, stride); },
+      [](double t, double o) { return t + o; });
+  check(
+      "scale", [&](float* y) { scale_tile(tile, y, stride, 0.25f); },
+      [](double t, double) { return t / 4; });
+  check(
+      "gelu", [&](float* y) { activate_tile(tile, Activation::gelu, y, stride); },
+      [&](double t, double) { return gelu(t); });
+  check(
+      "relu", [&](float* y) { activate_tile(tile, Activation::relu, y, stride); },
+      [](double t, double) { return std::max(t, 0.0); });
+  check(
+      "silu gate", [&](float* y) { multiply_activated_tile(tile, Activation::silu, y, stride); },
+      [&](double t, double o) { return o * silu(t); });
+  check(
+      "linear gate",
+      [&](float* y) { multiply_activated_tile(tile, Activation::linear, y, stride); },
+      [](double t, double o) { return o * t; });
+}
+
+/// softmax(q k^T + bias) v for one query; keys and values by token.
+std::vector<double> attention_oracle(const float* q, const std::vector<const float*>& keys,
+                                     const std::vector<const float*>& values, const float* bias,
+                                     int64_t d) {
+  std::vector<double> scores, out(static_cast<size_t>(d), 0);
+  double most = -1e300, sum = 0;
+  for (size_t t = 0; t < keys.size(); ++t) {
+    scores.push_back(dot(q, 1, keys[t], 1, d) +
+                     (bias == nullptr ? 0 : static_cast<double>(bias[t])));
+    most = std::max(most, scores.back());
+  }
+  for (double& s : scores) sum += s = std::exp(s - most);
+  for (size_t t = 0; t < keys.size(); ++t)
+    for (int64_t i = 0; i < d; ++i)
+      out[static_cast<size_t>(i)] += scores[t] / sum * static_cast<double>(values[t][i]);
+  return out;
+}
+
+struct AttentionCase {
+  int64_t queries, length, head_dim;
+};
+const std::vector<AttentionCase> kAttention = {{1, 1, 8},   {4, 3, 6},     {5, 16, 64}, {7, 17, 64},
+                                               {3, 33, 80}, {2, 100, 128}, {9, 64, 5}};
+
+TEST(DecodeAttention, SharedKeysAgreeWithTheOracle) {
+  for (const auto& [queries, length, d] : kAttention)
+    for (const bool with_bias : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} queries, {} tokens, head {}", queries, length, d));
+      const auto q = random_floats(queries * d, 7), k = random_floats(length * d, 8);
+      const auto v = random_floats(length * d, 9), bias = random_floats(queries * length, 10);
+      HugeArena arena;
+      const auto memory = arena.allocate(SharedKeys::floats(length, d));
+      const SharedKeys keys = SharedKeys::at(memory.get(), length, d);
+      std::vector<const float*> key_rows, value_rows;
+      for (int64_t t = 0; t < length; ++t) {
+        keys.set(t, k.data() + t * d, v.data() + t * d, d);
+        key_rows.push_back(k.data() + t * d);
+        value_rows.push_back(v.data() + t * d);
+      }
+      std::vector<float> out(q.size(), std::numeric_limits<float>::quiet_NaN()), scratch;
+      std::vector<SharedQuery> asked;
+      for (int64_t r = 0; r < queries; ++r)
+        asked.push_back({.query = q.data() + r * d,
+                         .out = out.data() + r * d,
+                         .limit = 1 + r * 5 % length,
+                         .bias = with_bias ? bias.data() + r * length : nullptr});
+      attend_shared(asked, keys, d, scratch);
+      for (int64_t r = 0; r < queries; ++r) {
+        const auto n = asked[static_cast<size_t>(r)].limit;
+        const auto want = attention_oracle(
+            q.data() + r * d, {key_rows.begin(), key_rows.begin() + n},
+            {value_rows.begin(), value_rows.begin() + n}, asked[static_cast<size_t>(r)].bias, d);
+        for (int64_t i = 0; i < d; ++i)
+          ASSERT_NEAR(out[static_cast<size_t>(r * d + i)], want[static_cast<size_t>(i)], 2e-5);
+      }
+    }
+}
+
+TEST(DecodeAttention, ACacheIsReadThroughItsSlots) {
+  for (const auto& [slots, length, d] : kAttention) {
+    SCOPED_TRACE(fmt::format("{} slots, {} tokens, head {}", slots, length, d));
+    const int64_t depth = padded_to_vectors(d);
+    const auto k = random_floats(length * slots * d, 11), v = random_floats(length * slots * d, 12);
+    const auto q = random_floats(d, 13), bias = random_floats(length, 14);
+    HugeArena arena;
+    const auto memory = arena.allocate(2 * length * slots * depth);
+    const CachedKeys cache{memory.get(), memory.get() + length * slots * depth, slots};
+    std::vector<uint16_t> table;
+    std::vector<const float*> keys, values;
+    for (int64_t t = 0; t < length; ++t) {
+      for (int64_t s = 0; s < slots; ++s)
+        append_to_cache(cache, t, s, k.data() + (t * slots + s) * d, v.data() + (t * slots + s) * d,
+                        d);
+      table.push_back(static_cast<uint16_t>(t * 7 % slots));
+      keys.push_back(k.data() + (t * slots + table.back()) * d);
+      values.push_back(v.data() + (t * slots + table.back()) * d);
+    }
+    std::vector<float> out(static_cast<size_t>(d)), scratch;
+    attend_cache(q.data(), out.data(), cache, table, bias.data(), d, scratch);
+    const auto want = attention_oracle(q.data(), keys, values, bias.data(), d);
+    for (int64_t i = 0; i < d; ++i)
+      ASSERT_NEAR(out[static_cast<size_t>(i)], want[static_cast<size_t>(i)], 2e-5);
+  }
+}
+
+const std::vector<int64_t> kRowSizes = {1, 2, 15, 16, 17, 255, 1000, 32128};
+
+TEST(Logits, SummariesAndSelectionsAgreeWithSorting) {
+  for (int64_t n : kRowSizes) {
+    SCOPED_TRACE(n);
+    auto row = random_floats(n, static_cast<uint32_t>(n));
+    for (float& x : row) x = std::round(x * 50) / 50;  // ties
+    std::vector<float> sorted = row, scratch;
+    std::sort(sorted.begin(), sorted.end(), std::greater<float>());
+    const RowSummary s = summarize(row);
+    EXPECT_EQ(s.max, sorted[0]);
+    EXPECT_EQ(s.argmax, std::find(row.begin(), row.end(), sorted[0]) - row.begin());
+    EXPECT_EQ(argmax(row), s.argmax);
+    double sum = 0;
+    for (float x : row) sum += std::exp(static_cast<double>(x) - static_cast<double>(s.max));
+    EXPECT_NEAR(s.log_sum, std::log(sum), 1e-5);
+    for (int64_t k : {1, 2, 8, 40, 300, 1000}) {
+      const float kth = kth_largest(row, k, scratch);
+      if (k > n) {
+        EXPECT_EQ(kth, std::numeric_limits<float>::lowest());
+        continue;
+      }
+      EXPECT_EQ(kth, sorted[static_cast<size_t>(k - 1)]) << k;
+      std::vector<int32_t> kept, want;
+      indices_at_least(row, kth, kept);
+      for (int64_t i = 0; i < n; ++i)
+        if (row[static_cast<size_t>(i)] >= kth) want.push_back(static_cast<int32_t>(i));
+      EXPECT_EQ(kept, want);
+    }
+  }
+}
+
+TEST(Logits, VectorAndScalarNoiseDrawTheSameToken) {
+  for (int64_t n : kRowSizes) {
+    const auto row = random_floats(n, 3);
+    for (uint32_t draw = 0; draw < 20; ++draw) {
+      const Key key = fold_in(key_from_seed(4), draw);
+      const uint64_t first = 77 * draw;
+      int64_t want = 0;
+      float best = -std::numeric_limits<float>::infinity();
+      for (int64_t i = 0; i < n; ++i) {
+        const float score =
+            row[static_cast<size_t>(i)] + gumbel_noise(key, first + static_cast<uint64_t>(i));
+        if (score > best) {
+          best = score;
+          want = i;
+        }
+      }
+      EXPECT_EQ(draw_categorical(row, key, first), want);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quintet
