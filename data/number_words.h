@@ -29,8 +29,8 @@ struct NumberWords {
       0.3;  // of training draws: first the number of digits, then the number
   /// How many held-out numbers an evaluation takes, evenly spread over the range; 0: all.
   int64_t evaluation_examples = 0;
-  bool to_words = true;  // else back
-  std::string prefix;    // before the input
+  bool to_words = true;     // else back
+  std::string prefix = {};  // before the input
 };
 /// Splits train (without end, a function of (seed, index)), validation and test (the held-out
 /// numbers). Examples {inputs, targets} of text. Throws a usage error for a range

@@ -10,7 +10,7 @@ namespace quintet::data {
 struct ShowOptions {
   std::string split = "train";
   int64_t num = 3;
-  Lengths lengths;  // empty: 512 for inputs, 114 for targets, 512 for others (T5's own)
+  Lengths lengths = {};  // empty: 512 for inputs, 114 for targets, 512 for others (T5's own)
   bool pack = true;
   bool shuffle = false;
   int64_t seed = 0;

@@ -1,0 +1,127 @@
+#include "data/packing.h"
+
+#include "data/feature_converter.h"
+#include "data/random.h"
+#include "tests/data/files.h"
+#include "tests/data/rows.h"
+
+namespace quintet::data {
+namespace {
+
+using testing::contains;
+using testing::message_of;
+using testing::rows;
+using testing::rows_text;
+
+TEST(Packing, FillsOneRowAtATime) {
+  StreamPtr packed =
+      trim_and_pack(rows(R"([{"targets": [3, 4, 1]}, {"targets": [5, 1]}, {"targets": [6, 1]}])"),
+                    {{"targets", 5}});
+  EXPECT_EQ(rows_text(*packed), R"([{"targets":[3,4,1,5,1],"targets_positions":[0,1,2,0,1],)"
+                                R"("targets_segment_ids":[1,1,1,2,2]},)"
+                                R"({"targets":[6,1,0,0,0],"targets_positions":[0,1,0,0,0],)"
+                                R"("targets_segment_ids":[1,1,0,0,0]}])");
+}
+
+TEST(Packing, AFeatureThatIsTooLongIsTrimmed) {
+  StreamPtr packed = trim_and_pack(rows(R"([{"targets": [3, 4, 5, 6, 1]}])"), {{"targets", 3}});
+  Example row;
+  ASSERT_TRUE(packed->next(row));
+  EXPECT_EQ(row.tokens("targets"), (Tokens{3, 4, 5}));
+}
+
+TEST(Packing, NothingInNothingOut) {
+  EXPECT_EQ(rows_text(*trim_and_pack(rows("[]"), {{"targets", 3}})), "[]");
+  EXPECT_EQ(rows_text(*trim_and_pad(rows("[]"), {{"targets", 3}})), "[]");
+}
+
+TEST(Packing, AMissingFeatureIsNamed) {
+  EXPECT_TRUE(contains(
+      message_of(ExitCode::kData,
+                 [] {
+                   StreamPtr packed = trim_and_pack(rows(R"([{"inputs": [3]}])"), {{"targets", 3}});
+                   Example row;
+                   packed->next(row);
+                 }),
+      "feature 'targets' is missing"));
+}
+
+/// Random lengths: every token comes out once, in order, and no segment crosses a row.
+TEST(Packing, LosesNothingAndCutsNothing) {
+  Random random(key_from_seed(3));
+  for (int trial = 0; trial < 60; ++trial) {
+    const Lengths lengths = {{"inputs", 1 + random.below(20)}, {"targets", 1 + random.below(20)}};
+    std::vector<Example> examples;
+    std::map<std::string, std::vector<Tokens>> want;
+    int32_t next_id = 1;
+    for (int64_t i = random.below(60); i >= 0; --i) {
+      Example example;
+      for (const auto& [name, length] : lengths) {
+        Tokens tokens(static_cast<size_t>(1 + random.below(length)));
+        for (int32_t& id : tokens) id = next_id++;
+        want[name].push_back(tokens);
+        example.set(name, tokens);
+      }
+      examples.push_back(std::move(example));
+    }
+    StreamPtr packed = trim_and_pack(stream_of(std::move(examples)), lengths);
+    std::map<std::string, std::vector<Tokens>> got;
+    for (const Example& row : collect(*packed))
+      for (const auto& [name, length] : lengths) {
+        const Tokens& ids = row.tokens(name);
+        const Tokens& segments = row.tokens(name + "_segment_ids");
+        const Tokens& positions = row.tokens(name + "_positions");
+        ASSERT_EQ(static_cast<int64_t>(ids.size()), length);
+        int32_t segment = 0;
+        for (size_t i = 0; i < ids.size(); ++i) {
+          if (segments[i] == 0) {
+            EXPECT_EQ(ids[i], 0);
+            continue;
+          }
+          if (segments[i] != segment) {
+            EXPECT_EQ(segments[i], segment + 1);
+            EXPECT_EQ(positions[i], 0);
+            segment = segments[i];
+            got[name].emplace_back();
+          }
+          EXPECT_EQ(positions[i], static_cast<int32_t>(got[name].back().size()));
+          got[name].back().push_back(ids[i]);
+        }
+      }
+    EXPECT_EQ(got, want);
+  }
+}
+
+TEST(Converters, LengthsAndFeaturesThatDoNotFitAreErrors) {
+  const auto converter = make_feature_converter("EncDecFeatureConverter", {});
+  const auto run = [&](const std::string& text, const Lengths& lengths) {
+    StreamPtr stream = converter->convert(rows(text), lengths);
+    Example example;
+    stream->next(example);
+  };
+  const std::string row = R"([{"inputs": [5, 6, 7], "targets": [1]}])";
+  EXPECT_TRUE(contains(message_of(ExitCode::kUsage,
+                                  [&] {
+                                    run(row, {{"inputs", 3}});
+                                  }),
+                       "'targets'"));
+  EXPECT_TRUE(contains(message_of(ExitCode::kUsage,
+                                  [&] {
+                                    run(row, {{"inputs", 0}, {"targets", 3}});
+                                  }),
+                       "is 0"));
+  EXPECT_TRUE(contains(message_of(ExitCode::kUsage,
+                                  [&] {
+                                    run(row, {{"inputs", 3}, {"targets", 3}, {"other", 3}});
+                                  }),
+                       "'other'"));
+  EXPECT_TRUE(contains(message_of(ExitCode::kData,
+                                  [&] {
+                                    run(row, {{"inputs", 2}, {"targets", 3}});
+                                  }),
+                       "'inputs' has 3 ids, expected at most 2"));
+  EXPECT_THROW(make_feature_converter("NoSuchConverter", {}), Error);
+}
+
+}  // namespace
+}  // namespace quintet::data

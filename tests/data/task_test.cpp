@@ -1,0 +1,169 @@
+// Tasks written in gin, mixtures, and the registry.
+#include "data/task.h"
+
+#include "data/configurables.h"
+#include "data/show.h"
+#include "tests/data/files.h"
+#include "tests/data/rows.h"
+
+namespace quintet::data {
+namespace {
+
+using testing::contains;
+using testing::message_of;
+
+class GinTasks : public testing::FileTest {
+ protected:
+  GinTasks() { register_data(names_); }
+  TaskRegistry tasks_of(const std::string& text) {
+    config_ = std::make_unique<gin::Config>(names_, gin::Config::Options());
+    config_->parse_text(text, "test.gin");
+    config_->finalize();
+    return make_task_registry(*config_);
+  }
+  gin::Registry names_;
+  std::unique_ptr<gin::Config> config_;
+};
+
+/// The task of STYLE.md 3.6, on bytes.
+TEST_F(GinTasks, PretrainWithSpanCorruptionOnTextFiles) {
+  std::string text;
+  for (int i = 0; i < 300; ++i)
+    text += "line " + std::to_string(i) + " of a small corpus of text\n";
+  const std::string file = write_gz("c4-0.txt.gz", text);
+  const auto tasks = tasks_of(R"(
+import seqio
+from t5.data import preprocessors
+VOCABULARY = @seqio.ByteVocabulary()
+seqio.ByteVocabulary.extra_ids = 100
+seqio.Feature:
+  vocabulary = %VOCABULARY
+  add_eos = True
+c4_text/seqio.TextLineDataSource.split_to_filepattern = {'train': ')" +
+                              file + R"('}
+to_targets/preprocessors.rekey.key_map = {'inputs': None, 'targets': 'text'}
+preprocessors.span_corruption.noise_density = 0.15
+c4_span/seqio.Task:
+  name = 'c4_v220_span_corruption'
+  source = @c4_text/seqio.TextLineDataSource()
+  preprocessors = [
+      @to_targets/preprocessors.rekey, @seqio.preprocessors.tokenize, @seqio.CacheDatasetPlaceholder(),
+      @preprocessors.span_corruption, @seqio.preprocessors.append_eos_after_trim]
+  output_features = {'inputs': @seqio.Feature(), 'targets': @seqio.Feature()}
+  metric_fns = []
+seqio.TaskRegistry.tasks = [@c4_span/seqio.Task()]
+)");
+  const auto task = tasks.get("c4_v220_span_corruption");
+  const Lengths lengths = {{"inputs", 64}, {"targets", 32}};
+  StreamPtr stream =
+      task->stream({.split = "train", .sequence_length = lengths, .shuffle = true, .epochs = 1});
+  const auto examples = collect(*stream);
+  ASSERT_GT(examples.size(), 100u);
+  int64_t full = 0;
+  for (const Example& example : examples) {
+    EXPECT_LE(example.tokens("inputs").size(), 64u);
+    EXPECT_LE(example.tokens("targets").size(), 32u);
+    EXPECT_EQ(example.tokens("inputs").back(), 1);
+    EXPECT_EQ(example.tokens("targets").front(), 358);
+    full += example.tokens("inputs").size() == 64;
+  }
+  EXPECT_GE(full, static_cast<int64_t>(examples.size()) - 3);  // but for the ends of three groups
+}
+
+TEST_F(GinTasks, FineTuneOnATsvAndMixWithABuiltInTask) {
+  const std::string file = write("t.tsv", "one\t1\ntwo\t2\n");
+  const auto tasks = tasks_of(R"(
+import seqio
+from t5.data import preprocessors
+from t5.evaluation import metrics
+seqio.Feature.vocabulary = @seqio.ByteVocabulary()
+seqio.TextLineDataSource.split_to_filepattern = {'train': [')" +
+                              file + R"('], 'validation': ')" + file +
+                              R"('}
+seqio.Task:
+  name = 'my_task'
+  source = @seqio.TextLineDataSource()
+  preprocessors = [@preprocessors.parse_tsv, @seqio.preprocessors.tokenize_and_append_eos]
+  output_features = {'inputs': @seqio.Feature(), 'targets': @seqio.Feature()}
+  metric_fns = [@metrics.accuracy, @metrics.sequence_accuracy]
+seqio.TaskRegistry.tasks = [@seqio.Task()]
+seqio.Mixture.name = 'mix'
+seqio.Mixture.tasks = [('my_task', 3), 'number_to_words']
+seqio.MixtureRegistry.mixtures = [@seqio.Mixture()]
+utils.DatasetConfig:
+  mixture_or_task_name = 'mix'
+  task_feature_lengths = {'inputs': 32, 'targets': 64}
+  split = 'train'
+  batch_size = 4
+  shuffle = True
+  seed = 7
+)");
+  const auto* task = tasks.get("my_task")->tasks().front();
+  ASSERT_EQ(task->metric_fns().size(), 2u);
+  EXPECT_EQ(task->metric_fns()[1].compute({"a", "b"}, {"a", "c"}),
+            (Metrics{{"sequence_accuracy", 50.0}}));
+  StreamPtr stream = task->stream({.epochs = 1});
+  EXPECT_EQ(testing::rows_text(*stream),
+            R"([{"inputs":[114,113,104,1],"inputs_pretokenized":"one","targets":[52,1],)"
+            R"("targets_pretokenized":"1"},{"inputs":[119,122,114,1],"inputs_pretokenized":"two",)"
+            R"("targets":[53,1],"targets_pretokenized":"2"}])");
+  const auto config = config_->call_as<DatasetConfig>("utils.DatasetConfig");
+  EXPECT_EQ(config.seed, 7);
+  const auto mixture = find_provider(tasks, config);
+  EXPECT_EQ(mixture->splits(), (std::vector<std::string>{"train", "validation"}));
+  StreamPtr mixed = mixture->stream({.seed = 7});
+  int own = 0;
+  Example example;
+  for (int i = 0; i < 4000; ++i) {
+    ASSERT_TRUE(mixed->next(example));
+    own += !example.text("inputs_pretokenized").starts_with("words: ");
+  }
+  EXPECT_NEAR(own / 4000.0, 0.75, 4 * std::sqrt(0.75 * 0.25 / 4000));
+}
+
+TEST_F(GinTasks, MistakesAreNamed) {
+  EXPECT_TRUE(contains(message_of(ExitCode::kUsage, [&] { tasks_of("").get("number_word"); }),
+                       "number_words"));
+  EXPECT_TRUE(contains(
+      message_of(
+          ExitCode::kUsage,
+          [&] { StreamPtr s = tasks_of("").get("number_to_words")->stream({.split = "dev"}); }),
+      "it has test, train, validation"));
+  message_of(ExitCode::kUsage, [&] { tasks_of("seqio.TaskRegistry.tasks = [3]"); });
+  EXPECT_TRUE(contains(message_of(ExitCode::kUsage,
+                                  [&] {
+                                    tasks_of(
+                                        "seqio.Mixture.name = 'm'\n"
+                                        "seqio.Mixture.tasks = ['number_to_word']\n"
+                                        "seqio.MixtureRegistry.mixtures = [@seqio.Mixture()]");
+                                  }),
+                       "number_to_words"));
+}
+
+TEST_F(GinTasks, ATaskThatForgetsToTokenizeIsTold) {
+  const auto vocabulary = std::make_shared<ByteVocabulary>();
+  const Task task({.name = "raw",
+                   .source = std::make_shared<TextLineDataSource>(
+                       SplitToFiles{{"train", {write("a.txt", "x\n")}}}),
+                   .preprocessors = {},
+                   .output_features = {{"text", {vocabulary}}}});
+  StreamPtr stream = task.stream({.epochs = 1});
+  EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { collect(*stream); }), "tokenize"));
+}
+
+TEST_F(GinTasks, ShowPrintsRawPreprocessedAndPacked) {
+  char* buffer = nullptr;
+  size_t size = 0;
+  std::FILE* out = open_memstream(&buffer, &size);
+  show(*tasks_of("").get("number_to_words"), {.split = "validation", .num = 2}, out);
+  std::fclose(out);
+  const std::string text(buffer, size);
+  free(buffer);
+  for (const char* part : {"number_to_words raw, split validation", "inputs: \"words: 1",
+                           "targets: \"one thousand", "number_to_words preprocessed",
+                           "number_to_words packed", "encoder_input_tokens", "sequences"})
+    EXPECT_TRUE(contains(text, part));
+}
+
+}  // namespace
+}  // namespace quintet::data
