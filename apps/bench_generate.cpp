@@ -19,7 +19,7 @@ decoding::PackedNetwork random_network(const T5Config& config) {
             const ParamInfo& info = declared.at(name);
             std::vector<int64_t> sizes;
             for (const Axis& axis : info.spec.axes) sizes.push_back(axis.size);
-            values.resize(static_cast<size_t>(info.spec.elements()));
+            values = std::vector<float>(static_cast<size_t>(info.spec.elements()));
             info.initializer(key_of_parameter(key_from_seed(0), name), sizes, values);
             return View::of(values.data(), sizes);
           }};

@@ -91,6 +91,7 @@ Predictor::Predictor(const ConfiguredModel& model, const DecodeOverrides& overri
   }
   if (overrides.temperature || overrides.topk || overrides.topp) {
     SampleOptions sample;
+    sample.num_decodes = overrides.num_decodes.value_or(1);
     sample.temperature = {static_cast<float>(overrides.temperature.value_or(1.0))};
     sample.topk = overrides.topk.value_or(0);
     sample.topp = static_cast<float>(overrides.topp.value_or(0.0));

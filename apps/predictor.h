@@ -17,6 +17,7 @@ struct DecodeOverrides {
   std::optional<double> temperature;     // sampling; 0 is greedy
   std::optional<int64_t> topk;
   std::optional<double> topp;
+  std::optional<int64_t> num_decodes;    // samples an input
   int64_t seed = 0;
 };
 

@@ -175,7 +175,7 @@ bool TrainLoop::evaluate() {
       std::string text;
       for (const auto& [name, value] : metrics) {
         values[(decodes ? "eval/" : "") + name] = value;
-        if (decodes || name == "loss_per_nonpadding_target_token" || name == "accuracy")
+        if (decodes || name == "loss" || name == "accuracy")
           text += fmt::format("  {} {:.4g}", name, value);
       }
       summaries_->write((decodes ? "inference_eval/" : "training_eval/") + task.substr(0, 113),
@@ -194,7 +194,10 @@ bool TrainLoop::evaluate() {
 }
 
 std::string TrainLoop::detail() const {
-  const auto loss = last_step_.find("loss_per_nonpadding_target_token");
+  // A normalised loss is a mean already, a summed one becomes a mean over the target tokens.
+  const bool summed = std::holds_alternative<std::monostate>(
+      config_.model->model->loss_options().loss_normalizing_factor);
+  const auto loss = last_step_.find(summed ? "loss_per_nonpadding_target_token" : "loss");
   std::string text;
   if (loss != last_step_.end()) text = fmt::format("loss {:.4f}", loss->second.value());
   const auto accuracy = last_step_.find("accuracy");

@@ -1,0 +1,261 @@
+// `quintet generate`: text in, text out, by a trained model.
+
+#include <omp.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "apps/cli.h"
+#include "apps/predictor.h"
+#include "apps/trained_model.h"
+#include "apps/verbs.h"
+#include "data/batches.h"
+#include "data/vocabulary.h"
+
+namespace quintet {
+namespace {
+
+struct GenerateFlags {
+  std::string model_dir, input, format = "text";
+  std::vector<std::string> texts;
+  DecodeOverrides decode;
+  int64_t max_decode_len = 0, batch_size = 8;
+  int threads = 0;
+};
+
+/// Whole lines of text to predictions, a batch at a time.
+class Generator {
+ public:
+  explicit Generator(const GenerateFlags& flags, const std::vector<std::string>& bindings)
+      : flags_(flags),
+        trained_(open_trained_model(flags.model_dir, bindings)),
+        predictor_(*trained_.model, flags.decode) {
+    const ConfiguredModel& model = *trained_.model;
+    decoder_only_ = dynamic_cast<const DecoderOnlyModel*>(model.model.get()) != nullptr;
+    inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary);
+    targets_ = vocabulary(model.output_vocabulary);
+    learn_from_the_runs_task();
+    if (flags.max_decode_len > 0) length_ = flags.max_decode_len;
+    fmt::print(stderr, "{} at step {}, at most {} tokens\n", trained_.model_dir.string(),
+               trained_.step, length_);
+  }
+
+  /// Prints what the model answers to each text, in order.
+  void answer(std::span<const std::string> texts) const {
+    const auto size = static_cast<size_t>(flags_.batch_size);
+    for (size_t i = 0; i < texts.size(); i += size)
+      answer_batch(texts.subspan(i, std::min(size, texts.size() - i)));
+  }
+
+ private:
+  std::shared_ptr<const data::Vocabulary> vocabulary(const gin::Value& value) const {
+    auto found = value.object_as<const data::Vocabulary>();
+    QT_CHECK(found != nullptr, "{}: the model has no vocabulary, so its ids are no text",
+             trained_.model_dir.string());
+    return found;
+  }
+
+  /// Target length and whether inputs end with EOS, from the data the run was trained or evaluated
+  /// on.
+  void learn_from_the_runs_task() {
+    for (const char* name : {"infer_eval_dataset_cfg", "train_dataset_cfg"}) {
+      const gin::Value value =
+          trained_.session->config().evaluate(std::string("t5x.train.train.") + name);
+      if (value.is_none()) continue;
+      const auto dataset = gin::as<data::DatasetConfig>(value, {name});
+      if (const auto length = data::find_length(dataset.task_feature_lengths, "targets"))
+        length_ = *length;
+      const data::ProviderPtr provider = trained_.session->task(dataset);
+      if (const auto* feature = data::find_feature(provider->output_features(), "inputs"))
+        add_eos_ = feature->add_eos;
+      return;
+    }
+  }
+
+  std::vector<int32_t> encode(const std::string& text) const {
+    std::vector<int32_t> ids = inputs_->encode(text);
+    if (add_eos_ || ids.empty()) ids.push_back(inputs_->eos_id().value_or(1));
+    return ids;
+  }
+
+  HostArrays features(const std::vector<std::vector<int32_t>>& ids) const {
+    const auto rows = static_cast<int64_t>(ids.size());
+    size_t longest = 0;
+    for (const auto& row : ids) longest = std::max(longest, row.size());
+    HostArrays batch;
+    const auto feature = [&](const std::string& name, int64_t length) {
+      return (batch[name] = HostArray(DType::i32, {rows, length})).as<int32_t>();
+    };
+    const auto inputs_length = static_cast<int64_t>(longest);
+    if (!decoder_only_) {
+      const auto tokens = feature("encoder_input_tokens", inputs_length);
+      for (size_t r = 0; r < ids.size(); ++r)
+        std::copy(ids[r].begin(), ids[r].end(), tokens.begin() + r * longest);
+      feature("decoder_input_tokens", length_);
+      return batch;
+    }
+    // The start token, the prefix, then room for what follows.
+    const int64_t length = 1 + inputs_length + length_;
+    const auto tokens = feature("decoder_input_tokens", length);
+    const auto prefix = feature("decoder_causal_attention", length);
+    for (size_t r = 0; r < ids.size(); ++r) {
+      const auto begin = r * static_cast<size_t>(length);
+      std::copy(ids[r].begin(), ids[r].end(), tokens.begin() + begin + 1);
+      std::fill_n(prefix.begin() + begin, ids[r].size() + 1, 1);
+    }
+    return batch;
+  }
+
+  void answer_batch(std::span<const std::string> texts) const {
+    std::vector<std::vector<int32_t>> ids;
+    for (const std::string& text : texts) ids.push_back(encode(text));
+    const decoding::Decodes decodes = predictor_.predict(features(ids));
+    for (size_t r = 0; r < texts.size(); ++r)
+      flags_.format == "json" ? print_json(texts[r], decodes, static_cast<int64_t>(r))
+                              : print_text(decodes, static_cast<int64_t>(r));
+    std::fflush(stdout);
+  }
+
+  int64_t shown(const decoding::Decodes& decodes) const {
+    return std::min(decodes.num_decodes, flags_.decode.num_decodes.value_or(1));
+  }
+  /// Decode d counted from the best.
+  std::string text_of(const decoding::Decodes& decodes, int64_t row, int64_t d) const {
+    return targets_->decode(decodes.sequence(row, decodes.num_decodes - 1 - d));
+  }
+  static float score_of(const decoding::Decodes& decodes, int64_t row, int64_t d) {
+    return decodes.scores[static_cast<size_t>((row + 1) * decodes.num_decodes - 1 - d)];
+  }
+
+  void print_text(const decoding::Decodes& decodes, int64_t row) const {
+    const int64_t count = shown(decodes);
+    for (int64_t d = 0; d < count; ++d) {
+      std::string text = text_of(decodes, row, d);
+      std::replace(text.begin(), text.end(), '\n', ' ');  // one line an answer
+      if (count > 1) fmt::print("{:.4f}\t", score_of(decodes, row, d));
+      fmt::print("{}\n", text);
+    }
+  }
+
+  void print_json(const std::string& input, const decoding::Decodes& decodes, int64_t row) const {
+    using JsonText = nlohmann::ordered_json;
+    JsonText json = {{"input", input},
+                     {"prediction", text_of(decodes, row, 0)},
+                     {"score", score_of(decodes, row, 0)}};
+    if (shown(decodes) > 1)
+      for (int64_t d = 0; d < shown(decodes); ++d)
+        json["decodes"].push_back(
+            {{"prediction", text_of(decodes, row, d)}, {"score", score_of(decodes, row, d)}});
+    fmt::print("{}\n", json.dump(-1, ' ', false, JsonText::error_handler_t::replace));
+  }
+
+  const GenerateFlags& flags_;
+  TrainedModel trained_;
+  Predictor predictor_;
+  bool decoder_only_ = false, add_eos_ = true;
+  int64_t length_ = 128;
+  std::shared_ptr<const data::Vocabulary> inputs_, targets_;
+};
+
+void answer_interactively(const Generator& generator) {
+  fmt::print(stderr, "One input a line; Ctrl-D ends.\n");
+  std::string line;
+  while (fmt::print(stderr, "> "), std::fflush(stderr), std::getline(std::cin, line))
+    if (!line.empty()) generator.answer(std::span(&line, 1));
+  fmt::print(stderr, "\n");
+}
+
+/// Answers as soon as a batch of lines is there.
+void answer_lines(const Generator& generator, std::istream& in, int64_t batch_size) {
+  std::vector<std::string> lines;
+  std::string line;
+  while (std::getline(in, line)) {
+    if (line.ends_with('\r')) line.pop_back();
+    lines.push_back(line);
+    if (static_cast<int64_t>(lines.size()) < batch_size) continue;
+    generator.answer(lines);
+    lines.clear();
+  }
+  generator.answer(lines);
+}
+
+void add_flags(CommandLine& cli, GenerateFlags& flags) {
+  CLI::App& app = cli.app();
+  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
+  app.add_option("--model_dir", flags.model_dir, "the directory of a training run, or a checkpoint")
+      ->required();
+  app.add_option("text", flags.texts, "inputs; without any, lines of --input or stdin");
+  app.add_option("--input", flags.input, "a file of inputs, one a line; - is stdin");
+  app.add_option("--format", flags.format, "text, or json: one object a line")
+      ->check(CLI::IsMember({"text", "json"}));
+  app.add_option("--beams", flags.decode.beams,
+                 "beam search; default: as the run's configuration says")
+      ->check(positive);
+  app.add_option("--temperature", flags.decode.temperature, "sample; 0 is greedy")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--topk", flags.decode.topk, "sample from the k likeliest tokens")
+      ->check(positive);
+  app.add_option("--topp", flags.decode.topp,
+                 "sample from the likeliest tokens that have this mass")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--seed", flags.decode.seed, "of the samples");
+  app.add_option("--num_decodes", flags.decode.num_decodes, "answers to each input, the best first")
+      ->check(positive);
+  app.add_option("--max_decode_len", flags.max_decode_len, "tokens of an answer at most")
+      ->check(positive);
+  app.add_option("--batch_size", flags.batch_size, "inputs at a time")->check(positive);
+  app.add_option("--threads", flags.threads, "OpenMP threads; 0: all")->check(CLI::Range(0, 4096));
+}
+
+void check(GenerateFlags& flags) {
+  const bool samples = flags.decode.temperature || flags.decode.topk || flags.decode.topp;
+  QT_CHECK(
+      !(samples && flags.decode.beams),
+      "quintet generate: --beams searches, --temperature, --topk and --topp sample: give one kind");
+  QT_CHECK(!(flags.decode.topk && flags.decode.topp),
+           "quintet generate: give --topk or --topp, not both");
+  QT_CHECK(flags.texts.empty() || flags.input.empty(),
+           "quintet generate: give inputs as arguments or with --input, not both");
+  if (!flags.decode.num_decodes || samples) return;
+  if (!flags.decode.beams) flags.decode.beams = flags.decode.num_decodes;
+  QT_CHECK(*flags.decode.num_decodes <= *flags.decode.beams,
+           "quintet generate: --num_decodes={} exceeds --beams={}", *flags.decode.num_decodes,
+           *flags.decode.beams);
+}
+
+}  // namespace
+
+int run_generate(std::span<char* const> args) {
+  std::vector<std::string> left(args.begin(), args.end());
+  const gin::CommandLine gin_line = gin::extract_command_line(left);
+  GenerateFlags flags;
+  CommandLine cli(
+      "generate", "Answers of a trained model to texts, on stdout.",
+      "quintet generate --model_dir=/tmp/numbers 'number to words: 1234'\n"
+      "quintet generate --model_dir=/tmp/numbers --input=questions.txt --format=json\n"
+      "quintet generate --model_dir=/tmp/numbers --beams=4 --num_decodes=4 '17'\n"
+      "echo 42 | quintet generate --model_dir=/tmp/numbers --temperature=0.7 --topk=20");
+  add_flags(cli, flags);
+  if (!cli.parse(left)) return 0;
+  check(flags);
+  if (flags.threads > 0) omp_set_num_threads(flags.threads);
+  std::ifstream file;
+  if (!flags.input.empty() && flags.input != "-") {
+    file.open(flags.input);
+    QT_CHECK_AS(ExitCode::kData, file.good(), "{}: cannot open; check the path", flags.input);
+  }
+  const Generator generator(flags, gin_line.bindings);
+  if (!flags.texts.empty())
+    generator.answer(flags.texts);
+  else if (file.is_open())
+    answer_lines(generator, file, flags.batch_size);
+  else if (flags.input.empty() && isatty(STDIN_FILENO) != 0)
+    answer_interactively(generator);
+  else
+    answer_lines(generator, std::cin, flags.batch_size);
+  return 0;
+}
+
+}  // namespace quintet
