@@ -25,8 +25,8 @@ namespace quintet::gin {
 class Config {
  public:
   struct Options {
-    std::vector<std::string> search_paths;  // after the current directory
-    std::vector<ConfigRoot> roots;          // after search_paths and the including file's folder
+    std::vector<std::string> search_paths = {};  // after the current directory
+    std::vector<ConfigRoot> roots = {};  // after search_paths and the including file's folder
     /// What `import __main__ as x` means; the first that has the name wins.
     std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer"};
     bool skip_unknown = false;  // unknown names and modules are listed, not errors

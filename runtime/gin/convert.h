@@ -234,7 +234,7 @@ struct Convert<std::array<T, n>> {
   static std::array<T, n> from(const Value& value, const Where& where) {
     const std::vector<T> items = as<std::vector<T>>(value, where);
     if (items.size() != n) conversion_error(where, expected(), value);
-    std::array<T, n> out;
+    std::array<T, n> out{};
     std::copy(items.begin(), items.end(), out.begin());
     return out;
   }

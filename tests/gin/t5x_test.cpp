@@ -1,0 +1,83 @@
+// Every gin file of a t5x checkout (QUINTET_T5X=DIR) parses; if the fixtures hold gin/repo.jsonl
+// (what gin-config made of that checkout), to the same imports, includes, macros and bindings.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+
+#include "runtime/gin/error.h"
+#include "runtime/gin/resolved.h"
+#include "runtime/gin/syntax/parser.h"
+#include "tests/gin/oraclelib.h"
+#include "tests/harness/fixtures.h"
+
+namespace quintet {
+namespace {
+
+namespace fs = std::filesystem;
+
+class T5xCheckout : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* folder = std::getenv("QUINTET_T5X");
+    if (folder == nullptr) GTEST_SKIP() << "QUINTET_T5X names no checkout of t5x";
+    root_ = folder;
+    ASSERT_TRUE(fs::is_directory(root_ / "t5x")) << root_ << " is no checkout of t5x";
+    for (const auto& entry : fs::recursive_directory_iterator(root_))
+      if (entry.path().extension() == ".gin") files_.push_back(entry.path());
+    std::sort(files_.begin(), files_.end());
+    ASSERT_GT(files_.size(), 0u);
+  }
+  gin::Finder finder() const { return gin::Finder({root_.string()}, {}); }
+
+  fs::path root_;
+  std::vector<fs::path> files_;
+};
+
+TEST_F(T5xCheckout, EveryFileParses) {
+  for (const fs::path& file : files_)
+    EXPECT_NO_THROW({
+      const auto statements = gin::parse(read_file(file), file.string());
+      EXPECT_GT(statements.size(), 0u) << file;
+    }) << file;
+  RecordProperty("files", static_cast<int>(files_.size()));
+}
+
+TEST_F(T5xCheckout, EveryFileResolvesAsInGin) {
+  const fs::path oracle = testing::fixture_root() / "gin" / "repo.jsonl";
+  if (!fs::exists(oracle))
+    GTEST_SKIP() << oracle << " is not there (oracles/gen_gin.py --variant repo)";
+  size_t compared = 0;
+  for (const Json& record : Json::read_lines(oracle)) {
+    const fs::path file = root_ / record["file"].as_string();
+    SCOPED_TRACE(file);
+    if (!fs::exists(file)) continue;
+    ++compared;
+    if (record.has("error")) {
+      EXPECT_THROW(gin::resolve_files({file.string()}, {}, finder()), Error);
+      continue;
+    }
+    auto got =
+        nlohmann::json::parse(gin::to_json(gin::resolve_files({file.string()}, {}, finder())));
+    for (const auto& [key, want] : record.members()) {
+      if (key == "repo" || key == "file") continue;
+      EXPECT_EQ(testing::canonical(got[key]), testing::canonical(want.raw())) << key;
+    }
+  }
+  EXPECT_GT(compared, 0u);
+}
+
+// Values written by us are read by our parser as the same values.
+TEST_F(T5xCheckout, EveryValueSurvivesWriting) {
+  for (const fs::path& file : files_)
+    for (const gin::Statement& s : gin::parse(read_file(file), file.string())) {
+      const auto* b = std::get_if<gin::BindingStatement>(&s.what);
+      if (b == nullptr) continue;
+      EXPECT_EQ(gin::parse_value(b->value.repr()), b->value) << s.where.str();
+    }
+}
+
+}  // namespace
+}  // namespace quintet
