@@ -81,19 +81,29 @@ void sgd(int64_t n, const SgdStep& s, GradientUse use, const float* HWY_RESTRICT
 
 double squares(int64_t n, const float* values) {
   const D d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   constexpr int64_t kRun = 1024;
   double total = 0;
   for (int64_t begin = 0; begin < n; begin += kRun) {
     const float* run = values + begin;
-    V even = hn::Zero(d), odd = hn::Zero(d);
-    int64_t vectors = 0;
-    for_each_vector(std::min(kRun, n - begin),
-                    [&](int64_t i, const auto& load, const auto&) HWY_ATTR {
-                      const V x = load(run + i);
-                      V& sum = (vectors++ & 1) == 0 ? even : odd;
-                      sum = hn::MulAdd(x, x, sum);
-                    });
-    total += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd))));
+    const int64_t length = std::min(kRun, n - begin);
+    // Four sums side by side hide the latency of the multiply-add.
+    V a = hn::Zero(d), b = a, c = a, e = a;
+    int64_t i = 0;
+    for (; i + 4 * lanes <= length; i += 4 * lanes) {
+      const V w = hn::LoadU(d, run + i), x = hn::LoadU(d, run + i + lanes);
+      const V y = hn::LoadU(d, run + i + 2 * lanes), z = hn::LoadU(d, run + i + 3 * lanes);
+      a = hn::MulAdd(w, w, a);
+      b = hn::MulAdd(x, x, b);
+      c = hn::MulAdd(y, y, c);
+      e = hn::MulAdd(z, z, e);
+    }
+    for_each_vector(length - i, [&](int64_t k, const auto& load, const auto&) HWY_ATTR {
+      const V x = load(run + i + k);
+      a = hn::MulAdd(x, x, a);
+    });
+    const V sum = hn::Add(hn::Add(a, b), hn::Add(c, e));
+    total += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, sum)));
   }
   return total;
 }

@@ -31,7 +31,7 @@ HWY_INLINE void for_each_vector(int64_t n, const Body& body) {
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) body(i, load, store);
   if (i == n) return;
-  const auto rest = static_cast<size_t>(n - i);
+  const size_t rest = std::min(static_cast<size_t>(n - i), hn::Lanes(d));
   const auto load_rest = [d, rest](const float* p) HWY_ATTR {
     HWY_ALIGN float buffer[hn::MaxLanes(D())] = {};
     std::copy_n(p, rest, buffer);

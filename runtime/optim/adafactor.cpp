@@ -1,7 +1,10 @@
 #include "runtime/optim/adafactor.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "runtime/base/check.h"
 #include "runtime/optim/blocks.h"
@@ -27,7 +30,9 @@ struct StepNumbers {
 class AdafactorParam {
  public:
   AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot);
-  void update(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot);
+  /// `gradient`: as large as the parameter.
+  void update(const AdafactorOptions& options, const StepNumbers& numbers, float* param,
+              const float* gradient);
   void list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const;
 
  private:
@@ -188,13 +193,10 @@ std::vector<float> AdafactorParam::steps(const AdafactorOptions& options,
 }
 
 void AdafactorParam::update(const AdafactorOptions& options, const StepNumbers& numbers,
-                            const ParamSlot& slot) {
+                            float* param, const float* gradient) {
   if (layout_.lines.empty()) return;
-  StateBuffer zeros;
-  if (slot.grad.absent()) zeros = zero_state_like(slot.param);
-  const cpu::AdafactorArrays arrays{
-      slot.grad.absent() ? zeros.floats() : slot.grad.data<float>(), numbers.gradient_scale,
-      slot.param.data<float>(), m_.buffer != nullptr ? m_.floats() : nullptr};
+  const cpu::AdafactorArrays arrays{gradient, numbers.gradient_scale, param,
+                                    m_.buffer != nullptr ? m_.floats() : nullptr};
   const size_t chunks = layout_.chunk_ends.size();
   const auto offset = [&](cpu::AdafactorLines lines) { return lines.data() - layout_.lines.data(); };
   cpu::AdafactorFactors factors{nullptr, nullptr};
@@ -242,13 +244,42 @@ class Adafactor final : public Optimizer {
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     QT_ASSERT(params.size() == params_.size());
     const StepNumbers numbers = numbers_of(args, params);
+    std::vector<StateBuffer> zeros(params.size());  // in the place of absent gradients
+    std::vector<const float*> gradients(params.size());
     for (size_t i = 0; i < params.size(); ++i) {
       QT_ASSERT(params[i].name == slots_[i].name);
-      params_[i].update(options_, numbers, params[i]);
+      if (params[i].grad.absent()) zeros[i] = zero_state_like(params[i].param);
+      gradients[i] =
+          params[i].grad.absent() ? zeros[i].floats() : params[i].grad.data<float>();
     }
+    const auto update_one = [&](size_t i) {
+      params_[i].update(options_, numbers, params[i].param.data<float>(), gradients[i]);
+    };
+    // All threads on each array that is a large part of the work; then each thread on arrays of its
+    // own, whose three passes find them in its cache.
+    const auto [together, alone] = split_work();
+    for (size_t i : together) update_one(i);
+    const auto count = static_cast<int64_t>(alone.size());
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int64_t k = 0; k < count; ++k) update_one(alone[static_cast<size_t>(k)]);
   }
 
  private:
+  /// Indices of parameters, largest first: those for all threads, those for one.
+  std::pair<std::vector<size_t>, std::vector<size_t>> split_work() const {
+    std::vector<size_t> order(slots_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    int64_t total = 0;
+    for (const ParamSlot& slot : slots_) total += slot.param.elements();
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return slots_[a].param.elements() > slots_[b].param.elements();
+    });
+    const int64_t share = total / (2 * omp_get_max_threads());
+    const auto small = std::find_if(order.begin(), order.end(), [&](size_t i) {
+      return slots_[i].param.elements() <= share;
+    });
+    return {{order.begin(), small}, {small, order.end()}};
+  }
   StepNumbers numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const;
 
   AdafactorOptions options_;

@@ -28,21 +28,21 @@ FactorRules moe_logical_factor_rules();
 struct AdafactorOptions {
   bool factored = true;
   std::variant<bool, HParamMap<bool>> multiply_by_parameter_scale = true;
-  std::optional<double> beta1;  // momentum, on the scaled update
+  std::optional<double> beta1{};  // momentum, on the scaled update
   double decay_rate = 0.8;      // second moments decay by 1 - (step - step_offset + 1)^-decay_rate
   int64_t step_offset = 0;
   std::optional<double> clipping_threshold = 1.0;  // of the root mean square of an update
-  std::optional<double> weight_decay_rate;         // not multiplied by the learning rate
+  std::optional<double> weight_decay_rate{};         // not multiplied by the learning rate
   int64_t min_dim_size_to_factor = 128;
   double epsilon1 = 1e-30;  // added to squared gradients
   double epsilon2 = 1e-3;   // smallest parameter scale
   /// Rule of each parameter by its path; logical_factor_rules, if given, win.
-  std::optional<HParamMap<std::vector<FactorDim>>> factor_map;
-  std::optional<FactorRules> logical_factor_rules;
+  std::optional<HParamMap<std::vector<FactorDim>>> factor_map{};
+  std::optional<FactorRules> logical_factor_rules{};
   /// Weight decay becomes (weight_decay_rate or 1) * learning_rate ^ this.
-  std::optional<double> weight_decay_rate_lr_exponent;
-  std::optional<double> global_norm_clip_threshold;
-  std::optional<double> max_parameter_scale;
+  std::optional<double> weight_decay_rate_lr_exponent{};
+  std::optional<double> global_norm_clip_threshold{};
+  std::optional<double> max_parameter_scale{};
   bool skip_nan_updates = false;  // numbers that would become NaN keep their value
 };
 

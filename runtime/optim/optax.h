@@ -42,7 +42,7 @@ struct LionOptions {
   double b1 = 0.9, b2 = 0.99, weight_decay = 1e-3;
 };
 struct SgdOptions {
-  std::optional<double> momentum;
+  std::optional<double> momentum{};
   bool nesterov = false;
 };
 TransformationPtr adam(ScalarOrSchedule learning_rate, const AdamOptions& options = {});

@@ -41,7 +41,7 @@ struct UpdateArgs {
   /// For Adafactor. Optax's optimizers have their own learning rate or schedule and ignore it.
   float learning_rate = 0.0f;
   /// Norm of all gradients as given (check_gradients), if known: saves a pass where they are clipped.
-  std::optional<double> gradient_norm;
+  std::optional<double> gradient_norm{};
 };
 
 class Optimizer {
