@@ -90,6 +90,7 @@ std::vector<OpCase> matmul_cases() {
   add_cases(cases, {3, 2}, 4, 0);
   add_cases(cases, {2, 2, 9}, 33, 17);
   add_cases(cases, {67}, 129, 65);
+  add_cases(cases, {1030}, 9, 10);  // more rows than weight gradients take at a time
   // T5 1.1 small, 8 x (256 -> 64): attention, MLP and logits products; decoding.
   add_cases(cases, {8, 256}, 512, 384, true);
   add_cases(cases, {8, 256}, 384, 512, true);
