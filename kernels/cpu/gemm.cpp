@@ -35,7 +35,9 @@ void gemm(const Gemm& g, const float* a, int64_t lda, const float* b, int64_t ld
           int64_t ldc) {
   if (g.m == 0 || g.n == 0) return;
   if (g.k == 0) return scale_result(g, c, ldc);
-  const int64_t part = g.transpose_a && !g.transpose_b ? kRowsAtATime : g.k;
+  const bool in_parts = g.transpose_a && !g.transpose_b && g.k > kRowsAtATime;
+  const int64_t count = in_parts ? (g.k + kRowsAtATime / 2) / kRowsAtATime : 1;
+  const int64_t part = (g.k + count - 1) / count;
   for (int64_t first = 0; first < g.k; first += part) {
     const float* a_part = a + (g.transpose_a ? first * lda : first);
     const float* b_part = b + (g.transpose_b ? first : first * ldb);
