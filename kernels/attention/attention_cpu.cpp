@@ -1,8 +1,7 @@
-#include "kernels/attention/attention.h"
-
 #include <cmath>
 #include <limits>
 
+#include "kernels/attention/attention.h"
 #include "kernels/attention/heads.h"
 #include "kernels/attention/problem.h"
 #include "kernels/cpu/operands.h"
@@ -22,8 +21,8 @@ namespace HWY_NAMESPACE {
 using attention::AllowedKeys;
 using attention::Problem;
 
-// Up to this many queries a head is computed query by query, straight from k and v: packing them for
-// the tiles would cost more than it saves.
+// Up to this many queries a head is computed query by query, straight from k and v: packing them
+// for the tiles would cost more than it saves.
 constexpr int64_t kFewQueries = 4;
 
 int64_t forward_floats(const Problem& p) {
@@ -44,7 +43,8 @@ void mean_value(const Problem& p, const float* v, const float* keep, float* mean
   }
 }
 
-/// One head of one sequence in tiles of queries; softmax is kept up to date while blocks of keys pass.
+/// One head of one sequence in tiles of queries; softmax is kept up to date while blocks of keys
+/// pass.
 class ForwardHead {
  public:
   ForwardHead(const Problem& p, int64_t b, int64_t head, float* memory)
@@ -98,12 +98,14 @@ class ForwardHead {
     const float* bias = p_.strip(head_, i) + block.begin;
     const float before = largest_[row], here = add_bias(scores, bias, live);
     const float largest = here > before || std::isnan(here) ? here : before;
-    if (std::isinf(largest) && largest < 0) return std::fill(scores + live.begin, scores + live.end, 0.0F);
+    if (std::isinf(largest) && largest < 0)
+      return std::fill(scores + live.begin, scores + live.end, 0.0F);
     const float sum = exponentials(scores, largest, live);
     const float fade = std::exp(before - largest);
     largest_[row] = largest;
     total_[row] = total_[row] * fade + sum;
-    if (!is_first && fade != 1.0F) scale_row(sums_ + row * values_.width(), values_.width(), fade);
+    float* sums = sums_ + row * values_.width();
+    if (!is_first && fade != 1.0F) scale_to(sums, fade, values_.width(), sums);
   }
 
   void finish(Range rows, float* out, float* lse) {
@@ -117,9 +119,7 @@ class ForwardHead {
         has_mean_ = true;
         std::copy_n(mean_, p_.depth, to);
       } else {
-        const float share = 1.0F / total_[row];
-        const float* from = sums_ + row * values_.width();
-        for (int64_t c = 0; c < p_.depth; ++c) to[c] = from[c] * share;
+        scale_to(sums_ + row * values_.width(), 1.0F / total_[row], p_.depth, to);
         log_sum = largest_[row] + std::log(total_[row]);
       }
       if (lse != nullptr) lse[(b_ * p_.heads + head_) * p_.queries + i] = log_sum;
@@ -129,9 +129,9 @@ class ForwardHead {
   const Problem& p_;
   const int64_t b_, head_;
   Arena arena_;
-  Panels keys_, values_;                        // [depth, keys], [keys, depth]
-  int64_t stride_ = 0;                          // of scores_
-  float *scores_ = nullptr, *sums_ = nullptr;   // [tile, block of keys], [tile, depth]
+  Panels keys_, values_;                       // [depth, keys], [keys, depth]
+  int64_t stride_ = 0;                         // of scores_
+  float *scores_ = nullptr, *sums_ = nullptr;  // [tile, block of keys], [tile, depth]
   float *largest_ = nullptr, *total_ = nullptr, *mean_ = nullptr;
   bool has_mean_ = false;
 };
@@ -197,7 +197,8 @@ void forward_few(const Problem& p, int64_t b, int64_t head, float* out, float* l
   }
 }
 
-void forward_head(const Problem& p, int64_t b, int64_t head, float* out, float* lse, float* memory) {
+void forward_head(const Problem& p, int64_t b, int64_t head, float* out, float* lse,
+                  float* memory) {
   if (p.queries <= kFewQueries) return forward_few(p, b, head, out, lse, memory);
   ForwardHead(p, b, head, memory).run(out, lse);
 }

@@ -13,20 +13,6 @@
 #include "kernels/attention/softmax-inl.h"
 #include "kernels/attention/tile-inl.h"
 
-#ifndef QUINTET_ATTENTION_GRADIENTS_
-#define QUINTET_ATTENTION_GRADIENTS_
-namespace quintet::attention {
-
-/// What the forward pass left behind, and where the gradients go.
-struct Gradients {
-  const float *out = nullptr, *lse = nullptr, *dout = nullptr;
-  float *dq = nullptr, *dk = nullptr, *dv = nullptr;
-  float* dstrips = nullptr;  // [batch, heads, queries + keys] by relative position; null: no table
-};
-
-}  // namespace quintet::attention
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace quintet {
 namespace HWY_NAMESPACE {
@@ -40,29 +26,33 @@ int64_t gradient_floats(const Problem& p) {
   const int64_t scores = tile * tile_stride(p.keys);
   return Arena::floats({Panels::floats(p.depth, p.keys), Panels::floats(p.depth, p.keys),
                         Panels::floats(p.keys, p.depth), Panels::floats(tile, p.depth),
-                        Panels::floats(tile, p.depth), scores, scores, tile * width,
-                        p.keys * width, p.keys * width, tile,
-                        p.queries + p.keys + attention::kStripPadding});
+                        Panels::floats(tile, p.depth), scores, scores, tile * width, p.keys * width,
+                        p.keys * width, tile, p.queries + p.keys + attention::kStripPadding});
 }
 
-/// row = p * (row * keep - delta) over `live`, where p are weights of attention and row holds their
-/// gradients; keep may be null.
-inline void softmax_gradient(const float* HWY_RESTRICT weights, const float* HWY_RESTRICT keep,
-                             float delta, Range live, float* HWY_RESTRICT row) {
+/// Weights of attention and their gradients become gradients of scores:
+///   weights = exp(weights + bias - lse)   (if kRecompute: they come as scores)
+///   dweights = weights * (dweights * keep - delta);  dstrip += dweights
+/// over `live`; keep and dstrip may be null. One pass, as each of the rows is read from cache.
+template <bool kRecompute>
+inline void score_gradients(float* HWY_RESTRICT weights, float* HWY_RESTRICT dweights,
+                            const float* HWY_RESTRICT bias, float lse, float delta,
+                            const float* HWY_RESTRICT keep, float* HWY_RESTRICT dstrip,
+                            Range live) {
   const F d;
-  const auto deltas = hn::Set(d, delta);
+  const auto shift = hn::Set(d, lse), deltas = hn::Set(d, delta);
   for (int64_t j = live.begin; j < live.end; j += vector_floats()) {
-    const auto p = hn::LoadU(d, weights + j);
-    auto g = hn::LoadU(d, row + j);
+    auto p = hn::LoadU(d, weights + j);
+    if constexpr (kRecompute) {
+      p = exponential(d, hn::Sub(hn::Add(p, hn::LoadU(d, bias + j)), shift));
+      hn::StoreU(p, d, weights + j);
+    }
+    auto g = hn::LoadU(d, dweights + j);
     if (keep != nullptr) g = hn::Mul(g, hn::LoadU(d, keep + j));
-    hn::StoreU(hn::Mul(p, hn::Sub(g, deltas)), d, row + j);
+    g = hn::Mul(p, hn::Sub(g, deltas));
+    hn::StoreU(g, d, dweights + j);
+    if (dstrip != nullptr) hn::StoreU(hn::Add(hn::LoadU(d, dstrip + j), g), d, dstrip + j);
   }
-}
-
-inline void add_row(const float* HWY_RESTRICT x, Range live, float* HWY_RESTRICT to) {
-  const F d;
-  for (int64_t j = live.begin; j < live.end; j += vector_floats())
-    hn::StoreU(hn::Add(hn::LoadU(d, to + j), hn::LoadU(d, x + j)), d, to + j);
 }
 
 /// Gradients of one head of one sequence: weights are recomputed from lse, tile by tile.
@@ -102,21 +92,17 @@ class GradientHead {
       differentiate({p_.queries * t / tiles, p_.queries * (t + 1) / tiles}, g);
     const float* keep = p_.keep_row(b_, head_);
     for (int64_t j = 0; j < p_.keys; ++j) {
-      float* dk = p_.head_rows(g.dk, p_.keys, b_, head_, j);
-      float* dv = p_.head_rows(g.dv, p_.keys, b_, head_, j);
-      const float kept = keep == nullptr ? 1.0F : keep[j];
-      for (int64_t c = 0; c < p_.depth; ++c) {
-        dk[c] = p_.scale * dk_[j * width_ + c];
-        dv[c] = kept * dv_[j * width_ + c];
-      }
+      scale_to(dk_ + j * width_, p_.scale, p_.depth, p_.head_rows(g.dk, p_.keys, b_, head_, j));
+      scale_to(dv_ + j * width_, keep == nullptr ? 1.0F : keep[j], p_.depth,
+               p_.head_rows(g.dv, p_.keys, b_, head_, j));
     }
     if (dstrip_ != nullptr)
       std::copy_n(dstrip_, strip, g.dstrips + (b_ * p_.heads + head_) * strip);
   }
 
  private:
-  /// delta = <dout, out> of each query; a query whose dout is 0 throughout has no part in any gradient
-  /// and is left out (padding, mostly). Returns the keys that the others need.
+  /// delta = <dout, out> of each query; a query whose dout is 0 throughout has no part in any
+  /// gradient and is left out (padding, mostly). Returns the keys that the others need.
   Range prepare(Range rows, const Gradients& g) {
     for (int64_t i = rows.begin; i < rows.end; ++i) {
       const float* dout = p_.head_rows(g.dout, p_.queries, b_, head_, i);
@@ -124,7 +110,9 @@ class GradientHead {
       is_left_out_[row] = std::all_of(dout, dout + p_.depth, [](float x) { return x == 0.0F; });
       delta_[row] = dot(dout, p_.head_rows(g.out, p_.queries, b_, head_, i), p_.depth);
     }
-    const auto counts = [&](int64_t i) { return !is_left_out_[static_cast<size_t>(i - rows.begin)]; };
+    const auto counts = [&](int64_t i) {
+      return !is_left_out_[static_cast<size_t>(i - rows.begin)];
+    };
     return keys_of(p_, b_, rows, counts, true);
   }
 
@@ -153,9 +141,8 @@ class GradientHead {
                width_, true);
     }
     for (int64_t i = rows.begin; i < rows.end; ++i) {
-      float* dq = p_.head_rows(g.dq, p_.queries, b_, head_, i);
-      for (int64_t c = 0; c < p_.depth; ++c)
-        dq[c] = p_.scale * dq_[(i - rows.begin) * width_ + c];
+      scale_to(dq_ + (i - rows.begin) * width_, p_.scale, p_.depth,
+               p_.head_rows(g.dq, p_.queries, b_, head_, i));
     }
   }
 
@@ -164,6 +151,11 @@ class GradientHead {
     float *weights = weights_ + row * stride_, *dscores = dscores_ + row * stride_;
     const int64_t keys = block.end - block.begin, width = round_up(keys, vector_floats());
     const AllowedKeys& allowed = p_.allowed_of(b_, i);
+    const float* keep = p_.keep_row(b_, head_);
+    if (keep != nullptr) keep += block.begin;
+    float* dstrip = dstrip_ == nullptr ? nullptr : dstrip_ + (p_.queries - 1 - i) + block.begin;
+    const float* bias = p_.strip(head_, i) + block.begin;
+    const float lse = g.lse[(b_ * p_.heads + head_) * p_.queries + i], delta = delta_[row];
     Range live{0, 0};
     if (is_left_out_[static_cast<size_t>(row)]) {
       std::fill_n(weights, width, 0.0F);
@@ -171,26 +163,22 @@ class GradientHead {
       std::fill_n(weights, keys, 1.0F / static_cast<float>(p_.keys));
       std::fill(weights + keys, weights + width, 0.0F);
       live = {0, width};
+      score_gradients<false>(weights, dscores, bias, lse, delta, keep, dstrip, live);
     } else {
       live = mask_row(p_, b_, i, block, weights);
-      add_bias(weights, p_.strip(head_, i) + block.begin, live);
-      exponentials(weights, g.lse[(b_ * p_.heads + head_) * p_.queries + i], live);
+      score_gradients<true>(weights, dscores, bias, lse, delta, keep, dstrip, live);
     }
     std::fill(dscores, dscores + live.begin, 0.0F);
     std::fill(dscores + live.end, dscores + width, 0.0F);
-    const float* keep = p_.keep_row(b_, head_);
-    softmax_gradient(weights, keep == nullptr ? nullptr : keep + block.begin, delta_[row], live,
-                     dscores);
-    if (dstrip_ != nullptr) add_row(dscores, live, dstrip_ + (p_.queries - 1 - i) + block.begin);
   }
 
   const Problem& p_;
   const int64_t b_, head_;
   Arena arena_;
-  Panels keys_t_, values_t_, keys_;                 // [depth, keys] twice, [keys, depth]
-  float *queries_ = nullptr, *douts_ = nullptr;     // panels of a tile's rows, [tile, depth]
-  int64_t stride_ = 0, width_ = 0;                  // of weights_ and dscores_; of dq_, dk_ and dv_
-  float *weights_ = nullptr, *dscores_ = nullptr;   // [tile, block of keys]
+  Panels keys_t_, values_t_, keys_;                // [depth, keys] twice, [keys, depth]
+  float *queries_ = nullptr, *douts_ = nullptr;    // panels of a tile's rows, [tile, depth]
+  int64_t stride_ = 0, width_ = 0;                 // of weights_ and dscores_; of dq_, dk_ and dv_
+  float *weights_ = nullptr, *dscores_ = nullptr;  // [tile, block of keys]
   float *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;  // [tile or keys, depth]
   float *delta_ = nullptr, *dstrip_ = nullptr;
   std::array<bool, kQueryTile> is_left_out_{};
@@ -235,11 +223,15 @@ void attention_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   const attention::Problem p(in, attrs);
   cpu::expect_shape(in[7].sizes == in[0].sizes && in[9].sizes == in[0].sizes &&
                         out[0].sizes == in[0].sizes && out[1].sizes == in[1].sizes &&
-                        out[2].sizes == in[1].sizes && in[8].elements() == p.batch * p.heads * p.queries,
+                        out[2].sizes == in[1].sizes &&
+                        in[8].elements() == p.batch * p.heads * p.queries,
                     kOp, "bq(hd), bhq, bq(hd) -> bq(hd), bk(hd), bk(hd)");
-  attention::Gradients g{.out = cpu::f32(in[7], kOp, "out"), .lse = cpu::f32(in[8], kOp, "lse"),
-                         .dout = cpu::f32(in[9], kOp, "dout"), .dq = cpu::f32(out[0], kOp, "dq"),
-                         .dk = cpu::f32(out[1], kOp, "dk"), .dv = cpu::f32(out[2], kOp, "dv")};
+  attention::Gradients g{.out = cpu::f32(in[7], kOp, "out"),
+                         .lse = cpu::f32(in[8], kOp, "lse"),
+                         .dout = cpu::f32(in[9], kOp, "dout"),
+                         .dq = cpu::f32(out[0], kOp, "dq"),
+                         .dk = cpu::f32(out[1], kOp, "dk"),
+                         .dv = cpu::f32(out[2], kOp, "dv")};
   const bool has_table = !out[3].absent();
   QT_ASSERT(!has_table || !in[3].absent());
   std::vector<float> dstrips;

@@ -11,8 +11,8 @@ namespace quintet {
 
 /// Half of the buckets (bidirectional: half of each half) hold one distance each; the rest grow
 /// logarithmically up to max_distance, all in float32 as T5X computes them
-/// (t5x examples/t5/layers.py, _relative_position_bucket). Keys after the query share bucket 0 unless
-/// bidirectional, where they have the upper half of the buckets.
+/// (t5x examples/t5/layers.py, _relative_position_bucket). Keys after the query share bucket 0
+/// unless bidirectional, where they have the upper half of the buckets.
 struct BucketRule {
   bool bidirectional = true;
   int64_t buckets = 32;

@@ -40,7 +40,8 @@ class PrefixRuns {
   /// No flag is set between the end of `key`'s run and `end`.
   bool last_run_before(int64_t key, int64_t end) const {
     const auto run_end = static_cast<size_t>(end_of(key));
-    return static_cast<int64_t>(run_end) >= end || count_[run_end] == count_[static_cast<size_t>(end)];
+    return static_cast<int64_t>(run_end) >= end ||
+           count_[run_end] == count_[static_cast<size_t>(end)];
   }
 
  private:
@@ -59,9 +60,10 @@ Problem::Problem(Views in, const Attrs& attrs) {
                     "attention", "bq(hd), bk(hd), bk(hd)");
   const auto all_heads = attrs.get<int64_t>("h");
   const int64_t all_width = q_view.global[2];
-  QT_CHECK(all_heads > 0 && all_width % all_heads == 0,
-           "attention: {} heads do not divide a width of {}; heads times head_dim must be the width",
-           all_heads, all_width);
+  QT_CHECK(
+      all_heads > 0 && all_width % all_heads == 0,
+      "attention: {} heads do not divide a width of {}; heads times head_dim must be the width",
+      all_heads, all_width);
   batch = q_view.size(0), queries = q_view.size(1), keys = k_view.size(1);
   depth = all_width / all_heads;
   heads = depth == 0 ? all_heads : q_view.size(2) / depth;
@@ -185,7 +187,8 @@ void Problem::find_allowed_keys() {
       const int64_t until = causal ? std::clamp<int64_t>(own + 1, 0, keys) : keys;
       const bool in_prefix = runs.has(own);
       AllowedKeys found = segment;
-      const bool is_simple = !segment.has_holes && (!in_prefix || runs.last_run_before(own, segment.end));
+      const bool is_simple =
+          !segment.has_holes && (!in_prefix || runs.last_run_before(own, segment.end));
       if (is_simple)
         found.end = static_cast<int32_t>(
             std::min<int64_t>(segment.end, in_prefix ? runs.end_of(own) : until));

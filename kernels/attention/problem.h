@@ -1,6 +1,6 @@
 #pragma once
-// One call of attention as the CPU kernels see it: sizes, pointers, the bias by relative position, and
-// for every query the keys it may attend to. Shared by the forward and the gradient kernel.
+// One call of attention as the CPU kernels see it: sizes, pointers, the bias by relative position,
+// and for every query the keys it may attend to. Shared by the forward and the gradient kernel.
 
 #include <cstdint>
 #include <vector>
@@ -26,10 +26,10 @@ struct Problem {
   float scale = 1;
   int64_t first_relative = 0;  // position of key 0 minus position of query 0
   BucketRule rule;
-  std::vector<float> strips;   // table[h, bucket] by relative position, a row a head; see strip()
-  int64_t strip_stride = 0;    // 0: no table, one row of zeros
-  std::vector<int32_t> buckets;       // of first_relative - (queries - 1) and up; empty: no table
-  std::vector<float> keep;            // [batch, heads, keys] and kStripPadding; empty: no dropout
+  std::vector<float> strips;     // table[h, bucket] by relative position, a row a head; see strip()
+  int64_t strip_stride = 0;      // 0: no table, one row of zeros
+  std::vector<int32_t> buckets;  // of first_relative - (queries - 1) and up; empty: no table
+  std::vector<float> keep;       // [batch, heads, keys] and kStripPadding; empty: no dropout
   std::vector<AllowedKeys> allowed_keys;  // [batch, queries]
 
   /// Checks shapes and attributes of the op's first seven operands and prepares all of the above.
@@ -64,6 +64,13 @@ struct Problem {
   AllowedKeys segment_keys(int64_t b, int64_t query) const;
   /// The allowed keys in [begin, end), one by one.
   AllowedKeys allowed_in(int64_t b, int64_t query, int64_t begin, int64_t end) const;
+};
+
+/// What the forward pass left behind, and where its gradients go.
+struct Gradients {
+  const float *out = nullptr, *lse = nullptr, *dout = nullptr;
+  float *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  float* dstrips = nullptr;  // [batch, heads, queries + keys] by relative position; null: no table
 };
 
 /// Vector loads may run past a strip by less than this.

@@ -1,5 +1,5 @@
-// What the forward and the gradient kernel share besides products: tiles, masks and rows of softmax.
-// Include after hwy/highway.h, as Highway's -inl headers are.
+// What the forward and the gradient kernel share besides products: tiles, masks and rows of
+// softmax. Include after hwy/highway.h, as Highway's -inl headers are.
 
 #if defined(QUINTET_ATTENTION_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUINTET_ATTENTION_SOFTMAX_INL_H_
@@ -24,8 +24,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr int64_t kQueryTile = 128, kKeyTile = 512;
 constexpr int64_t kAlignFloats = 16;
 
-/// Floats between rows of a tile. One vector more than needed: rows a power of two apart would share
-/// the few sets of the first-level cache when a column is read.
+/// Floats between rows of a tile. One vector more than needed: rows a power of two apart would
+/// share the few sets of the first-level cache when a column is read.
 inline int64_t tile_stride(int64_t keys) {
   return round_up(std::min(keys, kKeyTile), panel_floats()) + vector_floats();
 }
@@ -64,8 +64,9 @@ inline Range keys_of(const attention::Problem& p, int64_t b, Range rows, const I
   return hull;
 }
 
-/// Prepares the scores of query i and the keys of `block` (row[0] is its first key): outside the range
-/// returned, whole vectors relative to the block, they become 0; inside, masked ones become -infinity.
+/// Prepares the scores of query i and the keys of `block` (row[0] is its first key): outside the
+/// range returned, whole vectors relative to the block, they become 0; inside, masked ones become
+/// -infinity.
 inline Range mask_row(const attention::Problem& p, int64_t b, int64_t i, Range block, float* row) {
   constexpr float kNever = -std::numeric_limits<float>::infinity();
   const attention::AllowedKeys& keys = p.allowed_of(b, i);
@@ -113,10 +114,14 @@ inline float exponentials(float* HWY_RESTRICT row, float shift, Range live) {
   return hn::GetLane(hn::SumOfLanes(d, total));
 }
 
-inline void scale_row(float* row, int64_t width, float factor) {
+/// to = factor * from, n floats; nothing beyond them is written.
+inline void scale_to(const float* from, float factor, int64_t n, float* to) {
   const F d;
-  for (int64_t c = 0; c < width; c += vector_floats())
-    hn::StoreU(hn::Mul(hn::LoadU(d, row + c), hn::Set(d, factor)), d, row + c);
+  const int64_t lanes = vector_floats();
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::Mul(hn::LoadU(d, from + i), hn::Set(d, factor)), d, to + i);
+  for (; i < n; ++i) to[i] = factor * from[i];
 }
 
 /// <x, y> of n floats.
@@ -125,7 +130,8 @@ inline float dot(const float* HWY_RESTRICT x, const float* HWY_RESTRICT y, int64
   const int64_t lanes = vector_floats();
   auto sum = hn::Zero(d);
   int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) sum = hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), sum);
+  for (; i + lanes <= n; i += lanes)
+    sum = hn::MulAdd(hn::LoadU(d, x + i), hn::LoadU(d, y + i), sum);
   float total = hn::GetLane(hn::SumOfLanes(d, sum));
   for (; i < n; ++i) total += x[i] * y[i];
   return total;

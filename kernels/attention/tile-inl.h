@@ -1,6 +1,6 @@
-// Small float32 matrix products for attention's tiles, on one thread: C = A B with A read by any pair
-// of strides (so A^T costs the same) and B packed in panels of two vectors of columns. Include after
-// hwy/highway.h, as Highway's -inl headers are.
+// Small float32 matrix products for attention's tiles, on one thread: C = A B with A read by any
+// pair of strides (so A^T costs the same) and B packed in panels of two vectors of columns. Include
+// after hwy/highway.h, as Highway's -inl headers are.
 //
 //   Panels keys = ...; pack_transposed(k, stride, 1.0F, keys);     // B = k^T
 //   multiply({q, stride, 1}, rows_of_q, keys, 0, depth, {0, keys.width()}, scores, ld, false);
@@ -16,7 +16,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <utility>
 
 HWY_BEFORE_NAMESPACE();
 namespace quintet {
@@ -61,8 +61,9 @@ struct Range {
 
 /// A block of C: kM rows by kN vectors. b points at the first depth; c is added to if `add`.
 template <int kM, int kN>
-HWY_NOINLINE void multiply_block(Left a, const float* HWY_RESTRICT b, int64_t depth,
-                                 float* HWY_RESTRICT c, int64_t ldc, bool add) {
+void multiply_block(const float* HWY_RESTRICT a, int64_t a_row, int64_t a_column,
+                    const float* HWY_RESTRICT b, int64_t depth, float* HWY_RESTRICT c, int64_t ldc,
+                    bool add) {
   const F d;
   const size_t lanes = hn::Lanes(d);
   hn::Vec<F> sum[kM][kN];
@@ -70,14 +71,13 @@ HWY_NOINLINE void multiply_block(Left a, const float* HWY_RESTRICT b, int64_t de
   for (int i = 0; i < kM; ++i)
 #pragma GCC unroll 2
     for (int j = 0; j < kN; ++j) sum[i][j] = hn::Zero(d);
-  const float* HWY_RESTRICT left = a.data;
-  for (int64_t p = 0; p < depth; ++p, left += a.column, b += kPanelVectors * lanes) {
+  for (int64_t p = 0; p < depth; ++p, a += a_column, b += kPanelVectors * lanes) {
     hn::Vec<F> right[kN];
 #pragma GCC unroll 2
     for (int j = 0; j < kN; ++j) right[j] = hn::Load(d, b + static_cast<size_t>(j) * lanes);
 #pragma GCC unroll 16
     for (int i = 0; i < kM; ++i) {
-      const auto broadcast = hn::Set(d, left[i * a.row]);
+      const auto broadcast = hn::Set(d, a[i * a_row]);
 #pragma GCC unroll 2
       for (int j = 0; j < kN; ++j) sum[i][j] = hn::MulAdd(broadcast, right[j], sum[i][j]);
     }
@@ -92,33 +92,38 @@ HWY_NOINLINE void multiply_block(Left a, const float* HWY_RESTRICT b, int64_t de
     }
 }
 
-template <int kM>
-HWY_INLINE void multiply_rows(int64_t rows, int vectors, Left a, const float* b, int64_t depth,
-                              float* c, int64_t ldc, bool add) {
-  if (rows == kM) {
-    if (vectors == 2) return multiply_block<kM, 2>(a, b, depth, c, ldc, add);
-    return multiply_block<kM, 1>(a, b, depth, c, ldc, add);
-  }
-  if constexpr (kM > 1) multiply_rows<kM - 1>(rows, vectors, a, b, depth, c, ldc, add);
+using BlockFunction = void (*)(const float*, int64_t, int64_t, const float*, int64_t, float*,
+                               int64_t, bool);
+
+template <int... kM>
+BlockFunction block_function(int64_t rows, int64_t vectors, std::integer_sequence<int, kM...>) {
+  static constexpr BlockFunction kFunctions[2][sizeof...(kM)] = {{multiply_block<kM + 1, 1>...},
+                                                                 {multiply_block<kM + 1, 2>...}};
+  return kFunctions[vectors - 1][rows - 1];
 }
 
-/// c[i, j] (+)= sum over depths p in `depths` of a(i, p - depths.begin) b(p, j), for i < rows and the
-/// columns j of `columns`, which begins on a panel and is cut to whole vectors; c points at its first
-/// column.
+/// c[i, j] (+)= sum over depths p in `depths` of a(i, p - depths.begin) b(p, j), for i < rows and
+/// the columns j of `columns`, which begins on a panel and is cut to whole vectors; c points at its
+/// first column.
 inline void multiply(Left a, int64_t rows, const Panels& b, Range depths, Range columns, float* c,
                      int64_t ldc, bool add) {
-  const int64_t lanes = vector_floats(), panel = panel_floats();
-  const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
+  constexpr auto kSizes = std::make_integer_sequence<int, kBlockRows>();
+  const int64_t lanes = vector_floats(), panel = panel_floats(), depth = depths.end - depths.begin;
+  const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows, few = rows / blocks;
+  const int64_t more = rows % blocks;  // blocks of few + 1 rows, before those of few
   const int64_t end = std::min(round_up(columns.end, lanes), b.width());
-  for (int64_t column = columns.begin; column < end; column += panel) {
-    const int vectors = static_cast<int>(std::min(panel, end - column) / lanes);
+  for (int64_t column = columns.begin; column < end; column += panel, c += panel) {
+    const int64_t vectors = std::min(panel, end - column) / lanes;
     const float* right = b.panel(column / panel) + depths.begin * panel;
+    const auto large = more == 0 ? nullptr : block_function(few + 1, vectors, kSizes);
+    const auto small = block_function(few, vectors, kSizes);
+    const float* left = a.data;
+    float* to = c;
     for (int64_t block = 0; block < blocks; ++block) {
-      const int64_t first = rows * block / blocks, last = rows * (block + 1) / blocks;
-      multiply_rows<kBlockRows>(last - first, vectors,
-                                {a.data + first * a.row, a.row, a.column}, right,
-                                depths.end - depths.begin,
-                                c + first * ldc + (column - columns.begin), ldc, add);
+      const int64_t size = block < more ? few + 1 : few;
+      (block < more ? large : small)(left, a.row, a.column, right, depth, to, ldc, add);
+      left += size * a.row;
+      to += size * ldc;
     }
   }
 }
@@ -152,7 +157,8 @@ HWY_INLINE void transpose_4x4(const float* from, int64_t from_stride, float fact
   const hn::FixedTag<float, 4> d;
   const hn::RepartitionToWide<decltype(d)> dw;
   const auto f = hn::Set(d, factor);
-  const auto row = [&](int64_t i) HWY_ATTR { return hn::Mul(f, hn::LoadU(d, from + i * from_stride)); };
+  const auto row = [&](int64_t i)
+                       HWY_ATTR { return hn::Mul(f, hn::LoadU(d, from + i * from_stride)); };
   const auto r0 = row(0), r1 = row(1), r2 = row(2), r3 = row(3);
   // Pairs of rows interleaved, then pairs of pairs.
   const auto a0 = hn::BitCast(dw, hn::InterleaveLower(d, r0, r1));  // 00 10 01 11

@@ -40,7 +40,7 @@ HWY_INLINE V exponential(D d, V x) {
   const auto exponent =
       hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted)), hn::Set(di, int32_t{127} << 23));
   const V y = hn::Mul(p, hn::BitCast(d, exponent));
-  return hn::IfThenZeroElse(hn::Lt(x, c(-87.33F)), y);
+  return hn::IfThenZeroElse(hn::Lt(x, c(-60.0F)), y);
 }
 
 }  // namespace HWY_NAMESPACE

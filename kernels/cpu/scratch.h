@@ -19,7 +19,7 @@
 
 namespace quintet::cpu {
 
-enum class Scratch : size_t { kProducts, kGateProducts, kGrads, kGateGrads, kSums, kCount };
+enum class Scratch : size_t { kProducts, kGateProducts, kGrads, kGateGrads, kSums, kHeads, kCount };
 
 inline constexpr int64_t kHugePage = 2 << 20;
 

@@ -1,6 +1,6 @@
 #pragma once
-// Output projection and softmax cross-entropy in one op, forward and gradient in one pass over chunks of
-// tokens: no [tokens, vocabulary] array beyond a chunk.
+// Output projection and softmax cross-entropy in one op, forward and gradient in one pass over
+// chunks of tokens: no [tokens, vocabulary] array beyond a chunk.
 //
 //   cross_entropy    x [..., e], w [e, v], targets int32 [...], weights [...]
 //     -> loss _, z_loss _, correct _, log_probability [...]?, dx [..., e]?, dw [e, v]?
@@ -18,11 +18,11 @@
 //
 // Attributes: label_smoothing (double, 0), z_loss (double, 0), logit_scale (double, 1; T5 with tied
 //   logits uses 1 / sqrt(e)).
-// Errors: a target outside [0, v) whose weight is not 0 is ExitCode::kData. Tokens of weight 0 cost no
-// gradient work, nor any if log_probability is absent too.
-// float32 products and exponentials; sums over tokens in double, in token order. dx depends on the
-// number of threads by rounding, everything else does not.
-// Source: t5x losses.py (compute_weighted_cross_entropy), models.py (compute_metrics).
+// Errors: a target outside [0, v) whose weight is not 0 is ExitCode::kData. Tokens of weight 0 cost
+// no gradient work, nor any if log_probability is absent too. float32 products and exponentials;
+// sums over tokens in double, in token order. dx depends on the number of threads by rounding,
+// everything else does not. Source: t5x losses.py (compute_weighted_cross_entropy), models.py
+// (compute_metrics).
 
 #include "kernels/kernel.h"
 

@@ -1,5 +1,3 @@
-#include "kernels/cross_entropy/cross_entropy.h"
-
 #include <algorithm>
 #include <cmath>
 #include <exception>
@@ -10,6 +8,7 @@
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/cross_entropy/cross_entropy.h"
 #include "kernels/cross_entropy/rows.h"
 
 namespace quintet {
@@ -19,10 +18,11 @@ using cpu::Scratch;
 using cross_entropy::RowGradient;
 using cross_entropy::RowStatistics;
 
-// Tokens of a chunk: enough for products to run at full speed and dw to be passed over rarely, while the
-// logits of a chunk stay near 64 MiB.
+// Tokens of a chunk: enough for products to run at full speed and dw to be passed over rarely,
+// while the logits of a chunk stay near 64 MiB.
 constexpr int64_t kMostTokens = 512, kLeastTokens = 128, kChunkElements = int64_t{1} << 24;
-// Columns a thread works on at a time: x, w's columns and the logits then lie in its second-level cache.
+// Columns a thread works on at a time: x, w's columns and the logits then lie in its second-level
+// cache.
 constexpr int64_t kMostColumns = 512, kLeastColumns = 64, kBlocksWanted = 16;
 
 struct Sums {
@@ -52,7 +52,14 @@ class CrossEntropy {
 
   void check_targets() const;
   int64_t chunk_tokens() const {
-    return std::clamp(kChunkElements / std::max<int64_t>(vocabulary_, 1), kLeastTokens, kMostTokens);
+    return std::clamp(kChunkElements / std::max<int64_t>(vocabulary_, 1), kLeastTokens,
+                      kMostTokens);
+  }
+  /// Threads that share a chunk's blocks; a multiplication takes about 6 ps, starting a thread 2
+  /// us.
+  int part_count(const Chunk& chunk) const {
+    const int64_t work = chunk.size() * std::max<int64_t>(width_, 1) * vocabulary_;
+    return cpu::part_count(std::min(static_cast<int64_t>(chunk.blocks.size()), work >> 18), 1);
   }
   void process(Chunk chunk);
   void make_blocks(Chunk& chunk) const;
@@ -103,9 +110,11 @@ CrossEntropy::CrossEntropy(Views in, Views out, const Attrs& attrs, bool is_tran
   dx_ = optional_f32(out[4], "dx");
   dw_ = optional_f32(out[5], "dw");
   const double smoothing = attrs.get_or<double>("label_smoothing", 0.0);
-  QT_CHECK(smoothing >= 0 && smoothing < 1 && (smoothing == 0 || vocabulary_ > 1),
-           "cross_entropy: label_smoothing {} must be at least 0 and below 1, and 0 for a vocabulary "
-           "of {}", smoothing, vocabulary_);
+  QT_CHECK(
+      smoothing >= 0 && smoothing < 1 && (smoothing == 0 || vocabulary_ > 1),
+      "cross_entropy: label_smoothing {} must be at least 0 and below 1, and 0 for a vocabulary "
+      "of {}",
+      smoothing, vocabulary_);
   const auto others = static_cast<double>(vocabulary_ - 1);
   on_ = 1 - smoothing;
   off_ = smoothing == 0 ? 0 : smoothing / others;
@@ -116,7 +125,8 @@ CrossEntropy::CrossEntropy(Views in, Views out, const Attrs& attrs, bool is_tran
 
 void CrossEntropy::check_targets() const {
   for (int64_t t = 0; t < tokens_; ++t)
-    QT_CHECK_AS(ExitCode::kData, weights_[t] == 0 || (targets_[t] >= 0 && targets_[t] < vocabulary_),
+    QT_CHECK_AS(ExitCode::kData,
+                weights_[t] == 0 || (targets_[t] >= 0 && targets_[t] < vocabulary_),
                 "cross_entropy: target {} at position {} of {} is outside the vocabulary of {} "
                 "tokens; give it weight 0 or check the tokenizer's vocabulary against the model's",
                 targets_[t], t, tokens_, vocabulary_);
@@ -154,25 +164,26 @@ void CrossEntropy::process(Chunk chunk) {
   std::vector<RowGradient> rows;
   for (int64_t row = 0; row < chunk.size(); ++row) rows.push_back(finish_token(chunk, row));
   if (!chunk.has_gradient) return;
-  const int threads = cpu::part_count(static_cast<int64_t>(chunk.blocks.size()), 1);
+  const int threads = part_count(chunk);
   const int64_t part = chunk.size() * width_;
   float* dx = dx_ == nullptr ? nullptr : cpu::scratch(Scratch::kSums, threads * part);
   for_blocks(chunk, [&](const Block& block, int thread) {
-    const int64_t first = cpu::part_begin(static_cast<int64_t>(chunk.blocks.size()), thread, threads);
+    const int64_t first =
+        cpu::part_begin(static_cast<int64_t>(chunk.blocks.size()), thread, threads);
     gradient_of(chunk, block, rows, dx == nullptr ? nullptr : dx + thread * part,
                 &block == &chunk.blocks[static_cast<size_t>(first)]);
   });
   if (dx != nullptr) scatter_dx(chunk, dx, threads);
 }
 
-/// Calls body(block, part) for all blocks, a consecutive range of them for each thread; passes on what a
-/// body throws.
+/// Calls body(block, part) for all blocks, a consecutive range of them for each thread; passes on
+/// what a body throws.
 template <typename Body>
 void CrossEntropy::for_blocks(const Chunk& chunk, const Body& body) const {
   const auto count = static_cast<int64_t>(chunk.blocks.size());
   std::exception_ptr error;
   std::mutex mutex;
-  cpu::parallel_parts(count, cpu::part_count(count, 1), [&](int64_t begin, int64_t end, int part) {
+  cpu::parallel_parts(count, part_count(chunk), [&](int64_t begin, int64_t end, int part) {
     try {
       for (int64_t i = begin; i < end; ++i) body(chunk.blocks[static_cast<size_t>(i)], part);
     } catch (...) {
@@ -188,12 +199,12 @@ void CrossEntropy::make_blocks(Chunk& chunk) const {
   const int64_t wanted = (vocabulary_ / kBlocksWanted + kLeastColumns - 1) / kLeastColumns;
   const int64_t columns = std::clamp(wanted * kLeastColumns, kLeastColumns, kMostColumns);
   float* logits = cpu::scratch(Scratch::kProducts, chunk.size() * vocabulary_);
-  chunk.statistics.resize(static_cast<size_t>(
-      chunk.size() * ((vocabulary_ + columns - 1) / columns)));
+  chunk.statistics.resize(
+      static_cast<size_t>(chunk.size() * ((vocabulary_ + columns - 1) / columns)));
   RowStatistics* statistics = chunk.statistics.data();
   for (int64_t first = 0; first < vocabulary_; first += columns, statistics += chunk.size())
-    chunk.blocks.push_back({first, std::min(columns, vocabulary_ - first),
-                            logits + chunk.size() * first, statistics});
+    chunk.blocks.push_back(
+        {first, std::min(columns, vocabulary_ - first), logits + chunk.size() * first, statistics});
 }
 
 /// The chunk's rows of x, contiguous.
@@ -209,7 +220,10 @@ const float* CrossEntropy::gather(const std::vector<int64_t>& tokens) const {
 void CrossEntropy::logits_of(const Chunk& chunk, const Block& block) const {
   const int64_t stride = is_transposed_ ? width_ : vocabulary_;
   const float* w = w_ + block.first * (is_transposed_ ? width_ : 1);
-  cpu::gemm({.m = chunk.size(), .n = block.columns, .k = width_, .transpose_b = is_transposed_,
+  cpu::gemm({.m = chunk.size(),
+             .n = block.columns,
+             .k = width_,
+             .transpose_b = is_transposed_,
              .alpha = static_cast<float>(scale_)},
             chunk.x, width_, w, stride, block.logits, block.columns);
   cross_entropy::block_statistics(block.logits, chunk.size(), block.columns, block.statistics);
@@ -230,7 +244,8 @@ bool CrossEntropy::is_first_largest(const Chunk& chunk, int64_t row, int32_t tar
 /// Log-probability and loss of a token from its logits' statistics.
 RowGradient CrossEntropy::finish_token(const Chunk& chunk, int64_t row) {
   float largest = chunk.blocks.front().statistics[row].largest;
-  for (const Block& block : chunk.blocks) largest = std::max(largest, block.statistics[row].largest);
+  for (const Block& block : chunk.blocks)
+    largest = std::max(largest, block.statistics[row].largest);
   double exponentials = 0, sum = 0;
   for (const Block& block : chunk.blocks) {
     const RowStatistics& s = block.statistics[row];
@@ -277,18 +292,30 @@ void CrossEntropy::gradient_of(const Chunk& chunk, const Block& block,
   const int64_t stride = is_transposed_ ? width_ : vocabulary_;
   const int64_t offset = block.first * (is_transposed_ ? width_ : 1);
   if (dx != nullptr)
-    cpu::gemm({.m = chunk.size(), .n = width_, .k = block.columns, .transpose_b = !is_transposed_,
-               .alpha = alpha, .beta = is_first ? 0.0F : 1.0F},
+    cpu::gemm({.m = chunk.size(),
+               .n = width_,
+               .k = block.columns,
+               .transpose_b = !is_transposed_,
+               .alpha = alpha,
+               .beta = is_first ? 0.0F : 1.0F},
               block.logits, block.columns, w_ + offset, stride, dx, width_);
   if (dw_ == nullptr) return;
   const float beta = chunk.is_first ? 0.0F : 1.0F;
   if (is_transposed_)
-    cpu::gemm({.m = block.columns, .n = width_, .k = chunk.size(), .transpose_a = true,
-               .alpha = alpha, .beta = beta},
+    cpu::gemm({.m = block.columns,
+               .n = width_,
+               .k = chunk.size(),
+               .transpose_a = true,
+               .alpha = alpha,
+               .beta = beta},
               block.logits, block.columns, chunk.x, width_, dw_ + offset, stride);
   else
-    cpu::gemm({.m = width_, .n = block.columns, .k = chunk.size(), .transpose_a = true,
-               .alpha = alpha, .beta = beta},
+    cpu::gemm({.m = width_,
+               .n = block.columns,
+               .k = chunk.size(),
+               .transpose_a = true,
+               .alpha = alpha,
+               .beta = beta},
               chunk.x, width_, block.logits, block.columns, dw_ + offset, stride);
 }
 

@@ -36,7 +36,8 @@ HWY_INLINE void for_vectors(const float* HWY_RESTRICT row, size_t columns, float
 RowStatistics row_statistics(const float* HWY_RESTRICT row, size_t columns) {
   const hn::ScalableTag<float> d;
   auto largest = hn::Set(d, kNever);
-  for_vectors(row, columns, kNever, [&](auto x, size_t) HWY_ATTR { largest = hn::Max(largest, x); });
+  for_vectors(row, columns, kNever,
+              [&](auto x, size_t) HWY_ATTR { largest = hn::Max(largest, x); });
   RowStatistics found{.largest = hn::GetLane(hn::MaxOfLanes(d, largest))};
   // With nothing above -infinity every exponential is 0, whatever the shift.
   const auto shift = hn::Set(d, found.largest == kNever ? 0.0F : found.largest);

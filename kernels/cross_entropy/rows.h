@@ -13,7 +13,8 @@ struct RowStatistics {
 };
 
 /// statistics[i] of row i of logits [rows, columns] (contiguous). A NaN makes `exponentials` NaN.
-void block_statistics(const float* logits, int64_t rows, int64_t columns, RowStatistics* statistics);
+void block_statistics(const float* logits, int64_t rows, int64_t columns,
+                      RowStatistics* statistics);
 
 /// How a row's softmax becomes its gradient.
 struct RowGradient {

@@ -1,5 +1,5 @@
-// Attention against T5X: buckets, weights, outputs and gradients of every recorded core, and the masks of
-// decoders. Settings come from cases.json, sizes and what is present from the files.
+// Attention against T5X: buckets, weights, outputs and gradients of every recorded core, and the
+// masks of decoders. Settings come from cases.json, sizes and what is present from the files.
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/problem.h"
@@ -46,12 +46,15 @@ struct Core {
              {"bidirectional", settings["bidirectional"].as_bool()},
              {"max_distance", settings["max_distance"].as_int()}};
     const bool packed = tensors.contains("q_segment_ids");
-    operands = {floats("q", q_shape), floats("k", k_shape), floats("v", k_shape),
+    operands = {floats("q", q_shape),
+                floats("k", k_shape),
+                floats("v", k_shape),
                 tensors.contains("bias_table")
                     ? floats("bias_table", tensors.at("bias_table").shape)
                     : View::none(),
                 ids(packed ? "q_segment_ids" : "q_valid"),
-                ids(packed ? "k_segment_ids" : "k_valid"), View::none()};
+                ids(packed ? "k_segment_ids" : "k_valid"),
+                View::none()};
   }
   View floats(const std::string& name, const std::vector<int64_t>& shape) {
     return View::of(tensors.at(name).as<float>().data(), shape);
@@ -61,11 +64,13 @@ struct Core {
     HostArray& array = tensors.at(name);
     return View::of(array.as<int32_t>().data(), array.shape);
   }
-  std::span<const float> want(const std::string& name) { return std::as_const(tensors.at(name)).as<float>(); }
+  std::span<const float> want(const std::string& name) {
+    return std::as_const(tensors.at(name)).as<float>();
+  }
 };
 
-// Attention weights, read off by giving every key a value of its own: as many one-hot columns at a time as
-// a head is deep.
+// Attention weights, read off by giving every key a value of its own: as many one-hot columns at a
+// time as a head is deep.
 std::vector<float> weights_of(Core& core) {
   const int64_t depth = core.q_shape[2] / core.heads, keys = core.k_shape[1];
   const int64_t batch = core.q_shape[0], queries = core.q_shape[1];
@@ -94,7 +99,8 @@ std::vector<float> weights_of(Core& core) {
 }
 
 void check_core(Core& core) {
-  HostArray out(DType::f32, core.q_shape), lse(DType::f32, {core.q_shape[0], core.heads, core.q_shape[1]});
+  HostArray out(DType::f32, core.q_shape),
+      lse(DType::f32, {core.q_shape[0], core.heads, core.q_shape[1]});
   const auto view = [](HostArray& a) { return View::of(a.as<float>().data(), a.shape); };
   attention_cpu(core.operands, std::vector<View>{view(out), view(lse)}, core.attrs, {});
   EXPECT_TRUE(near_array(std::as_const(out).as<float>(), core.want("output"), kT1));
@@ -155,8 +161,14 @@ TEST(AttentionGolden, DecoderMasksAreTheReferences) {
     std::vector<int32_t> ids = effective_ids(tensors, name.find("segments") != std::string::npos);
     HostArray& prefix = tensors.at("decoder_causal_attention");
     HostArray states(DType::f32, {shape[0], shape[1], 1});
-    const View x = View::of(states.as<float>().data(), states.shape), id = View::of(ids.data(), shape);
-    const std::vector<View> in{x, x, x, View::none(), id, id,
+    const View x = View::of(states.as<float>().data(), states.shape),
+               id = View::of(ids.data(), shape);
+    const std::vector<View> in{x,
+                               x,
+                               x,
+                               View::none(),
+                               id,
+                               id,
                                name.find("prefix") != std::string::npos
                                    ? View::of(prefix.as<int32_t>().data(), shape)
                                    : View::none()};

@@ -1,7 +1,8 @@
-// What the op cases cannot show: gradients through queries that may attend to nothing, NaN, threads, and
-// the errors.
+// What the op cases cannot show: gradients through queries that may attend to nothing, NaN,
+// threads, and the errors.
 
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 #include <omp.h>
 
 #include <limits>
@@ -27,8 +28,8 @@ struct Call {
     const Operand segments =
         ids.empty() ? no_operand() : values({batch, length}, std::move(ids), DType::i32);
     std::mt19937_64 random(5);
-    for (const Operand& o : {normal(x), normal(x), normal(x), normal({heads, 8}), segments, segments,
-                             no_operand()})
+    for (const Operand& o :
+         {normal(x), normal(x), normal(x), normal({heads, 8}), segments, segments, no_operand()})
       inputs.push_back(make_input(o, random, 0));
     for (const Shape& shape : {x, Shape{batch, heads, length}})
       outputs.push_back(make_output(result(shape), 0));
@@ -66,7 +67,8 @@ void expect_oracle_gradients(Call& call) {
   Arrays want;
   for (const Buffer& b : call.gradients) want.push_back(to_array(b));
   const Arrays in = call.arrays();
-  AttentionOracle(in, call.attrs).gradient(to_array(call.dout()), want[0], want[1], want[2], want[3]);
+  AttentionOracle(in, call.attrs)
+      .gradient(to_array(call.dout()), want[0], want[1], want[2], want[3]);
   for (size_t i = 0; i < want.size(); ++i) {
     const std::vector<double> got = call.gradients[i].load();
     for (size_t e = 0; e < got.size(); ++e)
@@ -82,7 +84,10 @@ TEST(Attention, GradientsFlowThroughQueriesThatMayAttendToNothing) {
   for (const bool causal : {false, true})
     for (const double rate : {0.0, 0.4}) {
       SCOPED_TRACE(fmt::format("causal {}, rate {}", causal, rate));
-      Call call(kPadded, {{"causal", causal}, {"scale", 0.7}, {"rate", rate}, {"key0", int64_t{1}},
+      Call call(kPadded, {{"causal", causal},
+                          {"scale", 0.7},
+                          {"rate", rate},
+                          {"key0", int64_t{1}},
                           {"key1", int64_t{2}}});
       expect_oracle_gradients(call);
     }
@@ -91,7 +96,8 @@ TEST(Attention, GradientsFlowThroughQueriesThatMayAttendToNothing) {
 TEST(Attention, QueriesWithoutAGradientAreLeftOutRightly) {
   Call call(kPadded, {{"causal", true}});
   std::vector<double> dout = call.dout().load();
-  for (size_t i = 0; i < dout.size(); i += 20) std::fill_n(dout.begin() + static_cast<long>(i), 10, 0.0);
+  for (size_t i = 0; i < dout.size(); i += 20)
+    std::fill_n(dout.begin() + static_cast<long>(i), 10, 0.0);
   call.dout().store(dout);
   expect_oracle_gradients(call);
   call.dout().store(std::vector<double>(dout.size(), 0.0));
@@ -138,7 +144,8 @@ TEST(Attention, ThreadsDoNotChangeABit) {
     call.backward();
     std::vector<std::byte> bytes;
     for (const auto* buffers : {&call.outputs, &call.gradients})
-      for (const Buffer& b : *buffers) bytes.insert(bytes.end(), b.bytes().begin(), b.bytes().end());
+      for (const Buffer& b : *buffers)
+        bytes.insert(bytes.end(), b.bytes().begin(), b.bytes().end());
     seen.push_back(std::move(bytes));
   }
   omp_set_num_threads(before);
@@ -155,6 +162,26 @@ TEST(Attention, ScoresFarFromZeroNeitherOverflowNorVanish) {
       for (double x : b.load()) EXPECT_TRUE(std::isfinite(x));
 }
 
+TEST(Attention, EveryInstructionSetAgreesWithTheOracle) {
+  const std::vector<int64_t> all = hwy::SupportedAndGeneratedTargets();
+  ASSERT_FALSE(all.empty());
+  for (const int64_t target : all) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    for (const int64_t length : {int64_t{3}, int64_t{47}}) {
+      Call call({}, {{"causal", true}, {"rate", 0.2}, {"key0", int64_t{8}}, {"key1", int64_t{9}}},
+                length);
+      expect_oracle_gradients(call);
+      const Arrays in = call.arrays();
+      Array out = to_array(call.outputs[0]), lse = to_array(call.outputs[1]);
+      AttentionOracle(in, call.attrs).forward(out, lse);
+      const std::vector<double> got = call.outputs[0].load();
+      for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], out.values[i], 1e-5) << i;
+    }
+  }
+  hwy::SetSupportedTargetsForTest(0);
+}
+
 std::string message_of(const std::function<void()>& act) {
   try {
     act();
@@ -165,11 +192,13 @@ std::string message_of(const std::function<void()>& act) {
 }
 
 TEST(Attention, MistakesAreNamed) {
-  EXPECT_NE(message_of([] { Call({}, {{"rate", 1.0}, {"key0", int64_t{0}}, {"key1", int64_t{0}}}).forward(); })
-                .find("dropout rate 1 must be at least 0 and below 1"),
+  EXPECT_NE(message_of([] {
+              Call({}, {{"rate", 1.0}, {"key0", int64_t{0}}, {"key1", int64_t{0}}}).forward();
+            }).find("dropout rate 1 must be at least 0 and below 1"),
             std::string::npos);
-  EXPECT_NE(message_of([] { Call({}, {{"max_distance", int64_t{1}}}).forward(); })
-                .find("max_distance 1"),
+  EXPECT_NE(message_of([] {
+              Call({}, {{"max_distance", int64_t{1}}}).forward();
+            }).find("max_distance 1"),
             std::string::npos);
   EXPECT_NE(message_of([] {
               Call call(kPadded, {});

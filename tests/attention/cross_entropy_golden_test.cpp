@@ -1,5 +1,6 @@
-// Cross-entropy against T5X's losses and gradients: recorded logits go in as x with an identity projection,
-// so that dx is the gradient of the logits. Every model folder and every loss configuration it holds.
+// Cross-entropy against T5X's losses and gradients: recorded logits go in as x with an identity
+// projection, so that dx is the gradient of the logits. Every model folder and every loss
+// configuration it holds.
 
 #include "kernels/cross_entropy/cross_entropy.h"
 #include "tests/harness/fixtures.h"
@@ -25,7 +26,8 @@ HostArray scaled_weights(const HostArray& weights, const Json& config) {
   return scaled;
 }
 
-Losses run(HostArray logits, HostArray targets, HostArray weights, const Json& config, bool transposed) {
+Losses run(HostArray logits, HostArray targets, HostArray weights, const Json& config,
+           bool transposed) {
   const int64_t vocabulary = logits.shape.back();
   HostArray identity(DType::f32, {vocabulary, vocabulary});
   for (int64_t i = 0; i < vocabulary; ++i)
@@ -34,7 +36,8 @@ Losses run(HostArray logits, HostArray targets, HostArray weights, const Json& c
   made.log_probability = HostArray(DType::f32, targets.shape);
   made.dlogits = HostArray(DType::f32, logits.shape);
   const std::vector<View> in{view_of(logits), view_of(identity),
-                             View::of(targets.as<int32_t>().data(), targets.shape), view_of(weights)};
+                             View::of(targets.as<int32_t>().data(), targets.shape),
+                             view_of(weights)};
   const std::vector<View> out{view_of(made.loss),    view_of(made.z_loss),
                               view_of(made.correct), view_of(made.log_probability),
                               view_of(made.dlogits), View::none()};
@@ -60,13 +63,15 @@ int check_folder(const std::filesystem::path& folder) {
   for (const auto& [name, config] : meta["loss"].members())
     for (const bool transposed : {false, true}) {
       SCOPED_TRACE(name);
-      const Losses got = run(outputs.at("logits"), batch.at("decoder_target_tokens"),
-                             scaled_weights(outputs.at(name + "/weights"), config), config, transposed);
+      const Losses got =
+          run(outputs.at("logits"), batch.at("decoder_target_tokens"),
+              scaled_weights(outputs.at(name + "/weights"), config), config, transposed);
       near_relative(scalar(got.loss), config["cross_entropy_plus_z"].as_double(), 1e-5, "loss");
       near_relative(scalar(got.z_loss), config["z_loss_term"].as_double(), 1e-5, "z-loss");
       EXPECT_EQ(scalar(got.correct), config["metrics"]["accuracy"]["total"].as_double());
       if (outputs.contains(name + "/dlogits")) {
-        EXPECT_TRUE(near_array(got.dlogits.as<float>(), outputs.at(name + "/dlogits").as<float>(), kT1));
+        EXPECT_TRUE(
+            near_array(got.dlogits.as<float>(), outputs.at(name + "/dlogits").as<float>(), kT1));
       }
       ++checked;
     }
@@ -75,13 +80,16 @@ int check_folder(const std::filesystem::path& folder) {
 
 TEST(CrossEntropyGolden, LossesAndGradientsAreTheReferences) {
   const auto folders = fixture_folders("model");
-  if (folders.empty()) GTEST_SKIP() << fixture_root() / "model" << " is not there";
+  if (folders.empty())
+    GTEST_SKIP() << fixture_root() / "model"
+                 << " is not there";
   int checked = 0;
   for (const auto& folder : folders) {
     SCOPED_TRACE(folder);
     checked += check_folder(folder);
   }
-  EXPECT_GT(checked, 0) << "no folder under " << fixture_root() / "model" << " holds losses";
+  EXPECT_GT(checked, 0) << "no folder under " << fixture_root() / "model"
+                        << " holds losses";
 }
 
 }  // namespace

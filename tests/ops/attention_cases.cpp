@@ -21,7 +21,8 @@ struct Setting {
   int64_t buckets = 0;  // 0: no table
   Operand q_segments = no_operand(), kv_segments = no_operand(), prefix = no_operand();
   Attrs attrs{};
-  bool has_gradient = true;  // false: a query has no allowed key, so the oracle is not differentiable
+  bool has_gradient =
+      true;  // false: a query has no allowed key, so the oracle is not differentiable
 };
 
 OpCase make_case(const Setting& s) {
@@ -29,9 +30,13 @@ OpCase make_case(const Setting& s) {
   const Shape q{s.batch, s.queries, s.heads * s.depth}, k{s.batch, s.keys, s.heads * s.depth};
   // Scores of unit variance, so that softmax is neither flat nor a maximum.
   const double deviation = s.depth == 0 ? 1 : std::pow(static_cast<double>(s.depth), -0.25);
-  c.inputs = {normal(q, deviation), normal(k, deviation), normal(k),
+  c.inputs = {normal(q, deviation),
+              normal(k, deviation),
+              normal(k),
               s.buckets == 0 ? no_operand() : normal({s.heads, s.buckets}),
-              s.q_segments, s.kv_segments, s.prefix};
+              s.q_segments,
+              s.kv_segments,
+              s.prefix};
   c.outputs = {result(q), result({s.batch, s.heads, s.queries})};
   c.attrs = s.attrs;
   c.attrs.set("h", s.heads);
@@ -54,9 +59,9 @@ OpCase gradient_bench(const OpCase& forward) {
   OpCase c = forward;
   c.name = "attention_grad" + forward.name.substr(forward.name.find('/'));
   c.kernel = attention_grad_cpu;
-  c.inputs.insert(c.inputs.end(), {normal(forward.outputs[0].shape),
-                                   around(forward.outputs[1].shape, 6.0),
-                                   normal(forward.outputs[0].shape)});
+  c.inputs.insert(c.inputs.end(),
+                  {normal(forward.outputs[0].shape), around(forward.outputs[1].shape, 6.0),
+                   normal(forward.outputs[0].shape)});
   c.outputs = {result(c.inputs[0].shape), result(c.inputs[1].shape), result(c.inputs[1].shape),
                c.inputs[3].absent ? no_result() : result(c.inputs[3].shape)};
   c.oracle = gradient_oracle;
@@ -86,68 +91,142 @@ void add_shapes(std::vector<Setting>& settings) {
   settings.push_back({.name = "no_keys_tiled", .queries = 9, .keys = 0, .has_gradient = false});
   settings.push_back({.name = "no_queries", .queries = 0, .keys = 3, .buckets = 8});
   settings.push_back({.name = "no_batch", .batch = 0, .buckets = 8});
-  settings.push_back({.name = "odd", .queries = 19, .keys = 45, .heads = 3, .depth = 13,
-                      .buckets = 8, .attrs = {{"scale", 0.3}, {"max_distance", 20}}});
-  settings.push_back({.name = "wide", .batch = 1, .queries = 9, .keys = 6, .heads = 1, .depth = 70});
-  settings.push_back({.name = "two_tiles", .batch = 1, .queries = 131, .keys = 33, .heads = 1,
-                      .depth = 3, .buckets = 32});
-  settings.push_back({.name = "two_blocks_of_keys", .batch = 1, .queries = 6, .keys = 1100,
-                      .heads = 1, .depth = 5, .buckets = 32});
+  settings.push_back({.name = "odd",
+                      .queries = 19,
+                      .keys = 45,
+                      .heads = 3,
+                      .depth = 13,
+                      .buckets = 8,
+                      .attrs = {{"scale", 0.3}, {"max_distance", 20}}});
+  settings.push_back(
+      {.name = "wide", .batch = 1, .queries = 9, .keys = 6, .heads = 1, .depth = 70});
+  settings.push_back({.name = "two_tiles",
+                      .batch = 1,
+                      .queries = 131,
+                      .keys = 33,
+                      .heads = 1,
+                      .depth = 3,
+                      .buckets = 32});
+  settings.push_back({.name = "two_blocks_of_keys",
+                      .batch = 1,
+                      .queries = 6,
+                      .keys = 1100,
+                      .heads = 1,
+                      .depth = 5,
+                      .buckets = 32});
 }
 
 void add_masks(std::vector<Setting>& settings) {
   const Attrs causal{{"causal", true}, {"bidirectional", false}};
   settings.push_back({.name = "causal", .queries = 33, .keys = 33, .buckets = 8, .attrs = causal});
-  settings.push_back({.name = "causal_few", .queries = 3, .keys = 3, .buckets = 8, .attrs = causal});
+  settings.push_back(
+      {.name = "causal_few", .queries = 3, .keys = 3, .buckets = 8, .attrs = causal});
   Attrs later = causal;
   later.set("q_offset", int64_t{6});
   settings.push_back({.name = "causal_offset", .queries = 5, .keys = 40, .attrs = later});
-  settings.push_back({.name = "causal_step", .queries = 1, .keys = 40, .buckets = 8, .attrs = later});
-  settings.push_back({.name = "causal_blocks", .batch = 1, .queries = 540, .keys = 540, .heads = 1,
-                      .depth = 2, .attrs = causal});
+  settings.push_back(
+      {.name = "causal_step", .queries = 1, .keys = 40, .buckets = 8, .attrs = later});
+  settings.push_back({.name = "causal_blocks",
+                      .batch = 1,
+                      .queries = 540,
+                      .keys = 540,
+                      .heads = 1,
+                      .depth = 2,
+                      .attrs = causal});
   const Operand full = packed({{4, 5, 3}, {12}}, 12);
-  settings.push_back({.name = "packed", .queries = 12, .keys = 12, .buckets = 8,
-                      .q_segments = full, .kv_segments = full});
-  settings.push_back({.name = "packed_causal", .queries = 12, .keys = 12, .buckets = 8,
-                      .q_segments = full, .kv_segments = full, .attrs = causal});
-  settings.push_back({.name = "packed_cross", .queries = 8, .keys = 50,
+  settings.push_back({.name = "packed",
+                      .queries = 12,
+                      .keys = 12,
+                      .buckets = 8,
+                      .q_segments = full,
+                      .kv_segments = full});
+  settings.push_back({.name = "packed_causal",
+                      .queries = 12,
+                      .keys = 12,
+                      .buckets = 8,
+                      .q_segments = full,
+                      .kv_segments = full,
+                      .attrs = causal});
+  settings.push_back({.name = "packed_cross",
+                      .queries = 8,
+                      .keys = 50,
                       .q_segments = packed({{4, 4}, {3, 5}}, 8),
                       .kv_segments = packed({{20, 17}, {35, 15}}, 50)});
   // Keys in several runs of one segment, and padding between them.
-  const Operand scattered = values({2, 9}, {1, 2, 1, 0, 2, 2, 1, 1, 2, 3, 3, 0, 3, 0, 3, 3, 3, 3},
-                                   DType::i32);
+  const Operand scattered =
+      values({2, 9}, {1, 2, 1, 0, 2, 2, 1, 1, 2, 3, 3, 0, 3, 0, 3, 3, 3, 3}, DType::i32);
   const Operand askers = values({2, 6}, {1, 2, 2, 1, 1, 2, 3, 3, 3, 3, 3, 3}, DType::i32);
-  settings.push_back({.name = "holes", .queries = 6, .keys = 9, .buckets = 8, .q_segments = askers,
+  settings.push_back({.name = "holes",
+                      .queries = 6,
+                      .keys = 9,
+                      .buckets = 8,
+                      .q_segments = askers,
                       .kv_segments = scattered});
-  settings.push_back({.name = "holes_few", .queries = 3, .keys = 9, .buckets = 8,
+  settings.push_back({.name = "holes_few",
+                      .queries = 3,
+                      .keys = 9,
+                      .buckets = 8,
                       .q_segments = values({2, 3}, {2, 1, 2, 3, 3, 3}, DType::i32),
                       .kv_segments = scattered});
   const Operand prefix = values({2, 12}, {1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0,  //
-                                          1, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0}, DType::i32);
-  settings.push_back({.name = "prefix", .queries = 12, .keys = 12, .buckets = 8, .prefix = prefix,
+                                          1, 1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 0},
+                                DType::i32);
+  settings.push_back({.name = "prefix",
+                      .queries = 12,
+                      .keys = 12,
+                      .buckets = 8,
+                      .prefix = prefix,
                       .attrs = causal});
-  settings.push_back({.name = "prefix_packed", .queries = 12, .keys = 12, .buckets = 8,
+  settings.push_back({.name = "prefix_packed",
+                      .queries = 12,
+                      .keys = 12,
+                      .buckets = 8,
                       .q_segments = packed({{9, 3}, {6, 6}}, 12),
-                      .kv_segments = packed({{9, 3}, {6, 6}}, 12), .prefix = prefix, .attrs = causal});
+                      .kv_segments = packed({{9, 3}, {6, 6}}, 12),
+                      .prefix = prefix,
+                      .attrs = causal});
   const Operand padded = packed({{4, 3}, {9}}, 12);
-  settings.push_back({.name = "padded", .queries = 12, .keys = 12, .buckets = 8,
-                      .q_segments = padded, .kv_segments = padded, .has_gradient = false});
-  settings.push_back({.name = "padded_prefix", .queries = 12, .keys = 12, .buckets = 8,
-                      .q_segments = padded, .kv_segments = padded, .prefix = prefix,
-                      .attrs = causal, .has_gradient = false});
-  settings.push_back({.name = "all_padding", .queries = 7, .keys = 5,
-                      .q_segments = packed({{7}, {7}}, 7), .kv_segments = packed({{}, {2}}, 5),
+  settings.push_back({.name = "padded",
+                      .queries = 12,
+                      .keys = 12,
+                      .buckets = 8,
+                      .q_segments = padded,
+                      .kv_segments = padded,
                       .has_gradient = false});
-  settings.push_back({.name = "few_padded", .queries = 2, .keys = 5,
-                      .q_segments = packed({{2}, {1}}, 2), .kv_segments = packed({{}, {2}}, 5),
+  settings.push_back({.name = "padded_prefix",
+                      .queries = 12,
+                      .keys = 12,
+                      .buckets = 8,
+                      .q_segments = padded,
+                      .kv_segments = padded,
+                      .prefix = prefix,
+                      .attrs = causal,
+                      .has_gradient = false});
+  settings.push_back({.name = "all_padding",
+                      .queries = 7,
+                      .keys = 5,
+                      .q_segments = packed({{7}, {7}}, 7),
+                      .kv_segments = packed({{}, {2}}, 5),
+                      .has_gradient = false});
+  settings.push_back({.name = "few_padded",
+                      .queries = 2,
+                      .keys = 5,
+                      .q_segments = packed({{2}, {1}}, 2),
+                      .kv_segments = packed({{}, {2}}, 5),
                       .has_gradient = false});
 }
 
 // Blocks of a larger array: heads 2 and 3 of 5, sequences from 4 on, queries from 7 on.
 OpCase block_case() {
-  OpCase c = make_case({.name = "block", .queries = 6, .keys = 20, .buckets = 8,
-                        .attrs = {{"causal", true}, {"bidirectional", false}, {"rate", 0.4},
-                                  {"key0", int64_t{3}}, {"key1", int64_t{4000000000}}}});
+  OpCase c = make_case({.name = "block",
+                        .queries = 6,
+                        .keys = 20,
+                        .buckets = 8,
+                        .attrs = {{"causal", true},
+                                  {"bidirectional", false},
+                                  {"rate", 0.4},
+                                  {"key0", int64_t{3}},
+                                  {"key1", int64_t{4000000000}}}});
   c.attrs.set("h", int64_t{5});
   const auto place = [](auto& view, Shape origin, Shape global) {
     view.origin = std::move(origin);
@@ -164,11 +243,15 @@ OpCase block_case() {
 
 void add_dropout(std::vector<Setting>& settings) {
   const Attrs dropped{{"rate", 0.3}, {"key0", int64_t{17}}, {"key1", int64_t{4242}}};
-  settings.push_back({.name = "dropout", .queries = 11, .keys = 21, .buckets = 8, .attrs = dropped});
+  settings.push_back(
+      {.name = "dropout", .queries = 11, .keys = 21, .buckets = 8, .attrs = dropped});
   settings.push_back({.name = "dropout_few", .queries = 2, .keys = 21, .attrs = dropped});
-  settings.push_back({.name = "dropout_padded", .queries = 12, .keys = 12,
+  settings.push_back({.name = "dropout_padded",
+                      .queries = 12,
+                      .keys = 12,
                       .q_segments = packed({{4, 3}, {9}}, 12),
-                      .kv_segments = packed({{4, 3}, {9}}, 12), .attrs = dropped,
+                      .kv_segments = packed({{4, 3}, {9}}, 12),
+                      .attrs = dropped,
                       .has_gradient = false});
 }
 
@@ -176,18 +259,49 @@ void add_dropout(std::vector<Setting>& settings) {
 std::vector<OpCase> benches() {
   const Attrs causal{{"causal", true}, {"bidirectional", false}};
   std::vector<OpCase> made;
-  for (const Setting& s : std::vector<Setting>{
-           {.name = "t5_small_encoder", .batch = 8, .queries = 256, .keys = 256, .heads = 6,
-            .depth = 64, .buckets = 32},
-           {.name = "t5_small_cross", .batch = 8, .queries = 64, .keys = 256, .heads = 6, .depth = 64},
-           {.name = "t5_small_decoder", .batch = 8, .queries = 64, .keys = 64, .heads = 6,
-            .depth = 64, .buckets = 32, .attrs = causal},
-           {.name = "t5_base_encoder", .batch = 2, .queries = 512, .keys = 512, .heads = 12,
-            .depth = 64, .buckets = 32},
-           {.name = "long_causal", .batch = 1, .queries = 2048, .keys = 2048, .heads = 2,
-            .depth = 64, .buckets = 32, .attrs = causal},
-           {.name = "decode_step", .batch = 8, .queries = 1, .keys = 128, .heads = 6, .depth = 64,
-            .buckets = 32}}) {
+  for (const Setting& s : std::vector<Setting>{{.name = "t5_small_encoder",
+                          .batch = 8,
+                          .queries = 256,
+                          .keys = 256,
+                          .heads = 6,
+                          .depth = 64,
+                          .buckets = 32},
+                                               {.name = "t5_small_cross",
+                                               .batch = 8,
+                                               .queries = 64,
+                                               .keys = 256,
+                                               .heads = 6,
+                                               .depth = 64},
+                                               {.name = "t5_small_decoder",
+                                               .batch = 8,
+                                               .queries = 64,
+                                               .keys = 64,
+                                               .heads = 6,
+                                               .depth = 64,
+                                               .buckets = 32,
+                                               .attrs = causal},
+                                               {.name = "t5_base_encoder",
+                                               .batch = 2,
+                                               .queries = 512,
+                                               .keys = 512,
+                                               .heads = 12,
+                                               .depth = 64,
+                                               .buckets = 32},
+                                               {.name = "long_causal",
+                                               .batch = 1,
+                                               .queries = 2048,
+                                               .keys = 2048,
+                                               .heads = 2,
+                                               .depth = 64,
+                                               .buckets = 32,
+                                               .attrs = causal},
+                                               {.name = "decode_step",
+                                               .batch = 8,
+                                               .queries = 1,
+                                               .keys = 128,
+                                               .heads = 6,
+                                               .depth = 64,
+                                               .buckets = 32}}) {
     OpCase c = make_case(s);
     c.only_bench = true;
     made.push_back(c);

@@ -1,7 +1,7 @@
 #pragma once
-// Attention and its gradient as plain loops in double, scores and all: what the kernels must agree with.
-// Operands as in kernels/attention/attention.h. Queries without an allowed key weigh all keys alike, and
-// their gradient goes through the softmax as if the scores were the same, as T5X's does.
+// Attention and its gradient as plain loops in double, scores and all: what the kernels must agree
+// with. Operands as in kernels/attention/attention.h. Queries without an allowed key weigh all keys
+// alike, and their gradient goes through the softmax as if the scores were the same, as T5X's does.
 
 #include <cmath>
 
@@ -15,7 +15,9 @@ namespace quintet::testing {
 class AttentionOracle {
  public:
   AttentionOracle(const Arrays& in, const Attrs& attrs)
-      : in_(in), attrs_(attrs), all_heads_(attrs.get<int64_t>("h")),
+      : in_(in),
+        attrs_(attrs),
+        all_heads_(attrs.get<int64_t>("h")),
         depth_(in[0].global.back() / all_heads_) {
     batch = in[0].size(0), queries = in[0].size(1), keys = in[1].size(1);
     heads = in[0].size(2) / depth_;

@@ -1,10 +1,9 @@
 // Cases of cross_entropy and cross_entropy_t.
 
-#include "kernels/cross_entropy/cross_entropy.h"
-
 #include <cmath>
 #include <utility>
 
+#include "kernels/cross_entropy/cross_entropy.h"
 #include "tests/ops/harness.h"
 
 namespace quintet::testing {
@@ -15,9 +14,12 @@ void oracle(const Arrays& in, Arrays& out, const Attrs& attrs, bool transposed) 
   const Array &x = in[0], &w = in[1], &targets = in[2], &weights = in[3];
   const int64_t e = x.depth(), v = w.size(transposed ? 0 : 1);
   const double smoothing = attrs.get_or<double>("label_smoothing", 0.0);
-  const double z = attrs.get_or<double>("z_loss", 0.0), scale = attrs.get_or<double>("logit_scale", 1.0);
-  const double on = 1 - smoothing, off = smoothing == 0 ? 0 : smoothing / static_cast<double>(v - 1);
-  const double constant = -(on * std::log(on) + static_cast<double>(v - 1) * off * std::log(off + 1e-20));
+  const double z = attrs.get_or<double>("z_loss", 0.0),
+               scale = attrs.get_or<double>("logit_scale", 1.0);
+  const double on = 1 - smoothing,
+               off = smoothing == 0 ? 0 : smoothing / static_cast<double>(v - 1);
+  const double constant =
+      -(on * std::log(on) + static_cast<double>(v - 1) * off * std::log(off + 1e-20));
   const auto at = [&](int64_t c, int64_t j) { return transposed ? j * e + c : c * v + j; };
   for (Array& a : out)
     if (!a.absent) std::fill(a.values.begin(), a.values.end(), 0.0);
@@ -73,12 +75,16 @@ OpCase make_case(const Setting& s, bool transposed) {
   Shape x = s.leading;
   x.push_back(s.width);
   const Shape w = transposed ? Shape{s.vocabulary, s.width} : Shape{s.width, s.vocabulary};
-  Operand targets = s.targets.absent ? integers(s.leading, 0, std::max<int64_t>(s.vocabulary, 1)) : s.targets;
+  Operand targets =
+      s.targets.absent ? integers(s.leading, 0, std::max<int64_t>(s.vocabulary, 1)) : s.targets;
   Operand weights = s.weights.absent ? normal(s.leading) : s.weights;
   c.inputs = {normal(x), normal(w), std::move(targets), std::move(weights)};
-  c.outputs = {result({}), result({}), result({}),
+  c.outputs = {result({}),
+               result({}),
+               result({}),
                s.has_log_probability ? result(s.leading) : no_result(),
-               s.has_dx ? result(x) : no_result(), s.has_dw ? result(w) : no_result()};
+               s.has_dx ? result(x) : no_result(),
+               s.has_dw ? result(w) : no_result()};
   c.attrs = s.attrs;
   c.oracle = [transposed](const Arrays& in, Arrays& out, const Attrs& attrs) {
     oracle(in, out, attrs, transposed);
@@ -94,17 +100,33 @@ OpCase make_case(const Setting& s, bool transposed) {
 void add_weights(std::vector<Setting>& settings) {
   const Operand some = values({2, 5}, {1, 0, 0.5, 0, 1, 0, 0, -2, 3, 0});
   const Operand wild = values({2, 5}, {3, -1, 6, 1000000, 0, 7, -2000000000, 2, 5, 4}, DType::i32);
-  settings.push_back({.name = "weights", .leading = {2, 5}, .width = 3, .vocabulary = 7,
-                      .attrs = {{"label_smoothing", 0.1}, {"z_loss", 0.01}}, .targets = wild, .weights = some});
-  settings.push_back({.name = "weights_alone", .leading = {2, 5}, .width = 3, .vocabulary = 7,
-                      .targets = wild, .weights = some, .has_log_probability = false});
-  settings.push_back({.name = "no_weight", .leading = {4}, .width = 3, .vocabulary = 7,
+  settings.push_back({.name = "weights",
+                      .leading = {2, 5},
+                      .width = 3,
+                      .vocabulary = 7,
+                      .attrs = {{"label_smoothing", 0.1}, {"z_loss", 0.01}},
+                      .targets = wild,
+                      .weights = some});
+  settings.push_back({.name = "weights_alone",
+                      .leading = {2, 5},
+                      .width = 3,
+                      .vocabulary = 7,
+                      .targets = wild,
+                      .weights = some,
+                      .has_log_probability = false});
+  settings.push_back({.name = "no_weight",
+                      .leading = {4},
+                      .width = 3,
+                      .vocabulary = 7,
                       .weights = values({4}, {0, 0, 0, 0})});
 }
 
 void add_ties(std::vector<Setting>& settings) {
   // Width 0: all logits are 0, the first is the largest.
-  settings.push_back({.name = "ties", .leading = {4}, .width = 0, .vocabulary = 130,
+  settings.push_back({.name = "ties",
+                      .leading = {4},
+                      .width = 0,
+                      .vocabulary = 130,
                       .targets = values({4}, {0, 1, 129, 0}, DType::i32),
                       .weights = values({4}, {1, 1, 1, 1})});
 }
@@ -116,14 +138,27 @@ std::vector<Setting> tested_settings() {
       {.name = "one_token", .leading = {}, .width = 4, .vocabulary = 3},
       {.name = "one_word", .leading = {3}, .width = 2, .vocabulary = 1, .attrs = {{"z_loss", 0.1}}},
       {.name = "no_tokens", .leading = {0, 4}, .width = 5, .vocabulary = 6, .attrs = both},
-      {.name = "smoothing", .leading = {7}, .width = 6, .vocabulary = 9, .attrs = {{"label_smoothing", 0.3}}},
+      {.name = "smoothing",
+       .leading = {7},
+       .width = 6,
+       .vocabulary = 9,
+       .attrs = {{"label_smoothing", 0.3}}},
       {.name = "z_loss", .leading = {7}, .width = 6, .vocabulary = 9, .attrs = {{"z_loss", 0.05}}},
-      {.name = "scaled", .leading = {3, 3}, .width = 6, .vocabulary = 67,
+      {.name = "scaled",
+       .leading = {3, 3},
+       .width = 6,
+       .vocabulary = 67,
        .attrs = {{"label_smoothing", 0.1}, {"z_loss", 1e-3}, {"logit_scale", 0.40824829}}},
       {.name = "blocks", .leading = {2, 9}, .width = 7, .vocabulary = 1031, .attrs = both},
       {.name = "chunks", .leading = {3, 350}, .width = 3, .vocabulary = 5, .attrs = both},
-      {.name = "loss_alone", .leading = {5}, .width = 4, .vocabulary = 70, .attrs = both,
-       .has_log_probability = false, .has_dx = false, .has_dw = false},
+      {.name = "loss_alone",
+       .leading = {5},
+       .width = 4,
+       .vocabulary = 70,
+       .attrs = both,
+       .has_log_probability = false,
+       .has_dx = false,
+       .has_dw = false},
       {.name = "dx_alone", .leading = {5}, .width = 4, .vocabulary = 70, .has_dw = false},
       {.name = "dw_alone", .leading = {5}, .width = 4, .vocabulary = 70, .has_dx = false}};
   add_weights(settings);
@@ -139,11 +174,23 @@ std::vector<OpCase> cross_entropy_cases() {
     for (const Setting& s : tested_settings()) cases.push_back(make_case(s, transposed));
     // T5 1.1 small, 8 x 64 targets; mT5's vocabulary.
     const Attrs usual{{"z_loss", 1e-4}};
-    for (const Setting& s : std::vector<Setting>{
-             {.name = "t5_small", .leading = {8, 64}, .width = 512, .vocabulary = 32128, .attrs = usual},
-             {.name = "t5_small_loss", .leading = {8, 64}, .width = 512, .vocabulary = 32128,
-              .attrs = usual, .has_dx = false, .has_dw = false},
-             {.name = "bytes", .leading = {32, 128}, .width = 512, .vocabulary = 384, .attrs = usual}}) {
+    for (const Setting& s : std::vector<Setting>{{.name = "t5_small",
+                            .leading = {8, 64},
+                            .width = 512,
+                            .vocabulary = 32128,
+                            .attrs = usual},
+                                                 {.name = "t5_small_loss",
+                                                 .leading = {8, 64},
+                                                 .width = 512,
+                                                 .vocabulary = 32128,
+                                                 .attrs = usual,
+                                                 .has_dx = false,
+                                                 .has_dw = false},
+                                                 {.name = "bytes",
+                                                 .leading = {32, 128},
+                                                 .width = 512,
+                                                 .vocabulary = 384,
+                                                 .attrs = usual}}) {
       cases.push_back(make_case(s, transposed));
       cases.back().only_bench = true;
     }
