@@ -1,4 +1,5 @@
-// Milliseconds of one update of T5 1.1 small's 77 million parameters, and the memory traffic that makes:
+// Milliseconds of one update of T5 1.1 small's 77 million parameters, and the memory traffic that
+// makes:
 //
 //   ninja -C build optimizers_bench && OMP_NUM_THREADS=2 build/tests/optim/optimizers_bench
 
@@ -28,10 +29,14 @@ struct Shape {
 /// The arrays of T5 1.1 small by shape.
 std::vector<Shape> t5_1_1_small() {
   const Axis embed{"embed", 512}, joined{"joined_kv", 384}, mlp{"mlp", 1024}, vocab{"vocab", 32128};
-  return {{"embedding", {vocab, embed}, 1}, {"logits", {embed, vocab}, 1},
-          {"qkv", {embed, joined}, 72},     {"out", {joined, embed}, 24},
-          {"wi", {embed, mlp}, 32},         {"wo", {mlp, embed}, 16},
-          {"norm", {embed}, 42},            {"relpos", {{"heads", 6}, {"relpos_buckets", 32}}, 2}};
+  return {{"embedding", {vocab, embed}, 1},
+          {"logits", {embed, vocab}, 1},
+          {"qkv", {embed, joined}, 72},
+          {"out", {joined, embed}, 24},
+          {"wi", {embed, mlp}, 32},
+          {"wo", {mlp, embed}, 16},
+          {"norm", {embed}, 42},
+          {"relpos", {{"heads", 6}, {"relpos_buckets", 32}}, 2}};
 }
 
 struct Model {
@@ -78,12 +83,14 @@ void run() {
   const auto update = [&](const OptimizerPtr& optimizer) {
     optimizer->init(model.slots);
     return [&model, optimizer, step = int64_t{0}]() mutable {
-      optimizer->update({.step = step++, .learning_rate = 1e-3f, .gradient_norm = 1.0}, model.slots);
+      optimizer->update({.step = step++, .learning_rate = 1e-3f, .gradient_norm = 1.0},
+                        model.slots);
     };
   };
   const int64_t n = model.slots[0].param.elements();
   measure("memcpy", static_cast<double>(n), 8, [&] {
-    std::memcpy(model.slots[0].param.pointer, model.slots[0].grad.pointer, static_cast<size_t>(n) * 4);
+    std::memcpy(model.slots[0].param.pointer, model.slots[0].grad.pointer,
+                static_cast<size_t>(n) * 4);
   });
   measure("check_gradients", model.parameters, 4, [&] { check_gradients(model.slots); });
   measure("adamw, clipped by global norm", model.parameters, 28,

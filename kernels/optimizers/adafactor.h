@@ -1,8 +1,9 @@
 #pragma once
-// Adafactor's passes over gradients and parameters. The caller (runtime/optim/adafactor.cpp) cuts an
-// array into lines, runs of elements that lie side by side in memory, and says of each where its
-// statistics are. Along a line one of the two factored moments ("along") varies with the element and
-// the other ("across") is one number. Passes run on a range of lines, on the calling thread; Highway.
+// Adafactor's passes over gradients and parameters. The caller (runtime/optim/adafactor.cpp) cuts
+// an array into lines, runs of elements that lie side by side in memory, and says of each where its
+// statistics are. Along a line one of the two factored moments ("along") varies with the element
+// and the other ("across") is one number. Passes run on a range of lines, on the calling thread;
+// Highway.
 //
 //   factored:    factored_sums -> (new moments) -> factored_squares -> (clipping) -> factored_apply
 //   unfactored:  full_moments  ->                                     (clipping) -> full_apply
@@ -27,8 +28,9 @@ struct AdafactorArrays {
   float* momentum;  // null without beta1
 };
 
-/// Sums of squares of the gradient: line by line into gradient_squares, and element by element added to
-/// along_squares[line.along + i - along_origin]. Sums of squares of the parameter line by line.
+/// Sums of squares of the gradient: line by line into gradient_squares, and element by element
+/// added to along_squares[line.along + i - along_origin]. Sums of squares of the parameter line by
+/// line.
 void factored_sums(AdafactorLines lines, const AdafactorArrays& arrays, int64_t along_origin,
                    float* along_squares, float* gradient_squares, float* param_squares);
 

@@ -51,7 +51,8 @@ void squares(AdafactorLines lines, const AdafactorArrays& a, AdafactorFactors fa
   for (size_t l = 0; l < lines.size(); ++l) {
     const float* gradient = a.gradient + lines[l].begin;
     const float* along = factors.along + lines[l].along;
-    const V scale = hn::Set(d, a.gradient_scale), across = hn::Set(d, factors.across[lines[l].across]);
+    const V scale = hn::Set(d, a.gradient_scale),
+            across = hn::Set(d, factors.across[lines[l].across]);
     V sum = hn::Zero(d);
     for_each_vector(lines[l].length, [&](int64_t i, const auto& load, const auto&) HWY_ATTR {
       const V g = hn::Mul(load(gradient + i), scale);
@@ -64,13 +65,13 @@ void squares(AdafactorLines lines, const AdafactorArrays& a, AdafactorFactors fa
 
 /// The end of both forms: momentum, weight decay, the new parameter.
 template <class Load, class Store>
-HWY_INLINE void store_new_param(V update, float* param, float* momentum, const AdafactorApply& apply,
-                                const Load& load, const Store& store) {
+HWY_INLINE void store_new_param(V update, float* param, float* momentum,
+                                const AdafactorApply& apply, const Load& load, const Store& store) {
   const D d;
   if (momentum != nullptr) {
     const V old = load(momentum);
-    update = hn::MulAdd(hn::Set(d, apply.beta1), old,
-                        hn::Mul(hn::Set(d, 1.0f - apply.beta1), update));
+    update =
+        hn::MulAdd(hn::Set(d, apply.beta1), old, hn::Mul(hn::Set(d, 1.0f - apply.beta1), update));
     store(apply.skip_nan ? hn::IfThenElse(hn::IsNaN(update), old, update) : update, momentum);
   }
   const V old = load(param);
@@ -172,8 +173,8 @@ void factored_apply(AdafactorLines lines, const AdafactorArrays& arrays, Adafact
                     const AdafactorApply& apply) {
   HWY_DYNAMIC_DISPATCH(apply_factored)(lines, arrays, factors, apply);
 }
-void full_moments(AdafactorLines lines, const AdafactorArrays& arrays,
-                  const AdafactorMoments& m, float* update_squares, float* param_squares) {
+void full_moments(AdafactorLines lines, const AdafactorArrays& arrays, const AdafactorMoments& m,
+                  float* update_squares, float* param_squares) {
   HWY_DYNAMIC_DISPATCH(moments)(lines, arrays, m, update_squares, param_squares);
 }
 void full_apply(AdafactorLines lines, const AdafactorArrays& arrays, const float* v,

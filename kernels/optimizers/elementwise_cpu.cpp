@@ -1,7 +1,5 @@
 #include "kernels/optimizers/elementwise.h"
 
-#include <algorithm>
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/optimizers/elementwise_cpu.cpp"
 #include <hwy/foreach_target.h>

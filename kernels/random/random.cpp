@@ -5,9 +5,12 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/random/random.cpp"
+// The order of these is Highway's.
+// clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 #include <hwy/contrib/math/math-inl.h>
+// clang-format on
 
 #include "kernels/random/threefry-inl.h"
 
@@ -15,18 +18,18 @@ HWY_BEFORE_NAMESPACE();
 namespace quintet {
 namespace HWY_NAMESPACE {
 
-/// erfinv(x) for -1 < x < 1 in float32: M. Giles, "Approximating the erfinv function" (GPU Computing
-/// Gems, 2011), single precision; the approximation JAX's erf_inv uses too.
+/// erfinv(x) for -1 < x < 1 in float32: M. Giles, "Approximating the erfinv function" (GPU
+/// Computing Gems, 2011), single precision; the approximation JAX's erf_inv uses too.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V erfinv(D d, V x) {
   const auto c = [&](float value) HWY_ATTR { return hn::Set(d, value); };
   const V w = hn::Neg(hn::CallLog1p(d, hn::Neg(hn::Mul(x, x))));
-  const auto polynomial = [&](V t, const float (&coefficient)[9]) HWY_ATTR {
+  const auto polynomial = [&](V t, const float(&coefficient)[9]) HWY_ATTR {
     V p = c(coefficient[0]);
     for (int i = 1; i < 9; ++i) p = hn::MulAdd(p, t, c(coefficient[i]));
     return p;
   };
-  static constexpr float kCentre[9] = {2.81022636e-08f, 3.43273939e-07f,  -3.5233877e-06f,
+  static constexpr float kCentre[9] = {2.81022636e-08f,  3.43273939e-07f, -3.5233877e-06f,
                                        -4.39150654e-06f, 0.00021858087f,  -0.00125372503f,
                                        -0.00417768164f,  0.246640727f,    1.50140941f};
   static constexpr float kTail[9] = {-0.000200214257f, 0.000100950558f, 0.00134934322f,
@@ -60,7 +63,8 @@ void bits(Key key, uint64_t begin, uint32_t* out, size_t count) {
   fill(key, begin, out, count, [](auto x) HWY_ATTR { return x; });
 }
 
-void uniform(Key key, uint64_t begin, float* out, size_t count, float low, float high, float scale) {
+void uniform(Key key, uint64_t begin, float* out, size_t count, float low, float high,
+             float scale) {
   const hn::ScalableTag<float> d;
   const hn::ScalableTag<uint32_t> du;
   const auto vlow = hn::Set(d, low), vspan = hn::Set(d, high - low), vscale = hn::Set(d, scale);
@@ -71,8 +75,8 @@ void uniform(Key key, uint64_t begin, float* out, size_t count, float low, float
 }
 
 /// scale * sqrt(2) * erfinv(uniform in [low, high)), kept within ±limit before scaling.
-void normal(Key key, uint64_t begin, float* out, size_t count, float low, float high, float smallest,
-            float largest, float scale) {
+void normal(Key key, uint64_t begin, float* out, size_t count, float low, float high,
+            float smallest, float largest, float scale) {
   const hn::ScalableTag<float> d;
   const hn::ScalableTag<uint32_t> du;
   const auto vlow = hn::Set(d, low), vspan = hn::Set(d, high - low);

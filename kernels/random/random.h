@@ -1,7 +1,8 @@
 #pragma once
 // Arrays of random numbers, bit for bit JAX's (bits, uniform, bernoulli) or within 2e-6 (normals).
 // Each fills elements [begin, begin + out.size()) of the flattened whole array, on all threads; the
-// values do not depend on where the block is cut. Highway, OpenMP; 2.6 ns a normal on one Emerald Rapids core.
+// values do not depend on where the block is cut. Highway, OpenMP; 2.6 ns a normal on one Emerald
+// Rapids core.
 //
 //   std::vector<float> w(512 * 512);
 //   fill_normal(key, 0, w, 1.0f / std::sqrt(512.0f));

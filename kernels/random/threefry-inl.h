@@ -1,5 +1,6 @@
-// Threefry-2x32 on Highway vectors, for use inside kernels compiled per instruction set. Include after
-// hwy/highway.h, between foreach_target.h and HWY_AFTER_NAMESPACE, as Highway's own -inl headers are.
+// Threefry-2x32 on Highway vectors, for use inside kernels compiled per instruction set. Include
+// after hwy/highway.h, between foreach_target.h and HWY_AFTER_NAMESPACE, as Highway's own -inl
+// headers are.
 //
 //   const hn::ScalableTag<uint32_t> d;
 //   const auto bits = threefry_bits(d, key, first_index);        // elements first_index + lane

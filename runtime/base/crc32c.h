@@ -22,13 +22,11 @@ inline uint32_t crc32c(std::string_view text, uint32_t crc = 0) {
 /// The portable path, whatever the processor; for tests.
 uint32_t crc32c_portable(std::span<const std::byte> bytes, uint32_t crc = 0);
 
-/// CRC of A followed by B from the CRCs of both and the size of B in bytes: blocks of a buffer can be
-/// summed by several threads.
+/// CRC of A followed by B from the CRCs of both and the size of B in bytes: blocks of a buffer can
+/// be summed by several threads.
 uint32_t crc32c_concat(uint32_t crc_a, uint32_t crc_b, uint64_t size_b);
 
 /// TFRecord's masked form, which keeps a CRC stored beside its data from being a CRC of itself.
-constexpr uint32_t masked_crc32c(uint32_t crc) {
-  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
-}
+constexpr uint32_t masked_crc32c(uint32_t crc) { return ((crc >> 15) | (crc << 17)) + 0xa282ead8u; }
 
 }  // namespace quintet

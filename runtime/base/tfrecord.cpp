@@ -37,8 +37,7 @@ std::optional<std::string_view> next_tfrecord(std::string_view& rest, const std:
   QT_CHECK_AS(ExitCode::kData, rest.size() >= kHeaderBytes,
               "{}: ends within the header of a record ({} bytes left)", where, rest.size());
   const auto length = read<uint64_t>(rest, 0);
-  QT_CHECK_AS(ExitCode::kData,
-              read<uint32_t>(rest, 8) == masked_crc32c(crc32c(rest.substr(0, 8))),
+  QT_CHECK_AS(ExitCode::kData, read<uint32_t>(rest, 8) == masked_crc32c(crc32c(rest.substr(0, 8))),
               "{}: the length of a record has a wrong checksum; the file is damaged", where);
   QT_CHECK_AS(ExitCode::kData,
               rest.size() - kHeaderBytes >= kFooterBytes &&

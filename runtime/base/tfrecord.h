@@ -3,7 +3,8 @@
 // little-endian. TensorBoard's event files and seqio's caches are sequences of such records.
 //
 //   append_tfrecord(file_bytes, serialized);
-//   for (std::string_view rest = file_bytes; auto record = next_tfrecord(rest, path);) use(*record);
+//   for (std::string_view rest = file_bytes; auto record = next_tfrecord(rest, path);)
+//   use(*record);
 
 #include <optional>
 #include <string>
@@ -13,8 +14,8 @@ namespace quintet {
 
 void append_tfrecord(std::string& out, std::string_view record);
 
-/// The record at the front of `rest`, which it is taken off; nullopt at the end. Throws kData naming
-/// `where` if the record is cut short or one of its checksums is wrong.
+/// The record at the front of `rest`, which it is taken off; nullopt at the end. Throws kData
+/// naming `where` if the record is cut short or one of its checksums is wrong.
 std::optional<std::string_view> next_tfrecord(std::string_view& rest, const std::string& where);
 
 }  // namespace quintet

@@ -14,8 +14,7 @@ void sha1_block(std::array<uint32_t, 5>& state, const unsigned char* bytes) {
   for (size_t t = 0; t < 16; ++t)
     w[t] = static_cast<uint32_t>(bytes[4 * t] << 24 | bytes[4 * t + 1] << 16 |
                                  bytes[4 * t + 2] << 8 | bytes[4 * t + 3]);
-  for (size_t t = 16; t < 80; ++t)
-    w[t] = std::rotl(w[t - 3] ^ w[t - 8] ^ w[t - 14] ^ w[t - 16], 1);
+  for (size_t t = 16; t < 80; ++t) w[t] = std::rotl(w[t - 3] ^ w[t - 8] ^ w[t - 14] ^ w[t - 16], 1);
   auto [a, b, c, d, e] = state;
   for (size_t t = 0; t < 80; ++t) {
     uint32_t f, k;

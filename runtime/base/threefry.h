@@ -1,10 +1,12 @@
 #pragma once
-// Counter-based random numbers: JAX's Threefry-2x32 in its partitionable scheme. Element i of an array
-// drawn with a key depends on the key and on i alone, so blocks, threads and meshes cannot change it.
+// Counter-based random numbers: JAX's Threefry-2x32 in its partitionable scheme. Element i of an
+// array drawn with a key depends on the key and on i alone, so blocks, threads and meshes cannot
+// change it.
 //
 //   const Key root = key_from_seed(17);                                  // jax.random.PRNGKey(17)
 //   const Key step = fold_in(root, 100);
-//   const bool keep = random_uniform(random_bits(step, i)) < 0.9f;       // element i of bernoulli(0.9)
+//   const bool keep = random_uniform(random_bits(step, i)) < 0.9f;       // element i of
+//   bernoulli(0.9)
 //
 // Whole arrays, vectorised and on all threads: kernels/random/random.h. Inside a Highway kernel:
 // kernels/random/threefry-inl.h. Algorithm: Salmon et al., "Parallel random numbers: as easy as
@@ -55,11 +57,11 @@ constexpr Key split_at(Key key, uint64_t i) {
 std::vector<Key> split(Key key, int64_t n);
 
 /// The key Flax gives the draw number `count` (from 1) of the module at `module_path` ("encoder",
-/// "layers_0", "attention", "query"): root folded with the first four bytes of a SHA-1 over the names
-/// and the count. The parameter's own name is not part of the path.
+/// "layers_0", "attention", "query"): root folded with the first four bytes of a SHA-1 over the
+/// names and the count. The parameter's own name is not part of the path.
 Key fold_in_path(Key root, std::span<const std::string_view> module_path, uint32_t count = 1);
-/// The same for a parameter named by its T5X path, "encoder/layers_0/attention/query/kernel"; `count`
-/// says which of the module's own parameters it is, in order of creation.
+/// The same for a parameter named by its T5X path, "encoder/layers_0/attention/query/kernel";
+/// `count` says which of the module's own parameters it is, in order of creation.
 Key key_of_parameter(Key root, std::string_view parameter_path, uint32_t count = 1);
 
 /// Element i (flat, of the whole array) of jax.random.bits(key, shape, uint32).

@@ -23,7 +23,7 @@ constexpr uint32_t kTag = 1, kSimpleValue = 2, kTensor = 8, kMetadata = 9;
 namespace tensor_field {
 constexpr uint32_t kDtype = 1, kShape = 2, kFloat = 5, kString = 8;
 }
-constexpr uint32_t kFloatType = 1, kStringType = 7;  // DataType
+constexpr uint32_t kFloatType = 1, kStringType = 7;     // DataType
 constexpr uint32_t kScalarClass = 1, kTensorClass = 2;  // DataClass
 constexpr size_t kFlushBytes = 64 << 10;
 

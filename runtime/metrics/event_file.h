@@ -5,8 +5,8 @@
 //   events.scalar("loss", step, 2.5);
 //   events.flush();
 //
-// A writer always makes a new file; TensorBoard joins the files of a folder. A run that was resumed says
-// so in its file, and TensorBoard then drops what the run before wrote from that step on.
+// A writer always makes a new file; TensorBoard joins the files of a folder. A run that was resumed
+// says so in its file, and TensorBoard then drops what the run before wrote from that step on.
 
 #include <filesystem>
 #include <optional>
@@ -20,10 +20,9 @@ namespace quintet {
 
 class EventFile {
  public:
-  /// Creates the folder and in it events.out.tfevents.<time>.<host>.<process>.<n>.v2. `resumed_step`:
-  /// the first step that is written again. Throws kDisk.
-  explicit EventFile(const std::filesystem::path& folder,
-                     std::optional<int64_t> resumed_step = {});
+  /// Creates the folder and in it events.out.tfevents.<time>.<host>.<process>.<n>.v2.
+  /// `resumed_step`: the first step that is written again. Throws kDisk.
+  explicit EventFile(const std::filesystem::path& folder, std::optional<int64_t> resumed_step = {});
   /// Flushes; an error there is lost.
   ~EventFile();
   EventFile(EventFile&&) = default;
@@ -37,7 +36,8 @@ class EventFile {
 
  private:
   void event(int64_t step, uint32_t field, std::string_view content);
-  void value(std::string_view tag, int64_t step, std::string_view tensor, std::string_view metadata);
+  void value(std::string_view tag, int64_t step, std::string_view tensor,
+             std::string_view metadata);
   File file_;
   std::string pending_;
   int64_t written_ = 0;
@@ -47,9 +47,9 @@ class EventFile {
 struct Event {
   double wall_time = 0;
   int64_t step = 0;
-  std::string tag;      // empty: not a summary
+  std::string tag;  // empty: not a summary
   double scalar = 0;
-  std::string text;     // of a text summary
+  std::string text;  // of a text summary
   bool session_start = false;
 };
 /// All events of a file. Throws kData if it is damaged.

@@ -25,8 +25,8 @@ struct StepNumbers {
   float learning_rate, decay, mixing, gradient_scale, keep;
 };
 
-/// One parameter: its layout and state, and the phases of an update. Between two phases stand the sums
-/// that, once arrays are cut, have to be taken over all ranks.
+/// One parameter: its layout and state, and the phases of an update. Between two phases stand the
+/// sums that, once arrays are cut, have to be taken over all ranks.
 class AdafactorParam {
  public:
   AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot);
@@ -133,8 +133,7 @@ std::vector<double> AdafactorParam::along_sums(const cpu::AdafactorArrays& array
 void AdafactorParam::factored_moments(const AdafactorOptions& options, const StepNumbers& numbers,
                                       const cpu::AdafactorArrays& arrays) {
   const bool row = layout_.along_is_row;
-  const std::vector<double> along =
-      along_sums(arrays, (row ? v_row_ : v_col_).view.elements());
+  const std::vector<double> along = along_sums(arrays, (row ? v_row_ : v_col_).view.elements());
   std::vector<double> across(static_cast<size_t>((row ? v_col_ : v_row_).view.elements()));
   for (size_t l = 0; l < layout_.lines.size(); ++l)
     across[static_cast<size_t>(layout_.lines[l].across)] +=
@@ -169,15 +168,16 @@ void AdafactorParam::make_factors() {
   for (size_t k = 0; k < new_col_.size(); ++k) col_factor_[k] = 1.0f / std::sqrt(new_col_[k]);
 }
 
-/// What the unclipped update of each batch is multiplied by: learning rate, size of the parameter, and
-/// clipping by the root mean square of the update.
+/// What the unclipped update of each batch is multiplied by: learning rate, size of the parameter,
+/// and clipping by the root mean square of the update.
 std::vector<float> AdafactorParam::steps(const AdafactorOptions& options,
                                          float learning_rate) const {
   std::vector<float> steps(static_cast<size_t>(layout_.batches), learning_rate);
   if (scaled_by_param_) {
     const std::vector<double> squares = by_batch(param_squares_);
     for (size_t b = 0; b < steps.size(); ++b) {
-      float size = nan_max(f32(options.epsilon2), f32(std::sqrt(squares[b] / layout_.batch_elements)));
+      float size =
+          nan_max(f32(options.epsilon2), f32(std::sqrt(squares[b] / layout_.batch_elements)));
       if (options.max_parameter_scale) size = std::min(size, f32(*options.max_parameter_scale));
       steps[b] *= size;
     }
@@ -198,7 +198,9 @@ void AdafactorParam::update(const AdafactorOptions& options, const StepNumbers& 
   const cpu::AdafactorArrays arrays{gradient, numbers.gradient_scale, param,
                                     m_.buffer != nullptr ? m_.floats() : nullptr};
   const size_t chunks = layout_.chunk_ends.size();
-  const auto offset = [&](cpu::AdafactorLines lines) { return lines.data() - layout_.lines.data(); };
+  const auto offset = [&](cpu::AdafactorLines lines) {
+    return lines.data() - layout_.lines.data();
+  };
   cpu::AdafactorFactors factors{nullptr, nullptr};
   if (factoring_.factored) {
     factored_moments(options, numbers, arrays);
@@ -249,8 +251,7 @@ class Adafactor final : public Optimizer {
     for (size_t i = 0; i < params.size(); ++i) {
       QT_ASSERT(params[i].name == slots_[i].name);
       if (params[i].grad.absent()) zeros[i] = zero_state_like(params[i].param);
-      gradients[i] =
-          params[i].grad.absent() ? zeros[i].floats() : params[i].grad.data<float>();
+      gradients[i] = params[i].grad.absent() ? zeros[i].floats() : params[i].grad.data<float>();
     }
     const auto update_one = [&](size_t i) {
       params_[i].update(options_, numbers, params[i].param.data<float>(), gradients[i]);
@@ -275,9 +276,8 @@ class Adafactor final : public Optimizer {
       return slots_[a].param.elements() > slots_[b].param.elements();
     });
     const int64_t share = total / (2 * omp_get_max_threads());
-    const auto small = std::find_if(order.begin(), order.end(), [&](size_t i) {
-      return slots_[i].param.elements() <= share;
-    });
+    const auto small = std::find_if(order.begin(), order.end(),
+                                    [&](size_t i) { return slots_[i].param.elements() <= share; });
     return {{order.begin(), small}, {small, order.end()}};
   }
   StepNumbers numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const;
@@ -288,11 +288,8 @@ class Adafactor final : public Optimizer {
 };
 
 StepNumbers Adafactor::numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const {
-  StepNumbers n{.learning_rate = args.learning_rate,
-                .decay = 0,
-                .mixing = 0,
-                .gradient_scale = 1,
-                .keep = 1};
+  StepNumbers n{
+      .learning_rate = args.learning_rate, .decay = 0, .mixing = 0, .gradient_scale = 1, .keep = 1};
   const float t = static_cast<float>(args.step - options_.step_offset) + 1.0f;
   n.decay = 1.0f - std::pow(t, f32(-options_.decay_rate));
   n.mixing = 1.0f - n.decay;
@@ -318,18 +315,29 @@ FactorDim factor_dim_from_name(std::string_view name) {
   if (lower == "batch") return FactorDim::kBatch;
   if (lower == "none" || lower == "unfactorized") return FactorDim::kNone;
   fail(ExitCode::kUsage,
-       "Adafactor: '{}' is not a factor dimension; known: ROW, COL, COLUMN, BATCH, NONE, UNFACTORIZED",
+       "Adafactor: '{}' is not a factor dimension; known: ROW, COL, COLUMN, BATCH, NONE, "
+       "UNFACTORIZED",
        name);
 }
 
 FactorRules standard_logical_factor_rules() {
   constexpr auto kRow = FactorDim::kRow, kColumn = FactorDim::kColumn, kBatch = FactorDim::kBatch,
                  kNone = FactorDim::kNone;
-  return {{"vocab", kColumn},          {"embed", kRow},           {"mlp", kColumn},
-          {"heads", kColumn},          {"kv", kColumn},           {"joined_kv", kColumn},
-          {"relpos_buckets", kNone},   {"layers", kBatch},        {"stack", kBatch},
-          {"q_wi_fused", kColumn},     {"o_wo_fused", kColumn},   {"kv_fused", kColumn},
-          {"multiquery_heads", kColumn}, {"layer_norm_scale", kNone}, {"mlp_activations", kColumn}};
+  return {{"vocab", kColumn},
+          {"embed", kRow},
+          {"mlp", kColumn},
+          {"heads", kColumn},
+          {"kv", kColumn},
+          {"joined_kv", kColumn},
+          {"relpos_buckets", kNone},
+          {"layers", kBatch},
+          {"stack", kBatch},
+          {"q_wi_fused", kColumn},
+          {"o_wo_fused", kColumn},
+          {"kv_fused", kColumn},
+          {"multiquery_heads", kColumn},
+          {"layer_norm_scale", kNone},
+          {"mlp_activations", kColumn}};
 }
 
 FactorRules moe_logical_factor_rules() {

@@ -1,6 +1,7 @@
 #pragma once
 // Adafactor as T5X has it (t5x/adafactor.py; Shazeer and Stern, arXiv:1804.04235): factored second
-// moments chosen by size or by logical axis, update clipping, steps relative to the parameter's size.
+// moments chosen by size or by logical axis, update clipping, steps relative to the parameter's
+// size.
 //
 //   OptimizerPtr optimizer = adafactor({.logical_factor_rules = standard_logical_factor_rules()});
 
@@ -29,10 +30,10 @@ struct AdafactorOptions {
   bool factored = true;
   std::variant<bool, HParamMap<bool>> multiply_by_parameter_scale = true;
   std::optional<double> beta1{};  // momentum, on the scaled update
-  double decay_rate = 0.8;      // second moments decay by 1 - (step - step_offset + 1)^-decay_rate
+  double decay_rate = 0.8;  // second moments decay by 1 - (step - step_offset + 1)^-decay_rate
   int64_t step_offset = 0;
   std::optional<double> clipping_threshold = 1.0;  // of the root mean square of an update
-  std::optional<double> weight_decay_rate{};         // not multiplied by the learning rate
+  std::optional<double> weight_decay_rate{};       // not multiplied by the learning rate
   int64_t min_dim_size_to_factor = 128;
   double epsilon1 = 1e-30;  // added to squared gradients
   double epsilon2 = 1e-3;   // smallest parameter scale

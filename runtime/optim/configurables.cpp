@@ -116,20 +116,30 @@ Value make_adafactor(const Arguments& a) {
 void add_adafactor(Registry& r) {
   // learning_rate: the trainer gives one at every step, as T5X's does.
   r.add("t5x.adafactor.Adafactor",
-        {{"learning_rate", nullptr}, {"factored", true}, {"multiply_by_parameter_scale", true},
-         {"beta1", nullptr}, {"decay_rate", 0.8}, {"step_offset", 0}, {"clipping_threshold", 1.0},
-         {"weight_decay_rate", nullptr}, {"min_dim_size_to_factor", 128}, {"epsilon1", 1e-30},
-         {"epsilon2", 1e-3}, {"dtype_momentum", "float32"}, {"factor_map", nullptr},
-         {"logical_factor_rules", nullptr}, {"weight_decay_rate_lr_exponent", nullptr},
-         {"global_norm_clip_threshold", nullptr}, {"max_parameter_scale", nullptr},
+        {{"learning_rate", nullptr},
+         {"factored", true},
+         {"multiply_by_parameter_scale", true},
+         {"beta1", nullptr},
+         {"decay_rate", 0.8},
+         {"step_offset", 0},
+         {"clipping_threshold", 1.0},
+         {"weight_decay_rate", nullptr},
+         {"min_dim_size_to_factor", 128},
+         {"epsilon1", 1e-30},
+         {"epsilon2", 1e-3},
+         {"dtype_momentum", "float32"},
+         {"factor_map", nullptr},
+         {"logical_factor_rules", nullptr},
+         {"weight_decay_rate_lr_exponent", nullptr},
+         {"global_norm_clip_threshold", nullptr},
+         {"max_parameter_scale", nullptr},
          {"skip_nan_updates", false}},
         make_adafactor);
   r.add_function("t5x.adafactor.standard_logical_factor_rules", standard_logical_factor_rules, {});
   r.add_function("t5x.contrib.moe.adafactor_utils.logical_factor_rules", moe_logical_factor_rules,
                  {});
   r.add("t5x.adafactor.HParamMap", {{"rules"}}, [](const Arguments& a) -> Value {
-    return gin::to_value(
-        HParamRules{a.get<std::vector<std::pair<std::string, Value>>>("rules")});
+    return gin::to_value(HParamRules{a.get<std::vector<std::pair<std::string, Value>>>("rules")});
   });
 }
 
@@ -166,25 +176,30 @@ void add_both(Registry& r, const std::string& name, const std::vector<Param>& pa
               MakeTransformation make) {
   r.add("optax." + name, params,
         [make](const Arguments& a) -> Value { return gin::to_value(make(a)); });
-  r.add("t5x.optimizers." + name, params, [make](const Arguments& a) -> Value {
-    return gin::to_value(optax_optimizer(make(a)));
-  });
+  r.add("t5x.optimizers." + name, params,
+        [make](const Arguments& a) -> Value { return gin::to_value(optax_optimizer(make(a))); });
 }
 
 void add_optax(Registry& r) {
-  const std::vector<Param> adam_params = {{"learning_rate"}, {"b1", 0.9},       {"b2", 0.999},
-                                          {"eps", 1e-8},     {"eps_root", 0.0}, {"mu_dtype", nullptr},
-                                          {"nesterov", false}};
+  const std::vector<Param> adam_params = {
+      {"learning_rate"}, {"b1", 0.9},           {"b2", 0.999},      {"eps", 1e-8},
+      {"eps_root", 0.0}, {"mu_dtype", nullptr}, {"nesterov", false}};
   std::vector<Param> adamw_params = adam_params;
   adamw_params.insert(adamw_params.end() - 1, {{"weight_decay", 1e-4}, {"mask", nullptr}});
   add_both(r, "adam", adam_params, make_adam);
   add_both(r, "adamw", adamw_params, make_adamw);
   add_both(r, "lion",
-           {{"learning_rate"}, {"b1", 0.9}, {"b2", 0.99}, {"mu_dtype", nullptr},
-            {"weight_decay", 1e-3}, {"mask", nullptr}},
+           {{"learning_rate"},
+            {"b1", 0.9},
+            {"b2", 0.99},
+            {"mu_dtype", nullptr},
+            {"weight_decay", 1e-3},
+            {"mask", nullptr}},
            make_lion);
   add_both(r, "sgd",
-           {{"learning_rate"}, {"momentum", nullptr}, {"nesterov", false},
+           {{"learning_rate"},
+            {"momentum", nullptr},
+            {"nesterov", false},
             {"accumulator_dtype", nullptr}},
            make_sgd);
   add_both(r, "chain", {{"transformations"}}, [](const Arguments& a) {
@@ -197,42 +212,49 @@ void add_optax(Registry& r) {
   r.add_function("optax.scale_by_lion", scale_by_lion, {{"b1", 0.9}, {"b2", 0.99}});
   r.add_function("optax.trace", trace, {{"decay"}, {"nesterov", false}});
   r.add_function("optax.scale_by_learning_rate", scale_by_learning_rate, {{"learning_rate"}});
-  r.add_function("optax.scale_by_adam",
-                 [](double b1, double b2, double eps, double eps_root, bool nesterov) {
-                   return scale_by_adam({b1, b2, eps, eps_root, nesterov});
-                 },
-                 {{"b1", 0.9}, {"b2", 0.999}, {"eps", 1e-8}, {"eps_root", 0.0}, {"nesterov", false}});
+  r.add_function(
+      "optax.scale_by_adam",
+      [](double b1, double b2, double eps, double eps_root, bool nesterov) {
+        return scale_by_adam({b1, b2, eps, eps_root, nesterov});
+      },
+      {{"b1", 0.9}, {"b2", 0.999}, {"eps", 1e-8}, {"eps_root", 0.0}, {"nesterov", false}});
 }
 
 void add_schedules(Registry& r) {
   const LearningRateOptions d;
-  r.add_function(
-      "t5x.utils.create_learning_rate_scheduler",
-      [](std::string factors, double base_learning_rate, int64_t warmup_steps, double decay_factor,
-         int64_t steps_per_decay, int64_t steps_per_cycle, int64_t step_offset,
-         double min_learning_rate) {
-        return create_learning_rate_scheduler({factors, base_learning_rate, warmup_steps,
-                                               decay_factor, steps_per_decay, steps_per_cycle,
-                                               step_offset, min_learning_rate});
-      },
-      {{"factors", d.factors}, {"base_learning_rate", d.base_learning_rate},
-       {"warmup_steps", d.warmup_steps}, {"decay_factor", d.decay_factor},
-       {"steps_per_decay", d.steps_per_decay}, {"steps_per_cycle", d.steps_per_cycle},
-       {"step_offset", d.step_offset}, {"min_learning_rate", d.min_learning_rate}});
+  r.add_function("t5x.utils.create_learning_rate_scheduler",
+                 [](std::string factors, double base_learning_rate, int64_t warmup_steps,
+                    double decay_factor, int64_t steps_per_decay, int64_t steps_per_cycle,
+                    int64_t step_offset, double min_learning_rate) {
+                   return create_learning_rate_scheduler(
+                       {factors, base_learning_rate, warmup_steps, decay_factor, steps_per_decay,
+                        steps_per_cycle, step_offset, min_learning_rate});
+                 },
+                 {{"factors", d.factors},
+                  {"base_learning_rate", d.base_learning_rate},
+                  {"warmup_steps", d.warmup_steps},
+                  {"decay_factor", d.decay_factor},
+                  {"steps_per_decay", d.steps_per_decay},
+                  {"steps_per_cycle", d.steps_per_cycle},
+                  {"step_offset", d.step_offset},
+                  {"min_learning_rate", d.min_learning_rate}});
   r.add_function("optax.constant_schedule", constant_schedule, {{"value"}});
   r.add_function("optax.linear_schedule", linear_schedule,
                  {{"init_value"}, {"end_value"}, {"transition_steps"}, {"transition_begin", 0}});
   r.add_function("optax.cosine_decay_schedule", cosine_decay_schedule,
                  {{"init_value"}, {"decay_steps"}, {"alpha", 0.0}, {"exponent", 1.0}});
-  r.add_function(
-      "optax.warmup_cosine_decay_schedule",
-      [](double init_value, double peak_value, int64_t warmup_steps, int64_t decay_steps,
-         double end_value, double exponent) {
-        return warmup_cosine_decay_schedule(
-            {init_value, peak_value, warmup_steps, decay_steps, end_value, exponent});
-      },
-      {{"init_value"}, {"peak_value"}, {"warmup_steps"}, {"decay_steps"}, {"end_value", 0.0},
-       {"exponent", 1.0}});
+  r.add_function("optax.warmup_cosine_decay_schedule",
+                 [](double init_value, double peak_value, int64_t warmup_steps, int64_t decay_steps,
+                    double end_value, double exponent) {
+                   return warmup_cosine_decay_schedule(
+                       {init_value, peak_value, warmup_steps, decay_steps, end_value, exponent});
+                 },
+                 {{"init_value"},
+                  {"peak_value"},
+                  {"warmup_steps"},
+                  {"decay_steps"},
+                  {"end_value", 0.0},
+                  {"exponent", 1.0}});
 }
 
 void add_multi_optimizer(Registry& r) {

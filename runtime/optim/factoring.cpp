@@ -25,10 +25,11 @@ std::vector<FactorDim> rule_from_axes(const FactorRules& rules, const std::strin
   std::vector<FactorDim> dims;
   for (const Axis& axis : axes) {
     const auto rule = rules.find(axis.name);
-    QT_CHECK(rule != rules.end(),
-             "Adafactor: parameter {} has the logical axis '{}', for which logical_factor_rules has no "
-             "entry; add one (ROW, COLUMN, BATCH or NONE)",
-             name, axis.name);
+    QT_CHECK(
+        rule != rules.end(),
+        "Adafactor: parameter {} has the logical axis '{}', for which logical_factor_rules has no "
+        "entry; add one (ROW, COLUMN, BATCH or NONE)",
+        name, axis.name);
     dims.push_back(rule->second);
   }
   const bool row = contains(dims, FactorDim::kRow), column = contains(dims, FactorDim::kColumn);
@@ -42,8 +43,8 @@ std::vector<FactorDim> rule_from_axes(const FactorRules& rules, const std::strin
   return dims;
 }
 
-/// By size: the largest axis is COLUMN, the next ROW (of equal ones the last is the largest), if that
-/// one is large enough.
+/// By size: the largest axis is COLUMN, the next ROW (of equal ones the last is the largest), if
+/// that one is large enough.
 Factoring by_size(const std::vector<int64_t>& shape, int64_t min_dim_size_to_factor) {
   Factoring result{false, std::vector<FactorDim>(shape.size(), FactorDim::kNone)};
   if (shape.size() < 2) return result;
@@ -86,8 +87,8 @@ std::vector<MergedAxis> merge(const Factoring& factoring, const std::vector<int6
   return merged;
 }
 
-constexpr int64_t kLongestLine = 1 << 13;     // elements; longer lines are cut
-constexpr int64_t kChunkElements = 1 << 16;   // what one thread takes at a time
+constexpr int64_t kLongestLine = 1 << 13;    // elements; longer lines are cut
+constexpr int64_t kChunkElements = 1 << 16;  // what one thread takes at a time
 
 /// Appends the line that starts at `begin`, in pieces of at most kLongestLine.
 void add_line(std::vector<cpu::AdafactorLine>& lines, const cpu::AdafactorLine& line) {
@@ -152,16 +153,18 @@ Factoring factoring_of(const AdafactorOptions& options, const std::string& name,
   const std::vector<FactorDim> dims =
       options.logical_factor_rules ? rule_from_axes(*options.logical_factor_rules, name, axes)
                                    : options.factor_map->at(name);
-  QT_CHECK(dims.size() == shape.size(),
-           "Adafactor: the factor rule of parameter {} {} has {} entries, but the parameter has rank {}",
-           name, names(axes), dims.size(), shape.size());
+  QT_CHECK(
+      dims.size() == shape.size(),
+      "Adafactor: the factor rule of parameter {} {} has {} entries, but the parameter has rank {}",
+      name, names(axes), dims.size(), shape.size());
   if (shape.size() <= 2 && !contains(dims, FactorDim::kBatch))
     return by_size(shape, options.min_dim_size_to_factor);
   const bool row = contains(dims, FactorDim::kRow), column = contains(dims, FactorDim::kColumn);
-  QT_CHECK(row == column && !(row && contains(dims, FactorDim::kNone)),
-           "Adafactor: the factor rule of parameter {} {} must have both ROW and COLUMN axes and no "
-           "NONE, or neither",
-           name, names(axes));
+  QT_CHECK(
+      row == column && !(row && contains(dims, FactorDim::kNone)),
+      "Adafactor: the factor rule of parameter {} {} must have both ROW and COLUMN axes and no "
+      "NONE, or neither",
+      name, names(axes));
   return {row, dims};
 }
 
@@ -189,8 +192,7 @@ FactoredLayout layout_of(const Factoring& factoring, const std::vector<int64_t>&
   const std::vector<MergedAxis> merged = merge(factoring, shape);
   cut_into_lines(merged, layout);
   if (factoring.factored && layout.batches > 1)
-    layout.row_batch = batches_of_rows(
-        merged, static_cast<int64_t>(layout.rows) * layout.batches);
+    layout.row_batch = batches_of_rows(merged, static_cast<int64_t>(layout.rows) * layout.batches);
   return layout;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// How Adafactor factors a parameter: the decision by rule or by size, the shapes of its moments, and the
-// lines in which the kernels walk the array.
+// How Adafactor factors a parameter: the decision by rule or by size, the shapes of its moments,
+// and the lines in which the kernels walk the array.
 
 #include <cstdint>
 #include <optional>
@@ -12,8 +12,8 @@
 
 namespace quintet {
 
-/// What each axis of a parameter is, after all of T5X's exceptions. Not factored: no axis is kRow or
-/// kColumn, and kBatch axes still have clipping and scale of their own.
+/// What each axis of a parameter is, after all of T5X's exceptions. Not factored: no axis is kRow
+/// or kColumn, and kBatch axes still have clipping and scale of their own.
 struct Factoring {
   bool factored = false;
   std::vector<FactorDim> dims;
@@ -30,8 +30,9 @@ struct FactoredLayout {
   /// Ranges of lines that one thread takes; ends of the ranges, in order.
   std::vector<size_t> chunk_ends;
   bool along_is_row = false;  // which moment varies along a line; the other is "across"
-  std::vector<int64_t> row_shape, column_shape;  // v_row: without COLUMN axes; v_col: without ROW axes
-  std::vector<size_t> row_kept, column_kept;     // the axes they have
+  std::vector<int64_t> row_shape,
+      column_shape;                           // v_row: without COLUMN axes; v_col: without ROW axes
+  std::vector<size_t> row_kept, column_kept;  // the axes they have
   std::vector<int32_t> row_batch;  // batch of each element of v_row; empty if there is one batch
   int64_t batches = 1;
   double row_count = 1, column_count = 1;  // elements averaged into one of v_row, of v_col

@@ -1,6 +1,7 @@
 #pragma once
-// The gradients of a step as one vector: its norm, and whether every number in it is finite (NaN policy
-// N1: a step with NaN or infinite gradients is not applied). One pass over memory, on all threads.
+// The gradients of a step as one vector: its norm, and whether every number in it is finite (NaN
+// policy N1: a step with NaN or infinite gradients is not applied). One pass over memory, on all
+// threads.
 //
 //   const GradientCheck check = check_gradients(slots);
 //   if (!check.all_finite) log("step skipped: {} is not finite", check.first_bad);
@@ -13,12 +14,13 @@
 namespace quintet {
 
 struct GradientCheck {
-  double norm = 0;         // sqrt of the sum of all squares; NaN or infinite if a gradient is
+  double norm = 0;  // sqrt of the sum of all squares; NaN or infinite if a gradient is
   bool all_finite = true;
-  std::string first_bad;   // name of the first parameter whose gradient is not finite
+  std::string first_bad;        // name of the first parameter whose gradient is not finite
   std::vector<double> squares;  // sum of squares of each gradient, in the order of the slots
 };
-/// The sums are taken in blocks of fixed size and added in order: they do not depend on the threads.
+/// The sums are taken in blocks of fixed size and added in order: they do not depend on the
+/// threads.
 GradientCheck check_gradients(std::span<const ParamSlot> params);
 
 /// Sum of squares of n floats, the same for any number of threads.

@@ -21,9 +21,10 @@ class MultiOptimizer final : public Optimizer {
       const Group* owner = nullptr;
       for (Group& group : groups_) {
         if (!group.traversal("/" + params[i].name)) continue;
-        QT_CHECK(owner == nullptr,
-                 "MultiOptimizer: two groups match parameter {}; each parameter may have one optimizer",
-                 params[i].name);
+        QT_CHECK(
+            owner == nullptr,
+            "MultiOptimizer: two groups match parameter {}; each parameter may have one optimizer",
+            params[i].name);
         owner = &group;
         group.members.push_back(i);
       }
@@ -41,10 +42,9 @@ class MultiOptimizer final : public Optimizer {
     std::vector<StateArray> arrays;
     for (size_t i = 0; i < groups_.size(); ++i)
       for (StateArray& array : groups_[i].optimizer->state()) {
-        const bool named_by_parameter =
-            std::any_of(groups_[i].slots.begin(), groups_[i].slots.end(), [&](const ParamSlot& slot) {
-              return array.name.starts_with(slot.name + "/");
-            });
+        const bool named_by_parameter = std::any_of(
+            groups_[i].slots.begin(), groups_[i].slots.end(),
+            [&](const ParamSlot& slot) { return array.name.starts_with(slot.name + "/"); });
         if (!named_by_parameter) array.name = fmt::format("{}/{}", i, array.name);
         arrays.push_back(std::move(array));
       }

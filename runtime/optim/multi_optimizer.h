@@ -1,8 +1,9 @@
 #pragma once
-// t5x.optimizers.MultiOptimizer: an optimizer for each group of parameters; parameters of no group stay
-// as they are and have no state.
+// t5x.optimizers.MultiOptimizer: an optimizer for each group of parameters; parameters of no group
+// stay as they are and have no state.
 //
-//   multi_optimizer({{matching("^/encoder/"), adafactor()}, {matching("^/decoder/"), adafactor({.beta1 = 0.9})}});
+//   multi_optimizer({{matching("^/encoder/"), adafactor()}, {matching("^/decoder/"),
+//   adafactor({.beta1 = 0.9})}});
 
 #include <functional>
 #include <utility>
@@ -18,8 +19,9 @@ using Traversal = std::function<bool(const std::string& path)>;
 /// The traversal of all paths that a regular expression is found in.
 Traversal matching(const std::string& expression);
 
-/// State keeps the names it has in its group's optimizer; optax's, which has no names of parameters at
-/// its front, goes under the number of the group. Throws a usage error if two groups match a parameter.
+/// State keeps the names it has in its group's optimizer; optax's, which has no names of parameters
+/// at its front, goes under the number of the group. Throws a usage error if two groups match a
+/// parameter.
 OptimizerPtr multi_optimizer(std::vector<std::pair<Traversal, OptimizerPtr>> groups);
 
 }  // namespace quintet

@@ -63,8 +63,8 @@ cpu::LionStep lion_step(const Stage& stage, float rate, double decay) {
   return {f32(o.b1), f32(1 - o.b1), f32(o.b2), f32(1 - o.b2), rate, f32(decay)};
 }
 
-/// What a chain amounts to if one pass of a kernel can do it: clips, then adam, lion or momentum (or
-/// none), then weight decay, then the learning rate.
+/// What a chain amounts to if one pass of a kernel can do it: clips, then adam, lion or momentum
+/// (or none), then weight decay, then the learning rate.
 struct FusedPlan {
   const ClipByGlobalNorm* global_norm = nullptr;
   const Clip* clip = nullptr;

@@ -1,13 +1,14 @@
 #pragma once
-// What every optimizer is to the trainer: state for a set of parameters, one update in place, and the
-// state's arrays by T5X's names for checkpoints. Optimizers know plain blocks of memory and logical axis
-// names; nothing of tensors, tapes or meshes.
+// What every optimizer is to the trainer: state for a set of parameters, one update in place, and
+// the state's arrays by T5X's names for checkpoints. Optimizers know plain blocks of memory and
+// logical axis names; nothing of tensors, tapes or meshes.
 //
-//   std::unique_ptr<Optimizer> optimizer = adafactor({.logical_factor_rules = standard_logical_factor_rules()});
-//   optimizer->init(slots);                                  // zeros
-//   const GradientCheck check = check_gradients(slots);      // runtime/optim/gradients.h
-//   if (check.all_finite) optimizer->update({.step = step, .learning_rate = schedule(step)}, slots);
-//   for (const StateArray& array : optimizer->state()) save("state/param_states/" + array.name, array.view);
+//   std::unique_ptr<Optimizer> optimizer = adafactor({.logical_factor_rules =
+//   standard_logical_factor_rules()}); optimizer->init(slots);                                  //
+//   zeros const GradientCheck check = check_gradients(slots);      // runtime/optim/gradients.h if
+//   (check.all_finite) optimizer->update({.step = step, .learning_rate = schedule(step)}, slots);
+//   for (const StateArray& array : optimizer->state()) save("state/param_states/" + array.name,
+//   array.view);
 
 #include <memory>
 #include <optional>
@@ -40,18 +41,19 @@ struct UpdateArgs {
   int64_t step = 0;  // updates made before this one: T5X's state/step
   /// For Adafactor. Optax's optimizers have their own learning rate or schedule and ignore it.
   float learning_rate = 0.0f;
-  /// Norm of all gradients as given (check_gradients), if known: saves a pass where they are clipped.
+  /// Norm of all gradients as given (check_gradients), if known: saves a pass where they are
+  /// clipped.
   std::optional<double> gradient_norm{};
 };
 
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// Makes the state of a run that starts: all zero. Throws a usage error naming a parameter that the
-  /// configuration does not fit.
+  /// Makes the state of a run that starts: all zero. Throws a usage error naming a parameter that
+  /// the configuration does not fit.
   virtual void init(std::span<const ParamSlot> params) = 0;
-  /// One update. `params` are those of init, in the same order. Gradients must be finite (NaN policy
-  /// N1), save for Adafactor's skip_nan_updates.
+  /// One update. `params` are those of init, in the same order. Gradients must be finite (NaN
+  /// policy N1), save for Adafactor's skip_nan_updates.
   virtual void update(const UpdateArgs& args, std::span<const ParamSlot> params) = 0;
   /// Every array of the state, in a fixed order; writing through the views restores a checkpoint.
   /// Slots that T5X keeps for form's sake (zeros of shape [1]) are left out.

@@ -1,6 +1,7 @@
 #pragma once
 // A regular expression over parameter paths, in the syntax Python and ECMAScript share (T5X's
-// configurations use look-ahead, which RE2 lacks). Searches anywhere in the path, as re.search does.
+// configurations use look-ahead, which RE2 lacks). Searches anywhere in the path, as re.search
+// does.
 
 #include <memory>
 #include <string>

@@ -37,8 +37,7 @@ float decay_every(const LearningRateOptions& o, float step) {
   return std::pow(static_cast<float>(o.decay_factor), periods);
 }
 float cosine_decay(const LearningRateOptions& o, float step) {
-  const float progress =
-      std::max(0.0f, (step - warmup(o)) / static_cast<float>(o.steps_per_cycle));
+  const float progress = std::max(0.0f, (step - warmup(o)) / static_cast<float>(o.steps_per_cycle));
   return std::max(0.0f, 0.5f * (1.0f + std::cos(kPi * (progress - std::floor(progress)))));
 }
 
@@ -75,7 +74,8 @@ Factor factor_named(const std::string& name) {
   }
   std::string list;
   for (const std::string& k : known) list += (list.empty() ? "" : ", ") + k;
-  fail(ExitCode::kUsage, "create_learning_rate_scheduler: Unknown factor {}. Known: {}", name, list);
+  fail(ExitCode::kUsage, "create_learning_rate_scheduler: Unknown factor {}. Known: {}", name,
+       list);
 }
 
 }  // namespace
@@ -113,18 +113,19 @@ Schedule cosine_decay_schedule(double init_value, int64_t decay_steps, double al
   return [=](int64_t step) {
     const auto count = static_cast<float>(std::min(step, decay_steps));
     const float cosine = 0.5f * (1.0f + std::cos(kPi * count / static_cast<float>(decay_steps)));
-    const float decayed = static_cast<float>(1.0 - alpha) *
-                              std::pow(cosine, static_cast<float>(exponent)) +
-                          static_cast<float>(alpha);
+    const float decayed =
+        static_cast<float>(1.0 - alpha) * std::pow(cosine, static_cast<float>(exponent)) +
+        static_cast<float>(alpha);
     return static_cast<float>(init_value) * decayed;
   };
 }
 
 Schedule warmup_cosine_decay_schedule(const WarmupCosineOptions& o) {
-  QT_CHECK(o.decay_steps > o.warmup_steps,
-           "warmup_cosine_decay_schedule: decay_steps ({}) counts the warm-up and must be larger than "
-           "warmup_steps ({})",
-           o.decay_steps, o.warmup_steps);
+  QT_CHECK(
+      o.decay_steps > o.warmup_steps,
+      "warmup_cosine_decay_schedule: decay_steps ({}) counts the warm-up and must be larger than "
+      "warmup_steps ({})",
+      o.decay_steps, o.warmup_steps);
   const double alpha = o.peak_value == 0.0 ? 0.0 : o.end_value / o.peak_value;
   const Schedule rise = linear_schedule(o.init_value, o.peak_value, o.warmup_steps);
   const Schedule fall =

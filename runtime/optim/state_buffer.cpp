@@ -22,8 +22,7 @@ StateBuffer zero_state(DType dtype, std::span<const int64_t> sizes) {
 }
 
 StateBuffer zero_state_like(const View& like) {
-  StateBuffer state =
-      zero_state(DType::f32, {like.sizes.data(), static_cast<size_t>(like.rank)});
+  StateBuffer state = zero_state(DType::f32, {like.sizes.data(), static_cast<size_t>(like.rank)});
   state.view.origin = like.origin;
   state.view.global = like.global;
   return state;

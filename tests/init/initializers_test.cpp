@@ -37,7 +37,8 @@ TEST(Initializers, GiveT5xInitialParameters) {
       std::vector<float> got(static_cast<size_t>(want.elements()));
       const Key key = key_of_parameter(root, path);
       initializer_for(path, head_dim)(key, want.shape, got);
-      const auto close = testing::near_array(std::span<const float>(got), want.as<float>(), {2e-6, 0});
+      const auto close =
+          testing::near_array(std::span<const float>(got), want.as<float>(), {2e-6, 0});
       EXPECT_TRUE(close);
       // A block drawn alone is the same piece of the array.
       std::vector<float> block(got.size() / 3);

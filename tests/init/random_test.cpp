@@ -1,5 +1,5 @@
-// Threefry and the arrays drawn with it against JAX's (fixtures init/random.safetensors) and against
-// known answers; the values must not depend on how an array is cut.
+// Threefry and the arrays drawn with it against JAX's (fixtures init/random.safetensors) and
+// against known answers; the values must not depend on how an array is cut.
 
 #include "kernels/random/random.h"
 
@@ -123,7 +123,8 @@ TEST(Random, NormalsHaveTheRightMomentsAndInverseErf) {
   EXPECT_LT(std::abs(sum / n), 4 / std::sqrt(n));
   EXPECT_NEAR(squares / n, 1, 4 * std::sqrt(2 / n));
   EXPECT_LT(worst, 2e-6);
-  // JAX rounds x * x to float before log1p, and so do we: at |u| = 1 - 2^-23 that alone moves x by 2e-5.
+  // JAX rounds x * x to float before log1p, and so do we: at |u| = 1 - 2^-23 that alone moves x by
+  // 2e-5.
   EXPECT_LT(worst_in_tail, 4e-5);
 }
 

@@ -76,9 +76,8 @@ adafactor.Adafactor:
   skip_nan_updates = True
 adafactor.HParamMap.rules = (('.*norm.*', False), ('.*', True))
 )");
-  EXPECT_EQ(state_names(optimizer),
-            (Names{"mlp/kernel/v_row", "mlp/kernel/v_col", "mlp/kernel/m", "norm/scale/v",
-                   "norm/scale/m"}));
+  EXPECT_EQ(state_names(optimizer), (Names{"mlp/kernel/v_row", "mlp/kernel/v_col", "mlp/kernel/m",
+                                           "norm/scale/v", "norm/scale/m"}));
 }
 
 TEST_F(OptimConfigurables, ChainOfOptaxTransformations) {
@@ -100,9 +99,8 @@ optax.warmup_cosine_decay_schedule:
   end_value = 0.0
 STEPS = 20000
 )");
-  EXPECT_EQ(state_names(optimizer),
-            (Names{"1/0/count", "1/0/mu/mlp/kernel", "1/0/mu/norm/scale", "1/0/nu/mlp/kernel",
-                   "1/0/nu/norm/scale", "1/2/count"}));
+  EXPECT_EQ(state_names(optimizer), (Names{"1/0/count", "1/0/mu/mlp/kernel", "1/0/mu/norm/scale",
+                                           "1/0/nu/mlp/kernel", "1/0/nu/norm/scale", "1/2/count"}));
 }
 
 TEST_F(OptimConfigurables, WrappedOptaxOptimizers) {
@@ -164,9 +162,9 @@ TEST_F(OptimConfigurables, MistakesNameTheParameter) {
             std::string::npos);
   EXPECT_NE(message("adafactor.Adafactor.decay_rate = 'high'").find("decay_rate"),
             std::string::npos);
-  EXPECT_NE(message("adafactor.Adafactor.logical_factor_rules = {'embed': 'diagonal'}")
-                .find("diagonal"),
-            std::string::npos);
+  EXPECT_NE(
+      message("adafactor.Adafactor.logical_factor_rules = {'embed': 'diagonal'}").find("diagonal"),
+      std::string::npos);
   EXPECT_NE(message("adafactor.Adafactor.multiply_by_parameter_scale = @adafactor.HParamMap()\n"
                     "adafactor.HParamMap.rules = [('(', True)]")
                 .find("regular expression"),

@@ -1,5 +1,5 @@
-// Every case of fixtures optim/: parameters after 1 and 5 updates and the state after 5, for Adafactor
-// (t5x), and for optax's optimizers through t5x.optimizers.
+// Every case of fixtures optim/: parameters after 1 and 5 updates and the state after 5, for
+// Adafactor (t5x), and for optax's optimizers through t5x.optimizers.
 
 #include "runtime/optim/adafactor.h"
 #include "runtime/optim/optax.h"
@@ -60,12 +60,11 @@ void expect_params(const Problem& problem, const HostArrays& golden, size_t upda
   const std::string prefix = fmt::format("param/{}/", updates);
   if (!golden.contains(prefix + problem.names[0])) return;
   for (const std::string& name : problem.names)
-    expect_near(problem.params.at(name).as<float>(), golden.at(prefix + name),
-                prefix + name);
+    expect_near(problem.params.at(name).as<float>(), golden.at(prefix + name), prefix + name);
 }
 
-/// Every array of the golden state is ours, or a placeholder (one zero) that we leave out; we have no
-/// others.
+/// Every array of the golden state is ours, or a placeholder (one zero) that we leave out; we have
+/// no others.
 void expect_state(Optimizer& optimizer, const HostArrays& golden, size_t updates) {
   const std::string prefix = fmt::format("state/{}/", updates);
   std::map<std::string, View> ours;

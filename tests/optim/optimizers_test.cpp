@@ -1,5 +1,6 @@
-// Optimizers on shapes the fixtures do not have, against the shortest loops in double; and what must hold
-// for any: the same result for any number of threads, state that restores, errors that name the parameter.
+// Optimizers on shapes the fixtures do not have, against the shortest loops in double; and what
+// must hold for any: the same result for any number of threads, state that restores, errors that
+// name the parameter.
 
 #include <gtest/gtest.h>
 #include <omp.h>
@@ -38,8 +39,8 @@ class Problem {
       fill_normal(fold_in(key_of_parameter({3, 4}, a.name + "/x"), t), 0, a.grad, 0.1f);
       for (size_t i = 0; i < a.grad.size(); ++i)
         a.grad[i] *= 1.0f + 4.0f * static_cast<float>(i) / static_cast<float>(a.grad.size());
-      result.push_back({a.name, a.axes, View::of(a.param.data(), a.shape),
-                        View::of(a.grad.data(), a.shape)});
+      result.push_back(
+          {a.name, a.axes, View::of(a.param.data(), a.shape), View::of(a.grad.data(), a.shape)});
     }
     return result;
   }
@@ -60,21 +61,27 @@ class Problem {
   std::vector<Array> arrays_;
 };
 
-/// Adafactor in double, element by element: statistics by the index along ROW, COLUMN and BATCH axes.
+/// Adafactor in double, element by element: statistics by the index along ROW, COLUMN and BATCH
+/// axes.
 class AdafactorOracle {
  public:
-  AdafactorOracle(const AdafactorOptions& o, std::vector<int64_t> shape, std::vector<FactorDim> dims)
+  AdafactorOracle(const AdafactorOptions& o, std::vector<int64_t> shape,
+                  std::vector<FactorDim> dims)
       : o_(o), shape_(std::move(shape)), dims_(std::move(dims)) {
     for (FactorDim dim : dims_) factored_ |= dim == FactorDim::kRow;
   }
 
-  void update(int64_t step, double rate, std::vector<double>& param, const std::vector<double>& grad) {
+  void update(int64_t step, double rate, std::vector<double>& param,
+              const std::vector<double>& grad) {
     const size_t n = param.size();
-    const double decay = 1 - std::pow(static_cast<double>(step - o_.step_offset) + 1, -o_.decay_rate);
+    const double decay =
+        1 - std::pow(static_cast<double>(step - o_.step_offset) + 1, -o_.decay_rate);
     std::vector<double> y(n);
     std::map<size_t, std::pair<double, double>> row, column, scale, clip;  // sum, count
     const auto mean = [](std::pair<double, double> sum) { return sum.first / sum.second; };
-    const auto add = [](std::pair<double, double>& sum, double x) { sum.first += x, sum.second += 1; };
+    const auto add = [](std::pair<double, double>& sum, double x) {
+      sum.first += x, sum.second += 1;
+    };
     v_.resize(n), m_.resize(n);
     for (size_t i = 0; i < n; ++i) {
       const double square = grad[i] * grad[i] + o_.epsilon1;
@@ -90,7 +97,8 @@ class AdafactorOracle {
       for (size_t i = 0; i < n; ++i)
         add(row_means[batch(i)], v_row_[without(FactorDim::kColumn, i)]);
       for (size_t i = 0; i < n; ++i)
-        y[i] = grad[i] / std::sqrt(v_row_[without(FactorDim::kColumn, i)] / mean(row_means[batch(i)])) /
+        y[i] = grad[i] /
+               std::sqrt(v_row_[without(FactorDim::kColumn, i)] / mean(row_means[batch(i)])) /
                std::sqrt(v_col_[without(FactorDim::kRow, i)]);
     }
     for (size_t i = 0; i < n; ++i) add(scale[batch(i)], param[i] * param[i]);
@@ -173,10 +181,14 @@ void expect_like_oracle(const FactoredCase& c, AdafactorOptions options) {
 
 TEST(Adafactor, FactorsAnyArrangementOfAxes) {
   const std::vector<FactoredCase> cases = {
-      {"RC", {1, 1}},        {"RC", {3, 5}},          {"CR", {130, 257}},    {"RC", {20, 9001}},
-      {"RC", {20000, 2}},    {"BRC", {3, 17, 33}},    {"RBC", {17, 3, 33}},  {"RCB", {6, 5, 4}},
-      {"CBCR", {3, 2, 4, 9}}, {"RBCC", {9, 2, 3, 4}}, {"RCR", {3, 20, 7}},   {"BCRB", {2, 5, 6, 3}},
-      {"BRC", {1, 64, 64}},  {"CCR", {2, 3, 5}},      {"BBRC", {2, 2, 4, 4}}, {"RBBC", {4, 2, 2, 8193}},
+      {"RC", {1, 1}},         {"RC", {3, 5}},
+      {"CR", {130, 257}},     {"RC", {20, 9001}},
+      {"RC", {20000, 2}},     {"BRC", {3, 17, 33}},
+      {"RBC", {17, 3, 33}},   {"RCB", {6, 5, 4}},
+      {"CBCR", {3, 2, 4, 9}}, {"RBCC", {9, 2, 3, 4}},
+      {"RCR", {3, 20, 7}},    {"BCRB", {2, 5, 6, 3}},
+      {"BRC", {1, 64, 64}},   {"CCR", {2, 3, 5}},
+      {"BBRC", {2, 2, 4, 4}}, {"RBBC", {4, 2, 2, 8193}},
   };
   for (const FactoredCase& c : cases) {
     SCOPED_TRACE(fmt::format("{} [{}]", c.axes, fmt::join(c.shape, ", ")));
@@ -219,8 +231,7 @@ TEST(Adafactor, KeepsFullMomentsOfTheRest) {
 
 TEST(Adafactor, HParamMapScalesOnlySomeParameters) {
   AdafactorOptions options;
-  options.multiply_by_parameter_scale =
-      HParamMap<bool>({{"^norm/", false}, {"kernel$", true}});
+  options.multiply_by_parameter_scale = HParamMap<bool>({{"^norm/", false}, {"kernel$", true}});
   Problem problem;
   problem.add("norm/scale", {"N"}, {5});
   problem.add("mlp/kernel", {"N"}, {5});
@@ -257,11 +268,10 @@ TEST(Adafactor, RulesThatDoNotFitAreErrorsThatNameTheParameter) {
   AdafactorOptions by_size, rules, map;
   rules.logical_factor_rules = standard_logical_factor_rules();
   map.factor_map = HParamMap<std::vector<FactorDim>>({{"odd", {FactorDim::kRow}}});
-  for (const std::string& text :
-       {message(by_size, {"embed", "layers", "mlp"}, {2, 3, 4}),
-        message(rules, {"embed", "unheard_of", "mlp"}, {2, 3, 4}),
-        message(rules, {"embed", "relpos_buckets", "mlp"}, {2, 3, 4}),
-        message(map, {"embed", "layers", "mlp"}, {2, 3, 4})})
+  for (const std::string& text : {message(by_size, {"embed", "layers", "mlp"}, {2, 3, 4}),
+                                  message(rules, {"embed", "unheard_of", "mlp"}, {2, 3, 4}),
+                                  message(rules, {"embed", "relpos_buckets", "mlp"}, {2, 3, 4}),
+                                  message(map, {"embed", "layers", "mlp"}, {2, 3, 4})})
     EXPECT_NE(text.find("enc/odd"), std::string::npos) << text;
   EXPECT_EQ(message(rules, {"embed", "layers", "mlp"}, {2, 3, 4}), "");
   EXPECT_THROW(adafactor({.factored = false, .factor_map = map.factor_map}), Error);
@@ -292,7 +302,8 @@ std::vector<std::vector<float>> run(const OptimizerPtr& optimizer, int threads) 
 std::vector<std::pair<const char*, std::function<OptimizerPtr()>>> every_optimizer() {
   const Schedule rate = [](int64_t step) { return 0.01f / static_cast<float>(1 + step); };
   return {
-      {"adafactor", [] { return adafactor({.logical_factor_rules = standard_logical_factor_rules()}); }},
+      {"adafactor",
+       [] { return adafactor({.logical_factor_rules = standard_logical_factor_rules()}); }},
       {"adafactor, momentum, global norm",
        [] {
          AdafactorOptions o;
@@ -302,17 +313,24 @@ std::vector<std::pair<const char*, std::function<OptimizerPtr()>>> every_optimiz
          return adafactor(o);
        }},
       {"adamw, clipped",
-       [rate] { return optax_optimizer(chain({clip_by_global_norm(1.0), adamw(rate)})); }},
+       [rate] {
+         return optax_optimizer(chain({clip_by_global_norm(1.0), adamw(rate)}));
+       }},
       {"adam, Nesterov", [] { return optax_optimizer(adam(1e-3, {.nesterov = true})); }},
       {"lion", [rate] { return optax_optimizer(lion(rate)); }},
       {"sgd", [rate] { return optax_optimizer(sgd(rate)); }},
-      {"sgd, Nesterov", [] { return optax_optimizer(sgd(0.1, {.momentum = 0.9, .nesterov = true})); }},
-      {"clip after adamw", [rate] { return optax_optimizer(chain({adamw(rate), clip(1e-4)})); }},
+      {"sgd, Nesterov",
+       [] { return optax_optimizer(sgd(0.1, {.momentum = 0.9, .nesterov = true})); }},
+      {"clip after adamw",
+       [rate] {
+         return optax_optimizer(chain({adamw(rate), clip(1e-4)}));
+       }},
       {"multi",
        [rate] {
-         return multi_optimizer({{matching("^/a/"), optax_optimizer(adamw(rate))},
-                                 {matching("^/b/"), adafactor({.logical_factor_rules =
-                                                                   standard_logical_factor_rules()})}});
+         return multi_optimizer(
+             {{matching("^/a/"), optax_optimizer(adamw(rate))},
+              {matching("^/b/"),
+               adafactor({.logical_factor_rules = standard_logical_factor_rules()})}});
        }},
   };
 }
@@ -398,7 +416,8 @@ TEST(Optax, UpdatesAreThoseOfTheFormulas) {
           nu[i] = b2 * nu[i] + (1 - b2) * g * g;
           double top = mu[i] / (1 - std::pow(b1, used));
           if (nesterov)
-            top = b1 * mu[i] / (1 - std::pow(b1, used + 1)) + (1 - b1) * g / (1 - std::pow(b1, used));
+            top =
+                b1 * mu[i] / (1 - std::pow(b1, used + 1)) + (1 - b1) * g / (1 - std::pow(b1, used));
           const double bottom = std::sqrt(nu[i] / (1 - std::pow(b2, used)) + eps_root) + eps;
           p[i] -= rate * (top / bottom + decay * p[i]);
         }
@@ -420,7 +439,8 @@ TEST(Optax, ClippingByTheNormGivenIsThatByTheNormMeasured) {
   second->init(b.slots(0));
   const auto slots = b.slots(0);
   first->update({}, a.slots(0));
-  second->update({.step = 0, .learning_rate = 0, .gradient_norm = check_gradients(slots).norm}, slots);
+  second->update({.step = 0, .learning_rate = 0, .gradient_norm = check_gradients(slots).norm},
+                 slots);
   EXPECT_EQ(a.params(), b.params());
   double moved = 0;
   for (size_t i = 0; i < before[0].size(); ++i)
@@ -439,9 +459,10 @@ TEST(MultiOptimizer, FreezesWhatNoGroupMatches) {
   optimizer->update({}, problem.slots(0));
   EXPECT_NE(problem.params()[0], before[0]);
   EXPECT_EQ(problem.params()[1], before[1]);
-  EXPECT_THROW(multi_optimizer({{matching("encoder"), adafactor()}, {matching("kernel"), adafactor()}})
-                   ->init(problem.slots(0)),
-               Error);
+  EXPECT_THROW(
+      multi_optimizer({{matching("encoder"), adafactor()}, {matching("kernel"), adafactor()}})
+          ->init(problem.slots(0)),
+      Error);
   EXPECT_THROW(matching("(unclosed"), Error);
 }
 
@@ -460,9 +481,9 @@ TEST(Gradients, NormAndTheFirstBadTensor) {
   EXPECT_NEAR(good.norm, std::sqrt(squares), 1e-6 * std::sqrt(squares));
   EXPECT_NEAR(good.squares[0] + good.squares[1] + good.squares[2], squares, 1e-6 * squares);
 
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                          std::numeric_limits<float>::infinity(),
-                          -std::numeric_limits<float>::infinity()})
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+        -std::numeric_limits<float>::infinity()})
     for (const int64_t place : {int64_t{0}, int64_t{63}, int64_t{99999}, int64_t{100000}}) {
       slots = problem.slots(0);
       slots[2].grad.data<float>()[place] = bad;

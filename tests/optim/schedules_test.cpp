@@ -30,7 +30,8 @@ LearningRateOptions learning_rate_options(const Json& args) {
   return o;
 }
 
-/// float32 keeps 6e-8 of the largest term; differences of near-equal numbers lose more of the result.
+/// float32 keeps 6e-8 of the largest term; differences of near-equal numbers lose more of the
+/// result.
 void expect_schedule(const Schedule& schedule, const Json& row) {
   const auto steps = row["steps"].as_ints();
   const auto want = row["lr"].as_doubles();

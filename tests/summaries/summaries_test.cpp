@@ -1,5 +1,5 @@
-// Event files and metrics.jsonl: what is written reads back; damage is noticed; a resumed run writes
-// every line once.
+// Event files and metrics.jsonl: what is written reads back; damage is noticed; a resumed run
+// writes every line once.
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -97,8 +97,9 @@ TEST_F(Summaries, MetricsReadBackExactly) {
   const auto file = folder_ / "deep/metrics.jsonl";
   {
     MetricsLog log(file, 0);
-    log.write("train", 3, {{"loss", 0.1}, {"accuracy", 1.0 / 3.0}, {"bad", std::nan("")},
-                           {"worse", -HUGE_VAL}});
+    log.write(
+        "train", 3,
+        {{"loss", 0.1}, {"accuracy", 1.0 / 3.0}, {"bad", std::nan("")}, {"worse", -HUGE_VAL}});
     log.write("", 4, {});
     EXPECT_GT(log.bytes(), 0);
   }
