@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/cpu/exp-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace quintet {
 namespace HWY_NAMESPACE {
@@ -37,32 +39,10 @@ HWY_INLINE void store_first(Floats d, FloatVec v, float* p, int64_t n) {
 
 HWY_INLINE float sum_of_lanes(Floats d, FloatVec v) { return hn::GetLane(hn::SumOfLanes(d, v)); }
 
-/// e^x, relative error below 2e-7 where the result is a normal number; x is clamped to [-87, 88],
-/// so the result is never 0 or infinite.
-HWY_INLINE FloatVec exp_clamped(Floats d, FloatVec x) {
-  x = hn::Min(hn::Max(x, hn::Set(d, -87.0F)), hn::Set(d, 88.0F));
-  const auto n = hn::Round(hn::Mul(x, hn::Set(d, 1.44269504088896F)));
-  // r = x - n ln 2, with ln 2 in two parts of which the first has 9 trailing zero bits.
-  auto r = hn::NegMulAdd(n, hn::Set(d, 0.693359375F), x);
-  r = hn::NegMulAdd(n, hn::Set(d, -2.12194440e-4F), r);
-  // Taylor series: |r| <= ln 2 / 2, so the term left out is below 6e-9.
-  auto p = hn::Set(d, 1.0F / 5040);
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F / 720));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F / 120));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F / 24));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F / 6));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.5F));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0F));
-  const hn::RebindToSigned<Floats> di;
-  const auto power = hn::ShiftLeft<23>(hn::Add(hn::ConvertTo(di, n), hn::Set(di, 127)));
-  return hn::Mul(p, hn::BitCast(d, power));
-}
-
-/// 1 / (1 + e^-x).
+/// 1 / (1 + e^-x); x below -88 counts as -88, so that no product with it is infinite.
 HWY_INLINE FloatVec sigmoid(Floats d, FloatVec x) {
   const auto one = hn::Set(d, 1.0F);
-  return hn::Div(one, hn::Add(one, exp_clamped(d, hn::Neg(x))));
+  return hn::Div(one, hn::Add(one, exponential(d, hn::Min(hn::Neg(x), hn::Set(d, 88.0F)))));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -15,6 +15,7 @@
 //               .results = {0, 1}}};            // it returns the gradients of inputs 0 and 1
 
 #include <functional>
+#include <ostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -115,6 +116,9 @@ struct OpCase {
   double flops = 0;         // floating-point operations of one call, 0: not of interest
   double bytes = 0;         // read and written by one call
 };
+
+/// GoogleTest shows a failed case by its name.
+inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.name; }
 
 /// Defined by a generated file: the cases of all linked case files.
 std::vector<OpCase> all_cases();
