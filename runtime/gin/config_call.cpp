@@ -75,6 +75,28 @@ class DepthGuard {
 };
 thread_local int DepthGuard::depth = 0;
 
+/// What the caller passes, by name.
+std::map<std::string, Arguments::Item> given_arguments(const Configurable& target,
+                                                       const std::string& who,
+                                                       std::vector<Value> positional,
+                                                       Callable::Named named) {
+  std::map<std::string, Arguments::Item> given;
+  if (positional.size() > target.params.size())
+    throw ConfigError({}, -1,
+                      fmt::format("{}: called with {} arguments, takes {}", who, positional.size(),
+                                  target.params.size()));
+  for (size_t i = 0; i < positional.size(); ++i) {
+    const std::string& param = target.params[i].name;
+    given[param] = {std::move(positional[i]), {who + "." + param}};
+  }
+  for (auto& [param, value] : named) {
+    if (!target.accepts(param))
+      throw ConfigError({}, -1, fmt::format("{}: has no parameter '{}'", who, param));
+    given[param] = {std::move(value), {who + "." + param}};
+  }
+  return given;
+}
+
 }  // namespace
 
 const Configurable& Config::State::require(const std::string& selector) const {
@@ -120,49 +142,52 @@ Value Config::State::evaluate_macro(const Macro& m) const {
   return call(*macro, scope, {}, {});
 }
 
+std::vector<Config::State::Active> Config::State::active_bindings(
+    const Configurable& target, const std::vector<std::string>& scope,
+    const std::map<std::string, Arguments::Item>& given) const {
+  std::vector<Active> active;
+  for (size_t n = 0; n <= scope.size(); ++n) {  // inner scopes replace what outer ones bind
+    const auto end = scope.begin() + static_cast<std::ptrdiff_t>(n);
+    const Bindings::Entry* entry = bindings.find(join({scope.begin(), end}, "/"), &target);
+    if (entry == nullptr) continue;
+    for (const auto& param : entry->params) {
+      if (given.contains(param.first)) continue;
+      const auto old = std::find_if(active.begin(), active.end(),
+                                    [&](const Active& a) { return a.param == param.first; });
+      if (old == active.end())
+        active.push_back({param.first, &param.second, entry});
+      else
+        *old = {param.first, &param.second, entry};
+    }
+  }
+  return active;
+}
+
+void Config::State::record(const Configurable& target, const std::string& scope,
+                           const std::vector<Active>& active,
+                           const std::map<std::string, Arguments::Item>& given) const {
+  const std::lock_guard lock(mutex);
+  operative.entry(scope, &target);
+  for (const Param& p : target.params)
+    if (p.default_value && !given.contains(p.name))
+      operative.set(scope, &target, p.name, {*p.default_value, {}});
+  for (const Active& a : active) {
+    used.insert({a.entry, a.param});
+    operative.set(scope, &target, a.param, *a.bound);
+  }
+}
+
 Arguments Config::State::bind(const Configurable& target, const std::vector<std::string>& scope,
                               std::vector<Value> positional, Callable::Named named) const {
   const std::string scope_text = join(scope, "/");
   const std::string who = scoped(scope_text, target.name);
-  std::map<std::string, Arguments::Item> given;
-  if (positional.size() > target.params.size())
-    throw ConfigError({}, -1,
-                      fmt::format("{}: called with {} arguments, takes {}", who, positional.size(),
-                                  target.params.size()));
-  for (size_t i = 0; i < positional.size(); ++i)
-    given[target.params[i].name] = {std::move(positional[i]), {who + "." + target.params[i].name}};
-  for (auto& [name, value] : named) {
-    if (!target.accepts(name))
-      throw ConfigError({}, -1, fmt::format("{}: has no parameter '{}'", who, name));
-    given[name] = {std::move(value), {who + "." + name}};
-  }
-
-  // Outer scopes first, so that inner ones replace their values.
-  std::vector<std::pair<std::string, const Bound*>> bound;
-  std::vector<std::pair<const Bindings::Entry*, std::string>> read;
-  for (size_t n = 0; n <= scope.size(); ++n) {
-    const Bindings::Entry* entry = bindings.find(
-        join({scope.begin(), scope.begin() + static_cast<std::ptrdiff_t>(n)}, "/"), &target);
-    if (entry == nullptr) continue;
-    for (const auto& [name, value] : entry->params) {
-      if (given.contains(name)) continue;
-      const auto old =
-          std::find_if(bound.begin(), bound.end(), [&](const auto& b) { return b.first == name; });
-      const size_t at = static_cast<size_t>(old - bound.begin());
-      if (old == bound.end()) {
-        bound.emplace_back(name, &value);
-        read.emplace_back(entry, name);
-      } else {
-        old->second = &value;
-        read[at].first = entry;
-      }
-    }
-  }
+  auto given = given_arguments(target, who, std::move(positional), std::move(named));
+  const std::vector<Active> active = active_bindings(target, scope, given);
 
   std::vector<std::string> missing;
   for (const Param& p : target.params) {
-    const bool is_bound =
-        std::any_of(bound.begin(), bound.end(), [&](const auto& b) { return b.first == p.name; });
+    const bool is_bound = std::any_of(active.begin(), active.end(),
+                                      [&](const Active& a) { return a.param == p.name; });
     if (p.required && !is_bound && !given.contains(p.name)) missing.push_back(p.name);
   }
   if (!missing.empty() && &target == macro)
@@ -172,19 +197,11 @@ Arguments Config::State::bind(const Configurable& target, const std::vector<std:
                       fmt::format("Required bindings for `{}` not provided in config: {}; add e.g. "
                                   "--gin.{}.{}=...",
                                   who, join(missing, ", "), who, missing[0]));
-  {
-    const std::lock_guard lock(mutex);
-    used.insert(read.begin(), read.end());
-    Bindings::Entry& log = operative.entry(scope_text, &target);
-    (void)log;
-    for (const Param& p : target.params)
-      if (p.default_value && !given.contains(p.name))
-        operative.set(scope_text, &target, p.name, {*p.default_value, {}});
-    for (const auto& [name, b] : bound) operative.set(scope_text, &target, name, *b);
-  }
-  for (const auto& [name, b] : bound) {
-    const std::string place = b->where.str();
-    given[name] = {evaluate(b->value), {(place.empty() ? "" : place + ": ") + who + "." + name}};
+  record(target, scope_text, active, given);
+  for (const Active& a : active) {
+    const std::string place = a.bound->where.str();
+    given[a.param] = {evaluate(a.bound->value),
+                      {(place.empty() ? "" : place + ": ") + who + "." + a.param}};
   }
   return Arguments(self, &target, std::move(given));
 }
@@ -215,6 +232,10 @@ Value Config::State::call(const Configurable& target, const std::vector<std::str
 Value Callable::operator()(std::vector<Value> positional, Named named) const {
   return config_->call(*target_, scopes_, std::move(positional), std::move(named));
 }
+Value Callable::operator()(std::vector<Value> positional) const {
+  return (*this)(std::move(positional), {});
+}
+Value Callable::operator()() const { return (*this)({}, {}); }
 const std::string& Callable::name() const { return target_->name; }
 
 Value Config::call(const Configurable& target, const std::vector<std::string>& scopes,

@@ -89,6 +89,18 @@ struct Config::State {
   Value evaluate_macro(const Macro& macro) const;
   Value call(const Configurable& target, const std::vector<std::string>& scopes,
              std::vector<Value> positional, Callable::Named named) const;
+  /// The binding that a call in this scope sees for a parameter.
+  struct Active {
+    std::string param;
+    const Bound* bound;
+    const Bindings::Entry* entry;
+  };
+  std::vector<Active> active_bindings(const Configurable& target,
+                                      const std::vector<std::string>& scope,
+                                      const std::map<std::string, Arguments::Item>& given) const;
+  void record(const Configurable& target, const std::string& scope,
+              const std::vector<Active>& active,
+              const std::map<std::string, Arguments::Item>& given) const;
   Arguments bind(const Configurable& target, const std::vector<std::string>& scope,
                  std::vector<Value> positional, Callable::Named named) const;
 };

@@ -20,6 +20,8 @@ template <typename... F>
 struct Visitor : F... {
   using F::operator()...;
 };
+template <typename... F>
+Visitor(F...) -> Visitor<F...>;
 
 void append_items(std::string& out, const std::vector<Value>& items) {
   for (size_t i = 0; i < items.size(); ++i) {

@@ -81,7 +81,9 @@ class Callable {
   Callable(const Config* config, const Configurable* target, std::vector<std::string> scopes)
       : config_(config), target_(target), scopes_(std::move(scopes)) {}
   /// Calls it; arguments given here win over bindings. Errors are those of Config::call.
-  Value operator()(std::vector<Value> positional = {}, Named named = {}) const;
+  Value operator()(std::vector<Value> positional, Named named) const;
+  Value operator()(std::vector<Value> positional) const;
+  Value operator()() const;
   const std::string& name() const;  // full registered name, e.g. "seqio.Evaluator"
   const Configurable& target() const { return *target_; }
   const std::vector<std::string>& scopes() const { return scopes_; }
