@@ -49,7 +49,44 @@ void store_out(const float* sums, float total, float* out, int64_t head_dim) {
   for (int64_t i = 0; i < head_dim; ++i) out[i] = sums[i] * scale;
 }
 
-/// kRows queries over the same keys. scores: [kRows, stride]; sums: [kRows, depth].
+/// Asks the second-level cache for `lines` lines.
+HWY_INLINE void fetch(const float* from, int64_t lines) {
+  for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(from + 16 * i, 0, 2);
+}
+
+/// scores [kRows, stride] of tokens [t, t + kVectors vectors). Reads ahead by `ahead` floats.
+template <int kRows, int kVectors>
+HWY_INLINE void score_tokens(const SharedQuery* rows, const SharedKeys& keys, int64_t head_dim,
+                             int64_t t, float* scores, int64_t ahead) {
+  const F d;
+  const int64_t lanes = vector_lanes();
+  V sum[kRows][kVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(d);
+  const float* column = keys.keys + t;
+  for (int64_t i = 0; i < head_dim; ++i, column += keys.stride) {
+    fetch(column + ahead, kVectors);
+    V key[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) key[v] = hn::Load(d, column + v * lanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const V query = hn::Set(d, rows[r].query[i]);
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(query, key[v], sum[r][v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      hn::Store(sum[r][v], d, scores + r * keys.stride + t + v * lanes);
+}
+
+/// kRows queries over the same keys. scores: [kRows, stride]; sums: [kRows, depth]. While it reads,
+/// it fetches what lies behind these keys: the next head's.
 template <int kRows>
 void attend_rows(const SharedQuery* rows, const SharedKeys& keys, int64_t head_dim, float* scores,
                  float* sums) {
@@ -58,20 +95,13 @@ void attend_rows(const SharedQuery* rows, const SharedKeys& keys, int64_t head_d
   int64_t most = 0;
   for (int r = 0; r < kRows; ++r) most = std::max(most, rows[r].limit);
   const int64_t padded = (most + lanes - 1) / lanes * lanes;
-  for (int64_t t = 0; t < padded; t += lanes) {
-    V sum[kRows];
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) sum[r] = hn::Zero(d);
-    const float* column = keys.keys + t;
-    for (int64_t i = 0; i < head_dim; ++i, column += keys.stride) {
-      const V key = hn::Load(d, column);
-#pragma GCC unroll 4
-      for (int r = 0; r < kRows; ++r)
-        sum[r] = hn::MulAdd(hn::Set(d, rows[r].query[i]), key, sum[r]);
-    }
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) hn::Store(sum[r], d, scores + r * keys.stride + t);
-  }
+  const int64_t ahead = head_dim * keys.stride + keys.length * depth;
+  // Eight sums in flight hide the latency of their additions.
+  constexpr int kVectors = kRows == 1 ? 8 : kRows == 2 ? 4 : 2;
+  int64_t t = 0;
+  for (; t + kVectors * lanes <= padded; t += kVectors * lanes)
+    score_tokens<kRows, kVectors>(rows, keys, head_dim, t, scores, ahead);
+  for (; t < padded; t += lanes) score_tokens<kRows, 1>(rows, keys, head_dim, t, scores, ahead);
   float total[kRows];
   for (int r = 0; r < kRows; ++r) {
     float* own = scores + r * keys.stride;
@@ -83,8 +113,9 @@ void attend_rows(const SharedQuery* rows, const SharedKeys& keys, int64_t head_d
     V sum[kRows][2];
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
-    for (int64_t t = 0; t < most; ++t) {
+    for (t = 0; t < most; ++t) {
       const float* value = keys.values + t * depth + c;
+      fetch(value + ahead, two ? 2 : 1);
       const V v0 = hn::Load(d, value), v1 = two ? hn::Load(d, value + lanes) : v0;
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
@@ -123,8 +154,16 @@ void attend_cached(const float* query, float* out, const CachedKeys& cache,
   const F d;
   const int64_t lanes = vector_lanes(), depth = (head_dim + lanes - 1) / lanes * lanes;
   const int64_t token = cache.slots * depth;
+  // Slots make the addresses irregular: keys are fetched a few tokens early, and values while the
+  // keys are read.
+  constexpr int64_t kEarly = 8;
+  const int64_t lines = depth * 4 / 64;
   for (int64_t t = 0; t < limit; ++t) {
-    const float* key = cache.keys + t * token + slots_of_token[t] * depth;
+    const int64_t at = t * token + slots_of_token[t] * depth;
+    const int64_t early = std::min(t + kEarly, limit - 1);
+    fetch(cache.keys + early * token + slots_of_token[early] * depth, lines);
+    fetch(cache.values + at, lines);
+    const float* key = cache.keys + at;
     V sum = hn::Mul(hn::Load(d, query), hn::Load(d, key));
     for (int64_t c = lanes; c < depth; c += lanes)
       sum = hn::MulAdd(hn::Load(d, query + c), hn::Load(d, key + c), sum);

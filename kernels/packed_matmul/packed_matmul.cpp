@@ -113,6 +113,35 @@ void normalize(const float* x, int64_t k, const float* gain, float eps, float* o
   for (; i < k; ++i) out[i] = x[i] * scale * gain[i];
 }
 
+/// x [rows, k], rows `stride` apart -> out [k, rows], in squares of 4 x 4; the last square of a row
+/// range overlaps the one before.
+void transpose(const float* x, int64_t rows, int64_t k, int64_t stride, float* out) {
+  const int64_t whole = k / 4 * 4;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::FixedTag<float, 4> d;
+  for (int64_t r = 0; rows >= 4 && r < rows; r += 4) {
+    const int64_t first = std::min(r, rows - 4);
+    const float* in = x + first * stride;
+    for (int64_t i = 0; i < whole; i += 4) {
+      const auto a = hn::LoadU(d, in + i), b = hn::LoadU(d, in + stride + i);
+      const auto c = hn::LoadU(d, in + 2 * stride + i), e = hn::LoadU(d, in + 3 * stride + i);
+      const auto ac0 = hn::InterleaveLower(d, a, c), ac1 = hn::InterleaveUpper(d, a, c);
+      const auto be0 = hn::InterleaveLower(d, b, e), be1 = hn::InterleaveUpper(d, b, e);
+      float* to = out + i * rows + first;
+      hn::StoreU(hn::InterleaveLower(d, ac0, be0), d, to);
+      hn::StoreU(hn::InterleaveUpper(d, ac0, be0), d, to + rows);
+      hn::StoreU(hn::InterleaveLower(d, ac1, be1), d, to + 2 * rows);
+      hn::StoreU(hn::InterleaveUpper(d, ac1, be1), d, to + 3 * rows);
+    }
+  }
+  const int64_t begin = rows >= 4 ? whole : 0;
+#else
+  const int64_t begin = 0 * whole;
+#endif
+  for (int64_t i = begin; i < k; ++i)
+    for (int64_t r = 0; r < rows; ++r) out[i * rows + r] = x[r * stride + i];
+}
+
 template <class Value>
 HWY_INLINE void each_vector(const float* tile, int64_t rows, int64_t columns, int64_t row_width,
                             float* y, int64_t stride, const Value& value) {
@@ -199,6 +228,7 @@ HWY_EXPORT(width);
 HWY_EXPORT(rows_at_once);
 HWY_EXPORT(multiply_rows);
 HWY_EXPORT(normalize);
+HWY_EXPORT(transpose);
 HWY_EXPORT(use_tile);
 
 int64_t panel_width() {
@@ -297,10 +327,9 @@ void PackedRows::resize(int64_t rows, int64_t k) {
 
 namespace {
 
-/// [rows, k] -> [k, rows], columns read in order.
+/// [rows, k] -> [k, rows].
 void regroup(const float* x, int64_t rows, int64_t k, int64_t stride, float* out) {
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t i = 0; i < k; ++i) out[i * rows + r] = x[r * stride + i];
+  HWY_DYNAMIC_DISPATCH(transpose)(x, rows, k, stride, out);
 }
 
 }  // namespace

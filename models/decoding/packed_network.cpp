@@ -149,8 +149,7 @@ PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source)
 
   HugeArena arena;
   const Reader reader(source, shape_, arena);
-  if (!shape_.decoder_only()) encoder_ = reader.stack(true);
-  decoder_ = reader.stack(false);
+  // The largest tensors first: while a source still holds them, little else is packed.
   const int64_t v = shape_.vocab_size, e = shape_.emb_dim;
   const std::string embedding =
       shape_.decoder_only() ? "decoder/token_embedder/embedding" : "token_embedder/embedding";
@@ -162,6 +161,8 @@ PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source)
     std::copy_n(reader.read(embedding, v, e), v * e, embedding_.get());
     logits_ = reader.matrix("decoder/logits_dense/kernel", e, v);
   }
+  if (!shape_.decoder_only()) encoder_ = reader.stack(true);
+  decoder_ = reader.stack(false);
 }
 
 void PackedNetwork::embed(int32_t token, float* out) const {

@@ -5,24 +5,30 @@
 
 namespace quintet::decoding {
 
-SelfCache::SelfCache(const NetworkShape& shape, int64_t batch, const CacheOptions& options)
-    : options_(options), batch_(batch), heads_(shape.num_heads) {
+void SelfCache::start(const NetworkShape& shape, int64_t batch, const CacheOptions& options) {
   QT_CHECK(batch > 0 && options.num_decodes > 0 && options.max_length > 0,
            "generation: batch {}, decodes {} and maximum length {} must be positive", batch,
            options.num_decodes, options.max_length);
   QT_CHECK(options.num_decodes <= std::numeric_limits<uint16_t>::max(),
            "generation: {} decodes an item; at most {} are supported", options.num_decodes,
            std::numeric_limits<uint16_t>::max());
-  constexpr size_t kAlign = 128;
-  head_floats_ = options.max_length * options.num_decodes * padded_to_vectors(shape.head_dim);
-  head_floats_ = (head_floats_ * 4 + static_cast<int64_t>(kAlign) - 1) /
-                 static_cast<int64_t>(kAlign) * static_cast<int64_t>(kAlign) / 4;
-  floats_ = 2 * head_floats_ * shape.num_decoder_layers * batch * heads_;
-  data_.reset(static_cast<float*>(std::aligned_alloc(kAlign, static_cast<size_t>(4 * floats_))));
-  QT_CHECK_AS(ExitCode::kEnvironment, data_ != nullptr,
-              "generation: cannot get {} MB for the cache of {} rows of {} tokens; use a smaller "
-              "batch, fewer decodes or a shorter length",
-              floats_ >> 18, batch * options.num_decodes, options.max_length);
+  options_ = options;
+  batch_ = batch;
+  heads_ = shape.num_heads;
+  constexpr int64_t kAlign = 128;  // bytes
+  const int64_t floats =
+      options.max_length * options.num_decodes * padded_to_vectors(shape.head_dim);
+  head_floats_ = (floats * 4 + kAlign - 1) / kAlign * kAlign / 4;
+  const int64_t wanted = 2 * head_floats_ * shape.num_decoder_layers * batch * heads_;
+  if (wanted > capacity_) {
+    data_.reset();
+    data_.reset(static_cast<float*>(std::aligned_alloc(kAlign, static_cast<size_t>(4 * wanted))));
+    capacity_ = data_ == nullptr ? 0 : wanted;
+    QT_CHECK_AS(ExitCode::kEnvironment, data_ != nullptr,
+                "generation: cannot get {} MB for the cache of {} rows of {} tokens; use a smaller "
+                "batch, fewer decodes or a shorter length",
+                wanted >> 18, batch * options.num_decodes, options.max_length);
+  }
   slots_.assign(static_cast<size_t>(batch * options.num_decodes * options.max_length), 0);
   next_slots_ = slots_;
 }

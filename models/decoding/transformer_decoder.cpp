@@ -280,7 +280,7 @@ void TransformerDecoder::begin(std::span<const int32_t> tokens, int64_t batch, i
            "generation: encoder inputs [batch={}, length={}] must not be empty", batch, length);
   QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length);
   State& s = *state_;
-  s.cache = SelfCache(shape, batch, options);
+  s.cache.start(shape, batch, options);
   s.bias = BiasStrips(network_.decoder(), shape.num_heads, options.max_length);
   s.encoder_input = without_padding(tokens, batch, length);
   s.encoded = run_stack(network_, network_.encoder(), s.encoder_input);
@@ -295,7 +295,7 @@ void TransformerDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t b
   QT_CHECK(shape.decoder_only(), "generation: a prefix needs a decoder-only network");
   QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length);
   State& s = *state_;
-  s.cache = SelfCache(shape, batch, options);
+  s.cache.start(shape, batch, options);
   s.bias = BiasStrips(network_.decoder(), shape.num_heads, options.max_length);
   s.encoder_input = {};
   s.encoded.clear();
