@@ -152,6 +152,17 @@ void add_masks(std::vector<Setting>& settings) {
                       .keys = 50,
                       .q_segments = packed({{4, 4}, {3, 5}}, 8),
                       .kv_segments = packed({{20, 17}, {35, 15}}, 50)});
+  // The second tile of queries begins with a segment that does not begin on a panel of keys.
+  const Operand tiles = packed({{147, 133}}, 280);
+  settings.push_back({.name = "packed_tiles",
+                      .batch = 1,
+                      .queries = 280,
+                      .keys = 280,
+                      .heads = 1,
+                      .depth = 3,
+                      .buckets = 32,
+                      .q_segments = tiles,
+                      .kv_segments = tiles});
   // Keys in several runs of one segment, and padding between them.
   const Operand scattered =
       values({2, 9}, {1, 2, 1, 0, 2, 2, 1, 1, 2, 3, 3, 0, 3, 0, 3, 3, 3, 3}, DType::i32);
