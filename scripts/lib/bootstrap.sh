@@ -20,6 +20,7 @@ header hwy/highway.h libhwy-dev
 header sentencepiece_processor.h libsentencepiece-dev
 header zlib.h zlib1g-dev
 header hdf5/serial/hdf5.h libhdf5-dev
+command python3 python3
 header gtest/gtest.h libgtest-dev
 header benchmark/benchmark.h libbenchmark-dev
 "
@@ -82,24 +83,29 @@ bootstrap_packages() {
   fi
 }
 
-# bootstrap_build [TARGET...]: configures build/ if needed and builds.
+# The build folder; tests name their own.
+QUINTET_BUILD=${QUINTET_BUILD:-build}
+
+# bootstrap_build [TARGET...]: configures the build folder if needed and builds.
 bootstrap_build() {
+  local build=$QUINTET_BUILD
   local jobs memory
   jobs=$(nproc)
   # A compiler takes about 1 GB; never start more of them than fit.
   memory=$(awk '/MemAvailable/ {print int($2 / 1000000)}' /proc/meminfo 2>/dev/null || echo "$jobs")
   [ "$memory" -ge "$jobs" ] || jobs=$((memory > 1 ? memory : 1))
-  if [ ! -e build/CMakeCache.txt ]; then
+  if [ ! -e "$build/CMakeCache.txt" ]; then
     local generator=Ninja
     command -v ninja >/dev/null || generator="Unix Makefiles"
-    cmake --preset cpu -G "$generator" >build.log 2>&1 || { cat build.log >&2; rm -f build.log; say "setup: configuring failed"; exit 4; }
-    mv build.log build/configure.log
+    mkdir -p "$build"
+    cmake --preset cpu -B "$build" -G "$generator" >"$build/configure.log" 2>&1 ||
+      { cat "$build/configure.log" >&2; say "setup: configuring failed"; exit 4; }
   fi
   local arguments=()
   [ $# -eq 0 ] || arguments=(--target "$@")
   if [ -t 2 ]; then
-    cmake --build build -j "$jobs" "${arguments[@]}" >&2
+    cmake --build "$build" -j "$jobs" "${arguments[@]}" >&2
   else
-    cmake --build build -j "$jobs" "${arguments[@]}" >build/build.log 2>&1 || { tail -60 build/build.log >&2; false; }
+    cmake --build "$build" -j "$jobs" "${arguments[@]}" >"$build/build.log" 2>&1 || { tail -60 "$build/build.log" >&2; false; }
   fi || { say "setup: the build failed"; exit 1; }
 }

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Which folder may include which: the directions of the house, checked.
+
+    scripts/check_includes.py [ROOT]
+
+base <- everything; base/gin <- all but kernels; kernels <- runtime <- {models, checkpoint} <- apps;
+base, gin <- data <- apps. Prints every include that goes the wrong way; exit status 1 if there is one.
+"""
+
+import pathlib
+import re
+import sys
+
+# Folder -> folders whose headers its files may include (its own always).
+ALLOWED = {
+    "runtime/base": set(),
+    "runtime/gin": {"runtime/base"},
+    "kernels": {"runtime/base"},
+    "runtime": {"runtime/base", "runtime/gin", "kernels"},
+    "models": {"runtime/base", "runtime/gin", "kernels", "runtime"},
+    "checkpoint": {"runtime/base", "runtime/gin", "runtime"},
+    "data": {"runtime/base", "runtime/gin"},
+    "apps": {"runtime/base", "runtime/gin", "kernels", "runtime", "models", "checkpoint", "data"},
+}
+# Only these may see a library that is meant to stay behind a wrapper.
+BEHIND = {
+    "hdf5.h": ("checkpoint/",),
+    "mpi.h": ("runtime/mesh/collectives_", "data/service/"),
+    "nccl.h": ("runtime/mesh/collectives_",),
+    "sentencepiece_processor.h": ("data/", "apps/tokenizer"),
+    "sentencepiece_trainer.h": ("data/", "apps/tokenizer"),
+    "dnnl.h": ("kernels/", "bench/"),
+    "dnnl.hpp": ("kernels/", "bench/"),
+}
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+
+
+def layer_of(path):
+    """The longest folder of ALLOWED that the path lies in; None outside of all."""
+    return max((layer for layer in ALLOWED if path.startswith(layer + "/")), key=len, default=None)
+
+
+def wrong_includes(root):
+    for folder in sorted({layer.split("/")[0] for layer in ALLOWED}):
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix not in (".h", ".cpp", ".cu", ".cuh", ".def"):
+                continue
+            path = file.relative_to(root).as_posix()
+            layer = layer_of(path)
+            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+                match = INCLUDE.match(line)
+                if not match:
+                    continue
+                quote, name = match.groups()
+                target = layer_of(name) if quote == '"' else None
+                if target and target != layer and target not in ALLOWED[layer]:
+                    yield f"{path}:{number}: {layer} must not include {target}: {name}"
+                homes = BEHIND.get(name.split("/")[-1])
+                if homes and quote == "<" and not path.startswith(homes):
+                    yield f"{path}:{number}: <{name}> stays behind {' and '.join(homes)}"
+                if quote == '"' and target is None and not name.startswith("hwy/") and not (file.parent / name).exists():
+                    yield f"{path}:{number}: no such file below the root: {name}"
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__).resolve()
+    root = root if root.is_dir() else root.parent.parent
+    problems = list(wrong_includes(root))
+    print("\n".join(problems) if problems else "includes: every one points down")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

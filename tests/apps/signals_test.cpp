@@ -1,0 +1,53 @@
+#include "apps/signals.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <fstream>
+#include <thread>
+
+namespace quintet {
+namespace {
+
+TEST(StopRequests, NameTheSignal) {
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
+    StopRequests stop({});
+    EXPECT_FALSE(stop.reason());
+    raise(number);
+    ASSERT_TRUE(stop.reason());
+    EXPECT_EQ(stop.reason()->substr(0, 3), "SIG");
+  }
+}
+
+TEST(StopRequests, FormerHandlersComeBack) {
+  const auto former = signal(SIGUSR1, SIG_IGN);
+  { StopRequests stop({}); }
+  raise(SIGUSR1);  // ignored again: the process lives
+  signal(SIGUSR1, former);
+}
+
+TEST(StopRequestsDeathTest, TheSecondSignalQuitsAtOnce) {
+  EXPECT_EXIT(
+      {
+        StopRequests stop({});
+        raise(SIGTERM);
+        raise(SIGTERM);
+      },
+      ::testing::ExitedWithCode(128 + SIGTERM), "second signal");
+}
+
+TEST(StopRequests, TheStopFileIsSeenAndTakenAway) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "stop_test";
+  std::filesystem::create_directories(folder);
+  StopRequests stop(folder);
+  EXPECT_FALSE(stop.reason());
+  std::ofstream(folder / "STOP").put('\n');
+  std::this_thread::sleep_for(std::chrono::milliseconds(250));  // looked for five times a second
+  ASSERT_TRUE(stop.reason());
+  EXPECT_NE(stop.reason()->find("STOP"), std::string::npos);
+  stop.clear_stop_file();
+  EXPECT_FALSE(std::filesystem::exists(folder / "STOP"));
+}
+
+}  // namespace
+}  // namespace quintet

@@ -1,0 +1,56 @@
+"""The command's outside: verbs, help, flags, exit codes."""
+
+import e2e
+from e2e import quintet
+
+
+def verbs():
+    text = quintet("--help").out
+    listed = text[text.index("Verbs:"):text.index("Examples:")].splitlines()[1:]
+    return [line.split()[0] for line in listed if line.strip()]
+
+
+def test_no_verb_shows_verbs_and_examples(folder):
+    result = quintet(expect=2)
+    assert "Verbs:" in result.err and "Examples:" in result.err, result
+    assert not result.out, result
+
+
+def test_help_goes_to_stdout(folder):
+    assert "quintet train" in quintet("--help").out
+    assert "train" in verbs() and "eval" in verbs() and "generate" in verbs()
+
+
+def test_every_verb_has_help_with_examples(folder):
+    for verb in verbs():
+        text = quintet(verb, "--help").out
+        assert "Examples:" in text and f"quintet {verb}" in text, f"{verb}: {text}"
+
+
+def test_an_unknown_verb_names_the_nearest(folder):
+    result = quintet("trian", expect=2)
+    assert "'trian'" in result.err and "'train'" in result.err, result
+
+
+def test_an_unknown_flag_names_the_nearest(folder):
+    result = quintet("train", "--gin_file=quintet/quickstart.gin", "--model_dri=/tmp/x", expect=2)
+    assert "--model_dri" in result.err and "--model_dir" in result.err, result
+
+
+def test_version_names_the_build(folder):
+    text = quintet("--version").out
+    assert "quintet" in text and "oneDNN" in text and "CUDA" in text, text
+
+
+def test_results_go_to_stdout_and_words_to_stderr(folder):
+    import json
+    result = quintet("bench", "train", "--model=t5_1_1_tiny", "--batch=2", "--inputs=8", "--targets=4", "--steps=2")
+    figures = json.loads(result.out)
+    assert figures["tokens_per_second"] > 0 and figures["peak_bytes"] > 0, figures
+    assert 0 < figures["seconds_per_step"]["min"] <= figures["seconds_per_step"]["median"], figures
+    tokens = 2 * (8 + 4)
+    assert abs(figures["tokens_per_second"] - tokens / figures["seconds_per_step"]["min"]) < 0.01 * figures[
+        "tokens_per_second"], figures
+
+
+e2e.run(globals())

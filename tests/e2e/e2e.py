@@ -1,0 +1,115 @@
+"""What the end-to-end tests share: running the program, a tiny training run, comparing runs.
+
+A test file is a list of functions named test_*; run(globals()) calls each in a fresh folder, prints one line
+a test and exits 1 if one failed. QUINTET names the program.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+QUINTET = os.environ.get("QUINTET", str(ROOT / "build" / "quintet"))
+
+# A model of a few thousand parameters on the built-in task; a step takes milliseconds.
+TINY = ["--gin_file=quintet/quickstart.gin", "--gin.WARMUP_STEPS=2", "--gin.EVAL_PERIOD=10", "--gin.BATCH_SIZE=4",
+        "--gin.network.T5Config.emb_dim=16", "--gin.network.T5Config.num_heads=2", "--gin.network.T5Config.head_dim=8",
+        "--gin.network.T5Config.mlp_dim=16", "--gin.network.T5Config.num_encoder_layers=1",
+        "--gin.network.T5Config.num_decoder_layers=1", "--gin.train_script.train.infer_eval_dataset_cfg=None",
+        "--gin.train_script.train.eval_steps=1", "--gin.train_script.train.stats_period=5",
+        "--gin.utils.SaveCheckpointConfig.keep=None", "--gin.DROPOUT_RATE=0.1"]
+
+
+class Result:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    def __str__(self):
+        return f"exit {self.code}\nstdout: {self.out[-2000:]}\nstderr: {self.err[-3000:]}"
+
+
+def quintet(*arguments, expect=0, timeout=240, **options):
+    """Runs the program to its end. expect: the exit code, or None for any."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+    done = subprocess.run([QUINTET, *map(str, arguments)], capture_output=True, timeout=timeout, env=environment,
+                          stdin=subprocess.DEVNULL, **options)
+    result = Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    assert expect is None or result.code == expect, f"{' '.join(map(str, arguments))}: expected exit {expect}: {result}"
+    return result
+
+
+def start(*arguments):
+    """The program in the background; stderr goes to a pipe."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+    return subprocess.Popen([QUINTET, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env=environment, stdin=subprocess.DEVNULL)
+
+
+def tiny(model_dir, steps, *more):
+    """The command line of a tiny run."""
+    return ["train", *TINY, f"--model_dir={model_dir}", f"--gin.TRAIN_STEPS={steps}", *more]
+
+
+def steps_of(model_dir):
+    """Steps of the checkpoints in a model directory, ascending."""
+    names = [path.name for path in pathlib.Path(model_dir).glob("checkpoint_*")]
+    return sorted(int(name[len("checkpoint_"):]) for name in names if name[len("checkpoint_"):].isdigit())
+
+
+def wait_for(condition, seconds=60):
+    end = time.time() + seconds
+    while not condition():
+        assert time.time() < end, "waited in vain"
+        time.sleep(0.005)
+
+
+def tensor_checksums(model_dir, step):
+    """Tensor -> the checksums of its slices: equal for equal bits."""
+    manifest = json.loads((pathlib.Path(model_dir) / f"checkpoint_{step}" / "MANIFEST.json").read_text())
+    return {name: [part["crc32c"] for part in tensor["slices"]] for name, tensor in manifest["tensors"].items()}
+
+
+def metrics(model_dir):
+    """The records of metrics.jsonl without what the clock decides."""
+    records = [json.loads(line) for line in (pathlib.Path(model_dir) / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in record.items() if not name.startswith("timing/")} for record in records]
+
+
+def assert_same_run(one, other, step):
+    """Parameters, optimizer state and metrics of two runs are the same, bit for bit."""
+    a, b = tensor_checksums(one, step), tensor_checksums(other, step)
+    assert a.keys() == b.keys(), a.keys() ^ b.keys()
+    different = [name for name in a if a[name] != b[name]]
+    assert not different, f"different after {step} steps: {different}"
+    first, second = metrics(one), metrics(other)
+    assert len(first) == len(second), f"{len(first)} and {len(second)} records"
+    for record, twin in zip(first, second):
+        assert record == twin, f"{record}\n{twin}"
+
+
+def run(names):
+    """Calls every test_* of a file, those named on the command line only if there are any."""
+    tests = {name: test for name, test in names.items() if name.startswith("test_")}
+    chosen = [name for name in sys.argv[1:] if name in tests] or list(tests)
+    failed = 0
+    for name in chosen:
+        folder = pathlib.Path(tempfile.mkdtemp(prefix=f"quintet-{name}-"))
+        began = time.time()
+        try:
+            tests[name](folder)
+            print(f"ok      {name} ({time.time() - began:.1f} s)", flush=True)
+        except Exception:  # a test that fails must not stop the others
+            failed += 1
+            print(f"FAILED  {name}\n{traceback.format_exc()}", flush=True)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(f"{len(chosen) - failed} passed, {failed} failed")
+    sys.exit(1 if failed else 0)

@@ -1,0 +1,191 @@
+"""Wrong input: a clear message, the right exit code, nothing damaged."""
+
+import os
+import pathlib
+import resource
+import subprocess
+
+import e2e
+from e2e import ROOT, quintet, start, steps_of, tiny, wait_for
+
+
+def refuses(code, words, *arguments, **options):
+    """The command ends with this code and all these words in its message."""
+    result = quintet(*arguments, expect=code, **options)
+    missing = [word for word in words if word not in result.err]
+    assert not missing, f"{missing} not in the message of {' '.join(map(str, arguments))}: {result}"
+    assert "terminate called" not in result.err, result
+
+
+def gin(folder, text):
+    file = folder / "wrong.gin"
+    file.write_text(text)
+    return f"--gin_file={file}"
+
+
+def test_configurations(folder):
+    run = folder / "run"
+    refuses(2, ["--gin_file"], "train")
+    refuses(2, ["/no/such/file.gin"], "train", "--gin_file=/no/such/file.gin")
+    refuses(2, ["wrong.gin", "2"], "train", gin(folder, "A = 1\nB = = 2\n"))
+    refuses(2, ["wrong.gin:1", "no_such_thing"], "train", gin(folder, "no_such_thing.size = 1\n"))
+    refuses(2, ["MODEL_DIR"], "train", "--gin_file=quintet/quickstart.gin")
+    refuses(2, ["emb_dmi", "emb_dim"], *tiny(run, 10, "--gin.network.T5Config.emb_dmi=8"))
+    refuses(2, ["emb_dim", "int"], *tiny(run, 10, "--gin.network.T5Config.emb_dim='wide'"))
+    refuses(2, ["no_such_task"], *tiny(run, 10, "--gin.TASK='no_such_task'"))
+    refuses(2, ["number_words"], *tiny(run, 10, "--gin.TASK='number_word'"))
+    refuses(2, ["num_partitions"], *tiny(run, 10, "--gin.partitioning.PjitPartitioner.num_partitions=2"))
+    refuses(2, ["total_steps"], *tiny(run, -5))
+
+
+def test_numbers_that_make_no_sense(folder):
+    run = folder / "run"
+    refuses(2, ["batch_size"], *tiny(run, 10, "--gin.BATCH_SIZE=0"))
+    refuses(2, ["num_microbatches", "3", "4"], *tiny(run, 10, "--gin.trainer.Trainer.num_microbatches=3"))
+    refuses(2, ["targets"], *tiny(run, 10, "--gin.TRAIN_LENGTHS={'inputs': 72, 'targets': 0}"))
+    refuses(2, ["inputs"], *tiny(run, 10, "--gin.TRAIN_LENGTHS={'targets': 60}"))
+    refuses(2, ["eval_steps"], *tiny(run, 10, "--gin.train_script.train.eval_steps=0"))
+    refuses(2, ["period"], *tiny(run, 10, "--gin.utils.SaveCheckpointConfig.period=0"))
+    refuses(2, ["--batch"], "bench", "train", "--batch=0")
+    refuses(2, ["--model"], "bench", "train", "--model=t5_1_1_smal")
+
+
+TEXT_TASK = """
+from __gin__ import dynamic_registration
+import seqio
+from t5.data import preprocessors
+seqio.TextLineDataSource.split_to_filepattern = {'train': '%s', 'validation': '%s'}
+preprocessors.rekey.key_map = {'inputs': None, 'targets': 'text'}
+seqio.Feature.vocabulary = @seqio.ByteVocabulary()
+seqio.Task:
+  name = 'lines'
+  source = @seqio.TextLineDataSource()
+  preprocessors = [@preprocessors.rekey, @seqio.preprocessors.tokenize, @seqio.preprocessors.append_eos]
+  output_features = {'inputs': @seqio.Feature(), 'targets': @seqio.Feature()}
+  metric_fns = []
+seqio.TaskRegistry.tasks = [@seqio.Task()]
+"""
+
+
+def test_data(folder):
+    text = folder / "text.txt"
+    task = gin(folder, TEXT_TASK % (text, text))
+    command = tiny(folder / "run", 10, task, "--gin.TASK='lines'")
+    refuses(3, ["text.txt"], *command)  # not there
+    text.write_bytes(b"")
+    refuses(3, ["text.txt"], *command)  # empty
+    text.write_bytes(b"good line\n\xff\xfe bad line\n" * 50)
+    refuses(3, ["text.txt", "UTF-8"], *command)
+
+
+def test_model_directories(folder):
+    (folder / "a_file").write_text("not a folder")
+    refuses(5, ["a_file"], *tiny(folder / "a_file", 10))
+    refuses(5, ["/proc/no_such_place"], *tiny("/proc/no_such_place", 10))
+    spaces = folder / "with spaces und Ümlauten"
+    quintet(*tiny(spaces, 10))
+    assert steps_of(spaces) == [0, 10]
+    refuses(2, ["total_steps", "10"], *tiny(spaces, 5))
+    refuses(2, ["random_seed"], *tiny(spaces, 20, "--gin.RANDOM_SEED=1"))
+
+
+def test_a_second_run_in_the_same_directory_is_refused(folder):
+    process = start(*tiny(folder / "run", 100000))
+    wait_for(lambda: steps_of(folder / "run"))
+    refuses(2, [str(process.pid), "run"], *tiny(folder / "run", 100000), timeout=10)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert process.returncode == 75
+
+
+def trained(folder):
+    quintet(*tiny(folder / "run", 20))
+    assert steps_of(folder / "run") == [0, 10, 20]
+    return folder / "run"
+
+
+def data_file(run, step):
+    return next((run / f"checkpoint_{step}").glob("data-*.h5"))
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_used(folder):
+    run = trained(folder)
+    whole = e2e.tensor_checksums(run, 20)
+    file = data_file(run, 20)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    result = quintet(*tiny(run, 20))
+    assert "checkpoint_20" in result.err, result  # loudly
+    assert e2e.tensor_checksums(run, 20) == whole  # trained again from step 10
+
+
+def test_a_truncated_checkpoint_is_set_aside_too(folder):
+    run = trained(folder)
+    file = data_file(run, 20)
+    os.truncate(file, file.stat().st_size // 2)
+    assert "checkpoint_20" in quintet(*tiny(run, 20)).err
+
+
+def test_a_half_written_save_is_removed(folder):
+    run = trained(folder)
+    for leftover in ("checkpoint_30.tmp-123", ".tmp-checkpoint_30"):
+        (run / leftover).mkdir()
+    quintet(*tiny(run, 20))
+    assert steps_of(run) == [0, 10, 20]
+
+
+def test_with_no_good_checkpoint_the_run_is_refused(folder):
+    run = trained(folder)
+    for step in (0, 10, 20):
+        os.truncate(data_file(run, step), 100)
+    refuses(3, ["checkpoint"], *tiny(run, 20))
+
+
+def test_a_checkpoint_of_another_model_is_refused(folder):
+    run = trained(folder)
+    refuses(3, ["token_embedder/embedding", "[384, 16]", "[384, 8]"],
+            *tiny(run, 30, "--gin.network.T5Config.emb_dim=8"))
+    refuses(3, ["no such"], "eval", "--model_dir=/no/such/run")
+    refuses(3, ["config.gin"], "eval", f"--model_dir={folder}")
+
+
+def test_a_full_disk_leaves_the_checkpoints_before_intact(folder):
+    run = trained(folder)
+    before = e2e.tensor_checksums(run, 20)
+
+    def small_files():  # the system ends writes beyond this size, as a quota would
+        limit = 20000
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    result = quintet(*tiny(run, 40), expect=5, preexec_fn=small_files)
+    assert str(run) in result.err, result
+    assert steps_of(run) == [0, 10, 20] and e2e.tensor_checksums(run, 20) == before
+    quintet(*tiny(run, 40))  # with room again it goes on
+    assert steps_of(run) == [0, 10, 20, 30, 40]
+
+
+def test_a_small_file_system_fails_cleanly(folder):
+    disk = folder / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", disk], capture_output=True)
+    if mounted.returncode != 0:
+        print("        (no right to mount: test_a_full_disk_... stands in)")
+        return
+    try:
+        result = quintet(*tiny(disk / "run", 200), expect=None)
+        assert result.code == 5, result
+        assert "needed" in result.err or "free" in result.err or "space" in result.err, result
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_gradients_that_are_not_finite_never_reach_the_weights(folder):
+    run = folder / "run"
+    wild = ["--gin.optimizers.adamw.learning_rate=1e30"]
+    result = quintet(*tiny(run, 100, *wild), expect=7)
+    assert "10 updates in a row" in result.err, result
+    assert "not finite" in result.err and "skipped" in result.err, result
+
+
+e2e.run(globals())
