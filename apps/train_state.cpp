@@ -172,7 +172,8 @@ void load_arrays(const Checkpoint& checkpoint, const RestoreCheckpointConfig& co
 void load_parameters(const Checkpoint& checkpoint, Parameters& parameters,
                      const std::string& where) {
   std::vector<std::string> problems;
-  for (const ParamInfo& info : parameters.all()) {
+  for (ParamInfo& info : parameters.all()) {
+    if (info.value.absent()) info.value = Tensor(info.spec);
     const auto found = checkpoint.arrays.find("target/" + info.name);
     const std::string problem =
         found == checkpoint.arrays.end()
