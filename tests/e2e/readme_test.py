@@ -1,0 +1,58 @@
+"""The README's commands run. Every fenced `bash` block is run in order in one shell, in this checkout; training is cut to
+a few steps, and the two commands that would run this very test or take long are run in short form or compared."""
+
+import os
+import re
+import subprocess
+
+import e2e
+from e2e import ROOT
+
+BUILD = os.environ.get("QUINTET_BUILD", str(ROOT / "build"))
+
+
+def blocks():
+    return re.findall(r"^```bash\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+
+
+def shortened(block, folder):
+    """The block as CI runs it."""
+    block = re.sub(r"^scripts/quickstart.*$", f"scripts/quickstart --steps=10 --model_dir={folder}/quickstart", block,
+                   flags=re.M)
+    block = re.sub(r"^scripts/test.*$", "", block, flags=re.M)  # it is what runs this
+    block = re.sub(r"^scripts/tutorial_text$",
+                   f"scripts/tutorial_text --out={folder}/tutorial --vocab_size=300 --pretrain_steps=6 "
+                   f"--finetune_steps=4 {folder}/text.txt", block, flags=re.M)
+    block = re.sub(r"TRAIN_STEPS=\d+", "TRAIN_STEPS=10 --gin.WARMUP_STEPS=2", block) if "quickstart.gin" in block else block
+    return block.replace("/tmp/", f"{folder}/").replace("$PWD/build", BUILD)
+
+
+def test_every_command_runs(folder):
+    words = "a text with Several words and 17 numbers that stands for the files of a user".split()
+    (folder / "text.txt").write_text("\n\n".join(
+        " ".join(words[(i * k + i) % len(words)] for k in range(1, 20)) for i in range(400)))
+    found = blocks()
+    assert len(found) >= 6, found
+    script = "set -euo pipefail\n" + "\n".join(shortened(block, folder) for block in found)
+    done = subprocess.run(["bash", "-xc", script], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, f"{script}\nexit {done.returncode}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert (folder / "tour" / "curves.svg").read_text().startswith("<svg")
+
+
+def test_ci_runs_the_test_command(folder):
+    commands = [line.split("#")[0].strip() for block in blocks() for line in block.splitlines()]
+    assert "scripts/test" in commands
+    assert "exec scripts/test\n" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_what_it_names_is_there(folder):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`((?:apps|kernels|runtime|models|data|checkpoint|tests|bench|scripts)/[\w./-]*)`", text))
+    missing = [path for path in sorted(paths) if not (ROOT / path).exists()]
+    assert len(paths) > 10 and not missing, missing
+    tests = (ROOT / "tests/e2e/resume_test.py").read_text() + (ROOT / "tests/e2e/wrong_input_test.py").read_text()
+    for name in re.findall(r"`(test_\w+)`", text):
+        assert f"def {name}(" in tests, name
+
+
+e2e.run(globals())
