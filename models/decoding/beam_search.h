@@ -17,11 +17,11 @@ namespace quintet::decoding {
 
 struct BeamOptions {
   int64_t num_decodes = 4;
-  float alpha = 0.6f;                     // of the brevity penalty
+  float alpha = 0.6f;                          // of the brevity penalty
   std::optional<int64_t> max_decode_len = {};  // of the result; the inputs' length if not given
-  int64_t max_decode_step = -1;           // at most so many steps, if positive
-  float min_log_prob = kNegInf;           // stop when no live beam is above
-  int64_t cache_offset = 0;               // as in SampleOptions
+  int64_t max_decode_step = -1;                // at most so many steps, if positive
+  float min_log_prob = kNegInf;                // stop when no live beam is above
+  int64_t cache_offset = 0;                    // as in SampleOptions
   /// [batch] length of each prompt, whose cache is prefilled; without it prompts are fed token by
   /// token.
   std::optional<std::vector<int32_t>> initial_index = {};

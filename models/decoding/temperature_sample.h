@@ -37,8 +37,8 @@ struct SampleOptions {
   /// Axis of the batch in a scanned cache. Accepted for the signature's sake: ours has no such
   /// axis.
   int64_t cache_offset = 0;
-  std::optional<std::vector<int32_t>>
-      initial_index = {};                        // [batch] where decoding starts, cache prefilled
+  std::optional<std::vector<int32_t>> initial_index =
+      {};                                        // [batch] where decoding starts, cache prefilled
   std::optional<int64_t> max_decode_steps = {};  // counted after the prompt
   std::optional<int64_t> max_decode_steps_hard_limit = {};
   bool rescale_log_probs = true;  // score what was drawn from, after temperature and filters

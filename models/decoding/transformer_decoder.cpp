@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "models/decoding/layer_parts.h"
 #include "models/decoding/prefill.h"
+#include "models/decoding/team_barrier.h"
 
 namespace quintet::decoding {
 
@@ -55,37 +57,37 @@ class Step {
   }
 
   /// logits: [rows, vocab]. Called by all threads of a parallel region.
-  void run(Part part, float* logits) const {
+  void run(Part part, TeamBarrier& barrier, float* logits) const {
     Own own;
     const auto& layers = network_.decoder().layers;
     for (size_t l = 0; l < layers.size(); ++l) {
       const PackedLayer& layer = layers[l];
       project(layer.self, 3 * joined_, part, own, first_panel(layer.self.out, part));
-#pragma omp barrier
+      barrier.wait();
       attend_self(static_cast<int64_t>(l), part, own);
-#pragma omp barrier
+      barrier.wait();
       const bool has_cross = layer.cross.in.panels() > 0;
       add_product(attended_.data(), joined_, layer.self.out, part, own,
                   first_panel(has_cross ? layer.cross.in : layer.mlp.in, part));
-#pragma omp barrier
+      barrier.wait();
       if (has_cross) {
         project(layer.cross, joined_, part, own, first_panel(layer.cross.out, part));
-#pragma omp barrier
+        barrier.wait();
         attend_cross(static_cast<int64_t>(l), part, own);
-#pragma omp barrier
+        barrier.wait();
         add_product(attended_.data(), joined_, layer.cross.out, part, own,
                     first_panel(layer.mlp.in, part, network_.gated() ? 2 : 1));
-#pragma omp barrier
+        barrier.wait();
       }
       own.packed.pack_normalized(x_.data(), rows_, shape_.emb_dim, layer.mlp.norm.data(),
                                  kNormEpsilon);
       mlp_activations(own.packed, network_, layer.mlp, part, hidden_.data(),
                       first_panel(layer.mlp.out, part));
-#pragma omp barrier
+      barrier.wait();
       add_product(
           hidden_.data(), shape_.mlp_dim, layer.mlp.out, part, own,
           first_panel(l + 1 < layers.size() ? layers[l + 1].self.in : network_.logits(), part));
-#pragma omp barrier
+      barrier.wait();
     }
     const int64_t vocab = shape_.vocab_size;
     const float scale = network_.logit_scale();
@@ -329,8 +331,13 @@ std::span<float> TransformerDecoder::step(const StepInput& input) {
   logits_.resize(static_cast<size_t>(rows * network_.shape().vocab_size));
   if (rows == 0) return logits_;
   const Step step(network_, s.cache, s.bias, s.cross, batch_, input);
+  std::optional<TeamBarrier> barrier;
 #pragma omp parallel
-  step.run({omp_get_thread_num(), omp_get_num_threads()}, logits_.data());
+  {
+#pragma omp single
+    barrier.emplace(omp_get_num_threads());
+    step.run({omp_get_thread_num(), omp_get_num_threads()}, *barrier, logits_.data());
+  }
   return logits_;
 }
 
