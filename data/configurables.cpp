@@ -104,6 +104,12 @@ void register_sources(Registry& r) {
           return gin::to_value(DataSourcePtr(std::make_shared<JsonlDataSource>(
               split_to_files(a), a.get<std::vector<std::string>>("fields"), file_options(a))));
         });
+  r.add_function("quintet.data.HoldOutDataSource",
+                 [](DataSourcePtr source, int64_t every, std::string split) -> DataSourcePtr {
+                   return std::make_shared<HoldOutDataSource>(std::move(source), every,
+                                                              std::move(split));
+                 },
+                 {"source", {"every", 20}, {"split", "train"}});
   const NumberWords numbers;
   r.add_function("quintet.data.NumberWordsDataSource",
                  [](int64_t largest, double by_digits_fraction, int64_t evaluation_examples,

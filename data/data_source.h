@@ -113,4 +113,18 @@ class FunctionDataSource final : public DataSource {
   std::map<std::string, Split> splits_;
 };
 
+/// Divides the examples of one split: every `every`-th becomes "validation", the others "train".
+/// For data that comes as one file.
+class HoldOutDataSource final : public DataSource {
+ public:
+  HoldOutDataSource(DataSourcePtr source, int64_t every, std::string split = "train");
+  std::vector<std::string> splits() const override;
+  std::shared_ptr<const Reader> open(const std::string& split) const override;
+
+ private:
+  DataSourcePtr source_;
+  int64_t every_;
+  std::string split_;
+};
+
 }  // namespace quintet::data

@@ -65,6 +65,13 @@ class MixtureStream final : public Stream {
   int64_t draws_ = 0;
 };
 
+/// Parts must not draw alike: two tasks over one source would show the same example side by side.
+int64_t seed_of_part(int64_t seed, const std::string& name) {
+  Key key = key_from_seed(seed);
+  for (char c : name) key = fold_in(key, static_cast<uint8_t>(c));
+  return key.b;
+}
+
 }  // namespace
 
 Mixture::Mixture(std::string name, std::vector<Part> parts)
@@ -106,7 +113,9 @@ StreamPtr Mixture::stream(const StreamOptions& options) const {
   std::vector<double> rates;
   for (const auto& [part, rate] : parts_) {
     if (rate == 0) continue;
-    streams.push_back(part->stream(options));
+    StreamOptions part_options = options;
+    part_options.seed = seed_of_part(options.seed, part->name());
+    streams.push_back(part->stream(part_options));
     rates.push_back(rate);
   }
   constexpr uint32_t kDraws = 3;

@@ -1,4 +1,4 @@
-#include <spdlog/spdlog.h>
+#include <cstdio>
 
 #include "data/data_source.h"
 #include "data/random.h"
@@ -77,7 +77,7 @@ class ReadStream final : public Stream {
       reader_->read(index, out);
     } catch (const Error& error) {
       if (error.code() != ExitCode::kData || reader_->on_bad_example == OnBadExample::fail) throw;
-      if (++bad_examples_ <= kLoggedBadExamples) spdlog::warn("skipped: {}", error.what());
+      if (++bad_examples_ <= kLoggedBadExamples) fmt::print(stderr, "skipped: {}\n", error.what());
       return false;
     }
     ++used_in_epoch_;

@@ -13,9 +13,9 @@ namespace {
 void check_name(const std::string& name) {
   const bool valid = !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return std::isalnum(c) ||
-           std::string_view("_.:-/").find(static_cast<char>(c)) != std::string_view::npos;
+           std::string_view("_.:#-/").find(static_cast<char>(c)) != std::string_view::npos;
   });
-  QT_CHECK(valid, "task or mixture name '{}': expected letters, digits and _ . : - / only", name);
+  QT_CHECK(valid, "task or mixture name '{}': expected letters, digits and _ . : # - / only", name);
 }
 
 /// After the last preprocessor: the required features are there, as ids.
@@ -80,8 +80,11 @@ void TaskRegistry::add(ProviderPtr provider) {
 
 ProviderPtr TaskRegistry::get(const std::string& name) const {
   const auto found = providers_.find(name);
-  QT_CHECK(found != providers_.end(), "no task or mixture is called '{}'{}; the known ones are {}",
-           name, did_you_mean(name, names()), fmt::join(names(), ", "));
+  if (found == providers_.end()) {
+    const std::string hint = did_you_mean(name, names());
+    fail(ExitCode::kUsage, "no task or mixture is called '{}'{}", name,
+         hint.empty() ? fmt::format("; the known ones are {}", fmt::join(names(), ", ")) : hint);
+  }
   return found->second;
 }
 

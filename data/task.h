@@ -51,7 +51,7 @@ class Task final : public Provider {
     std::vector<MetricFn> metric_fns = {};
     PostprocessFn postprocess_fn = {};  // none: the decoded text itself
   };
-  /// Throws a usage error if the name has other characters than letters, digits, _ . : - or /.
+  /// Throws a usage error if the name has other characters than letters, digits, _ . : # - or /.
   explicit Task(Config config);
   const std::string& name() const override { return config_.name; }
   const Features& output_features() const override { return config_.output_features; }

@@ -137,6 +137,17 @@ TEST_F(Sources, AnEpochIsAPermutationAndEpochsDiffer) {
   EXPECT_EQ(std::unique(first.begin(), first.end()), first.end());
 }
 
+TEST_F(Sources, HoldingOutDividesOneFile) {
+  const auto lines = std::make_shared<TextLineDataSource>(
+      SplitToFiles{{"train", {write("a.txt", "0\n1\n2\n3\n4\n5\n6\n")}}});
+  const HoldOutDataSource source(lines, 3);
+  EXPECT_EQ(rows_text(*once(source, "validation")), R"([{"text":"0"},{"text":"3"},{"text":"6"}])");
+  EXPECT_EQ(rows_text(*once(source, "train")),
+            R"([{"text":"1"},{"text":"2"},{"text":"4"},{"text":"5"}])");
+  EXPECT_TRUE(source.open("train")->where(2).ends_with("a.txt:5"));
+  message_of(ExitCode::kUsage, [&] { HoldOutDataSource(lines, 1); });
+}
+
 TEST_F(Sources, AnEmptySetEndsAnEvaluationAndFailsATraining) {
   const FunctionDataSource empty("nothing", {{"train", {0, [](int64_t, Example&) {}}}});
   Example example;

@@ -1,8 +1,12 @@
 // Tasks written in gin, mixtures, and the registry.
 #include "data/task.h"
 
+#include <algorithm>
+#include <set>
+
 #include "data/configurables.h"
 #include "data/show.h"
+#include "data/tokenizer_trainer.h"
 #include "tests/data/files.h"
 #include "tests/data/rows.h"
 
@@ -119,6 +123,55 @@ utils.DatasetConfig:
     own += !example.text("inputs_pretokenized").starts_with("words: ");
   }
   EXPECT_NEAR(own / 4000.0, 0.75, 4 * std::sqrt(0.75 * 0.25 / 4000));
+}
+
+TEST_F(GinTasks, PartsOfAMixtureDrawDifferentExamples) {
+  StreamPtr stream = tasks_of("").get("number_words")->stream({.seed = 1});
+  std::set<std::string> to_words, to_digits;
+  Example example;
+  for (int i = 0; i < 200; ++i) {
+    ASSERT_TRUE(stream->next(example));
+    const std::string& inputs = example.text("inputs_pretokenized");
+    const bool words = inputs.starts_with("words: ");
+    (words ? to_words : to_digits)
+        .insert(words ? inputs.substr(7) : example.text("targets_pretokenized"));
+  }
+  std::vector<std::string> both;
+  std::set_intersection(to_words.begin(), to_words.end(), to_digits.begin(), to_digits.end(),
+                        std::back_inserter(both));
+  EXPECT_LT(both.size(), 30u);  // short numbers come often
+}
+
+/// The gin files that tutorials use.
+TEST_F(GinTasks, ShippedTaskFilesWork) {
+  std::string corpus, pairs;
+  for (int i = 0; i < 400; ++i) {
+    corpus += "The quick brown fox number " + std::to_string(i) + " jumps over a lazy dog.\n";
+    pairs += "question " + std::to_string(i) + "\tanswer " + std::to_string(i) + "\n";
+  }
+  const std::string text_file = write("corpus.txt", corpus), tsv_file = write("pairs.tsv", pairs);
+  const auto report =
+      train_tokenizer({.inputs = {text_file}, .vocab_size = 60}, (folder_ / "v").string());
+  const std::filesystem::path folder = QUINTET_SOURCE_DIR "/models/configs/quintet/tasks";
+  const auto load = [&](const char* file, const std::string& macro, const std::string& value) {
+    config_ = std::make_unique<gin::Config>(names_, gin::Config::Options());
+    config_->parse_file((folder / file).string());
+    config_->parse_bindings(
+        {macro + " = '" + value + "'", "VOCABULARY_FILE = '" + report.model_file + "'"});
+    config_->finalize();
+    return make_task_registry(*config_);
+  };
+  const Lengths lengths = {{"inputs", 64}, {"targets", 32}};
+  for (const char* split : {"train", "validation"}) {
+    const auto text = load("text_files.gin", "TEXT_FILES", text_file);
+    StreamPtr stream =
+        text.get("text_files")->stream({.split = split, .sequence_length = lengths, .epochs = 1});
+    EXPECT_FALSE(collect(*stream).empty());
+    const auto tsv = load("tsv.gin", "TSV_FILES", tsv_file);
+    StreamPtr rows =
+        tsv.get("tsv")->stream({.split = split, .sequence_length = lengths, .epochs = 1});
+    EXPECT_EQ(collect(*rows).size(), split == std::string("train") ? 380u : 20u);
+  }
 }
 
 TEST_F(GinTasks, MistakesAreNamed) {

@@ -1,0 +1,50 @@
+#include "data/data_source.h"
+#include "runtime/base/check.h"
+
+namespace quintet::data {
+namespace {
+
+constexpr const char* kTrain = "train";
+constexpr const char* kValidation = "validation";
+
+/// Validation example i is example i * every of the whole; training examples are those between.
+class HoldOutReader final : public Reader {
+ public:
+  HoldOutReader(std::shared_ptr<const Reader> whole, int64_t every, bool held_out)
+      : whole_(std::move(whole)), every_(every), held_out_(held_out) {
+    on_bad_example = whole_->on_bad_example;
+  }
+  std::optional<int64_t> size() const override {
+    const int64_t all = *whole_->size(), held_out = (all + every_ - 1) / every_;
+    return held_out_ ? held_out : all - held_out;
+  }
+  void read(int64_t i, Example& out) const override { whole_->read(index_of(i), out); }
+  std::string where(int64_t i) const override { return whole_->where(i < 0 ? i : index_of(i)); }
+
+ private:
+  int64_t index_of(int64_t i) const { return held_out_ ? i * every_ : i + i / (every_ - 1) + 1; }
+  std::shared_ptr<const Reader> whole_;
+  int64_t every_;
+  bool held_out_;
+};
+
+}  // namespace
+
+HoldOutDataSource::HoldOutDataSource(DataSourcePtr source, int64_t every, std::string split)
+    : source_(std::move(source)), every_(every), split_(std::move(split)) {
+  QT_CHECK(source_ != nullptr, "HoldOutDataSource: source is required");
+  QT_CHECK(every >= 2, "HoldOutDataSource: every {} must be at least 2", every);
+}
+
+std::vector<std::string> HoldOutDataSource::splits() const { return {kTrain, kValidation}; }
+
+std::shared_ptr<const Reader> HoldOutDataSource::open(const std::string& split) const {
+  QT_CHECK_AS(ExitCode::kData, split == kTrain || split == kValidation,
+              "unknown split '{}'; the source has {}, {}", split, kTrain, kValidation);
+  auto whole = source_->open(split_);
+  QT_CHECK(whole->size().has_value(), "{}: a split without end cannot be divided",
+           whole->where(-1));
+  return std::make_shared<HoldOutReader>(std::move(whole), every_, split == kValidation);
+}
+
+}  // namespace quintet::data
