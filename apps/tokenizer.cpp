@@ -139,6 +139,9 @@ int run_tokenizer(std::span<char* const> args) {
   if (name == "--help" || name == "-h") {
     fmt::print("Usage: quintet tokenizer train|encode|decode [flags]\n\n");
     for (const Part& part : kParts) fmt::print("  {:<8} {}\n", part.name, part.summary);
+    fmt::print(
+        "\nExamples:\n  quintet tokenizer train --input a.txt --vocab_size 8000 --model_prefix a\n"
+        "  quintet tokenizer encode --model a.model --text 'hello world'\n");
     return 0;
   }
   std::vector<std::string> names;

@@ -35,7 +35,7 @@ def test_configurations(folder):
     refuses(2, ["no_such_task"], *tiny(run, 10, "--gin.TASK='no_such_task'"))
     refuses(2, ["number_words"], *tiny(run, 10, "--gin.TASK='number_word'"))
     refuses(2, ["num_partitions"], *tiny(run, 10, "--gin.partitioning.PjitPartitioner.num_partitions=2"))
-    refuses(2, ["total_steps"], *tiny(run, -5))
+    refuses(2, ["total_steps"], *tiny(run, 10, "--gin.train_script.train.total_steps=-5"))
 
 
 def test_numbers_that_make_no_sense(folder):
