@@ -1,7 +1,8 @@
 // A training run without the training: restores the newest checkpoint, then saves one a step.
 //
-//   checkpoint_driver MODEL_DIR sync|async STEPS [hold]
+//   checkpoint_driver MODEL_DIR sync|async|keep_all STEPS [hold]
 //
+// sync and async keep two steps; keep_all saves in the foreground and deletes nothing.
 // stdout, unbuffered: "restored N", then "saved N" or "failed N: why". Exit codes as the real command.
 
 #include "tests/faults/driver.h"
@@ -46,7 +47,7 @@ int run(const std::filesystem::path& model_dir, const std::string& mode, int64_t
     ::pause();
   }
   atomic_write_file(model_dir / "config.gin", "steps = 1\n");
-  CheckpointManager manager(lock, {.keep = 2});
+  CheckpointManager manager(lock, {.keep = mode == "keep_all" ? 0 : 2});
   int64_t step = 0;
   if (const auto from = manager.restore_latest()) {
     testing::check_state(*from);

@@ -65,7 +65,7 @@ TEST_P(EveryOperation, DiskFullOnceIsSurvivedOrReported) {
 TEST_P(EveryOperation, FailingFromThereOnIsReported) {
   sweep("any", "+", "EIO", expect_good_or_disk_error);
 }
-INSTANTIATE_TEST_SUITE_P(Saving, EveryOperation, ::testing::Values("sync", "async"),
+INSTANTIATE_TEST_SUITE_P(Saving, EveryOperation, ::testing::Values("sync", "async", "keep_all"),
                          [](const auto& mode) { return std::string(mode.param); });
 
 TEST(FailedReads, WhileReadingBackAreDiskErrors) {
