@@ -233,10 +233,10 @@ int run_generate(std::span<char* const> args) {
   GenerateFlags flags;
   CommandLine cli(
       "generate", "Answers of a trained model to texts, on stdout.",
-      "quintet generate --model_dir=/tmp/numbers 'number to words: 1234'\n"
+      "quintet generate --model_dir=/tmp/numbers 'words: 1234'\n"
       "quintet generate --model_dir=/tmp/numbers --input=questions.txt --format=json\n"
-      "quintet generate --model_dir=/tmp/numbers --beams=4 --num_decodes=4 '17'\n"
-      "echo 42 | quintet generate --model_dir=/tmp/numbers --temperature=0.7 --topk=20");
+      "quintet generate --model_dir=/tmp/numbers --beams=4 --num_decodes=4 'words: 17'\n"
+      "echo 'number: ten' | quintet generate --model_dir=/tmp/numbers --temperature=0.7");
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;
   check(flags);

@@ -19,7 +19,7 @@
   VERB(inspect, "looks into a model directory, checkpoint or safetensors file, checks it", \
        "quintet inspect /tmp/numbers")                                                     \
   VERB(generate, "text in, text out, by a trained model",                                  \
-       "quintet generate --model_dir=/tmp/numbers --beams=4 '1234'")                       \
+       "quintet generate --model_dir=/tmp/numbers --beams=4 'words: 1234'")                \
   VERB(config, "prints the configuration that gin files and flags come to",                \
        "quintet config t5x/examples/t5/t5_1_1/base.gin")                                   \
   VERB(data, "shows a task's examples raw, preprocessed and packed",                       \
