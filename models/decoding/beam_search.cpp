@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/logits/logits.h"
+#include "models/decoding/select.h"
 
 namespace quintet::decoding {
 
@@ -36,25 +36,22 @@ struct Item {
   bool settled = false;              // no later step can change its finished beams
 };
 
-/// The best `count` continuations of one row, as jax.lax.top_k over live + log_softmax(logits)
-/// ranks them. Adding and rounding may make unequal logits equal, so all within a few roundings of
-/// the count-th are ranked by what they become.
-void append_candidates(std::span<const float> logits, float live, int64_t beam, int64_t count,
-                       std::vector<float>& scratch, std::vector<Candidate>& out) {
-  const RowSummary row = summarize(logits);
-  const float least = kth_largest(logits, count, scratch);
-  const float largest = std::abs(live) + std::abs(row.max - least) + row.log_sum;
-  const float margin = 4 * std::numeric_limits<float>::epsilon() * largest;
-  std::vector<int32_t> indices;
-  indices_at_least(logits, least - margin, indices);
+/// Appends the best `count` continuations of one row, ranked as jax.lax.top_k ranks
+/// live + log_softmax(logits).
+void append_candidates(std::span<const float> logits, const RowSelection& row, float live,
+                       int64_t beam, int64_t count, std::vector<Candidate>& out) {
   const auto begin = static_cast<std::ptrdiff_t>(out.size());
-  for (int32_t i : indices)
-    out.push_back({((logits[static_cast<size_t>(i)] - row.max) - row.log_sum) + live,
+  for (int32_t i : row.candidates) {
+    const float logit = logits[static_cast<size_t>(i)];
+    out.push_back({((logit - row.summary.max) - row.summary.log_sum) + live,
                    beam * static_cast<int64_t>(logits.size()) + i});
+  }
   std::sort(out.begin() + begin, out.end(), ranks_before);
-  const auto kept = std::min<size_t>(out.size(), static_cast<size_t>(begin + count));
-  out.resize(kept);
+  out.resize(std::min<size_t>(out.size(), static_cast<size_t>(begin + count)));
 }
+
+/// A beam that is only there to fill its place: before the first step, inside a prompt.
+bool is_dead(float live) { return live < kNegInf / 2; }
 
 class BeamSearch {
  public:
@@ -156,36 +153,48 @@ class BeamSearch {
     }
     const std::span<float> logits =
         model_.step({.rows = rows, .tokens = tokens, .positions = positions, .sources = sources});
-    const auto row_count = static_cast<int64_t>(rows.size());
-    const auto vocab = static_cast<size_t>(model_.vocab_size());
-    std::vector<std::vector<Candidate>> candidates(rows.size());
-#pragma omp parallel if (row_count > 1)
-    {
-      std::vector<float> scratch;
-#pragma omp for schedule(static)
-      for (int64_t r = 0; r < row_count; ++r) {
-        const auto row = static_cast<size_t>(r);
-        const size_t b = row % static_cast<size_t>(beams_);
-        const float live = items_[active[row / static_cast<size_t>(beams_)]].live[b].score;
-        append_candidates(logits.subspan(row * vocab, vocab), live, static_cast<int64_t>(b),
-                          2 * beams_, scratch, candidates[row]);
-      }
-    }
+    // Dead beams matter only where the others have too few continuations. Looking at them is dear:
+    // at -1e7 rounding makes most of a vocabulary equal.
+    std::vector<std::vector<Candidate>> best = best_candidates(logits, active, false);
+    if (std::any_of(best.begin(), best.end(), [&](const auto& b) {
+          return b.size() < static_cast<size_t>(2 * beams_) || is_dead(b.back().log_prob);
+        }))
+      best = best_candidates(logits, active, true);
     for (size_t a = 0; a < active.size(); ++a) {
-      std::vector<Candidate> best;
-      for (size_t b = 0; b < static_cast<size_t>(beams_); ++b) {
-        const auto& more = candidates[a * static_cast<size_t>(beams_) + b];
-        best.insert(best.end(), more.begin(), more.end());
-      }
-      std::sort(best.begin(), best.end(), ranks_before);
-      QT_CHECK(
-          best.size() >= static_cast<size_t>(2 * beams_),
-          "beam_search: a vocabulary of {} is too small for {} beams: at least 2 tokens needed",
-          vocab, beams_);
-      best.resize(static_cast<size_t>(2 * beams_));
-      advance(active[a], best, static_cast<int64_t>(vocab));
+      QT_CHECK(best[a].size() >= static_cast<size_t>(2 * beams_),
+               "beam_search: a vocabulary of {} is too small: at least 2 tokens are needed",
+               model_.vocab_size());
+      advance(active[a], best[a], model_.vocab_size());
     }
     ++index_;
+  }
+
+  /// The 2 * beams best continuations of each active item, best first.
+  std::vector<std::vector<Candidate>> best_candidates(std::span<const float> logits,
+                                                      std::span<const size_t> active,
+                                                      bool with_dead_beams) const {
+    const auto vocab = static_cast<size_t>(model_.vocab_size());
+    const auto beams = static_cast<size_t>(beams_);
+    std::vector<float> offsets;
+    for (size_t i : active)
+      for (const Beam& beam : items_[i].live)
+        offsets.push_back(is_dead(beam.score) && !with_dead_beams ? 0 : beam.score);
+    const std::vector<RowSelection> selected =
+        select(logits, static_cast<int64_t>(offsets.size()), model_.vocab_size(),
+               {.count = 2 * beams_, .offsets = offsets});
+    std::vector<std::vector<Candidate>> all(active.size());
+    for (size_t a = 0; a < active.size(); ++a) {
+      for (size_t b = 0; b < beams; ++b) {
+        const float live = items_[active[a]].live[b].score;
+        const size_t row = a * beams + b;
+        if (!is_dead(live) || with_dead_beams)
+          append_candidates(logits.subspan(row * vocab, vocab), selected[row], live,
+                            static_cast<int64_t>(b), 2 * beams_, all[a]);
+      }
+      std::sort(all[a].begin(), all[a].end(), ranks_before);
+      all[a].resize(std::min(all[a].size(), 2 * beams));
+    }
+    return all;
   }
 
   /// Extends the item's beams by its 2 * beams best candidates (best first).

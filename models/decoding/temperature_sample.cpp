@@ -6,6 +6,7 @@
 
 #include "kernels/logits/logits.h"
 #include "models/decoding/filters.h"
+#include "models/decoding/select.h"
 
 namespace quintet::decoding {
 namespace {
@@ -19,16 +20,10 @@ struct Draw {
 
 float log_softmax(const RowSummary& row, float logit) { return (logit - row.max) - row.log_sum; }
 
-Draw draw_greedy(std::span<const float> logits, bool rescale) {
-  if (rescale) return {static_cast<int32_t>(argmax(logits)), 0.0f};
-  const RowSummary row = summarize(logits);
-  return {static_cast<int32_t>(row.argmax), log_softmax(row, row.max)};
-}
-
-/// One token of one row. `first`: index of the row's first element in the step's noise.
+/// One token of one row, not greedily. `first`: index of the row's first element in the step's
+/// noise.
 Draw draw_token(std::span<float> logits, float temperature, const SampleOptions& options, Key key,
                 uint64_t first, std::vector<float>& scratch) {
-  if (!(temperature > kMinTemperature)) return draw_greedy(logits, options.rescale_log_probs);
   std::vector<float> original;
   if (!options.rescale_log_probs) original.assign(logits.begin(), logits.end());
   divide(logits, temperature);
@@ -163,6 +158,26 @@ class Sampler {
     const Key draw_key = split_at(state_.rng, 0);
     state_.rng = split_at(state_.rng, 1);
     std::vector<Draw> draws(static_cast<size_t>(rows_));
+    const bool greedy = std::all_of(options_.temperature.begin(), options_.temperature.end(),
+                                    [](float t) { return !(t > kMinTemperature); });
+    greedy ? draw_greedily(logits, draws) : draw(logits, draw_key, draws);
+    for (int64_t row = 0; row < rows_; ++row) advance(row, draws[static_cast<size_t>(row)]);
+    ++state_.step;
+  }
+
+  void draw_greedily(std::span<const float> logits, std::vector<Draw>& draws) const {
+    const std::vector<RowSelection> rows =
+        select(logits, static_cast<int64_t>(active_.size()), model_.vocab_size(),
+               {.log_sums = !options_.rescale_log_probs});
+    for (size_t a = 0; a < active_.size(); ++a) {
+      const RowSummary& row = rows[a].summary;
+      draws[static_cast<size_t>(active_[a])] = {
+          static_cast<int32_t>(row.argmax),
+          options_.rescale_log_probs ? 0.0f : log_softmax(row, row.max)};
+    }
+  }
+
+  void draw(std::span<float> logits, Key key, std::vector<Draw>& draws) const {
     const int64_t vocab = model_.vocab_size(), active = static_cast<int64_t>(active_.size());
 #pragma omp parallel if (active > 1)
     {
@@ -172,13 +187,17 @@ class Sampler {
         const auto row = static_cast<size_t>(active_[static_cast<size_t>(a)]);
         const size_t item = row / static_cast<size_t>(options_.num_decodes);
         const float temperature = options_.temperature[options_.temperature.size() > 1 ? item : 0];
-        draws[row] = draw_token(
-            logits.subspan(static_cast<size_t>(a * vocab), static_cast<size_t>(vocab)), temperature,
-            options_, draw_key, row * static_cast<uint64_t>(vocab), scratch);
+        const auto own = logits.subspan(static_cast<size_t>(a * vocab), static_cast<size_t>(vocab));
+        if (temperature > kMinTemperature) {
+          draws[row] = draw_token(own, temperature, options_, key,
+                                  row * static_cast<uint64_t>(vocab), scratch);
+        } else {
+          const RowSummary s = summarize(own);
+          draws[row] = {static_cast<int32_t>(s.argmax),
+                        options_.rescale_log_probs ? 0.0f : log_softmax(s, s.max)};
+        }
       }
     }
-    for (int64_t row = 0; row < rows_; ++row) advance(row, draws[static_cast<size_t>(row)]);
-    ++state_.step;
   }
 
   /// Writes the row's next token: the drawn one, the prompt's, or padding after the end.
