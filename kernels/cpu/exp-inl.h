@@ -24,8 +24,9 @@ template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exponential(D d, V x) {
   const hn::RebindToSigned<D> di;
   const auto c = [d](float value) HWY_ATTR { return hn::Set(d, value); };
-  constexpr float kRound = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer in the
-                                         // low bits of the mantissa
+  // Adding 1.5 * 2^23 leaves the nearest integer in the low bits of the mantissa; 127 more make it
+  // the biased exponent of 2^n.
+  constexpr float kRound = 12582912.0F + 127.0F;
   const V shifted = hn::MulAdd(x, c(1.44269504F), c(kRound));
   const V n = hn::Sub(shifted, c(kRound));
   // ln 2 in two parts, the first with few enough bits for n times it to be exact.
@@ -37,8 +38,7 @@ HWY_INLINE V exponential(D d, V x) {
   p = hn::MulAdd(p, r, c(0.499999935F));
   p = hn::MulAdd(p, r, c(1.0F));
   p = hn::MulAdd(p, r, c(1.0F));
-  const auto exponent =
-      hn::Add(hn::ShiftLeft<23>(hn::BitCast(di, shifted)), hn::Set(di, int32_t{127} << 23));
+  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, shifted));
   const V y = hn::Mul(p, hn::BitCast(d, exponent));
   return hn::IfThenZeroElse(hn::Lt(x, c(-60.0F)), y);
 }
