@@ -86,6 +86,7 @@ int TrainLoop::run() {
   if (saved_step_ != trainer_->step()) save(false);
   checkpoints_->finish();
   summaries_->flush();
+  progress_->update(trainer_->step(), detail());
   progress_->finish();
   return static_cast<int>(ExitCode::kDone);
 }

@@ -164,6 +164,7 @@ int TrainLoop::saved_run_again(const std::string& reason) {
   if (saved_step_ != trainer_->step()) save(true);
   summaries_->flush();
   stop_.clear_stop_file();
+  progress_->update(trainer_->step(), detail());
   progress_->finish();
   fmt::print(stderr,
              "stopped by {} and saved: {}; the same command goes on from step {} of {}\n", reason,

@@ -41,7 +41,7 @@ def test_the_text_tutorial_goes_from_files_to_answers(folder):
     words = "the Quick brown Fox jumps over a lazy Dog while Several other Animals look at it".split()
     text.write_text("\n\n".join(" ".join(words[(i * k) % len(words)] for k in range(1, 14)) + f" Number {i}."
                                 for i in range(300)))
-    done = script("tutorial_text", f"--out={folder}/out", "--vocab_size=120", "--pretrain_steps=12",
+    done = script("tutorial_text", f"--out={folder}/out", "--vocab_size=90", "--pretrain_steps=12",
                   "--finetune_steps=8", text)
     assert (folder / "out" / "text.model").exists()
     assert e2e.steps_of(folder / "out" / "pretrained")[-1] == 12
