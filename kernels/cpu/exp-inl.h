@@ -1,6 +1,8 @@
-// exp(x) for x <= 88 on Highway float vectors, within 1 unit in the last place; 0 below -87.3, NaN
-// for NaN (Highway's own Exp gives 0 there, which would hide a diverged run). Include after
-// hwy/highway.h, as Highway's -inl headers are.
+// The exponential of a softmax on Highway float vectors: e^x for x <= 88 within 1 unit in the last
+// place, but 0 below -60, and NaN for NaN (Highway's own Exp gives 0 there, which would hide a
+// diverged run). Beside a softmax's largest term, 1, e^-60 is nothing in float32; kept, it would
+// make subnormal numbers in the matrix products after it, which then take ten times as long.
+// Include after hwy/highway.h, as Highway's -inl headers are.
 
 #if defined(QUINTET_EXP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUINTET_EXP_INL_H_
