@@ -7,12 +7,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <vector>
 
 #include "runtime/memory.h"
 #include "runtime/optim/adafactor.h"
+#include "runtime/optim/blocks.h"
 #include "runtime/optim/gradients.h"
 #include "runtime/optim/optax.h"
 #include "runtime/optim/state_buffer.h"
@@ -87,10 +87,13 @@ void run() {
                         model.slots);
     };
   };
-  const int64_t n = model.slots[0].param.elements();
-  measure("memcpy", static_cast<double>(n), 8, [&] {
-    std::memcpy(model.slots[0].param.pointer, model.slots[0].grad.pointer,
-                static_cast<size_t>(n) * 4);
+  const float* from = model.slots[0].grad.data<float>();
+  float* to = model.slots[0].param.data<float>();
+  const auto blocks = cut_into_blocks({model.slots[0].param.elements()});
+  measure("memcpy, all threads", static_cast<double>(model.slots[0].param.elements()), 8, [&] {
+    for_each_block(blocks.size(), [&](size_t i) {
+      std::copy(from + blocks[i].begin, from + blocks[i].end, to + blocks[i].begin);
+    });
   });
   measure("check_gradients", model.parameters, 4, [&] { check_gradients(model.slots); });
   measure("adamw, clipped by global norm", model.parameters, 28,
