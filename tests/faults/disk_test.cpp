@@ -35,6 +35,8 @@ TEST(FullDisk, TheThirdFailureInARowEndsTheRunAndTheOldStepsStay) {
   for (const char* part : {"3 saves in a row failed", ".tmp-checkpoint_5/data-00000-of-00001.h5",
                            " bytes needed, ", " bytes free", "No space left on device"})
     EXPECT_NE(ended.errors.find(part), std::string::npos) << part << "\n" << ended.errors;
+  for (const auto& entry : std::filesystem::directory_iterator(launch.model_dir))
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp")) << "left: " << entry.path();
   EXPECT_LE(ended.lines.size(), 6u) << "it went on: " << fmt::format("{}", fmt::join(ended.lines, " "));
   testing::expect_sound(launch.model_dir, 2);
 }

@@ -46,7 +46,6 @@ int run(const std::filesystem::path& model_dir, const std::string& mode, int64_t
     say("holding");
     ::pause();
   }
-  atomic_write_file(model_dir / "config.gin", "steps = 1\n");
   CheckpointManager manager(lock, {.keep = mode == "keep_all" ? 0 : 2});
   int64_t step = 0;
   if (const auto from = manager.restore_latest()) {
@@ -54,6 +53,7 @@ int run(const std::filesystem::path& model_dir, const std::string& mode, int64_t
     step = from->step;
   }
   say(fmt::format("restored {}", step));
+  atomic_write_file(model_dir / "config.gin", "steps = 1\n");
   for (int64_t last = step + steps; step < last;) save(manager, ++step, mode == "async");
   manager.finish();
   say(fmt::format("finished {}", step));

@@ -83,6 +83,29 @@ TEST(SecondRun, OfManyAtOnceExactlyOneStarts) {
   EXPECT_EQ(refused, 7);
 }
 
+TEST(SecondRun, NeverHoldsALockFileThatWasRemovedMeanwhile) {
+  const FaultFolder folder;
+  std::atomic<int> inside{0}, most{0}, started{0};
+  std::vector<std::thread> runs;
+  for (int i = 0; i < 4; ++i)
+    runs.emplace_back([&] {
+      for (int n = 0; n < 500; ++n) {
+        try {
+          const ModelDirLock lock(folder.path());
+          ++started;
+          const int now = ++inside;
+          most = std::max(most.load(), now);
+          std::this_thread::yield();
+          --inside;
+        } catch (const Error&) {
+        }
+      }
+    });
+  for (std::thread& run : runs) run.join();
+  EXPECT_EQ(most, 1);
+  EXPECT_GT(started, 100);
+}
+
 TEST(ModelDir, ThatCannotBeWrittenIsRefusedAtTheStart) {
   const FaultFolder folder;
   testing::write_bytes(folder.path() / "file", "x");
