@@ -75,7 +75,7 @@ VocabularyPtr open_vocabulary(const Options& options, const TemporaryFolder& fol
   if (options.model == "byte") return std::make_shared<ByteVocabulary>(kExtraIds);
   if (!options.model.empty())
     return std::make_shared<SentencePieceVocabulary>(options.model, kExtraIds);
-  TokenizerOptions training{.inputs = {options.input}, .vocab_size = 4000};
+  TokenizerOptions training{.inputs = {options.input}, .vocab_size = 3000};
   training.input_sentence_size = 20'000;
   const auto report = train_tokenizer(training, (folder.path / "bench").string());
   return std::make_shared<SentencePieceVocabulary>(report.model_file, kExtraIds);

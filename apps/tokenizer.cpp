@@ -1,11 +1,11 @@
 // `quintet tokenizer train|encode|decode`: SentencePiece models, text to ids and back.
 
 #include <iostream>
-#include <sstream>
 
 #include "apps/cli.h"
 #include "apps/verbs.h"
 #include "data/tokenizer_trainer.h"
+#include "data/utf8.h"
 #include "data/vocabulary.h"
 #include "runtime/base/check.h"
 #include "runtime/base/nearest.h"
@@ -78,8 +78,12 @@ void for_each_line(const CLI::App& app, const std::string& text, Work work) {
     return;
   }
   std::string line;
-  while (std::getline(std::cin, line)) {
+  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
     if (line.ends_with('\r')) line.pop_back();
+    const size_t bad = data::find_bad_utf8(line);
+    QT_CHECK_AS(ExitCode::kData, bad == std::string::npos,
+                "standard input:{}: byte {} of the line is not UTF-8; convert it (iconv -t UTF-8)",
+                number, bad + 1);
     work(line);
   }
 }

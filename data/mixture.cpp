@@ -108,6 +108,11 @@ std::vector<std::string> Mixture::splits() const {
   return common;
 }
 
+bool Mixture::has_end(const std::string& split) const {
+  return std::all_of(parts_.begin(), parts_.end(),
+                     [&](const Part& part) { return part.first->has_end(split); });
+}
+
 StreamPtr Mixture::stream(const StreamOptions& options) const {
   std::vector<StreamPtr> streams;
   std::vector<double> rates;

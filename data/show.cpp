@@ -71,7 +71,12 @@ void print_row(const Example& row, const Features& features, int64_t most, std::
     fmt::print(out, "    {}: {} of {} filled, {} sequence{}\n", part.tokens, filled, ids.size(),
                count, count == 1 ? "" : "s");
     const Feature* feature = find_feature(features, part.feature);
+    constexpr int32_t kMostSequences = 8;
     for (int32_t segment = 1; segment <= count && feature != nullptr; ++segment) {
+      if (segment > kMostSequences) {
+        fmt::print(out, "      .. ({} more)\n", count - kMostSequences);
+        break;
+      }
       const Tokens one = segment_of(ids, segments, segment);
       fmt::print(out, "      {}: {} = {}\n", segment, ids_text(one, most),
                  quoted(feature->vocabulary->decode(one)));
@@ -92,10 +97,12 @@ Lengths default_lengths(const Features& features) {
 void show(const Provider& provider, const ShowOptions& options, std::FILE* out) {
   const Features& features = provider.output_features();
   const Lengths lengths = options.lengths.empty() ? default_lengths(features) : options.lengths;
-  const StreamOptions stream_options{.split = options.split,
-                                     .sequence_length = lengths,
-                                     .shuffle = options.shuffle,
-                                     .seed = options.seed};
+  const StreamOptions stream_options{
+      .split = options.split,
+      .sequence_length = lengths,
+      .shuffle = options.shuffle,
+      .seed = options.seed,
+      .epochs = provider.has_end(options.split) ? std::optional<int64_t>(1) : std::nullopt};
   fmt::print(out, "{}: splits {}\n", provider.name(), fmt::join(provider.splits(), ", "));
   for (const auto& [name, feature] : features)
     fmt::print(out, "  {}: {}{}\n", name, feature.vocabulary->description(),

@@ -48,10 +48,19 @@ Task::Task(Config config) : config_(std::move(config)) {
              config_.name, name);
 }
 
-StreamPtr Task::raw_stream(const StreamOptions& options) const {
+void Task::check_split(const std::string& split) const {
   const auto known = splits();
-  QT_CHECK(std::find(known.begin(), known.end(), options.split) != known.end(),
-           "task '{}' has no split '{}'; it has {}", name(), options.split, fmt::join(known, ", "));
+  QT_CHECK(std::find(known.begin(), known.end(), split) != known.end(),
+           "task '{}' has no split '{}'; it has {}", name(), split, fmt::join(known, ", "));
+}
+
+bool Task::has_end(const std::string& split) const {
+  check_split(split);
+  return config_.source->open(split)->size().has_value();
+}
+
+StreamPtr Task::raw_stream(const StreamOptions& options) const {
+  check_split(options.split);
   return read_stream(config_.source->open(options.split),
                      {.shuffle = options.shuffle, .seed = options.seed, .epochs = options.epochs});
 }

@@ -34,6 +34,8 @@ class Provider {
   virtual const std::string& name() const = 0;
   virtual const Features& output_features() const = 0;
   virtual std::vector<std::string> splits() const = 0;
+  /// Whether one pass over a split comes to an end (it does unless its source generates).
+  virtual bool has_end(const std::string& split) const = 0;
   /// Preprocessed examples with at least the output features, trimmed to sequence_length.
   virtual StreamPtr stream(const StreamOptions& options) const = 0;
   /// The tasks whose metrics an evaluation reports: itself, or a mixture's parts.
@@ -56,6 +58,7 @@ class Task final : public Provider {
   const std::string& name() const override { return config_.name; }
   const Features& output_features() const override { return config_.output_features; }
   std::vector<std::string> splits() const override { return config_.source->splits(); }
+  bool has_end(const std::string& split) const override;
   StreamPtr stream(const StreamOptions& options) const override;
   std::vector<const Task*> tasks() const override { return {this}; }
 
@@ -66,6 +69,7 @@ class Task final : public Provider {
   std::string postprocess(const std::string& decoded, const Example& example, bool is_target) const;
 
  private:
+  void check_split(const std::string& split) const;
   Config config_;
 };
 
@@ -77,6 +81,7 @@ class Mixture final : public Provider {
   const std::string& name() const override { return name_; }
   const Features& output_features() const override;
   std::vector<std::string> splits() const override;  // those that every part has
+  bool has_end(const std::string& split) const override;
   StreamPtr stream(const StreamOptions& options) const override;
   std::vector<const Task*> tasks() const override;
 
