@@ -66,9 +66,9 @@ void Config::State::parse_text(const std::string& text, const std::string& name,
 }
 
 void Config::State::report(const Statement& statement, const std::string& problem) {
-  if (problem.empty()) return;
-  const std::string text = statement.where.str() + ": " + problem;
-  (options.skip_unknown ? unknown : problems).push_back(text);
+  // Once a file: the bindings of a block with an unknown name would all say the same.
+  if (problem.empty() || !reported.insert({statement.where.file, problem}).second) return;
+  (options.skip_unknown ? unknown : problems).push_back(statement.where.str() + ": " + problem);
 }
 
 void Config::State::apply(const Statement& statement, ParseContext& context) {
@@ -112,9 +112,7 @@ void Config::State::apply_binding(const Statement& statement, const BindingState
   }
   const Resolution found = names.resolve(context, binding.selector);
   if (found.target == nullptr) {
-    const auto* last = problems.empty() ? nullptr : &problems.back();
-    const std::string text = statement.where.str() + ": " + found.problem;
-    if (last == nullptr || *last != text) report(statement, found.problem);
+    report(statement, found.problem);
     return;
   }
   if (!found.target->accepts(binding.arg)) {

@@ -60,8 +60,9 @@ struct Config::State {
   std::vector<std::string> includes;       // as written, in the order applied
   std::vector<std::string> include_stack;  // files being parsed
   size_t files_parsed = 0;
-  std::vector<std::string> problems;  // unknown names, found while parsing
-  std::vector<std::string> unknown;   // the same with skip_unknown
+  std::vector<std::string> problems;                       // unknown names, found while parsing
+  std::vector<std::string> unknown;                        // the same with skip_unknown
+  std::set<std::pair<std::string, std::string>> reported;  // (file, problem)
 
   // Written by calls, from any thread.
   mutable std::mutex mutex;

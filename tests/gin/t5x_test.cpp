@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <map>
+#include <set>
 
 #include "runtime/gin/error.h"
 #include "runtime/gin/resolved.h"
@@ -77,6 +77,36 @@ TEST_F(T5xCheckout, EveryValueSurvivesWriting) {
       if (b == nullptr) continue;
       EXPECT_EQ(gin::parse_value(b->value.repr()), b->value) << s.where.str();
     }
+}
+
+// A file of ours under a path of T5X binds the same names to the same values; what we leave out is
+// listed.
+TEST_F(T5xCheckout, OurFilesBindWhatTheirsBind) {
+  const std::set<std::string> left_out = {"bindings utils.DatasetConfig.use_custom_packing_ops"};
+  const fs::path ours = fs::path(QUINTET_SOURCE_DIR) / "models" / "configs";
+  size_t compared = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(ours / "t5x")) {
+    const std::string name = fs::relative(entry.path(), ours).string();
+    // T5X's mt5/tiny.gin and byt5/tiny.gin include T5 1.1's base file and so have its vocabulary.
+    if (entry.path().extension() != ".gin" || name.ends_with("t5/tiny.gin") ||
+        !fs::exists(root_ / name))
+      continue;
+    SCOPED_TRACE(name);
+    ++compared;
+    const auto got = nlohmann::json::parse(gin::to_json(
+        gin::resolve_files({entry.path().string()}, {}, gin::Finder({ours.string()}, {}))));
+    const auto want = nlohmann::json::parse(
+        gin::to_json(gin::resolve_files({(root_ / name).string()}, {}, finder())));
+    for (const char* part : {"macros", "bindings"}) {
+      for (const auto& [key, value] : want[part].items()) {
+        if (left_out.contains(std::string(part) + " " + key)) continue;
+        EXPECT_EQ(got[part].value(key, nlohmann::json("nothing")).dump(), value.dump()) << key;
+      }
+      for (const auto& [key, value] : got[part].items())
+        EXPECT_TRUE(want[part].contains(key)) << key;
+    }
+  }
+  EXPECT_GT(compared, 10u);
 }
 
 }  // namespace
