@@ -1,0 +1,303 @@
+// The step-by-step network: against T5X's teacher-forced logits of fixtures/model, and against
+// itself under changes that must not matter.
+
+#include <omp.h>
+
+#include <numeric>
+#include <random>
+
+#include "models/decoding/transformer_decoder.h"
+#include "tests/decode/decode_fixture.h"
+
+namespace quintet::testing {
+namespace {
+
+using namespace decoding;
+
+NetworkShape shape_from_config(const Json& config) {
+  NetworkShape shape;
+  shape.vocab_size = config["vocab_size"].as_int();
+  shape.emb_dim = config["emb_dim"].as_int();
+  shape.num_heads = config["num_heads"].as_int();
+  shape.head_dim = config["head_dim"].as_int();
+  shape.mlp_dim = config["mlp_dim"].as_int();
+  const bool decoder_only = config.has("num_layers");
+  shape.num_encoder_layers = decoder_only ? 0 : config["num_encoder_layers"].as_int();
+  shape.num_decoder_layers =
+      decoder_only ? config["num_layers"].as_int() : config["num_decoder_layers"].as_int();
+  shape.mlp_activations = config["mlp_activations"].as_strings();
+  shape.logits_via_embedding = config["logits_via_embedding"].as_bool();
+  return shape;
+}
+
+std::vector<int32_t> all_rows(int64_t n) {
+  std::vector<int32_t> rows(static_cast<size_t>(n));
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
+/// Logits [items, length, vocab] of feeding inputs [items, length] one position at a time.
+std::vector<float> feed(TransformerDecoder& decoder, std::span<const int32_t> inputs, int64_t items,
+                        int64_t length) {
+  const int64_t vocab = decoder.vocab_size();
+  std::vector<float> all(static_cast<size_t>(items * length * vocab));
+  const std::vector<int32_t> rows = all_rows(items);
+  for (int64_t t = 0; t < length; ++t) {
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < items; ++i)
+      tokens.push_back(inputs[static_cast<size_t>(i * length + t)]);
+    const std::vector<int32_t> positions(rows.size(), static_cast<int32_t>(t));
+    const auto logits =
+        decoder.step({.rows = rows, .tokens = tokens, .positions = positions, .sources = {}});
+    for (int64_t i = 0; i < items; ++i)
+      std::copy_n(logits.begin() + i * vocab, vocab, all.begin() + (i * length + t) * vocab);
+  }
+  return all;
+}
+
+/// |got - want| within T1 where `counts` is not 0.
+void expect_logits(std::span<const float> got, std::span<const float> want,
+                   std::span<const int32_t> counts) {
+  ASSERT_EQ(got.size(), want.size());
+  const size_t vocab = want.size() / counts.size();
+  std::vector<float> a, b;
+  for (size_t i = 0; i < want.size(); ++i) {
+    if (counts[i / vocab] == 0) continue;
+    a.push_back(got[i]);
+    b.push_back(want[i]);
+  }
+  EXPECT_TRUE((near_array(std::span<const float>(a), std::span<const float>(b), kT1)));
+}
+
+TEST(DecoderGolden, StepsGiveTheLogitsOfTheModelFixtures) {
+  int checked = 0;
+  for (const auto& folder : fixture_folders("model")) {
+    const std::string name = folder.filename().string();
+    if (!name.starts_with("t5_1_") && name != "decoder_only") continue;
+    SCOPED_TRACE(name);
+    const HostArrays parameters = read_safetensors(folder / "params.safetensors");
+    const HostArrays batch = read_safetensors(folder / "batch.safetensors");
+    const HostArrays outputs = read_safetensors(folder / "outputs.safetensors");
+    const PackedNetwork network(shape_from_config(Json::read(folder / "meta.json")["config"]),
+                                source_of(parameters));
+    const HostArray& inputs = batch.at("decoder_input_tokens");
+    const int64_t items = inputs.shape[0], length = inputs.shape[1];
+    const CacheOptions cache{.num_decodes = 1, .max_length = length};
+    TransformerDecoder decoder(network);
+    if (network.shape().decoder_only()) {
+      const std::vector<int32_t> nothing(static_cast<size_t>(items), 0);
+      decoder.begin_prefix(inputs.as<int32_t>(), items, length, nothing, false, cache);
+    } else {
+      const HostArray& encoder = batch.at("encoder_input_tokens");
+      decoder.begin(encoder.as<int32_t>(), items, encoder.shape[1], cache);
+    }
+    expect_logits(feed(decoder, inputs.as<int32_t>(), items, length),
+                  outputs.at("logits").as<float>(),
+                  batch.at("decoder_target_tokens").as<int32_t>());
+    ++checked;
+  }
+  if (checked == 0) GTEST_SKIP() << "no model fixtures under " << fixture_root();
+}
+
+/// A network of random parameters.
+struct RandomNetwork {
+  NetworkShape shape;
+  mutable std::vector<float> values;
+
+  explicit RandomNetwork(int64_t encoder_layers, bool tied = false)
+      : shape{.vocab_size = 50,
+              .emb_dim = 20,
+              .num_heads = 3,
+              .head_dim = 6,
+              .mlp_dim = 37,
+              .num_encoder_layers = encoder_layers,
+              .num_decoder_layers = 2,
+              .mlp_activations = tied ? std::vector<std::string>{"relu"}
+                                      : std::vector<std::string>{"gelu", "linear"},
+              .logits_via_embedding = tied} {}
+
+  int64_t size_of(const std::string& name) const {
+    const int64_t e = shape.emb_dim;
+    if (name.ends_with("scale")) return e;
+    if (name.ends_with("embedding") && name.find("relpos") == std::string::npos)
+      return e * shape.vocab_size;
+    if (name.find("logits") != std::string::npos) return e * shape.vocab_size;
+    if (name.find("relpos") != std::string::npos) return shape.num_heads * 32;
+    return name.find("mlp") != std::string::npos ? e * shape.mlp_dim : e * shape.joined_kv();
+  }
+  View operator()(const std::string& name) const {
+    std::mt19937 random(static_cast<uint32_t>(std::hash<std::string>()(name)));
+    std::normal_distribution<float> normal(0.0f, 0.3f);
+    values.resize(static_cast<size_t>(size_of(name)));
+    for (float& x : values) x = normal(random) + (name.ends_with("scale") ? 1.0f : 0.0f);
+    const auto n = static_cast<int64_t>(values.size());
+    if (name.find("relpos") != std::string::npos)
+      return View::of(values.data(), std::vector<int64_t>{shape.num_heads, n / shape.num_heads});
+    return View::of(values.data(), std::vector<int64_t>{n});
+  }
+  PackedNetwork pack() const {
+    return {shape, [this](const std::string& name) { return (*this)(name); }};
+  }
+};
+
+std::vector<int32_t> random_tokens(int64_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  for (int32_t& t : tokens) t = static_cast<int32_t>(2 + random() % 48);
+  return tokens;
+}
+
+void expect_near(std::span<const float> a, std::span<const float> b) {
+  EXPECT_TRUE((near_array(a, b, Tolerance{1e-5, 1e-5})));
+}
+
+TEST(Decoder, PaddingBatchMatesAndThreadsDoNotMatter) {
+  for (const bool tied : {false, true}) {
+    const PackedNetwork network = RandomNetwork(2, tied).pack();
+    constexpr int64_t kItems = 3, kLength = 9, kSteps = 5;
+    std::vector<int32_t> inputs = random_tokens(kItems * kLength, 1);
+    for (int64_t t = 4; t < kLength; ++t) inputs[static_cast<size_t>(kLength + t)] = 0;
+    const std::vector<int32_t> targets = random_tokens(kItems * kSteps, 2);
+    const CacheOptions cache{.num_decodes = 1, .max_length = kSteps};
+    TransformerDecoder decoder(network);
+    decoder.begin(inputs, kItems, kLength, cache);
+    const std::vector<float> together = feed(decoder, targets, kItems, kSteps);
+    const size_t row = together.size() / kItems;
+    for (size_t i = 0; i < kItems; ++i) {
+      std::vector<int32_t> alone(inputs.begin() + static_cast<std::ptrdiff_t>(i) * kLength,
+                                 inputs.begin() + static_cast<std::ptrdiff_t>(i + 1) * kLength);
+      alone.resize(20, 0);
+      decoder.begin(alone, 1, 20, {.num_decodes = 1, .max_length = kSteps + 7});
+      expect_near(feed(decoder, std::span(targets).subspan(i * kSteps, kSteps), 1, kSteps),
+                  std::span(together).subspan(i * row, row));
+    }
+    const int threads = omp_get_max_threads();
+    for (const int other : {1, 5}) {
+      omp_set_num_threads(other);
+      decoder.begin(inputs, kItems, kLength, cache);
+      expect_near(feed(decoder, targets, kItems, kSteps), together);
+    }
+    omp_set_num_threads(threads);
+  }
+}
+
+TEST(Decoder, AnItemOfPaddingAloneAndHolesAreReadAsTheirMaskSays) {
+  const PackedNetwork network = RandomNetwork(2).pack();
+  const std::vector<int32_t> empty(6, 0), pad{0};
+  const std::vector<int32_t> targets = random_tokens(3, 3);
+  const CacheOptions cache{.num_decodes = 1, .max_length = 3};
+  TransformerDecoder decoder(network);
+  decoder.begin(empty, 1, 6, cache);
+  const std::vector<float> of_many = feed(decoder, targets, 1, 3);
+  for (float x : of_many) ASSERT_TRUE(std::isfinite(x));
+  decoder.begin(pad, 1, 1, cache);
+  expect_near(feed(decoder, targets, 1, 3), of_many);
+  // A hole keeps the distances of the tokens around it.
+  const std::vector<int32_t> hole{5, 0, 0, 7, 9}, closed{5, 7, 9, 0, 0};
+  decoder.begin(hole, 1, 5, cache);
+  const std::vector<float> with_hole = feed(decoder, targets, 1, 3);
+  decoder.begin(closed, 1, 5, cache);
+  const std::vector<float> without = feed(decoder, targets, 1, 3);
+  float largest = 0;
+  for (size_t i = 0; i < without.size(); ++i)
+    largest = std::max(largest, std::abs(without[i] - with_hole[i]));
+  EXPECT_GT(largest, 1e-3f);
+}
+
+TEST(Decoder, BeamsThatChangePlacesKeepTheirHistories) {
+  const PackedNetwork network = RandomNetwork(1).pack();
+  constexpr int32_t kItems = 2, kBeams = 3, kSteps = 8, kRows = kItems * kBeams;
+  const std::vector<int32_t> inputs = random_tokens(kItems * 4, 4);
+  TransformerDecoder decoder(network);
+  decoder.begin(inputs, kItems, 4, {.num_decodes = kBeams, .max_length = kSteps});
+  std::mt19937 random(5);
+  const std::vector<int32_t> rows = all_rows(kRows);
+  std::vector<std::vector<int32_t>> histories(kRows);
+  std::vector<float> last;
+  for (int32_t t = 0; t < kSteps; ++t) {
+    std::vector<int32_t> tokens, sources;
+    std::vector<std::vector<int32_t>> next;
+    for (int32_t r = 0; r < kRows; ++r) {
+      sources.push_back(r / kBeams * kBeams + static_cast<int32_t>(random() % kBeams));
+      tokens.push_back(static_cast<int32_t>(random() % 50));
+      next.push_back(histories[static_cast<size_t>(sources.back())]);
+      next.back().push_back(tokens.back());
+    }
+    histories = next;
+    const std::vector<int32_t> positions(kRows, t);
+    const auto logits =
+        decoder.step({.rows = rows, .tokens = tokens, .positions = positions, .sources = sources});
+    last.assign(logits.begin(), logits.end());
+  }
+  for (size_t r = 0; r < kRows; ++r) {
+    TransformerDecoder fresh(network);
+    fresh.begin(std::span(inputs).subspan(r / kBeams * 4, 4), 1, 4,
+                {.num_decodes = 1, .max_length = kSteps});
+    const std::vector<float> all = feed(fresh, histories[r], 1, kSteps);
+    expect_near(std::span(last).subspan(r * 50, 50), std::span(all).last(50));
+  }
+}
+
+TEST(Decoder, APrefixReadAtOnceEqualsOneReadTokenByToken) {
+  const PackedNetwork network = RandomNetwork(0).pack();
+  constexpr int64_t kItems = 2, kLength = 10;
+  const std::vector<int32_t> tokens = random_tokens(kItems * kLength, 6);
+  const CacheOptions cache{.num_decodes = 1, .max_length = kLength};
+  TransformerDecoder decoder(network);
+  decoder.begin_prefix(tokens, kItems, kLength, std::vector<int32_t>{0, 0}, false, cache);
+  const std::vector<float> all = feed(decoder, tokens, kItems, kLength);
+  const std::vector<int32_t> prefix{7, 3};
+  decoder.begin_prefix(tokens, kItems, kLength, prefix, false, cache);
+  const std::vector<int32_t> rows{0, 1}, now{tokens[7], tokens[10 + 3]};
+  const auto logits =
+      decoder.step({.rows = rows, .tokens = now, .positions = prefix, .sources = {}});
+  expect_near(logits.first(50), std::span(all).subspan(7 * 50, 50));
+  expect_near(logits.last(50), std::span(all).subspan((10 + 3) * 50, 50));
+}
+
+TEST(Decoder, RowsMayRestAndPositionsPassTheEnd) {
+  const PackedNetwork network = RandomNetwork(0).pack();
+  const std::vector<int32_t> tokens = random_tokens(6, 7);
+  TransformerDecoder decoder(network);
+  decoder.begin_prefix(tokens, 2, 3, std::vector<int32_t>{3, 3}, true,
+                       {.num_decodes = 1, .max_length = 3});
+  const std::vector<int32_t> row{1}, token{4}, beyond{3}, far{9};
+  const auto at = [&](const std::vector<int32_t>& position) {
+    const auto logits =
+        decoder.step({.rows = row, .tokens = token, .positions = position, .sources = {}});
+    return std::vector<float>(logits.begin(), logits.end());
+  };
+  EXPECT_EQ(at(beyond), at(far));  // nothing is written there, no bias is added
+}
+
+TEST(Decoder, MistakesAreNamed) {
+  const RandomNetwork random(2);
+  const auto fails = [&](const ParameterSource& source, const NetworkShape& shape,
+                         const std::string& part) {
+    try {
+      const PackedNetwork network(shape, source);
+      FAIL() << "no error about " << part;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  NetworkShape wide = random.shape;
+  wide.mlp_dim += 1;
+  fails([&](const std::string& name) { return random(name); }, wide, "mlp");
+  NetworkShape empty = random.shape;
+  empty.num_heads = 0;
+  fails([&](const std::string& name) { return random(name); }, empty, "positive");
+
+  const PackedNetwork network = random.pack();
+  TransformerDecoder decoder(network);
+  const std::vector<int32_t> inputs{3, 4}, outside{3, 50};
+  EXPECT_THROW(decoder.begin({}, 0, 0, {.num_decodes = 1, .max_length = 4}), Error);
+  EXPECT_THROW(decoder.begin(inputs, 1, 2, {.num_decodes = 1, .max_length = 0}), Error);
+  EXPECT_THROW(decoder.begin(outside, 1, 2, {.num_decodes = 1, .max_length = 4}), Error);
+  EXPECT_THROW(decoder.begin_prefix(inputs, 1, 2, std::vector<int32_t>{1}, false,
+                                    {.num_decodes = 1, .max_length = 4}),
+               Error);
+}
+
+}  // namespace
+}  // namespace quintet::testing
