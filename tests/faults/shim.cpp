@@ -1,7 +1,7 @@
 // LD_PRELOAD library that makes the N-th file operation below one folder go wrong.
 //
-//   QT_FAULT=CALL:N=ACTION   CALL: open write fsync rename unlink mkdir fallocate truncate close read,
-//                            or any (all but read). N counts from 1; "N+": that one and all later.
+//   QT_FAULT=CALL:N=ACTION   CALL: open write fsync rename unlink mkdir fallocate truncate close read
+//                            flock, or any (all but read and flock). N counts from 1; "N+": that one and all later.
 //                            ACTION: an errno name, KILL (SIGKILL before the call), POWER and
 //                            POWER_UNDONE (below), SLEEP<milliseconds>.
 //   QT_FAULT_DIR=FOLDER      operations elsewhere are neither counted nor touched.
@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -109,7 +110,7 @@ bool is_watched(const std::string& path) {
 int number_of(const std::string& name) {
   static const std::map<std::string, int> kNumbers = {
       {"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EDQUOT", EDQUOT}, {"EFBIG", EFBIG},
-      {"EOPNOTSUPP", EOPNOTSUPP}, {"EROFS", EROFS}, {"EACCES", EACCES}, {"ESTALE", ESTALE}, {"EINTR", EINTR}};
+      {"EOPNOTSUPP", EOPNOTSUPP}, {"ENOLCK", ENOLCK}, {"EROFS", EROFS}, {"EACCES", EACCES}, {"ESTALE", ESTALE}, {"EINTR", EINTR}};
   const auto found = kNumbers.find(name);
   return found != kNumbers.end() ? found->second : EIO;
 }
@@ -143,8 +144,8 @@ int strike(const char* call, const std::string& path) {
   if (!is_watched(path)) return 0;
   State& s = state();
   const std::string& wanted = s.plan.call;
-  const bool is_read = strcmp(call, "read") == 0;
-  if (is_read && wanted != "read") return 0;
+  const bool is_in_any = strcmp(call, "read") != 0 && strcmp(call, "flock") != 0;
+  if (!is_in_any && wanted != call) return 0;
   const long total = ++s.counted;
   if (s.log >= 0) dprintf(s.log, "%ld %s %s\n", total, call, path.c_str());
   if (wanted != call && wanted != "any") return 0;
@@ -284,6 +285,10 @@ int ftruncate(int descriptor, off_t size) {
   const int result = static_cast<int>(syscall(SYS_ftruncate, descriptor, size));
   if (is_watched(path)) note_contents(descriptor, false);
   return result;
+}
+int flock(int descriptor, int operation) {
+  if (const int error = strike("flock", path_of(descriptor))) return failed(error);
+  return static_cast<int>(syscall(SYS_flock, descriptor, operation));
 }
 int ftruncate64(int descriptor, off64_t size) { return ftruncate(descriptor, size); }
 int posix_fallocate(int descriptor, off_t offset, off_t size) {

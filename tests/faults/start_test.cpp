@@ -83,27 +83,45 @@ TEST(SecondRun, OfManyAtOnceExactlyOneStarts) {
   EXPECT_EQ(refused, 7);
 }
 
-TEST(SecondRun, NeverHoldsALockFileThatWasRemovedMeanwhile) {
+/// Waits until a process has the lock file open.
+bool has_lock_open(pid_t pid) {
+  for (int i = 0; i < 2000; ++i) {
+    std::error_code error;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid), error))
+      if (std::filesystem::read_symlink(entry.path(), error).filename() == "LOCK") return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+TEST(SecondRun, DoesNotTakeALockFileThatWasRemovedMeanwhile) {
   const FaultFolder folder;
-  std::atomic<int> inside{0}, most{0}, started{0};
-  std::vector<std::thread> runs;
-  for (int i = 0; i < 4; ++i)
-    runs.emplace_back([&] {
-      for (int n = 0; n < 500; ++n) {
-        try {
-          const ModelDirLock lock(folder.path());
-          ++started;
-          const int now = ++inside;
-          most = std::max(most.load(), now);
-          std::this_thread::yield();
-          --inside;
-        } catch (const Error&) {
-        }
-      }
-    });
-  for (std::thread& run : runs) run.join();
-  EXPECT_EQ(most, 1);
-  EXPECT_GT(started, 100);
+  const Launch second{.model_dir = folder.path() / "run", .fault = "flock:1=SLEEP1500"};
+  auto first = std::make_unique<ModelDirLock>(second.model_dir);
+  const pid_t pid = testing::start_driver(second);
+  ASSERT_TRUE(has_lock_open(pid));  // it is about to lock the first run's file
+  first.reset();                    // which goes
+  const ModelDirLock third(second.model_dir);
+  const Ended ended = testing::wait_for_driver(pid, second);
+  EXPECT_EQ(ended.code, 2) << "two runs at once: " << ended.errors;
+}
+
+TEST(SecondRun, LocksByTheTextWhereTheFileSystemHasNoLocks) {
+  const FaultFolder folder;
+  Launch launch{.model_dir = testing::prepared(folder.path(), "run"), .fault = "flock:1+=ENOLCK"};
+  EXPECT_EQ(run_driver(launch).code, 0);
+  const auto file = launch.model_dir / "LOCK";
+  char host[256] = "";
+  ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
+  struct Case { std::string holder; int code; };
+  for (const Case& c : {Case{fmt::format("host {} pid {} started x\n", host, ::getpid()), 2},
+                        Case{fmt::format("host {} pid 99999999 started x\n", host), 0},
+                        Case{"host somewhere-else pid 99999999 started x\n", 2}}) {
+    testing::write_bytes(file, c.holder);
+    const Ended ended = run_driver(launch);
+    EXPECT_EQ(ended.code, c.code) << c.holder << ended.errors;
+  }
 }
 
 TEST(ModelDir, ThatCannotBeWrittenIsRefusedAtTheStart) {
