@@ -84,6 +84,7 @@ inline pid_t start_driver(const Launch& launch) {
   into(".err", STDERR_FILENO);
   if (!launch.fault.empty()) {
     ::setenv("LD_PRELOAD", QUINTET_FAULT_SHIM, 1);
+    ::setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);  // the shim comes before its runtime
     ::setenv("QT_FAULT", launch.fault.c_str(), 1);
     ::setenv("QT_FAULT_DIR", launch.model_dir.c_str(), 1);
     if (!launch.log.empty()) ::setenv("QT_FAULT_LOG", launch.log.c_str(), 1);

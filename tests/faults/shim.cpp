@@ -11,7 +11,6 @@
 // is empty), new names in folders that were not synced are gone, renames have happened. POWER_UNDONE
 // also takes back the renames whose folder was not synced.
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -78,11 +77,6 @@ State* make_state() {
 State& state() {
   static State* instance = make_state();
   return *instance;
-}
-
-template <typename F>
-F next(const char* name) {
-  return reinterpret_cast<F>(dlsym(RTLD_NEXT, name));
 }
 
 std::string path_of(int descriptor) {
@@ -244,7 +238,7 @@ mode_t mode_from(int flags, va_list args) {
 
 extern "C" {
 
-#define OPEN_WRAPPER(name, folder, ...)              \
+#define OPEN_WRAPPER(folder)                         \
   {                                                  \
     va_list args;                                    \
     va_start(args, flags);                           \
@@ -252,10 +246,10 @@ extern "C" {
     va_end(args);                                    \
     return open_as(folder, path, flags, mode);       \
   }
-int open(const char* path, int flags, ...) OPEN_WRAPPER(open, AT_FDCWD)
-int open64(const char* path, int flags, ...) OPEN_WRAPPER(open64, AT_FDCWD)
-int openat(int folder, const char* path, int flags, ...) OPEN_WRAPPER(openat, folder)
-int openat64(int folder, const char* path, int flags, ...) OPEN_WRAPPER(openat64, folder)
+int open(const char* path, int flags, ...) OPEN_WRAPPER(AT_FDCWD)
+int open64(const char* path, int flags, ...) OPEN_WRAPPER(AT_FDCWD)
+int openat(int folder, const char* path, int flags, ...) OPEN_WRAPPER(folder)
+int openat64(int folder, const char* path, int flags, ...) OPEN_WRAPPER(folder)
 
 ssize_t write(int descriptor, const void* data, size_t size) {
   return write_as(descriptor, [&] { return syscall(SYS_write, descriptor, data, size); });

@@ -83,14 +83,17 @@ TEST(SecondRun, OfManyAtOnceExactlyOneStarts) {
   EXPECT_EQ(refused, 7);
 }
 
-/// Waits until a process has the lock file open.
+/// Waits until the driver (not the fork of this process that becomes it) has the lock file open.
 bool has_lock_open(pid_t pid) {
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 5000; ++i) {
     std::error_code error;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), error) !=
+        std::filesystem::canonical(QUINTET_CHECKPOINT_DRIVER))
+      continue;
     for (const auto& entry :
          std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid), error))
       if (std::filesystem::read_symlink(entry.path(), error).filename() == "LOCK") return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return false;
 }
