@@ -161,9 +161,10 @@ class BeamSearch {
         }))
       best = best_candidates(logits, active, true);
     for (size_t a = 0; a < active.size(); ++a) {
-      QT_CHECK(best[a].size() >= static_cast<size_t>(2 * beams_),
-               "beam_search: a vocabulary of {} is too small: at least 2 tokens are needed",
-               model_.vocab_size());
+      QT_CHECK_AS(ExitCode::kData, best[a].size() >= static_cast<size_t>(2 * beams_),
+                  "beam_search: {} of the {} continuations looked at have numbers for logits, in a "
+                  "vocabulary of {}; are there NaNs among the parameters?",
+                  best[a].size(), 2 * beams_, model_.vocab_size());
       advance(active[a], best[a], model_.vocab_size());
     }
     ++index_;

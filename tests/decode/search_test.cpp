@@ -301,6 +301,8 @@ TEST(BeamSearch, ResultsOfABatchAreThoseOfItsItems) {
 TEST(BeamSearch, MistakesAreNamed) {
   TableModel model(6, [](const auto&) { return std::vector<float>(6, 0); });
   const std::vector<int32_t> start(4, 0);
+  TableModel broken(6, [](const auto&) { return std::vector<float>(6, std::nanf("")); });
+  EXPECT_THROW(beam_search({1, 4, start}, broken, kEos, {}), Error);
   EXPECT_THROW(beam_search({1, 4, start}, model, kEos, {.num_decodes = 0}), Error);
   EXPECT_THROW(beam_search({1, 4, start}, model, kEos, {.max_decode_len = 5}), Error);
   EXPECT_THROW(
