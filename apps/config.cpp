@@ -71,13 +71,24 @@ int run_config(std::span<char* const> args) {
            "quintet config: no configuration; name a gin file");
   if (flags.parse_only) return parse_only(gin_line, flags);
 
-  Session session(gin_line, {}, {.skip_unknown = flags.skip_unknown});
-  for (const std::string& unknown : session.config().unknown())
-    fmt::print(stderr, "unknown: {}\n", unknown);
+  gin::Registry registry;
+  register_everything(registry);
+  gin::Config config(registry, {.roots = config_roots(), .skip_unknown = flags.skip_unknown});
+  const auto tell_unknown = [&] {
+    for (const std::string& unknown : config.unknown())
+      fmt::print(stderr, "unknown: {}\n", unknown);
+  };
+  try {
+    config.load(gin_line);
+  } catch (const Error&) {
+    tell_unknown();
+    throw;
+  }
+  tell_unknown();
   if (flags.format == "json")
-    fmt::print("{}", gin::to_json(gin::resolve(session.config()), !flags.keep_macros));
+    fmt::print("{}", gin::to_json(gin::resolve(config), !flags.keep_macros));
   else
-    fmt::print("{}", session.config().config_str());
+    fmt::print("{}", config.config_str());
   return 0;
 }
 

@@ -251,10 +251,10 @@ TEST_F(GinConfig, OneErrorListsAllProblems) {
 TEST_F(GinConfig, UnknownNamesCanBeSkipped) {
   Config config(registry, {.skip_unknown = true});
   config.parse_text(
-      "import nothing.known\nnothing.known.f.x = 1\nadd.a = 1\nidentity.x = @nothing()", "x.gin");
+      "import nothing.known\nnothing.known.f.x = 1\nadd.a = 1\nidentity.x = @missing()", "x.gin");
   config.finalize();
   EXPECT_EQ(config.call("add"), Value(11));
-  EXPECT_EQ(config.unknown().size(), 3u);
+  EXPECT_EQ(config.unknown().size(), 2u);
   EXPECT_THROW(config.call("identity"), Error);
 }
 

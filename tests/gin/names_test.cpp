@@ -115,6 +115,18 @@ TEST_F(GinNames, ImportsAndUseDecideBetweenEqualSuffixes) {
             "t5x.examples.t5.network.T5Config.x\n");
 }
 
+TEST_F(GinNames, AnUnknownModuleIsToldOnce) {
+  const std::string text =
+      error(dynamic + "from elsewhere import network\nnetwork.T5Config.x = 1\nnetwork.Other.x = 2");
+  EXPECT_NE(text.find("No module named 'elsewhere.network'"), std::string::npos);
+  EXPECT_EQ(text.find("problems"), std::string::npos) << text;
+  Config config(registry, {.skip_unknown = true});
+  config.parse_text(dynamic + "from elsewhere import network\nnetwork.T5Config.x = 1", "base.gin");
+  config.parse_text("network.T5Config.x = 2\nnetwork.Other.x = 3",
+                    "small.gin");  // by suffix: that same network
+  EXPECT_EQ(config.unknown().size(), 1u);
+}
+
 TEST_F(GinNames, ModulesAreKnownByWhatTheyHold) {
   resolve(
       "import t5.data.mixtures\nfrom t5.data import mixtures\nimport t5x\nimport "

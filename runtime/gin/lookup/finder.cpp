@@ -1,5 +1,6 @@
 #include "runtime/gin/lookup/finder.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -23,7 +24,9 @@ Finder::Finder(std::vector<std::string> search_paths, std::vector<ConfigRoot> ro
     : search_paths_(std::move(search_paths)), roots_(std::move(roots)) {}
 
 void Finder::add_search_paths(const std::vector<std::string>& paths) {
-  search_paths_.insert(search_paths_.end(), paths.begin(), paths.end());
+  for (const std::string& path : paths)
+    if (std::find(search_paths_.begin(), search_paths_.end(), path) == search_paths_.end())
+      search_paths_.push_back(path);
 }
 
 std::optional<std::string> Finder::find(const std::string& file,

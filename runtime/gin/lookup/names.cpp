@@ -74,6 +74,7 @@ std::string Names::import(ParseContext& context, const ImportStatement& statemen
       context.symbols[name] = {whole ? statement.module : name, statement, is_known};
     }
     imported_.push_back(statement.module);
+    if (!is_known) unknown_imports_.insert(statement.bound_name());
   }
   context.imports.push_back(statement);
   return {};
@@ -136,7 +137,11 @@ Resolution Names::resolve_suffix(const ParseContext* context, const std::string&
     if (ends_with_name(registration.selector, selector)) used.push_back(c);
   if (used.size() == 1) return {used[0], {}};
   const std::vector<const Configurable*> all = registry_.match(selector);
-  if (all.empty()) return {nullptr, unknown(selector)};
+  // `network` may be what an unknown module would have brought in: that import is the problem to
+  // tell of.
+  const bool is_follow_up =
+      context != nullptr && unknown_imports_.contains(selector.substr(0, selector.find('.')));
+  if (all.empty()) return {nullptr, is_follow_up ? "" : unknown(selector)};
   const auto among = [&](const auto& accept) {
     std::vector<const Configurable*> out;
     std::copy_if(all.begin(), all.end(), std::back_inserter(out), accept);
@@ -153,6 +158,7 @@ Resolution Names::resolve_suffix(const ParseContext* context, const std::string&
   if (best.size() > 1) best = among([&](const Configurable* c) { return imported_by(own, c); });
   if (best.empty()) best = among([&](const Configurable* c) { return in_use_.contains(c); });
   if (best.empty()) best = among([&](const Configurable* c) { return imported_by(imported_, c); });
+  if (best.empty() && is_follow_up) return {};
   if (best.empty()) best = all;
   if (best.size() == 1) return {best[0], {}};
   std::vector<std::string> names;

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -71,7 +72,8 @@ class Names {
   const Registry& registry_;
   std::vector<std::string> main_modules_;
   std::map<const Configurable*, Registration> in_use_;
-  std::vector<std::string> imported_;  // modules, by any file
+  std::vector<std::string> imported_;      // modules, by any file
+  std::set<std::string> unknown_imports_;  // names that unknown modules would have bound
 };
 
 }  // namespace quintet::gin
