@@ -124,9 +124,11 @@ class Generator {
   int64_t shown(const decoding::Decodes& decodes) const {
     return std::min(decodes.num_decodes, flags_.decode.num_decodes.value_or(1));
   }
-  /// Decode d counted from the best.
+  /// Decode d counted from the best. Decoder-only rows with short inputs have room for more than
+  /// asked.
   std::string text_of(const decoding::Decodes& decodes, int64_t row, int64_t d) const {
-    return targets_->decode(decodes.sequence(row, decodes.num_decodes - 1 - d));
+    const auto tokens = decodes.sequence(row, decodes.num_decodes - 1 - d);
+    return targets_->decode(tokens.first(std::min(tokens.size(), static_cast<size_t>(length_))));
   }
   static float score_of(const decoding::Decodes& decodes, int64_t row, int64_t d) {
     return decodes.scores[static_cast<size_t>((row + 1) * decodes.num_decodes - 1 - d)];
