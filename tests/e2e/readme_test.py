@@ -17,6 +17,7 @@ def blocks():
 
 def shortened(block, folder):
     """The block as CI runs it."""
+    block = block.replace("/tmp/", f"{folder}/").replace("$PWD/build", BUILD)
     block = re.sub(r"^scripts/quickstart.*$", f"scripts/quickstart --steps=10 --model_dir={folder}/quickstart", block,
                    flags=re.M)
     block = re.sub(r"^scripts/test.*$", "", block, flags=re.M)  # it is what runs this
@@ -24,13 +25,13 @@ def shortened(block, folder):
                    f"scripts/tutorial_text --out={folder}/tutorial --vocab_size=90 --pretrain_steps=6 "
                    f"--finetune_steps=4 {folder}/text.txt", block, flags=re.M)
     block = re.sub(r"TRAIN_STEPS=\d+", "TRAIN_STEPS=10 --gin.WARMUP_STEPS=2", block) if "quickstart.gin" in block else block
-    return block.replace("/tmp/", f"{folder}/").replace("$PWD/build", BUILD)
+    return block
 
 
 def test_every_command_runs(folder):
     words = "a text with Several words and 17 numbers that stands for the files of a user".split()
     (folder / "text.txt").write_text("\n\n".join(
-        " ".join(words[(i * k + i) % len(words)] for k in range(1, 20)) for i in range(400)))
+        " ".join(words[(i * k + i) % len(words)] for k in range(1, 20)) + f" Row {i}." for i in range(400)))
     found = blocks()
     assert len(found) >= 6, found
     script = "set -euo pipefail\n" + "\n".join(shortened(block, folder) for block in found)
