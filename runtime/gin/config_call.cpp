@@ -11,6 +11,8 @@ namespace quintet::gin {
 namespace {
 
 constexpr int kMaxCallDepth = 1000;
+constexpr int64_t kMaxValues =
+    5'000'000;  // of one evaluation: lists of macros of lists grow exponentially
 
 /// One running call in this thread. Scopes are dynamic, as in gin: a callable invoked by a
 /// configurable sees the scope that is active then.
@@ -75,6 +77,26 @@ class DepthGuard {
 };
 thread_local int DepthGuard::depth = 0;
 
+/// Counts the values that one evaluation, with all that it contains, produces.
+class WorkGuard {
+ public:
+  WorkGuard() {
+    if (nested == 0) count = 0;
+    if (++count > kMaxValues)
+      throw ConfigError({}, -1,
+                        fmt::format("the configuration expands to more than {} values: ... -> {}",
+                                    kMaxValues, call_chain()));
+    ++nested;
+  }
+  ~WorkGuard() { --nested; }
+
+ private:
+  static thread_local int nested;
+  static thread_local int64_t count;
+};
+thread_local int WorkGuard::nested = 0;
+thread_local int64_t WorkGuard::count = 0;
+
 /// What the caller passes, by name.
 std::map<std::string, Arguments::Item> given_arguments(const Configurable& target,
                                                        const std::string& who,
@@ -106,7 +128,8 @@ const Configurable& Config::State::require(const std::string& selector) const {
 }
 
 Value Config::State::evaluate(const Value& value) const {
-  const DepthGuard guard;
+  const DepthGuard depth;
+  const WorkGuard work;
   if (const Reference* reference = value.get_if<Reference>()) {
     if (reference->target == nullptr)
       throw ConfigError({}, -1,

@@ -264,6 +264,16 @@ TEST_F(GinConfig, EndlessConfigurationsAreErrors) {
   EXPECT_TRUE(has(error("identity.x = %M\nM = @identity()", "identity"), "macros without end"));
 }
 
+TEST_F(GinConfig, MacrosThatMultiplyAreBounded) {
+  std::string text = "M0 = 1\nidentity.x = %M40\n";
+  for (int i = 1; i <= 40; ++i) {
+    const std::string previous = "%M" + std::to_string(i - 1);
+    text += "M" + std::to_string(i) + " = [" + previous + ", " + previous + "]\n";
+  }
+  EXPECT_TRUE(has(error(text, "identity"), "expands to more than"));
+  EXPECT_EQ(run("identity.x = [%M, %M]\nM = [1, 2]", "identity").repr(), "[[1, 2], [1, 2]]");
+}
+
 TEST_F(GinConfig, BindingsOfTheCommandLineComeLast) {
   EXPECT_EQ(run("N = 1\nadd.a = %N", "add", {"N = 2", "N = 3", "lib.add.b = 0"}), Value(3));
   const std::string text = error("NAME = 'x'", "", {"NAME = abc"});
