@@ -11,11 +11,11 @@
 #include "apps/bench.h"
 #include "apps/cli.h"
 #include "data/batches.h"
-#include "data/denoise.h"
+#include "data/preprocessors/denoise.h"
+#include "data/preprocessors/text_preprocessors.h"
+#include "data/preprocessors/token_preprocessors.h"
 #include "data/random.h"
-#include "data/text_preprocessors.h"
-#include "data/token_preprocessors.h"
-#include "data/tokenizer_trainer.h"
+#include "data/vocabularies/tokenizer_trainer.h"
 #include "runtime/base/atomic_file.h"
 
 namespace quintet {

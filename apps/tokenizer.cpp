@@ -4,8 +4,8 @@
 
 #include "apps/cli.h"
 #include "apps/verbs.h"
-#include "data/tokenizer_trainer.h"
-#include "data/utf8.h"
+#include "data/vocabularies/tokenizer_trainer.h"
+#include "data/vocabularies/utf8.h"
 #include "data/vocabulary.h"
 #include "runtime/base/check.h"
 #include "runtime/base/nearest.h"

@@ -1,9 +1,9 @@
 #include "data/configurables.h"
 
 #include "data/gin_types.h"
-#include "data/number_words.h"
-#include "data/text_preprocessors.h"
-#include "data/token_preprocessors.h"
+#include "data/preprocessors/text_preprocessors.h"
+#include "data/preprocessors/token_preprocessors.h"
+#include "data/sources/number_words.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {

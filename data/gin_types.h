@@ -3,9 +3,9 @@
 // stands for the object that calling it gives, with its arguments bound in gin.
 
 #include "data/data_source.h"
-#include "data/denoise.h"
 #include "data/metrics.h"
 #include "data/preprocessor.h"
+#include "data/preprocessors/denoise.h"
 #include "runtime/gin/convert.h"
 
 namespace quintet::data {

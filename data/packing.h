@@ -3,8 +3,8 @@
 //
 //   lengths {targets: 5}, examples [3 4 1], [5 1], [6 1]
 //   pad  -> [3 4 1 0 0], [5 1 0 0 0], [6 1 0 0 0]
-//   pack -> targets [3 4 1 5 1], segment ids [1 1 1 2 2], positions [0 1 2 0 1]; targets [6 1 0 0
-//   0], ..
+//   pack -> targets [3 4 1 5 1], segment ids [1 1 1 2 2], positions [0 1 2 0 1],
+//           and a second row: targets [6 1 0 0 0] ..
 //
 // Packing is greedy with one open row, in groups of max(lengths) examples: the end of a group
 // closes the row. Zeros do not count towards a sequence's length.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "data/token_preprocessors.h"
+#include "data/preprocessors/token_preprocessors.h"
 #include "runtime/base/check.h"
 #include "runtime/base/nearest.h"
 

@@ -1,10 +1,10 @@
 #pragma once
 // Tasks and mixtures: what to read, how to turn it into features, how to judge predictions.
 //
-//   TaskRegistry registry;                 // built-in tasks: data/tasks.h; tasks in gin:
-//   configurables.cpp register_builtin_tasks(registry); const Provider& provider =
-//   registry.get("number_to_words"); StreamPtr stream = provider.stream({.split = "train",
-//   .sequence_length = lengths, .shuffle = true});
+//   TaskRegistry registry;
+//   register_builtin_tasks(registry);      // sources/number_words.h; tasks in gin: configurables.h
+//   const auto provider = registry.get("number_to_words");
+//   StreamPtr stream = provider->stream({.split = "train", .sequence_length = lengths});
 
 #include <map>
 #include <memory>
@@ -105,7 +105,7 @@ class TaskRegistry {
 };
 
 /// number_to_words, words_to_number, number_words (both directions) and the same over 0..999,999
-/// with the suffix "_6digits". See data/number_words.h.
+/// with the suffix "_6digits". See data/sources/number_words.h.
 void register_builtin_tasks(TaskRegistry& registry);
 
 }  // namespace quintet::data

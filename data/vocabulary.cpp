@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "data/utf8.h"
+#include "data/vocabularies/utf8.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {

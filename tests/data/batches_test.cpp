@@ -1,6 +1,6 @@
 #include "data/batches.h"
 
-#include "data/number_words.h"
+#include "data/sources/number_words.h"
 #include "tests/data/files.h"
 
 namespace quintet::data {

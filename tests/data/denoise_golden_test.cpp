@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "data/denoise.h"
+#include "data/preprocessors/denoise.h"
 #include "tests/data/rows.h"
 #include "tests/harness/fixtures.h"
 

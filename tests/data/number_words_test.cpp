@@ -1,4 +1,4 @@
-#include "data/number_words.h"
+#include "data/sources/number_words.h"
 
 #include <set>
 

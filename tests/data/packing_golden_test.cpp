@@ -3,7 +3,7 @@
 
 #include "data/feature_converter.h"
 #include "data/packing.h"
-#include "data/token_preprocessors.h"
+#include "data/preprocessors/token_preprocessors.h"
 #include "tests/data/rows.h"
 #include "tests/harness/fixtures.h"
 

@@ -1,5 +1,5 @@
 #include "data/data_source.h"
-#include "data/text_preprocessors.h"
+#include "data/preprocessors/text_preprocessors.h"
 #include "tests/data/files.h"
 #include "tests/data/rows.h"
 

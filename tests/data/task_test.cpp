@@ -6,7 +6,7 @@
 
 #include "data/configurables.h"
 #include "data/show.h"
-#include "data/tokenizer_trainer.h"
+#include "data/vocabularies/tokenizer_trainer.h"
 #include "tests/data/files.h"
 #include "tests/data/rows.h"
 

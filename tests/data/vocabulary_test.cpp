@@ -1,7 +1,7 @@
 #include "data/vocabulary.h"
 
-#include "data/tokenizer_trainer.h"
-#include "data/utf8.h"
+#include "data/vocabularies/tokenizer_trainer.h"
+#include "data/vocabularies/utf8.h"
 #include "tests/data/files.h"
 #include "tests/harness/fixtures.h"
 

@@ -1,4 +1,4 @@
-#include "data/utf8.h"
+#include "data/vocabularies/utf8.h"
 
 #include <cstdint>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "data/tokenizer_trainer.h"
+#include "data/vocabularies/tokenizer_trainer.h"
 
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "data/line_files.h"
+#include "data/sources/line_files.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
 

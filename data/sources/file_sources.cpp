@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/data_source.h"
-#include "data/line_files.h"
+#include "data/sources/line_files.h"
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
 

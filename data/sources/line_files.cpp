@@ -1,4 +1,4 @@
-#include "data/line_files.h"
+#include "data/sources/line_files.h"
 
 #include <fcntl.h>
 #include <glob.h>
@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "data/utf8.h"
+#include "data/vocabularies/utf8.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {

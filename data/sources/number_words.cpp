@@ -1,13 +1,13 @@
-#include "data/number_words.h"
+#include "data/sources/number_words.h"
 
 #include <algorithm>
 #include <array>
 #include <memory>
 #include <vector>
 
+#include "data/preprocessors/text_preprocessors.h"
+#include "data/preprocessors/token_preprocessors.h"
 #include "data/random.h"
-#include "data/text_preprocessors.h"
-#include "data/token_preprocessors.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {

@@ -1,4 +1,4 @@
-#include "data/token_preprocessors.h"
+#include "data/preprocessors/token_preprocessors.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "data/text_preprocessors.h"
+#include "data/preprocessors/text_preprocessors.h"
 
 #include <algorithm>
 #include <charconv>

@@ -1,8 +1,8 @@
 #pragma once
 // Training of SentencePiece models with T5's special ids: 0 padding, 1 end of sequence, 2 unknown.
 //
-//   train_tokenizer({.inputs = {"docs/*.txt"}, .vocab_size = 8000}, "docs");   // docs.model,
-//   docs.vocab
+//   train_tokenizer({.inputs = {"docs/*.txt"}, .vocab_size = 8000}, "docs");
+//   // docs.model and docs.vocab are written
 //
 // The same files and options give the same bytes.
 

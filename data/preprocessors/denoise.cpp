@@ -1,9 +1,9 @@
-#include "data/denoise.h"
+#include "data/preprocessors/denoise.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "data/token_preprocessors.h"
+#include "data/preprocessors/token_preprocessors.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {
