@@ -22,7 +22,7 @@ def shortened(block, folder):
                    flags=re.M)
     block = re.sub(r"^scripts/test.*$", "", block, flags=re.M)  # it is what runs this
     block = re.sub(r"^scripts/tutorial_text$",
-                   f"scripts/tutorial_text --out={folder}/tutorial --vocab_size=90 --pretrain_steps=6 "
+                   f"scripts/tutorial_text --out={folder}/tutorial --vocab_size=70 --pretrain_steps=6 "
                    f"--finetune_steps=4 {folder}/text.txt", block, flags=re.M)
     block = re.sub(r"TRAIN_STEPS=\d+", "TRAIN_STEPS=10 --gin.WARMUP_STEPS=2", block) if "quickstart.gin" in block else block
     return block
