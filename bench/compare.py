@@ -78,6 +78,8 @@ def commit():
 
 def measure(workload, arguments, environment):
     flags = workload["flags"] + ["--model=t5_1_1_small", "--dtype=float32", f"--threads={arguments.threads}"]
+    if arguments.steps:
+        flags.append(f"--steps={arguments.steps}")  # the later flag wins
     commands = {"quintet": [arguments.quintet, *workload["ours"], *flags]}
     python = pathlib.Path(arguments.peers) / "bin" / "python"
     for name, (script, _) in workload["peers"].items():
@@ -125,6 +127,7 @@ def main():
     parser.add_argument("--peers", default=os.environ.get("QUINTET_PEERS", str(ROOT / ".venv-peers")))
     parser.add_argument("--only", action="append", choices=sorted(WORKLOADS), help="a workload; may be repeated")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, help="timed steps a round; default: the workload's")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--out", default=str(ROOT / "bench" / "results"))
     arguments = parser.parse_args()

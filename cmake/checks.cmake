@@ -16,15 +16,10 @@ function(quintet_refuse_protobuf)
   endforeach()
 endfunction()
 
-# Debian has a serial HDF5 and one per MPI; linking two of them collides. Ours is the serial one.
-function(quintet_find_hdf5)
-  find_package(PkgConfig REQUIRED)
-  pkg_check_modules(HDF5 IMPORTED_TARGET GLOBAL hdf5-serial)
-  if(NOT HDF5_FOUND)
-    pkg_check_modules(HDF5 REQUIRED IMPORTED_TARGET GLOBAL hdf5)
-  endif()
-  if("${HDF5_LINK_LIBRARIES};${HDF5_INCLUDE_DIRS}" MATCHES "mpi")
-    message(FATAL_ERROR "HDF5 found is an MPI build (${HDF5_LINK_LIBRARIES}); the serial one is needed: "
+# Debian has a serial HDF5 and one for each MPI; linking two of them collides. Ours is the serial one.
+function(quintet_refuse_mpi_hdf5 library include_folder)
+  if("${library};${include_folder}" MATCHES "mpi")
+    message(FATAL_ERROR "HDF5 found is an MPI build (${library}, ${include_folder}); the serial one is needed: "
                         "apt-get install libhdf5-dev")
   endif()
 endfunction()
