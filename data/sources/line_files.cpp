@@ -139,8 +139,8 @@ struct LineFiles::File {
 
   /// Counted from 1.
   int64_t line_number(int64_t i) const {
-    std::vector<char> block(kBlockBytes);
     const int64_t end = starts[static_cast<size_t>(i)];
+    std::vector<char> block(std::min(kBlockBytes, static_cast<size_t>(end)));
     int64_t newlines = 0;
     for (int64_t offset = 0; offset < end;) {
       const size_t want = std::min(block.size(), static_cast<size_t>(end - offset));
