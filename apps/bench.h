@@ -4,10 +4,11 @@
 #include <span>
 
 // BENCH(name, what it times)
-#define QUINTET_BENCHES(BENCH)                                  \
-  BENCH(train, "training steps of a T5 1.1 with AdamW")         \
-  BENCH(generate, "greedy decoding or beam search by a T5 1.1") \
-  BENCH(data, "text to packed span-corruption batches on one core")
+#define QUINTET_BENCHES(BENCH)                                      \
+  BENCH(train, "training steps of a T5 1.1 with AdamW")             \
+  BENCH(generate, "greedy decoding or beam search by a T5 1.1")     \
+  BENCH(data, "text to packed span-corruption batches on one core") \
+  BENCH(checkpoint, "saving in the background and restoring")
 
 namespace quintet {
 
