@@ -60,9 +60,6 @@ TrainLoop::TrainLoop(TrainConfig config, const ProviderOf& provider_of)
 }
 
 void TrainLoop::restore() {
-  if (!lock_.taken_over_from().empty())
-    fmt::print(stderr, "the run before this one ended without closing: {}\n",
-               lock_.taken_over_from());
   CheckpointOptions options;
   if (config_.checkpoint.save)
     options.keep = static_cast<int>(config_.checkpoint.save->keep.value_or(0));
