@@ -83,6 +83,35 @@ void fill(int64_t n, const NumberWords& options, Example& out) {
   out.set("targets", options.to_words ? words : digits);
 }
 
+/// The held-out numbers are sought when an evaluation asks for them, not at every start.
+class NumberWordsSource final : public DataSource {
+ public:
+  explicit NumberWordsSource(NumberWords options) : options_(std::move(options)) {}
+  std::vector<std::string> splits() const override { return {"test", "train", "validation"}; }
+  std::shared_ptr<const Reader> open(const std::string& split) const override {
+    const auto known = splits();
+    QT_CHECK_AS(ExitCode::kData, std::find(known.begin(), known.end(), split) != known.end(),
+                "number words: unknown split '{}'; it has {}", split, fmt::join(known, ", "));
+    FunctionDataSource::Split chosen;
+    if (split == "train") {
+      chosen.make = [options = options_](int64_t, Example& out) {
+        Random random(take_key(out));
+        fill(draw_number(random, options), options, out);
+      };
+    } else {
+      const auto numbers = std::make_shared<const std::vector<int64_t>>(held_out_numbers(options_));
+      chosen.size = static_cast<int64_t>(numbers->size());
+      chosen.make = [options = options_, numbers](int64_t index, Example& out) {
+        fill((*numbers)[static_cast<size_t>(index)], options, out);
+      };
+    }
+    return FunctionDataSource("number words", {{split, chosen}}).open(split);
+  }
+
+ private:
+  NumberWords options_;
+};
+
 }  // namespace
 
 std::string number_to_words(int64_t n) {
@@ -128,18 +157,7 @@ DataSourcePtr number_words_source(const NumberWords& options) {
   QT_CHECK(options.by_digits_fraction >= 0 && options.by_digits_fraction <= 1,
            "number words: by_digits_fraction {} must be between 0 and 1",
            options.by_digits_fraction);
-  const auto held_out = std::make_shared<const std::vector<int64_t>>(held_out_numbers(options));
-  const FunctionDataSource::Split evaluation = {
-      static_cast<int64_t>(held_out->size()), [options, held_out](int64_t index, Example& out) {
-        fill((*held_out)[static_cast<size_t>(index)], options, out);
-      }};
-  const FunctionDataSource::Split train = {std::nullopt, [options](int64_t, Example& out) {
-                                             Random random(take_key(out));
-                                             fill(draw_number(random, options), options, out);
-                                           }};
-  return std::make_shared<FunctionDataSource>(
-      "number words", std::map<std::string, FunctionDataSource::Split>{
-                          {"train", train}, {"validation", evaluation}, {"test", evaluation}});
+  return std::make_shared<NumberWordsSource>(options);
 }
 
 ProviderPtr number_words_task(const std::string& name, const NumberWords& options) {
