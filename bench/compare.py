@@ -79,7 +79,7 @@ def commit():
 def measure(workload, arguments, environment):
     flags = workload["flags"] + ["--model=t5_1_1_small", "--dtype=float32", f"--threads={arguments.threads}"]
     if arguments.steps:
-        flags.append(f"--steps={arguments.steps}")  # the later flag wins
+        flags = [flag for flag in flags if not flag.startswith("--steps=")] + [f"--steps={arguments.steps}"]
     commands = {"quintet": [arguments.quintet, *workload["ours"], *flags]}
     python = pathlib.Path(arguments.peers) / "bin" / "python"
     for name, (script, _) in workload["peers"].items():
