@@ -138,9 +138,10 @@ Id create_file(const std::filesystem::path& path, H5F_libver_t high) {
   H5Pset_libver_bounds(access, H5F_LIBVER_V18, high);
   H5Pset_fclose_degree(access, H5F_CLOSE_STRONG);
   H5Pset_file_locking(access, false, true);  // Lustre and NFS often have no locks
-  Id file(checked(H5Fcreate(path.c_str(), H5F_ACC_EXCL, H5P_DEFAULT, access), path, "create"),
-          H5Fclose);
-  return file;
+  Id creation(H5Pcreate(H5P_FILE_CREATE), H5Pclose);
+  H5Pset_obj_track_times(creation, false);  // same state, same bytes
+  return {checked(H5Fcreate(path.c_str(), H5F_ACC_EXCL, creation, access), path, "create"),
+          H5Fclose};
 }
 
 void write_label(hid_t file, const std::filesystem::path& path, const FileLabel& label) {
@@ -195,16 +196,31 @@ void reserve_space(hid_t file, const std::filesystem::path& path, int64_t bytes)
 
 Id dataset_options() {
   Id options(H5Pcreate(H5P_DATASET_CREATE), H5Pclose);
-  H5Pset_obj_track_times(options, false);  // same state, same bytes
+  H5Pset_obj_track_times(options, false);
   H5Pset_attr_phase_change(options, 0, 0);
   return options;
 }
 
-Id intermediate_groups() {
+Id utf8_links() {
   Id links(H5Pcreate(H5P_LINK_CREATE), H5Pclose);
-  H5Pset_create_intermediate_group(links, 1);
   H5Pset_char_encoding(links, H5T_CSET_UTF8);
   return links;
+}
+
+/// A new dataset with the groups above it; those the library would make itself carry the time of day.
+Id make_dataset(hid_t file, const std::string& name, hid_t type, hid_t space, hid_t options,
+                const std::filesystem::path& path) {
+  const Id links = utf8_links(), groups(H5Pcreate(H5P_GROUP_CREATE), H5Pclose);
+  H5Pset_obj_track_times(groups, false);
+  for (size_t end = name.find('/', 1); end != std::string::npos; end = name.find('/', end + 1)) {
+    const std::string parent = name.substr(0, end);
+    if (checked(H5Lexists(file, parent.c_str(), H5P_DEFAULT), path, "write") > 0) continue;
+    Id(checked(H5Gcreate2(file, parent.c_str(), links, groups, H5P_DEFAULT), path, "write"),
+       H5Gclose);
+  }
+  return {checked(H5Dcreate2(file, name.c_str(), type, space, links, options, H5P_DEFAULT), path,
+                  "write"),
+          H5Dclose};
 }
 
 /// Where the library put each chunk. The element bytes come first, then the padding of a chunk that
@@ -231,15 +247,12 @@ std::vector<Extent> write_slice(hid_t file, const TensorSlice& slice, const std:
   const auto chunk = contiguous_chunk(sizes, size_of(slice.dtype), kChunkBytes);
   const std::vector<hsize_t> dims = dims_of(sizes), chunk_dims = dims_of(chunk);
   const int rank = static_cast<int>(sizes.size());
-  const Id options = dataset_options(), links = intermediate_groups(), type = file_type(slice.dtype);
+  const Id options = dataset_options(), type = file_type(slice.dtype);
   H5Pset_chunk(options, rank, chunk_dims.data());
   H5Pset_fletcher32(options);
   H5Pset_fill_time(options, H5D_FILL_TIME_NEVER);
   const Id space(H5Screate_simple(rank, dims.data(), nullptr), H5Sclose);
-  const Id dataset(
-      checked(H5Dcreate2(file, dataset_name.c_str(), type, space, links, options, H5P_DEFAULT), path,
-              "write"),
-      H5Dclose);
+  const Id dataset = make_dataset(file, dataset_name, type, space, options, path);
   checked(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, slice.data), path, "write");
   // Chunks that wait in the library's cache have no address yet.
   checked(H5Dflush(dataset), path, "write");
@@ -280,16 +293,13 @@ namespace {
 void write_in_place(hid_t file, const std::string& name, const ManifestTensor& tensor,
                     const std::filesystem::path& folder, const Manifest& manifest) {
   const std::filesystem::path path = folder / kStateName;
-  const Id options = dataset_options(), links = intermediate_groups(), type = file_type(tensor.dtype);
+  const Id options = dataset_options(), type = file_type(tensor.dtype);
   const std::vector<hsize_t> dims = dims_of(tensor.shape);
   const Id space(tensor.shape.empty()
                      ? H5Screate(H5S_SCALAR)
                      : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
                  H5Sclose);
-  const Id dataset(
-      checked(H5Dcreate2(file, name.c_str(), type, space, links, options, H5P_DEFAULT), path,
-              "write"),
-      H5Dclose);
+  const Id dataset = make_dataset(file, name, type, space, options, path);
   if (!tensor.shape.empty()) return;
   const ManifestSlice& slice = tensor.slices.at(0);
   std::vector<std::byte> value(static_cast<size_t>(size_of(tensor.dtype)));
@@ -302,7 +312,7 @@ void write_virtual(hid_t file, const std::string& name, const ManifestTensor& te
                    const std::filesystem::path& path, const Manifest& manifest) {
   const int rank = static_cast<int>(tensor.shape.size());
   const std::vector<hsize_t> dims = dims_of(tensor.shape);
-  const Id options = dataset_options(), links = intermediate_groups(), type = file_type(tensor.dtype);
+  const Id options = dataset_options(), type = file_type(tensor.dtype);
   const std::vector<std::byte> fill = missing_value(tensor.dtype);
   H5Pset_fill_value(options, type, fill.data());
   for (const ManifestSlice& slice : tensor.slices) {
@@ -316,10 +326,7 @@ void write_virtual(hid_t file, const std::string& name, const ManifestTensor& te
             path, "write");
   }
   const Id space(H5Screate_simple(rank, dims.data(), nullptr), H5Sclose);
-  const Id dataset(
-      checked(H5Dcreate2(file, name.c_str(), type, space, links, options, H5P_DEFAULT), path,
-              "write"),
-      H5Dclose);
+  const Id dataset = make_dataset(file, name, type, space, options, path);
 }
 
 }  // namespace

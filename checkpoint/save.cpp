@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <functional>
+#include <set>
 
 #include "checkpoint/commit.h"
 #include "checkpoint/hdf5_writer.h"
@@ -15,8 +16,15 @@ namespace {
 
 void check_slices(int64_t step, const std::vector<TensorSlice>& slices) {
   QT_CHECK(step >= 0, "checkpoint: step {} is negative", step);
+  std::set<std::string> names;
+  for (const TensorSlice& slice : slices) names.insert(slice.name);
   for (const TensorSlice& slice : slices) {
     check_tensor_name(slice.name);
+    for (size_t end = slice.name.find('/'); end != std::string::npos;
+         end = slice.name.find('/', end + 1))
+      QT_CHECK(!names.contains(slice.name.substr(0, end)),
+               "checkpoint: '{}' is a tensor and '{}' lies below it; rename one of them",
+               slice.name.substr(0, end), slice.name);
     QT_ASSERT(slice.origin.size() == slice.global_shape.size());
     QT_ASSERT(slice.sizes.size() == slice.global_shape.size());
   }
