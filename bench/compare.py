@@ -121,6 +121,16 @@ def report(name, workload, best):
     return "\n".join(lines) + "\n", met and memory_met
 
 
+def write_into_readme(text):
+    """Puts the report's tables between the README's two marks."""
+    file = ROOT / "README.md"
+    body = text.split("\n", 2)[2].strip().replace("### ", "**").replace("**train:", "**train**:")
+    body = re.sub(r"^\*\*(\w+)\**: ", r"**\1**: ", body, flags=re.M)
+    readme = re.sub(r"(<!-- results -->\n).*(<!-- end of results -->)",
+                    lambda match: f"{match[1]}{body}\n{match[2]}", file.read_text(encoding="utf-8"), flags=re.S)
+    file.write_text(readme, encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quintet", default=str(ROOT / "build" / "quintet"))
@@ -129,6 +139,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="timed steps a round; default: the workload's")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--readme", action="store_true", help="put the tables into README.md, too")
     parser.add_argument("--out", default=str(ROOT / "bench" / "results"))
     arguments = parser.parse_args()
     environment = dict(os.environ, OMP_NUM_THREADS=str(arguments.threads), HF_HUB_OFFLINE="1",
@@ -162,6 +173,8 @@ def main():
         file.write("\n")
     with open(stem + ".md", "w", encoding="utf-8") as file:
         file.write(text)
+    if arguments.readme:
+        write_into_readme(text)
     print(text)
     print(f"written: {stem}.json, {stem}.md", file=sys.stderr)
     return 0 if all_met else 1
