@@ -162,6 +162,19 @@ TEST_F(Damage, WithoutAWholeCheckpointThereIsNoSilentStartFromScratch) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
 }
 
+// Written once by this program as it was when the version was new; never written again.
+TEST(Format, EveryVersionEverWrittenIsRead) {
+  for (int64_t version = 1; version <= kCheckpointVersion; ++version) {
+    const auto folder = std::filesystem::path(QUINTET_SOURCE_DIR) / "tests/checkpoint" /
+                        fmt::format("format_{}", version) / "checkpoint_7";
+    const Checkpoint checkpoint = read_checkpoint(folder);
+    EXPECT_EQ(checkpoint.step, 7);
+    EXPECT_EQ(checkpoint.run_id, fmt::format("format-{}", version));
+    EXPECT_EQ(checkpoint.state_json, R"({"position":448})");
+    EXPECT_TRUE(testing::same_state(checkpoint.arrays, small_state(1)));
+  }
+}
+
 TEST_F(Damage, OtherFormatVersionsAreNamed) {
   forge("\"version\":1", "\"version\":2");
   expect_refused("format version 2, this program knows 1; read it with a newer quintet");
