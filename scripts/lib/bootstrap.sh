@@ -12,7 +12,6 @@ command g++ g++
 command cmake cmake
 command pkg-config pkg-config
 header fmt/format.h libfmt-dev
-header spdlog/spdlog.h libspdlog-dev
 header CLI/App.hpp libcli11-dev
 header nlohmann/json.hpp nlohmann-json3-dev
 header dnnl.h libdnnl-dev

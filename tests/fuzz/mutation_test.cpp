@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <random>
 
 #include "runtime/base/json.h"
@@ -87,9 +87,9 @@ long peak_kilobytes() {
 
 void run(const std::string& input, const std::string& what) {
   SCOPED_TRACE(what);
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this process: a busy machine does not count
   EXPECT_EQ(LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size()), 0);
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1))
+  EXPECT_LT(std::clock() - start, CLOCKS_PER_SEC)
       << input.substr(0, 2000);
 }
 
