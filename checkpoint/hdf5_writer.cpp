@@ -1,6 +1,5 @@
 #include "checkpoint/hdf5_writer.h"
 
-#include <fcntl.h>
 #include <hdf5.h>
 
 #include <cstring>
@@ -167,8 +166,8 @@ int64_t bytes_of(const TensorSlice& slice) {
   return checked_bytes(slice.dtype, slice.sizes, slice.name);
 }
 
-/// Space for the chunks, each whole, and generously for the library's own blocks; what is not used is
-/// given back when the file is closed.
+/// Space for the chunks, each whole, and generously for the library's own blocks; the caller
+/// trims the file.
 int64_t space_needed(const std::vector<TensorSlice>& slices) {
   int64_t bytes = 1 << 16;
   for (const TensorSlice& slice : slices) {
@@ -186,12 +185,10 @@ int64_t space_needed(const std::vector<TensorSlice>& slices) {
   return bytes;
 }
 
-void reserve_space(hid_t file, const std::filesystem::path& path, int64_t bytes) {
+void reserve(hid_t file, const std::filesystem::path& path, int64_t bytes) {
   void* handle = nullptr;
   checked(H5Fget_vfd_handle(file, H5P_DEFAULT, &handle), path, "reserve space");
-  const int error = ::posix_fallocate(*static_cast<int*>(handle), 0, bytes);
-  if (error != 0 && error != EOPNOTSUPP && error != EINVAL)
-    fail_disk(path, "reserve space", error, bytes);
+  reserve_space(*static_cast<int*>(handle), path, bytes);
 }
 
 Id dataset_options() {
@@ -266,7 +263,7 @@ std::vector<ManifestSlice> write_data_file(const std::filesystem::path& path,
                                            const FileLabel& label) {
   const auto lock = enter_library();
   Id file = create_file(path, H5F_LIBVER_V18);
-  reserve_space(file, path, space_needed(slices));
+  reserve(file, path, space_needed(slices));
   write_label(file, path, label);
   std::vector<ManifestSlice> result;
   std::map<std::string, int> seen;
@@ -336,7 +333,7 @@ void write_state_file(const std::filesystem::path& folder, const Manifest& manif
   const std::filesystem::path path = folder / kStateName;
   const FileLabel label{manifest.step, manifest.run_id, 0};
   Id file = create_file(path, H5F_LIBVER_V110);
-  reserve_space(file, path, (1 << 16) + 8192 * static_cast<int64_t>(manifest.tensors.size()));
+  reserve(file, path, (1 << 16) + 8192 * static_cast<int64_t>(manifest.tensors.size()));
   write_label(file, path, label);
   for (const auto& [name, tensor] : manifest.tensors) {
     bool in_place = tensor.shape.empty();

@@ -24,14 +24,14 @@ struct FileLabel {
 
 /// Writes the slices, a dataset each, into a new file; scalars as one element, empty slices not at
 /// all. Returns them with dataset, extents and CRC-32C of the memory they were written from; `file`
-/// is left 0. Throws ExitCode::kDisk. Not synced.
+/// is left 0. Throws ExitCode::kDisk. Not trimmed, not synced.
 std::vector<ManifestSlice> write_data_file(const std::filesystem::path& path,
                                            const std::vector<TensorSlice>& slices,
                                            const FileLabel& label);
 
 /// Writes state.h5 into `folder`, beside the data files it refers to by relative names: one dataset a
 /// tensor under the tensor's name, virtual (missing parts read as NaN, or the lowest integer), scalars
-/// and empty ones in place. Not synced.
+/// and empty ones in place. Not trimmed, not synced.
 void write_state_file(const std::filesystem::path& folder, const Manifest& manifest);
 
 }  // namespace quintet

@@ -51,6 +51,7 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 ManifestFile sealed(const std::filesystem::path& path, const std::vector<TensorSlice>& slices,
                     const std::vector<ManifestSlice>& written) {
   File file = File::open_write(path);
+  file.trim();
   file.sync();
   ManifestFile result{path.filename().string(), file.size(), 0};
   file.close_checked();

@@ -121,12 +121,11 @@ void File::read_at(int64_t offset, std::span<std::byte> bytes) const {
   }
 }
 
-void File::reserve(int64_t bytes) {
-  if (bytes <= 0) return;
-  const int error = ::posix_fallocate(descriptor_, 0, bytes);
-  // Some file systems (NFS before 4.2 through old libraries) cannot reserve; writing will tell.
-  if (error != 0 && error != EOPNOTSUPP && error != EINVAL)
-    fail_disk(path_, "reserve space", error, bytes);
+void File::reserve(int64_t bytes) { reserve_space(descriptor_, path_, bytes); }
+
+void File::trim() {
+  // The same size again: what lies beyond it is freed.
+  if (::ftruncate(descriptor_, size()) != 0) fail_disk(path_, "trim", errno);
 }
 
 void File::sync() {
@@ -139,6 +138,12 @@ void File::close_checked() {
 
 void File::close() {
   if (descriptor_ >= 0) ::close(std::exchange(descriptor_, -1));
+}
+
+void reserve_space(int descriptor, const std::filesystem::path& path, int64_t bytes) {
+  if (bytes <= 0 || ::fallocate(descriptor, FALLOC_FL_KEEP_SIZE, 0, bytes) == 0) return;
+  if (errno != EOPNOTSUPP && errno != EINVAL && errno != ENOSYS)
+    fail_disk(path, "reserve space", errno, bytes);
 }
 
 bool is_there(const std::filesystem::path& path) {

@@ -48,8 +48,10 @@ class File {
   void write_at(int64_t offset, std::span<const std::byte> bytes);
   /// Fills `bytes` from an offset; a file that ends before throws ExitCode::kData.
   void read_at(int64_t offset, std::span<std::byte> bytes) const;
-  /// Reserves space, so that later writes cannot run out of it.
+  /// As reserve_space below.
   void reserve(int64_t bytes);
+  /// Gives back what was reserved and not written.
+  void trim();
   void sync();
   /// Closes and reports an error that only shows then (quota on NFS).
   void close_checked();
@@ -62,6 +64,9 @@ class File {
   std::filesystem::path path_;
 };
 
+/// Reserves space in an open file, so that later writes cannot run out of it; its size stays. A file
+/// system that cannot reserve is no error: writing will tell.
+void reserve_space(int descriptor, const std::filesystem::path& path, int64_t bytes);
 /// True if there is anything of this name, a dangling link too.
 bool is_there(const std::filesystem::path& path);
 /// Names in a folder, sorted; throws ExitCode::kDisk if it cannot be listed.

@@ -3,6 +3,7 @@
 #include "checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <barrier>
@@ -109,6 +110,23 @@ TEST(Checkpoint, SameStateGivesTheSameBytes) {
     const auto other = scratch.path() / "b/checkpoint_1" / entry.path().filename();
     EXPECT_TRUE(read_file(entry.path()) == read_file(other)) << other;
   }
+}
+
+TEST(Checkpoint, FilesAreHardlyLargerThanTheirTensors) {
+  const Scratch scratch;
+  HostArrays state{{"a", filled<float>({1 << 20}, 1)}};
+  for (int i = 0; i < 50; ++i) state[fmt::format("small/{}", i)] = filled<float>({64, 64}, i);
+  int64_t bytes = 0;
+  for (const auto& [name, array] : state) bytes += static_cast<int64_t>(array.bytes.size());
+  const ModelDirLock lock(scratch.path());
+  CheckpointManager manager(lock);
+  manager.save(1, slices_of(state), "{}");
+  struct stat info {};
+  ASSERT_EQ(::stat((checkpoint_path(scratch.path(), 1) / "data-00000-of-00001.h5").c_str(), &info),
+            0);
+  const int64_t most = bytes + 16'384 + 51 * 4096;
+  EXPECT_LE(info.st_size, most);
+  EXPECT_LE(info.st_blocks * 512, most) << "reserved space was not given back";
 }
 
 TEST(Checkpoint, OldLeftoversAreRemovedAtTheStart) {

@@ -285,14 +285,14 @@ int flock(int descriptor, int operation) {
   return static_cast<int>(syscall(SYS_flock, descriptor, operation));
 }
 int ftruncate64(int descriptor, off64_t size) { return ftruncate(descriptor, size); }
-int posix_fallocate(int descriptor, off_t offset, off_t size) {
+int fallocate(int descriptor, int mode, off_t offset, off_t size) {
   const std::string path = path_of(descriptor);
-  if (const int error = strike("fallocate", path)) return error;
+  if (const int error = strike("fallocate", path)) return failed(error);
   if (is_watched(path)) note_contents(descriptor, false);
-  return syscall(SYS_fallocate, descriptor, 0, offset, size) == 0 ? 0 : errno;
+  return static_cast<int>(syscall(SYS_fallocate, descriptor, mode, offset, size));
 }
-int posix_fallocate64(int descriptor, off64_t offset, off64_t size) {
-  return posix_fallocate(descriptor, offset, size);
+int fallocate64(int descriptor, int mode, off64_t offset, off64_t size) {
+  return fallocate(descriptor, mode, offset, size);
 }
 int close(int descriptor) {
   const int flags = fcntl(descriptor, F_GETFL);
