@@ -1,5 +1,6 @@
 // The `quintet` command: finds the verb, runs it, turns exceptions into messages and exit codes.
 
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -84,5 +85,6 @@ int run(std::span<char* const> args) {
 }  // namespace quintet
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is then an error of the write that meets it
   return quintet::run({argv + 1, static_cast<size_t>(argc > 0 ? argc - 1 : 0)});
 }
