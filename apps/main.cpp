@@ -6,6 +6,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "apps/verbs.h"
@@ -62,22 +63,26 @@ int dispatch(std::span<char* const> args) {
        did_you_mean(name, names));
 }
 
+/// fputs, because fmt::print throws where nothing can be written.
+int report(const std::string& message, ExitCode code) {
+  std::fputs(("error: " + message + "\n").c_str(), stderr);
+  return static_cast<int>(code);
+}
+
 int run(std::span<char* const> args) {
   try {
     const int code = dispatch(args);
     if (std::fflush(stdout) != 0) fail(ExitCode::kDisk, "stdout: cannot write: {}", "disk full?");
     return code;
   } catch (const Error& error) {
-    fmt::print(stderr, "error: {}\n", error.what());
-    return static_cast<int>(error.code());
+    return report(error.what(), error.code());
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr,
-               "error: out of memory; a smaller batch, more microbatches or shorter lengths need "
-               "less\n");
-    return static_cast<int>(ExitCode::kEnvironment);
+    return report("out of memory; a smaller batch, more microbatches or shorter lengths need less",
+                  ExitCode::kEnvironment);
+  } catch (const std::system_error& error) {  // of fmt::print
+    return report(std::string("cannot write output: ") + error.what(), ExitCode::kDisk);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "error: {} (this is a bug of quintet)\n", error.what());
-    return static_cast<int>(ExitCode::kBug);
+    return report(std::string(error.what()) + " (this is a bug of quintet)", ExitCode::kBug);
   }
 }
 
