@@ -44,6 +44,15 @@ Example place_of(const Example& example) {
   return place;
 }
 
+/// Examples made at a place: its origin and index, and a key of its own for each.
+void put_at(const Example& place, std::vector<Example>& made) {
+  for (size_t i = 0; i < made.size(); ++i) {
+    made[i].key = split_at(place.key, i);
+    made[i].origin = place.origin;
+    made[i].index = place.index;
+  }
+}
+
 class MapStream final : public Stream {
  public:
   MapStream(StreamPtr input, std::function<bool(Example&)> change)
@@ -123,11 +132,7 @@ class FlatMapStream final : public HoldingStream {
     if (!input_->next(example_)) return false;
     const Example place = place_of(example_);
     if (!guarded(place, [&] { expand_(std::move(example_), out); })) out.clear();
-    for (size_t i = 0; i < out.size(); ++i) {
-      out[i].key = split_at(place.key, i);
-      out[i].origin = place.origin;
-      out[i].index = place.index;
-    }
+    put_at(place, out);
     return true;
   }
 
@@ -151,11 +156,7 @@ class GroupStream final : public HoldingStream {
     if (group_.empty()) return false;
     const Example place = place_of(group_.front());
     merge_(group_, out);
-    for (size_t i = 0; i < out.size(); ++i) {
-      out[i].key = split_at(place.key, i);
-      out[i].origin = place.origin;
-      out[i].index = place.index;
-    }
+    put_at(place, out);
     return true;
   }
 
