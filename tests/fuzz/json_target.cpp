@@ -2,32 +2,21 @@
 
 #include "runtime/base/json.h"
 
-#include "runtime/base/check.h"
 #include "tests/fuzz/target.h"
 
 namespace quintet {
 namespace {
 
-template <typename Read>
-void attempt(const Read& read) {
-  try {
-    read();
-  } catch (const Bug&) {
-    throw;
-  } catch (const Error&) {
-  }
-}
-
 void walk(const Json& json) {
-  attempt([&] { (void)json.as_int(); });
-  attempt([&] { (void)json.as_double(); });
-  attempt([&] { (void)json.as_bool(); });
-  attempt([&] { (void)json.as_string(); });
-  attempt([&] { (void)json.as_ints(); });
-  attempt([&] { (void)json["a"]; });
-  attempt([&] { (void)json[size_t{1}]; });
-  attempt([&] { for (const Json& item : json.items()) walk(item); });
-  attempt([&] { for (const auto& [key, value] : json.members()) walk(value); });
+  testing::allow_errors([&] { (void)json.as_int(); });
+  testing::allow_errors([&] { (void)json.as_double(); });
+  testing::allow_errors([&] { (void)json.as_bool(); });
+  testing::allow_errors([&] { (void)json.as_string(); });
+  testing::allow_errors([&] { (void)json.as_ints(); });
+  testing::allow_errors([&] { (void)json["a"]; });
+  testing::allow_errors([&] { (void)json[size_t{1}]; });
+  testing::allow_errors([&] { for (const Json& item : json.items()) walk(item); });
+  testing::allow_errors([&] { for (const auto& [key, value] : json.members()) walk(value); });
 }
 
 }  // namespace
@@ -40,7 +29,7 @@ std::vector<std::string> testing::fuzz_seeds() {
 }  // namespace quintet
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  quintet::attempt([&] {
+  quintet::testing::allow_errors([&] {
     quintet::walk(quintet::Json::parse({reinterpret_cast<const char*>(data), size}, "input"));
   });
   return 0;

@@ -1,5 +1,6 @@
 // Runs a fuzz target on seeds, on its corpus and on mutations of both, the same every time.
-// $QUINTET_FUZZ_RUNS: mutations (20,000). Limits: a second and 256 MiB an input.
+// $QUINTET_FUZZ_RUNS: mutations (20,000). Limits of an input: a second of the processor, a minute of
+// waiting (what blocks computes nothing; a busy machine does not take that long), 256 MiB.
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,6 +11,7 @@
 
 #include "runtime/base/json.h"
 #include "tests/fuzz/target.h"
+#include "tests/fuzz/wall_limit.h"
 
 namespace quintet {
 namespace {
@@ -87,10 +89,21 @@ long peak_kilobytes() {
 
 void run(const std::string& input, const std::string& what) {
   SCOPED_TRACE(what);
+  const testing::WallLimit limit(input, std::chrono::minutes(1));
   const std::clock_t start = std::clock();  // of this process: a busy machine does not count
   EXPECT_EQ(LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size()), 0);
   EXPECT_LT(std::clock() - start, CLOCKS_PER_SEC)
       << input.substr(0, 2000);
+}
+
+TEST(WallLimit, EndsAnInputThatBlocksAndNamesIt) {
+  const std::string input = "the one that waits";
+  EXPECT_DEATH(
+      {
+        const testing::WallLimit limit(input, std::chrono::milliseconds(50));
+        ::pause();
+      },
+      input);
 }
 
 TEST(Mutations, GiveErrorsAndNothingWorse) {

@@ -11,11 +11,24 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/check.h"
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace quintet::testing {
 
 /// Good inputs to start from.
 std::vector<std::string> fuzz_seeds();
+
+/// Runs `read`; an error that says what is wrong with the input is what a reader may answer.
+template <typename Read>
+void allow_errors(const Read& read) {
+  try {
+    read();
+  } catch (const Bug&) {
+    throw;
+  } catch (const Error&) {
+  }
+}
 
 }  // namespace quintet::testing

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tests/fuzz/wall_limit.h"
 #include "tests/gin/gin_input.h"
 #include "tests/gin/random_gin.h"
 #include "tests/harness/fixtures.h"
@@ -91,6 +92,7 @@ TEST(GinMutation, GivesValuesOrErrorsOnly) {
   for (int i = 0; i < 5000; ++i) {
     const std::string text = mutate(random, texts);
     SCOPED_TRACE(text);
+    const testing::WallLimit limit(text, std::chrono::minutes(1));
     ASSERT_NO_THROW(parsed += testing::run_gin_input(registry, text) ? 1 : 0);
   }
   EXPECT_GT(parsed, 500u);  // both sides are exercised
