@@ -12,7 +12,7 @@
 #include "apps/cli.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/threefry.h"
-#include "runtime/memory.h"
+#include "runtime/base/memory.h"
 #include "runtime/profile.h"
 
 namespace quintet {
@@ -61,18 +61,20 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
   app.add_option("--inputs", options.inputs, "tokens of an input")->check(positive);
   app.add_option("--targets", options.targets, "tokens of a target")->check(positive);
   app.add_option("--steps", options.steps, "timed steps")->check(positive);
-  app.add_option("--dtype", options.dtype, "float32");
-  app.add_option("--threads", options.threads, "0: all")->check(CLI::Range(0, 4096));
+  app.add_option("--dtype", options.dtype, "float32, or bfloat16 on a GPU");
+  options.compute.add_to(app);
   app.add_flag("--profile", options.profile, "time and bytes of each op, on stderr");
   if (generates) app.add_option("--beams", options.beams, "1: greedy")->check(positive);
   if (!cli.parse(args)) return false;
-  QT_CHECK(options.dtype == "float32", "quintet bench {}: --dtype={} is not supported; use float32",
-           what, options.dtype);
-  if (options.threads > 0) omp_set_num_threads(options.threads);
+  options.compute.start();
+  QT_CHECK(options.dtype == "float32" ||
+               (options.dtype == "bfloat16" && !Device::current().is_cpu()),
+           "quintet bench {}: --dtype={} is not supported on {}; use float32", what, options.dtype,
+           Device::current().description());
   return true;
 }
 
-T5Config bench_model_config(const std::string& name) {
+T5Config bench_model_config(const std::string& name, const std::string& dtype) {
   const auto found = kSizes.find(name);
   std::vector<std::string> names;
   for (const auto& [known, size] : kSizes) names.push_back(known);
@@ -87,6 +89,7 @@ T5Config bench_model_config(const std::string& name) {
   config.num_encoder_layers = config.num_decoder_layers = found->second.num_layers;
   config.mlp_activations = {"gelu", "linear"};
   config.dropout_rate = 0;
+  config.dtype = dtype;
   return config;
 }
 
@@ -123,13 +126,13 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
   const double least = seconds.front(), median = seconds[seconds.size() / 2];
   const double rate = static_cast<double>(tokens_per_step) / least;
   fmt::print(
-      "{{\"bench\": \"{}\", \"model\": \"{}\", \"batch\": {}, \"inputs\": {}, \"targets\": {}, "
+      "{{\"bench\": \"{}\", \"device\": \"{}\", \"model\": \"{}\", \"batch\": {}, \"inputs\": {}, \"targets\": {}, "
       "\"beams\": {}, \"dtype\": \"{}\", \"threads\": {}, \"steps\": {}, "
       "\"tokens_per_second\": {:.2f}, \"seconds_per_step\": {{\"min\": {:.6f}, \"median\": {:.6f}}}, "
       "\"peak_bytes\": {}, \"tensor_bytes\": {}}}\n",
-      what, options.model, options.batch, options.inputs, options.targets, options.beams,
+      what, Device::current().description(), options.model, options.batch, options.inputs, options.targets, options.beams,
       options.dtype, omp_get_max_threads(), options.steps, rate, least, median,
-      peak_resident_bytes(), Memory::host().peak_bytes());
+      peak_resident_bytes(), Device::current().memory().peak_bytes());
   fmt::print(stderr, "{} {}: {:.1f} tokens/s, {:.3f} s a step (median {:.3f}), peak {} MiB\n", what,
              options.model, rate, least, median, peak_resident_bytes() >> 20);
   if (options.profile) fmt::print(stderr, "{}\n", profile.table());

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "apps/compute_flags.h"
 #include "models/base_model.h"
 
 namespace quintet {
@@ -14,7 +15,7 @@ struct BenchOptions {
   std::string model = "t5_1_1_small";
   int64_t batch = 8, inputs = 256, targets = 64, steps = 5;
   int64_t beams = 1;  // generate only; 1 is greedy
-  int threads = 0;    // 0: as OMP_NUM_THREADS and the machine say
+  ComputeFlags compute;
   std::string dtype = "float32";
   bool profile = false;
 };
@@ -24,7 +25,7 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
                          std::span<char* const> args, bool generates, BenchOptions& options);
 
 /// Sizes of t5_1_1_{tiny,small,base,large,xl,xxl} without dropout; an unknown name is a usage error.
-T5Config bench_model_config(const std::string& name);
+T5Config bench_model_config(const std::string& name, const std::string& dtype = "float32");
 
 /// Model features of an encoder-decoder: random tokens from 3 to vocabulary size, no padding.
 HostArrays random_batch(const BenchOptions& options, int64_t vocab_size);

@@ -14,7 +14,7 @@ int run_bench_train(std::span<char* const> args) {
     return 0;
   LossOptions loss;
   loss.z_loss = 1e-4;
-  EncoderDecoderModel model(bench_model_config(options.model), loss);
+  EncoderDecoderModel model(bench_model_config(options.model, options.dtype), loss);
   model.parameters().initialize(key_from_seed(0));
   const HostArrays batch = random_batch(options, model.vocab_size());
   Trainer trainer(

@@ -1,8 +1,8 @@
 // `quintet eval`: metrics of a task over the checkpoints of a run, or as T5X's eval.py from gin files.
 
-#include <omp.h>
 
 #include "apps/cli.h"
+#include "apps/compute_flags.h"
 #include "apps/evaluate.h"
 #include "apps/trained_model.h"
 #include "apps/verbs.h"
@@ -13,7 +13,7 @@ namespace {
 struct EvalFlags {
   std::string model_dir, task, split, checkpoint = "latest";
   int64_t samples = 0, batch_size = 0, num_examples = 0;
-  int threads = 0;
+  ComputeFlags compute;
 };
 
 void add_flags(CommandLine& cli, EvalFlags& flags) {
@@ -26,7 +26,7 @@ void add_flags(CommandLine& cli, EvalFlags& flags) {
   app.add_option("--batch_size", flags.batch_size, "examples at a time")->check(positive);
   app.add_option("--num_examples", flags.num_examples, "at most so many a task")->check(positive);
   app.add_option("--samples", flags.samples, "predictions to show on stderr");
-  app.add_option("--threads", flags.threads, "OpenMP threads; 0: all")->check(CLI::Range(0, 4096));
+  flags.compute.add_to(app);
   app.add_option("--gin_file", "instead of --model_dir: a gin file with eval_script.evaluate");
   app.add_option("--gin_bindings", "a binding; may be repeated");
   app.add_option("--gin_search_paths", "folders of gin files, with commas between");
@@ -98,7 +98,7 @@ int run_eval(std::span<char* const> args) {
                   "quintet eval --gin_file=my_t5.gin --gin_file=t5x/configs/runs/eval.gin");
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;
-  if (flags.threads > 0) omp_set_num_threads(flags.threads);
+  flags.compute.start();
   QT_CHECK(flags.model_dir.empty() != gin_line.files.empty(),
            "quintet eval: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE");
   if (!flags.model_dir.empty()) return evaluate_run(flags, gin_line.bindings);

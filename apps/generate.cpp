@@ -1,6 +1,5 @@
 // `quintet generate`: text in, text out, by a trained model.
 
-#include <omp.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -8,12 +7,13 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/cli.h"
+#include "apps/compute_flags.h"
 #include "apps/predictor.h"
 #include "apps/trained_model.h"
 #include "apps/verbs.h"
 #include "data/batches.h"
 #include "data/vocabulary.h"
-#include "runtime/memory.h"
+#include "runtime/base/memory.h"
 
 namespace quintet {
 namespace {
@@ -23,7 +23,7 @@ struct GenerateFlags {
   std::vector<std::string> texts;
   DecodeOverrides decode;
   int64_t max_decode_len = 0, batch_size = 8;
-  int threads = 0;
+  ComputeFlags compute;
 };
 
 /// Whole lines of text to predictions, a batch at a time.
@@ -211,7 +211,7 @@ void add_flags(CommandLine& cli, GenerateFlags& flags) {
   app.add_option("--max_decode_len", flags.max_decode_len, "tokens of an answer at most")
       ->check(positive);
   app.add_option("--batch_size", flags.batch_size, "inputs at a time")->check(positive);
-  app.add_option("--threads", flags.threads, "OpenMP threads; 0: all")->check(CLI::Range(0, 4096));
+  flags.compute.add_to(app);
 }
 
 void check(GenerateFlags& flags) {
@@ -245,7 +245,7 @@ int run_generate(std::span<char* const> args) {
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;
   check(flags);
-  if (flags.threads > 0) omp_set_num_threads(flags.threads);
+  flags.compute.start();
   std::ifstream file;
   if (!flags.input.empty() && flags.input != "-") {
     file.open(flags.input);

@@ -13,8 +13,15 @@ constexpr const char* kBeamSearch = "t5x.decoding.beam_search";
 constexpr const char* kTemperatureSample = "t5x.decoding.temperature_sample";
 
 decoding::PackedNetwork pack(const BaseModel& model) {
-  const decoding::ParameterSource source = [&model](const std::string& name) {
-    return model.parameters().at(name).value.local();
+  HostArray copy;  // of a parameter in a GPU's memory
+  const decoding::ParameterSource source = [&model, &copy](const std::string& name) {
+    const Tensor& value = model.parameters().at(name).value;
+    View view = value.local();
+    if (!value.device().is_cpu()) {
+      copy = value.to_host();
+      view.pointer = copy.bytes.data();
+    }
+    return view;
   };
   if (const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model))
     return {decoding::shape_of(network->network().config()), source};

@@ -1,9 +1,9 @@
 // `quintet train`: T5X's train.py. Pretrains or fine-tunes as gin files say, and goes on by itself from the
 // newest whole checkpoint of its model directory.
 
-#include <omp.h>
 
 #include "apps/cli.h"
+#include "apps/compute_flags.h"
 #include "apps/session.h"
 #include "apps/train_loop.h"
 #include "apps/verbs.h"
@@ -14,7 +14,7 @@ namespace {
 
 struct TrainFlags {
   std::string model_dir, run_mode = "train", ignored_text;
-  int threads = 0;
+  ComputeFlags compute;
   bool dry_run = false, profile = false, ignored = false;
 };
 
@@ -24,7 +24,7 @@ void add_flags(CommandLine& cli, TrainFlags& flags) {
   app.add_option("--gin_bindings", "a binding, as in --gin_bindings='BATCH_SIZE = 8'; may be repeated");
   app.add_option("--gin_search_paths", "folders of gin files, with commas between");
   app.add_option("--model_dir", flags.model_dir, "short for --gin.MODEL_DIR=\"'...'\"");
-  app.add_option("--threads", flags.threads, "OpenMP threads; 0: all")->check(CLI::Range(0, 4096));
+  flags.compute.add_to(app);
   app.add_flag("--dry_run", flags.dry_run, "print the configuration and end");
   app.add_flag("--profile", flags.profile, "time and bytes of each op at the end, on stderr");
   app.add_option("--run_mode", flags.run_mode, "train")->check(CLI::IsMember({"train"}));
@@ -48,7 +48,7 @@ int run_train(std::span<char* const> args) {
            "quintet train: no configuration; name one with --gin_file=FILE");
   if (!flags.model_dir.empty())
     gin_line.bindings.push_back("MODEL_DIR = " + gin::Value(flags.model_dir).repr());
-  if (flags.threads > 0) omp_set_num_threads(flags.threads);
+  flags.compute.start();
 
   Session* session_of_run = nullptr;
   int code = 0;

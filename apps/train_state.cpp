@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <regex>
 
 #include "runtime/base/json.h"
@@ -29,10 +28,10 @@ HostArray as_float32(const HostArray& array, const std::string& name) {
   return out;
 }
 
-HostArray as_bfloat16(const View& view) {
-  HostArray out(DType::bf16, {view.sizes.begin(), view.sizes.begin() + view.rank});
+HostArray as_bfloat16(const HostArray& array) {
+  HostArray out(DType::bf16, array.shape);
   const auto to = out.as<bfloat16>();
-  const float* from = view.data<float>();
+  const auto from = array.as<float>();
   for (size_t i = 0; i < to.size(); ++i) to[i] = bfloat16(from[i]);
   return out;
 }
@@ -41,12 +40,22 @@ std::vector<int64_t> shape_of(const View& view) {
   return {view.sizes.begin(), view.sizes.begin() + view.rank};
 }
 
+int64_t bytes_of(const View& view) { return view.elements() * size_of(view.dtype); }
+
+/// A copy of what lies in a device's memory.
+HostArray host_copy(const StateArray& array) {
+  HostArray copy(array.view.dtype, shape_of(array.view));
+  array.device->copy_out(copy.bytes.data(), array.view.pointer, bytes_of(array.view));
+  return copy;
+}
+
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
 /// Copies `from` over `to`; a message if it does not fit, else empty.
-std::string copy_array(const std::string& name, const HostArray& from, const View& to) {
+std::string copy_array(const std::string& name, const HostArray& from, const View& to,
+                       Device& device) {
   if (from.shape != shape_of(to))
     return fmt::format("{}: shape {} in the checkpoint, {} in the model", name,
                        shape_text(from.shape), shape_text(shape_of(to)));
@@ -54,7 +63,7 @@ std::string copy_array(const std::string& name, const HostArray& from, const Vie
   if (same.dtype != to.dtype)
     return fmt::format("{}: {} in the checkpoint, {} in the model", name, name_of(from.dtype),
                        name_of(to.dtype));
-  std::memcpy(to.pointer, same.bytes.data(), same.bytes.size());
+  device.copy_in(to.pointer, same.bytes.data(), bytes_of(to));
   return "";
 }
 
@@ -121,12 +130,14 @@ StateSlices to_slices(Trainer& trainer, const std::string& dtype) {
   const std::vector<StateArray> arrays = trainer.state();
   out.copies.reserve(arrays.size() + 1);  // slices point into them
   for (const StateArray& array : arrays) {
-    if (dtype == "bfloat16" && array.name.starts_with("target/")) {
-      out.copies.push_back(as_bfloat16(array.view));
+    const std::vector<int64_t> shape = shape_of(array.view);
+    const bool rounded = dtype == "bfloat16" && array.name.starts_with("target/");
+    if (rounded || !array.device->is_cpu()) {
+      HostArray copy = host_copy(array);
+      out.copies.push_back(rounded ? as_bfloat16(copy) : std::move(copy));
       out.slices.push_back(whole_slice(array.name, out.copies.back()));
       continue;
     }
-    const std::vector<int64_t> shape = shape_of(array.view);
     out.slices.push_back({array.name, array.view.dtype, shape,
                           std::vector<int64_t>(shape.size(), 0), shape,
                           static_cast<const std::byte*>(array.view.pointer)});
@@ -155,7 +166,7 @@ void load_arrays(const Checkpoint& checkpoint, const RestoreCheckpointConfig& co
       continue;
     }
     taken[*source] = true;
-    const std::string problem = copy_array(array.name, found->second, array.view);
+    const std::string problem = copy_array(array.name, found->second, array.view, *array.device);
     if (!problem.empty()) problems.push_back(problem);
   }
   if (config.strict)
@@ -178,9 +189,10 @@ void load_parameters(const Checkpoint& checkpoint, Parameters& parameters,
     const std::string problem =
         found == checkpoint.arrays.end()
             ? fmt::format("{}: not in the checkpoint", info.name)
-            : copy_array(info.name, found->second, info.value.local());
+            : copy_array(info.name, found->second, info.value.local(), info.value.device());
     if (!problem.empty()) problems.push_back(problem);
   }
+  parameters.refresh();
   fail_if_any(problems, where);
 }
 

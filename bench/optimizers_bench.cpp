@@ -10,7 +10,7 @@
 #include <functional>
 #include <vector>
 
-#include "runtime/memory.h"
+#include "runtime/base/memory.h"
 #include "runtime/optim/adafactor.h"
 #include "runtime/optim/blocks.h"
 #include "runtime/optim/gradients.h"

@@ -104,7 +104,8 @@ std::vector<double> BaseModel::score_batch(const HostArrays& batch) const {
                                          rows_of(feature(batch, "decoder_target_tokens"), rows),
                                          rows_of(weights.weights, rows),
                                          {.logit_scale = output.logit_scale, .tied = output.tied});
-  const auto log_prob = result.log_prob.data<float>();
+  const HostArray log_probs = result.log_prob.to_host();
+  const auto log_prob = log_probs.as<float>();
   const auto w = weights.weights.as<float>();
   std::vector<double> scores(static_cast<size_t>(rows.end));
   const size_t length = w.size() / std::max<size_t>(scores.size(), 1);
@@ -113,13 +114,23 @@ std::vector<double> BaseModel::score_batch(const HostArrays& batch) const {
   return scores;
 }
 
+void BaseModel::set_compute_dtype(const std::string& dtype) {
+  QT_CHECK(dtype != "float16",
+           "dtype: float16 is refused, T5's activations overflow its range (65,504); use bfloat16");
+  QT_CHECK(dtype == "float32" || dtype == "bfloat16",
+           "dtype: expected 'float32' or 'bfloat16', found '{}'", dtype);
+  if (!Device::current().is_cpu()) parameters_.set_compute_dtype(dtype_from_name(dtype));
+}
+
 Tensor BaseModel::logits(const HostArrays& batch) const {
   Tape::Recording paused(nullptr);
   return projection().logits(hidden(batch, Rows::all(batch), {}));
 }
 
 EncoderDecoderModel::EncoderDecoderModel(const T5Config& config, const LossOptions& options)
-    : BaseModel(options), network_(Scope(parameters_), config) {}
+    : BaseModel(options), network_(Scope(parameters_), config) {
+  set_compute_dtype(config.dtype);
+}
 
 Tensor EncoderDecoderModel::encode(const HostArrays& batch, Rows rows,
                                    const Context& context) const {
@@ -149,7 +160,9 @@ DecoderOnlyModel::DecoderOnlyModel(const TransformerConfig& config, const LossOp
                                    bool inputs_bidirectional_attention)
     : BaseModel(options),
       network_(Scope(parameters_), config),
-      inputs_bidirectional_attention_(inputs_bidirectional_attention) {}
+      inputs_bidirectional_attention_(inputs_bidirectional_attention) {
+  set_compute_dtype(config.dtype);
+}
 
 Tensor DecoderOnlyModel::hidden(const HostArrays& batch, Rows rows, const Context& context) const {
   Tensor prefix;

@@ -59,6 +59,8 @@ class BaseModel {
   virtual std::vector<std::pair<std::string, std::string>> counted_features(
       const HostArrays& batch) const = 0;
 
+  /// Throws a usage error for a dtype that models do not compute in.
+  void set_compute_dtype(const std::string& dtype);
   Parameters parameters_;
 
  private:

@@ -1,7 +1,5 @@
 #include "models/features.h"
 
-#include <algorithm>
-
 namespace quintet {
 
 const HostArray& feature(const HostArrays& batch, const std::string& name) {
@@ -24,8 +22,8 @@ Tensor rows_of(const HostArray& array, Rows rows) {
   layout.dims.resize(2);
   Tensor tensor(spec, layout, {{rows.begin, 0}, {rows.end - rows.begin, array.shape[1]}});
   const int64_t row_bytes = array.shape[1] * size_of(array.dtype);
-  std::copy_n(array.bytes.data() + rows.begin * row_bytes, tensor.bytes(),
-              static_cast<std::byte*>(tensor.local().pointer));
+  tensor.device().copy_in(tensor.local().pointer, array.bytes.data() + rows.begin * row_bytes,
+                          tensor.bytes());
   return tensor;
 }
 

@@ -13,7 +13,7 @@ namespace quintet {
 /// gin: network.T5Config. The fields of LayerConfig, and:
 struct T5Config : LayerConfig {
   int64_t vocab_size = 0;
-  std::string dtype = "float32";  // activations; the CPU computes in float32 whatever it says
+  std::string dtype = "float32";  // of activations on a GPU; the CPU computes in float32
   int64_t num_encoder_layers = 6;
   int64_t num_decoder_layers = 6;
   bool logits_via_embedding = false;

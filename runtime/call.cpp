@@ -40,7 +40,9 @@ Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Want
       if (!v.absent()) bytes += v.elements() * size_of(v.dtype);
   {
     ProfileScope scope(op.name, bytes);
-    op.cpu(in, out, attrs, {});
+    Device& device = Device::current();
+    kernel_of(op, device)(in, out, attrs, device.stream());
+    if (Profile::current() != nullptr) device.synchronize();
   }
   if (record) {
     for (Tensor& t : outputs)

@@ -21,8 +21,12 @@ struct Op {
   std::string_view name;
   Rule rule;
   Kernel cpu;
+  size_t index;  // in ops.def: of the kernel in Device::ops()
   Vjp vjp;  // nullptr: the op is a gradient itself
 };
+
+/// The op's kernel on `device`.
+Kernel kernel_of(const Op& op, const Device& device);
 
 /// Which results to make; empty: optional ones only while a tape records.
 using Wanted = std::vector<bool>;

@@ -1,10 +1,16 @@
 #include "runtime/parameters.h"
 
-#include <cstring>
-
+#include "kernels/gpu_kernels.h"
 #include "runtime/base/nearest.h"
 
 namespace quintet {
+namespace {
+
+bool has_copy(const ParamInfo& info) {
+  return info.spec.axes.size() >= 2 && info.spec.axes.back().name != axis::kRelposBuckets;
+}
+
+}  // namespace
 
 const ParamInfo& Parameters::at(const std::string& name) const {
   const auto found = by_name_.find(name);
@@ -16,18 +22,39 @@ const ParamInfo& Parameters::at(const std::string& name) const {
 
 ParamInfo& Parameters::declare(std::string name, Axes axes, Initializer initializer) {
   QT_ASSERT(!by_name_.contains(name));
-  all_.push_back({name, Spec{std::move(axes), DType::f32}, std::move(initializer), Tensor()});
+  all_.push_back({name, Spec{std::move(axes), DType::f32}, std::move(initializer), {}, {}});
   by_name_[name] = &all_.back();
   return all_.back();
 }
 
 void Parameters::initialize(Key root) {
+  const MemoryScope scope(MemoryKind::kParameters);
   for (ParamInfo& info : all_) {
+    HostArray values(DType::f32, whole(info.spec).sizes);
+    info.initializer(key_of_parameter(root, info.name), values.shape, values.as<float>());
     info.value = Tensor(info.spec);
-    info.value.set_needs_grad(true);
-    const std::vector<int64_t> shape = whole(info.spec).sizes;
-    info.initializer(key_of_parameter(root, info.name), shape, info.value.data<float>());
+    info.value.set_needs_grad(true).set(values);
   }
+  refresh();
+}
+
+void Parameters::refresh() {
+  if (compute_dtype_ == DType::f32) return;
+  const MemoryScope scope(MemoryKind::kParameters);
+  Device& device = Device::current();
+  std::vector<View> from, to;
+  for (ParamInfo& info : all_) {
+    if (!has_copy(info)) continue;
+    if (!info.compute) {
+      Spec spec = info.spec;
+      spec.dtype = compute_dtype_;
+      info.compute = Tensor(std::move(spec));
+      info.compute.set_needs_grad(true);
+    }
+    from.push_back(info.value.local());
+    to.push_back(info.compute.local());
+  }
+  device.kernels().cast(from, to, device.stream());
 }
 
 void Parameters::load(const HostArrays& values) {
@@ -45,12 +72,12 @@ void Parameters::load(const HostArrays& values) {
     }
   }
   QT_CHECK_AS(ExitCode::kData, problems.empty(), "parameters do not fit the model:{}", problems);
+  const MemoryScope scope(MemoryKind::kParameters);
   for (ParamInfo& info : all_) {
-    const HostArray& array = values.at(info.name);
     info.value = Tensor(info.spec);
-    info.value.set_needs_grad(true);
-    std::memcpy(info.value.local().pointer, array.bytes.data(), array.bytes.size());
+    info.value.set_needs_grad(true).set(values.at(info.name));
   }
+  refresh();
 }
 
 int64_t Parameters::elements() const {

@@ -20,7 +20,11 @@ struct ParamInfo {
   std::string name;
   Spec spec;
   Initializer initializer;
-  Tensor value;
+  Tensor value;    // float32: the master copy
+  Tensor compute;  // what the network reads where it computes in another dtype; else absent
+
+  /// The tensor of the network, which gradients belong to.
+  const Tensor& used() const { return compute ? compute : value; }
 };
 
 class Parameters {
@@ -35,11 +39,17 @@ class Parameters {
 
   /// T5X's initial values for jax.random.PRNGKey: each tensor from its own key, on all threads.
   void initialize(Key root);
+  /// Matrices are used in `dtype` from now on, copies of the float32 masters; norm scales and
+  /// relative-bias tables stay float32. Needs a GPU: on the CPU bfloat16 is only stored.
+  void set_compute_dtype(DType dtype) { compute_dtype_ = dtype; }
+  /// Makes the copies of the masters again, after values were written.
+  void refresh();
   /// Copies values in. Throws kData listing every missing, unexpected or differently shaped name.
   void load(const HostArrays& values);
   int64_t elements() const;
 
  private:
+  DType compute_dtype_ = DType::f32;
   std::deque<ParamInfo> all_;  // addresses stay
   std::map<std::string, ParamInfo*> by_name_;
 };
@@ -49,8 +59,8 @@ class Param {
  public:
   Param() = default;
   explicit Param(const ParamInfo* info) : info_(info) {}
-  operator const Tensor&() const { return info_->value; }  // NOLINT: a parameter is a tensor
-  const Tensor& tensor() const { return info_->value; }
+  operator const Tensor&() const { return info_->used(); }  // NOLINT: a parameter is a tensor
+  const Tensor& tensor() const { return info_->used(); }
   bool absent() const { return info_ == nullptr; }
 
  private:

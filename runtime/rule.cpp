@@ -34,6 +34,8 @@ class Parser {
         operand.terms.back().whole = true;
       } else if (c == '?') {
         operand.optional = true;
+      } else if (c == '\'') {
+        operand.float32 = true;
       } else if (std::islower(static_cast<unsigned char>(c)) != 0) {
         operand.terms.push_back({std::string(1, c), false});
       } else {
@@ -160,7 +162,9 @@ std::vector<ResultShape> bind(std::string_view op, const Rule& rule, const Tenso
   std::vector<ResultShape> results;
   for (size_t i = 0; i < rule.outputs.size(); ++i)
     results.push_back(wanted.empty() || wanted[i]
-                          ? binding.result(rule.outputs[i], result_dtype(inputs))
+                          ? binding.result(rule.outputs[i], rule.outputs[i].float32
+                                                                ? DType::f32
+                                                                : result_dtype(inputs))
                           : ResultShape{});
   return results;
 }

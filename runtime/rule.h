@@ -19,6 +19,7 @@ struct RuleTerm {
 struct RuleOperand {
   bool ellipsis = false;  // leading axes
   bool optional = false;
+  bool float32 = false;   // a result: float32 whatever the operands
   std::vector<RuleTerm> terms;
 };
 

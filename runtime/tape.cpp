@@ -28,8 +28,11 @@ class Pending {
   static Tensor accumulate(Tensor a, Tensor b) {
     const Tensor target = a.unique() ? a : b.unique() ? b : Tensor();
     if (target.absent()) return call(ops::table::add, {a, b})[0];
-    const View in[] = {a.local(), b.local()}, out[] = {target.local()};
-    add_cpu(in, out, {}, {});
+    const std::array in{a.local(), b.local()};
+    const std::array out{target.local()};
+    Device& device = Device::current();
+    const Kernel add = kernel_of(ops::table::add, device);
+    add(in, out, {}, device.stream());
     return target;
   }
 
@@ -61,9 +64,7 @@ Tape::Recording::Recording(Tape* tape) : previous_(current_tape) { current_tape 
 Tape::Recording::~Recording() { current_tape = previous_; }
 
 void Tape::backward(const Tensor& loss) {
-  Tensor one(Spec{{}, loss.spec().dtype});
-  *one.local().data<float>() = 1;
-  backward({loss}, {one});
+  backward({loss}, {Tensor::scalar(1)});
 }
 
 void Tape::backward(const Tensors& results, const Tensors& grads) {

@@ -1,14 +1,13 @@
 #include "runtime/tensor.h"
 
-#include <cstring>
-
 namespace quintet {
 
 Tensor::Tensor(Spec spec, Layout layout, Block block) : impl_(std::make_shared<Impl>()) {
   QT_ASSERT(spec.axes.size() == block.sizes.size() && spec.axes.size() <= kMaxRank);
   int64_t elements = 1;
   for (int64_t s : block.sizes) elements *= s;
-  impl_->buffer = Memory::host().allocate(elements * size_of(spec.dtype));
+  impl_->device = &Device::current();
+  impl_->buffer = impl_->device->memory().allocate(elements * size_of(spec.dtype));
   impl_->spec = std::move(spec);
   impl_->layout = std::move(layout);
   impl_->block = std::move(block);
@@ -27,14 +26,21 @@ Tensor Tensor::from_host(const HostArray& array, const std::vector<std::string>&
   for (size_t i = 0; i < axis_names.size(); ++i)
     spec.axes.push_back({axis_names[i], array.shape[i]});
   Tensor tensor(std::move(spec));
-  if (!array.bytes.empty())
-    std::memcpy(tensor.local().pointer, array.bytes.data(), array.bytes.size());
+  tensor.set(array);
   return tensor;
 }
 
 Tensor Tensor::zeros(Spec spec) {
   Tensor tensor(std::move(spec));
-  std::memset(tensor.local().pointer, 0, static_cast<size_t>(tensor.bytes()));
+  tensor.device().fill(tensor.local().pointer, 0, tensor.bytes());
+  return tensor;
+}
+
+Tensor Tensor::scalar(float value) {
+  HostArray array(DType::f32, {});
+  array.as<float>()[0] = value;
+  Tensor tensor = from_host(array, {});
+  tensor.impl_->host_value = static_cast<double>(value);
   return tensor;
 }
 
@@ -61,14 +67,21 @@ View Tensor::local() const {
 
 double Tensor::item() const {
   QT_ASSERT(local().elements() == 1);
-  return impl_->spec.dtype == DType::f32 ? static_cast<double>(*local().data<float>())
-                                         : static_cast<double>(*local().data<int32_t>());
+  if (impl_->host_value) return *impl_->host_value;
+  const HostArray value = to_host();
+  return value.dtype == DType::f32 ? static_cast<double>(value.as<float>()[0])
+                                   : static_cast<double>(value.as<int32_t>()[0]);
 }
 
 HostArray Tensor::to_host() const {
   HostArray array(impl_->spec.dtype, impl_->block.sizes);
-  if (!array.bytes.empty()) std::memcpy(array.bytes.data(), local().pointer, array.bytes.size());
+  device().copy_out(array.bytes.data(), local().pointer, bytes());
   return array;
+}
+
+void Tensor::set(const HostArray& array) const {
+  QT_ASSERT(array.shape == impl_->block.sizes && array.dtype == impl_->spec.dtype);
+  device().copy_in(local().pointer, array.bytes.data(), bytes());
 }
 
 Tensor& Tensor::set_needs_grad(bool needs_grad) {

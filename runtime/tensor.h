@@ -7,12 +7,13 @@
 //   y.local().data<float>()
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/base/host_array.h"
 #include "runtime/base/view.h"
-#include "runtime/memory.h"
+#include "kernels/device.h"
 #include "runtime/mesh/layout.h"
 
 namespace quintet {
@@ -25,6 +26,8 @@ class Tensor {
   Tensor(Spec spec, Layout layout, Block block);
   /// Uninitialised and whole.
   explicit Tensor(Spec spec);
+  /// A scalar whose value the host knows: item() does not wait for the device.
+  static Tensor scalar(float value);
   /// A copy of host data; axis names in order. Throws Bug if their number is not the array's rank.
   static Tensor from_host(const HostArray& array, const std::vector<std::string>& axis_names);
   static Tensor zeros(Spec spec);
@@ -39,14 +42,18 @@ class Tensor {
 
   /// The local block, or View::none() of an absent tensor.
   View local() const;
-  /// Elements of the local block; throws Bug if T is not the dtype.
+  /// Elements of the local block; throws Bug if T is not the dtype or on a GPU (use to_host).
   template <typename T>
   std::span<T> data() const {
+    QT_ASSERT(device().is_cpu());
     return {local().data<T>(), static_cast<size_t>(local().elements())};
   }
-  /// The only element of a scalar, as double.
+  /// The only element of a scalar, as double. Waits for the device.
   double item() const;
   HostArray to_host() const;
+  /// Overwrites the local block; `array` must have its shape and dtype.
+  void set(const HostArray& array) const;
+  Device& device() const { return *impl_->device; }
 
   bool needs_grad() const { return impl_ != nullptr && impl_->needs_grad; }
   Tensor& set_needs_grad(bool needs_grad);
@@ -66,6 +73,8 @@ class Tensor {
     Layout layout;
     Block block;
     Buffer buffer;
+    Device* device = nullptr;
+    std::optional<double> host_value;
     bool needs_grad = false;
     std::shared_ptr<Impl> grad;
   };

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/optim/gradients.h"
+#include "runtime/optim/host_mirror.h"
 #include "runtime/profile.h"
 #include "runtime/tape.h"
 
@@ -58,13 +59,14 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
       key_(key) {
+  if (!Device::current().is_cpu()) optimizer_ = host_mirror(std::move(optimizer_));
   optimizer_->init(slots());
 }
 
 std::vector<ParamSlot> Trainer::slots() const {
   std::vector<ParamSlot> slots;
   for (const ParamInfo& info : parameters_.all())
-    slots.push_back({info.name, info.spec.axes, info.value.local(), info.value.grad().local()});
+    slots.push_back({info.name, info.spec.axes, info.value.local(), info.used().grad().local()});
   return slots;
 }
 
@@ -112,6 +114,7 @@ StepResult Trainer::train(const HostArrays& batch) {
       ProfileScope scope("optimizer", parameters_.elements() * 4);
       optimizer_->update({.step = updates, .learning_rate = rate, .gradient_norm = check.norm},
                          params);
+      parameters_.refresh();
     }
     if (options_.weight_metrics) add_weight_metrics(result.metrics, params, before, gradient_rms);
   } else {
@@ -119,7 +122,7 @@ StepResult Trainer::train(const HostArrays& batch) {
     result.first_bad = check.first_bad;
     ++skipped_;
   }
-  for (const ParamInfo& info : parameters_.all()) info.value.set_grad({});
+  for (const ParamInfo& info : parameters_.all()) info.used().set_grad({});
   ++step_;
   return result;
 }
@@ -129,7 +132,8 @@ std::vector<StateArray> Trainer::state() {
   for (const ParamInfo& info : parameters_.all()) {
     std::vector<std::string> axes;
     for (const Axis& axis : info.spec.axes) axes.push_back(axis.name);
-    arrays.push_back({"target/" + info.name, std::move(axes), info.value.local()});
+    arrays.push_back(
+        {"target/" + info.name, std::move(axes), info.value.local(), &info.value.device()});
   }
   for (StateArray array : optimizer_->state()) {
     array.name = "state/param_states/" + array.name;
@@ -141,6 +145,7 @@ std::vector<StateArray> Trainer::state() {
 void Trainer::restored(int64_t step, int64_t skipped) {
   step_ = step;
   skipped_ = skipped;
+  parameters_.refresh();
 }
 
 }  // namespace quintet

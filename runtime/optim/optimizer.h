@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device.h"
 #include "runtime/base/axis.h"
 #include "runtime/base/view.h"
 
@@ -35,6 +36,7 @@ struct StateArray {
   std::string name;  // below state/param_states/: "<param>/v_row", "0/mu/<param>", "0/count"
   std::vector<std::string> axes;  // logical name of each axis of `view`
   View view;                      // float32, or int32 counts of rank 0
+  Device* device = &Device::cpu();  // in whose memory it lies
 };
 
 struct UpdateArgs {

@@ -5,7 +5,7 @@
 
 #include "runtime/base/axis.h"
 #include "runtime/base/view.h"
-#include "runtime/memory.h"
+#include "runtime/base/memory.h"
 
 namespace quintet {
 

@@ -1,0 +1,43 @@
+#include "kernels/device.h"
+
+#include <omp.h>
+
+#include <cstring>
+
+namespace quintet {
+namespace {
+
+class Cpu final : public Device {
+ public:
+  std::string kind() const override { return "cpu"; }
+  std::string description() const override {
+    return fmt::format("CPU, {} threads", omp_get_max_threads());
+  }
+  bool is_cpu() const override { return true; }
+  std::span<const Kernel> ops() const override { return {}; }
+  const GpuKernels& kernels() const override { throw Bug("the CPU has no table of GPU kernels"); }
+  Memory& memory() override { return Memory::host(); }
+  Stream stream() const override { return {}; }
+  void copy_in(void* to, const void* host, int64_t bytes) override { copy(to, host, bytes); }
+  void copy_out(void* host, const void* from, int64_t bytes) override { copy(host, from, bytes); }
+  void copy(void* to, const void* from, int64_t bytes) override {
+    if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  }
+  void fill(void* to, int byte, int64_t bytes) override {
+    if (bytes > 0) std::memset(to, byte, static_cast<size_t>(bytes));
+  }
+  void synchronize() override {}
+};
+
+Device* current_device = nullptr;
+
+}  // namespace
+
+Device& Device::cpu() {
+  static auto* device = new Cpu;
+  return *device;
+}
+Device& Device::current() { return current_device != nullptr ? *current_device : cpu(); }
+void Device::use(Device& device) { current_device = &device; }
+
+}  // namespace quintet

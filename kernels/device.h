@@ -1,0 +1,53 @@
+#pragma once
+// Where ops run: the CPU, a GPU, or a GPU that is emulated on the CPU. One is current for the whole
+// process; tensors made from then on lie in its memory and ops on them run its kernels.
+//
+//   Device::use(open_device("auto"));       // runtime/devices.h
+//   Device& device = Device::current();
+//   Buffer b = device.memory().allocate(bytes);
+//   device.copy_in(b.get(), host, bytes);
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/kernel.h"
+#include "runtime/base/memory.h"
+
+namespace quintet {
+
+struct GpuKernels;  // kernels/gpu_kernels.h: kernels that are not ops
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  static Device& current();
+  /// `device` must live until the process ends or another one is current.
+  static void use(Device& device);
+  /// The CPU.
+  static Device& cpu();
+
+  /// "cpu", "cuda", "emulated"
+  virtual std::string kind() const = 0;
+  /// For people: "NVIDIA H200, sm_90, 139.8 GiB"
+  virtual std::string description() const = 0;
+  /// Whether ordinary code can read its memory.
+  virtual bool is_cpu() const { return false; }
+  /// Kernels in the order of ops.def; empty on the CPU, whose kernels are in the op list itself.
+  virtual std::span<const Kernel> ops() const = 0;
+  /// Kernels outside the op list; throws Bug on the CPU.
+  virtual const GpuKernels& kernels() const = 0;
+
+  virtual Memory& memory() = 0;
+  virtual Stream stream() const = 0;
+  /// Ordered after the work queued so far; `copy_out` and `synchronize` wait for all of it and throw
+  /// what went wrong on the device meanwhile: Error(kData) for bad data, Error(kEnvironment) for a
+  /// device that failed.
+  virtual void copy_in(void* to, const void* host, int64_t bytes) = 0;
+  virtual void copy_out(void* host, const void* from, int64_t bytes) = 0;
+  virtual void copy(void* to, const void* from, int64_t bytes) = 0;
+  virtual void fill(void* to, int byte, int64_t bytes) = 0;
+  virtual void synchronize() = 0;
+};
+
+}  // namespace quintet

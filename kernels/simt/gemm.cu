@@ -1,0 +1,245 @@
+#include "kernels/simt/gemm.h"
+
+#include "runtime/base/check.h"
+
+#ifdef QUINTET_EMULATE
+
+#include <vector>
+
+#include "kernels/cpu/gemm.h"
+
+namespace quintet::emulated::simt {
+namespace {
+
+std::vector<float> widened(const void* from, DType type, int64_t rows, int64_t columns,
+                           int64_t stride) {
+  std::vector<float> out(static_cast<size_t>(rows * columns));
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c) {
+      const int64_t at = r * stride + c;
+      out[static_cast<size_t>(r * columns + c)] =
+          type == DType::f32 ? static_cast<const float*>(from)[at]
+                             : static_cast<float>(static_cast<const bfloat16*>(from)[at]);
+    }
+  return out;
+}
+
+void one_gemm(const Gemm& g, const void* a, const void* b, void* c) {
+  const int64_t a_rows = g.a_transposed ? g.k : g.m, a_columns = g.a_transposed ? g.m : g.k;
+  const int64_t b_rows = g.b_transposed ? g.n : g.k, b_columns = g.b_transposed ? g.k : g.n;
+  const auto wide_a = widened(a, g.type, a_rows, a_columns, g.lda != 0 ? g.lda : a_columns);
+  const auto wide_b = widened(b, g.type, b_rows, b_columns, g.ldb != 0 ? g.ldb : b_columns);
+  const int64_t ldc = g.ldc != 0 ? g.ldc : g.n;
+  std::vector<float> out = g.beta == 0 ? std::vector<float>(static_cast<size_t>(g.m * g.n))
+                                       : widened(c, g.c_type, g.m, g.n, ldc);
+  cpu::gemm({g.m, g.n, g.k, g.a_transposed, g.b_transposed, g.alpha, g.beta}, wide_a.data(),
+            a_columns, wide_b.data(), b_columns, out.data(), g.n);
+  for (int64_t r = 0; r < g.m; ++r)
+    for (int64_t n = 0; n < g.n; ++n) {
+      const float value = out[static_cast<size_t>(r * g.n + n)];
+      if (g.c_type == DType::f32)
+        static_cast<float*>(c)[r * ldc + n] = value;
+      else
+        static_cast<bfloat16*>(c)[r * ldc + n] = bfloat16(value);
+    }
+}
+
+}  // namespace
+
+void gemm(Stream, const Gemm& g) {
+  const auto at = [](const void* p, DType type, int64_t elements) {
+    return static_cast<const char*>(p) + elements * size_of(type);
+  };
+  if (g.m == 0 || g.n == 0) return;
+  for (int64_t i = 0; i < g.batch; ++i)
+    one_gemm(g, at(g.a, g.type, i * g.a_stride), at(g.b, g.type, i * g.b_stride),
+             const_cast<char*>(at(g.c, g.c_type, i * g.c_stride)));
+}
+
+}  // namespace quintet::emulated::simt
+
+#else
+
+#include <cublasLt.h>
+
+#include <map>
+#include <mutex>
+#include <tuple>
+#include <vector>
+
+#include "kernels/simt/scratch.h"
+
+namespace quintet::cuda::simt {
+namespace {
+
+constexpr int64_t kWorkspace = 64 << 20;
+constexpr int kProposals = 8;
+
+void check(cublasStatus_t status, const char* what, const Gemm& g) {
+  QT_CHECK_AS(ExitCode::kEnvironment, status == CUBLAS_STATUS_SUCCESS,
+              "cuBLASLt: {}: status {} for [{} x {}] = [{} x {}] {}", what,
+              static_cast<int>(status), g.m, g.n, g.m, g.k, name_of(g.type));
+}
+
+cudaDataType_t cuda_type(DType type) {
+  QT_ASSERT(type == DType::f32 || type == DType::bf16);
+  return type == DType::f32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+/// cuBLASLt's description of a problem. It thinks in columns: c^T = op(b)^T op(a)^T.
+class Problem {
+ public:
+  explicit Problem(const Gemm& g) {
+    check(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "create", g);
+    const cublasOperation_t first = g.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t second = g.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
+    cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
+    layout(b_, g.type, g.b_transposed ? g.n : g.k, g.b_transposed ? g.k : g.n, g.ldb, g, g.b_stride);
+    layout(a_, g.type, g.a_transposed ? g.k : g.m, g.a_transposed ? g.m : g.k, g.lda, g, g.a_stride);
+    layout(c_, g.c_type, g.m, g.n, g.ldc, g, g.c_stride);
+  }
+  ~Problem() {
+    for (cublasLtMatrixLayout_t l : {a_, b_, c_}) cublasLtMatrixLayoutDestroy(l);
+    cublasLtMatmulDescDestroy(operation_);
+  }
+  Problem(const Problem&) = delete;
+  Problem& operator=(const Problem&) = delete;
+
+  std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Gemm& g) const {
+    cublasLtMatmulPreference_t preference;
+    check(cublasLtMatmulPreferenceCreate(&preference), "preference", g);
+    const size_t workspace = kWorkspace;
+    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                         &workspace, sizeof workspace);
+    cublasLtMatmulHeuristicResult_t found[kProposals];
+    int count = 0;
+    const auto status = cublasLtMatmulAlgoGetHeuristic(handle, operation_, b_, a_, c_, c_,
+                                                       preference, kProposals, found, &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    check(status, "no algorithm", g);
+    std::vector<cublasLtMatmulAlgo_t> algorithms;
+    for (int i = 0; i < count; ++i)
+      if (found[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(found[i].algo);
+    check(algorithms.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS, "no algorithm", g);
+    return algorithms;
+  }
+  void run(cublasLtHandle_t handle, const Gemm& g, const cublasLtMatmulAlgo_t& algorithm,
+           void* workspace, cudaStream_t stream) const {
+    check(cublasLtMatmul(handle, operation_, &g.alpha, g.b, b_, g.a, a_, &g.beta, g.c, c_, g.c, c_,
+                         &algorithm, workspace, kWorkspace, stream),
+          "matrix product", g);
+  }
+
+ private:
+  /// A row-major [rows, columns] matrix is a column-major [columns, rows] one.
+  static void layout(cublasLtMatrixLayout_t& layout, DType type, int64_t rows, int64_t columns,
+                     int64_t stride, const Gemm& g, int64_t batch_stride) {
+    check(cublasLtMatrixLayoutCreate(&layout, cuda_type(type), static_cast<uint64_t>(columns),
+                                     static_cast<uint64_t>(rows), stride != 0 ? stride : columns),
+          "layout", g);
+    if (g.batch == 1) return;
+    const auto count = static_cast<int32_t>(g.batch);
+    cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                     sizeof count);
+    cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                     &batch_stride, sizeof batch_stride);
+  }
+  cublasLtMatmulDesc_t operation_{};
+  cublasLtMatrixLayout_t a_{}, b_{}, c_{};
+};
+
+auto key_of(const Gemm& g) {
+  return std::tuple(g.m, g.n, g.k, g.type, g.c_type, g.a_transposed, g.b_transposed, g.beta != 0,
+                    g.lda, g.ldb, g.ldc, g.batch, g.a_stride, g.b_stride, g.c_stride);
+}
+
+/// Plans by problem, made at first use.
+class Library {
+ public:
+  Library() {
+    QT_CHECK_AS(ExitCode::kEnvironment, cublasLtCreate(&handle_) == CUBLAS_STATUS_SUCCESS,
+                "cuBLASLt does not start; check that the driver fits CUDA {}", CUDART_VERSION);
+  }
+  void run(const Gemm& g, cudaStream_t stream) {
+    const Scratch workspace(kWorkspace);
+    Plan& plan = find(g, workspace.data<void>(), stream);
+    plan.problem->run(handle_, g, plan.algorithm, workspace.data<void>(), stream);
+  }
+
+ private:
+  struct Plan {
+    std::unique_ptr<Problem> problem;
+    cublasLtMatmulAlgo_t algorithm{};
+  };
+  Plan& find(const Gemm& g, void* workspace, cudaStream_t stream) {
+    const auto key = key_of(g);
+    const auto found = plans_.find(key);
+    if (found != plans_.end()) return found->second;
+    Plan plan{std::make_unique<Problem>(g), {}};
+    plan.algorithm = fastest(*plan.problem, g, workspace, stream);
+    return plans_.emplace(key, std::move(plan)).first->second;
+  }
+  /// Proposals are timed on a copy of c, because beta may read it.
+  cublasLtMatmulAlgo_t fastest(const Problem& problem, Gemm g, void* workspace,
+                               cudaStream_t stream) {
+    const auto proposals = problem.proposals(handle_, g);
+    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+    cudaStreamIsCapturing(stream, &capturing);
+    if (proposals.size() == 1 || capturing != cudaStreamCaptureStatusNone) return proposals[0];
+    const int64_t rows = g.batch == 1 ? g.m : 0;
+    const Scratch other((rows * (g.ldc != 0 ? g.ldc : g.n) +
+                         (g.batch == 1 ? 0 : (g.batch - 1) * g.c_stride + g.m * g.n)) *
+                        size_of(g.c_type));
+    g.c = other.data<void>();
+    cudaEvent_t start, stop;
+    cudaEventCreate(&start);
+    cudaEventCreate(&stop);
+    size_t best = 0;
+    float least = 0;
+    for (size_t i = 0; i < proposals.size(); ++i) {
+      float fastest = 0;
+      for (int repeat = 0; repeat < 4; ++repeat) {
+        cudaEventRecord(start, stream);
+        problem.run(handle_, g, proposals[i], workspace, stream);
+        cudaEventRecord(stop, stream);
+        cudaEventSynchronize(stop);
+        float milliseconds = 0;
+        cudaEventElapsedTime(&milliseconds, start, stop);
+        if (repeat == 1 || (repeat > 1 && milliseconds < fastest)) fastest = milliseconds;
+      }
+      if (i == 0 || fastest < least) {
+        least = fastest;
+        best = i;
+      }
+    }
+    cudaEventDestroy(start);
+    cudaEventDestroy(stop);
+    return proposals[best];
+  }
+
+  cublasLtHandle_t handle_{};
+  std::map<decltype(key_of(Gemm{})), Plan> plans_;
+};
+
+}  // namespace
+
+void gemm(Stream stream, const Gemm& g) {
+  if (g.m == 0 || g.n == 0) return;
+  if (g.k == 0 && g.beta == 0) {
+    QT_ASSERT(g.batch == 1 && (g.ldc == 0 || g.ldc == g.n));
+    cudaMemsetAsync(g.c, 0, static_cast<size_t>(g.m * g.n * size_of(g.c_type)),
+                    static_cast<cudaStream_t>(stream.handle));
+    return;
+  }
+  if (g.k == 0) {
+    QT_ASSERT(g.beta == 1);
+    return;
+  }
+  static Library library;
+  library.run(g, static_cast<cudaStream_t>(stream.handle));
+}
+
+}  // namespace quintet::cuda::simt
+
+#endif

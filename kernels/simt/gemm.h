@@ -1,0 +1,36 @@
+#pragma once
+// Matrix products of whole matrices on the device: cuBLASLt, or the CPU's products in the emulator.
+//
+//   simt::gemm(stream, {.m = tokens, .n = mlp, .k = embed, .a = x, .b = w, .c = y, .type = DType::bf16});
+//
+// c [m, n] = alpha op(a) op(b) + beta c; all row-major. op(a) is [m, k]: a is [m, k], or [k, m] if
+// a_transposed; likewise b [k, n] or [n, k]. a and b have dtype `type`, c `c_type`: float32 or
+// bfloat16. Accumulation in float32; float32 operands are multiplied in full float32 precision.
+// Sizes of 0 are legal. Deterministic: the algorithm of a problem is chosen once per process and
+// kept (tune: the fastest of cuBLASLt's proposals, measured at first use).
+
+#include <cstdint>
+
+#include "kernels/kernel.h"
+#include "kernels/simt/target.h"
+
+namespace quintet::QT_GPU::simt {
+
+struct Gemm {
+  int64_t m, n, k;
+  const void* a;
+  const void* b;
+  void* c;
+  DType type = DType::f32;
+  DType c_type = DType::f32;
+  bool a_transposed = false, b_transposed = false;
+  float alpha = 1, beta = 0;
+  int64_t lda = 0, ldb = 0, ldc = 0;  // elements between rows; 0: dense
+  // `batch` problems, each operand advancing by its stride in elements.
+  int64_t batch = 1, a_stride = 0, b_stride = 0, c_stride = 0;
+};
+
+/// Throws Error(kEnvironment) naming the sizes when cuBLASLt has no algorithm.
+void gemm(Stream stream, const Gemm& problem);
+
+}  // namespace quintet::QT_GPU::simt

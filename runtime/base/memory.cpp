@@ -1,0 +1,133 @@
+#include "runtime/base/memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "runtime/base/check.h"
+
+namespace quintet {
+namespace {
+
+constexpr int64_t kAlign = 64, kHuge = 2 << 20;
+constexpr const char* kKindNames[kMemoryKinds] = {"activations", "parameters", "gradients",
+                                                  "optimizer state", "scratch"};
+
+thread_local MemoryKind current_kind = MemoryKind::kActivations;
+
+/// Rounded so that blocks of nearly equal tensors are interchangeable: 1/8 of the size is lost at
+/// most.
+int64_t capacity_for(int64_t bytes) {
+  int64_t unit = kAlign;
+  while (unit * 16 < bytes) unit *= 2;
+  return std::max<int64_t>((bytes + unit - 1) / unit * unit, kAlign);
+}
+
+class HostSource final : public MemorySource {
+ public:
+  void* allocate(int64_t bytes) override {
+    const auto alignment = static_cast<size_t>(bytes >= kHuge ? kHuge : kAlign);
+    void* pointer = std::aligned_alloc(
+        alignment, (static_cast<size_t>(bytes) + alignment - 1) / alignment * alignment);
+#ifdef MADV_HUGEPAGE
+    if (pointer != nullptr && bytes >= kHuge)
+      madvise(pointer, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+#endif
+    return pointer;
+  }
+  void release(void* pointer, int64_t) override { std::free(pointer); }
+  std::string name() const override { return "ordinary memory"; }
+};
+
+double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+}  // namespace
+
+MemoryScope::MemoryScope(MemoryKind kind) : previous_(current_kind) { current_kind = kind; }
+MemoryScope::~MemoryScope() { current_kind = previous_; }
+
+MemorySource& MemorySource::host() {
+  static auto* source = new HostSource;  // like the memory below, never destroyed
+  return *source;
+}
+
+Memory& Memory::host() {
+  static auto* memory = new Memory;  // tensors may outlive static destructors
+  return *memory;
+}
+
+Memory::~Memory() { release_cached(); }
+
+Buffer Memory::allocate(int64_t bytes) {
+  QT_ASSERT(bytes >= 0);
+  const int64_t capacity = capacity_for(bytes);
+  Block block = take_cached(capacity);
+  if (block.pointer == nullptr) {
+    block = {static_cast<std::byte*>(source_->allocate(capacity)), capacity};
+    if (block.pointer == nullptr) {
+      release_cached();
+      block.pointer = static_cast<std::byte*>(source_->allocate(capacity));
+    }
+    QT_CHECK_AS(ExitCode::kEnvironment, block.pointer != nullptr,
+                "out of memory on {}: {} bytes wanted, in use: {}; use a smaller batch, more "
+                "microbatches or remat",
+                source_->name(), bytes, accounting());
+  }
+  const MemoryKind kind = current_kind;
+  {
+    std::lock_guard lock(mutex_);
+    used_ += block.capacity;
+    by_kind_[static_cast<size_t>(kind)] += block.capacity;
+    peak_ = std::max(peak_, used_);
+  }
+  return Buffer(block.pointer, [this, block, kind](std::byte*) { give_back(block, kind); });
+}
+
+Memory::Block Memory::take_cached(int64_t capacity) {
+  std::lock_guard lock(mutex_);
+  const auto found = cached_.lower_bound(capacity);
+  if (found == cached_.end() || found->first > capacity + capacity / 8) return {nullptr, 0};
+  const Block block{found->second, found->first};
+  cached_.erase(found);
+  return block;
+}
+
+void Memory::give_back(Block block, MemoryKind kind) {
+  std::lock_guard lock(mutex_);
+  used_ -= block.capacity;
+  by_kind_[static_cast<size_t>(kind)] -= block.capacity;
+  cached_.emplace(block.capacity, block.pointer);
+}
+
+void Memory::release_cached() {
+  std::lock_guard lock(mutex_);
+  for (const auto& [capacity, pointer] : cached_) source_->release(pointer, capacity);
+  cached_.clear();
+}
+
+std::string Memory::accounting() const {
+  std::lock_guard lock(mutex_);
+  std::string text;
+  for (size_t kind = 0; kind < by_kind_.size(); ++kind)
+    if (by_kind_[kind] > 0)
+      text += fmt::format("{} {:.3f} GiB, ", kKindNames[kind], gib(by_kind_[kind]));
+  return text + fmt::format("{:.3f} GiB in all", gib(used_));
+}
+
+int64_t Memory::used_bytes() const {
+  std::lock_guard lock(mutex_);
+  return used_;
+}
+
+int64_t Memory::peak_bytes() const {
+  std::lock_guard lock(mutex_);
+  return peak_;
+}
+
+void Memory::reset_peak() {
+  std::lock_guard lock(mutex_);
+  peak_ = used_;
+}
+
+}  // namespace quintet

@@ -1,0 +1,85 @@
+#pragma once
+// Caching allocator with accounting: freed blocks are kept and handed out again, so that a training
+// step reuses the memory of the step before it. One per device; the host's hands out ordinary memory.
+// On a GPU all work of a device is in one stream, so a block may be handed out again while the work
+// that used it is still queued.
+//
+//   Buffer b = Memory::host().allocate(bytes);   // aligned, uninitialised
+//   Memory::host().peak_bytes();
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace quintet {
+
+/// A block of memory; goes back to the allocator when its last owner lets go.
+using Buffer = std::shared_ptr<std::byte>;
+
+/// What a block holds, for the accounting that an out-of-memory error prints.
+enum class MemoryKind { kActivations, kParameters, kGradients, kOptimizer, kScratch };
+inline constexpr int kMemoryKinds = 5;
+
+/// Blocks allocated by this thread during its lifetime count as `kind`.
+class MemoryScope {
+ public:
+  explicit MemoryScope(MemoryKind kind);
+  ~MemoryScope();
+  MemoryScope(const MemoryScope&) = delete;
+  MemoryScope& operator=(const MemoryScope&) = delete;
+
+ private:
+  MemoryKind previous_;
+};
+
+/// Where an allocator's blocks come from.
+class MemorySource {
+ public:
+  virtual ~MemorySource() = default;
+  /// nullptr when there is no more.
+  virtual void* allocate(int64_t bytes) = 0;
+  virtual void release(void* pointer, int64_t bytes) = 0;
+  /// "ordinary memory", "cuda:0"
+  virtual std::string name() const = 0;
+  static MemorySource& host();
+};
+
+class Memory {
+ public:
+  /// The allocator of ordinary memory.
+  static Memory& host();
+  explicit Memory(MemorySource& source = MemorySource::host()) : source_(&source) {}
+
+  /// Aligned to 64 bytes (256 on a GPU). When there is no more memory, gives cached blocks back and
+  /// tries again; then throws ExitCode::kEnvironment naming bytes wanted and in use, by kind.
+  Buffer allocate(int64_t bytes);
+
+  int64_t used_bytes() const;  // held by live buffers
+  int64_t peak_bytes() const;  // highest used_bytes since the last reset_peak
+  void reset_peak();
+  void release_cached();  // gives unused blocks back to the system
+  /// "parameters 1.2 GiB, gradients ..., 3.4 GiB in all"
+  std::string accounting() const;
+
+  ~Memory();
+
+ private:
+  struct Block {
+    std::byte* pointer;
+    int64_t capacity;
+  };
+  Block take_cached(int64_t capacity);
+  void give_back(Block block, MemoryKind kind);
+
+  MemorySource* source_;
+  mutable std::mutex mutex_;
+  std::multimap<int64_t, std::byte*> cached_;  // capacity -> block
+  int64_t used_ = 0, peak_ = 0;
+  std::array<int64_t, kMemoryKinds> by_kind_{};
+};
+
+}  // namespace quintet

@@ -1,0 +1,189 @@
+// The GPU as a Device: memory, the stream, copies, faults, the table of kernels.
+
+#include <cstring>
+#include <cstdlib>
+
+#include "kernels/cast/cast.h"
+#include "kernels/gpu_kernels.h"
+#include "kernels/simt/fault.cuh"
+#include "runtime/gpu_ops.h"
+
+namespace quintet::QT_GPU {
+namespace {
+
+[[noreturn]] void throw_fault(const FaultSlot& fault) {
+  switch (static_cast<FaultCode>(fault.code)) {
+    case FaultCode::kEmbedId:
+      fail(ExitCode::kData, "embed: id {} at position {}: expected 0 to {}; does the vocabulary fit the model?",
+           fault.value, fault.position, fault.limit - 1);
+    case FaultCode::kTarget:
+      fail(ExitCode::kData, "cross_entropy: target {} at position {}: expected 0 to {}; does the vocabulary fit the model?",
+           fault.value, fault.position, fault.limit - 1);
+    case FaultCode::kNone:
+      break;
+  }
+  throw Bug(fmt::format("fault code {} of the device is unknown", fault.code));
+}
+
+constexpr Kernel kOps[] = {
+#define OP(name, rule, vjp) name##_gpu,
+#include "runtime/ops.def"
+#undef OP
+};
+
+constexpr GpuKernels kKernels{.cast = cast};
+
+#ifdef QUINTET_EMULATE
+
+/// Blocks of their own, so that AddressSanitizer sees their ends.
+class Source final : public MemorySource {
+ public:
+  void* allocate(int64_t bytes) override {
+    return bytes > (int64_t{1} << 40) ? nullptr : std::aligned_alloc(256, (static_cast<size_t>(bytes) + 255) / 256 * 256);
+  }
+  void release(void* pointer, int64_t) override { std::free(pointer); }
+  std::string name() const override { return "the emulated GPU"; }
+};
+
+void move_bytes(void* to, const void* from, int64_t bytes, Stream) {
+  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+}
+void fill_bytes(void* to, int byte, int64_t bytes, Stream) {
+  if (bytes > 0) std::memset(to, byte, static_cast<size_t>(bytes));
+}
+void wait(Stream) {}
+Stream make_stream() { return {}; }
+
+#else
+
+void check(cudaError_t status, const char* what) {
+  QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess, "CUDA: {}: {} ({})", what,
+              cudaGetErrorString(status), cudaGetErrorName(status));
+}
+
+class Source final : public MemorySource {
+ public:
+  void* allocate(int64_t bytes) override {
+    void* pointer = nullptr;
+    if (cudaMalloc(&pointer, static_cast<size_t>(bytes)) == cudaSuccess) return pointer;
+    cudaGetLastError();
+    return nullptr;
+  }
+  void release(void* pointer, int64_t) override { cudaFree(pointer); }
+  std::string name() const override { return "the GPU"; }
+};
+
+cudaStream_t cuda_stream(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+void move_bytes(void* to, const void* from, int64_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, cuda_stream(stream)),
+        "copy");
+}
+void fill_bytes(void* to, int byte, int64_t bytes, Stream stream) {
+  if (bytes > 0)
+    check(cudaMemsetAsync(to, byte, static_cast<size_t>(bytes), cuda_stream(stream)), "fill");
+}
+void wait(Stream stream) { check(cudaStreamSynchronize(cuda_stream(stream)), "a kernel failed"); }
+Stream make_stream() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  return {stream};
+}
+
+#endif
+
+class Gpu final : public Device {
+ public:
+  explicit Gpu(std::string description)
+      : description_(std::move(description)), memory_(source_), stream_(make_stream()) {
+    fault_ = memory_.allocate(sizeof(FaultSlot));
+    fill(fault_.get(), 0, sizeof(FaultSlot));
+  }
+#ifdef QUINTET_EMULATE
+  std::string kind() const override { return "emulated"; }
+#else
+  std::string kind() const override { return "cuda"; }
+#endif
+  std::string description() const override { return description_; }
+  std::span<const Kernel> ops() const override { return kOps; }
+  const GpuKernels& kernels() const override { return kKernels; }
+  Memory& memory() override { return memory_; }
+  Stream stream() const override { return stream_; }
+  void copy_in(void* to, const void* host, int64_t bytes) override {
+    move_bytes(to, host, bytes, stream_);
+  }
+  void copy_out(void* host, const void* from, int64_t bytes) override {
+    move_bytes(host, from, bytes, stream_);
+    synchronize();
+  }
+  void copy(void* to, const void* from, int64_t bytes) override {
+    move_bytes(to, from, bytes, stream_);
+  }
+  void fill(void* to, int byte, int64_t bytes) override { fill_bytes(to, byte, bytes, stream_); }
+  void synchronize() override {
+    FaultSlot fault;
+    move_bytes(&fault, fault_.get(), sizeof fault, stream_);
+    wait(stream_);
+    if (fault.code == 0) return;
+    fill(fault_.get(), 0, sizeof fault);
+    throw_fault(fault);
+  }
+  FaultSlot* fault() const { return reinterpret_cast<FaultSlot*>(fault_.get()); }
+
+ private:
+  std::string description_;
+  Source source_;
+  Memory memory_;
+  Stream stream_;
+  Buffer fault_;
+};
+
+}  // namespace
+
+namespace simt {
+FaultSlot* fault_slot() {
+  auto* gpu = dynamic_cast<Gpu*>(&quintet::Device::current());
+  QT_ASSERT(gpu != nullptr);
+  return gpu->fault();
+}
+}  // namespace simt
+
+#ifdef QUINTET_EMULATE
+
+std::unique_ptr<Device> open_device(int sm) {
+  simt::emulator::set_sm(sm);
+  return std::make_unique<Gpu>(fmt::format("emulated GPU, sm_{}", sm));
+}
+
+#else
+
+std::unique_ptr<Device> open_device(int ordinal) {
+  int count = 0, driver = 0, runtime = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  QT_CHECK_AS(ExitCode::kEnvironment, driver != 0,
+              "--device=cuda: no NVIDIA driver answers; install one for CUDA {}.{} or use --device=cpu",
+              runtime / 1000, runtime % 1000 / 10);
+  QT_CHECK_AS(ExitCode::kEnvironment, status != cudaErrorInsufficientDriver,
+              "--device=cuda: the driver supports CUDA {}.{}, this build needs {}.{}; update the driver",
+              driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+  QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess && count > 0,
+              "--device=cuda: no GPU found ({}); use --device=cpu", cudaGetErrorString(status));
+  QT_CHECK_AS(ExitCode::kEnvironment, ordinal < count, "--device=cuda:{}: this machine has {} GPUs",
+              ordinal, count);
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, ordinal), "device properties");
+  const int sm = properties.major * 10 + properties.minor;
+  QT_CHECK_AS(ExitCode::kEnvironment, sm >= 80,
+              "--device=cuda: {} has compute capability {}.{}, 8.0 (A100) or newer is needed; use --device=cpu",
+              properties.name, properties.major, properties.minor);
+  check(cudaSetDevice(ordinal), "set device");
+  return std::make_unique<Gpu>(fmt::format("{}, sm_{}, {:.1f} GiB", properties.name, sm,
+                                           static_cast<double>(properties.totalGlobalMem) / (1 << 30)));
+}
+
+#endif
+
+}  // namespace quintet::QT_GPU
