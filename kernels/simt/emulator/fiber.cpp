@@ -1,0 +1,120 @@
+#include "kernels/simt/emulator/fiber.h"
+
+#include <sys/mman.h>
+
+#include <boost/context/detail/fcontext.hpp>
+#include <memory>
+#include <vector>
+
+#include "runtime/base/check.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace quintet::emulated::simt::emulator {
+namespace {
+
+namespace context = boost::context::detail;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr size_t kStack = 512 << 10;
+#else
+constexpr size_t kStack = 128 << 10;
+#endif
+constexpr size_t kGuard = 4096;
+constexpr size_t kColour = 4096;  // stacks start at different offsets, or they would share cache sets
+
+struct Pool {
+  std::vector<std::unique_ptr<Fiber>> all;
+  std::vector<Fiber*> parked;
+  ~Pool() {
+    for (const auto& fiber : all) munmap(fiber->stack - kGuard, kStack + kGuard);
+  }
+};
+thread_local Pool pool;
+
+void first(context::transfer_t t);
+
+// The entry of fibers about to start; they read it once.
+thread_local FiberMain entry_point = nullptr;
+
+void arm(Fiber* fiber, size_t number) {
+  char* top = fiber->stack + kStack - (number * 192) % kColour;
+  fiber->context = context::make_fcontext(top, static_cast<size_t>(top - fiber->stack), first);
+}
+
+void after_switch([[maybe_unused]] Fiber* to, context::transfer_t t) {
+  auto* from = static_cast<Fiber*>(t.data);
+  from->context = t.fctx;
+#if defined(__SANITIZE_ADDRESS__)
+  const void* bottom = nullptr;
+  size_t size = 0;
+  __sanitizer_finish_switch_fiber(to ? to->fake_stack : nullptr, &bottom, &size);
+  if (from->host) {  // only the sanitizer knows that stack
+    from->stack = static_cast<char*>(const_cast<void*>(bottom));
+    from->size = size;
+  }
+#endif
+}
+
+void first(context::transfer_t t) {
+  after_switch(nullptr, t);
+  entry_point();
+}
+
+}  // namespace
+
+Fiber* take_fiber(FiberMain entry) {
+  entry_point = entry;
+  if (!pool.parked.empty()) {
+    Fiber* fiber = pool.parked.back();
+    pool.parked.pop_back();
+    return fiber;
+  }
+  void* memory = mmap(nullptr, kStack + kGuard, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  QT_CHECK_AS(ExitCode::kEnvironment, memory != MAP_FAILED,
+              "emulator: no memory for the stack of fiber {}", pool.all.size());
+  mprotect(memory, kGuard, PROT_NONE);
+  auto fiber = std::make_unique<Fiber>();
+  fiber->stack = static_cast<char*>(memory) + kGuard;
+  fiber->size = kStack;
+#if defined(__SANITIZE_THREAD__)
+  fiber->tsan = __tsan_create_fiber(0);
+#endif
+  arm(fiber.get(), pool.all.size());
+  pool.all.push_back(std::move(fiber));
+  return pool.all.back().get();
+}
+
+void park_fiber(Fiber* fiber) { pool.parked.push_back(fiber); }
+
+void abandon_fiber(Fiber* fiber, FiberMain entry) {
+  entry_point = entry;
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_unpoison_memory_region(fiber->stack, fiber->size);
+  fiber->fake_stack = nullptr;
+#endif
+  size_t number = 0;
+  while (pool.all[number].get() != fiber) ++number;
+  arm(fiber, number);
+  park_fiber(fiber);
+}
+
+void transfer(Fiber* from, Fiber* to) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->size);
+#endif
+#if defined(__SANITIZE_THREAD__)
+  if (!from->tsan) from->tsan = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(to->tsan, 0);
+#endif
+  after_switch(from, context::jump_fcontext(to->context, from));
+}
+
+}  // namespace quintet::emulated::simt::emulator

@@ -1,0 +1,32 @@
+#pragma once
+// Fibers of one host thread: stacks from a pool, switches by Boost.Context, told to AddressSanitizer
+// and ThreadSanitizer where these are on. A fiber is never destroyed while its host thread lives.
+
+#include <cstddef>
+
+namespace quintet::emulated::simt::emulator {
+
+struct Fiber {
+  void* context = nullptr;  // where to continue; null while running
+  char* stack = nullptr;    // lowest address
+  size_t size = 0;
+  bool host = false;  // stands for the host thread's own stack
+  void* fake_stack = nullptr;  // AddressSanitizer's
+  void* tsan = nullptr;        // ThreadSanitizer's
+};
+
+/// Runs on a fresh fiber and never returns.
+using FiberMain = void (*)();
+
+/// A parked fiber of this host thread, or a new one that will run `entry`.
+Fiber* take_fiber(FiberMain entry);
+/// Back to the pool; the fiber parks itself right after, by transfer().
+void park_fiber(Fiber* fiber);
+/// Forgets what the fiber was doing: its stack is reused from the top. Only for suspended fibers.
+void abandon_fiber(Fiber* fiber, FiberMain entry);
+/// Suspends `from`, which is running, and continues `to`. Returns when something continues `from`.
+void transfer(Fiber* from, Fiber* to);
+/// First thing on a fresh fiber.
+void entered();
+
+}  // namespace quintet::emulated::simt::emulator
