@@ -1,6 +1,6 @@
 # CUDA is found by itself and optional. QUINTET_CUDA: AUTO (the default), ON (an error without it), OFF.
-# Sets QUINTET_CUDA_FOUND, QUINTET_CUDA_STATUS (printed by `quintet --version`), QUINTET_CUDA_FLAGS.
-set(QUINTET_CUDA AUTO CACHE STRING "use CUDA: AUTO, ON or OFF")
+# Sets QUINTET_CUDA_FOUND, QUINTET_CUDA_STATUS (printed by `quintet --version`).
+set(QUINTET_CUDA OFF CACHE STRING "use CUDA: AUTO, ON or OFF")
 set_property(CACHE QUINTET_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(QUINTET_CUDA_FOUND OFF)
 
@@ -20,7 +20,9 @@ else()
     set(QUINTET_CUDA_STATUS "nvcc ${nvcc_version} at ${QUINTET_NVCC} is too old, 12.4 is needed")
   else()
     set(QUINTET_CUDA_FOUND ON)
-    set(QUINTET_CUDA_STATUS "toolkit ${nvcc_version} found, not used: this version has no CUDA kernels")
+    set(QUINTET_CUDA_STATUS "toolkit ${nvcc_version}")
+    get_filename_component(QUINTET_CUDA_ROOT ${QUINTET_NVCC} DIRECTORY)
+    get_filename_component(QUINTET_CUDA_ROOT ${QUINTET_CUDA_ROOT} DIRECTORY)
   endif()
   if(QUINTET_CUDA STREQUAL "ON" AND NOT QUINTET_CUDA_FOUND)
     message(FATAL_ERROR "QUINTET_CUDA=ON, but ${QUINTET_CUDA_STATUS}. Install the CUDA toolkit (12.4 or newer), "
@@ -35,9 +37,13 @@ if(QUINTET_CUDA_FOUND)
       message(FATAL_ERROR "/usr/include/${header} shadows the CUDA toolkit's: apt-get remove libthrust-dev libcub-dev")
     endif()
   endforeach()
-  # CMake below 3.26 silently compiles .cu files as C++17 when asked for CMAKE_CUDA_STANDARD 20.
-  if(CMAKE_VERSION VERSION_LESS 3.26)
-    set(QUINTET_CUDA_FLAGS "-std=c++20")
+  set(CMAKE_CUDA_COMPILER ${QUINTET_NVCC})
+  set(CMAKE_CUDA_ARCHITECTURES OFF)  # QUINTET_CUDA_GENCODE says
+  enable_language(CUDA)
+  # CMake 3.25 does not know nvcc's flag for C++20 and would compile .cu files as C++17.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   endif()
 endif()
 message(STATUS "CUDA: ${QUINTET_CUDA_STATUS}")

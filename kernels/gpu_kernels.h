@@ -8,7 +8,7 @@
 namespace quintet {
 
 struct GpuKernels {
-  /// to[i] = from[i] in to[i]'s dtype (float32, bfloat16), for a list of arrays. kernels/cast
+  /// to[i] = from[i] in to[i]'s dtype (float32, bfloat16), for a list of arrays. kernels/cast/cast_gpu.h
   void (*cast)(Views from, Views to, Stream stream);
 };
 

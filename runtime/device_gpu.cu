@@ -3,7 +3,7 @@
 #include <cstring>
 #include <cstdlib>
 
-#include "kernels/cast/cast.h"
+#include "kernels/cast/cast_gpu.h"
 #include "kernels/gpu_kernels.h"
 #include "kernels/simt/fault.cuh"
 #include "runtime/gpu_ops.h"
@@ -31,7 +31,7 @@ constexpr Kernel kOps[] = {
 #undef OP
 };
 
-constexpr GpuKernels kKernels{.cast = cast};
+constexpr GpuKernels kKernels{.cast = cast_gpu};
 
 #ifdef QUINTET_EMULATE
 

@@ -25,6 +25,9 @@ class Buffer {
   bool guards_intact() const;
   /// The payload.
   std::span<const std::byte> bytes() const;
+  /// Everything, guards included, and where the payload starts in it.
+  std::span<std::byte> memory() { return {memory_.get(), capacity_}; }
+  size_t start() const { return start_; }
   /// Rounds to the dtype.
   void store(const std::vector<double>& values);
   std::vector<double> load() const;

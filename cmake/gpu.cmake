@@ -1,0 +1,37 @@
+# Device sources (kernels/**/*.cu, runtime/*.cu) make two libraries of the same text:
+#   quintet_emulated   by the host's compiler, on the SIMT emulator; with QUINTET_EMULATOR
+#   quintet_cuda       by nvcc, when CUDA is there
+# Both register nothing by themselves: runtime/devices.cpp opens them.
+option(QUINTET_EMULATOR "build the emulated GPU that tests run kernels on" OFF)
+set(QUINTET_CUDA_GENCODE
+    "SHELL:-gencode arch=compute_80,code=sm_80"
+    "SHELL:-gencode arch=compute_90a,code=sm_90a"
+    "SHELL:-gencode arch=compute_90,code=compute_90"
+    CACHE STRING "architectures nvcc compiles for; newer GPUs take the PTX of compute_90")
+
+function(quintet_gpu_libraries)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
+       ${CMAKE_SOURCE_DIR}/kernels/*.cu ${CMAKE_SOURCE_DIR}/runtime/*.cu)
+  if(QUINTET_EMULATOR)
+    find_library(BOOST_CONTEXT_LIBRARY boost_context REQUIRED)
+    file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/simt/emulator/*.cpp)
+    set(wrappers "")
+    foreach(source ${sources})
+      set(wrapper ${CMAKE_BINARY_DIR}/emulated/${source}.cpp)
+      file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"${source}\"\n")
+      list(APPEND wrappers ${wrapper})
+    endforeach()
+    add_library(quintet_emulated STATIC ${emulator} ${wrappers})
+    target_compile_definitions(quintet_emulated PRIVATE QUINTET_EMULATE=1)
+    target_compile_options(quintet_emulated PRIVATE -Wall -Wextra -Werror -Wno-unknown-pragmas)
+    target_include_directories(quintet_emulated PUBLIC ${CMAKE_SOURCE_DIR})
+    target_link_libraries(quintet_emulated PUBLIC quintet_kernels ${BOOST_CONTEXT_LIBRARY})
+  endif()
+  if(QUINTET_CUDA_FOUND)
+    add_library(quintet_cuda STATIC ${sources})
+    target_compile_options(quintet_cuda PRIVATE ${QUINTET_CUDA_GENCODE} -DFMT_USE_CONSTEXPR=1 --expt-relaxed-constexpr -diag-suppress=20012 -Xcompiler=-Wall)
+    target_include_directories(quintet_cuda PUBLIC ${CMAKE_SOURCE_DIR})
+    find_library(CUBLASLT_LIBRARY cublasLt HINTS ${QUINTET_CUDA_ROOT}/lib64 REQUIRED)
+    target_link_libraries(quintet_cuda PUBLIC quintet_kernels ${CUBLASLT_LIBRARY})
+  endif()
+endfunction()

@@ -1,0 +1,52 @@
+#include "tests/gpu_ops/launcher.h"
+
+namespace quintet::testing {
+namespace {
+
+/// A copy of a buffer in the device's memory.
+class OnDevice {
+ public:
+  OnDevice(Device& device, Buffer& host) : device_(device), host_(host) {
+    if (host.absent()) return;
+    memory_ = device.memory().allocate(bytes());
+    device.copy_in(memory_.get(), host.memory().data(), bytes());
+  }
+  View view() const {
+    View view = host_.view();
+    if (!host_.absent()) view.pointer = memory_.get() + host_.start();
+    return view;
+  }
+  void back() {
+    if (!host_.absent()) device_.copy_out(host_.memory().data(), memory_.get(), bytes());
+  }
+
+ private:
+  int64_t bytes() const { return static_cast<int64_t>(host_.memory().size()); }
+  Device& device_;
+  Buffer& host_;
+  quintet::Buffer memory_;
+};
+
+}  // namespace
+
+const Op* op_of(Kernel cpu) {
+  for (const Op* op : all_ops())
+    if (op->cpu == cpu) return op;
+  return nullptr;
+}
+
+void launch_on_device(const Op& op, std::span<Buffer* const> in, std::span<Buffer* const> out,
+                      const Attrs& attrs) {
+  Device& device = Device::current();
+  std::vector<OnDevice> copies;
+  std::vector<View> inputs, outputs;
+  for (const auto& [buffers, views] : {std::pair(in, &inputs), std::pair(out, &outputs)})
+    for (Buffer* buffer : buffers) {
+      copies.emplace_back(device, *buffer);
+      views->push_back(copies.back().view());
+    }
+  kernel_of(op, device)(inputs, outputs, attrs, device.stream());
+  for (OnDevice& copy : copies) copy.back();
+}
+
+}  // namespace quintet::testing
