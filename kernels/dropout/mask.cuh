@@ -1,0 +1,86 @@
+#pragma once
+// Dropout on the device: which elements are kept, and what becomes of them. dropout.h has the rules.
+
+#include <cmath>
+
+#include "kernels/elementwise/vectors.cuh"
+#include "kernels/kernel.h"
+#include "kernels/random/threefry.cuh"
+
+namespace quintet::QT_GPU {
+
+/// Numbers of a block's elements in the whole array, row by row of the last axis.
+struct Places {
+  int32_t rank = 0;
+  bool shared = false;  // axis rank - 2 counts as one
+  bool whole = true;    // the block is the whole array
+  int64_t sizes[kMaxRank]{}, origin[kMaxRank]{}, global[kMaxRank]{};
+
+  /// Number of the first element of local row `row` (leading axes flattened).
+  __device__ uint64_t first(int64_t row) const {
+    int64_t number = rank == 0 ? 0 : origin[rank - 1], stride = rank == 0 ? 1 : global[rank - 1];
+    for (int axis = rank - 2; axis >= 0; --axis) {
+      const int64_t place = row % sizes[axis];
+      row /= sizes[axis];
+      if (shared && axis == rank - 2) continue;
+      number += (origin[axis] + place) * stride;
+      stride *= global[axis];
+    }
+    return static_cast<uint64_t>(number);
+  }
+};
+
+struct DropoutRule {
+  Key key;
+  uint32_t threshold = 0;  // keep an element if the upper 23 of its bits are below
+  float keep = 1;          // 1 - rate
+  Places places;
+};
+
+/// Throws usage errors that name `op` for a rate outside [0, 1] or another broadcast_dim than 0, -2.
+inline DropoutRule dropout_rule(const char* op, const View& x, const Attrs& attrs) {
+  const double rate = attrs.get<double>("rate");
+  QT_CHECK(rate >= 0 && rate <= 1, "{}: dropout rate {} must be in [0, 1]", op, rate);
+  const auto broadcast_dim = attrs.get_or<int64_t>("broadcast_dim", 0);
+  QT_CHECK(broadcast_dim == 0 || (broadcast_dim == -2 && x.rank >= 2),
+           "{}: broadcast_dim {} of an array of rank {}; it must be -2 (rank 2 or more) or 0", op,
+           broadcast_dim, x.rank);
+  DropoutRule rule;
+  rule.key = {static_cast<uint32_t>(attrs.get<int64_t>("key0")),
+              static_cast<uint32_t>(attrs.get<int64_t>("key1"))};
+  rule.keep = static_cast<float>(1.0 - rate);
+  rule.threshold = static_cast<uint32_t>(std::ceil(static_cast<double>(rule.keep) * 0x1p23));
+  rule.places.rank = x.rank;
+  rule.places.shared = broadcast_dim == -2;
+  for (int i = 0; i < x.rank; ++i) {
+    const auto a = static_cast<size_t>(i);
+    rule.places.sizes[i] = x.sizes[a];
+    rule.places.origin[i] = x.origin[a];
+    rule.places.global[i] = x.global[a];
+    rule.places.whole = rule.places.whole && x.sizes[a] == x.global[a];
+  }
+  return rule;
+}
+
+QT_DEVICE bool is_kept(const DropoutRule& rule, uint64_t number) {
+  return threefry_bits(rule.key, number) >> 9 < rule.threshold;
+}
+QT_DEVICE float dropped(const DropoutRule& rule, bool kept, float x) {
+  return kept ? x / rule.keep : 0.0f;
+}
+/// Bit i: whether element `first` + i is kept.
+template <int kCount>
+QT_DEVICE uint32_t kept_bits(const DropoutRule& rule, uint64_t first) {
+  uint32_t bits = 0;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i)
+    bits |= is_kept(rule, first + static_cast<uint64_t>(i)) ? 1u << i : 0u;
+  return bits;
+}
+
+/// y = dropout(x), or residual + dropout(x) unless residual is absent (a View::none()). All have x's
+/// shape and dtype; y may be x or residual.
+void apply_dropout(const char* op, const View& x, const View& residual, const View& y,
+                   const Attrs& attrs, Stream stream);
+
+}  // namespace quintet::QT_GPU

@@ -1,0 +1,84 @@
+#pragma once
+// A row of an array held in the registers of a warp or of a block, in units of 16 bytes: what the
+// norm's two passes share.
+
+#include "kernels/dropout/mask.cuh"
+
+namespace quintet::QT_GPU {
+
+/// kThreads threads (a warp, or a block of kBlockThreads) hold a row of `depth` elements, at most
+/// kUnits units each; unit u of thread t is the row's unit u * kThreads + t.
+template <typename T, int kThreads_, int kUnits_>
+struct RowShape {
+  using Type = T;
+  static constexpr int kThreads = kThreads_, kUnits = kUnits_, kLane = kLanes<T>;
+  static constexpr int kRows = kBlockThreads / kThreads;  // of a block
+  static_assert(kThreads == 32 || kThreads == kBlockThreads);
+};
+
+template <typename S>
+struct HeldRow {
+  uint32_t words[S::kUnits][4];
+};
+
+template <typename S>
+QT_DEVICE int row_thread() {
+  return static_cast<int>(threadIdx.x) % S::kThreads;
+}
+/// First element of unit u of this thread.
+template <typename S>
+QT_DEVICE int unit_begin(int u) {
+  return (u * S::kThreads + row_thread<S>()) * S::kLane;
+}
+/// Calls body(u, first element) for the units of this thread that the row has.
+template <typename S, typename Body>
+QT_DEVICE void for_row_units(int depth, const Body& body) {
+#pragma unroll
+  for (int u = 0; u < S::kUnits; ++u) {
+    const int begin = unit_begin<S>(u);
+    if (begin < depth) body(u, begin);
+  }
+}
+template <typename S>
+QT_DEVICE void hold(const typename S::Type* row, int depth, HeldRow<S>& held) {
+  for_row_units<S>(depth, [&](int u, int begin) { load_words(row + begin, held.words[u]); });
+}
+/// Sum over the threads of a row. `room`: 32 floats.
+template <typename S>
+QT_DEVICE float row_sum(float v, simt::Shared<float> room) {
+  if constexpr (S::kThreads == 32)
+    return warp_sum(v);
+  else
+    return block_sum(v, room);
+}
+
+/// Mask bits of the row's units of this thread, one word for every kUnits * kLane <= 32 elements.
+template <typename S>
+QT_DEVICE uint32_t row_mask(const DropoutRule& rule, uint64_t first, int depth) {
+  static_assert(S::kUnits * S::kLane <= 32);
+  uint32_t bits = 0;
+  for_row_units<S>(depth, [&](int u, int begin) {
+    bits |= kept_bits<S::kLane>(rule, first + static_cast<uint64_t>(begin)) << (u * S::kLane);
+  });
+  return bits;
+}
+
+/// Mask bits for one row after another: those of a row are made again only where they change.
+template <typename S>
+class RowMask {
+ public:
+  __device__ uint32_t of(const DropoutRule& rule, int64_t row, int64_t length, int depth) {
+    const int64_t number = rule.places.shared ? row / length : row;
+    if (number != number_) {
+      bits_ = row_mask<S>(rule, rule.places.first(row), depth);
+      number_ = number;
+    }
+    return bits_;
+  }
+
+ private:
+  int64_t number_ = -1;
+  uint32_t bits_ = 0;
+};
+
+}  // namespace quintet::QT_GPU
