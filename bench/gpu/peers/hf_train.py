@@ -1,0 +1,78 @@
+"""T1 to T3: a training step of Hugging Face's T5 in PyTorch, bf16 autocast over float32 parameters, dropout 0.
+
+    hf_train.py --model t5_1_1_base --attention sdpa --compile
+"""
+
+import common
+
+
+def flags(parser):
+    parser.add_argument("--model", default="t5_1_1_base")
+    parser.add_argument("--attention", default="sdpa", choices=["eager", "sdpa"])
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--max_autotune", action="store_true")
+
+
+args = common.arguments(__doc__, flags)
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
+
+from workloads import SIZES, VOCABULARY, train_cases  # noqa: E402
+
+torch.manual_seed(0)
+torch.set_float32_matmul_precision("high")
+transformers.logging.set_verbosity_error()
+case = next(case for case in train_cases(args.tiny, more=True) if case["model"] == args.model)
+size = SIZES[args.model]
+variant = ("hf_compile_" + args.attention) if args.compile else (
+    "hf_eager" if args.attention == "eager" else "hf_eager_sdpa")
+
+
+def make_model():
+    config = transformers.T5Config(
+        vocab_size=VOCABULARY, d_model=size["emb_dim"], d_kv=size["head_dim"], d_ff=size["mlp_dim"],
+        num_layers=size["num_layers"], num_decoder_layers=size["num_layers"], num_heads=size["num_heads"],
+        feed_forward_proj="gated-gelu", tie_word_embeddings=False, dropout_rate=0.0, decoder_start_token_id=0)
+    config._attn_implementation = args.attention
+    with torch.device(args.device):
+        return transformers.T5ForConditionalGeneration(config).train()
+
+
+def make_optimizer(model):
+    if case["optimizer"] == "adafactor":
+        from transformers.optimization import Adafactor
+        return Adafactor(model.parameters(), lr=1e-3, relative_step=False, scale_parameter=True, warmup_init=False)
+    return torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+
+
+carried = {}
+
+
+def make():
+    if not carried:
+        model = make_model()
+        kinds = sorted({str(p.dtype) for p in model.parameters()})
+        job.note = (f"transformers {transformers.__version__}, torch {torch.__version__}, attention "
+                    f"{model.config._attn_implementation}, parameters {' '.join(kinds)}")
+        mode = "max-autotune-no-cudagraphs" if args.max_autotune else "default"
+        carried.update(model=torch.compile(model, dynamic=False, mode=mode) if args.compile else model,
+                       optimizer=make_optimizer(model))
+    inputs = torch.randint(3, VOCABULARY, (case["batch"], case["inputs"]), device=args.device)
+    labels = torch.randint(3, VOCABULARY, (case["batch"], case["targets"]), device=args.device)
+
+    def step():
+        carried["optimizer"].zero_grad(set_to_none=True)
+        with torch.autocast(args.device, dtype=torch.bfloat16):
+            loss = carried["model"](input_ids=inputs, labels=labels, use_cache=False).loss
+        loss.backward()
+        carried["optimizer"].step()
+
+    return {"step": [step]}
+
+
+job = common.Job(case, variant, make, compiles=args.compile)
+common.run_torch(args, [job])
+if args.device == "cuda" and not job.error:
+    common.print_line(workload=case["workload"], case=case["name"], part="memory", variant=variant,
+                      peak_bytes=torch.cuda.max_memory_allocated())

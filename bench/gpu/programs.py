@@ -1,0 +1,119 @@
+"""Starting programs, reading the lines they print, stopping them in time.
+
+Every program is a process group of its own with a time limit. Its standard output is read line by line, each
+measurement handed on at once; standard error is kept for the message when it fails.
+"""
+
+import atexit
+import collections
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+
+running = set()
+
+
+@atexit.register
+def stop_all():
+    for program in list(running):
+        program.stop()
+
+
+def stop_all_on_signals():
+    """A run that is stopped takes its programs with it."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *ignored: os._exit(130) if stop_all() is None else None)
+
+
+class Program:
+    """One running program. `name` goes into the record of a failure, `on_line(dict)` gets its measurements."""
+
+    def __init__(self, name, command, on_line, environment=None, translate=None):
+        self.name, self.on_line, self.translate = name, on_line, translate
+        self.lines = 0
+        self.errors = collections.deque(maxlen=40)
+        self.ready = threading.Event()
+        self.done = threading.Event()
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(
+            [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, errors="replace", env=dict(os.environ, **(environment or {})), start_new_session=True)
+        self.threads = [threading.Thread(target=self._read_output, daemon=True),
+                        threading.Thread(target=self._read_errors, daemon=True)]
+        running.add(self)
+        for thread in self.threads:
+            thread.start()
+
+    def _read_output(self):
+        for text in self.process.stdout:
+            if not text.startswith("{"):
+                continue
+            try:
+                line = json.loads(text)
+            except ValueError:
+                continue
+            if line.get("ready"):
+                self.ready.set()
+                continue
+            if self.translate:
+                line = self.translate(line)
+            if line:
+                self.lines += 1
+                self.on_line(line)
+        self.process.wait()
+        running.discard(self)
+        self.done.set()
+        self.ready.set()  # nobody needs to wait for one that ended
+
+    def _read_errors(self):
+        for text in self.process.stderr:
+            self.errors.append(text.rstrip())
+
+    def go(self):
+        """Lets a program that has said it is ready measure."""
+        try:
+            self.process.stdin.write("go\n")
+            self.process.stdin.close()
+        except (BrokenPipeError, OSError, ValueError):
+            pass
+
+    def stop(self):
+        """Ends the program and everything that it started."""
+        for kind in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(self.process.pid, kind)
+            except ProcessLookupError:
+                pass
+            if self.done.wait(3):
+                break
+
+    def finish(self, limit):
+        """Waits for the end. None, or why it failed: a limit in seconds or an exit status."""
+        if not self.done.wait(limit):
+            self.stop()
+            return f"stopped after {limit:.0f} s"
+        for thread in self.threads:
+            thread.join(2)
+        if self.process.returncode == 0:
+            return None
+        return f"exit {self.process.returncode}: {last_words(self.errors)}"
+
+
+def last_words(errors, most=300):
+    """The last line that says something, with what went before it as room allows."""
+    said = [line.strip() for line in errors if line.strip()]
+    return " | ".join(said[-3:])[-most:] if said else "no message"
+
+
+def probe(command, limit=60):
+    """(exit status or None, output) of a short program."""
+    try:
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=limit,
+                              stdin=subprocess.DEVNULL)
+        return done.returncode, done.stdout + done.stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return None, str(error)

@@ -1,0 +1,186 @@
+"""The workloads of bench/gpu: names, sizes, work done, and what is asked of us against each peer.
+
+A case is a dict. Attention: batch, heads, head_dim, queries, keys and how ("", "causal", "cross", "packed4").
+`flop` and `bytes` of a case and part give the bounds; demands are (who, variants, at least): our time must be
+smaller than the best of those variants' by that factor.
+"""
+
+# T5 1.1: width, heads, head size, mlp width, layers a stack. Vocabulary 32128, gated GELU, untied logits.
+SIZES = {
+    "t5_1_1_tiny": dict(emb_dim=8, num_heads=4, head_dim=3, mlp_dim=16, num_layers=2),
+    "t5_1_1_small": dict(emb_dim=512, num_heads=6, head_dim=64, mlp_dim=1024, num_layers=8),
+    "t5_1_1_base": dict(emb_dim=768, num_heads=12, head_dim=64, mlp_dim=2048, num_layers=12),
+    "t5_1_1_large": dict(emb_dim=1024, num_heads=16, head_dim=64, mlp_dim=2816, num_layers=24),
+    "t5_1_1_xl": dict(emb_dim=2048, num_heads=32, head_dim=64, mlp_dim=5120, num_layers=24),
+}
+VOCABULARY = 32128
+BUCKETS, MAX_DISTANCE = 32, 128
+
+
+def attention_case(batch, heads, head_dim, queries, keys, how=""):
+    name = f"b{batch}_h{heads}_d{head_dim}_{queries}x{keys}" + (f"_{how}" if how else "")
+    return dict(workload="K1", name=name, batch=batch, heads=heads, head_dim=head_dim, queries=queries, keys=keys,
+                how=how)
+
+
+def mlp_case(tokens, width, mlp):
+    return dict(workload="K2", name=f"mlp_{tokens}_{width}_{mlp}", tokens=tokens, width=width, mlp=mlp)
+
+
+def loss_case(tokens, vocabulary):
+    return dict(workload="K3", name=f"cross_entropy_{tokens}_{vocabulary}", tokens=tokens, vocabulary=vocabulary)
+
+
+def norm_case(tokens, width):
+    return dict(workload="K4", name=f"rms_norm_{tokens}_{width}", tokens=tokens, width=width)
+
+
+def optimizer_case(rule, model):
+    return dict(workload="K4", name=f"{rule}_{model}", rule=rule, model=model)
+
+
+# In the order in which they matter: a run cut short has measured the first ones.
+CASES = [
+    attention_case(32, 16, 64, 512, 512), attention_case(32, 16, 64, 128, 128, "causal"),
+    attention_case(32, 16, 64, 128, 512, "cross"), attention_case(4, 16, 64, 2048, 2048),
+    attention_case(32, 16, 64, 512, 512, "packed4"), attention_case(32, 16, 128, 512, 512),
+    attention_case(4, 16, 128, 2048, 2048), attention_case(1, 16, 64, 8192, 8192),
+    mlp_case(16384, 1024, 2816), mlp_case(81920, 512, 1024), mlp_case(10240, 2048, 5120), mlp_case(4096, 4096, 10240),
+    loss_case(4096, 32128), loss_case(16384, 32128), loss_case(4096, 250112),
+    norm_case(20480, 512), norm_case(20480, 1024), norm_case(20480, 2048), norm_case(20480, 4096),
+    optimizer_case("adamw", "t5_1_1_large"), optimizer_case("adafactor", "t5_1_1_large"),
+]
+TINY_CASES = [
+    attention_case(1, 2, 16, 32, 32), attention_case(1, 2, 16, 16, 16, "causal"),
+    attention_case(1, 2, 16, 16, 32, "cross"),
+    attention_case(1, 2, 16, 32, 32, "packed4"), mlp_case(32, 16, 24), loss_case(16, 96), norm_case(32, 16),
+    optimizer_case("adamw", "t5_1_1_tiny"), optimizer_case("adafactor", "t5_1_1_tiny"),
+]
+
+
+def train_case(workload, size, batch, inputs, targets, more=False, optimizer="adamw"):
+    return dict(workload=workload, name=f"train_{size}_{batch}x({inputs}/{targets})", model=f"t5_1_1_{size}",
+                batch=batch, inputs=inputs, targets=targets, more=more, optimizer=optimizer)
+
+
+TRAIN = [train_case("T1", "base", 128, 512, 114), train_case("T2", "large", 32, 512, 128),
+         train_case("T3", "small", 256, 512, 128, more=True),
+         train_case("T3", "xl", 16, 512, 128, more=True, optimizer="adafactor")]
+TINY_TRAIN = [train_case("T1", "tiny", 2, 16, 8)]
+
+
+def serve_case(size, batch, how, inputs=128, targets=128):
+    return dict(workload="S1", name=f"generate_{size}_b{batch}_{how}", model=f"t5_1_1_{size}", batch=batch, how=how,
+                inputs=inputs, targets=targets)
+
+
+SERVE = [serve_case("base", batch, how) for batch, how in (
+    (1, "greedy"), (128, "greedy"), (8, "greedy"), (32, "greedy"), (1, "beam4"), (32, "beam4"), (128, "beam4"),
+    (8, "top_p"))]
+TINY_SERVE = [serve_case("tiny", 2, "greedy", 16, 8), serve_case("tiny", 2, "beam4", 16, 8)]
+
+
+def kernel_cases(tiny):
+    return TINY_CASES if tiny else CASES
+
+
+def train_cases(tiny, more=False):
+    return TINY_TRAIN if tiny else [case for case in TRAIN if more or not case["more"]]
+
+
+def serve_cases(tiny):
+    return TINY_SERVE if tiny else SERVE
+
+
+def parameter_shapes(model):
+    """The shapes of a T5 1.1's parameters, as T5X has them."""
+    size = SIZES[model]
+    d, a, f = size["emb_dim"], size["num_heads"] * size["head_dim"], size["mlp_dim"]
+    attention = [(d, a), (d, a), (d, a), (a, d), (d,)]
+    mlp = [(d, f), (d, f), (f, d), (d,)]
+    stacks = size["num_layers"] * (attention + mlp) + size["num_layers"] * (2 * attention + mlp)
+    return stacks + 2 * [(size["num_heads"], BUCKETS)] + 2 * [(d,)] + [(VOCABULARY, d), (d, VOCABULARY)]
+
+
+def parameters_of(model):
+    total = 0
+    for shape in parameter_shapes(model):
+        total += shape[0] * (shape[1] if len(shape) == 2 else 1)
+    return total
+
+
+def train_flop(case):
+    """Forward and backward of one step: 3 times the forward products, attention uncut by its causal mask."""
+    size = SIZES[case["model"]]
+    d, a, f, layers = size["emb_dim"], size["num_heads"] * size["head_dim"], size["mlp_dim"], size["num_layers"]
+    te, td = case["inputs"], case["targets"]
+    forward = (layers * 2 * te * (4 * d * a + 3 * d * f)
+               + layers * (2 * td * (4 * d * a + 3 * d * f) + 4 * td * d * a + 4 * te * d * a)
+               + 2 * td * VOCABULARY * d + 4 * layers * a * (te * te + td * td + td * te))
+    return 3 * forward * case["batch"]
+
+
+def work(case, part):
+    """(floating point operations, bytes) that the part cannot do without, bf16 activations; None: not counted.
+
+    Attention: 4 B H Sq Sk D forward, 10 backward, half of it where causal. Optimizers: AdamW 28 bytes a parameter
+    (bf16 gradient, f32 parameter and moments read and written, bf16 copy written), Adafactor 14 (g and p read once,
+    p written, bf16 copy written).
+    """
+    workload = case["workload"]
+    if workload == "K1":
+        pairs = case["batch"] * case["heads"] * case["queries"] * case["keys"] * case["head_dim"]
+        share = 0.5 if case["how"] == "causal" else 0.25 if case["how"] == "packed4" else 1.0
+        flop = (4 if part == "forward" else 10) * pairs * share
+        rows = case["batch"] * case["heads"] * case["head_dim"] * 2
+        q, k = case["queries"] * rows, case["keys"] * rows
+        return flop, 2 * q + 2 * k if part == "forward" else 4 * q + 4 * k
+    if workload == "K2":
+        flop = 6 * case["tokens"] * case["width"] * case["mlp"] * (1 if part == "forward" else 2)
+        return flop, None
+    if workload == "K3":
+        return None, 4 * case["tokens"] * case["vocabulary"]
+    if workload == "K4" and "rule" in case:
+        return None, parameters_of(case["model"]) * (28 if case["rule"] == "adamw" else 14)
+    if workload == "K4":
+        return None, case["tokens"] * case["width"] * 2 * (4 if part == "forward" else 5)
+    if workload in ("T1", "T2", "T3"):
+        return train_flop(case), None
+    return None, None
+
+
+# Per workload: (who, the variants of whom the fastest counts, our time at least this much smaller).
+DEMANDS = {
+    "K1": [("cuDNN with bias", ["sdpa_cudnn_bias", "jax_cudnn_bias"], 1.15),
+           ("cuDNN without bias", ["sdpa_cudnn", "jax_cudnn"], 0.95),
+           ("flex, table", ["flex_table"], 1.4), ("eager", ["eager_bias", "eager"], 5.0),
+           ("ours without bias", ["quintet_no_bias"], 0.94)],
+    "K2": [("cuBLASLt and own activation", ["quintet_unfused"], 1.1), ("torch.compile", ["compile"], 1.15)],
+    "K3": [("torch.compile", ["compile"], 1.3), ("eager", ["eager"], 3.0), ("JAX", ["jax"], 3.0)],
+    "K4": [("torch.compile", ["compile"], 1.5), ("torch fused AdamW", ["torch_fused"], 1.1),
+           ("optax", ["optax"], 1.3), ("HF Adafactor", ["hf_adafactor"], 10.0)],
+    "T1": [("HF eager", ["hf_eager"], 3.0), ("HF compile", ["hf_compile_sdpa", "hf_compile_eager"], 1.5),
+           ("flax", ["flax"], 2.0), ("flax, cuDNN", ["flax_cudnn"], 1.4)],
+    "S1": [("HF eager", ["hf_eager"], {1: 25.0, 128: 8.0, None: 8.0}), ("HF compile", ["hf_static_compile"], 3.0)],
+}
+DEMANDS["T2"] = DEMANDS["T1"]
+DEMANDS["T3"] = [("HF eager", ["hf_eager"], 4.0), ("HF compile", ["hf_compile_sdpa"], 1.25), ("flax", ["flax"], 1.5)]
+# Attention backward has demands of its own; elsewhere the workload's hold.
+DEMANDS_BACKWARD_K1 = [("cuDNN with bias and its gradient", ["sdpa_cudnn_bias_grad", "jax_cudnn_bias_grad"], 1.15),
+                       ("efficient with bias and its gradient", ["sdpa_efficient_bias_grad"], 1.15),
+                       ("cuDNN without bias", ["sdpa_cudnn", "jax_cudnn"], 0.95),
+                       ("flex, table and its gradient", ["flex_table_grad"], 1.4),
+                       ("eager", ["eager_bias", "eager"], 5.0), ("ours without bias", ["quintet_no_bias"], 0.89)]
+# Sequences a second that section 4 asks for outright on one H200.
+SEQUENCES_PER_SECOND = {"t5_1_1_small": 2700, "t5_1_1_base": 950, "t5_1_1_large": 300, "t5_1_1_xl": 80}
+
+
+def demands(case, part):
+    """[(who, variants, factor)] that hold for this case and part."""
+    found = DEMANDS_BACKWARD_K1 if (case["workload"], part) == ("K1", "backward") else DEMANDS.get(case["workload"], [])
+    result = []
+    for who, variants, factor in found:
+        if isinstance(factor, dict):
+            factor = factor.get(case.get("batch"), factor[None])
+        result.append((who, variants, factor))
+    return result

@@ -1,0 +1,83 @@
+"""bench/gpu end to end on the CPU at tiny sizes: it needs no GPU and no peers, and says which were not there."""
+
+import json
+import subprocess
+import sys
+
+from e2e import QUINTET, ROOT, run
+
+BENCH = ROOT / "bench" / "gpu"
+
+
+def measure(folder, *flags):
+    done = subprocess.run([sys.executable, BENCH / "run", *flags, "--tiny", "--device=cpu", f"--out={folder}",
+                           f"--bin={QUINTET.rsplit('/', 1)[0]}"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in (folder / "measurements.jsonl").read_text().splitlines()]
+
+
+def test_ours_is_measured_and_absent_peers_are_named(tmp_path):
+    lines = measure(tmp_path, "kernels", "train", "serve", "--peers=torch,flax,hf_eager", f"--python={fake(tmp_path)}")
+    measured = {(line["case"], line["variant"]) for line in lines if "ms" in line}
+    for case in ("train_tiny_2x(16/8)", "generate_tiny_b2_greedy", "generate_tiny_b2_beam4"):
+        assert (case, "quintet") in measured, (case, lines)
+    rounds = [line["round"] for line in lines if line.get("case") == "train_tiny_2x(16/8)" and "ms" in line]
+    assert rounds == [1, 2], rounds
+    report = (tmp_path / "report.md").read_text()
+    for said in ("train_tiny_2x(16/8)", "seq/s", "torch not installed", "Ceilings were not measured"):
+        assert said in report, (said, report)
+
+
+def test_ratios_and_bounds_are_those_of_the_lines(tmp_path):
+    lines = [
+        {"machine": {"gpu": "A GPU", "date": "2026-01-02T00:00:00", "versions": {}}},
+        {"set": "ceilings", "workload": "ceilings", "case": "gemm_8192", "part": "forward", "variant": "torch",
+         "ms": [2 * 8192**3 / 800e12 * 1e3]},
+        {"set": "ceilings", "workload": "ceilings", "case": "copy_4000000000", "part": "forward", "variant": "torch",
+         "ms": [2.0]}]
+    # 34.4 GFLOP at 800 TFLOP/s are 0.04295 ms.
+    for variant, ms in (("quintet", [0.0859, 0.0859, 9.0]), ("sdpa_cudnn_bias", [0.0859]), ("eager_bias", [0.859]),
+                        ("jax_cudnn_bias", [0.1])):
+        lines.append({"workload": "K1", "case": "b32_h16_d64_512x512", "part": "forward", "variant": variant, "ms": ms})
+    lines.append({"workload": "K1", "case": "b32_h16_d64_512x512", "variant": "flex_table", "error": "no flex",
+                  "program": "torch_attention"})
+    text = "".join(json.dumps(line) + "\n" for line in lines) + '{"cut short'
+    (tmp_path / "measurements.jsonl").write_text(text)
+    results = tmp_path / "results"
+    results.mkdir()
+    subprocess.run([sys.executable, BENCH / "report", tmp_path, f"--results={results}"], check=True,
+                   capture_output=True, timeout=60)
+    report = (results / "2026-01-02-a-gpu.md").read_text()
+    for said in ("800 TFLOP/s", "4000 GB/s", "| 50% | **1.00x** of ≥ 1.15 |", "10.00x of ≥ 5", "no flex",
+                 "1. b32_h16_d64_512x512 forward against cuDNN with bias: 1.00x of 1.15x", "1 of 2 demands met"):
+        assert said in report, (said, report)
+
+
+def test_a_peer_that_hangs_fails_or_prints_is_recorded(tmp_path):
+    sys.path.insert(0, str(BENCH))
+    from programs import Program
+
+    def outcome(code, limit):
+        lines = []
+        program = Program("peer", [sys.executable, "-c", code], lines.append)
+        program.ready.wait(20 if "ready" in code else 1)
+        program.go()
+        return program.finish(limit), lines
+
+    why, lines = outcome("import time; print('{\"case\": \"a\"}', flush=True); time.sleep(60)", 0.5)
+    assert lines == [{"case": "a"}] and why.startswith("stopped after"), (why, lines)
+    why, lines = outcome("raise SystemExit('no such backend')", 20)
+    assert why == "exit 1: no such backend" and not lines, why
+    why, lines = outcome("print('{\"ready\": true}', flush=True); print('{\"case\": \"%s\"}' % input())", 20)
+    assert why is None and lines == [{"case": "go"}], (why, lines)
+
+
+def fake(folder):
+    """A Python in which no peer is installed."""
+    script = folder / "python-without-peers"
+    script.write_text(f"#!/bin/sh\nexec {sys.executable} -S -I \"$@\"\n")
+    script.chmod(0o755)
+    return script
+
+
+run(globals())
