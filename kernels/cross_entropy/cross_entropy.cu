@@ -1,0 +1,234 @@
+#include "kernels/cross_entropy/cross_entropy_gpu.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/cross_entropy/rows.cuh"
+#include "kernels/elementwise/elementwise_gpu.h"
+#include "kernels/elementwise/operands_gpu.h"
+#include "kernels/elementwise/vectors.cuh"
+#include "kernels/simt/gemm.h"
+#include "kernels/simt/scratch.h"
+
+namespace quintet::QT_GPU {
+namespace {
+
+using cross_entropy::LossRule;
+using cross_entropy::TokenLoss;
+
+// Logits of a chunk: 512 MiB in bfloat16. Every chunk passes over dw once more, so few are better.
+constexpr int64_t kChunkElements = int64_t{1} << 28;
+constexpr int64_t kLeastTokens = 128;
+
+constexpr int kSumThreads = 1024;
+
+/// The three sums over all tokens: each thread adds every 1024th token in double, then the threads'
+/// sums are added in a fixed order.
+__global__ void __launch_bounds__(kSumThreads)
+    sum_losses(const TokenLoss* losses, int64_t tokens, float* loss, float* z_loss, float* correct) {
+  auto room = simt::shared<double>(0, 32);
+  double sums[3] = {};
+  for (int64_t t = threadIdx.x; t < tokens; t += kSumThreads) {
+    sums[0] += static_cast<double>(losses[t].loss);
+    sums[1] += static_cast<double>(losses[t].z_loss);
+    sums[2] += static_cast<double>(losses[t].correct);
+  }
+  float* const results[3] = {loss, z_loss, correct};
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    const double total = block_sum(sums[i], room);
+    if (threadIdx.x == 0) *results[i] = static_cast<float>(total);
+  }
+}
+
+LossRule rule_of(const Attrs& attrs, int64_t vocabulary) {
+  const double smoothing = attrs.get_or<double>("label_smoothing", 0.0);
+  QT_CHECK(smoothing >= 0 && smoothing < 1 && (smoothing == 0 || vocabulary > 1),
+           "cross_entropy: label_smoothing {} must be at least 0 and below 1, and 0 for a vocabulary "
+           "of {}",
+           smoothing, vocabulary);
+  const auto others = static_cast<double>(vocabulary - 1);
+  const double on = 1 - smoothing, off = smoothing == 0 ? 0 : smoothing / others;
+  const double constant = -(on * std::log(on) + others * off * std::log(off + 1e-20));
+  return {static_cast<float>(on), static_cast<float>(off), static_cast<float>(constant),
+          static_cast<float>(attrs.get_or<double>("z_loss", 0.0))};
+}
+
+/// One call of the op. x: [tokens, width]; w: [width, vocabulary], or transposed.
+template <typename T>
+class CrossEntropy {
+ public:
+  CrossEntropy(Views in, Views out, const Attrs& attrs, Stream stream, bool is_transposed);
+  void run(int64_t most_tokens);
+
+ private:
+  static constexpr DType kType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
+  void chunk(int64_t first, int64_t tokens, T* logits, TokenLoss* losses);
+  void logits_of(int64_t first, int64_t tokens, T* logits) const;
+  void products(int64_t first, int64_t tokens, const T* gradient) const;
+
+  const bool is_transposed_;
+  const Stream stream_;
+  int64_t tokens_, width_, vocabulary_, stride_;
+  const T *x_, *w_;
+  const int32_t* targets_;
+  const float* weights_;
+  float *loss_, *z_loss_, *correct_, *log_probability_, *dw_;  // the last two may be null
+  T* dx_;                                                      // may be null
+  LossRule rule_;
+  float scale_;
+};
+
+template <typename T>
+CrossEntropy<T>::CrossEntropy(Views in, Views out, const Attrs& attrs, Stream stream,
+                              bool is_transposed)
+    : is_transposed_(is_transposed), stream_(stream) {
+  QT_ASSERT(in.size() == 4 && out.size() == 6);
+  const char* op = "cross_entropy";
+  const View &x = in[0], &w = in[1];
+  tokens_ = x.rows(), width_ = x.depth();
+  expect_shape(w.rank == 2 && w.size(is_transposed ? 1 : 0) == width_ &&
+                   in[2].elements() == tokens_ && in[3].elements() == tokens_,
+               op, "...e, ev, ..., ...");
+  const int vocabulary_axis = is_transposed ? 0 : 1;
+  vocabulary_ = w.size(vocabulary_axis);
+  QT_ASSERT(w.global[static_cast<size_t>(vocabulary_axis)] == vocabulary_);  // a softmax needs all
+  QT_ASSERT(vocabulary_ < int64_t{1} << 30);  // columns are counted in 32 bits
+  QT_CHECK(in[2].dtype == DType::i32, "cross_entropy: targets have dtype {}, expected int32",
+           name_of(in[2].dtype));
+  x_ = elements<T>(x, op, "x");
+  w_ = elements<T>(w, op, "the projection");
+  targets_ = in[2].data<int32_t>();
+  weights_ = elements<float>(in[3], op, "weights");
+  loss_ = elements<float>(out[0], op, "loss");
+  z_loss_ = elements<float>(out[1], op, "z_loss");
+  correct_ = elements<float>(out[2], op, "correct");
+  log_probability_ = optional_elements<float>(out[3], op, "log_probability");
+  dx_ = optional_elements<T>(out[4], op, "dx");
+  dw_ = optional_elements<float>(out[5], op, "dw");
+  rule_ = rule_of(attrs, vocabulary_);
+  scale_ = static_cast<float>(attrs.get_or<double>("logit_scale", 1.0));
+  stride_ = (vocabulary_ + kLanes<T> - 1) / kLanes<T> * kLanes<T>;  // rows are read 16 bytes at a time
+}
+
+template <typename T>
+void CrossEntropy<T>::run(int64_t most_tokens) {
+  const int64_t each = std::min(most_tokens, tokens_);
+  const simt::Scratch logits(each * stride_ * static_cast<int64_t>(sizeof(T)), stream_);
+  const simt::Scratch losses(tokens_ * static_cast<int64_t>(sizeof(TokenLoss)), stream_);
+  for (int64_t first = 0; first < tokens_; first += each)
+    chunk(first, std::min(each, tokens_ - first), logits.template data<T>(),
+          losses.template data<TokenLoss>());
+  // Without a vocabulary nothing was computed, and no sum is: every token is then a fault or idle.
+  if (tokens_ == 0) {
+    if (dw_ != nullptr) fill_gpu(View::of(dw_, std::array{width_ * vocabulary_}), 0, stream_);
+  }
+  simt::launch(sum_losses,
+               {.grid = 1,
+                .block = kSumThreads,
+                .shared = 32 * sizeof(double),
+                .stream = stream_},
+               losses.template data<TokenLoss>(), tokens_, loss_, z_loss_, correct_);
+}
+
+template <typename T>
+void CrossEntropy<T>::chunk(int64_t first, int64_t tokens, T* logits, TokenLoss* losses) {
+  const bool has_gradient = dx_ != nullptr || dw_ != nullptr;
+  logits_of(first, tokens, logits);
+  cross_entropy::process_rows<T>(
+      {.logits = logits,
+       .stride = stride_,
+       .vocabulary = static_cast<int32_t>(vocabulary_),
+       .targets = targets_ + first,
+       .weights = weights_ + first,
+       .losses = losses + first,
+       .log_probabilities = log_probability_ == nullptr ? nullptr : log_probability_ + first,
+       .has_gradient = has_gradient,
+       .first_token = first,
+       .fault = simt::fault_slot(),
+       .rule = rule_},
+      tokens, stream_);
+  if (has_gradient) products(first, tokens, logits);
+}
+
+template <typename T>
+void CrossEntropy<T>::logits_of(int64_t first, int64_t tokens, T* logits) const {
+  if (width_ == 0) {
+    View all = View::of(static_cast<float*>(nullptr), std::array{tokens * stride_});
+    all.pointer = logits;
+    all.dtype = kType;
+    return fill_gpu(all, 0, stream_);
+  }
+  simt::gemm(stream_, {.m = tokens,
+                       .n = vocabulary_,
+                       .k = width_,
+                       .a = x_ + first * width_,
+                       .b = w_,
+                       .c = logits,
+                       .type = kType,
+                       .c_type = kType,
+                       .b_transposed = is_transposed_,
+                       .alpha = scale_,
+                       .ldc = stride_});
+}
+
+/// dx of the chunk; its part of dw.
+template <typename T>
+void CrossEntropy<T>::products(int64_t first, int64_t tokens, const T* gradient) const {
+  if (width_ == 0 || vocabulary_ == 0) return;
+  const T* x = x_ + first * width_;
+  if (dx_ != nullptr)
+    simt::gemm(stream_, {.m = tokens,
+                         .n = width_,
+                         .k = vocabulary_,
+                         .a = gradient,
+                         .b = w_,
+                         .c = dx_ + first * width_,
+                         .type = kType,
+                         .c_type = kType,
+                         .b_transposed = !is_transposed_,
+                         .alpha = scale_,
+                         .lda = stride_});
+  if (dw_ == nullptr) return;
+  simt::Gemm g{.m = vocabulary_,
+               .n = width_,
+               .k = tokens,
+               .a = gradient,
+               .b = x,
+               .c = dw_,
+               .type = kType,
+               .c_type = DType::f32,
+               .a_transposed = true,
+               .alpha = scale_,
+               .beta = first == 0 ? 0.0f : 1.0f,
+               .lda = stride_};
+  if (!is_transposed_) {
+    std::swap(g.m, g.n);
+    std::swap(g.a, g.b);
+    std::swap(g.lda, g.ldb);
+  }
+  simt::gemm(stream_, g);
+}
+
+}  // namespace
+
+void cross_entropy_in_chunks(Views in, Views out, const Attrs& attrs, Stream stream,
+                             bool is_transposed, int64_t tokens_per_chunk) {
+  for_dtype(in[0], "cross_entropy", [&]<typename T>(T) {
+    CrossEntropy<T>(in, out, attrs, stream, is_transposed).run(tokens_per_chunk);
+  });
+}
+
+void cross_entropy_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  const int64_t vocabulary = std::max<int64_t>(in[1].size(1), 1);
+  cross_entropy_in_chunks(in, out, attrs, stream, false,
+                          std::max(kChunkElements / vocabulary, kLeastTokens));
+}
+
+void cross_entropy_t_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  const int64_t vocabulary = std::max<int64_t>(in[1].size(0), 1);
+  cross_entropy_in_chunks(in, out, attrs, stream, true,
+                          std::max(kChunkElements / vocabulary, kLeastTokens));
+}
+
+}  // namespace quintet::QT_GPU

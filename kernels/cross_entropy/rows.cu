@@ -1,0 +1,308 @@
+#include "kernels/cross_entropy/rows.cuh"
+
+#include <cmath>
+
+#include "kernels/elementwise/vectors.cuh"
+
+#if __has_include("kernels/simt/cluster.cuh")
+#include "kernels/simt/cluster.cuh"
+#else
+namespace quintet::QT_GPU::simt {
+QT_DEVICE unsigned cluster_rank() { return 0; }
+QT_DEVICE unsigned cluster_size() { return 1; }
+QT_DEVICE void cluster_sync() {}
+template <typename T>
+QT_DEVICE T map_cluster(T p, unsigned) {
+  return p;
+}
+}  // namespace quintet::QT_GPU::simt
+#endif
+
+namespace quintet::QT_GPU::cross_entropy {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr float kLog2E = 1.4426950408889634f;
+
+/// e^(x - origin). For bf16 logits an error of 2^-22 is far below their rounding.
+template <typename T>
+QT_DEVICE float exponential(float x, float origin) {
+  if constexpr (std::is_same_v<T, float>)
+    return expf(x - origin);
+  else
+    return simt::exp2_approx((x - origin) * kLog2E);
+}
+
+/// Sums over a row's threads: a block, or the blocks of a cluster that share the row. Every thread
+/// gets the same bits.
+template <bool kCluster>
+class RowReduction {
+ public:
+  __device__ RowReduction()
+      : room_(simt::shared<float>(0, 32)), results_(simt::shared<float>(128, 4)) {}
+
+  __device__ float max(float v) {
+    v = block_max(v, room_);
+    return across(v, 0, [](float a, float b) { return fmaxf(a, b); });
+  }
+  __device__ float sum(float v, int slot) {
+    v = block_sum(v, room_);
+    return across(v, slot, [](float a, float b) { return a + b; });
+  }
+
+ private:
+  template <typename Combine>
+  __device__ float across(float v, [[maybe_unused]] int slot, [[maybe_unused]] const Combine& combine) {
+    if constexpr (kCluster) {
+#if QT_SM90A
+      if (threadIdx.x == 0) results_[slot] = v;
+      simt::cluster_sync();
+      v = *simt::map_cluster(results_ + slot, 0);
+      for (unsigned rank = 1; rank < simt::cluster_size(); ++rank)
+        v = combine(v, *simt::map_cluster(results_ + slot, rank));
+#endif
+    }
+    return v;
+  }
+  simt::Shared<float> room_, results_;
+};
+
+/// A row's softmax, on all its threads.
+struct Softmax {
+  float largest, exponentials, sum;
+  bool is_first_largest;  // the target's logit, at the first place where it occurs
+};
+
+/// What becomes of the logits: softmax * exp(logit - lse) - minus, and less at the target.
+struct RowGradient {
+  float lse, softmax, minus, at_target;
+};
+
+struct Target {
+  int32_t column;  // -1: no token
+  float logit, weight;
+};
+
+template <typename T>
+__device__ Target read_target(const Rows<T>& rows, int64_t row, bool reports) {
+  Target t{rows.targets[row], 0, rows.weights[row]};
+  if (t.column < 0 || t.column >= rows.vocabulary) {
+    if (t.weight != 0 && reports)
+      simt::raise_fault(rows.fault, FaultCode::kTarget, t.column, rows.first_token + row,
+                        rows.vocabulary);
+    t.column = -1;
+    t.weight = 0;
+  } else {
+    t.logit = simt::to_float(rows.logits[row * rows.stride + t.column]);
+  }
+  return t;
+}
+
+/// Stores the token's losses (thread `writes`) and returns how its logits become a gradient.
+template <typename T>
+__device__ RowGradient finish_row(const Rows<T>& rows, int64_t row, const Target& target,
+                                  const Softmax& s, bool writes) {
+  const LossRule& rule = rows.rule;
+  const float lse = s.largest + logf(s.exponentials);
+  const float log_probability = target.column < 0 ? 0 : target.logit - lse;
+  const float z_part = rule.z == 0 ? 0 : rule.z * lse * lse;
+  if (writes) {
+    if (rows.log_probabilities != nullptr) rows.log_probabilities[row] = log_probability;
+    float xent = -(rule.on - rule.off) * log_probability;
+    if (rule.off != 0) xent -= rule.off * (s.sum - static_cast<float>(rows.vocabulary) * lse);
+    const float w = target.weight;
+    rows.losses[row] = w == 0 ? TokenLoss{0, 0, 0}
+                              : TokenLoss{w * (xent - rule.constant + z_part), w * z_part,
+                                          s.is_first_largest ? 1.0f : 0.0f};
+  }
+  return {lse, target.weight * (1 + 2 * rule.z * lse), target.weight * rule.off,
+          target.weight * (rule.on - rule.off)};
+}
+
+template <typename T>
+QT_DEVICE float gradient_at(const RowGradient& g, float logit, int32_t column, int32_t target) {
+  const float v = g.softmax * exponential<T>(logit, g.lse) - g.minus;
+  return column == target ? v - g.at_target : v;
+}
+
+/// A token without weight whose log-probability nobody wants: no softmax, a gradient of 0.
+template <typename T>
+QT_DEVICE bool is_idle(const Rows<T>& rows, const Target& target) {
+  return target.weight == 0 && rows.log_probabilities == nullptr;
+}
+
+template <typename T>
+__device__ void write_idle(const Rows<T>& rows, int64_t row, int64_t first, int64_t threads) {
+  if (first == 0) rows.losses[row] = {0, 0, 0};
+  if (!rows.has_gradient) return;
+  constexpr uint32_t kZeros[4] = {};
+  const int64_t units = (rows.vocabulary + kLanes<T> - 1) / kLanes<T>;
+  T* logits = rows.logits + row * rows.stride;
+  for (int64_t u = first; u < units; u += threads) store_words(logits + u * kLanes<T>, kZeros);
+}
+
+/// The row lies in the registers of a block, or of a cluster's blocks: read once, written once.
+template <typename T, int kUnits, bool kCluster>
+__global__ void __launch_bounds__(kThreads, 2) held_rows(const __grid_constant__ Rows<T> rows) {
+  constexpr int kLane = kLanes<T>;
+  const float kLowest = -INFINITY;
+  RowReduction<kCluster> reduction;
+  const unsigned blocks = kCluster ? simt::cluster_size() : 1;
+  const unsigned rank = kCluster ? simt::cluster_rank() : 0;
+  const int64_t row = blockIdx.x / blocks;
+  const int first = static_cast<int>(rank * kThreads + threadIdx.x);
+  const int threads = static_cast<int>(blocks) * kThreads;
+  T* logits = rows.logits + row * rows.stride;
+  const Target target = read_target(rows, row, first == 0);
+  if (is_idle(rows, target)) {
+    write_idle(rows, row, first, threads);
+    return;
+  }
+  uint32_t held[kUnits][4];
+  const auto for_held = [&](const auto& body) {
+#pragma unroll
+    for (int u = 0; u < kUnits; ++u) {
+      const int column = (first + u * threads) * kLane;
+      if (column < rows.vocabulary) body(held[u], column);
+    }
+  };
+  for_held([&](auto& words, int column) { load_words(logits + column, words); });
+  float largest = kLowest;
+  for_held([&](const auto& words, int column) {
+    float v[kLane];
+    unpack_words<T>(words, v);
+#pragma unroll
+    for (int k = 0; k < kLane; ++k)
+      if (column + k < rows.vocabulary) largest = fmaxf(largest, v[k]);
+  });
+  Softmax s{};
+  s.largest = reduction.max(largest);
+  float earlier = 0;  // 1: the largest logit also occurs before the target
+  for_held([&](const auto& words, int column) {
+    float v[kLane];
+    unpack_words<T>(words, v);
+#pragma unroll
+    for (int k = 0; k < kLane; ++k) {
+      if (column + k >= rows.vocabulary) continue;
+      s.exponentials += exponential<T>(v[k], s.largest);
+      s.sum += v[k];
+      if (v[k] == s.largest && column + k < target.column) earlier = 1;
+    }
+  });
+  s.exponentials = reduction.sum(s.exponentials, 1);
+  if (rows.rule.off != 0) s.sum = reduction.sum(s.sum, 2);
+  s.is_first_largest = target.logit == s.largest && reduction.sum(earlier, 3) == 0;
+  const RowGradient g = finish_row(rows, row, target, s, first == 0);
+  if (rows.has_gradient)
+    for_held([&](const auto& words, int column) {
+      float v[kLane];
+      unpack_words<T>(words, v);
+#pragma unroll
+      for (int k = 0; k < kLane; ++k)
+        v[k] = gradient_at<T>(g, v[k], column + k, target.column);
+      store<kLane>(logits + column, v);
+    });
+#if QT_SM90A
+  if constexpr (kCluster) simt::cluster_sync();  // no block may leave while others read its memory
+#endif
+}
+
+/// A largest logit and the sum of exponentials relative to it.
+struct Running {
+  float largest = -INFINITY, exponentials = 0;
+};
+
+/// Any vocabulary: a block reads the row twice.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) long_rows(const __grid_constant__ Rows<T> rows) {
+  constexpr int kLane = kLanes<T>;
+  RowReduction<false> reduction;
+  const int64_t row = blockIdx.x;
+  const int first = static_cast<int>(threadIdx.x);
+  T* logits = rows.logits + row * rows.stride;
+  const Target target = read_target(rows, row, first == 0);
+  if (is_idle(rows, target)) {
+    write_idle(rows, row, first, kThreads);
+    return;
+  }
+  Running r;
+  float sum = 0;
+  // The first place of this thread's largest logit.
+  int32_t place = rows.vocabulary;
+  for (int32_t column = first * kLane; column < rows.vocabulary; column += kThreads * kLane) {
+    float v[kLane];
+    load<kLane>(logits + column, v);
+    float largest = r.largest;
+#pragma unroll
+    for (int k = 0; k < kLane; ++k)
+      if (column + k < rows.vocabulary) largest = fmaxf(largest, v[k]);
+    if (largest > r.largest) {
+      r.exponentials *= exponential<T>(r.largest, largest);
+      r.largest = largest;
+      place = rows.vocabulary;
+    }
+#pragma unroll
+    for (int k = 0; k < kLane; ++k) {
+      if (column + k >= rows.vocabulary) continue;
+      r.exponentials += exponential<T>(v[k], r.largest);
+      sum += v[k];
+      if (v[k] == r.largest && column + k < place) place = column + k;
+    }
+  }
+  Softmax s{};
+  s.largest = reduction.max(r.largest);
+  const bool has_largest = r.largest == s.largest;
+  if (r.largest == -INFINITY && !std::isnan(r.exponentials))
+    r.exponentials = 0;  // a thread without columns
+  else
+    r.exponentials *= exponential<T>(r.largest, s.largest);
+  s.exponentials = reduction.sum(r.exponentials, 1);
+  if (rows.rule.off != 0) s.sum = reduction.sum(sum, 2);
+  const float earlier = has_largest && place < target.column ? 1 : 0;
+  s.is_first_largest = target.logit == s.largest && reduction.sum(earlier, 3) == 0;
+  const RowGradient g = finish_row(rows, row, target, s, first == 0);
+  if (!rows.has_gradient) return;
+  for (int32_t column = first * kLane; column < rows.vocabulary; column += kThreads * kLane) {
+    float v[kLane];
+    load<kLane>(logits + column, v);
+#pragma unroll
+    for (int k = 0; k < kLane; ++k) v[k] = gradient_at<T>(g, v[k], column + k, target.column);
+    store<kLane>(logits + column, v);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void process_rows(const Rows<T>& rows, int64_t tokens, Stream stream) {
+  if (tokens == 0) return;
+  QT_ASSERT(tokens < int64_t{1} << 27);  // blocks of a grid, eight a row
+  // 32 registers a thread hold the row; with the rest of the kernel two blocks fit.
+  constexpr int kMost = 8;
+  const int64_t units = (rows.vocabulary + kLanes<T> - 1) / kLanes<T>;
+  const auto run = [&](auto kernel, unsigned cluster) {
+    simt::launch(kernel,
+                 {.grid = static_cast<unsigned>(tokens) * cluster,
+                  .block = kThreads,
+                  .shared = 256,
+                  .stream = stream,
+                  .cluster = cluster},
+                 rows);
+  };
+  if (units <= kThreads)
+    run(held_rows<T, 1, false>, 1);
+  else if (units <= kThreads * kMost / 2)
+    run(held_rows<T, kMost / 2, false>, 1);
+  else if (units <= kThreads * kMost)
+    run(held_rows<T, kMost, false>, 1);
+  else if (simt::device().sm >= 90 && units <= kThreads * kMost * 8)
+    run(held_rows<T, kMost, true>,
+        units <= kThreads * kMost * 2 ? 2 : units <= kThreads * kMost * 4 ? 4 : 8);
+  else
+    run(long_rows<T>, 1);
+}
+
+template void process_rows(const Rows<float>&, int64_t, Stream);
+template void process_rows(const Rows<bf16>&, int64_t, Stream);
+
+}  // namespace quintet::QT_GPU::cross_entropy
