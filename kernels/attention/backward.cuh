@@ -1,0 +1,112 @@
+#pragma once
+// What the tensor-core gradient kernels share: who computes what, and the gradient of the bias strip.
+//
+// A block owns the keys of one part of a head of a sequence and takes its queries a tile at a time,
+// for one block of keys after the other. The sums of dq stay in global memory, in the order of the
+// accumulators, between two blocks of keys: only the thread that wrote a sum reads it, so results do
+// not depend on timing. With one part the last block of keys turns sums into dq; with several a
+// kernel adds the parts, in order.
+
+#include "kernels/attention/fragment.cuh"
+#include "kernels/attention/tensor_core.cuh"
+
+namespace quintet::QT_GPU::attention {
+
+struct GradientOperands {
+  const bf16 *q, *k, *v, *dout;
+  const uint8_t* keep;  // null: no dropout
+  const float *lse, *delta;
+  int64_t statistics_stride;  // padded queries
+};
+
+struct GradientResults {
+  bf16 *dq, *dk, *dv;
+  float4* dq_sums;  // [b, h, part, query tile, ...]: the kernel's own order
+  float* dstrips;   // [b, h, part, 2 reach + 1]; null: not asked for
+};
+
+/// Blocks of keys of a part: [begin, end).
+struct Part {
+  int begin, end;
+};
+__device__ inline Part part_of(int key_blocks, int parts, int part) {
+  return {static_cast<int>(static_cast<int64_t>(key_blocks) * part / parts),
+          static_cast<int>(static_cast<int64_t>(key_blocks) * (part + 1) / parts)};
+}
+
+/// Blocks of keys, `key_block` keys each, of a part that a tile of queries has to do with.
+__device__ inline Part visits(const TileKeys& keys, int key_block, const Part& part) {
+  return {max(part.begin, keys.begin / key_block),
+          min(part.end, (keys.end + key_block - 1) / key_block)};
+}
+
+/// The number of parts that leaves the fewest blocks of keys to the busiest multiprocessor.
+inline int best_parts(int64_t items, int64_t key_blocks, int64_t multiprocessors) {
+  int best = 1;
+  int64_t fewest = INT64_MAX;
+  for (int parts = 1; parts <= key_blocks && parts <= 16; ++parts) {
+    const int64_t waves = (items * parts + multiprocessors - 1) / multiprocessors;
+    const int64_t blocks = waves * ((key_blocks + parts - 1) / parts);
+    if (blocks * 20 >= fewest * 19) continue;  // more parts cost memory and a kernel
+    fewest = blocks;
+    best = parts;
+  }
+  return best;
+}
+
+/// Sums of gradients of scores along diagonals, in shared memory: two rows of entries as BiasStrip
+/// numbers them (relative positions query - key), the second one for the upper half of each pair.
+struct StripGradient {
+  BiasStrip strip;
+  simt::Shared<float> low, high;
+
+  __host__ __device__ static size_t bytes(int reach, int rows, int columns) {
+    return BiasStrip::bytes(reach, rows, columns);
+  }
+  __device__ StripGradient(const BiasStrip& its, size_t byte_offset)
+      : strip(its),
+        low(simt::shared<float>(byte_offset, count())),
+        high(simt::shared<float>(byte_offset + sizeof(float) * count(), count())) {}
+  __device__ int count() const { return BiasStrip::floats(strip.reach, strip.rows, strip.columns); }
+
+  /// All threads of the block; no barrier.
+  __device__ void clear() const {
+    for (int e = static_cast<int>(threadIdx.x); e < count(); e += static_cast<int>(blockDim.x)) {
+      low[e] = 0;
+      high[e] = 0;
+    }
+  }
+  /// Adds a tile of kKeys rows and kQueries columns of bfloat16, pair(row, m) being columns 2 m and
+  /// 2 m + 1 of a row. Thread `t` of `threads` takes every threads-th pair of diagonals: pairs whose
+  /// first column minus row is constant. `first`: entry of row 0, column 0.
+  template <int kKeys, int kQueries, typename Pair>
+  __device__ void add(int first, int t, int threads, const Pair& pair) const {
+    for (int d = t; d < kKeys + kQueries - 2; d += threads) {
+      const int diagonal = d - (kKeys - 1);  // column - row
+      int row = diagonal < 0 ? -diagonal : diagonal & 1;
+      float sums[2] = {0, 0};
+      for (; row < kKeys && diagonal + row < kQueries; row += 2) {
+        const float2 x = simt::unpack<bf16>(pair(row, (diagonal + row) / 2));
+        sums[0] += x.x;
+        sums[1] += x.y;
+      }
+      low[first + diagonal] += sums[0];
+      high[first + diagonal + 1] += sums[1];
+    }
+  }
+  /// Writes the head's strip gradient [2 reach + 1], by key - query. After a barrier.
+  __device__ void store(float* to) const {
+    const int length = 2 * strip.reach + 1;
+    for (int i = static_cast<int>(threadIdx.x); i < length; i += static_cast<int>(blockDim.x)) {
+      const int e = strip.origin() + strip.reach - i;  // query - key = reach - i
+      int begin = e, end = e + 1;
+      if (i == 0) end = count();
+      if (i == length - 1) begin = 0;
+      float sum = 0;
+      for (int n = begin; n < end; ++n) sum += low[n] + high[n];
+      to[i] = sum;
+    }
+  }
+};
+
+}  // namespace quintet::QT_GPU::attention

@@ -1,0 +1,107 @@
+#pragma once
+// One call of attention as device code sees it: sizes, masks as a range of keys for each query, and
+// the bias by relative position. Made by prepare.cuh; passed to kernels by value.
+
+#include <cstdint>
+
+#include "kernels/simt/simt.cuh"
+
+namespace quintet::QT_GPU::attention {
+
+using simt::bf16;
+
+/// Queries of one entry of Problem::tiles.
+inline constexpr int kTileQueries = 64;
+
+/// The keys a query may attend to: those in [begin, end), with holes some of them (ask allowed()).
+/// A query without an allowed key (none) attends to all of [0, keys) alike.
+struct RowKeys {
+  int begin, end;
+  bool holes, none;
+};
+
+/// What the rows of a tile of queries have in common. Keys outside [begin, end) need not be
+/// visited; every row attends, mask or not, to those in [inner_begin, inner_end).
+struct TileKeys {
+  int begin, end, inner_begin, inner_end;
+};
+
+struct Problem {
+  int batch, heads, queries, keys, depth;
+  int first_relative;  // position of key 0 minus position of query 0
+  int reach;           // relative positions beyond +-reach have the bias of +-reach
+  float scale;
+  float kept;  // what a value that dropout kept is multiplied with; 1 without dropout
+  bool causal;
+  const int32_t *q_segments, *kv_segments, *prefix;  // null: not given
+  const int2* rows;     // [batch, queries] of packed RowKeys; null: they follow from `causal`
+  const int4* tiles;    // [batch, query tiles]
+  const float* strips;  // [heads, 2 reach + 1] bias by relative position; null: no table
+
+  /// First element of row `row` of one of [batch, length, heads * depth].
+  __device__ int64_t offset(int length, int b, int row, int head) const {
+    return (static_cast<int64_t>(b) * length + row) * (heads * depth) + head * depth;
+  }
+  __device__ int query_tiles() const { return (queries + kTileQueries - 1) / kTileQueries; }
+};
+
+inline constexpr int kHolesBit = 1 << 30, kNoneBit = 1 << 31, kEndMask = kHolesBit - 1;
+
+/// One past the last key at or before the position of query i.
+__device__ inline int causal_end(const Problem& p, int i) {
+  const int end = i - p.first_relative + 1;
+  return end < 0 ? 0 : end > p.keys ? p.keys : end;
+}
+
+/// Keys of query i of sequence b; nothing for i >= queries.
+__device__ inline RowKeys row_keys(const Problem& p, int b, int i) {
+  if (i >= p.queries) return {0, 0, false, false};
+  if (p.rows == nullptr) return {0, p.causal ? causal_end(p, i) : p.keys, false, false};
+  const int2 packed = p.rows[static_cast<int64_t>(b) * p.queries + i];
+  return {packed.x, packed.y & kEndMask, (packed.y & kHolesBit) != 0, (packed.y & kNoneBit) != 0};
+}
+
+/// Keys of queries [first, first + count); first is a multiple of kTileQueries.
+__device__ inline TileKeys tile_keys(const Problem& p, int b, int first, int count) {
+  int last = first + count;
+  if (last > p.queries) last = p.queries;
+  if (p.rows == nullptr) {
+    if (!p.causal) return {0, p.keys, 0, p.keys};
+    return {0, causal_end(p, last - 1), 0, causal_end(p, first)};
+  }
+  TileKeys keys{p.keys, 0, 0, p.keys};
+  for (int i = first; i < last; i += kTileQueries) {
+    const int4 t = p.tiles[b * p.query_tiles() + i / kTileQueries];
+    keys.begin = min(keys.begin, t.x);
+    keys.end = max(keys.end, t.y);
+    keys.inner_begin = max(keys.inner_begin, t.z);
+    keys.inner_end = min(keys.inner_end, t.w);
+  }
+  return keys;
+}
+
+/// The mask itself, key by key; i < queries, j < keys.
+__device__ inline bool allowed(const Problem& p, int b, int i, int j) {
+  if (p.q_segments != nullptr) {
+    const int32_t segment = p.q_segments[static_cast<int64_t>(b) * p.queries + i];
+    if (segment == 0 || segment != p.kv_segments[static_cast<int64_t>(b) * p.keys + j])
+      return false;
+  }
+  const int own = i - p.first_relative;  // the key at the query's position
+  if (!p.causal || j <= own) return true;
+  if (p.prefix == nullptr || own < 0 || own >= p.keys) return false;
+  const int32_t* flags = p.prefix + static_cast<int64_t>(b) * p.keys;
+  return flags[own] != 0 && flags[j] != 0;
+}
+
+/// Whether query i attends to key j (of a row whose range is `row`), masked or not.
+__device__ inline bool attends(const Problem& p, int b, int i, int j, const RowKeys& row) {
+  if (j < row.begin || j >= row.end) return false;
+  return !row.holes || allowed(p, b, i, j);
+}
+
+__device__ inline int clamp_relative(int relative, int reach) {
+  return relative < -reach ? -reach : relative > reach ? reach : relative;
+}
+
+}  // namespace quintet::QT_GPU::attention

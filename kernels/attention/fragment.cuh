@@ -1,0 +1,186 @@
+#pragma once
+// Scores in registers, shared by the mma.sync and the wgmma kernels: a warp's accumulator of 16 rows
+// and 8 n columns is n fragments; fragment j of a thread holds
+//   s[4j], s[4j+1]    row r,     columns 8j + 2c, 8j + 2c + 1       r = lane / 4, c = lane % 4
+//   s[4j+2], s[4j+3]  row r + 8, the same columns
+// Scores are in base 2: multiplied with log2(e), so that exp2 serves.
+
+#include <cmath>
+
+#include "kernels/attention/device_problem.cuh"
+
+namespace quintet::QT_GPU::attention {
+
+/// A head's bias by relative position in shared memory, for tiles of `rows` x `columns`: entry e has
+/// relative position e - origin(); two copies, the second one entry ahead, so that a pair of
+/// neighbours is one aligned load wherever it begins.
+struct BiasStrip {
+  int reach, rows, columns;
+  simt::Shared<float2> pairs;
+
+  __device__ static int floats(int reach, int rows, int columns) {
+    return 2 * reach + 2 * (rows + columns);
+  }
+  __host__ __device__ static size_t bytes(int reach, int rows, int columns) {
+    return sizeof(float) * 2 * static_cast<size_t>(2 * reach + 2 * (rows + columns));
+  }
+  __device__ BiasStrip(int its_reach, int its_rows, int its_columns, size_t byte_offset)
+      : reach(its_reach),
+        rows(its_rows),
+        columns(its_columns),
+        pairs(simt::shared<float2>(byte_offset, floats(its_reach, its_rows, its_columns))) {}
+  __device__ int origin() const { return reach + rows + columns; }
+
+  /// Fills both copies with all of the block's threads; `sign` -1: relative positions are those of
+  /// the rows' tokens to the columns' (query - key), not (key - query). No barrier.
+  __device__ void load(const float* strip, int sign, size_t byte_offset) const {
+    const int n = floats(reach, rows, columns);
+    auto x = simt::shared<float>(byte_offset, 2 * n);
+    for (int e = static_cast<int>(threadIdx.x); e < n; e += static_cast<int>(blockDim.x)) {
+      const float value = strip[clamp_relative(sign * (e - origin()), reach) + reach];
+      x[e] = value;
+      if (e > 0) x[n + e - 1] = value;
+      if (e == n - 1) x[n + e] = value;
+    }
+  }
+  /// Entry of row 0 and column 0 of a tile whose first elements are `relative` apart. Beyond the
+  /// reach all tiles are alike, and share entries.
+  __device__ int entry(int relative) const {
+    const int low = -(reach + columns), high = reach + rows;
+    return origin() + (relative < low ? low : relative > high ? high : relative);
+  }
+  /// s = s * scale + bias. `e`: entry of row r and column 2c of the thread's first fragment. What
+  /// row r + 8 needs at a fragment is what row r had at the one before.
+  template <int kFragments>
+  __device__ void add(float (&s)[4 * kFragments], float scale, int e) const {
+    const int at = (e >> 1) + (e & 1) * (floats(reach, rows, columns) / 2);
+    float2 before = pairs[at - 4];
+#pragma unroll
+    for (int j = 0; j < kFragments; ++j) {
+      const float2 here = pairs[at + 4 * j];
+      s[4 * j] = fmaf(s[4 * j], scale, here.x);
+      s[4 * j + 1] = fmaf(s[4 * j + 1], scale, here.y);
+      s[4 * j + 2] = fmaf(s[4 * j + 2], scale, before.x);
+      s[4 * j + 3] = fmaf(s[4 * j + 3], scale, before.y);
+      before = here;
+    }
+  }
+};
+
+template <int kCount>
+__device__ void multiply(float (&s)[kCount], float scale) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) s[i] *= scale;
+}
+
+inline constexpr float kMinusInfinity = -INFINITY;
+
+/// Masks scores of queries (rows) and keys (columns): -infinity where a key is not attended to, 0
+/// throughout rows without an allowed key. `key`: that of column 2c of the first fragment; rows[0]
+/// and rows[1] are those of queries `query` and query + 8.
+template <int kFragments>
+__device__ void mask_scores(const Problem& p, int b, int query, int key, const RowKeys (&rows)[2],
+                            float (&s)[4 * kFragments]) {
+#pragma unroll
+  for (int j = 0; j < kFragments; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const RowKeys& row = rows[i / 2];
+      const int at = key + 8 * j + i % 2;
+      bool is_in = at >= row.begin && at < row.end;
+      if (row.holes && is_in) is_in = allowed(p, b, query + i / 2 * 8, at);
+      s[4 * j + i] = is_in ? (row.none ? 0.0F : s[4 * j + i]) : kMinusInfinity;
+    }
+}
+
+/// The running softmax of a thread's two rows.
+struct RunningSoftmax {
+  float largest[2] = {kMinusInfinity, kMinusInfinity};
+  float total[2] = {0, 0};  // of this thread's columns
+
+  /// s = exp2(s - largest so far); fade: what sums over earlier columns are to be multiplied with.
+  template <int kFragments>
+  __device__ void update(float (&s)[4 * kFragments], float (&fade)[2]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float here = largest[half];
+#pragma unroll
+      for (int j = 0; j < kFragments; ++j)
+        here = fmaxf(here, fmaxf(s[4 * j + 2 * half], s[4 * j + 2 * half + 1]));
+      here = fmaxf(here, __shfl_xor_sync(0xffffffffU, here, 1));
+      here = fmaxf(here, __shfl_xor_sync(0xffffffffU, here, 2));
+      const float shift = here == kMinusInfinity ? 0.0F : here;
+      fade[half] = simt::exp2_approx(largest[half] - shift);
+      largest[half] = here;
+      float sum = 0;
+#pragma unroll
+      for (int j = 0; j < kFragments; ++j)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          s[4 * j + i] = simt::exp2_approx(s[4 * j + i] - shift);
+          sum += s[4 * j + i];
+        }
+      total[half] = total[half] * fade[half] + sum;
+    }
+  }
+  /// Sums `total` over the four threads of a row.
+  __device__ void finish() {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      total[half] += __shfl_xor_sync(0xffffffffU, total[half], 1);
+      total[half] += __shfl_xor_sync(0xffffffffU, total[half], 2);
+    }
+  }
+  /// What the sums of row `half` become weights' averages with; NaN stays NaN.
+  __device__ float share(int half) const { return total[half] == 0 ? 0.0F : 1.0F / total[half]; }
+};
+
+/// Two neighbouring fragments as the A operand of a product of 16 columns.
+template <int kCount>
+__device__ void to_operand(const float (&s)[kCount], int k, uint32_t (&a)[4]) {
+  a[0] = simt::pack_bf16(s[8 * k], s[8 * k + 1]);
+  a[1] = simt::pack_bf16(s[8 * k + 2], s[8 * k + 3]);
+  a[2] = simt::pack_bf16(s[8 * k + 4], s[8 * k + 5]);
+  a[3] = simt::pack_bf16(s[8 * k + 6], s[8 * k + 7]);
+}
+
+/// Gradients of the weights of a tile become gradients of scores, transposed: rows are keys, columns
+/// queries; lse and delta of the columns lie in shared memory, pairs of neighbours together.
+///   p = exp2(s - lse);  ds = p * (kept * dp - delta);  s becomes p, dp becomes ds
+template <int kFragments>
+__device__ void differentiate_scores(float (&s)[4 * kFragments], float (&dp)[4 * kFragments],
+                                     simt::Shared<float2> lse, simt::Shared<float2> delta,
+                                     float kept, int c) {
+#pragma unroll
+  for (int j = 0; j < kFragments; ++j) {
+    const float2 shift = lse[4 * j + c], less = delta[4 * j + c];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float weight = simt::exp2_approx(s[4 * j + i] - (i % 2 == 0 ? shift.x : shift.y));
+      s[4 * j + i] = weight;
+      dp[4 * j + i] = weight * fmaf(kept, dp[4 * j + i], i % 2 == 0 ? -less.x : -less.y);
+    }
+  }
+}
+
+/// mask_scores() for the transpose: rows are keys `key` and key + 8, columns queries, `query` that
+/// of column 2c of the first fragment.
+template <int kFragments>
+__device__ void mask_transposed(const Problem& p, int b, int query, int key,
+                                float (&s)[4 * kFragments]) {
+#pragma unroll
+  for (int j = 0; j < kFragments; ++j)
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const int i = query + 8 * j + e;
+      const RowKeys row = row_keys(p, b, i);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int at = key + 8 * half;
+        float& score = s[4 * j + 2 * half + e];
+        score = !attends(p, b, i, at, row) ? kMinusInfinity : row.none ? 0.0F : score;
+      }
+    }
+}
+
+}  // namespace quintet::QT_GPU::attention

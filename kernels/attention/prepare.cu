@@ -1,0 +1,287 @@
+#include "kernels/attention/prepare.cuh"
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/attention/attention.h"
+#include "kernels/attention/buckets.h"
+#include "kernels/random/threefry.cuh"
+
+namespace quintet::QT_GPU::attention {
+namespace {
+
+// Distances at which a side of the buckets goes on to its next bucket, the exact ones aside:
+// counted on the host, where the logarithm is the one the CPU kernel takes.
+struct BucketEdges {
+  static constexpr int kMost = 900;  // kernel arguments have 4 KiB
+  bool bidirectional;
+  int side, exact, count;
+  int edges[kMost];
+};
+
+BucketEdges bucket_edges(const BucketRule& rule) {
+  BucketEdges e{};
+  e.bidirectional = rule.bidirectional;
+  e.side = static_cast<int>(rule.bidirectional ? rule.buckets / 2 : rule.buckets);
+  e.exact = e.side / 2;
+  QT_CHECK(e.side - e.exact <= BucketEdges::kMost,
+           "attention: a table of {} relative position buckets; the CUDA kernel takes at most {}",
+           rule.buckets, BucketEdges::kMost * (rule.bidirectional ? 4 : 2));
+  int bucket = e.exact;
+  for (int64_t d = e.exact; d <= rule.max_distance; ++d)
+    while (bucket < rule.bucket(-d)) {
+      e.edges[e.count++] = static_cast<int>(d);
+      ++bucket;
+    }
+  return e;
+}
+
+__device__ int bucket_of(const BucketEdges& e, int relative) {
+  const int first = e.bidirectional && relative > 0 ? e.side : 0;
+  const int distance = relative <= 0 ? -relative : e.bidirectional ? relative : 0;
+  if (distance < e.exact) return first + distance;
+  int bucket = e.exact;
+  while (bucket < e.exact + e.count && e.edges[bucket - e.exact] <= distance) ++bucket;
+  return first + bucket;
+}
+
+// strips[h][i] = unit * table[h][bucket of i - reach]; ids[i] = that bucket. A block a head.
+__global__ void strips_kernel(BucketEdges edges, const float* table, int buckets, int reach,
+                              float unit, float* strips, int32_t* ids) {
+  const int head = static_cast<int>(blockIdx.x), length = 2 * reach + 1;
+  for (int i = static_cast<int>(threadIdx.x); i < length; i += static_cast<int>(blockDim.x)) {
+    const int bucket = bucket_of(edges, i - reach);
+    strips[static_cast<int64_t>(head) * length + i] =
+        unit * table[static_cast<int64_t>(head) * buckets + bucket];
+    if (head == 0) ids[i] = bucket;
+  }
+}
+
+constexpr int kRowWarps = 4;
+
+// Problem::rows and ::tiles; a block a tile of queries of a sequence, a warp a row at a time.
+__global__ void rows_kernel(Problem p, int2* rows, int4* tiles) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int b = static_cast<int>(blockIdx.x) / p.query_tiles();
+  const int tile = static_cast<int>(blockIdx.x) % p.query_tiles();
+  auto of_rows = simt::shared<int2>(0, kTileQueries);
+  for (int r = warp; r < kTileQueries; r += kRowWarps) {
+    const int i = tile * kTileQueries + r;
+    if (i >= p.queries) break;
+    int begin = p.keys, last = -1, count = 0;
+    for (int j = lane; j < p.keys; j += 32)
+      if (allowed(p, b, i, j)) {
+        begin = min(begin, j);
+        last = j;
+        ++count;
+      }
+    begin = __reduce_min_sync(0xffffffffU, begin);
+    last = __reduce_max_sync(0xffffffffU, last);
+    count = __reduce_add_sync(0xffffffffU, count);
+    int2 packed = make_int2(0, p.keys | kNoneBit);
+    if (count > 0)
+      packed = make_int2(begin, (last + 1) | (count < last + 1 - begin ? kHolesBit : 0));
+    if (lane == 0) {
+      of_rows[r] = packed;
+      rows[static_cast<int64_t>(b) * p.queries + i] = packed;
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  int4 keys = make_int4(p.keys, 0, 0, p.keys);
+  for (int r = 0; r < kTileQueries && tile * kTileQueries + r < p.queries; ++r) {
+    const int2 row = of_rows[r];
+    const int end = row.y & kEndMask;
+    keys.x = min(keys.x, row.x);
+    keys.y = max(keys.y, end);
+    keys.z = max(keys.z, row.x);
+    keys.w = min(keys.w, (row.y & (kHolesBit | kNoneBit)) != 0 ? 0 : end);
+  }
+  tiles[static_cast<int64_t>(b) * p.query_tiles() + tile] = keys;
+}
+
+struct Dropout {
+  uint32_t key0, key1;
+  float keep_probability;
+  int64_t first_batch, all_heads, first_head;
+};
+
+// keep[b][h][j], by global index.
+__global__ void keep_kernel(Problem p, Dropout drop, uint8_t* keep) {
+  const int64_t count = static_cast<int64_t>(p.batch) * p.heads * p.keys;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += stride) {
+    const int64_t key = i % p.keys, head = i / p.keys % p.heads, b = i / p.keys / p.heads;
+    const int64_t element =
+        ((drop.first_batch + b) * drop.all_heads + drop.first_head + head) * p.keys + key;
+    const uint32_t bits =
+        threefry_bits(Key{drop.key0, drop.key1}, static_cast<uint64_t>(element));
+    const float drawn = __uint_as_float((bits >> 9) | 0x3f800000U) - 1.0F;  // random_uniform()
+    keep[i] = drawn < drop.keep_probability ? 1 : 0;
+  }
+}
+
+// to = the values whose key is kept, 0 for the others.
+template <typename T>
+__global__ void drop_values_kernel(Problem p, const uint8_t* keep, const T* v, T* to) {
+  const int64_t width = static_cast<int64_t>(p.heads) * p.depth, count = p.batch * p.keys * width;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
+       i += stride) {
+    const int64_t row = i / width, head = i % width / p.depth;
+    const int64_t b = row / p.keys, key = row % p.keys;
+    to[i] = keep[(b * p.heads + head) * p.keys + key] != 0 ? v[i] : simt::from_float<T>(0.0F);
+  }
+}
+
+unsigned blocks_for(int64_t elements, int64_t threads) {
+  return static_cast<unsigned>(std::clamp<int64_t>((elements + threads - 1) / threads, 1, 4096));
+}
+
+const int32_t* int32_operand(const View& view, int64_t rows, int64_t columns, const char* name) {
+  if (view.absent()) return nullptr;
+  QT_CHECK(view.dtype == DType::i32, "attention: {} has dtype {}, expected int32", name,
+           name_of(view.dtype));
+  if (view.rank != 2 || view.size(0) != rows || view.size(1) != columns)
+    throw Bug(fmt::format("attention: {} does not have the shape [{}, {}]", name, rows, columns));
+  return view.data<int32_t>();
+}
+
+}  // namespace
+
+Prepared::Prepared(Views in, const Attrs& attrs, float unit, Stream stream) {
+  QT_ASSERT(in.size() >= 7);
+  read_shapes(in, attrs);
+  make_strips(in[3], attrs, unit, stream);
+  read_masks(in, stream);
+  drop(in[0], attrs, stream);
+}
+
+void Prepared::read_shapes(Views in, const Attrs& attrs) {
+  const View &q_view = in[0], &k_view = in[1], &v_view = in[2];
+  if (q_view.rank != 3 || k_view.rank != 3 || v_view.rank != 3 || k_view.sizes != v_view.sizes ||
+      q_view.size(0) != k_view.size(0) || q_view.size(2) != k_view.size(2))
+    throw Bug("attention: operands do not have the shapes bq(hd), bk(hd), bk(hd)");
+  dtype = q_view.dtype;
+  QT_CHECK(dtype == DType::f32 || dtype == DType::bf16,
+           "attention: q has dtype {}, the CUDA kernel takes float32 or bfloat16", name_of(dtype));
+  QT_CHECK(k_view.dtype == dtype && v_view.dtype == dtype,
+           "attention: q, k and v have dtypes {}, {} and {}; they must be the same",
+           name_of(dtype), name_of(k_view.dtype), name_of(v_view.dtype));
+  const auto all_heads = attrs.get<int64_t>("h");
+  const int64_t all_width = q_view.global[2];
+  QT_CHECK(
+      all_heads > 0 && all_width % all_heads == 0,
+      "attention: {} heads do not divide a width of {}; heads times head_dim must be the width",
+      all_heads, all_width);
+  const int64_t depth = all_width / all_heads;
+  const int64_t heads = depth == 0 ? all_heads : q_view.size(2) / depth;
+  QT_ASSERT(depth == 0 || (q_view.size(2) % depth == 0 && q_view.origin[2] % depth == 0));
+  QT_ASSERT(k_view.global[1] == k_view.size(1));  // a softmax needs all keys
+  QT_ASSERT(k_view.size(1) < kEndMask && q_view.size(1) < kEndMask);
+  QT_CHECK(depth <= 256, "attention: heads of {} columns; the CUDA kernel takes at most 256", depth);
+  problem.batch = static_cast<int>(q_view.size(0));
+  problem.heads = static_cast<int>(heads);
+  problem.queries = static_cast<int>(q_view.size(1));
+  problem.keys = static_cast<int>(k_view.size(1));
+  problem.depth = static_cast<int>(depth);
+  problem.causal = attrs.get_or<bool>("causal", false);
+  problem.scale = static_cast<float>(attrs.get_or<double>("scale", 1.0));
+  problem.first_relative = static_cast<int>(k_view.origin[1] - q_view.origin[1] -
+                                            attrs.get_or<int64_t>("q_offset", 0));
+  q = q_view.pointer;
+  k = k_view.pointer;
+  v = v_view.pointer;
+}
+
+void Prepared::make_strips(const View& table, const Attrs& attrs, float unit, Stream stream) {
+  if (table.absent()) return;
+  if (table.rank != 2 || table.size(0) != problem.heads)
+    throw Bug("attention: operands do not have the shapes table [h, r]");
+  QT_CHECK(table.dtype == DType::f32,
+           "attention: the table of relative position biases has dtype {}, expected float32",
+           name_of(table.dtype));
+  const BucketRule rule{.bidirectional = attrs.get_or<bool>("bidirectional", true),
+                        .buckets = table.size(1),
+                        .max_distance = attrs.get_or<int64_t>("max_distance", 128)};
+  rule.check();
+  buckets = static_cast<int>(rule.buckets);
+  const int64_t first = problem.first_relative;
+  const int64_t farthest = std::max({std::abs(first), std::abs(first - problem.queries),
+                                     std::abs(first + problem.keys)});
+  problem.reach = static_cast<int>(std::min(rule.max_distance, farthest));
+  auto* strips = scratch<float>(static_cast<int64_t>(problem.heads) * strip_length());
+  auto* ids = scratch<int32_t>(strip_length());
+  problem.strips = strips;
+  bucket_ids = ids;
+  if (problem.heads == 0) return;
+  simt::launch(strips_kernel,
+               simt::Launch{.grid = dim3(static_cast<unsigned>(problem.heads)),
+                            .block = dim3(128),
+                            .stream = stream},
+               bucket_edges(rule), static_cast<const float*>(table.pointer), buckets,
+               problem.reach, unit, strips, ids);
+}
+
+void Prepared::read_masks(Views in, Stream stream) {
+  problem.q_segments = int32_operand(in[4], problem.batch, problem.queries, "q_segments");
+  problem.kv_segments = int32_operand(in[5], problem.batch, problem.keys, "kv_segments");
+  problem.prefix = int32_operand(in[6], problem.batch, problem.keys, "prefix");
+  QT_CHECK((problem.q_segments == nullptr) == (problem.kv_segments == nullptr),
+           "attention: q_segments and kv_segments must be given together, only one of them is");
+  // A causal mask alone needs no table of ranges unless it leaves a query without a key.
+  const bool is_plain = problem.q_segments == nullptr &&
+                        (!problem.causal || (problem.prefix == nullptr && problem.first_relative <= 0));
+  if (is_plain || problem.batch == 0 || problem.queries == 0) return;
+  const int tiles = (problem.queries + kTileQueries - 1) / kTileQueries;
+  auto* rows = scratch<int2>(static_cast<int64_t>(problem.batch) * problem.queries);
+  auto* of_tiles = scratch<int4>(static_cast<int64_t>(problem.batch) * tiles);
+  simt::launch(rows_kernel,
+               simt::Launch{.grid = dim3(static_cast<unsigned>(problem.batch * tiles)),
+                            .block = dim3(32 * kRowWarps),
+                            .shared = kTileQueries * sizeof(int2),
+                            .stream = stream},
+               problem, rows, of_tiles);
+  problem.rows = rows;
+  problem.tiles = of_tiles;
+}
+
+void Prepared::drop(const View& q_view, const Attrs& attrs, Stream stream) {
+  problem.kept = 1;
+  const auto rate = attrs.get_or<double>("rate", 0.0);
+  if (rate == 0) return;
+  QT_CHECK(rate > 0 && rate < 1, "attention: dropout rate {} must be at least 0 and below 1", rate);
+  const auto keep_probability = static_cast<float>(1.0 - rate);
+  problem.kept = 1.0F / keep_probability;
+  const Dropout drop{static_cast<uint32_t>(attrs.get<int64_t>("key0")),
+                     static_cast<uint32_t>(attrs.get<int64_t>("key1")),
+                     keep_probability,
+                     q_view.origin[0],
+                     attrs.get<int64_t>("h"),
+                     problem.depth == 0 ? 0 : q_view.origin[2] / problem.depth};
+  const int64_t flags = static_cast<int64_t>(problem.batch) * problem.heads * problem.keys;
+  auto* drawn = scratch<uint8_t>(flags);
+  keep = drawn;
+  if (flags * problem.depth == 0) return;
+  constexpr int kThreads = 256;
+  const auto launch_of = [&](int64_t elements) {
+    return simt::Launch{
+        .grid = dim3(blocks_for(elements, kThreads)), .block = dim3(kThreads), .stream = stream};
+  };
+  simt::launch(keep_kernel, launch_of(flags), problem, drop, drawn);
+  const int64_t elements = flags * problem.depth;
+  if (dtype == DType::f32) {
+    auto* to = scratch<float>(elements);
+    simt::launch(drop_values_kernel<float>, launch_of(elements), problem, keep,
+                 static_cast<const float*>(v), to);
+    v = to;
+  } else {
+    auto* to = scratch<bf16>(elements);
+    simt::launch(drop_values_kernel<bf16>, launch_of(elements), problem, keep,
+                 static_cast<const bf16*>(v), to);
+    v = to;
+  }
+}
+
+}  // namespace quintet::QT_GPU::attention

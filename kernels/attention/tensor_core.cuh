@@ -1,0 +1,20 @@
+#pragma once
+// Entry points of the tensor-core paths, and what their choice rests on. bfloat16 operands, products
+// accumulated in float32, head sizes that are multiples of 8 up to 128.
+
+#include "kernels/attention/prepare.cuh"
+
+namespace quintet::QT_GPU::attention {
+
+/// The widest strip that the kernels keep in shared memory (T5 has 128).
+inline constexpr int kMostReach = 256;
+
+/// `p` was prepared with unit log2(e). Each needs tensor_cores_take(p, ...).
+void forward_mma(const Prepared& p, bf16* out, float* lse, Stream stream);
+void forward_wgmma(const Prepared& p, bf16* out, float* lse, Stream stream);
+void backward_mma(const Prepared& p, const Statistics& s, const bf16* dout, bf16* dq, bf16* dk,
+                  bf16* dv, float* dtable, Stream stream);
+void backward_wgmma(const Prepared& p, const Statistics& s, const bf16* dout, bf16* dq, bf16* dk,
+                    bf16* dv, float* dtable, Stream stream);
+
+}  // namespace quintet::QT_GPU::attention

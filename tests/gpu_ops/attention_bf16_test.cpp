@@ -1,0 +1,235 @@
+// Attention in bfloat16 against the double oracle, forward and gradients, on shapes that the
+// tensor-core kernels take: head sizes that are multiples of 8, lengths of no particular size, every
+// mask; in the emulator as sm_80 and as sm_90, under three schedules.
+
+#include <gtest/gtest.h>
+
+#include "kernels/simt/emulator/emulator.h"
+#include "runtime/base/dtype.h"
+#include "tests/ops/attention_oracle.h"
+
+namespace quintet::emulated {
+void attention_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+}  // namespace quintet::emulated
+
+namespace quintet::testing {
+namespace {
+
+struct Setting {
+  std::string name;
+  int64_t batch = 1, queries = 0, keys = 0, heads = 2, depth = 64;
+  int64_t buckets = 32;  // 0: no table
+  bool causal = false, has_prefix = false;
+  std::vector<int64_t> segments{};  // lengths; the rest is padding; empty: no segments
+  bool has_holes = false;           // segments alternate from key to key
+  Attrs attrs{};
+};
+void PrintTo(const Setting& s, std::ostream* out) { *out << s.name; }
+
+Array normal_array(Shape shape, std::mt19937_64& random, bool bf16, double deviation = 1) {
+  Array a{.shape = shape, .values = {}, .absent = false, .origin = {}, .global = shape};
+  int64_t n = 1;
+  for (int64_t s : shape) n *= s;
+  a.origin.assign(shape.size(), 0);
+  std::normal_distribution<double> draw(0, deviation);
+  for (int64_t i = 0; i < n; ++i) {
+    const auto x = static_cast<float>(draw(random));
+    a.values.push_back(bf16 ? static_cast<float>(bfloat16(x)) : x);
+  }
+  return a;
+}
+Array absent_array() {
+  Array a;
+  a.absent = true;
+  return a;
+}
+Array like(const Array& x) {
+  Array a = x;
+  std::fill(a.values.begin(), a.values.end(), 0.0);
+  return a;
+}
+
+/// An array in memory as the kernel sees it: aligned, NaN where nothing was written.
+class Operand16 {
+ public:
+  Operand16(const Array& a, DType dtype, bool fill) : absent_(a.absent), dtype_(dtype) {
+    if (absent_) return;
+    shape_ = a.shape;
+    bytes_.assign(a.values.size() * static_cast<size_t>(size_of(dtype)) + 128, std::byte{0xff});
+    void* p = bytes_.data();
+    size_t space = bytes_.size();
+    start_ = std::align(64, 1, p, space);
+    for (size_t i = 0; fill && i < a.values.size(); ++i) {
+      if (dtype == DType::bf16)
+        static_cast<bfloat16*>(start_)[i] = bfloat16(static_cast<float>(a.values[i]));
+      else if (dtype == DType::i32)
+        static_cast<int32_t*>(start_)[i] = static_cast<int32_t>(a.values[i]);
+      else
+        static_cast<float*>(start_)[i] = static_cast<float>(a.values[i]);
+    }
+  }
+  View view() const {
+    if (absent_) return View::none();
+    View v = View::of(static_cast<float*>(start_), shape_);
+    v.dtype = dtype_;
+    return v;
+  }
+  std::vector<double> load() const {
+    int64_t n = 1;
+    for (int64_t s : shape_) n *= s;
+    std::vector<double> values;
+    for (int64_t i = 0; i < n; ++i)
+      values.push_back(dtype_ == DType::bf16
+                           ? static_cast<double>(static_cast<float>(static_cast<bfloat16*>(start_)[i]))
+                           : static_cast<double>(static_cast<float*>(start_)[i]));
+    return values;
+  }
+
+ private:
+  bool absent_;
+  DType dtype_;
+  Shape shape_;
+  std::vector<std::byte> bytes_;
+  void* start_ = nullptr;
+};
+
+/// Relative L2 distance; the constant lets sums that cancel be rounding of their terms.
+double distance(const std::vector<double>& got, const std::vector<double>& want) {
+  double error = 0, norm = 1e-6 * static_cast<double>(want.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    error += (got[i] - want[i]) * (got[i] - want[i]);
+    norm += want[i] * want[i];
+  }
+  return std::sqrt(error / norm);
+}
+
+struct Problem {
+  Arrays in;
+  Attrs attrs;
+  Array dout;
+
+  explicit Problem(const Setting& s) : attrs(s.attrs) {
+    std::mt19937_64 random(7);
+    const double deviation = std::pow(static_cast<double>(s.depth), -0.25);
+    const int64_t width = s.heads * s.depth;
+    in.push_back(normal_array({s.batch, s.queries, width}, random, true, deviation));
+    in.push_back(normal_array({s.batch, s.keys, width}, random, true, deviation));
+    in.push_back(normal_array({s.batch, s.keys, width}, random, true));
+    in.push_back(s.buckets == 0 ? absent_array()
+                                : normal_array({s.heads, s.buckets}, random, false));
+    for (int64_t length : {s.queries, s.keys}) in.push_back(segments(s, length));
+    in.push_back(absent_array());
+    if (s.has_prefix) {
+      in[6] = normal_array({s.batch, s.keys}, random, false);
+      for (int64_t i = 0; i < s.batch * s.keys; ++i)
+        in[6][i] = i % s.keys < s.keys / 3 || i % s.keys == s.keys / 2 ? 1 : 0;
+    }
+    dout = normal_array(in[0].shape, random, true);
+    attrs.set("h", s.heads);
+    attrs.set("causal", s.causal);
+    attrs.set("bidirectional", !s.causal);
+  }
+  static Array segments(const Setting& s, int64_t length) {
+    if (s.segments.empty()) return absent_array();
+    std::mt19937_64 unused(0);
+    Array a = normal_array({s.batch, length}, unused, false);
+    for (int64_t b = 0; b < s.batch; ++b) {
+      int64_t i = 0;
+      for (size_t n = 0; n < s.segments.size(); ++n)
+        for (int64_t j = 0; j < s.segments[n] && i < length; ++j, ++i)
+          a[b * length + i] = static_cast<double>(s.has_holes && i % 3 == 1 ? 1 : n + 1);
+      for (; i < length; ++i) a[b * length + i] = 0;
+    }
+    return a;
+  }
+};
+
+constexpr DType kDTypes[] = {DType::bf16, DType::bf16, DType::bf16, DType::f32,
+                             DType::i32,  DType::i32,  DType::i32};
+
+class AttentionBf16 : public ::testing::TestWithParam<Setting> {};
+
+void check(const Setting& s) {
+  const Problem problem(s);
+  const AttentionOracle oracle(problem.in, problem.attrs);
+  Array out = like(problem.in[0]);
+  Array lse{.shape = {s.batch, s.heads, s.queries},
+            .values = std::vector<double>(static_cast<size_t>(s.batch * s.heads * s.queries)),
+            .absent = false,
+            .origin = {},
+            .global = {}};
+  oracle.forward(out, lse);
+  Arrays gradients = {like(problem.in[0]), like(problem.in[1]), like(problem.in[2]),
+                      s.buckets == 0 ? absent_array() : like(problem.in[3])};
+  oracle.gradient(problem.dout, gradients[0], gradients[1], gradients[2], gradients[3]);
+
+  std::vector<Operand16> operands;
+  for (size_t i = 0; i < 7; ++i) operands.emplace_back(problem.in[i], kDTypes[i], true);
+  std::vector<View> in;
+  for (const Operand16& o : operands) in.push_back(o.view());
+  const Operand16 got_out(out, DType::bf16, false), got_lse(lse, DType::f32, false);
+  emulated::attention_gpu(in, std::vector<View>{got_out.view(), got_lse.view()}, problem.attrs, {});
+  EXPECT_LE(distance(got_out.load(), out.values), 5e-3) << "out";
+  EXPECT_LE(distance(got_lse.load(), lse.values), 1e-3) << "lse";
+
+  const Operand16 dout(problem.dout, DType::bf16, true);
+  for (const View& view : {got_out.view(), got_lse.view(), dout.view()}) in.push_back(view);
+  std::vector<Operand16> results;
+  for (size_t i = 0; i < 4; ++i)
+    results.emplace_back(gradients[i], i == 3 ? DType::f32 : DType::bf16, false);
+  std::vector<View> views;
+  for (const Operand16& o : results) views.push_back(o.view());
+  emulated::attention_grad_gpu(in, views, problem.attrs, {});
+  const char* names[] = {"dq", "dk", "dv", "dtable"};
+  for (size_t i = 0; i < 4; ++i) {
+    if (gradients[i].absent) continue;
+    EXPECT_LE(distance(results[i].load(), gradients[i].values), i == 3 ? 2e-2 : 1e-2) << names[i];
+  }
+}
+
+TEST_P(AttentionBf16, IsCloseToTheOracle) {
+  for (int sm : {80, 90})
+    for (uint64_t seed : {0, 1, 2}) {
+      SCOPED_TRACE(fmt::format("sm_{}, schedule {}", sm, seed));
+      emulated::simt::emulator::set_sm(sm);
+      emulated::simt::emulator::set_seed(seed);
+      check(GetParam());
+    }
+}
+
+const Attrs kDropped{{"rate", 0.3}, {"key0", int64_t{17}}, {"key1", int64_t{4242}}};
+
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, AttentionBf16,
+    ::testing::Values(
+        Setting{.name = "tiny", .queries = 3, .keys = 5, .heads = 1, .depth = 8},
+        Setting{.name = "plain", .queries = 70, .keys = 150, .buckets = 0},
+        Setting{.name = "bias", .queries = 150, .keys = 140},
+        Setting{.name = "far", .queries = 300, .keys = 270, .heads = 1,
+                .attrs = {{"max_distance", int64_t{20}}}},
+        Setting{.name = "scaled", .batch = 2, .queries = 33, .keys = 64, .depth = 40,
+                .attrs = {{"scale", 0.25}}},
+        Setting{.name = "wide", .queries = 140, .keys = 130, .heads = 1, .depth = 128},
+        Setting{.name = "wide_cross", .queries = 65, .keys = 260, .heads = 1, .depth = 96,
+                .buckets = 0},
+        Setting{.name = "causal", .queries = 200, .keys = 200, .heads = 1, .causal = true},
+        Setting{.name = "causal_later", .queries = 20, .keys = 150, .heads = 1, .causal = true,
+                .attrs = {{"q_offset", int64_t{130}}}},
+        Setting{.name = "prefix", .queries = 140, .keys = 140, .heads = 1, .causal = true,
+                .has_prefix = true},
+        Setting{.name = "packed", .queries = 290, .keys = 290, .heads = 1,
+                .segments = {130, 20, 100}},
+        Setting{.name = "packed_cross", .batch = 2, .queries = 90, .keys = 200, .heads = 1,
+                .buckets = 0, .segments = {50, 35}},
+        Setting{.name = "packed_causal", .queries = 150, .keys = 150, .heads = 1, .depth = 128,
+                .causal = true, .segments = {100, 30}},
+        Setting{.name = "holes", .queries = 100, .keys = 100, .heads = 1, .has_prefix = true,
+                .segments = {40, 40}, .has_holes = true},
+        Setting{.name = "dropout", .queries = 70, .keys = 140, .attrs = kDropped},
+        Setting{.name = "dropout_packed", .queries = 140, .keys = 140, .heads = 1,
+                .segments = {60, 50}, .attrs = kDropped}),
+    [](const ::testing::TestParamInfo<Setting>& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace quintet::testing
