@@ -84,9 +84,11 @@ __global__ void __launch_bounds__(kGeneralThreads)
       float scores[kRows][kRows], dweights[kRows][kRows];
       row_products(q_tile, k_tile, stride, p.depth, scores);
       row_products(dout_tile, v_tile, stride, p.depth, dweights);
+#pragma unroll
       for (int i = 0; i < kRows; ++i) {
         const int row = ty + 16 * i, query = first + row;
         const RowKeys keys = row_keys(p, b, query);
+#pragma unroll
         for (int j = 0; j < kRows; ++j) {
           const int column = tx + 16 * j, at = key + column;
           float score = p.scale * scores[i][j];
@@ -108,9 +110,11 @@ __global__ void __launch_bounds__(kGeneralThreads)
       float dq[kRows][kColumns] = {};
       accumulate<kRows, kColumns, false>(dscores, kStride, k_tile, stride, kTile, p.depth, dq);
       const bool is_first = key == hull_begin, is_last = key + kTile >= hull.end;
+#pragma unroll
       for (int i = 0; i < kRows; ++i) {
         const int query = first + ty + 16 * i;
         if (query >= p.queries) continue;
+#pragma unroll
         for (int c = 0; c < kColumns; ++c) {
           if (tx + 16 * c >= p.depth) continue;
           const int64_t at = p.offset(p.queries, b, query, head) + tx + 16 * c;
@@ -125,10 +129,12 @@ __global__ void __launch_bounds__(kGeneralThreads)
         add_diagonals<kTile>(dscores, diagonals, key + p.first_relative - first, p.reach,
                              to.dstrips + item * (2 * p.reach + 1));
     }
+#pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int at_key = key + ty + 16 * i;
       if (at_key >= p.keys) continue;
       const bool is_kept = in.keep == nullptr || in.keep[item * p.keys + at_key] != 0;
+#pragma unroll
       for (int c = 0; c < kColumns; ++c) {
         if (tx + 16 * c >= p.depth) continue;
         const int64_t at = p.offset(p.keys, b, at_key, head) + tx + 16 * c;

@@ -38,10 +38,12 @@ __global__ void __launch_bounds__(kGeneralThreads)
   load_rows(p, q, p.queries, b, head, first, kTile, q_tile, stride);
   RowKeys rows[kRows];
   float largest[kRows], total[kRows], sums[kRows][kColumns];
+#pragma unroll
   for (int i = 0; i < kRows; ++i) {
     rows[i] = row_keys(p, b, first + ty + 16 * i);
     largest[i] = kNever;
     total[i] = 0;
+#pragma unroll
     for (int c = 0; c < kColumns; ++c) sums[i][c] = 0;
   }
   const TileKeys hull = tile_keys(p, b, first / kTileQueries * kTileQueries, kTileQueries);
@@ -53,9 +55,11 @@ __global__ void __launch_bounds__(kGeneralThreads)
     row_products(q_tile, kv_tile, stride, p.depth, scores);
     __syncthreads();
     load_rows(p, v, p.keys, b, head, key, kTile, kv_tile, stride);
+#pragma unroll
     for (int i = 0; i < kRows; ++i) {
       const int query = first + ty + 16 * i;
       float here = largest[i];
+#pragma unroll
       for (int j = 0; j < kRows; ++j) {
         const int at = key + tx + 16 * j;
         float score = p.scale * scores[i][j];
@@ -68,6 +72,7 @@ __global__ void __launch_bounds__(kGeneralThreads)
       here = max_of_16(here);
       const float shift = here == kNever ? 0.0F : here, fade = expf(largest[i] - shift);
       float sum = 0;
+#pragma unroll
       for (int j = 0; j < kRows; ++j) {
         const float e = expf(scores[i][j] - shift);
         weights[(ty + 16 * i) * w_stride + tx + 16 * j] = e;
@@ -75,15 +80,18 @@ __global__ void __launch_bounds__(kGeneralThreads)
       }
       largest[i] = here;
       total[i] = total[i] * fade + sum_of_16(sum);
+#pragma unroll
       for (int c = 0; c < kColumns; ++c) sums[i][c] *= fade;
     }
     __syncthreads();
     accumulate<kRows, kColumns, false>(weights, w_stride, kv_tile, stride, kTile, p.depth, sums);
   }
+#pragma unroll
   for (int i = 0; i < kRows; ++i) {
     const int query = first + ty + 16 * i;
     if (query >= p.queries) continue;
     const float share = total[i] > 0 ? p.kept / total[i] : total[i] == 0 ? 0 : total[i];
+#pragma unroll
     for (int c = 0; c < kColumns; ++c)
       if (tx + 16 * c < p.depth)
         out[p.offset(p.queries, b, query, head) + tx + 16 * c] =

@@ -35,7 +35,9 @@ template <int kRows>
 __device__ void row_products(simt::Shared<float> x, simt::Shared<float> y, int stride, int depth,
                              float (&sums)[kRows][kRows]) {
   const int tx = static_cast<int>(threadIdx.x) % 16, ty = static_cast<int>(threadIdx.x) / 16;
+#pragma unroll
   for (int i = 0; i < kRows; ++i)
+#pragma unroll
     for (int j = 0; j < kRows; ++j) sums[i][j] = 0;
   for (int c = 0; c < depth; ++c) {
     float a[kRows], b[kRows];
