@@ -1,5 +1,5 @@
 #pragma once
-// The benchmarks of `quintet bench`: one line and one file each (apps/bench_<what>.cpp).
+// The benchmarks of `quintet bench`: one line each here, one file each or a few together (apps/bench_*.cpp).
 
 #include <span>
 
@@ -7,6 +7,8 @@
 #define QUINTET_BENCHES(BENCH)                                      \
   BENCH(train, "training steps of a T5 1.1 with AdamW")             \
   BENCH(generate, "greedy decoding or beam search by a T5 1.1")     \
+  BENCH(attention, "attention with a relative position bias")      \
+  BENCH(gemm, "a matrix product")                                  \
   BENCH(data, "text to packed span-corruption batches on one core") \
   BENCH(checkpoint, "saving in the background and restoring")
 

@@ -42,13 +42,6 @@ std::vector<int64_t> shape_of(const View& view) {
 
 int64_t bytes_of(const View& view) { return view.elements() * size_of(view.dtype); }
 
-/// A copy of what lies in a device's memory.
-HostArray host_copy(const StateArray& array) {
-  HostArray copy(array.view.dtype, shape_of(array.view));
-  array.device->copy_out(copy.bytes.data(), array.view.pointer, bytes_of(array.view));
-  return copy;
-}
-
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }

@@ -33,7 +33,8 @@ function(quintet_gpu_libraries)
     file(GLOB host CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/simt/*.cpp)
     add_library(quintet_cuda STATIC ${sources} ${host})
     # nvcc cannot evaluate fmt's compile-time checks of format strings; g++ does in the emulated library.
-    target_compile_definitions(quintet_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=>)
+    target_compile_definitions(quintet_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=>
+                               $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
     target_compile_options(quintet_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${QUINTET_CUDA_GENCODE}>
       $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr> $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=20012>)
     target_include_directories(quintet_cuda PUBLIC ${CMAKE_SOURCE_DIR})

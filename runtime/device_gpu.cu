@@ -5,6 +5,9 @@
 
 #include "kernels/cast/cast_gpu.h"
 #include "kernels/gpu_kernels.h"
+#ifdef QUINTET_EMULATE
+#include "kernels/simt/emulator/emulator.h"
+#endif
 #include "kernels/simt/fault.cuh"
 #include "runtime/gpu_ops.h"
 

@@ -18,6 +18,7 @@
 
 #include "kernels/device.h"
 #include "runtime/base/axis.h"
+#include "runtime/base/host_array.h"
 #include "runtime/base/view.h"
 
 namespace quintet {
@@ -38,6 +39,9 @@ struct StateArray {
   View view;                      // float32, or int32 counts of rank 0
   Device* device = &Device::cpu();  // in whose memory it lies
 };
+
+/// A copy in ordinary memory.
+HostArray host_copy(const StateArray& array);
 
 struct UpdateArgs {
   int64_t step = 0;  // updates made before this one: T5X's state/step

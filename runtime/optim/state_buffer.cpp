@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "runtime/optim/blocks.h"
+#include "runtime/optim/optimizer.h"
 
 namespace quintet {
 
@@ -26,6 +27,13 @@ StateBuffer zero_state_like(const View& like) {
   state.view.origin = like.origin;
   state.view.global = like.global;
   return state;
+}
+
+HostArray host_copy(const StateArray& array) {
+  HostArray copy(array.view.dtype, {array.view.sizes.begin(), array.view.sizes.begin() + array.view.rank});
+  array.device->copy_out(copy.bytes.data(), array.view.pointer,
+                         static_cast<int64_t>(copy.bytes.size()));
+  return copy;
 }
 
 std::vector<std::string> names_of(const Axes& axes) {

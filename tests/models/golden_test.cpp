@@ -1,6 +1,7 @@
 // Forward passes, losses, metrics and gradients against T5X's (fixtures model/).
 
 #include "runtime/tape.h"
+#include "tests/harness/device.h"
 #include "tests/models/model_fixture.h"
 
 namespace quintet::testing {
@@ -20,7 +21,7 @@ class ModelFixture : public ::testing::TestWithParam<std::filesystem::path> {
     return model;
   }
   void expect_near(const Tensor& got, const std::string& name, Tolerance tolerance) const {
-    EXPECT_TRUE(near_array(got.data<float>(), outputs_.at(name).as<float>(), tolerance)) << name;
+    EXPECT_TRUE(near_array(got.to_host().as<float>(), outputs_.at(name).as<float>(), tolerance)) << name;
   }
   std::unique_ptr<Json> meta_;
   HostArrays batch_, outputs_;
@@ -75,7 +76,7 @@ TEST_P(ModelFixture, GivesTheSameGradients) {
       for (const auto& [parameter, want] : read_safetensors(entry.path())) {
         const Tensor got = model->parameters().at(parameter).value.grad();
         ASSERT_TRUE(got) << parameter;
-        EXPECT_TRUE(near_array(got.data<float>(), want.as<float>(), kT2)) << parameter;
+        EXPECT_TRUE(near_array(got.to_host().as<float>(), want.as<float>(), kT2)) << parameter;
       }
     }
   }

@@ -19,7 +19,7 @@ TEST(Initialisation, GivesTheReferencesParameters) {
     const HostArrays want = read_safetensors(root / (name + ".safetensors"));
     EXPECT_EQ(want.size(), model->parameters().all().size());
     for (const auto& [parameter, array] : want)
-      EXPECT_TRUE(near_array(model->parameters().at(parameter).value.data<float>(),
+      EXPECT_TRUE(near_array(model->parameters().at(parameter).value.to_host().as<float>(),
                              array.as<float>(), kInit))
           << parameter;
   }
