@@ -4,11 +4,12 @@
 
 #include "kernels/simt/emulator/gang.h"
 #include "kernels/simt/emulator/parts.h"
+#include "kernels/simt/emulator/state.h"
 
 namespace quintet::emulated::simt::emulator {
 namespace {
 
-unsigned arrive(unsigned id, unsigned count, bool arrive_only, unsigned add, const char* what) {
+[[gnu::always_inline]] inline unsigned arrive(unsigned id, unsigned count, bool arrive_only, unsigned add, const char* what) {
   Block& block = *self->block;
   const dim3& size = block.shape->block;
   const unsigned all = size.x * size.y * size.z;
@@ -56,6 +57,19 @@ int block_count(bool predicate) {
 std::string describe_wait(const Thread& thread) {
   if (!thread.waits) return "nothing";
   const std::string what = thread.waits;
+  if (what.starts_with("__syncthreads") || what.starts_with("named")) {
+    const BarrierState& barrier = thread.block->barriers[thread.waits_id];
+    return fmt::format("{} (barrier {}: {} of {} threads are there)", what, thread.waits_id,
+                       barrier.arrived, barrier.expected);
+  }
+  if (what == "mbarrier_wait") {
+    for (const auto& barrier : thread.block->phase_barriers) {
+      if (barrier->offset != thread.waits_id / 2) continue;
+      return fmt::format("{} (at offset {}, parity {}: phase {}, {} of {} arrivals and {} bytes missing)",
+                         what, barrier->offset, thread.waits_id % 2, barrier->phase, barrier->pending,
+                         barrier->expected, barrier->bytes);
+    }
+  }
   if (what.find("_sync") != std::string::npos || what.find("syncwarp") != std::string::npos ||
       what.starts_with("mma") || what.find("matrix") != std::string::npos) {
     for (const Collective& c : thread.warp->collectives) {
@@ -64,11 +78,6 @@ std::string describe_wait(const Thread& thread) {
       }
     }
     return what;
-  }
-  if (what.starts_with("__syncthreads") || what.starts_with("named")) {
-    const BarrierState& barrier = thread.block->barriers[thread.waits_id];
-    return fmt::format("{} (barrier {}: {} of {} threads are there)", what, thread.waits_id,
-                       barrier.arrived, barrier.expected);
   }
   return fmt::format("{} ({})", what, thread.waits_id);
 }

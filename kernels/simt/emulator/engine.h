@@ -17,7 +17,12 @@ struct Fiber;
 struct Block;
 struct Warp;
 class Gang;
-struct Copies;  // cp.async of a thread (state.h)
+// state.h:
+struct Copies;        // cp.async of a thread
+struct Products;      // wgmma of a thread
+struct WarpProducts;  // wgmma of a warp
+struct BulkStores;    // bulk stores of a thread
+struct PhaseBarrier;  // an mbarrier
 
 struct Thread {
   uint3 index;  // threadIdx
@@ -30,7 +35,11 @@ struct Thread {
   unsigned result;         // handed over by whoever ends its wait
   unsigned atomics;        // since its last yield
   bool ended;
+  uint32_t cluster_phase;  // of the cluster's barrier, when it arrived
+  bool cluster_arrived;    // and has not waited yet
   std::unique_ptr<Copies> copies;
+  std::unique_ptr<Products> products;
+  std::unique_ptr<BulkStores> stores;
   Thread();
   ~Thread();
   Thread(Thread&&) noexcept;
@@ -52,10 +61,15 @@ struct Warp {
   unsigned exists = 0;  // lanes that are threads of the block
   unsigned ready = 0;
   std::vector<Collective> collectives;
+  std::unique_ptr<WarpProducts> products;
+  Warp();
+  ~Warp();
+  Warp(Warp&&) noexcept;
 };
 
 struct BarrierState {
   unsigned expected = 0, arrived = 0, sum = 0;
+  uint32_t phase = 0;
   std::vector<Thread*> waiting;
 };
 
@@ -78,6 +92,11 @@ struct Block {
   int live = 0;            // threads that have not ended
   char* shared = nullptr;  // dynamic shared memory, at a multiple of 1024
   std::array<BarrierState, 16> barriers;
+  std::vector<std::unique_ptr<PhaseBarrier>> phase_barriers;
+  // Shared memory as the asynchronous proxy (wgmma, TMA) sees it: as it was when an asynchronous
+  // instruction was issued after a proxy fence. Empty until the first such instruction.
+  std::vector<char> proxy;
+  bool proxy_fenced = false;
   Block();
   ~Block();
   Block(Block&&) noexcept;

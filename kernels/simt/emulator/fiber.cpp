@@ -21,7 +21,7 @@ namespace {
 
 namespace context = boost::context::detail;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if QT_SANITIZED
 constexpr size_t kStack = 512 << 10;
 #else
 constexpr size_t kStack = 128 << 10;
@@ -48,22 +48,12 @@ void arm(Fiber* fiber, size_t number) {
   fiber->context = context::make_fcontext(top, static_cast<size_t>(top - fiber->stack), first);
 }
 
-void after_switch([[maybe_unused]] Fiber* to, context::transfer_t t) {
+void first(context::transfer_t t) {
   auto* from = static_cast<Fiber*>(t.data);
   from->context = t.fctx;
-#if defined(__SANITIZE_ADDRESS__)
-  const void* bottom = nullptr;
-  size_t size = 0;
-  __sanitizer_finish_switch_fiber(to ? to->fake_stack : nullptr, &bottom, &size);
-  if (from->host) {  // only the sanitizer knows that stack
-    from->stack = static_cast<char*>(const_cast<void*>(bottom));
-    from->size = size;
-  }
+#if QT_SANITIZED
+  after_switch(from, nullptr);
 #endif
-}
-
-void first(context::transfer_t t) {
-  after_switch(nullptr, t);
   entry_point();
 }
 
@@ -106,7 +96,8 @@ void abandon_fiber(Fiber* fiber, FiberMain entry) {
   park_fiber(fiber);
 }
 
-void transfer(Fiber* from, Fiber* to) {
+#if QT_SANITIZED
+void before_switch([[maybe_unused]] Fiber* from, [[maybe_unused]] Fiber* to) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_start_switch_fiber(&from->fake_stack, to->stack, to->size);
 #endif
@@ -114,7 +105,19 @@ void transfer(Fiber* from, Fiber* to) {
   if (!from->tsan) from->tsan = __tsan_get_current_fiber();
   __tsan_switch_to_fiber(to->tsan, 0);
 #endif
-  after_switch(from, context::jump_fcontext(to->context, from));
 }
+
+void after_switch([[maybe_unused]] Fiber* from, [[maybe_unused]] Fiber* to) {
+#if defined(__SANITIZE_ADDRESS__)
+  const void* bottom = nullptr;
+  size_t size = 0;
+  __sanitizer_finish_switch_fiber(to ? to->fake_stack : nullptr, &bottom, &size);
+  if (from->host) {  // only the sanitizer knows that stack
+    from->stack = static_cast<char*>(const_cast<void*>(bottom));
+    from->size = size;
+  }
+#endif
+}
+#endif
 
 }  // namespace quintet::emulated::simt::emulator

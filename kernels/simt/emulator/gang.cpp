@@ -23,7 +23,6 @@ namespace {
 constexpr size_t kSharedAlignment = 1024;
 constexpr size_t kGap = 1024;  // between the shared memories of two blocks
 
-thread_local Gang* current_gang = nullptr;
 thread_local Counters counted;
 
 /// Three consecutive seeds see the three delays; the rest of the policy comes from the seed too.
@@ -67,8 +66,6 @@ std::string kernel_name(const Shape& shape) {
 Counters& mutable_counters() { return counted; }
 const Counters& counters() { return counted; }
 
-Gang& gang() { return *current_gang; }
-
 Gang::Gang(const Shape& s, const Body& body, uint64_t seed)
     : random(seed), shape(s), body_(body), seed_(seed) {
   host_.host = true;
@@ -103,7 +100,6 @@ void Gang::prepare(const std::vector<uint3>& indices, uint64_t number) {
     block.shared = base + static_cast<size_t>(b) * stride;
     std::memset(block.shared, 0xff, shape.shared);  // NaN in every floating-point type
     ASAN_POISON_MEMORY_REGION(block.shared + shape.shared, stride - shape.shared);
-    for (BarrierState& barrier : block.barriers) barrier.expected = barrier.arrived = barrier.sum = 0;
     reset_block(block);
     for (int w = 0; w < warps_per_block; ++w) {
       Warp& warp = warps[static_cast<size_t>(b * warps_per_block + w)];
@@ -111,7 +107,7 @@ void Gang::prepare(const std::vector<uint3>& indices, uint64_t number) {
       warp.first = b * per_block + w * 32;
       const int lanes = std::min(32, per_block - w * 32);
       warp.exists = warp.ready = lanes == 32 ? 0xffffffffu : (1u << lanes) - 1;
-      warp.collectives.clear();
+      reset_warp(warp);
       ready_warps_[static_cast<size_t>(warp.number / 64)] |= uint64_t{1} << (warp.number % 64);
     }
     uint3 index{0, 0, 0};
@@ -123,9 +119,6 @@ void Gang::prepare(const std::vector<uint3>& indices, uint64_t number) {
       thread.linear = t;
       thread.lane = t % 32;
       thread.fiber = nullptr;
-      thread.waits = nullptr;
-      thread.atomics = 0;
-      thread.ended = false;
       reset_thread(thread);
       if (++index.x == shape.block.x) {
         index.x = 0;
@@ -137,7 +130,7 @@ void Gang::prepare(const std::vector<uint3>& indices, uint64_t number) {
     }
   }
   grid_barrier = {};
-  cluster_barriers.assign(1, {});
+  cluster_barriers.assign(indices.size() / shape.cluster, {});
   ready_ = live_ = n * per_block;
   last_ = nullptr;
   pending_.clear();
@@ -151,7 +144,20 @@ void Gang::run(const std::vector<uint3>& indices, uint64_t number) {
   Gang* outer = current_gang;
   Thread* outer_self = self;
   current_gang = this;
-  if (ready_ > 0) go_to(next(), &host_);
+  if (ready_ > 0) {
+    Thread* first = next();
+    prepare_fiber(first);
+    self = first;
+    transfer(&host_, first->fiber);
+  }
+  if (!error_) {
+    try {
+      self = &threads.front();
+      while (!pending_.empty()) do_pending();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
   self = outer_self;
   if (error_) {
     for (Thread& thread : threads) {
@@ -161,7 +167,6 @@ void Gang::run(const std::vector<uint3>& indices, uint64_t number) {
     current_gang = outer;
     std::rethrow_exception(error_);
   }
-  while (!pending_.empty()) do_pending();
   current_gang = outer;
 }
 
@@ -191,7 +196,9 @@ void Gang::fiber_main() {
     }
     park_fiber(fiber);
     if (then) {
-      g->go_to(then, fiber);
+      self = then;
+      ++counted.switches;
+      transfer(fiber, then->fiber);
     } else if (g->live_ == 0) {
       transfer(fiber, &g->host_);
     } else {
@@ -213,11 +220,9 @@ void Gang::end_thread() {
   --thread.block->live;
 }
 
-void Gang::go_to(Thread* thread, Fiber* from) {
+void Gang::prepare_fiber(Thread* thread) {
   if (!thread->fiber) thread->fiber = take_fiber(fiber_main);
-  self = thread;
   ++counted.switches;
-  transfer(from, thread->fiber);
 }
 
 Thread* Gang::next() {
@@ -260,24 +265,11 @@ Thread* Gang::next() {
   return &threads[static_cast<size_t>(warp->first + lane)];
 }
 
-void Gang::suspend(const char* what, uint64_t id) {
-  Thread* me = self;
-  me->waits = what;
-  me->waits_id = id;
+Thread* Gang::next_or_stop(Thread* me) {
   Thread* then = next();
-  if (!then) {
-    stop(std::make_exception_ptr(Bug(stuck())), me->fiber);
-  } else if (then != me) {
-    go_to(then, me->fiber);
-  }
-}
-
-void Gang::wake(Thread* thread) {
-  thread->waits = nullptr;
-  Warp* warp = thread->warp;
-  warp->ready |= 1u << thread->lane;
-  ready_warps_[static_cast<size_t>(warp->number / 64)] |= uint64_t{1} << (warp->number % 64);
-  ++ready_;
+  if (!then) stop(std::make_exception_ptr(Bug(stuck())), me->fiber);
+  if (then != me) prepare_fiber(then);
+  return then;
 }
 
 void Gang::yield() {

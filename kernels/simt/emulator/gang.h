@@ -56,7 +56,7 @@ class Gang {
   void run(const std::vector<uint3>& indices, uint64_t number);
 
   /// Suspends the running thread until wake(it). `what` and `id` say what for.
-  void suspend(const char* what, uint64_t id);
+  [[gnu::always_inline]] void suspend(const char* what, uint64_t id);
   void wake(Thread* thread);
   void yield();
 
@@ -79,7 +79,8 @@ class Gang {
   void prepare(const std::vector<uint3>& indices, uint64_t number);
   Thread* next();
   bool do_pending();
-  void go_to(Thread* thread, Fiber* from);
+  void prepare_fiber(Thread* thread);
+  Thread* next_or_stop(Thread* me);
   void end_thread();
   void stop(std::exception_ptr error, Fiber* from);
   std::string stuck() const;
@@ -96,9 +97,25 @@ class Gang {
 };
 
 /// The gang of the running thread.
-Gang& gang();
+inline constinit thread_local Gang* current_gang = nullptr;
+inline Gang& gang() { return *current_gang; }
 
-// Hooks of the parts of the emulator, called when a thread ends.
-void finish_copies(Thread& thread);
+inline void Gang::suspend(const char* what, uint64_t id) {
+  Thread* me = self;
+  me->waits = what;
+  me->waits_id = id;
+  Thread* then = next_or_stop(me);
+  if (then == me) return;
+  self = then;
+  transfer(me->fiber, then->fiber);
+}
+
+inline void Gang::wake(Thread* thread) {
+  thread->waits = nullptr;
+  Warp* warp = thread->warp;
+  warp->ready |= 1u << thread->lane;
+  ready_warps_[static_cast<size_t>(warp->number / 64)] |= uint64_t{1} << (warp->number % 64);
+  ++ready_;
+}
 
 }  // namespace quintet::emulated::simt::emulator

@@ -10,9 +10,14 @@ namespace quintet::emulated::simt::emulator {
 
 /// A block, a thread about to be used again.
 void reset_block(Block& block);
+void reset_warp(Warp& warp);
 void reset_thread(Thread& thread);
-/// The running thread has returned from the kernel: its copies under way are finished.
+/// The running thread has returned from the kernel.
 void finish_thread(Thread& thread);
+void finish_copies(Thread& thread);
+void finish_stores(Thread& thread);
+void finish_products(Thread& thread);
+void leave_cluster(Thread& thread);
 /// "__syncthreads (barrier 0: 96 of 128 threads)": what a suspended thread waits for.
 std::string describe_wait(const Thread& thread);
 

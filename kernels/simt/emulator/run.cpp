@@ -18,6 +18,9 @@ namespace emulator {
 Thread::Thread() = default;
 Thread::~Thread() = default;
 Thread::Thread(Thread&&) noexcept = default;
+Warp::Warp() = default;
+Warp::~Warp() = default;
+Warp::Warp(Warp&&) noexcept = default;
 Block::Block() = default;
 Block::~Block() = default;
 Block::Block(Block&&) noexcept = default;
@@ -78,12 +81,32 @@ void run(const Launch& how, const Body& body) {
 }
 
 void reset_block(Block& block) {
-  for (BarrierState& barrier : block.barriers) barrier.waiting.clear();
+  for (BarrierState& barrier : block.barriers) {
+    barrier.expected = barrier.arrived = barrier.sum = 0;
+    barrier.waiting.clear();
+  }
+  block.phase_barriers.clear();
+  block.proxy.clear();
+  block.proxy_fenced = false;
+}
+void reset_warp(Warp& warp) {
+  warp.collectives.clear();
+  warp.products.reset();
 }
 void reset_thread(Thread& thread) {
-  if (thread.copies) thread.copies.reset();
+  thread.waits = nullptr;
+  thread.atomics = 0;
+  thread.ended = thread.cluster_arrived = false;
+  thread.copies.reset();
+  thread.products.reset();
+  thread.stores.reset();
 }
-void finish_thread(Thread& thread) { finish_copies(thread); }
+void finish_thread(Thread& thread) {
+  finish_copies(thread);
+  finish_stores(thread);
+  finish_products(thread);
+  leave_cluster(thread);
+}
 
 void* shared_window(size_t offset, size_t count, size_t element, size_t alignment) {
   const size_t size = self->block->shape->shared;
