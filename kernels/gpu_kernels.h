@@ -3,13 +3,33 @@
 // through Device::kernels(). Each is declared, with its meaning, in the header named beside it, in
 // namespaces quintet::cuda and quintet::emulated.
 
+#include <span>
+
 #include "kernels/kernel.h"
+#include "kernels/optimizers/gpu_arrays.h"
 
 namespace quintet {
 
 struct GpuKernels {
   /// to[i] = from[i] in to[i]'s dtype (float32, bfloat16), for a list of arrays. kernels/cast/cast_gpu.h
   void (*cast)(Views from, Views to, Stream stream);
+  /// Every element becomes a number; a float32 array grows by another. elementwise_gpu.h
+  void (*fill)(const View& y, float value, Stream stream);
+  void (*accumulate)(const View& sum, const View& x, Stream stream);
+  /// Optimizers over lists of arrays. kernels/optimizers/optimizers_gpu.h
+  void (*update_adam)(std::span<const UpdateArrays> arrays, const cpu::AdamStep& step,
+                      const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
+  void (*update_lion)(std::span<const UpdateArrays> arrays, const cpu::LionStep& step,
+                      const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
+  void (*update_sgd)(std::span<const UpdateArrays> arrays, const cpu::SgdStep& step,
+                     const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
+  void (*update_adafactor)(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
+                           const UpdateControl* control, Stream stream);
+  void (*measure_arrays)(Views arrays, ArrayStatistics* statistics, Stream stream);
+  void (*decide_update)(const ArrayStatistics* all, double max_norm, UpdateControl* control,
+                        Stream stream);
+  /// Not ops yet: the residual sum and its norm in one pass. kernels/rms_norm/rms_norm_gpu.h
+  Kernel add_rms_norm, add_rms_norm_grad;
 };
 
 }  // namespace quintet

@@ -4,7 +4,10 @@
 #include <cstdlib>
 
 #include "kernels/cast/cast_gpu.h"
+#include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/gpu_kernels.h"
+#include "kernels/optimizers/optimizers_gpu.h"
+#include "kernels/rms_norm/rms_norm_gpu.h"
 #ifdef QUINTET_EMULATE
 #include "kernels/simt/emulator/emulator.h"
 #endif
@@ -34,7 +37,17 @@ constexpr Kernel kOps[] = {
 #undef OP
 };
 
-constexpr GpuKernels kKernels{.cast = cast_gpu};
+constexpr GpuKernels kKernels{.cast = cast_gpu,
+                              .fill = fill_gpu,
+                              .accumulate = accumulate_gpu,
+                              .update_adam = update_adam_gpu,
+                              .update_lion = update_lion_gpu,
+                              .update_sgd = update_sgd_gpu,
+                              .update_adafactor = update_adafactor_gpu,
+                              .measure_arrays = measure_arrays_gpu,
+                              .decide_update = decide_update_gpu,
+                              .add_rms_norm = add_rms_norm_gpu,
+                              .add_rms_norm_grad = add_rms_norm_grad_gpu};
 
 #ifdef QUINTET_EMULATE
 

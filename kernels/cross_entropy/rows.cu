@@ -4,20 +4,6 @@
 
 #include "kernels/elementwise/vectors.cuh"
 
-#if __has_include("kernels/simt/cluster.cuh")
-#include "kernels/simt/cluster.cuh"
-#else
-namespace quintet::QT_GPU::simt {
-QT_DEVICE unsigned cluster_rank() { return 0; }
-QT_DEVICE unsigned cluster_size() { return 1; }
-QT_DEVICE void cluster_sync() {}
-template <typename T>
-QT_DEVICE T map_cluster(T p, unsigned) {
-  return p;
-}
-}  // namespace quintet::QT_GPU::simt
-#endif
-
 namespace quintet::QT_GPU::cross_entropy {
 namespace {
 
@@ -295,7 +281,7 @@ void process_rows(const Rows<T>& rows, int64_t tokens, Stream stream) {
     run(held_rows<T, kMost / 2, false>, 1);
   else if (units <= kThreads * kMost)
     run(held_rows<T, kMost, false>, 1);
-  else if (simt::device().sm >= 90 && units <= kThreads * kMost * 8)
+  else if (simt::device().sm == 90 && units <= kThreads * kMost * 8)
     run(held_rows<T, kMost, true>,
         units <= kThreads * kMost * 2 ? 2 : units <= kThreads * kMost * 4 ? 4 : 8);
   else

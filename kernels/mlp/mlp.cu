@@ -18,7 +18,7 @@ template <typename T, Activation kAct0, Activation kAct1>
 __global__ void activate(const T* h0, const T* h1, T* y, int64_t n, bool vector) {
   constexpr bool kFast = !std::is_same_v<T, float>;
   for_units<kLanes<T>>(n, vector, [=](int64_t i, auto count) {
-    float a[count], b[count];
+    float a[count], b[count] = {};
     load<count>(h0 + i, a);
     if (h1 != nullptr) load<count>(h1 + i, b);
 #pragma unroll
@@ -37,7 +37,7 @@ __global__ void activate_grad(const T* h0, const T* h1, const T* dy, T* d0, T* d
                               bool vector) {
   constexpr bool kFast = !std::is_same_v<T, float>;
   for_units<kLanes<T>>(n, vector, [=](int64_t i, auto count) {
-    float a[count], b[count], d[count];
+    float a[count], b[count] = {}, d[count];
     load<count>(h0 + i, a);
     load<count>(dy + i, d);
     if (h1 != nullptr) load<count>(h1 + i, b);

@@ -1,0 +1,423 @@
+#include "kernels/optimizers/adafactor.cuh"
+
+#include <vector>
+
+#include "kernels/simt/scratch.h"
+#include "runtime/base/check.h"
+
+namespace quintet::QT_GPU {
+namespace adafactor {
+namespace {
+
+/// 1 / sqrt(x), rounded correctly twice.
+__device__ float inverse_root(float x) { return 1.0f / sqrtf(x); }
+
+using Room = simt::Shared<double>;
+/// Shared memory: 32 doubles for sums, then a row of columns for each warp.
+__device__ Room room() { return simt::shared<double>(0, 32); }
+constexpr size_t kShared = 256 + kWarps * kTileColumns * sizeof(float);
+
+/// Squares of gradients by column, summed over the warps' lines in order, into the tile's row.
+__device__ void store_column_sums(const Entry& e, const Tile& tile,
+                                  const float (&sums)[kHalves][kUnit]) {
+  auto rows = simt::shared<float>(256, kWarps * kTileColumns);
+  const uint32_t warp = threadIdx.x / 32;
+#pragma unroll
+  for (int half = 0; half < kHalves; ++half)
+#pragma unroll
+    for (int k = 0; k < kUnit; ++k)
+      rows[warp * kTileColumns + unit_column(tile, half) - tile.column + k] = sums[half][k];
+  __syncthreads();
+  const uint32_t column = tile.column + threadIdx.x;  // as many threads as columns
+  static_assert(kTileColumns == kBlockThreads);
+  if (column >= e.a.shape.length) return;
+  float total = 0;
+  for (int w = 0; w < kWarps; ++w) total += rows[w * kTileColumns + threadIdx.x];
+  const int64_t row = tile.group * member_tiles(e.a.shape) + tile.member / kTileLines;
+  e.along_sums[row * e.a.shape.length + column] = total;
+}
+
+__device__ void factored_sums(const Entry& e, const Tile& tile, const Numbers& numbers) {
+  const float scale = numbers.gradient_scale();
+  float columns[kHalves][kUnit] = {}, of_param = 0;
+  for_lines(e.a.shape, tile, [&](const Line& line) {
+    float of_line = 0;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const uint32_t column = unit_column(tile, half);
+      const int count = line.count(column);
+      float g[kUnit], p[kUnit];
+      load_some(at(e.a.gradient, line.begin + column), count, e.vector != 0, g);
+      load_some(e.a.param + line.begin + column, count, e.vector != 0, p);
+#pragma unroll
+      for (int k = 0; k < kUnit; ++k) {
+        const float square = (g[k] * scale) * (g[k] * scale);
+        columns[half][k] += square;
+        of_line += square;
+        of_param += p[k] * p[k];
+      }
+    }
+    of_line = warp_sum(of_line);
+    if (threadIdx.x % 32 == 0)
+      e.across_sums[(tile.column / kTileColumns * e.a.shape.groups + tile.group) *
+                        int64_t{e.a.shape.members} +
+                    line.member] = of_line;
+  });
+  store_column_sums(e, tile, columns);
+  const double total = block_sum(static_cast<double>(of_param), room());
+  if (threadIdx.x == 0) e.param_squares[tile.number] = static_cast<float>(total);
+}
+
+/// New moments of an unfactored array, and the squares of its unclipped update.
+__device__ void full_moments(const Entry& e, const Tile& tile, const Numbers& numbers) {
+  const float scale = numbers.gradient_scale();
+  const AdafactorStep& step = numbers.step;
+  const auto epsilon = static_cast<float>(step.epsilon1);
+  float of_update = 0, of_param = 0;
+  for_lines(e.a.shape, tile, [&](const Line& line) {
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const uint32_t column = unit_column(tile, half);
+      const int count = line.count(column);
+      if (count == 0) continue;
+      const int64_t i = line.begin + column;
+      float g[kUnit], p[kUnit], v[kUnit];
+      load_some(at(e.a.gradient, i), count, e.vector != 0, g);
+      load_some(e.a.param + i, count, e.vector != 0, p);
+      load_some(e.a.v + i, count, e.vector != 0, v);
+#pragma unroll
+      for (int k = 0; k < kUnit; ++k) {
+        g[k] *= scale;
+        const float next = step.decay * v[k] + step.mixing * (g[k] * g[k] + epsilon);
+        const float update = k < count ? g[k] * inverse_root(next) : 0.0f;
+        v[k] = kept(step, next, v[k]);
+        of_update += update * update;
+        of_param += p[k] * p[k];
+      }
+      store_some(e.a.v + i, count, e.vector != 0, v);
+    }
+  });
+  const double update = block_sum(static_cast<double>(of_update), room());
+  const double param = block_sum(static_cast<double>(of_param), room());
+  if (threadIdx.x != 0) return;
+  e.update_squares[tile.number] = static_cast<float>(update);
+  e.param_squares[tile.number] = static_cast<float>(param);
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    sums_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
+  if (numbers.skips()) return;
+  const Entry& e = entry_of(table, blockIdx.x);
+  const Tile tile(e.a.shape, blockIdx.x - e.first_chunk);
+  if (e.a.shape.factored)
+    factored_sums(e, tile, numbers);
+  else
+    full_moments(e, tile, numbers);
+}
+
+int64_t moment_chunks(const AdafactorShape& s) {
+  if (!s.factored || s.elements == 0) return 0;
+  return ceil_div(s.along_elements(), kBlockThreads) + ceil_div(s.across_elements(), kBlockThreads);
+}
+
+/// A moment's new value from the sum of squares that it averages; also into the state.
+__device__ float new_moment(const AdafactorStep& step, double sum, double count, float* state) {
+  const auto mean = static_cast<float>(sum / count + step.epsilon1);
+  const float next = step.decay * *state + step.mixing * mean;
+  *state = kept(step, next, *state);
+  return next;
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    moments_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
+  if (numbers.skips()) return;
+  const Entry& e = entry_of(table, blockIdx.x);
+  const AdafactorShape& s = e.a.shape;
+  const int64_t along_chunks = ceil_div(s.along_elements(), kBlockThreads);
+  int64_t chunk = blockIdx.x - e.first_chunk;
+  double sum = 0;
+  if (chunk < along_chunks) {
+    const int64_t i = chunk * kBlockThreads + threadIdx.x;
+    if (i >= s.along_elements()) return;
+    const int64_t parts = member_tiles(s), group = i / s.length;
+    for (int64_t part = 0; part < parts; ++part)
+      sum += static_cast<double>(
+          e.along_sums[(group * parts + part) * s.length + i % s.length]);
+    e.along[i] = new_moment(numbers.step, sum, s.along_count(),
+                            (s.along_is_row ? e.a.v_row : e.a.v_col) + i);
+    return;
+  }
+  const int64_t k = (chunk - along_chunks) * kBlockThreads + threadIdx.x;
+  if (k >= s.across_elements()) return;
+  const auto batch = static_cast<uint32_t>(k / s.members);
+  const auto member = static_cast<uint32_t>(k % s.members);
+  const Steps of_batch = steps_of(s, AdafactorShape::kBatch, batch);
+  const uint32_t alike = s.groups / s.batches;  // groups of a batch
+  for (uint32_t j = 0; j < alike; ++j) {
+    const int64_t group = of_batch.group + steps_of(s, AdafactorShape::kSame, j).group;
+    for (int64_t part = 0; part < column_tiles(s); ++part)
+      sum += static_cast<double>(
+          e.across_sums[(part * s.groups + group) * s.members + member]);
+  }
+  const uint32_t i = of_batch.across + steps_of(s, AdafactorShape::kAcross, member).across;
+  e.across[i] = new_moment(numbers.step, sum, s.across_count(),
+                           (s.along_is_row ? e.a.v_col : e.a.v_row) + i);
+}
+
+/// Mean over the rows of a batch of the new v_row, on all threads.
+__device__ float mean_of_rows(const Entry& e, uint32_t batch) {
+  const AdafactorShape& s = e.a.shape;
+  const Steps of_batch = steps_of(s, AdafactorShape::kBatch, batch);
+  const double rows = s.rows();
+  double sum = 0;
+  if (s.along_is_row) {
+    const int64_t count = int64_t{s.groups / s.batches} * s.length;
+    for (int64_t j = threadIdx.x; j < count; j += kBlockThreads) {
+      const auto same = static_cast<uint32_t>(j / s.length);
+      const int64_t group = of_batch.group + steps_of(s, AdafactorShape::kSame, same).group;
+      sum += static_cast<double>(e.along[group * s.length + j % s.length]) / rows;
+    }
+  } else {
+    for (uint32_t m = threadIdx.x; m < s.members; m += kBlockThreads)
+      sum += static_cast<double>(
+                 e.across[of_batch.across + steps_of(s, AdafactorShape::kAcross, m).across]) /
+             rows;
+  }
+  return static_cast<float>(block_sum(sum, room()));
+}
+
+/// Sum over the tiles of a batch, on all threads.
+__device__ double sum_of_tiles(const Entry& e, uint32_t batch, const float* squares) {
+  const AdafactorShape& s = e.a.shape;
+  const Steps of_batch = steps_of(s, AdafactorShape::kBatch, batch);
+  const int64_t each = member_tiles(s) * column_tiles(s);  // of a group
+  const int64_t count = int64_t{s.groups / s.batches} * each;
+  double sum = 0;
+  for (int64_t j = threadIdx.x; j < count; j += kBlockThreads) {
+    const auto same = static_cast<uint32_t>(j / each);
+    const int64_t group = of_batch.group + steps_of(s, AdafactorShape::kSame, same).group;
+    sum += static_cast<double>(squares[group * each + j % each]);
+  }
+  return block_sum(sum, room());
+}
+
+/// Factors of a factored update in one tile: gradient * along * across.
+struct Factors {
+  float along[kHalves][kUnit];
+  float across_mean;  // what v_across is divided by: the mean of rows, or 1
+
+  __device__ Factors(const Entry& e, const Tile& tile) {
+    const AdafactorShape& s = e.a.shape;
+    const float mean = mean_of_rows(e, tile.steps.batch);
+    const float along_mean = s.along_is_row ? mean : 1.0f;
+    across_mean = s.along_is_row ? 1.0f : mean;
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half)
+#pragma unroll
+      for (int k = 0; k < kUnit; ++k) {
+        const uint32_t column = unit_column(tile, half) + static_cast<uint32_t>(k);
+        along[half][k] =
+            column < s.length
+                ? inverse_root(e.along[int64_t{tile.group} * s.length + column] / along_mean)
+                : 0.0f;
+      }
+  }
+  __device__ float across(const Entry& e, const Line& line) const {
+    return inverse_root(e.across[line.across] / across_mean);
+  }
+};
+
+__global__ void __launch_bounds__(kBlockThreads)
+    squares_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
+  if (numbers.skips()) return;
+  const Entry& e = entry_of(table, blockIdx.x);
+  const Tile tile(e.a.shape, blockIdx.x - e.first_chunk);
+  const Factors factors(e, tile);
+  const float scale = numbers.gradient_scale();
+  float sum = 0;
+  for_lines(e.a.shape, tile, [&](const Line& line) {
+    const float across = factors.across(e, line);
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const uint32_t column = unit_column(tile, half);
+      const int count = line.count(column);
+      float g[kUnit];
+      load_some(at(e.a.gradient, line.begin + column), count, e.vector != 0, g);
+#pragma unroll
+      for (int k = 0; k < kUnit; ++k) {
+        // Beyond the array's end factors may be infinite.
+        const float update = k < count ? g[k] * scale * across * factors.along[half][k] : 0.0f;
+        sum += update * update;
+      }
+    }
+  });
+  const double total = block_sum(static_cast<double>(sum), room());
+  if (threadIdx.x == 0) e.update_squares[tile.number] = static_cast<float>(total);
+}
+
+/// What the unclipped update of a batch is multiplied by: learning rate, size of the parameter, and
+/// clipping by the root mean square of the update. On all threads.
+__device__ float step_of(const Entry& e, const AdafactorStep& step, uint32_t batch) {
+  const double elements = e.a.shape.batch_elements();
+  float size = step.learning_rate;
+  if (e.a.scaled_by_param) {
+    const double squares = sum_of_tiles(e, batch, e.param_squares);
+    float param = nan_max(static_cast<float>(step.epsilon2),
+                          static_cast<float>(sqrt(squares / elements)));
+    const auto largest = static_cast<float>(step.max_parameter_scale);
+    if (largest != 0 && largest < param) param = largest;
+    size *= param;
+  }
+  if (step.clipping_threshold != 0) {
+    const double squares = sum_of_tiles(e, batch, e.update_squares);
+    const auto root = static_cast<float>(sqrt(squares / elements));
+    size /= nan_max(1.0f, root / static_cast<float>(step.clipping_threshold));
+  }
+  return size;
+}
+
+/// The end of both forms: momentum, weight decay, the new parameter. update: times the step.
+__device__ void store_param(const Entry& e, const AdafactorStep& step, int64_t i, int count,
+                            float (&update)[kUnit]) {
+  const bool vector = e.vector != 0;
+  if (e.a.momentum != nullptr) {
+    float m[kUnit];
+    load_some(e.a.momentum + i, count, vector, m);
+#pragma unroll
+    for (int k = 0; k < kUnit; ++k) {
+      update[k] = step.beta1 * m[k] + (1.0f - step.beta1) * update[k];
+      m[k] = kept(step, update[k], m[k]);
+    }
+    store_some(e.a.momentum + i, count, vector, m);
+  }
+  float p[kUnit];
+  load_some(e.a.param + i, count, vector, p);
+#pragma unroll
+  for (int k = 0; k < kUnit; ++k) p[k] = kept(step, step.keep * p[k] - update[k], p[k]);
+  store_some(e.a.param + i, count, vector, p);
+  if (e.a.copy != nullptr) store_some(static_cast<bf16*>(e.a.copy) + i, count, vector, p);
+}
+
+template <typename UpdateOf>
+__device__ void apply_tile(const Entry& e, const Tile& tile, const AdafactorStep& step,
+                           const UpdateOf& update_of) {
+  for_lines(e.a.shape, tile, [&](const Line& line) {
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      const uint32_t column = unit_column(tile, half);
+      const int count = line.count(column);
+      if (count == 0) continue;
+      const int64_t i = line.begin + column;
+      float g[kUnit];
+      load_some(at(e.a.gradient, i), count, e.vector != 0, g);
+      update_of(line, half, i, count, g);
+      store_param(e, step, i, count, g);
+    }
+  });
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    apply_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
+  if (numbers.skips()) return;
+  const Entry& e = entry_of(table, blockIdx.x);
+  const Tile tile(e.a.shape, blockIdx.x - e.first_chunk);
+  const float scale = numbers.gradient_scale();
+  const float size = step_of(e, numbers.step, tile.steps.batch);
+  if (e.a.shape.factored) {
+    const Factors factors(e, tile);
+    apply_tile(e, tile, numbers.step,
+               [&](const Line& line, int half, int64_t, int, float (&g)[kUnit]) {
+                 const float across = factors.across(e, line);
+#pragma unroll
+                 for (int k = 0; k < kUnit; ++k)
+                   g[k] = size * (g[k] * scale * across * factors.along[half][k]);
+               });
+  } else {
+    apply_tile(e, tile, numbers.step,
+               [&](const Line&, int, int64_t i, int count, float (&g)[kUnit]) {
+                 float v[kUnit];
+                 load_some(e.a.v + i, count, e.vector != 0, v);
+#pragma unroll
+                 for (int k = 0; k < kUnit; ++k) g[k] = size * (g[k] * scale * inverse_root(v[k]));
+               });
+  }
+}
+
+/// Floats of scratch memory an array needs, and where its parts lie from `base` on.
+int64_t place(Entry& e, float* base) {
+  const AdafactorShape& s = e.a.shape;
+  int64_t used = 0;
+  const auto take = [&](int64_t count) {
+    float* p = base == nullptr ? nullptr : base + used;
+    used += count;
+    return p;
+  };
+  if (s.factored) {
+    e.along_sums = take(s.groups * member_tiles(s) * s.length);
+    e.across_sums = take(column_tiles(s) * s.groups * s.members);
+    e.along = take(s.along_elements());
+    e.across = take(s.across_elements());
+  }
+  e.param_squares = take(tiles(s));
+  e.update_squares = take(tiles(s));
+  return used;
+}
+
+bool is_vector(const AdafactorGpuArray& a) {
+  return a.shape.length % kUnit == 0 && a.shape.elements % kUnit == 0 &&
+         are_aligned({a.gradient, a.param, a.v, a.momentum, a.copy});
+}
+
+/// One update of the arrays of `entries`, whose scratch memory has been placed.
+void update(std::span<const Entry> entries, const Numbers& numbers, Stream stream) {
+  const auto each = [&](auto kernel, const auto& chunks_of) {
+    in_tables<Entry>(entries, chunks_of, [&](const Table<Entry>& table, int64_t chunks) {
+      simt::launch(kernel,
+                   {.grid = static_cast<unsigned>(chunks),
+                    .block = kBlockThreads,
+                    .shared = kShared,
+                    .stream = stream},
+                   table, numbers);
+    });
+  };
+  const auto all_tiles = [](const Entry& e) { return tiles(e.a.shape); };
+  each(sums_kernel, all_tiles);
+  each(moments_kernel, [](const Entry& e) { return moment_chunks(e.a.shape); });
+  if (numbers.step.clipping_threshold != 0)
+    each(squares_kernel, [](const Entry& e) { return e.a.shape.factored ? tiles(e.a.shape) : 0; });
+  each(apply_kernel, all_tiles);
+}
+
+// Elements updated together: their gradients and parameters, read by three launches one after
+// another, then fit a large part of an H200's second-level cache of 60 MB.
+constexpr int64_t kTogether = int64_t{1} << 62;
+
+}  // namespace
+}  // namespace adafactor
+
+void update_adafactor_gpu(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
+                          const UpdateControl* control, Stream stream) {
+  using namespace adafactor;
+  const Numbers numbers{step, control};
+  for (size_t begin = 0, end = 0; begin < arrays.size(); begin = end) {
+    std::vector<Entry> entries;
+    int64_t elements = 0, floats = 0;
+    for (; end < arrays.size() && (end == begin || elements < kTogether); ++end) {
+      Entry e{};
+      e.a = arrays[end];
+      QT_ASSERT(e.a.shape.elements == 0 ||
+                (e.a.shape.factored ? e.a.v_row != nullptr && e.a.v_col != nullptr
+                                    : e.a.v != nullptr));
+      e.vector = is_vector(e.a) ? 1 : 0;
+      elements += e.a.shape.elements;
+      floats += place(e, nullptr);
+      entries.push_back(e);
+    }
+    const simt::Scratch room(floats * static_cast<int64_t>(sizeof(float)), stream);
+    float* at = room.data<float>();
+    for (Entry& e : entries) at += place(e, at);
+    update(entries, numbers, stream);
+  }
+}
+
+}  // namespace quintet::QT_GPU

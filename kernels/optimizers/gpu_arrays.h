@@ -1,0 +1,55 @@
+#pragma once
+// What the optimizers' passes on a GPU take: lists of arrays in device memory, numbers of a step.
+// Nothing here knows options, schedules or names: runtime/optim does.
+
+#include "kernels/optimizers/adafactor_shape.h"
+#include "kernels/optimizers/elementwise.h"
+
+namespace quintet {
+
+/// A parameter and what is updated with it, all of n elements.
+struct UpdateArrays {
+  const float* gradient;   // null: zero
+  float* param;
+  float* first = nullptr;   // Adam's and Lion's mu, SGD's trace
+  float* second = nullptr;  // Adam's nu
+  void* copy = nullptr;     // bfloat16: the new parameter rounded, for the next step; may be null
+  int64_t n = 0;
+};
+
+/// What the device itself knows about a step; a null pointer where updates are not to read it.
+struct UpdateControl {
+  float scale = 1;   // gradients are multiplied by it too
+  int32_t skip = 0;  // not 0: the update leaves everything as it is (NaN policy N1)
+};
+
+/// What is known of an array after one pass. Finite numbers have a finite sum of squares.
+struct ArrayStatistics {
+  double squares = 0;
+  float largest = 0;  // of the magnitudes; NaN is passed over
+  int32_t is_finite = 1;
+};
+
+/// One array of Adafactor. Its moments' shape says whether v_row and v_col are used (factored), or v.
+struct AdafactorGpuArray {
+  const float* gradient;  // null: zero
+  float* param;
+  float *v_row = nullptr, *v_col = nullptr, *v = nullptr;
+  float* momentum = nullptr;  // null without beta1
+  void* copy = nullptr;       // as in UpdateArrays
+  bool scaled_by_param = true;
+  AdafactorShape shape;
+};
+/// Numbers of an update that all arrays share; see runtime/optim/adafactor.h.
+struct AdafactorStep {
+  float learning_rate, decay, mixing;
+  float gradient_scale = 1;
+  float keep = 1;  // 1 - weight decay
+  float beta1 = 0;
+  double epsilon1 = 1e-30, epsilon2 = 1e-3;
+  double clipping_threshold = 0;   // 0: none
+  double max_parameter_scale = 0;  // 0: none
+  bool skip_nan = false;           // numbers that would become NaN keep their value
+};
+
+}  // namespace quintet

@@ -1,0 +1,38 @@
+#pragma once
+// The optimizers' passes on a GPU, each over all parameters in one launch (a list of any length).
+// All pointers are device memory, arrays float32. Sums have a fixed order.
+//
+//   update_adam_gpu(arrays, step, {.scale = clipped}, control, stream);
+
+#include <span>
+
+#include "kernels/kernel.h"
+#include "kernels/optimizers/gpu_arrays.h"
+#include "kernels/simt/target.h"
+
+namespace quintet::QT_GPU {
+
+/// cpu::adam_update, cpu::lion_update and cpu::sgd_update of every array. `control` lies in device
+/// memory and may be null.
+void update_adam_gpu(std::span<const UpdateArrays> arrays, const cpu::AdamStep& step,
+                     const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
+void update_lion_gpu(std::span<const UpdateArrays> arrays, const cpu::LionStep& step,
+                     const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
+void update_sgd_gpu(std::span<const UpdateArrays> arrays, const cpu::SgdStep& step,
+                    const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
+
+/// statistics[i] of arrays[i], and statistics[arrays.size()] of all: its squares are the sum in the
+/// order of the arrays. In device memory; one copy of (size + 1) * 16 bytes brings it to the host.
+/// Arrays are float32; absent ones count as empty.
+void measure_arrays_gpu(Views arrays, ArrayStatistics* statistics, Stream stream);
+/// From the statistics of all gradients, without the host: clips by the global norm `max_norm` (0:
+/// not; scale = norm < max_norm ? 1 : max_norm / norm) and skips updates whose gradients are not
+/// finite.
+void decide_update_gpu(const ArrayStatistics* all, double max_norm, UpdateControl* control,
+                       Stream stream);
+
+/// One Adafactor update of all arrays, moments included, as AdafactorParam::update on the CPU.
+void update_adafactor_gpu(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
+                          const UpdateControl* control, Stream stream);
+
+}  // namespace quintet::QT_GPU
