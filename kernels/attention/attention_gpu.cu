@@ -10,7 +10,7 @@ namespace {
 
 using namespace attention;
 
-enum class Path { kGeneral, kMma };
+enum class Path { kGeneral, kMma, kWgmma };
 
 bool is_aligned(std::initializer_list<const View*> views) {
   return std::all_of(views.begin(), views.end(), [](const View* view) {
@@ -26,7 +26,7 @@ Path path_of(const View& q, const Attrs& attrs, const View& table, bool aligned)
   const bool fits = q.dtype == DType::bf16 && depth > 0 && depth % 8 == 0 && depth <= 128 &&
                     reach <= kMostReach && aligned;
   if (!fits) return Path::kGeneral;
-  return Path::kMma;
+  return simt::device().sm == 90 ? Path::kWgmma : Path::kMma;
 }
 
 __global__ void fill_kernel(void* to, int64_t bytes, float* lse, int64_t rows, float value) {
@@ -64,8 +64,10 @@ void attention_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   auto* result = static_cast<bf16*>(out[0].pointer);
   if (path == Path::kGeneral)
     forward_general(p, out[0].pointer, lse, stream);
-  else
+  else if (path == Path::kMma)
     forward_mma(p, result, lse, stream);
+  else
+    forward_wgmma(p, result, lse, stream);
 }
 
 void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {

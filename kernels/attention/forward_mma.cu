@@ -22,8 +22,7 @@ struct Shape {
 // Results of 16 rows to global memory.
 template <int kDepth>
 __device__ void store_rows(const Problem& p, int b, int head, int query, const float* sums,
-                           const RunningSoftmax& softmax, const RowKeys (&rows)[2], bf16* out,
-                           float* lse) {
+                           const RunningSoftmax& softmax, bf16* out, float* lse) {
   const int c = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -38,8 +37,8 @@ __device__ void store_rows(const Problem& p, int b, int head, int query, const f
                                         sums[4 * j + 2 * half + 1] * share);
     if (lse != nullptr && c == 0)
       lse[(static_cast<int64_t>(b) * p.heads + head) * p.queries + i] =
-          rows[half].none ? kMaskedScore
-                          : (softmax.largest[half] + log2f(softmax.total[half])) * kLn2;
+          row_keys(p, b, i).none ? kMaskedScore
+                                 : (softmax.largest[half] + log2f(softmax.total[half])) * kLn2;
   }
 }
 
@@ -78,12 +77,8 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
   uint32_t queries[S::kBlocks][kDepth / 16][4];
   float sums[S::kBlocks][kDepth / 2];
   RunningSoftmax softmax[S::kBlocks];
-  RowKeys rows[S::kBlocks][2];
 #pragma unroll
   for (int m = 0; m < S::kBlocks; ++m) {
-    for (int half = 0; half < 2; ++half)
-      rows[m][half] = row_keys(p, b, first + row + 16 * m + lane / 4 + 8 * half);
-#pragma unroll
     for (int i = 0; i < kDepth / 2; ++i) sums[m][i] = 0;
   }
   const float scale = p.scale * kLog2E;
@@ -120,7 +115,7 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
       else
         multiply(scores[m], scale);
       if (!is_full)
-        mask_scores<S::kKeys / 8>(p, b, first + r, key + 2 * c, rows[m], scores[m]);
+        mask_scores<S::kKeys / 8>(p, b, first + r, key + 2 * c, scores[m]);
       float fade[2];
       softmax[m].template update<S::kKeys / 8>(scores[m], fade);
 #pragma unroll
@@ -148,8 +143,8 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
 #pragma unroll
   for (int m = 0; m < S::kBlocks; ++m) {
     softmax[m].finish();
-    store_rows<kDepth>(p, b, head, first + row + 16 * m + lane / 4, sums[m], softmax[m], rows[m],
-                       out, lse);
+    store_rows<kDepth>(p, b, head, first + row + 16 * m + lane / 4, sums[m], softmax[m], out,
+                       lse);
   }
 }
 

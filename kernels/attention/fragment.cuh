@@ -31,12 +31,17 @@ struct BiasStrip {
         pairs(simt::shared<float2>(byte_offset, floats(its_reach, its_rows, its_columns))) {}
   __device__ int origin() const { return reach + rows + columns; }
 
-  /// Fills both copies with all of the block's threads; `sign` -1: relative positions are those of
-  /// the rows' tokens to the columns' (query - key), not (key - query). No barrier.
+  /// Fills both copies with all of the block's threads, or with `threads` of them, this one being
+  /// `thread`; `sign` -1: relative positions are those of the rows' tokens to the columns' (query -
+  /// key), not (key - query). No barrier.
   __device__ void load(const float* strip, int sign, size_t byte_offset) const {
+    load(strip, sign, byte_offset, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
+  }
+  __device__ void load(const float* strip, int sign, size_t byte_offset, int thread,
+                       int threads) const {
     const int n = floats(reach, rows, columns);
     auto x = simt::shared<float>(byte_offset, 2 * n);
-    for (int e = static_cast<int>(threadIdx.x); e < n; e += static_cast<int>(blockDim.x)) {
+    for (int e = thread; e < n; e += threads) {
       const float value = strip[clamp_relative(sign * (e - origin()), reach) + reach];
       x[e] = value;
       if (e > 0) x[n + e - 1] = value;
@@ -75,22 +80,50 @@ __device__ void multiply(float (&s)[kCount], float scale) {
 
 inline constexpr float kMinusInfinity = -INFINITY;
 
-/// Masks scores of queries (rows) and keys (columns): -infinity where a key is not attended to, 0
-/// throughout rows without an allowed key. `key`: that of column 2c of the first fragment; rows[0]
-/// and rows[1] are those of queries `query` and query + 8.
+/// -infinity in elements whose bit in `in` is not set, 0 where that in `none` is: element i of
+/// fragment j has bit 2 j + i % 2 of word i / 2.
 template <int kFragments>
-__device__ void mask_scores(const Problem& p, int b, int query, int key, const RowKeys (&rows)[2],
-                            float (&s)[4 * kFragments]) {
+__device__ void apply_mask(const uint32_t (&in)[2], const uint32_t (&none)[2],
+                           float (&s)[4 * kFragments]) {
+  static_assert(kFragments <= 16);
 #pragma unroll
   for (int j = 0; j < kFragments; ++j)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const RowKeys& row = rows[i / 2];
-      const int at = key + 8 * j + i % 2;
-      bool is_in = at >= row.begin && at < row.end;
-      if (row.holes && is_in) is_in = allowed(p, b, query + i / 2 * 8, at);
-      s[4 * j + i] = is_in ? (row.none ? 0.0F : s[4 * j + i]) : kMinusInfinity;
+      const uint32_t bit = 1U << (2 * j + i % 2);
+      const float score = (none[i / 2] & bit) != 0 ? 0.0F : s[4 * j + i];
+      s[4 * j + i] = (in[i / 2] & bit) != 0 ? score : kMinusInfinity;
     }
+}
+
+/// Bits of a thread's columns, in the order of apply_mask(), before column `end` (counted from its
+/// first).
+__device__ inline uint32_t columns_before(int end) {
+  const int bits = 2 * (end >> 3) + min(end & 7, 2);
+  return end <= 0 ? 0U : bits >= 32 ? ~0U : (1U << bits) - 1U;
+}
+
+/// Masks scores of queries (rows) and keys (columns): -infinity where a key is not attended to, 0
+/// throughout rows without an allowed key. `key`: that of column 2c of the first fragment; rows are
+/// queries `query` and query + 8.
+template <int kFragments>
+__device__ void mask_scores(const Problem& p, int b, int query, int key,
+                            float (&s)[4 * kFragments]) {
+  uint32_t in[2], none[2];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const RowKeys row = row_keys(p, b, query + 8 * half);
+    in[half] = columns_before(row.end - key) & ~columns_before(row.begin - key);
+    none[half] = row.none ? ~0U : 0U;
+    if (!row.holes) continue;
+#pragma unroll 1
+    for (int n = 0; n < 2 * kFragments; ++n) {
+      const int at = key + n / 2 * 8 + n % 2;
+      if (at >= row.begin && at < row.end && !allowed(p, b, query + 8 * half, at))
+        in[half] &= ~(1U << n);
+    }
+  }
+  apply_mask<kFragments>(in, none, s);
 }
 
 /// The running softmax of a thread's two rows.
@@ -168,19 +201,18 @@ __device__ void differentiate_scores(float (&s)[4 * kFragments], float (&dp)[4 *
 template <int kFragments>
 __device__ void mask_transposed(const Problem& p, int b, int query, int key,
                                 float (&s)[4 * kFragments]) {
-#pragma unroll
-  for (int j = 0; j < kFragments; ++j)
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int i = query + 8 * j + e;
-      const RowKeys row = row_keys(p, b, i);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int at = key + 8 * half;
-        float& score = s[4 * j + 2 * half + e];
-        score = !attends(p, b, i, at, row) ? kMinusInfinity : row.none ? 0.0F : score;
-      }
-    }
+  uint32_t in[2] = {0, 0}, none[2] = {0, 0};
+#pragma unroll 4
+  for (int n = 0; n < 2 * kFragments; ++n) {
+    const int i = query + n / 2 * 8 + n % 2;
+    const RowKeys row = row_keys(p, b, i);
+    const uint32_t bit = 1U << n;
+    if (attends(p, b, i, key, row)) in[0] |= bit;
+    if (attends(p, b, i, key + 8, row)) in[1] |= bit;
+    if (row.none) none[0] |= bit;
+  }
+  none[1] = none[0];
+  apply_mask<kFragments>(in, none, s);
 }
 
 }  // namespace quintet::QT_GPU::attention

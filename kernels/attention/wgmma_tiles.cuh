@@ -1,0 +1,52 @@
+#pragma once
+// Tiles of bfloat16 that tensor copies bring and wgmma reads: boxes of 64 columns, rows of 128 bytes
+// in the 128-byte swizzle; a tile of 128 columns is two boxes. And the pipeline's barriers.
+
+#include "kernels/attention/device_problem.cuh"
+
+namespace quintet::QT_GPU::attention {
+
+inline constexpr int kBoxColumns = 64, kRowBytes = 128;
+inline constexpr int kGroup = 128;  // threads of a warpgroup
+
+/// Descriptor of 16 columns (the terms of a product) of rows of a tile, `terms` in steps of 16: the
+/// rows are the product's rows or columns.
+template <int kRows>
+__device__ inline uint64_t terms_in_columns(simt::Shared<bf16> tile, int row, int terms) {
+  constexpr int kBox = kRows * kBoxColumns;
+  return simt::smem_descriptor(
+      &tile[terms / 4 * kBox + row * kBoxColumns + terms % 4 * 16], 16, 8 * kRowBytes,
+      simt::Swizzle::k128);
+}
+/// Descriptor of 16 rows (the terms of a product) from row 16 * terms on: all columns from box `box`
+/// on are the product's columns (or rows).
+template <int kRows>
+__device__ inline uint64_t terms_in_rows(simt::Shared<bf16> tile, int terms, int box = 0) {
+  return simt::smem_descriptor(&tile[box * kRows * kBoxColumns + terms * 16 * kBoxColumns],
+                               kRows * kRowBytes, 8 * kRowBytes, simt::Swizzle::k128);
+}
+
+/// Starts the copies of rows [first, first + kRows) of a head; columns and rows that are not there
+/// become 0.
+template <int kRows, int kDepth>
+__device__ inline void load_tile(simt::Shared<bf16> tile, const simt::TensorMap& map, uint64_t* bar,
+                                 int head, int first, int b) {
+#pragma unroll
+  for (int box = 0; box < kDepth / kBoxColumns; ++box)
+    simt::tma_load_4d(&tile[box * kRows * kBoxColumns], map, bar, box * kBoxColumns, head, first,
+                      b);
+}
+
+/// A position in a ring of `kStages` buffers and the parity of its barriers' phase.
+template <int kStages>
+struct Cursor {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ void advance() {
+    if (++stage < kStages) return;
+    stage = 0;
+    parity ^= 1U;
+  }
+};
+
+}  // namespace quintet::QT_GPU::attention
