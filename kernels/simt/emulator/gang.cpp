@@ -171,38 +171,34 @@ void Gang::run(const std::vector<uint3>& indices, uint64_t number) {
 }
 
 void Gang::fiber_main() {
-  // The host thread's fiber was recorded by the gang; this fiber belongs to whichever thread is self.
   for (;;) {
     Gang* g = current_gang;
     Fiber* fiber = self->fiber;
+    Thread* then = nullptr;
     std::exception_ptr error;
     try {
       g->body_.call(g->body_.bound);
       g->end_thread();
+      then = g->next();
+      if (!then && g->live_ > 0) throw Bug(g->stuck());
     } catch (...) {
       error = std::current_exception();
-    }
-    if (error) {
       self->ended = true;
-      park_fiber(fiber);
-      g->stop(std::move(error), fiber);
-      continue;
     }
-    Thread* then = g->next();
     if (then && !then->fiber) {  // a thread that has not started: a plain call on this fiber
       then->fiber = fiber;
       self = then;
       continue;
     }
     park_fiber(fiber);
-    if (then) {
+    if (error) {
+      g->stop(std::move(error), fiber);
+    } else if (then) {
       self = then;
       ++counted.switches;
       transfer(fiber, then->fiber);
-    } else if (g->live_ == 0) {
-      transfer(fiber, &g->host_);
     } else {
-      g->stop(std::make_exception_ptr(Bug(g->stuck())), fiber);
+      transfer(fiber, &g->host_);
     }
   }
 }

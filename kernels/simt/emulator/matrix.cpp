@@ -39,6 +39,7 @@ struct MatrixRows {
   const uint32_t* in;
   char* row;
   int count;
+  char early[16];  // the row as it was when its lane arrived, under some schedules
 };
 
 /// The 16-bit value (row, column) of matrix `matrix`, whose row addresses lanes 8 * matrix.. give.
@@ -176,14 +177,18 @@ void widen(float* out, const void* in, int count, Element e) {
 
 void ldmatrix(uint32_t* r, int count, const void* row, bool transposed) {
   check_row(row, count, "ldmatrix");
-  MatrixRows rows{r, nullptr, static_cast<char*>(const_cast<void*>(row)), count};
+  MatrixRows rows{r, nullptr, static_cast<char*>(const_cast<void*>(row)), count, {}};
+  if (self->lane < count * 8 && gang().early()) {
+    std::memcpy(rows.early, row, 16);
+    rows.row = rows.early;
+  }
   warp_collective("ldmatrix", 0xffffffffu, &rows,
                   transposed ? move_matrices<true, false> : move_matrices<false, false>);
 }
 
 void stmatrix(const uint32_t* r, int count, void* row, bool transposed) {
   check_row(row, count, "stmatrix");
-  MatrixRows rows{nullptr, r, static_cast<char*>(row), count};
+  MatrixRows rows{nullptr, r, static_cast<char*>(row), count, {}};
   warp_collective("stmatrix", 0xffffffffu, &rows,
                   transposed ? move_matrices<true, true> : move_matrices<false, true>);
 }

@@ -85,11 +85,10 @@ void warp_collective(const char* what, unsigned mask, void* argument,
   }
   for (size_t i = 0; i < warp.collectives.size(); ++i) {
     Collective& c = warp.collectives[i];
-    if (!(c.mask & mask)) continue;
-    if (c.mask != mask || c.what != what) {
-      if (!(c.arrived & mask) && c.mask != mask) continue;
-      fail_here(fmt::format("{} with mask {:08x}, but lanes {:08x} of the warp are at {} with mask {:08x}",
-                            what, mask, c.arrived, c.what, c.mask));
+    if (c.mask != mask) continue;  // other lanes' business, or a deadlock that will be reported
+    if (c.what != what) {
+      fail_here(fmt::format("{} with mask {:08x}, but lanes {:08x} of the warp are at {} with that mask",
+                            what, mask, c.arrived, c.what));
     }
     c.lanes[lane] = argument;
     c.arrived |= 1u << lane;

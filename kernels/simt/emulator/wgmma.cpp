@@ -217,8 +217,9 @@ void wgmma_wait(int groups) {
 void wgmma(float* d, int n, const uint32_t* a, uint64_t desc_a, uint64_t desc_b, bool accumulate,
            bool trans_a, bool trans_b, bool is_bf16) {
   Warp& warp = *self->warp;
-  if (warp.exists != 0xffffffffu || self->block->shape->block.x % 128 != 0) {
-    fail_here("wgmma: the block is not made of whole warpgroups (blockDim.x a multiple of 128)");
+  const dim3& size = self->block->shape->block;
+  if (static_cast<unsigned>(self->linear / 128 + 1) * 128 > size.x * size.y * size.z) {
+    fail_here("wgmma: by a warp that is not in a whole warpgroup (128 threads from a multiple of 128)");
   }
   proxy_issue(*self->block);
   Products& mine = products();
