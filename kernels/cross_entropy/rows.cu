@@ -21,7 +21,7 @@ QT_DEVICE float exponential(float x, float origin) {
 
 /// Sums over a row's threads: a block, or the blocks of a cluster that share the row. Every thread
 /// gets the same bits.
-template <bool kCluster>
+template <int kBlocks>
 class RowReduction {
  public:
   __device__ RowReduction()
@@ -39,14 +39,12 @@ class RowReduction {
  private:
   template <typename Combine>
   __device__ float across(float v, [[maybe_unused]] int slot, [[maybe_unused]] const Combine& combine) {
-    if constexpr (kCluster) {
-#if QT_SM90A
+    if constexpr (kBlocks > 1) {
       if (threadIdx.x == 0) results_[slot] = v;
       simt::cluster_sync();
       v = *simt::map_cluster(results_ + slot, 0);
-      for (unsigned rank = 1; rank < simt::cluster_size(); ++rank)
+      for (unsigned rank = 1; rank < kBlocks; ++rank)
         v = combine(v, *simt::map_cluster(results_ + slot, rank));
-#endif
     }
     return v;
   }
@@ -127,28 +125,30 @@ __device__ void write_idle(const Rows<T>& rows, int64_t row, int64_t first, int6
   for (int64_t u = first; u < units; u += threads) store_words(logits + u * kLanes<T>, kZeros);
 }
 
-/// The row lies in the registers of a block, or of a cluster's blocks: read once, written once.
-template <typename T, int kUnits, bool kCluster>
+/// The row lies in the registers of a block, or of a cluster of kBlocks: read once, written once.
+template <typename T, int kUnits, int kBlocks>
 __global__ void __launch_bounds__(kThreads, 2) held_rows(const __grid_constant__ Rows<T> rows) {
   constexpr int kLane = kLanes<T>;
   const float kLowest = -INFINITY;
-  RowReduction<kCluster> reduction;
-  const unsigned blocks = kCluster ? simt::cluster_size() : 1;
-  const unsigned rank = kCluster ? simt::cluster_rank() : 0;
-  const int64_t row = blockIdx.x / blocks;
+#if !QT_SM90A
+  if constexpr (kBlocks > 1) return;  // never launched: only sm_90 has clusters
+#endif
+  RowReduction<kBlocks> reduction;
+  constexpr int kRowThreads = kBlocks * kThreads;
+  const unsigned rank = kBlocks > 1 ? simt::cluster_rank() : 0;
+  const int64_t row = blockIdx.x / kBlocks;
   const int first = static_cast<int>(rank * kThreads + threadIdx.x);
-  const int threads = static_cast<int>(blocks) * kThreads;
   T* logits = rows.logits + row * rows.stride;
   const Target target = read_target(rows, row, first == 0);
   if (is_idle(rows, target)) {
-    write_idle(rows, row, first, threads);
+    write_idle(rows, row, first, kRowThreads);
     return;
   }
   uint32_t held[kUnits][4];
   const auto for_held = [&](const auto& body) {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
-      const int column = (first + u * threads) * kLane;
+      const int column = (first + u * kRowThreads) * kLane;
       if (column < rows.vocabulary) body(held[u], column);
     }
   };
@@ -188,9 +188,7 @@ __global__ void __launch_bounds__(kThreads, 2) held_rows(const __grid_constant__
         v[k] = gradient_at<T>(g, v[k], column + k, target.column);
       store<kLane>(logits + column, v);
     });
-#if QT_SM90A
-  if constexpr (kCluster) simt::cluster_sync();  // no block may leave while others read its memory
-#endif
+  if constexpr (kBlocks > 1) simt::cluster_sync();  // no block may leave while others read its memory
 }
 
 /// A largest logit and the sum of exponentials relative to it.
@@ -202,7 +200,7 @@ struct Running {
 template <typename T>
 __global__ void __launch_bounds__(kThreads) long_rows(const __grid_constant__ Rows<T> rows) {
   constexpr int kLane = kLanes<T>;
-  RowReduction<false> reduction;
+  RowReduction<1> reduction;
   const int64_t row = blockIdx.x;
   const int first = static_cast<int>(threadIdx.x);
   T* logits = rows.logits + row * rows.stride;
@@ -276,16 +274,19 @@ void process_rows(const Rows<T>& rows, int64_t tokens, Stream stream) {
                  rows);
   };
   if (units <= kThreads)
-    run(held_rows<T, 1, false>, 1);
+    run(held_rows<T, 1, 1>, 1);
   else if (units <= kThreads * kMost / 2)
-    run(held_rows<T, kMost / 2, false>, 1);
+    run(held_rows<T, kMost / 2, 1>, 1);
   else if (units <= kThreads * kMost)
-    run(held_rows<T, kMost, false>, 1);
-  else if (simt::device().sm == 90 && units <= kThreads * kMost * 8)
-    run(held_rows<T, kMost, true>,
-        units <= kThreads * kMost * 2 ? 2 : units <= kThreads * kMost * 4 ? 4 : 8);
-  else
+    run(held_rows<T, kMost, 1>, 1);
+  else if (simt::device().sm != 90 || units > kThreads * kMost * 8)
     run(long_rows<T>, 1);
+  else if (units <= kThreads * kMost * 2)
+    run(held_rows<T, kMost, 2>, 2);
+  else if (units <= kThreads * kMost * 4)
+    run(held_rows<T, kMost, 4>, 4);
+  else
+    run(held_rows<T, kMost, 8>, 8);
 }
 
 template void process_rows(const Rows<float>&, int64_t, Stream);

@@ -1,0 +1,405 @@
+// The memory-bound kernels on a GPU: times by CUDA events, bytes a second, and their share of what a
+// copy of 1 GiB reaches in the same run.
+//
+//   pointwise_bench --device=cuda [--tiny] [--only=rms_norm] [--runs=20]
+//
+// A line a measurement: {"name", "ms" (median), "gb_s", "of_copy"}. Bytes are those that a perfect
+// kernel moves: every operand once.
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "kernels/cast/cast_gpu.h"
+#include "kernels/cross_entropy/cross_entropy_gpu.h"
+#include "kernels/cross_entropy/rows.cuh"
+#include "kernels/device.h"
+#include "kernels/dropout/dropout_gpu.h"
+#include "kernels/elementwise/elementwise_gpu.h"
+#include "kernels/embed/embed_gpu.h"
+#include "kernels/mlp/mlp.h"
+#include "kernels/mlp/mlp_gpu.h"
+#include "kernels/optimizers/optimizers_gpu.h"
+#include "kernels/rms_norm/rms_norm_gpu.h"
+#include "runtime/devices.h"
+
+namespace quintet {
+namespace {
+
+void check(cudaError_t status, const char* what) {
+  if (status != cudaSuccess) fail(ExitCode::kEnvironment, "{}: {}", what, cudaGetErrorString(status));
+}
+
+struct Options {
+  std::string device = "cuda", only;
+  bool tiny = false;
+  int runs = 20;
+};
+
+/// An array on the device: uniform numbers, or all `value`.
+class Array {
+ public:
+  Array(std::vector<int64_t> sizes, DType dtype, float value = 0.5f) : sizes_(std::move(sizes)), dtype_(dtype) {
+    buffer_ = Device::current().memory().allocate(std::max<int64_t>(bytes(), 1));
+    if (dtype == DType::f32 || dtype == DType::bf16) cuda::fill_gpu(view(), value, Device::current().stream());
+  }
+  View view() const {
+    View v = View::of(reinterpret_cast<float*>(buffer_.get()), sizes_);
+    v.dtype = dtype_;
+    return v;
+  }
+  template <typename T>
+  T* data() const {
+    return reinterpret_cast<T*>(buffer_.get());
+  }
+  int64_t elements() const {
+    int64_t n = 1;
+    for (int64_t s : sizes_) n *= s;
+    return n;
+  }
+  int64_t bytes() const { return elements() * size_of(dtype_); }
+  /// Numbers that differ: a pattern of `period` ones repeated, made on the host once.
+  Array& vary(float low, float high) {
+    constexpr int64_t kPeriod = 1 << 20;
+    std::vector<float> numbers(static_cast<size_t>(std::min(kPeriod, elements())));
+    uint32_t state = 12345;
+    for (float& x : numbers) {
+      state = state * 1664525u + 1013904223u;
+      x = low + (high - low) * static_cast<float>(state >> 8) / 16777216.0f;
+    }
+    std::vector<uint16_t> halves(numbers.size());
+    for (size_t i = 0; i < numbers.size(); ++i) halves[i] = bfloat16(numbers[i]).bits;
+    const void* from = dtype_ == DType::f32 ? static_cast<const void*>(numbers.data()) : halves.data();
+    for (int64_t at = 0; at < elements(); at += kPeriod) {
+      const int64_t n = std::min(kPeriod, elements() - at);
+      Device::current().copy_in(buffer_.get() + at * size_of(dtype_), from, n * size_of(dtype_));
+    }
+    Device::current().synchronize();
+    return *this;
+  }
+  Array& ids(int64_t below, bool skewed) {
+    std::vector<int32_t> numbers(static_cast<size_t>(elements()));
+    uint64_t state = 777;
+    for (int32_t& x : numbers) {
+      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+      double u = static_cast<double>(state >> 40) / 16777216.0;
+      if (skewed) u = u * u * u * u;  // the first words are frequent
+      x = static_cast<int32_t>(u * static_cast<double>(below));
+    }
+    Device::current().copy_in(buffer_.get(), numbers.data(), bytes());
+    Device::current().synchronize();
+    return *this;
+  }
+
+ private:
+  std::vector<int64_t> sizes_;
+  DType dtype_;
+  Buffer buffer_;
+};
+
+class Bench {
+ public:
+  explicit Bench(const Options& options) : options_(options) {
+    stream_ = static_cast<cudaStream_t>(Device::current().stream().handle);
+    check(cudaEventCreate(&start_), "event");
+    check(cudaEventCreate(&stop_), "event");
+  }
+  bool wants(const std::string& name) const {
+    return options_.only.empty() || name.find(options_.only) != std::string::npos;
+  }
+  /// Median time of `body`, after two runs that are not counted. Operands of a run lie in second-level
+  /// cache only if they fit it: 60 MB on an H200, which a flush before each run empties.
+  double measure(const std::string& name, double bytes, const std::function<void()>& body) {
+    if (!wants(name) && name != "copy") return 0;
+    if (flush_ == nullptr) flush_ = std::make_unique<Array>(std::vector<int64_t>{int64_t{1} << 26}, DType::f32);
+    std::vector<float> times;
+    for (int run = -2; run < options_.runs; ++run) {
+      cuda::fill_gpu(flush_->view(), 0, Device::current().stream());
+      check(cudaEventRecord(start_, stream_), "event");
+      body();
+      check(cudaEventRecord(stop_, stream_), "event");
+      check(cudaEventSynchronize(stop_), name.c_str());
+      float ms = 0;
+      check(cudaEventElapsedTime(&ms, start_, stop_), "event");
+      if (run >= 0) times.push_back(ms);
+    }
+    Device::current().synchronize();
+    std::sort(times.begin(), times.end());
+    const double ms = static_cast<double>(times[times.size() / 2]), rate = bytes / ms * 1e-6;
+    if (name == "copy") copy_ = rate;
+    std::printf("{\"name\": \"%s\", \"ms\": %.4f, \"gb_s\": %.0f, \"of_copy\": %.3f}\n", name.c_str(), ms,
+                rate, copy_ == 0 ? 0 : rate / copy_);
+    std::fflush(stdout);
+    return ms;
+  }
+  const Options& options() const { return options_; }
+
+ private:
+  Options options_;
+  cudaStream_t stream_;
+  cudaEvent_t start_{}, stop_{};
+  double copy_ = 0;
+  std::unique_ptr<Array> flush_;
+};
+
+constexpr DType kBf16 = DType::bf16, kF32 = DType::f32;
+Stream stream() { return Device::current().stream(); }
+
+void bench_copy(Bench& bench) {
+  const int64_t bytes = bench.options().tiny ? 1 << 20 : int64_t{1} << 30;
+  const Array a({bytes / 4}, kF32), b({bytes / 4}, kF32);
+  bench.measure("copy", 2.0 * static_cast<double>(bytes), [&] {
+    check(cudaMemcpyAsync(b.data<float>(), a.data<float>(), static_cast<size_t>(bytes),
+                          cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream().handle)),
+          "copy");
+  });
+}
+
+void bench_norms(Bench& bench) {
+  const int64_t rows = bench.options().tiny ? 64 : 20480;
+  for (int64_t d : {512, 768, 1024, 2048, 4096}) {
+    if (!bench.wants("rms_norm")) return;
+    Array x({rows / 32, 32, d}, kBf16), dy({rows / 32, 32, d}, kBf16), out({rows / 32, 32, d}, kBf16);
+    const Array scale({d}, kF32), dscale({d}, kF32), more({rows / 32, 32, d}, kBf16), sum({rows / 32, 32, d}, kBf16);
+    x.vary(-1, 1), dy.vary(-1, 1);
+    const double one = static_cast<double>(x.bytes());
+    const Attrs attrs{{"eps", 1e-6}};
+    Attrs dropout = attrs;
+    dropout.set("rate", 0.1), dropout.set("key0", int64_t{1}), dropout.set("key1", int64_t{2});
+    dropout.set("broadcast_dim", int64_t{-2});
+    const auto name = [&](const char* what) { return fmt::format("{} {}x{}", what, rows, d); };
+    const std::vector<View> in{x.view(), scale.view()}, y{out.view()};
+    bench.measure(name("rms_norm"), 2 * one, [&] { cuda::rms_norm_gpu(in, y, attrs, stream()); });
+    const std::vector<View> gin{x.view(), scale.view(), dy.view()}, gout{out.view(), dscale.view()};
+    bench.measure(name("rms_norm_grad"), 3 * one, [&] { cuda::rms_norm_grad_gpu(gin, gout, attrs, stream()); });
+    const std::vector<View> ain{x.view(), dy.view(), scale.view()}, aout{sum.view(), out.view()};
+    bench.measure(name("add_rms_norm"), 4 * one, [&] { cuda::add_rms_norm_gpu(ain, aout, attrs, stream()); });
+    bench.measure(name("add_rms_norm_dropout"), 4 * one, [&] { cuda::add_rms_norm_gpu(ain, aout, dropout, stream()); });
+    const std::vector<View> bin{x.view(), scale.view(), dy.view(), more.view()};
+    const std::vector<View> bout{out.view(), View::none(), dscale.view()};
+    bench.measure(name("add_rms_norm_grad"), 4 * one, [&] { cuda::add_rms_norm_grad_gpu(bin, bout, attrs, stream()); });
+    const std::vector<View> dout{out.view(), sum.view(), dscale.view()};
+    bench.measure(name("add_rms_norm_grad_dropout"), 5 * one, [&] { cuda::add_rms_norm_grad_gpu(bin, dout, dropout, stream()); });
+  }
+}
+
+void bench_elementwise(Bench& bench) {
+  const int64_t rows = bench.options().tiny ? 64 : 20480, d = 1024;
+  Array x({rows / 512 + 1, 512, d}, kBf16), y({rows / 512 + 1, 512, d}, kBf16);
+  const Array z({rows / 512 + 1, 512, d}, kBf16), sum({x.elements()}, kF32);
+  x.vary(-1, 1), y.vary(-1, 1);
+  const double one = static_cast<double>(x.bytes());
+  const std::vector<View> two{x.view(), y.view()}, first{x.view()}, out{z.view()};
+  Attrs attrs{{"rate", 0.1}, {"key0", int64_t{1}}, {"key1", int64_t{2}}};
+  bench.measure("add", 3 * one, [&] { cuda::add_gpu(two, out, {}, stream()); });
+  bench.measure("scale", 2 * one, [&] { cuda::scale_gpu(first, out, {{"factor", 0.5}}, stream()); });
+  bench.measure("dropout_each", 2 * one, [&] { cuda::dropout_gpu(first, out, attrs, stream()); });
+  attrs.set("broadcast_dim", int64_t{-2});
+  bench.measure("dropout_shared", 2 * one, [&] { cuda::dropout_gpu(first, out, attrs, stream()); });
+  bench.measure("add_dropout_shared", 3 * one, [&] { cuda::add_gpu(two, out, attrs, stream()); });
+  bench.measure("accumulate_bf16", 5 * one, [&] { cuda::accumulate_gpu(sum.view(), x.view(), stream()); });
+}
+
+void bench_embed(Bench& bench) {
+  if (!bench.wants("embed")) return;
+  const int64_t tokens = bench.options().tiny ? 64 : 20480, v = bench.options().tiny ? 100 : 32128, d = 1024;
+  Array ids({tokens}, DType::i32);
+  const Array table({v, d}, kBf16), y({tokens, d}, kBf16), dtable({v, d}, kF32);
+  const double rows = static_cast<double>(y.bytes());
+  for (bool skewed : {false, true}) {
+    ids.ids(v, skewed);
+    const std::string end = skewed ? "_skewed" : "";
+    const std::vector<View> in{ids.view(), table.view()}, out{y.view()};
+    bench.measure("embed" + end, 2 * rows, [&] { cuda::embed_gpu(in, out, {}, stream()); });
+    const std::vector<View> gin{ids.view(), y.view()}, gout{dtable.view()};
+    bench.measure("embed_grad" + end, rows + static_cast<double>(dtable.bytes()),
+                  [&] { cuda::embed_grad_gpu(gin, gout, {}, stream()); });
+  }
+}
+
+void bench_mlp(Bench& bench) {
+  if (!bench.wants("mlp")) return;
+  const bool tiny = bench.options().tiny;
+  const int64_t rows = tiny ? 64 : 16384, e = tiny ? 64 : 1024, f = tiny ? 128 : 2816;
+  Array x({rows, e}, kBf16), w0({e, f}, kBf16), w1({e, f}, kBf16), h0({rows, f}, kBf16), h1({rows, f}, kBf16);
+  const Array y({rows, f}, kBf16), dx({rows, e}, kBf16), dw0({e, f}, kF32), dw1({e, f}, kF32);
+  x.vary(-1, 1), w0.vary(-0.1f, 0.1f), w1.vary(-0.1f, 0.1f);
+  const Attrs attrs{{"act0", static_cast<int64_t>(Activation::gelu)}, {"act1", int64_t{0}}};
+  const double bytes = static_cast<double>(x.bytes() + 2 * w0.bytes() + 3 * y.bytes());
+  const std::vector<View> in{x.view(), w0.view(), w1.view()}, out{y.view(), h0.view(), h1.view()};
+  const double flops = 4.0 * static_cast<double>(rows) * static_cast<double>(e * f);
+  double ms = bench.measure("mlp_in", bytes, [&] { cuda::mlp_in_gpu(in, out, attrs, stream()); });
+  if (ms > 0) std::printf("  mlp_in: %.0f TFLOP/s\n", flops / ms * 1e-9);
+  const std::vector<View> gin{x.view(), w0.view(), w1.view(), h0.view(), h1.view(), y.view()};
+  const std::vector<View> gout{dx.view(), dw0.view(), dw1.view()};
+  ms = bench.measure("mlp_in_grad", bytes, [&] { cuda::mlp_in_grad_gpu(gin, gout, attrs, stream()); });
+  if (ms > 0) std::printf("  mlp_in_grad: %.0f TFLOP/s\n", 2 * flops / ms * 1e-9);
+}
+
+void bench_cross_entropy(Bench& bench, int64_t tokens, int64_t v, int64_t e) {
+  if (!bench.wants("cross_entropy")) return;
+  const std::string size = fmt::format(" {}x{}", tokens, v);
+  Array targets({tokens}, DType::i32);
+  targets.ids(v, false);
+  const Array weights({tokens}, kF32, 1.0f);
+  {
+    // The row kernel alone, in place.
+    Array logits({tokens, v}, kBf16);
+    logits.vary(-8, 8);
+    const Array losses({tokens, 3}, kF32), fault({64}, DType::u8);
+    Device::current().fill(fault.data<char>(), 0, 64);
+    const cuda::cross_entropy::Rows<cuda::simt::bf16> rows{
+        .logits = logits.data<cuda::simt::bf16>(),
+        .stride = v,
+        .vocabulary = static_cast<int32_t>(v),
+        .targets = targets.data<int32_t>(),
+        .weights = weights.data<float>(),
+        .losses = losses.data<cuda::cross_entropy::TokenLoss>(),
+        .log_probabilities = nullptr,
+        .has_gradient = true,
+        .first_token = 0,
+        .fault = fault.data<FaultSlot>(),
+        .rule = {1, 0, 0, 1e-4f}};
+    bench.measure("cross_entropy_rows" + size, 2.0 * static_cast<double>(logits.bytes()),
+                  [&] { cuda::cross_entropy::process_rows(rows, tokens, stream()); });
+  }
+  Array x({tokens, e}, kBf16), w({e, v}, kBf16);
+  x.vary(-1, 1), w.vary(-0.05f, 0.05f);
+  const Array loss({}, kF32), z({}, kF32), correct({}, kF32), dx({tokens, e}, kBf16), dw({e, v}, kF32);
+  const std::vector<View> in{x.view(), w.view(), targets.view(), weights.view()};
+  const std::vector<View> out{loss.view(), z.view(), correct.view(), View::none(), dx.view(), dw.view()};
+  const Attrs attrs{{"z_loss", 1e-4}};
+  const double ms = bench.measure(
+      "cross_entropy" + size, 2.0 * 2.0 * static_cast<double>(tokens * v),
+      [&] { cuda::cross_entropy_gpu(in, out, attrs, stream()); });
+  if (ms > 0)
+    std::printf("  cross_entropy%s: %.0f TFLOP/s\n", size.c_str(),
+                6.0 * static_cast<double>(tokens) * static_cast<double>(v * e) / ms * 1e-9);
+}
+
+/// Shapes of T5 1.1 large's parameters: 783 million numbers.
+std::vector<std::vector<int64_t>> t5_large(bool tiny) {
+  const int64_t e = tiny ? 64 : 1024, f = tiny ? 128 : 2816, v = tiny ? 256 : 32128;
+  const int layers = tiny ? 1 : 24;
+  std::vector<std::vector<int64_t>> shapes{{v, e}, {e, v}, {16, 32}, {16, 32}, {e}, {e}};
+  for (int layer = 0; layer < layers; ++layer) {
+    for (int i = 0; i < 12; ++i) shapes.push_back({e, e});  // three attentions
+    for (int i = 0; i < 4; ++i) shapes.push_back({e, f});   // wi_0 and wi_1 of both stacks
+    for (int i = 0; i < 2; ++i) shapes.push_back({f, e});
+    for (int i = 0; i < 5; ++i) shapes.push_back({e});
+  }
+  return shapes;
+}
+
+void bench_optimizers(Bench& bench) {
+  if (!bench.wants("optim")) return;
+  const auto shapes = t5_large(bench.options().tiny);
+  int64_t total = 0;
+  std::vector<int64_t> begins;
+  for (const auto& shape : shapes) {
+    begins.push_back(total);
+    int64_t n = 1;
+    for (int64_t s : shape) n *= s;
+    total += (n + 63) / 64 * 64;
+  }
+  Array gradients({total}, kF32), params({total}, kF32), mu({total}, kF32, 0), nu({total}, kF32, 1);
+  const Array copies({total}, kBf16);
+  gradients.vary(-1, 1), params.vary(-1, 1);
+  std::vector<UpdateArrays> arrays;
+  std::vector<AdafactorGpuArray> factored;
+  std::vector<View> views;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    int64_t n = 1;
+    for (int64_t s : shapes[i]) n *= s;
+    const int64_t at = begins[i];
+    arrays.push_back({gradients.data<float>() + at, params.data<float>() + at, mu.data<float>() + at,
+                      nu.data<float>() + at, copies.data<uint16_t>() + at, n});
+    views.push_back(View::of(gradients.data<float>() + at, shapes[i]));
+    AdafactorGpuArray a{gradients.data<float>() + at, params.data<float>() + at};
+    a.copy = copies.data<uint16_t>() + at;
+    const bool both = shapes[i].size() == 2 && std::min(shapes[i][0], shapes[i][1]) >= (bench.options().tiny ? 64 : 128);
+    std::vector<MomentAxisSize> axes;
+    for (size_t d = 0; d < shapes[i].size(); ++d) {
+      const bool column = both && shapes[i][d] == std::max(shapes[i][0], shapes[i][1]) &&
+                          !(d == 0 && shapes[i][0] == shapes[i][1]);
+      axes.push_back({!both ? MomentAxis::none : column ? MomentAxis::column : MomentAxis::row, shapes[i][d]});
+    }
+    a.shape = adafactor_shape(axes);
+    if (both) {
+      const int64_t rows = std::min(shapes[i][0], shapes[i][1]);
+      a.v_row = nu.data<float>() + at, a.v_col = nu.data<float>() + at + rows;
+    } else {
+      a.v = nu.data<float>() + at;
+    }
+    factored.push_back(a);
+  }
+  const double n = static_cast<double>(total);
+  const cpu::AdamStep adam{0.9f, 0.1f, 0.999f, 0.001f, 1, 0, 1, 1e-8f, 0, 1e-9f, 0.01f};
+  bench.measure("optim_adamw t5_large", 30 * n, [&] { cuda::update_adam_gpu(arrays, adam, {}, nullptr, stream()); });
+  const cpu::LionStep lion{0.9f, 0.1f, 0.99f, 0.01f, 1e-9f, 0.01f};
+  bench.measure("optim_lion t5_large", 22 * n, [&] { cuda::update_lion_gpu(arrays, lion, {}, nullptr, stream()); });
+  const AdafactorStep adafactor{.learning_rate = 1e-9f, .decay = 0.9f, .mixing = 0.1f, .clipping_threshold = 1.0};
+  // Gradient and parameter read once, parameter and copy written once.
+  bench.measure("optim_adafactor t5_large", 14 * n,
+                [&] { cuda::update_adafactor_gpu(factored, adafactor, nullptr, stream()); });
+  const Array statistics({static_cast<int64_t>(arrays.size() + 1) * 4}, kF32);
+  bench.measure("optim_measure t5_large", 4 * n, [&] {
+    cuda::measure_arrays_gpu(views, statistics.data<ArrayStatistics>(), stream());
+  });
+  std::vector<View> from, to;
+  for (const UpdateArrays& a : arrays) {
+    from.push_back(View::of(a.param, std::array{a.n}));
+    to.push_back(from.back());
+    to.back().pointer = a.copy, to.back().dtype = kBf16;
+  }
+  bench.measure("optim_cast t5_large", 6 * n, [&] { cuda::cast_gpu(from, to, stream()); });
+}
+
+Options parse(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    const auto value = [&](const char* name) {
+      const std::string prefix = fmt::format("--{}=", name);
+      return arg.starts_with(prefix) ? arg.substr(prefix.size()) : std::string();
+    };
+    if (arg == "--tiny") o.tiny = true;
+    if (const auto v = value("device"); !v.empty()) o.device = v;
+    if (const auto v = value("only"); !v.empty()) o.only = v;
+    if (const auto v = value("runs"); !v.empty()) o.runs = std::stoi(v);
+  }
+  return o;
+}
+
+void run(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  std::printf("# %s\n", use_device(options.device).description().c_str());
+  Bench bench(options);
+  bench_copy(bench);
+  bench_norms(bench);
+  bench_elementwise(bench);
+  bench_embed(bench);
+  bench_mlp(bench);
+  bench_optimizers(bench);
+  const bool tiny = options.tiny;
+  bench_cross_entropy(bench, tiny ? 64 : 4096, tiny ? 512 : 32128, tiny ? 64 : 1024);
+  bench_cross_entropy(bench, tiny ? 64 : 16384, tiny ? 512 : 32128, tiny ? 64 : 1024);
+  bench_cross_entropy(bench, tiny ? 16 : 4096, tiny ? 512 : 250112, tiny ? 64 : 1024);
+}
+
+}  // namespace
+}  // namespace quintet
+
+int main(int argc, char** argv) {
+  try {
+    quintet::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "pointwise_bench: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}
