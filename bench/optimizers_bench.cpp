@@ -50,7 +50,7 @@ struct Model {
         std::vector<int64_t> sizes;
         for (const Axis& axis : shape.axes) sizes.push_back(axis.size);
         for (int k = 0; k < 2; ++k) {
-          memory.push_back(zero_state(DType::f32, sizes));
+          memory.push_back(zero_state(DType::f32, sizes, Device::cpu()));
           float* values = memory.back().floats();
           for (int64_t j = 0; j < memory.back().view.elements(); ++j)
             values[j] = 0.01f * static_cast<float>(j % 127 - 63);

@@ -59,14 +59,16 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
       key_(key) {
-  if (!Device::current().is_cpu()) optimizer_ = host_mirror(std::move(optimizer_));
+  if (!Device::current().is_cpu() && !optimizer_->on_device())
+    optimizer_ = host_mirror(std::move(optimizer_));
   optimizer_->init(slots());
 }
 
 std::vector<ParamSlot> Trainer::slots() const {
   std::vector<ParamSlot> slots;
   for (const ParamInfo& info : parameters_.all())
-    slots.push_back({info.name, info.spec.axes, info.value.local(), info.used().grad().local()});
+    slots.push_back({info.name, info.spec.axes, info.value.local(), info.used().grad().local(),
+                     info.compute.local()});
   return slots;
 }
 
@@ -114,7 +116,7 @@ StepResult Trainer::train(const HostArrays& batch) {
       ProfileScope scope("optimizer", parameters_.elements() * 4);
       optimizer_->update({.step = updates, .learning_rate = rate, .gradient_norm = check.norm},
                          params);
-      parameters_.refresh();
+      if (!optimizer_->on_device()) parameters_.refresh();
     }
     if (options_.weight_metrics) add_weight_metrics(result.metrics, params, before, gradient_rms);
   } else {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/gpu_kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/optim/blocks.h"
 #include "runtime/optim/factoring.h"
@@ -34,6 +35,8 @@ class AdafactorParam {
   void update(const AdafactorOptions& options, const StepNumbers& numbers, float* param,
               const float* gradient);
   void list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const;
+  /// What the device's kernel updates; arrays in its memory.
+  AdafactorGpuArray on_gpu(const ParamSlot& slot) const;
 
  private:
   cpu::AdafactorLines chunk(size_t i) const {
@@ -56,6 +59,20 @@ class AdafactorParam {
   std::vector<float> gradient_squares_, param_squares_, update_squares_;  // by line
 };
 
+MomentAxis moment_axis(FactorDim dim) {
+  switch (dim) {
+    case FactorDim::kBatch:
+      return MomentAxis::batch;
+    case FactorDim::kRow:
+      return MomentAxis::row;
+    case FactorDim::kColumn:
+      return MomentAxis::column;
+    case FactorDim::kNone:
+      break;
+  }
+  return MomentAxis::none;
+}
+
 std::vector<int64_t> shape_of(const View& view) {
   return {view.sizes.begin(), view.sizes.begin() + view.rank};
 }
@@ -68,12 +85,12 @@ AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot&
   else
     scaled_by_param_ = std::get<bool>(options.multiply_by_parameter_scale);
   if (factoring_.factored) {
-    v_row_ = zero_state(DType::f32, layout_.row_shape);
-    v_col_ = zero_state(DType::f32, layout_.column_shape);
+    v_row_ = zero_state(DType::f32, layout_.row_shape, Device::current());
+    v_col_ = zero_state(DType::f32, layout_.column_shape, Device::current());
   } else {
-    v_ = zero_state_like(slot.param);
+    v_ = zero_state_like(slot.param, Device::current());
   }
-  if (options.beta1) m_ = zero_state_like(slot.param);
+  if (options.beta1) m_ = zero_state_like(slot.param, Device::current());
   for (auto* squares : {&gradient_squares_, &param_squares_, &update_squares_})
     squares->resize(layout_.lines.size());
 }
@@ -87,12 +104,30 @@ void AdafactorParam::list_state(const ParamSlot& slot, std::vector<StateArray>& 
   };
   const auto add = [&](const char* field, const StateBuffer& state, std::vector<std::string> axes) {
     if (state.buffer != nullptr)
-      arrays.push_back({slot.name + "/" + field, std::move(axes), state.view});
+      arrays.push_back({slot.name + "/" + field, std::move(axes), state.view, state.device});
   };
   add("v_row", v_row_, kept(layout_.row_kept));
   add("v_col", v_col_, kept(layout_.column_kept));
   add("v", v_, all);
   add("m", m_, all);
+}
+
+AdafactorGpuArray AdafactorParam::on_gpu(const ParamSlot& slot) const {
+  const auto floats = [](const StateBuffer& state) {
+    return state.buffer != nullptr ? state.floats() : nullptr;
+  };
+  std::vector<MomentAxisSize> axes;
+  for (size_t i = 0; i < factoring_.dims.size(); ++i)
+    axes.push_back({moment_axis(factoring_.dims[i]), slot.param.size(static_cast<int>(i))});
+  return {.gradient = slot.grad.absent() ? nullptr : slot.grad.data<float>(),
+          .param = slot.param.data<float>(),
+          .v_row = floats(v_row_),
+          .v_col = floats(v_col_),
+          .v = floats(v_),
+          .momentum = floats(m_),
+          .copy = slot.copy.absent() ? nullptr : slot.copy.pointer,
+          .scaled_by_param = scaled_by_param_,
+          .shape = adafactor_shape(axes)};
 }
 
 std::vector<double> AdafactorParam::by_batch(const std::vector<float>& line_squares) const {
@@ -243,14 +278,16 @@ class Adafactor final : public Optimizer {
     for (size_t i = 0; i < params_.size(); ++i) params_[i].list_state(slots_[i], arrays);
     return arrays;
   }
+  bool on_device() const override { return true; }
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     QT_ASSERT(params.size() == params_.size());
     const StepNumbers numbers = numbers_of(args, params);
+    if (!Device::current().is_cpu()) return update_on_gpu(numbers, params);
     std::vector<StateBuffer> zeros(params.size());  // in the place of absent gradients
     std::vector<const float*> gradients(params.size());
     for (size_t i = 0; i < params.size(); ++i) {
       QT_ASSERT(params[i].name == slots_[i].name);
-      if (params[i].grad.absent()) zeros[i] = zero_state_like(params[i].param);
+      if (params[i].grad.absent()) zeros[i] = zero_state_like(params[i].param, Device::cpu());
       gradients[i] = params[i].grad.absent() ? zeros[i].floats() : params[i].grad.data<float>();
     }
     const auto update_one = [&](size_t i) {
@@ -281,11 +318,31 @@ class Adafactor final : public Optimizer {
     return {{order.begin(), small}, {small, order.end()}};
   }
   StepNumbers numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const;
+  void update_on_gpu(const StepNumbers& numbers, std::span<const ParamSlot> params) const;
 
   AdafactorOptions options_;
   std::vector<AdafactorParam> params_;
   std::vector<ParamSlot> slots_;  // names and axes
 };
+
+void Adafactor::update_on_gpu(const StepNumbers& numbers, std::span<const ParamSlot> params) const {
+  std::vector<AdafactorGpuArray> arrays;
+  for (size_t i = 0; i < params.size(); ++i)
+    if (params[i].param.elements() > 0) arrays.push_back(params_[i].on_gpu(params[i]));
+  const AdafactorStep step{.learning_rate = numbers.learning_rate,
+                           .decay = numbers.decay,
+                           .mixing = numbers.mixing,
+                           .gradient_scale = numbers.gradient_scale,
+                           .keep = numbers.keep,
+                           .beta1 = f32(options_.beta1.value_or(0)),
+                           .epsilon1 = options_.epsilon1,
+                           .epsilon2 = options_.epsilon2,
+                           .clipping_threshold = options_.clipping_threshold.value_or(0),
+                           .max_parameter_scale = options_.max_parameter_scale.value_or(0),
+                           .skip_nan = options_.skip_nan_updates};
+  Device& device = Device::current();
+  device.kernels().update_adafactor(arrays, step, nullptr, device.stream());
+}
 
 StepNumbers Adafactor::numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const {
   StepNumbers n{

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "kernels/gpu_kernels.h"
 #include "kernels/optimizers/elementwise.h"
 #include "runtime/optim/blocks.h"
 
@@ -20,9 +21,8 @@ double block_sum(const float* values, int64_t n) {
   return std::isfinite(sum) ? sum : exact_sum_of_squares(values, n);
 }
 
-}  // namespace
-
-GradientCheck check_gradients(std::span<const ParamSlot> params) {
+/// Sum of squares of each gradient, by the CPU.
+std::vector<double> squares_on_cpu(std::span<const ParamSlot> params) {
   std::vector<int64_t> sizes;
   for (const ParamSlot& slot : params)
     sizes.push_back(slot.grad.absent() ? 0 : slot.grad.elements());
@@ -32,10 +32,32 @@ GradientCheck check_gradients(std::span<const ParamSlot> params) {
     const auto [array, begin, end] = blocks[i];
     sums[i] = block_sum(params[static_cast<size_t>(array)].grad.data<float>() + begin, end - begin);
   });
-  GradientCheck check;
-  check.squares.assign(params.size(), 0.0);
+  std::vector<double> squares(params.size());
   for (size_t i = 0; i < blocks.size(); ++i)
-    check.squares[static_cast<size_t>(blocks[i].array)] += sums[i];
+    squares[static_cast<size_t>(blocks[i].array)] += sums[i];
+  return squares;
+}
+
+std::vector<double> squares_on(Device& device, std::span<const ParamSlot> params) {
+  std::vector<View> gradients;
+  for (const ParamSlot& slot : params) gradients.push_back(slot.grad);
+  std::vector<ArrayStatistics> statistics(params.size() + 1);
+  const auto bytes = static_cast<int64_t>(statistics.size() * sizeof(ArrayStatistics));
+  const Buffer on_device = device.memory().allocate(bytes);
+  device.kernels().measure_arrays(
+      gradients, reinterpret_cast<ArrayStatistics*>(on_device.get()), device.stream());
+  device.copy_out(statistics.data(), on_device.get(), bytes);
+  std::vector<double> squares;
+  for (size_t i = 0; i < params.size(); ++i) squares.push_back(statistics[i].squares);
+  return squares;
+}
+
+}  // namespace
+
+GradientCheck check_gradients(std::span<const ParamSlot> params) {
+  Device& device = Device::current();
+  GradientCheck check;
+  check.squares = device.is_cpu() ? squares_on_cpu(params) : squares_on(device, params);
   double total = 0;
   for (size_t i = 0; i < params.size(); ++i) {
     total += check.squares[i];

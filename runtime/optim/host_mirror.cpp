@@ -5,6 +5,18 @@
 namespace quintet {
 namespace {
 
+/// The CPU is the current device during its lifetime.
+class OnCpu {
+ public:
+  OnCpu() : previous_(Device::current()) { Device::use(Device::cpu()); }
+  ~OnCpu() { Device::use(previous_); }
+  OnCpu(const OnCpu&) = delete;
+  OnCpu& operator=(const OnCpu&) = delete;
+
+ private:
+  Device& previous_;
+};
+
 class HostMirror final : public Optimizer {
  public:
   explicit HostMirror(OptimizerPtr optimizer) : optimizer_(std::move(optimizer)) {}
@@ -14,10 +26,11 @@ class HostMirror final : public Optimizer {
     grads_.clear();
     std::vector<ParamSlot> slots(params.begin(), params.end());
     for (ParamSlot& slot : slots) {
-      params_.push_back(zero_state_like(slot.param));
-      grads_.push_back(zero_state_like(slot.param));
+      params_.push_back(zero_state_like(slot.param, Device::cpu()));
+      grads_.push_back(zero_state_like(slot.param, Device::cpu()));
       slot.param = params_.back().view;
     }
+    const OnCpu on_cpu;
     optimizer_->init(slots);
   }
 
@@ -28,17 +41,22 @@ class HostMirror final : public Optimizer {
     for (size_t i = 0; i < slots.size(); ++i) {
       copy_out(device, params[i].param, params_[i].view);
       slots[i].param = params_[i].view;
+      slots[i].copy = View::none();
       if (slots[i].grad.absent()) continue;
       copy_out(device, params[i].grad, grads_[i].view);
       slots[i].grad = grads_[i].view;
     }
-    optimizer_->update(args, slots);
+    {
+      const OnCpu on_cpu;
+      optimizer_->update(args, slots);
+    }
     for (size_t i = 0; i < slots.size(); ++i)
       device.copy_in(params[i].param.pointer, slots[i].param.pointer,
                      slots[i].param.elements() * size_of(DType::f32));
   }
 
   std::vector<StateArray> state() override { return optimizer_->state(); }
+  bool on_device() const override { return false; }
 
  private:
   static void copy_out(Device& device, const View& from, const View& to) {

@@ -38,6 +38,11 @@ class MultiOptimizer final : public Optimizer {
     for (Group& group : groups_) group.optimizer->update(of_group, slots_of(group, params));
   }
 
+  bool on_device() const override {
+    return std::all_of(groups_.begin(), groups_.end(),
+                       [](const Group& group) { return group.optimizer->on_device(); });
+  }
+
   std::vector<StateArray> state() override {
     std::vector<StateArray> arrays;
     for (size_t i = 0; i < groups_.size(); ++i)

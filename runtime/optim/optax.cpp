@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/optimizers/elementwise.h"
+#include "kernels/gpu_kernels.h"
 #include "runtime/optim/blocks.h"
 #include "runtime/optim/gradients.h"
 #include "runtime/optim/state_buffer.h"
@@ -73,24 +73,41 @@ struct FusedPlan {
   Stage* rate = nullptr;
 };
 
+/// Its numbers for one update.
+struct FusedStep {
+  cpu::GradientUse use;
+  std::variant<cpu::AdamStep, cpu::LionStep, cpu::SgdStep> numbers;
+};
+
+float clip_scale(const ClipByGlobalNorm& clip, double norm) {
+  return norm < clip.max_norm ? 1.0f : f32(clip.max_norm / norm);
+}
+
 class OptaxOptimizer final : public Optimizer {
  public:
   explicit OptaxOptimizer(TransformationPtr transformation)
-      : transformation_(std::move(transformation)) {}
+      : transformation_(std::move(transformation)) {
+    std::vector<Transformation::Part> parts;
+    transformation_->flatten("", parts);
+    for (Transformation::Part& part : parts)
+      stages_.push_back({.part = std::move(part), .count = {}, .mu = {}, .nu = {}});
+    find_fused_plan();
+  }
 
   void init(std::span<const ParamSlot> params) override;
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override;
   std::vector<StateArray> state() override;
+  bool on_device() const override { return fused_.has_value(); }
 
  private:
   void find_fused_plan();
-  void run_fused(const UpdateArgs& args, std::span<const ParamSlot> params,
-                 std::span<float* const> gradients);
+  FusedStep fused_step(const UpdateArgs& args, std::span<const ParamSlot> params) const;
+  void run_fused(const UpdateArgs& args, std::span<const ParamSlot> params);
+  void run_fused_on_cpu(const FusedStep& step, std::span<const ParamSlot> params);
+  void run_stages(std::span<const ParamSlot> params);
   void run_stage(Stage& stage, std::span<const ParamSlot> params,
                  std::span<float* const> gradients);
   std::vector<float*> gradients_of(std::span<const ParamSlot> params);
-  float norm_scale(const ClipByGlobalNorm& clip, std::span<float* const> gradients,
-                   std::optional<double> known_norm = {}) const;
 
   TransformationPtr transformation_;
   std::vector<Stage> stages_;
@@ -111,22 +128,18 @@ void OptaxOptimizer::init(std::span<const ParamSlot> params) {
   }
   blocks_ = cut_into_blocks(elements_);
   zeros_.resize(params.size());
-  std::vector<Transformation::Part> parts;
-  transformation_->flatten("", parts);
-  for (Transformation::Part& part : parts) {
-    Stage stage{.part = std::move(part), .count = {}, .mu = {}, .nu = {}};
+  Device& device = on_device() ? Device::current() : Device::cpu();
+  for (Stage& stage : stages_) {
     const auto* rate = stage.as<ScaleByLearningRate>();
     const bool adam = stage.as<ScaleByAdam>() != nullptr, lion = stage.as<ScaleByLion>() != nullptr;
     if (adam || lion || (rate != nullptr && std::holds_alternative<Schedule>(rate->rate)))
-      stage.count = zero_state(DType::i32, {});
+      stage.count = zero_state(DType::i32, {}, Device::cpu());
     for (const ParamSlot& slot : params) {
       if (adam || lion || stage.as<Trace>() != nullptr)
-        stage.mu.push_back(zero_state_like(slot.param));
-      if (adam) stage.nu.push_back(zero_state_like(slot.param));
+        stage.mu.push_back(zero_state_like(slot.param, device));
+      if (adam) stage.nu.push_back(zero_state_like(slot.param, device));
     }
-    stages_.push_back(std::move(stage));
   }
-  find_fused_plan();
 }
 
 std::vector<StateArray> OptaxOptimizer::state() {
@@ -135,9 +148,11 @@ std::vector<StateArray> OptaxOptimizer::state() {
     const std::string& prefix = stage.part.state_prefix;
     const auto add = [&](const char* field, const std::vector<StateBuffer>& buffers) {
       for (size_t i = 0; i < buffers.size(); ++i)
-        arrays.push_back({prefix + field + "/" + names_[i], axes_[i], buffers[i].view});
+        arrays.push_back(
+            {prefix + field + "/" + names_[i], axes_[i], buffers[i].view, buffers[i].device});
     };
-    if (stage.count.buffer != nullptr) arrays.push_back({prefix + "count", {}, stage.count.view});
+    if (stage.count.buffer != nullptr)
+      arrays.push_back({prefix + "count", {}, stage.count.view, stage.count.device});
     add(stage.as<Trace>() != nullptr ? "trace" : "mu", stage.mu);
     add("nu", stage.nu);
   }
@@ -174,7 +189,7 @@ std::vector<float*> OptaxOptimizer::gradients_of(std::span<const ParamSlot> para
     QT_ASSERT(params[i].name == names_[i] && params[i].param.elements() == elements_[i]);
     if (params[i].grad.absent()) {
       // A fresh one each time: stages may write to gradients.
-      zeros_[i] = zero_state_like(params[i].param);
+      zeros_[i] = zero_state_like(params[i].param, Device::cpu());
       gradients.push_back(zeros_[i].floats());
     } else {
       gradients.push_back(params[i].grad.data<float>());
@@ -183,48 +198,75 @@ std::vector<float*> OptaxOptimizer::gradients_of(std::span<const ParamSlot> para
   return gradients;
 }
 
-float OptaxOptimizer::norm_scale(const ClipByGlobalNorm& clip, std::span<float* const> gradients,
-                                 std::optional<double> known_norm) const {
-  double total = 0;
-  if (!known_norm)
-    for (size_t i = 0; i < gradients.size(); ++i)
-      total += sum_of_squares(gradients[i], elements_[i]);
-  const double norm = known_norm ? *known_norm : std::sqrt(total);
-  return norm < clip.max_norm ? 1.0f : f32(clip.max_norm / norm);
-}
-
 void OptaxOptimizer::update(const UpdateArgs& args, std::span<const ParamSlot> params) {
-  const std::vector<float*> gradients = gradients_of(params);
-  if (fused_) {
-    run_fused(args, params, gradients);
-  } else {
-    for (Stage& stage : stages_) run_stage(stage, params, gradients);
-    for_each_block(blocks_.size(), [&](size_t b) {
-      const auto [array, begin, end] = blocks_[b];
-      float* param = params[static_cast<size_t>(array)].param.data<float>();
-      const float* change = gradients[static_cast<size_t>(array)];
-      for (int64_t i = begin; i < end; ++i) param[i] += change[i];
-    });
-  }
+  if (fused_)
+    run_fused(args, params);
+  else
+    run_stages(params);
   for (Stage& stage : stages_)
     if (stage.count.buffer != nullptr) increment(stage.count.count());
 }
 
-void OptaxOptimizer::run_fused(const UpdateArgs& args, std::span<const ParamSlot> params,
-                               std::span<float* const> gradients) {
-  cpu::GradientUse use;
+void OptaxOptimizer::run_stages(std::span<const ParamSlot> params) {
+  const std::vector<float*> gradients = gradients_of(params);
+  for (Stage& stage : stages_) run_stage(stage, params, gradients);
+  for_each_block(blocks_.size(), [&](size_t b) {
+    const auto [array, begin, end] = blocks_[b];
+    float* param = params[static_cast<size_t>(array)].param.data<float>();
+    const float* change = gradients[static_cast<size_t>(array)];
+    for (int64_t i = begin; i < end; ++i) param[i] += change[i];
+  });
+}
+
+FusedStep OptaxOptimizer::fused_step(const UpdateArgs& args,
+                                     std::span<const ParamSlot> params) const {
+  FusedStep step;
   if (fused_->global_norm != nullptr)
-    use.scale = norm_scale(*fused_->global_norm, gradients, args.gradient_norm);
-  if (fused_->clip != nullptr) use.limit = f32(fused_->clip->max_delta);
+    step.use.scale = clip_scale(*fused_->global_norm, args.gradient_norm
+                                                          ? *args.gradient_norm
+                                                          : check_gradients(params).norm);
+  if (fused_->clip != nullptr) step.use.limit = f32(fused_->clip->max_delta);
   const float rate = learning_rate_of(*fused_->rate);
   const Stage* core = fused_->core;
-  const bool is_adam = core != nullptr && core->as<ScaleByAdam>() != nullptr;
-  const bool is_lion = core != nullptr && core->as<ScaleByLion>() != nullptr;
   const Trace* momentum = core != nullptr ? core->as<Trace>() : nullptr;
-  const auto adam = is_adam ? adam_step(*core, rate, fused_->decay) : cpu::AdamStep{};
-  const auto lion = is_lion ? lion_step(*core, rate, fused_->decay) : cpu::LionStep{};
-  const cpu::SgdStep sgd{momentum != nullptr ? f32(momentum->decay) : 0.0f, rate,
-                         momentum != nullptr && momentum->nesterov};
+  if (core != nullptr && core->as<ScaleByAdam>() != nullptr)
+    step.numbers = adam_step(*core, rate, fused_->decay);
+  else if (core != nullptr && core->as<ScaleByLion>() != nullptr)
+    step.numbers = lion_step(*core, rate, fused_->decay);
+  else
+    step.numbers = cpu::SgdStep{momentum != nullptr ? f32(momentum->decay) : 0.0f, rate,
+                                momentum != nullptr && momentum->nesterov};
+  return step;
+}
+
+void OptaxOptimizer::run_fused(const UpdateArgs& args, std::span<const ParamSlot> params) {
+  const FusedStep step = fused_step(args, params);
+  Device& device = Device::current();
+  if (device.is_cpu()) return run_fused_on_cpu(step, params);
+  const Stage* core = fused_->core;
+  std::vector<UpdateArrays> arrays;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const ParamSlot& slot = params[i];
+    arrays.push_back({.gradient = slot.grad.absent() ? nullptr : slot.grad.data<float>(),
+                      .param = slot.param.data<float>(),
+                      .first = core != nullptr ? core->mu[i].floats() : nullptr,
+                      .second = core != nullptr && !core->nu.empty() ? core->nu[i].floats() : nullptr,
+                      .copy = slot.copy.absent() ? nullptr : slot.copy.pointer,
+                      .n = elements_[i]});
+  }
+  const GpuKernels& kernels = device.kernels();
+  if (const auto* adam = std::get_if<cpu::AdamStep>(&step.numbers))
+    kernels.update_adam(arrays, *adam, step.use, nullptr, device.stream());
+  else if (const auto* lion = std::get_if<cpu::LionStep>(&step.numbers))
+    kernels.update_lion(arrays, *lion, step.use, nullptr, device.stream());
+  else
+    kernels.update_sgd(arrays, std::get<cpu::SgdStep>(step.numbers), step.use, nullptr,
+                       device.stream());
+}
+
+void OptaxOptimizer::run_fused_on_cpu(const FusedStep& step, std::span<const ParamSlot> params) {
+  const std::vector<float*> gradients = gradients_of(params);
+  const Stage* core = fused_->core;
   for_each_block(blocks_.size(), [&](size_t b) {
     const auto [array, begin, end] = blocks_[b];
     const auto i = static_cast<size_t>(array);
@@ -232,12 +274,12 @@ void OptaxOptimizer::run_fused(const UpdateArgs& args, std::span<const ParamSlot
     const float* gradient = gradients[i] + begin;
     float* param = params[i].param.data<float>() + begin;
     float* mu = core != nullptr ? core->mu[i].floats() + begin : nullptr;
-    if (is_adam)
-      cpu::adam_update(n, adam, use, gradient, param, mu, core->nu[i].floats() + begin);
-    else if (is_lion)
-      cpu::lion_update(n, lion, use, gradient, param, mu);
+    if (const auto* adam = std::get_if<cpu::AdamStep>(&step.numbers))
+      cpu::adam_update(n, *adam, step.use, gradient, param, mu, core->nu[i].floats() + begin);
+    else if (const auto* lion = std::get_if<cpu::LionStep>(&step.numbers))
+      cpu::lion_update(n, *lion, step.use, gradient, param, mu);
     else
-      cpu::sgd_update(n, sgd, use, gradient, param, mu);
+      cpu::sgd_update(n, std::get<cpu::SgdStep>(step.numbers), step.use, gradient, param, mu);
   });
 }
 
@@ -256,7 +298,10 @@ void OptaxOptimizer::run_stage(Stage& stage, std::span<const ParamSlot> params,
     const float limit = f32(o->max_delta);
     each([&](size_t, int64_t, float& g) { g = std::min(std::max(g, -limit), limit); });
   } else if (const auto* norm = stage.as<ClipByGlobalNorm>()) {
-    multiply(norm_scale(*norm, gradients));
+    double total = 0;
+    for (size_t i = 0; i < gradients.size(); ++i)
+      total += sum_of_squares(gradients[i], elements_[i]);
+    multiply(clip_scale(*norm, std::sqrt(total)));
   } else if (const auto* decay = stage.as<AddDecayedWeights>()) {
     const float rate = f32(decay->weight_decay);
     each([&](size_t i, int64_t k, float& g) { g += rate * params[i].param.data<float>()[k]; });

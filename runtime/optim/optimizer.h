@@ -30,6 +30,7 @@ struct ParamSlot {
   Axes axes;         // logical, of the whole array
   View param;
   View grad = View::none();
+  View copy = View::none();  // bfloat16 copy of param on a GPU, which on_device() updates write too
 };
 
 /// An array of the optimizer's state. Lives as long as the optimizer and until the next init.
@@ -64,6 +65,9 @@ class Optimizer {
   /// Every array of the state, in a fixed order; writing through the views restores a checkpoint.
   /// Slots that T5X keeps for form's sake (zeros of shape [1]) are left out.
   virtual std::vector<StateArray> state() = 0;
+  /// Whether it updates parameters in the memory of the current device by the device's kernels. If
+  /// not, runtime/optim/host_mirror.h makes it do so on the host.
+  virtual bool on_device() const = 0;
 };
 
 using OptimizerPtr = std::shared_ptr<Optimizer>;

@@ -7,13 +7,19 @@
 
 namespace quintet {
 
-StateBuffer zero_state(DType dtype, std::span<const int64_t> sizes) {
+StateBuffer zero_state(DType dtype, std::span<const int64_t> sizes, Device& device) {
+  const MemoryScope scope(MemoryKind::kOptimizer);
   StateBuffer state;
+  state.device = &device;
   state.view = View::of(static_cast<float*>(nullptr), sizes);
   state.view.dtype = dtype;
   const int64_t bytes = state.view.elements() * size_of(dtype);
-  state.buffer = Memory::host().allocate(bytes);
+  state.buffer = device.memory().allocate(bytes);
   state.view.pointer = state.buffer.get();
+  if (!device.is_cpu()) {
+    device.fill(state.buffer.get(), 0, bytes);
+    return state;
+  }
   const auto blocks = cut_into_blocks({bytes}, 1 << 17);
   for_each_block(blocks.size(), [&](size_t i) {
     std::memset(state.buffer.get() + blocks[i].begin, 0,
@@ -22,8 +28,9 @@ StateBuffer zero_state(DType dtype, std::span<const int64_t> sizes) {
   return state;
 }
 
-StateBuffer zero_state_like(const View& like) {
-  StateBuffer state = zero_state(DType::f32, {like.sizes.data(), static_cast<size_t>(like.rank)});
+StateBuffer zero_state_like(const View& like, Device& device) {
+  StateBuffer state =
+      zero_state(DType::f32, {like.sizes.data(), static_cast<size_t>(like.rank)}, device);
   state.view.origin = like.origin;
   state.view.global = like.global;
   return state;

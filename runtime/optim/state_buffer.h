@@ -3,6 +3,7 @@
 
 #include <span>
 
+#include "kernels/device.h"
 #include "runtime/base/axis.h"
 #include "runtime/base/view.h"
 #include "runtime/base/memory.h"
@@ -12,14 +13,15 @@ namespace quintet {
 struct StateBuffer {
   Buffer buffer;
   View view;
+  Device* device = &Device::cpu();
   float* floats() const { return view.data<float>(); }
   int32_t& count() const { return *view.data<int32_t>(); }
 };
 
-/// Zeros, touched first by the threads that will update them.
-StateBuffer zero_state(DType dtype, std::span<const int64_t> sizes);
+/// Zeros; on the CPU, touched first by the threads that will update them.
+StateBuffer zero_state(DType dtype, std::span<const int64_t> sizes, Device& device);
 /// float32 zeros in the form of `like`.
-StateBuffer zero_state_like(const View& like);
+StateBuffer zero_state_like(const View& like, Device& device);
 
 /// Logical names of the axes.
 std::vector<std::string> names_of(const Axes& axes);
