@@ -1,0 +1,255 @@
+// A block a row. The threshold of topk and topp is found digit by digit, from a histogram of counts or of
+// masses of the tokens that agree with the digits found so far (radix select).
+
+#include "kernels/elementwise/vectors.cuh"
+#include "kernels/logits/logits_gpu.h"
+#include "kernels/random/threefry.cuh"
+#include "runtime/base/check.h"
+
+namespace quintet::QT_GPU {
+namespace {
+
+constexpr int kThreads = 512, kDigits = 256, kParts = 3;
+constexpr float kMinTemperature = 1e-4f;
+
+// Shared memory: a histogram of kParts numbers a digit, then room for reductions and one result.
+constexpr size_t kRoomAt = sizeof(unsigned) * kDigits * kParts;
+constexpr size_t kResultAt = kRoomAt + sizeof(float) * 32 * 2;
+constexpr size_t kShared = kResultAt + 64;
+
+/// Larger floats have larger keys; NaN has the smallest.
+QT_DEVICE unsigned key_of(float x) {
+  const unsigned u = __float_as_uint(x);
+  if (x != x) return 0;
+  return u & 0x80000000u ? ~u : u | 0x80000000u;
+}
+QT_DEVICE float float_of(unsigned key) {
+  return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
+}
+
+struct Best {
+  float score;
+  int index;
+};
+QT_DEVICE Best better(Best a, Best b) {
+  return b.score > a.score || (b.score == a.score && b.index < a.index) ? b : a;
+}
+
+/// One row, its elements divided by the temperature.
+template <typename T>
+struct Row {
+  const T* logits;
+  int vocab;
+  float temperature;
+  /// Calls body(i, x, whether there is such an element) on all threads the same number of times.
+  template <typename Body>
+  __device__ void for_each(const Body& body) const {
+#pragma unroll 4
+    for (int base = 0; base < vocab; base += kThreads) {
+      const int i = base + static_cast<int>(threadIdx.x);
+      const bool is_in = i < vocab;
+      body(i, is_in ? at(i) : -INFINITY, is_in);
+    }
+  }
+  __device__ float at(int i) const { return simt::to_float(logits[i]) / temperature; }
+};
+
+/// The best of all threads', on all threads.
+QT_DEVICE Best block_best(Best mine) {
+  auto scores = simt::shared<float>(kRoomAt, 32);
+  auto indices = simt::shared<int>(kRoomAt + sizeof(float) * 32, 32);
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2)
+    mine = better(mine, {__shfl_xor_sync(kWholeWarp, mine.score, distance),
+                         __shfl_xor_sync(kWholeWarp, mine.index, distance)});
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  __syncthreads();
+  if (lane == 0) scores[warp] = mine.score, indices[warp] = mine.index;
+  __syncthreads();
+  Best best{scores[0], indices[0]};
+  for (int w = 1; w < kThreads / 32; ++w) best = better(best, {scores[w], indices[w]});
+  return best;
+}
+
+struct Summary {
+  Best best;
+  float log_sum;  // of exp(x - best)
+};
+
+/// Maximum, its first index and the sum of exponentials of elements for which keep(x) holds.
+template <typename T, typename Keep>
+QT_DEVICE Summary summarize(const Row<T>& row, const Keep& keep) {
+  float largest = -1e30f, total = 0;
+  Best mine{-INFINITY, 0x7fffffff};
+  row.for_each([&](int i, float x, bool is_in) {
+    if (!is_in || !keep(x)) return;
+    mine = better(mine, {x, i});
+    if (x > largest) total *= expf(largest - x), largest = x;
+    total += expf(x - largest);
+  });
+  Summary s;
+  s.best = block_best(mine);
+  const float share = total > 0 ? total * expf(largest - s.best.score) : 0.0f;
+  s.log_sum = logf(block_sum(share, simt::shared<float>(kRoomAt, 32)));
+  return s;
+}
+
+/// A mass in [0, 1] as 42 bits, in parts of 14, so that sums of 2^18 of them fit an unsigned each.
+QT_DEVICE void split_mass(float mass, unsigned (&parts)[kParts]) {
+  const auto bits = static_cast<unsigned long long>(mass * 4398046511104.0f);  // 2^42
+  const unsigned long long most = (1ull << 42) - 1, m = bits < most ? bits : most;
+  parts[0] = static_cast<unsigned>(m) & 0x3fffu;
+  parts[1] = static_cast<unsigned>(m >> 14) & 0x3fffu;
+  parts[2] = static_cast<unsigned>(m >> 28);
+}
+
+/// The largest element such that it and all larger ones weigh `wanted` or more; the smallest of all if
+/// they do not. weigh(x, parts) gives an element's weight, the parts being 14 bits apart.
+template <int kUsed, typename T, typename Weigh>
+QT_DEVICE float select_threshold(const Row<T>& row, unsigned long long wanted, const Weigh& weigh) {
+  auto histogram = simt::shared<unsigned>(0, kDigits * kParts);
+  auto found = simt::shared<unsigned long long>(kResultAt, 2);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  unsigned prefix = 0;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < kDigits * kParts; i += kThreads) histogram[i] = 0;
+    __syncthreads();
+    row.for_each([&](int, float x, bool is_in) {
+      const unsigned key = key_of(x);
+      const bool agrees = is_in && (shift == 24 || (key ^ prefix) >> (shift + 8) == 0);
+      const int digit = static_cast<int>(key >> shift & 255u);
+      unsigned parts[kParts] = {};
+      if (agrees) weigh(x, parts);
+      bool is_left = agrees;
+      // Neighbouring logits share their leading digits: the commonest are added within the warp first.
+#pragma unroll
+      for (int turn = 0; turn < 2; ++turn) {
+        const unsigned left = __ballot_sync(kWholeWarp, is_left);
+        const int leader = left == 0 ? 0 : __ffs(static_cast<int>(left)) - 1;
+        const int common = __shfl_sync(kWholeWarp, digit, leader);
+        const bool is_peer = is_left && digit == common;
+#pragma unroll
+        for (int p = 0; p < kUsed; ++p) {
+          const unsigned sum = __reduce_add_sync(kWholeWarp, is_peer ? parts[p] : 0u);
+          if (left != 0 && lane == leader) atomicAdd(&histogram[digit * kParts + p], sum);
+        }
+        is_left = is_left && !is_peer;
+      }
+      if (is_left) {
+#pragma unroll
+        for (int p = 0; p < kUsed; ++p) atomicAdd(&histogram[digit * kParts + p], parts[p]);
+      }
+    });
+    __syncthreads();
+    if (threadIdx.x < 32) {
+      // Lane l adds digits 255 - 8 l downwards to the 7th below; then the sums before it.
+      unsigned long long own = 0;
+      const auto weight = [&](int digit) {
+        return histogram[digit * kParts] + (static_cast<unsigned long long>(histogram[digit * kParts + 1]) << 14) +
+               (static_cast<unsigned long long>(histogram[digit * kParts + 2]) << 28);
+      };
+      const int top = 255 - 8 * lane;
+      for (int j = 0; j < 8; ++j) own += weight(top - j);
+      unsigned long long before = 0, all = own;
+      for (int distance = 1; distance < 32; distance *= 2) {
+        const auto other = __shfl_up_sync(kWholeWarp, all, distance);
+        if (lane >= distance) all += other;
+      }
+      before = all - own;
+      const bool crosses = before < wanted && all >= wanted;
+      const unsigned who = __ballot_sync(kWholeWarp, crosses);
+      if (crosses) {
+        int digit = top;
+        while (before + weight(digit) < wanted) before += weight(digit--);
+        found[0] = static_cast<unsigned long long>(digit), found[1] = wanted - before;
+      } else if (who == 0 && lane == 31) {
+        found[0] = kDigits, found[1] = 0;  // all together weigh less
+      }
+    }
+    __syncthreads();
+    const auto digit = static_cast<unsigned>(found[0]);
+    if (digit == kDigits) return -INFINITY;
+    wanted = found[1];
+    prefix |= digit << shift;
+  }
+  return float_of(prefix);
+}
+
+/// Element i of jax.random.gumbel.
+QT_DEVICE float gumbel(Key key, uint64_t i) {
+  const float u = (__uint_as_float(threefry_bits(key, i) >> 9 | 0x3f800000u) - 1.0f) + 1.17549435e-38f;
+  return -logf(-logf(u));
+}
+
+template <typename T, typename Keep>
+QT_DEVICE Best draw(const Row<T>& row, Key key, uint64_t first, const Keep& keep) {
+  Best mine{-INFINITY, 0x7fffffff};
+  row.for_each([&](int i, float x, bool is_in) {
+    if (is_in && keep(x)) mine = better(mine, {x + gumbel(key, first + static_cast<uint64_t>(i)), i});
+  });
+  return block_best(mine);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) sample_kernel(const __grid_constant__ SampleRows s) {
+  const int64_t row_id = s.row_ids == nullptr ? blockIdx.x : s.row_ids[blockIdx.x];
+  const float asked = s.temperatures == nullptr
+                          ? 0.0f
+                          : s.temperatures[s.has_one_temperature ? 0 : row_id / s.num_decodes];
+  const bool is_greedy = !(asked > kMinTemperature);
+  const Row<T> as_given{static_cast<const T*>(s.logits) + blockIdx.x * s.stride,
+                        static_cast<int>(s.vocab), 1.0f};
+  const Row<T> row{as_given.logits, as_given.vocab, is_greedy ? 1.0f : asked};
+  const auto all = [](float x) { return x == x; };
+  const Summary whole = summarize(row, all);
+  int token = whole.best.index;
+  float log_prob = s.rescale_log_probs ? 0.0f : -whole.log_sum;
+  if (!is_greedy) {
+    const auto probability = [&](float x) { return expf(x - whole.best.score - whole.log_sum); };
+    const uint64_t first = static_cast<uint64_t>(row_id) * static_cast<uint64_t>(s.vocab);
+    const auto choose = [&](const auto& keep) {
+      token = draw(row, *s.key, first, keep).index;
+      const Summary scored = s.rescale_log_probs ? summarize(row, keep) : summarize(as_given, all);
+      const float x = s.rescale_log_probs ? row.at(token) : as_given.at(token);
+      log_prob = (x - scored.best.score) - scored.log_sum;
+    };
+    if (s.topk > 0) {
+      const float least =
+          select_threshold<1>(row, static_cast<unsigned long long>(s.topk < s.vocab ? s.topk : s.vocab),
+                              [](float, unsigned (&parts)[kParts]) { parts[0] = 1; });
+      choose([=](float x) { return x >= least; });
+    } else if (s.topp > 0) {
+      const auto wanted = static_cast<unsigned long long>(ceilf(s.topp * 4398046511104.0f));
+      const float least = select_threshold<kParts>(
+          row, wanted, [&](float x, unsigned (&parts)[kParts]) { split_mass(probability(x), parts); });
+      const float share = probability(least);
+      choose([=](float x) { return x == x && probability(x) >= share; });
+    } else {
+      choose(all);
+    }
+  }
+  if (threadIdx.x == 0) {
+    s.tokens[blockIdx.x] = token < as_given.vocab ? token : 0;  // a row of NaN alone
+    s.log_probs[blockIdx.x] = log_prob;
+  }
+}
+
+}  // namespace
+
+void sample_gpu(const SampleRows& s, Stream stream) {
+  QT_ASSERT(s.rows > 0 && s.vocab > 0 && s.stride >= s.vocab && s.num_decodes > 0);
+  QT_ASSERT(s.dtype == DType::f32 || s.dtype == DType::bf16);
+  QT_ASSERT(s.topk == 0 || s.topp == 0);
+  constexpr int64_t kMostTokens = 1 << 18;  // of split_mass
+  QT_CHECK(s.vocab <= kMostTokens, "sampling on a GPU: {} tokens; at most {} are supported", s.vocab,
+           kMostTokens);
+  const simt::Launch how{.grid = static_cast<unsigned>(s.rows), .block = kThreads, .shared = kShared,
+                         .stream = stream};
+  if (s.dtype == DType::f32)
+    simt::launch(sample_kernel<float>, how, s);
+  else
+    simt::launch(sample_kernel<bf16>, how, s);
+}
+
+}  // namespace quintet::QT_GPU
