@@ -97,16 +97,20 @@ void TrainLoop::train_step() {
               "task '{}', split '{}': the training data ended at step {}; it must repeat",
               config_.train_dataset.mixture_or_task_name, config_.train_dataset.split,
               trainer_->step());
+  // Before the position moves on: restoring it gives this batch again.
+  const BadStep step{.step = trainer_->step(), .data_position = state_.data_position};
   const StepResult result = trainer_->train(batch->features);
   state_.data_position = batches_->position();
-  after_update(result);
+  after_update(result, step, batch->features);
+  last_batch_.emplace(step, std::move(batch->features));
   if (progress_->due())
     progress_->update(trainer_->step(), detail());
   else
     progress_->update(trainer_->step());
 }
 
-void TrainLoop::after_update(const StepResult& result) {
+void TrainLoop::after_update(const StepResult& result, const BadStep& step,
+                             const HostArrays& batch) {
   state_.step = trainer_->step();
   state_.skipped_updates = trainer_->skipped_updates();
   if (!result.skipped) {
@@ -116,19 +120,45 @@ void TrainLoop::after_update(const StepResult& result) {
     return;
   }
   ++state_.skipped_in_a_row;
+  BadStep bad = step;
+  bad.tensor = result.first_bad;
+  const auto loss = result.metrics.find("loss");
+  if (loss != result.metrics.end()) bad.loss = loss->second.value();
+  bad_steps_.add(bad, batch);
   progress_->line(fmt::format(
       "warning: step {}: the gradient of {} is not finite; the update was skipped ({} in a row, {} "
       "in all)",
       trainer_->step() - 1, result.first_bad, state_.skipped_in_a_row, state_.skipped_updates));
   if (state_.skipped_in_a_row < kSkipsInARow) return;
+  stop_on_numbers(fmt::format(
+      "{} updates in a row had gradients that are not finite, the last at step {} in {}; the "
+      "parameters are those before them and the checkpoints in {} are good. Lower the learning "
+      "rate, clip gradients, or look at the data of these steps",
+      state_.skipped_in_a_row, trainer_->step() - 1, result.first_bad,
+      config_.model_dir.string()));
+}
+
+/// Ends the run; what is known of the batches goes into a file that the message names.
+void TrainLoop::stop_on_numbers(const std::string& what) {
   summaries_->flush();
   checkpoints_->wait();
-  fail(ExitCode::kNumbers,
-       "{} updates in a row had gradients that are not finite, the last at step {} in {}; the "
-       "parameters are those before them and the checkpoints in {} are good. Lower the learning "
-       "rate, clip gradients, or look at the data of these steps",
-       state_.skipped_in_a_row, trainer_->step() - 1, result.first_bad,
-       config_.model_dir.string());
+  const std::filesystem::path file = bad_steps_.write(config_.model_dir);
+  fail(ExitCode::kNumbers, "{}. Steps, tensors and batches: {}", what, file.string());
+}
+
+/// The actions of TRAIN; one that ends the run on numbers ends it with a report.
+std::string TrainLoop::run_train_actions(const std::map<std::string, double>& values) {
+  try {
+    return run_actions(config_.actions, "TRAIN", trainer_->step(), {{"train", values}});
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kNumbers || !last_batch_) throw;
+    auto& [step, batch] = *last_batch_;
+    step.tensor = "a metric of the summary after this step";
+    const auto loss = values.find("loss");
+    if (loss != values.end()) step.loss = loss->second;
+    bad_steps_.add(step, batch);
+    stop_on_numbers(error.what());
+  }
 }
 
 void TrainLoop::summarize() {
@@ -146,8 +176,7 @@ void TrainLoop::summarize() {
   }
   values["timing/init_or_restore_seconds"] = ready_seconds_;
   summaries_->write("train", trainer_->step(), values);
-  const std::string reason =
-      run_actions(config_.actions, "TRAIN", trainer_->step(), {{"train", values}});
+  const std::string reason = run_train_actions(values);
   if (stop_early_.empty()) stop_early_ = reason;
   state_.window.clear();
   window_started_ = now;

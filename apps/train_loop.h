@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 
+#include "apps/numbers_report.h"
 #include "apps/progress.h"
 #include "apps/signals.h"
 #include "apps/summaries.h"
@@ -36,7 +37,9 @@ class TrainLoop {
   void warm_start(const RestoreCheckpointConfig& config);
   void write_run_files();
   void train_step();
-  void after_update(const StepResult& result);
+  void after_update(const StepResult& result, const BadStep& step, const HostArrays& batch);
+  std::string run_train_actions(const std::map<std::string, double>& values);
+  [[noreturn]] void stop_on_numbers(const std::string& what);
   void summarize();
   bool due(int64_t period) const;
   bool save_due() const;
@@ -63,6 +66,8 @@ class TrainLoop {
   double started_ = 0, window_started_ = 0, ready_seconds_ = 0;
   int64_t window_first_step_ = 0;
   Metrics last_step_;
+  NumbersReport bad_steps_;
+  std::optional<std::pair<BadStep, HostArrays>> last_batch_;  // for a report
 };
 
 /// The feature converter of a model: the one its configuration names, or the model's own kind.

@@ -38,6 +38,12 @@ Value parse_checked(std::string_view text, const std::string& where) {
 
 }  // namespace
 
+nlohmann::ordered_json json_number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
 std::string read_file(const std::filesystem::path& file) {
   QT_CHECK_AS(ExitCode::kData, !std::filesystem::is_directory(file),
               "{}: is a directory, expected a file", file.string());

@@ -60,6 +60,9 @@ class Json {
   std::string path_;
 };
 
+/// A number as Json::as_double reads it: NaN and infinities as strings, the rest so that it reads back equal.
+nlohmann::ordered_json json_number(double value);
+
 /// A file's bytes; throws kData with the system's reason.
 std::string read_file(const std::filesystem::path& file);
 

@@ -14,12 +14,6 @@
 namespace quintet {
 namespace {
 
-nlohmann::ordered_json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
-
 /// Length of the whole lines within the first `bytes` of a file.
 int64_t whole_lines(int descriptor, int64_t bytes, const std::filesystem::path& file) {
   while (bytes > 0) {
@@ -57,7 +51,7 @@ void MetricsLog::write(std::string_view run, int64_t step,
   nlohmann::ordered_json line;
   line["step"] = step;
   if (!run.empty()) line["run"] = run;
-  for (const auto& [name, value] : scalars) line[name] = number(value);
+  for (const auto& [name, value] : scalars) line[name] = json_number(value);
   pending_ += line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -1,7 +1,9 @@
 """Wrong input: a clear message, the right exit code, nothing damaged."""
 
+import json
 import os
 import pathlib
+import re
 import resource
 import subprocess
 
@@ -186,6 +188,35 @@ def test_gradients_that_are_not_finite_never_reach_the_weights(folder):
     result = quintet(*tiny(run, 100, *wild), expect=7)
     assert "10 updates in a row" in result.err, result
     assert "not finite" in result.err and "skipped" in result.err, result
+    # The batches of the ten steps are in a file that the message names.
+    report = pathlib.Path(re.search(r"batches: (\S+)", result.err)[1])
+    assert report.parent == run, report
+    steps = json.loads(report.read_text())["steps"]
+    assert [step["step"] for step in steps] == list(range(steps[0]["step"], steps[0]["step"] + 10)), steps
+    assert all(step["tensor"] and step["data_position"] for step in steps), steps
+    tokens = [step["features"]["decoder_target_tokens"] for step in steps]
+    assert all(feature["shape"][0] == 4 and any(feature["first_rows"][0]) for feature in tokens), tokens
+    assert len({feature["crc32c"] for feature in tokens}) == 10, "the data did not go on"
+
+
+NAN_ENDS = """
+from __gin__ import dynamic_registration
+from t5x import trainer
+from t5x import train as train_script
+trainer.TerminateOnNanAction.task = 'train'
+trainer.TerminateOnNanAction.metric = 'loss'
+train_script.train.actions = {'TRAIN': [@trainer.TerminateOnNanAction()]}
+"""
+
+
+def test_an_action_that_ends_a_run_on_numbers_leaves_the_batch(folder):
+    # The update makes the parameters infinite, the next loss is not a number: before ten are skipped, the summary
+    # of step 5 has nothing but the losses before.
+    run = folder / "run"
+    (folder / "nan.gin").write_text(NAN_ENDS)
+    result = quintet(*tiny(run, 100, f"--gin_file={folder}/nan.gin", "--gin.optimizers.adamw.learning_rate=1e30"),
+                     expect=7)
+    assert list(run.glob("not_finite_*.json")), result
 
 
 e2e.run(globals())

@@ -1,0 +1,39 @@
+#pragma once
+// What a run that stops on numbers leaves behind: the batches of the steps whose gradients were not
+// finite, so that the data can be looked at and the steps run again.
+//
+//   report.add({.step = 12, .tensor = "decoder/logits_dense/kernel", ...}, batch.features);
+//   const auto file = report.write(model_dir);   // model_dir/not_finite_12.json
+
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <string>
+
+#include "runtime/base/host_array.h"
+#include "runtime/base/json.h"
+
+namespace quintet {
+
+/// A step whose gradient or metric was not finite.
+struct BadStep {
+  int64_t step = 0;           // the batch's number
+  std::string tensor = {};    // the first parameter whose gradient was not finite, or a metric
+  double loss = 0;
+  std::string data_position = {};  // data::Batches::position before it: restoring that gives it again
+};
+
+/// The newest ten bad steps of this process.
+class NumbersReport {
+ public:
+  /// Of each feature: shape, CRC-32C of its values and the first eight rows.
+  void add(const BadStep& bad, const HostArrays& batch);
+  bool empty() const { return steps_.empty(); }
+  /// Writes model_dir/not_finite_<newest step>.json and gives its path. Throws kDisk.
+  std::filesystem::path write(const std::filesystem::path& model_dir) const;
+
+ private:
+  std::deque<nlohmann::ordered_json> steps_;
+};
+
+}  // namespace quintet
