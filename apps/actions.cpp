@@ -43,12 +43,32 @@ class EarlyStopping final : public Action {
       waited_ = 0;
       return "";
     }
-    if (++waited_ < patience_) return "";
-    return fmt::format("step {}: {}/{} has not improved on {} for {} evaluations", step,
-                       metric_.first, metric_.second, *best_, waited_);
+    ++waited_;
+    const std::string reason = reason_to_stop();
+    return reason.empty() ? "" : fmt::format("step {}: {}", step, reason);
+  }
+
+  ActionState state() const override {
+    if (!best_) return {};
+    return {{"best", *best_}, {"waited", static_cast<double>(waited_)}};
+  }
+  std::string restore(const ActionState& state) override {
+    best_ = state.at("best");
+    waited_ = static_cast<int64_t>(state.at("waited"));
+    return reason_to_stop();
+  }
+  std::string name() const override {
+    return fmt::format("EarlyStopping {}/{} {}", metric_.first, metric_.second,
+                       smaller_is_better_ ? "min" : "max");
   }
 
  private:
+  std::string reason_to_stop() const {
+    if (waited_ < patience_) return "";
+    return fmt::format("{}/{} has not improved on {} for {} evaluations", metric_.first,
+                       metric_.second, *best_, waited_);
+  }
+
   std::pair<std::string, std::string> metric_;
   bool smaller_is_better_;
   int64_t patience_, waited_ = 0;
@@ -85,6 +105,28 @@ std::string run_actions(const Actions& actions, const std::string& mode, int64_t
     const std::string given = action->run(step, metrics);
     if (reason.empty()) reason = given;
   }
+  return reason;
+}
+
+std::map<std::string, ActionState> action_states(const Actions& actions) {
+  std::map<std::string, ActionState> states;
+  for (const auto& [mode, list] : actions)
+    for (const auto& action : list)
+      if (ActionState state = action->state(); !state.empty())
+        states[mode + ": " + action->name()] = std::move(state);
+  return states;
+}
+
+std::string restore_actions(const Actions& actions,
+                            const std::map<std::string, ActionState>& states) {
+  std::string reason;
+  for (const auto& [mode, list] : actions)
+    for (const auto& action : list) {
+      const auto found = states.find(mode + ": " + action->name());
+      if (found == states.end()) continue;
+      const std::string given = action->restore(found->second);
+      if (reason.empty()) reason = given;
+    }
   return reason;
 }
 

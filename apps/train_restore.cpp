@@ -82,6 +82,7 @@ void TrainLoop::restore() {
     load_arrays(*own, *trainer_, where);
     trainer_->restored(state_.step, state_.skipped_updates);
     batches_->restore(state_.data_position);
+    stop_early_ = restore_actions(config_.actions, state_.actions);
     saved_step_ = state_.step;
   } else if (config_.checkpoint.restore && !config_.checkpoint.restore->path.empty()) {
     warm_start(*config_.checkpoint.restore);
@@ -146,6 +147,7 @@ void TrainLoop::save(bool wait) {
   state_.step = trainer_->step();
   state_.data_position = batches_->position();
   state_.metrics_bytes = summaries_->metrics_bytes();
+  state_.actions = action_states(config_.actions);
   const std::string dtype =
       config_.checkpoint.save ? config_.checkpoint.save->dtype : std::string("float32");
   const StateSlices arrays = to_slices(*trainer_, dtype);

@@ -9,11 +9,6 @@
 namespace quintet {
 namespace {
 
-nlohmann::ordered_json number(double value) {
-  if (std::isfinite(value)) return value;
-  return std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
-}
-
 HostArray as_float32(const HostArray& array, const std::string& name) {
   if (array.dtype == DType::f32) return array;
   HostArray out(DType::f32, array.shape);
@@ -88,7 +83,10 @@ std::optional<std::string> source_name(const std::string& name,
 std::string to_json(const RunState& state) {
   nlohmann::ordered_json window = nlohmann::ordered_json::object();
   for (const auto& [name, metric] : state.window)
-    window[name] = {number(metric.total), number(metric.count), metric.per_step};
+    window[name] = {json_number(metric.total), json_number(metric.count), metric.per_step};
+  nlohmann::ordered_json actions = nlohmann::ordered_json::object();
+  for (const auto& [name, values] : state.actions)
+    for (const auto& [key, value] : values) actions[name][key] = json_number(value);
   const nlohmann::ordered_json json = {{"step", state.step},
                                        {"first_step", state.first_step},
                                        {"skipped_updates", state.skipped_updates},
@@ -97,7 +95,8 @@ std::string to_json(const RunState& state) {
                                        {"metrics_bytes", state.metrics_bytes},
                                        {"seed", state.seed},
                                        {"data_position", state.data_position},
-                                       {"window", window}};
+                                       {"window", window},
+                                       {"actions", actions}};
   return json.dump();
 }
 
@@ -115,6 +114,10 @@ RunState run_state_from_json(const std::string& text, const std::string& where) 
   for (const auto& [name, metric] : json["window"].members())
     state.window[name] = {metric[size_t{0}].as_double(), metric[size_t{1}].as_double(),
                           metric[size_t{2}].as_bool()};
+  if (json.has("actions"))  // checkpoints made before actions had a state have none
+    for (const auto& [name, values] : json["actions"].members())
+      for (const auto& [key, value] : values.members())
+        state.actions[name][key] = value.as_double();
   return state;
 }
 

@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "apps/actions.h"
 #include "apps/checkpoint_config.h"
 #include "checkpoint/checkpoint.h"
 #include "runtime/trainer.h"
@@ -24,6 +25,7 @@ struct RunState {
   int64_t seed = 0;
   std::string data_position;        // data::Batches::position
   Metrics window;                   // metrics since the last summary
+  std::map<std::string, ActionState> actions;  // action_states()
 };
 std::string to_json(const RunState& state);
 /// Throws kData naming the missing member.

@@ -53,6 +53,42 @@ TEST(EarlyStopping, OtherTasksDoNotCount) {
   EXPECT_NE(action->run(3, {{"task", {{"accuracy", 0.5}}}}), "");
 }
 
+TEST(EarlyStopping, GoesOnWaitingAfterARestart) {
+  const std::string bindings =
+      "trainer.EarlyStoppingAction.metric = ('task', 'loss')\n"
+      "trainer.EarlyStoppingAction.mode = 'min'\n"
+      "trainer.EarlyStoppingAction.patience = ";
+  ActionFromGin two(bindings + "2\n"), three(bindings + "3\n");
+  const auto make = [](ActionFromGin& gin) {
+    return Actions{{"TRAIN", {gin.make("t5x.trainer.EarlyStoppingAction")}}};
+  };
+  const auto at = [](const Actions& actions, double loss) {
+    return run_actions(actions, "TRAIN", 1, {{"task", {{"loss", loss}}}});
+  };
+  const Actions first = make(two);
+  EXPECT_TRUE(action_states(first).empty());  // nothing seen yet
+  EXPECT_EQ(at(first, 4.0), "");
+  EXPECT_EQ(at(first, 5.0), "");
+
+  const Actions second = make(two);
+  EXPECT_EQ(restore_actions(second, action_states(first)), "");
+  EXPECT_NE(at(second, 4.5), "");  // the second without improvement on 4
+  EXPECT_NE(restore_actions(make(two), action_states(second)), "") << "had ended";
+  EXPECT_EQ(restore_actions(make(three), action_states(second)), "") << "more patience goes on";
+}
+
+TEST(EarlyStopping, TakesNothingFromOneThatLooksAtAnotherMetric) {
+  const std::string patience = "trainer.EarlyStoppingAction.patience = 1\n"
+                               "trainer.EarlyStoppingAction.mode = 'min'\n";
+  ActionFromGin loss(patience + "trainer.EarlyStoppingAction.metric = ('task', 'loss')\n");
+  ActionFromGin other(patience + "trainer.EarlyStoppingAction.metric = ('task', 'z_loss')\n");
+  const Actions first = {{"TRAIN", {loss.make("t5x.trainer.EarlyStoppingAction")}}};
+  const Actions second = {{"TRAIN", {other.make("t5x.trainer.EarlyStoppingAction")}}};
+  run_actions(first, "TRAIN", 1, {{"task", {{"loss", 1.0}}}});
+  restore_actions(second, action_states(first));
+  EXPECT_EQ(run_actions(second, "TRAIN", 2, {{"task", {{"z_loss", 2.0}}}}), "");
+}
+
 TEST(TerminateOnNan, EndsWithExitCodeSeven) {
   ActionFromGin gin("trainer.TerminateOnNanAction.task = 'train'\n");
   const auto action = gin.make("t5x.trainer.TerminateOnNanAction");

@@ -23,7 +23,10 @@ TEST(RunState, ComesBackFromJsonEqual) {
   state.window["accuracy"] = {1.0 / 3, 1e-300, false};
   state.window["bad"] = {std::numeric_limits<double>::quiet_NaN(), 1, false};
   state.window["worse"] = {-std::numeric_limits<double>::infinity(), 1, false};
+  state.actions["INFER_EVAL: EarlyStopping task/accuracy max"] = {
+      {"best", 0.1 + 0.2}, {"waited", 2}};
   const RunState back = run_state_from_json(to_json(state), "test");
+  EXPECT_EQ(back.actions, state.actions);
   EXPECT_EQ(to_json(back), to_json(state));
   EXPECT_EQ(back.step, state.step);
   EXPECT_EQ(back.seed, state.seed);
@@ -33,6 +36,14 @@ TEST(RunState, ComesBackFromJsonEqual) {
   EXPECT_EQ(back.window.at("accuracy").count, 1e-300);
   EXPECT_TRUE(std::isnan(back.window.at("bad").total));
   EXPECT_TRUE(std::isinf(back.window.at("worse").total));
+}
+
+TEST(RunState, OfACheckpointFromBeforeActionsHadAStateHasNone) {
+  std::string text = to_json(RunState{});
+  const size_t at = text.find(",\"actions\":{}");
+  ASSERT_NE(at, std::string::npos);
+  text.erase(at, std::string(",\"actions\":{}").size());
+  EXPECT_TRUE(run_state_from_json(text, "test").actions.empty());
 }
 
 TEST(RunState, ADamagedDocumentIsADataError) {

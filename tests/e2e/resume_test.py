@@ -124,4 +124,29 @@ def test_a_longer_run_goes_on_from_a_shorter_one(folder):
     assert e2e.tensor_checksums(folder / "twice", 40) == e2e.tensor_checksums(folder / "once", 40)
 
 
+NEVER_BETTER = """
+from __gin__ import dynamic_registration
+from t5x import trainer
+from t5x import train as train_script
+trainer.EarlyStoppingAction.metric = ('train', 'loss')
+trainer.EarlyStoppingAction.mode = 'min'
+trainer.EarlyStoppingAction.atol = 1000.0
+trainer.EarlyStoppingAction.patience = 3
+train_script.train.actions = {'TRAIN': [@trainer.EarlyStoppingAction()]}
+"""
+
+
+def test_early_stopping_counts_on_after_a_restart(folder):
+    # A summary every 5 steps, the first is the best: the third without improvement is that of step 20.
+    (folder / "never.gin").write_text(NEVER_BETTER)
+    never = [f"--gin_file={folder}/never.gin"]
+    finish(folder / "whole", 40, never)
+    assert steps_of(folder / "whole")[-1] == 20, steps_of(folder / "whole")
+    finish(folder / "stopped", 10, never)
+    finish(folder / "stopped", 40, never)
+    assert steps_of(folder / "stopped")[-1] == 20, steps_of(folder / "stopped")
+    again = quintet(*tiny(folder / "stopped", 40, *never))
+    assert "stopping early" in again.err and steps_of(folder / "stopped")[-1] == 20, again
+
+
 e2e.run(globals())
