@@ -182,11 +182,12 @@ __global__ void __launch_bounds__(kThreads, 1)
         multiply(scores, p.scale * kLog2E);
       if (key0 < keys.inner_begin || key0 + kKeys > keys.inner_end)
         mask_transposed<kQueries / 8>(p, b, first + 2 * c, key0 + r, scores);
-      row_products<kDepth>(v_tile, warp * 16, douts, dweights);
       const size_t at = statistics(buffer);
-      differentiate_scores<kQueries / 8>(
-          scores, dweights, simt::shared<float2>(at, kQueries / 2),
-          simt::shared<float2>(at + sizeof(float) * kQueries, kQueries / 2), p.kept, c);
+      weights_transposed<kQueries / 8>(scores, simt::shared<float2>(at, kQueries / 2), c);
+      row_products<kDepth>(v_tile, warp * 16, douts, dweights);
+      differentiate_transposed<kQueries / 8>(
+          scores, dweights, simt::shared<float2>(at + sizeof(float) * kQueries, kQueries / 2),
+          p.kept, c);
 #pragma unroll
       for (int j = 0; j < kQueries / 8; ++j)
 #pragma unroll

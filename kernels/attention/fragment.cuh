@@ -177,22 +177,30 @@ __device__ void to_operand(const float (&s)[kCount], int k, uint32_t (&a)[4]) {
   a[3] = simt::pack_bf16(s[8 * k + 6], s[8 * k + 7]);
 }
 
-/// Gradients of the weights of a tile become gradients of scores, transposed: rows are keys, columns
-/// queries; lse and delta of the columns lie in shared memory, pairs of neighbours together.
-///   p = exp2(s - lse);  ds = p * (kept * dp - delta);  s becomes p, dp becomes ds
+/// Scores of a tile become weights, transposed: rows are keys, columns queries, whose lse lie in
+/// shared memory, pairs of neighbours together. c = lane % 4.
 template <int kFragments>
-__device__ void differentiate_scores(float (&s)[4 * kFragments], float (&dp)[4 * kFragments],
-                                     simt::Shared<float2> lse, simt::Shared<float2> delta,
-                                     float kept, int c) {
+__device__ void weights_transposed(float (&s)[4 * kFragments], simt::Shared<float2> lse, int c) {
 #pragma unroll
   for (int j = 0; j < kFragments; ++j) {
-    const float2 shift = lse[4 * j + c], less = delta[4 * j + c];
+    const float2 shift = lse[4 * j + c];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float weight = simt::exp2_approx(s[4 * j + i] - (i % 2 == 0 ? shift.x : shift.y));
-      s[4 * j + i] = weight;
-      dp[4 * j + i] = weight * fmaf(kept, dp[4 * j + i], i % 2 == 0 ? -less.x : -less.y);
-    }
+    for (int i = 0; i < 4; ++i)
+      s[4 * j + i] = simt::exp2_approx(s[4 * j + i] - (i % 2 == 0 ? shift.x : shift.y));
+  }
+}
+
+/// Gradients of weights become gradients of scores: dp = p * (kept * dp - delta), delta as lse above.
+template <int kFragments>
+__device__ void differentiate_transposed(const float (&weights)[4 * kFragments],
+                                         float (&dp)[4 * kFragments], simt::Shared<float2> delta,
+                                         float kept, int c) {
+#pragma unroll
+  for (int j = 0; j < kFragments; ++j) {
+    const float2 less = delta[4 * j + c];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      dp[4 * j + i] = weights[4 * j + i] * fmaf(kept, dp[4 * j + i], i % 2 == 0 ? -less.x : -less.y);
   }
 }
 
