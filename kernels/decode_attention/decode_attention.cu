@@ -1,5 +1,6 @@
-// One pass over keys and values: a few lanes hold a key and a value of a token in 16-byte parts, each
-// lane keeps its part of the weighted sum; lanes, warps and chunks of tokens are joined at the end.
+// One pass over keys and values: a few lanes hold a key and a value of a token in 16-byte parts,
+// each lane keeps its part of the weighted sum; lanes, warps and chunks of tokens are joined at the
+// end.
 
 #include "kernels/decode_attention/decode_attention_gpu.h"
 #include "kernels/elementwise/vectors.cuh"
@@ -151,14 +152,15 @@ QT_DEVICE void attend_tokens(const Tokens& tokens, const T* keys, const T* value
 
 /// Joins lanes and warps, and writes results, or, of one chunk of several, partial sums.
 template <typename T, int kLanesPerKey, int kQueries>
-QT_DEVICE void finish_block(Running<kQueries, kLanes<T>>& running, int queries, int head_dim, T* out,
-                            int64_t out_stride, float* partial) {
+QT_DEVICE void finish_block(Running<kQueries, kLanes<T>>& running, int queries, int head_dim,
+                            T* out, int64_t out_stride, float* partial) {
   constexpr int kLane = kLanes<T>, kDepth = kLanesPerKey * kLane;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
   for (int distance = kLanesPerKey; distance < 32; distance *= 2) running.join_lanes(distance);
   auto heads = simt::shared<float>(0, kWarps * kQueries * 2);
-  auto sums = simt::shared<float>(sizeof(float) * kWarps * kQueries * 2, kWarps * kQueries * kDepth);
+  auto sums =
+      simt::shared<float>(sizeof(float) * kWarps * kQueries * 2, kWarps * kQueries * kDepth);
   if (lane < kLanesPerKey) {
 #pragma unroll
     for (int r = 0; r < kQueries; ++r) {
@@ -208,7 +210,8 @@ QT_DEVICE void load_queries(const T* query, int64_t stride, int queries, int hea
 
 /// Grid: (items x groups of kQueries decodes x heads, chunks).
 template <typename T, int kLanesPerKey, int kQueries, bool kVector>
-__global__ void __launch_bounds__(kThreads) cross_kernel(const __grid_constant__ Task<DecodeCross> task) {
+__global__ void __launch_bounds__(kThreads)
+    cross_kernel(const __grid_constant__ Task<DecodeCross> task) {
   const DecodeRows& rows = task.a.rows;
   const DecodeCache& cache = task.a.cache;
   const int heads = static_cast<int>(rows.heads), head = static_cast<int>(blockIdx.x) % heads;
@@ -221,28 +224,31 @@ __global__ void __launch_bounds__(kThreads) cross_kernel(const __grid_constant__
   const int64_t row = item * rows.decodes + group * kQueries, within = head * rows.head_dim;
   float query[kQueries][kLanes<T>];
   load_queries<T, kLanesPerKey, kQueries, kVector>(
-      static_cast<const T*>(rows.query) + row * rows.query_stride + within, rows.query_stride, queries,
-      head_dim, query);
-  const CrossTokens tokens{item * cache.slot_stride + head * cache.head_stride, task.a.lengths[item],
-                           cache.token_stride};
+      static_cast<const T*>(rows.query) + row * rows.query_stride + within, rows.query_stride,
+      queries, head_dim, query);
+  const CrossTokens tokens{item * cache.slot_stride + head * cache.head_stride,
+                           task.a.lengths[item], cache.token_stride};
   const int begin = static_cast<int>(blockIdx.y) * task.chunk_tokens;
-  const int end = begin + task.chunk_tokens < tokens.limit ? begin + task.chunk_tokens : tokens.limit;
+  const int end =
+      begin + task.chunk_tokens < tokens.limit ? begin + task.chunk_tokens : tokens.limit;
   Running<kQueries, kLanes<T>> running;
   running.start();
   attend_tokens<T, kLanesPerKey, kQueries, kVector>(tokens, static_cast<const T*>(cache.keys),
                                                     static_cast<const T*>(cache.values), begin, end,
                                                     head_dim, query, running);
-  float* partial = task.chunks == 1 ? nullptr
-                                    : task.partials + (int64_t{blockIdx.x} * task.chunks + blockIdx.y) *
-                                                          kQueries * (2 + head_dim);
-  finish_block<T, kLanesPerKey, kQueries>(running, queries, head_dim,
-                                          static_cast<T*>(rows.out) + row * rows.out_stride + within,
-                                          rows.out_stride, partial);
+  float* partial = task.chunks == 1
+                       ? nullptr
+                       : task.partials + (int64_t{blockIdx.x} * task.chunks + blockIdx.y) *
+                                             kQueries * (2 + head_dim);
+  finish_block<T, kLanesPerKey, kQueries>(
+      running, queries, head_dim, static_cast<T*>(rows.out) + row * rows.out_stride + within,
+      rows.out_stride, partial);
 }
 
 /// Grid: (rows x heads, chunks). The chunk in which the new token lies appends it.
 template <typename T, int kLanesPerKey, bool kVector>
-__global__ void __launch_bounds__(kThreads) self_kernel(const __grid_constant__ Task<DecodeSelf> task) {
+__global__ void __launch_bounds__(kThreads)
+    self_kernel(const __grid_constant__ Task<DecodeSelf> task) {
   const DecodeRows& rows = task.a.rows;
   const DecodeCache& cache = task.a.cache;
   const int heads = static_cast<int>(rows.heads), head = static_cast<int>(blockIdx.x) % heads;
@@ -251,17 +257,19 @@ __global__ void __launch_bounds__(kThreads) self_kernel(const __grid_constant__ 
   const int position = task.a.positions[row], own = static_cast<int>(row % rows.decodes);
   const bool appends = position < room;
   const int64_t item_base = (row - own) * cache.slot_stride + head * cache.head_stride;
-  const SelfTokens tokens{item_base,
-                          cache.slot_stride,
-                          cache.token_stride,
-                          own,
-                          appends ? position : -1,
-                          appends ? position + 1 : room,
-                          task.a.sources + row * cache.max_length,
-                          appends && task.a.bias != nullptr ? task.a.bias + head * task.a.biases : nullptr,
-                          static_cast<int>(task.a.biases) - 1};
+  const SelfTokens tokens{
+      item_base,
+      cache.slot_stride,
+      cache.token_stride,
+      own,
+      appends ? position : -1,
+      appends ? position + 1 : room,
+      task.a.sources + row * cache.max_length,
+      appends && task.a.bias != nullptr ? task.a.bias + head * task.a.biases : nullptr,
+      static_cast<int>(task.a.biases) - 1};
   const int begin = static_cast<int>(blockIdx.y) * task.chunk_tokens;
-  const int end = begin + task.chunk_tokens < tokens.limit ? begin + task.chunk_tokens : tokens.limit;
+  const int end =
+      begin + task.chunk_tokens < tokens.limit ? begin + task.chunk_tokens : tokens.limit;
   T *keys = static_cast<T*>(cache.keys), *values = static_cast<T*>(cache.values);
   if (appends && begin <= position && position < end) {
     const T* key = static_cast<const T*>(task.a.key) + row * task.a.key_stride + within;
@@ -276,10 +284,12 @@ __global__ void __launch_bounds__(kThreads) self_kernel(const __grid_constant__ 
       static_cast<const T*>(rows.query) + row * rows.query_stride + within, 0, 1, head_dim, query);
   Running<1, kLanes<T>> running;
   running.start();
-  attend_tokens<T, kLanesPerKey, 1, kVector>(tokens, keys, values, begin, end, head_dim, query, running);
-  float* partial = task.chunks == 1 ? nullptr
-                                    : task.partials + (int64_t{blockIdx.x} * task.chunks + blockIdx.y) *
-                                                          (2 + head_dim);
+  attend_tokens<T, kLanesPerKey, 1, kVector>(tokens, keys, values, begin, end, head_dim, query,
+                                             running);
+  float* partial =
+      task.chunks == 1
+          ? nullptr
+          : task.partials + (int64_t{blockIdx.x} * task.chunks + blockIdx.y) * (2 + head_dim);
   finish_block<T, kLanesPerKey, 1>(running, 1, head_dim,
                                    static_cast<T*>(rows.out) + row * rows.out_stride + within,
                                    rows.out_stride, partial);
@@ -287,14 +297,16 @@ __global__ void __launch_bounds__(kThreads) self_kernel(const __grid_constant__ 
 
 /// Joins the chunks of one row and head, in order. Grid: rows x heads; a thread an element.
 template <typename T>
-__global__ void join_chunks(const float* partials, int chunks, int queries, const __grid_constant__ DecodeRows rows) {
+__global__ void join_chunks(const float* partials, int chunks, int queries,
+                            const __grid_constant__ DecodeRows rows) {
   const int heads = static_cast<int>(rows.heads), head = static_cast<int>(blockIdx.x) % heads;
   const int head_dim = static_cast<int>(rows.head_dim), decodes = static_cast<int>(rows.decodes);
   const int64_t row = blockIdx.x / static_cast<unsigned>(heads), item = row / decodes;
   const int decode = static_cast<int>(row % decodes), groups = (decodes + queries - 1) / queries;
   const int64_t block = (item * groups + decode / queries) * heads + head;
   const int64_t chunk_stride = static_cast<int64_t>(queries) * (2 + head_dim);
-  const float* first = partials + block * chunks * chunk_stride + (decode % queries) * int64_t{2 + head_dim};
+  const float* first =
+      partials + block * chunks * chunk_stride + (decode % queries) * int64_t{2 + head_dim};
   for (int d = static_cast<int>(threadIdx.x); d < head_dim; d += static_cast<int>(blockDim.x)) {
     float most = kLowest, total = 0, sum = 0;
     for (int c = 0; c < chunks; ++c) most = fmaxf(most, first[c * chunk_stride]);
@@ -323,14 +335,14 @@ template <typename T>
 bool takes_vectors(const DecodeRows& rows, const DecodeCache& cache, int64_t key_stride,
                    std::initializer_list<const void*> more) {
   constexpr int64_t kLane = kLanes<T>;
-  for (int64_t n : {rows.head_dim, rows.query_stride, key_stride, cache.slot_stride, cache.head_stride,
-                    cache.token_stride})
+  for (int64_t n : {rows.head_dim, rows.query_stride, key_stride, cache.slot_stride,
+                    cache.head_stride, cache.token_stride})
     if (n % kLane != 0) return false;
   return are_aligned({rows.query, cache.keys, cache.values}) && are_aligned(more);
 }
 
-/// Calls body(Count<lanes a key>, whether by vectors) with the fewest lanes that hold head_dim elements
-/// of T; sizes that are no whole vectors take a warp a key.
+/// Calls body(Count<lanes a key>, whether by vectors) with the fewest lanes that hold head_dim
+/// elements of T; sizes that are no whole vectors take a warp a key.
 template <typename T, typename Body>
 void with_lanes(const DecodeRows& rows, bool vector, const Body& body) {
   const int64_t lanes = (rows.head_dim + kLanes<T> - 1) / kLanes<T>;
@@ -350,8 +362,9 @@ void check(const char* what, const DecodeRows& rows, const DecodeCache& cache) {
   QT_ASSERT(rows.items > 0 && rows.decodes > 0 && rows.heads > 0 && cache.max_length > 0);
   QT_ASSERT(rows.dtype == DType::bf16 || rows.dtype == DType::f32);
   const int64_t most = rows.dtype == DType::bf16 ? 256 : 128;
-  QT_CHECK(rows.head_dim > 0 && rows.head_dim <= most, "{}: heads of size {} on a GPU: at most {} in {}",
-           what, rows.head_dim, most, rows.dtype == DType::bf16 ? "bfloat16" : "float32");
+  QT_CHECK(rows.head_dim > 0 && rows.head_dim <= most,
+           "{}: heads of size {} on a GPU: at most {} in {}", what, rows.head_dim, most,
+           rows.dtype == DType::bf16 ? "bfloat16" : "float32");
 }
 
 /// How many parts the tokens are cut into: enough blocks for two waves, 64 tokens at least.
@@ -370,8 +383,7 @@ struct Plan {
       : scratch(bytes_of(a, blocks, queries)) {
     task.a = a;
     task.chunks = chunks_for(blocks, a.cache.max_length);
-    task.chunk_tokens =
-        static_cast<int>((a.cache.max_length + task.chunks - 1) / task.chunks);
+    task.chunk_tokens = static_cast<int>((a.cache.max_length + task.chunks - 1) / task.chunks);
     task.partials = scratch.template data<float>();
     const int depth = lanes_per_key * (a.rows.dtype == DType::bf16 ? 8 : 4);
     how = {.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(task.chunks)),
@@ -440,7 +452,8 @@ void decode_self_gpu(const DecodeSelf& a, Stream stream) {
 
 void follow_sources_gpu(const FollowSources& f, Stream stream) {
   simt::launch(follow_kernel,
-               {.grid = static_cast<unsigned>(f.items * f.decodes), .block = 128, .stream = stream}, f);
+               {.grid = static_cast<unsigned>(f.items * f.decodes), .block = 128, .stream = stream},
+               f);
 }
 
 }  // namespace quintet::QT_GPU

@@ -1,17 +1,18 @@
 #pragma once
-// Attention of generation on a GPU: one query a row, keys and values that stay where they were written.
+// Attention of generation on a GPU: one query a row, keys and values that stay where they were
+// written.
 //
 //   DecodeCache            keys and values of one layer; token t of a slot and head at
 //                          slot * slot_stride + head * head_stride + t * token_stride
 //   decode_cross_gpu       keys and values of an item are read once for all of its rows
 //   decode_self_gpu        appends this step's key and value, then attends to the row's whole past,
-//                          each token read from the slot in which it was written: beams change places
-//                          without a copy
+//                          each token read from the slot in which it was written: beams change
+//                          places without a copy
 //
-// A row is a sequence being written: item * decodes + decode. Logits are not scaled, as in T5; softmax
-// in float32. Operands float32 or bfloat16, all alike; head_dim at most 256 (bfloat16) or 128
-// (float32). All pointers are device memory, positions and lengths too, so that a step can be a graph.
-// The same results every time: chunks of tokens are joined in order.
+// A row is a sequence being written: item * decodes + decode. Logits are not scaled, as in T5;
+// softmax in float32. Operands float32 or bfloat16, all alike; head_dim at most 256 (bfloat16) or
+// 128 (float32). All pointers are device memory, positions and lengths too, so that a step can be a
+// graph. The same results every time: chunks of tokens are joined in order.
 
 #include "kernels/decode_attention/gpu_rows.h"
 #include "kernels/simt/target.h"

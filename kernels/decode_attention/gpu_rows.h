@@ -29,10 +29,11 @@ struct DecodeCross {
   const int32_t* lengths = nullptr;
 };
 
-/// Slots are rows. positions [rows]: where the new token stands; beyond max_length nothing is written,
-/// and the whole cache is seen without bias, as T5X's one-hot writes do. sources [rows, max_length]: the
-/// decode of the item in whose slot each earlier token was written. bias [heads, biases] float32: what
-/// is added for a key 0, 1, ... tokens back; those farther than the last get the last; or null.
+/// Slots are rows. positions [rows]: where the new token stands; beyond max_length nothing is
+/// written, and the whole cache is seen without bias, as T5X's one-hot writes do. sources [rows,
+/// max_length]: the decode of the item in whose slot each earlier token was written. bias [heads,
+/// biases] float32: what is added for a key 0, 1, ... tokens back; those farther than the last get
+/// the last; or null.
 struct DecodeSelf {
   DecodeRows rows;
   DecodeCache cache;
@@ -44,7 +45,8 @@ struct DecodeSelf {
   int64_t biases = 0;
 };
 
-/// Lets each row of a step continue the history of another row of its item. sources [rows, max_length]
+/// Lets each row of a step continue the history of another row of its item. sources [rows,
+/// max_length]
 /// -> next [rows, max_length]: parents [rows] rows, or null: their own; the place of the new token
 /// becomes the row's own slot.
 struct FollowSources {

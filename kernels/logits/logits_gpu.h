@@ -1,11 +1,11 @@
 #pragma once
-// Drawing a token from each row of logits on a GPU, as temperature_sample does on the CPU: divided by the
-// row's temperature, cut to the topk largest (and what ties with the last) or to the fewest likely ones
-// that hold the mass topp, then the largest of logit + Gumbel noise; token v of row r takes element
-// r * vocab + v of the noise of the step's key. log_probs: of what was drawn, after temperature and cut,
-// or with rescale_log_probs false of the logits as they came; a greedy row's is 0 or its logarithm
-// likewise. Ties go to the lower token. All pointers are device memory. Deterministic: masses are added
-// as integers.
+// Drawing a token from each row of logits on a GPU, as temperature_sample does on the CPU: divided
+// by the row's temperature, cut to the topk largest (and what ties with the last) or to the fewest
+// likely ones that hold the mass topp, then the largest of logit + Gumbel noise; token v of row r
+// takes element r * vocab + v of the noise of the step's key. log_probs: of what was drawn, after
+// temperature and cut, or with rescale_log_probs false of the logits as they came; a greedy row's
+// is 0 or its logarithm likewise. Ties go to the lower token. All pointers are device memory.
+// Deterministic: masses are added as integers.
 
 #include "kernels/logits/gpu_rows.h"
 #include "kernels/simt/target.h"

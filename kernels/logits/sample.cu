@@ -1,5 +1,5 @@
-// A block a row. The threshold of topk and topp is found digit by digit, from a histogram of counts or of
-// masses of the tokens that agree with the digits found so far (radix select).
+// A block a row. The threshold of topk and topp is found digit by digit, from a histogram of counts
+// or of masses of the tokens that agree with the digits found so far (radix select).
 
 #include "kernels/elementwise/vectors.cuh"
 #include "kernels/logits/logits_gpu.h"
@@ -103,8 +103,8 @@ QT_DEVICE void split_mass(float mass, unsigned (&parts)[kParts]) {
   parts[2] = static_cast<unsigned>(m >> 28);
 }
 
-/// The largest element such that it and all larger ones weigh `wanted` or more; the smallest of all if
-/// they do not. weigh(x, parts) gives an element's weight, the parts being 14 bits apart.
+/// The largest element such that it and all larger ones weigh `wanted` or more; the smallest of all
+/// if they do not. weigh(x, parts) gives an element's weight, the parts being 14 bits apart.
 template <int kUsed, typename T, typename Weigh>
 QT_DEVICE float select_threshold(const Row<T>& row, unsigned long long wanted, const Weigh& weigh) {
   auto histogram = simt::shared<unsigned>(0, kDigits * kParts);
@@ -113,7 +113,8 @@ QT_DEVICE float select_threshold(const Row<T>& row, unsigned long long wanted, c
   unsigned prefix = 0;
   for (int shift = 24; shift >= 0; shift -= 8) {
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kDigits * kParts; i += kThreads) histogram[i] = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < kDigits * kParts; i += kThreads)
+      histogram[i] = 0;
     __syncthreads();
     row.for_each([&](int, float x, bool is_in) {
       const unsigned key = key_of(x);
@@ -122,7 +123,8 @@ QT_DEVICE float select_threshold(const Row<T>& row, unsigned long long wanted, c
       unsigned parts[kParts] = {};
       if (agrees) weigh(x, parts);
       bool is_left = agrees;
-      // Neighbouring logits share their leading digits: the commonest are added within the warp first.
+      // Neighbouring logits share their leading digits: the commonest are added within the warp
+      // first.
 #pragma unroll
       for (int turn = 0; turn < 2; ++turn) {
         const unsigned left = __ballot_sync(kWholeWarp, is_left);
@@ -146,7 +148,8 @@ QT_DEVICE float select_threshold(const Row<T>& row, unsigned long long wanted, c
       // Lane l adds digits 255 - 8 l downwards to the 7th below; then the sums before it.
       unsigned long long own = 0;
       const auto weight = [&](int digit) {
-        return histogram[digit * kParts] + (static_cast<unsigned long long>(histogram[digit * kParts + 1]) << 14) +
+        return histogram[digit * kParts] +
+               (static_cast<unsigned long long>(histogram[digit * kParts + 1]) << 14) +
                (static_cast<unsigned long long>(histogram[digit * kParts + 2]) << 28);
       };
       const int top = 255 - 8 * lane;
@@ -178,7 +181,8 @@ QT_DEVICE float select_threshold(const Row<T>& row, unsigned long long wanted, c
 
 /// Element i of jax.random.gumbel.
 QT_DEVICE float gumbel(Key key, uint64_t i) {
-  const float u = (__uint_as_float(threefry_bits(key, i) >> 9 | 0x3f800000u) - 1.0f) + 1.17549435e-38f;
+  const float u =
+      (__uint_as_float(threefry_bits(key, i) >> 9 | 0x3f800000u) - 1.0f) + 1.17549435e-38f;
   return -logf(-logf(u));
 }
 
@@ -186,7 +190,8 @@ template <typename T, typename Keep>
 QT_DEVICE Best draw(const Row<T>& row, Key key, uint64_t first, const Keep& keep) {
   Best mine{-INFINITY, 0x7fffffff};
   row.for_each([&](int i, float x, bool is_in) {
-    if (is_in && keep(x)) mine = better(mine, {x + gumbel(key, first + static_cast<uint64_t>(i)), i});
+    if (is_in && keep(x))
+      mine = better(mine, {x + gumbel(key, first + static_cast<uint64_t>(i)), i});
   });
   return block_best(mine);
 }
@@ -215,14 +220,15 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(const __grid_constant_
       log_prob = (x - scored.best.score) - scored.log_sum;
     };
     if (s.topk > 0) {
-      const float least =
-          select_threshold<1>(row, static_cast<unsigned long long>(s.topk < s.vocab ? s.topk : s.vocab),
-                              [](float, unsigned (&parts)[kParts]) { parts[0] = 1; });
+      const float least = select_threshold<1>(
+          row, static_cast<unsigned long long>(s.topk < s.vocab ? s.topk : s.vocab),
+          [](float, unsigned(&parts)[kParts]) { parts[0] = 1; });
       choose([=](float x) { return x >= least; });
     } else if (s.topp > 0) {
       const auto wanted = static_cast<unsigned long long>(ceilf(s.topp * 4398046511104.0f));
       const float least = select_threshold<kParts>(
-          row, wanted, [&](float x, unsigned (&parts)[kParts]) { split_mass(probability(x), parts); });
+          row, wanted,
+          [&](float x, unsigned(&parts)[kParts]) { split_mass(probability(x), parts); });
       const float share = probability(least);
       choose([=](float x) { return x == x && probability(x) >= share; });
     } else {
@@ -242,9 +248,11 @@ void sample_gpu(const SampleRows& s, Stream stream) {
   QT_ASSERT(s.dtype == DType::f32 || s.dtype == DType::bf16);
   QT_ASSERT(s.topk == 0 || s.topp == 0);
   constexpr int64_t kMostTokens = 1 << 18;  // of split_mass
-  QT_CHECK(s.vocab <= kMostTokens, "sampling on a GPU: {} tokens; at most {} are supported", s.vocab,
-           kMostTokens);
-  const simt::Launch how{.grid = static_cast<unsigned>(s.rows), .block = kThreads, .shared = kShared,
+  QT_CHECK(s.vocab <= kMostTokens, "sampling on a GPU: {} tokens; at most {} are supported",
+           s.vocab, kMostTokens);
+  const simt::Launch how{.grid = static_cast<unsigned>(s.rows),
+                         .block = kThreads,
+                         .shared = kShared,
                          .stream = stream};
   if (s.dtype == DType::f32)
     simt::launch(sample_kernel<float>, how, s);

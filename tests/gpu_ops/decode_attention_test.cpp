@@ -1,13 +1,14 @@
-// Attention of generation on the emulated GPU against the CPU's, which has its own tests against loops
-// in double: caches of odd sizes, beams whose history lies in other beams' slots, both element types,
-// chunked and not, three schedules.
+// Attention of generation on the emulated GPU against the CPU's, which has its own tests against
+// loops in double: caches of odd sizes, beams whose history lies in other beams' slots, both
+// element types, chunked and not, three schedules.
+
+#include "kernels/decode_attention/decode_attention.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <random>
 
-#include "kernels/decode_attention/decode_attention.h"
 #include "kernels/decode_attention/gpu_rows.h"
 #include "kernels/simt/emulator/emulator.h"
 #include "runtime/base/dtype.h"
@@ -27,10 +28,11 @@ struct Sizes {
   const char* name;
   int64_t items, decodes, heads, head_dim, length;
 };
-const Sizes kSizes[] = {
-    {"Base", 2, 1, 2, 64, 37},   {"Beams", 1, 4, 2, 64, 70},     {"ManyBeams", 1, 6, 1, 64, 9},
-    {"Chunks", 1, 1, 1, 64, 300}, {"ChunksOfBeams", 1, 3, 1, 32, 200}, {"Wide", 1, 2, 1, 128, 33},
-    {"Widest", 1, 1, 1, 104, 20}, {"Odd", 2, 2, 3, 3, 11},         {"OneToken", 3, 1, 2, 16, 1}};
+const Sizes kSizes[] = {{"Base", 2, 1, 2, 64, 37},           {"Beams", 1, 4, 2, 64, 70},
+                        {"ManyBeams", 1, 6, 1, 64, 9},       {"Chunks", 1, 1, 1, 64, 300},
+                        {"ChunksOfBeams", 1, 3, 1, 32, 200}, {"Wide", 1, 2, 1, 128, 33},
+                        {"Widest", 1, 1, 1, 104, 20},        {"Odd", 2, 2, 3, 3, 11},
+                        {"OneToken", 3, 1, 2, 16, 1}};
 
 class DecodeAttention : public ::testing::TestWithParam<std::tuple<Sizes, DType, uint64_t>> {
  protected:
@@ -54,8 +56,10 @@ class Elements {
     return reinterpret_cast<void*>((at + 63) / 64 * 64);
   }
   void set(int64_t i, float x) {
-    if (dtype_ == DType::bf16) static_cast<bfloat16*>(data())[i] = bfloat16(x);
-    else static_cast<float*>(data())[i] = x;
+    if (dtype_ == DType::bf16)
+      static_cast<bfloat16*>(data())[i] = bfloat16(x);
+    else
+      static_cast<float*>(data())[i] = x;
   }
   float at(int64_t i) const {
     return dtype_ == DType::bf16 ? static_cast<float>(static_cast<const bfloat16*>(data())[i])
@@ -77,14 +81,16 @@ struct AlignedFloats {
   float* start;
   explicit AlignedFloats(int64_t n)
       : memory(static_cast<size_t>(n) + 64, 0.0f),
-        start(reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256)) {}
+        start(reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 *
+                                       256)) {}
 };
 
 void expect_close(const Elements& got, int64_t begin, const std::vector<float>& want, DType dtype) {
   // Values are of the size of 1; bfloat16 results carry its rounding, 2^-9 of them.
   const double tolerance = dtype == DType::bf16 ? 8e-3 : 2e-6;
   for (size_t i = 0; i < want.size(); ++i)
-    ASSERT_NEAR(got.at(begin + static_cast<int64_t>(i)), want[i], tolerance * (1 + std::abs(want[i])))
+    ASSERT_NEAR(got.at(begin + static_cast<int64_t>(i)), want[i],
+                tolerance * (1 + std::abs(want[i])))
         << "element " << i;
 }
 
@@ -100,11 +106,21 @@ TEST_P(DecodeAttention, CrossReadsTheItemsTokens) {
   std::vector<int32_t> lengths;
   for (int64_t i = 0; i < items; ++i)
     lengths.push_back(static_cast<int32_t>(std::max<int64_t>(1, length - 5 * i)));
-  DecodeCross a{.rows = {.dtype = dtype(), .items = items, .decodes = decodes, .heads = heads,
-                         .head_dim = head_dim, .query = query.data(), .out = out.data(),
-                         .query_stride = query_stride, .out_stride = width()},
-                .cache = {.keys = keys.data(), .values = values.data(), .slot_stride = length * width(),
-                          .head_stride = head_dim, .token_stride = width(), .max_length = length},
+  DecodeCross a{.rows = {.dtype = dtype(),
+                         .items = items,
+                         .decodes = decodes,
+                         .heads = heads,
+                         .head_dim = head_dim,
+                         .query = query.data(),
+                         .out = out.data(),
+                         .query_stride = query_stride,
+                         .out_stride = width()},
+                .cache = {.keys = keys.data(),
+                          .values = values.data(),
+                          .slot_stride = length * width(),
+                          .head_stride = head_dim,
+                          .token_stride = width(),
+                          .max_length = length},
                 .lengths = lengths.data()};
   emulated::decode_cross_gpu(a, {});
   std::vector<float> scratch;
@@ -120,7 +136,8 @@ TEST_P(DecodeAttention, CrossReadsTheItemsTokens) {
         const int64_t row = item * decodes + d;
         const auto asked = query.part(row * query_stride + head * head_dim, head_dim);
         std::vector<float> want(static_cast<size_t>(head_dim));
-        const SharedQuery one{asked.data(), want.data(), lengths[static_cast<size_t>(item)], nullptr};
+        const SharedQuery one{asked.data(), want.data(), lengths[static_cast<size_t>(item)],
+                              nullptr};
         attend_shared({&one, 1}, shared, head_dim, scratch);
         SCOPED_TRACE(fmt::format("row {} head {}", row, head));
         expect_close(out, row * width() + head * head_dim, want, dtype());
@@ -157,24 +174,39 @@ TEST_P(DecodeAttention, SelfAppendsAndReadsOtherBeamsTokens) {
   const History history = random_history(sizes(), random);
   const int64_t biases = length > 20 ? 13 : length + 3;
   std::vector<float> bias;
-  for (int64_t i = 0; i < heads * biases; ++i) bias.push_back(0.1f * static_cast<float>(random() % 30));
+  for (int64_t i = 0; i < heads * biases; ++i)
+    bias.push_back(0.1f * static_cast<float>(random() % 30));
   // [rows, heads, length, head_dim]
   const int64_t slot = heads * length * head_dim, all = rows() * slot;
   Elements keys(all, dtype(), &random, 0.5f), values(all, dtype(), &random);
   const Elements query(rows() * width(), dtype(), &random, 0.7f);
-  const Elements fresh(rows() * 2 * width(), dtype(), &random, 0.7f), out(rows() * width(), dtype(), nullptr);
+  const Elements fresh(rows() * 2 * width(), dtype(), &random, 0.7f),
+      out(rows() * width(), dtype(), nullptr);
   const auto element = [&](void* p, int64_t i) {
     return static_cast<std::byte*>(p) + i * size_of(dtype());
   };
-  const DecodeSelf a{.rows = {.dtype = dtype(), .items = items, .decodes = decodes, .heads = heads,
-                              .head_dim = head_dim, .query = query.data(), .out = out.data(),
-                              .query_stride = width(), .out_stride = width()},
-                     .cache = {.keys = keys.data(), .values = values.data(), .slot_stride = slot,
-                               .head_stride = length * head_dim, .token_stride = head_dim,
+  const DecodeSelf a{.rows = {.dtype = dtype(),
+                              .items = items,
+                              .decodes = decodes,
+                              .heads = heads,
+                              .head_dim = head_dim,
+                              .query = query.data(),
+                              .out = out.data(),
+                              .query_stride = width(),
+                              .out_stride = width()},
+                     .cache = {.keys = keys.data(),
+                               .values = values.data(),
+                               .slot_stride = slot,
+                               .head_stride = length * head_dim,
+                               .token_stride = head_dim,
                                .max_length = length},
-                     .key = fresh.data(), .value = element(fresh.data(), width()),
-                     .key_stride = 2 * width(), .positions = history.positions.data(),
-                     .sources = history.sources.data(), .bias = bias.data(), .biases = biases};
+                     .key = fresh.data(),
+                     .value = element(fresh.data(), width()),
+                     .key_stride = 2 * width(),
+                     .positions = history.positions.data(),
+                     .sources = history.sources.data(),
+                     .bias = bias.data(),
+                     .biases = biases};
   const auto before = keys.part(0, all);
   emulated::decode_self_gpu(a, {});
   std::vector<float> scratch;
@@ -191,30 +223,34 @@ TEST_P(DecodeAttention, SelfAppendsAndReadsOtherBeamsTokens) {
         EXPECT_EQ(value, fresh.part(new_at + width(), head_dim));
       } else {
         const auto old = before.begin() + at;
-        EXPECT_EQ(key, std::vector<float>(old, old + head_dim));  // nothing is written behind the end
+        EXPECT_EQ(key,
+                  std::vector<float>(old, old + head_dim));  // nothing is written behind the end
       }
       const int64_t limit = appended ? position + 1 : length;
       AlignedFloats cached(2 * length * decodes * padded_to_vectors(head_dim) + 64);
-      const CachedKeys cache{cached.start,
-                             cached.start + (length * decodes * padded_to_vectors(head_dim) + 63) / 64 * 64,
-                             decodes};
+      const CachedKeys cache{
+          cached.start,
+          cached.start + (length * decodes * padded_to_vectors(head_dim) + 63) / 64 * 64, decodes};
       std::vector<uint16_t> slots;
       std::vector<float> added;
       for (int64_t t = 0; t < limit; ++t) {
         for (int64_t d = 0; d < decodes; ++d) {
           const int64_t from = (row - own + d) * slot + (head * length + t) * head_dim;
-          append_to_cache(cache, t, d, keys.part(from, head_dim).data(), values.part(from, head_dim).data(),
-                          head_dim);
+          append_to_cache(cache, t, d, keys.part(from, head_dim).data(),
+                          values.part(from, head_dim).data(), head_dim);
         }
-        slots.push_back(appended && t == position ? static_cast<uint16_t>(own)
-                                                  : history.sources[static_cast<size_t>(row * length + t)]);
-        added.push_back(bias[static_cast<size_t>(head * biases + std::min(position - t, biases - 1))]);
+        slots.push_back(appended && t == position
+                            ? static_cast<uint16_t>(own)
+                            : history.sources[static_cast<size_t>(row * length + t)]);
+        added.push_back(
+            bias[static_cast<size_t>(head * biases + std::min(position - t, biases - 1))]);
       }
       const auto asked = query.part(row * width() + head * head_dim, head_dim);
       std::vector<float> want(static_cast<size_t>(head_dim));
       AlignedFloats padded(padded_to_vectors(head_dim));
       std::copy(asked.begin(), asked.end(), padded.start);
-      attend_cache(padded.start, want.data(), cache, slots, appended ? added.data() : nullptr, head_dim, scratch);
+      attend_cache(padded.start, want.data(), cache, slots, appended ? added.data() : nullptr,
+                   head_dim, scratch);
       expect_close(out, row * width() + head * head_dim, want, dtype());
     }
 }
@@ -224,24 +260,31 @@ INSTANTIATE_TEST_SUITE_P(, DecodeAttention,
                                             ::testing::Values(DType::f32, DType::bf16),
                                             ::testing::Values(1u, 2u, 3u)),
                          [](const auto& named) {
-                           return fmt::format("{}{}Seed{}", std::get<0>(named.param).name,
-                                              std::get<1>(named.param) == DType::bf16 ? "Bf16" : "F32",
-                                              std::get<2>(named.param));
+                           return fmt::format(
+                               "{}{}Seed{}", std::get<0>(named.param).name,
+                               std::get<1>(named.param) == DType::bf16 ? "Bf16" : "F32",
+                               std::get<2>(named.param));
                          });
 
 TEST(FollowSources, RowsContinueTheirParents) {
   constexpr int64_t kItems = 2, kDecodes = 3, kRoom = 5;
   std::vector<uint16_t> sources, next(kItems * kDecodes * kRoom, 99);
-  for (int i = 0; i < kItems * kDecodes * kRoom; ++i) sources.push_back(static_cast<uint16_t>(i % 7));
+  for (int i = 0; i < kItems * kDecodes * kRoom; ++i)
+    sources.push_back(static_cast<uint16_t>(i % 7));
   const std::vector<int32_t> positions{3, 3, 3, 0, 5, 4}, parents{2, 0, 0, 3, 5, 4};
-  FollowSources f{.items = kItems, .decodes = kDecodes, .max_length = kRoom, .positions = positions.data(),
-                  .parents = parents.data(), .sources = sources.data(), .next = next.data()};
+  FollowSources f{.items = kItems,
+                  .decodes = kDecodes,
+                  .max_length = kRoom,
+                  .positions = positions.data(),
+                  .parents = parents.data(),
+                  .sources = sources.data(),
+                  .next = next.data()};
   emulated::follow_sources_gpu(f, {});
   for (int64_t row = 0; row < kItems * kDecodes; ++row)
     for (int64_t t = 0; t < kRoom; ++t) {
       const auto r = static_cast<size_t>(row);
       const int64_t parent = parents[r];
-      const uint16_t want = t < positions[r] ? sources[static_cast<size_t>(parent * kRoom + t)]
+      const uint16_t want = t < positions[r]    ? sources[static_cast<size_t>(parent * kRoom + t)]
                             : t == positions[r] ? static_cast<uint16_t>(row % kDecodes)
                                                 : uint16_t{99};
       EXPECT_EQ(next[static_cast<size_t>(row * kRoom + t)], want) << row << ", " << t;

@@ -1,5 +1,5 @@
-// Drawing on the emulated GPU gives the tokens that the CPU's filters and draws give, row by row, for
-// every rule, temperature and element type, under three schedules.
+// Drawing on the emulated GPU gives the tokens that the CPU's filters and draws give, row by row,
+// for every rule, temperature and element type, under three schedules.
 
 #include <gtest/gtest.h>
 
@@ -29,14 +29,19 @@ struct Rule {
   std::vector<float> temperatures;
   bool rescale = true;
 };
-const Rule kRules[] = {
-    {"Greedy", 0, 0, {0.0f}},          {"GreedyLogProbs", 0, 0, {0.0f}, false},
-    {"All", 0, 0, {1.0f}},             {"AllCold", 0, 0, {0.3f}, false},
-    {"TopOne", 1, 0, {1.0f}},          {"TopFew", 7, 0, {0.8f}},
-    {"TopMany", 300, 0, {1.5f}, false}, {"TopMoreThanThereAre", 5000, 0, {1.0f}},
-    {"Likely", 0, 0.9f, {1.0f}},       {"LikelyFlat", 0, 0.5f, {20.0f}},
-    {"LikelyFew", 0, 0.2f, {0.5f}, false}, {"LikelyAll", 0, 1.0f, {1.0f}},
-    {"OfEachItem", 0, 0.8f, {1.0f, 0.0f, 2.0f}}};
+const Rule kRules[] = {{"Greedy", 0, 0, {0.0f}},
+                       {"GreedyLogProbs", 0, 0, {0.0f}, false},
+                       {"All", 0, 0, {1.0f}},
+                       {"AllCold", 0, 0, {0.3f}, false},
+                       {"TopOne", 1, 0, {1.0f}},
+                       {"TopFew", 7, 0, {0.8f}},
+                       {"TopMany", 300, 0, {1.5f}, false},
+                       {"TopMoreThanThereAre", 5000, 0, {1.0f}},
+                       {"Likely", 0, 0.9f, {1.0f}},
+                       {"LikelyFlat", 0, 0.5f, {20.0f}},
+                       {"LikelyFew", 0, 0.2f, {0.5f}, false},
+                       {"LikelyAll", 0, 1.0f, {1.0f}},
+                       {"OfEachItem", 0, 0.8f, {1.0f, 0.0f, 2.0f}}};
 
 class Sample : public ::testing::TestWithParam<std::tuple<Rule, DType, uint64_t>> {
  protected:
@@ -49,7 +54,8 @@ struct Expected {
 };
 
 /// temperature_sample's draw of one row.
-Expected draw_on_the_cpu(std::vector<float> x, float temperature, const Rule& rule, Key key, uint64_t first) {
+Expected draw_on_the_cpu(std::vector<float> x, float temperature, const Rule& rule, Key key,
+                         uint64_t first) {
   const auto log_prob = [](const std::vector<float>& row, int64_t token) {
     const RowSummary s = summarize(row);
     return (row[static_cast<size_t>(token)] - s.max) - s.log_sum;
@@ -76,7 +82,9 @@ TEST_P(Sample, DrawsWhatTheCpuDraws) {
   std::vector<bfloat16> rounded;
   for (int64_t i = 0; i < kItems * kDecodes * kStride; ++i) {
     // Whole steps make ties; columns behind the vocabulary must not be read.
-    const float x = i % kStride >= kVocab ? 1e9f : i % 3 == 0 ? std::round(draw(random)) : draw(random);
+    const float x = i % kStride >= kVocab ? 1e9f
+                    : i % 3 == 0          ? std::round(draw(random))
+                                          : draw(random);
     rounded.push_back(bfloat16(x));
     logits.push_back(dtype == DType::bf16 ? static_cast<float>(rounded.back()) : x);
   }
@@ -118,9 +126,10 @@ INSTANTIATE_TEST_SUITE_P(, Sample,
                                             ::testing::Values(DType::f32, DType::bf16),
                                             ::testing::Values(1u, 2u, 3u)),
                          [](const auto& named) {
-                           return fmt::format("{}{}Seed{}", std::get<0>(named.param).name,
-                                              std::get<1>(named.param) == DType::bf16 ? "Bf16" : "F32",
-                                              std::get<2>(named.param));
+                           return fmt::format(
+                               "{}{}Seed{}", std::get<0>(named.param).name,
+                               std::get<1>(named.param) == DType::bf16 ? "Bf16" : "F32",
+                               std::get<2>(named.param));
                          });
 
 TEST(SampleAlone, ShortRowsAndNanAreDrawnFrom) {
@@ -132,8 +141,14 @@ TEST(SampleAlone, ShortRowsAndNanAreDrawnFrom) {
       const Key key{0, seed};
       int32_t token = -1;
       float log_prob = 0;
-      SampleRows rows{.logits = logits.data(), .rows = 1, .vocab = 4, .stride = 4,
-                      .temperatures = &temperature, .topk = topk, .key = &key, .tokens = &token,
+      SampleRows rows{.logits = logits.data(),
+                      .rows = 1,
+                      .vocab = 4,
+                      .stride = 4,
+                      .temperatures = &temperature,
+                      .topk = topk,
+                      .key = &key,
+                      .tokens = &token,
                       .log_probs = &log_prob};
       emulated::sample_gpu(rows, {});
       const float first = -1.0f + gumbel_noise(key, 1), second = -0.5f + gumbel_noise(key, 3);
