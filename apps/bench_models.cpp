@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "apps/cli.h"
@@ -135,7 +136,9 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
       peak_resident_bytes(), Device::current().memory().peak_bytes());
   fmt::print(stderr, "{} {}: {:.1f} tokens/s, {:.3f} s a step (median {:.3f}), peak {} MiB\n", what,
              options.model, rate, least, median, peak_resident_bytes() >> 20);
-  if (options.profile) fmt::print(stderr, "{}\n", profile.table());
+  if (options.profile)
+    fmt::print(stderr, "{}\n",
+               profile.table(options.steps, std::accumulate(seconds.begin(), seconds.end(), 0.0)));
 }
 
 }  // namespace quintet

@@ -2,6 +2,8 @@
 // newest whole checkpoint of its model directory.
 
 
+#include <chrono>
+
 #include "apps/cli.h"
 #include "apps/compute_flags.h"
 #include "apps/session.h"
@@ -66,9 +68,11 @@ int run_train(std::span<char* const> args) {
   }
   Profile profile;
   if (flags.profile) Profile::current() = &profile;
+  const auto start = std::chrono::steady_clock::now();
   session.config().call("t5x.train.train");
   Profile::current() = nullptr;
-  if (flags.profile) fmt::print(stderr, "{}\n", profile.table());
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  if (flags.profile) fmt::print(stderr, "{}\n", profile.table(1, took.count()));
   return code;
 }
 

@@ -20,8 +20,9 @@ class Profile {
 
   void add(std::string_view name, double seconds, int64_t bytes);
   const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
-  /// A table, the most expensive first: op, calls, seconds, share, GB/s.
-  std::string table() const;
+  /// A table, the most expensive first: op, calls and seconds of one of `steps` equal steps, share of
+  /// all ops, GB/s; then the ops' sum beside the `wall_seconds` that all steps took.
+  std::string table(int64_t steps, double wall_seconds) const;
 
  private:
   std::map<std::string, Entry, std::less<>> entries_;

@@ -1,5 +1,7 @@
 """The command's outside: verbs, help, flags, exit codes."""
 
+import json
+
 import e2e
 from e2e import quintet
 
@@ -43,7 +45,6 @@ def test_version_names_the_build(folder):
 
 
 def test_results_go_to_stdout_and_words_to_stderr(folder):
-    import json
     result = quintet("bench", "train", "--model=t5_1_1_tiny", "--batch=2", "--inputs=8", "--targets=4", "--steps=2")
     figures = json.loads(result.out)
     assert figures["tokens_per_second"] > 0 and figures["peak_bytes"] > 0, figures
@@ -51,6 +52,20 @@ def test_results_go_to_stdout_and_words_to_stderr(folder):
     tokens = 2 * (8 + 4)
     assert abs(figures["tokens_per_second"] - tokens / figures["seconds_per_step"]["min"]) < 0.01 * figures[
         "tokens_per_second"], figures
+
+
+def test_a_profile_adds_up_to_the_step(folder):
+    # One thread and a tiny model: little happens outside ops, but the processor may be taken away there.
+    result = quintet("bench", "train", "--model=t5_1_1_tiny", "--batch=8", "--inputs=64", "--targets=32", "--steps=4",
+                     "--threads=1", "--profile")
+    rows = [line.rsplit(None, 4) for line in result.err.splitlines() if line.rstrip().endswith(tuple("0123456789"))]
+    ops = sum(float(row[2]) for row in rows if len(row) == 5 and row[3].endswith("%"))
+    last = {line[:20].strip(): float(line.split()[-1]) for line in result.err.splitlines()
+            if line.startswith(("all of these", "by the clock"))}
+    least = json.loads(result.out)["seconds_per_step"]["min"]
+    assert abs(ops - last["all of these"]) < 0.002 and len(rows) > 5, result
+    assert 0.5 * last["by the clock"] < ops <= 1.01 * last["by the clock"] + 0.001, result
+    assert last["by the clock"] > 0.99 * least, result
 
 
 e2e.run(globals())
