@@ -74,6 +74,8 @@ void add_networks(gin::Registry& registry) {
     add_common(config);
     config.arg("num_encoder_layers", &T5Config::num_encoder_layers)
         .arg("num_decoder_layers", &T5Config::num_decoder_layers);
+    if (module.starts_with("t5x.contrib.gpu."))
+      config.arg("scale_attn_logits", &T5Config::scale_attn_logits);
     registry.add_function(module + ".Transformer", [](const T5Config& c) { return T5Module{c}; },
                           {{"config"}});
   }

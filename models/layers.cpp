@@ -1,5 +1,7 @@
 #include "models/layers.h"
 
+#include <cmath>
+
 namespace quintet {
 namespace {
 
@@ -46,7 +48,9 @@ Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
 }
 
 Attention::Attention(const Scope& scope, const LayerConfig& config)
-    : num_heads(config.num_heads), dropout(scope, "dropout", config.dropout_rate) {
+    : num_heads(config.num_heads),
+      score_scale(config.scale_attn_logits ? 1 / std::sqrt(static_cast<double>(config.head_dim)) : 1),
+      dropout(scope, "dropout", config.dropout_rate) {
   const Axis embed{axis::kEmbed, config.emb_dim};
   const Axis joined{axis::kJoinedKv, config.num_heads * config.head_dim};
   query =
@@ -64,6 +68,7 @@ Tensor Attention::operator()(const Tensor& x, const Tensor& memory, const ops::A
       ops::attention(ops::matmul(x, query), ops::matmul(memory, key), ops::matmul(memory, value),
                      relative_bias, mask,
                      {.num_heads = num_heads,
+                      .scale = score_scale,
                       .bidirectional = bidirectional,
                       .dropout_rate = weights_dropout.rate,
                       .dropout_key = weights_dropout.key});  // [batch, length, joined_kv]

@@ -21,6 +21,7 @@ struct LayerConfig {
   int64_t mlp_dim = 2048;
   std::vector<std::string> mlp_activations = {"relu"};
   double dropout_rate = 0.1;
+  bool scale_attn_logits = false;  // scores divided by sqrt(head_dim); T5X's contrib.gpu has the choice
 };
 
 /// A dropout mask of its own for one place in the network: the step's key folded with the place's
@@ -57,6 +58,7 @@ struct MlpBlock {
 /// Multi-head attention; `relative_bias` is a [heads, buckets] table or absent.
 struct Attention {
   int64_t num_heads;
+  double score_scale;
   DropoutPlace dropout;
   Param query, key, value, out;
   Attention(const Scope& scope, const LayerConfig& config);

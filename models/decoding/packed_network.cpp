@@ -37,8 +37,14 @@ class Reader {
     PackedMatrix packed(shape_.emb_dim, width * static_cast<int64_t>(parts.size()), arena_);
     int64_t first = 0;
     for (const char* part : parts) {
-      packed.set_columns(first, read(scope + "/" + part + "/kernel", shape_.emb_dim, width), width,
-                         width);
+      const float* weights = read(scope + "/" + part + "/kernel", shape_.emb_dim, width);
+      std::vector<float> scaled;
+      if (shape_.scale_attn_logits && part == std::string_view("query")) {
+        scaled.assign(weights, weights + shape_.emb_dim * width);
+        for (float& w : scaled) w /= std::sqrt(static_cast<float>(shape_.head_dim));
+        weights = scaled.data();
+      }
+      packed.set_columns(first, weights, width, width);
       first += width;
     }
     return packed;
@@ -114,6 +120,7 @@ NetworkShape common_shape(const Config& config) {
   shape.mlp_dim = config.mlp_dim;
   shape.mlp_activations = config.mlp_activations;
   shape.logits_via_embedding = config.logits_via_embedding;
+  shape.scale_attn_logits = config.scale_attn_logits;
   return shape;
 }
 

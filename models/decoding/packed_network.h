@@ -26,6 +26,7 @@ struct NetworkShape {
   int64_t num_decoder_layers = 0;
   std::vector<std::string> mlp_activations;  // one, or two for a gated MLP
   bool logits_via_embedding = false;
+  bool scale_attn_logits = false;  // packed into the query projection
 
   bool decoder_only() const { return num_encoder_layers == 0; }
   int64_t joined_kv() const { return num_heads * head_dim; }
