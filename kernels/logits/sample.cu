@@ -197,7 +197,7 @@ QT_DEVICE Best draw(const Row<T>& row, Key key, uint64_t first, const Keep& keep
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) sample_kernel(const __grid_constant__ SampleRows s) {
+__global__ void __launch_bounds__(kThreads, 2) sample_kernel(const __grid_constant__ SampleRows s) {
   const int64_t row_id = s.row_ids == nullptr ? blockIdx.x : s.row_ids[blockIdx.x];
   const float asked = s.temperatures == nullptr
                           ? 0.0f
