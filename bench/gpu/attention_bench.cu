@@ -174,7 +174,7 @@ void forward(const Problem& p, Path path, Stream stream) {
 void backward(const Problem& p, Path path, Stream stream) {
   std::vector<View> in = p.inputs();
   for (const Array* a : {&p.out, &p.lse, &p.dout}) in.push_back(a->view());
-  if (path != Path::kSm80)
+  if (path == Path::kOp)
     return cuda::attention_grad_gpu(
         in,
         std::vector<View>{p.dq.view(), p.dk.view(), p.dv.view(),
@@ -186,8 +186,8 @@ void backward(const Problem& p, Path path, Stream stream) {
                                                   p.dout.view(), unit, stream);
   const auto of = [](const Array& a) { return static_cast<cuda::simt::bf16*>(a.view().pointer); };
   auto* dtable = p.has_bias ? static_cast<float*>(p.dtable.view().pointer) : nullptr;
-  cuda::attention::backward_mma(prepared, s, of(p.dout), of(p.dq), of(p.dk), of(p.dv), dtable,
-                                stream);
+  (path == Path::kSm80 ? cuda::attention::backward_mma : cuda::attention::backward_wgmma)(
+      prepared, s, of(p.dout), of(p.dq), of(p.dk), of(p.dv), dtable, stream);
 }
 
 double distance(const Array& got, const Array& want) {

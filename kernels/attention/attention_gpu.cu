@@ -101,9 +101,9 @@ void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) 
     backward_general(p, s, dout.pointer, out[0].pointer, out[1].pointer, out[2].pointer, dtable,
                      stream);
   else
-    backward_mma(p, s, static_cast<const bf16*>(dout.pointer), static_cast<bf16*>(out[0].pointer),
-                 static_cast<bf16*>(out[1].pointer), static_cast<bf16*>(out[2].pointer), dtable,
-                 stream);
+    (path == Path::kMma ? backward_mma : backward_wgmma)(
+        p, s, static_cast<const bf16*>(dout.pointer), static_cast<bf16*>(out[0].pointer),
+        static_cast<bf16*>(out[1].pointer), static_cast<bf16*>(out[2].pointer), dtable, stream);
 }
 
 }  // namespace quintet::QT_GPU

@@ -307,14 +307,6 @@ __global__ void __launch_bounds__(kThreads, 1)
 #endif
 }
 
-// Heads of a [b, length, heads * depth] array, in boxes of `rows` rows and 64 columns of a head.
-simt::TensorMap map_of(const Problem& p, const void* x, int length, int rows) {
-  const int64_t row = static_cast<int64_t>(p.heads) * p.depth * 2;
-  return simt::make_tensor_map(static_cast<const bf16*>(x), {p.depth, p.heads, length, p.batch},
-                               {p.depth * 2, row, row * length}, {kBoxColumns, 1, rows, 1},
-                               simt::Swizzle::k128);
-}
-
 template <int kDepth>
 void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stream) {
   using S = Shape<kDepth>;

@@ -14,5 +14,7 @@ void forward_mma(const Prepared& p, bf16* out, float* lse, Stream stream);
 void forward_wgmma(const Prepared& p, bf16* out, float* lse, Stream stream);
 void backward_mma(const Prepared& p, const Statistics& s, const bf16* dout, bf16* dq, bf16* dk,
                   bf16* dv, float* dtable, Stream stream);
+void backward_wgmma(const Prepared& p, const Statistics& s, const bf16* dout, bf16* dq, bf16* dk,
+                    bf16* dv, float* dtable, Stream stream);
 
 }  // namespace quintet::QT_GPU::attention

@@ -37,6 +37,14 @@ __device__ inline void load_tile(simt::Shared<bf16> tile, const simt::TensorMap&
                       b);
 }
 
+/// The heads of x [b, length, heads * depth] in boxes of `rows` rows and 64 columns of a head.
+inline simt::TensorMap map_of(const Problem& p, const void* x, int length, int rows) {
+  const int64_t row = static_cast<int64_t>(p.heads) * p.depth * 2;
+  return simt::make_tensor_map(static_cast<const bf16*>(x), {p.depth, p.heads, length, p.batch},
+                               {p.depth * 2, row, row * length}, {kBoxColumns, 1, rows, 1},
+                               simt::Swizzle::k128);
+}
+
 /// A position in a ring of `kStages` buffers and the parity of its barriers' phase.
 template <int kStages>
 struct Cursor {
