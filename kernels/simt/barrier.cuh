@@ -65,10 +65,10 @@ QT_DEVICE void named_barrier_arrive(int id, int threads) {
   asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-#if __CUDA_ARCH__ >= 900
+#if QT_SM90A
 #define QT_SM90_BODY(...) __VA_ARGS__
 #else
-// Host pass and older architectures: never reached, since the host chooses these kernels by device().sm.
+// Other passes: never reached, since the host chooses these kernels by device().sm == 90.
 #define QT_SM90_BODY(...) __trap()
 #endif
 

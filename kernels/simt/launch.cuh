@@ -23,7 +23,7 @@ struct Launch {
 };
 
 struct Device {
-  int sm = 80;               // 10 * major + minor of the compute capability
+  int sm = 80;               // 10 * major + minor of the compute capability; sm_90a code runs on 90 alone
   int multiprocessors = 1;   // of the device (a small number in the emulator)
   size_t shared_limit = 0;   // bytes of dynamic shared memory a block may have
 };

@@ -65,7 +65,7 @@ QT_DEVICE void tma_store_wait_read() {
 
 #else
 
-#if __CUDA_ARCH__ >= 900
+#if QT_SM90A
 #define QT_TMA(rank, COORDS, TEXT, TEXT_LOAD, LIST)                                                   \
   QT_DEVICE void tma_load_##rank##d(void* dst, const TensorMap& map, uint64_t* bar, COORDS) {        \
     asm volatile("cp.async.bulk.tensor." #rank                                                        \

@@ -192,7 +192,8 @@ void Gang::fiber_main() {
     }
     park_fiber(fiber);
     if (error) {
-      g->stop(std::move(error), fiber);
+      g->error_ = std::move(error);
+      transfer(fiber, &g->host_);
     } else if (then) {
       self = then;
       ++counted.switches;
@@ -201,11 +202,6 @@ void Gang::fiber_main() {
       transfer(fiber, &g->host_);
     }
   }
-}
-
-void Gang::stop(std::exception_ptr error, Fiber* from) {
-  error_ = std::move(error);
-  transfer(from, &host_);
 }
 
 void Gang::end_thread() {
@@ -263,7 +259,11 @@ Thread* Gang::next() {
 
 Thread* Gang::next_or_stop(Thread* me) {
   Thread* then = next();
-  if (!then) stop(std::make_exception_ptr(Bug(stuck())), me->fiber);
+  if (!then) {
+    // The fiber is never continued: nothing on its stack may own memory.
+    error_ = std::make_exception_ptr(Bug(stuck()));
+    transfer(me->fiber, &host_);
+  }
   if (then != me) prepare_fiber(then);
   return then;
 }

@@ -82,7 +82,6 @@ class Gang {
   void prepare_fiber(Thread* thread);
   Thread* next_or_stop(Thread* me);
   void end_thread();
-  void stop(std::exception_ptr error, Fiber* from);
   std::string stuck() const;
 
   const Body& body_;
