@@ -1,0 +1,180 @@
+// Adafactor's kernels on a device against the CPU: the same optimizer on both, step after step.
+
+#include <cmath>
+#include <limits>
+
+#include "runtime/optim/adafactor.h"
+#include "tests/gpu_kernels/on_device.h"
+
+namespace quintet::testing {
+namespace {
+
+class AdafactorOnDevice : public DeviceTest {};
+
+using Sizes = std::vector<int64_t>;
+struct Shape {
+  std::vector<std::string> axes;
+  Sizes sizes;
+};
+
+size_t elements(const Sizes& sizes) {
+  size_t n = 1;
+  for (int64_t s : sizes) n *= static_cast<size_t>(s);
+  return n;
+}
+
+/// The same parameters for two optimizers of the same options, one on the CPU.
+class Pair {
+ public:
+  Pair(Device& device, const AdafactorOptions& options, const std::vector<Shape>& shapes, int shift)
+      : device_(device), shapes_(shapes) {
+    Device::use(Device::cpu());
+    on_cpu_ = adafactor(options);
+    Device::use(device);
+    on_device_ = adafactor(options);
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const size_t n = elements(shapes[i].sizes);
+      params_.push_back(normals(n, i, 0.1));
+      gradients_.emplace_back(n);
+    }
+    for (const auto& p : params_) {
+      params_on_.emplace_back(device, p, shift);
+      copies_on_.emplace_back(device, std::vector<bfloat16>(p.size()), shift);
+      gradients_on_.emplace_back(device, p, shift);
+    }
+    on_device_->init(slots(true));
+    Device::use(Device::cpu());
+    on_cpu_->init(slots(false));
+  }
+  ~Pair() { Device::use(device_); }
+
+  /// One step with fresh gradients; `spoil` may change them.
+  template <typename Spoil>
+  void step(int64_t number, const Spoil& spoil) {
+    gradients_on_.clear();
+    for (size_t i = 0; i < gradients_.size(); ++i) {
+      gradients_[i] = normals(gradients_[i].size(), 100 * static_cast<uint64_t>(number) + i);
+      spoil(i, gradients_[i]);
+      gradients_on_.emplace_back(device_, gradients_[i], 0);
+    }
+    const UpdateArgs args{.step = number, .learning_rate = 0.05f};
+    Device::use(Device::cpu());
+    on_cpu_->update(args, slots(false));
+    Device::use(device_);
+    on_device_->update(args, slots(true));
+  }
+  void expect_equal() {
+    for (size_t i = 0; i < params_.size(); ++i) {
+      const std::vector<float> now = params_on_[i].back();
+      expect_near(now, params_[i], 2e-6, 0.1, fmt::format("param {}", i));
+      const auto copy = copies_on_[i].back();
+      for (size_t k = 0; k < now.size(); ++k)
+        ASSERT_EQ(copy[k].bits, bfloat16(now[k]).bits) << "copy of param " << i;
+    }
+    const auto want = on_cpu_->state(), got = on_device_->state();
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) {
+      const auto n = static_cast<size_t>(want[i].view.elements());
+      std::vector<float> values(n);
+      device_.copy_out(values.data(), got[i].view.pointer, static_cast<int64_t>(n * sizeof(float)));
+      const float* from = want[i].view.data<const float>();
+      expect_near(values, {from, from + n}, 2e-6, want[i].name.ends_with("/m") ? 1e-2 : 1e-6,
+                  want[i].name);
+    }
+  }
+
+ private:
+  std::vector<ParamSlot> slots(bool on) {
+    std::vector<ParamSlot> slots;
+    for (size_t i = 0; i < shapes_.size(); ++i) {
+      ParamSlot slot;
+      slot.name = fmt::format("p{}", i);
+      for (size_t a = 0; a < shapes_[i].axes.size(); ++a)
+        slot.axes.push_back({shapes_[i].axes[a], shapes_[i].sizes[a]});
+      slot.param = on ? params_on_[i].view(shapes_[i].sizes)
+                      : View::of(params_[i].data(), shapes_[i].sizes);
+      slot.grad = on ? gradients_on_[i].view(shapes_[i].sizes)
+                     : View::of(gradients_[i].data(), shapes_[i].sizes);
+      if (on) slot.copy = copies_on_[i].view(shapes_[i].sizes);
+      slots.push_back(slot);
+    }
+    return slots;
+  }
+  Device& device_;
+  std::vector<Shape> shapes_;
+  OptimizerPtr on_cpu_, on_device_;
+  std::vector<std::vector<float>> params_, gradients_;
+  std::vector<OnDevice<float>> params_on_, gradients_on_;
+  std::vector<OnDevice<bfloat16>> copies_on_;
+};
+
+void no_spoil(size_t, std::vector<float>&) {}
+
+/// Two steps of both.
+void compare(Device& device, const AdafactorOptions& options, const std::vector<Shape>& shapes) {
+  for (int shift : {0, 1}) {
+    Pair pair(device, options, shapes, shift);
+    for (int64_t step = 0; step < 2; ++step) pair.step(step, no_spoil);
+    pair.expect_equal();
+  }
+}
+
+/// Matrices on both sides of the size from which they are factored, rows along and across.
+std::vector<Shape> matrices() {
+  return {{{"embed", "mlp"}, {130, 300}}, {{"vocab", "embed"}, {517, 128}},
+          {{"embed", "joined_kv"}, {128, 128}}, {{"heads", "relpos_buckets"}, {4, 32}},
+          {{"embed"}, {77}}, {{"embed"}, {2500}}, {{"embed", "mlp"}, {3, 1}}};
+}
+
+TEST_F(AdafactorOnDevice, IsThatOfTheCpu) {
+  on_every_schedule([&] { compare(device(), {}, matrices()); });
+}
+
+TEST_F(AdafactorOnDevice, WithEveryOptionIsThatOfTheCpu) {
+  AdafactorOptions options;
+  options.beta1 = 0.9;
+  options.weight_decay_rate = 0.01;
+  options.global_norm_clip_threshold = 1.0;
+  options.max_parameter_scale = 0.05;
+  options.clipping_threshold = 0.5;
+  options.min_dim_size_to_factor = 3;
+  compare(device(), options, matrices());
+  options.clipping_threshold.reset();
+  options.multiply_by_parameter_scale = false;
+  options.factored = false;
+  compare(device(), options, matrices());
+}
+
+// Stacked and split axes: batches first, in the middle and last; rows and columns of several axes,
+// also with others between them.
+TEST_F(AdafactorOnDevice, FactorsByLogicalAxes) {
+  AdafactorOptions options;
+  options.logical_factor_rules = standard_logical_factor_rules();
+  const std::vector<Shape> shapes{{{"layers", "embed", "mlp"}, {3, 40, 70}},
+                                  {{"embed", "layers", "mlp"}, {70, 3, 40}},
+                                  {{"embed", "mlp", "layers"}, {9, 11, 5}},
+                                  {{"embed", "heads", "kv"}, {66, 5, 16}},
+                                  {{"heads", "kv", "embed"}, {5, 16, 66}},
+                                  {{"layers", "heads", "relpos_buckets"}, {3, 4, 20}},
+                                  {{"embed", "heads", "embed"}, {6, 70, 10}},
+                                  {{"heads", "embed", "layers", "kv"}, {3, 70, 2, 9}}};
+  on_every_schedule([&] { compare(device(), options, shapes); });
+}
+
+TEST_F(AdafactorOnDevice, KeepsNumbersThatWouldBecomeNaN) {
+  AdafactorOptions options;
+  options.skip_nan_updates = true;
+  options.clipping_threshold.reset();
+  options.multiply_by_parameter_scale = false;
+  options.beta1 = 0.9;
+  Pair pair(device(), options, matrices(), 0);
+  pair.step(0, no_spoil);
+  pair.step(1, [](size_t i, std::vector<float>& gradient) {
+    if (i % 2 == 0) gradient[gradient.size() / 2] = std::numeric_limits<float>::quiet_NaN();
+  });
+  pair.step(2, no_spoil);
+  pair.expect_equal();
+}
+
+}  // namespace
+}  // namespace quintet::testing

@@ -1,0 +1,282 @@
+// Casts, fills, the fused residual norm, and what cases of ops are too small for: long rows of
+// logits, chunks, deep norms, faults.
+
+#include <cmath>
+
+#include "runtime/op.h"
+#include "tests/gpu_kernels/on_device.h"
+
+namespace quintet::testing {
+namespace {
+
+using Sizes = std::vector<int64_t>;
+
+class Pointwise : public DeviceTest {
+ protected:
+  /// Calls the op of that name on the device.
+  void call(const std::string& name, const std::vector<View>& in, const std::vector<View>& out,
+            const Attrs& attrs) {
+    for (const Op* op : all_ops())
+      if (name == op->name) return kernel_of(*op, device())(in, out, attrs, device().stream());
+    FAIL() << "no op " << name;
+  }
+};
+
+template <typename T>
+View typed(const OnDevice<T>& array, const Sizes& sizes) {
+  return array.view(sizes);
+}
+
+TEST_F(Pointwise, CastsListsOfArrays) {
+  on_every_schedule([&] {
+    for (int shift : {0, 1}) {
+      std::vector<OnDevice<float>> wide, back;
+      std::vector<OnDevice<bfloat16>> narrow;
+      std::vector<std::vector<float>> values;
+      for (size_t n : {1, 0, 8191, 20000, 7}) values.push_back(normals(n, n));
+      std::vector<View> from, to, again;
+      for (const auto& v : values) {
+        wide.emplace_back(device(), v, shift);
+        narrow.emplace_back(device(), std::vector<bfloat16>(v.size()), shift);
+        back.emplace_back(device(), std::vector<float>(v.size()), shift);
+      }
+      for (size_t i = 0; i < values.size(); ++i) {
+        from.push_back(wide[i].view());
+        to.push_back(narrow[i].view());
+        again.push_back(back[i].view());
+      }
+      device().kernels().cast(from, to, device().stream());
+      device().kernels().cast(to, again, device().stream());
+      for (size_t i = 0; i < values.size(); ++i)
+        EXPECT_EQ(back[i].back(), widened(rounded(values[i]))) << "array " << i;
+    }
+  });
+}
+
+TEST_F(Pointwise, FillsAndAccumulates) {
+  for (int shift : {0, 1}) {
+    const std::vector<float> values = normals(1003, 4);
+    const OnDevice<float> sum(device(), std::vector<float>(1003), shift), x(device(), values, shift);
+    const OnDevice<bfloat16> y(device(), rounded(values), shift);
+    device().kernels().fill(sum.view(), 2.5f, device().stream());
+    device().kernels().accumulate(sum.view(), x.view(), device().stream());
+    device().kernels().accumulate(sum.view(), y.view(), device().stream());
+    const auto narrow = widened(rounded(values));
+    const auto got = sum.back();
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], 2.5f + values[i] + narrow[i]);
+    const OnDevice<bfloat16> filled(device(), std::vector<bfloat16>(77), shift);
+    device().kernels().fill(filled.view(), -1.5f, device().stream());
+    for (float v : widened(filled.back())) ASSERT_EQ(v, -1.5f);
+  }
+}
+
+/// y = x + dropout(y), norm: by the ops one after another, and fused.
+struct ResidualCase {
+  Sizes sizes;
+  int64_t broadcast_dim = 0;
+  double rate = 0;
+};
+
+template <typename T>
+std::vector<T> as(const std::vector<float>& values) {
+  if constexpr (std::is_same_v<T, float>)
+    return values;
+  else
+    return rounded(values);
+}
+template <typename T>
+std::vector<float> floats(const std::vector<T>& values) {
+  if constexpr (std::is_same_v<T, float>)
+    return values;
+  else
+    return widened(values);
+}
+
+class ResidualNorm : public Pointwise {
+ protected:
+  template <typename T>
+  void compare(const ResidualCase& c) {
+    size_t n = 1;
+    for (int64_t s : c.sizes) n *= static_cast<size_t>(s);
+    const Sizes e{c.sizes.back()};
+    const auto width = static_cast<size_t>(e[0]);
+    Attrs attrs{{"eps", 1e-6}, {"rate", c.rate}, {"key0", int64_t{7}}, {"key1", int64_t{9}}};
+    if (c.broadcast_dim != 0) attrs.set("broadcast_dim", c.broadcast_dim);
+    const OnDevice<T> x(device(), as<T>(normals(n, 1))), y(device(), as<T>(normals(n, 2)));
+    const OnDevice<T> dout(device(), as<T>(normals(n, 3))), dsum(device(), as<T>(normals(n, 4)));
+    const OnDevice<float> scale(device(), normals(width, 5)), dscale(device(), normals(width, 6)),
+        want_dscale(device(), normals(width, 6));
+    const std::vector<T> empty(n);
+    const OnDevice<T> sum(device(), empty), out(device(), empty), dx(device(), empty), dy(device(), empty);
+    const OnDevice<T> want_sum(device(), empty), want_out(device(), empty), part(device(), empty),
+        want_dx(device(), empty), want_dy(device(), empty);
+    const auto v = [&](const OnDevice<T>& a) { return a.view(c.sizes); };
+    const GpuKernels& k = device().kernels();
+    k.add_rms_norm(std::vector{v(x), v(y), scale.view(e)}, std::vector{v(sum), v(out)}, attrs,
+                   device().stream());
+    call("add", {v(x), v(y)}, {v(want_sum)}, attrs);
+    call("rms_norm", {v(want_sum), scale.view(e)}, {v(want_out)}, attrs);
+    EXPECT_EQ(floats(sum.back()), floats(want_sum.back()));
+    EXPECT_EQ(floats(out.back()), floats(want_out.back()));
+    k.add_rms_norm_grad(std::vector{v(sum), scale.view(e), v(dout), v(dsum)},
+                        std::vector{v(dx), c.rate == 0 ? View::none() : v(dy), dscale.view(e)}, attrs,
+                        device().stream());
+    call("rms_norm_grad", {v(want_sum), scale.view(e), v(dout)}, {v(part), want_dscale.view(e)}, attrs);
+    call("add", {v(part), v(dsum)}, {v(want_dx)}, {});
+    // The fused form rounds dx once instead of twice.
+    const double tolerance = std::is_same_v<T, float> ? 1e-6 : 1e-2;
+    expect_near(floats(dx.back()), floats(want_dx.back()), tolerance, 1, "dx");
+    EXPECT_EQ(dscale.back(), want_dscale.back());
+    if (c.rate == 0) return;
+    call("dropout", {v(dx)}, {v(want_dy)}, attrs);
+    expect_near(floats(dy.back()), floats(want_dy.back()), tolerance, 1, "dy");
+  }
+};
+
+TEST_F(ResidualNorm, IsTheSumAndTheNorm) {
+  on_every_schedule([&] {
+    for (const ResidualCase& c : std::vector<ResidualCase>{{{5, 24}},
+                                                           {{3, 20, 64}, -2, 0.3},
+                                                           {{3, 20, 64}, 0, 0.3},
+                                                           {{2, 3, 1032}, -2, 0.5},
+                                                           {{2, 3, 17}, -2, 0.5}}) {
+      compare<float>(c);
+      compare<bfloat16>(c);
+    }
+  });
+}
+
+// Every way in which a row is held: a warp or a block, several units a thread, and longer ones.
+TEST_F(ResidualNorm, HasRowsOfAnyDepth) {
+  for (int64_t depth : {8, 256, 512, 1024, 1536, 2048, 4096, 8192, 8200, 10000}) {
+    SCOPED_TRACE(depth);
+    compare<float>({{3, depth}});
+    compare<bfloat16>({{3, depth}});
+  }
+}
+
+/// Cross-entropy of given logits: x is the identity of one column, so logits are w's row.
+struct Loss {
+  std::vector<float> sums, log_probability, dw;
+};
+
+class LongRows : public Pointwise {
+ protected:
+  template <typename T>
+  Loss run(const std::vector<float>& logits, int64_t vocabulary, const std::vector<int32_t>& targets) {
+    const auto tokens = static_cast<int64_t>(targets.size());
+    // x: one-hot rows, w: [tokens, vocabulary]: the logits themselves.
+    std::vector<float> one_hot(static_cast<size_t>(tokens * tokens));
+    for (int64_t t = 0; t < tokens; ++t) one_hot[static_cast<size_t>(t * tokens + t)] = 1;
+    const OnDevice<T> x(device(), as<T>(one_hot)), w(device(), as<T>(logits)), dx(device(), as<T>(one_hot));
+    const OnDevice<int32_t> target(device(), targets);
+    const OnDevice<float> weight(device(), std::vector<float>(static_cast<size_t>(tokens), 1.0f));
+    const OnDevice<float> loss(device(), {0.0f}), z(device(), {0.0f}), correct(device(), {0.0f});
+    const OnDevice<float> log_probability(device(), std::vector<float>(targets.size()));
+    const OnDevice<float> dw(device(), std::vector<float>(logits.size()));
+    call("cross_entropy",
+         {x.view({tokens, tokens}), w.view({tokens, vocabulary}), target.view(), weight.view()},
+         {loss.view({}), z.view({}), correct.view({}), log_probability.view(), dx.view({tokens, tokens}),
+          dw.view({tokens, vocabulary})},
+         {{"z_loss", 1e-3}});
+    return {{loss.back()[0], z.back()[0], correct.back()[0]}, log_probability.back(), dw.back()};
+  }
+};
+
+// One unit, many, a cluster of 2, 4 and 8 blocks, and rows for which there is no cluster.
+TEST_F(LongRows, GiveTheSoftmaxAndItsGradient) {
+  on_every_schedule([&] {
+    for (int64_t vocabulary : {2050, 9000, 17000, 40000, 70003, 140000}) {
+      SCOPED_TRACE(vocabulary);
+      const auto v = static_cast<size_t>(vocabulary);
+      std::vector<float> logits = widened(rounded(normals(2 * v, 3)));
+      const std::vector<int32_t> targets{static_cast<int32_t>(vocabulary - 1), 5};
+      logits[v - 1] = 9;  // the first token is right
+      const Loss got = run<float>(logits, vocabulary, targets);
+      const Loss narrow = run<bfloat16>(logits, vocabulary, targets);
+      double loss = 0, correct = 0;
+      for (size_t t = 0; t < 2; ++t) {
+        double total = 0;
+        size_t best = 0;
+        for (size_t j = 0; j < v; ++j) {
+          total += std::exp(static_cast<double>(logits[t * v + j]));
+          if (logits[t * v + j] > logits[t * v + best]) best = j;
+        }
+        const double lse = std::log(total);
+        const auto target = static_cast<size_t>(targets[t]);
+        const double p = static_cast<double>(logits[t * v + target]) - lse;
+        EXPECT_NEAR(got.log_probability[t], p, 1e-5);
+        EXPECT_NEAR(narrow.log_probability[t], p, 1e-4);
+        loss += -p + 1e-3 * lse * lse;
+        correct += best == target ? 1 : 0;
+        for (size_t j = 0; j < v; ++j) {
+          const double want = (1 + 2e-3 * lse) * std::exp(static_cast<double>(logits[t * v + j]) - lse) -
+                              (j == target ? 1 : 0);
+          ASSERT_NEAR(got.dw[t * v + j], want, 1e-7 + 1e-5 * std::abs(want)) << "column " << j;
+          ASSERT_NEAR(narrow.dw[t * v + j], want, 1e-7 + 5e-3 * std::abs(want)) << "column " << j;
+        }
+      }
+      EXPECT_NEAR(got.sums[0], loss, 2e-5);
+      EXPECT_NEAR(narrow.sums[0], loss, 2e-4);
+      EXPECT_EQ(got.sums[2], correct);
+      EXPECT_EQ(narrow.sums[2], correct);
+    }
+  });
+}
+
+TEST_F(LongRows, ANaNReachesTheLoss) {
+  for (int64_t vocabulary : {300, 9000, 140000}) {
+    std::vector<float> logits = normals(static_cast<size_t>(vocabulary), 3);
+    logits[static_cast<size_t>(vocabulary / 2)] = std::nanf("");
+    EXPECT_TRUE(std::isnan(run<float>(logits, vocabulary, {1}).sums[0])) << vocabulary;
+  }
+}
+
+TEST_F(LongRows, ABadTargetIsAFault) {
+  const std::vector<float> logits = normals(14, 3);
+  try {
+    run<float>(logits, 7, {3, 7});
+    FAIL() << "target 7 of a vocabulary of 7 was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kData);
+    const std::string message = error.what();
+    EXPECT_NE(message.find("target 7 at position 1"), message.npos) << message;
+  }
+  EXPECT_FALSE(std::isnan(run<float>(logits, 7, {3, 6}).sums[0]));  // the next run is sound again
+}
+
+TEST_F(Pointwise, AnIdOutsideTheVocabularyIsAFault) {
+  const OnDevice<float> table(device(), normals(12, 1)), y(device(), normals(9, 1));
+  const OnDevice<int32_t> ids(device(), {1, 4, 0});
+  call("embed", {ids.view(), table.view({4, 3})}, {y.view({3, 3})}, {});
+  try {
+    device().synchronize();
+    FAIL() << "id 4 of a vocabulary of 4 was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kData);
+    const std::string message = error.what();
+    EXPECT_NE(message.find("id 4 at position 1"), message.npos) << message;
+  }
+}
+
+// Words that fill many blocks of positions, and words that begin and end within one.
+TEST_F(Pointwise, FrequentWordsGetTheSumOfAllTheirGradients) {
+  on_every_schedule([&] {
+    const int64_t count = 700, depth = 8, vocabulary = 40;
+    std::vector<int32_t> ids(static_cast<size_t>(count));
+    for (size_t i = 0; i < ids.size(); ++i)
+      ids[i] = static_cast<int32_t>(i % 3 != 0 ? 7 : i % 7 == 0 ? i % 40 : 8);
+    const std::vector<float> dy = normals(static_cast<size_t>(count * depth), 2);
+    std::vector<float> want(static_cast<size_t>(vocabulary * depth));
+    for (size_t i = 0; i < ids.size(); ++i)
+      for (size_t k = 0; k < 8; ++k) want[static_cast<size_t>(ids[i]) * 8 + k] += dy[i * 8 + k];
+    const OnDevice<int32_t> on_ids(device(), ids);
+    const OnDevice<float> on_dy(device(), dy), dtable(device(), normals(want.size(), 9));
+    call("embed_grad", {on_ids.view(), on_dy.view({count, depth})}, {dtable.view({vocabulary, depth})},
+         {});
+    expect_near(dtable.back(), want, 1e-5, 1, "dtable");
+  });
+}
+
+}  // namespace
+}  // namespace quintet::testing

@@ -1,0 +1,251 @@
+// AdamW, Lion and SGD over lists of arrays, and the statistics of gradients, against the CPU's passes.
+
+#include <cmath>
+#include <limits>
+
+#include "tests/gpu_kernels/on_device.h"
+
+namespace quintet::testing {
+namespace {
+
+class Updates : public DeviceTest {};
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+const std::vector<size_t> kSizes{5, 0, 4096, 1, 8192, 8193, 20003};
+
+/// One array with its state, on the device and on the CPU.
+struct Param {
+  std::vector<float> gradient, param, first, second;
+  OnDevice<float> gradient_on, param_on, first_on, second_on;
+  OnDevice<bfloat16> copy_on;
+
+  Param(Device& device, size_t n, uint64_t seed, int shift)
+      : gradient(normals(n, seed)),
+        param(normals(n, seed + 1)),
+        first(normals(n, seed + 2, 0.1)),
+        second(normals(n, seed + 3, 0.1)),
+        gradient_on(device, gradient, shift),
+        param_on(device, param, shift),
+        first_on(device, first, shift),
+        second_on(device, squared(second), shift),
+        copy_on(device, std::vector<bfloat16>(n), shift) {}
+  static std::vector<float>& squared(std::vector<float>& v) {
+    for (float& x : v) x *= x;
+    return v;
+  }
+  int64_t n() const { return static_cast<int64_t>(param.size()); }
+  UpdateArrays arrays() const {
+    return {gradient_on.data(), param_on.data(), first_on.data(), second_on.data(), copy_on.data(),
+            n()};
+  }
+  void expect_equal(bool has_second) const {
+    const std::vector<float> now = param_on.back();
+    expect_near(now, param, 1e-6, 0.1, "param");
+    expect_near(first_on.back(), first, 1e-6, 0.1, "first");
+    if (has_second) expect_near(second_on.back(), second, 1e-6, 1e-3, "second");
+    const auto copy = copy_on.back();
+    for (size_t i = 0; i < now.size(); ++i)
+      ASSERT_EQ(copy[i].bits, bfloat16(now[i]).bits) << "copy of element " << i;
+  }
+};
+
+std::vector<Param> make_params(Device& device, int shift) {
+  std::vector<Param> params;
+  params.reserve(kSizes.size());
+  for (size_t i = 0; i < kSizes.size(); ++i) params.emplace_back(device, kSizes[i], 10 * i, shift);
+  return params;
+}
+std::vector<UpdateArrays> arrays_of(const std::vector<Param>& params) {
+  std::vector<UpdateArrays> arrays;
+  for (const Param& p : params) arrays.push_back(p.arrays());
+  return arrays;
+}
+
+/// Runs both sides on aligned and unaligned arrays. Cpu: (param, gradient use).
+template <typename Gpu, typename Cpu>
+void compare(Device& device, const Gpu& gpu, const Cpu& cpu, bool has_second) {
+  for (int shift : {0, 1}) {
+    std::vector<Param> params = make_params(device, shift);
+    gpu(arrays_of(params));
+    for (Param& p : params) {
+      cpu(p);
+      p.expect_equal(has_second);
+    }
+  }
+}
+
+const cpu::AdamStep kAdam{0.9f, 0.1f, 0.99f, 0.01f, 1.5f, 0.25f, 2.0f, 1e-8f, 1e-9f, 0.01f, 0.1f};
+const cpu::LionStep kLion{0.9f, 0.1f, 0.99f, 0.01f, 0.01f, 0.1f};
+const cpu::GradientUse kUse{0.5f, 0.4f};
+
+TEST_F(Updates, AdamIsThatOfTheCpu) {
+  on_every_schedule([&] {
+    compare(
+        device(),
+        [&](const auto& arrays) {
+          device().kernels().update_adam(arrays, kAdam, kUse, nullptr, device().stream());
+        },
+        [&](Param& p) {
+          cpu::adam_update(p.n(), kAdam, kUse, p.gradient.data(), p.param.data(), p.first.data(),
+                           p.second.data());
+        },
+        true);
+  });
+}
+
+TEST_F(Updates, LionIsThatOfTheCpu) {
+  on_every_schedule([&] {
+    compare(
+        device(),
+        [&](const auto& arrays) {
+          device().kernels().update_lion(arrays, kLion, kUse, nullptr, device().stream());
+        },
+        [&](Param& p) {
+          cpu::lion_update(p.n(), kLion, kUse, p.gradient.data(), p.param.data(), p.first.data());
+        },
+        false);
+  });
+}
+
+TEST_F(Updates, SgdIsThatOfTheCpu) {
+  on_every_schedule([&] {
+    for (bool nesterov : {false, true}) {
+      const cpu::SgdStep step{0.9f, 0.01f, nesterov};
+      compare(
+          device(),
+          [&](const auto& arrays) {
+            device().kernels().update_sgd(arrays, step, kUse, nullptr, device().stream());
+          },
+          [&](Param& p) {
+            cpu::sgd_update(p.n(), step, kUse, p.gradient.data(), p.param.data(), p.first.data());
+          },
+          false);
+    }
+    const cpu::SgdStep plain{0.0f, 0.01f, false};
+    compare(
+        device(),
+        [&](std::vector<UpdateArrays> arrays) {
+          for (UpdateArrays& a : arrays) a.first = nullptr;
+          device().kernels().update_sgd(arrays, plain, kUse, nullptr, device().stream());
+        },
+        [&](Param& p) {
+          cpu::sgd_update(p.n(), plain, kUse, p.gradient.data(), p.param.data(), nullptr);
+        },
+        false);
+  });
+}
+
+TEST_F(Updates, AnAbsentGradientIsZero) {
+  Param p(device(), 300, 5, 0);
+  UpdateArrays arrays = p.arrays();
+  arrays.gradient = nullptr;
+  device().kernels().update_adam(std::array{arrays}, kAdam, {}, nullptr, device().stream());
+  const std::vector<float> zero(300);
+  cpu::adam_update(p.n(), kAdam, {}, zero.data(), p.param.data(), p.first.data(), p.second.data());
+  p.expect_equal(true);
+}
+
+TEST_F(Updates, ListsLongerThanATableAreUpdatedWhole) {
+  std::vector<Param> params;
+  params.reserve(1500);
+  for (size_t i = 0; i < 1500; ++i) params.emplace_back(device(), i % 4, i, 0);
+  const cpu::SgdStep step{0.5f, 0.1f, false};
+  device().kernels().update_sgd(arrays_of(params), step, {}, nullptr, device().stream());
+  for (Param& p : params) {
+    cpu::sgd_update(p.n(), step, {}, p.gradient.data(), p.param.data(), p.first.data());
+    p.expect_equal(false);
+  }
+}
+
+/// statistics of arrays and the control decided from them.
+struct Decision {
+  std::vector<ArrayStatistics> statistics;
+  UpdateControl control;
+};
+Decision decide(Device& device, const std::vector<View>& views, double max_norm) {
+  const size_t count = views.size() + 1;
+  const Buffer statistics =
+      device.memory().allocate(static_cast<int64_t>(count * sizeof(ArrayStatistics)));
+  const Buffer control = device.memory().allocate(sizeof(UpdateControl));
+  auto* on = reinterpret_cast<ArrayStatistics*>(statistics.get());
+  auto* control_on = reinterpret_cast<UpdateControl*>(control.get());
+  device.kernels().measure_arrays(views, on, device.stream());
+  device.kernels().decide_update(on + views.size(), max_norm, control_on, device.stream());
+  Decision d{std::vector<ArrayStatistics>(count), {}};
+  device.copy_out(d.statistics.data(), on, static_cast<int64_t>(count * sizeof(ArrayStatistics)));
+  device.copy_out(&d.control, control_on, sizeof(UpdateControl));
+  return d;
+}
+
+TEST_F(Updates, StatisticsAreThoseOfTheNumbers) {
+  on_every_schedule([&] {
+    for (int shift : {0, 1}) {
+      std::vector<std::vector<float>> values;
+      std::vector<OnDevice<float>> on;
+      std::vector<View> views;
+      for (size_t n : {3, 0, 70000, 32768, 1}) values.push_back(normals(n, n + 1));
+      values[2][69999] = -1e25f;  // its square is beyond float32
+      for (const auto& v : values) on.emplace_back(device(), v, shift);
+      for (const auto& o : on) views.push_back(o.view());
+      views.push_back(View::none());
+      values.emplace_back();
+      const Decision d = decide(device(), views, 0);
+      double total = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        double squares = 0;
+        float largest = 0;
+        for (float x : values[i]) {
+          squares += static_cast<double>(x) * static_cast<double>(x);
+          largest = std::max(largest, std::abs(x));
+        }
+        total += squares;
+        EXPECT_NEAR(d.statistics[i].squares, squares, 1e-6 * squares) << "array " << i;
+        EXPECT_EQ(d.statistics[i].largest, largest) << "array " << i;
+        EXPECT_EQ(d.statistics[i].is_finite, 1) << "array " << i;
+      }
+      EXPECT_NEAR(d.statistics.back().squares, total, 1e-6 * total);
+      EXPECT_EQ(d.statistics.back().largest, 1e25f);
+      EXPECT_EQ(d.control.skip, 0);
+      EXPECT_EQ(d.control.scale, 1.0f);
+    }
+  });
+}
+
+TEST_F(Updates, ANaNOrAnInfinityIsSeenAndSkipsTheUpdate) {
+  for (float bad : {kNaN, std::numeric_limits<float>::infinity()}) {
+    std::vector<float> good = normals(100, 1), broken = normals(40000, 2);
+    broken[39998] = bad;
+    const OnDevice<float> a(device(), good), b(device(), broken);
+    const Decision d = decide(device(), {a.view(), b.view()}, 1.0);
+    EXPECT_EQ(d.statistics[0].is_finite, 1);
+    EXPECT_EQ(d.statistics[1].is_finite, 0);
+    EXPECT_EQ(d.statistics[2].is_finite, 0);
+    EXPECT_EQ(d.control.skip, 1);
+    Param p(device(), 1000, 3, 0);
+    const OnDevice<UpdateControl> control(device(), {d.control});
+    device().kernels().update_adam(std::array{p.arrays()}, kAdam, {}, control.data(),
+                                   device().stream());
+    EXPECT_EQ(p.param_on.back(), p.param);
+    EXPECT_EQ(p.first_on.back(), p.first);
+  }
+}
+
+TEST_F(Updates, TheDeviceClipsByTheGlobalNorm) {
+  const std::vector<float> values = normals(5000, 8);
+  double squares = 0;
+  for (float x : values) squares += static_cast<double>(x) * static_cast<double>(x);
+  const OnDevice<float> on(device(), values);
+  const Decision far = decide(device(), {on.view()}, 1.0);
+  EXPECT_NEAR(far.control.scale, 1 / std::sqrt(squares), 1e-6 / std::sqrt(squares));
+  EXPECT_EQ(decide(device(), {on.view()}, 1e6).control.scale, 1.0f);
+  Param p(device(), 1000, 3, 0);
+  const OnDevice<UpdateControl> control(device(), {far.control});
+  device().kernels().update_lion(std::array{p.arrays()}, kLion, kUse, control.data(),
+                                 device().stream());
+  cpu::lion_update(p.n(), kLion, {kUse.scale * far.control.scale, kUse.limit}, p.gradient.data(),
+                   p.param.data(), p.first.data());
+  p.expect_equal(false);
+}
+
+}  // namespace
+}  // namespace quintet::testing
