@@ -174,14 +174,16 @@ __global__ void __launch_bounds__(kThreads, 1)
       const auto queries = q_tile(buffer, 0), douts = q_tile(buffer, 1);
       const int r = warp * 16 + lane / 4, c = lane % 4;
       const int entry = strip.entry(first - key0 - p.first_relative);
+      const bool is_masked = key0 < keys.inner_begin || key0 + kKeys > keys.inner_end;
+      MaskBits mask{};
+      if (is_masked) mask = mask_transposed<kQueries / 8>(p, b, first, key0, r);
       float scores[kQueries / 2], dweights[kQueries / 2];
       row_products<kDepth>(k_tile, warp * 16, queries, scores);
       if (has_bias)
         strip.template add<kQueries / 8>(scores, p.scale * kLog2E, entry + 2 * c - r);
       else
         multiply(scores, p.scale * kLog2E);
-      if (key0 < keys.inner_begin || key0 + kKeys > keys.inner_end)
-        mask_transposed<kQueries / 8>(p, b, first + 2 * c, key0 + r, scores);
+      if (is_masked) apply_mask<kQueries / 8>(mask, scores);
       const size_t at = statistics(buffer);
       weights_transposed<kQueries / 8>(scores, simt::shared<float2>(at, kQueries / 2), c);
       row_products<kDepth>(v_tile, warp * 16, douts, dweights);

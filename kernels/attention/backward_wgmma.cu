@@ -260,12 +260,14 @@ class Consumer {
   __device__ void differentiate(int block, int tile, simt::Shared<bf16> k, simt::Shared<bf16> v) {
     const int lane = thread % 32, row = thread / 32 * 16 + lane / 4, c = lane % 4;
     const int first = tile * kQueries, key0 = block * kKeys;
-    const TileKeys keys = tile_keys(p, work.b, first, kQueries);
-    const Part seen = visits(keys, kKeys, work.blocks);
     const size_t at = S::kQueriesAt + 2 * queries.stage * S::kQueryBytes;
     const size_t statistics = S::kStatisticsAt + 2 * queries.stage * S::kStatisticsBytes;
     const auto q = simt::shared<bf16>(at, S::kQueryTile);
     const auto dout = simt::shared<bf16>(at + S::kQueryBytes, S::kQueryTile);
+    const TileKeys inner = tile_keys(p, work.b, first, kQueries);
+    const bool is_masked = key0 < inner.inner_begin || key0 + kKeys > inner.inner_end;
+    MaskBits mask{};
+    if (is_masked) mask = mask_transposed<kQueries / 8>(p, work.b, first, key0, row);
     float scores[kQueries / 2], dweights[kQueries / 2];
     simt::mbarrier_wait(barriers.queries_full(queries.stage), queries.parity);
     simt::wgmma_fence();
@@ -279,8 +281,7 @@ class Consumer {
                                        strip.entry(first - key0 - p.first_relative) + 2 * c - row);
     else
       multiply(scores, p.scale * kLog2E);
-    if (key0 < keys.inner_begin || key0 + kKeys > keys.inner_end)
-      mask_transposed<kQueries / 8>(p, work.b, first + 2 * c, key0 + row, scores);
+    if (is_masked) apply_mask<kQueries / 8>(mask, scores);
     weights_transposed<kQueries / 8>(scores, simt::shared<float2>(statistics, kQueries / 2), c);
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(dweights);
@@ -309,6 +310,7 @@ class Consumer {
     simt::fence_async_shared();
     issue_sums(dscores, q, dk);
     float dq[kSums] = {};
+    const Part seen = visits(tile_keys(p, work.b, first, kQueries), kKeys, work.blocks);
     float4* saved =
         to.dq_sums + sums_at(p, kQueries, work.item, parts, work.part, tile, thread);
     if (block != seen.begin) add_saved(saved, dq);

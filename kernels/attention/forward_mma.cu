@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
       else
         multiply(scores[m], scale);
       if (!is_full)
-        mask_scores<S::kKeys / 8>(p, b, first + r, key + 2 * c, scores[m]);
+        apply_mask<S::kKeys / 8>(mask_of<S::kKeys / 8>(p, b, first + r, key + 2 * c), scores[m]);
       float fade[2];
       softmax[m].template update<S::kKeys / 8>(scores[m], fade);
 #pragma unroll

@@ -168,7 +168,7 @@ class Consumer {
     else
       multiply(scores, p.scale * kLog2E);
     if (key < blocks.keys.inner_begin || key + kKeys > blocks.keys.inner_end)
-      mask_scores<kKeys / 8>(p, work.b, work.first + row, key + c, scores);
+      apply_mask<kKeys / 8>(mask_of<kKeys / 8>(p, work.b, work.first + row, key + c), scores);
     softmax.template update<kKeys / 8>(scores, fade);
   }
   __device__ static void pack(const float (&scores)[kKeys / 2],

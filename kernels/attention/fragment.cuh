@@ -80,19 +80,23 @@ __device__ void multiply(float (&s)[kCount], float scale) {
 
 inline constexpr float kMinusInfinity = -INFINITY;
 
-/// -infinity in elements whose bit in `in` is not set, 0 where that in `none` is: element i of
-/// fragment j has bit 2 j + i % 2 of word i / 2.
+/// A thread's part of a mask: element i of fragment j has bit 2 j + i % 2 of word i / 2. Scores whose
+/// bit in `in` is not set become -infinity; those whose bit in `none` is, of queries without an
+/// allowed key, 0.
+struct MaskBits {
+  uint32_t in[2], none[2];
+};
+
 template <int kFragments>
-__device__ void apply_mask(const uint32_t (&in)[2], const uint32_t (&none)[2],
-                           float (&s)[4 * kFragments]) {
+__device__ void apply_mask(const MaskBits& mask, float (&s)[4 * kFragments]) {
   static_assert(kFragments <= 16);
 #pragma unroll
   for (int j = 0; j < kFragments; ++j)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t bit = 1U << (2 * j + i % 2);
-      const float score = (none[i / 2] & bit) != 0 ? 0.0F : s[4 * j + i];
-      s[4 * j + i] = (in[i / 2] & bit) != 0 ? score : kMinusInfinity;
+      const float score = (mask.none[i / 2] & bit) != 0 ? 0.0F : s[4 * j + i];
+      s[4 * j + i] = (mask.in[i / 2] & bit) != 0 ? score : kMinusInfinity;
     }
 }
 
@@ -103,27 +107,25 @@ __device__ inline uint32_t columns_before(int end) {
   return end <= 0 ? 0U : bits >= 32 ? ~0U : (1U << bits) - 1U;
 }
 
-/// Masks scores of queries (rows) and keys (columns): -infinity where a key is not attended to, 0
-/// throughout rows without an allowed key. `key`: that of column 2c of the first fragment; rows are
-/// queries `query` and query + 8.
+/// The mask of scores of queries (rows) and keys (columns): `key` is that of column 2c of the first
+/// fragment, rows are queries `query` and query + 8.
 template <int kFragments>
-__device__ void mask_scores(const Problem& p, int b, int query, int key,
-                            float (&s)[4 * kFragments]) {
-  uint32_t in[2], none[2];
+__device__ MaskBits mask_of(const Problem& p, int b, int query, int key) {
+  MaskBits mask;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const RowKeys row = row_keys(p, b, query + 8 * half);
-    in[half] = columns_before(row.end - key) & ~columns_before(row.begin - key);
-    none[half] = row.none ? ~0U : 0U;
-    if (!row.holes) continue;
+    uint32_t in = columns_before(row.end - key) & ~columns_before(row.begin - key);
+    if (row.holes) {
 #pragma unroll 1
-    for (int n = 0; n < 2 * kFragments; ++n) {
-      const int at = key + n / 2 * 8 + n % 2;
-      if (at >= row.begin && at < row.end && !allowed(p, b, query + 8 * half, at))
-        in[half] &= ~(1U << n);
+      for (int n = 0; n < 2 * kFragments; ++n)
+        if ((in & (1U << n)) != 0 && !allowed(p, b, query + 8 * half, key + n / 2 * 8 + n % 2))
+          in &= ~(1U << n);
     }
+    mask.in[half] = in;
+    mask.none[half] = row.none ? ~0U : 0U;
   }
-  apply_mask<kFragments>(in, none, s);
+  return mask;
 }
 
 /// The running softmax of a thread's two rows.
@@ -204,23 +206,47 @@ __device__ void differentiate_transposed(const float (&weights)[4 * kFragments],
   }
 }
 
-/// mask_scores() for the transpose: rows are keys `key` and key + 8, columns queries, `query` that
-/// of column 2c of the first fragment.
+/// mask_of() for the transpose: rows are keys `row` and row + 8 of the block of 128 from `key0`
+/// on, columns the queries from `query0` on. A lane looks up every 32nd query for its warp.
 template <int kFragments>
-__device__ void mask_transposed(const Problem& p, int b, int query, int key,
-                                float (&s)[4 * kFragments]) {
-  uint32_t in[2] = {0, 0}, none[2] = {0, 0};
-#pragma unroll 4
-  for (int n = 0; n < 2 * kFragments; ++n) {
-    const int i = query + n / 2 * 8 + n % 2;
-    const RowKeys row = row_keys(p, b, i);
-    const uint32_t bit = 1U << n;
-    if (attends(p, b, i, key, row)) in[0] |= bit;
-    if (attends(p, b, i, key + 8, row)) in[1] |= bit;
-    if (row.none) none[0] |= bit;
+__device__ MaskBits mask_transposed(const Problem& p, int b, int query0, int key0, int row) {
+  constexpr int kBlock = 128;
+  constexpr uint32_t kNone = 1U << 16, kHoles = 1U << 17;
+  const int lane = static_cast<int>(threadIdx.x) % 32, c = lane % 4;
+  uint32_t packed[kFragments / 4];  // begin and end relative to key0
+#pragma unroll
+  for (int i = 0; i < kFragments / 4; ++i) {
+    const RowKeys keys = row_keys(p, b, query0 + 32 * i + lane);
+    const int begin = min(max(keys.begin - key0, 0), kBlock);
+    const int end = min(max(keys.end - key0, 0), kBlock);
+    packed[i] = static_cast<uint32_t>(begin | end << 8) | (keys.none ? kNone : 0U) |
+                (keys.holes ? kHoles : 0U);
   }
-  none[1] = none[0];
-  apply_mask<kFragments>(in, none, s);
+  MaskBits mask{};
+  uint32_t holes = 0;
+#pragma unroll
+  for (int n = 0; n < 2 * kFragments; ++n) {
+    const int column = n / 2 * 8 + 2 * c + n % 2;
+    const uint32_t keys = __shfl_sync(0xffffffffU, packed[n / 8], column % 32);
+    const uint32_t begin = keys & 255U, count = (keys >> 8 & 255U) - begin, bit = 1U << n;
+    if (static_cast<uint32_t>(row) - begin < count) mask.in[0] |= bit;
+    if (static_cast<uint32_t>(row) + 8U - begin < count) mask.in[1] |= bit;
+    if ((keys & kNone) != 0) mask.none[0] |= bit;
+    holes |= keys & kHoles;
+  }
+  mask.none[1] = mask.none[0];
+  if (holes == 0) return mask;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int key = key0 + row + 8 * half;
+    uint32_t in = mask.in[half] & ~mask.none[0];
+#pragma unroll 1
+    for (int n = 0; n < 2 * kFragments; ++n)
+      if ((in & (1U << n)) != 0 && !allowed(p, b, query0 + n / 2 * 8 + 2 * c + n % 2, key))
+        in &= ~(1U << n);
+    mask.in[half] = in | (mask.in[half] & mask.none[0]);
+  }
+  return mask;
 }
 
 }  // namespace quintet::QT_GPU::attention
