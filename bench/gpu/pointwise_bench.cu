@@ -346,6 +346,10 @@ void bench_optimizers(Bench& bench) {
   // Gradient and parameter read once, parameter and copy written once.
   bench.measure("optim_adafactor t5_large", 14 * n,
                 [&] { cuda::update_adafactor_gpu(factored, adafactor, nullptr, stream()); });
+  for (int64_t millions : {4, 16, 64})
+    bench.measure(fmt::format("optim_adafactor t5_large {}M together", millions), 14 * n, [&] {
+      cuda::update_adafactor_in_parts(factored, adafactor, nullptr, stream(), millions << 20);
+    });
   const Array statistics({static_cast<int64_t>(arrays.size() + 1) * 4}, kF32);
   bench.measure("optim_measure t5_large", 4 * n, [&] {
     cuda::measure_arrays_gpu(views, statistics.data<ArrayStatistics>(), stream());

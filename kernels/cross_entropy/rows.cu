@@ -1,5 +1,6 @@
 #include "kernels/cross_entropy/rows.cuh"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/elementwise/vectors.cuh"
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, 2) held_rows(const __grid_constant__
   T* logits = rows.logits + row * rows.stride;
   const Target target = read_target(rows, row, first == 0);
   if (is_idle(rows, target)) {
-    write_idle(rows, row, first, kRowThreads);
+    write_idle(rows, row, first, int64_t{kBlocks} * blockDim.x);
     return;
   }
   uint32_t held[kUnits][4];
@@ -265,9 +266,11 @@ void process_rows(const Rows<T>& rows, int64_t tokens, Stream stream) {
   constexpr int kMost = 8;
   const int64_t units = (rows.vocabulary + kLanes<T> - 1) / kLanes<T>;
   const auto run = [&](auto kernel, unsigned cluster) {
+    // A short row takes no more warps than it has units for.
+    const int64_t threads = std::min<int64_t>(kThreads, (units + 31) / 32 * 32);
     simt::launch(kernel,
                  {.grid = static_cast<unsigned>(tokens) * cluster,
-                  .block = kThreads,
+                  .block = static_cast<unsigned>(std::max<int64_t>(threads, 32)),
                   .shared = 256,
                   .stream = stream,
                   .cluster = cluster},

@@ -58,6 +58,7 @@ __global__ void make_keys(const int32_t* ids, int64_t count, RowRange range, int
 
 // Sorted positions that one block adds up.
 constexpr int kRun = 32;
+constexpr int kAhead = 8;  // of which a thread loads at once
 
 /// Positions sorted by row. partials: [blocks of kRun positions, 2, depth], sums of a row's positions
 /// in a block that are not all of them: [0] of a row begun in an earlier block, [1] of a row that
@@ -72,7 +73,7 @@ struct Sorted {
   float *partials, *dtable;
 };
 
-/// Threads along x take columns of a block of positions (blockIdx.y + z ...: see launch).
+/// A block takes kRun positions (blockIdx.x) and kBlockThreads units of columns (blockIdx.y).
 template <int kCount, typename T>
 __global__ void __launch_bounds__(kBlockThreads) add_runs(const __grid_constant__ Sorted<T> s) {
   const int64_t column = (int64_t{blockIdx.y} * kBlockThreads + threadIdx.x) * kCount;
@@ -82,26 +83,30 @@ __global__ void __launch_bounds__(kBlockThreads) add_runs(const __grid_constant_
   float* partials = s.partials + int64_t{blockIdx.x} * 2 * s.depth;
   bool begins_here = begin == 0 || s.rows[begin - 1] != s.rows[begin];
   float sum[kCount] = {};
-  for (int64_t i = begin; i < end; ++i) {
-    const int32_t row = s.rows[i];
-    if (row == s.no_row) return;  // they are the last
-    float v[kCount];
-    load<kCount>(s.dy + int64_t{s.positions[i]} * s.depth + column, v);
+  for (int64_t first = begin; first < end; first += kAhead) {
+    // Loads of several positions are under way before the first is added.
+    float v[kAhead][kCount];
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) sum[k] += v[k];
-    const bool is_last = i + 1 == s.count || s.rows[i + 1] != row;
-    if (!is_last && i + 1 < end) continue;
-    float* to = s.partials;
-    if (!begins_here)
-      to = partials;
-    else if (is_last)
-      to = s.dtable + row * s.depth;
-    else
-      to = partials + s.depth;
-    store<kCount>(to + column, sum);
-    begins_here = true;
+    for (int j = 0; j < kAhead; ++j)
+      if (first + j < end)
+        load<kCount>(s.dy + int64_t{s.positions[first + j]} * s.depth + column, v[j]);
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) sum[k] = 0;
+    for (int j = 0; j < kAhead; ++j) {
+      const int64_t i = first + j;
+      if (i >= end) return;
+      const int32_t row = s.rows[i];
+      if (row == s.no_row) return;  // they are the last
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) sum[k] += v[j][k];
+      const bool is_last = i + 1 == s.count || s.rows[i + 1] != row;
+      if (!is_last && i + 1 < end) continue;
+      float* to = partials;
+      if (begins_here) to = is_last ? s.dtable + row * s.depth : partials + s.depth;
+      store<kCount>(to + column, sum);
+      begins_here = true;
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) sum[k] = 0;
+    }
   }
 }
 

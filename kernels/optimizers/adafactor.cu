@@ -388,21 +388,22 @@ void update(std::span<const Entry> entries, const Numbers& numbers, Stream strea
   each(apply_kernel, all_tiles);
 }
 
-// Elements updated together: their gradients and parameters, read by three launches one after
-// another, then fit a large part of an H200's second-level cache of 60 MB.
-constexpr int64_t kTogether = int64_t{1} << 62;
-
 }  // namespace
 }  // namespace adafactor
 
 void update_adafactor_gpu(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
                           const UpdateControl* control, Stream stream) {
+  update_adafactor_in_parts(arrays, step, control, stream, int64_t{1} << 62);
+}
+
+void update_adafactor_in_parts(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
+                               const UpdateControl* control, Stream stream, int64_t together) {
   using namespace adafactor;
   const Numbers numbers{step, control};
   for (size_t begin = 0, end = 0; begin < arrays.size(); begin = end) {
     std::vector<Entry> entries;
     int64_t elements = 0, floats = 0;
-    for (; end < arrays.size() && (end == begin || elements < kTogether); ++end) {
+    for (; end < arrays.size() && (end == begin || elements < together); ++end) {
       Entry e{};
       e.a = arrays[end];
       QT_ASSERT(e.a.shape.elements == 0 ||
