@@ -227,7 +227,7 @@ struct Factors {
   }
 };
 
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 4)
     squares_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
   if (numbers.skips()) return;
   const Entry& e = entry_of(table, blockIdx.x);
