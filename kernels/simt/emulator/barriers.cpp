@@ -9,39 +9,49 @@
 namespace quintet::emulated::simt::emulator {
 namespace {
 
-[[gnu::always_inline]] inline unsigned arrive(unsigned id, unsigned count, bool arrive_only, unsigned add, const char* what) {
-  Block& block = *self->block;
-  const dim3& size = block.shape->block;
-  const unsigned all = size.x * size.y * size.z;
-  if (id >= block.barriers.size()) fail_here(fmt::format("{}: barrier {} is not below 16", what, id));
-  if (count == 0) {
-    count = all;
-  } else if (count % 32 != 0 || count > all) {
+// Messages are made elsewhere, so that the frame of a waiting thread is small.
+[[gnu::noinline]] void check(const BarrierState& barrier, unsigned id, unsigned count, unsigned all,
+                             const char* what) {
+  if (count % 32 != 0 || count > all || count == 0) {
     fail_here(fmt::format("{}: barrier {}: {} threads; expected a multiple of 32, at most the block's {}",
                           what, id, count, all));
   }
-  BarrierState& barrier = block.barriers[id];
   if (barrier.arrived > 0 && barrier.expected != count) {
     fail_here(fmt::format("{}: barrier {} of {} threads, but others are there for one of {}", what, id,
                           count, barrier.expected));
   }
+}
+[[gnu::noinline, noreturn]] void fail_id(unsigned id, const char* what) {
+  fail_here(fmt::format("{}: barrier {} is not below 16", what, id));
+}
+
+[[gnu::always_inline]] inline unsigned arrive(unsigned id, unsigned count, bool arrive_only, unsigned add,
+                                              const char* what) {
+  Block& block = *self->block;
+  const dim3& size = block.shape->block;
+  const unsigned all = size.x * size.y * size.z;
+  if (id >= block.barriers.size()) fail_id(id, what);
+  BarrierState& barrier = block.barriers[id];
+  if (id != 0 || count != 0) check(barrier, id, count, all, what);
+  else count = all;
   barrier.expected = count;
   barrier.sum += add;
   if (++barrier.arrived < count) {
     if (arrive_only) return 0;
-    barrier.waiting.push_back(self);
+    barrier.lanes[static_cast<size_t>(self->linear / 32)] |= 1u << self->lane;
     gang().suspend(what, id);
-    return self->result;
+    return barrier.last_sum;
   }
-  const unsigned sum = barrier.sum;
+  barrier.last_sum = barrier.sum;
   barrier.arrived = barrier.sum = 0;
-  for (Thread* thread : barrier.waiting) {
-    thread->result = sum;
-    gang().wake(thread);
+  Warp* warps = self->warp - self->linear / 32;
+  const unsigned number = (all + 31) / 32;
+  for (unsigned w = 0; w < number; ++w) {
+    if (barrier.lanes[w]) gang().wake(warps[w], barrier.lanes[w]);
+    barrier.lanes[w] = 0;
   }
-  barrier.waiting.clear();
   if (!arrive_only) gang().yield();  // the last to arrive is not the first to go on
-  return sum;
+  return barrier.last_sum;
 }
 
 }  // namespace
@@ -73,7 +83,7 @@ std::string describe_wait(const Thread& thread) {
   if (what.find("_sync") != std::string::npos || what.find("syncwarp") != std::string::npos ||
       what.starts_with("mma") || what.find("matrix") != std::string::npos) {
     for (const Collective& c : thread.warp->collectives) {
-      if (c.mask == thread.waits_id && ((c.arrived >> thread.lane) & 1u)) {
+      if (c.what && c.mask == thread.waits_id && ((c.arrived >> thread.lane) & 1u)) {
         return fmt::format("{} (mask {:08x}, lanes {:08x} are there)", what, c.mask, c.arrived);
       }
     }

@@ -24,7 +24,7 @@ struct WarpProducts;  // wgmma of a warp
 struct BulkStores;    // bulk stores of a thread
 struct PhaseBarrier;  // an mbarrier
 
-struct Thread {
+struct alignas(64) Thread {
   uint3 index;  // threadIdx
   Block* block;
   Warp* warp;
@@ -32,7 +32,6 @@ struct Thread {
   Fiber* fiber;            // null until it runs
   const char* waits;       // what it waits for; null: it does not
   uint64_t waits_id;       // which barrier, or the mask
-  unsigned result;         // handed over by whoever ends its wait
   unsigned atomics;        // since its last yield
   bool ended;
   uint32_t cluster_phase;  // of the cluster's barrier, when it arrived
@@ -50,7 +49,7 @@ inline constinit thread_local Thread* self = nullptr;
 
 /// A warp-wide operation that some lanes have reached.
 struct Collective {
-  const char* what;
+  const char* what;  // null: free
   unsigned mask, arrived;
   void* lanes[32];
 };
@@ -68,9 +67,11 @@ struct Warp {
 };
 
 struct BarrierState {
-  unsigned expected = 0, arrived = 0, sum = 0;
+  unsigned expected = 0, arrived = 0;
+  unsigned sum = 0, last_sum = 0;  // of predicates
   uint32_t phase = 0;
-  std::vector<Thread*> waiting;
+  std::vector<Thread*> waiting;         // of cluster and grid barriers
+  std::array<unsigned, 32> lanes = {};  // waiting at a block's barrier, by warp
 };
 
 /// What all blocks of a launch share.

@@ -40,7 +40,7 @@ enum class LaneOrder { kRandom, kAscending, kDescending };
 struct Policy {
   Delay delay = Delay::kLate;
   LaneOrder lanes = LaneOrder::kRandom;
-  unsigned stay = 1;  // a warp is left with probability 1 / stay at each choice
+  uint32_t leave = 0;  // a warp that could go on is left with probability leave / 2^32
 };
 
 /// Asynchronous work: a copy by the TMA engine.
@@ -57,7 +57,8 @@ class Gang {
 
   /// Suspends the running thread until wake(it). `what` and `id` say what for.
   [[gnu::always_inline]] void suspend(const char* what, uint64_t id);
-  void wake(Thread* thread);
+  void wake(Thread* thread) { wake(*thread->warp, 1u << thread->lane); }
+  void wake(Warp& warp, unsigned lanes);
   void yield();
 
   /// Hands work over to be done at a moment of the schedule's choosing.
@@ -109,12 +110,10 @@ inline void Gang::suspend(const char* what, uint64_t id) {
   transfer(me->fiber, then->fiber);
 }
 
-inline void Gang::wake(Thread* thread) {
-  thread->waits = nullptr;
-  Warp* warp = thread->warp;
-  warp->ready |= 1u << thread->lane;
-  ready_warps_[static_cast<size_t>(warp->number / 64)] |= uint64_t{1} << (warp->number % 64);
-  ++ready_;
+inline void Gang::wake(Warp& warp, unsigned lanes) {
+  warp.ready |= lanes;
+  ready_warps_[static_cast<size_t>(warp.number / 64)] |= uint64_t{1} << (warp.number % 64);
+  ready_ += __builtin_popcount(lanes);
 }
 
 }  // namespace quintet::emulated::simt::emulator

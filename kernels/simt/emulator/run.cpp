@@ -83,7 +83,7 @@ void run(const Launch& how, const Body& body) {
 void reset_block(Block& block) {
   for (BarrierState& barrier : block.barriers) {
     barrier.expected = barrier.arrived = barrier.sum = 0;
-    barrier.waiting.clear();
+    barrier.lanes.fill(0);
   }
   block.phase_barriers.clear();
   block.proxy.clear();

@@ -49,15 +49,20 @@ struct BulkStores {
   std::deque<std::vector<std::shared_ptr<BulkStore>>> groups;  // oldest first
 };
 
-/// Accumulators of one lane that are in use by products under way.
+/// Accumulators of a warp that products under way use: its [16, n] quarter.
+struct WarpAccumulators {
+  int n = 0;
+  std::vector<float> matrix;
+};
+/// A lane's part of them.
 struct Accumulators {
   float* registers = nullptr;  // the kernel's array, NaN meanwhile
-  std::vector<float> values;
+  std::shared_ptr<WarpAccumulators> of_warp;
   uint64_t last = 0;  // number of the last product that uses them
 };
 /// wgmma of a thread.
 struct Products {
-  std::vector<std::shared_ptr<Accumulators>> accumulators;
+  std::vector<Accumulators> accumulators;
   uint64_t issued = 0;
   std::deque<uint64_t> groups;  // number of products issued at each commit, oldest first
   bool fenced = false;          // since the last wait

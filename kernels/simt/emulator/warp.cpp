@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "kernels/simt/emulator/gang.h"
 
 namespace quintet::emulated::simt::emulator {
@@ -21,6 +23,28 @@ void shuffle_from(void* const* lanes, unsigned mask, F source) {
     const int from = source(i, e);
     e.out = ((mask >> from) & 1u) ? at(lanes, from).in : ~uint64_t{0};
   }
+}
+
+// Kept out of warp_collective: a small frame there keeps the stacks of waiting lanes in the cache.
+[[gnu::noinline]] void run_alone(void* argument, unsigned mask, void (*run)(void* const*, unsigned)) {
+  void* lanes[32] = {};
+  lanes[self->lane] = argument;
+  run(lanes, mask);
+}
+[[gnu::noinline, noreturn]] void fail_mask(const char* what, unsigned mask) {
+  fail_here(fmt::format("{}: mask {:08x} lacks the calling lane", what, mask));
+}
+[[gnu::noinline]] void check_same(const Collective& here, const char* what) {
+  if (std::strcmp(here.what, what) == 0) return;
+  fail_here(fmt::format("{} with mask {:08x}, but lanes {:08x} of the warp are at {} with that mask", what,
+                        here.mask, here.arrived, here.what));
+}
+[[gnu::noinline]] Collective& open_collective(Warp& warp, Collective* free, const char* what, unsigned mask) {
+  Collective& c = free ? *free : warp.collectives.emplace_back();
+  c.what = what;
+  c.mask = mask;
+  c.arrived = 0;
+  return c;
 }
 
 }  // namespace
@@ -75,44 +99,26 @@ void warp_collective(const char* what, unsigned mask, void* argument,
                      void (*run)(void* const* lanes, unsigned mask)) {
   Warp& warp = *self->warp;
   const int lane = self->lane;
-  if (!((mask >> lane) & 1u)) fail_here(fmt::format("{}: mask {:08x} lacks the calling lane", what, mask));
+  if (!((mask >> lane) & 1u)) fail_mask(what, mask);
   mask &= warp.exists;  // a last warp that is not full may use the full mask
-  if (std::popcount(mask) == 1) {
-    void* lanes[32] = {};
-    lanes[lane] = argument;
-    run(lanes, mask);
+  if ((mask & (mask - 1)) == 0) return run_alone(argument, mask, run);
+  Collective* here = nullptr;
+  Collective* free = nullptr;
+  for (Collective& c : warp.collectives) {
+    if (!c.what) free = &c;
+    else if (c.mask == mask) here = &c;  // another mask: other lanes' business, or a deadlock to be reported
+  }
+  if (!here) here = &open_collective(warp, free, what, mask);
+  else if (here->what != what) check_same(*here, what);
+  here->lanes[lane] = argument;
+  here->arrived |= 1u << lane;
+  if (here->arrived != mask) {
+    gang().suspend(what, mask);
     return;
   }
-  for (size_t i = 0; i < warp.collectives.size(); ++i) {
-    Collective& c = warp.collectives[i];
-    if (c.mask != mask) continue;  // other lanes' business, or a deadlock that will be reported
-    if (c.what != what) {
-      fail_here(fmt::format("{} with mask {:08x}, but lanes {:08x} of the warp are at {} with that mask",
-                            what, mask, c.arrived, c.what));
-    }
-    c.lanes[lane] = argument;
-    c.arrived |= 1u << lane;
-    if (c.arrived == mask) {
-      Collective all = c;
-      warp.collectives[i] = warp.collectives.back();
-      warp.collectives.pop_back();
-      run(all.lanes, mask);
-      const int first = warp.first;
-      for (unsigned rest = mask & ~(1u << lane); rest; rest &= rest - 1) {
-        gang().wake(&gang().threads[static_cast<size_t>(first + std::countr_zero(rest))]);
-      }
-    } else {
-      gang().suspend(what, mask);
-    }
-    return;
-  }
-  Collective c;
-  c.what = what;
-  c.mask = mask;
-  c.arrived = 1u << lane;
-  c.lanes[lane] = argument;
-  warp.collectives.push_back(c);
-  gang().suspend(what, mask);
+  here->what = nullptr;
+  run(here->lanes, mask);
+  gang().wake(warp, mask & ~(1u << lane));
 }
 
 unsigned active_lanes() {

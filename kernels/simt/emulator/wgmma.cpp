@@ -23,7 +23,7 @@ struct Product {
   uint64_t desc_a = 0, desc_b = 0;
   unsigned arrived = 0;
   uint32_t a[32][4];
-  std::shared_ptr<Accumulators> d[32];
+  std::shared_ptr<WarpAccumulators> d;
 };
 
 namespace {
@@ -57,9 +57,13 @@ void read_piece(const Block& block, uint32_t offset, Element element, float (&ou
     fail_here(fmt::format("wgmma: an operand's bytes at offset {} are outside the block's {} bytes of shared "
                           "memory", offset, block.shape->shared));
   }
-  char bytes[16];
-  proxy_read(block, block.shared + offset, bytes);
-  widen(out, bytes, 8, element);
+  alignas(16) uint16_t bits[8];
+  proxy_read(block, block.shared + offset, bits);
+  if (element == Element::kBf16) {
+    for (int i = 0; i < 8; ++i) out[i] = __uint_as_float(static_cast<uint32_t>(bits[i]) << 16);
+  } else {
+    widen(out, bits, 8, element);
+  }
 }
 
 /// out [16, n]: rows are K.
@@ -110,26 +114,27 @@ void read_a(const Block& block, const Product& p, uint32_t first_row, float* out
   }
 }
 
-/// Where register r of `lane` is in the warp's [16, n] quarter.
-size_t place(int n, int lane, int r) {
-  return static_cast<size_t>((lane / 4 + 8 * (r % 4 / 2)) * n + r / 4 * 8 + lane % 4 * 2 + r % 2);
+/// Copies between a lane's registers and the warp's [16, n] matrix.
+template <bool kToMatrix>
+void move_registers(float* registers, WarpAccumulators& warp, int lane) {
+  float* upper = warp.matrix.data() + lane / 4 * warp.n + lane % 4 * 2;
+  float* lower = upper + 8 * warp.n;
+  for (int j = 0; j < warp.n; j += 8, registers += 4) {
+    float* const places[4] = {upper + j, upper + j + 1, lower + j, lower + j + 1};
+    for (int i = 0; i < 4; ++i) {
+      if (kToMatrix) *places[i] = registers[i];
+      else registers[i] = *places[i];
+    }
+  }
 }
 
 void execute(const Block& block, uint32_t warp_in_group, const Product& p) {
-  float a[16 * 16], b[16 * 256], d[16 * 256];
+  float a[16 * 16], b[16 * 256];
   read_a(block, p, warp_in_group * 16, a);
   read_b(block, p, b);
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int r = 0; r < p.n / 2; ++r) {
-      d[place(p.n, lane, r)] = p.accumulate ? p.d[lane]->values[static_cast<size_t>(r)] : 0.0f;
-    }
-  }
-  multiply_add(d, a, b, 16, p.n, 16);
-  for (int lane = 0; lane < 32; ++lane) {
-    for (int r = 0; r < p.n / 2; ++r) {
-      p.d[lane]->values[static_cast<size_t>(r)] = d[place(p.n, lane, r)];
-    }
-  }
+  std::vector<float>& d = p.d->matrix;
+  if (!p.accumulate) std::fill(d.begin(), d.end(), 0.0f);
+  multiply_add(d.data(), a, b, 16, p.n, 16);
 }
 
 /// Executes the warp's products with numbers below `end`, in order, as far as all lanes have issued them.
@@ -148,22 +153,24 @@ Products& products() {
   return *self->products;
 }
 
-/// The accumulators in `d`, as product `number` will use them.
-std::shared_ptr<Accumulators> accumulators(Products& mine, float* d, int n, uint64_t number) {
-  for (const auto& it : mine.accumulators) {
-    if (it->registers != d) continue;
-    if (it->values.size() != static_cast<size_t>(n / 2)) fail_here("wgmma: accumulators used with two sizes");
-    it->last = number;  // still under way for the kernel: no fence needed
-    return it;
+/// Makes the accumulators in `d` those of product p, which is the lane's `number`-th.
+void use_accumulators(Products& mine, Product& p, float* d, uint64_t number) {
+  for (Accumulators& it : mine.accumulators) {
+    if (it.registers != d) continue;
+    if (!p.d) p.d = it.of_warp;
+    if (p.d != it.of_warp || p.d->n != p.n) fail_here("wgmma: the lanes of the warp disagree about accumulators");
+    it.last = number;  // still under way for the kernel: no fence needed
+    return;
   }
   if (!mine.fenced) fail_here("wgmma: wgmma_fence() is missing since the last wgmma_wait");
-  auto it = std::make_shared<Accumulators>();
-  it->registers = d;
-  it->last = number;
-  it->values.assign(d, d + n / 2);
-  std::fill(d, d + n / 2, std::numeric_limits<float>::quiet_NaN());
-  mine.accumulators.push_back(it);
-  return it;
+  if (!p.d) {
+    p.d = std::make_shared<WarpAccumulators>();
+    p.d->n = p.n;
+    p.d->matrix.resize(static_cast<size_t>(16 * p.n));
+  }
+  move_registers<true>(d, *p.d, self->lane);
+  std::fill(d, d + p.n / 2, std::numeric_limits<float>::quiet_NaN());
+  mine.accumulators.push_back({d, p.d, number});
 }
 
 struct Wait {
@@ -183,12 +190,12 @@ void run_wait(void* const* lanes, unsigned mask) {
   for (int i = 0; i < 32; ++i) {
     auto& all = static_cast<const Wait*>(lanes[i])->mine->accumulators;
     for (size_t j = 0; j < all.size();) {
-      if (all[j]->last >= first->end) {
+      if (all[j].last >= first->end) {
         ++j;
         continue;
       }
-      std::copy(all[j]->values.begin(), all[j]->values.end(), all[j]->registers);
-      all[j] = all.back();
+      move_registers<false>(all[j].registers, *all[j].of_warp, i);
+      all[j] = std::move(all.back());
       all.pop_back();
     }
   }
@@ -245,7 +252,7 @@ void wgmma(float* d, int n, const uint32_t* a, uint64_t desc_a, uint64_t desc_b,
     fail_here("wgmma: the lanes of the warp disagree about the product");
   }
   if (a) std::memcpy(p.a[self->lane], a, sizeof(p.a[0]));
-  p.d[self->lane] = accumulators(mine, d, n, number);
+  use_accumulators(mine, p, d, number);
   p.arrived |= 1u << self->lane;
   if (p.arrived != 0xffffffffu) return;
   switch (gang().policy.delay) {
