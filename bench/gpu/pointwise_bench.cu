@@ -1,5 +1,5 @@
-// The memory-bound kernels on a GPU: times by CUDA events, bytes a second, and their share of what a
-// copy of 1 GiB reaches in the same run.
+// The memory-bound kernels on a GPU: times by CUDA events, bytes a second, and their share of what
+// a copy of 1 GiB reaches in the same run.
 //
 //   pointwise_bench --device=cuda [--tiny] [--only=rms_norm] [--runs=20]
 //
@@ -31,7 +31,8 @@ namespace quintet {
 namespace {
 
 void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) fail(ExitCode::kEnvironment, "{}: {}", what, cudaGetErrorString(status));
+  if (status != cudaSuccess)
+    fail(ExitCode::kEnvironment, "{}: {}", what, cudaGetErrorString(status));
 }
 
 struct Options {
@@ -43,9 +44,11 @@ struct Options {
 /// An array on the device: uniform numbers, or all `value`.
 class Array {
  public:
-  Array(std::vector<int64_t> sizes, DType dtype, float value = 0.5f) : sizes_(std::move(sizes)), dtype_(dtype) {
+  Array(std::vector<int64_t> sizes, DType dtype, float value = 0.5f)
+      : sizes_(std::move(sizes)), dtype_(dtype) {
     buffer_ = Device::current().memory().allocate(std::max<int64_t>(bytes(), 1));
-    if (dtype == DType::f32 || dtype == DType::bf16) cuda::fill_gpu(view(), value, Device::current().stream());
+    if (dtype == DType::f32 || dtype == DType::bf16)
+      cuda::fill_gpu(view(), value, Device::current().stream());
   }
   View view() const {
     View v = View::of(reinterpret_cast<float*>(buffer_.get()), sizes_);
@@ -73,7 +76,8 @@ class Array {
     }
     std::vector<uint16_t> halves(numbers.size());
     for (size_t i = 0; i < numbers.size(); ++i) halves[i] = bfloat16(numbers[i]).bits;
-    const void* from = dtype_ == DType::f32 ? static_cast<const void*>(numbers.data()) : halves.data();
+    const void* from =
+        dtype_ == DType::f32 ? static_cast<const void*>(numbers.data()) : halves.data();
     for (int64_t at = 0; at < elements(); at += kPeriod) {
       const int64_t n = std::min(kPeriod, elements() - at);
       Device::current().copy_in(buffer_.get() + at * size_of(dtype_), from, n * size_of(dtype_));
@@ -111,11 +115,13 @@ class Bench {
   bool wants(const std::string& name) const {
     return options_.only.empty() || name.find(options_.only) != std::string::npos;
   }
-  /// Median time of `body`, after two runs that are not counted. Operands of a run lie in second-level
-  /// cache only if they fit it: 60 MB on an H200, which a flush before each run empties.
+  /// Median time of `body`, after two runs that are not counted. Operands of a run lie in
+  /// second-level cache only if they fit it: 60 MB on an H200, which a flush before each run
+  /// empties.
   double measure(const std::string& name, double bytes, const std::function<void()>& body) {
     if (!wants(name) && name != "copy") return 0;
-    if (flush_ == nullptr) flush_ = std::make_unique<Array>(std::vector<int64_t>{int64_t{1} << 26}, DType::f32);
+    if (flush_ == nullptr)
+      flush_ = std::make_unique<Array>(std::vector<int64_t>{int64_t{1} << 26}, DType::f32);
     std::vector<float> times;
     for (int run = -2; run < options_.runs; ++run) {
       cuda::fill_gpu(flush_->view(), 0, Device::current().stream());
@@ -131,8 +137,8 @@ class Bench {
     std::sort(times.begin(), times.end());
     const double ms = static_cast<double>(times[times.size() / 2]), rate = bytes / ms * 1e-6;
     if (name == "copy") copy_ = rate;
-    std::printf("{\"name\": \"%s\", \"ms\": %.4f, \"gb_s\": %.0f, \"of_copy\": %.3f}\n", name.c_str(), ms,
-                rate, copy_ == 0 ? 0 : rate / copy_);
+    std::printf("{\"name\": \"%s\", \"ms\": %.4f, \"gb_s\": %.0f, \"of_copy\": %.3f}\n",
+                name.c_str(), ms, rate, copy_ == 0 ? 0 : rate / copy_);
     std::fflush(stdout);
     return ms;
   }
@@ -163,8 +169,10 @@ void bench_norms(Bench& bench) {
   const int64_t rows = bench.options().tiny ? 64 : 20480;
   for (int64_t d : {512, 768, 1024, 2048, 4096}) {
     if (!bench.wants("rms_norm")) return;
-    Array x({rows / 32, 32, d}, kBf16), dy({rows / 32, 32, d}, kBf16), out({rows / 32, 32, d}, kBf16);
-    const Array scale({d}, kF32), dscale({d}, kF32), more({rows / 32, 32, d}, kBf16), sum({rows / 32, 32, d}, kBf16);
+    Array x({rows / 32, 32, d}, kBf16), dy({rows / 32, 32, d}, kBf16),
+        out({rows / 32, 32, d}, kBf16);
+    const Array scale({d}, kF32), dscale({d}, kF32), more({rows / 32, 32, d}, kBf16),
+        sum({rows / 32, 32, d}, kBf16);
     x.vary(-1, 1), dy.vary(-1, 1);
     const double one = static_cast<double>(x.bytes());
     const Attrs attrs{{"eps", 1e-6}};
@@ -175,15 +183,20 @@ void bench_norms(Bench& bench) {
     const std::vector<View> in{x.view(), scale.view()}, y{out.view()};
     bench.measure(name("rms_norm"), 2 * one, [&] { cuda::rms_norm_gpu(in, y, attrs, stream()); });
     const std::vector<View> gin{x.view(), scale.view(), dy.view()}, gout{out.view(), dscale.view()};
-    bench.measure(name("rms_norm_grad"), 3 * one, [&] { cuda::rms_norm_grad_gpu(gin, gout, attrs, stream()); });
+    bench.measure(name("rms_norm_grad"), 3 * one,
+                  [&] { cuda::rms_norm_grad_gpu(gin, gout, attrs, stream()); });
     const std::vector<View> ain{x.view(), dy.view(), scale.view()}, aout{sum.view(), out.view()};
-    bench.measure(name("add_rms_norm"), 4 * one, [&] { cuda::add_rms_norm_gpu(ain, aout, attrs, stream()); });
-    bench.measure(name("add_rms_norm_dropout"), 4 * one, [&] { cuda::add_rms_norm_gpu(ain, aout, dropout, stream()); });
+    bench.measure(name("add_rms_norm"), 4 * one,
+                  [&] { cuda::add_rms_norm_gpu(ain, aout, attrs, stream()); });
+    bench.measure(name("add_rms_norm_dropout"), 4 * one,
+                  [&] { cuda::add_rms_norm_gpu(ain, aout, dropout, stream()); });
     const std::vector<View> bin{x.view(), scale.view(), dy.view(), more.view()};
     const std::vector<View> bout{out.view(), View::none(), dscale.view()};
-    bench.measure(name("add_rms_norm_grad"), 4 * one, [&] { cuda::add_rms_norm_grad_gpu(bin, bout, attrs, stream()); });
+    bench.measure(name("add_rms_norm_grad"), 4 * one,
+                  [&] { cuda::add_rms_norm_grad_gpu(bin, bout, attrs, stream()); });
     const std::vector<View> dout{out.view(), sum.view(), dscale.view()};
-    bench.measure(name("add_rms_norm_grad_dropout"), 5 * one, [&] { cuda::add_rms_norm_grad_gpu(bin, dout, dropout, stream()); });
+    bench.measure(name("add_rms_norm_grad_dropout"), 5 * one,
+                  [&] { cuda::add_rms_norm_grad_gpu(bin, dout, dropout, stream()); });
   }
 }
 
@@ -196,17 +209,21 @@ void bench_elementwise(Bench& bench) {
   const std::vector<View> two{x.view(), y.view()}, first{x.view()}, out{z.view()};
   Attrs attrs{{"rate", 0.1}, {"key0", int64_t{1}}, {"key1", int64_t{2}}};
   bench.measure("add", 3 * one, [&] { cuda::add_gpu(two, out, {}, stream()); });
-  bench.measure("scale", 2 * one, [&] { cuda::scale_gpu(first, out, {{"factor", 0.5}}, stream()); });
+  bench.measure("scale", 2 * one, [&] {
+    cuda::scale_gpu(first, out, {{"factor", 0.5}}, stream());
+  });
   bench.measure("dropout_each", 2 * one, [&] { cuda::dropout_gpu(first, out, attrs, stream()); });
   attrs.set("broadcast_dim", int64_t{-2});
   bench.measure("dropout_shared", 2 * one, [&] { cuda::dropout_gpu(first, out, attrs, stream()); });
   bench.measure("add_dropout_shared", 3 * one, [&] { cuda::add_gpu(two, out, attrs, stream()); });
-  bench.measure("accumulate_bf16", 5 * one, [&] { cuda::accumulate_gpu(sum.view(), x.view(), stream()); });
+  bench.measure("accumulate_bf16", 5 * one,
+                [&] { cuda::accumulate_gpu(sum.view(), x.view(), stream()); });
 }
 
 void bench_embed(Bench& bench) {
   if (!bench.wants("embed")) return;
-  const int64_t tokens = bench.options().tiny ? 64 : 20480, v = bench.options().tiny ? 100 : 32128, d = 1024;
+  const int64_t tokens = bench.options().tiny ? 64 : 20480, v = bench.options().tiny ? 100 : 32128,
+                d = 1024;
   Array ids({tokens}, DType::i32);
   const Array table({v, d}, kBf16), y({tokens, d}, kBf16), dtable({v, d}, kF32);
   const double rows = static_cast<double>(y.bytes());
@@ -225,7 +242,8 @@ void bench_mlp(Bench& bench) {
   if (!bench.wants("mlp")) return;
   const bool tiny = bench.options().tiny;
   const int64_t rows = tiny ? 64 : 16384, e = tiny ? 64 : 1024, f = tiny ? 128 : 2816;
-  Array x({rows, e}, kBf16), w0({e, f}, kBf16), w1({e, f}, kBf16), h0({rows, f}, kBf16), h1({rows, f}, kBf16);
+  Array x({rows, e}, kBf16), w0({e, f}, kBf16), w1({e, f}, kBf16), h0({rows, f}, kBf16),
+      h1({rows, f}, kBf16);
   const Array y({rows, f}, kBf16), dx({rows, e}, kBf16), dw0({e, f}, kF32), dw1({e, f}, kF32);
   x.vary(-1, 1), w0.vary(-0.1f, 0.1f), w1.vary(-0.1f, 0.1f);
   const Attrs attrs{{"act0", static_cast<int64_t>(Activation::gelu)}, {"act1", int64_t{0}}};
@@ -236,7 +254,8 @@ void bench_mlp(Bench& bench) {
   if (ms > 0) std::printf("  mlp_in: %.0f TFLOP/s\n", flops / ms * 1e-9);
   const std::vector<View> gin{x.view(), w0.view(), w1.view(), h0.view(), h1.view(), y.view()};
   const std::vector<View> gout{dx.view(), dw0.view(), dw1.view()};
-  ms = bench.measure("mlp_in_grad", bytes, [&] { cuda::mlp_in_grad_gpu(gin, gout, attrs, stream()); });
+  ms = bench.measure("mlp_in_grad", bytes,
+                     [&] { cuda::mlp_in_grad_gpu(gin, gout, attrs, stream()); });
   if (ms > 0) std::printf("  mlp_in_grad: %.0f TFLOP/s\n", 2 * flops / ms * 1e-9);
 }
 
@@ -269,13 +288,15 @@ void bench_cross_entropy(Bench& bench, int64_t tokens, int64_t v, int64_t e) {
   }
   Array x({tokens, e}, kBf16), w({e, v}, kBf16);
   x.vary(-1, 1), w.vary(-0.05f, 0.05f);
-  const Array loss({}, kF32), z({}, kF32), correct({}, kF32), dx({tokens, e}, kBf16), dw({e, v}, kF32);
+  const Array loss({}, kF32), z({}, kF32), correct({}, kF32), dx({tokens, e}, kBf16),
+      dw({e, v}, kF32);
   const std::vector<View> in{x.view(), w.view(), targets.view(), weights.view()};
-  const std::vector<View> out{loss.view(), z.view(), correct.view(), View::none(), dx.view(), dw.view()};
+  const std::vector<View> out{loss.view(),  z.view(),  correct.view(),
+                              View::none(), dx.view(), dw.view()};
   const Attrs attrs{{"z_loss", 1e-4}};
-  const double ms = bench.measure(
-      "cross_entropy" + size, 2.0 * 2.0 * static_cast<double>(tokens * v),
-      [&] { cuda::cross_entropy_gpu(in, out, attrs, stream()); });
+  const double ms =
+      bench.measure("cross_entropy" + size, 2.0 * 2.0 * static_cast<double>(tokens * v),
+                    [&] { cuda::cross_entropy_gpu(in, out, attrs, stream()); });
   if (ms > 0)
     std::printf("  cross_entropy%s: %.0f TFLOP/s\n", size.c_str(),
                 6.0 * static_cast<double>(tokens) * static_cast<double>(v * e) / ms * 1e-9);
@@ -316,17 +337,22 @@ void bench_optimizers(Bench& bench) {
     int64_t n = 1;
     for (int64_t s : shapes[i]) n *= s;
     const int64_t at = begins[i];
-    arrays.push_back({gradients.data<float>() + at, params.data<float>() + at, mu.data<float>() + at,
-                      nu.data<float>() + at, copies.data<uint16_t>() + at, n});
+    arrays.push_back({gradients.data<float>() + at, params.data<float>() + at,
+                      mu.data<float>() + at, nu.data<float>() + at, copies.data<uint16_t>() + at,
+                      n});
     views.push_back(View::of(gradients.data<float>() + at, shapes[i]));
     AdafactorGpuArray a{gradients.data<float>() + at, params.data<float>() + at};
     a.copy = copies.data<uint16_t>() + at;
-    const bool both = shapes[i].size() == 2 && std::min(shapes[i][0], shapes[i][1]) >= (bench.options().tiny ? 64 : 128);
+    const bool both = shapes[i].size() == 2 &&
+                      std::min(shapes[i][0], shapes[i][1]) >= (bench.options().tiny ? 64 : 128);
     std::vector<MomentAxisSize> axes;
     for (size_t d = 0; d < shapes[i].size(); ++d) {
       const bool column = both && shapes[i][d] == std::max(shapes[i][0], shapes[i][1]) &&
                           !(d == 0 && shapes[i][0] == shapes[i][1]);
-      axes.push_back({!both ? MomentAxis::none : column ? MomentAxis::column : MomentAxis::row, shapes[i][d]});
+      axes.push_back({!both    ? MomentAxis::none
+                      : column ? MomentAxis::column
+                               : MomentAxis::row,
+                      shapes[i][d]});
     }
     a.shape = adafactor_shape(axes);
     if (both) {
@@ -339,10 +365,13 @@ void bench_optimizers(Bench& bench) {
   }
   const double n = static_cast<double>(total);
   const cpu::AdamStep adam{0.9f, 0.1f, 0.999f, 0.001f, 1, 0, 1, 1e-8f, 0, 1e-9f, 0.01f};
-  bench.measure("optim_adamw t5_large", 30 * n, [&] { cuda::update_adam_gpu(arrays, adam, {}, nullptr, stream()); });
+  bench.measure("optim_adamw t5_large", 30 * n,
+                [&] { cuda::update_adam_gpu(arrays, adam, {}, nullptr, stream()); });
   const cpu::LionStep lion{0.9f, 0.1f, 0.99f, 0.01f, 1e-9f, 0.01f};
-  bench.measure("optim_lion t5_large", 22 * n, [&] { cuda::update_lion_gpu(arrays, lion, {}, nullptr, stream()); });
-  const AdafactorStep adafactor{.learning_rate = 1e-9f, .decay = 0.9f, .mixing = 0.1f, .clipping_threshold = 1.0};
+  bench.measure("optim_lion t5_large", 22 * n,
+                [&] { cuda::update_lion_gpu(arrays, lion, {}, nullptr, stream()); });
+  const AdafactorStep adafactor{
+      .learning_rate = 1e-9f, .decay = 0.9f, .mixing = 0.1f, .clipping_threshold = 1.0};
   // Gradient and parameter read once, parameter and copy written once.
   bench.measure("optim_adafactor t5_large", 14 * n,
                 [&] { cuda::update_adafactor_gpu(factored, adafactor, nullptr, stream()); });

@@ -1,7 +1,6 @@
-#include "kernels/cast/cast_gpu.h"
-
 #include <vector>
 
+#include "kernels/cast/cast_gpu.h"
 #include "kernels/elementwise/multi.cuh"
 #include "kernels/elementwise/operands_gpu.h"
 #include "kernels/elementwise/vectors.cuh"
@@ -45,9 +44,10 @@ void cast_arrays(std::span<const Entry> entries, Stream stream) {
   in_tables<Entry>(
       entries, [](const Entry& e) { return (e.n + kChunk - 1) / kChunk; },
       [&](const Table<Entry>& table, int64_t chunks) {
-        simt::launch(cast_kernel<From, To>,
-                     {.grid = static_cast<unsigned>(chunks), .block = kBlockThreads, .stream = stream},
-                     table);
+        simt::launch(
+            cast_kernel<From, To>,
+            {.grid = static_cast<unsigned>(chunks), .block = kBlockThreads, .stream = stream},
+            table);
       });
 }
 

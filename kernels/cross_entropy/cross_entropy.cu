@@ -1,8 +1,7 @@
-#include "kernels/cross_entropy/cross_entropy_gpu.h"
-
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cross_entropy/cross_entropy_gpu.h"
 #include "kernels/cross_entropy/rows.cuh"
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/elementwise/operands_gpu.h"
@@ -25,7 +24,8 @@ constexpr int kSumThreads = 1024;
 /// The three sums over all tokens: each thread adds every 1024th token in double, then the threads'
 /// sums are added in a fixed order.
 __global__ void __launch_bounds__(kSumThreads)
-    sum_losses(const TokenLoss* losses, int64_t tokens, float* loss, float* z_loss, float* correct) {
+    sum_losses(const TokenLoss* losses, int64_t tokens, float* loss, float* z_loss,
+               float* correct) {
   auto room = simt::shared<double>(0, 32);
   double sums[3] = {};
   for (int64_t t = threadIdx.x; t < tokens; t += kSumThreads) {
@@ -43,10 +43,11 @@ __global__ void __launch_bounds__(kSumThreads)
 
 LossRule rule_of(const Attrs& attrs, int64_t vocabulary) {
   const double smoothing = attrs.get_or<double>("label_smoothing", 0.0);
-  QT_CHECK(smoothing >= 0 && smoothing < 1 && (smoothing == 0 || vocabulary > 1),
-           "cross_entropy: label_smoothing {} must be at least 0 and below 1, and 0 for a vocabulary "
-           "of {}",
-           smoothing, vocabulary);
+  QT_CHECK(
+      smoothing >= 0 && smoothing < 1 && (smoothing == 0 || vocabulary > 1),
+      "cross_entropy: label_smoothing {} must be at least 0 and below 1, and 0 for a vocabulary "
+      "of {}",
+      smoothing, vocabulary);
   const auto others = static_cast<double>(vocabulary - 1);
   const double on = 1 - smoothing, off = smoothing == 0 ? 0 : smoothing / others;
   const double constant = -(on * std::log(on) + others * off * std::log(off + 1e-20));
@@ -108,7 +109,8 @@ CrossEntropy<T>::CrossEntropy(Views in, Views out, const Attrs& attrs, Stream st
   dw_ = optional_elements<float>(out[5], op, "dw");
   rule_ = rule_of(attrs, vocabulary_);
   scale_ = static_cast<float>(attrs.get_or<double>("logit_scale", 1.0));
-  stride_ = (vocabulary_ + kLanes<T> - 1) / kLanes<T> * kLanes<T>;  // rows are read 16 bytes at a time
+  stride_ =
+      (vocabulary_ + kLanes<T> - 1) / kLanes<T> * kLanes<T>;  // rows are read 16 bytes at a time
 }
 
 template <typename T>
@@ -124,10 +126,7 @@ void CrossEntropy<T>::run(int64_t most_tokens) {
     if (dw_ != nullptr) fill_gpu(View::of(dw_, std::array{width_ * vocabulary_}), 0, stream_);
   }
   simt::launch(sum_losses,
-               {.grid = 1,
-                .block = kSumThreads,
-                .shared = 32 * sizeof(double),
-                .stream = stream_},
+               {.grid = 1, .block = kSumThreads, .shared = 32 * sizeof(double), .stream = stream_},
                losses.template data<TokenLoss>(), tokens_, loss_, z_loss_, correct_);
 }
 

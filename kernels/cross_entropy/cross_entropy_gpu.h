@@ -2,8 +2,8 @@
 // Output projection and softmax cross-entropy on a GPU; operands and results as in cross_entropy.h.
 // x, the projection and dx are float32 or bfloat16, all else float32. Chunks of tokens: logits by a
 // matrix product, one kernel that turns a row of logits in place into its gradient, products for dx
-// and dw. In bfloat16 logits and their gradients are rounded to 16 bits; sums are float32, sums over
-// tokens double in token order. A bad target is a fault of the device and counts as weight 0.
+// and dw. In bfloat16 logits and their gradients are rounded to 16 bits; sums are float32, sums
+// over tokens double in token order. A bad target is a fault of the device and counts as weight 0.
 
 #include "kernels/kernel.h"
 #include "kernels/simt/target.h"

@@ -1,8 +1,7 @@
-#include "kernels/cross_entropy/rows.cuh"
-
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/cross_entropy/rows.cuh"
 #include "kernels/elementwise/vectors.cuh"
 
 namespace quintet::QT_GPU::cross_entropy {
@@ -39,7 +38,8 @@ class RowReduction {
 
  private:
   template <typename Combine>
-  __device__ float across(float v, [[maybe_unused]] int slot, [[maybe_unused]] const Combine& combine) {
+  __device__ float across(float v, [[maybe_unused]] int slot,
+                          [[maybe_unused]] const Combine& combine) {
     if constexpr (kBlocks > 1) {
       if (threadIdx.x == 0) results_[slot] = v;
       simt::cluster_sync();
@@ -185,11 +185,11 @@ __global__ void __launch_bounds__(kThreads, 2) held_rows(const __grid_constant__
       float v[kLane];
       unpack_words<T>(words, v);
 #pragma unroll
-      for (int k = 0; k < kLane; ++k)
-        v[k] = gradient_at<T>(g, v[k], column + k, target.column);
+      for (int k = 0; k < kLane; ++k) v[k] = gradient_at<T>(g, v[k], column + k, target.column);
       store<kLane>(logits + column, v);
     });
-  if constexpr (kBlocks > 1) simt::cluster_sync();  // no block may leave while others read its memory
+  if constexpr (kBlocks > 1)
+    simt::cluster_sync();  // no block may leave while others read its memory
 }
 
 /// A largest logit and the sum of exponentials relative to it.

@@ -5,13 +5,13 @@
 namespace quintet::QT_GPU {
 namespace {
 
-// Rows that use one thread's mask bits: Threefry takes about 75 instructions an element, so a bf16 row
-// would otherwise be bound by them and not by memory.
+// Rows that use one thread's mask bits: Threefry takes about 75 instructions an element, so a bf16
+// row would otherwise be bound by them and not by memory.
 constexpr int64_t kSharedRows = 32;
 
 template <int kCount, typename T>
-__device__ void drop_unit(const DropoutRule& rule, uint32_t kept, const T* residual, const T* x, T* y,
-                          int64_t i) {
+__device__ void drop_unit(const DropoutRule& rule, uint32_t kept, const T* residual, const T* x,
+                          T* y, int64_t i) {
   float v[kCount];
   load<kCount>(x + i, v);
 #pragma unroll
@@ -30,9 +30,9 @@ template <typename T>
 __global__ void drop_each(const __grid_constant__ DropoutRule rule, const T* residual, const T* x,
                           T* y, int64_t n, int64_t depth, bool vector) {
   for_units<kLanes<T>>(n, vector, [&](int64_t i, auto count) {
-    const uint64_t number = rule.places.whole ? static_cast<uint64_t>(i)
-                                              : rule.places.first(i / depth) +
-                                                    static_cast<uint64_t>(i % depth);
+    const uint64_t number = rule.places.whole
+                                ? static_cast<uint64_t>(i)
+                                : rule.places.first(i / depth) + static_cast<uint64_t>(i % depth);
     drop_unit<count>(rule, kept_bits<count>(rule, number), residual, x, y, i);
   });
 }
@@ -75,8 +75,8 @@ void apply_dropout(const char* op, const View& x, const View& residual, const Vi
       const int64_t parts = (length + kSharedRows - 1) / kSharedRows;
       const int64_t tasks = outer * parts * (vector ? depth / kLanes<T> : depth);
       simt::launch(vector ? drop_shared<kLanes<T>, T> : drop_shared<1, T>,
-                   {.grid = blocks_for(tasks), .block = kBlockThreads, .stream = stream}, rule, plus,
-                   from, to, outer, length, depth);
+                   {.grid = blocks_for(tasks), .block = kBlockThreads, .stream = stream}, rule,
+                   plus, from, to, outer, length, depth);
       return;
     }
     const bool vector = aligned && rule.places.whole;

@@ -1,5 +1,6 @@
 #pragma once
-// Dropout on the device: which elements are kept, and what becomes of them. dropout.h has the rules.
+// Dropout on the device: which elements are kept, and what becomes of them. dropout.h has the
+// rules.
 
 #include <cmath>
 
@@ -37,7 +38,8 @@ struct DropoutRule {
   Places places;
 };
 
-/// Throws usage errors that name `op` for a rate outside [0, 1] or another broadcast_dim than 0, -2.
+/// Throws usage errors that name `op` for a rate outside [0, 1] or another broadcast_dim than 0,
+/// -2.
 inline DropoutRule dropout_rule(const char* op, const View& x, const Attrs& attrs) {
   const double rate = attrs.get<double>("rate");
   QT_CHECK(rate >= 0 && rate <= 1, "{}: dropout rate {} must be in [0, 1]", op, rate);
@@ -78,8 +80,8 @@ QT_DEVICE uint32_t kept_bits(const DropoutRule& rule, uint64_t first) {
   return bits;
 }
 
-/// y = dropout(x), or residual + dropout(x) unless residual is absent (a View::none()). All have x's
-/// shape and dtype; y may be x or residual.
+/// y = dropout(x), or residual + dropout(x) unless residual is absent (a View::none()). All have
+/// x's shape and dtype; y may be x or residual.
 void apply_dropout(const char* op, const View& x, const View& residual, const View& y,
                    const Attrs& attrs, Stream stream);
 

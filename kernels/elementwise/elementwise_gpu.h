@@ -1,6 +1,6 @@
 #pragma once
-// Elementwise ops on a GPU (float32 or bfloat16; sums in float32, rounded once), and two that are no
-// ops. Meanings of the ops: elementwise.h.
+// Elementwise ops on a GPU (float32 or bfloat16; sums in float32, rounded once), and two that are
+// no ops. Meanings of the ops: elementwise.h.
 
 #include "kernels/kernel.h"
 #include "kernels/simt/target.h"

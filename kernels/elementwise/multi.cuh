@@ -7,7 +7,8 @@
 //     const Entry& e = entry_of(table, blockIdx.x);
 //     const int64_t begin = (blockIdx.x - e.first_chunk) * kChunk;
 //   }
-//   in_tables<Entry>(entries, chunks_of, [&](const Table<Entry>& table, int64_t chunks) { launch });
+//   in_tables<Entry>(entries, chunks_of, [&](const Table<Entry>& table, int64_t chunks) { launch
+//   });
 
 #include <algorithm>
 #include <cstdint>
@@ -26,7 +27,7 @@ template <typename Entry>
 struct Table {
   static constexpr int kMost = static_cast<int>(kTableBytes / sizeof(Entry));
   int64_t count = 0;
-  int64_t first_entry = 0;  // place of entries[0] in the whole list
+  int64_t first_entry = 0;    // place of entries[0] in the whole list
   int64_t chunks_before = 0;  // chunks of the tables before this one
   Entry entries[static_cast<size_t>(kMost)];
 };

@@ -115,8 +115,8 @@ QT_DEVICE void store(T* p, const float (&v)[kCount]) {
   }
 }
 
-/// Calls body(first element, Count<kCount>) for all of n elements shared out among the threads of the
-/// grid (blocks and threads along x), with Count<1> for the rest, or for all unless `vector`.
+/// Calls body(first element, Count<kCount>) for all of n elements shared out among the threads of
+/// the grid (blocks and threads along x), with Count<1> for the rest, or for all unless `vector`.
 template <int kCount, typename Body>
 QT_DEVICE void for_units(int64_t n, bool vector, const Body& body) {
   const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -141,8 +141,8 @@ QT_DEVICE float warp_max(float v) {
   return v;
 }
 
-/// Sum over a block of whole warps, the same bits on all threads. `room`: 32 T in shared memory, free
-/// again after the next barrier.
+/// Sum over a block of whole warps, the same bits on all threads. `room`: 32 T in shared memory,
+/// free again after the next barrier.
 template <typename T>
 QT_DEVICE T block_sum(T v, simt::Shared<T> room) {
   v = warp_sum(v);

@@ -1,8 +1,7 @@
-#include "kernels/embed/embed_gpu.h"
-
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/elementwise/operands_gpu.h"
 #include "kernels/elementwise/vectors.cuh"
+#include "kernels/embed/embed_gpu.h"
 #include "kernels/simt/algorithms.h"
 #include "kernels/simt/fault.cuh"
 #include "kernels/simt/scratch.h"
@@ -14,9 +13,7 @@ namespace {
 struct RowRange {
   int64_t begin, rows, vocabulary;
 };
-RowRange local_rows(const View& table) {
-  return {table.origin[0], table.size(0), table.global[0]};
-}
+RowRange local_rows(const View& table) { return {table.origin[0], table.size(0), table.global[0]}; }
 
 /// The id's row in the block, or -1.
 __device__ int64_t local_row(int32_t id, const RowRange& range) {
@@ -33,7 +30,8 @@ template <int kCount, typename T>
 __global__ void gather(const int32_t* ids, int64_t count, const T* table, int64_t depth,
                        RowRange range, T* y, FaultSlot* fault) {
   const int64_t units = depth / kCount, threads = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t u = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; u < count * units; u += threads) {
+  for (int64_t u = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; u < count * units;
+       u += threads) {
     const int64_t position = u / units, column = u % units * kCount;
     const int32_t id = ids[position];
     if (column == 0) check_id(id, position, range, fault);
@@ -60,9 +58,9 @@ __global__ void make_keys(const int32_t* ids, int64_t count, RowRange range, int
 constexpr int kRun = 32;
 constexpr int kAhead = 8;  // of which a thread loads at once
 
-/// Positions sorted by row. partials: [blocks of kRun positions, 2, depth], sums of a row's positions
-/// in a block that are not all of them: [0] of a row begun in an earlier block, [1] of a row that
-/// begins here and goes on.
+/// Positions sorted by row. partials: [blocks of kRun positions, 2, depth], sums of a row's
+/// positions in a block that are not all of them: [0] of a row begun in an earlier block, [1] of a
+/// row that begins here and goes on.
 template <typename T>
 struct Sorted {
   const int32_t *rows, *positions;
@@ -110,7 +108,8 @@ __global__ void __launch_bounds__(kBlockThreads) add_runs(const __grid_constant_
   }
 }
 
-/// Rows whose positions fill more than one block: the block in which such a row begins adds the parts.
+/// Rows whose positions fill more than one block: the block in which such a row begins adds the
+/// parts.
 template <int kCount, typename T>
 __global__ void __launch_bounds__(kBlockThreads) join_runs(const __grid_constant__ Sorted<T> s) {
   const int64_t column = (int64_t{blockIdx.y} * kBlockThreads + threadIdx.x) * kCount;
@@ -187,9 +186,8 @@ void embed_grad_gpu(Views in, Views out, const Attrs&, Stream stream) {
   const char* op = "embed_grad";
   const View &ids_view = in[0], &dy_view = in[1], &dtable_view = out[0];
   const int64_t count = ids_view.elements(), depth = dy_view.depth();
-  expect_shape(
-      dtable_view.rank == 2 && dtable_view.size(1) == depth && dy_view.rows() == count, op,
-      "..., ...e -> ve");
+  expect_shape(dtable_view.rank == 2 && dtable_view.size(1) == depth && dy_view.rows() == count, op,
+               "..., ...e -> ve");
   QT_ASSERT(count < int64_t{1} << 31 && dtable_view.size(0) < (int64_t{1} << 31) - 1);
   fill_gpu(dtable_view, 0, stream);
   if (count * depth == 0) return;
@@ -198,8 +196,8 @@ void embed_grad_gpu(Views in, Views out, const Attrs&, Stream stream) {
   const simt::Scratch room(4 * count * static_cast<int64_t>(sizeof(int32_t)), stream);
   auto* keys = room.data<int32_t>();
   int32_t *positions = keys + count, *rows = keys + 2 * count, *order = keys + 3 * count;
-  simt::launch(make_keys, {.grid = blocks_for(count), .block = kBlockThreads, .stream = stream}, ids,
-               count, range, keys, positions, simt::fault_slot());
+  simt::launch(make_keys, {.grid = blocks_for(count), .block = kBlockThreads, .stream = stream},
+               ids, count, range, keys, positions, simt::fault_slot());
   simt::sort_pairs({.keys = keys,
                     .values = positions,
                     .sorted_keys = rows,

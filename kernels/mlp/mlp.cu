@@ -1,8 +1,7 @@
-#include "kernels/mlp/mlp_gpu.h"
-
 #include "kernels/elementwise/operands_gpu.h"
 #include "kernels/elementwise/vectors.cuh"
 #include "kernels/mlp/activate.cuh"
+#include "kernels/mlp/mlp_gpu.h"
 #include "kernels/simt/gemm.h"
 #include "kernels/simt/scratch.h"
 
@@ -30,8 +29,8 @@ __global__ void activate(const T* h0, const T* h1, T* y, int64_t n, bool vector)
   });
 }
 
-/// d0 = dy act0'(h0) act1(h1), d1 = dy act0(h0) act1'(h1); h1 null: d1 is not touched. d0 may be h0,
-/// d1 may be h1.
+/// d0 = dy act0'(h0) act1(h1), d1 = dy act0(h0) act1'(h1); h1 null: d1 is not touched. d0 may be
+/// h0, d1 may be h1.
 template <typename T, Activation kAct0, Activation kAct1>
 __global__ void activate_grad(const T* h0, const T* h1, const T* dy, T* d0, T* d1, int64_t n,
                               bool vector) {
@@ -96,7 +95,8 @@ struct Mlp {
     x = elements<T>(in[0], op, "x");
     w0 = elements<T>(w0_view, op, "wi_0");
     w1 = optional_elements<T>(w1_view, op, "wi_1");
-    gate = {activation_of(attrs.get<int64_t>("act0")), activation_of(attrs.get_or<int64_t>("act1", 0))};
+    gate = {activation_of(attrs.get<int64_t>("act0")),
+            activation_of(attrs.get_or<int64_t>("act1", 0))};
   }
   Activation activation_of(int64_t number) const {
     if (number < 0 || number > static_cast<int64_t>(Activation::silu))
@@ -113,17 +113,33 @@ struct Mlp {
   }
   /// h = x w.
   void product(const T* w, T* h) const {
-    simt::gemm(stream, {.m = rows, .n = f, .k = e, .a = x, .b = w, .c = h, .type = type(),
-                        .c_type = type()});
+    simt::gemm(
+        stream,
+        {.m = rows, .n = f, .k = e, .a = x, .b = w, .c = h, .type = type(), .c_type = type()});
   }
   /// dx (+)= dh w^T and dw = x^T dh; absent results are null.
   void back_product(const T* dh, const T* w, T* dx, bool add, float* dw) const {
     if (dx != nullptr)
-      simt::gemm(stream, {.m = rows, .n = e, .k = f, .a = dh, .b = w, .c = dx, .type = type(),
-                          .c_type = type(), .b_transposed = true, .beta = add ? 1.0f : 0.0f});
+      simt::gemm(stream, {.m = rows,
+                          .n = e,
+                          .k = f,
+                          .a = dh,
+                          .b = w,
+                          .c = dx,
+                          .type = type(),
+                          .c_type = type(),
+                          .b_transposed = true,
+                          .beta = add ? 1.0f : 0.0f});
     if (dw != nullptr)
-      simt::gemm(stream, {.m = e, .n = f, .k = rows, .a = x, .b = dh, .c = dw, .type = type(),
-                          .c_type = DType::f32, .a_transposed = true});
+      simt::gemm(stream, {.m = e,
+                          .n = f,
+                          .k = rows,
+                          .a = x,
+                          .b = dh,
+                          .c = dw,
+                          .type = type(),
+                          .c_type = DType::f32,
+                          .a_transposed = true});
   }
   simt::Launch over_hidden(bool vector) const {
     const int64_t n = rows * f;

@@ -1,7 +1,6 @@
-#include "kernels/optimizers/adafactor.cuh"
-
 #include <vector>
 
+#include "kernels/optimizers/adafactor.cuh"
 #include "kernels/simt/scratch.h"
 #include "runtime/base/check.h"
 
@@ -141,8 +140,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     if (i >= s.along_elements()) return;
     const int64_t parts = member_tiles(s), group = i / s.length;
     for (int64_t part = 0; part < parts; ++part)
-      sum += static_cast<double>(
-          e.along_sums[(group * parts + part) * s.length + i % s.length]);
+      sum += static_cast<double>(e.along_sums[(group * parts + part) * s.length + i % s.length]);
     e.along[i] = new_moment(numbers.step, sum, s.along_count(),
                             (s.along_is_row ? e.a.v_row : e.a.v_col) + i);
     return;
@@ -156,12 +154,11 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (uint32_t j = 0; j < alike; ++j) {
     const int64_t group = of_batch.group + steps_of(s, AdafactorShape::kSame, j).group;
     for (int64_t part = 0; part < column_tiles(s); ++part)
-      sum += static_cast<double>(
-          e.across_sums[(part * s.groups + group) * s.members + member]);
+      sum += static_cast<double>(e.across_sums[(part * s.groups + group) * s.members + member]);
   }
   const uint32_t i = of_batch.across + steps_of(s, AdafactorShape::kAcross, member).across;
-  e.across[i] = new_moment(numbers.step, sum, s.across_count(),
-                           (s.along_is_row ? e.a.v_col : e.a.v_row) + i);
+  e.across[i] =
+      new_moment(numbers.step, sum, s.across_count(), (s.along_is_row ? e.a.v_col : e.a.v_row) + i);
 }
 
 /// Mean over the rows of a batch of the new v_row, on all threads.
@@ -262,8 +259,8 @@ __device__ float step_of(const Entry& e, const AdafactorStep& step, uint32_t bat
   float size = step.learning_rate;
   if (e.a.scaled_by_param) {
     const double squares = sum_of_tiles(e, batch, e.param_squares);
-    float param = nan_max(static_cast<float>(step.epsilon2),
-                          static_cast<float>(sqrt(squares / elements)));
+    float param =
+        nan_max(static_cast<float>(step.epsilon2), static_cast<float>(sqrt(squares / elements)));
     const auto largest = static_cast<float>(step.max_parameter_scale);
     if (largest != 0 && largest < param) param = largest;
     size *= param;
@@ -326,7 +323,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (e.a.shape.factored) {
     const Factors factors(e, tile);
     apply_tile(e, tile, numbers.step,
-               [&](const Line& line, int half, int64_t, int, float (&g)[kUnit]) {
+               [&](const Line& line, int half, int64_t, int, float(&g)[kUnit]) {
                  const float across = factors.across(e, line);
 #pragma unroll
                  for (int k = 0; k < kUnit; ++k)
@@ -334,7 +331,7 @@ __global__ void __launch_bounds__(kBlockThreads)
                });
   } else {
     apply_tile(e, tile, numbers.step,
-               [&](const Line&, int, int64_t i, int count, float (&g)[kUnit]) {
+               [&](const Line&, int, int64_t i, int count, float(&g)[kUnit]) {
                  float v[kUnit];
                  load_some(e.a.v + i, count, e.vector != 0, v);
 #pragma unroll
@@ -406,9 +403,9 @@ void update_adafactor_in_parts(std::span<const AdafactorGpuArray> arrays, const 
     for (; end < arrays.size() && (end == begin || elements < together); ++end) {
       Entry e{};
       e.a = arrays[end];
-      QT_ASSERT(e.a.shape.elements == 0 ||
-                (e.a.shape.factored ? e.a.v_row != nullptr && e.a.v_col != nullptr
-                                    : e.a.v != nullptr));
+      QT_ASSERT(
+          e.a.shape.elements == 0 ||
+          (e.a.shape.factored ? e.a.v_row != nullptr && e.a.v_col != nullptr : e.a.v != nullptr));
       e.vector = is_vector(e.a) ? 1 : 0;
       elements += e.a.shape.elements;
       floats += place(e, nullptr);

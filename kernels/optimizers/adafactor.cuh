@@ -1,12 +1,14 @@
 #pragma once
 // Adafactor on a GPU in four launches over a list of arrays:
-//   sums     tiles    squares of gradients summed along lines and across them, of parameters by tile;
+//   sums     tiles    squares of gradients summed along lines and across them, of parameters by
+//   tile;
 //                     unfactored arrays: new moments, squares of update and parameter by tile
 //   moments  elements new v_row and v_col from those sums
 //   squares  tiles    squares of the unclipped update by tile (factored, if updates are clipped)
 //   apply    tiles    the update
-// A tile is up to kTileLines lines of one group by kTileColumns elements. What a batch needs of other
-// tiles (the mean of v_row, its sums of squares), each tile's block adds up by itself, in one order.
+// A tile is up to kTileLines lines of one group by kTileColumns elements. What a batch needs of
+// other tiles (the mean of v_row, its sums of squares), each tile's block adds up by itself, in one
+// order.
 
 #include "kernels/elementwise/multi.cuh"
 #include "kernels/elementwise/vectors.cuh"
@@ -15,17 +17,17 @@
 namespace quintet::QT_GPU::adafactor {
 
 constexpr int kTileLines = 64;
-constexpr int kUnit = 4;                        // elements of a thread at a time
-constexpr int kHalves = 2;                      // units of a thread in a line of a tile
-constexpr int kHalfColumns = 32 * kUnit;        // a warp takes a line
+constexpr int kUnit = 4;                  // elements of a thread at a time
+constexpr int kHalves = 2;                // units of a thread in a line of a tile
+constexpr int kHalfColumns = 32 * kUnit;  // a warp takes a line
 constexpr int kTileColumns = kHalves * kHalfColumns;
 constexpr int kWarps = kBlockThreads / 32;
 
 struct Entry {
   AdafactorGpuArray a;
   // Of this step, in scratch memory:
-  float* along_sums;     // [groups, member tiles, length]: squares of gradients, over a tile's lines
-  float* across_sums;    // [column tiles, groups, members]: over a tile's columns
+  float* along_sums;   // [groups, member tiles, length]: squares of gradients, over a tile's lines
+  float* across_sums;  // [column tiles, groups, members]: over a tile's columns
   float *along, *across;  // the new moments: what v_row and v_col are unless a NaN is skipped
   float *param_squares, *update_squares;  // by tile
   int64_t first_chunk;
@@ -63,7 +65,8 @@ QT_DEVICE Steps steps_of(const AdafactorShape& s, unsigned kinds, uint32_t index
   return steps;
 }
 
-/// Tile number t of an array: t = (group * member tiles + member tile) * column tiles + column tile.
+/// Tile number t of an array: t = (group * member tiles + member tile) * column tiles + column
+/// tile.
 struct Tile {
   uint32_t group, member, column;  // first ones
   uint32_t members;                // of the group
@@ -82,7 +85,7 @@ struct Tile {
 /// A line of a tile, as a thread sees it.
 struct Line {
   uint32_t member;
-  int64_t begin;   // first element
+  int64_t begin;    // first element
   uint32_t across;  // element of v_across
   int64_t elements;
   uint32_t length;
@@ -143,6 +146,5 @@ QT_DEVICE float kept(const AdafactorStep& step, float next, float old) {
 }
 /// max(a, b) that is NaN if b is.
 QT_DEVICE float nan_max(float a, float b) { return b != b || b > a ? b : a; }
-
 
 }  // namespace quintet::QT_GPU::adafactor

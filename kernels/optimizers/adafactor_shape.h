@@ -2,7 +2,8 @@
 // How Adafactor's kernels on a GPU see an array: as lines along its last axis, in groups that share
 // the moments along the line.
 //
-//   const AdafactorShape s = adafactor_shape({{MomentAxis::row, 1024}, {MomentAxis::column, 4096}});
+//   const AdafactorShape s = adafactor_shape({{MomentAxis::row, 1024}, {MomentAxis::column,
+//   4096}});
 
 #include <cstdint>
 #include <span>
@@ -20,7 +21,8 @@ struct MomentAxisSize {
 /// axes are: batch axes; `same` axes, of the line's kind; `across` axes, of the other kind.
 ///   v_along, the moment with the line's axes: element group * length + i
 ///   v_across, the other: an element a pair of (batch, across index), each along its axes' strides
-/// Groups are all places of batch and `same` axes in row-major order, members those of `across` axes.
+/// Groups are all places of batch and `same` axes in row-major order, members those of `across`
+/// axes.
 struct AdafactorShape {
   static constexpr int kMostAxes = 5;
   enum Kind : uint8_t { kBatch = 1, kSame = 2, kAcross = 4 };
@@ -34,8 +36,8 @@ struct AdafactorShape {
   bool along_is_row = false;  // v_along is v_row
   int32_t axes = 0;           // but the last
   Axis axis[kMostAxes]{};
-  uint32_t length = 0;                             // of a line
-  uint32_t groups = 1, members = 1, batches = 1;   // lines = groups * members
+  uint32_t length = 0;                            // of a line
+  uint32_t groups = 1, members = 1, batches = 1;  // lines = groups * members
   int64_t elements = 0;  // of the array; where it is cut into lines by force, the last may be short
 
   constexpr int64_t along_elements() const { return int64_t{groups} * length; }

@@ -9,7 +9,7 @@ namespace quintet {
 
 /// A parameter and what is updated with it, all of n elements.
 struct UpdateArrays {
-  const float* gradient;   // null: zero
+  const float* gradient;  // null: zero
   float* param;
   float* first = nullptr;   // Adam's and Lion's mu, SGD's trace
   float* second = nullptr;  // Adam's nu
@@ -30,7 +30,8 @@ struct ArrayStatistics {
   int32_t is_finite = 1;
 };
 
-/// One array of Adafactor. Its moments' shape says whether v_row and v_col are used (factored), or v.
+/// One array of Adafactor. Its moments' shape says whether v_row and v_col are used (factored), or
+/// v.
 struct AdafactorGpuArray {
   const float* gradient;  // null: zero
   float* param;

@@ -111,8 +111,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 __global__ void decide(const ArrayStatistics* all, double max_norm, UpdateControl* control) {
   const double norm = sqrt(all->squares);
   control->skip = all->is_finite != 0 ? 0 : 1;
-  control->scale =
-      max_norm == 0 || norm < max_norm ? 1.0f : static_cast<float>(max_norm / norm);
+  control->scale = max_norm == 0 || norm < max_norm ? 1.0f : static_cast<float>(max_norm / norm);
 }
 
 constexpr size_t kShared = 256 + 32 * sizeof(float);

@@ -104,8 +104,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t end = begin + kChunk < e.arrays.n ? begin + kChunk : e.arrays.n;
   int64_t i = begin + threadIdx.x * kUnit;
   if (e.vector != 0)
-    for (; i + kUnit <= end; i += kBlockThreads * kUnit)
-      update_unit<kUnit>(e.arrays, rule, use, i);
+    for (; i + kUnit <= end; i += kBlockThreads * kUnit) update_unit<kUnit>(e.arrays, rule, use, i);
   // Only the thread with the last, short unit is left; without vectors, all are.
   for (; i < end; i += kBlockThreads * kUnit)
     for (int64_t k = i; k < i + kUnit && k < end; ++k) update_unit<1>(e.arrays, rule, use, k);
@@ -124,9 +123,10 @@ void update_all(std::span<const UpdateArrays> arrays, const Rule& rule, const cp
   in_tables<Entry>(
       entries, [](const Entry& e) { return (e.arrays.n + kChunk - 1) / kChunk; },
       [&](const Table<Entry>& table, int64_t chunks) {
-        simt::launch(update_kernel<Rule>,
-                     {.grid = static_cast<unsigned>(chunks), .block = kBlockThreads, .stream = stream},
-                     table, rule, use, control);
+        simt::launch(
+            update_kernel<Rule>,
+            {.grid = static_cast<unsigned>(chunks), .block = kBlockThreads, .stream = stream},
+            table, rule, use, control);
       });
 }
 

@@ -88,9 +88,8 @@ __global__ void __launch_bounds__(kBlockThreads)
       float v = simt::to_float(a.x[at + i]);
       if constexpr (kResidual) {
         const float y = simt::to_float(a.y[at + i]);
-        v += a.has_dropout
-                 ? dropped(a.rule, is_kept(a.rule, number + static_cast<uint64_t>(i)), y)
-                 : y;
+        v += a.has_dropout ? dropped(a.rule, is_kept(a.rule, number + static_cast<uint64_t>(i)), y)
+                           : y;
         a.x_new[at + i] = simt::from_float<T>(v);
         v = simt::to_float(a.x_new[at + i]);
       }
@@ -122,9 +121,8 @@ void launch_norm(NormArgs<T> a, bool vector, Stream stream) {
   constexpr int kMost = 32 / kLanes<T>;
   if (!vector || a.depth % kLanes<T> != 0 || units > kBlockThreads * kMost) {
     const auto blocks = static_cast<unsigned>(a.rows < (1 << 20) ? a.rows : 1 << 20);
-    simt::launch(
-        plain_norm_kernel<T, kResidual>,
-        {.grid = blocks, .block = kBlockThreads, .shared = kShared, .stream = stream}, a);
+    simt::launch(plain_norm_kernel<T, kResidual>,
+                 {.grid = blocks, .block = kBlockThreads, .shared = kShared, .stream = stream}, a);
   } else if (units <= 32 * kMost / 4) {
     run(RowShape<T, 32, kMost / 4>{});
   } else if (units <= 32 * kMost / 2) {

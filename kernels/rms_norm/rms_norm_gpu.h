@@ -17,7 +17,8 @@ void rms_norm_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void add_rms_norm_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 /// Its gradient, with the same attributes:
 ///   x_new, scale, dout, dx_new [..., e]  ->  dx, dy?, dscale [e]
-///   dx = dx_new + gradient of the norm; dy = dropout(dx), absent when there was no dropout (dy = dx)
+///   dx = dx_new + gradient of the norm; dy = dropout(dx), absent when there was no dropout (dy =
+///   dx)
 void add_rms_norm_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
 }  // namespace quintet::QT_GPU

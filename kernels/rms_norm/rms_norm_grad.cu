@@ -15,8 +15,8 @@ struct NormGradArgs {
   const T* dout;
   const T* dx_new = nullptr;  // added to dx, if any
   T* dx;
-  T* dy = nullptr;   // dropout(dx), if any
-  float* partials;   // [blocks, depth]: each block's part of dscale
+  T* dy = nullptr;  // dropout(dx), if any
+  float* partials;  // [blocks, depth]: each block's part of dscale
   int64_t rows;
   int32_t depth;
   float eps;
@@ -61,7 +61,8 @@ __device__ void store_partial(const float (&sums)[S::kUnits][S::kLane], float* p
         });
       __syncthreads();
     }
-    for (int i = static_cast<int>(threadIdx.x); i < depth; i += kBlockThreads) partial[i] = total[i];
+    for (int i = static_cast<int>(threadIdx.x); i < depth; i += kBlockThreads)
+      partial[i] = total[i];
   }
 }
 
@@ -93,7 +94,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     squares = row_sum<S>(squares, room);
     products = row_sum<S>(products, room);
     const Factors f = factors(squares, products, a.depth, a.eps);
-    const uint32_t bits = kResidual && a.dy != nullptr ? mask.of(a.rule, row, a.length, a.depth) : 0;
+    const uint32_t bits =
+        kResidual && a.dy != nullptr ? mask.of(a.rule, row, a.length, a.depth) : 0;
     for_row_units<S>(a.depth, [&](int u, int at) {
       float v[S::kLane], d[S::kLane], scale[S::kLane];
       unpack_words<T>(x.words[u], v);

@@ -1,5 +1,4 @@
 #include "kernels/simt/algorithms.h"
-
 #include "kernels/simt/language.cuh"
 #include "runtime/base/check.h"
 

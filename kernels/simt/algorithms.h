@@ -1,5 +1,6 @@
 #pragma once
-// Device-wide algorithms that libraries have: CUB on the device, the standard library in the emulator.
+// Device-wide algorithms that libraries have: CUB on the device, the standard library in the
+// emulator.
 
 #include <cstdint>
 
@@ -8,8 +9,8 @@
 
 namespace quintet::QT_GPU::simt {
 
-/// Sorts n pairs by key, ascending and stable; keys are in [0, 2^bits). All arrays hold n numbers in
-/// device memory and do not overlap. Deterministic.
+/// Sorts n pairs by key, ascending and stable; keys are in [0, 2^bits). All arrays hold n numbers
+/// in device memory and do not overlap. Deterministic.
 struct SortPairs {
   const int32_t *keys, *values;
   int32_t *sorted_keys, *sorted_values;

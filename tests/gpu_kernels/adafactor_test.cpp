@@ -1,9 +1,10 @@
 // Adafactor's kernels on a device against the CPU: the same optimizer on both, step after step.
 
+#include "runtime/optim/adafactor.h"
+
 #include <cmath>
 #include <limits>
 
-#include "runtime/optim/adafactor.h"
 #include "tests/gpu_kernels/on_device.h"
 
 namespace quintet::testing {
@@ -91,8 +92,8 @@ class Pair {
       slot.name = fmt::format("p{}", i);
       for (size_t a = 0; a < shapes_[i].axes.size(); ++a)
         slot.axes.push_back({shapes_[i].axes[a], shapes_[i].sizes[a]});
-      slot.param = on ? params_on_[i].view(shapes_[i].sizes)
-                      : View::of(params_[i].data(), shapes_[i].sizes);
+      slot.param =
+          on ? params_on_[i].view(shapes_[i].sizes) : View::of(params_[i].data(), shapes_[i].sizes);
       slot.grad = on ? gradients_on_[i].view(shapes_[i].sizes)
                      : View::of(gradients_[i].data(), shapes_[i].sizes);
       if (on) slot.copy = copies_on_[i].view(shapes_[i].sizes);
@@ -121,9 +122,13 @@ void compare(Device& device, const AdafactorOptions& options, const std::vector<
 
 /// Matrices on both sides of the size from which they are factored, rows along and across.
 std::vector<Shape> matrices() {
-  return {{{"embed", "mlp"}, {130, 300}}, {{"vocab", "embed"}, {517, 128}},
-          {{"embed", "joined_kv"}, {128, 128}}, {{"heads", "relpos_buckets"}, {4, 32}},
-          {{"embed"}, {77}}, {{"embed"}, {2500}}, {{"embed", "mlp"}, {3, 1}}};
+  return {{{"embed", "mlp"}, {130, 300}},
+          {{"vocab", "embed"}, {517, 128}},
+          {{"embed", "joined_kv"}, {128, 128}},
+          {{"heads", "relpos_buckets"}, {4, 32}},
+          {{"embed"}, {77}},
+          {{"embed"}, {2500}},
+          {{"embed", "mlp"}, {3, 1}}};
 }
 
 TEST_F(AdafactorOnDevice, IsThatOfTheCpu) {

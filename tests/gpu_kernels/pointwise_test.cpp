@@ -56,7 +56,8 @@ TEST_F(Pointwise, CastsListsOfArrays) {
 TEST_F(Pointwise, FillsAndAccumulates) {
   for (int shift : {0, 1}) {
     const std::vector<float> values = normals(1003, 4);
-    const OnDevice<float> sum(device(), std::vector<float>(1003), shift), x(device(), values, shift);
+    const OnDevice<float> sum(device(), std::vector<float>(1003), shift),
+        x(device(), values, shift);
     const OnDevice<bfloat16> y(device(), rounded(values), shift);
     device().kernels().fill(sum.view(), 2.5f, device().stream());
     device().kernels().accumulate(sum.view(), x.view(), device().stream());
@@ -107,7 +108,8 @@ class ResidualNorm : public Pointwise {
     const OnDevice<float> scale(device(), normals(width, 5)), dscale(device(), normals(width, 6)),
         want_dscale(device(), normals(width, 6));
     const std::vector<T> empty(n);
-    const OnDevice<T> sum(device(), empty), out(device(), empty), dx(device(), empty), dy(device(), empty);
+    const OnDevice<T> sum(device(), empty), out(device(), empty), dx(device(), empty),
+        dy(device(), empty);
     const OnDevice<T> want_sum(device(), empty), want_out(device(), empty), part(device(), empty),
         want_dx(device(), empty), want_dy(device(), empty);
     const auto v = [&](const OnDevice<T>& a) { return a.view(c.sizes); };
@@ -119,9 +121,10 @@ class ResidualNorm : public Pointwise {
     EXPECT_EQ(floats(sum.back()), floats(want_sum.back()));
     EXPECT_EQ(floats(out.back()), floats(want_out.back()));
     k.add_rms_norm_grad(std::vector{v(sum), scale.view(e), v(dout), v(dsum)},
-                        std::vector{v(dx), c.rate == 0 ? View::none() : v(dy), dscale.view(e)}, attrs,
-                        device().stream());
-    call("rms_norm_grad", {v(want_sum), scale.view(e), v(dout)}, {v(part), want_dscale.view(e)}, attrs);
+                        std::vector{v(dx), c.rate == 0 ? View::none() : v(dy), dscale.view(e)},
+                        attrs, device().stream());
+    call("rms_norm_grad", {v(want_sum), scale.view(e), v(dout)}, {v(part), want_dscale.view(e)},
+         attrs);
     call("add", {v(part), v(dsum)}, {v(want_dx)}, {});
     // The fused form rounds dx once instead of twice.
     const double tolerance = std::is_same_v<T, float> ? 1e-6 : 1e-2;
@@ -163,12 +166,14 @@ struct Loss {
 class LongRows : public Pointwise {
  protected:
   template <typename T>
-  Loss run(const std::vector<float>& logits, int64_t vocabulary, const std::vector<int32_t>& targets) {
+  Loss run(const std::vector<float>& logits, int64_t vocabulary,
+           const std::vector<int32_t>& targets) {
     const auto tokens = static_cast<int64_t>(targets.size());
     // x: one-hot rows, w: [tokens, vocabulary]: the logits themselves.
     std::vector<float> one_hot(static_cast<size_t>(tokens * tokens));
     for (int64_t t = 0; t < tokens; ++t) one_hot[static_cast<size_t>(t * tokens + t)] = 1;
-    const OnDevice<T> x(device(), as<T>(one_hot)), w(device(), as<T>(logits)), dx(device(), as<T>(one_hot));
+    const OnDevice<T> x(device(), as<T>(one_hot)), w(device(), as<T>(logits)),
+        dx(device(), as<T>(one_hot));
     const OnDevice<int32_t> target(device(), targets);
     const OnDevice<float> weight(device(), std::vector<float>(static_cast<size_t>(tokens), 1.0f));
     const OnDevice<float> loss(device(), {0.0f}), z(device(), {0.0f}), correct(device(), {0.0f});
@@ -176,8 +181,8 @@ class LongRows : public Pointwise {
     const OnDevice<float> dw(device(), std::vector<float>(logits.size()));
     call("cross_entropy",
          {x.view({tokens, tokens}), w.view({tokens, vocabulary}), target.view(), weight.view()},
-         {loss.view({}), z.view({}), correct.view({}), log_probability.view(), dx.view({tokens, tokens}),
-          dw.view({tokens, vocabulary})},
+         {loss.view({}), z.view({}), correct.view({}), log_probability.view(),
+          dx.view({tokens, tokens}), dw.view({tokens, vocabulary})},
          {{"z_loss", 1e-3}});
     return {{loss.back()[0], z.back()[0], correct.back()[0]}, log_probability.back(), dw.back()};
   }
@@ -210,8 +215,9 @@ TEST_F(LongRows, GiveTheSoftmaxAndItsGradient) {
         loss += -p + 1e-3 * lse * lse;
         correct += best == target ? 1 : 0;
         for (size_t j = 0; j < v; ++j) {
-          const double want = (1 + 2e-3 * lse) * std::exp(static_cast<double>(logits[t * v + j]) - lse) -
-                              (j == target ? 1 : 0);
+          const double want =
+              (1 + 2e-3 * lse) * std::exp(static_cast<double>(logits[t * v + j]) - lse) -
+              (j == target ? 1 : 0);
           ASSERT_NEAR(got.dw[t * v + j], want, 1e-7 + 1e-5 * std::abs(want)) << "column " << j;
           ASSERT_NEAR(narrow.dw[t * v + j], want, 1e-7 + 5e-3 * std::abs(want)) << "column " << j;
         }
@@ -272,8 +278,8 @@ TEST_F(Pointwise, FrequentWordsGetTheSumOfAllTheirGradients) {
       for (size_t k = 0; k < 8; ++k) want[static_cast<size_t>(ids[i]) * 8 + k] += dy[i * 8 + k];
     const OnDevice<int32_t> on_ids(device(), ids);
     const OnDevice<float> on_dy(device(), dy), dtable(device(), normals(want.size(), 9));
-    call("embed_grad", {on_ids.view(), on_dy.view({count, depth})}, {dtable.view({vocabulary, depth})},
-         {});
+    call("embed_grad", {on_ids.view(), on_dy.view({count, depth})},
+         {dtable.view({vocabulary, depth})}, {});
     expect_near(dtable.back(), want, 1e-5, 1, "dtable");
   });
 }

@@ -1,4 +1,5 @@
-// AdamW, Lion and SGD over lists of arrays, and the statistics of gradients, against the CPU's passes.
+// AdamW, Lion and SGD over lists of arrays, and the statistics of gradients, against the CPU's
+// passes.
 
 #include <cmath>
 #include <limits>
@@ -35,8 +36,8 @@ struct Param {
   }
   int64_t n() const { return static_cast<int64_t>(param.size()); }
   UpdateArrays arrays() const {
-    return {gradient_on.data(), param_on.data(), first_on.data(), second_on.data(), copy_on.data(),
-            n()};
+    return {gradient_on.data(), param_on.data(), first_on.data(),
+            second_on.data(),   copy_on.data(),  n()};
   }
   void expect_equal(bool has_second) const {
     const std::vector<float> now = param_on.back();
