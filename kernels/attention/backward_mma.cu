@@ -20,6 +20,8 @@ struct Shape {
   static constexpr size_t kStatisticsAt = kScoresAt + sizeof(bf16) * kKeys * kQueries;
   static constexpr size_t kStripAt = kStatisticsAt + sizeof(float) * 4 * kQueries;
   static constexpr int kSums = kDepth / 4;  // of dq, a thread
+  // Queries whose scores are in registers at a time.
+  static constexpr int kChunk = kQueries / 2;
 };
 
 template <int kDepth>
@@ -70,10 +72,10 @@ __device__ void store_keys(const Problem& p, int b, int head, int first,
   }
 }
 
-// sums[j] = rows [row, row + 16) of a times the rows of b, over kDepth columns.
-template <int kDepth>
-__device__ void row_products(simt::Shared<bf16> a, int row, simt::Shared<bf16> b,
-                             float (&sums)[kQueries / 2]) {
+// sums = rows [row, row + 16) of a times kCount rows of b from b_row on, over kDepth columns.
+template <int kDepth, int kCount>
+__device__ void row_products(simt::Shared<bf16> a, int row, simt::Shared<bf16> b, int b_row,
+                             float (&sums)[kCount / 2]) {
 #pragma unroll
   for (float& sum : sums) sum = 0;
 #pragma unroll
@@ -81,26 +83,26 @@ __device__ void row_products(simt::Shared<bf16> a, int row, simt::Shared<bf16> b
     uint32_t left[4];
     load_a<kDepth>(a, row, i, left);
 #pragma unroll
-    for (int j = 0; j < kQueries / 16; ++j) {
+    for (int j = 0; j < kCount / 16; ++j) {
       uint32_t right[4];
-      load_b<kDepth>(b, 16 * j, i, right);
+      load_b<kDepth>(b, b_row + 16 * j, i, right);
       multiply_add(sums, j, left, right);
     }
   }
 }
 
-// sums += w x, with w a warp's 16 rows of kQueries in registers, x [kQueries, kDepth].
-template <int kDepth>
-__device__ void accumulate(const float (&w)[kQueries / 2], simt::Shared<bf16> x,
+// sums += w x, with w a warp's 16 rows of kCount in registers, x kCount rows from x_row on.
+template <int kDepth, int kCount>
+__device__ void accumulate(const float (&w)[kCount / 2], simt::Shared<bf16> x, int x_row,
                            float (&sums)[kDepth / 2]) {
 #pragma unroll
-  for (int i = 0; i < kQueries / 16; ++i) {
+  for (int i = 0; i < kCount / 16; ++i) {
     uint32_t left[4];
     to_operand(w, i, left);
 #pragma unroll
     for (int j = 0; j < kDepth / 16; ++j) {
       uint32_t right[4];
-      load_b_transposed<kDepth>(x, 16 * j, i, right);
+      load_b_transposed<kDepth>(x, 16 * j, x_row / 16 + i, right);
       multiply_add(sums, j, left, right);
     }
   }
@@ -177,29 +179,36 @@ __global__ void __launch_bounds__(kThreads, 1)
       const bool is_masked = key0 < keys.inner_begin || key0 + kKeys > keys.inner_end;
       MaskBits mask{};
       if (is_masked) mask = mask_transposed<kQueries / 8>(p, b, first, key0, r);
-      float scores[kQueries / 2], dweights[kQueries / 2];
-      row_products<kDepth>(k_tile, warp * 16, queries, scores);
-      if (has_bias)
-        strip.template add<kQueries / 8>(scores, p.scale * kLog2E, entry + 2 * c - r);
-      else
-        multiply(scores, p.scale * kLog2E);
-      if (is_masked) apply_mask<kQueries / 8>(mask, scores);
       const size_t at = statistics(buffer);
-      weights_transposed<kQueries / 8>(scores, simt::shared<float2>(at, kQueries / 2), c);
-      row_products<kDepth>(v_tile, warp * 16, douts, dweights);
-      differentiate_transposed<kQueries / 8>(
-          scores, dweights, simt::shared<float2>(at + sizeof(float) * kQueries, kQueries / 2),
-          p.kept, c);
+      const auto lse = simt::shared<float2>(at, kQueries / 2);
+      const auto delta = simt::shared<float2>(at + sizeof(float) * kQueries, kQueries / 2);
+#pragma unroll 1
+      for (int from = 0; from < kQueries; from += S::kChunk) {
+        constexpr int kFragments = S::kChunk / 8;
+        float scores[S::kChunk / 2], dweights[S::kChunk / 2];
+        row_products<kDepth, S::kChunk>(k_tile, warp * 16, queries, from, scores);
+        if (has_bias)
+          strip.template add<kFragments>(scores, p.scale * kLog2E, entry + from + 2 * c - r);
+        else
+          multiply(scores, p.scale * kLog2E);
+        if (is_masked)
+          apply_mask<kFragments>({{mask.in[0] >> from / 4, mask.in[1] >> from / 4},
+                                  {mask.none[0] >> from / 4, mask.none[1] >> from / 4}},
+                                 scores);
+        weights_transposed<kFragments>(scores, lse + from / 2, c);
+        row_products<kDepth, S::kChunk>(v_tile, warp * 16, douts, from, dweights);
+        differentiate_transposed<kFragments>(scores, dweights, delta + from / 2, p.kept, c);
 #pragma unroll
-      for (int j = 0; j < kQueries / 8; ++j)
+        for (int j = 0; j < kFragments; ++j)
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int row = r + 8 * half;
-          *reinterpret_cast<uint32_t*>(&dscores[at_chunk<kQueries>(row, j) + 2 * c]) =
-              simt::pack_bf16(dweights[4 * j + 2 * half], dweights[4 * j + 2 * half + 1]);
-        }
-      accumulate<kDepth>(scores, douts, dv);
-      accumulate<kDepth>(dweights, queries, dk);
+          for (int half = 0; half < 2; ++half) {
+            const int row = r + 8 * half;
+            *reinterpret_cast<uint32_t*>(&dscores[at_chunk<kQueries>(row, from / 8 + j) + 2 * c]) =
+                simt::pack_bf16(dweights[4 * j + 2 * half], dweights[4 * j + 2 * half + 1]);
+          }
+        accumulate<kDepth, S::kChunk>(scores, douts, from, dv);
+        accumulate<kDepth, S::kChunk>(dweights, queries, from, dk);
+      }
 
       const Part seen = visits(keys, kKeys, blocks);
       float4* saved = to.dq_sums + sums_at<kDepth>(p, item, parts, part, tile);
@@ -211,7 +220,7 @@ __global__ void __launch_bounds__(kThreads, 1)
           dq[4 * i] = x.x, dq[4 * i + 1] = x.y, dq[4 * i + 2] = x.z, dq[4 * i + 3] = x.w;
         }
       __syncthreads();  // gradients of scores are here
-#pragma unroll
+#pragma unroll 2
       for (int i = 0; i < kKeys / 16; ++i) {
         uint32_t left[4];
         load_a_transposed<kQueries>(dscores, warp % 4 * 16, i, left);

@@ -74,36 +74,32 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
   copy(v, 1, begin);
 
   const int row = warp * 16 * S::kBlocks;
-  uint32_t queries[S::kBlocks][kDepth / 16][4];
   float sums[S::kBlocks][kDepth / 2];
   RunningSoftmax softmax[S::kBlocks];
 #pragma unroll
-  for (int m = 0; m < S::kBlocks; ++m) {
+  for (int m = 0; m < S::kBlocks; ++m)
+#pragma unroll
     for (int i = 0; i < kDepth / 2; ++i) sums[m][i] = 0;
-  }
   const float scale = p.scale * kLog2E;
   for (int n = begin; n < end; ++n) {
     simt::cp_async_wait<1>();
     __syncthreads();  // keys n are here, those before n have been read by all
     copy(k, 0, n + 1);
-    if (n == begin) {
-#pragma unroll
-      for (int m = 0; m < S::kBlocks; ++m)
-#pragma unroll
-        for (int i = 0; i < kDepth / 16; ++i)
-          load_a<kDepth>(q_tile, row + 16 * m, i, queries[m][i]);
-    }
     float scores[S::kBlocks][S::kKeys / 2] = {};
     const auto keys = kv_tile(0, n % 2);
+#pragma unroll 2  // all at once need more registers than there are
+    for (int i = 0; i < kDepth / 16; ++i) {
+      uint32_t queries[S::kBlocks][4];
 #pragma unroll
-    for (int i = 0; i < kDepth / 16; ++i)
+      for (int m = 0; m < S::kBlocks; ++m) load_a<kDepth>(q_tile, row + 16 * m, i, queries[m]);
 #pragma unroll
       for (int j = 0; j < S::kKeys / 16; ++j) {
         uint32_t operand[4];
         load_b<kDepth>(keys, 16 * j, i, operand);
 #pragma unroll
-        for (int m = 0; m < S::kBlocks; ++m) multiply_add(scores[m], j, queries[m][i], operand);
+        for (int m = 0; m < S::kBlocks; ++m) multiply_add(scores[m], j, queries[m], operand);
       }
+    }
     const int key = n * S::kKeys;
     const bool is_full = key >= hull.inner_begin && key + S::kKeys <= hull.inner_end;
 #pragma unroll
