@@ -63,7 +63,7 @@ int TrainLoop::run() {
   progress_->line(fmt::format("{}: step {} of {}, {} parameters", config_.model_dir.string(),
                               trainer_->step(), total_steps_,
                               config_.model->model->parameters().elements()));
-  if (!resumed_) save(true);  // disk errors show now, not in an hour
+  if (!resumed_) save(false);  // written beside the first steps; without it the run ends at once
   const bool at_start = trainer_->step() == state_.first_step;
   const bool evaluation_due =
       due(config_.eval_period) || (at_start && config_.run_eval_before_training);

@@ -115,7 +115,8 @@ class CheckpointManager {
                   const std::string& state_json);
 
   /// Cheap; call every step. A background save that failed is a warning, the
-  /// `save_failures_max`-th in a row throws ExitCode::kDisk. Errors that are not the disk's throw at once.
+  /// `save_failures_max`-th in a row throws ExitCode::kDisk, as does any while there is no checkpoint at
+  /// all. Errors that are not the disk's throw at once.
   void poll();
   /// Waits for the background save, then as poll().
   void wait();

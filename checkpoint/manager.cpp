@@ -148,6 +148,8 @@ void CheckpointManager::Impl::settle() {
   } catch (const Error& error) {
     if (error.code() != ExitCode::kDisk) throw;
     ++failures_in_a_row;
+    // Without any checkpoint, training on would be at the mercy of the disk.
+    if (list_checkpoints(model_dir).empty()) throw;
     if (failures_in_a_row >= options.save_failures_max)
       fail(ExitCode::kDisk, "{} ({} saves in a row failed)", error.what(), failures_in_a_row);
     warn(fmt::format("a checkpoint could not be saved ({} of {} failures allowed in a row): {}",

@@ -137,6 +137,18 @@ TEST(FullDisk, ATinyFileSystemOfAnySizeNeverCrashesTheRun) {
   EXPECT_TRUE(some_failed && some_passed) << "the sizes must lie on both sides";
 }
 
+TEST(FullDisk, AFirstSaveThatFailsInTheBackgroundEndsTheRun) {
+  const FaultFolder folder;
+  const Launch launch{.model_dir = folder.path() / "run",
+                      .mode = "async",
+                      .steps = 1000,
+                      .fault = "fallocate:3=ENOSPC"};  // the probe and config.gin come first
+  const Ended ended = run_driver(launch);
+  EXPECT_EQ(ended.code, 5) << ended.errors;
+  EXPECT_EQ(ended.errors.find("warning"), std::string::npos) << ended.errors;
+  EXPECT_TRUE(list_checkpoints(launch.model_dir).empty());
+}
+
 TEST(SlowDisk, TheNextSaveWaitsAndTheSameCopyIsUsedAgain) {
   const FaultFolder folder;
   // The memory the process ever held, with a state of 64 MiB saved four times to a slow disk.
