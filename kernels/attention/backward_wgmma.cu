@@ -131,10 +131,10 @@ __device__ void produce(const Problem& p, const Maps& maps, const GradientOperan
   Cursor<S::kKeyStages> keys;
   Cursor<kStages> queries;
   for (int block = work.blocks.begin; block < work.blocks.end; ++block, keys.advance()) {
-    simt::mbarrier_wait(barriers.keys_empty(keys.stage), keys.parity ^ 1U);
-    uint64_t* full = barriers.keys_full(keys.stage);
+    simt::mbarrier_wait(barriers.keys_empty(keys.stage()), keys.parity() ^ 1U);
+    uint64_t* full = barriers.keys_full(keys.stage());
     simt::mbarrier_arrive_expect_tx(full, 2 * S::kKeyBytes);
-    const size_t to = 2 * keys.stage * S::kKeyBytes;
+    const size_t to = 2 * keys.stage() * S::kKeyBytes;
     load_tile<kKeys, kDepth>(simt::shared<bf16>(to, S::kKeyTile), maps.k, full, work.head,
                              block * kKeys, work.b);
     load_tile<kKeys, kDepth>(simt::shared<bf16>(to + S::kKeyBytes, S::kKeyTile), maps.v, full,
@@ -143,16 +143,16 @@ __device__ void produce(const Problem& p, const Maps& maps, const GradientOperan
          tile = work.next_tile(p, block, tile + 1), queries.advance()) {
       const int first = tile * S::kQueries;
       const int64_t row = work.item * in.statistics_stride + first;
-      const size_t at = S::kQueriesAt + 2 * queries.stage * S::kQueryBytes;
-      const size_t statistics = S::kStatisticsAt + 2 * queries.stage * S::kStatisticsBytes;
-      simt::mbarrier_wait(barriers.queries_empty(queries.stage), queries.parity ^ 1U);
-      full = barriers.queries_full(queries.stage);
+      const size_t at = S::kQueriesAt + 2 * queries.stage() * S::kQueryBytes;
+      const size_t statistics = S::kStatisticsAt + 2 * queries.stage() * S::kStatisticsBytes;
+      simt::mbarrier_wait(barriers.queries_empty(queries.stage()), queries.parity() ^ 1U);
+      full = barriers.queries_full(queries.stage());
       simt::mbarrier_arrive_expect_tx(full, S::kQueryBytes + S::kStatisticsBytes);
       load_tile<S::kQueries, kDepth>(simt::shared<bf16>(at, S::kQueryTile), maps.q, full, work.head,
                                      first, work.b);
       simt::bulk_load(simt::shared<float>(statistics, S::kQueries), in.lse + row,
                       S::kStatisticsBytes, full);
-      full = barriers.douts_full(queries.stage);
+      full = barriers.douts_full(queries.stage());
       simt::mbarrier_arrive_expect_tx(full, S::kQueryBytes + S::kStatisticsBytes);
       load_tile<S::kQueries, kDepth>(simt::shared<bf16>(at + S::kQueryBytes, S::kQueryTile),
                                      maps.dout, full, work.head, first, work.b);
@@ -172,17 +172,17 @@ __device__ void sum_diagonals(const Problem& p, const Work<kDepth>& work,
   for (int block = work.blocks.begin; block < work.blocks.end; ++block)
     for (int tile = work.next_tile(p, block, 0); tile < work.tiles;
          tile = work.next_tile(p, block, tile + 1), at.advance()) {
-      const auto scores = simt::shared<uint32_t>(S::kScoresAt + at.stage * S::kScoreBytes,
+      const auto scores = simt::shared<uint32_t>(S::kScoresAt + at.stage() * S::kScoreBytes,
                                                  S::kScoreTile / 2);
       const int relative = tile * S::kQueries - block * kKeys - p.first_relative;
-      simt::mbarrier_wait(barriers.scores_full(at.stage), at.parity);
+      simt::mbarrier_wait(barriers.scores_full(at.stage()), at.parity());
       dstrip.template add<kKeys, S::kQueries>(
           dstrip.strip.entry(relative), thread, kDiagonalThreads, [&](int row, int m) {
             const int chunk = (m / 4 % 8) ^ (row & 7);
             return scores[(m / 32 * kKeys + row) * 32 + chunk * 4 + m % 4];
           });
       __syncwarp();
-      if (thread % 32 == 0) simt::mbarrier_arrive(barriers.scores_empty(at.stage));
+      if (thread % 32 == 0) simt::mbarrier_arrive(barriers.scores_empty(at.stage()));
     }
 }
 
@@ -208,13 +208,13 @@ class Consumer {
     for (int block = work.blocks.begin; block < work.blocks.end; ++block, keys.advance()) {
 #pragma unroll
       for (int i = 0; i < kDepth / 2; ++i) dk[i] = dv[i] = 0;
-      simt::mbarrier_wait(barriers.keys_full(keys.stage), keys.parity);
-      const size_t at = 2 * keys.stage * S::kKeyBytes;
+      simt::mbarrier_wait(barriers.keys_full(keys.stage()), keys.parity());
+      const size_t at = 2 * keys.stage() * S::kKeyBytes;
       for (int tile = work.next_tile(p, block, 0); tile < work.tiles;
-           tile = work.next_tile(p, block, tile + 1), queries.advance(), buffer.advance())
+           tile = work.next_tile(p, block, tile + 1), queries.advance())
         differentiate(block, tile, simt::shared<bf16>(at, S::kKeyTile),
                       simt::shared<bf16>(at + S::kKeyBytes, S::kKeyTile));
-      release(barriers.keys_empty(keys.stage));
+      release(barriers.keys_empty(keys.stage()));
       const int first = block * kKeys + thread / 32 * 16;
       store_keys(first, dk, p.scale, nullptr, to.dk);
       store_keys(first, dv, p.kept, in.keep, to.dv);
@@ -260,8 +260,8 @@ class Consumer {
   __device__ void differentiate(int block, int tile, simt::Shared<bf16> k, simt::Shared<bf16> v) {
     const int lane = thread % 32, row = thread / 32 * 16 + lane / 4, c = lane % 4;
     const int first = tile * kQueries, key0 = block * kKeys;
-    const size_t at = S::kQueriesAt + 2 * queries.stage * S::kQueryBytes;
-    const size_t statistics = S::kStatisticsAt + 2 * queries.stage * S::kStatisticsBytes;
+    const size_t at = S::kQueriesAt + 2 * queries.stage() * S::kQueryBytes;
+    const size_t statistics = S::kStatisticsAt + 2 * queries.stage() * S::kStatisticsBytes;
     const auto q = simt::shared<bf16>(at, S::kQueryTile);
     const auto dout = simt::shared<bf16>(at + S::kQueryBytes, S::kQueryTile);
     const TileKeys inner = tile_keys(p, work.b, first, kQueries);
@@ -269,10 +269,10 @@ class Consumer {
     MaskBits mask{};
     if (is_masked) mask = mask_transposed<kQueries / 8>(p, work.b, first, key0, row);
     float scores[kQueries / 2], dweights[kQueries / 2];
-    simt::mbarrier_wait(barriers.queries_full(queries.stage), queries.parity);
+    simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
     simt::wgmma_fence();
     issue_products(k, q, scores);
-    simt::mbarrier_wait(barriers.douts_full(queries.stage), queries.parity);
+    simt::mbarrier_wait(barriers.douts_full(queries.stage()), queries.parity());
     issue_products(v, dout, dweights);
     simt::wgmma_wait<1>();
     simt::wgmma_fence_registers(scores);
@@ -297,9 +297,9 @@ class Consumer {
     simt::wgmma_fence();
     issue_sums(weights, dout, dv);
     const auto shared_scores =
-        simt::shared<bf16>(S::kScoresAt + buffer.stage * S::kScoreBytes, S::kScoreTile);
+        simt::shared<bf16>(S::kScoresAt + queries.stage() * S::kScoreBytes, S::kScoreTile);
     if (to.dstrips != nullptr)  // what the buffer held has been summed
-      simt::mbarrier_wait(barriers.scores_empty(buffer.stage), buffer.parity ^ 1U);
+      simt::mbarrier_wait(barriers.scores_empty(queries.stage()), queries.parity() ^ 1U);
     const int stored_row = thread / 32 * 16 + lane % 16;
 #pragma unroll
     for (int i = 0; i < kQueries / 16; ++i) {
@@ -316,7 +316,7 @@ class Consumer {
     if (block != seen.begin) add_saved(saved, dq);
     if (to.dstrips != nullptr) {
       __syncwarp();
-      release(barriers.scores_full(buffer.stage));
+      release(barriers.scores_full(queries.stage()));
     }
     simt::named_barrier_sync(1, 2 * kGroup);  // both groups' gradients of scores are here
     simt::wgmma_fence_registers(dq);
@@ -326,7 +326,7 @@ class Consumer {
     simt::wgmma_fence_registers(dv);
     simt::wgmma_fence_registers(dk);
     simt::wgmma_fence_registers(dq);
-    release(barriers.queries_empty(queries.stage));
+    release(barriers.queries_empty(queries.stage()));
     if (block == seen.end - 1 && parts == 1)
       store_dq<kDepth>(p, work.b, work.head, first, thread, dq, to.dq);
     else
@@ -365,8 +365,7 @@ class Consumer {
   const Barriers barriers{S{}};
   const BiasStrip strip;
   const int thread;  // of the two consuming warpgroups
-  Cursor<kStages> queries;
-  Cursor<2> buffer;
+  Cursor<kStages> queries;  // of their gradients of scores too
   float dk[kDepth / 2], dv[kDepth / 2];
 };
 

@@ -82,21 +82,21 @@ __device__ void produce(const Problem& p, const Maps& maps, int item, int end, i
   for (; item < end; ++item, queries.advance()) {
     const Work work(p, item, tiles);
     const KeyBlocks blocks(p, work);
-    simt::mbarrier_wait(barriers.queries_empty(queries.stage), queries.parity ^ 1U);
-    simt::mbarrier_arrive_expect_tx(barriers.queries_full(queries.stage), S::kTileBytes);
-    load_tile<kRows, kDepth>(simt::shared<bf16>(queries.stage * S::kTileBytes, S::kTile), maps.q,
-                             barriers.queries_full(queries.stage), work.head, work.first, work.b);
+    simt::mbarrier_wait(barriers.queries_empty(queries.stage()), queries.parity() ^ 1U);
+    simt::mbarrier_arrive_expect_tx(barriers.queries_full(queries.stage()), S::kTileBytes);
+    load_tile<kRows, kDepth>(simt::shared<bf16>(queries.stage() * S::kTileBytes, S::kTile), maps.q,
+                             barriers.queries_full(queries.stage()), work.head, work.first, work.b);
     for (int n = blocks.begin; n < blocks.end; ++n, at.advance()) {
-      simt::mbarrier_wait(barriers.keys_empty(at.stage), at.parity ^ 1U);
-      simt::mbarrier_arrive_expect_tx(barriers.keys_full(at.stage), S::kTileBytes);
+      simt::mbarrier_wait(barriers.keys_empty(at.stage()), at.parity() ^ 1U);
+      simt::mbarrier_arrive_expect_tx(barriers.keys_full(at.stage()), S::kTileBytes);
       load_tile<kKeys, kDepth>(
-          simt::shared<bf16>(S::kKeysAt + at.stage * S::kTileBytes, S::kTile), maps.k,
-          barriers.keys_full(at.stage), work.head, n * kKeys, work.b);
-      simt::mbarrier_wait(barriers.values_empty(at.stage), at.parity ^ 1U);
-      simt::mbarrier_arrive_expect_tx(barriers.values_full(at.stage), S::kTileBytes);
+          simt::shared<bf16>(S::kKeysAt + at.stage() * S::kTileBytes, S::kTile), maps.k,
+          barriers.keys_full(at.stage()), work.head, n * kKeys, work.b);
+      simt::mbarrier_wait(barriers.values_empty(at.stage()), at.parity() ^ 1U);
+      simt::mbarrier_arrive_expect_tx(barriers.values_full(at.stage()), S::kTileBytes);
       load_tile<kKeys, kDepth>(
-          simt::shared<bf16>(S::kValuesAt + at.stage * S::kTileBytes, S::kTile), maps.v,
-          barriers.values_full(at.stage), work.head, n * kKeys, work.b);
+          simt::shared<bf16>(S::kValuesAt + at.stage() * S::kTileBytes, S::kTile), maps.v,
+          barriers.values_full(at.stage()), work.head, n * kKeys, work.b);
     }
   }
 }
@@ -142,7 +142,7 @@ class Consumer {
   }
   // Issues scores = q k^T.
   __device__ void issue_scores(float (&scores)[kKeys / 2], int stage) const {
-    const auto q = tile(0, queries.stage), k = tile(S::kKeysAt, stage);
+    const auto q = tile(0, queries.stage()), k = tile(S::kKeysAt, stage);
 #pragma unroll
     for (int i = 0; i < kDepth / 16; ++i)
       simt::wgmma<kKeys>(scores, terms_in_columns<kRows>(q, 64 * group, i),
@@ -184,43 +184,43 @@ class Consumer {
     for (float& sum : sums) sum = 0;
     float scores[kKeys / 2], fade[2];
     uint32_t weights[kKeys / 16][4];
-    simt::mbarrier_wait(barriers.queries_full(queries.stage), queries.parity);
-    simt::mbarrier_wait(barriers.keys_full(at.stage), at.parity);
+    simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
+    simt::mbarrier_wait(barriers.keys_full(at.stage()), at.parity());
     simt::wgmma_fence();
-    issue_scores(scores, at.stage);
+    issue_scores(scores, at.stage());
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(scores);
-    release(barriers.keys_empty(at.stage));
+    release(barriers.keys_empty(at.stage()));
     release_queries();
     weigh(work, blocks, blocks.begin, scores, fade);
     pack(scores, weights);
     for (int n = blocks.begin + 1; n < blocks.end; ++n) {
       const Cursor<S::kStages> before = at;
       at.advance();
-      simt::mbarrier_wait(barriers.keys_full(at.stage), at.parity);
+      simt::mbarrier_wait(barriers.keys_full(at.stage()), at.parity());
       simt::wgmma_fence_registers(sums);
       simt::wgmma_fence();
-      issue_scores(scores, at.stage);
-      simt::mbarrier_wait(barriers.values_full(before.stage), before.parity);
-      issue_sums(weights, before.stage);
+      issue_scores(scores, at.stage());
+      simt::mbarrier_wait(barriers.values_full(before.stage()), before.parity());
+      issue_sums(weights, before.stage());
       simt::wgmma_wait<1>();
       simt::wgmma_fence_registers(scores);
-      release(barriers.keys_empty(at.stage));
+      release(barriers.keys_empty(at.stage()));
       weigh(work, blocks, n, scores, fade);
       simt::wgmma_wait<0>();
       simt::wgmma_fence_registers(sums);
-      release(barriers.values_empty(before.stage));
+      release(barriers.values_empty(before.stage()));
 #pragma unroll
       for (int i = 0; i < kDepth / 2; ++i) sums[i] *= fade[i / 2 % 2];
       pack(scores, weights);
     }
-    simt::mbarrier_wait(barriers.values_full(at.stage), at.parity);
+    simt::mbarrier_wait(barriers.values_full(at.stage()), at.parity());
     simt::wgmma_fence_registers(sums);
     simt::wgmma_fence();
-    issue_sums(weights, at.stage);
+    issue_sums(weights, at.stage());
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(sums);
-    release(barriers.values_empty(at.stage));
+    release(barriers.values_empty(at.stage()));
     at.advance();
     store(work);
   }
@@ -230,7 +230,7 @@ class Consumer {
     if (!is_storing) return;
     if (thread == 0) {
       simt::tma_store_wait_read<0>();
-      simt::mbarrier_arrive(barriers.queries_empty(queries.stage ^ 1));
+      simt::mbarrier_arrive(barriers.queries_empty(queries.stage() ^ 1));
     }
     is_storing = false;
   }
@@ -239,7 +239,7 @@ class Consumer {
   __device__ void store(const Work& work) {
     softmax.finish();
     const int lane = thread % 32, row = thread / 32 * 16 + lane / 4;
-    const auto out = tile(0, queries.stage) + 64 * group * kBoxColumns;
+    const auto out = tile(0, queries.stage()) + 64 * group * kBoxColumns;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float share = softmax.share(half) * p.kept;

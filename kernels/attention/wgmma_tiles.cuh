@@ -13,17 +13,16 @@ inline constexpr int kGroup = 128;  // threads of a warpgroup
 /// rows are the product's rows or columns.
 template <int kRows>
 __device__ inline uint64_t terms_in_columns(simt::Shared<bf16> tile, int row, int terms) {
-  constexpr int kBox = kRows * kBoxColumns;
-  return simt::smem_descriptor(
-      &tile[terms / 4 * kBox + row * kBoxColumns + terms % 4 * 16], 16, 8 * kRowBytes,
-      simt::Swizzle::k128);
+  return simt::smem_descriptor(&tile[row * kBoxColumns], 16, 8 * kRowBytes, simt::Swizzle::k128) +
+         static_cast<uint32_t>(terms / 4 * kRows * kRowBytes + terms % 4 * 32) / 16;
 }
 /// Descriptor of 16 rows (the terms of a product) from row 16 * terms on: all columns from box `box`
 /// on are the product's columns (or rows).
 template <int kRows>
 __device__ inline uint64_t terms_in_rows(simt::Shared<bf16> tile, int terms, int box = 0) {
-  return simt::smem_descriptor(&tile[box * kRows * kBoxColumns + terms * 16 * kBoxColumns],
-                               kRows * kRowBytes, 8 * kRowBytes, simt::Swizzle::k128);
+  return simt::smem_descriptor(&tile[box * kRows * kBoxColumns], kRows * kRowBytes, 8 * kRowBytes,
+                               simt::Swizzle::k128) +
+         static_cast<uint32_t>(terms * 16 * kRowBytes) / 16;
 }
 
 /// Starts the copies of rows [first, first + kRows) of a head; columns and rows that are not there
@@ -48,13 +47,11 @@ inline simt::TensorMap map_of(const Problem& p, const void* x, int length, int r
 /// A position in a ring of `kStages` buffers and the parity of its barriers' phase.
 template <int kStages>
 struct Cursor {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ void advance() {
-    if (++stage < kStages) return;
-    stage = 0;
-    parity ^= 1U;
-  }
+  static_assert((kStages & (kStages - 1)) == 0);
+  uint32_t count = 0;
+  __device__ int stage() const { return static_cast<int>(count % kStages); }
+  __device__ uint32_t parity() const { return count / kStages & 1U; }
+  __device__ void advance() { ++count; }
 };
 
 }  // namespace quintet::QT_GPU::attention
