@@ -4,6 +4,7 @@
 #include "apps/bench.h"
 #include "apps/bench_models.h"
 #include "models/decoding/beam_search.h"
+#include "models/decoding/device_decoder.h"
 #include "models/decoding/temperature_sample.h"
 #include "models/decoding/transformer_decoder.h"
 
@@ -34,21 +35,30 @@ int run_bench_generate(std::span<char* const> args) {
                            "Times generation by a T5 1.1 (encoder included, nothing ends early).",
                            args, true, options))
     return 0;
-  const decoding::PackedNetwork network = random_network(bench_model_config(options.model));
-  const HostArray inputs =
-      random_batch(options, network.shape().vocab_size).at("encoder_input_tokens");
+  const T5Config config = bench_model_config(options.model, options.dtype);
+  const HostArray inputs = random_batch(options, config.vocab_size).at("encoder_input_tokens");
   const std::vector<int32_t> start(static_cast<size_t>(options.batch * options.targets), 0);
   const decoding::Prompts prompts{options.batch, options.targets, start};
   constexpr int32_t kNoEos = -1;  // so that exactly `targets` tokens are made
-  decoding::TransformerDecoder decoder(network);
-  time_steps("generate", options, options.batch * options.targets, [&] {
+  const auto run = [&](auto& decoder) {
     decoder.begin(inputs.as<int32_t>(), options.batch, options.inputs,
                   {.num_decodes = options.beams, .max_length = options.targets});
     if (options.beams == 1)
       decoding::temperature_sample(prompts, decoder, kNoEos, {.temperature = {0.0f}});
     else
       decoding::beam_search(prompts, decoder, kNoEos, {.num_decodes = options.beams});
-  });
+  };
+  const int64_t tokens = options.batch * options.targets;
+  if (Device::current().is_cpu()) {
+    const decoding::PackedNetwork network = random_network(config);
+    decoding::TransformerDecoder decoder(network);
+    time_steps("generate", options, tokens, [&] { run(decoder); });
+  } else {
+    EncoderDecoderModel model(config, {});
+    model.parameters().initialize(key_from_seed(0));
+    decoding::DeviceDecoder decoder(model);
+    time_steps("generate", options, tokens, [&] { run(decoder); });
+  }
   return 0;
 }
 

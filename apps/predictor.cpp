@@ -12,7 +12,7 @@ using decoding::SampleOptions;
 constexpr const char* kBeamSearch = "t5x.decoding.beam_search";
 constexpr const char* kTemperatureSample = "t5x.decoding.temperature_sample";
 
-decoding::PackedNetwork pack(const BaseModel& model) {
+std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model) {
   HostArray copy;  // of a parameter in a GPU's memory
   const decoding::ParameterSource source = [&model, &copy](const std::string& name) {
     const Tensor& value = model.parameters().at(name).value;
@@ -23,11 +23,12 @@ decoding::PackedNetwork pack(const BaseModel& model) {
     }
     return view;
   };
+  using decoding::PackedNetwork;
   if (const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model))
-    return {decoding::shape_of(network->network().config()), source};
+    return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source);
   const auto* network = dynamic_cast<const DecoderOnlyModel*>(&model);
   QT_ASSERT(network != nullptr);
-  return {decoding::shape_of(network->network().config()), source};
+  return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source);
 }
 
 BeamOptions beam_options(const gin::Arguments& args, int64_t num_decodes) {
@@ -83,7 +84,12 @@ int32_t eos_of(const ConfiguredModel& model) {
 }  // namespace
 
 Predictor::Predictor(const ConfiguredModel& model, const DecodeOverrides& overrides)
-    : network_(pack(*model.model)) {
+    : model_(model.model) {
+  const auto* encoder_decoder = dynamic_cast<const EncoderDecoderModel*>(model.model.get());
+  if (encoder_decoder != nullptr && !Device::current().is_cpu())
+    device_ = std::make_unique<decoding::DeviceDecoder>(*encoder_decoder);
+  else
+    network_ = pack(*model.model);
   const auto* decoder = dynamic_cast<const DecoderOnlyModel*>(model.model.get());
   decoder_only_ = decoder != nullptr;
   options_.inputs_bidirectional_attention =
@@ -108,8 +114,9 @@ Predictor::Predictor(const ConfiguredModel& model, const DecodeOverrides& overri
 }
 
 decoding::Decodes Predictor::predict(const HostArrays& batch) const {
-  return decoder_only_ ? decoding::predict_decoder_only(network_, batch, options_)
-                       : decoding::predict_encoder_decoder(network_, batch, options_);
+  if (device_ != nullptr) return decoding::predict_encoder_decoder(*device_, batch, options_);
+  return decoder_only_ ? decoding::predict_decoder_only(*network_, batch, options_)
+                       : decoding::predict_encoder_decoder(*network_, batch, options_);
 }
 
 void register_decoding(gin::Registry& registry) {

@@ -29,8 +29,10 @@ class Predictor {
   decoding::Decodes predict(const HostArrays& batch) const;
 
  private:
+  std::shared_ptr<const BaseModel> model_;  // which device_ reads
   bool decoder_only_ = false;
-  decoding::PackedNetwork network_;
+  std::unique_ptr<decoding::PackedNetwork> network_;  // on the CPU, and of decoder-only models
+  std::unique_ptr<decoding::DeviceDecoder> device_;   // on a GPU
   decoding::PredictOptions options_;
 };
 

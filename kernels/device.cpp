@@ -29,6 +29,16 @@ class Cpu final : public Device {
   void synchronize() override {}
 };
 
+/// Where there are no graphs the work itself is repeated.
+class Repeated final : public Recording {
+ public:
+  explicit Repeated(std::function<void()> work) : work_(std::move(work)) {}
+  void launch() override { work_(); }
+
+ private:
+  std::function<void()> work_;
+};
+
 Device* current_device = nullptr;
 
 }  // namespace
@@ -38,6 +48,9 @@ Device& Device::cpu() {
   return *device;
 }
 Device& Device::current() { return current_device != nullptr ? *current_device : cpu(); }
+std::unique_ptr<Recording> Device::record(std::function<void()> work) {
+  return std::make_unique<Repeated>(std::move(work));
+}
 void Device::use(Device& device) { current_device = &device; }
 
 }  // namespace quintet

@@ -7,6 +7,7 @@
 //   Buffer b = device.memory().allocate(bytes);
 //   device.copy_in(b.get(), host, bytes);
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,6 +16,13 @@
 #include "runtime/base/memory.h"
 
 namespace quintet {
+
+/// Work recorded once and repeated with the same memory; a CUDA graph on a GPU.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void launch() = 0;
+};
 
 struct GpuKernels;  // kernels/gpu_kernels.h: kernels that are not ops
 
@@ -48,6 +56,9 @@ class Device {
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void fill(void* to, int byte, int64_t bytes) = 0;
   virtual void synchronize() = 0;
+  /// Records `work`, whose results must lie in memory that outlives the recording. It has run once
+  /// before (so that memory and plans are there) and does not wait for the device.
+  virtual std::unique_ptr<Recording> record(std::function<void()> work);
 };
 
 }  // namespace quintet

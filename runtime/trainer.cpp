@@ -17,8 +17,12 @@ int64_t batch_rows(const HostArrays& batch) {
   return batch.begin()->second.shape[0];
 }
 
-std::span<const float> floats(const View& view) {
-  return {view.data<float>(), static_cast<size_t>(view.elements())};
+/// A copy in ordinary memory of a parameter of the current device.
+std::vector<float> values_of(const View& view) {
+  std::vector<float> values(static_cast<size_t>(view.elements()));
+  Device::current().copy_out(values.data(), view.data<float>(),
+                             view.elements() * size_of(DType::f32));
+  return values;
 }
 
 double rms(std::span<const float> values) {
@@ -37,8 +41,8 @@ void add_weight_metrics(Metrics& metrics, const std::vector<ParamSlot>& slots,
                         const std::vector<std::vector<float>>& before,
                         const std::vector<double>& gradient_rms) {
   for (size_t i = 0; i < slots.size(); ++i) {
-    const auto after = floats(slots[i].param);
-    std::vector<float> update(after.begin(), after.end());
+    const std::vector<float> after = values_of(slots[i].param);
+    std::vector<float> update = after;
     for (size_t j = 0; j < update.size(); ++j) update[j] -= before[i][j];
     const double weight = rms(after), change = rms(update);
     const std::string& name = slots[i].name;
@@ -108,9 +112,9 @@ StepResult Trainer::train(const HostArrays& batch) {
     std::vector<double> gradient_rms;
     if (options_.weight_metrics)
       for (size_t i = 0; i < params.size(); ++i) {
-        const auto values = floats(params[i].param);
-        before.emplace_back(values.begin(), values.end());
-        gradient_rms.push_back(std::sqrt(check.squares[i] / static_cast<double>(values.size())));
+        before.push_back(values_of(params[i].param));
+        gradient_rms.push_back(
+            std::sqrt(check.squares[i] / static_cast<double>(before.back().size())));
       }
     {
       ProfileScope scope("optimizer", parameters_.elements() * 4);

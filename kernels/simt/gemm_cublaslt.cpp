@@ -3,6 +3,8 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <limits>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -21,6 +23,12 @@ void check(cublasStatus_t status, const char* what, const Gemm& g) {
   QT_CHECK_AS(ExitCode::kEnvironment, status == CUBLAS_STATUS_SUCCESS,
               "cuBLASLt: {}: status {} for [{} x {}] = [{} x {}] {}", what,
               static_cast<int>(status), g.m, g.n, g.m, g.k, name_of(g.type));
+}
+
+/// The largest power of two up to 256 that divides the address.
+uint32_t alignment_of(const void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer) | 256;
+  return static_cast<uint32_t>(address & -address);
 }
 
 cudaDataType_t cuda_type(DType type) {
@@ -54,6 +62,14 @@ class Problem {
     const size_t workspace = kWorkspace;
     cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                          &workspace, sizeof workspace);
+    for (const auto& [attribute, pointer] :
+         {std::pair(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, g.b),
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, g.a},
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<const void*>(g.c)},
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<const void*>(g.c)}}) {
+      const uint32_t alignment = alignment_of(pointer);
+      cublasLtMatmulPreferenceSetAttribute(preference, attribute, &alignment, sizeof alignment);
+    }
     cublasLtMatmulHeuristicResult_t found[kProposals];
     int count = 0;
     const auto status = cublasLtMatmulAlgoGetHeuristic(handle, operation_, b_, a_, c_, c_,
@@ -66,11 +82,10 @@ class Problem {
     check(algorithms.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS, "no algorithm", g);
     return algorithms;
   }
-  void run(cublasLtHandle_t handle, const Gemm& g, const cublasLtMatmulAlgo_t& algorithm,
-           void* workspace, cudaStream_t stream) const {
-    check(cublasLtMatmul(handle, operation_, &g.alpha, g.b, b_, g.a, a_, &g.beta, g.c, c_, g.c, c_,
-                         &algorithm, workspace, kWorkspace, stream),
-          "matrix product", g);
+  cublasStatus_t run(cublasLtHandle_t handle, const Gemm& g, const cublasLtMatmulAlgo_t& algorithm,
+                     void* workspace, cudaStream_t stream) const {
+    return cublasLtMatmul(handle, operation_, &g.alpha, g.b, b_, g.a, a_, &g.beta, g.c, c_, g.c, c_,
+                          &algorithm, workspace, kWorkspace, stream);
   }
 
  private:
@@ -92,7 +107,7 @@ class Problem {
 };
 
 auto key_of(const Gemm& g) {
-  return std::tuple(g.m, g.n, g.k, g.type, g.c_type, g.a_transposed, g.b_transposed, g.beta != 0,
+  return std::tuple(alignment_of(g.a), alignment_of(g.b), alignment_of(g.c), g.m, g.n, g.k, g.type, g.c_type, g.a_transposed, g.b_transposed, g.beta != 0,
                     g.lda, g.ldb, g.ldc, g.batch, g.a_stride, g.b_stride, g.c_stride);
 }
 
@@ -106,7 +121,8 @@ class Library {
   void run(const Gemm& g, cudaStream_t stream) {
     const Scratch workspace(kWorkspace);
     Plan& plan = find(g, workspace.data<void>(), stream);
-    plan.problem->run(handle_, g, plan.algorithm, workspace.data<void>(), stream);
+    check(plan.problem->run(handle_, g, plan.algorithm, workspace.data<void>(), stream),
+          "matrix product", g);
   }
 
  private:
@@ -138,19 +154,20 @@ class Library {
     cudaEventCreate(&start);
     cudaEventCreate(&stop);
     size_t best = 0;
-    float least = 0;
+    float least = std::numeric_limits<float>::infinity();
     for (size_t i = 0; i < proposals.size(); ++i) {
-      float shortest = 0;
+      float shortest = std::numeric_limits<float>::infinity();
       for (int repeat = 0; repeat < 4; ++repeat) {
         cudaEventRecord(start, stream);
-        problem.run(handle_, g, proposals[i], workspace, stream);
+        // Some proposals are refused only now.
+        if (problem.run(handle_, g, proposals[i], workspace, stream) != CUBLAS_STATUS_SUCCESS) break;
         cudaEventRecord(stop, stream);
         cudaEventSynchronize(stop);
         float milliseconds = 0;
         cudaEventElapsedTime(&milliseconds, start, stop);
-        if (repeat == 1 || (repeat > 1 && milliseconds < shortest)) shortest = milliseconds;
+        if (repeat > 0) shortest = std::min(shortest, milliseconds);
       }
-      if (i == 0 || shortest < least) {
+      if (shortest < least) {
         least = shortest;
         best = i;
       }

@@ -41,10 +41,8 @@ Decodes search(const Prompts& prompts, TokenModel& model, const PredictOptions& 
   return temperature_sample(prompts, model, options.eos_id, given);
 }
 
-}  // namespace
-
-Decodes predict_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
-                                const PredictOptions& options) {
+template <class Decoder>
+Decodes predict_with(Decoder& decoder, const HostArrays& batch, const PredictOptions& options) {
   const Feature inputs = feature(batch, "encoder_input_tokens");
   const Feature targets = feature(batch, "decoder_input_tokens");
   QT_CHECK_AS(ExitCode::kData, inputs.batch == targets.batch,
@@ -54,10 +52,22 @@ Decodes predict_encoder_decoder(const PackedNetwork& network, const HostArrays& 
   if (options.prompt_with_targets)
     std::transform(targets.tokens.begin(), targets.tokens.end(), prompt.begin(),
                    [&](int32_t t) { return t == options.eos_id ? 0 : t; });
-  TransformerDecoder decoder(network);
   decoder.begin(inputs.tokens, inputs.batch, inputs.length,
                 {.num_decodes = decodes_of(options), .max_length = targets.length});
   return search({targets.batch, targets.length, prompt}, decoder, options, nullptr);
+}
+
+}  // namespace
+
+Decodes predict_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
+                                const PredictOptions& options) {
+  TransformerDecoder decoder(network);
+  return predict_with(decoder, batch, options);
+}
+
+Decodes predict_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
+                                const PredictOptions& options) {
+  return predict_with(decoder, batch, options);
 }
 
 Decodes predict_decoder_only(const PackedNetwork& network, const HostArrays& batch,

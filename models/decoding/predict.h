@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "models/decoding/beam_search.h"
+#include "models/decoding/device_decoder.h"
 #include "models/decoding/packed_network.h"
 #include "models/decoding/temperature_sample.h"
 #include "runtime/base/host_array.h"
@@ -29,6 +30,9 @@ struct PredictOptions {
 /// Needs encoder_input_tokens and decoder_input_tokens, whose length bounds the output. Throws
 /// kData naming a feature that is missing or has another dtype or shape.
 Decodes predict_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
+                                const PredictOptions& options);
+/// The same on the current device.
+Decodes predict_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
                                 const PredictOptions& options);
 
 /// Needs decoder_input_tokens and decoder_causal_attention (1 on the prefix and the token after it,

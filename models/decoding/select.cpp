@@ -1,4 +1,5 @@
 #include "models/decoding/select.h"
+#include "models/decoding/token_model.h"
 
 #include <omp.h>
 
@@ -43,6 +44,14 @@ void merge(RowSelection& row, const RowSelection& next, int64_t begin) {
 }
 
 }  // namespace
+
+std::vector<RowSummary> TokenModel::step_greedily(const StepInput& input, bool log_sums) {
+  std::vector<RowSummary> rows;
+  for (const RowSelection& row : select(step(input), static_cast<int64_t>(input.rows.size()),
+                                        vocab_size(), {.log_sums = log_sums}))
+    rows.push_back(row.summary);
+  return rows;
+}
 
 std::vector<RowSelection> select(std::span<const float> logits, int64_t rows, int64_t vocab,
                                  const SelectOptions& options) {

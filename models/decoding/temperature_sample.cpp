@@ -152,25 +152,27 @@ class Sampler {
       tokens.push_back(state_.cur_token[static_cast<size_t>(row)]);
       positions.push_back(state_.cur_index[static_cast<size_t>(row)]);
     }
-    std::span<float> logits =
-        model_.step({.rows = active_, .tokens = tokens, .positions = positions, .sources = {}});
+    const StepInput input{
+        .rows = active_, .tokens = tokens, .positions = positions, .sources = {}};
+    const bool greedy = !options_.logit_callback_fn &&
+                        std::all_of(options_.temperature.begin(), options_.temperature.end(),
+                                    [](float t) { return !(t > kMinTemperature); });
+    std::span<float> logits;
+    if (!greedy) logits = model_.step(input);
     if (options_.logit_callback_fn) options_.logit_callback_fn(logits, state_);
     const Key draw_key = split_at(state_.rng, 0);
     state_.rng = split_at(state_.rng, 1);
     std::vector<Draw> draws(static_cast<size_t>(rows_));
-    const bool greedy = std::all_of(options_.temperature.begin(), options_.temperature.end(),
-                                    [](float t) { return !(t > kMinTemperature); });
-    greedy ? draw_greedily(logits, draws) : draw(logits, draw_key, draws);
+    greedy ? draw_greedily(input, draws) : draw(logits, draw_key, draws);
     for (int64_t row = 0; row < rows_; ++row) advance(row, draws[static_cast<size_t>(row)]);
     ++state_.step;
   }
 
-  void draw_greedily(std::span<const float> logits, std::vector<Draw>& draws) const {
-    const std::vector<RowSelection> rows =
-        select(logits, static_cast<int64_t>(active_.size()), model_.vocab_size(),
-               {.log_sums = !options_.rescale_log_probs});
+  void draw_greedily(const StepInput& input, std::vector<Draw>& draws) const {
+    const std::vector<RowSummary> rows =
+        model_.step_greedily(input, !options_.rescale_log_probs);
     for (size_t a = 0; a < active_.size(); ++a) {
-      const RowSummary& row = rows[a].summary;
+      const RowSummary& row = rows[a];
       draws[static_cast<size_t>(active_[a])] = {
           static_cast<int32_t>(row.argmax),
           options_.rescale_log_probs ? 0.0f : log_softmax(row, row.max)};

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/logits/logits.h"
 #include "runtime/base/check.h"
 
 namespace quintet::decoding {
@@ -32,6 +33,9 @@ class TokenModel {
   /// Logits [n, vocab] of the token after each; valid, and the caller's to change, until the next
   /// step.
   virtual std::span<float> step(const StepInput& input) = 0;
+  /// The largest logit of each row, for searches that want no more; with `log_sums` RowSummary's
+  /// log_sum too. As step, but a GPU need not send the logits.
+  virtual std::vector<RowSummary> step_greedily(const StepInput& input, bool log_sums);
 };
 
 /// What a search returns.

@@ -81,7 +81,9 @@ Buffer Memory::allocate(int64_t bytes) {
     by_kind_[static_cast<size_t>(kind)] += block.capacity;
     peak_ = std::max(peak_, used_);
   }
-  return Buffer(block.pointer, [this, block, kind](std::byte*) { give_back(block, kind); });
+  Buffer buffer(block.pointer, [this, block, kind](std::byte*) { give_back(block, kind); });
+  if (kept_ != nullptr) kept_->push_back(buffer);
+  return buffer;
 }
 
 Memory::Block Memory::take_cached(int64_t capacity) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace quintet {
 
@@ -62,6 +63,9 @@ class Memory {
   int64_t peak_bytes() const;  // highest used_bytes since the last reset_peak
   void reset_peak();
   void release_cached();  // gives unused blocks back to the system
+  /// From now on every block that is handed out is also kept in `blocks`, so that none is handed out
+  /// twice; nullptr ends this. For work that is recorded and repeated.
+  void keep(std::vector<Buffer>* blocks) { kept_ = blocks; }
   /// "parameters 1.2 GiB, gradients ..., 3.4 GiB in all"
   std::string accounting() const;
 
@@ -76,6 +80,7 @@ class Memory {
   void give_back(Block block, MemoryKind kind);
 
   MemorySource* source_;
+  std::vector<Buffer>* kept_ = nullptr;
   mutable std::mutex mutex_;
   std::multimap<int64_t, std::byte*> cached_;  // capacity -> block
   int64_t used_ = 0, peak_ = 0;

@@ -33,4 +33,23 @@ inline decoding::ParameterSource source_of(const HostArrays& parameters) {
   };
 }
 
+/// The encoder-decoder with these parameters, on the current device.
+inline std::unique_ptr<EncoderDecoderModel> model_from(const HostArrays& parameters,
+                                                       const Json& config) {
+  const decoding::NetworkShape shape = shape_from(parameters, config);
+  T5Config t5;
+  t5.vocab_size = shape.vocab_size;
+  t5.emb_dim = shape.emb_dim;
+  t5.num_heads = shape.num_heads;
+  t5.head_dim = shape.head_dim;
+  t5.mlp_dim = shape.mlp_dim;
+  t5.num_encoder_layers = shape.num_encoder_layers;
+  t5.num_decoder_layers = shape.num_decoder_layers;
+  t5.mlp_activations = shape.mlp_activations;
+  t5.logits_via_embedding = shape.logits_via_embedding;
+  auto model = std::make_unique<EncoderDecoderModel>(t5, LossOptions{});
+  model->parameters().load(parameters);
+  return model;
+}
+
 }  // namespace quintet::testing

@@ -4,6 +4,7 @@
 #include "models/decoding/filters.h"
 #include "models/decoding/transformer_decoder.h"
 #include "tests/decode/decode_fixture.h"
+#include "tests/harness/device.h"
 
 namespace quintet::testing {
 namespace {
@@ -52,6 +53,12 @@ TEST(DecodeGolden, TokensAreEqualAndScoresAgree) {
     const HostArrays parameters = read_safetensors(decode_file(kind + ".params.safetensors"));
     const HostArrays batch = read_safetensors(decode_file(kind + ".batch.safetensors"));
     const PackedNetwork network(shape_from(parameters, meta["config"]), source_of(parameters));
+    std::unique_ptr<EncoderDecoderModel> model;
+    std::unique_ptr<DeviceDecoder> device;
+    if (encoder && !Device::current().is_cpu()) {
+      model = model_from(parameters, meta["config"]);
+      device = std::make_unique<DeviceDecoder>(*model);
+    }
     for (const auto& [name, c] : meta["cases"].members()) {
       if (!c.has("fn") || name.starts_with("encdec") != encoder) continue;
       SCOPED_TRACE(name);
@@ -59,8 +66,9 @@ TEST(DecodeGolden, TokensAreEqualAndScoresAgree) {
       HostArrays features = batch;
       if (options.prompt_with_targets)
         features["decoder_input_tokens"] = outputs.at("encdec_prompt_decoder_input_tokens");
-      const Decodes got = encoder ? predict_encoder_decoder(network, features, options)
-                                  : predict_decoder_only(network, features, options);
+      const Decodes got = device    ? predict_encoder_decoder(*device, features, options)
+                          : encoder ? predict_encoder_decoder(network, features, options)
+                                    : predict_decoder_only(network, features, options);
       const HostArray& tokens = outputs.at(name + "/tokens");
       const HostArray& scores = outputs.at(name + "/scores");
       const bool all = tokens.shape.size() == 3;

@@ -1,0 +1,336 @@
+#include "models/decoding/device_decoder.h"
+
+#include <algorithm>
+
+#include "kernels/attention/buckets.h"
+#include "kernels/gpu_kernels.h"
+#include "models/features.h"
+#include "runtime/tape.h"
+
+namespace quintet::decoding {
+namespace {
+
+constexpr int64_t kMaxDistance = 128;  // of T5's relative position buckets
+
+/// Matrices of equal height side by side: one product instead of several.
+Tensor side_by_side(const std::vector<Tensor>& parts) {
+  const int64_t height = parts[0].size(0), item = size_of(parts[0].spec().dtype);
+  int64_t width = 0;
+  std::vector<HostArray> hosts;
+  for (const Tensor& part : parts) {
+    hosts.push_back(part.to_host());
+    width += part.size(1);
+  }
+  HostArray joined(parts[0].spec().dtype, {height, width});
+  for (int64_t row = 0, at = 0; row < height; ++row)
+    for (const HostArray& host : hosts) {
+      const int64_t bytes = host.shape[1] * item;
+      std::copy_n(host.bytes.begin() + row * bytes, bytes, joined.bytes.begin() + at);
+      at += bytes;
+    }
+  return Tensor::from_host(joined, {axis::kEmbed, axis::kJoinedKv});
+}
+
+HostArray host_array(const std::vector<int32_t>& values) {
+  HostArray array(DType::i32, {static_cast<int64_t>(values.size())});
+  std::copy(values.begin(), values.end(), array.as<int32_t>().begin());
+  return array;
+}
+
+const int32_t* ints(const Tensor& tensor) { return tensor.local().data<int32_t>(); }
+uint16_t* sources(const Tensor& tensor) { return static_cast<uint16_t*>(tensor.local().pointer); }
+/// Element `element` of the first row.
+void* at(const Tensor& tensor, int64_t element) {
+  return static_cast<std::byte*>(tensor.local().pointer) + element * size_of(tensor.spec().dtype);
+}
+DecodeCache cache(const Tensor& keys, const Tensor& values, int64_t slot_stride,
+                  int64_t head_stride, int64_t token_stride, int64_t max_length) {
+  return {at(keys, 0), at(values, 0), slot_stride, head_stride, token_stride, max_length};
+}
+
+/// Tokens of each item, and, if padding stands before a token anywhere, [batch, length] places of
+/// the encoder's output with those of tokens first; an item of padding alone counts as one token.
+std::pair<std::vector<int32_t>, std::vector<int32_t>> without_padding(
+    std::span<const int32_t> tokens, int64_t batch, int64_t length) {
+  std::vector<int32_t> order, lengths;
+  bool moved = false;
+  for (int64_t i = 0; i < batch; ++i) {
+    const auto begin = order.size();
+    for (int64_t t = 0; t < length; ++t)
+      if (tokens[static_cast<size_t>(i * length + t)] > 0)
+        order.push_back(static_cast<int32_t>(i * length + t));
+    const auto count = order.size() - begin;
+    moved |= count > 0 && order.back() != static_cast<int32_t>(i * length + int64_t(count) - 1);
+    lengths.push_back(static_cast<int32_t>(std::max<size_t>(count, 1)));
+    order.resize(begin + static_cast<size_t>(length), static_cast<int32_t>(i * length));
+  }
+  if (!moved) order.clear();
+  return {order, lengths};
+}
+
+/// [batch, length, embed] as a table [vocab, embed] of its rows.
+Tensor table_of_rows(const Tensor& x) {
+  Tensor table(Spec{{{axis::kVocab, x.size(0) * x.size(1)}, x.spec().axes[2]}, x.spec().dtype});
+  Device::current().copy(table.local().pointer, x.local().pointer, x.bytes());
+  return table;
+}
+
+struct LayerWeights {
+  Tensor self_norm, qkv, self_out;
+  Tensor cross_norm, cross_query, cross_key, cross_value, cross_out;
+  Tensor mlp_norm, wi_0, wi_1, wo;
+};
+
+}  // namespace
+
+struct DeviceDecoder::Weights {
+  std::vector<LayerWeights> layers;
+  Tensor embedding, norm, bias;  // bias: [heads, distances back]
+  Projection projection;
+};
+
+struct DeviceDecoder::State {
+  CacheOptions options;
+  int64_t batch, length, rows;
+  Tensor lengths;                                // int32 [batch] tokens of each encoded item
+  std::vector<Tensor> cross_keys, cross_values;  // by layer: [batch, length, joined_kv]
+  std::vector<Tensor> keys, values;              // by layer: [rows, heads, max_length, head_dim]
+  Tensor tokens, positions, parents;             // int32 [rows], read by a step
+  Tensor sources, next_sources;                  // uint16 [rows, max_length]
+  Tensor logits;                                 // float32 [rows, vocab]
+  Tensor drawn, log_probs;                       // int32, float32 [rows]
+  std::unique_ptr<Recording> recording;
+  bool warm = false;
+
+  State(const T5Config& config, DType dtype, int64_t items, int64_t inputs,
+        const CacheOptions& cache)
+      : options(cache), batch(items), length(inputs), rows(items * cache.num_decodes) {
+    const Axis row{"rows", rows};
+    const Axis joined{axis::kJoinedKv, config.num_heads * config.head_dim};
+    lengths = Tensor(Spec{{{axis::kBatch, batch}}, DType::i32});
+    const Spec cross{{{axis::kBatch, batch}, {axis::kLength, length}, joined}, dtype};
+    const Spec self{{row,
+                     {axis::kHeads, config.num_heads},
+                     {axis::kLength, options.max_length},
+                     {axis::kKv, config.head_dim}},
+                    dtype};
+    for (int64_t i = 0; i < config.num_decoder_layers; ++i) {
+      cross_keys.emplace_back(cross);
+      cross_values.emplace_back(cross);
+      keys.emplace_back(self);
+      values.emplace_back(self);
+    }
+    for (Tensor* ints : {&tokens, &positions, &parents, &drawn})
+      *ints = Tensor(Spec{{row}, DType::i32});
+    log_probs = Tensor(Spec{{row}, DType::f32});
+    const Spec slots{{row, {"bytes", options.max_length * 2}}, DType::u8};
+    sources = Tensor(slots);
+    next_sources = Tensor(slots);
+    logits = Tensor(Spec{{row, {axis::kVocab, config.vocab_size}}, DType::f32});
+  }
+  bool fits(int64_t items, int64_t inputs, const CacheOptions& cache) const {
+    return batch == items && length == inputs && options.num_decodes == cache.num_decodes &&
+           options.max_length == cache.max_length;
+  }
+};
+
+DeviceDecoder::DeviceDecoder(const EncoderDecoderModel& model)
+    : model_(model), weights_(std::make_unique<Weights>()) {
+  QT_ASSERT(!Device::current().is_cpu());
+  const T5Config& config = model.network().config();
+  const auto used = [&](const std::string& name) { return model.parameters().at(name).used(); };
+  for (int64_t i = 0; i < config.num_decoder_layers; ++i) {
+    const std::string layer = fmt::format("decoder/layers_{}", i);
+    const std::string self = layer + "/self_attention/", cross = layer + "/encoder_decoder_attention/";
+    const bool gated = config.mlp_activations.size() == 2;
+    weights_->layers.push_back(
+        {.self_norm = used(layer + "/pre_self_attention_layer_norm/scale"),
+         .qkv = side_by_side({used(self + "query/kernel"), used(self + "key/kernel"),
+                              used(self + "value/kernel")}),
+         .self_out = used(self + "out/kernel"),
+         .cross_norm = used(layer + "/pre_cross_attention_layer_norm/scale"),
+         .cross_query = used(cross + "query/kernel"),
+         .cross_key = used(cross + "key/kernel"),
+         .cross_value = used(cross + "value/kernel"),
+         .cross_out = used(cross + "out/kernel"),
+         .mlp_norm = used(layer + "/pre_mlp_layer_norm/scale"),
+         .wi_0 = used(layer + (gated ? "/mlp/wi_0/kernel" : "/mlp/wi/kernel")),
+         .wi_1 = gated ? used(layer + "/mlp/wi_1/kernel") : Tensor(),
+         .wo = used(layer + "/mlp/wo/kernel")});
+  }
+  weights_->embedding = used("token_embedder/embedding");
+  weights_->norm = used("decoder/decoder_norm/scale");
+  weights_->projection = model.network().projection();
+  const HostArray table = used("decoder/relpos_bias/rel_embedding").to_host();
+  const int64_t heads = table.shape[0], buckets = table.shape[1];
+  const BucketRule rule{.bidirectional = false, .buckets = buckets, .max_distance = kMaxDistance};
+  HostArray bias(DType::f32, {heads, kMaxDistance});
+  for (int64_t h = 0; h < heads; ++h)
+    for (int64_t back = 0; back < kMaxDistance; ++back)
+      bias.as<float>()[static_cast<size_t>(h * kMaxDistance + back)] =
+          table.as<float>()[static_cast<size_t>(h * buckets + rule.bucket(-back))];
+  weights_->bias = Tensor::from_host(bias, {axis::kHeads, "distance"});
+}
+
+DeviceDecoder::~DeviceDecoder() = default;
+
+void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_t length,
+                          const CacheOptions& options) {
+  QT_CHECK(batch > 0 && length > 0 && options.num_decodes > 0 && options.max_length > 0,
+           "generation: encoder inputs [batch={}, length={}] and outputs [decodes={}, length={}] "
+           "must not be empty",
+           batch, length, options.num_decodes, options.max_length);
+  QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length);
+  const Tape::Recording paused(nullptr);
+  if (state_ == nullptr || !state_->fits(batch, length, options))
+    state_ = std::make_unique<State>(model_.network().config(), weights_->embedding.spec().dtype,
+                                     batch, length, options);
+  State& s = *state_;
+  HostArrays features;
+  features["encoder_input_tokens"] = HostArray(DType::i32, {batch, length});
+  std::copy(tokens.begin(), tokens.end(),
+            features["encoder_input_tokens"].as<int32_t>().begin());
+  Tensor encoded = model_.encode(features, {0, batch}, {});  // [batch, length, embed]
+  const auto [order, lengths] = without_padding(tokens, batch, length);
+  if (!order.empty()) {
+    HostArray places(DType::i32, {batch, length});
+    std::copy(order.begin(), order.end(), places.as<int32_t>().begin());
+    encoded = ops::embed(Tensor::from_host(places, {axis::kBatch, axis::kLength}),
+                         table_of_rows(encoded));
+  }
+  s.lengths.set(host_array(lengths));
+  Device& device = Device::current();
+  for (size_t i = 0; i < weights_->layers.size(); ++i) {
+    const LayerWeights& layer = weights_->layers[i];
+    for (const auto& [weight, to] : {std::pair(layer.cross_key, s.cross_keys[i]),
+                                     std::pair(layer.cross_value, s.cross_values[i])})
+      device.copy(to.local().pointer, ops::matmul(encoded, weight).local().pointer, to.bytes());
+  }
+  device.fill(s.sources.local().pointer, 0, s.sources.bytes());
+}
+
+void DeviceDecoder::queue_step() {
+  const State& s = *state_;
+  const T5Config& config = model_.network().config();
+  Device& device = Device::current();
+  const GpuKernels& kernels = device.kernels();
+  const Stream stream = device.stream();
+  const int64_t heads = config.num_heads, d = config.head_dim, joined = heads * d;
+  const auto room = s.options.max_length;
+  kernels.follow_sources({.items = s.batch,
+                          .decodes = s.options.num_decodes,
+                          .max_length = room,
+                          .positions = ints(s.positions),
+                          .parents = ints(s.parents),
+                          .sources = sources(s.sources),
+                          .next = sources(s.next_sources)},
+                         stream);
+  device.copy(s.sources.local().pointer, s.next_sources.local().pointer, s.sources.bytes());
+  const DecodeRows rows{.dtype = weights_->embedding.spec().dtype,
+                        .items = s.batch,
+                        .decodes = s.options.num_decodes,
+                        .heads = heads,
+                        .head_dim = d};
+  Tensor x = ops::embed(s.tokens, weights_->embedding);  // [rows, embed]
+  for (size_t i = 0; i < weights_->layers.size(); ++i) {
+    const LayerWeights& layer = weights_->layers[i];
+    const Tensor attended(Spec{{x.spec().axes[0], {axis::kJoinedKv, joined}}, rows.dtype});
+    const Tensor qkv = ops::matmul(ops::rms_norm(x, layer.self_norm), layer.qkv);
+    DecodeSelf self{.rows = rows,
+                    .cache = cache(s.keys[i], s.values[i], heads * room * d, room * d, d, room),
+                    .key = at(qkv, joined),
+                    .value = at(qkv, 2 * joined),
+                    .key_stride = 3 * joined,
+                    .positions = ints(s.positions),
+                    .sources = sources(s.sources),
+                    .bias = weights_->bias.local().data<float>(),
+                    .biases = weights_->bias.size(1)};
+    self.rows.query = at(qkv, 0);
+    self.rows.query_stride = 3 * joined;
+    self.rows.out = at(attended, 0);
+    self.rows.out_stride = joined;
+    kernels.decode_self(self, stream);
+    x = ops::add(x, ops::matmul(attended, layer.self_out));
+
+    const Tensor query = ops::matmul(ops::rms_norm(x, layer.cross_norm), layer.cross_query);
+    const int64_t length = s.cross_keys[i].size(1);
+    DecodeCross cross{.rows = rows,
+                      .cache = cache(s.cross_keys[i], s.cross_values[i], length * joined, d, joined,
+                                     length),
+                      .lengths = ints(s.lengths)};
+    cross.rows.query = at(query, 0);
+    cross.rows.query_stride = joined;
+    cross.rows.out = at(attended, 0);
+    cross.rows.out_stride = joined;
+    kernels.decode_cross(cross, stream);
+    x = ops::add(x, ops::matmul(attended, layer.cross_out));
+
+    const Tensor h = ops::mlp_in(ops::rms_norm(x, layer.mlp_norm), layer.wi_0, layer.wi_1,
+                                 config.mlp_activations);
+    x = ops::add(x, ops::matmul(h, layer.wo));
+  }
+  const Tensor logits = weights_->projection.logits(ops::rms_norm(x, weights_->norm));
+  const View from = logits.local(), to = s.logits.local();
+  kernels.cast({&from, 1}, {&to, 1}, stream);
+  kernels.sample({.logits = to.pointer,
+                  .rows = s.rows,
+                  .vocab = vocab_size(),
+                  .stride = vocab_size(),
+                  .rescale_log_probs = false,
+                  .tokens = s.drawn.local().data<int32_t>(),
+                  .log_probs = s.log_probs.local().data<float>()},
+                 stream);
+}
+
+void DeviceDecoder::run_step(const StepInput& input) {
+  const Tape::Recording paused(nullptr);
+  State& s = *state_;
+  // Rows that rest run too, at a place behind the cache, where nothing is written.
+  std::vector<int32_t> tokens(static_cast<size_t>(s.rows), 0),
+      positions(static_cast<size_t>(s.rows), static_cast<int32_t>(s.options.max_length)), parents;
+  for (int32_t r = 0; r < s.rows; ++r) parents.push_back(r);
+  for (size_t i = 0; i < input.rows.size(); ++i) {
+    const auto row = static_cast<size_t>(input.rows[i]);
+    tokens[row] = input.tokens[i];
+    positions[row] = input.positions[i];
+    if (!input.sources.empty()) parents[row] = input.sources[i];
+  }
+  s.tokens.set(host_array(tokens));
+  s.positions.set(host_array(positions));
+  s.parents.set(host_array(parents));
+  if (s.recording != nullptr) return s.recording->launch();
+  queue_step();
+  Device::current().synchronize();
+  if (!s.warm) {
+    s.warm = true;  // the first step of all made plans and memory; the second one is recorded
+    return;
+  }
+  s.recording = Device::current().record([this] {
+    const Tape::Recording still_paused(nullptr);
+    queue_step();
+  });
+}
+
+std::span<float> DeviceDecoder::step(const StepInput& input) {
+  run_step(input);
+  const auto vocab = static_cast<size_t>(vocab_size());
+  const HostArray all = state_->logits.to_host();
+  logits_.resize(input.rows.size() * vocab);
+  for (size_t i = 0; i < input.rows.size(); ++i)
+    std::copy_n(all.as<float>().begin() + input.rows[i] * static_cast<int64_t>(vocab), vocab,
+                logits_.begin() + static_cast<int64_t>(i * vocab));
+  return logits_;
+}
+
+std::vector<RowSummary> DeviceDecoder::step_greedily(const StepInput& input, bool) {
+  run_step(input);
+  const HostArray drawn = state_->drawn.to_host(), log_probs = state_->log_probs.to_host();
+  std::vector<RowSummary> rows;
+  for (const int32_t row : input.rows) {
+    const auto r = static_cast<size_t>(row);
+    rows.push_back({0, drawn.as<int32_t>()[r], -log_probs.as<float>()[r]});
+  }
+  return rows;
+}
+
+}  // namespace quintet::decoding

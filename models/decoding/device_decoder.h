@@ -1,0 +1,46 @@
+#pragma once
+// An encoder-decoder on the current device as a TokenModel: what TransformerDecoder is on the CPU.
+//
+//   DeviceDecoder decoder(model);                 // EncoderDecoderModel; its parameters stay in use
+//   decoder.begin(encoder_tokens, batch, length, {.num_decodes = 4, .max_length = 128});
+//   const Decodes out = beam_search(prompts, decoder, eos_id, {.num_decodes = 4});
+//
+// The encoder runs once; cross-attention's keys and values are computed once an item and shared by
+// its decodes; self-attention's are written once and never moved. A step is recorded once (a CUDA
+// graph) and repeated, over all rows whether they rest or not. In the dtype the parameters are used
+// in (models/base_model.h); logits are rounded to it.
+
+#include <memory>
+
+#include "models/base_model.h"
+#include "models/decoding/self_cache.h"
+#include "models/decoding/token_model.h"
+
+namespace quintet::decoding {
+
+class DeviceDecoder : public TokenModel {
+ public:
+  /// The model must outlive the decoder. Throws Bug on the CPU.
+  explicit DeviceDecoder(const EncoderDecoderModel& model);
+  ~DeviceDecoder() override;
+
+  /// Encodes tokens [batch, length] (0 is padding) and forgets the batch before.
+  void begin(std::span<const int32_t> tokens, int64_t batch, int64_t length,
+             const CacheOptions& options);
+  int64_t vocab_size() const override { return model_.vocab_size(); }
+  std::span<float> step(const StepInput& input) override;
+  std::vector<RowSummary> step_greedily(const StepInput& input, bool log_sums) override;
+
+ private:
+  struct Weights;
+  struct State;
+  void run_step(const StepInput& input);
+  void queue_step();
+
+  const EncoderDecoderModel& model_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<State> state_;
+  std::vector<float> logits_;  // [rows, vocab] of the host
+};
+
+}  // namespace quintet::decoding
