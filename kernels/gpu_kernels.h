@@ -5,7 +5,9 @@
 
 #include <span>
 
+#include "kernels/decode_attention/gpu_rows.h"
 #include "kernels/kernel.h"
+#include "kernels/logits/gpu_rows.h"
 #include "kernels/optimizers/gpu_arrays.h"
 
 namespace quintet {
@@ -28,6 +30,11 @@ struct GpuKernels {
   void (*measure_arrays)(Views arrays, ArrayStatistics* statistics, Stream stream);
   void (*decide_update)(const ArrayStatistics* all, double max_norm, UpdateControl* control,
                         Stream stream);
+  /// Generation. kernels/decode_attention/decode_attention_gpu.h, kernels/logits/logits_gpu.h
+  void (*decode_self)(const DecodeSelf& attention, Stream stream);
+  void (*decode_cross)(const DecodeCross& attention, Stream stream);
+  void (*follow_sources)(const FollowSources& follow, Stream stream);
+  void (*sample)(const SampleRows& rows, Stream stream);
   /// Not ops yet: the residual sum and its norm in one pass. kernels/rms_norm/rms_norm_gpu.h
   Kernel add_rms_norm, add_rms_norm_grad;
 };

@@ -5,7 +5,9 @@
 
 #include "kernels/cast/cast_gpu.h"
 #include "kernels/elementwise/elementwise_gpu.h"
+#include "kernels/decode_attention/decode_attention_gpu.h"
 #include "kernels/gpu_kernels.h"
+#include "kernels/logits/logits_gpu.h"
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/rms_norm/rms_norm_gpu.h"
 #ifdef QUINTET_EMULATE
@@ -46,6 +48,10 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
                               .update_adafactor = update_adafactor_gpu,
                               .measure_arrays = measure_arrays_gpu,
                               .decide_update = decide_update_gpu,
+                              .decode_self = decode_self_gpu,
+                              .decode_cross = decode_cross_gpu,
+                              .follow_sources = follow_sources_gpu,
+                              .sample = sample_gpu,
                               .add_rms_norm = add_rms_norm_gpu,
                               .add_rms_norm_grad = add_rms_norm_grad_gpu};
 
@@ -109,6 +115,39 @@ Stream make_stream() {
 
 #endif
 
+#ifndef QUINTET_EMULATE
+class Graph final : public Recording {
+ public:
+  Graph(Memory& memory, Stream stream, const std::function<void()>& work)
+      : stream_(cuda_stream(stream)) {
+    memory.keep(&blocks_);
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin a graph");
+    try {
+      work();
+    } catch (...) {
+      memory.keep(nullptr);
+      cudaStreamEndCapture(stream_, &graph);
+      throw;
+    }
+    memory.keep(nullptr);
+    check(cudaStreamEndCapture(stream_, &graph), "end a graph");
+    const cudaError_t status = cudaGraphInstantiate(&graph_, graph, 0);
+    cudaGraphDestroy(graph);
+    check(status, "make a graph");
+  }
+  ~Graph() override { cudaGraphExecDestroy(graph_); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  void launch() override { check(cudaGraphLaunch(graph_, stream_), "launch a graph"); }
+
+ private:
+  cudaStream_t stream_;
+  cudaGraphExec_t graph_ = nullptr;
+  std::vector<Buffer> blocks_;
+};
+#endif
+
 class Gpu final : public Device {
  public:
   explicit Gpu(std::string description)
@@ -145,6 +184,11 @@ class Gpu final : public Device {
     fill(fault_.get(), 0, sizeof fault);
     throw_fault(fault);
   }
+#ifndef QUINTET_EMULATE
+  std::unique_ptr<Recording> record(std::function<void()> work) override {
+    return std::make_unique<Graph>(memory_, stream_, work);
+  }
+#endif
   FaultSlot* fault() const { return reinterpret_cast<FaultSlot*>(fault_.get()); }
 
  private:
