@@ -1,6 +1,6 @@
 # CUDA is found by itself and optional. QUINTET_CUDA: AUTO (the default), ON (an error without it), OFF.
 # Sets QUINTET_CUDA_FOUND, QUINTET_CUDA_STATUS (printed by `quintet --version`).
-set(QUINTET_CUDA OFF CACHE STRING "use CUDA: AUTO, ON or OFF")
+set(QUINTET_CUDA AUTO CACHE STRING "use CUDA: AUTO, ON or OFF")
 set_property(CACHE QUINTET_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(QUINTET_CUDA_FOUND OFF)
 

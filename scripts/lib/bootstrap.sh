@@ -22,6 +22,7 @@ header hdf5/serial/hdf5.h libhdf5-dev
 command python3 python3
 header gtest/gtest.h libgtest-dev
 header benchmark/benchmark.h libbenchmark-dev
+header boost/context/detail/fcontext.hpp libboost-context-dev
 "
 # Faster with them, possible without.
 QUINTET_WANTS="
@@ -85,7 +86,21 @@ bootstrap_packages() {
 # The build folder; tests name their own.
 QUINTET_BUILD=${QUINTET_BUILD:-build}
 
-# bootstrap_build [TARGET...]: configures the build folder if needed and builds.
+# CMake options of the next bootstrap_build.
+QUINTET_OPTIONS=()
+
+# Sets them to what using the program takes: CUDA only where a GPU answers, for that GPU alone.
+bootstrap_options_for_use() {
+  QUINTET_OPTIONS=(-DQUINTET_EMULATOR=OFF -DQUINTET_CUDA=OFF)
+  local sm
+  sm=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ') || return 0
+  [ -n "$sm" ] || return 0
+  [ "$sm" != 90 ] || sm=90a
+  QUINTET_OPTIONS=(-DQUINTET_EMULATOR=OFF -DQUINTET_CUDA=AUTO
+                   "-DQUINTET_CUDA_GENCODE=SHELL:-gencode arch=compute_$sm,code=sm_$sm")
+}
+
+# bootstrap_build [TARGET...]: configures the build folder and builds.
 bootstrap_build() {
   local build=$QUINTET_BUILD
   local jobs memory
@@ -93,13 +108,15 @@ bootstrap_build() {
   # A compiler takes about 1 GB; never start more of them than fit.
   memory=$(awk '/MemAvailable/ {print int($2 / 1000000)}' /proc/meminfo 2>/dev/null || echo "$jobs")
   [ "$memory" -ge "$jobs" ] || jobs=$((memory > 1 ? memory : 1))
+  local configure=(cmake "$build")
   if [ ! -e "$build/CMakeCache.txt" ]; then
     local generator=Ninja
     command -v ninja >/dev/null || generator="Unix Makefiles"
     mkdir -p "$build"
-    cmake --preset cpu -B "$build" -G "$generator" >"$build/configure.log" 2>&1 ||
-      { cat "$build/configure.log" >&2; say "setup: configuring failed"; exit 4; }
+    configure=(cmake --preset cpu -B "$build" -G "$generator")
   fi
+  "${configure[@]}" ${QUINTET_OPTIONS[@]+"${QUINTET_OPTIONS[@]}"} >"$build/configure.log" 2>&1 ||
+    { cat "$build/configure.log" >&2; say "setup: configuring failed"; exit 4; }
   local arguments=()
   [ $# -eq 0 ] || arguments=(--target "$@")
   if [ -t 2 ]; then
