@@ -1,6 +1,6 @@
 #pragma once
-// cp.async: copies from global to shared memory past the registers, in groups of the issuing thread.
-// PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy: non-bulk copy".
+// cp.async: copies from global to shared memory past the registers, in groups of the issuing
+// thread. PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy: non-bulk copy".
 // After cp_async_wait<N>() all but the thread's N newest groups have arrived, and are visible to
 // this thread only: others need a barrier after it.
 

@@ -57,19 +57,20 @@ namespace grid_barrier {
 static __device__ unsigned int arrivals;
 }  // namespace grid_barrier
 
-/// Waits for all threads of a cooperative grid (Launch::cooperative). Cooperative launches of kernels
-/// of one source file must not overlap: they share one counter.
+/// Waits for all threads of a cooperative grid (Launch::cooperative). Cooperative launches of
+/// kernels of one source file must not overlap: they share one counter.
 QT_DEVICE void grid_sync() {
   __syncthreads();
   if (threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0) {
     const unsigned int blocks = gridDim.x * gridDim.y * gridDim.z;
     const bool first = blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0;
-    // One block adds what is missing to 2^31, so that the top bit flips with the last arrival and the
-    // lower bits return to zero.
+    // One block adds what is missing to 2^31, so that the top bit flips with the last arrival and
+    // the lower bits return to zero.
     const unsigned int add = first ? 0x80000000u - (blocks - 1) : 1;
     __threadfence();
     const unsigned int before = atomicAdd(&grid_barrier::arrivals, add);
-    while (((before ^ *static_cast<volatile unsigned int*>(&grid_barrier::arrivals)) & 0x80000000u) == 0) {
+    while (((before ^ *static_cast<volatile unsigned int*>(&grid_barrier::arrivals)) &
+            0x80000000u) == 0) {
     }
     __threadfence();
   }

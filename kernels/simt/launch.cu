@@ -13,9 +13,9 @@ namespace {
 void check(cudaError_t status, const Launch& how, const char* what) {
   if (status == cudaSuccess) return;
   throw Bug(fmt::format(
-      "{}:{}: {}: {} (grid {}x{}x{}, block {}x{}x{}, {} bytes of shared memory, cluster {})", how.file,
-      how.line, what, cudaGetErrorString(status), how.grid.x, how.grid.y, how.grid.z, how.block.x,
-      how.block.y, how.block.z, how.shared, how.cluster));
+      "{}:{}: {}: {} (grid {}x{}x{}, block {}x{}x{}, {} bytes of shared memory, cluster {})",
+      how.file, how.line, what, cudaGetErrorString(status), how.grid.x, how.grid.y, how.grid.z,
+      how.block.x, how.block.y, how.block.z, how.shared, how.cluster));
 }
 
 /// Raises the kernel's limits on the current device, once for each larger request.
@@ -74,7 +74,8 @@ const Device& device() {
                   cudaGetErrorString(status));
     };
     const cudaError_t status = cudaGetDevice(&number);
-    QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess, "no GPU: {}", cudaGetErrorString(status));
+    QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess, "no GPU: {}",
+                cudaGetErrorString(status));
     ask(&major, cudaDevAttrComputeCapabilityMajor);
     ask(&minor, cudaDevAttrComputeCapabilityMinor);
     ask(&multiprocessors, cudaDevAttrMultiProcessorCount);

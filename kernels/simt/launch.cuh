@@ -23,9 +23,9 @@ struct Launch {
 };
 
 struct Device {
-  int sm = 80;               // 10 * major + minor of the compute capability; sm_90a code runs on 90 alone
-  int multiprocessors = 1;   // of the device (a small number in the emulator)
-  size_t shared_limit = 0;   // bytes of dynamic shared memory a block may have
+  int sm = 80;  // 10 * major + minor of the compute capability; sm_90a code runs on 90 alone
+  int multiprocessors = 1;  // of the device (a small number in the emulator)
+  size_t shared_limit = 0;  // bytes of dynamic shared memory a block may have
 };
 
 /// The current device; its properties are read once. Throws an environment error without a device.
@@ -67,8 +67,10 @@ void launch(void (*kernel)(P...), const Launch& how, A&&... args) {
                         },
                         &bound});
   };
-  if (emulator::recording()) emulator::record(run);
-  else run();
+  if (emulator::recording())
+    emulator::record(run);
+  else
+    run();
 }
 }  // namespace quintet::emulated::simt
 
@@ -82,8 +84,7 @@ void launch_raw(const void* kernel, const Launch& how, void** args);
 template <typename... P, typename... A>
 void launch(void (*kernel)(P...), const Launch& how, A&&... args) {
   [&](P... converted) {
-    void* pointers[sizeof...(P) + 1] = {
-        const_cast<void*>(static_cast<const void*>(&converted))...};
+    void* pointers[sizeof...(P) + 1] = {const_cast<void*>(static_cast<const void*>(&converted))...};
     launch_raw(reinterpret_cast<const void*>(kernel), how, pointers);
   }(static_cast<P>(args)...);
 }

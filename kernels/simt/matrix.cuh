@@ -5,8 +5,9 @@
 //
 //   m16n8k16, 16-bit   a[0] (g, 2t..2t+1)  a[1] (g+8, 2t..)  a[2] (g, 2t+8..)  a[3] (g+8, 2t+8..)
 //                      b[0] (k 2t..2t+1, n g)  b[1] (k 2t+8.., n g)
-//   m16n8k8, tf32      a[0] (g, t)  a[1] (g+8, t)  a[2] (g, t+4)  a[3] (g+8, t+4); b[0] (t, g)  b[1] (t+4, g)
-//   m16n8k32, int8     a[0] (g, 4t..4t+3)  a[1] (g+8, 4t..)  a[2] (g, 4t+16..)  a[3] (g+8, 4t+16..)
+//   m16n8k8, tf32      a[0] (g, t)  a[1] (g+8, t)  a[2] (g, t+4)  a[3] (g+8, t+4); b[0] (t, g) b[1]
+//   (t+4, g) m16n8k32, int8     a[0] (g, 4t..4t+3)  a[1] (g+8, 4t..)  a[2] (g, 4t+16..)  a[3] (g+8,
+//   4t+16..)
 //                      b[0] (k 4t..4t+3, n g)  b[1] (k 4t+16.., n g)
 //   d of all of them   d[0], d[1] (g, 2t), (g, 2t+1)   d[2], d[3] (g+8, 2t), (g+8, 2t+1)
 
@@ -20,16 +21,24 @@
 namespace quintet::QT_GPU::simt {
 
 #ifdef QUINTET_EMULATE
-QT_DEVICE void ldmatrix_x4(uint32_t (&r)[4], const void* row) { emulator::ldmatrix(r, 4, row, false); }
-QT_DEVICE void ldmatrix_x2(uint32_t (&r)[2], const void* row) { emulator::ldmatrix(r, 2, row, false); }
+QT_DEVICE void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
+  emulator::ldmatrix(r, 4, row, false);
+}
+QT_DEVICE void ldmatrix_x2(uint32_t (&r)[2], const void* row) {
+  emulator::ldmatrix(r, 2, row, false);
+}
 QT_DEVICE void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row) {
   emulator::ldmatrix(r, 4, row, true);
 }
 QT_DEVICE void ldmatrix_x2_trans(uint32_t (&r)[2], const void* row) {
   emulator::ldmatrix(r, 2, row, true);
 }
-QT_DEVICE void stmatrix_x4(void* row, const uint32_t (&r)[4]) { emulator::stmatrix(r, 4, row, false); }
-QT_DEVICE void stmatrix_x2(void* row, const uint32_t (&r)[2]) { emulator::stmatrix(r, 2, row, false); }
+QT_DEVICE void stmatrix_x4(void* row, const uint32_t (&r)[4]) {
+  emulator::stmatrix(r, 4, row, false);
+}
+QT_DEVICE void stmatrix_x2(void* row, const uint32_t (&r)[2]) {
+  emulator::stmatrix(r, 2, row, false);
+}
 QT_DEVICE void stmatrix_x4_trans(void* row, const uint32_t (&r)[4]) {
   emulator::stmatrix(r, 4, row, true);
 }
@@ -81,20 +90,22 @@ QT_DEVICE void ldmatrix_x2_trans(uint32_t (&r)[2], const void* row) {
 /// The inverse of ldmatrix (sm_90).
 QT_DEVICE void stmatrix_x4([[maybe_unused]] void* row, [[maybe_unused]] const uint32_t (&r)[4]) {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                   shared_address(row)),
-               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-               : "memory");
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+      "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+      : "memory");
 #endif
 }
 QT_DEVICE void stmatrix_x2([[maybe_unused]] void* row, [[maybe_unused]] const uint32_t (&r)[2]) {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(row)),
-               "r"(r[0]), "r"(r[1])
-               : "memory");
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(shared_address(row)),
+      "r"(r[0]), "r"(r[1])
+      : "memory");
 #endif
 }
-QT_DEVICE void stmatrix_x4_trans([[maybe_unused]] void* row, [[maybe_unused]] const uint32_t (&r)[4]) {
+QT_DEVICE void stmatrix_x4_trans([[maybe_unused]] void* row,
+                                 [[maybe_unused]] const uint32_t (&r)[4]) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
                    shared_address(row)),

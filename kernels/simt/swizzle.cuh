@@ -1,6 +1,7 @@
 #pragma once
-// The permutation of 16-byte pieces within a tile of shared memory that tensor copies and wgmma share.
-// PTX ISA, "Tensor Swizzling Modes" and "Matrix descriptor"; piece = bits 4-6 of the address:
+// The permutation of 16-byte pieces within a tile of shared memory that tensor copies and wgmma
+// share. PTX ISA, "Tensor Swizzling Modes" and "Matrix descriptor"; piece = bits 4-6 of the
+// address:
 //
 //   128 bytes   piece ^= bits 7-9     8 rows of 128 bytes; tiles at multiples of 1024
 //   64 bytes    piece ^= bits 7-8     4 rows of 64 bytes twice; multiples of 512

@@ -23,7 +23,8 @@ int bytes_of(TensorElement e) {
 }
 
 void check(TensorElement element, const void* base, std::initializer_list<int64_t> sizes,
-           std::initializer_list<int64_t> strides, std::initializer_list<int> box, Swizzle swizzle) {
+           std::initializer_list<int64_t> strides, std::initializer_list<int> box,
+           Swizzle swizzle) {
   const auto need = [](bool good, const char* what) {
     if (!good) throw Bug(fmt::format("make_tensor_map: {}", what));
   };
@@ -31,7 +32,8 @@ void check(TensorElement element, const void* base, std::initializer_list<int64_
   need(strides.size() + 1 == sizes.size() && box.size() == sizes.size(),
        "a box size for each axis, a stride for each but the first");
   need(reinterpret_cast<uintptr_t>(base) % 16 == 0, "the base is not a multiple of 16 bytes");
-  for (const int64_t size : sizes) need(size >= 1 && size <= (int64_t{1} << 32), "an axis is empty");
+  for (const int64_t size : sizes)
+    need(size >= 1 && size <= (int64_t{1} << 32), "an axis is empty");
   for (const int64_t stride : strides) {
     need(stride % 16 == 0 && stride >= 0 && stride < (int64_t{1} << 40),
          "a stride is not a multiple of 16 bytes");
@@ -80,13 +82,14 @@ Encode encode() {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found;
 #if CUDART_VERSION >= 12050
-    const cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                                                cudaEnableDefault, &found);
+    const cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function,
+                                                                12000, cudaEnableDefault, &found);
 #else
     const cudaError_t status =
         cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
 #endif
-    QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess && found == cudaDriverEntryPointSuccess,
+    QT_CHECK_AS(ExitCode::kEnvironment,
+                status == cudaSuccess && found == cudaDriverEntryPointSuccess,
                 "the NVIDIA driver has no tensor maps: {}; update it to 525 or newer",
                 cudaGetErrorString(status));
     return reinterpret_cast<Encode>(function);
@@ -136,11 +139,11 @@ TensorMap make_tensor_map_of(TensorElement element, const void* base,
   std::copy(sizes.begin(), sizes.end(), global_sizes);
   std::copy(strides.begin(), strides.end(), global_strides);
   std::copy(box.begin(), box.end(), box_sizes);
-  const CUresult status =
-      encode()(reinterpret_cast<CUtensorMap*>(&map), type_of(element), static_cast<cuuint32_t>(sizes.size()),
-               const_cast<void*>(base), global_sizes, global_strides, box_sizes, element_strides,
-               CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status = encode()(
+      reinterpret_cast<CUtensorMap*>(&map), type_of(element), static_cast<cuuint32_t>(sizes.size()),
+      const_cast<void*>(base), global_sizes, global_strides, box_sizes, element_strides,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(swizzle), CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
     throw Bug(fmt::format("cuTensorMapEncodeTiled: error {}", static_cast<int>(status)));
   }

@@ -1,10 +1,11 @@
 #pragma once
-// Tensor maps: what the TMA engine knows of an array in global memory. Made on the host, passed to the
-// kernel as `const __grid_constant__ simt::TensorMap map`.
-// CUDA Driver API, "Tensor Map Object Management": cuTensorMapEncodeTiled.
+// Tensor maps: what the TMA engine knows of an array in global memory. Made on the host, passed to
+// the kernel as `const __grid_constant__ simt::TensorMap map`. CUDA Driver API, "Tensor Map Object
+// Management": cuTensorMapEncodeTiled.
 //
 //   // x [rows, columns] of bf16, tiles of 64 x 64 with 128-byte swizzle. Axes go from the fastest.
-//   auto map = simt::make_tensor_map<bf16>(x, {columns, rows}, {columns * 2}, {64, 64}, Swizzle::k128);
+//   auto map = simt::make_tensor_map<bf16>(x, {columns, rows}, {columns * 2}, {64, 64},
+//   Swizzle::k128);
 
 #include <initializer_list>
 
@@ -32,9 +33,9 @@ struct alignas(64) TensorMap {
 
 enum class TensorElement { kBf16, kHalf, kFloat, kInt32, kInt8 };
 
-/// `sizes` and `box` in elements from the fastest axis (at most 5); `strides` in bytes, of all axes but
-/// the fastest. Throws Bug unless: base and strides are multiples of 16 bytes; box sizes are 1 to 256;
-/// a row of the box is a multiple of 16 bytes and, with a swizzle, exactly its span.
+/// `sizes` and `box` in elements from the fastest axis (at most 5); `strides` in bytes, of all axes
+/// but the fastest. Throws Bug unless: base and strides are multiples of 16 bytes; box sizes are 1
+/// to 256; a row of the box is a multiple of 16 bytes and, with a swizzle, exactly its span.
 TensorMap make_tensor_map_of(TensorElement element, const void* base,
                              std::initializer_list<int64_t> sizes,
                              std::initializer_list<int64_t> strides, std::initializer_list<int> box,

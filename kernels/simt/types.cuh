@@ -117,13 +117,17 @@ QT_DEVICE float2 to_float2(half2 x) {
 /// Two values of T in one register, for fragments: pack<bf16>(low, high).
 template <typename T>
 QT_DEVICE uint32_t pack(float low, float high) {
-  if constexpr (std::is_same_v<T, bf16>) return pack_bf16(low, high);
-  else return pack_half(low, high);
+  if constexpr (std::is_same_v<T, bf16>)
+    return pack_bf16(low, high);
+  else
+    return pack_half(low, high);
 }
 template <typename T>
 QT_DEVICE float2 unpack(uint32_t bits) {
-  if constexpr (std::is_same_v<T, bf16>) return to_float2(bf16x2{bits});
-  else return to_float2(half2{bits});
+  if constexpr (std::is_same_v<T, bf16>)
+    return to_float2(bf16x2{bits});
+  else
+    return to_float2(half2{bits});
 }
 
 /// float32 rounded to tf32 (nearest, ties away), as the register of mma_m16n8k8_tf32.

@@ -1,18 +1,21 @@
 #pragma once
-// Matrix products of a warpgroup: four consecutive warps, the first of a number divisible by 4 (sm_90a).
-// PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": wgmma.mma_async, wgmma.fence,
-// wgmma.commit_group, wgmma.wait_group; "Shared Memory Matrix Layout", "Matrix descriptor".
+// Matrix products of a warpgroup: four consecutive warps, the first of a number divisible by 4
+// (sm_90a). PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions": wgmma.mma_async,
+// wgmma.fence, wgmma.commit_group, wgmma.wait_group; "Shared Memory Matrix Layout", "Matrix
+// descriptor".
 //
 //   D [64, N] (+)= A [64, 16] B [16, N]: bf16 or half, sums in float32
 //
-// D: warp w of the group has rows 16w to 16w + 15; with g = lane / 4, t = lane % 4, register 4j + i of a
-// lane is row g + 8 * (i / 2), column 8j + 2t + i % 2. A in registers: the A of mma_m16n8k16, per warp.
+// D: warp w of the group has rows 16w to 16w + 15; with g = lane / 4, t = lane % 4, register 4j + i
+// of a lane is row g + 8 * (i / 2), column 8j + 2t + i % 2. A in registers: the A of mma_m16n8k16,
+// per warp.
 //
 //   wgmma_fence();                                      // registers written before are used below
 //   for (k ...) wgmma<N>(d, desc_a + k * 2, desc_b + k * 2, k > 0);   // 16 columns = 32 bytes = 2
 //   wgmma_commit();
-//   wgmma_wait<0>();                                    // d may be read; operands may be overwritten
-//   wgmma_fence_registers(d);                           // keeps nvcc from reading d earlier
+//   wgmma_wait<0>();                                    // d may be read; operands may be
+//   overwritten wgmma_fence_registers(d);                           // keeps nvcc from reading d
+//   earlier
 //
 // Operands written by ordinary stores need fence_async_shared() and a barrier before.
 
@@ -29,17 +32,20 @@
 
 namespace quintet::QT_GPU::simt {
 
-/// Describes an operand in shared memory; leading and stride in bytes. A step is 16 bytes of a row: 8
-/// elements. "Tile of 8" below is 8 rows of span_of(swizzle) bytes.
+/// Describes an operand in shared memory; leading and stride in bytes. A step is 16 bytes of a row:
+/// 8 elements. "Tile of 8" below is 8 rows of span_of(swizzle) bytes.
 ///   K-major (rows of M or N, K contiguous; not transposed):
 ///     swizzle: stride = from one tile of 8 rows to the next (8 * span when dense); leading unused
-///     none:    tiles of 8 rows x 16 bytes; leading = to the next 8 elements of K, stride = next 8 rows
+///     none:    tiles of 8 rows x 16 bytes; leading = to the next 8 elements of K, stride = next 8
+///     rows
 ///   MN-major (rows of K, M or N contiguous; transposed):
-///     swizzle: leading = from one span of M or N to the next; stride = from 8 rows of K to the next 8
-///     none:    tiles of 8 rows (K) x 16 bytes; stride = next 8 of M or N, leading = next 8 rows of K
-/// The tile starts at a multiple of 8 * span; an address within its first rows may be advanced along the
-/// row (K-major: by 32 bytes for each 16 elements of K).
-QT_DEVICE uint64_t smem_descriptor(const void* tile, uint32_t leading, uint32_t stride, Swizzle swizzle) {
+///     swizzle: leading = from one span of M or N to the next; stride = from 8 rows of K to the
+///     next 8 none:    tiles of 8 rows (K) x 16 bytes; stride = next 8 of M or N, leading = next 8
+///     rows of K
+/// The tile starts at a multiple of 8 * span; an address within its first rows may be advanced
+/// along the row (K-major: by 32 bytes for each 16 elements of K).
+QT_DEVICE uint64_t smem_descriptor(const void* tile, uint32_t leading, uint32_t stride,
+                                   Swizzle swizzle) {
   const auto field = [](uint32_t bytes) { return static_cast<uint64_t>((bytes & 0x3ffffu) >> 4); };
   return field(shared_address(tile)) | field(leading) << 16 | field(stride) << 32 |
          static_cast<uint64_t>(swizzle) << 62;
@@ -86,45 +92,46 @@ QT_DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 #endif
 }
-/// nvcc takes the accumulators for ready right after the wgmma that writes them: this keeps their uses
-/// behind the wait (and their earlier writes before the fence).
+/// nvcc takes the accumulators for ready right after the wgmma that writes them: this keeps their
+/// uses behind the wait (and their earlier writes before the fence).
 template <size_t R>
 QT_DEVICE void wgmma_fence_registers(float (&d)[R]) {
 #pragma unroll
   for (size_t i = 0; i < R; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-#define QT_WGMMA_TYPE(T_, N_, REGS, A, B, P, TA, TB)                                             \
-  "{\n.reg .pred p;\nsetp.ne.b32 p, " P ", 0;\n"                                                 \
-  "wgmma.mma_async.sync.aligned.m64n" #N_ "k16.f32." T_ "." T_ " {" REGS "}, " A ", " B          \
+#define QT_WGMMA_TYPE(T_, N_, REGS, A, B, P, TA, TB)                                    \
+  "{\n.reg .pred p;\nsetp.ne.b32 p, " P                                                 \
+  ", 0;\n"                                                                              \
+  "wgmma.mma_async.sync.aligned.m64n" #N_ "k16.f32." T_ "." T_ " {" REGS "}, " A ", " B \
   ", p, 1, 1" TA TB ";\n}"
-#define QT_WGMMA_SS(N_, R_, A, B, P, TA, TB, UNUSED)                                              \
-  if constexpr (std::is_same_v<T, bf16>)                                                          \
-    asm volatile(QT_WGMMA_TYPE("bf16", N_, QT_TEXT_##R_, A, B, P, ", " TA, ", " TB)               \
-                 : QT_BOTH_##R_                                                                   \
-                 : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(int{kTransA}),          \
-                   "n"(int{kTransB})                                                              \
-                 : "memory");                                                                     \
-  else                                                                                            \
-    asm volatile(QT_WGMMA_TYPE("f16", N_, QT_TEXT_##R_, A, B, P, ", " TA, ", " TB)                \
-                 : QT_BOTH_##R_                                                                   \
-                 : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(int{kTransA}),          \
-                   "n"(int{kTransB})                                                              \
+#define QT_WGMMA_SS(N_, R_, A, B, P, TA, TB, UNUSED)                                     \
+  if constexpr (std::is_same_v<T, bf16>)                                                 \
+    asm volatile(QT_WGMMA_TYPE("bf16", N_, QT_TEXT_##R_, A, B, P, ", " TA, ", " TB)      \
+                 : QT_BOTH_##R_                                                          \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(int{kTransA}), \
+                   "n"(int{kTransB})                                                     \
+                 : "memory");                                                            \
+  else                                                                                   \
+    asm volatile(QT_WGMMA_TYPE("f16", N_, QT_TEXT_##R_, A, B, P, ", " TA, ", " TB)       \
+                 : QT_BOTH_##R_                                                          \
+                 : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)), "n"(int{kTransA}), \
+                   "n"(int{kTransB})                                                     \
                  : "memory");
-#define QT_WGMMA_RS(N_, R_, A0, A1, A2, A3, B, P, TB, UNUSED)                                     \
-  if constexpr (std::is_same_v<T, bf16>)                                                          \
+#define QT_WGMMA_RS(N_, R_, A0, A1, A2, A3, B, P, TB, UNUSED)                                      \
+  if constexpr (std::is_same_v<T, bf16>)                                                           \
     asm volatile(QT_WGMMA_TYPE("bf16", N_, QT_TEXT_##R_, "{" A0 ", " A1 ", " A2 ", " A3 "}", B, P, \
-                               ", " TB, "")                                                       \
-                 : QT_BOTH_##R_                                                                   \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                            \
-                   "r"(static_cast<int>(accumulate)), "n"(int{kTransB})                           \
-                 : "memory");                                                                     \
-  else                                                                                            \
-    asm volatile(QT_WGMMA_TYPE("f16", N_, QT_TEXT_##R_, "{" A0 ", " A1 ", " A2 ", " A3 "}", B, P, \
-                               ", " TB, "")                                                       \
-                 : QT_BOTH_##R_                                                                   \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                            \
-                   "r"(static_cast<int>(accumulate)), "n"(int{kTransB})                           \
+                               ", " TB, "")                                                        \
+                 : QT_BOTH_##R_                                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                             \
+                   "r"(static_cast<int>(accumulate)), "n"(int{kTransB})                            \
+                 : "memory");                                                                      \
+  else                                                                                             \
+    asm volatile(QT_WGMMA_TYPE("f16", N_, QT_TEXT_##R_, "{" A0 ", " A1 ", " A2 ", " A3 "}", B, P,  \
+                               ", " TB, "")                                                        \
+                 : QT_BOTH_##R_                                                                    \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                             \
+                   "r"(static_cast<int>(accumulate)), "n"(int{kTransB})                            \
                  : "memory");
 // clang-format off
 #define QT_WGMMA_SS_ALL \

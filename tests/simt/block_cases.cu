@@ -23,7 +23,8 @@ __global__ void rotate(const float* x, float* out, int fault) {
   out[i] = tile[(i & ~31u) | ((i + 1) & 31u)];
 }
 
-/// An inclusive sum over the block, in place: log2(n) rounds with a barrier on both sides of the write.
+/// An inclusive sum over the block, in place: log2(n) rounds with a barrier on both sides of the
+/// write.
 __global__ void scan(const float* x, float* out, int fault) {
   auto sums = simt::shared<float>(0, blockDim.x);
   const unsigned i = threadIdx.x;
@@ -102,7 +103,8 @@ __global__ void indices(float* out) {
   const unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
   const unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
   out[block * blockDim.x * blockDim.y * blockDim.z + thread] =
-      static_cast<float>(__syncthreads_count(static_cast<int>(thread % 3 == 0)) * 10000 + static_cast<int>(block * 100 + thread));
+      static_cast<float>(__syncthreads_count(static_cast<int>(thread % 3 == 0)) * 10000 +
+                         static_cast<int>(block * 100 + thread));
 }
 
 }  // namespace
@@ -114,11 +116,15 @@ void add_block_cases(simt_test::Cases& out) {
     for (int b = 0; b < 2; ++b) {
       for (int i = 0; i < 256; ++i) expected.push_back(x[255 - i] + static_cast<float>(i));
     }
-    out.push_back({"shared memory and __syncthreads", 80, 0, expected,
+    out.push_back({"shared memory and __syncthreads",
+                   80,
+                   0,
+                   expected,
                    [x](int fault) {
                      DeviceArray<float> in(x);
                      auto y = results(512);
-                     simt::launch(reverse, {.grid = 2, .block = 256, .shared = 1024, .name = "reverse"},
+                     simt::launch(reverse,
+                                  {.grid = 2, .block = 256, .shared = 1024, .name = "reverse"},
                                   in.get(), y.get(), 256, fault);
                      return y.host();
                    },
@@ -128,7 +134,10 @@ void add_block_cases(simt_test::Cases& out) {
     const auto x = values(64, 2);
     std::vector<float> expected;
     for (unsigned i = 0; i < 64; ++i) expected.push_back(x[(i & ~31u) | ((i + 1) & 31u)]);
-    out.push_back({"__syncwarp", 80, 0, expected,
+    out.push_back({"__syncwarp",
+                   80,
+                   0,
+                   expected,
                    [x](int fault) {
                      DeviceArray<float> in(x);
                      auto y = results(64);
@@ -142,7 +151,10 @@ void add_block_cases(simt_test::Cases& out) {
     std::vector<float> expected;
     float sum = 0;
     for (const float v : x) expected.push_back(sum += v);
-    out.push_back({"scan in shared memory", 80, 0, expected,
+    out.push_back({"scan in shared memory",
+                   80,
+                   0,
+                   expected,
                    [x](int fault) {
                      DeviceArray<float> in(x);
                      auto y = results(128);
@@ -151,7 +163,10 @@ void add_block_cases(simt_test::Cases& out) {
                    },
                    {"barrier after reading removed", "barrier after writing removed"}});
   }
-  out.push_back({"a barrier that all reach", 80, 0, std::vector<float>(128, 1.0f),
+  out.push_back({"a barrier that all reach",
+                 80,
+                 0,
+                 std::vector<float>(128, 1.0f),
                  [](int fault) {
                    auto y = results(128);
                    simt::launch(meet, {.block = 128}, y.get(), fault);
@@ -161,27 +176,34 @@ void add_block_cases(simt_test::Cases& out) {
   {
     std::vector<float> expected;
     for (int i = 0; i < 64; ++i) expected.push_back(static_cast<float>(600 + 4 * (63 - i)));
-    out.push_back({"named barriers", 80, 0, expected,
-                   [](int fault) {
-                     auto y = results(64);
-                     simt::launch(hand_over, {.block = 128, .shared = 256}, y.get(), 4, fault);
-                     return y.host();
-                   },
-                   {"box reused without waiting", "one arrival removed", "wrong number of threads"}});
+    out.push_back(
+        {"named barriers",
+         80,
+         0,
+         expected,
+         [](int fault) {
+           auto y = results(64);
+           simt::launch(hand_over, {.block = 128, .shared = 256}, y.get(), 4, fault);
+           return y.host();
+         },
+         {"box reused without waiting", "one arrival removed", "wrong number of threads"}});
   }
-  out.push_back({"atomics", 80, 0,
+  out.push_back({"atomics",
+                 80,
+                 0,
                  {static_cast<float>(255 * 128), 255, -255, 7, 256, 65535, 65535, 256},
                  [](int) {
                    DeviceArray<int> counts(std::vector<int>(8, 0));
                    DeviceArray<unsigned> bits(std::vector<unsigned>(1, 0));
                    DeviceArray<float> y(std::vector<float>(1, 0.0f));
-                   simt::launch(atomics, {.grid = 2, .block = 128}, counts.get(), bits.get(), y.get());
+                   simt::launch(atomics, {.grid = 2, .block = 128}, counts.get(), bits.get(),
+                                y.get());
                    const auto c = counts.host();
                    const auto b = bits.host();
                    return std::vector<float>{
-                       static_cast<float>(c[0]), static_cast<float>(c[1]),
-                       static_cast<float>(c[2]), static_cast<float>(c[3]),
-                       static_cast<float>(c[4]), static_cast<float>(b[0] >> 16),
+                       static_cast<float>(c[0]),           static_cast<float>(c[1]),
+                       static_cast<float>(c[2]),           static_cast<float>(c[3]),
+                       static_cast<float>(c[4]),           static_cast<float>(b[0] >> 16),
                        static_cast<float>(b[0] & 0xffffu), y.host()[0]};
                  },
                  {}});
@@ -189,7 +211,10 @@ void add_block_cases(simt_test::Cases& out) {
     const auto x = values(20, 4);
     float sum = 0;
     for (const float v : x) sum += v;
-    out.push_back({"last block", 80, 0, {sum},
+    out.push_back({"last block",
+                   80,
+                   0,
+                   {sum},
                    [x](int) {
                      DeviceArray<float> in(x);
                      DeviceArray<int> done(std::vector<int>(1, 0));
@@ -206,10 +231,14 @@ void add_block_cases(simt_test::Cases& out) {
     for (int b = 0; b < 2 * 3 * 2; ++b) {
       for (int t = 0; t < 30; ++t) expected.push_back(static_cast<float>(100000 + b * 100 + t));
     }
-    out.push_back({"indices and __syncthreads_count", 80, 0, expected,
+    out.push_back({"indices and __syncthreads_count",
+                   80,
+                   0,
+                   expected,
                    [](int) {
                      auto y = results(360);
-                     simt::launch(indices, {.grid = dim3(2, 3, 2), .block = dim3(5, 2, 3)}, y.get());
+                     simt::launch(indices, {.grid = dim3(2, 3, 2), .block = dim3(5, 2, 3)},
+                                  y.get());
                      return y.host();
                    },
                    {}});

@@ -62,7 +62,7 @@ __global__ void gather(float* out, int fault) {
   simt::map_cluster(box, 0)[rank * 32 + threadIdx.x] = static_cast<float>(rank * 100 + threadIdx.x);
   if (fault != 1 || rank != 3) simt::mbarrier_arrive_cluster(bar, 0);
   if (rank == 0) {
-    if (fault != 2) simt::mbarrier_wait(bar, 0);
+    if (fault != 2) simt::mbarrier_wait_cluster(bar, 0);
     for (uint32_t r = 0; r < 4; ++r) out[r * 32 + threadIdx.x] = box[r * 32 + 31 - threadIdx.x];
   }
   simt::cluster_sync();
@@ -73,9 +73,12 @@ __global__ void sweeps(const float* x, float* middle, float* out, int n, int fau
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   for (int sweep = 0; sweep < 3; ++sweep) {
     middle[sweep * n + i] = (sweep == 0 ? x[i] : middle[(sweep - 1) * n + (i + 77) % n]) + 1.0f;
-    if (fault == 0) simt::grid_sync();
-    else if (fault == 1) __syncthreads();
-    else if (blockIdx.x != 0) simt::grid_sync();
+    if (fault == 0)
+      simt::grid_sync();
+    else if (fault == 1)
+      __syncthreads();
+    else if (blockIdx.x != 0)
+      simt::grid_sync();
   }
   out[i] = middle[2 * n + (i + 77) % n];
 }
@@ -87,14 +90,18 @@ void add_cluster_cases(simt_test::Cases& out) {
     const auto x = values(8 * 64, 28);
     std::vector<float> expected;
     for (int b = 0; b < 8; ++b) {
-      for (int i = 0; i < 64; ++i) expected.push_back(x[(b / 4 * 4 + (b + 1) % 4) * 64 + 63 - i] + x[b * 64 + i] + 1.0f);
+      for (int i = 0; i < 64; ++i)
+        expected.push_back(x[(b / 4 * 4 + (b + 1) % 4) * 64 + 63 - i] + x[b * 64 + i] + 1.0f);
     }
-    out.push_back({"distributed shared memory", 90, 0, expected,
+    out.push_back({"distributed shared memory",
+                   90,
+                   0,
+                   expected,
                    [x](int fault) {
                      DeviceArray<float> in(x);
                      auto y = results(512);
-                     simt::launch(neighbours, {.grid = 8, .block = 64, .shared = 256, .cluster = 4}, in.get(),
-                                  y.get(), fault);
+                     simt::launch(neighbours, {.grid = 8, .block = 64, .shared = 256, .cluster = 4},
+                                  in.get(), y.get(), fault);
                      return y.host();
                    },
                    {"cluster barrier removed", "memory of a block that has ended"}});
@@ -103,27 +110,35 @@ void add_cluster_cases(simt_test::Cases& out) {
     const auto x = values(16 * 32, 29);
     std::vector<float> expected = x;
     expected.insert(expected.end(), x.begin(), x.end());
-    out.push_back({"multicast", 90, 0, expected,
-                   [x](int fault) {
-                     DeviceArray<float> in(x);
-                     auto y = results(1024);
-                     const auto map = simt::make_tensor_map<float>(in.get(), {32, 16}, {128}, {32, 8});
-                     simt::launch(multicast, {.grid = 2, .block = 64, .shared = 1024 + 2048, .cluster = 2}, map,
-                                  y.get(), fault);
-                     return y.host();
-                   },
-                   {"cluster barrier after mbarrier_init removed", "half of the bytes expected"}});
+    out.push_back(
+        {"multicast",
+         90,
+         0,
+         expected,
+         [x](int fault) {
+           DeviceArray<float> in(x);
+           auto y = results(1024);
+           const auto map = simt::make_tensor_map<float>(in.get(), {32, 16}, {128}, {32, 8});
+           simt::launch(multicast, {.grid = 2, .block = 64, .shared = 1024 + 2048, .cluster = 2},
+                        map, y.get(), fault);
+           return y.host();
+         },
+         {"cluster barrier after mbarrier_init removed", "half of the bytes expected"}});
   }
   {
     std::vector<float> expected;
     for (int r = 0; r < 4; ++r) {
       for (int i = 0; i < 32; ++i) expected.push_back(static_cast<float>(r * 100 + 31 - i));
     }
-    out.push_back({"remote arrivals", 90, 0, expected,
+    out.push_back({"remote arrivals",
+                   90,
+                   0,
+                   expected,
                    [](int fault) {
                      auto y = results(128);
-                     simt::launch(gather, {.grid = 4, .block = 32, .shared = 1024 + 512, .cluster = 4}, y.get(),
-                                  fault);
+                     simt::launch(gather,
+                                  {.grid = 4, .block = 32, .shared = 1024 + 512, .cluster = 4},
+                                  y.get(), fault);
                      return y.host();
                    },
                    {"one block's arrivals removed", "wait removed"}});
@@ -133,12 +148,15 @@ void add_cluster_cases(simt_test::Cases& out) {
     const auto x = values(n, 30);
     std::vector<float> expected(n);
     for (int i = 0; i < n; ++i) expected[i] = x[(i + 3 * 77) % n] + 1.0f + 1.0f + 1.0f;
-    out.push_back({"grid barrier", 80, 0, expected,
+    out.push_back({"grid barrier",
+                   80,
+                   0,
+                   expected,
                    [=](int fault) {
                      DeviceArray<float> in(x);
                      auto middle = results(3 * n), y = results(n);
-                     simt::launch(sweeps, {.grid = 4, .block = 96, .cooperative = true}, in.get(), middle.get(),
-                                  y.get(), n, fault);
+                     simt::launch(sweeps, {.grid = 4, .block = 96, .cooperative = true}, in.get(),
+                                  middle.get(), y.get(), n, fault);
                      return y.host();
                    },
                    {"only a block's barrier", "one block skips it"}});

@@ -13,10 +13,12 @@
 
 namespace quintet::simt_test {
 
-/// The first difference beyond `tolerance` of max(1, |expected|) (0: in bits); empty: there is none.
+/// The first difference beyond `tolerance` of max(1, |expected|) (0: in bits); empty: there is
+/// none.
 inline std::string difference(const std::vector<float>& expected, const std::vector<float>& got,
                               float tolerance) {
-  if (expected.size() != got.size()) return fmt::format("{} values, expected {}", got.size(), expected.size());
+  if (expected.size() != got.size())
+    return fmt::format("{} values, expected {}", got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
     const float e = expected[i], g = got[i];
     if (std::memcmp(&e, &g, 4) == 0) continue;

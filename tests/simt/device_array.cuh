@@ -17,10 +17,10 @@ template <typename T>
 class DeviceArray {
  public:
   explicit DeviceArray(const std::vector<T>& from) : size_(from.size()) {
-    data_ = static_cast<T*>(::operator new(size_ * sizeof(T), std::align_val_t{256}));
+    data_ = static_cast<T*>(::operator new (size_ * sizeof(T), std::align_val_t{256}));
     std::memcpy(data_, from.data(), size_ * sizeof(T));
   }
-  ~DeviceArray() { ::operator delete(data_, std::align_val_t{256}); }
+  ~DeviceArray() { ::operator delete (data_, std::align_val_t{256}); }
   DeviceArray(const DeviceArray&) = delete;
   DeviceArray& operator=(const DeviceArray&) = delete;
   T* get() const { return data_; }
@@ -85,8 +85,8 @@ inline std::vector<simt::bf16> to_bf16(const std::vector<float>& x) {
 }
 
 /// c [m, n] = a [m, k] b [k, n], in double.
-inline std::vector<float> product(const std::vector<float>& a, const std::vector<float>& b, int m, int n,
-                                  int k) {
+inline std::vector<float> product(const std::vector<float>& a, const std::vector<float>& b, int m,
+                                  int n, int k) {
   std::vector<float> c(static_cast<size_t>(m) * n);
   for (int i = 0; i < m; ++i) {
     for (int j = 0; j < n; ++j) {

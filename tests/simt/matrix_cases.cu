@@ -27,7 +27,8 @@ __global__ void load_matrices(const bf16* x, float* out, int fault) {
     out[(m * 32 + lane) * 4 + 2] = b.x;
     out[(m * 32 + lane) * 4 + 3] = b.y;
   }
-  out[512 + lane] = two[0] == r[0] && two[1] == r[1] && two_t[0] == t[0] && two_t[1] == t[1] ? 1.0f : 0.0f;
+  out[512 + lane] =
+      two[0] == r[0] && two[1] == r[1] && two_t[0] == t[0] && two_t[1] == t[1] ? 1.0f : 0.0f;
 }
 
 /// What stmatrix writes, ldmatrix reads: out = x again, by way of registers.
@@ -100,12 +101,15 @@ void add_multiply(simt_test::Cases& out, const char* name) {
   const auto a = values(256, 11), b = values(128, 12), c = values(128, 13);
   auto expected = product(a, b, 16, 8, 16);
   for (int i = 0; i < 128; ++i) expected[i] += c[i];
-  out.push_back({name, 80, 1e-6f, expected,
+  out.push_back({name,
+                 80,
+                 1e-6f,
+                 expected,
                  [=](int fault) {
                    DeviceArray<float> ad(a), bd(b), cd(c);
                    auto d = results(128);
-                   simt::launch(multiply<T>, {.block = 32, .shared = 768}, ad.get(), bd.get(), cd.get(),
-                                d.get(), fault);
+                   simt::launch(multiply<T>, {.block = 32, .shared = 768}, ad.get(), bd.get(),
+                                cd.get(), d.get(), fault);
                    return d.host();
                  },
                  {"two fragment registers swapped"}});
@@ -127,11 +131,15 @@ void add_matrix_cases(simt_test::Cases& out) {
         e[3] = x[m * 64 + (2 * t + 1) * 8 + g];
       }
     }
-    out.push_back({"ldmatrix", 80, 0, expected,
+    out.push_back({"ldmatrix",
+                   80,
+                   0,
+                   expected,
                    [x](int fault) {
                      DeviceArray<bf16> in(to_bf16(x));
                      auto y = results(544);
-                     simt::launch(load_matrices, {.block = 32, .shared = 512}, in.get(), y.get(), fault);
+                     simt::launch(load_matrices, {.block = 32, .shared = 512}, in.get(), y.get(),
+                                  fault);
                      return y.host();
                    },
                    {"__syncwarp removed"}});
@@ -142,7 +150,10 @@ void add_matrix_cases(simt_test::Cases& out) {
       const auto one = transposed({x.begin() + m * 64, x.begin() + (m + 1) * 64}, 8, 8);
       expected.insert(expected.end(), one.begin(), one.end());
     }
-    out.push_back({"stmatrix", 90, 0, expected,
+    out.push_back({"stmatrix",
+                   90,
+                   0,
+                   expected,
                    [x](int) {
                      DeviceArray<bf16> in(to_bf16(x));
                      auto y = results(512);
@@ -155,7 +166,10 @@ void add_matrix_cases(simt_test::Cases& out) {
   add_multiply<half>(out, "mma.m16n8k16 of half");
   {
     const auto a = values(128, 15), b = values(64, 16);
-    out.push_back({"mma.m16n8k8 of tf32", 80, 1e-6f, product(a, b, 16, 8, 8),
+    out.push_back({"mma.m16n8k8 of tf32",
+                   80,
+                   1e-6f,
+                   product(a, b, 16, 8, 8),
                    [=](int) {
                      DeviceArray<float> ad(a), bd(b);
                      auto d = results(128);
@@ -167,11 +181,16 @@ void add_matrix_cases(simt_test::Cases& out) {
   {
     std::vector<int8_t> a, b;
     std::vector<float> af, bt;
-    for (const float v : values(16 * 32, 17)) a.push_back(static_cast<int8_t>(v * 127)), af.push_back(a.back());
-    for (const float v : values(8 * 32, 18)) b.push_back(static_cast<int8_t>(v * 127)), bt.push_back(b.back());
+    for (const float v : values(16 * 32, 17))
+      a.push_back(static_cast<int8_t>(v * 127)), af.push_back(a.back());
+    for (const float v : values(8 * 32, 18))
+      b.push_back(static_cast<int8_t>(v * 127)), bt.push_back(b.back());
     auto expected = product(af, transposed(bt, 8, 32), 16, 8, 32);
     for (float& e : expected) e += 1.0f;
-    out.push_back({"mma.m16n8k32 of int8", 80, 0, expected,
+    out.push_back({"mma.m16n8k32 of int8",
+                   80,
+                   0,
+                   expected,
                    [=](int) {
                      DeviceArray<int8_t> ad(a), bd(b);
                      auto d = results(128);

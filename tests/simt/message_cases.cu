@@ -30,12 +30,12 @@ __global__ void bounds() {
   x[threadIdx.x + blockIdx.x] = 1;
 }
 __global__ void window() { simt::shared<float>(16, 8)[0] = 1; }
-__global__ void masks() {
-  __shfl_xor_sync(threadIdx.x < 16 ? 0x0000ffffu : 0xffffffffu, 1, 1);
-}
+__global__ void masks() { __shfl_xor_sync(threadIdx.x < 16 ? 0x0000ffffu : 0xffffffffu, 1, 1); }
 __global__ void functions() {
-  if (threadIdx.x < 16) __syncwarp();
-  else __ballot_sync(0xffffffffu, 1);
+  if (threadIdx.x < 16)
+    __syncwarp();
+  else
+    __ballot_sync(0xffffffffu, 1);
 }
 __global__ void caller() { __shfl_sync(1u, 1, 0); }
 __global__ void aligned(const float* x) { simt::cp_async_16(simt::shared<float>(0, 8) + 1, x); }
@@ -59,7 +59,8 @@ __global__ void add(float* x, float y) { *x += y; }
 std::string message_of(const std::string& what) {
   std::vector<float> x(16);
   const std::map<std::string, std::function<void()>> kernels = {
-      {"deadlock", [] { simt::launch(stuck, {.grid = dim3(3, 2, 1), .block = 96, .name = "stuck"}); }},
+      {"deadlock",
+       [] { simt::launch(stuck, {.grid = dim3(3, 2, 1), .block = 96, .name = "stuck"}); }},
       {"named", [] { simt::launch(named, {.block = 96}); }},
       {"mbarrier", [] { simt::launch(waits, {.block = 1, .shared = 16}); }},
       {"bounds", [] { simt::launch(bounds, {.grid = 2, .block = 8, .shared = 64}); }},
@@ -94,7 +95,8 @@ std::vector<float> recorded() {
   std::vector<std::function<void()>> launches;
   float x = 0;
   std::vector<float> seen;
-  simt::emulator::set_recorder([&](std::function<void()> launch) { launches.push_back(std::move(launch)); });
+  simt::emulator::set_recorder(
+      [&](std::function<void()> launch) { launches.push_back(std::move(launch)); });
   simt::launch(add, {}, &x, 2.0f);
   simt::launch(add, {}, &x, 3.0f);
   simt::emulator::set_recorder(nullptr);

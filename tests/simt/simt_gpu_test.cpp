@@ -34,7 +34,8 @@ TEST_P(SimtGpu, AsComputedAndAsEmulated) {
   const auto got = real.run(0);
   EXPECT_EQ(simt_test::difference(real, got), "");
   emulated::simt::emulator::set_seed(1);
-  EXPECT_EQ(simt_test::difference(emulated.run(0), got, real.tolerance), "") << "against the emulator";
+  EXPECT_EQ(simt_test::difference(emulated.run(0), got, real.tolerance), "")
+      << "against the emulator";
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, SimtGpu, testing::Range(size_t{0}, emulated::simt_cases().size()),

@@ -1,5 +1,5 @@
-// Every primitive in the emulator against a plain computation, under many schedules; kernels broken on
-// purpose must be seen.
+// Every primitive in the emulator against a plain computation, under many schedules; kernels broken
+// on purpose must be seen.
 
 #include <gtest/gtest.h>
 
@@ -45,7 +45,8 @@ TEST_P(Simt, BrokenIsSeen) {
     EXPECT_GT(seen, 0) << c.faults[fault - 1] << ": not seen under any of " << kSeeds << " seeds";
     RecordProperty(c.faults[fault - 1], seen);
     if (std::getenv("QUINTET_SIMT_VERBOSE")) {
-      printf("  %-50s seen under %d of %d seeds\n", c.faults[fault - 1].c_str(), seen, static_cast<int>(kSeeds));
+      printf("  %-50s seen under %d of %d seeds\n", c.faults[fault - 1].c_str(), seen,
+             static_cast<int>(kSeeds));
     }
   }
 }

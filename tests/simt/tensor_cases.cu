@@ -16,8 +16,8 @@ struct Tiles {
 };
 
 /// Loads one box and writes what element (r, c) of the tile is, reading it with `reads`' swizzle.
-__global__ void load_tile(const __grid_constant__ simt::TensorMap map, float* out, Tiles at, int width,
-                          Swizzle reads, int fault) {
+__global__ void load_tile(const __grid_constant__ simt::TensorMap map, float* out, Tiles at,
+                          int width, Swizzle reads, int fault) {
   auto bar = simt::shared<uint64_t>(0, 1);
   auto tile = simt::shared<bf16>(1024, static_cast<size_t>(kBoxRows) * width);
   if (threadIdx.x == 0) {
@@ -28,31 +28,35 @@ __global__ void load_tile(const __grid_constant__ simt::TensorMap map, float* ou
   }
   __syncthreads();
   if (fault != 2) simt::mbarrier_wait(bar, 0);
-  for (int i = static_cast<int>(threadIdx.x); i < kBoxRows * width; i += static_cast<int>(blockDim.x)) {
+  for (int i = static_cast<int>(threadIdx.x); i < kBoxRows * width;
+       i += static_cast<int>(blockDim.x)) {
     out[i] = simt::to_float(tile[simt::swizzled(static_cast<uint32_t>(i) * 2, reads) / 2]);
   }
 }
 
 /// Writes x * 2 into a swizzled tile and stores (or adds) it.
-__global__ void store_tile(const __grid_constant__ simt::TensorMap map, const float* x, Tiles at, int width,
-                           Swizzle swizzle, bool add, int fault) {
+__global__ void store_tile(const __grid_constant__ simt::TensorMap map, const float* x, Tiles at,
+                           int width, Swizzle swizzle, bool add, int fault) {
   auto tile = simt::shared<bf16>(0, static_cast<size_t>(kBoxRows) * width);
-  for (int i = static_cast<int>(threadIdx.x); i < kBoxRows * width; i += static_cast<int>(blockDim.x)) {
+  for (int i = static_cast<int>(threadIdx.x); i < kBoxRows * width;
+       i += static_cast<int>(blockDim.x)) {
     tile[simt::swizzled(static_cast<uint32_t>(i) * 2, swizzle) / 2] = simt::from_float<bf16>(x[i]);
   }
   if (fault != 1) simt::fence_async_shared();
   __syncthreads();
   if (threadIdx.x == 0) {
-    if (add) simt::tma_reduce_add_2d(map, tile, at.column, at.row);
-    else simt::tma_store_2d(map, tile, at.column, at.row);
+    if (add)
+      simt::tma_reduce_add_2d(map, tile, at.column, at.row);
+    else
+      simt::tma_store_2d(map, tile, at.column, at.row);
     simt::tma_store_commit();
     if (fault != 2) simt::tma_store_wait_read<0>();
   }
 }
 
 /// One 4-d and one 3-d box of float32.
-__global__ void load_axes(const __grid_constant__ simt::TensorMap four, const __grid_constant__ simt::TensorMap three,
-                          float* out) {
+__global__ void load_axes(const __grid_constant__ simt::TensorMap four,
+                          const __grid_constant__ simt::TensorMap three, float* out) {
   auto bar = simt::shared<uint64_t>(0, 1);
   auto a = simt::shared<float>(1024, 128);
   auto b = simt::shared<float>(2048, 64);
@@ -65,7 +69,8 @@ __global__ void load_axes(const __grid_constant__ simt::TensorMap four, const __
   }
   __syncthreads();
   simt::mbarrier_wait(bar, 0);
-  for (int i = static_cast<int>(threadIdx.x); i < 192; i += 32) out[i] = i < 128 ? a[i] : b[i - 128];
+  for (int i = static_cast<int>(threadIdx.x); i < 192; i += 32)
+    out[i] = i < 128 ? a[i] : b[i - 128];
 }
 
 const char* name_of(Swizzle s) {
@@ -89,14 +94,16 @@ void add_load(simt_test::Cases& out, Swizzle swizzle, Tiles at) {
   const Swizzle other = swizzle == Swizzle::k128 ? Swizzle::k64 : Swizzle::k128;
   out.push_back({std::string("tensor load, ") + name_of(swizzle) + "-byte swizzle, column " +
                      std::to_string(at.column) + ", row " + std::to_string(at.row),
-                 90, 0, box_of(x, at, width),
+                 90,
+                 0,
+                 box_of(x, at, width),
                  [=](int fault) {
                    DeviceArray<bf16> in(to_bf16(x));
                    auto y = results(static_cast<size_t>(kBoxRows) * width);
-                   const auto map = simt::make_tensor_map<bf16>(in.get(), {kColumns, kRows}, {kColumns * 2},
-                                                                {width, kBoxRows}, swizzle);
-                   simt::launch(load_tile, {.block = 64, .shared = 1024 + 24 * 128}, map, y.get(), at, width,
-                                fault == 1 ? other : swizzle, fault);
+                   const auto map = simt::make_tensor_map<bf16>(
+                       in.get(), {kColumns, kRows}, {kColumns * 2}, {width, kBoxRows}, swizzle);
+                   simt::launch(load_tile, {.block = 64, .shared = 1024 + 24 * 128}, map, y.get(),
+                                at, width, fault == 1 ? other : swizzle, fault);
                    return y.host();
                  },
                  {"other swizzle", "wait removed"}});
@@ -117,14 +124,16 @@ void add_store(simt_test::Cases& out, Swizzle swizzle, Tiles at, bool add) {
   }
   out.push_back({std::string(add ? "tensor reduction, " : "tensor store, ") + name_of(swizzle) +
                      "-byte swizzle, column " + std::to_string(at.column),
-                 90, add ? 1.0f / 256 : 0, expected,
+                 90,
+                 add ? 1.0f / 256 : 0,
+                 expected,
                  [=](int fault) {
                    DeviceArray<bf16> y(to_bf16(before));
                    DeviceArray<float> in(x);
-                   const auto map = simt::make_tensor_map<bf16>(y.get(), {kColumns, kRows}, {kColumns * 2},
-                                                                {width, kBoxRows}, swizzle);
-                   simt::launch(store_tile, {.block = 64, .shared = 24 * 128}, map, in.get(), at, width, swizzle,
-                                add, fault);
+                   const auto map = simt::make_tensor_map<bf16>(
+                       y.get(), {kColumns, kRows}, {kColumns * 2}, {width, kBoxRows}, swizzle);
+                   simt::launch(store_tile, {.block = 64, .shared = 24 * 128}, map, in.get(), at,
+                                width, swizzle, add, fault);
                    std::vector<float> all;
                    for (const bf16 v : y.host()) all.push_back(simt::to_float(v));
                    return all;
@@ -156,21 +165,26 @@ void add_tensor_cases(simt_test::Cases& out) {
     }
     for (int c = 5; c < 9; ++c) {
       for (int b = -1; b < 1; ++b) {
-        for (int a = 0; a < 8; ++a) expected.push_back(c < 7 && b >= 0 ? z[(c * 4 + b) * 8 + a] : 0.0f);
+        for (int a = 0; a < 8; ++a)
+          expected.push_back(c < 7 && b >= 0 ? z[(c * 4 + b) * 8 + a] : 0.0f);
       }
     }
-    out.push_back({"tensor load of 3 and 4 axes", 90, 0, expected,
-                   [=](int) {
-                     DeviceArray<float> xd(x), zd(z);
-                     auto y = results(192);
-                     const auto four = simt::make_tensor_map<float>(
-                         xd.get(), {16, 6, 5, 3}, {16 * 4, 6 * 16 * 4, 5 * 6 * 16 * 4}, {8, 4, 2, 2});
-                     const auto three =
-                         simt::make_tensor_map<float>(zd.get(), {8, 4, 7}, {8 * 4, 4 * 8 * 4}, {8, 2, 4});
-                     simt::launch(load_axes, {.block = 32, .shared = 2048 + 256}, four, three, y.get());
-                     return y.host();
-                   },
-                   {}});
+    out.push_back(
+        {"tensor load of 3 and 4 axes",
+         90,
+         0,
+         expected,
+         [=](int) {
+           DeviceArray<float> xd(x), zd(z);
+           auto y = results(192);
+           const auto four = simt::make_tensor_map<float>(
+               xd.get(), {16, 6, 5, 3}, {16 * 4, 6 * 16 * 4, 5 * 6 * 16 * 4}, {8, 4, 2, 2});
+           const auto three =
+               simt::make_tensor_map<float>(zd.get(), {8, 4, 7}, {8 * 4, 4 * 8 * 4}, {8, 2, 4});
+           simt::launch(load_axes, {.block = 32, .shared = 2048 + 256}, four, three, y.get());
+           return y.host();
+         },
+         {}});
   }
 }
 

@@ -27,7 +27,8 @@ __global__ void warp_functions(const float* x, float* out) {
   put(static_cast<float>(__any_sync(all, lane == 31) + 2 * __all_sync(all, lane < 31)));
   const unsigned same = __match_any_sync(all, lane % 5);
   put(static_cast<float>(same & 0xffffu));
-  put(static_cast<float>(__reduce_add_sync(all, lane) + __reduce_max_sync(all, lane * 7 % 32) * 1000));
+  put(static_cast<float>(__reduce_add_sync(all, lane) +
+                         __reduce_max_sync(all, lane * 7 % 32) * 1000));
   // Two halves of the warp on their own.
   float half_sum = v;
   if (lane < 16) {
@@ -39,7 +40,8 @@ __global__ void warp_functions(const float* x, float* out) {
   double wide = v;
   wide = __shfl_xor_sync(all, wide, 1);
   put(static_cast<float>(wide));
-  put(static_cast<float>(__popc(ballot) + 100 * __ffs(static_cast<int>(ballot)) + 10000 * __clz(lane)));
+  put(static_cast<float>(__popc(ballot) + 100 * __ffs(static_cast<int>(ballot)) +
+                         10000 * __clz(lane)));
 }
 
 std::vector<float> warp_functions_expected(const std::vector<float>& x) {
@@ -139,7 +141,10 @@ float rounded(float a, int bits, int lowest_exponent, double largest, bool away)
 
 void add_warp_cases(simt_test::Cases& out) {
   const auto x = values(64, 5);
-  out.push_back({"shuffles, votes, matches, reductions", 80, 0, warp_functions_expected(x),
+  out.push_back({"shuffles, votes, matches, reductions",
+                 80,
+                 0,
+                 warp_functions_expected(x),
                  [x](int) {
                    DeviceArray<float> in(x);
                    auto y = results(64 * kKinds);
@@ -151,21 +156,39 @@ void add_warp_cases(simt_test::Cases& out) {
     const auto v = values(256, 6);
     double sum = 0;
     for (const float a : v) sum += a;
-    out.push_back({"sum of a block", 80, 0, std::vector<float>(256, static_cast<float>(sum)),
+    out.push_back({"sum of a block",
+                   80,
+                   0,
+                   std::vector<float>(256, static_cast<float>(sum)),
                    [v](int fault) {
                      DeviceArray<float> in(v);
                      auto y = results(256);
-                     simt::launch(block_sum, {.block = 256, .shared = 128}, in.get(), y.get(), fault);
+                     simt::launch(block_sum, {.block = 256, .shared = 128}, in.get(), y.get(),
+                                  fault);
                      return y.host();
                    },
                    {"barrier removed", "masks that disagree"}});
   }
   {
     // Ties, subnormals of half, values too large for a format, infinity.
-    const std::vector<float> v = {0.0f,      1.0f,       1.0f + 0x1p-8f,  1.0f + 3 * 0x1p-8f,  -2.71828f,
-                                  0x1p-24f,  0x1.8p-25f, 1e6f,            65519.0f,            65520.0f,
-                                  3.4e38f,   6.1e-5f,    1.0f + 0x1p-11f, 1.0f + 3 * 0x1p-11f, -INFINITY,
-                                  -0.3333333f, 0x1p-25f, 1234.5678f};
+    const std::vector<float> v = {0.0f,
+                                  1.0f,
+                                  1.0f + 0x1p-8f,
+                                  1.0f + 3 * 0x1p-8f,
+                                  -2.71828f,
+                                  0x1p-24f,
+                                  0x1.8p-25f,
+                                  1e6f,
+                                  65519.0f,
+                                  65520.0f,
+                                  3.4e38f,
+                                  6.1e-5f,
+                                  1.0f + 0x1p-11f,
+                                  1.0f + 3 * 0x1p-11f,
+                                  -INFINITY,
+                                  -0.3333333f,
+                                  0x1p-25f,
+                                  1234.5678f};
     std::vector<float> expected;
     const auto add = [&](int bits, int lowest, double largest, bool away) {
       for (const float a : v) expected.push_back(rounded(a, bits, lowest, largest, away));
@@ -176,7 +199,10 @@ void add_warp_cases(simt_test::Cases& out) {
     add(10, -126, 0x1.ffcp127, true);
     add(7, -126, bf16_most, false);
     add(10, -14, half_most, false);
-    out.push_back({"conversions", 80, 0, expected,
+    out.push_back({"conversions",
+                   80,
+                   0,
+                   expected,
                    [v](int) {
                      const int n = static_cast<int>(v.size());
                      DeviceArray<float> in(v);
@@ -196,7 +222,10 @@ void add_warp_cases(simt_test::Cases& out) {
       expected[192 + i] = static_cast<float>(std::log2(v + 2));
       expected[256 + i] = static_cast<float>(std::tanh(v) * 1e-3);
     }
-    out.push_back({"approximate functions", 80, 1e-6f, expected,
+    out.push_back({"approximate functions",
+                   80,
+                   1e-6f,
+                   expected,
                    [x](int) {
                      DeviceArray<float> in(x);
                      auto y = results(64 * 5);

@@ -29,7 +29,8 @@ Copies& copies() {
 
 void cp_async(void* dst, const void* src, size_t bytes, bool valid) {
   block_of(dst, bytes, "cp.async");
-  if (reinterpret_cast<uintptr_t>(dst) % bytes || (valid && reinterpret_cast<uintptr_t>(src) % bytes)) {
+  if (reinterpret_cast<uintptr_t>(dst) % bytes ||
+      (valid && reinterpret_cast<uintptr_t>(src) % bytes)) {
     fail_here(fmt::format("cp.async: an address is not a multiple of {}", bytes));
   }
   const Copy copy{dst, src, bytes, valid};

@@ -18,8 +18,8 @@ void mbarrier_wait(uint64_t* bar, uint32_t parity);
 
 /// What the asynchronous proxy may read has caught up with what threads wrote.
 void fence_async();
-/// An asynchronous instruction is issued: its view of the block's shared memory is made up to date if
-/// some thread has fenced since.
+/// An asynchronous instruction is issued: its view of the block's shared memory is made up to date
+/// if some thread has fenced since.
 void proxy_issue(Block& block);
 /// What the asynchronous proxy reads at p (16 bytes): all ones where memory was written without a
 /// fence, or after the instruction was issued.

@@ -13,27 +13,30 @@ namespace {
 [[gnu::noinline]] void check(const BarrierState& barrier, unsigned id, unsigned count, unsigned all,
                              const char* what) {
   if (count % 32 != 0 || count > all || count == 0) {
-    fail_here(fmt::format("{}: barrier {}: {} threads; expected a multiple of 32, at most the block's {}",
-                          what, id, count, all));
+    fail_here(
+        fmt::format("{}: barrier {}: {} threads; expected a multiple of 32, at most the block's {}",
+                    what, id, count, all));
   }
   if (barrier.arrived > 0 && barrier.expected != count) {
-    fail_here(fmt::format("{}: barrier {} of {} threads, but others are there for one of {}", what, id,
-                          count, barrier.expected));
+    fail_here(fmt::format("{}: barrier {} of {} threads, but others are there for one of {}", what,
+                          id, count, barrier.expected));
   }
 }
 [[gnu::noinline, noreturn]] void fail_id(unsigned id, const char* what) {
   fail_here(fmt::format("{}: barrier {} is not below 16", what, id));
 }
 
-[[gnu::always_inline]] inline unsigned arrive(unsigned id, unsigned count, bool arrive_only, unsigned add,
-                                              const char* what) {
+[[gnu::always_inline]] inline unsigned arrive(unsigned id, unsigned count, bool arrive_only,
+                                              unsigned add, const char* what) {
   Block& block = *self->block;
   const dim3& size = block.shape->block;
   const unsigned all = size.x * size.y * size.z;
   if (id >= block.barriers.size()) fail_id(id, what);
   BarrierState& barrier = block.barriers[id];
-  if (id != 0 || count != 0) check(barrier, id, count, all, what);
-  else count = all;
+  if (id != 0 || count != 0)
+    check(barrier, id, count, all, what);
+  else
+    count = all;
   barrier.expected = count;
   barrier.sum += add;
   if (++barrier.arrived < count) {
@@ -75,9 +78,10 @@ std::string describe_wait(const Thread& thread) {
   if (what == "mbarrier_wait") {
     for (const auto& barrier : thread.block->phase_barriers) {
       if (barrier->offset != thread.waits_id / 2) continue;
-      return fmt::format("{} (at offset {}, parity {}: phase {}, {} of {} arrivals and {} bytes missing)",
-                         what, barrier->offset, thread.waits_id % 2, barrier->phase, barrier->pending,
-                         barrier->expected, barrier->bytes);
+      return fmt::format(
+          "{} (at offset {}, parity {}: phase {}, {} of {} arrivals and {} bytes missing)", what,
+          barrier->offset, thread.waits_id % 2, barrier->phase, barrier->pending, barrier->expected,
+          barrier->bytes);
     }
   }
   if (what.find("_sync") != std::string::npos || what.find("syncwarp") != std::string::npos ||

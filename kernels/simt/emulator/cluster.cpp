@@ -10,10 +10,12 @@ namespace quintet::emulated::simt::emulator {
 namespace {
 
 BarrierState& cluster_barrier(const Thread& thread) {
-  return gang().cluster_barriers[static_cast<size_t>(thread.block->number) / thread.block->shape->cluster];
+  return gang()
+      .cluster_barriers[static_cast<size_t>(thread.block->number) / thread.block->shape->cluster];
 }
 
-// `expected` counts the threads that have ended without an arrival in this phase, `sum` all that ended.
+// `expected` counts the threads that have ended without an arrival in this phase, `sum` all that
+// ended.
 void complete_if_done(BarrierState& barrier) {
   const Shape& shape = gang().shape;
   const unsigned threads = shape.block.x * shape.block.y * shape.block.z * shape.cluster;
@@ -74,7 +76,8 @@ void grid_sync() {
 
 void* map_cluster_address(void* p, uint32_t rank) {
   if (rank >= self->block->shape->cluster) {
-    fail_here(fmt::format("map_cluster: rank {} in a cluster of {}", rank, self->block->shape->cluster));
+    fail_here(
+        fmt::format("map_cluster: rank {} in a cluster of {}", rank, self->block->shape->cluster));
   }
   const Block& from = block_of(p, 0, "map_cluster");
   const auto first = static_cast<uint32_t>(self->block->number) / self->block->shape->cluster *

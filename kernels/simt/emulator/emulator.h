@@ -2,16 +2,18 @@
 // The emulator's controls, for tests and the runtime.
 //
 //   simt::emulator::set_seed(7);      // another order of threads, warps and asynchronous copies
-//   simt::emulator::set_sm(80);       // what simt::device().sm answers: kernels choose their path by it
+//   simt::emulator::set_sm(80);       // what simt::device().sm answers: kernels choose their path
+//   by it
 //
-// A block's threads run as fibers on one host thread. Between two points where a thread waits it runs
-// alone; which thread is next is drawn from the seed, so a missing barrier shows as a changed result
-// under some seeds. Shared memory starts as NaN. Asynchronous copies and products happen at a moment
-// drawn from the seed between their issue and the wait for them:
+// A block's threads run as fibers on one host thread. Between two points where a thread waits it
+// runs alone; which thread is next is drawn from the seed, so a missing barrier shows as a changed
+// result under some seeds. Shared memory starts as NaN. Asynchronous copies and products happen at
+// a moment drawn from the seed between their issue and the wait for them:
 //   seed % 3 == 0   as late as possible (a wait that is missing shows)
 //   seed % 3 == 1   at random
 //   seed % 3 == 2   at once (memory overwritten while still in use shows)
-// Errors are exceptions of type Bug thrown by launch(): deadlocks, accesses out of bounds, wrong masks.
+// Errors are exceptions of type Bug thrown by launch(): deadlocks, accesses out of bounds, wrong
+// masks.
 
 #include <cstdint>
 #include <functional>
@@ -23,7 +25,8 @@ void set_seed(uint64_t seed);
 uint64_t seed();
 /// The compute capability to pretend, times ten: 80 or 90.
 void set_sm(int sm);
-/// While set, launches of this host thread are handed over instead of run (stand-in for graph capture).
+/// While set, launches of this host thread are handed over instead of run (stand-in for graph
+/// capture).
 void set_recorder(std::function<void(std::function<void()>)> recorder);
 
 /// Counters of this host thread since it started.

@@ -1,6 +1,6 @@
 #pragma once
-// One CUDA thread, its warp and its block as the emulator sees them, and the points at which a thread
-// may wait. Internal to kernels/simt; tests and the runtime use emulator.h.
+// One CUDA thread, its warp and its block as the emulator sees them, and the points at which a
+// thread may wait. Internal to kernels/simt; tests and the runtime use emulator.h.
 
 #include <array>
 #include <cstddef>
@@ -29,10 +29,10 @@ struct alignas(64) Thread {
   Block* block;
   Warp* warp;
   int linear, lane;
-  Fiber* fiber;            // null until it runs
-  const char* waits;       // what it waits for; null: it does not
-  uint64_t waits_id;       // which barrier, or the mask
-  unsigned atomics;        // since its last yield
+  Fiber* fiber;       // null until it runs
+  const char* waits;  // what it waits for; null: it does not
+  uint64_t waits_id;  // which barrier, or the mask
+  unsigned atomics;   // since its last yield
   bool ended;
   uint32_t cluster_phase;  // of the cluster's barrier, when it arrived
   bool cluster_arrived;    // and has not waited yet
@@ -55,8 +55,8 @@ struct Collective {
 };
 
 struct Warp {
-  int first = 0;       // its lane 0 in Gang::threads
-  int number = 0;      // in Gang::warps
+  int first = 0;        // its lane 0 in Gang::threads
+  int number = 0;       // in Gang::warps
   unsigned exists = 0;  // lanes that are threads of the block
   unsigned ready = 0;
   std::vector<Collective> collectives;

@@ -27,7 +27,8 @@ constexpr size_t kStack = 512 << 10;
 constexpr size_t kStack = 128 << 10;
 #endif
 constexpr size_t kGuard = 4096;
-constexpr size_t kColour = 4096;  // stacks start at different offsets, or they would share cache sets
+constexpr size_t kColour =
+    4096;  // stacks start at different offsets, or they would share cache sets
 
 struct Pool {
   std::vector<std::unique_ptr<Fiber>> all;

@@ -1,6 +1,7 @@
 #pragma once
-// Fibers of one host thread: stacks from a pool, switches by Boost.Context, told to AddressSanitizer
-// and ThreadSanitizer where these are on. A fiber is never destroyed while its host thread lives.
+// Fibers of one host thread: stacks from a pool, switches by Boost.Context, told to
+// AddressSanitizer and ThreadSanitizer where these are on. A fiber is never destroyed while its
+// host thread lives.
 
 #include <boost/context/detail/fcontext.hpp>
 #include <cstddef>
@@ -17,7 +18,7 @@ struct Fiber {
   void* context = nullptr;  // where to continue; null while running
   char* stack = nullptr;    // lowest address
   size_t size = 0;
-  bool host = false;  // stands for the host thread's own stack
+  bool host = false;           // stands for the host thread's own stack
   void* fake_stack = nullptr;  // AddressSanitizer's
   void* tsan = nullptr;        // ThreadSanitizer's
 };

@@ -73,18 +73,18 @@ Gang::Gang(const Shape& s, const Body& body, uint64_t seed)
     : random(seed), shape(s), body_(body), seed_(seed) {
   host_.host = true;
 }
-Gang::~Gang() {
-  ASAN_UNPOISON_MEMORY_REGION(memory_.data(), memory_.size());
-}
+Gang::~Gang() { ASAN_UNPOISON_MEMORY_REGION(memory_.data(), memory_.size()); }
 
 void Gang::prepare(const std::vector<uint3>& indices, uint64_t number) {
   random = Random(seed_ * 0x100000001B3ull + number);
   policy = policy_of(seed_, random);
-  const size_t stride = (shape.shared + kGap + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment;
+  const size_t stride =
+      (shape.shared + kGap + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment;
   ASAN_UNPOISON_MEMORY_REGION(memory_.data(), memory_.size());
   memory_.resize(stride * indices.size() + kSharedAlignment);
   char* base = memory_.data();
-  base += (kSharedAlignment - reinterpret_cast<uintptr_t>(base) % kSharedAlignment) % kSharedAlignment;
+  base +=
+      (kSharedAlignment - reinterpret_cast<uintptr_t>(base) % kSharedAlignment) % kSharedAlignment;
 
   const int per_block = static_cast<int>(shape.block.x * shape.block.y * shape.block.z);
   const int warps_per_block = (per_block + 31) / 32;
@@ -222,7 +222,8 @@ void Gang::prepare_fiber(Thread* thread) {
 
 Thread* Gang::next() {
   if (!pending_.empty()) {
-    if (policy.delay == Delay::kAtOnce || (policy.delay == Delay::kRandom && random.below(8) == 0)) {
+    if (policy.delay == Delay::kAtOnce ||
+        (policy.delay == Delay::kRandom && random.below(8) == 0)) {
       do_pending();
     }
   }
@@ -336,12 +337,14 @@ Block& block_of(const void* p, size_t bytes, const char* what) {
   for (Block& block : mine->gang->blocks) {
     if (!inside(block)) continue;
     if (block.live == 0) {
-      fail_here(fmt::format("{}: shared memory of block {}, which has ended", what, text(block.index)));
+      fail_here(
+          fmt::format("{}: shared memory of block {}, which has ended", what, text(block.index)));
     }
     return block;
   }
-  fail_here(fmt::format("{}: {} bytes at offset {} are outside the block's {} bytes of shared memory",
-                        what, bytes, address - mine->shared, mine->shape->shared));
+  fail_here(
+      fmt::format("{}: {} bytes at offset {} are outside the block's {} bytes of shared memory",
+                  what, bytes, address - mine->shared, mine->shape->shared));
 }
 
 void yield() { gang().yield(); }

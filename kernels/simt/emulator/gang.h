@@ -16,7 +16,8 @@ namespace quintet::emulated::simt::emulator {
 /// xorshift64*: the order of a schedule, no more.
 class Random {
  public:
-  explicit Random(uint64_t seed = 1) : state_(seed * 0x9E3779B97F4A7C15ull + 0xD1B54A32D192ED03ull) {
+  explicit Random(uint64_t seed = 1)
+      : state_(seed * 0x9E3779B97F4A7C15ull + 0xD1B54A32D192ED03ull) {
     if (!state_) state_ = 1;
     for (int i = 0; i < 4; ++i) next();
   }

@@ -87,21 +87,25 @@ inline float __uint2float_rn(unsigned x) { return static_cast<float>(x); }
 template <typename A, typename B>
 constexpr std::common_type_t<A, B> min(A a, B b) {
   using T = std::common_type_t<A, B>;
-  if constexpr (std::is_floating_point_v<T>) return std::fmin(static_cast<T>(a), static_cast<T>(b));
-  else return static_cast<T>(a) < static_cast<T>(b) ? static_cast<T>(a) : static_cast<T>(b);
+  if constexpr (std::is_floating_point_v<T>)
+    return std::fmin(static_cast<T>(a), static_cast<T>(b));
+  else
+    return static_cast<T>(a) < static_cast<T>(b) ? static_cast<T>(a) : static_cast<T>(b);
 }
 template <typename A, typename B>
 constexpr std::common_type_t<A, B> max(A a, B b) {
   using T = std::common_type_t<A, B>;
-  if constexpr (std::is_floating_point_v<T>) return std::fmax(static_cast<T>(a), static_cast<T>(b));
-  else return static_cast<T>(a) > static_cast<T>(b) ? static_cast<T>(a) : static_cast<T>(b);
+  if constexpr (std::is_floating_point_v<T>)
+    return std::fmax(static_cast<T>(a), static_cast<T>(b));
+  else
+    return static_cast<T>(a) > static_cast<T>(b) ? static_cast<T>(a) : static_cast<T>(b);
 }
 
 // Loads and stores with cache hints are loads and stores.
-#define QT_LOAD(name)                         \
-  template <typename T>                       \
-  T name(const T* p) {                        \
-    return *p;                                \
+#define QT_LOAD(name)   \
+  template <typename T> \
+  T name(const T* p) {  \
+    return *p;          \
   }
 QT_LOAD(__ldg)
 QT_LOAD(__ldcg)
@@ -110,10 +114,10 @@ QT_LOAD(__ldcs)
 QT_LOAD(__ldlu)
 QT_LOAD(__ldcv)
 #undef QT_LOAD
-#define QT_STORE(name)                               \
-  template <typename T>                              \
-  void name(T* p, std::type_identity_t<T> value) {   \
-    *p = value;                                      \
+#define QT_STORE(name)                             \
+  template <typename T>                            \
+  void name(T* p, std::type_identity_t<T> value) { \
+    *p = value;                                    \
   }
 QT_STORE(__stwb)
 QT_STORE(__stcg)
@@ -141,17 +145,17 @@ T atomic_update(T* p, F&& f) {
 }
 }  // namespace simt::emulator
 
-#define QT_ATOMIC(name, expression)                                              \
-  template <typename T>                                                          \
-  T name(T* p, std::type_identity_t<T> value) {                                  \
-    return simt::emulator::atomic_update(                                        \
-        p, [&]([[maybe_unused]] T old) { return static_cast<T>(expression); });  \
+#define QT_ATOMIC(name, expression)                                             \
+  template <typename T>                                                         \
+  T name(T* p, std::type_identity_t<T> value) {                                 \
+    return simt::emulator::atomic_update(                                       \
+        p, [&]([[maybe_unused]] T old) { return static_cast<T>(expression); }); \
   }
 QT_ATOMIC(atomicAdd, old + value)
 QT_ATOMIC(atomicSub, old - value)
 QT_ATOMIC(atomicMax, old < value ? value : old)
 QT_ATOMIC(atomicMin, old < value ? old : value)
-QT_ATOMIC(atomicAnd, old & value)
+QT_ATOMIC(atomicAnd, old& value)
 QT_ATOMIC(atomicOr, old | value)
 QT_ATOMIC(atomicXor, old ^ value)
 QT_ATOMIC(atomicExch, value)

@@ -13,8 +13,9 @@ namespace {
 typedef float Vector __attribute__((vector_size(32), aligned(4)));
 
 template <bool kFused>
-__attribute__((always_inline)) inline void multiply_add_rows(float* d, const float* a, const float* b,
-                                                             int rows, int columns, int depth) {
+__attribute__((always_inline)) inline void multiply_add_rows(float* d, const float* a,
+                                                             const float* b, int rows, int columns,
+                                                             int depth) {
   for (int j = 0; j < columns; j += 8) {
     for (int i = 0; i < rows; ++i) {
       Vector sum;
@@ -57,7 +58,8 @@ void move_matrices(void* const* lanes, unsigned mask) {
     const int g = lane / 4, t = lane % 4;
     for (int m = 0; m < count; ++m) {
       uint16_t& low = kTransposed ? element(lanes, m, 2 * t, g) : element(lanes, m, g, 2 * t);
-      uint16_t& high = kTransposed ? element(lanes, m, 2 * t + 1, g) : element(lanes, m, g, 2 * t + 1);
+      uint16_t& high =
+          kTransposed ? element(lanes, m, 2 * t + 1, g) : element(lanes, m, g, 2 * t + 1);
       if (kStore) {
         low = static_cast<uint16_t>(it->in[m]);
         high = static_cast<uint16_t>(it->in[m] >> 16);
@@ -138,9 +140,11 @@ void run_mma_s8(void* const* lanes, unsigned mask) {
     const int g = lane / 4, t = lane % 4;
     for (int byte = 0; byte < 4; ++byte) {
       for (int i = 0; i < 4; ++i) {
-        a[g + 8 * (i % 2)][4 * t + byte + 16 * (i / 2)] = static_cast<int8_t>(f->a[i] >> (8 * byte));
+        a[g + 8 * (i % 2)][4 * t + byte + 16 * (i / 2)] =
+            static_cast<int8_t>(f->a[i] >> (8 * byte));
       }
-      for (int i = 0; i < 2; ++i) b[4 * t + byte + 16 * i][g] = static_cast<int8_t>(f->b[i] >> (8 * byte));
+      for (int i = 0; i < 2; ++i)
+        b[4 * t + byte + 16 * i][g] = static_cast<int8_t>(f->b[i] >> (8 * byte));
     }
   }
   for (int lane = 0; lane < 32; ++lane) {

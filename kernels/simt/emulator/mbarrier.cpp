@@ -25,8 +25,10 @@ PhaseBarrier& find(uint64_t* bar, const char* what) {
   const size_t offset = offset_in(block, bar);
   const uint64_t number = *bar - kMark;
   if (number >= block.phase_barriers.size() || block.phase_barriers[number]->offset != offset) {
-    fail_here(fmt::format("{}: the 8 bytes at offset {} of shared memory are not an mbarrier (not "
-                          "initialised yet, or overwritten)", what, offset));
+    fail_here(
+        fmt::format("{}: the 8 bytes at offset {} of shared memory are not an mbarrier (not "
+                    "initialised yet, or overwritten)",
+                    what, offset));
   }
   return *block.phase_barriers[number];
 }
@@ -45,8 +47,9 @@ void mbarrier_init(uint64_t* bar, uint32_t count) {
   Block& block = block_of(bar, 8, "mbarrier_init");
   const size_t offset = offset_in(block, bar);
   if (offset % 8 || count < 1 || count > kMost) {
-    fail_here(fmt::format("mbarrier_init: offset {}, count {}; expected a multiple of 8 and 1 to {}", offset,
-                          count, kMost));
+    fail_here(
+        fmt::format("mbarrier_init: offset {}, count {}; expected a multiple of 8 and 1 to {}",
+                    offset, count, kMost));
   }
   for (size_t i = 0; i < block.phase_barriers.size(); ++i) {
     PhaseBarrier& old = *block.phase_barriers[i];
@@ -66,8 +69,8 @@ void mbarrier_init(uint64_t* bar, uint32_t count) {
 void mbarrier_arrive(uint64_t* bar, uint32_t count, uint32_t bytes) {
   PhaseBarrier& barrier = find(bar, "mbarrier_arrive");
   if (barrier.pending < count) {
-    fail_here(fmt::format("mbarrier at offset {}: more arrivals than its {} in phase {}", barrier.offset,
-                          barrier.expected, barrier.phase));
+    fail_here(fmt::format("mbarrier at offset {}: more arrivals than its {} in phase {}",
+                          barrier.offset, barrier.expected, barrier.phase));
   }
   barrier.bytes += bytes;
   if (barrier.bytes > kMost) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -27,8 +28,8 @@ Block::Block(Block&&) noexcept = default;
 
 namespace {
 
-uint64_t current_seed = 0;
-uint64_t launch_number = 0;
+std::atomic<uint64_t> current_seed = 0;
+std::atomic<uint64_t> launch_number = 0;
 Device pretended{90, 4, 227 << 10};
 thread_local std::function<void(std::function<void()>)> recorder;
 
@@ -59,15 +60,16 @@ void record(std::function<void()> launch) { recorder(std::move(launch)); }
 
 void run(const Launch& how, const Body& body) {
   check(how);
-  const Shape shape{how.grid, how.block,    how.cluster, how.shared, how.cooperative,
-                    how.name, how.file, how.line};
+  const Shape shape{how.grid,        how.block, how.cluster, how.shared,
+                    how.cooperative, how.name,  how.file,    how.line};
   ++mutable_counters().launches;
   const uint64_t number = ++launch_number;
   Gang gang(shape, body, current_seed);
   const uint64_t blocks = uint64_t{how.grid.x} * how.grid.y * how.grid.z;
   const uint64_t together = how.cooperative ? blocks : how.cluster;
   const auto index_of = [&](uint64_t b) {
-    return uint3{static_cast<unsigned>(b % how.grid.x), static_cast<unsigned>(b / how.grid.x % how.grid.y),
+    return uint3{static_cast<unsigned>(b % how.grid.x),
+                 static_cast<unsigned>(b / how.grid.x % how.grid.y),
                  static_cast<unsigned>(b / how.grid.x / how.grid.y)};
   };
   // Gangs run one after another, in an order without meaning: forward or backward by the seed.
@@ -111,18 +113,19 @@ void finish_thread(Thread& thread) {
 void* shared_window(size_t offset, size_t count, size_t element, size_t alignment) {
   const size_t size = self->block->shape->shared;
   if (offset % alignment) {
-    fail_here(fmt::format("shared memory at offset {} for elements aligned to {}", offset, alignment));
+    fail_here(
+        fmt::format("shared memory at offset {} for elements aligned to {}", offset, alignment));
   }
   if (offset + count * element > size) {
-    fail_here(fmt::format("shared memory [{}, {}) of a block that was launched with {} bytes", offset,
-                          offset + count * element, size));
+    fail_here(fmt::format("shared memory [{}, {}) of a block that was launched with {} bytes",
+                          offset, offset + count * element, size));
   }
   return self->block->shared + offset;
 }
 
 void shared_out_of_bounds(std::ptrdiff_t index, std::ptrdiff_t count, size_t bytes) {
-  fail_here(fmt::format("shared memory out of bounds: element {} of {} (byte offset {} of {})", index,
-                        count, index * static_cast<std::ptrdiff_t>(bytes),
+  fail_here(fmt::format("shared memory out of bounds: element {} of {} (byte offset {} of {})",
+                        index, count, index * static_cast<std::ptrdiff_t>(bytes),
                         count * static_cast<std::ptrdiff_t>(bytes)));
 }
 

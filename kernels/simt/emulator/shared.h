@@ -21,8 +21,8 @@ class Shared {
   Shared() = default;
   Shared(T* p, T* begin, T* end) : p_(p), begin_(begin), end_(end) {}
   template <typename U>
-    requires(std::is_const_v<T> && std::is_same_v<const U, T>)
-  Shared(const Shared<U>& o) : p_(o.get()), begin_(o.begin()), end_(o.end()) {}
+  requires(std::is_const_v<T>&& std::is_same_v<const U, T>) Shared(const Shared<U>& o)
+      : p_(o.get()), begin_(o.begin()), end_(o.end()) {}
 
   template <std::integral I>
   T& operator[](I i) const {
@@ -32,11 +32,7 @@ class Shared {
   T* operator->() const { return check(p_); }
   /// The unchecked address, for instructions that check it themselves.
   operator T*() const { return p_; }
-  operator const void*() const
-    requires(!std::is_const_v<T>)
-  {
-    return p_;
-  }
+  operator const void*() const requires(!std::is_const_v<T>) { return p_; }
   T* get() const { return p_; }
   T* begin() const { return begin_; }
   T* end() const { return end_; }

@@ -23,7 +23,6 @@ struct Copies {
   std::deque<std::vector<Copy>> groups;  // oldest first
 };
 
-
 /// An mbarrier. Its word in shared memory holds a mark and its number in the block.
 struct PhaseBarrier {
   size_t offset = 0;  // in shared memory
@@ -33,7 +32,8 @@ struct PhaseBarrier {
   std::vector<Thread*> waiting;
 };
 
-/// A bulk store: reads shared memory, then writes global memory, at moments of the schedule's choosing.
+/// A bulk store: reads shared memory, then writes global memory, at moments of the schedule's
+/// choosing.
 struct BulkStore {
   std::function<void(std::vector<char>&)> read;
   std::function<void(const std::vector<char>&)> write;

@@ -19,17 +19,19 @@ size_t box_bytes(const TensorMap& map) {
 }
 
 void check_tile(const TensorMap& map, const void* tile, int rank, const char* what) {
-  if (map.rank != rank) fail_here(fmt::format("{}: a map of {} axes used as one of {}", what, map.rank, rank));
+  if (map.rank != rank)
+    fail_here(fmt::format("{}: a map of {} axes used as one of {}", what, map.rank, rank));
   const size_t alignment = map.swizzle == Swizzle::kNone ? 128 : span_of(map.swizzle) * 8;
   const Block& block = block_of(tile, box_bytes(map), what);
   const auto offset = static_cast<size_t>(static_cast<const char*>(tile) - block.shared);
   if (offset % alignment) {
-    fail_here(fmt::format("{}: tile at offset {}, which is not a multiple of {}", what, offset, alignment));
+    fail_here(fmt::format("{}: tile at offset {}, which is not a multiple of {}", what, offset,
+                          alignment));
   }
 }
 
-/// Calls row(offset in the tile, global address or null, elements inside, first element inside) for each
-/// row of the box along the fastest axis.
+/// Calls row(offset in the tile, global address or null, elements inside, first element inside) for
+/// each row of the box along the fastest axis.
 template <typename F>
 void for_each_row(const TensorMap& map, const Coordinates& at, F row) {
   const int row_bytes = map.box[0] * map.element;
@@ -120,12 +122,14 @@ void issue(std::shared_ptr<BulkStore> store) {
 }
 
 void arrived_in(const Block& block) {
-  if (block.live == 0) fail_here("an asynchronous copy arrives in shared memory of a block that has ended");
+  if (block.live == 0)
+    fail_here("an asynchronous copy arrives in shared memory of a block that has ended");
 }
 
 void check_bulk(const void* shared, const void* global, uint32_t bytes, const char* what) {
   block_of(shared, bytes, what);
-  const auto bits = reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global) | bytes;
+  const auto bits =
+      reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global) | bytes;
   if (bits % 16) fail_here(fmt::format("{}: addresses and bytes are multiples of 16", what));
 }
 
@@ -139,7 +143,8 @@ void tensor_load(void* dst, const TensorMap& map, uint64_t* bar, const Coordinat
     targets.emplace_back(static_cast<char*>(dst), bar);
   }
   for (uint32_t r = 0; r < 16; ++r) {
-    if ((ranks >> r) & 1u) targets.emplace_back(map_cluster(static_cast<char*>(dst), r), map_cluster(bar, r));
+    if ((ranks >> r) & 1u)
+      targets.emplace_back(map_cluster(static_cast<char*>(dst), r), map_cluster(bar, r));
   }
   for (const auto& [to, its_bar] : targets) {
     Block& block = block_of(to, 1, "tma_load");
@@ -151,7 +156,8 @@ void tensor_load(void* dst, const TensorMap& map, uint64_t* bar, const Coordinat
   }
 }
 
-void tensor_store(const TensorMap& map, const void* src, const Coordinates& at, int rank, bool add) {
+void tensor_store(const TensorMap& map, const void* src, const Coordinates& at, int rank,
+                  bool add) {
   check_tile(map, src, rank, "tma_store");
   Block& block = block_of(src, 1, "tma_store");
   proxy_issue(block);
@@ -164,9 +170,11 @@ void tensor_store(const TensorMap& map, const void* src, const Coordinates& at, 
       if (!p) return;
       const char* from = data.data() + offset + first * map.element;
       if (add) {
-        add_elements(static_cast<TensorElement>(map.kind), p + first * map.element, from, last - first);
+        add_elements(static_cast<TensorElement>(map.kind), p + first * map.element, from,
+                     last - first);
       } else {
-        std::memcpy(p + first * map.element, from, static_cast<size_t>((last - first) * map.element));
+        std::memcpy(p + first * map.element, from,
+                    static_cast<size_t>((last - first) * map.element));
       }
     });
   };
@@ -196,7 +204,8 @@ void bulk_store(void* dst, const void* src, uint32_t bytes, bool add) {
   };
   store->write = [dst, add](const std::vector<char>& data) {
     if (add) {
-      add_values<float>(static_cast<char*>(dst), data.data(), static_cast<int64_t>(data.size() / 4));
+      add_values<float>(static_cast<char*>(dst), data.data(),
+                        static_cast<int64_t>(data.size() / 4));
     } else {
       std::memcpy(dst, data.data(), data.size());
     }
@@ -226,8 +235,9 @@ void finish_stores(Thread& thread) {
   const auto check = [](const std::vector<std::shared_ptr<BulkStore>>& group) {
     for (const auto& store : group) {
       if (store->done == 0) {
-        fail_here("a bulk store may still read shared memory when its thread ends: "
-                  "tma_store_wait_read is missing");
+        fail_here(
+            "a bulk store may still read shared memory when its thread ends: "
+            "tma_store_wait_read is missing");
       }
     }
   };

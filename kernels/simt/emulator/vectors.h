@@ -5,22 +5,22 @@
 
 namespace quintet::emulated {
 
-#define QT_VECTOR_TYPES(name, T, a2, a4)                                          \
-  struct name##1 {                                                                \
-    T x;                                                                          \
-  };                                                                              \
-  struct alignas(a2) name##2 {                                                    \
-    T x, y;                                                                       \
-  };                                                                              \
-  struct name##3 {                                                                \
-    T x, y, z;                                                                    \
-  };                                                                              \
-  struct alignas(a4) name##4 {                                                    \
-    T x, y, z, w;                                                                 \
-  };                                                                              \
-  constexpr name##1 make_##name##1(T x) { return {x}; }                           \
-  constexpr name##2 make_##name##2(T x, T y) { return {x, y}; }                   \
-  constexpr name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }           \
+#define QT_VECTOR_TYPES(name, T, a2, a4)                                \
+  struct name##1 {                                                      \
+    T x;                                                                \
+  };                                                                    \
+  struct alignas(a2) name##2 {                                          \
+    T x, y;                                                             \
+  };                                                                    \
+  struct name##3 {                                                      \
+    T x, y, z;                                                          \
+  };                                                                    \
+  struct alignas(a4) name##4 {                                          \
+    T x, y, z, w;                                                       \
+  };                                                                    \
+  constexpr name##1 make_##name##1(T x) { return {x}; }                 \
+  constexpr name##2 make_##name##2(T x, T y) { return {x, y}; }         \
+  constexpr name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; } \
   constexpr name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
 
 QT_VECTOR_TYPES(float, float, 8, 16)

@@ -13,8 +13,8 @@ namespace {
 
 Exchange& at(void* const* lanes, int i) { return *static_cast<Exchange*>(lanes[i]); }
 
-/// Every lane of mask takes the value of lane source(lane, exchange), or keeps its own where that is
-/// outside its segment. A source lane outside the mask gives all ones: undefined on a device.
+/// Every lane of mask takes the value of lane source(lane, exchange), or keeps its own where that
+/// is outside its segment. A source lane outside the mask gives all ones: undefined on a device.
 template <typename F>
 void shuffle_from(void* const* lanes, unsigned mask, F source) {
   for (int i = 0; i < 32; ++i) {
@@ -26,7 +26,8 @@ void shuffle_from(void* const* lanes, unsigned mask, F source) {
 }
 
 // Kept out of warp_collective: a small frame there keeps the stacks of waiting lanes in the cache.
-[[gnu::noinline]] void run_alone(void* argument, unsigned mask, void (*run)(void* const*, unsigned)) {
+[[gnu::noinline]] void run_alone(void* argument, unsigned mask,
+                                 void (*run)(void* const*, unsigned)) {
   void* lanes[32] = {};
   lanes[self->lane] = argument;
   run(lanes, mask);
@@ -36,10 +37,12 @@ void shuffle_from(void* const* lanes, unsigned mask, F source) {
 }
 [[gnu::noinline]] void check_same(const Collective& here, const char* what) {
   if (std::strcmp(here.what, what) == 0) return;
-  fail_here(fmt::format("{} with mask {:08x}, but lanes {:08x} of the warp are at {} with that mask", what,
-                        here.mask, here.arrived, here.what));
+  fail_here(
+      fmt::format("{} with mask {:08x}, but lanes {:08x} of the warp are at {} with that mask",
+                  what, here.mask, here.arrived, here.what));
 }
-[[gnu::noinline]] Collective& open_collective(Warp& warp, Collective* free, const char* what, unsigned mask) {
+[[gnu::noinline]] Collective& open_collective(Warp& warp, Collective* free, const char* what,
+                                              unsigned mask) {
   Collective& c = free ? *free : warp.collectives.emplace_back();
   c.what = what;
   c.mask = mask;
@@ -67,7 +70,8 @@ void shuffle_down(void* const* lanes, unsigned mask) {
   });
 }
 void shuffle_xor(void* const* lanes, unsigned mask) {
-  // A partner in a later segment is out of range; one in an earlier segment is read (as hardware does).
+  // A partner in a later segment is out of range; one in an earlier segment is read (as hardware
+  // does).
   shuffle_from(lanes, mask, [](int i, const Exchange& e) {
     const int from = i ^ e.argument;
     return from > (i | (e.width - 1)) ? i : from & 31;
@@ -105,11 +109,15 @@ void warp_collective(const char* what, unsigned mask, void* argument,
   Collective* here = nullptr;
   Collective* free = nullptr;
   for (Collective& c : warp.collectives) {
-    if (!c.what) free = &c;
-    else if (c.mask == mask) here = &c;  // another mask: other lanes' business, or a deadlock to be reported
+    if (!c.what)
+      free = &c;
+    else if (c.mask == mask)
+      here = &c;  // another mask: other lanes' business, or a deadlock to be reported
   }
-  if (!here) here = &open_collective(warp, free, what, mask);
-  else if (here->what != what) check_same(*here, what);
+  if (!here)
+    here = &open_collective(warp, free, what, mask);
+  else if (here->what != what)
+    check_same(*here, what);
   here->lanes[lane] = argument;
   here->arrived |= 1u << lane;
   if (here->arrived != mask) {

@@ -29,8 +29,8 @@ void match(void* const* lanes, unsigned mask);
 void nothing(void* const* lanes, unsigned mask);
 
 template <typename T>
-T shuffle(const char* what, void (*run)(void* const*, unsigned), unsigned mask, T value, int argument,
-          int width) {
+T shuffle(const char* what, void (*run)(void* const*, unsigned), unsigned mask, T value,
+          int argument, int width) {
   static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
   Exchange e;
   std::memcpy(&e.in, &value, sizeof(T));
@@ -67,8 +67,12 @@ T reduce(const char* what, unsigned mask, T value, F f) {
 }  // namespace simt::emulator
 
 inline void __syncthreads() { simt::emulator::block_barrier(0, 0, false, "__syncthreads"); }
-inline int __syncthreads_count(int predicate) { return simt::emulator::block_count(predicate != 0); }
-inline int __syncthreads_or(int predicate) { return simt::emulator::block_count(predicate != 0) > 0; }
+inline int __syncthreads_count(int predicate) {
+  return simt::emulator::block_count(predicate != 0);
+}
+inline int __syncthreads_or(int predicate) {
+  return simt::emulator::block_count(predicate != 0) > 0;
+}
 inline int __syncthreads_and(int predicate) {
   return simt::emulator::block_count(predicate == 0) == 0;
 }
@@ -112,12 +116,14 @@ inline int __all_sync(unsigned mask, int predicate) {
 template <typename T>
 unsigned __match_any_sync(unsigned mask, T value) {
   using namespace simt::emulator;
-  return static_cast<unsigned>(
-      shuffle<uint64_t>("__match_any_sync", match, mask, [&] {
+  return static_cast<unsigned>(shuffle<uint64_t>(
+      "__match_any_sync", match, mask,
+      [&] {
         uint64_t bits = 0;
         std::memcpy(&bits, &value, sizeof(T));
         return bits;
-      }(), 0, 32));
+      }(),
+      0, 32));
 }
 inline unsigned __activemask() { return simt::emulator::active_lanes(); }
 

@@ -40,22 +40,27 @@ struct Operand {
 
   /// Offset of the 16 bytes that hold K-major row `row`, elements 8 * piece .. 8 * piece + 7 of K.
   uint32_t k_major(uint32_t row, uint32_t piece) const {
-    if (swizzle == Swizzle::kNone) return start + (row % 8) * 16 + row / 8 * stride + piece * leading;
+    if (swizzle == Swizzle::kNone)
+      return start + (row % 8) * 16 + row / 8 * stride + piece * leading;
     return swizzled(start + (row % 8) * span_of(swizzle) + row / 8 * stride + piece * 16, swizzle);
   }
-  /// Offset of the 16 bytes that hold MN-major row k, elements 8 * piece .. 8 * piece + 7 of M or N.
+  /// Offset of the 16 bytes that hold MN-major row k, elements 8 * piece .. 8 * piece + 7 of M or
+  /// N.
   uint32_t mn_major(uint32_t k, uint32_t piece) const {
     if (swizzle == Swizzle::kNone) return start + (k % 8) * 16 + k / 8 * leading + piece * stride;
     const uint32_t span = span_of(swizzle), pieces = span / 16;
-    return swizzled(start + (k % 8) * span + k / 8 * stride + piece % pieces * 16 + piece / pieces * leading,
-                    swizzle);
+    return swizzled(
+        start + (k % 8) * span + k / 8 * stride + piece % pieces * 16 + piece / pieces * leading,
+        swizzle);
   }
 };
 
 void read_piece(const Block& block, uint32_t offset, Element element, float (&out)[8]) {
   if (offset + 16 > block.shape->shared) {
-    fail_here(fmt::format("wgmma: an operand's bytes at offset {} are outside the block's {} bytes of shared "
-                          "memory", offset, block.shape->shared));
+    fail_here(fmt::format(
+        "wgmma: an operand's bytes at offset {} are outside the block's {} bytes of shared "
+        "memory",
+        offset, block.shape->shared));
   }
   alignas(16) uint16_t bits[8];
   proxy_read(block, block.shared + offset, bits);
@@ -81,7 +86,8 @@ void read_b(const Block& block, const Product& p, float* out) {
     for (uint32_t row = 0; row < static_cast<uint32_t>(p.n); ++row) {
       for (uint32_t j = 0; j < 2; ++j) {
         read_piece(block, b.k_major(row, j), p.element, piece);
-        for (uint32_t i = 0; i < 8; ++i) out[(8 * j + i) * static_cast<uint32_t>(p.n) + row] = piece[i];
+        for (uint32_t i = 0; i < 8; ++i)
+          out[(8 * j + i) * static_cast<uint32_t>(p.n) + row] = piece[i];
       }
     }
   }
@@ -122,8 +128,10 @@ void move_registers(float* registers, WarpAccumulators& warp, int lane) {
   for (int j = 0; j < warp.n; j += 8, registers += 4) {
     float* const places[4] = {upper + j, upper + j + 1, lower + j, lower + j + 1};
     for (int i = 0; i < 4; ++i) {
-      if (kToMatrix) *places[i] = registers[i];
-      else registers[i] = *places[i];
+      if (kToMatrix)
+        *places[i] = registers[i];
+      else
+        registers[i] = *places[i];
     }
   }
 }
@@ -137,7 +145,8 @@ void execute(const Block& block, uint32_t warp_in_group, const Product& p) {
   multiply_add(d.data(), a, b, 16, p.n, 16);
 }
 
-/// Executes the warp's products with numbers below `end`, in order, as far as all lanes have issued them.
+/// Executes the warp's products with numbers below `end`, in order, as far as all lanes have issued
+/// them.
 void execute_until(Warp& warp, uint64_t end) {
   WarpProducts& w = *warp.products;
   const Thread& lane0 = gang().threads[static_cast<size_t>(warp.first)];
@@ -158,7 +167,8 @@ void use_accumulators(Products& mine, Product& p, float* d, uint64_t number) {
   for (Accumulators& it : mine.accumulators) {
     if (it.registers != d) continue;
     if (!p.d) p.d = it.of_warp;
-    if (p.d != it.of_warp || p.d->n != p.n) fail_here("wgmma: the lanes of the warp disagree about accumulators");
+    if (p.d != it.of_warp || p.d->n != p.n)
+      fail_here("wgmma: the lanes of the warp disagree about accumulators");
     it.last = number;  // still under way for the kernel: no fence needed
     return;
   }
@@ -226,7 +236,8 @@ void wgmma(float* d, int n, const uint32_t* a, uint64_t desc_a, uint64_t desc_b,
   Warp& warp = *self->warp;
   const dim3& size = self->block->shape->block;
   if (static_cast<unsigned>(self->linear / 128 + 1) * 128 > size.x * size.y * size.z) {
-    fail_here("wgmma: by a warp that is not in a whole warpgroup (128 threads from a multiple of 128)");
+    fail_here(
+        "wgmma: by a warp that is not in a whole warpgroup (128 threads from a multiple of 128)");
   }
   proxy_issue(*self->block);
   Products& mine = products();

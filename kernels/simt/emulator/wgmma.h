@@ -1,9 +1,9 @@
 #pragma once
 // Warpgroup products as the emulator does them; see kernels/simt/wgmma.cuh.
 //
-// Each warp's quarter is executed on its own, at a moment between its issue and its wait. Meanwhile its
-// accumulators are NaN. Operands that the kernel wrote without a proxy fence, or overwrites before the
-// wait, are read as NaN.
+// Each warp's quarter is executed on its own, at a moment between its issue and its wait. Meanwhile
+// its accumulators are NaN. Operands that the kernel wrote without a proxy fence, or overwrites
+// before the wait, are read as NaN.
 
 #include <cstdint>
 
