@@ -56,7 +56,8 @@ inline int best_parts(int64_t items, int64_t key_blocks, int64_t multiprocessors
 
 /// Sums of gradients of scores along diagonals, in shared memory: two rows of entries as BiasStrip
 /// numbers them (relative positions query - key), the second one for the upper half of each pair.
-struct StripGradient {
+class StripGradient {
+ public:
   BiasStrip strip;
   simt::Shared<float> low, high;
 
@@ -76,22 +77,24 @@ struct StripGradient {
       high[e] = 0;
     }
   }
-  /// Adds a tile of kKeys rows and kQueries columns of bfloat16, pair(row, m) being columns 2 m and
-  /// 2 m + 1 of a row. Thread `t` of `threads` takes every threads-th pair of diagonals: pairs whose
-  /// first column minus row is constant. `first`: entry of row 0, column 0.
-  template <int kKeys, int kQueries, typename Pair>
-  __device__ void add(int first, int t, int threads, const Pair& pair) const {
-    for (int d = t; d < kKeys + kQueries - 2; d += threads) {
-      const int diagonal = d - (kKeys - 1);  // column - row
-      int row = diagonal < 0 ? -diagonal : diagonal & 1;
-      float sums[2] = {0, 0};
-      for (; row < kKeys && diagonal + row < kQueries; row += 2) {
-        const float2 x = simt::unpack<bf16>(pair(row, (diagonal + row) / 2));
-        sums[0] += x.x;
-        sums[1] += x.y;
-      }
-      low[first + diagonal] += sums[0];
-      high[first + diagonal + 1] += sums[1];
+  /// Adds a tile of kKeys rows and 64 columns of bfloat16, in words of two columns: rows of 128
+  /// bytes, whose 16-byte pieces are permuted as in the 128-byte swizzle. `relative`: position of
+  /// column 0 minus that of row 0. Called by threads 0 to `threads` - 1.
+  template <int kKeys>
+  __device__ void add(int relative, int thread, int threads, simt::Shared<uint32_t> tile) const {
+    const int first = strip.entry(relative);
+    if (relative - (kKeys - 1) >= strip.reach || relative + 63 <= -strip.reach) {
+      // All of one bucket: any entries of that side will do, at most 256 of them.
+      (thread < 128 ? low : high)[first - (kKeys - 1) + thread % 128] +=
+          sum_of<kKeys>(thread, threads, tile);
+      return;
+    }
+    // A pair of diagonals: words whose first column minus row is constant.
+    for (int d = thread; d < kKeys + 62; d += threads) {
+      const int diagonal = d - (kKeys - 1);
+      const float2 sum = walk<kKeys>(diagonal, tile);
+      low[first + diagonal] += sum.x;
+      high[first + diagonal + 1] += sum.y;
     }
   }
   /// Writes the head's strip gradient [2 reach + 1], by key - query. After a barrier.
@@ -106,6 +109,45 @@ struct StripGradient {
       for (int n = begin; n < end; ++n) sum += low[n] + high[n];
       to[i] = sum;
     }
+  }
+
+ private:
+  template <int kKeys>
+  __device__ static float sum_of(int thread, int threads, simt::Shared<uint32_t> tile) {
+    const auto pieces = simt::shared_cast<uint4>(tile);
+    float sum = 0;
+#pragma unroll 2
+    for (int i = thread; i < kKeys * 8; i += threads) {
+      const uint4 x = pieces[i];
+      const uint32_t words[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const float2 pair = simt::unpack<bf16>(words[n]);
+        sum += pair.x + pair.y;
+      }
+    }
+    return sum;
+  }
+  // Word m of a row r is word (m / 4 ^ r % 8) * 4 + m % 4 of it. Four steps on, r is 8 more, m 4: the
+  // piece is the next one and all else is as before.
+  template <int kKeys>
+  __device__ static float2 walk(int diagonal, simt::Shared<uint32_t> tile) {
+    const int row = diagonal < 0 ? -diagonal : diagonal & 1, m = (diagonal + row) / 2;
+    const int steps = min((kKeys - row + 1) / 2, 32 - m);
+    float2 sum = make_float2(0, 0);
+#pragma unroll 1
+    for (int n = 0; n < steps; n += 4) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (n + i >= steps) continue;
+        const int piece = ((m + i) / 4 + n / 4) ^ ((row + 2 * i) & 7);
+        const float2 pair =
+            simt::unpack<bf16>(tile[(row + 2 * (n + i)) * 32 + piece * 4 + (m + i) % 4]);
+        sum.x += pair.x;
+        sum.y += pair.y;
+      }
+    }
+    return sum;
   }
 };
 

@@ -239,11 +239,8 @@ __global__ void __launch_bounds__(kThreads, 1)
           saved[i * kThreads] =
               make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
       if (to.dstrips != nullptr)
-        dstrip.template add<kKeys, kQueries>(
-            entry, static_cast<int>(threadIdx.x), kThreads, [&](int row, int m) {
-              return *reinterpret_cast<const uint32_t*>(
-                  &dscores[at_chunk<kQueries>(row, m / 4) + m % 4 * 2]);
-            });
+        dstrip.template add<kKeys>(first - key0 - p.first_relative, static_cast<int>(threadIdx.x),
+                                   kThreads, simt::shared_cast<uint32_t>(dscores));
       tile = next;
       buffer = 1 - buffer;
     }

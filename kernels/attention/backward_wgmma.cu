@@ -172,15 +172,15 @@ __device__ void sum_diagonals(const Problem& p, const Work<kDepth>& work,
   for (int block = work.blocks.begin; block < work.blocks.end; ++block)
     for (int tile = work.next_tile(p, block, 0); tile < work.tiles;
          tile = work.next_tile(p, block, tile + 1), at.advance()) {
-      const auto scores = simt::shared<uint32_t>(S::kScoresAt + at.stage() * S::kScoreBytes,
-                                                 S::kScoreTile / 2);
       const int relative = tile * S::kQueries - block * kKeys - p.first_relative;
       simt::mbarrier_wait(barriers.scores_full(at.stage()), at.parity());
-      dstrip.template add<kKeys, S::kQueries>(
-          dstrip.strip.entry(relative), thread, kDiagonalThreads, [&](int row, int m) {
-            const int chunk = (m / 4 % 8) ^ (row & 7);
-            return scores[(m / 32 * kKeys + row) * 32 + chunk * 4 + m % 4];
-          });
+#pragma unroll 1
+      for (int box = 0; box < S::kQueries / kBoxColumns; ++box)
+        dstrip.template add<kKeys>(
+            relative + box * kBoxColumns, thread, kDiagonalThreads,
+            simt::shared<uint32_t>(
+                S::kScoresAt + at.stage() * S::kScoreBytes + box * kKeys * kRowBytes,
+                kKeys * kRowBytes / 4));
       __syncwarp();
       if (thread % 32 == 0) simt::mbarrier_arrive(barriers.scores_empty(at.stage()));
     }
