@@ -6,8 +6,6 @@
 namespace quintet {
 namespace {
 
-double item(const Tensor& scalar) { return scalar.item(); }
-
 HostArray scaled_weights(const LossWeights& weights) {
   HostArray result = weights.weights;
   for (float& w : result.as<float>())
@@ -44,8 +42,9 @@ LossOutput BaseModel::loss_fn(const HostArrays& batch, Rows rows, const Context&
   return {result.loss, base_metrics(batch, rows, weights, result)};
 }
 
-Metrics BaseModel::base_metrics(const HostArrays& batch, Rows rows, const LossWeights& weights,
-                                const ops::CrossEntropyResult& result) const {
+std::function<Metrics()> BaseModel::base_metrics(const HostArrays& batch, Rows rows,
+                                                 const LossWeights& weights,
+                                                 const ops::CrossEntropyResult& result) const {
   const int64_t length = weights.weights.shape[1];
   const double batch_size = static_cast<double>(rows.end - rows.begin);
   const double all_targets = batch_size * static_cast<double>(length);
@@ -55,18 +54,7 @@ Metrics BaseModel::base_metrics(const HostArrays& batch, Rows rows, const LossWe
     weight_sum += static_cast<double>(w);
     weighted_positions += w != 0 ? 1 : 0;
   }
-  const double loss = item(result.loss), z_loss = item(result.z_loss);
-  Metrics metrics{
-      {"accuracy", {item(result.correct), weighted_positions}},
-      {"loss", {loss, 1, true}},
-      {"loss_per_nonpadding_target_token", {loss, weight_sum}},
-      {"loss_per_all_target_tokens", {loss, all_targets}},
-      {"z_loss", {z_loss, 1, true}},
-      {"z_loss_per_all_target_tokens", {z_loss, all_targets}},
-      {"cross_ent_loss", {loss - z_loss, 1, true}},
-      {"cross_ent_loss_per_all_target_tokens", {loss - z_loss, all_targets}},
-      {"non_padding_fraction/loss_weights", {weight_sum, all_targets}},
-  };
+  Metrics metrics{{"non_padding_fraction/loss_weights", {weight_sum, all_targets}}};
   Metric overall;
   for (const auto& [name, source] : counted_features(batch)) {
     const HostArray& tokens = feature(batch, source);
@@ -87,12 +75,23 @@ Metrics BaseModel::base_metrics(const HostArrays& batch, Rows rows, const LossWe
     metrics["effective_batch_size/" + name] = {examples, 1, true};
   }
   metrics["non_padding_fraction/overall"] = overall;
-  return metrics;
+  return [=]() mutable {
+    const double loss = result.loss.item(), z_loss = result.z_loss.item();
+    metrics["accuracy"] = {result.correct.item(), weighted_positions};
+    metrics["loss"] = {loss, 1, true};
+    metrics["loss_per_nonpadding_target_token"] = {loss, weight_sum};
+    metrics["loss_per_all_target_tokens"] = {loss, all_targets};
+    metrics["z_loss"] = {z_loss, 1, true};
+    metrics["z_loss_per_all_target_tokens"] = {z_loss, all_targets};
+    metrics["cross_ent_loss"] = {loss - z_loss, 1, true};
+    metrics["cross_ent_loss_per_all_target_tokens"] = {loss - z_loss, all_targets};
+    return metrics;
+  };
 }
 
 Metrics BaseModel::eval_fn(const HostArrays& batch) const {
   Tape::Recording paused(nullptr);
-  return loss_fn(batch, Rows::all(batch), {}).metrics;
+  return loss_fn(batch, Rows::all(batch), {}).metrics();
 }
 
 std::vector<double> BaseModel::score_batch(const HostArrays& batch) const {

@@ -5,6 +5,8 @@
 //   model.parameters().initialize(key);
 //   const LossOutput out = model.loss_fn(batch, Rows::all(batch), context);
 
+#include <functional>
+
 #include <memory>
 
 #include "models/loss_weights.h"
@@ -27,8 +29,9 @@ struct Rows {
 };
 
 struct LossOutput {
-  Tensor loss;      // scalar; summed over the rows, divided by the whole batch's factor
-  Metrics metrics;  // T5X's compute_base_metrics
+  Tensor loss;  // scalar; summed over the rows, divided by the whole batch's factor
+  /// T5X's compute_base_metrics. Waits for the device: ask after the backward pass is queued.
+  std::function<Metrics()> metrics;
 };
 
 class BaseModel {
@@ -64,8 +67,9 @@ class BaseModel {
   Parameters parameters_;
 
  private:
-  Metrics base_metrics(const HostArrays& batch, Rows rows, const LossWeights& weights,
-                       const ops::CrossEntropyResult& result) const;
+  std::function<Metrics()> base_metrics(const HostArrays& batch, Rows rows,
+                                        const LossWeights& weights,
+                                        const ops::CrossEntropyResult& result) const;
 
   LossOptions options_;
 };

@@ -89,7 +89,7 @@ Metrics Trainer::accumulate_gradients(const HostArrays& batch, Key key) {
       step = loss_(batch, part * (rows / parts), (part + 1) * (rows / parts), key);
     }
     tape.backward(step.loss);
-    merge_microbatch(metrics, step.metrics);
+    merge_microbatch(metrics, step.metrics());
   }
   return metrics;
 }

@@ -16,7 +16,7 @@ namespace quintet {
 
 struct StepLoss {
   Tensor loss;  // scalar; losses of all microbatches add up to the batch's
-  Metrics metrics;
+  std::function<Metrics()> metrics;  // asked for after the backward pass
 };
 /// Loss of rows [begin, end) of a batch; dropout follows `key` and the rows' places in the batch.
 using LossFunction =
