@@ -175,12 +175,14 @@ __device__ void sum_diagonals(const Problem& p, const Work<kDepth>& work,
       const int relative = tile * S::kQueries - block * kKeys - p.first_relative;
       simt::mbarrier_wait(barriers.scores_full(at.stage()), at.parity());
 #pragma unroll 1
-      for (int box = 0; box < S::kQueries / kBoxColumns; ++box)
+      for (int box = 0; box < S::kQueries / kBoxColumns; ++box) {
         dstrip.template add<kKeys>(
             relative + box * kBoxColumns, thread, kDiagonalThreads,
             simt::shared<uint32_t>(
                 S::kScoresAt + at.stage() * S::kScoreBytes + box * kKeys * kRowBytes,
                 kKeys * kRowBytes / 4));
+        simt::named_barrier_sync(2, kDiagonalThreads);  // the next box's sums have other threads
+      }
       __syncwarp();
       if (thread % 32 == 0) simt::mbarrier_arrive(barriers.scores_empty(at.stage()));
     }
@@ -283,6 +285,7 @@ class Consumer {
       multiply(scores, p.scale * kLog2E);
     if (is_masked) apply_mask<kQueries / 8>(mask, scores);
     weights_transposed<kQueries / 8>(scores, simt::shared<float2>(statistics, kQueries / 2), c);
+    simt::wgmma_fence_registers(scores);  // weights are computed before the wait, not behind it
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(dweights);
     differentiate_transposed<kQueries / 8>(

@@ -207,6 +207,7 @@ class Consumer {
       simt::wgmma_fence_registers(scores);
       release(barriers.keys_empty(at.stage()));
       weigh(work, blocks, n, scores, fade);
+      simt::wgmma_fence_registers(scores);  // weights are computed before the wait, not behind it
       simt::wgmma_wait<0>();
       simt::wgmma_fence_registers(sums);
       release(barriers.values_empty(before.stage()));
