@@ -274,6 +274,7 @@ class Renamed final : public Optimizer {
     for (StateArray& array : arrays) array.name = array.name.substr(2);
     return arrays;
   }
+  bool on_device() const override { return inner_->on_device(); }
 
  private:
   OptimizerPtr inner_;
