@@ -164,7 +164,7 @@ void forward(const Problem& p, Path path, Stream stream) {
   if (path == Path::kOp)
     return cuda::attention_gpu(p.inputs(), std::vector<View>{p.out.view(), p.lse.view()}, p.attrs(),
                                stream);
-  const Prepared prepared(p.inputs(), p.attrs(), cuda::attention::kLog2E, stream);
+  const Prepared prepared(p.inputs(), p.attrs(), true, stream);
   auto* out = static_cast<cuda::simt::bf16*>(p.out.view().pointer);
   auto* lse = static_cast<float*>(p.lse.view().pointer);
   (path == Path::kSm80 ? cuda::attention::forward_mma
@@ -181,7 +181,7 @@ void backward(const Problem& p, Path path, Stream stream) {
                           p.has_bias ? p.dtable.view() : View::none()},
         p.attrs(), stream);
   const float unit = cuda::attention::kLog2E;
-  const Prepared prepared(p.inputs(), p.attrs(), unit, stream);
+  const Prepared prepared(p.inputs(), p.attrs(), true, stream);
   const auto s = cuda::attention::make_statistics(prepared, p.out.view(), p.lse.view(),
                                                   p.dout.view(), unit, stream);
   const auto of = [](const Array& a) { return static_cast<cuda::simt::bf16*>(a.view().pointer); };

@@ -24,7 +24,8 @@ Path path_of(const View& q, const Attrs& attrs, const View& table, bool aligned)
   const int64_t reach =
       table.absent() ? 0 : attrs.get_or<int64_t>("max_distance", 128);
   const bool fits = q.dtype == DType::bf16 && depth > 0 && depth % 8 == 0 && depth <= 128 &&
-                    reach <= kMostReach && aligned;
+                    reach <= kMostReach && aligned &&
+                    attrs.get_or<double>("scale", 1.0) > 0;
   if (!fits) return Path::kGeneral;
   return simt::device().sm == 90 ? Path::kWgmma : Path::kMma;
 }
@@ -53,7 +54,7 @@ void expect(bool condition, const char* op, const char* rule) {
 void attention_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   QT_ASSERT(in.size() >= 7 && out.size() == 2);
   const Path path = path_of(in[0], attrs, in[3], is_aligned({&in[0], &in[1], &in[2], &out[0]}));
-  const Prepared p(in, attrs, path == Path::kGeneral ? 1.0F : kLog2E, stream);
+  const Prepared p(in, attrs, path != Path::kGeneral, stream);
   expect(out[0].sizes == in[0].sizes, "attention", "bq(hd) -> bq(hd)");
   QT_ASSERT(out[0].dtype == p.dtype && (out[1].absent() || out[1].dtype == DType::f32));
   auto* lse = out[1].absent() ? nullptr : out[1].data<float>();
@@ -77,7 +78,7 @@ void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) 
                             is_aligned({&in[0], &in[1], &in[2], &result, &dout, &out[0], &out[1],
                                         &out[2]}));
   const float unit = path == Path::kGeneral ? 1.0F : kLog2E;
-  const Prepared p(in, attrs, unit, stream);
+  const Prepared p(in, attrs, path != Path::kGeneral, stream);
   const Problem& problem = p.problem;
   expect(result.sizes == in[0].sizes && dout.sizes == in[0].sizes &&
              out[0].sizes == in[0].sizes && out[1].sizes == in[1].sizes &&

@@ -135,14 +135,19 @@ class StripGradient {
     const int row = diagonal < 0 ? -diagonal : diagonal & 1, m = (diagonal + row) / 2;
     const int steps = min((kKeys - row + 1) / 2, 32 - m);
     float2 sum = make_float2(0, 0);
-#pragma unroll 1
+    static_assert((kKeys & (kKeys - 1)) == 0);
+#pragma unroll 2
     for (int n = 0; n < steps; n += 4) {
+      uint32_t words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {  // no branches: loads that follow each other
+        const int piece = (((m + i) / 4 + n / 4) ^ (row + 2 * i)) & 7;
+        const int at = ((row + 2 * (n + i)) & (kKeys - 1)) * 32 + piece * 4 + (m + i) % 4;
+        words[i] = tile[at];
+      }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        if (n + i >= steps) continue;
-        const int piece = ((m + i) / 4 + n / 4) ^ ((row + 2 * i) & 7);
-        const float2 pair =
-            simt::unpack<bf16>(tile[(row + 2 * (n + i)) * 32 + piece * 4 + (m + i) % 4]);
+        const float2 pair = simt::unpack<bf16>(n + i < steps ? words[i] : 0U);
         sum.x += pair.x;
         sum.y += pair.y;
       }

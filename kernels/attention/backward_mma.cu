@@ -72,12 +72,10 @@ __device__ void store_keys(const Problem& p, int b, int head, int first,
   }
 }
 
-// sums = rows [row, row + 16) of a times kCount rows of b from b_row on, over kDepth columns.
+// sums += rows [row, row + 16) of a times kCount rows of b from b_row on, over kDepth columns.
 template <int kDepth, int kCount>
 __device__ void row_products(simt::Shared<bf16> a, int row, simt::Shared<bf16> b, int b_row,
                              float (&sums)[kCount / 2]) {
-#pragma unroll
-  for (float& sum : sums) sum = 0;
 #pragma unroll
   for (int i = 0; i < kDepth / 16; ++i) {
     uint32_t left[4];
@@ -185,17 +183,14 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll 1
       for (int from = 0; from < kQueries; from += S::kChunk) {
         constexpr int kFragments = S::kChunk / 8;
-        float scores[S::kChunk / 2], dweights[S::kChunk / 2];
+        float scores[S::kChunk / 2] = {}, dweights[S::kChunk / 2] = {};
+        if (has_bias) strip.template fill<kFragments>(scores, entry + from + 2 * c - r);
         row_products<kDepth, S::kChunk>(k_tile, warp * 16, queries, from, scores);
-        if (has_bias)
-          strip.template add<kFragments>(scores, p.scale * kLog2E, entry + from + 2 * c - r);
-        else
-          multiply(scores, p.scale * kLog2E);
         if (is_masked)
           apply_mask<kFragments>({{mask.in[0] >> from / 4, mask.in[1] >> from / 4},
                                   {mask.none[0] >> from / 4, mask.none[1] >> from / 4}},
                                  scores);
-        weights_transposed<kFragments>(scores, lse + from / 2, c);
+        weights_transposed<kFragments>(scores, p.scale * kLog2E, lse + from / 2, c);
         row_products<kDepth, S::kChunk>(v_tile, warp * 16, douts, from, dweights);
         differentiate_transposed<kFragments>(scores, dweights, delta + from / 2, p.kept, c);
 #pragma unroll

@@ -189,7 +189,7 @@ __device__ void sum_diagonals(const Problem& p, const Work<kDepth>& work,
 }
 
 // One warpgroup's part: keys [64 group, 64 group + 64) of each block.
-template <int kDepth>
+template <int kDepth, bool kBias>
 class Consumer {
   using S = Shape<kDepth>;
   static constexpr int kQueries = S::kQueries;
@@ -202,7 +202,7 @@ class Consumer {
         to(results),
         work(its_work),
         parts(its_parts),
-        strip(problem.strips == nullptr ? 0 : problem.reach, kKeys, kQueries, S::kStripAt),
+        strip(kBias ? problem.reach : 0, kKeys, kQueries, S::kStripAt),
         thread(static_cast<int>(threadIdx.x) - kGroup) {}
 
   __device__ void run() {
@@ -227,13 +227,14 @@ class Consumer {
   __device__ static void release(uint64_t* bar) {
     if (threadIdx.x % 32 == 0) simt::mbarrier_arrive(bar);
   }
-  // Issues sums = rows of this group of x times the rows of y.
+  // Issues sums = rows of this group of x times the rows of y; sums += ... if kAdd.
+  template <bool kAdd>
   __device__ void issue_products(simt::Shared<bf16> x, simt::Shared<bf16> y,
                                  float (&sums)[kQueries / 2]) const {
 #pragma unroll
     for (int i = 0; i < kDepth / 16; ++i)
       simt::wgmma<kQueries>(sums, terms_in_columns<kKeys>(x, 64 * (thread / kGroup), i),
-                            terms_in_columns<kQueries>(y, 0, i), i > 0);
+                            terms_in_columns<kQueries>(y, 0, i), i > 0 || kAdd);
     simt::wgmma_commit();
   }
   // Issues sums += w x, x a tile of queries.
@@ -271,20 +272,20 @@ class Consumer {
     MaskBits mask{};
     if (is_masked) mask = mask_transposed<kQueries / 8>(p, work.b, first, key0, row);
     float scores[kQueries / 2], dweights[kQueries / 2];
+    if constexpr (kBias)
+      strip.template fill<kQueries / 8>(
+          scores, strip.entry(first - key0 - p.first_relative) + 2 * c - row);
     simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
+    simt::wgmma_fence_registers(scores);
     simt::wgmma_fence();
-    issue_products(k, q, scores);
+    issue_products<kBias>(k, q, scores);
     simt::mbarrier_wait(barriers.douts_full(queries.stage()), queries.parity());
-    issue_products(v, dout, dweights);
+    issue_products<false>(v, dout, dweights);
     simt::wgmma_wait<1>();
     simt::wgmma_fence_registers(scores);
-    if (p.strips != nullptr)
-      strip.template add<kQueries / 8>(scores, p.scale * kLog2E,
-                                       strip.entry(first - key0 - p.first_relative) + 2 * c - row);
-    else
-      multiply(scores, p.scale * kLog2E);
     if (is_masked) apply_mask<kQueries / 8>(mask, scores);
-    weights_transposed<kQueries / 8>(scores, simt::shared<float2>(statistics, kQueries / 2), c);
+    weights_transposed<kQueries / 8>(scores, p.scale * kLog2E,
+                                     simt::shared<float2>(statistics, kQueries / 2), c);
     simt::wgmma_fence_registers(scores);  // weights are computed before the wait, not behind it
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(dweights);
@@ -301,7 +302,7 @@ class Consumer {
     issue_sums(weights, dout, dv);
     const auto shared_scores =
         simt::shared<bf16>(S::kScoresAt + queries.stage() * S::kScoreBytes, S::kScoreTile);
-    if (to.dstrips != nullptr)  // what the buffer held has been summed
+    if (kBias && to.dstrips != nullptr)  // what the buffer held has been summed
       simt::mbarrier_wait(barriers.scores_empty(queries.stage()), queries.parity() ^ 1U);
     const int stored_row = thread / 32 * 16 + lane % 16;
 #pragma unroll
@@ -312,24 +313,31 @@ class Consumer {
     }
     simt::fence_async_shared();
     issue_sums(dscores, q, dk);
-    float dq[kSums] = {};
-    const Part seen = visits(tile_keys(p, work.b, first, kQueries), kKeys, work.blocks);
-    float4* saved =
-        to.dq_sums + sums_at(p, kQueries, work.item, parts, work.part, tile, thread);
-    if (block != seen.begin) add_saved(saved, dq);
-    if (to.dstrips != nullptr) {
+    if (kBias && to.dstrips != nullptr) {
       __syncwarp();
       release(barriers.scores_full(queries.stage()));
     }
     simt::named_barrier_sync(1, 2 * kGroup);  // both groups' gradients of scores are here
+    const Part seen = visits(tile_keys(p, work.b, first, kQueries), kKeys, work.blocks);
+    float4* saved =
+        to.dq_sums + sums_at(p, kQueries, work.item, parts, work.part, tile, thread);
+    // Earlier blocks' sums arrive while the product runs, or before it where registers are short.
+    constexpr bool kLate = kDepth == 64;
+    float dq[kSums] = {}, before[kSums] = {};
+    if (!kLate && block != seen.begin) add_saved(saved, dq);
     simt::wgmma_fence_registers(dq);
     simt::wgmma_fence();
     issue_dq(shared_scores, k, dq);
+    if (kLate && block != seen.begin) add_saved(saved, before);
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(dv);
     simt::wgmma_fence_registers(dk);
     simt::wgmma_fence_registers(dq);
     release(barriers.queries_empty(queries.stage()));
+    if (kLate) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) dq[i] += before[i];
+    }
     if (block == seen.end - 1 && parts == 1)
       store_dq<kDepth>(p, work.b, work.head, first, thread, dq, to.dq);
     else
@@ -374,7 +382,7 @@ class Consumer {
 
 #endif
 
-template <int kDepth>
+template <int kDepth, bool kBias>
 __global__ void __launch_bounds__(kThreads, 1)
     backward_kernel([[maybe_unused]] const __grid_constant__ Problem p,
                     [[maybe_unused]] const __grid_constant__ Maps maps,
@@ -384,26 +392,26 @@ __global__ void __launch_bounds__(kThreads, 1)
 #if QT_SM90A
   using S = Shape<kDepth>;
   const Work<kDepth> work(p, parts);
-  const int reach = p.strips == nullptr ? 0 : p.reach;
+  const int reach = kBias ? p.reach : 0;
   const BiasStrip strip(reach, kKeys, S::kQueries, S::kStripAt);
   const StripGradient dstrip(strip, S::kStripAt + BiasStrip::bytes(reach, kKeys, S::kQueries));
   if (threadIdx.x == 0) Barriers{S{}}.init();
-  if (p.strips != nullptr)
+  if constexpr (kBias)
     strip.load(p.strips + static_cast<int64_t>(work.head) * (2 * p.reach + 1), -1, S::kStripAt);
-  if (to.dstrips != nullptr) dstrip.clear();
+  if (kBias && to.dstrips != nullptr) dstrip.clear();
   __syncthreads();
   if (threadIdx.x < kGroup) {
     simt::register_dealloc<40>();
     if (threadIdx.x == 0)
       produce<kDepth>(p, maps, in, work);
-    else if (threadIdx.x >= 32 && to.dstrips != nullptr)
+    else if (kBias && threadIdx.x >= 32 && to.dstrips != nullptr)
       sum_diagonals<kDepth>(p, work, dstrip, static_cast<int>(threadIdx.x) - 32);
     __syncwarp();
   } else {
     simt::register_alloc<232>();
-    Consumer<kDepth>(p, in, to, work, parts).run();
+    Consumer<kDepth, kBias>(p, in, to, work, parts).run();
   }
-  if (to.dstrips == nullptr) return;
+  if (!kBias || to.dstrips == nullptr) return;
   __syncthreads();
   dstrip.store(to.dstrips + static_cast<int64_t>(blockIdx.x) * (2 * p.reach + 1));
 #endif
@@ -428,7 +436,7 @@ __global__ void __launch_bounds__(2 * kGroup)
   store_dq<kDepth>(p, b, head, tile * kQueries, thread, sums, to.dq);
 }
 
-template <int kDepth>
+template <int kDepth, bool kBias>
 void launch_backward(const Prepared& prepared, const GradientOperands& in, GradientResults to,
                      float* dtable, Stream stream) {
   using S = Shape<kDepth>;
@@ -442,8 +450,8 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
     to.dstrips = prepared.scratch<float>(items * parts * prepared.strip_length());
   const Maps maps{map_of(p, in.q, p.queries, S::kQueries), map_of(p, in.k, p.keys, kKeys),
                   map_of(p, in.v, p.keys, kKeys), map_of(p, in.dout, p.queries, S::kQueries)};
-  const size_t strip = BiasStrip::bytes(p.strips == nullptr ? 0 : p.reach, kKeys, S::kQueries);
-  simt::launch(backward_kernel<kDepth>,
+  const size_t strip = BiasStrip::bytes(kBias ? p.reach : 0, kKeys, S::kQueries);
+  simt::launch(backward_kernel<kDepth, kBias>,
                simt::Launch{.grid = dim3(static_cast<unsigned>(items * parts)),
                             .block = dim3(kThreads),
                             .shared = S::kStripAt + 2 * strip,
@@ -471,10 +479,12 @@ void backward_wgmma(const Prepared& p, const Statistics& s, const bf16* dout, bf
                             s.delta,
                             padded_queries(p.problem.queries)};
   const GradientResults to{dq, dk, dv, nullptr, nullptr};
+  const bool has_bias = p.problem.strips != nullptr;
   if (p.problem.depth <= 64)
-    launch_backward<64>(p, in, to, dtable, stream);
+    (has_bias ? launch_backward<64, true> : launch_backward<64, false>)(p, in, to, dtable, stream);
   else
-    launch_backward<128>(p, in, to, dtable, stream);
+    (has_bias ? launch_backward<128, true> : launch_backward<128, false>)(p, in, to, dtable,
+                                                                         stream);
 }
 
 }  // namespace quintet::QT_GPU::attention

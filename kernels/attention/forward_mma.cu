@@ -38,7 +38,7 @@ __device__ void store_rows(const Problem& p, int b, int head, int query, const f
     if (lse != nullptr && c == 0)
       lse[(static_cast<int64_t>(b) * p.heads + head) * p.queries + i] =
           row_keys(p, b, i).none ? kMaskedScore
-                                 : (softmax.largest[half] + log2f(softmax.total[half])) * kLn2;
+                                 : softmax.log_sum(half, p.scale * kLog2E);
   }
 }
 
@@ -85,7 +85,14 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
     simt::cp_async_wait<1>();
     __syncthreads();  // keys n are here, those before n have been read by all
     copy(k, 0, n + 1);
+    const int key = n * S::kKeys;
     float scores[S::kBlocks][S::kKeys / 2] = {};
+    if (has_bias) {
+      const int entry = strip.entry(key + p.first_relative - first) + 2 * (lane % 4);
+#pragma unroll
+      for (int m = 0; m < S::kBlocks; ++m)
+        strip.template fill<S::kKeys / 8>(scores[m], entry - (row + 16 * m + lane / 4));
+    }
     const auto keys = kv_tile(0, n % 2);
 #pragma unroll 2  // all at once need more registers than there are
     for (int i = 0; i < kDepth / 16; ++i) {
@@ -100,20 +107,14 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
         for (int m = 0; m < S::kBlocks; ++m) multiply_add(scores[m], j, queries[m], operand);
       }
     }
-    const int key = n * S::kKeys;
     const bool is_full = key >= hull.inner_begin && key + S::kKeys <= hull.inner_end;
 #pragma unroll
     for (int m = 0; m < S::kBlocks; ++m) {
       const int r = row + 16 * m + lane / 4, c = lane % 4;
-      if (has_bias)
-        strip.template add<S::kKeys / 8>(
-            scores[m], scale, strip.entry(key + p.first_relative - first) + 2 * c - r);
-      else
-        multiply(scores[m], scale);
       if (!is_full)
         apply_mask<S::kKeys / 8>(mask_of<S::kKeys / 8>(p, b, first + r, key + 2 * c), scores[m]);
       float fade[2];
-      softmax[m].template update<S::kKeys / 8>(scores[m], fade);
+      softmax[m].template update<S::kKeys / 8>(scores[m], scale, fade);
 #pragma unroll
       for (int i = 0; i < kDepth / 2; ++i) sums[m][i] *= fade[i / 2 % 2];
     }

@@ -102,7 +102,7 @@ __device__ void produce(const Problem& p, const Maps& maps, int item, int end, i
 }
 
 // One warpgroup's part: rows [64 group, 64 group + 64) of each tile of queries.
-template <int kDepth>
+template <int kDepth, bool kBias>
 class Consumer {
   using S = Shape<kDepth>;
 
@@ -111,7 +111,7 @@ class Consumer {
       : p(problem),
         maps(its_maps),
         lse(its_lse),
-        strip(problem.strips == nullptr ? 0 : problem.reach, kRows, kKeys, S::kStripAt),
+        strip(kBias ? problem.reach : 0, kRows, kKeys, S::kStripAt),
         thread(static_cast<int>(threadIdx.x) % kGroup),
         group(static_cast<int>(threadIdx.x) / kGroup - 1) {}
 
@@ -119,7 +119,7 @@ class Consumer {
     int last_head = -1;
     for (; item < end; ++item, queries.advance()) {
       const Work work(p, item, tiles);
-      if (p.strips != nullptr && work.head != last_head) load_strip(work.head);
+      if (kBias && work.head != last_head) load_strip(work.head);
       last_head = work.head;
       attend(work);
     }
@@ -140,13 +140,21 @@ class Consumer {
   __device__ static void release(uint64_t* bar) {
     if (threadIdx.x % 32 == 0) simt::mbarrier_arrive(bar);
   }
-  // Issues scores = q k^T.
-  __device__ void issue_scores(float (&scores)[kKeys / 2], int stage) const {
+  // Issues scores = q k^T of block n, bias included.
+  __device__ void issue_scores(const Work& work, int n, float (&scores)[kKeys / 2],
+                               int stage) const {
+    const int lane = thread % 32, row = 64 * group + thread / 32 * 16 + lane / 4;
+    if constexpr (kBias)
+      strip.template fill<kKeys / 8>(
+          scores, strip.entry(n * kKeys + p.first_relative - work.first) + 2 * (lane % 4) - row);
+    simt::mbarrier_wait(barriers.keys_full(at.stage()), at.parity());
+    simt::wgmma_fence_registers(scores);
+    simt::wgmma_fence();
     const auto q = tile(0, queries.stage()), k = tile(S::kKeysAt, stage);
 #pragma unroll
     for (int i = 0; i < kDepth / 16; ++i)
       simt::wgmma<kKeys>(scores, terms_in_columns<kRows>(q, 64 * group, i),
-                         terms_in_columns<kKeys>(k, 0, i), i > 0);
+                         terms_in_columns<kKeys>(k, 0, i), i > 0 || kBias);
     simt::wgmma_commit();
   }
   // Issues sums += weights v.
@@ -162,14 +170,9 @@ class Consumer {
                         float (&scores)[kKeys / 2], float (&fade)[2]) {
     const int lane = thread % 32, row = 64 * group + thread / 32 * 16 + lane / 4;
     const int key = n * kKeys, c = 2 * (lane % 4);
-    if (p.strips != nullptr)
-      strip.template add<kKeys / 8>(scores, p.scale * kLog2E,
-                                    strip.entry(key + p.first_relative - work.first) + c - row);
-    else
-      multiply(scores, p.scale * kLog2E);
     if (key < blocks.keys.inner_begin || key + kKeys > blocks.keys.inner_end)
       apply_mask<kKeys / 8>(mask_of<kKeys / 8>(p, work.b, work.first + row, key + c), scores);
-    softmax.template update<kKeys / 8>(scores, fade);
+    softmax.template update<kKeys / 8>(scores, p.scale * kLog2E, fade);
   }
   __device__ static void pack(const float (&scores)[kKeys / 2],
                               uint32_t (&weights)[kKeys / 16][4]) {
@@ -185,9 +188,7 @@ class Consumer {
     float scores[kKeys / 2], fade[2];
     uint32_t weights[kKeys / 16][4];
     simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
-    simt::mbarrier_wait(barriers.keys_full(at.stage()), at.parity());
-    simt::wgmma_fence();
-    issue_scores(scores, at.stage());
+    issue_scores(work, blocks.begin, scores, at.stage());
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(scores);
     release(barriers.keys_empty(at.stage()));
@@ -197,10 +198,8 @@ class Consumer {
     for (int n = blocks.begin + 1; n < blocks.end; ++n) {
       const Cursor<S::kStages> before = at;
       at.advance();
-      simt::mbarrier_wait(barriers.keys_full(at.stage()), at.parity());
       simt::wgmma_fence_registers(sums);
-      simt::wgmma_fence();
-      issue_scores(scores, at.stage());
+      issue_scores(work, n, scores, at.stage());
       simt::mbarrier_wait(barriers.values_full(before.stage()), before.parity());
       issue_sums(weights, before.stage());
       simt::wgmma_wait<1>();
@@ -256,7 +255,7 @@ class Consumer {
         lse[(static_cast<int64_t>(work.b) * p.heads + work.head) * p.queries + query] =
             row_keys(p, work.b, query).none
                 ? kMaskedScore
-                : (softmax.largest[half] + log2f(softmax.total[half])) * kLn2;
+                : softmax.log_sum(half, p.scale * kLog2E);
     }
     simt::fence_async_shared();
     simt::named_barrier_sync(2 + group, kGroup);
@@ -286,7 +285,7 @@ class Consumer {
 
 #endif
 
-template <int kDepth>
+template <int kDepth, bool kBias>
 __global__ void __launch_bounds__(kThreads, 1)
     forward_kernel([[maybe_unused]] const __grid_constant__ Problem p,
                    [[maybe_unused]] const __grid_constant__ Maps maps,
@@ -303,12 +302,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) produce<kDepth>(p, maps, item, end, tiles);
   } else {
     simt::register_alloc<232>();
-    Consumer<kDepth>(p, maps, lse).run(item, end, tiles);
+    Consumer<kDepth, kBias>(p, maps, lse).run(item, end, tiles);
   }
 #endif
 }
 
-template <int kDepth>
+template <int kDepth, bool kBias>
 void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stream) {
   using S = Shape<kDepth>;
   const Problem& p = prepared.problem;
@@ -318,7 +317,7 @@ void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stre
   const Maps maps{map_of(p, prepared.q, p.queries, kRows), map_of(p, prepared.k, p.keys, kKeys),
                   map_of(p, prepared.v, p.keys, kKeys), map_of(p, out, p.queries, 64)};
   const int reach = p.strips == nullptr ? 0 : p.reach;
-  simt::launch(forward_kernel<kDepth>,
+  simt::launch(forward_kernel<kDepth, kBias>,
                simt::Launch{.grid = dim3(static_cast<unsigned>(blocks)),
                             .block = dim3(kThreads),
                             .shared = S::kStripAt + BiasStrip::bytes(reach, kRows, kKeys),
@@ -329,10 +328,11 @@ void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stre
 }  // namespace
 
 void forward_wgmma(const Prepared& p, bf16* out, float* lse, Stream stream) {
+  const bool has_bias = p.problem.strips != nullptr;
   if (p.problem.depth <= 64)
-    launch_forward<64>(p, out, lse, stream);
+    (has_bias ? launch_forward<64, true> : launch_forward<64, false>)(p, out, lse, stream);
   else
-    launch_forward<128>(p, out, lse, stream);
+    (has_bias ? launch_forward<128, true> : launch_forward<128, false>)(p, out, lse, stream);
 }
 
 }  // namespace quintet::QT_GPU::attention

@@ -3,7 +3,7 @@
 // and 8 n columns is n fragments; fragment j of a thread holds
 //   s[4j], s[4j+1]    row r,     columns 8j + 2c, 8j + 2c + 1       r = lane / 4, c = lane % 4
 //   s[4j+2], s[4j+3]  row r + 8, the same columns
-// Scores are in base 2: multiplied with log2(e), so that exp2 serves.
+// Accumulators begin as bias / scale, so that scores are scale * s; exp2 takes s * (scale * log2(e)).
 
 #include <cmath>
 
@@ -13,22 +13,26 @@ namespace quintet::QT_GPU::attention {
 
 /// A head's bias by relative position in shared memory, for tiles of `rows` x `columns`: entry e has
 /// relative position e - origin(); two copies, the second one entry ahead, so that a pair of
-/// neighbours is one aligned load wherever it begins.
+/// neighbours is one aligned load wherever it begins, and 16 banks apart.
 struct BiasStrip {
   int reach, rows, columns;
   simt::Shared<float2> pairs;
 
-  __device__ static int floats(int reach, int rows, int columns) {
+  __host__ __device__ static int floats(int reach, int rows, int columns) {
     return 2 * reach + 2 * (rows + columns);
   }
+  /// Floats from one copy to the other.
+  __host__ __device__ static int stride(int reach, int rows, int columns) {
+    return (floats(reach, rows, columns) + 15) / 32 * 32 + 16;
+  }
   __host__ __device__ static size_t bytes(int reach, int rows, int columns) {
-    return sizeof(float) * 2 * static_cast<size_t>(2 * reach + 2 * (rows + columns));
+    return sizeof(float) * 2 * static_cast<size_t>(stride(reach, rows, columns));
   }
   __device__ BiasStrip(int its_reach, int its_rows, int its_columns, size_t byte_offset)
       : reach(its_reach),
         rows(its_rows),
         columns(its_columns),
-        pairs(simt::shared<float2>(byte_offset, floats(its_reach, its_rows, its_columns))) {}
+        pairs(simt::shared<float2>(byte_offset, stride(its_reach, its_rows, its_columns))) {}
   __device__ int origin() const { return reach + rows + columns; }
 
   /// Fills both copies with all of the block's threads, or with `threads` of them, this one being
@@ -39,13 +43,13 @@ struct BiasStrip {
   }
   __device__ void load(const float* strip, int sign, size_t byte_offset, int thread,
                        int threads) const {
-    const int n = floats(reach, rows, columns);
-    auto x = simt::shared<float>(byte_offset, 2 * n);
+    const int n = floats(reach, rows, columns), second = stride(reach, rows, columns);
+    auto x = simt::shared<float>(byte_offset, 2 * second);
     for (int e = thread; e < n; e += threads) {
       const float value = strip[clamp_relative(sign * (e - origin()), reach) + reach];
       x[e] = value;
-      if (e > 0) x[n + e - 1] = value;
-      if (e == n - 1) x[n + e] = value;
+      if (e > 0) x[second + e - 1] = value;
+      if (e == n - 1) x[second + e] = value;
     }
   }
   /// Entry of row 0 and column 0 of a tile whose first elements are `relative` apart. Beyond the
@@ -54,31 +58,26 @@ struct BiasStrip {
     const int low = -(reach + columns), high = reach + rows;
     return origin() + (relative < low ? low : relative > high ? high : relative);
   }
-  /// s = s * scale + bias. `e`: entry of row r and column 2c of the thread's first fragment. What
-  /// row r + 8 needs at a fragment is what row r had at the one before.
+  /// s = bias. `e`: entry of row r and column 2c of the thread's first fragment. What row r + 8 needs
+  /// at a fragment is what row r had at the one before.
   template <int kFragments>
-  __device__ void add(float (&s)[4 * kFragments], float scale, int e) const {
-    const int at = (e >> 1) + (e & 1) * (floats(reach, rows, columns) / 2);
+  __device__ void fill(float (&s)[4 * kFragments], int e) const {
+    const int at = (e >> 1) + (e & 1) * (stride(reach, rows, columns) / 2);
     float2 before = pairs[at - 4];
 #pragma unroll
     for (int j = 0; j < kFragments; ++j) {
       const float2 here = pairs[at + 4 * j];
-      s[4 * j] = fmaf(s[4 * j], scale, here.x);
-      s[4 * j + 1] = fmaf(s[4 * j + 1], scale, here.y);
-      s[4 * j + 2] = fmaf(s[4 * j + 2], scale, before.x);
-      s[4 * j + 3] = fmaf(s[4 * j + 3], scale, before.y);
+      s[4 * j] = here.x;
+      s[4 * j + 1] = here.y;
+      s[4 * j + 2] = before.x;
+      s[4 * j + 3] = before.y;
       before = here;
     }
   }
 };
 
-template <int kCount>
-__device__ void multiply(float (&s)[kCount], float scale) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) s[i] *= scale;
-}
-
 inline constexpr float kMinusInfinity = -INFINITY;
+inline constexpr float kLog2E = 1.44269504088896340736F, kLn2 = 0.69314718055994530942F;
 
 /// A thread's part of a mask: element i of fragment j has bit 2 j + i % 2 of word i / 2. Scores whose
 /// bit in `in` is not set become -infinity; those whose bit in `none` is, of queries without an
@@ -133,9 +132,10 @@ struct RunningSoftmax {
   float largest[2] = {kMinusInfinity, kMinusInfinity};
   float total[2] = {0, 0};  // of this thread's columns
 
-  /// s = exp2(s - largest so far); fade: what sums over earlier columns are to be multiplied with.
+  /// s = exp2(scale * (s - largest so far)), scale > 0; fade: what sums over earlier columns are to be
+  /// multiplied with.
   template <int kFragments>
-  __device__ void update(float (&s)[4 * kFragments], float (&fade)[2]) {
+  __device__ void update(float (&s)[4 * kFragments], float scale, float (&fade)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float here = largest[half];
@@ -144,15 +144,15 @@ struct RunningSoftmax {
         here = fmaxf(here, fmaxf(s[4 * j + 2 * half], s[4 * j + 2 * half + 1]));
       here = fmaxf(here, __shfl_xor_sync(0xffffffffU, here, 1));
       here = fmaxf(here, __shfl_xor_sync(0xffffffffU, here, 2));
-      const float shift = here == kMinusInfinity ? 0.0F : here;
-      fade[half] = simt::exp2_approx(largest[half] - shift);
+      const float shift = here == kMinusInfinity ? 0.0F : here * scale;
+      fade[half] = simt::exp2_approx(fmaf(largest[half], scale, -shift));
       largest[half] = here;
       float sum = 0;
 #pragma unroll
       for (int j = 0; j < kFragments; ++j)
 #pragma unroll
         for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          s[4 * j + i] = simt::exp2_approx(s[4 * j + i] - shift);
+          s[4 * j + i] = simt::exp2_approx(fmaf(s[4 * j + i], scale, -shift));
           sum += s[4 * j + i];
         }
       total[half] = total[half] * fade[half] + sum;
@@ -165,6 +165,10 @@ struct RunningSoftmax {
       total[half] += __shfl_xor_sync(0xffffffffU, total[half], 1);
       total[half] += __shfl_xor_sync(0xffffffffU, total[half], 2);
     }
+  }
+  /// log(sum of exp(scores)) of row `half`.
+  __device__ float log_sum(int half, float scale) const {
+    return (fmaf(largest[half], scale, log2f(total[half]))) * kLn2;
   }
   /// What the sums of row `half` become weights' averages with; NaN stays NaN.
   __device__ float share(int half) const { return total[half] == 0 ? 0.0F : 1.0F / total[half]; }
@@ -179,16 +183,18 @@ __device__ void to_operand(const float (&s)[kCount], int k, uint32_t (&a)[4]) {
   a[3] = simt::pack_bf16(s[8 * k + 6], s[8 * k + 7]);
 }
 
-/// Scores of a tile become weights, transposed: rows are keys, columns queries, whose lse lie in
-/// shared memory, pairs of neighbours together. c = lane % 4.
+/// Scores of a tile become weights exp2(scale * s - lse), transposed: rows are keys, columns queries,
+/// whose lse lie in shared memory, pairs of neighbours together. c = lane % 4.
 template <int kFragments>
-__device__ void weights_transposed(float (&s)[4 * kFragments], simt::Shared<float2> lse, int c) {
+__device__ void weights_transposed(float (&s)[4 * kFragments], float scale,
+                                   simt::Shared<float2> lse, int c) {
 #pragma unroll
   for (int j = 0; j < kFragments; ++j) {
     const float2 shift = lse[4 * j + c];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      s[4 * j + i] = simt::exp2_approx(s[4 * j + i] - (i % 2 == 0 ? shift.x : shift.y));
+      s[4 * j + i] =
+          simt::exp2_approx(fmaf(s[4 * j + i], scale, i % 2 == 0 ? -shift.x : -shift.y));
   }
 }
 

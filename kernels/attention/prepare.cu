@@ -150,10 +150,10 @@ const int32_t* int32_operand(const View& view, int64_t rows, int64_t columns, co
 
 }  // namespace
 
-Prepared::Prepared(Views in, const Attrs& attrs, float unit, Stream stream) {
+Prepared::Prepared(Views in, const Attrs& attrs, bool divide, Stream stream) {
   QT_ASSERT(in.size() >= 7);
   read_shapes(in, attrs);
-  make_strips(in[3], attrs, unit, stream);
+  make_strips(in[3], attrs, divide ? 1.0F / problem.scale : 1.0F, stream);
   read_masks(in, stream);
   drop(in[0], attrs, stream);
 }

@@ -2,7 +2,7 @@
 // What attention and its gradient need before their kernels start: operands checked, the mask as
 // ranges, the bias table as strips by relative position, dropout applied to the values.
 //
-//   const Prepared p(in, attrs, kLog2E, stream);      // launches small kernels, owns their results
+//   const Prepared p(in, attrs, true, stream);        // launches small kernels, owns their results
 //   simt::launch(kernel, ..., p.problem, p.q, p.k, p.v);
 
 #include <vector>
@@ -13,12 +13,10 @@
 
 namespace quintet::QT_GPU::attention {
 
-inline constexpr float kLog2E = 1.44269504088896340736F, kLn2 = 0.69314718055994530942F;
-
 class Prepared {
  public:
-  /// `unit`: what biases are multiplied with, 1 or log2(e). Throws usage errors as attention_cpu.
-  Prepared(Views in, const Attrs& attrs, float unit, Stream stream);
+  /// `divide`: strips are divided by the scale. Throws usage errors as attention_cpu.
+  Prepared(Views in, const Attrs& attrs, bool divide, Stream stream);
 
   Problem problem{};
   DType dtype = DType::f32;  // of q, k, v and of the results
