@@ -51,6 +51,7 @@ Device& Device::current() { return current_device != nullptr ? *current_device :
 std::unique_ptr<Recording> Device::record(std::function<void()> work) {
   return std::make_unique<Repeated>(std::move(work));
 }
+Buffer Device::pinned(int64_t bytes) { return Memory::host().allocate(bytes); }
 void Device::use(Device& device) { current_device = &device; }
 
 }  // namespace quintet

@@ -47,12 +47,15 @@ class Device {
   virtual const GpuKernels& kernels() const = 0;
 
   virtual Memory& memory() = 0;
+  /// Memory of the host that the device copies from and to by itself: copies of it do not wait.
+  virtual Buffer pinned(int64_t bytes);
   virtual Stream stream() const = 0;
   /// Ordered after the work queued so far; `copy_out` and `synchronize` wait for all of it and throw
   /// what went wrong on the device meanwhile: Error(kData) for bad data, Error(kEnvironment) for a
   /// device that failed.
   virtual void copy_in(void* to, const void* host, int64_t bytes) = 0;
   virtual void copy_out(void* host, const void* from, int64_t bytes) = 0;
+  /// Either side may be pinned memory; not waited for.
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void fill(void* to, int byte, int64_t bytes) = 0;
   virtual void synchronize() = 0;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "kernels/decode_attention/gpu_rows.h"
+#include "kernels/decode_matmul/skinny.h"
 #include "kernels/kernel.h"
 #include "kernels/logits/gpu_rows.h"
 #include "kernels/optimizers/gpu_arrays.h"
@@ -30,7 +31,9 @@ struct GpuKernels {
   void (*measure_arrays)(Views arrays, ArrayStatistics* statistics, Stream stream);
   void (*decide_update)(const ArrayStatistics* all, double max_norm, UpdateControl* control,
                         Stream stream);
-  /// Generation. kernels/decode_attention/decode_attention_gpu.h, kernels/logits/logits_gpu.h
+  /// Generation. kernels/decode_matmul/skinny_matmul_gpu.h,
+  /// kernels/decode_attention/decode_attention_gpu.h, kernels/logits/logits_gpu.h
+  void (*skinny_matmul)(const SkinnyMatmul& product, Stream stream);
   void (*decode_self)(const DecodeSelf& attention, Stream stream);
   void (*decode_cross)(const DecodeCross& attention, Stream stream);
   void (*follow_sources)(const FollowSources& follow, Stream stream);

@@ -6,6 +6,7 @@
 #include "kernels/cast/cast_gpu.h"
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/decode_attention/decode_attention_gpu.h"
+#include "kernels/decode_matmul/skinny_matmul_gpu.h"
 #include "kernels/gpu_kernels.h"
 #include "kernels/logits/logits_gpu.h"
 #include "kernels/optimizers/optimizers_gpu.h"
@@ -48,6 +49,7 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
                               .update_adafactor = update_adafactor_gpu,
                               .measure_arrays = measure_arrays_gpu,
                               .decide_update = decide_update_gpu,
+                              .skinny_matmul = skinny_matmul_gpu,
                               .decode_self = decode_self_gpu,
                               .decode_cross = decode_cross_gpu,
                               .follow_sources = follow_sources_gpu,
@@ -153,6 +155,7 @@ class Gpu final : public Device {
   explicit Gpu(std::string description)
       : description_(std::move(description)), memory_(source_), stream_(make_stream()) {
     fault_ = memory_.allocate(sizeof(FaultSlot));
+    seen_fault_ = pinned(sizeof(FaultSlot));
     fill(fault_.get(), 0, sizeof(FaultSlot));
   }
 #ifdef QUINTET_EMULATE
@@ -177,14 +180,22 @@ class Gpu final : public Device {
   }
   void fill(void* to, int byte, int64_t bytes) override { fill_bytes(to, byte, bytes, stream_); }
   void synchronize() override {
-    FaultSlot fault;
-    move_bytes(&fault, fault_.get(), sizeof fault, stream_);
+    // Into pinned memory: this copy waits for nothing, the stream's end is waited for once.
+    move_bytes(seen_fault_.get(), fault_.get(), sizeof(FaultSlot), stream_);
     wait(stream_);
+    FaultSlot fault;
+    std::memcpy(&fault, seen_fault_.get(), sizeof fault);
     if (fault.code == 0) return;
     fill(fault_.get(), 0, sizeof fault);
     throw_fault(fault);
   }
 #ifndef QUINTET_EMULATE
+  Buffer pinned(int64_t bytes) override {
+    void* pointer = nullptr;
+    check(cudaHostAlloc(&pointer, static_cast<size_t>(bytes), cudaHostAllocDefault),
+          "pinned memory");
+    return {static_cast<std::byte*>(pointer), [](std::byte* p) { cudaFreeHost(p); }};
+  }
   std::unique_ptr<Recording> record(std::function<void()> work) override {
     return std::make_unique<Graph>(memory_, stream_, work);
   }
@@ -196,7 +207,7 @@ class Gpu final : public Device {
   Source source_;
   Memory memory_;
   Stream stream_;
-  Buffer fault_;
+  Buffer fault_, seen_fault_;
 };
 
 }  // namespace

@@ -1,10 +1,15 @@
 #include "models/decoding/device_decoder.h"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <numeric>
 
 #include "kernels/attention/buckets.h"
 #include "kernels/gpu_kernels.h"
+#include "models/decoding/device_products.h"
 #include "models/features.h"
+#include "runtime/op.h"
 #include "runtime/tape.h"
 
 namespace quintet::decoding {
@@ -37,12 +42,8 @@ HostArray host_array(const std::vector<int32_t>& values) {
   return array;
 }
 
-const int32_t* ints(const Tensor& tensor) { return tensor.local().data<int32_t>(); }
+int32_t* ints(const Tensor& tensor) { return tensor.local().data<int32_t>(); }
 uint16_t* sources(const Tensor& tensor) { return static_cast<uint16_t*>(tensor.local().pointer); }
-/// Element `element` of the first row.
-void* at(const Tensor& tensor, int64_t element) {
-  return static_cast<std::byte*>(tensor.local().pointer) + element * size_of(tensor.spec().dtype);
-}
 DecodeCache cache(const Tensor& keys, const Tensor& values, int64_t slot_stride,
                   int64_t head_stride, int64_t token_stride, int64_t max_length) {
   return {at(keys, 0), at(values, 0), slot_stride, head_stride, token_stride, max_length};
@@ -75,6 +76,17 @@ Tensor table_of_rows(const Tensor& x) {
   return table;
 }
 
+/// Rows [ids] of a table [vocab, embed]. ids: int32 [rows] on the device.
+Tensor embedded(const int32_t* ids, const Axis& rows, const Tensor& table) {
+  const Tensor x(Spec{{rows, table.spec().axes[1]}, table.spec().dtype});
+  const int64_t count[] = {rows.size};
+  const std::array in{View::of(const_cast<int32_t*>(ids), count), table.local()};
+  const std::array out{x.local()};
+  Device& device = Device::current();
+  kernel_of(ops::table::embed, device)(in, out, {}, device.stream());
+  return x;
+}
+
 struct LayerWeights {
   Tensor self_norm, qkv, self_out;
   Tensor cross_norm, cross_query, cross_key, cross_value, cross_out;
@@ -89,23 +101,28 @@ struct DeviceDecoder::Weights {
   Projection projection;
 };
 
+enum InputRow { kTokens, kPositions, kParents, kInputRows };
+
 struct DeviceDecoder::State {
   CacheOptions options;
   int64_t batch, length, rows;
   Tensor lengths;                                // int32 [batch] tokens of each encoded item
   std::vector<Tensor> cross_keys, cross_values;  // by layer: [batch, length, joined_kv]
   std::vector<Tensor> keys, values;              // by layer: [rows, heads, max_length, head_dim]
-  Tensor tokens, positions, parents;             // int32 [rows], read by a step
+  Axis row;
+  Tensor step_inputs;                            // int32 [3, rows]: InputRow
   Tensor sources, next_sources;                  // uint16 [rows, max_length]
   Tensor logits;                                 // float32 [rows, vocab]
-  Tensor drawn, log_probs;                       // int32, float32 [rows]
+  Tensor drawn;                                  // int32, float32 [2, rows]: tokens, log probs
+  // The host's side of step_inputs, drawn and, once they were asked for, logits.
+  Buffer host_inputs, host_drawn, host_logits;
   std::unique_ptr<Recording> recording;
   bool warm = false;
 
   State(const T5Config& config, DType dtype, int64_t items, int64_t inputs,
         const CacheOptions& cache)
-      : options(cache), batch(items), length(inputs), rows(items * cache.num_decodes) {
-    const Axis row{"rows", rows};
+      : options(cache), batch(items), length(inputs), rows(items * cache.num_decodes),
+        row("rows", rows) {
     const Axis joined{axis::kJoinedKv, config.num_heads * config.head_dim};
     lengths = Tensor(Spec{{{axis::kBatch, batch}}, DType::i32});
     const Spec cross{{{axis::kBatch, batch}, {axis::kLength, length}, joined}, dtype};
@@ -120,14 +137,20 @@ struct DeviceDecoder::State {
       keys.emplace_back(self);
       values.emplace_back(self);
     }
-    for (Tensor* ints : {&tokens, &positions, &parents, &drawn})
-      *ints = Tensor(Spec{{row}, DType::i32});
-    log_probs = Tensor(Spec{{row}, DType::f32});
+    step_inputs = Tensor(Spec{{{"input", kInputRows}, row}, DType::i32});
+    drawn = Tensor(Spec{{{"result", 2}, row}, DType::i32});
+    host_inputs = Device::current().pinned(step_inputs.bytes());
+    host_drawn = Device::current().pinned(drawn.bytes());
     const Spec slots{{row, {"bytes", options.max_length * 2}}, DType::u8};
     sources = Tensor(slots);
     next_sources = Tensor(slots);
     logits = Tensor(Spec{{row, {axis::kVocab, config.vocab_size}}, DType::f32});
   }
+  const int32_t* input(InputRow which) const { return ints(step_inputs) + which * rows; }
+  int32_t* host_input(InputRow which) const {
+    return reinterpret_cast<int32_t*>(host_inputs.get()) + which * rows;
+  }
+  float* device_log_probs() const { return reinterpret_cast<float*>(ints(drawn) + rows); }
   bool fits(int64_t items, int64_t inputs, const CacheOptions& cache) const {
     return batch == items && length == inputs && options.num_decodes == cache.num_decodes &&
            options.max_length == cache.max_length;
@@ -206,10 +229,13 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
                                      std::pair(layer.cross_value, s.cross_values[i])})
       device.copy(to.local().pointer, ops::matmul(encoded, weight).local().pointer, to.bytes());
   }
+  // Both: rows that rest read places that were never written.
   device.fill(s.sources.local().pointer, 0, s.sources.bytes());
+  device.fill(s.next_sources.local().pointer, 0, s.next_sources.bytes());
 }
 
-void DeviceDecoder::queue_step() {
+/// One decoder layer after another over the rows of the step: [rows, embed].
+Tensor DeviceDecoder::queue_layers() {
   const State& s = *state_;
   const T5Config& config = model_.network().config();
   Device& device = Device::current();
@@ -217,31 +243,23 @@ void DeviceDecoder::queue_step() {
   const Stream stream = device.stream();
   const int64_t heads = config.num_heads, d = config.head_dim, joined = heads * d;
   const auto room = s.options.max_length;
-  kernels.follow_sources({.items = s.batch,
-                          .decodes = s.options.num_decodes,
-                          .max_length = room,
-                          .positions = ints(s.positions),
-                          .parents = ints(s.parents),
-                          .sources = sources(s.sources),
-                          .next = sources(s.next_sources)},
-                         stream);
-  device.copy(s.sources.local().pointer, s.next_sources.local().pointer, s.sources.bytes());
   const DecodeRows rows{.dtype = weights_->embedding.spec().dtype,
                         .items = s.batch,
                         .decodes = s.options.num_decodes,
                         .heads = heads,
                         .head_dim = d};
-  Tensor x = ops::embed(s.tokens, weights_->embedding);  // [rows, embed]
+  const Products products(s.rows);
+  const Tensor attended(Spec{{s.row, {axis::kJoinedKv, joined}}, rows.dtype});
+  Tensor x = embedded(s.input(kTokens), s.row, weights_->embedding);
   for (size_t i = 0; i < weights_->layers.size(); ++i) {
     const LayerWeights& layer = weights_->layers[i];
-    const Tensor attended(Spec{{x.spec().axes[0], {axis::kJoinedKv, joined}}, rows.dtype});
-    const Tensor qkv = ops::matmul(ops::rms_norm(x, layer.self_norm), layer.qkv);
+    const Tensor qkv = products.normed(x, layer.self_norm, layer.qkv);
     DecodeSelf self{.rows = rows,
                     .cache = cache(s.keys[i], s.values[i], heads * room * d, room * d, d, room),
                     .key = at(qkv, joined),
                     .value = at(qkv, 2 * joined),
                     .key_stride = 3 * joined,
-                    .positions = ints(s.positions),
+                    .positions = s.input(kPositions),
                     .sources = sources(s.sources),
                     .bias = weights_->bias.local().data<float>(),
                     .biases = weights_->bias.size(1)};
@@ -250,9 +268,9 @@ void DeviceDecoder::queue_step() {
     self.rows.out = at(attended, 0);
     self.rows.out_stride = joined;
     kernels.decode_self(self, stream);
-    x = ops::add(x, ops::matmul(attended, layer.self_out));
+    x = products.added(x, attended, layer.self_out);
 
-    const Tensor query = ops::matmul(ops::rms_norm(x, layer.cross_norm), layer.cross_query);
+    const Tensor query = products.normed(x, layer.cross_norm, layer.cross_query);
     const int64_t length = s.cross_keys[i].size(1);
     DecodeCross cross{.rows = rows,
                       .cache = cache(s.cross_keys[i], s.cross_values[i], length * joined, d, joined,
@@ -263,41 +281,59 @@ void DeviceDecoder::queue_step() {
     cross.rows.out = at(attended, 0);
     cross.rows.out_stride = joined;
     kernels.decode_cross(cross, stream);
-    x = ops::add(x, ops::matmul(attended, layer.cross_out));
+    x = products.added(x, attended, layer.cross_out);
 
-    const Tensor h = ops::mlp_in(ops::rms_norm(x, layer.mlp_norm), layer.wi_0, layer.wi_1,
-                                 config.mlp_activations);
-    x = ops::add(x, ops::matmul(h, layer.wo));
+    const Tensor h =
+        products.activated(x, layer.mlp_norm, layer.wi_0, layer.wi_1, config.mlp_activations);
+    x = products.added(x, h, layer.wo);
   }
-  const Tensor logits = weights_->projection.logits(ops::rms_norm(x, weights_->norm));
-  const View from = logits.local(), to = s.logits.local();
-  kernels.cast({&from, 1}, {&to, 1}, stream);
-  kernels.sample({.logits = to.pointer,
+  return x;
+}
+
+void DeviceDecoder::queue_step() {
+  const State& s = *state_;
+  Device& device = Device::current();
+  const GpuKernels& kernels = device.kernels();
+  device.copy(ints(s.step_inputs), s.host_inputs.get(), s.step_inputs.bytes());
+  kernels.follow_sources({.items = s.batch,
+                          .decodes = s.options.num_decodes,
+                          .max_length = s.options.max_length,
+                          .positions = s.input(kPositions),
+                          .parents = s.input(kParents),
+                          .sources = sources(s.sources),
+                          .next = sources(s.next_sources)},
+                         device.stream());
+  device.copy(s.sources.local().pointer, s.next_sources.local().pointer, s.sources.bytes());
+  const Tensor x = queue_layers();
+  Products(s.rows).project(x, weights_->norm, weights_->projection, s.logits);
+  kernels.sample({.logits = s.logits.local().pointer,
                   .rows = s.rows,
                   .vocab = vocab_size(),
                   .stride = vocab_size(),
                   .rescale_log_probs = false,
-                  .tokens = s.drawn.local().data<int32_t>(),
-                  .log_probs = s.log_probs.local().data<float>()},
-                 stream);
+                  .tokens = ints(s.drawn),
+                  .log_probs = s.device_log_probs()},
+                 device.stream());
+  device.copy(s.host_drawn.get(), ints(s.drawn), s.drawn.bytes());
 }
 
 void DeviceDecoder::run_step(const StepInput& input) {
   const Tape::Recording paused(nullptr);
   State& s = *state_;
-  // Rows that rest run too, at a place behind the cache, where nothing is written.
-  std::vector<int32_t> tokens(static_cast<size_t>(s.rows), 0),
-      positions(static_cast<size_t>(s.rows), static_cast<int32_t>(s.options.max_length)), parents;
-  for (int32_t r = 0; r < s.rows; ++r) parents.push_back(r);
+  // Rows that rest run too, at a place behind the cache, where nothing is written. The step before
+  // was waited for, so its inputs are no longer read.
+  int32_t* const tokens = s.host_input(kTokens);
+  int32_t* const positions = s.host_input(kPositions);
+  int32_t* const parents = s.host_input(kParents);
+  std::fill_n(tokens, s.rows, 0);
+  std::fill_n(positions, s.rows, static_cast<int32_t>(s.options.max_length));
+  std::iota(parents, parents + s.rows, 0);
   for (size_t i = 0; i < input.rows.size(); ++i) {
-    const auto row = static_cast<size_t>(input.rows[i]);
+    const int32_t row = input.rows[i];
     tokens[row] = input.tokens[i];
     positions[row] = input.positions[i];
     if (!input.sources.empty()) parents[row] = input.sources[i];
   }
-  s.tokens.set(host_array(tokens));
-  s.positions.set(host_array(positions));
-  s.parents.set(host_array(parents));
   if (s.recording != nullptr) return s.recording->launch();
   queue_step();
   Device::current().synchronize();
@@ -313,23 +349,26 @@ void DeviceDecoder::run_step(const StepInput& input) {
 
 std::span<float> DeviceDecoder::step(const StepInput& input) {
   run_step(input);
+  State& s = *state_;
+  Device& device = Device::current();
+  if (s.host_logits == nullptr) s.host_logits = device.pinned(s.logits.bytes());
+  device.copy_out(s.host_logits.get(), s.logits.local().pointer, s.logits.bytes());
+  auto* const all = reinterpret_cast<float*>(s.host_logits.get());
   const auto vocab = static_cast<size_t>(vocab_size());
-  const HostArray all = state_->logits.to_host();
-  logits_.resize(input.rows.size() * vocab);
-  for (size_t i = 0; i < input.rows.size(); ++i)
-    std::copy_n(all.as<float>().begin() + input.rows[i] * static_cast<int64_t>(vocab), vocab,
-                logits_.begin() + static_cast<int64_t>(i * vocab));
-  return logits_;
+  for (size_t i = 0; i < input.rows.size(); ++i)  // rows increase: none is overwritten before
+    if (const auto row = static_cast<size_t>(input.rows[i]); row != i)
+      std::memmove(all + i * vocab, all + row * vocab, vocab * sizeof(float));
+  return {all, input.rows.size() * vocab};
 }
 
 std::vector<RowSummary> DeviceDecoder::step_greedily(const StepInput& input, bool) {
   run_step(input);
-  const HostArray drawn = state_->drawn.to_host(), log_probs = state_->log_probs.to_host();
+  Device::current().synchronize();
+  const State& s = *state_;
+  const auto* const drawn = reinterpret_cast<const int32_t*>(s.host_drawn.get());
+  const auto* const log_probs = reinterpret_cast<const float*>(drawn + s.rows);
   std::vector<RowSummary> rows;
-  for (const int32_t row : input.rows) {
-    const auto r = static_cast<size_t>(row);
-    rows.push_back({0, drawn.as<int32_t>()[r], -log_probs.as<float>()[r]});
-  }
+  for (const int32_t row : input.rows) rows.push_back({0, drawn[row], -log_probs[row]});
   return rows;
 }
 

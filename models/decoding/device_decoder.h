@@ -8,7 +8,9 @@
 // The encoder runs once; cross-attention's keys and values are computed once an item and shared by
 // its decodes; self-attention's are written once and never moved. A step is recorded once (a CUDA
 // graph) and repeated, over all rows whether they rest or not. In the dtype the parameters are used
-// in (models/base_model.h); logits are rounded to it.
+// in (models/base_model.h). Few rows (kMostSkinnyRows) take kernels that do the norm, the product
+// and what follows it at once and leave logits in float32; more rows take the ops, whose logits are
+// rounded to the dtype.
 
 #include <memory>
 
@@ -36,11 +38,11 @@ class DeviceDecoder : public TokenModel {
   struct State;
   void run_step(const StepInput& input);
   void queue_step();
+  Tensor queue_layers();
 
   const EncoderDecoderModel& model_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<State> state_;
-  std::vector<float> logits_;  // [rows, vocab] of the host
 };
 
 }  // namespace quintet::decoding

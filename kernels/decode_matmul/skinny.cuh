@@ -1,0 +1,99 @@
+#pragma once
+// What both kernels of skinny products share: rows of x in shared memory, and what becomes of a sum.
+
+#include "kernels/decode_matmul/skinny.h"
+#include "kernels/elementwise/vectors.cuh"
+#include "kernels/mlp/activate.cuh"
+
+namespace quintet::QT_GPU {
+
+inline constexpr int kSkinnyWarps = 8, kSkinnyThreads = 32 * kSkinnyWarps;
+/// Elements of x that are in shared memory at a time, of all rows of a block together.
+inline constexpr int kHeldElements = 16384;
+
+/// A launch: the product and what the host worked out.
+struct SkinnyTask {
+  SkinnyMatmul p;
+  int lanes;  // lanes side by side in a row of the weights: 1, 2 or 4; not for transposed ones
+  int chunk;  // elements of each row of x in shared memory at a time
+};
+
+/// kLanes<T> elements of the weights from `p`, of which `left` exist.
+template <typename T, bool kVector>
+QT_DEVICE void fetch(const T* p, int64_t left, uint32_t (&words)[4]) {
+  if (kVector && left > 0) return load_words(p, words);
+  float v[kLanes<T>];
+#pragma unroll
+  for (int i = 0; i < kLanes<T>; ++i) v[i] = !kVector && i < left ? simt::to_float(p[i]) : 0.0f;
+  pack_words<T>(v, words);
+}
+
+/// Puts elements [begin, begin + count) of the block's rows of x, times the norm's scale, where
+/// place(row, element) says, and adds their squares.
+template <typename T, int kRows, typename Place>
+QT_DEVICE void hold_rows(const SkinnyMatmul& p, int64_t first_row, int64_t begin, int count,
+                         simt::Shared<float> held, float (&squares)[kRows], const Place& place) {
+  const T* x = static_cast<const T*>(p.x) + first_row * p.k + begin;
+  const int present = p.rows - first_row < kRows ? static_cast<int>(p.rows - first_row) : kRows;
+#pragma unroll 4
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kSkinnyThreads) {
+    const float scale = p.norm != nullptr ? p.norm[begin + i] : 1.0f;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      const float v = r < present ? simt::to_float(x[r * p.k + i]) : 0.0f;
+      squares[r] += v * v;
+      held[place(r, i)] = v * scale;
+    }
+  }
+}
+
+/// Each warp's sums of squares: [warps, kRows].
+template <int kRows>
+QT_DEVICE void leave_squares(float (&squares)[kRows], simt::Shared<float> all) {
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const float sum = warp_sum(squares[r]);
+    if (threadIdx.x % 32 == 0) all[static_cast<int>(threadIdx.x) / 32 * kRows + r] = sum;
+  }
+}
+
+/// What the norm divides row r by, as a factor.
+template <int kRows>
+QT_DEVICE float norm_factor(const SkinnyMatmul& p, simt::Shared<float> squares, int r) {
+  if (p.norm == nullptr) return 1;
+  float sum = 0;
+#pragma unroll
+  for (int w = 0; w < kSkinnyWarps; ++w) sum += squares[w * kRows + r];
+  return 1.0f / sqrtf(sum / static_cast<float>(p.k) + p.eps);
+}
+
+template <bool kFast>
+QT_DEVICE float activated(Activation act, float h) {
+  switch (act) {
+    case Activation::relu:
+      return activation<Activation::relu, kFast>(h).value;
+    case Activation::gelu:
+      return activation<Activation::gelu, kFast>(h).value;
+    case Activation::silu:
+      return activation<Activation::silu, kFast>(h).value;
+    default:
+      return h;
+  }
+}
+
+/// Makes an output of its products and writes it.
+template <typename T>
+QT_DEVICE void finish(const SkinnyMatmul& p, int64_t row, int64_t column, float main, float gate) {
+  constexpr bool kFast = !std::is_same_v<T, float>;
+  const int64_t at = row * p.n + column;
+  float y = activated<kFast>(p.act0, main);
+  if (p.gate != nullptr) y *= activated<kFast>(p.act1, gate);
+  y *= p.scale;
+  if (p.residual != nullptr) y += simt::to_float(static_cast<const T*>(p.residual)[at]);
+  if (p.out_dtype == DType::f32)
+    static_cast<float*>(p.out)[at] = y;
+  else
+    static_cast<T*>(p.out)[at] = simt::from_float<T>(y);
+}
+
+}  // namespace quintet::QT_GPU

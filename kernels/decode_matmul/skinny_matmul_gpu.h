@@ -1,0 +1,20 @@
+#pragma once
+// Matrix products of few rows on a GPU, as generation has them: bound by reading the weights, which
+// happens once for each 8 rows, with what stands before and after them in a decoder's layer.
+//
+//   h = x, or rms_norm(x, norm)              (rms_norm.h)
+//   y = act0(h weights) [* act1(h gate)]     (mlp.h)
+//   out = scale y [+ residual]
+//
+// Products and sums are float32 and nothing between x and out is rounded. Each output is the work of
+// one block, whose warps share k: the order of the sums depends on shapes and dtype alone.
+// Any sizes; 16-byte reads where n (transposed: k) and the weights' address allow them.
+
+#include "kernels/decode_matmul/skinny.h"
+#include "kernels/simt/target.h"
+
+namespace quintet::QT_GPU {
+
+void skinny_matmul_gpu(const SkinnyMatmul& product, Stream stream);
+
+}  // namespace quintet::QT_GPU

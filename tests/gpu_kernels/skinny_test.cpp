@@ -1,0 +1,152 @@
+// Products of few rows against plain loops.
+
+#include <cmath>
+
+#include "tests/gpu_kernels/on_device.h"
+
+namespace quintet::testing {
+namespace {
+
+struct Case {
+  int64_t rows, k, n;
+  bool norm = false, gate = false, residual = false, transposed = false, wide_out = false;
+  Activation act0 = Activation::linear, act1 = Activation::linear;
+  float scale = 1;
+  int shift = 0;  // of the weights in memory, in elements
+};
+
+double plain(Activation act, double h) {
+  switch (act) {
+    case Activation::linear:
+      return h;
+    case Activation::relu:
+      return std::max(h, 0.0);
+    case Activation::gelu:
+      return h / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (h + 0.044715 * h * h * h)));
+    case Activation::silu:
+      return h / (1 + std::exp(-h));
+  }
+  return NAN;
+}
+
+/// Operands as the device sees them, widened.
+struct Operands {
+  std::vector<float> x, norm, weights, gate, residual;
+};
+
+std::vector<float> expected(const Case& c, const Operands& in) {
+  const auto at = [](int64_t i) { return static_cast<size_t>(i); };
+  std::vector<float> out;
+  for (int64_t r = 0; r < c.rows; ++r) {
+    double squares = 0;
+    for (int64_t i = 0; i < c.k; ++i) squares += std::pow(in.x[at(r * c.k + i)], 2);
+    const double factor = c.norm ? 1 / std::sqrt(squares / static_cast<double>(c.k) + 1e-6) : 1;
+    for (int64_t j = 0; j < c.n; ++j) {
+      double main = 0, gate = 0;
+      for (int64_t i = 0; i < c.k; ++i) {
+        const double h = factor * static_cast<double>(in.x[at(r * c.k + i)]) *
+                         (c.norm ? static_cast<double>(in.norm[at(i)]) : 1);
+        main += h * static_cast<double>(in.weights[at(c.transposed ? j * c.k + i : i * c.n + j)]);
+        if (c.gate) gate += h * static_cast<double>(in.gate[at(i * c.n + j)]);
+      }
+      double y = plain(c.act0, main) * (c.gate ? plain(c.act1, gate) : 1);
+      y *= static_cast<double>(c.scale);
+      if (c.residual) y += static_cast<double>(in.residual[at(r * c.n + j)]);
+      out.push_back(static_cast<float>(y));
+    }
+  }
+  return out;
+}
+
+class Skinny : public DeviceTest {
+ protected:
+  template <typename T>
+  static std::vector<T> as(const std::vector<float>& values) {
+    if constexpr (std::is_same_v<T, float>)
+      return values;
+    else
+      return rounded(values);
+  }
+  static std::vector<float> wide(const std::vector<float>& values) { return values; }
+  static std::vector<float> wide(const std::vector<bfloat16>& values) { return widened(values); }
+
+  template <typename T>
+  void check(const Case& c) {
+    SCOPED_TRACE(fmt::format("{} bytes, rows {}, k {}, n {}", sizeof(T), c.rows, c.k, c.n));
+    const auto count = [](int64_t n) { return static_cast<size_t>(n); };
+    const double deviation = 1 / std::sqrt(static_cast<double>(c.k));
+    const auto x = as<T>(normals(count(c.rows * c.k), 1));
+    const auto weights = as<T>(normals(count(c.k * c.n), 2, deviation));
+    const auto gate = as<T>(normals(count(c.gate ? c.k * c.n : 0), 3, deviation));
+    const auto residual = as<T>(normals(count(c.rows * c.n), 4));
+    const auto norm = normals(count(c.norm ? c.k : 0), 5);
+    const OnDevice<T> x_there(device(), x), weights_there(device(), weights, c.shift),
+        gate_there(device(), gate, c.shift), out(device(), residual);
+    const OnDevice<float> norm_there(device(), norm),
+        wide_out(device(), std::vector<float>(residual.size()));
+    device().kernels().skinny_matmul(
+        {.dtype = sizeof(T) == 4 ? DType::f32 : DType::bf16,
+         .rows = c.rows,
+         .k = c.k,
+         .n = c.n,
+         .x = x_there.data(),
+         .norm = c.norm ? norm_there.data() : nullptr,
+         .weights = weights_there.data(),
+         .transposed = c.transposed,
+         .gate = c.gate ? gate_there.data() : nullptr,
+         .act0 = c.act0,
+         .act1 = c.act1,
+         .scale = c.scale,
+         .residual = c.residual ? out.data() : nullptr,
+         .out = c.wide_out ? static_cast<void*>(wide_out.data()) : out.data(),
+         .out_dtype = c.wide_out || sizeof(T) == 4 ? DType::f32 : DType::bf16},
+        device().stream());
+    const auto want = expected(c, {wide(x), norm, wide(weights), wide(gate), wide(residual)});
+    const bool exact = sizeof(T) == 4 || c.wide_out;
+    expect_near(c.wide_out ? wide_out.back() : wide(out.back()), want, exact ? 2e-6 : 4.1e-3,
+                exact ? 3 : 0.03, "out");
+  }
+  void check_both(const Case& c) {
+    on_every_schedule([&] {
+      check<float>(c);
+      check<bfloat16>(c);
+    });
+  }
+};
+
+TEST_F(Skinny, AllNumbersOfRows) {
+  for (int64_t rows : {1, 2, 3, 5, 8, 9, 16}) check_both({.rows = rows, .k = 72, .n = 48});
+}
+TEST_F(Skinny, OddSizesAndAddresses) {
+  check_both({.rows = 3, .k = 37, .n = 13, .norm = true, .residual = true});
+  check_both({.rows = 1, .k = 1, .n = 1});
+  check_both({.rows = 2, .k = 40, .n = 24, .gate = true, .shift = 1});
+  check_both({.rows = 2, .k = 37, .n = 21, .transposed = true});
+}
+TEST_F(Skinny, NormsAndResiduals) {
+  check_both({.rows = 1, .k = 264, .n = 40, .norm = true});
+  check_both({.rows = 4, .k = 136, .n = 32, .norm = true, .residual = true});
+}
+TEST_F(Skinny, GatedActivations) {
+  for (auto act : {Activation::relu, Activation::gelu, Activation::silu}) {
+    check_both({.rows = 2, .k = 64, .n = 32, .norm = true, .gate = true, .act0 = act});
+    check_both({.rows = 5, .k = 64, .n = 24, .act0 = act});
+  }
+  check_both({.rows = 1, .k = 64, .n = 24, .gate = true, .act0 = Activation::silu,
+              .act1 = Activation::relu});
+}
+TEST_F(Skinny, Logits) {
+  check_both({.rows = 1, .k = 64, .n = 3200, .norm = true, .wide_out = true, .scale = 0.25f});
+  check_both({.rows = 4, .k = 80, .n = 101, .norm = true, .transposed = true, .wide_out = true,
+              .scale = 0.5f});
+  check_both({.rows = 6, .k = 640, .n = 33, .norm = true, .transposed = true, .wide_out = true});
+}
+TEST_F(Skinny, LongRowsGoInParts) {
+  check<float>({.rows = 8, .k = 2500, .n = 16, .norm = true});
+  check<bfloat16>({.rows = 8, .k = 4704, .n = 8, .norm = true});
+  check<bfloat16>({.rows = 7, .k = 4104, .n = 9, .transposed = true, .wide_out = true});
+  check<bfloat16>({.rows = 1, .k = 17000, .n = 8, .residual = true});
+}
+
+}  // namespace
+}  // namespace quintet::testing
