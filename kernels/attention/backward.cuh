@@ -97,6 +97,56 @@ class StripGradient {
       high[first + diagonal + 1] += sum.y;
     }
   }
+  /// Adds a tile of kKeys rows and kQueries columns, in boxes of 64 columns as above, with tensor
+  /// cores: `half` 0 and 1, a warp each, take the diagonals left and right of the first one.
+  /// `zeros`: 16 bytes of them in shared memory.
+  template <int kKeys, int kQueries>
+  __device__ void add_by_products(int relative, int half, simt::Shared<bf16> tile,
+                                  simt::Shared<bf16> zeros) const {
+    const int first = strip.entry(relative), lane = static_cast<int>(threadIdx.x) % 32;
+    if (relative - (kKeys - 1) >= strip.reach || relative + kQueries - 1 <= -strip.reach) {
+      const auto words = simt::shared_cast<uint32_t>(tile);
+      low[first + (half == 0 ? -32 : 0) + lane] +=
+          sum_of<kKeys * kQueries / 64>(32 * half + lane, 64, words);
+      return;
+    }
+    // Blocks of 8 x 8: diagonal d = 8 r + s of blocks r = column block - row block, s = column - row
+    // within the block. Row i of A is block r = 16 half - 16 + i of row block a, a pair of its rows
+    // end to end; B selects s: columns of its first tile are s = -8, ..., -1, of its second 0, ..., 7.
+    float sums[2][4] = {};
+    const int r = 16 * half - 16 + lane % 16, odd = lane / 16;
+    const int n = lane / 4, k = 2 * (lane % 4);
+#pragma unroll 1
+    for (int pair = 0; pair < 4; ++pair) {
+      uint32_t select[2][2];
+#pragma unroll
+      for (int t = 0; t < 2; ++t)
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          constexpr uint32_t kOne = 0x3f80;
+          const int one = n - 8 + 8 * t + 2 * pair + i - k;  // where s is that of column n
+          select[t][i] = one == 0 ? kOne : one == 1 ? kOne << 16 : 0U;
+        }
+      const int row = 2 * pair + odd;
+#pragma unroll 4
+      for (int a = 0; a < kKeys / 8; ++a) {
+        const int block = r + a;
+        const bool is_in = block >= 0 && block < kQueries / 8;
+        const int at = block / 8 * kKeys * 64 + (8 * a + row) * 64 + ((block ^ row) & 7) * 8;
+        uint32_t operand[4];
+        simt::ldmatrix_x4(operand, is_in ? &tile[at] : &zeros[0]);
+        simt::mma_m16n8k16(sums[0], operand, select[0], sums[0], bf16{});
+        simt::mma_m16n8k16(sums[1], operand, select[1], sums[1], bf16{});
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int diagonal = 8 * (16 * half - 16 + n + i / 2 * 8) + k + i % 2;
+      if (diagonal - 8 >= -(kKeys - 1) && diagonal - 8 < kQueries)
+        high[first + diagonal - 8] += sums[0][i];
+      if (diagonal >= -(kKeys - 1) && diagonal < kQueries) low[first + diagonal] += sums[1][i];
+    }
+  }
   /// Writes the head's strip gradient [2 reach + 1], by key - query. After a barrier.
   __device__ void store(float* to) const {
     const int length = 2 * strip.reach + 1;
@@ -112,12 +162,12 @@ class StripGradient {
   }
 
  private:
-  template <int kKeys>
+  template <int kRows>
   __device__ static float sum_of(int thread, int threads, simt::Shared<uint32_t> tile) {
     const auto pieces = simt::shared_cast<uint4>(tile);
     float sum = 0;
 #pragma unroll 2
-    for (int i = thread; i < kKeys * 8; i += threads) {
+    for (int i = thread; i < kRows * 8; i += threads) {
       const uint4 x = pieces[i];
       const uint32_t words[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll

@@ -1,4 +1,4 @@
-// Gradients for sm_90a. One warp copies tiles (TMA), three sum diagonals for the gradient of the
+// Gradients for sm_90a. One warp copies tiles (TMA), two sum diagonals for the gradient of the
 // bias, two warpgroups multiply (wgmma) for 64 keys each. Scores are computed transposed (rows are
 // keys): weights and their gradients are, from registers, operands of the products for dv and dk;
 // through shared memory they reach the product for dq and the diagonals.
@@ -10,7 +10,7 @@ namespace quintet::QT_GPU::attention {
 namespace {
 
 constexpr int kKeys = 128, kThreads = 3 * kGroup, kStages = 2;
-constexpr int kDiagonalThreads = kGroup - 32;
+constexpr int kDiagonalThreads = 64;
 
 // Offsets in shared memory. Of dq a warpgroup computes 64 queries or, of 128 columns, 64.
 template <int kDepth>
@@ -94,10 +94,13 @@ struct Barriers {
       simt::mbarrier_init(douts_full(i), 1);
       simt::mbarrier_init(queries_empty(i), 8);
       simt::mbarrier_init(scores_full(i), 8);
-      simt::mbarrier_init(scores_empty(i), 3);  // a thread of each warp that sums diagonals
+      simt::mbarrier_init(scores_empty(i), 2);  // a thread of each warp that sums diagonals
     }
+    all[14] = all[15] = 0;
     simt::fence_barrier_init();
   }
+  /// 16 bytes of zeros.
+  __device__ simt::Shared<bf16> zeros() const { return simt::shared_cast<bf16>(all + 14); }
 };
 
 // Where a block is: the head, its blocks of keys, the tiles of queries that need a block.
@@ -174,15 +177,11 @@ __device__ void sum_diagonals(const Problem& p, const Work<kDepth>& work,
          tile = work.next_tile(p, block, tile + 1), at.advance()) {
       const int relative = tile * S::kQueries - block * kKeys - p.first_relative;
       simt::mbarrier_wait(barriers.scores_full(at.stage()), at.parity());
-#pragma unroll 1
-      for (int box = 0; box < S::kQueries / kBoxColumns; ++box) {
-        dstrip.template add<kKeys>(
-            relative + box * kBoxColumns, thread, kDiagonalThreads,
-            simt::shared<uint32_t>(
-                S::kScoresAt + at.stage() * S::kScoreBytes + box * kKeys * kRowBytes,
-                kKeys * kRowBytes / 4));
-        simt::named_barrier_sync(2, kDiagonalThreads);  // the next box's sums have other threads
-      }
+      dstrip.template add_by_products<kKeys, S::kQueries>(
+          relative, thread / 32,
+          simt::shared<bf16>(S::kScoresAt + at.stage() * S::kScoreBytes, S::kScoreTile),
+          barriers.zeros());
+      simt::named_barrier_sync(2, kDiagonalThreads);  // entries of the next tile change hands
       __syncwarp();
       if (thread % 32 == 0) simt::mbarrier_arrive(barriers.scores_empty(at.stage()));
     }
@@ -404,7 +403,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     simt::register_dealloc<40>();
     if (threadIdx.x == 0)
       produce<kDepth>(p, maps, in, work);
-    else if (kBias && threadIdx.x >= 32 && to.dstrips != nullptr)
+    else if (kBias && threadIdx.x / 32 - 1 < kDiagonalThreads / 32 && to.dstrips != nullptr)
       sum_diagonals<kDepth>(p, work, dstrip, static_cast<int>(threadIdx.x) - 32);
     __syncwarp();
   } else {
