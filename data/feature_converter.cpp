@@ -16,6 +16,18 @@ Tokens non_padding(const Tokens& tokens) {
 
 Tokens take(Example& example, std::string_view name) { return std::move(example.tokens(name)); }
 
+/// The decoder's features of a language model, from the task's targets, which are moved out of `in`.
+void set_decoder_features(Example& in, Example& out, const ConverterOptions& options) {
+  Tokens targets = take(in, "targets");
+  Tokens segments = options.pack ? take(in, "targets_segment_ids") : Tokens{};
+  out.set("decoder_input_tokens", make_autoregressive_inputs(targets, segments, options.bos_id));
+  out.set("decoder_loss_weights", non_padding(targets));
+  out.set("decoder_target_tokens", std::move(targets));
+  if (!options.pack) return;
+  out.set("decoder_segment_ids", std::move(segments));
+  out.set("decoder_positions", take(in, "targets_positions"));
+}
+
 class EncDec final : public FeatureConverter {
  public:
   using FeatureConverter::FeatureConverter;
@@ -38,17 +50,11 @@ class EncDec final : public FeatureConverter {
   std::vector<std::string> task_features() const override { return {"inputs", "targets"}; }
   void convert_example(Example& in) const override {
     Example out;
-    Tokens targets = take(in, "targets");
-    Tokens segments = pack() ? take(in, "targets_segment_ids") : Tokens{};
-    out.set("decoder_input_tokens", make_autoregressive_inputs(targets, segments, options_.bos_id));
-    out.set("decoder_loss_weights", non_padding(targets));
-    out.set("decoder_target_tokens", std::move(targets));
+    set_decoder_features(in, out, options_);
     out.set("encoder_input_tokens", take(in, "inputs"));
     if (pack()) {
       out.set("encoder_segment_ids", take(in, "inputs_segment_ids"));
-      out.set("decoder_segment_ids", std::move(segments));
       out.set("encoder_positions", take(in, "inputs_positions"));
-      out.set("decoder_positions", take(in, "targets_positions"));
     }
     in.items() = std::move(out.items());
   }
@@ -75,15 +81,7 @@ class Lm : public FeatureConverter {
   }
   void convert_example(Example& in) const override {
     Example out;
-    Tokens targets = take(in, "targets");
-    Tokens segments = pack() ? take(in, "targets_segment_ids") : Tokens{};
-    out.set("decoder_input_tokens", make_autoregressive_inputs(targets, segments, options_.bos_id));
-    out.set("decoder_loss_weights", non_padding(targets));
-    out.set("decoder_target_tokens", std::move(targets));
-    if (pack()) {
-      out.set("decoder_segment_ids", std::move(segments));
-      out.set("decoder_positions", take(in, "targets_positions"));
-    }
+    set_decoder_features(in, out, options_);
     in.items() = std::move(out.items());
   }
 };
