@@ -266,8 +266,10 @@ class Consumer {
     const size_t statistics = S::kStatisticsAt + 2 * queries.stage() * S::kStatisticsBytes;
     const auto q = simt::shared<bf16>(at, S::kQueryTile);
     const auto dout = simt::shared<bf16>(at + S::kQueryBytes, S::kQueryTile);
-    const TileKeys inner = tile_keys(p, work.b, first, kQueries);
-    const bool is_masked = key0 < inner.inner_begin || key0 + kKeys > inner.inner_end;
+    const TileKeys keys = tile_keys(p, work.b, first, kQueries);
+    const Part seen = visits(keys, kKeys, work.blocks);
+    const bool is_masked = key0 < keys.inner_begin || key0 + kKeys > keys.inner_end;
+    const bool is_first = block == seen.begin, is_last = block == seen.end - 1 && parts == 1;
     MaskBits mask{};
     if (is_masked) mask = mask_transposed<kQueries / 8>(p, work.b, first, key0, row);
     float scores[kQueries / 2], dweights[kQueries / 2];
@@ -317,17 +319,16 @@ class Consumer {
       release(barriers.scores_full(queries.stage()));
     }
     simt::named_barrier_sync(1, 2 * kGroup);  // both groups' gradients of scores are here
-    const Part seen = visits(tile_keys(p, work.b, first, kQueries), kKeys, work.blocks);
     float4* saved =
         to.dq_sums + sums_at(p, kQueries, work.item, parts, work.part, tile, thread);
     // Earlier blocks' sums arrive while the product runs, or before it where registers are short.
     constexpr bool kLate = kDepth == 64;
     float dq[kSums] = {}, before[kSums] = {};
-    if (!kLate && block != seen.begin) add_saved(saved, dq);
+    if (!kLate && !is_first) add_saved(saved, dq);
     simt::wgmma_fence_registers(dq);
     simt::wgmma_fence();
     issue_dq(shared_scores, k, dq);
-    if (kLate && block != seen.begin) add_saved(saved, before);
+    if (kLate && !is_first) add_saved(saved, before);
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(dv);
     simt::wgmma_fence_registers(dk);
@@ -337,7 +338,7 @@ class Consumer {
 #pragma unroll
       for (int i = 0; i < kSums; ++i) dq[i] += before[i];
     }
-    if (block == seen.end - 1 && parts == 1)
+    if (is_last)
       store_dq<kDepth>(p, work.b, work.head, first, thread, dq, to.dq);
     else
 #pragma unroll
