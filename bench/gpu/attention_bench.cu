@@ -158,7 +158,7 @@ struct Problem {
   int64_t bytes() const { return 4 * q.bytes() + 4 * k.bytes(); }
 };
 
-enum class Path { kOp, kSm80, kSm90 };
+enum class Path { kOp, kSm80, kSm90, kSm90Turns };
 
 void forward(const Problem& p, Path path, Stream stream) {
   if (path == Path::kOp)
@@ -167,8 +167,10 @@ void forward(const Problem& p, Path path, Stream stream) {
   const Prepared prepared(p.inputs(), p.attrs(), true, stream);
   auto* out = static_cast<cuda::simt::bf16*>(p.out.view().pointer);
   auto* lse = static_cast<float*>(p.lse.view().pointer);
-  (path == Path::kSm80 ? cuda::attention::forward_mma
-                       : cuda::attention::forward_wgmma)(prepared, out, lse, stream);
+  if (path == Path::kSm80)
+    cuda::attention::forward_mma(prepared, out, lse, stream);
+  else
+    cuda::attention::forward_wgmma(prepared, out, lse, stream, path == Path::kSm90Turns);
 }
 
 void backward(const Problem& p, Path path, Stream stream) {
@@ -246,7 +248,9 @@ void measure(const Case& c, bool bias, Path path, int runs) {
     problems.emplace_back(c, c.batch, DType::bf16, bias, 0);
     bytes += problems.back().bytes();
   }
-  std::string variant = path == Path::kSm80 ? "quintet_sm80" : "quintet";
+  std::string variant = path == Path::kSm80        ? "quintet_sm80"
+                        : path == Path::kSm90Turns ? "quintet_turns"
+                                                   : "quintet";
   if (!bias && c.how != "cross") variant += "_no_bias";
   const auto first = [&](const Array& a, const char* name, const Array& want, std::string& text) {
     text += fmt::format("{}\"{}\": {:.2e}", text.empty() ? "" : ", ", name, distance(a, want));
@@ -265,6 +269,7 @@ void measure(const Case& c, bool bias, Path path, int runs) {
   auto ms = time_calls(problems, runs, stream,
                        [&](const Problem& p) { forward(p, path, device.stream()); });
   print(c, "forward", variant, ms, c.flops(), forward_errors);
+  if (path == Path::kSm90Turns) return;
   ms = time_calls(problems, runs, stream,
                   [&](const Problem& p) { backward(p, path, device.stream()); });
   print(c, "backward", variant, ms, 2.5 * c.flops(), backward_errors);
@@ -286,7 +291,7 @@ int run(int argc, char** argv) {
   if (!device.starts_with("cuda")) return 0;  // nothing to measure elsewhere
   use_device(device);
   std::vector<Path> paths = {Path::kSm80};
-  if (cuda::simt::device().sm == 90) paths.insert(paths.begin(), Path::kSm90);
+  if (cuda::simt::device().sm == 90) paths = {Path::kSm90, Path::kSm90Turns, Path::kSm80};
   for (const Case& c : tiny ? kTinyCases : kCases) {
     if (c.name().find(only) == std::string::npos) continue;
     for (const Path path : paths)
