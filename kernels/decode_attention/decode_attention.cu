@@ -212,6 +212,8 @@ QT_DEVICE void load_queries(const T* query, int64_t stride, int queries, int hea
 template <typename T, int kLanesPerKey, int kQueries, bool kVector>
 __global__ void __launch_bounds__(kThreads)
     cross_kernel(const __grid_constant__ Task<DecodeCross> task) {
+  simt::start_next();
+  simt::wait_for_previous();
   const DecodeRows& rows = task.a.rows;
   const DecodeCache& cache = task.a.cache;
   const int heads = static_cast<int>(rows.heads), head = static_cast<int>(blockIdx.x) % heads;
@@ -249,6 +251,8 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T, int kLanesPerKey, bool kVector>
 __global__ void __launch_bounds__(kThreads)
     self_kernel(const __grid_constant__ Task<DecodeSelf> task) {
+  simt::start_next();
+  simt::wait_for_previous();
   const DecodeRows& rows = task.a.rows;
   const DecodeCache& cache = task.a.cache;
   const int heads = static_cast<int>(rows.heads), head = static_cast<int>(blockIdx.x) % heads;
@@ -367,10 +371,11 @@ void check(const char* what, const DecodeRows& rows, const DecodeCache& cache) {
            rows.dtype == DType::bf16 ? "bfloat16" : "float32");
 }
 
-/// How many parts the tokens are cut into: enough blocks for two waves, 64 tokens at least.
+/// How many parts the tokens are cut into: enough blocks for two waves, 128 tokens at least (joining
+/// two parts is a kernel more, which takes as long as 64 more tokens).
 int chunks_for(int64_t blocks, int64_t max_length) {
   const int64_t wanted = (2 * simt::device().multiprocessors + blocks - 1) / blocks;
-  const int64_t most = (max_length + 63) / 64;
+  const int64_t most = (max_length + 127) / 128;
   return static_cast<int>(wanted < 1 ? 1 : wanted < most ? wanted : most);
 }
 
@@ -389,7 +394,8 @@ struct Plan {
     how = {.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(task.chunks)),
            .block = kThreads,
            .shared = sizeof(float) * static_cast<size_t>(kWarps * queries * (2 + depth)),
-           .stream = stream};
+           .stream = stream,
+           .early = true};
   }
   static int64_t bytes_of(const Attention& a, int64_t blocks, int queries) {
     const int64_t chunks = chunks_for(blocks, a.cache.max_length);

@@ -65,6 +65,8 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   };
 #pragma unroll
   for (int u = 0; u < kAhead; ++u) fetch_row(mine + u * step, words[u]);
+  simt::start_next();
+  simt::wait_for_previous();
 
   float sums[kMatrices][kRows][kLane] = {}, squares[kRows] = {};
   for (int64_t begin = 0; begin < p.k; begin += a.chunk) {
@@ -141,6 +143,8 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   };
 #pragma unroll
   for (int u = 0; u < kAhead; ++u) fetch_part(u * kStep + lane * kLane, words[u]);
+  simt::start_next();
+  simt::wait_for_previous();
 
   float sums[kColumnsTogether][kRows] = {}, squares[kRows] = {};
   for (int64_t begin = 0; begin < p.k; begin += a.chunk) {
@@ -208,7 +212,8 @@ void launch_rows(const SkinnyMatmul& p, Stream stream) {
       .grid = dim3(divided(p.n, columns), divided(p.rows, kRows)),
       .block = kSkinnyThreads,
       .shared = (static_cast<size_t>(task.chunk) * kRows + partials + kSkinnyWarps * kRows) * sizeof(float),
-      .stream = stream};
+      .stream = stream,
+      .early = true};
   if (p.transposed)
     simt::launch(transposed_kernel<T, kRows, kVector>, how, task);
   else if (p.gate != nullptr)

@@ -18,11 +18,13 @@ void check(cudaError_t status, const Launch& how, const char* what) {
       how.block.x, how.block.y, how.block.z, how.shared, how.cluster));
 }
 
-/// Raises the kernel's limits on the current device, once for each larger request.
-void raise_limits(const void* kernel, const Launch& how) {
+/// Raises the kernel's limits on the current device, once for each larger request. Returns whether
+/// the kernel was compiled to wait where it is launched early.
+bool raise_limits(const void* kernel, const Launch& how) {
   struct Raised {
     size_t shared = 48 << 10;
     bool cluster = false;
+    int virtual_sm = 0;  // 0: not asked yet
   };
   static std::mutex mutex;
   static std::unordered_map<const void*, Raised> raised;  // one device a process
@@ -39,18 +41,24 @@ void raise_limits(const void* kernel, const Launch& how) {
           "large cluster");
     it.cluster = true;
   }
+  if (how.early && it.virtual_sm == 0) {
+    cudaFuncAttributes attributes;
+    check(cudaFuncGetAttributes(&attributes, kernel), how, "kernel attributes");
+    it.virtual_sm = attributes.ptxVersion;
+  }
+  return it.virtual_sm >= 90;
 }
 
 }  // namespace
 
 void launch_raw(const void* kernel, const Launch& how, void** args) {
-  raise_limits(kernel, how);
+  const bool waits = raise_limits(kernel, how);
   cudaLaunchConfig_t config = {};
   config.gridDim = how.grid;
   config.blockDim = how.block;
   config.dynamicSmemBytes = how.shared;
   config.stream = static_cast<cudaStream_t>(how.stream.handle);
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute attributes[3] = {};
   if (how.cluster > 1) {
     cudaLaunchAttribute& it = attributes[config.numAttrs++];
     it.id = cudaLaunchAttributeClusterDimension;
@@ -60,6 +68,11 @@ void launch_raw(const void* kernel, const Launch& how, void** args) {
     cudaLaunchAttribute& it = attributes[config.numAttrs++];
     it.id = cudaLaunchAttributeCooperative;
     it.val.cooperative = 1;
+  }
+  if (how.early && waits) {
+    cudaLaunchAttribute& it = attributes[config.numAttrs++];
+    it.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    it.val.programmaticStreamSerializationAllowed = 1;
   }
   config.attrs = attributes;
   check(cudaLaunchKernelExC(&config, kernel, args), how, "kernel launch failed");

@@ -28,6 +28,7 @@
 #include "kernels/simt/matrix.cuh"      // ldmatrix, stmatrix, mma.sync
 #include "kernels/simt/barrier.cuh"     // named barriers, mbarrier, fences, setmaxnreg
 #include "kernels/simt/cluster.cuh"     // clusters, distributed shared memory, grid barrier
+#include "kernels/simt/dependent.cuh"   // kernels that begin before the one before has ended
 #include "kernels/simt/tma.cuh"         // tensor maps, tensor and bulk copies
 #include "kernels/simt/wgmma.cuh"       // warpgroup matrix products
 // clang-format on

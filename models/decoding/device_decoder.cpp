@@ -295,15 +295,17 @@ void DeviceDecoder::queue_step() {
   Device& device = Device::current();
   const GpuKernels& kernels = device.kernels();
   device.copy(ints(s.step_inputs), s.host_inputs.get(), s.step_inputs.bytes());
-  kernels.follow_sources({.items = s.batch,
-                          .decodes = s.options.num_decodes,
-                          .max_length = s.options.max_length,
-                          .positions = s.input(kPositions),
-                          .parents = s.input(kParents),
-                          .sources = sources(s.sources),
-                          .next = sources(s.next_sources)},
-                         device.stream());
-  device.copy(s.sources.local().pointer, s.next_sources.local().pointer, s.sources.bytes());
+  if (s.options.num_decodes > 1) {  // else all sources are 0
+    kernels.follow_sources({.items = s.batch,
+                            .decodes = s.options.num_decodes,
+                            .max_length = s.options.max_length,
+                            .positions = s.input(kPositions),
+                            .parents = s.input(kParents),
+                            .sources = sources(s.sources),
+                            .next = sources(s.next_sources)},
+                           device.stream());
+    device.copy(s.sources.local().pointer, s.next_sources.local().pointer, s.sources.bytes());
+  }
   const Tensor x = queue_layers();
   Products(s.rows).project(x, weights_->norm, weights_->projection, s.logits);
   kernels.sample({.logits = s.logits.local().pointer,
