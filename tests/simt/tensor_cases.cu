@@ -151,8 +151,8 @@ void add_tensor_cases(simt_test::Cases& out) {
   add_load(out, Swizzle::k128, {-24, -5});
   add_store(out, Swizzle::kNone, {8, 4}, false);
   add_store(out, Swizzle::k128, {64, 30}, false);
-  add_store(out, Swizzle::k64, {-8, -3}, true);
-  add_store(out, Swizzle::kNone, {8, 4}, true);
+  add_store(out, Swizzle::k64, {8, 4}, true);
+  add_store(out, Swizzle::kNone, {16, 30}, true);
   {
     // [3, 5, 6, 16] and [7, 4, 8], row-major.
     const auto x = values(3 * 5 * 6 * 16, 22), z = values(7 * 4 * 8, 23);
