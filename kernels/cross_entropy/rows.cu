@@ -19,36 +19,29 @@ QT_DEVICE float exponential(float x, float origin) {
     return simt::exp2_approx((x - origin) * kLog2E);
 }
 
-/// Sums over a row's threads: a block, or the blocks of a cluster that share the row. Every thread
-/// gets the same bits.
+/// Reductions over a row's threads: a block, or the kBlocks blocks of a cluster that share the row.
+/// Every thread gets the same bits.
 template <int kBlocks>
 class RowReduction {
  public:
   __device__ RowReduction()
       : room_(simt::shared<float>(0, 32)), results_(simt::shared<float>(128, 4)) {}
 
-  __device__ float max(float v) {
-    v = block_max(v, room_);
-    return across(v, 0, [](float a, float b) { return fmaxf(a, b); });
+  __device__ float block_max(float v) { return QT_GPU::block_max(v, room_); }
+  __device__ float block_sum(float v) { return QT_GPU::block_sum(v, room_); }
+  /// Puts a block's result where the others of the cluster find it after sync().
+  __device__ void publish(int slot, float v) {
+    if (kBlocks > 1 && threadIdx.x == 0) results_[slot] = v;
   }
-  __device__ float sum(float v, int slot) {
-    v = block_sum(v, room_);
-    return across(v, slot, [](float a, float b) { return a + b; });
+  __device__ void sync() {
+    if constexpr (kBlocks > 1) simt::cluster_sync();
+  }
+  /// What block `rank` published.
+  __device__ float of(int slot, unsigned rank) const {
+    return *simt::map_cluster(results_ + slot, rank);
   }
 
  private:
-  template <typename Combine>
-  __device__ float across(float v, [[maybe_unused]] int slot,
-                          [[maybe_unused]] const Combine& combine) {
-    if constexpr (kBlocks > 1) {
-      if (threadIdx.x == 0) results_[slot] = v;
-      simt::cluster_sync();
-      v = *simt::map_cluster(results_ + slot, 0);
-      for (unsigned rank = 1; rank < kBlocks; ++rank)
-        v = combine(v, *simt::map_cluster(results_ + slot, rank));
-    }
-    return v;
-  }
   simt::Shared<float> room_, results_;
 };
 
@@ -104,10 +97,10 @@ __device__ RowGradient finish_row(const Rows<T>& rows, int64_t row, const Target
           target.weight * (rule.on - rule.off)};
 }
 
+/// At any column but the target's, where g.at_target comes off too.
 template <typename T>
-QT_DEVICE float gradient_at(const RowGradient& g, float logit, int32_t column, int32_t target) {
-  const float v = g.softmax * exponential<T>(logit, g.lse) - g.minus;
-  return column == target ? v - g.at_target : v;
+QT_DEVICE float gradient_at(const RowGradient& g, float logit) {
+  return g.softmax * exponential<T>(logit, g.lse) - g.minus;
 }
 
 /// A token without weight whose log-probability nobody wants: no softmax, a gradient of 0.
@@ -126,11 +119,39 @@ __device__ void write_idle(const Rows<T>& rows, int64_t row, int64_t first, int6
   for (int64_t u = first; u < units; u += threads) store_words(logits + u * kLanes<T>, kZeros);
 }
 
+/// Elements of a unit from `count` on become -infinity.
+template <typename T>
+__device__ void pad_unit(uint32_t (&words)[4], int count) {
+  float v[kLanes<T>];
+  unpack_words<T>(words, v);
+#pragma unroll
+  for (int k = 0; k < kLanes<T>; ++k)
+    if (k >= count) v[k] = -INFINITY;
+  pack_words<T>(v, words);
+}
+
+/// Joins the softmax sums of a cluster's blocks, each relative to its own origin, in order of rank.
+template <int kBlocks>
+__device__ void join_blocks(RowReduction<kBlocks>& reduction, Softmax& s) {
+  reduction.publish(0, s.largest);
+  reduction.publish(1, s.exponentials);
+  reduction.publish(2, s.sum);
+  reduction.sync();
+  s = {-INFINITY, 0, 0, false};
+  for (unsigned r = 0; r < kBlocks; ++r) s.largest = fmaxf(s.largest, reduction.of(0, r));
+  for (unsigned r = 0; r < kBlocks; ++r) {
+    const float largest = reduction.of(0, r);
+    const float from = largest == -INFINITY ? 0 : largest;
+    const float part = reduction.of(1, r);
+    if (part != 0) s.exponentials += part * expf(from - s.largest);  // 0: padding alone
+    s.sum += reduction.of(2, r);
+  }
+}
+
 /// The row lies in the registers of a block, or of a cluster of kBlocks: read once, written once.
 template <typename T, int kUnits, int kBlocks>
 __global__ void __launch_bounds__(kThreads, 2) held_rows(const __grid_constant__ Rows<T> rows) {
   constexpr int kLane = kLanes<T>;
-  const float kLowest = -INFINITY;
 #if !QT_SM90A
   if constexpr (kBlocks > 1) return;  // never launched: only sm_90 has clusters
 #endif
@@ -154,38 +175,69 @@ __global__ void __launch_bounds__(kThreads, 2) held_rows(const __grid_constant__
     }
   };
   for_held([&](auto& words, int column) { load_words(logits + column, words); });
-  float largest = kLowest;
-  for_held([&](const auto& words, int column) {
+  // Columns beyond the vocabulary, in the row's last unit, are padding: never the largest, e^x = 0.
+  for_held([&](auto& words, int column) {
+    if (column + kLane > rows.vocabulary) pad_unit<T>(words, rows.vocabulary - column);
+  });
+  float largest = -INFINITY;
+  for_held([&](const auto& words, int) {
     float v[kLane];
     unpack_words<T>(words, v);
 #pragma unroll
-    for (int k = 0; k < kLane; ++k)
-      if (column + k < rows.vocabulary) largest = fmaxf(largest, v[k]);
+    for (int k = 0; k < kLane; ++k) largest = fmaxf(largest, v[k]);
   });
   Softmax s{};
-  s.largest = reduction.max(largest);
-  float earlier = 0;  // 1: the largest logit also occurs before the target
-  for_held([&](const auto& words, int column) {
+  s.largest = reduction.block_max(largest);
+  // A block whose every logit is NaN or padding: any origin will do.
+  const float origin = s.largest == -INFINITY ? 0 : s.largest;
+  for_held([&](const auto& words, int) {
     float v[kLane];
     unpack_words<T>(words, v);
 #pragma unroll
-    for (int k = 0; k < kLane; ++k) {
-      if (column + k >= rows.vocabulary) continue;
-      s.exponentials += exponential<T>(v[k], s.largest);
-      s.sum += v[k];
-      if (v[k] == s.largest && column + k < target.column) earlier = 1;
-    }
+    for (int k = 0; k < kLane; ++k) s.exponentials += exponential<T>(v[k], origin);
   });
-  s.exponentials = reduction.sum(s.exponentials, 1);
-  if (rows.rule.off != 0) s.sum = reduction.sum(s.sum, 2);
-  s.is_first_largest = target.logit == s.largest && reduction.sum(earlier, 3) == 0;
+  s.exponentials = reduction.block_sum(s.exponentials);
+  if (rows.rule.off != 0) {
+    for_held([&](const auto& words, int column) {
+      float v[kLane];
+      unpack_words<T>(words, v);
+#pragma unroll
+      for (int k = 0; k < kLane; ++k)
+        if (column + k < rows.vocabulary) s.sum += v[k];
+    });
+    s.sum = reduction.block_sum(s.sum);
+  }
+  if constexpr (kBlocks > 1) join_blocks(reduction, s);
+  // Few tokens are right: only then it matters whether the largest logit also occurs earlier.
+  s.is_first_largest = target.logit == s.largest;
+  if (s.is_first_largest) {
+    float earlier = 0;
+    for_held([&](const auto& words, int column) {
+      float v[kLane];
+      unpack_words<T>(words, v);
+#pragma unroll
+      for (int k = 0; k < kLane; ++k)
+        if (v[k] == s.largest && column + k < target.column) earlier = 1;
+    });
+    earlier = reduction.block_sum(earlier);
+    reduction.publish(3, earlier);
+    reduction.sync();
+    if constexpr (kBlocks > 1)
+      for (unsigned r = 0; r < kBlocks; ++r) earlier += reduction.of(3, r);
+    s.is_first_largest = earlier == 0;
+  }
   const RowGradient g = finish_row(rows, row, target, s, first == 0);
   if (rows.has_gradient)
     for_held([&](const auto& words, int column) {
       float v[kLane];
       unpack_words<T>(words, v);
 #pragma unroll
-      for (int k = 0; k < kLane; ++k) v[k] = gradient_at<T>(g, v[k], column + k, target.column);
+      for (int k = 0; k < kLane; ++k) v[k] = gradient_at<T>(g, v[k]);
+      if (static_cast<uint32_t>(target.column - column) < kLane) {
+#pragma unroll
+        for (int k = 0; k < kLane; ++k)
+          if (column + k == target.column) v[k] -= g.at_target;
+      }
       store<kLane>(logits + column, v);
     });
   if constexpr (kBlocks > 1)
@@ -235,23 +287,26 @@ __global__ void __launch_bounds__(kThreads) long_rows(const __grid_constant__ Ro
     }
   }
   Softmax s{};
-  s.largest = reduction.max(r.largest);
+  s.largest = reduction.block_max(r.largest);
   const bool has_largest = r.largest == s.largest;
   if (r.largest == -INFINITY && !std::isnan(r.exponentials))
     r.exponentials = 0;  // a thread without columns
   else
     r.exponentials *= exponential<T>(r.largest, s.largest);
-  s.exponentials = reduction.sum(r.exponentials, 1);
-  if (rows.rule.off != 0) s.sum = reduction.sum(sum, 2);
+  s.exponentials = reduction.block_sum(r.exponentials);
+  if (rows.rule.off != 0) s.sum = reduction.block_sum(sum);
   const float earlier = has_largest && place < target.column ? 1 : 0;
-  s.is_first_largest = target.logit == s.largest && reduction.sum(earlier, 3) == 0;
+  s.is_first_largest = target.logit == s.largest && reduction.block_sum(earlier) == 0;
   const RowGradient g = finish_row(rows, row, target, s, first == 0);
   if (!rows.has_gradient) return;
   for (int32_t column = first * kLane; column < rows.vocabulary; column += kThreads * kLane) {
     float v[kLane];
     load<kLane>(logits + column, v);
 #pragma unroll
-    for (int k = 0; k < kLane; ++k) v[k] = gradient_at<T>(g, v[k], column + k, target.column);
+    for (int k = 0; k < kLane; ++k) {
+      v[k] = gradient_at<T>(g, v[k]);
+      if (column + k == target.column) v[k] -= g.at_target;
+    }
     store<kLane>(logits + column, v);
   }
 }

@@ -5,17 +5,27 @@
 namespace quintet::QT_GPU {
 namespace {
 
-// Rows that use one thread's mask bits: Threefry takes about 75 instructions an element, so a bf16
-// row would otherwise be bound by them and not by memory.
-constexpr int64_t kSharedRows = 32;
+/// Bits of rows that share them: a warp makes a word, a lane a bit.
+__global__ void __launch_bounds__(kBlockThreads)
+    make_words(const __grid_constant__ DropoutMask mask, int64_t groups, int64_t depth,
+               uint32_t* words) {
+  const int64_t warp = (int64_t{blockIdx.x} * kBlockThreads + threadIdx.x) / 32;
+  const int64_t group = warp / mask.words_per_row;
+  const int64_t column = warp % mask.words_per_row * 32 + threadIdx.x % 32;
+  const bool kept = group < groups && column < depth &&
+                    is_kept(mask.rule, mask.rule.places.first(group * mask.length) +
+                                           static_cast<uint64_t>(column));
+  const uint32_t word = __ballot_sync(kWholeWarp, kept);
+  if (group < groups && threadIdx.x % 32 == 0) words[warp] = word;
+}
 
 template <int kCount, typename T>
-__device__ void drop_unit(const DropoutRule& rule, uint32_t kept, const T* residual, const T* x,
-                          T* y, int64_t i) {
+__device__ void drop_unit(float keep, uint32_t kept, const T* residual, const T* x, T* y,
+                          int64_t i) {
   float v[kCount];
   load<kCount>(x + i, v);
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) v[k] = dropped(rule, kept >> k & 1u, v[k]);
+  for (int k = 0; k < kCount; ++k) v[k] = dropped(keep, kept >> k & 1u, v[k]);
   if (residual != nullptr) {
     float r[kCount];
     load<kCount>(residual + i, r);
@@ -33,35 +43,49 @@ __global__ void drop_each(const __grid_constant__ DropoutRule rule, const T* res
     const uint64_t number = rule.places.whole
                                 ? static_cast<uint64_t>(i)
                                 : rule.places.first(i / depth) + static_cast<uint64_t>(i % depth);
-    drop_unit<count>(rule, kept_bits<count>(rule, number), residual, x, y, i);
+    drop_unit<count>(rule.keep, kept_bits<count>(rule, number), residual, x, y, i);
   });
 }
 
-/// x: [outer, length, depth]; all places along length share a bit. A thread takes kCount columns of
-/// kSharedRows rows.
+/// Rows share bits. kCount divides depth.
 template <int kCount, typename T>
-__global__ void drop_shared(const __grid_constant__ DropoutRule rule, const T* residual, const T* x,
-                            T* y, int64_t outer, int64_t length, int64_t depth) {
-  const int64_t units = depth / kCount, parts = (length + kSharedRows - 1) / kSharedRows;
-  const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+__global__ void drop_shared(const __grid_constant__ DropoutMask mask, const T* residual, const T* x,
+                            T* y, int64_t rows, int64_t depth) {
+  const int64_t units = depth / kCount;
   const int64_t threads = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t task = thread; task < outer * parts * units; task += threads) {
-    const int64_t column = task % units * kCount, part = task / units % parts;
-    const int64_t first = task / units / parts * length;
-    const uint32_t kept =
-        kept_bits<kCount>(rule, rule.places.first(first) + static_cast<uint64_t>(column));
-    const int64_t begin = part * kSharedRows;
-    const int64_t end = begin + kSharedRows < length ? begin + kSharedRows : length;
-    for (int64_t row = first + begin; row < first + end; ++row)
-      drop_unit<kCount>(rule, kept, residual, x, y, row * depth + column);
+  for (int64_t u = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; u < rows * units; u += threads) {
+    const bool narrow = rows * units <= UINT32_MAX;  // 32-bit division is faster
+    const int64_t row =
+        narrow ? static_cast<uint32_t>(u) / static_cast<uint32_t>(units) : u / units;
+    const int64_t column = (u - row * units) * kCount;
+    drop_unit<kCount>(mask.rule.keep, mask.bits<kCount>(row, column), residual, x, y, u * kCount);
   }
 }
 
 }  // namespace
 
+MadeMask make_mask(const char* op, const View& x, const Attrs& attrs, Stream stream) {
+  DropoutMask mask;
+  mask.rule = dropout_rule(op, x, attrs);
+  if (!mask.rule.places.shared || x.elements() == 0) return {simt::Scratch(0, stream), mask};
+  QT_ASSERT(x.rows() <= UINT32_MAX);
+  mask.length = x.size(-2);
+  mask.words_per_row = (x.depth() + 31) / 32;
+  const int64_t groups = x.rows() / mask.length, words = groups * mask.words_per_row;
+  simt::Scratch room(words * static_cast<int64_t>(sizeof(uint32_t)), stream);
+  simt::launch(make_words,
+               {.grid = static_cast<unsigned>((words * 32 + kBlockThreads - 1) / kBlockThreads),
+                .block = kBlockThreads,
+                .stream = stream},
+               mask, groups, x.depth(), room.data<uint32_t>());
+  mask.words = room.data<uint32_t>();
+  return {std::move(room), mask};
+}
+
 void apply_dropout(const char* op, const View& x, const View& residual, const View& y,
                    const Attrs& attrs, Stream stream) {
-  const DropoutRule rule = dropout_rule(op, x, attrs);
+  const MadeMask made = make_mask(op, x, attrs, stream);
+  const DropoutRule& rule = made.mask.rule;
   const int64_t n = x.elements(), depth = x.depth();
   if (n == 0) return;
   for_dtype(x, op, [&]<typename T>(T) {
@@ -70,13 +94,12 @@ void apply_dropout(const char* op, const View& x, const View& residual, const Vi
     T* to = elements<T>(y, op, "y");
     const bool aligned = are_aligned({from, plus, to});
     if (rule.places.shared) {
-      const int64_t length = x.size(-2), outer = x.rows() / length;
       const bool vector = aligned && depth % kLanes<T> == 0;
-      const int64_t parts = (length + kSharedRows - 1) / kSharedRows;
-      const int64_t tasks = outer * parts * (vector ? depth / kLanes<T> : depth);
       simt::launch(vector ? drop_shared<kLanes<T>, T> : drop_shared<1, T>,
-                   {.grid = blocks_for(tasks), .block = kBlockThreads, .stream = stream}, rule,
-                   plus, from, to, outer, length, depth);
+                   {.grid = blocks_for(vector ? n / kLanes<T> : n),
+                    .block = kBlockThreads,
+                    .stream = stream},
+                   made.mask, plus, from, to, x.rows(), depth);
       return;
     }
     const bool vector = aligned && rule.places.whole;

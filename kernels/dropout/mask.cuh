@@ -7,6 +7,7 @@
 #include "kernels/elementwise/vectors.cuh"
 #include "kernels/kernel.h"
 #include "kernels/random/threefry.cuh"
+#include "kernels/simt/scratch.h"
 
 namespace quintet::QT_GPU {
 
@@ -67,9 +68,7 @@ inline DropoutRule dropout_rule(const char* op, const View& x, const Attrs& attr
 QT_DEVICE bool is_kept(const DropoutRule& rule, uint64_t number) {
   return threefry_bits(rule.key, number) >> 9 < rule.threshold;
 }
-QT_DEVICE float dropped(const DropoutRule& rule, bool kept, float x) {
-  return kept ? x / rule.keep : 0.0f;
-}
+QT_DEVICE float dropped(float keep, bool kept, float x) { return kept ? x / keep : 0.0f; }
 /// Bit i: whether element `first` + i is kept.
 template <int kCount>
 QT_DEVICE uint32_t kept_bits(const DropoutRule& rule, uint64_t first) {
@@ -79,6 +78,33 @@ QT_DEVICE uint32_t kept_bits(const DropoutRule& rule, uint64_t first) {
     bits |= is_kept(rule, first + static_cast<uint64_t>(i)) ? 1u << i : 0u;
   return bits;
 }
+
+/// The mask of an array as kernels read it. Where rows share bits these were made once: Threefry
+/// takes about 75 instructions an element, more than a memory-bound kernel has time for.
+struct DropoutMask {
+  DropoutRule rule;
+  const uint32_t* words = nullptr;  // [rows / length, words_per_row] if rows share bits
+  int64_t words_per_row = 0;
+  int64_t length = 1;  // rows that share bits
+
+  /// Bit i < kCount: whether element `column` + i of a row is kept; higher bits are any. kCount
+  /// divides 32 and column.
+  template <int kCount>
+  __device__ uint32_t bits(int64_t row, int64_t column) const {
+    if (words == nullptr)
+      return kept_bits<kCount>(rule, rule.places.first(row) + static_cast<uint64_t>(column));
+    // Rows are few enough for 32 bits (checked by make_mask), where division is faster.
+    const uint32_t group = static_cast<uint32_t>(row) / static_cast<uint32_t>(length);
+    return words[group * words_per_row + column / 32] >> (column % 32);
+  }
+};
+/// A mask and its memory, which must live until the kernels that read it are queued.
+struct MadeMask {
+  simt::Scratch room;
+  DropoutMask mask;
+};
+/// The mask of x with the attributes of dropout.h.
+MadeMask make_mask(const char* op, const View& x, const Attrs& attrs, Stream stream);
 
 /// y = dropout(x), or residual + dropout(x) unless residual is absent (a View::none()). All have
 /// x's shape and dtype; y may be x or residual.

@@ -104,6 +104,20 @@ QT_DEVICE void load(const T* p, float (&v)[kCount]) {
     unpack_words<T>(words, v);
   }
 }
+/// The same of memory that no thread of the kernel writes: such loads may go before stores.
+template <int kCount>
+QT_DEVICE void load_constant(const float* p, float (&v)[kCount]) {
+  static_assert(kCount % 4 == 0);
+#ifdef QUINTET_EMULATE
+  load<kCount>(p, v);
+#else
+#pragma unroll
+  for (int i = 0; i < kCount / 4; ++i) {
+    const float4 f = __ldg(reinterpret_cast<const float4*>(p) + i);
+    v[4 * i] = f.x, v[4 * i + 1] = f.y, v[4 * i + 2] = f.z, v[4 * i + 3] = f.w;
+  }
+#endif
+}
 template <int kCount, typename T>
 QT_DEVICE void store(T* p, const float (&v)[kCount]) {
   if constexpr (kCount == 1) {

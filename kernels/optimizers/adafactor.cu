@@ -46,8 +46,8 @@ __device__ void factored_sums(const Entry& e, const Tile& tile, const Numbers& n
       const uint32_t column = unit_column(tile, half);
       const int count = line.count(column);
       float g[kUnit], p[kUnit];
-      load_some(at(e.a.gradient, line.begin + column), count, e.vector != 0, g);
-      load_some(e.a.param + line.begin + column, count, e.vector != 0, p);
+      load_some<true>(at(e.a.gradient, line.begin + column), count, e.vector != 0, g);
+      load_some<true>(e.a.param + line.begin + column, count, e.vector != 0, p);
 #pragma unroll
       for (int k = 0; k < kUnit; ++k) {
         const float square = (g[k] * scale) * (g[k] * scale);
@@ -81,7 +81,7 @@ __device__ void full_moments(const Entry& e, const Tile& tile, const Numbers& nu
       if (count == 0) continue;
       const int64_t i = line.begin + column;
       float g[kUnit], p[kUnit], v[kUnit];
-      load_some(at(e.a.gradient, i), count, e.vector != 0, g);
+      load_some<true>(at(e.a.gradient, i), count, e.vector != 0, g);
       load_some(e.a.param + i, count, e.vector != 0, p);
       load_some(e.a.v + i, count, e.vector != 0, v);
 #pragma unroll
@@ -114,73 +114,112 @@ __global__ void __launch_bounds__(kBlockThreads)
     full_moments(e, tile, numbers);
 }
 
+// A block of the moments kernel: 32 elements, 8 threads each.
+constexpr int kMomentElements = 32, kMomentThreads = 8;
+
 int64_t moment_chunks(const AdafactorShape& s) {
   if (!s.factored || s.elements == 0) return 0;
-  return ceil_div(s.along_elements(), kBlockThreads) + ceil_div(s.across_elements(), kBlockThreads);
+  return ceil_div(s.along_elements(), kMomentElements) +
+         ceil_div(s.across_elements(), kMomentElements);
 }
 
-/// A moment's new value from the sum of squares that it averages; also into the state.
-__device__ float new_moment(const AdafactorStep& step, double sum, double count, float* state) {
+/// Sum over the threads of an element, on its first one: `sum` of each in order.
+__device__ double moment_sum(double sum) {
+  auto sums = simt::shared<double>(0, kBlockThreads);
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  double total = 0;
+  if (threadIdx.x < kMomentElements)
+    for (int part = 0; part < kMomentThreads; ++part)
+      total += sums[part * kMomentElements + threadIdx.x];
+  return total;
+}
+
+/// An element's new moment from the sum of squares that it averages: the state, the factor of the
+/// update and, for v_row (is_row), what its mean is made of.
+__device__ void store_moment(const Entry& e, const AdafactorStep& step, double sum, double count,
+                             bool is_row, float* factors, int64_t i) {
+  float* state = (is_row ? e.a.v_row : e.a.v_col) + i;
   const auto mean = static_cast<float>(sum / count + step.epsilon1);
   const float next = step.decay * *state + step.mixing * mean;
   *state = kept(step, next, *state);
-  return next;
+  factors[i] = inverse_root(next);
+  if (is_row) e.rows[i] = next;
+}
+
+/// v_along: sums over tiles of members.
+__device__ void along_moments(const Entry& e, const AdafactorStep& step, int64_t chunk) {
+  const AdafactorShape& s = e.a.shape;
+  const int64_t i = chunk * kMomentElements + threadIdx.x % kMomentElements;
+  const int64_t parts = member_tiles(s), group = i / s.length;
+  double sum = 0;
+  if (i < s.along_elements())
+#pragma unroll 4
+    for (int64_t part = threadIdx.x / kMomentElements; part < parts; part += kMomentThreads)
+      sum += static_cast<double>(
+          __ldg(e.along_sums + (group * parts + part) * s.length + i % s.length));
+  sum = moment_sum(sum);
+  if (threadIdx.x < kMomentElements && i < s.along_elements())
+    store_moment(e, step, sum, s.along_count(), s.along_is_row, e.along, i);
+}
+
+/// v_across: sums over tiles of columns, and over the groups of a batch.
+__device__ void across_moments(const Entry& e, const AdafactorStep& step, int64_t chunk) {
+  const AdafactorShape& s = e.a.shape;
+  const int64_t k = chunk * kMomentElements + threadIdx.x % kMomentElements;
+  const auto batch = static_cast<uint32_t>(k / s.members);
+  const auto member = static_cast<uint32_t>(k % s.members);
+  const Steps of_batch = steps_of(s, AdafactorShape::kBatch, batch);
+  const int64_t columns = column_tiles(s), parts = s.groups / s.batches * columns;
+  double sum = 0;
+  if (k < s.across_elements())
+    for (int64_t part = threadIdx.x / kMomentElements; part < parts; part += kMomentThreads) {
+      const auto same = static_cast<uint32_t>(part / columns);
+      const int64_t group = of_batch.group + steps_of(s, AdafactorShape::kSame, same).group;
+      sum += static_cast<double>(
+          __ldg(e.across_sums + (part % columns * s.groups + group) * s.members + member));
+    }
+  sum = moment_sum(sum);
+  if (threadIdx.x < kMomentElements && k < s.across_elements())
+    store_moment(e, step, sum, s.across_count(), !s.along_is_row, e.across,
+                 of_batch.across + steps_of(s, AdafactorShape::kAcross, member).across);
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
     moments_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
   if (numbers.skips()) return;
   const Entry& e = entry_of(table, blockIdx.x);
-  const AdafactorShape& s = e.a.shape;
-  const int64_t along_chunks = ceil_div(s.along_elements(), kBlockThreads);
-  int64_t chunk = blockIdx.x - e.first_chunk;
-  double sum = 0;
-  if (chunk < along_chunks) {
-    const int64_t i = chunk * kBlockThreads + threadIdx.x;
-    if (i >= s.along_elements()) return;
-    const int64_t parts = member_tiles(s), group = i / s.length;
-    for (int64_t part = 0; part < parts; ++part)
-      sum += static_cast<double>(e.along_sums[(group * parts + part) * s.length + i % s.length]);
-    e.along[i] = new_moment(numbers.step, sum, s.along_count(),
-                            (s.along_is_row ? e.a.v_row : e.a.v_col) + i);
-    return;
-  }
-  const int64_t k = (chunk - along_chunks) * kBlockThreads + threadIdx.x;
-  if (k >= s.across_elements()) return;
-  const auto batch = static_cast<uint32_t>(k / s.members);
-  const auto member = static_cast<uint32_t>(k % s.members);
-  const Steps of_batch = steps_of(s, AdafactorShape::kBatch, batch);
-  const uint32_t alike = s.groups / s.batches;  // groups of a batch
-  for (uint32_t j = 0; j < alike; ++j) {
-    const int64_t group = of_batch.group + steps_of(s, AdafactorShape::kSame, j).group;
-    for (int64_t part = 0; part < column_tiles(s); ++part)
-      sum += static_cast<double>(e.across_sums[(part * s.groups + group) * s.members + member]);
-  }
-  const uint32_t i = of_batch.across + steps_of(s, AdafactorShape::kAcross, member).across;
-  e.across[i] =
-      new_moment(numbers.step, sum, s.across_count(), (s.along_is_row ? e.a.v_col : e.a.v_row) + i);
+  const int64_t along_chunks = ceil_div(e.a.shape.along_elements(), kMomentElements);
+  const int64_t chunk = blockIdx.x - e.first_chunk;
+  if (chunk < along_chunks)
+    along_moments(e, numbers.step, chunk);
+  else
+    across_moments(e, numbers.step, chunk - along_chunks);
 }
 
-/// Mean over the rows of a batch of the new v_row, on all threads.
-__device__ float mean_of_rows(const Entry& e, uint32_t batch) {
+/// A block a batch: the root of the mean over the batch's rows of the new v_row.
+__global__ void __launch_bounds__(kBlockThreads)
+    means_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
+  if (numbers.skips()) return;
+  const Entry& e = entry_of(table, blockIdx.x);
   const AdafactorShape& s = e.a.shape;
+  const auto batch = static_cast<uint32_t>(blockIdx.x - e.first_chunk);
   const Steps of_batch = steps_of(s, AdafactorShape::kBatch, batch);
-  const double rows = s.rows();
   double sum = 0;
   if (s.along_is_row) {
     const int64_t count = int64_t{s.groups / s.batches} * s.length;
     for (int64_t j = threadIdx.x; j < count; j += kBlockThreads) {
       const auto same = static_cast<uint32_t>(j / s.length);
       const int64_t group = of_batch.group + steps_of(s, AdafactorShape::kSame, same).group;
-      sum += static_cast<double>(e.along[group * s.length + j % s.length]) / rows;
+      sum += static_cast<double>(e.rows[group * s.length + j % s.length]);
     }
   } else {
     for (uint32_t m = threadIdx.x; m < s.members; m += kBlockThreads)
       sum += static_cast<double>(
-                 e.across[of_batch.across + steps_of(s, AdafactorShape::kAcross, m).across]) /
-             rows;
+          e.rows[of_batch.across + steps_of(s, AdafactorShape::kAcross, m).across]);
   }
-  return static_cast<float>(block_sum(sum, room()));
+  sum = block_sum(sum, room());
+  if (threadIdx.x == 0) e.root_means[batch] = sqrtf(static_cast<float>(sum / s.rows()));
 }
 
 /// Sum over the tiles of a batch, on all threads.
@@ -201,26 +240,22 @@ __device__ double sum_of_tiles(const Entry& e, uint32_t batch, const float* squa
 /// Factors of a factored update in one tile: gradient * along * across.
 struct Factors {
   float along[kHalves][kUnit];
-  float across_mean;  // what v_across is divided by: the mean of rows, or 1
+  float root_mean;  // of rows: what v_row is divided by before its root is taken
 
   __device__ Factors(const Entry& e, const Tile& tile) {
     const AdafactorShape& s = e.a.shape;
-    const float mean = mean_of_rows(e, tile.steps.batch);
-    const float along_mean = s.along_is_row ? mean : 1.0f;
-    across_mean = s.along_is_row ? 1.0f : mean;
+    root_mean = e.root_means[tile.steps.batch];
 #pragma unroll
     for (int half = 0; half < kHalves; ++half)
 #pragma unroll
       for (int k = 0; k < kUnit; ++k) {
         const uint32_t column = unit_column(tile, half) + static_cast<uint32_t>(k);
         along[half][k] =
-            column < s.length
-                ? inverse_root(e.along[int64_t{tile.group} * s.length + column] / along_mean)
-                : 0.0f;
+            column < s.length ? e.along[int64_t{tile.group} * s.length + column] : 0.0f;
       }
   }
   __device__ float across(const Entry& e, const Line& line) const {
-    return inverse_root(e.across[line.across] / across_mean);
+    return __ldg(e.across + line.across) * root_mean;
   }
 };
 
@@ -239,7 +274,7 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
       const uint32_t column = unit_column(tile, half);
       const int count = line.count(column);
       float g[kUnit];
-      load_some(at(e.a.gradient, line.begin + column), count, e.vector != 0, g);
+      load_some<true>(at(e.a.gradient, line.begin + column), count, e.vector != 0, g);
 #pragma unroll
       for (int k = 0; k < kUnit; ++k) {
         // Beyond the array's end factors may be infinite.
@@ -252,9 +287,14 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
   if (threadIdx.x == 0) e.update_squares[tile.number] = static_cast<float>(total);
 }
 
-/// What the unclipped update of a batch is multiplied by: learning rate, size of the parameter, and
-/// clipping by the root mean square of the update. On all threads.
-__device__ float step_of(const Entry& e, const AdafactorStep& step, uint32_t batch) {
+/// A block a batch: what its unclipped update is multiplied by, from learning rate, size of the
+/// parameter, and clipping by the root mean square of the update.
+__global__ void __launch_bounds__(kBlockThreads)
+    steps_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
+  if (numbers.skips()) return;
+  const Entry& e = entry_of(table, blockIdx.x);
+  const AdafactorStep& step = numbers.step;
+  const auto batch = static_cast<uint32_t>(blockIdx.x - e.first_chunk);
   const double elements = e.a.shape.batch_elements();
   float size = step.learning_rate;
   if (e.a.scaled_by_param) {
@@ -270,7 +310,7 @@ __device__ float step_of(const Entry& e, const AdafactorStep& step, uint32_t bat
     const auto root = static_cast<float>(sqrt(squares / elements));
     size /= nan_max(1.0f, root / static_cast<float>(step.clipping_threshold));
   }
-  return size;
+  if (threadIdx.x == 0) e.steps[batch] = size;
 }
 
 /// The end of both forms: momentum, weight decay, the new parameter. update: times the step.
@@ -306,20 +346,20 @@ __device__ void apply_tile(const Entry& e, const Tile& tile, const AdafactorStep
       if (count == 0) continue;
       const int64_t i = line.begin + column;
       float g[kUnit];
-      load_some(at(e.a.gradient, i), count, e.vector != 0, g);
+      load_some<true>(at(e.a.gradient, i), count, e.vector != 0, g);
       update_of(line, half, i, count, g);
       store_param(e, step, i, count, g);
     }
   });
 }
 
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 4)
     apply_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
   if (numbers.skips()) return;
   const Entry& e = entry_of(table, blockIdx.x);
   const Tile tile(e.a.shape, blockIdx.x - e.first_chunk);
   const float scale = numbers.gradient_scale();
-  const float size = step_of(e, numbers.step, tile.steps.batch);
+  const float size = e.steps[tile.steps.batch];
   if (e.a.shape.factored) {
     const Factors factors(e, tile);
     apply_tile(e, tile, numbers.step,
@@ -354,7 +394,10 @@ int64_t place(Entry& e, float* base) {
     e.across_sums = take(column_tiles(s) * s.groups * s.members);
     e.along = take(s.along_elements());
     e.across = take(s.across_elements());
+    e.rows = take(s.along_is_row ? s.along_elements() : s.across_elements());
+    e.root_means = take(s.batches);
   }
+  e.steps = take(s.batches);
   e.param_squares = take(tiles(s));
   e.update_squares = take(tiles(s));
   return used;
@@ -378,10 +421,15 @@ void update(std::span<const Entry> entries, const Numbers& numbers, Stream strea
     });
   };
   const auto all_tiles = [](const Entry& e) { return tiles(e.a.shape); };
+  const auto all_batches = [](const Entry& e) {
+    return e.a.shape.elements == 0 ? int64_t{0} : int64_t{e.a.shape.batches};
+  };
   each(sums_kernel, all_tiles);
   each(moments_kernel, [](const Entry& e) { return moment_chunks(e.a.shape); });
+  each(means_kernel, [&](const Entry& e) { return e.a.shape.factored ? all_batches(e) : 0; });
   if (numbers.step.clipping_threshold != 0)
     each(squares_kernel, [](const Entry& e) { return e.a.shape.factored ? tiles(e.a.shape) : 0; });
+  each(steps_kernel, all_batches);
   each(apply_kernel, all_tiles);
 }
 

@@ -28,7 +28,9 @@ struct Entry {
   // Of this step, in scratch memory:
   float* along_sums;   // [groups, member tiles, length]: squares of gradients, over a tile's lines
   float* across_sums;  // [column tiles, groups, members]: over a tile's columns
-  float *along, *across;  // the new moments: what v_row and v_col are unless a NaN is skipped
+  float *along, *across;                  // the new moments to the power -1/2
+  float* rows;                            // the new v_row, as v_along or v_across
+  float *root_means, *steps;              // by batch: the root of v_row's mean, see steps
   float *param_squares, *update_squares;  // by tile
   int64_t first_chunk;
   int32_t vector;
@@ -72,8 +74,19 @@ struct Tile {
   uint32_t members;                // of the group
   Steps steps;                     // of the group
   int64_t number;
+  // Steps of one member, where one axis has them all.
+  uint32_t line_step = 0, across_step = 0;
+  bool is_simple;
 
   __device__ Tile(const AdafactorShape& s, int64_t t) : members(s.members), number(t) {
+    int axes = 0;
+    for (int i = 0; i < s.axes; ++i) {
+      if (s.axis[i].kind != AdafactorShape::kAcross) continue;
+      ++axes;
+      line_step = s.axis[i].line;
+      across_step = s.axis[i].across;
+    }
+    is_simple = axes <= 1;
     const int64_t columns = column_tiles(s), rows = member_tiles(s);
     column = static_cast<uint32_t>(t % columns) * kTileColumns;
     member = static_cast<uint32_t>(t / columns % rows) * kTileLines;
@@ -107,16 +120,29 @@ QT_DEVICE uint32_t unit_column(const Tile& tile, int half) {
 template <typename Body>
 QT_DEVICE void for_lines(const AdafactorShape& s, const Tile& tile, const Body& body) {
   const uint32_t end = tile.member + kTileLines < s.members ? tile.member + kTileLines : s.members;
+#pragma unroll 2
   for (uint32_t m = tile.member + threadIdx.x / 32; m < end; m += kWarps) {
-    const Steps steps = steps_of(s, AdafactorShape::kAcross, m);
+    Steps steps;
+    if (tile.is_simple) {
+      steps.line = m * tile.line_step;
+      steps.across = m * tile.across_step;
+    } else {
+      steps = steps_of(s, AdafactorShape::kAcross, m);
+    }
     body(Line{m, int64_t{tile.steps.line + steps.line} * s.length, tile.steps.across + steps.across,
               s.elements, s.length});
   }
 }
 
-/// `count` <= kUnit elements at p, zeros beyond; null p: zeros.
+/// `count` <= kUnit elements at p, zeros beyond; null p: zeros. kConstant: no thread writes them.
+template <bool kConstant = false>
 QT_DEVICE void load_some(const float* p, int count, bool vector, float (&v)[kUnit]) {
-  if (p != nullptr && vector && count == kUnit) return load<kUnit>(p, v);
+  if (p != nullptr && vector && count == kUnit) {
+    if constexpr (kConstant)
+      return load_constant<kUnit>(p, v);
+    else
+      return load<kUnit>(p, v);
+  }
 #pragma unroll
   for (int k = 0; k < kUnit; ++k) v[k] = p != nullptr && k < count ? p[k] : 0.0f;
 }

@@ -5,9 +5,6 @@
 namespace quintet::QT_GPU {
 namespace {
 
-// Rows that a warp or block takes one after another when a mask is shared by a sequence's rows.
-constexpr int64_t kMaskedRows = 8;
-
 template <typename T>
 struct NormArgs {
   const T* x;
@@ -18,10 +15,8 @@ struct NormArgs {
   int64_t rows;
   int32_t depth;
   float eps;
-  int64_t rows_each = 1;  // of a warp or block
-  int64_t length = 1;     // rows that share a mask
   bool has_dropout = false;
-  DropoutRule rule{};
+  DropoutMask mask{};
 };
 
 __device__ float reciprocal_root(float sum_of_squares, int depth, float eps) {
@@ -33,46 +28,42 @@ __global__ void __launch_bounds__(kBlockThreads)
     norm_kernel(const __grid_constant__ NormArgs<typename S::Type> a) {
   using T = typename S::Type;
   auto room = simt::shared<float>(0, 32);
-  const int64_t group = int64_t{blockIdx.x} * S::kRows + threadIdx.x / S::kThreads;
-  const int64_t begin = group * a.rows_each;
-  const int64_t end = begin + a.rows_each < a.rows ? begin + a.rows_each : a.rows;
-  RowMask<S> mask;
-  for (int64_t row = begin; row < end; ++row) {
-    HeldRow<S> held;
-    hold<S>(a.x + row * a.depth, a.depth, held);
-    if constexpr (kResidual) {
-      HeldRow<S> added;
-      hold<S>(a.y + row * a.depth, a.depth, added);
-      const uint32_t bits = a.has_dropout ? mask.of(a.rule, row, a.length, a.depth) : 0;
-      for_row_units<S>(a.depth, [&](int u, int at) {
-        float v[S::kLane], y[S::kLane];
-        unpack_words<T>(held.words[u], v);
-        unpack_words<T>(added.words[u], y);
-#pragma unroll
-        for (int k = 0; k < S::kLane; ++k)
-          v[k] += a.has_dropout ? dropped(a.rule, bits >> (u * S::kLane + k) & 1u, y[k]) : y[k];
-        // The norm sees the sum as it is stored.
-        pack_words<T>(v, held.words[u]);
-        store_words(a.x_new + row * a.depth + at, held.words[u]);
-      });
-    }
-    float squares = 0;
-    for_row_units<S>(a.depth, [&](int u, int) {
-      float v[S::kLane];
-      unpack_words<T>(held.words[u], v);
-#pragma unroll
-      for (int k = 0; k < S::kLane; ++k) squares += v[k] * v[k];
-    });
-    const float r = reciprocal_root(row_sum<S>(squares, room), a.depth, a.eps);
+  const int64_t row = int64_t{blockIdx.x} * S::kRows + threadIdx.x / S::kThreads;
+  if (row >= a.rows) return;  // a whole warp
+  HeldRow<S> held;
+  hold<S>(a.x + row * a.depth, a.depth, held);
+  if constexpr (kResidual) {
+    HeldRow<S> added;
+    hold<S>(a.y + row * a.depth, a.depth, added);
     for_row_units<S>(a.depth, [&](int u, int at) {
-      float v[S::kLane], scale[S::kLane];
+      float v[S::kLane], y[S::kLane];
       unpack_words<T>(held.words[u], v);
-      load<S::kLane>(a.scale + at, scale);
+      unpack_words<T>(added.words[u], y);
+      const uint32_t bits = a.has_dropout ? a.mask.template bits<S::kLane>(row, at) : 0;
 #pragma unroll
-      for (int k = 0; k < S::kLane; ++k) v[k] = v[k] * r * scale[k];
-      store<S::kLane>(a.out + row * a.depth + at, v);
+      for (int k = 0; k < S::kLane; ++k)
+        v[k] += a.has_dropout ? dropped(a.mask.rule.keep, bits >> k & 1u, y[k]) : y[k];
+      // The norm sees the sum as it is stored.
+      pack_words<T>(v, held.words[u]);
+      store_words(a.x_new + row * a.depth + at, held.words[u]);
     });
   }
+  float squares = 0;
+  for_row_units<S>(a.depth, [&](int u, int) {
+    float v[S::kLane];
+    unpack_words<T>(held.words[u], v);
+#pragma unroll
+    for (int k = 0; k < S::kLane; ++k) squares += v[k] * v[k];
+  });
+  const float r = reciprocal_root(row_sum<S>(squares, room), a.depth, a.eps);
+  for_row_units<S>(a.depth, [&](int u, int at) {
+    float v[S::kLane], scale[S::kLane];
+    unpack_words<T>(held.words[u], v);
+    load<S::kLane>(a.scale + at, scale);
+#pragma unroll
+    for (int k = 0; k < S::kLane; ++k) v[k] = v[k] * r * scale[k];
+    store<S::kLane>(a.out + row * a.depth + at, v);
+  });
 }
 
 /// Any depth, any alignment: a block a row, read twice.
@@ -82,14 +73,14 @@ __global__ void __launch_bounds__(kBlockThreads)
   auto room = simt::shared<float>(0, 32);
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const int64_t at = row * a.depth;
-    const uint64_t number = kResidual && a.has_dropout ? a.rule.places.first(row) : 0;
     float squares = 0;
     for (int i = static_cast<int>(threadIdx.x); i < a.depth; i += kBlockThreads) {
       float v = simt::to_float(a.x[at + i]);
       if constexpr (kResidual) {
         const float y = simt::to_float(a.y[at + i]);
-        v += a.has_dropout ? dropped(a.rule, is_kept(a.rule, number + static_cast<uint64_t>(i)), y)
-                           : y;
+        v += a.has_dropout
+                 ? dropped(a.mask.rule.keep, (a.mask.template bits<1>(row, i) & 1u) != 0, y)
+                 : y;
         a.x_new[at + i] = simt::from_float<T>(v);
         v = simt::to_float(a.x_new[at + i]);
       }
@@ -106,8 +97,7 @@ template <typename T, bool kResidual>
 void launch_norm(NormArgs<T> a, bool vector, Stream stream) {
   constexpr size_t kShared = 32 * sizeof(float);
   const auto run = [&]<typename S>(S) {
-    const int64_t groups = (a.rows + a.rows_each - 1) / a.rows_each;
-    const int64_t blocks = (groups + S::kRows - 1) / S::kRows;
+    const int64_t blocks = (a.rows + S::kRows - 1) / S::kRows;
     simt::launch(norm_kernel<S, kResidual>,
                  {.grid = static_cast<unsigned>(blocks),
                   .block = kBlockThreads,
@@ -115,7 +105,6 @@ void launch_norm(NormArgs<T> a, bool vector, Stream stream) {
                   .stream = stream},
                  a);
   };
-  if (kResidual && a.has_dropout && a.rule.places.shared) a.rows_each = kMaskedRows;
   const int units = a.depth / kLanes<T>;
   // A thread holds at most 32 elements.
   constexpr int kMost = 32 / kLanes<T>;
@@ -129,6 +118,8 @@ void launch_norm(NormArgs<T> a, bool vector, Stream stream) {
     run(RowShape<T, 32, kMost / 2>{});
   } else if (units <= 32 * kMost) {
     run(RowShape<T, 32, kMost>{});
+  } else if (!kResidual && sizeof(T) == 2 && units <= 32 * kMost * 2) {
+    run(RowShape<T, 32, kMost * 2>{});  // 64 elements a thread, still without a block's barriers
   } else if (units <= kBlockThreads * kMost / 4) {
     run(RowShape<T, kBlockThreads, kMost / 4>{});
   } else if (units <= kBlockThreads * kMost / 2) {
@@ -178,8 +169,9 @@ void add_rms_norm_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
                   .depth = checked_depth(depth),
                   .eps = static_cast<float>(attrs.get_or<double>("eps", 1e-6))};
     a.has_dropout = attrs.get_or<double>("rate", 0) != 0;
-    if (a.has_dropout) a.rule = dropout_rule(op, in[1], attrs);
-    if (in[1].rank >= 2) a.length = in[1].size(-2);
+    const MadeMask made = a.has_dropout ? make_mask(op, in[1], attrs, stream)
+                                        : MadeMask{simt::Scratch(0, stream), {}};
+    a.mask = made.mask;
     launch_norm<T, true>(a, are_aligned({a.x, a.y, a.scale, a.x_new, a.out}), stream);
   });
 }

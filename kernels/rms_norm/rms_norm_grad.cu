@@ -20,9 +20,11 @@ struct NormGradArgs {
   int64_t rows;
   int32_t depth;
   float eps;
-  int64_t length = 1;  // rows that share a mask
-  DropoutRule rule{};
+  DropoutMask mask{};
 };
+
+// Shared memory of sums over a row's threads.
+constexpr size_t kSumBytes = 128;
 
 /// dx = r (dout scale) - x r^3 mean(dout scale x): the two factors of a row.
 struct Factors {
@@ -51,7 +53,7 @@ __device__ void store_partial(const float (&sums)[S::kUnits][S::kLane], float* p
   if constexpr (S::kRows == 1) {
     for_row_units<S>(depth, [&](int u, int at) { store<S::kLane>(partial + at, sums[u]); });
   } else {
-    auto total = simt::shared<float>(128, static_cast<size_t>(depth));
+    auto total = simt::shared<float>(kSumBytes, static_cast<size_t>(depth));
     for (int group = 0; group < S::kRows; ++group) {
       if (static_cast<int>(threadIdx.x) / S::kThreads == group)
         for_row_units<S>(depth, [&](int u, int at) {
@@ -66,27 +68,93 @@ __device__ void store_partial(const float (&sums)[S::kUnits][S::kLane], float* p
   }
 }
 
+/// The next rows of a warp or block on their way into shared memory: kArrays arrays, kStages rows
+/// of each. A thread copies and reads units of its own, so no barrier is needed.
+template <typename S, int kArrays, int kStages>
+class RowRing {
+ public:
+  using T = typename S::Type;
+  __device__ RowRing(const T* const (&arrays)[kArrays], int depth, int64_t end)
+      : depth_(depth), end_(end) {
+    for (int i = 0; i < kArrays; ++i) arrays_[i] = arrays[i];
+    const int group = static_cast<int>(threadIdx.x) / S::kThreads;
+    const size_t row = static_cast<size_t>(depth) * sizeof(T);
+    ring_ = simt::shared<unsigned char>(offset(depth), bytes(depth)) +
+            static_cast<int64_t>(group * kStages * kArrays * row);
+  }
+  /// Where it lies in shared memory, and how much of it a block needs.
+  static constexpr size_t offset(int depth) {
+    return kSumBytes +
+           (S::kRows == 1 ? 0 : (static_cast<size_t>(depth) * sizeof(float) + 15) / 16 * 16);
+  }
+  static constexpr size_t bytes(int depth) {
+    return static_cast<size_t>(S::kRows * kStages * kArrays * depth) * sizeof(T);
+  }
+  __device__ void start(int64_t row) {
+    if (row < end_)
+      for (int i = 0; i < kArrays; ++i)
+        for_row_units<S>(depth_, [&](int, int at) {
+          simt::cp_async_16(place(row, i, at), arrays_[i] + row * depth_ + at);
+        });
+    simt::cp_async_commit();
+  }
+  /// Waits for the oldest row that was started, `row`.
+  __device__ void wait() { simt::cp_async_wait<kStages - 1>(); }
+  __device__ void read(int64_t row, int array, int at, float (&v)[S::kLane]) const {
+    uint32_t words[4];
+    load_words(place(row, array, at), words);
+    unpack_words<T>(words, v);
+  }
+
+ private:
+  __device__ void* place(int64_t row, int array, int at) const {
+    const int slot = static_cast<int>(row % kStages) * kArrays + array;
+    return static_cast<unsigned char*>(ring_ + (slot * depth_ + at) * static_cast<int>(sizeof(T)));
+  }
+  const T* arrays_[kArrays];
+  int depth_;
+  int64_t end_;
+  simt::Shared<unsigned char> ring_;
+};
+
+// Rows under way: as many as let two blocks share a multiprocessor at 1024 elements.
+template <typename T, bool kResidual>
+inline constexpr int kStages = std::is_same_v<T, float> ? 1
+                               : kResidual              ? 2
+                                                        : 3;
+
 template <typename S, bool kResidual>
-__global__ void __launch_bounds__(kBlockThreads)
+using RingOf = RowRing<S, kResidual ? 3 : 2, kStages<typename S::Type, kResidual>>;
+
+template <typename S, bool kResidual>
+__device__ RingOf<S, kResidual> make_ring(const NormGradArgs<typename S::Type>& a, int64_t end) {
+  if constexpr (kResidual)
+    return RingOf<S, kResidual>({a.x, a.dout, a.dx_new}, a.depth, end);
+  else
+    return RingOf<S, kResidual>({a.x, a.dout}, a.depth, end);
+}
+
+template <typename S, bool kResidual>
+__global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ? 2 : 1)
     norm_grad_kernel(const __grid_constant__ NormGradArgs<typename S::Type> a) {
   using T = typename S::Type;
+  constexpr int kLane = S::kLane, kAhead = kStages<T, kResidual> - 1;
   auto room = simt::shared<float>(0, 32);
   const RowRun<S> run(a.rows);
-  float sums[S::kUnits][S::kLane] = {};
-  RowMask<S> mask;
+  auto ring = make_ring<S, kResidual>(a, run.end);
+  float sums[S::kUnits][kLane] = {};
+  for (int i = 0; i < kAhead; ++i) ring.start(run.begin + i);
   for (int64_t row = run.begin; row < run.end; ++row) {
-    HeldRow<S> x, dout, dx_new;
-    hold<S>(a.x + row * a.depth, a.depth, x);
-    hold<S>(a.dout + row * a.depth, a.depth, dout);
-    if constexpr (kResidual) hold<S>(a.dx_new + row * a.depth, a.depth, dx_new);
+    ring.start(row + kAhead);
+    ring.wait();
     float squares = 0, products = 0;
-    for_row_units<S>(a.depth, [&](int u, int at) {
-      float v[S::kLane], d[S::kLane], scale[S::kLane];
-      unpack_words<T>(x.words[u], v);
-      unpack_words<T>(dout.words[u], d);
-      load<S::kLane>(a.scale + at, scale);
+    for_row_units<S>(a.depth, [&](int, int at) {
+      float v[kLane], d[kLane], scale[kLane];
+      ring.read(row, 0, at, v);
+      ring.read(row, 1, at, d);
+      load<kLane>(a.scale + at, scale);
 #pragma unroll
-      for (int k = 0; k < S::kLane; ++k) {
+      for (int k = 0; k < kLane; ++k) {
         squares += v[k] * v[k];
         products += v[k] * scale[k] * d[k];
       }
@@ -94,34 +162,33 @@ __global__ void __launch_bounds__(kBlockThreads)
     squares = row_sum<S>(squares, room);
     products = row_sum<S>(products, room);
     const Factors f = factors(squares, products, a.depth, a.eps);
-    const uint32_t bits =
-        kResidual && a.dy != nullptr ? mask.of(a.rule, row, a.length, a.depth) : 0;
     for_row_units<S>(a.depth, [&](int u, int at) {
-      float v[S::kLane], d[S::kLane], scale[S::kLane];
-      unpack_words<T>(x.words[u], v);
-      unpack_words<T>(dout.words[u], d);
-      load<S::kLane>(a.scale + at, scale);
+      float v[kLane], d[kLane], scale[kLane];
+      ring.read(row, 0, at, v);
+      ring.read(row, 1, at, d);
+      load<kLane>(a.scale + at, scale);
 #pragma unroll
-      for (int k = 0; k < S::kLane; ++k) {
+      for (int k = 0; k < kLane; ++k) {
         const float g = d[k] * f.r;
         sums[u][k] += g * v[k];
         d[k] = g * scale[k] - v[k] * f.pull;
       }
       if constexpr (kResidual) {
-        unpack_words<T>(dx_new.words[u], v);
+        ring.read(row, 2, at, v);
 #pragma unroll
-        for (int k = 0; k < S::kLane; ++k) d[k] += v[k];
+        for (int k = 0; k < kLane; ++k) d[k] += v[k];
       }
-      store<S::kLane>(a.dx + row * a.depth + at, d);
+      store<kLane>(a.dx + row * a.depth + at, d);
       if constexpr (kResidual)
         if (a.dy != nullptr) {
+          const uint32_t bits = a.mask.template bits<kLane>(row, at);
 #pragma unroll
-          for (int k = 0; k < S::kLane; ++k)
-            d[k] = dropped(a.rule, bits >> (u * S::kLane + k) & 1u, d[k]);
-          store<S::kLane>(a.dy + row * a.depth + at, d);
+          for (int k = 0; k < kLane; ++k) d[k] = dropped(a.mask.rule.keep, bits >> k & 1u, d[k]);
+          store<kLane>(a.dy + row * a.depth + at, d);
         }
     });
   }
+  simt::cp_async_wait<0>();
   store_partial<S>(sums, a.partials + int64_t{blockIdx.x} * a.depth, a.depth);
 }
 
@@ -137,7 +204,6 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int64_t row = run.begin; row < run.end; ++row) {
     const int64_t at = row * a.depth;
     const bool drops = kResidual && a.dy != nullptr;
-    const uint64_t number = drops ? a.rule.places.first(row) : 0;
     float squares = 0, products = 0;
     for (int i = first; i < a.depth; i += kBlockThreads) {
       const float v = simt::to_float(a.x[at + i]);
@@ -155,58 +221,65 @@ __global__ void __launch_bounds__(kBlockThreads)
       a.dx[at + i] = simt::from_float<T>(d);
       if (drops)
         a.dy[at + i] = simt::from_float<T>(
-            dropped(a.rule, is_kept(a.rule, number + static_cast<uint64_t>(i)), d));
+            dropped(a.mask.rule.keep, (a.mask.template bits<1>(row, i) & 1u) != 0, d));
     }
   }
 }
 
-// A block of the sum over partials: 32 columns, 8 threads each.
-constexpr int kSumColumns = 32, kSumThreads = 8;
+// A block of the sum over partials: 32 columns, 32 threads each.
+constexpr int kSumColumns = 32, kSumThreads = 32;
 
-/// dscale[c] = sum of partials[., c]: each of 8 threads a column adds every eighth part, then those
+/// dscale[c] = sum of partials[., c]: each of a column's threads adds every 32nd part, then those
 /// sums are added in order.
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kSumColumns* kSumThreads)
     sum_partials(const float* partials, int parts, int depth, float* dscale) {
   auto room = simt::shared<float>(0, kSumColumns * kSumThreads);
   const int lane = static_cast<int>(threadIdx.x) % kSumColumns;
   const int part = static_cast<int>(threadIdx.x) / kSumColumns;
   const int column = static_cast<int>(blockIdx.x) * kSumColumns + lane;
   float sum = 0;
-  if (column < depth)
+  if (column < depth) {
+#pragma unroll 4
     for (int p = part; p < parts; p += kSumThreads) sum += partials[int64_t{p} * depth + column];
+  }
   room[threadIdx.x] = sum;
   __syncthreads();
   if (part != 0 || column >= depth) return;
   float total = 0;
+#pragma unroll
   for (int p = 0; p < kSumThreads; ++p) total += room[p * kSumColumns + lane];
   dscale[column] = total;
 }
 
-// Blocks of a multiprocessor: registers allow two.
-constexpr int64_t kBlocksEach = 2;
+/// Blocks of a multiprocessor: what registers allow, by elements of a thread.
+template <typename S>
+inline constexpr int64_t kBlocksEach = S::kUnits* S::kLane >= 32   ? 2
+                                       : S::kUnits* S::kLane >= 16 ? 3
+                                                                   : 4;
 
 template <typename T, bool kResidual>
 void launch_norm_grad(NormGradArgs<T> a, float* dscale, bool vector, Stream stream) {
-  const int64_t most = kBlocksEach * simt::device().multiprocessors;
+  const int64_t multiprocessors = simt::device().multiprocessors;
   const auto with_partials = [&](int64_t blocks, const auto& launch) {
     const simt::Scratch partials(blocks * a.depth * static_cast<int64_t>(sizeof(float)), stream);
     a.partials = partials.data<float>();
     launch(static_cast<unsigned>(blocks));
     simt::launch(sum_partials,
                  {.grid = static_cast<unsigned>((a.depth + kSumColumns - 1) / kSumColumns),
-                  .block = kBlockThreads,
-                  .shared = kBlockThreads * sizeof(float),
+                  .block = kSumColumns * kSumThreads,
+                  .shared = kSumColumns * kSumThreads * sizeof(float),
                   .stream = stream},
                  a.partials, static_cast<int>(blocks), a.depth, dscale);
   };
   const auto run = [&]<typename S>(S) {
-    with_partials(std::clamp<int64_t>((a.rows + S::kRows - 1) / S::kRows, 1, most),
+    with_partials(std::clamp<int64_t>((a.rows + S::kRows - 1) / S::kRows, 1,
+                                      kBlocksEach<S> * multiprocessors),
                   [&](unsigned blocks) {
-                    const size_t row = S::kRows == 1 ? 0 : static_cast<size_t>(a.depth);
+                    using Ring = RingOf<S, kResidual>;
                     simt::launch(norm_grad_kernel<S, kResidual>,
                                  {.grid = blocks,
                                   .block = kBlockThreads,
-                                  .shared = 128 + row * sizeof(float),
+                                  .shared = Ring::offset(a.depth) + Ring::bytes(a.depth),
                                   .stream = stream},
                                  a);
                   });
@@ -214,7 +287,7 @@ void launch_norm_grad(NormGradArgs<T> a, float* dscale, bool vector, Stream stre
   const int units = a.depth / kLanes<T>;
   constexpr int kMost = 32 / kLanes<T>;  // a thread holds at most 32 elements
   if (!vector || a.depth % kLanes<T> != 0 || units > kBlockThreads * kMost) {
-    with_partials(std::clamp<int64_t>(a.rows, 1, most), [&](unsigned blocks) {
+    with_partials(std::clamp<int64_t>(a.rows, 1, 2 * multiprocessors), [&](unsigned blocks) {
       simt::launch(plain_norm_grad_kernel<T, kResidual>,
                    {.grid = blocks, .block = kBlockThreads, .shared = 128, .stream = stream}, a);
     });
@@ -279,8 +352,9 @@ void add_rms_norm_grad_gpu(Views in, Views out, const Attrs& attrs, Stream strea
                       .rows = in[0].rows(),
                       .depth = checked_depth(depth),
                       .eps = static_cast<float>(attrs.get_or<double>("eps", 1e-6))};
-    if (has_dropout) a.rule = dropout_rule(op, in[0], attrs);
-    if (in[0].rank >= 2) a.length = in[0].size(-2);
+    const MadeMask made =
+        has_dropout ? make_mask(op, in[0], attrs, stream) : MadeMask{simt::Scratch(0, stream), {}};
+    a.mask = made.mask;
     launch_norm_grad<T, true>(a, elements<float>(out[2], op, "dscale"),
                               are_aligned({a.x, a.scale, a.dout, a.dx_new, a.dx, a.dy}), stream);
   });

@@ -52,33 +52,4 @@ QT_DEVICE float row_sum(float v, simt::Shared<float> room) {
     return block_sum(v, room);
 }
 
-/// Mask bits of the row's units of this thread, one word for every kUnits * kLane <= 32 elements.
-template <typename S>
-QT_DEVICE uint32_t row_mask(const DropoutRule& rule, uint64_t first, int depth) {
-  static_assert(S::kUnits * S::kLane <= 32);
-  uint32_t bits = 0;
-  for_row_units<S>(depth, [&](int u, int begin) {
-    bits |= kept_bits<S::kLane>(rule, first + static_cast<uint64_t>(begin)) << (u * S::kLane);
-  });
-  return bits;
-}
-
-/// Mask bits for one row after another: those of a row are made again only where they change.
-template <typename S>
-class RowMask {
- public:
-  __device__ uint32_t of(const DropoutRule& rule, int64_t row, int64_t length, int depth) {
-    const int64_t number = rule.places.shared ? row / length : row;
-    if (number != number_) {
-      bits_ = row_mask<S>(rule, rule.places.first(row), depth);
-      number_ = number;
-    }
-    return bits_;
-  }
-
- private:
-  int64_t number_ = -1;
-  uint32_t bits_ = 0;
-};
-
 }  // namespace quintet::QT_GPU
