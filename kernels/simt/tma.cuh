@@ -112,7 +112,7 @@ QT_DEVICE void tma_store_wait_read() {
 /// A box of the tensor at coordinates (c0, c1), to shared memory of this block.
 /// multicast: to the same place of every block of the cluster whose bit is set in `ranks`, each of
 /// which counts the bytes on its own barrier. reduce_add: adds the box to the tensor (float32:
-/// rounded to nearest, in no fixed order).
+/// rounded to nearest, in no fixed order); it must begin inside: an H200 traps on negative coordinates.
 QT_TMA(2, QT_ARGS([[maybe_unused]] int c0, [[maybe_unused]] int c1), "%4, %5", "%3, %4",
        QT_ARGS("r"(c0), "r"(c1)))
 QT_TMA(3, QT_ARGS([[maybe_unused]] int c0, [[maybe_unused]] int c1, [[maybe_unused]] int c2),

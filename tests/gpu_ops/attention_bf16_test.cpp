@@ -229,7 +229,7 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{.name = "dropout", .queries = 70, .keys = 140, .attrs = kDropped},
         Setting{.name = "dropout_packed", .queries = 140, .keys = 140, .heads = 1,
                 .segments = {60, 50}, .attrs = kDropped}),
-    [](const ::testing::TestParamInfo<Setting>& info) { return info.param.name; });
+    [](const ::testing::TestParamInfo<Setting>& setting) { return setting.param.name; });
 
 }  // namespace
 }  // namespace quintet::testing
