@@ -9,6 +9,7 @@ template <typename T>
 struct Operands {
   const T *q, *k, *v, *dout;
   const uint8_t* keep;
+  const float* strips;
   Statistics statistics;
   int64_t statistics_stride;  // padded queries
 };
@@ -47,7 +48,7 @@ __device__ void add_diagonals(simt::Shared<float> dscores, simt::Shared<float> d
 // A block a head of a sequence: for each block of keys all queries that need it.
 template <typename T, int kRows, int kColumns>
 __global__ void __launch_bounds__(kGeneralThreads)
-    backward_kernel(Problem p, Operands<T> in, Results<T> to) {
+    backward_kernel(const __grid_constant__ Problem p, Operands<T> in, Results<T> to) {
   constexpr int kTile = 16 * kRows, kStride = kTile + 1;
   const int tx = static_cast<int>(threadIdx.x) % 16, ty = static_cast<int>(threadIdx.x) / 16;
   const int head = static_cast<int>(blockIdx.x) % p.heads;
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(kGeneralThreads)
   auto diagonals =
       simt::shared<float>(4 * tile_bytes + sizeof(float) * 2 * kTile * kStride, 2 * kTile);
   const int64_t item = static_cast<int64_t>(b) * p.heads + head;
-  const float* strip = p.strips == nullptr ? nullptr : p.strips + head * (2 * p.reach + 1);
+  const float* strip = in.strips == nullptr ? nullptr : in.strips + head * (2 * p.reach + 1);
   const float* lse = in.statistics.lse + item * in.statistics_stride;
   const float* delta = in.statistics.delta + item * in.statistics_stride;
 
@@ -175,6 +176,7 @@ void backward_of(const Prepared& prepared, const Statistics& s, const void* dout
                        static_cast<const T*>(prepared.v),
                        static_cast<const T*>(dout),
                        prepared.keep,
+                       prepared.strips,
                        s,
                        padded_queries(p.queries)};
   Results<T> to{static_cast<T*>(dq), static_cast<T*>(dk), static_cast<T*>(dv), nullptr, nullptr};

@@ -108,7 +108,8 @@ __device__ void accumulate(const float (&w)[kCount / 2], simt::Shared<bf16> x, i
 
 template <int kDepth>
 __global__ void __launch_bounds__(kThreads, 1)
-    backward_kernel(Problem p, GradientOperands in, GradientResults to, int parts) {
+    backward_kernel(const __grid_constant__ Problem p, GradientOperands in, GradientResults to,
+                    int parts) {
   using S = Shape<kDepth>;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int part = static_cast<int>(blockIdx.x) % parts;
@@ -126,12 +127,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   const auto statistics = [](int buffer) {  // lse, then delta
     return S::kStatisticsAt + sizeof(float) * 2 * kQueries * buffer;
   };
-  const bool has_bias = p.strips != nullptr;
+  const bool has_bias = p.table != nullptr;
   const int reach = has_bias ? p.reach : 0;
   const BiasStrip strip(reach, kKeys, kQueries, S::kStripAt);
   const StripGradient dstrip(strip, S::kStripAt + BiasStrip::bytes(reach, kKeys, kQueries));
   if (has_bias)
-    strip.load(p.strips + static_cast<int64_t>(head) * (2 * p.reach + 1), -1, S::kStripAt);
+    strip.load(p, head, -1, S::kStripAt);
   if (to.dstrips != nullptr) dstrip.clear();
 
   const auto next_tile = [&](int block, int tile) {  // the first from `tile` on that needs block
@@ -250,8 +251,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // dq of the parts that have to do with it, added in order. A block a tile of queries of a head.
 template <int kDepth>
-__global__ void __launch_bounds__(kThreads) add_parts_kernel(Problem p, GradientResults to,
-                                                             int parts) {
+__global__ void __launch_bounds__(kThreads) add_parts_kernel(const __grid_constant__ Problem p,
+                                                             GradientResults to, int parts) {
   const int tiles = (p.queries + kQueries - 1) / kQueries;
   const int tile = static_cast<int>(blockIdx.x) % tiles;
   const int item = static_cast<int>(blockIdx.x) / tiles, head = item % p.heads;
@@ -284,7 +285,7 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
   to.dq_sums = prepared.scratch<float4>(items * parts * tiles * (S::kSums / 4 * kThreads));
   if (dtable != nullptr)
     to.dstrips = prepared.scratch<float>(items * parts * prepared.strip_length());
-  const size_t strip = BiasStrip::bytes(p.strips == nullptr ? 0 : p.reach, kKeys, kQueries);
+  const size_t strip = BiasStrip::bytes(p.table == nullptr ? 0 : p.reach, kKeys, kQueries);
   simt::launch(backward_kernel<kDepth>,
                simt::Launch{.grid = dim3(static_cast<unsigned>(items * parts)),
                             .block = dim3(kThreads),

@@ -397,7 +397,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const StripGradient dstrip(strip, S::kStripAt + BiasStrip::bytes(reach, kKeys, S::kQueries));
   if (threadIdx.x == 0) Barriers{S{}}.init();
   if constexpr (kBias)
-    strip.load(p.strips + static_cast<int64_t>(work.head) * (2 * p.reach + 1), -1, S::kStripAt);
+    strip.load(p, work.head, -1, S::kStripAt);
   if (kBias && to.dstrips != nullptr) dstrip.clear();
   __syncthreads();
   if (threadIdx.x < kGroup) {
@@ -420,7 +420,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 // dq of the parts that have to do with it, added in order. A block a tile of queries of a head.
 template <int kDepth>
 __global__ void __launch_bounds__(2 * kGroup)
-    add_parts_kernel(Problem p, GradientResults to, int parts) {
+    add_parts_kernel(const __grid_constant__ Problem p, GradientResults to, int parts) {
   constexpr int kQueries = Shape<kDepth>::kQueries;
   const int tiles = (p.queries + kQueries - 1) / kQueries;
   const int tile = static_cast<int>(blockIdx.x) % tiles;
@@ -479,7 +479,7 @@ void backward_wgmma(const Prepared& p, const Statistics& s, const bf16* dout, bf
                             s.delta,
                             padded_queries(p.problem.queries)};
   const GradientResults to{dq, dk, dv, nullptr, nullptr};
-  const bool has_bias = p.problem.strips != nullptr;
+  const bool has_bias = p.problem.table != nullptr;
   if (p.problem.depth <= 64)
     (has_bias ? launch_backward<64, true> : launch_backward<64, false>)(p, in, to, dtable, stream);
   else

@@ -26,6 +26,24 @@ struct TileKeys {
   int begin, end, inner_begin, inner_end;
 };
 
+/// T5's relative position buckets (buckets.h). Distances at which a side goes on to its next bucket,
+/// the exact ones aside, are found on the host, where the logarithm is the one the CPU kernel takes.
+struct Buckets {
+  static constexpr int kMost = 256;
+  bool bidirectional;
+  int side, exact, count;
+  int edges[kMost];
+
+  __device__ int of(int relative) const {
+    const int first = bidirectional && relative > 0 ? side : 0;
+    const int distance = relative <= 0 ? -relative : bidirectional ? relative : 0;
+    if (distance < exact) return first + distance;
+    int beyond = 0;
+    while (beyond < count && edges[beyond] <= distance) ++beyond;
+    return first + exact + beyond;
+  }
+};
+
 struct Problem {
   int batch, heads, queries, keys, depth;
   int first_relative;  // position of key 0 minus position of query 0
@@ -36,7 +54,15 @@ struct Problem {
   const int32_t *q_segments, *kv_segments, *prefix;  // null: not given
   const int2* rows;     // [batch, queries] of packed RowKeys; null: they follow from `causal`
   const int4* tiles;    // [batch, query tiles]
-  const float* strips;  // [heads, 2 reach + 1] bias by relative position; null: no table
+  const float* table;   // [heads, buckets]; null: none
+  int buckets;
+  float table_factor;   // what the table is multiplied with
+  Buckets rule;
+
+  /// Bias of a relative position, times table_factor.
+  __device__ float bias(int head, int relative) const {
+    return table_factor * table[static_cast<int64_t>(head) * buckets + rule.of(relative)];
+  }
 
   /// First element of row `row` of one of [batch, length, heads * depth].
   __device__ int64_t offset(int length, int b, int row, int head) const {

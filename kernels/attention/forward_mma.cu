@@ -44,7 +44,8 @@ __device__ void store_rows(const Problem& p, int b, int head, int query, const f
 
 template <int kDepth>
 __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
-    forward_kernel(Problem p, const bf16* q, const bf16* k, const bf16* v, bf16* out, float* lse) {
+    forward_kernel(const __grid_constant__ Problem p, const bf16* q, const bf16* k, const bf16* v,
+                   bf16* out, float* lse) {
   using S = Shape<kDepth>;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int tiles = (p.queries + S::kRows - 1) / S::kRows;
@@ -56,10 +57,10 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
     return simt::shared<bf16>(S::kQueryBytes + (2 * is_value + buffer) * S::kTileBytes,
                               S::kKeys * kDepth);
   };
-  const bool has_bias = p.strips != nullptr;
+  const bool has_bias = p.table != nullptr;
   const BiasStrip strip(has_bias ? p.reach : 0, S::kRows, S::kKeys, S::kStripAt);
   if (has_bias)
-    strip.load(p.strips + static_cast<int64_t>(head) * (2 * p.reach + 1), 1, S::kStripAt);
+    strip.load(p, head, 1, S::kStripAt);
 
   const TileKeys hull = tile_keys(p, b, first, S::kRows);
   const int begin = hull.begin / S::kKeys, end = (hull.end + S::kKeys - 1) / S::kKeys;
@@ -150,7 +151,7 @@ void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stre
   using S = Shape<kDepth>;
   const Problem& p = prepared.problem;
   const int tiles = (p.queries + S::kRows - 1) / S::kRows;
-  const int reach = p.strips == nullptr ? 0 : p.reach;
+  const int reach = p.table == nullptr ? 0 : p.reach;
   simt::launch(forward_kernel<kDepth>,
                simt::Launch{.grid = dim3(static_cast<unsigned>(tiles * p.heads * p.batch)),
                             .block = dim3(S::kThreads),

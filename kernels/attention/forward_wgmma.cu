@@ -136,7 +136,7 @@ class Consumer {
   // The strip is loaded by both warpgroups, which must have left the last one.
   __device__ void load_strip(int head) const {
     simt::named_barrier_sync(1, 2 * kGroup);
-    strip.load(p.strips + static_cast<int64_t>(head) * (2 * p.reach + 1), 1, S::kStripAt,
+    strip.load(p, head, 1, S::kStripAt,
                static_cast<int>(threadIdx.x) - kGroup, 2 * kGroup);
     simt::named_barrier_sync(1, 2 * kGroup);
   }
@@ -325,7 +325,7 @@ void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stre
   const int64_t blocks = std::min<int64_t>(items, simt::device().multiprocessors);
   const Maps maps{map_of(p, prepared.q, p.queries, kRows), map_of(p, prepared.k, p.keys, kKeys),
                   map_of(p, prepared.v, p.keys, kKeys), map_of(p, out, p.queries, 64)};
-  const int reach = p.strips == nullptr ? 0 : p.reach;
+  const int reach = p.table == nullptr ? 0 : p.reach;
   simt::launch(forward_kernel<kDepth, kBias, kTurns>,
                simt::Launch{.grid = dim3(static_cast<unsigned>(blocks)),
                             .block = dim3(kThreads),
@@ -337,7 +337,7 @@ void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stre
 }  // namespace
 
 void forward_wgmma(const Prepared& p, bf16* out, float* lse, Stream stream, bool turns) {
-  const bool has_bias = p.problem.strips != nullptr;
+  const bool has_bias = p.problem.table != nullptr;
   if (p.problem.depth <= 64)
     (turns ? has_bias ? launch_forward<64, true, true> : launch_forward<64, false, true>
      : has_bias ? launch_forward<64, true, false> : launch_forward<64, false, false>)(

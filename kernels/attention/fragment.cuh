@@ -38,15 +38,15 @@ struct BiasStrip {
   /// Fills both copies with all of the block's threads, or with `threads` of them, this one being
   /// `thread`; `sign` -1: relative positions are those of the rows' tokens to the columns' (query -
   /// key), not (key - query). No barrier.
-  __device__ void load(const float* strip, int sign, size_t byte_offset) const {
-    load(strip, sign, byte_offset, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
+  __device__ void load(const Problem& p, int head, int sign, size_t byte_offset) const {
+    load(p, head, sign, byte_offset, static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x));
   }
-  __device__ void load(const float* strip, int sign, size_t byte_offset, int thread,
+  __device__ void load(const Problem& p, int head, int sign, size_t byte_offset, int thread,
                        int threads) const {
     const int n = floats(reach, rows, columns), second = stride(reach, rows, columns);
     auto x = simt::shared<float>(byte_offset, 2 * second);
     for (int e = thread; e < n; e += threads) {
-      const float value = strip[clamp_relative(sign * (e - origin()), reach) + reach];
+      const float value = p.bias(head, clamp_relative(sign * (e - origin()), reach));
       x[e] = value;
       if (e > 0) x[second + e - 1] = value;
       if (e == n - 1) x[second + e] = value;

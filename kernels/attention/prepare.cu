@@ -10,23 +10,14 @@
 namespace quintet::QT_GPU::attention {
 namespace {
 
-// Distances at which a side of the buckets goes on to its next bucket, the exact ones aside:
-// counted on the host, where the logarithm is the one the CPU kernel takes.
-struct BucketEdges {
-  static constexpr int kMost = 900;  // kernel arguments have 4 KiB
-  bool bidirectional;
-  int side, exact, count;
-  int edges[kMost];
-};
-
-BucketEdges bucket_edges(const BucketRule& rule) {
-  BucketEdges e{};
+Buckets buckets_of(const BucketRule& rule) {
+  Buckets e{};
   e.bidirectional = rule.bidirectional;
   e.side = static_cast<int>(rule.bidirectional ? rule.buckets / 2 : rule.buckets);
   e.exact = e.side / 2;
-  QT_CHECK(e.side - e.exact <= BucketEdges::kMost,
+  QT_CHECK(e.side - e.exact <= Buckets::kMost,
            "attention: a table of {} relative position buckets; the CUDA kernel takes at most {}",
-           rule.buckets, BucketEdges::kMost * (rule.bidirectional ? 4 : 2));
+           rule.buckets, Buckets::kMost * (rule.bidirectional ? 4 : 2));
   int bucket = e.exact;
   for (int64_t d = e.exact; d <= rule.max_distance; ++d)
     while (bucket < rule.bucket(-d)) {
@@ -36,31 +27,17 @@ BucketEdges bucket_edges(const BucketRule& rule) {
   return e;
 }
 
-__device__ int bucket_of(const BucketEdges& e, int relative) {
-  const int first = e.bidirectional && relative > 0 ? e.side : 0;
-  const int distance = relative <= 0 ? -relative : e.bidirectional ? relative : 0;
-  if (distance < e.exact) return first + distance;
-  int bucket = e.exact;
-  while (bucket < e.exact + e.count && e.edges[bucket - e.exact] <= distance) ++bucket;
-  return first + bucket;
-}
-
-// strips[h][i] = unit * table[h][bucket of i - reach]; ids[i] = that bucket. A block a head.
-__global__ void strips_kernel(BucketEdges edges, const float* table, int buckets, int reach,
-                              float unit, float* strips, int32_t* ids) {
-  const int head = static_cast<int>(blockIdx.x), length = 2 * reach + 1;
-  for (int i = static_cast<int>(threadIdx.x); i < length; i += static_cast<int>(blockDim.x)) {
-    const int bucket = bucket_of(edges, i - reach);
-    strips[static_cast<int64_t>(head) * length + i] =
-        unit * table[static_cast<int64_t>(head) * buckets + bucket];
-    if (head == 0) ids[i] = bucket;
-  }
+// strips[h][i] = bias of head h at relative position i - reach. A block a head.
+__global__ void strips_kernel(const __grid_constant__ Problem p, float* strips) {
+  const int head = static_cast<int>(blockIdx.x), length = 2 * p.reach + 1;
+  for (int i = static_cast<int>(threadIdx.x); i < length; i += static_cast<int>(blockDim.x))
+    strips[static_cast<int64_t>(head) * length + i] = p.bias(head, i - p.reach);
 }
 
 constexpr int kRowWarps = 4;
 
 // Problem::rows and ::tiles; a block a tile of queries of a sequence, a warp a row at a time.
-__global__ void rows_kernel(Problem p, int2* rows, int4* tiles) {
+__global__ void rows_kernel(const __grid_constant__ Problem p, int2* rows, int4* tiles) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int b = static_cast<int>(blockIdx.x) / p.query_tiles();
   const int tile = static_cast<int>(blockIdx.x) % p.query_tiles();
@@ -107,7 +84,7 @@ struct Dropout {
 };
 
 // keep[b][h][j], by global index.
-__global__ void keep_kernel(Problem p, Dropout drop, uint8_t* keep) {
+__global__ void keep_kernel(const __grid_constant__ Problem p, Dropout drop, uint8_t* keep) {
   const int64_t count = static_cast<int64_t>(p.batch) * p.heads * p.keys;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
@@ -124,7 +101,7 @@ __global__ void keep_kernel(Problem p, Dropout drop, uint8_t* keep) {
 
 // to = the values whose key is kept, 0 for the others.
 template <typename T>
-__global__ void drop_values_kernel(Problem p, const uint8_t* keep, const T* v, T* to) {
+__global__ void drop_values_kernel(const __grid_constant__ Problem p, const uint8_t* keep, const T* v, T* to) {
   const int64_t width = static_cast<int64_t>(p.heads) * p.depth, count = p.batch * p.keys * width;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
@@ -153,7 +130,9 @@ const int32_t* int32_operand(const View& view, int64_t rows, int64_t columns, co
 Prepared::Prepared(Views in, const Attrs& attrs, bool divide, Stream stream) {
   QT_ASSERT(in.size() >= 7);
   read_shapes(in, attrs);
-  make_strips(in[3], attrs, divide ? 1.0F / problem.scale : 1.0F, stream);
+  read_table(in[3], attrs);
+  problem.table_factor = divide ? 1.0F / problem.scale : 1.0F;
+  if (!divide) make_strips(stream);
   read_masks(in, stream);
   drop(in[0], attrs, stream);
 }
@@ -195,7 +174,7 @@ void Prepared::read_shapes(Views in, const Attrs& attrs) {
   v = v_view.pointer;
 }
 
-void Prepared::make_strips(const View& table, const Attrs& attrs, float unit, Stream stream) {
+void Prepared::read_table(const View& table, const Attrs& attrs) {
   if (table.absent()) return;
   if (table.rank != 2 || table.size(0) != problem.heads)
     throw Bug("attention: operands do not have the shapes table [h, r]");
@@ -206,22 +185,32 @@ void Prepared::make_strips(const View& table, const Attrs& attrs, float unit, St
                         .buckets = table.size(1),
                         .max_distance = attrs.get_or<int64_t>("max_distance", 128)};
   rule.check();
-  buckets = static_cast<int>(rule.buckets);
   const int64_t first = problem.first_relative;
   const int64_t farthest = std::max({std::abs(first), std::abs(first - problem.queries),
                                      std::abs(first + problem.keys)});
+  problem.table = static_cast<const float*>(table.pointer);
+  problem.buckets = static_cast<int>(rule.buckets);
   problem.reach = static_cast<int>(std::min(rule.max_distance, farthest));
-  auto* strips = scratch<float>(static_cast<int64_t>(problem.heads) * strip_length());
-  auto* ids = scratch<int32_t>(strip_length());
-  problem.strips = strips;
-  bucket_ids = ids;
-  if (problem.heads == 0) return;
+  // The same rule call after call: its logarithms are taken once.
+  thread_local BucketRule known;
+  thread_local Buckets buckets = buckets_of(known);
+  if (known.bidirectional != rule.bidirectional || known.buckets != rule.buckets ||
+      known.max_distance != rule.max_distance) {
+    buckets = buckets_of(rule);
+    known = rule;
+  }
+  problem.rule = buckets;
+}
+
+void Prepared::make_strips(Stream stream) {
+  if (problem.table == nullptr || problem.heads == 0) return;
+  auto* made = scratch<float>(static_cast<int64_t>(problem.heads) * strip_length());
+  strips = made;
   simt::launch(strips_kernel,
                simt::Launch{.grid = dim3(static_cast<unsigned>(problem.heads)),
                             .block = dim3(128),
                             .stream = stream},
-               bucket_edges(rule), static_cast<const float*>(table.pointer), buckets,
-               problem.reach, unit, strips, ids);
+               problem, made);
 }
 
 void Prepared::read_masks(Views in, Stream stream) {

@@ -15,7 +15,8 @@ namespace quintet::QT_GPU::attention {
 
 class Prepared {
  public:
-  /// `divide`: strips are divided by the scale. Throws usage errors as attention_cpu.
+  /// `divide`: the bias is to be divided by the scale; else strips are made of it as it is. Throws
+  /// usage errors as attention_cpu.
   Prepared(Views in, const Attrs& attrs, bool divide, Stream stream);
 
   Problem problem{};
@@ -23,8 +24,7 @@ class Prepared {
   const void *q = nullptr, *k = nullptr;
   const void* v = nullptr;        // [batch, keys, heads * depth]; dropped rows are 0
   const uint8_t* keep = nullptr;  // [batch, heads, keys], 1: kept; null: no dropout
-  int buckets = 0;
-  const int32_t* bucket_ids = nullptr;  // [2 reach + 1]; null: no table
+  const float* strips = nullptr;  // [heads, 2 reach + 1] bias by relative position, if asked for
 
   /// Memory until the end of the call.
   template <typename T>
@@ -37,7 +37,8 @@ class Prepared {
  private:
   void read_shapes(Views in, const Attrs& attrs);
   void read_masks(Views in, Stream stream);
-  void make_strips(const View& table, const Attrs& attrs, float unit, Stream stream);
+  void read_table(const View& table, const Attrs& attrs);
+  void make_strips(Stream stream);
   void drop(const View& q_view, const Attrs& attrs, Stream stream);
 
   mutable std::vector<simt::Scratch> scratch_;

@@ -37,7 +37,7 @@ __device__ float row_dot_wide(const bf16* x, const bf16* y, int depth, int lane)
 
 // Rows in the order of memory, [b, padded query, head], kLanes threads each.
 template <typename T, bool kWide>
-__global__ void statistics_kernel(Problem p, int padded, const T* out, const T* dout,
+__global__ void statistics_kernel(const __grid_constant__ Problem p, int padded, const T* out, const T* dout,
                                   const float* lse, float unit, float* lse_out, float* delta_out) {
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
@@ -69,10 +69,10 @@ __global__ void statistics_kernel(Problem p, int padded, const T* out, const T* 
 }
 
 // A block an entry of the table.
-__global__ void reduce_strips_kernel(Problem p, const int32_t* ids, const float* dstrips, int parts,
-                                     int buckets, float* dtable) {
-  const int head = static_cast<int>(blockIdx.x) / buckets;
-  const int bucket = static_cast<int>(blockIdx.x) % buckets, t = static_cast<int>(threadIdx.x);
+__global__ void reduce_strips_kernel(const __grid_constant__ Problem p, const float* dstrips,
+                                     int parts, float* dtable) {
+  const int head = static_cast<int>(blockIdx.x) / p.buckets;
+  const int bucket = static_cast<int>(blockIdx.x) % p.buckets, t = static_cast<int>(threadIdx.x);
   const int length = 2 * p.reach + 1;
   auto sums = simt::shared<double>(0, kThreads);
   auto bounds = simt::shared<int>(sizeof(double) * kThreads, 2);
@@ -83,9 +83,9 @@ __global__ void reduce_strips_kernel(Problem p, const int32_t* ids, const float*
   }
   __syncthreads();
   for (int i = t; i < length; i += kThreads) {
-    if (ids[i] != bucket) continue;
-    if (i == 0 || ids[i - 1] != bucket) bounds[0] = i;
-    if (i + 1 == length || ids[i + 1] != bucket) bounds[1] = i + 1;
+    if (p.rule.of(i - p.reach) != bucket) continue;
+    if (i == 0 || p.rule.of(i - 1 - p.reach) != bucket) bounds[0] = i;
+    if (i + 1 == length || p.rule.of(i + 1 - p.reach) != bucket) bounds[1] = i + 1;
   }
   __syncthreads();
   const int begin = bounds[0], width = bounds[1] - begin;
@@ -100,7 +100,7 @@ __global__ void reduce_strips_kernel(Problem p, const int32_t* ids, const float*
     __syncthreads();
     if (t < half) sums[t] += sums[t + half];
   }
-  if (t == 0) dtable[static_cast<int64_t>(head) * buckets + bucket] = static_cast<float>(sums[0]);
+  if (t == 0) dtable[static_cast<int64_t>(head) * p.buckets + bucket] = static_cast<float>(sums[0]);
 }
 
 }  // namespace
@@ -135,14 +135,14 @@ Statistics make_statistics(const Prepared& prepared, const View& out, const View
 
 void reduce_strips(const Prepared& p, const float* dstrips, int parts, float* dtable,
                    Stream stream) {
-  const int entries = p.problem.heads * p.buckets;
+  const int entries = p.problem.heads * p.problem.buckets;
   if (entries == 0) return;
   simt::launch(reduce_strips_kernel,
                simt::Launch{.grid = dim3(static_cast<unsigned>(entries)),
                             .block = dim3(kThreads),
                             .shared = sizeof(double) * kThreads + 2 * sizeof(int),
                             .stream = stream},
-               p.problem, p.bucket_ids, dstrips, parts, p.buckets, dtable);
+               p.problem, dstrips, parts, dtable);
 }
 
 }  // namespace quintet::QT_GPU::attention
