@@ -30,21 +30,22 @@ struct Case {
     return fmt::format("b{}_h{}_d{}_{}x{}{}{}", batch, heads, depth, queries, keys,
                        how.empty() ? "" : "_", how);
   }
-  double flops() const {
-    return 4.0 * static_cast<double>(batch * heads * queries * keys * depth);
-  }
+  double flops() const { return 4.0 * static_cast<double>(batch * heads * queries * keys * depth); }
 };
 
 const std::vector<Case> kCases = {
-    {32, 16, 64, 512, 512, ""},    {32, 16, 64, 128, 128, "causal"}, {32, 16, 64, 128, 512, "cross"},
-    {4, 16, 64, 2048, 2048, ""},   {32, 16, 64, 512, 512, "packed4"}, {32, 16, 128, 512, 512, ""},
-    {4, 16, 128, 2048, 2048, ""},  {1, 16, 64, 8192, 8192, ""}};
-const std::vector<Case> kTinyCases = {
-    {1, 2, 16, 32, 32, ""}, {1, 2, 16, 16, 16, "causal"}, {1, 2, 16, 16, 32, "cross"},
-    {1, 2, 16, 32, 32, "packed4"}};
+    {32, 16, 64, 512, 512, ""},        {32, 16, 64, 128, 128, "causal"},
+    {32, 16, 64, 128, 512, "cross"},   {4, 16, 64, 2048, 2048, ""},
+    {32, 16, 64, 512, 512, "packed4"}, {32, 16, 128, 512, 512, ""},
+    {4, 16, 128, 2048, 2048, ""},      {1, 16, 64, 8192, 8192, ""}};
+const std::vector<Case> kTinyCases = {{1, 2, 16, 32, 32, ""},
+                                      {1, 2, 16, 16, 16, "causal"},
+                                      {1, 2, 16, 16, 32, "cross"},
+                                      {1, 2, 16, 32, 32, "packed4"}};
 
 void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess) fail(ExitCode::kEnvironment, "{}: {}", what, cudaGetErrorString(status));
+  if (status != cudaSuccess)
+    fail(ExitCode::kEnvironment, "{}: {}", what, cudaGetErrorString(status));
 }
 
 /// An array on the device.
@@ -122,9 +123,7 @@ struct Problem {
     c.batch = batch;
     const int64_t width = c.heads * c.depth;
     const double deviation = std::pow(static_cast<double>(c.depth), -0.25);
-    const auto array = [&](int64_t length) {
-      return Array({batch, length, width}, dtype);
-    };
+    const auto array = [&](int64_t length) { return Array({batch, length, width}, dtype); };
     q = array(c.queries), k = array(c.keys), v = array(c.keys), out = array(c.queries);
     dout = array(c.queries), dq = array(c.queries), dk = array(c.keys), dv = array(c.keys);
     q.fill_normal(seed + 1, deviation), k.fill_normal(seed + 2, deviation);
@@ -177,11 +176,10 @@ void backward(const Problem& p, Path path, Stream stream) {
   std::vector<View> in = p.inputs();
   for (const Array* a : {&p.out, &p.lse, &p.dout}) in.push_back(a->view());
   if (path == Path::kOp)
-    return cuda::attention_grad_gpu(
-        in,
-        std::vector<View>{p.dq.view(), p.dk.view(), p.dv.view(),
-                          p.has_bias ? p.dtable.view() : View::none()},
-        p.attrs(), stream);
+    return cuda::attention_grad_gpu(in,
+                                    std::vector<View>{p.dq.view(), p.dk.view(), p.dv.view(),
+                                                      p.has_bias ? p.dtable.view() : View::none()},
+                                    p.attrs(), stream);
   const float unit = cuda::attention::kLog2E;
   const Prepared prepared(p.inputs(), p.attrs(), true, stream);
   const auto s = cuda::attention::make_statistics(prepared, p.out.view(), p.lse.view(),
@@ -261,7 +259,8 @@ void measure(const Case& c, bool bias, Path path, int runs) {
     Problem one(c, 1, DType::bf16, bias, 0);
     forward(wide, Path::kOp, device.stream()), backward(wide, Path::kOp, device.stream());
     forward(one, path, device.stream()), backward(one, path, device.stream());
-    first(one.out, "out", wide.out, forward_errors), first(one.lse, "lse", wide.lse, forward_errors);
+    first(one.out, "out", wide.out, forward_errors),
+        first(one.lse, "lse", wide.lse, forward_errors);
     first(one.dq, "dq", wide.dq, backward_errors), first(one.dk, "dk", wide.dk, backward_errors);
     first(one.dv, "dv", wide.dv, backward_errors);
     if (bias) first(one.dtable, "dtable", wide.dtable, backward_errors);
@@ -282,11 +281,16 @@ int run(int argc, char** argv) {
   int runs = 30;
   for (int i = 1; i < argc; ++i) {
     const std::string_view arg = argv[i];
-    if (arg.starts_with("--device=")) device = arg.substr(9);
-    else if (arg.starts_with("--only=")) only = arg.substr(7);
-    else if (arg.starts_with("--runs=")) runs = std::atoi(argv[i] + 7);
-    else if (arg == "--tiny") tiny = true;
-    else fail(ExitCode::kUsage, "attention_bench: unknown argument {}", arg);
+    if (arg.starts_with("--device="))
+      device = arg.substr(9);
+    else if (arg.starts_with("--only="))
+      only = arg.substr(7);
+    else if (arg.starts_with("--runs="))
+      runs = std::atoi(argv[i] + 7);
+    else if (arg == "--tiny")
+      tiny = true;
+    else
+      fail(ExitCode::kUsage, "attention_bench: unknown argument {}", arg);
   }
   if (!device.starts_with("cuda")) return 0;  // nothing to measure elsewhere
   use_device(device);
@@ -300,8 +304,10 @@ int run(int argc, char** argv) {
         try {
           measure(c, bias, path, tiny ? 3 : runs);
         } catch (const Error& error) {
-          fmt::print("{{\"workload\": \"K1\", \"case\": \"{}\", \"variant\": \"{}\", \"error\": \"{}\"}}\n",
-                     c.name(), path == Path::kSm80 ? "quintet_sm80" : "quintet", error.what());
+          fmt::print(
+              "{{\"workload\": \"K1\", \"case\": \"{}\", \"variant\": \"{}\", \"error\": "
+              "\"{}\"}}\n",
+              c.name(), path == Path::kSm80 ? "quintet_sm80" : "quintet", error.what());
         }
       }
   }

@@ -21,11 +21,9 @@ bool is_aligned(std::initializer_list<const View*> views) {
 // Copies of 16 bytes need head sizes that are multiples of 8 and aligned rows.
 Path path_of(const View& q, const Attrs& attrs, const View& table, bool aligned) {
   const int64_t depth = q.global[2] / std::max<int64_t>(attrs.get<int64_t>("h"), 1);
-  const int64_t reach =
-      table.absent() ? 0 : attrs.get_or<int64_t>("max_distance", 128);
+  const int64_t reach = table.absent() ? 0 : attrs.get_or<int64_t>("max_distance", 128);
   const bool fits = q.dtype == DType::bf16 && depth > 0 && depth % 8 == 0 && depth <= 128 &&
-                    reach <= kMostReach && aligned &&
-                    attrs.get_or<double>("scale", 1.0) > 0;
+                    reach <= kMostReach && aligned && attrs.get_or<double>("scale", 1.0) > 0;
   if (!fits) return Path::kGeneral;
   return simt::device().sm == 90 ? Path::kWgmma : Path::kMma;
 }
@@ -74,18 +72,17 @@ void attention_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
 void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   QT_ASSERT(in.size() == 10 && out.size() == 4);
   const View &result = in[7], &lse = in[8], &dout = in[9];
-  const Path path = path_of(in[0], attrs, in[3],
-                            is_aligned({&in[0], &in[1], &in[2], &result, &dout, &out[0], &out[1],
-                                        &out[2]}));
+  const Path path =
+      path_of(in[0], attrs, in[3],
+              is_aligned({&in[0], &in[1], &in[2], &result, &dout, &out[0], &out[1], &out[2]}));
   const float unit = path == Path::kGeneral ? 1.0F : kLog2E;
   const Prepared p(in, attrs, path != Path::kGeneral, stream);
   const Problem& problem = p.problem;
-  expect(result.sizes == in[0].sizes && dout.sizes == in[0].sizes &&
-             out[0].sizes == in[0].sizes && out[1].sizes == in[1].sizes &&
-             out[2].sizes == in[1].sizes &&
-             lse.elements() ==
-                 static_cast<int64_t>(problem.batch) * problem.heads * problem.queries,
-         "attention_grad", "bq(hd), bhq, bq(hd) -> bq(hd), bk(hd), bk(hd)");
+  expect(
+      result.sizes == in[0].sizes && dout.sizes == in[0].sizes && out[0].sizes == in[0].sizes &&
+          out[1].sizes == in[1].sizes && out[2].sizes == in[1].sizes &&
+          lse.elements() == static_cast<int64_t>(problem.batch) * problem.heads * problem.queries,
+      "attention_grad", "bq(hd), bhq, bq(hd) -> bq(hd), bk(hd), bk(hd)");
   for (const View* view : {&result, &dout, &out[0], &out[1], &out[2]})
     QT_ASSERT(view->dtype == p.dtype);
   QT_ASSERT(lse.dtype == DType::f32);

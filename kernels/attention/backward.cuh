@@ -1,10 +1,11 @@
 #pragma once
-// What the tensor-core gradient kernels share: who computes what, and the gradient of the bias strip.
+// What the tensor-core gradient kernels share: who computes what, and the gradient of the bias
+// strip.
 //
 // A block owns the keys of one part of a head of a sequence and takes its queries a tile at a time,
 // for one block of keys after the other. The sums of dq stay in global memory, in the order of the
-// accumulators, between two blocks of keys: only the thread that wrote a sum reads it, so results do
-// not depend on timing. With one part the last block of keys turns sums into dq; with several a
+// accumulators, between two blocks of keys: only the thread that wrote a sum reads it, so results
+// do not depend on timing. With one part the last block of keys turns sums into dq; with several a
 // kernel adds the parts, in order.
 
 #include "kernels/attention/fragment.cuh"
@@ -110,9 +111,10 @@ class StripGradient {
           sum_of<kKeys * kQueries / 64>(32 * half + lane, 64, words);
       return;
     }
-    // Blocks of 8 x 8: diagonal d = 8 r + s of blocks r = column block - row block, s = column - row
-    // within the block. Row i of A is block r = 16 half - 16 + i of row block a, a pair of its rows
-    // end to end; B selects s: columns of its first tile are s = -8, ..., -1, of its second 0, ..., 7.
+    // Blocks of 8 x 8: diagonal d = 8 r + s of blocks r = column block - row block, s = column -
+    // row within the block. Row i of A is block r = 16 half - 16 + i of row block a, a pair of its
+    // rows end to end; B selects s: columns of its first tile are s = -8, ..., -1, of its second 0,
+    // ..., 7.
     float sums[2][4] = {};
     const int r = 16 * half - 16 + lane % 16, odd = lane / 16;
     const int n = lane / 4, k = 2 * (lane % 4);
@@ -178,8 +180,8 @@ class StripGradient {
     }
     return sum;
   }
-  // Word m of a row r is word (m / 4 ^ r % 8) * 4 + m % 4 of it. Four steps on, r is 8 more, m 4: the
-  // piece is the next one and all else is as before.
+  // Word m of a row r is word (m / 4 ^ r % 8) * 4 + m % 4 of it. Four steps on, r is 8 more, m 4:
+  // the piece is the next one and all else is as before.
   template <int kKeys>
   __device__ static float2 walk(int diagonal, simt::Shared<uint32_t> tile) {
     const int row = diagonal < 0 ? -diagonal : diagonal & 1, m = (diagonal + row) / 2;

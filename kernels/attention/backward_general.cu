@@ -17,8 +17,8 @@ struct Operands {
 template <typename T>
 struct Results {
   T *dq, *dk, *dv;
-  float* dq_sums;   // [b, q, h*d], not scaled; for float32 dq itself
-  float* dstrips;   // [b, h, 2 reach + 1], zeros before; null: not asked for
+  float* dq_sums;  // [b, q, h*d], not scaled; for float32 dq itself
+  float* dstrips;  // [b, h, 2 reach + 1], zeros before; null: not asked for
 };
 
 // Adds the sums of a tile's diagonals (key - query constant) to a strip; diagonal t of `dscores`
@@ -154,11 +154,10 @@ __global__ void zero_kernel(float* x, int64_t count) {
 }
 
 template <typename T, int kRows, int kColumns>
-void launch_backward(const Problem& p, const Operands<T>& in, const Results<T>& to,
-                     Stream stream) {
+void launch_backward(const Problem& p, const Operands<T>& in, const Results<T>& to, Stream stream) {
   constexpr int kTile = 16 * kRows;
-  const size_t floats = 4 * kTile * static_cast<size_t>(p.depth | 1) +
-                        2 * kTile * (kTile + 1) + 2 * kTile;
+  const size_t floats =
+      4 * kTile * static_cast<size_t>(p.depth | 1) + 2 * kTile * (kTile + 1) + 2 * kTile;
   simt::launch(backward_kernel<T, kRows, kColumns>,
                simt::Launch{.grid = dim3(static_cast<unsigned>(p.heads * p.batch)),
                             .block = dim3(kGeneralThreads),
@@ -183,8 +182,8 @@ void backward_of(const Prepared& prepared, const Statistics& s, const void* dout
   if constexpr (std::is_same_v<T, float>)
     to.dq_sums = to.dq;
   else
-    to.dq_sums = prepared.scratch<float>(static_cast<int64_t>(p.batch) * p.queries * p.heads *
-                                         p.depth);
+    to.dq_sums =
+        prepared.scratch<float>(static_cast<int64_t>(p.batch) * p.queries * p.heads * p.depth);
   if (dtable != nullptr) {
     const int64_t floats = static_cast<int64_t>(p.batch) * p.heads * prepared.strip_length();
     to.dstrips = prepared.scratch<float>(floats);

@@ -1,6 +1,6 @@
-// Gradients for sm_80 and later: mma.sync, cp.async. Scores are computed transposed (rows are keys),
-// so that weights and their gradients are operands of the products for dv and dk without leaving the
-// registers; for dq and the bias they go through shared memory.
+// Gradients for sm_80 and later: mma.sync, cp.async. Scores are computed transposed (rows are
+// keys), so that weights and their gradients are operands of the products for dv and dk without
+// leaving the registers; for dq and the bias they go through shared memory.
 
 #include "kernels/attention/backward.cuh"
 #include "kernels/attention/mma.cuh"
@@ -44,8 +44,8 @@ __device__ void store_dq(const Problem& p, int b, int head, int first,
 #pragma unroll
     for (int j = 0; j < kDepth / 16; ++j)
       if (column + 8 * j < p.depth)
-        *reinterpret_cast<uint32_t*>(to + column + 8 * j) = simt::pack_bf16(
-            p.scale * sums[4 * j + 2 * half], p.scale * sums[4 * j + 2 * half + 1]);
+        *reinterpret_cast<uint32_t*>(to + column + 8 * j) =
+            simt::pack_bf16(p.scale * sums[4 * j + 2 * half], p.scale * sums[4 * j + 2 * half + 1]);
   }
 }
 
@@ -131,8 +131,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int reach = has_bias ? p.reach : 0;
   const BiasStrip strip(reach, kKeys, kQueries, S::kStripAt);
   const StripGradient dstrip(strip, S::kStripAt + BiasStrip::bytes(reach, kKeys, kQueries));
-  if (has_bias)
-    strip.load(p, head, -1, S::kStripAt);
+  if (has_bias) strip.load(p, head, -1, S::kStripAt);
   if (to.dstrips != nullptr) dstrip.clear();
 
   const auto next_tile = [&](int block, int tile) {  // the first from `tile` on that needs block
@@ -232,8 +231,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       else
 #pragma unroll
         for (int i = 0; i < S::kSums / 4; ++i)
-          saved[i * kThreads] =
-              make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
+          saved[i * kThreads] = make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
       if (to.dstrips != nullptr)
         dstrip.template add<kKeys>(first - key0 - p.first_relative, static_cast<int>(threadIdx.x),
                                    kThreads, simt::shared_cast<uint32_t>(dscores));
@@ -251,8 +249,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 // dq of the parts that have to do with it, added in order. A block a tile of queries of a head.
 template <int kDepth>
-__global__ void __launch_bounds__(kThreads) add_parts_kernel(const __grid_constant__ Problem p,
-                                                             GradientResults to, int parts) {
+__global__ void __launch_bounds__(kThreads)
+    add_parts_kernel(const __grid_constant__ Problem p, GradientResults to, int parts) {
   const int tiles = (p.queries + kQueries - 1) / kQueries;
   const int tile = static_cast<int>(blockIdx.x) % tiles;
   const int item = static_cast<int>(blockIdx.x) / tiles, head = item % p.heads;
@@ -260,8 +258,7 @@ __global__ void __launch_bounds__(kThreads) add_parts_kernel(const __grid_consta
   const TileKeys keys = tile_keys(p, b, tile * kQueries, kQueries);
   float sums[kDepth / 4] = {};
   for (int part = 0; part < parts; ++part) {
-    const Part seen =
-        visits(keys, kKeys, part_of((p.keys + kKeys - 1) / kKeys, parts, part));
+    const Part seen = visits(keys, kKeys, part_of((p.keys + kKeys - 1) / kKeys, parts, part));
     if (seen.begin >= seen.end) continue;
     const float4* from = to.dq_sums + sums_at<kDepth>(p, item, parts, part, tile);
 #pragma unroll
@@ -280,8 +277,7 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
   const Problem& p = prepared.problem;
   const int64_t items = static_cast<int64_t>(p.batch) * p.heads;
   const int64_t tiles = (p.queries + kQueries - 1) / kQueries;
-  const int parts =
-      best_parts(items, (p.keys + kKeys - 1) / kKeys, simt::device().multiprocessors);
+  const int parts = best_parts(items, (p.keys + kKeys - 1) / kKeys, simt::device().multiprocessors);
   to.dq_sums = prepared.scratch<float4>(items * parts * tiles * (S::kSums / 4 * kThreads));
   if (dtable != nullptr)
     to.dstrips = prepared.scratch<float>(items * parts * prepared.strip_length());

@@ -57,8 +57,8 @@ __device__ void store_dq(const Problem& p, int b, int head, int first, int threa
 #pragma unroll
     for (int j = 0; j < 8; ++j)
       if (column + 8 * j < p.depth)
-        *reinterpret_cast<uint32_t*>(to + column + 8 * j) = simt::pack_bf16(
-            p.scale * sums[4 * j + 2 * half], p.scale * sums[4 * j + 2 * half + 1]);
+        *reinterpret_cast<uint32_t*>(to + column + 8 * j) =
+            simt::pack_bf16(p.scale * sums[4 * j + 2 * half], p.scale * sums[4 * j + 2 * half + 1]);
   }
 }
 
@@ -254,7 +254,8 @@ class Consumer {
                                   terms_in_rows<kKeys>(k, i, kDepth == 64 ? 0 : group), true);
     simt::wgmma_commit();
   }
-  __device__ static void pack(const float (&x)[kQueries / 2], uint32_t (&packed)[kQueries / 16][4]) {
+  __device__ static void pack(const float (&x)[kQueries / 2],
+                              uint32_t (&packed)[kQueries / 16][4]) {
 #pragma unroll
     for (int i = 0; i < kQueries / 16; ++i) to_operand(x, i, packed[i]);
   }
@@ -274,8 +275,8 @@ class Consumer {
     if (is_masked) mask = mask_transposed<kQueries / 8>(p, work.b, first, key0, row);
     float scores[kQueries / 2], dweights[kQueries / 2];
     if constexpr (kBias)
-      strip.template fill<kQueries / 8>(
-          scores, strip.entry(first - key0 - p.first_relative) + 2 * c - row);
+      strip.template fill<kQueries / 8>(scores,
+                                        strip.entry(first - key0 - p.first_relative) + 2 * c - row);
     simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
     simt::wgmma_fence_registers(scores);
     simt::wgmma_fence();
@@ -309,8 +310,8 @@ class Consumer {
 #pragma unroll
     for (int i = 0; i < kQueries / 16; ++i) {
       const int chunk = (2 * i % 8 + lane / 16) ^ (stored_row & 7);
-      simt::stmatrix_x4(
-          &shared_scores[(i / 4 * kKeys + stored_row) * kBoxColumns + chunk * 8], dscores[i]);
+      simt::stmatrix_x4(&shared_scores[(i / 4 * kKeys + stored_row) * kBoxColumns + chunk * 8],
+                        dscores[i]);
     }
     simt::fence_async_shared();
     issue_sums(dscores, q, dk);
@@ -319,8 +320,7 @@ class Consumer {
       release(barriers.scores_full(queries.stage()));
     }
     simt::named_barrier_sync(1, 2 * kGroup);  // both groups' gradients of scores are here
-    float4* saved =
-        to.dq_sums + sums_at(p, kQueries, work.item, parts, work.part, tile, thread);
+    float4* saved = to.dq_sums + sums_at(p, kQueries, work.item, parts, work.part, tile, thread);
     // Earlier blocks' sums arrive while the product runs, or before it where registers are short.
     constexpr bool kLate = kDepth == 64;
     float dq[kSums] = {}, before[kSums] = {};
@@ -343,8 +343,7 @@ class Consumer {
     else
 #pragma unroll
       for (int i = 0; i < kSums / 4; ++i)
-        saved[i * 2 * kGroup] =
-            make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
+        saved[i * 2 * kGroup] = make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
   }
 
   // dk or dv of a warp's 16 keys, multiplied with `factor`; rows that `keep` drops become 0.
@@ -375,7 +374,7 @@ class Consumer {
   const int parts;
   const Barriers barriers{S{}};
   const BiasStrip strip;
-  const int thread;  // of the two consuming warpgroups
+  const int thread;         // of the two consuming warpgroups
   Cursor<kStages> queries;  // of their gradients of scores too
   float dk[kDepth / 2], dv[kDepth / 2];
 };
@@ -396,8 +395,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const BiasStrip strip(reach, kKeys, S::kQueries, S::kStripAt);
   const StripGradient dstrip(strip, S::kStripAt + BiasStrip::bytes(reach, kKeys, S::kQueries));
   if (threadIdx.x == 0) Barriers{S{}}.init();
-  if constexpr (kBias)
-    strip.load(p, work.head, -1, S::kStripAt);
+  if constexpr (kBias) strip.load(p, work.head, -1, S::kStripAt);
   if (kBias && to.dstrips != nullptr) dstrip.clear();
   __syncthreads();
   if (threadIdx.x < kGroup) {
@@ -443,8 +441,7 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
   const Problem& p = prepared.problem;
   const int64_t items = static_cast<int64_t>(p.batch) * p.heads;
   const int64_t tiles = (p.queries + S::kQueries - 1) / S::kQueries;
-  const int parts =
-      best_parts(items, (p.keys + kKeys - 1) / kKeys, simt::device().multiprocessors);
+  const int parts = best_parts(items, (p.keys + kKeys - 1) / kKeys, simt::device().multiprocessors);
   to.dq_sums = prepared.scratch<float4>(items * parts * tiles * (kSums / 4 * 2 * kGroup));
   if (dtable != nullptr)
     to.dstrips = prepared.scratch<float>(items * parts * prepared.strip_length());
@@ -484,7 +481,7 @@ void backward_wgmma(const Prepared& p, const Statistics& s, const bf16* dout, bf
     (has_bias ? launch_backward<64, true> : launch_backward<64, false>)(p, in, to, dtable, stream);
   else
     (has_bias ? launch_backward<128, true> : launch_backward<128, false>)(p, in, to, dtable,
-                                                                         stream);
+                                                                          stream);
 }
 
 }  // namespace quintet::QT_GPU::attention

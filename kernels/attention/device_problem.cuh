@@ -26,8 +26,9 @@ struct TileKeys {
   int begin, end, inner_begin, inner_end;
 };
 
-/// T5's relative position buckets (buckets.h). Distances at which a side goes on to its next bucket,
-/// the exact ones aside, are found on the host, where the logarithm is the one the CPU kernel takes.
+/// T5's relative position buckets (buckets.h). Distances at which a side goes on to its next
+/// bucket, the exact ones aside, are found on the host, where the logarithm is the one the CPU
+/// kernel takes.
 struct Buckets {
   static constexpr int kMost = 256;
   bool bidirectional;
@@ -52,11 +53,11 @@ struct Problem {
   float kept;  // what a value that dropout kept is multiplied with; 1 without dropout
   bool causal;
   const int32_t *q_segments, *kv_segments, *prefix;  // null: not given
-  const int2* rows;     // [batch, queries] of packed RowKeys; null: they follow from `causal`
-  const int4* tiles;    // [batch, query tiles]
-  const float* table;   // [heads, buckets]; null: none
+  const int2* rows;    // [batch, queries] of packed RowKeys; null: they follow from `causal`
+  const int4* tiles;   // [batch, query tiles]
+  const float* table;  // [heads, buckets]; null: none
   int buckets;
-  float table_factor;   // what the table is multiplied with
+  float table_factor;  // what the table is multiplied with
   Buckets rule;
 
   /// Bias of a relative position, times table_factor.

@@ -114,8 +114,9 @@ void launch_forward(const Prepared& prepared, void* out, float* lse, Stream stre
                             .block = dim3(kGeneralThreads),
                             .shared = floats * sizeof(float),
                             .stream = stream},
-               p, prepared.strips, static_cast<const T*>(prepared.q), static_cast<const T*>(prepared.k),
-               static_cast<const T*>(prepared.v), static_cast<T*>(out), lse);
+               p, prepared.strips, static_cast<const T*>(prepared.q),
+               static_cast<const T*>(prepared.k), static_cast<const T*>(prepared.v),
+               static_cast<T*>(out), lse);
 }
 
 template <typename T>

@@ -33,12 +33,11 @@ __device__ void store_rows(const Problem& p, int b, int head, int query, const f
 #pragma unroll
     for (int j = 0; j < kDepth / 8; ++j)
       if (8 * j < p.depth)
-        to[4 * j + c] = simt::pack_bf16(sums[4 * j + 2 * half] * share,
-                                        sums[4 * j + 2 * half + 1] * share);
+        to[4 * j + c] =
+            simt::pack_bf16(sums[4 * j + 2 * half] * share, sums[4 * j + 2 * half + 1] * share);
     if (lse != nullptr && c == 0)
       lse[(static_cast<int64_t>(b) * p.heads + head) * p.queries + i] =
-          row_keys(p, b, i).none ? kMaskedScore
-                                 : softmax.log_sum(half, p.scale * kLog2E);
+          row_keys(p, b, i).none ? kMaskedScore : softmax.log_sum(half, p.scale * kLog2E);
   }
 }
 
@@ -59,8 +58,7 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
   };
   const bool has_bias = p.table != nullptr;
   const BiasStrip strip(has_bias ? p.reach : 0, S::kRows, S::kKeys, S::kStripAt);
-  if (has_bias)
-    strip.load(p, head, 1, S::kStripAt);
+  if (has_bias) strip.load(p, head, 1, S::kStripAt);
 
   const TileKeys hull = tile_keys(p, b, first, S::kRows);
   const int begin = hull.begin / S::kKeys, end = (hull.end + S::kKeys - 1) / S::kKeys;
@@ -141,8 +139,7 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
 #pragma unroll
   for (int m = 0; m < S::kBlocks; ++m) {
     softmax[m].finish();
-    store_rows<kDepth>(p, b, head, first + row + 16 * m + lane / 4, sums[m], softmax[m], out,
-                       lse);
+    store_rows<kDepth>(p, b, head, first + row + 16 * m + lane / 4, sums[m], softmax[m], out, lse);
   }
 }
 

@@ -136,8 +136,7 @@ class Consumer {
   // The strip is loaded by both warpgroups, which must have left the last one.
   __device__ void load_strip(int head) const {
     simt::named_barrier_sync(1, 2 * kGroup);
-    strip.load(p, head, 1, S::kStripAt,
-               static_cast<int>(threadIdx.x) - kGroup, 2 * kGroup);
+    strip.load(p, head, 1, S::kStripAt, static_cast<int>(threadIdx.x) - kGroup, 2 * kGroup);
     simt::named_barrier_sync(1, 2 * kGroup);
   }
   __device__ simt::Shared<bf16> tile(size_t at, int stage) const {
@@ -256,15 +255,14 @@ class Consumer {
       for (int j = 0; j < kDepth / 8; ++j) {
         const int r = row + 8 * half, chunk = j % 8;
         const int to = j / 8 * kRows * kBoxColumns + r * kBoxColumns + (chunk ^ (r & 7)) * 8;
-        *reinterpret_cast<uint32_t*>(&out[to + 2 * (lane % 4)]) = simt::pack_bf16(
-            sums[4 * j + 2 * half] * share, sums[4 * j + 2 * half + 1] * share);
+        *reinterpret_cast<uint32_t*>(&out[to + 2 * (lane % 4)]) =
+            simt::pack_bf16(sums[4 * j + 2 * half] * share, sums[4 * j + 2 * half + 1] * share);
       }
       const int query = work.first + 64 * group + row + 8 * half;
       if (lse != nullptr && lane % 4 == 0 && query < p.queries)
         lse[(static_cast<int64_t>(work.b) * p.heads + work.head) * p.queries + query] =
-            row_keys(p, work.b, query).none
-                ? kMaskedScore
-                : softmax.log_sum(half, p.scale * kLog2E);
+            row_keys(p, work.b, query).none ? kMaskedScore
+                                            : softmax.log_sum(half, p.scale * kLog2E);
     }
     simt::fence_async_shared();
     simt::named_barrier_sync(2 + group, kGroup);
@@ -320,8 +318,7 @@ template <int kDepth, bool kBias, bool kTurns>
 void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stream) {
   using S = Shape<kDepth>;
   const Problem& p = prepared.problem;
-  const int64_t items =
-      static_cast<int64_t>((p.queries + kRows - 1) / kRows) * p.heads * p.batch;
+  const int64_t items = static_cast<int64_t>((p.queries + kRows - 1) / kRows) * p.heads * p.batch;
   const int64_t blocks = std::min<int64_t>(items, simt::device().multiprocessors);
   const Maps maps{map_of(p, prepared.q, p.queries, kRows), map_of(p, prepared.k, p.keys, kKeys),
                   map_of(p, prepared.v, p.keys, kKeys), map_of(p, out, p.queries, 64)};
@@ -339,13 +336,13 @@ void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stre
 void forward_wgmma(const Prepared& p, bf16* out, float* lse, Stream stream, bool turns) {
   const bool has_bias = p.problem.table != nullptr;
   if (p.problem.depth <= 64)
-    (turns ? has_bias ? launch_forward<64, true, true> : launch_forward<64, false, true>
-     : has_bias ? launch_forward<64, true, false> : launch_forward<64, false, false>)(
-        p, out, lse, stream);
+    (turns      ? has_bias ? launch_forward<64, true, true> : launch_forward<64, false, true>
+          : has_bias ? launch_forward<64, true, false>
+                : launch_forward<64, false, false>)(p, out, lse, stream);
   else
-    (turns ? has_bias ? launch_forward<128, true, true> : launch_forward<128, false, true>
-     : has_bias ? launch_forward<128, true, false> : launch_forward<128, false, false>)(
-        p, out, lse, stream);
+    (turns      ? has_bias ? launch_forward<128, true, true> : launch_forward<128, false, true>
+          : has_bias ? launch_forward<128, true, false>
+                : launch_forward<128, false, false>)(p, out, lse, stream);
 }
 
 }  // namespace quintet::QT_GPU::attention

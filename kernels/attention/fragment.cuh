@@ -1,9 +1,10 @@
 #pragma once
-// Scores in registers, shared by the mma.sync and the wgmma kernels: a warp's accumulator of 16 rows
-// and 8 n columns is n fragments; fragment j of a thread holds
+// Scores in registers, shared by the mma.sync and the wgmma kernels: a warp's accumulator of 16
+// rows and 8 n columns is n fragments; fragment j of a thread holds
 //   s[4j], s[4j+1]    row r,     columns 8j + 2c, 8j + 2c + 1       r = lane / 4, c = lane % 4
 //   s[4j+2], s[4j+3]  row r + 8, the same columns
-// Accumulators begin as bias / scale, so that scores are scale * s; exp2 takes s * (scale * log2(e)).
+// Accumulators begin as bias / scale, so that scores are scale * s; exp2 takes s * (scale *
+// log2(e)).
 
 #include <cmath>
 
@@ -11,8 +12,8 @@
 
 namespace quintet::QT_GPU::attention {
 
-/// A head's bias by relative position in shared memory, for tiles of `rows` x `columns`: entry e has
-/// relative position e - origin(); two copies, the second one entry ahead, so that a pair of
+/// A head's bias by relative position in shared memory, for tiles of `rows` x `columns`: entry e
+/// has relative position e - origin(); two copies, the second one entry ahead, so that a pair of
 /// neighbours is one aligned load wherever it begins, and 16 banks apart.
 struct BiasStrip {
   int reach, rows, columns;
@@ -58,8 +59,8 @@ struct BiasStrip {
     const int low = -(reach + columns), high = reach + rows;
     return origin() + (relative < low ? low : relative > high ? high : relative);
   }
-  /// s = bias. `e`: entry of row r and column 2c of the thread's first fragment. What row r + 8 needs
-  /// at a fragment is what row r had at the one before.
+  /// s = bias. `e`: entry of row r and column 2c of the thread's first fragment. What row r + 8
+  /// needs at a fragment is what row r had at the one before.
   template <int kFragments>
   __device__ void fill(float (&s)[4 * kFragments], int e) const {
     const int at = (e >> 1) + (e & 1) * (stride(reach, rows, columns) / 2);
@@ -79,9 +80,9 @@ struct BiasStrip {
 inline constexpr float kMinusInfinity = -INFINITY;
 inline constexpr float kLog2E = 1.44269504088896340736F, kLn2 = 0.69314718055994530942F;
 
-/// A thread's part of a mask: element i of fragment j has bit 2 j + i % 2 of word i / 2. Scores whose
-/// bit in `in` is not set become -infinity; those whose bit in `none` is, of queries without an
-/// allowed key, 0.
+/// A thread's part of a mask: element i of fragment j has bit 2 j + i % 2 of word i / 2. Scores
+/// whose bit in `in` is not set become -infinity; those whose bit in `none` is, of queries without
+/// an allowed key, 0.
 struct MaskBits {
   uint32_t in[2], none[2];
 };
@@ -132,8 +133,8 @@ struct RunningSoftmax {
   float largest[2] = {kMinusInfinity, kMinusInfinity};
   float total[2] = {0, 0};  // of this thread's columns
 
-  /// s = exp2(scale * (s - largest so far)), scale > 0; fade: what sums over earlier columns are to be
-  /// multiplied with.
+  /// s = exp2(scale * (s - largest so far)), scale > 0; fade: what sums over earlier columns are to
+  /// be multiplied with.
   template <int kFragments>
   __device__ void update(float (&s)[4 * kFragments], float scale, float (&fade)[2]) {
 #pragma unroll
@@ -183,8 +184,8 @@ __device__ void to_operand(const float (&s)[kCount], int k, uint32_t (&a)[4]) {
   a[3] = simt::pack_bf16(s[8 * k + 6], s[8 * k + 7]);
 }
 
-/// Scores of a tile become weights exp2(scale * s - lse), transposed: rows are keys, columns queries,
-/// whose lse lie in shared memory, pairs of neighbours together. c = lane % 4.
+/// Scores of a tile become weights exp2(scale * s - lse), transposed: rows are keys, columns
+/// queries, whose lse lie in shared memory, pairs of neighbours together. c = lane % 4.
 template <int kFragments>
 __device__ void weights_transposed(float (&s)[4 * kFragments], float scale,
                                    simt::Shared<float2> lse, int c) {
@@ -193,12 +194,12 @@ __device__ void weights_transposed(float (&s)[4 * kFragments], float scale,
     const float2 shift = lse[4 * j + c];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      s[4 * j + i] =
-          simt::exp2_approx(fmaf(s[4 * j + i], scale, i % 2 == 0 ? -shift.x : -shift.y));
+      s[4 * j + i] = simt::exp2_approx(fmaf(s[4 * j + i], scale, i % 2 == 0 ? -shift.x : -shift.y));
   }
 }
 
-/// Gradients of weights become gradients of scores: dp = p * (kept * dp - delta), delta as lse above.
+/// Gradients of weights become gradients of scores: dp = p * (kept * dp - delta), delta as lse
+/// above.
 template <int kFragments>
 __device__ void differentiate_transposed(const float (&weights)[4 * kFragments],
                                          float (&dp)[4 * kFragments], simt::Shared<float2> delta,
@@ -208,7 +209,8 @@ __device__ void differentiate_transposed(const float (&weights)[4 * kFragments],
     const float2 less = delta[4 * j + c];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      dp[4 * j + i] = weights[4 * j + i] * fmaf(kept, dp[4 * j + i], i % 2 == 0 ? -less.x : -less.y);
+      dp[4 * j + i] =
+          weights[4 * j + i] * fmaf(kept, dp[4 * j + i], i % 2 == 0 ? -less.x : -less.y);
   }
 }
 

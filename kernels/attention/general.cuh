@@ -9,10 +9,12 @@ namespace quintet::QT_GPU::attention {
 
 inline constexpr int kGeneralThreads = 256;
 
-/// out [b, q, h*d] of p's dtype and lse [b, h, q] (may be null). `p` was prepared with strips as they are.
+/// out [b, q, h*d] of p's dtype and lse [b, h, q] (may be null). `p` was prepared with strips as
+/// they are.
 void forward_general(const Prepared& p, void* out, float* lse, Stream stream);
 
-/// Gradients of p's dtype; dtable may be null. `p` was prepared with strips as they are, `s` with unit 1.
+/// Gradients of p's dtype; dtable may be null. `p` was prepared with strips as they are, `s` with
+/// unit 1.
 void backward_general(const Prepared& p, const Statistics& s, const void* dout, void* dq, void* dk,
                       void* dv, float* dtable, Stream stream);
 
@@ -24,13 +26,13 @@ __device__ void load_rows(const Problem& p, const T* x, int length, int b, int h
   for (int i = static_cast<int>(threadIdx.x); i < count * p.depth; i += kGeneralThreads) {
     const int row = i / p.depth, c = i % p.depth;
     float value = 0;
-    if (first + row < length)
-      value = simt::to_float(x[p.offset(length, b, first + row, head) + c]);
+    if (first + row < length) value = simt::to_float(x[p.offset(length, b, first + row, head) + c]);
     tile[row * stride + c] = value;
   }
 }
 
-/// sums[i][j] = <row ty + 16 i of x, row tx + 16 j of y>, both [kRows * 16, depth] in shared memory.
+/// sums[i][j] = <row ty + 16 i of x, row tx + 16 j of y>, both [kRows * 16, depth] in shared
+/// memory.
 template <int kRows>
 __device__ void row_products(simt::Shared<float> x, simt::Shared<float> y, int stride, int depth,
                              float (&sums)[kRows][kRows]) {

@@ -35,8 +35,8 @@ __device__ void load_a(simt::Shared<bf16> tile, int row, int k, uint32_t (&a)[4]
   const int lane = static_cast<int>(threadIdx.x) % 32;
   simt::ldmatrix_x4(a, &tile[at_chunk<kDepth>(row + lane % 16, 2 * k + lane / 16)]);
 }
-/// The same of the transpose of what is stored: operand row i is stored column `column` + i, operand
-/// column is stored row 16 k + ...
+/// The same of the transpose of what is stored: operand row i is stored column `column` + i,
+/// operand column is stored row 16 k + ...
 template <int kDepth>
 __device__ void load_a_transposed(simt::Shared<bf16> tile, int column, int k, uint32_t (&a)[4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -56,8 +56,7 @@ __device__ void load_b(simt::Shared<bf16> tile, int row, int k, uint32_t (&b)[4]
 template <int kDepth>
 __device__ void load_b_transposed(simt::Shared<bf16> tile, int column, int k, uint32_t (&b)[4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  simt::ldmatrix_x4_trans(
-      b, &tile[at_chunk<kDepth>(16 * k + lane % 16, column / 8 + lane / 16)]);
+  simt::ldmatrix_x4_trans(b, &tile[at_chunk<kDepth>(16 * k + lane % 16, column / 8 + lane / 16)]);
 }
 
 /// sums of fragments 2 n and 2 n + 1 += a b.

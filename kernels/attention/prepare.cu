@@ -1,10 +1,9 @@
-#include "kernels/attention/prepare.cuh"
-
 #include <algorithm>
 #include <limits>
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/buckets.h"
+#include "kernels/attention/prepare.cuh"
 #include "kernels/random/threefry.cuh"
 
 namespace quintet::QT_GPU::attention {
@@ -92,8 +91,7 @@ __global__ void keep_kernel(const __grid_constant__ Problem p, Dropout drop, uin
     const int64_t key = i % p.keys, head = i / p.keys % p.heads, b = i / p.keys / p.heads;
     const int64_t element =
         ((drop.first_batch + b) * drop.all_heads + drop.first_head + head) * p.keys + key;
-    const uint32_t bits =
-        threefry_bits(Key{drop.key0, drop.key1}, static_cast<uint64_t>(element));
+    const uint32_t bits = threefry_bits(Key{drop.key0, drop.key1}, static_cast<uint64_t>(element));
     const float drawn = __uint_as_float((bits >> 9) | 0x3f800000U) - 1.0F;  // random_uniform()
     keep[i] = drawn < drop.keep_probability ? 1 : 0;
   }
@@ -101,7 +99,8 @@ __global__ void keep_kernel(const __grid_constant__ Problem p, Dropout drop, uin
 
 // to = the values whose key is kept, 0 for the others.
 template <typename T>
-__global__ void drop_values_kernel(const __grid_constant__ Problem p, const uint8_t* keep, const T* v, T* to) {
+__global__ void drop_values_kernel(const __grid_constant__ Problem p, const uint8_t* keep,
+                                   const T* v, T* to) {
   const int64_t width = static_cast<int64_t>(p.heads) * p.depth, count = p.batch * p.keys * width;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
@@ -146,8 +145,8 @@ void Prepared::read_shapes(Views in, const Attrs& attrs) {
   QT_CHECK(dtype == DType::f32 || dtype == DType::bf16,
            "attention: q has dtype {}, the CUDA kernel takes float32 or bfloat16", name_of(dtype));
   QT_CHECK(k_view.dtype == dtype && v_view.dtype == dtype,
-           "attention: q, k and v have dtypes {}, {} and {}; they must be the same",
-           name_of(dtype), name_of(k_view.dtype), name_of(v_view.dtype));
+           "attention: q, k and v have dtypes {}, {} and {}; they must be the same", name_of(dtype),
+           name_of(k_view.dtype), name_of(v_view.dtype));
   const auto all_heads = attrs.get<int64_t>("h");
   const int64_t all_width = q_view.global[2];
   QT_CHECK(
@@ -159,7 +158,8 @@ void Prepared::read_shapes(Views in, const Attrs& attrs) {
   QT_ASSERT(depth == 0 || (q_view.size(2) % depth == 0 && q_view.origin[2] % depth == 0));
   QT_ASSERT(k_view.global[1] == k_view.size(1));  // a softmax needs all keys
   QT_ASSERT(k_view.size(1) < kEndMask && q_view.size(1) < kEndMask);
-  QT_CHECK(depth <= 256, "attention: heads of {} columns; the CUDA kernel takes at most 256", depth);
+  QT_CHECK(depth <= 256, "attention: heads of {} columns; the CUDA kernel takes at most 256",
+           depth);
   problem.batch = static_cast<int>(q_view.size(0));
   problem.heads = static_cast<int>(heads);
   problem.queries = static_cast<int>(q_view.size(1));
@@ -167,8 +167,8 @@ void Prepared::read_shapes(Views in, const Attrs& attrs) {
   problem.depth = static_cast<int>(depth);
   problem.causal = attrs.get_or<bool>("causal", false);
   problem.scale = static_cast<float>(attrs.get_or<double>("scale", 1.0));
-  problem.first_relative = static_cast<int>(k_view.origin[1] - q_view.origin[1] -
-                                            attrs.get_or<int64_t>("q_offset", 0));
+  problem.first_relative =
+      static_cast<int>(k_view.origin[1] - q_view.origin[1] - attrs.get_or<int64_t>("q_offset", 0));
   q = q_view.pointer;
   k = k_view.pointer;
   v = v_view.pointer;
@@ -186,8 +186,8 @@ void Prepared::read_table(const View& table, const Attrs& attrs) {
                         .max_distance = attrs.get_or<int64_t>("max_distance", 128)};
   rule.check();
   const int64_t first = problem.first_relative;
-  const int64_t farthest = std::max({std::abs(first), std::abs(first - problem.queries),
-                                     std::abs(first + problem.keys)});
+  const int64_t farthest = std::max(
+      {std::abs(first), std::abs(first - problem.queries), std::abs(first + problem.keys)});
   problem.table = static_cast<const float*>(table.pointer);
   problem.buckets = static_cast<int>(rule.buckets);
   problem.reach = static_cast<int>(std::min(rule.max_distance, farthest));
@@ -206,11 +206,11 @@ void Prepared::make_strips(Stream stream) {
   if (problem.table == nullptr || problem.heads == 0) return;
   auto* made = scratch<float>(static_cast<int64_t>(problem.heads) * strip_length());
   strips = made;
-  simt::launch(strips_kernel,
-               simt::Launch{.grid = dim3(static_cast<unsigned>(problem.heads)),
-                            .block = dim3(128),
-                            .stream = stream},
-               problem, made);
+  simt::launch(
+      strips_kernel,
+      simt::Launch{
+          .grid = dim3(static_cast<unsigned>(problem.heads)), .block = dim3(128), .stream = stream},
+      problem, made);
 }
 
 void Prepared::read_masks(Views in, Stream stream) {
@@ -220,8 +220,9 @@ void Prepared::read_masks(Views in, Stream stream) {
   QT_CHECK((problem.q_segments == nullptr) == (problem.kv_segments == nullptr),
            "attention: q_segments and kv_segments must be given together, only one of them is");
   // A causal mask alone needs no table of ranges unless it leaves a query without a key.
-  const bool is_plain = problem.q_segments == nullptr &&
-                        (!problem.causal || (problem.prefix == nullptr && problem.first_relative <= 0));
+  const bool is_plain =
+      problem.q_segments == nullptr &&
+      (!problem.causal || (problem.prefix == nullptr && problem.first_relative <= 0));
   if (is_plain || problem.batch == 0 || problem.queries == 0) return;
   const int tiles = (problem.queries + kTileQueries - 1) / kTileQueries;
   auto* rows = scratch<int2>(static_cast<int64_t>(problem.batch) * problem.queries);

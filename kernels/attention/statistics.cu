@@ -1,5 +1,5 @@
-// What the gradient reads of the forward pass, a row of queries at a time, and the sum that ends the
-// gradient of the bias table.
+// What the gradient reads of the forward pass, a row of queries at a time, and the sum that ends
+// the gradient of the bias table.
 
 #include <cmath>
 
@@ -37,8 +37,9 @@ __device__ float row_dot_wide(const bf16* x, const bf16* y, int depth, int lane)
 
 // Rows in the order of memory, [b, padded query, head], kLanes threads each.
 template <typename T, bool kWide>
-__global__ void statistics_kernel(const __grid_constant__ Problem p, int padded, const T* out, const T* dout,
-                                  const float* lse, float unit, float* lse_out, float* delta_out) {
+__global__ void statistics_kernel(const __grid_constant__ Problem p, int padded, const T* out,
+                                  const T* dout, const float* lse, float unit, float* lse_out,
+                                  float* delta_out) {
   const int64_t row = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int head = static_cast<int>(row % p.heads);
@@ -117,8 +118,8 @@ Statistics make_statistics(const Prepared& prepared, const View& out, const View
       .grid = dim3(static_cast<unsigned>((rows * kLanes + kThreads - 1) / kThreads)),
       .block = dim3(kThreads),
       .stream = stream};
-  const auto address = reinterpret_cast<uintptr_t>(out.pointer) |
-                       reinterpret_cast<uintptr_t>(dout.pointer);
+  const auto address =
+      reinterpret_cast<uintptr_t>(out.pointer) | reinterpret_cast<uintptr_t>(dout.pointer);
   const auto* saved = static_cast<const float*>(lse.pointer);
   const auto launch_of = [&]<typename T>(auto kernel, T) {
     simt::launch(kernel, how, p, static_cast<int>(padded), static_cast<const T*>(out.pointer),

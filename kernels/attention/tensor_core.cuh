@@ -1,6 +1,6 @@
 #pragma once
-// Entry points of the tensor-core paths, and what their choice rests on. bfloat16 operands, products
-// accumulated in float32, head sizes that are multiples of 8 up to 128.
+// Entry points of the tensor-core paths, and what their choice rests on. bfloat16 operands,
+// products accumulated in float32, head sizes that are multiples of 8 up to 128.
 
 #include "kernels/attention/fragment.cuh"
 #include "kernels/attention/prepare.cuh"
@@ -10,7 +10,8 @@ namespace quintet::QT_GPU::attention {
 /// The widest strip that the kernels keep in shared memory (T5 has 128).
 inline constexpr int kMostReach = 256;
 
-/// `p` was prepared with strips divided by the scale, which is above 0; Statistics with unit log2(e).
+/// `p` was prepared with strips divided by the scale, which is above 0; Statistics with unit
+/// log2(e).
 void forward_mma(const Prepared& p, bf16* out, float* lse, Stream stream);
 void forward_wgmma(const Prepared& p, bf16* out, float* lse, Stream stream, bool turns = false);
 void backward_mma(const Prepared& p, const Statistics& s, const bf16* dout, bf16* dq, bf16* dk,

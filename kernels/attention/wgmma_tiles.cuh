@@ -1,6 +1,6 @@
 #pragma once
-// Tiles of bfloat16 that tensor copies bring and wgmma reads: boxes of 64 columns, rows of 128 bytes
-// in the 128-byte swizzle; a tile of 128 columns is two boxes. And the pipeline's barriers.
+// Tiles of bfloat16 that tensor copies bring and wgmma reads: boxes of 64 columns, rows of 128
+// bytes in the 128-byte swizzle; a tile of 128 columns is two boxes. And the pipeline's barriers.
 
 #include "kernels/attention/device_problem.cuh"
 
@@ -16,8 +16,8 @@ __device__ inline uint64_t terms_in_columns(simt::Shared<bf16> tile, int row, in
   return simt::smem_descriptor(&tile[row * kBoxColumns], 16, 8 * kRowBytes, simt::Swizzle::k128) +
          static_cast<uint32_t>(terms / 4 * kRows * kRowBytes + terms % 4 * 32) / 16;
 }
-/// Descriptor of 16 rows (the terms of a product) from row 16 * terms on: all columns from box `box`
-/// on are the product's columns (or rows).
+/// Descriptor of 16 rows (the terms of a product) from row 16 * terms on: all columns from box
+/// `box` on are the product's columns (or rows).
 template <int kRows>
 __device__ inline uint64_t terms_in_rows(simt::Shared<bf16> tile, int terms, int box = 0) {
   return simt::smem_descriptor(&tile[box * kRows * kBoxColumns], kRows * kRowBytes, 8 * kRowBytes,

@@ -1,6 +1,6 @@
 // Attention in bfloat16 against the double oracle, forward and gradients, on shapes that the
-// tensor-core kernels take: head sizes that are multiples of 8, lengths of no particular size, every
-// mask; in the emulator as sm_80 and as sm_90, under three schedules.
+// tensor-core kernels take: head sizes that are multiples of 8, lengths of no particular size,
+// every mask; in the emulator as sm_80 and as sm_90, under three schedules.
 
 #include <gtest/gtest.h>
 
@@ -80,9 +80,9 @@ class Operand16 {
     for (int64_t s : shape_) n *= s;
     std::vector<double> values;
     for (int64_t i = 0; i < n; ++i)
-      values.push_back(dtype_ == DType::bf16
-                           ? static_cast<double>(static_cast<float>(static_cast<bfloat16*>(start_)[i]))
-                           : static_cast<double>(static_cast<float*>(start_)[i]));
+      values.push_back(dtype_ == DType::bf16 ? static_cast<double>(static_cast<float>(
+                                                   static_cast<bfloat16*>(start_)[i]))
+                                             : static_cast<double>(static_cast<float*>(start_)[i]));
     return values;
   }
 
@@ -206,29 +206,67 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{.name = "tiny", .queries = 3, .keys = 5, .heads = 1, .depth = 8},
         Setting{.name = "plain", .queries = 70, .keys = 150, .buckets = 0},
         Setting{.name = "bias", .queries = 150, .keys = 140},
-        Setting{.name = "far", .queries = 300, .keys = 270, .heads = 1,
+        Setting{.name = "far",
+                .queries = 300,
+                .keys = 270,
+                .heads = 1,
                 .attrs = {{"max_distance", int64_t{20}}}},
-        Setting{.name = "scaled", .batch = 2, .queries = 33, .keys = 64, .depth = 40,
+        Setting{.name = "scaled",
+                .batch = 2,
+                .queries = 33,
+                .keys = 64,
+                .depth = 40,
                 .attrs = {{"scale", 0.25}}},
         Setting{.name = "wide", .queries = 140, .keys = 130, .heads = 1, .depth = 128},
-        Setting{.name = "wide_cross", .queries = 65, .keys = 260, .heads = 1, .depth = 96,
+        Setting{.name = "wide_cross",
+                .queries = 65,
+                .keys = 260,
+                .heads = 1,
+                .depth = 96,
                 .buckets = 0},
         Setting{.name = "causal", .queries = 200, .keys = 200, .heads = 1, .causal = true},
-        Setting{.name = "causal_later", .queries = 20, .keys = 150, .heads = 1, .causal = true,
+        Setting{.name = "causal_later",
+                .queries = 20,
+                .keys = 150,
+                .heads = 1,
+                .causal = true,
                 .attrs = {{"q_offset", int64_t{130}}}},
-        Setting{.name = "prefix", .queries = 140, .keys = 140, .heads = 1, .causal = true,
+        Setting{.name = "prefix",
+                .queries = 140,
+                .keys = 140,
+                .heads = 1,
+                .causal = true,
                 .has_prefix = true},
-        Setting{.name = "packed", .queries = 290, .keys = 290, .heads = 1,
-                .segments = {130, 20, 100}},
-        Setting{.name = "packed_cross", .batch = 2, .queries = 90, .keys = 200, .heads = 1,
-                .buckets = 0, .segments = {50, 35}},
-        Setting{.name = "packed_causal", .queries = 150, .keys = 150, .heads = 1, .depth = 128,
-                .causal = true, .segments = {100, 30}},
-        Setting{.name = "holes", .queries = 100, .keys = 100, .heads = 1, .has_prefix = true,
-                .segments = {40, 40}, .has_holes = true},
+        Setting{
+            .name = "packed", .queries = 290, .keys = 290, .heads = 1, .segments = {130, 20, 100}},
+        Setting{.name = "packed_cross",
+                .batch = 2,
+                .queries = 90,
+                .keys = 200,
+                .heads = 1,
+                .buckets = 0,
+                .segments = {50, 35}},
+        Setting{.name = "packed_causal",
+                .queries = 150,
+                .keys = 150,
+                .heads = 1,
+                .depth = 128,
+                .causal = true,
+                .segments = {100, 30}},
+        Setting{.name = "holes",
+                .queries = 100,
+                .keys = 100,
+                .heads = 1,
+                .has_prefix = true,
+                .segments = {40, 40},
+                .has_holes = true},
         Setting{.name = "dropout", .queries = 70, .keys = 140, .attrs = kDropped},
-        Setting{.name = "dropout_packed", .queries = 140, .keys = 140, .heads = 1,
-                .segments = {60, 50}, .attrs = kDropped}),
+        Setting{.name = "dropout_packed",
+                .queries = 140,
+                .keys = 140,
+                .heads = 1,
+                .segments = {60, 50},
+                .attrs = kDropped}),
     [](const ::testing::TestParamInfo<Setting>& setting) { return setting.param.name; });
 
 }  // namespace
