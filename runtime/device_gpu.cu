@@ -54,6 +54,7 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
                               .decode_cross = decode_cross_gpu,
                               .follow_sources = follow_sources_gpu,
                               .sample = sample_gpu,
+                              .top = top_gpu,
                               .add_rms_norm = add_rms_norm_gpu,
                               .add_rms_norm_grad = add_rms_norm_grad_gpu};
 

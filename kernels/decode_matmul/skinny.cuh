@@ -35,14 +35,26 @@ QT_DEVICE void hold_rows(const SkinnyMatmul& p, int64_t first_row, int64_t begin
                          simt::Shared<float> held, float (&squares)[kRows], const Place& place) {
   const T* x = static_cast<const T*>(p.x) + first_row * p.k + begin;
   const int present = p.rows - first_row < kRows ? static_cast<int>(p.rows - first_row) : kRows;
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kSkinnyThreads) {
-    const float scale = p.norm != nullptr ? p.norm[begin + i] : 1.0f;
+  // All loads of a turn are under way before the first is used.
+  constexpr int kTogether = kRows <= 2 ? 8 : kRows == 4 ? 4 : 2;
+  for (int base = static_cast<int>(threadIdx.x); base < count; base += kTogether * kSkinnyThreads) {
+    float scale[kTogether], v[kTogether][kRows];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const float v = r < present ? simt::to_float(x[r * p.k + i]) : 0.0f;
-      squares[r] += v * v;
-      held[place(r, i)] = v * scale;
+    for (int u = 0; u < kTogether; ++u) {
+      const int i = base + u * kSkinnyThreads;
+      scale[u] = p.norm != nullptr && i < count ? p.norm[begin + i] : 1.0f;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r)
+        v[u][r] = r < present && i < count ? simt::to_float(x[r * p.k + i]) : 0.0f;
+    }
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) {
+      const int i = base + u * kSkinnyThreads;
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+        squares[r] += v[u][r] * v[u][r];
+        if (i < count) held[place(r, i)] = v[u][r] * scale[u];
+      }
     }
   }
 }
@@ -81,15 +93,22 @@ QT_DEVICE float activated(Activation act, float h) {
   }
 }
 
+/// What is added to an output, if there is one.
+template <typename T>
+QT_DEVICE float residual_at(const SkinnyMatmul& p, int64_t row, int64_t column) {
+  if (p.residual == nullptr || row >= p.rows || column >= p.n) return 0;
+  return simt::to_float(static_cast<const T*>(p.residual)[row * p.n + column]);
+}
+
 /// Makes an output of its products and writes it.
 template <typename T>
-QT_DEVICE void finish(const SkinnyMatmul& p, int64_t row, int64_t column, float main, float gate) {
+QT_DEVICE void finish(const SkinnyMatmul& p, int64_t row, int64_t column, float main, float gate,
+                      float residual) {
   constexpr bool kFast = !std::is_same_v<T, float>;
   const int64_t at = row * p.n + column;
   float y = activated<kFast>(p.act0, main);
   if (p.gate != nullptr) y *= activated<kFast>(p.act1, gate);
-  y *= p.scale;
-  if (p.residual != nullptr) y += simt::to_float(static_cast<const T*>(p.residual)[at]);
+  y = y * p.scale + residual;
   if (p.out_dtype == DType::f32)
     static_cast<float*>(p.out)[at] = y;
   else

@@ -68,6 +68,12 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   simt::start_next();
   simt::wait_for_previous();
 
+  // A thread's output, if it has one: a block has at most 8 rows of 32 columns.
+  const int own_row = static_cast<int>(threadIdx.x) / width;
+  const int own_column = static_cast<int>(threadIdx.x) % width;
+  const bool owns = own_row < kRows && first_row + own_row < p.rows && first_column + own_column < p.n;
+  const float residual =
+      owns ? residual_at<T>(p, first_row + own_row, first_column + own_column) : 0.0f;
   float sums[kMatrices][kRows][kLane] = {}, squares[kRows] = {};
   for (int64_t begin = 0; begin < p.k; begin += a.chunk) {
     const int count = p.k - begin < a.chunk ? static_cast<int>(p.k - begin) : a.chunk;
@@ -107,18 +113,16 @@ __global__ void __launch_bounds__(kSkinnyThreads)
       if (writes) partial[((warp * kMatrices + m) * kRows + r) * width + share] = sums[m][r][0];
     }
   __syncthreads();
-  for (int o = static_cast<int>(threadIdx.x); o < kRows * width; o += kSkinnyThreads) {
-    const int r = o / width, c = o % width;
-    if (first_row + r >= p.rows || first_column + c >= p.n) continue;
-    const float factor = norm_factor<kRows>(p, all_squares, r);
-    float total[2] = {};
+  if (!owns) return;
+  const float factor = norm_factor<kRows>(p, all_squares, own_row);
+  float total[2] = {};
 #pragma unroll
-    for (int w = 0; w < kSkinnyWarps; ++w)
+  for (int w = 0; w < kSkinnyWarps; ++w)
 #pragma unroll
-      for (int m = 0; m < kMatrices; ++m)
-        total[m] += partial[((w * kMatrices + m) * kRows + r) * width + c];
-    finish<T>(p, first_row + r, first_column + c, factor * total[0], factor * total[1]);
-  }
+    for (int m = 0; m < kMatrices; ++m)
+      total[m] += partial[((w * kMatrices + m) * kRows + own_row) * width + own_column];
+  finish<T>(p, first_row + own_row, first_column + own_column, factor * total[0],
+            factor * total[1], residual);
 }
 
 /// Weights [n, k]: a warp owns kColumnsTogether outputs of each row, its lanes share k.
@@ -187,7 +191,8 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   const int r = lane / kColumnsTogether;
   const int64_t column = first_column + lane % kColumnsTogether;
   if (r < kRows && first_row + r < p.rows && column < p.n)
-    finish<T>(p, first_row + r, column, norm_factor<kRows>(p, all_squares, r) * mine, 0);
+    finish<T>(p, first_row + r, column, norm_factor<kRows>(p, all_squares, r) * mine, 0,
+              residual_at<T>(p, first_row + r, column));
 }
 
 unsigned divided(int64_t a, int64_t b) { return static_cast<unsigned>((a + b - 1) / b); }

@@ -22,4 +22,13 @@ struct SampleRows {
   float* log_probs = nullptr;  // [rows]
 };
 
+/// The largest elements of each row. top: 1 to 32.
+struct TopRows {
+  const float* logits = nullptr;  // [rows, vocab]
+  int64_t rows = 0, vocab = 0, top = 1;
+  float* values = nullptr;      // [rows, top] decreasing
+  int32_t* indices = nullptr;   // [rows, top] increasing among equal values; -1 where numbers end
+  float* log_sums = nullptr;    // [rows] log(sum(exp(x - values[0])))
+};
+
 }  // namespace quintet

@@ -14,4 +14,8 @@ namespace quintet::QT_GPU {
 
 void sample_gpu(const SampleRows& rows, Stream stream);
 
+/// The largest elements, for greedy and beam search. NaN is no number: never among them, but a row
+/// that has one has NaN for log_sum.
+void top_gpu(const TopRows& rows, Stream stream);
+
 }  // namespace quintet::QT_GPU

@@ -38,14 +38,12 @@ struct Item {
 
 /// Appends the best `count` continuations of one row, ranked as jax.lax.top_k ranks
 /// live + log_softmax(logits).
-void append_candidates(std::span<const float> logits, const RowSelection& row, float live,
-                       int64_t beam, int64_t count, std::vector<Candidate>& out) {
+void append_candidates(const RowSelection& row, float live, int64_t beam, int64_t vocab,
+                       int64_t count, std::vector<Candidate>& out) {
   const auto begin = static_cast<std::ptrdiff_t>(out.size());
-  for (int32_t i : row.candidates) {
-    const float logit = logits[static_cast<size_t>(i)];
-    out.push_back({((logit - row.summary.max) - row.summary.log_sum) + live,
-                   beam * static_cast<int64_t>(logits.size()) + i});
-  }
+  for (size_t i = 0; i < row.candidates.size(); ++i)
+    out.push_back({((row.values[i] - row.summary.max) - row.summary.log_sum) + live,
+                   beam * vocab + row.candidates[i]});
   std::sort(out.begin() + begin, out.end(), ranks_before);
   out.resize(std::min<size_t>(out.size(), static_cast<size_t>(begin + count)));
 }
@@ -151,15 +149,15 @@ class BeamSearch {
                           (item.sources.empty() ? static_cast<int32_t>(b) : item.sources[b]));
       }
     }
-    const std::span<float> logits =
-        model_.step({.rows = rows, .tokens = tokens, .positions = positions, .sources = sources});
+    model_.step_unseen(
+        {.rows = rows, .tokens = tokens, .positions = positions, .sources = sources});
     // Dead beams matter only where the others have too few continuations. Looking at them is dear:
     // at -1e7 rounding makes most of a vocabulary equal.
-    std::vector<std::vector<Candidate>> best = best_candidates(logits, active, false);
+    std::vector<std::vector<Candidate>> best = best_candidates(active, false);
     if (std::any_of(best.begin(), best.end(), [&](const auto& b) {
           return b.size() < static_cast<size_t>(2 * beams_) || is_dead(b.back().log_prob);
         }))
-      best = best_candidates(logits, active, true);
+      best = best_candidates(active, true);
     for (size_t a = 0; a < active.size(); ++a) {
       QT_CHECK_AS(ExitCode::kData, best[a].size() >= static_cast<size_t>(2 * beams_),
                   "beam_search: {} of the {} continuations looked at have numbers for logits, in a "
@@ -171,26 +169,23 @@ class BeamSearch {
   }
 
   /// The 2 * beams best continuations of each active item, best first.
-  std::vector<std::vector<Candidate>> best_candidates(std::span<const float> logits,
-                                                      std::span<const size_t> active,
+  std::vector<std::vector<Candidate>> best_candidates(std::span<const size_t> active,
                                                       bool with_dead_beams) const {
-    const auto vocab = static_cast<size_t>(model_.vocab_size());
     const auto beams = static_cast<size_t>(beams_);
     std::vector<float> offsets;
     for (size_t i : active)
       for (const Beam& beam : items_[i].live)
         offsets.push_back(is_dead(beam.score) && !with_dead_beams ? 0 : beam.score);
     const std::vector<RowSelection> selected =
-        select(logits, static_cast<int64_t>(offsets.size()), model_.vocab_size(),
-               {.count = 2 * beams_, .offsets = offsets});
+        model_.select_last({.count = 2 * beams_, .offsets = offsets});
     std::vector<std::vector<Candidate>> all(active.size());
     for (size_t a = 0; a < active.size(); ++a) {
       for (size_t b = 0; b < beams; ++b) {
         const float live = items_[active[a]].live[b].score;
         const size_t row = a * beams + b;
         if (!is_dead(live) || with_dead_beams)
-          append_candidates(logits.subspan(row * vocab, vocab), selected[row], live,
-                            static_cast<int64_t>(b), 2 * beams_, all[a]);
+          append_candidates(selected[row], live, static_cast<int64_t>(b), model_.vocab_size(),
+                            2 * beams_, all[a]);
       }
       std::sort(all[a].begin(), all[a].end(), ranks_before);
       all[a].resize(std::min(all[a].size(), 2 * beams));

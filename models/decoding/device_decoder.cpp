@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 
@@ -101,6 +102,7 @@ struct DeviceDecoder::Weights {
   Projection projection;
 };
 
+constexpr int64_t kMostTop = 32;  // of the device's kernel
 enum InputRow { kTokens, kPositions, kParents, kInputRows };
 
 struct DeviceDecoder::State {
@@ -113,16 +115,18 @@ struct DeviceDecoder::State {
   Tensor step_inputs;                            // int32 [3, rows]: InputRow
   Tensor sources, next_sources;                  // uint16 [rows, max_length]
   Tensor logits;                                 // float32 [rows, vocab]
-  Tensor drawn;                                  // int32, float32 [2, rows]: tokens, log probs
-  // The host's side of step_inputs, drawn and, once they were asked for, logits.
-  Buffer host_inputs, host_drawn, host_logits;
+  int64_t top;       // largest elements of each row that a step sends
+  Tensor best;       // 4 bytes [2 top + 1, rows]: TopRows' values, indices and log_sums
+  // The host's side of step_inputs, best and, once they were asked for, logits.
+  Buffer host_inputs, host_best, host_logits;
   std::unique_ptr<Recording> recording;
   bool warm = false;
 
   State(const T5Config& config, DType dtype, int64_t items, int64_t inputs,
         const CacheOptions& cache)
       : options(cache), batch(items), length(inputs), rows(items * cache.num_decodes),
-        row("rows", rows) {
+        row("rows", rows),
+        top(std::min<int64_t>(kMostTop, 4 * cache.num_decodes + 4)) {
     const Axis joined{axis::kJoinedKv, config.num_heads * config.head_dim};
     lengths = Tensor(Spec{{{axis::kBatch, batch}}, DType::i32});
     const Spec cross{{{axis::kBatch, batch}, {axis::kLength, length}, joined}, dtype};
@@ -138,9 +142,9 @@ struct DeviceDecoder::State {
       values.emplace_back(self);
     }
     step_inputs = Tensor(Spec{{{"input", kInputRows}, row}, DType::i32});
-    drawn = Tensor(Spec{{{"result", 2}, row}, DType::i32});
+    best = Tensor(Spec{{{"result", 2 * top + 1}, row}, DType::f32});
     host_inputs = Device::current().pinned(step_inputs.bytes());
-    host_drawn = Device::current().pinned(drawn.bytes());
+    host_best = Device::current().pinned(best.bytes());
     const Spec slots{{row, {"bytes", options.max_length * 2}}, DType::u8};
     sources = Tensor(slots);
     next_sources = Tensor(slots);
@@ -150,7 +154,16 @@ struct DeviceDecoder::State {
   int32_t* host_input(InputRow which) const {
     return reinterpret_cast<int32_t*>(host_inputs.get()) + which * rows;
   }
-  float* device_log_probs() const { return reinterpret_cast<float*>(ints(drawn) + rows); }
+  /// The parts of `best`, there or in the host's copy.
+  TopRows parts_of(void* memory) const {
+    auto* const first = static_cast<float*>(memory);
+    return {.rows = rows,
+            .vocab = logits.size(1),
+            .top = top,
+            .values = first,
+            .indices = reinterpret_cast<int32_t*>(first + rows * top),
+            .log_sums = first + 2 * rows * top};
+  }
   bool fits(int64_t items, int64_t inputs, const CacheOptions& cache) const {
     return batch == items && length == inputs && options.num_decodes == cache.num_decodes &&
            options.max_length == cache.max_length;
@@ -308,20 +321,16 @@ void DeviceDecoder::queue_step() {
   }
   const Tensor x = queue_layers();
   Products(s.rows).project(x, weights_->norm, weights_->projection, s.logits);
-  kernels.sample({.logits = s.logits.local().pointer,
-                  .rows = s.rows,
-                  .vocab = vocab_size(),
-                  .stride = vocab_size(),
-                  .rescale_log_probs = false,
-                  .tokens = ints(s.drawn),
-                  .log_probs = s.device_log_probs()},
-                 device.stream());
-  device.copy(s.host_drawn.get(), ints(s.drawn), s.drawn.bytes());
+  TopRows top = s.parts_of(s.best.local().pointer);
+  top.logits = s.logits.local().data<float>();
+  kernels.top(top, device.stream());
+  device.copy(s.host_best.get(), s.best.local().pointer, s.best.bytes());
 }
 
 void DeviceDecoder::run_step(const StepInput& input) {
   const Tape::Recording paused(nullptr);
   State& s = *state_;
+  last_rows_.assign(input.rows.begin(), input.rows.end());
   // Rows that rest run too, at a place behind the cache, where nothing is written. The step before
   // was waited for, so its inputs are no longer read.
   int32_t* const tokens = s.host_input(kTokens);
@@ -351,26 +360,62 @@ void DeviceDecoder::run_step(const StepInput& input) {
 
 std::span<float> DeviceDecoder::step(const StepInput& input) {
   run_step(input);
+  return fetch_logits();
+}
+
+std::span<float> DeviceDecoder::fetch_logits() {
   State& s = *state_;
   Device& device = Device::current();
   if (s.host_logits == nullptr) s.host_logits = device.pinned(s.logits.bytes());
   device.copy_out(s.host_logits.get(), s.logits.local().pointer, s.logits.bytes());
   auto* const all = reinterpret_cast<float*>(s.host_logits.get());
   const auto vocab = static_cast<size_t>(vocab_size());
-  for (size_t i = 0; i < input.rows.size(); ++i)  // rows increase: none is overwritten before
-    if (const auto row = static_cast<size_t>(input.rows[i]); row != i)
+  for (size_t i = 0; i < last_rows_.size(); ++i)  // rows increase: none is overwritten before
+    if (const auto row = static_cast<size_t>(last_rows_[i]); row != i)
       std::memmove(all + i * vocab, all + row * vocab, vocab * sizeof(float));
-  return {all, input.rows.size() * vocab};
+  return {all, last_rows_.size() * vocab};
+}
+
+std::span<const float> DeviceDecoder::last_logits() { return fetch_logits(); }
+
+void DeviceDecoder::step_unseen(const StepInput& input) {
+  run_step(input);
+  Device::current().synchronize();
 }
 
 std::vector<RowSummary> DeviceDecoder::step_greedily(const StepInput& input, bool) {
-  run_step(input);
-  Device::current().synchronize();
-  const State& s = *state_;
-  const auto* const drawn = reinterpret_cast<const int32_t*>(s.host_drawn.get());
-  const auto* const log_probs = reinterpret_cast<const float*>(drawn + s.rows);
+  step_unseen(input);
+  const TopRows best = state_->parts_of(state_->host_best.get());
   std::vector<RowSummary> rows;
-  for (const int32_t row : input.rows) rows.push_back({0, drawn[row], -log_probs[row]});
+  for (const int32_t row : last_rows_)
+    rows.push_back({best.values[row * best.top], std::max(best.indices[row * best.top], 0),
+                    best.log_sums[row]});
+  return rows;
+}
+
+std::vector<RowSelection> DeviceDecoder::select_last(const SelectOptions& options) {
+  const TopRows best = state_->parts_of(state_->host_best.get());
+  std::vector<RowSelection> rows;
+  for (size_t i = 0; i < last_rows_.size(); ++i) {
+    const float* const values = best.values + last_rows_[i] * best.top;
+    const int32_t* const indices = best.indices + last_rows_[i] * best.top;
+    RowSelection row;
+    row.summary = {values[0], indices[0], best.log_sums[last_rows_[i]]};
+    // Enough where what was not sent lies too low: the last that was sent does.
+    if (options.count >= best.top || indices[best.top - 1] < 0 || std::isnan(row.summary.log_sum))
+      return TokenModel::select_last(options);
+    if (options.count > 0) {
+      const float least = values[options.count - 1];
+      const float offset = options.offsets.empty() ? 0 : options.offsets[i];
+      const float bound = least - tie_margin(offset, values[0], least);
+      if (values[best.top - 1] >= bound) return TokenModel::select_last(options);
+      for (int64_t c = 0; values[c] >= bound; ++c) row.candidates.push_back(indices[c]);
+      std::sort(row.candidates.begin(), row.candidates.end());
+      for (const int32_t candidate : row.candidates)
+        row.values.push_back(values[std::find(indices, indices + best.top, candidate) - indices]);
+    }
+    rows.push_back(std::move(row));
+  }
   return rows;
 }
 

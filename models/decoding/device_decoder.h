@@ -32,17 +32,25 @@ class DeviceDecoder : public TokenModel {
   int64_t vocab_size() const override { return model_.vocab_size(); }
   std::span<float> step(const StepInput& input) override;
   std::vector<RowSummary> step_greedily(const StepInput& input, bool log_sums) override;
+  void step_unseen(const StepInput& input) override;
+  /// From the largest elements that every step sends, where they are enough.
+  std::vector<RowSelection> select_last(const SelectOptions& options) override;
+
+ protected:
+  std::span<const float> last_logits() override;
 
  private:
   struct Weights;
   struct State;
   void run_step(const StepInput& input);
   void queue_step();
+  std::span<float> fetch_logits();
   Tensor queue_layers();
 
   const EncoderDecoderModel& model_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<State> state_;
+  std::vector<int32_t> last_rows_;  // of the last step
 };
 
 }  // namespace quintet::decoding

@@ -23,12 +23,7 @@ RowSelection select_part(std::span<const float> part, int64_t row, const SelectO
   if (options.count == 0) return out;
   const float least = kth_largest(part, options.count, scratch);
   const float offset = options.offsets.empty() ? 0 : options.offsets[static_cast<size_t>(row)];
-  // A log probability is (x - max) - log_sum + offset; log_sum is at most the logarithm of the
-  // vocabulary.
-  constexpr float kLogVocabulary = 32;
-  const float largest = std::abs(offset) + std::abs(out.summary.max) + std::abs(least);
-  const float margin = 4 * std::numeric_limits<float>::epsilon() * (largest + kLogVocabulary);
-  indices_at_least(part, least - margin, out.candidates);
+  indices_at_least(part, least - tie_margin(offset, out.summary.max, least), out.candidates);
   return out;
 }
 
@@ -44,6 +39,25 @@ void merge(RowSelection& row, const RowSelection& next, int64_t begin) {
 }
 
 }  // namespace
+
+float tie_margin(float offset, float max, float least) {
+  // A log probability is (x - max) - log_sum + offset; log_sum is at most the logarithm of the
+  // vocabulary.
+  constexpr float kLogVocabulary = 32;
+  const float largest = std::abs(offset) + std::abs(max) + std::abs(least);
+  return 4 * std::numeric_limits<float>::epsilon() * (largest + kLogVocabulary);
+}
+
+std::vector<RowSelection> TokenModel::select_last(const SelectOptions& options) {
+  const std::span<const float> all = last_logits();
+  const auto vocab = static_cast<size_t>(vocab_size());
+  std::vector<RowSelection> rows =
+      select(all, static_cast<int64_t>(all.size() / vocab), vocab_size(), options);
+  for (size_t r = 0; r < rows.size(); ++r)
+    for (int32_t i : rows[r].candidates)
+      rows[r].values.push_back(all[r * vocab + static_cast<size_t>(i)]);
+  return rows;
+}
 
 std::vector<RowSummary> TokenModel::step_greedily(const StepInput& input, bool log_sums) {
   std::vector<RowSummary> rows;

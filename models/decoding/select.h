@@ -30,7 +30,11 @@ struct RowSelection {
   /// Indices, increasing, that contain the `count` largest elements and all that adding the offset
   /// and rounding could make equal to the last of them.
   std::vector<int32_t> candidates;
+  std::vector<float> values;  // of the candidates; left empty by select()
 };
+
+/// How far below the `count`-th largest element `least` those lie that may become equal to it.
+float tie_margin(float offset, float max, float least);
 
 /// logits: [rows, vocab].
 std::vector<RowSelection> select(std::span<const float> logits, int64_t rows, int64_t vocab,

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/logits/logits.h"
+#include "models/decoding/select.h"
 #include "runtime/base/check.h"
 
 namespace quintet::decoding {
@@ -36,6 +36,17 @@ class TokenModel {
   /// The largest logit of each row, for searches that want no more; with `log_sums` RowSummary's
   /// log_sum too. As step, but a GPU need not send the logits.
   virtual std::vector<RowSummary> step_greedily(const StepInput& input, bool log_sums);
+  /// A step for searches that only select among its logits, with the values of the candidates;
+  /// select_last may be called again with other options. A GPU need not send the logits.
+  virtual void step_unseen(const StepInput& input) { last_logits_ = step(input); }
+  virtual std::vector<RowSelection> select_last(const SelectOptions& options);
+
+ protected:
+  /// Logits [n, vocab] of the last step_unseen.
+  virtual std::span<const float> last_logits() { return last_logits_; }
+
+ private:
+  std::span<const float> last_logits_;
 };
 
 /// What a search returns.
