@@ -33,39 +33,79 @@ __global__ void strips_kernel(const __grid_constant__ Problem p, float* strips) 
     strips[static_cast<int64_t>(head) * length + i] = p.bias(head, i - p.reach);
 }
 
-constexpr int kRowWarps = 4;
+constexpr int kRowWarps = 8, kRowsOfWarp = kTileQueries / kRowWarps;
 
-// Problem::rows and ::tiles; a block a tile of queries of a sequence, a warp a row at a time.
-__global__ void rows_kernel(const __grid_constant__ Problem p, int2* rows, int4* tiles) {
+// What a row knows of itself and has seen of its keys.
+struct RowScan {
+  int segment, own;  // own: the key at the query's position
+  bool is_prefix;
+  int begin, last, count;
+};
+
+// Problem::rows and ::tiles. A block a tile of queries of a sequence, a warp eight rows; a lane
+// holds every 32nd of 512 keys at a time.
+__global__ void __launch_bounds__(32 * kRowWarps)
+    rows_kernel(const __grid_constant__ Problem p, int2* rows, int4* tiles) {
+  constexpr int kHeld = 16;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int b = static_cast<int>(blockIdx.x) / p.query_tiles();
   const int tile = static_cast<int>(blockIdx.x) % p.query_tiles();
-  auto of_rows = simt::shared<int2>(0, kTileQueries);
-  for (int r = warp; r < kTileQueries; r += kRowWarps) {
-    const int i = tile * kTileQueries + r;
-    if (i >= p.queries) break;
-    int begin = p.keys, last = -1, count = 0;
-    for (int j = lane; j < p.keys; j += 32)
-      if (allowed(p, b, i, j)) {
-        begin = min(begin, j);
-        last = j;
-        ++count;
+  const int first = tile * kTileQueries + warp * kRowsOfWarp;
+  const int32_t* flags =
+      p.prefix == nullptr ? nullptr : p.prefix + static_cast<int64_t>(b) * p.keys;
+  RowScan scans[kRowsOfWarp];
+#pragma unroll
+  for (int r = 0; r < kRowsOfWarp; ++r) {
+    const int i = min(first + r, p.queries - 1), own = i - p.first_relative;
+    const int segment =
+        p.q_segments == nullptr ? 1 : p.q_segments[static_cast<int64_t>(b) * p.queries + i];
+    const bool is_prefix = flags != nullptr && own >= 0 && own < p.keys && flags[own] != 0;
+    scans[r] = {segment, own, is_prefix, p.keys, -1, 0};
+  }
+  for (int base = lane; base < p.keys; base += 32 * kHeld) {
+    int segments[kHeld];  // 0: no key
+    uint32_t prefixes = 0;
+#pragma unroll
+    for (int n = 0; n < kHeld; ++n) {
+      const int j = base + 32 * n;
+      segments[n] = 0;
+      if (j >= p.keys) continue;
+      segments[n] =
+          p.kv_segments == nullptr ? 1 : p.kv_segments[static_cast<int64_t>(b) * p.keys + j];
+      if (flags != nullptr && flags[j] != 0) prefixes |= 1U << n;
+    }
+#pragma unroll
+    for (int r = 0; r < kRowsOfWarp; ++r) {
+      RowScan& row = scans[r];
+#pragma unroll
+      for (int n = 0; n < kHeld; ++n) {
+        const int j = base + 32 * n;
+        const bool is_seen =
+            !p.causal || j <= row.own || (row.is_prefix && (prefixes >> n & 1U) != 0);
+        if (segments[n] == 0 || segments[n] != row.segment || !is_seen) continue;
+        row.begin = min(row.begin, j);
+        row.last = j;
+        ++row.count;
       }
-    begin = __reduce_min_sync(0xffffffffU, begin);
-    last = __reduce_max_sync(0xffffffffU, last);
-    count = __reduce_add_sync(0xffffffffU, count);
+    }
+  }
+  auto of_rows = simt::shared<int2>(0, kTileQueries);
+#pragma unroll
+  for (int r = 0; r < kRowsOfWarp; ++r) {
+    const int begin = __reduce_min_sync(0xffffffffU, scans[r].begin);
+    const int end = __reduce_max_sync(0xffffffffU, scans[r].last) + 1;
+    const int count = __reduce_add_sync(0xffffffffU, scans[r].count);
     int2 packed = make_int2(0, p.keys | kNoneBit);
-    if (count > 0)
-      packed = make_int2(begin, (last + 1) | (count < last + 1 - begin ? kHolesBit : 0));
-    if (lane == 0) {
-      of_rows[r] = packed;
-      rows[static_cast<int64_t>(b) * p.queries + i] = packed;
+    if (count > 0) packed = make_int2(begin, end | (count < end - begin ? kHolesBit : 0));
+    if (lane == 0 && first + r < p.queries) {
+      of_rows[warp * kRowsOfWarp + r] = packed;
+      rows[static_cast<int64_t>(b) * p.queries + first + r] = packed;
     }
   }
   __syncthreads();
-  if (threadIdx.x != 0) return;
+  if (warp != 0) return;
   int4 keys = make_int4(p.keys, 0, 0, p.keys);
-  for (int r = 0; r < kTileQueries && tile * kTileQueries + r < p.queries; ++r) {
+  for (int r = lane; r < kTileQueries && tile * kTileQueries + r < p.queries; r += 32) {
     const int2 row = of_rows[r];
     const int end = row.y & kEndMask;
     keys.x = min(keys.x, row.x);
@@ -73,7 +113,11 @@ __global__ void rows_kernel(const __grid_constant__ Problem p, int2* rows, int4*
     keys.z = max(keys.z, row.x);
     keys.w = min(keys.w, (row.y & (kHolesBit | kNoneBit)) != 0 ? 0 : end);
   }
-  tiles[static_cast<int64_t>(b) * p.query_tiles() + tile] = keys;
+  keys.x = __reduce_min_sync(0xffffffffU, keys.x);
+  keys.y = __reduce_max_sync(0xffffffffU, keys.y);
+  keys.z = __reduce_max_sync(0xffffffffU, keys.z);
+  keys.w = __reduce_min_sync(0xffffffffU, keys.w);
+  if (lane == 0) tiles[static_cast<int64_t>(b) * p.query_tiles() + tile] = keys;
 }
 
 struct Dropout {
