@@ -76,7 +76,7 @@ __device__ void store_keys(const Problem& p, int b, int head, int first,
 template <int kDepth, int kCount>
 __device__ void row_products(simt::Shared<bf16> a, int row, simt::Shared<bf16> b, int b_row,
                              float (&sums)[kCount / 2]) {
-#pragma unroll
+#pragma unroll 2  // all at once need more registers than there are
   for (int i = 0; i < kDepth / 16; ++i) {
     uint32_t left[4];
     load_a<kDepth>(a, row, i, left);
