@@ -1,5 +1,6 @@
 #pragma once
-// What both kernels of skinny products share: rows of x in shared memory, and what becomes of a sum.
+// What both kernels of skinny products share: rows of x in shared memory, and what becomes of a
+// sum.
 
 #include "kernels/decode_matmul/skinny.h"
 #include "kernels/elementwise/vectors.cuh"

@@ -7,22 +7,22 @@
 namespace quintet {
 
 /// Rows beyond which a product on tensor cores is faster.
-inline constexpr int64_t kMostSkinnyRows = 16;
+inline constexpr int64_t kMostSkinnyRows = 32;
 
 struct SkinnyMatmul {
   DType dtype = DType::bf16;  // of x, the weights and the residual: float32 or bfloat16
   int64_t rows = 0, k = 0, n = 0;
-  const void* x = nullptr;          // [rows, k]
-  const float* norm = nullptr;      // [k] scale of an RMS norm of x's rows before the product, or null
-  float eps = 1e-6f;                // of the norm
-  const void* weights = nullptr;    // [k, n], or transposed [n, k]
+  const void* x = nullptr;      // [rows, k]
+  const float* norm = nullptr;  // [k] scale of an RMS norm of x's rows before the product, or null
+  float eps = 1e-6f;            // of the norm
+  const void* weights = nullptr;  // [k, n], or transposed [n, k]
   bool transposed = false;
-  const void* gate = nullptr;       // [k, n] second weights, or null; not transposed
+  const void* gate = nullptr;  // [k, n] second weights, or null; not transposed
   Activation act0 = Activation::linear, act1 = Activation::linear;  // of x weights, of x gate
-  float scale = 1;                  // of the product, before the residual
-  const void* residual = nullptr;   // [rows, n] added, or null; may be `out`
-  void* out = nullptr;              // [rows, n]
-  DType out_dtype = DType::bf16;    // `dtype` or float32
+  float scale = 1;                 // of the product, before the residual
+  const void* residual = nullptr;  // [rows, n] added, or null; may be `out`
+  void* out = nullptr;             // [rows, n]
+  DType out_dtype = DType::bf16;   // `dtype` or float32
 };
 
 }  // namespace quintet

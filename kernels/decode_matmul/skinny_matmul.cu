@@ -51,9 +51,11 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   auto held = simt::shared<float>(0, static_cast<size_t>(a.chunk) * kRows);
   auto partial = simt::shared<float>(static_cast<size_t>(a.chunk) * kRows * sizeof(float),
                                      static_cast<size_t>(kSkinnyWarps * kMatrices * kRows * width));
-  auto all_squares = simt::shared<float>(
-      (static_cast<size_t>(a.chunk) * kRows + static_cast<size_t>(kSkinnyWarps * kMatrices * kRows * width)) * sizeof(float),
-      kSkinnyWarps * kRows);
+  auto all_squares =
+      simt::shared<float>((static_cast<size_t>(a.chunk) * kRows +
+                           static_cast<size_t>(kSkinnyWarps * kMatrices * kRows * width)) *
+                              sizeof(float),
+                          kSkinnyWarps * kRows);
 
   uint32_t words[kAhead][kMatrices][4];
   const auto fetch_row = [&](int64_t k, uint32_t(&to)[kMatrices][4]) {
@@ -71,7 +73,8 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   // A thread's output, if it has one: a block has at most 8 rows of 32 columns.
   const int own_row = static_cast<int>(threadIdx.x) / width;
   const int own_column = static_cast<int>(threadIdx.x) % width;
-  const bool owns = own_row < kRows && first_row + own_row < p.rows && first_column + own_column < p.n;
+  const bool owns =
+      own_row < kRows && first_row + own_row < p.rows && first_column + own_column < p.n;
   const float residual =
       owns ? residual_at<T>(p, first_row + own_row, first_column + own_column) : 0.0f;
   float sums[kMatrices][kRows][kLane] = {}, squares[kRows] = {};
@@ -121,8 +124,8 @@ __global__ void __launch_bounds__(kSkinnyThreads)
 #pragma unroll
     for (int m = 0; m < kMatrices; ++m)
       total[m] += partial[((w * kMatrices + m) * kRows + own_row) * width + own_column];
-  finish<T>(p, first_row + own_row, first_column + own_column, factor * total[0],
-            factor * total[1], residual);
+  finish<T>(p, first_row + own_row, first_column + own_column, factor * total[0], factor * total[1],
+            residual);
 }
 
 /// Weights [n, k]: a warp owns kColumnsTogether outputs of each row, its lanes share k.
@@ -211,12 +214,14 @@ void launch_rows(const SkinnyMatmul& p, Stream stream) {
                   static_cast<int>(p.k < most ? (p.k + 3) / 4 * 4 : most)};
   const int width = task.lanes * kLanes<T>;
   const size_t matrices = p.gate != nullptr ? 2 : 1;
-  const size_t partials = p.transposed ? 0 : kSkinnyWarps * matrices * kRows * static_cast<size_t>(width);
+  const size_t partials =
+      p.transposed ? 0 : kSkinnyWarps * matrices * kRows * static_cast<size_t>(width);
   const int64_t columns = p.transposed ? kSkinnyWarps * kColumnsTogether : width;
   const simt::Launch how{
       .grid = dim3(divided(p.n, columns), divided(p.rows, kRows)),
       .block = kSkinnyThreads,
-      .shared = (static_cast<size_t>(task.chunk) * kRows + partials + kSkinnyWarps * kRows) * sizeof(float),
+      .shared = (static_cast<size_t>(task.chunk) * kRows + partials + kSkinnyWarps * kRows) *
+                sizeof(float),
       .stream = stream,
       .early = true};
   if (p.transposed)

@@ -6,10 +6,11 @@
 //   y = act0(h weights) [* act1(h gate)]     (mlp.h)
 //   out = scale y [+ residual]
 //
-// Products and sums are float32 and nothing between x and out is rounded. Each output is the work of
-// one block, whose warps share k: the order of the sums depends on shapes and dtype alone.
-// Weights are read before the kernel before this one has ended (kernels/simt/dependent.cuh): it must
-// not write them. Any sizes; 16-byte reads where n (transposed: k) and the weights' address allow them.
+// Products and sums are float32 and nothing between x and out is rounded. Each output is the work
+// of one block, whose warps share k: the order of the sums depends on shapes and dtype alone.
+// Weights are read before the kernel before this one has ended (kernels/simt/dependent.cuh): it
+// must not write them. Any sizes; 16-byte reads where n (transposed: k) and the weights' address
+// allow them.
 
 #include "kernels/decode_matmul/skinny.h"
 #include "kernels/simt/target.h"

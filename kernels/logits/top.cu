@@ -1,6 +1,6 @@
 // Blocks take parts of a row, each warp the largest of 256 elements, one after another; then one
-// warp joins a block's and at last a row's. An order of (value, lower index) is total, so the result
-// does not depend on the parts.
+// warp joins a block's and at last a row's. An order of (value, lower index) is total, so the
+// result does not depend on the parts.
 
 #include "kernels/elementwise/vectors.cuh"
 #include "kernels/logits/logits_gpu.h"
@@ -88,7 +88,8 @@ __global__ void __launch_bounds__(kThreads)
   const int first = static_cast<int>(blockIdx.x) * kPart + warp * (kPart / kWarps) + lane;
   float x[kHeld];
 #pragma unroll
-  for (int j = 0; j < kHeld; ++j) x[j] = first + 32 * j < vocab ? logits[first + 32 * j] : -INFINITY;
+  for (int j = 0; j < kHeld; ++j)
+    x[j] = first + 32 * j < vocab ? logits[first + 32 * j] : -INFINITY;
   Entry entries[kHeld];
   float largest = -INFINITY, sum = 0;
 #pragma unroll
@@ -133,8 +134,8 @@ __global__ void __launch_bounds__(32)
   }
   Mass mass{-INFINITY, 0};
   for (int part = 0; part < from.parts; part += 32) {
-    const Mass more = warp_mass(part + lane < from.parts ? from.masses[base + part + lane]
-                                                         : Mass{-INFINITY, 0});
+    const Mass more =
+        warp_mass(part + lane < from.parts ? from.masses[base + part + lane] : Mass{-INFINITY, 0});
     const float most = fmaxf(mass.largest, more.largest);
     const float before = mass.largest == most ? 1.0f : expf(mass.largest - most);
     const float after = more.largest == most ? 1.0f : expf(more.largest - most);

@@ -1,16 +1,15 @@
 #include "models/decoding/device_decoder.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <numeric>
 
 #include "kernels/attention/buckets.h"
 #include "kernels/gpu_kernels.h"
+#include "models/decoding/device_inputs.h"
 #include "models/decoding/device_products.h"
 #include "models/features.h"
-#include "runtime/op.h"
 #include "runtime/tape.h"
 
 namespace quintet::decoding {
@@ -50,44 +49,6 @@ DecodeCache cache(const Tensor& keys, const Tensor& values, int64_t slot_stride,
   return {at(keys, 0), at(values, 0), slot_stride, head_stride, token_stride, max_length};
 }
 
-/// Tokens of each item, and, if padding stands before a token anywhere, [batch, length] places of
-/// the encoder's output with those of tokens first; an item of padding alone counts as one token.
-std::pair<std::vector<int32_t>, std::vector<int32_t>> without_padding(
-    std::span<const int32_t> tokens, int64_t batch, int64_t length) {
-  std::vector<int32_t> order, lengths;
-  bool moved = false;
-  for (int64_t i = 0; i < batch; ++i) {
-    const auto begin = order.size();
-    for (int64_t t = 0; t < length; ++t)
-      if (tokens[static_cast<size_t>(i * length + t)] > 0)
-        order.push_back(static_cast<int32_t>(i * length + t));
-    const auto count = order.size() - begin;
-    moved |= count > 0 && order.back() != static_cast<int32_t>(i * length + int64_t(count) - 1);
-    lengths.push_back(static_cast<int32_t>(std::max<size_t>(count, 1)));
-    order.resize(begin + static_cast<size_t>(length), static_cast<int32_t>(i * length));
-  }
-  if (!moved) order.clear();
-  return {order, lengths};
-}
-
-/// [batch, length, embed] as a table [vocab, embed] of its rows.
-Tensor table_of_rows(const Tensor& x) {
-  Tensor table(Spec{{{axis::kVocab, x.size(0) * x.size(1)}, x.spec().axes[2]}, x.spec().dtype});
-  Device::current().copy(table.local().pointer, x.local().pointer, x.bytes());
-  return table;
-}
-
-/// Rows [ids] of a table [vocab, embed]. ids: int32 [rows] on the device.
-Tensor embedded(const int32_t* ids, const Axis& rows, const Tensor& table) {
-  const Tensor x(Spec{{rows, table.spec().axes[1]}, table.spec().dtype});
-  const int64_t count[] = {rows.size};
-  const std::array in{View::of(const_cast<int32_t*>(ids), count), table.local()};
-  const std::array out{x.local()};
-  Device& device = Device::current();
-  kernel_of(ops::table::embed, device)(in, out, {}, device.stream());
-  return x;
-}
-
 struct LayerWeights {
   Tensor self_norm, qkv, self_out;
   Tensor cross_norm, cross_query, cross_key, cross_value, cross_out;
@@ -112,11 +73,11 @@ struct DeviceDecoder::State {
   std::vector<Tensor> cross_keys, cross_values;  // by layer: [batch, length, joined_kv]
   std::vector<Tensor> keys, values;              // by layer: [rows, heads, max_length, head_dim]
   Axis row;
-  Tensor step_inputs;                            // int32 [3, rows]: InputRow
-  Tensor sources, next_sources;                  // uint16 [rows, max_length]
-  Tensor logits;                                 // float32 [rows, vocab]
-  int64_t top;       // largest elements of each row that a step sends
-  Tensor best;       // 4 bytes [2 top + 1, rows]: TopRows' values, indices and log_sums
+  Tensor step_inputs;            // int32 [3, rows]: InputRow
+  Tensor sources, next_sources;  // uint16 [rows, max_length]
+  Tensor logits;                 // float32 [rows, vocab]
+  int64_t top;                   // largest elements of each row that a step sends
+  Tensor best;                   // 4 bytes [2 top + 1, rows]: TopRows' values, indices and log_sums
   // The host's side of step_inputs, best and, once they were asked for, logits.
   Buffer host_inputs, host_best, host_logits;
   std::unique_ptr<Recording> recording;
@@ -124,7 +85,10 @@ struct DeviceDecoder::State {
 
   State(const T5Config& config, DType dtype, int64_t items, int64_t inputs,
         const CacheOptions& cache)
-      : options(cache), batch(items), length(inputs), rows(items * cache.num_decodes),
+      : options(cache),
+        batch(items),
+        length(inputs),
+        rows(items * cache.num_decodes),
         row("rows", rows),
         top(std::min<int64_t>(kMostTop, 4 * cache.num_decodes + 4)) {
     const Axis joined{axis::kJoinedKv, config.num_heads * config.head_dim};
@@ -177,12 +141,13 @@ DeviceDecoder::DeviceDecoder(const EncoderDecoderModel& model)
   const auto used = [&](const std::string& name) { return model.parameters().at(name).used(); };
   for (int64_t i = 0; i < config.num_decoder_layers; ++i) {
     const std::string layer = fmt::format("decoder/layers_{}", i);
-    const std::string self = layer + "/self_attention/", cross = layer + "/encoder_decoder_attention/";
+    const std::string self = layer + "/self_attention/",
+                      cross = layer + "/encoder_decoder_attention/";
     const bool gated = config.mlp_activations.size() == 2;
     weights_->layers.push_back(
         {.self_norm = used(layer + "/pre_self_attention_layer_norm/scale"),
-         .qkv = side_by_side({used(self + "query/kernel"), used(self + "key/kernel"),
-                              used(self + "value/kernel")}),
+         .qkv = side_by_side(
+             {used(self + "query/kernel"), used(self + "key/kernel"), used(self + "value/kernel")}),
          .self_out = used(self + "out/kernel"),
          .cross_norm = used(layer + "/pre_cross_attention_layer_norm/scale"),
          .cross_query = used(cross + "query/kernel"),
@@ -224,8 +189,7 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
   State& s = *state_;
   HostArrays features;
   features["encoder_input_tokens"] = HostArray(DType::i32, {batch, length});
-  std::copy(tokens.begin(), tokens.end(),
-            features["encoder_input_tokens"].as<int32_t>().begin());
+  std::copy(tokens.begin(), tokens.end(), features["encoder_input_tokens"].as<int32_t>().begin());
   Tensor encoded = model_.encode(features, {0, batch}, {});  // [batch, length, embed]
   const auto [order, lengths] = without_padding(tokens, batch, length);
   if (!order.empty()) {
@@ -285,10 +249,10 @@ Tensor DeviceDecoder::queue_layers() {
 
     const Tensor query = products.normed(x, layer.cross_norm, layer.cross_query);
     const int64_t length = s.cross_keys[i].size(1);
-    DecodeCross cross{.rows = rows,
-                      .cache = cache(s.cross_keys[i], s.cross_values[i], length * joined, d, joined,
-                                     length),
-                      .lengths = ints(s.lengths)};
+    DecodeCross cross{
+        .rows = rows,
+        .cache = cache(s.cross_keys[i], s.cross_values[i], length * joined, d, joined, length),
+        .lengths = ints(s.lengths)};
     cross.rows.query = at(query, 0);
     cross.rows.query_stride = joined;
     cross.rows.out = at(attended, 0);

@@ -1,9 +1,9 @@
 #pragma once
 // An encoder-decoder on the current device as a TokenModel: what TransformerDecoder is on the CPU.
 //
-//   DeviceDecoder decoder(model);                 // EncoderDecoderModel; its parameters stay in use
-//   decoder.begin(encoder_tokens, batch, length, {.num_decodes = 4, .max_length = 128});
-//   const Decodes out = beam_search(prompts, decoder, eos_id, {.num_decodes = 4});
+//   DeviceDecoder decoder(model);                 // EncoderDecoderModel; its parameters stay in
+//   use decoder.begin(encoder_tokens, batch, length, {.num_decodes = 4, .max_length = 128}); const
+//   Decodes out = beam_search(prompts, decoder, eos_id, {.num_decodes = 4});
 //
 // The encoder runs once; cross-attention's keys and values are computed once an item and shared by
 // its decodes; self-attention's are written once and never moved. A step is recorded once (a CUDA

@@ -115,7 +115,7 @@ class Skinny : public DeviceTest {
 };
 
 TEST_F(Skinny, AllNumbersOfRows) {
-  for (int64_t rows : {1, 2, 3, 5, 8, 9, 16}) check_both({.rows = rows, .k = 72, .n = 48});
+  for (int64_t rows : {1, 2, 3, 5, 8, 9, 32}) check_both({.rows = rows, .k = 72, .n = 48});
 }
 TEST_F(Skinny, OddSizesAndAddresses) {
   check_both({.rows = 3, .k = 37, .n = 13, .norm = true, .residual = true});
@@ -132,12 +132,21 @@ TEST_F(Skinny, GatedActivations) {
     check_both({.rows = 2, .k = 64, .n = 32, .norm = true, .gate = true, .act0 = act});
     check_both({.rows = 5, .k = 64, .n = 24, .act0 = act});
   }
-  check_both({.rows = 1, .k = 64, .n = 24, .gate = true, .act0 = Activation::silu,
+  check_both({.rows = 1,
+              .k = 64,
+              .n = 24,
+              .gate = true,
+              .act0 = Activation::silu,
               .act1 = Activation::relu});
 }
 TEST_F(Skinny, Logits) {
   check_both({.rows = 1, .k = 64, .n = 3200, .norm = true, .wide_out = true, .scale = 0.25f});
-  check_both({.rows = 4, .k = 80, .n = 101, .norm = true, .transposed = true, .wide_out = true,
+  check_both({.rows = 4,
+              .k = 80,
+              .n = 101,
+              .norm = true,
+              .transposed = true,
+              .wide_out = true,
               .scale = 0.5f});
   check_both({.rows = 6, .k = 640, .n = 33, .norm = true, .transposed = true, .wide_out = true});
 }

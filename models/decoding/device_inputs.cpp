@@ -1,0 +1,44 @@
+#include "models/decoding/device_inputs.h"
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/op.h"
+
+namespace quintet::decoding {
+
+std::pair<std::vector<int32_t>, std::vector<int32_t>> without_padding(
+    std::span<const int32_t> tokens, int64_t batch, int64_t length) {
+  std::vector<int32_t> order, lengths;
+  bool moved = false;
+  for (int64_t i = 0; i < batch; ++i) {
+    const auto begin = order.size();
+    for (int64_t t = 0; t < length; ++t)
+      if (tokens[static_cast<size_t>(i * length + t)] > 0)
+        order.push_back(static_cast<int32_t>(i * length + t));
+    const auto count = order.size() - begin;
+    moved |= count > 0 && order.back() != static_cast<int32_t>(i * length + int64_t(count) - 1);
+    lengths.push_back(static_cast<int32_t>(std::max<size_t>(count, 1)));
+    order.resize(begin + static_cast<size_t>(length), static_cast<int32_t>(i * length));
+  }
+  if (!moved) order.clear();
+  return {order, lengths};
+}
+
+Tensor table_of_rows(const Tensor& x) {
+  Tensor table(Spec{{{axis::kVocab, x.size(0) * x.size(1)}, x.spec().axes[2]}, x.spec().dtype});
+  Device::current().copy(table.local().pointer, x.local().pointer, x.bytes());
+  return table;
+}
+
+Tensor embedded(const int32_t* ids, const Axis& rows, const Tensor& table) {
+  const Tensor x(Spec{{rows, table.spec().axes[1]}, table.spec().dtype});
+  const int64_t count[] = {rows.size};
+  const std::array in{View::of(const_cast<int32_t*>(ids), count), table.local()};
+  const std::array out{x.local()};
+  Device& device = Device::current();
+  kernel_of(ops::table::embed, device)(in, out, {}, device.stream());
+  return x;
+}
+
+}  // namespace quintet::decoding

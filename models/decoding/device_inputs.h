@@ -1,0 +1,23 @@
+#pragma once
+// What DeviceDecoder makes of token ids before they are a network's.
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "runtime/tensor.h"
+
+namespace quintet::decoding {
+
+/// Tokens of each item, and, if padding stands before a token anywhere, [batch, length] places of
+/// the encoder's output with those of tokens first; an item of padding alone counts as one token.
+std::pair<std::vector<int32_t>, std::vector<int32_t>> without_padding(
+    std::span<const int32_t> tokens, int64_t batch, int64_t length);
+
+/// [batch, length, embed] as a table [vocab, embed] of its rows.
+Tensor table_of_rows(const Tensor& x);
+
+/// Rows [ids] of a table [vocab, embed]. ids: int32 [rows] on the device.
+Tensor embedded(const int32_t* ids, const Axis& rows, const Tensor& table);
+
+}  // namespace quintet::decoding
