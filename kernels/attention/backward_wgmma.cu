@@ -118,6 +118,7 @@ struct Work {
         blocks(part_of((p.keys + kKeys - 1) / kKeys, parts, part)) {}
   /// The first tile from `tile` on that has to do with `block`; `tiles` if none has.
   __device__ int next_tile(const Problem& p, int block, int tile) const {
+#pragma unroll 1
     for (; tile < tiles; ++tile) {
       const Part seen = visits(tile_keys(p, b, tile * kQueries, kQueries), kKeys, blocks);
       if (block >= seen.begin && block < seen.end) break;

@@ -97,6 +97,7 @@ __device__ inline TileKeys tile_keys(const Problem& p, int b, int first, int cou
     return {0, causal_end(p, last - 1), 0, causal_end(p, first)};
   }
   TileKeys keys{p.keys, 0, 0, p.keys};
+#pragma unroll 1
   for (int i = first; i < last; i += kTileQueries) {
     const int4 t = p.tiles[b * p.query_tiles() + i / kTileQueries];
     keys.begin = min(keys.begin, t.x);
