@@ -76,11 +76,12 @@ using gin::Value;
 /// Arguments of the originals that have one supported value: their default or float32.
 void expect_default(const Arguments& a, std::initializer_list<const char*> names) {
   for (const char* name : names) {
-    if (!a.has(name) || a.value(name).is_none()) continue;
-    const std::string* text = a.value(name).get_if<std::string>();
+    const Value value = a.has(name) ? a.value(name) : Value();
+    if (value.is_none()) continue;
+    const std::string* text = value.get_if<std::string>();
     QT_CHECK(text != nullptr && *text == "float32",
              "{}: only None (or 'float32' for a dtype) is supported here, found {}",
-             a.where(name).text, a.value(name).describe());
+             a.where(name).text, value.describe());
   }
 }
 
