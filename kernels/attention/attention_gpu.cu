@@ -66,7 +66,7 @@ void attention_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   else if (path == Path::kMma)
     forward_mma(p, result, lse, stream);
   else
-    forward_wgmma(p, result, lse, stream);
+    forward_wgmma(p, result, lse, stream, problem.depth <= 64);
 }
 
 void attention_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {

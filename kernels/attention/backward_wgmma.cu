@@ -10,13 +10,15 @@ namespace quintet::QT_GPU::attention {
 namespace {
 
 constexpr int kKeys = 128, kThreads = 3 * kGroup, kStages = 2;
-constexpr int kDiagonalThreads = 64;
 
 // Offsets in shared memory. Of dq a warpgroup computes 64 queries or, of 128 columns, 64.
 template <int kDepth>
 struct Shape {
   static constexpr int kQueries = kDepth == 64 ? 128 : 64;
   static constexpr int kKeyStages = kDepth == 64 ? 2 : 1;
+  // Tensor cores sum the diagonals where tiles are large enough, else the threads themselves.
+  static constexpr bool kByProducts = kDepth == 64;
+  static constexpr int kDiagonalThreads = kByProducts ? 64 : 96;
   static constexpr int kKeyTile = kKeys * kDepth, kQueryTile = kQueries * kDepth;  // elements
   static constexpr int kScoreTile = kKeys * kQueries;
   static constexpr size_t kKeyBytes = sizeof(bf16) * kKeyTile;
@@ -86,7 +88,7 @@ struct Barriers {
   __device__ uint64_t* queries_empty(int stage) const { return &all[8 + stage]; }  // douts too
   __device__ uint64_t* scores_full(int buffer) const { return &all[10 + buffer]; }
   __device__ uint64_t* scores_empty(int buffer) const { return &all[12 + buffer]; }
-  __device__ void init() const {
+  __device__ void init(uint32_t diagonal_warps) const {
     for (int i = 0; i < 2; ++i) {
       simt::mbarrier_init(keys_full(i), 1);
       simt::mbarrier_init(keys_empty(i), 8);  // a thread of each consuming warp
@@ -94,7 +96,8 @@ struct Barriers {
       simt::mbarrier_init(douts_full(i), 1);
       simt::mbarrier_init(queries_empty(i), 8);
       simt::mbarrier_init(scores_full(i), 8);
-      simt::mbarrier_init(scores_empty(i), 2);  // a thread of each warp that sums diagonals
+      simt::mbarrier_init(scores_empty(i),
+                          diagonal_warps);  // a thread of each warp that sums diagonals
     }
     all[14] = all[15] = 0;
     simt::fence_barrier_init();
@@ -178,11 +181,14 @@ __device__ void sum_diagonals(const Problem& p, const Work<kDepth>& work,
          tile = work.next_tile(p, block, tile + 1), at.advance()) {
       const int relative = tile * S::kQueries - block * kKeys - p.first_relative;
       simt::mbarrier_wait(barriers.scores_full(at.stage()), at.parity());
-      dstrip.template add_by_products<kKeys, S::kQueries>(
-          relative, thread / 32,
-          simt::shared<bf16>(S::kScoresAt + at.stage() * S::kScoreBytes, S::kScoreTile),
-          barriers.zeros());
-      simt::named_barrier_sync(2, kDiagonalThreads);  // entries of the next tile change hands
+      const size_t scores = S::kScoresAt + at.stage() * S::kScoreBytes;
+      if constexpr (S::kByProducts)
+        dstrip.template add_by_products<kKeys, S::kQueries>(
+            relative, thread / 32, simt::shared<bf16>(scores, S::kScoreTile), barriers.zeros());
+      else
+        dstrip.template add<kKeys>(relative, thread, S::kDiagonalThreads,
+                                   simt::shared<uint32_t>(scores, S::kScoreTile / 2));
+      simt::named_barrier_sync(2, S::kDiagonalThreads);  // entries of the next tile change hands
       __syncwarp();
       if (thread % 32 == 0) simt::mbarrier_arrive(barriers.scores_empty(at.stage()));
     }
@@ -395,7 +401,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int reach = kBias ? p.reach : 0;
   const BiasStrip strip(reach, kKeys, S::kQueries, S::kStripAt);
   const StripGradient dstrip(strip, S::kStripAt + BiasStrip::bytes(reach, kKeys, S::kQueries));
-  if (threadIdx.x == 0) Barriers{S{}}.init();
+  if (threadIdx.x == 0) Barriers{S{}}.init(S::kDiagonalThreads / 32);
   if constexpr (kBias) strip.load(p, work.head, -1, S::kStripAt);
   if (kBias && to.dstrips != nullptr) dstrip.clear();
   __syncthreads();
@@ -403,7 +409,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     simt::register_dealloc<40>();
     if (threadIdx.x == 0)
       produce<kDepth>(p, maps, in, work);
-    else if (kBias && threadIdx.x / 32 - 1 < kDiagonalThreads / 32 && to.dstrips != nullptr)
+    else if (kBias && threadIdx.x / 32 - 1 < S::kDiagonalThreads / 32 && to.dstrips != nullptr)
       sum_diagonals<kDepth>(p, work, dstrip, static_cast<int>(threadIdx.x) - 32);
     __syncwarp();
   } else {
