@@ -335,14 +335,15 @@ void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stre
 
 void forward_wgmma(const Prepared& p, bf16* out, float* lse, Stream stream, bool turns) {
   const bool has_bias = p.problem.table != nullptr;
-  if (p.problem.depth <= 64)
-    (turns      ? has_bias ? launch_forward<64, true, true> : launch_forward<64, false, true>
-          : has_bias ? launch_forward<64, true, false>
-                : launch_forward<64, false, false>)(p, out, lse, stream);
+  if (p.problem.depth > 64)
+    (has_bias ? launch_forward<128, true, false> : launch_forward<128, false, false>)(p, out, lse,
+                                                                                      stream);
+  else if (turns)
+    (has_bias ? launch_forward<64, true, true> : launch_forward<64, false, true>)(p, out, lse,
+                                                                                  stream);
   else
-    (turns      ? has_bias ? launch_forward<128, true, true> : launch_forward<128, false, true>
-          : has_bias ? launch_forward<128, true, false>
-                : launch_forward<128, false, false>)(p, out, lse, stream);
+    (has_bias ? launch_forward<64, true, false> : launch_forward<64, false, false>)(p, out, lse,
+                                                                                    stream);
 }
 
 }  // namespace quintet::QT_GPU::attention
