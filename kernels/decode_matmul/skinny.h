@@ -6,8 +6,9 @@
 
 namespace quintet {
 
-/// Rows beyond which a product on tensor cores is faster.
-inline constexpr int64_t kMostSkinnyRows = 32;
+/// Rows beyond which a product on tensor cores is faster. T5 1.1 base on an H200: 8 rows make 9,986
+/// tokens/s either way, 32 rows 15,554 this way and 39,865 by cuBLASLt.
+inline constexpr int64_t kMostSkinnyRows = 8;
 
 struct SkinnyMatmul {
   DType dtype = DType::bf16;  // of x, the weights and the residual: float32 or bfloat16
