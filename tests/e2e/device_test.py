@@ -1,0 +1,53 @@
+"""Training on the emulated GPU: near the CPU's run, resumable to the same bits; wrong devices are named."""
+
+import e2e
+from e2e import assert_same_run, metrics, quintet, tiny
+
+SHORT = ["--gin.TRAIN_LENGTHS={'inputs': 24, 'targets': 24}", "--gin.LENGTHS={'inputs': 16, 'targets': 16}",
+         "--gin.train_script.train.stats_period=1", "--gin.BATCH_SIZE=2"]
+
+
+def has_emulator():
+    return quintet("bench", "gemm", "--device=emulated", "--m=4", "--n=4", "--k=4", "--steps=1", expect=None).code == 0
+
+
+def train(folder, steps, device, dtype):
+    """The first `steps` of a run of 4, or what is missing of them."""
+    quintet(*tiny(folder, 4, f"--gin.train_script.train.total_steps={steps}", f"--device={device}",
+                  f"--gin.network.T5Config.dtype='{dtype}'", *SHORT))
+
+
+def losses(folder):
+    return [record["loss"] for record in metrics(folder) if record["run"] == "train"]
+
+
+def test_the_emulated_gpu_trains_as_the_cpu_does(folder):
+    if not has_emulator():
+        return
+    for device in ("cpu", "emulated"):
+        train(folder / device, 4, device, "float32")
+    cpu, gpu = losses(folder / "cpu"), losses(folder / "emulated")
+    assert len(cpu) == len(gpu) > 0, (cpu, gpu)
+    # float32 sums in another order, through a few updates.
+    assert all(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(cpu, gpu)), (cpu, gpu)
+
+
+def test_a_run_in_bfloat16_goes_on_with_the_same_bits(folder):
+    if not has_emulator():
+        return
+    train(folder / "whole", 4, "emulated", "bfloat16")
+    train(folder / "parts", 2, "emulated", "bfloat16")
+    train(folder / "parts", 4, "emulated", "bfloat16")
+    assert_same_run(folder / "whole", folder / "parts", 4)
+
+
+def test_devices_that_are_not_there(folder):
+    result = quintet("bench", "gemm", "--device=gpu", expect=2)
+    assert "cuda" in result.err and "auto" in result.err, result
+    quintet(*tiny(folder, 2, "--gin.network.T5Config.dtype='float16'"), expect=2)
+    result = quintet("bench", "gemm", "--device=cuda:999", "--m=4", "--n=4", "--k=4", "--steps=1", expect=4)
+    assert "--device" in result.err, result
+
+
+if __name__ == "__main__":
+    e2e.run(globals())
