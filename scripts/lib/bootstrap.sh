@@ -89,8 +89,10 @@ QUINTET_BUILD=${QUINTET_BUILD:-build}
 # CMake options of the next bootstrap_build.
 QUINTET_OPTIONS=()
 
-# Sets them to what using the program takes: CUDA only where a GPU answers, for that GPU alone.
+# Sets them, for a new build folder, to what using the program takes: CUDA only where a GPU answers, for that GPU
+# alone. A folder that is there keeps what it has.
 bootstrap_options_for_use() {
+  [ ! -e "$QUINTET_BUILD/CMakeCache.txt" ] || return 0
   QUINTET_OPTIONS=(-DQUINTET_EMULATOR=OFF -DQUINTET_CUDA=OFF)
   local sm
   sm=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d '. ') || return 0
