@@ -6,8 +6,9 @@
 // c [m, n] = alpha op(a) op(b) + beta c; all row-major. op(a) is [m, k]: a is [m, k], or [k, m] if
 // a_transposed; likewise b [k, n] or [n, k]. a and b have dtype `type`, c `c_type`: float32 or
 // bfloat16. Accumulation in float32; float32 operands are multiplied in full float32 precision.
-// Sizes of 0 are legal. Deterministic: the algorithm of a problem is chosen once per process and
-// kept (tune: the fastest of cuBLASLt's proposals, measured at first use).
+// Sizes of 0 are legal. The algorithm of a problem is the fastest of cuBLASLt's proposals, measured at
+// first use and kept for the process: the same bits within a process, but another process may choose
+// another. With QUINTET_DETERMINISTIC in the environment it is the first proposal, always.
 
 #include <cstdint>
 
