@@ -19,6 +19,8 @@ header hwy/highway.h libhwy-dev
 header sentencepiece_processor.h libsentencepiece-dev
 header zlib.h zlib1g-dev
 header hdf5/serial/hdf5.h libhdf5-dev
+command mpicc libopenmpi-dev
+command mpirun openmpi-bin
 command python3 python3
 header gtest/gtest.h libgtest-dev
 header benchmark/benchmark.h libbenchmark-dev

@@ -1,0 +1,165 @@
+#pragma once
+// Ranks that talk to each other. A Comm is one rank's end of a job: threads of this process
+// (run_ranks, for tests), processes under mpirun (open_mpi), or GPUs (NCCL); a Group is some of its
+// ranks in a fixed order, normally those along axes of a mesh (mesh.h).
+//
+//   const Group& model = mesh.group({"model"});
+//   Pending sum = model.all_reduce(data, count, DType::f32, Reduction::sum);
+//   ...                                      // other work; the buffers must stay
+//   sum.wait();
+//
+// Pointers are to memory of the comm's device. All members of a group call the same collectives in
+// the same order. Sums are taken in the order of the group's ranks, so the same ranks give the same
+// bits whatever carries the bytes. Knows nothing of tensors or layouts.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/dtype.h"
+
+namespace quintet {
+
+class Device;
+
+enum class Reduction { sum, max };
+
+/// A collective under way. Its buffers belong to it until wait() has returned.
+class [[nodiscard]] Pending {
+ public:
+  /// One that is done.
+  Pending() = default;
+  explicit Pending(std::function<void()> wait) : wait_(std::move(wait)) {}
+  Pending(Pending&& other) noexcept : wait_(std::exchange(other.wait_, nullptr)) {}
+  Pending& operator=(Pending&& other) noexcept;
+  /// Waits, silently, if nobody has.
+  ~Pending();
+  /// Returns when the result is there (on a GPU: when work queued from now on sees it); again: at
+  /// once. Throws Error(kPeer) naming rank, host, collective and step if a rank is dead or hangs.
+  void wait();
+
+ private:
+  std::function<void()> wait_;
+};
+
+/// What was sent: one place, which `quintet bench layouts` and `quintet plan` read.
+class Traffic {
+ public:
+  struct Entry {
+    int64_t calls = 0;
+    int64_t bytes = 0;  // sent by this rank
+    bool operator==(const Entry&) const = default;
+  };
+  using Table = std::map<std::pair<std::string, std::string>, Entry>;  // {collective, group}
+  void add(const std::string& collective, const std::string& group, int64_t bytes);
+  Table table() const;
+  void reset();
+  /// Bytes each of n ranks sends for a collective over an array of `bytes` (before a reduce-scatter
+  /// or all-to-all, after an all-gather): (n-1)/n of it, twice that for an all-reduce.
+  static int64_t sent(const std::string& collective, int64_t bytes, int n);
+
+ private:
+  mutable std::mutex mutex_;
+  Table table_;
+};
+
+class Group;
+
+/// One rank's end of a job. Used by one thread at a time.
+class Comm {
+ public:
+  virtual ~Comm() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// Host name of every rank.
+  virtual const std::vector<std::string>& hosts() const = 0;
+  /// A channel of its own between the same ranks, for collectives of another thread, whose order
+  /// against this one's is not fixed; in ordinary memory. Called by all ranks.
+  virtual std::unique_ptr<Comm> channel() = 0;
+  /// Where pointers given to its collectives point.
+  virtual Device& device() const = 0;
+  /// The same ranks for data in ordinary memory; this one if the device is the CPU.
+  virtual Comm& host() = 0;
+  /// All ranks, in order.
+  Group world();
+
+  /// For messages: the training step this rank is in.
+  virtual void set_step(int64_t) {}
+  Traffic& traffic() { return *traffic_; }
+
+ protected:
+  friend class Group;
+  // `members`: comm ranks of the group, this one at `self`; arguments as in Group; more than one
+  // member and count > 0.
+  struct Members {
+    const std::vector<int>& ranks;
+    int self;
+    const std::string& name;
+  };
+  virtual Pending all_reduce(const Members&, void* data, int64_t count, DType, Reduction) = 0;
+  virtual Pending all_gather(const Members&, const void* from, void* to, int64_t count, DType) = 0;
+  virtual Pending reduce_scatter(const Members&, const void* from, void* to, int64_t count, DType,
+                                 Reduction) = 0;
+  virtual Pending all_to_all(const Members&, const void* from, void* to, int64_t count, DType) = 0;
+  virtual Pending broadcast(const Members&, void* data, int64_t count, DType, int root) = 0;
+  virtual Pending send(const Members&, const void* data, int64_t count, DType, int to) = 0;
+  virtual Pending receive(const Members&, void* data, int64_t count, DType, int from) = 0;
+  virtual void barrier(const Members&) = 0;
+
+ private:
+  std::shared_ptr<Traffic> traffic_ = std::make_shared<Traffic>();
+};
+
+/// Some ranks of a comm in a fixed order. Making one needs no communication. A group of one needs
+/// no comm: its collectives copy.
+class Group {
+ public:
+  /// `ranks` are comm's, this one among them; `name` is for messages and Traffic ("data,model").
+  Group(Comm* comm, std::vector<int> ranks, std::string name);
+  /// This rank alone.
+  Group() : Group(nullptr, {0}, "") {}
+
+  int size() const { return static_cast<int>(ranks_.size()); }
+  int rank() const { return self_; }  // position of this rank
+  const std::string& name() const { return name_; }
+  Comm* comm() const { return comm_; }
+  /// The same ranks for data in ordinary memory.
+  Group on_host() const { return {comm_ == nullptr ? nullptr : &comm_->host(), ranks_, name_}; }
+
+  // Counts are elements; [size][count] means one block of count elements for each member, in order.
+  /// data: [count] -> the sum or maximum over all members, the same bits on each.
+  Pending all_reduce(void* data, int64_t count, DType dtype, Reduction how = Reduction::sum) const;
+  /// from: [count] of each member -> to: [size][count]. `from` may lie at its place inside `to`.
+  Pending all_gather(const void* from, void* to, int64_t count, DType dtype) const;
+  /// from: [size][count] -> to: [count], block number rank() reduced over all members.
+  Pending reduce_scatter(const void* from, void* to, int64_t count, DType dtype,
+                         Reduction how = Reduction::sum) const;
+  /// from: [size][count], block i for member i -> to: [size][count], block i from member i.
+  Pending all_to_all(const void* from, void* to, int64_t count, DType dtype) const;
+  /// data: [count] of member `root` -> of all.
+  Pending broadcast(void* data, int64_t count, DType dtype, int root) const;
+  Pending send(const void* data, int64_t count, DType dtype, int to) const;
+  Pending receive(void* data, int64_t count, DType dtype, int from) const;
+  /// Returns when all members have called it.
+  void barrier() const;
+
+ private:
+  bool alone(const void* from, void* to, int64_t count, DType dtype) const;
+  void record(const char* collective, int64_t bytes) const;
+  Comm::Members members() const { return {ranks_, self_, name_}; }
+
+  Comm* comm_;
+  std::vector<int> ranks_;
+  int self_ = 0;
+  std::string name_;
+};
+
+/// Text of every member of a group, in order; for what is small: names, verdicts, addresses.
+std::vector<std::string> gather_text(const Group& group, const std::string& text);
+
+}  // namespace quintet

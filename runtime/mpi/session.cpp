@@ -1,0 +1,95 @@
+#include "runtime/mpi/session.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+
+#include "runtime/mpi/call.h"
+
+namespace quintet::mpi {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+/// MPI_Init and MPI_Abort may themselves hang; an alarm ends them.
+void end_at_alarm(const char* message, ExitCode code, unsigned seconds) {
+  static const char* text;
+  static int status;
+  text = message;
+  status = static_cast<int>(code);
+  std::signal(SIGALRM, [](int) {
+    const ssize_t ignored = write(STDERR_FILENO, text, std::char_traits<char>::length(text));
+    static_cast<void>(ignored);
+    _exit(status);
+  });
+  alarm(seconds);
+}
+
+}  // namespace
+
+void check(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  std::array<char, MPI_MAX_ERROR_STRING> text{};
+  int length = 0;
+  MPI_Error_string(code, text.data(), &length);
+  fail(ExitCode::kPeer, "MPI: {}: {}", std::string(text.data(), static_cast<size_t>(length)),
+       std::string(call).substr(0, 80));
+}
+
+bool launched() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"})
+    if (std::getenv(name) != nullptr) return true;
+  return false;
+}
+
+Session::Session(int timeout_seconds) {
+  hosts_ = {host_name()};
+  if (!launched()) return;
+  end_at_alarm("error: MPI: not all ranks came to the start in time (--init_timeout)\n",
+               ExitCode::kEnvironment, static_cast<unsigned>(timeout_seconds));
+  int level = 0;
+  QT_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
+  QT_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+  active_ = true;
+  QT_CHECK_AS(ExitCode::kEnvironment, level == MPI_THREAD_MULTIPLE,
+              "MPI: this library has no MPI_THREAD_MULTIPLE, which quintet needs; install another "
+              "one (Debian: openmpi-bin)");
+  int size = 1;
+  QT_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
+  QT_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
+  std::array<char, 256> own{};
+  const std::string name = hosts_.front();
+  std::copy(name.begin(), name.end(), own.begin());
+  std::vector<std::array<char, 256>> all(static_cast<size_t>(size));
+  QT_MPI(MPI_Allgather(own.data(), 256, MPI_CHAR, all.data(), 256, MPI_CHAR, MPI_COMM_WORLD));
+  alarm(0);
+  hosts_.clear();
+  for (const auto& host_of_rank : all) hosts_.emplace_back(host_of_rank.data());
+  const auto end = hosts_.begin() + rank_;
+  local_rank_ = static_cast<int>(std::count(hosts_.begin(), end, host()));
+  local_size_ = static_cast<int>(std::count(hosts_.begin(), hosts_.end(), host()));
+}
+
+Session::~Session() {
+  if (!active_) return;
+  if (std::uncaught_exceptions() > 0) return;  // main reports it and calls fail
+  MPI_Finalize();
+}
+
+void Session::fail(ExitCode code) {
+  end_at_alarm("", code, 3);
+  int active = 0;
+  if (MPI_Initialized(&active) == MPI_SUCCESS && active != 0)
+    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
+  _exit(static_cast<int>(code));
+}
+
+}  // namespace quintet::mpi
