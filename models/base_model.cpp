@@ -1,6 +1,7 @@
 #include "models/base_model.h"
 
 #include "models/features.h"
+#include "runtime/reshard.h"
 #include "runtime/tape.h"
 
 namespace quintet {
@@ -103,7 +104,7 @@ std::vector<double> BaseModel::score_batch(const HostArrays& batch) const {
                                          rows_of(feature(batch, "decoder_target_tokens"), rows),
                                          rows_of(weights.weights, rows),
                                          {.logit_scale = output.logit_scale, .tied = output.tied});
-  const HostArray log_probs = result.log_prob.to_host();
+  const HostArray log_probs = moved(result.log_prob, Layout::whole(2)).to_host();
   const auto log_prob = log_probs.as<float>();
   const auto w = weights.weights.as<float>();
   std::vector<double> scores(static_cast<size_t>(rows.end));
@@ -123,7 +124,7 @@ void BaseModel::set_compute_dtype(const std::string& dtype) {
 
 Tensor BaseModel::logits(const HostArrays& batch) const {
   Tape::Recording paused(nullptr);
-  return projection().logits(hidden(batch, Rows::all(batch), {}));
+  return moved(projection().logits(hidden(batch, Rows::all(batch), {})), Layout::whole(3));
 }
 
 EncoderDecoderModel::EncoderDecoderModel(const T5Config& config, const LossOptions& options)

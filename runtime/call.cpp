@@ -1,5 +1,9 @@
+#include "runtime/gathers.h"
 #include "runtime/op.h"
+#include "runtime/plan_cache.h"
 #include "runtime/profile.h"
+#include "runtime/reshard.h"
+#include "runtime/step_log.h"
 #include "runtime/tape.h"
 
 namespace quintet {
@@ -11,11 +15,84 @@ bool any_needs_grad(const Tensors& tensors) {
   return false;
 }
 
-/// Mesh of one: every axis is whole, nothing is partial.
-Layout layout_of(const Spec& spec) {
-  Layout layout;
-  layout.dims.resize(spec.axes.size());
-  return layout;
+void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const Attrs& attrs) {
+  std::vector<View> in, out;
+  int64_t bytes = 0;
+  for (const Tensor& t : inputs) in.push_back(t.local());
+  for (const Tensor& t : outputs) out.push_back(t.local());
+  for (const auto* views : {&in, &out})
+    for (const View& v : *views)
+      if (!v.absent()) bytes += v.elements() * size_of(v.dtype);
+  ProfileScope scope(op.name, bytes);
+  Device& device = Device::current();
+  kernel_of(op, device)(in, out, attrs, device.stream());
+  if (Profile::current() != nullptr) device.synchronize();
+}
+
+Tensors run_whole(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
+                  const Attrs& attrs, const Wanted& make) {
+  Tensors outputs;
+  for (size_t i = 0; i < shapes.size(); ++i)
+    outputs.push_back(make[i] ? Tensor(shapes[i].spec, Layout::whole(shapes[i].spec.axes.size()),
+                                       shapes[i].frame)
+                              : Tensor());
+  launch(op, inputs, outputs, attrs);
+  return outputs;
+}
+
+/// Operands where a plan wants them. Gathered parameters die with it.
+class Operands {
+ public:
+  Operands(const Op& op, const Tensors& inputs, const Plan& plan) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const bool moves = inputs[i] && inputs[i].layout() != plan.inputs[i];
+      gathered_.push_back(moves && op.rule.inputs[i].parameter);
+      all_.push_back(gathered_[i] ? Gathers::of_thread().take(inputs[i], plan.inputs[i])
+                     : moves      ? moved(inputs[i], plan.inputs[i])
+                                  : inputs[i]);
+    }
+  }
+  ~Operands() { drop(); }
+  Operands(const Operands&) = delete;
+  Operands& operator=(const Operands&) = delete;
+
+  const Tensors& all() const { return all_; }
+  void drop() {
+    for (size_t i = 0; i < all_.size(); ++i)
+      if (gathered_[i]) Gathers::of_thread().drop(std::move(all_[i]));
+    all_.clear();
+  }
+
+ private:
+  Tensors all_;
+  std::vector<bool> gathered_;
+};
+
+/// The op on a mesh: operands go where the plan wants them, results where the rules do.
+Tensors run_cut(const Op& op, const Tensors& inputs, std::vector<ResultShape> shapes,
+                const Attrs& attrs, const Wanted& make, const Sharding& sharding) {
+  const Plan& plan = planned(op, inputs, shapes, attrs, make, sharding);
+  Operands operands(op, inputs, plan);
+  if (plan.in_phases) {
+    Tape::Recording paused(nullptr);
+    return op.phases(operands.all(), attrs, make);
+  }
+  Tensors outputs;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (const int64_t blocks = plan.blocks[i]; blocks > 0)
+      for (size_t d = 0; d < shapes[i].spec.axes.size(); ++d)
+        if (shapes[i].spec.axes[d].name == axis::kBlocks)
+          shapes[i].spec.axes[d].size = shapes[i].frame.sizes[d] = blocks;
+    outputs.push_back(make[i] ? Tensor(shapes[i].spec, plan.results[i], shapes[i].frame)
+                              : Tensor());
+  }
+  if (StepLog* log = StepLog::current()) log->op(op, operands.all(), outputs, plan);
+  launch(op, operands.all(), outputs, attrs);
+  operands.drop();
+  if (!Tape::in_backward())
+    for (size_t i = 0; i < outputs.size(); ++i)
+      if (make[i] && plan.blocks[i] == 0) outputs[i] = moved(outputs[i], plan.targets[i]);
+  return outputs;
 }
 
 }  // namespace
@@ -24,26 +101,13 @@ Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Want
   const auto shapes = bind(op.name, op.rule, inputs, attrs, wanted);
   Tape* tape = Tape::current();
   const bool record = tape != nullptr && op.vjp != nullptr && any_needs_grad(inputs);
-
-  Tensors outputs;
-  std::vector<View> in, out;
-  int64_t bytes = 0;
-  for (const Tensor& t : inputs) in.push_back(t.local());
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    const bool make = wanted.empty() ? !op.rule.outputs[i].optional || record : wanted[i];
-    outputs.push_back(make ? Tensor(shapes[i].spec, layout_of(shapes[i].spec), shapes[i].block)
-                           : Tensor());
-    out.push_back(outputs.back().local());
-  }
-  for (const auto* views : {&in, &out})
-    for (const View& v : *views)
-      if (!v.absent()) bytes += v.elements() * size_of(v.dtype);
-  {
-    ProfileScope scope(op.name, bytes);
-    Device& device = Device::current();
-    kernel_of(op, device)(in, out, attrs, device.stream());
-    if (Profile::current() != nullptr) device.synchronize();
-  }
+  Wanted make = wanted;
+  if (make.empty())
+    for (const RuleOperand& output : op.rule.outputs) make.push_back(!output.optional || record);
+  const Sharding* sharding = Sharding::current();
+  Tensors outputs = sharding == nullptr
+                        ? run_whole(op, inputs, shapes, attrs, make)
+                        : run_cut(op, inputs, shapes, attrs, make, *sharding);
   if (record) {
     for (Tensor& t : outputs)
       if (t) t.set_needs_grad(true);

@@ -16,6 +16,10 @@ struct Node;
 /// Gradients of a node's inputs (absent where none is needed) from those of its outputs (absent
 /// where none arrived).
 using Vjp = Tensors (*)(const Node& node, const Tensors& grads);
+/// Which results to make; empty: optional ones only while a tape records.
+using Wanted = std::vector<bool>;
+/// What call() does, by other ops.
+using Phases = Tensors (*)(const Tensors& inputs, const Attrs& attrs, const Wanted& wanted);
 
 struct Op {
   std::string_view name;
@@ -23,13 +27,13 @@ struct Op {
   Kernel cpu;
   size_t index;  // in ops.def: of the kernel in Device::ops()
   Vjp vjp;  // nullptr: the op is a gradient itself
+  Phases phases;  // where a `~` letter is cut over ranks; nullptr: none
 };
 
 /// The op's kernel on `device`.
 Kernel kernel_of(const Op& op, const Device& device);
-
-/// Which results to make; empty: optional ones only while a tape records.
-using Wanted = std::vector<bool>;
+/// Whether `device` can run the phases of ops (phases.def).
+bool has_phases(const Device& device);
 
 /// The only path by which an op runs: bind the rule, plan layouts, allocate, launch, record.
 /// Throws a usage error when shapes do not fit the rule.
@@ -38,8 +42,12 @@ Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs = {},
 
 // Kernels and gradients, declared from the list.
 #define OP(name, rule, vjp) void name##_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+#define PHASES(name) \
+  Tensors name##_phases(const Tensors& inputs, const Attrs& attrs, const Wanted& wanted);
 #include "runtime/ops.def"
+#include "runtime/phases.def"
 #undef OP
+#undef PHASES
 Tensors matmul_vjp(const Node& node, const Tensors& grads);
 Tensors matmul_t_vjp(const Node& node, const Tensors& grads);
 Tensors embed_vjp(const Node& node, const Tensors& grads);
@@ -53,11 +61,14 @@ Tensors cross_entropy_vjp(const Node& node, const Tensors& grads);
 
 namespace ops::table {
 #define OP(name, rule, vjp) extern const Op name;
+#define PHASES(name)
 #include "runtime/ops.def"
+#include "runtime/phases.def"
 #undef OP
+#undef PHASES
 }  // namespace ops::table
 
-/// Every op, in the order of ops.def.
+/// Every op, in the order of ops.def; those of phases.def follow.
 std::span<const Op* const> all_ops();
 
 }  // namespace quintet

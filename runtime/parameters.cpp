@@ -2,12 +2,44 @@
 
 #include "kernels/gpu_kernels.h"
 #include "runtime/base/nearest.h"
+#include "runtime/mesh/sharding.h"
 
 namespace quintet {
 namespace {
 
 bool has_copy(const ParamInfo& info) {
   return info.spec.axes.size() >= 2 && info.spec.axes.back().name != axis::kRelposBuckets;
+}
+
+/// Memory for this rank's part of a parameter.
+Tensor memory_for(const std::string& name, const Spec& spec) {
+  const Sharding* sharding = Sharding::current();
+  if (sharding == nullptr) return Tensor(spec);
+  const Layout layout = sharding->place(spec);
+  sharding->block("parameter " + name, spec, layout, whole(spec));  // refuses what does not divide
+  return Tensor(spec, layout, whole(spec));
+}
+
+/// Calls body(first, at, count) for every run of elements of a block that lie side by side in the
+/// whole array: where the run starts there and in the block.
+template <class Body>
+void for_runs(const Spec& spec, const Block& block, const Body& body) {
+  const size_t rank = spec.axes.size();
+  int64_t run = 1, count = 1;
+  size_t inner = rank;  // dimensions from here on are whole
+  while (inner > 0 && (inner == rank || block.sizes[inner] == spec.axes[inner].size))
+    run *= block.sizes[--inner];
+  for (size_t d = 0; d < inner; ++d) count *= block.sizes[d];
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t first = 0, rest = i, stride = 1;
+    for (size_t d = rank; d-- > 0;) {
+      const int64_t place = d < inner ? rest % block.sizes[d] : 0;
+      if (d < inner) rest /= block.sizes[d];
+      first += (block.origin[d] + place) * stride;
+      stride *= spec.axes[d].size;
+    }
+    body(first, i * run, run);
+  }
 }
 
 }  // namespace
@@ -27,13 +59,26 @@ ParamInfo& Parameters::declare(std::string name, Axes axes, Initializer initiali
   return all_.back();
 }
 
-void Parameters::initialize(Key root) {
+void Parameters::allocate() {
   const MemoryScope scope(MemoryKind::kParameters);
   for (ParamInfo& info : all_) {
-    HostArray values(DType::f32, whole(info.spec).sizes);
-    info.initializer(key_of_parameter(root, info.name), values.shape, values.as<float>());
-    info.value = Tensor(info.spec);
-    info.value.set_needs_grad(true).set(values);
+    info.value = memory_for(info.name, info.spec);
+    info.value.set_needs_grad(true);
+  }
+}
+
+void Parameters::initialize(Key root) {
+  allocate();
+  for (ParamInfo& info : all_) {
+    HostArray values(DType::f32, info.value.block().sizes);
+    const Key key = key_of_parameter(root, info.name);
+    const std::vector<int64_t> shape = whole(info.spec).sizes;
+    for_runs(info.spec, info.value.block(), [&](int64_t first, int64_t at, int64_t count) {
+      info.initializer.block(key, shape, static_cast<uint64_t>(first),
+                             values.as<float>().subspan(static_cast<size_t>(at),
+                                                        static_cast<size_t>(count)));
+    });
+    info.value.set(values);
   }
   refresh();
 }
@@ -46,9 +91,8 @@ void Parameters::refresh() {
   for (ParamInfo& info : all_) {
     if (!has_copy(info)) continue;
     if (!info.compute) {
-      Spec spec = info.spec;
-      spec.dtype = compute_dtype_;
-      info.compute = Tensor(std::move(spec));
+      const Spec spec{info.spec.axes, compute_dtype_};
+      info.compute = memory_for(info.name, spec);
       info.compute.set_needs_grad(true);
     }
     from.push_back(info.value.local());
@@ -72,10 +116,14 @@ void Parameters::load(const HostArrays& values) {
     }
   }
   QT_CHECK_AS(ExitCode::kData, problems.empty(), "parameters do not fit the model:{}", problems);
-  const MemoryScope scope(MemoryKind::kParameters);
+  allocate();
   for (ParamInfo& info : all_) {
-    info.value = Tensor(info.spec);
-    info.value.set_needs_grad(true).set(values.at(info.name));
+    HostArray part(DType::f32, info.value.block().sizes);
+    const auto from = values.at(info.name).as<float>();
+    for_runs(info.spec, info.value.block(), [&](int64_t first, int64_t at, int64_t count) {
+      std::copy_n(from.begin() + first, count, part.as<float>().begin() + at);
+    });
+    info.value.set(part);
   }
   refresh();
 }

@@ -37,8 +37,11 @@ class Parameters {
   /// Throws Bug if the name is taken.
   ParamInfo& declare(std::string name, Axes axes, Initializer initializer);
 
-  /// T5X's initial values for jax.random.PRNGKey: each tensor from its own key, on all threads.
+  /// T5X's initial values for jax.random.PRNGKey: each tensor from its own key, on all threads. On a
+  /// mesh each rank makes its part, as the rules place it; so too below.
   void initialize(Key root);
+  /// Memory without values; refresh() makes the copies.
+  void allocate();
   /// Matrices are used in `dtype` from now on, copies of the float32 masters; norm scales and
   /// relative-bias tables stay float32. Needs a GPU: on the CPU bfloat16 is only stored.
   void set_compute_dtype(DType dtype) { compute_dtype_ = dtype; }

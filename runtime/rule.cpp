@@ -27,17 +27,20 @@ class Parser {
       } else if (c == '(') {
         const size_t close = text_.find(')', at_);
         require(close != std::string_view::npos && close > at_);
-        operand.terms.push_back({std::string(text_.substr(at_, close - at_)), false});
+        operand.terms.push_back({.letters = std::string(text_.substr(at_, close - at_))});
         at_ = close + 1;
-      } else if (c == '!') {
+      } else if (c == '!' || c == '~' || c == '^') {
         require(!operand.terms.empty());
-        operand.terms.back().whole = true;
+        RuleTerm& term = operand.terms.back();
+        (c == '!' ? term.whole : c == '~' ? term.statistics : term.per_block) = true;
+      } else if (c == '*') {
+        operand.parameter = true;
       } else if (c == '?') {
         operand.optional = true;
       } else if (c == '\'') {
         operand.float32 = true;
       } else if (std::islower(static_cast<unsigned char>(c)) != 0) {
-        operand.terms.push_back({std::string(1, c), false});
+        operand.terms.push_back({.letters = std::string(1, c)});
       } else {
         require(c == ' ' || c == '_');
       }
@@ -80,18 +83,19 @@ class Binding {
     shape.spec.dtype = dtype;
     if (operand.ellipsis)
       for (const Bound& b : leading_.value_or(std::vector<Bound>{})) append(shape, b);
-    for (const RuleTerm& term : operand.terms) append(shape, resolve(term.letters));
+    for (const RuleTerm& term : operand.terms)
+      append(shape, term.per_block ? Bound{{axis::kBlocks, 1}, 0, 1, 0} : resolve(term.letters));
     return shape;
   }
 
  private:
   static void append(ResultShape& shape, const Bound& b) {
     shape.spec.axes.push_back(b.axis);
-    shape.block.origin.push_back(b.origin);
-    shape.block.sizes.push_back(b.size);
+    shape.frame.origin.push_back(b.origin);
+    shape.frame.sizes.push_back(b.size);
   }
   static Bound bound(size_t operand, const Tensor& tensor, size_t i) {
-    return {tensor.spec().axes[i], tensor.block().origin[i], tensor.block().sizes[i], operand};
+    return {tensor.spec().axes[i], tensor.frame().origin[i], tensor.frame().sizes[i], operand};
   }
 
   void bind_leading(size_t index, const Tensor& tensor, size_t lead) {

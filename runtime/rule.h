@@ -12,14 +12,17 @@
 namespace quintet {
 
 struct RuleTerm {
-  std::string letters;  // one letter, or several for a merged axis
-  bool whole = false;   // must not be cut over ranks
+  std::string letters;      // one letter, or several for a merged axis
+  bool whole = false;       // must not be cut over ranks
+  bool statistics = false;  // may be, in phases
+  bool per_block = false;   // a result's: one place for each of the letter's blocks
 };
 
 struct RuleOperand {
   bool ellipsis = false;  // leading axes
   bool optional = false;
-  bool float32 = false;   // a result: float32 whatever the operands
+  bool float32 = false;    // a result: float32 whatever the operands
+  bool parameter = false;  // moves to where activations are
   std::vector<RuleTerm> terms;
 };
 
@@ -30,10 +33,10 @@ struct Rule {
   static Rule parse(std::string_view op, std::string_view text);
 };
 
-/// Shape of one result.
+/// Shape of one result; `frame`: the rows of it that all ranks together make.
 struct ResultShape {
   Spec spec;
-  Block block;
+  Block frame;
 };
 
 /// Checks `inputs` against the rule and derives every result; one that `wanted` (if not empty)

@@ -4,30 +4,40 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "runtime/reshard.h"
+
 namespace quintet {
 namespace {
 
 thread_local Tape* current_tape = nullptr;
+thread_local bool running_backward = false;
 
-/// Gradients on their way, by the tensor they belong to.
-class Pending {
+/// Gradients on their way, by the tensor they belong to. Sums over ranks stay open until the
+/// gradient is used, so that one collective takes the sum of all that arrived.
+class Gradients {
  public:
   void add(const Tensor& tensor, Tensor grad) {
     Tensor& sum = grads_[tensor.id()];
+    if (sum && sum.layout() != grad.layout()) {
+      sum = moved(sum, tensor.layout());
+      grad = moved(grad, tensor.layout());
+    }
     sum = sum.absent() ? std::move(grad) : accumulate(std::move(sum), std::move(grad));
   }
+  /// The gradient of `tensor`, in its layout.
   Tensor take(const Tensor& tensor) {
     const auto found = grads_.find(tensor.id());
     if (found == grads_.end()) return {};
     Tensor grad = std::move(found->second);
     grads_.erase(found);
-    return grad;
+    return moved(grad, tensor.layout());
   }
 
-  /// a + b, into the storage of whichever is not shared.
+  /// a + b of one layout, into the storage of whichever is not shared.
   static Tensor accumulate(Tensor a, Tensor b) {
-    const Tensor target = a.unique() ? a : b.unique() ? b : Tensor();
-    if (target.absent()) return call(ops::table::add, {a, b})[0];
+    const Tensor target = a.unique()   ? a
+                          : b.unique() ? b
+                                       : Tensor(a.spec(), a.layout(), a.frame());
     const std::array in{a.local(), b.local()};
     const std::array out{target.local()};
     Device& device = Device::current();
@@ -38,6 +48,18 @@ class Pending {
 
  private:
   std::unordered_map<const void*, Tensor> grads_;
+};
+
+/// Gradients run while it lives.
+class Backward {
+ public:
+  Backward() : previous_(running_backward) { running_backward = true; }
+  ~Backward() { running_backward = previous_; }
+  Backward(const Backward&) = delete;
+  Backward& operator=(const Backward&) = delete;
+
+ private:
+  bool previous_;
 };
 
 Tensors region_vjp(const Node& node, const Tensors& grads) {
@@ -59,6 +81,7 @@ Tensors region_vjp(const Node& node, const Tensors& grads) {
 }  // namespace
 
 Tape* Tape::current() { return current_tape; }
+bool Tape::in_backward() { return running_backward && current_tape == nullptr; }
 
 Tape::Recording::Recording(Tape* tape) : previous_(current_tape) { current_tape = tape; }
 Tape::Recording::~Recording() { current_tape = previous_; }
@@ -69,7 +92,8 @@ void Tape::backward(const Tensor& loss) {
 
 void Tape::backward(const Tensors& results, const Tensors& grads) {
   Recording paused(nullptr);
-  Pending pending;
+  const Backward running;
+  Gradients pending;
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i] && grads[i]) pending.add(results[i], grads[i]);
   std::unordered_set<const void*> made;
@@ -82,7 +106,9 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
     for (const Tensor& output : node.outputs) arrived.push_back(pending.take(output));
     if (std::all_of(arrived.begin(), arrived.end(), [](const Tensor& g) { return g.absent(); }))
       continue;
-    Tensors sent = node.op != nullptr ? node.op->vjp(node, arrived) : region_vjp(node, arrived);
+    Tensors sent = node.op != nullptr       ? node.op->vjp(node, arrived)
+                   : node.region != nullptr ? region_vjp(node, arrived)
+                                            : std::move(arrived);  // reshard
     QT_ASSERT(sent.size() == node.inputs.size());
     for (size_t i = 0; i < sent.size(); ++i) {
       const Tensor& input = node.inputs[i];
@@ -90,10 +116,11 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
       if (made.contains(input.id())) {
         pending.add(input, std::move(sent[i]));
       } else {
-        Tensor before = input.grad();
+        Tensor before = input.grad(), grad = moved(sent[i], input.layout());
+        sent[i] = {};
         input.set_grad({});
-        input.set_grad(before ? Pending::accumulate(std::move(before), std::move(sent[i]))
-                              : std::move(sent[i]));
+        input.set_grad(before ? Gradients::accumulate(std::move(before), std::move(grad))
+                              : std::move(grad));
       }
     }
   }

@@ -14,7 +14,7 @@
 namespace quintet {
 
 struct Node {
-  const Op* op = nullptr;  // nullptr: a rematerialised region
+  const Op* op = nullptr;  // nullptr: a rematerialised region, or, without one, a reshard
   Tensors inputs, outputs;
   Attrs attrs;
   std::function<Tensors(const Tensors& inputs)> region;  // of a rematerialised region
@@ -24,6 +24,8 @@ class Tape {
  public:
   /// The tape that records on this thread; nullptr while serving or evaluating.
   static Tape* current();
+  /// Whether this thread runs gradients: sums over ranks may then stay open, the tape takes them.
+  static bool in_backward();
 
   /// Makes `tape` current for its own lifetime (nullptr: pauses recording).
   class Recording {

@@ -1,15 +1,19 @@
 #include "runtime/tensor.h"
 
+#include "runtime/mesh/sharding.h"
+
 namespace quintet {
 
-Tensor::Tensor(Spec spec, Layout layout, Block block) : impl_(std::make_shared<Impl>()) {
-  QT_ASSERT(spec.axes.size() == block.sizes.size() && spec.axes.size() <= kMaxRank);
+Tensor::Tensor(Spec spec, Layout layout, Block frame) : impl_(std::make_shared<Impl>()) {
+  QT_ASSERT(spec.axes.size() == frame.sizes.size() && spec.axes.size() <= kMaxRank);
+  Block block = layout.cut() ? Sharding::current()->block("array", spec, layout, frame) : frame;
   int64_t elements = 1;
   for (int64_t s : block.sizes) elements *= s;
   impl_->device = &Device::current();
   impl_->buffer = impl_->device->memory().allocate(elements * size_of(spec.dtype));
   impl_->spec = std::move(spec);
   impl_->layout = std::move(layout);
+  impl_->frame = std::move(frame);
   impl_->block = std::move(block);
 }
 

@@ -1,8 +1,12 @@
 #include "runtime/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "runtime/gathers.h"
+#include "runtime/mesh/mesh.h"
+#include "runtime/mesh/sharding.h"
 #include "runtime/optim/gradients.h"
 #include "runtime/optim/host_mirror.h"
 #include "runtime/profile.h"
@@ -25,9 +29,29 @@ std::vector<float> values_of(const View& view) {
   return values;
 }
 
-double rms(std::span<const float> values) {
-  return std::sqrt(sum_of_squares(values.data(), static_cast<int64_t>(values.size())) /
-                   static_cast<double>(values.size()));
+/// Sums over the ranks of this thread's mesh, in ordinary memory.
+class MeshReducer final : public Reducer {
+ public:
+  void sum(std::span<double> values, const CutAxes& axes) override {
+    reduce(values, axes, Reduction::sum);
+  }
+  void max(std::span<double> values, const CutAxes& axes) override {
+    reduce(values, axes, Reduction::max);
+  }
+
+ private:
+  static void reduce(std::span<double> values, const CutAxes& axes, Reduction how) {
+    const Mesh* ranks = Sharding::current()->ranks();
+    QT_ASSERT(ranks != nullptr);
+    ranks->group(axes)
+        .on_host()
+        .all_reduce(values.data(), static_cast<int64_t>(values.size()), DType::f64, how)
+        .wait();
+  }
+};
+
+double squares_of(std::span<const float> values) {
+  return sum_of_squares(values.data(), static_cast<int64_t>(values.size()));
 }
 
 double largest(std::span<const float> values) {
@@ -39,19 +63,39 @@ double largest(std::span<const float> values) {
 /// T5X's WeightMetricsComputer, from the parameters before and after an update.
 void add_weight_metrics(Metrics& metrics, const std::vector<ParamSlot>& slots,
                         const std::vector<std::vector<float>>& before,
-                        const std::vector<double>& gradient_rms) {
+                        const std::vector<double>& gradient_squares, Reducer& reducer) {
+  std::vector<double> squares, largest_of;  // of parameter and update; of the parameter
   for (size_t i = 0; i < slots.size(); ++i) {
     const std::vector<float> after = values_of(slots[i].param);
     std::vector<float> update = after;
     for (size_t j = 0; j < update.size(); ++j) update[j] -= before[i][j];
-    const double weight = rms(after), change = rms(update);
+    squares.insert(squares.end(), {squares_of(after), squares_of(update)});
+    largest_of.push_back(largest(after));
+  }
+  Bucket bucket;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const CutAxes cuts = slots[i].cut_axes();
+    bucket.add({&squares[2 * i], 2}, cuts);
+    if (!cuts.empty()) reducer.max({&largest_of[i], 1}, cuts);
+  }
+  bucket.sum(&reducer);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    double elements = 1;
+    for (const Axis& axis : slots[i].axes) elements *= static_cast<double>(axis.size);
+    const double weight = std::sqrt(squares[2 * i] / elements);
+    const double change = std::sqrt(squares[2 * i + 1] / elements);
     const std::string& name = slots[i].name;
     metrics["weight_rms/" + name] = {weight, 1, true};
-    metrics["weight_gradient_rms/" + name] = {gradient_rms[i], 1, true};
+    metrics["weight_gradient_rms/" + name] = {std::sqrt(gradient_squares[i] / elements), 1, true};
     metrics["weight_update_rms/" + name] = {change, 1, true};
     metrics["weight_update_divided_by_weight_rms/" + name] = {change / weight, 1, true};
-    metrics["weight_max/" + name] = {largest(after), 1, true};
+    metrics["weight_max/" + name] = {largest_of[i], 1, true};
   }
+}
+
+bool any_cut(const std::vector<ParamSlot>& slots) {
+  return std::any_of(slots.begin(), slots.end(),
+                     [](const ParamSlot& slot) { return !slot.cut_axes().empty(); });
 }
 
 }  // namespace
@@ -63,7 +107,8 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
       key_(key) {
-  if (!Device::current().is_cpu() && !optimizer_->on_device())
+  // The device's kernels take statistics of whole arrays; of cut ones the host does.
+  if (!Device::current().is_cpu() && (!optimizer_->on_device() || any_cut(slots())))
     optimizer_ = host_mirror(std::move(optimizer_));
   optimizer_->init(slots());
 }
@@ -72,7 +117,7 @@ std::vector<ParamSlot> Trainer::slots() const {
   std::vector<ParamSlot> slots;
   for (const ParamInfo& info : parameters_.all())
     slots.push_back({info.name, info.spec.axes, info.value.local(), info.used().grad().local(),
-                     info.compute.local()});
+                     info.compute.local(), info.value.layout().dims});
   return slots;
 }
 
@@ -95,13 +140,16 @@ Metrics Trainer::accumulate_gradients(const HostArrays& batch, Key key) {
 }
 
 StepResult Trainer::train(const HostArrays& batch) {
+  Gathers::of_thread().begin_step();
   StepResult result;
   result.metrics = accumulate_gradients(batch, fold_in(key_, static_cast<uint32_t>(step_)));
+  Gathers::of_thread().end_step();
   const std::vector<ParamSlot> params = slots();
+  MeshReducer reducer;
   GradientCheck check;
   {
     ProfileScope scope("check_gradients", parameters_.elements() * 4);
-    check = check_gradients(params);
+    check = check_gradients(params, &reducer);
   }
   const int64_t updates = step_ - skipped_;
   const float rate = options_.learning_rate ? options_.learning_rate(updates) : 0.0f;
@@ -109,20 +157,18 @@ StepResult Trainer::train(const HostArrays& batch) {
   result.metrics["learning_rate"] = {static_cast<double>(rate), 1, true};
   if (check.all_finite) {
     std::vector<std::vector<float>> before;
-    std::vector<double> gradient_rms;
     if (options_.weight_metrics)
-      for (size_t i = 0; i < params.size(); ++i) {
-        before.push_back(values_of(params[i].param));
-        gradient_rms.push_back(
-            std::sqrt(check.squares[i] / static_cast<double>(before.back().size())));
-      }
+      for (const ParamSlot& slot : params) before.push_back(values_of(slot.param));
     {
       ProfileScope scope("optimizer", parameters_.elements() * 4);
-      optimizer_->update({.step = updates, .learning_rate = rate, .gradient_norm = check.norm},
+      optimizer_->update({.step = updates,
+                          .learning_rate = rate,
+                          .gradient_norm = check.norm,
+                          .reducer = &reducer},
                          params);
       if (!optimizer_->on_device()) parameters_.refresh();
     }
-    if (options_.weight_metrics) add_weight_metrics(result.metrics, params, before, gradient_rms);
+    if (options_.weight_metrics) add_weight_metrics(result.metrics, params, before, check.squares, reducer);
   } else {
     result.skipped = true;
     result.first_bad = check.first_bad;

@@ -24,11 +24,22 @@
 // everything else does not. Source: t5x losses.py (compute_weighted_cross_entropy), models.py
 // (compute_metrics).
 
+//
+// Where the vocabulary is cut over ranks the op runs in two phases: each rank passes on what its
+// block of the logits comes to (cross_entropy_statistics: x, w, targets -> [..., 1, 5]), and from
+// those of all blocks [..., blocks, 5] and the logits, computed again, follows the rest
+// (cross_entropy_apply: x, w, targets, weights, statistics -> as above). The sums, log_probability
+// and dx are then this block's parts, to be added over the blocks.
+
 #include "kernels/kernel.h"
 
 namespace quintet {
 
 void cross_entropy_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void cross_entropy_t_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void cross_entropy_statistics_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void cross_entropy_t_statistics_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void cross_entropy_apply_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void cross_entropy_t_apply_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
 }  // namespace quintet

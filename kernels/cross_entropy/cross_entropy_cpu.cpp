@@ -2,6 +2,7 @@
 #include <cmath>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <vector>
 
 #include "kernels/cpu/gemm.h"
@@ -29,13 +30,28 @@ struct Sums {
   double loss = 0, z_loss = 0, correct = 0;
 };
 
-/// One call of the op.
+/// What a token's logits come to, over the whole vocabulary or a block of it.
+struct TokenStatistics {
+  float largest = 0;
+  double exponentials = 0;  // sum of exp(logit - largest)
+  double sum = 0;           // of the logits
+  float target = 0;         // logit of the target; 0 if it is elsewhere
+  bool is_correct = false;  // the target is the first largest
+};
+/// As the phases pass it on: largest, exponentials, sum, target, column of the first largest.
+constexpr int64_t kPassedOn = 5;
+
+/// One call of the op, or of one of its phases.
 class CrossEntropy {
  public:
+  /// The whole op, or, with statistics as a fifth operand, its second phase.
   CrossEntropy(Views in, Views out, const Attrs& attrs, bool is_transposed);
   void run();
+  /// The first phase.
+  static void make_statistics(Views in, const View& out, const Attrs& attrs, bool is_transposed);
 
  private:
+  CrossEntropy(Views in, const Attrs& attrs, bool is_transposed);
   struct Block {
     int64_t first, columns;  // of the vocabulary
     float* logits;           // [tokens, columns]
@@ -61,12 +77,17 @@ class CrossEntropy {
     const int64_t work = chunk.size() * std::max<int64_t>(width_, 1) * vocabulary_;
     return cpu::part_count(std::min(static_cast<int64_t>(chunk.blocks.size()), work >> 18), 1);
   }
-  void process(Chunk chunk);
+  void process(Chunk& chunk);
+  void make_logits(Chunk& chunk) const;
   void make_blocks(Chunk& chunk) const;
   const float* gather(const std::vector<int64_t>& tokens) const;
   void logits_of(const Chunk& chunk, const Block& block) const;
+  TokenStatistics statistics_of(const Chunk& chunk, int64_t row) const;
+  TokenStatistics merged_statistics(int64_t token) const;
   RowGradient finish_token(const Chunk& chunk, int64_t row);
-  bool is_first_largest(const Chunk& chunk, int64_t row, int32_t target, float largest) const;
+  void pass_on(const Chunk& chunk, float* statistics) const;
+  std::vector<Chunk> chunks_of(const std::vector<int64_t>& tokens) const;
+  int64_t first_largest(const Chunk& chunk, int64_t row, int64_t last, float largest) const;
   void gradient_of(const Chunk& chunk, const Block& block, const std::vector<RowGradient>& rows,
                    float* dx, bool is_first) const;
   void scatter_dx(const Chunk& chunk, const float* parts, int count) const;
@@ -74,11 +95,15 @@ class CrossEntropy {
   void for_blocks(const Chunk& chunk, const Body& body) const;
 
   const bool is_transposed_;
-  int64_t tokens_, width_, vocabulary_;
-  const float *x_, *w_, *weights_;
+  int64_t tokens_, width_;
+  int64_t vocabulary_, first_column_, all_columns_;  // of w's block; of the whole
+  const float *x_, *w_, *weights_ = nullptr;
+  const float* statistics_ = nullptr;  // of all blocks: [tokens, blocks, kPassedOn]
+  int64_t blocks_ = 0;
   const int32_t* targets_;
-  float *loss_, *z_loss_, *correct_, *log_probability_, *dx_, *dw_;  // the last three may be null
-  double on_, off_, constant_, z_, scale_;
+  float *loss_ = nullptr, *z_loss_ = nullptr, *correct_ = nullptr;
+  float *log_probability_ = nullptr, *dx_ = nullptr, *dw_ = nullptr;  // may be null
+  double on_ = 1, off_ = 0, constant_ = 0, z_ = 0, scale_;
   Sums sums_;
 };
 
@@ -86,22 +111,33 @@ float* optional_f32(const View& view, const char* name) {
   return view.absent() ? nullptr : cpu::f32(view, "cross_entropy", name);
 }
 
-CrossEntropy::CrossEntropy(Views in, Views out, const Attrs& attrs, bool is_transposed)
-    : is_transposed_(is_transposed) {
-  QT_ASSERT(in.size() == 4 && out.size() == 6);
+CrossEntropy::CrossEntropy(Views in, const Attrs& attrs, bool is_transposed)
+    : is_transposed_(is_transposed), scale_(attrs.get_or<double>("logit_scale", 1.0)) {
   const View &x = in[0], &w = in[1];
   tokens_ = x.rows(), width_ = x.depth();
   cpu::expect_shape(w.rank == 2 && w.size(is_transposed ? 1 : 0) == width_ &&
-                        in[2].elements() == tokens_ && in[3].elements() == tokens_,
-                    "cross_entropy", "...e, ev, ..., ...");
-  const int vocabulary_axis = is_transposed ? 0 : 1;
-  vocabulary_ = w.size(vocabulary_axis);
-  QT_ASSERT(w.global[static_cast<size_t>(vocabulary_axis)] == vocabulary_);  // a softmax needs all
+                        in[2].elements() == tokens_,
+                    "cross_entropy", "...e, ev, ...");
+  const size_t vocabulary_axis = is_transposed ? 0 : 1;
+  vocabulary_ = w.sizes[vocabulary_axis];
+  first_column_ = w.origin[vocabulary_axis];
+  all_columns_ = w.global[vocabulary_axis];
   QT_CHECK(in[2].dtype == DType::i32, "cross_entropy: targets have dtype {}, expected int32",
            name_of(in[2].dtype));
   x_ = cpu::f32(x, "cross_entropy", "x");
   w_ = cpu::f32(w, "cross_entropy", "the projection");
   targets_ = in[2].data<int32_t>();
+}
+
+CrossEntropy::CrossEntropy(Views in, Views out, const Attrs& attrs, bool is_transposed)
+    : CrossEntropy(in, attrs, is_transposed) {
+  QT_ASSERT(in.size() >= 4 && out.size() == 6);
+  cpu::expect_shape(in[3].elements() == tokens_, "cross_entropy", "...e, ev, ..., ...");
+  if (in.size() > 4) {
+    statistics_ = cpu::f32(in[4], "cross_entropy", "statistics");
+    blocks_ = in[4].size(-2);
+  }
+  QT_ASSERT(statistics_ != nullptr || all_columns_ == vocabulary_);  // a softmax needs all
   weights_ = cpu::f32(in[3], "cross_entropy", "weights");
   loss_ = cpu::f32(out[0], "cross_entropy", "loss");
   z_loss_ = cpu::f32(out[1], "cross_entropy", "z_loss");
@@ -111,25 +147,35 @@ CrossEntropy::CrossEntropy(Views in, Views out, const Attrs& attrs, bool is_tran
   dw_ = optional_f32(out[5], "dw");
   const double smoothing = attrs.get_or<double>("label_smoothing", 0.0);
   QT_CHECK(
-      smoothing >= 0 && smoothing < 1 && (smoothing == 0 || vocabulary_ > 1),
+      smoothing >= 0 && smoothing < 1 && (smoothing == 0 || all_columns_ > 1),
       "cross_entropy: label_smoothing {} must be at least 0 and below 1, and 0 for a vocabulary "
       "of {}",
-      smoothing, vocabulary_);
-  const auto others = static_cast<double>(vocabulary_ - 1);
+      smoothing, all_columns_);
+  const auto others = static_cast<double>(all_columns_ - 1);
   on_ = 1 - smoothing;
   off_ = smoothing == 0 ? 0 : smoothing / others;
   constant_ = -(on_ * std::log(on_) + others * off_ * std::log(off_ + 1e-20));
   z_ = attrs.get_or<double>("z_loss", 0.0);
-  scale_ = attrs.get_or<double>("logit_scale", 1.0);
+}
+
+void CrossEntropy::make_statistics(Views in, const View& out, const Attrs& attrs,
+                                   bool is_transposed) {
+  const CrossEntropy op(in, attrs, is_transposed);
+  std::vector<int64_t> all(static_cast<size_t>(op.tokens_));
+  std::iota(all.begin(), all.end(), int64_t{0});
+  for (Chunk& chunk : op.chunks_of(all)) {
+    op.make_logits(chunk);
+    op.pass_on(chunk, cpu::f32(out, "cross_entropy", "statistics"));
+  }
 }
 
 void CrossEntropy::check_targets() const {
   for (int64_t t = 0; t < tokens_; ++t)
     QT_CHECK_AS(ExitCode::kData,
-                weights_[t] == 0 || (targets_[t] >= 0 && targets_[t] < vocabulary_),
+                weights_[t] == 0 || (targets_[t] >= 0 && targets_[t] < all_columns_),
                 "cross_entropy: target {} at position {} of {} is outside the vocabulary of {} "
                 "tokens; give it weight 0 or check the tokenizer's vocabulary against the model's",
-                targets_[t], t, tokens_, vocabulary_);
+                targets_[t], t, tokens_, all_columns_);
 }
 
 void CrossEntropy::run() {
@@ -142,25 +188,35 @@ void CrossEntropy::run() {
   const bool has_gradient = dx_ != nullptr || dw_ != nullptr;
   if (log_probability_ == nullptr) others.clear();
   for (const auto* list : {&weighted, &others})
-    for (size_t at = 0; at < list->size(); at += static_cast<size_t>(chunk_tokens())) {
-      const size_t end = std::min(list->size(), at + static_cast<size_t>(chunk_tokens()));
-      Chunk chunk;
-      chunk.tokens.assign(list->begin() + static_cast<int64_t>(at),
-                          list->begin() + static_cast<int64_t>(end));
+    for (Chunk& chunk : chunks_of(*list)) {
       chunk.has_gradient = has_gradient && list == &weighted;
-      chunk.is_first = at == 0;
-      process(std::move(chunk));
+      process(chunk);
     }
   *loss_ = static_cast<float>(sums_.loss);
   *z_loss_ = static_cast<float>(sums_.z_loss);
   *correct_ = static_cast<float>(sums_.correct);
 }
 
-void CrossEntropy::process(Chunk chunk) {
-  if (vocabulary_ == 0) return;
+std::vector<CrossEntropy::Chunk> CrossEntropy::chunks_of(const std::vector<int64_t>& tokens) const {
+  std::vector<Chunk> chunks;
+  for (size_t at = 0; at < tokens.size(); at += static_cast<size_t>(chunk_tokens())) {
+    const size_t end = std::min(tokens.size(), at + static_cast<size_t>(chunk_tokens()));
+    chunks.emplace_back().tokens.assign(tokens.begin() + static_cast<int64_t>(at),
+                                        tokens.begin() + static_cast<int64_t>(end));
+    chunks.back().is_first = at == 0;
+  }
+  return chunks;
+}
+
+void CrossEntropy::make_logits(Chunk& chunk) const {
   make_blocks(chunk);
   chunk.x = gather(chunk.tokens);
   for_blocks(chunk, [&](const Block& block, int) { logits_of(chunk, block); });
+}
+
+void CrossEntropy::process(Chunk& chunk) {
+  if (vocabulary_ == 0) return;
+  if (statistics_ == nullptr || chunk.has_gradient) make_logits(chunk);
   std::vector<RowGradient> rows;
   for (int64_t row = 0; row < chunk.size(); ++row) rows.push_back(finish_token(chunk, row));
   if (!chunk.has_gradient) return;
@@ -229,51 +285,96 @@ void CrossEntropy::logits_of(const Chunk& chunk, const Block& block) const {
   cross_entropy::block_statistics(block.logits, chunk.size(), block.columns, block.statistics);
 }
 
-bool CrossEntropy::is_first_largest(const Chunk& chunk, int64_t row, int32_t target,
+/// Column of the first logit that is `largest`, if it is not after `last`; else -1.
+int64_t CrossEntropy::first_largest(const Chunk& chunk, int64_t row, int64_t last,
                                     float largest) const {
   for (const Block& block : chunk.blocks) {
-    if (block.first > target) break;
+    if (block.first > last) break;
     if (block.statistics[row].largest != largest) continue;
     const float* logits = block.logits + row * block.columns;
-    const float* first = std::find(logits, logits + block.columns, largest);
-    return first - logits + block.first == target;
+    return std::find(logits, logits + block.columns, largest) - logits + block.first;
   }
-  return false;
+  return -1;
+}
+
+/// From the logits of this block of the vocabulary.
+TokenStatistics CrossEntropy::statistics_of(const Chunk& chunk, int64_t row) const {
+  TokenStatistics all{.largest = chunk.blocks.front().statistics[row].largest};
+  for (const Block& block : chunk.blocks)
+    all.largest = std::max(all.largest, block.statistics[row].largest);
+  for (const Block& block : chunk.blocks) {
+    const RowStatistics& s = block.statistics[row];
+    all.exponentials +=
+        static_cast<double>(s.exponentials) *
+        std::exp(static_cast<double>(s.largest) - static_cast<double>(all.largest));
+    all.sum += static_cast<double>(s.sum);
+  }
+  const int64_t target = targets_[chunk.tokens[static_cast<size_t>(row)]] - first_column_;
+  if (target >= 0 && target < vocabulary_) {
+    const Block& block = chunk.blocks[static_cast<size_t>(target / chunk.blocks.front().columns)];
+    all.target = block.logits[row * block.columns + target - block.first];
+    all.is_correct = first_largest(chunk, row, target, all.largest) == target;
+  }
+  return all;
+}
+
+void CrossEntropy::pass_on(const Chunk& chunk, float* statistics) const {
+  for (int64_t row = 0; row < chunk.size(); ++row) {
+    const TokenStatistics s = statistics_of(chunk, row);
+    float* to = statistics + chunk.tokens[static_cast<size_t>(row)] * kPassedOn;
+    to[0] = s.largest;
+    to[1] = static_cast<float>(s.exponentials);
+    to[2] = static_cast<float>(s.sum);
+    to[3] = s.target;
+    to[4] = static_cast<float>(first_largest(chunk, row, vocabulary_, s.largest) + first_column_);
+  }
+}
+
+/// From what the blocks of the vocabulary passed on, in their order.
+TokenStatistics CrossEntropy::merged_statistics(int64_t token) const {
+  const float* first = statistics_ + token * blocks_ * kPassedOn;
+  TokenStatistics all{.largest = first[0]};
+  for (int64_t b = 0; b < blocks_; ++b) all.largest = std::max(all.largest, first[b * kPassedOn]);
+  bool is_first = true;
+  for (int64_t b = 0; b < blocks_; ++b) {
+    const float* s = first + b * kPassedOn;
+    all.exponentials += static_cast<double>(s[1]) * std::exp(static_cast<double>(s[0]) -
+                                                             static_cast<double>(all.largest));
+    all.sum += static_cast<double>(s[2]);
+    all.target += s[3];
+    if (is_first && s[0] == all.largest) {
+      all.is_correct = s[4] == static_cast<float>(targets_[token]);
+      is_first = false;
+    }
+  }
+  return all;
 }
 
 /// Log-probability and loss of a token from its logits' statistics.
 RowGradient CrossEntropy::finish_token(const Chunk& chunk, int64_t row) {
-  float largest = chunk.blocks.front().statistics[row].largest;
-  for (const Block& block : chunk.blocks)
-    largest = std::max(largest, block.statistics[row].largest);
-  double exponentials = 0, sum = 0;
-  for (const Block& block : chunk.blocks) {
-    const RowStatistics& s = block.statistics[row];
-    exponentials += static_cast<double>(s.exponentials) *
-                    std::exp(static_cast<double>(s.largest) - static_cast<double>(largest));
-    sum += static_cast<double>(s.sum);
-  }
-  const double lse = static_cast<double>(largest) + std::log(exponentials);
   const int64_t token = chunk.tokens[static_cast<size_t>(row)];
-  const int32_t target = targets_[token];
-  double log_probability = 0;
-  const bool is_token = target >= 0 && target < vocabulary_;
-  if (is_token) {
-    const Block& block = chunk.blocks[static_cast<size_t>(target / chunk.blocks.front().columns)];
-    const float* logits = block.logits + row * block.columns;
-    log_probability = static_cast<double>(logits[target - block.first]) - lse;
-  }
+  const TokenStatistics s =
+      statistics_ != nullptr ? merged_statistics(token) : statistics_of(chunk, row);
+  const double sum = s.sum;
+  const double lse = static_cast<double>(s.largest) + std::log(s.exponentials);
+  // The block of the vocabulary that has the target counts the token.
+  const int64_t target = targets_[token] - first_column_;
+  const bool is_here = target >= 0 && target < vocabulary_;
+  const double log_probability = is_here ? static_cast<double>(s.target) - lse : 0;
   if (log_probability_ != nullptr) log_probability_[token] = static_cast<float>(log_probability);
   const auto weight = static_cast<double>(weights_[token]);
   if (weight == 0) return {};
-  const double all = sum - static_cast<double>(vocabulary_) * lse;  // of log-probabilities
+  const RowGradient gradient{static_cast<float>(lse),
+                             static_cast<float>(weight * (1 + 2 * z_ * lse)),
+                             static_cast<float>(weight * off_)};
+  if (!is_here) return gradient;
+  const double all = sum - static_cast<double>(all_columns_) * lse;  // of log-probabilities
   const double xent = -(on_ - off_) * log_probability - (off_ == 0 ? 0 : off_ * all);
   const double z_part = z_ == 0 ? 0 : z_ * lse * lse;
   sums_.loss += weight * (xent - constant_ + z_part);
   sums_.z_loss += weight * z_part;
-  sums_.correct += is_first_largest(chunk, row, target, largest) ? 1 : 0;
-  return {static_cast<float>(lse), static_cast<float>(weight * (1 + 2 * z_ * lse)),
-          static_cast<float>(weight * off_)};
+  sums_.correct += s.is_correct ? 1 : 0;
+  return gradient;
 }
 
 /// Logits become their gradients; adds the block's part to dx and dw.
@@ -283,7 +384,7 @@ void CrossEntropy::gradient_of(const Chunk& chunk, const Block& block,
   cross_entropy::block_gradient(block.logits, chunk.size(), block.columns, rows.data());
   for (int64_t row = 0; row < chunk.size(); ++row) {
     const int64_t token = chunk.tokens[static_cast<size_t>(row)];
-    const int64_t column = targets_[token] - block.first;
+    const int64_t column = targets_[token] - first_column_ - block.first;
     if (column >= 0 && column < block.columns)
       block.logits[row * block.columns + column] -=
           static_cast<float>(static_cast<double>(weights_[token]) * (on_ - off_));
@@ -338,6 +439,22 @@ void cross_entropy_cpu(Views in, Views out, const Attrs& attrs, Stream) {
 }
 
 void cross_entropy_t_cpu(Views in, Views out, const Attrs& attrs, Stream) {
+  CrossEntropy(in, out, attrs, true).run();
+}
+
+void cross_entropy_statistics_cpu(Views in, Views out, const Attrs& attrs, Stream) {
+  CrossEntropy::make_statistics(in, out[0], attrs, false);
+}
+
+void cross_entropy_t_statistics_cpu(Views in, Views out, const Attrs& attrs, Stream) {
+  CrossEntropy::make_statistics(in, out[0], attrs, true);
+}
+
+void cross_entropy_apply_cpu(Views in, Views out, const Attrs& attrs, Stream) {
+  CrossEntropy(in, out, attrs, false).run();
+}
+
+void cross_entropy_t_apply_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   CrossEntropy(in, out, attrs, true).run();
 }
 

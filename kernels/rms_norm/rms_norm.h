@@ -9,11 +9,22 @@
 // Attribute: eps (double, default 1e-6). Statistics and sums in float32; float32 only. dscale is
 // summed in an order that depends on shapes and thread count alone.
 
+//
+// Where e is cut over ranks both run in two phases; x, scale and dy are then blocks:
+//   rms_norm_squares     x -> sum of x^2 [...]            rms_norm_apply       x, scale, squares -> y
+//   rms_norm_products    x, scale, dy -> sum of x^2, sum of g x
+//   rms_norm_grad_apply  x, scale, dy, squares, products -> dx, dscale
+// with sums over the block in the first phase, over all of e in the second.
+
 #include "kernels/kernel.h"
 
 namespace quintet {
 
 void rms_norm_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void rms_norm_squares_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void rms_norm_apply_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void rms_norm_products_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void rms_norm_grad_apply_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
 }  // namespace quintet

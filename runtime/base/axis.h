@@ -17,6 +17,7 @@ inline constexpr const char* kKv = "kv";
 inline constexpr const char* kJoinedKv = "joined_kv";
 inline constexpr const char* kVocab = "vocab";
 inline constexpr const char* kRelposBuckets = "relpos_buckets";
+inline constexpr const char* kBlocks = "blocks";  // of a cut axis, one statistic each
 }  // namespace axis
 
 /// One axis of a whole (unsharded) array.

@@ -22,15 +22,25 @@ struct Spec {
   bool operator==(const Spec&) const = default;
 };
 
+using MeshAxes = std::vector<std::string>;  // of one dimension, outermost first; empty: whole
+
 /// `dims[i]`: the mesh axes that cut dimension i, outermost first (empty: whole). `partial`: mesh
 /// axes over which the array is still a sum to be taken.
 struct Layout {
-  std::vector<std::vector<std::string>> dims;
-  std::vector<std::string> partial;
+  std::vector<MeshAxes> dims;
+  MeshAxes partial;
   bool operator==(const Layout&) const = default;
+  /// Nothing cut, no sum open.
+  static Layout whole(size_t rank) { return {std::vector<MeshAxes>(rank), {}}; }
+  bool cut() const {
+    for (const MeshAxes& axes : dims)
+      if (!axes.empty()) return true;
+    return false;
+  }
 };
 
-/// The part of an array that is here.
+/// A range of an array: what is on a rank, or, before it is cut over the mesh, the rows of a
+/// microbatch.
 struct Block {
   std::vector<int64_t> origin, sizes;
   bool operator==(const Block&) const = default;
@@ -47,5 +57,7 @@ inline Block whole(const Spec& spec) {
 
 /// "[batch=8, embed=512] float32"
 std::string to_string(const Spec& spec);
+/// "[batch=8/data, embed=512] float32, sum over model"
+std::string to_string(const Spec& spec, const Layout& layout);
 
 }  // namespace quintet

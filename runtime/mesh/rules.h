@@ -10,9 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/mesh/layout.h"
+
 namespace quintet {
 
-using MeshAxes = std::vector<std::string>;  // of one dimension, outermost first; empty: whole
 using LogicalAxisRules = std::vector<std::pair<std::string, MeshAxes>>;
 
 struct AxisRuleOptions {

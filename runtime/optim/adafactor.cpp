@@ -31,9 +31,22 @@ struct StepNumbers {
 class AdafactorParam {
  public:
   AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot);
-  /// `gradient`: as large as the parameter.
+  /// The phases in one go. `gradient`: as large as the parameter.
   void update(const AdafactorOptions& options, const StepNumbers& numbers, float* param,
               const float* gradient);
+
+  // The phases, in order. Where the array is cut over ranks, what a phase puts into the bucket has
+  // to be summed before the next.
+  void take_sums(const AdafactorOptions& options, const StepNumbers& numbers, float* param,
+                 const float* gradient);
+  void add_sums(Bucket& bucket);
+  void take_moments(const AdafactorOptions& options, const StepNumbers& numbers);
+  void add_means(Bucket& bucket) { bucket.add(means_, row_cuts_); }
+  void take_squares(const AdafactorOptions& options);
+  void add_squares(Bucket& bucket) { bucket.add(update_sums_, cuts_); }
+  void apply(const AdafactorOptions& options, const StepNumbers& numbers);
+  bool cut() const { return !cuts_.empty(); }
+
   void list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const;
   /// What the device's kernel updates; arrays in its memory.
   AdafactorGpuArray on_gpu(const ParamSlot& slot) const;
@@ -43,10 +56,15 @@ class AdafactorParam {
     const size_t begin = i == 0 ? 0 : layout_.chunk_ends[i - 1];
     return {layout_.lines.data() + begin, layout_.chunk_ends[i] - begin};
   }
-  void factored_moments(const AdafactorOptions& options, const StepNumbers& numbers,
-                        const cpu::AdafactorArrays& arrays);
-  std::vector<double> along_sums(const cpu::AdafactorArrays& arrays, int64_t size);
+  std::vector<double> along_sums(int64_t size);
   void make_factors();
+  cpu::AdafactorFactors factors() const {
+    const bool row = layout_.along_is_row;
+    return {(row ? row_factor_ : col_factor_).data(), (row ? col_factor_ : row_factor_).data()};
+  }
+  size_t row_batch(size_t k) const {
+    return layout_.row_batch.empty() ? size_t{0} : static_cast<size_t>(layout_.row_batch[k]);
+  }
   std::vector<float> steps(const AdafactorOptions& options, float learning_rate) const;
   std::vector<double> by_batch(const std::vector<float>& line_squares) const;
 
@@ -54,7 +72,11 @@ class AdafactorParam {
   FactoredLayout layout_;
   bool scaled_by_param_ = true;
   StateBuffer v_row_, v_col_, v_, m_;
+  CutAxes row_cuts_, column_cuts_, cuts_;  // mesh axes that cut ROW axes, COLUMN axes, any but BATCH
   // Scratch of an update.
+  cpu::AdafactorArrays arrays_{};
+  std::vector<double> row_sums_, column_sums_, means_;  // of squares; of v_row by batch
+  std::vector<double> param_sums_, update_sums_;        // of squares, by batch
   std::vector<float> new_row_, new_col_, row_factor_, col_factor_;
   std::vector<float> gradient_squares_, param_squares_, update_squares_;  // by line
 };
@@ -77,9 +99,30 @@ std::vector<int64_t> shape_of(const View& view) {
   return {view.sizes.begin(), view.sizes.begin() + view.rank};
 }
 
+/// Of the whole array.
+std::vector<int64_t> whole_shape_of(const View& view) {
+  return {view.global.begin(), view.global.begin() + view.rank};
+}
+
+/// A moment that has the axes `kept` of a block lies where the block does.
+void keep_place(View& moment, const View& param, const std::vector<size_t>& kept) {
+  for (size_t i = 0; i < kept.size(); ++i) {
+    moment.origin[i] = param.origin[kept[i]];
+    moment.global[i] = param.global[kept[i]];
+  }
+}
+
 AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot)
-    : factoring_(factoring_of(options, slot.name, slot.axes, shape_of(slot.param))),
-      layout_(layout_of(factoring_, shape_of(slot.param))) {
+    : factoring_(factoring_of(options, slot.name, slot.axes, whole_shape_of(slot.param))),
+      layout_(layout_of(factoring_, shape_of(slot.param), whole_shape_of(slot.param))) {
+  for (size_t i = 0; i < slot.cuts.size(); ++i) {
+    const auto add_to = [&](CutAxes& cuts) {
+      cuts.insert(cuts.end(), slot.cuts[i].begin(), slot.cuts[i].end());
+    };
+    if (factoring_.dims[i] == FactorDim::kRow) add_to(row_cuts_);
+    if (factoring_.dims[i] == FactorDim::kColumn) add_to(column_cuts_);
+    if (factoring_.dims[i] != FactorDim::kBatch) add_to(cuts_);
+  }
   if (const auto* map = std::get_if<HParamMap<bool>>(&options.multiply_by_parameter_scale))
     scaled_by_param_ = map->at(slot.name);
   else
@@ -87,6 +130,8 @@ AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot&
   if (factoring_.factored) {
     v_row_ = zero_state(DType::f32, layout_.row_shape, Device::current());
     v_col_ = zero_state(DType::f32, layout_.column_shape, Device::current());
+    keep_place(v_row_.view, slot.param, layout_.row_kept);
+    keep_place(v_col_.view, slot.param, layout_.column_kept);
   } else {
     v_ = zero_state_like(slot.param, Device::current());
   }
@@ -139,7 +184,7 @@ std::vector<double> AdafactorParam::by_batch(const std::vector<float>& line_squa
 
 /// Runs the first pass: squares by line into the members, and summed along lines. A chunk adds in
 /// float32 into an array of its own; chunks are added in double, in order.
-std::vector<double> AdafactorParam::along_sums(const cpu::AdafactorArrays& arrays, int64_t size) {
+std::vector<double> AdafactorParam::along_sums(int64_t size) {
   struct Partial {
     int64_t origin = 0;
     std::vector<float> squares;
@@ -155,7 +200,7 @@ std::vector<double> AdafactorParam::along_sums(const cpu::AdafactorArrays& array
     partials[i].origin = first;
     partials[i].squares.assign(static_cast<size_t>(last - first), 0.0f);
     const auto at = static_cast<size_t>(lines.data() - layout_.lines.data());
-    cpu::factored_sums(lines, arrays, first, partials[i].squares.data(),
+    cpu::factored_sums(lines, arrays_, first, partials[i].squares.data(),
                        gradient_squares_.data() + at, param_squares_.data() + at);
   });
   std::vector<double> sums(static_cast<size_t>(size));
@@ -165,14 +210,37 @@ std::vector<double> AdafactorParam::along_sums(const cpu::AdafactorArrays& array
   return sums;
 }
 
-void AdafactorParam::factored_moments(const AdafactorOptions& options, const StepNumbers& numbers,
-                                      const cpu::AdafactorArrays& arrays) {
-  const bool row = layout_.along_is_row;
-  const std::vector<double> along = along_sums(arrays, (row ? v_row_ : v_col_).view.elements());
-  std::vector<double> across(static_cast<size_t>((row ? v_col_ : v_row_).view.elements()));
-  for (size_t l = 0; l < layout_.lines.size(); ++l)
-    across[static_cast<size_t>(layout_.lines[l].across)] +=
-        static_cast<double>(gradient_squares_[l]);
+void AdafactorParam::take_sums(const AdafactorOptions& options, const StepNumbers& numbers,
+                               float* param, const float* gradient) {
+  arrays_ = {gradient, numbers.gradient_scale, param, m_.buffer != nullptr ? m_.floats() : nullptr};
+  if (factoring_.factored) {
+    const bool row = layout_.along_is_row;
+    std::vector<double>& across = row ? column_sums_ : row_sums_;
+    (row ? row_sums_ : column_sums_) = along_sums((row ? v_row_ : v_col_).view.elements());
+    across.assign(static_cast<size_t>((row ? v_col_ : v_row_).view.elements()), 0.0);
+    for (size_t l = 0; l < layout_.lines.size(); ++l)
+      across[static_cast<size_t>(layout_.lines[l].across)] +=
+          static_cast<double>(gradient_squares_[l]);
+  } else {
+    const cpu::AdafactorMoments moments{v_.floats(), numbers.decay, numbers.mixing,
+                                        f32(options.epsilon1), options.skip_nan_updates};
+    for_each_block(layout_.chunk_ends.size(), [&](size_t i) {
+      const auto at = chunk(i).data() - layout_.lines.data();
+      cpu::full_moments(chunk(i), arrays_, moments, update_squares_.data() + at,
+                        param_squares_.data() + at);
+    });
+  }
+  param_sums_ = by_batch(param_squares_);
+}
+
+void AdafactorParam::add_sums(Bucket& bucket) {
+  bucket.add(row_sums_, column_cuts_);
+  bucket.add(column_sums_, row_cuts_);
+  bucket.add(param_sums_, cuts_);
+}
+
+void AdafactorParam::take_moments(const AdafactorOptions& options, const StepNumbers& numbers) {
+  if (!factoring_.factored) return;
   const auto mix = [&](const std::vector<double>& sums, double count, const StateBuffer& state,
                        std::vector<float>& next) {
     next.resize(sums.size());
@@ -183,24 +251,32 @@ void AdafactorParam::factored_moments(const AdafactorOptions& options, const Ste
       if (!options.skip_nan_updates || !std::isnan(next[k])) old = next[k];
     }
   };
-  mix(row ? along : across, layout_.row_count, v_row_, new_row_);
-  mix(row ? across : along, layout_.column_count, v_col_, new_col_);
-  make_factors();
+  mix(row_sums_, layout_.row_count, v_row_, new_row_);
+  mix(column_sums_, layout_.column_count, v_col_, new_col_);
+  means_.assign(static_cast<size_t>(layout_.batches), 0.0);
+  for (size_t k = 0; k < new_row_.size(); ++k)
+    means_[row_batch(k)] += static_cast<double>(new_row_[k]) / layout_.rows;
 }
 
 /// row factor = (v_row / its mean over ROW axes)^-1/2, column factor = v_col^-1/2.
 void AdafactorParam::make_factors() {
-  const auto batch_of = [&](size_t k) {
-    return layout_.row_batch.empty() ? size_t{0} : static_cast<size_t>(layout_.row_batch[k]);
-  };
-  std::vector<double> means(static_cast<size_t>(layout_.batches));
-  for (size_t k = 0; k < new_row_.size(); ++k)
-    means[batch_of(k)] += static_cast<double>(new_row_[k]) / layout_.rows;
   row_factor_.resize(new_row_.size());
   for (size_t k = 0; k < new_row_.size(); ++k)
-    row_factor_[k] = 1.0f / std::sqrt(new_row_[k] / f32(means[batch_of(k)]));
+    row_factor_[k] = 1.0f / std::sqrt(new_row_[k] / f32(means_[row_batch(k)]));
   col_factor_.resize(new_col_.size());
   for (size_t k = 0; k < new_col_.size(); ++k) col_factor_[k] = 1.0f / std::sqrt(new_col_[k]);
+}
+
+void AdafactorParam::take_squares(const AdafactorOptions& options) {
+  if (factoring_.factored) {
+    make_factors();
+    if (options.clipping_threshold)
+      for_each_block(layout_.chunk_ends.size(), [&](size_t i) {
+        cpu::factored_squares(chunk(i), arrays_, factors(),
+                              update_squares_.data() + (chunk(i).data() - layout_.lines.data()));
+      });
+  }
+  update_sums_ = by_batch(update_squares_);
 }
 
 /// What the unclipped update of each batch is multiplied by: learning rate, size of the parameter,
@@ -209,59 +285,41 @@ std::vector<float> AdafactorParam::steps(const AdafactorOptions& options,
                                          float learning_rate) const {
   std::vector<float> steps(static_cast<size_t>(layout_.batches), learning_rate);
   if (scaled_by_param_) {
-    const std::vector<double> squares = by_batch(param_squares_);
     for (size_t b = 0; b < steps.size(); ++b) {
       float size =
-          nan_max(f32(options.epsilon2), f32(std::sqrt(squares[b] / layout_.batch_elements)));
+          nan_max(f32(options.epsilon2), f32(std::sqrt(param_sums_[b] / layout_.batch_elements)));
       if (options.max_parameter_scale) size = std::min(size, f32(*options.max_parameter_scale));
       steps[b] *= size;
     }
   }
   if (options.clipping_threshold) {
-    const std::vector<double> squares = by_batch(update_squares_);
     for (size_t b = 0; b < steps.size(); ++b) {
-      const float size = f32(std::sqrt(squares[b] / layout_.batch_elements));
+      const float size = f32(std::sqrt(update_sums_[b] / layout_.batch_elements));
       steps[b] /= nan_max(1.0f, size / f32(*options.clipping_threshold));
     }
   }
   return steps;
 }
 
-void AdafactorParam::update(const AdafactorOptions& options, const StepNumbers& numbers,
-                            float* param, const float* gradient) {
-  if (layout_.lines.empty()) return;
-  const cpu::AdafactorArrays arrays{gradient, numbers.gradient_scale, param,
-                                    m_.buffer != nullptr ? m_.floats() : nullptr};
-  const size_t chunks = layout_.chunk_ends.size();
-  const auto offset = [&](cpu::AdafactorLines lines) {
-    return lines.data() - layout_.lines.data();
-  };
-  cpu::AdafactorFactors factors{nullptr, nullptr};
-  if (factoring_.factored) {
-    factored_moments(options, numbers, arrays);
-    const bool row = layout_.along_is_row;
-    factors = {(row ? row_factor_ : col_factor_).data(), (row ? col_factor_ : row_factor_).data()};
-    if (options.clipping_threshold)
-      for_each_block(chunks, [&](size_t i) {
-        cpu::factored_squares(chunk(i), arrays, factors, update_squares_.data() + offset(chunk(i)));
-      });
-  } else {
-    const cpu::AdafactorMoments moments{v_.floats(), numbers.decay, numbers.mixing,
-                                        f32(options.epsilon1), options.skip_nan_updates};
-    for_each_block(chunks, [&](size_t i) {
-      cpu::full_moments(chunk(i), arrays, moments, update_squares_.data() + offset(chunk(i)),
-                        param_squares_.data() + offset(chunk(i)));
-    });
-  }
+void AdafactorParam::apply(const AdafactorOptions& options, const StepNumbers& numbers) {
   const std::vector<float> step = steps(options, numbers.learning_rate);
   const cpu::AdafactorApply apply{step.data(), numbers.keep, f32(options.beta1.value_or(0)),
                                   options.skip_nan_updates};
-  for_each_block(chunks, [&](size_t i) {
+  for_each_block(layout_.chunk_ends.size(), [&](size_t i) {
     if (factoring_.factored)
-      cpu::factored_apply(chunk(i), arrays, factors, apply);
+      cpu::factored_apply(chunk(i), arrays_, factors(), apply);
     else
-      cpu::full_apply(chunk(i), arrays, v_.floats(), apply);
+      cpu::full_apply(chunk(i), arrays_, v_.floats(), apply);
   });
+}
+
+void AdafactorParam::update(const AdafactorOptions& options, const StepNumbers& numbers,
+                            float* param, const float* gradient) {
+  if (layout_.lines.empty()) return;
+  take_sums(options, numbers, param, gradient);
+  take_moments(options, numbers);
+  take_squares(options);
+  apply(options, numbers);
 }
 
 class Adafactor final : public Optimizer {
@@ -290,6 +348,8 @@ class Adafactor final : public Optimizer {
       if (params[i].grad.absent()) zeros[i] = zero_state_like(params[i].param, Device::cpu());
       gradients[i] = params[i].grad.absent() ? zeros[i].floats() : params[i].grad.data<float>();
     }
+    if (std::any_of(params_.begin(), params_.end(), [](const auto& p) { return p.cut(); }))
+      return update_in_phases(args, numbers, params, gradients);
     const auto update_one = [&](size_t i) {
       params_[i].update(options_, numbers, params[i].param.data<float>(), gradients[i]);
     };
@@ -316,6 +376,23 @@ class Adafactor final : public Optimizer {
     const auto small = std::find_if(order.begin(), order.end(),
                                     [&](size_t i) { return slots_[i].param.elements() <= share; });
     return {{order.begin(), small}, {small, order.end()}};
+  }
+  /// Arrays that are cut: each phase of all, and one bucket of sums between two.
+  void update_in_phases(const UpdateArgs& args, const StepNumbers& numbers,
+                        std::span<const ParamSlot> params,
+                        const std::vector<const float*>& gradients) {
+    Bucket sums, means, squares;
+    for (size_t i = 0; i < params.size(); ++i)
+      params_[i].take_sums(options_, numbers, params[i].param.data<float>(), gradients[i]);
+    for (AdafactorParam& param : params_) param.add_sums(sums);
+    sums.sum(args.reducer);
+    for (AdafactorParam& param : params_) param.take_moments(options_, numbers);
+    for (AdafactorParam& param : params_) param.add_means(means);
+    means.sum(args.reducer);
+    for (AdafactorParam& param : params_) param.take_squares(options_);
+    for (AdafactorParam& param : params_) param.add_squares(squares);
+    squares.sum(args.reducer);
+    for (AdafactorParam& param : params_) param.apply(options_, numbers);
   }
   StepNumbers numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const;
   void update_on_gpu(const StepNumbers& numbers, std::span<const ParamSlot> params) const;
@@ -356,7 +433,7 @@ StepNumbers Adafactor::numbers_of(const UpdateArgs& args, std::span<const ParamS
                    std::pow(static_cast<double>(args.learning_rate), exponent);
   n.keep = f32(1.0 - weight_decay);
   if (const double limit = options_.global_norm_clip_threshold.value_or(0.0); limit != 0) {
-    const double norm = args.gradient_norm ? *args.gradient_norm : check_gradients(params).norm;
+    const double norm = args.gradient_norm ? *args.gradient_norm : check_gradients(params, args.reducer).norm;
     n.gradient_scale = f32(std::isnan(norm) ? norm : limit * std::min(1.0 / limit, 1.0 / norm));
   }
   return n;

@@ -168,11 +168,13 @@ Factoring factoring_of(const AdafactorOptions& options, const std::string& name,
   return {row, dims};
 }
 
-FactoredLayout layout_of(const Factoring& factoring, const std::vector<int64_t>& shape) {
+FactoredLayout layout_of(const Factoring& factoring, const std::vector<int64_t>& shape,
+                         const std::vector<int64_t>& all) {
   FactoredLayout layout;
+  int64_t rows_here = 1;  // elements of v_row a batch
   for (size_t i = 0; i < shape.size(); ++i) {
     const FactorDim dim = factoring.dims[i];
-    const auto size = static_cast<double>(shape[i]);
+    const auto size = static_cast<double>(all[i]);
     if (dim != FactorDim::kColumn) {
       layout.row_shape.push_back(shape[i]);
       layout.row_kept.push_back(i);
@@ -187,12 +189,13 @@ FactoredLayout layout_of(const Factoring& factoring, const std::vector<int64_t>&
     }
     layout.batch_elements *= size;
     if (dim == FactorDim::kColumn) layout.row_count *= size;
-    if (dim == FactorDim::kRow) layout.column_count *= size, layout.rows *= size;
+    if (dim == FactorDim::kRow)
+      layout.column_count *= size, layout.rows *= size, rows_here *= shape[i];
   }
   const std::vector<MergedAxis> merged = merge(factoring, shape);
   cut_into_lines(merged, layout);
   if (factoring.factored && layout.batches > 1)
-    layout.row_batch = batches_of_rows(merged, static_cast<int64_t>(layout.rows) * layout.batches);
+    layout.row_batch = batches_of_rows(merged, rows_here * layout.batches);
   return layout;
 }
 

@@ -54,10 +54,14 @@ std::vector<double> squares_on(Device& device, std::span<const ParamSlot> params
 
 }  // namespace
 
-GradientCheck check_gradients(std::span<const ParamSlot> params) {
+GradientCheck check_gradients(std::span<const ParamSlot> params, Reducer* reducer) {
   Device& device = Device::current();
   GradientCheck check;
   check.squares = device.is_cpu() ? squares_on_cpu(params) : squares_on(device, params);
+  Bucket bucket;
+  for (size_t i = 0; i < params.size(); ++i)
+    bucket.add({&check.squares[i], 1}, params[i].cut_axes());
+  bucket.sum(reducer);
   double total = 0;
   for (size_t i = 0; i < params.size(); ++i) {
     total += check.squares[i];

@@ -20,8 +20,8 @@ struct GradientCheck {
   std::vector<double> squares;  // sum of squares of each gradient, in the order of the slots
 };
 /// The sums are taken in blocks of fixed size and added in order: they do not depend on the
-/// threads.
-GradientCheck check_gradients(std::span<const ParamSlot> params);
+/// threads. Of parameters that are cut all ranks ask together, with a reducer.
+GradientCheck check_gradients(std::span<const ParamSlot> params, Reducer* reducer = nullptr);
 
 /// Sum of squares of n floats, the same for any number of threads.
 double sum_of_squares(const float* values, int64_t n);

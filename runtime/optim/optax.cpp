@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "kernels/gpu_kernels.h"
 #include "runtime/optim/blocks.h"
@@ -104,8 +105,8 @@ class OptaxOptimizer final : public Optimizer {
   FusedStep fused_step(const UpdateArgs& args, std::span<const ParamSlot> params) const;
   void run_fused(const UpdateArgs& args, std::span<const ParamSlot> params);
   void run_fused_on_cpu(const FusedStep& step, std::span<const ParamSlot> params);
-  void run_stages(std::span<const ParamSlot> params);
-  void run_stage(Stage& stage, std::span<const ParamSlot> params,
+  void run_stages(const UpdateArgs& args, std::span<const ParamSlot> params);
+  void run_stage(Stage& stage, const UpdateArgs& args, std::span<const ParamSlot> params,
                  std::span<float* const> gradients);
   std::vector<float*> gradients_of(std::span<const ParamSlot> params);
 
@@ -202,14 +203,14 @@ void OptaxOptimizer::update(const UpdateArgs& args, std::span<const ParamSlot> p
   if (fused_)
     run_fused(args, params);
   else
-    run_stages(params);
+    run_stages(args, params);
   for (Stage& stage : stages_)
     if (stage.count.buffer != nullptr) increment(stage.count.count());
 }
 
-void OptaxOptimizer::run_stages(std::span<const ParamSlot> params) {
+void OptaxOptimizer::run_stages(const UpdateArgs& args, std::span<const ParamSlot> params) {
   const std::vector<float*> gradients = gradients_of(params);
-  for (Stage& stage : stages_) run_stage(stage, params, gradients);
+  for (Stage& stage : stages_) run_stage(stage, args, params, gradients);
   for_each_block(blocks_.size(), [&](size_t b) {
     const auto [array, begin, end] = blocks_[b];
     float* param = params[static_cast<size_t>(array)].param.data<float>();
@@ -224,7 +225,7 @@ FusedStep OptaxOptimizer::fused_step(const UpdateArgs& args,
   if (fused_->global_norm != nullptr)
     step.use.scale = clip_scale(*fused_->global_norm, args.gradient_norm
                                                           ? *args.gradient_norm
-                                                          : check_gradients(params).norm);
+                                                          : check_gradients(params, args.reducer).norm);
   if (fused_->clip != nullptr) step.use.limit = f32(fused_->clip->max_delta);
   const float rate = learning_rate_of(*fused_->rate);
   const Stage* core = fused_->core;
@@ -284,7 +285,8 @@ void OptaxOptimizer::run_fused_on_cpu(const FusedStep& step, std::span<const Par
 }
 
 /// One elementary transformation over all gradients, in place: for chains that no kernel fuses.
-void OptaxOptimizer::run_stage(Stage& stage, std::span<const ParamSlot> params,
+void OptaxOptimizer::run_stage(Stage& stage, const UpdateArgs& args,
+                               std::span<const ParamSlot> params,
                                std::span<float* const> gradients) {
   const auto each = [&](const auto& body) {
     for_each_block(blocks_.size(), [&](size_t b) {
@@ -298,9 +300,13 @@ void OptaxOptimizer::run_stage(Stage& stage, std::span<const ParamSlot> params,
     const float limit = f32(o->max_delta);
     each([&](size_t, int64_t, float& g) { g = std::min(std::max(g, -limit), limit); });
   } else if (const auto* norm = stage.as<ClipByGlobalNorm>()) {
-    double total = 0;
+    std::vector<double> squares;
     for (size_t i = 0; i < gradients.size(); ++i)
-      total += sum_of_squares(gradients[i], elements_[i]);
+      squares.push_back(sum_of_squares(gradients[i], elements_[i]));
+    Bucket bucket;
+    for (size_t i = 0; i < squares.size(); ++i) bucket.add({&squares[i], 1}, params[i].cut_axes());
+    bucket.sum(args.reducer);
+    const double total = std::accumulate(squares.begin(), squares.end(), 0.0);
     multiply(clip_scale(*norm, std::sqrt(total)));
   } else if (const auto* decay = stage.as<AddDecayedWeights>()) {
     const float rate = f32(decay->weight_decay);

@@ -20,6 +20,7 @@
 #include "runtime/base/axis.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/view.h"
+#include "runtime/optim/reducer.h"
 
 namespace quintet {
 
@@ -31,6 +32,14 @@ struct ParamSlot {
   View param;
   View grad = View::none();
   View copy = View::none();  // bfloat16 copy of param on a GPU, which on_device() updates write too
+  std::vector<CutAxes> cuts = {};  // by axis: the mesh axes that cut it; param is a block then
+
+  /// All mesh axes that cut the array.
+  CutAxes cut_axes() const {
+    CutAxes all;
+    for (const CutAxes& cut : cuts) all.insert(all.end(), cut.begin(), cut.end());
+    return all;
+  }
 };
 
 /// An array of the optimizer's state. Lives as long as the optimizer and until the next init.
@@ -51,6 +60,7 @@ struct UpdateArgs {
   /// Norm of all gradients as given (check_gradients), if known: saves a pass where they are
   /// clipped.
   std::optional<double> gradient_norm{};
+  Reducer* reducer = nullptr;  // needed where parameters are cut
 };
 
 class Optimizer {

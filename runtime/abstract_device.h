@@ -1,0 +1,37 @@
+#pragma once
+// A device on which nothing is computed: ops have layouts and sizes, memory is counted, not used. For
+// running a step on paper (`quintet plan`). Random numbers and data are left out: every value is void.
+//
+//   AbstractDevice device;
+//   Device::use(device);
+//   ... trainer.train(batch) ...
+//   device.memory().peak_bytes();
+
+#include <memory>
+#include <vector>
+
+#include "kernels/device.h"
+
+namespace quintet {
+
+class AbstractDevice final : public Device {
+ public:
+  AbstractDevice();
+  std::string kind() const override { return "abstract"; }
+  std::string description() const override { return "no device: sizes only"; }
+  std::span<const Kernel> ops() const override { return ops_; }
+  const GpuKernels& kernels() const override;
+  Memory& memory() override { return memory_; }
+  Stream stream() const override { return {}; }
+  void copy_in(void*, const void*, int64_t) override {}
+  void copy_out(void* host, const void*, int64_t bytes) override;  // zeros
+  void copy(void*, const void*, int64_t) override {}
+  void fill(void*, int, int64_t) override {}
+  void synchronize() override {}
+
+ private:
+  std::vector<Kernel> ops_;
+  Memory memory_;
+};
+
+}  // namespace quintet

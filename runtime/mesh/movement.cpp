@@ -1,0 +1,175 @@
+#include "runtime/mesh/movement.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+#include "runtime/mesh/collectives.h"
+
+namespace quintet {
+namespace {
+
+bool contains(const MeshAxes& axes, const std::string& axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+/// Walks from one layout to another, one collective at a time.
+class Walk {
+ public:
+  Walk(const Spec& spec, const Block& frame, const Layout& from, const Layout& to, const Axes& mesh)
+      : to_(to), mesh_(mesh), now_(from) {
+    bytes_ = size_of(spec.dtype);
+    for (const int64_t size : frame.sizes) bytes_ *= size;
+    for (const MeshAxes& axes : from.dims) bytes_ /= parts_of(axes, mesh);
+  }
+
+  std::vector<Move> run() {
+    while (reduce_scatter() || slice() || all_to_all() || all_reduce() || all_gather()) {
+    }
+    QT_ASSERT(now_ == to_);
+    return std::move(moves_);
+  }
+
+ private:
+  /// What cuts dimension d so far is right, and this is what comes next; nullptr: nothing.
+  const std::string* next_of(size_t d) const {
+    const MeshAxes &have = now_.dims[d], &want = to_.dims[d];
+    return have.size() < want.size() && std::equal(have.begin(), have.end(), want.begin())
+               ? &want[have.size()]
+               : nullptr;
+  }
+  /// The axes of dimension d that must go, innermost last.
+  MeshAxes surplus_of(size_t d) const {
+    const MeshAxes &have = now_.dims[d], &want = to_.dims[d];
+    const auto differ = std::mismatch(have.begin(), have.end(), want.begin(), want.end()).first;
+    return {differ, have.end()};
+  }
+  bool in_use(const std::string& axis) const {
+    return contains(now_.partial, axis) ||
+           std::any_of(now_.dims.begin(), now_.dims.end(),
+                       [&](const MeshAxes& axes) { return contains(axes, axis); });
+  }
+  /// `bytes`: the array's where it is largest, before or after.
+  bool add(MoveKind kind, MeshAxes axes, size_t dim, size_t to_dim, int64_t bytes) {
+    const int64_t sent =
+        kind == MoveKind::kSlice
+            ? 0
+            : Traffic::sent(std::string(name_of(kind)), bytes,
+                            static_cast<int>(parts_of(axes, mesh_)));
+    moves_.push_back({kind, std::move(axes), dim, to_dim, now_, sent});
+    return true;
+  }
+
+  bool reduce_scatter() {
+    for (size_t d = 0; d < now_.dims.size(); ++d) {
+      MeshAxes axes;
+      for (const std::string* next; (next = next_of(d)) != nullptr && contains(now_.partial, *next);) {
+        axes.push_back(*next);
+        std::erase(now_.partial, axes.back());
+        now_.dims[d].push_back(axes.back());
+      }
+      if (axes.empty()) continue;
+      const int64_t before = bytes_;
+      bytes_ /= parts_of(axes, mesh_);
+      return add(MoveKind::kReduceScatter, axes, d, 0, before);
+    }
+    return false;
+  }
+
+  bool slice() {
+    for (size_t d = 0; d < now_.dims.size(); ++d) {
+      const std::string* next = next_of(d);
+      if (next == nullptr || in_use(*next)) continue;
+      const MeshAxes axes{*next};
+      now_.dims[d].push_back(axes[0]);
+      bytes_ /= parts_of(axes, mesh_);
+      return add(MoveKind::kSlice, axes, d, 0, 0);
+    }
+    return false;
+  }
+
+  bool all_to_all() {
+    for (size_t d = 0; d < now_.dims.size(); ++d) {
+      const std::string* next = next_of(d);
+      if (next == nullptr) continue;
+      for (size_t from = 0; from < now_.dims.size(); ++from) {
+        if (from == d || now_.dims[from].empty() || now_.dims[from].back() != *next ||
+            surplus_of(from).empty())
+          continue;
+        const MeshAxes axes{*next};
+        now_.dims[from].pop_back();
+        now_.dims[d].push_back(axes[0]);
+        return add(MoveKind::kAllToAll, axes, from, d, bytes_);
+      }
+    }
+    return false;
+  }
+
+  bool all_reduce() {
+    MeshAxes axes;
+    for (const Axis& axis : mesh_)
+      if (contains(now_.partial, axis.name) && !contains(to_.partial, axis.name))
+        axes.push_back(axis.name);
+    if (axes.empty()) return false;
+    for (const std::string& axis : axes) std::erase(now_.partial, axis);
+    return add(MoveKind::kAllReduce, axes, 0, 0, bytes_);
+  }
+
+  bool all_gather() {
+    for (size_t d = 0; d < now_.dims.size(); ++d) {
+      const MeshAxes axes = surplus_of(d);
+      if (axes.empty()) continue;
+      now_.dims[d].resize(now_.dims[d].size() - axes.size());
+      bytes_ *= parts_of(axes, mesh_);
+      return add(MoveKind::kAllGather, axes, d, 0, bytes_);
+    }
+    return false;
+  }
+
+  const Layout& to_;
+  const Axes& mesh_;
+  Layout now_;
+  int64_t bytes_;
+  std::vector<Move> moves_;
+};
+
+}  // namespace
+
+std::string_view name_of(MoveKind kind) {
+  switch (kind) {
+    case MoveKind::kReduceScatter:
+      return "reduce_scatter";
+    case MoveKind::kSlice:
+      return "slice";
+    case MoveKind::kAllToAll:
+      return "all_to_all";
+    case MoveKind::kAllReduce:
+      return "all_reduce";
+    case MoveKind::kAllGather:
+      return "all_gather";
+  }
+  throw Bug("unknown move");
+}
+
+int64_t parts_of(const MeshAxes& axes, const Axes& mesh) {
+  int64_t parts = 1;
+  for (const std::string& name : axes) {
+    const auto found = std::find_if(mesh.begin(), mesh.end(),
+                                    [&](const Axis& axis) { return axis.name == name; });
+    QT_CHECK(found != mesh.end(), "the mesh has no axis '{}'", name);
+    parts *= found->size;
+  }
+  return parts;
+}
+
+std::vector<Move> moves(const Spec& spec, const Block& frame, const Layout& from, const Layout& to,
+                        const Axes& mesh) {
+  return from == to ? std::vector<Move>() : Walk(spec, frame, from, to, mesh).run();
+}
+
+int64_t bytes_of(const std::vector<Move>& moves) {
+  int64_t bytes = 0;
+  for (const Move& move : moves) bytes += move.bytes;
+  return bytes;
+}
+
+}  // namespace quintet

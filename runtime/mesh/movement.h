@@ -1,0 +1,37 @@
+#pragma once
+// What it takes to bring an array from one layout to another: the collectives, in order, and the
+// bytes each rank sends in them. The one place where communication is counted: the planner weighs
+// with it, reshard() runs it, `quintet plan` prints it. Pure: needs no mesh but its sizes.
+//
+//   for (const Move& move : moves(spec, frame, from, to, {{"data", 4}, {"model", 2}})) ...
+
+#include <string_view>
+
+#include "runtime/mesh/layout.h"
+
+namespace quintet {
+
+enum class MoveKind { kReduceScatter, kSlice, kAllToAll, kAllReduce, kAllGather };
+/// "all_gather": as Traffic has it.
+std::string_view name_of(MoveKind kind);
+
+struct Move {
+  MoveKind kind;
+  MeshAxes axes;       // whose ranks take part, outermost first
+  size_t dim = 0;      // the dimension they cut before (all-gather, all-to-all) or after it
+  size_t to_dim = 0;   // the dimension they cut after an all-to-all
+  Layout after;        // of the whole array
+  int64_t bytes = 0;   // sent by each rank, as Traffic counts; 0 for a slice
+};
+
+/// Number of blocks that mesh axes make; `mesh`: the axes with their sizes. Throws a usage error for
+/// an axis that the mesh does not have.
+int64_t parts_of(const MeshAxes& axes, const Axes& mesh);
+
+/// `frame`: the range of the array that is cut. Sums of `from` that `to` does not leave open are
+/// taken first, scattered where `to` wants that.
+std::vector<Move> moves(const Spec& spec, const Block& frame, const Layout& from, const Layout& to,
+                        const Axes& mesh);
+int64_t bytes_of(const std::vector<Move>& moves);
+
+}  // namespace quintet

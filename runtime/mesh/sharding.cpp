@@ -1,0 +1,111 @@
+#include "runtime/mesh/sharding.h"
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+
+#include "runtime/base/check.h"
+#include "runtime/mesh/mesh.h"
+#include "runtime/mesh/movement.h"
+
+namespace quintet {
+namespace {
+
+thread_local const Sharding* current_sharding = nullptr;
+
+std::string sizes_of(const Axes& mesh) {
+  std::string text;
+  for (const Axis& axis : mesh)
+    text += fmt::format("{}{}={}", text.empty() ? "" : ", ", axis.name, axis.size);
+  return text;
+}
+
+std::atomic<uint64_t> last_id = 0;
+
+Axes axes_of(const Mesh& mesh) {
+  Axes axes;
+  for (const MeshAxis& axis : mesh.axes()) axes.push_back({axis.name, axis.size});
+  return axes;
+}
+
+std::vector<int64_t> coordinates_of(const Mesh& mesh) {
+  std::vector<int64_t> coordinates;
+  for (const MeshAxis& axis : mesh.axes()) coordinates.push_back(mesh.coordinate(axis.name));
+  return coordinates;
+}
+
+}  // namespace
+
+Sharding::Sharding(const Mesh& mesh, LogicalAxisRules rules)
+    : Sharding(axes_of(mesh), coordinates_of(mesh), std::move(rules), &mesh) {}
+
+Sharding::Sharding(Axes mesh, std::vector<int64_t> coordinates, LogicalAxisRules rules,
+                   const Mesh* ranks)
+    : mesh_(std::move(mesh)),
+      coordinates_(std::move(coordinates)),
+      rules_(std::move(rules)),
+      ranks_(ranks),
+      id_(++last_id) {
+  QT_ASSERT(coordinates_.size() == mesh_.size());
+  for (auto& [logical, axes] : rules_) {
+    for (const std::string& name : axes)
+      QT_CHECK(std::any_of(mesh_.begin(), mesh_.end(),
+                           [&](const Axis& axis) { return axis.name == name; }),
+               "logical axis rule ('{}', '{}'): the mesh [{}] has no axis '{}'", logical,
+               fmt::join(axes, "', '"), sizes_of(mesh_), name);
+    std::erase_if(axes, [&](const std::string& name) { return parts_of({name}, mesh_) == 1; });
+  }
+}
+
+const Sharding* Sharding::current() { return current_sharding; }
+Sharding::Use::Use(const Sharding& sharding) : previous_(current_sharding) {
+  current_sharding = sharding.size() > 1 ? &sharding : nullptr;
+}
+Sharding::Use::~Use() { current_sharding = previous_; }
+
+int64_t Sharding::size() const {
+  int64_t size = 1;
+  for (const Axis& axis : mesh_) size *= axis.size;
+  return size;
+}
+
+bool Sharding::rules_know(const std::string& logical) const {
+  return std::any_of(rules_.begin(), rules_.end(),
+                     [&](const auto& rule) { return rule.first == logical; });
+}
+
+Layout Sharding::place(const Spec& spec) const {
+  std::vector<std::optional<std::string>> names;
+  std::set<std::string> seen;  // of two axes of one name the first is cut
+  for (const Axis& axis : spec.axes)
+    names.push_back(seen.insert(axis.name).second ? std::optional(axis.name) : std::nullopt);
+  return {logical_to_mesh_axes(names, rules_), {}};
+}
+
+Block Sharding::block(std::string_view what, const Spec& spec, const Layout& layout,
+                      const Block& frame) const {
+  Block block = frame;
+  for (size_t i = 0; i < layout.dims.size(); ++i) {
+    const MeshAxes& axes = layout.dims[i];
+    if (axes.empty()) continue;
+    const int64_t parts = parts_of(axes, mesh_);
+    QT_CHECK(frame.sizes[i] % parts == 0,
+             "{} {}: axis '{}' of size {} cannot be cut over mesh axis '{}' of size {}; choose a "
+             "size that it divides, another mesh, or a logical axis rule that leaves '{}' whole",
+             what, to_string(spec), spec.axes[i].name, frame.sizes[i], fmt::join(axes, "+"), parts,
+             spec.axes[i].name);
+    block.sizes[i] = frame.sizes[i] / parts;
+    block.origin[i] += index_in(axes) * block.sizes[i];
+  }
+  return block;
+}
+
+int64_t Sharding::index_in(const MeshAxes& axes) const {
+  int64_t index = 0;
+  for (const std::string& name : axes)
+    for (size_t i = 0; i < mesh_.size(); ++i)
+      if (mesh_[i].name == name) index = index * mesh_[i].size + coordinates_[i];
+  return index;
+}
+
+}  // namespace quintet

@@ -1,0 +1,31 @@
+#include "runtime/optim/reducer.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+
+namespace quintet {
+
+void Bucket::add(std::span<double> values, const CutAxes& axes) {
+  if (axes.empty() || values.empty()) return;
+  auto found = std::find_if(groups_.begin(), groups_.end(),
+                            [&](const auto& group) { return group.first == axes; });
+  if (found == groups_.end()) found = groups_.insert(groups_.end(), {axes, {}});
+  found->second.push_back(values);
+}
+
+void Bucket::sum(Reducer* reducer) const {
+  for (const auto& [axes, parts] : groups_) {
+    QT_ASSERT(reducer != nullptr);
+    std::vector<double> all;
+    for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
+    reducer->sum(all, axes);
+    auto from = all.begin();
+    for (const auto& part : parts) {
+      std::copy_n(from, part.size(), part.begin());
+      from += static_cast<int64_t>(part.size());
+    }
+  }
+}
+
+}  // namespace quintet

@@ -1,0 +1,38 @@
+#pragma once
+// Sums of numbers that ranks hold parts of: statistics of arrays that are cut over a mesh. All that
+// one phase of an update needs goes into a few collectives, one for each set of mesh axes.
+//
+//   Bucket bucket;
+//   bucket.add(sums, slot.cut_axes());
+//   bucket.sum(args.reducer);          // sums are now those of the whole array, the same on all ranks
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace quintet {
+
+using CutAxes = std::vector<std::string>;  // names of mesh axes
+
+class Reducer {
+ public:
+  virtual ~Reducer() = default;
+  /// Adds `values` over the ranks along `axes`; called by all of them in the same order.
+  virtual void sum(std::span<double> values, const CutAxes& axes) = 0;
+  virtual void max(std::span<double> values, const CutAxes& axes) = 0;
+};
+
+class Bucket {
+ public:
+  /// `values` must stay until sum(); without axes they are whole already.
+  void add(std::span<double> values, const CutAxes& axes);
+  /// Throws Bug if something is cut and there is no reducer.
+  void sum(Reducer* reducer) const;
+
+ private:
+  std::vector<std::pair<CutAxes, std::vector<std::span<double>>>> groups_;
+};
+
+}  // namespace quintet

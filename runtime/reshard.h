@@ -1,0 +1,36 @@
+#pragma once
+// Bringing an array from one layout to another: an op too, whose gradient goes the other way
+// (all-gather <-> reduce-scatter, all-to-all <-> all-to-all, open sum <-> all-reduce).
+//
+//   Tensor y = reshard(x, Layout::whole(3));   // all of x on every rank
+
+#include <memory>
+#include <optional>
+
+#include "runtime/tensor.h"
+
+namespace quintet {
+
+/// `x` in another layout, recorded by a tape. Every rank of the mesh calls it.
+Tensor reshard(const Tensor& x, const Layout& to);
+/// The same for the runtime's own use: not recorded, and x itself where nothing has to move.
+Tensor moved(const Tensor& x, const Layout& to);
+
+/// A change of layout that is one all-gather, under way while other work goes on.
+class AsyncGather {
+ public:
+  /// nullopt where the change is something else.
+  static std::optional<AsyncGather> start(const Tensor& x, const Layout& to);
+  AsyncGather(AsyncGather&&) noexcept;
+  AsyncGather& operator=(AsyncGather&&) noexcept;
+  ~AsyncGather();
+  const Tensor& result() const;  // its values are there after wait()
+  Tensor wait();
+
+ private:
+  struct Work;
+  explicit AsyncGather(std::unique_ptr<Work> work);
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace quintet

@@ -1,0 +1,68 @@
+#pragma once
+// Equal to float32 rounding.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/layouts/run.h"
+
+namespace quintet::testing {
+
+/// Largest difference over the largest value.
+inline double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = 1e-12, difference = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, std::abs(static_cast<double>(a[i])));
+    difference = std::max(difference, std::abs(static_cast<double>(a[i]) - b[i]));
+  }
+  return difference / largest;
+}
+
+inline void expect_close(const Arrays& want, const Arrays& got, double tolerance,
+                         const char* what) {
+  ASSERT_EQ(want.size(), got.size());
+  for (const auto& [name, values] : want) {
+    ASSERT_EQ(values.size(), got.at(name).size()) << name;
+    EXPECT_LE(distance(values, got.at(name)), tolerance) << what << " of " << name;
+  }
+}
+
+/// `ranks`: what every rank of a mesh found.
+inline void expect_same(const Result& want, const std::vector<Result>& ranks) {
+  for (const Result& got : ranks) {
+    EXPECT_NEAR(got.loss, want.loss, 2e-6 * want.loss);
+    // Sums of up to a hundred rounded products in another order.
+    expect_close(want.gradients, got.gradients, 2e-5, "gradient");
+    // Adafactor divides by roots of means of squares: a gradient's relative error, times the rate.
+    expect_close(want.parameters, got.parameters, 2e-5, "value");
+    ASSERT_EQ(want.metrics.size(), got.metrics.size());
+    for (const auto& [name, metric] : want.metrics)
+      EXPECT_NEAR(got.metrics.at(name).value(), metric.value(),
+                  1e-4 * std::abs(metric.value()) + 1e-7)
+          << name;
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+/// A (data, model) or (data, expert, model) mesh with T5X's rules for it.
+inline Partitioning partitioning(const std::vector<int>& sizes, int activation_dims,
+                                 int parameter_dims) {
+  const AxisRuleOptions options{.activation_partitioning_dims = activation_dims,
+                                .parameter_partitioning_dims = parameter_dims,
+                                .additional_rules = {}};
+  if (sizes.size() == 3)
+    return {{{"data", sizes[0]}, {"expert", sizes[1]}, {"model", sizes[2]}},
+            moe_logical_axis_rules(options)};
+  return {{{"data", sizes[0]}, {"model", sizes[1]}}, standard_logical_axis_rules(options)};
+}
+
+inline std::string describe(const Training& training, const std::vector<int>& sizes,
+                            int activation_dims, int parameter_dims) {
+  return fmt::format("mesh {}, activations {}D, parameters {}D, network {}{}{}, {} microbatches",
+                     fmt::join(sizes, " x "), activation_dims, parameter_dims,
+                     static_cast<int>(training.network), training.remat ? ", remat" : "",
+                     training.packed ? ", packed" : "", training.microbatches);
+}
+
+}  // namespace quintet::testing

@@ -1,0 +1,89 @@
+// Every layout gives the same training run: loss, every gradient, and the parameters after some
+// steps equal those of one rank to float32 rounding. A part of sweep_test.cpp that is quick.
+
+#include "runtime/optim/adafactor.h"
+#include "runtime/optim/multi_optimizer.h"
+#include "runtime/optim/optax.h"
+#include "tests/layouts/expect.h"
+
+namespace quintet::testing {
+namespace {
+
+struct Layouts : ::testing::Test {
+  void compare(const Training& training, const std::vector<int>& sizes, int activation_dims,
+               int parameter_dims) {
+    SCOPED_TRACE(describe(training, sizes, activation_dims, parameter_dims));
+    expect_same(run_whole(training),
+                run_cut(training, partitioning(sizes, activation_dims, parameter_dims)));
+  }
+};
+
+TEST_F(Layouts, GiveTheSameRunOfT5) {
+  compare({}, {1, 1}, 2, 2);
+  for (const int activation_dims : {1, 2})
+    for (const int parameter_dims : {1, 2}) compare({}, {2, 2}, activation_dims, parameter_dims);
+}
+
+TEST_F(Layouts, GiveTheSameRunWithRematMicrobatchesAndPacking) {
+  const Training training{.remat = true, .packed = true, .microbatches = 2, .optimizer = {}};
+  compare(training, {2, 1}, 1, 2);
+  compare(training, {1, 2}, 2, 1);
+  compare(training, {2, 2}, 2, 2);
+}
+
+TEST_F(Layouts, GiveTheSameRunOfTiedT5) {
+  const Training training{.network = Network::t5_1_0_tied, .packed = true, .optimizer = {}};
+  compare(training, {1, 4}, 1, 1);
+  compare(training, {2, 2}, 1, 2);
+  compare(training, {2, 2}, 2, 1);
+}
+
+TEST_F(Layouts, GiveTheSameRunOfADecoder) {
+  const Training training{.network = Network::decoder_only, .remat = true, .optimizer = {}};
+  compare(training, {4, 1}, 1, 2);
+  compare(training, {2, 2}, 2, 2);
+}
+
+TEST_F(Layouts, GiveTheSameRunOnThreeAxes) { compare({.optimizer = {}}, {2, 2, 2}, 2, 2); }
+
+TEST_F(Layouts, GiveTheSameRunForAnyRules) {
+  // Heads whole, the MLP's inner axis over both mesh axes, lengths cut outside of matrix products.
+  const Partitioning any{{{"data", 2}, {"model", 2}},
+                         {{"batch", {}},
+                          {"mlp", {"model", "data"}},
+                          {"joined_kv", {}},
+                          {"heads", {}},
+                          {"vocab", {"data"}},
+                          {"length", {"model"}},
+                          {"embed", {"data"}}}};
+  expect_same(run_whole({}), run_cut({}, any));
+}
+
+TEST_F(Layouts, GiveTheSameRunWithOtherOptimizers) {
+  Training training;
+  training.optimizer = [] {
+    return optax_optimizer(chain({clip_by_global_norm(0.1), adamw(1e-3, {.weight_decay = 0.1})}));
+  };
+  compare(training, {2, 2}, 1, 2);
+  training.optimizer = [] {
+    return multi_optimizer(
+        {{matching(".*(embedding|norm).*"), adafactor({.min_dim_size_to_factor = 16,
+                                                       .logical_factor_rules =
+                                                           standard_logical_factor_rules(),
+                                                       .global_norm_clip_threshold = 0.1})},
+         {matching(".*kernel.*"), optax_optimizer(chain({clip_by_global_norm(0.1), sgd(0.1)}))}});
+  };
+  compare(training, {2, 2}, 1, 2);
+}
+
+TEST_F(Layouts, FollowTheCurveOfOneRank) {
+  const Training training{.rows = 8, .steps = 100, .optimizer = {}};
+  const Result curve = run_whole(training);
+  EXPECT_LT(curve.losses.back(), 0.9 * curve.losses.front());
+  for (const Result& got : run_cut(training, partitioning({2, 2}, 2, 2)))
+    for (size_t i = 0; i < curve.losses.size(); ++i)
+      ASSERT_NEAR(got.losses[i], curve.losses[i], 1e-4 * curve.losses[i]) << "step " << i;
+}
+
+}  // namespace
+}  // namespace quintet::testing

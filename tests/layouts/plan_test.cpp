@@ -1,0 +1,212 @@
+// Where ops run on a mesh and what moves for it: the planner's choices, the collectives and bytes of
+// changes of layout, and what is refused. No rank talks to another here.
+
+#include "runtime/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "runtime/mesh/movement.h"
+
+namespace quintet {
+namespace {
+
+Sharding sharding(int64_t data, int64_t model, int activations, int parameters) {
+  return {{{"data", data}, {"model", model}},
+          {0, 0},
+          standard_logical_axis_rules({.activation_partitioning_dims = activations,
+                                       .parameter_partitioning_dims = parameters,
+                                       .additional_rules = {}})};
+}
+
+const Axes kX{{"batch", 16}, {"length", 8}, {"embed", 32}}, kH{{"batch", 16}, {"length", 8}, {"mlp", 64}};
+const Axes kIn{{"embed", 32}, {"mlp", 64}}, kOut{{"mlp", 64}, {"embed", 32}};
+
+struct Planned {
+  Plan plan;
+  Tensors inputs;
+  std::vector<std::string> moves;  // "1: all_gather over data", "result: all_reduce over model"
+};
+
+/// The plan of an op whose operands lie where the rules put them.
+Planned plan(const Op& op, const std::vector<Axes>& operands, const Sharding& on, Attrs attrs = {},
+             const Wanted& wanted = {}) {
+  const Sharding::Use use(on);
+  Planned planned;
+  for (const Axes& axes : operands) {
+    const Spec spec{axes, DType::f32};
+    planned.inputs.push_back(Tensor(spec, on.place(spec), whole(spec)));
+  }
+  const auto shapes = quintet::bind(op.name, op.rule, planned.inputs, attrs);
+  const Wanted make = wanted.empty() ? Wanted(shapes.size(), true) : wanted;
+  planned.plan = plan_op(op, planned.inputs, shapes, attrs, make, on);
+  const auto add = [&](const std::string& what, const Spec& spec, const Layout& from,
+                       const Layout& to) {
+    for (const Move& move : moves(spec, whole(spec), from, to, on.mesh()))
+      planned.moves.push_back(
+          fmt::format("{}: {} over {}", what, name_of(move.kind), fmt::join(move.axes, "+")));
+  };
+  for (size_t i = 0; i < planned.inputs.size(); ++i)
+    add(std::to_string(i), planned.inputs[i].spec(), planned.inputs[i].layout(),
+        planned.plan.inputs[i]);
+  for (size_t i = 0; i < shapes.size(); ++i)
+    add("result", shapes[i].spec, planned.plan.results[i], planned.plan.targets[i]);
+  return planned;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(Plan, ZeRO3GathersParametersAndScattersTheirGradients) {
+  const Sharding on = sharding(4, 1, 1, 2);
+  EXPECT_EQ(plan(ops::table::matmul, {kX, kIn}, on).moves, (Texts{"1: all_gather over data"}));
+  EXPECT_EQ(plan(ops::table::matmul_t, {kH, kIn}, on).moves, (Texts{"1: all_gather over data"}));
+  EXPECT_EQ(plan(ops::table::matmul_grad_w, {kX, kH}, on).moves,
+            (Texts{"result: reduce_scatter over data"}));
+}
+
+TEST(Plan, ActivationsStayHoweverFewTheyAre) {
+  const Axes few{{"batch", 4}, {"length", 1}, {"embed", 32}};
+  EXPECT_EQ(plan(ops::table::matmul, {few, kIn}, sharding(4, 1, 1, 2)).moves,
+            (Texts{"1: all_gather over data"}));
+}
+
+TEST(Plan, MegatronReducesOnceForwardAndOnceBackward) {
+  const Sharding on = sharding(1, 4, 1, 1);
+  EXPECT_EQ(plan(ops::table::mlp_in, {kX, kIn, kIn}, on).moves, Texts{});
+  EXPECT_EQ(plan(ops::table::matmul, {kH, kOut}, on).moves,
+            (Texts{"result: all_reduce over model"}));
+  EXPECT_EQ(plan(ops::table::matmul_t, {kX, kOut}, on).moves, Texts{});
+  EXPECT_EQ(plan(ops::table::mlp_in_grad, {kX, kIn, kIn, kH, kH, kH}, on).moves,
+            (Texts{"result: all_reduce over model"}));
+  EXPECT_EQ(plan(ops::table::matmul_grad_w, {kH, kX}, on).moves, Texts{});
+}
+
+TEST(Plan, TwoDimensionsGatherActivationsBeforeAndScatterThemAfter) {
+  const Sharding on = sharding(2, 2, 2, 2);
+  EXPECT_EQ(plan(ops::table::mlp_in, {kX, kIn, kIn}, on).moves,
+            (Texts{"0: all_gather over model", "1: all_gather over data", "2: all_gather over data"}));
+  EXPECT_EQ(plan(ops::table::matmul, {kH, kOut}, on).moves,
+            (Texts{"1: all_gather over data", "result: reduce_scatter over model"}));
+}
+
+TEST(Plan, EmbeddingIsParallelInTheVocabulary) {
+  const Axes ids{{"batch", 16}, {"length", 8}}, table{{"vocab", 64}, {"embed", 32}};
+  EXPECT_EQ(plan(ops::table::embed, {ids, table}, sharding(1, 4, 1, 1)).moves,
+            (Texts{"result: all_reduce over model"}));
+  EXPECT_EQ(plan(ops::table::embed, {ids, table}, sharding(1, 4, 2, 1)).moves,
+            (Texts{"result: reduce_scatter over model"}));
+}
+
+TEST(Plan, AttentionIsCutByHeads) {
+  const Axes q{{"batch", 16}, {"length", 8}, {"joined_kv", 32}};
+  const Axes bias{{"heads", 8}, {"relpos_buckets", 32}};
+  const Axes segments{{"batch", 16}, {"length", 8}};
+  const auto on_model = [&](int64_t heads) {
+    Axes table = bias;
+    table[0].size = heads;
+    const Sharding on = sharding(1, 4, 1, 1);
+    return plan(ops::table::attention, {q, q, q, table, segments, segments, segments}, on,
+                {{"h", heads}});
+  };
+  EXPECT_EQ(on_model(8).moves, Texts{});
+  EXPECT_EQ(to_string(on_model(8).plan), "model on h");
+}
+
+TEST(Plan, StatisticsOfACutAxisAreTakenInPhases) {
+  const Axes scale{{"embed", 32}}, projection{{"embed", 32}, {"vocab", 64}};
+  const Axes tokens{{"batch", 16}, {"length", 8}};
+  EXPECT_TRUE(plan(ops::table::rms_norm, {kX, scale}, sharding(2, 2, 2, 1)).plan.in_phases);
+  EXPECT_FALSE(plan(ops::table::rms_norm, {kX, scale}, sharding(2, 2, 1, 1)).plan.in_phases);
+  EXPECT_TRUE(plan(ops::table::cross_entropy, {kX, projection, tokens, tokens},
+                   sharding(2, 2, 1, 1))
+                  .plan.in_phases);
+}
+
+TEST(Plan, SequenceParallelNormsAreARuleTable) {
+  // Beyond T5X: outside of matrix products the length is cut over `model`.
+  const Sharding on({{"data", 1}, {"model", 4}}, {0, 0},
+                    {{"batch", {"data"}}, {"vocab", {"model"}}, {"mlp", {"model"}},
+                     {"joined_kv", {"model"}}, {"heads", {"model"}}, {"length", {"model"}}});
+  const Axes scale{{"embed", 32}};
+  EXPECT_EQ(plan(ops::table::rms_norm, {kX, scale}, on).moves, Texts{});
+  EXPECT_EQ(to_string(plan(ops::table::rms_norm, {kX, scale}, on).plan), "model on 1");
+  EXPECT_EQ(plan(ops::table::matmul, {kH, kOut}, on).moves,
+            (Texts{"result: reduce_scatter over model"}));
+}
+
+TEST(Moves, CountTheBytesThatARankSends) {
+  const Spec spec{{{"embed", 32}, {"mlp", 64}}, DType::f32};  // 8,192 bytes
+  const Axes mesh{{"data", 4}, {"model", 2}};
+  const auto bytes = [&](const Layout& from, const Layout& to) {
+    return bytes_of(moves(spec, whole(spec), from, to, mesh));
+  };
+  const Layout all = Layout::whole(2), rows{{{"data"}, {}}, {}}, columns{{{}, {"data"}}, {}};
+  const Layout open{{{}, {}}, {"data"}};
+  EXPECT_EQ(bytes(rows, all), 3 * 2048);
+  EXPECT_EQ(bytes(all, rows), 0);
+  EXPECT_EQ(bytes(rows, columns), 3 * 512);
+  EXPECT_EQ(bytes(open, rows), 3 * 2048);
+  EXPECT_EQ(bytes(open, all), 2 * 3 * 2048);
+  // Summed first, so that less has to be gathered.
+  EXPECT_EQ(bytes({{{"model"}, {}}, {"data"}}, {{{"model"}, {"data"}}, {}}), 3 * 1024);
+}
+
+TEST(Moves, LeadFromAnyLayoutToAnyOther) {
+  const Spec spec{{{"a", 16}, {"b", 16}}, DType::f32};
+  const Axes mesh{{"x", 2}, {"y", 2}};
+  std::vector<Layout> layouts;
+  const std::vector<MeshAxes> cuts{{}, {"x"}, {"y"}, {"x", "y"}, {"y", "x"}};
+  for (const MeshAxes& a : cuts)
+    for (const MeshAxes& b : cuts) {
+      const bool twice = std::any_of(a.begin(), a.end(), [&](const std::string& axis) {
+        return std::find(b.begin(), b.end(), axis) != b.end();
+      });
+      if (!twice) layouts.push_back({{a, b}, {}});
+    }
+  for (const Layout& from : layouts)
+    for (const Layout& to : layouts) {
+      const auto steps = moves(spec, whole(spec), from, to, mesh);
+      EXPECT_EQ(steps.empty() ? from : steps.back().after, to);
+      EXPECT_LE(steps.size(), 5u);
+    }
+}
+
+std::string refusal(const std::function<void()>& what) {
+  try {
+    what();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ExitCode::kUsage);
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(Rules, ThatNameNoMeshAxisAreRefused) {
+  EXPECT_EQ(refusal([] { Sharding({{"data", 2}}, {0}, {{"mlp", {"tensor"}}}); }),
+            "logical axis rule ('mlp', 'tensor'): the mesh [data=2] has no axis 'tensor'");
+}
+
+TEST(Rules, ThatCutWhatDoesNotDivideAreRefusedNamingOpTensorAndSizes) {
+  const Sharding on = sharding(1, 4, 1, 1);
+  const Axes narrow{{"embed", 32}, {"mlp", 6}};
+  EXPECT_EQ(refusal([&] { plan(ops::table::matmul, {kX, {{"embed", 32}, {"wide", 6}}}, on); }),
+            "accepted");
+  const Spec spec{narrow, DType::f32};
+  EXPECT_EQ(refusal([&] { on.block("parameter wi", spec, on.place(spec), whole(spec)); }),
+            "parameter wi [embed=32, mlp=6] float32: axis 'mlp' of size 6 cannot be cut over mesh "
+            "axis 'model' of size 4; choose a size that it divides, another mesh, or a logical "
+            "axis rule that leaves 'mlp' whole");
+  const std::string of_result = refusal([&] {
+    const Sharding::Use use(on);
+    const Tensor x(Spec{kX, DType::f32}), w(spec);
+    plan_op(ops::table::matmul, {x, w}, quintet::bind("matmul", ops::table::matmul.rule, {x, w}, {}), {},
+            {true}, on);
+  });
+  EXPECT_TRUE(of_result.starts_with("matmul: result [batch=16, length=8, mlp=6] float32: axis 'mlp' "
+                                    "of size 6 cannot be cut over mesh axis 'model' of size 4"))
+      << of_result;
+}
+
+}  // namespace
+}  // namespace quintet

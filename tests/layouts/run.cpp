@@ -1,0 +1,161 @@
+#include "tests/layouts/run.h"
+
+#include <omp.h>
+
+#include <mutex>
+
+#include "runtime/optim/adafactor.h"
+#include "runtime/reshard.h"
+#include "runtime/tape.h"
+#include "runtime/trainer.h"
+
+namespace quintet::testing {
+namespace {
+
+constexpr int64_t kVocabulary = 64, kInputs = 12, kTargets = 8;
+
+LayerConfig layers(Network network) {
+  LayerConfig config;
+  config.emb_dim = 32;
+  config.num_heads = 8;
+  config.head_dim = 4;
+  config.mlp_dim = 48;
+  config.mlp_activations = network == Network::t5_1_0_tied
+                               ? std::vector<std::string>{"relu"}
+                               : std::vector<std::string>{"gelu", "linear"};
+  return config;
+}
+
+std::vector<float> whole_values(const Tensor& x) {
+  const HostArray array = moved(x, Layout::whole(x.spec().axes.size())).to_host();
+  return {array.as<float>().begin(), array.as<float>().end()};
+}
+
+Result run(const Training& training) {
+  const std::unique_ptr<BaseModel> model = make_model(training);
+  model->parameters().initialize(key_from_seed(7));
+  Result result;
+  {
+    const HostArrays batch = make_batch(training, 0);
+    Tape tape;
+    StepLoss step;
+    {
+      const Tape::Recording recording(tape);
+      step = loss_of(*model)(batch, 0, training.rows, key_from_seed(5));
+    }
+    tape.backward(step.loss);
+    result.loss = step.loss.item();
+    for (const ParamInfo& info : model->parameters().all()) {
+      result.gradients[info.name] = whole_values(info.value.grad());
+      info.value.set_grad({});
+    }
+  }
+  Trainer trainer(loss_of(*model), model->parameters(),
+                  training.optimizer ? training.optimizer()
+                                     : adafactor({.min_dim_size_to_factor = 16,
+                                                  .logical_factor_rules =
+                                                      standard_logical_factor_rules()}),
+                  {.num_microbatches = training.microbatches,
+                   .learning_rate = [](int64_t) { return 0.01F; },
+                   .weight_metrics = true},
+                  key_from_seed(9));
+  for (int64_t i = 0; i < training.steps; ++i) {
+    result.metrics = trainer.train(make_batch(training, i)).metrics;
+    result.losses.push_back(result.metrics.at("loss").value());
+  }
+  for (const ParamInfo& info : model->parameters().all())
+    result.parameters[info.name] = whole_values(info.value);
+  return result;
+}
+
+}  // namespace
+
+LossFunction loss_of(const BaseModel& model) {
+  return [&model](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+    LossOutput out = model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+    return StepLoss{out.loss, out.metrics};
+  };
+}
+
+std::unique_ptr<BaseModel> make_model(const Training& training) {
+  const LossOptions loss{
+      .z_loss = 1e-3,
+      .loss_normalizing_factor = SpecialLossNormalizingFactor::kNumRealTargetTokens};
+  const auto fill = [&](auto& config) {
+    static_cast<LayerConfig&>(config) = layers(training.network);
+    config.vocab_size = kVocabulary;
+    config.dropout_rate = training.dropout_rate;
+    config.logits_via_embedding = training.network == Network::t5_1_0_tied;
+    config.remat_policy = training.remat ? "full" : "none";
+  };
+  if (training.network == Network::decoder_only) {
+    TransformerConfig config;
+    fill(config);
+    config.num_layers = 2;
+    return std::make_unique<DecoderOnlyModel>(config, loss, true);
+  }
+  T5Config config;
+  fill(config);
+  config.num_encoder_layers = 1;
+  config.num_decoder_layers = 2;
+  return std::make_unique<EncoderDecoderModel>(config, loss);
+}
+
+HostArrays make_batch(const Training& training, int64_t step) {
+  HostArrays batch;
+  const bool encoder = training.network != Network::decoder_only;
+  const auto fill = [&](const std::string& name, int64_t length, auto value) {
+    HostArray& array = batch[name] = HostArray(DType::i32, {training.rows, length});
+    for (int64_t row = 0; row < training.rows; ++row)
+      for (int64_t i = 0; i < length; ++i)
+        array.as<int32_t>()[static_cast<size_t>(row * length + i)] =
+            i >= length - row % 4 ? 0 : static_cast<int32_t>(value(row, i));  // ends differ
+  };
+  const auto tokens = [&](uint32_t seed) {
+    return [=](int64_t row, int64_t i) {
+      const auto bits = random_bits(key_from_seed(static_cast<uint32_t>(seed + 10 * step)),
+                                    static_cast<uint64_t>(row * 64 + i));
+      return 2 + bits % (kVocabulary - 2);
+    };
+  };
+  const auto segment = [](int64_t, int64_t i) { return 1 + i / 5; };
+  fill("decoder_target_tokens", kTargets, tokens(2));
+  fill("decoder_input_tokens", kTargets, tokens(3));
+  if (encoder) fill("encoder_input_tokens", kInputs, tokens(1));
+  if (!encoder)
+    fill("decoder_causal_attention", kTargets, [](int64_t, int64_t i) { return i < 3 ? 1 : 0; });
+  if (training.packed) {
+    fill("decoder_segment_ids", kTargets, segment);
+    if (encoder) fill("encoder_segment_ids", kInputs, segment);
+  }
+  return batch;
+}
+
+Result run_whole(const Training& training) { return run(training); }
+
+void on_ranks(const Partitioning& partitioning, const std::function<void(Comm&)>& body) {
+  int ranks = 1;
+  for (const MeshAxis& axis : partitioning.mesh) ranks *= axis.size;
+  run_threads({.count = ranks}, [&](Comm& comm) {
+    omp_set_num_threads(1);
+    const Mesh mesh(partitioning.mesh, &comm);
+    const Sharding sharding(mesh, partitioning.rules);
+    const Sharding::Use use(sharding);
+    body(comm);
+  });
+}
+
+std::vector<Result> run_cut(const Training& training, const Partitioning& partitioning) {
+  std::mutex mutex;
+  std::map<int, Result> by_rank;
+  on_ranks(partitioning, [&](Comm& comm) {
+    Result result = run(training);
+    const std::lock_guard lock(mutex);
+    by_rank[comm.rank()] = std::move(result);
+  });
+  std::vector<Result> results;
+  for (auto& [rank, result] : by_rank) results.push_back(std::move(result));
+  return results;
+}
+
+}  // namespace quintet::testing

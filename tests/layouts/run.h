@@ -1,0 +1,57 @@
+#pragma once
+// A small model trained on some layout, ranks being threads; what it computed comes back whole.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/base_model.h"
+#include "runtime/mesh/collectives_threads.h"
+#include "runtime/mesh/mesh.h"
+#include "runtime/mesh/sharding.h"
+#include "runtime/optim/optimizer.h"
+#include "runtime/trainer.h"
+
+namespace quintet::testing {
+
+enum class Network { t5_1_1, t5_1_0_tied, decoder_only };
+
+/// What is trained: the same on every layout.
+struct Training {
+  Network network = Network::t5_1_1;
+  bool remat = false, packed = false;
+  int64_t microbatches = 1, rows = 16;
+  int64_t steps = 5;
+  double dropout_rate = 0.1;
+  std::function<OptimizerPtr()> optimizer;  // default: Adafactor
+};
+
+struct Partitioning {
+  std::vector<MeshAxis> mesh;
+  LogicalAxisRules rules;
+};
+
+using Arrays = std::map<std::string, std::vector<float>>;
+
+struct Result {
+  double loss = 0;
+  Arrays gradients, parameters;  // of the first step; after the last
+  std::vector<double> losses;    // of every step
+  Metrics metrics;               // of the last step
+};
+
+std::unique_ptr<BaseModel> make_model(const Training& training);
+HostArrays make_batch(const Training& training, int64_t step);
+
+LossFunction loss_of(const BaseModel& model);
+
+/// Calls `body` on every rank of a mesh, one thread each.
+void on_ranks(const Partitioning& partitioning, const std::function<void(Comm&)>& body);
+
+/// The training on this rank alone.
+Result run_whole(const Training& training);
+/// The same on a mesh: what each rank has at the end, gathered.
+std::vector<Result> run_cut(const Training& training, const Partitioning& partitioning);
+
+}  // namespace quintet::testing
