@@ -1,5 +1,6 @@
 // The `quintet` command: finds the verb, runs it, turns exceptions into messages and exit codes.
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -7,12 +8,14 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "apps/verbs.h"
 #include "apps/version.h"
 #include "runtime/base/check.h"
 #include "runtime/base/nearest.h"
+#include "runtime/mpi/session.h"
 
 namespace quintet {
 namespace {
@@ -63,8 +66,17 @@ int dispatch(std::span<char* const> args) {
        did_you_mean(name, names));
 }
 
+/// A rank that fails ends the job. All of them may have met the same: the first says it.
+[[noreturn]] void end_job(int rank, const std::string& message, ExitCode code) {
+  if (rank > 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  const std::string text = fmt::format("error: rank {}: {}\n", rank, message);
+  std::fputs((rank > 0 ? text : "error: " + message + "\n").c_str(), stderr);
+  mpi::Session::fail(code);
+}
+
 /// fputs, because fmt::print throws where nothing can be written.
 int report(const std::string& message, ExitCode code) {
+  if (const auto rank = mpi::Session::rank_of_process()) end_job(*rank, message, code);
   std::fputs(("error: " + message + "\n").c_str(), stderr);
   return static_cast<int>(code);
 }

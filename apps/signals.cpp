@@ -35,6 +35,8 @@ double now_seconds() {
 
 }  // namespace
 
+bool stop_signalled() { return g_received != 0; }
+
 StopRequests::StopRequests(std::filesystem::path model_dir)
     : stop_file_(model_dir.empty() ? model_dir : model_dir / "STOP") {
   g_received = 0;

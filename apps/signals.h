@@ -13,6 +13,9 @@
 
 namespace quintet {
 
+/// Whether a signal asked this process to stop.
+bool stop_signalled();
+
 class StopRequests {
  public:
   /// Installs the handlers. Empty model_dir: no STOP file is looked for.

@@ -23,10 +23,13 @@ Summaries::Summaries(std::filesystem::path model_dir, int64_t metrics_bytes,
                      std::optional<int64_t> resumed_step)
     : state_(new State{model_dir, resumed_step, {model_dir / "metrics.jsonl", metrics_bytes}, {}}) {}
 
+Summaries::Summaries() = default;
+std::unique_ptr<Summaries> Summaries::none() { return std::unique_ptr<Summaries>(new Summaries); }
 Summaries::~Summaries() = default;
 
 void Summaries::write(const std::string& run, int64_t step,
                       const std::map<std::string, double>& scalars) {
+  if (state_ == nullptr) return;
   state_->log.write(run, step, scalars);
   EventFile& file = state_->file(run);
   for (const auto& [name, value] : scalars) file.scalar(name, step, value);
@@ -34,14 +37,15 @@ void Summaries::write(const std::string& run, int64_t step,
 
 void Summaries::write_text(const std::string& run, const std::string& tag,
                            const std::string& markdown) {
-  state_->file(run).text(tag, 0, markdown);
+  if (state_ != nullptr) state_->file(run).text(tag, 0, markdown);
 }
 
 void Summaries::flush() {
+  if (state_ == nullptr) return;
   state_->log.flush();
   for (auto& [run, file] : state_->events) file.flush();
 }
 
-int64_t Summaries::metrics_bytes() const { return state_->log.bytes(); }
+int64_t Summaries::metrics_bytes() const { return state_ == nullptr ? 0 : state_->log.bytes(); }
 
 }  // namespace quintet

@@ -20,6 +20,8 @@ class Summaries {
   /// `resumed_step`: the first step that a resumed run writes again; TensorBoard drops the old ones.
   Summaries(std::filesystem::path model_dir, int64_t metrics_bytes,
             std::optional<int64_t> resumed_step = {});
+  /// Writes nothing: of ranks but the first.
+  static std::unique_ptr<Summaries> none();
   ~Summaries();
   Summaries(const Summaries&) = delete;
   Summaries& operator=(const Summaries&) = delete;
@@ -34,6 +36,7 @@ class Summaries {
 
  private:
   struct State;
+  Summaries();
   std::unique_ptr<State> state_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "apps/cli.h"
 #include "apps/compute_flags.h"
+#include "apps/ranks.h"
 #include "apps/session.h"
 #include "apps/train_loop.h"
 #include "apps/verbs.h"
@@ -17,6 +18,7 @@ namespace {
 struct TrainFlags {
   std::string model_dir, run_mode = "train", ignored_text;
   ComputeFlags compute;
+  RankFlags ranks;
   bool dry_run = false, profile = false, ignored = false;
 };
 
@@ -27,6 +29,7 @@ void add_flags(CommandLine& cli, TrainFlags& flags) {
   app.add_option("--gin_search_paths", "folders of gin files, with commas between");
   app.add_option("--model_dir", flags.model_dir, "short for --gin.MODEL_DIR=\"'...'\"");
   flags.compute.add_to(app);
+  flags.ranks.add_to(app);
   app.add_flag("--dry_run", flags.dry_run, "print the configuration and end");
   app.add_flag("--profile", flags.profile, "time and bytes of each op at the end, on stderr");
   app.add_option("--run_mode", flags.run_mode, "train")->check(CLI::IsMember({"train"}));
@@ -50,20 +53,26 @@ int run_train(std::span<char* const> args) {
            "quintet train: no configuration; name one with --gin_file=FILE");
   if (!flags.model_dir.empty())
     gin_line.bindings.push_back("MODEL_DIR = " + gin::Value(flags.model_dir).repr());
+  Ranks ranks(flags.ranks);
+  ranks.agree_on("build", build_text());
+  ranks.agree_on("command line", fmt::format("{}", fmt::join(args, "\n")));
   flags.compute.start();
+  ranks.open(Device::current());
 
   Session* session_of_run = nullptr;
   int code = 0;
   const auto train = [&](const gin::Arguments& arguments) -> gin::Value {
-    TrainLoop loop(train_config_from(arguments),
-                   [&](const data::DatasetConfig& config) { return session_of_run->task(config); });
+    TrainConfig config = train_config_from(arguments);
+    ranks.agree_on("configuration", config.config_text);
+    TrainLoop loop(std::move(config), ranks,
+                   [&](const data::DatasetConfig& set) { return session_of_run->task(set); });
     code = loop.run();
     return {};
   };
   Session session(gin_line, {.train = train, .evaluate = {}}, {.main_modules = {"t5x.train"}});
   session_of_run = &session;
   if (flags.dry_run) {
-    fmt::print("{}", session.config().config_str());
+    if (ranks.leads()) fmt::print("{}", session.config().config_str());
     return 0;
   }
   Profile profile;
@@ -72,7 +81,7 @@ int run_train(std::span<char* const> args) {
   session.config().call("t5x.train.train");
   Profile::current() = nullptr;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  if (flags.profile) fmt::print(stderr, "{}\n", profile.table(1, took.count()));
+  if (flags.profile && ranks.leads()) fmt::print(stderr, "{}\n", profile.table(1, took.count()));
   return code;
 }
 

@@ -59,6 +59,7 @@ int TrainLoop::run() {
   write_run_files();
   ready_seconds_ = now_seconds() - started_;
   Progress::Options options = Progress::from_environment();
+  if (!ranks_.leads()) options.out = nullptr;
   progress_ = std::make_unique<Progress>("train", trainer_->step(), total_steps_, options);
   progress_->line(fmt::format("{}: step {} of {}, {} parameters", config_.model_dir.string(),
                               trainer_->step(), total_steps_,
@@ -68,16 +69,16 @@ int TrainLoop::run() {
   const bool evaluation_due =
       due(config_.eval_period) || (at_start && config_.run_eval_before_training);
   if (evaluation_due && state_.evaluated_step != trainer_->step() && !evaluate())
-    return saved_run_again(*stop_.reason());
+    return saved_run_again(*stop_reason());
   window_started_ = now_seconds();
   window_first_step_ = trainer_->step();
   while (trainer_->step() < total_steps_ && stop_early_.empty()) {
-    if (const auto reason = stop_.reason()) return saved_run_again(*reason);
+    if (const auto reason = stop_reason()) return saved_run_again(*reason);
     train_step();
     checkpoints_->poll();
     if (due(config_.stats_period)) summarize();
     if (save_due()) save(false);
-    if (due(config_.eval_period) && !evaluate()) return saved_run_again(*stop_.reason());
+    if (due(config_.eval_period) && !evaluate()) return saved_run_again(*stop_reason());
   }
   if (!stop_early_.empty()) {
     summarize();
@@ -91,7 +92,14 @@ int TrainLoop::run() {
   return static_cast<int>(ExitCode::kDone);
 }
 
+std::optional<std::string> TrainLoop::stop_reason() {
+  const std::optional<std::string> own = stop_.reason();
+  if (ranks_.highest(own ? 1 : 0) == 0) return std::nullopt;
+  return own.value_or("a signal to another rank");
+}
+
 void TrainLoop::train_step() {
+  if (ranks_.comm() != nullptr) ranks_.comm()->set_step(trainer_->step());
   auto batch = batches_->next();
   QT_CHECK_AS(ExitCode::kData, batch.has_value(),
               "task '{}', split '{}': the training data ended at step {}; it must repeat",
@@ -142,8 +150,9 @@ void TrainLoop::after_update(const StepResult& result, const BadStep& step,
 void TrainLoop::stop_on_numbers(const std::string& what) {
   summaries_->flush();
   checkpoints_->wait();
-  const std::filesystem::path file = bad_steps_.write(config_.model_dir);
-  fail(ExitCode::kNumbers, "{}. Steps, tensors and batches: {}", what, file.string());
+  const std::string file =
+      ranks_.leads() ? bad_steps_.write(config_.model_dir).string() : std::string();
+  fail(ExitCode::kNumbers, "{}. Steps, tensors and batches: {}", what, ranks_.of_leader(file));
 }
 
 /// The actions of TRAIN; one that ends the run on numbers ends it with a report.
@@ -186,7 +195,7 @@ void TrainLoop::summarize() {
 bool TrainLoop::evaluate() {
   const double begin = now_seconds();
   const int64_t step = trainer_->step();
-  const auto asked = [this] { return stop_.reason().has_value(); };
+  const auto asked = [this] { return stop_reason().has_value(); };
   std::map<std::string, TaskMetrics> found;
   if (train_evaluator_) {
     auto metrics = train_evaluator_->run(*config_.model->model, asked);

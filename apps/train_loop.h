@@ -1,17 +1,18 @@
 #pragma once
 // A training run: restores, trains, evaluates, saves, writes summaries, stops when asked.
 //
-//   TrainLoop loop(config, provider_of);
+//   TrainLoop loop(config, ranks, provider_of);
 //   return loop.run();                        // 0, or 75: saved, run again
 //
-// What it does at a step depends on the step alone, so a run that was stopped and started again writes the
-// same metrics and the same checkpoints as one that was not (P4 of the fault table).
+// What it does at a step depends on the step alone, so a run that was stopped and started again
+// writes the same metrics and the same checkpoints as one that was not (P4 of the fault table).
 
 #include <functional>
 #include <memory>
 
 #include "apps/numbers_report.h"
 #include "apps/progress.h"
+#include "apps/ranks.h"
 #include "apps/signals.h"
 #include "apps/summaries.h"
 #include "apps/train_config.h"
@@ -25,10 +26,10 @@ class TrainLoop {
  public:
   using ProviderOf = std::function<data::ProviderPtr(const data::DatasetConfig& config)>;
   /// Takes the lock of the model directory and reads the data sets' descriptions.
-  TrainLoop(TrainConfig config, const ProviderOf& provider_of);
+  TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provider_of);
 
-  /// Trains to the end (0) or until asked to stop (75). Throws kNumbers after ten skipped updates in a row,
-  /// kDisk when saving fails for good.
+  /// Trains to the end (0) or until asked to stop (75). Throws kNumbers after ten skipped updates
+  /// in a row, kDisk when saving fails for good.
   int run();
 
  private:
@@ -48,7 +49,11 @@ class TrainLoop {
   int saved_run_again(const std::string& reason);
   std::string detail() const;
 
+  /// All ranks stop at the same step, whichever was asked to.
+  std::optional<std::string> stop_reason();
+
   TrainConfig config_;
+  Ranks& ranks_;
   ModelDirLock lock_;
   StopRequests stop_;
   data::ProviderPtr train_provider_, train_eval_provider_, infer_eval_provider_;

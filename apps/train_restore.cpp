@@ -40,9 +40,11 @@ data::FeatureConverterPtr converter_for(const ConfiguredModel& model,
   return data::decoder_feature_converter(task_feature_lengths, options);
 }
 
-TrainLoop::TrainLoop(TrainConfig config, const ProviderOf& provider_of)
+TrainLoop::TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provider_of)
     : config_(std::move(config)),
-      lock_(config_.model_dir),
+      ranks_(ranks),
+      lock_(ranks.leads() ? ModelDirLock(config_.model_dir)
+                          : ModelDirLock::held_by_leader(config_.model_dir)),
       stop_(config_.model_dir),
       train_provider_(provider_of(config_.train_dataset)),
       train_eval_provider_(provider_for(provider_of, config_.train_eval_dataset)),
@@ -63,6 +65,8 @@ void TrainLoop::restore() {
   CheckpointOptions options;
   if (config_.checkpoint.save)
     options.keep = static_cast<int>(config_.checkpoint.save->keep.value_or(0));
+  options.run_id = ranks_.of_leader(make_run_id());
+  options.hosts = ranks_.writers();
   checkpoints_ = std::make_unique<CheckpointManager>(lock_, options);
   auto own = checkpoints_->restore_latest();
   resumed_ = own.has_value();
@@ -75,7 +79,8 @@ void TrainLoop::restore() {
              "model_dir",
              where, state_.seed, *config_.random_seed);
   } else {
-    state_.seed = config_.random_seed.value_or(seed_from_clock());
+    state_.seed = config_.random_seed.value_or(
+        std::stoll(ranks_.of_leader(std::to_string(seed_from_clock()))));
   }
   build_trainer();
   if (own) {
@@ -119,23 +124,28 @@ void TrainLoop::warm_start(const RestoreCheckpointConfig& config) {
   load_arrays(from, config, *trainer_, folder.string());
   trainer_->restored(from.step, 0);
   state_.step = state_.first_step = from.step;
-  fmt::print(stderr, "starting from {}\n", folder.string());
+  if (ranks_.leads()) fmt::print(stderr, "starting from {}\n", folder.string());
 }
 
 void TrainLoop::write_run_files() {
-  summaries_ = std::make_unique<Summaries>(
-      config_.model_dir, state_.metrics_bytes,
-      resumed_ ? std::optional(state_.step + 1) : std::nullopt);
-  atomic_write_file(config_.model_dir / "config.gin", config_.config_text);
-  atomic_write_file(config_.model_dir / "model-info.txt",
-                    model_info(config_.model->model->parameters(), *trainer_));
-  summaries_->write_text("train", "config", gin::Config::markdown(config_.config_text));
+  const std::string info = model_info(config_.model->model->parameters(), *trainer_);
+  if (ranks_.leads()) {
+    summaries_ = std::make_unique<Summaries>(
+        config_.model_dir, state_.metrics_bytes,
+        resumed_ ? std::optional(state_.step + 1) : std::nullopt);
+    atomic_write_file(config_.model_dir / "config.gin", config_.config_text);
+    atomic_write_file(config_.model_dir / "model-info.txt", info);
+    summaries_->write_text("train", "config", gin::Config::markdown(config_.config_text));
+  } else {
+    summaries_ = Summaries::none();
+  }
   if (const auto& set = config_.train_eval_dataset)
     train_evaluator_ = std::make_unique<TrainEvaluator>(
         *train_eval_provider_, *set,
         converter_for(*config_.model, set->task_feature_lengths, set->pack), config_.eval_steps);
   if (config_.infer_eval_dataset) {
-    config_.inference_evaluator.log_dir = config_.model_dir / "inference_eval";
+    if (ranks_.leads())
+      config_.inference_evaluator.log_dir = config_.model_dir / "inference_eval";
     infer_evaluator_ = std::make_unique<InferenceEvaluator>(
         *infer_eval_provider_, *config_.infer_eval_dataset, config_.model,
         config_.inference_evaluator);
@@ -150,7 +160,8 @@ void TrainLoop::save(bool wait) {
   state_.actions = action_states(config_.actions);
   const std::string dtype =
       config_.checkpoint.save ? config_.checkpoint.save->dtype : std::string("float32");
-  const StateSlices arrays = to_slices(*trainer_, dtype);
+  StateSlices arrays = to_slices(*trainer_, dtype);
+  if (ranks_.comm() != nullptr) keep_own(arrays.slices, ranks_);
   if (wait)
     checkpoints_->save(trainer_->step(), arrays.slices, to_json(state_));
   else
@@ -165,7 +176,8 @@ int TrainLoop::saved_run_again(const std::string& reason) {
   stop_.clear_stop_file();
   progress_->update(trainer_->step(), detail());
   progress_->finish();
-  fmt::print(stderr,
+  if (ranks_.leads())
+    fmt::print(stderr,
              "stopped by {} and saved: {}; the same command goes on from step {} of {}\n", reason,
              checkpoint_path(config_.model_dir, trainer_->step()).string(), trainer_->step(),
              total_steps_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <regex>
+#include <sstream>
 
 #include "runtime/base/json.h"
 
@@ -142,6 +143,26 @@ StateSlices to_slices(Trainer& trainer, const std::string& dtype) {
   out.copies.back().as<int32_t>()[0] = static_cast<int32_t>(trainer.step());
   out.slices.push_back(whole_slice("state/step", out.copies.back()));
   return out;
+}
+
+void keep_own(std::vector<TensorSlice>& slices, const Ranks& ranks) {
+  std::string origins;
+  for (const TensorSlice& slice : slices)
+    origins += fmt::format("{}\n", fmt::join(slice.origin, ","));
+  const std::vector<std::string> of_ranks = ranks.gather(origins);
+  std::vector<std::istringstream> lines(of_ranks.begin(), of_ranks.end());
+  std::vector<TensorSlice> own;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    std::vector<std::string> line(lines.size());
+    std::vector<int> holders;  // of this rank's block
+    for (size_t rank = 0; rank < lines.size(); ++rank)
+      QT_ASSERT(std::getline(lines[rank], line[rank]));
+    const auto self = static_cast<size_t>(ranks.rank());
+    for (size_t rank = 0; rank < lines.size(); ++rank)
+      if (line[rank] == line[self]) holders.push_back(static_cast<int>(rank));
+    if (holders[i % holders.size()] == ranks.rank()) own.push_back(slices[i]);
+  }
+  slices = std::move(own);
 }
 
 void load_arrays(const Checkpoint& checkpoint, Trainer& trainer, const std::string& where) {

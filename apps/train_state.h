@@ -9,6 +9,7 @@
 
 #include "apps/actions.h"
 #include "apps/checkpoint_config.h"
+#include "apps/ranks.h"
 #include "checkpoint/checkpoint.h"
 #include "runtime/trainer.h"
 
@@ -38,6 +39,8 @@ struct StateSlices {
 };
 /// target/... as `dtype` ("float32" or "bfloat16"), state/param_states/... as they are, state/step.
 StateSlices to_slices(Trainer& trainer, const std::string& dtype);
+/// Leaves those that this rank writes: of a block that several ranks hold one writes it, in turn.
+void keep_own(std::vector<TensorSlice>& slices, const Ranks& ranks);
 
 /// A run's own checkpoint: every array must be there with its shape. Throws kData listing all that differ.
 void load_arrays(const Checkpoint& checkpoint, Trainer& trainer, const std::string& where);

@@ -48,6 +48,9 @@ class HostGroup {
   virtual bool all_ok(bool ok) { return ok; }
 };
 
+/// One that no other run has: from time and process.
+std::string make_run_id();
+
 struct CheckpointOptions {
   int keep = 1;                // newest steps kept; 0: all. A step with a file PINNED is never removed
   int save_failures_max = 3;   // background saves that may fail in a row before poll() throws

@@ -26,12 +26,12 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+}  // namespace
+
 std::string make_run_id() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return fmt::format("{:x}-{:x}", std::chrono::nanoseconds(now).count(), ::getpid());
 }
-
-}  // namespace
 
 TensorSlice whole_slice(std::string name, const HostArray& array) {
   return {std::move(name), array.dtype, array.shape, std::vector<int64_t>(array.shape.size(), 0),

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <ctime>
+#include <utility>
 
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
@@ -96,7 +97,19 @@ ModelDirLock::ModelDirLock(std::filesystem::path model_dir) : model_dir_(std::mo
   }
 }
 
+ModelDirLock ModelDirLock::held_by_leader(std::filesystem::path model_dir) {
+  ModelDirLock lock;
+  lock.model_dir_ = std::move(model_dir);
+  return lock;
+}
+
+ModelDirLock::ModelDirLock(ModelDirLock&& other) noexcept
+    : model_dir_(std::move(other.model_dir_)),
+      taken_over_from_(std::move(other.taken_over_from_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
 ModelDirLock::~ModelDirLock() {
+  if (descriptor_ < 0) return;
   ::unlink((model_dir_ / "LOCK").c_str());  // before the lock goes: see try_lock
   ::close(descriptor_);
 }

@@ -16,7 +16,10 @@ class ModelDirLock {
   /// Creates the folder if needed, checks that it can be written to (ExitCode::kDisk), and takes the
   /// lock. Throws ExitCode::kUsage naming the holder's host, pid and start if a live run has it.
   explicit ModelDirLock(std::filesystem::path model_dir);
+  /// The lock that another rank of the same run holds.
+  static ModelDirLock held_by_leader(std::filesystem::path model_dir);
   ~ModelDirLock();
+  ModelDirLock(ModelDirLock&& other) noexcept;
   ModelDirLock(const ModelDirLock&) = delete;
   ModelDirLock& operator=(const ModelDirLock&) = delete;
 
@@ -25,6 +28,7 @@ class ModelDirLock {
   const std::string& taken_over_from() const { return taken_over_from_; }
 
  private:
+  ModelDirLock() = default;
   std::filesystem::path model_dir_;
   std::string taken_over_from_;
   int descriptor_ = -1;

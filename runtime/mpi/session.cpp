@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <numeric>
 
 #include "runtime/mpi/call.h"
 
@@ -84,11 +85,33 @@ Session::~Session() {
   MPI_Finalize();
 }
 
+std::vector<std::string> Session::gather(const std::string& text) const {
+  if (!active_) return {text};
+  const int own = static_cast<int>(text.size());
+  std::vector<int> sizes(hosts_.size()), places(hosts_.size());
+  QT_MPI(MPI_Allgather(&own, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD));
+  std::exclusive_scan(sizes.begin(), sizes.end(), places.begin(), 0);
+  std::string all(static_cast<size_t>(places.back() + sizes.back()), '\0');
+  QT_MPI(MPI_Allgatherv(text.data(), own, MPI_CHAR, all.data(), sizes.data(), places.data(),
+                        MPI_CHAR, MPI_COMM_WORLD));
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    texts.push_back(all.substr(static_cast<size_t>(places[i]), static_cast<size_t>(sizes[i])));
+  return texts;
+}
+
+std::optional<int> Session::rank_of_process() {
+  int started = 0, ended = 0, rank = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&ended);
+  if (started == 0 || ended != 0) return std::nullopt;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
 void Session::fail(ExitCode code) {
   end_at_alarm("", code, 3);
-  int active = 0;
-  if (MPI_Initialized(&active) == MPI_SUCCESS && active != 0)
-    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
+  if (rank_of_process()) MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
   _exit(static_cast<int>(code));
 }
 

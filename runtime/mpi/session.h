@@ -9,6 +9,7 @@
 // MPI runs at MPI_THREAD_MULTIPLE: the watchdog, the data service and background saving talk from
 // threads of their own. Calls go through mpi/call.h. Knows nothing of meshes or data.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,11 @@ class Session {
   const std::string& host() const { return hosts_[static_cast<size_t>(rank_)]; }
   const std::vector<std::string>& hosts() const { return hosts_; }
 
+  /// Text of every rank, in order; for what is small. All ranks call it.
+  std::vector<std::string> gather(const std::string& text) const;
+
+  /// This process's rank, while MPI runs.
+  static std::optional<int> rank_of_process();
   /// Ends every rank of the job at once; this process exits with `code`.
   [[noreturn]] static void fail(ExitCode code);
 

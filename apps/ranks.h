@@ -1,0 +1,73 @@
+#pragma once
+// The ranks that train together: this process alone, or those that mpirun or srun started.
+//
+//   Ranks ranks(flags);                                    // starts MPI where there is a launcher
+//   ranks.agree_on("command line", arguments);             // exit 2 with both values otherwise
+//   ranks.open(Device::current());
+//   Mesh mesh(axes, ranks.comm());
+//   if (ranks.leads()) write_metrics();
+//
+// The first rank alone writes metrics, logs and the configuration; decisions that depend on one
+// rank's clock, signals or files are made together.
+
+#include <memory>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "runtime/mesh/collectives.h"
+#include "runtime/mpi/session.h"
+
+namespace CLI {
+class App;
+}
+
+namespace quintet {
+
+struct RankFlags {
+  double collective_timeout = 600;  // seconds; 0: for ever
+  int init_timeout = 1800;          // seconds until all ranks have started
+
+  void add_to(CLI::App& app);
+};
+
+class Ranks {
+ public:
+  explicit Ranks(const RankFlags& flags);
+
+  const mpi::Session& session() const { return session_; }
+  /// Builds, arguments and files must be the same on all ranks: throws a usage error that names the
+  /// first line that differs, with both ranks' values. By all ranks, before open().
+  void agree_on(const std::string& what, const std::string& text) const;
+
+  /// Starts talking about data in the device's memory. The last `data_ranks` ranks call it too and
+  /// have no part in what follows.
+  void open(Device& device, int data_ranks = 0);
+
+  int rank() const { return session_.rank(); }
+  /// Ranks that train.
+  int size() const { return session_.size() - data_ranks_; }
+  bool leads() const { return rank() == 0; }
+  /// Null where one rank trains.
+  Comm* comm() const { return comm_.get(); }
+  /// The largest of all ranks' numbers; all call it.
+  int64_t highest(int64_t number) const;
+  /// The first rank's text; all call it.
+  std::string of_leader(const std::string& text) const;
+  /// The text of every rank, in order; all call it.
+  std::vector<std::string> gather(const std::string& text) const;
+  /// Those that write a checkpoint together, for the manager's own thread; null for one rank.
+  std::shared_ptr<HostGroup> writers() const;
+
+ private:
+  Group group(Comm& comm) const;
+
+  RankFlags flags_;
+  mpi::Session session_;
+  int data_ranks_ = 0;
+  std::unique_ptr<Comm> comm_;
+};
+
+/// Version and a checksum of this program.
+std::string build_text();
+
+}  // namespace quintet
