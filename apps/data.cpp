@@ -75,6 +75,8 @@ int run_data(std::span<char* const> arguments) {
   app.add_flag("--shuffle", options.shuffle);
   app.add_option("--seed", options.seed)->capture_default_str();
   app.add_flag("--no_pack", padded, "rows padded instead of packed");
+  app.add_flag("--best_fit", options.best_fit,
+               "rows packed by best fit (use_custom_packing_ops) instead of greedily");
   app.add_option("--most_ids", options.most_ids, "ids of a feature that are printed")
       ->capture_default_str();
   app.add_flag_callback(

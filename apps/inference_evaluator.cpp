@@ -47,8 +47,8 @@ std::string line(const JsonText& json) {
   return json.dump(-1, ' ', false, JsonText::error_handler_t::replace) + "\n";
 }
 
-/// Adds a record to `<task>-metrics.jsonl`, in place of those of this step and later ones, which a run that
-/// was stopped left there.
+/// Adds a record to `<task>-metrics.jsonl`, in place of those of this step and later ones, which a
+/// run that was stopped left there.
 void append_metrics(const std::filesystem::path& file, int64_t step,
                     const std::map<std::string, double>& metrics) {
   std::string text;
@@ -67,7 +67,8 @@ InferenceEvaluator::InferenceEvaluator(const data::Provider& provider,
                                        std::shared_ptr<const ConfiguredModel> model,
                                        InferenceEvaluatorConfig config)
     : model_(std::move(model)), config_(std::move(config)) {
-  QT_CHECK(!dataset.pack, "{}: an evaluation set that is decoded cannot be packed; bind pack = False",
+  QT_CHECK(!dataset.pack,
+           "{}: an evaluation set that is decoded cannot be packed; bind pack = False",
            provider.name());
   for (const data::Task* task : provider.tasks()) {
     auto set = std::make_unique<TaskSet>();
@@ -76,11 +77,11 @@ InferenceEvaluator::InferenceEvaluator(const data::Provider& provider,
     set->examples = data::evaluation_examples(*task, dataset, config_.num_examples);
     if (dataset.task_feature_lengths.empty())
       set->dataset.task_feature_lengths = longest(set->examples, task->output_features());
-    set->converter = converter_for(*model_, set->dataset.task_feature_lengths, false);
+    set->converter = converter_for(*model_, set->dataset.task_feature_lengths, {});
     for (const data::Example& example : set->examples) {
       set->inputs.push_back(text_of(example, task->output_features(), "inputs"));
-      set->targets.push_back(task->postprocess(text_of(example, task->output_features(), "targets"),
-                                               example, true));
+      set->targets.push_back(
+          task->postprocess(text_of(example, task->output_features(), "targets"), example, true));
     }
     sets_.push_back(std::move(set));
   }
@@ -107,8 +108,8 @@ std::optional<TaskMetrics> InferenceEvaluator::run(int64_t step,
       const decoding::Decodes decodes = predictor.predict(batch->features);
       for (int64_t row = 0; row < batch->rows; ++row) {
         const size_t i = predicted.size();
-        predicted.push_back(set->task->postprocess(vocabulary->decode(decodes.best(row)),
-                                                   set->examples[i], false));
+        predicted.push_back(
+            set->task->postprocess(vocabulary->decode(decodes.best(row)), set->examples[i], false));
         predictions.push_back({set->inputs[i], set->targets[i], predicted[i],
                                static_cast<double>(decodes.best_score(row))});
       }

@@ -6,6 +6,7 @@
 
 #include "apps/cli.h"
 #include "apps/compute_flags.h"
+#include "apps/data_service.h"
 #include "apps/ranks.h"
 #include "apps/session.h"
 #include "apps/train_loop.h"
@@ -19,7 +20,8 @@ struct TrainFlags {
   std::string model_dir, run_mode = "train", ignored_text;
   ComputeFlags compute;
   RankFlags ranks;
-  bool dry_run = false, profile = false, ignored = false;
+  DataServiceFlags data;
+  bool dry_run = false, profile = false, strict_data = false, ignored = false;
 };
 
 void add_flags(CommandLine& cli, TrainFlags& flags) {
@@ -30,6 +32,9 @@ void add_flags(CommandLine& cli, TrainFlags& flags) {
   app.add_option("--model_dir", flags.model_dir, "short for --gin.MODEL_DIR=\"'...'\"");
   flags.compute.add_to(app);
   flags.ranks.add_to(app);
+  flags.data.add_to(app);
+  app.add_flag("--strict_data", flags.strict_data,
+               "end if data files have changed since the checkpoint, instead of a warning");
   app.add_flag("--dry_run", flags.dry_run, "print the configuration and end");
   app.add_flag("--profile", flags.profile, "time and bytes of each op at the end, on stderr");
   app.add_option("--run_mode", flags.run_mode, "train")->check(CLI::IsMember({"train"}));
@@ -56,16 +61,28 @@ int run_train(std::span<char* const> args) {
   Ranks ranks(flags.ranks);
   ranks.agree_on("build", build_text());
   ranks.agree_on("command line", fmt::format("{}", fmt::join(args, "\n")));
+  DataService service(flags.data, ranks.session());
+  if (service.serves()) flags.compute.device = "cpu";
   flags.compute.start();
-  ranks.open(Device::current());
+  ranks.open(Device::current(), flags.data.ranks);
 
   Session* session_of_run = nullptr;
   int code = 0;
   const auto train = [&](const gin::Arguments& arguments) -> gin::Value {
     TrainConfig config = train_config_from(arguments);
     ranks.agree_on("configuration", config.config_text);
-    TrainLoop loop(std::move(config), ranks,
-                   [&](const data::DatasetConfig& set) { return session_of_run->task(set); });
+    config.train_dataset.strict_data |= flags.strict_data;
+    const auto provider_of = [&](const data::DatasetConfig& set) {
+      return session_of_run->task(set);
+    };
+    if (service.serves()) {
+      const data::DatasetConfig& set = config.train_dataset;
+      service.serve(*provider_of(set), set,
+                    converter_for(*config.model, set.task_feature_lengths,
+                                  data::converter_options(set)));
+      return {};
+    }
+    TrainLoop loop(std::move(config), ranks, provider_of, service.source(ranks.size()));
     code = loop.run();
     return {};
   };

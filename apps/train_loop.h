@@ -1,7 +1,7 @@
 #pragma once
 // A training run: restores, trains, evaluates, saves, writes summaries, stops when asked.
 //
-//   TrainLoop loop(config, ranks, provider_of);
+//   TrainLoop loop(config, ranks, provider_of, batch_source);
 //   return loop.run();                        // 0, or 75: saved, run again
 //
 // What it does at a step depends on the step alone, so a run that was stopped and started again
@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 
+#include "apps/data_service.h"
 #include "apps/numbers_report.h"
 #include "apps/progress.h"
 #include "apps/ranks.h"
@@ -26,7 +27,8 @@ class TrainLoop {
  public:
   using ProviderOf = std::function<data::ProviderPtr(const data::DatasetConfig& config)>;
   /// Takes the lock of the model directory and reads the data sets' descriptions.
-  TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provider_of);
+  TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provider_of,
+            BatchSourceFn batch_source);
 
   /// Trains to the end (0) or until asked to stop (75). Throws kNumbers after ten skipped updates
   /// in a row, kDisk when saving fails for good.
@@ -59,7 +61,8 @@ class TrainLoop {
   data::ProviderPtr train_provider_, train_eval_provider_, infer_eval_provider_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<CheckpointManager> checkpoints_;
-  std::unique_ptr<data::Batches> batches_;
+  BatchSourceFn batch_source_;
+  std::unique_ptr<data::BatchSource> batches_;
   std::unique_ptr<TrainEvaluator> train_evaluator_;
   std::unique_ptr<InferenceEvaluator> infer_evaluator_;
   std::unique_ptr<Summaries> summaries_;
@@ -77,6 +80,7 @@ class TrainLoop {
 
 /// The feature converter of a model: the one its configuration names, or the model's own kind.
 data::FeatureConverterPtr converter_for(const ConfiguredModel& model,
-                                        const data::Lengths& task_feature_lengths, bool pack);
+                                        const data::Lengths& task_feature_lengths,
+                                        const data::ConverterOptions& options);
 
 }  // namespace quintet

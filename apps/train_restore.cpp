@@ -29,8 +29,8 @@ data::ProviderPtr provider_for(const TrainLoop::ProviderOf& provider_of,
 }  // namespace
 
 data::FeatureConverterPtr converter_for(const ConfiguredModel& model,
-                                        const data::Lengths& task_feature_lengths, bool pack) {
-  const data::ConverterOptions options{.pack = pack};
+                                        const data::Lengths& task_feature_lengths,
+                                        const data::ConverterOptions& options) {
   if (model.feature_converter_cls.get_if<gin::Callable>() != nullptr) {
     const auto& name = model.feature_converter_cls.get_if<gin::Callable>()->name();
     return data::make_feature_converter(name.substr(name.rfind('.') + 1), options);
@@ -40,7 +40,8 @@ data::FeatureConverterPtr converter_for(const ConfiguredModel& model,
   return data::decoder_feature_converter(task_feature_lengths, options);
 }
 
-TrainLoop::TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provider_of)
+TrainLoop::TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provider_of,
+                     BatchSourceFn batch_source)
     : config_(std::move(config)),
       ranks_(ranks),
       lock_(ranks.leads() ? ModelDirLock(config_.model_dir)
@@ -48,7 +49,8 @@ TrainLoop::TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provide
       stop_(config_.model_dir),
       train_provider_(provider_of(config_.train_dataset)),
       train_eval_provider_(provider_for(provider_of, config_.train_eval_dataset)),
-      infer_eval_provider_(provider_for(provider_of, config_.infer_eval_dataset)) {
+      infer_eval_provider_(provider_for(provider_of, config_.infer_eval_dataset)),
+      batch_source_(std::move(batch_source)) {
   QT_CHECK(config_.partitioner.num_partitions == 1,
            "partitioning.PjitPartitioner.num_partitions = {}: this run has one device; bind 1",
            config_.partitioner.num_partitions);
@@ -110,9 +112,10 @@ void TrainLoop::build_trainer() {
                                        split_at(root, 1));
   data::DatasetConfig train = config_.train_dataset;
   if (!train.seed) train.seed = state_.seed;
-  batches_ = std::make_unique<data::Batches>(
+  if (resumed_) train.start_batch = 0;  // the checkpoint says where
+  batches_ = batch_source_(
       *train_provider_, train,
-      converter_for(*config_.model, train.task_feature_lengths, train.pack));
+      converter_for(*config_.model, train.task_feature_lengths, data::converter_options(train)));
 }
 
 void TrainLoop::warm_start(const RestoreCheckpointConfig& config) {
@@ -142,7 +145,8 @@ void TrainLoop::write_run_files() {
   if (const auto& set = config_.train_eval_dataset)
     train_evaluator_ = std::make_unique<TrainEvaluator>(
         *train_eval_provider_, *set,
-        converter_for(*config_.model, set->task_feature_lengths, set->pack), config_.eval_steps);
+        converter_for(*config_.model, set->task_feature_lengths, data::converter_options(*set)),
+        config_.eval_steps);
   if (config_.infer_eval_dataset) {
     if (ranks_.leads())
       config_.inference_evaluator.log_dir = config_.model_dir / "inference_eval";

@@ -1,13 +1,18 @@
 #include "data/batches.h"
 
 #include <algorithm>
+#include <charconv>
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <mutex>
 #include <thread>
 
+#include "data/reading/batch_index.h"
+#include "data/reading/position_text.h"
 #include "runtime/base/check.h"
+#include "runtime/base/crc32c.h"
 #include "runtime/base/json.h"
 
 namespace quintet::data {
@@ -27,6 +32,11 @@ void copy_row(const Example& example, const Lengths& lengths, int64_t row, HostA
     QT_ASSERT(static_cast<int64_t>(tokens.size()) == length);
     std::copy(tokens.begin(), tokens.end(), arrays.at(name).as<int32_t>().begin() + row * length);
   }
+}
+
+const char* packing_text(const FeatureConverter& converter) {
+  if (!converter.pack()) return "padded";
+  return converter.packing() == Packing::best_fit ? "packed by best fit" : "packed";
 }
 
 /// Longest feature of each converter input: task_feature_lengths = None.
@@ -53,21 +63,38 @@ ProviderPtr find_provider(const TaskRegistry& registry, const DatasetConfig& con
   return registry.get(config.mixture_or_task_name);
 }
 
+ConverterOptions converter_options(const DatasetConfig& config) {
+  return {.pack = config.pack,
+          .packing = config.use_custom_packing_ops ? Packing::best_fit : Packing::greedy};
+}
+
 /// The stream of model features, and the thread that turns it into batches. Between start() and
 /// stop() only the thread touches `stream`.
 struct Batches::State {
+  struct Place {  // between two batches
+    Position stream;
+    int64_t batch = 0;  // number of the next one
+  };
   struct Made {
     std::optional<Batch> batch;  // none: the end
     std::exception_ptr error;
-    Position after;
+    Place after;
   };
 
   StreamPtr stream;
   Lengths lengths;
-  int64_t batch_size = 0, prefetch = 0;
+  int64_t batch_size = 0, prefetch = 0, first_row = 0, rows = 0;  // rows of this shard
+  std::vector<std::pair<int64_t, int64_t>> skip;
+  bool strict_data = false;
+  std::filesystem::path index_file;
   std::string identity;
-  Position position;  // after the last batch that was handed out
-  int64_t batches = 0;
+  Contents contents;
+  std::string files;         // fingerprint of the contents' files, once it was needed
+  Place beginning, place;    // after the last batch that was handed out
+  int64_t next_batch = 0;    // that make() makes
+  bool batch_began = false;  // the last make_batch() found a row
+  Shard turns;
+  int64_t turn = 0;  // batches since the start or restore() that were not left out
 
   std::thread thread;
   std::mutex mutex;
@@ -78,17 +105,85 @@ struct Batches::State {
   ~State() { stop(); }
 
   void set_up(StreamPtr model_features, const DatasetConfig& config,
-              const FeatureConverter& converter, const Lengths& task_lengths, int64_t ahead) {
+              const FeatureConverter& converter, const Lengths& task_lengths,
+              const BatchOptions& options) {
     QT_CHECK(config.batch_size > 0, "batch_size is {}, expected at least 1", config.batch_size);
+    QT_CHECK(config.batch_size % options.shard.count == 0,
+             "batch_size {} is not a multiple of the {} data shards; choose one that is",
+             config.batch_size, options.shard.count);
     stream = std::move(model_features);
     lengths = converter.model_feature_lengths(task_lengths);
     batch_size = config.batch_size;
-    prefetch = ahead;
+    rows = batch_size / options.shard.count;
+    first_row = rows * options.shard.index;
+    prefetch = options.prefetch;
+    turns = options.turns;
+    skip = config.skip_batches;
+    strict_data = config.strict_data;
+    index_file = options.index_file;
     identity = fmt::format("{} {} {} {}{}{}", config.mixture_or_task_name, config.split,
-                           lengths_text(task_lengths), converter.pack() ? "packed" : "padded",
+                           lengths_text(task_lengths), packing_text(converter),
                            config.shuffle ? " shuffled" : "",
                            config.seed ? fmt::format(" seed {}", *config.seed) : "");
-    stream->save(position);
+    stream->save(beginning.stream);
+    place = beginning;
+  }
+
+  std::string position() {
+    return fmt::format(
+        R"({{"data": {}, "batch_size": {}, "batches": {}, "examples": {}, "files": "{}", "stream": "{}"}})",
+        nlohmann::json(identity).dump(), batch_size, place.batch, contents.examples,
+        fingerprint_now(), position_text(place.stream));
+  }
+
+  void go_to(Place to) {
+    stop();
+    PositionReader reader(to.stream);
+    stream->restore(reader);
+    QT_CHECK_AS(
+        ExitCode::kData, reader.done(),
+        "data position has more numbers than this data set; the task's preprocessors changed");
+    place = std::move(to);
+    next_batch = place.batch;
+    turn = 0;
+  }
+
+  /// Over the batches before number `batch`.
+  void pass_to(int64_t batch, BatchIndex& index) {
+    while (next_batch < batch) {
+      batch_began = false;
+      make_batch(false);
+      QT_CHECK_AS(ExitCode::kData, batch_began, "{}: the data ends at batch {}, before batch {}",
+                  identity, next_batch, batch);
+      place.batch = ++next_batch;
+      if (!index.due(next_batch) && next_batch < batch) continue;
+      place.stream.clear();
+      stream->save(place.stream);
+      index.add(next_batch, position());
+    }
+  }
+
+  const std::string& fingerprint_now() {
+    if (files.empty()) files = fingerprint(contents.files);
+    return files;
+  }
+
+  /// Row I3 of the fault table.
+  void check_contents(int64_t examples, const std::string& fingerprint_then) {
+    QT_CHECK_AS(
+        ExitCode::kData, contents.examples == examples,
+        "{}: holds {} examples now, {} when the data position was saved; bring back the data "
+        "as it was, or start the data anew",
+        identity, contents.examples, examples);
+    if (fingerprint_now() == fingerprint_then) return;
+    const bool names = files.substr(0, 8) != fingerprint_then.substr(0, 8);
+    const std::string message = fmt::format(
+        "{}: the {} of its {} files ({}, ..) have changed since the data position was saved",
+        identity, names ? "names or sizes" : "contents", contents.files.size(),
+        contents.files.empty() ? "none" : contents.files.front());
+    QT_CHECK_AS(ExitCode::kData, !strict_data,
+                "{}; bring back the files, or go on without --strict_data", message);
+    fmt::print(stderr, "warning: {}; going on with them as they are\n", message);
   }
 
   bool must_stop() {
@@ -96,19 +191,41 @@ struct Batches::State {
     return stopping;
   }
 
+  bool skipped(int64_t batch) const {
+    return std::any_of(skip.begin(), skip.end(), [&](const auto& range) {
+      return range.first <= batch && batch <= range.second;
+    });
+  }
+
+  /// The next batch of the stream; without `keep` its rows are passed over.
+  Batch make_batch(bool keep) {
+    Batch batch;
+    Example example;
+    for (int64_t row = 0; row < batch_size && !must_stop() && stream->next(example); ++row) {
+      if (row == 0 && keep)
+        for (const auto& [name, length] : lengths)
+          batch.features.emplace(name, HostArray(DType::i32, {rows, length}));
+      const bool own = row >= first_row && row < first_row + rows;
+      if (own && keep) copy_row(example, lengths, row - first_row, batch.features);
+      batch.rows += own;
+      batch_began = true;
+    }
+    return batch;
+  }
+
   Made make() {
     Made made_now;
     try {
-      Batch batch;
-      Example example;
-      while (batch.rows < batch_size && !must_stop() && stream->next(example)) {
-        if (batch.rows == 0)
-          for (const auto& [name, length] : lengths)
-            batch.features.emplace(name, HostArray(DType::i32, {batch_size, length}));
-        copy_row(example, lengths, batch.rows++, batch.features);
-      }
-      if (batch.rows > 0) made_now.batch = std::move(batch);
-      stream->save(made_now.after);
+      do {
+        batch_began = false;
+        const bool own = !skipped(next_batch++);
+        const bool keep = own && turn % turns.count == turns.index;
+        turn += own;
+        Batch batch = make_batch(keep);
+        if (batch_began && keep) made_now.batch = std::move(batch);
+      } while (batch_began && !made_now.batch && !must_stop());
+      stream->save(made_now.after.stream);
+      made_now.after.batch = next_batch;
     } catch (...) {
       made_now.error = std::current_exception();
     }
@@ -160,8 +277,7 @@ struct Batches::State {
       if (taken.error) std::rethrow_exception(taken.error);
       if (!taken.batch) return std::nullopt;
     }
-    position = std::move(taken.after);
-    ++batches;
+    place = std::move(taken.after);
     return std::move(taken.batch);
   }
 };
@@ -176,14 +292,19 @@ Batches::Batches(const Provider& provider, const DatasetConfig& config,
   QT_CHECK(!config.task_feature_lengths.empty(), "task_feature_lengths is required for training");
   // Checked before any file is opened.
   converter->model_feature_lengths(config.task_feature_lengths);
+  std::shared_ptr<UnitRunner> runner = options.runner;
+  if (!runner && options.prefetch > 0)
+    runner = std::make_shared<UnitThreads>(reader_threads(options.threads));
   StreamPtr stream = provider.stream({.split = config.split,
                                       .sequence_length = config.task_feature_lengths,
                                       .shuffle = config.shuffle,
                                       .seed = config.seed.value_or(0),
                                       .epochs = options.epochs,
-                                      .trim_output_features = config.trim_output_features});
+                                      .trim_output_features = config.trim_output_features,
+                                      .runner = runner});
   state_->set_up(converter->convert(std::move(stream), config.task_feature_lengths), config,
-                 *converter, config.task_feature_lengths, options.prefetch);
+                 *converter, config.task_feature_lengths, options);
+  state_->contents = provider.contents(config.split);
 }
 
 Batches::Batches(std::vector<Example> examples, const DatasetConfig& config,
@@ -192,7 +313,7 @@ Batches::Batches(std::vector<Example> examples, const DatasetConfig& config,
   Lengths lengths = config.task_feature_lengths;
   if (lengths.empty()) lengths = converter->used_lengths(longest(examples));
   StreamPtr stream = converter->convert(stream_of(std::move(examples)), lengths);
-  state_->set_up(std::move(stream), config, *converter, lengths, 0);
+  state_->set_up(std::move(stream), config, *converter, lengths, {.prefetch = 0});
 }
 
 Batches::~Batches() = default;
@@ -203,11 +324,20 @@ std::optional<Batch> Batches::next() { return state_->next(); }
 
 const Lengths& Batches::model_feature_lengths() const { return state_->lengths; }
 
-std::string Batches::position() const {
-  return fmt::format(R"({{"data": {}, "batches": {}, "stream": [{}]}})",
-                     nlohmann::json(state_->identity).dump(), state_->batches,
-                     fmt::join(state_->position, ", "));
+/// In the user's cache folder; empty if there is none.
+std::filesystem::path default_index_file(const std::string& identity) {
+  std::filesystem::path folder;
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"))
+    folder = cache;
+  else if (const char* home = std::getenv("HOME"))
+    folder = std::filesystem::path(home) / ".cache";
+  if (folder.empty()) return {};
+  std::error_code ignored;
+  std::filesystem::create_directories(folder / "quintet", ignored);
+  return folder / "quintet" / fmt::format("batches_{:08x}.jsonl", crc32c(identity));
 }
+
+std::string Batches::position() const { return state_->position(); }
 
 void Batches::restore(std::string_view text) {
   const Json json = Json::parse(text, "data position");
@@ -216,15 +346,46 @@ void Batches::restore(std::string_view text) {
               "the saved data position is of '{}', this run reads '{}'; use the same task, split, "
               "lengths, packing, shuffling and seed, or start with a new model directory",
               identity, state_->identity);
-  state_->stop();
-  const Position position = json["stream"].as_ints();
-  PositionReader reader(position);
-  state_->stream->restore(reader);
-  QT_CHECK_AS(
-      ExitCode::kData, reader.done(),
-      "data position has more numbers than this data set; the task's preprocessors changed");
-  state_->position = position;
-  state_->batches = json["batches"].as_int();
+  state_->check_contents(json["examples"].as_int(), json["files"].as_string());
+  state_->go_to({position_from_text(json["stream"].as_string()), json["batches"].as_int()});
+}
+
+void Batches::seek(int64_t batch) {
+  BatchIndex index(state_->index_file.empty() ? default_index_file(state_->identity)
+                                              : state_->index_file);
+  state_->go_to(state_->beginning);
+  const std::string near = index.before(batch, state_->position());
+  if (!near.empty()) restore(near);
+  state_->pass_to(batch, index);
+}
+
+std::vector<std::pair<int64_t, int64_t>> parse_batch_ranges(const std::string& text) {
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  const auto wrong = [&] {
+    fail(ExitCode::kUsage,
+         "skip_batches: expected batch numbers and ranges such as '120-140,200', found '{}'", text);
+  };
+  const auto number = [&](std::string_view digits) {
+    const size_t first = digits.find_first_not_of(' '), last = digits.find_last_not_of(' ');
+    if (first == std::string_view::npos) wrong();
+    digits = digits.substr(first, last + 1 - first);
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(digits.begin(), digits.end(), value);
+    if (error != std::errc() || end != digits.end() || value < 0) wrong();
+    return value;
+  };
+  if (text.find_first_not_of(' ') == std::string::npos) return ranges;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(',', start), text.size());
+    const std::string_view item(text.data() + start, end - start);
+    const size_t dash = item.find('-');
+    const int64_t first = number(item.substr(0, dash));
+    const int64_t last = dash == std::string_view::npos ? first : number(item.substr(dash + 1));
+    if (first > last) wrong();
+    ranges.emplace_back(first, last);
+    start = end + 1;
+  }
+  return ranges;
 }
 
 std::vector<Example> evaluation_examples(const Provider& provider, const DatasetConfig& config,

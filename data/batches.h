@@ -7,6 +7,7 @@
 //   checkpoint.data_position = batches.position();     // after the last batch that was used
 //   later.restore(checkpoint.data_position);
 
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,43 +30,86 @@ struct DatasetConfig {
   std::optional<int64_t> seed = {};  // none: 0
   bool use_cached = false;
   bool pack = false;
-  bool use_custom_packing_ops = false;
+  bool use_custom_packing_ops = false;  // pack by best fit, denser than seqio's greedy packing
   bool use_memory_cache = true;
   bool trim_output_features = true;
+  // Quintet's own.
+  std::vector<std::pair<int64_t, int64_t>> skip_batches =
+      {};                   // first and last of ranges that are left out
+  int64_t start_batch = 0;  // that a new run begins with
+  bool strict_data =
+      false;  // files that changed since a position was saved: an error, not a warning
 };
+
+/// How a data set is packed: pack, and best fit where use_custom_packing_ops asks for denser rows.
+ConverterOptions converter_options(const DatasetConfig& config);
+
+/// "120-140,200": batches 120 to 140 and 200. Throws a usage error for anything else.
+std::vector<std::pair<int64_t, int64_t>> parse_batch_ranges(const std::string& text);
 
 /// The task or mixture that a configuration names or holds.
 ProviderPtr find_provider(const TaskRegistry& registry, const DatasetConfig& config);
 
 struct Batch {
-  HostArrays features;  // int32 [batch_size, length], always full
+  HostArrays features;  // int32 [batch_size / shards, length], always full
   int64_t rows = 0;     // rows that hold examples; those after them are padding (all zero)
+};
+
+/// The rows of every global batch that one data shard gets: part `index` of `count` equal parts in
+/// a row.
+struct Shard {
+  int64_t index = 0, count = 1;
 };
 
 struct BatchOptions {
   std::optional<int64_t> epochs = {};  // none: for ever; 1 for an evaluation
   int64_t prefetch = 4;                // batches made ahead; 0: made when asked for, no thread
+  int threads = 0;                     // that preprocess, if prefetch > 0; 0: by the machine
+  Shard shard = {};
+  Shard turns =
+      {};  // only every count-th batch is made, from number `index` of those after a restore on
+  std::shared_ptr<UnitRunner> runner = {};  // instead of threads
+  std::filesystem::path index_file =
+      {};  // where seek() keeps what it finds; empty: in the user's cache folder
 };
 
-class Batches {
+/// What a training loop draws from: this process's own Batches, or data ranks (service/client.h).
+class BatchSource {
  public:
-  /// Throws a usage error for a batch size or length below 1, or a feature without a length.
+  virtual ~BatchSource() = default;
+  /// The next batch; none at the end.
+  virtual std::optional<Batch> next() = 0;
+  /// The place after the last batch that next() gave, as JSON.
+  virtual std::string position() const = 0;
+  /// Goes to a position of the same data set.
+  virtual void restore(std::string_view position) = 0;
+};
+
+class Batches final : public BatchSource {
+ public:
+  /// Throws a usage error for a batch size or length below 1, a batch size that the shards do not
+  /// divide, or a feature without a length.
   Batches(const Provider& provider, const DatasetConfig& config, FeatureConverterPtr converter,
           BatchOptions options = {});
   /// Over examples in memory that are already preprocessed.
   Batches(std::vector<Example> examples, const DatasetConfig& config,
           FeatureConverterPtr converter);
-  ~Batches();
+  ~Batches() override;
   Batches(Batches&&) noexcept;
   Batches& operator=(Batches&&) noexcept;
 
   /// The next batch; none at the end. Rethrows what the background thread met.
-  std::optional<Batch> next();
+  std::optional<Batch> next() override;
   /// JSON: where the next batch begins. Small, whatever the size of the data.
-  std::string position() const;
-  /// Goes to a position of a Batches made with the same arguments; throws kData if it is of
-  /// another.
-  void restore(std::string_view position);
+  std::string position() const override;
+  /// Goes to a position of a Batches made with the same arguments, but for the shard, threads and
+  /// skip_batches; throws kData if it is of another. Files that have changed are warned of
+  /// (strict_data: kData).
+  void restore(std::string_view position) override;
+  /// Goes to batch number `batch`. The first time it passes over the batches before it, which takes
+  /// their preprocessing, and keeps places among them; later, it begins at the nearest. Throws
+  /// kData if the data ends before.
+  void seek(int64_t batch);
   /// Model feature -> length.
   const Lengths& model_feature_lengths() const;
 

@@ -337,6 +337,13 @@ void register_tasks(Registry& r) {
       .arg("use_custom_packing_ops", &DatasetConfig::use_custom_packing_ops)
       .arg("use_memory_cache", &DatasetConfig::use_memory_cache)
       .arg("trim_output_features", &DatasetConfig::trim_output_features)
+      .arg_with("skip_batches", nullptr,
+                [](DatasetConfig& config, const Value& value, const Where& where) {
+                  if (!value.is_none())
+                    config.skip_batches = parse_batch_ranges(gin::as<std::string>(value, where));
+                })
+      .arg("start_batch", &DatasetConfig::start_batch)
+      .arg("strict_data", &DatasetConfig::strict_data)
       .accepted("module");
 }
 

@@ -23,8 +23,15 @@ class Reader : public Origin {
  public:
   /// Number of examples; none: the reader generates without end.
   virtual std::optional<int64_t> size() const = 0;
-  /// Fills out with example i of this epoch. Throws kData (with where(i)) if it cannot be used.
+  /// Fills out with example i. Throws kData (with where(i)) if it cannot be used. Called from
+  /// several threads at once.
   virtual void read(int64_t i, Example& out) const = 0;
+  /// The files that the examples come from, in order; empty if they come from none.
+  virtual std::vector<std::string> files() const { return {}; }
+  /// Examples that are cheap to read only one after the other (of compressed files, say): shuffling
+  /// permutes windows of this many, and examples within a window. 0: any order costs the same, and
+  /// shuffling is global.
+  virtual int64_t shuffle_window() const { return 0; }
   OnBadExample on_bad_example = OnBadExample::fail;
 };
 
@@ -42,7 +49,8 @@ struct ReadOptions {
   int64_t seed = 0;
   std::optional<int64_t> epochs = {};  // none: for ever
 };
-/// Examples of a reader with their keys set. Without epochs a reader must not be empty.
+/// Examples of a reader with their keys set (reading/read_order.h). Without epochs a reader must
+/// not be empty.
 StreamPtr read_stream(std::shared_ptr<const Reader> reader, const ReadOptions& options);
 
 /// Files of a split: glob patterns; *.gz is decompressed.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "data/packing.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {
@@ -16,7 +15,8 @@ Tokens non_padding(const Tokens& tokens) {
 
 Tokens take(Example& example, std::string_view name) { return std::move(example.tokens(name)); }
 
-/// The decoder's features of a language model, from the task's targets, which are moved out of `in`.
+/// The decoder's features of a language model, from the task's targets, which are moved out of
+/// `in`.
 void set_decoder_features(Example& in, Example& out, const ConverterOptions& options) {
   Tokens targets = take(in, "targets");
   Tokens segments = options.pack ? take(in, "targets_segment_ids") : Tokens{};
@@ -184,8 +184,8 @@ StreamPtr FeatureConverter::convert(StreamPtr input, const Lengths& task_feature
   });
   Lengths lengths = task_feature_lengths;
   input = prepare(std::move(input), lengths);
-  input =
-      pack() ? trim_and_pack(std::move(input), lengths) : trim_and_pad(std::move(input), lengths);
+  input = pack() ? trim_and_pack(std::move(input), lengths, packing())
+                 : trim_and_pad(std::move(input), lengths);
   return map_stream(std::move(input), [converter = shared_from_this()](Example& example) {
     converter->convert_example(example);
     return true;

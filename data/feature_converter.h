@@ -8,12 +8,13 @@
 #include <memory>
 #include <string>
 
-#include "data/preprocessor.h"
+#include "data/packing.h"
 
 namespace quintet::data {
 
 struct ConverterOptions {
   bool pack = false;
+  Packing packing = Packing::greedy;
   int32_t bos_id = 0;                // first decoder input
   bool loss_on_targets_only = true;  // prefix LM: no loss on the inputs
 };
@@ -23,6 +24,7 @@ class FeatureConverter : public std::enable_shared_from_this<FeatureConverter> {
   explicit FeatureConverter(ConverterOptions options) : options_(options) {}
   virtual ~FeatureConverter() = default;
   bool pack() const { return options_.pack; }
+  Packing packing() const { return options_.packing; }
   /// Length of each model feature, in the order of the features; throws a usage error if a task
   /// feature has no length.
   virtual Lengths model_feature_lengths(const Lengths& task_feature_lengths) const = 0;

@@ -31,16 +31,26 @@ class MixtureStream final : public Stream {
   }
   void save(Position& position) const override {
     for (const StreamPtr& part : parts_) part->save(position);
-    position.insert(position.end(), ended_.begin(), ended_.end());
+    for (size_t i = 0; i < ended_.size(); i += kFlags) {
+      int64_t flags = 0;
+      for (size_t k = i; k < std::min(ended_.size(), i + kFlags); ++k)
+        flags |= ended_[k] << (k - i);
+      position.push_back(flags);
+    }
     position.push_back(draws_);
   }
   void restore(PositionReader& position) override {
     for (const StreamPtr& part : parts_) part->restore(position);
-    for (int64_t& ended : ended_) ended = position.take();
+    for (size_t i = 0; i < ended_.size(); i += kFlags) {
+      const int64_t flags = position.take();
+      for (size_t k = i; k < std::min(ended_.size(), i + kFlags); ++k)
+        ended_[k] = flags >> (k - i) & 1;
+    }
     draws_ = position.take();
   }
 
  private:
+  static constexpr size_t kFlags = 62;  // parts whose end one integer of the position tells
   double total_rate() const {
     double total = 0;
     for (size_t i = 0; i < rates_.size(); ++i) total += ended_[i] ? 0 : rates_[i];
@@ -113,12 +123,22 @@ bool Mixture::has_end(const std::string& split) const {
                      [&](const Part& part) { return part.first->has_end(split); });
 }
 
+Contents Mixture::contents(const std::string& split) const {
+  Contents all;
+  for (const auto& [part, rate] : parts_)
+    if (rate > 0) all.add(part->contents(split));
+  return all;
+}
+
 StreamPtr Mixture::stream(const StreamOptions& options) const {
   std::vector<StreamPtr> streams;
   std::vector<double> rates;
+  double total = 0;
+  for (const auto& [part, rate] : parts_) total += rate;
   for (const auto& [part, rate] : parts_) {
     if (rate == 0) continue;
     StreamOptions part_options = options;
+    part_options.share = options.share * rate / total;
     part_options.seed = seed_of_part(options.seed, part->name());
     streams.push_back(part->stream(part_options));
     rates.push_back(rate);

@@ -84,6 +84,42 @@ void print_row(const Example& row, const Features& features, int64_t most, std::
   }
 }
 
+/// Tokens and rows of packed model features.
+struct Packed {
+  int64_t rows = 0, tokens = 0, capacity = 0;
+  double efficiency() const {
+    return capacity == 0 ? 0 : 100 * static_cast<double>(tokens) / static_cast<double>(capacity);
+  }
+};
+
+Packed count(Stream& rows) {
+  Packed packed;
+  Example row;
+  for (; rows.next(row); ++packed.rows)
+    for (const char* name : {"encoder_input_tokens", "decoder_target_tokens"})
+      if (row.has(name)) {
+        const Tokens& ids = row.tokens(name);
+        packed.capacity += static_cast<int64_t>(ids.size());
+        packed.tokens += static_cast<int64_t>(ids.size()) - std::count(ids.begin(), ids.end(), 0);
+      }
+  return packed;
+}
+
+/// How full both ways of packing make the rows of the first examples.
+void print_efficiency(const std::vector<Example>& examples, const Lengths& lengths,
+                      const char* converter, std::FILE* out) {
+  fmt::print(out, "\npacking {} examples:\n", examples.size());
+  for (const auto& [packing, name] :
+       {std::pair{Packing::greedy, "greedy"},
+        std::pair{Packing::best_fit, "best fit (use_custom_packing_ops = True)"}}) {
+    const auto rows = make_feature_converter(converter, {.pack = true, .packing = packing})
+                          ->convert(stream_of(examples), lengths);
+    const Packed packed = count(*rows);
+    fmt::print(out, "  {}: {} rows, {:.1f} % of {} positions hold tokens\n", name, packed.rows,
+               packed.efficiency(), packed.capacity);
+  }
+}
+
 }  // namespace
 
 Lengths default_lengths(const Features& features) {
@@ -124,16 +160,23 @@ void show(const Provider& provider, const ShowOptions& options, std::FILE* out) 
     print_example(example, features, options.most_ids, out);
   }
 
-  const ConverterOptions converter_options{.pack = options.pack};
-  const auto converter = find_feature(features, "inputs") != nullptr
-                             ? make_feature_converter("EncDecFeatureConverter", converter_options)
-                             : make_feature_converter("LMFeatureConverter", converter_options);
+  const char* converter_name =
+      find_feature(features, "inputs") != nullptr ? "EncDecFeatureConverter" : "LMFeatureConverter";
+  const auto converter = make_feature_converter(
+      converter_name,
+      {.pack = options.pack, .packing = options.best_fit ? Packing::best_fit : Packing::greedy});
   fmt::print(out, "\n{} {}:\n", provider.name(), options.pack ? "packed" : "padded");
   const StreamPtr rows = converter->convert(provider.stream(stream_options), lengths);
   for (int64_t i = 0; i < options.num && rows->next(example); ++i) {
     fmt::print(out, "  row {}\n", i + 1);
     print_row(example, features, options.most_ids, out);
   }
+  if (!options.pack) return;
+  std::vector<Example> examples;
+  const StreamPtr again = provider.stream(stream_options);
+  while (static_cast<int64_t>(examples.size()) < options.packed_examples && again->next(example))
+    examples.push_back(std::move(example));
+  print_efficiency(examples, lengths, converter_name, out);
 }
 
 }  // namespace quintet::data

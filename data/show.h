@@ -12,6 +12,8 @@ struct ShowOptions {
   int64_t num = 3;
   Lengths lengths = {};  // empty: 512 for inputs, 114 for targets, 512 for others (T5's own)
   bool pack = true;
+  bool best_fit = false;           // rows packed by best fit
+  int64_t packed_examples = 2048;  // of which the efficiency of both ways of packing is told
   bool shuffle = false;
   int64_t seed = 0;
   int64_t most_ids = 64;  // of a feature that are printed

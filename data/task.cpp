@@ -48,31 +48,48 @@ Task::Task(Config config) : config_(std::move(config)) {
              config_.name, name);
 }
 
-void Task::check_split(const std::string& split) const {
+std::shared_ptr<const Reader> Task::open(const std::string& split) const {
   const auto known = splits();
   QT_CHECK(std::find(known.begin(), known.end(), split) != known.end(),
            "task '{}' has no split '{}'; it has {}", name(), split, fmt::join(known, ", "));
+  const std::lock_guard lock(mutex_);
+  std::shared_ptr<const Reader> reader = readers_[split].lock();
+  if (!reader) readers_[split] = reader = config_.source->open(split);
+  return reader;
 }
 
-bool Task::has_end(const std::string& split) const {
-  check_split(split);
-  return config_.source->open(split)->size().has_value();
+bool Task::has_end(const std::string& split) const { return open(split)->size().has_value(); }
+
+Contents Task::contents(const std::string& split) const {
+  const auto reader = open(split);
+  return {reader->size().value_or(0), reader->files()};
+}
+
+std::shared_ptr<const ReadOrder> Task::read_order(const StreamOptions& options) const {
+  return std::make_shared<ReadOrder>(
+      open(options.split),
+      ReadOptions{.shuffle = options.shuffle, .seed = options.seed, .epochs = options.epochs});
 }
 
 StreamPtr Task::raw_stream(const StreamOptions& options) const {
-  check_split(options.split);
-  return read_stream(config_.source->open(options.split),
-                     {.shuffle = options.shuffle, .seed = options.seed, .epochs = options.epochs});
+  return unit_stream(read_order(options), [](StreamPtr input) { return input; }, {});
 }
 
 StreamPtr Task::stream(const StreamOptions& options) const {
-  StreamPtr stream = raw_stream(options);
   const Context context{config_.output_features, options.sequence_length};
-  for (const PreprocessorPtr& preprocessor : config_.preprocessors)
-    stream = preprocessor->apply(std::move(stream), context);
-  stream = check_features(std::move(stream), config_.output_features, name());
-  if (options.trim_output_features) stream = trim_output_features(std::move(stream), context);
-  return stream;
+  const auto preprocess = [context, task = name(), steps = config_.preprocessors,
+                           trim = options.trim_output_features](StreamPtr stream) {
+    for (const PreprocessorPtr& step : steps) stream = step->apply(std::move(stream), context);
+    stream = check_features(std::move(stream), context.output_features, task);
+    return trim ? trim_output_features(std::move(stream), context) : std::move(stream);
+  };
+  int64_t joined = 1;
+  for (const PreprocessorPtr& step : config_.preprocessors)
+    joined = std::max(joined, step->examples_joined());
+  return unit_stream(read_order(options), preprocess,
+                     {.places = (kUnitPlaces + joined - 1) / joined * joined,
+                      .runner = options.runner,
+                      .share = options.share});
 }
 
 std::string Task::postprocess(const std::string& decoded, const Example& example,

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@
 #include "data/data_source.h"
 #include "data/metrics.h"
 #include "data/preprocessor.h"
+#include "data/reading/contents.h"
+#include "data/reading/units.h"
 
 namespace quintet::data {
 
@@ -25,6 +28,8 @@ struct StreamOptions {
   int64_t seed = 0;
   std::optional<int64_t> epochs = {};  // none: for ever
   bool trim_output_features = true;
+  std::shared_ptr<UnitRunner> runner = {};  // makes units ahead; none: made when asked for
+  double share = 1;                         // of what the runner works ahead
 };
 
 /// A task or a mixture: something that gives preprocessed examples.
@@ -36,6 +41,8 @@ class Provider {
   virtual std::vector<std::string> splits() const = 0;
   /// Whether one pass over a split comes to an end (it does unless its source generates).
   virtual bool has_end(const std::string& split) const = 0;
+  /// What a split holds, so that a change between runs is noticed.
+  virtual Contents contents(const std::string& split) const = 0;
   /// Preprocessed examples with at least the output features, trimmed to sequence_length.
   virtual StreamPtr stream(const StreamOptions& options) const = 0;
   /// The tasks whose metrics an evaluation reports: itself, or a mixture's parts.
@@ -59,6 +66,7 @@ class Task final : public Provider {
   const Features& output_features() const override { return config_.output_features; }
   std::vector<std::string> splits() const override { return config_.source->splits(); }
   bool has_end(const std::string& split) const override;
+  Contents contents(const std::string& split) const override;
   StreamPtr stream(const StreamOptions& options) const override;
   std::vector<const Task*> tasks() const override { return {this}; }
 
@@ -69,8 +77,11 @@ class Task final : public Provider {
   std::string postprocess(const std::string& decoded, const Example& example, bool is_target) const;
 
  private:
-  void check_split(const std::string& split) const;
+  std::shared_ptr<const Reader> open(const std::string& split) const;
+  std::shared_ptr<const ReadOrder> read_order(const StreamOptions& options) const;
   Config config_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::weak_ptr<const Reader>> readers_;  // that are in use
 };
 
 /// Tasks sampled in proportion to their rates; draw n of a mixture is a function of (seed, n).
@@ -82,6 +93,7 @@ class Mixture final : public Provider {
   const Features& output_features() const override;
   std::vector<std::string> splits() const override;  // those that every part has
   bool has_end(const std::string& split) const override;
+  Contents contents(const std::string& split) const override;
   StreamPtr stream(const StreamOptions& options) const override;
   std::vector<const Task*> tasks() const override;
 

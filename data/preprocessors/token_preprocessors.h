@@ -46,6 +46,7 @@ struct SelectRandomChunk final : Preprocessor {
 struct ReduceConcatTokens final : Preprocessor {
   std::string feature_key = "targets";
   int64_t batch_size = 128;
+  int64_t examples_joined() const override { return batch_size; }
   StreamPtr apply(StreamPtr input, const Context& context) const override;
 };
 

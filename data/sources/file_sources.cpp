@@ -19,6 +19,7 @@ class LineReader : public Reader {
   }
   std::optional<int64_t> size() const override { return lines_.size(); }
   std::string where(int64_t index) const override { return lines_.where(index); }
+  std::vector<std::string> files() const override { return lines_.files(); }
 
  protected:
   LineFiles lines_;

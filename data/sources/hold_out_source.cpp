@@ -20,6 +20,7 @@ class HoldOutReader final : public Reader {
   }
   void read(int64_t i, Example& out) const override { whole_->read(index_of(i), out); }
   std::string where(int64_t i) const override { return whole_->where(i < 0 ? i : index_of(i)); }
+  std::vector<std::string> files() const override { return whole_->files(); }
 
  private:
   int64_t index_of(int64_t i) const { return held_out_ ? i * every_ : i + i / (every_ - 1) + 1; }

@@ -209,6 +209,12 @@ void LineFiles::read(int64_t i, std::string& line) const {
       where(i), bad + 1, static_cast<uint8_t>(line[bad]));
 }
 
+std::vector<std::string> LineFiles::files() const {
+  std::vector<std::string> paths;
+  for (const File& file : files_) paths.push_back(file.path);
+  return paths;
+}
+
 std::string LineFiles::where(int64_t i) const {
   if (i >= 0) {
     const File& file = file_of(i);

@@ -24,6 +24,7 @@ class LineFiles {
   int64_t size() const { return first_line_.back(); }
   /// Line i without its end. Throws kData: bad UTF-8, too long, file changed since it was opened.
   void read(int64_t i, std::string& line) const;
+  std::vector<std::string> files() const;
   /// "file:line"; for -1 the names of the files.
   std::string where(int64_t i) const;
 

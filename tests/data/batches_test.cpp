@@ -1,5 +1,8 @@
 #include "data/batches.h"
 
+#include <atomic>
+#include <set>
+
 #include "data/sources/number_words.h"
 #include "tests/data/files.h"
 
@@ -34,10 +37,13 @@ class BatchesTest : public testing::FileTest {
     std::string text;
     for (int i = 0; i < count; ++i)
       text += "x" + std::to_string(i) + "\ty" + std::to_string(i) + "\n";
+    return tsv_file(write("t.tsv", text));
+  }
+  ProviderPtr tsv_file(const std::filesystem::path& file) {
     const auto vocabulary = std::make_shared<ByteVocabulary>();
     return std::make_shared<Task>(Task::Config{
         .name = "tsv",
-        .source = std::make_shared<TsvDataSource>(SplitToFiles{{"train", {write("t.tsv", text)}}}),
+        .source = std::make_shared<TsvDataSource>(SplitToFiles{{"train", {file.string()}}}),
         .preprocessors = {std::make_shared<TokenizeBytes>()},
         .output_features = {{"inputs", {vocabulary}}, {"targets", {vocabulary}}}});
   }
@@ -116,6 +122,189 @@ TEST_F(BatchesTest, DoNotDependOnTheBatchSizeOrTheSeedOfOthers) {
   other.seed = 4;
   Batches differently(*provider, other, converter_of(false));
   EXPECT_FALSE(equal(differently.next()->features, batch->features));
+}
+
+TEST_F(BatchesTest, DoNotDependOnThreadsOrDataShards) {
+  for (const bool pack : {false, true}) {
+    Batches whole = open(pack, {.prefetch = 0});
+    std::vector<Batches> parts;
+    for (int64_t shard = 0; shard < 4; ++shard)
+      parts.push_back(open(
+          pack, {.prefetch = shard, .threads = static_cast<int>(1 + shard), .shard = {shard, 4}}));
+    for (int i = 0; i < 50; ++i) {
+      const auto batch = whole.next();
+      HostArrays joined;
+      for (Batches& part : parts) {
+        const auto rows = part.next();
+        EXPECT_EQ(rows->rows, 1);
+        for (const auto& [name, array] : rows->features) {
+          HostArray& all =
+              joined.try_emplace(name, HostArray(DType::i32, {0, array.shape[1]})).first->second;
+          all.shape[0] += array.shape[0];
+          all.bytes.insert(all.bytes.end(), array.bytes.begin(), array.bytes.end());
+        }
+      }
+      ASSERT_TRUE(equal(joined, batch->features)) << i;
+      for (Batches& part : parts) EXPECT_EQ(part.position(), whole.position());
+    }
+    Batches resumed = open(pack, {.shard = {2, 4}});  // from a run with another number of shards
+    resumed.restore(whole.position());
+    EXPECT_TRUE(equal(resumed.next()->features, parts[2].next()->features));
+  }
+  EXPECT_TRUE(contains(message_of(ExitCode::kUsage,
+                                  [&] {
+                                    open(false, {.shard = {0, 3}});
+                                  }),
+                       "multiple of the 3"));
+}
+
+/// Fewer files, and fewer examples, than shards: row I4 of the fault table.
+TEST_F(BatchesTest, ADataSetSmallerThanTheShardsIsSpreadOverThem) {
+  for (const int examples : {1, 2, 3}) {
+    const auto task = tsv_task(examples);
+    std::vector<int64_t> rows;
+    std::set<std::vector<std::byte>> seen;
+    for (int64_t shard = 0; shard < 8; ++shard) {
+      Batches training(*task, config_of(false, 8), converter_of(false), {.shard = {shard, 8}});
+      const auto batch = training.next();
+      EXPECT_EQ(batch->rows, 1);
+      seen.insert(batch->features.at("encoder_input_tokens").bytes);
+      Batches once(*task, config_of(false, 8), converter_of(false),
+                   {.epochs = 1, .shard = {shard, 8}});
+      rows.push_back(once.next()->rows);
+      EXPECT_FALSE(once.next());
+    }
+    EXPECT_EQ(seen.size(), static_cast<size_t>(examples));
+    std::vector<int64_t> want(8, 0);
+    std::fill_n(want.begin(), examples, 1);
+    EXPECT_EQ(rows, want);
+  }
+}
+
+TEST_F(BatchesTest, BadBatchesAreLeftOut) {
+  EXPECT_EQ(parse_batch_ranges(" 3-5, 9 "),
+            (std::vector<std::pair<int64_t, int64_t>>{{3, 5}, {9, 9}}));
+  EXPECT_TRUE(parse_batch_ranges("").empty());
+  for (const char* bad : {"a", "3-", "5-3", "1,,2", "-1", "1 2", "99999999999999999999"})
+    EXPECT_TRUE(contains(message_of(ExitCode::kUsage, [&] { parse_batch_ranges(bad); }), bad));
+  Batches all = open(true);
+  DatasetConfig config = config_of(true);
+  config.skip_batches = {{0, 0}, {3, 5}};
+  const auto provider = registry_.get("number_words");
+  Batches some(*provider, config, converter_of(true));
+  std::string before_three;
+  for (int i = 0; i < 10; ++i) {
+    const auto batch = all.next();
+    if (i == 0 || (i >= 3 && i <= 5)) continue;
+    EXPECT_TRUE(equal(some.next()->features, batch->features)) << i;
+    if (i < 3) before_three = all.position();
+  }
+  EXPECT_EQ(some.position(), all.position());  // batches that are left out count
+  some.restore(before_three);                  // of a run that left none out
+  all.restore(before_three);
+  for (int i = 3; i < 6; ++i) all.next();
+  EXPECT_TRUE(equal(some.next()->features, all.next()->features));
+}
+
+TEST_F(BatchesTest, AJumpTakesOnePassAtMost) {
+  const BatchOptions options{.prefetch = 0, .index_file = folder_ / "index.jsonl"};
+  for (const bool pack : {false, true}) {
+    Batches all = open(pack);
+    for (int i = 0; i < 600; ++i) all.next();
+    const std::string there = all.position();
+    Batches jumped = open(pack, options);
+    jumped.seek(600);
+    EXPECT_EQ(jumped.position(), there);
+    EXPECT_TRUE(equal(jumped.next()->features, all.next()->features));
+    jumped.seek(0);
+    EXPECT_TRUE(equal(jumped.next()->features, open(pack).next()->features));
+  }
+  std::ifstream file(options.index_file);
+  int lines = 0;
+  for (std::string line; std::getline(file, line);) ++lines;
+  EXPECT_EQ(lines, 4);  // batches 256 and 512 of both
+  std::ofstream(options.index_file, std::ios::app) << "{\"data\": \"cut of";
+
+  const auto counted = std::make_shared<std::atomic<int64_t>>(0);
+  const auto vocabulary = std::make_shared<ByteVocabulary>();
+  const Task task({.name = "number_words",
+                   .source = std::make_shared<FunctionDataSource>(
+                       "n",
+                       std::map<std::string, FunctionDataSource::Split>{
+                           {"train",
+                            {100'000,
+                             [counted](int64_t i, Example& out) {
+                               ++*counted;
+                               out.set("inputs", std::to_string(i));
+                               out.set("targets", std::to_string(i));
+                             }}}}),
+                   .preprocessors = {std::make_shared<TokenizeBytes>()},
+                   .output_features = {{"inputs", {vocabulary}}, {"targets", {vocabulary}}}});
+  std::string first;
+  for (const int64_t most :
+       {3'200, 700}) {  // examples read: all before the batch, or those from 512 on
+    *counted = 0;
+    Batches batches(task, config_of(false), converter_of(false), options);
+    batches.seek(600);
+    EXPECT_LT(*counted, most);
+    if (first.empty()) first = batches.position();
+    EXPECT_EQ(batches.position(), first);
+  }
+  const Task once(
+      {.name = "number_words",
+       .source = std::make_shared<FunctionDataSource>(
+           "n", std::map<std::string, FunctionDataSource::Split>{{"train",
+                                                                  {10,
+                                                                   [](int64_t, Example& out) {
+                                                                     out.set("inputs", "a");
+                                                                     out.set("targets", "b");
+                                                                   }}}}),
+       .preprocessors = {std::make_shared<TokenizeBytes>()},
+       .output_features = {{"inputs", {vocabulary}}, {"targets", {vocabulary}}}});
+  Batches short_one(once, config_of(false), converter_of(false), {.epochs = 1});
+  EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { short_one.seek(4); }), "ends at batch 3"));
+}
+
+TEST_F(BatchesTest, APositionIsShortAndOnlySaysWhatIsLeft) {
+  std::vector<Mixture::Part> parts;
+  const auto task = tsv_task(1000);
+  for (int i = 0; i < 100; ++i) {
+    Mixture::Part part{std::make_shared<Mixture>("part" + std::to_string(i),
+                                                 std::vector<Mixture::Part>{{task, 1.0}}),
+                       1.0 + i};
+    parts.push_back(part);
+  }
+  const Mixture mixture("hundred", parts);
+  Batches batches(mixture, config_of(true, 64), converter_of(true));
+  for (int i = 0; i < 100; ++i) batches.next();
+  EXPECT_LT(batches.position().size(), 1024u) << batches.position();
+}
+
+/// Row I3 of the fault table.
+TEST_F(BatchesTest, ChangedFilesAreNoticed) {
+  std::string position;
+  {
+    Batches before(*tsv_task(10), config_of(false), converter_of(false));
+    before.next();
+    position = before.position();
+  }
+  const auto task = tsv_task(10);
+  DatasetConfig strict = config_of(false);
+  strict.strict_data = true;
+  Batches(*task, strict, converter_of(false)).restore(position);  // the same files, written again
+  {
+    std::ofstream file(folder_ / "t.tsv", std::ios::in | std::ios::out);
+    file << "z";  // in place of an x
+  }
+  const auto changed = tsv_file(folder_ / "t.tsv");
+  Batches warned(*changed, config_of(false), converter_of(false));
+  ::testing::internal::CaptureStderr();
+  warned.restore(position);
+  EXPECT_TRUE(contains(::testing::internal::GetCapturedStderr(), "t.tsv, ..) have changed"));
+  EXPECT_TRUE(warned.next());
+  Batches refused(*changed, strict, converter_of(false));
+  EXPECT_TRUE(
+      contains(message_of(ExitCode::kData, [&] { refused.restore(position); }), "--strict_data"));
 }
 
 TEST_F(BatchesTest, TheLastBatchOfAnEvaluationIsPadded) {

@@ -46,8 +46,41 @@ TEST(Packing, AMissingFeatureIsNamed) {
       "feature 'targets' is missing"));
 }
 
-/// Random lengths: every token comes out once, in order, and no segment crosses a row.
-TEST(Packing, LosesNothingAndCutsNothing) {
+TEST(Packing, BestFitPutsTheLongestFirstAndKeepsTheOrder) {
+  const std::string three =
+      R"([{"targets": [2, 1]}, {"targets": [3, 4, 5, 1]}, {"targets": [6, 7, 1]}, {"targets": [8]}])";
+  StreamPtr packed = trim_and_pack(rows(three), {{"targets", 5}}, Packing::best_fit);
+  EXPECT_EQ(rows_text(*packed), R"([{"targets":[2,1,6,7,1],"targets_positions":[0,1,0,1,2],)"
+                                R"("targets_segment_ids":[1,1,2,2,2]},)"
+                                R"({"targets":[3,4,5,1,8],"targets_positions":[0,1,2,3,0],)"
+                                R"("targets_segment_ids":[1,1,1,1,2]}])");
+  // In order, one row at a time, it takes three rows.
+  EXPECT_EQ(collect(*trim_and_pack(rows(three), {{"targets", 5}})).size(), 3u);
+}
+
+TEST(Packing, BestFitIsDenser) {
+  Random random(key_from_seed(5));
+  std::vector<Example> examples(512);
+  for (Example& example : examples)
+    example.set("targets", Tokens(static_cast<size_t>(40 + random.below(300)), 7));
+  const Lengths lengths = {{"targets", 512}};
+  const size_t greedy = collect(*trim_and_pack(stream_of(examples), lengths)).size();
+  const size_t best =
+      collect(*trim_and_pack(stream_of(examples), lengths, Packing::best_fit)).size();
+  int64_t tokens = 0;
+  for (const Example& example : examples)
+    tokens += static_cast<int64_t>(example.tokens("targets").size());
+  EXPECT_LT(static_cast<double>(best) * 512, 1.03 * static_cast<double>(tokens));
+  EXPECT_GT(static_cast<double>(greedy) * 512, 1.15 * static_cast<double>(tokens));
+}
+
+/// Random lengths: every token comes out once, in order (best fit: examples in any), and no segment
+/// crosses a row.
+class PackingOfAnyKind : public ::testing::TestWithParam<Packing> {};
+INSTANTIATE_TEST_SUITE_P(Both, PackingOfAnyKind,
+                         ::testing::Values(Packing::greedy, Packing::best_fit));
+
+TEST_P(PackingOfAnyKind, LosesNothingAndCutsNothing) {
   Random random(key_from_seed(3));
   for (int trial = 0; trial < 60; ++trial) {
     const Lengths lengths = {{"inputs", 1 + random.below(20)}, {"targets", 1 + random.below(20)}};
@@ -64,7 +97,7 @@ TEST(Packing, LosesNothingAndCutsNothing) {
       }
       examples.push_back(std::move(example));
     }
-    StreamPtr packed = trim_and_pack(stream_of(std::move(examples)), lengths);
+    StreamPtr packed = trim_and_pack(stream_of(std::move(examples)), lengths, GetParam());
     std::map<std::string, std::vector<Tokens>> got;
     for (const Example& row : collect(*packed))
       for (const auto& [name, length] : lengths) {
@@ -88,6 +121,11 @@ TEST(Packing, LosesNothingAndCutsNothing) {
           got[name].back().push_back(ids[i]);
         }
       }
+    for (size_t i = 0; i < got["inputs"].size();
+         ++i)  // an example's features are in the same segment
+      EXPECT_EQ(got["targets"][i].front(), got["inputs"][i].back() + 1);
+    if (GetParam() == Packing::best_fit)  // ids ascend with examples, in both features alike
+      for (auto& [name, all] : got) std::sort(all.begin(), all.end());
     EXPECT_EQ(got, want);
   }
 }

@@ -1,0 +1,55 @@
+#pragma once
+// Where a training run's batches come from: threads of this process, or the last ranks of an MPI
+// job.
+//
+//   DataService service(flags, ranks.session());
+//   if (service.serves()) return service.serve(*provider, dataset, converter);
+//   TrainLoop loop(config, ranks, provider_of, service.source(ranks.size()));
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "data/service/client.h"
+#include "runtime/mpi/session.h"
+
+namespace CLI {
+class App;
+}
+
+namespace quintet {
+
+struct DataServiceFlags {
+  int ranks = 0;         // data ranks
+  int threads = 0;       // that preprocess, in this process or in a data rank; 0: by the machine
+  double timeout = 300;  // seconds
+
+  void add_to(CLI::App& app);
+};
+
+/// Makes the source of a run's training batches. The provider outlives it.
+using BatchSourceFn = std::function<std::unique_ptr<data::BatchSource>(
+    const data::Provider&, const data::DatasetConfig&, data::FeatureConverterPtr)>;
+
+class DataService {
+ public:
+  /// Throws a usage error unless there are more ranks than data ranks.
+  DataService(const DataServiceFlags& flags, const mpi::Session& session);
+  /// Whether this rank is a data rank.
+  bool serves() const;
+  /// Works as a data rank until the run ends.
+  void serve(const data::Provider& provider, const data::DatasetConfig& config,
+             data::FeatureConverterPtr converter);
+  /// For a training rank; lives as long as this object. `model_ranks` ranks next to each other get the same
+  /// rows of every batch, each such group a part of it.
+  BatchSourceFn source(int model_ranks);
+
+ private:
+  data::ServiceRanks ranks() const;
+
+  DataServiceFlags flags_;
+  const mpi::Session& session_;
+  std::optional<data::Mailbox> mail_;
+};
+
+}  // namespace quintet

@@ -1,0 +1,230 @@
+#include "data/service/server.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <thread>
+
+#include "data/service/unit_exchange.h"
+#include "runtime/base/check.h"
+
+namespace quintet::data {
+namespace {
+
+constexpr auto kPause = std::chrono::microseconds(200);  // of a rank that has nothing to do
+
+/// Makes this rank's batches in a thread, a few ahead of the slowest shard.
+class Producer {
+ public:
+  Producer(int index, size_t room) : index_(index), room_(room) {}
+  ~Producer() { stop(); }
+
+  void start(std::function<std::unique_ptr<Batches>()> open) {
+    thread_ = std::thread([this, open = std::move(open)] { run(open); });
+  }
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  /// Delivery number n of this rank, if it is there; after the last one, the last one again.
+  std::shared_ptr<const Delivery> delivery(int64_t n) {
+    const std::lock_guard lock(mutex_);
+    if (made_.empty()) return nullptr;
+    const int64_t last = first_ + static_cast<int64_t>(made_.size()) - 1;
+    if (n > last) return ended_ ? made_.back() : nullptr;
+    return made_[static_cast<size_t>(n - first_)];
+  }
+  /// Those before number n are not needed any more.
+  void drop_before(int64_t n) {
+    const std::lock_guard lock(mutex_);
+    for (; first_ < n && made_.size() > (ended_ ? 1u : 0u); ++first_) made_.pop_front();
+    changed_.notify_all();
+  }
+
+ private:
+  void run(const std::function<std::unique_ptr<Batches>()>& open) {
+    std::unique_ptr<Batches> batches;
+    while (true) {
+      auto delivery = std::make_shared<Delivery>();
+      delivery->sender = index_;
+      try {
+        if (!batches) batches = open();
+        delivery->batch = batches->next();
+        delivery->position = batches->position();
+      } catch (...) {
+        delivery->error = std::current_exception();
+      }
+      std::unique_lock lock(mutex_);
+      ended_ = !delivery->batch.has_value();
+      made_.push_back(std::move(delivery));
+      changed_.wait(lock, [&] { return stopping_ || ended_ || made_.size() < room_; });
+      if (stopping_ || ended_) return;
+    }
+  }
+
+  int index_;
+  size_t room_;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<const Delivery>> made_;  // guarded by mutex_, as are
+  int64_t first_ = 0;                                 // number of the front
+  bool ended_ = false, stopping_ = false;
+};
+
+/// A shard's leader, as a data rank sees it.
+struct Leader {
+  Start start;
+  int64_t credits = 0, sent = 0;
+  bool stopped = false;
+};
+
+class Server {
+ public:
+  Server(Mailbox& mail, const ServiceRanks& ranks, int index, const Provider& provider,
+         const DatasetConfig& config, FeatureConverterPtr converter, int threads)
+      : mail_(mail),
+        ranks_(ranks),
+        index_(index),
+        provider_(provider),
+        config_(config),
+        converter_(std::move(converter)),
+        lengths_(converter_->model_feature_lengths(config.task_feature_lengths)),
+        exchange_(std::make_shared<UnitExchange>(mail, ranks.first, ranks.count, index,
+                                                 reader_threads(threads))) {}
+
+  void run() {
+    while (!all_stopped()) {
+      bool idle = true;
+      while (auto letter = mail_.poll()) {
+        take(std::move(*letter));
+        idle = false;
+      }
+      if (deliver()) idle = false;
+      tell_what_holds_up();
+      if (idle) std::this_thread::sleep_for(kPause);
+    }
+    leave();
+  }
+
+ private:
+  bool started() const {
+    return !leaders_.empty() &&
+           static_cast<int64_t>(leaders_.size()) == leaders_.begin()->second.start.shard.count;
+  }
+  bool all_stopped() const {
+    return started() && std::all_of(leaders_.begin(), leaders_.end(),
+                                    [](const auto& leader) { return leader.second.stopped; });
+  }
+
+  void take(Letter letter) {
+    switch (letter.tag) {
+      case Tag::start:
+        return begin(letter.from, start_from_wire(letter.bytes));
+      case Tag::credit:
+        ++leaders_.at(letter.from).credits;
+        return;
+      case Tag::stop:
+        leaders_.at(letter.from).stopped = true;
+        mail_.send(letter.from, Tag::stopped, "");
+        return;
+      case Tag::unit:
+        return exchange_->arrived(std::move(letter.bytes));
+      case Tag::units_end:
+        ++ended_peers_;
+        return;
+      default:
+        fail(ExitCode::kPeer, "data service: an unexpected message from rank {}", letter.from);
+    }
+  }
+
+  void begin(int rank, Start start) {
+    leaders_[rank] = {start, start.credits, 0, false};
+    if (!started()) return;
+    producer_ = std::make_unique<Producer>(index_, static_cast<size_t>(start.credits));
+    producer_->start([this, start] {
+      for (const auto& [leader, other] : leaders_)
+        QT_CHECK_AS(ExitCode::kPeer,
+                    other.start.position == start.position && other.start.seed == start.seed,
+                    "data service: ranks {} and {} begin at different places of the data; do they "
+                    "read the same checkpoint?",
+                    leader, leaders_.begin()->first);
+      DatasetConfig config = config_;
+      config.seed = start.seed;
+      auto batches = std::make_unique<Batches>(
+          provider_, config, converter_,
+          BatchOptions{.prefetch = 0, .turns = {index_, ranks_.count}, .runner = exchange_});
+      if (!start.position.empty()) batches->restore(start.position);
+      return batches;
+    });
+  }
+
+  /// Sends what there is credit for; false if there was nothing to send.
+  bool deliver() {
+    if (!producer_) return false;
+    bool any = false;
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (auto& [rank, leader] : leaders_) {
+      while (leader.credits > 0 && !leader.stopped) {
+        const auto delivery = producer_->delivery(leader.sent);
+        if (!delivery) break;
+        mail_.send(rank, Tag::batch, to_wire(*delivery, leader.start.shard, lengths_));
+        --leader.credits;
+        ++leader.sent;
+        any = true;
+      }
+      if (!leader.stopped) least = std::min(least, leader.sent);
+    }
+    producer_->drop_before(least);
+    return any;
+  }
+
+  /// So that the training ranks name the data rank at fault and not one that waits for it.
+  void tell_what_holds_up() {
+    const int now = exchange_->held_up_by();
+    if (now == held_up_by_) return;
+    held_up_by_ = now;
+    for (const auto& [rank, leader] : leaders_)
+      if (!leader.stopped) mail_.send(rank, Tag::waiting, to_wire(index_, now));
+  }
+
+  /// Ends the threads, then waits until the other data ranks have all they were sent.
+  void leave() {
+    exchange_->cancel();
+    producer_->stop();
+    producer_.reset();
+    exchange_->finish();
+    for (int i = 0; i < ranks_.count; ++i)
+      if (i != index_) mail_.send(ranks_.first + i, Tag::units_end, "");
+    while (ended_peers_ + 1 < ranks_.count || !mail_.empty()) {
+      if (auto letter = mail_.poll())
+        take(std::move(*letter));
+      else
+        std::this_thread::sleep_for(kPause);
+    }
+  }
+
+  Mailbox& mail_;
+  ServiceRanks ranks_;
+  int index_;
+  const Provider& provider_;
+  const DatasetConfig& config_;
+  FeatureConverterPtr converter_;
+  Lengths lengths_;
+  std::shared_ptr<UnitExchange> exchange_;
+  std::map<int, Leader> leaders_;  // by rank
+  std::unique_ptr<Producer> producer_;
+  int ended_peers_ = 0, held_up_by_ = -1;
+};
+
+}  // namespace
+
+void serve_batches(Mailbox& mail, const ServiceRanks& ranks, int index, const Provider& provider,
+                   const DatasetConfig& config, FeatureConverterPtr converter, int threads) {
+  Server(mail, ranks, index, provider, config, std::move(converter), threads).run();
+}
+
+}  // namespace quintet::data

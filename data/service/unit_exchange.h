@@ -1,0 +1,54 @@
+#pragma once
+// The data ranks share the making of units: each unit has an owner, who makes it with its threads
+// and sends it to the others. So every data rank sees the whole stream, and preprocesses its part
+// of it.
+
+#include <chrono>
+#include <map>
+
+#include "data/service/mailbox.h"
+#include "data/service/wire.h"
+
+namespace quintet::data {
+
+class UnitExchange final : public UnitRunner {
+ public:
+  /// Between the `ranks` ranks of the job from `first` on, of which this is number `index`.
+  UnitExchange(Mailbox& mail, int first, int ranks, int index, int threads);
+  int64_t new_stream() override { return streams_++; }
+  std::future<Unit> run(int64_t stream, int64_t unit, const Origin& origin,
+                        std::function<Unit()> make) override;
+  int64_t ahead() const override;
+  void waits_for(int64_t stream, std::optional<int64_t> unit) override;
+  /// Which of the data ranks owns the unit that this one has been waiting for longer than a moment;
+  /// -1: none.
+  int held_up_by();
+  /// A letter of tag unit. From the thread that polls the mailbox.
+  void arrived(std::string bytes);
+  /// Ends all waiting, now and later, with an error.
+  void cancel();
+  /// Ends the threads: nothing is sent any more.
+  void finish() { threads_.reset(); }
+
+ private:
+  using Id = std::pair<int64_t, int64_t>;
+  struct Awaited {
+    std::promise<Unit> promise;
+    const Origin* origin = nullptr;
+  };
+  int owner(Id id) const { return static_cast<int>((id.first + id.second) % ranks_); }
+  void send_to_others(Id id, const Unit& unit);
+
+  Mailbox& mail_;
+  int first_, ranks_, index_;
+  int64_t streams_ = 0;
+  std::mutex mutex_;
+  bool cancelled_ = false;           // guarded by mutex_, as are
+  std::map<Id, Awaited> awaited_;    // asked for, not here yet
+  std::map<Id, std::string> early_;  // here, not asked for yet
+  std::optional<Id> needed_;         // what the caller waits for,
+  std::chrono::steady_clock::time_point needed_since_;
+  std::unique_ptr<UnitThreads> threads_;  // none after finish()
+};
+
+}  // namespace quintet::data

@@ -1,0 +1,174 @@
+// A rank of the data service under mpirun, for service_test.py.
+//
+//   service_driver MODE DATA_RANKS MODEL [SECONDS]
+//
+// MODEL ranks next to each other get the same rows. Modes: same (batches compared with Batches in
+// this process, bit for bit, also from a position in the middle), slow, dead, stopped (of the last
+// data rank), bad (data), pressure (how far data ranks work ahead), keep_up (what a step waits).
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+#include "data/service/client.h"
+#include "data/sources/number_words.h"
+#include "runtime/mpi/session.h"
+
+namespace quintet::data {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::atomic<int64_t> examples_read{0};
+std::string mode;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+void sleep_for(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+/// A mixture of the built-in tasks and of numbers as bytes, some of which are dropped; with faults
+/// by mode.
+ProviderPtr make_provider(bool last_data_rank) {
+  struct Encode final : Preprocessor {
+    StreamPtr apply(StreamPtr input, const Context&) const override {
+      return map_stream(std::move(input), [](Example& example) {
+        const auto number = example.index;
+        for (const char* name : {"inputs", "targets"})
+          example.set(name, ByteVocabulary().encode(std::to_string(number * number)));
+        return number % 5 != 0;
+      });
+    }
+  };
+  const auto make = [last_data_rank](int64_t index, Example& out) {
+    if (mode == "bad")
+      QT_CHECK_AS(ExitCode::kData, index != 700, "numbers.tsv:701: 1 columns, expected 2");
+    const int64_t read = ++examples_read;
+    if (last_data_rank && read > 1000) {
+      if (mode == "slow") sleep_for(1000);
+      if (mode == "dead") std::raise(SIGKILL);
+      if (mode == "stopped") std::raise(SIGSTOP);
+    }
+    out.set("index", index);
+  };
+  const auto vocabulary = std::make_shared<ByteVocabulary>();
+  const auto numbers = std::make_shared<Task>(Task::Config{
+      .name = "numbers",
+      .source = std::make_shared<FunctionDataSource>(
+          "numbers", std::map<std::string, FunctionDataSource::Split>{{"train", {2000, make}}}),
+      .preprocessors = {std::make_shared<Encode>()},
+      .output_features = {{"inputs", {vocabulary}}, {"targets", {vocabulary}}}});
+  TaskRegistry registry;
+  register_builtin_tasks(registry);
+  return std::make_shared<Mixture>(
+      "mix", std::vector<Mixture::Part>{{numbers, 2.0}, {registry.get("number_words"), 1.0}});
+}
+
+DatasetConfig make_config() {
+  return {.mixture_or_task_name = "mix",
+          .task_feature_lengths = {{"inputs", 96}, {"targets", 96}},
+          .batch_size = 8,
+          .shuffle = true,
+          .seed = 5,
+          .pack = true,
+          .skip_batches = {{3, 4}}};
+}
+
+void check(bool good, const std::string& what) {
+  if (good) return;
+  fmt::print(stderr, "FAILED: {}\n", what);
+  mpi::Session::fail(ExitCode::kBug);
+}
+
+bool equal(const Batch& a, const Batch& b) {
+  if (a.rows != b.rows || a.features.size() != b.features.size()) return false;
+  for (const auto& [name, array] : a.features)
+    if (b.features.at(name).bytes != array.bytes) return false;
+  return true;
+}
+
+/// `count` batches from a position on, against those of this process.
+std::string compare(ServiceClient& client, Batches& own, int count) {
+  for (int i = 0; i < count; ++i) {
+    const auto got = client.next(), want = own.next();
+    check(got && want && equal(*got, *want), "batch " + std::to_string(i) + " differs");
+    check(client.position() == own.position(), "positions differ: " + client.position());
+  }
+  return own.position();
+}
+
+void train(Mailbox& mail, const mpi::Session& session, const ServiceOptions& options,
+           const Provider& provider, const FeatureConverterPtr& converter) {
+  const Lengths lengths = converter->model_feature_lengths(make_config().task_feature_lengths);
+  const BatchOptions batch_options{.prefetch = 0, .shard = options.shard};
+  ServiceClient client(mail, options, session.hosts(), lengths);
+  if (mode == "same") {
+    Batches own(provider, make_config(), converter, batch_options);
+    compare(client, own, 40);
+  } else if (mode == "resumed") {
+    Batches first(provider, make_config(), converter);
+    for (int i = 0; i < 33; ++i) first.next();
+    Batches own(provider, make_config(), converter, batch_options);
+    own.restore(first.position());
+    client.restore(first.position());
+    compare(client, own, 20);
+  } else if (mode == "pressure") {
+    client.next();
+    sleep_for(1);
+  } else if (mode == "keep_up") {
+    client.next();
+    double waited = 0;
+    for (int i = 0; i < 50; ++i) {
+      sleep_for(0.02);
+      const auto begin = Clock::now();
+      client.next();
+      waited += seconds_since(begin);
+    }
+    fmt::print("waited {:.4f} s in 50 steps\n", waited);
+  } else {
+    for (int i = 0; i < 10'000; ++i) client.next();
+  }
+}
+
+int run(int argc, char** argv) {
+  QT_CHECK(argc >= 4, "service_driver MODE DATA_RANKS MODEL [SECONDS]");
+  mode = argv[1];
+  const int data_ranks = std::atoi(argv[2]), model = std::atoi(argv[3]);
+  mpi::Session session;
+  const ServiceRanks ranks{session.size() - data_ranks, data_ranks};
+  const auto converter = make_feature_converter("EncDecFeatureConverter", {.pack = true});
+  const auto provider = make_provider(session.rank() == session.size() - 1);
+  Mailbox mail;
+  if (session.rank() >= ranks.first) {
+    serve_batches(mail, ranks, session.rank() - ranks.first, *provider, make_config(), converter,
+                  2);
+    if (mode == "pressure") fmt::print("rank {} read {}\n", session.rank(), examples_read.load());
+    return 0;
+  }
+  const int shard = session.rank() / model;
+  ServiceOptions options{.data_ranks = ranks,
+                         .shard = {shard, ranks.first / model},
+                         .seed = 5,
+                         .timeout_seconds = argc > 4 ? std::atof(argv[4]) : 60,
+                         .patience_seconds = 1};
+  for (int i = 0; i < model; ++i) options.group.push_back(shard * model + i);
+  train(mail, session, options, *provider, converter);
+  return 0;
+}
+
+}  // namespace
+}  // namespace quintet::data
+
+int main(int argc, char** argv) {
+  try {
+    return quintet::data::run(argc, argv);
+  } catch (const quintet::Error& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    quintet::mpi::Session::fail(error.code());
+  }
+}

@@ -1,0 +1,78 @@
+"""The data service under a real mpirun: the batches of every number of data ranks, shards and model ranks are those of one
+process, bit for bit; and what happens when a data rank is slow, stopped or dead. SERVICE_DRIVER names the program."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+import e2e  # noqa: E402
+
+DRIVER = os.environ["SERVICE_DRIVER"]
+
+
+def mpirun(ranks, *arguments, timeout=120):
+    begin = time.time()
+    done = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(ranks), DRIVER, *map(str, arguments)],
+                          capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL)
+    result = e2e.Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    result.seconds = time.time() - begin
+    return result
+
+
+# Ranks, of which data ranks, and ranks of a model group.
+SHAPES = [(2, 1, 1), (3, 2, 1), (4, 2, 1), (4, 2, 2), (4, 3, 1)]
+
+
+def test_batches_are_those_of_one_process(folder):
+    for shape in SHAPES:
+        ranks, data, model = shape
+        result = mpirun(ranks, "same", data, model)
+        assert result.code == 0, (shape, result)
+
+
+def test_going_on_from_a_position_of_one_process(folder):
+    for ranks, data, model in [(2, 1, 1), (4, 2, 2)]:
+        result = mpirun(ranks, "resumed", data, model)
+        assert result.code == 0, result
+
+
+def test_data_ranks_do_not_run_away(folder):
+    """After one batch, ranks hold four batches each, room for a few more, and some units: hundreds of examples."""
+    result = mpirun(3, "pressure", 2, 1)
+    assert result.code == 0, result
+    read = [int(n) for n in re.findall(r"read (\d+)", result.out)]
+    assert len(read) == 2 and sum(read) < 6000, result.out
+
+
+def test_a_step_does_not_wait_for_data_ranks_that_keep_up(folder):
+    result = mpirun(2, "keep_up", 1, 1)
+    assert result.code == 0, result
+    waited = float(re.search(r"waited ([\d.]+) s", result.out).group(1))
+    assert waited < 0.25, f"{waited} s in 50 steps of 20 ms"
+
+
+def test_an_error_in_the_data_ends_the_run_with_its_message(folder):
+    result = mpirun(4, "bad", 2, 1)
+    assert result.code == 3 and "numbers.tsv:701" in result.err, result
+
+
+def test_a_slow_or_stopped_data_rank_is_named(folder):
+    for mode in ("slow", "stopped"):
+        result = mpirun(3, mode, 2, 1, 4)
+        assert result.code == 6, result
+        assert re.search(r"waiting for data from rank 2 \(\S+\): 1 s", result.err), result.err
+        assert re.search(r"data rank 2 on \S+ has sent nothing for 4 s", result.err), result.err
+        assert result.seconds < 30, result.seconds
+
+
+def test_a_dead_data_rank_ends_the_run(folder):
+    result = mpirun(3, "dead", 2, 1, 4)
+    assert result.code not in (0, 75) and "rank 2" in result.err, result
+    assert result.seconds < 30, result.seconds
+
+
+e2e.run(globals())
