@@ -23,6 +23,7 @@ Tensor rows_of(const HostArray& array, Rows rows) {
   const Block frame{{rows.begin, 0}, {rows.end - rows.begin, array.shape[1]}};
   const Sharding* sharding = Sharding::current();
   const Layout layout = sharding != nullptr ? sharding->place(spec) : Layout::whole(2);
+  if (sharding != nullptr) sharding->block("batch", spec, layout, frame);  // refuses, naming it
   const Tensor tensor(spec, layout, frame);
   const Block& block = tensor.block();
   const int64_t element = size_of(array.dtype), row_bytes = block.sizes[1] * element;

@@ -43,7 +43,7 @@ Tensor Gathers::take(const Tensor& parameter, const Layout& to) {
 
 void Gathers::start_next() {
   if (at_ >= order_.size()) return;
-  ahead_ = AsyncGather::start(order_[at_].parameter, order_[at_].to);
+  ahead_ = AsyncMove::start(order_[at_].parameter, order_[at_].to);
   if (ahead_) count(ahead_->result());
 }
 

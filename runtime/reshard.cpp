@@ -60,39 +60,51 @@ class Parts {
   Buffer buffer_;
 };
 
-void run_move(const Move& move, const Group& group, const Tensor& x, const Tensor& y) {
-  const DType dtype = x.spec().dtype;
-  const int64_t elements = x.local().elements();
-  switch (move.kind) {
-    case MoveKind::kAllReduce:
-      x.device().copy(y.local().pointer, x.local().pointer, x.bytes());
-      return group.all_reduce(y.local().pointer, elements, dtype).wait();
-    case MoveKind::kAllGather: {
-      const Parts parts(y, move.dim, group.size());
-      group.all_gather(x.local().pointer, parts.data(), elements, dtype).wait();
-      return parts.join();
+}  // namespace
+
+/// One collective: its arrays, and what is packed for it and unpacked from it. The last member goes
+/// first: nothing is let go of while ranks still write to it.
+struct AsyncMove::Work {
+  Tensor from, to;
+  std::optional<Parts> packed = {}, unpacked = {};
+  Pending pending = {};
+
+  void start(const Move& move, const Group& group) {
+    const DType dtype = from.spec().dtype;
+    const int64_t elements = from.local().elements();
+    void *const x = from.local().pointer, *const y = to.local().pointer;
+    if (move.kind == MoveKind::kReduceScatter || move.kind == MoveKind::kAllToAll) {
+      packed.emplace(from, move.kind == MoveKind::kAllToAll ? move.to_dim : move.dim, group.size());
+      packed->split();
     }
-    case MoveKind::kReduceScatter: {
-      const Parts parts(x, move.dim, group.size());
-      parts.split();
-      return group
-          .reduce_scatter(parts.data(), y.local().pointer, elements / group.size(), dtype)
-          .wait();
-    }
-    case MoveKind::kAllToAll: {
-      const Parts to(x, move.to_dim, group.size()), from(y, move.dim, group.size());
-      to.split();
-      group.all_to_all(to.data(), from.data(), elements / group.size(), dtype).wait();
-      return from.join();
-    }
-    case MoveKind::kSlice: {
-      const Runs all(x, move.dim), part(y, move.dim);
-      return copy_runs(all, bytes_at(x), part, bytes_at(y), group.rank() * part.size, false);
+    if (move.kind == MoveKind::kAllGather || move.kind == MoveKind::kAllToAll)
+      unpacked.emplace(to, move.dim, group.size());
+    switch (move.kind) {
+      case MoveKind::kAllReduce:
+        from.device().copy(y, x, from.bytes());
+        pending = group.all_reduce(y, elements, dtype);
+        break;
+      case MoveKind::kAllGather:
+        pending = group.all_gather(x, unpacked->data(), elements, dtype);
+        break;
+      case MoveKind::kReduceScatter:
+        pending = group.reduce_scatter(packed->data(), y, elements / group.size(), dtype);
+        break;
+      case MoveKind::kAllToAll:
+        pending = group.all_to_all(packed->data(), unpacked->data(), elements / group.size(), dtype);
+        break;
+      case MoveKind::kSlice: {
+        const Runs all(from, move.dim), part(to, move.dim);
+        copy_runs(all, bytes_at(from), part, bytes_at(to), group.rank() * part.size, false);
+        break;
+      }
     }
   }
-}
-
-}  // namespace
+  void finish() {
+    pending.wait();
+    if (unpacked) unpacked->join();
+  }
+};
 
 Tensor moved(const Tensor& x, const Layout& to) {
   const Sharding* sharding = Sharding::current();
@@ -101,43 +113,36 @@ Tensor moved(const Tensor& x, const Layout& to) {
   for (const Move& move : moves(x.spec(), x.frame(), x.layout(), to, sharding->mesh())) {
     const ProfileScope scope(name_of(move.kind), move.bytes);
     if (StepLog* log = StepLog::current()) log->move(now, move);
-    Tensor next(x.spec(), move.after, x.frame());
-    if (const Mesh* ranks = sharding->ranks(); ranks != nullptr)
-      run_move(move, ranks->group(move.axes), now, next);
-    now = std::move(next);
+    const Tensor next(x.spec(), move.after, x.frame());
+    if (const Mesh* ranks = sharding->ranks(); ranks != nullptr) {
+      AsyncMove::Work work{now, next};
+      work.start(move, ranks->group(move.axes));
+      work.finish();
+    }
+    now = next;
   }
   return now;
 }
 
-struct AsyncGather::Work {
-  Tensor from, to;
-  Parts parts;
-  Pending pending;
-};
+AsyncMove::AsyncMove(std::unique_ptr<Work> work) : work_(std::move(work)) {}
+AsyncMove::AsyncMove(AsyncMove&&) noexcept = default;
+AsyncMove& AsyncMove::operator=(AsyncMove&&) noexcept = default;
+AsyncMove::~AsyncMove() = default;
+const Tensor& AsyncMove::result() const { return work_->to; }
 
-AsyncGather::AsyncGather(std::unique_ptr<Work> work) : work_(std::move(work)) {}
-AsyncGather::AsyncGather(AsyncGather&&) noexcept = default;
-AsyncGather& AsyncGather::operator=(AsyncGather&&) noexcept = default;
-AsyncGather::~AsyncGather() = default;
-const Tensor& AsyncGather::result() const { return work_->to; }
-
-std::optional<AsyncGather> AsyncGather::start(const Tensor& x, const Layout& to) {
+std::optional<AsyncMove> AsyncMove::start(const Tensor& x, const Layout& to) {
   const Sharding* sharding = Sharding::current();
   if (sharding == nullptr || sharding->ranks() == nullptr) return std::nullopt;
   const std::vector<Move> steps = moves(x.spec(), x.frame(), x.layout(), to, sharding->mesh());
-  if (steps.size() != 1 || steps[0].kind != MoveKind::kAllGather) return std::nullopt;
+  if (steps.size() != 1 || steps[0].kind == MoveKind::kSlice) return std::nullopt;
   if (StepLog* log = StepLog::current()) log->move(x, steps[0]);
-  const Group& group = sharding->ranks()->group(steps[0].axes);
-  const Tensor y(x.spec(), to, x.frame());
-  auto work = std::make_unique<Work>(Work{x, y, Parts(y, steps[0].dim, group.size()), {}});
-  work->pending =
-      group.all_gather(x.local().pointer, work->parts.data(), x.local().elements(), x.spec().dtype);
-  return AsyncGather(std::move(work));
+  auto work = std::make_unique<Work>(Work{x, Tensor(x.spec(), to, x.frame())});
+  work->start(steps[0], sharding->ranks()->group(steps[0].axes));
+  return AsyncMove(std::move(work));
 }
 
-Tensor AsyncGather::wait() {
-  work_->pending.wait();
-  work_->parts.join();
+Tensor AsyncMove::wait() {
+  work_->finish();
   return std::move(work_->to);
 }
 

@@ -16,20 +16,21 @@ Tensor reshard(const Tensor& x, const Layout& to);
 /// The same for the runtime's own use: not recorded, and x itself where nothing has to move.
 Tensor moved(const Tensor& x, const Layout& to);
 
-/// A change of layout that is one all-gather, under way while other work goes on.
-class AsyncGather {
+/// A change of layout that is one collective, under way while other work goes on.
+class AsyncMove {
  public:
   /// nullopt where the change is something else.
-  static std::optional<AsyncGather> start(const Tensor& x, const Layout& to);
-  AsyncGather(AsyncGather&&) noexcept;
-  AsyncGather& operator=(AsyncGather&&) noexcept;
-  ~AsyncGather();
+  static std::optional<AsyncMove> start(const Tensor& x, const Layout& to);
+  AsyncMove(AsyncMove&&) noexcept;
+  AsyncMove& operator=(AsyncMove&&) noexcept;
+  ~AsyncMove();
   const Tensor& result() const;  // its values are there after wait()
   Tensor wait();
 
  private:
+  friend Tensor moved(const Tensor& x, const Layout& to);
   struct Work;
-  explicit AsyncGather(std::unique_ptr<Work> work);
+  explicit AsyncMove(std::unique_ptr<Work> work);
   std::unique_ptr<Work> work_;
 };
 

@@ -56,6 +56,11 @@ class Parser {
   size_t at_ = 0;
 };
 
+/// Logical axis of a letter that no operand has: the rules of a mesh know it by name.
+std::string name_of_letter(const std::string& letter) {
+  return letter == "v" ? axis::kVocab : letter == "h" ? axis::kHeads : letter;
+}
+
 struct Bound {
   Axis axis;
   int64_t origin, size;
@@ -127,7 +132,7 @@ class Binding {
     const auto found = terms_.find(letters);
     if (found != terms_.end()) return found->second;
     const int64_t size = attrs_.get<int64_t>(letters);
-    return {{letters, size}, 0, size, 0};
+    return {{name_of_letter(letters), size}, 0, size, 0};
   }
 
   std::string_view op_;

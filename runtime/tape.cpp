@@ -1,6 +1,7 @@
 #include "runtime/tape.h"
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -50,6 +51,37 @@ class Gradients {
   std::unordered_map<const void*, Tensor> grads_;
 };
 
+/// Gradients of leaves, each brought to its leaf's layout while the next is computed.
+class LeafGradients {
+ public:
+  void add(const Tensor& leaf, Tensor grad) {
+    std::optional<AsyncMove> move = AsyncMove::start(grad, leaf.layout());
+    settle();
+    if (!move) {
+      Tensor placed = moved(grad, leaf.layout());
+      grad = {};
+      return store(leaf, std::move(placed));
+    }
+    leaf_ = leaf;
+    move_ = std::move(move);
+  }
+  /// Waits for the last one.
+  void settle() {
+    if (move_) store(leaf_, move_->wait());
+    move_.reset();
+  }
+
+ private:
+  static void store(const Tensor& leaf, Tensor grad) {
+    Tensor before = leaf.grad();
+    leaf.set_grad({});
+    leaf.set_grad(before ? Gradients::accumulate(std::move(before), std::move(grad))
+                         : std::move(grad));
+  }
+  Tensor leaf_;
+  std::optional<AsyncMove> move_;
+};
+
 /// Gradients run while it lives.
 class Backward {
  public:
@@ -94,6 +126,7 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
   Recording paused(nullptr);
   const Backward running;
   Gradients pending;
+  LeafGradients leaves;
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i] && grads[i]) pending.add(results[i], grads[i]);
   std::unordered_set<const void*> made;
@@ -116,14 +149,11 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
       if (made.contains(input.id())) {
         pending.add(input, std::move(sent[i]));
       } else {
-        Tensor before = input.grad(), grad = moved(sent[i], input.layout());
-        sent[i] = {};
-        input.set_grad({});
-        input.set_grad(before ? Gradients::accumulate(std::move(before), std::move(grad))
-                              : std::move(grad));
+        leaves.add(input, std::move(sent[i]));
       }
     }
   }
+  leaves.settle();
 }
 
 Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs) {

@@ -1,0 +1,135 @@
+// `quintet plan`: a training step of a model on a mesh, on paper: which op runs where, what moves, how
+// many bytes each rank sends.
+
+#include <cstdio>
+
+#include "apps/cli.h"
+#include "apps/session.h"
+#include "apps/verbs.h"
+#include "models/configurables.h"
+#include "runtime/abstract_device.h"
+#include "runtime/configurables.h"
+#include "runtime/mesh/sharding.h"
+#include "runtime/reshard.h"
+#include "runtime/step_log.h"
+#include "runtime/tape.h"
+
+namespace quintet {
+namespace {
+
+struct PlanOptions {
+  std::vector<std::string> files;
+  std::string mesh = "data=1,model=1";
+  int64_t batch = 128, inputs = 512, targets = 114;
+  int activations = 0, parameters = 0;  // dimensions of T5X's tables; 0: the rules of the gin files
+  bool explain = false;
+};
+
+/// "data=4,model=2"
+Axes parse_mesh(const std::string& text) {
+  Axes mesh;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string item = text.substr(at, end - at);
+    const size_t equals = item.find('=');
+    const std::string digits = equals == std::string::npos ? "" : item.substr(equals + 1);
+    QT_CHECK(equals > 0 && !digits.empty() && digits.size() < 7 &&
+                 digits.find_first_not_of("0123456789") == std::string::npos &&
+                 std::stoll(digits) > 0,
+             "--mesh={}: expected axes with their sizes, like data=4,model=2", text);
+    mesh.push_back({item.substr(0, equals), std::stoll(digits)});
+    at = end + 1;
+  }
+  return mesh;
+}
+
+/// A batch of full rows, whatever the tokens.
+HostArrays full_batch(const PlanOptions& options, const BaseModel& model) {
+  HostArrays batch;
+  const auto add = [&](const char* name, int64_t length) {
+    HostArray& array = batch[name] = HostArray(DType::i32, {options.batch, length});
+    std::fill(array.as<int32_t>().begin(), array.as<int32_t>().end(), 1);
+  };
+  if (dynamic_cast<const EncoderDecoderModel*>(&model) != nullptr)
+    add("encoder_input_tokens", options.inputs);
+  add("decoder_input_tokens", options.targets);
+  add("decoder_target_tokens", options.targets);
+  return batch;
+}
+
+/// Runs one step abstractly.
+void run_step(const PlanOptions& options, BaseModel& model, StepLog& log) {
+  model.parameters().allocate();
+  model.parameters().refresh();
+  for (const ParamInfo& info : model.parameters().all()) {
+    log.name(info.value, info.name);
+    if (info.compute) log.name(info.compute, info.name);
+  }
+  const HostArrays batch = full_batch(options, model);
+  const StepLog::Use use(log);
+  Tape tape;
+  LossOutput out;
+  log.section("forward");
+  {
+    const Tape::Recording recording(tape);
+    out = model.loss_fn(batch, Rows::all(batch), {.train = true, .dropout_key = {}});
+  }
+  log.section("backward");
+  tape.backward(out.loss);
+}
+
+}  // namespace
+
+int run_plan(std::span<char* const> args) {
+  std::vector<std::string> left(args.begin(), args.end());
+  gin::CommandLine gin_line = gin::extract_command_line(left);
+  PlanOptions options;
+  CommandLine cli("plan", "A training step on a mesh, on paper: layouts, collectives, bytes.",
+                  "quintet plan t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "
+                  "--mesh=data=4,model=2 --parameters=2 --explain");
+  CLI::App& app = cli.app();
+  app.add_option("FILE", options.files, "gin files that define MODEL");
+  app.add_option("--mesh", options.mesh, "axes and sizes of the mesh, outermost first");
+  app.add_option("--batch", options.batch, "rows of a batch")->check(CLI::PositiveNumber);
+  app.add_option("--inputs", options.inputs, "input tokens a row")->check(CLI::PositiveNumber);
+  app.add_option("--targets", options.targets, "target tokens a row")->check(CLI::PositiveNumber);
+  app.add_option("--activations", options.activations,
+                 "1 or 2: T5X's rules for activations; else those of partitioning.PjitPartitioner")
+      ->check(CLI::Range(1, 2));
+  app.add_option("--parameters", options.parameters,
+                 "1 or 2: T5X's rules for parameters (2: ZeRO-3)")
+      ->check(CLI::Range(1, 2));
+  app.add_flag("--explain", options.explain, "op by op: layouts and collectives of one step");
+  if (!cli.parse(left)) return 0;
+  gin_line.files.insert(gin_line.files.end(), options.files.begin(), options.files.end());
+  QT_CHECK(!gin_line.files.empty(), "quintet plan: no model; name a gin file that defines MODEL");
+  gin_line.bindings.insert(gin_line.bindings.begin(), "VOCABULARY = None");  // sizes are the model's
+
+  AbstractDevice device;
+  Device::use(device);
+  {
+    Session session(gin_line);
+    const auto model = gin::as<std::shared_ptr<ConfiguredModel>>(
+        session.config().evaluate("MODEL"), {"MODEL"});
+    const auto partitioner =
+        session.config().call_as<PartitionerConfig>("partitioning.PjitPartitioner");
+    const LogicalAxisRules rules =
+        options.activations + options.parameters == 0
+            ? partitioner.logical_axis_rules
+            : standard_logical_axis_rules(
+                  {.activation_partitioning_dims = std::max(options.activations, 1),
+                   .parameter_partitioning_dims = std::max(options.parameters, 1),
+                   .additional_rules = {}});
+    const Axes mesh = parse_mesh(options.mesh);
+    const Sharding sharding(mesh, std::vector<int64_t>(mesh.size(), 0), rules);
+    const Sharding::Use use(sharding);
+    StepLog log;
+    run_step(options, *model->model, log);
+    if (options.explain) fmt::print("{}\n", log.text());
+    fmt::print("Sent by each rank in one step, optimizer statistics aside:\n{}", log.totals());
+  }
+  Device::use(Device::cpu());
+  return 0;
+}
+
+}  // namespace quintet

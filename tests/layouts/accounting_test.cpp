@@ -1,0 +1,151 @@
+// What a rank holds and sends: with parameters cut over both mesh axes its share of parameters,
+// gradients and optimizer state, never more than two layers gathered; and a step on paper sends what
+// a step on ranks does.
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <set>
+
+#include "runtime/abstract_device.h"
+#include "runtime/gathers.h"
+#include "runtime/optim/adafactor.h"
+#include "runtime/step_log.h"
+#include "runtime/tape.h"
+#include "tests/layouts/expect.h"
+
+namespace quintet::testing {
+namespace {
+
+OptimizerPtr with_momentum() {
+  return adafactor({.beta1 = 0.9,
+                    .min_dim_size_to_factor = 16,
+                    .logical_factor_rules = standard_logical_factor_rules()});
+}
+
+struct Held {
+  std::map<std::string, int64_t> parameters, gradients, state;  // bytes
+  std::map<std::string, int64_t> gathered_layers;  // bytes of a layer with `data` gathered
+  int64_t most_gathered = 0;
+};
+
+/// "encoder/layers_0" of "encoder/layers_0/mlp/wi_0/kernel"; embedding and logits are their own.
+std::string layer_of(const std::string& name) {
+  const size_t at = name.find("layers_");
+  return at == std::string::npos ? name : name.substr(0, name.find('/', at));
+}
+
+Held hold() {
+  const Training training{.optimizer = {}};
+  const auto model = make_model(training);
+  model->parameters().initialize(key_from_seed(7));
+  Held held;
+  const LossFunction loss = loss_of(*model);
+  const auto with_gradients = [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+    StepLoss step = loss(batch, begin, end, key);
+    step.metrics = [&, metrics = step.metrics] {
+      for (const ParamInfo& info : model->parameters().all())
+        held.gradients[info.name] = info.value.grad().bytes();
+      return metrics();
+    };
+    return step;
+  };
+  Trainer trainer(with_gradients, model->parameters(), with_momentum(),
+                  {.learning_rate = [](int64_t) { return 0.01F; }}, key_from_seed(9));
+  for (int64_t i = 0; i < 3; ++i) {
+    Gathers::of_thread().reset_peak();
+    trainer.train(make_batch(training, i));
+    held.most_gathered = std::max(held.most_gathered, Gathers::of_thread().peak_bytes());
+    EXPECT_EQ(Gathers::of_thread().live_bytes(), 0);
+  }
+  for (const ParamInfo& info : model->parameters().all()) {
+    held.parameters[info.name] = info.value.bytes();
+    const Sharding* sharding = Sharding::current();
+    const int64_t parts = sharding == nullptr ? 1 : parts_of({"data"}, sharding->mesh());
+    const auto& dims = info.value.layout().dims;
+    if (std::find(dims.begin(), dims.end(), MeshAxes{"data"}) != dims.end())
+      held.gathered_layers[layer_of(info.name)] += info.value.bytes() * parts;
+  }
+  for (const StateArray& array : trainer.state())
+    held.state[array.name] = array.view.elements() * size_of(array.view.dtype);
+  return held;
+}
+
+class Accounting : public ::testing::TestWithParam<std::vector<int>> {};
+
+TEST_P(Accounting, ARankHoldsItsShareAndTwoGatheredLayers) {
+  const Held whole = hold();
+  const int data = GetParam()[0], model = GetParam()[1];
+  std::mutex mutex;
+  on_ranks(partitioning(GetParam(), 1, 2), [&](Comm&) {
+    const Held rank = hold();
+    const std::lock_guard lock(mutex);
+    int64_t cut = 0;
+    for (const auto& [name, bytes] : whole.parameters) {
+      if (!name.ends_with("/kernel") && !name.ends_with("/embedding")) continue;
+      SCOPED_TRACE(name);
+      ++cut;
+      EXPECT_EQ(rank.parameters.at(name) * data * model, bytes);
+      EXPECT_EQ(rank.gradients.at(name) * data * model, whole.gradients.at(name));
+      const std::string state = "state/param_states/" + name;
+      EXPECT_EQ(rank.state.at(state + "/m") * data * model, whole.state.at(state + "/m"));
+      const int64_t moments = rank.state.at(state + "/v_row") + rank.state.at(state + "/v_col");
+      EXPECT_LE(moments, whole.state.at(state + "/v_row") + whole.state.at(state + "/v_col"));
+    }
+    EXPECT_GT(cut, 20);
+    std::multiset<int64_t, std::greater<>> layers;
+    for (const auto& [layer, bytes] : rank.gathered_layers) layers.insert(bytes);
+    EXPECT_GT(rank.most_gathered, 0);
+    EXPECT_LE(rank.most_gathered, *layers.begin() + *std::next(layers.begin()));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, Accounting,
+                         ::testing::Values(std::vector{2, 1}, std::vector{2, 2}));
+
+/// Forward and backward of one batch.
+void run_gradients(const Training& training, BaseModel& model) {
+  const HostArrays batch = make_batch(training, 0);
+  Tape tape;
+  StepLoss step;
+  {
+    const Tape::Recording recording(tape);
+    step = loss_of(model)(batch, 0, training.rows, key_from_seed(5));
+  }
+  tape.backward(step.loss);
+}
+
+TEST(StepOnPaper, SendsWhatRanksSend) {
+  const Training training{.dropout_rate = 0.1, .optimizer = {}};
+  for (const int activation_dims : {1, 2}) {
+    SCOPED_TRACE(activation_dims);
+    const Partitioning on = partitioning({2, 2}, activation_dims, 2);
+    std::map<std::pair<std::string, std::string>, StepLog::Sent> sent;
+    on_ranks(on, [&](Comm& comm) {
+      const auto model = make_model(training);
+      model->parameters().initialize(key_from_seed(7));
+      comm.traffic().reset();
+      run_gradients(training, *model);
+      if (comm.rank() == 3)
+        for (const auto& [what, entry] : comm.traffic().table())
+          sent[what] = {entry.calls, entry.bytes};
+    });
+    StepLog log;
+    AbstractDevice device;
+    Device::use(device);
+    {
+      const Sharding sharding({{"data", 2}, {"model", 2}}, {0, 0}, on.rules);
+      const Sharding::Use use(sharding);
+      const auto model = make_model(training);
+      model->parameters().allocate();
+      const StepLog::Use logging(log);
+      run_gradients(training, *model);
+    }
+    Device::use(Device::cpu());
+    EXPECT_FALSE(sent.empty());
+    EXPECT_EQ(log.sent(), sent) << log.totals();
+  }
+}
+
+}  // namespace
+}  // namespace quintet::testing
