@@ -1,6 +1,7 @@
 // `quintet data show TASK`, `quintet data list`: what a model will be given.
 
 #include "apps/cli.h"
+#include "apps/data_flags.h"
 #include "apps/session.h"
 #include "apps/verbs.h"
 #include "data/show.h"
@@ -48,7 +49,7 @@ int run_list(const data::TaskRegistry& tasks) {
 
 int run_data(std::span<char* const> arguments) {
   std::vector<std::string> args(arguments.begin(), arguments.end());
-  const gin::CommandLine gin_line = gin::extract_command_line(args);
+  const gin::CommandLine gin_line = extract_data_command_line(args);
   std::vector<char*> rest;
   for (std::string& arg : args) rest.push_back(arg.data());
 
@@ -83,6 +84,7 @@ int run_data(std::span<char* const> arguments) {
       "--gin_file", [] {}, "FILE: more tasks (seqio.TaskRegistry.tasks); repeatable");
   app.add_flag_callback(
       "--gin.NAME", [] {}, "=VALUE: one gin binding");
+  describe_data_flags(app);
   if (!cli.parse(rest)) return 0;
   options.pack = !padded;
 

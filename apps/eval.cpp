@@ -3,6 +3,7 @@
 
 #include "apps/cli.h"
 #include "apps/compute_flags.h"
+#include "apps/data_flags.h"
 #include "apps/evaluate.h"
 #include "apps/trained_model.h"
 #include "apps/verbs.h"
@@ -30,6 +31,7 @@ void add_flags(CommandLine& cli, EvalFlags& flags) {
   app.add_option("--gin_file", "instead of --model_dir: a gin file with eval_script.evaluate");
   app.add_option("--gin_bindings", "a binding; may be repeated");
   app.add_option("--gin_search_paths", "folders of gin files, with commas between");
+  describe_data_flags(app);
 }
 
 /// The evaluation set of the run's configuration, changed as the flags say.
@@ -90,7 +92,7 @@ int evaluate_run(const EvalFlags& flags, const std::vector<std::string>& binding
 
 int run_eval(std::span<char* const> args) {
   std::vector<std::string> left(args.begin(), args.end());
-  const gin::CommandLine gin_line = gin::extract_command_line(left);
+  const gin::CommandLine gin_line = extract_data_command_line(left);
   EvalFlags flags;
   CommandLine cli("eval", "Metrics of a task over checkpoints: JSON lines on stdout.",
                   "quintet eval --model_dir=/tmp/numbers --samples=10\n"

@@ -6,6 +6,7 @@
 
 #include "apps/cli.h"
 #include "apps/compute_flags.h"
+#include "apps/data_flags.h"
 #include "apps/data_service.h"
 #include "apps/ranks.h"
 #include "apps/session.h"
@@ -17,7 +18,7 @@ namespace quintet {
 namespace {
 
 struct TrainFlags {
-  std::string model_dir, run_mode = "train", ignored_text;
+  std::string model_dir, run_mode = "train";
   ComputeFlags compute;
   RankFlags ranks;
   DataServiceFlags data;
@@ -38,16 +39,15 @@ void add_flags(CommandLine& cli, TrainFlags& flags) {
   app.add_flag("--dry_run", flags.dry_run, "print the configuration and end");
   app.add_flag("--profile", flags.profile, "time and bytes of each op at the end, on stderr");
   app.add_option("--run_mode", flags.run_mode, "train")->check(CLI::IsMember({"train"}));
-  for (const char* name : {"--tfds_data_dir", "--seqio_additional_cache_dirs"})
-    app.add_option(name, flags.ignored_text)->group("");  // T5X's, without meaning here
-  app.add_flag("--multiprocess_gpu", flags.ignored)->group("");
+  describe_data_flags(app);
+  app.add_flag("--multiprocess_gpu", flags.ignored)->group("");  // T5X's, without meaning here
 }
 
 }  // namespace
 
 int run_train(std::span<char* const> args) {
   std::vector<std::string> left(args.begin(), args.end());
-  gin::CommandLine gin_line = gin::extract_command_line(left);
+  gin::CommandLine gin_line = extract_data_command_line(left);
   TrainFlags flags;
   CommandLine cli("train", "Trains as gin files say; goes on from the newest checkpoint.",
                   "quintet train --gin_file=quintet/quickstart.gin --model_dir=/tmp/numbers\n"

@@ -26,6 +26,8 @@
        "quintet data show number_words --num=2")                                           \
   VERB(plan, "a training step on a mesh, on paper: layouts, collectives, bytes",           \
        "quintet plan t5x/examples/t5/t5_1_1/small.gin --mesh=data=4,model=2 --explain")    \
+  VERB(cache, "preprocesses tasks into seqio's offline caches",                            \
+       "quintet cache --gin_file=my_task.gin --tasks=my_task --output_cache_dir=/tmp/c")   \
   VERB(tokenizer, "trains SentencePiece models; text to ids and back",                     \
        "quintet tokenizer train --input a.txt --vocab_size 8000 --model_prefix a")         \
   VERB(bench, "times training, generation and more; one JSON object on stdout",            \

@@ -285,26 +285,25 @@ struct Batches::State {
 Batches::Batches(const Provider& provider, const DatasetConfig& config,
                  FeatureConverterPtr converter, BatchOptions options)
     : state_(std::make_unique<State>()) {
-  QT_CHECK(!config.use_cached,
-           "use_cached = True for '{}': reading seqio's offline caches is not supported; set "
-           "use_cached = False",
-           provider.name());
   QT_CHECK(!config.task_feature_lengths.empty(), "task_feature_lengths is required for training");
   // Checked before any file is opened.
   converter->model_feature_lengths(config.task_feature_lengths);
   std::shared_ptr<UnitRunner> runner = options.runner;
   if (!runner && options.prefetch > 0)
     runner = std::make_shared<UnitThreads>(reader_threads(options.threads));
-  StreamPtr stream = provider.stream({.split = config.split,
-                                      .sequence_length = config.task_feature_lengths,
-                                      .shuffle = config.shuffle,
-                                      .seed = config.seed.value_or(0),
-                                      .epochs = options.epochs,
-                                      .trim_output_features = config.trim_output_features,
-                                      .runner = runner});
-  state_->set_up(converter->convert(std::move(stream), config.task_feature_lengths), config,
+  const StreamOptions how{.split = config.split,
+                          .sequence_length = config.task_feature_lengths,
+                          .shuffle = config.shuffle,
+                          .seed = config.seed.value_or(0),
+                          .epochs = options.epochs,
+                          .trim_output_features = config.trim_output_features,
+                          .use_cached = config.use_cached,
+                          .cache_dirs = config.cache_dirs,
+                          .on_bad_example = config.on_bad_example,
+                                      .runner = runner};
+  state_->set_up(converter->convert(provider.stream(how), config.task_feature_lengths), config,
                  *converter, config.task_feature_lengths, options);
-  state_->contents = provider.contents(config.split);
+  state_->contents = provider.contents(how);
 }
 
 Batches::Batches(std::vector<Example> examples, const DatasetConfig& config,
@@ -394,7 +393,10 @@ std::vector<Example> evaluation_examples(const Provider& provider, const Dataset
                         .shuffle = config.shuffle,
                         .seed = config.seed.value_or(0),
                         .epochs = 1,
-                        .trim_output_features = config.trim_output_features};
+                        .trim_output_features = config.trim_output_features,
+                        .use_cached = config.use_cached,
+                        .cache_dirs = config.cache_dirs,
+                        .on_bad_example = config.on_bad_example};
   if (!config.task_feature_lengths.empty()) options.sequence_length = config.task_feature_lengths;
   StreamPtr stream = provider.stream(options);
   std::vector<Example> examples;

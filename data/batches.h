@@ -29,6 +29,8 @@ struct DatasetConfig {
   bool shuffle = false;
   std::optional<int64_t> seed = {};  // none: 0
   bool use_cached = false;
+  std::vector<std::string> cache_dirs = {};              // --seqio_additional_cache_dirs
+  OnBadExample on_bad_example = OnBadExample::fail;      // in caches; sources have their own
   bool pack = false;
   bool use_custom_packing_ops = false;  // pack by best fit, denser than seqio's greedy packing
   bool use_memory_cache = true;

@@ -3,7 +3,7 @@
 #include "data/gin_types.h"
 #include "data/preprocessors/text_preprocessors.h"
 #include "data/preprocessors/token_preprocessors.h"
-#include "data/sources/number_words.h"
+#include "data/sources/configurables.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {
@@ -51,80 +51,6 @@ void register_vocabularies(Registry& r) {
       .accepted("dtype")
       .accepted("rank", 1);
   r.add_alias("seqio.Feature", "seqio.dataset_providers.Feature");
-}
-
-/// {'train': 'a*.txt', 'validation': ['b.txt', 'c.txt']}
-SplitToFiles split_to_files(const Arguments& a) {
-  const auto patterns = a.get<std::map<std::string, Value>>("split_to_filepattern");
-  SplitToFiles files;
-  for (const auto& [split, value] : patterns) {
-    const Where where = a.where("split_to_filepattern").key(split);
-    files[split] = value.get_if<std::string>() != nullptr
-                       ? std::vector<std::string>{gin::as<std::string>(value, where)}
-                       : gin::as<std::vector<std::string>>(value, where);
-  }
-  QT_CHECK(!files.empty(), "{}: names no split", a.where("split_to_filepattern").text);
-  return files;
-}
-
-FileOptions file_options(const Arguments& a) {
-  return {.on_bad_example = a.get<OnBadExample>("on_bad_example"),
-          .skip_header_lines = a.get<int64_t>("skip_header_lines"),
-          .max_line_bytes = a.get<int64_t>("max_line_bytes")};
-}
-
-/// Parameters of every source of files, and `more`.
-std::vector<Param> file_params(std::vector<Param> more = {}) {
-  const FileOptions options;
-  std::vector<Param> params = {"split_to_filepattern",
-                               {"skip_header_lines", options.skip_header_lines},
-                               {"on_bad_example", "fail"},
-                               {"max_line_bytes", options.max_line_bytes},
-                               {"num_input_examples", nullptr},
-                               {"caching_permitted", true},
-                               {"file_shuffle_buffer_size", nullptr}};
-  params.insert(params.end(), more.begin(), more.end());
-  return params;
-}
-
-void register_sources(Registry& r) {
-  r.add("seqio.dataset_providers.TextLineDataSource", file_params(), [](const Arguments& a) {
-    return gin::to_value(
-        DataSourcePtr(std::make_shared<TextLineDataSource>(split_to_files(a), file_options(a))));
-  });
-  r.add_alias("seqio.TextLineDataSource", "seqio.dataset_providers.TextLineDataSource");
-  r.add("quintet.data.TsvDataSource",
-        file_params({{"field_names", gin::list_of({"inputs", "targets"})}}),
-        [](const Arguments& a) {
-          return gin::to_value(DataSourcePtr(std::make_shared<TsvDataSource>(
-              split_to_files(a), a.get<std::vector<std::string>>("field_names"), file_options(a))));
-        });
-  r.add("quintet.data.JsonlDataSource", file_params({{"fields", gin::list_of({})}}),
-        [](const Arguments& a) {
-          return gin::to_value(DataSourcePtr(std::make_shared<JsonlDataSource>(
-              split_to_files(a), a.get<std::vector<std::string>>("fields"), file_options(a))));
-        });
-  r.add_function("quintet.data.HoldOutDataSource",
-                 [](DataSourcePtr source, int64_t every, std::string split) -> DataSourcePtr {
-                   return std::make_shared<HoldOutDataSource>(std::move(source), every,
-                                                              std::move(split));
-                 },
-                 {"source", {"every", 20}, {"split", "train"}});
-  const NumberWords numbers;
-  r.add_function("quintet.data.NumberWordsDataSource",
-                 [](int64_t largest, double by_digits_fraction, int64_t evaluation_examples,
-                    bool to_words, std::string prefix) {
-                   return number_words_source({.largest = largest,
-                                               .by_digits_fraction = by_digits_fraction,
-                                               .evaluation_examples = evaluation_examples,
-                                               .to_words = to_words,
-                                               .prefix = std::move(prefix)});
-                 },
-                 {{"largest", numbers.largest},
-                  {"by_digits_fraction", numbers.by_digits_fraction},
-                  {"evaluation_examples", numbers.evaluation_examples},
-                  {"to_words", numbers.to_words},
-                  {"prefix", numbers.prefix}});
 }
 
 /// t5.data.preprocessors re-exports two of seqio.preprocessors.
@@ -333,6 +259,8 @@ void register_tasks(Registry& r) {
       .required("shuffle", &DatasetConfig::shuffle)
       .required("seed", &DatasetConfig::seed)
       .arg("use_cached", &DatasetConfig::use_cached)
+      .arg("cache_dirs", &DatasetConfig::cache_dirs)
+      .arg("on_bad_example", &DatasetConfig::on_bad_example)
       .arg("pack", &DatasetConfig::pack)
       .arg("use_custom_packing_ops", &DatasetConfig::use_custom_packing_ops)
       .arg("use_memory_cache", &DatasetConfig::use_memory_cache)

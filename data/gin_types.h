@@ -69,15 +69,14 @@ struct Convert<data::MetricFn> : MadeByReference<data::MetricFn> {
 };
 template <>
 struct Convert<data::OnBadExample> {
-  static std::string expected() { return "'fail' or 'skip'"; }
+  static std::string expected() { return "'fail', 'skip' or 'skip:N'"; }
   static data::OnBadExample from(const Value& value, const Where& where) {
-    const auto text = as<std::string>(value, where);
-    if (text == "fail") return data::OnBadExample::fail;
-    if (text == "skip") return data::OnBadExample::skip;
+    if (const auto policy = data::parse_on_bad_example(as<std::string>(value, where))) return *policy;
     conversion_error(where, expected(), value);
   }
   static Value to(data::OnBadExample value) {
-    return value == data::OnBadExample::skip ? "skip" : "fail";
+    if (value == data::OnBadExample::fail) return "fail";
+    return value == data::OnBadExample::skip ? "skip" : "skip:" + std::to_string(value.most);
   }
 };
 

@@ -123,10 +123,10 @@ bool Mixture::has_end(const std::string& split) const {
                      [&](const Part& part) { return part.first->has_end(split); });
 }
 
-Contents Mixture::contents(const std::string& split) const {
+Contents Mixture::contents(const StreamOptions& options) const {
   Contents all;
   for (const auto& [part, rate] : parts_)
-    if (rate > 0) all.add(part->contents(split));
+    if (rate > 0) all.add(part->contents(options));
   return all;
 }
 

@@ -17,11 +17,14 @@ bool guarded(const Example& place, Work&& work) {
     return true;
   } catch (const Error& error) {
     if (error.code() != ExitCode::kData) throw;
-    const auto* reader = dynamic_cast<const Reader*>(place.origin);
-    if (reader != nullptr && reader->on_bad_example == OnBadExample::skip) return false;
     const std::string where = place.where();
-    if (std::string_view(error.what()).starts_with(where)) throw;
-    fail(ExitCode::kData, "{}: {}", where, error.what());
+    const Error placed = std::string_view(error.what()).starts_with(where)
+                             ? error
+                             : Error(ExitCode::kData, fmt::format("{}: {}", where, error.what()));
+    const auto* reader = dynamic_cast<const Reader*>(place.origin);
+    if (reader == nullptr) throw placed;
+    reader->leave_out(place.index, placed);
+    return false;
   }
 }
 

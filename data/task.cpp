@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "data/cache/cache_folder.h"
 #include "data/preprocessors/token_preprocessors.h"
 #include "runtime/base/check.h"
 #include "runtime/base/nearest.h"
@@ -48,26 +49,70 @@ Task::Task(Config config) : config_(std::move(config)) {
              config_.name, name);
 }
 
-std::shared_ptr<const Reader> Task::open(const std::string& split) const {
-  const auto known = splits();
-  QT_CHECK(std::find(known.begin(), known.end(), split) != known.end(),
-           "task '{}' has no split '{}'; it has {}", name(), split, fmt::join(known, ", "));
+size_t Task::cache_point() const {
+  const auto& steps = config_.preprocessors;
+  const auto found = std::find_if(steps.begin(), steps.end(), [](const PreprocessorPtr& step) {
+    return dynamic_cast<const CacheDatasetPlaceholder*>(step.get()) != nullptr;
+  });
+  return static_cast<size_t>(found - steps.begin());
+}
+
+DataSourcePtr Task::source(const StreamOptions& options) const {
+  if (!supports_caching()) {
+    if (options.use_cached)
+      fmt::print(stderr, "task '{}' has no cache point; it is preprocessed as it is read\n", name());
+    return config_.source;
+  }
+  const auto& point =
+      static_cast<const CacheDatasetPlaceholder&>(*config_.preprocessors[cache_point()]);
+  QT_CHECK(options.use_cached || !point.required,
+           "task '{}' must be cached (its CacheDatasetPlaceholder says required = True): set "
+           "use_cached = True",
+           name());
+  if (!options.use_cached) return config_.source;
+  const auto folder = find_cache(name(), options.cache_dirs);
+  QT_CHECK_AS(ExitCode::kData, folder.has_value(),
+              "task '{}' is not cached in {}; make it with 'quintet cache --tasks={} "
+              "--output_cache_dir=DIR', and name DIR with --seqio_additional_cache_dirs",
+              name(), options.cache_dirs.empty() ? "any directory (none is given)"
+                                                 : fmt::format("{}", fmt::join(options.cache_dirs, ", ")),
+              name());
+  check_cache_origin(*folder, cache_origin(name(), output_features()));
+  return open_cache(*folder, output_features(), options.on_bad_example);
+}
+
+std::vector<PreprocessorPtr> Task::steps(const StreamOptions& options) const {
+  const auto& all = config_.preprocessors;
+  if (!options.use_cached || !supports_caching()) return all;
+  return {all.begin() + static_cast<std::ptrdiff_t>(cache_point()), all.end()};
+}
+
+std::shared_ptr<const Reader> Task::open(const StreamOptions& options) const {
+  const bool is_cached = options.use_cached && supports_caching();
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<const Reader> reader = readers_[split].lock();
-  if (!reader) readers_[split] = reader = config_.source->open(split);
+  auto& known_reader = readers_[{options.split, is_cached}];
+  std::shared_ptr<const Reader> reader = known_reader.lock();
+  if (reader) return reader;
+  const DataSourcePtr from = source(options);
+  const auto known = from->splits();
+  QT_CHECK(std::find(known.begin(), known.end(), options.split) != known.end(),
+           "task '{}' has no split '{}'; it has {}", name(), options.split, fmt::join(known, ", "));
+  known_reader = reader = from->open(options.split);
   return reader;
 }
 
-bool Task::has_end(const std::string& split) const { return open(split)->size().has_value(); }
+bool Task::has_end(const std::string& split) const {
+  return open({.split = split})->size().has_value();
+}
 
-Contents Task::contents(const std::string& split) const {
-  const auto reader = open(split);
+Contents Task::contents(const StreamOptions& options) const {
+  const auto reader = open(options);
   return {reader->size().value_or(0), reader->files()};
 }
 
 std::shared_ptr<const ReadOrder> Task::read_order(const StreamOptions& options) const {
   return std::make_shared<ReadOrder>(
-      open(options.split),
+      open(options),
       ReadOptions{.shuffle = options.shuffle, .seed = options.seed, .epochs = options.epochs});
 }
 
@@ -77,14 +122,14 @@ StreamPtr Task::raw_stream(const StreamOptions& options) const {
 
 StreamPtr Task::stream(const StreamOptions& options) const {
   const Context context{config_.output_features, options.sequence_length};
-  const auto preprocess = [context, task = name(), steps = config_.preprocessors,
+  const auto preprocess = [context, task = name(), steps = steps(options),
                            trim = options.trim_output_features](StreamPtr stream) {
     for (const PreprocessorPtr& step : steps) stream = step->apply(std::move(stream), context);
     stream = check_features(std::move(stream), context.output_features, task);
     return trim ? trim_output_features(std::move(stream), context) : std::move(stream);
   };
   int64_t joined = 1;
-  for (const PreprocessorPtr& step : config_.preprocessors)
+  for (const PreprocessorPtr& step : steps(options))
     joined = std::max(joined, step->examples_joined());
   return unit_stream(read_order(options), preprocess,
                      {.places = (kUnitPlaces + joined - 1) / joined * joined,

@@ -28,6 +28,9 @@ struct StreamOptions {
   int64_t seed = 0;
   std::optional<int64_t> epochs = {};  // none: for ever
   bool trim_output_features = true;
+  bool use_cached = false;                   // for tasks that have a cache point
+  std::vector<std::string> cache_dirs = {};  // where caches are looked for, in this order
+  OnBadExample on_bad_example = OnBadExample::fail;  // in caches; sources have their own
   std::shared_ptr<UnitRunner> runner = {};  // makes units ahead; none: made when asked for
   double share = 1;                         // of what the runner works ahead
 };
@@ -42,7 +45,7 @@ class Provider {
   /// Whether one pass over a split comes to an end (it does unless its source generates).
   virtual bool has_end(const std::string& split) const = 0;
   /// What a split holds, so that a change between runs is noticed.
-  virtual Contents contents(const std::string& split) const = 0;
+  virtual Contents contents(const StreamOptions& options) const = 0;
   /// Preprocessed examples with at least the output features, trimmed to sequence_length.
   virtual StreamPtr stream(const StreamOptions& options) const = 0;
   /// The tasks whose metrics an evaluation reports: itself, or a mixture's parts.
@@ -66,9 +69,17 @@ class Task final : public Provider {
   const Features& output_features() const override { return config_.output_features; }
   std::vector<std::string> splits() const override { return config_.source->splits(); }
   bool has_end(const std::string& split) const override;
-  Contents contents(const std::string& split) const override;
+  Contents contents(const StreamOptions& options) const override;
   StreamPtr stream(const StreamOptions& options) const override;
   std::vector<const Task*> tasks() const override { return {this}; }
+
+  const Config& config() const { return config_; }
+  /// Whether a seqio.CacheDatasetPlaceholder says up to where the task can be cached.
+  bool supports_caching() const { return cache_point() < config_.preprocessors.size(); }
+  /// Where examples come from: the task's source, or its cache if one is asked for and the task supports
+  /// it. Throws kData if there is none in the cache directories, or one of another task; kUsage if the
+  /// task must be cached and no cache is asked for.
+  DataSourcePtr source(const StreamOptions& options) const;
 
   /// Examples as the source gives them.
   StreamPtr raw_stream(const StreamOptions& options) const;
@@ -77,11 +88,15 @@ class Task final : public Provider {
   std::string postprocess(const std::string& decoded, const Example& example, bool is_target) const;
 
  private:
-  std::shared_ptr<const Reader> open(const std::string& split) const;
+  size_t cache_point() const;  // among the preprocessors; their number if there is none
+  /// What is left to do to examples of source(options).
+  std::vector<PreprocessorPtr> steps(const StreamOptions& options) const;
+  std::shared_ptr<const Reader> open(const StreamOptions& options) const;
   std::shared_ptr<const ReadOrder> read_order(const StreamOptions& options) const;
   Config config_;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, std::weak_ptr<const Reader>> readers_;  // that are in use
+  // By split and whether cached; those that are in use.
+  mutable std::map<std::pair<std::string, bool>, std::weak_ptr<const Reader>> readers_;
 };
 
 /// Tasks sampled in proportion to their rates; draw n of a mixture is a function of (seed, n).
@@ -93,7 +108,7 @@ class Mixture final : public Provider {
   const Features& output_features() const override;
   std::vector<std::string> splits() const override;  // those that every part has
   bool has_end(const std::string& split) const override;
-  Contents contents(const std::string& split) const override;
+  Contents contents(const StreamOptions& options) const override;
   StreamPtr stream(const StreamOptions& options) const override;
   std::vector<const Task*> tasks() const override;
 

@@ -1,7 +1,6 @@
 #include "data/reading/read_order.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "data/reading/units.h"
 #include "runtime/base/check.h"
@@ -10,7 +9,6 @@ namespace quintet::data {
 namespace {
 
 constexpr uint32_t kOrder = 1, kExamples = 2, kInWindows = 3;  // what an epoch's key is folded with
-constexpr int kLoggedBadExamples = 10;
 
 class PlaceStream final : public Stream {
  public:
@@ -91,8 +89,8 @@ bool ReadOrder::read(const Epoch& epoch, int64_t i, Example& out) const {
   try {
     reader_->read(index, out);
   } catch (const Error& error) {
-    if (error.code() != ExitCode::kData || reader_->on_bad_example == OnBadExample::fail) throw;
-    if (++bad_examples_ <= kLoggedBadExamples) fmt::print(stderr, "skipped: {}\n", error.what());
+    if (error.code() != ExitCode::kData) throw;
+    reader_->leave_out(index, error);
     return false;
   }
   return true;

@@ -7,8 +7,6 @@
 //   true}); StreamPtr some = place_stream(order, 1280, 128);      // examples at places 1280 ..
 //   1407
 
-#include <atomic>
-
 #include "data/data_source.h"
 #include "data/random.h"
 
@@ -50,7 +48,6 @@ class ReadOrder {
   std::shared_ptr<const Reader> reader_;
   ReadOptions options_;
   std::optional<int64_t> size_;
-  mutable std::atomic<int> bad_examples_{0};
 };
 
 /// The examples at `count` places from `first` on (fewer where the places end). Cannot be restored.

@@ -29,7 +29,35 @@ class HoldOutReader final : public Reader {
   bool held_out_;
 };
 
+class EveryNth final : public Reader {
+ public:
+  EveryNth(std::shared_ptr<const Reader> whole, const ShardInfo& shard)
+      : whole_(std::move(whole)), shard_(shard) {
+    on_bad_example = whole_->on_bad_example;
+  }
+  std::optional<int64_t> size() const override {
+    const auto all = whole_->size();
+    if (!all) return std::nullopt;
+    return (*all - shard_.index + shard_.num_shards - 1) / shard_.num_shards;
+  }
+  void read(int64_t i, Example& out) const override { whole_->read(index_of(i), out); }
+  std::string where(int64_t i) const override { return whole_->where(i < 0 ? i : index_of(i)); }
+  std::vector<std::string> files() const override { return whole_->files(); }
+
+ private:
+  int64_t index_of(int64_t i) const { return shard_.index + i * shard_.num_shards; }
+  std::shared_ptr<const Reader> whole_;
+  ShardInfo shard_;
+};
+
 }  // namespace
+
+std::shared_ptr<const Reader> every_nth(std::shared_ptr<const Reader> reader, const ShardInfo& shard) {
+  QT_CHECK(shard.index >= 0 && shard.index < shard.num_shards, "shard {} of {} does not exist",
+           shard.index, shard.num_shards);
+  if (shard.num_shards == 1) return reader;
+  return std::make_shared<EveryNth>(std::move(reader), shard);
+}
 
 HoldOutDataSource::HoldOutDataSource(DataSourcePtr source, int64_t every, std::string split)
     : source_(std::move(source)), every_(every), split_(std::move(split)) {

@@ -6,19 +6,18 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "data/sources/line_files.h"
+#include "data/sources/input_file.h"
+#include "data/sources/record_files.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {
 namespace {
 
-constexpr const char* kSplit = "input";
-
 /// Hands lines to the trainer: every `stride`-th of those that can be used.
 class Lines final : public sentencepiece::SentenceIterator {
  public:
-  Lines(const LineFiles& files, int64_t stride, bool skip_bad, TokenizerReport& report)
+  Lines(const RecordFiles& files, int64_t stride, bool skip_bad, TokenizerReport& report)
       : files_(files), stride_(stride), skip_bad_(skip_bad), report_(report) {
     Next();
   }
@@ -28,7 +27,7 @@ class Lines final : public sentencepiece::SentenceIterator {
   void Next() override {
     for (; at_ < files_.size(); at_ += stride_) {
       try {
-        files_.read(at_, line_);
+        line_ = files_.read(at_, buffer_);
       } catch (const Error& error) {
         if (error.code() != ExitCode::kData || !skip_bad_) throw;
         ++report_.skipped;
@@ -47,11 +46,11 @@ class Lines final : public sentencepiece::SentenceIterator {
   }
 
  private:
-  const LineFiles& files_;
+  const RecordFiles& files_;
   int64_t stride_, at_ = 0;
   bool skip_bad_, done_ = false;
   TokenizerReport& report_;
-  std::string line_;
+  std::string buffer_, line_;
 };
 
 std::unordered_map<std::string, std::string> trainer_arguments(const TokenizerOptions& options) {
@@ -83,7 +82,10 @@ TokenizerReport train_tokenizer(const TokenizerOptions& options, const std::stri
            options.input_sentence_size);
   TokenizerReport report{.model_file = model_prefix + ".model",
                          .vocab_file = model_prefix + ".vocab"};
-  const LineFiles files({{kSplit, options.inputs}}, kSplit, {}, false);
+  std::vector<RecordFilePtr> opened;
+  for (const std::string& path : expand_patterns(options.inputs))
+    opened.push_back(open_line_file(path, {}, false));
+  const RecordFiles files(std::move(opened));
   report.lines = files.size();
   const int64_t stride =
       (report.lines + options.input_sentence_size - 1) / options.input_sentence_size;

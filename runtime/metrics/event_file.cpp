@@ -8,7 +8,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
 #include "runtime/base/tfrecord.h"
-#include "runtime/metrics/proto_wire.h"
+#include "runtime/base/proto_wire.h"
 
 namespace quintet {
 namespace {

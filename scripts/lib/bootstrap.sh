@@ -18,6 +18,7 @@ header dnnl.h libdnnl-dev
 header hwy/highway.h libhwy-dev
 header sentencepiece_processor.h libsentencepiece-dev
 header zlib.h zlib1g-dev
+header zstd.h libzstd-dev
 header hdf5/serial/hdf5.h libhdf5-dev
 command mpicc libopenmpi-dev
 command mpirun openmpi-bin

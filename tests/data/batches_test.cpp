@@ -364,7 +364,6 @@ TEST_F(BatchesTest, WrongArgumentsAreErrors) {
                          c.task_feature_lengths = {{"inputs", 4}, {"targets", 0}};
                        }),
                        "is 0"));
-  EXPECT_TRUE(contains(open_with([](auto& c) { c.use_cached = true; }), "use_cached"));
   message_of(ExitCode::kUsage, [&] {
     evaluation_examples(*provider, config_of(false));  // train has no end
   });

@@ -37,6 +37,8 @@ class ProtoWriter {
     raw(value.size());
     out_ += value;
   }
+  /// An element of a packed list.
+  void packed_varint(uint64_t value) { raw(value); }
   const std::string& str() const { return out_; }
 
  private:
@@ -61,6 +63,8 @@ class ProtoReader {
     if (rest_.empty()) return false;
     const uint64_t key = raw();
     field_ = static_cast<uint32_t>(key >> 3);
+    bytes_ = {};
+    is_bytes_ = (key & 7) == 2;
     switch (key & 7) {
       case 0:
         number_ = raw();
@@ -83,7 +87,15 @@ class ProtoReader {
     }
     return true;
   }
+  /// To the next number of a packed list, which is all this reader was given; false at the end.
+  bool next_packed_varint() {
+    if (rest_.empty()) return false;
+    number_ = raw();
+    return true;
+  }
   uint32_t field() const { return field_; }
+  /// Whether the field is a string, bytes, a message or a packed list.
+  bool is_bytes() const { return is_bytes_; }
   uint64_t varint() const { return number_; }
   float float32() const { return std::bit_cast<float>(static_cast<uint32_t>(number_)); }
   double float64() const { return std::bit_cast<double>(number_); }
@@ -115,6 +127,7 @@ class ProtoReader {
   std::string_view rest_, bytes_;
   uint64_t number_ = 0;
   uint32_t field_ = 0;
+  bool is_bytes_ = false;
 };
 
 }  // namespace quintet

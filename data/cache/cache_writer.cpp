@@ -1,0 +1,352 @@
+#include "data/cache/cache_writer.h"
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "data/cache/cache_folder.h"
+#include "data/cache/cache_stats.h"
+#include "data/cache/spill.h"
+#include "data/random.h"
+#include "data/reading/read_order.h"
+#include "data/tf_example.h"
+#include "runtime/base/atomic_file.h"
+#include "runtime/base/check.h"
+#include "runtime/base/crc32c.h"
+#include "runtime/base/tfrecord.h"
+
+namespace quintet::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kUnitExamples = int64_t{1} << 14;       // of the source
+// What the seed's key is folded with.
+constexpr uint32_t kPreprocessing = 11, kShuffling = 12;
+
+/// Does work(i) for each i of [0, count) that is this rank's, on several threads; throws the first error
+/// after all have stopped.
+void in_parallel(const CacheOptions& options, int64_t count,
+                 const std::function<void(int64_t)>& work) {
+  std::atomic<int64_t> next{0};
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;
+  std::mutex mutex;
+  const auto run = [&] {
+    try {
+      while (!failed) {
+        const int64_t i = next++ * options.peers.size + options.peers.rank;
+        if (i >= count) return;
+        work(i);
+      }
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!failed.exchange(true)) error = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < options.threads; ++i) threads.emplace_back(run);
+  run();
+  for (std::thread& thread : threads) thread.join();
+  if (error) std::rethrow_exception(error);
+}
+
+/// At most one line a few seconds.
+class Reports {
+ public:
+  Reports(const CacheOptions& options, std::string what, int64_t total)
+      : options_(options), what_(std::move(what)), total_(total) {}
+  void done(int64_t count) {
+    const std::lock_guard lock(mutex_);
+    done_ += count;
+    const auto now = std::chrono::steady_clock::now();
+    if (options_.peers.rank != 0 || now < next_) return;
+    next_ = now + std::chrono::seconds(5);
+    options_.report(fmt::format("{}: {} of {} (of this rank's share)", what_, done_,
+                                total_ / options_.peers.size));
+  }
+
+ private:
+  const CacheOptions& options_;
+  std::string what_;
+  int64_t total_, done_ = 0;
+  std::mutex mutex_;
+  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+};
+
+/// One split on its way into a folder.
+class SplitWriter {
+ public:
+  SplitWriter(const Task& task, const CacheOptions& options, fs::path folder, std::string split)
+      : task_(task),
+        options_(options),
+        folder_(std::move(folder)),
+        split_(std::move(split)),
+        reader_(task.config().source->open(split_)) {
+    QT_CHECK(reader_->size().has_value(), "task '{}': split '{}' has no end and cannot be cached",
+             task.name(), split_);
+    units_ = (*reader_->size() + kUnitExamples - 1) / kUnitExamples;
+    num_files_ = std::max(task.config().source->num_shards(split_), options.min_shards);
+    if (options.max_shards > 0) num_files_ = std::min(num_files_, options.max_shards);
+    num_files_ = std::max<int64_t>(1, num_files_);
+  }
+
+  int64_t write() {
+    if (const fs::path done = cache_stats_file(folder_, split_); fs::exists(done))
+      return Json::read(done)["examples"].as_int();  // of a run that was stopped in a later split
+    Reports preprocessing(options_, split_ + ": preprocessed", *reader_->size());
+    in_parallel(options_, units_, [&](int64_t unit) {
+      if (!fs::exists(stats_file(unit))) preprocess(unit);
+      preprocessing.done(kUnitExamples);
+    });
+    options_.peers.gather("");
+    CacheStats stats;
+    for (int64_t unit = 0; unit < units_; ++unit) {
+      stats.add(CacheStats::from_json(Json::read(stats_file(unit))));
+      spills_.emplace_back(unit_path(unit));
+    }
+    QT_CHECK_AS(ExitCode::kData, stats.examples() > 0,
+                "task '{}': no example of split '{}' is left after preprocessing; an empty cache is of "
+                "no use",
+                task_.name(), split_);
+    group_buckets();
+    place_groups();
+    if (options_.peers.rank == 0) make_files();
+    options_.peers.gather("");
+    Reports writing(options_, split_ + ": ranges written", std::ssize(groups_));
+    in_parallel(options_, std::ssize(groups_), [&](int64_t group) {
+      write_group(group);
+      writing.done(1);
+    });
+    in_parallel(options_, num_files_,
+                [&](int64_t file) { File::open_write(record_file(file)).sync(); });
+    options_.peers.gather("");
+    if (options_.peers.rank == 0) {
+      atomic_write_file(cache_info_file(folder_, split_), stats.info_json(num_files_));
+      atomic_write_file(cache_stats_file(folder_, split_), stats.stats_json());
+      remove_tree(spill_folder());
+    }
+    options_.peers.gather("");
+    return stats.examples();
+  }
+
+ private:
+  struct Group {
+    int64_t first_bucket, end_bucket, first_place;  // of its first example in the order of all
+    std::vector<int64_t> offsets;                   // where it begins in each file
+  };
+  struct Item {
+    SpillEntry entry;
+    int64_t unit;
+  };
+
+  fs::path spill_folder() const { return folder_ / ("spill." + split_); }
+  fs::path unit_path(int64_t unit) const { return spill_folder() / fmt::format("unit-{:08}", unit); }
+  fs::path stats_file(int64_t unit) const { return unit_path(unit) += ".json"; }
+  fs::path record_file(int64_t file) const {
+    return folder_ / cache_records_file(split_, file, num_files_);
+  }
+
+  void preprocess(int64_t unit) const {
+    make_folders(spill_folder());
+    const Key seed = fold_in(key_from_seed(options_.base_seed), crc32c(task_.name() + " " + split_));
+    // Parts of a seed that differ by task: two tasks over one source must not draw alike.
+    const auto order_of_source = std::make_shared<ReadOrder>(
+        reader_, ReadOptions{.seed = fold_in(seed, kPreprocessing).b, .epochs = 1});
+    StreamPtr stream = place_stream(order_of_source, unit * kUnitExamples, kUnitExamples);
+    const Context context{task_.output_features(), {}};
+    for (const PreprocessorPtr& step : task_.config().preprocessors) {
+      if (dynamic_cast<const CacheDatasetPlaceholder*>(step.get()) != nullptr) break;
+      stream = step->apply(std::move(stream), context);
+    }
+    const Key order = split_at(fold_in(seed, kShuffling), static_cast<uint64_t>(unit));
+    const auto held = options_.memory_bytes / (4 * options_.threads);
+    SpillWriter spill(unit_path(unit), static_cast<size_t>(held));
+    CacheStats stats;
+    Example example;
+    for (uint64_t i = 0; stream->next(example); ++i) {
+      try {
+        stats.add(example, task_.output_features(), options_.enable_char_counts);
+      } catch (const Error& error) {
+        fail(error.code(), "{}: {}", example.where(), error.what());
+      }
+      const Key key = split_at(order, i);
+      spill.add(uint64_t{key.a} << 32 | key.b, serialize_tf_example(example));
+    }
+    spill.finish();
+    atomic_write_file(stats_file(unit), stats.to_json().dump());  // says that the unit is whole
+  }
+
+  /// Neighbouring buckets, as many as fit into a thread's share of the memory.
+  void group_buckets() {
+    int64_t records = 0, bytes = 0;
+    for (const Spill& spill : spills_) {
+      records += spill.before(kSpillBuckets);
+      bytes += spill.bytes();
+    }
+    const int64_t most_bytes = options_.memory_bytes / (4 * options_.threads);
+    const int64_t cost = bytes / std::max<int64_t>(1, records) + int64_t{sizeof(Item)};
+    const int64_t most = std::max<int64_t>(1, most_bytes / cost);
+    int64_t place = 0;
+    groups_.push_back({0, 0, 0, {}});
+    for (int64_t bucket = 0; bucket < kSpillBuckets; ++bucket) {
+      int64_t count = 0;
+      for (const Spill& spill : spills_) count += spill.before(bucket + 1) - spill.before(bucket);
+      if (place + count - groups_.back().first_place > most && place > groups_.back().first_place)
+        groups_.push_back({bucket, bucket, place, {}});
+      groups_.back().end_bucket = bucket + 1;
+      place += count;
+    }
+  }
+
+  /// The examples of a group in their final order, with their records in `bytes` if it is given.
+  std::vector<Item> order(const Group& group, std::string* bytes) const {
+    std::vector<Item> items;
+    for (int64_t unit = 0; unit < units_; ++unit) {
+      const Spill& spill = spills_[static_cast<size_t>(unit)];
+      auto entries = spill.entries(group.first_bucket, group.end_bucket);
+      if (bytes != nullptr) spill.read(entries, *bytes);
+      for (const SpillEntry& entry : entries) items.push_back({entry, unit});
+    }
+    std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
+      return std::tie(a.entry.key, a.unit, a.entry.number) <
+             std::tie(b.entry.key, b.unit, b.entry.number);
+    });
+    return items;
+  }
+
+  size_t file_of(const Group& group, size_t i) const {
+    return static_cast<size_t>((group.first_place + static_cast<int64_t>(i)) % num_files_);
+  }
+
+  /// Finds out where each group begins in each file: first the groups' sizes, then sums of them.
+  void place_groups() {
+    std::vector<std::vector<int64_t>> sizes(groups_.size());
+    in_parallel(options_, std::ssize(groups_), [&](int64_t g) {
+      const Group& group = groups_[static_cast<size_t>(g)];
+      std::vector<int64_t>& bytes = sizes[static_cast<size_t>(g)];
+      bytes.resize(static_cast<size_t>(num_files_));
+      const auto items = order(group, nullptr);
+      for (size_t i = 0; i < items.size(); ++i) bytes[file_of(group, i)] += items[i].entry.bytes;
+    });
+    const auto all = options_.peers.gather(nlohmann::json(sizes).dump());
+    std::vector<int64_t> offsets(static_cast<size_t>(num_files_));
+    std::vector<Json> of_ranks;
+    for (const std::string& text : all) of_ranks.push_back(Json::parse(text, "sizes of a rank"));
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      groups_[g].offsets = offsets;
+      const auto bytes = of_ranks[g % all.size()][g].as_ints();
+      for (size_t file = 0; file < offsets.size(); ++file) offsets[file] += bytes[file];
+    }
+    file_bytes_ = offsets;
+  }
+
+  void make_files() const {
+    for (const std::string& name : names_in(folder_))
+      if (name.starts_with(split_ + ".tfrecord-")) remove_tree(folder_ / name);
+    const int64_t needed = std::accumulate(file_bytes_.begin(), file_bytes_.end(), int64_t{0});
+    const int64_t free = free_bytes(folder_);
+    QT_CHECK_AS(ExitCode::kDisk, free < 0 || needed <= free,
+                "{}: cannot write the cache: {} bytes needed, {} bytes free; free space and run again, "
+                "what is preprocessed is kept",
+                folder_.string(), needed, free);
+    for (int64_t file = 0; file < num_files_; ++file) File::create_new(record_file(file));
+  }
+
+  void write_group(int64_t g) const {
+    const Group& group = groups_[static_cast<size_t>(g)];
+    std::string bytes;
+    const auto items = order(group, &bytes);
+    std::vector<std::string> parts(static_cast<size_t>(num_files_));
+    for (size_t i = 0; i < items.size(); ++i) {
+      const std::string_view record(bytes.data() + items[i].entry.offset, items[i].entry.bytes);
+      std::string_view rest = record;
+      next_tfrecord(rest, unit_path(items[i].unit).string());  // is what was spilled
+      parts[file_of(group, i)] += record;
+    }
+    for (int64_t file = 0; file < num_files_; ++file) {
+      const std::string& part = parts[static_cast<size_t>(file)];
+      if (part.empty()) continue;
+      File out = File::open_write(record_file(file));
+      out.write_at(group.offsets[static_cast<size_t>(file)], std::as_bytes(std::span(part)));
+      out.close_checked();
+    }
+  }
+
+  const Task& task_;
+  const CacheOptions& options_;
+  fs::path folder_;
+  std::string split_;
+  std::shared_ptr<const Reader> reader_;
+  int64_t units_ = 0, num_files_ = 0;
+  std::vector<Spill> spills_;
+  std::vector<Group> groups_;
+  std::vector<int64_t> file_bytes_;
+};
+
+/// What a run that goes on must have in common with the one that was stopped.
+std::string plan_of(const Task& task, const CacheOptions& options) {
+  const CacheOrigin origin = cache_origin(task.name(), task.output_features());
+  nlohmann::json plan = {{"task", origin.task},
+                         {"vocabularies", origin.vocabularies},
+                         {"base_seed", options.base_seed},
+                         {"min_shards", options.min_shards},
+                         {"max_shards", options.max_shards},
+                         {"char_counts", options.enable_char_counts},
+                         {"preprocessors", task.config().preprocessors.size()}};
+  for (const std::string& split : task.splits())
+    for (const std::string& file : task.config().source->open(split)->files())
+      plan["files"][split].push_back(
+          {file, fs::file_size(file), fs::last_write_time(file).time_since_epoch().count()});
+  return plan.dump(2) + "\n";
+}
+
+}  // namespace
+
+int64_t write_cache(const Task& task, const CacheOptions& options, bool overwrite) {
+  QT_CHECK(task.supports_caching(),
+           "task '{}' has no seqio.CacheDatasetPlaceholder among its preprocessors: nothing says up to "
+           "where to cache it",
+           task.name());
+  const fs::path folder = cache_folder(options.output_cache_dir, task.name());
+  const fs::path work = folder.string() + ".incomplete";
+  if (options.peers.rank == 0) {
+    const bool replaces = overwrite && is_there(folder / "COMPLETED");
+    QT_CHECK_AS(ExitCode::kData, replaces || !is_there(folder),
+                "{}: is there{}", folder.string(),
+                is_there(folder / "COMPLETED")
+                    ? "; --overwrite makes it again"
+                    : ", but is no completed cache; remove it or choose another directory");
+    const std::string plan = plan_of(task, options);
+    if (is_there(work) && (!fs::exists(work / "plan.json") || read_file(work / "plan.json") != plan))
+      remove_tree(work);  // of other data, or of an older task of this name
+    make_folders(work);
+    check_writable(work);
+    atomic_write_file(work / "plan.json", plan);
+  }
+  options.peers.gather("");
+  int64_t examples = 0;
+  for (const std::string& split : task.splits())
+    examples += SplitWriter(task, options, work, split).write();
+  if (options.peers.rank == 0) {
+    write_cache_origin(work, cache_origin(task.name(), task.output_features()));
+    remove_tree(work / "plan.json");
+    atomic_write_file(work / "COMPLETED", "tfrecord");
+    if (is_there(folder)) {
+      const fs::path old = folder.string() + ".old";
+      remove_tree(old);
+      rename_path(folder, old);
+      rename_path(work, folder);
+      remove_tree(old);
+    } else {
+      rename_path(work, folder);
+    }
+    sync_folder(folder.parent_path());
+  }
+  options.peers.gather("");
+  return examples;
+}
+
+}  // namespace quintet::data

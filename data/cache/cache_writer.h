@@ -1,0 +1,47 @@
+#pragma once
+// Makes seqio's offline cache of a task: preprocesses up to the cache point, shuffles all examples by a
+// hash, deals them out to files by their place modulo the number of files. The result is a function of
+// the task and the seed, whatever the number of threads and ranks; memory does not grow with the data; a
+// run that was killed goes on where it was.
+//
+//   write_cache(task, {.output_cache_dir = "/data/cache", .threads = 8});
+//
+// Units of work are spans of the source. Each leaves a spill file (spill.h) and its statistics; then
+// ranges of keys are put in order and written to their places in the files. All happens in
+// FOLDER.incomplete, which is renamed at the end.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/task.h"
+
+namespace quintet::data {
+
+/// The processes that make a cache together; they see the same files.
+struct CachePeers {
+  int rank = 0, size = 1;
+  /// Texts of all ranks, in order; returns when all have called it.
+  std::function<std::vector<std::string>(const std::string&)> gather =
+      [](const std::string& text) { return std::vector{text}; };
+};
+
+struct CacheOptions {
+  std::string output_cache_dir;
+  int64_t min_shards = 64, max_shards = 0;  // files: as many as the source's, within these; 0: no limit
+  int64_t base_seed = 0;
+  bool enable_char_counts = false;
+  int threads = 1;
+  int64_t memory_bytes = int64_t{1} << 30;  // of this process, for examples in flight
+  CachePeers peers = {};
+  /// Called now and then by rank 0 with what is being done.
+  std::function<void(const std::string&)> report = [](const std::string&) {};
+};
+
+/// Number of examples written, over all splits. Throws kUsage: the task has no cache point or no end;
+/// kData: as reading and preprocessing the task does, or something that is no cache lies in the way;
+/// kDisk. Leaves nothing in the task's folder unless it is whole; a cache that is there is replaced at
+/// the end, if asked.
+int64_t write_cache(const Task& task, const CacheOptions& options, bool overwrite = false);
+
+}  // namespace quintet::data

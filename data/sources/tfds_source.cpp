@@ -1,0 +1,256 @@
+// TensorFlow Datasets' prepared directories, read without TensorFlow.
+// Source of the forms: features.json, dataset_info.json and file names as tfds 4 writes them.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "data/data_source.h"
+#include "data/sources/record_files.h"
+#include "data/sources/tfds_splits.h"
+#include "data/tf_example.h"
+#include "runtime/base/check.h"
+#include "runtime/base/json.h"
+
+namespace quintet::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kInfo = "dataset_info.json";
+
+std::vector<std::string> pieces_of(const std::string& text, char separator) {
+  std::vector<std::string> pieces;
+  for (size_t start = 0; start <= text.size();) {
+    const size_t end = std::min(text.find(separator, start), text.size());
+    pieces.push_back(text.substr(start, end - start));
+    start = end + 1;
+  }
+  return pieces;
+}
+
+/// The newest version below a folder that a pattern such as "1.*.*" (empty: any) allows.
+fs::path newest_version(const fs::path& folder, const std::string& pattern) {
+  const std::vector<std::string> wanted = pieces_of(pattern, '.');
+  fs::path best;
+  std::vector<int> best_numbers;
+  std::error_code missing;
+  for (const auto& entry : fs::directory_iterator(folder, missing)) {
+    const auto parts = pieces_of(entry.path().filename().string(), '.');
+    bool fits = pattern.empty() || parts.size() == wanted.size();
+    std::vector<int> numbers;
+    for (size_t i = 0; fits && i < parts.size(); ++i) {
+      fits = pattern.empty() || wanted[i] == "*" || wanted[i] == parts[i];
+      numbers.push_back(std::atoi(parts[i].c_str()));
+    }
+    if (fits && fs::exists(entry.path() / kInfo) && (best.empty() || numbers > best_numbers)) {
+      best = entry.path();
+      best_numbers = numbers;
+    }
+  }
+  return best;
+}
+
+/// "glue/cola:2.0.0" below a directory; an empty name: the directory itself.
+fs::path find_dataset(const std::string& name, std::string data_dir) {
+  if (data_dir.empty())
+    if (const char* set = std::getenv("TFDS_DATA_DIR")) data_dir = set;
+  if (data_dir.empty()) {
+    const char* home = std::getenv("HOME");
+    data_dir = std::string(home == nullptr ? "" : home) + "/tensorflow_datasets";
+  }
+  const size_t colon = std::min(name.find(':'), name.size());
+  const fs::path folder = fs::path(data_dir) / name.substr(0, colon);
+  fs::path found = fs::exists(folder / kInfo) ? folder
+                   : newest_version(folder, name.substr(std::min(colon + 1, name.size())));
+  QT_CHECK_AS(ExitCode::kData, !found.empty(),
+              "{}: no prepared TFDS data set '{}' there (a folder with {}); prepare it with TFDS "
+              "and name its directory with --tfds_data_dir or $TFDS_DATA_DIR",
+              folder.string(), name, kInfo);
+  return found;
+}
+
+std::string dtype_of(const std::string& tfds) {
+  if (tfds == "string" || tfds == "bool" || tfds == "int32" || tfds == "int64") return tfds;
+  return tfds.starts_with("float") || tfds.starts_with("bfloat") ? "float32" : "int64";
+}
+
+int64_t number_of(const Json& text) { return text.is_string() ? std::stoll(text.as_string()) : text.as_int(); }
+
+/// Appends the features of a node of features.json. `outer`: the lengths of sequences around it. Left
+/// out are those that a tf.Example holds in a form of their own: ragged ones, encoded tensors.
+void add_features(const Json& node, const std::string& name, const std::vector<int64_t>& outer,
+                  std::vector<FeatureSpec>& specs) {
+  const auto add = [&](const std::string& of, const char* dtype, std::vector<int64_t> inner = {}) {
+    std::vector<int64_t> shape = outer;
+    shape.insert(shape.end(), inner.begin(), inner.end());
+    if (std::find(shape.begin() + (shape.empty() ? 0 : 1), shape.end(), -1) == shape.end())
+      specs.push_back({.name = of, .dtype = dtype, .shape = std::move(shape)});
+  };
+  if (node.has("featuresDict")) {
+    for (const auto& [key, child] : node["featuresDict"]["features"].members())
+      add_features(child, name.empty() ? key : name + "/" + key, outer, specs);
+  } else if (node.has("sequence")) {
+    std::vector<int64_t> lengths = outer;
+    lengths.push_back(node["sequence"].has("length") ? number_of(node["sequence"]["length"]) : -1);
+    add_features(node["sequence"]["feature"], name, lengths, specs);
+  } else if (node.has("text")) {
+    add(name, "string");
+  } else if (node.has("classLabel")) {
+    add(name, "int64");
+  } else if (node.has("translation")) {
+    const bool variable = node["pythonClassName"].as_string().ends_with("TranslationVariableLanguages");
+    if (variable) {
+      add(name + "/language", "string", {-1});
+      add(name + "/translation", "string", {-1});
+    } else {
+      for (const std::string& language : node["translation"]["languages"].as_strings())
+        add(name + "/" + language, "string");
+    }
+  } else if (node.has("tensor")) {
+    const Json tensor = node["tensor"];
+    if (tensor.has("encoding") && tensor["encoding"].as_string() != "none") return;
+    std::vector<int64_t> shape;
+    if (tensor["shape"].has("dimensions"))
+      for (const Json& size : tensor["shape"]["dimensions"].items()) shape.push_back(number_of(size));
+    add(name, dtype_of(tensor["dtype"].as_string()).c_str(), shape);
+  } else if (node.has("image")) {
+    add(name, "bytes");
+  }
+}
+
+struct Split {
+  std::string name, files;  // template of the file names
+  std::vector<int64_t> lengths;
+  int64_t size() const {
+    int64_t total = 0;
+    for (int64_t length : lengths) total += length;
+    return total;
+  }
+};
+
+std::string filled_in(std::string text, const std::vector<std::pair<std::string, std::string>>& values) {
+  for (const auto& [name, value] : values)
+    if (const size_t at = text.find(name); at != std::string::npos) text.replace(at, name.size(), value);
+  return text;
+}
+
+/// A data set's folder and what its json files say.
+struct Dataset {
+  fs::path folder;
+  std::string name;
+  std::vector<Split> splits;
+  std::vector<FeatureSpec> features;
+
+  explicit Dataset(fs::path at) : folder(std::move(at)) {
+    const Json info = Json::read(folder / kInfo);
+    name = info["name"].as_string();
+    const std::string format = info.has("fileFormat") ? info["fileFormat"].as_string() : "tfrecord";
+    QT_CHECK_AS(ExitCode::kData, format == "tfrecord",
+                "{}: fileFormat is '{}', only tfrecord is read; prepare the data set with "
+                "file_format='tfrecord'",
+                (folder / kInfo).string(), format);
+    for (const Json& json : info["splits"].items()) {
+      Split split{.name = json["name"].as_string(),
+                  .files = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+                  .lengths = {}};
+      if (json.has("filepathTemplate")) split.files = json["filepathTemplate"].as_string();
+      for (const Json& length : json["shardLengths"].items())
+        split.lengths.push_back(number_of(length));
+      splits.push_back(std::move(split));
+    }
+    if (fs::exists(folder / "features.json"))
+      add_features(Json::read(folder / "features.json"), "", {}, features);
+  }
+
+  std::vector<std::pair<std::string, int64_t>> sizes() const {
+    std::vector<std::pair<std::string, int64_t>> all;
+    for (const Split& split : splits) all.emplace_back(split.name, split.size());
+    return all;
+  }
+
+  std::string file(const Split& split, size_t shard) const {
+    const std::string index = fmt::format("{:05}", shard), count = fmt::format("{:05}", split.lengths.size());
+    return (folder / filled_in(split.files, {{"{DATASET}", name},
+                                             {"{SPLIT}", split.name},
+                                             {"{FILEFORMAT}", "tfrecord"},
+                                             {"{SHARD_X_OF_Y}", index + "-of-" + count},
+                                             {"{SHARD_INDEX}", index},
+                                             {"{NUM_SHARDS}", count}}))
+        .string();
+  }
+};
+
+/// A file and which of its examples.
+struct Part {
+  std::string path;
+  int64_t length, begin, end;
+};
+
+std::vector<Part> parts_of(const Dataset& dataset, const std::string& text) {
+  std::vector<Part> parts;
+  for (const TfdsSlice& slice : parse_tfds_split(text, dataset.sizes())) {
+    const Split& split = *std::find_if(dataset.splits.begin(), dataset.splits.end(),
+                                       [&](const Split& s) { return s.name == slice.split; });
+    int64_t first = 0;  // example of the file at hand
+    for (size_t shard = 0; shard < split.lengths.size(); first += split.lengths[shard++]) {
+      const int64_t length = split.lengths[shard];
+      const int64_t begin = std::clamp<int64_t>(slice.begin - first, 0, length);
+      const int64_t end = std::clamp<int64_t>(slice.end - first, 0, length);
+      if (begin < end) parts.push_back({dataset.file(split, shard), length, begin, end});
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
+TfdsDataSource::TfdsDataSource(std::string tfds_name, std::string tfds_data_dir, Splits splits,
+                               OnBadExample on_bad_example)
+    : name_(std::move(tfds_name)),
+      data_dir_(std::move(tfds_data_dir)),
+      splits_(std::move(splits)),
+      on_bad_example_(on_bad_example) {}
+
+std::vector<std::string> TfdsDataSource::splits() const {
+  std::vector<std::string> names;
+  for (const auto& [name, slice] : splits_) names.push_back(name);
+  if (names.empty())
+    for (const Split& split : Dataset(find_dataset(name_, data_dir_)).splits) names.push_back(split.name);
+  return names;
+}
+
+std::string TfdsDataSource::slice_of(const std::string& split) const {
+  if (splits_.empty()) return split;
+  const auto found = std::find_if(splits_.begin(), splits_.end(),
+                                  [&](const auto& item) { return item.first == split; });
+  QT_CHECK_AS(ExitCode::kData, found != splits_.end(), "unknown split '{}'; the source has {}", split,
+              fmt::join(splits(), ", "));
+  return found->second;
+}
+
+int64_t TfdsDataSource::num_shards(const std::string& split) const {
+  return std::ssize(parts_of(Dataset(find_dataset(name_, data_dir_)), slice_of(split)));
+}
+
+std::shared_ptr<const Reader> TfdsDataSource::open(const std::string& split) const {
+  return open_shard(split, {});
+}
+
+std::shared_ptr<const Reader> TfdsDataSource::open_shard(const std::string& split,
+                                                         const ShardInfo& shard) const {
+  const Dataset dataset(find_dataset(name_, data_dir_));
+  const std::vector<Part> parts = parts_of(dataset, slice_of(split));
+  if (std::ssize(parts) < shard.num_shards) return DataSource::open_shard(split, shard);
+  std::vector<RecordFilePtr> files;
+  for (auto i = static_cast<size_t>(shard.index); i < parts.size();
+       i += static_cast<size_t>(shard.num_shards)) {
+    const Part& part = parts[i];
+    auto file = open_tfrecord_file(part.path, {.on_bad_example = on_bad_example_});
+    QT_CHECK_AS(ExitCode::kData, file->size() == part.length,
+                "{}: holds {} examples, {} says {}", part.path, file->size(), kInfo, part.length);
+    files.push_back(slice(std::move(file), part.begin, part.end));
+  }
+  return file_reader(std::move(files), ExampleParser(dataset.features), on_bad_example_);
+}
+
+}  // namespace quintet::data

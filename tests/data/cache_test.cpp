@@ -1,0 +1,191 @@
+#include "data/batches.h"
+#include "data/cache/cache_folder.h"
+#include "data/cache/cache_writer.h"
+#include "data/feature_converter.h"
+#include "data/preprocessors/text_preprocessors.h"
+#include "data/preprocessors/token_preprocessors.h"
+#include "runtime/base/json.h"
+#include "tests/data/files.h"
+#include "tests/data/rows.h"
+
+namespace quintet::data {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::contains;
+using testing::message_of;
+
+/// A task over lines "inputs\ttargets", cached after tokenizing, as the fixtures' tasks are.
+Task tsv_task(const std::string& name, std::vector<std::string> files, int32_t extra_ids = 20,
+              bool required = false) {
+  const auto vocabulary = std::make_shared<ByteVocabulary>(extra_ids);
+  auto point = std::make_shared<CacheDatasetPlaceholder>();
+  point->required = required;
+  return Task({.name = name,
+               .source = std::make_shared<TsvDataSource>(SplitToFiles{{"train", std::move(files)}}),
+               .preprocessors = {std::make_shared<Tokenize>(), point, std::make_shared<AppendEos>()},
+               .output_features = {{"inputs", {vocabulary}}, {"targets", {vocabulary}}}});
+}
+
+std::vector<std::string> read_all(const Task& task, StreamOptions options) {
+  options.epochs = 1;
+  std::vector<std::string> examples;
+  StreamPtr stream = task.stream(options);
+  for (const Example& example : collect(*stream)) examples.push_back(to_string(example));
+  return examples;
+}
+
+/// Names and bytes of all files in a folder.
+std::map<std::string, std::string> contents(const fs::path& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::directory_iterator(folder))
+    files[entry.path().filename().string()] = read_file(entry.path());
+  return files;
+}
+
+class Caches : public testing::FileTest {
+ protected:
+  void SetUp() override {
+    FileTest::SetUp();
+    std::string text;
+    for (int i = 0; i < 500; ++i) text += fmt::format("in {}\tout {}\n", i, i * i);
+    lines_ = {write("lines-0.tsv", text), write("lines-1.tsv", "last\tline\n")};
+  }
+  CacheOptions options(const std::string& name, int threads = 1) const {
+    return {.output_cache_dir = (folder_ / name).string(), .min_shards = 3, .threads = threads};
+  }
+  StreamOptions cached(const std::string& name) const {
+    return {.use_cached = true, .cache_dirs = {(folder_ / name).string()}};
+  }
+  std::vector<std::string> lines_;
+};
+
+TEST_F(Caches, HoldEveryExampleOnceInAnotherOrder) {
+  const Task task = tsv_task("a:b", lines_);
+  EXPECT_EQ(write_cache(task, options("c")), 501);
+  const fs::path folder = folder_ / "c/a/b";
+  EXPECT_EQ(read_file(folder / "COMPLETED"), "tfrecord");
+  EXPECT_EQ(Json::read(folder / "info.train.json")["num_shards"].as_int(), 3);
+  EXPECT_FALSE(fs::exists(folder_ / "c/a/b.incomplete"));
+  auto direct = read_all(task, {}), from_cache = read_all(task, cached("c"));
+  EXPECT_NE(direct, from_cache);
+  // Names of features come in the order of the file's json.
+  const auto sorted_features = [](const Task& of, StreamOptions how) {
+    how.epochs = 1;
+    StreamPtr stream = of.stream(how);
+    auto json = testing::collect_json(*stream);
+    std::sort(json.begin(), json.end());
+    return json;
+  };
+  EXPECT_EQ(sorted_features(task, {}), sorted_features(task, cached("c")));
+}
+
+TEST_F(Caches, AreTheSameForAnyThreadsMemoryAndRanks) {
+  const Task task = tsv_task("t", lines_);
+  write_cache(task, options("one"));
+  const auto want = contents(folder_ / "one/t");
+  EXPECT_EQ(want.size(), 3u + 4u);
+  write_cache(task, options("many", 3));
+  EXPECT_EQ(contents(folder_ / "many/t"), want);
+  CacheOptions small = options("small");
+  small.memory_bytes = 4096;  // many runs, many ranges of keys
+  write_cache(task, small);
+  EXPECT_EQ(contents(folder_ / "small/t"), want);
+  CacheOptions other = options("other");
+  other.base_seed = 1;
+  write_cache(task, other);
+  EXPECT_NE(contents(folder_ / "other/t"), want);
+}
+
+TEST_F(Caches, AreReadByMixturesBatchesAndAfterASecondCachingUnchanged) {
+  const Task task = tsv_task("t", lines_);
+  write_cache(task, options("c"));
+  message_of(ExitCode::kData, [&] { write_cache(task, options("c")); });
+  const auto before = contents(folder_ / "c/t");
+  CacheOptions reseeded = options("c");
+  reseeded.base_seed = 5;
+  write_cache(task, reseeded, /*overwrite=*/true);
+  EXPECT_NE(contents(folder_ / "c/t"), before);
+  const DatasetConfig config{.mixture_or_task_name = "t",
+                             .task_feature_lengths = {{"inputs", 16}, {"targets", 16}},
+                             .batch_size = 8,
+                             .use_cached = true,
+                             .cache_dirs = {(folder_ / "c").string()}};
+  Batches batches(task, config, make_feature_converter("EncDecFeatureConverter", {}), {.epochs = 1});
+  int64_t rows = 0;
+  while (const auto batch = batches.next()) rows += batch->rows;
+  EXPECT_EQ(rows, 501);
+}
+
+TEST_F(Caches, OfOtherTasksOrVocabulariesAreRefused) {
+  write_cache(tsv_task("t", lines_), options("c"));
+  const auto error = [&](const Task& task) {
+    return message_of(ExitCode::kData, [&] { read_all(task, cached("c")); });
+  };
+  EXPECT_TRUE(contains(error(tsv_task("t", lines_, 100)), "was cached with vocabulary"));
+  fs::rename(folder_ / "c/t", folder_ / "c/u");
+  EXPECT_TRUE(contains(error(tsv_task("u", lines_)), "the cache is of task 't', expected 'u'"));
+  EXPECT_TRUE(contains(error(tsv_task("t", lines_)), "--seqio_additional_cache_dirs"));
+  // seqio's caches do not say what they are of; ids do.
+  fs::remove(folder_ / "c/u/quintet.json");
+  EXPECT_EQ(read_all(tsv_task("u", lines_), cached("c")).size(), 501u);
+  const auto tiny = std::make_shared<PassThroughVocabulary>(50);
+  const Task other({.name = "u",
+                    .source = std::make_shared<TsvDataSource>(SplitToFiles{{"train", lines_}}),
+                    .preprocessors = {std::make_shared<CacheDatasetPlaceholder>()},
+                    .output_features = {{"inputs", {tiny}}}});
+  EXPECT_TRUE(contains(error(other), "the vocabulary has ids 0 to 49"));
+  message_of(ExitCode::kUsage, [&] { tsv_task("r", lines_, 20, true).stream({}); });
+}
+
+TEST_F(Caches, DamageIsNoticed) {
+  const Task task = tsv_task("t", lines_);
+  write_cache(task, options("c"));
+  const fs::path folder = folder_ / "c/t", record = folder / "train.tfrecord-00001-of-00003";
+  const std::string good = read_file(record);
+  const auto error = [&] { return message_of(ExitCode::kData, [&] { read_all(task, cached("c")); }); };
+  std::string bad = good;
+  bad[100] = static_cast<char>(bad[100] ^ 4);
+  std::ofstream(record, std::ios::binary) << bad;
+  EXPECT_TRUE(contains(error(), record.string() + ": record 0"));
+  uint64_t length = 0;
+  std::memcpy(&length, good.data(), sizeof length);
+  std::ofstream(record, std::ios::binary) << good.substr(length + 16);
+  EXPECT_TRUE(contains(error(), "holds 500 examples, its stats say 501"));
+  fs::remove(record);
+  EXPECT_TRUE(contains(error(), record.string() + ": is missing"));
+  std::ofstream(folder / "info.train.json") << "{";
+  EXPECT_TRUE(contains(error(), "info.train.json"));
+}
+
+TEST_F(Caches, NothingIsLeftOfAFailureAndARestartKeepsWhatIsDone) {
+  std::string text;
+  for (int i = 0; i < 40'000; ++i) text += fmt::format("{}\t{}\n", i, i);
+  const auto big = write("big.tsv", text);
+  write_cache(tsv_task("t", {big}), options("whole"));
+  const auto broken = write("big.tsv", text + "ragged\n");
+  EXPECT_TRUE(contains(
+      message_of(ExitCode::kData, [&] { write_cache(tsv_task("t", {broken}), options("c")); }),
+      "big.tsv:40001: 1 tab-separated columns"));
+  EXPECT_FALSE(fs::exists(folder_ / "c/t"));
+  // The units before the bad line are done; those of other data are not taken for them.
+  const fs::path unit = folder_ / "c/t.incomplete/spill.train/unit-00000000.json";
+  ASSERT_TRUE(fs::exists(unit));
+  const auto mended = write("big.tsv", text);
+  write_cache(tsv_task("t", {mended}), options("c"));
+  EXPECT_EQ(contents(folder_ / "c/t"), contents(folder_ / "whole/t"));
+}
+
+TEST_F(Caches, EmptyOnesAndEndlessOnesAreRefused) {
+  message_of(ExitCode::kUsage, [&] {
+    write_cache(Task({.name = "t",
+                      .source = std::make_shared<TsvDataSource>(SplitToFiles{{"train", lines_}}),
+                      .preprocessors = {},
+                      .output_features = {{"inputs", {std::make_shared<ByteVocabulary>()}}}}),
+                options("c"));
+  });
+  EXPECT_FALSE(fs::exists(folder_ / "c"));
+}
+
+}  // namespace
+}  // namespace quintet::data

@@ -1,0 +1,93 @@
+// A directory that TFDS itself prepared (tests/oracles/gen_tfds.py), and what TFDS reads from it.
+#include "data/data_source.h"
+#include "data/sources/tfds_splits.h"
+#include "runtime/base/json.h"
+#include "tests/data/files.h"
+#include "tests/data/rows.h"
+
+namespace quintet::data {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::contains;
+using testing::message_of;
+
+const fs::path kFolder = fs::path(QUINTET_SOURCE_DIR) / "tests/data/tfds";
+
+TfdsDataSource whole(const std::string& split) {
+  return TfdsDataSource("tiny_questions", kFolder.string(), {{"train", split}});
+}
+
+TEST(Tfds, SplitsAreReadInItsOrder) {
+  int rows = 0;
+  for (const Json& row : Json::read(kFolder / "reads.json")["reads"].items()) {
+    SCOPED_TRACE(row["split"].as_string());
+    StreamPtr stream = read_stream(whole(row["split"].as_string()).open("train"), {.epochs = 1});
+    std::vector<int64_t> ids;
+    for (const Example& example : collect(*stream))
+      ids.push_back(std::get<int64_t>(example.at("id")));
+    EXPECT_EQ(ids, row["ids"].as_ints());
+    ++rows;
+  }
+  EXPECT_GT(rows, 5);
+}
+
+TEST(Tfds, FeaturesAreThoseOfItsJson) {
+  const TfdsDataSource source("tiny_questions:1.*.*", kFolder.string());
+  EXPECT_EQ(source.splits(), (std::vector<std::string>{"train", "validation"}));
+  EXPECT_EQ(source.num_shards("train"), 5);
+  StreamPtr stream = read_stream(source.open("train"), {.epochs = 1});
+  for (const Json& want : Json::read(kFolder / "reads.json")["examples"].items()) {
+    Example got;
+    ASSERT_TRUE(stream->next(got));
+    EXPECT_EQ(got.text("question"), want["question"].as_string());
+    EXPECT_EQ(got.text("pair/de"), want["pair"]["de"].as_string());
+    EXPECT_EQ(std::get<int64_t>(got.at("label")), want["label"].as_int());
+    EXPECT_EQ(std::get<int64_t>(got.at("flag")), int64_t{want["flag"].as_bool()});
+    EXPECT_EQ(std::get<double>(got.at("weight")), want["weight"].as_double());
+    EXPECT_EQ(std::get<std::vector<double>>(got.at("scores")), want["scores"].as_doubles());
+    EXPECT_EQ(std::get<std::vector<std::string>>(got.at("answers/text")),
+              want["answers"]["text"].as_strings());
+    const auto starts = want["answers"]["start"].as_ints();
+    EXPECT_EQ(got.tokens("answers/start"), Tokens(starts.begin(), starts.end()));
+  }
+}
+
+TEST(Tfds, ShardsAreFilesWhileThereAreEnough) {
+  const TfdsDataSource source("tiny_questions", kFolder.string());
+  EXPECT_EQ(source.open_shard("train", {0, 5})->size(), 21);
+  EXPECT_EQ(source.open_shard("train", {1, 5})->size(), 20);
+  EXPECT_EQ(source.open_shard("train", {0, 6})->size(), 18);  // 103 examples, every sixth
+}
+
+TEST(Tfds, SlicesAreParsedAsTfdsDoes) {
+  const std::vector<std::pair<std::string, int64_t>> sizes = {{"train", 103}, {"test", 7}};
+  const auto parsed = [&](const char* text) { return parse_tfds_split(text, sizes); };
+  EXPECT_EQ(parsed("train[:50%] + test"), (std::vector<TfdsSlice>{{"train", 0, 52}, {"test", 0, 7}}));
+  EXPECT_EQ(parsed("train[-3:]"), (std::vector<TfdsSlice>{{"train", 100, 103}}));
+  EXPECT_EQ(parsed("test[5:500]"), (std::vector<TfdsSlice>{{"test", 5, 7}}));
+  EXPECT_EQ(parsed("test[4:2]"), (std::vector<TfdsSlice>{{"test", 4, 4}}));
+  EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { parsed("dev"); }),
+                       "unknown split 'dev'; the data set has train, test"));
+  for (const char* bad : {"train[", "train[5]", "train[a:]", "train[:200%]", "train[:5"})
+    message_of(ExitCode::kUsage, [&] { parsed(bad); });
+}
+
+using TfdsDamage = testing::FileTest;
+
+TEST_F(TfdsDamage, IsNamed) {
+  const auto at = (folder_ / "tiny_questions").string();
+  EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { TfdsDataSource("x", at).splits(); }),
+                       "no prepared TFDS data set 'x'"));
+  fs::copy(kFolder / "tiny_questions", at, fs::copy_options::recursive);
+  const fs::path record = fs::path(at) / "1.2.0/tiny_questions-train.tfrecord-00003-of-00005";
+  fs::resize_file(record, fs::file_size(record) - 1);
+  const TfdsDataSource source("tiny_questions", folder_.string());
+  EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { source.open("train"); }), record.string()));
+  fs::remove(record);
+  EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { source.open("train"); }), record.string()));
+  EXPECT_EQ(source.open("validation")->size(), 7);
+}
+
+}  // namespace
+}  // namespace quintet::data

@@ -1,0 +1,132 @@
+"""`quintet cache`: the same bytes from one process, several ranks and a run that was killed; what a second run says;
+what is refused; what a full disk leaves."""
+
+import os
+import pathlib
+import random
+import resource
+import subprocess
+import time
+
+import e2e
+from e2e import QUINTET, quintet, start
+
+TASK = """
+seqio.ByteVocabulary.extra_ids = {extra_ids}
+seqio.Feature.vocabulary = @seqio.ByteVocabulary()
+lines/quintet.data.TsvDataSource.split_to_filepattern = {{'train': '{folder}/train-*.tsv', 'validation': '{folder}/val.tsv'}}
+words/seqio.Task:
+  name = 'words:all'
+  source = @lines/quintet.data.TsvDataSource()
+  preprocessors = [@seqio.preprocessors.tokenize, @seqio.CacheDatasetPlaceholder(), @seqio.preprocessors.append_eos]
+  output_features = {{'inputs': @seqio.Feature(), 'targets': @seqio.Feature()}}
+seqio.TaskRegistry.tasks = [@words/seqio.Task()]
+"""
+
+
+def write_task(folder, lines=3000, extra_ids=20):
+    rows = [f"in {i} {'x' * (i % 50)}\tout {i * i}" for i in range(lines)]
+    for part in range(2):
+        (folder / f"train-{part}.tsv").write_text("\n".join(rows[part::2]) + "\n")
+    (folder / "val.tsv").write_text("a\tb\n")
+    (folder / "task.gin").write_text(TASK.format(folder=folder, extra_ids=extra_ids))
+    return [f"--gin_file={folder / 'task.gin'}", "--tasks=words:all", "--min_shards=4"]
+
+
+def files(folder):
+    """Names and bytes of a finished cache."""
+    cache = pathlib.Path(folder) / "words" / "all"
+    assert (cache / "COMPLETED").read_text() == "tfrecord"
+    assert not (cache.parent / "all.incomplete").exists()
+    return {path.name: path.read_bytes() for path in cache.iterdir()}
+
+
+def test_ranks_and_threads_write_the_same_bytes(folder):
+    task = write_task(folder)
+    quintet("cache", *task, f"--output_cache_dir={folder / 'one'}", "--threads=1")
+    quintet("cache", *task, f"--output_cache_dir={folder / 'many'}", "--threads=3")
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    done = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "3", QUINTET, "cache", *task,
+                           f"--output_cache_dir={folder / 'ranks'}", "--threads=1"], capture_output=True, timeout=240,
+                          env=environment, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    assert files(folder / "one") == files(folder / "many") == files(folder / "ranks")
+    assert len(files(folder / "one")) == 4 + 4 + 2 * 2 + 2
+
+
+def test_a_second_run_says_so_and_others_are_refused(folder):
+    task = write_task(folder)
+    out = f"--output_cache_dir={folder / 'cache'}"
+    assert "3001 examples cached" in quintet("cache", *task, out).out
+    before = files(folder / "cache")
+    again = quintet("cache", *task, out)
+    assert "is cached at" in again.out and "--overwrite" in again.out, again
+    write_task(folder, extra_ids=50)
+    other = quintet("cache", *task, out, expect=3)
+    assert "was cached with vocabulary" in other.err, other
+    assert files(folder / "cache") == before
+    quintet("cache", *task, out, "--overwrite")
+    assert files(folder / "cache") != before
+    nearest = quintet("cache", task[0], "--tasks=word:all", out, expect=2)
+    assert "words:all" in nearest.err, nearest
+    (folder / "cache" / "words" / "all" / "COMPLETED").unlink()
+    assert "no completed cache" in quintet("cache", *task, out, expect=3).err
+
+
+def test_killed_runs_go_on_and_end_the_same(folder):
+    task = write_task(folder, lines=120_000)
+    begin = time.time()
+    quintet("cache", *task, f"--output_cache_dir={folder / 'whole'}", "--threads=1")
+    whole = time.time() - begin
+    random.seed(3)
+    kept = 0
+    for _ in range(6):
+        process = start("cache", *task, f"--output_cache_dir={folder / 'killed'}", "--threads=1")
+        time.sleep(random.uniform(0.2, 0.9) * whole)
+        process.kill()
+        process.communicate()
+        cache = folder / "killed" / "words" / "all"
+        if cache.exists():
+            assert files(folder / "killed") == files(folder / "whole")
+        kept = max(kept, len(list((folder / "killed").rglob("unit-*.json"))))
+    result = quintet("cache", *task, f"--output_cache_dir={folder / 'killed'}", "--threads=1")
+    assert "cached at" in result.out
+    assert files(folder / "killed") == files(folder / "whole")
+    assert kept > 0, "no kill left a finished unit behind"
+
+
+def test_a_full_disk_ends_with_its_code_and_leaves_no_cache(folder):
+    task = write_task(folder, lines=30_000)
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))  # noqa: E731
+    full = quintet("cache", *task, f"--output_cache_dir={folder / 'cache'}", "--threads=1", expect=5, preexec_fn=limit)
+    assert "spill" in full.err and "bytes needed" in full.err, full
+    assert not (folder / "cache" / "words" / "all").exists()
+    quintet("cache", *task, f"--output_cache_dir={folder / 'cache'}")
+
+
+def test_a_training_run_reads_the_cache(folder):
+    task = write_task(folder)
+    quintet("cache", *task, f"--output_cache_dir={folder / 'cache'}")
+    for path in folder.glob("*.tsv"):
+        path.unlink()  # only the cache is left
+    run = e2e.tiny(folder / "run", 4, task[0], "--gin.TASK='words:all'",
+                   "--gin.train/utils.DatasetConfig.use_cached=True",
+                   "--gin.train_script.train.train_eval_dataset_cfg=None")
+    quintet(*run, f"--seqio_additional_cache_dirs=/nowhere,{folder / 'cache'}")
+    missing = quintet(*[part.replace(str(folder / "run"), str(folder / "other")) for part in run], expect=3)
+    assert "--seqio_additional_cache_dirs" in missing.err, missing
+
+
+def test_bad_records_are_left_out_up_to_a_limit(folder):
+    task = write_task(folder, lines=100)
+    with open(folder / "train-0.tsv", "a") as file:
+        file.write("ragged\nalso\n")
+    out = f"--output_cache_dir={folder / 'cache'}"
+    failed = quintet("cache", *task, out, expect=3)
+    assert "train-0.tsv:51: 1 tab-separated columns, expected 2" in failed.err, failed
+    assert "train-0.tsv:52" in quintet("cache", *task, out, "--bad_records=skip:1", "--threads=1", expect=3).err
+    quintet("cache", *task, out, "--bad_records=many", expect=2)
+    assert "101 examples cached" in quintet("cache", *task, out, "--bad_records=skip:2").out
+
+
+e2e.run(globals())
