@@ -40,6 +40,22 @@ Tensors run_whole(const Op& op, const Tensors& inputs, const std::vector<ResultS
   return outputs;
 }
 
+/// The activation that moved last and where it went: the next op often wants the same (the products
+/// of query, key and value).
+struct LastMove {
+  Tensor from, to;
+};
+thread_local LastMove last_move;
+
+Tensor moved_activation(const Tensor& x, const Layout& to) {
+  if (Tape::current() == nullptr && !Tape::in_backward()) return moved(x, to);
+  if (last_move.from.id() != x.id() || last_move.to.layout() != to) {
+    last_move = {};
+    last_move = {x, moved(x, to)};
+  }
+  return last_move.to;
+}
+
 /// Operands where a plan wants them. Gathered parameters die with it.
 class Operands {
  public:
@@ -48,7 +64,7 @@ class Operands {
       const bool moves = inputs[i] && inputs[i].layout() != plan.inputs[i];
       gathered_.push_back(moves && op.rule.inputs[i].parameter);
       all_.push_back(gathered_[i] ? Gathers::of_thread().take(inputs[i], plan.inputs[i])
-                     : moves      ? moved(inputs[i], plan.inputs[i])
+                     : moves      ? moved_activation(inputs[i], plan.inputs[i])
                                   : inputs[i]);
     }
   }
@@ -96,6 +112,8 @@ Tensors run_cut(const Op& op, const Tensors& inputs, std::vector<ResultShape> sh
 }
 
 }  // namespace
+
+void forget_moves() { last_move = {}; }
 
 Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Wanted& wanted) {
   const auto shapes = bind(op.name, op.rule, inputs, attrs, wanted);

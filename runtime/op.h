@@ -40,6 +40,9 @@ bool has_phases(const Device& device);
 Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs = {},
              const Wanted& wanted = {});
 
+/// While a tape records or runs back, call() keeps the last activation that it moved; this lets go.
+void forget_moves();
+
 // Kernels and gradients, declared from the list.
 #define OP(name, rule, vjp) void name##_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 #define PHASES(name) \

@@ -154,6 +154,7 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
     }
   }
   leaves.settle();
+  forget_moves();
 }
 
 Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs) {

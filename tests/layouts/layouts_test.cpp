@@ -59,6 +59,37 @@ TEST_F(Layouts, GiveTheSameRunForAnyRules) {
   expect_same(run_whole({}), run_cut({}, any));
 }
 
+/// Axes in any order over mesh axes in any order.
+LogicalAxisRules random_rules(uint32_t seed) {
+  uint64_t drawn = 0;
+  const auto draw = [&](size_t below) {
+    return static_cast<size_t>(random_bits(key_from_seed(seed), drawn++)) % below;
+  };
+  const std::vector<MeshAxes> places{{}, {"data"}, {"model"}, {"data", "model"}, {"model", "data"}};
+  std::vector<std::string> axes{"batch", "length", "embed", "mlp",
+                                "heads", "joined_kv", "vocab", "relpos_buckets"};
+  LogicalAxisRules rules;
+  while (!axes.empty()) {
+    const size_t i = draw(axes.size());
+    rules.push_back({axes[i], places[draw(places.size())]});
+    axes.erase(axes.begin() + static_cast<int64_t>(i));
+  }
+  return rules;
+}
+
+TEST_F(Layouts, GiveTheSameRunForRandomRules) {
+  const Training training{.steps = 1, .optimizer = {}};
+  const Result alone = run_whole(training);
+  for (uint32_t seed = 0; seed < 8; ++seed) {
+    const Partitioning any{{{"data", 2}, {"model", 2}}, random_rules(seed)};
+    std::string text;
+    for (const auto& [axis, over] : any.rules)
+      text += fmt::format("{}: {}; ", axis, fmt::join(over, "+"));
+    SCOPED_TRACE(text);
+    expect_same(alone, run_cut(training, any));
+  }
+}
+
 TEST_F(Layouts, GiveTheSameRunWithOtherOptimizers) {
   Training training;
   training.optimizer = [] {
