@@ -12,7 +12,7 @@ namespace quintet {
 namespace {
 
 struct EvalFlags {
-  std::string model_dir, task, split, checkpoint = "latest";
+  std::string model_dir, task, split, checkpoint = "latest", output_dir;
   int64_t samples = 0, batch_size = 0, num_examples = 0;
   ComputeFlags compute;
 };
@@ -26,6 +26,8 @@ void add_flags(CommandLine& cli, EvalFlags& flags) {
   app.add_option("--split", flags.split, "default: the run's own, else validation");
   app.add_option("--batch_size", flags.batch_size, "examples at a time")->check(positive);
   app.add_option("--num_examples", flags.num_examples, "at most so many a task")->check(positive);
+  app.add_option("--output_dir", flags.output_dir,
+                 "where seqio's files of metrics and predictions go; default: nowhere");
   app.add_option("--samples", flags.samples, "predictions to show on stderr");
   flags.compute.add_to(app);
   app.add_option("--gin_file", "instead of --model_dir: a gin file with eval_script.evaluate");
@@ -82,7 +84,8 @@ int evaluate_run(const EvalFlags& flags, const std::vector<std::string>& binding
   config.model = trained.model;
   config.dataset = dataset_of(trained, flags);
   config.restore = restore_of(trained, flags);
-  if (flags.num_examples > 0) config.inference_evaluator.num_examples = flags.num_examples;
+  config.output_dir = flags.output_dir;
+  if (flags.num_examples > 0) config.inference_evaluator.options.num_examples = flags.num_examples;
   return evaluate(std::move(config),
                   [&](const data::DatasetConfig& set) { return trained.session->task(set); },
                   flags.samples);

@@ -6,23 +6,25 @@
 namespace quintet {
 namespace {
 
-void print_samples(const std::string& task, const std::vector<Prediction>& predictions,
-                   int64_t samples) {
-  const auto count = static_cast<int64_t>(predictions.size());
+void print_samples(const data::TaskOutputs& outputs, int64_t samples) {
+  const auto count = static_cast<int64_t>(outputs.predictions.size());
   const int64_t shown = std::min(samples, count);
-  for (int64_t i = 0; i < shown; ++i) {
-    // Evenly spread over the set.
-    const Prediction& p = predictions[static_cast<size_t>(i * count / shown)];
-    const bool right = p.prediction == p.target;
-    fmt::print(stderr, "  {}  {}: {}  ->  {}{}\n", right ? "right" : "WRONG", task, p.input,
-               p.prediction, right ? "" : "   (expected " + p.target + ")");
+  const data::Task& task = *outputs.task;
+  for (int64_t k = 0; k < shown; ++k) {
+    const auto i = static_cast<size_t>(k * count / shown);  // evenly spread over the set
+    const data::Answer& target = (*outputs.targets)[i];
+    const bool right = outputs.predictions[i] == target;
+    fmt::print(stderr, "  {}  {}: {}  ->  {}{}\n", right ? "right" : "WRONG", task.name(),
+               data::feature_text((*outputs.examples)[i], task.output_features(), "inputs"),
+               to_string(outputs.predictions[i]),
+               right ? "" : "   (expected " + to_string(target) + ")");
   }
 }
 
 void print_metrics(int64_t step, const std::string& task, size_t examples,
                    const std::map<std::string, double>& metrics) {
   nlohmann::ordered_json json = {{"step", step}, {"task", task}, {"examples", examples}};
-  for (const auto& [name, value] : metrics) json[name] = value;
+  for (const auto& [name, value] : metrics) json[name] = json_number(value);
   fmt::print("{}\n", json.dump());
 }
 
@@ -77,12 +79,12 @@ int evaluate(EvaluateConfig config, const TrainLoop::ProviderOf& provider_of, in
     load_parameters(checkpoint, config.model->model->parameters(), folder.string());
     const auto metrics = evaluator.run(checkpoint.step, [&] { return stop.reason().has_value(); });
     if (!metrics) return static_cast<int>(ExitCode::kSavedRunAgain);
-    for (const auto& [task, values] : *metrics) {
-      const auto& predictions = evaluator.predictions().at(task);
-      print_samples(task, predictions, samples);
-      print_metrics(checkpoint.step, task, predictions.size(), values);
+    for (const data::TaskOutputs& outputs : evaluator.outputs()) {
+      const std::string& task = outputs.task->name();
+      print_samples(outputs, samples);
+      print_metrics(checkpoint.step, task, outputs.examples->size(), outputs.metrics);
       std::map<std::string, double> named;
-      for (const auto& [name, value] : values) named["eval/" + name] = value;
+      for (const auto& [name, value] : outputs.metrics) named["eval/" + name] = value;
       if (summaries) summaries->write("inference_eval/" + task.substr(0, 113), checkpoint.step, named);
     }
     if (summaries) summaries->flush();

@@ -1,31 +1,22 @@
 #pragma once
-// seqio.Evaluator: decodes an evaluation set, compares with the targets by each task's metrics, logs.
+// The data folder's Evaluator with a model: t5x's InferenceEvaluator.
 //
 //   InferenceEvaluator evaluator(provider, dataset, model, config);
-//   std::optional<TaskMetrics> metrics = evaluator.run(step, [&] { return stop.reason().has_value(); });
-
-#include <functional>
-#include <memory>
-#include <optional>
+//   std::optional<TaskMetrics> metrics = evaluator.run(step, [&] { return
+//   stop.reason().has_value(); });
 
 #include "apps/actions.h"
-#include "data/batches.h"
+#include "data/evaluation/evaluator.h"
 #include "models/configurables.h"
 
 namespace quintet {
 
 /// The arguments of seqio.Evaluator that gin files bind.
 struct InferenceEvaluatorConfig {
-  std::optional<int64_t> num_examples;             // none: all
-  std::optional<int64_t> write_n_results;          // of JSONLogger; none: all
-  bool json_logger = true;                         // whether logger_cls has JSONLogger
-  std::filesystem::path log_dir;                   // empty: no files
-};
-
-/// What the model made of one example.
-struct Prediction {
-  std::string input, target, prediction;
-  double score = 0;
+  data::EvaluatorOptions options;
+  std::optional<int64_t> write_n_results;  // of JSONLogger; none: all
+  bool json_logger = true;                 // whether logger_cls has JSONLogger
+  std::filesystem::path log_dir;           // empty: no files
 };
 
 class InferenceEvaluator {
@@ -33,22 +24,18 @@ class InferenceEvaluator {
   /// Reads and preprocesses the evaluation sets of the provider's tasks once.
   InferenceEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
                      std::shared_ptr<const ConfiguredModel> model, InferenceEvaluatorConfig config);
-  ~InferenceEvaluator();
 
   /// Task -> metric -> value, written under log_dir as seqio's JSONLogger does. Nothing if `stop`
   /// became true on the way.
   std::optional<TaskMetrics> run(int64_t step, const std::function<bool()>& stop);
-  /// The predictions of the last run, by task.
-  const std::map<std::string, std::vector<Prediction>>& predictions() const;
+  /// Of the last run.
+  const std::vector<data::TaskOutputs>& outputs() const { return outputs_; }
 
  private:
-  struct TaskSet;
-  void log(const TaskSet& set, int64_t step, const std::map<std::string, double>& metrics) const;
-
   std::shared_ptr<const ConfiguredModel> model_;
   InferenceEvaluatorConfig config_;
-  std::vector<std::unique_ptr<TaskSet>> sets_;
-  std::map<std::string, std::vector<Prediction>> predictions_;
+  data::Evaluator evaluator_;
+  std::vector<data::TaskOutputs> outputs_;
 };
 
 /// seqio.Evaluator and its loggers.

@@ -1,6 +1,8 @@
 #include "data/configurables.h"
 
 #include "data/gin_types.h"
+#include "data/metrics/configurables.h"
+#include "data/postprocessors.h"
 #include "data/preprocessors/text_preprocessors.h"
 #include "data/preprocessors/token_preprocessors.h"
 #include "data/sources/configurables.h"
@@ -201,9 +203,12 @@ void register_denoising(Registry& r) {
   r.add_struct<PrefixLm>(t5 + "prefix_lm").arg("noise_density", &PrefixLm::noise_density);
 }
 
-void register_metrics(Registry& r) {
-  for (const std::string& name : metric_names())
-    r.add_function("t5.evaluation.metrics." + name, [name] { return metric_by_name(name); }, {});
+/// None, a postprocessor, or a list of them.
+PostprocessFn postprocess_fn(const Arguments& a) {
+  const Value value = a.value("postprocess_fn");
+  if (value.is_none()) return {};
+  if (gin::sequence(value) == nullptr) return a.get<PostprocessFn>("postprocess_fn");
+  return postprocessors::chain(a.get<std::vector<PostprocessFn>>("postprocess_fn"));
 }
 
 Value make_task(const Arguments& a) {
@@ -215,6 +220,7 @@ Value make_task(const Arguments& a) {
       .output_features = a.get<Features>("output_features"),
       .metric_fns =
           metrics.is_none() ? std::vector<MetricFn>{} : a.get<std::vector<MetricFn>>("metric_fns"),
+      .postprocess_fn = postprocess_fn(a),
   }));
 }
 
@@ -224,6 +230,7 @@ void register_tasks(Registry& r) {
          "source",
          {"preprocessors", gin::list_of({})},
          "output_features",
+         {"postprocess_fn", nullptr},
          {"metric_fns", nullptr},
          {"shuffle_buffer_size", nullptr}},
         make_task);

@@ -3,7 +3,7 @@
 // stands for the object that calling it gives, with its arguments bound in gin.
 
 #include "data/data_source.h"
-#include "data/metrics.h"
+#include "data/metrics/metric.h"
 #include "data/preprocessor.h"
 #include "data/preprocessors/denoise.h"
 #include "runtime/gin/convert.h"
@@ -65,6 +65,13 @@ struct Convert<data::MetricFn> : MadeByReference<data::MetricFn> {
   static std::string expected() { return "a metric such as @metrics.sequence_accuracy"; }
   static Value to(data::MetricFn value) {
     return Value::object(std::make_shared<data::MetricFn>(std::move(value)));
+  }
+};
+template <>
+struct Convert<data::PostprocessFn> : MadeByReference<data::PostprocessFn> {
+  static std::string expected() { return "a postprocessor such as @postprocessors.lower_text"; }
+  static Value to(data::PostprocessFn value) {
+    return Value::object(std::make_shared<data::PostprocessFn>(std::move(value)));
   }
 };
 template <>

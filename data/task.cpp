@@ -137,8 +137,7 @@ StreamPtr Task::stream(const StreamOptions& options) const {
                       .share = options.share});
 }
 
-std::string Task::postprocess(const std::string& decoded, const Example& example,
-                              bool is_target) const {
+Answer Task::postprocess(const Answer& decoded, const Example& example, bool is_target) const {
   return config_.postprocess_fn ? config_.postprocess_fn(decoded, example, is_target) : decoded;
 }
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "data/data_source.h"
-#include "data/metrics.h"
+#include "data/metrics/metric.h"
 #include "data/preprocessor.h"
 #include "data/reading/contents.h"
 #include "data/reading/units.h"
@@ -85,7 +85,7 @@ class Task final : public Provider {
   StreamPtr raw_stream(const StreamOptions& options) const;
   const std::vector<MetricFn>& metric_fns() const { return config_.metric_fns; }
   /// What a metric compares: of decoded text (targets and predictions alike).
-  std::string postprocess(const std::string& decoded, const Example& example, bool is_target) const;
+  Answer postprocess(const Answer& decoded, const Example& example, bool is_target) const;
 
  private:
   size_t cache_point() const;  // among the preprocessors; their number if there is none

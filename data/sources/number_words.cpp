@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "data/metrics/t5_metrics.h"
 #include "data/preprocessors/text_preprocessors.h"
 #include "data/preprocessors/token_preprocessors.h"
 #include "data/random.h"
@@ -167,7 +168,7 @@ ProviderPtr number_words_task(const std::string& name, const NumberWords& option
       .source = number_words_source(options),
       .preprocessors = {std::make_shared<Tokenize>(), std::make_shared<AppendEosAfterTrim>()},
       .output_features = {{"inputs", {vocabulary}}, {"targets", {vocabulary}}},
-      .metric_fns = {metric_by_name("sequence_accuracy")},
+      .metric_fns = {metrics::sequence_accuracy()},
   });
 }
 

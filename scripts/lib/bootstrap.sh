@@ -19,6 +19,8 @@ header hwy/highway.h libhwy-dev
 header sentencepiece_processor.h libsentencepiece-dev
 header zlib.h zlib1g-dev
 header zstd.h libzstd-dev
+header re2/re2.h libre2-dev
+header unicode/normalizer2.h libicu-dev
 header hdf5/serial/hdf5.h libhdf5-dev
 command mpicc libopenmpi-dev
 command mpirun openmpi-bin

@@ -104,7 +104,7 @@ utils.DatasetConfig:
 )");
   const auto* task = tasks.get("my_task")->tasks().front();
   ASSERT_EQ(task->metric_fns().size(), 2u);
-  EXPECT_EQ(task->metric_fns()[1].compute({"a", "b"}, {"a", "c"}),
+  EXPECT_EQ(task->metric_fns()[1]({"a", "b"}, {"a", "c"}),
             (Metrics{{"sequence_accuracy", 50.0}}));
   StreamPtr stream = task->stream({.epochs = 1});
   EXPECT_EQ(testing::rows_text(*stream),

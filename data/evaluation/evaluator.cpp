@@ -1,0 +1,177 @@
+#include "data/evaluation/evaluator.h"
+
+#include <algorithm>
+
+#include "runtime/base/check.h"
+
+namespace quintet::data {
+
+struct Evaluator::TaskSet {
+  const Task* task = nullptr;
+  std::vector<Example> examples;
+  Answers targets;
+};
+
+namespace {
+
+template <typename Wanted>
+bool any_metric(const Task& task, Wanted wanted) {
+  return std::any_of(task.metric_fns().begin(), task.metric_fns().end(), wanted);
+}
+
+/// Those that have the split and a metric.
+std::vector<const Task*> tasks_to_evaluate(const Provider& provider, const std::string& split) {
+  std::vector<const Task*> tasks;
+  for (const Task* task : provider.tasks()) {
+    const auto splits = task->splits();
+    const bool has_split = std::find(splits.begin(), splits.end(), split) != splits.end();
+    if (has_split && !task->metric_fns().empty())
+      tasks.push_back(task);
+    else
+      fmt::print(stderr, "task '{}' has no {}: it is not evaluated\n", task->name(),
+                 has_split ? "metric" : "split '" + split + "'");
+  }
+  return tasks;
+}
+
+/// Lengths that no example exceeds.
+void measure(const std::vector<Example>& examples, const Features& features, Lengths& longest) {
+  for (const auto& [name, feature] : features) {
+    auto found = std::find_if(longest.begin(), longest.end(),
+                              [&](const auto& length) { return length.first == name; });
+    if (found == longest.end()) found = longest.insert(found, {name, 1});
+    for (const Example& example : examples)
+      if (example.has(name))
+        found->second = std::max(found->second, static_cast<int64_t>(example.tokens(name).size()));
+  }
+}
+
+const Vocabulary& target_vocabulary(const Task& task, const std::string& name) {
+  const Feature* feature = find_feature(task.output_features(), name);
+  QT_CHECK(feature != nullptr, "seqio.Evaluator.target_field_name: task '{}' has no feature '{}'",
+           task.name(), name);
+  return *feature->vocabulary;
+}
+
+template <typename T>
+void append(std::vector<T>& all, std::vector<T>&& some) {
+  all.insert(all.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
+}
+
+Metrics compute(const MetricFn& metric, const TaskOutputs& outputs) {
+  const Answers& targets = *outputs.targets;
+  if (const auto* of_scores = std::get_if<ScoreMetric>(&metric.compute))
+    return (*of_scores)(targets, outputs.scores);
+  if (const auto* with_aux = std::get_if<PredictWithAuxMetric>(&metric.compute))
+    return (*with_aux)(targets, outputs.predictions, outputs.aux_values);
+  return metric(targets, outputs.predictions);
+}
+
+void compute_metrics(TaskOutputs& outputs) {
+  const std::string& task = outputs.task->name();
+  for (const MetricFn& metric : outputs.task->metric_fns()) {
+    Metrics values;
+    try {
+      values = compute(metric, outputs);
+    } catch (const Error& error) {
+      fail(error.code(), "evaluation of task '{}': {}", task, error.what());
+    }
+    for (const auto& [name, value] : values)
+      QT_CHECK(outputs.metrics.emplace(name, value).second,
+               "task '{}': two of its metrics give a value '{}'; drop one of metric_fns", task,
+               name);
+  }
+}
+
+}  // namespace
+
+std::string feature_text(const Example& example, const Features& features,
+                         const std::string& name) {
+  if (const auto* value = example.find(name + "_pretokenized"))
+    if (const auto* text = std::get_if<std::string>(value)) return *text;
+  const Feature* feature = find_feature(features, name);
+  if (feature == nullptr || !example.has(name)) return "";
+  return feature->vocabulary->decode(example.tokens(name));
+}
+
+Evaluator::Evaluator(const Provider& provider, const DatasetConfig& dataset,
+                     const ConverterOf& converter_of, const EvaluatorOptions& options)
+    : target_field_name_(options.target_field_name), dataset_(dataset) {
+  QT_CHECK(!dataset.pack,
+           "{}: an evaluation set that is decoded cannot be packed; bind pack = False",
+           provider.name());
+  dataset_.shuffle |= options.shuffle;
+  Lengths longest;
+  for (const Task* task : tasks_to_evaluate(provider, dataset.split)) {
+    target_vocabulary(*task, target_field_name_);
+    auto set = std::make_unique<TaskSet>();
+    set->task = task;
+    set->examples = evaluation_examples(*task, dataset_, options.num_examples);
+    measure(set->examples, task->output_features(), longest);
+    for (const Example& example : set->examples)
+      set->targets.push_back(task->postprocess(
+          feature_text(example, task->output_features(), target_field_name_), example, true));
+    sets_.push_back(std::move(set));
+  }
+  for (const auto& [name, length] : longest) {
+    auto& lengths = dataset_.task_feature_lengths;
+    const bool given = std::any_of(lengths.begin(), lengths.end(),
+                                   [&, &n = name](const auto& l) { return l.first == n; });
+    if (!given) lengths.emplace_back(name, length);
+  }
+  if (!sets_.empty()) converter_ = converter_of(dataset_.task_feature_lengths);
+}
+
+Evaluator::~Evaluator() = default;
+
+std::vector<const Task*> Evaluator::tasks() const {
+  std::vector<const Task*> tasks;
+  for (const auto& set : sets_) tasks.push_back(set->task);
+  return tasks;
+}
+
+bool Evaluator::run_model(const TaskSet& set, const ModelFns& model,
+                          const std::function<bool()>& stop, TaskOutputs& outputs) const {
+  const bool wants_scores =
+      any_metric(*set.task, [](const MetricFn& m) { return m.wants_scores(); });
+  const bool wants_predictions =
+      any_metric(*set.task, [](const MetricFn& m) { return !m.wants_scores(); });
+  const bool wants_aux =
+      any_metric(*set.task, [](const MetricFn& m) { return m.wants_aux_values(); });
+  const Vocabulary& vocabulary = target_vocabulary(*set.task, target_field_name_);
+  Batches batches(set.examples, dataset_, converter_);
+  while (auto batch = batches.next()) {
+    if (stop()) return false;
+    if (wants_predictions) {
+      Predictions predictions = model.predict(*batch);
+      for (const Tokens& tokens : predictions.tokens) {
+        const Example& example = set.examples[outputs.outputs.size()];
+        outputs.outputs.push_back(vocabulary.decode(tokens));
+        outputs.predictions.push_back(
+            set.task->postprocess(outputs.outputs.back(), example, false));
+      }
+      if (wants_aux)
+        for (auto& [name, values] : predictions.aux_values)
+          append(outputs.aux_values[name], std::move(values));
+    }
+    if (wants_scores) append(outputs.scores, model.score(*batch));
+  }
+  return true;
+}
+
+std::optional<std::vector<TaskOutputs>> Evaluator::evaluate(
+    const ModelFns& model, const std::function<bool()>& stop) const {
+  std::vector<TaskOutputs> all;
+  for (const auto& set : sets_) {
+    TaskOutputs outputs;
+    outputs.task = set->task;
+    outputs.examples = &set->examples;
+    outputs.targets = &set->targets;
+    if (!run_model(*set, model, stop, outputs)) return std::nullopt;
+    compute_metrics(outputs);
+    all.push_back(std::move(outputs));
+  }
+  return all;
+}
+
+}  // namespace quintet::data

@@ -1,0 +1,136 @@
+#include "data/evaluation/json_logger.h"
+
+#include <algorithm>
+
+#include "data/vocabularies/utf8.h"
+#include "runtime/base/atomic_file.h"
+#include "runtime/base/json.h"
+#include "runtime/gin/value.h"
+
+namespace quintet::data {
+namespace {
+
+using JsonText = nlohmann::ordered_json;
+
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t block = 0;
+    for (size_t k = 0; k < 3; ++k)
+      block = block << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0u);
+    for (size_t k = 0; k < 4; ++k)
+      text += i + k <= bytes.size() ? kDigits[block >> (18 - 6 * k) & 63] : '=';
+  }
+  return text;
+}
+
+JsonText text_json(const std::string& text) {
+  return find_bad_utf8(text) == std::string::npos ? text : base64(text);
+}
+
+struct ToJson {
+  JsonText operator()(const std::string& text) const { return text_json(text); }
+  JsonText operator()(int64_t number) const { return number; }
+  JsonText operator()(double number) const { return json_number(number); }
+  JsonText operator()(const Answers& items) const {
+    JsonText json = JsonText::array();
+    for (const Answer& item : items) json.push_back(std::visit(*this, item.data()));
+    return json;
+  }
+  JsonText operator()(const Fields& fields) const {
+    JsonText json = JsonText::object();
+    for (const auto& [name, value] : fields) json[name] = std::visit(*this, value.data());
+    return json;
+  }
+};
+
+JsonText answer_json(const Answer& answer) { return std::visit(ToJson(), answer.data()); }
+
+constexpr size_t kMostItems = 32, kShownItems = 5;
+
+std::string repr(int32_t value) { return fmt::format("{}", value); }
+std::string repr(double value) { return gin::float_repr(value); }
+std::string repr(const std::string& value) { return gin::bytes_repr(value); }
+
+const char* dtype(int32_t) { return "int32"; }
+const char* dtype(double) { return "float32"; }
+const char* dtype(const std::string&) { return "object"; }
+
+/// The values, or how many there are and the first and last of them.
+template <typename T>
+JsonText array_json(const std::vector<T>& values) {
+  if (values.size() <= kMostItems) {
+    JsonText json = JsonText::array();
+    for (const T& value : values)
+      if constexpr (std::is_same_v<T, int32_t>)
+        json.push_back(value);
+      else
+        json.push_back(ToJson()(value));
+    return json;
+  }
+  std::vector<std::string> first, last;
+  for (size_t i = 0; i < kShownItems; ++i) {
+    first.push_back(repr(values[i]));
+    last.push_back(repr(values[values.size() - kShownItems + i]));
+  }
+  return fmt::format("ndarray(shape=({},), dtype={}); summary: {} ... {}", values.size(),
+                     dtype(values[0]), fmt::join(first, ", "), fmt::join(last, ", "));
+}
+
+JsonText example_json(const Example& example) {
+  JsonText json = JsonText::object();
+  for (const auto& [name, value] : example.items())
+    json[name] = std::visit(
+        [](const auto& v) -> JsonText {
+          if constexpr (requires { ToJson()(v); })
+            return ToJson()(v);
+          else
+            return array_json(v);
+        },
+        value);
+  return json;
+}
+
+JsonText result_json(const TaskOutputs& outputs, size_t i) {
+  JsonText json = {{"input", example_json((*outputs.examples)[i])},
+                   {"target", answer_json((*outputs.targets)[i])}};
+  if (!outputs.scores.empty()) json["score"] = json_number(outputs.scores[i]);
+  if (!outputs.predictions.empty()) {
+    json["output"] = text_json(outputs.outputs[i]);
+    json["prediction"] = answer_json(outputs.predictions[i]);
+  }
+  for (const auto& [name, values] : outputs.aux_values)
+    json["aux_" + name] = answer_json(values[i]);
+  return json;
+}
+
+void append_metrics(const std::filesystem::path& file, int64_t step, const Metrics& metrics) {
+  std::string text;
+  if (std::filesystem::exists(file))
+    for (const Json& record : Json::read_lines(file))
+      if (record["step"].as_int() < step) text += record.raw().dump() + "\n";
+  JsonText record = {{"step", step}};
+  for (const auto& [name, value] : metrics) record[name] = json_number(value);
+  atomic_write_file(file, text + record.dump() + "\n");
+}
+
+}  // namespace
+
+void JsonLogger::write(int64_t step, const TaskOutputs& outputs) const {
+  std::filesystem::create_directories(log_dir_);
+  std::string name = outputs.task->name();
+  std::replace(name.begin(), name.end(), '/', '_');
+  if (!outputs.metrics.empty())
+    append_metrics(log_dir_ / (name + "-metrics.jsonl"), step, outputs.metrics);
+  auto count = static_cast<int64_t>(outputs.examples->size());
+  count = std::min(count, write_n_results_.value_or(count));
+  if (count == 0) return;
+  std::string text;
+  for (int64_t i = 0; i < count; ++i)
+    text += result_json(outputs, static_cast<size_t>(i)).dump() + "\n";
+  atomic_write_file(log_dir_ / fmt::format("{}-{:06}.jsonl", name, step), text);
+}
+
+}  // namespace quintet::data

@@ -1,0 +1,45 @@
+#pragma once
+// What tasks hold for their evaluation: metrics over the answers of a whole set, and the
+// postprocessor that makes answers of decoded text.
+//
+//   const MetricFn squad = metrics::squad();              // t5_metrics.h
+//   const Metrics got = squad(targets, predictions);      // {{"em", 50.0}, {"f1", 72.5}}
+
+#include <functional>
+
+#include "data/metrics/answer.h"
+
+namespace quintet::data {
+
+class Example;
+
+/// Name -> value.
+using Metrics = std::map<std::string, double>;
+/// Log-likelihood of each target under the model.
+using Scores = std::vector<double>;
+/// What a model gave besides its predictions: name -> one value an example.
+using AuxValues = std::map<std::string, Answers>;
+
+using PredictMetric = std::function<Metrics(const Answers& targets, const Answers& predictions)>;
+using ScoreMetric = std::function<Metrics(const Answers& targets, const Scores& scores)>;
+using PredictWithAuxMetric = std::function<Metrics(
+    const Answers& targets, const Answers& predictions, const AuxValues& aux_values)>;
+
+/// A metric. seqio tells by the names of its parameters what it wants of the model; here its type
+/// says so.
+struct MetricFn {
+  std::string name;
+  std::variant<PredictMetric, ScoreMetric, PredictWithAuxMetric> compute;
+
+  bool wants_scores() const { return std::holds_alternative<ScoreMetric>(compute); }
+  bool wants_aux_values() const { return std::holds_alternative<PredictWithAuxMetric>(compute); }
+  /// For a metric of predictions; throws a usage error for another.
+  Metrics operator()(const Answers& targets, const Answers& predictions) const;
+};
+
+/// seqio's postprocess_fn(decoded_model_output, example=, is_target=): makes the answer that
+/// metrics compare of the decoded text of a target or of a prediction.
+using PostprocessFn =
+    std::function<Answer(const Answer& decoded, const Example& example, bool is_target)>;
+
+}  // namespace quintet::data

@@ -1,0 +1,92 @@
+"""Evaluation through the program: metrics of predictions and of scores, seqio's files, the same values from `eval`."""
+
+import json
+
+import e2e
+from e2e import quintet, tiny
+
+TASK = """
+from __gin__ import dynamic_registration
+import seqio
+from quintet import data
+from t5.data import postprocessors
+from t5.evaluation import metrics
+
+data.TsvDataSource.split_to_filepattern = {{'validation': '{file}'}}
+judged/seqio.Feature.vocabulary = @seqio.ByteVocabulary()
+judged/seqio.Task:
+  name = 'judged'
+  source = @data.TsvDataSource()
+  preprocessors = [@seqio.preprocessors.tokenize, @seqio.preprocessors.append_eos]
+  output_features = {{'inputs': @judged/seqio.Feature(), 'targets': @judged/seqio.Feature()}}
+  postprocess_fn = @postprocessors.string_label_to_class_id
+  metric_fns = [@metrics.accuracy, @metrics.score_auc]
+postprocessors.string_label_to_class_id.label_classes = ['no', 'yes']
+seqio.TaskRegistry.tasks = [@judged/seqio.Task()]
+seqio.JSONLogger.write_n_results = {results}
+"""
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def area_under_roc(labels, scores):
+    pairs = [(p, n) for p, label in zip(scores, labels) if label for n, other in zip(scores, labels) if not other]
+    return sum(1 if p > n else 0.5 if p == n else 0 for p, n in pairs) / len(pairs)
+
+
+def train_judged(folder, results="None", more=()):
+    labels = [i % 3 == 0 for i in range(11)]
+    (folder / "pairs.tsv").write_text("".join(f"row {i}\t{'yes' if label else 'no'}\n" for i, label in enumerate(labels)))
+    (folder / "judged.gin").write_text(TASK.format(file=folder / "pairs.tsv", results=results))
+    quintet(*tiny(folder / "run", 4, f"--gin_file={folder}/judged.gin",
+                  "--gin.train_script.train.infer_eval_dataset_cfg=@infer_eval/utils.DatasetConfig()",
+                  "--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='judged'",
+                  "--gin.infer_eval/utils.DatasetConfig.batch_size=4", *more))
+    return labels
+
+
+def test_training_writes_seqios_files(folder):
+    labels = train_judged(folder)
+    logs = folder / "run" / "inference_eval"
+    results = lines(logs / "judged-000004.jsonl")
+    assert [set(result) for result in results] == [{"input", "target", "score", "output", "prediction"}] * 11, results[0]
+    assert [result["target"] for result in results] == [int(label) for label in labels]
+    assert results[3]["input"]["inputs_pretokenized"] == "row 3" and results[3]["input"]["targets"][-1] == 1
+    assert all(result["score"] < 0 for result in results)
+    metrics = lines(logs / "judged-metrics.jsonl")
+    assert [record["step"] for record in metrics] == [4]
+    assert set(metrics[0]) == {"step", "accuracy", "auc-roc", "auc-pr"}
+    roc = area_under_roc(labels, [result["score"] for result in results])
+    assert abs(metrics[0]["auc-roc"] - roc) < 1e-9, (metrics, roc)
+    right = sum(result["prediction"] == result["target"] for result in results)
+    assert abs(metrics[0]["accuracy"] - 100 * right / 11) < 1e-9
+    assert list((logs / "judged").glob("events.out.tfevents.*"))
+
+    # `eval` gives the same numbers on stdout and the same files.
+    done = quintet("eval", f"--model_dir={folder}/run", f"--output_dir={folder}/again")
+    printed = json.loads(done.out)
+    assert {name: printed[name] for name in metrics[0]} == metrics[0]
+    assert printed["examples"] == 11 and printed["task"] == "judged"
+    assert lines(folder / "again/inference_eval/judged-000004.jsonl") == results
+
+
+def test_the_number_of_results_and_of_examples_can_be_limited(folder):
+    train_judged(folder, results=3, more=["--gin.seqio.Evaluator.num_examples=6"])
+    logs = folder / "run" / "inference_eval"
+    assert len(lines(logs / "judged-000004.jsonl")) == 3
+    assert json.loads(quintet("eval", f"--model_dir={folder}/run", "--num_examples=5").out)["examples"] == 5
+
+
+def test_metrics_that_cannot_judge_name_the_task(folder):
+    (folder / "pairs.tsv").write_text("a\tyes\n")
+    (folder / "judged.gin").write_text(
+        TASK.format(file=folder / "pairs.tsv", results="None").replace("@metrics.score_auc", "@metrics.squad"))
+    done = quintet(*tiny(folder / "run", 4, f"--gin_file={folder}/judged.gin",
+                         "--gin.train_script.train.infer_eval_dataset_cfg=@infer_eval/utils.DatasetConfig()",
+                         "--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='judged'"), expect=3)
+    assert "evaluation of task 'judged': squad: target 0: expected a list, found 1" in done.err, done
+
+
+e2e.run(globals())
