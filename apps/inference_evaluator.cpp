@@ -28,8 +28,7 @@ InferenceEvaluator::InferenceEvaluator(const data::Provider& provider,
     : model_(std::move(model)),
       config_(std::move(config)),
       evaluator_(
-          provider, dataset,
-          [this](const data::Lengths& lengths) { return converter_for(*model_, lengths, {}); },
+          provider, dataset, [this](const data::Lengths&) { return converter_for(*model_, {}); },
           config_.options) {}
 
 std::optional<TaskMetrics> InferenceEvaluator::run(int64_t step,

@@ -49,7 +49,6 @@ void register_everything(gin::Registry& registry, EntryPoints entry_points) {
   register_train(registry, std::move(entry_points.train));
   register_evaluate(registry, std::move(entry_points.evaluate));
   // Python modules that T5X's gin files import for the tasks they define; ours are built in or written in gin.
-  registry.add_module("t5.data.mixtures");
   registry.add_module("t5x.contrib.gpu.scripts_gpu.seqio_tasks");
 }
 

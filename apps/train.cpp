@@ -1,6 +1,5 @@
-// `quintet train`: T5X's train.py. Pretrains or fine-tunes as gin files say, and goes on by itself from the
-// newest whole checkpoint of its model directory.
-
+// `quintet train`: T5X's train.py. Pretrains or fine-tunes as gin files say, and goes on by itself
+// from the newest whole checkpoint of its model directory.
 
 #include <chrono>
 
@@ -28,7 +27,8 @@ struct TrainFlags {
 void add_flags(CommandLine& cli, TrainFlags& flags) {
   CLI::App& app = cli.app();
   app.add_option("--gin_file", "a gin file; may be repeated, later ones win");
-  app.add_option("--gin_bindings", "a binding, as in --gin_bindings='BATCH_SIZE = 8'; may be repeated");
+  app.add_option("--gin_bindings",
+                 "a binding, as in --gin_bindings='BATCH_SIZE = 8'; may be repeated");
   app.add_option("--gin_search_paths", "folders of gin files, with commas between");
   app.add_option("--model_dir", flags.model_dir, "short for --gin.MODEL_DIR=\"'...'\"");
   flags.compute.add_to(app);
@@ -78,8 +78,7 @@ int run_train(std::span<char* const> args) {
     if (service.serves()) {
       const data::DatasetConfig& set = config.train_dataset;
       service.serve(*provider_of(set), set,
-                    converter_for(*config.model, set.task_feature_lengths,
-                                  data::converter_options(set)));
+                    converter_for(*config.model, data::converter_options(set)));
       return {};
     }
     TrainLoop loop(std::move(config), ranks, provider_of, service.source(ranks.size()));

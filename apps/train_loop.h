@@ -80,7 +80,6 @@ class TrainLoop {
 
 /// The feature converter of a model: the one its configuration names, or the model's own kind.
 data::FeatureConverterPtr converter_for(const ConfiguredModel& model,
-                                        const data::Lengths& task_feature_lengths,
                                         const data::ConverterOptions& options);
 
 }  // namespace quintet

@@ -29,15 +29,13 @@ data::ProviderPtr provider_for(const TrainLoop::ProviderOf& provider_of,
 }  // namespace
 
 data::FeatureConverterPtr converter_for(const ConfiguredModel& model,
-                                        const data::Lengths& task_feature_lengths,
                                         const data::ConverterOptions& options) {
-  if (model.feature_converter_cls.get_if<gin::Callable>() != nullptr) {
-    const auto& name = model.feature_converter_cls.get_if<gin::Callable>()->name();
-    return data::make_feature_converter(name.substr(name.rfind('.') + 1), options);
-  }
+  if (const auto* named = model.feature_converter_cls.get_if<gin::Callable>())
+    return gin::as<data::FeatureConverterPtr>((*named)({}, {{"options", gin::to_value(options)}}),
+                                              gin::Where{"feature_converter_cls"});
   if (dynamic_cast<const EncoderDecoderModel*>(model.model.get()) != nullptr)
     return data::make_feature_converter("EncDecFeatureConverter", options);
-  return data::decoder_feature_converter(task_feature_lengths, options);
+  return data::make_feature_converter("DecoderFeatureConverter", options);
 }
 
 TrainLoop::TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provider_of,
@@ -94,8 +92,8 @@ void TrainLoop::restore() {
   } else if (config_.checkpoint.restore && !config_.checkpoint.restore->path.empty()) {
     warm_start(*config_.checkpoint.restore);
   }
-  total_steps_ = config_.relative_steps ? state_.first_step + *config_.relative_steps
-                                        : config_.total_steps;
+  total_steps_ =
+      config_.relative_steps ? state_.first_step + *config_.relative_steps : config_.total_steps;
   QT_CHECK(trainer_->step() <= total_steps_,
            "{}: is at step {}, total_steps is {}; raise train_script.train.total_steps, bind "
            "relative_steps, or use another model_dir",
@@ -107,15 +105,14 @@ void TrainLoop::build_trainer() {
   const Key root = key_from_seed(state_.seed);
   Parameters& parameters = config_.model->model->parameters();
   parameters.initialize(split_at(root, 0));
-  trainer_ = std::make_unique<Trainer>(loss_function(*config_.model->model), parameters,
-                                       config_.model->optimizer, config_.trainer,
-                                       split_at(root, 1));
+  trainer_ =
+      std::make_unique<Trainer>(loss_function(*config_.model->model), parameters,
+                                config_.model->optimizer, config_.trainer, split_at(root, 1));
   data::DatasetConfig train = config_.train_dataset;
   if (!train.seed) train.seed = state_.seed;
   if (resumed_) train.start_batch = 0;  // the checkpoint says where
-  batches_ = batch_source_(
-      *train_provider_, train,
-      converter_for(*config_.model, train.task_feature_lengths, data::converter_options(train)));
+  batches_ = batch_source_(*train_provider_, train,
+                           converter_for(*config_.model, data::converter_options(train)));
 }
 
 void TrainLoop::warm_start(const RestoreCheckpointConfig& config) {
@@ -133,9 +130,9 @@ void TrainLoop::warm_start(const RestoreCheckpointConfig& config) {
 void TrainLoop::write_run_files() {
   const std::string info = model_info(config_.model->model->parameters(), *trainer_);
   if (ranks_.leads()) {
-    summaries_ = std::make_unique<Summaries>(
-        config_.model_dir, state_.metrics_bytes,
-        resumed_ ? std::optional(state_.step + 1) : std::nullopt);
+    summaries_ =
+        std::make_unique<Summaries>(config_.model_dir, state_.metrics_bytes,
+                                    resumed_ ? std::optional(state_.step + 1) : std::nullopt);
     atomic_write_file(config_.model_dir / "config.gin", config_.config_text);
     atomic_write_file(config_.model_dir / "model-info.txt", info);
     summaries_->write_text("train", "config", gin::Config::markdown(config_.config_text));
@@ -144,15 +141,13 @@ void TrainLoop::write_run_files() {
   }
   if (const auto& set = config_.train_eval_dataset)
     train_evaluator_ = std::make_unique<TrainEvaluator>(
-        *train_eval_provider_, *set,
-        converter_for(*config_.model, set->task_feature_lengths, data::converter_options(*set)),
+        *train_eval_provider_, *set, converter_for(*config_.model, data::converter_options(*set)),
         config_.eval_steps);
   if (config_.infer_eval_dataset) {
-    if (ranks_.leads())
-      config_.inference_evaluator.log_dir = config_.model_dir / "inference_eval";
-    infer_evaluator_ = std::make_unique<InferenceEvaluator>(
-        *infer_eval_provider_, *config_.infer_eval_dataset, config_.model,
-        config_.inference_evaluator);
+    if (ranks_.leads()) config_.inference_evaluator.log_dir = config_.model_dir / "inference_eval";
+    infer_evaluator_ =
+        std::make_unique<InferenceEvaluator>(*infer_eval_provider_, *config_.infer_eval_dataset,
+                                             config_.model, config_.inference_evaluator);
   }
 }
 
@@ -181,10 +176,9 @@ int TrainLoop::saved_run_again(const std::string& reason) {
   progress_->update(trainer_->step(), detail());
   progress_->finish();
   if (ranks_.leads())
-    fmt::print(stderr,
-             "stopped by {} and saved: {}; the same command goes on from step {} of {}\n", reason,
-             checkpoint_path(config_.model_dir, trainer_->step()).string(), trainer_->step(),
-             total_steps_);
+    fmt::print(stderr, "stopped by {} and saved: {}; the same command goes on from step {} of {}\n",
+               reason, checkpoint_path(config_.model_dir, trainer_->step()).string(),
+               trainer_->step(), total_steps_);
   return static_cast<int>(ExitCode::kSavedRunAgain);
 }
 

@@ -14,6 +14,10 @@ namespace quintet::data {
 
 /// Vocabularies, sources, preprocessors, noise functions, metrics, tasks, t5x.utils.DatasetConfig.
 void register_data(gin::Registry& registry);
+/// Parts of it.
+void register_vocabularies(gin::Registry& registry);
+void register_feature_converters(gin::Registry& registry);
+void register_tasks(gin::Registry& registry);
 
 /// The built-in tasks and those of seqio.TaskRegistry.tasks and seqio.MixtureRegistry.mixtures.
 TaskRegistry make_task_registry(const gin::Config& config);

@@ -8,13 +8,64 @@ namespace quintet::data {
 namespace {
 
 constexpr std::string_view kTypeNames[] = {
-    "token ids", "text", "an integer", "a number", "a list of numbers", "a list of texts"};
+    "token ids",       "text",          "an integer",       "a number", "a list of numbers",
+    "a list of texts", "a grid of ids", "a grid of numbers"};
+static_assert(std::size(kTypeNames) == std::variant_size_v<Value>);
 
 [[noreturn]] void wrong_type(const Example& example, std::string_view name, const Value& value,
                              std::string_view expected) {
   fail(ExitCode::kData, "{}: feature '{}' is {}, expected {}", example.where(), name,
        kTypeNames[value.index()], expected);
 }
+
+template <typename T>
+const T& get(const Example& example, std::string_view name, std::string_view expected) {
+  const Value& value = example.at(name);
+  if (const T* found = std::get_if<T>(&value)) return *found;
+  wrong_type(example, name, value, expected);
+}
+
+/// [[1, 2], [3, 4]]
+template <typename T>
+std::string grid_text(const Grid<T>& grid, size_t axis, size_t& at) {
+  if (axis == grid.shape.size()) return fmt::format("{}", grid.values[at++]);
+  std::string text = "[";
+  for (int64_t i = 0; i < grid.shape[axis]; ++i)
+    text += (i > 0 ? ", " : "") + grid_text(grid, axis + 1, at);
+  return text + "]";
+}
+
+struct Rank {
+  size_t operator()(const std::string&) const { return 0; }
+  size_t operator()(int64_t) const { return 0; }
+  size_t operator()(double) const { return 0; }
+  template <typename T>
+  size_t operator()(const std::vector<T>&) const {
+    return 1;
+  }
+  template <typename T>
+  size_t operator()(const Grid<T>& v) const {
+    return v.shape.size();
+  }
+};
+
+struct Print {
+  std::string operator()(const Tokens& v) const { return fmt::format("[{}]", fmt::join(v, ", ")); }
+  std::string operator()(const std::string& v) const { return fmt::format("\"{}\"", v); }
+  std::string operator()(int64_t v) const { return fmt::format("{}", v); }
+  std::string operator()(double v) const { return fmt::format("{}", v); }
+  std::string operator()(const std::vector<double>& v) const {
+    return fmt::format("[{}]", fmt::join(v, ", "));
+  }
+  std::string operator()(const std::vector<std::string>& v) const {
+    return v.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(v, "\", \""));
+  }
+  template <typename T>
+  std::string operator()(const Grid<T>& v) const {
+    size_t at = 0;
+    return grid_text(v, 0, at);
+  }
+};
 
 std::string join_features(const std::vector<Example::Item>& items) {
   std::string names;
@@ -74,9 +125,7 @@ const Value& Example::at(std::string_view name) const {
 }
 
 const Tokens& Example::tokens(std::string_view name) const {
-  const Value& value = at(name);
-  if (const auto* tokens = std::get_if<Tokens>(&value)) return *tokens;
-  wrong_type(*this, name, value, "token ids");
+  return get<Tokens>(*this, name, "token ids");
 }
 
 Tokens& Example::tokens(std::string_view name) {
@@ -84,32 +133,29 @@ Tokens& Example::tokens(std::string_view name) {
 }
 
 const std::string& Example::text(std::string_view name) const {
-  const Value& value = at(name);
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  wrong_type(*this, name, value, "text");
+  return get<std::string>(*this, name, "text");
+}
+
+const std::vector<std::string>& Example::texts(std::string_view name) const {
+  // An empty list says nothing of its type.
+  static const std::vector<std::string> none;
+  const auto* ids = std::get_if<Tokens>(&at(name));
+  return ids != nullptr && ids->empty()
+             ? none
+             : get<std::vector<std::string>>(*this, name, "a list of texts");
+}
+
+int64_t Example::integer(std::string_view name) const {
+  return get<int64_t>(*this, name, "an integer");
 }
 
 std::string Example::where() const {
   return origin != nullptr && index >= 0 ? origin->where(index) : fmt::format("example {}", index);
 }
 
-std::string to_string(const Value& value) {
-  struct Print {
-    std::string operator()(const Tokens& v) const {
-      return fmt::format("[{}]", fmt::join(v, ", "));
-    }
-    std::string operator()(const std::string& v) const { return fmt::format("\"{}\"", v); }
-    std::string operator()(int64_t v) const { return fmt::format("{}", v); }
-    std::string operator()(double v) const { return fmt::format("{}", v); }
-    std::string operator()(const std::vector<double>& v) const {
-      return fmt::format("[{}]", fmt::join(v, ", "));
-    }
-    std::string operator()(const std::vector<std::string>& v) const {
-      return v.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(v, "\", \""));
-    }
-  };
-  return std::visit(Print{}, value);
-}
+size_t rank_of(const Value& value) { return std::visit(Rank{}, value); }
+
+std::string to_string(const Value& value) { return std::visit(Print{}, value); }
 
 std::string to_string(const Example& example) {
   std::string text;

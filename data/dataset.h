@@ -21,8 +21,18 @@
 
 namespace quintet::data {
 
+/// A feature of two or more dimensions, row-major.
+template <typename T>
+struct Grid {
+  std::vector<int64_t> shape;
+  std::vector<T> values;
+  bool operator==(const Grid&) const = default;
+};
+
 using Value = std::variant<Tokens, std::string, int64_t, double, std::vector<double>,
-                           std::vector<std::string>>;
+                           std::vector<std::string>, Grid<int32_t>, Grid<double>>;
+/// Dimensions of a value: 0 for a single text or number.
+size_t rank_of(const Value& value);
 
 /// Where examples come from, for messages: "corpus.txt:12".
 class Origin {
@@ -55,6 +65,8 @@ class Example {
   const Tokens& tokens(std::string_view name) const;
   Tokens& tokens(std::string_view name);
   const std::string& text(std::string_view name) const;
+  const std::vector<std::string>& texts(std::string_view name) const;
+  int64_t integer(std::string_view name) const;
   const Value& at(std::string_view name) const;
   /// "corpus.txt:12", or "example 12".
   std::string where() const;

@@ -13,8 +13,8 @@ namespace quintet::data {
 /// A mixture whose tasks may be named before they are registered.
 struct MixtureSpec {
   std::string name;
-  std::vector<gin::Value> tasks;  // names, tasks, or (name or task, rate)
-  double default_rate = 1.0;
+  std::vector<gin::Value> tasks;  // names, tasks, or pairs of one and its rate
+  gin::Value default_rate = 1.0;  // or a function such as @seqio.mixing_rate_num_examples
 };
 
 /// The object that a value is or, if it is an uncalled reference, makes.
@@ -72,6 +72,19 @@ struct Convert<data::PostprocessFn> : MadeByReference<data::PostprocessFn> {
   static std::string expected() { return "a postprocessor such as @postprocessors.lower_text"; }
   static Value to(data::PostprocessFn value) {
     return Value::object(std::make_shared<data::PostprocessFn>(std::move(value)));
+  }
+};
+template <>
+struct Convert<data::FeatureType> {
+  static std::string expected() { return "'int32' or 'float32'"; }
+  static data::FeatureType from(const Value& value, const Where& where) {
+    const auto text = as<std::string>(value, where);
+    if (text == "int32") return data::FeatureType::int32;
+    if (text == "float32") return data::FeatureType::float32;
+    conversion_error(where, expected(), value);
+  }
+  static Value to(data::FeatureType value) {
+    return value == data::FeatureType::int32 ? "int32" : "float32";
   }
 };
 template <>

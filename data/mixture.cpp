@@ -89,8 +89,10 @@ Mixture::Mixture(std::string name, std::vector<Part> parts)
   QT_CHECK(!parts_.empty(), "mixture '{}' has no tasks", name_);
   for (const auto& [part, rate] : parts_) {
     QT_CHECK(part != nullptr, "mixture '{}': None is not a task", name_);
-    QT_CHECK(rate >= 0, "mixture '{}': the rate of '{}' is {}, expected 0 or more", name_,
-             part->name(), rate);
+    const double* number = std::get_if<double>(&rate);
+    QT_CHECK(number == nullptr || *number >= 0,
+             "mixture '{}': the rate of '{}' is {}, expected 0 or more", name_, part->name(),
+             *number);
     const Features& first = parts_.front().first->output_features();
     for (const auto& [key, feature] : part->output_features()) {
       const Feature* other = find_feature(first, key);
@@ -108,39 +110,74 @@ Mixture::Mixture(std::string name, std::vector<Part> parts)
 const Features& Mixture::output_features() const { return parts_.front().first->output_features(); }
 
 std::vector<std::string> Mixture::splits() const {
-  std::vector<std::string> common = parts_.front().first->splits();
+  std::vector<std::string> all;
+  for (const auto& [part, rate] : parts_)
+    for (const std::string& split : part->splits())
+      if (std::find(all.begin(), all.end(), split) == all.end()) all.push_back(split);
+  return all;
+}
+
+std::vector<double> Mixture::rates(const StreamOptions& options) const {
+  const auto all = tasks();
+  std::vector<double> rates(all.size(), 0.0);
+  const auto add = [&](const Task* task, double rate) {
+    rates[static_cast<size_t>(std::find(all.begin(), all.end(), task) - all.begin())] += rate;
+  };
   for (const auto& [part, rate] : parts_) {
-    const auto splits = part->splits();
-    std::erase_if(common, [&](const std::string& split) {
-      return std::find(splits.begin(), splits.end(), split) == splits.end();
-    });
+    const double* number = std::get_if<double>(&rate);
+    const double value = number ? *number : std::get<1>(rate)(part, options);
+    QT_CHECK(value >= 0, "mixture '{}': the rate of '{}' is {}, expected 0 or more", name_,
+             part->name(), value);
+    const auto tasks_of_part = part->tasks();
+    const auto* mixture = dynamic_cast<const Mixture*>(part.get());
+    const auto inner = mixture ? mixture->rates(options) : std::vector<double>{1.0};
+    const double total = std::accumulate(inner.begin(), inner.end(), 0.0);
+    for (size_t i = 0; i < inner.size(); ++i)
+      if (total > 0) add(tasks_of_part[i], value * inner[i] / total);
   }
-  return common;
+  return rates;
+}
+
+std::vector<std::pair<const Task*, double>> Mixture::drawn(const StreamOptions& options) const {
+  std::vector<std::pair<const Task*, double>> drawn;
+  const auto all = tasks();
+  const auto rate_of = rates(options);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto splits = all[i]->splits();
+    if (rate_of[i] > 0 && std::find(splits.begin(), splits.end(), options.split) != splits.end())
+      drawn.emplace_back(all[i], rate_of[i]);
+  }
+  QT_CHECK(!drawn.empty(),
+           "no task of mixture '{}' with a rate above 0 has a split '{}'; it has {}", name_,
+           options.split, fmt::join(splits(), ", "));
+  return drawn;
 }
 
 bool Mixture::has_end(const std::string& split) const {
-  return std::all_of(parts_.begin(), parts_.end(),
-                     [&](const Part& part) { return part.first->has_end(split); });
+  const auto all = tasks();
+  return std::all_of(all.begin(), all.end(), [&](const Task* task) {
+    const auto splits = task->splits();
+    return std::find(splits.begin(), splits.end(), split) == splits.end() || task->has_end(split);
+  });
 }
 
 Contents Mixture::contents(const StreamOptions& options) const {
   Contents all;
-  for (const auto& [part, rate] : parts_)
-    if (rate > 0) all.add(part->contents(options));
+  for (const auto& [task, rate] : drawn(options)) all.add(task->contents(options));
   return all;
 }
 
 StreamPtr Mixture::stream(const StreamOptions& options) const {
+  const auto parts = drawn(options);
+  double total = 0;
+  for (const auto& [task, rate] : parts) total += rate;
   std::vector<StreamPtr> streams;
   std::vector<double> rates;
-  double total = 0;
-  for (const auto& [part, rate] : parts_) total += rate;
-  for (const auto& [part, rate] : parts_) {
-    if (rate == 0) continue;
+  for (const auto& [task, rate] : parts) {
     StreamOptions part_options = options;
     part_options.share = options.share * rate / total;
-    part_options.seed = seed_of_part(options.seed, part->name());
-    streams.push_back(part->stream(part_options));
+    part_options.seed = seed_of_part(options.seed, task->name());
+    streams.push_back(task->stream(part_options));
     rates.push_back(rate);
   }
   constexpr uint32_t kDraws = 3;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "data/trim.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {
@@ -156,7 +157,7 @@ StreamPtr trim_and_pack(StreamPtr input, const Lengths& lengths, Packing packing
 StreamPtr trim_and_pad(StreamPtr input, const Lengths& lengths) {
   return map_stream(std::move(input), [lengths](Example& example) {
     for (const auto& [name, length] : lengths)
-      if (example.has(name)) example.tokens(name).resize(static_cast<size_t>(length), 0);
+      if (Value* value = example.find(name)) trim_and_pad(*value, length);
     return true;
   });
 }

@@ -171,6 +171,20 @@ class GroupStream final : public HoldingStream {
 
 }  // namespace
 
+void check_type(const Example& example, std::string_view name, FeatureType type, size_t rank) {
+  const Value& value = example.at(name);
+  const bool is_float = std::holds_alternative<double>(value) ||
+                        std::holds_alternative<std::vector<double>>(value) ||
+                        std::holds_alternative<Grid<double>>(value);
+  const bool is_int = std::holds_alternative<int64_t>(value) ||
+                      std::holds_alternative<Tokens>(value) ||
+                      std::holds_alternative<Grid<int32_t>>(value);
+  const bool is_float_wanted = type == FeatureType::float32;
+  QT_CHECK_AS(ExitCode::kData, (is_float_wanted ? is_float : is_int) && rank_of(value) == rank,
+              "{}: feature '{}' is {}; expected {} of rank {}", example.where(), name,
+              to_string(value), is_float_wanted ? "floating-point numbers" : "whole numbers", rank);
+}
+
 const Feature* find_feature(const Features& features, std::string_view name) {
   for (const auto& [key, feature] : features)
     if (key == name) return &feature;

@@ -17,12 +17,18 @@
 
 namespace quintet::data {
 
+enum class FeatureType { int32, float32 };
+
 /// seqio.Feature.
 struct Feature {
   VocabularyPtr vocabulary;
   bool add_eos = true;
   bool required = true;
+  FeatureType type = FeatureType::int32;
+  size_t rank = 1;  // dimensions
 };
+/// Throws kData unless the example has the feature with that type and rank.
+void check_type(const Example& example, std::string_view name, FeatureType type, size_t rank);
 /// In the order in which the task lists them.
 using Features = std::vector<std::pair<std::string, Feature>>;
 const Feature* find_feature(const Features& features, std::string_view name);

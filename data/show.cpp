@@ -146,6 +146,8 @@ void show(const Provider& provider, const ShowOptions& options, std::FILE* out) 
 
   Example example;
   for (const Task* task : provider.tasks()) {
+    const auto splits = task->splits();
+    if (std::find(splits.begin(), splits.end(), options.split) == splits.end()) continue;
     fmt::print(out, "\n{} raw, split {}:\n", task->name(), options.split);
     const StreamPtr raw = task->raw_stream(stream_options);
     for (int64_t i = 0; i < options.num && raw->next(example); ++i) {

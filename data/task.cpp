@@ -28,10 +28,11 @@ StreamPtr check_features(StreamPtr input, const Features& features, const std::s
                   "{}: task '{}' gives no feature '{}' after preprocessing; the example is {}",
                   example.where(), task, name, to_string(example));
       QT_CHECK_AS(
-          ExitCode::kData, value == nullptr || std::holds_alternative<Tokens>(*value),
+          ExitCode::kData, value == nullptr || !std::holds_alternative<std::string>(*value),
           "{}: feature '{}' of task '{}' is not token ids after preprocessing; does the task "
           "tokenize it?",
           example.where(), name, task);
+      if (value != nullptr) check_type(example, name, feature.type, feature.rank);
     }
     return true;
   });
@@ -148,8 +149,15 @@ void TaskRegistry::add(ProviderPtr provider) {
            "a task or mixture called '{}' is registered already; choose another name", name);
 }
 
+void TaskRegistry::add(std::string name, std::function<ProviderPtr()> make) {
+  QT_CHECK(!has(name), "a task or mixture called '{}' is registered already", name);
+  built_in_.emplace(std::move(name), std::move(make));
+}
+
 ProviderPtr TaskRegistry::get(const std::string& name) const {
-  const auto found = providers_.find(name);
+  auto found = providers_.find(name);
+  if (const auto made = built_in_.find(name); found == providers_.end() && made != built_in_.end())
+    found = providers_.emplace(name, made->second()).first;
   if (found == providers_.end()) {
     const std::string hint = did_you_mean(name, names());
     fail(ExitCode::kUsage, "no task or mixture is called '{}'{}", name,
@@ -161,6 +169,9 @@ ProviderPtr TaskRegistry::get(const std::string& name) const {
 std::vector<std::string> TaskRegistry::names() const {
   std::vector<std::string> names;
   for (const auto& [name, provider] : providers_) names.push_back(name);
+  for (const auto& [name, make] : built_in_)
+    if (!providers_.contains(name)) names.push_back(name);
+  std::sort(names.begin(), names.end());
   return names;
 }
 

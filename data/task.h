@@ -6,11 +6,13 @@
 //   const auto provider = registry.get("number_to_words");
 //   StreamPtr stream = provider->stream({.split = "train", .sequence_length = lengths});
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "data/data_source.h"
@@ -28,11 +30,11 @@ struct StreamOptions {
   int64_t seed = 0;
   std::optional<int64_t> epochs = {};  // none: for ever
   bool trim_output_features = true;
-  bool use_cached = false;                   // for tasks that have a cache point
-  std::vector<std::string> cache_dirs = {};  // where caches are looked for, in this order
+  bool use_cached = false;                           // for tasks that have a cache point
+  std::vector<std::string> cache_dirs = {};          // where caches are looked for, in this order
   OnBadExample on_bad_example = OnBadExample::fail;  // in caches; sources have their own
-  std::shared_ptr<UnitRunner> runner = {};  // makes units ahead; none: made when asked for
-  double share = 1;                         // of what the runner works ahead
+  std::shared_ptr<UnitRunner> runner = {};           // makes units ahead; none: made when asked for
+  double share = 1;                                  // of what the runner works ahead
 };
 
 /// A task or a mixture: something that gives preprocessed examples.
@@ -76,9 +78,9 @@ class Task final : public Provider {
   const Config& config() const { return config_; }
   /// Whether a seqio.CacheDatasetPlaceholder says up to where the task can be cached.
   bool supports_caching() const { return cache_point() < config_.preprocessors.size(); }
-  /// Where examples come from: the task's source, or its cache if one is asked for and the task supports
-  /// it. Throws kData if there is none in the cache directories, or one of another task; kUsage if the
-  /// task must be cached and no cache is asked for.
+  /// Where examples come from: the task's source, or its cache if one is asked for and the task
+  /// supports it. Throws kData if there is none in the cache directories, or one of another task;
+  /// kUsage if the task must be cached and no cache is asked for.
   DataSourcePtr source(const StreamOptions& options) const;
 
   /// Examples as the source gives them.
@@ -99,20 +101,31 @@ class Task final : public Provider {
   mutable std::map<std::pair<std::string, bool>, std::weak_ptr<const Reader>> readers_;
 };
 
-/// Tasks sampled in proportion to their rates; draw n of a mixture is a function of (seed, n).
+/// How often a part of a mixture is drawn, relative to the others: a number, or a function of the
+/// part, which is called when the mixture is read (mixing_rates.h).
+using MixtureRate =
+    std::variant<double, std::function<double(const ProviderPtr&, const StreamOptions&)>>;
+
+/// Tasks sampled in proportion to their rates; draw n of a mixture is a function of (seed, n). A
+/// mixture in a mixture divides its rate among its tasks. Tasks without the split are left out.
 class Mixture final : public Provider {
  public:
-  using Part = std::pair<ProviderPtr, double>;
+  using Part = std::pair<ProviderPtr, MixtureRate>;
   Mixture(std::string name, std::vector<Part> parts);
   const std::string& name() const override { return name_; }
   const Features& output_features() const override;
-  std::vector<std::string> splits() const override;  // those that every part has
+  std::vector<std::string> splits() const override;  // those that a part has
   bool has_end(const std::string& split) const override;
   Contents contents(const StreamOptions& options) const override;
   StreamPtr stream(const StreamOptions& options) const override;
   std::vector<const Task*> tasks() const override;
+  const std::vector<Part>& parts() const { return parts_; }
+  /// The rate of each task, in the order of tasks(); those of mixtures in it included.
+  std::vector<double> rates(const StreamOptions& options) const;
 
  private:
+  /// Tasks that have the split and a rate above 0.
+  std::vector<std::pair<const Task*, double>> drawn(const StreamOptions& options) const;
   std::string name_;
   std::vector<Part> parts_;
 };
@@ -122,13 +135,19 @@ class TaskRegistry {
  public:
   /// Throws a usage error if the name is taken.
   void add(ProviderPtr provider);
+  /// A task that is built in: made when it is asked for, and hidden by one that is added under its
+  /// name.
+  void add(std::string name, std::function<ProviderPtr()> make);
   /// Throws a usage error that names the nearest known task.
   ProviderPtr get(const std::string& name) const;
-  bool has(const std::string& name) const { return providers_.count(name) != 0; }
+  bool has(const std::string& name) const {
+    return providers_.contains(name) || built_in_.contains(name);
+  }
   std::vector<std::string> names() const;
 
  private:
-  std::map<std::string, ProviderPtr> providers_;
+  mutable std::map<std::string, ProviderPtr> providers_;
+  std::map<std::string, std::function<ProviderPtr()>> built_in_;
 };
 
 /// number_to_words, words_to_number, number_words (both directions) and the same over 0..999,999

@@ -53,7 +53,7 @@ std::string ByteVocabulary::description() const {
 
 PassThroughVocabulary::PassThroughVocabulary(int32_t size, std::optional<int32_t> eos_id)
     : size_(size), eos_id_(eos_id) {
-  QT_CHECK(size > 0, "PassThroughVocabulary: size {} must be positive", size);
+  QT_CHECK(size >= 0, "PassThroughVocabulary: size {} must not be negative", size);
 }
 
 Tokens PassThroughVocabulary::encode(std::string_view text) const {

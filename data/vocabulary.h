@@ -99,7 +99,7 @@ class SentencePieceVocabulary final : public Vocabulary {
   std::string file_;
   int32_t extra_ids_;
   bool reverse_extra_ids_;
-  uint32_t checksum_ = 0;  // of the model file, so that equality means equal content
+  uint32_t checksum_ = 0;  // of pieces and normalisers: equality is by content
   std::unique_ptr<const Model> model_;
 };
 

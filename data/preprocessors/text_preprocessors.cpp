@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "data/preprocessors/strings.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {
@@ -42,32 +43,18 @@ void check_columns(size_t found, size_t expected) {
 /// "{0}" or "{name}" replaced by columns; other text stays.
 std::string fill(std::string_view format, const std::vector<std::string>& names,
                  const std::vector<std::string>& columns) {
-  std::string out;
-  for (size_t at = 0; at < format.size();) {
-    const size_t open = std::min(format.find('{', at), format.size());
-    out += format.substr(at, open - at);
-    const size_t close = format.find('}', open);
-    if (open == format.size() || close == std::string_view::npos) {
-      out += format.substr(open);
-      break;
-    }
-    const std::string_view name = format.substr(open + 1, close - open - 1);
+  return fill_template(format, [&](std::string_view name, std::string& found) {
     size_t column = columns.size();
     if (names.empty()) {
       const auto [stop, error] = std::from_chars(name.data(), name.data() + name.size(), column);
-      if (error != std::errc() || stop != name.data() + name.size()) column = columns.size();
+      if (error != std::errc() || stop != name.data() + name.size()) return false;
     } else {
       column = static_cast<size_t>(std::find(names.begin(), names.end(), name) - names.begin());
     }
-    if (column < columns.size()) {
-      out += columns[column];
-      at = close + 1;
-    } else {
-      out += '{';
-      at = open + 1;
-    }
-  }
-  return out;
+    if (column >= columns.size()) return false;
+    found = columns[column];
+    return true;
+  });
 }
 
 }  // namespace
@@ -146,6 +133,17 @@ StreamPtr PreprocessTsv::apply(StreamPtr input, const Context&) const {
 StreamPtr AddPrefix::apply(StreamPtr input, const Context&) const {
   return map_stream(std::move(input), [*this](Example& example) {
     example.set(feature_key, prefix + example.text(feature_key));
+    return true;
+  });
+}
+
+StreamPtr PrintDataset::apply(StreamPtr input, const Context&) const {
+  return map_stream(std::move(input), [most = summarize](Example& example) {
+    Example shown = example;
+    for (auto& [name, value] : shown.items())
+      if (auto* ids = std::get_if<Tokens>(&value); ids != nullptr && most >= 0)
+        ids->resize(std::min(ids->size(), static_cast<size_t>(most)));
+    fmt::print(stderr, "{}: {}\n", example.where(), to_string(shown));
     return true;
   });
 }

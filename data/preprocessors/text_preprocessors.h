@@ -17,7 +17,7 @@ struct Rekey final : Preprocessor {
 
 /// seqio.preprocessors.tokenize: encodes the task's output features; the text stays under
 /// "<feature>_pretokenized". Features that already are ids stay as they are.
-struct Tokenize final : Preprocessor {
+struct Tokenize : Preprocessor {
   bool copy_pretokenized = true;
   bool with_eos = false;
   StreamPtr apply(StreamPtr input, const Context& context) const override;
@@ -48,6 +48,13 @@ struct PreprocessTsv final : Preprocessor {
 struct AddPrefix final : Preprocessor {
   std::string prefix;
   std::string feature_key = "inputs";
+  StreamPtr apply(StreamPtr input, const Context& context) const override;
+};
+
+/// seqio.preprocessors.print_dataset: every example to stderr, `summarize` ids of a feature; for
+/// looking for faults.
+struct PrintDataset final : Preprocessor {
+  int64_t summarize = 3;
   StreamPtr apply(StreamPtr input, const Context& context) const override;
 };
 

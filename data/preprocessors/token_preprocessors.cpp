@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "data/random.h"
+#include "data/trim.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {
@@ -295,12 +296,14 @@ StreamPtr FullLm::apply(StreamPtr input, const Context& context) const {
 
 StreamPtr trim_output_features(StreamPtr input, const Context& context) {
   if (!context.sequence_length) return input;
-  return for_each_feature(std::move(input), context,
-                          [lengths = *context.sequence_length](
-                              Tokens& tokens, const std::string& name, const Feature&) {
-                            if (const auto length = find_length(lengths, name))
-                              keep_first(tokens, *length);
-                          });
+  Lengths longest;
+  for (const auto& [name, length] : *context.sequence_length)
+    if (find_feature(context.output_features, name)) longest.emplace_back(name, length);
+  return map_stream(std::move(input), [longest](Example& example) {
+    for (const auto& [name, length] : longest)
+      if (Value* value = example.find(name)) trim(*value, length);
+    return true;
+  });
 }
 
 }  // namespace quintet::data

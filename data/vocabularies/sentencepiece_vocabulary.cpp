@@ -37,6 +37,48 @@ void append_user_defined_piece(std::string& model, const std::string& piece) {
   model += message;
 }
 
+/// Takes a varint off the front; the library has checked the message.
+uint64_t take_varint(std::string_view& message) {
+  uint64_t value = 0;
+  for (int shift = 0; !message.empty(); shift += 7) {
+    const auto byte = static_cast<uint8_t>(message.front());
+    message.remove_prefix(1);
+    value |= static_cast<uint64_t>(byte & 0x7F) << shift;
+    if (byte < 0x80) break;
+  }
+  return value;
+}
+
+/// CRC-32 of what decides ids and text: every piece with its score and kind, and the two
+/// normalisers (ModelProto's fields 3 and 5). A model that holds its extra ids and one to which the
+/// same ids were added are equal.
+uint32_t content_checksum(const sentencepiece::SentencePieceProcessor& pieces,
+                          std::string_view model) {
+  uLong crc = 0;
+  const auto add = [&crc](const void* bytes, size_t size) {
+    crc = crc32_z(crc, static_cast<const Bytef*>(bytes), size);
+  };
+  for (int id = 0; id < pieces.GetPieceSize(); ++id) {
+    const std::string& piece = pieces.IdToPiece(id);
+    const float score = pieces.GetScore(id);
+    const char kind = static_cast<char>(pieces.IsUnknown(id) | pieces.IsControl(id) << 1 |
+                                        pieces.IsUnused(id) << 2 | pieces.IsByte(id) << 3);
+    add(piece.c_str(), piece.size() + 1);
+    add(&score, sizeof score);
+    add(&kind, 1);
+  }
+  while (!model.empty()) {
+    constexpr uint64_t kLengthDelimited = 2, kNormalizer = 3, kDenormalizer = 5;
+    const uint64_t key = take_varint(model), field = key >> 3;
+    if ((key & 7) != kLengthDelimited) break;  // ModelProto has none
+    const uint64_t size = take_varint(model);
+    const std::string_view value = model.substr(0, size);
+    model.remove_prefix(value.size());
+    if (field == kNormalizer || field == kDenormalizer) add(value.data(), value.size());
+  }
+  return static_cast<uint32_t>(crc);
+}
+
 std::optional<int32_t> id_or_none(int id) {
   return id < 0 ? std::nullopt : std::optional<int32_t>(id);
 }
@@ -57,8 +99,6 @@ SentencePieceVocabulary::SentencePieceVocabulary(std::string sentencepiece_model
   QT_CHECK_AS(ExitCode::kData, !bytes.empty(),
               "{}: is empty, expected a SentencePiece model (made by `quintet tokenizer train`)",
               file_);
-  checksum_ =
-      static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
   for (int32_t i = 0; i < extra_ids; ++i) {
     const int32_t number = reverse_extra_ids ? extra_ids - 1 - i : i;
     append_user_defined_piece(bytes, fmt::format("\u2581<extra_id_{}>", number));
@@ -69,6 +109,7 @@ SentencePieceVocabulary::SentencePieceVocabulary(std::string sentencepiece_model
               "{}: not a usable SentencePiece model: {}; expected a .model file written by "
               "`quintet tokenizer train` or spm_train",
               file_, status.ToString());
+  checksum_ = content_checksum(model->processor, bytes);
   model_ = std::move(model);
 }
 
@@ -108,8 +149,7 @@ std::string SentencePieceVocabulary::piece_of_id(int32_t id) const {
 }
 
 std::string SentencePieceVocabulary::description() const {
-  return fmt::format("SentencePieceVocabulary(pieces={}, extra_ids={}{}, crc32={:08x})",
-                     base_vocab_size(), extra_ids_, reverse_extra_ids_ ? "" : " forward",
+  return fmt::format("SentencePieceVocabulary(pieces={}, crc32={:08x})", base_vocab_size(),
                      checksum_);
 }
 

@@ -51,4 +51,42 @@ std::string drop_bad_utf8(std::string_view bytes) {
   return kept;
 }
 
+std::vector<int32_t> codepoints_of(std::string_view text) {
+  std::vector<int32_t> codepoints;
+  codepoints.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = utf8_sequence(text);
+    if (length > 0) {
+      int32_t codepoint = static_cast<uint8_t>(text[0]);
+      if (length > 1) codepoint &= 0x7F >> length;
+      for (size_t i = 1; i < length; ++i) codepoint = codepoint << 6 | (text[i] & 0x3F);
+      codepoints.push_back(codepoint);
+    }
+    text.remove_prefix(length > 0 ? length : 1);
+  }
+  return codepoints;
+}
+
+void append_utf8(std::string& text, int32_t codepoint) {
+  const auto tail = [&](int shift) {
+    text.push_back(static_cast<char>(0x80 | (codepoint >> shift & 0x3F)));
+  };
+  if (codepoint < 0 || codepoint > 0x10FFFF || (codepoint >= 0xD800 && codepoint < 0xE000)) return;
+  if (codepoint < 0x80) {
+    text.push_back(static_cast<char>(codepoint));
+  } else if (codepoint < 0x800) {
+    text.push_back(static_cast<char>(0xC0 | codepoint >> 6));
+    tail(0);
+  } else if (codepoint < 0x10000) {
+    text.push_back(static_cast<char>(0xE0 | codepoint >> 12));
+    tail(6);
+    tail(0);
+  } else {
+    text.push_back(static_cast<char>(0xF0 | codepoint >> 18));
+    tail(12);
+    tail(6);
+    tail(0);
+  }
+}
+
 }  // namespace quintet::data

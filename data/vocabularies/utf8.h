@@ -2,8 +2,10 @@
 // UTF-8 as the references read it: checked where files are read, repaired where bytes are decoded.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace quintet::data {
 
@@ -13,5 +15,9 @@ size_t utf8_sequence(std::string_view text);
 size_t find_bad_utf8(std::string_view text);
 /// Without the bytes that are not UTF-8, as Python's decode("utf-8", "ignore").
 std::string drop_bad_utf8(std::string_view bytes);
+/// The characters of a text; bytes that are not UTF-8 are left out.
+std::vector<int32_t> codepoints_of(std::string_view text);
+/// Appends a character; nothing for what is none (surrogates, beyond U+10FFFF).
+void append_utf8(std::string& text, int32_t codepoint);
 
 }  // namespace quintet::data

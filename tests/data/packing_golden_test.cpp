@@ -1,6 +1,4 @@
 // fixtures/seqio/pack.json and feature_converters.jsonl.
-#include <set>
-
 #include "data/feature_converter.h"
 #include "data/packing.h"
 #include "data/preprocessors/token_preprocessors.h"
@@ -60,57 +58,66 @@ TEST(PackGolden, TrimsPadsPacksAndShiftsAsSeqioDoes) {
   }
 }
 
-FeatureConverterPtr converter_of(const std::string& name, const Json& args,
-                                 const Lengths& lengths) {
+FeatureConverterPtr converter_of(const std::string& name, const Json& args) {
   ConverterOptions options;
-  if (args.has("pack")) options.pack = args["pack"].as_bool();
-  if (args.has("bos_id")) options.bos_id = static_cast<int32_t>(args["bos_id"].as_int());
-  if (args.has("loss_on_targets_only"))
-    options.loss_on_targets_only = args["loss_on_targets_only"].as_bool();
-  return name == "DecoderFeatureConverter" ? decoder_feature_converter(lengths, options)
-                                           : make_feature_converter(name, options);
+  for (const auto& [key, value] : args.members()) {
+    if (key == "pack") options.pack = value.as_bool();
+    if (key == "bos_id") options.bos_id = static_cast<int32_t>(value.as_int());
+    if (key == "mask_id") options.mask_id = static_cast<int32_t>(value.as_int());
+    if (key == "loss_on_targets_only") options.loss_on_targets_only = value.as_bool();
+    if (key == "apply_length_check") options.apply_length_check = value.as_bool();
+    if (key != "passthrough_features") continue;
+    for (const auto& [feature, spec] : value.members())
+      options.passthrough_features.push_back({.name = feature,
+                                              .type = spec["dtype"].as_string() == "float32"
+                                                          ? FeatureType::float32
+                                                          : FeatureType::int32,
+                                              .rank = static_cast<size_t>(spec["rank"].as_int())});
+  }
+  return make_feature_converter(name, options);
 }
 
-TEST(FeatureConvertersGolden, GiveSeqiosModelFeatures) {
-  const std::set<std::string> supported = {"EncDecFeatureConverter", "LMFeatureConverter",
-                                           "PrefixLMFeatureConverter", "DecoderFeatureConverter"};
-  const auto file = fixture_root() / "seqio" / "feature_converters.jsonl";
+class FeatureConvertersGolden : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(FeatureConvertersGolden, GiveSeqiosModelFeatures) {
+  const auto file = fixture_root() / "seqio" / GetParam();
   if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
-  std::map<std::string, int> left_out;
   int compared = 0;
   for (const Json& row : Json::read_lines(file)) {
     const std::string name = row["converter"].as_string();
-    if (!supported.count(name)) {
-      ++left_out[name];
-      continue;
-    }
     SCOPED_TRACE(row.path() + " " + name + " " + row["args"].raw().dump());
     const Lengths lengths = lengths_of(row["task_feature_lengths"]);
     ++compared;
     const auto convert = [&] {
-      const auto converter = converter_of(name, row["args"], lengths);
-      StreamPtr stream = converter->convert(rows(row["inputs"]), lengths);
-      return collect_json(*stream);
+      StreamPtr stream = converter_of(name, row["args"])->convert(rows(row["inputs"]), lengths);
+      return collect(*stream);
     };
     if (row.has("error")) {
       EXPECT_THROW(convert(), Error) << row["error"].as_string();
       continue;
     }
-    EXPECT_EQ(convert(), nlohmann::json(row["outputs"].raw()));
-    const auto converter = converter_of(name, row["args"], lengths);
-    const Lengths model = converter->model_feature_lengths(lengths);
+    const std::vector<Example> got = convert();
+    nlohmann::json json = nlohmann::json::array();
+    for (const Example& example : got) json.push_back(testing::json_of(example));
+    EXPECT_EQ(json, nlohmann::json(row["outputs"].raw()));
+    for (const auto& [feature, type] : row["output_dtypes"].members())
+      EXPECT_NO_THROW(
+          check_type(got.front(), feature,
+                     type.as_string() == "float32" ? FeatureType::float32 : FeatureType::int32,
+                     rank_of(got.front().at(feature))))
+          << type.as_string();
+    if (!row.has("model_feature_lengths") || row["model_feature_lengths"].is_null()) continue;
+    const Lengths model = converter_of(name, row["args"])->model_feature_lengths(lengths);
     const Json want = row["model_feature_lengths"];
     EXPECT_EQ(model.size(), want.size());
     for (const auto& [feature, length] : model)
       EXPECT_EQ(length, want[feature].as_int()) << feature;
-    for (const auto& [feature, type] : row["output_dtypes"].members())
-      EXPECT_EQ(type.as_string(), "int32") << feature;  // the type that Batches gives
   }
   EXPECT_GT(compared, 0);
-  for (const auto& [name, count] : left_out)
-    std::cout << "left out: " << count << " rows of " << name
-              << ", not one of our converters yet\n";
 }
+INSTANTIATE_TEST_SUITE_P(Files, FeatureConvertersGolden,
+                         ::testing::Values("feature_converters.jsonl",
+                                           "more/feature_converters.jsonl"));
 
 }  // namespace
 }  // namespace quintet::data

@@ -158,7 +158,11 @@ TEST(Converters, LengthsAndFeaturesThatDoNotFitAreErrors) {
                                     run(row, {{"inputs", 2}, {"targets", 3}});
                                   }),
                        "'inputs' has 3 ids, expected at most 2"));
-  EXPECT_THROW(make_feature_converter("NoSuchConverter", {}), Error);
+  EXPECT_TRUE(contains(message_of(ExitCode::kUsage, [] { make_feature_converter("NoSuch", {}); }),
+                       "PrePackedLMFeatureConverter"));
+  EXPECT_TRUE(contains(
+      message_of(ExitCode::kUsage, [] { make_feature_converter("EncoderFeatureConverter", {}); }),
+      "mask_id"));
 }
 
 }  // namespace

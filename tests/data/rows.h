@@ -17,19 +17,50 @@ namespace quintet::data::testing {
 
 using nlohmann::ordered_json;
 
+template <typename T>
+Grid<T> grid_of(const ordered_json& json) {
+  Grid<T> grid;
+  for (const ordered_json* axis = &json; axis->is_array(); axis = &axis->front())
+    grid.shape.push_back(static_cast<int64_t>(axis->size()));
+  const ordered_json flat = json.flatten();
+  for (const auto& value : flat) grid.values.push_back(value.get<T>());
+  return grid;
+}
+
+template <typename T>
+ordered_json json_of(const Grid<T>& grid, size_t axis, size_t& at) {
+  if (axis == grid.shape.size()) return grid.values[at++];
+  ordered_json list = ordered_json::array();
+  for (int64_t i = 0; i < grid.shape[axis]; ++i) list.push_back(json_of(grid, axis + 1, at));
+  return list;
+}
+
 inline Value value_of(const ordered_json& json) {
   if (json.is_string()) return json.get<std::string>();
   if (json.is_number_integer()) return json.get<int64_t>();
   if (json.is_number()) return json.get<double>();
   if (json.is_array() && !json.empty() && json.front().is_string())
     return json.get<std::vector<std::string>>();
+  if (json.is_array() && !json.empty() && json.front().is_array()) {
+    const ordered_json flat = json.flatten();
+    const bool floats = !flat.empty() && flat.front().is_number_float();
+    return floats ? Value(grid_of<double>(json)) : Value(grid_of<int32_t>(json));
+  }
+  if (json.is_array() && !json.empty() && json.front().is_number_float())
+    return json.get<std::vector<double>>();
   if (json.is_array()) return json.get<Tokens>();
   throw Bug("no feature has the form of " + json.dump());
 }
 
-inline ordered_json json_of(const Value& value) {
-  return std::visit([](const auto& v) { return ordered_json(v); }, value);
-}
+struct ToJson {
+  ordered_json operator()(const auto& v) const { return ordered_json(v); }
+  template <typename T>
+  ordered_json operator()(const Grid<T>& v) const {
+    size_t at = 0;
+    return json_of(v, 0, at);
+  }
+};
+inline ordered_json json_of(const Value& value) { return std::visit(ToJson{}, value); }
 
 inline Example example_of(const ordered_json& json) {
   Example example;
@@ -38,7 +69,13 @@ inline Example example_of(const ordered_json& json) {
     example.set("text", json.get<std::string>());
     return example;
   }
-  for (const auto& [name, value] : json.items()) example.set(name, value_of(value));
+  // Nested features have names with slashes, as in TFDS files: {"answers": {"text": ..}}.
+  for (const auto& [name, value] : json.items())
+    if (value.is_object())
+      for (const auto& [inner, item] : value.items())
+        example.set(name + "/" + inner, value_of(item));
+    else
+      example.set(name, value_of(value));
   return example;
 }
 

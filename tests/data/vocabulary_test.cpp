@@ -1,7 +1,9 @@
 #include "data/vocabulary.h"
 
+#include "data/vocabularies/codepoint_vocabularies.h"
 #include "data/vocabularies/tokenizer_trainer.h"
 #include "data/vocabularies/utf8.h"
+#include "runtime/base/json.h"
 #include "tests/data/files.h"
 #include "tests/harness/fixtures.h"
 
@@ -37,6 +39,42 @@ TEST(PassThroughVocabulary, ReadsAndWritesNumbers) {
   EXPECT_EQ(vocabulary.encode(" 5 6  7 "), (Tokens{5, 6, 7}));
   EXPECT_EQ(vocabulary.decode(Tokens{5, 6, 1, 7}), "5 6 1");
   EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { vocabulary.encode("5 six"); }), "5 six"));
+}
+
+/// ModelProto.pieces: SentencePiece{piece, type = USER_DEFINED}, as a model file holds extra ids.
+std::string user_defined_piece(const std::string& piece) {
+  std::string message = "\x0A" + std::string(1, static_cast<char>(piece.size())) + piece;
+  message += std::string("\x15\0\0\0\0\x18\x04", 7);
+  return "\x0A" + std::string(1, static_cast<char>(message.size())) + message;
+}
+
+using SentencePieceEquality = testing::FileTest;
+TEST_F(SentencePieceEquality, ExtraIdsInTheModelAreAsGoodAsAddedOnes) {
+  const auto models = ::quintet::testing::fixture_root() / "seqio" / "vocab";
+  const std::string model = (models / "unigram_bytefallback.model").string();
+  if (!std::filesystem::exists(model)) GTEST_SKIP() << model << " is not there";
+  std::string bytes = read_file(model);
+  const SentencePieceVocabulary added(model, 2), other(model, 3);
+  bytes += user_defined_piece("\u2581<extra_id_1>") + user_defined_piece("\u2581<extra_id_0>");
+  const SentencePieceVocabulary held(write("with_extra.model", bytes));
+  EXPECT_EQ(held, added);
+  EXPECT_EQ(held.encode("a <extra_id_0> b"), added.encode("a <extra_id_0> b"));
+  EXPECT_FALSE(held == other);
+  EXPECT_FALSE(added == SentencePieceVocabulary(model, 2, /*reverse_extra_ids=*/false));
+  EXPECT_FALSE(added ==
+               SentencePieceVocabulary((models / "bpe_bytefallback_keepspace.model").string(), 2));
+}
+
+using PartialCodepointFile = testing::FileTest;
+TEST_F(PartialCodepointFile, IsReadLineByLine) {
+  const auto vocabulary =
+      PartialCodepointVocabulary::create_from_file(write("v.txt", "97\n98\n"), 5);
+  EXPECT_EQ(vocabulary, PartialCodepointVocabulary({'a', 'b'}, 5));
+  EXPECT_TRUE(contains(
+      message_of(
+          ExitCode::kData,
+          [&] { PartialCodepointVocabulary::create_from_file(write("bad.txt", "97\nx\n")); }),
+      "bad.txt:2"));
 }
 
 TEST(Utf8, FindsTheFirstBadByte) {

@@ -1,0 +1,250 @@
+// Rates of mixtures: numbers, computed ones, mixtures in mixtures; T5's own tasks and mixtures.
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "data/configurables.h"
+#include "data/mixing_rates.h"
+#include "data/t5/sentinels.h"
+#include "tests/data/files.h"
+#include "tests/data/rows.h"
+#include "tests/harness/fixtures.h"
+
+namespace quintet::data {
+namespace {
+
+using ::quintet::testing::fixture_root;
+using testing::contains;
+using testing::message_of;
+
+/// A task of `examples` examples {targets: [id]}, with further splits.
+ProviderPtr task(const std::string& name, int64_t examples, int32_t id,
+                 std::vector<std::string> splits = {"train"}) {
+  std::map<std::string, FunctionDataSource::Split> by_split;
+  for (const std::string& split : splits)
+    by_split[split] = {examples, [id](int64_t, Example& out) { out.set("targets", Tokens{id}); }};
+  return std::make_shared<Task>(Task::Config{
+      .name = name,
+      .source = std::make_shared<FunctionDataSource>(name, by_split),
+      .preprocessors = {},
+      .output_features = {{"targets", {std::make_shared<PassThroughVocabulary>(99, 1)}}}});
+}
+
+std::map<int32_t, int> drawn(const Provider& mixture, int draws,
+                             const std::string& split = "train") {
+  const StreamPtr stream = mixture.stream({.split = split});
+  std::map<int32_t, int> counts;
+  Example example;
+  for (int i = 0; i < draws && stream->next(example); ++i) ++counts[example.tokens("targets")[0]];
+  return counts;
+}
+
+TEST(MixingRates, AreThoseOfSeqio) {
+  const auto file = fixture_root() / "seqio" / "cache" / "mixing.json";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
+  const Json json = Json::read(file);
+  std::map<std::string, double> examples;
+  for (const Json& row : json["mixing_rate_num_examples"].items()) {
+    ExamplesRate options;
+    for (const auto& [key, value] : row["args"].members()) {
+      if (key == "maximum") options.maximum = value.as_double();
+      if (key == "scale") options.scale = value.as_double();
+      if (key == "temperature") options.temperature = value.as_double();
+    }
+    for (const auto& [name, rate] : row.members()) {
+      if (name == "args") continue;
+      if (row["args"].size() == 0) examples[name] = rate.as_double();
+      EXPECT_NEAR(mixing_rate(examples.at(name), options), rate.as_double(),
+                  1e-9 * rate.as_double())
+          << row.path() << " " << name;
+    }
+  }
+  // Tasks of those sizes, mixed: the second one's share of 2,000 draws.
+  for (const Json& row : json["sampling"].items()) {
+    const auto draws = row["draws"].as_int();
+    std::vector<Mixture::Part> parts;
+    double total = 0, last = 0;
+    int32_t id = 1;
+    for (const auto& [name, rate] : row["rates"].members()) {
+      parts.emplace_back(task(name, 50, ++id), rate.as_double());
+      total += last = rate.as_double();
+    }
+    const Mixture mixture("mixture", parts);
+    const double share = last / total, error = std::sqrt(share * (1 - share) * draws);
+    EXPECT_NEAR(drawn(mixture, static_cast<int>(draws))[id], share * draws, 4 * error);
+    EXPECT_NEAR(row["from_wide"].as_double(), share * draws, 4 * error);
+  }
+}
+
+TEST(Mixture, InAMixtureDividesItsRate) {
+  const auto a = task("a", 10, 5), b = task("b", 30, 6), c = task("c", 10, 7);
+  const auto inner = std::make_shared<Mixture>(
+      "inner", std::vector<Mixture::Part>{{a, examples_rate()}, {b, examples_rate()}});
+  const Mixture outer("outer", {{inner, 2.0}, {c, 1.0}, {a, 0.5}});
+  ASSERT_EQ(outer.tasks().size(), 3u);
+  EXPECT_EQ(outer.rates({}), (std::vector<double>{2.0 * 10 / 40 + 0.5, 2.0 * 30 / 40, 1.0}));
+  auto counts = drawn(outer, 3500);
+  EXPECT_NEAR(counts[5], 1000, 4 * std::sqrt(3500 * 2 / 7.0 * 5 / 7));
+  EXPECT_NEAR(counts[6], 1500, 4 * std::sqrt(3500 * 3 / 7.0 * 4 / 7));
+}
+
+TEST(Mixture, LeavesOutTasksWithoutTheSplit) {
+  const auto a = task("a", 10, 5), b = task("b", 10, 6, {"train", "validation"});
+  const Mixture mixture("mixture", {{a, 1.0}, {b, 1.0}});
+  EXPECT_EQ(mixture.splits(), (std::vector<std::string>{"train", "validation"}));
+  EXPECT_EQ(drawn(mixture, 20, "validation").count(5), 0u);
+  EXPECT_EQ(drawn(mixture, 200).size(), 2u);
+  EXPECT_TRUE(contains(message_of(ExitCode::kUsage, [&] { drawn(mixture, 1, "test"); }),
+                       "has a split 'test'; it has train, validation"));
+}
+
+class GinMixtures : public testing::FileTest {
+ protected:
+  GinMixtures() { register_data(names_); }
+  TaskRegistry tasks_of(const std::string& text) {
+    config_ = std::make_unique<gin::Config>(names_, gin::Config::Options());
+    config_->parse_text(text, "test.gin");
+    config_->finalize();
+    return make_task_registry(*config_);
+  }
+  gin::Registry names_;
+  std::unique_ptr<gin::Config> config_;
+};
+
+TEST_F(GinMixtures, RatesAreNumbersOrFunctions) {
+  const std::string a = write("a.txt", "1\n2\n3\n4\n"), b = write("b.txt", "5\n6\n7\n8\n9\n");
+  const auto tasks = tasks_of(R"(
+import seqio
+import t5.data
+from t5.data import preprocessors
+seqio.Feature.vocabulary = @seqio.PassThroughVocabulary()
+seqio.PassThroughVocabulary.size = 50
+seqio.PassThroughVocabulary.eos_id = 1
+preprocessors.rekey.key_map = {'targets': 'text'}
+seqio.Task:
+  preprocessors = [@preprocessors.rekey, @seqio.preprocessors.tokenize]
+  output_features = {'targets': @seqio.Feature()}
+a/seqio.Task.name = 'a'
+a/seqio.Task.source = @a/seqio.TextLineDataSource()
+a/seqio.TextLineDataSource.split_to_filepattern = {'train': ')" +
+                              a + R"('}
+b/seqio.Task.name = 'b'
+b/seqio.Task.source = @b/seqio.TextLineDataSource()
+b/seqio.TextLineDataSource.split_to_filepattern = {'train': ')" +
+                              b + R"('}
+seqio.TaskRegistry.tasks = [@a/seqio.Task(), @b/seqio.Task()]
+limited/seqio.mixing_rate_num_examples.maximum = 2
+computed/seqio.Mixture:
+  name = 'computed'
+  tasks = [('a', @seqio.mixing_rate_num_examples), ('b', @limited/seqio.mixing_rate_num_examples)]
+nested/seqio.Mixture:
+  name = 'nested'
+  tasks = ['b', ('computed', 3), ('a', @t5.data.rate_unsupervised)]
+  default_rate = @t5.data.rate_num_examples
+t5.data.rate_num_examples.temperature = 2.0
+t5.data.rate_unsupervised.value = 7
+seqio.MixtureRegistry.mixtures = [@computed/seqio.Mixture(), @nested/seqio.Mixture()]
+)");
+  const auto rates = [&](const std::string& name) {
+    return dynamic_cast<const Mixture&>(*tasks.get(name)).rates({});
+  };
+  EXPECT_EQ(rates("computed"), (std::vector<double>{4, 2}));
+  const auto nested = rates("nested");
+  ASSERT_EQ(nested.size(), 2u);
+  EXPECT_DOUBLE_EQ(nested[0], std::sqrt(5.0) + 3 * 2 / 6.0);
+  EXPECT_DOUBLE_EQ(nested[1], 3 * 4 / 6.0 + 7);
+}
+
+TEST(TaskRegistry, BuiltInTasksAreMadeWhenAskedForAndGiveWay) {
+  TaskRegistry registry;
+  int made = 0;
+  registry.add("built_in", [&] {
+    ++made;
+    return task("built_in", 3, 5);
+  });
+  registry.add("hidden", [&]() -> ProviderPtr { throw Bug("must not be made"); });
+  registry.add(task("hidden", 3, 6));
+  EXPECT_EQ(registry.names(), (std::vector<std::string>{"built_in", "hidden"}));
+  EXPECT_EQ(made, 0);
+  EXPECT_EQ(registry.get("built_in"), registry.get("built_in"));
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(drawn(*registry.get("hidden"), 1).count(6), 1u);
+  EXPECT_THROW(registry.add(task("hidden", 3, 6)), Error);
+}
+
+/// Every task and mixture that importing t5.data.mixtures registers in Python.
+TEST_F(GinMixtures, T5sOwnTasksAndMixturesAreBuiltIn) {
+  const auto file = fixture_root() / "seqio" / "more" / "t5_registry.json";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
+  const auto tasks = tasks_of(
+      "import seqio\nimport t5.data.mixtures\nfrom t5.data import tasks\n"
+      "VOCABULARY = @seqio.ByteVocabulary()\nseqio.ByteVocabulary.extra_ids = 100");
+  const Json json = Json::read(file);
+  for (const auto& [name, want] : json["tasks"].members()) {
+    SCOPED_TRACE(name);
+    ASSERT_TRUE(tasks.has(name));
+    const auto provider = tasks.get(name);
+    const auto& got = dynamic_cast<const Task&>(*provider).config();
+    EXPECT_EQ(static_cast<int64_t>(got.preprocessors.size()), want["preprocessors"].as_int());
+    EXPECT_EQ(static_cast<int64_t>(got.metric_fns.size()), want["metrics"].as_int());
+    EXPECT_EQ(static_cast<bool>(got.postprocess_fn), want["postprocess"].as_bool());
+    EXPECT_EQ(got.output_features.size(), want["features"].size());
+    for (const auto& [feature, flags] : want["features"].members()) {
+      const Feature* found = find_feature(got.output_features, feature);
+      ASSERT_NE(found, nullptr) << feature;
+      EXPECT_EQ(found->add_eos, flags[0].as_bool()) << feature;
+      EXPECT_EQ(found->required, flags[1].as_bool()) << feature;
+      EXPECT_EQ(found->vocabulary->description(), "ByteVocabulary(extra_ids=100)");
+    }
+  }
+  for (const auto& [name, want] : json["mixtures"].members()) {
+    SCOPED_TRACE(name);
+    ASSERT_TRUE(tasks.has(name));
+    const auto provider = tasks.get(name);
+    const auto& parts = dynamic_cast<const Mixture&>(*provider).parts();
+    EXPECT_EQ(parts.size(), want.size());
+    for (const auto& [part, rate] : parts) {
+      ASSERT_TRUE(want.has(part->name())) << part->name();
+      const Json want_rate = want[part->name()];
+      if (want_rate.is_string()) {
+        EXPECT_TRUE(std::holds_alternative<double>(rate) == false) << part->name();
+      } else {
+        EXPECT_EQ(std::get<double>(rate), want_rate.as_double()) << part->name();
+      }
+    }
+  }
+}
+
+TEST_F(GinMixtures, T5sVocabularyThatIsNotHereIsAnErrorWithAWayOut) {
+  const auto tasks = tasks_of("import t5.data.mixtures");
+  EXPECT_TRUE(contains(message_of(ExitCode::kUsage, [&] { tasks.get("glue_cola_v002"); }),
+                       "get_default_vocabulary.sentencepiece_model_file"));
+}
+
+TEST_F(GinMixtures, TasksWithSentinelsEndAndBeginWithThem) {
+  const auto vocabulary = std::make_shared<PassThroughVocabulary>(200, 1);
+  Task::Config task{.name = "t",
+                    .source = std::make_shared<FunctionDataSource>(
+                        "t",
+                        std::map<std::string, FunctionDataSource::Split>{
+                            {"train",
+                             {1,
+                              [](int64_t, Example& out) {
+                                out.set("inputs", Tokens{5, 6, 7, 8});
+                                out.set("targets", Tokens{9});
+                              }}}}),
+                    .preprocessors = {},
+                    .output_features = {{"inputs", {vocabulary}}, {"targets", {vocabulary}}}};
+  add_sentinels(task, 1);
+  const Task made(task);
+  const StreamPtr stream =
+      made.stream({.sequence_length = Lengths{{"inputs", 4}, {"targets", 8}}, .epochs = 1});
+  EXPECT_EQ(testing::rows_text(*stream), R"([{"inputs":[5,6,199,1],"targets":[199,9,1]}])");
+  EXPECT_EQ(made.postprocess("199 yes", Example(), false), Answer("yes"));
+  EXPECT_EQ(made.postprocess("no", Example(), false), Answer("no"));
+  EXPECT_EQ(sentinel_task_name("super_glue_wsc_v102_simple_eval", 1),
+            "super_glue_wsc_v102_simple_1_sentinel_eval");
+}
+
+}  // namespace
+}  // namespace quintet::data
