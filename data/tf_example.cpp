@@ -138,6 +138,15 @@ Value shaped(const FeatureSpec& spec, std::vector<T> values) {
     if constexpr (std::is_same_v<T, int32_t>) return static_cast<int64_t>(values[0]);
     else return std::move(values[0]);
   }
+  if constexpr (!std::is_same_v<T, std::string>)
+    if (spec.shape.size() > 1) {
+      Grid<T> grid{spec.shape, {}};
+      int64_t row = 1;
+      for (size_t axis = 1; axis < spec.shape.size(); ++axis) row *= spec.shape[axis];
+      grid.shape.front() = std::ssize(values) / row;
+      grid.values = std::move(values);
+      return grid;
+    }
   return values;
 }
 
@@ -228,6 +237,10 @@ struct WriteList {
     ProtoWriter texts;
     for (const std::string& text : v) texts.bytes(kValues, text);
     feature.bytes(kBytes, texts.str());
+  }
+  template <typename T>
+  void operator()(const Grid<T>& v) const {
+    (*this)(v.values);
   }
 
  private:

@@ -23,15 +23,26 @@ int64_t count_characters_of(std::string_view utf8) {
 }  // namespace
 
 CacheStats::Form CacheStats::form_of(const Value& value) {
-  struct Visit {
-    Form operator()(const Tokens&) const { return {"int32", {-1}}; }
-    Form operator()(const std::string&) const { return {"string", {}}; }
-    Form operator()(int64_t v) const { return {v == static_cast<int32_t>(v) ? "int32" : "int64", {}}; }
-    Form operator()(double) const { return {"float32", {}}; }
-    Form operator()(const std::vector<double>&) const { return {"float32", {-1}}; }
-    Form operator()(const std::vector<std::string>&) const { return {"string", {-1}}; }
+  const auto of = [](const auto& v) -> Form {
+    using T = std::remove_cvref_t<decltype(v)>;
+    if constexpr (std::is_same_v<T, int64_t>)
+      return {v == static_cast<int32_t>(v) ? "int32" : "int64", {}};
+    else if constexpr (std::is_same_v<T, double>)
+      return {"float32", {}};
+    else if constexpr (std::is_same_v<T, std::string>)
+      return {"string", {}};
+    else if constexpr (requires { v.shape; }) {  // the first dimension may differ
+      Form form{std::is_same_v<T, Grid<int32_t>> ? "int32" : "float32", v.shape};
+      form.shape.front() = -1;
+      return form;
+    } else {
+      return {std::is_same_v<T, Tokens>                ? "int32"
+              : std::is_same_v<T, std::vector<double>> ? "float32"
+                                                       : "string",
+              {-1}};
+    }
   };
-  return std::visit(Visit{}, value);
+  return std::visit(of, value);
 }
 
 void CacheStats::add_form(const std::string& name, const Form& form) {
@@ -41,20 +52,21 @@ void CacheStats::add_form(const std::string& name, const Form& form) {
   wide.dtype = at->second.dtype;
   const bool integers = at->second.dtype.starts_with("int") && form.dtype.starts_with("int");
   QT_CHECK_AS(ExitCode::kData, integers && wide == at->second,
-              "feature '{}' is {} of rank {} here, {} of rank {} in other examples", name, form.dtype,
-              form.shape.size(), at->second.dtype, at->second.shape.size());
+              "feature '{}' is {} of rank {} here, {} of rank {} in other examples", name,
+              form.dtype, form.shape.size(), at->second.dtype, at->second.shape.size());
   at->second.dtype = "int64";
 }
 
-void CacheStats::add(const Example& example, const Features& output_features, bool count_characters) {
+void CacheStats::add(const Example& example, const Features& output_features,
+                     bool count_characters) {
   for (const auto& [name, value] : example.items()) {
     QT_CHECK_AS(ExitCode::kData, examples_ == 0 || forms_.contains(name),
                 "feature '{}' is not in the examples before", name);
     add_form(name, form_of(value));
   }
   for (const auto& [name, form] : forms_)
-    QT_CHECK_AS(ExitCode::kData, example.has(name), "feature '{}' is missing, other examples have it",
-                name);
+    QT_CHECK_AS(ExitCode::kData, example.has(name),
+                "feature '{}' is missing, other examples have it", name);
   ++examples_;
   for (const auto& [name, feature] : output_features) {
     const Value* value = example.find(name);
@@ -64,10 +76,12 @@ void CacheStats::add(const Example& example, const Features& output_features, bo
       sums_[name + "_tokens"] += count;
       int64_t& most = maxima_[name + "_max_tokens"];
       most = std::max(most, count);
-      const bool pieces = dynamic_cast<const SentencePieceVocabulary*>(feature.vocabulary.get()) != nullptr;
+      const bool pieces =
+          dynamic_cast<const SentencePieceVocabulary*>(feature.vocabulary.get()) != nullptr;
       if (count_characters && pieces)
         sums_[name + "_chars"] += count_characters_of(feature.vocabulary->decode(*tokens));
-    } else if (const auto* text = std::get_if<std::string>(value); text != nullptr && count_characters) {
+    } else if (const auto* text = std::get_if<std::string>(value);
+               text != nullptr && count_characters) {
       sums_[name + "_chars"] += count_characters_of(*text);
     }
   }
@@ -92,7 +106,8 @@ std::string CacheStats::info_json(int64_t num_shards) const {
   nlohmann::json features = nlohmann::json::object();
   for (const auto& [name, form] : forms_) {
     nlohmann::json shape = nlohmann::json::array();
-    for (int64_t size : form.shape) shape.push_back(size < 0 ? nlohmann::json() : nlohmann::json(size));
+    for (int64_t size : form.shape)
+      shape.push_back(size < 0 ? nlohmann::json() : nlohmann::json(size));
     features[name] = {{"dtype", form.dtype}, {"shape", std::move(shape)}};
   }
   const nlohmann::json info = {
@@ -109,7 +124,8 @@ std::string CacheStats::stats_json() const {
 
 nlohmann::json CacheStats::to_json() const {
   nlohmann::json forms = nlohmann::json::object();
-  for (const auto& [name, form] : forms_) forms[name] = {{"dtype", form.dtype}, {"shape", form.shape}};
+  for (const auto& [name, form] : forms_)
+    forms[name] = {{"dtype", form.dtype}, {"shape", form.shape}};
   return {{"examples", examples_}, {"sums", sums_}, {"maxima", maxima_}, {"features", forms}};
 }
 

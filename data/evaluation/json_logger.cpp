@@ -79,6 +79,12 @@ JsonText array_json(const std::vector<T>& values) {
                      dtype(values[0]), fmt::join(first, ", "), fmt::join(last, ", "));
 }
 
+/// As its values in a row.
+template <typename T>
+JsonText array_json(const Grid<T>& grid) {
+  return array_json(grid.values);
+}
+
 JsonText example_json(const Example& example) {
   JsonText json = JsonText::object();
   for (const auto& [name, value] : example.items())

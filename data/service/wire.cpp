@@ -26,6 +26,11 @@ class Writer {
     else
       for (const T& value : values) put(value);
   }
+  template <typename T>
+  void put(const Grid<T>& grid) {
+    put(grid.shape);
+    put(grid.values);
+  }
   void append(const void* data, size_t size) {
     bytes_.append(static_cast<const char*>(data), size);
   }
@@ -66,6 +71,11 @@ class ByteReader {
       values.clear();
       for (size_t i = 0; i < size; ++i) get(values.emplace_back());
     }
+  }
+  template <typename T>
+  void get(Grid<T>& grid) {
+    get(grid.shape);
+    get(grid.values);
   }
   template <typename T>
   T get() {

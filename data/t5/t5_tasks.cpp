@@ -84,6 +84,7 @@ Task::Config make(const T5Task& task, Workshop& shop) {
   if (!task.splits.empty()) source.emplace_back("splits", list_of(task.splits));
   Task::Config made{.name = task.name,
                     .source = config.call_as<DataSourcePtr>("seqio.TfdsDataSource", source),
+                    .preprocessors = {},
                     .output_features = features_of(task, shop)};
   for (const Step& step : task.preprocessors)
     made.preprocessors.push_back(config.call_as<PreprocessorPtr>(
