@@ -1,7 +1,9 @@
 #include "apps/data_service.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
+#include <thread>
 
 namespace quintet {
 
@@ -12,8 +14,8 @@ void DataServiceFlags::add_to(CLI::App& app) {
       ->check(CLI::Range(0, 1 << 20));
   app.add_option(
          "--data_threads", threads,
-         "threads that preprocess, of this process or of each data rank; 0: a quarter of the "
-         "machine's")
+         "threads that preprocess, of each process; 0: a quarter of the machine's, on a data rank "
+         "its share of them all")
       ->check(CLI::Range(0, 1024));
   app.add_option("--data_timeout", timeout,
                  "seconds that a step waits for a data rank before the run ends")
@@ -23,13 +25,11 @@ void DataServiceFlags::add_to(CLI::App& app) {
 
 DataService::DataService(const DataServiceFlags& flags, const mpi::Session& session)
     : flags_(flags), session_(session) {
-  if (flags_.ranks == 0) return;
-  QT_CHECK(
-      session_.size() > flags_.ranks,
-      "--data_service_ranks={}: the job has {} rank{}; start it with mpirun -n and at least one "
-      "more, which train",
-      flags_.ranks, session_.size(), session_.size() == 1 ? "" : "s");
-  mail_.emplace();
+  QT_CHECK(flags_.ranks == 0 || session_.size() > flags_.ranks,
+           "--data_service_ranks={}: the job has {} rank{}; start it with mpirun -n and at least "
+           "one more, which train",
+           flags_.ranks, session_.size(), session_.size() == 1 ? "" : "s");
+  if (session_.active() && session_.size() > 1) mail_.emplace();
   if (!serves()) return;
   // The training ranks are told to stop, and tell the data ranks when they do.
   for (const int number : {SIGINT, SIGTERM, SIGUSR1}) std::signal(number, SIG_IGN);
@@ -43,21 +43,34 @@ bool DataService::serves() const { return flags_.ranks > 0 && session_.rank() >=
 
 void DataService::serve(const data::Provider& provider, const data::DatasetConfig& config,
                         data::FeatureConverterPtr converter) {
+  // A data rank has nothing else to do than what its threads do.
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  const int threads =
+      flags_.threads > 0 ? flags_.threads : std::clamp(processors / session_.local_size(), 1, 16);
   data::serve_batches(*mail_, ranks(), session_.rank() - ranks().first, provider, config,
-                      std::move(converter), flags_.threads);
+                      std::move(converter), threads);
 }
 
 BatchSourceFn DataService::source(int model_ranks) {
-  return [this, model_ranks](const data::Provider& provider, const data::DatasetConfig& config,
-                             data::FeatureConverterPtr converter)
-             -> std::unique_ptr<data::BatchSource> {
+  return [this, model_ranks](
+             const data::Provider& provider, const data::DatasetConfig& config,
+             data::FeatureConverterPtr converter) -> std::unique_ptr<data::BatchSource> {
     const int group = session_.rank() / model_ranks;
     const data::Shard shard{group, (session_.size() - flags_.ranks) / model_ranks};
-    auto own = std::make_unique<data::Batches>(
-        provider, config, converter,
-        data::BatchOptions{.threads = flags_.threads, .shard = shard});
+    data::BatchOptions batch_options{
+        .threads = flags_.threads, .shard = shard, .timeout_seconds = flags_.timeout};
+    auto own = std::make_unique<data::Batches>(provider, config, converter, batch_options);
     if (config.start_batch > 0) own->seek(config.start_batch);
-    if (flags_.ranks == 0) return own;
+    if (!mail_) return own;
+    const std::string begin = own->position();
+    if (flags_.ranks == 0) {
+      batch_options.runner =
+          std::make_shared<data::PeerUnits>(*mail_, session_.size(), session_.rank(),
+                                            session_.hosts(), data::reader_threads(flags_.threads));
+      auto batches = std::make_unique<data::Batches>(provider, config, converter, batch_options);
+      batches->restore(begin);
+      return batches;
+    }
     data::ServiceOptions options{.data_ranks = ranks(),
                                  .shard = shard,
                                  .seed = config.seed.value_or(0),
@@ -65,7 +78,7 @@ BatchSourceFn DataService::source(int model_ranks) {
     for (int i = 0; i < model_ranks; ++i) options.group.push_back(group * model_ranks + i);
     auto client = std::make_unique<data::ServiceClient>(
         *mail_, std::move(options), session_.hosts(), own->model_feature_lengths());
-    client->restore(own->position());
+    client->restore(begin);
     return client;
   };
 }

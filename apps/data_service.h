@@ -1,6 +1,6 @@
 #pragma once
-// Where a training run's batches come from: threads of this process, or the last ranks of an MPI
-// job.
+// Where a training run's batches come from: threads of this process, those of all training ranks,
+// which share the work, or the last ranks of an MPI job.
 //
 //   DataService service(flags, ranks.session());
 //   if (service.serves()) return service.serve(*provider, dataset, converter);
@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "data/service/client.h"
+#include "data/service/peer_units.h"
 #include "runtime/mpi/session.h"
 
 namespace CLI {
@@ -40,8 +41,8 @@ class DataService {
   /// Works as a data rank until the run ends.
   void serve(const data::Provider& provider, const data::DatasetConfig& config,
              data::FeatureConverterPtr converter);
-  /// For a training rank; lives as long as this object. `model_ranks` ranks next to each other get the same
-  /// rows of every batch, each such group a part of it.
+  /// For a training rank; lives as long as this object. `model_ranks` ranks next to each other get
+  /// the same rows of every batch, each such group a part of it.
   BatchSourceFn source(int model_ranks);
 
  private:

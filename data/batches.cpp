@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
@@ -82,6 +83,8 @@ struct Batches::State {
   };
 
   StreamPtr stream;
+  std::shared_ptr<UnitRunner> runner;
+  double timeout_seconds = 0;
   Lengths lengths;
   int64_t batch_size = 0, prefetch = 0, first_row = 0, rows = 0;  // rows of this shard
   std::vector<std::pair<int64_t, int64_t>> skip;
@@ -102,7 +105,10 @@ struct Batches::State {
   std::deque<Made> made;  // guarded by mutex
   bool stopping = false;  // guarded by mutex
 
-  ~State() { stop(); }
+  ~State() {
+    if (runner) runner->cancel();
+    stop();
+  }
 
   void set_up(StreamPtr model_features, const DatasetConfig& config,
               const FeatureConverter& converter, const Lengths& task_lengths,
@@ -118,6 +124,7 @@ struct Batches::State {
     first_row = rows * options.shard.index;
     prefetch = options.prefetch;
     turns = options.turns;
+    timeout_seconds = options.timeout_seconds;
     skip = config.skip_batches;
     strict_data = config.strict_data;
     index_file = options.index_file;
@@ -260,12 +267,33 @@ struct Batches::State {
     made.clear();
   }
 
+  /// Says which process, if another one, is waited for, and does not wait for ever.
+  void wait_for_batch(std::unique_lock<std::mutex>& lock) {
+    constexpr double kPatience = 10;  // seconds
+    const auto begin = std::chrono::steady_clock::now();
+    const auto after = [&](double seconds) {
+      return begin + std::chrono::duration_cast<std::chrono::nanoseconds>(
+                         std::chrono::duration<double>(seconds));
+    };
+    for (double until = std::min(kPatience, timeout_seconds);
+         !changed.wait_until(lock, after(until), [&] { return !made.empty(); });
+         until += std::min(kPatience, timeout_seconds)) {
+      const std::string who = runner ? runner->held_up_by() : "";
+      if (who.empty()) continue;
+      QT_CHECK_AS(ExitCode::kPeer, until < timeout_seconds,
+                  "{} has sent nothing of its share of the data for {:.0f} s (--data_timeout): it "
+                  "hangs, is lost, or cannot keep up; look at its messages",
+                  who, until);
+      fmt::print(stderr, "waiting for data from {}: {:.0f} s\n", who, until);
+    }
+  }
+
   std::optional<Batch> next() {
     start();
     Made taken;
     if (prefetch > 0) {
       std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return !made.empty(); });
+      wait_for_batch(lock);
       Made& front = made.front();
       if (front.error) std::rethrow_exception(front.error);
       if (!front.batch) return std::nullopt;  // stays in the queue: the end is the end
@@ -300,9 +328,10 @@ Batches::Batches(const Provider& provider, const DatasetConfig& config,
                           .use_cached = config.use_cached,
                           .cache_dirs = config.cache_dirs,
                           .on_bad_example = config.on_bad_example,
-                                      .runner = runner};
+                          .runner = runner};
   state_->set_up(converter->convert(provider.stream(how), config.task_feature_lengths), config,
                  *converter, config.task_feature_lengths, options);
+  state_->runner = std::move(runner);
   state_->contents = provider.contents(how);
 }
 
@@ -396,13 +425,16 @@ std::vector<Example> evaluation_examples(const Provider& provider, const Dataset
                         .trim_output_features = config.trim_output_features,
                         .use_cached = config.use_cached,
                         .cache_dirs = config.cache_dirs,
-                        .on_bad_example = config.on_bad_example};
+                        .on_bad_example = config.on_bad_example,
+                        .runner = std::make_shared<UnitThreads>(reader_threads(0))};
   if (!config.task_feature_lengths.empty()) options.sequence_length = config.task_feature_lengths;
   StreamPtr stream = provider.stream(options);
   std::vector<Example> examples;
   Example example;
-  while ((!limit || static_cast<int64_t>(examples.size()) < *limit) && stream->next(example))
+  while ((!limit || static_cast<int64_t>(examples.size()) < *limit) && stream->next(example)) {
+    example.origin = nullptr;  // which ends with the stream
     examples.push_back(std::move(example));
+  }
   QT_CHECK_AS(ExitCode::kData, !examples.empty(), "'{}' has no example in split '{}' to evaluate",
               provider.name(), config.split);
   return examples;

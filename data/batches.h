@@ -71,6 +71,8 @@ struct BatchOptions {
   Shard turns =
       {};  // only every count-th batch is made, from number `index` of those after a restore on
   std::shared_ptr<UnitRunner> runner = {};  // instead of threads
+  double timeout_seconds =
+      300;  // of waiting for another rank's part of a batch before the run ends
   std::filesystem::path index_file =
       {};  // where seek() keeps what it finds; empty: in the user's cache folder
 };

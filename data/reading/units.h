@@ -40,6 +40,10 @@ class UnitRunner {
   virtual void waits_for(int64_t stream, std::optional<int64_t> unit) {
     static_cast<void>(stream), static_cast<void>(unit);
   }
+  /// Another process that the caller has been waiting for longer than a moment; empty: none.
+  virtual std::string held_up_by() { return ""; }
+  /// Nothing is needed any more: who waits for a unit gets an error.
+  virtual void cancel() {}
 };
 
 /// Threads of this process.

@@ -94,7 +94,7 @@ class Server {
         converter_(std::move(converter)),
         lengths_(converter_->model_feature_lengths(config.task_feature_lengths)),
         exchange_(std::make_shared<UnitExchange>(mail, ranks.first, ranks.count, index,
-                                                 reader_threads(threads))) {}
+                                                 threads)) {}
 
   void run() {
     while (!all_stopped()) {
@@ -132,10 +132,8 @@ class Server {
         mail_.send(letter.from, Tag::stopped, "");
         return;
       case Tag::unit:
-        return exchange_->arrived(std::move(letter.bytes));
       case Tag::units_end:
-        ++ended_peers_;
-        return;
+        return exchange_->take(std::move(letter));
       default:
         fail(ExitCode::kPeer, "data service: an unexpected message from rank {}", letter.from);
     }
@@ -184,7 +182,7 @@ class Server {
 
   /// So that the training ranks name the data rank at fault and not one that waits for it.
   void tell_what_holds_up() {
-    const int now = exchange_->held_up_by();
+    const int now = exchange_->awaits();
     if (now == held_up_by_) return;
     held_up_by_ = now;
     for (const auto& [rank, leader] : leaders_)
@@ -196,10 +194,8 @@ class Server {
     exchange_->cancel();
     producer_->stop();
     producer_.reset();
-    exchange_->finish();
-    for (int i = 0; i < ranks_.count; ++i)
-      if (i != index_) mail_.send(ranks_.first + i, Tag::units_end, "");
-    while (ended_peers_ + 1 < ranks_.count || !mail_.empty()) {
+    exchange_->leave();
+    while (!exchange_->all_left() || !mail_.empty()) {
       if (auto letter = mail_.poll())
         take(std::move(*letter));
       else
@@ -217,7 +213,7 @@ class Server {
   std::shared_ptr<UnitExchange> exchange_;
   std::map<int, Leader> leaders_;  // by rank
   std::unique_ptr<Producer> producer_;
-  int ended_peers_ = 0, held_up_by_ = -1;
+  int held_up_by_ = -1;
 };
 
 }  // namespace

@@ -65,7 +65,7 @@ void UnitExchange::waits_for(int64_t stream, std::optional<int64_t> unit) {
   needed_since_ = std::chrono::steady_clock::now();
 }
 
-int UnitExchange::held_up_by() {
+int UnitExchange::awaits() {
   constexpr auto kMoment = std::chrono::milliseconds(500);
   const std::lock_guard lock(mutex_);
   const bool long_since = needed_ && std::chrono::steady_clock::now() - needed_since_ > kMoment;
@@ -85,6 +85,20 @@ void UnitExchange::arrived(std::string bytes) {
   }
   awaited->second.promise.set_value(unit_from_wire(bytes, *awaited->second.origin));
   awaited_.erase(awaited);
+}
+
+void UnitExchange::take(Letter letter) {
+  if (letter.tag == Tag::units_end)
+    ++left_;
+  else
+    arrived(std::move(letter.bytes));
+}
+
+void UnitExchange::leave() {
+  cancel();
+  threads_.reset();
+  for (int i = 0; i < ranks_; ++i)
+    if (i != index_) mail_.send(first_ + i, Tag::units_end, "");
 }
 
 void UnitExchange::cancel() {

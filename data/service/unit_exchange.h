@@ -1,8 +1,8 @@
 #pragma once
-// The data ranks share the making of units: each unit has an owner, who makes it with its threads
-// and sends it to the others. So every data rank sees the whole stream, and preprocesses its part
-// of it.
+// Ranks share the making of units: each unit has an owner, who makes it with its threads and sends
+// it to the others. So every rank sees the whole stream, and preprocesses its part of it.
 
+#include <atomic>
 #include <chrono>
 #include <map>
 
@@ -20,15 +20,16 @@ class UnitExchange final : public UnitRunner {
                         std::function<Unit()> make) override;
   int64_t ahead() const override;
   void waits_for(int64_t stream, std::optional<int64_t> unit) override;
-  /// Which of the data ranks owns the unit that this one has been waiting for longer than a moment;
-  /// -1: none.
-  int held_up_by();
-  /// A letter of tag unit. From the thread that polls the mailbox.
-  void arrived(std::string bytes);
-  /// Ends all waiting, now and later, with an error.
-  void cancel();
-  /// Ends the threads: nothing is sent any more.
-  void finish() { threads_.reset(); }
+  /// Which of the ranks owns the unit that this one has been waiting for longer than a moment; -1:
+  /// none.
+  int awaits();
+  void cancel() override;
+  /// A letter of tag unit or units_end. From the thread that polls the mailbox.
+  void take(Letter letter);
+  /// Ends the threads and tells the others that nothing more comes.
+  void leave();
+  /// Whether the others have left, too.
+  bool all_left() const { return left_ + 1 == ranks_; }
 
  private:
   using Id = std::pair<int64_t, int64_t>;
@@ -38,17 +39,19 @@ class UnitExchange final : public UnitRunner {
   };
   int owner(Id id) const { return static_cast<int>((id.first + id.second) % ranks_); }
   void send_to_others(Id id, const Unit& unit);
+  void arrived(std::string bytes);
 
   Mailbox& mail_;
   int first_, ranks_, index_;
   int64_t streams_ = 0;
+  std::atomic<int> left_{0};
   std::mutex mutex_;
   bool cancelled_ = false;           // guarded by mutex_, as are
   std::map<Id, Awaited> awaited_;    // asked for, not here yet
   std::map<Id, std::string> early_;  // here, not asked for yet
   std::optional<Id> needed_;         // what the caller waits for,
   std::chrono::steady_clock::time_point needed_since_;
-  std::unique_ptr<UnitThreads> threads_;  // none after finish()
+  std::unique_ptr<UnitThreads> threads_;  // none after leave()
 };
 
 }  // namespace quintet::data

@@ -4,7 +4,8 @@
 //
 // MODEL ranks next to each other get the same rows. Modes: same (batches compared with Batches in
 // this process, bit for bit, also from a position in the middle), slow, dead, stopped (of the last
-// data rank), bad (data), pressure (how far data ranks work ahead), keep_up (what a step waits).
+// data rank; of the last rank without data ranks), bad (data), peers (same, without data ranks),
+// pressure (how far data ranks work ahead), keep_up (what a step waits).
 #include <unistd.h>
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include "data/service/client.h"
+#include "data/service/peer_units.h"
 #include "data/sources/number_words.h"
 #include "runtime/mpi/session.h"
 
@@ -135,6 +137,28 @@ void train(Mailbox& mail, const mpi::Session& session, const ServiceOptions& opt
   }
 }
 
+/// Without data ranks: this rank makes its share of the units and compares with a process that
+/// makes all.
+void train_with_peers(Mailbox& mail, const mpi::Session& session, double timeout,
+                      const Provider& provider, const FeatureConverterPtr& converter) {
+  const Shard shard{session.rank(), session.size()};
+  const auto peers =
+      std::make_shared<PeerUnits>(mail, session.size(), session.rank(), session.hosts(), 2);
+  Batches shared(provider, make_config(), converter,
+                 {.shard = shard, .runner = peers, .timeout_seconds = timeout});
+  if (mode != "peers") {
+    for (int i = 0; i < 10'000; ++i) shared.next();
+    return;
+  }
+  std::vector<Batch> got;
+  for (int i = 0; i < 200; ++i) got.push_back(*shared.next());
+  fmt::print("read {}\n", examples_read.load());
+  Batches own(provider, make_config(), converter, {.prefetch = 0, .shard = shard});
+  for (size_t i = 0; i < got.size(); ++i)
+    check(equal(got[i], *own.next()), "batch " + std::to_string(i) + " differs");
+  check(shared.position() == own.position(), "positions differ");
+}
+
 int run(int argc, char** argv) {
   QT_CHECK(argc >= 4, "service_driver MODE DATA_RANKS MODEL [SECONDS]");
   mode = argv[1];
@@ -148,6 +172,10 @@ int run(int argc, char** argv) {
     serve_batches(mail, ranks, session.rank() - ranks.first, *provider, make_config(), converter,
                   2);
     if (mode == "pressure") fmt::print("rank {} read {}\n", session.rank(), examples_read.load());
+    return 0;
+  }
+  if (data_ranks == 0) {
+    train_with_peers(mail, session, argc > 4 ? std::atof(argv[4]) : 60, *provider, converter);
     return 0;
   }
   const int shard = session.rank() / model;

@@ -69,6 +69,17 @@ def test_a_slow_or_stopped_data_rank_is_named(folder):
         assert result.seconds < 30, result.seconds
 
 
+def test_training_ranks_share_the_work_without_data_ranks(folder):
+    for ranks in (2, 4):
+        result = mpirun(ranks, "peers", 0, 1)
+        assert result.code == 0, result
+        read = [int(n) for n in re.findall(r"read (\d+)", result.out)]
+        assert len(read) == ranks and max(read) < 1.5 * sum(read) / ranks, read
+    result = mpirun(4, "stopped", 0, 1, 4)
+    assert result.code == 6 and re.search(r"rank 3 \(\S+\) has sent nothing of its share", result.err), result
+    assert result.seconds < 30, result.seconds
+
+
 def test_a_dead_data_rank_ends_the_run(folder):
     result = mpirun(3, "dead", 2, 1, 4)
     assert result.code not in (0, 75) and "rank 2" in result.err, result

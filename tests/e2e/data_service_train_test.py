@@ -29,6 +29,12 @@ def test_any_number_of_data_ranks_gives_the_same_run(folder):
     assert_same_run(folder / "three", folder / "none", 20)
 
 
+def test_two_training_ranks_get_the_same_from_data_ranks_and_from_each_other(folder):
+    mpirun(2, *tiny(folder / "two", 20, *PACKED))
+    mpirun(4, *tiny(folder / "four", 20, "--data_service_ranks=2", *PACKED))
+    assert_same_run(folder / "four", folder / "two", 20)
+
+
 def test_a_run_goes_on_with_another_number_of_data_ranks(folder):
     constant = ["--gin.optimizers.adamw.learning_rate=0.001", *PACKED]
     quintet(*tiny(folder / "parts", 10, *constant))

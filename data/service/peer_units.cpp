@@ -1,0 +1,50 @@
+#include "data/service/peer_units.h"
+
+#include <exception>
+
+#include "runtime/base/check.h"
+
+namespace quintet::data {
+
+PeerUnits::PeerUnits(Mailbox& mail, int ranks, int index, std::vector<std::string> hosts,
+                     int threads)
+    : mail_(mail), hosts_(std::move(hosts)), exchange_(mail, 0, ranks, index, threads) {
+  poller_ = std::thread([this] { run_poller(); });
+}
+
+PeerUnits::~PeerUnits() {
+  if (std::uncaught_exceptions() > 0)  // the job is about to be ended
+    abandoned_ = true;
+  else
+    exchange_.leave();
+  leaving_ = true;
+  poller_.join();
+}
+
+void PeerUnits::run_poller() {
+  constexpr auto kPause = std::chrono::microseconds(500);
+  constexpr auto kToLeave = std::chrono::seconds(10);
+  std::optional<std::chrono::steady_clock::time_point> leaving_since;
+  try {
+    while (!abandoned_) {
+      while (auto letter = mail_.poll()) exchange_.take(std::move(*letter));
+      if (leaving_) {
+        const auto now = std::chrono::steady_clock::now();
+        if (!leaving_since) leaving_since = now;
+        if (exchange_.all_left() && mail_.empty()) return;
+        if (now - *leaving_since > kToLeave) return;
+      }
+      std::this_thread::sleep_for(kPause);
+    }
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "data: {}\n", error.what());
+    exchange_.cancel();
+  }
+}
+
+std::string PeerUnits::held_up_by() {
+  const int rank = exchange_.awaits();
+  return rank < 0 ? "" : fmt::format("rank {} ({})", rank, hosts_.at(static_cast<size_t>(rank)));
+}
+
+}  // namespace quintet::data
