@@ -72,13 +72,13 @@ void add_weight_metrics(Metrics& metrics, const std::vector<ParamSlot>& slots,
     squares.insert(squares.end(), {squares_of(after), squares_of(update)});
     largest_of.push_back(largest(after));
   }
-  Bucket bucket;
+  Bucket sums, maxima;
   for (size_t i = 0; i < slots.size(); ++i) {
-    const CutAxes cuts = slots[i].cut_axes();
-    bucket.add({&squares[2 * i], 2}, cuts);
-    if (!cuts.empty()) reducer.max({&largest_of[i], 1}, cuts);
+    sums.add({&squares[2 * i], 2}, slots[i].cut_axes());
+    maxima.add({&largest_of[i], 1}, slots[i].cut_axes());
   }
-  bucket.sum(&reducer);
+  sums.sum(&reducer);
+  maxima.max(&reducer);
   for (size_t i = 0; i < slots.size(); ++i) {
     double elements = 1;
     for (const Axis& axis : slots[i].axes) elements *= static_cast<double>(axis.size);

@@ -14,12 +14,13 @@ void Bucket::add(std::span<double> values, const CutAxes& axes) {
   found->second.push_back(values);
 }
 
-void Bucket::sum(Reducer* reducer) const {
+void Bucket::reduce(Reducer* reducer,
+                    void (Reducer::*how)(std::span<double>, const CutAxes&)) const {
   for (const auto& [axes, parts] : groups_) {
     QT_ASSERT(reducer != nullptr);
     std::vector<double> all;
     for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
-    reducer->sum(all, axes);
+    (reducer->*how)(all, axes);
     auto from = all.begin();
     for (const auto& part : parts) {
       std::copy_n(from, part.size(), part.begin());

@@ -29,9 +29,12 @@ class Bucket {
   /// `values` must stay until sum(); without axes they are whole already.
   void add(std::span<double> values, const CutAxes& axes);
   /// Throws Bug if something is cut and there is no reducer.
-  void sum(Reducer* reducer) const;
+  void sum(Reducer* reducer) const { reduce(reducer, &Reducer::sum); }
+  void max(Reducer* reducer) const { reduce(reducer, &Reducer::max); }
 
  private:
+  void reduce(Reducer* reducer, void (Reducer::*how)(std::span<double>, const CutAxes&)) const;
+
   std::vector<std::pair<CutAxes, std::vector<std::span<double>>>> groups_;
 };
 

@@ -108,7 +108,8 @@ TEST_F(Layouts, GiveTheSameRunWithOtherOptimizers) {
 }
 
 TEST_F(Layouts, FollowTheCurveOfOneRank) {
-  const Training training{.rows = 8, .steps = 100, .optimizer = {}};
+  const Training training{
+      .network = Network::decoder_only, .rows = 8, .steps = 100, .optimizer = {}};
   const Result curve = run_whole(training);
   EXPECT_LT(curve.losses.back(), 0.9 * curve.losses.front());
   for (const Result& got : run_cut(training, partitioning({2, 2}, 2, 2)))

@@ -195,8 +195,8 @@ TEST(Rules, ThatCutWhatDoesNotDivideAreRefusedNamingOpTensorAndSizes) {
   const Spec spec{narrow, DType::f32};
   EXPECT_EQ(refusal([&] { on.block("parameter wi", spec, on.place(spec), whole(spec)); }),
             "parameter wi [embed=32, mlp=6] float32: axis 'mlp' of size 6 cannot be cut over mesh "
-            "axis 'model' of size 4; choose a size that it divides, another mesh, or a logical "
-            "axis rule that leaves 'mlp' whole");
+            "axis 'model' of size 4, as the rule ('mlp', 'model') says; choose a size that it "
+            "divides, another mesh, or a rule that leaves 'mlp' whole");
   const std::string of_result = refusal([&] {
     const Sharding::Use use(on);
     const Tensor x(Spec{kX, DType::f32}), w(spec);
