@@ -51,12 +51,13 @@ void DataService::serve(const data::Provider& provider, const data::DatasetConfi
                       std::move(converter), threads);
 }
 
-BatchSourceFn DataService::source(int model_ranks) {
-  return [this, model_ranks](
-             const data::Provider& provider, const data::DatasetConfig& config,
-             data::FeatureConverterPtr converter) -> std::unique_ptr<data::BatchSource> {
-    const int group = session_.rank() / model_ranks;
-    const data::Shard shard{group, (session_.size() - flags_.ranks) / model_ranks};
+BatchSourceFn DataService::source() {
+  return [this](const data::Provider& provider, const data::DatasetConfig& config,
+                data::FeatureConverterPtr converter,
+                const Mesh& mesh) -> std::unique_ptr<data::BatchSource> {
+    const Group& same_rows = mesh.group({"model"});
+    const Group& shards = mesh.group({"data", "expert"});
+    const data::Shard shard{shards.rank(), shards.size()};
     data::BatchOptions batch_options{
         .threads = flags_.threads, .shard = shard, .timeout_seconds = flags_.timeout};
     auto own = std::make_unique<data::Batches>(provider, config, converter, batch_options);
@@ -75,7 +76,7 @@ BatchSourceFn DataService::source(int model_ranks) {
                                  .shard = shard,
                                  .seed = config.seed.value_or(0),
                                  .timeout_seconds = flags_.timeout};
-    for (int i = 0; i < model_ranks; ++i) options.group.push_back(group * model_ranks + i);
+    options.group = same_rows.ranks();
     auto client = std::make_unique<data::ServiceClient>(
         *mail_, std::move(options), session_.hosts(), own->model_feature_lengths());
     client->restore(begin);

@@ -4,7 +4,7 @@
 //
 //   DataService service(flags, ranks.session());
 //   if (service.serves()) return service.serve(*provider, dataset, converter);
-//   TrainLoop loop(config, ranks, provider_of, service.source(ranks.size()));
+//   TrainLoop loop(config, ranks, provider_of, service.source());
 
 #include <functional>
 #include <memory>
@@ -12,6 +12,7 @@
 
 #include "data/service/client.h"
 #include "data/service/peer_units.h"
+#include "runtime/mesh/mesh.h"
 #include "runtime/mpi/session.h"
 
 namespace CLI {
@@ -28,9 +29,10 @@ struct DataServiceFlags {
   void add_to(CLI::App& app);
 };
 
-/// Makes the source of a run's training batches. The provider outlives it.
+/// Makes the source of a run's training batches: ranks that differ along the mesh's model axis alone
+/// get the same rows, each such group a part of every batch. The provider outlives it.
 using BatchSourceFn = std::function<std::unique_ptr<data::BatchSource>(
-    const data::Provider&, const data::DatasetConfig&, data::FeatureConverterPtr)>;
+    const data::Provider&, const data::DatasetConfig&, data::FeatureConverterPtr, const Mesh&)>;
 
 class DataService {
  public:
@@ -41,9 +43,8 @@ class DataService {
   /// Works as a data rank until the run ends.
   void serve(const data::Provider& provider, const data::DatasetConfig& config,
              data::FeatureConverterPtr converter);
-  /// For a training rank; lives as long as this object. `model_ranks` ranks next to each other get
-  /// the same rows of every batch, each such group a part of it.
-  BatchSourceFn source(int model_ranks);
+  /// For a training rank; lives as long as this object.
+  BatchSourceFn source();
 
  private:
   data::ServiceRanks ranks() const;

@@ -75,17 +75,18 @@ int evaluate(EvaluateConfig config, const TrainLoop::ProviderOf& provider_of, in
   InferenceEvaluator evaluator(*provider, config.dataset, config.model,
                                config.inference_evaluator);
   for (const std::filesystem::path& folder : checkpoint_folders(config.restore)) {
-    const Checkpoint checkpoint = read_checkpoint(folder);
-    load_parameters(checkpoint, config.model->model->parameters(), folder.string());
-    const auto metrics = evaluator.run(checkpoint.step, [&] { return stop.reason().has_value(); });
+    const CheckpointReader checkpoint(folder);
+    checkpoint.verify();
+    load_parameters(checkpoint, config.model->model->parameters());
+    const auto metrics = evaluator.run(checkpoint.step(), [&] { return stop.reason().has_value(); });
     if (!metrics) return static_cast<int>(ExitCode::kSavedRunAgain);
     for (const data::TaskOutputs& outputs : evaluator.outputs()) {
       const std::string& task = outputs.task->name();
       print_samples(outputs, samples);
-      print_metrics(checkpoint.step, task, outputs.examples->size(), outputs.metrics);
+      print_metrics(checkpoint.step(), task, outputs.examples->size(), outputs.metrics);
       std::map<std::string, double> named;
       for (const auto& [name, value] : outputs.metrics) named["eval/" + name] = value;
-      if (summaries) summaries->write("inference_eval/" + task.substr(0, 113), checkpoint.step, named);
+      if (summaries) summaries->write("inference_eval/" + task.substr(0, 113), checkpoint.step(), named);
     }
     if (summaries) summaries->flush();
   }

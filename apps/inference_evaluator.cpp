@@ -2,6 +2,7 @@
 
 #include "apps/predictor.h"
 #include "apps/train_loop.h"
+#include "apps/whole_parameters.h"
 #include "data/evaluation/json_logger.h"
 
 namespace quintet {
@@ -33,6 +34,7 @@ InferenceEvaluator::InferenceEvaluator(const data::Provider& provider,
 
 std::optional<TaskMetrics> InferenceEvaluator::run(int64_t step,
                                                    const std::function<bool()>& stop) {
+  const WholeParameters whole(model_->model->parameters());
   std::optional<Predictor> predictor;  // packs the parameters, so only where something is decoded
   data::ModelFns model;
   model.predict = [&](const data::Batch& batch) {

@@ -25,6 +25,7 @@ class InferenceEvaluator {
   InferenceEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
                      std::shared_ptr<const ConfiguredModel> model, InferenceEvaluatorConfig config);
 
+  /// On a mesh every rank decodes all, with the whole model, and has the same metrics.
   /// Task -> metric -> value, written under log_dir as seqio's JSONLogger does. Nothing if `stop`
   /// became true on the way.
   std::optional<TaskMetrics> run(int64_t step, const std::function<bool()>& stop);

@@ -31,6 +31,12 @@ class Writers final : public HostGroup {
   Group group_;
 };
 
+Group first_ranks(Comm& comm, int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {&comm, std::move(ranks), "all"};
+}
+
 /// The first line in which two texts differ: {"a = 1", "a = 2"}.
 std::pair<std::string, std::string> first_difference(const std::string& one,
                                                      const std::string& other) {
@@ -61,12 +67,6 @@ void RankFlags::add_to(CLI::App& app) {
 
 Ranks::Ranks(const RankFlags& flags) : flags_(flags), session_(flags.init_timeout) {}
 
-Group Ranks::group(Comm& comm) const {
-  std::vector<int> ranks(static_cast<size_t>(size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return {&comm, std::move(ranks), "all"};
-}
-
 void Ranks::agree_on(const std::string& what, const std::string& text) const {
   const std::vector<std::string> texts = session_.gather(text);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
@@ -88,7 +88,7 @@ void Ranks::open(Device& device, int data_ranks) {
 
 int64_t Ranks::highest(int64_t number) const {
   if (comm_ == nullptr) return number;
-  group(comm_->host()).all_reduce(&number, 1, DType::i64, Reduction::max).wait();
+  first_ranks(comm_->host(), size()).all_reduce(&number, 1, DType::i64, Reduction::max).wait();
   return number;
 }
 
@@ -98,14 +98,17 @@ std::string Ranks::of_leader(const std::string& text) const {
 
 std::vector<std::string> Ranks::gather(const std::string& text) const {
   if (comm_ == nullptr) return {text};
-  return gather_text(group(comm_->host()), text);
+  return gather_text(first_ranks(comm_->host(), size()), text);
 }
 
 std::shared_ptr<HostGroup> Ranks::writers() const {
   if (comm_ == nullptr) return nullptr;
-  std::unique_ptr<Comm> channel = comm_->channel();
-  const Group all = group(*channel);
-  return std::make_shared<Writers>(std::move(channel), all);
+  return writers_of(comm_->channel(), size());
+}
+
+std::shared_ptr<HostGroup> writers_of(std::unique_ptr<Comm> comm, int count) {
+  const Group all = first_ranks(*comm, count);
+  return std::make_shared<Writers>(std::move(comm), all);
 }
 
 std::string build_text() {

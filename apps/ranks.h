@@ -59,13 +59,14 @@ class Ranks {
   std::shared_ptr<HostGroup> writers() const;
 
  private:
-  Group group(Comm& comm) const;
-
   RankFlags flags_;
   mpi::Session session_;
   int data_ranks_ = 0;
   std::unique_ptr<Comm> comm_;
 };
+
+/// Ranks 0 .. count-1 of a comm as those that write one checkpoint.
+std::shared_ptr<HostGroup> writers_of(std::unique_ptr<Comm> comm, int count);
 
 /// Version and a checksum of this program.
 std::string build_text();

@@ -81,7 +81,7 @@ int run_train(std::span<char* const> args) {
                     converter_for(*config.model, data::converter_options(set)));
       return {};
     }
-    TrainLoop loop(std::move(config), ranks, provider_of, service.source(ranks.size()));
+    TrainLoop loop(std::move(config), ranks, provider_of, service.source());
     code = loop.run();
     return {};
   };

@@ -20,6 +20,8 @@
 #include "apps/train_evaluator.h"
 #include "apps/train_state.h"
 #include "checkpoint/model_dir_lock.h"
+#include "runtime/mesh/mesh.h"
+#include "runtime/mesh/sharding.h"
 
 namespace quintet {
 
@@ -59,6 +61,9 @@ class TrainLoop {
   ModelDirLock lock_;
   StopRequests stop_;
   data::ProviderPtr train_provider_, train_eval_provider_, infer_eval_provider_;
+  Mesh mesh_;
+  Sharding sharding_;
+  Sharding::Use on_the_mesh_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<CheckpointManager> checkpoints_;
   BatchSourceFn batch_source_;

@@ -4,6 +4,7 @@
 
 #include "apps/model_info.h"
 #include "apps/train_loop.h"
+#include "apps/whole_batches.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/threefry.h"
 
@@ -24,6 +25,21 @@ int64_t seed_from_clock() {
 data::ProviderPtr provider_for(const TrainLoop::ProviderOf& provider_of,
                                const std::optional<data::DatasetConfig>& config) {
   return config ? provider_of(*config) : nullptr;
+}
+
+/// Every rank gets as many rows of a microbatch as the others.
+void check_batch(const std::string& scope, const data::DatasetConfig& dataset, int64_t microbatches,
+                 const Sharding& sharding) {
+  const MeshAxes axes = sharding.place({{{axis::kBatch, dataset.batch_size}}}).dims.front();
+  int64_t parts = 1;
+  for (const Axis& axis : sharding.mesh())
+    if (std::find(axes.begin(), axes.end(), axis.name) != axes.end()) parts *= axis.size;
+  QT_CHECK(dataset.batch_size % (parts * microbatches) == 0,
+           "{}/utils.DatasetConfig.batch_size {}: cannot be cut into {} parts over mesh axis '{}'{}; "
+           "bind a multiple of {}",
+           scope, dataset.batch_size, parts, fmt::join(axes, "+"),
+           microbatches > 1 ? fmt::format(" and {} microbatches", microbatches) : "",
+           parts * microbatches);
 }
 
 }  // namespace
@@ -48,10 +64,10 @@ TrainLoop::TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provide
       train_provider_(provider_of(config_.train_dataset)),
       train_eval_provider_(provider_for(provider_of, config_.train_eval_dataset)),
       infer_eval_provider_(provider_for(provider_of, config_.infer_eval_dataset)),
+      mesh_(mesh_axes(config_.partitioner, ranks.size()), ranks.comm()),
+      sharding_(mesh_, config_.partitioner.logical_axis_rules),
+      on_the_mesh_(sharding_),
       batch_source_(std::move(batch_source)) {
-  QT_CHECK(config_.partitioner.num_partitions == 1,
-           "partitioning.PjitPartitioner.num_partitions = {}: this run has one device; bind 1",
-           config_.partitioner.num_partitions);
   QT_CHECK(config_.model->optimizer != nullptr,
            "{}.optimizer_def is None; training needs an optimizer", config_.model->name);
   const int64_t parts = config_.trainer.num_microbatches;
@@ -59,6 +75,9 @@ TrainLoop::TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provide
            "trainer.Trainer.num_microbatches {} does not divide "
            "train/utils.DatasetConfig.batch_size {}",
            parts, config_.train_dataset.batch_size);
+  check_batch("train", config_.train_dataset, std::max<int64_t>(parts, 1), sharding_);
+  if (config_.train_eval_dataset)
+    check_batch("train_eval", *config_.train_eval_dataset, 1, sharding_);
 }
 
 void TrainLoop::restore() {
@@ -68,12 +87,13 @@ void TrainLoop::restore() {
   options.run_id = ranks_.of_leader(make_run_id());
   options.hosts = ranks_.writers();
   checkpoints_ = std::make_unique<CheckpointManager>(lock_, options);
-  auto own = checkpoints_->restore_latest();
+  std::optional<CheckpointReader> own;
+  if (const auto step = checkpoints_->latest_whole())
+    own.emplace(checkpoint_path(config_.model_dir, *step));
   resumed_ = own.has_value();
-  std::string where;
   if (own) {
-    where = checkpoint_path(config_.model_dir, own->step).string();
-    state_ = run_state_from_json(own->state_json, where + ": state");
+    const std::string where = own->folder().string();
+    state_ = run_state_from_json(own->state_json(), where + ": state");
     QT_CHECK(!config_.random_seed || state_.seed == *config_.random_seed,
              "{}: was trained with random_seed {}, this run says {}; use the same seed or another "
              "model_dir",
@@ -84,7 +104,7 @@ void TrainLoop::restore() {
   }
   build_trainer();
   if (own) {
-    load_arrays(*own, *trainer_, where);
+    load_arrays(*own, *trainer_);
     trainer_->restored(state_.step, state_.skipped_updates);
     batches_->restore(state_.data_position);
     stop_early_ = restore_actions(config_.actions, state_.actions);
@@ -111,8 +131,10 @@ void TrainLoop::build_trainer() {
   data::DatasetConfig train = config_.train_dataset;
   if (!train.seed) train.seed = state_.seed;
   if (resumed_) train.start_batch = 0;  // the checkpoint says where
-  batches_ = batch_source_(*train_provider_, train,
-                           converter_for(*config_.model, data::converter_options(train)));
+  batches_ = std::make_unique<WholeBatches>(
+      batch_source_(*train_provider_, train,
+                    converter_for(*config_.model, data::converter_options(train)), mesh_),
+      mesh_.group({"data", "expert"}));
 }
 
 void TrainLoop::warm_start(const RestoreCheckpointConfig& config) {
@@ -120,10 +142,11 @@ void TrainLoop::warm_start(const RestoreCheckpointConfig& config) {
   QT_CHECK(config.path.size() == 1,
            "utils.RestoreCheckpointConfig.path: expected one path, found {}", config.path.size());
   const std::filesystem::path folder = checkpoint_folders(config).back();
-  const Checkpoint from = read_checkpoint(folder);
-  load_arrays(from, config, *trainer_, folder.string());
-  trainer_->restored(from.step, 0);
-  state_.step = state_.first_step = from.step;
+  const CheckpointReader from(folder);
+  from.verify(ranks_.rank(), ranks_.size());
+  load_arrays(from, config, *trainer_);
+  trainer_->restored(from.step(), 0);
+  state_.step = state_.first_step = from.step();
   if (ranks_.leads()) fmt::print(stderr, "starting from {}\n", folder.string());
 }
 
@@ -160,7 +183,7 @@ void TrainLoop::save(bool wait) {
   const std::string dtype =
       config_.checkpoint.save ? config_.checkpoint.save->dtype : std::string("float32");
   StateSlices arrays = to_slices(*trainer_, dtype);
-  if (ranks_.comm() != nullptr) keep_own(arrays.slices, ranks_);
+  keep_own(arrays.slices, mesh_.world().on_host());
   if (wait)
     checkpoints_->save(trainer_->step(), arrays.slices, to_json(state_));
   else

@@ -42,17 +42,33 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-/// Copies `from` over `to`; a message if it does not fit, else empty.
-std::string copy_array(const std::string& name, const HostArray& from, const View& to,
-                       Device& device) {
-  if (from.shape != shape_of(to))
+std::vector<int64_t> whole_shape_of(const View& view) {
+  return {view.global.begin(), view.global.begin() + view.rank};
+}
+
+std::vector<int64_t> origin_of(const View& view) {
+  return {view.origin.begin(), view.origin.begin() + view.rank};
+}
+
+/// Reads this rank's block of `source` into `to`; a message if it does not fit, else empty.
+std::string read_array(const CheckpointReader& from, const std::string& source,
+                       const std::string& name, const View& to, Device& device) {
+  const ManifestTensor& tensor = from.tensors().at(source);
+  if (tensor.shape != whole_shape_of(to))
     return fmt::format("{}: shape {} in the checkpoint, {} in the model", name,
-                       shape_text(from.shape), shape_text(shape_of(to)));
-  const HostArray same = to.dtype == DType::f32 ? as_float32(from, name) : from;
-  if (same.dtype != to.dtype)
-    return fmt::format("{}: {} in the checkpoint, {} in the model", name, name_of(from.dtype),
+                       shape_text(tensor.shape), shape_text(whole_shape_of(to)));
+  const TensorRegion region{source, origin_of(to), shape_of(to)};
+  if (tensor.dtype == to.dtype && device.is_cpu()) {
+    from.read(region, static_cast<std::byte*>(to.pointer));
+    return "";
+  }
+  HostArray part(tensor.dtype, region.sizes);
+  from.read(region, part.bytes.data());
+  if (to.dtype == DType::f32) part = as_float32(part, name);
+  if (part.dtype != to.dtype)
+    return fmt::format("{}: {} in the checkpoint, {} in the model", name, name_of(tensor.dtype),
                        name_of(to.dtype));
-  device.copy_in(to.pointer, same.bytes.data(), bytes_of(to));
+  device.copy_in(to.pointer, part.bytes.data(), bytes_of(to));
   return "";
 }
 
@@ -127,17 +143,16 @@ StateSlices to_slices(Trainer& trainer, const std::string& dtype) {
   const std::vector<StateArray> arrays = trainer.state();
   out.copies.reserve(arrays.size() + 1);  // slices point into them
   for (const StateArray& array : arrays) {
-    const std::vector<int64_t> shape = shape_of(array.view);
+    const View& view = array.view;
+    out.slices.push_back({array.name, view.dtype, whole_shape_of(view), origin_of(view),
+                          shape_of(view), static_cast<const std::byte*>(view.pointer)});
     const bool rounded = dtype == "bfloat16" && array.name.starts_with("target/");
     if (rounded || !array.device->is_cpu()) {
       HostArray copy = host_copy(array);
       out.copies.push_back(rounded ? as_bfloat16(copy) : std::move(copy));
-      out.slices.push_back(whole_slice(array.name, out.copies.back()));
-      continue;
+      out.slices.back().dtype = out.copies.back().dtype;
+      out.slices.back().data = out.copies.back().bytes.data();
     }
-    out.slices.push_back({array.name, array.view.dtype, shape,
-                          std::vector<int64_t>(shape.size(), 0), shape,
-                          static_cast<const std::byte*>(array.view.pointer)});
   }
   out.copies.emplace_back(DType::i32, std::vector<int64_t>{});
   out.copies.back().as<int32_t>()[0] = static_cast<int32_t>(trainer.step());
@@ -145,11 +160,11 @@ StateSlices to_slices(Trainer& trainer, const std::string& dtype) {
   return out;
 }
 
-void keep_own(std::vector<TensorSlice>& slices, const Ranks& ranks) {
+void keep_own(std::vector<TensorSlice>& slices, const Group& ranks) {
   std::string origins;
   for (const TensorSlice& slice : slices)
     origins += fmt::format("{}\n", fmt::join(slice.origin, ","));
-  const std::vector<std::string> of_ranks = ranks.gather(origins);
+  const std::vector<std::string> of_ranks = gather_text(ranks, origins);
   std::vector<std::istringstream> lines(of_ranks.begin(), of_ranks.end());
   std::vector<TensorSlice> own;
   for (size_t i = 0; i < slices.size(); ++i) {
@@ -165,52 +180,51 @@ void keep_own(std::vector<TensorSlice>& slices, const Ranks& ranks) {
   slices = std::move(own);
 }
 
-void load_arrays(const Checkpoint& checkpoint, Trainer& trainer, const std::string& where) {
-  load_arrays(checkpoint, RestoreCheckpointConfig{}, trainer, where);
+void load_arrays(const CheckpointReader& checkpoint, Trainer& trainer) {
+  load_arrays(checkpoint, RestoreCheckpointConfig{}, trainer);
 }
 
-void load_arrays(const Checkpoint& checkpoint, const RestoreCheckpointConfig& config,
-                 Trainer& trainer, const std::string& where) {
+void load_arrays(const CheckpointReader& checkpoint, const RestoreCheckpointConfig& config,
+                 Trainer& trainer) {
   std::vector<std::string> problems;
   std::vector<bool> rule_used(config.assignment_map.size());
   std::map<std::string, bool> taken;
   for (const StateArray& array : trainer.state()) {
     const auto source = source_name(array.name, config.assignment_map, rule_used);
-    const auto found = source ? checkpoint.arrays.find(*source) : checkpoint.arrays.end();
-    if (found == checkpoint.arrays.end()) {
+    if (!source || !checkpoint.tensors().contains(*source)) {
       if (!config.fallback_to_scratch)
         problems.push_back(fmt::format("{}: not in the checkpoint", source.value_or(array.name)));
       continue;
     }
     taken[*source] = true;
-    const std::string problem = copy_array(array.name, found->second, array.view, *array.device);
+    const std::string problem =
+        read_array(checkpoint, *source, array.name, array.view, *array.device);
     if (!problem.empty()) problems.push_back(problem);
   }
   if (config.strict)
-    for (const auto& [name, array] : checkpoint.arrays)
+    for (const auto& [name, tensor] : checkpoint.tensors())
       if (!taken.contains(name) && name != "state/step" && config.assignment_map.empty())
         problems.push_back(fmt::format("{}: in the checkpoint, not in the model", name));
   for (size_t i = 0; i < rule_used.size(); ++i)
     if (!rule_used[i])
       problems.push_back(fmt::format("assignment_map: '{}' matches no name of the model",
                                      config.assignment_map[i].pattern));
-  fail_if_any(problems, where);
+  fail_if_any(problems, checkpoint.folder().string());
 }
 
-void load_parameters(const Checkpoint& checkpoint, Parameters& parameters,
-                     const std::string& where) {
+void load_parameters(const CheckpointReader& checkpoint, Parameters& parameters) {
   std::vector<std::string> problems;
+  if (!parameters.all().empty() && parameters.all().front().value.absent()) parameters.allocate();
   for (ParamInfo& info : parameters.all()) {
-    if (info.value.absent()) info.value = Tensor(info.spec);
-    const auto found = checkpoint.arrays.find("target/" + info.name);
+    const std::string source = "target/" + info.name;
     const std::string problem =
-        found == checkpoint.arrays.end()
-            ? fmt::format("{}: not in the checkpoint", info.name)
-            : copy_array(info.name, found->second, info.value.local(), info.value.device());
+        checkpoint.tensors().contains(source)
+            ? read_array(checkpoint, source, info.name, info.value.local(), info.value.device())
+            : fmt::format("{}: not in the checkpoint", info.name);
     if (!problem.empty()) problems.push_back(problem);
   }
   parameters.refresh();
-  fail_if_any(problems, where);
+  fail_if_any(problems, checkpoint.folder().string());
 }
 
 std::vector<std::filesystem::path> checkpoint_folders(const RestoreCheckpointConfig& config) {

@@ -3,14 +3,14 @@
 // as arrays, everything else as a small JSON document.
 //
 //   save: checkpoints.save(step, to_slices(trainer, "float32").slices, to_json(progress));
-//   load: load_arrays(checkpoint, trainer);  RunState state = run_state_from_json(checkpoint.state_json);
+//   load: load_arrays(reader, trainer);  RunState state = run_state_from_json(reader.state_json(), ...);
 
 #include <string>
 
 #include "apps/actions.h"
 #include "apps/checkpoint_config.h"
-#include "apps/ranks.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/region_reader.h"
+#include "runtime/mesh/collectives.h"
 #include "runtime/trainer.h"
 
 namespace quintet {
@@ -40,19 +40,18 @@ struct StateSlices {
 /// target/... as `dtype` ("float32" or "bfloat16"), state/param_states/... as they are, state/step.
 StateSlices to_slices(Trainer& trainer, const std::string& dtype);
 /// Leaves those that this rank writes: of a block that several ranks hold one writes it, in turn.
-void keep_own(std::vector<TensorSlice>& slices, const Ranks& ranks);
+void keep_own(std::vector<TensorSlice>& slices, const Group& ranks);
 
 /// A run's own checkpoint: every array must be there with its shape. Throws kData listing all that differ.
-void load_arrays(const Checkpoint& checkpoint, Trainer& trainer, const std::string& where);
+void load_arrays(const CheckpointReader& checkpoint, Trainer& trainer);
 
 /// Another run's checkpoint, as RestoreCheckpointConfig says: assignment rules, strictness, arrays that
 /// keep their initial value. Throws kData listing all names that do not fit.
-void load_arrays(const Checkpoint& checkpoint, const RestoreCheckpointConfig& config,
-                 Trainer& trainer, const std::string& where);
+void load_arrays(const CheckpointReader& checkpoint, const RestoreCheckpointConfig& config,
+                 Trainer& trainer);
 
 /// Parameters only, for evaluation and generation.
-void load_parameters(const Checkpoint& checkpoint, Parameters& parameters,
-                     const std::string& where);
+void load_parameters(const CheckpointReader& checkpoint, Parameters& parameters);
 
 /// The checkpoint folders a configuration means, in order of step: one, or for mode 'all' every one.
 /// Throws kData if there is none.

@@ -30,9 +30,10 @@ TrainedModel open_trained_model(const std::filesystem::path& path,
     newest.path = {trained.model_dir.string()};
     trained.checkpoint = checkpoint_folders(newest).back();
   }
-  const Checkpoint checkpoint = read_checkpoint(trained.checkpoint);
-  load_parameters(checkpoint, trained.model->model->parameters(), trained.checkpoint.string());
-  trained.step = checkpoint.step;
+  const CheckpointReader checkpoint(trained.checkpoint);
+  checkpoint.verify();
+  load_parameters(checkpoint, trained.model->model->parameters());
+  trained.step = checkpoint.step();
   return trained;
 }
 

@@ -84,11 +84,6 @@ std::filesystem::path checkpoint_path(const std::filesystem::path& model_dir, in
 /// Reads `checkpoint_<step>/`. Throws ExitCode::kData naming file or tensor, expected and found, if
 /// anything is missing, extra, cut, changed, from another step, or of a format version we don't know.
 Checkpoint read_checkpoint(const std::filesystem::path& folder, Verify verify = Verify::crc);
-/// The same for the named regions only; arrays in the order asked for.
-std::vector<HostArray> read_regions(const std::filesystem::path& folder,
-                                    const std::vector<TensorRegion>& regions,
-                                    Verify verify = Verify::crc);
-
 /// One line for each difference between what a checkpoint holds and what a model needs: missing,
 /// unexpected, other shape, other dtype. Empty: they match. The arrays' bytes are not looked at.
 std::vector<std::string> compare_tensors(const HostArrays& found, const HostArrays& wanted);
@@ -134,9 +129,11 @@ class CheckpointManager {
   };
   Timing last_timing() const;
 
-  /// The newest checkpoint that is whole. Damaged newer ones are reported loudly and set aside as
+  /// The newest checkpoint that is whole, its checksums verified by all hosts together. Damaged newer ones are reported loudly and set aside as
   /// `damaged-checkpoint_<step>`; if there are checkpoints and none is good, throws ExitCode::kData.
   /// Nullopt: there are none.
+  std::optional<int64_t> latest_whole();
+  /// All of it.
   std::optional<Checkpoint> restore_latest();
   Checkpoint restore(int64_t step);
 

@@ -10,6 +10,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/commit.h"
+#include "checkpoint/region_reader.h"
 #include "checkpoint/hdf5_writer.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/save.h"
@@ -230,29 +231,41 @@ void CheckpointManager::finish() {
 
 CheckpointManager::Timing CheckpointManager::last_timing() const { return impl_->timing; }
 
-std::optional<Checkpoint> CheckpointManager::restore_latest() {
+std::optional<int64_t> CheckpointManager::latest_whole() {
   std::vector<int64_t> all = steps();
+  HostGroup& hosts = impl_->hosts();
   std::string problems;
   while (!all.empty()) {
     const int64_t step = all.back();
     all.pop_back();
+    std::string problem = "another host found it damaged";
+    bool whole = true;
     try {
-      return restore(step);
+      const CheckpointReader reader(checkpoint_path(impl_->model_dir, step));
+      reader.verify(hosts.index(), hosts.count());
     } catch (const Error& error) {
       if (error.code() != ExitCode::kData) throw;
-      problems += fmt::format("\n  {}", error.what());
-      if (all.empty()) break;
-      const auto aside = impl_->hosts().index() == 0 ? set_aside(impl_->model_dir, step)
-                                                     : checkpoint_path(impl_->model_dir, step);
-      impl_->warn(fmt::format(
-          "CHECKPOINT {} IS DAMAGED, going back to step {}: {}; it was moved to {}", step,
-          all.back(), error.what(), aside.string()));
+      whole = false;
+      problem = error.what();
     }
+    if (hosts.all_ok(whole)) return step;
+    problems += fmt::format("\n  {}", problem);
+    if (all.empty()) break;
+    const auto aside = hosts.index() == 0 ? set_aside(impl_->model_dir, step)
+                                          : checkpoint_path(impl_->model_dir, step);
+    impl_->warn(fmt::format("CHECKPOINT {} IS DAMAGED, going back to step {}: {}; it was moved to {}",
+                            step, all.back(), problem, aside.string()));
   }
   QT_CHECK_AS(ExitCode::kData, problems.empty(),
               "{}: no checkpoint is whole:{}\nrestore one from a copy, or choose a new model_dir",
               impl_->model_dir.string(), problems);
   return std::nullopt;
+}
+
+std::optional<Checkpoint> CheckpointManager::restore_latest() {
+  const auto step = latest_whole();
+  return step ? std::optional(read_checkpoint(checkpoint_path(impl_->model_dir, *step), Verify::size))
+              : std::nullopt;
 }
 
 Checkpoint CheckpointManager::restore(int64_t step) {

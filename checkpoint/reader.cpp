@@ -166,10 +166,11 @@ uint32_t read_back(const std::filesystem::path& file, const std::vector<TensorSl
   return crc;
 }
 
-void verify_files(const std::filesystem::path& folder, const Manifest& manifest) {
+void verify_files(const std::filesystem::path& folder, const Manifest& manifest, int part,
+                  int parts) {
   check_files(folder, manifest);
   auto by_file = slices_by_file(manifest);
-  for (size_t i = 0; i < by_file.size(); ++i)
+  for (auto i = static_cast<size_t>(part); i < by_file.size(); i += static_cast<size_t>(parts))
     load_file(folder, manifest.files[i], by_file[i], true, Verify::crc);
 }
 
@@ -203,38 +204,6 @@ Checkpoint read_checkpoint(const std::filesystem::path& folder, Verify verify) {
     }
   }
   return result;
-}
-
-std::vector<HostArray> read_regions(const std::filesystem::path& folder,
-                                    const std::vector<TensorRegion>& regions, Verify verify) {
-  const Manifest manifest = read_manifest(folder);
-  check_files(folder, manifest);
-  std::vector<HostArray> arrays;
-  for (const TensorRegion& region : regions) {
-    const auto found = manifest.tensors.find(region.name);
-    QT_CHECK_AS(ExitCode::kData, found != manifest.tensors.end(), "{}: has no tensor '{}'",
-                folder.string(), region.name);
-    const ManifestTensor& tensor = found->second;
-    bool inside = region.origin.size() == tensor.shape.size() &&
-                  region.sizes.size() == tensor.shape.size();
-    for (size_t i = 0; inside && i < tensor.shape.size(); ++i)
-      inside = region.origin[i] >= 0 && region.sizes[i] >= 0 &&
-               region.origin[i] + region.sizes[i] <= tensor.shape[i];
-    QT_CHECK(inside, "{}: the region asked for is not inside tensor '{}' of shape [{}]",
-             folder.string(), region.name, fmt::join(tensor.shape, ", "));
-    HostArray& array = arrays.emplace_back(tensor.dtype, region.sizes);
-    const Block wanted{region.origin, region.sizes};
-    for (const ManifestSlice& slice : tensor.slices) {
-      const Block block{slice.origin, slice.sizes};
-      if (!blocks_overlap(block, wanted)) continue;
-      std::vector<std::byte> bytes(
-          static_cast<size_t>(checked_bytes(tensor.dtype, slice.sizes, region.name)));
-      std::vector<Loading> loading{{&region.name, &slice, bytes.data()}};
-      load_file(folder, manifest.files[slice.file], loading, false, verify);
-      copy_overlap(block, bytes.data(), wanted, array.bytes.data(), size_of(tensor.dtype));
-    }
-  }
-  return arrays;
 }
 
 std::vector<std::string> compare_tensors(const HostArrays& found, const HostArrays& wanted) {

@@ -18,8 +18,9 @@ void check_files(const std::filesystem::path& folder, const Manifest& manifest);
 uint32_t read_back(const std::filesystem::path& file, const std::vector<TensorSlice>& slices,
                    const std::vector<ManifestSlice>& written);
 
-/// Reads every file once, front to back; throws ExitCode::kData naming the first damaged tensor or
-/// file. Needs no memory for the tensors.
-void verify_files(const std::filesystem::path& folder, const Manifest& manifest);
+/// Reads every file once, or every `parts`-th from number `part` on, front to back; throws
+/// ExitCode::kData naming the first damaged tensor or file. Needs no memory for the tensors.
+void verify_files(const std::filesystem::path& folder, const Manifest& manifest, int part = 0,
+                  int parts = 1);
 
 }  // namespace quintet

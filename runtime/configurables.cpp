@@ -1,5 +1,7 @@
 #include "runtime/configurables.h"
 
+#include <algorithm>
+
 #include "runtime/trainer.h"
 
 namespace quintet {
@@ -34,8 +36,9 @@ gin::Value rules_function(const gin::Arguments& args, bool moe) {
 }
 
 /// num_partitions, or the product of model_parallel_submesh: T5X wants exactly one of them.
-gin::Value partitioner(const gin::Arguments& args) {
+PartitionerConfig partitioner_config(const gin::Arguments& args) {
   PartitionerConfig config;
+  config.name = args.where("num_partitions").text;
   const auto partitions = args.get<std::optional<int64_t>>("num_partitions");
   const auto submesh = args.get<std::optional<std::vector<int64_t>>>("model_parallel_submesh");
   QT_CHECK(!partitions || !submesh,
@@ -49,6 +52,23 @@ gin::Value partitioner(const gin::Arguments& args) {
   const gin::Value rules = args.value("logical_axis_rules");
   if (!rules.is_none())
     config.logical_axis_rules = rules_from(rules, args.where("logical_axis_rules"));
+  return config;
+}
+
+gin::Value partitioner(const gin::Arguments& args) {
+  return gin::Value::object(std::make_shared<PartitionerConfig>(partitioner_config(args)));
+}
+
+gin::Value moe_partitioner(const gin::Arguments& args) {
+  PartitionerConfig config = partitioner_config(args);
+  if (args.value("logical_axis_rules").is_none())
+    config.logical_axis_rules = moe_logical_axis_rules({});
+  for (const char* name : {"num_experts", "num_expert_partitions"}) {  // former name, present name
+    if (args.value(name).is_none()) continue;
+    config.num_expert_partitions = args.get<int64_t>(name);
+    QT_CHECK(config.num_expert_partitions >= 1, "{}: expected 1 or more, found {}",
+             args.where(name).text, config.num_expert_partitions);
+  }
   return gin::Value::object(std::make_shared<PartitionerConfig>(std::move(config)));
 }
 
@@ -62,6 +82,20 @@ gin::Value trainer(const gin::Arguments& args) {
 }
 
 }  // namespace
+
+std::vector<MeshAxis> mesh_axes(const PartitionerConfig& config, int ranks) {
+  QT_CHECK(ranks % config.num_partitions == 0,
+           "{} = {}: does not divide the {} of this run; bind a divisor of it, or start other ranks: "
+           "mpirun -n {} quintet ...",
+           config.name, config.num_partitions,
+           ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks), config.num_partitions);
+  const int64_t others = ranks / config.num_partitions;
+  int64_t expert = std::min(config.num_expert_partitions, others);
+  while (others % expert != 0) --expert;
+  return {{"data", static_cast<int>(others / expert)},
+          {"expert", static_cast<int>(expert)},
+          {"model", static_cast<int>(config.num_partitions)}};
+}
 
 void register_runtime(gin::Registry& registry) {
   const std::vector<gin::Param> dims = {{"activation_partitioning_dims", 1},
@@ -80,6 +114,18 @@ void register_runtime(gin::Registry& registry) {
                 {"dcn_mesh_shape", nullptr},
                 {"logical_axis_rules", nullptr}},
                partitioner);
+  registry.add("t5x.contrib.moe.partitioning.MoePjitPartitioner",
+               {{"num_partitions", nullptr},
+                {"num_experts", nullptr},
+                {"num_expert_partitions", nullptr},
+                {"model_parallel_submesh", nullptr},
+                {"params_on_devices", true},
+                {"backend", nullptr},
+                {"ici_mesh_shape", nullptr},
+                {"dcn_mesh_shape", nullptr},
+                {"state_filter_fn", nullptr},
+                {"logical_axis_rules", nullptr}},
+               moe_partitioner);
   registry.add("t5x.trainer.Trainer",
                {{"num_microbatches", nullptr},
                 {"learning_rate_fn", nullptr},

@@ -127,6 +127,7 @@ class Group {
   int size() const { return static_cast<int>(ranks_.size()); }
   int rank() const { return self_; }  // position of this rank
   const std::string& name() const { return name_; }
+  const std::vector<int>& ranks() const { return ranks_; }  // of the comm
   Comm* comm() const { return comm_; }
   /// The same ranks for data in ordinary memory.
   Group on_host() const { return {comm_ == nullptr ? nullptr : &comm_->host(), ranks_, name_}; }

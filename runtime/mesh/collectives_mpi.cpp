@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <set>
 
 #include "kernels/device.h"
 #include "runtime/mesh/collectives_host.h"
+#include "runtime/mesh/collectives_nccl.h"
 #include "runtime/mesh/watchdog.h"
 #include "runtime/mpi/call.h"
 
@@ -198,13 +200,28 @@ class NoTransport final : public Transport {
   std::vector<std::string> hosts_;
 };
 
+#ifdef QUINTET_WITH_NCCL
+/// Whether no two ranks share a GPU. Ranks without one (data ranks) do not count.
+bool each_has_a_gpu(const mpi::Session& session, const Device& device) {
+  const bool gpu = device.kind() == "cuda";
+  std::set<std::string> seen;
+  for (const std::string& text : session.gather(gpu ? session.host() + gpu_identity() : ""))
+    if (!text.empty() && !seen.insert(text).second) return false;
+  return gpu;
+}
+#endif
+
 }  // namespace
 
 std::unique_ptr<Comm> open_mpi(const mpi::Session& session, Device& device, MpiOptions options) {
   QT_ASSERT(session.active());
-  return host_comm(std::make_unique<MpiTransport>(std::make_shared<Job>(session, options),
-                                                  std::make_shared<size_t>(0)),
-                   device);
+  const auto job = std::make_shared<Job>(session, options);
+  auto transport = std::make_unique<MpiTransport>(job, std::make_shared<size_t>(0));
+#ifdef QUINTET_WITH_NCCL
+  if (each_has_a_gpu(session, device))
+    return open_nccl(host_comm(std::move(transport), Device::cpu()), *job->watchdog, device);
+#endif
+  return host_comm(std::move(transport), device);
 }
 
 std::unique_ptr<Comm> open_single(Device& device) {

@@ -18,7 +18,8 @@ struct MpiOptions {
   std::function<bool()> signalled = {};  // whether this process was asked to stop by a signal
 };
 
-/// Called by all ranks of an active session. The comm carries what lies in `device`'s memory; it
+/// Called by all ranks of an active session. Ranks with a GPU each talk by NCCL where the build has
+/// it; others, also where they share a GPU, through ordinary memory. The comm carries what lies in `device`'s memory; it
 /// and its channels (three at most) must be gone before the session ends. A rank that is dead or
 /// hangs ends the job with exit code 6 and a message on stderr.
 std::unique_ptr<Comm> open_mpi(const mpi::Session& session, Device& device,

@@ -87,6 +87,10 @@ std::string Watchdog::state() const {
   return fmt::format("waits in {} since {:.1f} s", to_string(wait.activity), now - wait.since);
 }
 
+void Watchdog::end(const std::string& what) const {
+  options_.end(fmt::format("{}: {}; it {}", place(rank_), what, state()));
+}
+
 void Watchdog::answer(const WatchLine::Note& question) {
   line_->send({question.rank, false, state()});
 }

@@ -45,6 +45,9 @@ class Watchdog {
            std::map<int, int> local_processes, std::unique_ptr<WatchLine> line);
   ~Watchdog();
 
+  /// Ends the job with a message of another's, such as NCCL's.
+  void end(const std::string& what) const;
+
   /// This process waits in `activity` while it lives. `patient`: others may be long at something
   /// else, such as writing a file; only a rank that does not answer ends the job.
   class Waiting {

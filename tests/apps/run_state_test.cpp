@@ -5,6 +5,7 @@
 
 #include "apps/train_state.h"
 #include "runtime/optim/optax.h"
+#include "tests/checkpoint/scratch.h"
 
 namespace quintet {
 namespace {
@@ -74,68 +75,72 @@ class Arrays : public ::testing::Test {
     trainer_ = std::make_unique<Trainer>(LossFunction{}, parameters_, optax_optimizer(adamw(1e-3)),
                                          TrainerOptions{}, key_from_seed(0));
   }
-  /// The checkpoint that a save of the trainer would make.
-  Checkpoint saved(const std::string& dtype = "float32") {
-    Checkpoint checkpoint;
-    const StateSlices slices = to_slices(*trainer_, dtype);
-    for (const TensorSlice& slice : slices.slices) {
-      HostArray array(slice.dtype, slice.global_shape);
-      std::copy_n(slice.data, array.bytes.size(), array.bytes.begin());
-      checkpoint.arrays[slice.name] = array;
-    }
-    return checkpoint;
+  /// Where a save of the trainer is, after `change` to what it writes.
+  CheckpointReader saved(const std::string& dtype = "float32",
+                         const std::function<void(std::vector<TensorSlice>&)>& change = {}) {
+    const ModelDirLock lock(scratch_.path());
+    StateSlices slices = to_slices(*trainer_, dtype);
+    if (change) change(slices.slices);
+    CheckpointManager(lock).save(3, slices.slices, "{}");
+    return CheckpointReader(checkpoint_path(scratch_.path(), 3));
   }
   std::span<float> kernel() { return Tensor(parameters_.at("encoder/kernel").value).data<float>(); }
 
+  const quintet::testing::Scratch scratch_;
   Parameters parameters_;
   std::unique_ptr<Trainer> trainer_;
 };
 
 TEST_F(Arrays, AreWrittenAndReadBack) {
   kernel()[4] = 0.3f;
-  const Checkpoint checkpoint = saved();
+  const CheckpointReader checkpoint = saved();
   kernel()[4] = 7;
-  load_arrays(checkpoint, *trainer_, "here");
+  load_arrays(checkpoint, *trainer_);
   EXPECT_EQ(kernel()[4], 0.3f);
-  EXPECT_TRUE(checkpoint.arrays.contains("state/step"));
+  EXPECT_TRUE(checkpoint.tensors().contains("state/step"));
 }
 
 TEST_F(Arrays, OfHalfPrecisionAreWidened) {
   kernel()[4] = 0.3f;
-  const Checkpoint checkpoint = saved("bfloat16");
-  EXPECT_EQ(checkpoint.arrays.at("target/encoder/kernel").dtype, DType::bf16);
-  load_arrays(checkpoint, *trainer_, "here");
+  const CheckpointReader checkpoint = saved("bfloat16");
+  EXPECT_EQ(checkpoint.tensors().at("target/encoder/kernel").dtype, DType::bf16);
+  load_arrays(checkpoint, *trainer_);
   EXPECT_EQ(kernel()[4], static_cast<float>(bfloat16(0.3f)));
 }
 
 TEST_F(Arrays, EveryMisfitIsNamed) {
-  Checkpoint checkpoint = saved();
-  checkpoint.arrays.erase("target/decoder/scale");
-  checkpoint.arrays["target/extra"] = HostArray(DType::f32, {1});
-  checkpoint.arrays["target/encoder/kernel"] = HostArray(DType::f32, {2, 4});
+  const HostArray extra(DType::f32, {1}), wide(DType::f32, {2, 4});
+  const CheckpointReader checkpoint = saved("float32", [&](std::vector<TensorSlice>& slices) {
+    for (TensorSlice& slice : slices)
+      if (slice.name == "target/decoder/scale")
+        slice = whole_slice("target/extra", extra);
+      else if (slice.name == "target/encoder/kernel")
+        slice = whole_slice(slice.name, wide);
+  });
   try {
-    load_arrays(checkpoint, *trainer_, "/run/checkpoint_3");
+    load_arrays(checkpoint, *trainer_);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kData);
-    for (const char* part : {"/run/checkpoint_3", "target/decoder/scale", "target/extra", "[2, 4]", "[2, 3]"})
+    for (const char* part : {"checkpoint_3", "target/decoder/scale", "target/extra", "[2, 4]", "[2, 3]"})
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part << error.what();
   }
 }
 
 TEST_F(Arrays, AssignmentRulesRenameAndLeaveOut) {
   kernel()[0] = 5;
-  Checkpoint checkpoint = saved();
-  checkpoint.arrays["target/old/kernel"] = checkpoint.arrays.at("target/encoder/kernel");
-  checkpoint.arrays.erase("target/encoder/kernel");
+  const CheckpointReader checkpoint = saved("float32", [](std::vector<TensorSlice>& slices) {
+    for (TensorSlice& slice : slices)
+      if (slice.name == "target/encoder/kernel") slice.name = "target/old/kernel";
+  });
   kernel()[0] = 1;
   RestoreCheckpointConfig config;
   config.assignment_map = {{R"(target/encoder/(.*))", R"(target/old/\1)"}, {"state.*", std::nullopt}};
   config.fallback_to_scratch = true;
-  load_arrays(checkpoint, config, *trainer_, "here");
+  load_arrays(checkpoint, config, *trainer_);
   EXPECT_EQ(kernel()[0], 5);
   config.assignment_map.push_back({"no/such/name", std::nullopt});
-  EXPECT_THROW(load_arrays(checkpoint, config, *trainer_, "here"), Error);
+  EXPECT_THROW(load_arrays(checkpoint, config, *trainer_), Error);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "checkpoint/blocks.h"
+#include "checkpoint/region_reader.h"
 #include "tests/checkpoint/scratch.h"
 
 namespace quintet {
@@ -214,13 +215,16 @@ TEST(Checkpoint, HostsWriteTheirSlicesAndAnyPartReadsBack) {
   const Checkpoint whole = read_checkpoint(folder);
   EXPECT_TRUE(same_state(whole.arrays, {{"matrix", matrix}, {"other", other}}));
   EXPECT_EQ(whole.state_json, R"({"at":5})");
-  const auto parts = read_regions(folder, {{"matrix", {2, 1}, {6, 4}}, {"other", {3, 0}, {1, 3}}});
-  for (int64_t row = 0; row < 6; ++row)
-    for (int64_t column = 0; column < 4; ++column)
-      EXPECT_EQ(std::memcmp(&parts[0].bytes[static_cast<size_t>(row * 4 + column) * 4],
-                            &matrix.bytes[static_cast<size_t>((row + 2) * 6 + column + 1) * 4], 4),
-                0);
-  EXPECT_EQ(parts[1].shape, (std::vector<int64_t>{1, 3}));
+  const CheckpointReader reader(folder);
+  reader.verify(2, 3);
+  std::vector<float> part(24), row(3);
+  reader.read({"matrix", {2, 1}, {6, 4}}, reinterpret_cast<std::byte*>(part.data()));
+  reader.read({"other", {3, 0}, {1, 3}}, reinterpret_cast<std::byte*>(row.data()));
+  for (size_t r = 0; r < 6; ++r)
+    for (size_t c = 0; c < 4; ++c)
+      EXPECT_EQ(std::memcmp(&part[r * 4 + c], &matrix.as<float>()[(r + 2) * 6 + c + 1], 4), 0);
+  EXPECT_EQ(std::memcmp(row.data(), &other.as<float>()[9], 12), 0);
+  EXPECT_THROW(reader.read({"matrix", {5, 0}, {6, 6}}, nullptr), Error);
 }
 
 TEST(Checkpoint, OneHostsFailureIsEveryHostsFailure) {

@@ -4,6 +4,8 @@ them alone, refused where ranks were started differently."""
 import json
 import os
 import pathlib
+import random
+import shutil
 import signal
 import subprocess
 import time
@@ -103,19 +105,106 @@ def test_a_signal_to_one_rank_stops_all_at_the_same_step(folder):
     assert not processes_of(folder / "run")
 
 
-def test_a_killed_rank_ends_the_job_and_the_run_goes_on(folder):
-    e2e.quintet(*tiny(folder / "one", 40, "--gin.EVAL_PERIOD=20"))
-    process = start(2, *tiny(folder / "two", 40, "--gin.EVAL_PERIOD=20", "--gin.BATCH_SIZE=4"))
-    wait_for(lambda: 20 in steps_of(folder / "two") or process.poll() is not None, 60)
-    victims = processes_of(folder / "two")
-    if victims:
-        os.kill(victims[0], signal.SIGKILL)
+MESHES = {"data": [], "model": ["--gin.partitioning.PjitPartitioner.num_partitions=2"],
+          "zero": ["--gin.partitioning.PjitPartitioner.num_partitions=1",
+                   "--gin.partitioning.PjitPartitioner.logical_axis_rules=@partitioning.standard_logical_axis_rules()",
+                   "--gin.partitioning.standard_logical_axis_rules.parameter_partitioning_dims=2"]}
+
+
+def test_every_layout_follows_the_single_rank_curve(folder):
+    e2e.quintet(*tiny(folder / "one", 20))
+    for name, more in MESHES.items():
+        mpirun(2, *tiny(folder / name, 20, *more))
+        assert_close_runs(folder / "one", folder / name)
+    both = [MESHES["zero"][1], MESHES["zero"][2], *MESHES["model"]]
+    mpirun(4, *tiny(folder / "both", 20, *both))
+    assert_close_runs(folder / "one", folder / "both")
+
+
+def test_a_run_goes_on_on_another_mesh(folder):
+    e2e.quintet(*tiny(folder / "one", 20))
+    run = folder / "moved"
+    save = "--gin.utils.SaveCheckpointConfig.period=5"
+    e2e.quintet(*tiny(run, 20, save))
+    for since, ranks, more in ((5, 2, MESHES["model"]), (10, 2, MESHES["zero"]), (15, 1, [])):
+        for step in steps_of(run):
+            if step > since:
+                shutil.rmtree(run / f"checkpoint_{step}")
+        mpirun(ranks, *tiny(run, 20, save, *more))
+    assert_close_runs(folder / "one", run)
+
+
+def test_decoding_is_shared_among_the_ranks(folder):
+    decode = ["--gin.train_script.train.infer_eval_dataset_cfg=@infer_eval/utils.DatasetConfig()",
+              "--gin.seqio.Evaluator.num_examples=10", "--gin.BATCH_SIZE=4"]
+    arguments = [a for a in tiny(folder / "one", 4, *decode) if a != "--gin.train_script.train.infer_eval_dataset_cfg=None"]
+    e2e.quintet(*arguments)
+    mpirun(2, *[a.replace(str(folder / "one"), str(folder / "two")) for a in arguments], *MESHES["model"])
+
+    def decoded(name):
+        return {file.name: file.read_text() for file in (folder / name / "inference_eval").glob("*-000004.jsonl")}
+    assert decoded("one") and decoded("one") == decoded("two")
+
+
+def test_a_batch_that_does_not_divide_is_refused_at_start(folder):
+    result = mpirun(4, *tiny(folder / "run", 20, "--gin.BATCH_SIZE=6"), expect=2)
+    assert "batch_size 6" in result.err and "4 parts" in result.err, result
+    assert not steps_of(folder / "run")
+
+
+def test_ranks_that_the_mesh_does_not_divide_are_refused(folder):
+    result = mpirun(2, *tiny(folder / "run", 20, "--gin.partitioning.PjitPartitioner.num_partitions=3"), expect=2)
+    assert "num_partitions" in result.err and "2 ranks" in result.err, result
+
+
+def test_killed_ranks_lose_nothing(folder):
+    """kill -9 of any rank at any moment; the same command goes on, to the same bits."""
+    kills = int(os.environ.get("QUINTET_KILLS", "6"))
+    arguments = ["--gin.EVAL_PERIOD=10", "--gin.utils.SaveCheckpointConfig.period=5", *MESHES["zero"]]
+    mpirun(2, *tiny(folder / "whole", 40, *arguments))
+    choose = random.Random(5)
+    for _ in range(kills):
+        process = start(2, *tiny(folder / "killed", 40, *arguments))
+        wait_for(lambda: len(processes_of(folder / "killed")) == 2 or process.poll() is not None, 60)
+        time.sleep(choose.uniform(0.05, 2.5))
+        ranks = processes_of(folder / "killed")
+        if len(ranks) == 2:
+            os.kill(choose.choice(ranks), signal.SIGKILL)
         result = finished(process)
-        if result.code != 0:  # it was not over yet
-            assert "has died" in result.err, result
-    wait_for(lambda: not processes_of(folder / "two"), 10)
-    mpirun(2, *tiny(folder / "two", 40, "--gin.EVAL_PERIOD=20", "--gin.BATCH_SIZE=4"))
-    assert_close_runs(folder / "one", folder / "two")
+        wait_for(lambda: not processes_of(folder / "killed"), 10)
+        if result.code == 0:
+            break
+    mpirun(2, *tiny(folder / "killed", 40, *arguments))
+    e2e.assert_same_run(folder / "whole", folder / "killed", 40)
+
+
+def test_a_dead_rank_is_named(folder):
+    process = start(2, *tiny(folder / "run", 2000, "--gin.EVAL_PERIOD=500"))
+    wait_for(lambda: steps_of(folder / "run") or process.poll() is not None, 60)
+    time.sleep(0.5)
+    os.kill(processes_of(folder / "run")[1], signal.SIGKILL)
+    result = finished(process)
+    assert result.code in (6, 137) and "has died" in result.err and "step" in result.err, result
+    wait_for(lambda: not processes_of(folder / "run"), 10)
+
+
+def test_a_full_disk_on_one_host_leaves_the_checkpoint_before(folder):
+    shim = pathlib.Path(os.environ["QUINTET_BUILD"]) / "tests" / "faults" / "libquintet_fault_shim.so"
+    if not shim.exists():
+        return
+    run = [QUINTET, *map(str, tiny(folder / "run", 20))]
+    mpirun(2, *tiny(folder / "run", 20))
+    shutil.copytree(folder / "run", folder / "whole")
+    shutil.rmtree(folder / "run" / "checkpoint_20")
+    bad = ["env", f"LD_PRELOAD={shim}", "QT_FAULT=fallocate:1+=ENOSPC",
+           f"QT_FAULT_DIR={folder / 'run'}"]
+    result = subprocess.run([*MPIRUN, "-n", "1", *run, ":", "-n", "1", *bad, *run], capture_output=True,
+                            env=ENVIRONMENT, timeout=120)
+    text = result.stderr.decode()
+    assert result.returncode == 5 and "data-00001-of-00002.h5" in text, f"{result.returncode}: {text}"
+    assert steps_of(folder / "run")[-1] == 10
+    mpirun(2, *tiny(folder / "run", 20))
+    e2e.assert_same_run(folder / "whole", folder / "run", 20)
 
 
 if __name__ == "__main__":

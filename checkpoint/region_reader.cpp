@@ -1,0 +1,141 @@
+#include "checkpoint/region_reader.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "checkpoint/blocks.h"
+#include "checkpoint/reader.h"
+#include "runtime/base/check.h"
+#include "runtime/base/posix_file.h"
+
+namespace quintet {
+namespace {
+
+constexpr int64_t kWindowBytes = 1 << 20;
+constexpr int64_t kGapBytes = 1 << 16;  // read rather than skipped: a disk is quicker so
+
+/// Bytes that lie side by side in a slice and in a region.
+struct Run {
+  int64_t in_slice, in_region, bytes;
+};
+
+/// The runs that a slice and a region share, ascending in both.
+std::vector<Run> shared_runs(const Block& slice, const Block& region, int64_t element_bytes) {
+  const size_t rank = slice.sizes.size();
+  std::vector<int64_t> begin(rank), count(rank);
+  for (size_t d = 0; d < rank; ++d) {
+    begin[d] = std::max(slice.origin[d], region.origin[d]);
+    count[d] =
+        std::min(slice.origin[d] + slice.sizes[d], region.origin[d] + region.sizes[d]) - begin[d];
+    if (count[d] <= 0) return {};
+  }
+  // From `inner` on both have all of the dimension: one run goes through them.
+  size_t inner = rank;
+  int64_t run = element_bytes, runs = 1;
+  while (inner > 0 && (inner == rank ||
+                       (count[inner] == slice.sizes[inner] && count[inner] == region.sizes[inner])))
+    run *= count[--inner];
+  for (size_t d = 0; d < inner; ++d) runs *= count[d];
+  const auto offset_in = [&](const Block& block, const std::vector<int64_t>& at) {
+    int64_t offset = 0;
+    for (size_t d = 0; d < rank; ++d) offset = offset * block.sizes[d] + at[d] - block.origin[d];
+    return offset * element_bytes;
+  };
+  std::vector<Run> result;
+  std::vector<int64_t> at = begin;
+  for (int64_t i = 0; i < runs; ++i) {
+    result.push_back({offset_in(slice, at), offset_in(region, at), run});
+    for (size_t d = inner; d-- > 0;) {
+      if (++at[d] < begin[d] + count[d]) break;
+      at[d] = begin[d];
+    }
+  }
+  return result;
+}
+
+/// Bytes of a slice by their place in it, wherever its extents lie in the file.
+class SliceBytes {
+ public:
+  SliceBytes(const std::filesystem::path& path, const ManifestSlice& slice)
+      : file_(File::open_read(path)), extents_(slice.extents) {
+    int64_t at = 0;
+    for (const Extent& extent : extents_) {
+      starts_.push_back(at);
+      at += extent.bytes;
+    }
+  }
+  void read(int64_t at, std::span<std::byte> to) const {
+    auto i = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), at) -
+                                 starts_.begin() - 1);
+    for (size_t done = 0; done < to.size(); ++i) {
+      const int64_t inside = at + static_cast<int64_t>(done) - starts_[i];
+      const auto bytes = static_cast<size_t>(
+          std::min<int64_t>(extents_[i].bytes - inside, static_cast<int64_t>(to.size() - done)));
+      file_.read_at(extents_[i].offset + inside, to.subspan(done, bytes));
+      done += bytes;
+    }
+  }
+
+ private:
+  File file_;
+  const std::vector<Extent>& extents_;
+  std::vector<int64_t> starts_;
+};
+
+/// Long runs straight to their place, short ones that lie close together through one window.
+void copy_runs(const SliceBytes& from, const std::vector<Run>& runs, std::byte* target) {
+  std::vector<std::byte> window;
+  for (size_t first = 0; first < runs.size();) {
+    const int64_t begin = runs[first].in_slice;
+    size_t last = first;
+    while (last + 1 < runs.size()) {
+      const Run& next = runs[last + 1];
+      const int64_t gap = next.in_slice - runs[last].in_slice - runs[last].bytes;
+      if (gap > kGapBytes || next.in_slice + next.bytes - begin > kWindowBytes) break;
+      ++last;
+    }
+    const int64_t bytes = runs[last].in_slice + runs[last].bytes - begin;
+    if (first == last) {
+      from.read(begin, {target + runs[first].in_region, static_cast<size_t>(bytes)});
+    } else {
+      window.resize(static_cast<size_t>(bytes));
+      from.read(begin, window);
+      for (size_t i = first; i <= last; ++i)
+        std::memcpy(target + runs[i].in_region, window.data() + (runs[i].in_slice - begin),
+                    static_cast<size_t>(runs[i].bytes));
+    }
+    first = last + 1;
+  }
+}
+
+}  // namespace
+
+CheckpointReader::CheckpointReader(std::filesystem::path folder)
+    : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
+  check_files(folder_, manifest_);
+}
+
+void CheckpointReader::verify(int part, int parts) const {
+  verify_files(folder_, manifest_, part, parts);
+}
+
+void CheckpointReader::read(const TensorRegion& region, std::byte* target) const {
+  const auto found = manifest_.tensors.find(region.name);
+  QT_CHECK_AS(ExitCode::kData, found != manifest_.tensors.end(), "{}: has no tensor '{}'",
+              folder_.string(), region.name);
+  const ManifestTensor& tensor = found->second;
+  bool inside =
+      region.origin.size() == tensor.shape.size() && region.sizes.size() == tensor.shape.size();
+  for (size_t i = 0; inside && i < tensor.shape.size(); ++i)
+    inside = region.origin[i] >= 0 && region.sizes[i] >= 0 &&
+             region.origin[i] + region.sizes[i] <= tensor.shape[i];
+  QT_CHECK(inside, "{}: the region asked for is not inside tensor '{}' of shape [{}]",
+           folder_.string(), region.name, fmt::join(tensor.shape, ", "));
+  for (const ManifestSlice& slice : tensor.slices) {
+    const auto runs = shared_runs({slice.origin, slice.sizes}, {region.origin, region.sizes},
+                                  size_of(tensor.dtype));
+    if (!runs.empty()) copy_runs({folder_ / manifest_.files[slice.file].name, slice}, runs, target);
+  }
+}
+
+}  // namespace quintet
