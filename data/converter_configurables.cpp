@@ -2,6 +2,7 @@
 #include "data/configurables.h"
 #include "data/feature_converter.h"
 #include "data/gin_types.h"
+#include "runtime/base/check.h"
 
 namespace quintet::data {
 namespace {
@@ -18,9 +19,24 @@ std::vector<PassThroughFeature> passthrough_features(const gin::Arguments& a) {
   return features;
 }
 
+/// seqio.preprocessors.apply_feature_converter: model features as the end of a task.
+struct ApplyFeatureConverter final : Preprocessor {
+  FeatureConverterPtr converter;
+  StreamPtr apply(StreamPtr input, const Context& context) const override {
+    QT_CHECK(converter && context.sequence_length,
+             "apply_feature_converter: needs feature_converter and task_feature_lengths");
+    return converter->convert(std::move(input), *context.sequence_length);
+  }
+};
+
 }  // namespace
 
 void register_feature_converters(gin::Registry& r) {
+  r.add_struct<ApplyFeatureConverter>("seqio.preprocessors.apply_feature_converter")
+      .arg_with("feature_converter", nullptr,
+                [](ApplyFeatureConverter& step, const gin::Value& value, const gin::Where& where) {
+                  step.converter = gin::as<FeatureConverterPtr>(value, where);
+                });
   const ConverterOptions defaults;
   for (const std::string& name : feature_converter_names()) {
     // `options`: what the program chooses (packing); bindings win over it.

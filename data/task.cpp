@@ -61,7 +61,8 @@ size_t Task::cache_point() const {
 DataSourcePtr Task::source(const StreamOptions& options) const {
   if (!supports_caching()) {
     if (options.use_cached)
-      fmt::print(stderr, "task '{}' has no cache point; it is preprocessed as it is read\n", name());
+      fmt::print(stderr, "task '{}' has no cache point; it is preprocessed as it is read\n",
+                 name());
     return config_.source;
   }
   const auto& point =
@@ -75,8 +76,9 @@ DataSourcePtr Task::source(const StreamOptions& options) const {
   QT_CHECK_AS(ExitCode::kData, folder.has_value(),
               "task '{}' is not cached in {}; make it with 'quintet cache --tasks={} "
               "--output_cache_dir=DIR', and name DIR with --seqio_additional_cache_dirs",
-              name(), options.cache_dirs.empty() ? "any directory (none is given)"
-                                                 : fmt::format("{}", fmt::join(options.cache_dirs, ", ")),
+              name(),
+              options.cache_dirs.empty() ? "any directory (none is given)"
+                                         : fmt::format("{}", fmt::join(options.cache_dirs, ", ")),
               name());
   check_cache_origin(*folder, cache_origin(name(), output_features()));
   return open_cache(*folder, output_features(), options.on_bad_example);
@@ -149,7 +151,7 @@ void TaskRegistry::add(ProviderPtr provider) {
            "a task or mixture called '{}' is registered already; choose another name", name);
 }
 
-void TaskRegistry::add(std::string name, std::function<ProviderPtr()> make) {
+void TaskRegistry::add(std::string name, Make make) {
   QT_CHECK(!has(name), "a task or mixture called '{}' is registered already", name);
   built_in_.emplace(std::move(name), std::move(make));
 }
@@ -157,7 +159,7 @@ void TaskRegistry::add(std::string name, std::function<ProviderPtr()> make) {
 ProviderPtr TaskRegistry::get(const std::string& name) const {
   auto found = providers_.find(name);
   if (const auto made = built_in_.find(name); found == providers_.end() && made != built_in_.end())
-    found = providers_.emplace(name, made->second()).first;
+    found = providers_.emplace(name, made->second(*this)).first;
   if (found == providers_.end()) {
     const std::string hint = did_you_mean(name, names());
     fail(ExitCode::kUsage, "no task or mixture is called '{}'{}", name,

@@ -137,7 +137,8 @@ class TaskRegistry {
   void add(ProviderPtr provider);
   /// A task that is built in: made when it is asked for, and hidden by one that is added under its
   /// name.
-  void add(std::string name, std::function<ProviderPtr()> make);
+  using Make = std::function<ProviderPtr(const TaskRegistry& registry)>;
+  void add(std::string name, Make make);
   /// Throws a usage error that names the nearest known task.
   ProviderPtr get(const std::string& name) const;
   bool has(const std::string& name) const {
@@ -147,7 +148,7 @@ class TaskRegistry {
 
  private:
   mutable std::map<std::string, ProviderPtr> providers_;
-  std::map<std::string, std::function<ProviderPtr()>> built_in_;
+  std::map<std::string, Make> built_in_;
 };
 
 /// number_to_words, words_to_number, number_words (both directions) and the same over 0..999,999

@@ -74,7 +74,8 @@ class Adder {
   void operator()(const std::string& name, const Weights& weights, bool unsupervised = false) {
     registry_.add(
         name,
-        [name, weights, unsupervised, &registry = registry_, &config = config_]() -> ProviderPtr {
+        [name, weights, unsupervised,
+         &config = config_](const TaskRegistry& registry) -> ProviderPtr {
           std::vector<Mixture::Part> parts;
           if (unsupervised)
             parts.emplace_back(registry.get(kC4),

@@ -102,7 +102,7 @@ class Adder {
   Adder(TaskRegistry& registry, const gin::Config& config)
       : registry_(registry), shop_(std::make_shared<Workshop>(Workshop{config})) {}
   void operator()(T5Task task) {
-    registry_.add(task.name, [task, shop = shop_]() -> ProviderPtr {
+    registry_.add(task.name, [task, shop = shop_](const TaskRegistry&) -> ProviderPtr {
       return std::make_shared<Task>(make(task, *shop));
     });
   }
@@ -115,12 +115,13 @@ class Adder {
   void supervised_and_with_sentinel(T5Task task) {
     supervised(task);
     task.preprocessors.insert(task.preprocessors.end(), {kTokenize, kCache});
-    registry_.add(sentinel_task_name(task.name, 1), [task, shop = shop_]() -> ProviderPtr {
-      Task::Config made = make(task, *shop);
-      made.name = sentinel_task_name(task.name, 1);
-      add_sentinels(made, 1);
-      return std::make_shared<Task>(std::move(made));
-    });
+    registry_.add(sentinel_task_name(task.name, 1),
+                  [task, shop = shop_](const TaskRegistry&) -> ProviderPtr {
+                    Task::Config made = make(task, *shop);
+                    made.name = sentinel_task_name(task.name, 1);
+                    add_sentinels(made, 1);
+                    return std::make_shared<Task>(std::move(made));
+                  });
   }
 
  private:

@@ -158,11 +158,11 @@ seqio.MixtureRegistry.mixtures = [@computed/seqio.Mixture(), @nested/seqio.Mixtu
 TEST(TaskRegistry, BuiltInTasksAreMadeWhenAskedForAndGiveWay) {
   TaskRegistry registry;
   int made = 0;
-  registry.add("built_in", [&] {
+  registry.add("built_in", [&](const TaskRegistry&) {
     ++made;
     return task("built_in", 3, 5);
   });
-  registry.add("hidden", [&]() -> ProviderPtr { throw Bug("must not be made"); });
+  registry.add("hidden", [](const TaskRegistry&) -> ProviderPtr { throw Bug("must not be made"); });
   registry.add(task("hidden", 3, 6));
   EXPECT_EQ(registry.names(), (std::vector<std::string>{"built_in", "hidden"}));
   EXPECT_EQ(made, 0);

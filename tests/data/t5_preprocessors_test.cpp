@@ -252,6 +252,20 @@ preprocessors.split_tokens.max_tokens_per_segment = @preprocessors.random_spans_
             random_spans_helper(64, 0.15, 3.0, 1, 1).targets_length);
 }
 
+TEST_F(ThroughGin, AFeatureConverterCanEndATask) {
+  const gin::Config& c = config(R"(
+import seqio
+seqio.EncDecFeatureConverter.bos_id = 3
+seqio.preprocessors.apply_feature_converter.feature_converter = @seqio.EncDecFeatureConverter()
+)");
+  const auto step = gin::as<PreprocessorPtr>(c.call("seqio.preprocessors.apply_feature_converter"),
+                                             {"apply_feature_converter"});
+  const Context context{{}, Lengths{{"inputs", 2}, {"targets", 3}}};
+  EXPECT_EQ(rows_text(*step->apply(rows(R"([{"inputs": [5], "targets": [6, 1]}])"), context)),
+            R"([{"decoder_input_tokens":[3,6,1],"decoder_loss_weights":[1,1,0],)"
+            R"("decoder_target_tokens":[6,1,0],"encoder_input_tokens":[5,0]}])");
+}
+
 TEST(RankClassification, FunctionsOfC) {
   RankClassification rank;
   rank.inputs_fn = [](const Example& e) { return std::vector<std::string>(2, e.text("premise")); };
