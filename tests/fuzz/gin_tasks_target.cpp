@@ -7,12 +7,13 @@
 namespace quintet {
 namespace {
 
+/// All that a gin file may name in data/.
+struct Names : gin::Registry {
+  Names() { data::register_data(*this); }
+};
+
 const gin::Registry& names() {
-  static const gin::Registry registry = [] {
-    gin::Registry all;
-    data::register_data(all);
-    return all;
-  }();
+  static const Names registry;
   return registry;
 }
 
