@@ -9,7 +9,7 @@
   BENCH(generate, "greedy decoding or beam search by a T5 1.1")     \
   BENCH(attention, "attention with a relative position bias")      \
   BENCH(gemm, "a matrix product")                                  \
-  BENCH(data, "text to packed span-corruption batches on one core") \
+  BENCH(data, "text, TFRecords or a cache to packed batches")       \
   BENCH(checkpoint, "saving in the background and restoring")
 
 namespace quintet {

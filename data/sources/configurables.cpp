@@ -98,6 +98,44 @@ std::vector<FeatureSpec> feature_specs(const Arguments& a) {
   return specs;
 }
 
+/// What a seqio.FileDataSource's files hold.
+enum class FileKind { lines, examples };
+
+DataSourcePtr make_file_source(const Arguments& a) {
+  const auto kind = object_or_made<FileKind>(
+      a.value("read_file_fn"), a.where("read_file_fn"),
+      "@tf.data.TextLineDataset or @tf.data.TFRecordDataset (of tf.Example)");
+  if (kind == FileKind::lines)
+    return std::make_shared<TextLineDataSource>(split_to_files(a), file_options(a));
+  return std::make_shared<TFExampleDataSource>(split_to_files(a), std::vector<FeatureSpec>{},
+                                               file_options(a));
+}
+
+/// Some of the splits of a source that a function makes.
+class FunctionSplits final : public DataSource {
+ public:
+  FunctionSplits(DataSourcePtr source, std::vector<std::string> splits)
+      : source_(std::move(source)), splits_(std::move(splits)) {}
+  std::vector<std::string> splits() const override { return splits_; }
+  std::shared_ptr<const Reader> open(const std::string& split) const override {
+    return source_->open(split);
+  }
+  int64_t num_shards(const std::string& split) const override { return source_->num_shards(split); }
+
+ private:
+  DataSourcePtr source_;
+  std::vector<std::string> splits_;
+};
+
+DataSourcePtr make_function_source(const Arguments& a) {
+  auto source = object_or_made<DataSourcePtr>(
+      a.value("dataset_fn"), a.where("dataset_fn"),
+      "a function that makes examples, such as @quintet.data.NumberWordsDataSource");
+  QT_CHECK(source != nullptr, "{}: expected a function that makes examples, found None",
+           a.where("dataset_fn").text);
+  return std::make_shared<FunctionSplits>(std::move(source), a.get<std::vector<std::string>>("splits"));
+}
+
 /// ['train', 'test'], {'validation': 'train[:1%]'} or None.
 TfdsDataSource::Splits tfds_splits(const Arguments& a) {
   const Value value = a.value("splits");
@@ -122,6 +160,16 @@ void register_sources(Registry& r) {
           return gin::to_value(DataSourcePtr(std::make_shared<TFExampleDataSource>(
               split_to_files(a), feature_specs(a), file_options(a))));
         });
+  r.add("seqio.dataset_providers.FileDataSource", file_params({"read_file_fn"}),
+        [](const Arguments& a) { return gin::to_value(make_file_source(a)); });
+  r.add("seqio.dataset_providers.FunctionDataSource",
+        {"dataset_fn", "splits", {"num_input_examples", nullptr}, {"caching_permitted", true}},
+        [](const Arguments& a) { return gin::to_value(make_function_source(a)); });
+  for (const auto& [name, kind] : {std::pair("tf.data.TextLineDataset", FileKind::lines),
+                                   std::pair("tf.data.TFRecordDataset", FileKind::examples)})
+    r.add(name, {}, [kind](const Arguments&) {
+      return gin::Value::object(std::make_shared<const FileKind>(kind));
+    });
   r.add("seqio.dataset_providers.TfdsDataSource",
         {{"tfds_name", nullptr},
          {"tfds_data_dir", nullptr},
@@ -143,7 +191,8 @@ void register_sources(Registry& r) {
   r.add("tf.io.FixedLenSequenceFeature",
         {"shape", "dtype", {"allow_missing", false}, {"default_value", nullptr}}, sequence_feature);
   r.add("tf.io.VarLenFeature", {"dtype"}, sequence_feature);
-  for (const char* name : {"TextLineDataSource", "TFExampleDataSource", "TfdsDataSource"})
+  for (const char* name : {"TextLineDataSource", "TFExampleDataSource", "TfdsDataSource", "FileDataSource",
+                           "FunctionDataSource"})
     r.add_alias(std::string("seqio.") + name, std::string("seqio.dataset_providers.") + name);
   r.add("quintet.data.TsvDataSource",
         file_params({{"field_names", gin::list_of({"inputs", "targets"})}}),

@@ -29,6 +29,60 @@ class GinTasks : public testing::FileTest {
   std::unique_ptr<gin::Config> config_;
 };
 
+TEST_F(GinTasks, EverySourceHasItsSeqioName) {
+  const std::string lines = write("a.txt", "one\ntwo\n");
+  const std::string tfds = std::string(QUINTET_SOURCE_DIR) + "/tests/data/tfds";
+  const std::string fixture = tfds + "/tiny_questions/1.2.0/tiny_questions-validation.tfrecord-*";
+  const auto tasks = tasks_of(R"(
+seqio.Feature.vocabulary = @seqio.ByteVocabulary()
+seqio.Task.output_features = {'targets': @seqio.Feature()}
+file/seqio.FileDataSource.read_file_fn = @tf.data.TextLineDataset
+file/seqio.FileDataSource.split_to_filepattern = {'train': ')" + lines + R"('}
+file/seqio.Task.name = 'file'
+file/seqio.Task.source = @file/seqio.FileDataSource()
+records/seqio.FileDataSource.read_file_fn = @tf.data.TFRecordDataset
+records/seqio.FileDataSource.split_to_filepattern = {'train': ')" + fixture + R"('}
+records/seqio.Task.name = 'records'
+records/seqio.Task.source = @records/seqio.FileDataSource()
+numbers/seqio.FunctionDataSource.dataset_fn = @quintet.data.NumberWordsDataSource
+numbers/seqio.FunctionDataSource.splits = ['validation']
+numbers/seqio.Task.name = 'numbers'
+numbers/seqio.Task.source = @numbers/seqio.FunctionDataSource()
+id/tf.io.FixedLenFeature.shape = []
+id/tf.io.FixedLenFeature.dtype = 'int64'
+none/tf.io.FixedLenFeature.shape = []
+none/tf.io.FixedLenFeature.dtype = 'string'
+none/tf.io.FixedLenFeature.default_value = 'nothing'
+tfexample/seqio.TFExampleDataSource.split_to_filepattern = {'train': ')" + fixture + R"('}
+tfexample/seqio.TFExampleDataSource.feature_description = {
+    'question': 'string', 'id': @id/tf.io.FixedLenFeature(), 'more': @none/tf.io.FixedLenFeature()}
+tfexample/seqio.Task.name = 'tfexample'
+tfexample/seqio.Task.source = @tfexample/seqio.TFExampleDataSource()
+seqio.TfdsDataSource.tfds_name = 'tiny_questions'
+seqio.TfdsDataSource.tfds_data_dir = ')" + tfds + R"('
+seqio.TfdsDataSource.splits = {'train': 'validation[:3]', 'rest': 'validation[3:]'}
+tfds/seqio.Task.name = 'tfds'
+tfds/seqio.Task.source = @seqio.TfdsDataSource()
+seqio.TaskRegistry.tasks = [@file/seqio.Task(), @records/seqio.Task(), @numbers/seqio.Task(),
+                            @tfexample/seqio.Task(), @tfds/seqio.Task()]
+)");
+  const auto examples = [&](const char* name, const char* split = "train") {
+    const auto* task = tasks.get(name)->tasks().at(0);
+    StreamPtr stream = task->raw_stream({.split = split, .epochs = 1});
+    return collect(*stream);
+  };
+  EXPECT_EQ(examples("file").at(1).text("text"), "two");
+  EXPECT_EQ(examples("records").size(), 7u);
+  EXPECT_EQ(tasks.get("numbers")->splits(), std::vector<std::string>{"validation"});
+  EXPECT_FALSE(examples("numbers", "validation").empty());
+  const auto parsed = examples("tfexample");
+  ASSERT_EQ(parsed.size(), 7u);
+  EXPECT_EQ(parsed[0].text("more"), "nothing");
+  EXPECT_EQ(parsed[0].text("question"), "Wie viel ist 1006?");
+  EXPECT_EQ(examples("tfds").size(), 3u);
+  EXPECT_EQ(examples("tfds", "rest").size(), 4u);
+}
+
 /// The task of STYLE.md 3.6, on bytes.
 TEST_F(GinTasks, PretrainWithSpanCorruptionOnTextFiles) {
   std::string text;
