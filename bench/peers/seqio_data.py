@@ -32,7 +32,7 @@ seqio.add_global_cache_dirs([os.path.join(args.folder, "cache")])
 
 def batches():
     dataset = seqio.get_dataset(
-        "bench", {"targets": common.LENGTH}, "train", shuffle=True, num_epochs=None, seed=1,
+        "bench", {"targets": common.LENGTH}, dataset_split="train", shuffle=True, num_epochs=None, seed=1,
         use_cached=args.source == "cached", feature_converter=seqio.LMFeatureConverter(pack=True))
     for batch in dataset.batch(args.batch).as_numpy_iterator():
         yield (int(batch["decoder_segment_ids"].max(axis=1).sum()),
