@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/trim.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {
@@ -41,8 +42,8 @@ void measure(const std::vector<Example>& examples, const Features& features, Len
                               [&](const auto& length) { return length.first == name; });
     if (found == longest.end()) found = longest.insert(found, {name, 1});
     for (const Example& example : examples)
-      if (example.has(name))
-        found->second = std::max(found->second, static_cast<int64_t>(example.tokens(name).size()));
+      if (const Value* value = example.find(name))
+        found->second = std::max(found->second, length_of(*value));
   }
 }
 
@@ -113,12 +114,9 @@ Evaluator::Evaluator(const Provider& provider, const DatasetConfig& dataset,
           feature_text(example, task->output_features(), target_field_name_), example, true));
     sets_.push_back(std::move(set));
   }
-  for (const auto& [name, length] : longest) {
-    auto& lengths = dataset_.task_feature_lengths;
-    const bool given = std::any_of(lengths.begin(), lengths.end(),
-                                   [&, &n = name](const auto& l) { return l.first == n; });
-    if (!given) lengths.emplace_back(name, length);
-  }
+  for (const auto& [name, length] : longest)
+    if (!find_length(dataset_.task_feature_lengths, name))
+      dataset_.task_feature_lengths.emplace_back(name, length);
   if (!sets_.empty()) converter_ = converter_of(dataset_.task_feature_lengths);
 }
 

@@ -58,31 +58,45 @@ const char* dtype(int32_t) { return "int32"; }
 const char* dtype(double) { return "float32"; }
 const char* dtype(const std::string&) { return "object"; }
 
-/// The values, or how many there are and the first and last of them.
 template <typename T>
-JsonText array_json(const std::vector<T>& values) {
-  if (values.size() <= kMostItems) {
-    JsonText json = JsonText::array();
-    for (const T& value : values)
-      if constexpr (std::is_same_v<T, int32_t>)
-        json.push_back(value);
-      else
-        json.push_back(ToJson()(value));
-    return json;
-  }
+JsonText item_json(const T& value) {
+  if constexpr (std::is_same_v<T, int32_t>)
+    return value;
+  else
+    return ToJson()(value);
+}
+
+/// Row-major values of this shape as nested lists; `at` moves past them.
+template <typename T>
+JsonText nested(std::span<const int64_t> shape, const std::vector<T>& values, size_t& at) {
+  if (shape.empty()) return item_json(values[at++]);
+  JsonText json = JsonText::array();
+  for (int64_t i = 0; i < shape[0]; ++i) json.push_back(nested(shape.subspan(1), values, at));
+  return json;
+}
+
+/// The values, or their shape and the first and last of them.
+template <typename T>
+JsonText array_json(std::span<const int64_t> shape, const std::vector<T>& values) {
+  size_t at = 0;
+  if (values.size() <= kMostItems) return nested(shape, values, at);
   std::vector<std::string> first, last;
   for (size_t i = 0; i < kShownItems; ++i) {
     first.push_back(repr(values[i]));
     last.push_back(repr(values[values.size() - kShownItems + i]));
   }
-  return fmt::format("ndarray(shape=({},), dtype={}); summary: {} ... {}", values.size(),
-                     dtype(values[0]), fmt::join(first, ", "), fmt::join(last, ", "));
+  return fmt::format("ndarray(shape=({}{}), dtype={}); summary: {} ... {}", fmt::join(shape, ", "),
+                     shape.size() == 1 ? "," : "", dtype(values[0]), fmt::join(first, ", "),
+                     fmt::join(last, ", "));
 }
-
-/// As its values in a row.
+template <typename T>
+JsonText array_json(const std::vector<T>& values) {
+  const auto size = static_cast<int64_t>(values.size());
+  return array_json({&size, 1}, values);
+}
 template <typename T>
 JsonText array_json(const Grid<T>& grid) {
-  return array_json(grid.values);
+  return array_json(grid.shape, grid.values);
 }
 
 JsonText example_json(const Example& example) {

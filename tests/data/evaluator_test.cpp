@@ -232,6 +232,8 @@ TEST_F(EvaluatorTest, WritesSeqiosFiles) {
                                 {"most", most},
                                 {"too_many", too_many},
                                 {"floats", std::vector<double>(33, 0.5)},
+                                {"grid", Grid<int32_t>{{2, 3}, {1, 2, 3, 4, 5, 6}}},
+                                {"large_grid", Grid<int32_t>{{8, 5}, too_many}},
                                 {"names", std::vector<std::string>{"x", "\xFF"}},
                                 {"image", "\xFF\xD8"},
                                 {"id", int64_t{7}}}},
@@ -257,6 +259,9 @@ TEST_F(EvaluatorTest, WritesSeqiosFiles) {
       input["floats"].as_string(),
       "ndarray(shape=(33,), dtype=float32); summary: 0.5, 0.5, 0.5, 0.5, 0.5 ... 0.5, 0.5, 0.5, "
       "0.5, 0.5");
+  EXPECT_EQ(input["grid"].raw().dump(), "[[1,2,3],[4,5,6]]");
+  EXPECT_EQ(input["large_grid"].as_string(),
+            "ndarray(shape=(8, 5), dtype=int32); summary: 1, 2, 3, 4, 5 ... 36, 37, 38, 39, 40");
   EXPECT_EQ(input["names"].as_strings(), (std::vector<std::string>{"x", "/w=="}));
   EXPECT_EQ(input["image"].as_string(), "/9g=");
   EXPECT_EQ(input["id"].as_int(), 7);
