@@ -61,7 +61,7 @@ TEST(MixingRates, AreThoseOfSeqio) {
   }
   // Tasks of those sizes, mixed: the second one's share of 2,000 draws.
   for (const Json& row : json["sampling"].items()) {
-    const auto draws = row["draws"].as_int();
+    const auto draws = static_cast<double>(row["draws"].as_int());
     std::vector<Mixture::Part> parts;
     double total = 0, last = 0;
     int32_t id = 1;
