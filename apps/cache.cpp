@@ -76,19 +76,29 @@ bool any_matches(const std::vector<std::regex>& all, const std::string& name) {
                      [&](const std::regex& one) { return std::regex_match(name, one); });
 }
 
-std::vector<const data::Task*> chosen_tasks(const data::TaskRegistry& registry, const Flags& flags) {
+/// Names of the tasks that the gin files define. Built-in ones are cached when they are named: each needs
+/// data that a machine may not have.
+std::vector<std::string> configured_tasks(gin::Config& config) {
+  std::vector<std::string> names;
+  for (const gin::Value& task : config.call_as<std::vector<gin::Value>>("seqio.TaskRegistry"))
+    if (const auto object = task.object_as<const data::Task>()) names.push_back(object->name());
+  return names;
+}
+
+std::vector<const data::Task*> chosen_tasks(Session& session, const Flags& flags) {
+  const data::TaskRegistry& registry = session.tasks();
   const auto wanted = expressions(flags.tasks), unwanted = expressions(flags.excluded_tasks);
   std::vector<const data::Task*> tasks;
-  for (const std::string& name : registry.names()) {
-    const auto* task = dynamic_cast<const data::Task*>(registry.get(name).get());
-    if (task == nullptr || any_matches(unwanted, name)) continue;
-    if (flags.tasks.empty() ? task->supports_caching() : any_matches(wanted, name))
-      tasks.push_back(task);
+  for (const std::string& name :
+       flags.tasks.empty() ? configured_tasks(session.config()) : registry.names()) {
+    if (any_matches(unwanted, name) || !(wanted.empty() || any_matches(wanted, name))) continue;
+    if (const auto* task = dynamic_cast<const data::Task*>(registry.get(name).get())) tasks.push_back(task);
   }
   if (!tasks.empty()) return tasks;
   if (flags.tasks.size() == 1) registry.get(flags.tasks[0]);  // an error that knows the nearest name
-  fail(ExitCode::kUsage, "quintet cache: no task is chosen; the known ones are {}",
-       fmt::join(registry.names(), ", "));
+  fail(ExitCode::kUsage, "quintet cache: no task is chosen; the gin files define {}; 'quintet data list' "
+                         "lists all",
+       fmt::join(configured_tasks(session.config()), ", "));
 }
 
 /// Whether a cache is to be made; says why not.
@@ -129,7 +139,7 @@ int run_cache(std::span<char* const> arguments) {
   flags.cache.base_seed = std::max<int64_t>(0, flags.base_seed);
 
   Session session(gin_line);
-  const auto tasks = chosen_tasks(session.tasks(), flags);
+  const auto tasks = chosen_tasks(session, flags);
   const mpi::Session mpi;
   std::unique_ptr<Comm> comm;
   data::CachePeers& peers = flags.cache.peers;
