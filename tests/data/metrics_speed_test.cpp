@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <ctime>
 #include <iostream>
 
 #include "data/metrics/t5_metrics.h"
@@ -12,7 +12,7 @@ namespace quintet::data {
 namespace {
 
 constexpr int kExamples = 100'000;
-constexpr double kMostSeconds = 60;  // 1 to 7 each on two idle cores of 2023
+constexpr double kMostSeconds = 30;  // 0.5 to 2 each on one core of an Emerald Rapids Xeon
 
 /// Sentences of 5 to 24 words of a vocabulary of 5,000, some not ASCII.
 std::string sentence(Random& random) {
@@ -36,10 +36,9 @@ TEST(MetricsSpeed, AHundredThousandExamplesTakeSeconds) {
     scores.push_back(random.uniform());
   }
   const auto seconds = [](const std::string& name, const auto& work) {
-    const auto begin = std::chrono::steady_clock::now();
+    const std::clock_t begin = std::clock();  // the process's own, whatever else runs
     work();
-    const double taken =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double taken = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     std::cout << fmt::format("{:24} {:6.2f} s\n", name, taken);
     EXPECT_LT(taken, kMostSeconds) << name;
   };
