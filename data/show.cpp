@@ -162,6 +162,8 @@ void show(const Provider& provider, const ShowOptions& options, std::FILE* out) 
     print_example(example, features, options.most_ids, out);
   }
 
+  // Some tasks make the model's features themselves.
+  if (find_feature(features, "decoder_target_tokens") != nullptr) return;
   const char* converter_name =
       find_feature(features, "inputs") != nullptr ? "EncDecFeatureConverter" : "LMFeatureConverter";
   const auto converter = make_feature_converter(
