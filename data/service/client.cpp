@@ -8,7 +8,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPause = std::chrono::microseconds(500);
+constexpr auto kPause = std::chrono::milliseconds(1);
 constexpr double kSecondsToStop = 10;
 
 double seconds_since(Clock::time_point begin) {

@@ -22,7 +22,7 @@ PeerUnits::~PeerUnits() {
 }
 
 void PeerUnits::run_poller() {
-  constexpr auto kPause = std::chrono::microseconds(500);
+  constexpr auto kPause = std::chrono::milliseconds(1);
   constexpr auto kToLeave = std::chrono::seconds(10);
   std::optional<std::chrono::steady_clock::time_point> leaving_since;
   try {

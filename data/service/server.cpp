@@ -10,7 +10,7 @@
 namespace quintet::data {
 namespace {
 
-constexpr auto kPause = std::chrono::microseconds(200);  // of a rank that has nothing to do
+constexpr auto kPause = std::chrono::milliseconds(1);  // of a rank that has nothing to do
 
 /// Makes this rank's batches in a thread, a few ahead of the slowest shard.
 class Producer {
