@@ -14,6 +14,7 @@
 #include "runtime/base/nearest.h"
 #include "runtime/base/threefry.h"
 #include "runtime/base/memory.h"
+#include "runtime/optim/optax.h"
 #include "runtime/profile.h"
 
 namespace quintet {
@@ -49,6 +50,30 @@ HostArray random_tokens(int64_t rows, int64_t length, int64_t vocab_size, uint32
 
 }  // namespace
 
+void add_model_flags(CLI::App& app, BenchOptions& options) {
+  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
+  app.add_option("--model", options.model, "t5_1_1_tiny, _small, _base, _large, _xl or _xxl");
+  app.add_option("--batch", options.batch, "sequences a step")->check(positive);
+  app.add_option("--inputs", options.inputs, "tokens of an input")->check(positive);
+  app.add_option("--targets", options.targets, "tokens of a target")->check(positive);
+}
+
+LayoutCase bench_case(const BenchOptions& options) {
+  const T5Config config = bench_model_config(options.model, options.dtype);
+  LayoutCase what;
+  what.make = [config] {
+    LossOptions loss;
+    loss.z_loss = 1e-4;
+    return ModelAndOptimizer{std::make_shared<EncoderDecoderModel>(config, loss),
+                        optax_optimizer(adamw(1e-3))};
+  };
+  what.batch = [options, vocabulary = config.vocab_size](int64_t) {
+    return random_batch(options, vocabulary);
+  };
+  what.tokens = options.batch * (options.inputs + options.targets);
+  return what;
+}
+
 bool parse_bench_options(const std::string& what, const std::string& summary,
                          std::span<char* const> args, bool generates, BenchOptions& options) {
   CommandLine cli("bench " + what, summary,
@@ -57,10 +82,7 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
                       "--threads=2 --steps=5");
   CLI::App& app = cli.app();
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
-  app.add_option("--model", options.model, "t5_1_1_small, _base, _large, _xl or _xxl");
-  app.add_option("--batch", options.batch, "sequences a step")->check(positive);
-  app.add_option("--inputs", options.inputs, "tokens of an input")->check(positive);
-  app.add_option("--targets", options.targets, "tokens of a target")->check(positive);
+  add_model_flags(app, options);
   app.add_option("--steps", options.steps, "timed steps")->check(positive);
   app.add_option("--dtype", options.dtype, "float32, or bfloat16 on a GPU");
   options.compute.add_to(app);

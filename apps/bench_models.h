@@ -7,7 +7,12 @@
 #include <string>
 
 #include "apps/compute_flags.h"
+#include "apps/layout_step.h"
 #include "models/base_model.h"
+
+namespace CLI {
+class App;
+}
 
 namespace quintet {
 
@@ -24,11 +29,17 @@ struct BenchOptions {
 bool parse_bench_options(const std::string& what, const std::string& summary,
                          std::span<char* const> args, bool generates, BenchOptions& options);
 
+/// --model, --batch, --inputs, --targets.
+void add_model_flags(CLI::App& app, BenchOptions& options);
+
 /// Sizes of t5_1_1_{tiny,small,base,large,xl,xxl} without dropout; an unknown name is a usage error.
 T5Config bench_model_config(const std::string& name, const std::string& dtype = "float32");
 
 /// Model features of an encoder-decoder: random tokens from 3 to vocabulary size, no padding.
 HostArrays random_batch(const BenchOptions& options, int64_t vocab_size);
+
+/// Training with AdamW: the model with random parameters, random batches.
+LayoutCase bench_case(const BenchOptions& options);
 
 /// Runs step() once to warm up and `options.steps` times timed, prints one JSON object on stdout
 /// (tokens_per_second of the fastest step, seconds_per_step, peak_bytes: largest resident set of the

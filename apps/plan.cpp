@@ -1,9 +1,11 @@
-// `quintet plan`: a training step of a model on a mesh, on paper: which op runs where, what moves, how
-// many bytes each rank sends.
+// `quintet plan`: a training step of a model on paper: on one mesh, which op runs where, what moves, how
+// many bytes each rank sends; on a cluster, what every layout costs (plan_cluster.h).
 
 #include <cstdio>
 
+#include "apps/bench_models.h"
 #include "apps/cli.h"
+#include "apps/plan_cluster.h"
 #include "apps/session.h"
 #include "apps/verbs.h"
 #include "models/configurables.h"
@@ -23,6 +25,8 @@ struct PlanOptions {
   int64_t batch = 128, inputs = 512, targets = 114;
   int activations = 0, parameters = 0;  // dimensions of T5X's tables; 0: the rules of the gin files
   bool explain = false;
+  std::string model = {}, dtype = "float32";  // instead of gin files
+  ClusterPlan on_cluster;
 };
 
 /// "data=4,model=2"
@@ -55,6 +59,21 @@ HostArrays full_batch(const PlanOptions& options, const BaseModel& model) {
   add("decoder_input_tokens", options.targets);
   add("decoder_target_tokens", options.targets);
   return batch;
+}
+
+LayoutCase gin_case(const PlanOptions& options, Session& session) {
+  LayoutCase what;
+  what.make = [&session] {
+    const auto configured = gin::as<std::shared_ptr<ConfiguredModel>>(
+        session.config().evaluate("MODEL"), {"MODEL"});
+    QT_CHECK(configured->optimizer != nullptr, "quintet plan: MODEL has no optimizer_def");
+    return ModelAndOptimizer{configured->model, configured->optimizer};
+  };
+  const ModelAndOptimizer example = what.make();
+  what.batch = [options, model = example.model](int64_t) { return full_batch(options, *model); };
+  const bool encodes = dynamic_cast<const EncoderDecoderModel*>(example.model.get()) != nullptr;
+  what.tokens = options.batch * (options.targets + (encodes ? options.inputs : 0));
+  return what;
 }
 
 /// Runs one step abstractly.
@@ -99,12 +118,42 @@ int run_plan(std::span<char* const> args) {
   app.add_option("--parameters", options.parameters,
                  "1 or 2: T5X's rules for parameters (2: ZeRO-3)")
       ->check(CLI::Range(1, 2));
+  app.add_option("--model", options.model, "instead of gin files: t5_1_1_small, ... as bench has them");
+  app.add_option("--dtype", options.dtype, "of --model: float32 or bfloat16")
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  app.add_option("--cluster", options.on_cluster.cluster,
+                 "a JSON file that describes devices and links: plans every layout of them");
+  app.add_option("--layouts", options.on_cluster.layouts,
+                 "with --cluster: DATAxMODEL:aNpN with commas between; default: all of them");
+  app.add_option("--published", options.on_cluster.published,
+                 "a file of published runs, planned beside what was published");
+  app.add_option("--report", options.on_cluster.report, "with --cluster: an HTML file");
   app.add_flag("--explain", options.explain, "op by op: layouts and collectives of one step");
   if (!cli.parse(left)) return 0;
   gin_line.files.insert(gin_line.files.end(), options.files.begin(), options.files.end());
+  const ClusterPlan& on_cluster = options.on_cluster;
+  if (!on_cluster.cluster.empty() && !options.model.empty()) {
+    BenchOptions bench;
+    bench.model = options.model;
+    bench.batch = options.batch;
+    bench.inputs = options.inputs;
+    bench.targets = options.targets;
+    bench.dtype = options.dtype;
+    plan_cluster(on_cluster, bench.model, bench_case(bench));
+    return 0;
+  }
+  if (on_cluster.cluster.empty() && !on_cluster.published.empty()) {
+    plan_cluster(on_cluster, "published runs", {});
+    return 0;
+  }
   QT_CHECK(!gin_line.files.empty(), "quintet plan: no model; name a gin file that defines MODEL");
   gin_line.bindings.insert(gin_line.bindings.begin(), "VOCABULARY = None");  // sizes are the model's
 
+  if (!on_cluster.cluster.empty()) {
+    Session session(gin_line);
+    plan_cluster(on_cluster, gin_line.files.back(), gin_case(options, session));
+    return 0;
+  }
   AbstractDevice device;
   Device::use(device);
   {

@@ -39,6 +39,9 @@ const GpuKernels& AbstractDevice::kernels() const {
   static const GpuKernels table = [] {
     GpuKernels nothing{};
     nothing.cast = [](Views, Views, Stream) {};
+    nothing.fill = [](const View&, float, Stream) {};
+    nothing.accumulate = [](const View&, const View&, Stream) {};
+    nothing.measure_arrays = [](Views, ArrayStatistics*, Stream) {};
     return nothing;
   }();
   return table;

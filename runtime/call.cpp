@@ -3,6 +3,7 @@
 #include "runtime/plan_cache.h"
 #include "runtime/profile.h"
 #include "runtime/reshard.h"
+#include "runtime/step_clock.h"
 #include "runtime/step_log.h"
 #include "runtime/tape.h"
 
@@ -23,6 +24,7 @@ void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const A
   for (const auto* views : {&in, &out})
     for (const View& v : *views)
       if (!v.absent()) bytes += v.elements() * size_of(v.dtype);
+  if (StepClock* clock = StepClock::current()) clock->op(op, in, out);
   ProfileScope scope(op.name, bytes);
   Device& device = Device::current();
   kernel_of(op, device)(in, out, attrs, device.stream());

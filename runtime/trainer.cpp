@@ -107,8 +107,9 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
       key_(key) {
-  // The device's kernels take statistics of whole arrays; of cut ones the host does.
-  if (!Device::current().is_cpu() && (!optimizer_->on_device() || any_cut(slots())))
+  // The device's kernels take statistics of whole arrays; of cut ones the host does. On paper none.
+  const Device& device = Device::current();
+  if (!device.is_cpu() && device.kind() != "abstract" && (!optimizer_->on_device() || any_cut(slots())))
     optimizer_ = host_mirror(std::move(optimizer_));
   optimizer_->init(slots());
 }

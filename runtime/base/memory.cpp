@@ -6,14 +6,12 @@
 #include <cstdlib>
 
 #include "runtime/base/check.h"
+#include "runtime/base/memory_meter.h"
 
 namespace quintet {
 namespace {
 
 constexpr int64_t kAlign = 64, kHuge = 2 << 20;
-constexpr const char* kKindNames[kMemoryKinds] = {"activations", "parameters", "gradients",
-                                                  "optimizer state", "scratch"};
-
 thread_local MemoryKind current_kind = MemoryKind::kActivations;
 
 #ifdef __SANITIZE_ADDRESS__
@@ -88,7 +86,12 @@ Buffer Memory::allocate(int64_t bytes) {
     by_kind_[static_cast<size_t>(kind)] += block.capacity;
     peak_ = std::max(peak_, used_);
   }
-  Buffer buffer(block.pointer, [this, block, kind](std::byte*) { give_back(block, kind); });
+  const auto meter = MemoryMeter::current();
+  if (meter != nullptr) meter->add(kind, bytes);
+  Buffer buffer(block.pointer, [this, block, kind, meter, bytes](std::byte*) {
+    if (meter != nullptr) meter->add(kind, -bytes);
+    give_back(block, kind);
+  });
   if (kept_ != nullptr) kept_->push_back(buffer);
   return buffer;
 }
@@ -123,7 +126,7 @@ std::string Memory::accounting() const {
   std::string text;
   for (size_t kind = 0; kind < by_kind_.size(); ++kind)
     if (by_kind_[kind] > 0)
-      text += fmt::format("{} {:.3f} GiB, ", kKindNames[kind], gib(by_kind_[kind]));
+      text += fmt::format("{} {:.3f} GiB, ", name_of(static_cast<MemoryKind>(kind)), gib(by_kind_[kind]));
   return text + fmt::format("{:.3f} GiB in all", gib(used_));
 }
 

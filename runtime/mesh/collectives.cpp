@@ -1,13 +1,20 @@
 #include "runtime/mesh/collectives.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <utility>
 
 #include "kernels/device.h"
 #include "runtime/base/check.h"
+#include "runtime/mesh/waiting.h"
 
 namespace quintet {
+namespace {
+
+thread_local double waited = 0;  // seconds
+
+}  // namespace
 
 Pending& Pending::operator=(Pending&& other) noexcept {
   std::swap(wait_, other.wait_);
@@ -20,8 +27,13 @@ Pending::~Pending() {
   }
 }
 void Pending::wait() {
-  if (const auto wait = std::exchange(wait_, nullptr)) wait();
+  const auto wait = std::exchange(wait_, nullptr);
+  if (!wait) return;
+  const auto start = std::chrono::steady_clock::now();
+  wait();
+  waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
+double seconds_in_collectives() { return waited; }
 
 void Traffic::add(const std::string& collective, const std::string& group, int64_t bytes) {
   const std::lock_guard lock(mutex_);

@@ -1,0 +1,53 @@
+#pragma once
+// Layouts of a training run and what one costs: the rows that `quintet bench layouts` measures and
+// `quintet plan` works out, as a table and as JSON. layout_report.h draws them.
+
+#include <string>
+#include <vector>
+
+#include "runtime/base/memory_meter.h"
+#include "runtime/mesh/collectives.h"
+#include "runtime/mesh/mesh.h"
+#include "runtime/mesh/rules.h"
+
+namespace quintet {
+
+/// A (data, model) mesh and the dimensions of T5X's tables of rules; named "2x2:a1p2".
+struct TrainingLayout {
+  int data = 1, model = 1, activations = 1, parameters = 1;
+  bool operator==(const TrainingLayout&) const = default;
+
+  std::string name() const;
+  std::vector<MeshAxis> mesh() const { return {{"data", data}, {"model", model}}; }
+  LogicalAxisRules rules() const;
+};
+
+/// Every factorisation of the ranks with every table that makes a difference on it.
+std::vector<TrainingLayout> all_layouts(int ranks);
+/// "2x2:a1p2,4x1": without a table, 1 dimension each. Throws a usage error naming what is not a
+/// layout, or what does not need exactly `ranks` ranks.
+std::vector<TrainingLayout> parse_layouts(const std::string& text, int ranks);
+
+/// One step of one layout.
+struct LayoutRow {
+  TrainingLayout layout;
+  std::string refused = {};  // why it cannot run; the rest is zero then
+  double seconds = 0, compute = 0, exposed = 0, data = 0;  // of a step; exposed: communication
+  double tokens_per_second = 0, mfu = 0;
+  Traffic::Table traffic = {};  // sent by a rank in a step
+  MemoryMeter::Kinds memory{};  // of a rank, when it held most
+  bool fits = true;             // into a device's memory
+
+  int64_t sent_bytes() const;
+  bool runs() const { return refused.empty() && fits; }
+};
+
+/// The fastest that runs; null: none does.
+const LayoutRow* best_of(const std::vector<LayoutRow>& rows);
+/// For people; the best is marked by a star.
+std::string layout_table(const std::vector<LayoutRow>& rows);
+/// One object; `facts`: members to put first.
+std::string layout_json(const LayoutRow& row, bool best,
+                        const std::vector<std::pair<std::string, std::string>>& facts);
+
+}  // namespace quintet

@@ -1,0 +1,111 @@
+"""Layouts measured on ranks and planned on paper: both count the same bytes; reports; what is refused."""
+
+import json
+import re
+import subprocess
+import os
+import xml.etree.ElementTree
+
+import e2e
+from e2e import QUINTET, quintet
+
+MODEL = ["--model=t5_1_1_tiny", "--batch=8", "--inputs=16", "--targets=8"]
+CLUSTER = {"name": "4 devices", "devices": 4, "devices_per_host": 4, "memory_gib": 1, "tflops": 1,
+           "memory_gb_per_s": 10, "link_gb_per_s": 1, "link_us": 5}
+
+
+def cluster(folder, **changes):
+    file = folder / "cluster.json"
+    file.write_text(json.dumps({**CLUSTER, **changes}))
+    return f"--cluster={file}"
+
+
+def rows(text):
+    return {row["layout"]: row for row in map(json.loads, text.splitlines())}
+
+
+def page(file):
+    """A report: well-formed, nothing from elsewhere."""
+    text = file.read_text()
+    assert not re.search(r"(src|href)=|@import|url\(", text)
+    return xml.etree.ElementTree.fromstring(text)
+
+
+def test_the_plan_counts_what_ranks_count(folder):
+    measured = quintet("bench", "layouts", "--ranks=4", "--steps=2", *MODEL, f"--report={folder}/measured.html")
+    planned = quintet("plan", cluster(folder), *MODEL, f"--report={folder}/planned.html")
+    on_ranks, on_paper = rows(measured.out), rows(planned.out)
+    assert len(on_ranks) == 8 and on_ranks.keys() == on_paper.keys(), on_ranks.keys()
+    for name, row in on_ranks.items():
+        assert row["sent"] and row["sent"] == on_paper[name]["sent"], (row["sent"], on_paper[name]["sent"])
+        assert row["peak_bytes"]["parameters"] > 0 and row["peak_bytes"] == on_paper[name]["peak_bytes"], \
+            (name, row["peak_bytes"], on_paper[name]["peak_bytes"])
+        parts = row["seconds"]
+        assert abs(sum(parts.values()) - row["seconds_per_step"]) < 1e-6, row
+        assert 0 < row["mfu"] < 1 and parts["exposed"] > 0 and row["tokens_per_second"] > 0, row
+    assert sum(row["best"] for row in on_ranks.values()) == 1
+    assert re.search(r"^\S+x\S+ .* \*$", measured.err, re.M), measured.err
+    for name in "measured", "planned":
+        texts = [element.text for element in page(folder / f"{name}.html").iter()]
+        assert all(layout in texts for layout in on_ranks), name
+
+
+def test_processes_count_what_threads_count(folder):
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+    done = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "4", QUINTET, "bench", "layouts",
+                           "--steps=1", "--layouts=2x2:a1p2,4x1:a1p1", *MODEL], capture_output=True, text=True,
+                          env=environment, stdin=subprocess.DEVNULL, timeout=200)
+    assert done.returncode == 0, done.stderr
+    on_paper = rows(quintet("plan", cluster(folder), *MODEL).out)
+    on_ranks = rows(done.stdout)
+    assert list(on_ranks) == ["2x2:a1p2", "4x1:a1p1"], on_ranks
+    for name, row in on_ranks.items():
+        assert row["sent"] == on_paper[name]["sent"] and row["peak_bytes"] == on_paper[name]["peak_bytes"], name
+
+
+def test_layouts_that_cannot_run_are_listed_with_the_reason(folder):
+    result = quintet("plan", cluster(folder, devices=8, devices_per_host=8), *MODEL)
+    refused = {name: row["refused"] for name, row in rows(result.out).items() if "refused" in row}
+    assert set(refused) == {"1x8:a1p1", "1x8:a2p1"}, refused  # 4 heads
+    assert "'heads' of size 4" in refused["1x8:a1p1"] and "cannot run" in result.err, refused
+    small = quintet("plan", cluster(folder, memory_gib=1e-4), *MODEL)
+    assert not any(row["fits"] for row in rows(small.out).values()) and "no layout runs and fits" in small.err
+
+
+def test_a_faster_cluster_is_faster_and_links_matter(folder):
+    step = lambda **changes: rows(quintet("plan", cluster(folder, **changes), "--layouts=2x2:a1p2", *MODEL).out)["2x2:a1p2"]
+    base, links, slow = step(), step(link_gb_per_s=100), step(tflops=0.0001)
+    assert links["seconds"]["exposed"] < base["seconds"]["exposed"], (links, base)
+    assert links["seconds"]["compute"] == base["seconds"]["compute"]
+    assert slow["seconds"]["compute"] > 10 * base["seconds"]["compute"]
+
+
+def test_what_is_refused(folder):
+    def refuses(words, *arguments):
+        result = quintet(*arguments, expect=2)
+        assert all(word in result.err for word in words), result
+
+    bench = ["bench", "layouts", *MODEL]
+    refuses(["--layouts", "'2by2'", "DATAxMODEL"], *bench, "--ranks=4", "--layouts=2by2")
+    refuses(["2x4:a1p1 needs 8 ranks, there are 4"], *bench, "--ranks=4", "--layouts=2x4:a1p1")
+    refuses(["no layout", "3 ranks"], *bench[:2], "--model=t5_1_1_tiny", "--batch=8", "--ranks=3")
+    refuses(["--ranks"], *bench, "--ranks=0")
+    refuses(["t5_1_1_tini", "did you mean"], "plan", cluster(folder), "--model=t5_1_1_tini")
+    refuses(["/no/such.json"], "plan", "--cluster=/no/such.json", *MODEL)
+    refuses(["cluster.json", "devcies", "devices"], "plan", cluster(folder, devcies=4), *MODEL)
+    refuses(["tflops", "positive"], "plan", cluster(folder, tflops=0), *MODEL)
+    refuses(["network_gb_per_s_per_host"], "plan", cluster(folder, devices=8), *MODEL)
+
+
+def test_published_runs_are_planned(folder):
+    file = e2e.ROOT / "bench" / "published" / "t5_training.json"
+    runs = json.loads(file.read_text())
+    smallest = [run for run in runs["runs"] if run["model"] == "t5_1_1_small"]
+    (folder / "runs.json").write_text(json.dumps({**runs, "runs": smallest}))
+    result = quintet("plan", f"--published={folder}/runs.json", f"--report={folder}/page.html")
+    assert len(smallest) >= 1 and result.err.count(" %\n") >= len(smallest) and "in the mean" in result.err, result
+    cells = [element.text for element in page(folder / "page.html").iter("td")]
+    assert any(re.fullmatch(r"[+-]\d+ %", cell or "") for cell in cells), cells
+
+
+e2e.run(globals())
