@@ -94,8 +94,11 @@ class SplitWriter {
   }
 
   int64_t write() {
-    if (const fs::path done = cache_stats_file(folder_, split_); fs::exists(done))
-      return Json::read(done)["examples"].as_int();  // of a run that was stopped in a later split
+    if (const fs::path done = cache_stats_file(folder_, split_); fs::exists(done)) {
+      // Of a run that was stopped later, perhaps before it had removed this.
+      if (options_.peers.rank == 0) remove_tree(spill_folder());
+      return Json::read(done)["examples"].as_int();
+    }
     Reports preprocessing(options_, split_ + ": preprocessed", *reader_->size());
     in_parallel(options_, units_, [&](int64_t unit) {
       if (!fs::exists(stats_file(unit))) preprocess(unit);

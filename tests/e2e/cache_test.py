@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import resource
+import shutil
 import subprocess
 import time
 
@@ -93,6 +94,21 @@ def test_killed_runs_go_on_and_end_the_same(folder):
     assert "cached at" in result.out
     assert files(folder / "killed") == files(folder / "whole")
     assert kept > 0, "no kill left a finished unit behind"
+
+
+def test_a_kill_after_the_last_file_leaves_nothing_over(folder):
+    task = write_task(folder, lines=120_000)
+    quintet("cache", *task, f"--output_cache_dir={folder / 'whole'}")
+    process = start("cache", *task, f"--output_cache_dir={folder / 'cut'}", "--threads=1")
+    work = folder / "cut" / "words" / "all.incomplete"
+    e2e.wait_for(lambda: any(work.glob("spill.*/unit-*.json")), 30)
+    process.kill()
+    process.communicate()
+    for path in (folder / "whole" / "words" / "all").iterdir():
+        if path.name != "COMPLETED":
+            shutil.copy(path, work)
+    quintet("cache", *task, f"--output_cache_dir={folder / 'cut'}")
+    assert files(folder / "cut") == files(folder / "whole")
 
 
 def test_a_full_disk_ends_with_its_code_and_leaves_no_cache(folder):

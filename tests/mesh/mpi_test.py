@@ -3,6 +3,7 @@ ends in time, the message names rank, host, collective and step, and no rank is 
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -42,7 +43,7 @@ def faulty(mode, ranks, bad, seconds, timeout_seconds, *parts):
     # mpirun may see a dead rank at the same time and gives its status then.
     assert result.code in ((6, 137) if mode == "dies" else (6,)), result
     for part in parts:
-        assert part in result.err, f"'{part}' is not in: {result.err}"
+        assert re.search(part, result.err), f"'{part}' is not in: {result.err}"
     assert result.seconds < seconds, f"took {result.seconds:.1f} s, expected {seconds}"
     nobody_left(mode)
 
@@ -55,7 +56,8 @@ def test_two_and_four_ranks_agree_with_threads(folder):
 
 def test_a_dead_rank_is_named_at_once(folder):
     for ranks, bad in ((2, 0), (4, 2)):
-        faulty("dies", ranks, bad, 10, 60, f"rank {bad} on ", "has died", "all_reduce", "step 5")
+        # The rank that sees it first may not have begun the step in which the other died.
+        faulty("dies", ranks, bad, 10, 60, f"rank {bad} on ", "has died", "all_reduce", "step [45]")
 
 
 def test_a_stopped_rank_is_named_after_the_timeout(folder):
