@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/base64.h"
 #include "data/vocabularies/utf8.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/json.h"
@@ -11,20 +12,6 @@ namespace quintet::data {
 namespace {
 
 using JsonText = nlohmann::ordered_json;
-
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t block = 0;
-    for (size_t k = 0; k < 3; ++k)
-      block = block << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0u);
-    for (size_t k = 0; k < 4; ++k)
-      text += i + k <= bytes.size() ? kDigits[block >> (18 - 6 * k) & 63] : '=';
-  }
-  return text;
-}
 
 JsonText text_json(const std::string& text) {
   return find_bad_utf8(text) == std::string::npos ? text : base64(text);
