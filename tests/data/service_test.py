@@ -1,26 +1,17 @@
 """The data service under a real mpirun: the batches of every number of data ranks, shards and model ranks are those of one
 process, bit for bit; and what happens when a data rank is slow, stopped or dead. SERVICE_DRIVER names the program."""
 
+import functools
 import os
 import pathlib
 import re
-import subprocess
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import e2e  # noqa: E402
 
 DRIVER = os.environ["SERVICE_DRIVER"]
-
-
-def mpirun(ranks, *arguments, timeout=120):
-    begin = time.time()
-    done = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(ranks), DRIVER, *map(str, arguments)],
-                          capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL)
-    result = e2e.Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
-    result.seconds = time.time() - begin
-    return result
+mpirun = functools.partial(e2e.mpirun, DRIVER)
 
 
 # Ranks, of which data ranks, and ranks of a model group.

@@ -53,6 +53,16 @@ def start(*arguments):
                             env=environment, stdin=subprocess.DEVNULL)
 
 
+def mpirun(program, ranks, *arguments, timeout=120):
+    """A test program on that many ranks; the result has the seconds it took, too."""
+    begin = time.time()
+    done = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(ranks), program, *map(str, arguments)],
+                          capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL)
+    result = Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    result.seconds = time.time() - begin
+    return result
+
+
 def tiny(model_dir, steps, *more):
     """The command line of a tiny run."""
     return ["train", *TINY, f"--model_dir={model_dir}", f"--gin.TRAIN_STEPS={steps}", *more]

@@ -1,26 +1,17 @@
 """Collectives under a real mpirun, and what happens when a rank dies, stops, hangs or does something else: the job
 ends in time, the message names rank, host, collective and step, and no rank is left. MPI_DRIVER names the program."""
 
+import functools
 import os
 import pathlib
 import re
-import subprocess
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 import e2e  # noqa: E402
 
 DRIVER = os.environ["MPI_DRIVER"]
-
-
-def mpirun(ranks, *arguments, timeout=120):
-    begin = time.time()
-    done = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(ranks), DRIVER, *map(str, arguments)],
-                          capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL)
-    result = e2e.Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
-    result.seconds = time.time() - begin
-    return result
+mpirun = functools.partial(e2e.mpirun, DRIVER)
 
 
 def nobody_left(mode):
