@@ -1,0 +1,85 @@
+#pragma once
+// One request's generation, step by step, as transformers' generate does it: greedy search,
+// sampling and beam search with its rules. A request knows nothing of others that are computed at
+// the same time; who runs it (generate() below, a server's engine) gathers the rows of many for
+// each step.
+//
+//   auto generation = start_generation({.rules = {.max_new_tokens = 64}, .num_beams = 4}, vocab);
+//   while (!generation->rows().empty())
+//     generation->advance(logits_after(generation->rows()));        // [rows, vocab]
+//   use(generation->results().front());                             // best first
+//
+// Rows number a request's sequences from 0; a row keeps its cache from step to step, or goes on
+// from another row's (`source`).
+
+#include <functional>
+#include <memory>
+
+#include "models/decoding/logit_rules.h"
+#include "models/decoding/token_choice.h"
+#include "models/decoding/token_model.h"
+
+namespace quintet::decoding {
+
+enum class EarlyStopping { no, yes, never };  // transformers' False, True and "never"
+
+struct GenerationRequest {
+  TokenList prompt{0};    // read before the first token is chosen; begins with the start token
+  TokenList inputs = {};  // of the encoder, for the rules that look at them
+  LogitRules rules = {};  // max_new_tokens must be positive; eos_ids end a sequence
+  SamplingRules sampling = {};
+  int64_t num_return_sequences = 1;  // samples, or the best of the beams
+  int64_t num_beams = 1;
+  float length_penalty = 1;  // beams are scored by log probability / generated length ^ this
+  EarlyStopping early_stopping = EarlyStopping::no;
+  bool renormalize_logits = false;  // beams: make probabilities of what the rules leave
+  /// Ends a sequence whose generated tokens it accepts, as an end token does (stop strings); empty:
+  /// none does. Called after each token.
+  std::function<bool(std::span<const int32_t> generated)> stops = {};
+
+  /// Throws a usage error naming a value out of its range.
+  void check(int64_t vocab_size) const;
+};
+
+enum class FinishReason { eos, stop, length };
+
+struct Hypothesis {
+  std::vector<TokenChoice> tokens = {};  // generated, the end token included
+  float score = 0;                       // sum of log_prob; beams: with the length penalty
+  FinishReason finish = FinishReason::length;
+
+  TokenList ids() const;
+};
+
+struct RowStep {
+  int32_t row = 0;
+  int32_t token = 0;
+  int32_t position = 0;  // in the decoder's sequence
+  int32_t source = 0;    // whose history it continues
+};
+
+class Generation {
+ public:
+  virtual ~Generation() = default;
+  /// What the next step reads, by increasing row; empty once the request is answered.
+  virtual std::span<const RowStep> rows() const = 0;
+  /// Logits [rows().size(), vocab] of the token after each; they are changed.
+  virtual void advance(std::span<float> logits) = 0;
+  /// num_return_sequences hypotheses, beams best first, samples in their order; before the end,
+  /// what is there so far.
+  virtual std::vector<Hypothesis> results() const = 0;
+};
+
+/// Rows that a request needs at most.
+int64_t rows_of(const GenerationRequest& request);
+
+/// Throws as GenerationRequest::check.
+std::unique_ptr<Generation> start_generation(GenerationRequest request, int64_t vocab_size);
+
+/// Answers all requests, one an item of the model, which has begun with num_decodes =
+/// `rows_per_item`.
+std::vector<std::vector<Hypothesis>> generate(TokenModel& model,
+                                              std::span<const GenerationRequest> requests,
+                                              int64_t rows_per_item);
+
+}  // namespace quintet::decoding

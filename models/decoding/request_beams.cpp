@@ -1,0 +1,168 @@
+#include "models/decoding/request_beams.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/logits/logits.h"
+
+namespace quintet::decoding {
+namespace {
+
+struct Beam {
+  TokenList history;
+  std::vector<TokenChoice> tokens;
+  float log_prob = 0;
+};
+
+/// One continuation of one beam.
+struct Candidate {
+  float log_prob = 0;  // of the whole sequence
+  float step = 0;      // of its last token, after the rules
+  size_t beam = 0;
+  int32_t token = 0;
+};
+
+bool ranks_before(const Candidate& a, const Candidate& b) {
+  if (a.log_prob != b.log_prob) return a.log_prob > b.log_prob;
+  return a.beam != b.beam ? a.beam < b.beam : a.token < b.token;
+}
+
+class Beams : public Generation {
+ public:
+  Beams(GenerationRequest request, int64_t vocab_size)
+      : request_(std::move(request)), vocab_(static_cast<size_t>(vocab_size)) {
+    live_.push_back({.history = request_.prompt, .tokens = {}, .log_prob = 0});
+    next_rows({0});
+  }
+
+  std::span<const RowStep> rows() const override { return rows_; }
+
+  void advance(std::span<float> logits) override {
+    QT_ASSERT(logits.size() == rows_.size() * vocab_);
+    if (++fed_ < std::ssize(request_.prompt)) return next_rows({0});
+    const std::vector<Candidate> best = candidates(logits);
+    std::vector<Beam> live;
+    std::vector<int32_t> sources;
+    const auto beams = static_cast<size_t>(request_.num_beams);
+    for (size_t c = 0; c < best.size(); ++c) {
+      Beam next = extended(best[c], logits);
+      if (const auto end = ended(request_, next.history)) {
+        // Only what ranks among the first num_beams may finish.
+        if (c < beams) finish(next, *end);
+      } else if (live.size() < beams) {
+        live.push_back(std::move(next));
+        sources.push_back(static_cast<int32_t>(best[c].beam));
+      }
+    }
+    std::stable_sort(finished_.begin(), finished_.end(),
+                     [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+    if (finished_.size() > beams) finished_.resize(beams);
+    live_ = std::move(live);
+    if (live_.empty() || settled())
+      rows_.clear();
+    else
+      next_rows(sources);
+  }
+
+  std::vector<Hypothesis> results() const override {
+    std::vector<Hypothesis> all = finished_;
+    for (const Beam& beam : live_) all.push_back({beam.tokens, score(beam), FinishReason::length});
+    all.resize(std::min(all.size(), static_cast<size_t>(request_.num_return_sequences)));
+    return all;
+  }
+
+ private:
+  float divided(float log_prob, size_t length) const {
+    return log_prob / std::pow(static_cast<float>(length), request_.length_penalty);
+  }
+  float score(const Beam& beam) const {
+    return beam.tokens.empty() ? 0 : divided(beam.log_prob, beam.tokens.size());
+  }
+
+  /// The continuations looked at, best first: enough that num_beams of them do not end.
+  std::vector<Candidate> candidates(std::span<float> logits) const {
+    const auto keep = static_cast<size_t>(request_.num_beams) *
+                      std::max<size_t>(2, 1 + request_.rules.eos_ids.size());
+    std::vector<Candidate> all;
+    std::vector<float> scratch;
+    for (size_t b = 0; b < live_.size(); ++b) {
+      const std::span<float> row = logits.subspan(b * vocab_, vocab_);
+      to_log_probs(row);
+      if (!request_.rules.empty()) {
+        request_.rules.apply(row, {.tokens = live_[b].history,
+                                   .prompt_length = std::ssize(request_.prompt),
+                                   .inputs = request_.inputs});
+        if (request_.renormalize_logits) to_log_probs(row);
+      }
+      std::vector<int32_t> tokens;
+      indices_at_least(row, kth_largest(row, static_cast<int64_t>(keep), scratch), tokens);
+      for (int32_t token : tokens) {
+        const float step = row[static_cast<size_t>(token)];
+        all.push_back({live_[b].log_prob + step, step, b, token});
+      }
+    }
+    std::sort(all.begin(), all.end(), ranks_before);
+    all.resize(std::min(all.size(), keep));
+    return all;
+  }
+
+  static void to_log_probs(std::span<float> row) {
+    const RowSummary s = summarize(row);
+    for (float& x : row) x = (x - s.max) - s.log_sum;
+  }
+
+  Beam extended(const Candidate& c, std::span<const float> log_probs) const {
+    Beam next = live_[c.beam];
+    next.history.push_back(c.token);
+    next.tokens.push_back({.token = c.token,
+                           .log_prob = c.step,
+                           .model_log_prob = c.step,
+                           .top = likeliest(log_probs.subspan(c.beam * vocab_, vocab_),
+                                            request_.sampling.alternatives)});
+    next.log_prob = c.log_prob;
+    return next;
+  }
+
+  void finish(Beam& beam, FinishReason reason) {
+    const float value = score(beam);
+    finished_.push_back({std::move(beam.tokens), value, reason});
+  }
+
+  /// Whether no live beam can change the finished ones any more, as transformers judges it.
+  bool settled() const {
+    if (std::ssize(finished_) < request_.num_beams) return false;
+    if (request_.early_stopping == EarlyStopping::yes) return true;
+    const bool longest =
+        request_.early_stopping == EarlyStopping::never && request_.length_penalty > 0;
+    const size_t length =
+        longest ? static_cast<size_t>(request_.rules.max_new_tokens) : live_.front().tokens.size();
+    return divided(live_.front().log_prob, length) <= finished_.back().score;
+  }
+
+  void next_rows(const std::vector<int32_t>& sources) {
+    rows_.clear();
+    for (size_t b = 0; b < live_.size(); ++b) {
+      const size_t at = static_cast<size_t>(fed_);
+      rows_.push_back({.row = static_cast<int32_t>(b),
+                       .token = live_[b].history[at],
+                       .position = static_cast<int32_t>(fed_),
+                       .source = sources[b]});
+    }
+  }
+
+  const GenerationRequest request_;
+  const size_t vocab_;
+  int64_t fed_ = 0;                   // tokens read so far
+  std::vector<Beam> live_;            // best first
+  std::vector<Hypothesis> finished_;  // best first, num_beams at most
+  std::vector<RowStep> rows_;
+};
+
+}  // namespace
+
+std::unique_ptr<Generation> start_beams(GenerationRequest request, int64_t vocab_size) {
+  return std::make_unique<Beams>(std::move(request), vocab_size);
+}
+
+}  // namespace quintet::decoding

@@ -1,0 +1,16 @@
+#pragma once
+// Beam search of one request, as transformers 5 does it. Private to request.cpp.
+
+#include <optional>
+
+#include "models/decoding/request.h"
+
+namespace quintet::decoding {
+
+std::unique_ptr<Generation> start_beams(GenerationRequest request, int64_t vocab_size);
+
+/// Why the sequence, which has just got its last token, ends there, if it does.
+std::optional<FinishReason> ended(const GenerationRequest& request,
+                                  std::span<const int32_t> history);
+
+}  // namespace quintet::decoding
