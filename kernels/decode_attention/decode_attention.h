@@ -3,11 +3,10 @@
 // handles one head of one item (shared keys) or of one row (cache) on the calling thread; logits
 // are not scaled, as in T5. Float32; softmax in float32. Highway, run-time dispatch.
 //
-//   SharedKeys      keys and values that all rows of an item read: cross-attention, the encoder, a
-//   prefix CachedKeys      keys and values of a sequence that grows by a token a step. Nothing is
-//   ever moved: when
-//                   beams change places, `slots` says in whose place each earlier token was
-//                   written.
+//   SharedKeys      keys and values that all rows of an item read: cross-attention, the encoder, a prefix
+//   CachedHead      keys and values of a sequence that grows by a token a step. Nothing is ever moved:
+//                   a list says at which place each earlier token was written, so that beams change
+//                   places, and sequences lie scattered over pages, without a copy.
 //
 // head_dim is padded to depth_of(head_dim), a whole number of vectors; the padding is zero.
 
@@ -49,21 +48,19 @@ struct SharedQuery {
 void attend_shared(std::span<const SharedQuery> queries, const SharedKeys& keys, int64_t head_dim,
                    std::vector<float>& scratch);
 
-/// One head of one item's growing cache: [length, slots, padded_to_vectors(head_dim)] each.
-struct CachedKeys {
-  float* keys = nullptr;
-  float* values = nullptr;
-  int64_t slots = 1;
+/// One head of one layer of a growing cache: where its key and value, [padded_to_vectors(head_dim)]
+/// each, stand from a token's place on, in floats. Places are aligned to vectors.
+struct CachedHead {
+  int64_t keys = 0, values = 0;
 };
 
-/// out [head_dim] = softmax(query keys^T + bias) values over tokens [0, limit), token t read from
-/// slot slots_of_token[t]; bias [limit] or null.
-void attend_cache(const float* query, float* out, const CachedKeys& cache,
-                  std::span<const uint16_t> slots_of_token, const float* bias, int64_t head_dim,
-                  std::vector<float>& scratch);
+/// out [head_dim] = softmax(query keys^T + bias) values over the tokens at `places`; bias
+/// [places] or null.
+void attend_cache(const float* query, float* out, CachedHead head, std::span<float* const> places,
+                  const float* bias, int64_t head_dim, std::vector<float>& scratch);
 
-/// Copies [head_dim] floats to token t, slot s, with zero padding.
-void append_to_cache(const CachedKeys& cache, int64_t t, int64_t slot, const float* key,
-                     const float* value, int64_t head_dim);
+/// Copies [head_dim] floats to the token at `place`, with zero padding.
+void append_to_cache(CachedHead head, float* place, const float* key, const float* value,
+                     int64_t head_dim);
 
 }  // namespace quintet

@@ -1,19 +1,19 @@
 #pragma once
-// Keys and values of the decoder's self-attention. A token is written once, in its row's slot; when
-// beam search lets a row continue another's sequence, only the table of slots is rewritten.
+// Keys and values of the decoder's self-attention for a batch whose size is known. A token is written
+// once, in its row's slot; when beam search lets a row continue another's sequence, only the list of
+// places is rewritten.
 //
 //   SelfCache cache;
 //   cache.start(shape, batch, {.num_decodes = 4, .max_length = 128});
 //   cache.follow(input);                         // before each step
-//   cache.slots_of(row, position + 1)            // in whose slot each token of the row's past
-//   stands
+//   cache.places_of(row, position + 1)           // where each token of the row's past stands
 
 #include <cstdlib>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "kernels/decode_attention/decode_attention.h"
+#include "models/decoding/decoder_step.h"
 #include "models/decoding/packed_network.h"
 #include "models/decoding/token_model.h"
 
@@ -35,25 +35,27 @@ class SelfCache {
   int64_t decodes() const { return options_.num_decodes; }
   int64_t bytes() const { return 4 * capacity_; }
 
-  CachedKeys head(int64_t layer, int64_t item, int64_t head) const;
+  const CacheLayout& layout() const { return layout_; }
+  /// Where a row writes its token t.
+  float* place(int64_t row, int64_t t) const;
   /// Lets each row of a step continue its source's history, and claims the place of its new token.
   void follow(const StepInput& input);
-  /// Slot of each of the first `count` tokens of a row.
-  std::span<const uint16_t> slots_of(int64_t row, int64_t count) const {
-    return std::span(slots_).subspan(static_cast<size_t>(row * options_.max_length),
-                                     static_cast<size_t>(count));
+  /// Places of the first `count` tokens of a row.
+  std::span<float* const> places_of(int64_t row, int64_t count) const {
+    return std::span(places_).subspan(static_cast<size_t>(row * options_.max_length),
+                                      static_cast<size_t>(count));
   }
-  int64_t slot(int64_t row) const { return row % options_.num_decodes; }
 
  private:
   struct Free {
     void operator()(float* p) const { std::free(p); }
   };
   CacheOptions options_;
-  int64_t batch_ = 0, heads_ = 0, head_floats_ = 0, capacity_ = 0;
+  CacheLayout layout_;
+  int64_t item_floats_ = 0, depth_ = 0, capacity_ = 0;
   // [layers, items, heads] of keys, then values [max_length, slots, depth].
   std::unique_ptr<float[], Free> data_;
-  std::vector<uint16_t> slots_, next_slots_;  // [rows, max_length]
+  std::vector<float*> places_, next_places_;  // [rows, max_length]
 };
 
 }  // namespace quintet::decoding

@@ -195,27 +195,28 @@ TEST(DecodeAttention, SharedKeysAgreeWithTheOracle) {
     }
 }
 
-TEST(DecodeAttention, ACacheIsReadThroughItsSlots) {
+TEST(DecodeAttention, ACacheIsReadWhereverItsTokensStand) {
   for (const auto& [slots, length, d] : kAttention) {
     SCOPED_TRACE(fmt::format("{} slots, {} tokens, head {}", slots, length, d));
-    const int64_t depth = padded_to_vectors(d);
-    const auto k = random_floats(length * slots * d, 11), v = random_floats(length * slots * d, 12);
+    const int64_t depth = padded_to_vectors(d), places = length * slots;
+    const auto k = random_floats(places * d, 11), v = random_floats(places * d, 12);
     const auto q = random_floats(d, 13), bias = random_floats(length, 14);
     HugeArena arena;
-    const auto memory = arena.allocate(2 * length * slots * depth);
-    const CachedKeys cache{memory.get(), memory.get() + length * slots * depth, slots};
-    std::vector<uint16_t> table;
+    const auto memory = arena.allocate(2 * places * depth);
+    const CachedHead head{.keys = 0, .values = places * depth};
+    std::vector<float*> table;
     std::vector<const float*> keys, values;
+    for (int64_t place = 0; place < places; ++place)
+      append_to_cache(head, memory.get() + place * depth, k.data() + place * d,
+                      v.data() + place * d, d);
     for (int64_t t = 0; t < length; ++t) {
-      for (int64_t s = 0; s < slots; ++s)
-        append_to_cache(cache, t, s, k.data() + (t * slots + s) * d, v.data() + (t * slots + s) * d,
-                        d);
-      table.push_back(static_cast<uint16_t>(t * 7 % slots));
-      keys.push_back(k.data() + (t * slots + table.back()) * d);
-      values.push_back(v.data() + (t * slots + table.back()) * d);
+      const int64_t place = t * slots + t * 7 % slots;
+      table.push_back(memory.get() + place * depth);
+      keys.push_back(k.data() + place * d);
+      values.push_back(v.data() + place * d);
     }
     std::vector<float> out(static_cast<size_t>(d)), scratch;
-    attend_cache(q.data(), out.data(), cache, table, bias.data(), d, scratch);
+    attend_cache(q.data(), out.data(), head, table, bias.data(), d, scratch);
     const auto want = attention_oracle(q.data(), keys, values, bias.data(), d);
     for (int64_t i = 0; i < d; ++i)
       ASSERT_NEAR(out[static_cast<size_t>(i)], want[static_cast<size_t>(i)], 2e-5);

@@ -227,7 +227,116 @@ TEST_P(DecodeAttention, SelfAppendsAndReadsOtherBeamsTokens) {
                   std::vector<float>(old, old + head_dim));  // nothing is written behind the end
       }
       const int64_t limit = appended ? position + 1 : length;
-      AlignedFloats cached(2 * length * decodes * padded_to_vectors(head_dim) + 64);
+      AlignedFloats cached(2 * limit * padded_to_vectors(head_dim) + 64);
+      const int64_t depth = padded_to_vectors(head_dim);
+      const CachedHead cache{.keys = 0, .values = (limit * depth + 63) / 64 * 64};
+      std::vector<float*> places;
+      std::vector<float> added;
+      for (int64_t t = 0; t < limit; ++t) {
+        const int64_t d = appended && t == position
+                              ? own
+                              : history.sources[static_cast<size_t>(row * length + t)];
+        const int64_t from = (row - own + d) * slot + (head * length + t) * head_dim;
+        places.push_back(cached.start + t * depth);
+        append_to_cache(cache, places.back(), keys.part(from, head_dim).data(),
+                        values.part(from, head_dim).data(), head_dim);
+        added.push_back(
+            bias[static_cast<size_t>(head * biases + std::min(position - t, biases - 1))]);
+      }
+      const auto asked = query.part(row * width() + head * head_dim, head_dim);
+      std::vector<float> want(static_cast<size_t>(head_dim));
+      AlignedFloats padded(padded_to_vectors(head_dim));
+      std::copy(asked.begin(), asked.end(), padded.start);
+      attend_cache(padded.start, want.data(), cache, places, appended ? added.data() : nullptr,
+                   head_dim, scratch);
+      expect_close(out, row * width() + head * head_dim, want, dtype());
+      }
+    }
+}
+
+/// A cache in which rows have written tokens and beams have changed places.
+struct History {
+  std::vector<int32_t> positions;
+  std::vector<uint16_t> sources;  // [rows, max_length]
+};
+
+/// Rows of an item stand at one position, as beams do; the last item's behind the end of its cache.
+History random_history(const Sizes& s, std::mt19937& random) {
+  History h;
+  const auto length = static_cast<uint32_t>(s.length);
+  for (int64_t item = 0; item < s.items; ++item) {
+    const bool is_full = item == s.items - 1 && s.items > 1;
+    const auto drawn = static_cast<uint32_t>(random() % length);
+    const uint32_t position = is_full ? length + 2 : item == 0 ? length - 1 : drawn;
+    for (int64_t d = 0; d < s.decodes; ++d) {
+      h.positions.push_back(static_cast<int32_t>(position));
+      for (int64_t t = 0; t < s.length; ++t)
+        h.sources.push_back(static_cast<uint16_t>(random() % static_cast<uint32_t>(s.decodes)));
+    }
+  }
+  return h;
+}
+
+TEST_P(DecodeAttention, SelfAppendsAndReadsOtherBeamsTokens) {
+  const auto [name, items, decodes, heads, head_dim, length] = sizes();
+  std::mt19937 random(6);
+  const History history = random_history(sizes(), random);
+  const int64_t biases = length > 20 ? 13 : length + 3;
+  std::vector<float> bias;
+  for (int64_t i = 0; i < heads * biases; ++i)
+    bias.push_back(0.1f * static_cast<float>(random() % 30));
+  // [rows, heads, length, head_dim]
+  const int64_t slot = heads * length * head_dim, all = rows() * slot;
+  Elements keys(all, dtype(), &random, 0.5f), values(all, dtype(), &random);
+  const Elements query(rows() * width(), dtype(), &random, 0.7f);
+  const Elements fresh(rows() * 2 * width(), dtype(), &random, 0.7f),
+      out(rows() * width(), dtype(), nullptr);
+  const auto element = [&](void* p, int64_t i) {
+    return static_cast<std::byte*>(p) + i * size_of(dtype());
+  };
+  const DecodeSelf a{.rows = {.dtype = dtype(),
+                              .items = items,
+                              .decodes = decodes,
+                              .heads = heads,
+                              .head_dim = head_dim,
+                              .query = query.data(),
+                              .out = out.data(),
+                              .query_stride = width(),
+                              .out_stride = width()},
+                     .cache = {.keys = keys.data(),
+                               .values = values.data(),
+                               .slot_stride = slot,
+                               .head_stride = length * head_dim,
+                               .token_stride = head_dim,
+                               .max_length = length},
+                     .key = fresh.data(),
+                     .value = element(fresh.data(), width()),
+                     .key_stride = 2 * width(),
+                     .positions = history.positions.data(),
+                     .sources = history.sources.data(),
+                     .bias = bias.data(),
+                     .biases = biases};
+  const auto before = keys.part(0, all);
+  emulated::decode_self_gpu(a, {});
+  std::vector<float> scratch;
+  for (int64_t row = 0; row < rows(); ++row)
+    for (int64_t head = 0; head < heads; ++head) {
+      SCOPED_TRACE(fmt::format("row {} head {}", row, head));
+      const int64_t position = history.positions[static_cast<size_t>(row)], own = row % decodes;
+      const bool appended = position < length;
+      const int64_t at = row * slot + (head * length + std::min(position, length - 1)) * head_dim;
+      const auto key = keys.part(at, head_dim), value = values.part(at, head_dim);
+      const int64_t new_at = row * 2 * width() + head * head_dim;
+      if (appended) {
+        EXPECT_EQ(key, fresh.part(new_at, head_dim));
+        EXPECT_EQ(value, fresh.part(new_at + width(), head_dim));
+      } else {
+        const auto old = before.begin() + at;
+        EXPECT_EQ(key,
+                  std::vector<float>(old, old + head_dim));  // nothing is written behind the end
+      }
+      const int64_t limit = appended ? position + 1 : length;
+      AlignedFloats cached(2 * limit * padded_to_vectors(head_dim) + 64);
       const CachedKeys cache{
           cached.start,
           cached.start + (length * decodes * padded_to_vectors(head_dim) + 63) / 64 * 64, decodes};

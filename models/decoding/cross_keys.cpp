@@ -1,0 +1,56 @@
+#include "models/decoding/cross_keys.h"
+
+#include <omp.h>
+
+#include <algorithm>
+
+#include "models/decoding/layer_parts.h"
+
+namespace quintet::decoding {
+
+int64_t cross_floats(const NetworkShape& shape, int64_t length) {
+  return shape.num_decoder_layers * shape.num_heads * SharedKeys::floats(length, shape.head_dim);
+}
+
+void finish_encoding(const PackedNetwork& network, const Sequences& sequences,
+                     std::span<float> encoded, std::span<const SharedKeys> keys) {
+  const NetworkShape& shape = network.shape();
+  const auto& layers = network.decoder().layers;
+  const int64_t heads = shape.num_heads, d = shape.head_dim, e = shape.emb_dim;
+  const int64_t joined = shape.joined_kv(), items = sequences.items(), rows = sequences.size();
+  QT_ASSERT(keys.empty() || keys.size() == layers.size() * static_cast<size_t>(items * heads));
+  std::vector<int64_t> item_of;
+  for (int64_t i = 0; i < items; ++i)
+    item_of.resize(static_cast<size_t>(sequences.begin[static_cast<size_t>(i + 1)]), i);
+#pragma omp parallel
+  {
+    PackedRows packed;
+    std::vector<float> block;
+    const Part part{omp_get_thread_num(), omp_get_num_threads()};
+    const int64_t size = prefill_block_rows(rows, part.count), blocks = (rows + size - 1) / size;
+    for (int64_t b = part.begin(blocks); b < part.end(blocks); ++b) {
+      const int64_t first = b * size, count = std::min(size, rows - first);
+      packed.pack_normalized(encoded.data() + first * e, count, e, network.encoder().norm.data(),
+                             kNormEpsilon);
+      packed.unpack(encoded.data() + first * e);
+      block.resize(static_cast<size_t>(count * 2 * joined));
+      for (size_t layer = 0; !keys.empty() && layer < layers.size(); ++layer) {
+        const PackedMatrix& w = layers[layer].cross.key_value;
+        multiply(packed, w, {0, w.panels()},
+                 [&](const Tile& tile) { store_tile(tile, block.data(), 2 * joined); });
+        for (int64_t r = 0; r < count; ++r) {
+          const int64_t item = item_of[static_cast<size_t>(first + r)];
+          const int64_t index = first + r - sequences.begin[static_cast<size_t>(item)];
+          const float* row = block.data() + r * 2 * joined;
+          for (int64_t h = 0; h < heads; ++h)
+            keys[(layer * static_cast<size_t>(items) + static_cast<size_t>(item)) *
+                     static_cast<size_t>(heads) +
+                 static_cast<size_t>(h)]
+                .set(index, row + h * d, row + joined + h * d, d);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace quintet::decoding
