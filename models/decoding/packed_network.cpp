@@ -96,6 +96,7 @@ class Reader {
                 "parameter {}/relpos_bias/rel_embedding: expected [heads={}, buckets]", scope,
                 shape_.num_heads);
     stack.buckets = table.size(1);
+    stack.max_distance = shape_.max_distance;
     stack.relative_bias.assign(table.data<float>(), table.data<float>() + table.elements());
     const int64_t layers = encoder ? shape_.num_encoder_layers : shape_.num_decoder_layers;
     for (int64_t i = 0; i < layers; ++i)

@@ -27,6 +27,7 @@ struct NetworkShape {
   std::vector<std::string> mlp_activations;  // one, or two for a gated MLP
   bool logits_via_embedding = false;
   bool scale_attn_logits = false;  // packed into the query projection
+  int64_t max_distance = 128;      // of the relative bias
 
   bool decoder_only() const { return num_encoder_layers == 0; }
   int64_t joined_kv() const { return num_heads * head_dim; }
@@ -59,7 +60,7 @@ struct PackedStack {
   std::vector<PackedLayer> layers;
   std::vector<float> norm;           // final
   std::vector<float> relative_bias;  // [heads, buckets]
-  int64_t buckets = 0;
+  int64_t buckets = 0, max_distance = 128;
   bool bidirectional = false;
 };
 

@@ -20,11 +20,13 @@ TransformerDecoder::~TransformerDecoder() = default;
 
 namespace {
 
-Sequences without_padding(std::span<const int32_t> tokens, int64_t batch, int64_t length) {
+/// The tokens whose mask is above 0.
+Sequences without_padding(std::span<const int32_t> tokens, std::span<const int32_t> mask,
+                          int64_t batch, int64_t length) {
   Sequences s;
   for (int64_t i = 0; i < batch; ++i) {
     for (int64_t t = 0; t < length; ++t)
-      if (tokens[static_cast<size_t>(i * length + t)] > 0) {
+      if (mask[static_cast<size_t>(i * length + t)] > 0) {
         s.tokens.push_back(tokens[static_cast<size_t>(i * length + t)]);
         s.positions.push_back(static_cast<int32_t>(t));
       }
@@ -63,16 +65,17 @@ std::vector<SharedKeys> lay_out_cross(const NetworkShape& shape, const Sequences
 }  // namespace
 
 void TransformerDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_t length,
-                               const CacheOptions& options) {
+                               const CacheOptions& options, std::span<const int32_t> mask) {
   const NetworkShape& shape = network_.shape();
   QT_CHECK(!shape.decoder_only(), "generation: a decoder-only network has no encoder inputs");
   QT_CHECK(batch > 0 && length > 0,
            "generation: encoder inputs [batch={}, length={}] must not be empty", batch, length);
-  QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length);
+  if (mask.empty()) mask = tokens;
+  QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length && mask.size() == tokens.size());
   State& s = *state_;
   s.cache.start(shape, batch, options);
   s.bias = BiasStrips(network_.decoder(), shape.num_heads, options.max_length);
-  s.encoder_input = without_padding(tokens, batch, length);
+  s.encoder_input = without_padding(tokens, mask, batch, length);
   s.encoded = run_stack(network_, network_.encoder(), s.encoder_input);
   s.cross = lay_out_cross(shape, s.encoder_input, s.cross_memory);
   finish_encoding(network_, s.encoder_input, s.encoded, s.cross);
@@ -152,6 +155,16 @@ std::span<const float> TransformerDecoder::encoded(int64_t item) const {
                 end = begin[static_cast<size_t>(item + 1)];
   return std::span(state_->encoded)
       .subspan(static_cast<size_t>(first * e), static_cast<size_t>((end - first) * e));
+}
+
+std::vector<float> TransformerDecoder::mean_encoded(int64_t item) const {
+  const std::span<const float> all = encoded(item);
+  std::vector<double> sum(static_cast<size_t>(network_.shape().emb_dim), 0);
+  for (size_t i = 0; i < all.size(); ++i) sum[i % sum.size()] += static_cast<double>(all[i]);
+  std::vector<float> mean(sum.size());
+  const auto tokens = static_cast<double>(all.size() / sum.size());
+  for (size_t e = 0; e < sum.size(); ++e) mean[e] = static_cast<float>(sum[e] / tokens);
+  return mean;
 }
 
 int64_t TransformerDecoder::cache_bytes() const { return state_->cache.bytes(); }

@@ -25,9 +25,10 @@ class TransformerDecoder : public TokenModel {
   ~TransformerDecoder() override;
 
   /// Encoder-decoder: encodes tokens [batch, length] (0 is padding, wherever it stands; an item of
-  /// padding alone is read as one padding token, which is what T5X's mask amounts to).
+  /// padding alone is read as one padding token, which is what T5X's mask amounts to). `mask`
+  /// [batch, length]: 0 for the tokens that nobody sees, instead.
   void begin(std::span<const int32_t> tokens, int64_t batch, int64_t length,
-             const CacheOptions& options);
+             const CacheOptions& options, std::span<const int32_t> mask = {});
   /// Decoder only: fills the cache with positions [0, prefix[i]) of tokens [batch, length], all
   /// rows of an item sharing them; with `bidirectional`, prefix tokens see each other.
   void begin_prefix(std::span<const int32_t> tokens, int64_t batch, int64_t length,
@@ -41,6 +42,8 @@ class TransformerDecoder : public TokenModel {
 
   /// Encoder output of item i after its final norm, [tokens that are not padding, embed].
   std::span<const float> encoded(int64_t item) const;
+  /// Mean over those tokens, [embed].
+  std::vector<float> mean_encoded(int64_t item) const;
   int64_t cache_bytes() const;
 
  private:
