@@ -77,8 +77,8 @@ BatchSourceFn DataService::source() {
                                  .seed = config.seed.value_or(0),
                                  .timeout_seconds = flags_.timeout};
     options.group = same_rows.ranks();
-    auto client = std::make_unique<data::ServiceClient>(
-        *mail_, std::move(options), session_.hosts(), own->model_feature_lengths());
+    auto client =
+        std::make_unique<data::ServiceClient>(*mail_, std::move(options), session_.hosts());
     client->restore(begin);
     return client;
   };

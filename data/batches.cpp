@@ -10,8 +10,10 @@
 #include <mutex>
 #include <thread>
 
+#include "data/batch_rows.h"
 #include "data/reading/batch_index.h"
 #include "data/reading/position_text.h"
+#include "data/trim.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32c.h"
 #include "runtime/base/json.h"
@@ -26,15 +28,6 @@ std::string lengths_text(const Lengths& lengths) {
   return text;
 }
 
-/// Model features copied into row `row` of arrays that were made for them.
-void copy_row(const Example& example, const Lengths& lengths, int64_t row, HostArrays& arrays) {
-  for (const auto& [name, length] : lengths) {
-    const Tokens& tokens = example.tokens(name);
-    QT_ASSERT(static_cast<int64_t>(tokens.size()) == length);
-    std::copy(tokens.begin(), tokens.end(), arrays.at(name).as<int32_t>().begin() + row * length);
-  }
-}
-
 const char* packing_text(const FeatureConverter& converter) {
   if (!converter.pack()) return "padded";
   return converter.packing() == Packing::best_fit ? "packed by best fit" : "packed";
@@ -45,8 +38,8 @@ Lengths longest(const std::vector<Example>& examples) {
   Lengths lengths;
   for (const Example& example : examples)
     for (const auto& [name, value] : example.items())
-      if (const auto* tokens = std::get_if<Tokens>(&value)) {
-        const auto size = std::max<int64_t>(1, static_cast<int64_t>(tokens->size()));
+      if (rank_of(value) > 0 && !std::holds_alternative<std::vector<std::string>>(value)) {
+        const int64_t size = std::max<int64_t>(1, length_of(value));
         const auto known = std::find_if(lengths.begin(), lengths.end(),
                                         [&](const auto& item) { return item.first == name; });
         if (known == lengths.end())
@@ -209,11 +202,9 @@ struct Batches::State {
     Batch batch;
     Example example;
     for (int64_t row = 0; row < batch_size && !must_stop() && stream->next(example); ++row) {
-      if (row == 0 && keep)
-        for (const auto& [name, length] : lengths)
-          batch.features.emplace(name, HostArray(DType::i32, {rows, length}));
+      if (row == 0 && keep) batch.features = arrays_for(example, lengths, rows);
       const bool own = row >= first_row && row < first_row + rows;
-      if (own && keep) copy_row(example, lengths, row - first_row, batch.features);
+      if (own && keep) copy_row(example, row - first_row, batch.features);
       batch.rows += own;
       batch_began = true;
     }

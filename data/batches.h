@@ -53,7 +53,7 @@ std::vector<std::pair<int64_t, int64_t>> parse_batch_ranges(const std::string& t
 ProviderPtr find_provider(const TaskRegistry& registry, const DatasetConfig& config);
 
 struct Batch {
-  HostArrays features;  // int32 [batch_size / shards, length], always full
+  HostArrays features;  // int32 or float32 [batch_size / shards, length, ...], always full
   int64_t rows = 0;     // rows that hold examples; those after them are padding (all zero)
 };
 

@@ -17,12 +17,10 @@ double seconds_since(Clock::time_point begin) {
 
 }  // namespace
 
-ServiceClient::ServiceClient(Mailbox& mail, ServiceOptions options, std::vector<std::string> hosts,
-                             Lengths lengths)
+ServiceClient::ServiceClient(Mailbox& mail, ServiceOptions options, std::vector<std::string> hosts)
     : mail_(mail),
       options_(std::move(options)),
       hosts_(std::move(hosts)),
-      lengths_(std::move(lengths)),
       here_(static_cast<size_t>(options_.data_ranks.count)),
       waits_for_(here_.size(), -1) {
   QT_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
@@ -83,7 +81,7 @@ void ServiceClient::take(Letter letter) {
     for (const int member : options_.group)
       if (member != rank_) mail_.send(member, letter.tag, letter.bytes);
   if (letter.tag == Tag::batch) {
-    Delivery delivery = delivery_from_wire(letter.bytes, lengths_);
+    Delivery delivery = delivery_from_wire(letter.bytes);
     const std::lock_guard lock(mutex_);
     here_.at(static_cast<size_t>(delivery.sender)).push_back(std::move(delivery));
     changed_.notify_all();

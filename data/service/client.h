@@ -2,8 +2,9 @@
 // A training rank's side of the data service: batches come from data ranks, ahead of the step that
 // needs them.
 //
-//   ServiceClient batches(mail, {.data_ranks = {6, 2}, .shard = {1, 3}, .group = {2, 3}}, hosts,
-//   lengths); batches.restore(position); while (auto batch = batches.next()) ...
+//   ServiceClient batches(mail, {.data_ranks = {6, 2}, .shard = {1, 3}, .group = {2, 3}}, hosts);
+//   batches.restore(position);
+//   while (auto batch = batches.next()) ...
 
 #include <chrono>
 #include <condition_variable>
@@ -26,9 +27,8 @@ struct ServiceOptions {
 
 class ServiceClient final : public BatchSource {
  public:
-  /// `hosts`: of every rank of the job, for messages; `lengths`: of the model features.
-  ServiceClient(Mailbox& mail, ServiceOptions options, std::vector<std::string> hosts,
-                Lengths lengths);
+  /// `hosts`: of every rank of the job, for messages.
+  ServiceClient(Mailbox& mail, ServiceOptions options, std::vector<std::string> hosts);
   /// Tells the data ranks to end and takes in what is under way. All ranks of the group end
   /// together.
   ~ServiceClient() override;
@@ -51,7 +51,6 @@ class ServiceClient final : public BatchSource {
   Mailbox& mail_;
   ServiceOptions options_;
   std::vector<std::string> hosts_;
-  Lengths lengths_;
   int rank_ = 0;  // of this process in the job
   std::string position_;
   int64_t next_ = 0;

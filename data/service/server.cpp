@@ -92,9 +92,7 @@ class Server {
         provider_(provider),
         config_(config),
         converter_(std::move(converter)),
-        lengths_(converter_->model_feature_lengths(config.task_feature_lengths)),
-        exchange_(std::make_shared<UnitExchange>(mail, ranks.first, ranks.count, index,
-                                                 threads)) {}
+        exchange_(std::make_shared<UnitExchange>(mail, ranks.first, ranks.count, index, threads)) {}
 
   void run() {
     while (!all_stopped()) {
@@ -169,7 +167,7 @@ class Server {
       while (leader.credits > 0 && !leader.stopped) {
         const auto delivery = producer_->delivery(leader.sent);
         if (!delivery) break;
-        mail_.send(rank, Tag::batch, to_wire(*delivery, leader.start.shard, lengths_));
+        mail_.send(rank, Tag::batch, to_wire(*delivery, leader.start.shard));
         --leader.credits;
         ++leader.sent;
         any = true;
@@ -209,7 +207,6 @@ class Server {
   const Provider& provider_;
   const DatasetConfig& config_;
   FeatureConverterPtr converter_;
-  Lengths lengths_;
   std::shared_ptr<UnitExchange> exchange_;
   std::map<int, Leader> leaders_;  // by rank
   std::unique_ptr<Producer> producer_;

@@ -6,7 +6,7 @@ namespace quintet::data {
 namespace {
 
 template <typename T>
-concept Number = std::is_arithmetic_v<T>;
+concept Number = std::is_arithmetic_v<T> || std::is_enum_v<T>;
 
 class Writer {
  public:
@@ -100,6 +100,15 @@ Value get_value(ByteReader& reader, size_t index) {
        "data service: a feature of unknown type; do all ranks run the same program?");
 }
 
+template <typename StartOrConst, typename Visit>
+void each_field(StartOrConst& start, Visit&& visit) {
+  visit(start.seed);
+  visit(start.position);
+  visit(start.shard.index);
+  visit(start.shard.count);
+  visit(start.credits);
+}
+
 void put_error(Writer& writer, const std::exception_ptr& error) {
   if (!error) return writer.put(int32_t{-1});
   try {
@@ -158,7 +167,7 @@ Unit unit_from_wire(std::string_view bytes, const Origin& origin) {
   return unit;
 }
 
-std::string to_wire(const Delivery& delivery, const Shard& shard, const Lengths& lengths) {
+std::string to_wire(const Delivery& delivery, const Shard& shard) {
   Writer writer;
   writer.put(delivery.sender);
   put_error(writer, delivery.error);
@@ -168,16 +177,20 @@ std::string to_wire(const Delivery& delivery, const Shard& shard, const Lengths&
   const Batch& batch = *delivery.batch;
   const int64_t rows = batch.features.begin()->second.shape[0] / shard.count;
   writer.put(std::clamp<int64_t>(batch.rows - rows * shard.index, 0, rows));
-  writer.put(rows);
-  for (const auto& [name, length] : lengths) {
-    const size_t size = static_cast<size_t>(rows * length) * sizeof(int32_t);
-    writer.append(batch.features.at(name).bytes.data() + size * static_cast<size_t>(shard.index),
-                  size);
+  writer.put(batch.features.size());
+  for (const auto& [name, array] : batch.features) {
+    const size_t size = array.bytes.size() / static_cast<size_t>(shard.count);
+    std::vector<int64_t> shape = array.shape;
+    shape[0] = rows;
+    writer.put(name);
+    writer.put(array.dtype);
+    writer.put(shape);
+    writer.append(array.bytes.data() + size * static_cast<size_t>(shard.index), size);
   }
   return writer.take();
 }
 
-Delivery delivery_from_wire(std::string_view bytes, const Lengths& lengths) {
+Delivery delivery_from_wire(std::string_view bytes) {
   ByteReader reader(bytes);
   Delivery delivery;
   reader.get(delivery.sender);
@@ -186,10 +199,10 @@ Delivery delivery_from_wire(std::string_view bytes, const Lengths& lengths) {
   if (reader.get<int32_t>() == 0) return delivery;
   Batch& batch = delivery.batch.emplace();
   reader.get(batch.rows);
-  const auto rows = reader.get<int64_t>();
-  for (const auto& [name, length] : lengths) {
-    HostArray& array =
-        batch.features.emplace(name, HostArray(DType::i32, {rows, length})).first->second;
+  for (auto features = reader.get<size_t>(); features > 0; --features) {
+    HostArray& array = batch.features[reader.get<std::string>()];
+    const auto dtype = reader.get<DType>();
+    array = HostArray(dtype, reader.get<std::vector<int64_t>>());
     const std::string_view part = reader.take(array.bytes.size());
     std::memcpy(array.bytes.data(), part.data(), part.size());
   }
@@ -211,22 +224,14 @@ std::pair<int, int> waiting_from_wire(std::string_view bytes) {
 
 std::string to_wire(const Start& start) {
   Writer writer;
-  writer.put(start.seed);
-  writer.put(start.position);
-  writer.put(start.shard.index);
-  writer.put(start.shard.count);
-  writer.put(start.credits);
+  each_field(start, [&](const auto& field) { writer.put(field); });
   return writer.take();
 }
 
 Start start_from_wire(std::string_view bytes) {
   ByteReader reader(bytes);
   Start start;
-  reader.get(start.seed);
-  reader.get(start.position);
-  reader.get(start.shard.index);
-  reader.get(start.shard.count);
-  reader.get(start.credits);
+  each_field(start, [&](auto& field) { reader.get(field); });
   return start;
 }
 

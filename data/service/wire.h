@@ -26,8 +26,8 @@ struct Delivery {
   int sender = 0;  // which of the data ranks made it
 };
 /// Of the batch, the rows of one of its shards.
-std::string to_wire(const Delivery& delivery, const Shard& shard, const Lengths& lengths);
-Delivery delivery_from_wire(std::string_view bytes, const Lengths& lengths);
+std::string to_wire(const Delivery& delivery, const Shard& shard);
+Delivery delivery_from_wire(std::string_view bytes);
 
 /// Data rank `sender` waits for data rank `other` (-1: for none).
 std::string to_wire(int sender, int other);

@@ -1,6 +1,7 @@
 // Sources that read files record by record: text, TSV, JSONL.
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "data/data_source.h"
@@ -53,6 +54,34 @@ FileDataSource::ParseRecord parse_tsv(std::vector<std::string> names) {
   };
 }
 
+/// The numbers of nested lists whose lists of a depth are all as long; false for anything else.
+bool fill_grid(const nlohmann::ordered_json& json, size_t axis, Grid<double>& grid) {
+  if (!json.is_array()) {
+    if (axis != grid.shape.size() || !json.is_number()) return false;
+    grid.values.push_back(json.get<double>());
+    return true;
+  }
+  const auto size = static_cast<int64_t>(json.size());
+  if (axis == grid.shape.size() && grid.values.empty()) grid.shape.push_back(size);
+  return axis < grid.shape.size() && grid.shape[axis] == size &&
+         std::all_of(json.begin(), json.end(),
+                     [&](const auto& item) { return fill_grid(item, axis + 1, grid); });
+}
+
+bool to_grid(const nlohmann::ordered_json& json, Value& value) {
+  Grid<double> grid;
+  if (!fill_grid(json, 0, grid)) return false;
+  // "1.0" is a float and "1" is not, as in Python.
+  const bool whole = json.dump().find_first_of(".eE") == std::string::npos &&
+                     std::all_of(grid.values.begin(), grid.values.end(),
+                                 [](double v) { return std::abs(v) < 0x1p31; });
+  if (whole)
+    value = Grid<int32_t>{std::move(grid.shape), {grid.values.begin(), grid.values.end()}};
+  else
+    value = std::move(grid);
+  return true;
+}
+
 /// A JSON value as a feature; false if it has no form as one.
 bool to_feature(const nlohmann::ordered_json& json, Value& value) {
   if (json.is_string()) {
@@ -77,7 +106,7 @@ bool to_feature(const nlohmann::ordered_json& json, Value& value) {
     else if (all([](const nlohmann::ordered_json& x) { return x.is_string(); }))
       value = json.get<std::vector<std::string>>();
     else
-      return false;
+      return to_grid(json, value);
   } else {
     return false;
   }

@@ -3,10 +3,9 @@
 #include <cmath>
 #include <set>
 
-#include "data/configurables.h"
 #include "data/mixing_rates.h"
 #include "data/t5/sentinels.h"
-#include "tests/data/files.h"
+#include "tests/data/gin_tasks.h"
 #include "tests/data/rows.h"
 #include "tests/harness/fixtures.h"
 
@@ -98,18 +97,7 @@ TEST(Mixture, LeavesOutTasksWithoutTheSplit) {
                        "has a split 'test'; it has train, validation"));
 }
 
-class GinMixtures : public testing::FileTest {
- protected:
-  GinMixtures() { register_data(names_); }
-  TaskRegistry tasks_of(const std::string& text) {
-    config_ = std::make_unique<gin::Config>(names_, gin::Config::Options());
-    config_->parse_text(text, "test.gin");
-    config_->finalize();
-    return make_task_registry(*config_);
-  }
-  gin::Registry names_;
-  std::unique_ptr<gin::Config> config_;
-};
+class GinMixtures : public testing::GinTasks {};
 
 TEST_F(GinMixtures, RatesAreNumbersOrFunctions) {
   const std::string a = write("a.txt", "1\n2\n3\n4\n"), b = write("b.txt", "5\n6\n7\n8\n9\n");

@@ -3,9 +3,10 @@
 //   service_driver MODE DATA_RANKS MODEL [SECONDS]
 //
 // MODEL ranks next to each other get the same rows. Modes: same (batches compared with Batches in
-// this process, bit for bit, also from a position in the middle), slow, dead, stopped (of the last
-// data rank; of the last rank without data ranks), bad (data), peers (same, without data ranks),
-// pressure (how far data ranks work ahead), keep_up (what a step waits).
+// this process, bit for bit, also from a position in the middle), floats (the same, with a feature
+// of floats of two dimensions), slow, dead, stopped (of the last data rank; of the last rank
+// without data ranks), bad (data), peers (same, without data ranks), pressure (how far data ranks
+// work ahead), keep_up (what a step waits).
 #include <unistd.h>
 
 #include <atomic>
@@ -43,6 +44,9 @@ ProviderPtr make_provider(bool last_data_rank) {
         const auto number = example.index;
         for (const char* name : {"inputs", "targets"})
           example.set(name, ByteVocabulary().encode(std::to_string(number * number)));
+        example.set("table", Grid<double>{{number % 7, 2},
+                                          std::vector<double>(static_cast<size_t>(number % 7) * 2,
+                                                              0.5 * static_cast<double>(number))});
         return number % 5 != 0;
       });
     }
@@ -65,13 +69,27 @@ ProviderPtr make_provider(bool last_data_rank) {
           "numbers", std::map<std::string, FunctionDataSource::Split>{{"train", {2000, make}}}),
       .preprocessors = {std::make_shared<Encode>()},
       .output_features = {{"inputs", {vocabulary}}, {"targets", {vocabulary}}}});
+  if (mode == "floats") return numbers;
   TaskRegistry registry;
   register_builtin_tasks(registry);
   return std::make_shared<Mixture>(
       "mix", std::vector<Mixture::Part>{{numbers, 2.0}, {registry.get("number_words"), 1.0}});
 }
 
+FeatureConverterPtr make_converter() {
+  if (mode != "floats") return make_feature_converter("EncDecFeatureConverter", {.pack = true});
+  return make_feature_converter(
+      "EncDecFeatureConverter",
+      {.apply_length_check = false, .passthrough_features = {{"table", FeatureType::float32, 2}}});
+}
+
 DatasetConfig make_config() {
+  if (mode == "floats")
+    return {.mixture_or_task_name = "numbers",
+            .task_feature_lengths = {{"inputs", 16}, {"targets", 16}, {"table", 4}},
+            .batch_size = 8,
+            .shuffle = true,
+            .seed = 5};
   return {.mixture_or_task_name = "mix",
           .task_feature_lengths = {{"inputs", 96}, {"targets", 96}},
           .batch_size = 8,
@@ -90,7 +108,9 @@ void check(bool good, const std::string& what) {
 bool equal(const Batch& a, const Batch& b) {
   if (a.rows != b.rows || a.features.size() != b.features.size()) return false;
   for (const auto& [name, array] : a.features)
-    if (b.features.at(name).bytes != array.bytes) return false;
+    if (const HostArray& other = b.features.at(name);
+        other.bytes != array.bytes || other.shape != array.shape || other.dtype != array.dtype)
+      return false;
   return true;
 }
 
@@ -106,10 +126,9 @@ std::string compare(ServiceClient& client, Batches& own, int count) {
 
 void train(Mailbox& mail, const mpi::Session& session, const ServiceOptions& options,
            const Provider& provider, const FeatureConverterPtr& converter) {
-  const Lengths lengths = converter->model_feature_lengths(make_config().task_feature_lengths);
   const BatchOptions batch_options{.prefetch = 0, .shard = options.shard};
-  ServiceClient client(mail, options, session.hosts(), lengths);
-  if (mode == "same") {
+  ServiceClient client(mail, options, session.hosts());
+  if (mode == "same" || mode == "floats") {
     Batches own(provider, make_config(), converter, batch_options);
     compare(client, own, 40);
   } else if (mode == "resumed") {
@@ -165,7 +184,7 @@ int run(int argc, char** argv) {
   const int data_ranks = std::atoi(argv[2]), model = std::atoi(argv[3]);
   mpi::Session session;
   const ServiceRanks ranks{session.size() - data_ranks, data_ranks};
-  const auto converter = make_feature_converter("EncDecFeatureConverter", {.pack = true});
+  const auto converter = make_converter();
   const auto provider = make_provider(session.rank() == session.size() - 1);
   Mailbox mail;
   if (session.rank() >= ranks.first) {

@@ -25,6 +25,12 @@ def test_batches_are_those_of_one_process(folder):
         assert result.code == 0, (shape, result)
 
 
+def test_floats_of_two_dimensions_are_those_of_one_process(folder):
+    for ranks, data, model in [(2, 1, 1), (4, 2, 2)]:
+        result = mpirun(ranks, "floats", data, model)
+        assert result.code == 0, result
+
+
 def test_going_on_from_a_position_of_one_process(folder):
     for ranks, data, model in [(2, 1, 1), (4, 2, 2)]:
         result = mpirun(ranks, "resumed", data, model)

@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <set>
 
-#include "data/configurables.h"
 #include "data/show.h"
 #include "data/vocabularies/tokenizer_trainer.h"
-#include "tests/data/files.h"
+#include "tests/data/gin_tasks.h"
 #include "tests/data/rows.h"
 
 namespace quintet::data {
@@ -16,18 +15,7 @@ namespace {
 using testing::contains;
 using testing::message_of;
 
-class GinTasks : public testing::FileTest {
- protected:
-  GinTasks() { register_data(names_); }
-  TaskRegistry tasks_of(const std::string& text) {
-    config_ = std::make_unique<gin::Config>(names_, gin::Config::Options());
-    config_->parse_text(text, "test.gin");
-    config_->finalize();
-    return make_task_registry(*config_);
-  }
-  gin::Registry names_;
-  std::unique_ptr<gin::Config> config_;
-};
+class GinTasks : public testing::GinTasks {};
 
 TEST_F(GinTasks, EverySourceHasItsSeqioName) {
   const std::string lines = write("a.txt", "one\ntwo\n");
