@@ -61,6 +61,13 @@ Tensors dropout_vjp(const Node& node, const Tensors& grads);
 Tensors add_vjp(const Node& node, const Tensors& grads);
 Tensors scale_vjp(const Node& node, const Tensors& grads);
 Tensors cross_entropy_vjp(const Node& node, const Tensors& grads);
+Tensors route_vjp(const Node& node, const Tensors& grads);
+Tensors dispatch_vjp(const Node& node, const Tensors& grads);
+Tensors combine_vjp(const Node& node, const Tensors& grads);
+Tensors experts_in_vjp(const Node& node, const Tensors& grads);
+Tensors grouped_matmul_vjp(const Node& node, const Tensors& grads);
+Tensors experts_dropout_vjp(const Node& node, const Tensors& grads);
+Tensors mask_tokens_vjp(const Node& node, const Tensors& grads);
 
 namespace ops::table {
 #define OP(name, rule, vjp) extern const Op name;

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "kernels/moe/route.h"
 #include "runtime/base/threefry.h"
 #include "runtime/tensor.h"
 
@@ -74,5 +75,38 @@ struct CrossEntropyResult {
 /// embed], projection [embed, vocab], targets int32 [...], weights [...]. T5X losses.py.
 CrossEntropyResult cross_entropy(const Tensor& x, const Tensor& projection, const Tensor& targets,
                                  const Tensor& weights, const CrossEntropyOptions& options);
+
+struct RouteOptions {
+  Router router = Router::tokens_choose;
+  int64_t num_selected_experts = 1;
+  int64_t capacity = 0;  // choices that an expert serves of each group; 0: all
+  int64_t group_size = 0, groups = 0;
+  bool batch_priority = false, ignore_padding = false;
+  int64_t padded_batch = 0, padded_length = 0;  // with the zeros that make whole groups
+  double jitter = 0;
+  Key jitter_key{};
+};
+/// Who goes where, and what the losses and metrics of a mixture-of-experts layer need. b, l: batch,
+/// length; k: choices a token; n b: packed rows; s: experts + 1 (kernels/moe/route.h).
+struct Routed {
+  Tensor gates;                               // [b, l, k]
+  Tensor auxiliary_loss, z_loss;              // scalars
+  Tensor rows, choices, offsets;              // int32 [b, l, k], [b, n], [b, s]
+  Tensor experts, positions;                  // int32 [b, l, k]
+  Tensor counts, load;                        // [4], [experts]
+};
+/// x [batch, length, embed] by router weights w [embed, experts].
+Routed route(const Tensor& x, const Tensor& w, const RouteOptions& options);
+/// x [batch, length, embed] -> packed rows [batch, n, embed], sorted by expert; and back, summed by gates.
+Tensor dispatch(const Tensor& x, const Routed& routed);
+Tensor combine(const Tensor& y, const Routed& routed);
+/// mlp_in and matmul of packed rows, each with its expert's matrices [experts, ...].
+Tensor experts_in(const Tensor& x, const Tensor& offsets, const Tensor& wi_0, const Tensor& wi_1,
+                  const std::vector<std::string>& activations);
+Tensor grouped_matmul(const Tensor& x, const Tensor& offsets, const Tensor& w);
+/// Packed rows times a mask that each expert has for its own.
+Tensor experts_dropout(const Tensor& x, const Tensor& offsets, const Dropout& dropout);
+/// x [..., embed] where mask [...], int32, is not 0; else 0.
+Tensor mask_tokens(const Tensor& x, const Tensor& mask);
 
 }  // namespace quintet::ops

@@ -39,6 +39,8 @@ class Parser {
         operand.optional = true;
       } else if (c == '\'') {
         operand.float32 = true;
+      } else if (c == '#') {
+        operand.int32 = true;
       } else if (std::islower(static_cast<unsigned char>(c)) != 0) {
         operand.terms.push_back({.letters = std::string(1, c)});
       } else {
@@ -58,7 +60,10 @@ class Parser {
 
 /// Logical axis of a letter that no operand has: the rules of a mesh know it by name.
 std::string name_of_letter(const std::string& letter) {
-  return letter == "v" ? axis::kVocab : letter == "h" ? axis::kHeads : letter;
+  return letter == "v"   ? axis::kVocab
+         : letter == "h" ? axis::kHeads
+         : letter == "x" ? axis::kExpert
+                         : letter;
 }
 
 struct Bound {
@@ -141,7 +146,9 @@ class Binding {
   std::optional<std::vector<Bound>> leading_;
 };
 
-DType result_dtype(const Tensors& inputs) {
+DType result_dtype(const RuleOperand& result, const Tensors& inputs) {
+  if (result.float32) return DType::f32;
+  if (result.int32) return DType::i32;
   for (const Tensor& t : inputs)
     if (t && is_floating(t.spec().dtype)) return t.spec().dtype;
   return inputs.front().spec().dtype;
@@ -171,9 +178,7 @@ std::vector<ResultShape> bind(std::string_view op, const Rule& rule, const Tenso
   std::vector<ResultShape> results;
   for (size_t i = 0; i < rule.outputs.size(); ++i)
     results.push_back(wanted.empty() || wanted[i]
-                          ? binding.result(rule.outputs[i], rule.outputs[i].float32
-                                                                ? DType::f32
-                                                                : result_dtype(inputs))
+                          ? binding.result(rule.outputs[i], result_dtype(rule.outputs[i], inputs))
                           : ResultShape{});
   return results;
 }

@@ -22,6 +22,7 @@ struct RuleOperand {
   bool ellipsis = false;  // leading axes
   bool optional = false;
   bool float32 = false;    // a result: float32 whatever the operands
+  bool int32 = false;      // a result: int32
   bool parameter = false;  // moves to where activations are
   std::vector<RuleTerm> terms;
 };

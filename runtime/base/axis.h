@@ -16,6 +16,9 @@ inline constexpr const char* kHeads = "heads";
 inline constexpr const char* kKv = "kv";
 inline constexpr const char* kJoinedKv = "joined_kv";
 inline constexpr const char* kVocab = "vocab";
+inline constexpr const char* kExpert = "expert";
+inline constexpr const char* kExpertMlp = "expert_mlp";
+inline constexpr const char* kUnmodeled = "unmodeled";  // of the router
 inline constexpr const char* kRelposBuckets = "relpos_buckets";
 inline constexpr const char* kBlocks = "blocks";  // of a cut axis, one statistic each
 }  // namespace axis

@@ -1,0 +1,253 @@
+// Packed rows of experts: there and back, products with each expert's matrices, dropout.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernels/mlp/mlp.h"
+#include "kernels/moe/dispatch.h"
+#include "kernels/moe/experts.h"
+#include "kernels/moe/mask.h"
+#include "tests/ops/dropout_oracle.h"
+#include "tests/ops/harness.h"
+
+namespace quintet::testing {
+namespace {
+
+// Random choices of experts for b l tokens, packed: what route would have given.
+struct Packing {
+  int64_t b, l, k, experts, n;
+  std::vector<double> rows, choices, offsets, expert_of_row;
+
+  Packing(int64_t batch, int64_t length, int64_t choices_each, int64_t expert_count,
+          const std::vector<int64_t>& idle = {}, double dropped = 0.2)
+      : b(batch), l(length), k(choices_each), experts(expert_count), n(length * choices_each) {
+    std::mt19937_64 random(17);
+    std::vector<int64_t> expert;
+    for (int64_t i = 0; i < b * l * k; ++i) {
+      const auto e = static_cast<int64_t>(random() % static_cast<uint64_t>(experts));
+      const bool drop = std::uniform_real_distribution<double>()(random) < dropped;
+      const bool none = drop || std::find(idle.begin(), idle.end(), e) != idle.end();
+      expert.push_back(none ? -1 : e);
+    }
+    rows.assign(expert.size(), -1), choices.assign(expert.size(), -1);
+    size_t next = 0;
+    for (int64_t e = 0; e < experts; ++e) {
+      offsets.push_back(static_cast<double>(next));
+      for (size_t i = 0; i < expert.size(); ++i)
+        if (expert[i] == e) {
+          expert_of_row.push_back(static_cast<double>(e));
+          choices[next] = static_cast<double>(i);
+          rows[i] = static_cast<double>(next++);
+        }
+    }
+    offsets.push_back(static_cast<double>(next));
+    const std::vector<double> one = offsets;
+    if (b == 0) offsets.clear();
+    for (int64_t row = 1; row < b; ++row) offsets.insert(offsets.end(), one.begin(), one.end());
+  }
+  int64_t used() const { return static_cast<int64_t>(expert_of_row.size()); }
+  Operand rows_operand() const { return values({b, l, k}, rows, DType::i32); }
+  Operand choices_operand() const { return values({b, n}, choices, DType::i32); }
+  Operand offsets_operand() const { return values({b, experts + 1}, offsets, DType::i32); }
+};
+
+void dispatch_oracle(const Arrays& in, Arrays& out, const Attrs&) {
+  const int64_t e = in[0].depth(), k = in[1].depth();
+  for (int64_t r = 0; r < out[0].rows(); ++r)
+    for (int64_t i = 0; i < e; ++i) {
+      const auto choice = static_cast<int64_t>(in[2][r]);
+      out[0][r * e + i] =
+          choice < 0 ? 0 : in[0][choice / k * e + i] * (in[3].absent ? 1 : in[3][choice]);
+    }
+}
+
+void combine_oracle(const Arrays& in, Arrays& out, const Attrs&) {
+  const int64_t e = in[0].depth(), k = in[1].depth();
+  for (int64_t t = 0; t < out[0].rows(); ++t)
+    for (int64_t i = 0; i < e; ++i) {
+      double sum = 0;
+      for (int64_t c = t * k; c < (t + 1) * k; ++c)
+        if (in[1][c] >= 0)
+          sum += in[0][static_cast<int64_t>(in[1][c]) * e + i] * (in[3].absent ? 1 : in[3][c]);
+      out[0][t * e + i] = sum;
+    }
+}
+
+OpCase dispatch_case(const std::string& name, const Packing& p, int64_t e, bool gates) {
+  OpCase c{.name = fmt::format("dispatch/{}{}", name, gates ? "/gates" : ""),
+           .kernel = dispatch_cpu};
+  c.inputs = {normal({p.b, p.l, e}), p.rows_operand(), p.choices_operand(),
+              gates ? normal({p.b, p.l, p.k}) : no_operand()};
+  c.outputs = {result({p.b, p.n, e})};
+  c.oracle = dispatch_oracle;
+  c.tolerance = gates ? 1e-6 : 0;
+  if (!gates) c.grads = {{combine_cpu, {cotangent(0), input(1), input(2), none()}, {0}}};
+  return c;
+}
+
+OpCase combine_case(const std::string& name, const Packing& p, int64_t e, bool gates) {
+  OpCase c{.name = fmt::format("combine/{}{}", name, gates ? "/gates" : ""), .kernel = combine_cpu};
+  c.inputs = {normal({p.b, p.n, e}), p.rows_operand(), p.choices_operand(),
+              gates ? normal({p.b, p.l, p.k}) : no_operand()};
+  c.outputs = {result({p.b, p.l, e})};
+  c.oracle = combine_oracle;
+  c.tolerance = 2e-6;
+  c.grads = {{dispatch_cpu,
+              {cotangent(0), input(1), input(2), gates ? input(3) : none()},
+              {0}}};
+  if (gates) c.grads.push_back({combine_grad_gates_cpu, {input(0), input(1), cotangent(0)}, {3}});
+  return c;
+}
+
+/// body(row, expert) of every packed row in use; all results are zero before.
+template <typename Body>
+void each_row(const Arrays& in, Arrays& out, const Body& body) {
+  for (Array& a : out)
+    if (!a.absent) std::fill(a.values.begin(), a.values.end(), 0.0);
+  if (in[1].values.empty()) return;
+  for (int64_t e = 0; e + 1 < in[1].depth(); ++e)
+    for (auto r = static_cast<int64_t>(in[1][e]); r < static_cast<int64_t>(in[1][e + 1]); ++r)
+      body(r, e);
+}
+
+double activate(Activation act, double x) {
+  return act == Activation::relu   ? std::max(x, 0.0)
+         : act == Activation::silu ? x / (1 + std::exp(-x))
+                                   : x;
+}
+
+void experts_in_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
+  const int64_t e = in[0].depth(), f = in[2].depth();
+  each_row(in, out, [&](int64_t r, int64_t expert) {
+    for (int64_t j = 0; j < f; ++j) {
+      double y = 1;
+      for (size_t branch = 0; branch < (in[3].absent ? 1u : 2u); ++branch) {
+        double h = 0;
+        for (int64_t i = 0; i < e; ++i)
+          h += in[0][r * e + i] * in[2 + branch][(expert * e + i) * f + j];
+        if (!out[1 + branch].absent) out[1 + branch][r * f + j] = h;
+        y *= activate(
+            static_cast<Activation>(attrs.get<int64_t>(branch == 0 ? "act0" : "act1")), h);
+      }
+      out[0][r * f + j] = y;
+    }
+  });
+}
+
+OpCase experts_in_case(const std::string& name, const Packing& p, int64_t e, int64_t f, bool gated,
+                       bool keeps) {
+  OpCase c{.name = fmt::format("experts_in/{}{}{}", name, gated ? "/gated" : "",
+                               keeps ? "" : "/not_kept"),
+           .kernel = experts_in_cpu};
+  const Operand w = normal({p.experts, e, f}, 1 / std::sqrt(static_cast<double>(e)));
+  const Shape hidden{p.b, p.n, f};
+  c.inputs = {normal({p.b, p.n, e}), p.offsets_operand(), w, gated ? w : no_operand()};
+  c.outputs = {result(hidden), keeps ? result(hidden) : no_result(),
+               keeps && gated ? result(hidden) : no_result()};
+  c.attrs = {{"act0", static_cast<int64_t>(gated ? Activation::silu : Activation::relu)},
+             {"act1", static_cast<int64_t>(Activation::linear)}};
+  c.oracle = experts_in_oracle;
+  if (keeps)
+    c.grads = {{experts_in_grad_cpu,
+                {input(0), input(1), input(2), input(3), output(1), output(2), cotangent(0)},
+                {0, 2, gated ? 3 : -1}}};
+  return c;
+}
+
+void grouped_oracle(const Arrays& in, Arrays& out, const Attrs&) {
+  const int64_t e = in[0].depth(), f = in[2].depth();
+  each_row(in, out, [&](int64_t r, int64_t expert) {
+    for (int64_t j = 0; j < f; ++j)
+      for (int64_t i = 0; i < e; ++i)
+        out[0][r * f + j] += in[0][r * e + i] * in[2][(expert * e + i) * f + j];
+  });
+}
+
+OpCase grouped_case(const std::string& name, const Packing& p, int64_t e, int64_t f) {
+  OpCase c{.name = "grouped_matmul/" + name, .kernel = grouped_matmul_cpu};
+  c.inputs = {normal({p.b, p.n, e}), p.offsets_operand(), normal({p.experts, e, f})};
+  c.outputs = {result({p.b, p.n, f})};
+  c.attrs = {{"x", p.experts}};
+  c.oracle = grouped_oracle;
+  c.grads = {{grouped_matmul_t_cpu, {cotangent(0), input(1), input(2)}, {0}},
+             {grouped_matmul_grad_w_cpu, {input(0), input(1), cotangent(0)}, {2}}};
+  c.flops = 2.0 * static_cast<double>(p.used() * e * f);
+  return c;
+}
+
+// Expert x's rows share the mask of row x of [experts, 1, f].
+void experts_dropout_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
+  const int64_t f = in[0].depth();
+  Attrs each = attrs;
+  each.set("broadcast_dim", int64_t{0});
+  each_row(in, out, [&](int64_t r, int64_t expert) {
+    Array ones;
+    ones.shape = {1, f};
+    ones.values.assign(static_cast<size_t>(f), 1.0);
+    ones.origin = {expert, in[0].origin[2]};
+    ones.global = {in[1].depth() - 1, in[0].global[2]};
+    for (int64_t j = 0; j < f; ++j) out[0][r * f + j] = in[0][r * f + j] * dropped(ones, j, each);
+  });
+}
+
+OpCase dropout_case(const std::string& name, const Packing& p, int64_t f, int64_t origin = 0,
+                    int64_t all = 0) {
+  OpCase c{.name = "experts_dropout/" + name, .kernel = experts_dropout_cpu};
+  Operand x = normal({p.b, p.n, f});
+  x.origin = {0, 0, origin};
+  x.global = {p.b, p.n, std::max(all, f)};
+  c.inputs = {x, p.offsets_operand()};
+  c.outputs = {{.shape = x.shape, .origin = x.origin, .global = x.global}};
+  c.attrs = {{"rate", 0.3}, {"key0", int64_t{5}}, {"key1", int64_t{6}}};
+  c.oracle = experts_dropout_oracle;
+  c.grads = {{experts_dropout_cpu, {cotangent(0), input(1)}, {0}}};
+  return c;
+}
+
+OpCase mask_case(const std::string& name, const Shape& leading, int64_t e) {
+  OpCase c{.name = "mask_tokens/" + name, .kernel = mask_tokens_cpu};
+  Shape x = leading;
+  x.push_back(e);
+  c.inputs = {normal(x), integers(leading, 0, 3)};
+  c.outputs = {result(x)};
+  c.oracle = [](const Arrays& in, Arrays& out, const Attrs&) {
+    for (int64_t i = 0; i < in[0].rows() * in[0].depth(); ++i)
+      out[0][i] = in[1][i / in[0].depth()] == 0 ? 0 : in[0][i];
+  };
+  c.tolerance = 0;
+  c.grads = {{mask_tokens_cpu, {cotangent(0), input(1)}, {0}}};
+  return c;
+}
+
+}  // namespace
+
+std::vector<OpCase> moe_experts_cases() {
+  const std::vector<std::pair<std::string, Packing>> packings = {
+      {"top1", Packing(2, 7, 1, 3)},
+      {"top2", Packing(3, 5, 2, 4)},
+      {"idle_experts", Packing(2, 6, 1, 5, {0, 3, 4})},
+      {"all_to_one", Packing(2, 6, 1, 3, {0, 2}, 0)},
+      {"none_served", Packing(2, 3, 2, 3, {0, 1, 2})},
+      {"no_tokens", Packing(0, 3, 1, 2)},
+      {"uneven", Packing(4, 33, 2, 9, {7})}};
+  std::vector<OpCase> cases;
+  for (const auto& [name, p] : packings) {
+    for (const bool gates : {false, true}) {
+      cases.push_back(dispatch_case(name, p, 5, gates));
+      cases.push_back(combine_case(name, p, 19, gates));
+    }
+    for (const bool gated : {false, true})
+      for (const bool keeps : {false, true})
+        cases.push_back(experts_in_case(name, p, 5, 9, gated, keeps));
+    cases.push_back(grouped_case(name, p, 6, 11));
+    cases.push_back(dropout_case(name, p, 7));
+  }
+  cases.push_back(dropout_case("part_of_the_columns", packings[1].second, 6, 6, 18));
+  cases.push_back(mask_case("2x5x7", {2, 5}, 7));
+  cases.push_back(mask_case("no_rows", {0, 5}, 3));
+  cases.push_back(mask_case("many", {3, 300}, 33));
+  return cases;
+}
+
+}  // namespace quintet::testing
