@@ -8,20 +8,25 @@
 
 #include "apps/cli.h"
 #include "apps/compute_flags.h"
+#include "apps/generation_flags.h"
 #include "apps/predictor.h"
 #include "apps/trained_model.h"
 #include "apps/verbs.h"
 #include "data/batches.h"
+#include "data/text_stream.h"
 #include "data/vocabulary.h"
+#include "runtime/base/json.h"
 #include "runtime/base/memory.h"
 
 namespace quintet {
 namespace {
 
+using JsonText = nlohmann::ordered_json;
+
 struct GenerateFlags {
   std::string model_dir, input, format = "text";
   std::vector<std::string> texts;
-  DecodeOverrides decode;
+  GenerationFlags generation;
   int64_t max_decode_len = 0, batch_size = 8;
   ComputeFlags compute;
 };
@@ -32,7 +37,7 @@ class Generator {
   explicit Generator(const GenerateFlags& flags, const std::vector<std::string>& bindings)
       : flags_(flags),
         trained_(open_trained_model(flags.model_dir, bindings)),
-        predictor_(*trained_.model, flags.decode) {
+        predictor_(*trained_.model, flags.generation.beams) {
     const ConfiguredModel& model = *trained_.model;
     decoder_only_ = dynamic_cast<const DecoderOnlyModel*>(model.model.get()) != nullptr;
     inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary);
@@ -47,10 +52,14 @@ class Generator {
   }
 
   /// Prints what the model answers to each text, in order.
-  void answer(std::span<const std::string> texts) const {
+  void answer(std::span<const std::string> texts) {
     const auto size = static_cast<size_t>(flags_.batch_size);
-    for (size_t i = 0; i < texts.size(); i += size)
-      answer_batch(texts.subspan(i, std::min(size, texts.size() - i)));
+    for (size_t i = 0; i < texts.size(); i += size) {
+      const auto some = texts.subspan(i, std::min(size, texts.size() - i));
+      flags_.generation.makes_requests() ? answer_requests(some) : answer_batch(some);
+      std::fflush(stdout);
+      answered_ += std::ssize(some);
+    }
   }
 
  private:
@@ -119,11 +128,75 @@ class Generator {
     for (size_t r = 0; r < texts.size(); ++r)
       flags_.format == "json" ? print_json(texts[r], decodes, static_cast<int64_t>(r))
                               : print_text(decodes, static_cast<int64_t>(r));
-    std::fflush(stdout);
+  }
+
+  void answer_requests(std::span<const std::string> texts) const {
+    std::vector<std::vector<int32_t>> ids;
+    std::vector<decoding::GenerationRequest> requests;
+    for (const std::string& text : texts) {
+      ids.push_back(encode(text));
+      requests.push_back(flags_.generation.request(targets_, predictor_.eos_id(), length_,
+                                                   answered_ + std::ssize(requests)));
+    }
+    const decoding::Answers answers = predictor_.answer(features(ids), std::move(requests));
+    for (size_t r = 0; r < texts.size(); ++r) {
+      if (flags_.format == "json") {
+        print_json(texts[r], answers[r]);
+        continue;
+      }
+      for (const decoding::Hypothesis& one : answers[r])
+        print_line(text_of(one), one.score, answers[r].size() > 1);
+    }
+  }
+
+  /// Without the stop string.
+  std::string text_of(const decoding::Hypothesis& one) const {
+    const std::string text = targets_->decode(one.ids());
+    return text.substr(0, data::find_stop(text, flags_.generation.stops));
+  }
+
+  JsonText json_of(const decoding::Hypothesis& one) const {
+    constexpr const char* kReasons[] = {"eos", "stop", "length"};
+    JsonText json = {{"prediction", text_of(one)},
+                     {"score", one.score},
+                     {"finish_reason", kReasons[static_cast<size_t>(one.finish)]}};
+    if (!flags_.generation.logprobs) return json;
+    const auto entry = [&](int32_t token, float log_prob) -> JsonText {
+      return {{"id", token},
+              {"text", targets_->decode(std::span(&token, 1))},
+              {"logprob", json_number(static_cast<double>(log_prob))}};
+    };
+    json["tokens"] = JsonText::array();
+    for (const decoding::TokenChoice& choice : one.tokens) {
+      JsonText token = entry(choice.token, choice.model_log_prob);
+      for (const decoding::TokenLogProb& other : choice.top)
+        token["top"].push_back(entry(other.token, other.log_prob));
+      json["tokens"].push_back(std::move(token));
+    }
+    return json;
+  }
+
+  void print_json(const std::string& input, const std::vector<decoding::Hypothesis>& all) const {
+    JsonText json = {{"input", input}};
+    json.update(json_of(all.front()));
+    if (all.size() > 1)
+      for (const decoding::Hypothesis& one : all) json["decodes"].push_back(json_of(one));
+    print(json);
+  }
+
+  static void print(const JsonText& json) {
+    fmt::print("{}\n", json.dump(-1, ' ', false, JsonText::error_handler_t::replace));
+  }
+
+  /// One line an answer, with its score if it is one of several.
+  static void print_line(std::string text, float score, bool one_of_several) {
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    if (one_of_several) fmt::print("{:.4f}\t", score);
+    fmt::print("{}\n", text);
   }
 
   int64_t shown(const decoding::Decodes& decodes) const {
-    return std::min(decodes.num_decodes, flags_.decode.num_decodes.value_or(1));
+    return std::min(decodes.num_decodes, flags_.generation.num_decodes.value_or(1));
   }
   /// Decode d counted from the best. Decoder-only rows with short inputs have room for more than
   /// asked.
@@ -137,16 +210,11 @@ class Generator {
 
   void print_text(const decoding::Decodes& decodes, int64_t row) const {
     const int64_t count = shown(decodes);
-    for (int64_t d = 0; d < count; ++d) {
-      std::string text = text_of(decodes, row, d);
-      std::replace(text.begin(), text.end(), '\n', ' ');  // one line an answer
-      if (count > 1) fmt::print("{:.4f}\t", score_of(decodes, row, d));
-      fmt::print("{}\n", text);
-    }
+    for (int64_t d = 0; d < count; ++d)
+      print_line(text_of(decodes, row, d), score_of(decodes, row, d), count > 1);
   }
 
   void print_json(const std::string& input, const decoding::Decodes& decodes, int64_t row) const {
-    using JsonText = nlohmann::ordered_json;
     JsonText json = {{"input", input},
                      {"prediction", text_of(decodes, row, 0)},
                      {"score", score_of(decodes, row, 0)}};
@@ -154,18 +222,18 @@ class Generator {
       for (int64_t d = 0; d < shown(decodes); ++d)
         json["decodes"].push_back(
             {{"prediction", text_of(decodes, row, d)}, {"score", score_of(decodes, row, d)}});
-    fmt::print("{}\n", json.dump(-1, ' ', false, JsonText::error_handler_t::replace));
+    print(json);
   }
 
   const GenerateFlags& flags_;
   TrainedModel trained_;
   Predictor predictor_;
   bool decoder_only_ = false, add_eos_ = true;
-  int64_t length_ = 128;
+  int64_t length_ = 128, answered_ = 0;
   std::shared_ptr<const data::Vocabulary> inputs_, targets_;
 };
 
-void answer_interactively(const Generator& generator) {
+void answer_interactively(Generator& generator) {
   fmt::print(stderr, "One input a line; Ctrl-D ends.\n");
   std::string line;
   while (fmt::print(stderr, "> "), std::fflush(stderr), std::getline(std::cin, line))
@@ -174,7 +242,7 @@ void answer_interactively(const Generator& generator) {
 }
 
 /// Answers as soon as a batch of lines is there.
-void answer_lines(const Generator& generator, std::istream& in, int64_t batch_size) {
+void answer_lines(Generator& generator, std::istream& in, int64_t batch_size) {
   std::vector<std::string> lines;
   std::string line;
   while (std::getline(in, line)) {
@@ -196,39 +264,11 @@ void add_flags(CommandLine& cli, GenerateFlags& flags) {
   app.add_option("--input", flags.input, "a file of inputs, one a line; - is stdin");
   app.add_option("--format", flags.format, "text, or json: one object a line")
       ->check(CLI::IsMember({"text", "json"}));
-  app.add_option("--beams", flags.decode.beams,
-                 "beam search; default: as the run's configuration says")
-      ->check(positive);
-  app.add_option("--temperature", flags.decode.temperature, "sample; 0 is greedy")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--topk", flags.decode.topk, "sample from the k likeliest tokens")
-      ->check(positive);
-  app.add_option("--topp", flags.decode.topp,
-                 "sample from the likeliest tokens that have this mass")
-      ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--seed", flags.decode.seed, "of the samples");
-  app.add_option("--num_decodes", flags.decode.num_decodes, "answers to each input, the best first")
-      ->check(positive);
+  flags.generation.add_to(app);
   app.add_option("--max_decode_len", flags.max_decode_len, "tokens of an answer at most")
       ->check(positive);
   app.add_option("--batch_size", flags.batch_size, "inputs at a time")->check(positive);
   flags.compute.add_to(app);
-}
-
-void check(GenerateFlags& flags) {
-  const bool samples = flags.decode.temperature || flags.decode.topk || flags.decode.topp;
-  QT_CHECK(
-      !(samples && flags.decode.beams),
-      "quintet generate: --beams searches, --temperature, --topk and --topp sample: give one kind");
-  QT_CHECK(!(flags.decode.topk && flags.decode.topp),
-           "quintet generate: give --topk or --topp, not both");
-  QT_CHECK(flags.texts.empty() || flags.input.empty(),
-           "quintet generate: give inputs as arguments or with --input, not both");
-  if (!flags.decode.num_decodes || samples) return;
-  if (!flags.decode.beams) flags.decode.beams = flags.decode.num_decodes;
-  QT_CHECK(*flags.decode.num_decodes <= *flags.decode.beams,
-           "quintet generate: --num_decodes={} exceeds --beams={}", *flags.decode.num_decodes,
-           *flags.decode.beams);
 }
 
 }  // namespace
@@ -242,17 +282,20 @@ int run_generate(std::span<char* const> args) {
       "quintet generate --model_dir=/tmp/numbers 'words: 1234'\n"
       "quintet generate --model_dir=/tmp/numbers --input=questions.txt --format=json\n"
       "quintet generate --model_dir=/tmp/numbers --beams=4 --num_decodes=4 'words: 17'\n"
+      "quintet generate --model_dir=/tmp/numbers --format=json --logprobs=2 --stop=' ' 'words: 17'\n"
       "echo 'number: ten' | quintet generate --model_dir=/tmp/numbers --temperature=0.7");
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;
-  check(flags);
+  flags.generation.check();
+  QT_CHECK(flags.texts.empty() || flags.input.empty(),
+           "quintet generate: give inputs as arguments or with --input, not both");
   flags.compute.start();
   std::ifstream file;
   if (!flags.input.empty() && flags.input != "-") {
     file.open(flags.input);
     QT_CHECK_AS(ExitCode::kData, file.good(), "{}: cannot open; check the path", flags.input);
   }
-  const Generator generator(flags, gin_line.bindings);
+  Generator generator(flags, gin_line.bindings);
   if (!flags.texts.empty())
     generator.answer(flags.texts);
   else if (file.is_open())

@@ -1,7 +1,6 @@
 #include "apps/predictor.h"
 
 #include "data/vocabulary.h"
-#include "runtime/base/threefry.h"
 
 namespace quintet {
 namespace {
@@ -83,7 +82,7 @@ int32_t eos_of(const ConfiguredModel& model) {
 
 }  // namespace
 
-Predictor::Predictor(const ConfiguredModel& model, const DecodeOverrides& overrides)
+Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams)
     : model_(model.model) {
   const auto* encoder_decoder = dynamic_cast<const EncoderDecoderModel*>(model.model.get());
   if (encoder_decoder != nullptr && !Device::current().is_cpu())
@@ -96,20 +95,11 @@ Predictor::Predictor(const ConfiguredModel& model, const DecodeOverrides& overri
       decoder_only_ && decoder->inputs_bidirectional_attention();
   options_.eos_id = eos_of(model);
   options_.decode_fn = configured_decode_fn(model, decoder_only_);
-  if (overrides.beams) {
+  if (beams) {
     BeamOptions beam;
-    beam.num_decodes = *overrides.beams;
+    beam.num_decodes = *beams;
     if (const auto* bound = std::get_if<BeamOptions>(&options_.decode_fn)) beam.alpha = bound->alpha;
     options_.decode_fn = beam;
-  }
-  if (overrides.temperature || overrides.topk || overrides.topp) {
-    SampleOptions sample;
-    sample.num_decodes = overrides.num_decodes.value_or(1);
-    sample.temperature = {static_cast<float>(overrides.temperature.value_or(1.0))};
-    sample.topk = overrides.topk.value_or(0);
-    sample.topp = static_cast<float>(overrides.topp.value_or(0.0));
-    sample.decode_rng = key_from_seed(overrides.seed);
-    options_.decode_fn = sample;
   }
 }
 
@@ -117,6 +107,15 @@ decoding::Decodes Predictor::predict(const HostArrays& batch) const {
   if (device_ != nullptr) return decoding::predict_encoder_decoder(*device_, batch, options_);
   return decoder_only_ ? decoding::predict_decoder_only(*network_, batch, options_)
                        : decoding::predict_encoder_decoder(*network_, batch, options_);
+}
+
+decoding::Answers Predictor::answer(const HostArrays& batch,
+                                    std::vector<decoding::GenerationRequest> requests) const {
+  using namespace decoding;
+  if (device_ != nullptr) return answer_encoder_decoder(*device_, batch, std::move(requests));
+  if (!decoder_only_) return answer_encoder_decoder(*network_, batch, std::move(requests));
+  return answer_decoder_only(*network_, batch, options_.inputs_bidirectional_attention,
+                             std::move(requests));
 }
 
 void register_decoding(gin::Registry& registry) {

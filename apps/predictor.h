@@ -11,22 +11,17 @@
 
 namespace quintet {
 
-/// What a verb's flags say over the gin files.
-struct DecodeOverrides {
-  std::optional<int64_t> beams;          // beam search with so many beams; 1 is greedy
-  std::optional<double> temperature;     // sampling; 0 is greedy
-  std::optional<int64_t> topk;
-  std::optional<double> topp;
-  std::optional<int64_t> num_decodes;    // samples an input
-  int64_t seed = 0;
-};
-
 class Predictor {
  public:
-  /// Throws a usage error if the model's decode_fn is not one of ours.
-  explicit Predictor(const ConfiguredModel& model, const DecodeOverrides& overrides = {});
+  /// `beams`: search with so many, whatever the gin files say. Throws a usage error if the model's
+  /// decode_fn is not one of ours.
+  explicit Predictor(const ConfiguredModel& model, std::optional<int64_t> beams = {});
   /// `batch`: model features of equal lengths. Tokens end at the first EOS; the best decode is the last.
   decoding::Decodes predict(const HostArrays& batch) const;
+  /// What each request gets, one a row of the batch, instead of the decode function's predictions.
+  decoding::Answers answer(const HostArrays& batch,
+                           std::vector<decoding::GenerationRequest> requests) const;
+  int32_t eos_id() const { return options_.eos_id; }
 
  private:
   std::shared_ptr<const BaseModel> model_;  // which device_ reads

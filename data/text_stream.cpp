@@ -18,6 +18,12 @@ size_t begun(std::string_view text, std::string_view stop) {
 
 }  // namespace
 
+size_t find_stop(std::string_view text, std::span<const std::string> stops, size_t from) {
+  size_t first = std::string_view::npos;
+  for (const std::string& stop : stops) first = std::min(first, text.find(stop, from));
+  return first;
+}
+
 TextStream::TextStream(VocabularyPtr vocabulary, std::vector<std::string> stops)
     : vocabulary_(std::move(vocabulary)), stops_(std::move(stops)) {
   for (const std::string& stop : stops_) QT_CHECK(!stop.empty(), "a stop string must not be empty");
@@ -27,9 +33,7 @@ std::string TextStream::push(int32_t token) {
   if (stopped_) return {};
   tokens_.push_back(token);
   text_ = vocabulary_->decode(tokens_);
-  size_t end = std::string::npos;
-  for (const std::string& stop : stops_) end = std::min(end, text_.find(stop, shown_));
-  if (end != std::string::npos) {
+  if (const size_t end = find_stop(text_, stops_, shown_); end != std::string::npos) {
     stopped_ = true;
     text_.resize(end);
     return finish();

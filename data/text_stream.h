@@ -7,12 +7,17 @@
 //   if (stream.stopped()) end_generation();
 //   show(stream.finish());                          // what was held back
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/vocabulary.h"
 
 namespace quintet::data {
+
+/// Where the first stop string begins in text from `from` on; npos if none does.
+size_t find_stop(std::string_view text, std::span<const std::string> stops, size_t from = 0);
 
 class TextStream {
  public:

@@ -57,7 +57,97 @@ Decodes predict_with(Decoder& decoder, const HostArrays& batch, const PredictOpt
   return search({targets.batch, targets.length, prompt}, decoder, options, nullptr);
 }
 
+/// What the rows of all requests take of a cache.
+CacheOptions room_for(const std::vector<GenerationRequest>& requests) {
+  CacheOptions room;
+  for (const GenerationRequest& request : requests) {
+    room.num_decodes = std::max(room.num_decodes, rows_of(request));
+    room.max_length = std::max<int64_t>(room.max_length,
+                                        std::ssize(request.prompt) + request.rules.max_new_tokens);
+  }
+  return room;
+}
+
+template <class Decoder>
+Answers answer_with(Decoder& decoder, const HostArrays& batch,
+                    std::vector<GenerationRequest> requests) {
+  const Feature inputs = feature(batch, "encoder_input_tokens");
+  QT_ASSERT(inputs.batch == std::ssize(requests));
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto row = inputs.tokens.subspan(i * static_cast<size_t>(inputs.length),
+                                           static_cast<size_t>(inputs.length));
+    requests[i].inputs.assign(row.begin(), row.end());
+  }
+  const CacheOptions room = room_for(requests);
+  decoder.begin(inputs.tokens, inputs.batch, inputs.length, room);
+  return generate(decoder, requests, room.num_decodes);
+}
+
+/// A decoder-only batch: its prefixes, and how much of each the cache is filled with.
+struct Prefixes {
+  int64_t batch = 0, length = 0;
+  std::vector<int32_t> tokens;         // [batch, length], 0 after the prefix
+  std::vector<int32_t> prefix;         // [batch] tokens that are marked, the start token too
+  std::vector<int32_t> initial_index;  // [batch] tokens after the start token
+};
+
+Prefixes prefixes_of(const HostArrays& batch) {
+  const Feature tokens = feature(batch, "decoder_input_tokens");
+  const Feature causal = feature(batch, "decoder_causal_attention");
+  QT_CHECK_AS(
+      ExitCode::kData, tokens.batch == causal.batch && tokens.length == causal.length,
+      "predict: decoder_input_tokens [{}, {}] and decoder_causal_attention [{}, {}] must have "
+      "one shape",
+      tokens.batch, tokens.length, causal.batch, causal.length);
+  Prefixes p{.batch = tokens.batch,
+             .length = tokens.length,
+             .tokens = std::vector<int32_t>(tokens.tokens.size()),
+             .prefix = {},
+             .initial_index = {}};
+  for (int64_t i = 0; i < p.batch; ++i) {
+    int32_t marked = 0, count = 0;
+    for (int64_t t = 0; t < p.length; ++t) {
+      const auto at = static_cast<size_t>(i * p.length + t);
+      p.tokens[at] = tokens.tokens[at] * causal.tokens[at];
+      marked += causal.tokens[at] != 0;
+      count += t > 0 && p.tokens[at] != 0;
+    }
+    p.prefix.push_back(marked);
+    p.initial_index.push_back(count);
+  }
+  return p;
+}
+
 }  // namespace
+
+Answers answer_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
+                               std::vector<GenerationRequest> requests) {
+  TransformerDecoder decoder(network);
+  return answer_with(decoder, batch, std::move(requests));
+}
+
+Answers answer_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
+                               std::vector<GenerationRequest> requests) {
+  return answer_with(decoder, batch, std::move(requests));
+}
+
+Answers answer_decoder_only(const PackedNetwork& network, const HostArrays& batch,
+                            bool inputs_bidirectional_attention,
+                            std::vector<GenerationRequest> requests) {
+  const Prefixes p = prefixes_of(batch);
+  QT_ASSERT(p.batch == std::ssize(requests));
+  for (int64_t i = 0; i < p.batch; ++i) {
+    GenerationRequest& request = requests[static_cast<size_t>(i)];
+    const int32_t count = p.initial_index[static_cast<size_t>(i)];
+    const auto row = p.tokens.begin() + i * p.length;
+    request.prompt.assign(row, row + count + 1);
+    request.prefilled = count;
+  }
+  const CacheOptions room = room_for(requests);
+  TransformerDecoder decoder(network);
+  decoder.begin_prefix(p.tokens, p.batch, p.length, p.prefix, inputs_bidirectional_attention, room);
+  return generate(decoder, requests, room.num_decodes);
+}
 
 Decodes predict_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
                                 const PredictOptions& options) {
@@ -72,35 +162,16 @@ Decodes predict_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
 
 Decodes predict_decoder_only(const PackedNetwork& network, const HostArrays& batch,
                              const PredictOptions& options) {
-  const Feature tokens = feature(batch, "decoder_input_tokens");
-  const Feature causal = feature(batch, "decoder_causal_attention");
-  QT_CHECK_AS(
-      ExitCode::kData, tokens.batch == causal.batch && tokens.length == causal.length,
-      "predict: decoder_input_tokens [{}, {}] and decoder_causal_attention [{}, {}] must have "
-      "one shape",
-      tokens.batch, tokens.length, causal.batch, causal.length);
-  const int64_t length = tokens.length;
-  std::vector<int32_t> inputs(tokens.tokens.size());
-  std::vector<int32_t> prefix, initial_index;
-  for (int64_t i = 0; i < tokens.batch; ++i) {
-    int32_t marked = 0, count = 0;
-    for (int64_t t = 0; t < length; ++t) {
-      const auto at = static_cast<size_t>(i * length + t);
-      inputs[at] = tokens.tokens[at] * causal.tokens[at];
-      marked += causal.tokens[at] != 0;
-      count += t > 0 && inputs[at] != 0;
-    }
-    prefix.push_back(marked);
-    initial_index.push_back(count);
-  }
+  const Prefixes p = prefixes_of(batch);
   TransformerDecoder decoder(network);
-  decoder.begin_prefix(inputs, tokens.batch, length, prefix, options.inputs_bidirectional_attention,
-                       {.num_decodes = decodes_of(options), .max_length = length});
-  Decodes out = search({tokens.batch, length, inputs}, decoder, options, &initial_index);
+  decoder.begin_prefix(p.tokens, p.batch, p.length, p.prefix,
+                       options.inputs_bidirectional_attention,
+                       {.num_decodes = decodes_of(options), .max_length = p.length});
+  Decodes out = search({p.batch, p.length, p.tokens}, decoder, options, &p.initial_index);
   for (int64_t i = 0; i < out.batch; ++i)
     for (int64_t d = 0; d < out.num_decodes; ++d) {
       const auto row = out.tokens.begin() + (i * out.num_decodes + d) * out.length;
-      const int64_t cut = std::min<int64_t>(initial_index[static_cast<size_t>(i)], out.length);
+      const int64_t cut = std::min<int64_t>(p.initial_index[static_cast<size_t>(i)], out.length);
       std::fill(std::copy(row + cut, row + out.length, row), row + out.length, 0);
     }
   return out;

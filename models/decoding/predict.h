@@ -13,6 +13,7 @@
 #include "models/decoding/beam_search.h"
 #include "models/decoding/device_decoder.h"
 #include "models/decoding/packed_network.h"
+#include "models/decoding/request.h"
 #include "models/decoding/temperature_sample.h"
 #include "runtime/base/host_array.h"
 
@@ -40,5 +41,16 @@ Decodes predict_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
 /// left.
 Decodes predict_decoder_only(const PackedNetwork& network, const HostArrays& batch,
                              const PredictOptions& options);
+
+/// What each request gets, one an item of such a batch. Requests' inputs are the batch's; with a
+/// decoder-only network its prefixes are their prompts.
+using Answers = std::vector<std::vector<Hypothesis>>;
+Answers answer_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
+                               std::vector<GenerationRequest> requests);
+Answers answer_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
+                               std::vector<GenerationRequest> requests);
+Answers answer_decoder_only(const PackedNetwork& network, const HostArrays& batch,
+                            bool inputs_bidirectional_attention,
+                            std::vector<GenerationRequest> requests);
 
 }  // namespace quintet::decoding

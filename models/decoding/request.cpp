@@ -11,7 +11,7 @@ namespace {
 class Choices : public Generation {
  public:
   Choices(GenerationRequest request, int64_t vocab_size)
-      : request_(std::move(request)), vocab_(vocab_size), fed_(0) {
+      : request_(std::move(request)), vocab_(vocab_size), fed_(request_.prefilled) {
     sequences_.resize(static_cast<size_t>(request_.num_return_sequences));
     for (Sequence& sequence : sequences_) sequence.history = request_.prompt;
     next_rows();
@@ -95,6 +95,7 @@ TokenList Hypothesis::ids() const {
 
 void GenerationRequest::check(int64_t vocab_size) const {
   QT_CHECK(!prompt.empty(), "generation: the prompt must hold the start token");
+  QT_ASSERT(prefilled >= 0 && prefilled < std::ssize(prompt));
   QT_CHECK(rules.max_new_tokens > 0, "generation: max_new_tokens {} must be positive",
            rules.max_new_tokens);
   QT_CHECK(num_beams > 0 && num_return_sequences > 0,

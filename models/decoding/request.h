@@ -25,6 +25,7 @@ enum class EarlyStopping { no, yes, never };  // transformers' False, True and "
 
 struct GenerationRequest {
   TokenList prompt{0};    // read before the first token is chosen; begins with the start token
+  int64_t prefilled = 0;  // how many of them the model's cache holds already, in row 0
   TokenList inputs = {};  // of the encoder, for the rules that look at them
   LogitRules rules = {};  // max_new_tokens must be positive; eos_ids end a sequence
   SamplingRules sampling = {};

@@ -31,7 +31,9 @@ bool ranks_before(const Candidate& a, const Candidate& b) {
 class Beams : public Generation {
  public:
   Beams(GenerationRequest request, int64_t vocab_size)
-      : request_(std::move(request)), vocab_(static_cast<size_t>(vocab_size)) {
+      : request_(std::move(request)),
+        vocab_(static_cast<size_t>(vocab_size)),
+        fed_(request_.prefilled) {
     live_.push_back({.history = request_.prompt, .tokens = {}, .log_prob = 0});
     next_rows({0});
   }
@@ -153,7 +155,7 @@ class Beams : public Generation {
 
   const GenerationRequest request_;
   const size_t vocab_;
-  int64_t fed_ = 0;                   // tokens read so far
+  int64_t fed_;                       // tokens read so far
   std::vector<Beam> live_;            // best first
   std::vector<Hypothesis> finished_;  // best first, num_beams at most
   std::vector<RowStep> rows_;

@@ -56,6 +56,47 @@ def test_beams_come_best_first_and_samples_depend_on_the_seed(folder):
     assert len(first.splitlines()) == 3, first
 
 
+def test_answers_keep_to_the_rules(folder):
+    run = trained(folder)
+    ask = ["generate", run, "--max_decode_len=10", "--format=json"]
+
+    def answer(*more):
+        return json.loads(quintet(*ask, *more).out)
+    free = answer("--logprobs=3", "words: 5")
+    assert len(free["tokens"]) <= 10 and free["finish_reason"] in ("eos", "length"), free
+    for token in free["tokens"]:
+        assert token["top"][0]["id"] == token["id"] and token["top"][0]["logprob"] == token["logprob"], token
+        assert len(token["top"]) == 3 and all(other["logprob"] <= token["logprob"] for other in token["top"]), token
+    assert abs(sum(token["logprob"] for token in free["tokens"]) - free["score"]) < 1e-4, free
+    prefixed = answer("--prefix=seven ", "words: 5")["prediction"]
+    assert prefixed.startswith("seven "), prefixed
+    stopped = answer("--prefix=seven hu", "--stop=en h", "words: 5")
+    assert stopped["prediction"] == "sev" and stopped["finish_reason"] == "stop", stopped
+    long = answer("--min_length=10", "--logprobs=0", "words: 5")
+    assert len(long["tokens"]) == 10 and all(token["id"] != 1 for token in long["tokens"]), long
+    distinct = answer("--no_repeat_ngram_size=1", "--min_length=10", "--logprobs=0", "words: 5")
+    ids = [token["id"] for token in distinct["tokens"]]
+    assert len(set(ids)) == 10 and 0 not in ids, distinct
+    word = free["tokens"][0]["text"]
+    if word:
+        assert word not in answer(f"--bad_word={word}", "words: 5")["prediction"]
+    beams = answer("--beams=3", "--num_decodes=3", "--length_penalty=0", "--logprobs=0", "words: 5")
+    for decode in beams["decodes"]:
+        assert abs(sum(token["logprob"] for token in decode["tokens"]) - decode["score"]) < 1e-4, decode
+
+
+def test_samples_do_not_depend_on_the_batch(folder):
+    run = trained(folder)
+    ask = ["generate", run, "--max_decode_len=8", "--temperature=1.5", "--topk=40", "--format=json"]
+
+    def predictions(*more):
+        return [json.loads(line)["prediction"] for line in quintet(*ask, *more).out.splitlines()]
+    together = predictions("--seed=7", *TEXTS)
+    in_pairs = predictions("--seed=7", "--batch_size=2", *TEXTS)
+    assert together == in_pairs and len(set(together)) == len(TEXTS), f"{together} {in_pairs}"
+    assert predictions("--seed=8", TEXTS[1]) == together[1:2]
+
+
 def test_wrong_requests_are_named(folder):
     run = trained(folder)
     for code, arguments, part in [
@@ -66,6 +107,9 @@ def test_wrong_requests_are_named(folder):
             (2, [run, "--beams=2", "--temperature=1", "a"], "--beams"),
             (2, [run, "--beams=2", "--num_decodes=3", "a"], "--num_decodes=3"),
             (2, [run, "--beams=0", "a"], "beams"),
+            (2, [run, "--length_penalty=1", "a"], "--length_penalty"),
+            (2, [run, "--repetition_penalty=0", "a"], "repetition_penalty"),
+            (2, [run, "--early_stopping=maybe", "a"], "early_stopping"),
             (2, [run, "--max_decode_len=0", "a"], "max_decode_len"),
             (2, [run, "--format=xml", "a"], "format"),
             (2, [run, "--input=x", "a"], "--input"),
