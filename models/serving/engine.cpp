@@ -1,0 +1,346 @@
+#include "models/serving/engine.h"
+
+#include <algorithm>
+
+namespace quintet::serving {
+namespace {
+
+constexpr int kMostFailures = 3;
+
+std::exception_ptr refusal(Refused::Reason reason, const std::string& message) {
+  return std::make_exception_ptr(Refused(reason, message));
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+/// A job in the batch, with what it holds.
+struct Engine::Running {
+  uint64_t id = 0;
+  Job job;
+  std::shared_ptr<const EncodedInput> input;
+  PagedRows rows;
+  int64_t promised = 0;  // bytes
+  std::exception_ptr error = {};
+
+  Running(uint64_t number, Job asked, std::shared_ptr<const EncodedInput> encoded,
+          const Pages& pages)
+      : id(number),
+        job(std::move(asked)),
+        input(std::move(encoded)),
+        rows(pages, {.rows = job.rows, .max_length = job.max_length}, input->prefix) {}
+};
+
+Engine::Engine(const decoding::PackedNetwork& network, const EngineOptions& options)
+    : network_(network),
+      options_(options),
+      pages_(network.shape(), options.page_tokens),
+      budget_{.limit = options.memory_bytes},
+      inputs_(network, pages_, budget_, options.bidirectional_prefix),
+      bias_(network.decoder(), network.shape().num_heads, options.max_length) {
+  QT_CHECK(options.memory_bytes > 0 && options.max_rows > 0 && options.max_length > 0,
+           "serving: memory {}, rows {} and length {} must be positive", options.memory_bytes,
+           options.max_rows, options.max_length);
+  publish();
+}
+
+Engine::~Engine() = default;
+
+int64_t Engine::row_bytes(const Job& job) const {
+  return job.rows * pages_.pages_for(job.max_length) * pages_.bytes();
+}
+
+void Engine::check(const Job& job) const {
+  using enum Refused::Reason;
+  const decoding::NetworkShape& shape = network_.shape();
+  const int64_t inputs = std::ssize(job.inputs);
+  QT_CHECK(inputs > 0, "serving: a job needs inputs");
+  for (int32_t token : job.inputs)
+    QT_CHECK(token >= 0 && token < shape.vocab_size,
+             "serving: token {} lies outside the vocabulary of {}", token, shape.vocab_size);
+  if (job.search == nullptr) {
+    QT_CHECK(!shape.decoder_only(), "serving: a decoder-only network encodes nothing");
+    return;
+  }
+  QT_CHECK(job.rows > 0 && job.max_length > 0, "serving: {} rows of {} tokens must be positive",
+           job.rows, job.max_length);
+  const int64_t length = job.max_length + (shape.decoder_only() ? inputs - 1 : 0);
+  if (length > options_.max_length)
+    throw Refused(kTooLarge, fmt::format("{} tokens exceed the longest sequence, {}", length,
+                                         options_.max_length));
+  if (job.rows > options_.max_rows)
+    throw Refused(kTooLarge, fmt::format("{} sequences at a time exceed the largest batch, {}",
+                                         job.rows, options_.max_rows));
+  const int64_t bytes = inputs_.bytes(job.inputs) + row_bytes(job);
+  if (bytes > options_.memory_bytes)
+    throw Refused(kTooLarge,
+                  fmt::format("the caches of this request take {} bytes, of {} that there are; ask "
+                              "for fewer or shorter sequences",
+                              bytes, options_.memory_bytes));
+}
+
+uint64_t Engine::submit(Job job) {
+  check(job);
+  const std::lock_guard lock(mutex_);
+  if (closed_) throw Refused(Refused::Reason::kClosed, "the server is shutting down");
+  if (std::ssize(waiting_) >= options_.max_waiting)
+    throw Refused(Refused::Reason::kQueueFull,
+                  fmt::format("{} requests are waiting already", waiting_.size()));
+  const uint64_t id = next_id_++;
+  waiting_.add({.id = id, .job = std::move(job), .since = Clock::now()});
+  changed_.notify_one();
+  return id;
+}
+
+void Engine::cancel(uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  cancelled_.insert(id);
+  changed_.notify_one();
+}
+
+void Engine::close() {
+  const std::lock_guard lock(mutex_);
+  closed_ = true;
+  changed_.notify_one();
+}
+
+void Engine::abort() {
+  const std::lock_guard lock(mutex_);
+  closed_ = aborted_ = true;
+  changed_.notify_one();
+}
+
+EngineState Engine::state() const {
+  const std::lock_guard lock(mutex_);
+  EngineState state = published_;
+  state.waiting = std::ssize(waiting_);
+  return state;
+}
+
+void Engine::publish() {
+  counts_.running = std::ssize(running_);
+  counts_.encoder_tokens = inputs_.tokens_read();
+  counts_.shared_inputs = inputs_.shared();
+  counts_.memory_limit = budget_.limit;
+  counts_.memory_promised = counts_.memory_used = budget_.promised;
+  for (const auto& running : running_)
+    counts_.memory_used += running->rows.pages() * pages_.bytes() - running->promised;
+  if (running_.empty()) counts_.rows = 0;
+  const std::lock_guard lock(mutex_);
+  published_ = counts_;
+}
+
+void Engine::run() {
+  while (!broken_ && waits_for_work()) {
+    drop_cancelled_and_late();
+    start(admit());
+    if (!running_.empty()) step();
+    publish();
+  }
+  if (broken_) {
+    abort();
+    drop_cancelled_and_late();
+    publish();
+  }
+}
+
+/// False when there is nothing left to do, ever.
+bool Engine::waits_for_work() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !running_.empty() || !waiting_.empty() || closed_; });
+  return !running_.empty() || !waiting_.empty();
+}
+
+void Engine::drop_cancelled_and_late() {
+  using enum Refused::Reason;
+  const Clock::time_point now = Clock::now();
+  std::set<uint64_t> cancelled;
+  std::vector<WaitingJob> left;
+  bool all = false;
+  const auto late = [&](const Job& job) { return job.deadline && *job.deadline <= now; };
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled.swap(cancelled_);
+    all = aborted_;
+    left = waiting_.take_if([&](const WaitingJob& waiting) {
+      return all || cancelled.contains(waiting.id) || late(waiting.job);
+    });
+  }
+  const auto reason = [&](uint64_t id) {
+    if (all) return refusal(kClosed, "the server is shutting down");
+    if (cancelled.contains(id)) return refusal(kCancelled, "cancelled");
+    return refusal(kDeadline, "the time allowed for this request is over");
+  };
+  for (WaitingJob& job : left) leave(job.job, {.error = reason(job.id)});
+  for (size_t i = running_.size(); i-- > 0;)
+    if (all || cancelled.contains(running_[i]->id) || late(running_[i]->job))
+      finish(i, reason(running_[i]->id));
+}
+
+/// The jobs that fit beside those that run, in the order of their turn. One that does not fit yet holds
+/// up those behind it, or it might never.
+std::vector<WaitingJob> Engine::admit() {
+  const Clock::time_point now = Clock::now();
+  std::vector<WaitingJob> jobs;
+  int64_t rows = 0, bytes = 0, tokens = 0;
+  for (const auto& running : running_) rows += running->job.rows;
+  const std::lock_guard lock(mutex_);
+  while (!waiting_.empty()) {
+    const Job& next = waiting_.next(now);
+    const int64_t length = std::ssize(next.inputs);
+    int64_t more = 0;
+    if (next.search != nullptr)
+      more = row_bytes(next) + (inputs_.has(next.inputs) ? 0 : inputs_.bytes(next.inputs));
+    const bool first = jobs.empty();
+    if (rows + next.rows > options_.max_rows || !budget_.fits(bytes + more)) break;
+    if (!first && tokens + length > options_.max_encoder_tokens) break;
+    rows += next.rows;
+    bytes += more;
+    tokens += length;
+    jobs.push_back(waiting_.take_next(now));
+    waiting_.charge(jobs.back().job.client, length);
+  }
+  return jobs;
+}
+
+/// Runs a pass of the network; returns what it failed with.
+template <class Body>
+std::exception_ptr Engine::compute(const Body& body) {
+  const Clock::time_point began = Clock::now();
+  std::exception_ptr error;
+  try {
+    if (options_.before_step) options_.before_step();
+    body();
+    failures_ = 0;
+  } catch (...) {
+    error = std::current_exception();
+    broken_ = ++failures_ >= kMostFailures;
+  }
+  counts_.seconds_computing += seconds_since(began);
+  return error;
+}
+
+void Engine::start(std::vector<WaitingJob> jobs) {
+  const auto decoded = std::stable_partition(
+      jobs.begin(), jobs.end(), [](const WaitingJob& w) { return w.job.search == nullptr; });
+  encode_only({jobs.begin(), decoded});
+  const std::span<WaitingJob> begun(decoded, jobs.end());
+  if (begun.empty()) return;
+  std::vector<const std::vector<int32_t>*> tokens;
+  for (const WaitingJob& waiting : begun) tokens.push_back(&waiting.job.inputs);
+  std::vector<std::shared_ptr<const EncodedInput>> inputs;
+  const std::exception_ptr error = compute([&] { inputs = inputs_.get(tokens); });
+  for (size_t i = 0; i < begun.size(); ++i) {
+    if (error != nullptr) {
+      leave(begun[i].job, {.error = error});
+      continue;
+    }
+    running_.push_back(
+        std::make_unique<Running>(begun[i].id, std::move(begun[i].job), inputs[i], pages_));
+    promise(*running_.back());
+  }
+}
+
+void Engine::encode_only(std::span<WaitingJob> jobs) {
+  if (jobs.empty()) return;
+  std::vector<const std::vector<int32_t>*> tokens;
+  for (const WaitingJob& waiting : jobs) tokens.push_back(&waiting.job.inputs);
+  std::vector<std::vector<float>> encoded;
+  const std::exception_ptr error = compute([&] { encoded = inputs_.encode(tokens); });
+  for (size_t i = 0; i < jobs.size(); ++i)
+    leave(jobs[i].job,
+          error != nullptr ? Outcome{.error = error} : Outcome{.encoded = encoded[i]});
+}
+
+/// What the job may still take, from now on.
+void Engine::promise(Running& running) {
+  const int64_t bytes = running.rows.promised() * pages_.bytes();
+  budget_.promised += bytes - running.promised;
+  running.promised = bytes;
+}
+
+void Engine::step() {
+  const int64_t vocab = network_.shape().vocab_size;
+  std::vector<decoding::StepRow> rows;
+  std::vector<decoding::StepGroup> groups;
+  const std::exception_ptr error = compute([&] {
+    for (const auto& running : running_) {
+      const std::span<const decoding::RowStep> steps = running->job.search->rows();
+      running->rows.follow(steps);
+      groups.push_back({.begin = std::ssize(rows),
+                        .end = std::ssize(rows) + std::ssize(steps),
+                        .cross = running->input->cross.data(),
+                        .cross_layer = network_.shape().num_heads});
+      for (const decoding::RowStep& row : steps) {
+        const std::span<float* const> past = running->rows.past(row.row);
+        rows.push_back({.token = row.token,
+                        .position = static_cast<int32_t>(past.size()) - 1,
+                        .place = past.back(),
+                        .past = past});
+      }
+    }
+    logits_.resize(rows.size() * static_cast<size_t>(vocab));
+    run_step(network_,
+             {.layout = pages_.layout(), .bias = &bias_, .rows = rows, .groups = groups},
+             logits_.data());
+  });
+  if (error != nullptr) {
+    while (!running_.empty()) finish(running_.size() - 1, error);
+    return;
+  }
+  ++counts_.steps;
+  counts_.rows = std::ssize(rows);
+  counts_.row_steps += counts_.rows;
+  advance(groups);
+}
+
+/// Lets each search read its rows' logits; those that are over leave.
+void Engine::advance(std::span<const decoding::StepGroup> groups) {
+  const int64_t vocab = network_.shape().vocab_size, jobs = std::ssize(running_);
+#pragma omp parallel for schedule(dynamic, 1) if (jobs > 1)
+  for (int64_t i = 0; i < jobs; ++i) {
+    Running& running = *running_[static_cast<size_t>(i)];
+    const decoding::StepGroup& group = groups[static_cast<size_t>(i)];
+    try {
+      running.job.search->advance(
+          std::span(logits_).subspan(static_cast<size_t>(group.begin * vocab),
+                                     static_cast<size_t>((group.end - group.begin) * vocab)));
+      if (running.job.on_step) running.job.on_step(*running.job.search);
+    } catch (...) {
+      running.error = std::current_exception();
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < running_.size(); ++i)
+      waiting_.charge(running_[i]->job.client, groups[i].end - groups[i].begin);
+  }
+  for (size_t i = running_.size(); i-- > 0;) {
+    Running& running = *running_[i];
+    promise(running);
+    if (running.error != nullptr || running.job.search->rows().empty())
+      finish(i, running.error);
+  }
+}
+
+/// Frees what a job in the batch holds, then says so.
+void Engine::finish(size_t index, std::exception_ptr error) {
+  Job job = std::move(running_[index]->job);
+  budget_.promised -= running_[index]->promised;
+  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
+  leave(job, {.error = std::move(error), .search = job.search.get()});
+}
+
+void Engine::leave(Job& job, const Outcome& outcome) {
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.leave(job.client);
+  }
+  publish();
+  if (job.done) job.done(outcome);
+}
+
+}  // namespace quintet::serving

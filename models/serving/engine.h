@@ -1,0 +1,105 @@
+#pragma once
+// In-flight batching on the CPU: jobs join and leave between the steps of one batch. New jobs' inputs are
+// encoded together without padding; then each step takes one token of every row of every job. A job's
+// answer does not depend, bit for bit, on what else is in the batch (models/decoding/decoder_step.h).
+//
+//   Engine engine(network, {.memory_bytes = 1 << 30});
+//   std::thread clients([&] { engine.submit(std::move(job)); ...; engine.close(); });
+//   engine.run();                                  // on the thread whose OpenMP team computes
+//
+// Memory is promised to a job for the longest it may become before it starts, so that what has started
+// can always be finished; pages are taken as tokens are written.
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <set>
+
+#include "models/decoding/decoder_step.h"
+#include "models/serving/encoded_inputs.h"
+#include "models/serving/waiting_list.h"
+
+namespace quintet::serving {
+
+struct EngineOptions {
+  int64_t memory_bytes = int64_t{1} << 30;  // of caches
+  int64_t max_rows = 64;                    // of a step
+  int64_t max_encoder_tokens = 1024;        // of one pass, unless a single input is longer
+  int64_t max_length = 4096;                // tokens of a row, with the prefix
+  int64_t max_waiting = 256;                // jobs
+  int64_t page_tokens = 16;
+  bool bidirectional_prefix = false;        // decoder only: prefix tokens see each other
+  /// Called before each encoder pass and step; what it throws counts as a failure of the device.
+  std::function<void()> before_step = {};
+};
+
+struct EngineState {
+  int64_t waiting = 0, running = 0, rows = 0;  // jobs, jobs, rows of the last step
+  int64_t memory_limit = 0, memory_promised = 0, memory_used = 0;  // bytes
+  int64_t steps = 0, row_steps = 0, encoder_tokens = 0;
+  int64_t shared_inputs = 0;  // jobs that found their inputs encoded
+  double seconds_computing = 0;
+};
+
+class Engine {
+ public:
+  /// The network must outlive the engine. Throws usage errors.
+  Engine(const decoding::PackedNetwork& network, const EngineOptions& options);
+  ~Engine();
+
+  // From any thread.
+  /// Queues a job and returns its number. Throws Refused (queue full, too large for the memory or
+  /// max_rows, closed) and usage errors; then `done` is not called.
+  uint64_t submit(Job job);
+  /// Ends a job between two steps: `done` gets Refused. Jobs that are over are ignored.
+  void cancel(uint64_t id);
+  /// No more jobs; run() returns when those that are there are over.
+  void close();
+  /// Ends all jobs and close().
+  void abort();
+  EngineState state() const;
+  /// Several passes in a row have failed: the device is taken to be lost, and run() has returned.
+  bool broken() const { return broken_; }
+
+  void run();
+
+ private:
+  struct Running;
+  void check(const Job& job) const;
+  int64_t row_bytes(const Job& job) const;
+  bool waits_for_work();
+  void drop_cancelled_and_late();
+  std::vector<WaitingJob> admit();
+  void start(std::vector<WaitingJob> jobs);
+  void encode_only(std::span<WaitingJob> jobs);
+  void promise(Running& running);
+  void step();
+  void advance(std::span<const decoding::StepGroup> groups);
+  void finish(size_t index, std::exception_ptr error);
+  void leave(Job& job, const Outcome& outcome);
+  void publish();
+  template <class Body>
+  std::exception_ptr compute(const Body& body);
+
+  const decoding::PackedNetwork& network_;
+  const EngineOptions options_;
+  const Pages pages_;
+  MemoryBudget budget_;
+  EncodedInputs inputs_;
+  decoding::BiasStrips bias_;
+  std::vector<std::unique_ptr<Running>> running_;
+  std::vector<float> logits_;
+  EngineState counts_;  // the engine's thread's own
+  int failures_ = 0;    // in a row
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  WaitingList waiting_;
+  std::set<uint64_t> cancelled_;
+  EngineState published_;
+  uint64_t next_id_ = 1;
+  bool closed_ = false, aborted_ = false;
+  std::atomic<bool> broken_ = false;
+};
+
+}  // namespace quintet::serving

@@ -1,0 +1,54 @@
+#pragma once
+// What a client asks of the engine: inputs, and a search that decodes them (models/decoding/request.h),
+// which knows nothing of the batch it is part of.
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/decoding/request.h"
+
+namespace quintet::serving {
+
+using Clock = std::chrono::steady_clock;
+
+struct Outcome {
+  std::exception_ptr error = {};               // null: done; or what went wrong, or Refused
+  const decoding::Generation* search = nullptr;  // as far as it came; null: it never began
+  std::span<const float> encoded = {};         // jobs without a search: [inputs, embed]
+};
+
+struct Job {
+  /// Of the encoder; of a decoder-only network the prefix, its start token included. Not empty.
+  std::vector<int32_t> inputs = {};
+  /// Null: the inputs are only encoded. In a decoder-only network positions count from the prefix's
+  /// last token, which the search reads first.
+  std::unique_ptr<decoding::Generation> search = nullptr;
+  int64_t rows = 0;        // of the search, at most
+  int64_t max_length = 0;  // tokens a row reads at most
+  /// After each step; called from any thread of the team. What it throws ends this job alone.
+  std::function<void(const decoding::Generation&)> on_step = {};
+  /// Called once, on the engine's thread, when the job's caches are free again.
+  std::function<void(const Outcome&)> done = {};
+  int priority = 0;  // higher goes first; ten seconds of waiting count as one
+  std::optional<Clock::time_point> deadline = {};
+  std::string client = {};  // whose share of the machine it takes
+};
+
+/// Why a job was not done.
+class Refused : public Error {
+ public:
+  enum class Reason { kQueueFull, kTooLarge, kClosed, kCancelled, kDeadline };
+  Refused(Reason reason, const std::string& message)
+      : Error(ExitCode::kUsage, message), reason_(reason) {}
+  Reason reason() const { return reason_; }
+
+ private:
+  Reason reason_;
+};
+
+}  // namespace quintet::serving

@@ -1,0 +1,60 @@
+#include "models/serving/waiting_list.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+namespace quintet::serving {
+
+void WaitingList::add(WaitingJob job) {
+  const auto [client, is_new] = clients_.try_emplace(job.job.client);
+  if (is_new) {  // who comes later claims nothing for the time before
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto& [name, other] : clients_)
+      if (other.jobs > 0) least = std::min(least, other.served);
+    if (least < std::numeric_limits<double>::infinity()) client->second.served = least;
+  }
+  ++client->second.jobs;
+  jobs_.push_back(std::move(job));
+}
+
+std::vector<WaitingJob>::iterator WaitingList::best(Clock::time_point now) {
+  using std::chrono::duration_cast;
+  using std::chrono::seconds;
+  const auto rank = [&](const WaitingJob& w) {
+    const int64_t waited = duration_cast<seconds>(now - w.since).count() / 10;
+    return std::tuple(-(w.job.priority + waited), clients_.at(w.job.client).served,
+                      w.job.deadline.value_or(Clock::time_point::max()), w.id);
+  };
+  return std::min_element(jobs_.begin(), jobs_.end(), [&](const WaitingJob& a, const WaitingJob& b) {
+    return rank(a) < rank(b);
+  });
+}
+
+const Job& WaitingList::next(Clock::time_point now) { return best(now)->job; }
+
+WaitingJob WaitingList::take_next(Clock::time_point now) {
+  const auto at = best(now);
+  WaitingJob job = std::move(*at);
+  jobs_.erase(at);
+  return job;
+}
+
+std::vector<WaitingJob> WaitingList::take_if(
+    const std::function<bool(const WaitingJob&)>& leaves) {
+  std::vector<WaitingJob> left, stay;
+  for (WaitingJob& job : jobs_) (leaves(job) ? left : stay).push_back(std::move(job));
+  jobs_ = std::move(stay);
+  return left;
+}
+
+void WaitingList::charge(const std::string& client, int64_t tokens) {
+  clients_.at(client).served += static_cast<double>(tokens);
+}
+
+void WaitingList::leave(const std::string& client) {
+  const auto found = clients_.find(client);
+  if (--found->second.jobs == 0) clients_.erase(found);
+}
+
+}  // namespace quintet::serving

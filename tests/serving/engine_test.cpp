@@ -1,0 +1,208 @@
+// What the engine answers: the same bits alone and in any company, and what generate() answers.
+
+#include <omp.h>
+
+#include <cstring>
+#include <random>
+
+#include "models/decoding/transformer_decoder.h"
+#include "tests/serving/serving_fixture.h"
+
+namespace quintet::testing {
+namespace {
+
+/// A request of any kind, made anew each time it is run.
+struct Asked {
+  TokenList inputs;
+  GenerationRequest request;
+  TokenList targets;     // not empty: scored
+  bool encoded = false;  // only encoded
+
+  Job job(int64_t vocab) const {
+    if (encoded) {
+      Job job;
+      job.inputs = inputs;
+      return job;
+    }
+    if (targets.empty()) return generation_job(inputs, request, vocab);
+    Job job;
+    job.inputs = inputs;
+    job.rows = 1;
+    job.max_length = std::ssize(targets);
+    job.search = decoding::start_scoring(targets, vocab, 2,
+                                         inputs.front() == 0 ? inputs.back() : 0);
+    return job;
+  }
+};
+
+class Asking {
+ public:
+  Asking(uint32_t seed, const PackedNetwork& network)
+      : random_(seed), vocab_(network.shape().vocab_size),
+        decoder_only_(network.shape().decoder_only()) {}
+
+  Asked ask() {
+    Asked asked;
+    if (decoder_only_) asked.inputs.push_back(0);
+    for (int64_t n = 1 + number(12); n-- > 0;) asked.inputs.push_back(token());
+    asked.request.rules.max_new_tokens = 1 + number(20);
+    asked.request.rules.eos_ids = {1};
+    const int64_t kind = number(decoder_only_ ? 5 : 6);
+    if (kind == 1) asked.request.num_beams = 2 + number(3);
+    if (kind == 2 || kind == 3) {
+      asked.request.sampling = {.temperature = 0.5f + static_cast<float>(number(3)),
+                                .top_p = kind == 3 ? 0.8f : 1.0f,
+                                .seed = static_cast<uint64_t>(number(1000)),
+                                .alternatives = number(4)};
+      asked.request.num_return_sequences = 1 + number(4);
+    }
+    if (kind == 4)
+      for (int64_t n = 1 + number(10); n-- > 0;) asked.targets.push_back(token());
+    asked.encoded = kind == 5;
+    return asked;
+  }
+  int64_t number(int64_t below) { return static_cast<int64_t>(random_() % below); }
+
+ private:
+  int32_t token() { return static_cast<int32_t>(2 + number(vocab_ - 2)); }
+  std::mt19937 random_;
+  const int64_t vocab_;
+  const bool decoder_only_;
+};
+
+void expect_same_bits(const Ended& alone, const Ended& mixed) {
+  ASSERT_TRUE(alone.over && mixed.over);
+  ASSERT_EQ(mixed.error, nullptr);
+  EXPECT_EQ(alone.encoded, mixed.encoded);
+  ASSERT_EQ(alone.results.size(), mixed.results.size());
+  const auto bits = [](float x) { return std::bit_cast<uint32_t>(x); };
+  for (size_t i = 0; i < alone.results.size(); ++i) {
+    EXPECT_EQ(alone.results[i].ids(), mixed.results[i].ids());
+    EXPECT_EQ(bits(alone.results[i].score), bits(mixed.results[i].score));
+    for (size_t t = 0; t < alone.results[i].tokens.size(); ++t) {
+      const auto &a = alone.results[i].tokens[t], &b = mixed.results[i].tokens[t];
+      EXPECT_EQ(bits(a.model_log_prob), bits(b.model_log_prob));
+      ASSERT_EQ(a.top.size(), b.top.size());
+      for (size_t k = 0; k < a.top.size(); ++k)
+        EXPECT_EQ(bits(a.top[k].log_prob), bits(b.top[k].log_prob));
+    }
+  }
+}
+
+class Mixes : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Mixes, EveryAnswerHasTheBitsItHasAlone) {
+  const auto network = tiny_network(GetParam());
+  const int64_t vocab = network->shape().vocab_size;
+  for (uint32_t seed = 0; seed < 2; ++seed) {
+    SCOPED_TRACE(seed);
+    Asking asking(seed, *network);
+    std::vector<Asked> all;
+    for (int i = 0; i < 24; ++i)  // some with the inputs of others
+      all.push_back(i % 5 == 4 ? all[static_cast<size_t>(asking.number(i))] : asking.ask());
+    std::vector<Ended> alone(all.size()), mixed(all.size());
+    for (size_t i = 0; i < all.size(); ++i) {
+      RunningEngine one(*network, {});
+      Job job = all[i].job(vocab);
+      watch(job, alone[i]);
+      one.engine.submit(std::move(job));
+    }
+    {
+      RunningEngine many(*network, {.max_rows = 6 + asking.number(20),
+                                    .max_encoder_tokens = 1 + asking.number(40),
+                                    .page_tokens = 1 + asking.number(6)});
+      std::vector<uint64_t> strangers;
+      for (size_t i = 0; i < all.size(); ++i) {
+        Job job = all[i].job(vocab);
+        watch(job, mixed[i]);
+        many.engine.submit(std::move(job));
+        strangers.push_back(many.engine.submit(asking.ask().job(vocab)));
+        if (asking.number(2) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (asking.number(3) == 0)
+          many.engine.cancel(strangers[static_cast<size_t>(asking.number(std::ssize(strangers)))]);
+      }
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
+      SCOPED_TRACE(i);
+      expect_same_bits(alone[i], mixed[i]);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Networks, Mixes, ::testing::Values("encdec", "decoder_only"),
+                         [](const auto& named) { return std::string(named.param); });
+
+TEST(Engine, AnswersAsGenerateDoes) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->shape().vocab_size;
+  Asking asking(9, *network);
+  for (int i = 0; i < 20; ++i) {
+    Asked asked = asking.ask();
+    if (!asked.targets.empty() || asked.encoded) continue;
+    Ended ended;
+    {
+      RunningEngine one(*network, {.page_tokens = 3});
+      Job job = asked.job(vocab);
+      watch(job, ended);
+      one.engine.submit(std::move(job));
+    }
+    decoding::TransformerDecoder decoder(*network);
+    decoder.begin(asked.inputs, 1, std::ssize(asked.inputs),
+                  {.num_decodes = rows_of(asked.request),
+                   .max_length = asked.request.rules.max_new_tokens});
+    const auto want =
+        generate(decoder, std::span(&asked.request, 1), rows_of(asked.request)).front();
+    ASSERT_EQ(ended.results.size(), want.size());
+    for (size_t r = 0; r < want.size(); ++r) {
+      EXPECT_EQ(ended.results[r].ids(), want[r].ids());
+      EXPECT_EQ(ended.results[r].score, want[r].score);
+    }
+  }
+}
+
+TEST(Engine, ScoresAreThoseOfTheTokensItGenerates) {
+  for (const char* kind : {"encdec", "decoder_only"}) {
+    const auto network = tiny_network(kind);
+    const int64_t vocab = network->shape().vocab_size;
+    Asked asked{.inputs = {5, 6, 7}, .request = {.rules = {.max_new_tokens = 9}}, .targets = {}};
+    if (network->shape().decoder_only()) asked.inputs.insert(asked.inputs.begin(), 0);
+    Ended generated, scored;
+    for (Ended* ended : {&generated, &scored}) {
+      RunningEngine one(*network, {});
+      Job job = asked.job(vocab);
+      watch(job, *ended);
+      one.engine.submit(std::move(job));
+      one.wait();
+      asked.targets = generated.results.front().ids();
+    }
+    const auto& a = generated.results.front().tokens;
+    const auto& b = scored.results.front().tokens;
+    ASSERT_EQ(a.size(), b.size());
+    for (size_t t = 0; t < a.size(); ++t) {
+      EXPECT_EQ(a[t].model_log_prob, b[t].model_log_prob);
+      EXPECT_EQ(b[t].top.front().token, a[t].token);
+    }
+  }
+}
+
+TEST(Engine, NumbersOfThreadsChangeNoBit) {
+  const auto network = tiny_network("encdec");
+  Asking asking(3, *network);
+  const Asked asked = asking.ask();
+  std::vector<Ended> ended(3);
+  for (size_t i = 0; i < ended.size(); ++i) {
+    Engine engine(*network, {});
+    Job job = asked.job(network->shape().vocab_size);
+    watch(job, ended[i]);
+    engine.submit(std::move(job));
+    engine.close();
+    std::thread([&] {
+      omp_set_num_threads(static_cast<int>(i) + 1);
+      engine.run();
+    }).join();
+    expect_same_bits(ended[0], ended[i]);
+  }
+}
+
+}  // namespace
+}  // namespace quintet::testing

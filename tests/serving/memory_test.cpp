@@ -1,0 +1,164 @@
+// Memory of the engine: within its limit at every step, shared by equal inputs, free when a job is over.
+
+#include "tests/serving/serving_fixture.h"
+
+namespace quintet::testing {
+namespace {
+
+using serving::PagedRows;
+using serving::Pages;
+using serving::Refused;
+
+Refused::Reason reason_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Refused& refused) {
+    return refused.reason();
+  }
+}
+
+GenerationRequest samples(int64_t n, int64_t tokens) {
+  return {.rules = {.eos_ids = {}, .max_new_tokens = tokens},
+          .sampling = {.temperature = 1},
+          .num_return_sequences = n};
+}
+
+TEST(PagedRows, PagesOfRowsThatHaveEndedAreFreedUnlessOthersGoOnFromThem) {
+  const auto network = tiny_network("encdec");
+  const Pages pages(network->shape(), 2);
+  PagedRows rows(pages, {.rows = 3, .max_length = 6}, {});
+  using Step = std::vector<decoding::RowStep>;
+  EXPECT_EQ(rows.promised(), 9);
+  rows.follow(Step{{.row = 0, .position = 0, .source = 0}});
+  EXPECT_EQ(rows.pages(), 1);
+  for (int32_t row = 1; row < 3; ++row) EXPECT_TRUE(rows.past(row).empty());
+  rows.follow(Step{{0, 0, 1, 0}, {1, 0, 1, 0}, {2, 0, 1, 0}});
+  EXPECT_EQ(rows.pages(), 3);
+  EXPECT_EQ(rows.past(1)[0], rows.past(0)[0]);
+  EXPECT_NE(rows.past(1)[1], rows.past(0)[1]);
+  rows.follow(Step{{0, 0, 2, 0}, {1, 0, 2, 1}, {2, 0, 2, 2}});
+  EXPECT_EQ(rows.pages(), 6);
+  rows.follow(Step{{1, 0, 3, 1}, {2, 0, 3, 2}});  // row 0 ended; its first token is everyone's
+  EXPECT_EQ(rows.pages(), 5);
+  EXPECT_EQ(rows.promised(), 7);
+  rows.follow(Step{{1, 0, 4, 1}});
+  EXPECT_EQ(rows.pages(), 1 + 3);
+}
+
+TEST(EngineMemory, StaysWithinItsLimitAndIsFreeAtTheEnd) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->shape().vocab_size;
+  const Pages pages(network->shape(), 4);
+  const int64_t limit = 40 * pages.bytes();
+  int64_t most_used = 0, most_running = 0;
+  std::unique_ptr<RunningEngine> running;
+  std::atomic<Engine*> engine = nullptr;
+  running = std::make_unique<RunningEngine>(
+      *network, EngineOptions{.memory_bytes = limit, .page_tokens = 4, .before_step = [&] {
+                  if (engine == nullptr) return;
+                  const auto state = engine.load()->state();
+                  EXPECT_LE(state.memory_promised, limit);
+                  EXPECT_LE(state.memory_used, state.memory_promised);
+                  most_used = std::max(most_used, state.memory_used);
+                  most_running = std::max(most_running, state.running);
+                }});
+  engine = &running->engine;
+  std::vector<Ended> ended(60);
+  for (size_t i = 0; i < ended.size(); ++i) {
+    const auto n = static_cast<int64_t>(i);
+    TokenList inputs(1 + i % 9, static_cast<int32_t>(2 + i % 7));
+    Job job = generation_job(std::move(inputs), samples(1 + n % 3, 4 + n % 17), vocab);
+    watch(job, ended[i]);
+    running->engine.submit(std::move(job));
+  }
+  running->wait();
+  for (const Ended& one : ended) EXPECT_TRUE(one.over && one.error == nullptr);
+  const auto state = running->engine.state();
+  EXPECT_EQ(state.memory_promised, 0);
+  EXPECT_EQ(state.memory_used, 0);
+  EXPECT_GT(most_used, 0);
+  EXPECT_GT(most_running, 1);
+}
+
+TEST(EngineMemory, WhatCanNeverFitIsRefusedAtOnce) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->shape().vocab_size;
+  Engine engine(*network, {.memory_bytes = 4 * Pages(network->shape(), 16).bytes(),
+                           .max_rows = 4, .max_length = 100});
+  for (auto [rows, tokens] : {std::pair{4, 60}, {5, 2}, {1, 101}}) {
+    try {
+      engine.submit(generation_job({3}, samples(rows, tokens), vocab));
+      ADD_FAILURE() << rows << " rows of " << tokens;
+    } catch (const Refused& refused) {
+      EXPECT_EQ(refused.reason(), Refused::Reason::kTooLarge);
+    }
+  }
+  EXPECT_THROW(engine.submit(generation_job({static_cast<int32_t>(vocab)}, samples(1, 2), vocab)),
+               Error);
+  EXPECT_THROW(engine.submit(generation_job({-1}, samples(1, 2), vocab)), Error);
+}
+
+TEST(EngineMemory, EqualInputsAreEncodedOnce) {
+  for (const char* kind : {"encdec", "decoder_only"}) {
+    SCOPED_TRACE(kind);
+    const auto network = tiny_network(kind);
+    const int64_t vocab = network->shape().vocab_size;
+    Engine engine(*network, {});
+    std::vector<Ended> ended(8);
+    for (Ended& one : ended) {
+      Job job = generation_job({0, 4, 5, 6}, samples(2, 6), vocab);
+      watch(job, one);
+      engine.submit(std::move(job));
+    }
+    Job other = generation_job({0, 4, 5}, samples(2, 6), vocab);
+    engine.submit(std::move(other));
+    engine.close();
+    engine.run();
+    EXPECT_EQ(engine.state().shared_inputs, 7);
+    EXPECT_EQ(engine.state().encoder_tokens, 4 + 3);
+    for (const Ended& one : ended) {
+      EXPECT_EQ(one.error, nullptr);
+      EXPECT_EQ(one.results[1].ids(), ended[0].results[1].ids());
+    }
+  }
+}
+
+TEST(EngineMemory, CancellingFreesItBeforeTheNextStep) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->shape().vocab_size;
+  std::atomic<Engine*> engine = nullptr;
+  std::atomic<uint64_t> victim = 0;
+  std::atomic<int> steps_after = -1, steps = 0;
+  std::atomic<int64_t> promised_when_done = -1;
+  RunningEngine running(*network, {.before_step = [&] {
+    if (++steps == 5) {
+      engine.load()->cancel(victim);
+      steps_after = 0;
+    } else if (steps_after >= 0 && promised_when_done < 0) {
+      ++steps_after;
+    }
+  }});
+  engine = &running.engine;
+  Job job = generation_job({3, 4}, samples(3, 90), vocab);
+  Ended ended;
+  job.done = [&](const Outcome& outcome) {
+    promised_when_done = running.engine.state().memory_promised;
+    ended.error = outcome.error;
+    ended.results = outcome.search->results();
+  };
+  // Waits in the queue until the victim's number is known.
+  std::atomic<bool> known = false;
+  job.on_step = [&](const decoding::Generation&) {
+    while (!known) std::this_thread::yield();
+  };
+  victim = running.engine.submit(std::move(job));
+  known = true;
+  running.wait();
+  EXPECT_EQ(promised_when_done, 0);
+  EXPECT_EQ(steps_after, 0);
+  EXPECT_EQ(reason_of(ended.error), Refused::Reason::kCancelled);
+  EXPECT_LT(ended.results.front().tokens.size(), 10u);
+}
+
+}  // namespace
+}  // namespace quintet::testing

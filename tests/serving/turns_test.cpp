@@ -1,0 +1,197 @@
+// Whose turn it is, and what happens to jobs that come too late or fail.
+
+#include "tests/serving/serving_fixture.h"
+
+namespace quintet::testing {
+namespace {
+
+using serving::Clock;
+using serving::Refused;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+GenerationRequest greedy(int64_t tokens) {
+  return {.rules = {.eos_ids = {}, .max_new_tokens = tokens}};
+}
+
+std::string what(const std::exception_ptr& error) {
+  if (error == nullptr) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+/// Jobs of a batch of one, which are done one after the other: in which order?
+class Turns {
+ public:
+  explicit Turns(const PackedNetwork& network)
+      : vocab_(network.shape().vocab_size), engine(network, {.max_rows = 1}) {}
+  void submit(const std::string& name, int priority, const std::string& client,
+              std::optional<Clock::time_point> deadline = {}, int64_t tokens = 3) {
+    Job job = generation_job({5}, greedy(tokens), vocab_);
+    job.priority = priority;
+    job.client = client;
+    job.deadline = deadline;
+    job.done = [this, name](const Outcome& outcome) {
+      order += name + (outcome.error == nullptr ? " " : "! ");
+    };
+    engine.submit(std::move(job));
+  }
+  std::string run() {
+    engine.close();
+    engine.run();
+    return order;
+  }
+
+ private:
+  const int64_t vocab_;
+
+ public:
+  Engine engine;
+  std::string order;
+};
+
+TEST(EngineTurns, PrioritiesThenDeadlinesThenArrival) {
+  const auto network = tiny_network("encdec");
+  Turns turns(*network);
+  turns.submit("a", 0, "x");
+  turns.submit("b", 0, "x", Clock::now() + seconds(50));
+  turns.submit("c", 0, "x", Clock::now() + seconds(40));
+  turns.submit("d", 2, "x");
+  turns.submit("e", 1, "x");
+  EXPECT_EQ(turns.run(), "d e c b a ");
+}
+
+TEST(EngineTurns, AClientWithOneJobDoesNotWaitForTheMany) {
+  const auto network = tiny_network("encdec");
+  Turns turns(*network);
+  for (const char* name : {"a", "b", "c", "d"}) turns.submit(name, 0, "many");
+  turns.submit("one", 0, "single");
+  EXPECT_EQ(turns.run(), "a one b c d ");
+}
+
+TEST(EngineTurns, WaitingRaisesAJobsPriority) {
+  serving::WaitingList list;
+  const auto now = Clock::now();
+  const auto add = [&](uint64_t id, int priority, Clock::time_point since) {
+    list.add({.id = id, .job = {.priority = priority}, .since = since});
+  };
+  add(1, 0, now - seconds(31));
+  add(2, 3, now);
+  add(3, 2, now);
+  EXPECT_EQ(list.take_next(now).id, 1u);
+  EXPECT_EQ(list.take_next(now).id, 2u);
+}
+
+TEST(EngineTurns, WhatIsLateIsRefusedWaitingOrRunning) {
+  const auto network = tiny_network("encdec");
+  Turns turns(*network);
+  turns.submit("late", 5, "x", Clock::now() - milliseconds(1));
+  turns.submit("runs", 1, "x", Clock::now() + milliseconds(100), 4000);
+  turns.submit("good", 0, "x");
+  EXPECT_EQ(turns.run(), "late! runs! good ");
+}
+
+TEST(EngineTurns, AFullQueueAndAClosedEngineRefuse) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->shape().vocab_size;
+  Engine engine(*network, {.max_waiting = 2});
+  const auto submit = [&] { engine.submit(generation_job({5}, greedy(2), vocab)); };
+  submit();
+  submit();
+  const auto refused = [&](Refused::Reason reason) {
+    try {
+      submit();
+    } catch (const Refused& error) {
+      return error.reason() == reason;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refused(Refused::Reason::kQueueFull));
+  engine.close();
+  EXPECT_TRUE(refused(Refused::Reason::kClosed));
+  engine.run();
+  EXPECT_EQ(engine.state().waiting, 0);
+}
+
+// reliability.md S6.
+TEST(EngineFaults, AJobThatThrowsEndsAlone) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->shape().vocab_size;
+  Engine engine(*network, {});
+  std::vector<Ended> ended(6);
+  for (size_t i = 0; i < ended.size(); ++i) {
+    Job job = generation_job({5}, greedy(8), vocab);
+    watch(job, ended[i]);
+    if (i == 2)
+      job.on_step = [n = 0](const decoding::Generation&) mutable {
+        if (++n == 3) throw std::runtime_error("injected");
+      };
+    engine.submit(std::move(job));
+  }
+  engine.close();
+  engine.run();
+  for (size_t i = 0; i < ended.size(); ++i) {
+    EXPECT_EQ(what(ended[i].error), i == 2 ? "injected" : "");
+    EXPECT_EQ(ended[i].results.front().tokens.size(), i == 2 ? 3u : 8u);
+  }
+  EXPECT_EQ(engine.state().memory_promised, 0);
+}
+
+TEST(EngineFaults, AFailedStepEndsItsJobsAndLaterOnesAreAnswered) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->shape().vocab_size;
+  int passes = 0;
+  Engine engine(*network, {.max_rows = 2, .before_step = [&] {
+    if (++passes == 4) throw std::runtime_error("injected");
+  }});
+  std::vector<Ended> ended(4);
+  for (Ended& one : ended) {
+    Job job = generation_job({5}, greedy(8), vocab);
+    watch(job, one);
+    engine.submit(std::move(job));
+  }
+  engine.close();
+  engine.run();
+  for (size_t i = 0; i < ended.size(); ++i)
+    EXPECT_EQ(what(ended[i].error), i < 2 ? "injected" : "");
+  EXPECT_FALSE(engine.broken());
+}
+
+TEST(EngineFaults, ADeviceThatKeepsFailingEndsTheEngineAndEveryJob) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->shape().vocab_size;
+  Engine engine(*network, {.max_rows = 1, .before_step = [] { throw std::runtime_error("lost"); }});
+  std::vector<Ended> ended(9);
+  for (Ended& one : ended) {
+    Job job = generation_job({5}, greedy(8), vocab);
+    watch(job, one);
+    engine.submit(std::move(job));
+  }
+  engine.run();  // not closed: it returns by itself
+  EXPECT_TRUE(engine.broken());
+  for (const Ended& one : ended) EXPECT_NE(one.error, nullptr);
+  EXPECT_THROW(engine.submit(generation_job({5}, greedy(8), vocab)), Refused);
+}
+
+TEST(EngineFaults, AbortingEndsAllJobsWithAnAnswer) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->shape().vocab_size;
+  std::vector<Ended> ended(20);
+  {
+    RunningEngine running(*network, {.max_rows = 4});
+    for (Ended& one : ended) {
+      Job job = generation_job({5}, greedy(3000), vocab);
+      watch(job, one);
+      running.engine.submit(std::move(job));
+    }
+    std::this_thread::sleep_for(milliseconds(20));
+    running.engine.abort();
+  }
+  for (const Ended& one : ended) EXPECT_TRUE(one.over && one.error != nullptr);
+}
+
+}  // namespace
+}  // namespace quintet::testing
