@@ -31,16 +31,50 @@ Rows Rows::all(const HostArrays& batch) {
 
 LossOutput BaseModel::loss_fn(const HostArrays& batch, Rows rows, const Context& context) const {
   const LossWeights weights = loss_weights(batch, options_.loss_normalizing_factor);
-  const Tensor y = hidden(batch, rows, context);  // [batch, length, embed]
-  const Projection output = projection();
+  std::vector<LayerRouting> routings;
+  Context logged = context;
+  logged.routings = &routings;
+  const Tensor y = hidden(batch, rows, logged);  // [batch, length, embed]
+  const Projection logits = projection();
   const auto result =
-      ops::cross_entropy(y, output.kernel, rows_of(feature(batch, "decoder_target_tokens"), rows),
+      ops::cross_entropy(y, logits.kernel, rows_of(feature(batch, "decoder_target_tokens"), rows),
                          rows_of(scaled_weights(weights), rows),
                          {.label_smoothing = options_.label_smoothing,
                           .z_loss = options_.z_loss,
-                          .logit_scale = output.logit_scale,
-                          .tied = output.tied});
-  return {result.loss, base_metrics(batch, rows, weights, result)};
+                          .logit_scale = logits.logit_scale,
+                          .tied = logits.tied});
+  LossOutput output{result.loss, base_metrics(batch, rows, weights, result)};
+  if (routings.empty()) return output;
+  return with_routings(std::move(output), routings);
+}
+
+LossOutput BaseModel::with_routings(LossOutput output,
+                                    const std::vector<LayerRouting>& routings) const {
+  const auto mean = [&](Tensor LayerRouting::* loss, double factor) {
+    Tensor sum = routings[0].*loss;
+    for (size_t i = 1; i < routings.size(); ++i) sum = ops::add(sum, routings[i].*loss);
+    return ops::scale(sum, factor / static_cast<double>(routings.size()));
+  };
+  const Tensor auxiliary = mean(&LayerRouting::auxiliary_loss, options_.aux_loss_factor);
+  const Tensor router_z = mean(&LayerRouting::z_loss, options_.router_z_loss_factor);
+  output.loss = ops::add(output.loss, ops::add(auxiliary, router_z));
+  output.metrics = [=, base = output.metrics] {
+    Metrics metrics = base();
+    const double aux = auxiliary.item(), z = router_z.item();
+    for (const char* name :
+         {"loss", "loss_per_nonpadding_target_token", "loss_per_all_target_tokens"})
+      metrics.at(name).total += aux + z;
+    const RoutingMetrics routing = routing_metrics(routings);
+    for (const auto& [name, value] : {std::pair<const char*, double>{"auxiliary_loss", aux},
+                                      {"router_z_loss", z},
+                                      {"fraction_tokens_left_behind",
+                                       routing.fraction_tokens_left_behind},
+                                      {"expert_usage", routing.expert_usage},
+                                      {"router_confidence", routing.router_confidence}})
+      metrics[std::string("experts/") + name] = {value, 1, true};
+    return metrics;
+  };
+  return output;
 }
 
 std::function<Metrics()> BaseModel::base_metrics(const HostArrays& batch, Rows rows,
@@ -75,7 +109,7 @@ std::function<Metrics()> BaseModel::base_metrics(const HostArrays& batch, Rows r
     }
     metrics["effective_batch_size/" + name] = {examples, 1, true};
   }
-  metrics["non_padding_fraction/overall"] = overall;
+  if (overall.count > 0) metrics["non_padding_fraction/overall"] = overall;
   return [=]() mutable {
     const double loss = result.loss.item(), z_loss = result.z_loss.item();
     metrics["accuracy"] = {result.correct.item(), weighted_positions};
@@ -145,11 +179,15 @@ Tensor EncoderDecoderModel::hidden(const HostArrays& batch, Rows rows,
                          mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows),
                          rows_of(feature(batch, "decoder_input_tokens"), rows),
                          mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows),
+                         network_.config().masks_padding ? decoder_token_mask(batch, rows) : Tensor(),
                          context);
 }
 
 std::vector<std::pair<std::string, std::string>> EncoderDecoderModel::counted_features(
     const HostArrays& batch) const {
+  const T5Config& config = network_.config();
+  if (config.sparse_encoder.num_sparse_layers + config.sparse_decoder.num_sparse_layers > 0)
+    return {};  // T5X's MoE models count loss weights alone
   if (batch.contains("decoder_segment_ids"))
     return {{"encoder", "encoder_segment_ids"}, {"decoder", "decoder_segment_ids"}};
   return {{"encoder_input_tokens", "encoder_input_tokens"},

@@ -20,6 +20,8 @@ struct LossOptions {
   double label_smoothing = 0;
   double z_loss = 0;
   LossNormalizingFactor loss_normalizing_factor;
+  // Of models with experts: their routers' losses, means over layers, times these are added.
+  double aux_loss_factor = 0, router_z_loss_factor = 0;
 };
 
 /// Rows [begin, end) of a batch: a microbatch.
@@ -70,6 +72,8 @@ class BaseModel {
   std::function<Metrics()> base_metrics(const HostArrays& batch, Rows rows,
                                         const LossWeights& weights,
                                         const ops::CrossEntropyResult& result) const;
+  /// Adds the routers' losses and metrics of T5X's contrib.moe.
+  LossOutput with_routings(LossOutput output, const std::vector<LayerRouting>& routings) const;
 
   LossOptions options_;
 };

@@ -1,15 +1,9 @@
 #include "models/configurables.h"
 
+#include "models/modules.h"
+
 namespace quintet {
 namespace {
-
-/// A network that is not built yet: a model builds it into its own parameters.
-struct T5Module {
-  T5Config config;
-};
-struct DecoderOnlyModule {
-  TransformerConfig config;
-};
 
 /// The fields that all network configurations share, and those T5X has that change nothing here.
 template <typename Config>
@@ -37,7 +31,9 @@ LossOptions loss_options(const gin::Arguments& args) {
   return {.label_smoothing = args.get<double>("label_smoothing"),
           .z_loss = args.get<double>("z_loss"),
           .loss_normalizing_factor = factor_from(args.value("loss_normalizing_factor"),
-                                                 args.where("loss_normalizing_factor"))};
+                                                 args.where("loss_normalizing_factor")),
+          .aux_loss_factor = args.get_or<double>("aux_loss_factor", 0),
+          .router_z_loss_factor = args.get_or<double>("router_z_loss_factor", 0)};
 }
 
 std::shared_ptr<ConfiguredModel> configured(const gin::Arguments& args,
@@ -88,18 +84,23 @@ void add_networks(gin::Registry& registry) {
                         {{"config"}});
 }
 
+gin::Value encoder_decoder_model(const gin::Arguments& args) {
+  auto model = std::make_shared<EncoderDecoderModel>(args.get<T5Module>("module").config,
+                                                     loss_options(args));
+  return gin::Value::object(configured(args, model, "input_vocabulary", "output_vocabulary"));
+}
+
 }  // namespace
 
 void register_models(gin::Registry& registry) {
   add_networks(registry);
-  registry.add(
-      "t5x.models.EncoderDecoderModel",
-      with_shared({{"module"}, {"input_vocabulary"}, {"output_vocabulary"}}),
-      [](const gin::Arguments& args) -> gin::Value {
-        auto model = std::make_shared<EncoderDecoderModel>(args.get<T5Module>("module").config,
-                                                           loss_options(args));
-        return gin::Value::object(configured(args, model, "input_vocabulary", "output_vocabulary"));
-      });
+  register_flaxformer(registry);
+  std::vector<gin::Param> params =
+      with_shared({{"module"}, {"input_vocabulary"}, {"output_vocabulary"}});
+  registry.add("t5x.models.EncoderDecoderModel", params, encoder_decoder_model);
+  for (const char* factor : {"aux_loss_factor", "router_z_loss_factor"})
+    params.emplace_back(factor, 0.0);
+  registry.add("t5x.contrib.moe.models.MoeEncoderDecoderModel", params, encoder_decoder_model);
   registry.add("t5x.models.DecoderOnlyModel",
                with_shared({{"module"}, {"vocabulary"}, {"inputs_bidirectional_attention", false}}),
                [](const gin::Arguments& args) -> gin::Value {
@@ -108,7 +109,8 @@ void register_models(gin::Registry& registry) {
                      args.get<bool>("inputs_bidirectional_attention"));
                  return gin::Value::object(configured(args, model, "vocabulary", "vocabulary"));
                });
-  for (const std::string model : {"t5x.models.EncoderDecoderModel", "t5x.models.DecoderOnlyModel"})
+  for (const std::string model : {"t5x.models.EncoderDecoderModel", "t5x.models.DecoderOnlyModel",
+                                  "t5x.contrib.moe.models.MoeEncoderDecoderModel"})
     registry.add_method(model + ".predict_batch_with_aux", {{"num_decodes", nullptr},
                                                             {"return_all_decodes", false},
                                                             {"decoder_params", nullptr},

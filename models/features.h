@@ -18,4 +18,8 @@ Tensor rows_of(const HostArray& array, Rows rows);
 Tensor mask_segments(const HostArrays& batch, const std::string& tokens,
                      const std::string& segment_ids, Rows rows);
 
+/// flaxformer's get_decoder_logit_mask of decoder_input_tokens, int32: 0 for padding, 1 for tokens and
+/// for the zeros that start a target.
+Tensor decoder_token_mask(const HostArrays& batch, Rows rows);
+
 }  // namespace quintet

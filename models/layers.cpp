@@ -14,6 +14,11 @@ uint32_t hash(const std::string& text) {
 
 }  // namespace
 
+Initializer with_scale(const LayerConfig& config, const Initializer& initializer) {
+  if (config.init_scale == 1) return initializer;
+  return scaled(initializer, static_cast<float>(std::sqrt(config.init_scale)));
+}
+
 DropoutPlace::DropoutPlace(const Scope& scope, const std::string& name, double rate,
                            bool broadcast_length)
     : id_(hash((scope / name).path())), rate_(rate), broadcast_length_(broadcast_length) {
@@ -22,7 +27,7 @@ DropoutPlace::DropoutPlace(const Scope& scope, const std::string& name, double r
 
 ops::Dropout DropoutPlace::operator()(const Context& context) const {
   if (!context.train || rate_ == 0) return {};
-  return {rate_, fold_in(context.dropout_key, id_), broadcast_length_};
+  return {rate_, key(context), broadcast_length_};
 }
 
 RmsNorm::RmsNorm(const Scope& scope, const LayerConfig& config)
@@ -36,9 +41,10 @@ MlpBlock::MlpBlock(const Scope& scope, const LayerConfig& config)
   QT_CHECK(activations.size() == 1 || activations.size() == 2,
            "mlp_activations: expected one or two names, found {}", activations.size());
   const bool gated = activations.size() == 2;
-  wi_0 = (scope / (gated ? "wi_0" : "wi")).param("kernel", {embed, mlp}, t5_init::mlp_kernel());
-  if (gated) wi_1 = (scope / "wi_1").param("kernel", {embed, mlp}, t5_init::mlp_kernel());
-  wo = (scope / "wo").param("kernel", {mlp, embed}, t5_init::mlp_kernel());
+  const Initializer initial = with_scale(config, t5_init::mlp_kernel());
+  wi_0 = (scope / (gated ? "wi_0" : "wi")).param("kernel", {embed, mlp}, initial);
+  if (gated) wi_1 = (scope / "wi_1").param("kernel", {embed, mlp}, initial);
+  wo = (scope / "wo").param("kernel", {mlp, embed}, initial);
 }
 
 Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
@@ -53,11 +59,13 @@ Attention::Attention(const Scope& scope, const LayerConfig& config)
       dropout(scope, "dropout", config.dropout_rate) {
   const Axis embed{axis::kEmbed, config.emb_dim};
   const Axis joined{axis::kJoinedKv, config.num_heads * config.head_dim};
-  query =
-      (scope / "query").param("kernel", {embed, joined}, t5_init::query_kernel(config.head_dim));
-  key = (scope / "key").param("kernel", {embed, joined}, t5_init::attention_kernel());
-  value = (scope / "value").param("kernel", {embed, joined}, t5_init::attention_kernel());
-  out = (scope / "out").param("kernel", {joined, embed}, t5_init::attention_kernel());
+  const Initializer initial = with_scale(config, t5_init::attention_kernel());
+  query = (scope / "query")
+              .param("kernel", {embed, joined},
+                     with_scale(config, t5_init::query_kernel(config.head_dim)));
+  key = (scope / "key").param("kernel", {embed, joined}, initial);
+  value = (scope / "value").param("kernel", {embed, joined}, initial);
+  out = (scope / "out").param("kernel", {joined, embed}, initial);
 }
 
 Tensor Attention::operator()(const Tensor& x, const Tensor& memory, const ops::AttentionMask& mask,

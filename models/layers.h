@@ -7,10 +7,13 @@
 
 namespace quintet {
 
+struct LayerRouting;  // models/moe.h
+
 /// What changes from call to call: whether dropout is on, and its key for this step.
 struct Context {
   bool train = false;
   Key dropout_key{};
+  std::vector<LayerRouting>* routings = nullptr;  // where sparse layers leave what losses need
 };
 
 /// Sizes and choices that layers share; the network configurations are made of it.
@@ -21,8 +24,12 @@ struct LayerConfig {
   int64_t mlp_dim = 2048;
   std::vector<std::string> mlp_activations = {"relu"};
   double dropout_rate = 0.1;
+  double init_scale = 1;  // initial variance of matrices, times this; flaxformer's SCALE
   bool scale_attn_logits = false;  // scores divided by sqrt(head_dim); T5X's contrib.gpu has the choice
 };
+
+/// `initializer` with the configuration's init_scale.
+Initializer with_scale(const LayerConfig& config, const Initializer& initializer);
 
 /// A dropout mask of its own for one place in the network: the step's key folded with the place's
 /// name.
@@ -32,6 +39,7 @@ class DropoutPlace {
   DropoutPlace(const Scope& scope, const std::string& name, double rate,
                bool broadcast_length = true);
   ops::Dropout operator()(const Context& context) const;
+  Key key(const Context& context) const { return fold_in(context.dropout_key, id_); }
 
  private:
   uint32_t id_ = 0;

@@ -12,7 +12,7 @@ constexpr int64_t kBuckets = 32;
 Param relative_bias_table(const Scope& scope, const LayerConfig& config) {
   return (scope / "relpos_bias")
       .param("rel_embedding", {{axis::kHeads, config.num_heads}, {axis::kRelposBuckets, kBuckets}},
-             t5_init::relative_bias());
+             with_scale(config, t5_init::relative_bias()));
 }
 
 Param embedding_table(const Scope& scope, int64_t vocab_size, int64_t emb_dim) {
@@ -22,10 +22,10 @@ Param embedding_table(const Scope& scope, int64_t vocab_size, int64_t emb_dim) {
              t5_init::embedding());
 }
 
-Param logits_kernel(const Scope& scope, int64_t vocab_size, int64_t emb_dim) {
+Param logits_kernel(const Scope& scope, int64_t vocab_size, const LayerConfig& config) {
   return (scope / "logits_dense")
-      .param("kernel", {{axis::kEmbed, emb_dim}, {axis::kVocab, vocab_size}},
-             t5_init::mlp_kernel());
+      .param("kernel", {{axis::kEmbed, config.emb_dim}, {axis::kVocab, vocab_size}},
+             with_scale(config, t5_init::mlp_kernel()));
 }
 
 Projection make_projection(bool tied, Param embedding, Param dense, int64_t emb_dim) {
@@ -45,10 +45,36 @@ void check_sizes(const LayerConfig& config) {
            config.emb_dim, config.num_heads, config.head_dim, config.mlp_dim);
 }
 
-/// Runs one layer; if `again`, keeps only its inputs and computes it again for the backward pass.
-Tensor run_layer(bool again, const Tensors& in, std::function<Tensor(const Tensors&)> layer) {
-  if (!again) return layer(in);
-  return remat([layer = std::move(layer)](const Tensors& x) { return Tensors{layer(x)}; }, in)[0];
+using LayerFunction = std::function<Tensor(const Tensors&, LayerRouting*)>;
+
+/// Runs one layer; if `again`, keeps only its inputs and computes it again for the backward pass. A
+/// sparse layer's routing goes to the context.
+Tensor run_layer(bool again, const Tensors& in, const Context& context, LayerFunction layer) {
+  const auto run = [layer = std::move(layer)](const Tensors& x) {
+    LayerRouting routing;
+    Tensors out{layer(x, &routing)};
+    if (!routing.absent())
+      for (const Tensor& t : routing.tensors()) out.push_back(t);
+    return out;
+  };
+  const Tensors out = again ? remat(run, in) : run(in);
+  if (out.size() > 1 && context.routings != nullptr)
+    context.routings->push_back({out[1], out[2], out[3], out[4]});
+  return out[0];
+}
+
+Tensor masked(const Tensor& x, const Tensor& token_mask) {
+  return token_mask.absent() ? x : ops::mask_tokens(x, token_mask);
+}
+
+const SparseStack* sparse_at(const SparseStack& stack, int64_t layer, int64_t num_layers) {
+  return stack.is_sparse(layer, num_layers) ? &stack : nullptr;
+}
+
+std::variant<MlpBlock, MoeLayer> make_mlp(const Scope& scope, const LayerConfig& config,
+                                          const SparseStack* sparse) {
+  if (sparse != nullptr) return MoeLayer(scope, config, sparse->moe);
+  return MlpBlock(scope, config);
 }
 
 }  // namespace
@@ -57,20 +83,41 @@ Tensor Projection::logits(const Tensor& y) const {
   return ops::scale(tied ? ops::matmul_t(y, kernel) : ops::matmul(y, kernel), logit_scale);
 }
 
-EncoderLayer::EncoderLayer(const Scope& scope, const LayerConfig& config)
+FeedForward::FeedForward(const Scope& scope, const LayerConfig& config, const SparseStack* sparse)
+    : norm_(scope / "pre_mlp_layer_norm", config),
+      mlp_(make_mlp(scope / "mlp", config, sparse)),
+      dropout_(scope, "mlp_dropout", config.dropout_rate) {
+  if (sparse != nullptr && sparse->extra_mlp)
+    extra_.push_back({RmsNorm(scope / "pre_extra_mlp_layer_norm", config),
+                      MlpBlock(scope / "extra_mlp", config),
+                      DropoutPlace(scope, "extra_mlp_dropout", config.dropout_rate)});
+}
+
+Tensor FeedForward::operator()(const Tensor& x, const Tensor& token_mask, const Context& context,
+                               LayerRouting* routing) const {
+  const Tensor h = masked(norm_(x), token_mask);
+  const auto* sparse = std::get_if<MoeLayer>(&mlp_);
+  Tensor y = sparse != nullptr ? (*sparse)(h, context, routing)
+                               : std::get<MlpBlock>(mlp_)(h, context);
+  y = ops::add(x, y, dropout_(context));
+  for (const ExtraMlp& extra : extra_)
+    y = ops::add(y, extra.mlp(masked(extra.norm(y), token_mask), context), extra.dropout(context));
+  return y;
+}
+
+EncoderLayer::EncoderLayer(const Scope& scope, const LayerConfig& config, const SparseStack* sparse)
     : pre_attention_layer_norm(scope / "pre_attention_layer_norm", config),
       attention(scope / "attention", config),
       attention_dropout(scope, "attention_dropout", config.dropout_rate),
-      pre_mlp_layer_norm(scope / "pre_mlp_layer_norm", config),
-      mlp(scope / "mlp", config),
-      mlp_dropout(scope, "mlp_dropout", config.dropout_rate) {}
+      feed_forward(scope, config, sparse) {}
 
 Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
-                                const Tensor& relative_bias, const Context& context) const {
-  const Tensor h = pre_attention_layer_norm(x);
+                                const Tensor& token_mask, const Tensor& relative_bias,
+                                const Context& context, LayerRouting* routing) const {
+  const Tensor h = masked(pre_attention_layer_norm(x), token_mask);
   const Tensor y =
       ops::add(x, attention(h, h, mask, relative_bias, true, context), attention_dropout(context));
-  return ops::add(y, mlp(pre_mlp_layer_norm(y), context), mlp_dropout(context));
+  return feed_forward(y, token_mask, context, routing);
 }
 
 Encoder::Encoder(const Scope& scope, const T5Config& config)
@@ -78,29 +125,31 @@ Encoder::Encoder(const Scope& scope, const T5Config& config)
       output_dropout_(scope, "output_dropout", config.dropout_rate, false),
       relative_bias_(relative_bias_table(scope, config)),
       encoder_norm_(scope / "encoder_norm", config),
-      remat_(wants_remat(config.remat_policy)) {
+      remat_(wants_remat(config.remat_policy)),
+      masks_padding_(config.masks_padding) {
   for (int64_t i = 0; i < config.num_encoder_layers; ++i)
-    layers_.emplace_back(scope / fmt::format("layers_{}", i), config);
+    layers_.emplace_back(scope / fmt::format("layers_{}", i), config,
+                         sparse_at(config.sparse_encoder, i, config.num_encoder_layers));
 }
 
 Tensor Encoder::operator()(const Tensor& x, const Tensor& segments, const Context& context) const {
   const ops::AttentionMask mask{.query_segments = segments, .key_segments = segments, .prefix = {}};
   Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
+  const Tensor token_mask = masks_padding_ ? segments : Tensor();
   for (const EncoderLayer& layer : layers_)
-    y = run_layer(remat_, {y}, [=, this, &layer](const Tensors& in) {
-      return layer(in[0], mask, relative_bias_, context);
+    y = run_layer(remat_, {y}, context, [=, this, &layer](const Tensors& in, LayerRouting* routing) {
+      return layer(in[0], mask, token_mask, relative_bias_, context, routing);
     });
-  return ops::dropout(encoder_norm_(y), output_dropout_(context));
+  return masked(ops::dropout(encoder_norm_(y), output_dropout_(context)), token_mask);
 }
 
-DecoderLayer::DecoderLayer(const Scope& scope, const LayerConfig& config, bool cross_attention)
+DecoderLayer::DecoderLayer(const Scope& scope, const LayerConfig& config, bool cross_attention,
+                           const SparseStack* sparse)
     : pre_self_attention_layer_norm(scope / "pre_self_attention_layer_norm", config),
       self_attention(scope / "self_attention", config),
       self_attention_dropout(scope, "self_attention_dropout", config.dropout_rate),
       cross_attention_dropout(scope, "cross_attention_dropout", config.dropout_rate),
-      pre_mlp_layer_norm(scope / "pre_mlp_layer_norm", config),
-      mlp(scope / "mlp", config),
-      mlp_dropout(scope, "mlp_dropout", config.dropout_rate) {
+      feed_forward(scope, config, sparse) {
   if (!cross_attention) return;
   pre_cross_attention_layer_norm.emplace_back(scope / "pre_cross_attention_layer_norm", config);
   encoder_decoder_attention.emplace_back(scope / "encoder_decoder_attention", config);
@@ -108,39 +157,45 @@ DecoderLayer::DecoderLayer(const Scope& scope, const LayerConfig& config, bool c
 
 Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& encoded,
                                 const ops::AttentionMask& self_mask,
-                                const ops::AttentionMask& cross_mask, const Tensor& relative_bias,
-                                const Context& context) const {
-  const Tensor h = pre_self_attention_layer_norm(x);
+                                const ops::AttentionMask& cross_mask, const Tensor& token_mask,
+                                const Tensor& relative_bias, const Context& context,
+                                LayerRouting* routing) const {
+  const Tensor h = masked(pre_self_attention_layer_norm(x), token_mask);
   Tensor y = ops::add(x, self_attention(h, h, self_mask, relative_bias, false, context),
                       self_attention_dropout(context));
   if (!encoder_decoder_attention.empty()) {
-    const Tensor z = encoder_decoder_attention[0](pre_cross_attention_layer_norm[0](y), encoded,
-                                                  cross_mask, Tensor(), true, context);
+    const Tensor z =
+        encoder_decoder_attention[0](masked(pre_cross_attention_layer_norm[0](y), token_mask),
+                                     encoded, cross_mask, Tensor(), true, context);
     y = ops::add(y, z, cross_attention_dropout(context));
   }
-  return ops::add(y, mlp(pre_mlp_layer_norm(y), context), mlp_dropout(context));
+  return feed_forward(y, token_mask, context, routing);
 }
 
 Decoder::Decoder(const Scope& scope, const LayerConfig& config, int64_t num_layers,
-                 bool cross_attention, bool remat)
+                 bool cross_attention, bool remat, const SparseStack& sparse)
     : input_dropout_(scope, "input_dropout", config.dropout_rate),
       output_dropout_(scope, "output_dropout", config.dropout_rate),
       relative_bias_(relative_bias_table(scope, config)),
       decoder_norm_(scope / "decoder_norm", config),
       remat_(remat) {
   for (int64_t i = 0; i < num_layers; ++i)
-    layers_.emplace_back(scope / fmt::format("layers_{}", i), config, cross_attention);
+    layers_.emplace_back(scope / fmt::format("layers_{}", i), config, cross_attention,
+                         sparse_at(sparse, i, num_layers));
 }
 
 Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
                            const ops::AttentionMask& self_mask,
-                           const ops::AttentionMask& cross_mask, const Context& context) const {
+                           const ops::AttentionMask& cross_mask, const Tensor& token_mask,
+                           const Context& context) const {
   Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
   for (const DecoderLayer& layer : layers_)
-    y = run_layer(remat_, {y, encoded}, [=, this, &layer](const Tensors& in) {
-      return layer(in[0], in[1], self_mask, cross_mask, relative_bias_, context);
-    });
-  return ops::dropout(decoder_norm_(y), output_dropout_(context));
+    y = run_layer(remat_, {y, encoded}, context,
+                  [=, this, &layer](const Tensors& in, LayerRouting* routing) {
+                    return layer(in[0], in[1], self_mask, cross_mask, token_mask, relative_bias_,
+                                 context, routing);
+                  });
+  return masked(ops::dropout(decoder_norm_(y), output_dropout_(context)), token_mask);
 }
 
 Transformer::Transformer(const Scope& scope, const T5Config& config)
@@ -148,9 +203,9 @@ Transformer::Transformer(const Scope& scope, const T5Config& config)
       embedding_(embedding_table(scope, config.vocab_size, config.emb_dim)),
       encoder_(scope / "encoder", config),
       decoder_(scope / "decoder", config, config.num_decoder_layers, true,
-               wants_remat(config.remat_policy)) {
+               wants_remat(config.remat_policy), config.sparse_decoder) {
   if (!config.logits_via_embedding)
-    logits_dense_ = logits_kernel(scope / "decoder", config.vocab_size, config.emb_dim);
+    logits_dense_ = logits_kernel(scope / "decoder", config.vocab_size, config);
 }
 
 Tensor Transformer::encode(const Tensor& tokens, const Tensor& segments,
@@ -160,12 +215,13 @@ Tensor Transformer::encode(const Tensor& tokens, const Tensor& segments,
 
 Tensor Transformer::decode(const Tensor& encoded, const Tensor& encoder_segments,
                            const Tensor& input_tokens, const Tensor& segments,
-                           const Context& context) const {
+                           const Tensor& token_mask, const Context& context) const {
   const ops::AttentionMask self_mask{
       .query_segments = segments, .key_segments = segments, .prefix = {}, .causal = true};
   const ops::AttentionMask cross_mask{
       .query_segments = segments, .key_segments = encoder_segments, .prefix = {}};
-  return decoder_(ops::embed(input_tokens, embedding_), encoded, self_mask, cross_mask, context);
+  return decoder_(ops::embed(input_tokens, embedding_), encoded, self_mask, cross_mask,
+                  config_.masks_padding ? token_mask : Tensor(), context);
 }
 
 Projection Transformer::projection() const {
@@ -178,14 +234,14 @@ DecoderOnlyTransformer::DecoderOnlyTransformer(const Scope& scope, const Transfo
       decoder_(scope / "decoder", config, config.num_layers, false,
                wants_remat(config.remat_policy)) {
   if (!config.logits_via_embedding)
-    logits_dense_ = logits_kernel(scope / "decoder", config.vocab_size, config.emb_dim);
+    logits_dense_ = logits_kernel(scope / "decoder", config.vocab_size, config);
 }
 
 Tensor DecoderOnlyTransformer::decode(const Tensor& input_tokens, const Tensor& segments,
                                       const Tensor& prefix, const Context& context) const {
   const ops::AttentionMask mask{
       .query_segments = segments, .key_segments = segments, .prefix = prefix, .causal = true};
-  return decoder_(ops::embed(input_tokens, embedding_), Tensor(), mask, {}, context);
+  return decoder_(ops::embed(input_tokens, embedding_), Tensor(), mask, {}, Tensor(), context);
 }
 
 Projection DecoderOnlyTransformer::projection() const {

@@ -1,12 +1,15 @@
 #pragma once
-// T5: encoder and decoder, after t5x/examples/t5/network.py (arXiv:1910.10683, 2002.05202).
+// T5: encoder and decoder, after t5x/examples/t5/network.py (arXiv:1910.10683, 2002.05202), with sparse
+// layers after flaxformer/architectures/moe/moe_architecture.py.
 //
 //   Transformer network(Scope(parameters), T5Config{...});
 //   Tensor memory = network.encode(tokens, segments, context);
 
 #include <deque>
+#include <variant>
 
 #include "models/layers.h"
+#include "models/moe.h"
 
 namespace quintet {
 
@@ -19,6 +22,8 @@ struct T5Config : LayerConfig {
   bool logits_via_embedding = false;
   bool float32_attention_logits = false;  // always true here: logits are float32
   std::string remat_policy = "none";  // or "full": layers are computed again for the backward pass
+  SparseStack sparse_encoder, sparse_decoder;  // layers that are mixtures of experts
+  bool masks_padding = false;  // flaxformer: padding enters attention and MLP as zeros
 };
 
 /// gin: network.TransformerConfig of T5X's decoder_only example.
@@ -40,17 +45,38 @@ struct Projection {
   Tensor logits(const Tensor& y) const;
 };
 
+/// The end of a layer: x + MLP(norm(x)), the MLP dense or a mixture of experts, and perhaps another,
+/// dense one.
+class FeedForward {
+ public:
+  /// `sparse`: of the layer's stack; null: dense.
+  FeedForward(const Scope& scope, const LayerConfig& config, const SparseStack* sparse);
+  /// x: [batch, length, embed] -> the same; token_mask as in Encoder. A sparse layer sets *routing.
+  Tensor operator()(const Tensor& x, const Tensor& token_mask, const Context& context,
+                    LayerRouting* routing) const;
+
+ private:
+  struct ExtraMlp {
+    RmsNorm norm;
+    MlpBlock mlp;
+    DropoutPlace dropout;
+  };
+  RmsNorm norm_;
+  std::variant<MlpBlock, MoeLayer> mlp_;
+  DropoutPlace dropout_;
+  std::deque<ExtraMlp> extra_;  // none or one
+};
+
 struct EncoderLayer {
   RmsNorm pre_attention_layer_norm;
   Attention attention;
   DropoutPlace attention_dropout;
-  RmsNorm pre_mlp_layer_norm;
-  MlpBlock mlp;
-  DropoutPlace mlp_dropout;
-  EncoderLayer(const Scope& scope, const LayerConfig& config);
+  FeedForward feed_forward;
+  EncoderLayer(const Scope& scope, const LayerConfig& config, const SparseStack* sparse);
   /// x: [batch, length, embed] -> the same
-  Tensor operator()(const Tensor& x, const ops::AttentionMask& mask, const Tensor& relative_bias,
-                    const Context& context) const;
+  Tensor operator()(const Tensor& x, const ops::AttentionMask& mask, const Tensor& token_mask,
+                    const Tensor& relative_bias, const Context& context,
+                    LayerRouting* routing) const;
 };
 
 class Encoder {
@@ -64,7 +90,7 @@ class Encoder {
   Param relative_bias_;
   std::deque<EncoderLayer> layers_;
   RmsNorm encoder_norm_;
-  bool remat_;
+  bool remat_, masks_padding_;
 };
 
 struct DecoderLayer {
@@ -74,23 +100,25 @@ struct DecoderLayer {
   std::deque<RmsNorm> pre_cross_attention_layer_norm;  // none or one
   std::deque<Attention> encoder_decoder_attention;     // none or one
   DropoutPlace cross_attention_dropout;
-  RmsNorm pre_mlp_layer_norm;
-  MlpBlock mlp;
-  DropoutPlace mlp_dropout;
-  DecoderLayer(const Scope& scope, const LayerConfig& config, bool cross_attention);
+  FeedForward feed_forward;
+  DecoderLayer(const Scope& scope, const LayerConfig& config, bool cross_attention,
+               const SparseStack* sparse);
   /// x: [batch, length, embed] -> the same; encoded: [batch, encoder length, embed] or absent.
   Tensor operator()(const Tensor& x, const Tensor& encoded, const ops::AttentionMask& self_mask,
-                    const ops::AttentionMask& cross_mask, const Tensor& relative_bias,
-                    const Context& context) const;
+                    const ops::AttentionMask& cross_mask, const Tensor& token_mask,
+                    const Tensor& relative_bias, const Context& context,
+                    LayerRouting* routing) const;
 };
 
 class Decoder {
  public:
   Decoder(const Scope& scope, const LayerConfig& config, int64_t num_layers, bool cross_attention,
-          bool remat);
-  /// x: embedded tokens [batch, length, embed]; masks as in T5X's make_decoder_mask.
+          bool remat, const SparseStack& sparse = {});
+  /// x: embedded tokens [batch, length, embed]; masks as in T5X's make_decoder_mask; token_mask int32
+  /// [batch, length], 0 for tokens that enter attention and MLP as zeros, or absent.
   Tensor operator()(const Tensor& x, const Tensor& encoded, const ops::AttentionMask& self_mask,
-                    const ops::AttentionMask& cross_mask, const Context& context) const;
+                    const ops::AttentionMask& cross_mask, const Tensor& token_mask,
+                    const Context& context) const;
 
  private:
   DropoutPlace input_dropout_, output_dropout_;
@@ -105,9 +133,10 @@ class Transformer {
   Transformer(const Scope& scope, const T5Config& config);
   /// tokens, segments: int32 [batch, length] -> [batch, length, embed]
   Tensor encode(const Tensor& tokens, const Tensor& segments, const Context& context) const;
-  /// Decoder output before the logits. input_tokens, segments: int32 [batch, length].
+  /// Decoder output before the logits. input_tokens, segments: int32 [batch, length]; token_mask: see
+  /// Decoder, where the configuration masks padding.
   Tensor decode(const Tensor& encoded, const Tensor& encoder_segments, const Tensor& input_tokens,
-                const Tensor& segments, const Context& context) const;
+                const Tensor& segments, const Tensor& token_mask, const Context& context) const;
   Projection projection() const;
   const T5Config& config() const { return config_; }
 

@@ -72,12 +72,45 @@ gin::Value moe_partitioner(const gin::Arguments& args) {
   return gin::Value::object(std::make_shared<PartitionerConfig>(std::move(config)));
 }
 
-gin::Value trainer(const gin::Arguments& args) {
+/// An empty pattern matches nothing, as in Python.
+struct NamePattern {
+  std::string expression;
+};
+
+/// The model axis of a mesh: num_model_partitions or the product of model_parallel_submesh.
+gin::Value compute_num_model_partitions(const gin::Arguments& args) {
+  const auto partitions = args.get<std::optional<int64_t>>("num_model_partitions");
+  const auto submesh = args.get<std::optional<std::vector<int64_t>>>("model_parallel_submesh");
+  QT_CHECK(!partitions || !submesh,
+           "{}: num_model_partitions and model_parallel_submesh exclude each other; bind one of them",
+           args.where("num_model_partitions").text);
+  int64_t product = partitions.value_or(1);
+  if (submesh)
+    for (const int64_t n : *submesh) product *= n;
+  return product;
+}
+
+TrainerOptions trainer_options(const gin::Arguments& args) {
   TrainerOptions options;
   options.num_microbatches =
       std::max<int64_t>(args.get<std::optional<int64_t>>("num_microbatches").value_or(1), 1);
   options.learning_rate = args.get<Schedule>("learning_rate_fn");
   options.weight_metrics = !args.value("weight_metrics_computer").is_none();
+  return options;
+}
+
+gin::Value trainer(const gin::Arguments& args) {
+  return gin::Value::object(std::make_shared<TrainerOptions>(trainer_options(args)));
+}
+
+gin::Value moe_trainer(const gin::Arguments& args) {
+  TrainerOptions options = trainer_options(args);
+  options.gradient_scale = static_cast<double>(args.get<int64_t>("num_expert_partitions"));
+  options.scaled_gradients = ".*expert.*";
+  if (args.has("sharded_match_fn"))
+    options.scaled_gradients = args.value("sharded_match_fn").is_none()
+                                   ? ""
+                                   : args.get<NamePattern>("sharded_match_fn").expression;
   return gin::Value::object(std::make_shared<TrainerOptions>(std::move(options)));
 }
 
@@ -126,11 +159,21 @@ void register_runtime(gin::Registry& registry) {
                 {"state_filter_fn", nullptr},
                 {"logical_axis_rules", nullptr}},
                moe_partitioner);
-  registry.add("t5x.trainer.Trainer",
-               {{"num_microbatches", nullptr},
-                {"learning_rate_fn", nullptr},
-                {"weight_metrics_computer", nullptr}},
-               trainer);
+  registry.add("t5x.contrib.moe.partitioning.compute_num_model_partitions",
+               {{"num_model_partitions"}, {"model_parallel_submesh"}},
+               compute_num_model_partitions);
+  std::vector<gin::Param> trainer_params = {{"num_microbatches", nullptr},
+                                            {"learning_rate_fn", nullptr},
+                                            {"weight_metrics_computer", nullptr}};
+  registry.add("t5x.trainer.Trainer", trainer_params, trainer);
+  trainer_params.emplace_back("num_expert_partitions");
+  trainer_params.emplace_back("sharded_match_fn", gin::Value());
+  registry.add("t5x.contrib.moe.trainer.MoeTrainer", trainer_params, moe_trainer);
+  registry.add_function("t5x.contrib.moe.training_utils.match_fn",
+                        [](const std::optional<std::string>& prefix) {
+                          return NamePattern{prefix.value_or("")};
+                        },
+                        {{"prefix"}});
   registry.add("t5x.trainer.WeightMetricsComputer", {},
                [](const gin::Arguments&) -> gin::Value { return true; });
 }

@@ -93,7 +93,7 @@ struct Routed {
   Tensor auxiliary_loss, z_loss;              // scalars
   Tensor rows, choices, offsets;              // int32 [b, l, k], [b, n], [b, s]
   Tensor experts, positions;                  // int32 [b, l, k]
-  Tensor counts, load;                        // [4], [experts]
+  Tensor counts, load;                        // [5], [experts]
 };
 /// x [batch, length, embed] by router weights w [embed, experts].
 Routed route(const Tensor& x, const Tensor& w, const RouteOptions& options);

@@ -7,8 +7,10 @@
 #include "runtime/gathers.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"
+#include "runtime/ops.h"
 #include "runtime/optim/gradients.h"
 #include "runtime/optim/host_mirror.h"
+#include "runtime/optim/path_pattern.h"
 #include "runtime/profile.h"
 #include "runtime/tape.h"
 
@@ -137,6 +139,11 @@ Metrics Trainer::accumulate_gradients(const HostArrays& batch, Key key) {
     tape.backward(step.loss);
     merge_microbatch(metrics, step.metrics());
   }
+  if (options_.gradient_scale == 1 || options_.scaled_gradients.empty()) return metrics;
+  const PathPattern pattern("^" + options_.scaled_gradients);
+  for (const ParamInfo& info : parameters_.all())
+    if (const Tensor grad = info.used().grad(); grad && pattern.found_in(info.name))
+      info.used().set_grad(ops::scale(grad, options_.gradient_scale));
   return metrics;
 }
 

@@ -15,8 +15,8 @@
 //     7 experts   [b, l, k]  int32    expert of each choice, served or not; -1: ignored padding
 //     8 positions [b, l, k]  int32    its place in the expert's buffer of its group; those at or
 //                                     beyond the capacity are not served; -1: has none
-//     9 counts    [c] = [4]  float32  tokens served by some expert, choices served, sum of their
-//                                     gates, tokens that count (for the metrics of MoeLayer)
+//     9 counts    [c] = [5]  float32  tokens served by some expert, choices served, sum of their
+//                                     gates, tokens that count, places of all buffers (for metrics)
 //    10 load      [x]        float32  choices served by each expert
 //   route_grad  x, w, logits, experts, gates, dgates [b, l, k]?, dauxiliary?, dz_loss?
 //               ->  dx [b, l, e], dw [e, x]

@@ -89,8 +89,9 @@ class Block {
     }
     *out[2].data<float>() = static_cast<float>(sum.auxiliary);
     *out[3].data<float>() = static_cast<float>(sum.z_loss / r_.all_tokens());
-    const double counts[] = {sum.served_tokens, sum.served, sum.gates, sum.counted};
-    std::transform(counts, counts + 4, out[9].data<float>(),
+    const auto places = static_cast<double>(r_.local_groups() * r_.experts * r_.capacity);
+    const double counts[] = {sum.served_tokens, sum.served, sum.gates, sum.counted, places};
+    std::transform(counts, counts + 5, out[9].data<float>(),
                    [](double v) { return static_cast<float>(v); });
     auto* load = out[10].data<float>();
     std::fill_n(load, r_.experts, 0.0F);

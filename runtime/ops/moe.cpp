@@ -34,7 +34,7 @@ ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) 
                             {"ignore_padding", o.ignore_padding},
                             {"n", rows},
                             {"s", experts + 1},
-                            {"c", int64_t{4}},
+                            {"c", int64_t{5}},
                             {"padded_batch", o.padded_batch},
                             {"padded_length", o.padded_length},
                             {"jitter", o.jitter},

@@ -2,6 +2,9 @@
 // Builds the model that a fixture's meta.json describes.
 
 #include "models/base_model.h"
+#include "models/modules.h"
+#include "runtime/configurables.h"
+#include "runtime/gin/config.h"
 #include "tests/harness/fixtures.h"
 
 namespace quintet::testing {
@@ -19,6 +22,10 @@ inline LossOptions read_loss(const Json& loss) {
   LossOptions options{.label_smoothing = loss["label_smoothing"].as_double(),
                       .z_loss = loss["z_loss"].as_double(),
                       .loss_normalizing_factor = {}};
+  if (loss.has("aux_loss_factor")) {
+    options.aux_loss_factor = loss["aux_loss_factor"].as_double();
+    options.router_z_loss_factor = loss["router_z_loss_factor"].as_double();
+  }
   const Json factor = loss["loss_normalizing_factor"];
   if (factor.is_number()) options.loss_normalizing_factor = factor.as_double();
   if (factor.is_string())
@@ -28,11 +35,35 @@ inline LossOptions read_loss(const Json& loss) {
 
 /// Networks that this version does not have are skipped by the callers.
 inline bool supported(const Json& config) {
+  if (config.has("gin")) return true;
   return config.has("emb_dim") && !config.has("scan_layers") &&
          (config.has("num_layers") || config.has("num_encoder_layers"));
 }
 
+/// The network of a fixture with experts: its bindings on top of our own flaxformer files.
+inline T5Config read_flaxformer(const std::string& bindings) {
+  gin::Registry registry;
+  register_runtime(registry);
+  register_flaxformer(registry);
+  gin::Config config(registry,
+                     {.roots = {{"", QUINTET_SOURCE_DIR "/models/configs"}}});
+  config.parse_text(
+      "from __gin__ import dynamic_registration\n"
+      "from flaxformer.architectures.moe import moe_architecture\n"
+      "from flaxformer.architectures.moe import moe_layers\n"
+      "from flaxformer.architectures.moe import routing\n"
+      "from flaxformer.components import dense\n"
+      "include 'flaxformer/t5x/configs/moe/architectures/moe.gin'\n" +
+          bindings,
+      "fixture.gin");
+  config.finalize();
+  return gin::as<T5Module>(config.evaluate("ARCHITECTURE"), {"ARCHITECTURE"}).config;
+}
+
 inline std::unique_ptr<BaseModel> build_model(const Json& config, const LossOptions& options) {
+  if (config.has("gin"))
+    return std::make_unique<EncoderDecoderModel>(read_flaxformer(config["gin"].as_string()),
+                                                 options);
   if (config.has("num_layers")) {
     TransformerConfig c;
     read_layers(config, c);

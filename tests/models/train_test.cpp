@@ -38,8 +38,15 @@ class TrainFixture : public ::testing::TestWithParam<std::filesystem::path> {
         model_->parameters(), read_optimizer((*meta_)["optimizer"], schedule),
         TrainerOptions{.num_microbatches = parts.is_null() ? 1 : parts.as_int(),
                        .learning_rate = schedule,
+                       .scaled_gradients = ".*expert.*",
+                       .gradient_scale = expert_partitions(),
                        .weight_metrics = true},
         Key{});
+  }
+
+  double expert_partitions() const {
+    if (!meta_->has("num_expert_partitions") || (*meta_)["num_expert_partitions"].is_null()) return 1;
+    return (*meta_)["num_expert_partitions"].as_double();
   }
 
   void compare_metrics(int64_t step, const Metrics& got) {

@@ -32,6 +32,7 @@ class RouteOracle {
 
   void run() {
     for (Array& a : out_) std::fill(a.values.begin(), a.values.end(), 0.0);
+    out_[9][4] = static_cast<double>(batch_ * length_ / size_ * experts_ * capacity_);
     for (const size_t i : {4, 5, 7, 8})
       std::fill(out_[i].values.begin(), out_[i].values.end(), -1.0);
     std::vector<std::vector<int64_t>> by_expert(static_cast<size_t>(experts_));  // choices
@@ -220,7 +221,7 @@ OpCase route_case(const std::string& name, const Settings& s) {
                with(result({s.batch, s.experts + 1}, DType::i32)),
                with(result({s.batch, s.length, k}, DType::i32)),
                with(result({s.batch, s.length, k}, DType::i32)),
-               result({4}),
+               result({5}),
                result({s.experts})};
   c.attrs = {{"router", static_cast<int64_t>(s.router)},
              {"k", k},

@@ -1,0 +1,378 @@
+#include "models/modules.h"
+
+namespace quintet {
+namespace {
+
+using gin::Arguments;
+using gin::Param;
+using gin::Registry;
+
+const std::string kT5 = "flaxformer.architectures.t5.t5_architecture.";
+const std::string kMoe = "flaxformer.architectures.moe.";
+const std::string kComponents = "flaxformer.components.";
+
+// What gin's objects say of their parts.
+struct Initial {
+  double scale = 1;  // variance_scaling: of 1 / fan; normal: stddev
+};
+struct DropoutDef {
+  double rate = 0;
+};
+struct Norm {};
+struct RelativeBias {
+  int64_t num_heads = 0;
+};
+struct Embedding {
+  int64_t num_embeddings = 0, features = 0;
+};
+struct LogitsDense {};
+struct AttentionDef {
+  int64_t num_heads = 0, head_dim = 0;
+  double dropout_rate = 0, scale = 1;
+};
+struct MlpDef {
+  int64_t dim = 0;
+  std::vector<std::string> activations;
+  double dropout_rate = 0, scale = 1;
+};
+struct RouterWeights {
+  double stddev = 2e-2;
+};
+struct LayerDef {
+  AttentionDef attention;
+  gin::Value mlp;  // MlpDef or MoeConfig
+  std::optional<MlpDef> extra_mlp;
+  double dropout_rate = 0;
+};
+struct StackDef {
+  int64_t num_layers = 0, num_sparse_layers = 0;
+  LayerLayout layout = LayerLayout::mixed;
+  LayerDef dense{}, sparse{};
+  bool has_output_logits = false;
+};
+
+/// A parameter that this implementation has with one value alone.
+void expect_is(const Arguments& args, const std::string& name, const gin::Value& only) {
+  if (args.has(name))
+    QT_CHECK(args.value(name) == only, "{}: this network has {} = {} alone, found {}",
+             args.where(name).text, name, only.repr(), args.value(name).repr());
+}
+
+double scale_of(const Arguments& args, const std::string& name) {
+  const gin::Value value = args.value(name);
+  return value.is_none() ? 1 : gin::as<Initial>(value, args.where(name)).scale;
+}
+
+double dropout_of(const Arguments& args, const std::string& name) {
+  const gin::Value value = args.value(name);
+  if (value.is_none()) return 0;
+  return gin::as<DropoutDef>(gin::as<gin::Callable>(value, args.where(name))(), args.where(name)).rate;
+}
+
+/// What a factory that is bound to `name` makes; T's default where none is.
+template <typename T>
+T made(const Arguments& args, const std::string& name) {
+  if (args.value(name).is_none()) return {};
+  return gin::as<T>(gin::as<gin::Callable>(args.value(name), args.where(name))(), args.where(name));
+}
+
+std::vector<Param> optional_params(const std::vector<std::string>& names) {
+  std::vector<Param> params;
+  for (const std::string& name : names) params.emplace_back(name, gin::Value());
+  return params;
+}
+
+std::vector<Param> with(std::vector<Param> params, const std::vector<std::string>& more) {
+  for (const Param& p : optional_params(more)) params.push_back(p);
+  return params;
+}
+
+template <typename T>
+gin::Value object(T value) {
+  return gin::Value::object(std::make_shared<T>(std::move(value)));
+}
+
+void add_linen(Registry& r) {
+  r.add("flax.linen.initializers.variance_scaling",
+        with({{"scale", 1.0}}, {"mode", "distribution", "in_axis", "out_axis", "dtype"}),
+        [](const Arguments& a) { return object(Initial{a.get<double>("scale")}); });
+  r.add("flax.linen.initializers.normal", with({{"stddev", 1e-2}}, {"dtype"}),
+        [](const Arguments& a) { return object(Initial{a.get<double>("stddev")}); });
+  r.add("flax.linen.Dropout", with({{"rate", 0.0}}, {"broadcast_dims", "deterministic", "rng_collection"}),
+        [](const Arguments& a) { return object(DropoutDef{a.get<double>("rate")}); });
+}
+
+void add_components(Registry& r) {
+  r.add(kComponents + "layer_norm.T5LayerNorm",
+        optional_params({"epsilon", "dtype", "scale_init", "center_scale_at_zero", "conv"}),
+        [](const Arguments& a) {
+          expect_is(a, "center_scale_at_zero", false);
+          return object(Norm{});
+        });
+  r.add(kComponents + "relative_position_biases.RelativePositionBiases",
+        with({{"num_heads"}}, {"num_buckets", "max_distance", "dtype", "embedding_init", "head_axis_name"}),
+        [](const Arguments& a) {
+          expect_is(a, "num_buckets", 32);
+          expect_is(a, "max_distance", 128);
+          return object(RelativeBias{a.get<int64_t>("num_heads")});
+        });
+  r.add(kComponents + "embedding.Embed",
+        with({{"num_embeddings"}, {"features"}},
+             {"cast_input_dtype", "dtype", "attend_dtype", "embedding_init", "one_hot", "axes", "name",
+              "input_axis_names"}),
+        [](const Arguments& a) {
+          return object(Embedding{a.get<int64_t>("num_embeddings"), a.get<int64_t>("features")});
+        });
+  r.add(kComponents + "dense.DenseGeneral",
+        optional_params({"features", "use_bias", "dtype", "axis", "kernel_init", "bias_init", "precision",
+                         "kernel_axis_names", "reshaped_kernel_axis_name", "reshape_kernel"}),
+        [](const Arguments& a) {
+          expect_is(a, "use_bias", false);
+          return object(LogitsDense{});
+        });
+  r.add(kComponents + "attention.dense_attention.MultiHeadDotProductAttention",
+        with({{"num_heads"}, {"head_dim"}, {"dropout_rate", 0.0}, {"kernel_init", nullptr}},
+             {"dtype", "bias_init", "use_bias", "broadcast_dropout", "qkv_features", "out_features",
+              "precision", "q_conv", "k_conv", "v_conv", "float32_logits", "use_rotary_embedding",
+              "rescale_logits", "output_projection", "split_head_kernel", "kernels_to_fuse"}),
+        [](const Arguments& a) {
+          for (const char* name : {"use_bias", "use_rotary_embedding", "rescale_logits"})
+            expect_is(a, name, false);
+          expect_is(a, "output_projection", true);
+          return object(AttentionDef{a.get<int64_t>("num_heads"), a.get<int64_t>("head_dim"),
+                                     a.get<double>("dropout_rate"), scale_of(a, "kernel_init")});
+        });
+  r.add(kComponents + "dense.MlpBlock",
+        with({{"use_bias"},
+              {"intermediate_dim", 2048},
+              {"activations", gin::List{"relu"}},
+              {"kernel_init", nullptr},
+              {"intermediate_dropout_rate", 0.1},
+              {"final_dropout_rate", 0.1}},
+             {"bias_init", "dtype", "wi_fused_kernel_init", "input_axis_name", "activations_axis_name",
+              "intermediate_axis_name", "output_axis_name", "data_sharding_constraints",
+              "activation_partitioning_dims", "out_dim", "precision", "fuse_kernels", "intermediate_conv",
+              "use_aqt"}),
+        [](const Arguments& a) {
+          expect_is(a, "use_bias", false);
+          expect_is(a, "fuse_kernels", false);
+          QT_CHECK(a.get<double>("final_dropout_rate") == 0,
+                   "{}: this network drops nothing there; bind 0", a.where("final_dropout_rate").text);
+          return object(MlpDef{a.get<int64_t>("intermediate_dim"),
+                               a.get<std::vector<std::string>>("activations"),
+                               a.get<double>("intermediate_dropout_rate"), scale_of(a, "kernel_init")});
+        });
+}
+
+gin::Value router(const Arguments& a, Router kind) {
+  RouterConfig c{.kind = kind,
+                 .ignore_padding_tokens = a.get<bool>("ignore_padding_tokens"),
+                 .jitter_noise = a.get<double>("jitter_noise"),
+                 .weights_stddev = a.get<RouterWeights>("router_weights").stddev};
+  if (kind != Router::experts_choose) {
+    c.num_selected_experts = a.get<int64_t>("num_selected_experts");
+    c.batch_prioritized_routing = a.get<bool>("batch_prioritized_routing");
+  }
+  return object(c);
+}
+
+gin::Value moe_layer(const Arguments& a) {
+  const auto expert = a.get<MlpDef>("expert");
+  const auto partitions = a.get<std::optional<int64_t>>("num_expert_partitions");
+  MoeConfig c{.num_experts = a.get<int64_t>("num_experts"),
+              .max_group_size = a.get<int64_t>("max_group_size"),
+              .train_capacity_factor = a.get<double>("train_capacity_factor"),
+              .eval_capacity_factor = a.get<double>("eval_capacity_factor"),
+              .min_expert_capacity = a.get<int64_t>("min_expert_capacity"),
+              .strict_group_size = a.get<bool>("strict_group_size"),
+              .dropless = a.get<bool>("dropless"),
+              .mlp_dim = expert.dim,
+              .activations = expert.activations,
+              .dropout_rate = expert.dropout_rate,
+              .router = a.get<RouterConfig>("router")};
+  QT_CHECK(!partitions || *partitions <= c.num_experts,
+           "{}: more partitions ({}) than experts ({})", a.where("num_expert_partitions").text,
+           partitions.value_or(0), c.num_experts);
+  return object(c);
+}
+
+void add_moe(Registry& r) {
+  for (const auto& [name, layout] : {std::pair<const char*, const char*>{"BOTTOM", "bottom"},
+                                     {"MIDDLE", "middle"},
+                                     {"MIXED", "mixed"},
+                                     {"TOP", "top"}})
+    r.add_constant(kMoe + "moe_enums.LayerLayout." + name, layout);
+  r.add(kMoe + "routing.RouterWeights",
+        optional_params({"use_bias", "dtype", "kernel_init", "bias_init", "precision", "axis",
+                         "kernel_axis_names", "reshape_kernel"}),
+        [](const Arguments& a) {
+          QT_CHECK(a.has("use_bias") && !a.get<bool>("use_bias"),
+                   "routing.RouterWeights.use_bias: routers have no bias here; bind False");
+          return object(RouterWeights{a.value("kernel_init").is_none() ? 2e-2 : scale_of(a, "kernel_init")});
+        });
+  const std::vector<Param> common = {
+      {"router_weights"}, {"jitter_noise"}, {"dtype"}, {"ignore_padding_tokens"}};
+  std::vector<Param> choosing = common;
+  choosing.emplace_back("num_selected_experts");
+  choosing.emplace_back("batch_prioritized_routing");
+  r.add(kMoe + "routing.TokensChooseMaskedRouter", choosing,
+        [](const Arguments& a) { return router(a, Router::tokens_choose); });
+  r.add(kMoe + "routing.TokensChooseScatterRouter", choosing,
+        [](const Arguments& a) { return router(a, Router::scatter); });
+  r.add(kMoe + "routing.ExpertsChooseMaskedRouter", common,
+        [](const Arguments& a) { return router(a, Router::experts_choose); });
+  r.add(kMoe + "moe_layers.MoeLayer",
+        with({{"num_experts"},
+              {"max_group_size"},
+              {"train_capacity_factor"},
+              {"eval_capacity_factor"},
+              {"expert"},
+              {"router"},
+              {"num_expert_partitions", nullptr},
+              {"num_model_partitions", nullptr},
+              {"min_expert_capacity", 4},
+              {"strict_group_size", false},
+              {"dropless", false}},
+             {"dropout_rate", "dtype", "split_params", "precision", "input_hidden_dims_axes",
+              "output_hidden_dims_axes"}),
+        moe_layer);
+}
+
+gin::Value layer(const Arguments& a, const std::string& attention) {
+  for (const char* name : {"scanned", "parallel"}) expect_is(a, name, false);
+  LayerDef def{.attention = a.get<AttentionDef>(attention),
+               .mlp = a.value("mlp"),
+               .extra_mlp = {},
+               .dropout_rate = dropout_of(a, "dropout_factory")};
+  if (a.has("extra_mlp") && !a.value("extra_mlp").is_none())
+    def.extra_mlp = a.get<MlpDef>("extra_mlp");
+  return object(def);
+}
+
+void add_layers(Registry& r) {
+  const std::vector<std::string> more = {"layer_norm_factory",  "relative_position_bias_factory",
+                                         "shared_relative_position_bias", "activation_partitioning_dims",
+                                         "parallel", "sow_intermediates", "scanned"};
+  for (const auto& [module, sparse] : {std::pair<std::string, bool>{kT5, false},
+                                       {kMoe + "moe_architecture.Sparse", true}}) {
+    std::vector<Param> encoder = with({{"attention"}, {"mlp"}, {"dropout_factory", nullptr}}, more);
+    std::vector<Param> decoder = with({{"self_attention"},
+                                       {"encoder_decoder_attention"},
+                                       {"mlp"},
+                                       {"dropout_factory", nullptr}},
+                                      more);
+    if (sparse)
+      for (std::vector<Param>* params : {&encoder, &decoder})
+        params->emplace_back("extra_mlp", gin::Value());
+    r.add(module + "EncoderLayer", encoder,
+          [](const Arguments& a) { return layer(a, "attention"); });
+    r.add(module + "DecoderLayer", decoder,
+          [](const Arguments& a) { return layer(a, "self_attention"); });
+  }
+}
+
+gin::Value stack(const Arguments& a) {
+  expect_is(a, "scan_layers", false);
+  StackDef def{.num_layers = a.get<int64_t>("num_layers"),
+               .num_sparse_layers = a.get<int64_t>("num_sparse_layers"),
+               .layout = layer_layout_from_name(a.get<std::string>("sparse_layout"))};
+  def.dense = made<LayerDef>(a, "layer_factory");
+  if (def.num_sparse_layers > 0) def.sparse = made<LayerDef>(a, "sparse_layer_factory");
+  def.has_output_logits = a.has("output_logits_factory") && !a.value("output_logits_factory").is_none();
+  return object(def);
+}
+
+/// The sizes that T5Config has once for all layers.
+void take_layer(T5Config& c, const LayerDef& def) {
+  const auto mlp = def.mlp.object_as<MlpDef>();
+  QT_CHECK(mlp != nullptr, "layer_factory: expected a layer whose mlp is a dense.MlpBlock, found {}",
+           def.mlp.describe());
+  c.num_heads = def.attention.num_heads;
+  c.head_dim = def.attention.head_dim;
+  c.init_scale = def.attention.scale;
+  c.mlp_dim = mlp->dim;
+  c.mlp_activations = mlp->activations;
+  c.dropout_rate = def.dropout_rate;
+  QT_CHECK(def.attention.dropout_rate == c.dropout_rate && mlp->dropout_rate == c.dropout_rate,
+           "dropout rates of layers differ: {} after parts, {} of attention weights, {} in the MLP; "
+           "this network has one (experts may have another)",
+           c.dropout_rate, def.attention.dropout_rate, mlp->dropout_rate);
+}
+
+SparseStack sparse_stack(const StackDef& def, const T5Config& c) {
+  SparseStack s{.num_sparse_layers = def.num_sparse_layers, .layout = def.layout};
+  if (def.num_sparse_layers == 0) return s;
+  const auto moe = def.sparse.mlp.object_as<MoeConfig>();
+  QT_CHECK(moe != nullptr,
+           "sparse_layer_factory: expected a layer whose mlp is a moe_layers.MoeLayer, found {}",
+           def.sparse.mlp.describe());
+  s.moe = *moe;
+  s.extra_mlp = def.sparse.extra_mlp.has_value();
+  QT_CHECK(!s.extra_mlp || (def.sparse.extra_mlp->dim == c.mlp_dim &&
+                            def.sparse.extra_mlp->activations == c.mlp_activations),
+           "extra_mlp: expected the dense layers' MLP of {} columns, found one of {}", c.mlp_dim,
+           def.sparse.extra_mlp->dim);
+  return s;
+}
+
+T5Module encoder_decoder(const Arguments& a) {
+  expect_is(a, "scan_layers", false);
+  const auto encoder = made<StackDef>(a, "encoder_factory");
+  const auto decoder = made<StackDef>(a, "decoder_factory");
+  const auto embedding = made<Embedding>(a, "shared_token_embedder_factory");
+  T5Config c;
+  c.vocab_size = embedding.num_embeddings;
+  c.emb_dim = embedding.features;
+  c.dtype = a.get<std::string>("dtype");
+  c.num_encoder_layers = encoder.num_layers;
+  c.num_decoder_layers = decoder.num_layers;
+  c.logits_via_embedding = !decoder.has_output_logits;
+  c.masks_padding = true;
+  take_layer(c, decoder.dense);
+  T5Config other = c;
+  take_layer(other, encoder.dense);
+  QT_CHECK(other.num_heads == c.num_heads && other.head_dim == c.head_dim &&
+               other.mlp_dim == c.mlp_dim && other.mlp_activations == c.mlp_activations &&
+               other.dropout_rate == c.dropout_rate,
+           "t5_architecture.EncoderDecoder: encoder and decoder layers must have the same sizes");
+  c.sparse_encoder = sparse_stack(encoder, c);
+  c.sparse_decoder = sparse_stack(decoder, c);
+  return {c};
+}
+
+void add_architectures(Registry& r) {
+  std::vector<std::string> more = {"input_dropout_factory", "output_dropout_factory", "dropout_factory",
+                                   "layer_norm_factory", "position_embedder_factory",
+                                   "shared_relative_position_bias_factory", "dtype", "scan_layers",
+                                   "layer_remat", "sow_intermediates", "capture_gradients",
+                                   "token_embedder_factory", "shared_token_embedder", "spmd_annotations"};
+  for (const char* which : {"Encoder", "Decoder"}) {
+    std::vector<Param> params = with({{"num_layers"},
+                                      {"num_sparse_layers"},
+                                      {"sparse_layout", "mixed"},
+                                      {"sparse_layer_factory", nullptr},
+                                      {"layer_factory"}},
+                                     more);
+    if (which == std::string("Decoder")) params.emplace_back("output_logits_factory", gin::Value());
+    r.add(kMoe + "moe_architecture.Sparse" + which, params, stack);
+  }
+  r.add(kT5 + "EncoderDecoder",
+        with({{"encoder_factory"},
+              {"decoder_factory"},
+              {"shared_token_embedder_factory"},
+              {"dtype", "bfloat16"}},
+             {"scan_layers", "spmd_annotations"}),
+        [](const Arguments& a) { return object(encoder_decoder(a)); });
+}
+
+}  // namespace
+
+void register_flaxformer(Registry& registry) {
+  add_linen(registry);
+  add_components(registry);
+  add_moe(registry);
+  add_layers(registry);
+  add_architectures(registry);
+}
+
+}  // namespace quintet
