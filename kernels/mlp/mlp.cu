@@ -8,8 +8,19 @@
 namespace quintet::QT_GPU {
 namespace {
 
+Activation activation_of(const char* op, int64_t number) {
+  if (number < 0 || number > static_cast<int64_t>(Activation::silu))
+    throw Bug(fmt::format("{}: no activation has the number {}", op, number));
+  return static_cast<Activation>(number);
+}
+
 struct Gate {
   Activation act0 = Activation::linear, act1 = Activation::linear;
+
+  Gate() = default;
+  Gate(const char* op, const Attrs& attrs)
+      : act0(activation_of(op, attrs.get<int64_t>("act0"))),
+        act1(activation_of(op, attrs.get_or<int64_t>("act1", 0))) {}
 };
 
 /// y = act0(h0) act1(h1); h1 null: act0(h0). y may be h0.
@@ -95,13 +106,7 @@ struct Mlp {
     x = elements<T>(in[0], op, "x");
     w0 = elements<T>(w0_view, op, "wi_0");
     w1 = optional_elements<T>(w1_view, op, "wi_1");
-    gate = {activation_of(attrs.get<int64_t>("act0")),
-            activation_of(attrs.get_or<int64_t>("act1", 0))};
-  }
-  Activation activation_of(int64_t number) const {
-    if (number < 0 || number > static_cast<int64_t>(Activation::silu))
-      throw Bug(fmt::format("{}: no activation has the number {}", op, number));
-    return static_cast<Activation>(number);
+    gate = Gate(op, attrs);
   }
   static constexpr DType type() { return std::is_same_v<T, float> ? DType::f32 : DType::bf16; }
   int64_t hidden_bytes() const { return rows * f * static_cast<int64_t>(sizeof(T)); }
@@ -141,13 +146,25 @@ struct Mlp {
                           .c_type = DType::f32,
                           .a_transposed = true});
   }
-  simt::Launch over_hidden(bool vector) const {
-    const int64_t n = rows * f;
-    return {.grid = blocks_for(vector ? n / kLanes<T> + 1 : n),
-            .block = kBlockThreads,
-            .stream = stream};
-  }
 };
+
+template <typename T>
+simt::Launch over_hidden(int64_t n, bool vector, Stream stream) {
+  return {.grid = blocks_for(vector ? n / kLanes<T> + 1 : n),
+          .block = kBlockThreads,
+          .stream = stream};
+}
+
+template <typename T>
+void launch_activate_grad(const Gate& gate, const T* h0, const T* h1, const T* dy, T* d0, T* d1,
+                          int64_t n, Stream stream) {
+  if (n == 0) return;
+  const bool vector = are_aligned({h0, h1, dy, d0, d1});
+  for_gate(gate, [&](auto act0, auto act1) {
+    simt::launch(activate_grad<T, act0(), act1()>, over_hidden<T>(n, vector, stream), h0, h1, dy, d0,
+                 d1, n, vector);
+  });
+}
 
 template <typename T>
 void forward(Views in, Views out, const Attrs& attrs, Stream stream) {
@@ -167,7 +184,7 @@ void forward(Views in, Views out, const Attrs& attrs, Stream stream) {
   }
   const bool vector = are_aligned({h0, h1, y});
   for_gate(mlp.gate, [&](auto act0, auto act1) {
-    simt::launch(activate<T, act0(), act1()>, mlp.over_hidden(vector), h0, h1, y, n, vector);
+    simt::launch(activate<T, act0(), act1()>, over_hidden<T>(n, vector, stream), h0, h1, y, n, vector);
   });
 }
 
@@ -194,11 +211,7 @@ void backward(Views in, Views out, const Attrs& attrs, Stream stream) {
       h1 = d1;
     }
     if (mlp.w1 == nullptr) h1 = nullptr;
-    const bool vector = are_aligned({h0, h1, dy, d0, d1});
-    for_gate(mlp.gate, [&](auto act0, auto act1) {
-      simt::launch(activate_grad<T, act0(), act1()>, mlp.over_hidden(vector), h0, h1, dy, d0, d1, n,
-                   vector);
-    });
+    launch_activate_grad(mlp.gate, h0, h1, dy, d0, d1, n, stream);
   }
   mlp.back_product(d0, mlp.w0, dx, false, dw0);
   if (mlp.w1 != nullptr) mlp.back_product(d1, mlp.w1, dx, true, dw1);
@@ -212,6 +225,18 @@ void mlp_in_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
 
 void mlp_in_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   for_dtype(in[0], "mlp_in_grad", [&]<typename T>(T) { backward<T>(in, out, attrs, stream); });
+}
+
+void activate_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  const char* op = "activate_grad";
+  const int64_t n = in[0].elements();
+  expect_shape(in[2].elements() == n && out[0].elements() == n, op, "..., ...?, ... -> ..., ...?");
+  for_dtype(in[0], op, [&]<typename T>(T) {
+    launch_activate_grad(Gate(op, attrs), elements<T>(in[0], op, "h0"),
+                         optional_elements<T>(in[1], op, "h1"),
+                         elements<T>(in[2], op, "dy"), elements<T>(out[0], op, "d0"),
+                         optional_elements<T>(out[1], op, "d1"), n, stream);
+  });
 }
 
 }  // namespace quintet::QT_GPU

@@ -1,5 +1,5 @@
 #pragma once
-// What route and its gradient on the CPU share: the attributes, and where tokens lie. Tokens are
+// What route and its gradient share: the attributes, and where tokens lie. Tokens are
 // numbered as the routing sees them, added padding included.
 
 #include "kernels/moe/route.h"
@@ -16,16 +16,16 @@ struct Routing {
 
   Routing(const char* op, const View& x, const View& w, const Attrs& attrs);
 
-  int64_t tokens() const { return padded_rows * padded_length; }
-  int64_t real_tokens() const { return rows * length; }
-  int64_t local_groups() const { return tokens() / group_size; }
+  constexpr int64_t tokens() const { return padded_rows * padded_length; }
+  constexpr int64_t real_tokens() const { return rows * length; }
+  constexpr int64_t local_groups() const { return tokens() / group_size; }
   /// Where token `number` is in x, or -1: added padding.
-  int64_t place(int64_t number) const {
+  constexpr int64_t place(int64_t number) const {
     const int64_t row = number / padded_length, column = number % padded_length;
     return row < rows && column < length ? row * length + column : -1;
   }
   /// Tokens that the losses are means over, on all ranks.
-  double all_tokens() const { return static_cast<double>(groups) * static_cast<double>(group_size); }
+  constexpr double all_tokens() const { return static_cast<double>(groups) * static_cast<double>(group_size); }
 };
 
 /// x times the jitter of `attrs`, if any, in this thread's scratch memory; else x itself. times_jitter

@@ -23,30 +23,52 @@ void sort_pairs(const SortPairs& p, Stream) {
   }
 }
 
+void exclusive_sum(const int32_t* x, int32_t* sums, int64_t n, Stream) {
+  std::exclusive_scan(x, x + n, sums, 0);
+}
+
 }  // namespace quintet::emulated::simt
 
 #else
 
 #include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
 
 #include "kernels/simt/scratch.h"
 
 namespace quintet::cuda::simt {
+namespace {
 
-void sort_pairs(const SortPairs& p, Stream stream) {
-  if (p.n == 0) return;
-  QT_ASSERT(p.n < int64_t{1} << 31);
-  const auto run = [&](void* room, size_t& bytes) {
-    const cudaError_t status = cub::DeviceRadixSort::SortPairs(
-        room, bytes, p.keys, p.sorted_keys, p.values, p.sorted_values, static_cast<int>(p.n), 0,
-        p.bits, static_cast<cudaStream_t>(stream.handle));
-    QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess, "sorting {} numbers on the GPU: {}",
-                p.n, cudaGetErrorString(status));
+/// Calls run(room, bytes) twice: for the bytes it needs, and with them.
+template <typename Run>
+void with_room(int64_t n, Stream stream, const Run& run) {
+  if (n == 0) return;
+  QT_ASSERT(n < int64_t{1} << 31);
+  const auto checked = [&](void* room, size_t& bytes) {
+    const cudaError_t status = run(room, bytes, static_cast<int>(n),
+                                   static_cast<cudaStream_t>(stream.handle));
+    QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess,
+                "sorting or adding {} numbers on the GPU: {}", n, cudaGetErrorString(status));
   };
   size_t bytes = 0;
-  run(nullptr, bytes);
+  checked(nullptr, bytes);
   const Scratch room(static_cast<int64_t>(bytes), stream);
-  run(room.data<void>(), bytes);
+  checked(room.data<void>(), bytes);
+}
+
+}  // namespace
+
+void sort_pairs(const SortPairs& p, Stream stream) {
+  with_room(p.n, stream, [&](void* room, size_t& bytes, int n, cudaStream_t on) {
+    return cub::DeviceRadixSort::SortPairs(room, bytes, p.keys, p.sorted_keys, p.values,
+                                           p.sorted_values, n, 0, p.bits, on);
+  });
+}
+
+void exclusive_sum(const int32_t* x, int32_t* sums, int64_t n, Stream stream) {
+  with_room(n, stream, [&](void* room, size_t& bytes, int count, cudaStream_t on) {
+    return cub::DeviceScan::ExclusiveSum(room, bytes, x, sums, count, on);
+  });
 }
 
 }  // namespace quintet::cuda::simt

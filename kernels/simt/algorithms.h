@@ -19,4 +19,7 @@ struct SortPairs {
 };
 void sort_pairs(const SortPairs& pairs, Stream stream);
 
+/// sums[i] = x[0] + ... + x[i - 1], for i < n; in device memory, apart from each other.
+void exclusive_sum(const int32_t* x, int32_t* sums, int64_t n, Stream stream);
+
 }  // namespace quintet::QT_GPU::simt

@@ -36,7 +36,11 @@ bool emulated() { return std::string_view(device_name()).starts_with("emulated")
 
 /// Inputs of an op that come in the activations' dtype; the others stay float32.
 std::vector<size_t> activations_of(std::string_view op) {
-  if (op == "rms_norm" || op == "dropout" || op == "scale") return {0};
+  if (op == "rms_norm" || op == "dropout" || op == "scale" || op == "route" || op == "dispatch" ||
+      op == "combine" || op == "experts_dropout" || op == "mask_tokens")
+    return {0};
+  if (op == "grouped_matmul") return {0, 2};
+  if (op == "experts_in") return {0, 2, 3};
   if (op == "matmul" || op == "matmul_t" || op == "matmul_grad_w" || op == "add") return {0, 1};
   if (op == "mlp_in" || op == "attention") return {0, 1, 2};
   if (op == "embed") return {1};

@@ -4,53 +4,14 @@
 
 #include <cmath>
 
-#include "kernels/mlp/mlp.h"
 #include "kernels/moe/dispatch.h"
 #include "kernels/moe/experts.h"
 #include "kernels/moe/mask.h"
 #include "tests/ops/dropout_oracle.h"
-#include "tests/ops/harness.h"
+#include "tests/ops/moe_packing.h"
 
 namespace quintet::testing {
 namespace {
-
-// Random choices of experts for b l tokens, packed: what route would have given.
-struct Packing {
-  int64_t b, l, k, experts, n;
-  std::vector<double> rows, choices, offsets, expert_of_row;
-
-  Packing(int64_t batch, int64_t length, int64_t choices_each, int64_t expert_count,
-          const std::vector<int64_t>& idle = {}, double dropped = 0.2)
-      : b(batch), l(length), k(choices_each), experts(expert_count), n(length * choices_each) {
-    std::mt19937_64 random(17);
-    std::vector<int64_t> expert;
-    for (int64_t i = 0; i < b * l * k; ++i) {
-      const auto e = static_cast<int64_t>(random() % static_cast<uint64_t>(experts));
-      const bool drop = std::uniform_real_distribution<double>()(random) < dropped;
-      const bool none = drop || std::find(idle.begin(), idle.end(), e) != idle.end();
-      expert.push_back(none ? -1 : e);
-    }
-    rows.assign(expert.size(), -1), choices.assign(expert.size(), -1);
-    size_t next = 0;
-    for (int64_t e = 0; e < experts; ++e) {
-      offsets.push_back(static_cast<double>(next));
-      for (size_t i = 0; i < expert.size(); ++i)
-        if (expert[i] == e) {
-          expert_of_row.push_back(static_cast<double>(e));
-          choices[next] = static_cast<double>(i);
-          rows[i] = static_cast<double>(next++);
-        }
-    }
-    offsets.push_back(static_cast<double>(next));
-    const std::vector<double> one = offsets;
-    if (b == 0) offsets.clear();
-    for (int64_t row = 1; row < b; ++row) offsets.insert(offsets.end(), one.begin(), one.end());
-  }
-  int64_t used() const { return static_cast<int64_t>(expert_of_row.size()); }
-  Operand rows_operand() const { return values({b, l, k}, rows, DType::i32); }
-  Operand choices_operand() const { return values({b, n}, choices, DType::i32); }
-  Operand offsets_operand() const { return values({b, experts + 1}, offsets, DType::i32); }
-};
 
 void dispatch_oracle(const Arrays& in, Arrays& out, const Attrs&) {
   const int64_t e = in[0].depth(), k = in[1].depth();
@@ -100,82 +61,6 @@ OpCase combine_case(const std::string& name, const Packing& p, int64_t e, bool g
   return c;
 }
 
-/// body(row, expert) of every packed row in use; all results are zero before.
-template <typename Body>
-void each_row(const Arrays& in, Arrays& out, const Body& body) {
-  for (Array& a : out)
-    if (!a.absent) std::fill(a.values.begin(), a.values.end(), 0.0);
-  if (in[1].values.empty()) return;
-  for (int64_t e = 0; e + 1 < in[1].depth(); ++e)
-    for (auto r = static_cast<int64_t>(in[1][e]); r < static_cast<int64_t>(in[1][e + 1]); ++r)
-      body(r, e);
-}
-
-double activate(Activation act, double x) {
-  return act == Activation::relu   ? std::max(x, 0.0)
-         : act == Activation::silu ? x / (1 + std::exp(-x))
-                                   : x;
-}
-
-void experts_in_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
-  const int64_t e = in[0].depth(), f = in[2].depth();
-  each_row(in, out, [&](int64_t r, int64_t expert) {
-    for (int64_t j = 0; j < f; ++j) {
-      double y = 1;
-      for (size_t branch = 0; branch < (in[3].absent ? 1u : 2u); ++branch) {
-        double h = 0;
-        for (int64_t i = 0; i < e; ++i)
-          h += in[0][r * e + i] * in[2 + branch][(expert * e + i) * f + j];
-        if (!out[1 + branch].absent) out[1 + branch][r * f + j] = h;
-        y *= activate(
-            static_cast<Activation>(attrs.get<int64_t>(branch == 0 ? "act0" : "act1")), h);
-      }
-      out[0][r * f + j] = y;
-    }
-  });
-}
-
-OpCase experts_in_case(const std::string& name, const Packing& p, int64_t e, int64_t f, bool gated,
-                       bool keeps) {
-  OpCase c{.name = fmt::format("experts_in/{}{}{}", name, gated ? "/gated" : "",
-                               keeps ? "" : "/not_kept"),
-           .kernel = experts_in_cpu};
-  const Operand w = normal({p.experts, e, f}, 1 / std::sqrt(static_cast<double>(e)));
-  const Shape hidden{p.b, p.n, f};
-  c.inputs = {normal({p.b, p.n, e}), p.offsets_operand(), w, gated ? w : no_operand()};
-  c.outputs = {result(hidden), keeps ? result(hidden) : no_result(),
-               keeps && gated ? result(hidden) : no_result()};
-  c.attrs = {{"act0", static_cast<int64_t>(gated ? Activation::silu : Activation::relu)},
-             {"act1", static_cast<int64_t>(Activation::linear)}};
-  c.oracle = experts_in_oracle;
-  if (keeps)
-    c.grads = {{experts_in_grad_cpu,
-                {input(0), input(1), input(2), input(3), output(1), output(2), cotangent(0)},
-                {0, 2, gated ? 3 : -1}}};
-  return c;
-}
-
-void grouped_oracle(const Arrays& in, Arrays& out, const Attrs&) {
-  const int64_t e = in[0].depth(), f = in[2].depth();
-  each_row(in, out, [&](int64_t r, int64_t expert) {
-    for (int64_t j = 0; j < f; ++j)
-      for (int64_t i = 0; i < e; ++i)
-        out[0][r * f + j] += in[0][r * e + i] * in[2][(expert * e + i) * f + j];
-  });
-}
-
-OpCase grouped_case(const std::string& name, const Packing& p, int64_t e, int64_t f) {
-  OpCase c{.name = "grouped_matmul/" + name, .kernel = grouped_matmul_cpu};
-  c.inputs = {normal({p.b, p.n, e}), p.offsets_operand(), normal({p.experts, e, f})};
-  c.outputs = {result({p.b, p.n, f})};
-  c.attrs = {{"x", p.experts}};
-  c.oracle = grouped_oracle;
-  c.grads = {{grouped_matmul_t_cpu, {cotangent(0), input(1), input(2)}, {0}},
-             {grouped_matmul_grad_w_cpu, {input(0), input(1), cotangent(0)}, {2}}};
-  c.flops = 2.0 * static_cast<double>(p.used() * e * f);
-  return c;
-}
-
 // Expert x's rows share the mask of row x of [experts, 1, f].
 void experts_dropout_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
   const int64_t f = in[0].depth();
@@ -194,7 +79,7 @@ void experts_dropout_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
 OpCase dropout_case(const std::string& name, const Packing& p, int64_t f, int64_t origin = 0,
                     int64_t all = 0) {
   OpCase c{.name = "experts_dropout/" + name, .kernel = experts_dropout_cpu};
-  Operand x = normal({p.b, p.n, f});
+  Operand x = p.packed(f);
   x.origin = {0, 0, origin};
   x.global = {p.b, p.n, std::max(all, f)};
   c.inputs = {x, p.offsets_operand()};

@@ -148,6 +148,7 @@ void execute(const Block& block, uint32_t warp_in_group, const Product& p) {
 /// Executes the warp's products with numbers below `end`, in order, as far as all lanes have issued
 /// them.
 void execute_until(Warp& warp, uint64_t end) {
+  if (!warp.products) return;  // none was ever issued
   WarpProducts& w = *warp.products;
   const Thread& lane0 = gang().threads[static_cast<size_t>(warp.first)];
   while (w.executed < end && !w.queue.empty() && w.queue.front()->arrived == 0xffffffffu) {

@@ -1,0 +1,181 @@
+#pragma once
+// Matrix products of packed rows by expert (experts.h), as one launch over tiles of all experts. How
+// many rows an expert has is known on the device alone: each warp finds its tile by a prefix sum over
+// the experts' tiles, so that an expert costs what its rows cost and one without rows nothing. A tile
+// is computed by one block in a fixed order: the same bits every time.
+//
+//   kProduct     y = act0(x w_0), x w_0 in h0 if that is not null
+//   kGated       y = act0(x w_0) act1(x w_1), the products in h0 and h1
+//   kTransposed  y = x_0 w_0^T, plus x_1 w_1^T if w[1] is not null
+//   kWeights     dw = x^T y by expert, y being w[0]
+//
+// Rows that no expert has become 0.
+
+#include "kernels/elementwise/vectors.cuh"
+#include "kernels/mlp/activate.cuh"
+
+namespace quintet::QT_GPU::moe {
+
+enum class Kind { kProduct, kGated, kTransposed, kWeights };
+
+template <typename T>
+struct Grouped {
+  const int32_t* offsets;  // [experts + 1]
+  int experts, rows;
+  int depth, columns;  // x: [rows, depth]; y: [rows, columns]
+  const T* x[2];
+  const T* w[2];  // [experts, depth, columns]; kTransposed: [experts, columns, depth]
+  T *y = nullptr, *h0 = nullptr, *h1 = nullptr;
+  float* dw = nullptr;  // [experts, depth, columns]
+  Activation act0 = Activation::linear, act1 = Activation::linear;
+
+  __host__ __device__ int pairs() const { return w[1] != nullptr ? 2 : 1; }
+};
+
+/// Any sizes and addresses; float32 products and sums.
+template <typename T>
+void grouped_general(Kind kind, const Grouped<T>& p, Stream stream);
+/// mma.sync and wgmma: depth and columns are multiples of 8, arrays at multiples of 16 bytes.
+void grouped_mma(Kind kind, const Grouped<bf16>& p, Stream stream);
+void grouped_wgmma(Kind kind, const Grouped<bf16>& p, Stream stream);
+
+/// Calls body(std::integral_constant<Kind, kind>).
+template <typename Body>
+void for_kind(Kind kind, const Body& body) {
+  switch (kind) {
+    case Kind::kProduct:
+      return body(std::integral_constant<Kind, Kind::kProduct>{});
+    case Kind::kGated:
+      return body(std::integral_constant<Kind, Kind::kGated>{});
+    case Kind::kTransposed:
+      return body(std::integral_constant<Kind, Kind::kTransposed>{});
+    case Kind::kWeights:
+      return body(std::integral_constant<Kind, Kind::kWeights>{});
+  }
+}
+
+/// Matrices that share x and a tile of columns.
+template <Kind kKind>
+inline constexpr int kBranches = kKind == Kind::kGated ? 2 : 1;
+
+/// Rows [row, row_end) and columns from `column` on of a result: of y, or of an expert's dw; sums over
+/// terms [begin, end): columns of x, or the expert's rows.
+struct Tile {
+  int expert;  // == experts: rows that none has
+  int row, row_end, column;
+  int begin, end;
+};
+
+/// Finds the n-th tile of kRows x kColumns, for growing n. Called by whole warps.
+template <Kind kKind, int kRows, int kColumns>
+class TileWalk {
+ public:
+  template <typename T>
+  __device__ explicit TileWalk(const Grouped<T>& p)
+      : offsets_(p.offsets),
+        experts_(p.experts),
+        rows_(p.rows),
+        depth_(p.depth),
+        across_((p.columns + kColumns - 1) / kColumns),
+        down_((p.depth + kRows - 1) / kRows) {}
+
+  __device__ bool find(int n, Tile& tile) {
+    if constexpr (kKind == Kind::kWeights) {
+      const int inner = n % (across_ * down_), e = n / (across_ * down_);
+      if (e >= experts_) return false;
+      tile = {e,           inner % down_ * kRows, depth_, inner / down_ * kColumns,
+              offsets_[e], offsets_[e + 1]};
+      return true;
+    } else {
+      const int lane = static_cast<int>(threadIdx.x % 32);
+      for (; first_ <= experts_; first_ += 32) {
+        const int e = first_ + lane;
+        const int begin = e <= experts_ ? offsets_[e] : rows_;
+        const int end = e < experts_ ? offsets_[e + 1] : rows_;
+        const int tiles = (end - begin + kRows - 1) / kRows * across_;
+        int until = tiles;  // tiles of this lane's expert and of those before it
+#pragma unroll
+        for (int distance = 1; distance < 32; distance *= 2) {
+          const int before = __shfl_up_sync(kWholeWarp, until, distance);
+          if (lane >= distance) until += before;
+        }
+        const unsigned behind = __ballot_sync(kWholeWarp, n - before_ < until);
+        if (behind != 0) {
+          const int owner = __ffs(static_cast<int>(behind)) - 1;
+          const int down = __shfl_sync(kWholeWarp, (end - begin + kRows - 1) / kRows, owner);
+          const int inner = n - before_ - __shfl_sync(kWholeWarp, until - tiles, owner);
+          // Neighbouring blocks share columns of the weights.
+          tile = {first_ + owner,
+                  __shfl_sync(kWholeWarp, begin, owner) + inner % down * kRows,
+                  __shfl_sync(kWholeWarp, end, owner),
+                  inner / down * kColumns,
+                  0,
+                  depth_};
+          return true;
+        }
+        before_ += __shfl_sync(kWholeWarp, until, 31);
+      }
+      return false;
+    }
+  }
+  /// At least the number of tiles.
+  template <typename T>
+  static int most(const Grouped<T>& p) {
+    const int across = (p.columns + kColumns - 1) / kColumns;
+    if (kKind == Kind::kWeights) return p.experts * ((p.depth + kRows - 1) / kRows) * across;
+    return (p.rows / kRows + p.experts + 1) * across;
+  }
+
+ private:
+  const int32_t* offsets_;
+  int experts_, rows_, depth_;
+  int across_, down_;
+  int first_ = 0, before_ = 0;  // the expert of lane 0; tiles before its
+};
+
+/// Steps of kTerms terms that a tile's sums take.
+template <Kind kKind, int kTerms, typename T>
+__device__ inline int steps_of(const Grouped<T>& p, const Tile& tile) {
+  if (kKind != Kind::kWeights && tile.expert == p.experts) return 0;
+  const int steps = (tile.end - tile.begin + kTerms - 1) / kTerms;
+  return kKind == Kind::kTransposed ? p.pairs() * steps : steps;
+}
+
+template <bool kFast>
+QT_DEVICE float activate(Activation act, float h) {
+  switch (act) {
+    case Activation::relu:
+      return activation<Activation::relu, kFast>(h).value;
+    case Activation::gelu:
+      return activation<Activation::gelu, kFast>(h).value;
+    case Activation::silu:
+      return activation<Activation::silu, kFast>(h).value;
+    default:
+      return h;
+  }
+}
+
+/// Stores sums of kCount neighbouring columns that are there, of a row that is there.
+template <Kind kKind, int kCount, typename T>
+__device__ inline void put(const Grouped<T>& p, const Tile& tile, int row, int column,
+                           const float (&sums)[kBranches<kKind>][kCount]) {
+  if constexpr (kKind == Kind::kWeights) {
+    store<kCount>(p.dw + (int64_t{tile.expert} * p.depth + row) * p.columns + column, sums[0]);
+  } else {
+    constexpr bool kFast = !std::is_same_v<T, float>;
+    const int64_t at = int64_t{row} * p.columns + column;
+    if (kKind == Kind::kTransposed) return store<kCount>(p.y + at, sums[0]);
+    if (p.h0 != nullptr) store<kCount>(p.h0 + at, sums[0]);
+    if (kKind == Kind::kGated && p.h1 != nullptr)
+      store<kCount>(p.h1 + at, sums[kBranches<kKind> - 1]);
+    float y[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      y[i] = activate<kFast>(p.act0, sums[0][i]);
+      if (kKind == Kind::kGated) y[i] *= activate<kFast>(p.act1, sums[kBranches<kKind> - 1][i]);
+    }
+    store<kCount>(p.y + at, y);
+  }
+}
+
+}  // namespace quintet::QT_GPU::moe

@@ -1,0 +1,37 @@
+#pragma once
+// What kernels of routing and its gradient share: one thread or one warp an item, and the softmax over
+// experts of one token by a warp, lane i having the logits i, i + 32, ...
+
+#include "kernels/elementwise/vectors.cuh"
+
+namespace quintet::QT_GPU::moe {
+
+inline simt::Launch over(int64_t threads, Stream stream) {
+  return {.grid = static_cast<unsigned>((threads + kBlockThreads - 1) / kBlockThreads),
+          .block = kBlockThreads,
+          .stream = stream};
+}
+
+struct Softmax {
+  float largest = -INFINITY, sum = 0;
+
+  __device__ Softmax(const float* logits, int experts) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    for (int e = lane; e < experts; e += 32) largest = fmaxf(largest, logits[e]);
+    largest = warp_max(largest);
+    for (int e = lane; e < experts; e += 32) sum += expf(logits[e] - largest);
+    sum = warp_sum(sum);
+  }
+  __device__ float operator()(float logit) const { return expf(logit - largest) / sum; }
+  __device__ float log_sum() const { return largest + logf(sum); }
+};
+
+/// Whether a token's x is all zero; for a whole warp.
+template <typename T>
+__device__ inline bool is_zero(const T* x, int64_t embed) {
+  bool mine = true;
+  for (int64_t i = threadIdx.x % 32; i < embed; i += 32) mine = mine && simt::to_float(x[i]) == 0;
+  return __all_sync(kWholeWarp, mine) != 0;
+}
+
+}  // namespace quintet::QT_GPU::moe
