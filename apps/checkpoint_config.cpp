@@ -20,9 +20,27 @@ std::vector<AssignmentRule> rules_from(const gin::Value& value, const gin::Where
   return rules;
 }
 
+constexpr const char* kUpcycle = "t5x.contrib.moe.checkpoints.UpcycleCheckpointer";
+
+struct Upcycling {
+  int64_t num_experts = 0;
+};
+
+/// Of checkpointer classes only the one that makes experts of dense MLPs changes what is read.
+void take_checkpointer(RestoreCheckpointConfig& config, const gin::Value& value,
+                       const gin::Where& where) {
+  const auto* named = value.get_if<gin::Callable>();
+  if (named == nullptr || named->name() != kUpcycle) return;
+  config.upcycled_experts = gin::as<Upcycling>((*named)(), where).num_experts;
+  QT_CHECK(config.upcycled_experts > 0, "{}.num_experts: expected 1 or more, found {}", kUpcycle,
+           config.upcycled_experts);
+}
+
 }  // namespace
 
 void register_checkpoint_configs(gin::Registry& registry) {
+  registry.add_function(kUpcycle, [](int64_t num_experts) { return Upcycling{num_experts}; },
+                        {{"num_experts"}});
   registry.add_struct<SaveCheckpointConfig>("t5x.utils.SaveCheckpointConfig")
       .arg_with("dtype", "float32",
                 [](SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
@@ -73,7 +91,7 @@ void register_checkpoint_configs(gin::Registry& registry) {
       .accepted("dtype")  // parameters are float32 in memory, whatever they were saved as
       .accepted("restore_dataset", false)
       .accepted("use_gda")
-      .accepted("checkpointer_cls")
+      .arg_with("checkpointer_cls", {}, take_checkpointer)
       .accepted("state_transformation_fns");
   registry.add_struct<CheckpointConfig>("t5x.utils.CheckpointConfig")
       .arg_with("save", {},

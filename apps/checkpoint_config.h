@@ -33,6 +33,7 @@ struct RestoreCheckpointConfig {
   std::vector<AssignmentRule> assignment_map;
   bool strict = true;                      // the checkpoint may hold nothing that the model lacks
   bool fallback_to_scratch = false;        // what it lacks keeps its initial value
+  int64_t upcycled_experts = 0;            // contrib.moe's UpcycleCheckpointer: experts that one array becomes
 };
 
 /// t5x.utils.CheckpointConfig.

@@ -42,9 +42,7 @@ class Generator {
     decoder_only_ = dynamic_cast<const DecoderOnlyModel*>(model.model.get()) != nullptr;
     inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary);
     targets_ = vocabulary(model.output_vocabulary);
-    if (Device::current().is_cpu())  // packed by now
-      for (ParamInfo& info : model.model->parameters().all()) info.value = Tensor();
-    Memory::host().release_cached();
+    drop_packed(*model.model);
     learn_from_the_runs_task();
     if (flags.max_decode_len > 0) length_ = flags.max_decode_len;
     fmt::print(stderr, "{} at step {}, at most {} tokens\n", trained_.model_dir.string(),

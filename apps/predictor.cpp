@@ -11,6 +11,18 @@ using decoding::SampleOptions;
 constexpr const char* kBeamSearch = "t5x.decoding.beam_search";
 constexpr const char* kTemperatureSample = "t5x.decoding.temperature_sample";
 
+/// An encoder with experts routes a whole batch, as in evaluation; a dense one is packed.
+decoding::EncoderFunction encoder_of(const EncoderDecoderModel& model) {
+  if (model.network().config().sparse_encoder.num_sparse_layers == 0) return {};
+  return [&model](std::span<const int32_t> tokens, int64_t batch, int64_t length) {
+    HostArray inputs(DType::i32, {batch, length});
+    std::copy(tokens.begin(), tokens.end(), inputs.as<int32_t>().begin());
+    const HostArray encoded =
+        model.encode({{"encoder_input_tokens", inputs}}, {0, batch}, {.dropless = true}).to_host();
+    return std::vector<float>(encoded.as<float>().begin(), encoded.as<float>().end());
+  };
+}
+
 std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model) {
   HostArray copy;  // of a parameter in a GPU's memory
   const decoding::ParameterSource source = [&model, &copy](const std::string& name) {
@@ -24,7 +36,8 @@ std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model) {
   };
   using decoding::PackedNetwork;
   if (const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model))
-    return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source);
+    return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source,
+                                           encoder_of(*network));
   const auto* network = dynamic_cast<const DecoderOnlyModel*>(&model);
   QT_ASSERT(network != nullptr);
   return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source);
@@ -81,6 +94,15 @@ int32_t eos_of(const ConfiguredModel& model) {
 }
 
 }  // namespace
+
+void drop_packed(BaseModel& model) {
+  if (!Device::current().is_cpu()) return;
+  const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model);
+  const bool encodes = network != nullptr && encoder_of(*network);
+  for (ParamInfo& info : model.parameters().all())
+    if (!encodes || info.name.starts_with("decoder/")) info.value = Tensor();
+  Memory::host().release_cached();
+}
 
 Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams)
     : model_(model.model) {

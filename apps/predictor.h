@@ -31,6 +31,9 @@ class Predictor {
   decoding::PredictOptions options_;
 };
 
+/// Lets go of the parameters that a Predictor on the CPU has packed; an encoder with experts stays.
+void drop_packed(BaseModel& model);
+
 /// decoding.beam_search and decoding.temperature_sample.
 void register_decoding(gin::Registry& registry);
 

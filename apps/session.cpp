@@ -34,7 +34,9 @@ fs::path configs_folder() {
 
 std::vector<gin::ConfigRoot> config_roots() {
   const fs::path folder = configs_folder();
-  return {{"t5x", folder / "t5x"}, {"quintet", folder / "quintet"}};
+  return {{"t5x", folder / "t5x"},
+          {"flaxformer", folder / "flaxformer"},
+          {"quintet", folder / "quintet"}};
 }
 
 void register_everything(gin::Registry& registry, EntryPoints entry_points) {

@@ -78,6 +78,31 @@ void fail_if_any(const std::vector<std::string>& problems, const std::string& wh
          fmt::join(problems, "\n  "));
 }
 
+/// Whether `to` is so many experts of which the checkpoint has one.
+bool is_upcycled(const CheckpointReader& from, const std::string& source, const View& to,
+                 int64_t experts) {
+  if (experts == 0 || to.rank < 2 || to.global[0] != experts) return false;
+  const std::vector<int64_t> one(to.global.begin() + 1, to.global.begin() + to.rank);
+  return from.tensors().at(source).shape == one;
+}
+
+/// Every expert of this rank begins as the dense array.
+std::string upcycle(const CheckpointReader& from, const std::string& source, const StateArray& to) {
+  View expert = to.view;
+  --expert.rank;
+  for (size_t i = 0; i < static_cast<size_t>(expert.rank); ++i) {
+    expert.sizes[i] = to.view.sizes[i + 1];
+    expert.origin[i] = to.view.origin[i + 1];
+    expert.global[i] = to.view.global[i + 1];
+  }
+  for (int64_t i = 0; i < to.view.size(0); ++i) {
+    expert.pointer = static_cast<std::byte*>(to.view.pointer) + i * bytes_of(expert);
+    if (std::string problem = read_array(from, source, to.name, expert, *to.device); !problem.empty())
+      return problem;
+  }
+  return "";
+}
+
 /// Where a name of the model is read from by the assignment rules; nullopt: from nowhere.
 std::optional<std::string> source_name(const std::string& name,
                                        const std::vector<AssignmentRule>& rules,
@@ -198,7 +223,9 @@ void load_arrays(const CheckpointReader& checkpoint, const RestoreCheckpointConf
     }
     taken[*source] = true;
     const std::string problem =
-        read_array(checkpoint, *source, array.name, array.view, *array.device);
+        is_upcycled(checkpoint, *source, array.view, config.upcycled_experts)
+            ? upcycle(checkpoint, *source, array)
+            : read_array(checkpoint, *source, array.name, array.view, *array.device);
     if (!problem.empty()) problems.push_back(problem);
   }
   if (config.strict)

@@ -125,14 +125,16 @@ ops::RouteOptions MoeLayer::routing_of(const Tensor& x, const Context& context) 
   const double factor = context.train ? config_.train_capacity_factor : config_.eval_capacity_factor;
   const int64_t capacity =
       expert_capacity(factor, tokens / count, experts, config_.min_expert_capacity);
-  QT_CHECK(config_.dropless || capacity > 0,
+  const bool by_tokens = config_.router.kind != Router::experts_choose;
+  const bool dropless = by_tokens && (config_.dropless || context.dropless);
+  QT_CHECK(dropless || capacity > 0,
            "MoeLayer: experts would serve nobody: capacity factor {} for {} tokens and {} experts; "
            "raise {}_capacity_factor or min_expert_capacity",
            factor, tokens / count, experts, context.train ? "train" : "eval");
   const bool is_padded = groups.padded_batch != batch || groups.padded_length != length;
   return {.router = config_.router.kind,
           .num_selected_experts = config_.router.num_selected_experts,
-          .capacity = config_.dropless ? 0 : capacity,
+          .capacity = dropless ? 0 : capacity,
           .group_size = tokens / count,
           .groups = count,
           .batch_priority = config_.router.batch_prioritized_routing,

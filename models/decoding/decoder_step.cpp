@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "models/decoding/experts.h"
 #include "models/decoding/team_barrier.h"
 
 namespace quintet::decoding {
@@ -24,7 +25,9 @@ class Phases {
       network.embed(row(r).token, x_.data() + r * shape_.emb_dim);
     qkv_.resize(static_cast<size_t>(rows_ * 3 * joined_));
     attended_.resize(static_cast<size_t>(rows_ * joined_));
-    hidden_.resize(static_cast<size_t>(rows_ * shape_.mlp_dim));
+    const MoeConfig& moe = shape_.sparse_decoder.moe;
+    hidden_.resize(static_cast<size_t>(
+        rows_ * std::max(shape_.mlp_dim, moe.router.num_selected_experts * moe.mlp_dim)));
   }
 
   /// logits: [rows, vocab]. Called by all threads of a parallel region.
@@ -47,18 +50,16 @@ class Phases {
         attend_cross(static_cast<int64_t>(l), part, own);
         barrier.wait();
         add_product(attended_.data(), joined_, layer.cross.out, part, own,
-                    first_panel(layer.mlp.in, part, network_.gated() ? 2 : 1));
+                    first_panel(layer.mlp.in, part, gates(layer.mlp)));
         barrier.wait();
       }
-      own.packed.pack_normalized(x_.data(), rows_, shape_.emb_dim, layer.mlp.norm.data(),
-                                 kNormEpsilon);
-      mlp_activations(own.packed, network_, layer.mlp, part, hidden_.data(),
-                      first_panel(layer.mlp.out, part));
-      barrier.wait();
-      add_product(
-          hidden_.data(), shape_.mlp_dim, layer.mlp.out, part, own,
-          first_panel(l + 1 < layers.size() ? layers[l + 1].self.in : network_.logits(), part));
-      barrier.wait();
+      const float* next =
+          first_panel(l + 1 < layers.size() ? layers[l + 1].self.in : network_.logits(), part);
+      if (layer.experts)
+        add_experts(layer, part, own, barrier);
+      else
+        add_mlp(layer.mlp, part, own, barrier, next);
+      if (layer.extra_mlp) add_mlp(*layer.extra_mlp, part, own, barrier, next);
     }
     const int64_t vocab = shape_.vocab_size;
     const float scale = network_.logit_scale();
@@ -73,9 +74,34 @@ class Phases {
  private:
   struct Own {  // a part's
     PackedRows packed;
-    std::vector<float> scratch;
+    std::vector<float> scratch, normalized;
     std::vector<SharedQuery> queries;
   };
+
+  static int64_t gates(const PackedMlp& mlp) { return mlp.activations.size() == 2 ? 2 : 1; }
+
+  void add_mlp(const PackedMlp& mlp, Part part, Own& own, TeamBarrier& barrier,
+               const float* next) const {
+    own.packed.pack_normalized(x_.data(), rows_, shape_.emb_dim, mlp.norm.data(), kNormEpsilon);
+    mlp_activations(own.packed, mlp, part, hidden_.data(), first_panel(mlp.out, part));
+    barrier.wait();
+    add_product(hidden_.data(), mlp.width, mlp.out, part, own, next);
+    barrier.wait();
+  }
+
+  /// Every part routes all rows: that is little, and they agree without waiting.
+  void add_experts(const PackedLayer& layer, Part part, Own& own, TeamBarrier& barrier) const {
+    own.packed.pack_normalized(x_.data(), rows_, shape_.emb_dim, layer.mlp.norm.data(),
+                               kNormEpsilon);
+    own.normalized.resize(static_cast<size_t>(rows_ * shape_.emb_dim));
+    own.packed.unpack(own.normalized.data());
+    const ExpertRows routed = route_rows(*layer.experts, own.normalized.data(), rows_);
+    ExpertProducts::in(*layer.experts, routed, own.normalized.data(), part, own.packed,
+                       hidden_.data());
+    barrier.wait();
+    ExpertProducts::out(*layer.experts, routed, hidden_.data(), part, own.packed, x_.data());
+    barrier.wait();
+  }
 
   /// Where the part's share of a matrix begins, to be fetched early; null if it has none.
   static const float* first_panel(const PackedMatrix& m, Part part, int64_t unit = 1) {

@@ -17,13 +17,11 @@ struct Part {
 };
 
 /// h [rows, mlp] = the MLP's activations for x, the panels of this part.
-inline void mlp_activations(const PackedRows& x, const PackedNetwork& network, const PackedMlp& mlp,
-                            Part part, float* h, const float* next = nullptr) {
-  const int64_t width = panel_width(), f = network.shape().mlp_dim;
-  if (!network.gated()) {
-    const auto activate = [&](const Tile& tile) {
-      activate_tile(tile, network.activation(0), h, f);
-    };
+inline void mlp_activations(const PackedRows& x, const PackedMlp& mlp, Part part, float* h,
+                            const float* next = nullptr) {
+  const int64_t width = panel_width(), f = mlp.width;
+  if (mlp.activations.size() == 1) {
+    const auto activate = [&](const Tile& tile) { activate_tile(tile, mlp.activations[0], h, f); };
     multiply(x, mlp.in, mlp.in.share(part.index, part.count), activate, next);
     return;
   }
@@ -32,9 +30,9 @@ inline void mlp_activations(const PackedRows& x, const PackedNetwork& network, c
     t.column = tile.panel / 2 * width;
     t.columns = std::min(width, f - t.column);
     if (tile.panel % 2 == 0)
-      activate_tile(t, network.activation(0), h, f);
+      activate_tile(t, mlp.activations[0], h, f);
     else
-      multiply_activated_tile(t, network.activation(1), h, f);
+      multiply_activated_tile(t, mlp.activations[1], h, f);
   };
   multiply(x, mlp.in, mlp.in.share(part.index, part.count, 2), gate, next);
 }

@@ -49,25 +49,56 @@ class Reader {
     }
     return packed;
   }
-  PackedMlp mlp(const std::string& layer) const {
-    const int64_t e = shape_.emb_dim, f = shape_.mlp_dim;
-    PackedMlp mlp{.norm = vector(layer + "/pre_mlp_layer_norm/scale", e), .in = {}, .out = {}};
-    if (shape_.mlp_activations.size() == 2) {
+  /// The MLP below a scope, or, of several stacked there, number `expert`.
+  PackedMlp mlp(const std::string& scope, int64_t f, const std::vector<std::string>& activations,
+                int64_t experts = 1, int64_t expert = 0) const {
+    const int64_t e = shape_.emb_dim;
+    const auto kernel = [&](const std::string& name, int64_t rows, int64_t columns) {
+      return read(fmt::format("{}/{}/kernel", scope, name), experts * rows, columns) +
+             expert * rows * columns;
+    };
+    PackedMlp mlp;
+    mlp.width = f;
+    for (const std::string& name : activations)
+      mlp.activations.push_back(activation_from_name(name));
+    if (activations.size() == 2) {
       const int64_t width = panel_width(), pairs = (f + width - 1) / width;
       mlp.in = PackedMatrix(e, pairs * 2 * width, arena_);
       for (int64_t gate = 0; gate < 2; ++gate) {
-        const float* w = read(fmt::format("{}/mlp/wi_{}/kernel", layer, gate), e, f);
+        const float* w = kernel(fmt::format("wi_{}", gate), e, f);
         for (int64_t pair = 0; pair < pairs; ++pair)
           mlp.in.set_columns((2 * pair + gate) * width, w + pair * width,
                              std::min(width, f - pair * width), f);
       }
     } else {
-      mlp.in = matrix(layer + "/mlp/wi/kernel", e, f);
+      mlp.in = PackedMatrix::pack(kernel("wi", e, f), e, f, arena_);
     }
-    mlp.out = matrix(layer + "/mlp/wo/kernel", f, e);
+    mlp.out = PackedMatrix::pack(kernel("wo", f, e), f, e, arena_);
     return mlp;
   }
-  PackedLayer layer(const std::string& scope, bool encoder, bool cross) const {
+  PackedExperts experts(const std::string& scope, const MoeConfig& moe) const {
+    PackedExperts packed;
+    packed.router =
+        vector(scope + "/router/router_weights/w/kernel", shape_.emb_dim * moe.num_experts);
+    packed.chosen = moe.router.num_selected_experts;
+    for (int64_t i = 0; i < moe.num_experts; ++i)
+      packed.experts.push_back(
+          mlp(scope + "/expert", moe.mlp_dim, moe.activations, moe.num_experts, i));
+    return packed;
+  }
+  void add_mlps(PackedLayer& layer, const std::string& scope, const SparseStack* sparse) const {
+    if (sparse == nullptr) {
+      layer.mlp = mlp(scope + "/mlp", shape_.mlp_dim, shape_.mlp_activations);
+    } else {
+      layer.experts = experts(scope + "/mlp", sparse->moe);
+    }
+    layer.mlp.norm = vector(scope + "/pre_mlp_layer_norm/scale", shape_.emb_dim);
+    if (sparse == nullptr || !sparse->extra_mlp) return;
+    layer.extra_mlp = mlp(scope + "/extra_mlp", shape_.mlp_dim, shape_.mlp_activations);
+    layer.extra_mlp->norm = vector(scope + "/pre_extra_mlp_layer_norm/scale", shape_.emb_dim);
+  }
+  PackedLayer layer(const std::string& scope, bool encoder, bool cross,
+                    const SparseStack* sparse) const {
     const std::string attention = encoder ? "/attention" : "/self_attention";
     const std::string norm =
         encoder ? "/pre_attention_layer_norm" : "/pre_self_attention_layer_norm";
@@ -82,7 +113,7 @@ class Reader {
       layer.cross.key_value = joined(name, {"key", "value"});
       layer.cross.out = matrix(name + "/out/kernel", shape_.joined_kv(), shape_.emb_dim);
     }
-    layer.mlp = mlp(scope);
+    add_mlps(layer, scope, sparse);
     return layer;
   }
   PackedStack stack(bool encoder) const {
@@ -100,8 +131,10 @@ class Reader {
     stack.relative_bias.assign(table.data<float>(), table.data<float>() + table.elements());
     const int64_t layers = encoder ? shape_.num_encoder_layers : shape_.num_decoder_layers;
     for (int64_t i = 0; i < layers; ++i)
-      stack.layers.push_back(layer(fmt::format("{}/layers_{}", scope, i), encoder,
-                                   !encoder && !shape_.decoder_only()));
+      stack.layers.push_back(
+          layer(fmt::format("{}/layers_{}", scope, i), encoder, !encoder && !shape_.decoder_only(),
+                !encoder && shape_.sparse_decoder.is_sparse(i, layers) ? &shape_.sparse_decoder
+                                                                       : nullptr));
     return stack;
   }
 
@@ -131,6 +164,8 @@ NetworkShape shape_of(const T5Config& config) {
   NetworkShape shape = common_shape(config);
   shape.num_encoder_layers = config.num_encoder_layers;
   shape.num_decoder_layers = config.num_decoder_layers;
+  shape.sparse_encoder = config.sparse_encoder;
+  shape.sparse_decoder = config.sparse_decoder;
   return shape;
 }
 
@@ -140,8 +175,9 @@ NetworkShape shape_of(const TransformerConfig& config) {
   return shape;
 }
 
-PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source)
-    : shape_(std::move(shape)) {
+PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source,
+                             EncoderFunction encoder)
+    : shape_(std::move(shape)), encode_(std::move(encoder)) {
   QT_CHECK(
       shape_.vocab_size > 0 && shape_.emb_dim > 0 && shape_.joined_kv() > 0 && shape_.mlp_dim > 0 &&
           shape_.num_decoder_layers > 0,
@@ -152,9 +188,11 @@ PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source)
   const size_t gates = shape_.mlp_activations.size();
   QT_CHECK(gates == 1 || gates == 2, "generation: {} MLP activations; one or two are supported",
            gates);
-  for (const std::string& name : shape_.mlp_activations)
-    activations_.push_back(activation_from_name(name));
-
+  QT_CHECK(encode_ || shape_.sparse_encoder.num_sparse_layers == 0,
+           "generation: an encoder with experts needs a function that encodes");
+  QT_CHECK(shape_.sparse_decoder.num_sparse_layers == 0 ||
+               shape_.sparse_decoder.moe.router.kind != Router::experts_choose,
+           "generation: experts of a decoder cannot choose tokens, later ones are not there yet");
   HugeArena arena;
   const Reader reader(source, shape_, arena);
   // The largest tensors first: while a source still holds them, little else is packed.
@@ -169,7 +207,7 @@ PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source)
     std::copy_n(reader.read(embedding, v, e), v * e, embedding_.get());
     logits_ = reader.matrix("decoder/logits_dense/kernel", e, v);
   }
-  if (!shape_.decoder_only()) encoder_ = reader.stack(true);
+  if (!shape_.decoder_only() && !encode_) encoder_ = reader.stack(true);
   decoder_ = reader.stack(false);
 }
 
@@ -189,12 +227,17 @@ void PackedNetwork::embed(int32_t token, float* out) const {
 int64_t PackedNetwork::bytes() const {
   int64_t bytes = logits_.bytes();
   if (embedding_ != nullptr) bytes += 4 * shape_.vocab_size * shape_.emb_dim;
+  const auto add = [&](const PackedMlp& mlp) { bytes += mlp.in.bytes() + mlp.out.bytes(); };
   for (const PackedStack* stack : {&encoder_, &decoder_})
-    for (const PackedLayer& layer : stack->layers)
-      for (const PackedMatrix* m :
-           {&layer.self.in, &layer.self.out, &layer.cross.in, &layer.cross.key_value,
-            &layer.cross.out, &layer.mlp.in, &layer.mlp.out})
+    for (const PackedLayer& layer : stack->layers) {
+      for (const PackedMatrix* m : {&layer.self.in, &layer.self.out, &layer.cross.in,
+                                    &layer.cross.key_value, &layer.cross.out})
         bytes += m->bytes();
+      add(layer.mlp);
+      if (layer.extra_mlp) add(*layer.extra_mlp);
+      if (layer.experts)
+        for (const PackedMlp& expert : layer.experts->experts) add(expert);
+    }
   return bytes;
 }
 

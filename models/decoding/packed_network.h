@@ -7,10 +7,13 @@
 //   });
 
 #include <functional>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/packed_matmul/packed_matmul.h"
+#include "models/moe.h"
 #include "runtime/base/view.h"
 
 namespace quintet {
@@ -28,6 +31,7 @@ struct NetworkShape {
   bool logits_via_embedding = false;
   bool scale_attn_logits = false;  // packed into the query projection
   int64_t max_distance = 128;      // of the relative bias
+  SparseStack sparse_encoder{}, sparse_decoder{};
 
   bool decoder_only() const { return num_encoder_layers == 0; }
   int64_t joined_kv() const { return num_heads * head_dim; }
@@ -46,15 +50,29 @@ struct PackedAttention {
 };
 
 struct PackedMlp {
-  std::vector<float> norm;
-  PackedMatrix in;  // [embed, mlp], or both gates' panels by turns
+  std::vector<float> norm;  // of an expert: none
+  PackedMatrix in;  // [embed, width], or both gates' panels by turns
   PackedMatrix out;
+  int64_t width = 0;
+  std::vector<Activation> activations;  // one, or two for a gated MLP
+};
+
+struct PackedExperts {
+  std::vector<float> router;  // [embed, experts]
+  int64_t chosen = 1;         // experts a row
+  std::vector<PackedMlp> experts;
 };
 
 struct PackedLayer {
   PackedAttention self, cross;
-  PackedMlp mlp;
+  PackedMlp mlp;                         // of a sparse layer: its norm alone
+  std::optional<PackedExperts> experts;  // of a sparse layer
+  std::optional<PackedMlp> extra_mlp;    // after the experts
 };
+
+/// Encoder output [batch, length, embed] for tokens [batch, length], 0 being padding.
+using EncoderFunction =
+    std::function<std::vector<float>(std::span<const int32_t> tokens, int64_t batch, int64_t length)>;
 
 struct PackedStack {
   std::vector<PackedLayer> layers;
@@ -67,15 +85,16 @@ struct PackedStack {
 class PackedNetwork {
  public:
   /// Throws kData naming a parameter that is missing or of another size, with both sizes.
-  PackedNetwork(NetworkShape shape, const ParameterSource& source);
+  /// `encoder`: encodes in place of the packed encoder, which is not made then. Encoders with sparse
+  /// layers need one: they route all tokens of a batch together.
+  PackedNetwork(NetworkShape shape, const ParameterSource& source, EncoderFunction encoder = {});
 
   const NetworkShape& shape() const { return shape_; }
   const PackedStack& encoder() const { return encoder_; }
   const PackedStack& decoder() const { return decoder_; }
   const PackedMatrix& logits() const { return logits_; }
   float logit_scale() const { return logit_scale_; }
-  bool gated() const { return shape_.mlp_activations.size() == 2; }
-  Activation activation(size_t i) const { return activations_[i]; }
+  const EncoderFunction& encoder_function() const { return encode_; }
   /// Copies a token's embedding to out [embed]; throws kData if the token is outside the
   /// vocabulary.
   void embed(int32_t token, float* out) const;
@@ -84,8 +103,8 @@ class PackedNetwork {
 
  private:
   NetworkShape shape_;
-  std::vector<Activation> activations_;
   std::shared_ptr<float> embedding_;  // [vocab, embed]; null if tied: then read from packed logits
+  EncoderFunction encode_;
   PackedStack encoder_, decoder_;
   PackedMatrix logits_;
   float logit_scale_ = 1;

@@ -167,7 +167,7 @@ class StackRun {
       multiply(own.packed, layer.self.out, {0, layer.self.out.panels()}, add);
       own.packed.pack_normalized(x(first), count, e, layer.mlp.norm.data(), kNormEpsilon);
       own.block.resize(static_cast<size_t>(count * f));
-      mlp_activations(own.packed, network_, layer.mlp, Part{}, own.block.data());
+      mlp_activations(own.packed, layer.mlp, Part{}, own.block.data());
       own.packed.pack(own.block.data(), count, f);
       multiply(own.packed, layer.mlp.out, {0, layer.mlp.out.panels()}, add);
     });

@@ -76,7 +76,7 @@ void TransformerDecoder::begin(std::span<const int32_t> tokens, int64_t batch, i
   s.cache.start(shape, batch, options);
   s.bias = BiasStrips(network_.decoder(), shape.num_heads, options.max_length);
   s.encoder_input = without_padding(tokens, mask, batch, length);
-  s.encoded = run_stack(network_, network_.encoder(), s.encoder_input);
+  s.encoded = encode(network_, s.encoder_input);
   s.cross = lay_out_cross(shape, s.encoder_input, s.cross_memory);
   finish_encoding(network_, s.encoder_input, s.encoded, s.cross);
   batch_ = batch;

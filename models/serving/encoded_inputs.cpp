@@ -79,7 +79,7 @@ void EncodedInputs::fill(std::span<const Tokens* const> inputs,
     return;
   }
   const Sequences sequences = joined(inputs, false);
-  std::vector<float> encoded = run_stack(network_, network_.encoder(), sequences);
+  std::vector<float> encoded = decoding::encode(network_, sequences);
   std::vector<SharedKeys> keys;
   for (int64_t layer = 0; layer < shape.num_decoder_layers; ++layer)
     for (const auto& input : made) {
@@ -119,7 +119,7 @@ std::vector<std::vector<float>> EncodedInputs::encode(
     std::span<const Tokens* const> inputs) {
   const Sequences sequences = joined(inputs, false);
   tokens_read_ += sequences.size();
-  std::vector<float> encoded = run_stack(network_, network_.encoder(), sequences);
+  std::vector<float> encoded = decoding::encode(network_, sequences);
   finish_encoding(network_, sequences, encoded, {});
   std::vector<std::vector<float>> all;
   for (int64_t i = 0; i < sequences.items(); ++i)

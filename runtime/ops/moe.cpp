@@ -18,6 +18,11 @@ Attrs activation_attrs(const std::vector<std::string>& activations, bool gated) 
 
 ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) {
   const int64_t batch = x.frame().sizes[0], length = x.size(1), experts = w.size(1);
+  const int64_t own = x.block().sizes[0];
+  QT_CHECK(own == batch || (own * length % o.group_size == 0 && o.padded_batch == 0),
+           "route: {} of the batch's {} rows of {} tokens are on a rank, which does not make whole groups "
+           "of {} tokens{}; take a larger batch, a smaller max_group_size or fewer ranks over the batch",
+           own, batch, length, o.group_size, o.padded_batch == 0 ? "" : " with the padding they need");
   const bool by_experts = o.router == Router::experts_choose;
   const int64_t choices = by_experts ? experts : o.num_selected_experts;
   // The most rows that can be served, shared out over the rows of the batch.

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "apps/session.h"
+#include "models/modules.h"
 #include "runtime/gin/resolved.h"
 
 namespace quintet {
@@ -74,6 +75,16 @@ TEST(ShippedGin, ModelsResolveWithEveryRun) {
     }
 }
 
+TEST(ShippedGin, ModelsWithExpertsResolveWithEveryRun) {
+  for (const std::string& model : shipped("flaxformer/t5x/configs/moe/models"))
+    for (const std::string& run : shipped("t5x/contrib/moe/configs/runs")) {
+      if (run.ends_with("/infer.gin") || model.ends_with("/base_model.gin"))
+        continue;  // TODO(8): as above; what all families share is not a model
+      SCOPED_TRACE(model + " with " + run);
+      EXPECT_NO_THROW(Session session(complete({model, run})));
+    }
+}
+
 TEST(ShippedGin, OurOwnRunsResolve) {
   for (const std::string& file : shipped("quintet")) {
     SCOPED_TRACE(file);
@@ -123,6 +134,46 @@ TEST(ShippedGin, ModelsHaveThePublishedSizes) {
     EXPECT_EQ(bound("num_decoder_layers"), size.decoder);
     EXPECT_EQ(bound("head_dim"), size.head);
     EXPECT_EQ(bound("mlp_dim"), size.mlp);
+  }
+}
+
+struct SparseSize {
+  std::string file;
+  int64_t emb, heads, head, mlp, layers, sparse, experts, chosen;
+  bool tied, extra_mlp;
+};
+
+// arXiv:2101.03961 (Switch), 2202.08906 (ST-MoE), 2202.09368 (expert choice); flaxformer's files.
+const std::vector<SparseSize> kSparseSizes = {
+    {"switch_base", 768, 12, 64, 3072, 12, 6, 128, 1, true, false},
+    {"switch_large", 1024, 16, 64, 4096, 24, 12, 128, 1, true, false},
+    {"switch_xxl", 4096, 64, 64, 10240, 24, 12, 128, 1, false, false},
+    {"switch_c", 2080, 30, 64, 6144, 15, 15, 2048, 1, false, false},
+    {"st_moe_base", 768, 12, 64, 2048, 12, 3, 16, 2, false, true},
+    {"st_moe_32b", 5120, 64, 128, 20480, 24, 6, 64, 2, false, true},
+    {"tokens_choose_base", 768, 12, 64, 2048, 12, 3, 64, 2, false, false},
+    {"tokens_choose_xxl", 4096, 64, 64, 10240, 24, 6, 64, 2, false, false},
+    {"experts_choose_base", 768, 12, 64, 2048, 12, 6, 64, 2, false, false}};
+
+TEST(ShippedGin, ModelsWithExpertsHaveThePublishedSizes) {
+  for (const SparseSize& size : kSparseSizes) {
+    SCOPED_TRACE(size.file);
+    Session session(complete({"flaxformer/t5x/configs/moe/models/" + size.file + ".gin"}));
+    const T5Config c =
+        gin::as<T5Module>(session.config().evaluate("ARCHITECTURE"), {"ARCHITECTURE"}).config;
+    EXPECT_EQ(c.vocab_size, 32128);
+    EXPECT_EQ((std::vector{c.emb_dim, c.num_heads, c.head_dim, c.num_encoder_layers, c.num_decoder_layers}),
+              (std::vector{size.emb, size.heads, size.head, size.layers, size.layers}));
+    for (const SparseStack* stack : {&c.sparse_encoder, &c.sparse_decoder}) {
+      EXPECT_EQ((std::vector{stack->num_sparse_layers, stack->moe.num_experts, stack->moe.mlp_dim}),
+                (std::vector{size.sparse, size.experts, size.mlp}));
+      EXPECT_EQ(stack->extra_mlp, size.extra_mlp);
+    }
+    EXPECT_EQ(c.sparse_decoder.moe.router.num_selected_experts, size.chosen);
+    EXPECT_EQ(c.sparse_encoder.moe.router.kind == Router::experts_choose,
+              size.file.starts_with("experts_choose"));
+    EXPECT_EQ(c.logits_via_embedding, size.tied);
+    EXPECT_EQ(c.init_scale, 0.1);
   }
 }
 

@@ -46,6 +46,15 @@ TEST_F(Layouts, GiveTheSameRunOfADecoder) {
 
 TEST_F(Layouts, GiveTheSameRunOnThreeAxes) { compare({.optimizer = {}}, {2, 2, 2}, 2, 2); }
 
+TEST_F(Layouts, GiveTheSameRunWithExperts) {
+  const Training training{.network = Network::experts, .optimizer = {}};
+  compare(training, {2, 2}, 1, 2);
+  compare(training, {1, 4, 1}, 1, 1);
+  compare(training, {1, 2, 2}, 1, 1);
+  compare(training, {2, 2, 2}, 2, 2);
+  compare({.network = Network::experts, .remat = true, .microbatches = 2, .optimizer = {}}, {1, 2, 1}, 1, 2);
+}
+
 TEST_F(Layouts, GiveTheSameRunForAnyRules) {
   // Heads whole, the MLP's inner axis over both mesh axes, lengths cut outside of matrix products.
   const Partitioning any{{{"data", 2}, {"model", 2}},

@@ -26,6 +26,24 @@ LayerConfig layers(Network network) {
   return config;
 }
 
+/// One sparse layer of four experts, who serve `chosen` a token as long as there is room.
+SparseStack sparse(const Training& training, int64_t chosen) {
+  SparseStack stack;
+  stack.num_sparse_layers = 1;
+  stack.extra_mlp = chosen == 2;
+  stack.moe.num_experts = 4;
+  stack.moe.train_capacity_factor = 1.25;
+  stack.moe.min_expert_capacity = 1;
+  stack.moe.mlp_dim = 32;
+  stack.moe.activations = {"gelu", "linear"};
+  stack.moe.dropout_rate = training.dropout_rate;
+  stack.moe.router = {.num_selected_experts = chosen,
+                      .batch_prioritized_routing = chosen == 2,
+                      .jitter_noise = 0.01,
+                      .weights_stddev = 0.5};
+  return stack;
+}
+
 std::vector<float> whole_values(const Tensor& x) {
   const HostArray array = moved(x, Layout::whole(x.spec().axes.size())).to_host();
   return {array.as<float>().begin(), array.as<float>().end()};
@@ -54,7 +72,7 @@ Result run(const Training& training) {
                   training.optimizer ? training.optimizer()
                                      : adafactor({.min_dim_size_to_factor = 16,
                                                   .logical_factor_rules =
-                                                      standard_logical_factor_rules()}),
+                                                      moe_logical_factor_rules()}),
                   {.num_microbatches = training.microbatches,
                    .learning_rate = [](int64_t) { return 0.01F; },
                    .weight_metrics = true},
@@ -80,7 +98,9 @@ LossFunction loss_of(const BaseModel& model) {
 std::unique_ptr<BaseModel> make_model(const Training& training) {
   const LossOptions loss{
       .z_loss = 1e-3,
-      .loss_normalizing_factor = SpecialLossNormalizingFactor::kNumRealTargetTokens};
+      .loss_normalizing_factor = SpecialLossNormalizingFactor::kNumRealTargetTokens,
+      .aux_loss_factor = 0.01,
+      .router_z_loss_factor = 0.001};
   const auto fill = [&](auto& config) {
     static_cast<LayerConfig&>(config) = layers(training.network);
     config.vocab_size = kVocabulary;
@@ -98,6 +118,11 @@ std::unique_ptr<BaseModel> make_model(const Training& training) {
   fill(config);
   config.num_encoder_layers = 1;
   config.num_decoder_layers = 2;
+  if (training.network == Network::experts) {
+    config.masks_padding = true;
+    config.sparse_encoder = sparse(training, 2);
+    config.sparse_decoder = sparse(training, 1);
+  }
   return std::make_unique<EncoderDecoderModel>(config, loss);
 }
 

@@ -1,0 +1,93 @@
+"""A tiny Switch Transformer through the program: training with its metrics, stopping and going on, evaluation,
+generation, a start from a dense model's checkpoint, and what is wrong is said."""
+
+import json
+import math
+
+import e2e
+from e2e import assert_same_run, metrics, quintet, tiny
+
+SIZES = ["--gin.EMBED_DIM=16", "--gin.NUM_HEADS=2", "--gin.HEAD_DIM=8", "--gin.MLP_DIM=16", "--gin.NUM_EXPERTS=4",
+         "--gin.NUM_ENCODER_LAYERS=1", "--gin.NUM_DECODER_LAYERS=1"]
+
+
+def switch(model_dir, steps, *more, sizes=SIZES):
+    """The command line of a tiny run of a model with experts."""
+    return ["train", "--gin_file=quintet/switch_quickstart.gin", f"--model_dir={model_dir}", f"--gin.TRAIN_STEPS={steps}",
+            "--gin.WARMUP_STEPS=2", "--gin.EVAL_PERIOD=10", "--gin.BATCH_SIZE=4", "--gin.DROPOUT_RATE=0.1",
+            "--gin.train_script.train.infer_eval_dataset_cfg=None", "--gin.train_script.train.eval_steps=1",
+            "--gin.train_script.train.stats_period=5", "--gin.utils.SaveCheckpointConfig.keep=None", *sizes, *more]
+
+
+def test_a_stopped_run_goes_on_bit_for_bit(folder):
+    more = ["--gin.JITTER_NOISE=0.01", "--gin.optax.warmup_cosine_decay_schedule.decay_steps=20"]
+    quintet(*switch(folder / "stopped", 10, *more))
+    quintet(*switch(folder / "stopped", 20, *more))
+    quintet(*switch(folder / "whole", 20, *more))
+    assert_same_run(folder / "stopped", folder / "whole", 20)
+    for record in metrics(folder / "whole"):
+        for name in ("auxiliary_loss", "router_z_loss", "fraction_tokens_left_behind", "expert_usage", "router_confidence"):
+            found = [value for key, value in record.items() if key.endswith(f"experts/{name}")]
+            assert all(math.isfinite(value) for value in found), record
+    assert any("experts/expert_usage" in key for record in metrics(folder / "whole") for key in record)
+
+
+def test_it_evaluates_and_generates(folder):
+    quintet(*switch(folder / "run", 10))
+    run = f"--model_dir={folder / 'run'}"
+    printed = [json.loads(line) for line in quintet("eval", run, "--num_examples=8").out.splitlines()]
+    assert printed and all(record["examples"] == 8 for record in printed), printed
+    texts = ["words: 1234", "number: nine", "words: 7"]
+    together = quintet("generate", run, "--max_decode_len=8", "--format=json", *texts).out.splitlines()
+    assert [json.loads(line)["input"] for line in together] == texts
+    assert all(math.isfinite(json.loads(line)["score"]) for line in together)
+
+
+def test_experts_start_as_a_dense_models_mlp(folder):
+    dense = ["--gin.network.T5Config.mlp_dim=16", "--gin.utils.SaveCheckpointConfig.keep=None"]
+    quintet(*tiny(folder / "dense", 10, *dense))
+    upcycle = folder / "upcycle.gin"
+    upcycle.write_text(r"""
+from __gin__ import dynamic_registration
+from t5x import utils
+from t5x.contrib.moe import checkpoints
+utils.CheckpointConfig.restore = @utils.RestoreCheckpointConfig()
+utils.RestoreCheckpointConfig:
+  mode = 'specific'
+  path = '%s'
+  fallback_to_scratch = True
+  checkpointer_cls = @checkpoints.UpcycleCheckpointer
+  assignment_map = (
+    (r'target(.*)mlp\/expert(.*)', r'target\1mlp\2'),
+    (r'.*\/router\/.*', None),
+    (r'state\/param_states.*', None))
+checkpoints.UpcycleCheckpointer.num_experts = %%NUM_EXPERTS
+""" % (folder / "dense" / "checkpoint_10"))
+    # Nothing is learnt in one step at rate 0: what was read is saved. A single expert has the dense MLP's bytes.
+    still = [f"--gin.optax.warmup_cosine_decay_schedule.{rate}_value=0.0" for rate in ("init", "peak", "end")]
+    quintet(*switch(folder / "one", 11, f"--gin_file={upcycle}", *still, "--gin.NUM_EXPERTS=1"))
+    before, after = e2e.tensor_checksums(folder / "dense", 10), e2e.tensor_checksums(folder / "one", 11)
+    for name, dense_name in [("token_embedder/embedding", "token_embedder/embedding"),
+                             ("decoder/layers_0/mlp/expert/wi_1/kernel", "decoder/layers_0/mlp/wi_1/kernel"),
+                             ("encoder/layers_0/mlp/expert/wo/kernel", "encoder/layers_0/mlp/wo/kernel")]:
+        assert after["target/" + name] == before["target/" + dense_name], name
+    quintet(*switch(folder / "four", 20, f"--gin_file={upcycle}"))
+    first = metrics(folder / "four")[0]
+    assert all(math.isfinite(value) for value in first.values() if isinstance(value, float)), first
+
+
+def test_wrong_configurations_are_named(folder):
+    for more, words in [
+            (["--gin.NUM_SELECTED_EXPERTS=9"], ["num_selected_experts", "9"]),
+            (["--gin.NUM_ENCODER_LAYERS=3", "--gin.NUM_ENCODER_SPARSE_LAYERS=2"], ["num_sparse_layers=2", "num_layers=3"]),
+            (["--gin.NUM_EXPERT_PARTITIONS=5"], ["partitions", "5"]),
+            (["--gin.TRAIN_EXPERT_CAPACITY_FACTOR=0.0", "--gin.moe_layers.MoeLayer.min_expert_capacity=0"],
+             ["capacity", "train_capacity_factor"]),
+            (["--gin.routing.RouterWeights.use_bias=True"], ["use_bias"])]:
+        result = quintet(*switch(folder / "run", 10, *more), expect=2)
+        for word in words:
+            assert word in result.err, f"{more}: {word} not in {result}"
+
+
+if __name__ == "__main__":
+    e2e.run(globals())
