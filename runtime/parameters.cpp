@@ -8,7 +8,9 @@ namespace quintet {
 namespace {
 
 bool has_copy(const ParamInfo& info) {
-  return info.spec.axes.size() >= 2 && info.spec.axes.back().name != axis::kRelposBuckets;
+  const auto& axes = info.spec.axes;
+  return axes.size() >= 2 && axes.back().name != axis::kRelposBuckets &&
+         axes.back().name != axis::kUnmodeled;
 }
 
 /// Memory for this rank's part of a parameter.

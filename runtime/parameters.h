@@ -42,8 +42,8 @@ class Parameters {
   void initialize(Key root);
   /// Memory without values; refresh() makes the copies.
   void allocate();
-  /// Matrices are used in `dtype` from now on, copies of the float32 masters; norm scales and
-  /// relative-bias tables stay float32. Needs a GPU: on the CPU bfloat16 is only stored.
+  /// Matrices are used in `dtype` from now on, copies of the float32 masters; norm scales, relative
+  /// biases and routers stay float32. Needs a GPU: on the CPU bfloat16 is only stored.
   void set_compute_dtype(DType dtype) { compute_dtype_ = dtype; }
   /// Makes the copies of the masters again, after values were written.
   void refresh();

@@ -23,6 +23,8 @@
 #include "kernels/embed/embed_gpu.h"
 #include "kernels/mlp/mlp.h"
 #include "kernels/mlp/mlp_gpu.h"
+#include "kernels/moe/moe_gpu.h"
+#include "kernels/moe/route.h"
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/rms_norm/rms_norm_gpu.h"
 #include "runtime/devices.h"
@@ -259,6 +261,66 @@ void bench_mlp(Bench& bench) {
   if (ms > 0) std::printf("  mlp_in_grad: %.0f TFLOP/s\n", 2 * flops / ms * 1e-9);
 }
 
+/// A Switch layer of base size: 64 experts, one choice a token, groups of 4,096. The bounds: 155
+/// GFLOP and 604 MB of weights for the two products.
+void bench_moe(Bench& bench) {
+  if (!bench.wants("moe")) return;
+  const bool tiny = bench.options().tiny;
+  const int64_t b = tiny ? 2 : 32, l = tiny ? 32 : 512, e = tiny ? 64 : 768, f = tiny ? 128 : 3072,
+                experts = tiny ? 4 : 64, group = tiny ? 32 : 4096, tokens = b * l;
+  Array x({b, l, e}, kBf16), router({e, experts}, kF32), wi({experts, e, f}, kBf16),
+      wo({experts, f, e}, kBf16);
+  x.vary(-1, 1), router.vary(-0.1f, 0.1f), wi.vary(-0.1f, 0.1f), wo.vary(-0.1f, 0.1f);
+  const Array gates({b, l, 1}, kF32), logits({b, l, experts}, kF32), auxiliary({}, kF32),
+      z_loss({}, kF32), counts({5}, kF32), load({experts}, kF32), drouter({e, experts}, kF32);
+  const Array rows({b, l, 1}, DType::i32), choices({b, l}, DType::i32),
+      offsets({b, experts + 1}, DType::i32), chosen({b, l, 1}, DType::i32),
+      positions({b, l, 1}, DType::i32);
+  const Array packed({b, l, e}, kBf16), h({b, l, f}, kBf16), y({b, l, f}, kBf16),
+      dx({b, l, e}, kBf16), dwi({experts, e, f}, kF32);
+  const auto measure = [&](const std::string& name, double bytes, Kernel kernel,
+                           std::vector<View> in, std::vector<View> out, const Attrs& attrs,
+                           bool multiplies = false) {
+    const double ms = bench.measure("moe_" + name, bytes, [&] { kernel(in, out, attrs, stream()); });
+    if (ms > 0 && multiplies)
+      std::printf("  moe_%s: %.0f TFLOP/s\n", name.c_str(),
+                  2.0 * static_cast<double>(tokens) * static_cast<double>(e * f) / ms * 1e-9);
+  };
+  const Attrs route{{"router", static_cast<int64_t>(Router::tokens_choose)},
+                    {"k", int64_t{1}},
+                    {"capacity", group * 5 / 4 / experts},
+                    {"group_size", group},
+                    {"groups", tokens / group}};
+  const Attrs relu{{"act0", static_cast<int64_t>(Activation::relu)}, {"act1", int64_t{0}}};
+  const double small = static_cast<double>(x.bytes()), large = static_cast<double>(y.bytes()),
+               weights = static_cast<double>(wi.bytes());
+  const View none = View::none();
+  const std::vector<View> routed{gates.view(),  logits.view(),    auxiliary.view(), z_loss.view(),
+                                 rows.view(),   choices.view(),   offsets.view(),   chosen.view(),
+                                 positions.view(), counts.view(), load.view()};
+  const std::vector<View> tokens_and_router{x.view(), router.view()};
+  cuda::route_gpu(tokens_and_router, routed, route, stream());  // what the others work on
+  measure("route", small, cuda::route_gpu, tokens_and_router, routed, route);
+  measure("route_grad", 2 * small, cuda::route_grad_gpu,
+          {x.view(), router.view(), logits.view(), chosen.view(), gates.view(), gates.view(),
+           auxiliary.view(), z_loss.view()},
+          {dx.view(), drouter.view()}, route);
+  measure("dispatch", 2 * small, cuda::dispatch_gpu,
+          {x.view(), rows.view(), choices.view(), none}, {packed.view()}, {});
+  measure("combine", 2 * small, cuda::combine_gpu,
+          {packed.view(), rows.view(), choices.view(), gates.view()}, {dx.view()}, {});
+  measure("combine_grad_gates", 2 * small, cuda::combine_grad_gates_gpu,
+          {packed.view(), rows.view(), x.view()}, {gates.view()}, {});
+  measure("experts_in", small + 2 * large + weights, cuda::experts_in_gpu,
+          {packed.view(), offsets.view(), wi.view(), none}, {y.view(), h.view(), none}, relu, true);
+  measure("experts_out", small + large + weights, cuda::grouped_matmul_gpu,
+          {y.view(), offsets.view(), wo.view()}, {dx.view()}, {}, true);
+  measure("experts_out_grad_x", small + large + weights, cuda::grouped_matmul_t_gpu,
+          {dx.view(), offsets.view(), wo.view()}, {y.view()}, {}, true);
+  measure("experts_in_grad_w", small + large + 2 * weights, cuda::grouped_matmul_grad_w_gpu,
+          {packed.view(), offsets.view(), y.view()}, {dwi.view()}, {}, true);
+}
+
 void bench_cross_entropy(Bench& bench, int64_t tokens, int64_t v, int64_t e) {
   if (!bench.wants("cross_entropy")) return;
   const std::string size = fmt::format(" {}x{}", tokens, v);
@@ -417,6 +479,7 @@ void run(int argc, char** argv) {
   bench_elementwise(bench);
   bench_embed(bench);
   bench_mlp(bench);
+  bench_moe(bench);
   bench_optimizers(bench);
   const bool tiny = options.tiny;
   bench_cross_entropy(bench, tiny ? 64 : 4096, tiny ? 512 : 32128, tiny ? 64 : 1024);

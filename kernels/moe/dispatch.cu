@@ -3,6 +3,7 @@
 
 #include "kernels/elementwise/operands_gpu.h"
 #include "kernels/elementwise/vectors.cuh"
+#include "kernels/moe/moe_gpu.h"
 
 namespace quintet::QT_GPU {
 namespace {

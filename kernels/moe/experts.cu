@@ -5,6 +5,7 @@
 #include "kernels/elementwise/operands_gpu.h"
 #include "kernels/mlp/mlp_gpu.h"
 #include "kernels/moe/grouped.cuh"
+#include "kernels/moe/moe_gpu.h"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {

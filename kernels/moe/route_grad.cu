@@ -2,6 +2,7 @@
 
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/elementwise/operands_gpu.h"
+#include "kernels/moe/moe_gpu.h"
 #include "kernels/moe/router_gpu.h"
 #include "kernels/moe/routing.h"
 #include "kernels/moe/softmax.cuh"

@@ -6,7 +6,7 @@
 
 namespace quintet::QT_GPU::moe {
 
-/// logits [tokens, experts] = x w, with the attributes of route.h for jitter. w: float32 or x's dtype.
+/// logits [tokens, experts] = x w, with the attributes of route.h for jitter.
 void router_product(const View& x, const View& w, const Attrs& attrs, float* logits, Stream stream);
 /// dx = dlogits w^T in x's dtype, dw = x^T dlogits in float32.
 void router_gradients(const View& x, const View& w, const Attrs& attrs, const float* dlogits,

@@ -20,7 +20,6 @@ struct Jitter {
   uint64_t begin = 0;
   float low = 1, high = 1;
 
-  Jitter() = default;
   Jitter(const View& x, const Attrs& attrs) {
     const double jitter = attrs.get_or<double>("jitter", 0.0);
     if (jitter == 0) return;
@@ -103,9 +102,9 @@ void router_product(const View& x, const View& w, const Attrs& attrs, float* log
   const int64_t tokens = x.rows(), embed = x.depth(), experts = w.depth();
   if (tokens * experts == 0) return;
   const Jitter jitter(x, attrs);
-  const Float32 weights(w, Jitter(), stream);
+  const float* weights = elements<float>(w, "route", "w");
   if (is_bf16(x) && !jitter.is_on()) {
-    const simt::Scratch parts = split(weights.data, embed, experts, stream);
+    const simt::Scratch parts = split(weights, embed, experts, stream);
     const simt::Scratch products(tokens * experts * kParts * 4, stream);
     simt::gemm(stream, {.m = tokens, .n = kParts * experts, .k = embed, .a = x.pointer,
                         .b = parts.data<bf16>(), .c = products.data<float>(), .type = DType::bf16});
@@ -114,7 +113,7 @@ void router_product(const View& x, const View& w, const Attrs& attrs, float* log
     return;
   }
   const Float32 from(x, jitter, stream);
-  simt::gemm(stream, {.m = tokens, .n = experts, .k = embed, .a = from.data, .b = weights.data,
+  simt::gemm(stream, {.m = tokens, .n = experts, .k = embed, .a = from.data, .b = weights,
                       .c = logits});
 }
 
@@ -122,10 +121,10 @@ void router_gradients(const View& x, const View& w, const Attrs& attrs, const fl
                       const View& dx, const View& dw, Stream stream) {
   const int64_t tokens = x.rows(), embed = x.depth(), experts = w.depth();
   const Jitter jitter(x, attrs);
-  const Float32 weights(w, Jitter(), stream);
+  const float* weights = elements<float>(w, "route", "w");
   if (is_bf16(x) && !jitter.is_on()) {
     const simt::Scratch parts = split(dlogits, tokens, experts, stream);
-    const simt::Scratch leading = split(weights.data, embed, experts, stream);
+    const simt::Scratch leading = split(weights, embed, experts, stream);
     // dx is rounded to 8 bits: the leading parts are enough.
     simt::gemm(stream, {.m = tokens, .n = embed, .k = experts, .a = parts.data<bf16>(),
                         .b = leading.data<bf16>(), .c = dx.pointer, .type = DType::bf16,
@@ -144,7 +143,7 @@ void router_gradients(const View& x, const View& w, const Attrs& attrs, const fl
                       .c = dw.pointer, .a_transposed = true});
   const simt::Scratch room(is_bf16(dx) ? dx.elements() * 4 : 0, stream);
   float* wide = is_bf16(dx) ? room.data<float>() : dx.data<float>();
-  simt::gemm(stream, {.m = tokens, .n = embed, .k = experts, .a = dlogits, .b = weights.data,
+  simt::gemm(stream, {.m = tokens, .n = embed, .k = experts, .a = dlogits, .b = weights,
                       .c = wide, .b_transposed = true});
   if (!jitter.is_on() || dx.elements() == 0) return;
   for_dtype(dx, "route_grad", [&]<typename T>(T) {

@@ -5,6 +5,7 @@
 
 #include "models/moe.h"
 #include "runtime/tape.h"
+#include "tests/harness/device.h"
 #include "tests/harness/fixtures.h"
 
 namespace quintet::testing {

@@ -6,6 +6,7 @@
 
 #include "models/base_model.h"
 #include "runtime/tape.h"
+#include "tests/harness/device.h"
 
 namespace quintet::testing {
 namespace {
