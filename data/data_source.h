@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/tf_example.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {
@@ -143,7 +144,7 @@ class JsonlDataSource final : public FileDataSource {
 /// how; empty: everything, lists of one text as text, other lists as lists.
 class TFExampleDataSource final : public FileDataSource {
  public:
-  explicit TFExampleDataSource(SplitToFiles files, std::vector<struct FeatureSpec> features = {},
+  explicit TFExampleDataSource(SplitToFiles files, std::vector<FeatureSpec> features = {},
                                FileOptions options = {});
 };
 
