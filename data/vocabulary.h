@@ -70,13 +70,24 @@ class ByteVocabulary final : public Vocabulary {
   int32_t extra_ids_;
 };
 
+/// What SentencePiece does to text before it looks for pieces, and back; only fields that are set.
+struct NormalizerSpec {
+  std::optional<std::string> name = {};
+  std::optional<std::string> precompiled_charsmap = {};  // bytes; empty: characters stay as they are
+  std::optional<bool> add_dummy_prefix = {};
+  std::optional<bool> remove_extra_whitespaces = {};
+  std::optional<bool> escape_whitespaces = {};
+  std::optional<std::string> normalization_rule_tsv = {};
+};
+
 /// A SentencePiece model file with `extra_ids` user-defined pieces "▁<extra_id_i>" appended, in
-/// falling order of i unless reverse_extra_ids is false. Throws kData if the file is missing or
-/// damaged.
+/// falling order of i unless reverse_extra_ids is false, and both of its normalisers changed as
+/// `normalizer_spec_overrides` says. Throws kData if the file is missing or damaged.
 class SentencePieceVocabulary final : public Vocabulary {
  public:
   explicit SentencePieceVocabulary(std::string sentencepiece_model_file, int32_t extra_ids = 0,
-                                   bool reverse_extra_ids = true);
+                                   bool reverse_extra_ids = true,
+                                   const NormalizerSpec& normalizer_spec_overrides = {});
   ~SentencePieceVocabulary() override;
   Tokens encode(std::string_view text) const override;
   int32_t vocab_size() const override { return base_vocab_size(); }

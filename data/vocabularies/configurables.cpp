@@ -75,15 +75,20 @@ void register_vocabularies(Registry& r) {
                    return std::make_shared<ByteVocabulary>(extra_ids);
                  },
                  {{"extra_ids", 0}});
+  r.add_struct<NormalizerSpec>("sentencepiece.sentencepiece_model_pb2.NormalizerSpec")
+      .arg("name", &NormalizerSpec::name)
+      .arg("precompiled_charsmap", &NormalizerSpec::precompiled_charsmap)
+      .arg("add_dummy_prefix", &NormalizerSpec::add_dummy_prefix)
+      .arg("remove_extra_whitespaces", &NormalizerSpec::remove_extra_whitespaces)
+      .arg("escape_whitespaces", &NormalizerSpec::escape_whitespaces)
+      .arg("normalization_rule_tsv", &NormalizerSpec::normalization_rule_tsv);
   r.add_function(
       "seqio.vocabularies.SentencePieceVocabulary",
       [](std::string file, std::optional<int32_t> extra_ids, bool reverse_extra_ids,
-         gin::Value overrides, bool) -> VocabularyPtr {
-        QT_CHECK(overrides.is_none(),
-                 "SentencePieceVocabulary: normalizer_spec_overrides is not supported; train the "
-                 "model with the normalizer you want");
-        return std::make_shared<SentencePieceVocabulary>(std::move(file), extra_ids.value_or(0),
-                                                         reverse_extra_ids);
+         std::optional<NormalizerSpec> overrides, bool) -> VocabularyPtr {
+        return std::make_shared<SentencePieceVocabulary>(
+            std::move(file), extra_ids.value_or(0), reverse_extra_ids,
+            overrides.value_or(NormalizerSpec{}));
       },
       {"sentencepiece_model_file",
        {"extra_ids", 0},

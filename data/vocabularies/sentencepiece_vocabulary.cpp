@@ -1,12 +1,12 @@
-// SentencePiece's own library does the work. Extra ids are put into the model by writing protobuf
-// wire bytes: messages concatenate, so appended `pieces` fields become the last pieces. No protobuf
-// library is needed for that, and Debian's cannot be linked beside libsentencepiece (both export
+// SentencePiece's own library does the work. Extra ids and changed normalisers are put into the model
+// by writing protobuf wire bytes: messages concatenate, so appended `pieces` fields become the last
+// pieces, and fields of an appended normaliser replace those before them. No protobuf library is needed for that, and Debian's cannot be linked beside libsentencepiece (both export
 // one version of the same symbols and crash).
 #include <sentencepiece_processor.h>
 #include <zlib.h>
 
-#include <bit>
-#include <cstring>
+#include <algorithm>
+#include <map>
 
 #include "data/vocabulary.h"
 #include "runtime/base/check.h"
@@ -20,21 +20,45 @@ void append_varint(std::string& out, uint64_t value) {
   out.push_back(static_cast<char>(value));
 }
 
+void append_bytes(std::string& out, int field, std::string_view bytes) {
+  constexpr int kLengthDelimited = 2;
+  append_varint(out, static_cast<uint64_t>(field << 3 | kLengthDelimited));
+  append_varint(out, bytes.size());
+  out += bytes;
+}
+
+constexpr int kNormalizer = 3, kDenormalizer = 5;  // fields of ModelProto
+
+/// The message NormalizerSpec.
+std::string wire_bytes(const NormalizerSpec& spec) {
+  std::string out;
+  const auto text = [&](int field, const std::optional<std::string>& value) {
+    if (value) append_bytes(out, field, *value);
+  };
+  const auto flag = [&](int field, std::optional<bool> value) {
+    if (!value) return;
+    append_varint(out, static_cast<uint64_t>(field << 3));
+    append_varint(out, *value);
+  };
+  text(1, spec.name);
+  text(2, spec.precompiled_charsmap);
+  flag(3, spec.add_dummy_prefix);
+  flag(4, spec.remove_extra_whitespaces);
+  flag(5, spec.escape_whitespaces);
+  text(6, spec.normalization_rule_tsv);
+  return out;
+}
+
 /// ModelProto.pieces (field 1): SentencePiece{piece = 1, score = 2 (float), type = 3 (enum)}.
 void append_user_defined_piece(std::string& model, const std::string& piece) {
-  constexpr char kLengthDelimited1 = (1 << 3) | 2, kFixed32Field2 = (2 << 3) | 5,
-                 kVarintField3 = 3 << 3, kUserDefined = 4;
+  constexpr char kFixed32Field2 = (2 << 3) | 5, kVarintField3 = 3 << 3, kUserDefined = 4;
   std::string message;
-  message.push_back(kLengthDelimited1);
-  append_varint(message, piece.size());
-  message += piece;
+  append_bytes(message, 1, piece);
   message.push_back(kFixed32Field2);
   message.append(4, '\0');  // score 0.0
   message.push_back(kVarintField3);
   message.push_back(kUserDefined);
-  model.push_back(kLengthDelimited1);
-  append_varint(model, message.size());
-  model += message;
+  append_bytes(model, 1, message);
 }
 
 /// Takes a varint off the front; the library has checked the message.
@@ -49,9 +73,23 @@ uint64_t take_varint(std::string_view& message) {
   return value;
 }
 
-/// CRC-32 of what decides ids and text: every piece with its score and kind, and the two
-/// normalisers (ModelProto's fields 3 and 5). A model that holds its extra ids and one to which the
-/// same ids were added are equal.
+/// Takes a field off the front: its number, and its bytes with the key that says so.
+std::pair<uint64_t, std::string_view> take_field(std::string_view& message) {
+  constexpr uint64_t kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5;
+  const std::string_view whole = message;
+  const uint64_t key = take_varint(message), type = key & 7;
+  const uint64_t size = type == kLengthDelimited ? take_varint(message)
+                        : type == kFixed64       ? 8
+                        : type == kFixed32       ? 4
+                                                 : 0;
+  if (type == 0) take_varint(message);
+  message.remove_prefix(std::min<size_t>(size, message.size()));
+  return {key >> 3, whole.substr(0, whole.size() - message.size())};
+}
+
+/// CRC-32 of what decides ids and text: every piece with its score and kind, and the last value of
+/// each field of the two normalisers. A model that holds its extra ids or another normaliser and one
+/// to which the same was added are equal.
 uint32_t content_checksum(const sentencepiece::SentencePieceProcessor& pieces,
                           std::string_view model) {
   uLong crc = 0;
@@ -67,15 +105,17 @@ uint32_t content_checksum(const sentencepiece::SentencePieceProcessor& pieces,
     add(&score, sizeof score);
     add(&kind, 1);
   }
+  std::map<std::pair<uint64_t, uint64_t>, std::string_view> normalizers;
   while (!model.empty()) {
-    constexpr uint64_t kLengthDelimited = 2, kNormalizer = 3, kDenormalizer = 5;
-    const uint64_t key = take_varint(model), field = key >> 3;
-    if ((key & 7) != kLengthDelimited) break;  // ModelProto has none
-    const uint64_t size = take_varint(model);
-    const std::string_view value = model.substr(0, size);
-    model.remove_prefix(value.size());
-    if (field == kNormalizer || field == kDenormalizer) add(value.data(), value.size());
+    auto [field, bytes] = take_field(model);
+    if (field != kNormalizer && field != kDenormalizer) continue;
+    take_varint(bytes);  // key
+    for (take_varint(bytes); !bytes.empty();) {
+      const auto [inner, value] = take_field(bytes);
+      normalizers[{field, inner}] = value;
+    }
   }
+  for (const auto& [field, value] : normalizers) add(value.data(), value.size());
   return static_cast<uint32_t>(crc);
 }
 
@@ -90,7 +130,8 @@ struct SentencePieceVocabulary::Model {
 };
 
 SentencePieceVocabulary::SentencePieceVocabulary(std::string sentencepiece_model_file,
-                                                 int32_t extra_ids, bool reverse_extra_ids)
+                                                 int32_t extra_ids, bool reverse_extra_ids,
+                                                 const NormalizerSpec& normalizer_spec_overrides)
     : file_(std::move(sentencepiece_model_file)),
       extra_ids_(extra_ids),
       reverse_extra_ids_(reverse_extra_ids) {
@@ -103,6 +144,9 @@ SentencePieceVocabulary::SentencePieceVocabulary(std::string sentencepiece_model
     const int32_t number = reverse_extra_ids ? extra_ids - 1 - i : i;
     append_user_defined_piece(bytes, fmt::format("\u2581<extra_id_{}>", number));
   }
+  const std::string overrides = wire_bytes(normalizer_spec_overrides);
+  if (!overrides.empty())
+    for (const int field : {kNormalizer, kDenormalizer}) append_bytes(bytes, field, overrides);
   auto model = std::make_unique<Model>();
   const auto status = model->processor.LoadFromSerializedProto(bytes);
   QT_CHECK_AS(ExitCode::kData, status.ok(),

@@ -18,12 +18,23 @@ VocabularyPtr make(const std::string& name, const Json& entry,
     register_data(registry);
     gin::Config config(registry, {});
     gin::Callable::Named named;
+    const std::string kind = entry["kind"].as_string();
     if (entry.has("model"))
-      named.emplace_back("vocab_lookup_table", (folder / entry["model"].as_string()).string());
-    for (const auto& [key, value] : entry["args"].members())
-      named.emplace_back(key, testing::gin_value(value.raw()));
-    return gin::as<VocabularyPtr>(config.call("seqio." + entry["kind"].as_string(), named),
-                                  {entry["kind"].as_string()});
+      named.emplace_back(kind == "SentencePieceVocabulary" ? "sentencepiece_model_file"
+                                                           : "vocab_lookup_table",
+                         (folder / entry["model"].as_string()).string());
+    const auto arguments = [](const Json& json) {
+      gin::Callable::Named all;
+      for (const auto& [key, value] : json.members())
+        all.emplace_back(key, testing::gin_value(value.raw()));
+      return all;
+    };
+    for (auto& [key, value] : arguments(entry["args"]))
+      named.emplace_back(key, key == "normalizer_spec_overrides"
+                                  ? config.call("sentencepiece_model_pb2.NormalizerSpec",
+                                                arguments(entry["args"][key]))
+                                  : value);
+    return gin::as<VocabularyPtr>(config.call("seqio." + kind, named), {kind});
   }
   if (entry.has("model"))
     return std::make_shared<SentencePieceVocabulary>((folder / entry["model"].as_string()).string(),
