@@ -142,7 +142,7 @@ int run_cache(std::span<char* const> arguments) {
   const auto tasks = chosen_tasks(session, flags);
   const mpi::Session mpi;
   std::unique_ptr<Comm> comm;
-  data::CachePeers& peers = flags.cache.peers;
+  data::Peers& peers = flags.cache.peers;
   if (mpi.active() && mpi.size() > 1) {
     comm = open_mpi(mpi, Device::cpu(), {.timeout_seconds = 0});
     peers = {mpi.rank(), mpi.size(),

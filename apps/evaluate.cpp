@@ -22,9 +22,9 @@ void print_samples(const data::TaskOutputs& outputs, int64_t samples) {
 }
 
 void print_metrics(int64_t step, const std::string& task, size_t examples,
-                   const std::map<std::string, double>& metrics) {
+                   const data::Metrics& metrics) {
   nlohmann::ordered_json json = {{"step", step}, {"task", task}, {"examples", examples}};
-  for (const auto& [name, value] : metrics) json[name] = json_number(value);
+  for (const auto& [name, value] : scalars_of(metrics)) json[name] = json_number(value);
   fmt::print("{}\n", json.dump());
 }
 
@@ -67,7 +67,7 @@ EvaluateConfig evaluate_config_from(const gin::Arguments& args) {
 int evaluate(EvaluateConfig config, const TrainLoop::ProviderOf& provider_of, int64_t samples) {
   StopRequests stop({});
   const data::ProviderPtr provider = provider_of(config.dataset);
-  std::unique_ptr<Summaries> summaries;
+  std::unique_ptr<Summaries> summaries = Summaries::none();
   if (!config.output_dir.empty()) {
     summaries = std::make_unique<Summaries>(config.output_dir, int64_t{1} << 60);
     config.inference_evaluator.log_dir = config.output_dir / "inference_eval";
@@ -84,11 +84,10 @@ int evaluate(EvaluateConfig config, const TrainLoop::ProviderOf& provider_of, in
       const std::string& task = outputs.task->name();
       print_samples(outputs, samples);
       print_metrics(checkpoint.step(), task, outputs.examples->size(), outputs.metrics);
-      std::map<std::string, double> named;
-      for (const auto& [name, value] : outputs.metrics) named["eval/" + name] = value;
-      if (summaries) summaries->write("inference_eval/" + task.substr(0, 113), checkpoint.step(), named);
     }
-    if (summaries) summaries->flush();
+    log_metrics(config.inference_evaluator, checkpoint.step(), evaluator.outputs(), *summaries,
+                [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
+    summaries->flush();
   }
   return 0;
 }

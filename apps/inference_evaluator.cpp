@@ -1,9 +1,12 @@
 #include "apps/inference_evaluator.h"
 
+#include <algorithm>
+
 #include "apps/predictor.h"
 #include "apps/train_loop.h"
 #include "apps/whole_parameters.h"
 #include "data/evaluation/json_logger.h"
+#include "runtime/metrics/event_file.h"
 
 namespace quintet {
 namespace {
@@ -18,6 +21,22 @@ data::Predictions best_predictions(const Predictor& predictor, const data::Batch
     scores.push_back(static_cast<double>(decodes.best_score(row)));
   }
   return predictions;
+}
+
+void write_event(EventFile& events, const std::string& tag, int64_t step,
+                 const data::MetricValue& value) {
+  if (const data::Text* text = value.text())
+    events.text(tag, step, text->textdata);
+  else if (const data::Histogram* histogram = value.histogram())
+    events.histogram(tag, step, histogram->values, histogram->bins.value_or(30));
+  else
+    events.scalar(tag, step, value);
+}
+
+std::string log_text(const data::MetricValue& value) {
+  if (const data::Text* text = value.text()) return text->textdata;
+  return value.scalar() != nullptr ? fmt::format("{:.3f}", *value.scalar())
+                                   : "a histogram, which only TensorBoard shows";
 }
 
 }  // namespace
@@ -51,11 +70,28 @@ std::optional<TaskMetrics> InferenceEvaluator::run(int64_t step,
   outputs_ = std::move(*outputs);
   TaskMetrics metrics;
   for (const data::TaskOutputs& task : outputs_) {
-    metrics[task.task->name()] = task.metrics;
+    metrics[task.task->name()] = scalars_of(task.metrics);
     if (config_.json_logger && !config_.log_dir.empty())
       data::JsonLogger(config_.log_dir, config_.write_n_results).write(step, task);
   }
   return metrics;
+}
+
+void log_metrics(const InferenceEvaluatorConfig& config, int64_t step,
+                 const std::vector<data::TaskOutputs>& outputs, Summaries& summaries,
+                 const std::function<void(const std::string&)>& say) {
+  for (const data::TaskOutputs& task : outputs) {
+    const std::string run = "inference_eval/" + task.task->name().substr(0, 113);
+    std::map<std::string, double> numbers;
+    for (const auto& [name, number] : scalars_of(task.metrics)) numbers["eval/" + name] = number;
+    summaries.log(run, step, numbers);
+    EventFile* events = config.tensorboard_logger ? summaries.events(run) : nullptr;
+    for (const auto& [name, value] : task.metrics) {
+      if (events != nullptr) write_event(*events, "eval/" + name, step, value);
+      if (config.pylogging_logger)
+        say(fmt::format("{}/{} at step {}: {}", task.task->name(), name, step, log_text(value)));
+    }
+  }
 }
 
 void register_inference_evaluator(gin::Registry& registry) {
@@ -79,9 +115,15 @@ void register_inference_evaluator(gin::Registry& registry) {
                  config.options.num_examples = args.get<std::optional<int64_t>>("num_examples");
                  config.options.shuffle = args.get<bool>("shuffle");
                  config.options.target_field_name = args.get<std::string>("target_field_name");
-                 config.json_logger = false;
-                 for (const auto& logger : args.get<std::vector<gin::Callable>>("logger_cls"))
-                   config.json_logger |= logger.name() == "seqio.loggers.JSONLogger";
+                 const auto loggers = args.get<std::vector<gin::Callable>>("logger_cls");
+                 const auto asked = [&](const std::string& name) {
+                   return std::any_of(loggers.begin(), loggers.end(), [&](const auto& logger) {
+                     return logger.name() == "seqio.loggers." + name;
+                   });
+                 };
+                 config.json_logger = asked("JSONLogger");
+                 config.tensorboard_logger = asked("TensorBoardLogger");
+                 config.pylogging_logger = asked("PyLoggingLogger");
                  config.write_n_results = args.config()
                                               .arguments("seqio.loggers.JSONLogger")
                                               .get<std::optional<int64_t>>("write_n_results");

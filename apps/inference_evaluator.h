@@ -6,6 +6,7 @@
 //   stop.reason().has_value(); });
 
 #include "apps/actions.h"
+#include "apps/summaries.h"
 #include "data/evaluation/evaluator.h"
 #include "models/configurables.h"
 
@@ -15,9 +16,16 @@ namespace quintet {
 struct InferenceEvaluatorConfig {
   data::EvaluatorOptions options;
   std::optional<int64_t> write_n_results;  // of JSONLogger; none: all
-  bool json_logger = true;                 // whether logger_cls has JSONLogger
-  std::filesystem::path log_dir;           // empty: no files
+  // What logger_cls has; where no seqio.Evaluator is configured, those that write files.
+  bool json_logger = true, tensorboard_logger = true, pylogging_logger = false;
+  std::filesystem::path log_dir;  // of JSONLogger; empty: no files
 };
+
+/// Metrics of a step for JSONLogger's neighbours: numbers to metrics.jsonl in any case, all values to
+/// event files and as lines ("task/metric at step 3: 0.500") to `say` if these are asked for.
+void log_metrics(const InferenceEvaluatorConfig& config, int64_t step,
+                 const std::vector<data::TaskOutputs>& outputs, Summaries& summaries,
+                 const std::function<void(const std::string&)>& say);
 
 class InferenceEvaluator {
  public:
@@ -25,7 +33,8 @@ class InferenceEvaluator {
   InferenceEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
                      std::shared_ptr<const ConfiguredModel> model, InferenceEvaluatorConfig config);
 
-  /// On a mesh every rank decodes all, with the whole model, and has the same metrics.
+  /// On a mesh every rank decodes its share of the batches with the whole model (options.peers), and
+  /// all have the same metrics.
   /// Task -> metric -> value, written under log_dir as seqio's JSONLogger does. Nothing if `stop`
   /// became true on the way.
   std::optional<TaskMetrics> run(int64_t step, const std::function<bool()>& stop);

@@ -29,10 +29,18 @@ Summaries::~Summaries() = default;
 
 void Summaries::write(const std::string& run, int64_t step,
                       const std::map<std::string, double>& scalars) {
-  if (state_ == nullptr) return;
-  state_->log.write(run, step, scalars);
-  EventFile& file = state_->file(run);
-  for (const auto& [name, value] : scalars) file.scalar(name, step, value);
+  log(run, step, scalars);
+  if (EventFile* file = events(run))
+    for (const auto& [name, value] : scalars) file->scalar(name, step, value);
+}
+
+void Summaries::log(const std::string& run, int64_t step,
+                    const std::map<std::string, double>& scalars) {
+  if (state_ != nullptr) state_->log.write(run, step, scalars);
+}
+
+EventFile* Summaries::events(const std::string& run) {
+  return state_ == nullptr ? nullptr : &state_->file(run);
 }
 
 void Summaries::write_text(const std::string& run, const std::string& tag,

@@ -13,6 +13,8 @@
 
 namespace quintet {
 
+class EventFile;
+
 class Summaries {
  public:
   /// Cuts metrics.jsonl to `metrics_bytes`: what a killed run wrote after its last checkpoint is written
@@ -28,6 +30,10 @@ class Summaries {
 
   /// `run`: "train", "training_eval/<task>" or "inference_eval/<task>".
   void write(const std::string& run, int64_t step, const std::map<std::string, double>& scalars);
+  /// To metrics.jsonl alone.
+  void log(const std::string& run, int64_t step, const std::map<std::string, double>& scalars);
+  /// The event file of a run; null where nothing is written.
+  EventFile* events(const std::string& run);
   /// A Markdown text, for TensorBoard's text tab.
   void write_text(const std::string& run, const std::string& tag, const std::string& markdown);
   /// Everything written so far is in the files.

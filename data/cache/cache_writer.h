@@ -14,17 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "data/peers.h"
 #include "data/task.h"
 
 namespace quintet::data {
-
-/// The processes that make a cache together; they see the same files.
-struct CachePeers {
-  int rank = 0, size = 1;
-  /// Texts of all ranks, in order; returns when all have called it.
-  std::function<std::vector<std::string>(const std::string&)> gather =
-      [](const std::string& text) { return std::vector{text}; };
-};
 
 struct CacheOptions {
   std::string output_cache_dir;
@@ -33,7 +26,7 @@ struct CacheOptions {
   bool enable_char_counts = false;
   int threads = 1;
   int64_t memory_bytes = int64_t{1} << 30;  // of this process, for examples in flight
-  CachePeers peers = {};
+  Peers peers = {};  // that make the cache together; they see the same files
   /// Called now and then by rank 0 with what is being done.
   std::function<void(const std::string&)> report = [](const std::string&) {};
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "data/evaluation/model_outputs.h"
 #include "data/trim.h"
 #include "runtime/base/check.h"
 
@@ -97,7 +98,7 @@ std::string feature_text(const Example& example, const Features& features,
 
 Evaluator::Evaluator(const Provider& provider, const DatasetConfig& dataset,
                      const ConverterOf& converter_of, const EvaluatorOptions& options)
-    : target_field_name_(options.target_field_name), dataset_(dataset) {
+    : target_field_name_(options.target_field_name), peers_(options.peers), dataset_(dataset) {
   QT_CHECK(!dataset.pack,
            "{}: an evaluation set that is decoded cannot be packed; bind pack = False",
            provider.name());
@@ -138,22 +139,25 @@ bool Evaluator::run_model(const TaskSet& set, const ModelFns& model,
       any_metric(*set.task, [](const MetricFn& m) { return m.wants_aux_values(); });
   const Vocabulary& vocabulary = target_vocabulary(*set.task, target_field_name_);
   Batches batches(set.examples, dataset_, converter_);
-  while (auto batch = batches.next()) {
-    if (stop()) return false;
-    if (wants_predictions) {
-      Predictions predictions = model.predict(*batch);
-      for (const Tokens& tokens : predictions.tokens) {
-        const Example& example = set.examples[outputs.outputs.size()];
-        outputs.outputs.push_back(vocabulary.decode(tokens));
-        outputs.predictions.push_back(
-            set.task->postprocess(outputs.outputs.back(), example, false));
-      }
-      if (wants_aux)
-        for (auto& [name, values] : predictions.aux_values)
-          append(outputs.aux_values[name], std::move(values));
-    }
-    if (wants_scores) append(outputs.scores, model.score(*batch));
+  ModelOutputs own;
+  for (int64_t turn = 0; auto batch = batches.next(); turn = (turn + 1) % peers_.size) {
+    if (turn == 0 && stop()) return false;
+    if (turn != peers_.rank) continue;
+    if (wants_predictions) own.predictions.push_back(model.predict(*batch));
+    if (wants_predictions && !wants_aux) own.predictions.back().aux_values.clear();
+    if (wants_scores) own.scores.push_back(model.score(*batch));
   }
+  ModelOutputs all = gather(std::move(own), peers_);
+  for (Predictions& batch : all.predictions) {
+    for (const Tokens& tokens : batch.tokens) {
+      const Example& example = set.examples[outputs.outputs.size()];
+      outputs.outputs.push_back(vocabulary.decode(tokens));
+      outputs.predictions.push_back(set.task->postprocess(outputs.outputs.back(), example, false));
+    }
+    for (auto& [name, values] : batch.aux_values)
+      append(outputs.aux_values[name], std::move(values));
+  }
+  for (Scores& scores : all.scores) append(outputs.scores, std::move(scores));
   return true;
 }
 

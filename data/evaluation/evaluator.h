@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "data/batches.h"
+#include "data/peers.h"
 
 namespace quintet::data {
 
@@ -19,6 +20,7 @@ struct EvaluatorOptions {
   std::optional<int64_t> num_examples = {};  // the first so many of each task; none: all
   bool shuffle = false;                      // before these are taken, once
   std::string target_field_name = "targets";
+  Peers peers = {};  // that share the batches; all of them have all outputs and metrics
 };
 
 /// What a model makes of the rows of a batch that hold examples.
@@ -55,7 +57,7 @@ class Evaluator {
   ~Evaluator();
 
   /// Task by task; asks the model only for what metrics want. Nothing if `stop` became true on the
-  /// way. Throws kData naming the task where a metric cannot judge, a usage error if two metrics of
+  /// way, which must be so on all peers or none. Throws kData naming the task where a metric cannot judge, a usage error if two metrics of
   /// a task give values of the same name.
   std::optional<std::vector<TaskOutputs>> evaluate(const ModelFns& model,
                                                    const std::function<bool()>& stop) const;
@@ -68,6 +70,7 @@ class Evaluator {
                  TaskOutputs& outputs) const;
 
   std::string target_field_name_;
+  Peers peers_;
   DatasetConfig dataset_;
   FeatureConverterPtr converter_;
   std::vector<std::unique_ptr<TaskSet>> sets_;

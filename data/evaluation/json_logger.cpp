@@ -119,7 +119,12 @@ void append_metrics(const std::filesystem::path& file, int64_t step, const Metri
     for (const Json& record : Json::read_lines(file))
       if (record["step"].as_int() < step) text += record.raw().dump() + "\n";
   JsonText record = {{"step", step}};
-  for (const auto& [name, value] : metrics) record[name] = json_number(value);
+  for (const auto& [name, value] : metrics) {
+    if (const Text* found = value.text())
+      record[name] = text_json(found->textdata);
+    else if (value.scalar() != nullptr)
+      record[name] = json_number(value);  // histograms have no form here, as in seqio
+  }
   atomic_write_file(file, text + record.dump() + "\n");
 }
 

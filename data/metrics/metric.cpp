@@ -10,4 +10,17 @@ Metrics MetricFn::operator()(const Answers& targets, const Answers& predictions)
   return (*of_predictions)(targets, predictions);
 }
 
+MetricValue::operator double() const {
+  QT_CHECK(scalar() != nullptr, "a metric gave a {} where a number is expected",
+           text() != nullptr ? "text" : "histogram");
+  return *scalar();
+}
+
+std::map<std::string, double> scalars_of(const Metrics& metrics) {
+  std::map<std::string, double> scalars;
+  for (const auto& [name, value] : metrics)
+    if (const double* number = value.scalar()) scalars[name] = *number;
+  return scalars;
+}
+
 }  // namespace quintet::data

@@ -6,6 +6,11 @@
 //   const Metrics got = squad(targets, predictions);      // {{"em", 50.0}, {"f1", 72.5}}
 
 #include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
 
 #include "data/metrics/answer.h"
 
@@ -13,8 +18,42 @@ namespace quintet::data {
 
 class Example;
 
+/// seqio.metrics.Text: Markdown.
+struct Text {
+  std::string textdata;
+  bool operator==(const Text&) const = default;
+};
+/// seqio.metrics.Histogram: numbers that loggers count in `bins` equal parts (none: 30).
+struct Histogram {
+  std::vector<double> values;
+  std::optional<int64_t> bins = {};
+  bool operator==(const Histogram&) const = default;
+};
+
+/// What a metric found: mostly a number (seqio.metrics.Scalar).
+class MetricValue {
+ public:
+  MetricValue(double scalar = 0) : value_(scalar) {}                  // NOLINT: implicit
+  MetricValue(Text text) : value_(std::move(text)) {}                 // NOLINT: implicit
+  MetricValue(Histogram histogram) : value_(std::move(histogram)) {}  // NOLINT: implicit
+  /// The number; throws a usage error if it is none.
+  operator double() const;  // NOLINT: implicit
+  const double* scalar() const { return std::get_if<double>(&value_); }
+  const Text* text() const { return std::get_if<Text>(&value_); }
+  const Histogram* histogram() const { return std::get_if<Histogram>(&value_); }
+  bool operator==(const MetricValue&) const = default;
+  template <typename Number>
+    requires std::is_arithmetic_v<Number>
+  bool operator==(Number number) const { return scalar() != nullptr && *scalar() == number; }
+
+ private:
+  std::variant<double, Text, Histogram> value_;
+};
+
 /// Name -> value.
-using Metrics = std::map<std::string, double>;
+using Metrics = std::map<std::string, MetricValue>;
+/// Those that are numbers.
+std::map<std::string, double> scalars_of(const Metrics& metrics);
 /// Log-likelihood of each target under the model.
 using Scores = std::vector<double>;
 /// What a model gave besides its predictions: name -> one value an example.

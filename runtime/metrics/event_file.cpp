@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
+#include <cstring>
 
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
@@ -21,9 +24,9 @@ namespace value_field {
 constexpr uint32_t kTag = 1, kSimpleValue = 2, kTensor = 8, kMetadata = 9;
 }
 namespace tensor_field {
-constexpr uint32_t kDtype = 1, kShape = 2, kFloat = 5, kString = 8;
+constexpr uint32_t kDtype = 1, kShape = 2, kContent = 4, kFloat = 5, kString = 8;
 }
-constexpr uint32_t kFloatType = 1, kStringType = 7;     // DataType
+constexpr uint32_t kFloatType = 1, kDoubleType = 2, kStringType = 7;  // DataType
 constexpr uint32_t kScalarClass = 1, kTensorClass = 2;  // DataClass
 constexpr size_t kFlushBytes = 64 << 10;
 
@@ -61,6 +64,23 @@ std::string plugin_metadata(std::string_view plugin, uint32_t data_class) {
   metadata.bytes(1, data.str());
   metadata.varint(4, data_class);
   return metadata.str();
+}
+
+/// TensorBoard's buckets: [buckets][left, right, count]; equal numbers are all in the last one.
+std::vector<double> histogram_rows(std::span<const double> values, int64_t buckets) {
+  std::vector<double> rows(static_cast<size_t>(3 * buckets), 0.0);
+  if (values.empty() || buckets < 1) return rows;
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  const double low = *least, range = *most - low, count = static_cast<double>(buckets);
+  for (int64_t i = 0; i < buckets; ++i) {
+    rows[static_cast<size_t>(3 * i)] = low + range * static_cast<double>(i) / count;
+    rows[static_cast<size_t>(3 * i + 1)] = low + range * static_cast<double>(i + 1) / count;
+  }
+  for (const double value : values) {
+    const double bucket = range > 0 ? std::floor((value - low) / (range / count)) : count - 1;
+    rows[static_cast<size_t>(3 * std::min(static_cast<int64_t>(bucket), buckets - 1) + 2)] += 1;
+  }
+  return rows;
 }
 
 }  // namespace
@@ -120,6 +140,22 @@ void EventFile::text(std::string_view tag, int64_t step, std::string_view markdo
   value(tag, step, tensor.str(), plugin_metadata("text", kTensorClass));
 }
 
+void EventFile::histogram(std::string_view tag, int64_t step, std::span<const double> values,
+                          int64_t buckets) {
+  const std::vector<double> rows = histogram_rows(values, buckets);
+  ProtoWriter shape, tensor;
+  for (const int64_t size : {buckets, int64_t{3}}) {
+    ProtoWriter dim;
+    dim.varint(1, static_cast<uint64_t>(size));
+    shape.bytes(2, dim.str());
+  }
+  tensor.varint(tensor_field::kDtype, kDoubleType);
+  tensor.bytes(tensor_field::kShape, shape.str());
+  tensor.bytes(tensor_field::kContent,
+               {reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(double)});
+  value(tag, step, tensor.str(), plugin_metadata("histograms", kTensorClass));
+}
+
 void EventFile::flush() {
   if (pending_.empty()) return;
   file_.write_at(written_, std::as_bytes(std::span(pending_.data(), pending_.size())));
@@ -132,6 +168,10 @@ namespace {
 void read_tensor(std::string_view message, Event& event) {
   for (ProtoReader tensor(message); tensor.next();) {
     if (tensor.field() == tensor_field::kString) event.text = tensor.bytes();
+    if (tensor.field() == tensor_field::kContent) {
+      event.histogram.resize(tensor.bytes().size() / sizeof(double));
+      std::memcpy(event.histogram.data(), tensor.bytes().data(), tensor.bytes().size());
+    }
     if (tensor.field() != tensor_field::kFloat) continue;
     event.scalar = static_cast<double>(tensor.float32());
   }

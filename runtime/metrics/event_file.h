@@ -1,5 +1,6 @@
 #pragma once
-// TensorBoard event files, as TensorFlow 2's summary writer makes them: scalars and texts.
+// TensorBoard event files, as TensorFlow 2's summary writer makes them: scalars, texts and
+// histograms.
 //
 //   EventFile events(model_dir / "train", resumed_step);
 //   events.scalar("loss", step, 2.5);
@@ -10,6 +11,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +32,9 @@ class EventFile {
   void scalar(std::string_view tag, int64_t step, double value);
   /// Markdown, for the text tab.
   void text(std::string_view tag, int64_t step, std::string_view markdown);
+  /// Numbers counted in `buckets` equal parts of their range.
+  void histogram(std::string_view tag, int64_t step, std::span<const double> values,
+                 int64_t buckets = 30);
   /// Hands everything to the system; also done by itself every 64 KiB. Throws kDisk.
   void flush();
   const std::filesystem::path& path() const { return file_.path(); }
@@ -50,6 +55,7 @@ struct Event {
   std::string tag;  // empty: not a summary
   double scalar = 0;
   std::string text;  // of a text summary
+  std::vector<double> histogram;  // [buckets][left, right, count]
   bool session_start = false;
 };
 /// All events of a file. Throws kData if it is damaged.

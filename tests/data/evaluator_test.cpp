@@ -1,7 +1,11 @@
 // seqio's Evaluator and JSON files, with functions in place of a model.
 #include "data/evaluation/evaluator.h"
 
+#include <barrier>
+#include <cmath>
+#include <limits>
 #include <numeric>
+#include <thread>
 
 #include "data/evaluation/json_logger.h"
 #include "data/metrics/t5_metrics.h"
@@ -127,6 +131,95 @@ TEST_F(EvaluatorTest, AsksTheModelOnlyForWhatMetricsWant) {
   const auto both = evaluator(*task("both", rows, {mean, with_aux}))->evaluate(echo(), never);
   EXPECT_EQ(predict_calls_, 2);
   EXPECT_EQ(both->front().metrics, (Metrics{{"equal", 1}, {"last", -51.0}, {"mean", 101.0}}));
+}
+
+TEST_F(EvaluatorTest, PeersShareTheBatchesAndAllHaveTheResults) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const MetricFn scored{"scored", ScoreMetric([](const Answers&, const Scores& scores) -> Metrics {
+                          return {{"last", scores.back()}};
+                        })};
+  const MetricFn aux{"aux", PredictWithAuxMetric([](const Answers&, const Answers& predictions,
+                                                    const AuxValues& values) -> Metrics {
+                       return {{"all", Text{to_string(Answer(predictions)) + to_string(Answer(values.at("kept")))}}};
+                     })};
+  std::vector<Row> rows;
+  for (char c = 'a'; c < 'l'; ++c) rows.push_back({std::string(1, c), "t"});  // six batches of two
+  const auto provider = task("shared", rows, {scored, aux});
+  const auto run = [&](Peers peers, int& batches) {
+    EvaluatorOptions options;
+    options.peers = std::move(peers);
+    const auto judge = std::make_unique<Evaluator>(
+        *provider,
+        DatasetConfig{.mixture_or_task_name = "shared",
+                      .task_feature_lengths = {},
+                      .split = "validation",
+                      .batch_size = 2},
+        [](const Lengths&) { return make_feature_converter("EncDecFeatureConverter", {}); },
+        options);
+    ModelFns model;
+    model.predict = [&](const Batch& batch) {
+      ++batches;
+      Predictions made;
+      for (int64_t row = 0; row < batch.rows; ++row) {
+        const int32_t id = batch.features.at("encoder_input_tokens").as<int32_t>()[row];
+        made.tokens.push_back({id});
+        made.aux_values["kept"].push_back(Fields{
+            {"bytes", std::string("\xFF\x00", 2)}, {"list", Answers{id, 0.1 * id, "x"}}});
+      }
+      return made;
+    };
+    model.score = [&](const Batch& batch) {
+      Scores scores(static_cast<size_t>(batch.rows), nan);
+      if (batch.rows == 1) scores[0] = 0.1;  // the last one
+      return scores;
+    };
+    return judge->evaluate(model, never)->front();
+  };
+  int alone = 0;
+  const TaskOutputs want = run({}, alone);
+  constexpr int kPeers = 4;
+  std::barrier meet(kPeers);
+  std::vector<std::string> texts(kPeers);
+  std::vector<int> batches(kPeers);
+  std::vector<TaskOutputs> got(kPeers);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kPeers; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto gather = [&, rank](const std::string& text) {
+        texts[rank] = text;
+        meet.arrive_and_wait();
+        return texts;
+      };
+      got[rank] = run({rank, kPeers, gather}, batches[rank]);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(alone, 6);
+  EXPECT_EQ(batches, (std::vector<int>{2, 2, 1, 1}));
+  for (const TaskOutputs& outputs : got) {
+    EXPECT_EQ(outputs.metrics, want.metrics);
+    EXPECT_EQ(outputs.outputs, want.outputs);
+    EXPECT_EQ(outputs.predictions, want.predictions);
+    EXPECT_EQ(outputs.aux_values, want.aux_values);
+    EXPECT_TRUE(std::isnan(outputs.scores.front()) && outputs.scores.back() == 0.1);
+  }
+}
+
+TEST_F(EvaluatorTest, TextsAndHistogramsAreMetricsToo) {
+  const MetricFn shown{"shown", PredictMetric([](const Answers&, const Answers&) -> Metrics {
+                         return {{"number", 0.5}, {"text", Text{"# a"}}, {"spread", Histogram{{1, 2}, 3}}};
+                       })};
+  const auto provider = task("values", {{"a", "a"}}, {shown});
+  const auto outputs = evaluator(*provider)->evaluate(echo(), never);
+  const Metrics& got = outputs->front().metrics;
+  EXPECT_EQ(*got.at("text").text(), Text{"# a"});
+  EXPECT_EQ(got.at("spread").histogram()->values.size(), 2u);
+  EXPECT_EQ(scalars_of(got), (std::map<std::string, double>{{"number", 0.5}}));
+  message_of(ExitCode::kUsage, [&] { (void)static_cast<double>(got.at("text")); });
+  // As seqio's JSONLogger: histograms are left out.
+  JsonLogger(folder_, 0).write(7, outputs->front());
+  const auto records = lines("values-metrics.jsonl");
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].raw().dump(), R"({"step":7,"number":0.5,"text":"# a"})");
 }
 
 TEST_F(EvaluatorTest, PostprocessesTargetsOnceWithTheirExample) {

@@ -6,6 +6,7 @@ Run with $ORACLE_ENVS/t/bin/python gen_seqio_more.py --out DIR; writes DIR/more.
 import argparse
 import json
 import os
+import tempfile
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
 import numpy as np
 import tensorflow as tf
@@ -13,6 +14,7 @@ import seqio
 import textgen
 import t5.data.preprocessors as prep
 from seqio import feature_converters as fc
+from sentencepiece import sentencepiece_model_pb2
 
 
 def spec(value):
@@ -187,6 +189,17 @@ def vocabularies(out):
       'partial': dict(kind='PartialCodepointVocabulary', args=dict(codepoints=[ord(c) for c in 'abcdefg hé你🙂a'])),
       'partial_extra': dict(kind='PartialCodepointVocabulary', args=dict(codepoints=[ord(c) for c in 'abc '], extra_ids=7)),
   }
+  # Normalisers of SentencePiece models, changed: models of gen_seqio.py.
+  plain_text = dict(add_dummy_prefix=False, remove_extra_whitespaces=False)
+  for name, model, extra_ids, overrides in (
+      ('no_prefix', 'unigram_bytefallback', 10, dict(add_dummy_prefix=False)),
+      ('all_spaces', 'unigram_bytefallback', 0, dict(remove_extra_whitespaces=False)),
+      ('plain_text', 'bpe_nofallback', 10, plain_text),
+      ('not_escaped', 'unigram_bytefallback', 0, dict(escape_whitespaces=False)),
+      ('no_charsmap', 'unigram_bytefallback', 0, dict(name='identity', precompiled_charsmap='')),
+      ('as_others', 'bpe_bytefallback_keepspace', 0, dict(add_dummy_prefix=True, remove_extra_whitespaces=True))):
+    cases['override_' + name] = dict(kind='SentencePieceVocabulary', model=f'../../vocab/{model}.model',
+                                     args=dict(extra_ids=extra_ids, normalizer_spec_overrides=overrides))
   texts = textgen.UNICODE + ['this', 'this is', 'this is not that', 'the  the', 'abc hé', 'Hello, World!', '[unused1] [UNK] [MASK]x [CLS]', 'unaffable', 'a-b(c)',
                              'Thezing 123', 'hello[unused2]', '\ue004\ue005x']
   for name, case in cases.items():
@@ -194,6 +207,11 @@ def vocabularies(out):
     if case['kind'] == 'BertWordPieceVocabulary':
       case['model'] = 'bert.txt'
       args['vocab_lookup_table'] = os.path.join(folder, 'bert.txt')
+    if case['kind'] == 'SentencePieceVocabulary':
+      args['sentencepiece_model_file'] = os.path.join(folder, case['model'])
+      fields = args['normalizer_spec_overrides']
+      args['normalizer_spec_overrides'] = sentencepiece_model_pb2.NormalizerSpec(
+          **{k: v.encode() if k == 'precompiled_charsmap' else v for k, v in fields.items()})
     vocabulary = getattr(seqio.vocabularies, case['kind'])(**args)
     number = lambda x: None if x is None else int(x)
     case.update(vocab_size=int(vocabulary.vocab_size), base_vocab_size=int(vocabulary._base_vocab_size), pad_id=number(vocabulary.pad_id),
@@ -241,6 +259,19 @@ def t5_registry():
   return dict(tasks=tasks, mixtures=mixtures)
 
 
+def histograms(folder):
+  """What seqio's TensorBoardLogger writes for metrics_lib.Histogram: TensorBoard's [buckets][left, right, count]."""
+  cases = []
+  for values, bins in (([0.5, 1.5, 1.5, -2.0, 7.25], 4), (list(np.random.default_rng(3).normal(size=40)), None), ([3.0, 3.0], 3), ([], 2), ([1, 2, 3, 4], 1)):
+    with tempfile.TemporaryDirectory(dir=folder) as logs:
+      seqio.TensorBoardLogger(logs)('t', 3, {'h': seqio.metrics.Histogram(np.asarray(values, np.float64), bins)}, None, None, None)
+      for record in tf.data.TFRecordDataset(tf.io.gfile.glob(os.path.join(logs, 't', '*'))):
+        for value in tf.compat.v1.Event.FromString(record.numpy()).summary.value:
+          assert value.tag == 'eval/h' and value.metadata.plugin_data.plugin_name == 'histograms'
+          cases.append(dict(values=[float(v) for v in values], bins=bins, rows=tf.make_ndarray(value.tensor).tolist()))
+  return cases
+
+
 def main():
   parser = argparse.ArgumentParser()
   parser.add_argument('--out', required=True)
@@ -248,6 +279,7 @@ def main():
   save(os.path.join(out, 'text_preprocessors.jsonl'), text_preprocessors())
   save(os.path.join(out, 'feature_converters.jsonl'), feature_converters())
   vocabularies(out)
+  save(os.path.join(out, 'histograms.jsonl'), histograms(out))
   with open(os.path.join(out, 't5_registry.json'), 'w', encoding='utf-8') as f:
     json.dump(t5_registry(), f, indent=1)
 

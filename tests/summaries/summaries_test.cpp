@@ -12,6 +12,7 @@
 #include "runtime/base/tfrecord.h"
 #include "runtime/metrics/event_file.h"
 #include "runtime/metrics/metrics_log.h"
+#include "tests/harness/fixtures.h"
 
 namespace quintet {
 namespace {
@@ -55,6 +56,24 @@ TEST_F(Summaries, EventsReadBack) {
   EXPECT_EQ(events[3].scalar, static_cast<double>(-1e-3f));
   EXPECT_TRUE(std::isnan(events[4].scalar));
   EXPECT_EQ(events[5].text, "# Parameters\n    emb_dim = 8\n");
+}
+
+TEST_F(Summaries, HistogramsAreThoseOfTensorBoard) {
+  const auto file = ::quintet::testing::fixture_root() / "seqio" / "more" / "histograms.jsonl";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
+  for (const Json& row : Json::read_lines(file)) {
+    EventFile events(folder_);
+    const auto values = row["values"].as_doubles();
+    if (row["bins"].is_null()) events.histogram("h", 3, values);
+    else events.histogram("h", 3, values, row["bins"].as_int());
+    events.flush();
+    std::vector<double> want;
+    for (const Json& bucket : row["rows"].items())
+      for (const double number : bucket.as_doubles()) want.push_back(number);
+    const auto got = read_event_file(events.path()).back().histogram;
+    ASSERT_EQ(got.size(), want.size()) << row.path();
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-12) << row.path() << i;
+  }
 }
 
 TEST_F(Summaries, TwoWritersOfOneFolderDoNotShareAFile) {
