@@ -29,8 +29,9 @@ FeatureConverterPtr converter_of(bool pack) {
 class BatchesTest : public testing::FileTest {
  protected:
   BatchesTest() { register_builtin_tasks(registry_); }
-  Batches open(bool pack, BatchOptions options = {}) {
-    return Batches(*registry_.get("number_words"), config_of(pack), converter_of(pack), options);
+  Batches open(bool pack, BatchOptions options = {}, int64_t batch_size = 4) {
+    return Batches(*registry_.get("number_words"), config_of(pack, batch_size), converter_of(pack),
+                   options);
   }
   /// `count` lines "x<i>\ty<i>".
   ProviderPtr tsv_task(int count) {
@@ -126,11 +127,15 @@ TEST_F(BatchesTest, DoNotDependOnTheBatchSizeOrTheSeedOfOthers) {
 
 TEST_F(BatchesTest, DoNotDependOnThreadsOrDataShards) {
   for (const bool pack : {false, true}) {
-    Batches whole = open(pack, {.prefetch = 0});
+    constexpr int64_t kHosts = 8;
+    Batches whole = open(pack, {.prefetch = 0}, kHosts);
     std::vector<Batches> parts;
-    for (int64_t shard = 0; shard < 4; ++shard)
-      parts.push_back(open(
-          pack, {.prefetch = shard, .threads = static_cast<int>(1 + shard), .shard = {shard, 4}}));
+    for (int64_t shard = 0; shard < kHosts; ++shard)
+      parts.push_back(open(pack,
+                           {.prefetch = shard % 4,
+                            .threads = static_cast<int>(1 + shard % 4),
+                            .shard = {shard, kHosts}},
+                           kHosts));
     for (int i = 0; i < 50; ++i) {
       const auto batch = whole.next();
       HostArrays joined;
@@ -147,9 +152,18 @@ TEST_F(BatchesTest, DoNotDependOnThreadsOrDataShards) {
       ASSERT_TRUE(equal(joined, batch->features)) << i;
       for (Batches& part : parts) EXPECT_EQ(part.position(), whole.position());
     }
-    Batches resumed = open(pack, {.shard = {2, 4}});  // from a run with another number of shards
-    resumed.restore(whole.position());
-    EXPECT_TRUE(equal(resumed.next()->features, parts[2].next()->features));
+    const std::string position = whole.position();
+    const auto next = whole.next();
+    for (const int64_t hosts : {1, 2, 4, 8}) {  // a run that goes on on another number of them
+      Batches last = open(pack, {.shard = {hosts - 1, hosts}}, kHosts);
+      last.restore(position);
+      const auto rows = last.next();
+      for (const auto& [name, array] : next->features) {
+        const auto& got = rows->features.at(name).bytes;
+        EXPECT_EQ(got.size(), array.bytes.size() / static_cast<size_t>(hosts));
+        EXPECT_TRUE(std::equal(got.rbegin(), got.rend(), array.bytes.rbegin())) << hosts << name;
+      }
+    }
   }
   EXPECT_TRUE(contains(message_of(ExitCode::kUsage,
                                   [&] {

@@ -15,7 +15,7 @@ mpirun = functools.partial(e2e.mpirun, DRIVER)
 
 
 # Ranks, of which data ranks, and ranks of a model group.
-SHAPES = [(2, 1, 1), (3, 2, 1), (4, 2, 1), (4, 2, 2), (4, 3, 1)]
+SHAPES = [(2, 1, 1), (3, 2, 1), (4, 2, 1), (4, 2, 2), (4, 3, 1), (9, 1, 1)]
 
 
 def test_batches_are_those_of_one_process(folder):
