@@ -10,12 +10,11 @@
 #include "runtime/abstract_device.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/mesh/waiting.h"
-#include "runtime/trainer.h"
 
 namespace quintet {
 namespace {
 
-/// Only the memory of an optimizer's state, and the bytes that an update touches.
+/// Only the memory of an optimizer's state, the bytes that an update touches, and its sums over ranks.
 class PaperOptimizer final : public Optimizer {
  public:
   explicit PaperOptimizer(OptimizerPtr optimizer) : optimizer_(std::move(optimizer)) {}
@@ -26,8 +25,9 @@ class PaperOptimizer final : public Optimizer {
     for (const ParamSlot& slot : params)  // read gradient and parameter, write it and its copy
       bytes_ += static_cast<double>(slot.param.elements()) * (slot.copy.absent() ? 12 : 14);
   }
-  void update(const UpdateArgs&, std::span<const ParamSlot>) override {
+  void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     if (StepClock* clock = StepClock::current()) clock->work(0, bytes_);
+    optimizer_->sum_on_paper(args, params);
   }
   std::vector<StateArray> state() override { return {}; }
   bool on_device() const override { return true; }
@@ -50,13 +50,6 @@ void in_thread(const std::function<void()>& body) {
   });
   thread.join();
   if (failure) std::rethrow_exception(failure);
-}
-
-LossFunction loss_of(const BaseModel& model) {
-  return [&model](const HostArrays& features, int64_t begin, int64_t end, Key key) {
-    LossOutput out = model.loss_fn(features, {begin, end}, {.train = true, .dropout_key = key});
-    return StepLoss{std::move(out.loss), std::move(out.metrics)};
-  };
 }
 
 /// The abstract device is the current one during its lifetime.
@@ -88,7 +81,7 @@ void run_on_paper(const LayoutCase& what, const TrainingLayout& layout, const Pa
     trained.model->parameters().allocate();
     trained.model->parameters().refresh();
     Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
-                    std::make_shared<PaperOptimizer>(trained.optimizer), {}, key_from_seed(1));
+                    on_paper(trained.optimizer), {}, key_from_seed(1));
     for (int step = 0; step < 2; ++step) {
       const HostArrays batch = what.batch(step);
       meter.reset_peak();
@@ -147,6 +140,17 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, LayoutRow& 
 }
 
 }  // namespace
+
+LossFunction loss_of(const BaseModel& model) {
+  return [&model](const HostArrays& features, int64_t begin, int64_t end, Key key) {
+    LossOutput out = model.loss_fn(features, {begin, end}, {.train = true, .dropout_key = key});
+    return StepLoss{std::move(out.loss), std::move(out.metrics)};
+  };
+}
+
+OptimizerPtr on_paper(OptimizerPtr optimizer) {
+  return std::make_shared<PaperOptimizer>(std::move(optimizer));
+}
 
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,
                          int64_t steps) {

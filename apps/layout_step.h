@@ -10,6 +10,7 @@
 #include "runtime/mesh/collectives_paper.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/step_clock.h"
+#include "runtime/trainer.h"
 
 namespace quintet {
 
@@ -31,6 +32,10 @@ struct PaperJob {
   CollectiveCost cost = {};
   int64_t memory_bytes = 0;        // of a device; 0: no limit
 };
+
+/// Only the memory and the collectives of an optimizer.
+OptimizerPtr on_paper(OptimizerPtr optimizer);
+LossFunction loss_of(const BaseModel& model);
 
 /// Times `steps` steps after two that warm up; every rank of `comm` calls it. The row's times are
 /// this rank's, of the median step. An error that all ranks meet (sizes that do not divide) becomes

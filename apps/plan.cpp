@@ -14,7 +14,6 @@
 #include "runtime/mesh/sharding.h"
 #include "runtime/reshard.h"
 #include "runtime/step_log.h"
-#include "runtime/tape.h"
 
 namespace quintet {
 namespace {
@@ -22,16 +21,16 @@ namespace {
 struct PlanOptions {
   std::vector<std::string> files;
   std::string mesh = "data=1,model=1";
-  int64_t batch = 128, inputs = 512, targets = 114;
+  BenchOptions bench = {  // its model, if there is one, instead of files
+      .model = "", .batch = 128, .inputs = 512, .targets = 114, .compute = {}};
   int activations = 0, parameters = 0;  // dimensions of T5X's tables; 0: the rules of the gin files
   bool explain = false;
-  std::string model = {}, dtype = "float32";  // instead of gin files
   ClusterPlan on_cluster;
 };
 
 /// "data=4,model=2"
-Axes parse_mesh(const std::string& text) {
-  Axes mesh;
+std::vector<MeshAxis> parse_mesh(const std::string& text) {
+  std::vector<MeshAxis> mesh;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     const std::string item = text.substr(at, end - at);
@@ -39,25 +38,35 @@ Axes parse_mesh(const std::string& text) {
     const std::string digits = equals == std::string::npos ? "" : item.substr(equals + 1);
     QT_CHECK(equals > 0 && !digits.empty() && digits.size() < 7 &&
                  digits.find_first_not_of("0123456789") == std::string::npos &&
-                 std::stoll(digits) > 0,
+                 std::stoi(digits) > 0,
              "--mesh={}: expected axes with their sizes, like data=4,model=2", text);
-    mesh.push_back({item.substr(0, equals), std::stoll(digits)});
+    mesh.push_back({item.substr(0, equals), std::stoi(digits)});
     at = end + 1;
   }
   return mesh;
+}
+
+size_t ranks_of(const std::vector<MeshAxis>& mesh) {
+  constexpr size_t kMost = 1 << 20;
+  size_t ranks = 1;
+  for (const MeshAxis& axis : mesh) {
+    ranks *= static_cast<size_t>(axis.size);
+    QT_CHECK(ranks <= kMost, "--mesh: more than {} ranks", kMost);
+  }
+  return ranks;
 }
 
 /// A batch of full rows, whatever the tokens.
 HostArrays full_batch(const PlanOptions& options, const BaseModel& model) {
   HostArrays batch;
   const auto add = [&](const char* name, int64_t length) {
-    HostArray& array = batch[name] = HostArray(DType::i32, {options.batch, length});
+    HostArray& array = batch[name] = HostArray(DType::i32, {options.bench.batch, length});
     std::fill(array.as<int32_t>().begin(), array.as<int32_t>().end(), 1);
   };
   if (dynamic_cast<const EncoderDecoderModel*>(&model) != nullptr)
-    add("encoder_input_tokens", options.inputs);
-  add("decoder_input_tokens", options.targets);
-  add("decoder_target_tokens", options.targets);
+    add("encoder_input_tokens", options.bench.inputs);
+  add("decoder_input_tokens", options.bench.targets);
+  add("decoder_target_tokens", options.bench.targets);
   return batch;
 }
 
@@ -72,29 +81,28 @@ LayoutCase gin_case(const PlanOptions& options, Session& session) {
   const ModelAndOptimizer example = what.make();
   what.batch = [options, model = example.model](int64_t) { return full_batch(options, *model); };
   const bool encodes = dynamic_cast<const EncoderDecoderModel*>(example.model.get()) != nullptr;
-  what.tokens = options.batch * (options.targets + (encodes ? options.inputs : 0));
+  what.tokens = options.bench.batch * (options.bench.targets + (encodes ? options.bench.inputs : 0));
   return what;
 }
 
 /// Runs one step abstractly.
-void run_step(const PlanOptions& options, BaseModel& model, StepLog& log) {
+void run_step(const PlanOptions& options, const ConfiguredModel& configured, StepLog& log) {
+  BaseModel& model = *configured.model;
   model.parameters().allocate();
   model.parameters().refresh();
   for (const ParamInfo& info : model.parameters().all()) {
     log.name(info.value, info.name);
     if (info.compute) log.name(info.compute, info.name);
   }
-  const HostArrays batch = full_batch(options, model);
+  const LossFunction loss = [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+    log.section("forward");
+    StepLoss result = loss_of(model)(batch, begin, end, key);
+    log.section("backward");
+    return result;
+  };
+  Trainer trainer(loss, model.parameters(), on_paper(configured.optimizer), {}, {});
   const StepLog::Use use(log);
-  Tape tape;
-  LossOutput out;
-  log.section("forward");
-  {
-    const Tape::Recording recording(tape);
-    out = model.loss_fn(batch, Rows::all(batch), {.train = true, .dropout_key = {}});
-  }
-  log.section("backward");
-  tape.backward(out.loss);
+  trainer.train(full_batch(options, model));
 }
 
 }  // namespace
@@ -109,17 +117,17 @@ int run_plan(std::span<char* const> args) {
   CLI::App& app = cli.app();
   app.add_option("FILE", options.files, "gin files that define MODEL");
   app.add_option("--mesh", options.mesh, "axes and sizes of the mesh, outermost first");
-  app.add_option("--batch", options.batch, "rows of a batch")->check(CLI::PositiveNumber);
-  app.add_option("--inputs", options.inputs, "input tokens a row")->check(CLI::PositiveNumber);
-  app.add_option("--targets", options.targets, "target tokens a row")->check(CLI::PositiveNumber);
+  app.add_option("--batch", options.bench.batch, "rows of a batch")->check(CLI::PositiveNumber);
+  app.add_option("--inputs", options.bench.inputs, "input tokens a row")->check(CLI::PositiveNumber);
+  app.add_option("--targets", options.bench.targets, "target tokens a row")->check(CLI::PositiveNumber);
   app.add_option("--activations", options.activations,
                  "1 or 2: T5X's rules for activations; else those of partitioning.PjitPartitioner")
       ->check(CLI::Range(1, 2));
   app.add_option("--parameters", options.parameters,
                  "1 or 2: T5X's rules for parameters (2: ZeRO-3)")
       ->check(CLI::Range(1, 2));
-  app.add_option("--model", options.model, "instead of gin files: t5_1_1_small, ... as bench has them");
-  app.add_option("--dtype", options.dtype, "of --model: float32 or bfloat16")
+  app.add_option("--model", options.bench.model, "instead of gin files: t5_1_1_small, ... as bench has them");
+  app.add_option("--dtype", options.bench.dtype, "of --model: float32 or bfloat16")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--cluster", options.on_cluster.cluster,
                  "a JSON file that describes devices and links: plans every layout of them");
@@ -132,14 +140,8 @@ int run_plan(std::span<char* const> args) {
   if (!cli.parse(left)) return 0;
   gin_line.files.insert(gin_line.files.end(), options.files.begin(), options.files.end());
   const ClusterPlan& on_cluster = options.on_cluster;
-  if (!on_cluster.cluster.empty() && !options.model.empty()) {
-    BenchOptions bench;
-    bench.model = options.model;
-    bench.batch = options.batch;
-    bench.inputs = options.inputs;
-    bench.targets = options.targets;
-    bench.dtype = options.dtype;
-    plan_cluster(on_cluster, bench.model, bench_case(bench));
+  if (!on_cluster.cluster.empty() && !options.bench.model.empty()) {
+    plan_cluster(on_cluster, options.bench.model, bench_case(options.bench));
     return 0;
   }
   if (on_cluster.cluster.empty() && !on_cluster.published.empty()) {
@@ -169,13 +171,17 @@ int run_plan(std::span<char* const> args) {
                   {.activation_partitioning_dims = std::max(options.activations, 1),
                    .parameter_partitioning_dims = std::max(options.parameters, 1),
                    .additional_rules = {}});
-    const Axes mesh = parse_mesh(options.mesh);
-    const Sharding sharding(mesh, std::vector<int64_t>(mesh.size(), 0), rules);
+    const std::vector<MeshAxis> mesh = parse_mesh(options.mesh);
+    QT_CHECK(model->optimizer != nullptr, "quintet plan: MODEL has no optimizer_def");
+    const auto comm = paper_comm(
+        0, std::vector<std::string>(ranks_of(mesh), "paper"), device);
+    const Mesh ranks(mesh, comm.get());
+    const Sharding sharding(ranks, rules);
     const Sharding::Use use(sharding);
     StepLog log;
-    run_step(options, *model->model, log);
+    run_step(options, *model, log);
     if (options.explain) fmt::print("{}\n", log.text());
-    fmt::print("Sent by each rank in one step, optimizer statistics aside:\n{}", log.totals());
+    fmt::print("Sent by each rank in one step:\n{}", log.totals());
   }
   Device::use(Device::cpu());
   return 0;

@@ -42,6 +42,16 @@ void StepLog::move(const Tensor& from, const Move& step) {
                        step.bytes, describe(from), to_string(from.spec(), step.after));
 }
 
+void StepLog::statistics(const std::vector<std::string>& axes, int64_t bytes, int64_t sent) {
+  const std::string over = fmt::format("{}", fmt::join(axes, ","));
+  Sent& entry = sent_[{std::string(name_of(MoveKind::kAllReduce)), over}];
+  ++entry.calls;
+  entry.bytes += sent;
+  text_ += fmt::format("    {:<14} over {:<11} {:>13} bytes: {} numbers\n",
+                       name_of(MoveKind::kAllReduce), over, sent,
+                       bytes / size_of(DType::f64));
+}
+
 std::string StepLog::totals() const {
   std::string text = fmt::format("{:<14}  {:<12}{:>8}{:>16}\n", "collective", "over", "calls",
                                  "bytes a rank");

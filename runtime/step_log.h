@@ -40,6 +40,8 @@ class StepLog {
   void section(std::string_view title);
   void op(const Op& what, const Tensors& operands, const Tensors& results, const Plan& plan);
   void move(const Tensor& from, const Move& step);
+  /// An all-reduce of `bytes` of statistics, of which this rank sends `sent`.
+  void statistics(const std::vector<std::string>& axes, int64_t bytes, int64_t sent);
 
   const std::string& text() const { return text_; }
   const Table& sent() const { return sent_; }

@@ -12,6 +12,7 @@
 #include "runtime/optim/host_mirror.h"
 #include "runtime/optim/path_pattern.h"
 #include "runtime/profile.h"
+#include "runtime/step_log.h"
 #include "runtime/tape.h"
 
 namespace quintet {
@@ -45,8 +46,11 @@ class MeshReducer final : public Reducer {
   static void reduce(std::span<double> values, const CutAxes& axes, Reduction how) {
     const Mesh* ranks = Sharding::current()->ranks();
     QT_ASSERT(ranks != nullptr);
-    ranks->group(axes)
-        .on_host()
+    const Group& group = ranks->group(axes);
+    const auto bytes = static_cast<int64_t>(values.size_bytes());
+    if (StepLog* log = StepLog::current())
+      log->statistics(axes, bytes, Traffic::sent("all_reduce", bytes, group.size()));
+    group.on_host()
         .all_reduce(values.data(), static_cast<int64_t>(values.size()), DType::f64, how)
         .wait();
   }
@@ -152,6 +156,7 @@ StepResult Trainer::train(const HostArrays& batch) {
   StepResult result;
   result.metrics = accumulate_gradients(batch, fold_in(key_, static_cast<uint32_t>(step_)));
   Gathers::of_thread().end_step();
+  if (StepLog* log = StepLog::current()) log->section("gradient check and optimizer");
   const std::vector<ParamSlot> params = slots();
   MeshReducer reducer;
   GradientCheck check;

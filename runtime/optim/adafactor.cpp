@@ -46,6 +46,8 @@ class AdafactorParam {
   void add_squares(Bucket& bucket) { bucket.add(update_sums_, cuts_); }
   void apply(const AdafactorOptions& options, const StepNumbers& numbers);
   bool cut() const { return !cuts_.empty(); }
+  /// Makes what goes into the buckets, without values.
+  void size_sums();
 
   void list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const;
   /// What the device's kernel updates; arrays in its memory.
@@ -233,6 +235,16 @@ void AdafactorParam::take_sums(const AdafactorOptions& options, const StepNumber
   param_sums_ = by_batch(param_squares_);
 }
 
+void AdafactorParam::size_sums() {
+  if (factoring_.factored) {
+    row_sums_.resize(static_cast<size_t>(v_row_.view.elements()));
+    column_sums_.resize(static_cast<size_t>(v_col_.view.elements()));
+    means_.resize(static_cast<size_t>(layout_.batches));
+  }
+  param_sums_.resize(static_cast<size_t>(layout_.batches));
+  update_sums_.resize(static_cast<size_t>(layout_.batches));
+}
+
 void AdafactorParam::add_sums(Bucket& bucket) {
   bucket.add(row_sums_, column_cuts_);
   bucket.add(column_sums_, row_cuts_);
@@ -337,6 +349,16 @@ class Adafactor final : public Optimizer {
     return arrays;
   }
   bool on_device() const override { return true; }
+  void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) override {
+    numbers_of(args, params);
+    for (AdafactorParam& param : params_) param.size_sums();
+    for (const auto add : {&AdafactorParam::add_sums, &AdafactorParam::add_means,
+                           &AdafactorParam::add_squares}) {
+      Bucket bucket;
+      for (AdafactorParam& param : params_) (param.*add)(bucket);
+      bucket.sum(args.reducer);
+    }
+  }
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     QT_ASSERT(params.size() == params_.size());
     const StepNumbers numbers = numbers_of(args, params);

@@ -55,6 +55,9 @@ class HostMirror final : public Optimizer {
                      slots[i].param.elements() * size_of(DType::f32));
   }
 
+  void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) override {
+    optimizer_->sum_on_paper(args, params);
+  }
   std::vector<StateArray> state() override { return optimizer_->state(); }
   bool on_device() const override { return false; }
 

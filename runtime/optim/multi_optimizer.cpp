@@ -33,9 +33,11 @@ class MultiOptimizer final : public Optimizer {
   }
 
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
-    UpdateArgs of_group = args;
-    of_group.gradient_norm.reset();  // a group clips by its own gradients
-    for (Group& group : groups_) group.optimizer->update(of_group, slots_of(group, params));
+    for (Group& group : groups_) group.optimizer->update(of_group(args), slots_of(group, params));
+  }
+  void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) override {
+    for (Group& group : groups_)
+      group.optimizer->sum_on_paper(of_group(args), slots_of(group, params));
   }
 
   bool on_device() const override {
@@ -64,6 +66,11 @@ class MultiOptimizer final : public Optimizer {
     std::vector<ParamSlot> slots;  // those parameters, as of the last call
   };
 
+  /// A group clips by its own gradients.
+  static UpdateArgs of_group(UpdateArgs args) {
+    args.gradient_norm.reset();
+    return args;
+  }
   static std::span<const ParamSlot> slots_of(Group& group, std::span<const ParamSlot> params) {
     group.slots.clear();
     for (size_t i : group.members) group.slots.push_back(params[i]);

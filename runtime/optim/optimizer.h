@@ -72,6 +72,11 @@ class Optimizer {
   /// One update. `params` are those of init, in the same order. Gradients must be finite (NaN
   /// policy N1), save for Adafactor's skip_nan_updates.
   virtual void update(const UpdateArgs& args, std::span<const ParamSlot> params) = 0;
+  /// The sums over ranks that an update takes, of numbers that mean nothing: for counting them where
+  /// nothing is computed.
+  virtual void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) {
+    static_cast<void>(args), static_cast<void>(params);
+  }
   /// Every array of the state, in a fixed order; writing through the views restores a checkpoint.
   /// Slots that T5X keeps for form's sake (zeros of shape [1]) are left out.
   virtual std::vector<StateArray> state() = 0;
