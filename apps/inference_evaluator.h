@@ -21,8 +21,8 @@ struct InferenceEvaluatorConfig {
   std::filesystem::path log_dir;  // of JSONLogger; empty: no files
 };
 
-/// Metrics of a step for JSONLogger's neighbours: numbers to metrics.jsonl in any case, all values to
-/// event files and as lines ("task/metric at step 3: 0.500") to `say` if these are asked for.
+/// Metrics of a step for JSONLogger's neighbours: numbers to metrics.jsonl in any case, all values
+/// to event files and as lines ("task/metric at step 3: 0.500") to `say` if these are asked for.
 void log_metrics(const InferenceEvaluatorConfig& config, int64_t step,
                  const std::vector<data::TaskOutputs>& outputs, Summaries& summaries,
                  const std::function<void(const std::string&)>& say);
@@ -33,10 +33,9 @@ class InferenceEvaluator {
   InferenceEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
                      std::shared_ptr<const ConfiguredModel> model, InferenceEvaluatorConfig config);
 
-  /// On a mesh every rank decodes its share of the batches with the whole model (options.peers), and
-  /// all have the same metrics.
-  /// Task -> metric -> value, written under log_dir as seqio's JSONLogger does. Nothing if `stop`
-  /// became true on the way.
+  /// On a mesh every rank decodes its share of the batches with the whole model (options.peers),
+  /// and all have the same metrics. Task -> metric -> value, written under log_dir as seqio's
+  /// JSONLogger does. Nothing if `stop` became true on the way.
   std::optional<TaskMetrics> run(int64_t step, const std::function<bool()>& stop);
   /// Of the last run.
   const std::vector<data::TaskOutputs>& outputs() const { return outputs_; }

@@ -14,7 +14,8 @@
 namespace quintet {
 namespace {
 
-/// Only the memory of an optimizer's state, the bytes that an update touches, and its sums over ranks.
+/// Only the memory of an optimizer's state, the bytes that an update touches, and its sums over
+/// ranks.
 class PaperOptimizer final : public Optimizer {
  public:
   explicit PaperOptimizer(OptimizerPtr optimizer) : optimizer_(std::move(optimizer)) {}
@@ -68,7 +69,7 @@ class OnPaper {
 /// The second of two steps: the first does not know yet which parameters to gather ahead.
 void run_on_paper(const LayoutCase& what, const TrainingLayout& layout, const PaperJob& job,
                   StepClock& clock, LayoutRow& row) {
-  const OnPaper on_paper;
+  const OnPaper device;
   in_thread([&] {
     const auto comm = paper_comm(0, job.hosts, Device::current(), job.cost);
     const Mesh mesh(layout.mesh(), comm.get());

@@ -22,7 +22,11 @@ struct PlanOptions {
   std::vector<std::string> files;
   std::string mesh = "data=1,model=1";
   BenchOptions bench = {  // its model, if there is one, instead of files
-      .model = "", .batch = 128, .inputs = 512, .targets = 114, .compute = {}};
+      .model = "",
+      .batch = 128,
+      .inputs = 512,
+      .targets = 114,
+      .compute = {}};
   int activations = 0, parameters = 0;  // dimensions of T5X's tables; 0: the rules of the gin files
   bool explain = false;
   ClusterPlan on_cluster;
@@ -81,7 +85,8 @@ LayoutCase gin_case(const PlanOptions& options, Session& session) {
   const ModelAndOptimizer example = what.make();
   what.batch = [options, model = example.model](int64_t) { return full_batch(options, *model); };
   const bool encodes = dynamic_cast<const EncoderDecoderModel*>(example.model.get()) != nullptr;
-  what.tokens = options.bench.batch * (options.bench.targets + (encodes ? options.bench.inputs : 0));
+  what.tokens =
+      options.bench.batch * (options.bench.targets + (encodes ? options.bench.inputs : 0));
   return what;
 }
 
@@ -118,15 +123,18 @@ int run_plan(std::span<char* const> args) {
   app.add_option("FILE", options.files, "gin files that define MODEL");
   app.add_option("--mesh", options.mesh, "axes and sizes of the mesh, outermost first");
   app.add_option("--batch", options.bench.batch, "rows of a batch")->check(CLI::PositiveNumber);
-  app.add_option("--inputs", options.bench.inputs, "input tokens a row")->check(CLI::PositiveNumber);
-  app.add_option("--targets", options.bench.targets, "target tokens a row")->check(CLI::PositiveNumber);
+  app.add_option("--inputs", options.bench.inputs, "input tokens a row")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--targets", options.bench.targets, "target tokens a row")
+      ->check(CLI::PositiveNumber);
   app.add_option("--activations", options.activations,
                  "1 or 2: T5X's rules for activations; else those of partitioning.PjitPartitioner")
       ->check(CLI::Range(1, 2));
   app.add_option("--parameters", options.parameters,
                  "1 or 2: T5X's rules for parameters (2: ZeRO-3)")
       ->check(CLI::Range(1, 2));
-  app.add_option("--model", options.bench.model, "instead of gin files: t5_1_1_small, ... as bench has them");
+  app.add_option("--model", options.bench.model,
+                 "instead of gin files: t5_1_1_small, ... as bench has them");
   app.add_option("--dtype", options.bench.dtype, "of --model: float32 or bfloat16")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--cluster", options.on_cluster.cluster,
@@ -173,8 +181,7 @@ int run_plan(std::span<char* const> args) {
                    .additional_rules = {}});
     const std::vector<MeshAxis> mesh = parse_mesh(options.mesh);
     QT_CHECK(model->optimizer != nullptr, "quintet plan: MODEL has no optimizer_def");
-    const auto comm = paper_comm(
-        0, std::vector<std::string>(ranks_of(mesh), "paper"), device);
+    const auto comm = paper_comm(0, std::vector<std::string>(ranks_of(mesh), "paper"), device);
     const Mesh ranks(mesh, comm.get());
     const Sharding sharding(ranks, rules);
     const Sharding::Use use(sharding);

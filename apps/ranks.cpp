@@ -63,6 +63,11 @@ void RankFlags::add_to(CLI::App& app) {
   app.add_option("--init_timeout", init_timeout, "seconds until all ranks must have started")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app.add_option(
+         "--check_replicas", check_replicas,
+         "under mpirun: every so many steps ranks compare what they hold copies of; 0: never")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
 }
 
 Ranks::Ranks(const RankFlags& flags) : flags_(flags), session_(flags.init_timeout) {}

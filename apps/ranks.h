@@ -26,6 +26,7 @@ namespace quintet {
 struct RankFlags {
   double collective_timeout = 600;  // seconds; 0: for ever
   int init_timeout = 1800;          // seconds until all ranks have started
+  int64_t check_replicas = 1000;    // steps; 0: never
 
   void add_to(CLI::App& app);
 };
@@ -47,6 +48,7 @@ class Ranks {
   /// Ranks that train.
   int size() const { return session_.size() - data_ranks_; }
   bool leads() const { return rank() == 0; }
+  const RankFlags& flags() const { return flags_; }
   /// Null where one rank trains.
   Comm* comm() const { return comm_.get(); }
   /// The largest of all ranks' numbers; all call it.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/base/atomic_file.h"
+#include "runtime/mesh/waiting.h"
 
 namespace quintet {
 namespace {
@@ -107,7 +108,10 @@ void TrainLoop::train_step() {
               trainer_->step());
   // Before the position moves on: restoring it gives this batch again.
   const BadStep step{.step = trainer_->step(), .data_position = state_.data_position};
+  const double begin = now_seconds(), waited = seconds_in_collectives();
   const StepResult result = trainer_->train(batch->features);
+  pace_.add(now_seconds() - begin - (seconds_in_collectives() - waited));
+  check_ranks();
   state_.data_position = batches_->position();
   after_update(result, step, batch->features);
   last_batch_.emplace(step, std::move(batch->features));
@@ -115,6 +119,16 @@ void TrainLoop::train_step() {
     progress_->update(trainer_->step(), detail());
   else
     progress_->update(trainer_->step());
+}
+
+void TrainLoop::check_ranks() {
+  if (ranks_.comm() == nullptr) return;
+  const int64_t period = ranks_.flags().check_replicas;
+  if (period > 0 && trainer_->step() % period == 0)
+    check_replicas(trainer_->state(), ranks_.comm()->world());
+  if (!pace_.due()) return;
+  const std::string slow = pace_.slow_ranks(ranks_.comm()->world());
+  if (!slow.empty()) progress_->line("warning: " + slow);
 }
 
 void TrainLoop::after_update(const StepResult& result, const BadStep& step,
@@ -210,18 +224,18 @@ bool TrainLoop::evaluate() {
   for (const auto& [mode, tasks] : found) {
     const bool decodes = mode == "INFER_EVAL";
     for (const auto& [task, metrics] : tasks) {
-      std::map<std::string, double> values;
       std::string text;
-      for (const auto& [name, value] : metrics) {
-        values[(decodes ? "eval/" : "") + name] = value;
+      for (const auto& [name, value] : metrics)
         if (decodes || name == "loss" || name == "accuracy")
           text += fmt::format("  {} {:.4g}", name, value);
-      }
-      summaries_->write((decodes ? "inference_eval/" : "training_eval/") + task.substr(0, 113),
-                        step, values);
-      progress_->line(fmt::format("step {}: {} {}{}", step, task,
-                                  decodes ? "decoded:" : "teacher-forced:", text));
+      if (!decodes) summaries_->write("training_eval/" + task.substr(0, 113), step, metrics);
+      if (!decodes || !config_.inference_evaluator.pylogging_logger)
+        progress_->line(fmt::format("step {}: {} {}{}", step, task,
+                                    decodes ? "decoded:" : "teacher-forced:", text));
     }
+    if (decodes)
+      log_metrics(config_.inference_evaluator, step, infer_evaluator_->outputs(), *summaries_,
+                  [this](const std::string& line) { progress_->line(line); });
     const std::string reason = run_actions(config_.actions, mode, step, tasks);
     if (stop_early_.empty()) stop_early_ = reason;
   }

@@ -13,6 +13,7 @@
 #include "apps/data_service.h"
 #include "apps/numbers_report.h"
 #include "apps/progress.h"
+#include "apps/rank_checks.h"
 #include "apps/ranks.h"
 #include "apps/signals.h"
 #include "apps/summaries.h"
@@ -42,6 +43,8 @@ class TrainLoop {
   void warm_start(const RestoreCheckpointConfig& config);
   void write_run_files();
   void train_step();
+  /// Ranks look at each other.
+  void check_ranks();
   void after_update(const StepResult& result, const BadStep& step, const HostArrays& batch);
   std::string run_train_actions(const std::map<std::string, double>& values);
   [[noreturn]] void stop_on_numbers(const std::string& what);
@@ -80,6 +83,7 @@ class TrainLoop {
   int64_t window_first_step_ = 0;
   Metrics last_step_;
   NumbersReport bad_steps_;
+  Pace pace_;
   std::optional<std::pair<BadStep, HostArrays>> last_batch_;  // for a report
 };
 

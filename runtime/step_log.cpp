@@ -48,8 +48,7 @@ void StepLog::statistics(const std::vector<std::string>& axes, int64_t bytes, in
   ++entry.calls;
   entry.bytes += sent;
   text_ += fmt::format("    {:<14} over {:<11} {:>13} bytes: {} numbers\n",
-                       name_of(MoveKind::kAllReduce), over, sent,
-                       bytes / size_of(DType::f64));
+                       name_of(MoveKind::kAllReduce), over, sent, bytes / size_of(DType::f64));
 }
 
 std::string StepLog::totals() const {

@@ -43,8 +43,8 @@ Answer to_answer(const json& value) {
 std::string to_bytes(const ModelOutputs& outputs) {
   json predictions = json::array();
   for (const Predictions& batch : outputs.predictions)
-    predictions.push_back({batch.tokens, to_json(Fields(batch.aux_values.begin(),
-                                                        batch.aux_values.end()))});
+    predictions.push_back(
+        {batch.tokens, to_json(Fields(batch.aux_values.begin(), batch.aux_values.end()))});
   const std::vector<uint8_t> bytes =
       json::to_msgpack({{"predictions", std::move(predictions)}, {"scores", outputs.scores}});
   return {bytes.begin(), bytes.end()};

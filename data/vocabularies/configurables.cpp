@@ -82,19 +82,18 @@ void register_vocabularies(Registry& r) {
       .arg("remove_extra_whitespaces", &NormalizerSpec::remove_extra_whitespaces)
       .arg("escape_whitespaces", &NormalizerSpec::escape_whitespaces)
       .arg("normalization_rule_tsv", &NormalizerSpec::normalization_rule_tsv);
-  r.add_function(
-      "seqio.vocabularies.SentencePieceVocabulary",
-      [](std::string file, std::optional<int32_t> extra_ids, bool reverse_extra_ids,
-         std::optional<NormalizerSpec> overrides, bool) -> VocabularyPtr {
-        return std::make_shared<SentencePieceVocabulary>(
-            std::move(file), extra_ids.value_or(0), reverse_extra_ids,
-            overrides.value_or(NormalizerSpec{}));
-      },
-      {"sentencepiece_model_file",
-       {"extra_ids", 0},
-       {"reverse_extra_ids", true},
-       {"normalizer_spec_overrides", nullptr},
-       {"use_fast_tokenizer", false}});
+  r.add_function("seqio.vocabularies.SentencePieceVocabulary",
+                 [](std::string file, std::optional<int32_t> extra_ids, bool reverse_extra_ids,
+                    std::optional<NormalizerSpec> overrides, bool) -> VocabularyPtr {
+                   return std::make_shared<SentencePieceVocabulary>(
+                       std::move(file), extra_ids.value_or(0), reverse_extra_ids,
+                       overrides.value_or(NormalizerSpec{}));
+                 },
+                 {"sentencepiece_model_file",
+                  {"extra_ids", 0},
+                  {"reverse_extra_ids", true},
+                  {"normalizer_spec_overrides", nullptr},
+                  {"use_fast_tokenizer", false}});
   r.add_function("seqio.vocabularies.PassThroughVocabulary",
                  [](int32_t size, std::optional<int32_t> eos_id) -> VocabularyPtr {
                    return std::make_shared<PassThroughVocabulary>(size, eos_id);

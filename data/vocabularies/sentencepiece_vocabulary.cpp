@@ -1,6 +1,7 @@
-// SentencePiece's own library does the work. Extra ids and changed normalisers are put into the model
-// by writing protobuf wire bytes: messages concatenate, so appended `pieces` fields become the last
-// pieces, and fields of an appended normaliser replace those before them. No protobuf library is needed for that, and Debian's cannot be linked beside libsentencepiece (both export
+// SentencePiece's own library does the work. Extra ids and changed normalisers are put into the
+// model by writing protobuf wire bytes: messages concatenate, so appended `pieces` fields become
+// the last pieces, and fields of an appended normaliser replace those before them. No protobuf
+// library is needed for that, and Debian's cannot be linked beside libsentencepiece (both export
 // one version of the same symbols and crash).
 #include <sentencepiece_processor.h>
 #include <zlib.h>
@@ -88,8 +89,8 @@ std::pair<uint64_t, std::string_view> take_field(std::string_view& message) {
 }
 
 /// CRC-32 of what decides ids and text: every piece with its score and kind, and the last value of
-/// each field of the two normalisers. A model that holds its extra ids or another normaliser and one
-/// to which the same was added are equal.
+/// each field of the two normalisers. A model that holds its extra ids or another normaliser and
+/// one to which the same was added are equal.
 uint32_t content_checksum(const sentencepiece::SentencePieceProcessor& pieces,
                           std::string_view model) {
   uLong crc = 0;

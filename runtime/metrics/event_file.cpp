@@ -10,8 +10,8 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
-#include "runtime/base/tfrecord.h"
 #include "runtime/base/proto_wire.h"
+#include "runtime/base/tfrecord.h"
 
 namespace quintet {
 namespace {

@@ -352,8 +352,8 @@ class Adafactor final : public Optimizer {
   void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     numbers_of(args, params);
     for (AdafactorParam& param : params_) param.size_sums();
-    for (const auto add : {&AdafactorParam::add_sums, &AdafactorParam::add_means,
-                           &AdafactorParam::add_squares}) {
+    for (const auto add :
+         {&AdafactorParam::add_sums, &AdafactorParam::add_means, &AdafactorParam::add_squares}) {
       Bucket bucket;
       for (AdafactorParam& param : params_) (param.*add)(bucket);
       bucket.sum(args.reducer);

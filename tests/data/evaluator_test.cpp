@@ -140,7 +140,8 @@ TEST_F(EvaluatorTest, PeersShareTheBatchesAndAllHaveTheResults) {
                         })};
   const MetricFn aux{"aux", PredictWithAuxMetric([](const Answers&, const Answers& predictions,
                                                     const AuxValues& values) -> Metrics {
-                       return {{"all", Text{to_string(Answer(predictions)) + to_string(Answer(values.at("kept")))}}};
+                       return {{"all", Text{to_string(Answer(predictions)) +
+                                            to_string(Answer(values.at("kept")))}}};
                      })};
   std::vector<Row> rows;
   for (char c = 'a'; c < 'l'; ++c) rows.push_back({std::string(1, c), "t"});  // six batches of two
@@ -163,8 +164,8 @@ TEST_F(EvaluatorTest, PeersShareTheBatchesAndAllHaveTheResults) {
       for (int64_t row = 0; row < batch.rows; ++row) {
         const int32_t id = batch.features.at("encoder_input_tokens").as<int32_t>()[row];
         made.tokens.push_back({id});
-        made.aux_values["kept"].push_back(Fields{
-            {"bytes", std::string("\xFF\x00", 2)}, {"list", Answers{id, 0.1 * id, "x"}}});
+        made.aux_values["kept"].push_back(
+            Fields{{"bytes", std::string("\xFF\x00", 2)}, {"list", Answers{id, 0.1 * id, "x"}}});
       }
       return made;
     };
@@ -205,9 +206,10 @@ TEST_F(EvaluatorTest, PeersShareTheBatchesAndAllHaveTheResults) {
 }
 
 TEST_F(EvaluatorTest, TextsAndHistogramsAreMetricsToo) {
-  const MetricFn shown{"shown", PredictMetric([](const Answers&, const Answers&) -> Metrics {
-                         return {{"number", 0.5}, {"text", Text{"# a"}}, {"spread", Histogram{{1, 2}, 3}}};
-                       })};
+  const MetricFn shown{
+      "shown", PredictMetric([](const Answers&, const Answers&) -> Metrics {
+        return {{"number", 0.5}, {"text", Text{"# a"}}, {"spread", Histogram{{1, 2}, 3}}};
+      })};
   const auto provider = task("values", {{"a", "a"}}, {shown});
   const auto outputs = evaluator(*provider)->evaluate(echo(), never);
   const Metrics& got = outputs->front().metrics;

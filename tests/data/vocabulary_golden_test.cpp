@@ -20,9 +20,9 @@ VocabularyPtr make(const std::string& name, const Json& entry,
     gin::Callable::Named named;
     const std::string kind = entry["kind"].as_string();
     if (entry.has("model"))
-      named.emplace_back(kind == "SentencePieceVocabulary" ? "sentencepiece_model_file"
-                                                           : "vocab_lookup_table",
-                         (folder / entry["model"].as_string()).string());
+      named.emplace_back(
+          kind == "SentencePieceVocabulary" ? "sentencepiece_model_file" : "vocab_lookup_table",
+          (folder / entry["model"].as_string()).string());
     const auto arguments = [](const Json& json) {
       gin::Callable::Named all;
       for (const auto& [key, value] : json.members())

@@ -79,6 +79,19 @@ def test_the_number_of_results_and_of_examples_can_be_limited(folder):
     assert json.loads(quintet("eval", f"--model_dir={folder}/run", "--num_examples=5").out)["examples"] == 5
 
 
+def test_logger_cls_says_what_is_written(folder):
+    def files(*loggers):
+        (folder / "-".join(loggers)).mkdir()
+        at = folder / "-".join(loggers)
+        train_judged(at, more=["--gin.seqio.Evaluator.logger_cls=[" + ", ".join(f"@seqio.{name}" for name in loggers) + "]"])
+        return {path.name.split(".")[0] for path in (at / "run/inference_eval").rglob("*") if path.is_file()}
+    assert files("JSONLogger") == {"judged-metrics", "judged-000004"}
+    assert files("TensorBoardLogger", "PyLoggingLogger") == {"events"}
+    # The run's own metrics.jsonl has them in any case.
+    records = lines(folder / "JSONLogger" / "run" / "metrics.jsonl")
+    assert any(record.get("run") == "inference_eval/judged" and "eval/accuracy" in record for record in records), records
+
+
 def test_metrics_that_cannot_judge_name_the_task(folder):
     (folder / "pairs.tsv").write_text("a\tyes\n")
     (folder / "judged.gin").write_text(

@@ -64,8 +64,10 @@ TEST_F(Summaries, HistogramsAreThoseOfTensorBoard) {
   for (const Json& row : Json::read_lines(file)) {
     EventFile events(folder_);
     const auto values = row["values"].as_doubles();
-    if (row["bins"].is_null()) events.histogram("h", 3, values);
-    else events.histogram("h", 3, values, row["bins"].as_int());
+    if (row["bins"].is_null())
+      events.histogram("h", 3, values);
+    else
+      events.histogram("h", 3, values, row["bins"].as_int());
     events.flush();
     std::vector<double> want;
     for (const Json& bucket : row["rows"].items())

@@ -1,0 +1,133 @@
+"""What can happen to a job under mpirun: programs that differ, signals to mpirun itself, a rank killed at every file operation
+of a save, a rank that is slower than the others."""
+
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import e2e
+from e2e import QUINTET, steps_of, tiny, wait_for
+from mpi_train_test import ENVIRONMENT, MESHES, MPIRUN, command, finished, mpirun, processes_of, start
+
+SHIM = pathlib.Path(os.environ.get("QUINTET_BUILD", "build")) / "tests" / "faults" / "libquintet_fault_shim.so"
+
+
+def on_two_ranks(first, second, timeout=120):
+    """Two command lines as ranks of one job."""
+    done = subprocess.run([*MPIRUN, "-n", "1", *first, ":", "-n", "1", *second], capture_output=True, env=ENVIRONMENT,
+                          timeout=timeout)
+    return e2e.Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+
+def test_builds_that_differ_are_refused(folder):
+    other = folder / "quintet"
+    shutil.copy(QUINTET, other)
+    with open(other, "ab") as program:
+        program.write(b"\n")  # runs as before, has another checksum
+    arguments = [str(a) for a in tiny(folder / "run", 20)]
+    result = on_two_ranks([QUINTET, *arguments], [str(other), *arguments])
+    assert result.code == 2 and "different build" in result.err, result
+    assert result.err.count("checksum") == 2 and "rank 0 on" in result.err and "rank 1 on" in result.err, result
+    assert not steps_of(folder / "run")
+
+
+def test_sigterm_to_mpirun_leaves_no_process_and_a_whole_checkpoint(folder):
+    """mpirun kills its ranks soon after it was asked to end: what was saved is there, and the same command goes on from it."""
+    arguments = ["--gin.EVAL_PERIOD=500", "--gin.utils.SaveCheckpointConfig.period=5", *MESHES["zero"]]
+    mpirun(2, *tiny(folder / "whole", 40, *arguments))
+    process = start(2, *tiny(folder / "run", 40, *arguments))
+    wait_for(lambda: 5 in steps_of(folder / "run") or process.poll() is not None, 60)
+    process.send_signal(signal.SIGTERM)
+    result = finished(process)
+    assert result.code != 0, result
+    wait_for(lambda: not processes_of(folder / "run"), 20)
+    assert steps_of(folder / "run")[-1] in range(5, 40)
+    mpirun(2, *tiny(folder / "run", 40, *arguments))
+    e2e.assert_same_run(folder / "whole", folder / "run", 40)
+
+
+def operations_of(log):
+    return len(log.read_text().splitlines())
+
+
+def test_a_rank_killed_at_any_file_operation_of_a_save_loses_nothing(folder):
+    """Two ranks write a checkpoint; either is killed at an operation, of all of which $QUINTET_KILLS are tried ("all": every one)."""
+    if not SHIM.exists():
+        return
+    save = ["--gin.utils.SaveCheckpointConfig.period=10", "--gin.EVAL_PERIOD=500", *MESHES["zero"]]
+    run = [QUINTET, *map(str, tiny(folder / "run", 20, *save))]
+    whole = [QUINTET, *map(str, tiny(folder / "whole", 20, *save))]
+    on_two_ranks(whole, whole)
+    result = on_two_ranks(run, run)
+    assert result.code == 0, result
+    shutil.rmtree(folder / "run" / "checkpoint_20")
+    shutil.copytree(folder / "run", folder / "half")  # the next run saves step 20
+
+    def faulty(rank, fault, log=None):
+        settings = [f"LD_PRELOAD={SHIM}", f"QT_FAULT={fault}", f"QT_FAULT_DIR={folder / 'run'}"]
+        bad = ["env", *settings, *([f"QT_FAULT_LOG={log}"] if log else []), *run]
+        shutil.rmtree(folder / "run")
+        shutil.copytree(folder / "half", folder / "run")
+        return on_two_ranks(bad if rank == 0 else run, run if rank == 0 else bad)
+
+    places = []
+    for rank in (0, 1):
+        log = folder / f"rank_{rank}.log"
+        assert faulty(rank, "any:999999999=EIO", log).code == 0
+        count = operations_of(log)
+        assert count > 5, f"the shim sees {count} operations of rank {rank}"
+        places += [(rank, n) for n in range(1, count + 1)]
+    kills = os.environ.get("QUINTET_KILLS", "8")
+    if kills != "all":
+        places = random.Random(7).sample(places, min(int(kills), len(places)))
+    for rank, n in places:
+        result = faulty(rank, f"any:{n}=KILL")
+        wait_for(lambda: not processes_of(folder / "run"), 20)
+        assert result.code != 0, (rank, n, result)
+        steps = steps_of(folder / "run")
+        assert steps and steps[-1] in (10, 20), (rank, n, steps)
+        assert e2e.quintet("inspect", folder / "run" / f"checkpoint_{steps[-1]}").code == 0
+        again = on_two_ranks(run, run)
+        assert again.code == 0, (rank, n, again)
+        e2e.assert_same_run(folder / "whole", folder / "run", 20)
+
+
+def test_a_rank_that_is_slower_than_the_others_is_named(folder):
+    log = folder / "log"
+    with open(log, "w") as stderr:
+        process = subprocess.Popen(command(2, *tiny(folder / "run", 3000, "--gin.EVAL_PERIOD=5000")), stderr=stderr,
+                                   env=ENVIRONMENT, stdin=subprocess.DEVNULL)
+    wait_for(lambda: steps_of(folder / "run") or process.poll() is not None, 60)
+    slow = processes_of(folder / "run")[1]  # of one mpirun: the second process is rank 1
+    done = threading.Event()
+
+    def hold_back():
+        while not done.is_set():
+            os.kill(slow, signal.SIGSTOP)
+            time.sleep(0.1)
+            os.kill(slow, signal.SIGCONT)
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=hold_back)
+    thread.start()
+    try:
+        wait_for(lambda: re.search(r"warning: rank 1 on \S+ \(.*slower than the others", log.read_text()), 200)
+    finally:
+        done.set()
+        thread.join()
+        os.kill(slow, signal.SIGUSR1)
+    assert process.wait(60) == 75, log.read_text()  # it was no reason to end
+
+
+def test_replicas_that_agree_train_on(folder):
+    mpirun(2, *tiny(folder / "run", 6, "--check_replicas=1"))
+
+
+if __name__ == "__main__":
+    e2e.run(globals())
