@@ -19,8 +19,18 @@ decoding::EncoderFunction encoder_of(const EncoderDecoderModel& model) {
     std::copy(tokens.begin(), tokens.end(), inputs.as<int32_t>().begin());
     const HostArray encoded =
         model.encode({{"encoder_input_tokens", inputs}}, {0, batch}, {.dropless = true}).to_host();
-    return std::vector<float>(encoded.as<float>().begin(), encoded.as<float>().end());
+    if (encoded.dtype == DType::f32)
+      return std::vector<float>(encoded.as<float>().begin(), encoded.as<float>().end());
+    std::vector<float> wide;
+    for (const bfloat16 x : encoded.as<bfloat16>()) wide.push_back(static_cast<float>(x));
+    return wide;
   };
+}
+
+/// A GPU generates with dense decoders; those with experts generate on the CPU.
+bool generates_on_device(const EncoderDecoderModel* model) {
+  return model != nullptr && !Device::current().is_cpu() &&
+         model->network().config().sparse_decoder.num_sparse_layers == 0;
 }
 
 std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model) {
@@ -107,7 +117,7 @@ void drop_packed(BaseModel& model) {
 Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams)
     : model_(model.model) {
   const auto* encoder_decoder = dynamic_cast<const EncoderDecoderModel*>(model.model.get());
-  if (encoder_decoder != nullptr && !Device::current().is_cpu())
+  if (generates_on_device(encoder_decoder))
     device_ = std::make_unique<decoding::DeviceDecoder>(*encoder_decoder);
   else
     network_ = pack(*model.model);

@@ -40,49 +40,47 @@ __global__ void __launch_bounds__(kThreads) general_kernel(const __grid_constant
   auto w = simt::shared<float>(sizeof(float) * kTileFloats, kCount * kTileFloats);
   const int thread = static_cast<int>(threadIdx.x);
   const int r0 = thread / 16 * kEach, c0 = thread % 16 * kEach;
-  TileWalk<kKind, kSide, kSide> walk(p);
   Tile tile;
-  for (int n = static_cast<int>(blockIdx.x); walk.find(n, tile); n += static_cast<int>(gridDim.x)) {
-    const Operands<kKind, T> operands{p, tile};
-    const int steps = steps_of<kKind, kTerms>(p, tile), each = max(steps / p.pairs(), 1);
-    float sums[kEach][kCount][kEach] = {};
-    for (int step = 0; step < steps; ++step) {
-      const int pair = kKind == Kind::kTransposed ? step / each : 0;
-      const int term = (kKind == Kind::kTransposed ? step % each : step) * kTerms;
-      for (int i = thread; i < kSide * kTerms; i += kThreads) {
-        // Neighbouring threads read neighbouring addresses.
-        const int by_term = i % kTerms, by_side = i % kSide;
-        const int xk = kKind == Kind::kWeights ? i / kSide : by_term;
-        const int xr = kKind == Kind::kWeights ? by_side : i / kTerms;
-        x[xk * kRow + xr] = operands.x(pair, xr, term + xk);
-        const int wk = kKind == Kind::kTransposed ? by_term : i / kSide;
-        const int wc = kKind == Kind::kTransposed ? i / kTerms : by_side;
-        for (int b = 0; b < kCount; ++b)
-          w[b * kTileFloats + wk * kRow + wc] = operands.w(pair + b, term + wk, wc);
-      }
-      __syncthreads();
-#pragma unroll
-      for (int k = 0; k < kTerms; ++k)
-#pragma unroll
-        for (int b = 0; b < kCount; ++b)
-#pragma unroll
-          for (int r = 0; r < kEach; ++r)
-#pragma unroll
-            for (int c = 0; c < kEach; ++c)
-              sums[r][b][c] += x[k * kRow + r0 + r] * w[b * kTileFloats + k * kRow + c0 + c];
-      __syncthreads();
+  if (!TileWalk<kKind, kSide, kSide>(p).find(static_cast<int>(blockIdx.x), tile)) return;
+  const Operands<kKind, T> operands{p, tile};
+  const int steps = steps_of<kKind, kTerms>(p, tile), each = max(steps / p.pairs(), 1);
+  float sums[kEach][kCount][kEach] = {};
+  for (int step = 0; step < steps; ++step) {
+    const int pair = kKind == Kind::kTransposed ? step / each : 0;
+    const int term = (kKind == Kind::kTransposed ? step % each : step) * kTerms;
+    for (int i = thread; i < kSide * kTerms; i += kThreads) {
+      // Neighbouring threads read neighbouring addresses.
+      const int by_term = i % kTerms, by_side = i % kSide;
+      const int xk = kKind == Kind::kWeights ? i / kSide : by_term;
+      const int xr = kKind == Kind::kWeights ? by_side : i / kTerms;
+      x[xk * kRow + xr] = operands.x(pair, xr, term + xk);
+      const int wk = kKind == Kind::kTransposed ? by_term : i / kSide;
+      const int wc = kKind == Kind::kTransposed ? i / kTerms : by_side;
+      for (int b = 0; b < kCount; ++b)
+        w[b * kTileFloats + wk * kRow + wc] = operands.w(pair + b, term + wk, wc);
     }
+    __syncthreads();
 #pragma unroll
-    for (int r = 0; r < kEach; ++r)
+    for (int k = 0; k < kTerms; ++k)
 #pragma unroll
-      for (int c = 0; c < kEach; ++c) {
-        const int row = tile.row + r0 + r, column = tile.column + c0 + c;
-        float one[kCount][1];
+      for (int b = 0; b < kCount; ++b)
 #pragma unroll
-        for (int b = 0; b < kCount; ++b) one[b][0] = sums[r][b][c];
-        if (row < tile.row_end && column < p.columns) put<kKind, 1>(p, tile, row, column, one);
-      }
+        for (int r = 0; r < kEach; ++r)
+#pragma unroll
+          for (int c = 0; c < kEach; ++c)
+            sums[r][b][c] += x[k * kRow + r0 + r] * w[b * kTileFloats + k * kRow + c0 + c];
+    __syncthreads();
   }
+#pragma unroll
+  for (int r = 0; r < kEach; ++r)
+#pragma unroll
+    for (int c = 0; c < kEach; ++c) {
+      const int row = tile.row + r0 + r, column = tile.column + c0 + c;
+      float one[kCount][1];
+#pragma unroll
+      for (int b = 0; b < kCount; ++b) one[b][0] = sums[r][b][c];
+      if (row < tile.row_end && column < p.columns) put<kKind, 1>(p, tile, row, column, one);
+    }
 }
 
 }  // namespace

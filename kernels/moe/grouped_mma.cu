@@ -66,7 +66,7 @@ __device__ int stored_column(int warp_column, int n) {
 template <Kind kKind>
 __device__ void multiply(simt::Shared<bf16> x, simt::Shared<bf16> w, int warp_row, int warp_column,
                          float (&sums)[2][32]) {
-#pragma unroll
+#pragma unroll 2  // likewise
   for (int i = 0; i < kTerms / 16; ++i) {
     uint32_t a[2][4];
 #pragma unroll
@@ -128,26 +128,22 @@ __global__ void __launch_bounds__(kThreads, 2)
   const auto w = [](int step) {
     return simt::shared<bf16>(sizeof(bf16) * (kBuffer * (step % 2) + kTileElements), kTileElements);
   };
-  TileWalk<kKind, kRows, kColumns<kKind>> walk(p);
   Tile tile;
-  for (int n = static_cast<int>(blockIdx.x); walk.find(n, tile); n += static_cast<int>(gridDim.x)) {
-    const int steps = steps_of<kKind, kTerms>(p, tile), each = steps / p.pairs();
-    const auto copy = [&](int step) {
-      if (step < steps) copy_step<kKind>(p, tile, step, each, x(step), w(step));
-      simt::cp_async_commit();
-    };
-    float sums[2][32] = {};
-    copy(0);
-    for (int step = 0; step < steps; ++step) {
-      simt::cp_async_wait<0>();
-      __syncthreads();  // this step is here, the one before has been read by all
-      copy(step + 1);
-      multiply<kKind>(x(step), w(step), warp_row, warp_column, sums);
-    }
-    store_sums<kKind>(p, tile, warp_row, warp_column, sums);
-    __syncthreads();
+  if (!TileWalk<kKind, kRows, kColumns<kKind>>(p).find(static_cast<int>(blockIdx.x), tile)) return;
+  const int steps = steps_of<kKind, kTerms>(p, tile), each = steps / p.pairs();
+  const auto copy = [&](int step) {
+    if (step < steps) copy_step<kKind>(p, tile, step, each, x(step), w(step));
+    simt::cp_async_commit();
+  };
+  float sums[2][32] = {};
+  copy(0);
+  for (int step = 0; step < steps; ++step) {
+    simt::cp_async_wait<0>();
+    __syncthreads();  // this step is here, the one before has been read by all
+    copy(step + 1);
+    multiply<kKind>(x(step), w(step), warp_row, warp_column, sums);
   }
-  simt::cp_async_wait<0>();
+  store_sums<kKind>(p, tile, warp_row, warp_column, sums);
 }
 
 }  // namespace

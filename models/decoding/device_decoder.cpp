@@ -190,7 +190,7 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
   HostArrays features;
   features["encoder_input_tokens"] = HostArray(DType::i32, {batch, length});
   std::copy(tokens.begin(), tokens.end(), features["encoder_input_tokens"].as<int32_t>().begin());
-  Tensor encoded = model_.encode(features, {0, batch}, {});  // [batch, length, embed]
+  Tensor encoded = model_.encode(features, {0, batch}, {.dropless = true});  // [batch, length, embed]
   const auto [order, lengths] = without_padding(tokens, batch, length);
   if (!order.empty()) {
     HostArray places(DType::i32, {batch, length});

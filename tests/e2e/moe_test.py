@@ -5,6 +5,7 @@ import json
 import math
 
 import e2e
+from device_test import has_emulator, losses
 from e2e import assert_same_run, metrics, quintet, tiny
 
 SIZES = ["--gin.EMBED_DIM=16", "--gin.NUM_HEADS=2", "--gin.HEAD_DIM=8", "--gin.MLP_DIM=16", "--gin.NUM_EXPERTS=4",
@@ -41,6 +42,20 @@ def test_it_evaluates_and_generates(folder):
     together = quintet("generate", run, "--max_decode_len=8", "--format=json", *texts).out.splitlines()
     assert [json.loads(line)["input"] for line in together] == texts
     assert all(math.isfinite(json.loads(line)["score"]) for line in together)
+
+
+def test_an_emulated_gpu_trains_and_generates_as_the_cpu(folder):
+    if not has_emulator():
+        return
+    for device in ("cpu", "emulated"):
+        quintet(*switch(folder / device, 4, "--gin.TRAIN_LENGTHS={'inputs': 24, 'targets': 24}", "--gin.BATCH_SIZE=2",
+                        "--gin.DROPOUT_RATE=0.0", "--gin.train_script.train.stats_period=1", f"--device={device}"))
+    cpu, gpu = losses(folder / "cpu"), losses(folder / "emulated")
+    assert len(cpu) == len(gpu) > 0, (cpu, gpu)
+    assert all(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(cpu, gpu)), (cpu, gpu)
+    printed = [quintet("generate", f"--model_dir={folder / 'cpu'}", "--max_decode_len=4", f"--device={device}",
+                       "words: 1234", "words: 7").out for device in ("cpu", "emulated")]
+    assert printed[0] == printed[1], printed
 
 
 def test_experts_start_as_a_dense_models_mlp(folder):
