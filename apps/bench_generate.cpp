@@ -12,18 +12,21 @@ namespace quintet {
 namespace {
 
 /// Random parameters, drawn tensor by tensor as they are packed: the peak is what generation needs.
-decoding::PackedNetwork random_network(const T5Config& config) {
+decoding::PackedNetwork random_network(const T5Config& config, WeightType weights) {
   Parameters declared;
   const Transformer network(Scope(declared), config);
   std::vector<float> values;
-  return {decoding::shape_of(config), [&](const std::string& name) {
+  return {decoding::shape_of(config),
+          [&](const std::string& name) {
             const ParamInfo& info = declared.at(name);
             std::vector<int64_t> sizes;
             for (const Axis& axis : info.spec.axes) sizes.push_back(axis.size);
             values = std::vector<float>(static_cast<size_t>(info.spec.elements()));
             info.initializer(key_of_parameter(key_from_seed(0), name), sizes, values);
             return View::of(values.data(), sizes);
-          }};
+          },
+          {},
+          weights};
 }
 
 }  // namespace
@@ -50,7 +53,7 @@ int run_bench_generate(std::span<char* const> args) {
   };
   const int64_t tokens = options.batch * options.targets;
   if (Device::current().is_cpu()) {
-    const decoding::PackedNetwork network = random_network(config);
+    const decoding::PackedNetwork network = random_network(config, options.quantize.type());
     decoding::TransformerDecoder decoder(network);
     time_steps("generate", options, tokens, [&] { run(decoder); });
   } else {

@@ -87,7 +87,10 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
   app.add_option("--dtype", options.dtype, "float32, or bfloat16 on a GPU");
   options.compute.add_to(app);
   app.add_flag("--profile", options.profile, "time and bytes of each op, on stderr");
-  if (generates) app.add_option("--beams", options.beams, "1: greedy")->check(positive);
+  if (generates) {
+    app.add_option("--beams", options.beams, "1: greedy")->check(positive);
+    options.quantize.add_to(app);
+  }
   if (!cli.parse(args)) return false;
   options.compute.start();
   QT_CHECK(options.dtype == "float32" ||
@@ -150,11 +153,11 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
   const double rate = static_cast<double>(tokens_per_step) / least;
   fmt::print(
       "{{\"bench\": \"{}\", \"device\": \"{}\", \"model\": \"{}\", \"batch\": {}, \"inputs\": {}, \"targets\": {}, "
-      "\"beams\": {}, \"dtype\": \"{}\", \"threads\": {}, \"steps\": {}, "
+      "\"beams\": {}, \"dtype\": \"{}\", \"weights\": \"{}\", \"threads\": {}, \"steps\": {}, "
       "\"tokens_per_second\": {:.2f}, \"seconds_per_step\": {{\"min\": {:.6f}, \"median\": {:.6f}}}, "
       "\"peak_bytes\": {}, \"tensor_bytes\": {}}}\n",
       what, Device::current().description(), options.model, options.batch, options.inputs, options.targets, options.beams,
-      options.dtype, omp_get_max_threads(), options.steps, rate, least, median,
+      options.dtype, options.quantize.name, omp_get_max_threads(), options.steps, rate, least, median,
       peak_resident_bytes(), Device::current().memory().peak_bytes());
   fmt::print(stderr, "{} {}: {:.1f} tokens/s, {:.3f} s a step (median {:.3f}), peak {} MiB\n", what,
              options.model, rate, least, median, peak_resident_bytes() >> 20);

@@ -8,6 +8,7 @@
 
 #include "apps/compute_flags.h"
 #include "apps/layout_step.h"
+#include "apps/quantize_flag.h"
 #include "models/base_model.h"
 
 namespace CLI {
@@ -22,6 +23,7 @@ struct BenchOptions {
   int64_t beams = 1;  // generate only; 1 is greedy
   ComputeFlags compute;
   std::string dtype = "float32";
+  QuantizeFlag quantize;  // generate only
   bool profile = false;
 };
 

@@ -1,5 +1,6 @@
 #include "apps/evaluate.h"
 
+#include "apps/evaluated_log.h"
 #include "apps/summaries.h"
 #include "runtime/base/json.h"
 
@@ -74,7 +75,12 @@ int evaluate(EvaluateConfig config, const TrainLoop::ProviderOf& provider_of, in
   }
   InferenceEvaluator evaluator(*provider, config.dataset, config.model,
                                config.inference_evaluator);
+  EvaluatedLog log(config.output_dir, provider->name());
   for (const std::filesystem::path& folder : checkpoint_folders(config.restore)) {
+    if (config.restore.mode == "all" && log.has(folder)) {
+      fmt::print(stderr, "{} has been evaluated\n", folder.string());
+      continue;
+    }
     const CheckpointReader checkpoint(folder);
     checkpoint.verify();
     load_parameters(checkpoint, config.model->model->parameters());
@@ -88,6 +94,7 @@ int evaluate(EvaluateConfig config, const TrainLoop::ProviderOf& provider_of, in
     log_metrics(config.inference_evaluator, checkpoint.step(), evaluator.outputs(), *summaries,
                 [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
     summaries->flush();
+    log.add(folder);
   }
   return 0;
 }

@@ -10,6 +10,7 @@
 #include "apps/compute_flags.h"
 #include "apps/generation_flags.h"
 #include "apps/predictor.h"
+#include "apps/quantize_flag.h"
 #include "apps/trained_model.h"
 #include "apps/verbs.h"
 #include "data/batches.h"
@@ -28,6 +29,7 @@ struct GenerateFlags {
   std::vector<std::string> texts;
   GenerationFlags generation;
   int64_t max_decode_len = 0, batch_size = 8;
+  QuantizeFlag quantize;
   ComputeFlags compute;
 };
 
@@ -37,7 +39,7 @@ class Generator {
   explicit Generator(const GenerateFlags& flags, const std::vector<std::string>& bindings)
       : flags_(flags),
         trained_(open_trained_model(flags.model_dir, bindings)),
-        predictor_(*trained_.model, flags.generation.beams) {
+        predictor_(*trained_.model, flags.generation.beams, flags.quantize.type()) {
     const ConfiguredModel& model = *trained_.model;
     decoder_only_ = dynamic_cast<const DecoderOnlyModel*>(model.model.get()) != nullptr;
     inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary);
@@ -266,6 +268,7 @@ void add_flags(CommandLine& cli, GenerateFlags& flags) {
   app.add_option("--max_decode_len", flags.max_decode_len, "tokens of an answer at most")
       ->check(positive);
   app.add_option("--batch_size", flags.batch_size, "inputs at a time")->check(positive);
+  flags.quantize.add_to(app);
   flags.compute.add_to(app);
 }
 
@@ -280,7 +283,8 @@ int run_generate(std::span<char* const> args) {
       "quintet generate --model_dir=/tmp/numbers 'words: 1234'\n"
       "quintet generate --model_dir=/tmp/numbers --input=questions.txt --format=json\n"
       "quintet generate --model_dir=/tmp/numbers --beams=4 --num_decodes=4 'words: 17'\n"
-      "quintet generate --model_dir=/tmp/numbers --format=json --logprobs=2 --stop=' ' 'words: 17'\n"
+      "quintet generate --model_dir=/tmp/numbers --format=json --logprobs=2 --stop=' ' 'words: "
+      "17'\n"
       "echo 'number: ten' | quintet generate --model_dir=/tmp/numbers --temperature=0.7");
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;

@@ -33,26 +33,6 @@ bool generates_on_device(const EncoderDecoderModel* model) {
          model->network().config().sparse_decoder.num_sparse_layers == 0;
 }
 
-std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model) {
-  HostArray copy;  // of a parameter in a GPU's memory
-  const decoding::ParameterSource source = [&model, &copy](const std::string& name) {
-    const Tensor& value = model.parameters().at(name).value;
-    View view = value.local();
-    if (!value.device().is_cpu()) {
-      copy = value.to_host();
-      view.pointer = copy.bytes.data();
-    }
-    return view;
-  };
-  using decoding::PackedNetwork;
-  if (const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model))
-    return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source,
-                                           encoder_of(*network));
-  const auto* network = dynamic_cast<const DecoderOnlyModel*>(&model);
-  QT_ASSERT(network != nullptr);
-  return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source);
-}
-
 BeamOptions beam_options(const gin::Arguments& args, int64_t num_decodes) {
   BeamOptions options;
   options.num_decodes = args.get_or<int64_t>("num_decodes", num_decodes);
@@ -105,6 +85,27 @@ int32_t eos_of(const ConfiguredModel& model) {
 
 }  // namespace
 
+std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, WeightType weights) {
+  HostArray copy;  // of a parameter in a GPU's memory
+  const decoding::ParameterSource source = [&model, &copy](const std::string& name) {
+    const Tensor& value = model.parameters().at(name).value;
+    View view = value.local();
+    if (!value.device().is_cpu()) {
+      copy = value.to_host();
+      view.pointer = copy.bytes.data();
+    }
+    return view;
+  };
+  using decoding::PackedNetwork;
+  if (const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model))
+    return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source,
+                                           encoder_of(*network), weights);
+  const auto* network = dynamic_cast<const DecoderOnlyModel*>(&model);
+  QT_ASSERT(network != nullptr);
+  return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source,
+                                         decoding::EncoderFunction(), weights);
+}
+
 void drop_packed(BaseModel& model) {
   if (!Device::current().is_cpu()) return;
   const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model);
@@ -114,31 +115,39 @@ void drop_packed(BaseModel& model) {
   Memory::host().release_cached();
 }
 
-Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams)
+Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams, WeightType weights)
     : model_(model.model) {
   const auto* encoder_decoder = dynamic_cast<const EncoderDecoderModel*>(model.model.get());
   if (generates_on_device(encoder_decoder))
     device_ = std::make_unique<decoding::DeviceDecoder>(*encoder_decoder);
   else
-    network_ = pack(*model.model);
+    network_ = pack(*model.model, weights);
   const auto* decoder = dynamic_cast<const DecoderOnlyModel*>(model.model.get());
   decoder_only_ = decoder != nullptr;
   options_.inputs_bidirectional_attention =
       decoder_only_ && decoder->inputs_bidirectional_attention();
   options_.eos_id = eos_of(model);
   options_.decode_fn = configured_decode_fn(model, decoder_only_);
+  if (model.config != nullptr) {
+    const gin::Arguments method = model.config->arguments(model.name + ".predict_batch_with_aux");
+    options_.prompt_with_targets = method.get<bool>("prompt_with_targets");
+    returns_all_decodes_ = method.get<bool>("return_all_decodes");
+  }
   if (beams) {
     BeamOptions beam;
     beam.num_decodes = *beams;
-    if (const auto* bound = std::get_if<BeamOptions>(&options_.decode_fn)) beam.alpha = bound->alpha;
+    if (const auto* bound = std::get_if<BeamOptions>(&options_.decode_fn))
+      beam.alpha = bound->alpha;
     options_.decode_fn = beam;
   }
 }
 
-decoding::Decodes Predictor::predict(const HostArrays& batch) const {
-  if (device_ != nullptr) return decoding::predict_encoder_decoder(*device_, batch, options_);
-  return decoder_only_ ? decoding::predict_decoder_only(*network_, batch, options_)
-                       : decoding::predict_encoder_decoder(*network_, batch, options_);
+decoding::Decodes Predictor::predict(const HostArrays& batch, Key key) const {
+  decoding::PredictOptions options = options_;
+  if (auto* sample = std::get_if<SampleOptions>(&options.decode_fn)) sample->decode_rng = key;
+  if (device_ != nullptr) return decoding::predict_encoder_decoder(*device_, batch, options);
+  return decoder_only_ ? decoding::predict_decoder_only(*network_, batch, options)
+                       : decoding::predict_encoder_decoder(*network_, batch, options);
 }
 
 decoding::Answers Predictor::answer(const HostArrays& batch,

@@ -1,5 +1,6 @@
 #pragma once
-// Predictions with a configured model: the decode function its gin files name, with the arguments bound there.
+// Predictions with a configured model: the decode function its gin files name, with the arguments
+// bound there.
 //
 //   Predictor predictor(*configured);                       // packs the parameters as they are now
 //   for (int64_t row = 0; row < rows; ++row) use(predictor.predict(batch).best(row));
@@ -8,16 +9,24 @@
 
 #include "models/configurables.h"
 #include "models/decoding/predict.h"
+#include "runtime/base/threefry.h"
 
 namespace quintet {
 
+/// The model's parameters as they are now, for decoding on the CPU.
+std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, WeightType weights);
+
 class Predictor {
  public:
-  /// `beams`: search with so many, whatever the gin files say. Throws a usage error if the model's
-  /// decode_fn is not one of ours.
-  explicit Predictor(const ConfiguredModel& model, std::optional<int64_t> beams = {});
-  /// `batch`: model features of equal lengths. Tokens end at the first EOS; the best decode is the last.
-  decoding::Decodes predict(const HostArrays& batch) const;
+  /// `beams`: search with so many, whatever the gin files say; `weights`: of networks on the CPU.
+  /// Throws a usage error if the model's decode_fn is not one of ours.
+  explicit Predictor(const ConfiguredModel& model, std::optional<int64_t> beams = {},
+                     WeightType weights = WeightType::f32);
+  /// `batch`: model features of equal lengths. Tokens end at the first EOS; the best decode is the
+  /// last. Samples are drawn with `key`.
+  decoding::Decodes predict(const HostArrays& batch, Key key = {}) const;
+  /// Whether gin files ask for every decode, not the best alone.
+  bool returns_all_decodes() const { return returns_all_decodes_; }
   /// What each request gets, one a row of the batch, instead of the decode function's predictions.
   decoding::Answers answer(const HostArrays& batch,
                            std::vector<decoding::GenerationRequest> requests) const;
@@ -25,7 +34,7 @@ class Predictor {
 
  private:
   std::shared_ptr<const BaseModel> model_;  // which device_ reads
-  bool decoder_only_ = false;
+  bool decoder_only_ = false, returns_all_decodes_ = false;
   std::unique_ptr<decoding::PackedNetwork> network_;  // on the CPU, and of decoder-only models
   std::unique_ptr<decoding::DeviceDecoder> device_;   // on a GPU
   decoding::PredictOptions options_;

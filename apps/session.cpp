@@ -6,6 +6,7 @@
 #include "apps/actions.h"
 #include "apps/checkpoint_config.h"
 #include "apps/evaluate.h"
+#include "apps/inference.h"
 #include "apps/inference_evaluator.h"
 #include "apps/predictor.h"
 #include "apps/train_config.h"
@@ -50,6 +51,7 @@ void register_everything(gin::Registry& registry, EntryPoints entry_points) {
   register_inference_evaluator(registry);
   register_train(registry, std::move(entry_points.train));
   register_evaluate(registry, std::move(entry_points.evaluate));
+  register_infer(registry, std::move(entry_points.infer));
   // Python modules that T5X's gin files import for the tasks they define; ours are built in or written in gin.
   registry.add_module("t5x.contrib.gpu.scripts_gpu.seqio_tasks");
 }

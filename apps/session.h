@@ -16,10 +16,10 @@
 
 namespace quintet {
 
-/// All configurables of all folders. `train` and `evaluate` are the bodies of train_script.train and
-/// eval_script.evaluate; empty: they can be configured, not called.
+/// All configurables of all folders. Entry points are the bodies of train_script.train,
+/// eval_script.evaluate and infer_script.infer; empty: they can be configured, not called.
 struct EntryPoints {
-  std::function<gin::Value(const gin::Arguments&)> train, evaluate;
+  std::function<gin::Value(const gin::Arguments&)> train, evaluate, infer;
 };
 void register_everything(gin::Registry& registry, EntryPoints entry_points = {});
 

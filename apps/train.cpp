@@ -85,7 +85,7 @@ int run_train(std::span<char* const> args) {
     code = loop.run();
     return {};
   };
-  Session session(gin_line, {.train = train, .evaluate = {}}, {.main_modules = {"t5x.train"}});
+  Session session(gin_line, {.train = train, .evaluate = {}, .infer = {}}, {.main_modules = {"t5x.train"}});
   session_of_run = &session;
   if (flags.dry_run) {
     if (ranks.leads()) fmt::print("{}", session.config().config_str());

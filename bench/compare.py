@@ -45,6 +45,18 @@ WORKLOADS = {
         "peers": {"CTranslate2": ("ct2_generate.py", 1.5)}},
 }
 
+# Asked for by name, or all of them by --only generation: the same in other batches and precisions. CTranslate2's int8
+# rounds activations too, so ours is int8_dynamic.
+PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "int8": "int8_dynamic"}
+GENERATION = {
+    f"{'greedy' if beams == 1 else 'beam4'}-{batch}-{dtype}": {
+        "title": f"generation, T5 1.1 small, {dtype}, batch {batch}, 128 to 128 tokens, "
+                 f"{'greedy' if beams == 1 else 'beam 4'}",
+        "flags": [f"--batch={batch}", "--inputs=128", "--targets=128", f"--beams={beams}", "--steps=2"],
+        "dtype": dtype, "ours": ["bench", "generate", f"--quantize={quantize}"],
+        "peers": {"CTranslate2": ("ct2_generate.py", 1.0)}}
+    for dtype, quantize in PRECISIONS.items() for batch in (1, 8, 64) for beams in (1, 4)}
+
 
 def run(command, environment):
     """Runs a program to its end: (the JSON object it printed last, its peak resident bytes)."""
@@ -77,13 +89,13 @@ def commit():
 
 
 def measure(workload, arguments, environment):
-    flags = workload["flags"] + ["--model=t5_1_1_small", "--dtype=float32", f"--threads={arguments.threads}"]
+    flags = workload["flags"] + ["--model=t5_1_1_small", f"--threads={arguments.threads}"]
     if arguments.steps:
         flags = [flag for flag in flags if not flag.startswith("--steps=")] + [f"--steps={arguments.steps}"]
     commands = {"quintet": [arguments.quintet, *workload["ours"], *flags]}
     python = pathlib.Path(arguments.peers) / "bin" / "python"
     for name, (script, _) in workload["peers"].items():
-        commands[name] = [python, PEERS / script, *flags]
+        commands[name] = [python, PEERS / script, *flags, f"--dtype={workload.get('dtype', 'float32')}"]
     best = {}
     for round_number in range(arguments.rounds):
         for name, command in commands.items():
@@ -135,7 +147,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quintet", default=str(ROOT / "build" / "quintet"))
     parser.add_argument("--peers", default=os.environ.get("QUINTET_PEERS", str(ROOT / ".venv-peers")))
-    parser.add_argument("--only", action="append", choices=sorted(WORKLOADS), help="a workload; may be repeated")
+    parser.add_argument("--only", action="append", choices=[*WORKLOADS, *GENERATION, "generation"],
+                        help="a workload; may be repeated")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="timed steps a round; default: the workload's")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -150,15 +163,17 @@ def main():
             raise SystemExit(f"{needed}: not there; {hint}")
     with tempfile.TemporaryDirectory(prefix="quintet-ct2-") as folder:
         environment["QUINTET_CT2_MODEL"] = folder
-        selected = arguments.only or list(WORKLOADS)
+        selected = [one for name in arguments.only or WORKLOADS
+                    for one in (GENERATION if name == "generation" else [name])]
+        workloads = {**WORKLOADS, **GENERATION}
         if any(name != "train" for name in selected):  # converts once, so that it counts in nobody's memory
             run([f"{arguments.peers}/bin/python", PEERS / "ct2_generate.py", "--batch=1", "--inputs=8",
                  "--targets=2", "--steps=1"], environment)
         results, tables, all_met = {}, [], True
         for name in selected:
-            print(f"{name}: {WORKLOADS[name]['title']}", file=sys.stderr, flush=True)
-            results[name] = measure(WORKLOADS[name], arguments, environment)
-            table, met = report(name, WORKLOADS[name], results[name])
+            print(f"{name}: {workloads[name]['title']}", file=sys.stderr, flush=True)
+            results[name] = measure(workloads[name], arguments, environment)
+            table, met = report(name, workloads[name], results[name])
             tables.append(table)
             all_met = all_met and met
     date = datetime.date.today().isoformat()

@@ -407,8 +407,8 @@ std::vector<std::pair<int64_t, int64_t>> parse_batch_ranges(const std::string& t
   return ranges;
 }
 
-std::vector<Example> evaluation_examples(const Provider& provider, const DatasetConfig& config,
-                                         std::optional<int64_t> limit) {
+StreamPtr evaluation_stream(const Provider& provider, const DatasetConfig& config,
+                            const ShardInfo& shard) {
   StreamOptions options{.split = config.split,
                         .shuffle = config.shuffle,
                         .seed = config.seed.value_or(0),
@@ -416,10 +416,16 @@ std::vector<Example> evaluation_examples(const Provider& provider, const Dataset
                         .trim_output_features = config.trim_output_features,
                         .use_cached = config.use_cached,
                         .cache_dirs = config.cache_dirs,
+                        .shard_info = shard,
                         .on_bad_example = config.on_bad_example,
                         .runner = std::make_shared<UnitThreads>(reader_threads(0))};
   if (!config.task_feature_lengths.empty()) options.sequence_length = config.task_feature_lengths;
-  StreamPtr stream = provider.stream(options);
+  return provider.stream(options);
+}
+
+std::vector<Example> evaluation_examples(const Provider& provider, const DatasetConfig& config,
+                                         std::optional<int64_t> limit) {
+  const StreamPtr stream = evaluation_stream(provider, config);
   std::vector<Example> examples;
   Example example;
   while ((!limit || static_cast<int64_t>(examples.size()) < *limit) && stream->next(example)) {

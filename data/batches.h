@@ -29,8 +29,8 @@ struct DatasetConfig {
   bool shuffle = false;
   std::optional<int64_t> seed = {};  // none: 0
   bool use_cached = false;
-  std::vector<std::string> cache_dirs = {};              // --seqio_additional_cache_dirs
-  OnBadExample on_bad_example = OnBadExample::fail;      // in caches; sources have their own
+  std::vector<std::string> cache_dirs = {};          // --seqio_additional_cache_dirs
+  OnBadExample on_bad_example = OnBadExample::fail;  // in caches; sources have their own
   bool pack = false;
   bool use_custom_packing_ops = false;  // pack by best fit, denser than seqio's greedy packing
   bool use_memory_cache = true;
@@ -121,6 +121,10 @@ class Batches final : public BatchSource {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// Preprocessed examples of one pass over a part of a split, in order, made by several threads.
+StreamPtr evaluation_stream(const Provider& provider, const DatasetConfig& config,
+                            const ShardInfo& shard = {});
 
 /// All preprocessed examples of one pass over a split: what an evaluator feeds to the model
 /// (through Batches) and compares with. At most `limit` of them.

@@ -93,14 +93,16 @@ std::vector<PreprocessorPtr> Task::steps(const StreamOptions& options) const {
 std::shared_ptr<const Reader> Task::open(const StreamOptions& options) const {
   const bool is_cached = options.use_cached && supports_caching();
   const std::lock_guard lock(mutex_);
-  auto& known_reader = readers_[{options.split, is_cached}];
+  const ShardInfo& shard = options.shard_info;
+  auto& known_reader = readers_[{options.split, is_cached, shard.index, shard.num_shards}];
   std::shared_ptr<const Reader> reader = known_reader.lock();
   if (reader) return reader;
   const DataSourcePtr from = source(options);
   const auto known = from->splits();
   QT_CHECK(std::find(known.begin(), known.end(), options.split) != known.end(),
            "task '{}' has no split '{}'; it has {}", name(), options.split, fmt::join(known, ", "));
-  known_reader = reader = from->open(options.split);
+  known_reader = reader =
+      shard.num_shards > 1 ? from->open_shard(options.split, shard) : from->open(options.split);
   return reader;
 }
 

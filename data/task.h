@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -32,6 +33,7 @@ struct StreamOptions {
   bool trim_output_features = true;
   bool use_cached = false;                           // for tasks that have a cache point
   std::vector<std::string> cache_dirs = {};          // where caches are looked for, in this order
+  ShardInfo shard_info = {};                         // a part of the split, as the source cuts it
   OnBadExample on_bad_example = OnBadExample::fail;  // in caches; sources have their own
   std::shared_ptr<UnitRunner> runner = {};           // makes units ahead; none: made when asked for
   double share = 1;                                  // of what the runner works ahead
@@ -97,8 +99,9 @@ class Task final : public Provider {
   std::shared_ptr<const ReadOrder> read_order(const StreamOptions& options) const;
   Config config_;
   mutable std::mutex mutex_;
-  // By split and whether cached; those that are in use.
-  mutable std::map<std::pair<std::string, bool>, std::weak_ptr<const Reader>> readers_;
+  // By split, whether cached and shard; those that are in use.
+  using ReaderKey = std::tuple<std::string, bool, int64_t, int64_t>;
+  mutable std::map<ReaderKey, std::weak_ptr<const Reader>> readers_;
 };
 
 /// How often a part of a mixture is drawn, relative to the others: a number, or a function of the

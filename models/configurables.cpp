@@ -115,6 +115,8 @@ void register_models(gin::Registry& registry) {
                                                             {"return_all_decodes", false},
                                                             {"decoder_params", nullptr},
                                                             {"prompt_with_targets", false}});
+  for (const std::string model : {"t5x.models.EncoderDecoderModel", "t5x.models.DecoderOnlyModel"})
+    registry.add_method(model + ".score_batch", {{"return_intermediates", false}});
   for (const std::string which : {"input", "output"})
     registry.add("t5x.models.get_" + which + "_vocabulary", {{"model"}},
                  [which](const gin::Arguments& args) -> gin::Value {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -20,6 +21,25 @@ inline constexpr int kMostGroupRows = 14;
 /// Most columns of a panel: two vectors of 128 bytes.
 inline constexpr int kMostPanelWidth = 64;
 enum class TileUse { store, add, scale, activate, multiply_activated };
+
+/// What one tile is made of.
+struct TileInput {
+  const float* x = nullptr;         // [k, rows]
+  const uint32_t* quads = nullptr;  // [k/4, rows]
+  const float* x_scales = nullptr;  // [rows]
+  const std::byte* w = nullptr;
+  const float* w_scales = nullptr;  // [2 vectors]
+  const int32_t* w_sums = nullptr;
+  int64_t k = 0;  // a multiple of 4
+  // Every four steps fetch `lines` cache lines from `ahead` on into the second-level cache.
+  const char* ahead = nullptr;
+  int64_t lines = 0;
+
+  void fetch() {
+    for (int64_t line = 0; line < lines; ++line) __builtin_prefetch(ahead + 64 * line, 0, 2);
+    ahead += 64 * lines;
+  }
+};
 }  // namespace quintet
 #endif
 
@@ -42,56 +62,202 @@ constexpr int kGroupRows = 6;
 int64_t width() { return static_cast<int64_t>(2 * hn::Lanes(F())); }
 int64_t rows_at_once() { return kGroupRows; }
 
-/// tile [kRows, 2 vectors] = x^T w for x [k, kRows] and w [k, 2 vectors]. Every four steps fetch
-/// `lines` cache lines from `ahead` on into the second-level cache.
-template <int kRows>
-void tile_product(const float* HWY_RESTRICT x, const float* HWY_RESTRICT w, int64_t k,
-                  float* HWY_RESTRICT tile, const char* ahead, int64_t lines) {
+using I = hn::RebindToSigned<F>;
+using VI = hn::Vec<I>;
+
+/// Four steps' weights of one vector of columns, as float32.
+template <WeightType kType>
+struct Quad;
+template <>
+struct Quad<WeightType::f32> {
+  V step[4];
+  HWY_INLINE Quad(const std::byte* w, size_t vector) {
+    const F d;
+    const auto* from = reinterpret_cast<const float*>(w) + vector * hn::Lanes(d);
+    for (size_t i = 0; i < 4; ++i) step[i] = hn::Load(d, from + i * 2 * hn::Lanes(d));
+  }
+};
+template <>
+struct Quad<WeightType::bf16> {
+  V step[4];
+  HWY_INLINE Quad(const std::byte* w, size_t vector) {
+    const F d;
+    const I di;
+    const auto* from = reinterpret_cast<const int32_t*>(w) + vector * hn::Lanes(di);
+    for (size_t i = 0; i < 2; ++i) {
+      const VI pair = hn::Load(di, from + i * 2 * hn::Lanes(di));
+      step[2 * i] = hn::BitCast(d, hn::ShiftLeft<16>(pair));
+      step[2 * i + 1] = hn::BitCast(d, hn::And(pair, hn::Set(di, ~0xffff)));
+    }
+  }
+};
+template <>
+struct Quad<WeightType::int8> {
+  V step[4];
+  HWY_INLINE Quad(const std::byte* w, size_t vector) {
+    const F d;
+    const I di;
+    const VI quad = hn::Load(di, reinterpret_cast<const int32_t*>(w) + vector * hn::Lanes(di));
+    step[0] = hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<24>(quad)));
+    step[1] = hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<16>(quad)));
+    step[2] = hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<8>(quad)));
+    step[3] = hn::ConvertTo(d, hn::ShiftRight<24>(quad));
+  }
+};
+
+/// tile [kRows, 2 vectors] = x^T w for x [k, kRows] and w [k, 2 vectors].
+template <WeightType kType, int kRows>
+void tile_product(TileInput in, float* HWY_RESTRICT tile) {
   const F d;
   const size_t lanes = hn::Lanes(d);
   V sum[kRows][2];
 #pragma GCC unroll 14
   for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(d);
-  const auto step = [&](const float* HWY_RESTRICT xi, const float* HWY_RESTRICT wi) HWY_ATTR {
-    const V w0 = hn::Load(d, wi), w1 = hn::Load(d, wi + lanes);
+  for (int64_t i = 0; i < in.k; i += 4) {
+    in.fetch();
+    const Quad<kType> w0(in.w, 0), w1(in.w, 1);
+    for (size_t step = 0; step < 4; ++step) {
 #pragma GCC unroll 14
-    for (int r = 0; r < kRows; ++r) {
-      const V xr = hn::Set(d, xi[r]);
-      sum[r][0] = hn::MulAdd(xr, w0, sum[r][0]);
-      sum[r][1] = hn::MulAdd(xr, w1, sum[r][1]);
+      for (size_t r = 0; r < kRows; ++r) {
+        const V xr = hn::Set(d, in.x[step * kRows + r]);
+        sum[r][0] = hn::MulAdd(xr, w0.step[step], sum[r][0]);
+        sum[r][1] = hn::MulAdd(xr, w1.step[step], sum[r][1]);
+      }
     }
-  };
-  int64_t i = 0;
-  for (; i + 4 <= k; i += 4) {
-    for (int64_t line = 0; line < lines; ++line) __builtin_prefetch(ahead + 64 * line, 0, 2);
-    ahead += 64 * lines;
-    step(x, w);
-    step(x + kRows, w + 2 * lanes);
-    step(x + 2 * kRows, w + 4 * lanes);
-    step(x + 3 * kRows, w + 6 * lanes);
-    x += 4 * kRows;
-    w += 8 * lanes;
+    in.x += 4 * kRows;
+    in.w += static_cast<int64_t>(8 * lanes) * weight_bytes(kType);
   }
-  for (; i < k; ++i, x += kRows, w += 2 * lanes) step(x, w);
+  const V one = hn::Set(d, 1.0f);
+  const V s0 = kType == WeightType::int8 ? hn::LoadU(d, in.w_scales) : one;
+  const V s1 = kType == WeightType::int8 ? hn::LoadU(d, in.w_scales + lanes) : one;
 #pragma GCC unroll 14
-  for (int r = 0; r < kRows; ++r) {
-    hn::Store(sum[r][0], d, tile + static_cast<size_t>(r) * 2 * lanes);
-    hn::Store(sum[r][1], d, tile + static_cast<size_t>(r) * 2 * lanes + lanes);
+  for (size_t r = 0; r < kRows; ++r) {
+    hn::Store(hn::Mul(sum[r][0], s0), d, tile + r * 2 * lanes);
+    hn::Store(hn::Mul(sum[r][1], s1), d, tile + r * 2 * lanes + lanes);
   }
 }
 
-using TileProduct = void (*)(const float*, const float*, int64_t, float*, const char*, int64_t);
+/// sum + products of four bytes a lane, unsigned x and signed w.
+template <bool kVnni>
+HWY_INLINE VI add_products(VI sum, VI x, VI w) {
+  const I di;
+#if HWY_TARGET == HWY_AVX3
+  // Highway 1.0 has no name for it, and intrinsics cannot be inlined into code for AVX-512 alone.
+  if constexpr (kVnni) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(w.raw));
+    return sum;
+  }
+#endif
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  // Bytes 0 and 2, then 1 and 3, of a lane as two int16; their products are added in pairs.
+  const hn::RepartitionToNarrow<I> dn;
+  const auto even_x = hn::BitCast(dn, hn::And(x, hn::Set(di, 0x00ff00ff)));
+  const auto odd_x = hn::BitCast(dn, hn::And(hn::ShiftRight<8>(x), hn::Set(di, 0x00ff00ff)));
+  const auto even_w = hn::ShiftRight<8>(hn::ShiftLeft<8>(hn::BitCast(dn, w)));
+  const auto odd_w = hn::ShiftRight<8>(hn::BitCast(dn, w));
+  VI unused = hn::Zero(di);
+  sum = hn::ReorderWidenMulAccumulate(di, even_x, even_w, sum, unused);
+  return hn::ReorderWidenMulAccumulate(di, odd_x, odd_w, sum, unused);
+#else
+  const VI byte = hn::Set(di, 0xff);
+  sum = hn::Add(sum, hn::Mul(hn::And(x, byte), hn::ShiftRight<24>(hn::ShiftLeft<24>(w))));
+  sum = hn::Add(
+      sum, hn::Mul(hn::And(hn::ShiftRight<8>(x), byte), hn::ShiftRight<24>(hn::ShiftLeft<16>(w))));
+  sum = hn::Add(
+      sum, hn::Mul(hn::And(hn::ShiftRight<16>(x), byte), hn::ShiftRight<24>(hn::ShiftLeft<8>(w))));
+  return hn::Add(sum, hn::Mul(hn::And(hn::ShiftRight<24>(x), byte), hn::ShiftRight<24>(w)));
+#endif
+}
 
-template <int... kRows>
+/// The same in 8 bits: x = x_scale (quad - 128).
+template <bool kVnni, int kRows>
+void tile_product_8(TileInput in, float* HWY_RESTRICT tile) {
+  const F d;
+  const I di;
+  const size_t lanes = hn::Lanes(d);
+  VI sum[kRows][2];
+#pragma GCC unroll 14
+  for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = hn::Zero(di);
+  for (int64_t i = 0; i < in.k; i += 4) {
+    in.fetch();
+    const auto* quads = reinterpret_cast<const int32_t*>(in.w);
+    const VI w0 = hn::Load(di, quads), w1 = hn::Load(di, quads + lanes);
+#pragma GCC unroll 14
+    for (size_t r = 0; r < kRows; ++r) {
+      const VI xr = hn::Set(di, static_cast<int32_t>(in.quads[r]));
+      sum[r][0] = add_products<kVnni>(sum[r][0], xr, w0);
+      sum[r][1] = add_products<kVnni>(sum[r][1], xr, w1);
+    }
+    in.quads += kRows;
+    in.w += 8 * lanes;
+  }
+  for (size_t half = 0; half < 2; ++half) {
+    const V scale = hn::LoadU(d, in.w_scales + half * lanes);
+    const VI offset = hn::LoadU(di, in.w_sums + half * lanes);
+    for (size_t r = 0; r < kRows; ++r) {
+      const V value = hn::ConvertTo(d, hn::Sub(sum[r][half], offset));
+      hn::Store(hn::Mul(hn::Mul(value, scale), hn::Set(d, in.x_scales[r])), d,
+                tile + (2 * r + half) * lanes);
+    }
+  }
+}
+
+using TileProduct = void (*)(TileInput, float*);
+
+template <WeightType kType, bool kVnni, int... kRows>
 constexpr std::array<TileProduct, sizeof...(kRows)> tile_products(
     std::integer_sequence<int, kRows...>) {
-  return {&tile_product<kRows + 1>...};
+  if constexpr (kType == WeightType::int8_dynamic)
+    return {&tile_product_8<kVnni, kRows + 1>...};
+  else
+    return {&tile_product<kType, kRows + 1>...};
 }
 
-void multiply_rows(int64_t rows, const float* x, const float* w, int64_t k, float* tile,
-                   const char* ahead, int64_t lines) {
-  static constexpr auto kProducts = tile_products(std::make_integer_sequence<int, kGroupRows>());
-  kProducts[static_cast<size_t>(rows - 1)](x, w, k, tile, ahead, lines);
+void multiply_rows(WeightType type, int64_t rows, const TileInput& in, float* tile) {
+  constexpr auto kAll = std::make_integer_sequence<int, kGroupRows>();
+  static constexpr std::array kProducts = {tile_products<WeightType::f32, false>(kAll),
+                                           tile_products<WeightType::bf16, false>(kAll),
+                                           tile_products<WeightType::int8, false>(kAll),
+                                           tile_products<WeightType::int8_dynamic, false>(kAll)};
+  auto* products = &kProducts[static_cast<size_t>(type)];
+#if HWY_TARGET == HWY_AVX3
+  static constexpr auto kVnni = tile_products<WeightType::int8_dynamic, true>(kAll);
+  if (type == WeightType::int8_dynamic && __builtin_cpu_supports("avx512vnni")) products = &kVnni;
+#endif
+  (*products)[static_cast<size_t>(rows - 1)](in, tile);
+}
+
+/// x [k, rows] to quads [k/4, rows] and scales [rows]; k is a multiple of 4. Reads and writes up to
+/// a vector beyond the end of each.
+void quantize(const float* x, int64_t k, int64_t rows, uint32_t* quads, float* scales) {
+  const F d;
+  const I di;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  // Of several vectors of rows the last overlaps the one before, where there is one.
+  for (int64_t c = 0; c < rows; c += lanes) {
+    const int64_t r = c > 0 ? std::min(c, rows - lanes) : 0;
+    V largest = hn::Set(d, 1e-30f);
+    for (int64_t i = 0; i < k; ++i)
+      largest = hn::Max(largest, hn::Abs(hn::LoadU(d, x + i * rows + r)));
+    const V scale = hn::Mul(largest, hn::Set(d, 1.0f / 127));
+    HWY_ALIGN float own[HWY_MAX_BYTES / sizeof(float)];
+    hn::Store(scale, d, own);
+    std::copy_n(own, std::min(lanes, rows - r), scales + r);
+    const V by = hn::Div(hn::Set(d, 1.0f), scale);
+    for (int64_t i = 0; i < k; i += 4) {
+      VI quad = hn::Zero(di);
+      for (int64_t step = 3; step >= 0; --step) {
+        const VI value = hn::NearestInt(hn::Mul(hn::LoadU(d, x + (i + step) * rows + r), by));
+        quad = hn::Or(hn::ShiftLeft<8>(quad), hn::And(value, hn::Set(di, 0xff)));
+      }
+      // + 128 in each byte.
+      quad = hn::Xor(quad, hn::Set(di, static_cast<int32_t>(0x80808080u)));
+      HWY_ALIGN int32_t words[HWY_MAX_BYTES / sizeof(int32_t)];
+      hn::Store(quad, di, words);
+      std::copy_n(reinterpret_cast<const uint32_t*>(words), std::min(lanes, rows - r),
+                  quads + i / 4 * rows + r);
+    }
+  }
 }
 
 void normalize(const float* x, int64_t k, const float* gain, float eps, float* out) {
@@ -227,6 +393,7 @@ namespace quintet {
 HWY_EXPORT(width);
 HWY_EXPORT(rows_at_once);
 HWY_EXPORT(multiply_rows);
+HWY_EXPORT(quantize);
 HWY_EXPORT(normalize);
 HWY_EXPORT(transpose);
 HWY_EXPORT(use_tile);
@@ -273,41 +440,97 @@ std::shared_ptr<float> HugeArena::allocate(int64_t floats) {
   return block;
 }
 
-PackedMatrix::PackedMatrix(int64_t k, int64_t n, HugeArena& arena)
-    : k_(k),
-      n_(n),
-      panels_((n + panel_width() - 1) / panel_width()),
-      data_(arena.allocate(panels_ * k * panel_width())) {}
+namespace {
 
-void PackedMatrix::set_columns(int64_t first, const float* w, int64_t columns, int64_t stride) {
-  const int64_t width = panel_width();
-#pragma omp parallel for schedule(static)
-  for (int64_t i = 0; i < k_; ++i) {
-    for (int64_t c = 0; c < columns;) {
-      const int64_t column = first + c, panel = column / width, offset = column % width;
-      const int64_t run = std::min(columns - c, width - offset);
-      std::copy_n(w + i * stride + c, run, data_.get() + (panel * k_ + i) * width + offset);
-      c += run;
+constexpr const char* kWeightTypes[] = {"f32", "bf16", "int8", "int8_dynamic"};
+
+/// To the nearest, ties to even.
+uint16_t to_bf16(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+}  // namespace
+
+WeightType weight_type_from_name(const std::string& name) {
+  for (size_t i = 0; i < std::size(kWeightTypes); ++i)
+    if (name == kWeightTypes[i]) return static_cast<WeightType>(i);
+  fail(ExitCode::kUsage, "'{}' is no type of weights; expected {}", name,
+       fmt::join(kWeightTypes, ", "));
+}
+
+const char* name_of(WeightType type) { return kWeightTypes[static_cast<size_t>(type)]; }
+
+PackedMatrix::PackedMatrix(int64_t k, int64_t n, HugeArena& arena, WeightType type)
+    : k_(k), n_(n), panels_((n + panel_width() - 1) / panel_width()), type_(type) {
+  const std::shared_ptr<float> memory = arena.allocate((bytes() + 3) / 4);
+  data_ = {memory, reinterpret_cast<std::byte*>(memory.get())};
+  const auto columns = static_cast<size_t>(panels_ * panel_width());
+  if (weight_bytes(type) == 1) scales_.resize(columns);
+  if (type == WeightType::int8_dynamic) sums_.resize(columns);
+}
+
+void PackedMatrix::set_column(int64_t index, const float* w, int64_t stride) {
+  const int64_t width = panel_width(), at = index % width;
+  std::byte* panel = data_.get() + index / width * panel_bytes();
+  // Element i stands in step i % steps of group i / steps: `steps` values of a column side by side.
+  const int64_t steps = 4 / weight_bytes(type_);
+  const auto place = [&](int64_t i) { return (i / steps * width + at) * steps + i % steps; };
+  if (type_ == WeightType::f32) {
+    auto* out = reinterpret_cast<float*>(panel);
+    for (int64_t i = 0; i < k_; ++i) out[place(i)] = w[i * stride];
+  } else if (type_ == WeightType::bf16) {
+    auto* out = reinterpret_cast<uint16_t*>(panel);
+    for (int64_t i = 0; i < k_; ++i) out[place(i)] = to_bf16(w[i * stride]);
+  } else {
+    auto* out = reinterpret_cast<int8_t*>(panel);
+    float largest = 1e-30f;
+    for (int64_t i = 0; i < k_; ++i) largest = std::max(largest, std::abs(w[i * stride]));
+    scales_[static_cast<size_t>(index)] = largest / 127;
+    int32_t sum = 0;
+    for (int64_t i = 0; i < k_; ++i) {
+      const auto q = static_cast<int8_t>(std::lrint(w[i * stride] * (127 / largest)));
+      out[place(i)] = q;
+      sum += q;
     }
+    if (!sums_.empty()) sums_[static_cast<size_t>(index)] = 128 * sum;
   }
 }
 
-PackedMatrix PackedMatrix::pack(const float* w, int64_t k, int64_t n, HugeArena& arena) {
-  PackedMatrix packed(k, n, arena);
+void PackedMatrix::set_columns(int64_t first, const float* w, int64_t columns, int64_t stride) {
+#pragma omp parallel for schedule(static)
+  for (int64_t c = 0; c < columns; ++c) set_column(first + c, w + c, stride);
+}
+
+void PackedMatrix::column(int64_t index, float* out) const {
+  const int64_t width = panel_width(), at = index % width;
+  const std::byte* from = panel(index / width);
+  const int64_t steps = 4 / weight_bytes(type_);
+  const auto place = [&](int64_t i) { return (i / steps * width + at) * steps + i % steps; };
+  for (int64_t i = 0; i < k_; ++i) {
+    if (type_ == WeightType::f32)
+      out[i] = reinterpret_cast<const float*>(from)[place(i)];
+    else if (type_ == WeightType::bf16)
+      out[i] =
+          std::bit_cast<float>(uint32_t{reinterpret_cast<const uint16_t*>(from)[place(i)]} << 16);
+    else
+      out[i] = static_cast<float>(reinterpret_cast<const int8_t*>(from)[place(i)]) *
+               scales_[static_cast<size_t>(index)];
+  }
+}
+
+PackedMatrix PackedMatrix::pack(const float* w, int64_t k, int64_t n, HugeArena& arena,
+                                WeightType type) {
+  PackedMatrix packed(k, n, arena, type);
   packed.set_columns(0, w, n, n);
   return packed;
 }
 
-PackedMatrix PackedMatrix::pack_transposed(const float* w, int64_t n, int64_t k, HugeArena& arena) {
-  PackedMatrix packed(k, n, arena);
-  const int64_t width = panel_width();
+PackedMatrix PackedMatrix::pack_transposed(const float* w, int64_t n, int64_t k, HugeArena& arena,
+                                           WeightType type) {
+  PackedMatrix packed(k, n, arena, type);
 #pragma omp parallel for schedule(static)
-  for (int64_t panel = 0; panel < packed.panels_; ++panel) {
-    float* out = packed.data_.get() + panel * k * width;
-    const int64_t columns = std::min(width, n - panel * width);
-    for (int64_t i = 0; i < k; ++i)
-      for (int64_t c = 0; c < columns; ++c) out[i * width + c] = w[(panel * width + c) * k + i];
-  }
+  for (int64_t c = 0; c < n; ++c) packed.set_column(c, w + c * k, 1);
   return packed;
 }
 
@@ -321,15 +544,18 @@ void PackedRows::resize(int64_t rows, int64_t k) {
   rows_ = rows;
   k_ = k;
   groups_ = (rows + group_rows() - 1) / group_rows();
-  data_.resize(static_cast<size_t>(rows * k));
+  // Vectors that hold the rows of a group may reach beyond its end.
+  data_.resize(static_cast<size_t>(rows * padded_k(k) + kMostPanelWidth));
   row_.resize(static_cast<size_t>(group_rows() * k));
+  quantized_ = false;
 }
 
 namespace {
 
-/// [rows, k] -> [k, rows].
+/// [rows, k] -> [padded k, rows].
 void regroup(const float* x, int64_t rows, int64_t k, int64_t stride, float* out) {
   HWY_DYNAMIC_DISPATCH(transpose)(x, rows, k, stride, out);
+  std::fill(out + k * rows, out + padded_k(k) * rows, 0.0f);
 }
 
 }  // namespace
@@ -338,7 +564,8 @@ void PackedRows::pack(const float* x, int64_t rows, int64_t k, int64_t stride) {
   resize(rows, k);
   for (int64_t g = 0; g < groups_; ++g) {
     const int64_t first = first_row(g);
-    regroup(x + first * stride, first_row(g + 1) - first, k, stride, data_.data() + first * k);
+    regroup(x + first * stride, first_row(g + 1) - first, k, stride,
+            data_.data() + first * padded_k(k));
   }
 }
 
@@ -349,8 +576,24 @@ void PackedRows::pack_normalized(const float* x, int64_t rows, int64_t k, const 
     const int64_t first = first_row(g), count = first_row(g + 1) - first;
     for (int64_t r = 0; r < count; ++r)
       HWY_DYNAMIC_DISPATCH(normalize)(x + (first + r) * k, k, gain, eps, row_.data() + r * k);
-    regroup(row_.data(), count, k, k, data_.data() + first * k);
+    regroup(row_.data(), count, k, k, data_.data() + first * padded_k(k));
   }
+}
+
+const uint32_t* PackedRows::quads(int64_t g) const {
+  const int64_t padded = padded_k(k_);
+  if (!quantized_) {
+    quads_.resize(static_cast<size_t>(rows_ * padded / 4));
+    scales_.resize(static_cast<size_t>(rows_));
+    for (int64_t i = 0; i < groups_; ++i) {
+      const int64_t first = first_row(i);
+      HWY_DYNAMIC_DISPATCH(quantize)
+      (group(i), padded, first_row(i + 1) - first, quads_.data() + first * padded / 4,
+       scales_.data() + first);
+    }
+    quantized_ = true;
+  }
+  return quads_.data() + first_row(g) * padded / 4;
 }
 
 void PackedRows::unpack(float* out) const {
@@ -362,23 +605,34 @@ void PackedRows::unpack(float* out) const {
 }
 
 void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
-              const std::function<void(const Tile&)>& done, const float* next) {
+              const std::function<void(const Tile&)>& done, const void* next) {
   QT_ASSERT(x.k() == w.k() && panel_width() <= kMostPanelWidth);
   if (x.rows() == 0) return;
   alignas(128) float values[kMostGroupRows * kMostPanelWidth];
-  const int64_t width = panel_width(), k = w.k(), groups = x.groups();
+  const int64_t width = panel_width(), k = padded_k(w.k()), groups = x.groups();
+  const bool is_int8 = weight_bytes(w.type()) == 1, dynamic = w.type() == WeightType::int8_dynamic;
   // While a panel is computed, group after group, the one after it is fetched: each four steps of
-  // each group ask for their part of its 4 * width floats.
-  const int64_t lines = (4 * width * 4 / 64 + groups - 1) / groups;
+  // each group ask for their part of its bytes.
+  const int64_t bytes_of_steps = 4 * width * weight_bytes(w.type());
+  const int64_t lines = (bytes_of_steps / 64 + groups - 1) / groups;
   for (int64_t p = panels.begin; p < panels.end; ++p) {
-    const float* following = p + 1 < panels.end ? w.panel(p + 1) : next;
+    const void* following = p + 1 < panels.end ? w.panel(p + 1) : next;
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t first = x.first_row(g), rows = x.first_row(g + 1) - first;
       const int64_t offset = g * (k / 4) * lines * 64;
-      const bool fetch = following != nullptr && offset < k * width * 4;
-      const char* ahead = fetch ? reinterpret_cast<const char*>(following) + offset : nullptr;
+      const bool fetch = following != nullptr && offset < w.panel_bytes();
       HWY_DYNAMIC_DISPATCH(multiply_rows)
-      (rows, x.group(g), w.panel(p), k, values, ahead, fetch ? lines : 0);
+      (w.type(), rows,
+       {.x = x.group(g),
+        .quads = dynamic ? x.quads(g) : nullptr,
+        .x_scales = dynamic ? x.scales(g) : nullptr,
+        .w = w.panel(p),
+        .w_scales = is_int8 ? w.scales(p) : nullptr,
+        .w_sums = dynamic ? w.sums(p) : nullptr,
+        .k = k,
+        .ahead = fetch ? static_cast<const char*>(following) + offset : nullptr,
+        .lines = fetch ? lines : 0},
+       values);
       done({.panel = p,
             .row = first,
             .rows = rows,

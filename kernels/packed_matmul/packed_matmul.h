@@ -10,20 +10,32 @@
 //   x.pack(activations, rows, k);
 //   multiply(x, w, w.share(part, parts), [&](const Tile& tile) { store(tile, y, n); });
 //
-// Layout: panels of `panel_width()` columns, [panels][k][width] float32, the last filled up with
-// zeros; rows are regrouped as [group][k][rows of the group], so that both are read in order. Knows
-// nothing of threads: a caller splits panels with share(). Accumulates in float32. Highway,
-// run-time dispatch.
+// Layout: panels of `panel_width()` columns, the last filled up with zeros; rows are regrouped as
+// [group][k][rows of the group], so that both are read in order. Knows nothing of threads: a caller
+// splits panels with share(). Accumulates in float32, int8_dynamic in int32. Highway, run-time
+// dispatch.
+//
+// Weights in fewer bits are read at the same bytes a second (README.md):
+//   bf16          rounded; in pairs of k, [panels][k/2][width][2]
+//   int8          a scale a column, the largest magnitude is 127; quads of k,
+//   [panels][k/4][width][4] int8_dynamic  the same, and rows rounded to 8 bits with a scale each
+//   when they are multiplied
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/mlp/mlp.h"  // defines: Activation
 
 namespace quintet {
+
+enum class WeightType { f32, bf16, int8, int8_dynamic };
+/// "f32", "bf16", "int8", "int8_dynamic"; throws a usage error.
+WeightType weight_type_from_name(const std::string& name);
+const char* name_of(WeightType type);
 
 /// Columns of a panel: two vectors of the best instruction set of this machine.
 int64_t panel_width();
@@ -48,29 +60,48 @@ class HugeArena {
   int64_t used_ = 0, size_ = 0;  // floats of the chunk
 };
 
+/// k is filled up with zeros to whole quads.
+constexpr int64_t padded_k(int64_t k) { return (k + 3) / 4 * 4; }
+constexpr int64_t weight_bytes(WeightType type) {
+  return type == WeightType::f32 ? 4 : type == WeightType::bf16 ? 2 : 1;
+}
+
 class PackedMatrix {
  public:
   PackedMatrix() = default;
   /// Room for a [k, n] matrix, to be filled by set_columns.
-  PackedMatrix(int64_t k, int64_t n, HugeArena& arena);
-  static PackedMatrix pack(const float* w, int64_t k, int64_t n, HugeArena& arena);
+  PackedMatrix(int64_t k, int64_t n, HugeArena& arena, WeightType type = WeightType::f32);
+  static PackedMatrix pack(const float* w, int64_t k, int64_t n, HugeArena& arena,
+                           WeightType type = WeightType::f32);
   /// w is [n, k]: y = x w^T.
-  static PackedMatrix pack_transposed(const float* w, int64_t n, int64_t k, HugeArena& arena);
+  static PackedMatrix pack_transposed(const float* w, int64_t n, int64_t k, HugeArena& arena,
+                                      WeightType type = WeightType::f32);
 
   /// Copies w [k, columns], row-major with the given stride, to columns [first, first + columns).
   void set_columns(int64_t first, const float* w, int64_t columns, int64_t stride);
+  /// The weights of a column as they are used, [k].
+  void column(int64_t index, float* out) const;
 
   int64_t k() const { return k_; }
   int64_t n() const { return n_; }
   int64_t panels() const { return panels_; }
-  const float* panel(int64_t i) const { return data_.get() + i * k_ * panel_width(); }
-  int64_t bytes() const { return panels_ * k_ * panel_width() * 4; }
+  WeightType type() const { return type_; }
+  const std::byte* panel(int64_t i) const { return data_.get() + i * panel_bytes(); }
+  int64_t panel_bytes() const { return padded_k(k_) * panel_width() * weight_bytes(type_); }
+  int64_t bytes() const { return panels_ * panel_bytes(); }
+  /// int8: scale of each column of panel i, and int8_dynamic: 128 times the sum of its weights.
+  const float* scales(int64_t i) const { return scales_.data() + i * panel_width(); }
+  const int32_t* sums(int64_t i) const { return sums_.data() + i * panel_width(); }
   /// The panels of part `part` of `parts`, in multiples of `unit` panels.
   PanelRange share(int64_t part, int64_t parts, int64_t unit = 1) const;
 
  private:
+  void set_column(int64_t index, const float* w, int64_t stride);
   int64_t k_ = 0, n_ = 0, panels_ = 0;
-  std::shared_ptr<float> data_;
+  WeightType type_ = WeightType::f32;
+  std::shared_ptr<std::byte> data_;
+  std::vector<float> scales_;
+  std::vector<int32_t> sums_;
 };
 
 /// Rows regrouped for multiply. Keeps its memory between uses.
@@ -89,11 +120,19 @@ class PackedRows {
   int64_t k() const { return k_; }
   int64_t groups() const { return groups_; }
   int64_t first_row(int64_t group) const { return group * rows_ / groups_; }
-  const float* group(int64_t g) const { return data_.data() + first_row(g) * k_; }
+  const float* group(int64_t g) const { return data_.data() + first_row(g) * padded_k(k_); }
+
+  /// Of the values in 8 bits, made when they are first asked for: quads [k/4][rows of the group] of
+  /// x / scale + 128, and the scale of each row.
+  const uint32_t* quads(int64_t g) const;
+  const float* scales(int64_t g) const { return scales_.data() + first_row(g); }
 
  private:
   void resize(int64_t rows, int64_t k);
   std::vector<float> data_, row_;
+  mutable std::vector<uint32_t> quads_;
+  mutable std::vector<float> scales_;
+  mutable bool quantized_ = false;
   int64_t rows_ = 0, k_ = 0, groups_ = 0;
 };
 
@@ -107,7 +146,7 @@ struct Tile {
 /// Calls `done` for each tile of x w in the given panels. `next`: memory read right after (the same
 /// thread's next panels), whose first bytes are fetched while the last panel is computed, or null.
 void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
-              const std::function<void(const Tile&)>& done, const float* next = nullptr);
+              const std::function<void(const Tile&)>& done, const void* next = nullptr);
 
 /// What usually becomes of a tile.
 void store_tile(const Tile& tile, float* y, int64_t stride);                // y = tile

@@ -21,8 +21,7 @@ class Phases {
         rows_(static_cast<int64_t>(step.rows.size())),
         joined_(shape_.joined_kv()) {
     x_.resize(static_cast<size_t>(rows_ * shape_.emb_dim));
-    for (int64_t r = 0; r < rows_; ++r)
-      network.embed(row(r).token, x_.data() + r * shape_.emb_dim);
+    for (int64_t r = 0; r < rows_; ++r) network.embed(row(r).token, x_.data() + r * shape_.emb_dim);
     qkv_.resize(static_cast<size_t>(rows_ * 3 * joined_));
     attended_.resize(static_cast<size_t>(rows_ * joined_));
     const MoeConfig& moe = shape_.sparse_decoder.moe;
@@ -53,7 +52,7 @@ class Phases {
                     first_panel(layer.mlp.in, part, gates(layer.mlp)));
         barrier.wait();
       }
-      const float* next =
+      const void* next =
           first_panel(l + 1 < layers.size() ? layers[l + 1].self.in : network_.logits(), part);
       if (layer.experts)
         add_experts(layer, part, own, barrier);
@@ -81,7 +80,7 @@ class Phases {
   static int64_t gates(const PackedMlp& mlp) { return mlp.activations.size() == 2 ? 2 : 1; }
 
   void add_mlp(const PackedMlp& mlp, Part part, Own& own, TeamBarrier& barrier,
-               const float* next) const {
+               const void* next) const {
     own.packed.pack_normalized(x_.data(), rows_, shape_.emb_dim, mlp.norm.data(), kNormEpsilon);
     mlp_activations(own.packed, mlp, part, hidden_.data(), first_panel(mlp.out, part));
     barrier.wait();
@@ -104,13 +103,13 @@ class Phases {
   }
 
   /// Where the part's share of a matrix begins, to be fetched early; null if it has none.
-  static const float* first_panel(const PackedMatrix& m, Part part, int64_t unit = 1) {
+  static const void* first_panel(const PackedMatrix& m, Part part, int64_t unit = 1) {
     const PanelRange share = m.share(part.index, part.count, unit);
     return share.begin < share.end ? m.panel(share.begin) : nullptr;
   }
 
   void project(const PackedAttention& attention, int64_t width, Part part, Own& own,
-               const float* next) const {
+               const void* next) const {
     own.packed.pack_normalized(x_.data(), rows_, shape_.emb_dim, attention.norm.data(),
                                kNormEpsilon);
     multiply(
@@ -119,7 +118,7 @@ class Phases {
   }
 
   void add_product(const float* input, int64_t k, const PackedMatrix& w, Part part, Own& own,
-                   const float* next) const {
+                   const void* next) const {
     own.packed.pack(input, rows_, k);
     multiply(
         own.packed, w, w.share(part.index, part.count),
@@ -147,8 +146,7 @@ class Phases {
     const CachedHead keys = step_.layout.at(layer, head);
     const float* query = qkv_.data() + r * 3 * joined_ + head * d;
     float* place = row(r).place;
-    if (place != nullptr)
-      append_to_cache(keys, place, query + joined_, query + 2 * joined_, d);
+    if (place != nullptr) append_to_cache(keys, place, query + joined_, query + 2 * joined_, d);
     attend_cache(query, attended_.data() + r * joined_ + head * d, keys, row(r).past,
                  place != nullptr ? step_.bias->row(head, row(r).position) : nullptr, d,
                  own.scratch);

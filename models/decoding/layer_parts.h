@@ -18,7 +18,7 @@ struct Part {
 
 /// h [rows, mlp] = the MLP's activations for x, the panels of this part.
 inline void mlp_activations(const PackedRows& x, const PackedMlp& mlp, Part part, float* h,
-                            const float* next = nullptr) {
+                            const void* next = nullptr) {
   const int64_t width = panel_width(), f = mlp.width;
   if (mlp.activations.size() == 1) {
     const auto activate = [&](const Tile& tile) { activate_tile(tile, mlp.activations[0], h, f); };

@@ -11,8 +11,9 @@ namespace {
 /// Reads parameters below one scope and checks their sizes.
 class Reader {
  public:
-  Reader(const ParameterSource& source, const NetworkShape& shape, HugeArena& arena)
-      : source_(source), shape_(shape), arena_(arena) {}
+  Reader(const ParameterSource& source, const NetworkShape& shape, HugeArena& arena,
+         WeightType type)
+      : source_(source), shape_(shape), arena_(arena), type_(type) {}
 
   const float* read(const std::string& name, int64_t rows, int64_t columns) const {
     const View view = source_(name);
@@ -29,12 +30,12 @@ class Reader {
     return std::vector<float>(p, p + size);
   }
   PackedMatrix matrix(const std::string& name, int64_t k, int64_t n) const {
-    return PackedMatrix::pack(read(name, k, n), k, n, arena_);
+    return PackedMatrix::pack(read(name, k, n), k, n, arena_, type_);
   }
   /// Projections of one input, side by side.
   PackedMatrix joined(const std::string& scope, std::initializer_list<const char*> parts) const {
     const int64_t width = shape_.joined_kv();
-    PackedMatrix packed(shape_.emb_dim, width * static_cast<int64_t>(parts.size()), arena_);
+    PackedMatrix packed(shape_.emb_dim, width * static_cast<int64_t>(parts.size()), arena_, type_);
     int64_t first = 0;
     for (const char* part : parts) {
       const float* weights = read(scope + "/" + part + "/kernel", shape_.emb_dim, width);
@@ -63,7 +64,7 @@ class Reader {
       mlp.activations.push_back(activation_from_name(name));
     if (activations.size() == 2) {
       const int64_t width = panel_width(), pairs = (f + width - 1) / width;
-      mlp.in = PackedMatrix(e, pairs * 2 * width, arena_);
+      mlp.in = PackedMatrix(e, pairs * 2 * width, arena_, type_);
       for (int64_t gate = 0; gate < 2; ++gate) {
         const float* w = kernel(fmt::format("wi_{}", gate), e, f);
         for (int64_t pair = 0; pair < pairs; ++pair)
@@ -73,7 +74,8 @@ class Reader {
     } else {
       mlp.in = PackedMatrix::pack(kernel("wi", e, f), e, f, arena_);
     }
-    mlp.out = PackedMatrix::pack(kernel("wo", f, e), f, e, arena_);
+    mlp.out = PackedMatrix::pack(kernel("wo", f, e), f, e, arena_,
+                                 weight_bytes(type_) == 1 ? WeightType::bf16 : type_);
     return mlp;
   }
   PackedExperts experts(const std::string& scope, const MoeConfig& moe) const {
@@ -142,7 +144,26 @@ class Reader {
   const ParameterSource& source_;
   const NetworkShape& shape_;
   HugeArena& arena_;
+  const WeightType type_;
 };
+
+/// Those that a layer has.
+std::vector<const PackedMatrix*> matrices_of(const PackedLayer& layer) {
+  std::vector<const PackedMatrix*> all;
+  for (const PackedMatrix* m :
+       {&layer.self.in, &layer.self.out, &layer.cross.in, &layer.cross.key_value, &layer.cross.out})
+    all.push_back(m);
+  const auto add = [&](const PackedMlp& mlp) {
+    all.push_back(&mlp.in);
+    all.push_back(&mlp.out);
+  };
+  add(layer.mlp);
+  if (layer.extra_mlp) add(*layer.extra_mlp);
+  if (layer.experts)
+    for (const PackedMlp& expert : layer.experts->experts) add(expert);
+  std::erase_if(all, [](const PackedMatrix* m) { return m->panels() == 0; });
+  return all;
+}
 
 template <class Config>
 NetworkShape common_shape(const Config& config) {
@@ -176,7 +197,7 @@ NetworkShape shape_of(const TransformerConfig& config) {
 }
 
 PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source,
-                             EncoderFunction encoder)
+                             EncoderFunction encoder, WeightType weights)
     : shape_(std::move(shape)), encode_(std::move(encoder)) {
   QT_CHECK(
       shape_.vocab_size > 0 && shape_.emb_dim > 0 && shape_.joined_kv() > 0 && shape_.mlp_dim > 0 &&
@@ -194,13 +215,13 @@ PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source,
                shape_.sparse_decoder.moe.router.kind != Router::experts_choose,
            "generation: experts of a decoder cannot choose tokens, later ones are not there yet");
   HugeArena arena;
-  const Reader reader(source, shape_, arena);
+  const Reader reader(source, shape_, arena, weights);
   // The largest tensors first: while a source still holds them, little else is packed.
   const int64_t v = shape_.vocab_size, e = shape_.emb_dim;
   const std::string embedding =
       shape_.decoder_only() ? "decoder/token_embedder/embedding" : "token_embedder/embedding";
   if (shape_.logits_via_embedding) {
-    logits_ = PackedMatrix::pack_transposed(reader.read(embedding, v, e), v, e, arena);
+    logits_ = PackedMatrix::pack_transposed(reader.read(embedding, v, e), v, e, arena, weights);
     logit_scale_ = 1.0f / std::sqrt(static_cast<float>(e));
   } else {
     embedding_ = arena.allocate(v * e);
@@ -219,26 +240,51 @@ void PackedNetwork::embed(int32_t token, float* out) const {
     std::copy_n(embedding_.get() + token * e, e, out);
     return;
   }
-  const int64_t width = panel_width();
-  const float* column = logits_.panel(token / width) + token % width;
-  for (int64_t i = 0; i < e; ++i) out[i] = column[i * width];
+  logits_.column(token, out);
 }
 
 int64_t PackedNetwork::bytes() const {
   int64_t bytes = logits_.bytes();
   if (embedding_ != nullptr) bytes += 4 * shape_.vocab_size * shape_.emb_dim;
-  const auto add = [&](const PackedMlp& mlp) { bytes += mlp.in.bytes() + mlp.out.bytes(); };
   for (const PackedStack* stack : {&encoder_, &decoder_})
-    for (const PackedLayer& layer : stack->layers) {
-      for (const PackedMatrix* m : {&layer.self.in, &layer.self.out, &layer.cross.in,
-                                    &layer.cross.key_value, &layer.cross.out})
-        bytes += m->bytes();
-      add(layer.mlp);
-      if (layer.extra_mlp) add(*layer.extra_mlp);
-      if (layer.experts)
-        for (const PackedMlp& expert : layer.experts->experts) add(expert);
-    }
+    for (const PackedLayer& layer : stack->layers)
+      for (const PackedMatrix* m : matrices_of(layer)) bytes += m->bytes();
   return bytes;
+}
+
+std::vector<std::string> PackedNetwork::parts() const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < encoder_.layers.size(); ++i)
+    names.push_back(fmt::format("encoder/layers_{}", i));
+  for (size_t i = 0; i < decoder_.layers.size(); ++i)
+    names.push_back(fmt::format("decoder/layers_{}", i));
+  names.push_back("logits");
+  return names;
+}
+
+PackedLayer* PackedNetwork::find(const std::string& part) {
+  if (part == "logits") return nullptr;
+  PackedStack& stack = part.starts_with("encoder") ? encoder_ : decoder_;
+  return &stack.layers.at(std::stoul(part.substr(part.find('_') + 1)));
+}
+
+std::vector<PackedMatrix> PackedNetwork::matrices(const std::string& part) const {
+  PackedNetwork copy = *this;
+  const PackedLayer* layer = copy.find(part);
+  if (layer == nullptr) return {logits_};
+  std::vector<PackedMatrix> all;
+  for (const PackedMatrix* m : matrices_of(*layer)) all.push_back(*m);
+  return all;
+}
+
+PackedNetwork PackedNetwork::with_part(const PackedNetwork& other, const std::string& part) const {
+  PackedNetwork copy = *this;
+  PackedNetwork from = other;
+  if (PackedLayer* layer = copy.find(part))
+    *layer = *from.find(part);
+  else
+    copy.logits_ = other.logits_;
+  return copy;
 }
 
 }  // namespace quintet::decoding

@@ -51,7 +51,7 @@ struct PackedAttention {
 
 struct PackedMlp {
   std::vector<float> norm;  // of an expert: none
-  PackedMatrix in;  // [embed, width], or both gates' panels by turns
+  PackedMatrix in;          // [embed, width], or both gates' panels by turns
   PackedMatrix out;
   int64_t width = 0;
   std::vector<Activation> activations;  // one, or two for a gated MLP
@@ -71,8 +71,8 @@ struct PackedLayer {
 };
 
 /// Encoder output [batch, length, embed] for tokens [batch, length], 0 being padding.
-using EncoderFunction =
-    std::function<std::vector<float>(std::span<const int32_t> tokens, int64_t batch, int64_t length)>;
+using EncoderFunction = std::function<std::vector<float>(std::span<const int32_t> tokens,
+                                                         int64_t batch, int64_t length)>;
 
 struct PackedStack {
   std::vector<PackedLayer> layers;
@@ -85,9 +85,12 @@ struct PackedStack {
 class PackedNetwork {
  public:
   /// Throws kData naming a parameter that is missing or of another size, with both sizes.
-  /// `encoder`: encodes in place of the packed encoder, which is not made then. Encoders with sparse
-  /// layers need one: they route all tokens of a batch together.
-  PackedNetwork(NetworkShape shape, const ParameterSource& source, EncoderFunction encoder = {});
+  /// `encoder`: encodes in place of the packed encoder, which is not made then. Encoders with
+  /// sparse layers need one: they route all tokens of a batch together. `weights`: of all matrices;
+  /// with 8 bits the MLP's second matrix, `wo`, stays in bfloat16, because what it is multiplied
+  /// with has a few large values (transformers keeps it in float32 for that).
+  PackedNetwork(NetworkShape shape, const ParameterSource& source, EncoderFunction encoder = {},
+                WeightType weights = WeightType::f32);
 
   const NetworkShape& shape() const { return shape_; }
   const PackedStack& encoder() const { return encoder_; }
@@ -101,7 +104,16 @@ class PackedNetwork {
   /// Of all weights.
   int64_t bytes() const;
 
+  /// "encoder/layers_0", .., "decoder/layers_0", .., "logits".
+  std::vector<std::string> parts() const;
+  /// Of a part; they share its weights.
+  std::vector<PackedMatrix> matrices(const std::string& part) const;
+  /// A copy, which shares the weights, with one part of another network of this shape.
+  PackedNetwork with_part(const PackedNetwork& other, const std::string& part) const;
+
  private:
+  /// The layer of a part; none for logits.
+  PackedLayer* find(const std::string& part);
   NetworkShape shape_;
   std::shared_ptr<float> embedding_;  // [vocab, embed]; null if tied: then read from packed logits
   EncoderFunction encode_;

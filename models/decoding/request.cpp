@@ -129,15 +129,9 @@ std::unique_ptr<Generation> start_generation(GenerationRequest request, int64_t 
   return std::make_unique<Choices>(std::move(request), vocab_size);
 }
 
-std::vector<std::vector<Hypothesis>> generate(TokenModel& model,
-                                              std::span<const GenerationRequest> requests,
-                                              int64_t rows_per_item) {
+void run(TokenModel& model, std::span<const std::unique_ptr<Generation>> running,
+         int64_t rows_per_item) {
   const int64_t vocab = model.vocab_size();
-  std::vector<std::unique_ptr<Generation>> running;
-  for (const GenerationRequest& request : requests) {
-    QT_ASSERT(rows_of(request) <= rows_per_item);
-    running.push_back(start_generation(request, vocab));
-  }
   while (true) {
     std::vector<int32_t> rows, tokens, positions, sources;
     std::vector<size_t> begin;
@@ -151,7 +145,7 @@ std::vector<std::vector<Hypothesis>> generate(TokenModel& model,
         sources.push_back(first + step.source);
       }
     }
-    if (rows.empty()) break;
+    if (rows.empty()) return;
     const std::span<float> logits =
         model.step({.rows = rows, .tokens = tokens, .positions = positions, .sources = sources});
     const auto items = static_cast<int64_t>(running.size());
@@ -163,6 +157,17 @@ std::vector<std::vector<Hypothesis>> generate(TokenModel& model,
                                    one.rows().size() * static_cast<size_t>(vocab)));
     }
   }
+}
+
+std::vector<std::vector<Hypothesis>> generate(TokenModel& model,
+                                              std::span<const GenerationRequest> requests,
+                                              int64_t rows_per_item) {
+  std::vector<std::unique_ptr<Generation>> running;
+  for (const GenerationRequest& request : requests) {
+    QT_ASSERT(rows_of(request) <= rows_per_item);
+    running.push_back(start_generation(request, model.vocab_size()));
+  }
+  run(model, running, rows_per_item);
   std::vector<std::vector<Hypothesis>> results;
   for (const auto& one : running) results.push_back(one->results());
   return results;

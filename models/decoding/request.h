@@ -77,6 +77,11 @@ int64_t rows_of(const GenerationRequest& request);
 /// Throws as GenerationRequest::check.
 std::unique_ptr<Generation> start_generation(GenerationRequest request, int64_t vocab_size);
 
+/// Advances all, one an item of the model, until each is answered; the model has begun with
+/// num_decodes = `rows_per_item`.
+void run(TokenModel& model, std::span<const std::unique_ptr<Generation>> running,
+         int64_t rows_per_item);
+
 /// Answers all requests, one an item of the model, which has begun with num_decodes =
 /// `rows_per_item`.
 std::vector<std::vector<Hypothesis>> generate(TokenModel& model,

@@ -44,6 +44,9 @@ class Beams : public Generation {
     QT_ASSERT(logits.size() == rows_.size() * vocab_);
     if (++fed_ < std::ssize(request_.prompt)) return next_rows({0});
     const std::vector<Candidate> best = candidates(logits);
+    // The rules left nothing, or the logits are no numbers.
+    if (best.empty())
+      for (Beam& beam : live_) finish(beam, FinishReason::length);
     std::vector<Beam> live;
     std::vector<int32_t> sources;
     const auto beams = static_cast<size_t>(request_.num_beams);

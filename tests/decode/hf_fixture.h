@@ -53,11 +53,13 @@ inline std::string hf_name(const std::string& name) {
          ".weight";
 }
 
-inline decoding::PackedNetwork hf_network(const std::filesystem::path& folder) {
+inline decoding::PackedNetwork hf_network(const std::filesystem::path& folder,
+                                          WeightType weights = WeightType::f32) {
   const decoding::NetworkShape shape = hf_shape(Json::read(folder / "config.json"));
   const HostArrays arrays = read_safetensors(folder / "model.safetensors");
   std::vector<float> turned;
-  return {shape, [&](const std::string& name) {
+  return {shape,
+          [&](const std::string& name) {
             const std::string hf = hf_name(name);
             const auto found = arrays.find(hf);
             QT_CHECK_AS(ExitCode::kData, found != arrays.end(), "no parameter {} for {}", hf, name);
@@ -72,7 +74,9 @@ inline decoding::PackedNetwork hf_network(const std::filesystem::path& folder) {
                 turned[static_cast<size_t>(j * n + i)] = values[static_cast<size_t>(i * k + j)];
             const int64_t sizes[] = {k, n};
             return View::of(std::as_const(turned).data(), sizes);
-          }};
+          },
+          {},
+          weights};
 }
 
 }  // namespace quintet::testing

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "models/decoding/request.h"
-#include "models/decoding/score.h"
+#include "models/decoding/scoring.h"
 #include "models/decoding/transformer_decoder.h"
 #include "tests/decode/hf_fixture.h"
 
@@ -216,7 +216,14 @@ std::map<std::string, std::vector<float>> forward(const PackedNetwork& network,
                 {.num_decodes = 1, .max_length = labels.shape[1]},
                 inputs.at("mixed/attention_mask").as<int32_t>());
   double total = 0, count = 0;
-  for (std::vector<float> row : score_tokens(decoder, targets)) {
+  std::vector<std::unique_ptr<Generation>> scored;
+  for (const TokenList& tokens : targets)
+    scored.push_back(start_scoring(tokens, decoder.vocab_size()));
+  run(decoder, scored, 1);
+  for (const auto& one : scored) {
+    std::vector<float> row;
+    const Hypothesis scored_one = one->results().front();
+    for (const TokenChoice& choice : scored_one.tokens) row.push_back(choice.log_prob);
     const float sum = std::accumulate(row.begin(), row.end(), 0.0f);
     out["scoring/sequence_log_probs"].push_back(sum);
     out["scoring/mean_token_log_prob"].push_back(sum / static_cast<float>(row.size()));

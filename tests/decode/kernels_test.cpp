@@ -1,6 +1,7 @@
 // The kernels of generation against plain loops in double.
 
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cmath>
@@ -67,6 +68,90 @@ TEST(PackedMatmul, AgreesWithTheOracle) {
       }
     }
   }
+}
+
+constexpr WeightType kNarrowTypes[] = {WeightType::bf16, WeightType::int8,
+                                       WeightType::int8_dynamic};
+
+/// A row in 8 bits and back, as int8_dynamic sees it.
+std::vector<float> rounded_row(const float* x, int64_t k) {
+  float largest = 0;
+  for (int64_t i = 0; i < k; ++i) largest = std::max(largest, std::abs(x[i]));
+  std::vector<float> row;
+  for (int64_t i = 0; i < k; ++i)
+    row.push_back(std::nearbyint(x[i] * (127 / largest)) * largest / 127);
+  return row;
+}
+
+/// Products with rounded weights are those of the weights that column() says. Empty: all are.
+std::string narrow_difference(const Product& size, WeightType type) {
+  const auto& [rows, k, n] = size;
+  const auto x = random_floats(rows * k, 1), w = random_floats(k * n, 2);
+  HugeArena arena;
+  const PackedMatrix m = PackedMatrix::pack(w.data(), k, n, arena, type);
+  PackedRows packed;
+  packed.pack(x.data(), rows, k);
+  std::vector<float> y(static_cast<size_t>(rows * n));
+  multiply(packed, m, {0, m.panels()}, [&](const Tile& tile) { store_tile(tile, y.data(), n); });
+  std::vector<float> column(static_cast<size_t>(k));
+  for (int64_t c = 0; c < n; ++c) {
+    m.column(c, column.data());
+    float largest = 0;
+    for (int64_t i = 0; i < k; ++i) largest = std::max(largest, std::abs(w[i * n + c]));
+    for (int64_t i = 0; i < k; ++i) {
+      const float exact = w[i * n + c];
+      const float limit =
+          type == WeightType::bf16 ? std::abs(exact) / 256 : largest / 127 * 0.50001f;
+      if (std::abs(column[i] - exact) > limit)
+        return fmt::format("weight {} {}: {} for {}", i, c, column[i], exact);
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* row = x.data() + r * k;
+      std::vector<float> rounded(row, row + k);
+      if (type == WeightType::int8_dynamic) rounded = rounded_row(row, k);
+      const double want = dot(rounded.data(), 1, column.data(), 1, k);
+      double magnitude = 1;  // of what is summed in float32
+      for (int64_t i = 0; i < k; ++i) magnitude += std::abs(rounded[i] * column[i]);
+      // A value between two steps may be rounded to the other one: its step times a weight.
+      const double limit = 1e-6 * magnitude + (type == WeightType::int8_dynamic ? 0.05 : 0);
+      if (!(std::abs(y[r * n + c] - want) <= limit))
+        return fmt::format("row {} column {}: {} for {}", r, c, y[r * n + c], want);
+    }
+  }
+  return "";
+}
+
+/// On one instruction set, in a process of its own, as widths are fixed at their first use.
+[[noreturn]] void check_on(int64_t target) {
+  hwy::SetSupportedTargetsForTest(target);
+  int failed = 0;
+  for (const WeightType type : kNarrowTypes)
+    for (const Product& size : kProducts)
+      if (const std::string text = narrow_difference(size, type); !text.empty()) {
+        fmt::print(stderr, "{} {}, {} x {} x {}: {}\n", hwy::TargetName(target), name_of(type),
+                   size.rows, size.k, size.n, text);
+        failed = 1;
+      }
+  std::exit(failed);
+}
+
+TEST(PackedMatmulDeathTest, NarrowWeightsAgreeWithTheOracleOnEveryInstructionSet) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  for (int64_t targets = hwy::SupportedTargets(); targets != 0; targets &= targets - 1) {
+    const int64_t target = targets & -targets;
+    SCOPED_TRACE(hwy::TargetName(target));
+    EXPECT_EXIT(check_on(target), ::testing::ExitedWithCode(0), "");
+  }
+}
+
+TEST(PackedMatmul, NarrowWeightsTakeFewerBytes) {
+  HugeArena arena;
+  const auto w = random_floats(64 * 64, 3);
+  const auto bytes = [&](WeightType type) {
+    return PackedMatrix::pack(w.data(), 64, 64, arena, type).bytes();
+  };
+  EXPECT_EQ(bytes(WeightType::bf16) * 2, bytes(WeightType::f32));
+  EXPECT_EQ(bytes(WeightType::int8) * 4, bytes(WeightType::f32));
 }
 
 TEST(PackedMatmul, RowsComeBackNormalised) {

@@ -153,6 +153,16 @@ TEST(Generation, AnswersDoNotDependOnTheBatch) {
   EXPECT_NE(together[0][0].ids(), together[1][0].ids());
 }
 
+TEST(Generation, BeamsThatMayNotGoOnEndWhereTheyAre) {
+  LogitRules rules{.eos_ids = {15}, .max_new_tokens = 4, .min_new_tokens = 4};
+  for (int32_t token = 0; token < 15; ++token) rules.suppress.push_back(token);
+  const GenerationRequest request{.rules = rules, .num_return_sequences = 2, .num_beams = 2};
+  Counting model;
+  const auto results = generate(model, {&request, 1}, 2);
+  ASSERT_EQ(results[0].size(), 1u);
+  EXPECT_TRUE(results[0][0].tokens.empty());
+}
+
 std::string shown(std::vector<std::string> stops, std::string_view text, bool& stopped) {
   const auto vocabulary = std::make_shared<data::ByteVocabulary>();
   data::TextStream stream(vocabulary, std::move(stops));

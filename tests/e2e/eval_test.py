@@ -102,4 +102,21 @@ def test_metrics_that_cannot_judge_name_the_task(folder):
     assert "evaluation of task 'judged': squad: target 0: expected a list, found 1" in done.err, done
 
 
+def test_all_skips_checkpoints_that_have_been_evaluated(folder):
+    quintet(*tiny(folder / "run", 4, "--gin.utils.SaveCheckpointConfig.period=2"))
+    ask = ["eval", f"--model_dir={folder / 'run'}", "--checkpoint=all", "--num_examples=2",
+           f"--output_dir={folder / 'out'}", "--task=number_to_words"]
+    first = quintet(*ask)
+    steps = e2e.steps_of(folder / "run")
+    assert len(steps) > 1 and [json.loads(line)["step"] for line in first.out.splitlines()] == steps, first
+    log = folder / "out" / "eval.number_to_words.ckpt"
+    done = log.read_text().splitlines()
+    assert [int(path.rsplit("_", 1)[1]) for path in done] == steps, done
+    again = quintet(*ask)
+    assert not again.out and again.err.count("has been evaluated") == len(steps), again
+    log.write_text("\n".join(done[1:]))
+    assert [json.loads(line)["step"] for line in quintet(*ask).out.splitlines()] == steps[:1]
+    assert log.read_text().splitlines() == done
+
+
 e2e.run(globals())

@@ -1,0 +1,33 @@
+#pragma once
+// --quantize, of verbs that generate: in how many bits the weights are kept.
+
+#include <string>
+
+#include "apps/cli.h"
+#include "kernels/device.h"
+#include "kernels/packed_matmul/packed_matmul.h"
+#include "runtime/base/check.h"
+
+namespace quintet {
+
+struct QuantizeFlag {
+  std::string name = "f32";
+
+  void add_to(CLI::App& app) {
+    app.add_option("--quantize", name,
+                   "weights on the CPU: f32, bf16, int8 (a scale a column), or int8_dynamic (and "
+                   "what they are multiplied with in 8 bits)")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"f32", "bf16", "int8", "int8_dynamic"}));
+  }
+  /// Once the device is open; throws a usage error on a GPU.
+  WeightType type() const {
+    QT_CHECK(name == "f32" || Device::current().is_cpu(),
+             "--quantize={}: on a GPU weights have the dtype of the configuration; leave the flag "
+             "out, or use --device=cpu",
+             name);
+    return weight_type_from_name(name);
+  }
+};
+
+}  // namespace quintet

@@ -1,0 +1,124 @@
+#include "models/decoding/quantization_loss.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "models/decoding/transformer_decoder.h"
+
+namespace quintet::decoding {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+/// Sums of squares: {of the weights, of what quantizing changes}.
+std::pair<double, double> squares(const PackedMatrix& exact, const PackedMatrix& quantized) {
+  double all = 0, changed = 0;
+  std::vector<float> w(static_cast<size_t>(exact.k())), q(w.size());
+  for (int64_t c = 0; c < exact.n(); ++c) {
+    exact.column(c, w.data());
+    quantized.column(c, q.data());
+    for (size_t i = 0; i < w.size(); ++i) {
+      const auto x = static_cast<double>(w[i]), error = static_cast<double>(q[i]) - x;
+      all += x * x;
+      changed += error * error;
+    }
+  }
+  return {all, changed};
+}
+
+/// Both networks read the same targets, side by side.
+class Comparison {
+ public:
+  Comparison(const PackedNetwork& exact, const PackedNetwork& other, std::span<const Ids> inputs,
+             std::span<const Ids> targets)
+      : exact_(exact), other_(other), targets_(targets) {
+    size_t longest = 1, steps = 1;
+    for (const Ids& ids : inputs) longest = std::max(longest, ids.size());
+    for (const Ids& ids : targets) steps = std::max(steps, ids.size());
+    std::vector<int32_t> tokens(inputs.size() * longest, 0);
+    for (size_t i = 0; i < inputs.size(); ++i)
+      std::copy(inputs[i].begin(), inputs[i].end(),
+                tokens.begin() + static_cast<std::ptrdiff_t>(i * longest));
+    for (TransformerDecoder* decoder : {&exact_, &other_})
+      decoder->begin(tokens, std::ssize(inputs), static_cast<int64_t>(longest),
+                     {.num_decodes = 1, .max_length = static_cast<int64_t>(steps)});
+    for (size_t t = 0; t < steps; ++t) step(t);
+  }
+
+  double divergence() const { return divergence_ / std::max(1.0, tokens_); }
+  double changed() const { return changed_ / std::max(1.0, tokens_); }
+
+ private:
+  void step(size_t t) {
+    std::vector<int32_t> rows, tokens;
+    for (size_t i = 0; i < targets_.size(); ++i)
+      if (t < targets_[i].size()) {
+        rows.push_back(static_cast<int32_t>(i));
+        tokens.push_back(t == 0 ? 0 : targets_[i][t - 1]);
+      }
+    const std::vector<int32_t> positions(rows.size(), static_cast<int32_t>(t));
+    const StepInput input{.rows = rows, .tokens = tokens, .positions = positions, .sources = {}};
+    const auto p = exact_.step(input), q = other_.step(input);
+    const size_t vocab = p.size() / std::max<size_t>(1, rows.size());
+    for (size_t r = 0; r < rows.size(); ++r)
+      compare(p.subspan(r * vocab, vocab), q.subspan(r * vocab, vocab));
+  }
+
+  void compare(std::span<const float> p, std::span<const float> q) {
+    const RowSummary a = summarize(p), b = summarize(q);
+    double sum = 0;
+    for (size_t v = 0; v < p.size(); ++v) {
+      const auto log_p = static_cast<double>(p[v] - a.max - a.log_sum);
+      sum += std::exp(log_p) * (log_p - static_cast<double>(q[v] - b.max - b.log_sum));
+    }
+    divergence_ += std::max(0.0, sum);
+    changed_ += a.argmax != b.argmax;
+    ++tokens_;
+  }
+
+  TransformerDecoder exact_, other_;
+  const std::span<const Ids> targets_;
+  double divergence_ = 0, changed_ = 0, tokens_ = 0;
+};
+
+}  // namespace
+
+std::vector<QuantizationLoss> quantization_losses(const PackedNetwork& exact,
+                                                  const PackedNetwork& quantized,
+                                                  std::span<const Ids> inputs,
+                                                  std::span<const Ids> targets) {
+  QT_CHECK(!exact.shape().decoder_only(),
+           "quantization report: decoder-only networks are not supported");
+  QT_ASSERT(!inputs.empty() && inputs.size() == targets.size());
+  std::vector<QuantizationLoss> losses;
+  double all = 0, changed = 0;
+  int64_t bytes = 0;
+  const auto add = [&](const std::string& part, const PackedNetwork& with, double w, double q,
+                       int64_t size) {
+    const Comparison comparison(exact, with, inputs, targets);
+    losses.push_back({.part = part,
+                      .bytes = size,
+                      .weight_error = std::sqrt(q / w),
+                      .divergence = comparison.divergence(),
+                      .changed = comparison.changed()});
+  };
+  for (const std::string& part : exact.parts()) {
+    const auto from = exact.matrices(part), to = quantized.matrices(part);
+    double w = 0, q = 0;
+    int64_t size = 0;
+    for (size_t m = 0; m < from.size(); ++m) {
+      const auto [of_weights, of_changes] = squares(from[m], to[m]);
+      w += of_weights;
+      q += of_changes;
+      size += to[m].bytes();
+    }
+    add(part, exact.with_part(quantized, part), w, q, size);
+    all += w;
+    changed += q;
+    bytes += size;
+  }
+  add("all", quantized, all, changed, bytes);
+  return losses;
+}
+
+}  // namespace quintet::decoding

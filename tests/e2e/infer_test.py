@@ -1,0 +1,236 @@
+"""quintet infer: T5X's files and lines, any number of ranks and shards, kills, checkpoints, wrong requests."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+
+import e2e
+from e2e import QUINTET, quintet, start, tiny
+
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def trained(folder, steps=4):
+    quintet(*tiny(folder / "run", steps, "--gin.utils.SaveCheckpointConfig.period=2"))
+    return folder / "run"
+
+
+def questions(folder, count=23):
+    path = folder / "questions.jsonl"
+    path.write_text("".join(json.dumps({"inputs": f"words: {i}", "targets": f"täst {i}"}) + "\n" for i in range(count)))
+    return path
+
+
+def infer(folder, run, name, *more, **options):
+    out = folder / name
+    return out, quintet("infer", f"--model_dir={run}", f"--output_dir={out}", *more, **options)
+
+
+def one_result(out, mode="predict"):
+    names = sorted(path.name for path in out.iterdir())
+    results = [name for name in names if name.startswith("infer_") and not name.endswith(".COMPLETED")]
+    assert len(results) == 1 and f"-{mode}.jsonl-00000-of-00001" in results[0], names
+    assert results[0] + ".COMPLETED" in names and "config.gin" in names and len(names) == 3, names
+    return out / results[0]
+
+
+def test_lines_are_t5xs(folder):
+    run, file = trained(folder), questions(folder)
+    out, _ = infer(folder, run, "predict", f"--input={file}", "--batch_size=4", "--output_ids")
+    answers = lines(one_result(out))
+    assert [answer["inputs"]["inputs_pretokenized"] for answer in answers] == [f"words: {i}" for i in range(23)]
+    for answer in answers:
+        assert list(answer) == ["inputs", "prediction", "prediction_tokens"], answer
+        assert 0 not in answer["prediction_tokens"], answer
+    out, _ = infer(folder, run, "aux", f"--input={file}", "--batch_size=4", "--mode=predict_with_aux")
+    with_aux = lines(one_result(out, "predict_with_aux"))
+    assert [a["prediction"] for a in with_aux] == [a["prediction"] for a in answers]
+    assert all(isinstance(answer["aux"]["scores"], float) for answer in with_aux), with_aux[0]
+    out, _ = infer(folder, run, "score", f"--input={file}", "--batch_size=4", "--mode=score", "--include_all_inputs")
+    scores = lines(one_result(out, "score"))
+    assert all(answer["score"] < 0 for answer in scores)
+    assert scores[3]["inputs"]["targets_pretokenized"] == "täst 3" and scores[3]["inputs"]["targets"][-1] == 1, scores[3]
+
+
+def test_all_decodes_and_fields_are_bound_in_gin(folder):
+    run, file = trained(folder), questions(folder, 5)
+    out, _ = infer(folder, run, "all", f"--input={file}", "--mode=predict_with_aux",
+                   "--gin.models.EncoderDecoderModel.predict_batch_with_aux.return_all_decodes=True",
+                   "--gin.models.EncoderDecoderModel.predict_batch_with_aux.num_decodes=3",
+                   "--gin.models.EncoderDecoderModel.decode_fn=@decoding.beam_search")
+    for answer in lines(one_result(out, "predict_with_aux")):
+        assert len(answer["prediction"]) == 3 and len(answer["aux"]["scores"]) == 3, answer
+        assert answer["aux"]["scores"] == sorted(answer["aux"]["scores"]), answer
+
+
+def test_ranks_and_chunks_change_nothing_and_shards_partition(folder):
+    run, file = trained(folder), questions(folder)
+    whole, _ = infer(folder, run, "whole", f"--input={file}", "--batch_size=2")
+    expected = one_result(whole).read_bytes()
+    for period in (1, 3):
+        out, _ = infer(folder, run, f"period{period}", f"--input={file}", "--batch_size=2",
+                       f"--checkpoint_period={period}")
+        assert one_result(out).read_bytes() == expected
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+    out = folder / "ranks"
+    done = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "3", QUINTET, "infer", f"--model_dir={run}",
+                           f"--output_dir={out}", f"--input={file}", "--batch_size=2", "--checkpoint_period=4"],
+                          capture_output=True, timeout=200, env=environment, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done
+    assert one_result(out).read_bytes() == expected
+    shards = []
+    for shard in range(3):
+        out, _ = infer(folder, run, "shards", f"--input={file}", "--batch_size=2", f"--shard_id={shard}", "--num_shards=3")
+        shards.append(next(out.glob(f"infer_*-predict.jsonl-{shard:05}-of-00003")).read_text().splitlines())
+    merged = [shards[i % 3][i // 3] for i in range(23)]
+    assert sorted(map(len, shards)) == [7, 8, 8]
+    assert [json.loads(a)["inputs"] for a in merged] == [json.loads(a)["inputs"] for a in expected.decode().splitlines()]
+
+
+def test_killed_runs_go_on_and_end_with_the_same_bytes(folder):
+    run, file = trained(folder), questions(folder, 120)
+    arguments = [f"--model_dir={run}", f"--input={file}", "--batch_size=2", "--checkpoint_period=2", "--threads=1"]
+    out, clean = infer(folder, run, "clean", *arguments[1:])
+    expected = one_result(out).read_bytes()
+    assert clean.err.count("chunk ") == 30, clean.err
+    rng = random.Random(5)
+    kills, resumed = 0, 0
+    for attempt in range(3):
+        out = folder / f"killed{attempt}"
+        while True:
+            process = start("infer", f"--output_dir={out}", *arguments)
+            done_before = len(list(out.glob("tmp-*/*-chunk?????")))
+            end = time.time() + 60
+            wanted = done_before + rng.randint(1, 12)
+            while process.poll() is None and time.time() < end and len(list(out.glob("tmp-*/*-chunk?????"))) < wanted:
+                time.sleep(0.0005)
+            time.sleep(rng.random() * 0.01)
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+                kills += 1
+            _, err = process.communicate()
+            resumed += b"goes on at chunk" in err
+            if process.returncode == 0:
+                break
+        assert one_result(out).read_bytes() == expected
+        again = quintet("infer", f"--output_dir={out}", *arguments)
+        assert "is there already" in again.err and one_result(out).read_bytes() == expected
+    assert kills >= 5 and resumed >= 3, (kills, resumed)
+
+
+def test_a_signal_stops_with_75(folder):
+    run, file = trained(folder), questions(folder, 200)
+    out = folder / "out"
+    arguments = [f"--model_dir={run}", f"--input={file}", "--batch_size=1", "--checkpoint_period=4", f"--output_dir={out}"]
+    process = start("infer", *arguments)
+    e2e.wait_for(lambda: list(out.glob("tmp-*/input.ckpt")))
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 75 and b"SIGTERM" in err, err
+    quintet("infer", *arguments)
+    assert len(lines(one_result(out))) == 200
+
+
+def test_a_started_folder_is_not_gone_on_with_otherwise(folder):
+    run, file = trained(folder), questions(folder, 200)
+    out = folder / "out"
+    arguments = [f"--model_dir={run}", f"--input={file}", "--checkpoint_period=2", f"--output_dir={out}"]
+    process = start("infer", *arguments, "--batch_size=1")
+    e2e.wait_for(lambda: list(out.glob("tmp-*/input.ckpt")))
+    process.kill()
+    process.communicate()
+    result = quintet("infer", *arguments, "--batch_size=2", expect=2)
+    assert "batch_size 1" in result.err and "batch_size 2" in result.err and "output_dir" in result.err, result
+
+
+def test_every_checkpoint(folder):
+    run, file = trained(folder), questions(folder, 3)
+    out, _ = infer(folder, run, "all", f"--input={file}", "--checkpoint=all")
+    steps = [f"checkpoint_{step}" for step in e2e.steps_of(run)]
+    assert len(steps) > 1 and sorted(p.name for p in out.iterdir()) == [*steps, "config.gin"], steps
+    latest, _ = infer(folder, run, "latest", f"--input={file}")
+    result = one_result(latest)
+    assert (out / "checkpoint_4" / result.name).read_bytes() == result.read_bytes()
+
+
+def test_t5xs_gin_files(folder):
+    run, file = trained(folder), questions(folder)
+    expected, _ = infer(folder, run, "expected", f"--input={file}", "--batch_size=4")
+    answers = lines(one_result(expected))
+    tfrecord = folder / "questions.tfrecord"
+    quintet_records(tfrecord, [line["inputs"]["inputs_pretokenized"] for line in answers])
+    out = folder / "out"
+    model = ["--gin_file=quintet/byte_tiny.gin", "--gin.DROPOUT_RATE=0.0", "--gin.TRAIN_STEPS=4", "--gin.WARMUP_STEPS=2",
+             *(flag for flag in e2e.TINY if "network.T5Config" in flag)]
+    quintet("infer", *model, "--gin_file=t5x/configs/runs/infer_from_tfexample_file.gin",
+            f"--gin.TF_EXAMPLE_FILE_PATHS=['{tfrecord}']", "--gin.TF_EXAMPLE_FILE_TYPE='tfrecord'",
+            "--gin.FEATURE_LENGTHS={'inputs': 52, 'targets': 44}", f"--gin.CHECKPOINT_PATH='{run}/checkpoint_4'",
+            f"--gin.INFER_OUTPUT_DIR='{out}'", "--gin.utils.DatasetConfig.batch_size=4")
+    got = lines(one_result(out))
+    assert [a["prediction"] for a in got] == [a["prediction"] for a in answers]
+    out = folder / "task"
+    quintet("infer", *model, "--gin_file=t5x/configs/runs/infer.gin",
+            "--gin.MIXTURE_OR_TASK_NAME='number_words'", "--gin.TASK_FEATURE_LENGTHS={'inputs': 52, 'targets': 44}",
+            f"--gin.CHECKPOINT_PATH='{run}/checkpoint_4'", f"--gin.INFER_OUTPUT_DIR='{out}'",
+            "--gin.utils.DatasetConfig.split='validation'", "--gin.infer_script.infer.mode='score'")
+    names = sorted(p.name for p in out.iterdir() if p.name.endswith("-of-00001"))
+    assert names and all("-score.jsonl-00000-of-00001" in name for name in names), names
+    assert all(answer["score"] < 0 for name in names for answer in lines(out / name))
+
+
+def varint(n):
+    out = b""
+    while n > 127:
+        out += bytes([n & 127 | 128])
+        n >>= 7
+    return out + bytes([n])
+
+
+def field(number, payload):
+    return bytes([number << 3 | 2]) + varint(len(payload)) + payload
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    crc ^= 0xffffffff
+    return ((crc >> 15 | crc << 17) + 0xa282ead8 & 0xffffffff).to_bytes(4, "little")
+
+
+def quintet_records(path, texts):
+    """A TFRecord file of tf.Example with one feature, inputs."""
+    with open(path, "wb") as file:
+        for text in texts:
+            feature = field(1, field(1, text.encode()))
+            record = field(1, field(1, field(1, b"inputs") + field(2, feature)))
+            length = len(record).to_bytes(8, "little")
+            file.write(length + crc32c(length) + record + crc32c(record))
+
+
+def test_wrong_requests_are_named(folder):
+    run, file = trained(folder), questions(folder, 3)
+    empty = folder / "empty.jsonl"
+    empty.write_text("")
+    out = f"--output_dir={folder / 'out'}"
+    for code, arguments, part in [
+            (2, [f"--model_dir={run}", f"--input={file}"], "--output_dir"),
+            (2, [out, f"--input={file}"], "--model_dir"),
+            (2, [f"--model_dir={run}", f"--input={file}", out, "--mode=guess"], "guess"),
+            (2, [f"--model_dir={run}", f"--input={file}", out, "--shard_id=3", "--num_shards=3"], "shard_id 3"),
+            (3, [f"--model_dir={run}", f"--input={folder / 'missing.jsonl'}", out], "missing.jsonl"),
+            (3, [f"--model_dir={run}", f"--input={empty}", out], "empty.jsonl"),
+            (3, ["--model_dir=/nowhere", f"--input={file}", out], "/nowhere")]:
+        result = quintet("infer", *arguments, expect=code)
+        assert part in result.err, f"{arguments}: {result}"
+
+
+e2e.run(globals())
