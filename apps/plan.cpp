@@ -172,14 +172,16 @@ int run_plan(std::span<char* const> args) {
         session.config().evaluate("MODEL"), {"MODEL"});
     const auto partitioner =
         session.config().call_as<PartitionerConfig>("partitioning.PjitPartitioner");
-    const LogicalAxisRules rules =
-        options.activations + options.parameters == 0
-            ? partitioner.logical_axis_rules
-            : standard_logical_axis_rules(
-                  {.activation_partitioning_dims = std::max(options.activations, 1),
-                   .parameter_partitioning_dims = std::max(options.parameters, 1),
-                   .additional_rules = {}});
     const std::vector<MeshAxis> mesh = parse_mesh(options.mesh);
+    const bool experts = std::any_of(mesh.begin(), mesh.end(),
+                                     [](const MeshAxis& axis) { return axis.name == "expert"; });
+    const AxisRuleOptions dims{.activation_partitioning_dims = std::max(options.activations, 1),
+                               .parameter_partitioning_dims = std::max(options.parameters, 1),
+                               .additional_rules = {}};
+    const LogicalAxisRules rules = experts ? moe_logical_axis_rules(dims)
+                                   : options.activations + options.parameters == 0
+                                       ? partitioner.logical_axis_rules
+                                       : standard_logical_axis_rules(dims);
     QT_CHECK(model->optimizer != nullptr, "quintet plan: MODEL has no optimizer_def");
     const auto comm = paper_comm(0, std::vector<std::string>(ranks_of(mesh), "paper"), device);
     const Mesh ranks(mesh, comm.get());

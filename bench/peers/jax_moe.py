@@ -1,5 +1,5 @@
 """A Switch layer in JAX as flaxformer computes it (one-hot masks of [groups, tokens, experts, capacity], experts by batched
-products), and a dense MLP: forward, and with gradients."""
+products), and a dense MLP: milliseconds of processor time, forward and with gradients. Beside bench/moe_bench.cpp."""
 
 import argparse
 import json
@@ -11,7 +11,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--tokens", type=int, default=4096)
 parser.add_argument("--embed", type=int, default=512)
 parser.add_argument("--mlp", type=int, default=1024)
-parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--experts", default="8,16,32,64")
 arguments = parser.parse_args()
 limit_threads(arguments.threads)
@@ -46,9 +46,9 @@ def best(function, *operands):
     jax.block_until_ready(function(*operands))
     times = []
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.process_time()
         jax.block_until_ready(function(*operands))
-        times.append(1000 * (time.perf_counter() - began))
+        times.append(1000 * (time.process_time() - began))
     return round(min(times), 2)
 
 
