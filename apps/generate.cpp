@@ -11,13 +11,10 @@
 #include "apps/generation_flags.h"
 #include "apps/predictor.h"
 #include "apps/quantize_flag.h"
-#include "apps/trained_model.h"
+#include "apps/text_model.h"
 #include "apps/verbs.h"
-#include "data/batches.h"
 #include "data/text_stream.h"
-#include "data/vocabulary.h"
 #include "runtime/base/json.h"
-#include "runtime/base/memory.h"
 
 namespace quintet {
 namespace {
@@ -38,17 +35,12 @@ class Generator {
  public:
   explicit Generator(const GenerateFlags& flags, const std::vector<std::string>& bindings)
       : flags_(flags),
-        trained_(open_trained_model(flags.model_dir, bindings)),
-        predictor_(*trained_.model, flags.generation.beams, flags.quantize.type()) {
-    const ConfiguredModel& model = *trained_.model;
-    decoder_only_ = dynamic_cast<const DecoderOnlyModel*>(model.model.get()) != nullptr;
-    inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary);
-    targets_ = vocabulary(model.output_vocabulary);
-    drop_packed(*model.model);
-    learn_from_the_runs_task();
-    if (flags.max_decode_len > 0) length_ = flags.max_decode_len;
-    fmt::print(stderr, "{} at step {}, at most {} tokens\n", trained_.model_dir.string(),
-               trained_.step, length_);
+        model_(flags.model_dir, bindings),
+        predictor_(model_.configured(), flags.generation.beams, flags.quantize.type()),
+        length_(flags.max_decode_len > 0 ? flags.max_decode_len : model_.answer_length()) {
+    drop_packed(*model_.configured().model);
+    fmt::print(stderr, "{} at step {}, at most {} tokens\n", model_.trained().model_dir.string(),
+               model_.trained().step, length_);
   }
 
   /// Prints what the model answers to each text, in order.
@@ -63,36 +55,6 @@ class Generator {
   }
 
  private:
-  std::shared_ptr<const data::Vocabulary> vocabulary(const gin::Value& value) const {
-    auto found = value.object_as<const data::Vocabulary>();
-    QT_CHECK(found != nullptr, "{}: the model has no vocabulary, so its ids are no text",
-             trained_.model_dir.string());
-    return found;
-  }
-
-  /// Target length and whether inputs end with EOS, from the data the run was trained or evaluated
-  /// on.
-  void learn_from_the_runs_task() {
-    for (const char* name : {"infer_eval_dataset_cfg", "train_dataset_cfg"}) {
-      const gin::Value value =
-          trained_.session->config().evaluate(std::string("t5x.train.train.") + name);
-      if (value.is_none()) continue;
-      const auto dataset = gin::as<data::DatasetConfig>(value, {name});
-      if (const auto length = data::find_length(dataset.task_feature_lengths, "targets"))
-        length_ = *length;
-      const data::ProviderPtr provider = trained_.session->task(dataset);
-      if (const auto* feature = data::find_feature(provider->output_features(), "inputs"))
-        add_eos_ = feature->add_eos;
-      return;
-    }
-  }
-
-  std::vector<int32_t> encode(const std::string& text) const {
-    std::vector<int32_t> ids = inputs_->encode(text);
-    if (add_eos_ || ids.empty()) ids.push_back(inputs_->eos_id().value_or(1));
-    return ids;
-  }
-
   HostArrays features(const std::vector<std::vector<int32_t>>& ids) const {
     const auto rows = static_cast<int64_t>(ids.size());
     size_t longest = 0;
@@ -102,7 +64,7 @@ class Generator {
       return (batch[name] = HostArray(DType::i32, {rows, length})).as<int32_t>();
     };
     const auto inputs_length = static_cast<int64_t>(longest);
-    if (!decoder_only_) {
+    if (!model_.decoder_only()) {
       const auto tokens = feature("encoder_input_tokens", inputs_length);
       for (size_t r = 0; r < ids.size(); ++r)
         std::copy(ids[r].begin(), ids[r].end(), tokens.begin() + r * longest);
@@ -123,7 +85,7 @@ class Generator {
 
   void answer_batch(std::span<const std::string> texts) const {
     std::vector<std::vector<int32_t>> ids;
-    for (const std::string& text : texts) ids.push_back(encode(text));
+    for (const std::string& text : texts) ids.push_back(model_.encode(text));
     const decoding::Decodes decodes = predictor_.predict(features(ids));
     for (size_t r = 0; r < texts.size(); ++r)
       flags_.format == "json" ? print_json(texts[r], decodes, static_cast<int64_t>(r))
@@ -134,8 +96,8 @@ class Generator {
     std::vector<std::vector<int32_t>> ids;
     std::vector<decoding::GenerationRequest> requests;
     for (const std::string& text : texts) {
-      ids.push_back(encode(text));
-      requests.push_back(flags_.generation.request(targets_, predictor_.eos_id(), length_,
+      ids.push_back(model_.encode(text));
+      requests.push_back(flags_.generation.request(model_.targets(), predictor_.eos_id(), length_,
                                                    answered_ + std::ssize(requests)));
     }
     const decoding::Answers answers = predictor_.answer(features(ids), std::move(requests));
@@ -151,7 +113,7 @@ class Generator {
 
   /// Without the stop string.
   std::string text_of(const decoding::Hypothesis& one) const {
-    const std::string text = targets_->decode(one.ids());
+    const std::string text = model_.targets()->decode(one.ids());
     return text.substr(0, data::find_stop(text, flags_.generation.stops));
   }
 
@@ -163,7 +125,7 @@ class Generator {
     if (!flags_.generation.logprobs) return json;
     const auto entry = [&](int32_t token, float log_prob) -> JsonText {
       return {{"id", token},
-              {"text", targets_->decode(std::span(&token, 1))},
+              {"text", model_.targets()->decode(std::span(&token, 1))},
               {"logprob", json_number(static_cast<double>(log_prob))}};
     };
     json["tokens"] = JsonText::array();
@@ -202,7 +164,7 @@ class Generator {
   /// asked.
   std::string text_of(const decoding::Decodes& decodes, int64_t row, int64_t d) const {
     const auto tokens = decodes.sequence(row, decodes.num_decodes - 1 - d);
-    return targets_->decode(tokens.first(std::min(tokens.size(), static_cast<size_t>(length_))));
+    return model_.targets()->decode(tokens.first(std::min(tokens.size(), static_cast<size_t>(length_))));
   }
   static float score_of(const decoding::Decodes& decodes, int64_t row, int64_t d) {
     return decodes.scores[static_cast<size_t>((row + 1) * decodes.num_decodes - 1 - d)];
@@ -226,11 +188,10 @@ class Generator {
   }
 
   const GenerateFlags& flags_;
-  TrainedModel trained_;
+  TextModel model_;
   Predictor predictor_;
-  bool decoder_only_ = false, add_eos_ = true;
-  int64_t length_ = 128, answered_ = 0;
-  std::shared_ptr<const data::Vocabulary> inputs_, targets_;
+  const int64_t length_;
+  int64_t answered_ = 0;
 };
 
 void answer_interactively(Generator& generator) {

@@ -1,6 +1,7 @@
 #include "apps/predictor.h"
 
 #include "data/vocabulary.h"
+#include "runtime/base/memory.h"
 
 namespace quintet {
 namespace {

@@ -13,7 +13,8 @@
 
 namespace quintet {
 
-/// The model's parameters as they are now, for decoding on the CPU.
+/// The model's parameters as they are now, for decoding on the CPU. The model stays if its encoder
+/// has experts.
 std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, WeightType weights);
 
 class Predictor {

@@ -24,6 +24,8 @@
        "quintet inspect /tmp/numbers")                                                     \
   VERB(generate, "text in, text out, by a trained model",                                  \
        "quintet generate --model_dir=/tmp/numbers --beams=4 'words: 1234'")                \
+  VERB(serve, "a trained model as an HTTP server with a web page",                         \
+       "quintet serve --model /tmp/numbers --port 8000")                                   \
   VERB(config, "prints the configuration that gin files and flags come to",                \
        "quintet config t5x/examples/t5/t5_1_1/base.gin")                                   \
   VERB(data, "shows a task's examples raw, preprocessed and packed",                       \

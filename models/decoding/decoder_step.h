@@ -1,7 +1,8 @@
 #pragma once
-// One step of the decoder: a token a row into logits for the next, for rows whose pasts lie anywhere.
-// What a row gets does not depend on which other rows are there, bit for bit: every product, norm and
-// softmax adds up a row's numbers in an order of its own, whatever the number of rows or threads.
+// One step of the decoder: a token a row into logits for the next, for rows whose pasts lie
+// anywhere. What a row gets does not depend on which other rows are there, bit for bit: every
+// product, norm and softmax adds up a row's numbers in an order of its own, whatever the number of
+// rows or threads.
 //
 //   DecoderStep step{.layout = cache.layout(), .bias = &bias, .rows = rows, .groups = groups};
 //   run_step(network, step, logits);                       // [rows, vocab]
@@ -26,7 +27,7 @@ struct CacheLayout {
 
 struct StepRow {
   int32_t token = 0, position = 0;
-  float* place = nullptr;            // of the token; null: it is not kept, and there is no bias
+  float* place = nullptr;             // of the token; null: it is not kept, and there is no bias
   std::span<float* const> past = {};  // places it attends to, its own the last
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-// Keys and values of the decoder's self-attention for a batch whose size is known. A token is written
-// once, in its row's slot; when beam search lets a row continue another's sequence, only the list of
-// places is rewritten.
+// Keys and values of the decoder's self-attention for a batch whose size is known. A token is
+// written once, in its row's slot; when beam search lets a row continue another's sequence, only
+// the list of places is rewritten.
 //
 //   SelfCache cache;
 //   cache.start(shape, batch, {.num_decodes = 4, .max_length = 128});

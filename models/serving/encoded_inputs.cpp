@@ -63,23 +63,34 @@ std::shared_ptr<EncodedInput> EncodedInputs::make(const Tokens& inputs) const {
   return made;
 }
 
+/// Encoders that are no packed network may let neighbours change a row's bits: each input by itself.
+std::vector<float> EncodedInputs::encoder_output(std::span<const Tokens* const> inputs,
+                                                 const Sequences& all) const {
+  if (!network_.encoder_function()) return decoding::encode(network_, all);
+  std::vector<float> encoded;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::vector<float> one = decoding::encode(network_, joined(inputs.subspan(i, 1), false));
+    encoded.insert(encoded.end(), one.begin(), one.end());
+  }
+  return encoded;
+}
+
 void EncodedInputs::fill(std::span<const Tokens* const> inputs,
                          std::span<const std::shared_ptr<EncodedInput>> made) const {
   const decoding::NetworkShape& shape = network_.shape();
   if (shape.decoder_only()) {
-    run_stack(network_, network_.decoder(), joined(inputs, !bidirectional_),
-              [&](int64_t layer, int64_t item, int64_t index, const float* key,
-                  const float* value) {
-                float* place =
-                    made[static_cast<size_t>(item)]->prefix[static_cast<size_t>(index)];
-                for (int64_t h = 0; h < shape.num_heads; ++h)
-                  append_to_cache(pages_.layout().at(layer, h), place, key + h * shape.head_dim,
-                                  value + h * shape.head_dim, shape.head_dim);
-              });
+    run_stack(
+        network_, network_.decoder(), joined(inputs, !bidirectional_),
+        [&](int64_t layer, int64_t item, int64_t index, const float* key, const float* value) {
+          float* place = made[static_cast<size_t>(item)]->prefix[static_cast<size_t>(index)];
+          for (int64_t h = 0; h < shape.num_heads; ++h)
+            append_to_cache(pages_.layout().at(layer, h), place, key + h * shape.head_dim,
+                            value + h * shape.head_dim, shape.head_dim);
+        });
     return;
   }
   const Sequences sequences = joined(inputs, false);
-  std::vector<float> encoded = decoding::encode(network_, sequences);
+  std::vector<float> encoded = encoder_output(inputs, sequences);
   std::vector<SharedKeys> keys;
   for (int64_t layer = 0; layer < shape.num_decoder_layers; ++layer)
     for (const auto& input : made) {
@@ -109,17 +120,17 @@ std::vector<std::shared_ptr<const EncodedInput>> EncodedInputs::get(
     all.push_back(made.back());
   }
   if (!made.empty()) fill(missing, made);
-  // The last token of a prefix is read again by the first step, which writes it at a row's own place.
+  // The last token of a prefix is read again by the first step, which writes it at a row's own
+  // place.
   for (const auto& input : made)
     if (!input->prefix.empty()) input->prefix.pop_back();
   return all;
 }
 
-std::vector<std::vector<float>> EncodedInputs::encode(
-    std::span<const Tokens* const> inputs) {
+std::vector<std::vector<float>> EncodedInputs::encode(std::span<const Tokens* const> inputs) {
   const Sequences sequences = joined(inputs, false);
   tokens_read_ += sequences.size();
-  std::vector<float> encoded = decoding::encode(network_, sequences);
+  std::vector<float> encoded = encoder_output(inputs, sequences);
   finish_encoding(network_, sequences, encoded, {});
   std::vector<std::vector<float>> all;
   for (int64_t i = 0; i < sequences.items(); ++i)

@@ -1,6 +1,6 @@
 #pragma once
-// What rows need of a job's inputs, made once and shared by all jobs with the same inputs while any of
-// them runs: cross-attention's keys and values, or the cache of a decoder-only network's prefix.
+// What rows need of a job's inputs, made once and shared by all jobs with the same inputs while any
+// of them runs: cross-attention's keys and values, or the cache of a decoder-only network's prefix.
 
 #include <map>
 #include <memory>
@@ -26,10 +26,10 @@ class EncodedInput {
   EncodedInput(const EncodedInput&) = delete;
   EncodedInput& operator=(const EncodedInput&) = delete;
 
-  std::vector<SharedKeys> cross;    // [layers, heads]
-  std::vector<float*> prefix;       // places of all tokens but the last, which rows read again
+  std::vector<SharedKeys> cross;  // [layers, heads]
+  std::vector<float*> prefix;     // places of all tokens but the last, which rows read again
   std::unique_ptr<float, Pages::Free> cross_memory;
-  std::vector<Pages::Page> pages;   // of the prefix
+  std::vector<Pages::Page> pages;  // of the prefix
 
  private:
   MemoryBudget& budget_;
@@ -57,6 +57,8 @@ class EncodedInputs {
   int64_t shared() const { return shared_; }
 
  private:
+  std::vector<float> encoder_output(std::span<const Tokens* const> inputs,
+                                    const decoding::Sequences& all) const;
   std::shared_ptr<EncodedInput> make(const Tokens& inputs) const;
   void fill(std::span<const Tokens* const> inputs,
             std::span<const std::shared_ptr<EncodedInput>> made) const;

@@ -180,8 +180,8 @@ void Engine::drop_cancelled_and_late() {
       finish(i, reason(running_[i]->id));
 }
 
-/// The jobs that fit beside those that run, in the order of their turn. One that does not fit yet holds
-/// up those behind it, or it might never.
+/// The jobs that fit beside those that run, in the order of their turn. One that does not fit yet
+/// holds up those behind it, or it might never.
 std::vector<WaitingJob> Engine::admit() {
   const Clock::time_point now = Clock::now();
   std::vector<WaitingJob> jobs;
@@ -251,8 +251,7 @@ void Engine::encode_only(std::span<WaitingJob> jobs) {
   std::vector<std::vector<float>> encoded;
   const std::exception_ptr error = compute([&] { encoded = inputs_.encode(tokens); });
   for (size_t i = 0; i < jobs.size(); ++i)
-    leave(jobs[i].job,
-          error != nullptr ? Outcome{.error = error} : Outcome{.encoded = encoded[i]});
+    leave(jobs[i].job, error != nullptr ? Outcome{.error = error} : Outcome{.encoded = encoded[i]});
 }
 
 /// What the job may still take, from now on.
@@ -283,8 +282,7 @@ void Engine::step() {
       }
     }
     logits_.resize(rows.size() * static_cast<size_t>(vocab));
-    run_step(network_,
-             {.layout = pages_.layout(), .bias = &bias_, .rows = rows, .groups = groups},
+    run_step(network_, {.layout = pages_.layout(), .bias = &bias_, .rows = rows, .groups = groups},
              logits_.data());
   });
   if (error != nullptr) {
@@ -321,8 +319,7 @@ void Engine::advance(std::span<const decoding::StepGroup> groups) {
   for (size_t i = running_.size(); i-- > 0;) {
     Running& running = *running_[i];
     promise(running);
-    if (running.error != nullptr || running.job.search->rows().empty())
-      finish(i, running.error);
+    if (running.error != nullptr || running.job.search->rows().empty()) finish(i, running.error);
   }
 }
 

@@ -1,14 +1,15 @@
 #pragma once
-// In-flight batching on the CPU: jobs join and leave between the steps of one batch. New jobs' inputs are
-// encoded together without padding; then each step takes one token of every row of every job. A job's
-// answer does not depend, bit for bit, on what else is in the batch (models/decoding/decoder_step.h).
+// In-flight batching on the CPU: jobs join and leave between the steps of one batch. New jobs'
+// inputs are encoded together without padding; then each step takes one token of every row of every
+// job. A job's answer does not depend, bit for bit, on what else is in the batch
+// (models/decoding/decoder_step.h).
 //
 //   Engine engine(network, {.memory_bytes = 1 << 30});
 //   std::thread clients([&] { engine.submit(std::move(job)); ...; engine.close(); });
 //   engine.run();                                  // on the thread whose OpenMP team computes
 //
-// Memory is promised to a job for the longest it may become before it starts, so that what has started
-// can always be finished; pages are taken as tokens are written.
+// Memory is promised to a job for the longest it may become before it starts, so that what has
+// started can always be finished; pages are taken as tokens are written.
 
 #include <atomic>
 #include <condition_variable>
@@ -28,7 +29,7 @@ struct EngineOptions {
   int64_t max_length = 4096;                // tokens of a row, with the prefix
   int64_t max_waiting = 256;                // jobs
   int64_t page_tokens = 16;
-  bool bidirectional_prefix = false;        // decoder only: prefix tokens see each other
+  bool bidirectional_prefix = false;  // decoder only: prefix tokens see each other
   /// Called before each encoder pass and step; what it throws counts as a failure of the device.
   std::function<void()> before_step = {};
 };

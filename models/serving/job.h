@@ -1,6 +1,6 @@
 #pragma once
-// What a client asks of the engine: inputs, and a search that decodes them (models/decoding/request.h),
-// which knows nothing of the batch it is part of.
+// What a client asks of the engine: inputs, and a search that decodes them
+// (models/decoding/request.h), which knows nothing of the batch it is part of.
 
 #include <chrono>
 #include <exception>
@@ -17,9 +17,9 @@ namespace quintet::serving {
 using Clock = std::chrono::steady_clock;
 
 struct Outcome {
-  std::exception_ptr error = {};               // null: done; or what went wrong, or Refused
+  std::exception_ptr error = {};                 // null: done; or what went wrong, or Refused
   const decoding::Generation* search = nullptr;  // as far as it came; null: it never began
-  std::span<const float> encoded = {};         // jobs without a search: [inputs, embed]
+  std::span<const float> encoded = {};           // jobs without a search: [inputs, embed]
 };
 
 struct Job {

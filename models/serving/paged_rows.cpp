@@ -37,7 +37,8 @@ float* PagedRows::own_place(Row& row, int64_t t) {
 }
 
 void PagedRows::follow(std::span<const decoding::RowStep> steps) {
-  // A row may continue one that is overwritten in the same step: all lists are made, then they change.
+  // A row may continue one that is overwritten in the same step: all lists are made, then they
+  // change.
   for (Row& row : rows_) row.live = false;
   for (const decoding::RowStep& step : steps) {
     Row& row = rows_.at(static_cast<size_t>(step.row));

@@ -1,12 +1,13 @@
 #pragma once
-// Self-attention's cache in pages: a page holds some tokens' keys and values of all layers and heads and
-// belongs to one row of one job, or to a prefix that rows share. Rows of any length lie side by side
-// without a gap between what they may hold and what they do.
+// Self-attention's cache in pages: a page holds some tokens' keys and values of all layers and
+// heads and belongs to one row of one job, or to a prefix that rows share. Rows of any length lie
+// side by side without a gap between what they may hold and what they do.
 //
 //   Pages pages(shape, 16);
 //   PagedRows rows(pages, {.rows = 4, .max_length = 128}, prefix_places);
 //   rows.follow(generation.rows());              // before each step
-//   rows.past(row)                               // where each token of the row stands, the new one last
+//   rows.past(row)                               // where each token of the row stands, the new one
+//   last
 
 #include <memory>
 #include <span>

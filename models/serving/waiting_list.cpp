@@ -26,9 +26,9 @@ std::vector<WaitingJob>::iterator WaitingList::best(Clock::time_point now) {
     return std::tuple(-(w.job.priority + waited), clients_.at(w.job.client).served,
                       w.job.deadline.value_or(Clock::time_point::max()), w.id);
   };
-  return std::min_element(jobs_.begin(), jobs_.end(), [&](const WaitingJob& a, const WaitingJob& b) {
-    return rank(a) < rank(b);
-  });
+  return std::min_element(
+      jobs_.begin(), jobs_.end(),
+      [&](const WaitingJob& a, const WaitingJob& b) { return rank(a) < rank(b); });
 }
 
 const Job& WaitingList::next(Clock::time_point now) { return best(now)->job; }
@@ -40,8 +40,7 @@ WaitingJob WaitingList::take_next(Clock::time_point now) {
   return job;
 }
 
-std::vector<WaitingJob> WaitingList::take_if(
-    const std::function<bool(const WaitingJob&)>& leaves) {
+std::vector<WaitingJob> WaitingList::take_if(const std::function<bool(const WaitingJob&)>& leaves) {
   std::vector<WaitingJob> left, stay;
   for (WaitingJob& job : jobs_) (leaves(job) ? left : stay).push_back(std::move(job));
   jobs_ = std::move(stay);

@@ -1,7 +1,7 @@
 #pragma once
-// Jobs that wait, and whose turn it is: the highest priority (which grows with waiting), then the client
-// that has had the least of the machine, then the earliest deadline, then who came first. Used under the
-// engine's lock.
+// Jobs that wait, and whose turn it is: the highest priority (which grows with waiting), then the
+// client that has had the least of the machine, then the earliest deadline, then who came first.
+// Used under the engine's lock.
 
 #include <map>
 #include <string>

@@ -28,6 +28,7 @@ command python3 python3
 header gtest/gtest.h libgtest-dev
 header benchmark/benchmark.h libbenchmark-dev
 header boost/context/detail/fcontext.hpp libboost-context-dev
+header boost/beast/http/parser.hpp libboost-dev
 "
 # Faster with them, possible without.
 QUINTET_WANTS="

@@ -29,8 +29,8 @@ struct Asked {
     job.inputs = inputs;
     job.rows = 1;
     job.max_length = std::ssize(targets);
-    job.search = decoding::start_scoring(targets, vocab, 2,
-                                         inputs.front() == 0 ? inputs.back() : 0);
+    job.search =
+        decoding::start_scoring(targets, vocab, 2, inputs.front() == 0 ? inputs.back() : 0);
     return job;
   }
 };
@@ -38,7 +38,8 @@ struct Asked {
 class Asking {
  public:
   Asking(uint32_t seed, const PackedNetwork& network)
-      : random_(seed), vocab_(network.shape().vocab_size),
+      : random_(seed),
+        vocab_(network.shape().vocab_size),
         decoder_only_(network.shape().decoder_only()) {}
 
   Asked ask() {
@@ -147,9 +148,9 @@ TEST(Engine, AnswersAsGenerateDoes) {
       one.engine.submit(std::move(job));
     }
     decoding::TransformerDecoder decoder(*network);
-    decoder.begin(asked.inputs, 1, std::ssize(asked.inputs),
-                  {.num_decodes = rows_of(asked.request),
-                   .max_length = asked.request.rules.max_new_tokens});
+    decoder.begin(
+        asked.inputs, 1, std::ssize(asked.inputs),
+        {.num_decodes = rows_of(asked.request), .max_length = asked.request.rules.max_new_tokens});
     const auto want =
         generate(decoder, std::span(&asked.request, 1), rows_of(asked.request)).front();
     ASSERT_EQ(ended.results.size(), want.size());

@@ -1,4 +1,5 @@
-// Memory of the engine: within its limit at every step, shared by equal inputs, free when a job is over.
+// Memory of the engine: within its limit at every step, shared by equal inputs, free when a job is
+// over.
 
 #include "tests/serving/serving_fixture.h"
 
@@ -55,13 +56,13 @@ TEST(EngineMemory, StaysWithinItsLimitAndIsFreeAtTheEnd) {
   std::atomic<Engine*> engine = nullptr;
   running = std::make_unique<RunningEngine>(
       *network, EngineOptions{.memory_bytes = limit, .page_tokens = 4, .before_step = [&] {
-                  if (engine == nullptr) return;
-                  const auto state = engine.load()->state();
-                  EXPECT_LE(state.memory_promised, limit);
-                  EXPECT_LE(state.memory_used, state.memory_promised);
-                  most_used = std::max(most_used, state.memory_used);
-                  most_running = std::max(most_running, state.running);
-                }});
+                                if (engine == nullptr) return;
+                                const auto state = engine.load()->state();
+                                EXPECT_LE(state.memory_promised, limit);
+                                EXPECT_LE(state.memory_used, state.memory_promised);
+                                most_used = std::max(most_used, state.memory_used);
+                                most_running = std::max(most_running, state.running);
+                              }});
   engine = &running->engine;
   std::vector<Ended> ended(60);
   for (size_t i = 0; i < ended.size(); ++i) {
@@ -83,8 +84,9 @@ TEST(EngineMemory, StaysWithinItsLimitAndIsFreeAtTheEnd) {
 TEST(EngineMemory, WhatCanNeverFitIsRefusedAtOnce) {
   const auto network = tiny_network("encdec");
   const int64_t vocab = network->shape().vocab_size;
-  Engine engine(*network, {.memory_bytes = 4 * Pages(network->shape(), 16).bytes(),
-                           .max_rows = 4, .max_length = 100});
+  Engine engine(
+      *network,
+      {.memory_bytes = 4 * Pages(network->shape(), 16).bytes(), .max_rows = 4, .max_length = 100});
   for (auto [rows, tokens] : {std::pair{4, 60}, {5, 2}, {1, 101}}) {
     try {
       engine.submit(generation_job({3}, samples(rows, tokens), vocab));

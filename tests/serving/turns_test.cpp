@@ -145,8 +145,8 @@ TEST(EngineFaults, AFailedStepEndsItsJobsAndLaterOnesAreAnswered) {
   const int64_t vocab = network->shape().vocab_size;
   int passes = 0;
   Engine engine(*network, {.max_rows = 2, .before_step = [&] {
-    if (++passes == 4) throw std::runtime_error("injected");
-  }});
+                             if (++passes == 4) throw std::runtime_error("injected");
+                           }});
   std::vector<Ended> ended(4);
   for (Ended& one : ended) {
     Job job = generation_job({5}, greedy(8), vocab);

@@ -1,0 +1,127 @@
+// `quintet serve`: a trained model behind HTTP, with a web page.
+
+#include <thread>
+
+#include "apps/cli.h"
+#include "apps/compute_flags.h"
+#include "apps/predictor.h"
+#include "apps/quantize_flag.h"
+#include "apps/serve/service.h"
+#include "apps/text_model.h"
+#include "apps/verbs.h"
+
+namespace quintet {
+namespace {
+
+using serve::HttpOptions;
+using serve::ServiceOptions;
+
+struct ServeFlags {
+  std::string model_dir, keys_file;
+  HttpOptions http;
+  ServiceOptions service;
+  int64_t cache_mib = 1024;
+  double drain_seconds = 90;
+  QuantizeFlag quantize;
+  ComputeFlags compute;
+};
+
+void add_flags(CommandLine& cli, ServeFlags& flags) {
+  CLI::App& app = cli.app();
+  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
+  const auto seconds = CLI::Range(0.01, 1e6);
+  serve::ServeLimits& limits = flags.service.limits;
+  serve::HttpLimits& http = flags.http.limits;
+  serving::EngineOptions& engine = flags.service.engine;
+  app.add_option("--model,--model_dir", flags.model_dir,
+                 "the directory of a training run, or a checkpoint")
+      ->required();
+  app.add_option("--host", flags.http.host,
+                 "address to listen on; 0.0.0.0 is all networks: give --api_keys then");
+  app.add_option("--port", flags.http.port, "0: any that is free");
+  app.add_option("--api_keys", flags.keys_file, "file with a key a line: KEY [NAME [PRIORITY]]");
+  app.add_option("--cache_mib", flags.cache_mib, "memory for keys and values")->check(positive);
+  app.add_option("--max_batch", engine.max_rows, "sequences in a step")->check(positive);
+  app.add_option("--max_queue", engine.max_waiting, "prompts that may wait")->check(positive);
+  app.add_option("--max_prompts", limits.prompts, "prompts of a request")->check(positive);
+  app.add_option("--max_prompt_tokens", limits.prompt_tokens)->check(positive);
+  app.add_option("--max_tokens", limits.answer_tokens, "tokens of an answer")->check(positive);
+  app.add_option("--max_n", limits.sequences, "n, best_of and num_beams")->check(positive);
+  app.add_option("--request_seconds", limits.request_seconds, "from a request to its answer")
+      ->check(seconds);
+  app.add_option("--max_connections", http.connections)->check(positive);
+  app.add_option("--max_body_bytes", http.body_bytes)->check(positive);
+  app.add_option("--header_seconds", http.header_seconds)->check(seconds);
+  app.add_option("--body_seconds", http.body_seconds)->check(seconds);
+  app.add_option("--write_seconds", http.write_seconds)->check(seconds);
+  app.add_option("--idle_seconds", http.idle_seconds)->check(seconds);
+  app.add_option("--drain_seconds", flags.drain_seconds, "for running requests after SIGTERM")
+      ->check(seconds);
+  app.add_flag("--log_prompts", flags.service.log_prompts, "write requests to stderr");
+  flags.quantize.add_to(app);
+  flags.compute.add_to(app);
+}
+
+bool is_local(const std::string& host) {
+  return host.starts_with("127.") || host == "localhost" || host == "::1";
+}
+
+}  // namespace
+
+int run_serve(std::span<char* const> args) {
+  std::vector<std::string> left(args.begin(), args.end());
+  const gin::CommandLine gin_line = gin::extract_command_line(left);
+  ServeFlags flags;
+  CommandLine cli(
+      "serve", "A trained model as an HTTP server that OpenAI's clients can talk to.",
+      "quintet serve --model /tmp/numbers\n"
+      "quintet serve --model /tmp/numbers --host 0.0.0.0 --port 80 --api_keys keys.txt");
+  add_flags(cli, flags);
+  if (!cli.parse(left)) return 0;
+  flags.compute.start();
+  if (!flags.keys_file.empty()) flags.service.keys = serve::ApiKeys(flags.keys_file);
+
+  const TextModel model(flags.model_dir, gin_line.bindings);
+  const auto network = pack(*model.configured().model, flags.quantize.type());
+  drop_packed(*model.configured().model);  // what serves is a copy: files may change now
+  serving::EngineOptions& engine = flags.service.engine;
+  engine.memory_bytes = flags.cache_mib << 20;
+  engine.max_length = flags.service.limits.prompt_tokens + flags.service.limits.answer_tokens + 1;
+  if (const auto* decoder = dynamic_cast<const DecoderOnlyModel*>(model.configured().model.get()))
+    engine.bidirectional_prefix = decoder->inputs_bidirectional_attention();
+  QT_CHECK(flags.service.limits.sequences <= engine.max_rows,
+           "--max_n={} exceeds --max_batch={}: such a request could never run",
+           flags.service.limits.sequences, engine.max_rows);
+
+  serve::Service service(model, *network, std::move(flags.service));
+  flags.http.error_body = [](int status, const std::string& message) {
+    return serve::ApiError(status, message).body();
+  };
+  flags.http.always_answered = {"/health", "/ready", "/metrics"};
+  serve::HttpServer* sockets = nullptr;
+  flags.http.on_signal = [&] {
+    fmt::print(stderr, "serve: finishing what is running; again to quit at once\n");
+    service.drain();
+    sockets->drain(flags.drain_seconds, [&] { service.engine().abort(); });
+  };
+  serve::HttpServer server(flags.http, [&](auto request, auto exchange) {
+    service.handle(std::move(request), std::move(exchange));
+  });
+  sockets = &server;
+  service.set_connections([&] { return server.connections(); });
+  fmt::print(stderr, "{} at step {}: http://{}:{}/\n", model.trained().model_dir.string(),
+             model.trained().step, flags.http.host, server.port());
+  if (!is_local(flags.http.host) && flags.keys_file.empty())
+    fmt::print(stderr, "serve: anyone who reaches {} may use this: give --api_keys\n",
+               flags.http.host);
+
+  std::thread io([&] { server.run(); });
+  service.engine().run();  // on this thread, whose team computes
+  if (service.engine().broken()) server.drain(5);
+  io.join();
+  QT_CHECK_AS(ExitCode::kEnvironment, !service.engine().broken(),
+              "serve: the device fails again and again; start the server anew");
+  return 0;
+}
+
+}  // namespace quintet

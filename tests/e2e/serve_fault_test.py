@@ -1,0 +1,207 @@
+"""quintet serve against clients that are broken, slow, gone or too many (reliability.md S1 to S4 and S7).
+
+Each test fails without the protection it is about. QUINTET_DISCONNECTS: how many clients leave (200)."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import time
+
+import e2e
+from e2e import wait_for
+from serving import FREE, events, in_threads, seconds, serving, text_of, trained
+
+LINE = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+BODY = b'{"prompt": "a", "max_tokens": 2}'
+
+
+def health_seconds(server):
+    """The best of some: the machine has other work too."""
+    return min(seconds(lambda: server.get("/health")) for _ in range(8))
+
+
+# S1.
+def test_attacks_are_answered_and_cost_nothing(folder):
+    with serving(trained(folder), "--max_body_bytes=100000") as server:
+        server.complete(prompt="a", max_tokens=2)
+        before = server.resident()
+        length = b"Content-Length: %d\r\n" % len(BODY)
+        chunked = b"Transfer-Encoding: chunked\r\n"
+        for name, data, expect in [
+                ("two lengths", LINE + length + b"Content-Length: 5\r\n\r\n" + BODY, [400]),
+                ("length and chunks", LINE + length + chunked + b"\r\n0\r\n\r\n", [400]),
+                ("chunks and length", LINE + chunked + length + b"\r\n0\r\n\r\n", [400]),
+                ("a large body", LINE + b"Content-Length: 3000000\r\n\r\n" + b"x" * 3000000, [413]),
+                ("a length that is no number", LINE + b"Content-Length: -1\r\n\r\n", [400]),
+                ("a length beyond all", LINE + b"Content-Length: 99999999999999999999999\r\n\r\n", [400]),
+                ("chunks without end", LINE + chunked + b"\r\n" + (b"4000\r\n" + b"x" * 0x4000 + b"\r\n") * 3000, [413]),
+                ("a chunk size that is none", LINE + chunked + b"\r\nxyz\r\n", [400]),
+                ("a chunk beyond all", LINE + chunked + b"\r\nffffffffffffffffff\r\n", [400, 413]),
+                ("another encoding", LINE + b"Transfer-Encoding: gzip\r\n\r\n", [400, 501]),
+                ("headers without end", LINE + b"A: b\r\n" * 300000, [431]),
+                ("a long header", LINE + b"A: " + b"b" * 200000 + b"\r\n\r\n", [431]),
+                ("a long URL", b"GET /" + b"a" * 200000 + b" HTTP/1.1\r\n\r\n", [414, 431]),
+                ("a rather long URL", b"GET /" + b"a" * 8000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", [414]),
+                ("NUL in a header", LINE + b"A: \0\r\n\r\n", [400]),
+                ("NUL in the URL", b"GET /\0 HTTP/1.1\r\nHost: x\r\n\r\n", [400]),
+                ("bare line feeds", b"GET /health HTTP/1.1\nHost: x\n\n" + b"x" * 20000, [400, 431]),
+                ("no HTTP", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), [400]),
+                ("no host", b"GET /health HTTP/1.1\r\n\r\n", [400]),
+                ("two hosts", b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", [400]),
+                ("another version", b"GET /health HTTP/3.7\r\nHost: a\r\n\r\n", [400, 505]),
+                ("bytes that are no text", LINE + b"Content-Length: 4\r\nConnection: close\r\n\r\n\xff\xfe\xfd\xfc", [400])]:
+            said = server.raw(data, timeout=10)
+            status = int(said.split()[1]) if said.startswith(b"HTTP/1.1 ") else None
+            assert status in expect, f"{name}: expected {expect}, got {said[:200]}"
+            assert b'"error"' in said, f"{name}: {said[:300]}"
+            assert health_seconds(server) < 0.25, name
+        grown = server.resident() - before
+        assert grown < 32 << 20, f"{grown >> 20} MiB more"
+        # Two requests in one packet are two requests.
+        close = LINE + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(BODY) + BODY
+        said = server.raw(LINE + length + b"\r\n" + BODY + close)
+        assert said.count(b"HTTP/1.1 200") == 2, said
+
+
+# S2.
+def test_slow_clients_hold_up_nobody(folder):
+    with serving(trained(folder), "--header_seconds=3", "--body_seconds=4", "--write_seconds=2") as server:
+        slow = [server.connect() for _ in range(384)]
+        for i, connection in enumerate(slow):
+            connection.sendall(b"G" if i % 2 else LINE + b"Content-Length: 100\r\n\r\n{")
+        assert health_seconds(server) < 0.1
+        began = time.time()
+        server.complete(prompt="a", max_tokens=4)
+        assert time.time() - began < 3
+        trickling = time.time() + 9
+        while time.time() < trickling and server.metrics()["quintet_connections"] > 3:
+            for connection in slow[:20]:  # a byte now and then buys no time
+                with contextlib.suppress(OSError):
+                    connection.sendall(b"E")
+            time.sleep(0.3)
+        assert server.metrics()["quintet_connections"] <= 3
+        assert b" 408 " in slow[200].recv(100)
+        for connection in slow:
+            connection.close()
+
+
+def test_a_client_that_does_not_read_loses_its_stream(folder):
+    with serving(trained(folder), "--write_seconds=2", "--max_prompt_tokens=64", "--max_tokens=4000") as server:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(("127.0.0.1", server.port))
+            body = json.dumps({"prompt": "a", "n": 16, "max_tokens": 4000, "stream": True, "logprobs": 5, **FREE}).encode()
+            deaf.sendall(LINE + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            wait_for(lambda: server.metrics()["quintet_running_requests"] == 1)
+            other = list(events(server.open_stream(prompt="b", max_tokens=20, **FREE)))
+            assert other[-1] == "[DONE]"
+            wait_for(lambda: server.metrics()["quintet_requests_cancelled_total"] == 1, seconds=120)
+            server.wait_idle()
+
+
+# S3.
+def test_a_flood_is_turned_away_politely(folder):
+    with serving(trained(folder), "--max_queue=4", "--max_batch=4", "--max_n=4") as server:
+        asked = dict(prompt="words: 9", temperature=0, max_tokens=30, **FREE)
+        want = text_of(server.complete(**asked))
+        answers = in_threads(64, lambda i: [server.request("POST", "/v1/completions", asked) for _ in range(4)])
+        assert health_seconds(server) < 0.25
+        statuses = []
+        for status, answer, headers in (one for all_of in answers for one in all_of):
+            statuses.append(status)
+            if status == 200:
+                assert text_of(answer) == want
+            else:
+                assert status == 503 and headers["Retry-After"] and answer["error"]["code"] == "queue_full", answer
+        assert statuses.count(200) >= 8 and statuses.count(503) >= 1, statuses
+        server.wait_idle()
+
+
+def test_too_many_connections_leave_room_for_health(folder):
+    with serving(trained(folder), "--max_connections=20") as server:
+        idle = [server.connect() for _ in range(25)]
+        time.sleep(0.2)
+        status, answer, headers = server.request("POST", "/v1/completions", {"prompt": "a"})
+        assert status == 503 and headers["Retry-After"] and "connections" in answer["error"]["message"], answer
+        server.get("/health")
+        server.get("/ready")
+        for connection in idle:
+            connection.close()
+        wait_for(lambda: server.request("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1})[0] == 200)
+
+
+# S4.
+def test_requests_of_clients_that_leave_end_with_them(folder):
+    count = int(os.environ.get("QUINTET_DISCONNECTS", "200"))
+    chance = random.Random(1)
+    with serving(trained(folder), "--max_batch=8", "--max_n=8", "--max_tokens=1000") as server:
+        server.complete(prompt="a", max_tokens=4)
+        plans = [(chance.random() * 0.3, chance.random() < 0.5, chance.randrange(1, 4)) for _ in range(count)]
+
+        def leave(plan):
+            wait, stream, n = plan
+            body = json.dumps({"prompt": "a" * 50, "n": n, "max_tokens": 1000, "stream": stream, **FREE}).encode()
+            with server.connect() as connection:
+                connection.sendall(LINE + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                time.sleep(wait)
+
+        for begin in range(0, count, 20):
+            for error in in_threads(20, lambda i: leave(plans[begin + i])):
+                assert error is None, error
+        began = time.time()
+        server.wait_idle()
+        # Run to their ends these would take minutes.
+        assert time.time() - began < 10, time.time() - began
+        assert server.metrics()["quintet_requests_cancelled_total"] >= count * 0.9
+        assert server.metrics()["quintet_connections"] <= 2
+        server.complete(prompt="a", max_tokens=4)
+
+
+def test_time_runs_out_for_long_requests(folder):
+    with serving(trained(folder), "--request_seconds=0.5", "--max_tokens=4000") as server:
+        body = dict(prompt="a", n=8, max_tokens=4000, **FREE)
+        assert server.post("/v1/completions", expect=504, **body)["error"]["code"] == "timeout"
+        last = list(events(server.open_stream(**body)))[-1]
+        assert json.loads(last)["error"]["code"] == "timeout", last
+        server.wait_idle()
+
+
+# S7.
+def test_sigterm_lets_running_requests_end(folder):
+    with serving(trained(folder), "--max_tokens=200") as server:
+        streams = [server.open_stream(prompt="a", max_tokens=150, **FREE) for _ in range(20)]
+        idle = server.connect()
+        server.process.send_signal(signal.SIGTERM)
+        for end in in_threads(20, lambda i: list(events(streams[i]))[-1]):
+            assert end == "[DONE]", end
+        assert server.process.wait(timeout=30) == 0
+        idle.close()
+        server.stop = lambda: None
+
+
+def test_sigterm_cuts_what_takes_too_long_with_an_error(folder):
+    with serving(trained(folder), "--max_tokens=4000", "--drain_seconds=1") as server:
+        streams = [server.open_stream(prompt="a", n=4, max_tokens=4000, **FREE) for _ in range(12)]
+        server.process.send_signal(signal.SIGTERM)
+        for end in in_threads(12, lambda i: list(events(streams[i]))[-1]):
+            assert end == "[DONE]" or json.loads(end)["error"]["code"] == "shutting_down", end
+        assert server.process.wait(timeout=30) == 0
+        server.stop = lambda: None
+
+
+def test_a_reset_connection_harms_nobody(folder):
+    with serving(trained(folder)) as server:
+        for _ in range(50):
+            connection = server.connect()
+            connection.sendall(LINE + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+        server.wait_idle()
+        server.complete(prompt="a", max_tokens=2)
+
+
+e2e.run(globals())

@@ -1,0 +1,202 @@
+"""quintet serve: what OpenAI's clients say is understood, what it answers is right, wrong requests are named."""
+
+import base64
+import json
+import os
+import struct
+
+import e2e
+from e2e import quintet
+from serving import FREE, events, in_threads, serving, text_of, trained
+
+PROMPTS = ["words: 1234", "number: nine", "words: 7", "one two"]
+
+
+def test_answers_are_those_of_generate_alone_and_together(folder):
+    model = trained(folder)
+    want = quintet("generate", f"--model_dir={model}", "--temperature=0", "--max_decode_len=12", "--format=json",
+                   *PROMPTS).out
+    want = [json.loads(line)["prediction"] for line in want.splitlines()]
+    with serving(model) as server:
+        together = server.complete(prompt=PROMPTS, temperature=0, max_tokens=12)
+        assert text_of(together) == want, together
+        assert [choice["index"] for choice in together["choices"]] == [0, 1, 2, 3]
+        alone = in_threads(12, lambda i: server.complete(prompt=PROMPTS[i % 4], temperature=0, max_tokens=12))
+        for i, answer in enumerate(alone):
+            assert text_of(answer) == [want[i % 4]], answer
+        assert together["object"] == "text_completion" and together["model"] == "tiny", together
+        assert together["usage"]["prompt_tokens"] == sum(len(prompt) + 1 for prompt in PROMPTS), together
+        assert server.get("/v1/models")["data"][0]["id"] == "tiny"
+        assert server.get("/v1/models/tiny")["id"] == "tiny"
+        assert "<title>Quintet</title>" in server.get("/")
+        metrics = server.metrics()
+        assert metrics['quintet_requests_total{endpoint="/v1/completions",status="200"}'] == 13, metrics
+        assert metrics["quintet_generated_tokens_total"] > 0 and metrics["quintet_steps_total"] > 0
+
+
+def test_parameters_do_what_they_say(folder):
+    with serving(trained(folder)) as server:
+        ids = server.complete(prompt=[10, 11, 12, 1], temperature=0, max_tokens=4, **FREE)
+        assert ids["usage"] == {"prompt_tokens": 4, "completion_tokens": 4, "total_tokens": 8}, ids
+        assert ids["choices"][0]["finish_reason"] == "length"
+        sample = dict(prompt="words: 5", temperature=1.5, max_tokens=12, n=4, **FREE)
+        first, again, other = (server.complete(seed=seed, **sample) for seed in (7, 7, 8))
+        assert text_of(first) == text_of(again) and text_of(first) != text_of(other)
+        assert len(set(text_of(first))) > 1, first
+        best = server.complete(**{**sample, "n": 2, "best_of": 8, "logprobs": 0}, seed=3)
+        means = [sum(c["logprobs"]["token_logprobs"]) / len(c["logprobs"]["tokens"]) for c in best["choices"]]
+        assert len(means) == 2 and means == sorted(means, reverse=True), best
+        plain = text_of(server.complete(prompt="a", temperature=0.8, seed=1, max_tokens=30, **FREE))[0]
+        stop = plain[5:7]
+        cut = server.complete(prompt="a", temperature=0.8, seed=1, max_tokens=30, stop=stop, **FREE)["choices"][0]
+        assert cut["text"] == plain[:plain.index(stop)] and cut["finish_reason"] == "stop", (plain, cut)
+        probed = server.complete(prompt="a", temperature=0, max_tokens=5, logprobs=3, **FREE)["choices"][0]["logprobs"]
+        assert len(probed["tokens"]) == len(probed["token_logprobs"]) == len(probed["text_offset"]) == 5, probed
+        for logprob, top in zip(probed["token_logprobs"], probed["top_logprobs"]):
+            assert logprob <= max(top.values()) + 1e-6 and logprob < 0, probed
+        beams = server.complete(prompt="a", num_beams=4, n=3, max_tokens=6)
+        scores = [choice["score"] for choice in beams["choices"]]
+        assert len(scores) == 3 and scores == sorted(scores, reverse=True), beams
+        banned = server.complete(prompt="a", temperature=0, max_tokens=3, logit_bias={"1": -100, "100": 100})
+        assert banned["choices"][0]["text"] == "aaa", banned
+
+
+def test_a_stream_says_what_the_whole_answer_says(folder):
+    with serving(trained(folder)) as server:
+        asked = dict(prompt=["a", "b"], temperature=0.9, seed=5, n=2, max_tokens=20, stop=["e"], logprobs=1, **FREE)
+        whole = server.complete(**asked)
+        texts, reasons, tokens = [""] * 4, [None] * 4, [0] * 4
+        stream = list(events(server.open_stream(**asked, stream_options={"include_usage": True})))
+        assert stream[-1] == "[DONE]", stream[-1]
+        pieces = [json.loads(data) for data in stream[:-1]]
+        for piece in pieces:
+            for choice in piece["choices"]:
+                texts[choice["index"]] += choice["text"]
+                tokens[choice["index"]] += len(choice["logprobs"]["tokens"])
+                reasons[choice["index"]] = choice["finish_reason"] or reasons[choice["index"]]
+        assert texts == text_of(whole), (texts, whole)
+        assert reasons == [choice["finish_reason"] for choice in whole["choices"]]
+        assert tokens == [len(choice["logprobs"]["tokens"]) for choice in whole["choices"]]
+        assert pieces[-1]["usage"] == whole["usage"] and len({piece["id"] for piece in pieces}) == 1
+        beams = list(events(server.open_stream(prompt="a", num_beams=3, max_tokens=6)))
+        assert len(beams) == 2 and json.loads(beams[0])["choices"][0]["finish_reason"], beams
+
+
+def test_scores_are_the_log_probabilities_of_answers(folder):
+    with serving(trained(folder)) as server:
+        answer = server.complete(prompt="words: 12", temperature=0, max_tokens=6, logprobs=0, **FREE)["choices"][0]
+        text = answer["text"]
+        scored = server.post("/v1/score", prompt="words: 12", target=[text, "x"], add_eos=False, logprobs=2)
+        first = scored["data"][0]
+        if len(text.encode()) == 6 and "\ufffd" not in text:
+            assert max(abs(a - b) for a, b in zip(first["token_logprobs"], answer["logprobs"]["token_logprobs"])) < 1e-5
+        assert abs(sum(first["token_logprobs"]) - first["score"]) < 1e-4, first
+        assert len(scored["data"]) == 2 and len(first["top_logprobs"][0]) == 2, scored
+        with_end = server.post("/v1/score", prompt="words: 12", target="x")["data"][0]
+        assert len(with_end["tokens"]) == 2 and with_end["tokens"][-1] == 1, with_end
+
+
+def test_embeddings_as_numbers_and_as_bytes(folder):
+    with serving(trained(folder)) as server:
+        numbers = server.post("/v1/embeddings", input=["one", "two", "one"])["data"]
+        assert numbers[0]["embedding"] == numbers[2]["embedding"] != numbers[1]["embedding"]
+        assert len(numbers[0]["embedding"]) == 16
+        coded = server.post("/v1/embeddings", input="one", encoding_format="base64")["data"][0]["embedding"]
+        unpacked = struct.unpack("<16f", base64.b64decode(coded))
+        assert max(abs(a - b) for a, b in zip(unpacked, numbers[0]["embedding"])) < 1e-6
+
+
+# reliability.md S5.
+def test_every_wrong_field_is_named(folder):
+    with serving(trained(folder), "--max_prompts=3", "--max_prompt_tokens=20", "--max_tokens=30", "--max_n=8") as server:
+        deep = "[" * 100000
+        for field, values in {
+                "prompt": [None, 5, {}, "", [], [""], [[]], ["a"] * 4, [-1], [100000], [1.5], [True], ["a", 5], "x" * 20,
+                           [10] * 21],
+                "n": [0, -1, 9, 10 ** 6, 1 << 70, "2", 1.5, []], "best_of": [0, 9, "x"],
+                "num_beams": [0, 9, 10 ** 9, "x"], "max_tokens": [0, -5, 31, 10 ** 12, "7"], "min_tokens": [-1, 31],
+                "temperature": [-1, 2.1, 1e308, "hot", True], "top_p": [0, -0.1, 1.01, "x"], "top_k": [-1, 1 << 40],
+                "logprobs": [-1, 21, "x", True], "stop": ["", [""], ["a"] * 5, 7, [7], "x" * 257],
+                "seed": ["x", 1.5, 1 << 70], "stream": ["yes", 1], "echo": [True, "x"], "suffix": ["x"],
+                "frequency_penalty": [1], "presence_penalty": [-1], "repetition_penalty": [0, -1, 1e9],
+                "logit_bias": [5, {"x": 1}, {"-1": 1}, {"99999": 1}, {"5": 101}, {"5": "x"}], "user": [5],
+                "priority": [1, "x"], "length_penalty": [11, "x"], "no_repeat_ngram_size": [-1],
+                "stream_options": [5], "sede": [1], "model": [5]}.items():
+            for value in values:
+                body = {"prompt": "a", "max_tokens": 2, field: value}
+                status, answer, _ = server.request("POST", "/v1/completions", body)
+                assert status == 400 and answer["error"]["param"] == field, f"{field}={str(value)[:60]}: {status} {answer}"
+        for body in ["", "{", "[]", "5", "\xff", deep, '{"prompt": ' + deep, '{"prompt": "a", "prompt": "b"}',
+                     '{"prompt": "a", "temperature": NaN}', b'{"prompt": "\xff"}', '{"prompt": "a", "n": 1e999}']:
+            status, answer, _ = server.request("POST", "/v1/completions", body)
+            assert status == 400 and answer["error"]["type"] == "invalid_request_error", f"{body[:40]}: {answer}"
+        assert server.post("/v1/completions", expect=404, prompt="a", model="other")["error"]["code"] == "model_not_found"
+        server.post("/v1/completions", expect=400, prompt="a", n=2, best_of=3, stream=True)
+        server.post("/v1/completions", expect=400, prompt="a", num_beams=2, temperature=1)
+        server.post("/v1/score", expect=400, prompt=["a", "b"], target=["a", "b", "c"])
+        server.post("/v1/score", expect=400, prompt="a", target="x" * 40)
+        server.post("/v1/embeddings", expect=400, input="a", encoding_format="int8")
+        server.post("/v1/embeddings", expect=400, input="a", dimensions=5)
+        for method, path, expect in [("GET", "/v1/completions", 405), ("POST", "/health", 405), ("GET", "/nothing", 404),
+                                     ("DELETE", "/v1/models", 405), ("GET", "/v1/models/x", 404)]:
+            status, answer, _ = server.request(method, path)
+            assert status == expect and answer["error"]["message"], (method, path, status)
+        assert text_of(server.complete(prompt="a", max_tokens=2, temperature=0)) is not None
+
+
+def test_keys_and_other_sites(folder):
+    model = trained(folder)
+    keys = folder / "keys"
+    keys.write_text("# for tests\nsecret-0123456789abcdef alice\nsecret-fedcba9876543210 bob 3\n")
+    with serving(model, f"--api_keys={keys}") as server:
+        for headers, expect in [({}, 401), ({"Authorization": "Bearer wrong"}, 401), ({"Authorization": "Bearer "}, 401),
+                                ({"Authorization": "Basic secret-0123456789abcdef"}, 401),
+                                ({"Authorization": "Bearer secret-0123456789abcdef"}, 200),
+                                ({"Authorization": "Bearer secret-fedcba9876543210"}, 200)]:
+            server.post("/v1/completions", expect=expect, headers=headers, prompt="a", max_tokens=2)
+            assert server.request("GET", "/metrics", headers=headers)[0] == expect
+        server.get("/health")
+        server.get("/")
+    with serving(model) as server:
+        body = dict(prompt="a", max_tokens=2)
+        server.post("/v1/completions", expect=403, headers={"Origin": "https://evil.example"}, **body)
+        server.post("/v1/completions", headers={"Origin": f"http://127.0.0.1:{server.port}"}, **body)
+    (folder / "short").write_text("abc\n")
+    assert "short:1" in quintet("serve", f"--model={model}", f"--api_keys={folder / 'short'}", expect=3).err
+
+
+def test_it_listens_on_this_machine_only_and_says_why_it_cannot_start(folder):
+    model = trained(folder)
+    with serving(model) as server:
+        listening = [line.split()[1] for line in open("/proc/net/tcp") if f":{server.port:04X} " in line]
+        assert f"0100007F:{server.port:04X}" in listening and f"00000000:{server.port:04X}" not in listening, listening
+        assert "cannot listen" in quintet("serve", f"--model={model}", f"--port={server.port}", expect=4).err
+    for code, flags, part in [(3, ["--model=/nowhere"], "/nowhere"), (2, [], "--model"),
+                              (2, [f"--model={model}", "--host=example"], "--host"),
+                              (2, [f"--model={model}", "--max_n=100", "--max_batch=10"], "--max_batch")]:
+        assert part in quintet("serve", *flags, expect=code).err
+
+
+# reliability.md S8: nothing is read from the files once it serves.
+def test_files_may_change_while_it_serves(folder):
+    model = trained(folder)
+    with serving(model) as server:
+        asked = dict(prompt=PROMPTS, temperature=0, max_tokens=10)
+        before = text_of(server.complete(**asked))
+        for file in model.rglob("*"):
+            if file.is_file():
+                os.truncate(file, file.stat().st_size // 2)
+        assert text_of(server.complete(**asked)) == before
+
+
+def test_logs_hold_no_text_unless_asked(folder):
+    model = trained(folder)
+    for flags in [], ["--log_prompts"]:
+        with serving(model, *flags) as server:
+            server.complete(prompt="sesame", max_tokens=2)
+            server.post("/v1/completions", expect=400, prompt="sesame", n="sesame")
+            list(events(server.open_stream(prompt="sesame", max_tokens=2)))
+        assert ("sesame" in "".join(server.log)) == bool(flags), server.log
+
+
+e2e.run(globals())
