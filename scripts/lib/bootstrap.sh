@@ -25,6 +25,7 @@ header hdf5/serial/hdf5.h libhdf5-dev
 command mpicc libopenmpi-dev
 command mpirun openmpi-bin
 command python3 python3
+command curl curl
 header gtest/gtest.h libgtest-dev
 header benchmark/benchmark.h libbenchmark-dev
 header boost/context/detail/fcontext.hpp libboost-context-dev
