@@ -26,7 +26,7 @@ SMALL = dict(vocab_size=32128, emb_dim=512, num_heads=6, head_dim=64, mlp_dim=10
 
 
 def make_ours(folder):
-    subprocess.run([QUINTET, "train", "--gin_file=quintet/quickstart.gin", f"--model_dir={folder}", "--gin.TRAIN_STEPS=1",
+    subprocess.run([QUINTET, "train", "--gin_file=quintet/quickstart.gin", f"--model_dir={folder}", "--gin.TRAIN_STEPS=2",
                     "--gin.WARMUP_STEPS=1", "--gin.BATCH_SIZE=1", "--gin.train_script.train.infer_eval_dataset_cfg=None",
                     *(f"--gin.network.T5Config.{name}={value}" for name, value in SMALL.items())],
                    check=True, capture_output=True)

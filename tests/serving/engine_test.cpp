@@ -6,6 +6,7 @@
 #include <random>
 
 #include "models/decoding/transformer_decoder.h"
+#include "tests/decode/hf_fixture.h"
 #include "tests/serving/serving_fixture.h"
 
 namespace quintet::testing {
@@ -184,6 +185,47 @@ TEST(Engine, ScoresAreThoseOfTheTokensItGenerates) {
       EXPECT_EQ(b[t].top.front().token, a[t].token);
     }
   }
+}
+
+TEST(EngineGolden, MeansOfEncodedInputsAreThoseOfTransformers) {
+  const Json cases = Json::read(fixture_root() / "hf_generate" / "cases.json");
+  const HostArrays inputs = read_safetensors(fixture_root() / "hf_generate" / "inputs.safetensors");
+  const HostArrays outputs = read_safetensors(fixture_root() / "hf_generate" / "forward.safetensors");
+  int checked = 0;
+  for (const auto& [name, tolerance] : cases["forward_atol"].members()) {
+    if (!name.ends_with("/mean_pooled") || name.find("masked_hole") != std::string::npos) continue;
+    SCOPED_TRACE(name);
+    const size_t slash = name.find('/');
+    const std::string batch = name.substr(slash + 1, name.rfind('/') - slash - 1);
+    const auto network = hf_network(fixture_root() / "hf_generate" / name.substr(0, slash));
+    const HostArray& ids = inputs.at(batch + "/input_ids");
+    const HostArray& mask = inputs.at(batch + "/attention_mask");
+    const auto want = outputs.at(name).as<float>();
+    const auto width = static_cast<size_t>(network.shape().emb_dim);
+    std::vector<Ended> ended(static_cast<size_t>(ids.shape[0]));
+    {
+      RunningEngine running(network, {});
+      for (size_t row = 0; row < ended.size(); ++row) {
+        Job job;
+        const auto length = static_cast<size_t>(ids.shape[1]);
+        for (size_t t = row * length; t < (row + 1) * length; ++t)
+          if (mask.as<int32_t>()[t] != 0) job.inputs.push_back(ids.as<int32_t>()[t]);
+        watch(job, ended[row]);
+        running.engine.submit(std::move(job));
+      }
+    }
+    for (size_t row = 0; row < ended.size(); ++row)
+      for (size_t e = 0; e < width; ++e) {
+        double sum = 0;
+        for (size_t i = e; i < ended[row].encoded.size(); i += width)
+          sum += static_cast<double>(ended[row].encoded[i]);
+        const double mean = sum * static_cast<double>(width) /
+                            static_cast<double>(ended[row].encoded.size());
+        EXPECT_NEAR(mean, want[row * width + e], tolerance.as_double());
+      }
+    ++checked;
+  }
+  EXPECT_GT(checked, 0);
 }
 
 TEST(Engine, NumbersOfThreadsChangeNoBit) {
