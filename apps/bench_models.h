@@ -23,7 +23,7 @@ struct BenchOptions {
   int64_t beams = 1;  // generate only; 1 is greedy
   ComputeFlags compute;
   std::string dtype = "float32";
-  QuantizeFlag quantize;  // generate only
+  QuantizeFlag quantize = {};  // generate only
   bool profile = false;
 };
 
