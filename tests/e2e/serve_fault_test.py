@@ -138,13 +138,13 @@ def test_too_many_connections_leave_room_for_health(folder):
 def test_requests_of_clients_that_leave_end_with_them(folder):
     count = int(os.environ.get("QUINTET_DISCONNECTS", "200"))
     chance = random.Random(1)
-    with serving(trained(folder), "--max_batch=8", "--max_n=8", "--max_tokens=1000") as server:
+    with serving(trained(folder), "--max_batch=8", "--max_n=8", "--max_tokens=8000") as server:
         server.complete(prompt="a", max_tokens=4)
         plans = [(chance.random() * 0.3, chance.random() < 0.5, chance.randrange(1, 4)) for _ in range(count)]
 
         def leave(plan):
             wait, stream, n = plan
-            body = json.dumps({"prompt": "a" * 50, "n": n, "max_tokens": 1000, "stream": stream, **FREE}).encode()
+            body = json.dumps({"prompt": "a" * 50, "n": n, "max_tokens": 8000, "stream": stream, **FREE}).encode()
             with server.connect() as connection:
                 connection.sendall(LINE + b"Content-Length: %d\r\n\r\n" % len(body) + body)
                 time.sleep(wait)
