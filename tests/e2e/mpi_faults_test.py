@@ -40,16 +40,16 @@ def test_builds_that_differ_are_refused(folder):
 def test_sigterm_to_mpirun_leaves_no_process_and_a_whole_checkpoint(folder):
     """mpirun kills its ranks soon after it was asked to end: what was saved is there, and the same command goes on from it."""
     arguments = ["--gin.EVAL_PERIOD=500", "--gin.utils.SaveCheckpointConfig.period=5", *MESHES["zero"]]
-    mpirun(2, *tiny(folder / "whole", 40, *arguments))
-    process = start(2, *tiny(folder / "run", 40, *arguments))
+    mpirun(2, *tiny(folder / "whole", 200, *arguments))
+    process = start(2, *tiny(folder / "run", 200, *arguments))
     wait_for(lambda: 5 in steps_of(folder / "run") or process.poll() is not None, 60)
     process.send_signal(signal.SIGTERM)
     result = finished(process)
     assert result.code != 0, result
     wait_for(lambda: not processes_of(folder / "run"), 20)
-    assert steps_of(folder / "run")[-1] in range(5, 40)
-    mpirun(2, *tiny(folder / "run", 40, *arguments))
-    e2e.assert_same_run(folder / "whole", folder / "run", 40)
+    assert steps_of(folder / "run")[-1] in range(5, 200)
+    mpirun(2, *tiny(folder / "run", 200, *arguments))
+    e2e.assert_same_run(folder / "whole", folder / "run", 200)
 
 
 def operations_of(log):
