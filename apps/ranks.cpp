@@ -91,6 +91,8 @@ void Ranks::open(Device& device, int data_ranks) {
                    {.timeout_seconds = flags_.collective_timeout, .signalled = stop_signalled});
 }
 
+Group Ranks::group() const { return first_ranks(*comm_, size()); }
+
 int64_t Ranks::highest(int64_t number) const {
   if (comm_ == nullptr) return number;
   first_ranks(comm_->host(), size()).all_reduce(&number, 1, DType::i64, Reduction::max).wait();

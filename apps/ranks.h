@@ -51,6 +51,8 @@ class Ranks {
   const RankFlags& flags() const { return flags_; }
   /// Null where one rank trains.
   Comm* comm() const { return comm_.get(); }
+  /// The ranks that train, for data in the device's memory; with comm() only.
+  Group group() const;
   /// The largest of all ranks' numbers; all call it.
   int64_t highest(int64_t number) const;
   /// The first rank's text; all call it.

@@ -125,9 +125,9 @@ void TrainLoop::check_ranks() {
   if (ranks_.comm() == nullptr) return;
   const int64_t period = ranks_.flags().check_replicas;
   if (period > 0 && trainer_->step() % period == 0)
-    check_replicas(trainer_->state(), ranks_.comm()->world());
+    check_replicas(trainer_->state(), ranks_.group());
   if (!pace_.due()) return;
-  const std::string slow = pace_.slow_ranks(ranks_.comm()->world());
+  const std::string slow = pace_.slow_ranks(ranks_.group());
   if (!slow.empty()) progress_->line("warning: " + slow);
 }
 

@@ -168,10 +168,8 @@ void TrainLoop::write_run_files() {
         config_.eval_steps);
   if (config_.infer_eval_dataset) {
     if (ranks_.leads()) config_.inference_evaluator.log_dir = config_.model_dir / "inference_eval";
-    if (Comm* comm = ranks_.comm())
-      config_.inference_evaluator.options.peers = {
-          comm->rank(), comm->size(),
-          [comm](const std::string& text) { return gather_text(comm->world(), text); }};
+    config_.inference_evaluator.options.peers = {
+        ranks_.rank(), ranks_.size(), [this](const std::string& text) { return ranks_.gather(text); }};
     infer_evaluator_ =
         std::make_unique<InferenceEvaluator>(*infer_eval_provider_, *config_.infer_eval_dataset,
                                              config_.model, config_.inference_evaluator);
