@@ -12,34 +12,21 @@
 #include "data/vocabulary.h"
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
+#include "runtime/base/proto_wire.h"
 
 namespace quintet::data {
 namespace {
 
-void append_varint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>((value & 0x7F) | 0x80));
-  out.push_back(static_cast<char>(value));
-}
-
-void append_bytes(std::string& out, int field, std::string_view bytes) {
-  constexpr int kLengthDelimited = 2;
-  append_varint(out, static_cast<uint64_t>(field << 3 | kLengthDelimited));
-  append_varint(out, bytes.size());
-  out += bytes;
-}
-
-constexpr int kNormalizer = 3, kDenormalizer = 5;  // fields of ModelProto
+constexpr uint32_t kPieces = 1, kNormalizer = 3, kDenormalizer = 5;  // fields of ModelProto
 
 /// The message NormalizerSpec.
 std::string wire_bytes(const NormalizerSpec& spec) {
-  std::string out;
-  const auto text = [&](int field, const std::optional<std::string>& value) {
-    if (value) append_bytes(out, field, *value);
+  ProtoWriter out;
+  const auto text = [&](uint32_t field, const std::optional<std::string>& value) {
+    if (value) out.bytes(field, *value);
   };
-  const auto flag = [&](int field, std::optional<bool> value) {
-    if (!value) return;
-    append_varint(out, static_cast<uint64_t>(field << 3));
-    append_varint(out, *value);
+  const auto flag = [&](uint32_t field, std::optional<bool> value) {
+    if (value) out.varint(field, *value);
   };
   text(1, spec.name);
   text(2, spec.precompiled_charsmap);
@@ -47,19 +34,41 @@ std::string wire_bytes(const NormalizerSpec& spec) {
   flag(4, spec.remove_extra_whitespaces);
   flag(5, spec.escape_whitespaces);
   text(6, spec.normalization_rule_tsv);
-  return out;
+  return out.str();
 }
 
-/// ModelProto.pieces (field 1): SentencePiece{piece = 1, score = 2 (float), type = 3 (enum)}.
-void append_user_defined_piece(std::string& model, const std::string& piece) {
-  constexpr char kFixed32Field2 = (2 << 3) | 5, kVarintField3 = 3 << 3, kUserDefined = 4;
-  std::string message;
-  append_bytes(message, 1, piece);
-  message.push_back(kFixed32Field2);
-  message.append(4, '\0');  // score 0.0
-  message.push_back(kVarintField3);
-  message.push_back(kUserDefined);
-  append_bytes(model, 1, message);
+/// A message SentencePiece: piece = 1, score = 2 (float), type = 3 (enum).
+std::string user_defined_piece(const std::string& text) {
+  constexpr uint64_t kUserDefined = 4;
+  ProtoWriter piece;
+  piece.bytes(1, text);
+  piece.float32(2, 0);
+  piece.varint(3, kUserDefined);
+  return piece.str();
+}
+
+/// The library's trie ends the program on a piece with a zero byte.
+bool has_piece_with_zero(std::string_view model) {
+  for (ProtoReader fields(model); fields.next();) {
+    if (fields.field() != kPieces || !fields.is_bytes()) continue;
+    for (ProtoReader piece(fields.bytes()); piece.next();)
+      if (piece.field() == 1 && piece.bytes().find('\0') != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+/// Throws kData naming the file if it cannot be a model that the library reads without harm.
+void check_pieces(const std::string& file, std::string_view model) {
+  std::string why = "a piece has a zero byte";
+  try {
+    if (!has_piece_with_zero(model)) return;
+  } catch (const Error& error) {
+    why = error.what();
+  }
+  fail(ExitCode::kData,
+       "{}: not a usable SentencePiece model: {}; expected a .model file written by `quintet "
+       "tokenizer train` or spm_train",
+       file, why);
 }
 
 /// Takes a varint off the front; the library has checked the message.
@@ -141,13 +150,16 @@ SentencePieceVocabulary::SentencePieceVocabulary(std::string sentencepiece_model
   QT_CHECK_AS(ExitCode::kData, !bytes.empty(),
               "{}: is empty, expected a SentencePiece model (made by `quintet tokenizer train`)",
               file_);
+  check_pieces(file_, bytes);
+  ProtoWriter more;
   for (int32_t i = 0; i < extra_ids; ++i) {
     const int32_t number = reverse_extra_ids ? extra_ids - 1 - i : i;
-    append_user_defined_piece(bytes, fmt::format("\u2581<extra_id_{}>", number));
+    more.bytes(kPieces, user_defined_piece(fmt::format("\u2581<extra_id_{}>", number)));
   }
   const std::string overrides = wire_bytes(normalizer_spec_overrides);
   if (!overrides.empty())
-    for (const int field : {kNormalizer, kDenormalizer}) append_bytes(bytes, field, overrides);
+    for (const uint32_t field : {kNormalizer, kDenormalizer}) more.bytes(field, overrides);
+  bytes += more.str();
   auto model = std::make_unique<Model>();
   const auto status = model->processor.LoadFromSerializedProto(bytes);
   QT_CHECK_AS(ExitCode::kData, status.ok(),

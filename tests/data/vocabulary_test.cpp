@@ -4,6 +4,7 @@
 #include "data/vocabularies/tokenizer_trainer.h"
 #include "data/vocabularies/utf8.h"
 #include "runtime/base/json.h"
+#include "runtime/base/proto_wire.h"
 #include "tests/data/files.h"
 #include "tests/harness/fixtures.h"
 
@@ -122,6 +123,11 @@ TEST_F(SentencePiece, BadFilesAndOptionsAreErrorsThatNameThem) {
   EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { open(text); }), text));
   const std::string empty = write("empty.model", "");
   EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { open(empty); }), "empty"));
+  ProtoWriter piece, pieces;  // the library ends the program on it
+  piece.bytes(1, std::string_view("\0a", 2));
+  pieces.bytes(1, piece.str());
+  const std::string zero = write("zero.model", read_file(train("z", options())) + pieces.str());
+  EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { open(zero); }), "zero byte"));
   TokenizerOptions too_many = options();
   too_many.vocab_size = 100'000;
   message_of(ExitCode::kUsage, [&] { train("x", too_many); });

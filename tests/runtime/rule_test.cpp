@@ -59,7 +59,7 @@ TEST(Rule, RefusesOperandsThatDoNotFitNamingBoth) {
 
 TEST(Rule, RefusesTextThatIsNoRule) {
   EXPECT_THROW(Rule::parse("op", "ab, bc"), Bug);
-  EXPECT_THROW(Rule::parse("op", "a# -> a"), Bug);
+  EXPECT_THROW(Rule::parse("op", "a$ -> a"), Bug);
   EXPECT_THROW(Rule::parse("op", "(ab -> a"), Bug);
 }
 
