@@ -71,32 +71,6 @@ void check_pieces(const std::string& file, std::string_view model) {
        file, why);
 }
 
-/// Takes a varint off the front; the library has checked the message.
-uint64_t take_varint(std::string_view& message) {
-  uint64_t value = 0;
-  for (int shift = 0; !message.empty(); shift += 7) {
-    const auto byte = static_cast<uint8_t>(message.front());
-    message.remove_prefix(1);
-    value |= static_cast<uint64_t>(byte & 0x7F) << shift;
-    if (byte < 0x80) break;
-  }
-  return value;
-}
-
-/// Takes a field off the front: its number, and its bytes with the key that says so.
-std::pair<uint64_t, std::string_view> take_field(std::string_view& message) {
-  constexpr uint64_t kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5;
-  const std::string_view whole = message;
-  const uint64_t key = take_varint(message), type = key & 7;
-  const uint64_t size = type == kLengthDelimited ? take_varint(message)
-                        : type == kFixed64       ? 8
-                        : type == kFixed32       ? 4
-                                                 : 0;
-  if (type == 0) take_varint(message);
-  message.remove_prefix(std::min<size_t>(size, message.size()));
-  return {key >> 3, whole.substr(0, whole.size() - message.size())};
-}
-
 /// CRC-32 of what decides ids and text: every piece with its score and kind, and the last value of
 /// each field of the two normalisers. A model that holds its extra ids or another normaliser and
 /// one to which the same was added are equal.
@@ -115,15 +89,11 @@ uint32_t content_checksum(const sentencepiece::SentencePieceProcessor& pieces,
     add(&score, sizeof score);
     add(&kind, 1);
   }
-  std::map<std::pair<uint64_t, uint64_t>, std::string_view> normalizers;
-  while (!model.empty()) {
-    auto [field, bytes] = take_field(model);
-    if (field != kNormalizer && field != kDenormalizer) continue;
-    take_varint(bytes);  // key
-    for (take_varint(bytes); !bytes.empty();) {
-      const auto [inner, value] = take_field(bytes);
-      normalizers[{field, inner}] = value;
-    }
+  std::map<std::pair<uint32_t, uint32_t>, std::string_view> normalizers;
+  for (ProtoReader fields(model); fields.next();) {
+    if (fields.field() != kNormalizer && fields.field() != kDenormalizer) continue;
+    for (ProtoReader spec(fields.bytes()); spec.next();)
+      normalizers[{fields.field(), spec.field()}] = spec.whole();
   }
   for (const auto& [field, value] : normalizers) add(value.data(), value.size());
   return static_cast<uint32_t>(crc);

@@ -80,20 +80,6 @@ QT_DEVICE float norm_factor(const SkinnyMatmul& p, simt::Shared<float> squares, 
   return 1.0f / sqrtf(sum / static_cast<float>(p.k) + p.eps);
 }
 
-template <bool kFast>
-QT_DEVICE float activated(Activation act, float h) {
-  switch (act) {
-    case Activation::relu:
-      return activation<Activation::relu, kFast>(h).value;
-    case Activation::gelu:
-      return activation<Activation::gelu, kFast>(h).value;
-    case Activation::silu:
-      return activation<Activation::silu, kFast>(h).value;
-    default:
-      return h;
-  }
-}
-
 /// What is added to an output, if there is one.
 template <typename T>
 QT_DEVICE float residual_at(const SkinnyMatmul& p, int64_t row, int64_t column) {

@@ -45,4 +45,19 @@ QT_DEVICE Point activation(float h) {
   }
 }
 
+/// The value alone, of an activation known at run time.
+template <bool kFast>
+QT_DEVICE float activated(Activation act, float h) {
+  switch (act) {
+    case Activation::relu:
+      return activation<Activation::relu, kFast>(h).value;
+    case Activation::gelu:
+      return activation<Activation::gelu, kFast>(h).value;
+    case Activation::silu:
+      return activation<Activation::silu, kFast>(h).value;
+    default:
+      return h;
+  }
+}
+
 }  // namespace quintet::QT_GPU

@@ -141,20 +141,6 @@ __device__ inline int steps_of(const Grouped<T>& p, const Tile& tile) {
   return kKind == Kind::kTransposed ? p.pairs() * steps : steps;
 }
 
-template <bool kFast>
-QT_DEVICE float activate(Activation act, float h) {
-  switch (act) {
-    case Activation::relu:
-      return activation<Activation::relu, kFast>(h).value;
-    case Activation::gelu:
-      return activation<Activation::gelu, kFast>(h).value;
-    case Activation::silu:
-      return activation<Activation::silu, kFast>(h).value;
-    default:
-      return h;
-  }
-}
-
 /// Stores sums of kCount neighbouring columns that are there, of a row that is there.
 template <Kind kKind, int kCount, typename T>
 __device__ inline void put(const Grouped<T>& p, const Tile& tile, int row, int column,
@@ -171,8 +157,8 @@ __device__ inline void put(const Grouped<T>& p, const Tile& tile, int row, int c
     float y[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      y[i] = activate<kFast>(p.act0, sums[0][i]);
-      if (kKind == Kind::kGated) y[i] *= activate<kFast>(p.act1, sums[kBranches<kKind> - 1][i]);
+      y[i] = activated<kFast>(p.act0, sums[0][i]);
+      if (kKind == Kind::kGated) y[i] *= activated<kFast>(p.act1, sums[kBranches<kKind> - 1][i]);
     }
     store<kCount>(p.y + at, y);
   }

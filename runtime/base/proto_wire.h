@@ -61,6 +61,7 @@ class ProtoReader {
   /// To the next field; false at the end. Throws kData if the message is malformed.
   bool next() {
     if (rest_.empty()) return false;
+    const std::string_view before = rest_;
     const uint64_t key = raw();
     field_ = static_cast<uint32_t>(key >> 3);
     bytes_ = {};
@@ -85,6 +86,7 @@ class ProtoReader {
       default:
         fail(ExitCode::kData, "protocol buffer: unknown wire type {}", key & 7);
     }
+    whole_ = before.substr(0, before.size() - rest_.size());
     return true;
   }
   /// To the next number of a packed list, which is all this reader was given; false at the end.
@@ -100,6 +102,8 @@ class ProtoReader {
   float float32() const { return std::bit_cast<float>(static_cast<uint32_t>(number_)); }
   double float64() const { return std::bit_cast<double>(number_); }
   std::string_view bytes() const { return bytes_; }
+  /// The field as it stands in the message, its key included.
+  std::string_view whole() const { return whole_; }
 
  private:
   void need(uint64_t size) const {
@@ -124,7 +128,7 @@ class ProtoReader {
     rest_.remove_prefix(sizeof value);
     return value;
   }
-  std::string_view rest_, bytes_;
+  std::string_view rest_, bytes_, whole_;
   uint64_t number_ = 0;
   uint32_t field_ = 0;
   bool is_bytes_ = false;
