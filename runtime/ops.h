@@ -4,11 +4,16 @@
 // `...` stands for any leading axes. All compute in float32 unless said. Errors: usage errors
 // naming the op and the axes that do not fit.
 
+#include <memory>
 #include <optional>
 
 #include "kernels/moe/route.h"
 #include "runtime/base/threefry.h"
 #include "runtime/tensor.h"
+
+namespace quintet {
+class RowExchange;
+}
 
 namespace quintet::ops {
 
@@ -91,13 +96,16 @@ struct RouteOptions {
 struct Routed {
   Tensor gates;                               // [b, l, k]
   Tensor auxiliary_loss, z_loss;              // scalars
-  Tensor rows, choices, offsets;              // int32 [b, l, k], [b, n], [b, s]
+  Tensor rows, choices;                       // int32 [b, l, k], [b, n]
+  Tensor offsets;                             // int32 [b, s]: of rows where dispatch leaves them
   Tensor experts, positions;                  // int32 [b, l, k]
   Tensor counts, load;                        // [5], [experts]
+  std::shared_ptr<const RowExchange> exchange;  // of rows with the ranks that hold their experts
 };
 /// x [batch, length, embed] by router weights w [embed, experts].
 Routed route(const Tensor& x, const Tensor& w, const RouteOptions& options);
-/// x [batch, length, embed] -> packed rows [batch, n, embed], sorted by expert; and back, summed by gates.
+/// x [batch, length, embed] -> packed rows [batch, n, embed], sorted by expert, on the ranks that hold
+/// their experts (row_exchange.h); and back, summed by gates.
 Tensor dispatch(const Tensor& x, const Routed& routed);
 Tensor combine(const Tensor& y, const Routed& routed);
 /// mlp_in and matmul of packed rows, each with its expert's matrices [experts, ...].

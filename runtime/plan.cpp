@@ -73,6 +73,7 @@ class Planner {
     for (size_t i = 0; i < letters.size(); ++i) {
       const RuleTerm* term = i < lead ? nullptr : &operand.terms[i - lead];
       if (term != nullptr && term->whole) whole_.insert(letters[i]);
+      if (term != nullptr && term->fixed) fixed_.insert(term->letters);
       if (term != nullptr && term->statistics) {
         statistics_.insert(letters[i]);
         if (op_.phases == nullptr || !has_phases(Device::current())) whole_.insert(letters[i]);
@@ -183,12 +184,23 @@ class Planner {
     };
     for (size_t i = 0; i < inputs_.size(); ++i) {
       plan.inputs.push_back(layout_for(in_letters_[i]));
+      if (inputs_[i] && !stays(i, plan.inputs[i])) return std::nullopt;
       if (inputs_[i])
         plan.bytes += bytes_of(moves(inputs_[i].spec(), inputs_[i].frame(), inputs_[i].layout(),
                                      plan.inputs[i], sharding_.mesh()));
     }
     for (size_t i = 0; i < shapes_.size(); ++i) add_result(plan, i, layout_for(out_letters_[i]));
     return plan;
+  }
+
+  /// Whether an operand's fixed axes are cut as they come.
+  bool stays(size_t i, const Layout& layout) const {
+    const auto& terms = op_.rule.inputs[i].terms;
+    const size_t lead = layout.dims.size() - terms.size();
+    for (size_t t = 0; t < terms.size(); ++t)
+      if (terms[t].fixed && layout.dims[lead + t] != inputs_[i].layout().dims[lead + t])
+        return false;
+    return true;
   }
 
   void add_result(Plan& plan, size_t i, Layout layout) const {
@@ -204,6 +216,9 @@ class Planner {
           layout.partial.push_back(axis);
     }
     Layout target = targets_[i];
+    const auto& terms = op_.rule.outputs[i].terms;
+    for (size_t t = 0, d = target.dims.size() - terms.size(); make_[i] && t < terms.size(); ++t, ++d)
+      if (fixed_.contains(terms[t].letters)) fix(target, d, layout.dims[d]);
     // An axis that no rule names stays as it comes, unless its mesh axis is wanted elsewhere.
     for (size_t d = 0; d < target.dims.size(); ++d)
       if (!sharding_.rules_know(shapes_[i].spec.axes[d].name) && unused(target, layout.dims[d]))
@@ -213,6 +228,15 @@ class Planner {
           moves(shapes_[i].spec, shapes_[i].frame, layout, target, sharding_.mesh()));
     plan.results.push_back(std::move(layout));
     plan.targets.push_back(std::move(target));
+  }
+
+  /// Dimension d is cut over `axes`, which then cut no other.
+  static void fix(Layout& layout, size_t d, const MeshAxes& axes) {
+    for (MeshAxes& others : layout.dims)
+      std::erase_if(others, [&](const std::string& axis) {
+        return std::find(axes.begin(), axes.end(), axis) != axes.end();
+      });
+    layout.dims[d] = axes;
   }
 
   static bool unused(const Layout& layout, const MeshAxes& axes) {
@@ -230,6 +254,7 @@ class Planner {
   std::vector<std::vector<std::string>> in_letters_, out_letters_;
   std::vector<Layout> targets_;
   std::set<std::string> whole_, statistics_, in_inputs_;
+  std::set<std::string> fixed_;  // whole terms
   std::map<std::string, std::set<int64_t>> sizes_;
 };
 

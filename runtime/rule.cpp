@@ -29,10 +29,13 @@ class Parser {
         require(close != std::string_view::npos && close > at_);
         operand.terms.push_back({.letters = std::string(text_.substr(at_, close - at_))});
         at_ = close + 1;
-      } else if (c == '!' || c == '~' || c == '^') {
+      } else if (c == '!' || c == '~' || c == '^' || c == '=') {
         require(!operand.terms.empty());
         RuleTerm& term = operand.terms.back();
-        (c == '!' ? term.whole : c == '~' ? term.statistics : term.per_block) = true;
+        (c == '!'   ? term.whole
+         : c == '~' ? term.statistics
+         : c == '^' ? term.per_block
+                    : term.fixed) = true;
       } else if (c == '*') {
         operand.parameter = true;
       } else if (c == '?') {

@@ -16,6 +16,7 @@ struct RuleTerm {
   bool whole = false;       // must not be cut over ranks
   bool statistics = false;  // may be, in phases
   bool per_block = false;   // a result's: one place for each of the letter's blocks
+  bool fixed = false;       // an operand's: cut as it comes, never moved along this axis
 };
 
 struct RuleOperand {

@@ -94,7 +94,9 @@ class Backward {
   bool previous_;
 };
 
-Tensors region_vjp(const Node& node, const Tensors& grads) {
+using Region = std::function<Tensors(const Tensors&)>;
+
+Tensors region_vjp(const Region& region, const Node& node, const Tensors& grads) {
   Tape tape;
   Tensors inputs, outputs;
   {
@@ -102,7 +104,7 @@ Tensors region_vjp(const Node& node, const Tensors& grads) {
     for (const Tensor& input : node.inputs) {
       inputs.push_back(input ? input.detach().set_needs_grad(input.needs_grad()) : Tensor());
     }
-    outputs = node.region(inputs);
+    outputs = region(inputs);
   }
   tape.backward(outputs, grads);
   Tensors result;
@@ -139,9 +141,9 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
     for (const Tensor& output : node.outputs) arrived.push_back(pending.take(output));
     if (std::all_of(arrived.begin(), arrived.end(), [](const Tensor& g) { return g.absent(); }))
       continue;
-    Tensors sent = node.op != nullptr       ? node.op->vjp(node, arrived)
-                   : node.region != nullptr ? region_vjp(node, arrived)
-                                            : std::move(arrived);  // reshard
+    Tensors sent = node.op != nullptr         ? node.op->vjp(node, arrived)
+                   : node.gradient != nullptr ? node.gradient(node, arrived)
+                                              : std::move(arrived);  // reshard
     QT_ASSERT(sent.size() == node.inputs.size());
     for (size_t i = 0; i < sent.size(); ++i) {
       const Tensor& input = node.inputs[i];
@@ -167,7 +169,9 @@ Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensor
   }
   for (Tensor& output : outputs)
     if (output) output.set_needs_grad(true);
-  tape->record({nullptr, inputs, outputs, {}, region});
+  tape->record({nullptr, inputs, outputs, {}, [region](const Node& node, const Tensors& grads) {
+                  return region_vjp(region, node, grads);
+                }});
   return outputs;
 }
 

@@ -14,10 +14,10 @@
 namespace quintet {
 
 struct Node {
-  const Op* op = nullptr;  // nullptr: a rematerialised region, or, without one, a reshard
+  const Op* op = nullptr;  // nullptr: what has a gradient of its own, or, without one, a reshard
   Tensors inputs, outputs;
   Attrs attrs;
-  std::function<Tensors(const Tensors& inputs)> region;  // of a rematerialised region
+  std::function<Tensors(const Node& node, const Tensors& grads)> gradient = {};
 };
 
 class Tape {

@@ -5,6 +5,7 @@
 #include "kernels/elementwise/operands_gpu.h"
 #include "kernels/mlp/mlp_gpu.h"
 #include "kernels/moe/grouped.cuh"
+#include "kernels/moe/experts.h"
 #include "kernels/moe/moe_gpu.h"
 #include "runtime/base/check.h"
 
@@ -158,8 +159,8 @@ void experts_dropout_gpu(Views in, Views out, const Attrs& attrs, Stream stream)
   const auto last = static_cast<size_t>(x.rank - 1);
   const int64_t sizes[] = {experts, 1, depth};
   View masks = View::of(static_cast<float*>(nullptr), sizes);  // rows of an expert share its bits
-  masks.origin = {0, 0, x.origin[last]};
-  masks.global = {experts, 1, x.global[last]};
+  masks.origin = {first_expert_of(in[1]), 0, x.origin[last]};
+  masks.global = {masks.origin[0] + experts, 1, x.global[last]};
   Attrs shared = attrs;
   shared.set("broadcast_dim", int64_t{-2});
   const MadeMask made = make_mask(op, masks, shared, stream);

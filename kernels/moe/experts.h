@@ -16,6 +16,9 @@
 //   experts_dropout  x [b, n, f], offsets  ->  y [b, n, f]    expert x's rows times its mask:
 //                    mask[j] = 0 or 1 / (1 - rate), drawn for element x f_global + j (dropout.h)
 //
+// The rows and matrices may be those of a range of all experts, x counting within it: the origin of
+// offsets' last axis, s places for each range before it, says which.
+//
 // Attributes: act0, act1 of experts_in and its gradient (mlp.h); experts_dropout: rate, key0, key1;
 // grouped_matmul_grad_w: x, the number of experts.
 // On the CPU float32; sums are in float32, their order depends on shapes and thread count alone.
@@ -23,6 +26,11 @@
 #include "kernels/kernel.h"
 
 namespace quintet {
+
+/// Number of a block's first expert; all ranges are as large.
+inline int64_t first_expert_of(const View& offsets) {
+  return offsets.origin[1] / offsets.depth() * (offsets.depth() - 1);
+}
 
 void experts_in_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void experts_in_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);

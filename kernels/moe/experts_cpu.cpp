@@ -153,7 +153,7 @@ void experts_dropout_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   const char* op = "experts_dropout";
   const Packed p(op, in[0], in[1]);
   const View& x = in[0];
-  const int64_t f = x.depth(), last = x.rank - 1;
+  const int64_t f = x.depth(), last = x.rank - 1, first_expert = first_expert_of(in[1]);
   const float* from = cpu::f32(x, op, "x");
   float* y = cpu::f32(out[0], op, "y");
   Attrs shared = attrs;
@@ -161,8 +161,8 @@ void experts_dropout_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   p.each([&](int64_t e, int64_t first, int64_t count) {
     const int64_t sizes[] = {1, count, f};
     View rows = View::of(from + first * f, sizes);  // the expert's, as a block of [experts, rows, f]
-    rows.origin = {e, 0, x.origin[static_cast<size_t>(last)]};
-    rows.global = {p.experts, count, x.global[static_cast<size_t>(last)]};
+    rows.origin = {first_expert + e, 0, x.origin[static_cast<size_t>(last)]};
+    rows.global = {first_expert + p.experts, count, x.global[static_cast<size_t>(last)]};
     cpu::apply_dropout(op, rows, nullptr, y + first * f, shared);
   });
   p.clear_unused(y, f);

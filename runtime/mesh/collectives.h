@@ -68,6 +68,13 @@ class Traffic {
   Table table_;
 };
 
+/// A part of an uneven exchange: `count` elements at `first` of an array, for or from a member.
+struct Slice {
+  int member = 0;
+  int64_t first = 0, count = 0;
+};
+using Slices = std::vector<Slice>;
+
 class Group;
 
 /// One rank's end of a job. Used by one thread at a time.
@@ -106,6 +113,8 @@ class Comm {
   virtual Pending reduce_scatter(const Members&, const void* from, void* to, int64_t count, DType,
                                  Reduction) = 0;
   virtual Pending all_to_all(const Members&, const void* from, void* to, int64_t count, DType) = 0;
+  virtual Pending exchange(const Members&, const void* from, Slices sends, void* to, Slices receives,
+                           int64_t count, DType) = 0;
   virtual Pending broadcast(const Members&, void* data, int64_t count, DType, int root) = 0;
   virtual Pending send(const Members&, const void* data, int64_t count, DType, int to) = 0;
   virtual Pending receive(const Members&, void* data, int64_t count, DType, int from) = 0;
@@ -142,6 +151,12 @@ class Group {
                          Reduction how = Reduction::sum) const;
   /// from: [size][count], block i for member i -> to: [size][count], block i from member i.
   Pending all_to_all(const void* from, void* to, int64_t count, DType dtype) const;
+  /// An all-to-all whose blocks differ in size: the slices of `from` go to their members and arrive in
+  /// the slices of `to`, those between two members in order; a member's own are copied. `count`, the
+  /// same for all members: how many elements `from` has at most. What Traffic counts is the even
+  /// all-to-all of so many, since what really travels is for the data to say and not for a plan.
+  Pending exchange(const void* from, Slices sends, void* to, Slices receives, int64_t count,
+                   DType dtype) const;
   /// data: [count] of member `root` -> of all.
   Pending broadcast(void* data, int64_t count, DType dtype, int root) const;
   Pending send(const void* data, int64_t count, DType dtype, int to) const;

@@ -62,6 +62,15 @@ class HostComm final : public Comm {
                    swap_blocks(call, in, out, count * size_of(dtype));
                  });
   }
+  Pending exchange(const Members& group, const void* from, Slices sends, void* to, Slices receives,
+                   int64_t count, DType dtype) override {
+    const int64_t in_count = end_of(sends), out_count = end_of(receives);
+    return start(group, "all_to_all", from, in_count, to, out_count, count, dtype,
+                 [=, sends = std::move(sends), receives = std::move(receives)](
+                     const Call& call, void* in, void* out) {
+                   swap_slices(call, in, sends, out, receives, size_of(dtype));
+                 });
+  }
   Pending broadcast(const Members& group, void* data, int64_t count, DType dtype,
                     int root) override {
     return start(group, "broadcast", data, group.self == root ? count : 0, data, count, count,
@@ -158,6 +167,30 @@ class HostComm final : public Comm {
       receives.push_back({call.at(i), block(out, i, bytes), bytes});
     }
     call.exchange(sends, receives);
+  }
+
+  /// Elements up to the end of the last slice.
+  static int64_t end_of(const Slices& slices) {
+    int64_t end = 0;
+    for (const Slice& slice : slices) end = std::max(end, slice.first + slice.count);
+    return end;
+  }
+
+  static void swap_slices(const Call& call, void* in, const Slices& sends, void* out,
+                        const Slices& receives, int64_t element) {
+    std::vector<Message> own[2], away[2];  // sent, received
+    const auto sort = [&](const Slices& slices, void* data, size_t side) {
+      for (const Slice& slice : slices)
+        if (slice.count > 0)
+          (slice.member == call.self ? own : away)[side].push_back(
+              {call.at(slice.member), block(data, slice.first, element), slice.count * element});
+    };
+    sort(sends, in, 0);
+    sort(receives, out, 1);
+    QT_ASSERT(own[0].size() == own[1].size());
+    for (size_t i = 0; i < own[0].size(); ++i)
+      std::memcpy(own[1][i].data, own[0][i].data, static_cast<size_t>(own[0][i].bytes));
+    call.exchange(away[0], away[1]);
   }
 
   /// Receives every member's piece [begin, begin + counts[self]) of block `self` and reduces.

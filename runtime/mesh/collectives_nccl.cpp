@@ -118,6 +118,22 @@ class NcclComm final : public Comm {
       QT_GPU_CALL(ncclGroupEnd());
     });
   }
+  Pending exchange(const Members& group, const void* from, Slices sends, void* to, Slices receives,
+                   int64_t count, DType dtype) override {
+    const int64_t element = size_of(dtype);
+    return start(group, "all_to_all", count, [&](ncclComm_t comm, cudaStream_t stream) {
+      QT_GPU_CALL(ncclGroupStart());
+      for (const Slice& slice : sends)
+        QT_GPU_CALL(ncclSend(static_cast<const std::byte*>(from) + slice.first * element,
+                             static_cast<size_t>(slice.count), type_of(dtype), slice.member, comm,
+                             stream));
+      for (const Slice& slice : receives)
+        QT_GPU_CALL(ncclRecv(static_cast<std::byte*>(to) + slice.first * element,
+                             static_cast<size_t>(slice.count), type_of(dtype), slice.member, comm,
+                             stream));
+      QT_GPU_CALL(ncclGroupEnd());
+    });
+  }
   Pending broadcast(const Members& group, void* data, int64_t count, DType dtype,
                     int root) override {
     return start(group, "broadcast", count, [=](ncclComm_t comm, cudaStream_t stream) {

@@ -1,9 +1,16 @@
 #include "kernels/mlp/mlp.h"
 #include "runtime/ops.h"
+#include "runtime/row_exchange.h"
 #include "runtime/tape.h"
 
 namespace quintet {
 namespace {
+
+/// Of offsets, of all experts or of a rank's: of all.
+int64_t experts_of(const Tensor& offsets) {
+  const int64_t own = offsets.block().sizes[1];
+  return offsets.size(1) / own * (own - 1);
+}
 
 Attrs activation_attrs(const std::vector<std::string>& activations, bool gated) {
   QT_CHECK(activations.size() == (gated ? 2u : 1u), "activations of experts: {} names for {} matrices",
@@ -45,16 +52,21 @@ ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) 
                             {"jitter", o.jitter},
                             {"key0", static_cast<int64_t>(o.jitter_key.a)},
                             {"key1", static_cast<int64_t>(o.jitter_key.b)}});
+  // Of one expert of a rank's tokens; nobody counts them where tokens are padded to whole groups.
+  const int64_t places =
+      o.padded_batch == 0 ? own * length / o.group_size * std::min(o.capacity, o.group_size) : 0;
+  const auto exchange = RowExchange::of(out[6], out[5], experts, places);
   return {.gates = out[0],
           .auxiliary_loss = out[2],
           .z_loss = out[3],
           .rows = out[4],
           .choices = out[5],
-          .offsets = out[6],
+          .offsets = exchange == nullptr ? out[6] : exchange->offsets(),
           .experts = out[7],
           .positions = out[8],
           .counts = out[9],
-          .load = out[10]};
+          .load = out[10],
+          .exchange = exchange};
 }
 
 Tensors route_vjp(const Node& node, const Tensors& grads) {
@@ -66,7 +78,8 @@ Tensors route_vjp(const Node& node, const Tensors& grads) {
 }
 
 Tensor ops::dispatch(const Tensor& x, const Routed& routed) {
-  return call(table::dispatch, {x, routed.rows, routed.choices, Tensor()})[0];
+  return to_experts(call(table::dispatch, {x, routed.rows, routed.choices, Tensor()})[0],
+                    routed.exchange);
 }
 
 Tensors dispatch_vjp(const Node& node, const Tensors& grads) {
@@ -75,7 +88,8 @@ Tensors dispatch_vjp(const Node& node, const Tensors& grads) {
 }
 
 Tensor ops::combine(const Tensor& y, const Routed& routed) {
-  return call(table::combine, {y, routed.rows, routed.choices, routed.gates})[0];
+  return call(table::combine,
+              {from_experts(y, routed.exchange), routed.rows, routed.choices, routed.gates})[0];
 }
 
 Tensors combine_vjp(const Node& node, const Tensors& grads) {
@@ -88,8 +102,9 @@ Tensors combine_vjp(const Node& node, const Tensors& grads) {
 Tensor ops::experts_in(const Tensor& x, const Tensor& offsets, const Tensor& wi_0,
                        const Tensor& wi_1, const std::vector<std::string>& activations) {
   const bool gated = !wi_1.absent(), keep = Tape::current() != nullptr;
-  return call(table::experts_in, {x, offsets, wi_0, wi_1}, activation_attrs(activations, gated),
-              {true, keep, keep && gated})[0];
+  Attrs attrs = activation_attrs(activations, gated);
+  attrs.set("x", experts_of(offsets));
+  return call(table::experts_in, {x, offsets, wi_0, wi_1}, attrs, {true, keep, keep && gated})[0];
 }
 
 Tensors experts_in_vjp(const Node& node, const Tensors& grads) {
@@ -102,20 +117,20 @@ Tensors experts_in_vjp(const Node& node, const Tensors& grads) {
 }
 
 Tensor ops::grouped_matmul(const Tensor& x, const Tensor& offsets, const Tensor& w) {
-  return call(table::grouped_matmul, {x, offsets, w})[0];
+  return call(table::grouped_matmul, {x, offsets, w}, {{"x", experts_of(offsets)}})[0];
 }
 
 Tensors grouped_matmul_vjp(const Node& node, const Tensors& grads) {
   const Tensor &x = node.inputs[0], &offsets = node.inputs[1], &w = node.inputs[2];
-  return {call(ops::table::grouped_matmul_t, {grads[0], offsets, w})[0], Tensor(),
-          call(ops::table::grouped_matmul_grad_w, {x, offsets, grads[0]},
-               {{"x", w.size(0)}})[0]};
+  return {call(ops::table::grouped_matmul_t, {grads[0], offsets, w}, node.attrs)[0], Tensor(),
+          call(ops::table::grouped_matmul_grad_w, {x, offsets, grads[0]}, node.attrs)[0]};
 }
 
 Tensor ops::experts_dropout(const Tensor& x, const Tensor& offsets, const Dropout& dropout) {
   if (dropout.rate == 0) return x;
   return call(table::experts_dropout, {x, offsets},
-              {{"rate", dropout.rate},
+              {{"x", experts_of(offsets)},
+               {"rate", dropout.rate},
                {"key0", static_cast<int64_t>(dropout.key.a)},
                {"key1", static_cast<int64_t>(dropout.key.b)}})[0];
 }

@@ -12,6 +12,7 @@ import time
 
 import e2e
 from e2e import QUINTET, TINY, steps_of, tiny, wait_for
+from moe_test import switch
 
 MPIRUN = ["mpirun", "--oversubscribe", "--allow-run-as-root"]
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
@@ -119,6 +120,19 @@ def test_every_layout_follows_the_single_rank_curve(folder):
     both = [MESHES["zero"][1], MESHES["zero"][2], *MESHES["model"]]
     mpirun(4, *tiny(folder / "both", 20, *both))
     assert_close_runs(folder / "one", folder / "both")
+
+
+def test_experts_on_many_ranks_follow_the_single_rank_curve(folder):
+    def experts(parts):
+        return f"--gin.NUM_EXPERT_PARTITIONS={parts}"
+    dropless = "--gin.moe_layers.MoeLayer.dropless=True"
+    cut = "--gin.NUM_MODEL_PARTITIONS=2"
+    e2e.quintet(*switch(folder / "one", 20))
+    e2e.quintet(*switch(folder / "one_dropless", 20, dropless))
+    for name, ranks, more in (("two", 2, [experts(2)]), ("four", 4, [experts(4)]), ("two_x_data", 4, [experts(2)]),
+                              ("two_x_model", 4, [experts(2), cut]), ("dropless", 4, [experts(4), dropless])):
+        mpirun(ranks, *switch(folder / name, 20, *more))
+        assert_close_runs(folder / ("one_dropless" if dropless in more else "one"), folder / name)
 
 
 def test_a_run_goes_on_on_another_mesh(folder):

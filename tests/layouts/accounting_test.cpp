@@ -115,18 +115,20 @@ void run_gradients(const Training& training, BaseModel& model) {
   tape.backward(step.loss);
 }
 
-TEST(StepOnPaper, SendsWhatRanksSend) {
-  const Training training{.dropout_rate = 0.1, .optimizer = {}};
+struct OnPaper : ::testing::TestWithParam<std::tuple<Training, std::vector<int>>> {};
+
+TEST_P(OnPaper, AStepSendsWhatRanksSend) {
+  const auto& [training, sizes] = GetParam();
   for (const int activation_dims : {1, 2}) {
     SCOPED_TRACE(activation_dims);
-    const Partitioning on = partitioning({2, 2}, activation_dims, 2);
+    const Partitioning on = partitioning(sizes, activation_dims, 2);
     std::map<std::pair<std::string, std::string>, StepLog::Sent> sent;
     on_ranks(on, [&](Comm& comm) {
       const auto model = make_model(training);
       model->parameters().initialize(key_from_seed(7));
       comm.traffic().reset();
       run_gradients(training, *model);
-      if (comm.rank() == 3)
+      if (comm.rank() == comm.size() - 1)
         for (const auto& [what, entry] : comm.traffic().table())
           sent[what] = {entry.calls, entry.bytes};
     });
@@ -134,7 +136,9 @@ TEST(StepOnPaper, SendsWhatRanksSend) {
     AbstractDevice device;
     Device::use(device);
     {
-      const Sharding sharding({{"data", 2}, {"model", 2}}, {0, 0}, on.rules);
+      Axes mesh;
+      for (const MeshAxis& axis : on.mesh) mesh.push_back({axis.name, axis.size});
+      const Sharding sharding(mesh, std::vector<int64_t>(mesh.size()), on.rules);
       const Sharding::Use use(sharding);
       const auto model = make_model(training);
       model->parameters().allocate();
@@ -145,6 +149,54 @@ TEST(StepOnPaper, SendsWhatRanksSend) {
     EXPECT_FALSE(sent.empty());
     EXPECT_EQ(log.sent(), sent) << log.totals();
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Meshes, OnPaper,
+    ::testing::Values(std::tuple(Training{.optimizer = {}}, std::vector{2, 2}),
+                      std::tuple(Training{.network = Network::experts, .optimizer = {}},
+                                 std::vector{2, 2, 2}),
+                      std::tuple(Training{.network = Network::experts, .dropless = true, .optimizer = {}},
+                                 std::vector{1, 4, 1})));
+
+/// Calls and bytes of `collective` over groups with the axis `expert`.
+StepLog::Sent over_experts(const StepLog& log, std::string_view collective) {
+  StepLog::Sent sum;
+  for (const auto& [what, sent] : log.sent())
+    if (what.first == collective && what.second.find("expert") != std::string::npos)
+      sum.calls += sent.calls, sum.bytes += sent.bytes;
+  return sum;
+}
+
+// Rows travel, weights do not: what a rank holds of experts' matrices at any time is its own share.
+TEST(Experts, AreNeverGathered) {
+  const Training training{.network = Network::experts, .optimizer = {}};
+  for (const int ranks : {2, 4})
+    on_ranks(partitioning({4 / ranks, ranks, 1}, 1, 1), [&](Comm&) {
+      const auto model = make_model(training);
+      model->parameters().initialize(key_from_seed(7));
+      Gathers::of_thread().reset_peak();
+      StepLog log;
+      {
+        const StepLog::Use use(log);
+        run_gradients(training, *model);
+      }
+      EXPECT_EQ(Gathers::of_thread().peak_bytes(), 0);  // nothing else is cut in this layout
+      EXPECT_EQ(over_experts(log, "all_gather"), StepLog::Sent{}) << log.text();
+      EXPECT_EQ(over_experts(log, "reduce_scatter"), StepLog::Sent{}) << log.text();
+      // Two sparse layers: counts, rows there and back, their gradients back and there.
+      const int64_t layers = 2, experts = 4, embed = 32, float_bytes = 4;
+      const int64_t own_rows = training.rows / 4, encoder = own_rows * 12 * 2, decoder = own_rows * 8;
+      const int64_t bytes =
+          4 * (encoder + decoder) * embed * float_bytes + layers * experts * float_bytes;
+      EXPECT_EQ(over_experts(log, "all_to_all"),
+                (StepLog::Sent{layers * 5, bytes * (ranks - 1) / ranks}));
+      for (const ParamInfo& info : model->parameters().all())
+        if (info.name.find("/expert/") != std::string::npos) {
+          EXPECT_EQ(info.value.local().size(0), experts / ranks) << info.name;
+          EXPECT_EQ(info.value.grad().local().size(0), experts / ranks) << info.name;
+        }
+    });
 }
 
 }  // namespace

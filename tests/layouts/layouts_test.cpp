@@ -55,6 +55,15 @@ TEST_F(Layouts, GiveTheSameRunWithExperts) {
   compare({.network = Network::experts, .remat = true, .microbatches = 2, .optimizer = {}}, {1, 2, 1}, 1, 2);
 }
 
+TEST_F(Layouts, GiveTheSameRunWithExpertsOfAllRouters) {
+  const Training dropless{.network = Network::experts, .dropless = true, .optimizer = {}};
+  compare(dropless, {1, 4, 1}, 1, 1);
+  compare(dropless, {2, 2, 2}, 2, 2);
+  const Training choosing{.network = Network::experts, .remat = true, .experts_choose = true, .optimizer = {}};
+  compare(choosing, {2, 2, 1}, 1, 2);
+  compare(choosing, {1, 2, 2}, 2, 1);
+}
+
 TEST_F(Layouts, GiveTheSameRunForAnyRules) {
   // Heads whole, the MLP's inner axis over both mesh axes, lengths cut outside of matrix products.
   const Partitioning any{{{"data", 2}, {"model", 2}},

@@ -34,10 +34,12 @@ SparseStack sparse(const Training& training, int64_t chosen) {
   stack.moe.num_experts = 4;
   stack.moe.train_capacity_factor = 1.25;
   stack.moe.min_expert_capacity = 1;
+  stack.moe.dropless = training.dropless;
   stack.moe.mlp_dim = 32;
   stack.moe.activations = {"gelu", "linear"};
   stack.moe.dropout_rate = training.dropout_rate;
-  stack.moe.router = {.num_selected_experts = chosen,
+  stack.moe.router = {.kind = training.experts_choose ? Router::experts_choose : Router::tokens_choose,
+                      .num_selected_experts = chosen,
                       .batch_prioritized_routing = chosen == 2,
                       .jitter_noise = 0.01,
                       .weights_stddev = 0.5};

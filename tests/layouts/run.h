@@ -21,6 +21,7 @@ enum class Network { t5_1_1, t5_1_0_tied, decoder_only, experts };
 struct Training {
   Network network = Network::t5_1_1;
   bool remat = false, packed = false;
+  bool dropless = false, experts_choose = false;  // of experts
   int64_t microbatches = 1, rows = 16;
   int64_t steps = 5;
   double dropout_rate = 0.1;

@@ -37,7 +37,7 @@ TEST_P(Sweep, EveryLayoutGivesTheSameRun) {
 
 std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
   const auto& [sizes, network, remat, packed, microbatches] = info.param;
-  const char* const networks[] = {"T5_1_1", "T5_1_0_tied", "decoder_only"};
+  const char* const networks[] = {"T5_1_1", "T5_1_0_tied", "decoder_only", "experts"};
   return fmt::format("{}_on_{}{}{}_{}_microbatches", networks[static_cast<int>(network)],
                      fmt::join(sizes, "x"), remat ? "_remat" : "", packed ? "_packed" : "",
                      microbatches);
@@ -50,6 +50,21 @@ INSTANTIATE_TEST_SUITE_P(All, Sweep,
                                                               Network::decoder_only),
                                             ::testing::Bool(), ::testing::Bool(),
                                             ::testing::Values(1, 2)),
+                         name_of_case);
+
+/// Those over whose ranks a microbatch's tokens make whole groups.
+std::vector<std::vector<int>> meshes_of_experts() {
+  std::vector<std::vector<int>> all = meshes();
+  std::erase_if(all, [](const auto& sizes) {
+    return (sizes.size() == 3 ? sizes[0] * sizes[1] : sizes[0]) > 4;
+  });
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Experts, Sweep,
+                         ::testing::Combine(::testing::ValuesIn(meshes_of_experts()),
+                                            ::testing::Values(Network::experts), ::testing::Bool(),
+                                            ::testing::Values(false), ::testing::Values(1, 2)),
                          name_of_case);
 
 }  // namespace

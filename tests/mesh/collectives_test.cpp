@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <numeric>
 
@@ -94,6 +95,40 @@ TEST_P(Sizes, GatherScatterAndAllToAllMoveBlocks) {
                   theirs[static_cast<size_t>(self * count + i)]);
       }
     }
+  });
+}
+
+// Member r has two slices for member s, of (r + 2 s) % 3 and of s elements, in this order; they arrive
+// the last sender's first.
+TEST(Collectives, AnUnevenExchangeMovesSlicesInOrder) {
+  run_ranks(4, [](Comm& comm) {
+    const int self = comm.rank(), ranks = comm.size();
+    const auto lengths = [](int from, int to) {
+      return std::array<int64_t, 2>{(from + 2 * to) % 3, to};
+    };
+    Slices sends, receives;
+    int64_t sent = 0, received = 0;
+    for (const size_t part : {0u, 1u})
+      for (int to = 0; to < ranks; ++to) {
+        sends.push_back({to, sent, lengths(self, to)[part]});
+        sent += sends.back().count;
+      }
+    for (int from = ranks - 1; from >= 0; --from)
+      for (const size_t part : {0u, 1u}) {
+        receives.push_back({from, received, lengths(from, self)[part]});
+        received += receives.back().count;
+      }
+    std::vector<int32_t> have(static_cast<size_t>(sent)), got(static_cast<size_t>(received)), want;
+    for (const Slice& slice : sends)
+      for (int64_t i = 0; i < slice.count; ++i)
+        have[static_cast<size_t>(slice.first + i)] = static_cast<int32_t>(1000 * self + 100 * slice.member + i);
+    for (const Slice& slice : receives)
+      for (int64_t i = 0; i < slice.count; ++i)
+        want.push_back(static_cast<int32_t>(1000 * slice.member + 100 * self + i));
+    comm.world().exchange(have.data(), sends, got.data(), receives, 100, DType::i32).wait();
+    EXPECT_EQ(got, want);
+    const Traffic::Entry counted = comm.traffic().table().at({"all_to_all", "world"});
+    EXPECT_EQ(counted, (Traffic::Entry{1, 100 * 4 * 3 / 4}));
   });
 }
 

@@ -70,19 +70,23 @@ void experts_dropout_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
     Array ones;
     ones.shape = {1, f};
     ones.values.assign(static_cast<size_t>(f), 1.0);
-    ones.origin = {expert, in[0].origin[2]};
-    ones.global = {in[1].depth() - 1, in[0].global[2]};
+    const int64_t before = in[1].origin[1] / in[1].depth();  // as many experts each
+    ones.origin = {before * (in[1].depth() - 1) + expert, in[0].origin[2]};
+    ones.global = {ones.origin[0] + 1, in[0].global[2]};
     for (int64_t j = 0; j < f; ++j) out[0][r * f + j] = in[0][r * f + j] * dropped(ones, j, each);
   });
 }
 
 OpCase dropout_case(const std::string& name, const Packing& p, int64_t f, int64_t origin = 0,
-                    int64_t all = 0) {
+                    int64_t all = 0, int64_t blocks_before = 0) {
   OpCase c{.name = "experts_dropout/" + name, .kernel = experts_dropout_cpu};
   Operand x = p.packed(f);
   x.origin = {0, 0, origin};
   x.global = {p.b, p.n, std::max(all, f)};
-  c.inputs = {x, p.offsets_operand()};
+  Operand offsets = p.offsets_operand();
+  offsets.origin = {0, blocks_before * (p.experts + 1)};
+  offsets.global = {p.b, (blocks_before + 1) * (p.experts + 1)};
+  c.inputs = {x, offsets};
   c.outputs = {{.shape = x.shape, .origin = x.origin, .global = x.global}};
   c.attrs = {{"rate", 0.3}, {"key0", int64_t{5}}, {"key1", int64_t{6}}};
   c.oracle = experts_dropout_oracle;
@@ -129,6 +133,7 @@ std::vector<OpCase> moe_experts_cases() {
     cases.push_back(dropout_case(name, p, 7));
   }
   cases.push_back(dropout_case("part_of_the_columns", packings[1].second, 6, 6, 18));
+  cases.push_back(dropout_case("third_part_of_the_experts", packings[1].second, 7, 0, 7, 2));
   cases.push_back(mask_case("2x5x7", {2, 5}, 7));
   cases.push_back(mask_case("no_rows", {0, 5}, 3));
   cases.push_back(mask_case("many", {3, 300}, 33));
