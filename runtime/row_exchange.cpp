@@ -12,6 +12,10 @@
 namespace quintet {
 namespace {
 
+// Room for as many rows as come is a multiple of this part of a rank's own: few sizes, which plans and
+// the allocator meet again.
+constexpr int64_t kRoomParts = 8;
+
 /// `from` without those of `axes`, in order.
 MeshAxes without(MeshAxes from, const MeshAxes& axes) {
   std::erase_if(from, [&](const std::string& axis) {
@@ -49,7 +53,7 @@ Tensor recorded(const Tensor& rows, Tensor result, std::function<Tensor(const Te
   result.set_needs_grad(true);
   tape->record({nullptr, {rows}, {result}, {}, [back = std::move(back)](const Node&, const Tensors& grads) {
                   return Tensors{back(grads[0])};
-                }});
+                }, true});
   return result;
 }
 
@@ -68,14 +72,16 @@ std::shared_ptr<const RowExchange> RowExchange::of(const Tensor& offsets, const 
   exchange->axes_ = axes;
   exchange->packed_ = choices;
   exchange->ranks_ = parts_of(axes, sharding->mesh());
-  const int64_t all = choices.local().elements();
-  const int64_t own = experts / exchange->ranks_;
-  exchange->room_ = exchange->ranks_ * (places == 0 ? all : std::min(all, own * places));
-  exchange->count(offsets, experts);
+  const int64_t arrived = exchange->count(offsets, experts);
+  const int64_t all = choices.local().elements(), own = experts / exchange->ranks_;
+  exchange->room_ = places == 0 ? exchange->room_for(arrived)
+                                : exchange->ranks_ * std::min(all, own * places);
+  if (arrived > exchange->room_)
+    throw Bug(fmt::format("experts: {} rows arrive, room for {}", arrived, exchange->room_));
   return exchange;
 }
 
-void RowExchange::count(const Tensor& offsets, int64_t experts) {
+int64_t RowExchange::count(const Tensor& offsets, int64_t experts) {
   const Sharding& sharding = *Sharding::current();
   const int64_t own = experts / ranks_;
   const HostArray before = offsets.to_host();
@@ -99,12 +105,25 @@ void RowExchange::count(const Tensor& offsets, int64_t experts) {
     }
   }
   arrived.as<int32_t>()[static_cast<size_t>(own)] = static_cast<int32_t>(next);
-  if (next > room_) throw Bug(fmt::format("experts: {} rows arrive, room for {}", next, room_));
   for (int64_t e = 0; e < experts; ++e)
     if (const int64_t count = mine[static_cast<size_t>(e)]; count > 0)
       here_.push_back({static_cast<int>(e / own), first[e], count});
   offsets_ = Tensor(there.spec, there.layout, whole(there.spec));
   offsets_.set(arrived);
+  return next;
+}
+
+int64_t RowExchange::room_for(int64_t arrived) const {
+  const int64_t all = packed_.local().elements(), unit = std::max<int64_t>(1, all / kRoomParts);
+  const Sharding& sharding = *Sharding::current();
+  const MeshAxes& batch = packed_.layout().dims[0];  // plans depend on sizes: all ranks must agree
+  const auto parts = static_cast<int>(parts_of(batch, sharding.mesh()));
+  if (StepLog* log = StepLog::current())
+    log->statistics(batch, size_of(DType::i64), Traffic::sent("all_reduce", size_of(DType::i64), parts));
+  int64_t most = std::max(arrived, all);
+  if (const Mesh* ranks = sharding.ranks(); ranks != nullptr)
+    ranks->group(batch).on_host().all_reduce(&most, 1, DType::i64, Reduction::max).wait();
+  return (most + unit - 1) / unit * unit;
 }
 
 Tensor RowExchange::moved(const Tensor& rows, bool out) const {
@@ -127,16 +146,18 @@ Tensor RowExchange::moved(const Tensor& rows, bool out) const {
   const int64_t depth = rows.local().depth(), elements = packed_.local().elements() * depth;
   const Move move = log_exchange(rows, axes_, ranks_, elements * size_of(spec.dtype), layout);
   const ProfileScope scope(name_of(move.kind), move.bytes);
+  Pending rows_travel;
   if (const Mesh* ranks = sharding.ranks(); ranks != nullptr) {
     const auto elements_of = [&](Slices slices) {
       for (Slice& slice : slices) slice.first *= depth, slice.count *= depth;
       return slices;
     };
-    ranks->group(axes_)
-        .exchange(rows.local().pointer, elements_of(out ? here_ : there_), result.local().pointer,
-                  elements_of(out ? there_ : here_), elements, spec.dtype)
-        .wait();
+    rows_travel = ranks->group(axes_).exchange(
+        rows.local().pointer, elements_of(out ? here_ : there_), result.local().pointer,
+        elements_of(out ? there_ : here_), elements, spec.dtype);
   }
+  compute_while_waiting();
+  rows_travel.wait();
   return result;
 }
 

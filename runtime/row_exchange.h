@@ -9,9 +9,10 @@
 //   Tensor back = from_experts(there, exchange);
 //
 // The counts are exchanged first, once a routing. Arriving rows are sorted by expert, those of one
-// expert by the rank they come from: the order of the batch. There is room for the most rows that can
-// come, so sizes do not depend on the data; so that a step on paper sends what a step
-// on ranks does, traffic is counted as of experts that are all chosen alike (Group::exchange).
+// expert by the rank they come from: the order of the batch. There is room for the most rows that a
+// capacity lets come; without one for as many as the busiest rank gets, at least an even share, which
+// it is on paper. So that a step on paper sends what a step on ranks does, traffic is counted as of
+// experts that are all chosen alike (Group::exchange).
 
 #include <memory>
 
@@ -37,7 +38,9 @@ class RowExchange {
   friend Tensor to_experts(const Tensor&, const std::shared_ptr<const RowExchange>&);
   friend Tensor from_experts(const Tensor&, const std::shared_ptr<const RowExchange>&);
 
-  void count(const Tensor& offsets, int64_t experts);
+  /// How many rows arrive; fills offsets_ and the slices.
+  int64_t count(const Tensor& offsets, int64_t experts);
+  int64_t room_for(int64_t arrived) const;  // the same on all ranks
   Tensor moved(const Tensor& rows, bool there) const;
 
   MeshAxes axes_;              // that cut experts

@@ -1,17 +1,23 @@
 #include "runtime/tape.h"
 
 #include <algorithm>
+#include <deque>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "runtime/plan_cache.h"
 #include "runtime/reshard.h"
 
 namespace quintet {
 namespace {
 
+// Gradients of parameters that are put off hold their operands: so many at most.
+constexpr size_t kMostPutOff = 4;
+
+class Backward;
 thread_local Tape* current_tape = nullptr;
-thread_local bool running_backward = false;
+thread_local Backward* running_backward = nullptr;
 
 /// Gradients on their way, by the tensor they belong to. Sums over ranks stay open until the
 /// gradient is used, so that one collective takes the sum of all that arrived.
@@ -85,13 +91,65 @@ class LeafGradients {
 /// Gradients run while it lives.
 class Backward {
  public:
-  Backward() : previous_(running_backward) { running_backward = true; }
+  explicit Backward(const std::vector<Node>& nodes) : previous_(running_backward) {
+    running_backward = this;
+    for (const Node& node : nodes) {
+      for (const Tensor& output : node.outputs) made_.insert(output.id());
+      exchanges_ += node.exchanges ? 1 : 0;
+    }
+  }
   ~Backward() { running_backward = previous_; }
   Backward(const Backward&) = delete;
   Backward& operator=(const Backward&) = delete;
 
+  bool is_leaf(const Tensor& x) const { return !made_.contains(x.id()); }
+  LeafGradients& leaves() { return leaves_; }
+
+  void begin(const Node& node) { exchanges_ -= node.exchanges ? 1 : 0; }
+  void finish() {
+    compute_put_off();
+    leaves_.settle();
+  }
+
+  /// A parameter's gradient, to be computed later.
+  struct Task {
+    Tensor parameter;
+    const Op* op;
+    Tensors inputs;
+    Attrs attrs;
+  };
+  /// Whether it is. What would have to move is computed with the gradient that moves it, too.
+  bool put_off(Task task) {
+    if (exchanges_ == 0 || !is_leaf(task.parameter) || moves(task)) return false;
+    tasks_.push_back(std::move(task));
+    if (tasks_.size() > kMostPutOff) compute_first();
+    return true;
+  }
+  void compute_put_off() {
+    while (!tasks_.empty()) compute_first();
+  }
+
  private:
-  bool previous_;
+  static bool moves(const Task& task) {
+    const auto shapes = bind(task.op->name, task.op->rule, task.inputs, task.attrs);
+    const Plan& plan =
+        planned(*task.op, task.inputs, shapes, task.attrs, {true}, *Sharding::current());
+    for (size_t i = 0; i < task.inputs.size(); ++i)
+      if (task.inputs[i].layout() != plan.inputs[i]) return true;
+    return false;
+  }
+  void compute_first() {
+    const Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    const Tape::Recording paused(nullptr);
+    leaves_.add(task.parameter, call(*task.op, task.inputs, task.attrs)[0]);
+  }
+
+  Backward* previous_;
+  LeafGradients leaves_;
+  std::unordered_set<const void*> made_;
+  int64_t exchanges_ = 0;  // still to come
+  std::deque<Task> tasks_;
 };
 
 using Region = std::function<Tensors(const Tensors&)>;
@@ -115,7 +173,7 @@ Tensors region_vjp(const Region& region, const Node& node, const Tensors& grads)
 }  // namespace
 
 Tape* Tape::current() { return current_tape; }
-bool Tape::in_backward() { return running_backward && current_tape == nullptr; }
+bool Tape::in_backward() { return running_backward != nullptr && current_tape == nullptr; }
 
 Tape::Recording::Recording(Tape* tape) : previous_(current_tape) { current_tape = tape; }
 Tape::Recording::~Recording() { current_tape = previous_; }
@@ -126,17 +184,14 @@ void Tape::backward(const Tensor& loss) {
 
 void Tape::backward(const Tensors& results, const Tensors& grads) {
   Recording paused(nullptr);
-  const Backward running;
+  Backward running(nodes_);
   Gradients pending;
-  LeafGradients leaves;
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i] && grads[i]) pending.add(results[i], grads[i]);
-  std::unordered_set<const void*> made;
-  for (const Node& node : nodes_)
-    for (const Tensor& output : node.outputs) made.insert(output.id());
   while (!nodes_.empty()) {
     Node node = std::move(nodes_.back());
     nodes_.pop_back();
+    running.begin(node);
     Tensors arrived;
     for (const Tensor& output : node.outputs) arrived.push_back(pending.take(output));
     if (std::all_of(arrived.begin(), arrived.end(), [](const Tensor& g) { return g.absent(); }))
@@ -148,15 +203,24 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
     for (size_t i = 0; i < sent.size(); ++i) {
       const Tensor& input = node.inputs[i];
       if (!input.needs_grad() || sent[i].absent()) continue;
-      if (made.contains(input.id())) {
-        pending.add(input, std::move(sent[i]));
+      if (running.is_leaf(input)) {
+        running.leaves().add(input, std::move(sent[i]));
       } else {
-        leaves.add(input, std::move(sent[i]));
+        pending.add(input, std::move(sent[i]));
       }
     }
   }
-  leaves.settle();
+  running.finish();
   forget_moves();
+}
+
+Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs, const Attrs& attrs) {
+  const bool is_put_off = running_backward != nullptr && running_backward->put_off({w, &op, inputs, attrs});
+  return is_put_off ? Tensor() : call(op, inputs, attrs)[0];
+}
+
+void compute_while_waiting() {
+  if (running_backward != nullptr) running_backward->compute_put_off();
 }
 
 Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs) {

@@ -18,6 +18,7 @@ struct Node {
   Tensors inputs, outputs;
   Attrs attrs;
   std::function<Tensors(const Node& node, const Tensors& grads)> gradient = {};
+  bool exchanges = false;  // its gradient calls compute_while_waiting()
 };
 
 class Tape {
@@ -51,6 +52,13 @@ class Tape {
  private:
   std::vector<Node> nodes_;
 };
+
+/// For gradients: that of parameter `w`, by an op which makes nothing else. Nothing else waits for it:
+/// where an exchange of rows lies ahead backward() puts it off until then, and this is absent.
+Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
+                          const Attrs& attrs = {});
+/// For who has started a collective and would wait now: computes what has been put off, if anything.
+void compute_while_waiting();
 
 /// Runs `region(inputs)` without keeping what it computes; the backward pass runs it again (remat).
 /// `region` must be a function of its inputs and of leaf parameters alone.

@@ -123,7 +123,7 @@ Tensor ops::grouped_matmul(const Tensor& x, const Tensor& offsets, const Tensor&
 Tensors grouped_matmul_vjp(const Node& node, const Tensors& grads) {
   const Tensor &x = node.inputs[0], &offsets = node.inputs[1], &w = node.inputs[2];
   return {call(ops::table::grouped_matmul_t, {grads[0], offsets, w}, node.attrs)[0], Tensor(),
-          call(ops::table::grouped_matmul_grad_w, {x, offsets, grads[0]}, node.attrs)[0]};
+          parameter_gradient(w, ops::table::grouped_matmul_grad_w, {x, offsets, grads[0]}, node.attrs)};
 }
 
 Tensor ops::experts_dropout(const Tensor& x, const Tensor& offsets, const Dropout& dropout) {

@@ -6,6 +6,7 @@
 
 #include <mutex>
 #include <set>
+#include <sstream>
 
 #include "runtime/abstract_device.h"
 #include "runtime/gathers.h"
@@ -197,6 +198,40 @@ TEST(Experts, AreNeverGathered) {
           EXPECT_EQ(info.value.grad().local().size(0), experts / ranks) << info.name;
         }
     });
+}
+
+/// What runs right after each exchange of rows has begun.
+std::vector<std::string> ops_after_exchanges(const std::string& log) {
+  std::vector<std::string> names;
+  bool waits = false;
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("all_to_all") != std::string::npos) waits = true;
+    if (!waits || line.starts_with(' ')) continue;
+    names.push_back(line.substr(0, line.find(' ')));
+    waits = false;
+  }
+  return names;
+}
+
+// Sparse layers are the encoder's only one, with an extra MLP behind it, and the decoder's last one.
+TEST(Experts, RowsTravelWhileGradientsOfWeightsAreComputed) {
+  const Training training{.network = Network::experts, .optimizer = {}};
+  on_ranks(partitioning({1, 2, 1}, 1, 1), [&](Comm&) {
+    const auto model = make_model(training);
+    model->parameters().initialize(key_from_seed(7));
+    StepLog log;
+    {
+      const StepLog::Use use(log);
+      run_gradients(training, *model);
+    }
+    const std::vector<std::string> layer{"dispatch", "experts_in", "combine"};  // after counts, there, back
+    std::vector<std::string> want = layer;
+    want.insert(want.end(), layer.begin(), layer.end());
+    want.insert(want.end(), {"grouped_matmul_t", "grouped_matmul_grad_w"});  // nothing lies behind the decoder
+    want.insert(want.end(), {"matmul_grad_w", "grouped_matmul_grad_w"});
+    EXPECT_EQ(ops_after_exchanges(log.text()), want) << log.text();
+  });
 }
 
 }  // namespace
