@@ -45,11 +45,11 @@ LossOutput BaseModel::loss_fn(const HostArrays& batch, Rows rows, const Context&
                           .tied = logits.tied});
   LossOutput output{result.loss, base_metrics(batch, rows, weights, result)};
   if (routings.empty()) return output;
-  return with_routings(std::move(output), routings);
+  return with_routings(std::move(output), routings, context.train);
 }
 
 LossOutput BaseModel::with_routings(LossOutput output,
-                                    const std::vector<LayerRouting>& routings) const {
+                                    const std::vector<LayerRouting>& routings, bool train) const {
   const auto mean = [&](Tensor LayerRouting::* loss, double factor) {
     Tensor sum = routings[0].*loss;
     for (size_t i = 1; i < routings.size(); ++i) sum = ops::add(sum, routings[i].*loss);
@@ -72,6 +72,7 @@ LossOutput BaseModel::with_routings(LossOutput output,
                                       {"expert_usage", routing.expert_usage},
                                       {"router_confidence", routing.router_confidence}})
       metrics[std::string("experts/") + name] = {value, 1, true};
+    if (train) metrics.merge(load_metrics(routings));
     return metrics;
   };
   return output;

@@ -72,8 +72,9 @@ class BaseModel {
   std::function<Metrics()> base_metrics(const HostArrays& batch, Rows rows,
                                         const LossWeights& weights,
                                         const ops::CrossEntropyResult& result) const;
-  /// Adds the routers' losses and metrics of T5X's contrib.moe.
-  LossOutput with_routings(LossOutput output, const std::vector<LayerRouting>& routings) const;
+  /// Adds the routers' losses and metrics of T5X's contrib.moe; in training also the experts' load.
+  LossOutput with_routings(LossOutput output, const std::vector<LayerRouting>& routings,
+                           bool train) const;
 
   LossOptions options_;
 };

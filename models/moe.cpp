@@ -1,5 +1,6 @@
 #include "models/moe.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace quintet {
@@ -169,6 +170,26 @@ RoutingMetrics routing_metrics(const std::vector<LayerRouting>& layers) {
   const double count = std::max<double>(1, static_cast<double>(layers.size()));
   return {mean.fraction_tokens_left_behind / count, mean.expert_usage / count,
           mean.router_confidence / count};
+}
+
+Metrics load_metrics(const std::vector<LayerRouting>& layers) {
+  Metrics metrics;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const std::string layer = fmt::format("experts/load/layer_{}/", i);
+    const HostArray array = layers[i].load.to_host();
+    const std::span<const float> load = array.as<float>();
+    double share = 0;
+    for (const float served : load) share += static_cast<double>(served);
+    share /= static_cast<double>(load.size());
+    const auto log = [&](const std::string& name, float served) {
+      metrics[layer + name] = {static_cast<double>(served), share};
+    };
+    log("least", *std::min_element(load.begin(), load.end()));
+    log("most", *std::max_element(load.begin(), load.end()));
+    for (size_t e = 0; e < load.size() && load.size() <= kNamedExperts; ++e)
+      log(fmt::format("expert_{:02}", e), load[e]);
+  }
+  return metrics;
 }
 
 }  // namespace quintet

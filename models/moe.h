@@ -6,6 +6,7 @@
 //   Tensor y = layer(x, context, &routing);     // routing: its losses and who went where
 
 #include "models/layers.h"
+#include "runtime/metric.h"
 
 namespace quintet {
 
@@ -95,5 +96,10 @@ struct RoutingMetrics {
   double fraction_tokens_left_behind = 0, expert_usage = 0, router_confidence = 0;
 };
 RoutingMetrics routing_metrics(const std::vector<LayerRouting>& layers);
+/// Load balance of each sparse layer, in the order in which they run: "experts/load/layer_0/most" and
+/// "least", choices served by the busiest and the idlest expert, of up to kNamedExperts experts also
+/// each one's ("expert_00"); all over those of an even share.
+Metrics load_metrics(const std::vector<LayerRouting>& layers);
+inline constexpr int64_t kNamedExperts = 64;
 
 }  // namespace quintet

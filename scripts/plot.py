@@ -3,8 +3,10 @@
 
     scripts/plot.py RUN [RUN ...] [--out curves.svg] [--metric NAME ...]
 
-A metric is drawn once for each place that has it (train, training_eval/TASK, inference_eval/TASK). Default metrics:
-loss, accuracy, eval/sequence_accuracy, learning_rate. TensorBoard reads the same runs: tensorboard --logdir RUN.
+A metric is drawn once for each place that has it (train, training_eval/TASK, inference_eval/TASK); one that ends in /* stands
+for all below it, in one diagram. Default metrics: loss, accuracy, eval/sequence_accuracy, learning_rate; of models with experts
+the share of dropped tokens and, a diagram a sparse layer, the load of each expert over that of an even share
+(experts/load/layer_0/*). TensorBoard reads the same runs: tensorboard --logdir RUN.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import pathlib
 import sys
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 520, 260, 60, 30, 28
+MOST_LABELS = 16
 COLOURS = ("#1b6ca8", "#c8553d", "#588b3a", "#7d5ba6", "#b08900", "#3a8f8b", "#8a4b08", "#555555")
 
 
@@ -67,8 +70,10 @@ def panel(title, lines, top):
         out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         out += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}"/>'
                 for x, y in (place(*point) for point in points)]
-        out.append(f'<text x="{LEFT + WIDTH + 12}" y="{top + TOP + 14 * i + 8}" fill="{colour}">'
-                   f'{html.escape(label)}</text>')
+        every = math.ceil(len(lines) / MOST_LABELS)
+        if i % every == 0:
+            out.append(f'<text x="{LEFT + WIDTH + 12}" y="{top + TOP + 14 * (i // every) + 8}" fill="{colour}">'
+                       f'{html.escape(label)}</text>')
     return "\n".join(out)
 
 
@@ -78,18 +83,22 @@ def main():
     parser.add_argument("--out", default="curves.svg")
     parser.add_argument("--metric", action="append")
     arguments = parser.parse_args()
-    metrics = arguments.metric or ["loss", "accuracy", "eval/sequence_accuracy", "learning_rate"]
-    panels, known = [], set()
+    runs = {run: read_run(run) for run in arguments.runs}
+    known = {name for series in runs.values() for name, _ in series}
+    loads = {name.rpartition("/")[0] + "/*" for name in known if name.startswith("experts/load/")}
+    metrics = arguments.metric or ["loss", "accuracy", "eval/sequence_accuracy", "learning_rate",
+                                   "experts/fraction_tokens_left_behind", *sorted(loads, key=lambda name: (len(name), name))]
+    panels = []
     for metric in metrics:
         lines = []
-        for run in arguments.runs:
-            series = read_run(run)
-            known |= {name for name, _ in series}
+        for run, series in runs.items():
             for (name, place), points in sorted(series.items()):
                 points = [(step, value) for step, value in points if math.isfinite(value)]
-                if name == metric and points:
+                below = metric.endswith("/*") and name.startswith(metric[:-1])
+                if points and (name == metric or below):
                     prefix = f"{pathlib.Path(run).name}: " if len(arguments.runs) > 1 else ""
-                    lines.append((prefix + place, points))
+                    tail = f" {name.removeprefix(metric[:-1])}" if below else ""
+                    lines.append((prefix + place + tail, points))
         if lines:
             panels.append(panel(metric, lines, len(panels) * HEIGHT))
     if not panels:

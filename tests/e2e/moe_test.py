@@ -3,6 +3,9 @@ generation, a start from a dense model's checkpoint, and what is wrong is said."
 
 import json
 import math
+import pathlib
+import subprocess
+import sys
 
 import e2e
 from device_test import has_emulator, losses
@@ -31,6 +34,24 @@ def test_a_stopped_run_goes_on_bit_for_bit(folder):
             found = [value for key, value in record.items() if key.endswith(f"experts/{name}")]
             assert all(math.isfinite(value) for value in found), record
     assert any("experts/expert_usage" in key for record in metrics(folder / "whole") for key in record)
+
+
+def test_the_load_of_experts_is_logged_and_drawn(folder):
+    quintet(*switch(folder / "run", 10))
+    records = [record for record in metrics(folder / "run") if record["run"] == "train"]
+    for record in records:
+        for layer in ("layer_0", "layer_1"):
+            load = [value for key, value in record.items() if key.startswith(f"experts/load/{layer}/expert_")]
+            assert len(load) == 4 and abs(sum(load) - 4) < 1e-6, record
+            assert record[f"experts/load/{layer}/most"] >= max(load) > 0, record
+            assert record[f"experts/load/{layer}/least"] <= min(load), record
+    assert records
+    picture = folder / "curves.svg"
+    subprocess.run([sys.executable, pathlib.Path(__file__).parents[2] / "scripts" / "plot.py", folder / "run", "--out", picture],
+                   check=True)
+    drawn = picture.read_text()
+    for words in ("experts/fraction_tokens_left_behind", "experts/load/layer_0/*", "experts/load/layer_1/*", "train expert_03"):
+        assert words in drawn, words
 
 
 def test_it_evaluates_and_generates(folder):
