@@ -38,11 +38,12 @@ struct Arrived {
   }
 };
 
-/// Tells the log of an exchange of `x`, of which `bytes` are here.
-Move log_exchange(const Tensor& x, const MeshAxes& axes, int64_t ranks, int64_t bytes, Layout after) {
-  Move move{MoveKind::kAllToAll, axes, 0, 1, std::move(after),
+/// Tells the log of an exchange of `x`, of which `bytes` are here, and how it then lies.
+Move log_exchange(const Tensor& x, const MeshAxes& axes, int64_t ranks, int64_t bytes,
+                  const Spec& to, const Layout& layout) {
+  Move move{MoveKind::kAllToAll, axes, 0, 1, layout,
             Traffic::sent("all_to_all", bytes, static_cast<int>(ranks))};
-  if (StepLog* log = StepLog::current()) log->move(x, move);
+  if (StepLog* log = StepLog::current()) log->move(x, move, &to);
   return move;
 }
 
@@ -89,7 +90,8 @@ int64_t RowExchange::count(const Tensor& offsets, int64_t experts) {
   std::vector<int32_t> mine(static_cast<size_t>(experts)), theirs(mine.size());  // [rank][expert]
   for (size_t e = 0; e < mine.size(); ++e) mine[e] = first[e + 1] - first[e];
   const Arrived there(offsets.layout(), axes_, {"experts", own + 1}, DType::i32);
-  const Move move = log_exchange(offsets, axes_, ranks_, experts * size_of(DType::i32), there.layout);
+  const Move move = log_exchange(offsets, axes_, ranks_, experts * size_of(DType::i32), there.spec,
+                                 there.layout);
   if (const Mesh* ranks = sharding.ranks(); ranks != nullptr) {
     const ProfileScope scope(name_of(move.kind), move.bytes);
     ranks->group(axes_).on_host().all_to_all(mine.data(), theirs.data(), own, DType::i32).wait();
@@ -144,8 +146,7 @@ Tensor RowExchange::moved(const Tensor& rows, bool out) const {
   frame.sizes.push_back(rows.frame().sizes[2]);
   const Tensor result(spec, layout, frame);
   const int64_t depth = rows.local().depth(), elements = packed_.local().elements() * depth;
-  const Move move = log_exchange(rows, axes_, ranks_, elements * size_of(spec.dtype), layout);
-  const ProfileScope scope(name_of(move.kind), move.bytes);
+  const Move move = log_exchange(rows, axes_, ranks_, elements * size_of(spec.dtype), spec, layout);
   Pending rows_travel;
   if (const Mesh* ranks = sharding.ranks(); ranks != nullptr) {
     const auto elements_of = [&](Slices slices) {
@@ -157,6 +158,7 @@ Tensor RowExchange::moved(const Tensor& rows, bool out) const {
         elements_of(out ? there_ : here_), elements, spec.dtype);
   }
   compute_while_waiting();
+  const ProfileScope scope(name_of(move.kind), move.bytes);  // what nothing hides
   rows_travel.wait();
   return result;
 }

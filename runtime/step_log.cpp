@@ -32,14 +32,15 @@ void StepLog::op(const Op& what, const Tensors& operands, const Tensors& results
                        list(results));
 }
 
-void StepLog::move(const Tensor& from, const Move& step) {
+void StepLog::move(const Tensor& from, const Move& step, const Spec* to) {
   if (step.kind == MoveKind::kSlice) return;
   const std::string axes = fmt::format("{}", fmt::join(step.axes, ","));
   Sent& sent = sent_[{std::string(name_of(step.kind)), axes}];
   ++sent.calls;
   sent.bytes += step.bytes;
   text_ += fmt::format("    {:<14} over {:<11} {:>13} bytes: {} -> {}\n", name_of(step.kind), axes,
-                       step.bytes, describe(from), to_string(from.spec(), step.after));
+                       step.bytes, describe(from),
+                       to_string(to == nullptr ? from.spec() : *to, step.after));
 }
 
 void StepLog::statistics(const std::vector<std::string>& axes, int64_t bytes, int64_t sent) {

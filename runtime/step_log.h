@@ -39,7 +39,8 @@ class StepLog {
   /// A heading.
   void section(std::string_view title);
   void op(const Op& what, const Tensors& operands, const Tensors& results, const Plan& plan);
-  void move(const Tensor& from, const Move& step);
+  /// `to`: of the array after the step, where that is not `from`'s.
+  void move(const Tensor& from, const Move& step, const Spec* to = nullptr);
   /// An all-reduce of `bytes` of statistics, of which this rank sends `sent`.
   void statistics(const std::vector<std::string>& axes, int64_t bytes, int64_t sent);
 

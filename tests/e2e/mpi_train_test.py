@@ -135,6 +135,24 @@ def test_experts_on_many_ranks_follow_the_single_rank_curve(folder):
         assert_close_runs(folder / ("one_dropless" if dropless in more else "one"), folder / name)
 
 
+def test_experts_go_on_and_decode_on_another_mesh(folder):
+    decode = ["--gin.train_script.train.infer_eval_dataset_cfg=@infer_eval/utils.DatasetConfig()",
+              "--gin.seqio.Evaluator.num_examples=10", "--gin.optax.warmup_cosine_decay_schedule.decay_steps=20"]
+
+    def arguments(name, steps):
+        return [a for a in switch(folder / name, steps, *decode)
+                if a != "--gin.train_script.train.infer_eval_dataset_cfg=None"]
+
+    e2e.quintet(*arguments("one", 20))
+    mpirun(2, *arguments("moved", 10), "--gin.NUM_EXPERT_PARTITIONS=2")
+    mpirun(4, *arguments("moved", 20), "--gin.NUM_EXPERT_PARTITIONS=4")
+    assert_close_runs(folder / "one", folder / "moved")
+
+    def decoded(name):
+        return {file.name: file.read_text() for file in (folder / name / "inference_eval").glob("*-000020.jsonl")}
+    assert decoded("one") and decoded("one") == decoded("moved")
+
+
 def test_a_run_goes_on_on_another_mesh(folder):
     e2e.quintet(*tiny(folder / "one", 20))
     run = folder / "moved"
