@@ -11,6 +11,7 @@ import subprocess
 import time
 
 import e2e
+from device_test import has_emulator
 from e2e import QUINTET, TINY, steps_of, tiny, wait_for
 from moe_test import switch
 
@@ -133,6 +134,17 @@ def test_experts_on_many_ranks_follow_the_single_rank_curve(folder):
                               ("two_x_model", 4, [experts(2), cut]), ("dropless", 4, [experts(4), dropless])):
         mpirun(ranks, *switch(folder / name, 20, *more))
         assert_close_runs(folder / ("one_dropless" if dropless in more else "one"), folder / name)
+
+
+def test_experts_on_emulated_gpus_follow_the_cpus_curve(folder):
+    if not has_emulator():
+        return
+    arguments = switch(folder / "one", 3, "--gin.TRAIN_LENGTHS={'inputs': 24, 'targets': 24}", "--gin.DROPOUT_RATE=0.0",
+                       "--gin.train_script.train.stats_period=1")
+    e2e.quintet(*arguments)
+    mpirun(2, *[a.replace(str(folder / "one"), str(folder / "two")) for a in arguments], "--device=emulated",
+           "--gin.NUM_EXPERT_PARTITIONS=2")
+    assert_close_runs(folder / "one", folder / "two")
 
 
 def test_experts_go_on_and_decode_on_another_mesh(folder):

@@ -64,6 +64,16 @@ TEST_F(Layouts, GiveTheSameRunWithExpertsOfAllRouters) {
   compare(choosing, {1, 2, 2}, 2, 1);
 }
 
+TEST_F(Layouts, GiveTheSameRunWithExpertsThatNobodyChooses) {
+  for (const bool dropless : {true, false})
+    compare({.network = Network::experts,
+             .dropless = dropless,
+             .router_stddev = 0,
+             .steps = 1,
+             .optimizer = {}},
+            {1, 4, 1}, 1, 1);
+}
+
 TEST_F(Layouts, GiveTheSameRunForAnyRules) {
   // Heads whole, the MLP's inner axis over both mesh axes, lengths cut outside of matrix products.
   const Partitioning any{{{"data", 2}, {"model", 2}},

@@ -42,7 +42,7 @@ SparseStack sparse(const Training& training, int64_t chosen) {
                       .num_selected_experts = chosen,
                       .batch_prioritized_routing = chosen == 2,
                       .jitter_noise = 0.01,
-                      .weights_stddev = 0.5};
+                      .weights_stddev = training.router_stddev};
   return stack;
 }
 
