@@ -53,7 +53,7 @@ int run_bench_generate(std::span<char* const> args) {
   };
   const int64_t tokens = options.batch * options.targets;
   if (Device::current().is_cpu()) {
-    const decoding::PackedNetwork network = random_network(config, options.quantize.type());
+    const decoding::PackedNetwork network = random_network(config, options.quantize.type().value_or(WeightType::f32));
     decoding::TransformerDecoder decoder(network);
     time_steps("generate", options, tokens, [&] { run(decoder); });
   } else {

@@ -157,7 +157,7 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
       "\"tokens_per_second\": {:.2f}, \"seconds_per_step\": {{\"min\": {:.6f}, \"median\": {:.6f}}}, "
       "\"peak_bytes\": {}, \"tensor_bytes\": {}}}\n",
       what, Device::current().description(), options.model, options.batch, options.inputs, options.targets, options.beams,
-      options.dtype, options.quantize.name, omp_get_max_threads(), options.steps, rate, least, median,
+      options.dtype, name_of(options.quantize.type().value_or(WeightType::f32)), omp_get_max_threads(), options.steps, rate, least, median,
       peak_resident_bytes(), Device::current().memory().peak_bytes());
   fmt::print(stderr, "{} {}: {:.1f} tokens/s, {:.3f} s a step (median {:.3f}), peak {} MiB\n", what,
              options.model, rate, least, median, peak_resident_bytes() >> 20);

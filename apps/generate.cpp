@@ -36,7 +36,8 @@ class Generator {
   explicit Generator(const GenerateFlags& flags, const std::vector<std::string>& bindings)
       : flags_(flags),
         model_(flags.model_dir, bindings),
-        predictor_(model_.configured(), flags.generation.beams, flags.quantize.type()),
+        predictor_(model_.configured(), flags.generation.beams,
+                   weights_of(flags.quantize.type(), model_.trained().reader)),
         length_(flags.max_decode_len > 0 ? flags.max_decode_len : model_.answer_length()) {
     drop_packed(*model_.configured().model);
     fmt::print(stderr, "{} at step {}, at most {} tokens\n", model_.trained().model_dir.string(),

@@ -91,6 +91,8 @@ InferConfig infer_config_from(const gin::Arguments& args) {
 void InferConfig::check() const {
   QT_CHECK(mode == "predict" || mode == "score" || mode == "predict_with_aux",
            "infer.mode: expected 'predict', 'score' or 'predict_with_aux', found '{}'", mode);
+  QT_CHECK(mode != "score" || weights.value_or(WeightType::f32) == WeightType::f32,
+           "infer: --quantize is for predictions; scores are computed in float32");
   QT_CHECK(checkpoint_period > 0, "infer.checkpoint_period: {} must be positive",
            checkpoint_period);
   QT_CHECK(shard.num_shards > 0 && shard.index >= 0 && shard.index < shard.num_shards,

@@ -4,6 +4,7 @@
 #include "apps/predictor.h"
 #include "apps/train_state.h"
 #include "data/reading/contents.h"
+#include "data/service/peer_units.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/crc32c.h"
 
@@ -13,15 +14,31 @@ namespace {
 /// What the model says of one batch's examples.
 class Answerer {
  public:
-  Answerer(const InferConfig& config) : config_(config) {
-    if (config.mode != "score") predictor_.emplace(*config.model, std::nullopt, config.weights);
+  /// Reads the parameters, unless they are quantized.
+  Answerer(const InferConfig& config, const std::shared_ptr<const CheckpointReader>& checkpoint)
+      : config_(config), weights_(weights_of(config.weights, checkpoint)) {
+    QT_CHECK(config.mode != "score" || !weights_.quantized,
+             "infer: scores are computed in float32, {} holds weights in {}; name the run that it "
+             "was made from",
+             checkpoint->folder().string(), name_of(weights_.type));
+    if (!weights_.quantized) load_parameters(*checkpoint, config.model->model->parameters());
+    if (config.mode != "score")
+      predictor_.emplace(*config.model, std::nullopt, weights_);
+    else if (config.model->config != nullptr)
+      returns_intermediates_ = config.model->config->arguments(config.model->name + ".score_batch")
+                                   .get<bool>("return_intermediates");
   }
+  WeightType weights() const { return weights_.type; }
 
   std::vector<data::Inference> answer(const data::Batch& batch, Key key) const {
     std::vector<data::Inference> answers(static_cast<size_t>(batch.rows));
     if (!predictor_) {
-      const std::vector<double> scores = config_.model->model->score_batch(batch.features);
-      for (size_t i = 0; i < answers.size(); ++i) answers[i].score = scores[i];
+      const auto tokens = config_.model->model->score_tokens(batch.features);
+      const std::vector<double> scores = tokens.sums();
+      for (size_t i = 0; i < answers.size(); ++i) {
+        answers[i].score = scores[i];
+        if (returns_intermediates_) answers[i].aux["decoder"] = intermediates(batch, tokens, i);
+      }
       return answers;
     }
     const decoding::Decodes decodes = predictor_->predict(batch.features, key);
@@ -47,7 +64,31 @@ class Answerer {
     return inference;
   }
 
+  /// What T5X's score_batch adds to what its network sows: each value in a list, as Flax has them.
+  static data::Fields intermediates(const data::Batch& batch, const BaseModel::TokenScores& tokens,
+                                    size_t row) {
+    const auto of_row = [&](const auto values) {
+      const size_t length = values.size() / static_cast<size_t>(tokens.scores.shape[0]);
+      data::Answers list;
+      for (const auto x : values.subspan(row * length, length)) {
+        if constexpr (std::is_same_v<decltype(x), const float>)
+          list.emplace_back(static_cast<double>(x));
+        else
+          list.emplace_back(static_cast<int64_t>(x));
+      }
+      return data::Answers{list};
+    };
+    const auto given = batch.features.find("decoder_loss_weights");
+    const bool whole = given != batch.features.end() && given->second.dtype == DType::i32;
+    return {{"target_tokens", of_row(batch.features.at("decoder_target_tokens").as<int32_t>())},
+            {"loss_weights", whole ? of_row(given->second.as<int32_t>())
+                                   : of_row(std::as_const(tokens.weights).as<float>())},
+            {"token_scores", of_row(std::as_const(tokens.scores).as<float>())}};
+  }
+
   const InferConfig& config_;
+  const Weights weights_;
+  bool returns_intermediates_ = false;
   std::optional<Predictor> predictor_;
 };
 
@@ -56,10 +97,11 @@ class TaskRun {
  public:
   TaskRun(const InferConfig& config, const std::filesystem::path& output_dir,
           const std::string& origin, const data::Task& task, const Ranks& ranks,
-          const Answerer& answerer)
+          std::shared_ptr<data::UnitRunner> reader, const Answerer& answerer)
       : config_(config),
         task_(task),
         ranks_(ranks),
+        reader_(std::move(reader)),
         answerer_(answerer),
         converter_(converter_for(*config.model, {})),
         files_(output_dir, {.task = task.name(),
@@ -75,7 +117,8 @@ class TaskRun {
       if (ranks_.leads()) fmt::print(stderr, "{} is there already\n", files_.result().string());
       return true;
     }
-    const data::StreamPtr stream = data::evaluation_stream(task_, config_.dataset, config_.shard);
+    const data::StreamPtr stream =
+        data::evaluation_stream(task_, config_.dataset, config_.shard, reader_);
     int64_t chunk = resume(*stream), answered = 0;
     for (auto examples = read_chunk(*stream); !examples.empty();
          examples = read_chunk(*stream), ++chunk) {
@@ -110,7 +153,7 @@ class TaskRun {
         ", split {}, batch_size {}, checkpoint_period {}, lengths{}, {} examples (files {}), "
         "configuration {:08x}, weights in {}",
         set.split, set.batch_size, config_.checkpoint_period, lengths, contents.examples,
-        data::fingerprint(contents.files), crc32c(config_.config_text), name_of(config_.weights));
+        data::fingerprint(contents.files), crc32c(config_.config_text), name_of(answerer_.weights()));
   }
 
   bool has_chunk(int64_t chunk) const {
@@ -184,6 +227,7 @@ class TaskRun {
   const InferConfig& config_;
   const data::Task& task_;
   const Ranks& ranks_;
+  const std::shared_ptr<data::UnitRunner> reader_;
   const Answerer& answerer_;
   const data::FeatureConverterPtr converter_;
   InferFiles files_;
@@ -197,22 +241,26 @@ int run_inference(const InferConfig& config, const Ranks& ranks,
   StopRequests stop({});
   const data::ProviderPtr provider = provider_of(config.dataset);
   const std::vector<std::filesystem::path> folders = checkpoint_folders(config.restore);
+  std::optional<data::Mailbox> mail;
+  std::shared_ptr<data::UnitRunner> reader;  // of several ranks: each preprocesses its share
+  if (ranks.size() > 1)
+    reader = std::make_shared<data::PeerUnits>(mail.emplace(), ranks.size(), ranks.rank(),
+                                               ranks.session().hosts(), data::reader_threads(0));
   if (ranks.leads() && config.shard.index == 0) {
     std::filesystem::create_directories(config.output_dir);
     if (!config.config_text.empty())
       atomic_write_file(config.output_dir / "config.gin", config.config_text);
   }
   for (const std::filesystem::path& folder : folders) {
-    const CheckpointReader checkpoint(folder);
-    checkpoint.verify();
-    load_parameters(checkpoint, config.model->model->parameters());
+    const auto checkpoint = std::make_shared<const CheckpointReader>(folder);
+    checkpoint->verify();
     const std::filesystem::path output_dir =
-        folders.size() > 1 ? config.output_dir / fmt::format("checkpoint_{}", checkpoint.step())
+        folders.size() > 1 ? config.output_dir / fmt::format("checkpoint_{}", checkpoint->step())
                            : config.output_dir;
-    const Answerer answerer(config);
+    const Answerer answerer(config, checkpoint);
     for (const data::Task* task : provider->tasks()) {
       const std::string origin = std::filesystem::canonical(folder).string();
-      TaskRun run(config, output_dir, origin, *task, ranks, answerer);
+      TaskRun run(config, output_dir, origin, *task, ranks, reader, answerer);
       if (run.run(stop)) continue;
       if (ranks.leads())
         fmt::print(stderr, "stopped by {}; run the same command again to go on\n",

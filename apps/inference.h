@@ -33,7 +33,7 @@ struct InferConfig {
       true;  // false: what was read is read again, but chunks that are there stay
   std::string output_vocab_feature_name = "targets", file_extension = "jsonl";
   data::InferenceLineOptions line;
-  WeightType weights = WeightType::f32;  // of networks that decode on the CPU
+  std::optional<WeightType> weights;  // of networks that decode on the CPU; none: as they are
   std::string config_text;               // written to output_dir/config.gin
 
   /// Throws a usage error naming the argument.

@@ -61,7 +61,7 @@ std::optional<TaskMetrics> InferenceEvaluator::run(int64_t step,
     return best_predictions(*predictor, batch);
   };
   model.score = [&](const data::Batch& batch) {
-    data::Scores scores = model_->model->score_batch(batch.features);
+    data::Scores scores = model_->model->score_tokens(batch.features).sums();
     scores.resize(static_cast<size_t>(batch.rows));
     return scores;
   };

@@ -86,9 +86,9 @@ int32_t eos_of(const ConfiguredModel& model) {
 
 }  // namespace
 
-std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, WeightType weights) {
+std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights) {
   HostArray copy;  // of a parameter in a GPU's memory
-  const decoding::ParameterSource source = [&model, &copy](const std::string& name) {
+  const decoding::ParameterSource parameters = [&model, &copy](const std::string& name) {
     const Tensor& value = model.parameters().at(name).value;
     View view = value.local();
     if (!value.device().is_cpu()) {
@@ -97,14 +97,16 @@ std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, WeightType
     }
     return view;
   };
+  const decoding::ParameterSource source =
+      weights.quantized ? source_of(weights.quantized) : parameters;
   using decoding::PackedNetwork;
   if (const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model))
     return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source,
-                                           encoder_of(*network), weights);
+                                           encoder_of(*network), weights.type);
   const auto* network = dynamic_cast<const DecoderOnlyModel*>(&model);
   QT_ASSERT(network != nullptr);
   return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source,
-                                         decoding::EncoderFunction(), weights);
+                                         decoding::EncoderFunction(), weights.type);
 }
 
 void drop_packed(BaseModel& model) {
@@ -116,7 +118,8 @@ void drop_packed(BaseModel& model) {
   Memory::host().release_cached();
 }
 
-Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams, WeightType weights)
+Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
+                     const Weights& weights)
     : model_(model.model) {
   const auto* encoder_decoder = dynamic_cast<const EncoderDecoderModel*>(model.model.get());
   if (generates_on_device(encoder_decoder))

@@ -7,22 +7,23 @@
 
 #include <optional>
 
+#include "apps/quantized_model.h"
 #include "models/configurables.h"
 #include "models/decoding/predict.h"
 #include "runtime/base/threefry.h"
 
 namespace quintet {
 
-/// The model's parameters as they are now, for decoding on the CPU. The model stays if its encoder
-/// has experts.
-std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, WeightType weights);
+/// The model's parameters as they are now, or a quantized checkpoint's, for decoding on the CPU. The
+/// model stays if its encoder has experts.
+std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights = {});
 
 class Predictor {
  public:
   /// `beams`: search with so many, whatever the gin files say; `weights`: of networks on the CPU.
   /// Throws a usage error if the model's decode_fn is not one of ours.
   explicit Predictor(const ConfiguredModel& model, std::optional<int64_t> beams = {},
-                     WeightType weights = WeightType::f32);
+                     const Weights& weights = {});
   /// `batch`: model features of equal lengths. Tokens end at the first EOS; the best decode is the
   /// last. Samples are drawn with `key`.
   decoding::Decodes predict(const HostArrays& batch, Key key = {}) const;

@@ -1,6 +1,7 @@
 #pragma once
 // --quantize, of verbs that generate: in how many bits the weights are kept.
 
+#include <optional>
 #include <string>
 
 #include "apps/cli.h"
@@ -11,17 +12,17 @@
 namespace quintet {
 
 struct QuantizeFlag {
-  std::string name = "f32";
+  std::string name;  // empty: as the model is
 
   void add_to(CLI::App& app) {
     app.add_option("--quantize", name,
                    "weights on the CPU: f32, bf16, int8 (a scale a column), or int8_dynamic (and "
-                   "what they are multiplied with in 8 bits)")
-        ->capture_default_str()
+                   "what they are multiplied with in 8 bits); default: as the model has them")
         ->check(CLI::IsMember({"f32", "bf16", "int8", "int8_dynamic"}));
   }
   /// Once the device is open; throws a usage error on a GPU.
-  WeightType type() const {
+  std::optional<WeightType> type() const {
+    if (name.empty()) return std::nullopt;
     QT_CHECK(name == "f32" || Device::current().is_cpu(),
              "--quantize={}: on a GPU weights have the dtype of the configuration; leave the flag "
              "out, or use --device=cpu",

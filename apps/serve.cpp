@@ -13,6 +13,9 @@
 namespace quintet {
 namespace {
 
+// After the device is lost: as long as probes need to see it, before the port closes.
+constexpr std::chrono::seconds kBrokenSeconds{2};
+
 using serve::HttpOptions;
 using serve::ServiceOptions;
 
@@ -28,6 +31,7 @@ struct ServeFlags {
 
 void add_flags(CommandLine& cli, ServeFlags& flags) {
   CLI::App& app = cli.app();
+  app.option_defaults()->always_capture_default();
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
   const auto seconds = CLI::Range(0.01, 1e6);
   serve::ServeLimits& limits = flags.service.limits;
@@ -82,7 +86,8 @@ int run_serve(std::span<char* const> args) {
   if (!flags.keys_file.empty()) flags.service.keys = serve::ApiKeys(flags.keys_file);
 
   const TextModel model(flags.model_dir, gin_line.bindings);
-  const auto network = pack(*model.configured().model, flags.quantize.type());
+  const auto network = pack(*model.configured().model,
+                            weights_of(flags.quantize.type(), model.trained().reader));
   drop_packed(*model.configured().model);  // what serves is a copy: files may change now
   serving::EngineOptions& engine = flags.service.engine;
   engine.memory_bytes = flags.cache_mib << 20;
@@ -117,7 +122,12 @@ int run_serve(std::span<char* const> args) {
 
   std::thread io([&] { server.run(); });
   service.engine().run();  // on this thread, whose team computes
-  if (service.engine().broken()) server.drain(5);
+  if (service.engine().broken()) {
+    fmt::print(stderr, "serve: the device fails again and again; /ready says so for {} s\n",
+               kBrokenSeconds.count());
+    std::this_thread::sleep_for(kBrokenSeconds);
+    server.drain(5);
+  }
   io.join();
   QT_CHECK_AS(ExitCode::kEnvironment, !service.engine().broken(),
               "serve: the device fails again and again; start the server anew");

@@ -5,6 +5,7 @@
 #include <regex>
 #include <sstream>
 
+#include "apps/quantized_model.h"
 #include "runtime/base/json.h"
 
 namespace quintet {
@@ -144,6 +145,10 @@ std::string to_json(const RunState& state) {
 
 RunState run_state_from_json(const std::string& text, const std::string& where) {
   const Json json = Json::parse(text, where);
+  QT_CHECK_AS(ExitCode::kData, !json.has("quantized"),
+              "{}: is a quantized model's, which cannot be trained; name the run that it was made "
+              "from",
+              where);
   RunState state;
   state.step = json["step"].as_int();
   state.first_step = json["first_step"].as_int();
@@ -211,6 +216,7 @@ void load_arrays(const CheckpointReader& checkpoint, Trainer& trainer) {
 
 void load_arrays(const CheckpointReader& checkpoint, const RestoreCheckpointConfig& config,
                  Trainer& trainer) {
+  check_not_quantized(checkpoint);
   std::vector<std::string> problems;
   std::vector<bool> rule_used(config.assignment_map.size());
   std::map<std::string, bool> taken;
@@ -240,6 +246,7 @@ void load_arrays(const CheckpointReader& checkpoint, const RestoreCheckpointConf
 }
 
 void load_parameters(const CheckpointReader& checkpoint, Parameters& parameters) {
+  check_not_quantized(checkpoint);
   std::vector<std::string> problems;
   if (!parameters.all().empty() && parameters.all().front().value.absent()) parameters.allocate();
   for (ParamInfo& info : parameters.all()) {

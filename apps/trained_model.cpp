@@ -1,5 +1,6 @@
 #include "apps/trained_model.h"
 
+#include "apps/quantized_model.h"
 #include "apps/train_state.h"
 
 namespace quintet {
@@ -30,10 +31,11 @@ TrainedModel open_trained_model(const std::filesystem::path& path,
     newest.path = {trained.model_dir.string()};
     trained.checkpoint = checkpoint_folders(newest).back();
   }
-  const CheckpointReader checkpoint(trained.checkpoint);
-  checkpoint.verify();
-  load_parameters(checkpoint, trained.model->model->parameters());
-  trained.step = checkpoint.step();
+  trained.reader = std::make_shared<const CheckpointReader>(trained.checkpoint);
+  trained.reader->verify();
+  if (!quantization_of(*trained.reader))
+    load_parameters(*trained.reader, trained.model->model->parameters());
+  trained.step = trained.reader->step();
   return trained;
 }
 

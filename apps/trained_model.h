@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "apps/session.h"
+#include "checkpoint/region_reader.h"
 #include "models/configurables.h"
 
 namespace quintet {
@@ -18,6 +19,8 @@ struct TrainedModel {
   std::shared_ptr<ConfiguredModel> model;
   std::filesystem::path model_dir;
   std::filesystem::path checkpoint;        // the folder that was read; empty with load = false
+  // Of it; a quantized model's parameters are read from here when they are packed.
+  std::shared_ptr<const CheckpointReader> reader;
   int64_t step = 0;
 };
 

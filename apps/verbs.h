@@ -18,8 +18,8 @@
        "quintet eval --model_dir=/tmp/numbers --samples=10")                               \
   VERB(infer, "predictions or scores of a data set, as JSON lines; goes on where it stopped", \
        "quintet infer --model_dir=/tmp/numbers --input=q.jsonl --output_dir=/tmp/answers")  \
-  VERB(convert, "what a model loses when its weights are kept in fewer bits",              \
-       "quintet convert --model_dir=/tmp/numbers --quantize=int8 --report")                \
+  VERB(convert, "a model with its weights in fewer bits, and what it loses by that",       \
+       "quintet convert --model_dir=/tmp/numbers --quantize=int8 --output=/tmp/small")     \
   VERB(inspect, "looks into a model directory, checkpoint or safetensors file, checks it", \
        "quintet inspect /tmp/numbers")                                                     \
   VERB(generate, "text in, text out, by a trained model",                                  \

@@ -408,7 +408,8 @@ std::vector<std::pair<int64_t, int64_t>> parse_batch_ranges(const std::string& t
 }
 
 StreamPtr evaluation_stream(const Provider& provider, const DatasetConfig& config,
-                            const ShardInfo& shard) {
+                            const ShardInfo& shard, std::shared_ptr<UnitRunner> runner) {
+  if (!runner) runner = std::make_shared<UnitThreads>(reader_threads(0));
   StreamOptions options{.split = config.split,
                         .shuffle = config.shuffle,
                         .seed = config.seed.value_or(0),
@@ -418,7 +419,7 @@ StreamPtr evaluation_stream(const Provider& provider, const DatasetConfig& confi
                         .cache_dirs = config.cache_dirs,
                         .shard_info = shard,
                         .on_bad_example = config.on_bad_example,
-                        .runner = std::make_shared<UnitThreads>(reader_threads(0))};
+                        .runner = std::move(runner)};
   if (!config.task_feature_lengths.empty()) options.sequence_length = config.task_feature_lengths;
   return provider.stream(options);
 }

@@ -130,23 +130,29 @@ Metrics BaseModel::eval_fn(const HostArrays& batch) const {
   return loss_fn(batch, Rows::all(batch), {}).metrics();
 }
 
-std::vector<double> BaseModel::score_batch(const HostArrays& batch) const {
+std::vector<double> BaseModel::TokenScores::sums() const {
+  std::vector<double> sums(static_cast<size_t>(scores.shape[0]));
+  const auto length = static_cast<size_t>(scores.shape[1]);
+  const auto all = scores.as<float>();
+  for (size_t i = 0; i < all.size(); ++i) sums[i / length] += static_cast<double>(all[i]);
+  return sums;
+}
+
+BaseModel::TokenScores BaseModel::score_tokens(const HostArrays& batch) const {
   Tape::Recording paused(nullptr);
   const Rows rows = Rows::all(batch);
-  const LossWeights weights = loss_weights(batch, {});
+  LossWeights weights = loss_weights(batch, {});
   const Projection output = projection();
   const auto result = ops::cross_entropy(hidden(batch, rows, {}), output.kernel,
                                          rows_of(feature(batch, "decoder_target_tokens"), rows),
                                          rows_of(weights.weights, rows),
                                          {.logit_scale = output.logit_scale, .tied = output.tied});
-  const HostArray log_probs = moved(result.log_prob, Layout::whole(2)).to_host();
-  const auto log_prob = log_probs.as<float>();
-  const auto w = weights.weights.as<float>();
-  std::vector<double> scores(static_cast<size_t>(rows.end));
-  const size_t length = w.size() / std::max<size_t>(scores.size(), 1);
-  for (size_t i = 0; i < w.size(); ++i)
-    scores[i / length] += static_cast<double>(log_prob[i]) * static_cast<double>(w[i]);
-  return scores;
+  TokenScores tokens{moved(result.log_prob, Layout::whole(2)).to_host(),
+                     std::move(weights.weights)};
+  const auto scores = tokens.scores.as<float>();
+  const auto w = tokens.weights.as<float>();
+  for (size_t i = 0; i < w.size(); ++i) scores[i] *= w[i];
+  return tokens;
 }
 
 void BaseModel::set_compute_dtype(const std::string& dtype) {

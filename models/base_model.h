@@ -51,8 +51,13 @@ class BaseModel {
   LossOutput loss_fn(const HostArrays& batch, Rows rows, const Context& context) const;
   /// Teacher-forced metrics without dropout.
   Metrics eval_fn(const HostArrays& batch) const;
-  /// Sum over target positions of log-probability times loss weight; one number a row.
-  std::vector<double> score_batch(const HostArrays& batch) const;
+  /// Log-probability of each target, times its loss weight.
+  struct TokenScores {
+    HostArray scores, weights;  // float32 [batch, length]
+    /// Over each row: T5X's score_batch.
+    std::vector<double> sums() const;
+  };
+  TokenScores score_tokens(const HostArrays& batch) const;
   /// Logits [batch, length, vocab] of the target positions.
   Tensor logits(const HostArrays& batch) const;
 

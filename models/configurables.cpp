@@ -110,13 +110,13 @@ void register_models(gin::Registry& registry) {
                  return gin::Value::object(configured(args, model, "vocabulary", "vocabulary"));
                });
   for (const std::string model : {"t5x.models.EncoderDecoderModel", "t5x.models.DecoderOnlyModel",
-                                  "t5x.contrib.moe.models.MoeEncoderDecoderModel"})
+                                  "t5x.contrib.moe.models.MoeEncoderDecoderModel"}) {
     registry.add_method(model + ".predict_batch_with_aux", {{"num_decodes", nullptr},
                                                             {"return_all_decodes", false},
                                                             {"decoder_params", nullptr},
                                                             {"prompt_with_targets", false}});
-  for (const std::string model : {"t5x.models.EncoderDecoderModel", "t5x.models.DecoderOnlyModel"})
     registry.add_method(model + ".score_batch", {{"return_intermediates", false}});
+  }
   for (const std::string which : {"input", "output"})
     registry.add("t5x.models.get_" + which + "_vocabulary", {{"model"}},
                  [which](const gin::Arguments& args) -> gin::Value {

@@ -444,12 +444,6 @@ namespace {
 
 constexpr const char* kWeightTypes[] = {"f32", "bf16", "int8", "int8_dynamic"};
 
-/// To the nearest, ties to even.
-uint16_t to_bf16(float x) {
-  const auto bits = std::bit_cast<uint32_t>(x);
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
-}
-
 }  // namespace
 
 WeightType weight_type_from_name(const std::string& name) {
@@ -470,36 +464,57 @@ PackedMatrix::PackedMatrix(int64_t k, int64_t n, HugeArena& arena, WeightType ty
   if (type == WeightType::int8_dynamic) sums_.resize(columns);
 }
 
-void PackedMatrix::set_column(int64_t index, const float* w, int64_t stride) {
+float quantize_column(const float* w, int64_t k, int64_t stride, int8_t* out) {
+  float largest = 1e-30f;
+  for (int64_t i = 0; i < k; ++i) largest = std::max(largest, std::abs(w[i * stride]));
+  for (int64_t i = 0; i < k; ++i)
+    out[i * stride] = static_cast<int8_t>(std::lrint(w[i * stride] * (127 / largest)));
+  return largest / 127;
+}
+
+void PackedMatrix::set_column(int64_t index, const StoredMatrix& w, int64_t stride) {
   const int64_t width = panel_width(), at = index % width;
   std::byte* panel = data_.get() + index / width * panel_bytes();
   // Element i stands in step i % steps of group i / steps: `steps` values of a column side by side.
   const int64_t steps = 4 / weight_bytes(type_);
   const auto place = [&](int64_t i) { return (i / steps * width + at) * steps + i % steps; };
+  if (w.dtype == DType::bf16) {
+    QT_ASSERT(type_ == WeightType::bf16);
+    const auto* from = static_cast<const bfloat16*>(w.values);
+    auto* out = reinterpret_cast<uint16_t*>(panel);
+    for (int64_t i = 0; i < k_; ++i) out[place(i)] = from[i * stride].bits;
+    return;
+  }
+  if (w.dtype == DType::i8) {
+    QT_ASSERT(weight_bytes(type_) == 1);
+    const auto* from = static_cast<const int8_t*>(w.values);
+    auto* out = reinterpret_cast<int8_t*>(panel);
+    int32_t sum = 0;
+    for (int64_t i = 0; i < k_; ++i) sum += out[place(i)] = from[i * stride];
+    scales_[static_cast<size_t>(index)] = *w.scales;
+    if (!sums_.empty()) sums_[static_cast<size_t>(index)] = 128 * sum;
+    return;
+  }
+  const auto* from = static_cast<const float*>(w.values);
   if (type_ == WeightType::f32) {
     auto* out = reinterpret_cast<float*>(panel);
-    for (int64_t i = 0; i < k_; ++i) out[place(i)] = w[i * stride];
+    for (int64_t i = 0; i < k_; ++i) out[place(i)] = from[i * stride];
   } else if (type_ == WeightType::bf16) {
     auto* out = reinterpret_cast<uint16_t*>(panel);
-    for (int64_t i = 0; i < k_; ++i) out[place(i)] = to_bf16(w[i * stride]);
+    for (int64_t i = 0; i < k_; ++i) out[place(i)] = bfloat16(from[i * stride]).bits;
   } else {
-    auto* out = reinterpret_cast<int8_t*>(panel);
-    float largest = 1e-30f;
-    for (int64_t i = 0; i < k_; ++i) largest = std::max(largest, std::abs(w[i * stride]));
-    scales_[static_cast<size_t>(index)] = largest / 127;
-    int32_t sum = 0;
-    for (int64_t i = 0; i < k_; ++i) {
-      const auto q = static_cast<int8_t>(std::lrint(w[i * stride] * (127 / largest)));
-      out[place(i)] = q;
-      sum += q;
-    }
-    if (!sums_.empty()) sums_[static_cast<size_t>(index)] = 128 * sum;
+    std::vector<float> column(static_cast<size_t>(k_));
+    std::vector<int8_t> rounded(column.size());
+    for (int64_t i = 0; i < k_; ++i) column[static_cast<size_t>(i)] = from[i * stride];
+    const float scale = quantize_column(column.data(), k_, 1, rounded.data());
+    set_column(index, {rounded.data(), DType::i8, &scale}, 1);
   }
 }
 
-void PackedMatrix::set_columns(int64_t first, const float* w, int64_t columns, int64_t stride) {
+void PackedMatrix::set_columns(int64_t first, const StoredMatrix& w, int64_t columns,
+                               int64_t stride) {
 #pragma omp parallel for schedule(static)
-  for (int64_t c = 0; c < columns; ++c) set_column(first + c, w + c, stride);
+  for (int64_t c = 0; c < columns; ++c) set_column(first + c, w.from(c, c), stride);
 }
 
 void PackedMatrix::column(int64_t index, float* out) const {
@@ -519,18 +534,18 @@ void PackedMatrix::column(int64_t index, float* out) const {
   }
 }
 
-PackedMatrix PackedMatrix::pack(const float* w, int64_t k, int64_t n, HugeArena& arena,
+PackedMatrix PackedMatrix::pack(const StoredMatrix& w, int64_t k, int64_t n, HugeArena& arena,
                                 WeightType type) {
   PackedMatrix packed(k, n, arena, type);
   packed.set_columns(0, w, n, n);
   return packed;
 }
 
-PackedMatrix PackedMatrix::pack_transposed(const float* w, int64_t n, int64_t k, HugeArena& arena,
-                                           WeightType type) {
+PackedMatrix PackedMatrix::pack_transposed(const StoredMatrix& w, int64_t n, int64_t k,
+                                           HugeArena& arena, WeightType type) {
   PackedMatrix packed(k, n, arena, type);
 #pragma omp parallel for schedule(static)
-  for (int64_t c = 0; c < n; ++c) packed.set_column(c, w + c * k, 1);
+  for (int64_t c = 0; c < n; ++c) packed.set_column(c, w.from(c * k, c), 1);
   return packed;
 }
 

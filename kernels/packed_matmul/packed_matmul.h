@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "kernels/mlp/mlp.h"  // defines: Activation
+#include "runtime/base/dtype.h"
 
 namespace quintet {
 
@@ -66,19 +67,39 @@ constexpr int64_t weight_bytes(WeightType type) {
   return type == WeightType::f32 ? 4 : type == WeightType::bf16 ? 2 : 1;
 }
 
+/// A matrix as its owner holds it, row-major: float32, bfloat16, or int8 with a scale a column. What
+/// is quantized already is packed as it is.
+struct StoredMatrix {
+  const void* values = nullptr;
+  DType dtype = DType::f32;
+  const float* scales = nullptr;  // int8: of the columns
+
+  StoredMatrix(const float* w) : values(w) {}  // NOLINT: most are
+  StoredMatrix(const void* w, DType type, const float* by) : values(w), dtype(type), scales(by) {}
+  /// The part that begins so many elements, and so many columns, further on.
+  StoredMatrix from(int64_t elements, int64_t columns) const {
+    return {static_cast<const std::byte*>(values) + elements * size_of(dtype), dtype,
+            scales == nullptr ? nullptr : scales + columns};
+  }
+};
+
+/// Rounds w [k], its elements `stride` apart, to 8 bits at out [k], as far apart: the largest
+/// magnitude is 127. Returns the scale.
+float quantize_column(const float* w, int64_t k, int64_t stride, int8_t* out);
+
 class PackedMatrix {
  public:
   PackedMatrix() = default;
   /// Room for a [k, n] matrix, to be filled by set_columns.
   PackedMatrix(int64_t k, int64_t n, HugeArena& arena, WeightType type = WeightType::f32);
-  static PackedMatrix pack(const float* w, int64_t k, int64_t n, HugeArena& arena,
+  static PackedMatrix pack(const StoredMatrix& w, int64_t k, int64_t n, HugeArena& arena,
                            WeightType type = WeightType::f32);
-  /// w is [n, k]: y = x w^T.
-  static PackedMatrix pack_transposed(const float* w, int64_t n, int64_t k, HugeArena& arena,
-                                      WeightType type = WeightType::f32);
+  /// w is [n, k], its scales of the n: y = x w^T.
+  static PackedMatrix pack_transposed(const StoredMatrix& w, int64_t n, int64_t k,
+                                      HugeArena& arena, WeightType type = WeightType::f32);
 
   /// Copies w [k, columns], row-major with the given stride, to columns [first, first + columns).
-  void set_columns(int64_t first, const float* w, int64_t columns, int64_t stride);
+  void set_columns(int64_t first, const StoredMatrix& w, int64_t columns, int64_t stride);
   /// The weights of a column as they are used, [k].
   void column(int64_t index, float* out) const;
 
@@ -96,7 +117,7 @@ class PackedMatrix {
   PanelRange share(int64_t part, int64_t parts, int64_t unit = 1) const;
 
  private:
-  void set_column(int64_t index, const float* w, int64_t stride);
+  void set_column(int64_t index, const StoredMatrix& w, int64_t stride);
   int64_t k_ = 0, n_ = 0, panels_ = 0;
   WeightType type_ = WeightType::f32;
   std::shared_ptr<std::byte> data_;

@@ -1,8 +1,9 @@
 #include "models/decoding/packed_network.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstring>
 
+#include "models/decoding/quantized_parameters.h"
 #include "models/network.h"
 
 namespace quintet::decoding {
@@ -15,22 +16,27 @@ class Reader {
          WeightType type)
       : source_(source), shape_(shape), arena_(arena), type_(type) {}
 
-  const float* read(const std::string& name, int64_t rows, int64_t columns) const {
-    const View view = source_(name);
+  /// Float32, or what is packed as `type` as it is.
+  StoredMatrix read(const std::string& name, int64_t rows, int64_t columns,
+                    WeightType type = WeightType::f32) const {
+    const StoredParameter stored = source_(name);
+    const View& view = stored.values;
     // Kernels may come as [embed, heads, kv]: the order of elements is the same.
-    QT_CHECK_AS(
-        ExitCode::kData, view.elements() == rows * columns && view.dtype == DType::f32,
-        "parameter {}: expected {} x {} float32 values, found {} of {}; does the configuration "
-        "belong to this checkpoint?",
-        name, rows, columns, view.elements(), name_of(view.dtype));
-    return view.data<float>();
+    QT_CHECK_AS(ExitCode::kData,
+                view.elements() == rows * columns &&
+                    (view.dtype == DType::f32 || view.dtype == stored_dtype(type)),
+                "parameter {}: expected {} x {} values of {}, found {} of {}; does the "
+                "configuration belong to this checkpoint?",
+                name, rows, columns, name_of(stored_dtype(type)), view.elements(),
+                name_of(view.dtype));
+    return {view.pointer, view.dtype, stored.scales};
   }
   std::vector<float> vector(const std::string& name, int64_t size) const {
-    const float* p = read(name, 1, size);
+    const auto* p = static_cast<const float*>(read(name, 1, size).values);
     return std::vector<float>(p, p + size);
   }
   PackedMatrix matrix(const std::string& name, int64_t k, int64_t n) const {
-    return PackedMatrix::pack(read(name, k, n), k, n, arena_, type_);
+    return PackedMatrix::pack(read(name, k, n, type_), k, n, arena_, type_);
   }
   /// Projections of one input, side by side.
   PackedMatrix joined(const std::string& scope, std::initializer_list<const char*> parts) const {
@@ -38,11 +44,13 @@ class Reader {
     PackedMatrix packed(shape_.emb_dim, width * static_cast<int64_t>(parts.size()), arena_, type_);
     int64_t first = 0;
     for (const char* part : parts) {
-      const float* weights = read(scope + "/" + part + "/kernel", shape_.emb_dim, width);
+      const std::string name = scope + "/" + part + "/kernel";
+      StoredMatrix weights = read(name, shape_.emb_dim, width, type_);
       std::vector<float> scaled;
-      if (shape_.scale_attn_logits && part == std::string_view("query")) {
-        scaled.assign(weights, weights + shape_.emb_dim * width);
-        for (float& w : scaled) w /= std::sqrt(static_cast<float>(shape_.head_dim));
+      if (const auto by = factor_of(shape_, name); by && weights.dtype == DType::f32) {
+        const auto* w = static_cast<const float*>(weights.values);
+        scaled.assign(w, w + shape_.emb_dim * width);
+        for (float& x : scaled) x /= *by;
         weights = scaled.data();
       }
       packed.set_columns(first, weights, width, width);
@@ -54,9 +62,10 @@ class Reader {
   PackedMlp mlp(const std::string& scope, int64_t f, const std::vector<std::string>& activations,
                 int64_t experts = 1, int64_t expert = 0) const {
     const int64_t e = shape_.emb_dim;
-    const auto kernel = [&](const std::string& name, int64_t rows, int64_t columns) {
-      return read(fmt::format("{}/{}/kernel", scope, name), experts * rows, columns) +
-             expert * rows * columns;
+    const auto kernel = [&](const std::string& name, int64_t rows, int64_t columns,
+                            WeightType type) {
+      return read(fmt::format("{}/{}/kernel", scope, name), experts * rows, columns, type)
+          .from(expert * rows * columns, expert * columns);
     };
     PackedMlp mlp;
     mlp.width = f;
@@ -66,16 +75,16 @@ class Reader {
       const int64_t width = panel_width(), pairs = (f + width - 1) / width;
       mlp.in = PackedMatrix(e, pairs * 2 * width, arena_, type_);
       for (int64_t gate = 0; gate < 2; ++gate) {
-        const float* w = kernel(fmt::format("wi_{}", gate), e, f);
+        const StoredMatrix w = kernel(fmt::format("wi_{}", gate), e, f, type_);
         for (int64_t pair = 0; pair < pairs; ++pair)
-          mlp.in.set_columns((2 * pair + gate) * width, w + pair * width,
+          mlp.in.set_columns((2 * pair + gate) * width, w.from(pair * width, pair * width),
                              std::min(width, f - pair * width), f);
       }
     } else {
-      mlp.in = PackedMatrix::pack(kernel("wi", e, f), e, f, arena_);
+      mlp.in = PackedMatrix::pack(kernel("wi", e, f, type_), e, f, arena_, type_);
     }
-    mlp.out = PackedMatrix::pack(kernel("wo", f, e), f, e, arena_,
-                                 weight_bytes(type_) == 1 ? WeightType::bf16 : type_);
+    const WeightType high = high_precision(type_);
+    mlp.out = PackedMatrix::pack(kernel("wo", f, e, high), f, e, arena_, high);
     return mlp;
   }
   PackedExperts experts(const std::string& scope, const MoeConfig& moe) const {
@@ -124,7 +133,7 @@ class Reader {
     stack.bidirectional = encoder;
     stack.norm =
         vector(scope + (encoder ? "/encoder_norm/scale" : "/decoder_norm/scale"), shape_.emb_dim);
-    const View table = source_(scope + "/relpos_bias/rel_embedding");
+    const View table = source_(scope + "/relpos_bias/rel_embedding").values;
     QT_CHECK_AS(ExitCode::kData, table.rank == 2 && table.size(0) == shape_.num_heads,
                 "parameter {}/relpos_bias/rel_embedding: expected [heads={}, buckets]", scope,
                 shape_.num_heads);
@@ -221,11 +230,22 @@ PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source,
   const std::string embedding =
       shape_.decoder_only() ? "decoder/token_embedder/embedding" : "token_embedder/embedding";
   if (shape_.logits_via_embedding) {
-    logits_ = PackedMatrix::pack_transposed(reader.read(embedding, v, e), v, e, arena, weights);
+    logits_ = PackedMatrix::pack_transposed(reader.read(embedding, v, e, weights), v, e, arena,
+                                            weights);
     logit_scale_ = 1.0f / std::sqrt(static_cast<float>(e));
   } else {
-    embedding_ = arena.allocate(v * e);
-    std::copy_n(reader.read(embedding, v, e), v * e, embedding_.get());
+    const WeightType high = high_precision(weights);
+    const StoredMatrix table = reader.read(embedding, v, e, high);
+    embedding_dtype_ = stored_dtype(high);
+    embedding_ = arena.allocate((v * e * size_of(embedding_dtype_) + 3) / 4);
+    if (table.dtype == embedding_dtype_)
+      std::memcpy(embedding_.get(), table.values,
+                  static_cast<size_t>(v * e * size_of(embedding_dtype_)));
+    else
+      std::transform(static_cast<const float*>(table.values),
+                     static_cast<const float*>(table.values) + v * e,
+                     reinterpret_cast<bfloat16*>(embedding_.get()),
+                     [](float x) { return bfloat16(x); });
     logits_ = reader.matrix("decoder/logits_dense/kernel", e, v);
   }
   if (!shape_.decoder_only() && !encode_) encoder_ = reader.stack(true);
@@ -236,6 +256,11 @@ void PackedNetwork::embed(int32_t token, float* out) const {
   QT_CHECK_AS(ExitCode::kData, token >= 0 && token < shape_.vocab_size,
               "generation: token {} lies outside the vocabulary of {}", token, shape_.vocab_size);
   const int64_t e = shape_.emb_dim;
+  if (embedding_ != nullptr && embedding_dtype_ == DType::bf16) {
+    const auto* row = reinterpret_cast<const bfloat16*>(embedding_.get()) + token * e;
+    std::transform(row, row + e, out, [](bfloat16 x) { return static_cast<float>(x); });
+    return;
+  }
   if (embedding_ != nullptr) {
     std::copy_n(embedding_.get() + token * e, e, out);
     return;
@@ -245,7 +270,7 @@ void PackedNetwork::embed(int32_t token, float* out) const {
 
 int64_t PackedNetwork::bytes() const {
   int64_t bytes = logits_.bytes();
-  if (embedding_ != nullptr) bytes += 4 * shape_.vocab_size * shape_.emb_dim;
+  if (embedding_ != nullptr) bytes += size_of(embedding_dtype_) * shape_.vocab_size * shape_.emb_dim;
   for (const PackedStack* stack : {&encoder_, &decoder_})
     for (const PackedLayer& layer : stack->layers)
       for (const PackedMatrix* m : matrices_of(layer)) bytes += m->bytes();

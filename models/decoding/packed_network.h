@@ -1,7 +1,7 @@
 #pragma once
 // A network's parameters in the form generation reads them: every matrix packed into panels,
-// projections of the same input side by side. Made once from T5X-named float32 arrays, one tensor
-// at a time, so that the source may drop each after use.
+// projections of the same input side by side. Made once from T5X-named arrays, one tensor at a
+// time, so that the source may drop each after use.
 //
 //   const PackedNetwork network(shape_of(config), [&](const std::string& name) { return view(name);
 //   });
@@ -39,8 +39,15 @@ struct NetworkShape {
 NetworkShape shape_of(const T5Config& config);
 NetworkShape shape_of(const TransformerConfig& config);
 
-/// The parameter of that name, float32; the view need only last until the next call.
-using ParameterSource = std::function<View(const std::string& name)>;
+/// A parameter in float32, or as models/decoding/quantized_parameters.h makes it.
+struct StoredParameter {
+  View values;
+  const float* scales = nullptr;  // int8: one a column, of tied embeddings a row
+
+  StoredParameter(const View& v, const float* s = nullptr) : values(v), scales(s) {}  // NOLINT
+};
+/// The parameter of that name; the view need only last until the next call.
+using ParameterSource = std::function<StoredParameter(const std::string& name)>;
 
 struct PackedAttention {
   std::vector<float> norm;  // [embed] gain of the norm before it
@@ -88,7 +95,8 @@ class PackedNetwork {
   /// `encoder`: encodes in place of the packed encoder, which is not made then. Encoders with
   /// sparse layers need one: they route all tokens of a batch together. `weights`: of all matrices;
   /// with 8 bits the MLP's second matrix, `wo`, stays in bfloat16, because what it is multiplied
-  /// with has a few large values (transformers keeps it in float32 for that).
+  /// with has a few large values (transformers keeps it in float32 for that), as does a table of
+  /// embeddings that are not the logits' too.
   PackedNetwork(NetworkShape shape, const ParameterSource& source, EncoderFunction encoder = {},
                 WeightType weights = WeightType::f32);
 
@@ -115,7 +123,9 @@ class PackedNetwork {
   /// The layer of a part; none for logits.
   PackedLayer* find(const std::string& part);
   NetworkShape shape_;
-  std::shared_ptr<float> embedding_;  // [vocab, embed]; null if tied: then read from packed logits
+  // [vocab, embed], float32 or bfloat16; null if tied: then read from packed logits.
+  std::shared_ptr<float> embedding_;
+  DType embedding_dtype_ = DType::f32;
   EncoderFunction encode_;
   PackedStack encoder_, decoder_;
   PackedMatrix logits_;

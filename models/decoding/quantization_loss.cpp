@@ -26,22 +26,39 @@ std::pair<double, double> squares(const PackedMatrix& exact, const PackedMatrix&
   return {all, changed};
 }
 
+/// What both networks read: the inputs, encoded or as a prefix after the start token, and targets.
+struct Texts {
+  std::span<const Ids> inputs, targets;
+  bool bidirectional = false;
+};
+
 /// Both networks read the same targets, side by side.
 class Comparison {
  public:
-  Comparison(const PackedNetwork& exact, const PackedNetwork& other, std::span<const Ids> inputs,
-             std::span<const Ids> targets)
-      : exact_(exact), other_(other), targets_(targets) {
+  Comparison(const PackedNetwork& exact, const PackedNetwork& other, const Texts& texts)
+      : exact_(exact), other_(other), targets_(texts.targets) {
+    const size_t start = exact.shape().decoder_only() ? 1 : 0;
     size_t longest = 1, steps = 1;
-    for (const Ids& ids : inputs) longest = std::max(longest, ids.size());
-    for (const Ids& ids : targets) steps = std::max(steps, ids.size());
-    std::vector<int32_t> tokens(inputs.size() * longest, 0);
-    for (size_t i = 0; i < inputs.size(); ++i)
-      std::copy(inputs[i].begin(), inputs[i].end(),
-                tokens.begin() + static_cast<std::ptrdiff_t>(i * longest));
+    for (const Ids& ids : texts.inputs) longest = std::max(longest, start + ids.size());
+    for (const Ids& ids : targets_) steps = std::max(steps, ids.size());
+    const auto items = std::ssize(texts.inputs), length = static_cast<int64_t>(longest);
+    std::vector<int32_t> tokens(texts.inputs.size() * longest, 0), prefix;
+    for (size_t i = 0; i < texts.inputs.size(); ++i) {
+      const Ids& ids = texts.inputs[i];
+      std::copy(ids.begin(), ids.end(),
+                tokens.begin() + static_cast<std::ptrdiff_t>(i * longest + start));
+      prefix.push_back(static_cast<int32_t>(start + ids.size()));
+      // The first target is predicted from the last token of the prefix, read once more.
+      firsts_.push_back(start == 0 || ids.empty() ? 0 : ids.back());
+      first_positions_.push_back(start == 0 ? 0 : static_cast<int32_t>(ids.size()));
+    }
+    const CacheOptions room{.num_decodes = 1,
+                            .max_length = static_cast<int64_t>(start * longest + steps)};
     for (TransformerDecoder* decoder : {&exact_, &other_})
-      decoder->begin(tokens, std::ssize(inputs), static_cast<int64_t>(longest),
-                     {.num_decodes = 1, .max_length = static_cast<int64_t>(steps)});
+      if (start > 0)
+        decoder->begin_prefix(tokens, items, length, prefix, texts.bidirectional, room);
+      else
+        decoder->begin(tokens, items, length, room);
     for (size_t t = 0; t < steps; ++t) step(t);
   }
 
@@ -50,13 +67,13 @@ class Comparison {
 
  private:
   void step(size_t t) {
-    std::vector<int32_t> rows, tokens;
+    std::vector<int32_t> rows, tokens, positions;
     for (size_t i = 0; i < targets_.size(); ++i)
       if (t < targets_[i].size()) {
         rows.push_back(static_cast<int32_t>(i));
-        tokens.push_back(t == 0 ? 0 : targets_[i][t - 1]);
+        tokens.push_back(t == 0 ? firsts_[i] : targets_[i][t - 1]);
+        positions.push_back(first_positions_[i] + static_cast<int32_t>(t));
       }
-    const std::vector<int32_t> positions(rows.size(), static_cast<int32_t>(t));
     const StepInput input{.rows = rows, .tokens = tokens, .positions = positions, .sources = {}};
     const auto p = exact_.step(input), q = other_.step(input);
     const size_t vocab = p.size() / std::max<size_t>(1, rows.size());
@@ -78,6 +95,7 @@ class Comparison {
 
   TransformerDecoder exact_, other_;
   const std::span<const Ids> targets_;
+  Ids firsts_, first_positions_;
   double divergence_ = 0, changed_ = 0, tokens_ = 0;
 };
 
@@ -86,16 +104,15 @@ class Comparison {
 std::vector<QuantizationLoss> quantization_losses(const PackedNetwork& exact,
                                                   const PackedNetwork& quantized,
                                                   std::span<const Ids> inputs,
-                                                  std::span<const Ids> targets) {
-  QT_CHECK(!exact.shape().decoder_only(),
-           "quantization report: decoder-only networks are not supported");
+                                                  std::span<const Ids> targets,
+                                                  bool bidirectional) {
   QT_ASSERT(!inputs.empty() && inputs.size() == targets.size());
   std::vector<QuantizationLoss> losses;
   double all = 0, changed = 0;
   int64_t bytes = 0;
   const auto add = [&](const std::string& part, const PackedNetwork& with, double w, double q,
                        int64_t size) {
-    const Comparison comparison(exact, with, inputs, targets);
+    const Comparison comparison(exact, with, {inputs, targets, bidirectional});
     losses.push_back({.part = part,
                       .bytes = size,
                       .weight_error = std::sqrt(q / w),

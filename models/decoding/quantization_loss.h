@@ -18,10 +18,12 @@ struct QuantizationLoss {
   double changed = 0;       // share of tokens whose likeliest successor is another
 };
 
-/// Encoder-decoder networks. inputs, targets: [items] of ids, every target read by teacher forcing.
+/// inputs, targets: [items] of ids, every target read by teacher forcing. A decoder-only network
+/// reads the inputs as a prefix, which sees itself both ways if it is `bidirectional`.
 std::vector<QuantizationLoss> quantization_losses(const PackedNetwork& exact,
                                                   const PackedNetwork& quantized,
                                                   std::span<const std::vector<int32_t>> inputs,
-                                                  std::span<const std::vector<int32_t>> targets);
+                                                  std::span<const std::vector<int32_t>> targets,
+                                                  bool bidirectional = false);
 
 }  // namespace quintet::decoding

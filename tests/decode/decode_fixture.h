@@ -33,20 +33,29 @@ inline decoding::ParameterSource source_of(const HostArrays& parameters) {
   };
 }
 
+/// What both kinds of network are configured with.
+template <class Config>
+Config config_of(const decoding::NetworkShape& shape) {
+  Config config;
+  config.vocab_size = shape.vocab_size;
+  config.emb_dim = shape.emb_dim;
+  config.num_heads = shape.num_heads;
+  config.head_dim = shape.head_dim;
+  config.mlp_dim = shape.mlp_dim;
+  config.mlp_activations = shape.mlp_activations;
+  config.logits_via_embedding = shape.logits_via_embedding;
+  if constexpr (std::is_same_v<Config, TransformerConfig>)
+    config.num_layers = shape.num_decoder_layers;
+  return config;
+}
+
 /// The encoder-decoder with these parameters, on the current device.
 inline std::unique_ptr<EncoderDecoderModel> model_from(const HostArrays& parameters,
                                                        const Json& config) {
   const decoding::NetworkShape shape = shape_from(parameters, config);
-  T5Config t5;
-  t5.vocab_size = shape.vocab_size;
-  t5.emb_dim = shape.emb_dim;
-  t5.num_heads = shape.num_heads;
-  t5.head_dim = shape.head_dim;
-  t5.mlp_dim = shape.mlp_dim;
+  auto t5 = config_of<T5Config>(shape);
   t5.num_encoder_layers = shape.num_encoder_layers;
   t5.num_decoder_layers = shape.num_decoder_layers;
-  t5.mlp_activations = shape.mlp_activations;
-  t5.logits_via_embedding = shape.logits_via_embedding;
   auto model = std::make_unique<EncoderDecoderModel>(t5, LossOptions{});
   model->parameters().load(parameters);
   return model;

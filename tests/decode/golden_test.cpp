@@ -128,6 +128,33 @@ TEST(DecodeGolden, StepsGiveTheLogitsOfTeacherForcing) {
   }
 }
 
+void expect_near(std::span<const float> want, const auto& got) {
+  ASSERT_EQ(want.size(), got.size());
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_NEAR(got[i], static_cast<double>(want[i]), kScoreTolerance) << "number " << i;
+}
+
+TEST(DecodeGolden, ScoresOfTargetsAndOfTheirTokensAreThoseOfScoreBatch) {
+  if (!have_fixtures()) GTEST_SKIP() << "no " << decode_file("cases.json");
+  const Json config = Json::read(decode_file("cases.json"))["config"];
+  const HostArrays outputs = read_safetensors(decode_file("outputs.safetensors"));
+  const HostArrays parameters = read_safetensors(decode_file("encdec.params.safetensors"));
+  const auto tokens = model_from(parameters, config)
+                          ->score_tokens(read_safetensors(decode_file("encdec.batch.safetensors")));
+  expect_near(outputs.at("encdec_token_scores").as<float>(), tokens.scores.as<float>());
+  expect_near(outputs.at("encdec_score_batch").as<float>(), tokens.sums());
+  const HostArrays of_decoder = read_safetensors(decode_file("decoder_only.params.safetensors"));
+  const HostArrays batch = read_safetensors(decode_file("decoder_only.batch.safetensors"));
+  for (const bool bidirectional : {true, false}) {
+    DecoderOnlyModel model(config_of<TransformerConfig>(shape_from(of_decoder, config)), {},
+                           bidirectional);
+    model.parameters().load(of_decoder);
+    const std::string kind = bidirectional ? "prefix_lm" : "causal";
+    SCOPED_TRACE(kind);
+    expect_near(outputs.at(kind + "_score_batch").as<float>(), model.score_tokens(batch).sums());
+  }
+}
+
 TEST(DecodeGolden, FiltersKeepTheSameTokens) {
   if (!have_fixtures()) GTEST_SKIP() << "no " << decode_file("cases.json");
   const HostArrays outputs = read_safetensors(decode_file("outputs.safetensors"));

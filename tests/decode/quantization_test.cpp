@@ -43,7 +43,7 @@ TEST(Quantization, EachPartsLossIsSmallAndTheirBytesToo) {
       EXPECT_EQ(losses.back().part, "all");
       EXPECT_EQ(losses.back().bytes + (exact.shape().logits_via_embedding
                                            ? 0
-                                           : 4 * exact.shape().vocab_size * exact.shape().emb_dim),
+                                           : 2 * exact.shape().vocab_size * exact.shape().emb_dim),
                 quantized.bytes());
       EXPECT_LT(losses.back().bytes * 10, exact.bytes() * 6);
       double most = 0;

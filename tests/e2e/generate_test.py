@@ -6,8 +6,37 @@ import subprocess
 
 import e2e
 from e2e import QUINTET, quintet, tiny
+from serving import serving, text_of
 
 TEXTS = ["words: 1234", "", "number: nine", "words: 7", "words: 42"]
+
+
+# The quickstart's task for a decoder that reads its inputs both ways.
+PREFIX_LM = """
+from __gin__ import dynamic_registration
+import seqio
+from t5x import decoding
+from t5x import models
+from t5x.examples.decoder_only import network
+MODEL = @models.DecoderOnlyModel()
+models.DecoderOnlyModel:
+  module = @network.DecoderWrapper()
+  vocabulary = %VOCABULARY
+  optimizer_def = %OPTIMIZER
+  decode_fn = @decoding.temperature_sample
+  feature_converter_cls = @seqio.PrefixLMFeatureConverter
+  inputs_bidirectional_attention = True
+network.DecoderWrapper.config = @network.TransformerConfig()
+network.TransformerConfig:
+  vocab_size = 384
+  emb_dim = 32
+  num_heads = 2
+  num_layers = 1
+  head_dim = 8
+  mlp_dim = 32
+  mlp_activations = ('gelu', 'linear')
+  dropout_rate = 0.0
+"""
 
 
 def trained(folder):
@@ -95,6 +124,78 @@ def test_samples_do_not_depend_on_the_batch(folder):
     in_pairs = predictions("--seed=7", "--batch_size=2", *TEXTS)
     assert together == in_pairs and len(set(together)) == len(TEXTS), f"{together} {in_pairs}"
     assert predictions("--seed=8", TEXTS[1]) == together[1:2]
+
+
+def bytes_of(folder):
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_quantized_models_answer_as_those_quantized_when_loaded(folder):
+    model = folder / "run"
+    quintet(*tiny(model, 4, "--gin.network.T5Config.emb_dim=64", "--gin.network.T5Config.mlp_dim=256"))
+    ask = ["--max_decode_len=12", "--format=json", "--logprobs=2", *TEXTS]
+    file = folder / "questions.jsonl"
+    file.write_text("".join(json.dumps({"inputs": text}) + "\n" for text in TEXTS))
+
+    def answers(run, *more):
+        return quintet("generate", f"--model_dir={run}", *more, *ask).out
+
+    def inferred(name, run, *more):
+        quintet("infer", f"--model_dir={run}", f"--input={file}", "--mode=predict_with_aux", f"--output_dir={folder / name}",
+                *more)
+        return next((folder / name).glob("infer_*-of-00001")).read_bytes()
+    exact = answers(model)
+    for weights in ("bf16", "int8"):
+        small = folder / weights
+        quintet("convert", f"--model_dir={model}", f"--quantize={weights}", f"--output={small}")
+        want = answers(model, f"--quantize={weights}")
+        assert want != exact and answers(small) == want == answers(small, f"--quantize={weights}")
+        assert inferred(f"small {weights}", small) == inferred(f"large {weights}", model, f"--quantize={weights}")
+    assert bytes_of(folder / "int8") < bytes_of(folder / "bf16") < bytes_of(model)
+    small = folder / "int8"
+    assert answers(small, "--quantize=int8_dynamic") == answers(model, "--quantize=int8_dynamic")
+    inspected = quintet("inspect", small / "checkpoint_4").out
+    assert "int8" in inspected and "_scale" in inspected, inspected
+    with serving(small) as server:
+        whole = [json.loads(line)["prediction"] for line in answers(small).splitlines()]
+        assert text_of(server.complete(prompt="words: 7", temperature=0, max_tokens=12)) == whole[3:4]
+        assert server.post("/v1/embeddings", input="one")["data"][0]["embedding"]
+    run, step = f"--model_dir={small}", small / "checkpoint_4"
+    for code, arguments, part in [
+            (2, ["generate", run, "--quantize=bf16", "a"], "holds weights in int8"),
+            (2, ["generate", run, "--quantize=f32", "a"], "holds weights in int8"),
+            (2, ["infer", run, f"--input={file}", "--mode=score", f"--output_dir={folder / 'no'}"], "scores"),
+            (2, ["infer", f"--model_dir={model}", f"--input={file}", "--mode=score", f"--output_dir={folder / 'no'}",
+                 "--quantize=int8"], "scores"),
+            (3, ["eval", run], "holds weights in int8"),
+            (3, ["convert", run, "--quantize=int8", f"--output={folder / 'again'}"], "holds weights in int8"),
+            (3, tiny(small, 8), "cannot be trained"),
+            (2, ["convert", f"--model_dir={model}", "--quantize=int8", f"--output={small}"], "checkpoint already"),
+            (2, ["convert", f"--model_dir={model}", "--quantize=int8", f"--output={model}"], "checkpoint already"),
+            (2, ["convert", f"--model_dir={model}", "--quantize=int8"], "--output"),
+            (2, ["convert", f"--model_dir={model}", f"--output={folder / 'again'}"], "--quantize"),
+            (2, ["convert", f"--model_dir={model}", "--quantize=int8_dynamic", f"--output={folder / 'again'}"], "write int8"),
+    ]:
+        result = quintet(*arguments, expect=code)
+        assert part in result.err, f"{arguments}: {result}"
+    data = next(step.glob("data-*"))
+    damaged = bytearray(data.read_bytes())
+    damaged[len(damaged) // 2] ^= 16
+    data.write_bytes(damaged)
+    assert "checkpoint_4" in quintet("generate", run, "a", expect=3).err
+
+
+def test_a_decoder_only_model_loses_and_is_quantized_too(folder):
+    model = folder / "run"
+    (folder / "prefix.gin").write_text(PREFIX_LM)
+    quintet(*tiny(model, 4), f"--gin_file={folder / 'prefix.gin'}")
+    report = [json.loads(line) for line in quintet("convert", f"--model_dir={model}", "--quantize=int8", "--report",
+                                                   "--num_examples=4", f"--output={folder / 'small'}").out.splitlines()]
+    assert [loss["part"] for loss in report] == ["decoder/layers_0", "logits", "all"], report
+    assert all(loss["weight_error"] > 0 and loss["kl_divergence"] >= 0 for loss in report) and report[-1]["kl_divergence"] > 0
+    ask = ["--max_decode_len=8", "--format=json", "words: 5"]
+    want = quintet("generate", f"--model_dir={model}", "--quantize=int8", *ask).out
+    assert quintet("generate", f"--model_dir={folder / 'small'}", *ask).out == want
 
 
 def test_wrong_requests_are_named(folder):

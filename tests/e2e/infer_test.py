@@ -93,6 +93,60 @@ def test_ranks_and_chunks_change_nothing_and_shards_partition(folder):
     assert [json.loads(a)["inputs"] for a in merged] == [json.loads(a)["inputs"] for a in expected.decode().splitlines()]
 
 
+# Its last preprocessor prints every example.
+SPOKEN = """
+from __gin__ import dynamic_registration
+from quintet import data
+import seqio
+spoken/data.TsvDataSource:
+  split_to_filepattern = {'train': '%(file)s', 'validation': '%(file)s'}
+  field_names = ['inputs', 'targets']
+spoken/seqio.Feature.vocabulary = %%VOCABULARY
+spoken/seqio.Task:
+  name = 'spoken'
+  source = @spoken/data.TsvDataSource()
+  preprocessors = [@seqio.preprocessors.tokenize_and_append_eos, @seqio.preprocessors.print_dataset]
+  output_features = {'inputs': @spoken/seqio.Feature(), 'targets': @spoken/seqio.Feature()}
+seqio.TaskRegistry.tasks = [@spoken/seqio.Task()]
+"""
+
+
+def test_ranks_share_the_preprocessing(folder):
+    file, config = folder / "pairs.tsv", folder / "spoken.gin"
+    file.write_text("".join(f"say {i}\tanswer {i}\n" for i in range(1000)))
+    config.write_text(SPOKEN % {"file": file})
+    run = folder / "run"
+    quintet(*tiny(run, 4, f"--gin_file={config}"))
+    more = ["--task=spoken", "--mode=score", "--batch_size=16", "--checkpoint_period=20"]
+    expected, alone = infer(folder, run, "alone", *more)
+    assert alone.err.count('"say ') == 1000
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+    done = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "--output-filename", folder / "said", "-n", "3",
+                           QUINTET, "infer",
+                           f"--model_dir={run}", f"--output_dir={folder / 'ranks'}", *more],
+                          capture_output=True, timeout=200, env=environment, stdin=subprocess.DEVNULL, text=True)
+    assert done.returncode == 0, done
+    name = "spoken-score.jsonl-00000-of-00001"
+    assert (folder / "ranks" / name).read_bytes() == (expected / name).read_bytes()
+    printed = [(folder / "said" / "1" / f"rank.{rank}" / "stderr").read_text().count('"say ') for rank in range(3)]
+    assert sum(printed) == 1000 and min(printed) > 200, printed
+
+
+def test_intermediates_of_scores_are_t5xs(folder):
+    run, file = trained(folder), questions(folder, 5)
+    more = [f"--input={file}", "--mode=score", "--batch_size=4"]
+    plain, _ = infer(folder, run, "plain", *more)
+    bound, _ = infer(folder, run, "bound", *more, "--gin.models.EncoderDecoderModel.score_batch.return_intermediates=True")
+    for without, line in zip(lines(one_result(plain, "score")), lines(one_result(bound, "score"))):
+        decoder = line.pop("aux")["decoder"]
+        assert line == without, line
+        (tokens,), (weights,), (scores,) = (decoder[name] for name in ("target_tokens", "loss_weights", "token_scores"))
+        assert len(tokens) == len(weights) == len(scores) and weights == [int(token != 0) for token in tokens], decoder
+        text = line["inputs"]["targets_pretokenized"]
+        assert bytes(token - 3 for token in tokens[:tokens.index(1)]).decode() == text, decoder
+        assert abs(sum(scores) - line["score"]) < 1e-4 and all((score < 0) == (w > 0) for score, w in zip(scores, weights))
+
+
 def test_killed_runs_go_on_and_end_with_the_same_bytes(folder):
     run, file = trained(folder), questions(folder, 120)
     arguments = [f"--model_dir={run}", f"--input={file}", "--batch_size=2", "--checkpoint_period=2", "--threads=1"]

@@ -9,7 +9,7 @@ import sys
 
 import e2e
 from device_test import has_emulator, losses
-from e2e import assert_same_run, metrics, quintet, tiny
+from e2e import QUINTET, assert_same_run, metrics, mpirun, quintet, tiny
 
 SIZES = ["--gin.EMBED_DIM=16", "--gin.NUM_HEADS=2", "--gin.HEAD_DIM=8", "--gin.MLP_DIM=16", "--gin.NUM_EXPERTS=4",
          "--gin.NUM_ENCODER_LAYERS=1", "--gin.NUM_DECODER_LAYERS=1"]
@@ -63,6 +63,31 @@ def test_it_evaluates_and_generates(folder):
     together = quintet("generate", run, "--max_decode_len=8", "--format=json", *texts).out.splitlines()
     assert [json.loads(line)["input"] for line in together] == texts
     assert all(math.isfinite(json.loads(line)["score"]) for line in together)
+
+
+def test_it_infers_as_it_generates_on_one_rank_and_on_two(folder):
+    quintet(*switch(folder / "run", 10))
+    run, texts = f"--model_dir={folder / 'run'}", ["words: 1234", "number: nine", "words: 7", "words: 42", "number: two"]
+    file = folder / "questions.jsonl"
+    file.write_text("".join(json.dumps({"inputs": text, "targets": "nine"}) + "\n" for text in texts))
+    want = [json.loads(line)["prediction"] for line in quintet("generate", run, "--format=json", "--max_decode_len=44", *texts).out.splitlines()]
+
+    def inferred(out, mode):
+        return next((folder / out).glob(f"infer_*-{mode}.jsonl-00000-of-00001")).read_bytes()
+    for mode in ("predict", "score"):
+        more = [run, f"--input={file}", "--batch_size=2", f"--mode={mode}"]
+        quintet("infer", *more, f"--output_dir={folder / mode}")
+        done = mpirun(QUINTET, 2, "infer", *more, f"--output_dir={folder / mode}_ranks")
+        assert done.code == 0, done
+        assert inferred(mode, mode) == inferred(f"{mode}_ranks", mode)
+        answers = [json.loads(line) for line in inferred(mode, mode).decode().splitlines()]
+        assert [answer["inputs"]["inputs_pretokenized"] for answer in answers] == texts
+        if mode == "predict":
+            assert [answer["prediction"] for answer in answers] == want, (answers, want)
+        else:
+            assert all(math.isfinite(answer["score"]) and answer["score"] < 0 for answer in answers), answers
+    refused = quintet("convert", run, "--quantize=int8", f"--output={folder / 'small'}", expect=2)
+    assert "encoder with experts" in refused.err, refused
 
 
 def test_an_emulated_gpu_trains_and_generates_as_the_cpu(folder):

@@ -22,9 +22,9 @@ def trained(folder):
 
 
 class Server:
-    def __init__(self, model, *flags):
+    def __init__(self, model, *flags, program=(QUINTET,)):
         environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
-        self.process = subprocess.Popen([QUINTET, "serve", f"--model={model}", "--port=0", *flags], env=environment,
+        self.process = subprocess.Popen([*program, "serve", f"--model={model}", "--port=0", *flags], env=environment,
                                         stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
         self.log = []
         for line in self.process.stderr:
@@ -106,8 +106,8 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(model, *flags):
-    server = Server(model, *flags)
+def serving(model, *flags, program=(QUINTET,)):
+    server = Server(model, *flags, program=program)
     try:
         yield server
         server.stop()

@@ -1,0 +1,42 @@
+#pragma once
+// A model directory whose weights are in fewer bits, for generate, infer and serve: config.gin and
+// checkpoint_<step>/ with target/<name>, int8 ones with target/<name>_scale, and the state
+// {"quantized": "int8"}. models/decoding/quantized_parameters.h says what the values are.
+//
+//   write_quantized(trained, WeightType::int8, "/tmp/small");
+//   const auto network = pack(*model, weights_of(asked, reader));
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "apps/trained_model.h"
+#include "checkpoint/region_reader.h"
+#include "models/decoding/packed_network.h"
+
+namespace quintet {
+
+/// The weights a network is packed in, and where they come from.
+struct Weights {
+  WeightType type = WeightType::f32;
+  std::shared_ptr<const CheckpointReader> quantized = {};  // null: from the model's parameters
+};
+
+/// In which weights a checkpoint is; none: a training run's.
+std::optional<WeightType> quantization_of(const CheckpointReader& checkpoint);
+/// Throws kData naming the folder if it is a quantized model's, whose parameters nothing can train
+/// or score with.
+void check_not_quantized(const CheckpointReader& checkpoint);
+/// What the flag asks for, none being what is there; throws a usage error if a quantized checkpoint
+/// is in others.
+Weights weights_of(std::optional<WeightType> asked,
+                   const std::shared_ptr<const CheckpointReader>& checkpoint);
+/// Reads a quantized checkpoint, a parameter at a time.
+decoding::ParameterSource source_of(std::shared_ptr<const CheckpointReader> checkpoint);
+
+/// Writes the model to `folder`, which must hold no checkpoint yet. Throws a usage error for models
+/// whose encoder has experts: it is not packed. The parameters must be on the CPU.
+void write_quantized(const TrainedModel& trained, WeightType weights,
+                     const std::filesystem::path& folder);
+
+}  // namespace quintet

@@ -1,0 +1,74 @@
+#include "models/decoding/quantized_parameters.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace quintet::decoding {
+namespace {
+
+/// Of a parameter, when matrices take `weights`.
+WeightType type_of(const NetworkShape& shape, const std::string& name, WeightType weights) {
+  if (name.ends_with("token_embedder/embedding"))
+    return shape.logits_via_embedding ? weights : high_precision(weights);
+  if (!name.ends_with("/kernel") || name.find("/router/") != std::string::npos)
+    return WeightType::f32;
+  return name.ends_with("/wo/kernel") ? high_precision(weights) : weights;
+}
+
+/// w [matrices, k, n] -> int8, a scale a column; or a scale a row.
+QuantizedParameter to_int8(const float* w, const View& like, bool by_row) {
+  const int64_t n = like.size(-1), k = like.size(-2), matrices = like.elements() / (k * n);
+  const std::vector<int64_t> shape(like.sizes.begin(), like.sizes.begin() + like.rank);
+  std::vector<int64_t> scales_shape = shape;
+  scales_shape.erase(scales_shape.end() - (by_row ? 1 : 2));
+  QuantizedParameter q{HostArray(DType::i8, shape), HostArray(DType::f32, scales_shape)};
+  int8_t* values = q.values.as<int8_t>().data();
+  float* scales = q.scales.as<float>().data();
+  const int64_t columns = by_row ? k : n;
+#pragma omp parallel for schedule(static)
+  for (int64_t i = 0; i < matrices * columns; ++i) {
+    const int64_t first = by_row ? i * n : i / n * k * n + i % n;
+    scales[i] = quantize_column(w + first, by_row ? n : k, by_row ? 1 : n, values + first);
+  }
+  return q;
+}
+
+}  // namespace
+
+WeightType high_precision(WeightType type) {
+  return weight_bytes(type) == 1 ? WeightType::bf16 : type;
+}
+
+DType stored_dtype(WeightType type) {
+  return type == WeightType::f32 ? DType::f32 : type == WeightType::bf16 ? DType::bf16 : DType::i8;
+}
+
+std::optional<float> factor_of(const NetworkShape& shape, const std::string& name) {
+  if (!shape.scale_attn_logits || !name.ends_with("/query/kernel")) return std::nullopt;
+  return std::sqrt(static_cast<float>(shape.head_dim));
+}
+
+QuantizedParameter quantize_parameter(const NetworkShape& shape, const std::string& name,
+                                      const View& value, WeightType weights) {
+  const WeightType type = type_of(shape, name, weights);
+  std::vector<float> scaled;
+  const float* w = value.data<float>();
+  if (const auto by = factor_of(shape, name)) {
+    scaled.assign(w, w + value.elements());
+    for (float& x : scaled) x /= *by;
+    w = scaled.data();
+  }
+  if (weight_bytes(type) == 1)
+    return to_int8(w, value, name.ends_with("token_embedder/embedding"));
+  QuantizedParameter q{HostArray(stored_dtype(type), {value.sizes.begin(),
+                                                      value.sizes.begin() + value.rank}),
+                       HostArray(DType::f32, {0})};
+  if (type == WeightType::f32)
+    std::copy_n(w, value.elements(), q.values.as<float>().begin());
+  else
+    std::transform(w, w + value.elements(), q.values.as<bfloat16>().begin(),
+                   [](float x) { return bfloat16(x); });
+  return q;
+}
+
+}  // namespace quintet::decoding

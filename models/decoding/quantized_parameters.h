@@ -1,0 +1,36 @@
+#pragma once
+// Parameters in the bits that generation keeps them in, one by one under their T5X names: what a
+// quantized model's file holds. A PackedNetwork made of them is, bit for bit, the one that would be
+// made of the float32 parameters.
+//
+//   const QuantizedParameter q = quantize_parameter(shape, name, view, WeightType::int8);
+//   write(name, q.values); if (q.scales.elements() > 0) write(name + "_scale", q.scales);
+//
+// Kernels: bfloat16, or int8 with a scale a column (of stacked experts: each its own). In 8 bits
+// `wo` and untied embeddings are bfloat16. Query kernels hold the attention's factor where the
+// configuration has scale_attn_logits. Gains, biases and routers stay as they are.
+
+#include <optional>
+#include <string>
+
+#include "models/decoding/packed_network.h"
+#include "runtime/base/host_array.h"
+
+namespace quintet::decoding {
+
+/// What `wo` and embeddings take when other matrices take `type`.
+WeightType high_precision(WeightType type);
+/// Of a matrix in these weights, before it is packed.
+DType stored_dtype(WeightType type);
+/// What a query kernel is divided by before it is quantized; none: nothing, or no query kernel.
+std::optional<float> factor_of(const NetworkShape& shape, const std::string& name);
+
+struct QuantizedParameter {
+  HostArray values;
+  HostArray scales;  // int8: [.., columns], of tied embeddings [vocab]; else of no element
+};
+/// value: float32. `weights`: bf16 or int8.
+QuantizedParameter quantize_parameter(const NetworkShape& shape, const std::string& name,
+                                      const View& value, WeightType weights);
+
+}  // namespace quintet::decoding
