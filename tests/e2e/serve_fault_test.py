@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import struct
@@ -103,6 +104,24 @@ def test_a_client_that_does_not_read_loses_its_stream(folder):
             server.wait_idle()
 
 
+def test_whole_answers_that_nobody_takes_and_idle_connections_end(folder):
+    with serving(trained(folder), "--write_seconds=1", "--idle_seconds=1", "--max_tokens=4000") as server:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(("127.0.0.1", server.port))
+            body = json.dumps({"prompt": "a", "n": 16, "max_tokens": 2000, "logprobs": 5, **FREE}).encode()
+            deaf.sendall(LINE + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            wait_for(lambda: server.metrics()["quintet_running_requests"] == 1)
+            server.wait_idle()  # megabytes wait to be taken
+            wait_for(lambda: server.metrics()["quintet_connections"] == 1, seconds=10)
+        with server.connect() as idle:
+            for _ in range(2):  # after a request, and after the next
+                idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert b" 200 " in idle.recv(4096)
+            began = time.time()
+            assert idle.recv(1) == b"" and 0.5 < time.time() - began < 10, time.time() - began
+
+
 # S3.
 def test_a_flood_is_turned_away_politely(folder):
     with serving(trained(folder), "--max_queue=4", "--max_batch=4", "--max_n=4") as server:
@@ -123,13 +142,17 @@ def test_a_flood_is_turned_away_politely(folder):
 
 def test_too_many_connections_leave_room_for_health(folder):
     with serving(trained(folder), "--max_connections=20") as server:
+        files = len(os.listdir(f"/proc/{server.process.pid}/fd"))
         idle = [server.connect() for _ in range(25)]
         time.sleep(0.2)
         status, answer, headers = server.request("POST", "/v1/completions", {"prompt": "a"})
         assert status == 503 and headers["Retry-After"] and "connections" in answer["error"]["message"], answer
         server.get("/health")
         server.get("/ready")
-        for connection in idle:
+        more = [server.connect() for _ in range(60)]
+        time.sleep(0.2)
+        assert len(os.listdir(f"/proc/{server.process.pid}/fd")) <= files + 20 + 32
+        for connection in idle + more:
             connection.close()
         wait_for(lambda: server.request("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1})[0] == 200)
 
@@ -138,7 +161,7 @@ def test_too_many_connections_leave_room_for_health(folder):
 def test_requests_of_clients_that_leave_end_with_them(folder):
     count = int(os.environ.get("QUINTET_DISCONNECTS", "200"))
     chance = random.Random(1)
-    with serving(trained(folder), "--max_batch=8", "--max_n=8", "--max_tokens=8000") as server:
+    with serving(trained(folder), "--max_batch=8", "--max_n=8", "--max_tokens=8000", "--max_queue=1000") as server:
         server.complete(prompt="a", max_tokens=4)
         plans = [(chance.random() * 0.3, chance.random() < 0.5, chance.randrange(1, 4)) for _ in range(count)]
 
@@ -149,8 +172,8 @@ def test_requests_of_clients_that_leave_end_with_them(folder):
                 connection.sendall(LINE + b"Content-Length: %d\r\n\r\n" % len(body) + body)
                 time.sleep(wait)
 
-        for begin in range(0, count, 20):
-            for error in in_threads(20, lambda i: leave(plans[begin + i])):
+        for begin in range(0, count, 200):
+            for error in in_threads(min(200, count - begin), lambda i: leave(plans[begin + i])):
                 assert error is None, error
         began = time.time()
         server.wait_idle()
@@ -170,12 +193,46 @@ def test_time_runs_out_for_long_requests(folder):
         server.wait_idle()
 
 
+# S6: a network's pass needs memory, and there is none.
+def test_a_pass_that_fails_is_an_error_of_its_request_and_the_third_in_a_row_the_end(folder):
+    with serving(trained(folder)) as server:
+        asked = dict(prompt="words: 7", temperature=0, max_tokens=4)
+        want = text_of(server.complete(**asked))
+
+        def allow(more):
+            size = next(int(line.split()[1]) << 10 for line in open(f"/proc/{server.process.pid}/status")
+                        if line.startswith("VmSize"))
+            resource.prlimit(server.process.pid, resource.RLIMIT_AS, (size + (more << 20), resource.RLIM_INFINITY))
+        infinite = 1 << 20
+        allow(8)
+        for _ in range(2):
+            assert "memory" in server.post("/v1/completions", expect=500, **asked)["error"]["message"]
+        server.get("/ready")
+        allow(infinite)
+        assert text_of(server.complete(**asked)) == want
+        allow(8)
+        for _ in range(3):
+            server.post("/v1/completions", expect=500, **asked)
+        assert "device has failed" in server.get("/ready", expect=503)["error"]["message"]
+        server.post("/v1/completions", expect=503, **asked)
+        server.get("/health")
+        assert server.process.wait(timeout=30) == 4
+        server.stop = lambda: None
+
+
 # S7.
 def test_sigterm_lets_running_requests_end(folder):
     with serving(trained(folder), "--max_tokens=200") as server:
         streams = [server.open_stream(prompt="a", max_tokens=150, **FREE) for _ in range(20)]
         idle = server.connect()
         server.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: idle.recv(1) == b"")
+        for take in server.connect, lambda: server.get("/ready"):
+            try:
+                take()
+                raise AssertionError("a new connection while draining")
+            except OSError:
+                pass
         for end in in_threads(20, lambda i: list(events(streams[i]))[-1]):
             assert end == "[DONE]", end
         assert server.process.wait(timeout=30) == 0
