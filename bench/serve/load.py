@@ -29,6 +29,7 @@ def arguments():
     parser.add_argument("--prompts", help="file of prompts, one a line")
     parser.add_argument("--max_tokens", type=int, default=64, help="answers have 1 to so many tokens, evenly")
     parser.add_argument("--ignore_eos", action="store_true", help="answers are as long as asked: biases token 1 away")
+    parser.add_argument("--patience", type=float, default=600, help="seconds after which an answer that is not whole is an error")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--pid", type=int, help="of the server")
     parser.add_argument("--name", default="ours")
@@ -69,6 +70,12 @@ class Load:
         return json.dumps(body).encode()
 
     async def ask(self, body):
+        try:
+            await asyncio.wait_for(self.exchange(body), self.options.patience)
+        except asyncio.TimeoutError:
+            self.errors.append(f"no whole answer in {self.options.patience:g} s")
+
+    async def exchange(self, body):
         began = time.perf_counter()
         try:
             reader, writer = await asyncio.open_connection(self.where.hostname, self.where.port)
