@@ -58,6 +58,8 @@ class Planner {
       least = cost;
       best = std::move(*plan);
     } while (advance(at, choices));
+    if (!least)
+      throw Bug(fmt::format("{}: operands that stay as they come are cut differently", op_.name));
     for (size_t i = 0; i < shapes_.size(); ++i)  // refuses what does not divide
       if (make_[i] && best.blocks[i] == 0)
         sharding_.block(fmt::format("{}: result", op_.name), shapes_[i].spec, best.targets[i],

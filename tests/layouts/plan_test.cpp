@@ -90,6 +90,32 @@ TEST(Plan, TwoDimensionsGatherActivationsBeforeAndScatterThemAfter) {
             (Texts{"1: all_gather over data", "result: reduce_scatter over model"}));
 }
 
+// Axes marked `=` are cut as they come: rows that lie with their experts bring no expert's matrices to
+// them, rows that do not are never dealt out by place.
+TEST(Plan, PackedRowsStayWhereTheyAre) {
+  LogicalAxisRules rules{{"packed", {"data"}}, {"arrived", {"expert"}}, {"own_experts", {"expert"}}};
+  const LogicalAxisRules moe =
+      moe_logical_axis_rules({.parameter_partitioning_dims = 2, .additional_rules = {}});
+  rules.insert(rules.end(), moe.begin(), moe.end());
+  const Sharding on({{"data", 2}, {"expert", 2}, {"model", 2}}, {0, 0, 0}, rules);
+  const Axes w{{"expert", 4}, {"embed", 32}, {"expert_mlp", 64}};
+  const Axes offsets{{"packed", 2}, {"own_experts", 6}}, all_offsets{{"packed", 2}, {"s", 5}};
+  const auto rows = [](const std::string& axis, const Axis& last) {
+    return Axes{{"packed", 2}, {axis, 48}, last};
+  };
+  const Attrs experts{{"x", int64_t{4}}};
+  EXPECT_EQ(plan(ops::table::grouped_matmul, {rows("arrived", w[1]), offsets, w}, on, experts).moves,
+            (Texts{"2: all_gather over data"}));
+  EXPECT_EQ(plan(ops::table::grouped_matmul_grad_w,
+                 {rows("arrived", w[1]), offsets, rows("arrived", w[2])}, on, experts)
+                .moves,
+            (Texts{"result: reduce_scatter over data"}));
+  EXPECT_EQ(plan(ops::table::grouped_matmul, {rows("n", w[1]), all_offsets, w}, on, experts).moves,
+            (Texts{"2: all_gather over expert", "2: all_gather over data"}));
+  EXPECT_THROW(plan(ops::table::grouped_matmul, {rows("arrived", w[1]), all_offsets, w}, on, experts),
+               Bug);
+}
+
 TEST(Plan, EmbeddingIsParallelInTheVocabulary) {
   const Axes ids{{"batch", 16}, {"length", 8}}, table{{"vocab", 64}, {"embed", 32}};
   EXPECT_EQ(plan(ops::table::embed, {ids, table}, sharding(1, 4, 1, 1)).moves,
