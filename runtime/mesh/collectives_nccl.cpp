@@ -221,6 +221,7 @@ class NcclComm final : public Comm {
           watchdog_.end(
               fmt::format("NCCL: {} ({})", ncclGetErrorString(state), ncclGetLastError(comm)));
           ncclCommAbort(comm);
+          comms_.erase(ranks);
           return;
         }
       }

@@ -5,40 +5,17 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <cstring>
-#include <numeric>
+#include <cmath>
 
 #include "runtime/base/check.h"
 #include "runtime/mesh/collectives_threads.h"
 #include "runtime/mesh/mesh.h"
+#include "tests/mesh/collective_cases.h"
 
 namespace quintet {
 namespace {
 
-std::vector<float> numbers(int rank, int64_t count) {
-  std::vector<float> x(static_cast<size_t>(count));
-  for (size_t i = 0; i < x.size(); ++i)
-    x[i] = std::sin(static_cast<float>(i) * 0.7f + static_cast<float>(rank)) *
-           std::pow(10.0f, static_cast<float>(rank % 3));
-  return x;
-}
-
-/// The sum from the left over `members`, as the contract says.
-std::vector<float> sum_of(const std::vector<int>& members, int64_t count) {
-  std::vector<float> total = numbers(members[0], count);
-  for (size_t m = 1; m < members.size(); ++m) {
-    const auto x = numbers(members[m], count);
-    for (size_t i = 0; i < x.size(); ++i) total[i] += x[i];
-  }
-  return total;
-}
-
-std::vector<int> all(int n) {
-  std::vector<int> ranks(static_cast<size_t>(n));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
+using namespace testing;
 
 class Sizes : public ::testing::TestWithParam<std::tuple<int, int64_t>> {};
 INSTANTIATE_TEST_SUITE_P(, Sizes,
@@ -48,85 +25,18 @@ INSTANTIATE_TEST_SUITE_P(, Sizes,
 TEST_P(Sizes, AllReduceAddsFromTheLeftOnEveryRank) {
   const auto [n, count] = GetParam();
   if (n > 4 && count > 1000) return;
-  const auto want = sum_of(all(n), count);
-  run_ranks(n, [&, count = count](Comm& comm) {
-    auto x = numbers(comm.rank(), count);
-    comm.world().all_reduce(x.data(), count, DType::f32).wait();
-    EXPECT_EQ(std::memcmp(x.data(), want.data(), x.size() * sizeof(float)), 0) << comm.rank();
-    auto largest = numbers(comm.rank(), count);
-    comm.world().all_reduce(largest.data(), count, DType::f32, Reduction::max).wait();
-    for (size_t i = 0; i < largest.size(); i += 97) {
-      float most = numbers(0, 1)[0];
-      for (int r = 0; r < comm.size(); ++r) {
-        const float y = std::sin(static_cast<float>(i) * 0.7f + static_cast<float>(r)) *
-                        std::pow(10.0f, static_cast<float>(r % 3));
-        most = r == 0 ? y : std::max(most, y);
-      }
-      ASSERT_EQ(largest[i], most);
-    }
-  });
+  run_ranks(n, [count = count](Comm& comm) { all_reduce_case(comm, count, Sums::from_the_left); });
 }
 
 TEST_P(Sizes, GatherScatterAndAllToAllMoveBlocks) {
   const auto [n, count] = GetParam();
   if (n * count > 4'000'000) return;
-  run_ranks(n, [count = count](Comm& comm) {
-    const Group world = comm.world();
-    const int self = comm.rank(), ranks = comm.size();
-    const auto blocks = static_cast<size_t>(ranks * count);
-    std::vector<float> gathered(blocks), scattered(static_cast<size_t>(count));
-    const auto own = numbers(self, count);
-    Pending gather = world.all_gather(own.data(), gathered.data(), count, DType::f32);
-    const auto everything = numbers(self, ranks * count);
-    Pending scatter = world.reduce_scatter(everything.data(), scattered.data(), count, DType::f32);
-    std::vector<float> swapped(blocks);
-    Pending swap = world.all_to_all(everything.data(), swapped.data(), count, DType::f32);
-    swap.wait();
-    scatter.wait();
-    gather.wait();
-    const auto total = sum_of(all(ranks), ranks * count);
-    for (int64_t i = 0; i < count; ++i)
-      ASSERT_EQ(scattered[static_cast<size_t>(i)], total[static_cast<size_t>(self * count + i)]);
-    for (int r = 0; r < ranks; ++r) {
-      const auto theirs = numbers(r, ranks * count);
-      for (int64_t i = 0; i < count; ++i) {
-        ASSERT_EQ(gathered[static_cast<size_t>(r * count + i)], theirs[static_cast<size_t>(i)]);
-        ASSERT_EQ(swapped[static_cast<size_t>(r * count + i)],
-                  theirs[static_cast<size_t>(self * count + i)]);
-      }
-    }
-  });
+  run_ranks(n, [count = count](Comm& comm) { blocks_case(comm, count, Sums::from_the_left); });
 }
 
-// Member r has two slices for member s, of (r + 2 s) % 3 and of s elements, in this order; they arrive
-// the last sender's first.
 TEST(Collectives, AnUnevenExchangeMovesSlicesInOrder) {
   run_ranks(4, [](Comm& comm) {
-    const int self = comm.rank(), ranks = comm.size();
-    const auto lengths = [](int from, int to) {
-      return std::array<int64_t, 2>{(from + 2 * to) % 3, to};
-    };
-    Slices sends, receives;
-    int64_t sent = 0, received = 0;
-    for (const size_t part : {0u, 1u})
-      for (int to = 0; to < ranks; ++to) {
-        sends.push_back({to, sent, lengths(self, to)[part]});
-        sent += sends.back().count;
-      }
-    for (int from = ranks - 1; from >= 0; --from)
-      for (const size_t part : {0u, 1u}) {
-        receives.push_back({from, received, lengths(from, self)[part]});
-        received += receives.back().count;
-      }
-    std::vector<int32_t> have(static_cast<size_t>(sent)), got(static_cast<size_t>(received)), want;
-    for (const Slice& slice : sends)
-      for (int64_t i = 0; i < slice.count; ++i)
-        have[static_cast<size_t>(slice.first + i)] = static_cast<int32_t>(1000 * self + 100 * slice.member + i);
-    for (const Slice& slice : receives)
-      for (int64_t i = 0; i < slice.count; ++i)
-        want.push_back(static_cast<int32_t>(1000 * slice.member + 100 * self + i));
-    comm.world().exchange(have.data(), sends, got.data(), receives, 100, DType::i32).wait();
-    EXPECT_EQ(got, want);
+    exchange_case(comm);
     const Traffic::Entry counted = comm.traffic().table().at({"all_to_all", "world"});
     EXPECT_EQ(counted, (Traffic::Entry{1, 100 * 4 * 3 / 4}));
   });
@@ -134,22 +44,12 @@ TEST(Collectives, AnUnevenExchangeMovesSlicesInOrder) {
 
 TEST_P(Sizes, BroadcastFromEveryRoot) {
   const auto [n, count] = GetParam();
-  run_ranks(n, [count = std::min<int64_t>(count, 1000)](Comm& comm) {
-    for (int root = 0; root < comm.size(); ++root) {
-      auto x = numbers(comm.rank(), count);
-      comm.world().broadcast(x.data(), count, DType::f32, root).wait();
-      ASSERT_EQ(x, numbers(root, count));
-    }
-  });
+  run_ranks(n, [count = std::min<int64_t>(count, 1000)](Comm& comm) { broadcast_case(comm, count); });
 }
 
-TEST(Collectives, SumsOfBfloat16AreTakenInFloat) {
-  run_ranks(4, [](Comm& comm) {
-    std::vector<bfloat16> x(100, bfloat16(comm.rank() == 0 ? 256.0f : 0.75f));
-    comm.world().all_reduce(x.data(), 100, DType::bf16).wait();
-    for (const bfloat16 y : x) ASSERT_EQ(static_cast<float>(y), 258.0f);  // each 0.75 alone is lost
-  });
-}
+TEST(Collectives, SumsOfBfloat16AreTakenInFloat) { run_ranks(4, bfloat16_case); }
+
+TEST(Collectives, GroupsOfAMesh) { run_ranks(4, groups_case); }
 
 TEST(Collectives, ANaNOfOneRankIsTheMaximum) {
   run_ranks(3, [](Comm& comm) {
@@ -159,20 +59,7 @@ TEST(Collectives, ANaNOfOneRankIsTheMaximum) {
   });
 }
 
-TEST(Collectives, SendReceiveTextAndBarrier) {
-  run_ranks(3, [](Comm& comm) {
-    const Group world = comm.world();
-    int64_t x = comm.rank();
-    if (comm.rank() == 2) world.send(&x, 1, DType::i64, 0).wait();
-    if (comm.rank() == 0) {
-      world.receive(&x, 1, DType::i64, 2).wait();
-      EXPECT_EQ(x, 2);
-    }
-    world.barrier();
-    const auto texts = gather_text(world, std::string(static_cast<size_t>(comm.rank()), 'x'));
-    EXPECT_EQ(texts, (std::vector<std::string>{"", "x", "xx"}));
-  });
-}
+TEST(Collectives, SendReceiveTextAndBarrier) { run_ranks(3, messages_case); }
 
 TEST(Collectives, TrafficIsCountedByCollectiveAndGroup) {
   run_ranks(4, [](Comm& comm) {

@@ -1,5 +1,6 @@
 // A job of ranks for mpi_test.py: mpi_driver MODE [TIMEOUT_SECONDS [RANK]].
 //   collectives: all of them against plain loops, bit for bit; prints "bits agree" and the traffic
+//   gpu:         the same between GPUs, one a rank; prints "GPUs agree"
 //   else:        steps of all-reduces over a mesh, in which RANK misbehaves at step 5: dies, stops,
 //                loops (computes for ever), order (calls another collective), throws
 
@@ -15,7 +16,9 @@
 #include "runtime/mesh/collectives_mpi.h"
 #include "runtime/mesh/collectives_threads.h"
 #include "runtime/mesh/mesh.h"
+#include "runtime/devices.h"
 #include "runtime/mpi/session.h"
+#include "tests/mesh/collective_cases.h"
 
 namespace quintet {
 namespace {
@@ -93,6 +96,21 @@ void compare_with_threads(Comm& comm) {
     fmt::print("{} {} {} {}\n", name.first, name.second, entry.calls, entry.bytes);
 }
 
+void run_cases(Comm& comm) {
+  using namespace testing;
+  for (const int64_t count : {1, 7, 1000, 3'000'000}) {
+    all_reduce_case(comm, count, Sums::rounded);
+    blocks_case(comm, count, Sums::rounded);
+    broadcast_case(comm, count);
+  }
+  messages_case(comm);
+  exchange_case(comm);
+  if (comm.size() % 2 == 0) groups_case(comm);
+  if (comm.size() == 4) bfloat16_case(comm);
+  comm.world().barrier();
+  if (comm.rank() == 0) fmt::print("GPUs agree\n");
+}
+
 void misbehave(const std::string& mode, Comm& comm, const Mesh& mesh) {
   if (mode == "dies") raise(SIGKILL);
   if (mode == "stops") raise(SIGSTOP);
@@ -107,10 +125,12 @@ int run(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
   mpi::Session session;
   try {
+    Device& device =
+        mode == "gpu" ? use_device(fmt::format("cuda:{}", session.local_rank())) : Device::cpu();
     const auto comm =
-        open_mpi(session, Device::cpu(), {.timeout_seconds = argc > 2 ? std::stod(argv[2]) : 60});
-    if (mode == "collectives") {
-      compare_with_threads(*comm);
+        open_mpi(session, device, {.timeout_seconds = argc > 2 ? std::stod(argv[2]) : 60});
+    if (mode == "collectives" || mode == "gpu") {
+      mode == "gpu" ? run_cases(*comm) : compare_with_threads(*comm);
       return 0;
     }
     const Mesh mesh({{"data", comm->size() / 2}, {"model", 2}}, comm.get());

@@ -1,0 +1,24 @@
+#pragma once
+// As much of CUDA's runtime as runtime/mesh/collectives_nccl.cpp uses, made of threads: a stream runs
+// its work in a thread of its own, in order; the null stream is whoever calls. Device memory is ordinary.
+
+#include <cstddef>
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorNotReady = 600 };
+struct FakeStream;
+struct FakeEvent;
+using cudaStream_t = FakeStream*;
+using cudaEvent_t = FakeEvent*;
+inline constexpr unsigned cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1;
+
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);

@@ -1,0 +1,296 @@
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "nccl.h"
+#include "runtime/base/dtype.h"
+
+namespace {
+
+/// Whether an event's last record has been reached.
+struct Mark {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool reached = false;
+  void reach() {
+    const std::lock_guard lock(mutex);
+    reached = true;
+    changed.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return reached; });
+  }
+  bool is_reached() {
+    const std::lock_guard lock(mutex);
+    return reached;
+  }
+};
+
+/// What a rank gives a collective and what it makes of what all gave.
+using Froms = std::vector<const std::byte*>;
+using Bytes = std::vector<std::byte>;
+
+/// The ranks of a communicator.
+struct Team {
+  explicit Team(int n) : froms(static_cast<size_t>(n)) {}
+  std::mutex mutex;
+  std::condition_variable changed;
+  Froms froms;
+  size_t came = 0, round = 0;
+  std::map<std::pair<int, int>, std::deque<Bytes>> letters;
+
+  void meet() {
+    std::unique_lock lock(mutex);
+    const size_t now = round;
+    if (++came == froms.size()) {
+      came = 0;
+      ++round;
+      changed.notify_all();
+    }
+    changed.wait(lock, [&] { return round != now; });
+  }
+};
+
+std::mutex teams_mutex;
+std::map<int, std::shared_ptr<Team>> teams;
+int next_team = 1;
+bool broken = false;
+thread_local int open_groups = 0;
+
+size_t size_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8:
+    case ncclUint8:
+      return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+      return 2;
+    case ncclInt64:
+    case ncclFloat64:
+      return 8;
+    default:
+      return 4;
+  }
+}
+
+/// `count` elements from `begin` on of what all ranks gave, reduced; T is added up as float if it is
+/// small.
+template <typename T>
+Bytes reduced_as(const Froms& froms, size_t begin, size_t count, ncclRedOp_t op) {
+  using Sum = std::conditional_t<sizeof(T) == 2, float, T>;
+  Bytes result(count * sizeof(T));
+  for (size_t i = 0; i < count; ++i) {
+    const auto at = [&](size_t rank) {
+      T value;
+      std::memcpy(&value, froms[rank] + (begin + i) * sizeof(T), sizeof(T));
+      return static_cast<Sum>(value);
+    };
+    Sum total = at(0);
+    for (size_t r = 1; r < froms.size(); ++r)
+      total = op == ncclSum ? static_cast<Sum>(total + at(r)) : std::max(total, at(r));
+    const T value(total);
+    std::memcpy(result.data() + i * sizeof(T), &value, sizeof(T));
+  }
+  return result;
+}
+
+Bytes reduced(const Froms& froms, size_t begin, size_t count, ncclDataType_t type, ncclRedOp_t op) {
+  if (type == ncclFloat32) return reduced_as<float>(froms, begin, count, op);
+  if (type == ncclFloat64) return reduced_as<double>(froms, begin, count, op);
+  if (type == ncclBfloat16) return reduced_as<quintet::bfloat16>(froms, begin, count, op);
+  if (type == ncclInt64) return reduced_as<int64_t>(froms, begin, count, op);
+  return reduced_as<int32_t>(froms, begin, count, op);
+}
+
+}  // namespace
+
+struct FakeStream {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> work;
+  bool closed = false;
+  std::thread thread{[this] { run(); }};
+
+  void add(std::function<void()> next) {
+    const std::lock_guard lock(mutex);
+    work.push_back(std::move(next));
+    changed.notify_all();
+  }
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [&] { return closed || !work.empty(); });
+      if (work.empty()) return;
+      const auto next = std::move(work.front());
+      work.pop_front();
+      lock.unlock();
+      next();
+      lock.lock();
+    }
+  }
+};
+
+struct FakeEvent {
+  std::shared_ptr<Mark> mark = std::make_shared<Mark>();
+};
+
+struct FakeNccl {
+  std::shared_ptr<Team> team;
+  int rank;
+
+  /// Every rank's `from` -> `make` of them -> this rank's `to`, once everybody has read.
+  ncclResult_t exchange(const void* from, void* to, cudaStream_t stream,
+                        std::function<Bytes(const Froms&)> make) {
+    stream->add([team = team, rank = rank, from, to, make = std::move(make)] {
+      {
+        const std::lock_guard lock(team->mutex);
+        team->froms[static_cast<size_t>(rank)] = static_cast<const std::byte*>(from);
+      }
+      team->meet();
+      const Bytes made = make(team->froms);
+      team->meet();
+      std::memcpy(to, made.data(), made.size());
+    });
+    return ncclSuccess;
+  }
+};
+
+const char* cudaGetErrorString(cudaError_t) { return "fake"; }
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
+  std::memset(id, 0, static_cast<size_t>(length));
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new FakeStream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  {
+    const std::lock_guard lock(stream->mutex);
+    stream->closed = true;
+    stream->changed.notify_all();
+  }
+  stream->thread.join();
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const auto wait = [mark = event->mark] { mark->wait(); };
+  stream == nullptr ? wait() : stream->add(wait);
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new FakeEvent;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const auto reach = [mark = event->mark] { mark->reach(); };
+  stream == nullptr ? reach() : stream->add(reach);
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return event->mark->is_reached() ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+const char* ncclGetErrorString(ncclResult_t) { return "remote process exited"; }
+const char* ncclGetLastError(ncclComm_t) { return "fake"; }
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  const std::lock_guard lock(teams_mutex);
+  std::memcpy(id->internal, &next_team, sizeof(next_team));
+  ++next_team;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+  const std::lock_guard lock(teams_mutex);
+  int number = 0;
+  std::memcpy(&number, id.internal, sizeof(number));
+  auto& team = teams[number];
+  if (team == nullptr) team = std::make_shared<Team>(ranks);
+  *comm = new FakeNccl{team, rank};
+  return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  delete comm;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {
+  const std::lock_guard lock(teams_mutex);
+  *state = broken ? ncclRemoteError : ncclSuccess;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupStart() {
+  ++open_groups;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() { return open_groups-- > 0 ? ncclSuccess : ncclInvalidUsage; }
+
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return comm->exchange(from, to, stream,
+                        [=](const Froms& froms) { return reduced(froms, 0, count, type, op); });
+}
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  const size_t begin = count * static_cast<size_t>(comm->rank);
+  return comm->exchange(from, to, stream,
+                        [=](const Froms& froms) { return reduced(froms, begin, count, type, op); });
+}
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return comm->exchange(from, to, stream, [bytes = count * size_of(type)](const Froms& froms) {
+    Bytes all;
+    for (const std::byte* block : froms) all.insert(all.end(), block, block + bytes);
+    return all;
+  });
+}
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return comm->exchange(from, to, stream, [=, bytes = count * size_of(type)](const Froms& froms) {
+    const std::byte* block = froms[static_cast<size_t>(root)];
+    return Bytes(block, block + bytes);
+  });
+}
+ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int to, ncclComm_t comm,
+                      cudaStream_t stream) {
+  if (to == comm->rank && open_groups == 0) return ncclInvalidUsage;  // would wait for itself
+  stream->add([=, team = comm->team, rank = comm->rank, bytes = count * size_of(type)] {
+    const auto* data = static_cast<const std::byte*>(from);
+    const std::lock_guard lock(team->mutex);
+    team->letters[{rank, to}].emplace_back(data, data + bytes);
+    team->changed.notify_all();
+  });
+  return ncclSuccess;
+}
+ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int from, ncclComm_t comm,
+                      cudaStream_t stream) {
+  stream->add([=, team = comm->team, rank = comm->rank, bytes = count * size_of(type)] {
+    std::unique_lock lock(team->mutex);
+    auto& letters = team->letters[{from, rank}];
+    team->changed.wait(lock, [&] { return !letters.empty(); });
+    std::memcpy(to, letters.front().data(), std::min(bytes, letters.front().size()));
+    letters.pop_front();
+  });
+  return ncclSuccess;
+}
+
+void break_fake_nccl(bool is_broken) {
+  const std::lock_guard lock(teams_mutex);
+  broken = is_broken;
+}
