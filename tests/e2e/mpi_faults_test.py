@@ -2,7 +2,6 @@
 of a save, a rank that is slower than the others."""
 
 import os
-import pathlib
 import random
 import re
 import shutil
@@ -13,9 +12,7 @@ import time
 
 import e2e
 from e2e import QUINTET, steps_of, tiny, wait_for
-from mpi_train_test import ENVIRONMENT, MESHES, MPIRUN, command, finished, mpirun, processes_of, start
-
-SHIM = pathlib.Path(os.environ.get("QUINTET_BUILD", e2e.ROOT / "build")) / "tests" / "faults" / "libquintet_fault_shim.so"
+from mpi_train_test import ENVIRONMENT, MESHES, MPIRUN, command, finished, mpirun, processes_of, start, with_fault
 
 
 def on_two_ranks(first, second, timeout=120):
@@ -58,7 +55,6 @@ def operations_of(log):
 
 def test_a_rank_killed_at_any_file_operation_of_a_save_loses_nothing(folder):
     """Two ranks write a checkpoint; either is killed at an operation, of all of which $QUINTET_KILLS are tried ("all": every one)."""
-    assert SHIM.exists(), f"{SHIM} is not built"
     save = ["--gin.utils.SaveCheckpointConfig.period=10", "--gin.EVAL_PERIOD=500", *MESHES["zero"]]
     run = [QUINTET, *map(str, tiny(folder / "run", 20, *save))]
     whole = [QUINTET, *map(str, tiny(folder / "whole", 20, *save))]
@@ -69,9 +65,7 @@ def test_a_rank_killed_at_any_file_operation_of_a_save_loses_nothing(folder):
     shutil.copytree(folder / "run", folder / "half")  # the next run saves step 20
 
     def faulty(rank, fault, log=None):
-        settings = [f"LD_PRELOAD={SHIM}", f"QT_FAULT={fault}", f"QT_FAULT_DIR={folder / 'run'}",
-                    f"ASAN_OPTIONS={os.environ.get('ASAN_OPTIONS', '')}:verify_asan_link_order=0:detect_leaks=0"]
-        bad = ["env", *settings, *([f"QT_FAULT_LOG={log}"] if log else []), *run]
+        bad = [*with_fault(fault, folder / "run", *([f"QT_FAULT_LOG={log}"] if log else [])), *run]
         shutil.rmtree(folder / "run")
         shutil.copytree(folder / "half", folder / "run")
         return on_two_ranks(bad if rank == 0 else run, run if rank == 0 else bad)

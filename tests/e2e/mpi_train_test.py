@@ -17,6 +17,7 @@ from moe_test import switch
 
 MPIRUN = ["mpirun", "--oversubscribe", "--allow-run-as-root"]
 ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+SHIM = pathlib.Path(os.environ.get("QUINTET_BUILD", e2e.ROOT / "build")) / "tests" / "faults" / "libquintet_fault_shim.so"
 
 
 def command(ranks, *arguments):
@@ -51,6 +52,13 @@ def processes_of(model_dir):
             if words[0] == QUINTET.encode() and f"--model_dir={model_dir}".encode() in words:
                 found.append(int(entry.name))
     return sorted(found)
+
+
+def with_fault(fault, model_dir, *more):
+    """The words before a command line whose file operations below model_dir meet a fault (tests/faults/shim.cpp)."""
+    assert SHIM.exists(), f"{SHIM} is not built"
+    return ["env", f"LD_PRELOAD={SHIM}", f"QT_FAULT={fault}", f"QT_FAULT_DIR={model_dir}", *more,
+            f"ASAN_OPTIONS={os.environ.get('ASAN_OPTIONS', '')}:verify_asan_link_order=0:detect_leaks=0"]
 
 
 def losses(model_dir):
@@ -233,15 +241,11 @@ def test_a_dead_rank_is_named(folder):
 
 
 def test_a_full_disk_on_one_host_leaves_the_checkpoint_before(folder):
-    shim = pathlib.Path(os.environ["QUINTET_BUILD"]) / "tests" / "faults" / "libquintet_fault_shim.so"
-    if not shim.exists():
-        return
     run = [QUINTET, *map(str, tiny(folder / "run", 20))]
     mpirun(2, *tiny(folder / "run", 20))
     shutil.copytree(folder / "run", folder / "whole")
     shutil.rmtree(folder / "run" / "checkpoint_20")
-    bad = ["env", f"LD_PRELOAD={shim}", "QT_FAULT=fallocate:1+=ENOSPC",
-           f"QT_FAULT_DIR={folder / 'run'}"]
+    bad = with_fault("fallocate:1+=ENOSPC", folder / "run")
     result = subprocess.run([*MPIRUN, "-n", "1", *run, ":", "-n", "1", *bad, *run], capture_output=True,
                             env=ENVIRONMENT, timeout=120)
     text = result.stderr.decode()
