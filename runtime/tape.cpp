@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <deque>
-#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "runtime/leaf_gradients.h"
 #include "runtime/plan_cache.h"
 #include "runtime/reshard.h"
 
@@ -29,7 +29,7 @@ class Gradients {
       sum = moved(sum, tensor.layout());
       grad = moved(grad, tensor.layout());
     }
-    sum = sum.absent() ? std::move(grad) : accumulate(std::move(sum), std::move(grad));
+    sum = sum.absent() ? std::move(grad) : LeafGradients::accumulate(std::move(sum), std::move(grad));
   }
   /// The gradient of `tensor`, in its layout.
   Tensor take(const Tensor& tensor) {
@@ -40,52 +40,8 @@ class Gradients {
     return moved(grad, tensor.layout());
   }
 
-  /// a + b of one layout, into the storage of whichever is not shared.
-  static Tensor accumulate(Tensor a, Tensor b) {
-    const Tensor target = a.unique()   ? a
-                          : b.unique() ? b
-                                       : Tensor(a.spec(), a.layout(), a.frame());
-    const std::array in{a.local(), b.local()};
-    const std::array out{target.local()};
-    Device& device = Device::current();
-    const Kernel add = kernel_of(ops::table::add, device);
-    add(in, out, {}, device.stream());
-    return target;
-  }
-
  private:
   std::unordered_map<const void*, Tensor> grads_;
-};
-
-/// Gradients of leaves, each brought to its leaf's layout while the next is computed.
-class LeafGradients {
- public:
-  void add(const Tensor& leaf, Tensor grad) {
-    std::optional<AsyncMove> move = AsyncMove::start(grad, leaf.layout());
-    settle();
-    if (!move) {
-      Tensor placed = moved(grad, leaf.layout());
-      grad = {};
-      return store(leaf, std::move(placed));
-    }
-    leaf_ = leaf;
-    move_ = std::move(move);
-  }
-  /// Waits for the last one.
-  void settle() {
-    if (move_) store(leaf_, move_->wait());
-    move_.reset();
-  }
-
- private:
-  static void store(const Tensor& leaf, Tensor grad) {
-    Tensor before = leaf.grad();
-    leaf.set_grad({});
-    leaf.set_grad(before ? Gradients::accumulate(std::move(before), std::move(grad))
-                         : std::move(grad));
-  }
-  Tensor leaf_;
-  std::optional<AsyncMove> move_;
 };
 
 /// Gradients run while it lives.

@@ -1,5 +1,6 @@
 #include "runtime/tensor.h"
 
+#include "runtime/base/memory_meter.h"
 #include "runtime/mesh/sharding.h"
 
 namespace quintet {
@@ -107,6 +108,9 @@ Tensor Tensor::grad() const {
   return grad;
 }
 
-void Tensor::set_grad(Tensor grad) const { impl_->grad = std::move(grad.impl_); }
+void Tensor::set_grad(Tensor grad) const {
+  if (grad) count_as(grad.impl_->buffer, MemoryKind::kGradients);
+  impl_->grad = std::move(grad.impl_);
+}
 
 }  // namespace quintet

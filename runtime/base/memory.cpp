@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
+#include <optional>
 
 #include "runtime/base/check.h"
 #include "runtime/base/memory_meter.h"
@@ -45,9 +47,30 @@ class HostSource final : public MemorySource {
   std::string name() const override { return "ordinary memory"; }
 };
 
+/// Lets go of a block.
+struct Release {
+  MemoryKind kind;
+  int64_t bytes;
+  std::shared_ptr<MemoryMeter::State> meter;  // may be null
+  std::function<void(MemoryKind from, std::optional<MemoryKind> to)> move;  // to nothing: back
+
+  void operator()(std::byte*) const {
+    if (meter != nullptr) meter->add(kind, -bytes);
+    move(kind, std::nullopt);
+  }
+};
+
 double gib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 }  // namespace
+
+void count_as(const Buffer& block, MemoryKind kind) {
+  auto* release = std::get_deleter<Release>(block);
+  if (release == nullptr || release->kind == kind) return;
+  if (release->meter != nullptr) release->meter->move(release->kind, kind, release->bytes);
+  release->move(release->kind, kind);
+  release->kind = kind;
+}
 
 MemoryScope::MemoryScope(MemoryKind kind) : previous_(current_kind) { current_kind = kind; }
 MemoryScope::~MemoryScope() { current_kind = previous_; }
@@ -88,10 +111,13 @@ Buffer Memory::allocate(int64_t bytes) {
   }
   const auto meter = MemoryMeter::current();
   if (meter != nullptr) meter->add(kind, bytes);
-  Buffer buffer(block.pointer, [this, block, kind, meter, bytes](std::byte*) {
-    if (meter != nullptr) meter->add(kind, -bytes);
-    give_back(block, kind);
-  });
+  const auto move = [this, block](MemoryKind from, std::optional<MemoryKind> to) {
+    if (!to) return give_back(block, from);
+    const std::lock_guard lock(mutex_);
+    by_kind_[static_cast<size_t>(from)] -= block.capacity;
+    by_kind_[static_cast<size_t>(*to)] += block.capacity;
+  };
+  Buffer buffer(block.pointer, Release{kind, bytes, meter, move});
   if (kept_ != nullptr) kept_->push_back(buffer);
   return buffer;
 }

@@ -19,6 +19,12 @@ void MemoryMeter::State::add(MemoryKind kind, int64_t bytes) {
   if (sum(used) > sum(peak)) peak = used;
 }
 
+void MemoryMeter::State::move(MemoryKind from, MemoryKind to, int64_t bytes) {
+  const std::lock_guard lock(mutex);
+  used[static_cast<size_t>(from)] -= bytes;
+  used[static_cast<size_t>(to)] += bytes;
+}
+
 MemoryMeter::Use::Use(const MemoryMeter& meter) : previous_(current_state) {
   current_state = meter.state_;
 }

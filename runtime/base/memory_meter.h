@@ -17,6 +17,9 @@ namespace quintet {
 /// "activations", "optimizer state"
 std::string_view name_of(MemoryKind kind);
 
+/// A block that was allocated as something else holds `kind` from now on.
+void count_as(const Buffer& block, MemoryKind kind);
+
 class MemoryMeter {
  public:
   using Kinds = std::array<int64_t, kMemoryKinds>;  // bytes by MemoryKind
@@ -28,6 +31,7 @@ class MemoryMeter {
     mutable std::mutex mutex;
     Kinds used{}, peak{};
     void add(MemoryKind kind, int64_t bytes);
+    void move(MemoryKind from, MemoryKind to, int64_t bytes);
   };
 
   /// This thread's allocations count during its lifetime.

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "runtime/abstract_device.h"
+#include "runtime/base/memory_meter.h"
 #include "runtime/gathers.h"
 #include "runtime/optim/adafactor.h"
 #include "runtime/step_log.h"
@@ -114,6 +115,25 @@ void run_gradients(const Training& training, BaseModel& model) {
     step = loss_of(model)(batch, 0, training.rows, key_from_seed(5));
   }
   tape.backward(step.loss);
+}
+
+TEST(Gradients, OfSmallArraysAreSummedTogether) {
+  const Training training{.optimizer = {}};
+  on_ranks(partitioning({4, 1}, 1, 1), [&](Comm& comm) {
+    MemoryMeter meter;
+    const MemoryMeter::Use use(meter);
+    const auto model = make_model(training);
+    model->parameters().initialize(key_from_seed(7));
+    comm.traffic().reset();
+    run_gradients(training, *model);
+    int64_t bytes = 0;
+    for (const ParamInfo& info : model->parameters().all()) bytes += info.value.grad().bytes();
+    // Three sums of the loss; the projection's gradient, which its op makes with the loss; all others.
+    const Traffic::Table want = {
+        {{"all_reduce", "data"}, {3 + 1 + 1, Traffic::sent("all_reduce", bytes + 3 * 4, 4)}}};
+    EXPECT_EQ(comm.traffic().table(), want);
+    EXPECT_EQ(meter.used()[static_cast<size_t>(MemoryKind::kGradients)], bytes);
+  });
 }
 
 struct OnPaper : ::testing::TestWithParam<std::tuple<Training, std::vector<int>>> {};
