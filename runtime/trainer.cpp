@@ -41,6 +41,7 @@ class MeshReducer final : public Reducer {
   void max(std::span<double> values, const CutAxes& axes) override {
     reduce(values, axes, Reduction::max);
   }
+  bool on_paper() const override { return Device::current().kind() == "abstract"; }
 
  private:
   static void reduce(std::span<double> values, const CutAxes& axes, Reduction how) {

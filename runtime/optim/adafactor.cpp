@@ -41,13 +41,13 @@ class AdafactorParam {
                  const float* gradient);
   void add_sums(Bucket& bucket);
   void take_moments(const AdafactorOptions& options, const StepNumbers& numbers);
-  void add_means(Bucket& bucket) { bucket.add(means_, row_cuts_); }
+  void add_means(Bucket& bucket) {
+    if (factoring_.factored) bucket.add(numbers(means_, layout_.batches), row_cuts_);
+  }
   void take_squares(const AdafactorOptions& options);
-  void add_squares(Bucket& bucket) { bucket.add(update_sums_, cuts_); }
+  void add_squares(Bucket& bucket) { bucket.add(numbers(update_sums_, layout_.batches), cuts_); }
   void apply(const AdafactorOptions& options, const StepNumbers& numbers);
   bool cut() const { return !cuts_.empty(); }
-  /// Makes what goes into the buckets, without values.
-  void size_sums();
 
   void list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const;
   /// What the device's kernel updates; arrays in its memory.
@@ -57,6 +57,10 @@ class AdafactorParam {
   cpu::AdafactorLines chunk(size_t i) const {
     const size_t begin = i == 0 ? 0 : layout_.chunk_ends[i - 1];
     return {layout_.lines.data() + begin, layout_.chunk_ends[i] - begin};
+  }
+  /// What goes into a bucket; on paper it is not there and only counts.
+  static std::span<double> numbers(std::vector<double>& values, int64_t count) {
+    return {values.data(), static_cast<size_t>(count)};
   }
   std::vector<double> along_sums(int64_t size);
   void make_factors();
@@ -116,7 +120,8 @@ void keep_place(View& moment, const View& param, const std::vector<size_t>& kept
 
 AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot)
     : factoring_(factoring_of(options, slot.name, slot.axes, whole_shape_of(slot.param))),
-      layout_(layout_of(factoring_, shape_of(slot.param), whole_shape_of(slot.param))) {
+      layout_(layout_of(factoring_, shape_of(slot.param), whole_shape_of(slot.param),
+                        Device::current().kind() != "abstract")) {
   for (size_t i = 0; i < slot.cuts.size(); ++i) {
     const auto add_to = [&](CutAxes& cuts) {
       cuts.insert(cuts.end(), slot.cuts[i].begin(), slot.cuts[i].end());
@@ -235,20 +240,12 @@ void AdafactorParam::take_sums(const AdafactorOptions& options, const StepNumber
   param_sums_ = by_batch(param_squares_);
 }
 
-void AdafactorParam::size_sums() {
-  if (factoring_.factored) {
-    row_sums_.resize(static_cast<size_t>(v_row_.view.elements()));
-    column_sums_.resize(static_cast<size_t>(v_col_.view.elements()));
-    means_.resize(static_cast<size_t>(layout_.batches));
-  }
-  param_sums_.resize(static_cast<size_t>(layout_.batches));
-  update_sums_.resize(static_cast<size_t>(layout_.batches));
-}
-
 void AdafactorParam::add_sums(Bucket& bucket) {
-  bucket.add(row_sums_, column_cuts_);
-  bucket.add(column_sums_, row_cuts_);
-  bucket.add(param_sums_, cuts_);
+  if (factoring_.factored) {
+    bucket.add(numbers(row_sums_, v_row_.view.elements()), column_cuts_);
+    bucket.add(numbers(column_sums_, v_col_.view.elements()), row_cuts_);
+  }
+  bucket.add(numbers(param_sums_, layout_.batches), cuts_);
 }
 
 void AdafactorParam::take_moments(const AdafactorOptions& options, const StepNumbers& numbers) {
@@ -351,7 +348,6 @@ class Adafactor final : public Optimizer {
   bool on_device() const override { return true; }
   void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     numbers_of(args, params);
-    for (AdafactorParam& param : params_) param.size_sums();
     for (const auto add :
          {&AdafactorParam::add_sums, &AdafactorParam::add_means, &AdafactorParam::add_squares}) {
       Bucket bucket;

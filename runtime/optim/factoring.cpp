@@ -169,7 +169,7 @@ Factoring factoring_of(const AdafactorOptions& options, const std::string& name,
 }
 
 FactoredLayout layout_of(const Factoring& factoring, const std::vector<int64_t>& shape,
-                         const std::vector<int64_t>& all) {
+                         const std::vector<int64_t>& all, bool lines) {
   FactoredLayout layout;
   int64_t rows_here = 1;  // elements of v_row a batch
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -192,6 +192,7 @@ FactoredLayout layout_of(const Factoring& factoring, const std::vector<int64_t>&
     if (dim == FactorDim::kRow)
       layout.column_count *= size, layout.rows *= size, rows_here *= shape[i];
   }
+  if (!lines) return layout;
   const std::vector<MergedAxis> merged = merge(factoring, shape);
   cut_into_lines(merged, layout);
   if (factoring.factored && layout.batches > 1)

@@ -41,7 +41,8 @@ struct FactoredLayout {
   double batch_elements = 1;               // elements of the array a batch
 };
 /// `shape`: of the block that is here; `all`: of the whole array, whose elements the counts are of.
+/// `lines`: also those in which kernels walk the array, and the batches of rows.
 FactoredLayout layout_of(const Factoring& factoring, const std::vector<int64_t>& shape,
-                         const std::vector<int64_t>& all);
+                         const std::vector<int64_t>& all, bool lines = true);
 
 }  // namespace quintet

@@ -84,6 +84,14 @@ float clip_scale(const ClipByGlobalNorm& clip, double norm) {
   return norm < clip.max_norm ? 1.0f : f32(clip.max_norm / norm);
 }
 
+/// One number a parameter, of its block; of the whole afterwards.
+void sum_over_ranks(std::vector<double>& numbers, std::span<const ParamSlot> params,
+                    Reducer* reducer) {
+  Bucket bucket;
+  for (size_t i = 0; i < numbers.size(); ++i) bucket.add({&numbers[i], 1}, params[i].cut_axes());
+  bucket.sum(reducer);
+}
+
 class OptaxOptimizer final : public Optimizer {
  public:
   explicit OptaxOptimizer(TransformationPtr transformation)
@@ -97,6 +105,7 @@ class OptaxOptimizer final : public Optimizer {
 
   void init(std::span<const ParamSlot> params) override;
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override;
+  void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) override;
   std::vector<StateArray> state() override;
   bool on_device() const override { return fused_.has_value(); }
 
@@ -284,6 +293,21 @@ void OptaxOptimizer::run_fused_on_cpu(const FusedStep& step, std::span<const Par
   });
 }
 
+/// Norms that clips take: of all gradients as given, which may be known, or of what a chain made of
+/// them.
+void OptaxOptimizer::sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) {
+  if (fused_) {
+    if (fused_->global_norm != nullptr && !args.gradient_norm)
+      check_gradients(params, args.reducer);
+    return;
+  }
+  for (const Stage& stage : stages_) {
+    if (stage.as<ClipByGlobalNorm>() == nullptr) continue;
+    std::vector<double> squares(params.size());
+    sum_over_ranks(squares, params, args.reducer);
+  }
+}
+
 /// One elementary transformation over all gradients, in place: for chains that no kernel fuses.
 void OptaxOptimizer::run_stage(Stage& stage, const UpdateArgs& args,
                                std::span<const ParamSlot> params,
@@ -303,9 +327,7 @@ void OptaxOptimizer::run_stage(Stage& stage, const UpdateArgs& args,
     std::vector<double> squares;
     for (size_t i = 0; i < gradients.size(); ++i)
       squares.push_back(sum_of_squares(gradients[i], elements_[i]));
-    Bucket bucket;
-    for (size_t i = 0; i < squares.size(); ++i) bucket.add({&squares[i], 1}, params[i].cut_axes());
-    bucket.sum(args.reducer);
+    sum_over_ranks(squares, params, args.reducer);
     const double total = std::accumulate(squares.begin(), squares.end(), 0.0);
     multiply(clip_scale(*norm, std::sqrt(total)));
   } else if (const auto* decay = stage.as<AddDecayedWeights>()) {

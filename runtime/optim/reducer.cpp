@@ -18,6 +18,12 @@ void Bucket::reduce(Reducer* reducer,
                     void (Reducer::*how)(std::span<double>, const CutAxes&)) const {
   for (const auto& [axes, parts] : groups_) {
     QT_ASSERT(reducer != nullptr);
+    if (reducer->on_paper()) {
+      size_t count = 0;
+      for (const auto& part : parts) count += part.size();
+      (reducer->*how)({static_cast<double*>(nullptr), count}, axes);
+      continue;
+    }
     std::vector<double> all;
     for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
     (reducer->*how)(all, axes);

@@ -22,6 +22,8 @@ class Reducer {
   /// Adds `values` over the ranks along `axes`; called by all of them in the same order.
   virtual void sum(std::span<double> values, const CutAxes& axes) = 0;
   virtual void max(std::span<double> values, const CutAxes& axes) = 0;
+  /// Nothing is computed: values have a number but do not exist.
+  virtual bool on_paper() const { return false; }
 };
 
 class Bucket {
