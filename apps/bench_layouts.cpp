@@ -7,8 +7,8 @@
 #include <cstdio>
 
 #include "apps/bench.h"
-#include "apps/bench_models.h"
 #include "apps/cli.h"
+#include "apps/gin_case.h"
 #include "apps/layout_report.h"
 #include "apps/layout_step.h"
 #include "apps/ranks.h"
@@ -20,24 +20,29 @@ namespace quintet {
 namespace {
 
 struct Options {
+  std::vector<std::string> files;
   BenchOptions bench;
   int ranks = 0;
   std::string layouts, report;
   RankFlags rank_flags;
 };
 
-bool parse(std::span<char* const> args, Options& options) {
+bool parse(const std::vector<std::string>& args, Options& options) {
   CommandLine cli("bench layouts",
                   "Times training steps on every layout of some ranks: those of mpirun, or threads.",
                   "quintet bench layouts --ranks=4 --model=t5_1_1_small --report=layouts.html\n"
-                  "mpirun -n 4 quintet bench layouts --layouts=2x2:a1p2,4x1:a1p1");
+                  "mpirun -n 4 quintet bench layouts --layouts=2x2:a1p2,4x1:a1p1\n"
+                  "quintet bench layouts t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "
+                  "--gin.network.T5Config.dtype=\"'float32'\" --ranks=2");
   CLI::App& app = cli.app();
+  app.add_option("FILE", options.files, "gin files that define MODEL, instead of --model");
   add_model_flags(app, options.bench);
   app.add_option("--steps", options.bench.steps, "timed steps")->check(CLI::PositiveNumber);
   app.add_option("--ranks", options.ranks, "threads of this process; under mpirun, its ranks")
       ->check(CLI::Range(1, 64));
   app.add_option("--layouts", options.layouts,
-                 "DATAxMODEL:aNpN with commas between; default: all of them");
+                 "DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas between; default: "
+                 "all of them");
   app.add_option("--report", options.report, "an HTML file");
   options.bench.compute.add_to(app);
   options.rank_flags.add_to(app);
@@ -115,7 +120,10 @@ void print(const Options& options, int ranks, const std::string& carrier, const 
 int run_bench_layouts(std::span<char* const> args) {
   Options options;
   options.bench.model = "t5_1_1_tiny";
-  if (!parse(args, options)) return 0;
+  std::vector<std::string> left(args.begin(), args.end());
+  gin::CommandLine gin_line = gin::extract_command_line(left);
+  if (!parse(left, options)) return 0;
+  gin_line.files.insert(gin_line.files.end(), options.files.begin(), options.files.end());
   Ranks processes(options.rank_flags);
   processes.agree_on("command line", fmt::format("{}", fmt::join(args, "\n")));
   const int started = processes.session().size();
@@ -129,10 +137,17 @@ int run_bench_layouts(std::span<char* const> args) {
            "bench layouts: ranks that are threads run on the CPU; use mpirun, or --device=cpu");
   processes.open(Device::current());
 
-  const LayoutCase what = bench_case(options.bench);
+  std::unique_ptr<Session> session;
+  if (!gin_line.files.empty()) {
+    options.bench.model = gin_line.files.back();
+    session = model_session("bench layouts", gin_line);
+  }
+  const LayoutCase what =
+      session != nullptr ? gin_case(options.bench, *session) : bench_case(options.bench);
   std::vector<LayoutRow> rows;
-  for (const TrainingLayout& layout :
-       options.layouts.empty() ? all_layouts(ranks) : parse_layouts(options.layouts, ranks))
+  for (const TrainingLayout& layout : options.layouts.empty()
+                                          ? all_layouts(ranks, what.experts)
+                                          : parse_layouts(options.layouts, ranks, what.experts))
     rows.push_back(plan_layout(
         what, layout, {.hosts = std::vector<std::string>(static_cast<size_t>(ranks), "paper"), .machine = {}},
         1));

@@ -20,16 +20,22 @@
 namespace quintet {
 namespace {
 
+constexpr int64_t kVocabulary = 32128, kMegatronVocabulary = 29184;
+
 struct Size {
   int64_t emb_dim, num_heads, mlp_dim, num_layers;
+  int64_t vocab_size = kVocabulary;
+  std::vector<std::string> activations = {"gelu", "linear"};
 };
-// T5 1.1's published sizes (arXiv:2002.05202 and t5x/examples/t5/t5_1_1); heads are 64 wide.
+// T5 1.1's published sizes (arXiv:2002.05202 and t5x/examples/t5/t5_1_1); heads are 64 wide. Those of
+// Megatron-LM's tests (tests/functional_tests/test_cases/t5), whose runs are published.
 const std::map<std::string, Size> kSizes = {
     {"t5_1_1_tiny", {8, 4, 16, 2}},         {"t5_1_1_small", {512, 6, 1024, 8}},
     {"t5_1_1_base", {768, 12, 2048, 12}},   {"t5_1_1_large", {1024, 16, 2816, 24}},
     {"t5_1_1_xl", {2048, 32, 5120, 24}},    {"t5_1_1_xxl", {4096, 64, 10240, 24}},
+    {"megatron_t5_220m", {768, 12, 3072, 12, kMegatronVocabulary, {"gelu"}}},
+    {"megatron_t5_11b", {4096, 64, 10240, 24, kMegatronVocabulary, {"gelu"}}},
 };
-constexpr int64_t kVocabulary = 32128;
 
 int64_t peak_resident_bytes() {
   rusage usage{};
@@ -107,13 +113,13 @@ T5Config bench_model_config(const std::string& name, const std::string& dtype) {
   QT_CHECK(found != kSizes.end(), "--model={} is unknown{} Known: {}", name,
            did_you_mean(name, names), fmt::join(names, ", "));
   T5Config config;
-  config.vocab_size = kVocabulary;
+  config.vocab_size = found->second.vocab_size;
   config.emb_dim = found->second.emb_dim;
   config.num_heads = found->second.num_heads;
   config.head_dim = name == "t5_1_1_tiny" ? 3 : 64;
   config.mlp_dim = found->second.mlp_dim;
   config.num_encoder_layers = config.num_decoder_layers = found->second.num_layers;
-  config.mlp_activations = {"gelu", "linear"};
+  config.mlp_activations = found->second.activations;
   config.dropout_rate = 0;
   config.dtype = dtype;
   return config;

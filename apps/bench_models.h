@@ -34,7 +34,7 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
 /// --model, --batch, --inputs, --targets.
 void add_model_flags(CLI::App& app, BenchOptions& options);
 
-/// Sizes of t5_1_1_{tiny,small,base,large,xl,xxl} without dropout; an unknown name is a usage error.
+/// Sizes of t5_1_1_{tiny,small,base,large,xl,xxl} and of published runs, without dropout; an unknown name is a usage error.
 T5Config bench_model_config(const std::string& name, const std::string& dtype = "float32");
 
 /// Model features of an encoder-decoder: random tokens from 3 to vocabulary size, no padding.

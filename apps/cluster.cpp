@@ -27,14 +27,16 @@ std::pair<int64_t, int64_t> spread(const std::vector<int>& ranks, int64_t per_ho
 
 double Cluster::collective_seconds(std::string_view collective, double bytes,
                                    const std::vector<int>& ranks) const {
-  const double hops = std::ceil(std::log2(static_cast<double>(ranks.size()))) *
-                      (collective == "all_reduce" ? 2 : 1);
   const auto [together, hosts] = spread(ranks, devices_per_host);
-  if (hosts == 1) return bytes / (link_gb_per_s * 1e9) + hops * link_us * 1e-6;
+  // A tree in each host, and one of hosts.
+  const auto hops = [](int64_t of) { return std::ceil(std::log2(static_cast<double>(of))); };
+  const double latency = (hops(together) * link_us + hops(hosts) * network_us) * 1e-6 *
+                         (collective == "all_reduce" ? 2 : 1);
+  if (hosts == 1) return bytes / (link_gb_per_s * 1e9) + latency;
   const double share = network_gb_per_s_per_host * static_cast<double>(together) /
                        static_cast<double>(devices_per_host);
   const double bandwidth = together > 1 ? std::min(share, link_gb_per_s) : share;
-  return bytes / (bandwidth * 1e9) + hops * network_us * 1e-6;
+  return bytes / (bandwidth * 1e9) + latency;
 }
 
 PaperJob Cluster::job() const {
@@ -45,7 +47,9 @@ PaperJob Cluster::job() const {
                  .matmul_efficiency = matmul_efficiency,
                  .memory_bytes = memory_gb_per_s * 1e9,
                  .memory_efficiency = memory_efficiency,
-                 .op_seconds = op_us * 1e-6};
+                 .op_seconds = op_us * 1e-6,
+                 .score_passes = score_passes,
+                 .overlap = overlap};
   job.cost = [cluster = *this](std::string_view collective, double bytes,
                                const std::vector<int>& ranks) {
     return cluster.collective_seconds(collective, bytes, ranks);
@@ -59,6 +63,7 @@ Cluster cluster_of(const Json& json) {
   struct Member {
     double* number;
     bool required, part;  // part: at most 1
+    bool may_be_zero = false;
   };
   double devices = 0, per_host = 1;
   const std::map<std::string, Member> members = {
@@ -69,11 +74,13 @@ Cluster cluster_of(const Json& json) {
       {"matmul_efficiency", {&cluster.matmul_efficiency, false, true}},
       {"memory_gb_per_s", {&cluster.memory_gb_per_s, true, false}},
       {"memory_efficiency", {&cluster.memory_efficiency, false, true}},
-      {"op_us", {&cluster.op_us, false, false}},
+      {"op_us", {&cluster.op_us, false, false, true}},
       {"link_gb_per_s", {&cluster.link_gb_per_s, true, false}},
-      {"link_us", {&cluster.link_us, false, false}},
+      {"link_us", {&cluster.link_us, false, false, true}},
       {"network_gb_per_s_per_host", {&cluster.network_gb_per_s_per_host, false, false}},
-      {"network_us", {&cluster.network_us, false, false}}};
+      {"network_us", {&cluster.network_us, false, false, true}},
+      {"score_passes", {&cluster.score_passes, false, false, true}},
+      {"overlap", {&cluster.overlap, false, true, true}}};
   std::vector<std::string> names{"name"};
   for (const auto& [name, member] : members) names.push_back(name);
   as_usage([&] {
@@ -86,11 +93,11 @@ Cluster cluster_of(const Json& json) {
       QT_CHECK(found != members.end(), "{}: '{}' says nothing about a cluster{}; it has: {}",
                json.path(), name, did_you_mean(name, names), fmt::join(names, ", "));
       const double number = *found->second.number = value.as_double();
-      const bool latency = name.ends_with("_us");
-      QT_CHECK(std::isfinite(number) && (latency ? number >= 0 : number > 0) &&
+      const bool zero = found->second.may_be_zero;
+      QT_CHECK(std::isfinite(number) && (zero ? number >= 0 : number > 0) &&
                    (!found->second.part || number <= 1),
                "{}: expected a {} number{}, found {}", value.path(),
-               latency ? "non-negative" : "positive", found->second.part ? " up to 1" : "", number);
+               zero ? "non-negative" : "positive", found->second.part ? " up to 1" : "", number);
     }
     for (const auto& [name, member] : members)
       QT_CHECK(!member.required || json.has(name), "{}: '{}' is missing", json.path(), name);

@@ -6,7 +6,10 @@
 //    "op_us": 5, "link_gb_per_s": 200, "link_us": 5, "network_gb_per_s_per_host": 180, "network_us": 15}
 //
 // tflops are of the dtype that the model computes in; efficiencies the part of a data sheet's number
-// that is reached; latencies are of one hop, of which a collective of n ranks has log2(n).
+// that is reached; latencies are of one hop; a collective has log2 of a group's ranks in
+// a host of links and log2 of its hosts of the network, an all-reduce twice as many.
+// For what others run: "score_passes" of attention that keeps its scores in memory, "overlap" where
+// ops hide little of a collective, or nothing.
 
 #include <filesystem>
 #include <string>
@@ -23,6 +26,8 @@ struct Cluster {
   double tflops = 1, matmul_efficiency = 1;
   double memory_gb_per_s = 1, memory_efficiency = 1;
   double op_us = 0;  // of an op, however small
+  double score_passes = 0;  // reads and writes of attention's scores in memory; 0: a fused kernel
+  double overlap = 1;       // part of a collective's time that ops can hide
   double link_gb_per_s = 1, link_us = 0;
   double network_gb_per_s_per_host = 0, network_us = 0;
 

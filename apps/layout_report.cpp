@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "runtime/base/check.h"
 
@@ -122,9 +123,9 @@ std::string traffic_table(const std::vector<LayoutRow>& rows) {
 std::string published_html(const std::vector<PublishedRun>& runs) {
   std::string html =
       "<h2>Published runs and this plan</h2>\n<table>\n" +
-      cells({"run", "published, sequences/s", "planned, sequences/s", "error", "source"}, true);
+      cells({"run", "", "published", "planned", "error", "source"}, true);
   for (const PublishedRun& run : runs)
-    html += cells({run.name, fmt::format("{:.4g}", run.published),
+    html += cells({run.name, run.unit, fmt::format("{:.4g}", run.published),
                    run.refused.empty() ? fmt::format("{:.4g}", run.planned) : run.refused,
                    run.refused.empty() ? fmt::format("{:+.0f} %", 100 * run.error()) : "",
                    run.source},
@@ -135,22 +136,27 @@ std::string published_html(const std::vector<PublishedRun>& runs) {
 }  // namespace
 
 std::string published_table(const std::vector<PublishedRun>& runs) {
-  std::string text = fmt::format("{:<52}{:>12}{:>12}{:>9}\n", "sequences/s of published runs",
+  std::string text = fmt::format("{:<52}{:<12}{:>12}{:>12}{:>9}\n", "published runs", "",
                                  "published", "planned", "error");
-  double worst = 0, sum = 0, count = 0;
+  struct Errors {
+    double worst = 0, sum = 0, count = 0;
+  };
+  std::map<std::string, Errors> errors;  // by unit
   for (const PublishedRun& run : runs) {
+    text += fmt::format("{:<52}{:<12}{:>12.4g}", run.name, run.unit, run.published);
     if (!run.refused.empty()) {
-      text += fmt::format("{:<52}{:>12.4g}  {}\n", run.name, run.published, run.refused);
+      text += fmt::format("  {}\n", run.refused);
       continue;
     }
-    text += fmt::format("{:<52}{:>12.4g}{:>12.4g}{:>+8.0f} %\n", run.name, run.published,
-                        run.planned, 100 * run.error());
-    worst = std::max(worst, std::abs(run.error()));
-    sum += std::abs(run.error());
-    ++count;
+    text += fmt::format("{:>12.4g}{:>+8.0f} %\n", run.planned, 100 * run.error());
+    Errors& of_unit = errors[run.unit];
+    of_unit.worst = std::max(of_unit.worst, std::abs(run.error()));
+    of_unit.sum += std::abs(run.error());
+    ++of_unit.count;
   }
-  if (count > 0)
-    text += fmt::format("error: {:.0f} % in the mean, {:.0f} % at most\n", 100 * sum / count, 100 * worst);
+  for (const auto& [unit, of_unit] : errors)
+    text += fmt::format("error of {}: {:.0f} % in the mean, {:.0f} % at most\n", unit,
+                        100 * of_unit.sum / of_unit.count, 100 * of_unit.worst);
   return text;
 }
 

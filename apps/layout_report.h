@@ -12,7 +12,8 @@ namespace quintet {
 /// A published run and what the plan says about it.
 struct PublishedRun {
   std::string name, source;
-  double published = 0, planned = 0;  // sequences a second
+  std::string unit;  // "sequences/s"; "GB": parameters, gradients and optimizer state of a device
+  double published = 0, planned = 0;
   std::string refused;                // why it could not be planned
 
   double error() const { return planned / published - 1; }

@@ -175,8 +175,7 @@ LayoutRow plan_layout(const LayoutCase& what, const TrainingLayout& layout, cons
   row.compute = clock.compute();
   row.exposed = clock.exposed();
   row.tokens_per_second = static_cast<double>(what.tokens) / row.seconds;
-  row.mfu = model_flops / row.seconds / job.machine.flops /
-            static_cast<double>(layout.data * layout.model);
+  row.mfu = model_flops / row.seconds / job.machine.flops / static_cast<double>(layout.ranks());
   row.fits = job.memory_bytes == 0 || MemoryMeter::sum(row.memory) <= job.memory_bytes;
   return row;
 }

@@ -2,6 +2,7 @@
 // Layouts of a training run and what one costs: the rows that `quintet bench layouts` measures and
 // `quintet plan` works out, as a table and as JSON. layout_report.h draws them.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -12,21 +13,25 @@
 
 namespace quintet {
 
-/// A (data, model) mesh and the dimensions of T5X's tables of rules; named "2x2:a1p2".
+/// A (data, model) mesh and the dimensions of T5X's tables of rules; named "2x2:a1p2". Of a model with
+/// experts a (data, expert, model) mesh and the tables of t5x.contrib.moe; named "2x2x4:a1p2".
 struct TrainingLayout {
   int data = 1, model = 1, activations = 1, parameters = 1;
+  int expert = 0;  // 0: the model has no experts
   bool operator==(const TrainingLayout&) const = default;
 
   std::string name() const;
-  std::vector<MeshAxis> mesh() const { return {{"data", data}, {"model", model}}; }
+  int64_t ranks() const { return int64_t{data} * model * std::max(expert, 1); }
+  std::vector<MeshAxis> mesh() const;
   LogicalAxisRules rules() const;
 };
 
-/// Every factorisation of the ranks with every table that makes a difference on it.
-std::vector<TrainingLayout> all_layouts(int ranks);
-/// "2x2:a1p2,4x1": without a table, 1 dimension each. Throws a usage error naming what is not a
-/// layout, or what does not need exactly `ranks` ranks.
-std::vector<TrainingLayout> parse_layouts(const std::string& text, int ranks);
+/// Every factorisation of the ranks with every table that makes a difference on it. `experts`: of the
+/// model's layers, 0: it has none; the expert axis divides them.
+std::vector<TrainingLayout> all_layouts(int ranks, int64_t experts = 0);
+/// "2x2:a1p2,4x1": without a table, 1 dimension each; of a model with experts "2x2x4:a1p2" too. Throws
+/// a usage error naming what is not a layout, or what does not need exactly `ranks` ranks.
+std::vector<TrainingLayout> parse_layouts(const std::string& text, int ranks, int64_t experts = 0);
 
 /// One step of one layout.
 struct LayoutRow {

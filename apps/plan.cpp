@@ -5,10 +5,9 @@
 
 #include "apps/bench_models.h"
 #include "apps/cli.h"
+#include "apps/gin_case.h"
 #include "apps/plan_cluster.h"
-#include "apps/session.h"
 #include "apps/verbs.h"
-#include "models/configurables.h"
 #include "runtime/abstract_device.h"
 #include "runtime/configurables.h"
 #include "runtime/mesh/sharding.h"
@@ -60,39 +59,10 @@ size_t ranks_of(const std::vector<MeshAxis>& mesh) {
   return ranks;
 }
 
-/// A batch of full rows, whatever the tokens.
-HostArrays full_batch(const PlanOptions& options, const BaseModel& model) {
-  HostArrays batch;
-  const auto add = [&](const char* name, int64_t length) {
-    HostArray& array = batch[name] = HostArray(DType::i32, {options.bench.batch, length});
-    std::fill(array.as<int32_t>().begin(), array.as<int32_t>().end(), 1);
-  };
-  if (dynamic_cast<const EncoderDecoderModel*>(&model) != nullptr)
-    add("encoder_input_tokens", options.bench.inputs);
-  add("decoder_input_tokens", options.bench.targets);
-  add("decoder_target_tokens", options.bench.targets);
-  return batch;
-}
-
-LayoutCase gin_case(const PlanOptions& options, Session& session) {
-  LayoutCase what;
-  what.make = [&session] {
-    const auto configured = gin::as<std::shared_ptr<ConfiguredModel>>(
-        session.config().evaluate("MODEL"), {"MODEL"});
-    QT_CHECK(configured->optimizer != nullptr, "quintet plan: MODEL has no optimizer_def");
-    return ModelAndOptimizer{configured->model, configured->optimizer};
-  };
-  const ModelAndOptimizer example = what.make();
-  what.batch = [options, model = example.model](int64_t) { return full_batch(options, *model); };
-  const bool encodes = dynamic_cast<const EncoderDecoderModel*>(example.model.get()) != nullptr;
-  what.tokens =
-      options.bench.batch * (options.bench.targets + (encodes ? options.bench.inputs : 0));
-  return what;
-}
-
 /// Runs one step abstractly.
-void run_step(const PlanOptions& options, const ConfiguredModel& configured, StepLog& log) {
-  BaseModel& model = *configured.model;
+void run_step(const LayoutCase& what, StepLog& log) {
+  const ModelAndOptimizer trained = what.make();
+  BaseModel& model = *trained.model;
   model.parameters().allocate();
   model.parameters().refresh();
   for (const ParamInfo& info : model.parameters().all()) {
@@ -105,9 +75,9 @@ void run_step(const PlanOptions& options, const ConfiguredModel& configured, Ste
     log.section("backward");
     return result;
   };
-  Trainer trainer(loss, model.parameters(), on_paper(configured.optimizer), {}, {});
+  Trainer trainer(loss, model.parameters(), on_paper(trained.optimizer), {}, {});
   const StepLog::Use use(log);
-  trainer.train(full_batch(options, model));
+  trainer.train(what.batch(0));
 }
 
 }  // namespace
@@ -140,7 +110,8 @@ int run_plan(std::span<char* const> args) {
   app.add_option("--cluster", options.on_cluster.cluster,
                  "a JSON file that describes devices and links: plans every layout of them");
   app.add_option("--layouts", options.on_cluster.layouts,
-                 "with --cluster: DATAxMODEL:aNpN with commas between; default: all of them");
+                 "with --cluster: DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas "
+                 "between; default: all of them");
   app.add_option("--published", options.on_cluster.published,
                  "a file of published runs, planned beside what was published");
   app.add_option("--report", options.on_cluster.report, "with --cluster: an HTML file");
@@ -156,22 +127,17 @@ int run_plan(std::span<char* const> args) {
     plan_cluster(on_cluster, "published runs", {});
     return 0;
   }
-  QT_CHECK(!gin_line.files.empty(), "quintet plan: no model; name a gin file that defines MODEL");
-  gin_line.bindings.insert(gin_line.bindings.begin(), "VOCABULARY = None");  // sizes are the model's
-
+  const auto session = model_session("plan", gin_line);
+  const LayoutCase what = gin_case(options.bench, *session);
   if (!on_cluster.cluster.empty()) {
-    Session session(gin_line);
-    plan_cluster(on_cluster, gin_line.files.back(), gin_case(options, session));
+    plan_cluster(on_cluster, gin_line.files.back(), what);
     return 0;
   }
   AbstractDevice device;
   Device::use(device);
   {
-    Session session(gin_line);
-    const auto model = gin::as<std::shared_ptr<ConfiguredModel>>(
-        session.config().evaluate("MODEL"), {"MODEL"});
     const auto partitioner =
-        session.config().call_as<PartitionerConfig>("partitioning.PjitPartitioner");
+        session->config().call_as<PartitionerConfig>("partitioning.PjitPartitioner");
     const std::vector<MeshAxis> mesh = parse_mesh(options.mesh);
     const bool experts = std::any_of(mesh.begin(), mesh.end(),
                                      [](const MeshAxis& axis) { return axis.name == "expert"; });
@@ -182,13 +148,12 @@ int run_plan(std::span<char* const> args) {
                                    : options.activations + options.parameters == 0
                                        ? partitioner.logical_axis_rules
                                        : standard_logical_axis_rules(dims);
-    QT_CHECK(model->optimizer != nullptr, "quintet plan: MODEL has no optimizer_def");
     const auto comm = paper_comm(0, std::vector<std::string>(ranks_of(mesh), "paper"), device);
     const Mesh ranks(mesh, comm.get());
     const Sharding sharding(ranks, rules);
     const Sharding::Use use(sharding);
     StepLog log;
-    run_step(options, *model, log);
+    run_step(what, log);
     if (options.explain) fmt::print("{}\n", log.text());
     fmt::print("Sent by each rank in one step:\n{}", log.totals());
   }

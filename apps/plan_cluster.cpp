@@ -8,12 +8,25 @@
 namespace quintet {
 namespace {
 
+/// Of a device, whatever the batch.
+double state_gb(const LayoutRow& row) {
+  int64_t bytes = 0;
+  for (const MemoryKind kind :
+       {MemoryKind::kParameters, MemoryKind::kGradients, MemoryKind::kOptimizer})
+    bytes += row.memory[static_cast<size_t>(kind)];
+  return static_cast<double>(bytes) / 1e9;
+}
+
+/// A run with "sequences_per_second" or with "state_gb".
 PublishedRun plan_run(const Json& run, const Json& clusters) {
-  PublishedRun result{.name = run["name"].as_string(),
-                      .source = run["source"].as_string(),
-                      .published = run["sequences_per_second"].as_double(),
-                      .planned = 0,
-                      .refused = {}};
+  const bool of_state = run.has("state_gb");
+  PublishedRun result{
+      .name = run["name"].as_string(),
+      .source = run["source"].as_string(),
+      .unit = of_state ? "GB" : "sequences/s",
+      .published = run[of_state ? "state_gb" : "sequences_per_second"].as_double(),
+      .planned = 0,
+      .refused = {}};
   Cluster cluster = cluster_of(clusters[run["cluster"].as_string()]);
   cluster.devices = run["devices"].as_int();
   BenchOptions options;
@@ -22,12 +35,14 @@ PublishedRun plan_run(const Json& run, const Json& clusters) {
   options.inputs = run["inputs"].as_int();
   options.targets = run["targets"].as_int();
   options.dtype = run["dtype"].as_string();
+  if (of_state) options.inputs = options.targets = 1;  // a step holds most when gradients are there
   const auto layouts =
       parse_layouts(run["layout"].as_string(), static_cast<int>(cluster.devices));
   QT_CHECK(layouts.size() == 1, "{}: expected one layout", run.path());
   const LayoutRow row = plan_layout(bench_case(options), layouts[0], cluster.job(), 1);
   result.refused = row.refused;
-  if (row.refused.empty()) result.planned = static_cast<double>(options.batch) / row.seconds;
+  if (row.refused.empty())
+    result.planned = of_state ? state_gb(row) : static_cast<double>(options.batch) / row.seconds;
   return result;
 }
 
@@ -63,7 +78,8 @@ void plan_cluster(const ClusterPlan& plan, const std::string& title, const Layou
     const double flops = model_flops(what);
     facts.emplace_back("a step", fmt::format("{} tokens, {:.4g} TFLOP", what.tokens, flops / 1e12));
     for (const TrainingLayout& layout :
-         plan.layouts.empty() ? all_layouts(devices) : parse_layouts(plan.layouts, devices))
+         plan.layouts.empty() ? all_layouts(devices, what.experts)
+                              : parse_layouts(plan.layouts, devices, what.experts))
       rows.push_back(plan_layout(what, layout, job, flops));
     const LayoutRow* best = best_of(rows);
     for (const LayoutRow& row : rows)

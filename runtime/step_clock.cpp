@@ -17,6 +17,16 @@ double bytes(Views views) {
   return sum;
 }
 
+/// Of attention's scores [batch, heads, queries, keys], if they were kept; a gradient's twice.
+double score_bytes(std::string_view op, Views in, Views out) {
+  const bool forward = op == "attention";
+  if (!forward && op != "attention_grad") return 0;
+  const View& logsumexp = forward ? out[1] : in[8];  // [batch, heads, queries]
+  if (logsumexp.absent()) return 0;
+  return (forward ? 1 : 2) * elements(logsumexp) * static_cast<double>(in[1].sizes[1]) *
+         static_cast<double>(size_of(in[0].dtype));
+}
+
 }  // namespace
 
 double flops_of(std::string_view op, Views in, Views out) {
@@ -36,6 +46,15 @@ double flops_of(std::string_view op, Views in, Views out) {
     const double gradients = out.size() > 5 ? there(out[4]) + there(out[5]) : 0;
     return 2 * elements(in[0]) * v * ((again ? 0 : 1) + gradients);
   }
+  if (op == "route") return 2 * elements(in[0]) * last(in[1]);
+  if (op == "route_grad") return 4 * elements(in[0]) * last(in[1]);
+  // Of packed rows, each through one expert.
+  if (op == "experts_in") return 2 * elements(in[0]) * last(out[0]) * (1 + there(in[3]));
+  if (op == "experts_in_grad")
+    return 2 * elements(in[0]) * last(in[4]) * (1 + there(in[3])) *
+           (there(out[0]) + there(out[1]));
+  if (op == "grouped_matmul" || op == "grouped_matmul_t") return 2 * elements(in[0]) * last(out[0]);
+  if (op == "grouped_matmul_grad_w") return 2 * elements(in[0]) * last(in[2]);
   return 0;
 }
 
@@ -44,7 +63,8 @@ StepClock::Use::Use(StepClock& clock) : previous_(current_clock) { current_clock
 StepClock::Use::~Use() { current_clock = previous_; }
 
 void StepClock::op(const Op& op, Views in, Views out) {
-  work(flops_of(op.name, in, out), bytes(in) + bytes(out));
+  work(flops_of(op.name, in, out),
+       bytes(in) + bytes(out) + machine_.score_passes * score_bytes(op.name, in, out));
 }
 
 void StepClock::work(double flops, double bytes) {
@@ -57,8 +77,10 @@ void StepClock::work(double flops, double bytes) {
 }
 
 double StepClock::send(double seconds) {
-  links_free_ = std::max(links_free_, now_) + seconds;
+  const double start = std::max(links_free_, now_);
+  links_free_ = start + seconds;
   sending_ += seconds;
+  if (machine_.overlap < 1) wait(start + (1 - machine_.overlap) * seconds);
   return links_free_;
 }
 

@@ -20,6 +20,10 @@ struct Machine {
   double memory_bytes = 1e12;      // a second
   double memory_efficiency = 1;
   double op_seconds = 0;           // of an op however small
+  /// How often attention reads or writes its scores in memory, a gradient twice as often; 0: a fused
+  /// kernel keeps them.
+  double score_passes = 0;
+  double overlap = 1;  // part of a collective's time that ops can hide
 };
 
 class StepClock {
@@ -42,7 +46,8 @@ class StepClock {
   void op(const Op& op, Views in, Views out);
   /// Work outside of ops.
   void work(double flops, double bytes);
-  /// A collective starts once the links are free; the moment when it ends.
+  /// A collective starts once the links are free; the moment when it ends. What cannot overlap ops
+  /// is waited for here.
   double send(double seconds);
   /// Nothing goes on before that moment.
   void wait(double moment);

@@ -35,6 +35,23 @@ TEST(Layouts, EveryFactorisationWithEveryTableThatMatters) {
   EXPECT_EQ(all_layouts(12).size(), 20U);  // 1, 2, 3, 4, 6, 12: 2 + 4 * 4 + 2
 }
 
+TEST(Layouts, ModelsWithExpertsHaveAThirdAxis) {
+  std::vector<std::string> names;
+  for (const TrainingLayout& layout : all_layouts(4, 6)) {  // 4 does not divide 6 experts
+    EXPECT_EQ(layout.ranks(), 4);
+    EXPECT_EQ(parse_layouts(layout.name(), 4, 6), std::vector{layout});
+    names.push_back(layout.name());
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"4x1x1:a1p1", "4x1x1:a1p2", "2x1x2:a1p1", "2x1x2:a1p2",
+                                             "2x2x1:a1p1", "2x2x1:a1p2", "2x2x1:a2p1", "2x2x1:a2p2",
+                                             "1x2x2:a1p1", "1x2x2:a2p1", "1x4x1:a1p1", "1x4x1:a2p1"}));
+  const TrainingLayout layout = parse_layouts("2x3x4:a1p2", 24, 8)[0];
+  EXPECT_EQ(layout.mesh(), (std::vector<MeshAxis>{{"data", 2}, {"expert", 4}, {"model", 3}}));
+  EXPECT_EQ(parse_layouts("2x2:a1p2", 4, 6)[0].name(), "2x2x1:a1p2");
+  EXPECT_NE(refusal([] { parse_layouts("2x1x2", 4); }).find("has no experts"), std::string::npos);
+  EXPECT_NE(refusal([] { parse_layouts("2x2x2", 4, 6); }).find("needs 8 ranks"), std::string::npos);
+}
+
 TEST(Layouts, AreReadByName) {
   const auto layouts = parse_layouts("2x2:a2p1,4x1", 4);
   ASSERT_EQ(layouts.size(), 2U);
@@ -90,7 +107,7 @@ TEST(Layouts, ARowIsOneJsonObject) {
 TEST(Layouts, ThePageDrawsEveryLayoutAndNeedsNothingElse) {
   const std::string page = layout_report(
       "Layouts", {{"device", "a <cpu>"}}, rows(),
-      {{.name = "run", .source = "paper", .published = 100, .planned = 120, .refused = {}}});
+      {{.name = "run", .source = "paper", .unit = "sequences/s", .published = 100, .planned = 120, .refused = {}}});
   const std::regex bar("<rect [^>]*fill=\"#4878a8\"/>");
   EXPECT_EQ(std::distance(std::sregex_iterator(page.begin(), page.end(), bar), {}), 3 + 1);  // legend
   EXPECT_NE(page.find("<tr class=\"best\"><th>2x2:a1p1</th>"), std::string::npos);
@@ -111,7 +128,7 @@ TEST(Clusters, CollectivesUseLinksOrTheirShareOfTheNetwork) {
   EXPECT_NEAR(cluster.collective_seconds("all_reduce", 1e10, {0, 4, 8, 12}), 5 + 4 * 5e-6, 1e-9);
   // All devices of two hosts: all of it.
   EXPECT_NEAR(cluster.collective_seconds("all_gather", 1e10, {0, 1, 2, 3, 4, 5, 6, 7}),
-              1.25 + 3 * 5e-6, 1e-9);
+              1.25 + 2 * 1e-6 + 5e-6, 1e-9);
   EXPECT_EQ(cluster.job().hosts.size(), 16U);
   EXPECT_EQ(cluster.job().memory_bytes, 1 << 30);
 }

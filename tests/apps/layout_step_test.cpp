@@ -7,6 +7,8 @@
 #include "apps/bench_models.h"
 #include "runtime/mesh/collectives_threads.h"
 #include "runtime/optim/adafactor.h"
+#include "runtime/optim/multi_optimizer.h"
+#include "runtime/optim/optax.h"
 
 namespace quintet {
 namespace {
@@ -30,12 +32,9 @@ LayoutRow planned(const LayoutCase& what, const TrainingLayout& layout) {
                      1);
 }
 
-TEST(LayoutStep, AdafactorsSumsAreCountedOnPaperAsOnRanks) {
-  const LayoutCase what = tiny([] {
-    return adafactor({.beta1 = 0.9,
-                      .min_dim_size_to_factor = 8,
-                      .logical_factor_rules = standard_logical_factor_rules()});
-  });
+/// Paper and ranks count the same, other than for AdamW, which needs no sums.
+void expect_sums_are_counted(const std::function<OptimizerPtr()>& optimizer) {
+  const LayoutCase what = tiny(optimizer);
   for (const TrainingLayout& layout : parse_layouts("4x1:a1p2,2x2:a1p2,1x4:a2p1", 4)) {
     SCOPED_TRACE(layout.name());
     LayoutRow measured;
@@ -48,6 +47,80 @@ TEST(LayoutStep, AdafactorsSumsAreCountedOnPaperAsOnRanks) {
     EXPECT_EQ(on_paper.traffic, measured.traffic);
     EXPECT_NE(on_paper.traffic, planned(tiny({}), layout).traffic);  // AdamW's
   }
+}
+
+TEST(LayoutStep, AdafactorsSumsAreCountedOnPaperAsOnRanks) {
+  expect_sums_are_counted([] {
+    return adafactor({.beta1 = 0.9,
+                      .min_dim_size_to_factor = 8,
+                      .logical_factor_rules = standard_logical_factor_rules()});
+  });
+}
+
+TEST(LayoutStep, NormsThatAChainClipsByAreCountedOnPaperAsOnRanks) {
+  // No kernel fuses a clip behind the moments; two of them are two sums.
+  expect_sums_are_counted([] {
+    return optax_optimizer(chain({scale_by_adam({}), clip_by_global_norm(1), scale(0.5),
+                                  clip_by_global_norm(0.1), scale_by_learning_rate(1e-3)}));
+  });
+  // Groups of parameters have a norm each, which the trainer does not know.
+  expect_sums_are_counted([] {
+    const auto clipped = [] {
+      return optax_optimizer(chain({clip_by_global_norm(1), adamw(1e-3)}));
+    };
+    return multi_optimizer({{matching("/encoder/"), clipped()}, {matching("/decoder/"), clipped()}});
+  });
+}
+
+TEST(LayoutStep, WhatCannotOverlapIsExposed) {
+  for (const double overlap : {1.0, 0.5, 0.0}) {
+    StepClock clock({.flops = 1, .overlap = overlap});
+    const double end = clock.send(4);
+    clock.work(3, 0);  // 3 seconds, of which `overlap` run beside the collective
+    clock.wait(end);
+    EXPECT_NEAR(clock.exposed(), overlap == 1 ? 1 : overlap == 0 ? 4 : 2, 1e-9);
+    EXPECT_NEAR(clock.seconds(), clock.compute() + clock.exposed(), 1e-9);
+  }
+}
+
+TEST(LayoutStep, ScoresThatAttentionKeepsTakeTime) {
+  const LayoutCase what = tiny({});
+  const Machine fused{.flops = 1e15, .memory_bytes = 1e9};
+  Machine unfused = fused;
+  unfused.score_passes = 1;
+  const TrainingLayout layout{.data = 4};
+  const auto seconds = [&](const Machine& machine) {
+    return plan_layout(what, layout, {.hosts = std::vector<std::string>(4, "paper"), .machine = machine}, 1)
+        .seconds;
+  };
+  // 2 rows a rank, 2 layers a stack, 4 heads: 16 x 16, 8 x 8 and 8 x 16 scores of 4 bytes, 3 times.
+  EXPECT_NEAR(seconds(unfused) - seconds(fused), 2 * 2 * 4 * (256 + 64 + 128) * 4 * 3 / 1e9, 1e-9);
+}
+
+TEST(LayoutStep, ExpertsCostTheirTokensAndTheRouter) {
+  constexpr int64_t kExperts = 8;
+  BenchOptions options;
+  options.model = "t5_1_1_tiny";
+  options.inputs = 16;
+  options.targets = 8;
+  const auto flops = [&](int64_t sparse_layers) {
+    LayoutCase what = bench_case(options);
+    what.make = [&] {
+      T5Config config = bench_model_config(options.model);
+      for (SparseStack* stack : {&config.sparse_encoder, &config.sparse_decoder}) {
+        stack->num_sparse_layers = sparse_layers;
+        stack->moe.num_experts = kExperts;
+        stack->moe.mlp_dim = config.mlp_dim;
+        stack->moe.activations = config.mlp_activations;
+      }
+      return ModelAndOptimizer{std::make_shared<EncoderDecoderModel>(config, LossOptions{}),
+                               optax_optimizer(adamw(1e-3))};
+    };
+    return model_flops(what);
+  };
+  const int64_t emb_dim = bench_model_config(options.model).emb_dim;
+  const int64_t tokens = options.batch * (options.inputs + options.targets);
+  EXPECT_EQ(flops(2), flops(0) + static_cast<double>(2 * 3 * 2 * tokens * emb_dim * kExperts));
 }
 
 }  // namespace

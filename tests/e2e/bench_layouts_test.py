@@ -10,6 +10,8 @@ import e2e
 from e2e import QUINTET, quintet
 
 MODEL = ["--model=t5_1_1_tiny", "--batch=8", "--inputs=16", "--targets=8"]
+SWITCH = ["flaxformer/t5x/configs/moe/models/switch_tiny.gin", "--gin.NUM_MODEL_PARTITIONS=1",
+          "--gin.ACTIVATION_DTYPE='float32'", "--gin.MOE_TRUNCATED_DTYPE='float32'", *MODEL[1:]]
 CLUSTER = {"name": "4 devices", "devices": 4, "devices_per_host": 4, "memory_gib": 1, "tflops": 1,
            "memory_gb_per_s": 10, "link_gb_per_s": 1, "link_us": 5}
 
@@ -31,15 +33,21 @@ def page(file):
     return xml.etree.ElementTree.fromstring(text)
 
 
+def assert_same_counts(on_ranks, on_paper):
+    assert on_ranks.keys() == on_paper.keys(), (on_ranks.keys(), on_paper.keys())
+    for name, row in on_ranks.items():
+        assert row["sent"] and row["sent"] == on_paper[name]["sent"], (name, row["sent"], on_paper[name]["sent"])
+        assert row["peak_bytes"]["parameters"] > 0 and row["peak_bytes"] == on_paper[name]["peak_bytes"], \
+            (name, row["peak_bytes"], on_paper[name]["peak_bytes"])
+
+
 def test_the_plan_counts_what_ranks_count(folder):
     measured = quintet("bench", "layouts", "--ranks=4", "--steps=2", *MODEL, f"--report={folder}/measured.html")
     planned = quintet("plan", cluster(folder), *MODEL, f"--report={folder}/planned.html")
     on_ranks, on_paper = rows(measured.out), rows(planned.out)
-    assert len(on_ranks) == 8 and on_ranks.keys() == on_paper.keys(), on_ranks.keys()
+    assert len(on_ranks) == 8, on_ranks.keys()
+    assert_same_counts(on_ranks, on_paper)
     for name, row in on_ranks.items():
-        assert row["sent"] and row["sent"] == on_paper[name]["sent"], (row["sent"], on_paper[name]["sent"])
-        assert row["peak_bytes"]["parameters"] > 0 and row["peak_bytes"] == on_paper[name]["peak_bytes"], \
-            (name, row["peak_bytes"], on_paper[name]["peak_bytes"])
         parts = row["seconds"]
         assert abs(sum(parts.values()) - row["seconds_per_step"]) < 1e-6, row
         assert 0 < row["mfu"] < 1 and parts["exposed"] > 0 and row["tokens_per_second"] > 0, row
@@ -48,6 +56,18 @@ def test_the_plan_counts_what_ranks_count(folder):
     for name in "measured", "planned":
         texts = [element.text for element in page(folder / f"{name}.html").iter()]
         assert all(layout in texts for layout in on_ranks), name
+
+
+def test_experts_have_an_axis_of_their_own(folder):
+    measured = quintet("bench", "layouts", "--ranks=4", "--steps=1", *SWITCH)
+    on_ranks = rows(measured.out)
+    assert_same_counts(on_ranks, rows(quintet("plan", cluster(folder), *SWITCH).out))
+    assert len(on_ranks) == 13 and not any("refused" in row for row in on_ranks.values()), on_ranks.keys()
+    parameters = lambda name: on_ranks[name]["peak_bytes"]["parameters"]
+    assert parameters("1x1x4:a1p1") < parameters("2x1x2:a1p1") < parameters("4x1x1:a1p1")
+    assert sum(row["best"] for row in on_ranks.values()) == 1
+    result = quintet("plan", cluster(folder), *MODEL, "--layouts=2x1x2", expect=2)
+    assert "2x1x2" in result.err and "no experts" in result.err, result
 
 
 def test_processes_count_what_threads_count(folder):
