@@ -91,16 +91,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const auto& head = parser_->get();
     if (std::ssize(head.target()) > limits().target_bytes)
       return refuse(414, "the URL is too long");
-    if (head.version() != 10 && head.version() != 11)
-      return refuse(505, "HTTP/1.0 and HTTP/1.1 are spoken here");
     if (head.count(http::field::host) > 1 ||
         (head.version() == 11 && !head.count(http::field::host)))
       return refuse(400, "a request needs one Host header");
     if (head.count(http::field::transfer_encoding) > 0 && !parser_->chunked())
       return refuse(501, "the only transfer encoding is chunked");
-    if (parser_->content_length() &&
-        *parser_->content_length() > static_cast<uint64_t>(limits().body_bytes))
-      return refuse(413, too_large());
     if (crowded_ && !always_answered())
       return refuse(503, fmt::format("{} connections are open already", limits().connections));
     if (beast::iequals(head[http::field::expect], "100-continue"))
@@ -119,9 +114,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string path() const {
     const auto target = parser_->get().target();
     return text(target.substr(0, target.find('?')));
-  }
-  std::string too_large() const {
-    return fmt::format("the body exceeds {} bytes", limits().body_bytes);
   }
 
   void handle();
@@ -155,7 +147,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   /// What is wrong with what the client sent, as far as it deserves an answer.
   void refuse(error_code error) {
-    if (error == http::error::body_limit) return refuse(413, too_large());
+    if (error == http::error::body_limit)
+      return refuse(413, fmt::format("the body exceeds {} bytes", limits().body_bytes));
     if (error == http::error::header_limit) {
       if (parser_->get().target().empty()) return refuse(414, "the URL is too long");
       return refuse(431, fmt::format("the headers exceed {} bytes", limits().header_bytes));

@@ -17,6 +17,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -156,6 +157,7 @@ def main():
     parser.add_argument("--peers", default=os.environ.get("QUINTET_SERVE_PEERS", str(ROOT / ".venv-serve-peers")))
     parser.add_argument("--out", default=str(ROOT / "bench" / "results"))
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers end with us
     options.rates = [float(rate) for rate in options.rates.split(",")]
     names = options.only.split(",")
     if set(names) - {"quintet"} and not python(options).exists():

@@ -42,7 +42,7 @@ def test_attacks_are_answered_and_cost_nothing(folder):
                 ("chunks without end", LINE + chunked + b"\r\n" + (b"4000\r\n" + b"x" * 0x4000 + b"\r\n") * 3000, [413]),
                 ("a chunk size that is none", LINE + chunked + b"\r\nxyz\r\n", [400]),
                 ("a chunk beyond all", LINE + chunked + b"\r\nffffffffffffffffff\r\n", [400, 413]),
-                ("another encoding", LINE + b"Transfer-Encoding: gzip\r\n\r\n", [400, 501]),
+                ("another encoding", LINE + b"Transfer-Encoding: gzip\r\n\r\n" + b"x" * 100, [501]),
                 ("headers without end", LINE + b"A: b\r\n" * 300000, [431]),
                 ("a long header", LINE + b"A: " + b"b" * 200000 + b"\r\n\r\n", [431]),
                 ("a long URL", b"GET /" + b"a" * 200000 + b" HTTP/1.1\r\n\r\n", [414, 431]),
