@@ -1,11 +1,13 @@
-// What it costs that an answer's bits do not depend on the batch it is made in: T5 1.1 small, encoding
-// and decoding steps, with this engine's products, whose sums run in one order however many rows
-// there are, and with oneDNN's, which are cut by their shape. The step without is not run whole: its
-// time is that of the step with, its products' time taken off and oneDNN's put in. Processor time, the
-// best of some (other work on the machine then hardly counts), shared by the threads. One JSON object
-// a line; `plain_row_changes`: whether a row alone and the same row in the batch differ in oneDNN's.
+// What it costs that an answer's bits do not depend on the batch it is made in: T5 1.1 small,
+// encoding and decoding steps, with this engine's products, whose sums run in one order however many
+// rows there are, and with oneDNN's, which are cut by their shape. The step without is not run
+// whole: its time is that of the step with, its products' time taken off and oneDNN's put in.
+// Processor time, the best of some (other work on the machine then hardly counts), shared by the
+// threads. One JSON object a line; `plain_row_changes`: whether a row alone and the same row in the
+// batch differ in oneDNN's.
 //
-//   ninja -C build independence_bench && OMP_NUM_THREADS=1 build/tests/decode/independence_bench [REPEATS]
+//   ninja -C build independence_bench
+//   OMP_NUM_THREADS=1 build/tests/decode/independence_bench [REPEATS]
 
 #include <fmt/format.h>
 #include <omp.h>
@@ -140,10 +142,11 @@ void print(bool encodes, int64_t rows, double step, Products& products, int repe
   const double plain = best_milliseconds(repeats, [&] { products.run_plain(); });
   const auto rate = [&](double ms) { return 1000 * static_cast<double>(rows) / ms; };
   fmt::print("{{\"phase\": \"{}\", \"rows\": {}, \"threads\": {}, \"step_ms\": {:.3f}, "
-             "\"products_ms\": {:.3f}, \"plain_products_ms\": {:.3f}, \"tokens_per_second\": {:.1f}, "
-             "\"plain_tokens_per_second\": {:.1f}, \"plain_row_changes\": {}}}\n",
-             encodes ? "encode" : "decode", rows, omp_get_max_threads(), step, packed, plain, rate(step),
-             rate(step - packed + plain), products.plain_row_changes());
+             "\"products_ms\": {:.3f}, \"plain_products_ms\": {:.3f}, "
+             "\"tokens_per_second\": {:.1f}, \"plain_tokens_per_second\": {:.1f}, "
+             "\"plain_row_changes\": {}}}\n",
+             encodes ? "encode" : "decode", rows, omp_get_max_threads(), step, packed, plain,
+             rate(step), rate(step - packed + plain), products.plain_row_changes());
   std::fflush(stdout);
 }
 
