@@ -1,6 +1,6 @@
 // Milliseconds of processor time (other work on the machine then hardly counts) of a sparse layer with E experts, forward
 // and with its gradients, beside the dense MLP that costs as much a token and the time to read the experts' weights
-// once: one JSON object a line. The peer: bench/peers/jax_moe.py.
+// once: one JSON object a line. bench/moe_compare.py runs it beside its peers.
 //
 //   ninja -C build moe_bench && OMP_NUM_THREADS=1 build/tests/models/moe_bench [TOKENS EMBED MLP]
 

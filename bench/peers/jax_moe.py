@@ -1,5 +1,5 @@
 """A Switch layer in JAX as flaxformer computes it (one-hot masks of [groups, tokens, experts, capacity], experts by batched
-products), and a dense MLP: milliseconds of processor time, forward and with gradients. Beside bench/moe_bench.cpp."""
+products), and a dense MLP: milliseconds of processor time, forward and with gradients. For bench/moe_compare.py."""
 
 import argparse
 import json
