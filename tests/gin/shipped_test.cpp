@@ -84,6 +84,7 @@ TEST(ShippedGin, ModelsWithExpertsResolveWithEveryRun) {
 
 TEST(ShippedGin, OurOwnRunsResolve) {
   for (const std::string& file : shipped("quintet")) {
+    if (file == "quintet/switch_tiny.gin") continue;  // replaces the model of the run that includes it
     SCOPED_TRACE(file);
     EXPECT_NO_THROW(Session session(complete({file})));
   }
