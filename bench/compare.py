@@ -23,6 +23,7 @@ import threading
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = ROOT / "bench" / "peers"
+CANNOT = 4  # a peer's exit code: not on this machine (bench/peers/common.py)
 GENERATE = ["--batch=8", "--inputs=128", "--targets=128"]
 
 # name -> flags, what DESIGN.md asks for against each peer, the programs
@@ -59,7 +60,7 @@ GENERATION = {
 
 
 def run(command, environment):
-    """Runs a program to its end: (the JSON object it printed last, its peak resident bytes)."""
+    """Runs a program to its end: (the JSON object it printed last, its peak resident bytes); (None, 0) of a peer that cannot."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=environment, cwd=ROOT)
     errors = []
@@ -69,6 +70,9 @@ def run(command, environment):
     reader.join()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode == CANNOT:
+        print(f"  {errors[0].strip()}", file=sys.stderr, flush=True)
+        return None, 0
     if process.returncode != 0:
         raise SystemExit(f"{' '.join(map(str, command))}: exit {process.returncode}\n{errors[0][-2000:]}")
     return json.loads(output.strip().splitlines()[-1]), usage.ru_maxrss * 1024
@@ -101,6 +105,8 @@ def measure(workload, arguments, environment):
         for name, command in commands.items():
             print(f"  round {round_number + 1}: {name}", file=sys.stderr, flush=True)
             result, peak = run(command, environment)
+            if result is None:
+                continue
             seconds = result["seconds_per_step"]
             so_far = best.setdefault(name, {"tokens_per_second": 0, "min": float("inf"), "medians": [], "peak": 0})
             so_far["tokens_per_second"] = max(so_far["tokens_per_second"], result["tokens_per_second"])
@@ -127,6 +133,8 @@ def report(name, workload, best):
         lines.append(f"| {program} {figures['about'] and '(' + figures['about'] + ')'} | "
                      f"{figures['tokens_per_second']:.0f} | {figures['min']:.3f} | {figures['peak'] / 2**20:.0f} | "
                      f"{ratio} | {demand} |")
+    if len(best) == 1:
+        return "\n".join(lines) + "\n\nNo peer does this on this machine.\n", met
     least = min(figures["peak"] for program, figures in best.items() if program != "quintet")
     memory_met = ours["peak"] <= least
     lines += ["", f"Peak memory: {ours['peak'] / 2**20:.0f} MiB, the best peer {least / 2**20:.0f} MiB."]

@@ -7,6 +7,8 @@ import statistics
 import time
 
 # T5 1.1: width, heads, head size, mlp width, layers a stack. Vocabulary 32128, gated GELU, untied logits.
+CANNOT = 4  # exit code of a peer that does not do what is asked on this machine
+
 SIZES = {
     "t5_1_1_small": dict(emb_dim=512, num_heads=6, head_dim=64, mlp_dim=1024, num_layers=8),
     "t5_1_1_base": dict(emb_dim=768, num_heads=12, head_dim=64, mlp_dim=2048, num_layers=12),

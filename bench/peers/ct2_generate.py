@@ -1,6 +1,7 @@
 """CTranslate2's generation with a randomly initialised T5 1.1, every output exactly --targets tokens long."""
 
 import os
+import sys
 import tempfile
 
 import common
@@ -51,6 +52,9 @@ if not os.path.exists(os.path.join(folder, "ct2", "model.bin")):
         os._exit(0)
     if os.waitpid(child, 0)[1] != 0:
         raise SystemExit("conversion failed")
+if args.dtype not in ctranslate2.get_supported_compute_types("cpu"):
+    print(f"CTranslate2 does not compute in {args.dtype} on this processor", file=sys.stderr)
+    sys.exit(common.CANNOT)
 translator = ctranslate2.Translator(os.path.join(folder, "ct2"), device="cpu", compute_type=args.dtype,
                                     inter_threads=1, intra_threads=args.threads)
 random = np.random.default_rng(0)
