@@ -50,3 +50,33 @@ def measure(step, steps, tokens, **about):
         "tokens_per_second": tokens / min(seconds),
         "seconds_per_step": {"min": min(seconds), "median": statistics.median(seconds)},
         "warm_up_seconds": warm_up, **about}))
+
+
+def moe_arguments():
+    """Those of a program beside bench/moe_bench.cpp. Limits the threads: to be called before the library is imported."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--embed", type=int, default=512)
+    parser.add_argument("--mlp", type=int, default=1024)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--experts", default="8,16,32,64")
+    parsed = parser.parse_args()
+    limit_threads(parsed.threads)
+    return parsed
+
+
+def least_processor_ms(function):
+    """Of five calls, after one to warm up."""
+    function()
+    times = []
+    for _ in range(5):
+        began = time.process_time()
+        function()
+        times.append(1000 * (time.process_time() - began))
+    return round(min(times), 2)
+
+
+def print_layer(program, layer, experts, tokens, forward, both):
+    """Times the two calls; prints one JSON object."""
+    print(json.dumps({"program": program, "layer": layer, "experts": experts, "tokens": tokens,
+                      "forward_ms": least_processor_ms(forward), "forward_backward_ms": least_processor_ms(both)}), flush=True)

@@ -1,36 +1,15 @@
 """Hugging Face's Switch layer and dense MLP in PyTorch: milliseconds of processor time, forward and with gradients.
 For bench/moe_compare.py."""
 
-import argparse
-import json
-import time
+import common
 
-from common import limit_threads
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--tokens", type=int, default=4096)
-parser.add_argument("--embed", type=int, default=512)
-parser.add_argument("--mlp", type=int, default=1024)
-parser.add_argument("--threads", type=int, default=1)
-parser.add_argument("--experts", default="8,16,32,64")
-arguments = parser.parse_args()
-limit_threads(arguments.threads)
+arguments = common.moe_arguments()
 
 import torch  # noqa: E402  (after the threads are limited)
 import transformers  # noqa: E402
 from transformers.models.switch_transformers import modeling_switch_transformers as switch  # noqa: E402
 
 torch.set_num_threads(arguments.threads)
-
-
-def best(function):
-    function()
-    times = []
-    for _ in range(5):
-        began = time.process_time()
-        function()
-        times.append(1000 * (time.process_time() - began))
-    return round(min(times), 2)
 
 
 def measure(name, layer, experts):
@@ -49,9 +28,8 @@ def measure(name, layer, experts):
         x.grad = None
         layer(x).backward(dy)
 
-    print(json.dumps({"program": f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}", "layer": name,
-                      "experts": experts, "tokens": arguments.tokens, "forward_ms": best(forward),
-                      "forward_backward_ms": best(both)}), flush=True)
+    common.print_layer(f"transformers {transformers.__version__}, torch {torch.__version__.split('+')[0]}", name, experts,
+                       arguments.tokens, forward, both)
 
 
 def config(experts):

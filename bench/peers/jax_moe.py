@@ -1,20 +1,9 @@
 """A Switch layer in JAX as flaxformer computes it (one-hot masks of [groups, tokens, experts, capacity], experts by batched
 products), and a dense MLP: milliseconds of processor time, forward and with gradients. For bench/moe_compare.py."""
 
-import argparse
-import json
-import time
+import common
 
-from common import limit_threads
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--tokens", type=int, default=4096)
-parser.add_argument("--embed", type=int, default=512)
-parser.add_argument("--mlp", type=int, default=1024)
-parser.add_argument("--threads", type=int, default=1)
-parser.add_argument("--experts", default="8,16,32,64")
-arguments = parser.parse_args()
-limit_threads(arguments.threads)
+arguments = common.moe_arguments()
 
 import jax  # noqa: E402  (after the threads are limited)
 import jax.numpy as jnp  # noqa: E402
@@ -42,21 +31,11 @@ def switch(params, x):
     return jnp.einsum("xgce,gtxc->gte", y, combine).reshape(groups * tokens, -1)
 
 
-def best(function, *operands):
-    jax.block_until_ready(function(*operands))
-    times = []
-    for _ in range(5):
-        began = time.process_time()
-        jax.block_until_ready(function(*operands))
-        times.append(1000 * (time.process_time() - began))
-    return round(min(times), 2)
-
-
 def measure(name, layer, params, x, dy, experts):
     forward = jax.jit(layer)
     both = jax.jit(jax.grad(lambda p, v: jnp.sum(layer(p, v) * dy), argnums=(0, 1)))
-    print(json.dumps({"program": f"JAX {jax.__version__}", "layer": name, "experts": experts, "tokens": x.shape[0],
-                      "forward_ms": best(forward, params, x), "forward_backward_ms": best(both, params, x)}), flush=True)
+    common.print_layer(f"JAX {jax.__version__}", name, experts, x.shape[0], lambda: jax.block_until_ready(forward(params, x)),
+                       lambda: jax.block_until_ready(both(params, x)))
 
 
 def main():

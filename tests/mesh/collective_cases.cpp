@@ -211,4 +211,16 @@ void groups_case(Comm& comm) {
                  numbers(data.ranks()[static_cast<size_t>(i)], 100));
 }
 
+void all_cases(Comm& comm, std::initializer_list<int64_t> counts, Sums sums) {
+  for (const int64_t count : counts) {
+    all_reduce_case(comm, count, sums);
+    blocks_case(comm, count, sums);
+    broadcast_case(comm, count);
+  }
+  messages_case(comm);
+  exchange_case(comm);
+  if (comm.size() % 2 == 0) groups_case(comm);
+  if (comm.size() == 4) bfloat16_case(comm);
+}
+
 }  // namespace quintet::testing

@@ -3,6 +3,7 @@
 // it. A case is called on every rank of a comm and throws what is wrong.
 
 #include <cstdint>
+#include <initializer_list>
 #include <vector>
 
 #include "runtime/mesh/collectives.h"
@@ -22,5 +23,7 @@ void broadcast_case(Comm& comm, int64_t count);          // from every root
 void bfloat16_case(Comm& comm);                          // sums are taken in float; of 4 ranks
 void messages_case(Comm& comm);                          // send, receive, barrier, text
 void groups_case(Comm& comm);  // rows and columns of a mesh; of an even number of ranks
+/// Those of the above that the number of ranks admits, on arrays of these lengths.
+void all_cases(Comm& comm, std::initializer_list<int64_t> counts, Sums sums);
 
 }  // namespace quintet::testing

@@ -97,16 +97,7 @@ void compare_with_threads(Comm& comm) {
 }
 
 void run_cases(Comm& comm) {
-  using namespace testing;
-  for (const int64_t count : {1, 7, 1000, 3'000'000}) {
-    all_reduce_case(comm, count, Sums::rounded);
-    blocks_case(comm, count, Sums::rounded);
-    broadcast_case(comm, count);
-  }
-  messages_case(comm);
-  exchange_case(comm);
-  if (comm.size() % 2 == 0) groups_case(comm);
-  if (comm.size() == 4) bfloat16_case(comm);
+  testing::all_cases(comm, {1, 7, 1000, 3'000'000}, testing::Sums::rounded);
   comm.world().barrier();
   if (comm.rank() == 0) fmt::print("GPUs agree\n");
 }
