@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "apps/signals.h"
 #include "apps/verbs.h"
 #include "apps/version.h"
 #include "runtime/base/check.h"
@@ -103,5 +104,6 @@ int run(std::span<char* const> args) {
 
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is then an error of the write that meets it
+  quintet::receive_signals_apart();
   return quintet::run({argv + 1, static_cast<size_t>(argc > 0 ? argc - 1 : 0)});
 }

@@ -1,11 +1,13 @@
 #include "apps/signals.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 namespace quintet {
 namespace {
@@ -34,6 +36,19 @@ double now_seconds() {
 }
 
 }  // namespace
+
+void receive_signals_apart() {
+  sigset_t sent;  // by others; what a thread brings upon itself stays its own
+  sigfillset(&sent);
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPIPE})
+    sigdelset(&sent, own);
+  pthread_sigmask(SIG_BLOCK, &sent, nullptr);
+  std::thread([sent] {
+    pthread_setname_np(pthread_self(), "signals");
+    pthread_sigmask(SIG_UNBLOCK, &sent, nullptr);
+    for (;;) pause();
+  }).detach();
+}
 
 bool stop_signalled() { return g_received != 0; }
 

@@ -13,6 +13,14 @@
 
 namespace quintet {
 
+/// From here on signals reach a thread of their own ("signals"), whichever handler they have; the calling
+/// thread and those it starts are left alone. Call it before the first other thread.
+///
+/// oneDNN's float32 products point the stack register into a buffer on the heap when K is large
+/// (jit_avx512_common_gemm_f32, jit_avx_gemm_f32): a handler that runs on such a thread overwrites the heap
+/// below that buffer.
+void receive_signals_apart();
+
 /// Whether a signal asked this process to stop.
 bool stop_signalled();
 
