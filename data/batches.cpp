@@ -4,7 +4,6 @@
 #include <charconv>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <mutex>
@@ -14,6 +13,7 @@
 #include "data/reading/batch_index.h"
 #include "data/reading/position_text.h"
 #include "data/trim.h"
+#include "runtime/base/cache_folder.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32c.h"
 #include "runtime/base/json.h"
@@ -345,15 +345,11 @@ const Lengths& Batches::model_feature_lengths() const { return state_->lengths; 
 
 /// In the user's cache folder; empty if there is none.
 std::filesystem::path default_index_file(const std::string& identity) {
-  std::filesystem::path folder;
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"))
-    folder = cache;
-  else if (const char* home = std::getenv("HOME"))
-    folder = std::filesystem::path(home) / ".cache";
+  const std::filesystem::path folder = cache_folder();
   if (folder.empty()) return {};
   std::error_code ignored;
-  std::filesystem::create_directories(folder / "quintet", ignored);
-  return folder / "quintet" / fmt::format("batches_{:08x}.jsonl", crc32c(identity));
+  std::filesystem::create_directories(folder, ignored);
+  return folder / fmt::format("batches_{:08x}.jsonl", crc32c(identity));
 }
 
 std::string Batches::position() const { return state_->position(); }

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "runtime/base/atomic_file.h"
+#include "runtime/base/cache_folder.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32c.h"
 #include "runtime/base/posix_file.h"
@@ -26,16 +27,10 @@ struct Header {
 };
 
 std::filesystem::path index_folder() {
-  const auto variable = [](const char* name) {
-    const char* value = std::getenv(name);
-    return std::string(value == nullptr ? "" : value);
-  };
-  if (const auto folder = variable("QUINTET_INDEX_DIR"); !folder.empty()) return folder;
-  if (const auto cache = variable("XDG_CACHE_HOME"); !cache.empty())
-    return std::filesystem::path(cache) / "quintet/index";
-  if (const auto home = variable("HOME"); !home.empty())
-    return std::filesystem::path(home) / ".cache/quintet/index";
-  return {};
+  if (const char* folder = std::getenv("QUINTET_INDEX_DIR"); folder != nullptr && *folder != '\0')
+    return folder;
+  const std::filesystem::path cache = cache_folder();
+  return cache.empty() ? cache : cache / "index";
 }
 
 using Offsets = std::span<const int64_t>;

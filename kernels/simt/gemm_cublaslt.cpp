@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <vector>
 
+#include "kernels/matmul/kept_algorithms.h"
 #include "kernels/simt/scratch.h"
+#include "runtime/base/cache_folder.h"
 #include "runtime/base/check.h"
 
 namespace quintet::cuda::simt {
@@ -83,6 +87,13 @@ class Problem {
     check(algorithms.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS, "no algorithm", g);
     return algorithms;
   }
+  /// Whether an algorithm of an earlier process does this here.
+  bool takes(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm) const {
+    cublasLtMatmulHeuristicResult_t result{};
+    return cublasLtMatmulAlgoCheck(handle, operation_, b_, a_, c_, c_, &algorithm, &result) ==
+               CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= static_cast<size_t>(kWorkspace);
+  }
   cublasStatus_t run(cublasLtHandle_t handle, const Gemm& g, const cublasLtMatmulAlgo_t& algorithm,
                      void* workspace, cudaStream_t stream) const {
     return cublasLtMatmul(handle, operation_, &g.alpha, g.b, b_, g.a, a_, &g.beta, g.c, c_, g.c, c_,
@@ -112,18 +123,41 @@ auto key_of(const Gemm& g) {
                     g.lda, g.ldb, g.ldc, g.batch, g.a_stride, g.b_stride, g.c_stride);
 }
 
+std::string text_of(const decltype(key_of(Gemm{}))& key) {
+  return std::apply(
+      [](const auto&... parts) {
+        std::string text;
+        ((text += fmt::format("{}{}", text.empty() ? "" : " ", static_cast<int64_t>(parts))), ...);
+        return text;
+      },
+      key);
+}
+
+/// All that an algorithm depends on besides the problem.
+std::string library_name() {
+  int device = 0, driver = 0;
+  cudaDeviceProp properties{};
+  cudaGetDevice(&device);
+  cudaGetDeviceProperties(&properties, device);
+  cudaDriverGetVersion(&driver);
+  return fmt::format("{}, {} multiprocessors, driver {}, cuBLASLt {}", properties.name,
+                     properties.multiProcessorCount, driver, cublasLtGetVersion());
+}
+
 /// Plans by problem, made at first use.
 class Library {
  public:
   Library() {
     QT_CHECK_AS(ExitCode::kEnvironment, cublasLtCreate(&handle_) == CUBLAS_STATUS_SUCCESS,
                 "cuBLASLt does not start; check that the driver fits CUDA {}", CUDART_VERSION);
+    if (!deterministic_) kept_.emplace(cache_folder(), library_name());
   }
   void run(const Gemm& g, cudaStream_t stream) {
     const Scratch workspace(kWorkspace);
     Plan& plan = find(g, workspace.data<void>(), stream);
     check(plan.problem->run(handle_, g, plan.algorithm, workspace.data<void>(), stream),
           "matrix product", g);
+    if (kept_) kept_->save_when_due();
   }
 
  private:
@@ -136,18 +170,29 @@ class Library {
     const auto found = plans_.find(key);
     if (found != plans_.end()) return found->second;
     Plan plan{std::make_unique<Problem>(g), {}};
-    plan.algorithm = fastest(*plan.problem, g, workspace, stream);
+    plan.algorithm = choose(*plan.problem, text_of(key), g, workspace, stream);
     return plans_.emplace(key, std::move(plan)).first->second;
   }
-  /// Proposals are timed on a copy of c, because beta may read it.
-  cublasLtMatmulAlgo_t fastest(const Problem& problem, Gemm g, void* workspace,
-                               cudaStream_t stream) {
+  cublasLtMatmulAlgo_t choose(const Problem& problem, const std::string& name, const Gemm& g,
+                              void* workspace, cudaStream_t stream) {
+    cublasLtMatmulAlgo_t kept;
+    if (const std::string bytes = kept_ ? kept_->find(name) : ""; bytes.size() == sizeof kept) {
+      std::memcpy(&kept, bytes.data(), sizeof kept);
+      if (problem.takes(handle_, kept)) return kept;
+    }
     const auto proposals = problem.proposals(handle_, g);
     cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
     cudaStreamIsCapturing(stream, &capturing);
-    static const bool deterministic = std::getenv("QUINTET_DETERMINISTIC") != nullptr;
-    if (proposals.size() == 1 || deterministic || capturing != cudaStreamCaptureStatusNone)
-      return proposals[0];
+    if (deterministic_ || capturing != cudaStreamCaptureStatusNone) return proposals[0];
+    const cublasLtMatmulAlgo_t best = fastest(problem, proposals, g, workspace, stream);
+    kept_->add(name, {reinterpret_cast<const char*>(&best), sizeof best});
+    return best;
+  }
+  /// Proposals are timed on a copy of c, because beta may read it.
+  cublasLtMatmulAlgo_t fastest(const Problem& problem,
+                               const std::vector<cublasLtMatmulAlgo_t>& proposals, Gemm g,
+                               void* workspace, cudaStream_t stream) {
+    if (proposals.size() == 1) return proposals[0];
     const int64_t rows = g.batch == 1 ? g.m : 0;
     const Scratch other((rows * (g.ldc != 0 ? g.ldc : g.n) +
                          (g.batch == 1 ? 0 : (g.batch - 1) * g.c_stride + g.m * g.n)) *
@@ -180,7 +225,9 @@ class Library {
     return proposals[best];
   }
 
+  const bool deterministic_ = std::getenv("QUINTET_DETERMINISTIC") != nullptr;
   cublasLtHandle_t handle_{};
+  std::optional<KeptAlgorithms> kept_;  // deterministic: none
   std::map<decltype(key_of(Gemm{})), Plan> plans_;
 };
 

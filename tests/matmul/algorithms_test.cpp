@@ -1,0 +1,177 @@
+// Which algorithm a product takes, from process to process: kernels/simt/gemm_cublaslt.cpp on a
+// fake cuBLASLt, whose three algorithms are as fast as a test says.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "cublasLt.h"
+#include "kernels/simt/gemm.h"
+#include "runtime/base/crc32c.h"
+#include "tests/checkpoint/scratch.h"
+
+namespace quintet {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// c [2, 2] = a [2, 3] b [3, 2], twice: the algorithms that ran, the last two for the products.
+std::string products() {
+  const float a[] = {1, 2, 3, 4, 5, 6}, b[] = {1, 0, 0, 1, 1, 1}, expected[] = {4, 5, 10, 11};
+  for (int time = 0; time < 2; ++time) {
+    float c[4] = {};
+    cuda::simt::gemm({}, {.m = 2, .n = 2, .k = 3, .a = a, .b = b, .c = c});
+    if (!std::equal(c, c + 4, expected)) return "a wrong product";
+  }
+  std::string ran;
+  for (const uint64_t algorithm : fake_cublaslt().ran) ran += static_cast<char>('0' + algorithm);
+  return ran;
+}
+
+struct Outcome {
+  std::string ran, said;
+};
+
+/// In a process of its own, whose cuBLASLt knows nothing yet.
+Outcome in_process(const FakeCublasLt& fake) {
+  int results[2], errors[2];
+  EXPECT_TRUE(::pipe(results) == 0 && ::pipe(errors) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(errors[1], STDERR_FILENO);
+    fake_cublaslt() = fake;
+    const std::string ran = products();
+    const bool whole =
+        ::write(results[1], ran.data(), ran.size()) == static_cast<ssize_t>(ran.size());
+    std::exit(whole ? 0 : 1);  // the library is destroyed, as at the end of any process
+  }
+  const auto all_of = [](const int(&ends)[2]) {
+    ::close(ends[1]);
+    std::string text(1 << 12, ' ');
+    size_t size = 0;
+    for (ssize_t got; (got = ::read(ends[0], text.data() + size, text.size() - size)) > 0;)
+      size += static_cast<size_t>(got);
+    ::close(ends[0]);
+    return text.substr(0, size);
+  };
+  Outcome outcome{all_of(results), all_of(errors)};
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  return outcome;
+}
+
+class Algorithms : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ::setenv("XDG_CACHE_HOME", scratch_.path().c_str(), 1);
+    ::unsetenv("QUINTET_DETERMINISTIC");
+  }
+  fs::path file() const {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(scratch_.path()))
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    EXPECT_EQ(files.size(), 1);
+    return files.empty() ? "" : files[0];
+  }
+  static std::string text_of(const fs::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  static void put(const fs::path& path, const std::string& text) {
+    std::ofstream(path, std::ios::binary) << text;
+  }
+  static bool measured(const Outcome& outcome) { return outcome.ran.size() > 2; }
+  testing::Scratch scratch_;
+};
+
+constexpr const char* kMeasuredOnce =
+    "00001111222211";  // each of three four times, then two products
+
+TEST_F(Algorithms, AreMeasuredOnceAndKept) {
+  EXPECT_EQ(in_process({.fastest = 1}).ran, kMeasuredOnce);
+  const Outcome later = in_process({.fastest = 2});  // measuring would take 2
+  EXPECT_EQ(later.ran, "11");
+  EXPECT_EQ(later.said, "");
+}
+
+TEST_F(Algorithms, OfAnotherVersionAreNotTaken) {
+  in_process({.fastest = 1});
+  EXPECT_TRUE(measured(in_process({.version = 130001, .fastest = 2})));
+  EXPECT_EQ(in_process({.fastest = 2}).ran, "11");
+  EXPECT_EQ(in_process({.version = 130001, .fastest = 1}).ran, "22");
+}
+
+TEST_F(Algorithms, OfADamagedFileAreMeasuredAgain) {
+  in_process({.fastest = 1});
+  const std::string whole = text_of(file());
+  for (size_t byte = 0; byte < whole.size(); byte += 3) {
+    std::string damaged = whole;
+    damaged[byte] ^= 4;
+    put(file(), damaged);
+    const Outcome outcome = in_process({.fastest = 1});
+    ASSERT_EQ(outcome.ran, kMeasuredOnce) << "byte " << byte;
+    ASSERT_NE(outcome.said.find("is damaged; algorithms of matrix products are measured again\n"),
+              std::string::npos);
+    ASSERT_EQ(text_of(file()), whole) << "byte " << byte;
+  }
+  for (const std::string& text :
+       {std::string(), whole.substr(0, whole.size() / 2), whole + whole}) {
+    put(file(), text);
+    EXPECT_EQ(in_process({.fastest = 1}).ran, kMeasuredOnce);
+  }
+}
+
+TEST_F(Algorithms, ThatDoNotFitAreMeasuredAgain) {
+  in_process({.fastest = 1});
+  std::string text = text_of(file());
+  text.resize(text.rfind("crc32c"));
+  const size_t mark = text.find("5451");  // the second word of the algorithm: whose it is
+  ASSERT_NE(mark, std::string::npos);
+  text.replace(mark, 4, "ffff");
+  put(file(), text + fmt::format("crc32c {:08x}\n", crc32c(text)));
+  const Outcome outcome = in_process({.fastest = 2});
+  EXPECT_TRUE(measured(outcome));
+  EXPECT_EQ(outcome.ran.substr(outcome.ran.size() - 2), "22");
+}
+
+TEST_F(Algorithms, OfAnotherGpuAreSaidSoAndMeasuredAgain) {
+  in_process({.fastest = 1});
+  std::string text = text_of(file());
+  text.resize(text.rfind("crc32c"));
+  text.replace(text.find("a GPU of tests"), 14, "another's GPU!");
+  put(file(), text + fmt::format("crc32c {:08x}\n", crc32c(text)));
+  const Outcome outcome = in_process({.fastest = 1});
+  EXPECT_EQ(outcome.ran, kMeasuredOnce);
+  EXPECT_NE(outcome.said.find("is of another's GPU!"), std::string::npos) << outcome.said;
+}
+
+TEST_F(Algorithms, AreTheFirstWhenResultsMustRepeat) {
+  in_process({.fastest = 1});
+  const std::string whole = text_of(file());
+  ::setenv("QUINTET_DETERMINISTIC", "1", 1);
+  EXPECT_EQ(in_process({.fastest = 1}).ran, "00");
+  EXPECT_EQ(text_of(file()), whole);
+}
+
+TEST_F(Algorithms, AreNotMeasuredNorKeptWhileAGraphIsRecorded) {
+  EXPECT_EQ(in_process({.capturing = cudaStreamCaptureStatusActive}).ran, "00");
+  EXPECT_TRUE(fs::is_empty(scratch_.path()));
+}
+
+TEST_F(Algorithms, AreMeasuredEachTimeWhereNothingCanBeWritten) {
+  put(scratch_.path() / "a file", "");
+  ::setenv("XDG_CACHE_HOME", (scratch_.path() / "a file").c_str(), 1);
+  for (int time = 0; time < 2; ++time) {
+    const Outcome outcome = in_process({.fastest = 1});
+    EXPECT_EQ(outcome.ran, kMeasuredOnce);
+    EXPECT_NE(outcome.said.find("algorithms of matrix products are not kept\n"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace quintet

@@ -1,0 +1,156 @@
+#include <cstring>
+
+#include "cublasLt.h"
+
+struct FakeMatmulDesc {
+  cublasOperation_t a = CUBLAS_OP_N, b = CUBLAS_OP_N;
+};
+struct FakeMatrixLayout {  // columns first
+  cudaDataType_t type;
+  uint64_t rows, columns;
+  int64_t ld;
+  int32_t batch = 1;
+  int64_t stride = 0;
+
+  int64_t at(int64_t item, int64_t row, int64_t column) const {
+    return item * stride + column * ld + row;
+  }
+};
+
+namespace {
+
+double now_ms = 0;
+
+/// What marks an algorithm as one of this fake's, in the second word.
+constexpr uint64_t kMark = 0x5154;
+
+bool known(const cublasLtMatmulAlgo_t& algorithm) {
+  return algorithm.data[0] < 3 && algorithm.data[1] == kMark;
+}
+
+}  // namespace
+
+FakeCublasLt& fake_cublaslt() {
+  static FakeCublasLt fake;
+  return fake;
+}
+
+cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  std::strcpy(properties->name, "a GPU of tests");
+  properties->multiProcessorCount = 4;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
+cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t) {
+  return std::memset(to, byte, bytes), cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* status) {
+  return *status = fake_cublaslt().capturing, cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return *event = new double(0), cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  return *event = now_ms, cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t stop) {
+  return *milliseconds = static_cast<float>(*stop - *start), cudaSuccess;
+}
+
+size_t cublasLtGetVersion() { return fake_cublaslt().version; }
+cublasStatus_t cublasLtCreate(cublasLtHandle_t*) { return CUBLAS_STATUS_SUCCESS; }
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t,
+                                        cudaDataType_t) {
+  return *desc = new FakeMatmulDesc, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
+  delete desc;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void* value, size_t bytes) {
+  std::memcpy(attribute == CUBLASLT_MATMUL_DESC_TRANSA ? &desc->a : &desc->b, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* layout, cudaDataType_t type,
+                                          uint64_t rows, uint64_t columns, int64_t ld) {
+  return *layout = new FakeMatrixLayout{type, rows, columns, ld}, CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout) {
+  delete layout;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
+                                                cublasLtMatrixLayoutAttribute_t attribute,
+                                                const void* value, size_t bytes) {
+  void* const to = attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT
+                       ? static_cast<void*>(&layout->batch)
+                       : static_cast<void*>(&layout->stride);
+  std::memcpy(to, value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t*) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t,
+                                                    const void*, size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulHeuristicResult_t* results,
+                                              int* count) {
+  for (*count = 0; *count < 3; ++*count)
+    results[*count] = {{{static_cast<uint64_t>(*count), kMark}}, 0, CUBLAS_STATUS_SUCCESS};
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                       const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  result->workspaceSize = 0;
+  return known(*algorithm) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha,
+                              const void* a, cublasLtMatrixLayout_t a_layout, const void* b,
+                              cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
+                              cublasLtMatrixLayout_t c_layout, void* d,
+                              cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t* algorithm, void*, size_t, cudaStream_t) {
+  if (!known(*algorithm) || a_layout->type != CUDA_R_32F) return CUBLAS_STATUS_INVALID_VALUE;
+  fake_cublaslt().ran.push_back(algorithm->data[0]);
+  now_ms += algorithm->data[0] == fake_cublaslt().fastest ? 1 : 2;
+  const auto number = [](const void* array, int64_t at) {
+    return static_cast<const float*>(array)[at];
+  };
+  const auto rows = static_cast<int64_t>(d_layout->rows),
+             columns = static_cast<int64_t>(d_layout->columns);
+  const auto depth =
+      static_cast<int64_t>(desc->a == CUBLAS_OP_N ? a_layout->columns : a_layout->rows);
+  for (int64_t item = 0; item < d_layout->batch; ++item)
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t column = 0; column < columns; ++column) {
+        float sum = 0;
+        for (int64_t k = 0; k < depth; ++k)
+          sum += number(a, desc->a == CUBLAS_OP_N ? a_layout->at(item, row, k)
+                                                  : a_layout->at(item, k, row)) *
+                 number(b, desc->b == CUBLAS_OP_N ? b_layout->at(item, k, column)
+                                                  : b_layout->at(item, column, k));
+        const float before =
+            number(beta, 0) == 0 ? 0 : number(beta, 0) * number(c, c_layout->at(item, row, column));
+        static_cast<float*>(d)[d_layout->at(item, row, column)] = number(alpha, 0) * sum + before;
+      }
+  return CUBLAS_STATUS_SUCCESS;
+}
