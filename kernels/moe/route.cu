@@ -1,7 +1,9 @@
-// Routing on a GPU. A warp weighs a token: softmax, padding, its largest experts. Then all choices, in
-// the order in which they are placed, are sorted by expert and group, keeping that order: a choice's
-// position is its distance from where its expert and group begin, and a prefix sum over the choices
-// that are served numbers the packed rows. Sorts and sums are the device library's, and so are exact.
+// Routing on a GPU: in one launch (route_one_pass.cu) or, where the order of places depends on
+// probabilities (batch priority, experts that choose), by sorting. Then a warp weighs a token: softmax,
+// padding, its largest experts. All choices, in the order in which they are placed, are sorted by expert
+// and group, keeping that order: a choice's position is its distance from where its expert and group
+// begin, and a prefix sum over the choices that are served numbers the packed rows. Sorts and sums are
+// the device library's, and so are exact.
 
 #include <algorithm>
 #include <bit>
@@ -9,8 +11,8 @@
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/elementwise/operands_gpu.h"
 #include "kernels/moe/moe_gpu.h"
+#include "kernels/moe/route.cuh"
 #include "kernels/moe/router_gpu.h"
-#include "kernels/moe/routing.h"
 #include "kernels/moe/softmax.cuh"
 #include "kernels/simt/algorithms.h"
 #include "kernels/simt/scratch.h"
@@ -20,6 +22,8 @@ namespace {
 
 using cpu::Routing;
 using moe::over;
+using moe::Routes;
+using moe::Tally;
 
 constexpr int kWarps = kBlockThreads / 32;
 constexpr int kSumTokens = 256;  // of a group, whose probabilities one block adds
@@ -32,10 +36,6 @@ struct Tokens {
   int32_t* padding;      // [tokens]
   int32_t* experts;      // [tokens, choices]; of tokens that choose
   uint8_t* served;       // [tokens, choices]
-};
-struct Results {
-  float* gates;
-  int32_t *rows, *experts, *positions;
 };
 /// Choices t k + j by (expert, group), first those placed first; expert * groups + group is their key,
 /// and that of choices without an expert is the number of segments.
@@ -68,20 +68,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   if (r.router == Router::experts_choose) return;
   const bool goes_nowhere = padding && r.router == Router::tokens_choose;
-  float last_p = INFINITY;
-  int last = -1;
+  moe::Choice choice;
   for (int j = 0; j < r.choices; ++j) {
-    // The largest, of equal ones the first, among those behind the choice before.
-    float best_p = -1;
-    int best = experts;
-    for (int e = lane; e < experts; e += 32)
-      if ((p[e] < last_p || (p[e] == last_p && e > last)) && p[e] > best_p) best_p = p[e], best = e;
-    const float most = warp_max(best_p);
-    last = __reduce_min_sync(kWholeWarp, best_p == most ? best : experts);
-    last_p = most;
-    // Nothing is larger than NaN: then any expert will do.
-    if (lane == 0)
-      to.experts[t * r.choices + j] = goes_nowhere ? -1 : last < experts ? last : j;
+    const int e = choice.next(p, experts, j);
+    if (lane == 0) to.experts[t * r.choices + j] = goes_nowhere ? -1 : e;
   }
 }
 
@@ -148,7 +138,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 /// Positions; who is served.
 __global__ void __launch_bounds__(kBlockThreads)
     serve_kernel(const __grid_constant__ Routing r, const __grid_constant__ Tokens tokens,
-                 const __grid_constant__ Sorted sorted, const __grid_constant__ Results to) {
+                 const __grid_constant__ Sorted sorted, const __grid_constant__ Routes to) {
   const int64_t i = thread_number();
   if (i == sorted.items) sorted.flags[i] = 0;
   if (i >= sorted.items) return;
@@ -172,16 +162,16 @@ __global__ void __launch_bounds__(kBlockThreads)
 __global__ void __launch_bounds__(kBlockThreads)
     pack_kernel(const __grid_constant__ Routing r, const __grid_constant__ Tokens tokens,
                 const __grid_constant__ Sorted sorted, const int32_t* numbers,
-                const __grid_constant__ Results to, int32_t* choices, int64_t room) {
+                const __grid_constant__ Routes to) {
   const int64_t i = thread_number();
-  if (i < room && i >= numbers[sorted.items]) choices[i] = -1;
+  if (i < to.room && i >= numbers[sorted.items]) to.choices[i] = -1;
   if (i >= sorted.items || sorted.flags[i] == 0) return;
   const int64_t choice = sorted.choices[i], t = choice / r.choices;
   const int64_t at = r.place(t) * r.choices + choice % r.choices;
   const int e = to.experts[at];
   to.rows[at] = numbers[i];
   to.gates[at] = tokens.probabilities[t * r.experts + e];
-  if (numbers[i] < room) choices[numbers[i]] = static_cast<int32_t>(at);
+  if (numbers[i] < to.room) to.choices[numbers[i]] = static_cast<int32_t>(at);
 }
 __global__ void __launch_bounds__(kBlockThreads)
     offsets_kernel(const __grid_constant__ Routing r, const __grid_constant__ Sorted sorted,
@@ -190,11 +180,6 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (i < r.rows * (r.experts + 1)) offsets[i] = numbers[sorted.starts[e * r.local_groups()]];
 }
 
-/// Sums over a block's tokens.
-struct Tally {
-  float log_sums, gates;
-  int32_t served_tokens, counted;
-};
 /// A warp a token.
 __global__ void __launch_bounds__(kBlockThreads)
     tally_kernel(const __grid_constant__ Routing r, const __grid_constant__ Tokens tokens,
@@ -243,30 +228,21 @@ __global__ void __launch_bounds__(kBlockThreads)
   sums[(group * gridDim.y + blockIdx.y) * r.experts + e] = sum * static_cast<float>(chosen);
 }
 
-/// One block adds everything up.
-struct Totals {
+/// What one block adds up.
+struct Parts {
   const Tally* tallies;
-  int tally_count;
-  const float* balance;  // null: none
+  int64_t tally_count;
+  const float* balance;
   int64_t balance_count;
-  float *auxiliary, *z_loss, *counts, *load;
-  int count_count;
 };
 __global__ void __launch_bounds__(kBlockThreads)
     totals_kernel(const __grid_constant__ Routing r, const __grid_constant__ Sorted sorted,
-                  const __grid_constant__ Totals to) {
-  auto floats = simt::shared<float>(0, 32);
-  auto ints = simt::shared<int32_t>(128, 32);
+                  const __grid_constant__ Parts from, const __grid_constant__ Routes to) {
   const int64_t groups = r.local_groups();
-  Tally sum{};
-  for (int i = static_cast<int>(threadIdx.x); i < to.tally_count; i += kBlockThreads) {
-    const Tally one = to.tallies[i];
-    sum.log_sums += one.log_sums, sum.gates += one.gates;
-    sum.served_tokens += one.served_tokens, sum.counted += one.counted;
-  }
-  float auxiliary = 0;
-  if (to.balance != nullptr)
-    for (int64_t i = threadIdx.x; i < to.balance_count; i += kBlockThreads) auxiliary += to.balance[i];
+  Tally tally{};
+  for (int64_t i = threadIdx.x; i < from.tally_count; i += kBlockThreads) tally += from.tallies[i];
+  float balance = 0;
+  for (int64_t i = threadIdx.x; i < from.balance_count; i += kBlockThreads) balance += from.balance[i];
   int32_t served = 0;
   for (int64_t e = threadIdx.x; e < r.experts; e += kBlockThreads) {
     int32_t load = 0;
@@ -277,22 +253,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     to.load[e] = static_cast<float>(load);
     served += load;
   }
-  auxiliary = block_sum(auxiliary, floats);
-  const float log_sums = block_sum(sum.log_sums, floats), gates = block_sum(sum.gates, floats);
-  const int32_t served_tokens = block_sum(sum.served_tokens, ints);
-  const int32_t counted = block_sum(sum.counted, ints);
-  served = block_sum(served, ints);
-  if (threadIdx.x > 0) return;
-  const auto size = static_cast<float>(r.group_size);
-  *to.auxiliary = auxiliary * static_cast<float>(r.experts) /
-                  (size * size * static_cast<float>(r.groups));
-  *to.z_loss = log_sums / static_cast<float>(r.all_tokens());
-  // flaxformer counts a token once for each of its copies here.
-  const bool copies = r.router == Router::scatter && r.ignore_padding;
-  const float counts[] = {static_cast<float>(served_tokens), static_cast<float>(served), gates,
-                          static_cast<float>(counted) * (copies ? static_cast<float>(r.choices) : 1.0f),
-                          static_cast<float>(groups * r.experts * r.capacity)};
-  for (int i = 0; i < to.count_count; ++i) to.counts[i] = counts[i];
+  moe::write_totals(r, tally, balance, served, to, simt::shared<float>(0, 32),
+                    simt::shared<int32_t>(128, 32));
 }
 
 /// Bits that hold [0, n].
@@ -347,7 +309,7 @@ void sort_choices(const Routing& r, const Tokens& tokens, Sorter& all, Stream st
   all.sort(bits_of(segments));
 }
 
-void route(const Routing& r, const View& x, const float* logits, Views out, Stream stream) {
+void route_by_sorting(const Routing& r, const View& x, const float* logits, Views out, Stream stream) {
   const int64_t n = r.tokens(), items = n * r.choices, segments = r.experts * r.local_groups();
   const simt::Scratch probabilities(4 * n * r.experts, stream), log_sums(4 * n, stream),
       padding(4 * n, stream), chosen(4 * items, stream), served(items, stream),
@@ -355,8 +317,7 @@ void route(const Routing& r, const View& x, const float* logits, Views out, Stre
       flags(4 * (items + 1), stream), numbers(4 * (items + 1), stream);
   const Tokens tokens{probabilities.data<float>(), log_sums.data<float>(), padding.data<int32_t>(),
                       chosen.data<int32_t>(), served.data<uint8_t>()};
-  const Results results{out[0].data<float>(), out[4].data<int32_t>(), out[7].data<int32_t>(),
-                        out[8].data<int32_t>()};
+  const Routes to = moe::routes(out);
   fill_gpu(View::of(zeros.data<float>(), std::span(&r.experts, 1)), 0, stream);
   for_dtype(x, r.op, [&]<typename T>(T) {
     simt::launch(weigh_kernel<T>, over(32 * n, stream), r, tokens, elements<T>(x, r.op, "x"), logits,
@@ -367,13 +328,12 @@ void route(const Routing& r, const View& x, const float* logits, Views out, Stre
   const Sorted sorted{all.keys(), all.values(), starts.data<int32_t>(), flags.data<int32_t>(),
                       static_cast<int>(items), static_cast<int>(segments)};
   simt::launch(starts_kernel, over(segments + 1, stream), sorted);
-  simt::launch(serve_kernel, over(items + 1, stream), r, tokens, sorted, results);
+  simt::launch(serve_kernel, over(items + 1, stream), r, tokens, sorted, to);
   simt::exclusive_sum(flags.data<int32_t>(), numbers.data<int32_t>(), items + 1, stream);
-  const int64_t room = out[5].elements();
-  simt::launch(pack_kernel, over(std::max(items, room), stream), r, tokens, sorted,
-               numbers.data<int32_t>(), results, out[5].data<int32_t>(), room);
+  simt::launch(pack_kernel, over(std::max(items, to.room), stream), r, tokens, sorted,
+               numbers.data<int32_t>(), to);
   simt::launch(offsets_kernel, over(r.rows * (r.experts + 1), stream), r, sorted,
-               numbers.data<int32_t>(), out[6].data<int32_t>());
+               numbers.data<int32_t>(), to.offsets);
 
   const int64_t tally_blocks = (n + kWarps - 1) / kWarps;
   const simt::Scratch tallies(tally_blocks * static_cast<int64_t>(sizeof(Tally)), stream);
@@ -393,14 +353,25 @@ void route(const Routing& r, const View& x, const float* logits, Views out, Stre
                   .stream = stream},
                  r, tokens, sorted, balance.data<float>());
   simt::launch(totals_kernel, {.grid = 1, .block = kBlockThreads, .shared = 256, .stream = stream}, r,
-               sorted,
-               Totals{tallies.data<Tally>(), static_cast<int>(tally_blocks),
-                      balances ? balance.data<float>() : nullptr, sums, out[2].data<float>(),
-                      out[3].data<float>(), out[9].data<float>(), out[10].data<float>(),
-                      static_cast<int>(std::min<int64_t>(out[9].elements(), 5))});
+               sorted, Parts{tallies.data<Tally>(), tally_blocks, balance.data<float>(), sums}, to);
 }
 
 }  // namespace
+
+moe::Routes moe::routes(Views out) {
+  return {.gates = out[0].data<float>(),
+          .auxiliary = out[2].data<float>(),
+          .z_loss = out[3].data<float>(),
+          .rows = out[4].data<int32_t>(),
+          .choices = out[5].data<int32_t>(),
+          .offsets = out[6].data<int32_t>(),
+          .experts = out[7].data<int32_t>(),
+          .positions = out[8].data<int32_t>(),
+          .counts = out[9].data<float>(),
+          .load = out[10].data<float>(),
+          .room = out[5].elements(),
+          .count_count = static_cast<int>(std::min<int64_t>(out[9].elements(), 5))};
+}
 
 void route_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   const View &x = in[0], &w = in[1];
@@ -412,7 +383,9 @@ void route_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   const simt::Scratch room(out[1].absent() ? 4 * r.real_tokens() * r.experts : 0, stream);
   float* logits = out[1].absent() ? room.data<float>() : out[1].data<float>();
   moe::router_product(x, w, attrs, logits, stream);
-  if (r.tokens() > 0) return route(r, x, logits, out, stream);
+  if (r.tokens() > 0)
+    return moe::can_route_in_one_pass(r) ? moe::route_in_one_pass(r, x, logits, out, stream)
+                                         : route_by_sorting(r, x, logits, out, stream);
   for (const size_t i : {2, 3, 6, 9, 10}) {  // zero bits are the integer 0 too
     View zeros = out[i];
     zeros.dtype = DType::f32;

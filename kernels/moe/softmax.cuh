@@ -1,6 +1,7 @@
 #pragma once
-// What kernels of routing and its gradient share: one thread or one warp an item, and the softmax over
-// experts of one token by a warp, lane i having the logits i, i + 32, ...
+// What kernels of routing and its gradient share: one thread or one warp an item; softmax over experts
+// and choices of one token by a warp, lane i having the experts i, i + 32, ... of a row in global or in
+// shared memory.
 
 #include "kernels/elementwise/vectors.cuh"
 
@@ -15,7 +16,8 @@ inline simt::Launch over(int64_t threads, Stream stream) {
 struct Softmax {
   float largest = -INFINITY, sum = 0;
 
-  __device__ Softmax(const float* logits, int experts) {
+  template <typename Row>
+  __device__ Softmax(const Row& logits, int experts) {
     const int lane = static_cast<int>(threadIdx.x % 32);
     for (int e = lane; e < experts; e += 32) largest = fmaxf(largest, logits[e]);
     largest = warp_max(largest);
@@ -24,6 +26,28 @@ struct Softmax {
   }
   __device__ float operator()(float logit) const { return expf(logit - largest) / sum; }
   __device__ float log_sum() const { return largest + logf(sum); }
+};
+
+/// A token's choices, the largest probability first, of equal ones the lower expert.
+struct Choice {
+  float probability = INFINITY;
+  int expert = -1;
+
+  /// The next choice, `number`, of all lanes.
+  template <typename Row>
+  __device__ int next(const Row& probabilities, int experts, int number) {
+    float most = -1;
+    int best = experts;
+    for (int e = static_cast<int>(threadIdx.x % 32); e < experts; e += 32) {
+      const float p = probabilities[e];
+      const bool is_behind = p < probability || (p == probability && e > expert);
+      if (is_behind && p > most) most = p, best = e;
+    }
+    probability = warp_max(most);
+    expert = __reduce_min_sync(kWholeWarp, most == probability ? best : experts);
+    // Nothing is larger than NaN: then any expert will do.
+    return expert < experts ? expert : number;
+  }
 };
 
 /// Whether a token's x is all zero; for a whole warp.

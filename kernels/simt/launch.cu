@@ -1,6 +1,13 @@
 #include "kernels/simt/launch.cuh"
+#include "kernels/simt/resident.cuh"
 
-#ifndef QUINTET_EMULATE
+#ifdef QUINTET_EMULATE
+
+namespace quintet::emulated::simt {
+int64_t resident_blocks(const void*, const Launch&) { return device().multiprocessors; }
+}  // namespace quintet::emulated::simt
+
+#else
 
 #include <mutex>
 #include <unordered_map>
@@ -76,6 +83,15 @@ void launch_raw(const void* kernel, const Launch& how, void** args) {
   }
   config.attrs = attributes;
   check(cudaLaunchKernelExC(&config, kernel, args), how, "kernel launch failed");
+}
+
+int64_t resident_blocks(const void* kernel, const Launch& how) {
+  raise_limits(kernel, how);
+  int blocks = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            &blocks, kernel, static_cast<int>(how.block.x * how.block.y * how.block.z), how.shared),
+        how, "blocks a multiprocessor");
+  return int64_t{blocks} * device().multiprocessors;
 }
 
 const Device& device() {

@@ -184,6 +184,7 @@ struct Settings {
   int64_t group_size = 12, capacity = 4;
   bool priority = false, ignore = false;
   bool ties = false;  // as ignore: zero tokens, at which routing has no derivative
+  bool one_sided = false;  // the first expert is everybody's favourite
   int64_t padded_batch = 0, padded_length = 0;
   double jitter = 0;
   int64_t origin = 0, all_rows = 0;  // of the batch
@@ -202,11 +203,16 @@ OpCase route_case(const std::string& name, const Settings& s) {
   x.global = {std::max(s.all_rows, s.batch), s.length, s.embed};
   const bool has_zeros = s.ignore || s.ties;  // the last two tokens of the first row
   x.value = [=, draw = x.value](int64_t i, std::mt19937_64& random) {
-    const double v = draw(i, random);
+    const double v = s.one_sided ? 0.5 + std::abs(draw(i, random)) : draw(i, random);
     const int64_t token = i / s.embed;
     return has_zeros && token < s.length && token >= s.length - 2 ? 0 : v;
   };
-  c.inputs = {x, normal({s.embed, s.experts}, 0.5)};
+  Operand w = normal({s.embed, s.experts}, 0.5);
+  w.value = [=, draw = w.value](int64_t i, std::mt19937_64& random) {
+    const double v = draw(i, random);
+    return s.one_sided && i % s.experts == 0 ? 2 + std::abs(v) : v;
+  };
+  c.inputs = {x, w};
   const auto with = [&](Result r) {
     r.origin.assign(r.shape.size(), 0);
     r.global = r.shape;
@@ -278,6 +284,20 @@ std::vector<OpCase> moe_route_cases() {
   add("one_expert", {.experts = 1, .capacity = 6});
   add("one_token", {.batch = 1, .length = 1, .group_size = 1});
   add("many_experts", {.batch = 4, .length = 32, .embed = 7, .experts = 37, .k = 3, .group_size = 64});
+  // More tokens in a group than a kernel takes at a time, and not a multiple.
+  add("large_groups", {.batch = 2, .length = 75, .k = 2, .group_size = 50, .capacity = 11});
+  add("one_large_group", {.batch = 6, .length = 50, .experts = 5, .k = 3, .group_size = 300, .capacity = 120});
+  add("large_groups/padded", {.batch = 2, .length = 45, .k = 2, .group_size = 110, .capacity = 30,
+                              .ignore = true, .padded_length = 55});
+  add("large_groups/padded/scatter", {.router = scatter, .batch = 2, .length = 45, .k = 2, .group_size = 110,
+                                      .capacity = 30, .padded_length = 55});
+  add("large_groups/priority", {.batch = 2, .length = 75, .k = 2, .group_size = 50, .capacity = 11, .priority = true});
+  add("many_groups", {.batch = 5, .length = 16, .k = 2, .group_size = 4, .capacity = 2});
+  add("more_experts_than_tokens", {.batch = 1, .length = 20, .experts = 260, .k = 2, .group_size = 20});
+  add("all_to_one_expert", {.batch = 3, .length = 40, .group_size = 60, .capacity = 37, .one_sided = true});
+  // The last one served is in the middle of a tile, behind padding that is served too.
+  add("all_to_one_expert/padding_served", {.router = scatter, .batch = 2, .length = 40, .group_size = 40,
+                                           .capacity = 39, .ignore = true, .one_sided = true});
   add("jitter", {.k = 2, .jitter = 0.3});
   add("jitter/part_of_a_batch", {.k = 2, .jitter = 0.3, .origin = 6, .all_rows = 9});
   return cases;
