@@ -286,7 +286,7 @@ std::vector<OpCase> moe_route_cases() {
   add("many_experts", {.batch = 4, .length = 32, .embed = 7, .experts = 37, .k = 3, .group_size = 64});
   // More tokens in a group than a kernel takes at a time, and not a multiple.
   add("large_groups", {.batch = 2, .length = 75, .k = 2, .group_size = 50, .capacity = 11});
-  add("one_large_group", {.batch = 6, .length = 50, .experts = 5, .k = 3, .group_size = 300, .capacity = 120});
+  add("one_large_group", {.batch = 6, .length = 50, .experts = 5, .k = 4, .group_size = 300, .capacity = 170});
   add("large_groups/padded", {.batch = 2, .length = 45, .k = 2, .group_size = 110, .capacity = 30,
                               .ignore = true, .padded_length = 55});
   add("large_groups/padded/scatter", {.router = scatter, .batch = 2, .length = 45, .k = 2, .group_size = 110,
