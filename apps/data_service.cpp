@@ -53,11 +53,8 @@ void DataService::serve(const data::Provider& provider, const data::DatasetConfi
 
 BatchSourceFn DataService::source() {
   return [this](const data::Provider& provider, const data::DatasetConfig& config,
-                data::FeatureConverterPtr converter,
-                const Mesh& mesh) -> std::unique_ptr<data::BatchSource> {
-    const Group& same_rows = mesh.group({"model"});
-    const Group& shards = mesh.group({"data", "expert"});
-    const data::Shard shard{shards.rank(), shards.size()};
+                data::FeatureConverterPtr converter, const data::Shard& shard,
+                const Group& same_rows) -> std::unique_ptr<data::BatchSource> {
     data::BatchOptions batch_options{
         .threads = flags_.threads, .shard = shard, .timeout_seconds = flags_.timeout};
     auto own = std::make_unique<data::Batches>(provider, config, converter, batch_options);

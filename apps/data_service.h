@@ -12,7 +12,7 @@
 
 #include "data/service/client.h"
 #include "data/service/peer_units.h"
-#include "runtime/mesh/mesh.h"
+#include "runtime/mesh/collectives.h"
 #include "runtime/mpi/session.h"
 
 namespace CLI {
@@ -29,10 +29,11 @@ struct DataServiceFlags {
   void add_to(CLI::App& app);
 };
 
-/// Makes the source of a run's training batches: ranks that differ along the mesh's model axis alone
-/// get the same rows, each such group a part of every batch. The provider outlives it.
+/// Makes the source of a data shard's rows of a run's training batches, which the ranks of `same_rows`
+/// all get. The provider outlives it.
 using BatchSourceFn = std::function<std::unique_ptr<data::BatchSource>(
-    const data::Provider&, const data::DatasetConfig&, data::FeatureConverterPtr, const Mesh&)>;
+    const data::Provider&, const data::DatasetConfig&, data::FeatureConverterPtr,
+    const data::Shard&, const Group& same_rows)>;
 
 class DataService {
  public:

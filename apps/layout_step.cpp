@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runtime/abstract_device.h"
+#include "runtime/batch_rows.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/mesh/waiting.h"
 
@@ -84,7 +85,7 @@ void run_on_paper(const LayoutCase& what, const TrainingLayout& layout, const Pa
     Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
                     on_paper(trained.optimizer), {}, key_from_seed(1));
     for (int step = 0; step < 2; ++step) {
-      const HostArrays batch = what.batch(step);
+      const HostArrays batch = own_rows(what.batch(step));
       meter.reset_peak();
       comm->traffic().reset();
       clock.reset();
@@ -121,7 +122,7 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, LayoutRow& 
     StepTimes now;
     const double waited = seconds_in_collectives();
     const auto start = std::chrono::steady_clock::now();
-    const HostArrays batch = what.batch(step);
+    const HostArrays batch = own_rows(what.batch(step));
     now.data = since(start);
     trainer.train(batch);
     now.seconds = since(start);

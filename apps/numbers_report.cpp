@@ -41,11 +41,21 @@ void NumbersReport::add(const BadStep& bad, const HostArrays& batch) {
   if (steps_.size() > kSteps) steps_.pop_front();
 }
 
-std::filesystem::path NumbersReport::write(const std::filesystem::path& model_dir) const {
+std::string NumbersReport::text() const { return nlohmann::ordered_json(steps_).dump(); }
+
+std::filesystem::path NumbersReport::write(const std::filesystem::path& model_dir,
+                                           const std::vector<std::string>& shards) const {
   const int64_t newest = steps_.empty() ? 0 : steps_.back()["step"].get<int64_t>();
   const auto file = model_dir / fmt::format("not_finite_{}.json", newest);
-  nlohmann::ordered_json steps = nlohmann::ordered_json::array();
-  for (const auto& step : steps_) steps.push_back(step);
+  nlohmann::ordered_json steps(steps_);
+  if (shards.size() > 1) {
+    for (auto& step : steps) step["features"] = nlohmann::ordered_json::array();
+    for (const std::string& shard : shards) {
+      const auto of_shard = nlohmann::ordered_json::parse(shard);
+      for (size_t i = 0; i < steps.size(); ++i)
+        steps[i]["features"].push_back(of_shard[i]["features"]);
+    }
+  }
   atomic_write_file(file, nlohmann::ordered_json{{"steps", std::move(steps)}}.dump() + "\n");
   return file;
 }

@@ -4,6 +4,8 @@
 //
 //   report.add({.step = 12, .tensor = "decoder/logits_dense/kernel", ...}, batch.features);
 //   const auto file = report.write(model_dir);   // model_dir/not_finite_12.json
+//
+// On a mesh every rank knows its own rows; texts of the others join them in one file.
 
 #include <cstdint>
 #include <deque>
@@ -28,9 +30,12 @@ class NumbersReport {
  public:
   /// Of each feature: shape, CRC-32C of its values and the first eight rows.
   void add(const BadStep& bad, const HostArrays& batch);
-  bool empty() const { return steps_.empty(); }
-  /// Writes model_dir/not_finite_<newest step>.json and gives its path. Throws kDisk.
-  std::filesystem::path write(const std::filesystem::path& model_dir) const;
+  /// For another rank's write().
+  std::string text() const;
+  /// Writes model_dir/not_finite_<newest step>.json and gives its path. `shards`: the texts of all ranks
+  /// that had rows of the same batches, this one first; of several, "features" is a list. Throws kDisk.
+  std::filesystem::path write(const std::filesystem::path& model_dir,
+                              const std::vector<std::string>& shards = {}) const;
 
  private:
   std::deque<nlohmann::ordered_json> steps_;

@@ -9,6 +9,7 @@
 #include "apps/plan_cluster.h"
 #include "apps/verbs.h"
 #include "runtime/abstract_device.h"
+#include "runtime/batch_rows.h"
 #include "runtime/configurables.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/reshard.h"
@@ -77,7 +78,7 @@ void run_step(const LayoutCase& what, StepLog& log) {
   };
   Trainer trainer(loss, model.parameters(), on_paper(trained.optimizer), {}, {});
   const StepLog::Use use(log);
-  trainer.train(what.batch(0));
+  trainer.train(own_rows(what.batch(0)));
 }
 
 }  // namespace

@@ -5,9 +5,10 @@ namespace {
 
 std::vector<HostArrays> read_batches(const data::Provider& provider,
                                      const data::DatasetConfig& dataset,
-                                     const data::FeatureConverterPtr& converter, int64_t limit) {
+                                     const data::FeatureConverterPtr& converter,
+                                     const data::Shard& shard, int64_t limit) {
   std::vector<HostArrays> batches;
-  data::Batches source(provider, dataset, converter, {.epochs = 1, .prefetch = 0});
+  data::Batches source(provider, dataset, converter, {.epochs = 1, .prefetch = 0, .shard = shard});
   while (static_cast<int64_t>(batches.size()) < limit) {
     auto batch = source.next();
     if (!batch) break;
@@ -21,12 +22,13 @@ std::vector<HostArrays> read_batches(const data::Provider& provider,
 }  // namespace
 
 TrainEvaluator::TrainEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
-                               const data::FeatureConverterPtr& converter, int64_t eval_steps) {
+                               const data::FeatureConverterPtr& converter, const data::Shard& shard,
+                               int64_t eval_steps) {
   for (const data::Task* task : provider.tasks())
-    batches_.emplace_back(task->name(), read_batches(*task, dataset, converter, eval_steps));
+    batches_.emplace_back(task->name(), read_batches(*task, dataset, converter, shard, eval_steps));
   if (provider.tasks().size() > 1 || provider.tasks()[0]->name() != provider.name())
     batches_.emplace_back(provider.name(),
-                          read_batches(provider, dataset, converter, eval_steps));
+                          read_batches(provider, dataset, converter, shard, eval_steps));
 }
 
 std::optional<TaskMetrics> TrainEvaluator::run(const BaseModel& model,

@@ -1,7 +1,7 @@
 #pragma once
 // Teacher-forced evaluation: T5X's training_eval, for each task of a mixture and for the mixture.
 //
-//   TrainEvaluator evaluator(provider, dataset, converter, eval_steps);
+//   TrainEvaluator evaluator(provider, dataset, converter, shard, eval_steps);
 //   auto metrics = evaluator.run(model, stop);                // {"my_task": {"loss": ...}}
 
 #include <functional>
@@ -15,10 +15,11 @@ namespace quintet {
 
 class TrainEvaluator {
  public:
-  /// Reads up to eval_steps batches a task and keeps them in memory. An example counts at most once,
+  /// Reads up to eval_steps batches a task and keeps its shard's rows in memory. An example counts at most once,
   /// also when the set is smaller than that.
   TrainEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
-                 const data::FeatureConverterPtr& converter, int64_t eval_steps);
+                 const data::FeatureConverterPtr& converter, const data::Shard& shard,
+                 int64_t eval_steps);
   /// Nothing if `stop` became true on the way.
   std::optional<TaskMetrics> run(const BaseModel& model, const std::function<bool()>& stop) const;
 

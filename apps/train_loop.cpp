@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "runtime/base/atomic_file.h"
+#include "runtime/batch_rows.h"
 #include "runtime/mesh/waiting.h"
 
 namespace quintet {
@@ -164,8 +165,10 @@ void TrainLoop::after_update(const StepResult& result, const BadStep& step,
 void TrainLoop::stop_on_numbers(const std::string& what) {
   summaries_->flush();
   checkpoints_->wait();
+  const std::vector<std::string> shards =
+      gather_text(mesh_.group(batch_part().axes).on_host(), bad_steps_.text());
   const std::string file =
-      ranks_.leads() ? bad_steps_.write(config_.model_dir).string() : std::string();
+      ranks_.leads() ? bad_steps_.write(config_.model_dir, shards).string() : std::string();
   fail(ExitCode::kNumbers, "{}. Steps, tensors and batches: {}", what, ranks_.of_leader(file));
 }
 

@@ -67,6 +67,7 @@ class TrainLoop {
   Mesh mesh_;
   Sharding sharding_;
   Sharding::Use on_the_mesh_;
+  data::Shard train_shard_, train_eval_shard_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<CheckpointManager> checkpoints_;
   BatchSourceFn batch_source_;

@@ -4,9 +4,9 @@
 
 #include "apps/model_info.h"
 #include "apps/train_loop.h"
-#include "apps/whole_batches.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/threefry.h"
+#include "runtime/batch_rows.h"
 
 namespace quintet {
 namespace {
@@ -27,19 +27,26 @@ data::ProviderPtr provider_for(const TrainLoop::ProviderOf& provider_of,
   return config ? provider_of(*config) : nullptr;
 }
 
-/// Every rank gets as many rows of a microbatch as the others.
-void check_batch(const std::string& scope, const data::DatasetConfig& dataset, int64_t microbatches,
-                 const Sharding& sharding) {
-  const MeshAxes axes = sharding.place({{{axis::kBatch, dataset.batch_size}}}).dims.front();
-  int64_t parts = 1;
-  for (const Axis& axis : sharding.mesh())
-    if (std::find(axes.begin(), axes.end(), axis.name) != axes.end()) parts *= axis.size;
+/// This rank's rows of a data set's batches, as many as every rank has.
+data::Shard shard_of(const std::string& scope, const data::DatasetConfig& dataset,
+                     int64_t microbatches) {
+  const auto [index, parts, axes] = batch_part();
   QT_CHECK(dataset.batch_size % (parts * microbatches) == 0,
            "{}/utils.DatasetConfig.batch_size {}: cannot be cut into {} parts over mesh axis '{}'{}; "
            "bind a multiple of {}",
            scope, dataset.batch_size, parts, fmt::join(axes, "+"),
            microbatches > 1 ? fmt::format(" and {} microbatches", microbatches) : "",
            parts * microbatches);
+  return {index, parts, microbatches};
+}
+
+/// The ranks that have the same rows of batches as this one.
+const Group& same_rows(const Mesh& mesh) {
+  const MeshAxes cut = batch_part().axes;
+  MeshAxes others;
+  for (const MeshAxis& axis : mesh.axes())
+    if (std::find(cut.begin(), cut.end(), axis.name) == cut.end()) others.push_back(axis.name);
+  return mesh.group(others);
 }
 
 }  // namespace
@@ -75,9 +82,9 @@ TrainLoop::TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provide
            "trainer.Trainer.num_microbatches {} does not divide "
            "train/utils.DatasetConfig.batch_size {}",
            parts, config_.train_dataset.batch_size);
-  check_batch("train", config_.train_dataset, std::max<int64_t>(parts, 1), sharding_);
+  train_shard_ = shard_of("train", config_.train_dataset, std::max<int64_t>(parts, 1));
   if (config_.train_eval_dataset)
-    check_batch("train_eval", *config_.train_eval_dataset, 1, sharding_);
+    train_eval_shard_ = shard_of("train_eval", *config_.train_eval_dataset, 1);
 }
 
 void TrainLoop::restore() {
@@ -131,10 +138,9 @@ void TrainLoop::build_trainer() {
   data::DatasetConfig train = config_.train_dataset;
   if (!train.seed) train.seed = state_.seed;
   if (resumed_) train.start_batch = 0;  // the checkpoint says where
-  batches_ = std::make_unique<WholeBatches>(
-      batch_source_(*train_provider_, train,
-                    converter_for(*config_.model, data::converter_options(train)), mesh_),
-      mesh_.group({"data", "expert"}));
+  batches_ = batch_source_(*train_provider_, train,
+                           converter_for(*config_.model, data::converter_options(train)),
+                           train_shard_, same_rows(mesh_));
 }
 
 void TrainLoop::warm_start(const RestoreCheckpointConfig& config) {
@@ -165,7 +171,7 @@ void TrainLoop::write_run_files() {
   if (const auto& set = config_.train_eval_dataset)
     train_evaluator_ = std::make_unique<TrainEvaluator>(
         *train_eval_provider_, *set, converter_for(*config_.model, data::converter_options(*set)),
-        config_.eval_steps);
+        train_eval_shard_, config_.eval_steps);
   if (config_.infer_eval_dataset) {
     if (ranks_.leads()) config_.inference_evaluator.log_dir = config_.model_dir / "inference_eval";
     config_.inference_evaluator.options.peers = {

@@ -79,7 +79,8 @@ struct Batches::State {
   std::shared_ptr<UnitRunner> runner;
   double timeout_seconds = 0;
   Lengths lengths;
-  int64_t batch_size = 0, prefetch = 0, first_row = 0, rows = 0;  // rows of this shard
+  int64_t batch_size = 0, prefetch = 0;
+  Shard shard;
   std::vector<std::pair<int64_t, int64_t>> skip;
   bool strict_data = false;
   std::filesystem::path index_file;
@@ -107,14 +108,14 @@ struct Batches::State {
               const FeatureConverter& converter, const Lengths& task_lengths,
               const BatchOptions& options) {
     QT_CHECK(config.batch_size > 0, "batch_size is {}, expected at least 1", config.batch_size);
-    QT_CHECK(config.batch_size % options.shard.count == 0,
-             "batch_size {} is not a multiple of the {} data shards; choose one that is",
-             config.batch_size, options.shard.count);
+    shard = options.shard;
+    QT_CHECK(config.batch_size % (shard.count * shard.microbatches) == 0,
+             "batch_size {} is not a multiple of the {} data shards{}; choose one that is",
+             config.batch_size, shard.count,
+             shard.microbatches > 1 ? fmt::format(" times {} microbatches", shard.microbatches) : "");
     stream = std::move(model_features);
     lengths = converter.model_feature_lengths(task_lengths);
     batch_size = config.batch_size;
-    rows = batch_size / options.shard.count;
-    first_row = rows * options.shard.index;
     prefetch = options.prefetch;
     turns = options.turns;
     timeout_seconds = options.timeout_seconds;
@@ -201,10 +202,12 @@ struct Batches::State {
   Batch make_batch(bool keep) {
     Batch batch;
     Example example;
+    const int64_t run = shard.run(batch_size);
     for (int64_t row = 0; row < batch_size && !must_stop() && stream->next(example); ++row) {
-      if (row == 0 && keep) batch.features = arrays_for(example, lengths, rows);
-      const bool own = row >= first_row && row < first_row + rows;
-      if (own && keep) copy_row(example, row - first_row, batch.features);
+      if (row == 0 && keep) batch.features = arrays_for(example, lengths, run * shard.microbatches);
+      const bool own = row / run % shard.count == shard.index;
+      const int64_t microbatch = row / run / shard.count;
+      if (own && keep) copy_row(example, microbatch * run + row % run, batch.features);
       batch.rows += own;
       batch_began = true;
     }

@@ -54,13 +54,15 @@ ProviderPtr find_provider(const TaskRegistry& registry, const DatasetConfig& con
 
 struct Batch {
   HostArrays features;  // int32 or float32 [batch_size / shards, length, ...], always full
-  int64_t rows = 0;     // rows that hold examples; those after them are padding (all zero)
+  int64_t rows = 0;     // rows that hold examples; in a microbatch, those after them are all zero
 };
 
-/// The rows of every global batch that one data shard gets: part `index` of `count` equal parts in
-/// a row.
+/// The rows of every global batch that one data shard gets: part `index` of `count` equal parts of
+/// each microbatch.
 struct Shard {
-  int64_t index = 0, count = 1;
+  int64_t index = 0, count = 1, microbatches = 1;
+  /// How many of its rows a batch of so many has in a row: its part of a microbatch.
+  int64_t run(int64_t batch_size) const { return batch_size / (count * microbatches); }
 };
 
 struct BatchOptions {
@@ -91,8 +93,8 @@ class BatchSource {
 
 class Batches final : public BatchSource {
  public:
-  /// Throws a usage error for a batch size or length below 1, a batch size that the shards do not
-  /// divide, or a feature without a length.
+  /// Throws a usage error for a batch size or length below 1, a batch size that the shards and their
+  /// microbatches do not divide, or a feature without a length.
   Batches(const Provider& provider, const DatasetConfig& config, FeatureConverterPtr converter,
           BatchOptions options = {});
   /// Over examples in memory that are already preprocessed.

@@ -1,7 +1,8 @@
 #include "models/base_model.h"
 
 #include "models/features.h"
-#include "runtime/reshard.h"
+#include "runtime/batch_rows.h"
+#include "runtime/mesh/sharding.h"
 #include "runtime/tape.h"
 
 namespace quintet {
@@ -82,25 +83,19 @@ std::function<Metrics()> BaseModel::base_metrics(const HostArrays& batch, Rows r
                                                  const LossWeights& weights,
                                                  const ops::CrossEntropyResult& result) const {
   const int64_t length = weights.weights.shape[1];
-  const double batch_size = static_cast<double>(rows.end - rows.begin);
-  const double all_targets = batch_size * static_cast<double>(length);
-  double weight_sum = 0, weighted_positions = 0;
+  const auto own_rows = static_cast<double>(rows.end - rows.begin);
+  const double batch_size = own_rows * static_cast<double>(batch_part().count);
+  std::vector<double> counts(2);  // in this rank's rows: sum of the weights, those that are not 0
   for (int64_t i = rows.begin * length; i < rows.end * length; ++i) {
     const float w = weights.weights.as<float>()[static_cast<size_t>(i)];
-    weight_sum += static_cast<double>(w);
-    weighted_positions += w != 0 ? 1 : 0;
+    counts[0] += static_cast<double>(w);
+    counts[1] += w != 0 ? 1 : 0;
   }
-  Metrics metrics{{"non_padding_fraction/loss_weights", {weight_sum, all_targets}}};
-  Metric overall;
+  std::vector<std::pair<std::string, double>> counted;  // features, and their positions in all rows
   for (const auto& [name, source] : counted_features(batch)) {
     const HostArray& tokens = feature(batch, source);
-    const Metric fraction{count_tokens(tokens, rows),
-                          batch_size * static_cast<double>(tokens.shape[1])};
-    metrics["non_padding_fraction/" + name] = fraction;
-    overall.total += fraction.total;
-    overall.count += fraction.count;
     // A packed row holds as many examples as its last segment says.
-    double examples = batch_size;
+    double examples = own_rows;
     if (source.ends_with("_segment_ids")) {
       examples = 0;
       const auto ids = tokens.as<int32_t>();
@@ -108,12 +103,25 @@ std::function<Metrics()> BaseModel::base_metrics(const HostArrays& batch, Rows r
         examples += static_cast<double>(*std::max_element(ids.begin() + r * tokens.shape[1],
                                                           ids.begin() + (r + 1) * tokens.shape[1]));
     }
-    metrics["effective_batch_size/" + name] = {examples, 1, true};
+    counts.insert(counts.end(), {count_tokens(tokens, rows), examples});
+    counted.emplace_back(name, batch_size * static_cast<double>(tokens.shape[1]));
   }
-  if (overall.count > 0) metrics["non_padding_fraction/overall"] = overall;
-  return [=]() mutable {
+  return [=, all_targets = batch_size * static_cast<double>(length)] {
+    std::vector<double> sums = counts;
+    sum_over_batch(sums);
+    const double weight_sum = sums[0];
+    Metrics metrics{{"non_padding_fraction/loss_weights", {weight_sum, all_targets}}};
+    Metric overall;
+    for (size_t i = 0; i < counted.size(); ++i) {
+      const auto& [name, positions] = counted[i];
+      const Metric fraction = metrics["non_padding_fraction/" + name] = {sums[2 + 2 * i], positions};
+      overall.total += fraction.total;
+      overall.count += fraction.count;
+      metrics["effective_batch_size/" + name] = {sums[3 + 2 * i], 1, true};
+    }
+    if (overall.count > 0) metrics["non_padding_fraction/overall"] = overall;
     const double loss = result.loss.item(), z_loss = result.z_loss.item();
-    metrics["accuracy"] = {result.correct.item(), weighted_positions};
+    metrics["accuracy"] = {result.correct.item(), sums[1]};
     metrics["loss"] = {loss, 1, true};
     metrics["loss_per_nonpadding_target_token"] = {loss, weight_sum};
     metrics["loss_per_all_target_tokens"] = {loss, all_targets};
@@ -139,6 +147,7 @@ std::vector<double> BaseModel::TokenScores::sums() const {
 }
 
 BaseModel::TokenScores BaseModel::score_tokens(const HostArrays& batch) const {
+  QT_ASSERT(Sharding::current() == nullptr);
   Tape::Recording paused(nullptr);
   const Rows rows = Rows::all(batch);
   LossWeights weights = loss_weights(batch, {});
@@ -147,8 +156,7 @@ BaseModel::TokenScores BaseModel::score_tokens(const HostArrays& batch) const {
                                          rows_of(feature(batch, "decoder_target_tokens"), rows),
                                          rows_of(weights.weights, rows),
                                          {.logit_scale = output.logit_scale, .tied = output.tied});
-  TokenScores tokens{moved(result.log_prob, Layout::whole(2)).to_host(),
-                     std::move(weights.weights)};
+  TokenScores tokens{result.log_prob.to_host(), std::move(weights.weights)};
   const auto scores = tokens.scores.as<float>();
   const auto w = tokens.weights.as<float>();
   for (size_t i = 0; i < w.size(); ++i) scores[i] *= w[i];
@@ -164,8 +172,9 @@ void BaseModel::set_compute_dtype(const std::string& dtype) {
 }
 
 Tensor BaseModel::logits(const HostArrays& batch) const {
+  QT_ASSERT(Sharding::current() == nullptr);
   Tape::Recording paused(nullptr);
-  return moved(projection().logits(hidden(batch, Rows::all(batch), {})), Layout::whole(3));
+  return projection().logits(hidden(batch, Rows::all(batch), {}));
 }
 
 EncoderDecoderModel::EncoderDecoderModel(const T5Config& config, const LossOptions& options)

@@ -24,7 +24,7 @@ struct LossOptions {
   double aux_loss_factor = 0, router_z_loss_factor = 0;
 };
 
-/// Rows [begin, end) of a batch: a microbatch.
+/// Rows [begin, end) of the rows of a batch that this rank has (runtime/batch_rows.h): a microbatch.
 struct Rows {
   int64_t begin = 0, end = 0;
   static Rows all(const HostArrays& batch);
@@ -46,19 +46,20 @@ class BaseModel {
   const LossOptions& loss_options() const { return options_; }
   virtual int64_t vocab_size() const = 0;
 
-  /// Loss and metrics of some rows of a batch of model features (int32 [batch, length]). With a
-  /// tape recording, the loss can be differentiated. Throws kData naming a missing feature.
+  /// Loss and metrics of a microbatch of model features (int32 [rows, length]), over the rows of all
+  /// ranks. With a tape recording, the loss can be differentiated. Throws kData naming a missing
+  /// feature.
   LossOutput loss_fn(const HostArrays& batch, Rows rows, const Context& context) const;
   /// Teacher-forced metrics without dropout.
   Metrics eval_fn(const HostArrays& batch) const;
-  /// Log-probability of each target, times its loss weight.
+  /// Log-probability of each target, times its loss weight; by this rank alone, not on a mesh.
   struct TokenScores {
     HostArray scores, weights;  // float32 [batch, length]
     /// Over each row: T5X's score_batch.
     std::vector<double> sums() const;
   };
   TokenScores score_tokens(const HostArrays& batch) const;
-  /// Logits [batch, length, vocab] of the target positions.
+  /// Logits [batch, length, vocab] of the target positions; by this rank alone.
   Tensor logits(const HostArrays& batch) const;
 
  protected:

@@ -1,5 +1,6 @@
 #include "models/features.h"
 
+#include "runtime/batch_rows.h"
 #include "runtime/mesh/sharding.h"
 
 namespace quintet {
@@ -19,8 +20,10 @@ const HostArray& feature(const HostArrays& batch, const std::string& name) {
 }
 
 Tensor rows_of(const HostArray& array, Rows rows) {
-  const Spec spec{{{axis::kBatch, array.shape[0]}, {axis::kLength, array.shape[1]}}, array.dtype};
-  const Block frame{{rows.begin, 0}, {rows.end - rows.begin, array.shape[1]}};
+  const int64_t parts = batch_part().count;
+  const Spec spec{{{axis::kBatch, array.shape[0] * parts}, {axis::kLength, array.shape[1]}},
+                  array.dtype};
+  const Block frame{{rows.begin * parts, 0}, {(rows.end - rows.begin) * parts, array.shape[1]}};
   const Sharding* sharding = Sharding::current();
   const Layout layout = sharding != nullptr ? sharding->place(spec) : Layout::whole(2);
   if (sharding != nullptr) sharding->block("batch", spec, layout, frame);  // refuses, naming it
@@ -28,15 +31,15 @@ Tensor rows_of(const HostArray& array, Rows rows) {
   const Block& block = tensor.block();
   const int64_t element = size_of(array.dtype), row_bytes = block.sizes[1] * element;
   const auto from = [&](int64_t row) {
-    return array.bytes.data() + (row * array.shape[1] + block.origin[1]) * element;
+    return array.bytes.data() + ((rows.begin + row) * array.shape[1] + block.origin[1]) * element;
   };
   if (row_bytes == array.shape[1] * element) {
-    tensor.device().copy_in(tensor.local().pointer, from(block.origin[0]), tensor.bytes());
+    tensor.device().copy_in(tensor.local().pointer, from(0), tensor.bytes());
     return tensor;
   }
   for (int64_t i = 0; i < block.sizes[0]; ++i)
     tensor.device().copy_in(static_cast<std::byte*>(tensor.local().pointer) + i * row_bytes,
-                            from(block.origin[0] + i), row_bytes);
+                            from(i), row_bytes);
   return tensor;
 }
 

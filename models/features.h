@@ -9,7 +9,7 @@ namespace quintet {
 /// The feature, or kData naming it and those that are there.
 const HostArray& feature(const HostArrays& batch, const std::string& name);
 
-/// Rows of a [batch, length] array as a tensor that knows its place in the whole batch.
+/// Rows of a [rows, length] array as a tensor over all ranks that knows its place in the whole batch.
 Tensor rows_of(const HostArray& array, Rows rows);
 
 /// Effective segment ids of T5X's attention masks: 0 where the token is padding, else 1 + segment

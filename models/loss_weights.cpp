@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "runtime/batch_rows.h"
+
 namespace quintet {
 namespace {
 
@@ -25,9 +27,11 @@ void average_per_sequence(HostArray& weights, const HostArray* segments) {
   }
 }
 
+/// Over the rows of all ranks.
 double sum(const HostArray& weights) {
   double total = 0;
   for (const float w : weights.as<float>()) total += static_cast<double>(w);
+  sum_over_batch({&total, 1});
   return total;
 }
 
@@ -72,7 +76,7 @@ LossWeights loss_weights(const HostArrays& batch, const LossNormalizingFactor& f
       average_per_sequence(result.weights, segments == batch.end() ? nullptr : &segments->second);
     }
     result.factor = *special == SpecialLossNormalizingFactor::kNumTotalTargetTokens
-                        ? static_cast<double>(targets->second.elements())
+                        ? static_cast<double>(targets->second.elements() * batch_part().count)
                         : sum(result.weights);
   }
   QT_CHECK_AS(ExitCode::kData, result.factor != 0,

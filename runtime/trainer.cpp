@@ -5,13 +5,13 @@
 #include <cstring>
 
 #include "runtime/gathers.h"
-#include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/ops.h"
 #include "runtime/optim/gradients.h"
 #include "runtime/optim/host_mirror.h"
 #include "runtime/optim/path_pattern.h"
 #include "runtime/profile.h"
+#include "runtime/rank_sums.h"
 #include "runtime/step_log.h"
 #include "runtime/tape.h"
 
@@ -36,25 +36,12 @@ std::vector<float> values_of(const View& view) {
 class MeshReducer final : public Reducer {
  public:
   void sum(std::span<double> values, const CutAxes& axes) override {
-    reduce(values, axes, Reduction::sum);
+    reduce_over_ranks(values, axes);
   }
   void max(std::span<double> values, const CutAxes& axes) override {
-    reduce(values, axes, Reduction::max);
+    reduce_over_ranks(values, axes, Reduction::max);
   }
   bool on_paper() const override { return Device::current().kind() == "abstract"; }
-
- private:
-  static void reduce(std::span<double> values, const CutAxes& axes, Reduction how) {
-    const Mesh* ranks = Sharding::current()->ranks();
-    QT_ASSERT(ranks != nullptr);
-    const Group& group = ranks->group(axes);
-    const auto bytes = static_cast<int64_t>(values.size_bytes());
-    if (StepLog* log = StepLog::current())
-      log->statistics(axes, bytes, Traffic::sent("all_reduce", bytes, group.size()));
-    group.on_host()
-        .all_reduce(values.data(), static_cast<int64_t>(values.size()), DType::f64, how)
-        .wait();
-  }
 };
 
 double squares_of(std::span<const float> values) {

@@ -18,12 +18,13 @@ struct StepLoss {
   Tensor loss;  // scalar; losses of all microbatches add up to the batch's
   std::function<Metrics()> metrics;  // asked for after the backward pass
 };
-/// Loss of rows [begin, end) of a batch; dropout follows `key` and the rows' places in the batch.
+/// Loss of rows [begin, end) of this rank's rows of a batch; dropout follows `key` and the rows' places
+/// in the batch.
 using LossFunction =
     std::function<StepLoss(const HostArrays& batch, int64_t begin, int64_t end, Key key)>;
 
 struct TrainerOptions {
-  int64_t num_microbatches = 1;  // must divide the batch
+  int64_t num_microbatches = 1;  // must divide the rows of a rank
   Schedule learning_rate;       // of T5X's optimizers; Optax's have their own and it is only logged
   /// T5X's MoeTrainer: gradients of parameters whose name matches are multiplied by this number.
   std::string scaled_gradients{};  // a regular expression for the beginning of a name; "": none
@@ -43,8 +44,9 @@ class Trainer {
   Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimizer, TrainerOptions options,
           Key key);
 
-  /// One step on a batch of int32 [batch, length] features. A skipped step counts as a step, not as
-  /// an update. Throws a usage error if num_microbatches does not divide the batch.
+  /// One step on a batch of int32 [rows, length] features: on a mesh, this rank's rows (batch_rows.h).
+  /// A skipped step counts as a step, not as an update. Throws a usage error if num_microbatches does
+  /// not divide the rows.
   StepResult train(const HostArrays& batch);
 
   /// Batches seen; the next batch is number step().

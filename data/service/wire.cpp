@@ -106,6 +106,7 @@ void each_field(StartOrConst& start, Visit&& visit) {
   visit(start.position);
   visit(start.shard.index);
   visit(start.shard.count);
+  visit(start.shard.microbatches);
   visit(start.credits);
 }
 
@@ -175,17 +176,23 @@ std::string to_wire(const Delivery& delivery, const Shard& shard) {
   writer.put(static_cast<int32_t>(delivery.batch.has_value()));
   if (!delivery.batch) return writer.take();
   const Batch& batch = *delivery.batch;
-  const int64_t rows = batch.features.begin()->second.shape[0] / shard.count;
-  writer.put(std::clamp<int64_t>(batch.rows - rows * shard.index, 0, rows));
+  const int64_t run = shard.run(batch.features.begin()->second.shape[0]);
+  const auto first = [&](int64_t microbatch) { return (microbatch * shard.count + shard.index) * run; };
+  int64_t rows = 0;
+  for (int64_t i = 0; i < shard.microbatches; ++i)
+    rows += std::clamp<int64_t>(batch.rows - first(i), 0, run);
+  writer.put(rows);
   writer.put(batch.features.size());
   for (const auto& [name, array] : batch.features) {
-    const size_t size = array.bytes.size() / static_cast<size_t>(shard.count);
     std::vector<int64_t> shape = array.shape;
-    shape[0] = rows;
+    const size_t row_bytes = array.bytes.size() / static_cast<size_t>(shape[0]);
+    shape[0] = run * shard.microbatches;
     writer.put(name);
     writer.put(array.dtype);
     writer.put(shape);
-    writer.append(array.bytes.data() + size * static_cast<size_t>(shard.index), size);
+    for (int64_t i = 0; i < shard.microbatches; ++i)
+      writer.append(array.bytes.data() + static_cast<size_t>(first(i)) * row_bytes,
+                    static_cast<size_t>(run) * row_bytes);
   }
   return writer.take();
 }

@@ -48,6 +48,23 @@ TEST(NumbersReport, TellsBatchesApartBeyondTheirFirstRows) {
             steps[size_t{1}]["features"]["inputs"]["crc32c"].as_string());
 }
 
+TEST(NumbersReport, JoinsTheRowsOfAllShards) {
+  const testing::Scratch folder;
+  NumbersReport first, second;
+  for (int64_t step = 3; step < 5; ++step) {
+    first.add({.step = step}, batch_from(0, 2));
+    second.add({.step = step}, batch_from(static_cast<int32_t>(100 * step), 2));
+  }
+  const Json steps =
+      Json::read(first.write(folder.path(), {first.text(), second.text()}))["steps"];
+  const Json features = steps[size_t{1}]["features"];
+  EXPECT_EQ(features.size(), 2u);
+  EXPECT_EQ(features[size_t{0}]["inputs"]["first_rows"][size_t{0}].as_ints(),
+            (std::vector<int64_t>{0, 1, 2}));
+  EXPECT_EQ(features[size_t{1}]["inputs"]["first_rows"][size_t{0}].as_ints(),
+            (std::vector<int64_t>{400, 401, 402}));
+}
+
 TEST(NumbersReport, KeepsTheNewestTenAndTakesNarrowBatches) {
   const testing::Scratch folder;
   NumbersReport report;

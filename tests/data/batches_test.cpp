@@ -172,6 +172,31 @@ TEST_F(BatchesTest, DoNotDependOnThreadsOrDataShards) {
                        "multiple of the 3"));
 }
 
+/// Rows of a batch, one array's bytes each.
+std::vector<std::vector<std::byte>> rows_of(const Batch& batch) {
+  const HostArray& array = batch.features.at("encoder_input_tokens");
+  const auto bytes = static_cast<int64_t>(array.bytes.size()) / array.shape[0];
+  std::vector<std::vector<std::byte>> rows;
+  for (int64_t i = 0; i < array.shape[0]; ++i)
+    rows.emplace_back(array.bytes.begin() + i * bytes, array.bytes.begin() + (i + 1) * bytes);
+  return rows;
+}
+
+TEST_F(BatchesTest, AShardHasItsPartOfEveryMicrobatch) {
+  Batches whole = open(true, {}, 12), first = open(true, {.shard = {0, 2, 3}}, 12),
+          second = open(true, {.shard = {1, 2, 3}}, 12);
+  for (int i = 0; i < 5; ++i) {
+    const auto all = rows_of(*whole.next());
+    const std::vector want_first{all[0], all[1], all[4], all[5], all[8], all[9]};
+    const std::vector want_second{all[2], all[3], all[6], all[7], all[10], all[11]};
+    EXPECT_EQ(rows_of(*first.next()), want_first);
+    EXPECT_EQ(rows_of(*second.next()), want_second);
+    EXPECT_EQ(first.position(), whole.position());
+  }
+  EXPECT_TRUE(contains(message_of(ExitCode::kUsage, [&] { open(true, {.shard = {0, 2, 4}}, 12); }),
+                       "2 data shards times 4 microbatches"));
+}
+
 /// Fewer files, and fewer examples, than shards: row I4 of the fault table.
 TEST_F(BatchesTest, ADataSetSmallerThanTheShardsIsSpreadOverThem) {
   for (const int examples : {1, 2, 3}) {

@@ -128,7 +128,7 @@ void train(Mailbox& mail, const mpi::Session& session, const ServiceOptions& opt
            const Provider& provider, const FeatureConverterPtr& converter) {
   const BatchOptions batch_options{.prefetch = 0, .shard = options.shard};
   ServiceClient client(mail, options, session.hosts());
-  if (mode == "same" || mode == "floats") {
+  if (mode == "same" || mode == "floats" || mode == "microbatches") {
     Batches own(provider, make_config(), converter, batch_options);
     compare(client, own, 40);
   } else if (mode == "resumed") {
@@ -199,7 +199,7 @@ int run(int argc, char** argv) {
   }
   const int shard = session.rank() / model;
   ServiceOptions options{.data_ranks = ranks,
-                         .shard = {shard, ranks.first / model},
+                         .shard = {shard, ranks.first / model, mode == "microbatches" ? 2 : 1},
                          .seed = 5,
                          .timeout_seconds = argc > 4 ? std::atof(argv[4]) : 60,
                          .patience_seconds = 1};

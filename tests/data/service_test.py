@@ -25,6 +25,12 @@ def test_batches_are_those_of_one_process(folder):
         assert result.code == 0, (shape, result)
 
 
+def test_a_shard_gets_its_part_of_every_microbatch(folder):
+    for ranks, data, model in [(3, 1, 1), (6, 2, 2)]:
+        result = mpirun(ranks, "microbatches", data, model)
+        assert result.code == 0, result
+
+
 def test_floats_of_two_dimensions_are_those_of_one_process(folder):
     for ranks, data, model in [(2, 1, 1), (4, 2, 2)]:
         result = mpirun(ranks, "floats", data, model)

@@ -62,21 +62,52 @@ def with_fault(fault, model_dir, *more):
 
 
 def losses(model_dir):
+    """Of steps and of teacher-forced evaluations; and what was counted in their batches."""
     records = [json.loads(line) for line in (pathlib.Path(model_dir) / "metrics.jsonl").read_text().splitlines()]
-    return [(r["step"], r["loss"]) for r in records if r["run"] == "train"]
+    return [((r["run"], r["step"]), r["loss"], {name: value for name, value in r.items() if name.startswith(COUNTS)})
+            for r in records if "loss" in r]
+
+
+COUNTS = ("non_padding_fraction", "effective_batch_size")
 
 
 def assert_close_runs(one, other, tolerance=1e-4):
     a, b = losses(one), losses(other)
-    assert a and [step for step, _ in a] == [step for step, _ in b], (a, b)
-    for (step, x), (_, y) in zip(a, b):
+    assert a and [step for step, _, _ in a] == [step for step, _, _ in b], (a, b)
+    for (step, x, counts), (_, y, others) in zip(a, b):
         assert abs(x - y) <= tolerance * abs(x), f"step {step}: loss {x} and {y}"
+        assert counts and counts == others, f"step {step}: {counts} and {others}"
 
 
 def test_two_ranks_train_as_one(folder):
     e2e.quintet(*tiny(folder / "one", 20))
     mpirun(2, *tiny(folder / "two", 20))
     assert_close_runs(folder / "one", folder / "two")
+
+
+def test_a_rank_has_the_rows_of_its_shard_and_no_others(folder):
+    """A run that ends on numbers tells what its ranks had of the last batches."""
+    arguments = ["--gin.optimizers.adamw.learning_rate=1e30", "--gin.BATCH_SIZE=8", "--gin.trainer.Trainer.num_microbatches=2"]
+
+    def batches_of(name):
+        report = json.loads(next((folder / name).glob("not_finite_*.json")).read_text())
+        return {step["step"]: (step["data_position"], step["features"]) for step in report["steps"]}
+
+    e2e.quintet(*tiny(folder / "one", 100, *arguments), expect=7)
+    whole = batches_of("one")
+    for name, ranks, shards, more in (("two", 2, 2, []), ("four", 4, 4, []), ("model", 4, 2, MESHES["model"])):
+        mpirun(ranks, *tiny(folder / name, 100, *arguments, *more), expect=7)
+        cut = batches_of(name)
+        assert cut.keys() == whole.keys(), (name, cut.keys(), whole.keys())
+        for step, (position, parts) in cut.items():
+            assert position == whole[step][0] and len(parts) == shards, (name, step)
+            for feature, array in whole[step][1].items():
+                rows = [part[feature]["first_rows"] for part in parts]
+                assert all(part[feature]["shape"][0] == 8 // shards == len(own) for part, own in zip(parts, rows)), (name, parts)
+                # A microbatch after the other, the shards' rows of each.
+                half = 4 // shards
+                joined = [row for at in (0, half) for own in rows for row in own[at:at + half]]
+                assert joined == array["first_rows"], (name, step, feature)
 
 
 def test_ranks_started_differently_are_refused(folder):

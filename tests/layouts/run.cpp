@@ -4,6 +4,7 @@
 
 #include <mutex>
 
+#include "runtime/batch_rows.h"
 #include "runtime/optim/adafactor.h"
 #include "runtime/reshard.h"
 #include "runtime/tape.h"
@@ -56,12 +57,12 @@ Result run(const Training& training) {
   model->parameters().initialize(key_from_seed(7));
   Result result;
   {
-    const HostArrays batch = make_batch(training, 0);
+    const HostArrays batch = own_rows(make_batch(training, 0));
     Tape tape;
     StepLoss step;
     {
       const Tape::Recording recording(tape);
-      step = loss_of(*model)(batch, 0, training.rows, key_from_seed(5));
+      step = loss_of(*model)(batch, 0, Rows::all(batch).end, key_from_seed(5));
     }
     tape.backward(step.loss);
     result.loss = step.loss.item();
@@ -80,7 +81,8 @@ Result run(const Training& training) {
                    .weight_metrics = true},
                   key_from_seed(9));
   for (int64_t i = 0; i < training.steps; ++i) {
-    result.metrics = trainer.train(make_batch(training, i)).metrics;
+    result.metrics =
+        trainer.train(own_rows(make_batch(training, i), training.microbatches)).metrics;
     result.losses.push_back(result.metrics.at("loss").value());
   }
   for (const ParamInfo& info : model->parameters().all())
