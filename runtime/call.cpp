@@ -108,8 +108,11 @@ Tensors run_cut(const Op& op, const Tensors& inputs, std::vector<ResultShape> sh
   launch(op, operands.all(), outputs, attrs);
   operands.drop();
   if (!Tape::in_backward())
-    for (size_t i = 0; i < outputs.size(); ++i)
-      if (make[i] && plan.blocks[i] == 0) outputs[i] = moved(outputs[i], plan.targets[i]);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      // A sum that is kept for the gradient alone is one of several to be taken together.
+      const bool open = op.rule.outputs[i].optional && !plan.results[i].partial.empty();
+      if (make[i] && plan.blocks[i] == 0 && !open) outputs[i] = moved(outputs[i], plan.targets[i]);
+    }
   return outputs;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "runtime/mesh/movement.h"
 #include "runtime/mesh/sharding.h"
@@ -24,11 +25,29 @@ bool is_all_reduce(const Tensor& x, const Layout& to) {
 
 }  // namespace
 
-void LeafGradients::add(const Tensor& leaf, Tensor grad) {
+void LeafGradients::add(const Tensor& leaf, Tensor grad, int64_t to_come) {
+  const auto before = std::find_if(unfinished_.begin(), unfinished_.end(),
+                                   [&](const Waiting& w) { return w.leaf.id() == leaf.id(); });
+  if (before != unfinished_.end()) {
+    Tensor sum = std::move(before->grad);
+    unfinished_.erase(before);
+    if (sum.layout() == grad.layout())
+      grad = accumulate(std::move(sum), std::move(grad));
+    else
+      place(leaf, std::move(sum));
+  }
+  if (to_come > 0 && grad.layout() != leaf.layout())
+    unfinished_.push_back({leaf, std::move(grad)});
+  else
+    place(leaf, std::move(grad));
+}
+
+void LeafGradients::place(const Tensor& leaf, Tensor grad) {
   if (!wait_for_others(leaf, grad)) start({{leaf, {}, {}}}, std::move(grad), leaf.layout());
 }
 
 void LeafGradients::settle() {
+  for (auto& [leaf, sum] : std::exchange(unfinished_, {})) place(leaf, std::move(sum));
   for (Bucket& bucket : buckets_)
     if (!bucket.waiting.empty()) send(bucket);
   receive();
@@ -42,13 +61,6 @@ bool LeafGradients::wait_for_others(const Tensor& leaf, Tensor& grad) {
     return b.axes == axes && b.dtype == dtype;
   });
   if (bucket == buckets_.end()) bucket = buckets_.insert(bucket, Bucket{axes, dtype, {}, 0});
-  const auto same = std::find_if(
-      bucket->waiting.begin(), bucket->waiting.end(),
-      [&](const Waiting& w) { return w.leaf.id() == leaf.id() && w.grad.layout() == grad.layout(); });
-  if (same != bucket->waiting.end()) {
-    same->grad = accumulate(std::move(same->grad), std::move(grad));
-    return true;
-  }
   if (bucket->bytes + grad.bytes() > kBucketBytes) send(*bucket);
   bucket->bytes += grad.bytes();
   bucket->waiting.push_back({leaf, std::move(grad)});

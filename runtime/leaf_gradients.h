@@ -4,7 +4,7 @@
 // long as its messages wait, not as its bytes travel.
 //
 //   LeafGradients leaves;
-//   leaves.add(leaf, grad);      // as they appear
+//   leaves.add(leaf, grad, 0);   // as they appear
 //   leaves.settle();             // leaf.grad() is there
 
 #include <optional>
@@ -16,8 +16,9 @@ namespace quintet {
 
 class LeafGradients {
  public:
-  /// `grad` is added to what the leaf has. Every rank of the mesh calls it.
-  void add(const Tensor& leaf, Tensor grad);
+  /// `grad` is added to what the leaf has. Every rank of the mesh calls it. Until the last of those that
+  /// are `to_come` they are summed where they are, so that one collective takes their sum.
+  void add(const Tensor& leaf, Tensor grad, int64_t to_come);
   /// Waits for those that are under way.
   void settle();
 
@@ -46,6 +47,7 @@ class LeafGradients {
     AsyncMove move;
   };
 
+  void place(const Tensor& leaf, Tensor grad);
   bool wait_for_others(const Tensor& leaf, Tensor& grad);
   void send(Bucket& bucket);
   void start(std::vector<Part> parts, Tensor all, const Layout& to);
@@ -53,6 +55,7 @@ class LeafGradients {
   static void store(const std::vector<Part>& parts, Tensor all);
   static void store(const Tensor& leaf, Tensor grad);
 
+  std::vector<Waiting> unfinished_;  // more of the leaf is to come
   std::vector<Bucket> buckets_;
   std::optional<Sent> sent_;
 };

@@ -51,6 +51,7 @@ class Backward {
     running_backward = this;
     for (const Node& node : nodes) {
       for (const Tensor& output : node.outputs) made_.insert(output.id());
+      for (const Tensor& input : node.inputs) ++to_come_[input.id()];
       exchanges_ += node.exchanges ? 1 : 0;
     }
   }
@@ -59,9 +60,13 @@ class Backward {
   Backward& operator=(const Backward&) = delete;
 
   bool is_leaf(const Tensor& x) const { return !made_.contains(x.id()); }
-  LeafGradients& leaves() { return leaves_; }
+  void add(const Tensor& leaf, Tensor grad) {
+    leaves_.add(leaf, std::move(grad), to_come_[leaf.id()]);
+  }
 
   void begin(const Node& node) { exchanges_ -= node.exchanges ? 1 : 0; }
+  /// The node's gradient of this input is there, or there is none.
+  void end(const Tensor& input) { --to_come_[input.id()]; }
   void finish() {
     compute_put_off();
     leaves_.settle();
@@ -77,6 +82,7 @@ class Backward {
   /// Whether it is. What would have to move is computed with the gradient that moves it, too.
   bool put_off(Task task) {
     if (exchanges_ == 0 || !is_leaf(task.parameter) || moves(task)) return false;
+    ++to_come_[task.parameter.id()];
     tasks_.push_back(std::move(task));
     if (tasks_.size() > kMostPutOff) compute_first();
     return true;
@@ -98,12 +104,15 @@ class Backward {
     const Task task = std::move(tasks_.front());
     tasks_.pop_front();
     const Tape::Recording paused(nullptr);
-    leaves_.add(task.parameter, call(*task.op, task.inputs, task.attrs)[0]);
+    Tensor grad = call(*task.op, task.inputs, task.attrs)[0];
+    end(task.parameter);
+    add(task.parameter, std::move(grad));
   }
 
   Backward* previous_;
   LeafGradients leaves_;
   std::unordered_set<const void*> made_;
+  std::unordered_map<const void*, int64_t> to_come_;  // gradients that nodes and tasks may still give
   int64_t exchanges_ = 0;  // still to come
   std::deque<Task> tasks_;
 };
@@ -150,17 +159,18 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
     running.begin(node);
     Tensors arrived;
     for (const Tensor& output : node.outputs) arrived.push_back(pending.take(output));
-    if (std::all_of(arrived.begin(), arrived.end(), [](const Tensor& g) { return g.absent(); }))
-      continue;
-    Tensors sent = node.op != nullptr         ? node.op->vjp(node, arrived)
-                   : node.gradient != nullptr ? node.gradient(node, arrived)
-                                              : std::move(arrived);  // reshard
+    Tensors sent(node.inputs.size());
+    if (std::any_of(arrived.begin(), arrived.end(), [](const Tensor& g) { return !g.absent(); }))
+      sent = node.op != nullptr         ? node.op->vjp(node, arrived)
+             : node.gradient != nullptr ? node.gradient(node, arrived)
+                                        : std::move(arrived);  // reshard
     QT_ASSERT(sent.size() == node.inputs.size());
     for (size_t i = 0; i < sent.size(); ++i) {
       const Tensor& input = node.inputs[i];
+      running.end(input);
       if (!input.needs_grad() || sent[i].absent()) continue;
       if (running.is_leaf(input)) {
-        running.leaves().add(input, std::move(sent[i]));
+        running.add(input, std::move(sent[i]));
       } else {
         pending.add(input, std::move(sent[i]));
       }

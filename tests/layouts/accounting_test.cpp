@@ -10,6 +10,7 @@
 
 #include "runtime/abstract_device.h"
 #include "runtime/base/memory_meter.h"
+#include "runtime/batch_rows.h"
 #include "runtime/gathers.h"
 #include "runtime/optim/adafactor.h"
 #include "runtime/step_log.h"
@@ -56,7 +57,7 @@ Held hold() {
                   {.learning_rate = [](int64_t) { return 0.01F; }}, key_from_seed(9));
   for (int64_t i = 0; i < 3; ++i) {
     Gathers::of_thread().reset_peak();
-    trainer.train(make_batch(training, i));
+    trainer.train(own_rows(make_batch(training, i)));
     held.most_gathered = std::max(held.most_gathered, Gathers::of_thread().peak_bytes());
     EXPECT_EQ(Gathers::of_thread().live_bytes(), 0);
   }
@@ -107,12 +108,12 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Accounting,
 
 /// Forward and backward of one batch.
 void run_gradients(const Training& training, BaseModel& model) {
-  const HostArrays batch = make_batch(training, 0);
+  const HostArrays batch = own_rows(make_batch(training, 0));
   Tape tape;
   StepLoss step;
   {
     const Tape::Recording recording(tape);
-    step = loss_of(model)(batch, 0, training.rows, key_from_seed(5));
+    step = loss_of(model)(batch, 0, Rows::all(batch).end, key_from_seed(5));
   }
   tape.backward(step.loss);
 }
@@ -128,12 +129,32 @@ TEST(Gradients, OfSmallArraysAreSummedTogether) {
     run_gradients(training, *model);
     int64_t bytes = 0;
     for (const ParamInfo& info : model->parameters().all()) bytes += info.value.grad().bytes();
-    // Three sums of the loss; the projection's gradient, which its op makes with the loss; all others.
+    // Target tokens; three sums of the loss; all gradients.
     const Traffic::Table want = {
-        {{"all_reduce", "data"}, {3 + 1 + 1, Traffic::sent("all_reduce", bytes + 3 * 4, 4)}}};
+        {{"all_reduce", "data"}, {1 + 3 + 1, Traffic::sent("all_reduce", bytes + 8 + 3 * 4, 4)}}};
     EXPECT_EQ(comm.traffic().table(), want);
     EXPECT_EQ(meter.used()[static_cast<size_t>(MemoryKind::kGradients)], bytes);
   });
+}
+
+// Encoder and decoder share an embedding, which T5 1.0's logits use too.
+TEST(Gradients, OfAnArrayThatIsUsedOftenAreSummedOverRanksOnce) {
+  for (const Network network : {Network::t5_1_1, Network::t5_1_0_tied, Network::decoder_only}) {
+    SCOPED_TRACE(static_cast<int>(network));
+    const Training training{.network = network, .optimizer = {}};
+    on_ranks(partitioning({4, 1}, 1, 2), [&](Comm& comm) {
+      const auto model = make_model(training);
+      model->parameters().initialize(key_from_seed(7));
+      comm.traffic().reset();
+      run_gradients(training, *model);
+      Traffic::Entry scattered;
+      for (const ParamInfo& info : model->parameters().all())
+        if (info.value.layout().cut())
+          scattered.calls += 1, scattered.bytes += Traffic::sent("reduce_scatter", info.value.bytes() * 4, 4);
+      const Traffic::Table sent = comm.traffic().table();
+      EXPECT_EQ(sent.at({"reduce_scatter", "data"}), scattered);
+    });
+  }
 }
 
 struct OnPaper : ::testing::TestWithParam<std::tuple<Training, std::vector<int>>> {};
