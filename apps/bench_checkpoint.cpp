@@ -1,6 +1,8 @@
 // `quintet bench checkpoint`: how long the training loop stands still for a save, how fast the rest
 // goes in the background, and how fast it all comes back.
 
+#include <nlohmann/json.hpp>
+
 #include <unistd.h>
 
 #include <algorithm>

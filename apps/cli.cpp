@@ -1,5 +1,8 @@
 #include "apps/cli.h"
 
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -20,7 +23,7 @@ std::vector<std::string> flags_of(const CLI::App& app) {
 
 CommandLine::CommandLine(const std::string& verb, const std::string& summary,
                          const std::string& examples)
-    : verb_(verb), app_(summary, "quintet " + verb) {
+    : verb_(verb), app_(std::make_unique<CLI::App>(summary, "quintet " + verb)) {
   std::string footer = "\nExamples:";
   size_t begin = 0;
   while (begin < examples.size()) {
@@ -28,9 +31,11 @@ CommandLine::CommandLine(const std::string& verb, const std::string& summary,
     footer += "\n  " + examples.substr(begin, end - begin);
     begin = end + 1;
   }
-  app_.footer(footer + "\n");
-  app_.get_formatter()->column_width(34);
+  app_->footer(footer + "\n");
+  app_->get_formatter()->column_width(34);
 }
+
+CommandLine::~CommandLine() = default;
 
 bool CommandLine::parse(std::span<char* const> args) {
   return parse(std::vector<std::string>(args.begin(), args.end()));
@@ -39,15 +44,15 @@ bool CommandLine::parse(std::span<char* const> args) {
 bool CommandLine::parse(const std::vector<std::string>& args) {
   std::vector<std::string> reversed(args.rbegin(), args.rend());
   try {
-    app_.parse(reversed);
+    app_->parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    std::fputs(app_.help().c_str(), stdout);
+    std::fputs(app_->help().c_str(), stdout);
     return false;
   } catch (const CLI::ParseError& error) {
     std::string hint;
     for (const std::string& text : args) {
       const std::string flag = text.substr(0, text.find('='));
-      const std::vector<std::string> known = flags_of(app_);
+      const std::vector<std::string> known = flags_of(*app_);
       if (flag.starts_with("--") && std::find(known.begin(), known.end(), flag) == known.end())
         hint += " (" + flag + " is unknown" + did_you_mean(flag, known) + ")";
     }

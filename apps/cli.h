@@ -7,9 +7,8 @@
 //   if (!cli.parse(args)) return 0;              // --help was asked for and printed
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +19,8 @@ class CommandLine {
  public:
   /// `examples`: one command a line, printed by --help.
   CommandLine(const std::string& verb, const std::string& summary, const std::string& examples);
-  CLI::App& app() { return app_; }
+  ~CommandLine();  // there and not here: it is what all of CLI::App is compiled for
+  CLI::App& app() { return *app_; }
   /// False: help was printed, nothing is left to do. Throws a usage error that names the flag, and for
   /// an unknown one the nearest known flag.
   bool parse(std::span<char* const> args);
@@ -28,7 +28,7 @@ class CommandLine {
 
  private:
   std::string verb_;
-  CLI::App app_;
+  std::unique_ptr<CLI::App> app_;
 };
 
 }  // namespace quintet

@@ -1,5 +1,7 @@
 #include "apps/evaluate.h"
 
+#include <nlohmann/json.hpp>
+
 #include "apps/evaluated_log.h"
 #include "apps/summaries.h"
 #include "runtime/base/json.h"

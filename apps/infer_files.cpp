@@ -1,5 +1,7 @@
 #include "apps/infer_files.h"
 
+#include <nlohmann/json.hpp>
+
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/json.h"
 #include "runtime/base/posix_file.h"

@@ -1,6 +1,8 @@
 // `quintet inspect PATH`: what is in a model directory, a checkpoint or a safetensors file, and
 // whether it is still what was written.
 
+#include <nlohmann/json.hpp>
+
 #include <cstdio>
 #include <limits>
 

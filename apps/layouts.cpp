@@ -1,5 +1,7 @@
 #include "apps/layouts.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <regex>
 

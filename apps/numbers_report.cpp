@@ -1,9 +1,12 @@
 #include "apps/numbers_report.h"
 
-#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include <vector>
 
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/crc32c.h"
+#include "runtime/base/json.h"
 
 namespace quintet {
 namespace {
@@ -33,21 +36,26 @@ nlohmann::ordered_json described(const HostArray& array) {
 void NumbersReport::add(const BadStep& bad, const HostArrays& batch) {
   nlohmann::ordered_json features = nlohmann::ordered_json::object();
   for (const auto& [name, array] : batch) features[name] = described(array);
-  steps_.push_back({{"step", bad.step},
-                    {"tensor", bad.tensor},
-                    {"loss", json_number(bad.loss)},
-                    {"data_position", bad.data_position},
-                    {"features", std::move(features)}});
+  const nlohmann::ordered_json step = {{"step", bad.step},
+                                       {"tensor", bad.tensor},
+                                       {"loss", json_number(bad.loss)},
+                                       {"data_position", bad.data_position},
+                                       {"features", std::move(features)}};
+  steps_.emplace_back(bad.step, step.dump());
   if (steps_.size() > kSteps) steps_.pop_front();
 }
 
-std::string NumbersReport::text() const { return nlohmann::ordered_json(steps_).dump(); }
+std::string NumbersReport::text() const {
+  std::vector<std::string_view> steps;
+  for (const auto& [number, json] : steps_) steps.push_back(json);
+  return fmt::format("[{}]", fmt::join(steps, ","));
+}
 
 std::filesystem::path NumbersReport::write(const std::filesystem::path& model_dir,
                                            const std::vector<std::string>& shards) const {
-  const int64_t newest = steps_.empty() ? 0 : steps_.back()["step"].get<int64_t>();
+  const int64_t newest = steps_.empty() ? 0 : steps_.back().first;
   const auto file = model_dir / fmt::format("not_finite_{}.json", newest);
-  nlohmann::ordered_json steps(steps_);
+  auto steps = nlohmann::ordered_json::parse(text());
   if (shards.size() > 1) {
     for (auto& step : steps) step["features"] = nlohmann::ordered_json::array();
     for (const std::string& shard : shards) {

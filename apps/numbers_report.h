@@ -11,9 +11,10 @@
 #include <deque>
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "runtime/base/host_array.h"
-#include "runtime/base/json.h"
 
 namespace quintet {
 
@@ -38,7 +39,7 @@ class NumbersReport {
                               const std::vector<std::string>& shards = {}) const;
 
  private:
-  std::deque<nlohmann::ordered_json> steps_;
+  std::deque<std::pair<int64_t, std::string>> steps_;  // their numbers, and as JSON
 };
 
 }  // namespace quintet

@@ -1,5 +1,7 @@
 #include "apps/quantized_model.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 
 #include "checkpoint/checkpoint.h"

@@ -1,5 +1,7 @@
 #include "apps/train_state.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cmath>
 #include <regex>

@@ -1,5 +1,7 @@
 #include "checkpoint/manifest.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <set>

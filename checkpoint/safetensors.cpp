@@ -1,5 +1,7 @@
 #include "checkpoint/safetensors.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cstring>
 #include <span>

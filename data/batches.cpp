@@ -1,5 +1,7 @@
 #include "data/batches.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>

@@ -1,5 +1,7 @@
 #include "apps/serve/completion_request.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <charconv>
 #include <limits>

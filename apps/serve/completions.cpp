@@ -1,5 +1,7 @@
 // POST /v1/completions.
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <ctime>
 #include <numeric>

@@ -1,5 +1,7 @@
 #include "apps/serve/fields.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <cmath>
 

@@ -1,5 +1,7 @@
 #include "apps/serve/job_group.h"
 
+#include <nlohmann/json.hpp>
+
 namespace quintet::serve {
 
 using serving::Clock;

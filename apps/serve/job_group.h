@@ -2,7 +2,7 @@
 // The jobs of one request: queued together, cancelled together when the client leaves, answered
 // together.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "apps/serve/service.h"
 

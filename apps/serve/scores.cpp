@@ -1,5 +1,7 @@
 // POST /v1/score and POST /v1/embeddings: what the model thinks of given texts.
 
+#include <nlohmann/json.hpp>
+
 #include <cstring>
 
 #include "apps/serve/job_group.h"

@@ -1,5 +1,7 @@
 #include "data/cache/cache_folder.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 
 #include "data/sources/record_files.h"

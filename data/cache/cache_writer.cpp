@@ -1,5 +1,7 @@
 #include "data/cache/cache_writer.h"
 
+#include <nlohmann/json.hpp>
+
 #include <atomic>
 #include <chrono>
 #include <mutex>

@@ -1,5 +1,7 @@
 #include "data/evaluation/json_logger.h"
 
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 
 #include "data/evaluation/json_values.h"

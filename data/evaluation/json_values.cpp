@@ -1,5 +1,7 @@
 #include "data/evaluation/json_values.h"
 
+#include <nlohmann/json.hpp>
+
 #include <span>
 
 #include "data/base64.h"

@@ -1,7 +1,7 @@
 #pragma once
 // Answers and examples as JSON, for the files of evaluation and inference.
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "data/dataset.h"
 #include "data/metrics/answer.h"

@@ -1,5 +1,7 @@
 #include "data/reading/batch_index.h"
 
+#include <nlohmann/json.hpp>
+
 #include <fstream>
 
 #include "runtime/base/check.h"

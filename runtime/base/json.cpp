@@ -1,5 +1,7 @@
 #include "runtime/base/json.h"
 
+#include <nlohmann/json.hpp>
+
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -75,6 +77,13 @@ std::vector<Json> Json::read_lines(const std::filesystem::path& file) {
     if (!line.empty()) lines.push_back(parse(line, fmt::format("{}:{}", file.string(), number)));
   return lines;
 }
+
+bool Json::is_null() const { return value_->is_null(); }
+bool Json::is_string() const { return value_->is_string(); }
+bool Json::is_number() const { return value_->is_number(); }
+bool Json::is_bool() const { return value_->is_boolean(); }
+bool Json::is_array() const { return value_->is_array(); }
+bool Json::is_object() const { return value_->is_object(); }
 
 void Json::mismatch(std::string_view expected) const {
   fail(ExitCode::kData, "{}: expected {}, found {}", path_, expected,

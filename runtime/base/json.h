@@ -5,7 +5,7 @@
 //   const Json meta = Json::read("meta.json");
 //   const int64_t emb = meta["config"]["emb_dim"].as_int();
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <filesystem>
 #include <memory>
@@ -28,12 +28,12 @@ class Json {
   Json operator[](std::string_view key) const;
   Json operator[](size_t index) const;
   size_t size() const;
-  bool is_null() const { return value_->is_null(); }
-  bool is_string() const { return value_->is_string(); }
-  bool is_number() const { return value_->is_number(); }
-  bool is_bool() const { return value_->is_boolean(); }
-  bool is_array() const { return value_->is_array(); }
-  bool is_object() const { return value_->is_object(); }
+  bool is_null() const;
+  bool is_string() const;
+  bool is_number() const;
+  bool is_bool() const;
+  bool is_array() const;
+  bool is_object() const;
 
   int64_t as_int() const;  // a JSON integer that fits
   /// A number, or one of the strings "NaN", "Infinity", "-Infinity".
@@ -46,6 +46,7 @@ class Json {
   std::vector<Json> items() const;                            // elements of an array
   std::vector<std::pair<std::string, Json>> members() const;  // of an object, in file order
 
+  /// For its user to include <nlohmann/json.hpp>, which takes a second to compile.
   const nlohmann::ordered_json& raw() const { return *value_; }
   const std::string& path() const { return path_; }  // "meta.json:config.emb_dim"
 

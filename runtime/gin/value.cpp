@@ -75,6 +75,30 @@ std::string short_escape(char32_t c) {
 
 }  // namespace
 
+Value::Value() = default;
+Value::~Value() = default;
+Value::Value(const Value&) = default;
+Value::Value(Value&&) noexcept = default;
+Value& Value::operator=(const Value&) = default;
+Value& Value::operator=(Value&&) noexcept = default;
+Value::Value(bool v) : data_(v) {}
+Value::Value(int v) : data_(int64_t{v}) {}
+Value::Value(int64_t v) : data_(v) {}
+Value::Value(double v) : data_(v) {}
+Value::Value(const char* v) : data_(std::string(v)) {}
+Value::Value(std::string v) : data_(std::move(v)) {}
+Value::Value(std::string_view v) : data_(std::string(v)) {}
+Value::Value(BigInt v) : data_(std::move(v)) {}
+Value::Value(Complex v) : data_(v) {}
+Value::Value(Bytes v) : data_(std::move(v)) {}
+Value::Value(List v) : data_(std::move(v)) {}
+Value::Value(Tuple v) : data_(std::move(v)) {}
+Value::Value(Dict v) : data_(std::move(v)) {}
+Value::Value(Reference v) : data_(std::move(v)) {}
+Value::Value(Macro v) : data_(std::move(v)) {}
+Value::Value(Callable v) : data_(std::move(v)) {}
+Value::Value(Object v) : data_(std::move(v)) {}
+
 std::string Location::str() const {
   if (file.empty()) return {};
   return line > 0 ? fmt::format("{}:{}", file, line) : file;

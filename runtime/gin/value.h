@@ -106,26 +106,32 @@ class Value {
   using Data = std::variant<None, bool, int64_t, BigInt, double, Complex, std::string, Bytes, List,
                             Tuple, Dict, Reference, Macro, Callable, Object>;
 
-  Value() = default;           // None
-  Value(None) {}               // NOLINT: literals convert, so that defaults read as in Python
-  Value(std::nullptr_t) {}     // NOLINT
-  Value(bool v) : data_(v) {}  // NOLINT
-  Value(int v) : data_(int64_t{v}) {}                   // NOLINT
-  Value(int64_t v) : data_(v) {}                        // NOLINT
-  Value(double v) : data_(v) {}                         // NOLINT
-  Value(const char* v) : data_(std::string(v)) {}       // NOLINT
-  Value(std::string v) : data_(std::move(v)) {}         // NOLINT
-  Value(std::string_view v) : data_(std::string(v)) {}  // NOLINT
-  Value(BigInt v) : data_(std::move(v)) {}              // NOLINT
-  Value(Complex v) : data_(v) {}                        // NOLINT
-  Value(Bytes v) : data_(std::move(v)) {}               // NOLINT
-  Value(List v) : data_(std::move(v)) {}                // NOLINT
-  Value(Tuple v) : data_(std::move(v)) {}               // NOLINT
-  Value(Dict v) : data_(std::move(v)) {}                // NOLINT
-  Value(Reference v) : data_(std::move(v)) {}           // NOLINT
-  Value(Macro v) : data_(std::move(v)) {}               // NOLINT
-  Value(Callable v) : data_(std::move(v)) {}            // NOLINT
-  Value(Object v) : data_(std::move(v)) {}              // NOLINT
+  // What the variant's members make is compiled once, in value.cpp.
+  Value();  // None
+  ~Value();
+  Value(const Value&);
+  Value(Value&&) noexcept;
+  Value& operator=(const Value&);
+  Value& operator=(Value&&) noexcept;
+  Value(None) : Value() {}            // NOLINT: literals convert, so that defaults read as in Python
+  Value(std::nullptr_t) : Value() {}  // NOLINT
+  Value(bool v);                      // NOLINT
+  Value(int v);                       // NOLINT
+  Value(int64_t v);                   // NOLINT
+  Value(double v);                    // NOLINT
+  Value(const char* v);               // NOLINT
+  Value(std::string v);               // NOLINT
+  Value(std::string_view v);          // NOLINT
+  Value(BigInt v);                    // NOLINT
+  Value(Complex v);                   // NOLINT
+  Value(Bytes v);                     // NOLINT
+  Value(List v);                      // NOLINT
+  Value(Tuple v);                     // NOLINT
+  Value(Dict v);                      // NOLINT
+  Value(Reference v);                 // NOLINT
+  Value(Macro v);                     // NOLINT
+  Value(Callable v);                  // NOLINT
+  Value(Object v);                    // NOLINT
 
   /// Wraps a shared object; get it back as shared_ptr<T>, shared_ptr<const T> or of a public base
   /// of T.

@@ -1,5 +1,7 @@
 #include "runtime/metrics/metrics_log.h"
 
+#include <nlohmann/json.hpp>
+
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,6 +1,8 @@
 #pragma once
 // Answers written as JSON, and metrics by the names they have in gin files.
 
+#include <nlohmann/json.hpp>
+
 #include "data/configurables.h"
 #include "data/gin_types.h"
 #include "data/metrics/metric.h"

@@ -1,5 +1,7 @@
 // seqio's own caches: what they hold, in which order, for every shard; and ours in their form.
 #include "data/batches.h"
+
+#include <nlohmann/json.hpp>
 #include "data/cache/cache_folder.h"
 #include "data/cache/cache_writer.h"
 #include "data/feature_converter.h"

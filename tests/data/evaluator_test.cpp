@@ -1,6 +1,8 @@
 // seqio's Evaluator and JSON files, with functions in place of a model.
 #include "data/evaluation/evaluator.h"
 
+#include <nlohmann/json.hpp>
+
 #include <barrier>
 #include <cmath>
 #include <limits>

@@ -1,4 +1,6 @@
 // The order of reading, units, and what a position is made of.
+#include <nlohmann/json.hpp>
+
 #include <algorithm>
 #include <atomic>
 #include <set>

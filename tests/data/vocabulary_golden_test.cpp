@@ -1,5 +1,7 @@
 // Every vocabulary of fixtures/seqio/vocab: sizes, special ids, encoding, decoding of anything.
 #include "data/configurables.h"
+
+#include <nlohmann/json.hpp>
 #include "data/vocabulary.h"
 #include "tests/data/gin_values.h"
 #include "tests/harness/fixtures.h"

@@ -2,6 +2,7 @@
 // lines.
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <regex>
 #include <set>

@@ -2,6 +2,7 @@
 // (what gin-config made of that checkout), to the same imports, includes, macros and bindings.
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdlib>

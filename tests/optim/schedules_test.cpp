@@ -2,6 +2,8 @@
 
 #include "runtime/optim/schedules.h"
 
+#include <nlohmann/json.hpp>
+
 #include "tests/harness/fixtures.h"
 
 namespace quintet {
