@@ -21,7 +21,7 @@ struct TrainFlags {
   ComputeFlags compute;
   RankFlags ranks;
   DataServiceFlags data;
-  bool dry_run = false, profile = false, strict_data = false, ignored = false;
+  bool dry_run = false, profile = false, strict_data = false, no_step_graph = false, ignored = false;
 };
 
 void add_flags(CommandLine& cli, TrainFlags& flags) {
@@ -38,6 +38,8 @@ void add_flags(CommandLine& cli, TrainFlags& flags) {
                "end if data files have changed since the checkpoint, instead of a warning");
   app.add_flag("--dry_run", flags.dry_run, "print the configuration and end");
   app.add_flag("--profile", flags.profile, "time and bytes of each op at the end, on stderr");
+  app.add_flag("--no_step_graph", flags.no_step_graph,
+               "on a GPU: launch every kernel of every step, instead of a recorded CUDA graph");
   app.add_option("--run_mode", flags.run_mode, "train")->check(CLI::IsMember({"train"}));
   describe_data_flags(app);
   app.add_flag("--multiprocess_gpu", flags.ignored)->group("");  // T5X's, without meaning here
@@ -72,6 +74,7 @@ int run_train(std::span<char* const> args) {
     TrainConfig config = train_config_from(arguments);
     ranks.agree_on("configuration", config.config_text);
     config.train_dataset.strict_data |= flags.strict_data;
+    config.trainer.step_graph = !flags.no_step_graph;
     const auto provider_of = [&](const data::DatasetConfig& set) {
       return session_of_run->task(set);
     };

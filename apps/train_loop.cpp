@@ -212,6 +212,7 @@ void TrainLoop::summarize() {
 bool TrainLoop::evaluate() {
   const double begin = now_seconds();
   const int64_t step = trainer_->step();
+  trainer_->forget_graph();
   const auto asked = [this] { return stop_reason().has_value(); };
   std::map<std::string, TaskMetrics> found;
   if (train_evaluator_) {

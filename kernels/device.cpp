@@ -29,16 +29,6 @@ class Cpu final : public Device {
   void synchronize() override {}
 };
 
-/// Where there are no graphs the work itself is repeated.
-class Repeated final : public Recording {
- public:
-  explicit Repeated(std::function<void()> work) : work_(std::move(work)) {}
-  void launch() override { work_(); }
-
- private:
-  std::function<void()> work_;
-};
-
 Device* current_device = nullptr;
 
 }  // namespace
@@ -48,8 +38,8 @@ Device& Device::cpu() {
   return *device;
 }
 Device& Device::current() { return current_device != nullptr ? *current_device : cpu(); }
-std::unique_ptr<Recording> Device::record(std::function<void()> work) {
-  return std::make_unique<Repeated>(std::move(work));
+std::unique_ptr<Recording> Device::record(const std::function<void()>&) {
+  throw NotRecordable(description() + " records nothing");
 }
 Buffer Device::pinned(int64_t bytes) { return Memory::host().allocate(bytes); }
 void Device::use(Device& device) { current_device = &device; }

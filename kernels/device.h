@@ -17,6 +17,13 @@
 
 namespace quintet {
 
+/// Thrown while something is recorded by what cannot be: a wait for the device, a copy of ordinary
+/// memory.
+class NotRecordable : public Bug {
+ public:
+  using Bug::Bug;
+};
+
 /// Work recorded once and repeated with the same memory; a CUDA graph on a GPU.
 class Recording {
  public:
@@ -59,9 +66,11 @@ class Device {
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void fill(void* to, int byte, int64_t bytes) = 0;
   virtual void synchronize() = 0;
-  /// Records `work`, whose results must lie in memory that outlives the recording. It has run once
-  /// before (so that memory and plans are there) and does not wait for the device.
-  virtual std::unique_ptr<Recording> record(std::function<void()> work);
+  /// Records `work` without running it. It has run once before (so that plans are there); what it
+  /// allocates stays the recording's, results are there after a launch until the next. Throws
+  /// NotRecordable if it waits for the device or copies ordinary memory, as copy_in and copy_out do.
+  /// Here, where there are no graphs: always.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& work);
 };
 
 }  // namespace quintet

@@ -8,7 +8,8 @@
 namespace quintet {
 namespace {
 
-HostArray scaled_weights(const LossWeights& weights) {
+HostArray scaled_weights(const HostArrays& batch, const LossNormalizingFactor& factor) {
+  const LossWeights weights = loss_weights(batch, factor);
   HostArray result = weights.weights;
   for (float& w : result.as<float>())
     w = static_cast<float>(static_cast<double>(w) / weights.factor);
@@ -24,6 +25,61 @@ double count_tokens(const HostArray& array, Rows rows) {
   return count;
 }
 
+using CountedFeatures = std::vector<std::pair<std::string, std::string>>;
+
+/// T5X's compute_base_metrics. `features`: see BaseModel::counted_features.
+Metrics base_metrics(const HostArrays& batch, Rows rows, const CountedFeatures& features,
+                     const LossNormalizingFactor& factor, const ops::CrossEntropyResult& result) {
+  const HostArray weights = unscaled_loss_weights(batch, factor);
+  const int64_t length = weights.shape[1];
+  const auto own_rows = static_cast<double>(rows.end - rows.begin);
+  const double batch_size = own_rows * static_cast<double>(batch_part().count);
+  std::vector<double> counts(2);  // in this rank's rows: sum of the weights, those that are not 0
+  for (int64_t i = rows.begin * length; i < rows.end * length; ++i) {
+    const float w = weights.as<float>()[static_cast<size_t>(i)];
+    counts[0] += static_cast<double>(w);
+    counts[1] += w != 0 ? 1 : 0;
+  }
+  std::vector<std::pair<std::string, double>> counted;  // features, and their positions in all rows
+  for (const auto& [name, source] : features) {
+    const HostArray& tokens = feature(batch, source);
+    // A packed row holds as many examples as its last segment says.
+    double examples = own_rows;
+    if (source.ends_with("_segment_ids")) {
+      examples = 0;
+      const auto ids = tokens.as<int32_t>();
+      for (int64_t r = rows.begin; r < rows.end; ++r)
+        examples += static_cast<double>(*std::max_element(ids.begin() + r * tokens.shape[1],
+                                                          ids.begin() + (r + 1) * tokens.shape[1]));
+    }
+    counts.insert(counts.end(), {count_tokens(tokens, rows), examples});
+    counted.emplace_back(name, batch_size * static_cast<double>(tokens.shape[1]));
+  }
+  const double all_targets = batch_size * static_cast<double>(length);
+  sum_over_batch(counts);
+  const double weight_sum = counts[0];
+  Metrics metrics{{"non_padding_fraction/loss_weights", {weight_sum, all_targets}}};
+  Metric overall;
+  for (size_t i = 0; i < counted.size(); ++i) {
+    const auto& [name, positions] = counted[i];
+    const Metric fraction = metrics["non_padding_fraction/" + name] = {counts[2 + 2 * i], positions};
+    overall.total += fraction.total;
+    overall.count += fraction.count;
+    metrics["effective_batch_size/" + name] = {counts[3 + 2 * i], 1, true};
+  }
+  if (overall.count > 0) metrics["non_padding_fraction/overall"] = overall;
+  const double loss = result.loss.item(), z_loss = result.z_loss.item();
+  metrics["accuracy"] = {result.correct.item(), counts[1]};
+  metrics["loss"] = {loss, 1, true};
+  metrics["loss_per_nonpadding_target_token"] = {loss, weight_sum};
+  metrics["loss_per_all_target_tokens"] = {loss, all_targets};
+  metrics["z_loss"] = {z_loss, 1, true};
+  metrics["z_loss_per_all_target_tokens"] = {z_loss, all_targets};
+  metrics["cross_ent_loss"] = {loss - z_loss, 1, true};
+  metrics["cross_ent_loss_per_all_target_tokens"] = {loss - z_loss, all_targets};
+  return metrics;
+}
+
 }  // namespace
 
 Rows Rows::all(const HostArrays& batch) {
@@ -31,20 +87,25 @@ Rows Rows::all(const HostArrays& batch) {
 }
 
 LossOutput BaseModel::loss_fn(const HostArrays& batch, Rows rows, const Context& context) const {
-  const LossWeights weights = loss_weights(batch, options_.loss_normalizing_factor);
   std::vector<LayerRouting> routings;
   Context logged = context;
   logged.routings = &routings;
   const Tensor y = hidden(batch, rows, logged);  // [batch, length, embed]
   const Projection logits = projection();
   const auto result =
-      ops::cross_entropy(y, logits.kernel, rows_of(feature(batch, "decoder_target_tokens"), rows),
-                         rows_of(scaled_weights(weights), rows),
+      ops::cross_entropy(y, logits.kernel, rows_of(batch, rows, "decoder_target_tokens"),
+                         rows_of(batch, rows,
+                                 [factor = options_.loss_normalizing_factor](const HostArrays& from) {
+                                   return scaled_weights(from, factor);
+                                 }),
                          {.label_smoothing = options_.label_smoothing,
                           .z_loss = options_.z_loss,
                           .logit_scale = logits.logit_scale,
                           .tied = logits.tied});
-  LossOutput output{result.loss, base_metrics(batch, rows, weights, result)};
+  LossOutput output{result.loss, [rows, result, counted = counted_features(batch),
+                                  factor = options_.loss_normalizing_factor](const HostArrays& from) {
+                      return base_metrics(from, rows, counted, factor, result);
+                    }};
   if (routings.empty()) return output;
   return with_routings(std::move(output), routings, context.train);
 }
@@ -59,8 +120,8 @@ LossOutput BaseModel::with_routings(LossOutput output,
   const Tensor auxiliary = mean(&LayerRouting::auxiliary_loss, options_.aux_loss_factor);
   const Tensor router_z = mean(&LayerRouting::z_loss, options_.router_z_loss_factor);
   output.loss = ops::add(output.loss, ops::add(auxiliary, router_z));
-  output.metrics = [=, base = output.metrics] {
-    Metrics metrics = base();
+  output.metrics = [=, base = output.metrics](const HostArrays& batch) {
+    Metrics metrics = base(batch);
     const double aux = auxiliary.item(), z = router_z.item();
     for (const char* name :
          {"loss", "loss_per_nonpadding_target_token", "loss_per_all_target_tokens"})
@@ -79,63 +140,9 @@ LossOutput BaseModel::with_routings(LossOutput output,
   return output;
 }
 
-std::function<Metrics()> BaseModel::base_metrics(const HostArrays& batch, Rows rows,
-                                                 const LossWeights& weights,
-                                                 const ops::CrossEntropyResult& result) const {
-  const int64_t length = weights.weights.shape[1];
-  const auto own_rows = static_cast<double>(rows.end - rows.begin);
-  const double batch_size = own_rows * static_cast<double>(batch_part().count);
-  std::vector<double> counts(2);  // in this rank's rows: sum of the weights, those that are not 0
-  for (int64_t i = rows.begin * length; i < rows.end * length; ++i) {
-    const float w = weights.weights.as<float>()[static_cast<size_t>(i)];
-    counts[0] += static_cast<double>(w);
-    counts[1] += w != 0 ? 1 : 0;
-  }
-  std::vector<std::pair<std::string, double>> counted;  // features, and their positions in all rows
-  for (const auto& [name, source] : counted_features(batch)) {
-    const HostArray& tokens = feature(batch, source);
-    // A packed row holds as many examples as its last segment says.
-    double examples = own_rows;
-    if (source.ends_with("_segment_ids")) {
-      examples = 0;
-      const auto ids = tokens.as<int32_t>();
-      for (int64_t r = rows.begin; r < rows.end; ++r)
-        examples += static_cast<double>(*std::max_element(ids.begin() + r * tokens.shape[1],
-                                                          ids.begin() + (r + 1) * tokens.shape[1]));
-    }
-    counts.insert(counts.end(), {count_tokens(tokens, rows), examples});
-    counted.emplace_back(name, batch_size * static_cast<double>(tokens.shape[1]));
-  }
-  return [=, all_targets = batch_size * static_cast<double>(length)] {
-    std::vector<double> sums = counts;
-    sum_over_batch(sums);
-    const double weight_sum = sums[0];
-    Metrics metrics{{"non_padding_fraction/loss_weights", {weight_sum, all_targets}}};
-    Metric overall;
-    for (size_t i = 0; i < counted.size(); ++i) {
-      const auto& [name, positions] = counted[i];
-      const Metric fraction = metrics["non_padding_fraction/" + name] = {sums[2 + 2 * i], positions};
-      overall.total += fraction.total;
-      overall.count += fraction.count;
-      metrics["effective_batch_size/" + name] = {sums[3 + 2 * i], 1, true};
-    }
-    if (overall.count > 0) metrics["non_padding_fraction/overall"] = overall;
-    const double loss = result.loss.item(), z_loss = result.z_loss.item();
-    metrics["accuracy"] = {result.correct.item(), sums[1]};
-    metrics["loss"] = {loss, 1, true};
-    metrics["loss_per_nonpadding_target_token"] = {loss, weight_sum};
-    metrics["loss_per_all_target_tokens"] = {loss, all_targets};
-    metrics["z_loss"] = {z_loss, 1, true};
-    metrics["z_loss_per_all_target_tokens"] = {z_loss, all_targets};
-    metrics["cross_ent_loss"] = {loss - z_loss, 1, true};
-    metrics["cross_ent_loss_per_all_target_tokens"] = {loss - z_loss, all_targets};
-    return metrics;
-  };
-}
-
 Metrics BaseModel::eval_fn(const HostArrays& batch) const {
   Tape::Recording paused(nullptr);
-  return loss_fn(batch, Rows::all(batch), {}).metrics();
+  return loss_fn(batch, Rows::all(batch), {}).metrics(batch);
 }
 
 std::vector<double> BaseModel::TokenScores::sums() const {
@@ -150,13 +157,14 @@ BaseModel::TokenScores BaseModel::score_tokens(const HostArrays& batch) const {
   QT_ASSERT(Sharding::current() == nullptr);
   Tape::Recording paused(nullptr);
   const Rows rows = Rows::all(batch);
-  LossWeights weights = loss_weights(batch, {});
+  const auto unscaled = [](const HostArrays& from) { return unscaled_loss_weights(from, {}); };
+  HostArray weights = unscaled(batch);
   const Projection output = projection();
   const auto result = ops::cross_entropy(hidden(batch, rows, {}), output.kernel,
-                                         rows_of(feature(batch, "decoder_target_tokens"), rows),
-                                         rows_of(weights.weights, rows),
+                                         rows_of(batch, rows, "decoder_target_tokens"),
+                                         rows_of(batch, rows, unscaled),
                                          {.logit_scale = output.logit_scale, .tied = output.tied});
-  TokenScores tokens{result.log_prob.to_host(), std::move(weights.weights)};
+  TokenScores tokens{result.log_prob.to_host(), std::move(weights)};
   const auto scores = tokens.scores.as<float>();
   const auto w = tokens.weights.as<float>();
   for (size_t i = 0; i < w.size(); ++i) scores[i] *= w[i];
@@ -184,7 +192,7 @@ EncoderDecoderModel::EncoderDecoderModel(const T5Config& config, const LossOptio
 
 Tensor EncoderDecoderModel::encode(const HostArrays& batch, Rows rows,
                                    const Context& context) const {
-  return network_.encode(rows_of(feature(batch, "encoder_input_tokens"), rows),
+  return network_.encode(rows_of(batch, rows, "encoder_input_tokens"),
                          mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows),
                          context);
 }
@@ -193,7 +201,7 @@ Tensor EncoderDecoderModel::hidden(const HostArrays& batch, Rows rows,
                                    const Context& context) const {
   return network_.decode(encode(batch, rows, context),
                          mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows),
-                         rows_of(feature(batch, "decoder_input_tokens"), rows),
+                         rows_of(batch, rows, "decoder_input_tokens"),
                          mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows),
                          network_.config().masks_padding ? decoder_token_mask(batch, rows) : Tensor(),
                          context);
@@ -221,8 +229,8 @@ DecoderOnlyModel::DecoderOnlyModel(const TransformerConfig& config, const LossOp
 Tensor DecoderOnlyModel::hidden(const HostArrays& batch, Rows rows, const Context& context) const {
   Tensor prefix;
   if (inputs_bidirectional_attention_ && batch.contains("decoder_causal_attention"))
-    prefix = rows_of(feature(batch, "decoder_causal_attention"), rows);
-  return network_.decode(rows_of(feature(batch, "decoder_input_tokens"), rows),
+    prefix = rows_of(batch, rows, "decoder_causal_attention");
+  return network_.decode(rows_of(batch, rows, "decoder_input_tokens"),
                          mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows),
                          prefix, context);
 }

@@ -32,8 +32,9 @@ struct Rows {
 
 struct LossOutput {
   Tensor loss;  // scalar; summed over the rows, divided by the whole batch's factor
-  /// T5X's compute_base_metrics. Waits for the device: ask after the backward pass is queued.
-  std::function<Metrics()> metrics;
+  /// T5X's compute_base_metrics, of the batch the loss was taken of: a step that is recorded once is
+  /// repeated with others. Waits for the device: ask after the backward pass is queued.
+  std::function<Metrics(const HostArrays& batch)> metrics;
 };
 
 class BaseModel {
@@ -75,9 +76,6 @@ class BaseModel {
   Parameters parameters_;
 
  private:
-  std::function<Metrics()> base_metrics(const HostArrays& batch, Rows rows,
-                                        const LossWeights& weights,
-                                        const ops::CrossEntropyResult& result) const;
   /// Adds the routers' losses and metrics of T5X's contrib.moe; in training also the experts' load.
   LossOutput with_routings(LossOutput output, const std::vector<LayerRouting>& routings,
                            bool train) const;

@@ -19,7 +19,12 @@ const HostArray& feature(const HostArrays& batch, const std::string& name) {
   return found->second;
 }
 
-Tensor rows_of(const HostArray& array, Rows rows) {
+Tensor rows_of(const HostArrays& batch, Rows rows, const std::string& name) {
+  return rows_of(batch, rows, [name](const HostArrays& from) { return feature(from, name); });
+}
+
+Tensor rows_of(const HostArrays& batch, Rows rows, const ArrayOf& make) {
+  const HostArray array = make(batch);
   const int64_t parts = batch_part().count;
   const Spec spec{{{axis::kBatch, array.shape[0] * parts}, {axis::kLength, array.shape[1]}},
                   array.dtype};
@@ -33,6 +38,11 @@ Tensor rows_of(const HostArray& array, Rows rows) {
   const auto from = [&](int64_t row) {
     return array.bytes.data() + ((rows.begin + row) * array.shape[1] + block.origin[1]) * element;
   };
+  if (StepFeeds* feeds = StepFeeds::current()) {
+    QT_ASSERT(row_bytes == array.shape[1] * element);
+    feeds->add(tensor, rows.begin * row_bytes, make);
+    return tensor;
+  }
   if (row_bytes == array.shape[1] * element) {
     tensor.device().copy_in(tensor.local().pointer, from(0), tensor.bytes());
     return tensor;
@@ -45,27 +55,31 @@ Tensor rows_of(const HostArray& array, Rows rows) {
 
 Tensor mask_segments(const HostArrays& batch, const std::string& tokens,
                      const std::string& segment_ids, Rows rows) {
-  const HostArray& token_array = feature(batch, tokens);
-  const bool packed = batch.contains(segment_ids);
-  HostArray segments(DType::i32, token_array.shape);
-  const auto ids = token_array.as<int32_t>();
-  for (size_t i = 0; i < ids.size(); ++i)
-    segments.as<int32_t>()[i] = ids[i] <= 0 ? 0
-                                : packed    ? 1 + feature(batch, segment_ids).as<int32_t>()[i]
-                                            : 1;
-  return rows_of(segments, rows);
+  return rows_of(batch, rows, [=](const HostArrays& from) {
+    const HostArray& token_array = feature(from, tokens);
+    const bool packed = from.contains(segment_ids);
+    HostArray segments(DType::i32, token_array.shape);
+    const auto ids = token_array.as<int32_t>();
+    for (size_t i = 0; i < ids.size(); ++i)
+      segments.as<int32_t>()[i] = ids[i] <= 0 ? 0
+                                  : packed    ? 1 + feature(from, segment_ids).as<int32_t>()[i]
+                                              : 1;
+    return segments;
+  });
 }
 
 Tensor decoder_token_mask(const HostArrays& batch, Rows rows) {
-  const HostArray& tokens = feature(batch, "decoder_input_tokens");
-  HostArray mask(DType::i32, tokens.shape);
-  const auto ids = tokens.as<int32_t>();
-  const auto length = static_cast<size_t>(tokens.shape[1]);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    const bool starts = ids[i] == 0 && (i + 1) % length != 0 && ids[i + 1] > 0;
-    mask.as<int32_t>()[i] = ids[i] > 0 || starts || i % length == 0 ? 1 : 0;
-  }
-  return rows_of(mask, rows);
+  return rows_of(batch, rows, [](const HostArrays& from) {
+    const HostArray& tokens = feature(from, "decoder_input_tokens");
+    HostArray mask(DType::i32, tokens.shape);
+    const auto ids = tokens.as<int32_t>();
+    const auto length = static_cast<size_t>(tokens.shape[1]);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const bool starts = ids[i] == 0 && (i + 1) % length != 0 && ids[i + 1] > 0;
+      mask.as<int32_t>()[i] = ids[i] > 0 || starts || i % length == 0 ? 1 : 0;
+    }
+    return mask;
+  });
 }
 
 }  // namespace quintet

@@ -3,14 +3,18 @@
 // of.
 
 #include "models/base_model.h"
+#include "runtime/step_feeds.h"
 
 namespace quintet {
 
 /// The feature, or kData naming it and those that are there.
 const HostArray& feature(const HostArrays& batch, const std::string& name);
 
-/// Rows of a [rows, length] array as a tensor over all ranks that knows its place in the whole batch.
-Tensor rows_of(const HostArray& array, Rows rows);
+/// Rows of a [rows, length] array made of a batch, as a tensor over all ranks that knows its place in
+/// the whole batch. A step that is recorded makes the array again from each batch.
+Tensor rows_of(const HostArrays& batch, Rows rows, const ArrayOf& make);
+/// Of a feature.
+Tensor rows_of(const HostArrays& batch, Rows rows, const std::string& name);
 
 /// Effective segment ids of T5X's attention masks: 0 where the token is padding, else 1 + segment
 /// id (1 everywhere if not packed). Two positions see each other exactly if these are equal and not

@@ -2,6 +2,7 @@
 // The parts T5-family networks are made of, after t5x/examples/t5/layers.py. A part holds its
 // parameters and is called like a function; it knows nothing of devices or ranks.
 
+#include "kernels/step_keys.h"
 #include "runtime/ops.h"
 #include "runtime/parameters.h"
 
@@ -40,7 +41,7 @@ class DropoutPlace {
   DropoutPlace(const Scope& scope, const std::string& name, double rate,
                bool broadcast_length = true);
   ops::Dropout operator()(const Context& context) const;
-  Key key(const Context& context) const { return fold_in(context.dropout_key, id_); }
+  Key key(const Context& context) const { return StepKeys::child(context.dropout_key, id_); }
 
  private:
   uint32_t id_ = 0;

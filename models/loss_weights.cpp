@@ -56,29 +56,33 @@ SpecialLossNormalizingFactor special_factor_from_name(const std::string& name) {
        name);
 }
 
-LossWeights loss_weights(const HostArrays& batch, const LossNormalizingFactor& factor) {
+HostArray unscaled_loss_weights(const HostArrays& batch, const LossNormalizingFactor& factor) {
   const auto targets = batch.find("decoder_target_tokens");
   QT_CHECK_AS(ExitCode::kData, targets != batch.end() && targets->second.shape.size() == 2,
               "batch: feature decoder_target_tokens [batch, length] is missing");
-  LossWeights result;
+  HostArray result(DType::f32, targets->second.shape);
   const auto weights = batch.find("decoder_loss_weights");
   if (weights != batch.end()) {
-    result.weights = as_float(weights->second);
+    result = as_float(weights->second);
   } else {
-    result.weights = HostArray(DType::f32, targets->second.shape);
-    for (size_t i = 0; i < result.weights.as<float>().size(); ++i)
-      result.weights.as<float>()[i] = targets->second.as<int32_t>()[i] > 0 ? 1.0f : 0.0f;
+    for (size_t i = 0; i < result.as<float>().size(); ++i)
+      result.as<float>()[i] = targets->second.as<int32_t>()[i] > 0 ? 1.0f : 0.0f;
   }
+  const auto* special = std::get_if<SpecialLossNormalizingFactor>(&factor);
+  if (special != nullptr && *special == SpecialLossNormalizingFactor::kAveragePerSequence) {
+    const auto segments = batch.find("decoder_segment_ids");
+    average_per_sequence(result, segments == batch.end() ? nullptr : &segments->second);
+  }
+  return result;
+}
+
+LossWeights loss_weights(const HostArrays& batch, const LossNormalizingFactor& factor) {
+  LossWeights result{unscaled_loss_weights(batch, factor)};
   if (const auto* number = std::get_if<double>(&factor)) result.factor = *number;
-  if (const auto* special = std::get_if<SpecialLossNormalizingFactor>(&factor)) {
-    if (*special == SpecialLossNormalizingFactor::kAveragePerSequence) {
-      const auto segments = batch.find("decoder_segment_ids");
-      average_per_sequence(result.weights, segments == batch.end() ? nullptr : &segments->second);
-    }
+  if (const auto* special = std::get_if<SpecialLossNormalizingFactor>(&factor))
     result.factor = *special == SpecialLossNormalizingFactor::kNumTotalTargetTokens
-                        ? static_cast<double>(targets->second.elements() * batch_part().count)
+                        ? static_cast<double>(result.weights.elements() * batch_part().count)
                         : sum(result.weights);
-  }
   QT_CHECK_AS(ExitCode::kData, result.factor != 0,
               "loss_normalizing_factor is 0: the batch has no target to take a loss of");
   return result;

@@ -24,9 +24,11 @@ struct LossWeights {
   double factor = 1;  // what the summed loss is divided by
 };
 
-/// The weights of this rank's rows, the factor of all. From the features decoder_target_tokens, decoder_loss_weights (where absent: targets > 0) and,
-/// for AVERAGE_PER_SEQUENCE of packed batches, decoder_segment_ids. Throws kData naming a missing
-/// feature, and when the factor is zero.
+/// The weights of this rank's rows, the factor of all. From the features decoder_target_tokens,
+/// decoder_loss_weights (where absent: targets > 0) and, for AVERAGE_PER_SEQUENCE of packed batches,
+/// decoder_segment_ids. Throws kData naming a missing feature, and when the factor is zero.
 LossWeights loss_weights(const HostArrays& batch, const LossNormalizingFactor& factor);
+/// The weights alone, which asks no other rank.
+HostArray unscaled_loss_weights(const HostArrays& batch, const LossNormalizingFactor& factor);
 
 }  // namespace quintet

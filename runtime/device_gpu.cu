@@ -71,13 +71,39 @@ class Source final : public MemorySource {
 };
 
 void move_bytes(void* to, const void* from, int64_t bytes, Stream) {
-  if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
+  if (bytes > 0) simt::emulator::queue([=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
 }
 void fill_bytes(void* to, int byte, int64_t bytes, Stream) {
-  if (bytes > 0) std::memset(to, byte, static_cast<size_t>(bytes));
+  if (bytes > 0) simt::emulator::queue([=] { std::memset(to, byte, static_cast<size_t>(bytes)); });
 }
 void wait(Stream) {}
 Stream make_stream() { return {}; }
+
+/// Stand-in for a CUDA graph: launches, copies and products with the arguments they were given. What
+/// is in its memory is lost before each launch: nothing may be left over from the last.
+class Graph final : public Recording {
+ public:
+  Graph(Memory& memory, Stream, const std::function<void()>& work) : arena_(memory) {
+    struct Recorder {
+      explicit Recorder(std::vector<std::function<void()>>& to) {
+        simt::emulator::set_recorder([&to](auto launch) { to.push_back(std::move(launch)); });
+      }
+      ~Recorder() { simt::emulator::set_recorder(nullptr); }
+    };
+    const Recorder recorder(work_);
+    work();
+    arena_.close();
+  }
+  void launch() override {
+    for (const Memory::Block& block : arena_.blocks())
+      std::memset(block.pointer, 0xff, static_cast<size_t>(block.capacity));
+    for (const auto& work : work_) work();
+  }
+
+ private:
+  MemoryArena arena_;
+  std::vector<std::function<void()>> work_;
+};
 
 #else
 
@@ -116,24 +142,20 @@ Stream make_stream() {
   return {stream};
 }
 
-#endif
-
-#ifndef QUINTET_EMULATE
 class Graph final : public Recording {
  public:
   Graph(Memory& memory, Stream stream, const std::function<void()>& work)
-      : stream_(cuda_stream(stream)) {
-    memory.keep(&blocks_);
+      : stream_(cuda_stream(stream)), arena_(memory) {
     cudaGraph_t graph = nullptr;
     check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin a graph");
     try {
       work();
     } catch (...) {
-      memory.keep(nullptr);
-      cudaStreamEndCapture(stream_, &graph);
+      if (cudaStreamEndCapture(stream_, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+      cudaGetLastError();
       throw;
     }
-    memory.keep(nullptr);
+    arena_.close();
     check(cudaStreamEndCapture(stream_, &graph), "end a graph");
     const cudaError_t status = cudaGraphInstantiate(&graph_, graph, 0);
     cudaGraphDestroy(graph);
@@ -146,9 +168,10 @@ class Graph final : public Recording {
 
  private:
   cudaStream_t stream_;
+  MemoryArena arena_;
   cudaGraphExec_t graph_ = nullptr;
-  std::vector<Buffer> blocks_;
 };
+
 #endif
 
 class Gpu final : public Device {
@@ -170,6 +193,7 @@ class Gpu final : public Device {
   Memory& memory() override { return memory_; }
   Stream stream() const override { return stream_; }
   void copy_in(void* to, const void* host, int64_t bytes) override {
+    if (is_recording_) throw NotRecordable("a copy of ordinary memory cannot be recorded");
     move_bytes(to, host, bytes, stream_);
   }
   void copy_out(void* host, const void* from, int64_t bytes) override {
@@ -181,6 +205,7 @@ class Gpu final : public Device {
   }
   void fill(void* to, int byte, int64_t bytes) override { fill_bytes(to, byte, bytes, stream_); }
   void synchronize() override {
+    if (is_recording_) throw NotRecordable("a wait for the device cannot be recorded");
     // Into pinned memory: this copy waits for nothing, the stream's end is waited for once.
     move_bytes(seen_fault_.get(), fault_.get(), sizeof(FaultSlot), stream_);
     wait(stream_);
@@ -197,10 +222,16 @@ class Gpu final : public Device {
           "pinned memory");
     return {static_cast<std::byte*>(pointer), [](std::byte* p) { cudaFreeHost(p); }};
   }
-  std::unique_ptr<Recording> record(std::function<void()> work) override {
+#endif
+  std::unique_ptr<Recording> record(const std::function<void()>& work) override {
+    struct During {
+      bool& is;
+      explicit During(bool& flag) : is(flag) { is = true; }
+      ~During() { is = false; }
+    };
+    const During during(is_recording_);
     return std::make_unique<Graph>(memory_, stream_, work);
   }
-#endif
   FaultSlot* fault() const { return reinterpret_cast<FaultSlot*>(fault_.get()); }
 
  private:
@@ -209,6 +240,7 @@ class Gpu final : public Device {
   Memory memory_;
   Stream stream_;
   Buffer fault_, seen_fault_;
+  bool is_recording_ = false;
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "runtime/tensor.h"
 
+#include "kernels/gpu_kernels.h"
 #include "runtime/base/memory_meter.h"
 #include "runtime/mesh/sharding.h"
 
@@ -42,9 +43,11 @@ Tensor Tensor::zeros(Spec spec) {
 }
 
 Tensor Tensor::scalar(float value) {
-  HostArray array(DType::f32, {});
-  array.as<float>()[0] = value;
-  Tensor tensor = from_host(array, {});
+  Tensor tensor(Spec{{}, DType::f32});
+  if (Device& device = tensor.device(); device.is_cpu())
+    tensor.data<float>()[0] = value;
+  else
+    device.kernels().fill(tensor.local(), value, device.stream());  // may be recorded
   tensor.impl_->host_value = static_cast<double>(value);
   return tensor;
 }

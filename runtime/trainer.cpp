@@ -87,6 +87,12 @@ void add_weight_metrics(Metrics& metrics, const std::vector<ParamSlot>& slots,
   }
 }
 
+/// Ranks exchange gradients through the host or beside the stream: their steps are not recorded.
+bool may_record() {
+  const Device& device = Device::current();
+  return !device.is_cpu() && device.kind() != "abstract" && Sharding::current() == nullptr;
+}
+
 bool any_cut(const std::vector<ParamSlot>& slots) {
   return std::any_of(slots.begin(), slots.end(),
                      [](const ParamSlot& slot) { return !slot.cut_axes().empty(); });
@@ -100,7 +106,13 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
       parameters_(parameters),
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
-      key_(key) {
+      key_(key),
+      graph_(
+          parameters,
+          [this](const HostArrays& batch, Key step_key, const std::function<void(const StepLoss&)>& done) {
+            compute_gradients(batch, step_key, done);
+          },
+          options_.step_graph && may_record()) {
   // The device's kernels take statistics of whole arrays; of cut ones the host does. On paper none.
   const Device& device = Device::current();
   if (!device.is_cpu() && device.kind() != "abstract" && (!optimizer_->on_device() || any_cut(slots())))
@@ -116,11 +128,11 @@ std::vector<ParamSlot> Trainer::slots() const {
   return slots;
 }
 
-Metrics Trainer::accumulate_gradients(const HostArrays& batch, Key key) {
+void Trainer::compute_gradients(const HostArrays& batch, Key key,
+                                const std::function<void(const StepLoss&)>& done) {
   const int64_t rows = batch_rows(batch), parts = std::max<int64_t>(options_.num_microbatches, 1);
   QT_CHECK(rows % parts == 0, "num_microbatches {} does not divide the batch of {} rows", parts,
            rows);
-  Metrics metrics;
   for (int64_t part = 0; part < parts; ++part) {
     Tape tape;
     StepLoss step;
@@ -129,20 +141,19 @@ Metrics Trainer::accumulate_gradients(const HostArrays& batch, Key key) {
       step = loss_(batch, part * (rows / parts), (part + 1) * (rows / parts), key);
     }
     tape.backward(step.loss);
-    merge_microbatch(metrics, step.metrics());
+    done(step);
   }
-  if (options_.gradient_scale == 1 || options_.scaled_gradients.empty()) return metrics;
+  if (options_.gradient_scale == 1 || options_.scaled_gradients.empty()) return;
   const PathPattern pattern("^" + options_.scaled_gradients);
   for (const ParamInfo& info : parameters_.all())
     if (const Tensor grad = info.used().grad(); grad && pattern.found_in(info.name))
       info.used().set_grad(ops::scale(grad, options_.gradient_scale));
-  return metrics;
 }
 
 StepResult Trainer::train(const HostArrays& batch) {
   Gathers::of_thread().begin_step();
   StepResult result;
-  result.metrics = accumulate_gradients(batch, fold_in(key_, static_cast<uint32_t>(step_)));
+  result.metrics = graph_.run(batch, fold_in(key_, static_cast<uint32_t>(step_)));
   Gathers::of_thread().end_step();
   if (StepLog* log = StepLog::current()) log->section("gradient check and optimizer");
   const std::vector<ParamSlot> params = slots();

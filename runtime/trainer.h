@@ -11,13 +11,10 @@
 #include "runtime/optim/optimizer.h"
 #include "runtime/optim/schedules.h"
 #include "runtime/parameters.h"
+#include "runtime/step_graph.h"
 
 namespace quintet {
 
-struct StepLoss {
-  Tensor loss;  // scalar; losses of all microbatches add up to the batch's
-  std::function<Metrics()> metrics;  // asked for after the backward pass
-};
 /// Loss of rows [begin, end) of this rank's rows of a batch; dropout follows `key` and the rows' places
 /// in the batch.
 using LossFunction =
@@ -30,6 +27,7 @@ struct TrainerOptions {
   std::string scaled_gradients{};  // a regular expression for the beginning of a name; "": none
   double gradient_scale = 1;
   bool weight_metrics = false;  // T5X's WeightMetricsComputer: norms of every parameter
+  bool step_graph = true;       // on a GPU that has the model alone, gradients of like batches are recorded
 };
 
 struct StepResult {
@@ -58,9 +56,14 @@ class Trainer {
   /// Takes `step` and the number of skipped updates over after the views of state() were written.
   void restored(int64_t step, int64_t skipped);
   int64_t skipped_updates() const { return skipped_; }
+  /// Makes room for other work than steps, evaluation for one: a recorded step keeps its memory.
+  void forget_graph() { graph_.forget(); }
+  /// Whether the last step's gradients came from a recording (runtime/step_graph.h).
+  bool launched_graph() const { return graph_.launched(); }
 
  private:
-  Metrics accumulate_gradients(const HostArrays& batch, Key key);
+  void compute_gradients(const HostArrays& batch, Key key,
+                         const std::function<void(const StepLoss&)>& done);
   std::vector<ParamSlot> slots() const;
 
   LossFunction loss_;
@@ -68,6 +71,7 @@ class Trainer {
   OptimizerPtr optimizer_;
   TrainerOptions options_;
   Key key_;
+  StepGraph graph_;
   int64_t step_ = 0, skipped_ = 0;
 };
 

@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(32 * kRowWarps)
 }
 
 struct Dropout {
-  uint32_t key0, key1;
+  KeySource key;
   float keep_probability;
   int64_t first_batch, all_heads, first_head;
 };
@@ -135,7 +135,7 @@ __global__ void keep_kernel(const __grid_constant__ Problem p, Dropout drop, uin
     const int64_t key = i % p.keys, head = i / p.keys % p.heads, b = i / p.keys / p.heads;
     const int64_t element =
         ((drop.first_batch + b) * drop.all_heads + drop.first_head + head) * p.keys + key;
-    const uint32_t bits = threefry_bits(Key{drop.key0, drop.key1}, static_cast<uint64_t>(element));
+    const uint32_t bits = threefry_bits(drop.key(), static_cast<uint64_t>(element));
     const float drawn = __uint_as_float((bits >> 9) | 0x3f800000U) - 1.0F;  // random_uniform()
     keep[i] = drawn < drop.keep_probability ? 1 : 0;
   }
@@ -288,8 +288,7 @@ void Prepared::drop(const View& q_view, const Attrs& attrs, Stream stream) {
   QT_CHECK(rate > 0 && rate < 1, "attention: dropout rate {} must be at least 0 and below 1", rate);
   const auto keep_probability = static_cast<float>(1.0 - rate);
   problem.kept = 1.0F / keep_probability;
-  const Dropout drop{static_cast<uint32_t>(attrs.get<int64_t>("key0")),
-                     static_cast<uint32_t>(attrs.get<int64_t>("key1")),
+  const Dropout drop{KeySource(attrs),
                      keep_probability,
                      q_view.origin[0],
                      attrs.get<int64_t>("h"),

@@ -33,7 +33,7 @@ struct Places {
 };
 
 struct DropoutRule {
-  Key key;
+  KeySource key;
   uint32_t threshold = 0;  // keep an element if the upper 23 of its bits are below
   float keep = 1;          // 1 - rate
   Places places;
@@ -49,8 +49,7 @@ inline DropoutRule dropout_rule(const char* op, const View& x, const Attrs& attr
            "{}: broadcast_dim {} of an array of rank {}; it must be -2 (rank 2 or more) or 0", op,
            broadcast_dim, x.rank);
   DropoutRule rule;
-  rule.key = {static_cast<uint32_t>(attrs.get<int64_t>("key0")),
-              static_cast<uint32_t>(attrs.get<int64_t>("key1"))};
+  if (rate > 0) rule.key = KeySource(attrs);
   rule.keep = static_cast<float>(1.0 - rate);
   rule.threshold = static_cast<uint32_t>(std::ceil(static_cast<double>(rule.keep) * 0x1p23));
   rule.places.rank = x.rank;
@@ -66,7 +65,7 @@ inline DropoutRule dropout_rule(const char* op, const View& x, const Attrs& attr
 }
 
 QT_DEVICE bool is_kept(const DropoutRule& rule, uint64_t number) {
-  return threefry_bits(rule.key, number) >> 9 < rule.threshold;
+  return threefry_bits(rule.key(), number) >> 9 < rule.threshold;
 }
 QT_DEVICE float dropped(float keep, bool kept, float x) { return kept ? x / keep : 0.0f; }
 /// Bit i: whether element `first` + i is kept.

@@ -16,22 +16,21 @@ constexpr int kParts = 3;
 
 /// Factors of x, drawn by global element (random.h's fill_uniform).
 struct Jitter {
-  Key key{};
+  KeySource key;
   uint64_t begin = 0;
   float low = 1, high = 1;
 
   Jitter(const View& x, const Attrs& attrs) {
     const double jitter = attrs.get_or<double>("jitter", 0.0);
     if (jitter == 0) return;
-    key = {static_cast<uint32_t>(attrs.get<int64_t>("key0")),
-           static_cast<uint32_t>(attrs.get<int64_t>("key1"))};
+    key = KeySource(attrs);
     begin = static_cast<uint64_t>(x.origin[0] * x.size(1) * x.size(2));
     low = static_cast<float>(1 - jitter), high = static_cast<float>(1 + jitter);
   }
   __host__ __device__ bool is_on() const { return low != high; }
   __device__ float operator()(int64_t i) const {
     if (!is_on()) return 1;
-    const uint32_t bits = threefry_bits(key, begin + static_cast<uint64_t>(i));
+    const uint32_t bits = threefry_bits(key(), begin + static_cast<uint64_t>(i));
     const float unit = __uint_as_float(bits >> 9 | 0x3f800000u) - 1.0f;
     return fmaxf(low, fmaf(unit, high - low, low));
   }

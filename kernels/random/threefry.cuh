@@ -2,7 +2,8 @@
 // Threefry-2x32 on the device: the same bits as runtime/base/threefry.h.
 
 #include "kernels/simt/simt.cuh"
-#include "runtime/base/threefry.h"
+#include "kernels/step_keys.h"
+#include "runtime/base/attrs.h"
 
 namespace quintet::QT_GPU {
 
@@ -13,6 +14,20 @@ QT_DEVICE void threefry_rounds(uint32_t& x0, uint32_t& x1) {
   x0 += x1, x1 = __funnelshift_l(x1, x1, kC) ^ x0;
   x0 += x1, x1 = __funnelshift_l(x1, x1, kD) ^ x0;
 }
+
+/// The key of a kernel's call: itself, or where it lies once a recording runs.
+struct KeySource {
+  Key key;
+  const Key* place = nullptr;
+
+  KeySource() = default;
+  /// From the attributes key0 and key1.
+  explicit KeySource(const Attrs& attrs)
+      : key{static_cast<uint32_t>(attrs.get<int64_t>("key0")),
+            static_cast<uint32_t>(attrs.get<int64_t>("key1"))},
+        place(StepKeys::place_of(key)) {}
+  __device__ Key operator()() const { return place == nullptr ? key : *place; }
+};
 
 /// random_bits(key, i): element i of jax.random.bits.
 QT_DEVICE uint32_t threefry_bits(Key key, uint64_t i) {

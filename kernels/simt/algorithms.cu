@@ -8,9 +8,12 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/simt/emulator/emulator.h"
+
 namespace quintet::emulated::simt {
 
-void sort_pairs(const SortPairs& p, Stream) {
+namespace {
+void sort_now(const SortPairs& p) {
   std::vector<int64_t> order(static_cast<size_t>(p.n));
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -22,9 +25,14 @@ void sort_pairs(const SortPairs& p, Stream) {
     p.sorted_values[i] = p.values[from];
   }
 }
+}  // namespace
+
+void sort_pairs(const SortPairs& pairs, Stream) {
+  emulator::queue([pairs] { sort_now(pairs); });
+}
 
 void exclusive_sum(const int32_t* x, int32_t* sums, int64_t n, Stream) {
-  std::exclusive_scan(x, x + n, sums, 0);
+  emulator::queue([=] { std::exclusive_scan(x, x + n, sums, 0); });
 }
 
 }  // namespace quintet::emulated::simt

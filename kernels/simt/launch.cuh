@@ -48,8 +48,7 @@ struct Body {
   const void* bound;
 };
 void run(const Launch& launch, const Body& body);
-bool recording();
-void record(std::function<void()> launch);
+void queue(std::function<void()> work);
 }  // namespace emulator
 
 /// Runs `kernel` for every thread; returns when all have ended. Throws what a thread threw, and Bug
@@ -61,17 +60,13 @@ void launch(void (*kernel)(P...), const Launch& how, A&&... args) {
     std::tuple<std::decay_t<P>...> args;
   };
   const Bound bound{kernel, {static_cast<std::decay_t<P>>(args)...}};
-  const auto run = [bound, how] {
+  emulator::queue([bound, how] {
     emulator::run(how, {[](const void* b) {
                           const auto& it = *static_cast<const Bound*>(b);
                           std::apply(it.kernel, it.args);
                         },
                         &bound});
-  };
-  if (emulator::recording())
-    emulator::record(run);
-  else
-    run();
+  });
 }
 }  // namespace quintet::emulated::simt
 

@@ -14,6 +14,8 @@ namespace quintet {
 namespace {
 
 constexpr int64_t kAlign = 64, kHuge = 2 << 20;
+// What the accounting calls blocks of an arena that nobody holds at the moment.
+constexpr auto kResting = static_cast<size_t>(MemoryKind::kActivations);
 thread_local MemoryKind current_kind = MemoryKind::kActivations;
 
 #ifdef __SANITIZE_ADDRESS__
@@ -87,10 +89,19 @@ Memory& Memory::host() {
 
 Memory::~Memory() { release_cached(); }
 
+struct Memory::ArenaBlocks {
+  FreeBlocks free;
+  std::vector<Block> all;
+};
+
 Buffer Memory::allocate(int64_t bytes) {
   QT_ASSERT(bytes >= 0);
   const int64_t capacity = capacity_for(bytes);
-  Block block = take_cached(capacity);
+  const MemoryKind kind = current_kind;
+  const std::shared_ptr<ArenaBlocks> arena = arena_;
+  Block block = arena != nullptr ? take(arena->free, capacity) : Block{};
+  const bool of_arena = block.pointer != nullptr;
+  if (!of_arena) block = take(cached_, capacity);
   if (block.pointer == nullptr) {
     block = {static_cast<std::byte*>(source_->allocate(capacity)), capacity};
     if (block.pointer == nullptr) {
@@ -102,44 +113,77 @@ Buffer Memory::allocate(int64_t bytes) {
                 "microbatches or remat",
                 source_->name(), bytes, accounting());
   }
-  const MemoryKind kind = current_kind;
   {
     std::lock_guard lock(mutex_);
-    used_ += block.capacity;
+    if (of_arena) {
+      by_kind_[kResting] -= block.capacity;
+    } else {
+      used_ += block.capacity;
+      if (arena != nullptr) arena->all.push_back(block);
+    }
     by_kind_[static_cast<size_t>(kind)] += block.capacity;
     peak_ = std::max(peak_, used_);
   }
   const auto meter = MemoryMeter::current();
   if (meter != nullptr) meter->add(kind, bytes);
-  const auto move = [this, block](MemoryKind from, std::optional<MemoryKind> to) {
-    if (!to) return give_back(block, from);
+  const auto move = [this, block, home = std::weak_ptr(arena)](MemoryKind from, std::optional<MemoryKind> to) {
+    if (!to) return give_back(block, from, home);
     const std::lock_guard lock(mutex_);
     by_kind_[static_cast<size_t>(from)] -= block.capacity;
     by_kind_[static_cast<size_t>(*to)] += block.capacity;
   };
-  Buffer buffer(block.pointer, Release{kind, bytes, meter, move});
-  if (kept_ != nullptr) kept_->push_back(buffer);
-  return buffer;
+  return Buffer(block.pointer, Release{kind, bytes, meter, move});
 }
 
-Memory::Block Memory::take_cached(int64_t capacity) {
+Memory::Block Memory::take(FreeBlocks& from, int64_t capacity) {
   std::lock_guard lock(mutex_);
-  const auto found = cached_.lower_bound(capacity);
-  if (found == cached_.end() || found->first > capacity + capacity / 8) return {nullptr, 0};
+  const auto found = from.lower_bound(capacity);
+  if (found == from.end() || found->first > capacity + capacity / 8) return {};
   const Block block{found->second, found->first};
-  cached_.erase(found);
+  from.erase(found);
   return block;
 }
 
-void Memory::give_back(Block block, MemoryKind kind) {
+void Memory::give_back(Block block, MemoryKind kind, const std::weak_ptr<ArenaBlocks>& home) {
   std::lock_guard lock(mutex_);
-  used_ -= block.capacity;
   by_kind_[static_cast<size_t>(kind)] -= block.capacity;
+  if (const auto arena = home.lock()) {
+    by_kind_[kResting] += block.capacity;
+    arena->free.emplace(block.capacity, block.pointer);
+    return;
+  }
+  used_ -= block.capacity;
   if (kExact)
     source_->release(block.pointer, block.capacity);
   else
     cached_.emplace(block.capacity, block.pointer);
 }
+
+MemoryArena::MemoryArena(Memory& memory)
+    : memory_(memory), blocks_(std::make_shared<Memory::ArenaBlocks>()) {
+  QT_ASSERT(memory.arena_ == nullptr);
+  memory.arena_ = blocks_;
+}
+
+MemoryArena::~MemoryArena() {
+  close();
+  Memory::FreeBlocks free;
+  {
+    const std::lock_guard lock(memory_.mutex_);
+    free = std::move(blocks_->free);
+    for (const auto& [capacity, pointer] : free) memory_.by_kind_[kResting] -= capacity;
+    for (const auto& [capacity, pointer] : free) memory_.used_ -= capacity;
+    if (!kExact) memory_.cached_.merge(free);
+    blocks_.reset();
+  }
+  for (const auto& [capacity, pointer] : free) memory_.source_->release(pointer, capacity);
+}
+
+void MemoryArena::close() {
+  if (memory_.arena_ == blocks_) memory_.arena_ = nullptr;
+}
+
+std::vector<Memory::Block> MemoryArena::blocks() const { return blocks_->all; }
 
 void Memory::release_cached() {
   std::lock_guard lock(mutex_);

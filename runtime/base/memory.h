@@ -63,28 +63,47 @@ class Memory {
   int64_t peak_bytes() const;  // highest used_bytes since the last reset_peak
   void reset_peak();
   void release_cached();  // gives unused blocks back to the system
-  /// From now on every block that is handed out is also kept in `blocks`, so that none is handed out
-  /// twice; nullptr ends this. For work that is recorded and repeated.
-  void keep(std::vector<Buffer>* blocks) { kept_ = blocks; }
   /// "parameters 1.2 GiB, gradients ..., 3.4 GiB in all"
   std::string accounting() const;
 
   ~Memory();
 
- private:
   struct Block {
-    std::byte* pointer;
-    int64_t capacity;
+    std::byte* pointer = nullptr;
+    int64_t capacity = 0;
   };
-  Block take_cached(int64_t capacity);
-  void give_back(Block block, MemoryKind kind);
+
+ private:
+  friend class MemoryArena;
+  using FreeBlocks = std::multimap<int64_t, std::byte*>;  // capacity -> block
+  struct ArenaBlocks;
+  Block take(FreeBlocks& from, int64_t capacity);
+  void give_back(Block block, MemoryKind kind, const std::weak_ptr<ArenaBlocks>& arena);
 
   MemorySource* source_;
-  std::vector<Buffer>* kept_ = nullptr;
   mutable std::mutex mutex_;
-  std::multimap<int64_t, std::byte*> cached_;  // capacity -> block
+  FreeBlocks cached_;
+  std::shared_ptr<ArenaBlocks> arena_;  // the open one
   int64_t used_ = 0, peak_ = 0;
   std::array<int64_t, kMemoryKinds> by_kind_{};
+};
+
+/// Memory for work that is recorded and repeated. Until close(), blocks are handed out from the arena,
+/// again and again as they come back, but to nobody else as long as it lives: what was recorded may be
+/// repeated. All of them count as used. Blocks still held at its end come back later, as any.
+class MemoryArena {
+ public:
+  explicit MemoryArena(Memory& memory);
+  ~MemoryArena();
+  MemoryArena(const MemoryArena&) = delete;
+  MemoryArena& operator=(const MemoryArena&) = delete;
+
+  void close();
+  std::vector<Memory::Block> blocks() const;
+
+ private:
+  Memory& memory_;
+  std::shared_ptr<Memory::ArenaBlocks> blocks_;
 };
 
 }  // namespace quintet

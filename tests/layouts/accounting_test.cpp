@@ -46,10 +46,10 @@ Held hold() {
   const LossFunction loss = loss_of(*model);
   const auto with_gradients = [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
     StepLoss step = loss(batch, begin, end, key);
-    step.metrics = [&, metrics = step.metrics] {
+    step.metrics = [&, metrics = step.metrics](const HostArrays& of) {
       for (const ParamInfo& info : model->parameters().all())
         held.gradients[info.name] = info.value.grad().bytes();
-      return metrics();
+      return metrics(of);
     };
     return step;
   };

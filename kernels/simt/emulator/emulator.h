@@ -25,9 +25,11 @@ void set_seed(uint64_t seed);
 uint64_t seed();
 /// The compute capability to pretend, times ten: 80 or 90.
 void set_sm(int sm);
-/// While set, launches of this host thread are handed over instead of run (stand-in for graph
-/// capture).
+/// While set, launches and other work of the stream of this host thread are handed over instead of
+/// run (stand-in for graph capture).
 void set_recorder(std::function<void(std::function<void()>)> recorder);
+/// Work of the stream that is no launch: runs it, or hands it over. It must hold its arguments.
+void queue(std::function<void()> work);
 
 /// Counters of this host thread since it started.
 struct Counters {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/simt/emulator/emulator.h"
 
 namespace quintet::emulated::simt {
 namespace {
@@ -44,14 +45,16 @@ void one_gemm(const Gemm& g, const void* a, const void* b, void* c) {
 
 }  // namespace
 
-void gemm(Stream, const Gemm& g) {
-  const auto at = [](const void* p, DType type, int64_t elements) {
-    return static_cast<const char*>(p) + elements * size_of(type);
-  };
-  if (g.m == 0 || g.n == 0) return;
-  for (int64_t i = 0; i < g.batch; ++i)
-    one_gemm(g, at(g.a, g.type, i * g.a_stride), at(g.b, g.type, i * g.b_stride),
-             const_cast<char*>(at(g.c, g.c_type, i * g.c_stride)));
+void gemm(Stream, const Gemm& problem) {
+  emulator::queue([g = problem] {
+    const auto at = [](const void* p, DType type, int64_t elements) {
+      return static_cast<const char*>(p) + elements * size_of(type);
+    };
+    if (g.m == 0 || g.n == 0) return;
+    for (int64_t i = 0; i < g.batch; ++i)
+      one_gemm(g, at(g.a, g.type, i * g.a_stride), at(g.b, g.type, i * g.b_stride),
+               const_cast<char*>(at(g.c, g.c_type, i * g.c_stride)));
+  });
 }
 
 }  // namespace quintet::emulated::simt

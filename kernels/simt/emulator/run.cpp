@@ -55,8 +55,12 @@ uint64_t seed() { return current_seed; }
 void set_sm(int sm) { pretended = Device{sm, 4, size_t{sm >= 90 ? 227u : 163u} << 10}; }
 void set_recorder(std::function<void(std::function<void()>)> r) { recorder = std::move(r); }
 
-bool recording() { return static_cast<bool>(recorder); }
-void record(std::function<void()> launch) { recorder(std::move(launch)); }
+void queue(std::function<void()> work) {
+  if (recorder)
+    recorder(std::move(work));
+  else
+    work();
+}
 
 void run(const Launch& how, const Body& body) {
   check(how);

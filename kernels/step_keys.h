@@ -1,0 +1,45 @@
+#pragma once
+// Random keys of a step that is recorded once and repeated (kernels/device.h): kernels find them in
+// device memory, where each launch of the recording puts those of its step.
+//
+//   StepKeys keys(step_key);
+//   { StepKeys::Recording recording(keys); ... StepKeys::child(step_key, 7) ...; launches }
+//   keys.set(next_step_key);  // queued before the next launch of what was recorded
+
+#include <map>
+#include <vector>
+
+#include "kernels/device.h"
+#include "runtime/base/threefry.h"
+
+namespace quintet {
+
+class StepKeys {
+ public:
+  explicit StepKeys(Key step);
+
+  /// Children are remembered and kernels that are launched take them from memory.
+  class Recording {
+   public:
+    explicit Recording(StepKeys& keys);
+    ~Recording();
+    Recording(const Recording&) = delete;
+    Recording& operator=(const Recording&) = delete;
+  };
+  /// fold_in(step, place); the only keys of kernels that may be recorded.
+  static Key child(Key step, uint32_t place);
+  /// Where kernels that are recorded find `key`; nullptr if nothing is being recorded. Throws
+  /// NotRecordable for a key that is no child of the step's.
+  static const Key* place_of(Key key);
+
+  /// The children of another step's key from here on, in the order of the stream.
+  void set(Key step);
+
+ private:
+  Key step_;
+  std::map<std::pair<uint32_t, uint32_t>, size_t> slots_;  // by the words of a key
+  std::vector<uint32_t> places_;                           // by slot
+  Buffer on_device_, on_host_;
+};
+
+}  // namespace quintet

@@ -1,0 +1,262 @@
+// Training steps that are recorded once and repeated: the same bits as steps that are not. On the
+// emulated GPU recordings keep the arguments of their launches as a CUDA graph does, and lose what was
+// in their memory, so that a number of the step that was left in an argument shows.
+
+#include <cstring>
+
+#include "kernels/gpu_kernels.h"
+#include "models/base_model.h"
+#include "runtime/ops.h"
+#include "runtime/optim/adafactor.h"
+#include "runtime/optim/optax.h"
+#include "runtime/tape.h"
+#include "runtime/trainer.h"
+#include "tests/harness/device.h"
+
+namespace quintet::testing {
+namespace {
+
+template <class Config>
+void set_up(Config& config, const std::string& dtype) {
+  config.vocab_size = 48;
+  config.emb_dim = 32;
+  config.num_heads = 2;
+  config.head_dim = 16;
+  config.mlp_dim = 40;
+  config.mlp_activations = {"gelu", "linear"};
+  config.dropout_rate = 0.2;
+  config.dtype = dtype;
+}
+
+std::unique_ptr<BaseModel> encoder_decoder(const std::string& dtype, bool has_experts = false) {
+  T5Config config;
+  set_up(config, dtype);
+  config.num_encoder_layers = config.num_decoder_layers = 1;
+  if (has_experts)
+    for (SparseStack* stack : {&config.sparse_encoder, &config.sparse_decoder})
+      *stack = {.num_sparse_layers = 1,
+                .moe = {.num_experts = 4, .mlp_dim = 40, .activations = {"gelu", "linear"}, .router = {.jitter_noise = 0.1}}};
+  return std::make_unique<EncoderDecoderModel>(
+      config, LossOptions{.z_loss = 1e-3,
+                          .loss_normalizing_factor = SpecialLossNormalizingFactor::kAveragePerSequence,
+                          .aux_loss_factor = 0.01,
+                          .router_z_loss_factor = 0.001});
+}
+
+std::unique_ptr<BaseModel> prefix_lm(const std::string& dtype) {
+  TransformerConfig config;
+  set_up(config, dtype);
+  config.num_layers = 2;
+  return std::make_unique<DecoderOnlyModel>(
+      config, LossOptions{.loss_normalizing_factor = SpecialLossNormalizingFactor::kNumRealTargetTokens}, true);
+}
+
+/// Packed rows of other tokens, segments and padding for each `number`; odd ones are not packed.
+HostArrays batch_of(int64_t rows, int64_t length, uint32_t number, bool packed) {
+  HostArrays batch;
+  const auto fill = [&](const std::string& name, const auto& value) {
+    HostArray& array = batch[name] = HostArray(DType::i32, {rows, length});
+    for (int64_t i = 0; i < rows * length; ++i)
+      array.as<int32_t>()[static_cast<size_t>(i)] = value(i / length, i % length);
+  };
+  const auto drawn = [&](uint32_t seed, int64_t row, int64_t at) {
+    return random_bits(fold_in(key_from_seed(seed), number), static_cast<uint64_t>(row * length + at));
+  };
+  const auto is_padding = [&](int64_t row, int64_t at) { return at >= length - drawn(4, row, 0) % 4; };
+  uint32_t seed = 0;
+  for (const char* name : {"encoder_input_tokens", "decoder_target_tokens", "decoder_input_tokens"}) {
+    ++seed;
+    fill(name, [&](int64_t row, int64_t at) {
+      return is_padding(row, at) ? 0 : 2 + static_cast<int32_t>(drawn(seed, row, at) % 46);
+    });
+  }
+  fill("decoder_causal_attention",
+       [&](int64_t row, int64_t at) { return at < 3 + drawn(5, row, 0) % 3 && !is_padding(row, at); });
+  if (packed)
+    for (const char* name : {"encoder_segment_ids", "decoder_segment_ids"})
+      fill(name, [&](int64_t row, int64_t at) {
+        return is_padding(row, at) ? 0 : 1 + (at >= 2 + static_cast<int64_t>(drawn(6, row, 0) % 6));
+      });
+  return batch;
+}
+
+class StepGraphs : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (Device::current().is_cpu()) GTEST_SKIP() << "needs a GPU, emulated or real";
+  }
+};
+
+struct Run {
+  std::vector<Metrics> metrics;
+  HostArrays parameters;
+  std::vector<bool> launched;
+};
+
+using Make = std::function<std::unique_ptr<BaseModel>()>;
+
+Run train(const Make& make, const OptimizerPtr& optimizer, const std::vector<HostArrays>& batches,
+          TrainerOptions options) {
+  const std::unique_ptr<BaseModel> model = make();
+  model->parameters().initialize(key_from_seed(3));
+  options.learning_rate = [](int64_t step) { return 0.01f / static_cast<float>(step + 1); };
+  Trainer trainer(
+      [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+        LossOutput out = model->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+        return StepLoss{std::move(out.loss), std::move(out.metrics)};
+      },
+      model->parameters(), optimizer, std::move(options), key_from_seed(1));
+  Run run;
+  for (const HostArrays& batch : batches) {
+    run.metrics.push_back(trainer.train(batch).metrics);
+    run.launched.push_back(trainer.launched_graph());
+  }
+  for (const ParamInfo& info : model->parameters().all()) run.parameters[info.name] = info.value.to_host();
+  return run;
+}
+
+/// Trains with and without recordings; returns which steps were launches.
+std::vector<bool> expect_same(const Make& make, const std::function<OptimizerPtr()>& optimizer,
+                              const std::vector<HostArrays>& batches, int64_t microbatches = 1) {
+  const Run plain = train(make, optimizer(), batches, {.num_microbatches = microbatches, .learning_rate = {}, .step_graph = false});
+  const Run run = train(make, optimizer(), batches, {.num_microbatches = microbatches, .learning_rate = {}});
+  EXPECT_EQ(plain.launched, std::vector<bool>(batches.size()));
+  for (size_t step = 0; step < batches.size(); ++step) {
+    EXPECT_EQ(run.metrics[step].size(), plain.metrics[step].size());
+    for (const auto& [name, metric] : plain.metrics[step]) {
+      const Metric& got = run.metrics[step].at(name);
+      EXPECT_EQ(got.total, metric.total) << name << " of step " << step;
+      EXPECT_EQ(got.count, metric.count) << name << " of step " << step;
+    }
+  }
+  for (const auto& [name, want] : plain.parameters) EXPECT_EQ(run.parameters.at(name).bytes, want.bytes) << name;
+  return run.launched;
+}
+
+std::vector<HostArrays> batches_like(const std::vector<int64_t>& lengths, bool packed, int64_t rows = 4) {
+  std::vector<HostArrays> batches;
+  for (const int64_t length : lengths)
+    batches.push_back(batch_of(rows, length, static_cast<uint32_t>(batches.size()), packed));
+  return batches;
+}
+
+TEST_F(StepGraphs, GiveTheBitsOfStepsThatAreNotRecorded) {
+  for (const char* dtype : {"float32", "bfloat16"})
+    EXPECT_EQ(expect_same([&] { return encoder_decoder(dtype); }, [] { return adafactor(); },
+                          batches_like({12, 12, 12, 12}, true), 2),
+              (std::vector<bool>{false, true, true, true}));
+}
+
+TEST_F(StepGraphs, OfDecodersAndOfOptimizersOnTheHost) {
+  expect_same([] { return prefix_lm("bfloat16"); }, [] { return optax_optimizer(adamw(3e-3)); },
+              batches_like({10, 10, 10}, true));
+  expect_same([] { return prefix_lm("float32"); }, [] { return optax_optimizer(chain({scale(0.5), adam(3e-3)})); },
+              batches_like({10, 10, 10}, false));
+}
+
+TEST_F(StepGraphs, OfExpertsWithJitter) {
+  expect_same([] { return encoder_decoder("bfloat16", true); },
+              [] { return optax_optimizer(adamw(3e-3)); }, batches_like({12, 12, 12}, false));
+}
+
+TEST_F(StepGraphs, AreRecordedAgainWhenShapesChange) {
+  EXPECT_EQ(expect_same([] { return encoder_decoder("float32"); },
+                        [] { return optax_optimizer(sgd(0.1)); }, batches_like({12, 12, 9, 12, 12, 12}, false)),
+            (std::vector<bool>{false, true, false, false, true, true}));
+  std::vector<HostArrays> batches = batches_like({12, 12, 12, 12}, true);
+  for (size_t i : {1, 2}) batches[i].erase("decoder_segment_ids"), batches[i].erase("encoder_segment_ids");
+  EXPECT_EQ(expect_same([] { return encoder_decoder("float32"); },
+                        [] { return optax_optimizer(sgd(0.1)); }, batches),
+            (std::vector<bool>{false, false, true, false}));
+}
+
+TEST_F(StepGraphs, AreRecordedAgainWhenParametersMove) {
+  const auto model = encoder_decoder("float32");
+  model->parameters().initialize(key_from_seed(3));
+  StepGraph graph(
+      model->parameters(),
+      [&](const HostArrays& batch, Key key, const std::function<void(const StepLoss&)>& done) {
+        const Tape::Recording paused(nullptr);
+        LossOutput out = model->loss_fn(batch, Rows::all(batch), {.train = true, .dropout_key = key});
+        done({std::move(out.loss), std::move(out.metrics)});
+      },
+      true);
+  const HostArrays batch = batch_of(4, 12, 0, false);
+  const auto run = [&] { return graph.run(batch, key_from_seed(5)).at("loss").total; };
+  const double loss = run();
+  EXPECT_EQ(run(), loss);
+  EXPECT_TRUE(graph.launched());
+  graph.forget();
+  EXPECT_EQ(run(), loss);
+  EXPECT_TRUE(graph.launched());
+  model->parameters().initialize(key_from_seed(4));  // elsewhere
+  const double other = run();
+  EXPECT_NE(other, loss);
+  EXPECT_EQ(run(), other);
+}
+
+// What a recording would leave as it was is refused, and the step run each time.
+TEST_F(StepGraphs, RefuseWhatTheyWouldNotReadAnew) {
+  const auto run = [](const std::function<void(const HostArrays&, Key)>& work) {
+    Parameters none;
+    StepGraph graph(none, [&](const HostArrays& batch, Key key, const auto&) { work(batch, key); }, true);
+    const HostArrays batch = batch_of(1, 8, 0, false);
+    ::testing::internal::CaptureStderr();
+    for (int step = 0; step < 3; ++step) graph.run(batch, key_from_seed(step));
+    EXPECT_FALSE(graph.launched());
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const Tensor x = Tensor::zeros({{{axis::kBatch, 4}, {axis::kLength, 2}, {axis::kEmbed, 8}}, DType::f32});
+  EXPECT_EQ(run([&](const HostArrays&, Key key) { ops::dropout(x, {0.5, fold_in(key, 7)}); }),
+            "steps are not recorded as a graph: a random key that does not follow from the step's\n");
+  EXPECT_EQ(run([&](const HostArrays& batch, Key) {
+              Tensor::from_host(batch.at("encoder_input_tokens"), {axis::kBatch, axis::kLength});
+            }),
+            "steps are not recorded as a graph: a copy of ordinary memory cannot be recorded\n");
+  EXPECT_EQ(run([&](const HostArrays&, Key) { x.to_host(); }),
+            "steps are not recorded as a graph: a wait for the device cannot be recorded\n");
+}
+
+// The stand-in keeps what a CUDA graph keeps, and loses what it may lose.
+TEST_F(StepGraphs, KeepTheArgumentsOfTheirLaunches) {
+  Device& device = Device::current();
+  Tensor kept = Tensor::zeros({{{axis::kEmbed, 4}}, DType::f32}), sum = Tensor::zeros(kept.spec());
+  float value = 1;
+  const auto recording = device.record([&] {
+    device.kernels().fill(kept.local(), value, device.stream());
+    device.kernels().accumulate(sum.local(), kept.local(), device.stream());
+  });
+  value = 2;
+  EXPECT_EQ(kept.to_host().as<float>()[0], 0);  // recording runs nothing
+  for (int time = 0; time < 3; ++time) recording->launch();
+  EXPECT_EQ(kept.to_host().as<float>()[0], 1);
+  EXPECT_EQ(sum.to_host().as<float>()[3], 3);
+}
+
+TEST_F(StepGraphs, HaveMemoryThatNobodyElseGets) {
+  Device& device = Device::current();
+  const Spec spec{{{axis::kEmbed, 5000}}, DType::f32};
+  const int64_t used = device.memory().used_bytes();
+  Tensor result;
+  {
+    const auto recording = device.record([&] {
+      for (int i = 0; i < 5; ++i) {  // each goes back before the next
+        const Tensor passing(spec);
+        device.kernels().fill(passing.local(), 7, device.stream());
+        result = i == 4 ? passing : Tensor();
+      }
+    });
+    const int64_t taken = device.memory().used_bytes() - used;
+    EXPECT_LT(taken, 2 * result.bytes());
+    Tensors others;
+    for (int i = 0; i < 5; ++i) others.push_back(Tensor::zeros(spec));
+    recording->launch();
+    for (const Tensor& other : others) EXPECT_EQ(other.to_host().as<float>()[0], 0);
+    EXPECT_EQ(result.to_host().as<float>()[4999], 7);
+  }
+  result = {};
+  EXPECT_EQ(device.memory().used_bytes(), used);
+}
+
+}  // namespace
+}  // namespace quintet::testing
