@@ -29,9 +29,10 @@ decoding::EncoderFunction encoder_of(const EncoderDecoderModel& model) {
 }
 
 /// A GPU generates with dense decoders; those with experts generate on the CPU.
-bool generates_on_device(const EncoderDecoderModel* model) {
-  return model != nullptr && !Device::current().is_cpu() &&
-         model->network().config().sparse_decoder.num_sparse_layers == 0;
+bool generates_on_device(const BaseModel& model) {
+  const auto* both = dynamic_cast<const EncoderDecoderModel*>(&model);
+  return !Device::current().is_cpu() &&
+         (both == nullptr || both->network().config().sparse_decoder.num_sparse_layers == 0);
 }
 
 BeamOptions beam_options(const gin::Arguments& args, int64_t num_decodes) {
@@ -121,9 +122,8 @@ void drop_packed(BaseModel& model) {
 Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
                      const Weights& weights)
     : model_(model.model) {
-  const auto* encoder_decoder = dynamic_cast<const EncoderDecoderModel*>(model.model.get());
-  if (generates_on_device(encoder_decoder))
-    device_ = std::make_unique<decoding::DeviceDecoder>(*encoder_decoder);
+  if (generates_on_device(*model.model))
+    device_ = std::make_unique<decoding::DeviceDecoder>(*model.model);
   else
     network_ = pack(*model.model, weights);
   const auto* decoder = dynamic_cast<const DecoderOnlyModel*>(model.model.get());
@@ -149,18 +149,22 @@ Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
 decoding::Decodes Predictor::predict(const HostArrays& batch, Key key) const {
   decoding::PredictOptions options = options_;
   if (auto* sample = std::get_if<SampleOptions>(&options.decode_fn)) sample->decode_rng = key;
-  if (device_ != nullptr) return decoding::predict_encoder_decoder(*device_, batch, options);
-  return decoder_only_ ? decoding::predict_decoder_only(*network_, batch, options)
-                       : decoding::predict_encoder_decoder(*network_, batch, options);
+  const auto run = [&](auto& on) {
+    return decoder_only_ ? decoding::predict_decoder_only(on, batch, options)
+                         : decoding::predict_encoder_decoder(on, batch, options);
+  };
+  return device_ != nullptr ? run(*device_) : run(*network_);
 }
 
 decoding::Answers Predictor::answer(const HostArrays& batch,
                                     std::vector<decoding::GenerationRequest> requests) const {
   using namespace decoding;
-  if (device_ != nullptr) return answer_encoder_decoder(*device_, batch, std::move(requests));
-  if (!decoder_only_) return answer_encoder_decoder(*network_, batch, std::move(requests));
-  return answer_decoder_only(*network_, batch, options_.inputs_bidirectional_attention,
-                             std::move(requests));
+  const auto run = [&](auto& on) {
+    return decoder_only_ ? answer_decoder_only(on, batch, options_.inputs_bidirectional_attention,
+                                               std::move(requests))
+                         : answer_encoder_decoder(on, batch, std::move(requests));
+  };
+  return device_ != nullptr ? run(*device_) : run(*network_);
 }
 
 void register_decoding(gin::Registry& registry) {

@@ -55,6 +55,7 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
                               .follow_sources = follow_sources_gpu,
                               .sample = sample_gpu,
                               .top = top_gpu,
+                              .beam = beam_gpu,
                               .add_rms_norm = add_rms_norm_gpu,
                               .add_rms_norm_grad = add_rms_norm_grad_gpu};
 

@@ -31,4 +31,40 @@ struct TopRows {
   float* log_sums = nullptr;    // [rows] log(sum(exp(x - values[0])))
 };
 
+/// A sequence that may have ended: its score, and where its last token was written.
+struct FinishedBeam {
+  float score = 0;
+  int32_t has_ended = 0;
+  int32_t step = -1, parent = 0, token = 0;  // the step that wrote it, after beam `parent`; -1: none
+};
+
+/// Beam search's step, and what it keeps from step to step. Row: item * beams + beam, beams by
+/// increasing score.
+struct BeamStep {
+  int64_t items = 0, beams = 1, vocab = 0;  // beams: 1 to 16
+  int32_t eos_id = 1;
+  int32_t resting_position = 0;  // of rows of items that are settled
+  // The network's answer: logits and their largest elements, top_gpu's.
+  const float* logits = nullptr;  // [rows, vocab]
+  int64_t top = 1;
+  const float* values = nullptr;
+  const int32_t* indices = nullptr;
+  const float* log_sums = nullptr;
+  // What is searched for.
+  int64_t width = 0;                        // tokens a sequence has, with the one it starts with
+  const int32_t* forced = nullptr;          // [items, width] tokens of prompts; 0: free
+  const int32_t* prompt_lengths = nullptr;  // [items] of prompts that the cache holds
+  const float* penalties = nullptr;         // by length; at least longest prompt + width + 1
+  float penalty_at_end = 1;
+  // What is known so far.
+  static constexpr int32_t kRunning = 0, kSettled = 1, kFailed = 2;  // failed: too few numbers
+  int32_t* states = nullptr;         // [items]
+  int32_t* steps = nullptr;          // [items] made so far
+  float* live = nullptr;             // [rows] log probabilities
+  FinishedBeam* finished = nullptr;  // [rows]
+  int32_t *written_tokens = nullptr, *written_parents = nullptr;  // [width - 1, rows]; parents: beams
+  // The network's next question.
+  int32_t *next_tokens = nullptr, *next_positions = nullptr, *next_parents = nullptr;  // [rows]
+};
+
 }  // namespace quintet

@@ -18,4 +18,9 @@ void sample_gpu(const SampleRows& rows, Stream stream);
 /// that has one has NaN for log_sum.
 void top_gpu(const TopRows& rows, Stream stream);
 
+/// A step of beam_search (models/decoding/beam_search.h): the 2 * beams best continuations of each
+/// item, and what becomes of them. The same numbers as on the host, exactly, from equal logits and
+/// sums; items that no step can change any more are settled and rest.
+void beam_gpu(const BeamStep& step, Stream stream);
+
 }  // namespace quintet::QT_GPU

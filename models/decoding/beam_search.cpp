@@ -68,7 +68,8 @@ class BeamSearch {
   }
 
   Decodes run() {
-    while (goes_on()) step();
+    if (!run_on_model())
+      while (goes_on()) step();
     return result();
   }
 
@@ -120,18 +121,78 @@ class BeamSearch {
   bool goes_on() {
     if (index_ + shortest_prompt_ >= width_ - 1) return false;
     if (options_.max_decode_step > 0 && index_ >= options_.max_decode_step) return false;
-    // The bound is one only if longer sequences are not penalised more; and the test of
-    // min_log_prob needs every item's live beams.
-    const bool may_rest = options_.alpha >= 0 && options_.min_log_prob <= kNegInf;
     bool all_settled = true, none_passes = index_ > 0;
     for (Item& item : items_) {
       const bool done = item.settled || cannot_improve(item);
-      item.settled = done && may_rest;
+      item.settled = done && may_rest();
       all_settled = all_settled && done;
       if (best_live(item) >= options_.min_log_prob / penalty_at_end_) none_passes = false;
     }
     return !all_settled && !none_passes;
   }
+
+  /// The same search where the model lies, if it can.
+  bool run_on_model() {
+    int64_t steps = width_ - 1 - shortest_prompt_;
+    if (options_.max_decode_step > 0) steps = std::min(steps, options_.max_decode_step);
+    if (!may_rest() || steps <= 0) return false;
+    std::vector<int32_t> first_tokens, prompt_lengths;
+    for (const Item& item : items_) {
+      first_tokens.push_back(item.live.front().tokens[0]);
+      prompt_lengths.push_back(item.prompt_length);
+    }
+    std::vector<float> penalties;
+    const int32_t longest = *std::max_element(prompt_lengths.begin(), prompt_lengths.end());
+    for (int64_t length = 0; length <= longest + width_; ++length)
+      penalties.push_back(brevity_penalty(options_.alpha, static_cast<float>(length)));
+    const std::optional<BeamTrace> trace =
+        model_.run_beams({.items = inputs_.batch,
+                          .beams = beams_,
+                          .width = width_,
+                          .steps = steps,
+                          .eos_id = eos_id_,
+                          .first_tokens = first_tokens,
+                          .forced = forced_,
+                          .prompt_lengths = prompt_lengths,
+                          .penalties = penalties,
+                          .penalty_at_end = penalty_at_end_});
+    if (trace) take_over(*trace);
+    return trace.has_value();
+  }
+
+  void take_over(const BeamTrace& trace) {
+    const auto beams = static_cast<size_t>(beams_), rows = items_.size() * beams;
+    for (size_t i = 0; i < items_.size(); ++i) {
+      Item& item = items_[i];
+      const std::vector<int32_t> empty = [&] {
+        std::vector<int32_t> tokens(static_cast<size_t>(width_), 0);
+        tokens[0] = item.live.front().tokens[0];
+        return tokens;
+      }();
+      // What beam `beam` had written before step `step`.
+      const auto written = [&](int64_t step, size_t beam) {
+        std::vector<int32_t> tokens = empty;
+        for (; step > 0; --step) {
+          const size_t at = static_cast<size_t>(step - 1) * rows + i * beams + beam;
+          tokens[static_cast<size_t>(step)] = trace.tokens[at];
+          beam = static_cast<size_t>(trace.parents[at]);
+        }
+        return tokens;
+      };
+      for (size_t b = 0; b < beams; ++b) {
+        item.live[b] = {written(trace.steps[i], b), trace.live[i * beams + b], false};
+        const FinishedBeam& ended = trace.finished[i * beams + b];
+        if (ended.step < 0) continue;  // as it was
+        item.finished[b] = {written(ended.step, static_cast<size_t>(ended.parent)), ended.score,
+                            ended.has_ended != 0};
+        item.finished[b].tokens[static_cast<size_t>(ended.step) + 1] = ended.token;
+      }
+    }
+  }
+
+  /// Whether items rest once no step can change them: the bound is one only if longer sequences are not
+  /// penalised more, and the test of min_log_prob needs every item's live beams.
+  bool may_rest() const { return options_.alpha >= 0 && options_.min_log_prob <= kNegInf; }
 
   void step() {
     std::vector<int32_t> rows, tokens, positions, sources;

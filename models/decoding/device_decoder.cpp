@@ -5,36 +5,16 @@
 #include <cstring>
 #include <numeric>
 
-#include "kernels/attention/buckets.h"
 #include "kernels/gpu_kernels.h"
+#include "models/decoding/device_beams.h"
 #include "models/decoding/device_inputs.h"
+#include "models/decoding/device_prefix.h"
 #include "models/decoding/device_products.h"
 #include "models/features.h"
 #include "runtime/tape.h"
 
 namespace quintet::decoding {
 namespace {
-
-constexpr int64_t kMaxDistance = 128;  // of T5's relative position buckets
-
-/// Matrices of equal height side by side: one product instead of several.
-Tensor side_by_side(const std::vector<Tensor>& parts) {
-  const int64_t height = parts[0].size(0), item = size_of(parts[0].spec().dtype);
-  int64_t width = 0;
-  std::vector<HostArray> hosts;
-  for (const Tensor& part : parts) {
-    hosts.push_back(part.to_host());
-    width += part.size(1);
-  }
-  HostArray joined(parts[0].spec().dtype, {height, width});
-  for (int64_t row = 0, at = 0; row < height; ++row)
-    for (const HostArray& host : hosts) {
-      const int64_t bytes = host.shape[1] * item;
-      std::copy_n(host.bytes.begin() + row * bytes, bytes, joined.bytes.begin() + at);
-      at += bytes;
-    }
-  return Tensor::from_host(joined, {axis::kEmbed, axis::kJoinedKv});
-}
 
 HostArray host_array(const std::vector<int32_t>& values) {
   HostArray array(DType::i32, {static_cast<int64_t>(values.size())});
@@ -49,19 +29,7 @@ DecodeCache cache(const Tensor& keys, const Tensor& values, int64_t slot_stride,
   return {at(keys, 0), at(values, 0), slot_stride, head_stride, token_stride, max_length};
 }
 
-struct LayerWeights {
-  Tensor self_norm, qkv, self_out;
-  Tensor cross_norm, cross_query, cross_key, cross_value, cross_out;
-  Tensor mlp_norm, wi_0, wi_1, wo;
-};
-
 }  // namespace
-
-struct DeviceDecoder::Weights {
-  std::vector<LayerWeights> layers;
-  Tensor embedding, norm, bias;  // bias: [heads, distances back]
-  Projection projection;
-};
 
 constexpr int64_t kMostTop = 32;  // of the device's kernel
 enum InputRow { kTokens, kPositions, kParents, kInputRows };
@@ -71,7 +39,9 @@ struct DeviceDecoder::State {
   int64_t batch, length, rows;
   Tensor lengths;                                // int32 [batch] tokens of each encoded item
   std::vector<Tensor> cross_keys, cross_values;  // by layer: [batch, length, joined_kv]
-  std::vector<Tensor> keys, values;              // by layer: [rows, heads, max_length, head_dim]
+  // By layer: [rows, heads, max_length, head_dim]; [rows, max_length, joined_kv] where whole prefixes
+  // are copied in.
+  std::vector<Tensor> keys, values;
   Axis row;
   Tensor step_inputs;            // int32 [3, rows]: InputRow
   Tensor sources, next_sources;  // uint16 [rows, max_length]
@@ -81,17 +51,21 @@ struct DeviceDecoder::State {
   // The host's side of step_inputs, best and, once they were asked for, logits.
   Buffer host_inputs, host_best, host_logits;
   std::unique_ptr<Recording> recording;
+  std::unique_ptr<DeviceBeams> beams;  // of the last search that ran here
+  std::unique_ptr<Recording> beam_recording;
   bool warm = false;
 
-  State(const T5Config& config, DType dtype, int64_t items, int64_t inputs,
-        const CacheOptions& cache)
+  /// `inputs`: tokens of the encoder, 0 without one.
+  State(const DeviceWeights& weights, int64_t items, int64_t inputs, const CacheOptions& cache)
       : options(cache),
         batch(items),
         length(inputs),
         rows(items * cache.num_decodes),
         row("rows", rows),
         top(std::min<int64_t>(kMostTop, 4 * cache.num_decodes + 4)) {
-    const Axis joined{axis::kJoinedKv, config.num_heads * config.head_dim};
+    const LayerConfig& config = weights.config;
+    const DType dtype = weights.dtype();
+    const Axis joined{axis::kJoinedKv, weights.joined_kv()};
     lengths = Tensor(Spec{{{axis::kBatch, batch}}, DType::i32});
     const Spec cross{{{axis::kBatch, batch}, {axis::kLength, length}, joined}, dtype};
     const Spec self{{row,
@@ -99,9 +73,11 @@ struct DeviceDecoder::State {
                      {axis::kLength, options.max_length},
                      {axis::kKv, config.head_dim}},
                     dtype};
-    for (int64_t i = 0; i < config.num_decoder_layers; ++i) {
-      cross_keys.emplace_back(cross);
-      cross_values.emplace_back(cross);
+    for (size_t i = 0; i < weights.layers.size(); ++i) {
+      if (weights.has_encoder) {
+        cross_keys.emplace_back(cross);
+        cross_values.emplace_back(cross);
+      }
       keys.emplace_back(self);
       values.emplace_back(self);
     }
@@ -112,7 +88,7 @@ struct DeviceDecoder::State {
     const Spec slots{{row, {"bytes", options.max_length * 2}}, DType::u8};
     sources = Tensor(slots);
     next_sources = Tensor(slots);
-    logits = Tensor(Spec{{row, {axis::kVocab, config.vocab_size}}, DType::f32});
+    logits = Tensor(Spec{{row, {axis::kVocab, weights.vocab_size}}, DType::f32});
   }
   const int32_t* input(InputRow which) const { return ints(step_inputs) + which * rows; }
   int32_t* host_input(InputRow which) const {
@@ -134,43 +110,9 @@ struct DeviceDecoder::State {
   }
 };
 
-DeviceDecoder::DeviceDecoder(const EncoderDecoderModel& model)
-    : model_(model), weights_(std::make_unique<Weights>()) {
+DeviceDecoder::DeviceDecoder(const BaseModel& model)
+    : model_(model), weights_(std::make_unique<DeviceWeights>(model)) {
   QT_ASSERT(!Device::current().is_cpu());
-  const T5Config& config = model.network().config();
-  const auto used = [&](const std::string& name) { return model.parameters().at(name).used(); };
-  for (int64_t i = 0; i < config.num_decoder_layers; ++i) {
-    const std::string layer = fmt::format("decoder/layers_{}", i);
-    const std::string self = layer + "/self_attention/",
-                      cross = layer + "/encoder_decoder_attention/";
-    const bool gated = config.mlp_activations.size() == 2;
-    weights_->layers.push_back(
-        {.self_norm = used(layer + "/pre_self_attention_layer_norm/scale"),
-         .qkv = side_by_side(
-             {used(self + "query/kernel"), used(self + "key/kernel"), used(self + "value/kernel")}),
-         .self_out = used(self + "out/kernel"),
-         .cross_norm = used(layer + "/pre_cross_attention_layer_norm/scale"),
-         .cross_query = used(cross + "query/kernel"),
-         .cross_key = used(cross + "key/kernel"),
-         .cross_value = used(cross + "value/kernel"),
-         .cross_out = used(cross + "out/kernel"),
-         .mlp_norm = used(layer + "/pre_mlp_layer_norm/scale"),
-         .wi_0 = used(layer + (gated ? "/mlp/wi_0/kernel" : "/mlp/wi/kernel")),
-         .wi_1 = gated ? used(layer + "/mlp/wi_1/kernel") : Tensor(),
-         .wo = used(layer + "/mlp/wo/kernel")});
-  }
-  weights_->embedding = used("token_embedder/embedding");
-  weights_->norm = used("decoder/decoder_norm/scale");
-  weights_->projection = model.network().projection();
-  const HostArray table = used("decoder/relpos_bias/rel_embedding").to_host();
-  const int64_t heads = table.shape[0], buckets = table.shape[1];
-  const BucketRule rule{.bidirectional = false, .buckets = buckets, .max_distance = kMaxDistance};
-  HostArray bias(DType::f32, {heads, kMaxDistance});
-  for (int64_t h = 0; h < heads; ++h)
-    for (int64_t back = 0; back < kMaxDistance; ++back)
-      bias.as<float>()[static_cast<size_t>(h * kMaxDistance + back)] =
-          table.as<float>()[static_cast<size_t>(h * buckets + rule.bucket(-back))];
-  weights_->bias = Tensor::from_host(bias, {axis::kHeads, "distance"});
 }
 
 DeviceDecoder::~DeviceDecoder() = default;
@@ -182,15 +124,15 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
            "must not be empty",
            batch, length, options.num_decodes, options.max_length);
   QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length);
+  const auto* const model = dynamic_cast<const EncoderDecoderModel*>(&model_);
+  QT_CHECK(model != nullptr, "generation: a decoder-only network has no encoder inputs");
   const Tape::Recording paused(nullptr);
-  if (state_ == nullptr || !state_->fits(batch, length, options))
-    state_ = std::make_unique<State>(model_.network().config(), weights_->embedding.spec().dtype,
-                                     batch, length, options);
+  start(batch, length, options);
   State& s = *state_;
   HostArrays features;
   features["encoder_input_tokens"] = HostArray(DType::i32, {batch, length});
   std::copy(tokens.begin(), tokens.end(), features["encoder_input_tokens"].as<int32_t>().begin());
-  Tensor encoded = model_.encode(features, {0, batch}, {.dropless = true});  // [batch, length, embed]
+  Tensor encoded = model->encode(features, {0, batch}, {.dropless = true});  // [batch, length, embed]
   const auto [order, lengths] = without_padding(tokens, batch, length);
   if (!order.empty()) {
     HostArray places(DType::i32, {batch, length});
@@ -201,26 +143,62 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
   s.lengths.set(host_array(lengths));
   Device& device = Device::current();
   for (size_t i = 0; i < weights_->layers.size(); ++i) {
-    const LayerWeights& layer = weights_->layers[i];
+    const DeviceWeights::Layer& layer = weights_->layers[i];
     for (const auto& [weight, to] : {std::pair(layer.cross_key, s.cross_keys[i]),
                                      std::pair(layer.cross_value, s.cross_values[i])})
       device.copy(to.local().pointer, ops::matmul(encoded, weight).local().pointer, to.bytes());
   }
+}
+
+void DeviceDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t batch, int64_t length,
+                                 std::span<const int32_t> prefix, bool bidirectional,
+                                 const CacheOptions& options) {
+  QT_CHECK(!weights_->has_encoder, "generation: a prefix needs a decoder-only network");
+  QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length && std::ssize(prefix) == batch);
+  const int32_t longest = *std::max_element(prefix.begin(), prefix.end());
+  QT_CHECK(longest <= options.max_length,
+           "generation: a prefix of {} tokens exceeds the maximum length {}", longest,
+           options.max_length);
+  const Tape::Recording paused(nullptr);
+  start(batch, 0, options);
+  if (longest == 0) return;
+  HostArray begun(DType::i32, {batch, longest});
+  for (int64_t i = 0; i < batch; ++i)
+    std::copy_n(tokens.begin() + i * length, longest, begun.as<int32_t>().begin() + i * longest);
+  // To the slot of each item's first decode, which all of its rows read.
+  const State& s = *state_;
+  const int64_t joined = weights_->joined_kv();
+  run_prefix(*weights_, begun, prefix, bidirectional,
+             [&](size_t layer, const Tensor& keys, const Tensor& values) {
+               for (const auto& [from, to] : {std::pair(keys, s.keys[layer]), {values, s.values[layer]}})
+                 for (int64_t i = 0; i < batch; ++i)
+                   Device::current().copy(
+                       at(to, i * options.num_decodes * options.max_length * joined),
+                       at(from, i * longest * joined),
+                       prefix[static_cast<size_t>(i)] * joined * size_of(weights_->dtype()));
+             });
+}
+
+/// Room for a batch; nothing is written yet.
+void DeviceDecoder::start(int64_t batch, int64_t length, const CacheOptions& options) {
+  if (state_ == nullptr || !state_->fits(batch, length, options))
+    state_ = std::make_unique<State>(*weights_, batch, length, options);
   // Both: rows that rest read places that were never written.
-  device.fill(s.sources.local().pointer, 0, s.sources.bytes());
-  device.fill(s.next_sources.local().pointer, 0, s.next_sources.bytes());
+  for (const Tensor& sources : {state_->sources, state_->next_sources})
+    Device::current().fill(sources.local().pointer, 0, sources.bytes());
 }
 
 /// One decoder layer after another over the rows of the step: [rows, embed].
 Tensor DeviceDecoder::queue_layers() {
   const State& s = *state_;
-  const T5Config& config = model_.network().config();
+  const LayerConfig& config = weights_->config;
   Device& device = Device::current();
   const GpuKernels& kernels = device.kernels();
   const Stream stream = device.stream();
   const int64_t heads = config.num_heads, d = config.head_dim, joined = heads * d;
   const auto room = s.options.max_length;
-  const DecodeRows rows{.dtype = weights_->embedding.spec().dtype,
+  const bool by_head = weights_->has_encoder;
+  const DecodeRows rows{.dtype = weights_->dtype(),
                         .items = s.batch,
                         .decodes = s.options.num_decodes,
                         .heads = heads,
@@ -229,10 +207,11 @@ Tensor DeviceDecoder::queue_layers() {
   const Tensor attended(Spec{{s.row, {axis::kJoinedKv, joined}}, rows.dtype});
   Tensor x = embedded(s.input(kTokens), s.row, weights_->embedding);
   for (size_t i = 0; i < weights_->layers.size(); ++i) {
-    const LayerWeights& layer = weights_->layers[i];
+    const DeviceWeights::Layer& layer = weights_->layers[i];
     const Tensor qkv = products.normed(x, layer.self_norm, layer.qkv);
     DecodeSelf self{.rows = rows,
-                    .cache = cache(s.keys[i], s.values[i], heads * room * d, room * d, d, room),
+                    .cache = cache(s.keys[i], s.values[i], room * joined, by_head ? room * d : d,
+                                   by_head ? d : joined, room),
                     .key = at(qkv, joined),
                     .value = at(qkv, 2 * joined),
                     .key_stride = 3 * joined,
@@ -247,18 +226,7 @@ Tensor DeviceDecoder::queue_layers() {
     kernels.decode_self(self, stream);
     x = products.added(x, attended, layer.self_out);
 
-    const Tensor query = products.normed(x, layer.cross_norm, layer.cross_query);
-    const int64_t length = s.cross_keys[i].size(1);
-    DecodeCross cross{
-        .rows = rows,
-        .cache = cache(s.cross_keys[i], s.cross_values[i], length * joined, d, joined, length),
-        .lengths = ints(s.lengths)};
-    cross.rows.query = at(query, 0);
-    cross.rows.query_stride = joined;
-    cross.rows.out = at(attended, 0);
-    cross.rows.out_stride = joined;
-    kernels.decode_cross(cross, stream);
-    x = products.added(x, attended, layer.cross_out);
+    if (weights_->has_encoder) x = queue_cross(i, x, rows, attended);
 
     const Tensor h =
         products.activated(x, layer.mlp_norm, layer.wi_0, layer.wi_1, config.mlp_activations);
@@ -267,11 +235,32 @@ Tensor DeviceDecoder::queue_layers() {
   return x;
 }
 
-void DeviceDecoder::queue_step() {
+/// x [rows, embed] with layer i's cross-attention added.
+Tensor DeviceDecoder::queue_cross(size_t i, const Tensor& x, const DecodeRows& rows,
+                                  const Tensor& attended) {
+  const State& s = *state_;
+  const DeviceWeights::Layer& layer = weights_->layers[i];
+  const Products products(s.rows);
+  const int64_t joined = weights_->joined_kv(), d = weights_->config.head_dim;
+  const Tensor query = products.normed(x, layer.cross_norm, layer.cross_query);
+  const int64_t length = s.cross_keys[i].size(1);
+  DecodeCross cross{
+      .rows = rows,
+      .cache = cache(s.cross_keys[i], s.cross_values[i], length * joined, d, joined, length),
+      .lengths = ints(s.lengths)};
+  cross.rows.query = at(query, 0);
+  cross.rows.query_stride = joined;
+  cross.rows.out = at(attended, 0);
+  cross.rows.out_stride = joined;
+  Device::current().kernels().decode_cross(cross, Device::current().stream());
+  return products.added(x, attended, layer.cross_out);
+}
+
+/// From the inputs on the device to the largest logits there.
+void DeviceDecoder::queue_answer() {
   const State& s = *state_;
   Device& device = Device::current();
   const GpuKernels& kernels = device.kernels();
-  device.copy(ints(s.step_inputs), s.host_inputs.get(), s.step_inputs.bytes());
   if (s.options.num_decodes > 1) {  // else all sources are 0
     kernels.follow_sources({.items = s.batch,
                             .decodes = s.options.num_decodes,
@@ -288,7 +277,23 @@ void DeviceDecoder::queue_step() {
   TopRows top = s.parts_of(s.best.local().pointer);
   top.logits = s.logits.local().data<float>();
   kernels.top(top, device.stream());
+}
+
+void DeviceDecoder::queue_step() {
+  const State& s = *state_;
+  Device& device = Device::current();
+  device.copy(ints(s.step_inputs), s.host_inputs.get(), s.step_inputs.bytes());
+  queue_answer();
   device.copy(s.host_best.get(), s.best.local().pointer, s.best.bytes());
+}
+
+/// The first two times runs `work`: once makes plans and memory. Later ones are recorded.
+void DeviceDecoder::launch(std::unique_ptr<Recording>& recording, const std::function<void()>& work) {
+  if (recording != nullptr) return recording->launch();
+  work();
+  Device::current().synchronize();
+  if (state_->warm) recording = Device::current().record(work);
+  state_->warm = true;
 }
 
 void DeviceDecoder::run_step(const StepInput& input) {
@@ -309,17 +314,53 @@ void DeviceDecoder::run_step(const StepInput& input) {
     positions[row] = input.positions[i];
     if (!input.sources.empty()) parents[row] = input.sources[i];
   }
-  if (s.recording != nullptr) return s.recording->launch();
-  queue_step();
-  Device::current().synchronize();
-  if (!s.warm) {
-    s.warm = true;  // the first step of all made plans and memory; the second one is recorded
-    return;
+  launch(s.recording, [this] { queue_step(); });
+}
+
+std::optional<BeamTrace> DeviceDecoder::run_beams(const BeamPlan& plan) {
+  constexpr int64_t kStepsBetweenLooks = 8;  // looking waits, steps after the last are for nothing
+  State& s = *state_;
+  QT_ASSERT(plan.items == s.batch && plan.beams == s.options.num_decodes);
+  if (2 * plan.beams > s.top) return std::nullopt;
+  const Tape::Recording paused(nullptr);
+  if (s.beams == nullptr || !s.beams->fits(plan)) {
+    s.beam_recording.reset();
+    s.beams = std::make_unique<DeviceBeams>(plan);
   }
-  s.recording = Device::current().record([this] {
-    const Tape::Recording still_paused(nullptr);
-    queue_step();
-  });
+  s.beams->start(plan);
+  HostArray inputs(DType::i32, {kInputRows, s.rows});
+  for (int64_t row = 0; row < s.rows; ++row) {
+    const auto item = static_cast<size_t>(row / plan.beams);
+    const auto put = [&](InputRow which, int32_t value) {
+      inputs.as<int32_t>()[static_cast<size_t>(which * s.rows + row)] = value;
+    };
+    put(kTokens, plan.first_tokens[item]);
+    put(kPositions, plan.prompt_lengths[item]);
+    put(kParents, static_cast<int32_t>(row));
+  }
+  s.step_inputs.set(inputs);
+  const auto step = [this] {
+    const State& now = *state_;
+    queue_answer();
+    const TopRows best = now.parts_of(now.best.local().pointer);
+    int32_t* const next = ints(now.step_inputs);
+    now.beams->queue({.vocab = best.vocab,
+                      .resting_position = static_cast<int32_t>(now.options.max_length),
+                      .logits = now.logits.local().data<float>(),
+                      .top = best.top,
+                      .values = best.values,
+                      .indices = best.indices,
+                      .log_sums = best.log_sums,
+                      .next_tokens = next + kTokens * now.rows,
+                      .next_positions = next + kPositions * now.rows,
+                      .next_parents = next + kParents * now.rows});
+  };
+  for (int64_t i = 1; i <= plan.steps; ++i) {
+    launch(s.beam_recording, step);
+    if (i % kStepsBetweenLooks == 0 && s.beams->all_settled()) break;
+  }
+  s.beams->all_settled();
+  return s.beams->trace();
 }
 
 std::span<float> DeviceDecoder::step(const StepInput& input) {

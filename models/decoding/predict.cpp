@@ -118,6 +118,39 @@ Prefixes prefixes_of(const HostArrays& batch) {
   return p;
 }
 
+template <class Decoder>
+Answers answer_prefixes(Decoder& decoder, const HostArrays& batch, bool bidirectional,
+                        std::vector<GenerationRequest> requests) {
+  const Prefixes p = prefixes_of(batch);
+  QT_ASSERT(p.batch == std::ssize(requests));
+  for (int64_t i = 0; i < p.batch; ++i) {
+    GenerationRequest& request = requests[static_cast<size_t>(i)];
+    const int32_t count = p.initial_index[static_cast<size_t>(i)];
+    const auto row = p.tokens.begin() + i * p.length;
+    request.prompt.assign(row, row + count + 1);
+    request.prefilled = count;
+  }
+  const CacheOptions room = room_for(requests);
+  decoder.begin_prefix(p.tokens, p.batch, p.length, p.prefix, bidirectional, room);
+  return generate(decoder, requests, room.num_decodes);
+}
+
+template <class Decoder>
+Decodes predict_prefixes(Decoder& decoder, const HostArrays& batch, const PredictOptions& options) {
+  const Prefixes p = prefixes_of(batch);
+  decoder.begin_prefix(p.tokens, p.batch, p.length, p.prefix,
+                       options.inputs_bidirectional_attention,
+                       {.num_decodes = decodes_of(options), .max_length = p.length});
+  Decodes out = search({p.batch, p.length, p.tokens}, decoder, options, &p.initial_index);
+  for (int64_t i = 0; i < out.batch; ++i)
+    for (int64_t d = 0; d < out.num_decodes; ++d) {
+      const auto row = out.tokens.begin() + (i * out.num_decodes + d) * out.length;
+      const int64_t cut = std::min<int64_t>(p.initial_index[static_cast<size_t>(i)], out.length);
+      std::fill(std::copy(row + cut, row + out.length, row), row + out.length, 0);
+    }
+  return out;
+}
+
 }  // namespace
 
 Answers answer_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
@@ -134,19 +167,14 @@ Answers answer_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
 Answers answer_decoder_only(const PackedNetwork& network, const HostArrays& batch,
                             bool inputs_bidirectional_attention,
                             std::vector<GenerationRequest> requests) {
-  const Prefixes p = prefixes_of(batch);
-  QT_ASSERT(p.batch == std::ssize(requests));
-  for (int64_t i = 0; i < p.batch; ++i) {
-    GenerationRequest& request = requests[static_cast<size_t>(i)];
-    const int32_t count = p.initial_index[static_cast<size_t>(i)];
-    const auto row = p.tokens.begin() + i * p.length;
-    request.prompt.assign(row, row + count + 1);
-    request.prefilled = count;
-  }
-  const CacheOptions room = room_for(requests);
   TransformerDecoder decoder(network);
-  decoder.begin_prefix(p.tokens, p.batch, p.length, p.prefix, inputs_bidirectional_attention, room);
-  return generate(decoder, requests, room.num_decodes);
+  return answer_prefixes(decoder, batch, inputs_bidirectional_attention, std::move(requests));
+}
+
+Answers answer_decoder_only(DeviceDecoder& decoder, const HostArrays& batch,
+                            bool inputs_bidirectional_attention,
+                            std::vector<GenerationRequest> requests) {
+  return answer_prefixes(decoder, batch, inputs_bidirectional_attention, std::move(requests));
 }
 
 Decodes predict_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
@@ -162,19 +190,13 @@ Decodes predict_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
 
 Decodes predict_decoder_only(const PackedNetwork& network, const HostArrays& batch,
                              const PredictOptions& options) {
-  const Prefixes p = prefixes_of(batch);
   TransformerDecoder decoder(network);
-  decoder.begin_prefix(p.tokens, p.batch, p.length, p.prefix,
-                       options.inputs_bidirectional_attention,
-                       {.num_decodes = decodes_of(options), .max_length = p.length});
-  Decodes out = search({p.batch, p.length, p.tokens}, decoder, options, &p.initial_index);
-  for (int64_t i = 0; i < out.batch; ++i)
-    for (int64_t d = 0; d < out.num_decodes; ++d) {
-      const auto row = out.tokens.begin() + (i * out.num_decodes + d) * out.length;
-      const int64_t cut = std::min<int64_t>(p.initial_index[static_cast<size_t>(i)], out.length);
-      std::fill(std::copy(row + cut, row + out.length, row), row + out.length, 0);
-    }
-  return out;
+  return predict_prefixes(decoder, batch, options);
+}
+
+Decodes predict_decoder_only(DeviceDecoder& decoder, const HostArrays& batch,
+                             const PredictOptions& options) {
+  return predict_prefixes(decoder, batch, options);
 }
 
 }  // namespace quintet::decoding

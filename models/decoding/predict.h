@@ -41,6 +41,8 @@ Decodes predict_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
 /// left.
 Decodes predict_decoder_only(const PackedNetwork& network, const HostArrays& batch,
                              const PredictOptions& options);
+Decodes predict_decoder_only(DeviceDecoder& decoder, const HostArrays& batch,
+                             const PredictOptions& options);
 
 /// What each request gets, one an item of such a batch. Requests' inputs are the batch's; with a
 /// decoder-only network its prefixes are their prompts.
@@ -50,6 +52,9 @@ Answers answer_encoder_decoder(const PackedNetwork& network, const HostArrays& b
 Answers answer_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
                                std::vector<GenerationRequest> requests);
 Answers answer_decoder_only(const PackedNetwork& network, const HostArrays& batch,
+                            bool inputs_bidirectional_attention,
+                            std::vector<GenerationRequest> requests);
+Answers answer_decoder_only(DeviceDecoder& decoder, const HostArrays& batch,
                             bool inputs_bidirectional_attention,
                             std::vector<GenerationRequest> requests);
 

@@ -9,9 +9,11 @@
 // stubs.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "kernels/logits/gpu_rows.h"
 #include "models/decoding/select.h"
 #include "runtime/base/check.h"
 
@@ -24,6 +26,25 @@ struct StepInput {
   /// [n] the row whose history each row continues (beam search moves sequences between the rows of
   /// an item); empty: its own.
   std::span<const int32_t> sources;
+};
+
+/// A beam search (beam_search.h) for a model that runs it by itself; spans live as long as it runs.
+struct BeamPlan {
+  int64_t items = 0, beams = 0, width = 0;  // width: tokens a sequence has, the first one included
+  int64_t steps = 0;                        // at most
+  int32_t eos_id = 1;
+  std::span<const int32_t> first_tokens;    // [items]
+  std::span<const int32_t> forced;          // [items, width]; 0: free
+  std::span<const int32_t> prompt_lengths;  // [items] already in the cache
+  std::span<const float> penalties;         // by length
+  float penalty_at_end = 1;
+};
+/// What it leaves. Row: item * beams + beam.
+struct BeamTrace {
+  std::vector<int32_t> steps;            // [items] made
+  std::vector<float> live;               // [rows]
+  std::vector<FinishedBeam> finished;    // [rows]
+  std::vector<int32_t> tokens, parents;  // [steps, rows] what each step wrote after which beam
 };
 
 class TokenModel {
@@ -40,6 +61,8 @@ class TokenModel {
   /// select_last may be called again with other options. A GPU need not send the logits.
   virtual void step_unseen(const StepInput& input) { last_logits_ = step(input); }
   virtual std::vector<RowSelection> select_last(const SelectOptions& options);
+  /// A whole beam search without the host between its steps; nothing if this model has no such way.
+  virtual std::optional<BeamTrace> run_beams(const BeamPlan&) { return std::nullopt; }
 
  protected:
   /// Logits [n, vocab] of the last step_unseen.

@@ -61,4 +61,13 @@ inline std::unique_ptr<EncoderDecoderModel> model_from(const HostArrays& paramet
   return model;
 }
 
+/// The decoder without encoder that has these parameters, likewise.
+inline std::unique_ptr<DecoderOnlyModel> decoder_only_from(const HostArrays& parameters,
+                                                           const Json& config, bool bidirectional) {
+  auto model = std::make_unique<DecoderOnlyModel>(
+      config_of<TransformerConfig>(shape_from(parameters, config)), LossOptions{}, bidirectional);
+  model->parameters().load(parameters);
+  return model;
+}
+
 }  // namespace quintet::testing

@@ -1,5 +1,7 @@
 // T5X's own decoding of two tiny networks: every case of fixtures/decode.
 
+#include <numeric>
+
 #include "kernels/logits/logits.h"
 #include "models/decoding/filters.h"
 #include "models/decoding/transformer_decoder.h"
@@ -53,10 +55,13 @@ TEST(DecodeGolden, TokensAreEqualAndScoresAgree) {
     const HostArrays parameters = read_safetensors(decode_file(kind + ".params.safetensors"));
     const HostArrays batch = read_safetensors(decode_file(kind + ".batch.safetensors"));
     const PackedNetwork network(shape_from(parameters, meta["config"]), source_of(parameters));
-    std::unique_ptr<EncoderDecoderModel> model;
+    std::unique_ptr<BaseModel> model;
     std::unique_ptr<DeviceDecoder> device;
-    if (encoder && !Device::current().is_cpu()) {
-      model = model_from(parameters, meta["config"]);
+    if (!Device::current().is_cpu()) {
+      if (encoder)
+        model = model_from(parameters, meta["config"]);
+      else
+        model = decoder_only_from(parameters, meta["config"], false);
       device = std::make_unique<DeviceDecoder>(*model);
     }
     for (const auto& [name, c] : meta["cases"].members()) {
@@ -66,9 +71,11 @@ TEST(DecodeGolden, TokensAreEqualAndScoresAgree) {
       HostArrays features = batch;
       if (options.prompt_with_targets)
         features["decoder_input_tokens"] = outputs.at("encdec_prompt_decoder_input_tokens");
-      const Decodes got = device    ? predict_encoder_decoder(*device, features, options)
-                          : encoder ? predict_encoder_decoder(network, features, options)
-                                    : predict_decoder_only(network, features, options);
+      const auto predict = [&](auto& on) {
+        return encoder ? predict_encoder_decoder(on, features, options)
+                       : predict_decoder_only(on, features, options);
+      };
+      const Decodes got = device ? predict(*device) : predict(network);
       const HostArray& tokens = outputs.at(name + "/tokens");
       const HostArray& scores = outputs.at(name + "/scores");
       const bool all = tokens.shape.size() == 3;
@@ -146,12 +153,10 @@ TEST(DecodeGolden, ScoresOfTargetsAndOfTheirTokensAreThoseOfScoreBatch) {
   const HostArrays of_decoder = read_safetensors(decode_file("decoder_only.params.safetensors"));
   const HostArrays batch = read_safetensors(decode_file("decoder_only.batch.safetensors"));
   for (const bool bidirectional : {true, false}) {
-    DecoderOnlyModel model(config_of<TransformerConfig>(shape_from(of_decoder, config)), {},
-                           bidirectional);
-    model.parameters().load(of_decoder);
     const std::string kind = bidirectional ? "prefix_lm" : "causal";
     SCOPED_TRACE(kind);
-    expect_near(outputs.at(kind + "_score_batch").as<float>(), model.score_tokens(batch).sums());
+    const auto model = decoder_only_from(of_decoder, config, bidirectional);
+    expect_near(outputs.at(kind + "_score_batch").as<float>(), model->score_tokens(batch).sums());
   }
 }
 
