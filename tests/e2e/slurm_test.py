@@ -90,7 +90,7 @@ def test_a_job_that_is_asked_to_end_saves_and_is_queued_again(folder):
         print(f"skipped: a Slurm of our own needs root and {', '.join(DAEMONS)}; missing here: {', '.join(missing) or 'root'}")
         return
     arguments = ["--gin.EVAL_PERIOD=500", "--gin.utils.SaveCheckpointConfig.period=5000"]
-    steps = 300
+    steps = 2000  # more than are done before the request arrives
     with slurm(folder) as environment:
         output = folder / "output"
         job = said(environment, "sbatch", "--parsable", "--ntasks=2", f"--chdir={ROOT}", f"--output={output}",
