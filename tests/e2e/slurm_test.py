@@ -93,8 +93,8 @@ def test_a_job_that_is_asked_to_end_saves_and_is_queued_again(folder):
     steps = 2000  # more than are done before the request arrives
     with slurm(folder) as environment:
         output = folder / "output"
-        job = said(environment, "sbatch", "--parsable", "--ntasks=2", f"--chdir={ROOT}", f"--output={output}",
-                   ROOT / "scripts" / "slurm.sbatch", *tiny(folder / "run", steps, *arguments))
+        job = said(environment, "sbatch", "--parsable", "--ntasks=2", f"--output={output}", ROOT / "scripts" / "slurm.sbatch",
+                   *tiny(folder / "run", steps, *arguments))
 
         def state():
             return said(environment, "scontrol", "show", "--oneliner", "job", job)
@@ -107,7 +107,7 @@ def test_a_job_that_is_asked_to_end_saves_and_is_queued_again(folder):
             assert "stopped by SIGUSR1 and saved" in text and "Exited with exit code 75" in text, text
             wait_for(lambda: "JobState=COMPLETED" in state() or "JobState=FAILED" in state(), 90)
             assert "JobState=COMPLETED" in state(), output.read_text()
-        except AssertionError:
+        except (AssertionError, subprocess.CalledProcessError):
             print(output.read_text() if output.exists() else "no output", (folder / "daemons.log").read_text()[-2000:])
             raise
     assert (folder / "run" / f"checkpoint_{steps}" / "data-00001-of-00002.h5").exists(), "two tasks were not two ranks"
