@@ -38,6 +38,7 @@ struct GpuKernels {
   void (*decode_cross)(const DecodeCross& attention, Stream stream);
   void (*follow_sources)(const FollowSources& follow, Stream stream);
   void (*sample)(const SampleRows& rows, Stream stream);
+  void (*advance_samples)(const SampleStep& step, Stream stream);
   void (*top)(const TopRows& rows, Stream stream);
   void (*beam)(const BeamStep& step, Stream stream);
   /// Not ops yet: the residual sum and its norm in one pass. kernels/rms_norm/rms_norm_gpu.h

@@ -22,6 +22,23 @@ struct SampleRows {
   float* log_probs = nullptr;  // [rows]
 };
 
+/// What drawn tokens make of their rows, and what is kept from step to step. Row: item * decodes + decode.
+struct SampleStep {
+  int64_t rows = 0, width = 0;
+  int32_t eos_id = 1;
+  int32_t resting_position = 0;  // of rows that have ended
+  const int32_t* drawn = nullptr;  // [rows] sample_gpu's
+  const float* drawn_log_probs = nullptr;
+  const int32_t* allowances = nullptr;  // [rows] tokens a row may hold, below width - 1
+  int32_t* sequences = nullptr;         // [rows, width] prompts, then what was written; 0: free
+  int32_t* indices = nullptr;           // [rows] of the token that was read
+  int32_t* ended = nullptr;             // [rows]
+  int32_t* running = nullptr;           // [1] rows that have not ended; none: the step does nothing
+  float* log_probs = nullptr;           // [rows]
+  Key* keys = nullptr;                  // [2] of this step's draws; of all that follow
+  int32_t *next_tokens = nullptr, *next_positions = nullptr;  // [rows] the network's next question
+};
+
 /// The largest elements of each row. top: 1 to 32.
 struct TopRows {
   const float* logits = nullptr;  // [rows, vocab]

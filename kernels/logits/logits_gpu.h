@@ -14,6 +14,10 @@ namespace quintet::QT_GPU {
 
 void sample_gpu(const SampleRows& rows, Stream stream);
 
+/// A step of temperature_sample (models/decoding/temperature_sample.h) behind the draw: each row takes
+/// its prompt's token or the one drawn, until it ends; the next step's key is split off.
+void advance_samples_gpu(const SampleStep& step, Stream stream);
+
 /// The largest elements, for greedy and beam search. NaN is no number: never among them, but a row
 /// that has one has NaN for log_sum.
 void top_gpu(const TopRows& rows, Stream stream);

@@ -29,8 +29,8 @@ struct KeySource {
   __device__ Key operator()() const { return place == nullptr ? key : *place; }
 };
 
-/// random_bits(key, i): element i of jax.random.bits.
-QT_DEVICE uint32_t threefry_bits(Key key, uint64_t i) {
+/// split_at(key, i): element i of jax.random.split.
+QT_DEVICE Key threefry_block(Key key, uint64_t i) {
   const uint32_t k0 = key.a, k1 = key.b, k2 = key.a ^ key.b ^ 0x1BD11BDAu;
   uint32_t x0 = static_cast<uint32_t>(i >> 32) + k0, x1 = static_cast<uint32_t>(i) + k1;
   threefry_rounds<13, 15, 26, 6>(x0, x1);
@@ -43,7 +43,13 @@ QT_DEVICE uint32_t threefry_bits(Key key, uint64_t i) {
   x0 += k1, x1 += k2 + 4;
   threefry_rounds<13, 15, 26, 6>(x0, x1);
   x0 += k2, x1 += k0 + 5;
-  return x0 ^ x1;
+  return {x0, x1};
+}
+
+/// random_bits(key, i): element i of jax.random.bits.
+QT_DEVICE uint32_t threefry_bits(Key key, uint64_t i) {
+  const Key block = threefry_block(key, i);
+  return block.a ^ block.b;
 }
 
 }  // namespace quintet::QT_GPU

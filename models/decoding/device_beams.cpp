@@ -1,32 +1,12 @@
 #include "models/decoding/device_beams.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/gpu_kernels.h"
+#include "models/decoding/device_arrays.h"
 
 namespace quintet::decoding {
 namespace {
-
-Tensor row_of(int64_t n, DType dtype = DType::i32) { return Tensor(Spec{{{"n", n}}, dtype}); }
-
-template <typename T>
-void set(const Tensor& to, std::span<const T> values) {
-  HostArray array(to.spec().dtype, {to.size(0)});
-  QT_ASSERT(array.bytes.size() == values.size_bytes());
-  std::memcpy(array.bytes.data(), values.data(), values.size_bytes());
-  to.set(array);
-}
-template <typename T>
-std::vector<T> values_of(const Tensor& from) {
-  const HostArray array = from.to_host();
-  std::vector<T> values(array.bytes.size() / sizeof(T));
-  std::memcpy(values.data(), array.bytes.data(), array.bytes.size());
-  return values;
-}
-
-int32_t* ints(const Tensor& tensor) { return tensor.local().data<int32_t>(); }
-float* floats(const Tensor& tensor) { return tensor.local().data<float>(); }
 
 constexpr auto kFinishedInts = static_cast<int64_t>(sizeof(FinishedBeam) / sizeof(int32_t));
 
@@ -39,15 +19,15 @@ DeviceBeams::DeviceBeams(const BeamPlan& plan)
       lengths_(std::ssize(plan.penalties)),
       eos_id_(plan.eos_id),
       penalty_at_end_(plan.penalty_at_end),
-      forced_(row_of(items_ * width_)),
-      prompt_lengths_(row_of(items_)),
-      penalties_(row_of(lengths_, DType::f32)),
-      states_(row_of(items_)),
-      steps_(row_of(items_)),
-      live_(row_of(items_ * beams_, DType::f32)),
-      finished_(row_of(items_ * beams_ * kFinishedInts)),
-      tokens_(row_of((width_ - 1) * items_ * beams_)),
-      parents_(row_of((width_ - 1) * items_ * beams_)) {}
+      forced_(device_array(items_ * width_)),
+      prompt_lengths_(device_array(items_)),
+      penalties_(device_array(lengths_, DType::f32)),
+      states_(device_array(items_)),
+      steps_(device_array(items_)),
+      live_(device_array(items_ * beams_, DType::f32)),
+      finished_(device_array(items_ * beams_ * kFinishedInts)),
+      tokens_(device_array((width_ - 1) * items_ * beams_)),
+      parents_(device_array((width_ - 1) * items_ * beams_)) {}
 
 bool DeviceBeams::fits(const BeamPlan& plan) const {
   return items_ == plan.items && beams_ == plan.beams && width_ == plan.width &&
@@ -56,17 +36,17 @@ bool DeviceBeams::fits(const BeamPlan& plan) const {
 }
 
 void DeviceBeams::start(const BeamPlan& plan) {
-  set(forced_, plan.forced);
-  set(prompt_lengths_, plan.prompt_lengths);
-  set(penalties_, plan.penalties);
+  set_values(forced_, plan.forced);
+  set_values(prompt_lengths_, plan.prompt_lengths);
+  set_values(penalties_, plan.penalties);
   for (const Tensor& counts : {states_, steps_})
     Device::current().fill(counts.local().pointer, 0, counts.bytes());
   const auto rows = static_cast<size_t>(items_ * beams_);
   std::vector<float> live(rows, kNegInf);
   for (size_t row = 0; row < rows; row += static_cast<size_t>(beams_)) live[row] = 0;
-  set<float>(live_, live);
+  set_values<float>(live_, live);
   const std::vector<FinishedBeam> none(rows, FinishedBeam{.score = kNegInf});
-  set<FinishedBeam>(finished_, none);
+  set_values<FinishedBeam>(finished_, none);
 }
 
 void DeviceBeams::queue(BeamStep step) const {

@@ -6,23 +6,18 @@
 #include <numeric>
 
 #include "kernels/gpu_kernels.h"
+#include "models/decoding/device_arrays.h"
 #include "models/decoding/device_beams.h"
 #include "models/decoding/device_inputs.h"
 #include "models/decoding/device_prefix.h"
 #include "models/decoding/device_products.h"
+#include "models/decoding/device_samples.h"
 #include "models/features.h"
 #include "runtime/tape.h"
 
 namespace quintet::decoding {
 namespace {
 
-HostArray host_array(const std::vector<int32_t>& values) {
-  HostArray array(DType::i32, {static_cast<int64_t>(values.size())});
-  std::copy(values.begin(), values.end(), array.as<int32_t>().begin());
-  return array;
-}
-
-int32_t* ints(const Tensor& tensor) { return tensor.local().data<int32_t>(); }
 uint16_t* sources(const Tensor& tensor) { return static_cast<uint16_t*>(tensor.local().pointer); }
 DecodeCache cache(const Tensor& keys, const Tensor& values, int64_t slot_stride,
                   int64_t head_stride, int64_t token_stride, int64_t max_length) {
@@ -31,7 +26,8 @@ DecodeCache cache(const Tensor& keys, const Tensor& values, int64_t slot_stride,
 
 }  // namespace
 
-constexpr int64_t kMostTop = 32;  // of the device's kernel
+constexpr int64_t kMostTop = 32, kMostDrawnFrom = 1 << 18;  // of the device's kernels
+constexpr int64_t kStepsBetweenLooks = 8;  // looking waits, steps after the last are for nothing
 enum InputRow { kTokens, kPositions, kParents, kInputRows };
 
 struct DeviceDecoder::State {
@@ -53,6 +49,8 @@ struct DeviceDecoder::State {
   std::unique_ptr<Recording> recording;
   std::unique_ptr<DeviceBeams> beams;  // of the last search that ran here
   std::unique_ptr<Recording> beam_recording;
+  std::unique_ptr<DeviceSamples> samples;  // likewise
+  std::unique_ptr<Recording> sample_recording;
   bool warm = false;
 
   /// `inputs`: tokens of the encoder, 0 without one.
@@ -140,7 +138,7 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
     encoded = ops::embed(Tensor::from_host(places, {axis::kBatch, axis::kLength}),
                          table_of_rows(encoded));
   }
-  s.lengths.set(host_array(lengths));
+  set_values<int32_t>(s.lengths, lengths);
   Device& device = Device::current();
   for (size_t i = 0; i < weights_->layers.size(); ++i) {
     const DeviceWeights::Layer& layer = weights_->layers[i];
@@ -256,8 +254,8 @@ Tensor DeviceDecoder::queue_cross(size_t i, const Tensor& x, const DecodeRows& r
   return products.added(x, attended, layer.cross_out);
 }
 
-/// From the inputs on the device to the largest logits there.
-void DeviceDecoder::queue_answer() {
+/// From the inputs on the device to the logits there.
+void DeviceDecoder::queue_logits() {
   const State& s = *state_;
   Device& device = Device::current();
   const GpuKernels& kernels = device.kernels();
@@ -274,9 +272,15 @@ void DeviceDecoder::queue_answer() {
   }
   const Tensor x = queue_layers();
   Products(s.rows).project(x, weights_->norm, weights_->projection, s.logits);
+}
+
+/// To the largest of them.
+void DeviceDecoder::queue_answer() {
+  queue_logits();
+  const State& s = *state_;
   TopRows top = s.parts_of(s.best.local().pointer);
   top.logits = s.logits.local().data<float>();
-  kernels.top(top, device.stream());
+  Device::current().kernels().top(top, Device::current().stream());
 }
 
 void DeviceDecoder::queue_step() {
@@ -317,8 +321,24 @@ void DeviceDecoder::run_step(const StepInput& input) {
   launch(s.recording, [this] { queue_step(); });
 }
 
+/// Puts the first question of a search that runs here.
+void DeviceDecoder::ask_first(
+    const std::function<std::array<int32_t, 2>(int64_t row)>& token_and_position) {
+  const State& s = *state_;
+  HostArray inputs(DType::i32, {kInputRows, s.rows});
+  for (int64_t row = 0; row < s.rows; ++row) {
+    const auto put = [&](InputRow which, int32_t value) {
+      inputs.as<int32_t>()[static_cast<size_t>(which * s.rows + row)] = value;
+    };
+    const auto [token, position] = token_and_position(row);
+    put(kTokens, token);
+    put(kPositions, position);
+    put(kParents, static_cast<int32_t>(row));
+  }
+  s.step_inputs.set(inputs);
+}
+
 std::optional<BeamTrace> DeviceDecoder::run_beams(const BeamPlan& plan) {
-  constexpr int64_t kStepsBetweenLooks = 8;  // looking waits, steps after the last are for nothing
   State& s = *state_;
   QT_ASSERT(plan.items == s.batch && plan.beams == s.options.num_decodes);
   if (2 * plan.beams > s.top) return std::nullopt;
@@ -328,17 +348,10 @@ std::optional<BeamTrace> DeviceDecoder::run_beams(const BeamPlan& plan) {
     s.beams = std::make_unique<DeviceBeams>(plan);
   }
   s.beams->start(plan);
-  HostArray inputs(DType::i32, {kInputRows, s.rows});
-  for (int64_t row = 0; row < s.rows; ++row) {
+  ask_first([&](int64_t row) {
     const auto item = static_cast<size_t>(row / plan.beams);
-    const auto put = [&](InputRow which, int32_t value) {
-      inputs.as<int32_t>()[static_cast<size_t>(which * s.rows + row)] = value;
-    };
-    put(kTokens, plan.first_tokens[item]);
-    put(kPositions, plan.prompt_lengths[item]);
-    put(kParents, static_cast<int32_t>(row));
-  }
-  s.step_inputs.set(inputs);
+    return std::array{plan.first_tokens[item], plan.prompt_lengths[item]};
+  });
   const auto step = [this] {
     const State& now = *state_;
     queue_answer();
@@ -361,6 +374,36 @@ std::optional<BeamTrace> DeviceDecoder::run_beams(const BeamPlan& plan) {
   }
   s.beams->all_settled();
   return s.beams->trace();
+}
+
+std::optional<SampleTrace> DeviceDecoder::run_samples(const SamplePlan& plan) {
+  State& s = *state_;
+  QT_ASSERT(plan.rows == s.rows && plan.decodes == s.options.num_decodes);
+  if (vocab_size() > kMostDrawnFrom) return std::nullopt;
+  const Tape::Recording paused(nullptr);
+  if (s.samples == nullptr || !s.samples->fits(plan)) {
+    s.sample_recording.reset();
+    s.samples = std::make_unique<DeviceSamples>(plan);
+  }
+  s.samples->start(plan);
+  ask_first([&](int64_t row) {
+    const auto r = static_cast<size_t>(row);
+    return std::array{plan.first_tokens[r], plan.indices[r]};
+  });
+  const auto step = [this] {
+    queue_logits();
+    const State& now = *state_;
+    int32_t* const next = ints(now.step_inputs);
+    now.samples->queue(now.logits.local().data<float>(), vocab_size(),
+                       {.resting_position = static_cast<int32_t>(now.options.max_length),
+                        .next_tokens = next + kTokens * now.rows,
+                        .next_positions = next + kPositions * now.rows});
+  };
+  for (int64_t i = 1; i <= plan.steps; ++i) {
+    launch(s.sample_recording, step);
+    if (i % kStepsBetweenLooks == 0 && s.samples->all_ended()) break;
+  }
+  return s.samples->trace();
 }
 
 std::span<float> DeviceDecoder::step(const StepInput& input) {

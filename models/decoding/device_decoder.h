@@ -12,6 +12,8 @@
 // kernels that do the norm, the product and what follows it at once and leave logits in float32; more
 // rows take the ops, whose logits are rounded to the dtype.
 
+#include <array>
+#include <functional>
 #include <memory>
 
 #include "kernels/decode_attention/gpu_rows.h"
@@ -43,6 +45,8 @@ class DeviceDecoder : public TokenModel {
   std::vector<RowSelection> select_last(const SelectOptions& options) override;
   /// With up to 16 beams. The host looks every few steps whether the search is over.
   std::optional<BeamTrace> run_beams(const BeamPlan& plan) override;
+  /// With vocabularies of up to 2^18. Looks likewise.
+  std::optional<SampleTrace> run_samples(const SamplePlan& plan) override;
 
  protected:
   std::span<const float> last_logits() override;
@@ -52,7 +56,9 @@ class DeviceDecoder : public TokenModel {
   void start(int64_t batch, int64_t length, const CacheOptions& options);
   void run_step(const StepInput& input);
   void queue_step();
+  void queue_logits();
   void queue_answer();
+  void ask_first(const std::function<std::array<int32_t, 2>(int64_t row)>& token_and_position);
   void launch(std::unique_ptr<Recording>& recording, const std::function<void()>& work);
   std::span<float> fetch_logits();
   Tensor queue_layers();

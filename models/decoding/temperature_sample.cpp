@@ -64,7 +64,8 @@ class Sampler {
   }
 
   Decodes run() {
-    while (std::find(state_.ended.begin(), state_.ended.end(), 0) != state_.ended.end()) step();
+    if (!run_on_model())
+      while (std::find(state_.ended.begin(), state_.ended.end(), 0) != state_.ended.end()) step();
     if (options_.state_callback_fn) options_.state_callback_fn(state_);
     return result();
   }
@@ -138,6 +139,35 @@ class Sampler {
       allowance_[r] = allowance(item);
       initial_eos_[r] = count_eos(row);
     }
+  }
+
+  /// The same loop where the model lies, if it can.
+  bool run_on_model() {
+    if (options_.state_callback_fn || options_.logit_callback_fn) return false;
+    std::vector<int32_t> allowances;
+    int64_t steps = 1;
+    for (size_t row = 0; row < allowance_.size(); ++row) {
+      allowances.push_back(static_cast<int32_t>(allowance_[row]));
+      steps = std::max(steps, allowance_[row] - state_.cur_index[row]);
+    }
+    std::optional<SampleTrace> trace = model_.run_samples({.rows = rows_,
+                                                           .decodes = options_.num_decodes,
+                                                           .width = width_,
+                                                           .steps = steps,
+                                                           .eos_id = eos_id_,
+                                                           .rng = state_.rng,
+                                                           .temperatures = options_.temperature,
+                                                           .topk = options_.topk,
+                                                           .topp = options_.topp,
+                                                           .rescale_log_probs = options_.rescale_log_probs,
+                                                           .sequences = state_.sequences,
+                                                           .indices = state_.cur_index,
+                                                           .first_tokens = state_.cur_token,
+                                                           .allowances = allowances});
+    if (!trace) return false;
+    state_.sequences = std::move(trace->sequences);
+    state_.log_prob = std::move(trace->log_probs);
+    return true;
   }
 
   void step() {

@@ -16,6 +16,7 @@
 #include "kernels/logits/gpu_rows.h"
 #include "models/decoding/select.h"
 #include "runtime/base/check.h"
+#include "runtime/base/threefry.h"
 
 namespace quintet::decoding {
 
@@ -47,6 +48,26 @@ struct BeamTrace {
   std::vector<int32_t> tokens, parents;  // [steps, rows] what each step wrote after which beam
 };
 
+/// A temperature_sample (temperature_sample.h), likewise. Row: item * decodes + decode.
+struct SamplePlan {
+  int64_t rows = 0, decodes = 0, width = 0;  // width: places a row's sequence has
+  int64_t steps = 0;                         // at most
+  int32_t eos_id = 1;
+  Key rng;
+  std::span<const float> temperatures;      // one, or one for each item
+  int64_t topk = 0;
+  float topp = 0;
+  bool rescale_log_probs = true;
+  std::span<const int32_t> sequences;       // [rows, width] prompts; 0: free
+  std::span<const int32_t> indices;         // [rows] where each begins
+  std::span<const int32_t> first_tokens;    // [rows]
+  std::span<const int32_t> allowances;      // [rows] tokens each may hold
+};
+struct SampleTrace {
+  std::vector<int32_t> sequences;  // [rows, width]
+  std::vector<float> log_probs;    // [rows]
+};
+
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
@@ -61,8 +82,9 @@ class TokenModel {
   /// select_last may be called again with other options. A GPU need not send the logits.
   virtual void step_unseen(const StepInput& input) { last_logits_ = step(input); }
   virtual std::vector<RowSelection> select_last(const SelectOptions& options);
-  /// A whole beam search without the host between its steps; nothing if this model has no such way.
+  /// A whole search without the host between its steps; nothing if this model has no such way.
   virtual std::optional<BeamTrace> run_beams(const BeamPlan&) { return std::nullopt; }
+  virtual std::optional<SampleTrace> run_samples(const SamplePlan&) { return std::nullopt; }
 
  protected:
   /// Logits [n, vocab] of the last step_unseen.

@@ -3,50 +3,28 @@
 
 #include "models/decoding/beam_search.h"
 #include "models/decoding/device_beams.h"
-#include "runtime/base/threefry.h"
 #include "tests/gpu_kernels/on_device.h"
+#include "tests/gpu_kernels/random_network.h"
 
 namespace quintet::testing {
 namespace {
 
 using namespace decoding;
 
-struct Network {
-  int64_t items, beams, vocab;
-  float step_of_logits = 0;  // logits are multiples of it, so that many are equal; 0: any
-  float end = 1;             // what the end token's logit has more than others
-  float nan_from = INFINITY;  // logits above are NaN
-
-  int64_t rows() const { return items * beams; }
-  /// Logits after a sequence.
-  std::vector<float> logits(int64_t item, const std::vector<int32_t>& sequence) const {
-    Key key = fold_in(key_from_seed(7), static_cast<uint32_t>(item));
-    for (const int32_t token : sequence) key = fold_in(key, static_cast<uint32_t>(token));
-    std::vector<float> row;
-    for (int64_t v = 0; v < vocab; ++v) {
-      float x = 8 * random_uniform(random_bits(key, static_cast<uint64_t>(v)));
-      if (step_of_logits > 0) x = std::floor(x / step_of_logits) * step_of_logits;
-      if (v == 1) x += end;
-      row.push_back(x > nan_from ? NAN : x);
-    }
-    return row;
-  }
-};
-
 /// The network's rows, and the device's largest elements and sums of their logits.
 class Rows {
  public:
-  Rows(Device& device, const Network& network)
+  Rows(Device& device, const RandomNetwork& network)
       : device_(device),
         network_(network),
-        top_(std::min<int64_t>(32, 4 * network.beams + 4)),
+        top_(std::min<int64_t>(32, 4 * network.decodes + 4)),
         sequences_(static_cast<size_t>(network.rows())),
         logits_(static_cast<size_t>(network.rows() * network.vocab)) {}
 
   void read(size_t row, int32_t token, std::vector<int32_t> history) {
     history.push_back(token);
     sequences_[row] = std::move(history);
-    const auto made = network_.logits(static_cast<int64_t>(row) / network_.beams, sequences_[row]);
+    const auto made = network_.logits(static_cast<int64_t>(row) / network_.decodes, sequences_[row]);
     std::copy(made.begin(), made.end(), logits_.begin() + static_cast<int64_t>(row) * network_.vocab);
   }
   const std::vector<std::vector<int32_t>>& sequences() const { return sequences_; }
@@ -80,7 +58,7 @@ class Rows {
 
  private:
   Device& device_;
-  const Network& network_;
+  const RandomNetwork& network_;
   int64_t top_;
   std::vector<std::vector<int32_t>> sequences_;
   std::vector<float> logits_;
@@ -90,7 +68,7 @@ class Rows {
 
 class OnHost : public TokenModel {
  public:
-  OnHost(Device& device, const Network& network) : network_(network), rows_(device, network) {}
+  OnHost(Device& device, const RandomNetwork& network) : network_(network), rows_(device, network) {}
   int64_t vocab_size() const override { return network_.vocab; }
   std::span<float> step(const StepInput& input) override {
     const auto before = rows_.sequences();
@@ -116,7 +94,7 @@ class OnHost : public TokenModel {
   }
 
  private:
-  const Network& network_;
+  const RandomNetwork& network_;
   Rows rows_;
   std::vector<int32_t> read_;
   std::vector<float> logits_;
@@ -124,7 +102,7 @@ class OnHost : public TokenModel {
 
 class Here : public TokenModel {
  public:
-  Here(Device& device, const Network& network)
+  Here(Device& device, const RandomNetwork& network)
       : device_(device), network_(network), rows_(device, network) {}
   int64_t vocab_size() const override { return network_.vocab; }
   std::span<float> step(const StepInput&) override { throw Bug("the host takes no step"); }
@@ -163,7 +141,7 @@ class Here : public TokenModel {
 
  private:
   Device& device_;
-  const Network& network_;
+  const RandomNetwork& network_;
   Rows rows_;
   bool settled_ = false;
 };
@@ -171,9 +149,9 @@ class Here : public TokenModel {
 class Beams : public DeviceTest {
  protected:
   /// Returns whether all items were settled before the last step.
-  bool check(const Network& network, const std::vector<int32_t>& prompts, float alpha) {
+  bool check(const RandomNetwork& network, const std::vector<int32_t>& prompts, float alpha) {
     const Prompts inputs{network.items, std::ssize(prompts) / network.items, prompts};
-    const BeamOptions options{.num_decodes = network.beams, .alpha = alpha};
+    const BeamOptions options{.num_decodes = network.decodes, .alpha = alpha};
     OnHost on_host(device(), network);
     Here here(device(), network);
     const Decodes want = beam_search(inputs, on_host, 1, options);
@@ -189,31 +167,31 @@ std::vector<int32_t> free_prompts(int64_t items, int64_t length) {
 }
 
 TEST_F(Beams, AreThoseOfTheHost) {
-  on_every_schedule([&] { check({.items = 2, .beams = 3, .vocab = 40}, free_prompts(2, 7), 0.6f); });
-  EXPECT_TRUE(check({.items = 3, .beams = 4, .vocab = 300, .end = 4}, free_prompts(3, 12), 0.6f));
-  EXPECT_FALSE(check({.items = 2, .beams = 4, .vocab = 300, .end = -9}, free_prompts(2, 6), 0.6f));
-  check({.items = 1, .beams = 1, .vocab = 50}, free_prompts(1, 6), 0);
-  check({.items = 1, .beams = 16, .vocab = 600}, free_prompts(1, 5), 1);
+  on_every_schedule([&] { check({.items = 2, .decodes = 3, .vocab = 40}, free_prompts(2, 7), 0.6f); });
+  EXPECT_TRUE(check({.items = 3, .decodes = 4, .vocab = 300, .end = 4}, free_prompts(3, 12), 0.6f));
+  EXPECT_FALSE(check({.items = 2, .decodes = 4, .vocab = 300, .end = -9}, free_prompts(2, 6), 0.6f));
+  check({.items = 1, .decodes = 1, .vocab = 50}, free_prompts(1, 6), 0);
+  check({.items = 1, .decodes = 16, .vocab = 600}, free_prompts(1, 5), 1);
 }
 
 TEST_F(Beams, WithEqualLogitsToo) {
   for (const float step : {0.5f, 2.0f, 100.0f})
-    check({.items = 2, .beams = 3, .vocab = 200, .step_of_logits = step}, free_prompts(2, 6), 0.6f);
+    check({.items = 2, .decodes = 3, .vocab = 200, .step_of_logits = step}, free_prompts(2, 6), 0.6f);
 }
 
 TEST_F(Beams, OfVocabulariesThatAreTooSmallForTheirNumber) {
   for (const int64_t vocab : {3, 5, 9})
-    check({.items = 2, .beams = 4, .vocab = vocab}, free_prompts(2, 5), 0.6f);
+    check({.items = 2, .decodes = 4, .vocab = vocab}, free_prompts(2, 5), 0.6f);
 }
 
 TEST_F(Beams, FollowPrompts) {
   std::vector<int32_t> prompts = free_prompts(2, 8);
   prompts[0] = 0, prompts[1] = 5, prompts[2] = 9, prompts[9] = 4;
-  check({.items = 2, .beams = 3, .vocab = 60}, prompts, 0.6f);
+  check({.items = 2, .decodes = 3, .vocab = 60}, prompts, 0.6f);
 }
 
 TEST_F(Beams, OfNaNsAreAnError) {
-  const Network network{.items = 2, .beams = 2, .vocab = 30, .nan_from = 0};
+  const RandomNetwork network{.items = 2, .decodes = 2, .vocab = 30, .nan_from = 0};
   Here here(device(), network);
   const std::vector<int32_t> prompts = free_prompts(2, 4);
   try {
