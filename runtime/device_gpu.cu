@@ -36,8 +36,11 @@ namespace {
 
 constexpr Kernel kOps[] = {
 #define OP(name, rule, vjp) name##_gpu,
+#define PHASES(name)
 #include "runtime/ops.def"
+#include "runtime/phases.def"
 #undef OP
+#undef PHASES
 };
 
 constexpr GpuKernels kKernels{.cast = cast_gpu,

@@ -1,9 +1,9 @@
 #pragma once
-// Device kernels of every op of runtime/ops.def: <op>_gpu in namespace quintet::cuda and in
-// quintet::emulated. Meaning, attributes and shapes: those of <op>_cpu (the header of its folder),
-// but all pointers are device memory and activations may be bfloat16. Weights come in the
-// activations' dtype; weight gradients, statistics, scalars, log-probabilities, norm scales and
-// relative-bias tables are float32.
+// Device kernels of every op of runtime/ops.def and of its phases (phases.def): <op>_gpu in namespace
+// quintet::cuda and in quintet::emulated. Meaning, attributes and shapes: those of <op>_cpu (the
+// header of its folder), but all pointers are device memory and activations may be bfloat16. Weights
+// come in the activations' dtype; weight gradients, statistics, scalars, log-probabilities, norm
+// scales and relative-bias tables are float32.
 
 #include <memory>
 
@@ -12,14 +12,18 @@
 namespace quintet {
 namespace cuda {
 #define OP(name, rule, vjp) void name##_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+#define PHASES(name)
 #include "runtime/ops.def"
+#include "runtime/phases.def"
 /// GPU number `ordinal`. Throws Error(kEnvironment) saying what is missing: driver, GPU, or one new
 /// enough.
 std::unique_ptr<Device> open_device(int ordinal);
 }  // namespace cuda
 namespace emulated {
 #include "runtime/ops.def"
+#include "runtime/phases.def"
 #undef OP
+#undef PHASES
 /// A GPU on the CPU. `sm`: the architecture whose kernels it takes, 80 or 90.
 std::unique_ptr<Device> open_device(int sm);
 }  // namespace emulated

@@ -37,10 +37,6 @@ Kernel kernel_of(const Op& op, const Device& device) {
   return device.is_cpu() ? op.cpu : device.ops()[op.index];
 }
 
-bool has_phases(const Device& device) {
-  return device.is_cpu() || device.ops().size() == all_ops().size();
-}
-
 std::span<const Op* const> all_ops() {
   static const Op* const list[] = {
 #define OP(name, rule, vjp) &ops::table::name,

@@ -32,8 +32,6 @@ struct Op {
 
 /// The op's kernel on `device`.
 Kernel kernel_of(const Op& op, const Device& device);
-/// Whether `device` can run the phases of ops (phases.def).
-bool has_phases(const Device& device);
 
 /// The only path by which an op runs: bind the rule, plan layouts, allocate, launch, record.
 /// Throws a usage error when shapes do not fit the rule.

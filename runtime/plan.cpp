@@ -78,7 +78,7 @@ class Planner {
       if (term != nullptr && term->fixed) fixed_.insert(term->letters);
       if (term != nullptr && term->statistics) {
         statistics_.insert(letters[i]);
-        if (op_.phases == nullptr || !has_phases(Device::current())) whole_.insert(letters[i]);
+        if (op_.phases == nullptr) whole_.insert(letters[i]);
       }
       if (term != nullptr && term->per_block) continue;
       sizes_[letters[i]].insert(term != nullptr && term->letters.size() > 1

@@ -337,6 +337,7 @@ void bench_cross_entropy(Bench& bench, int64_t tokens, int64_t v, int64_t e) {
         .logits = logits.data<cuda::simt::bf16>(),
         .stride = v,
         .vocabulary = static_cast<int32_t>(v),
+        .all_columns = static_cast<int32_t>(v),
         .targets = targets.data<int32_t>(),
         .weights = weights.data<float>(),
         .losses = losses.data<cuda::cross_entropy::TokenLoss>(),

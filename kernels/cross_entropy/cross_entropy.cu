@@ -12,6 +12,7 @@
 namespace quintet::QT_GPU {
 namespace {
 
+using cross_entropy::BlockStatistics;
 using cross_entropy::LossRule;
 using cross_entropy::TokenLoss;
 
@@ -55,51 +56,81 @@ LossRule rule_of(const Attrs& attrs, int64_t vocabulary) {
           static_cast<float>(attrs.get_or<double>("z_loss", 0.0))};
 }
 
-/// One call of the op. x: [tokens, width]; w: [width, vocabulary], or transposed.
+/// One call of the op, or of one of its phases. x: [tokens, width]; w: [width, vocabulary], a block of
+/// the columns where it is cut, or transposed.
 template <typename T>
 class CrossEntropy {
  public:
+  /// The whole op, or, with statistics as a fifth operand, its second phase.
   CrossEntropy(Views in, Views out, const Attrs& attrs, Stream stream, bool is_transposed);
+  /// The first phase.
+  CrossEntropy(Views in, const Attrs& attrs, Stream stream, bool is_transposed);
   void run(int64_t most_tokens);
+  void make_statistics(const View& out, int64_t most_tokens);
 
  private:
   static constexpr DType kType = std::is_same_v<T, float> ? DType::f32 : DType::bf16;
+  cross_entropy::Rows<T> rows_of(int64_t first, T* logits) const;
   void chunk(int64_t first, int64_t tokens, T* logits, TokenLoss* losses);
   void logits_of(int64_t first, int64_t tokens, T* logits) const;
   void products(int64_t first, int64_t tokens, const T* gradient) const;
 
   const bool is_transposed_;
   const Stream stream_;
-  int64_t tokens_, width_, vocabulary_, stride_;
+  int64_t tokens_, width_, stride_;
+  int64_t vocabulary_, first_column_, all_columns_;  // of w's block; of the whole
   const T *x_, *w_;
   const int32_t* targets_;
-  const float* weights_;
-  float *loss_, *z_loss_, *correct_, *log_probability_, *dw_;  // the last two may be null
-  T* dx_;                                                      // may be null
+  const float* weights_ = nullptr;
+  const BlockStatistics* statistics_ = nullptr;  // of all blocks: [tokens, blocks]
+  int64_t blocks_ = 0;
+  float *loss_ = nullptr, *z_loss_ = nullptr, *correct_ = nullptr;
+  float *log_probability_ = nullptr, *dw_ = nullptr;  // may be null
+  T* dx_ = nullptr;                                   // may be null
   LossRule rule_;
   float scale_;
 };
 
 template <typename T>
-CrossEntropy<T>::CrossEntropy(Views in, Views out, const Attrs& attrs, Stream stream,
-                              bool is_transposed)
+CrossEntropy<T>::CrossEntropy(Views in, const Attrs& attrs, Stream stream, bool is_transposed)
     : is_transposed_(is_transposed), stream_(stream) {
-  QT_ASSERT(in.size() == 4 && out.size() == 6);
   const char* op = "cross_entropy";
   const View &x = in[0], &w = in[1];
   tokens_ = x.rows(), width_ = x.depth();
   expect_shape(w.rank == 2 && w.size(is_transposed ? 1 : 0) == width_ &&
-                   in[2].elements() == tokens_ && in[3].elements() == tokens_,
-               op, "...e, ev, ..., ...");
-  const int vocabulary_axis = is_transposed ? 0 : 1;
-  vocabulary_ = w.size(vocabulary_axis);
-  QT_ASSERT(w.global[static_cast<size_t>(vocabulary_axis)] == vocabulary_);  // a softmax needs all
-  QT_ASSERT(vocabulary_ < int64_t{1} << 30);  // columns are counted in 32 bits
+                   in[2].elements() == tokens_,
+               op, "...e, ev, ...");
+  const size_t vocabulary_axis = is_transposed ? 0 : 1;
+  vocabulary_ = w.sizes[vocabulary_axis];
+  first_column_ = w.origin[vocabulary_axis];
+  all_columns_ = w.global[vocabulary_axis];
+  QT_ASSERT(all_columns_ < int64_t{1} << 30);  // columns are counted in 32 bits
   QT_CHECK(in[2].dtype == DType::i32, "cross_entropy: targets have dtype {}, expected int32",
            name_of(in[2].dtype));
   x_ = elements<T>(x, op, "x");
   w_ = elements<T>(w, op, "the projection");
   targets_ = in[2].data<int32_t>();
+  scale_ = static_cast<float>(attrs.get_or<double>("logit_scale", 1.0));
+  // Rows are read 16 bytes at a time.
+  stride_ = (vocabulary_ + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+}
+
+template <typename T>
+CrossEntropy<T>::CrossEntropy(Views in, Views out, const Attrs& attrs, Stream stream,
+                              bool is_transposed)
+    : CrossEntropy(in, attrs, stream, is_transposed) {
+  QT_ASSERT(in.size() >= 4 && out.size() == 6);
+  const char* op = "cross_entropy";
+  expect_shape(in[3].elements() == tokens_, op, "...e, ev, ..., ...");
+  if (in.size() > 4) {
+    blocks_ = in[4].size(-2);
+    expect_shape(in[4].elements() * static_cast<int64_t>(sizeof(float)) ==
+                     tokens_ * blocks_ * static_cast<int64_t>(sizeof(BlockStatistics)),
+                 op, "...e, ev, ..., ..., ...bs");
+    statistics_ =
+        reinterpret_cast<const BlockStatistics*>(elements<float>(in[4], op, "statistics"));
+  }
+  QT_ASSERT(statistics_ != nullptr || all_columns_ == vocabulary_);  // a softmax needs all
   weights_ = elements<float>(in[3], op, "weights");
   loss_ = elements<float>(out[0], op, "loss");
   z_loss_ = elements<float>(out[1], op, "z_loss");
@@ -107,10 +138,7 @@ CrossEntropy<T>::CrossEntropy(Views in, Views out, const Attrs& attrs, Stream st
   log_probability_ = optional_elements<float>(out[3], op, "log_probability");
   dx_ = optional_elements<T>(out[4], op, "dx");
   dw_ = optional_elements<float>(out[5], op, "dw");
-  rule_ = rule_of(attrs, vocabulary_);
-  scale_ = static_cast<float>(attrs.get_or<double>("logit_scale", 1.0));
-  stride_ =
-      (vocabulary_ + kLanes<T> - 1) / kLanes<T> * kLanes<T>;  // rows are read 16 bytes at a time
+  rule_ = rule_of(attrs, all_columns_);
 }
 
 template <typename T>
@@ -131,23 +159,50 @@ void CrossEntropy<T>::run(int64_t most_tokens) {
 }
 
 template <typename T>
+void CrossEntropy<T>::make_statistics(const View& out, int64_t most_tokens) {
+  auto* const statistics =
+      reinterpret_cast<BlockStatistics*>(elements<float>(out, "cross_entropy", "statistics"));
+  rule_.off = 1;  // the sum of the logits, too
+  const int64_t each = std::min(most_tokens, tokens_);
+  const simt::Scratch logits(each * stride_ * static_cast<int64_t>(sizeof(T)), stream_);
+  for (int64_t first = 0; first < tokens_; first += each) {
+    const int64_t tokens = std::min(each, tokens_ - first);
+    logits_of(first, tokens, logits.template data<T>());
+    cross_entropy::summarize_rows<T>(rows_of(first, logits.template data<T>()), tokens,
+                                     statistics + first, stream_);
+  }
+}
+
+template <typename T>
+cross_entropy::Rows<T> CrossEntropy<T>::rows_of(int64_t first, T* logits) const {
+  return {.logits = logits,
+          .stride = stride_,
+          .vocabulary = static_cast<int32_t>(vocabulary_),
+          .first_column = static_cast<int32_t>(first_column_),
+          .all_columns = static_cast<int32_t>(all_columns_),
+          .targets = targets_ + first,
+          .weights = nullptr,
+          .losses = nullptr,
+          .log_probabilities = nullptr,
+          .has_gradient = false,
+          .first_token = first,
+          .fault = simt::fault_slot(),
+          .rule = rule_};
+}
+
+template <typename T>
 void CrossEntropy<T>::chunk(int64_t first, int64_t tokens, T* logits, TokenLoss* losses) {
-  const bool has_gradient = dx_ != nullptr || dw_ != nullptr;
   logits_of(first, tokens, logits);
-  cross_entropy::process_rows<T>(
-      {.logits = logits,
-       .stride = stride_,
-       .vocabulary = static_cast<int32_t>(vocabulary_),
-       .targets = targets_ + first,
-       .weights = weights_ + first,
-       .losses = losses + first,
-       .log_probabilities = log_probability_ == nullptr ? nullptr : log_probability_ + first,
-       .has_gradient = has_gradient,
-       .first_token = first,
-       .fault = simt::fault_slot(),
-       .rule = rule_},
-      tokens, stream_);
-  if (has_gradient) products(first, tokens, logits);
+  cross_entropy::Rows<T> rows = rows_of(first, logits);
+  rows.weights = weights_ + first;
+  rows.losses = losses + first;
+  if (log_probability_ != nullptr) rows.log_probabilities = log_probability_ + first;
+  rows.has_gradient = dx_ != nullptr || dw_ != nullptr;
+  if (statistics_ == nullptr)
+    cross_entropy::process_rows(rows, tokens, stream_);
+  else
+    cross_entropy::process_block_rows(rows, tokens, statistics_ + first * blocks_, blocks_, stream_);
+  if (rows.has_gradient) products(first, tokens, logits);
 }
 
 template <typename T>
@@ -214,20 +269,40 @@ void CrossEntropy<T>::products(int64_t first, int64_t tokens, const T* gradient)
 void cross_entropy_in_chunks(Views in, Views out, const Attrs& attrs, Stream stream,
                              bool is_transposed, int64_t tokens_per_chunk) {
   for_dtype(in[0], "cross_entropy", [&]<typename T>(T) {
-    CrossEntropy<T>(in, out, attrs, stream, is_transposed).run(tokens_per_chunk);
+    if (out.size() == 1)
+      CrossEntropy<T>(in, attrs, stream, is_transposed).make_statistics(out[0], tokens_per_chunk);
+    else
+      CrossEntropy<T>(in, out, attrs, stream, is_transposed).run(tokens_per_chunk);
   });
 }
 
-void cross_entropy_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
-  const int64_t vocabulary = std::max<int64_t>(in[1].size(1), 1);
-  cross_entropy_in_chunks(in, out, attrs, stream, false,
+namespace {
+
+void run(Views in, Views out, const Attrs& attrs, Stream stream, bool is_transposed) {
+  const int64_t vocabulary = std::max<int64_t>(in[1].size(is_transposed ? 0 : 1), 1);
+  cross_entropy_in_chunks(in, out, attrs, stream, is_transposed,
                           std::max(kChunkElements / vocabulary, kLeastTokens));
 }
 
+}  // namespace
+
+void cross_entropy_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  run(in, out, attrs, stream, false);
+}
 void cross_entropy_t_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
-  const int64_t vocabulary = std::max<int64_t>(in[1].size(0), 1);
-  cross_entropy_in_chunks(in, out, attrs, stream, true,
-                          std::max(kChunkElements / vocabulary, kLeastTokens));
+  run(in, out, attrs, stream, true);
+}
+void cross_entropy_statistics_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  run(in, out, attrs, stream, false);
+}
+void cross_entropy_t_statistics_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  run(in, out, attrs, stream, true);
+}
+void cross_entropy_apply_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  run(in, out, attrs, stream, false);
+}
+void cross_entropy_t_apply_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
+  run(in, out, attrs, stream, true);
 }
 
 }  // namespace quintet::QT_GPU

@@ -12,8 +12,12 @@ namespace quintet::QT_GPU {
 
 void cross_entropy_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void cross_entropy_t_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void cross_entropy_statistics_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void cross_entropy_t_statistics_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void cross_entropy_apply_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void cross_entropy_t_apply_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
-/// Either, `is_transposed` or not, with at most so many tokens a chunk.
+/// Any of them, `is_transposed` or not, with at most so many tokens a chunk.
 void cross_entropy_in_chunks(Views in, Views out, const Attrs& attrs, Stream stream,
                              bool is_transposed, int64_t tokens_per_chunk);
 

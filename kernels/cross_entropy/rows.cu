@@ -57,22 +57,26 @@ struct RowGradient {
 };
 
 struct Target {
-  int32_t column;  // -1: no token
+  int32_t column;  // of this block; -1: elsewhere, or no token
   float logit, weight;
 };
 
 template <typename T>
 __device__ Target read_target(const Rows<T>& rows, int64_t row, bool reports) {
   Target t{rows.targets[row], 0, rows.weights[row]};
-  if (t.column < 0 || t.column >= rows.vocabulary) {
+  if (t.column < 0 || t.column >= rows.all_columns) {
     if (t.weight != 0 && reports)
       simt::raise_fault(rows.fault, FaultCode::kTarget, t.column, rows.first_token + row,
-                        rows.vocabulary);
+                        rows.all_columns);
     t.column = -1;
     t.weight = 0;
-  } else {
-    t.logit = simt::to_float(rows.logits[row * rows.stride + t.column]);
+    return t;
   }
+  t.column -= rows.first_column;
+  if (t.column < 0 || t.column >= rows.vocabulary)
+    t.column = -1;
+  else
+    t.logit = simt::to_float(rows.logits[row * rows.stride + t.column]);
   return t;
 }
 
@@ -87,11 +91,13 @@ __device__ RowGradient finish_row(const Rows<T>& rows, int64_t row, const Target
   if (writes) {
     if (rows.log_probabilities != nullptr) rows.log_probabilities[row] = log_probability;
     float xent = -(rule.on - rule.off) * log_probability;
-    if (rule.off != 0) xent -= rule.off * (s.sum - static_cast<float>(rows.vocabulary) * lse);
+    if (rule.off != 0) xent -= rule.off * (s.sum - static_cast<float>(rows.all_columns) * lse);
     const float w = target.weight;
-    rows.losses[row] = w == 0 ? TokenLoss{0, 0, 0}
-                              : TokenLoss{w * (xent - rule.constant + z_part), w * z_part,
-                                          s.is_first_largest ? 1.0f : 0.0f};
+    // The block that has the target counts the token.
+    rows.losses[row] = w == 0 || target.column < 0
+                           ? TokenLoss{0, 0, 0}
+                           : TokenLoss{w * (xent - rule.constant + z_part), w * z_part,
+                                       s.is_first_largest ? 1.0f : 0.0f};
   }
   return {lse, target.weight * (1 + 2 * rule.z * lse), target.weight * rule.off,
           target.weight * (rule.on - rule.off)};
@@ -249,24 +255,22 @@ struct Running {
   float largest = -INFINITY, exponentials = 0;
 };
 
-/// Any vocabulary: a block reads the row twice.
+/// What a block of threads finds in a row it reads once.
+struct Scan {
+  Softmax softmax;
+  bool has_largest;  // this thread has read the largest logit, first at column `place`
+  int32_t place;
+};
+
 template <typename T>
-__global__ void __launch_bounds__(kThreads) long_rows(const __grid_constant__ Rows<T> rows) {
+__device__ Scan scan_row(const Rows<T>& rows, const T* logits, RowReduction<1>& reduction) {
   constexpr int kLane = kLanes<T>;
-  RowReduction<1> reduction;
-  const int64_t row = blockIdx.x;
-  const int first = static_cast<int>(threadIdx.x);
-  T* logits = rows.logits + row * rows.stride;
-  const Target target = read_target(rows, row, first == 0);
-  if (is_idle(rows, target)) {
-    write_idle(rows, row, first, kThreads);
-    return;
-  }
   Running r;
   float sum = 0;
   // The first place of this thread's largest logit.
   int32_t place = rows.vocabulary;
-  for (int32_t column = first * kLane; column < rows.vocabulary; column += kThreads * kLane) {
+  for (int32_t column = static_cast<int32_t>(threadIdx.x) * kLane; column < rows.vocabulary;
+       column += kThreads * kLane) {
     float v[kLane];
     load<kLane>(logits + column, v);
     float largest = r.largest;
@@ -286,20 +290,26 @@ __global__ void __launch_bounds__(kThreads) long_rows(const __grid_constant__ Ro
       if (v[k] == r.largest && column + k < place) place = column + k;
     }
   }
-  Softmax s{};
-  s.largest = reduction.block_max(r.largest);
-  const bool has_largest = r.largest == s.largest;
+  Scan s{};
+  s.softmax.largest = reduction.block_max(r.largest);
+  s.has_largest = r.largest == s.softmax.largest;
+  s.place = place;
   if (r.largest == -INFINITY && !std::isnan(r.exponentials))
     r.exponentials = 0;  // a thread without columns
   else
-    r.exponentials *= exponential<T>(r.largest, s.largest);
-  s.exponentials = reduction.block_sum(r.exponentials);
-  if (rows.rule.off != 0) s.sum = reduction.block_sum(sum);
-  const float earlier = has_largest && place < target.column ? 1 : 0;
-  s.is_first_largest = target.logit == s.largest && reduction.block_sum(earlier) == 0;
-  const RowGradient g = finish_row(rows, row, target, s, first == 0);
-  if (!rows.has_gradient) return;
-  for (int32_t column = first * kLane; column < rows.vocabulary; column += kThreads * kLane) {
+    r.exponentials *= exponential<T>(r.largest, s.softmax.largest);
+  s.softmax.exponentials = reduction.block_sum(r.exponentials);
+  if (rows.rule.off != 0) s.softmax.sum = reduction.block_sum(sum);
+  return s;
+}
+
+/// The row's logits, read again, become their gradients.
+template <typename T>
+__device__ void write_gradient(const Rows<T>& rows, T* logits, const Target& target,
+                               const RowGradient& g) {
+  constexpr int kLane = kLanes<T>;
+  for (int32_t column = static_cast<int32_t>(threadIdx.x) * kLane; column < rows.vocabulary;
+       column += kThreads * kLane) {
     float v[kLane];
     load<kLane>(logits + column, v);
 #pragma unroll
@@ -311,25 +321,104 @@ __global__ void __launch_bounds__(kThreads) long_rows(const __grid_constant__ Ro
   }
 }
 
+/// Any vocabulary: a block reads the row twice.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) long_rows(const __grid_constant__ Rows<T> rows) {
+  RowReduction<1> reduction;
+  const int64_t row = blockIdx.x;
+  const bool is_first = threadIdx.x == 0;
+  T* logits = rows.logits + row * rows.stride;
+  const Target target = read_target(rows, row, is_first);
+  if (is_idle(rows, target)) {
+    write_idle(rows, row, threadIdx.x, kThreads);
+    return;
+  }
+  Scan s = scan_row(rows, logits, reduction);
+  const float earlier = s.has_largest && s.place < target.column ? 1 : 0;
+  s.softmax.is_first_largest =
+      target.logit == s.softmax.largest && reduction.block_sum(earlier) == 0;
+  const RowGradient g = finish_row(rows, row, target, s.softmax, is_first);
+  if (rows.has_gradient) write_gradient(rows, logits, target, g);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    summarize_kernel(const __grid_constant__ Rows<T> rows, BlockStatistics* statistics) {
+  RowReduction<1> reduction;
+  const int64_t row = blockIdx.x;
+  const T* logits = rows.logits + row * rows.stride;
+  // Faults are for the second phase to raise: weights are not known here.
+  const int32_t column = rows.targets[row] - rows.first_column;
+  const bool is_here = rows.targets[row] >= rows.first_column && column < rows.vocabulary;
+  const Scan s = scan_row(rows, logits, reduction);
+  // As floats columns keep all their digits, up to kMostColumns.
+  const float before =
+      s.has_largest ? static_cast<float>(rows.vocabulary - s.place) : -INFINITY;
+  const auto from_end = static_cast<int32_t>(reduction.block_max(before));
+  if (threadIdx.x > 0) return;
+  statistics[row] = {s.softmax.largest, s.softmax.exponentials, s.softmax.sum,
+                     is_here ? simt::to_float(logits[column]) : 0.0f,
+                     static_cast<float>(rows.first_column + rows.vocabulary - from_end)};
+}
+
+/// In the order of the blocks, so that every rank finds the same bits.
+__device__ Softmax merged(const BlockStatistics* of_blocks, int64_t blocks, int32_t target) {
+  Softmax s{-INFINITY, 0, 0, false};
+  for (int64_t b = 0; b < blocks; ++b) s.largest = fmaxf(s.largest, of_blocks[b].largest);
+  bool is_first = true;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const BlockStatistics& block = of_blocks[b];
+    s.exponentials += block.exponentials * expf(block.largest - s.largest);
+    s.sum += block.sum;
+    if (is_first && block.largest == s.largest) {
+      s.is_first_largest = block.column == static_cast<float>(target);
+      is_first = false;
+    }
+  }
+  return s;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    block_rows_kernel(const __grid_constant__ Rows<T> rows, const BlockStatistics* statistics,
+                      int64_t blocks) {
+  const int64_t row = blockIdx.x;
+  const bool is_first = threadIdx.x == 0;
+  T* logits = rows.logits + row * rows.stride;
+  const Target target = read_target(rows, row, is_first);
+  if (is_idle(rows, target)) {
+    write_idle(rows, row, threadIdx.x, kThreads);
+    return;
+  }
+  __syncthreads();  // the target's logit was read by all before it becomes a gradient
+  const Softmax s = merged(statistics + row * blocks, blocks, rows.targets[row]);
+  const RowGradient g = finish_row(rows, row, target, s, is_first);
+  if (rows.has_gradient) write_gradient(rows, logits, target, g);
+}
+
+/// A cluster of blocks a row.
+template <typename T>
+simt::Launch row_launch(const Rows<T>& rows, int64_t tokens, Stream stream, unsigned cluster = 1) {
+  QT_ASSERT(tokens < int64_t{1} << 27);  // blocks of a grid, eight a row
+  // A short row takes no more warps than it has units for.
+  const int64_t units = (rows.vocabulary + kLanes<T> - 1) / kLanes<T>;
+  return {.grid = static_cast<unsigned>(tokens) * cluster,
+          .block = static_cast<unsigned>(std::clamp<int64_t>((units + 31) / 32 * 32, 32, kThreads)),
+          .shared = 256,
+          .stream = stream,
+          .cluster = cluster};
+}
+
 }  // namespace
 
 template <typename T>
 void process_rows(const Rows<T>& rows, int64_t tokens, Stream stream) {
   if (tokens == 0) return;
-  QT_ASSERT(tokens < int64_t{1} << 27);  // blocks of a grid, eight a row
   // 32 registers a thread hold the row; with the rest of the kernel two blocks fit.
   constexpr int kMost = 8;
   const int64_t units = (rows.vocabulary + kLanes<T> - 1) / kLanes<T>;
   const auto run = [&](auto kernel, unsigned cluster) {
-    // A short row takes no more warps than it has units for.
-    const int64_t threads = std::min<int64_t>(kThreads, (units + 31) / 32 * 32);
-    simt::launch(kernel,
-                 {.grid = static_cast<unsigned>(tokens) * cluster,
-                  .block = static_cast<unsigned>(std::max<int64_t>(threads, 32)),
-                  .shared = 256,
-                  .stream = stream,
-                  .cluster = cluster},
-                 rows);
+    simt::launch(kernel, row_launch(rows, tokens, stream, cluster), rows);
   };
   if (units <= kThreads)
     run(held_rows<T, 1, 1>, 1);
@@ -347,7 +436,26 @@ void process_rows(const Rows<T>& rows, int64_t tokens, Stream stream) {
     run(held_rows<T, kMost, 8>, 8);
 }
 
+template <typename T>
+void summarize_rows(const Rows<T>& rows, int64_t tokens, BlockStatistics* statistics,
+                    Stream stream) {
+  constexpr int32_t kMostColumns = 1 << 24;  // that a float counts
+  QT_ASSERT(rows.all_columns <= kMostColumns);
+  if (tokens > 0) simt::launch(summarize_kernel<T>, row_launch(rows, tokens, stream), rows, statistics);
+}
+
+template <typename T>
+void process_block_rows(const Rows<T>& rows, int64_t tokens, const BlockStatistics* statistics,
+                        int64_t blocks, Stream stream) {
+  if (tokens > 0)
+    simt::launch(block_rows_kernel<T>, row_launch(rows, tokens, stream), rows, statistics, blocks);
+}
+
 template void process_rows(const Rows<float>&, int64_t, Stream);
 template void process_rows(const Rows<bf16>&, int64_t, Stream);
+template void summarize_rows(const Rows<float>&, int64_t, BlockStatistics*, Stream);
+template void summarize_rows(const Rows<bf16>&, int64_t, BlockStatistics*, Stream);
+template void process_block_rows(const Rows<float>&, int64_t, const BlockStatistics*, int64_t, Stream);
+template void process_block_rows(const Rows<bf16>&, int64_t, const BlockStatistics*, int64_t, Stream);
 
 }  // namespace quintet::QT_GPU::cross_entropy

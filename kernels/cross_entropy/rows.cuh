@@ -16,13 +16,21 @@ struct TokenLoss {
   float loss, z_loss, correct;
 };
 
-/// A chunk of tokens. logits: [tokens, stride], of which `vocabulary` columns count; rows start at
-/// multiples of 16 bytes.
+/// What a rank passes on of a token's logits in its block of the vocabulary.
+struct BlockStatistics {
+  float largest, exponentials, sum;  // exponentials: of logit - largest
+  float target;                      // logit of the target; 0 if it is elsewhere
+  float column;                      // of the first largest
+};
+
+/// A chunk of tokens. logits: [tokens, stride], of which `vocabulary` columns count, columns
+/// `first_column` and on of `all_columns`; rows start at multiples of 16 bytes.
 template <typename T>
 struct Rows {
   T* logits;
   int64_t stride;
   int32_t vocabulary;
+  int32_t first_column = 0, all_columns;
   const int32_t* targets;
   const float* weights;
   TokenLoss* losses;
@@ -33,7 +41,16 @@ struct Rows {
   LossRule rule;
 };
 
+/// Rows of the whole vocabulary.
 template <typename T>
 void process_rows(const Rows<T>& rows, int64_t tokens, Stream stream);
+
+/// The two phases where the vocabulary is cut: statistics [tokens] of rows; then, from those of all
+/// blocks, [tokens, blocks], this block's part of the losses and its gradient.
+template <typename T>
+void summarize_rows(const Rows<T>& rows, int64_t tokens, BlockStatistics* statistics, Stream stream);
+template <typename T>
+void process_block_rows(const Rows<T>& rows, int64_t tokens, const BlockStatistics* statistics,
+                        int64_t blocks, Stream stream);
 
 }  // namespace quintet::QT_GPU::cross_entropy

@@ -11,6 +11,12 @@ namespace quintet::QT_GPU {
 void rms_norm_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
+// The phases where rows are cut over ranks (rms_norm.h); sums are float32.
+void rms_norm_squares_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void rms_norm_apply_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void rms_norm_products_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void rms_norm_grad_apply_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+
 /// A residual sum and the norm after it in one pass over memory:
 ///   x [..., e], y [..., e], scale [e]  ->  x_new = x + dropout(y), out = rms_norm(x_new, scale)
 /// Attributes of rms_norm and, if y is dropped out, of dropout (rate, key0, key1, broadcast_dim).

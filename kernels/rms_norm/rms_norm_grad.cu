@@ -251,6 +251,20 @@ __global__ void __launch_bounds__(kSumColumns* kSumThreads)
   dscale[column] = total;
 }
 
+}  // namespace
+
+void sum_partials_gpu(const float* partials, int64_t parts, int32_t depth, float* sums,
+                      Stream stream) {
+  simt::launch(sum_partials,
+               {.grid = static_cast<unsigned>((depth + kSumColumns - 1) / kSumColumns),
+                .block = kSumColumns * kSumThreads,
+                .shared = kSumColumns * kSumThreads * sizeof(float),
+                .stream = stream},
+               partials, static_cast<int>(parts), static_cast<int>(depth), sums);
+}
+
+namespace {
+
 /// Blocks of a multiprocessor: what registers allow, by elements of a thread.
 template <typename S>
 inline constexpr int64_t kBlocksEach = S::kUnits* S::kLane >= 32   ? 2
@@ -264,12 +278,7 @@ void launch_norm_grad(NormGradArgs<T> a, float* dscale, bool vector, Stream stre
     const simt::Scratch partials(blocks * a.depth * static_cast<int64_t>(sizeof(float)), stream);
     a.partials = partials.data<float>();
     launch(static_cast<unsigned>(blocks));
-    simt::launch(sum_partials,
-                 {.grid = static_cast<unsigned>((a.depth + kSumColumns - 1) / kSumColumns),
-                  .block = kSumColumns * kSumThreads,
-                  .shared = kSumColumns * kSumThreads * sizeof(float),
-                  .stream = stream},
-                 a.partials, static_cast<int>(blocks), a.depth, dscale);
+    sum_partials_gpu(a.partials, blocks, a.depth, dscale, stream);
   };
   const auto run = [&]<typename S>(S) {
     with_partials(std::clamp<int64_t>((a.rows + S::kRows - 1) / S::kRows, 1,

@@ -52,4 +52,8 @@ QT_DEVICE float row_sum(float v, simt::Shared<float> room) {
     return block_sum(v, room);
 }
 
+/// sums [depth] of the rows of partials [parts, depth], in an order that depends on `parts` alone.
+void sum_partials_gpu(const float* partials, int64_t parts, int32_t depth, float* sums,
+                      Stream stream);
+
 }  // namespace quintet::QT_GPU

@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import e2e
-from device_test import has_emulator
+from device_test import SHORT, has_emulator
 from e2e import QUINTET, TINY, steps_of, tiny, wait_for
 from moe_test import switch
 
@@ -185,6 +185,15 @@ def test_experts_on_emulated_gpus_follow_the_cpus_curve(folder):
     e2e.quintet(*arguments)
     mpirun(2, *[a.replace(str(folder / "one"), str(folder / "two")) for a in arguments], "--device=emulated",
            "--gin.NUM_EXPERT_PARTITIONS=2")
+    assert_close_runs(folder / "one", folder / "two")
+
+
+def test_cut_norms_and_losses_on_emulated_gpus_follow_the_cpus_curve(folder):
+    if not has_emulator():
+        return
+    e2e.quintet(*tiny(folder / "one", 3, *SHORT))
+    cut = [*MESHES["model"], MESHES["zero"][1], "--gin.partitioning.standard_logical_axis_rules.activation_partitioning_dims=2"]
+    mpirun(2, *tiny(folder / "two", 3, *SHORT, *cut), "--device=emulated")
     assert_close_runs(folder / "one", folder / "two")
 
 

@@ -44,7 +44,9 @@ std::vector<size_t> activations_of(std::string_view op) {
   if (op == "matmul" || op == "matmul_t" || op == "matmul_grad_w" || op == "add") return {0, 1};
   if (op == "mlp_in" || op == "attention") return {0, 1, 2};
   if (op == "embed") return {1};
-  if (op == "cross_entropy" || op == "cross_entropy_t") return {0, 1};
+  if (op == "rms_norm_squares" || op == "rms_norm_apply") return {0};
+  if (op == "rms_norm_products" || op == "rms_norm_grad_apply") return {0, 2};
+  if (op.starts_with("cross_entropy")) return {0, 1};
   return {};
 }
 
