@@ -113,7 +113,7 @@ def test_whole_answers_that_nobody_takes_and_idle_connections_end(folder):
             deaf.sendall(LINE + b"Content-Length: %d\r\n\r\n" % len(body) + body)
             wait_for(lambda: server.metrics()["quintet_running_requests"] == 1)
             server.wait_idle()  # megabytes wait to be taken
-            wait_for(lambda: server.metrics()["quintet_connections"] == 1, seconds=10)
+            wait_for(lambda: server.metrics()["quintet_connections"] == 1, seconds=60)
         with server.connect() as idle:
             for _ in range(2):  # after a request, and after the next
                 idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
