@@ -37,6 +37,8 @@ struct GpuKernels {
   void (*decode_self)(const DecodeSelf& attention, Stream stream);
   void (*decode_cross)(const DecodeCross& attention, Stream stream);
   void (*follow_sources)(const FollowSources& follow, Stream stream);
+  void (*decode_paged)(const DecodePaged& attention, Stream stream);
+  void (*store_paged)(const StorePaged& store, Stream stream);
   void (*sample)(const SampleRows& rows, Stream stream);
   void (*advance_samples)(const SampleStep& step, Stream stream);
   void (*top)(const TopRows& rows, Stream stream);

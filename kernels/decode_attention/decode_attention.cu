@@ -1,18 +1,12 @@
-// One pass over keys and values: a few lanes hold a key and a value of a token in 16-byte parts,
-// each lane keeps its part of the weighted sum; lanes, warps and chunks of tokens are joined at the
-// end.
+// Attention over contiguous slots: chunks of tokens, joined in order.
 
 #include "kernels/decode_attention/decode_attention_gpu.h"
-#include "kernels/elementwise/vectors.cuh"
+#include "kernels/decode_attention/one_pass.cuh"
 #include "kernels/simt/scratch.h"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {
 namespace {
-
-constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr float kLog2e = 1.44269504f;
-constexpr float kLowest = -1e30f;  // below any logit, yet differences stay numbers
 
 /// A launch: the struct of the caller with what the host worked out.
 template <typename Attention>
@@ -21,50 +15,6 @@ struct Task {
   int chunks, chunk_tokens;
   float* partials;  // [blocks, chunks, queries, 2 + depth] when chunks > 1
 };
-
-/// Largest logit (base 2), sum and weighted values of some tokens for kQueries rows.
-template <int kQueries, int kLane>
-struct Running {
-  float largest[kQueries], total[kQueries], sums[kQueries][kLane];
-
-  __device__ void start() {
-#pragma unroll
-    for (int r = 0; r < kQueries; ++r) {
-      largest[r] = kLowest, total[r] = 0;
-#pragma unroll
-      for (int i = 0; i < kLane; ++i) sums[r][i] = 0;
-    }
-  }
-  /// The tokens of the lanes `distance` away count too.
-  __device__ void join_lanes(int distance) {
-#pragma unroll
-    for (int r = 0; r < kQueries; ++r) {
-      const float other = __shfl_xor_sync(kWholeWarp, largest[r], distance);
-      const float most = fmaxf(largest[r], other);
-      const float mine = simt::exp2_approx(largest[r] - most);
-      const float theirs = simt::exp2_approx(other - most);
-      total[r] = total[r] * mine + __shfl_xor_sync(kWholeWarp, total[r], distance) * theirs;
-#pragma unroll
-      for (int i = 0; i < kLane; ++i)
-        sums[r][i] = sums[r][i] * mine + __shfl_xor_sync(kWholeWarp, sums[r][i], distance) * theirs;
-      largest[r] = most;
-    }
-  }
-};
-
-/// kLane elements of a vector of head_dim, from element `first`; zeros behind its end.
-template <bool kVector, int kLane, typename T>
-QT_DEVICE void load_part(const T* p, int first, int head_dim, float (&v)[kLane]) {
-  if constexpr (kVector) {
-    if (first < head_dim) return load<kLane>(p + first, v);
-#pragma unroll
-    for (int i = 0; i < kLane; ++i) v[i] = 0;
-  } else {
-#pragma unroll
-    for (int i = 0; i < kLane; ++i)
-      v[i] = first + i < head_dim ? simt::to_float(p[first + i]) : 0.0f;
-  }
-}
 
 /// Where a block finds its tokens. Cross-attention: all in the item's slot.
 struct CrossTokens {
@@ -91,122 +41,6 @@ struct SelfTokens {
     return biases[back < last_bias ? back : last_bias] * kLog2e;
   }
 };
-
-/// Tokens [begin, end) of a chunk, shared out among the block's groups of lanes.
-template <typename T, int kLanesPerKey, int kQueries, bool kVector, typename Tokens>
-QT_DEVICE void attend_tokens(const Tokens& tokens, const T* keys, const T* values, int begin,
-                             int end, int head_dim, const float (&query)[kQueries][kLanes<T>],
-                             Running<kQueries, kLanes<T>>& running) {
-  constexpr int kLane = kLanes<T>, kGroups = 32 / kLanesPerKey, kTogether = 4;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int first = lane % kLanesPerKey * kLane;
-  for (int base = begin; base < end; base += kTogether * kWarps * kGroups) {
-    float key[kTogether][kLane], value[kTogether][kLane], scores[kTogether][kQueries];
-    int token[kTogether];
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u) {
-      token[u] = base + (u * kWarps + warp) * kGroups + lane / kLanesPerKey;
-      if (token[u] < end) {
-        const int64_t at = tokens.offset(token[u]);
-        load_part<kVector>(keys + at, first, head_dim, key[u]);
-        load_part<kVector>(values + at, first, head_dim, value[u]);
-      } else {
-#pragma unroll
-        for (int i = 0; i < kLane; ++i) key[u][i] = value[u][i] = 0;
-      }
-    }
-#pragma unroll
-    for (int u = 0; u < kTogether; ++u) {
-      const float bias = token[u] < end ? tokens.bias(token[u]) : -INFINITY;
-#pragma unroll
-      for (int r = 0; r < kQueries; ++r) {
-        float sum = 0;
-#pragma unroll
-        for (int i = 0; i < kLane; ++i) sum += query[r][i] * key[u][i];
-#pragma unroll
-        for (int distance = kLanesPerKey / 2; distance > 0; distance /= 2)
-          sum += __shfl_xor_sync(kWholeWarp, sum, distance);
-        scores[u][r] = sum + bias;
-      }
-    }
-#pragma unroll
-    for (int r = 0; r < kQueries; ++r) {
-      float most = running.largest[r];
-#pragma unroll
-      for (int u = 0; u < kTogether; ++u) most = fmaxf(most, scores[u][r]);
-      const float kept = simt::exp2_approx(running.largest[r] - most);
-      running.largest[r] = most;
-      running.total[r] *= kept;
-#pragma unroll
-      for (int i = 0; i < kLane; ++i) running.sums[r][i] *= kept;
-#pragma unroll
-      for (int u = 0; u < kTogether; ++u) {
-        const float weight = simt::exp2_approx(scores[u][r] - most);
-        running.total[r] += weight;
-#pragma unroll
-        for (int i = 0; i < kLane; ++i) running.sums[r][i] += weight * value[u][i];
-      }
-    }
-  }
-}
-
-/// Joins lanes and warps, and writes results, or, of one chunk of several, partial sums.
-template <typename T, int kLanesPerKey, int kQueries>
-QT_DEVICE void finish_block(Running<kQueries, kLanes<T>>& running, int queries, int head_dim,
-                            T* out, int64_t out_stride, float* partial) {
-  constexpr int kLane = kLanes<T>, kDepth = kLanesPerKey * kLane;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-#pragma unroll
-  for (int distance = kLanesPerKey; distance < 32; distance *= 2) running.join_lanes(distance);
-  auto heads = simt::shared<float>(0, kWarps * kQueries * 2);
-  auto sums =
-      simt::shared<float>(sizeof(float) * kWarps * kQueries * 2, kWarps * kQueries * kDepth);
-  if (lane < kLanesPerKey) {
-#pragma unroll
-    for (int r = 0; r < kQueries; ++r) {
-      if (lane == 0) {
-        heads[(warp * kQueries + r) * 2] = running.largest[r];
-        heads[(warp * kQueries + r) * 2 + 1] = running.total[r];
-      }
-#pragma unroll
-      for (int i = 0; i < kLane; ++i)
-        sums[(warp * kQueries + r) * kDepth + lane * kLane + i] = running.sums[r][i];
-    }
-  }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < queries * kDepth; i += kThreads) {
-    const int r = i / kDepth, d = i % kDepth;
-    if (d >= head_dim) continue;
-    float most = kLowest, total = 0, sum = 0;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) most = fmaxf(most, float(heads[(w * kQueries + r) * 2]));
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      const float share = simt::exp2_approx(float(heads[(w * kQueries + r) * 2]) - most);
-      total += share * float(heads[(w * kQueries + r) * 2 + 1]);
-      sum += share * float(sums[(w * kQueries + r) * kDepth + d]);
-    }
-    if (partial == nullptr) {
-      out[r * out_stride + d] = simt::from_float<T>(sum / total);
-    } else {
-      float* mine = partial + static_cast<int64_t>(r) * (2 + head_dim);
-      if (d == 0) mine[0] = most, mine[1] = total;
-      mine[2 + d] = sum;
-    }
-  }
-}
-
-template <typename T, int kLanesPerKey, int kQueries, bool kVector>
-QT_DEVICE void load_queries(const T* query, int64_t stride, int queries, int head_dim,
-                            float (&parts)[kQueries][kLanes<T>]) {
-  const int first = static_cast<int>(threadIdx.x) % kLanesPerKey * kLanes<T>;
-#pragma unroll
-  for (int r = 0; r < kQueries; ++r) {
-    load_part<kVector>(query + (r < queries ? r : 0) * stride, first, head_dim, parts[r]);
-#pragma unroll
-    for (float& x : parts[r]) x *= kLog2e;
-  }
-}
 
 /// Grid: (items x groups of kQueries decodes x heads, chunks).
 template <typename T, int kLanesPerKey, int kQueries, bool kVector>
@@ -335,42 +169,6 @@ __global__ void follow_kernel(const __grid_constant__ FollowSources f) {
     f.next[row * room + position] = static_cast<uint16_t>(row % f.decodes);
 }
 
-template <typename T>
-bool takes_vectors(const DecodeRows& rows, const DecodeCache& cache, int64_t key_stride,
-                   std::initializer_list<const void*> more) {
-  constexpr int64_t kLane = kLanes<T>;
-  for (int64_t n : {rows.head_dim, rows.query_stride, key_stride, cache.slot_stride,
-                    cache.head_stride, cache.token_stride})
-    if (n % kLane != 0) return false;
-  return are_aligned({rows.query, cache.keys, cache.values}) && are_aligned(more);
-}
-
-/// Calls body(Count<lanes a key>, whether by vectors) with the fewest lanes that hold head_dim
-/// elements of T; sizes that are no whole vectors take a warp a key.
-template <typename T, typename Body>
-void with_lanes(const DecodeRows& rows, bool vector, const Body& body) {
-  const int64_t lanes = (rows.head_dim + kLanes<T> - 1) / kLanes<T>;
-  if (!vector)
-    body(Count<32>{}, std::false_type{});
-  else if (lanes <= 4)
-    body(Count<4>{}, std::true_type{});
-  else if (lanes <= 8)
-    body(Count<8>{}, std::true_type{});
-  else if (lanes <= 16)
-    body(Count<16>{}, std::true_type{});
-  else
-    body(Count<32>{}, std::true_type{});
-}
-
-void check(const char* what, const DecodeRows& rows, const DecodeCache& cache) {
-  QT_ASSERT(rows.items > 0 && rows.decodes > 0 && rows.heads > 0 && cache.max_length > 0);
-  QT_ASSERT(rows.dtype == DType::bf16 || rows.dtype == DType::f32);
-  const int64_t most = rows.dtype == DType::bf16 ? 256 : 128;
-  QT_CHECK(rows.head_dim > 0 && rows.head_dim <= most,
-           "{}: heads of size {} on a GPU: at most {} in {}", what, rows.head_dim, most,
-           rows.dtype == DType::bf16 ? "bfloat16" : "float32");
-}
-
 /// How many parts the tokens are cut into: enough blocks for two waves, 128 tokens at least (joining
 /// two parts is a kernel more, which takes as long as 64 more tokens).
 int chunks_for(int64_t blocks, int64_t max_length) {
@@ -447,12 +245,12 @@ void cross_of(const DecodeCross& a, Stream stream) {
 }  // namespace
 
 void decode_cross_gpu(const DecodeCross& a, Stream stream) {
-  check("cross-attention of generation", a.rows, a.cache);
+  check_decode_rows("cross-attention of generation", a.rows, a.cache);
   a.rows.dtype == DType::bf16 ? cross_of<bf16>(a, stream) : cross_of<float>(a, stream);
 }
 
 void decode_self_gpu(const DecodeSelf& a, Stream stream) {
-  check("self-attention of generation", a.rows, a.cache);
+  check_decode_rows("self-attention of generation", a.rows, a.cache);
   a.rows.dtype == DType::bf16 ? self<bf16>(a, stream) : self<float>(a, stream);
 }
 

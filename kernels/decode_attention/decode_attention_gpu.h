@@ -8,6 +8,9 @@
 //   decode_self_gpu        appends this step's key and value, then attends to the row's whole past,
 //                          each token read from the slot in which it was written: beams change
 //                          places without a copy
+//   decode_paged_gpu       either, over a pool: every row, or few rows with the same past, has a list
+//                          of the places of its tokens; rows that rest cost nothing
+//   store_paged_gpu        puts the keys and values of whole inputs into a pool
 //
 // A row is a sequence being written: item * decodes + decode. Logits are not scaled, as in T5;
 // softmax in float32. Operands float32 or bfloat16, all alike; head_dim at most 256 (bfloat16) or
@@ -22,5 +25,7 @@ namespace quintet::QT_GPU {
 void decode_cross_gpu(const DecodeCross& attention, Stream stream);
 void decode_self_gpu(const DecodeSelf& attention, Stream stream);
 void follow_sources_gpu(const FollowSources& follow, Stream stream);
+void decode_paged_gpu(const DecodePaged& attention, Stream stream);
+void store_paged_gpu(const StorePaged& store, Stream stream);
 
 }  // namespace quintet::QT_GPU

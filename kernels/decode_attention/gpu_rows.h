@@ -56,4 +56,37 @@ struct FollowSources {
   uint16_t* next = nullptr;
 };
 
+/// The longest run of rows that one group may have.
+inline constexpr int64_t kMostGroupRows = 4;
+
+/// Neighbouring rows that attend to the same tokens, each found at a place of a pool. `rows` 0: a
+/// group that rests; nothing is written for it.
+struct PagedGroup {
+  const int32_t* places = nullptr;  // [length], device memory
+  int32_t length = 0, row = 0, rows = 0;
+};
+
+/// rows: `items` groups, resting ones too, of at most `decodes` rows, which may be up to
+/// kMostGroupRows; heads of a row lie behind each other. pool: a place of `cache` is what a token of
+/// slot 0 is elsewhere. key, value: of each row's new token, written to the last of its places first
+/// (groups of one row then), or null. bias as in DecodeSelf, or null.
+struct DecodePaged {
+  DecodeRows rows;
+  DecodeCache pool;
+  const PagedGroup* groups = nullptr;  // [rows.items], device memory
+  const void *key = nullptr, *value = nullptr;
+  int64_t key_stride = 0;  // of both, in elements
+  const float* bias = nullptr;
+  int64_t biases = 0;
+};
+
+/// Writes keys and values of tokens, [tokens, heads, head_dim] each, to their places in a pool.
+struct StorePaged {
+  DType dtype = DType::bf16;
+  DecodeCache pool;
+  int64_t tokens = 0, heads = 0, head_dim = 0;
+  const void *keys = nullptr, *values = nullptr;
+  const int32_t* places = nullptr;  // [tokens], device memory
+};
+
 }  // namespace quintet

@@ -1,0 +1,194 @@
+// Attention over a pool on the emulated GPU against the CPU's: groups of rows whose tokens lie at
+// places in no order, some shared, beside groups that rest; two architectures, three schedules.
+
+#include <numeric>
+
+#include "tests/gpu_ops/decode_memory.h"
+
+namespace quintet::emulated {
+void decode_paged_gpu(const DecodePaged& attention, Stream stream);
+void store_paged_gpu(const StorePaged& store, Stream stream);
+}  // namespace quintet::emulated
+
+namespace quintet {
+namespace {
+
+struct Group {
+  int32_t rows, length;  // no rows: it rests
+};
+struct Sizes {
+  const char* name;
+  int64_t heads, head_dim;
+  std::vector<Group> groups;
+  int64_t biases;  // as many distances have one
+};
+const Sizes kSizes[] = {{"Base", 2, 64, {{1, 37}, {0, 0}, {1, 1}, {1, 70}}, 13},
+                        {"Wide", 1, 128, {{1, 20}, {0, 0}, {1, 33}}, 40},
+                        {"Widest", 1, 104, {{1, 9}}, 3},
+                        {"Odd", 3, 3, {{1, 11}, {1, 2}, {0, 0}}, 5},
+                        {"Beams", 2, 64, {{4, 37}, {1, 37}, {0, 0}, {3, 5}, {2, 1}}, 0},
+                        {"OddBeams", 3, 5, {{3, 18}, {1, 4}, {4, 2}}, 0}};
+
+class PagedAttention : public ::testing::TestWithParam<std::tuple<Sizes, DType, int, uint64_t>> {
+ protected:
+  PagedAttention() {
+    simt::emulator::set_sm(std::get<2>(GetParam()));
+    simt::emulator::set_seed(std::get<3>(GetParam()));
+    std::iota(free_.begin(), free_.end(), 0);
+    std::shuffle(free_.begin(), free_.end(), random_);
+    int32_t row = 0;
+    for (const Group& group : sizes().groups) {
+      std::vector<int32_t> mine;
+      for (int32_t t = 0; t < group.length; ++t) {
+        // Now and then a place that the first group reads too, but no group's newest.
+        const bool shared = t + 1 < group.length && row > 0 && random_() % 4 == 0;
+        mine.push_back(shared ? places_[0][random_() % (places_[0].size() - 1)] : free_.back());
+        if (!shared) free_.pop_back();
+      }
+      places_.push_back(std::move(mine));
+      groups_.push_back({.places = places_.back().data(),
+                         .length = group.length,
+                         .row = row,
+                         .rows = group.rows});
+      row += std::max(group.rows, 1);  // rows that rest keep their place in the step
+    }
+    rows_ = row;
+  }
+  ~PagedAttention() override { simt::emulator::set_sm(90); }
+  const Sizes& sizes() const { return std::get<0>(GetParam()); }
+  DType dtype() const { return std::get<1>(GetParam()); }
+  int64_t width() const { return sizes().heads * sizes().head_dim; }
+  bool beams() const { return sizes().biases == 0; }
+  DecodeCache pool(const Elements& keys, const Elements& values) const {
+    return {.keys = keys.data(),
+            .values = values.data(),
+            .slot_stride = 0,
+            .head_stride = sizes().head_dim,
+            .token_stride = width(),
+            .max_length = kPlaces};
+  }
+
+  static constexpr int64_t kPlaces = 200;
+  std::mt19937 random_{7};
+  std::vector<int32_t> free_ = std::vector<int32_t>(kPlaces);
+  std::vector<std::vector<int32_t>> places_;
+  std::vector<PagedGroup> groups_;
+  int64_t rows_ = 0;
+};
+
+TEST_P(PagedAttention, ReadsTokensWhereTheyStandAndAppendsTheNewest) {
+  const auto [name, heads, head_dim, groups, biases] = sizes();
+  const int64_t all = kPlaces * width();
+  const Elements keys(all, dtype(), &random_, 0.5f), values(all, dtype(), &random_);
+  const Elements query(rows_ * width(), dtype(), &random_, 0.7f);
+  const Elements fresh(rows_ * 2 * width(), dtype(), &random_, 0.7f),
+      out(rows_ * width(), dtype(), nullptr);
+  std::vector<float> bias;
+  for (int64_t i = 0; i < heads * biases; ++i)
+    bias.push_back(0.1f * static_cast<float>(random_() % 30));
+  DecodePaged a{.rows = {.dtype = dtype(),
+                         .items = std::ssize(groups_),
+                         .decodes = beams() ? kMostGroupRows : 1,
+                         .heads = heads,
+                         .head_dim = head_dim,
+                         .query = query.data(),
+                         .out = out.data(),
+                         .query_stride = width(),
+                         .out_stride = width()},
+                .pool = pool(keys, values),
+                .groups = groups_.data()};
+  if (!beams()) {
+    a.key = fresh.data();
+    a.value = static_cast<std::byte*>(fresh.data()) + width() * size_of(dtype());
+    a.key_stride = 2 * width();
+    a.bias = bias.data();
+    a.biases = biases;
+  }
+  const auto before = keys.part(0, all);
+  emulated::decode_paged_gpu(a, {});
+  size_t changed = 0;
+  for (int64_t i = 0; i < all; ++i) changed += before[static_cast<size_t>(i)] != keys.at(i);
+  size_t writers = 0;
+  for (const PagedGroup& group : groups_) writers += !beams() && group.rows > 0;
+  EXPECT_LE(changed, writers * static_cast<size_t>(width()));  // the newest tokens' places alone
+  std::vector<float> scratch;
+  for (const PagedGroup& group : groups_)
+    for (int64_t row = group.row; row < group.row + std::max(group.rows, 1); ++row)
+      for (int64_t head = 0; head < heads; ++head) {
+        SCOPED_TRACE(fmt::format("row {} head {}", row, head));
+        const int64_t out_at = row * width() + head * head_dim;
+        if (group.rows == 0) {
+          EXPECT_TRUE(std::isnan(out.at(out_at)));
+          continue;
+        }
+        const int64_t depth = padded_to_vectors(head_dim);
+        AlignedFloats cached(2 * group.length * depth + 64);
+        const CachedHead cache{.keys = 0, .values = (group.length * depth + 63) / 64 * 64};
+        std::vector<float*> places;
+        std::vector<float> added;
+        for (int64_t t = 0; t < group.length; ++t) {
+          const int64_t from = group.places[t] * width() + head * head_dim;
+          if (!beams() && t + 1 == group.length) {
+            const int64_t new_at = row * 2 * width() + head * head_dim;
+            EXPECT_EQ(keys.part(from, head_dim), fresh.part(new_at, head_dim));
+            EXPECT_EQ(values.part(from, head_dim), fresh.part(new_at + width(), head_dim));
+          }
+          places.push_back(cached.start + t * depth);
+          append_to_cache(cache, places.back(), keys.part(from, head_dim).data(),
+                          values.part(from, head_dim).data(), head_dim);
+          if (!beams())
+            added.push_back(bias[static_cast<size_t>(
+                head * biases + std::min(group.length - 1 - t, biases - 1))]);
+        }
+        const auto asked = query.part(out_at, head_dim);
+        std::vector<float> want(static_cast<size_t>(head_dim));
+        AlignedFloats padded(depth);
+        std::copy(asked.begin(), asked.end(), padded.start);
+        attend_cache(padded.start, want.data(), cache, places, beams() ? nullptr : added.data(),
+                     head_dim, scratch);
+        expect_close(out, out_at, want, dtype());
+      }
+}
+
+TEST_P(PagedAttention, StoresInputsAtTheirPlaces) {
+  const int64_t tokens = 23, all = kPlaces * width();
+  const Elements keys(all, dtype(), nullptr), values(all, dtype(), nullptr);
+  const Elements new_keys(tokens * width(), dtype(), &random_);
+  const Elements new_values(tokens * width(), dtype(), &random_);
+  std::vector<int32_t> places(kPlaces);
+  std::iota(places.begin(), places.end(), 0);
+  std::shuffle(places.begin(), places.end(), random_);
+  emulated::store_paged_gpu({.dtype = dtype(),
+                             .pool = pool(keys, values),
+                             .tokens = tokens,
+                             .heads = sizes().heads,
+                             .head_dim = sizes().head_dim,
+                             .keys = new_keys.data(),
+                             .values = new_values.data(),
+                             .places = places.data()},
+                            {});
+  for (int64_t t = 0; t < kPlaces; ++t) {
+    const int64_t at = places[static_cast<size_t>(t)] * width();
+    if (t < tokens) {
+      EXPECT_EQ(keys.part(at, width()), new_keys.part(t * width(), width()));
+      EXPECT_EQ(values.part(at, width()), new_values.part(t * width(), width()));
+    } else {
+      EXPECT_TRUE(std::isnan(keys.at(at)) && std::isnan(values.at(at)));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, PagedAttention,
+                         ::testing::Combine(::testing::ValuesIn(kSizes),
+                                            ::testing::Values(DType::f32, DType::bf16),
+                                            ::testing::Values(80, 90),
+                                            ::testing::Values(1u, 2u, 3u)),
+                         [](const auto& named) {
+                           return fmt::format(
+                               "{}{}Sm{}Seed{}", std::get<0>(named.param).name,
+                               std::get<1>(named.param) == DType::bf16 ? "Bf16" : "F32",
+                               std::get<2>(named.param), std::get<3>(named.param));
+                         });
+
+}  // namespace
+}  // namespace quintet
