@@ -9,9 +9,11 @@
 #include "models/decoding/device_arrays.h"
 #include "models/decoding/device_beams.h"
 #include "models/decoding/device_inputs.h"
+#include "models/decoding/device_layers.h"
 #include "models/decoding/device_prefix.h"
 #include "models/decoding/device_products.h"
 #include "models/decoding/device_samples.h"
+#include "models/decoding/repeated_work.h"
 #include "models/features.h"
 #include "runtime/tape.h"
 
@@ -46,12 +48,11 @@ struct DeviceDecoder::State {
   Tensor best;                   // 4 bytes [2 top + 1, rows]: TopRows' values, indices and log_sums
   // The host's side of step_inputs, best and, once they were asked for, logits.
   Buffer host_inputs, host_best, host_logits;
-  std::unique_ptr<Recording> recording;
+  RepeatedWork step;
   std::unique_ptr<DeviceBeams> beams;  // of the last search that ran here
-  std::unique_ptr<Recording> beam_recording;
+  RepeatedWork beam_step;
   std::unique_ptr<DeviceSamples> samples;  // likewise
-  std::unique_ptr<Recording> sample_recording;
-  bool warm = false;
+  RepeatedWork sample_step;
 
   /// `inputs`: tokens of the encoder, 0 without one.
   State(const DeviceWeights& weights, int64_t items, int64_t inputs, const CacheOptions& cache)
@@ -189,69 +190,39 @@ void DeviceDecoder::start(int64_t batch, int64_t length, const CacheOptions& opt
 /// One decoder layer after another over the rows of the step: [rows, embed].
 Tensor DeviceDecoder::queue_layers() {
   const State& s = *state_;
-  const LayerConfig& config = weights_->config;
-  Device& device = Device::current();
-  const GpuKernels& kernels = device.kernels();
-  const Stream stream = device.stream();
-  const int64_t heads = config.num_heads, d = config.head_dim, joined = heads * d;
-  const auto room = s.options.max_length;
+  const GpuKernels& kernels = Device::current().kernels();
+  const Stream stream = Device::current().stream();
+  const int64_t d = weights_->config.head_dim, joined = weights_->joined_kv();
+  const int64_t room = s.options.max_length;
   const bool by_head = weights_->has_encoder;
-  const DecodeRows rows{.dtype = weights_->dtype(),
-                        .items = s.batch,
-                        .decodes = s.options.num_decodes,
-                        .heads = heads,
-                        .head_dim = d};
-  const Products products(s.rows);
-  const Tensor attended(Spec{{s.row, {axis::kJoinedKv, joined}}, rows.dtype});
-  Tensor x = embedded(s.input(kTokens), s.row, weights_->embedding);
-  for (size_t i = 0; i < weights_->layers.size(); ++i) {
-    const DeviceWeights::Layer& layer = weights_->layers[i];
-    const Tensor qkv = products.normed(x, layer.self_norm, layer.qkv);
-    DecodeSelf self{.rows = rows,
-                    .cache = cache(s.keys[i], s.values[i], room * joined, by_head ? room * d : d,
-                                   by_head ? d : joined, room),
-                    .key = at(qkv, joined),
-                    .value = at(qkv, 2 * joined),
-                    .key_stride = 3 * joined,
-                    .positions = s.input(kPositions),
-                    .sources = sources(s.sources),
-                    .bias = weights_->bias.local().data<float>(),
-                    .biases = weights_->bias.size(1)};
-    self.rows.query = at(qkv, 0);
-    self.rows.query_stride = 3 * joined;
-    self.rows.out = at(attended, 0);
-    self.rows.out_stride = joined;
-    kernels.decode_self(self, stream);
-    x = products.added(x, attended, layer.self_out);
-
-    if (weights_->has_encoder) x = queue_cross(i, x, rows, attended);
-
-    const Tensor h =
-        products.activated(x, layer.mlp_norm, layer.wi_0, layer.wi_1, config.mlp_activations);
-    x = products.added(x, h, layer.wo);
-  }
-  return x;
-}
-
-/// x [rows, embed] with layer i's cross-attention added.
-Tensor DeviceDecoder::queue_cross(size_t i, const Tensor& x, const DecodeRows& rows,
-                                  const Tensor& attended) {
-  const State& s = *state_;
-  const DeviceWeights::Layer& layer = weights_->layers[i];
-  const Products products(s.rows);
-  const int64_t joined = weights_->joined_kv(), d = weights_->config.head_dim;
-  const Tensor query = products.normed(x, layer.cross_norm, layer.cross_query);
-  const int64_t length = s.cross_keys[i].size(1);
-  DecodeCross cross{
-      .rows = rows,
-      .cache = cache(s.cross_keys[i], s.cross_values[i], length * joined, d, joined, length),
-      .lengths = ints(s.lengths)};
-  cross.rows.query = at(query, 0);
-  cross.rows.query_stride = joined;
-  cross.rows.out = at(attended, 0);
-  cross.rows.out_stride = joined;
-  Device::current().kernels().decode_cross(cross, Device::current().stream());
-  return products.added(x, attended, layer.cross_out);
+  const Tensor attended(Spec{{s.row, {axis::kJoinedKv, joined}}, weights_->dtype()});
+  const StepAttention attention{
+      .self =
+          [&](size_t i, const DecodeRows& rows, const void* key, const void* value) {
+            kernels.decode_self({.rows = rows,
+                                 .cache = cache(s.keys[i], s.values[i], room * joined,
+                                                by_head ? room * d : d, by_head ? d : joined, room),
+                                 .key = key,
+                                 .value = value,
+                                 .key_stride = 3 * joined,
+                                 .positions = s.input(kPositions),
+                                 .sources = sources(s.sources),
+                                 .bias = weights_->bias.local().data<float>(),
+                                 .biases = weights_->bias.size(1)},
+                                stream);
+          },
+      .cross =
+          [&](size_t i, const DecodeRows& rows) {
+            kernels.decode_cross({.rows = rows,
+                                  .cache = cache(s.cross_keys[i], s.cross_values[i],
+                                                 s.length * joined, d, joined, s.length),
+                                  .lengths = ints(s.lengths)},
+                                 stream);
+          }};
+  return decoding::queue_layers(*weights_,
+                                embedded(s.input(kTokens), s.row, weights_->embedding),
+                                {.items = s.batch, .decodes = s.options.num_decodes}, attended,
+                                attention);
 }
 
 /// From the inputs on the device to the logits there.
@@ -291,15 +262,6 @@ void DeviceDecoder::queue_step() {
   device.copy(s.host_best.get(), s.best.local().pointer, s.best.bytes());
 }
 
-/// The first two times runs `work`: once makes plans and memory. Later ones are recorded.
-void DeviceDecoder::launch(std::unique_ptr<Recording>& recording, const std::function<void()>& work) {
-  if (recording != nullptr) return recording->launch();
-  work();
-  Device::current().synchronize();
-  if (state_->warm) recording = Device::current().record(work);
-  state_->warm = true;
-}
-
 void DeviceDecoder::run_step(const StepInput& input) {
   const Tape::Recording paused(nullptr);
   State& s = *state_;
@@ -318,7 +280,7 @@ void DeviceDecoder::run_step(const StepInput& input) {
     positions[row] = input.positions[i];
     if (!input.sources.empty()) parents[row] = input.sources[i];
   }
-  launch(s.recording, [this] { queue_step(); });
+  s.step.run([this] { queue_step(); });
 }
 
 /// Puts the first question of a search that runs here.
@@ -344,7 +306,7 @@ std::optional<BeamTrace> DeviceDecoder::run_beams(const BeamPlan& plan) {
   if (2 * plan.beams > s.top) return std::nullopt;
   const Tape::Recording paused(nullptr);
   if (s.beams == nullptr || !s.beams->fits(plan)) {
-    s.beam_recording.reset();
+    s.beam_step = {};
     s.beams = std::make_unique<DeviceBeams>(plan);
   }
   s.beams->start(plan);
@@ -369,7 +331,7 @@ std::optional<BeamTrace> DeviceDecoder::run_beams(const BeamPlan& plan) {
                       .next_parents = next + kParents * now.rows});
   };
   for (int64_t i = 1; i <= plan.steps; ++i) {
-    launch(s.beam_recording, step);
+    s.beam_step.run(step);
     if (i % kStepsBetweenLooks == 0 && s.beams->all_settled()) break;
   }
   s.beams->all_settled();
@@ -382,7 +344,7 @@ std::optional<SampleTrace> DeviceDecoder::run_samples(const SamplePlan& plan) {
   if (vocab_size() > kMostDrawnFrom) return std::nullopt;
   const Tape::Recording paused(nullptr);
   if (s.samples == nullptr || !s.samples->fits(plan)) {
-    s.sample_recording.reset();
+    s.sample_step = {};
     s.samples = std::make_unique<DeviceSamples>(plan);
   }
   s.samples->start(plan);
@@ -400,7 +362,7 @@ std::optional<SampleTrace> DeviceDecoder::run_samples(const SamplePlan& plan) {
                         .next_positions = next + kPositions * now.rows});
   };
   for (int64_t i = 1; i <= plan.steps; ++i) {
-    launch(s.sample_recording, step);
+    s.sample_step.run(step);
     if (i % kStepsBetweenLooks == 0 && s.samples->all_ended()) break;
   }
   return s.samples->trace();

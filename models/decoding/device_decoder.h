@@ -59,10 +59,8 @@ class DeviceDecoder : public TokenModel {
   void queue_logits();
   void queue_answer();
   void ask_first(const std::function<std::array<int32_t, 2>(int64_t row)>& token_and_position);
-  void launch(std::unique_ptr<Recording>& recording, const std::function<void()>& work);
   std::span<float> fetch_logits();
   Tensor queue_layers();
-  Tensor queue_cross(size_t layer, const Tensor& x, const DecodeRows& rows, const Tensor& attended);
 
   const BaseModel& model_;
   std::unique_ptr<DeviceWeights> weights_;

@@ -1,0 +1,37 @@
+#include "models/decoding/device_layers.h"
+
+#include "models/decoding/device_products.h"
+
+namespace quintet::decoding {
+
+Tensor queue_layers(const DeviceWeights& weights, Tensor x, DecodeRows rows, const Tensor& attended,
+                    const StepAttention& attention) {
+  const Products products(x.size(0));
+  const int64_t joined = weights.joined_kv();
+  rows.dtype = weights.dtype();
+  rows.heads = weights.config.num_heads;
+  rows.head_dim = weights.config.head_dim;
+  rows.out = at(attended, 0);
+  rows.out_stride = joined;
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const DeviceWeights::Layer& layer = weights.layers[i];
+    const Tensor qkv = products.normed(x, layer.self_norm, layer.qkv);
+    rows.query = at(qkv, 0);
+    rows.query_stride = 3 * joined;
+    attention.self(i, rows, at(qkv, joined), at(qkv, 2 * joined));
+    x = products.added(x, attended, layer.self_out);
+    if (weights.has_encoder) {
+      const Tensor query = products.normed(x, layer.cross_norm, layer.cross_query);
+      rows.query = at(query, 0);
+      rows.query_stride = joined;
+      attention.cross(i, rows);
+      x = products.added(x, attended, layer.cross_out);
+    }
+    const Tensor h = products.activated(x, layer.mlp_norm, layer.wi_0, layer.wi_1,
+                                        weights.config.mlp_activations);
+    x = products.added(x, h, layer.wo);
+  }
+  return x;
+}
+
+}  // namespace quintet::decoding
