@@ -69,6 +69,7 @@ class NcclComm final : public Comm {
     closed_ = true;
     poller_.join();
     for (auto& [ranks, comm] : comms_) ncclCommAbort(comm);
+    for (const Flight& flight : flights_) cudaEventDestroy(flight.done);
     cudaStreamDestroy(stream_);
   }
   int rank() const override { return host_->rank(); }
