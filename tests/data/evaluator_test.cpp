@@ -213,7 +213,8 @@ TEST_F(EvaluatorTest, TextsAndHistogramsAreMetricsToo) {
         return {{"number", 0.5}, {"text", Text{"# a"}}, {"spread", Histogram{{1, 2}, 3}}};
       })};
   const auto provider = task("values", {{"a", "a"}}, {shown});
-  const auto outputs = evaluator(*provider)->evaluate(echo(), never);
+  const auto judge = evaluator(*provider);
+  const auto outputs = judge->evaluate(echo(), never);
   const Metrics& got = outputs->front().metrics;
   EXPECT_EQ(*got.at("text").text(), Text{"# a"});
   EXPECT_EQ(got.at("spread").histogram()->values.size(), 2u);
