@@ -28,13 +28,6 @@ decoding::EncoderFunction encoder_of(const EncoderDecoderModel& model) {
   };
 }
 
-/// A GPU generates with dense decoders; those with experts generate on the CPU.
-bool generates_on_device(const BaseModel& model) {
-  const auto* both = dynamic_cast<const EncoderDecoderModel*>(&model);
-  return !Device::current().is_cpu() &&
-         (both == nullptr || both->network().config().sparse_decoder.num_sparse_layers == 0);
-}
-
 BeamOptions beam_options(const gin::Arguments& args, int64_t num_decodes) {
   BeamOptions options;
   options.num_decodes = args.get_or<int64_t>("num_decodes", num_decodes);
@@ -86,6 +79,12 @@ int32_t eos_of(const ConfiguredModel& model) {
 }
 
 }  // namespace
+
+bool generates_on_device(const BaseModel& model) {
+  const auto* both = dynamic_cast<const EncoderDecoderModel*>(&model);
+  return !Device::current().is_cpu() &&
+         (both == nullptr || both->network().config().sparse_decoder.num_sparse_layers == 0);
+}
 
 std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights) {
   HostArray copy;  // of a parameter in a GPU's memory

@@ -66,6 +66,26 @@ void add_flags(CommandLine& cli, ServeFlags& flags) {
   flags.compute.add_to(app);
 }
 
+/// Where the model is computed, and what is made of it for that.
+struct Computed {
+  std::unique_ptr<decoding::PackedNetwork> packed;  // null on a GPU
+  std::unique_ptr<serving::ServedNetwork> network;
+};
+
+Computed computed(const TextModel& model, const ServeFlags& flags) {
+  BaseModel& trained = *model.configured().model;
+  const Weights weights = weights_of(flags.quantize.type(), model.trained().reader);
+  if (generates_on_device(trained))
+    return {nullptr, serving::device_network(trained, flags.service.engine)};
+  QT_CHECK(Device::current().is_cpu() || flags.compute.device == "auto",
+           "--device={}: decoders with experts are served on the CPU; use --device=cpu",
+           flags.compute.device);
+  auto packed = pack(trained, weights);
+  drop_packed(trained);  // what serves is a copy: files may change now
+  auto network = serving::cpu_network(*packed, flags.service.engine);
+  return {std::move(packed), std::move(network)};
+}
+
 bool is_local(const std::string& host) {
   return host.starts_with("127.") || host == "localhost" || host == "::1";
 }
@@ -86,9 +106,6 @@ int run_serve(std::span<char* const> args) {
   if (!flags.keys_file.empty()) flags.service.keys = serve::ApiKeys(flags.keys_file);
 
   const TextModel model(flags.model_dir, gin_line.bindings);
-  const auto network = pack(*model.configured().model,
-                            weights_of(flags.quantize.type(), model.trained().reader));
-  drop_packed(*model.configured().model);  // what serves is a copy: files may change now
   serving::EngineOptions& engine = flags.service.engine;
   engine.memory_bytes = flags.cache_mib << 20;
   engine.max_length = flags.service.limits.prompt_tokens + flags.service.limits.answer_tokens + 1;
@@ -98,7 +115,8 @@ int run_serve(std::span<char* const> args) {
            "--max_n={} exceeds --max_batch={}: such a request could never run",
            flags.service.limits.sequences, engine.max_rows);
 
-  serve::Service service(model, *network, std::move(flags.service));
+  Computed network = computed(model, flags);
+  serve::Service service(model, std::move(network.network), std::move(flags.service));
   flags.http.error_body = [](int status, const std::string& message) {
     return serve::ApiError(status, message).body();
   };

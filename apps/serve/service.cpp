@@ -22,9 +22,9 @@ HttpResponse error_response(const ApiError& error) {
   return response;
 }
 
-Service::Service(const TextModel& model, const decoding::PackedNetwork& network,
+Service::Service(const TextModel& model, std::unique_ptr<serving::ServedNetwork> network,
                  ServiceOptions options)
-    : model_(model), options_(std::move(options)), engine_(network, options_.engine) {}
+    : model_(model), options_(std::move(options)), engine_(std::move(network), options_.engine) {}
 
 void Service::drain() {
   draining_ = true;

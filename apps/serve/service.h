@@ -1,7 +1,7 @@
 #pragma once
 // The server's insides, without sockets: requests to jobs of the engine, their results to answers.
 //
-//   Service service(model, network, {...});
+//   Service service(model, serving::cpu_network(packed, options.engine), options);
 //   HttpServer server(options, [&](auto request, auto exchange) { service.handle(...); });
 //   service.engine().run();
 
@@ -23,8 +23,9 @@ struct ServiceOptions {
 
 class Service {
  public:
-  /// Both must outlive the service.
-  Service(const TextModel& model, const decoding::PackedNetwork& network, ServiceOptions options);
+  /// The model must outlive the service.
+  Service(const TextModel& model, std::unique_ptr<serving::ServedNetwork> network,
+          ServiceOptions options);
 
   /// Answers a request, now or later. Called in the sockets' thread.
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);

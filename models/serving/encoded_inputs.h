@@ -1,13 +1,10 @@
 #pragma once
 // What rows need of a job's inputs, made once and shared by all jobs with the same inputs while any
-// of them runs: cross-attention's keys and values, or the cache of a decoder-only network's prefix.
+// of them runs.
 
 #include <map>
-#include <memory>
-#include <vector>
 
-#include "models/decoding/cross_keys.h"
-#include "models/serving/paged_rows.h"
+#include "models/serving/served_network.h"
 
 namespace quintet::serving {
 
@@ -26,10 +23,7 @@ class EncodedInput {
   EncodedInput(const EncodedInput&) = delete;
   EncodedInput& operator=(const EncodedInput&) = delete;
 
-  std::vector<SharedKeys> cross;  // [layers, heads]
-  std::vector<float*> prefix;     // places of all tokens but the last, which rows read again
-  std::unique_ptr<float, Pages::Free> cross_memory;
-  std::vector<Pages::Page> pages;  // of the prefix
+  std::unique_ptr<InputCache> cache;
 
  private:
   MemoryBudget& budget_;
@@ -38,16 +32,12 @@ class EncodedInput {
 
 class EncodedInputs {
  public:
-  using Tokens = std::vector<int32_t>;
-  /// `bidirectional`: tokens of a decoder-only network's prefix see each other.
-  EncodedInputs(const decoding::PackedNetwork& network, const Pages& pages, MemoryBudget& budget,
-                bool bidirectional)
-      : network_(network), pages_(pages), budget_(budget), bidirectional_(bidirectional) {}
+  EncodedInputs(ServedNetwork& network, MemoryBudget& budget)
+      : network_(network), budget_(budget) {}
 
-  /// Bytes that inputs take, and whether they are there.
-  int64_t bytes(const Tokens& inputs) const;
+  /// Whether inputs are there.
   bool has(const Tokens& inputs) const;
-  /// One pass over those that are not there yet, without padding. Tokens must be in the vocabulary.
+  /// One pass over those that are not there yet.
   std::vector<std::shared_ptr<const EncodedInput>> get(std::span<const Tokens* const> inputs);
   /// The encoder's output after its final norm, [tokens, embed] each.
   std::vector<std::vector<float>> encode(std::span<const Tokens* const> inputs);
@@ -57,16 +47,8 @@ class EncodedInputs {
   int64_t shared() const { return shared_; }
 
  private:
-  std::vector<float> encoder_output(std::span<const Tokens* const> inputs,
-                                    const decoding::Sequences& all) const;
-  std::shared_ptr<EncodedInput> make(const Tokens& inputs) const;
-  void fill(std::span<const Tokens* const> inputs,
-            std::span<const std::shared_ptr<EncodedInput>> made) const;
-
-  const decoding::PackedNetwork& network_;
-  const Pages& pages_;
+  ServedNetwork& network_;
   MemoryBudget& budget_;
-  const bool bidirectional_;
   std::map<Tokens, std::weak_ptr<const EncodedInput>> known_;
   int64_t tokens_read_ = 0, shared_ = 0;
 };

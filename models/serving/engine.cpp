@@ -22,59 +22,51 @@ struct Engine::Running {
   uint64_t id = 0;
   Job job;
   std::shared_ptr<const EncodedInput> input;
-  PagedRows rows;
+  std::unique_ptr<RowCaches> rows;
   int64_t promised = 0;  // bytes
   std::exception_ptr error = {};
-
-  Running(uint64_t number, Job asked, std::shared_ptr<const EncodedInput> encoded,
-          const Pages& pages)
-      : id(number),
-        job(std::move(asked)),
-        input(std::move(encoded)),
-        rows(pages, {.rows = job.rows, .max_length = job.max_length}, input->prefix) {}
 };
 
-Engine::Engine(const decoding::PackedNetwork& network, const EngineOptions& options)
-    : network_(network),
+void EngineOptions::check() const {
+  QT_CHECK(memory_bytes > 0 && max_rows > 0 && max_length > 0 && page_tokens > 0,
+           "serving: memory {}, rows {}, length {} and tokens a page {} must be positive",
+           memory_bytes, max_rows, max_length, page_tokens);
+}
+
+Engine::Engine(std::unique_ptr<ServedNetwork> network, const EngineOptions& options)
+    : network_(std::move(network)),
       options_(options),
-      pages_(network.shape(), options.page_tokens),
       budget_{.limit = options.memory_bytes},
-      inputs_(network, pages_, budget_, options.bidirectional_prefix),
-      bias_(network.decoder(), network.shape().num_heads, options.max_length) {
-  QT_CHECK(options.memory_bytes > 0 && options.max_rows > 0 && options.max_length > 0,
-           "serving: memory {}, rows {} and length {} must be positive", options.memory_bytes,
-           options.max_rows, options.max_length);
+      inputs_(*network_, budget_) {
+  options.check();
   publish();
 }
 
 Engine::~Engine() = default;
 
-int64_t Engine::row_bytes(const Job& job) const {
-  return job.rows * pages_.pages_for(job.max_length) * pages_.bytes();
-}
-
 void Engine::check(const Job& job) const {
   using enum Refused::Reason;
-  const decoding::NetworkShape& shape = network_.shape();
+  const int64_t vocab_size = network_->vocab_size();
+  const bool decoder_only = network_->decoder_only();
   const int64_t inputs = std::ssize(job.inputs);
   QT_CHECK(inputs > 0, "serving: a job needs inputs");
   for (int32_t token : job.inputs)
-    QT_CHECK(token >= 0 && token < shape.vocab_size,
-             "serving: token {} lies outside the vocabulary of {}", token, shape.vocab_size);
+    QT_CHECK(token >= 0 && token < vocab_size,
+             "serving: token {} lies outside the vocabulary of {}", token, vocab_size);
   if (job.search == nullptr) {
-    QT_CHECK(!shape.decoder_only(), "serving: a decoder-only network encodes nothing");
+    QT_CHECK(!decoder_only, "serving: a decoder-only network encodes nothing");
     return;
   }
   QT_CHECK(job.rows > 0 && job.max_length > 0, "serving: {} rows of {} tokens must be positive",
            job.rows, job.max_length);
-  const int64_t length = job.max_length + (shape.decoder_only() ? inputs - 1 : 0);
+  const int64_t length = job.max_length + (decoder_only ? inputs - 1 : 0);
   if (length > options_.max_length)
     throw Refused(kTooLarge, fmt::format("{} tokens exceed the longest sequence, {}", length,
                                          options_.max_length));
   if (job.rows > options_.max_rows)
     throw Refused(kTooLarge, fmt::format("{} sequences at a time exceed the largest batch, {}",
                                          job.rows, options_.max_rows));
-  const int64_t bytes = inputs_.bytes(job.inputs) + row_bytes(job);
+  const int64_t bytes = network_->input_bytes(job.inputs) + row_bytes(job);
   if (bytes > options_.memory_bytes)
     throw Refused(kTooLarge,
                   fmt::format("the caches of this request take {} bytes, of {} that there are; ask "
@@ -127,7 +119,7 @@ void Engine::publish() {
   counts_.memory_limit = budget_.limit;
   counts_.memory_promised = counts_.memory_used = budget_.promised;
   for (const auto& running : running_)
-    counts_.memory_used += running->rows.pages() * pages_.bytes() - running->promised;
+    counts_.memory_used += running->rows->bytes() - running->promised;
   if (running_.empty()) counts_.rows = 0;
   const std::lock_guard lock(mutex_);
   published_ = counts_;
@@ -193,7 +185,7 @@ std::vector<WaitingJob> Engine::admit() {
     const int64_t length = std::ssize(next.inputs);
     int64_t more = 0;
     if (next.search != nullptr)
-      more = row_bytes(next) + (inputs_.has(next.inputs) ? 0 : inputs_.bytes(next.inputs));
+      more = row_bytes(next) + (inputs_.has(next.inputs) ? 0 : network_->input_bytes(next.inputs));
     const bool first = jobs.empty();
     if (rows + next.rows > options_.max_rows || !budget_.fits(bytes + more)) break;
     if (!first && tokens + length > options_.max_encoder_tokens) break;
@@ -238,8 +230,10 @@ void Engine::start(std::vector<WaitingJob> jobs) {
       leave(begun[i].job, {.error = error});
       continue;
     }
-    running_.push_back(
-        std::make_unique<Running>(begun[i].id, std::move(begun[i].job), inputs[i], pages_));
+    Job& job = begun[i].job;
+    auto rows = network_->rows(*inputs[i]->cache, {.rows = job.rows, .max_length = job.max_length});
+    running_.push_back(std::make_unique<Running>(
+        Running{begun[i].id, std::move(job), inputs[i], std::move(rows)}));
     promise(*running_.back());
   }
 }
@@ -256,56 +250,42 @@ void Engine::encode_only(std::span<WaitingJob> jobs) {
 
 /// What the job may still take, from now on.
 void Engine::promise(Running& running) {
-  const int64_t bytes = running.rows.promised() * pages_.bytes();
+  const int64_t bytes = running.rows->promised_bytes();
   budget_.promised += bytes - running.promised;
   running.promised = bytes;
 }
 
 void Engine::step() {
-  const int64_t vocab = network_.shape().vocab_size;
-  std::vector<decoding::StepRow> rows;
-  std::vector<decoding::StepGroup> groups;
+  std::vector<StepJob> jobs;
+  std::span<float> logits;
   const std::exception_ptr error = compute([&] {
-    for (const auto& running : running_) {
-      const std::span<const decoding::RowStep> steps = running->job.search->rows();
-      running->rows.follow(steps);
-      groups.push_back({.begin = std::ssize(rows),
-                        .end = std::ssize(rows) + std::ssize(steps),
-                        .cross = running->input->cross.data(),
-                        .cross_layer = network_.shape().num_heads});
-      for (const decoding::RowStep& row : steps) {
-        const std::span<float* const> past = running->rows.past(row.row);
-        rows.push_back({.token = row.token,
-                        .position = static_cast<int32_t>(past.size()) - 1,
-                        .place = past.back(),
-                        .past = past});
-      }
-    }
-    logits_.resize(rows.size() * static_cast<size_t>(vocab));
-    run_step(network_, {.layout = pages_.layout(), .bias = &bias_, .rows = rows, .groups = groups},
-             logits_.data());
+    for (const auto& running : running_)
+      jobs.push_back({.rows = running->rows.get(), .steps = running->job.search->rows()});
+    logits = network_->step(jobs);
   });
   if (error != nullptr) {
     while (!running_.empty()) finish(running_.size() - 1, error);
     return;
   }
   ++counts_.steps;
-  counts_.rows = std::ssize(rows);
+  counts_.rows = std::ssize(logits) / network_->vocab_size();
   counts_.row_steps += counts_.rows;
-  advance(groups);
+  advance(logits);
 }
 
 /// Lets each search read its rows' logits; those that are over leave.
-void Engine::advance(std::span<const decoding::StepGroup> groups) {
-  const int64_t vocab = network_.shape().vocab_size, jobs = std::ssize(running_);
+void Engine::advance(std::span<float> logits) {
+  const auto vocab = static_cast<size_t>(network_->vocab_size());
+  const int64_t jobs = std::ssize(running_);
+  std::vector<size_t> begin{0};  // rows of each job
+  for (const auto& running : running_)
+    begin.push_back(begin.back() + running->job.search->rows().size());
 #pragma omp parallel for schedule(dynamic, 1) if (jobs > 1)
   for (int64_t i = 0; i < jobs; ++i) {
     Running& running = *running_[static_cast<size_t>(i)];
-    const decoding::StepGroup& group = groups[static_cast<size_t>(i)];
+    const size_t first = begin[static_cast<size_t>(i)], end = begin[static_cast<size_t>(i + 1)];
     try {
-      running.job.search->advance(
-          std::span(logits_).subspan(static_cast<size_t>(group.begin * vocab),
-                                     static_cast<size_t>((group.end - group.begin) * vocab)));
+      running.job.search->advance(logits.subspan(first * vocab, (end - first) * vocab));
       if (running.job.on_step) running.job.on_step(*running.job.search);
     } catch (...) {
       running.error = std::current_exception();
@@ -314,7 +294,7 @@ void Engine::advance(std::span<const decoding::StepGroup> groups) {
   {
     const std::lock_guard lock(mutex_);
     for (size_t i = 0; i < running_.size(); ++i)
-      waiting_.charge(running_[i]->job.client, groups[i].end - groups[i].begin);
+      waiting_.charge(running_[i]->job.client, static_cast<int64_t>(begin[i + 1] - begin[i]));
   }
   for (size_t i = running_.size(); i-- > 0;) {
     Running& running = *running_[i];

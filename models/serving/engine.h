@@ -1,10 +1,12 @@
 #pragma once
-// In-flight batching on the CPU: jobs join and leave between the steps of one batch. New jobs'
-// inputs are encoded together without padding; then each step takes one token of every row of every
-// job. A job's answer does not depend, bit for bit, on what else is in the batch
-// (models/decoding/decoder_step.h).
+// In-flight batching: jobs join and leave between the steps of one batch. New jobs' inputs are
+// encoded; then each step takes one token of every row of every job. A job's answer does not
+// depend, bit for bit, on what else is in the batch (models/serving/device_network.cpp: how far on
+// a GPU). Logits come to the host, where each job's search reads them: requests' rules (stop
+// strings, penalties, forced prefixes) run there.
 //
-//   Engine engine(network, {.memory_bytes = 1 << 30});
+//   const EngineOptions options{.memory_bytes = 1 << 30};
+//   Engine engine(cpu_network(network, options), options);  // or device_network
 //   std::thread clients([&] { engine.submit(std::move(job)); ...; engine.close(); });
 //   engine.run();                                  // on the thread whose OpenMP team computes
 //
@@ -16,23 +18,10 @@
 #include <mutex>
 #include <set>
 
-#include "models/decoding/decoder_step.h"
 #include "models/serving/encoded_inputs.h"
 #include "models/serving/waiting_list.h"
 
 namespace quintet::serving {
-
-struct EngineOptions {
-  int64_t memory_bytes = int64_t{1} << 30;  // of caches
-  int64_t max_rows = 64;                    // of a step
-  int64_t max_encoder_tokens = 1024;        // of one pass, unless a single input is longer
-  int64_t max_length = 4096;                // tokens of a row, with the prefix
-  int64_t max_waiting = 256;                // jobs
-  int64_t page_tokens = 16;
-  bool bidirectional_prefix = false;  // decoder only: prefix tokens see each other
-  /// Called before each encoder pass and step; what it throws counts as a failure of the device.
-  std::function<void()> before_step = {};
-};
 
 struct EngineState {
   int64_t waiting = 0, running = 0, rows = 0;  // jobs, jobs, rows of the last step
@@ -44,8 +33,8 @@ struct EngineState {
 
 class Engine {
  public:
-  /// The network must outlive the engine. Throws usage errors.
-  Engine(const decoding::PackedNetwork& network, const EngineOptions& options);
+  /// The network was made with the same options. Throws usage errors.
+  Engine(std::unique_ptr<ServedNetwork> network, const EngineOptions& options);
   ~Engine();
 
   // From any thread.
@@ -67,7 +56,9 @@ class Engine {
  private:
   struct Running;
   void check(const Job& job) const;
-  int64_t row_bytes(const Job& job) const;
+  int64_t row_bytes(const Job& job) const {
+    return network_->row_bytes({.rows = job.rows, .max_length = job.max_length});
+  }
   bool waits_for_work();
   void drop_cancelled_and_late();
   std::vector<WaitingJob> admit();
@@ -75,21 +66,18 @@ class Engine {
   void encode_only(std::span<WaitingJob> jobs);
   void promise(Running& running);
   void step();
-  void advance(std::span<const decoding::StepGroup> groups);
+  void advance(std::span<float> logits);
   void finish(size_t index, std::exception_ptr error);
   void leave(Job& job, const Outcome& outcome);
   void publish();
   template <class Body>
   std::exception_ptr compute(const Body& body);
 
-  const decoding::PackedNetwork& network_;
+  const std::unique_ptr<ServedNetwork> network_;
   const EngineOptions options_;
-  const Pages pages_;
   MemoryBudget budget_;
   EncodedInputs inputs_;
-  decoding::BiasStrips bias_;
   std::vector<std::unique_ptr<Running>> running_;
-  std::vector<float> logits_;
   EngineState counts_;  // the engine's thread's own
   int failures_ = 0;    // in a row
 

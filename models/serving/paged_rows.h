@@ -3,72 +3,108 @@
 // heads and belongs to one row of one job, or to a prefix that rows share. Rows of any length lie
 // side by side without a gap between what they may hold and what they do.
 //
-//   Pages pages(shape, 16);
 //   PagedRows rows(pages, {.rows = 4, .max_length = 128}, prefix_places);
 //   rows.follow(generation.rows());              // before each step
 //   rows.past(row)                               // where each token of the row stands, the new one
 //   last
+//
+// Pages says what a page and a token's place are (models/serving/cpu_pages.h, device_pages.h).
 
-#include <memory>
-#include <span>
-#include <vector>
+#include <algorithm>
 
-#include "models/decoding/decoder_step.h"
-#include "models/decoding/packed_network.h"
-#include "models/decoding/request.h"
+#include "models/serving/served_network.h"
 
 namespace quintet::serving {
 
-class Pages {
+/// How many pages so many tokens take, and bytes.
+template <class Pages>
+int64_t pages_for(const Pages& pages, int64_t tokens) {
+  return (tokens + pages.tokens() - 1) / pages.tokens();
+}
+template <class Pages>
+int64_t bytes_for(const Pages& pages, int64_t tokens) {
+  return pages_for(pages, tokens) * pages.bytes();
+}
+
+template <class Pages>
+class PagedRows : public RowCaches {
  public:
-  Pages(const decoding::NetworkShape& shape, int64_t tokens);
+  using Page = typename Pages::Page;
+  using Place = typename Pages::Place;
 
-  int64_t tokens() const { return tokens_; }
-  int64_t bytes() const { return bytes_; }
-  int64_t pages_for(int64_t tokens) const { return (tokens + tokens_ - 1) / tokens_; }
-  const decoding::CacheLayout& layout() const { return layout_; }
-  float* place(float* page, int64_t token) const { return page + token % tokens_ * depth_; }
-  struct Free {
-    void operator()(float* p) const;
-  };
-  using Page = std::unique_ptr<float, Free>;
-  /// Throws bad_alloc when memory is short.
-  Page take() const;
-
- private:
-  int64_t tokens_, depth_, bytes_;
-  decoding::CacheLayout layout_;
-};
-
-struct RowLimits {
-  int64_t rows = 1, max_length = 0;  // max_length: tokens of a row, without the prefix
-};
-
-class PagedRows {
- public:
   /// `prefix`: places of tokens that all rows begin with.
-  PagedRows(const Pages& pages, RowLimits limits, std::span<float* const> prefix);
+  PagedRows(Pages& pages, RowLimits limits, std::span<const Place> prefix)
+      : pages_(pages), limits_(limits), shared_(std::ssize(prefix)) {
+    rows_.resize(static_cast<size_t>(limits.rows));
+    rows_.front().places.assign(prefix.begin(), prefix.end());
+  }
 
   /// Lets each row of a step continue its source's history, and takes the place of its new token;
   /// positions count from the end of the prefix.
   /// Frees the pages of rows that have ended, as far as no other row goes on from them.
-  void follow(std::span<const decoding::RowStep> steps);
+  void follow(std::span<const decoding::RowStep> steps) {
+    // A row may continue one that is overwritten in the same step: all lists are made, then they
+    // change.
+    for (Row& row : rows_) row.live = false;
+    for (const decoding::RowStep& step : steps) {
+      Row& row = rows_.at(static_cast<size_t>(step.row));
+      const Row& source = rows_.at(static_cast<size_t>(step.source));
+      const int64_t past = shared_ + step.position;
+      QT_ASSERT(std::ssize(source.places) >= past);
+      row.next.assign(source.places.begin(), source.places.begin() + past);
+      row.next.push_back(own_place(row, step.position));
+      row.begun = row.live = true;
+    }
+    bool ended = false;
+    for (Row& row : rows_) {
+      if (row.live) row.places.swap(row.next);
+      ended = ended || (row.begun && !row.live && !row.own.empty());
+    }
+    if (ended) free_ended_rows();
+  }
   /// Where the tokens of a row stand, the newest last.
-  std::span<float* const> past(int64_t row) const { return rows_[static_cast<size_t>(row)].places; }
+  std::span<const Place> past(int64_t row) const { return rows_[static_cast<size_t>(row)].places; }
   /// Pages that are taken, and those that may be at most, later steps included.
   int64_t pages() const { return held_; }
-  int64_t promised() const;
+  int64_t promised() const {
+    int64_t pages = 0;
+    for (const Row& row : rows_)
+      pages += row.live || !row.begun ? pages_for(pages_, limits_.max_length) : std::ssize(row.own);
+    return pages;
+  }
+  int64_t bytes() const override { return pages() * pages_.bytes(); }
+  int64_t promised_bytes() const override { return promised() * pages_.bytes(); }
 
  private:
   struct Row {
-    std::vector<Pages::Page> own;
-    std::vector<float*> places, next;  // of each token
+    std::vector<Page> own;
+    std::vector<Place> places, next;  // of each token
     bool begun = false, live = false;
   };
-  float* own_place(Row& row, int64_t t);
-  void free_ended_rows();
 
-  const Pages& pages_;
+  Place own_place(Row& row, int64_t t) {
+    QT_ASSERT(t >= 0 && t < limits_.max_length);
+    for (; std::ssize(row.own) <= t / pages_.tokens(); ++held_) row.own.push_back(pages_.take());
+    return pages_.place(row.own[static_cast<size_t>(t / pages_.tokens())], t);
+  }
+
+  void free_ended_rows() {
+    const auto goes_on_from = [&](const Row& row, const Page& page) {
+      return std::any_of(row.places.begin(), row.places.end(),
+                         [&](Place place) { return pages_.holds(page, place); });
+    };
+    for (Row& row : rows_) {
+      if (row.live || !row.begun) continue;
+      held_ -= static_cast<int64_t>(std::erase_if(row.own, [&](const Page& page) {
+        return std::none_of(rows_.begin(), rows_.end(), [&](const Row& other) {
+          return other.live && goes_on_from(other, page);
+        });
+      }));
+      row.places.clear();
+    }
+  }
+
+  Pages& pages_;
   const RowLimits limits_;
   const int64_t shared_;  // tokens of the prefix
   int64_t held_ = 0;

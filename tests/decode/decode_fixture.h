@@ -51,9 +51,11 @@ Config config_of(const decoding::NetworkShape& shape) {
 
 /// The encoder-decoder with these parameters, on the current device.
 inline std::unique_ptr<EncoderDecoderModel> model_from(const HostArrays& parameters,
-                                                       const Json& config) {
+                                                       const Json& config,
+                                                       const std::string& dtype = "float32") {
   const decoding::NetworkShape shape = shape_from(parameters, config);
   auto t5 = config_of<T5Config>(shape);
+  t5.dtype = dtype;
   t5.num_encoder_layers = shape.num_encoder_layers;
   t5.num_decoder_layers = shape.num_decoder_layers;
   auto model = std::make_unique<EncoderDecoderModel>(t5, LossOptions{});

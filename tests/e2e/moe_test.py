@@ -102,6 +102,8 @@ def test_an_emulated_gpu_trains_and_generates_as_the_cpu(folder):
     printed = [quintet("generate", f"--model_dir={folder / 'cpu'}", "--max_decode_len=4", f"--device={device}",
                        "words: 1234", "words: 7").out for device in ("cpu", "emulated")]
     assert printed[0] == printed[1], printed
+    refused = quintet("serve", f"--model={folder / 'cpu'}", "--device=emulated", expect=2)
+    assert "decoders with experts" in refused.err and "--device=cpu" in refused.err, refused
 
 
 def test_experts_start_as_a_dense_models_mlp(folder):

@@ -6,6 +6,7 @@ import os
 import struct
 
 import e2e
+from device_test import has_emulator
 from e2e import quintet
 from serving import FREE, events, in_threads, serving, text_of, trained
 
@@ -104,6 +105,28 @@ def test_embeddings_as_numbers_and_as_bytes(folder):
         coded = server.post("/v1/embeddings", input="one", encoding_format="base64")["data"][0]["embedding"]
         unpacked = struct.unpack("<16f", base64.b64decode(coded))
         assert max(abs(a - b) for a, b in zip(unpacked, numbers[0]["embedding"])) < 1e-6
+
+
+def test_a_gpu_answers_as_the_cpu_does(folder):
+    if not has_emulator():
+        return
+    model, answers = trained(folder), {}
+    for device in "cpu", "emulated":
+        with serving(model, f"--device={device}", "--max_batch=6", "--max_n=6", "--cache_mib=16") as server:
+            asked = dict(prompt=PROMPTS[:2], max_tokens=4, logprobs=1, **FREE)
+            greedy, beams, sampled = (server.complete(**asked, **more)["choices"] for more in (
+                dict(temperature=0), dict(num_beams=3), dict(temperature=1.2, seed=3, n=2)))
+            scored = server.post("/v1/score", prompt="words: 12", target="one")["data"][0]
+            embedded = server.post("/v1/embeddings", input="words: 12")["data"][0]["embedding"]
+            server.wait_idle()
+        choices = greedy + beams + sampled
+        numbers = [x for choice in choices for x in choice["logprobs"]["token_logprobs"]] + scored["token_logprobs"] + embedded
+        answers[device] = [choice["text"] for choice in choices], numbers
+    (texts, numbers), (device_texts, device_numbers) = answers.values()
+    assert texts == device_texts, answers
+    assert all(abs(a - b) < 1e-4 for a, b in zip(numbers, device_numbers, strict=True)), answers
+    refused = quintet("serve", f"--model={model}", "--device=emulated", "--quantize=int8", expect=2).err
+    assert "--quantize=int8" in refused and "--device=cpu" in refused, refused
 
 
 # reliability.md S5.

@@ -1,13 +1,15 @@
 // Memory of the engine: within its limit at every step, shared by equal inputs, free when a job is
 // over.
 
+#include "models/serving/cpu_pages.h"
+#include "models/serving/paged_rows.h"
 #include "tests/serving/serving_fixture.h"
 
 namespace quintet::testing {
 namespace {
 
+using serving::CpuPages;
 using serving::PagedRows;
-using serving::Pages;
 using serving::Refused;
 
 Refused::Reason reason_of(const std::exception_ptr& error) {
@@ -26,7 +28,7 @@ GenerationRequest samples(int64_t n, int64_t tokens) {
 
 TEST(PagedRows, PagesOfRowsThatHaveEndedAreFreedUnlessOthersGoOnFromThem) {
   const auto network = tiny_network("encdec");
-  const Pages pages(network->shape(), 2);
+  CpuPages pages(network->shape(), 2);
   PagedRows rows(pages, {.rows = 3, .max_length = 6}, {});
   using Step = std::vector<decoding::RowStep>;
   EXPECT_EQ(rows.promised(), 9);
@@ -49,20 +51,20 @@ TEST(PagedRows, PagesOfRowsThatHaveEndedAreFreedUnlessOthersGoOnFromThem) {
 TEST(EngineMemory, StaysWithinItsLimitAndIsFreeAtTheEnd) {
   const auto network = tiny_network("encdec");
   const int64_t vocab = network->shape().vocab_size;
-  const Pages pages(network->shape(), 4);
-  const int64_t limit = 40 * pages.bytes();
+  const int64_t limit = 40 * page_bytes(*network, 4);
   int64_t most_used = 0, most_running = 0;
   std::unique_ptr<RunningEngine> running;
   std::atomic<Engine*> engine = nullptr;
   running = std::make_unique<RunningEngine>(
-      *network, EngineOptions{.memory_bytes = limit, .page_tokens = 4, .before_step = [&] {
-                                if (engine == nullptr) return;
-                                const auto state = engine.load()->state();
-                                EXPECT_LE(state.memory_promised, limit);
-                                EXPECT_LE(state.memory_used, state.memory_promised);
-                                most_used = std::max(most_used, state.memory_used);
-                                most_running = std::max(most_running, state.running);
-                              }});
+      *network,
+      EngineOptions{.memory_bytes = limit, .max_rows = 12, .page_tokens = 4, .before_step = [&] {
+                      if (engine == nullptr) return;
+                      const auto state = engine.load()->state();
+                      EXPECT_LE(state.memory_promised, limit);
+                      EXPECT_LE(state.memory_used, state.memory_promised);
+                      most_used = std::max(most_used, state.memory_used);
+                      most_running = std::max(most_running, state.running);
+                    }});
   engine = &running->engine;
   std::vector<Ended> ended(60);
   for (size_t i = 0; i < ended.size(); ++i) {
@@ -84,9 +86,8 @@ TEST(EngineMemory, StaysWithinItsLimitAndIsFreeAtTheEnd) {
 TEST(EngineMemory, WhatCanNeverFitIsRefusedAtOnce) {
   const auto network = tiny_network("encdec");
   const int64_t vocab = network->shape().vocab_size;
-  Engine engine(
-      *network,
-      {.memory_bytes = 4 * Pages(network->shape(), 16).bytes(), .max_rows = 4, .max_length = 100});
+  Engine engine(*network,
+                {.memory_bytes = 4 * page_bytes(*network, 16), .max_rows = 4, .max_length = 100});
   for (auto [rows, tokens] : {std::pair{4, 60}, {5, 2}, {1, 101}}) {
     try {
       engine.submit(generation_job({3}, samples(rows, tokens), vocab));
@@ -160,6 +161,22 @@ TEST(EngineMemory, CancellingFreesItBeforeTheNextStep) {
   EXPECT_EQ(steps_after, 0);
   EXPECT_EQ(reason_of(ended.error), Refused::Reason::kCancelled);
   EXPECT_LT(ended.results.front().tokens.size(), 10u);
+}
+
+TEST(DeviceMemory, WhatTheDeviceHasNotIsSaidBeforeAnyJob) {
+  if (on_cpu()) GTEST_SKIP() << "the CPU takes pages one by one";
+  const auto network = tiny_network("encdec");
+  const auto code_of = [&](int64_t bytes) {
+    try {
+      served(*network, {.memory_bytes = bytes});
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ExitCode::kDone;
+  };
+  EXPECT_EQ(code_of(page_bytes(*network, 16)), ExitCode::kDone);
+  EXPECT_EQ(code_of(page_bytes(*network, 16) - 1), ExitCode::kUsage);
+  EXPECT_EQ(code_of(int64_t{1} << 45), ExitCode::kEnvironment);
 }
 
 }  // namespace

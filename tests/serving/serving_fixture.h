@@ -1,11 +1,13 @@
 #pragma once
-// Engines over the tiny networks of fixtures/decode, and jobs of every kind for them.
+// Engines over the tiny networks of fixtures/decode on the current device, and jobs of every kind
+// for them.
 
 #include <thread>
 
 #include "models/decoding/scoring.h"
 #include "models/serving/engine.h"
 #include "tests/decode/decode_fixture.h"
+#include "tests/harness/device.h"
 
 namespace quintet::testing {
 
@@ -13,17 +15,58 @@ using decoding::GenerationRequest;
 using decoding::Hypothesis;
 using decoding::PackedNetwork;
 using decoding::TokenList;
-using serving::Engine;
 using serving::EngineOptions;
 using serving::Job;
 using serving::Outcome;
 
-inline std::unique_ptr<PackedNetwork> tiny_network(const std::string& kind) {
-  const Json cases = Json::read(decode_file("cases.json"));
+inline bool on_cpu() { return Device::current().is_cpu(); }
+
+/// A network on the current device, and packed for the CPU.
+struct TinyNetwork {
+  std::unique_ptr<PackedNetwork> packed;
+  std::unique_ptr<BaseModel> model;  // null on the CPU
+  const decoding::NetworkShape& shape() const { return packed->shape(); }
+};
+
+/// "encdec" or "decoder_only"; on a GPU computed in `dtype`, if it has an encoder.
+inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
+                                                 const std::string& dtype = "float32") {
+  const Json config = Json::read(decode_file("cases.json"))["config"];
   const HostArrays parameters = read_safetensors(decode_file(kind + ".params.safetensors"));
-  return std::make_unique<PackedNetwork>(shape_from(parameters, cases["config"]),
-                                         source_of(parameters));
+  auto tiny = std::make_unique<TinyNetwork>();
+  tiny->packed =
+      std::make_unique<PackedNetwork>(shape_from(parameters, config), source_of(parameters));
+  if (on_cpu()) return tiny;
+  if (tiny->shape().decoder_only())
+    tiny->model = decoder_only_from(parameters, config, false);
+  else
+    tiny->model = model_from(parameters, config, dtype);
+  return tiny;
 }
+
+inline std::unique_ptr<serving::ServedNetwork> served(const PackedNetwork& network,
+                                                      const EngineOptions& options) {
+  return serving::cpu_network(network, options);
+}
+inline std::unique_ptr<serving::ServedNetwork> served(const TinyNetwork& network,
+                                                      const EngineOptions& options) {
+  return network.model == nullptr ? served(*network.packed, options)
+                                  : serving::device_network(*network.model, options);
+}
+
+/// Bytes of a page of so many tokens.
+inline int64_t page_bytes(const TinyNetwork& network, int64_t tokens) {
+  return served(network, {.memory_bytes = 1 << 20, .max_rows = 1, .page_tokens = tokens})
+      ->row_bytes({.rows = 1, .max_length = 1});
+}
+
+/// An engine that owns its caches' network.
+class Engine : public serving::Engine {
+ public:
+  template <class Network>
+  Engine(const Network& network, const EngineOptions& options)
+      : serving::Engine(served(network, options), options) {}
+};
 
 /// What is known of a job that is over.
 struct Ended {
@@ -56,7 +99,8 @@ inline Job generation_job(TokenList inputs, GenerationRequest request, int64_t v
 /// Runs an engine in a thread until it goes out of scope.
 class RunningEngine {
  public:
-  RunningEngine(const PackedNetwork& network, const EngineOptions& options)
+  template <class Network>
+  RunningEngine(const Network& network, const EngineOptions& options)
       : engine(network, options), thread_([this] { engine.run(); }) {}
   ~RunningEngine() { wait(); }
   void wait() {

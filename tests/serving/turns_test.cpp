@@ -26,7 +26,7 @@ std::string what(const std::exception_ptr& error) {
 /// Jobs of a batch of one, which are done one after the other: in which order?
 class Turns {
  public:
-  explicit Turns(const PackedNetwork& network)
+  explicit Turns(const TinyNetwork& network)
       : vocab_(network.shape().vocab_size), engine(network, {.max_rows = 1}) {}
   void submit(const std::string& name, int priority, const std::string& client,
               std::optional<Clock::time_point> deadline = {}, int64_t tokens = 3) {

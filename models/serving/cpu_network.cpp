@@ -1,0 +1,213 @@
+// A network on the CPU: inputs of new jobs are encoded together without padding, and a step is one
+// parallel region. What a row gets does not depend, bit for bit, on what else is in the batch
+// (models/decoding/decoder_step.h).
+
+#include <cstdlib>
+#include <new>
+
+#include "models/decoding/cross_keys.h"
+#include "models/decoding/decoder_step.h"
+#include "models/serving/cpu_pages.h"
+#include "models/serving/paged_rows.h"
+
+namespace quintet::serving {
+
+using decoding::NetworkShape;
+using decoding::PackedNetwork;
+using decoding::Sequences;
+
+namespace {
+
+struct CpuInput final : InputCache {
+  std::vector<SharedKeys> cross;  // [layers, heads]
+  std::vector<float*> prefix;     // places of all tokens but the last, which rows read again
+  CpuPages::Page cross_memory;
+  std::vector<CpuPages::Page> pages;  // of the prefix
+};
+
+struct CpuRows final : PagedRows<CpuPages> {
+  CpuRows(CpuPages& pages, const RowLimits& limits, const CpuInput& read)
+      : PagedRows(pages, limits, read.prefix), input(read) {}
+  const CpuInput& input;
+};
+
+Sequences joined(std::span<const Tokens* const> inputs, bool causal) {
+  Sequences s;
+  for (const Tokens* tokens : inputs) {
+    const auto n = static_cast<int64_t>(tokens->size());
+    s.tokens.insert(s.tokens.end(), tokens->begin(), tokens->end());
+    for (int64_t t = 0; t < n; ++t) {
+      s.positions.push_back(static_cast<int32_t>(t));
+      s.limits.push_back(causal ? t + 1 : n);
+    }
+    s.begin.push_back(s.size() + n);
+  }
+  return s;
+}
+
+class CpuNetwork final : public ServedNetwork {
+ public:
+  CpuNetwork(const PackedNetwork& network, const EngineOptions& options)
+      : network_(network),
+        shape_(network.shape()),
+        pages_(shape_, options.page_tokens),
+        bidirectional_(options.bidirectional_prefix),
+        bias_(network.decoder(), shape_.num_heads, options.max_length) {}
+
+  int64_t vocab_size() const override { return shape_.vocab_size; }
+  bool decoder_only() const override { return shape_.decoder_only(); }
+
+  int64_t input_bytes(const Tokens& inputs) const override {
+    if (decoder_only()) return bytes_for(pages_, std::ssize(inputs));
+    return 4 * decoding::cross_floats(shape_, std::ssize(inputs));
+  }
+  int64_t row_bytes(const RowLimits& limits) const override {
+    return limits.rows * bytes_for(pages_, limits.max_length);
+  }
+
+  std::vector<std::unique_ptr<InputCache>> read(std::span<const Tokens* const> inputs) override;
+  std::vector<std::vector<float>> encode(std::span<const Tokens* const> inputs) override;
+
+  std::unique_ptr<RowCaches> rows(const InputCache& input, const RowLimits& limits) override {
+    return std::make_unique<CpuRows>(pages_, limits, static_cast<const CpuInput&>(input));
+  }
+  std::span<float> step(std::span<const StepJob> jobs) override;
+
+ private:
+  std::unique_ptr<CpuInput> make(const Tokens& inputs);
+  std::vector<float> encoder_output(std::span<const Tokens* const> inputs,
+                                    const Sequences& all) const;
+  void fill_prefixes(std::span<const Tokens* const> inputs,
+                     std::span<const std::unique_ptr<CpuInput>> made) const;
+  void fill_cross(std::span<const Tokens* const> inputs,
+                  std::span<const std::unique_ptr<CpuInput>> made) const;
+
+  const PackedNetwork& network_;
+  const NetworkShape& shape_;
+  CpuPages pages_;
+  const bool bidirectional_;
+  const decoding::BiasStrips bias_;
+  std::vector<float> logits_;
+};
+
+/// Room for what is read of inputs.
+std::unique_ptr<CpuInput> CpuNetwork::make(const Tokens& inputs) {
+  auto made = std::make_unique<CpuInput>();
+  const auto n = static_cast<int64_t>(inputs.size());
+  if (decoder_only()) {
+    for (int64_t t = 0; t < n; ++t) {
+      if (t % pages_.tokens() == 0) made->pages.push_back(pages_.take());
+      made->prefix.push_back(pages_.place(made->pages.back(), t));
+    }
+    return made;
+  }
+  constexpr size_t kAlign = 256;
+  const auto wanted = static_cast<size_t>(input_bytes(inputs));
+  made->cross_memory.reset(
+      static_cast<float*>(std::aligned_alloc(kAlign, (wanted + kAlign - 1) / kAlign * kAlign)));
+  if (made->cross_memory == nullptr) throw std::bad_alloc();
+  float* next = made->cross_memory.get();
+  for (int64_t i = 0; i < shape_.num_decoder_layers * shape_.num_heads; ++i) {
+    made->cross.push_back(SharedKeys::at(next, n, shape_.head_dim));
+    // The kernels read whole vectors of keys: what lies behind the last token must be numbers.
+    std::fill_n(next, shape_.head_dim * made->cross.back().stride, 0.0f);
+    next += SharedKeys::floats(n, shape_.head_dim);
+  }
+  return made;
+}
+
+/// Encoders that are no packed network may let neighbours change a row's bits: each input by
+/// itself.
+std::vector<float> CpuNetwork::encoder_output(std::span<const Tokens* const> inputs,
+                                              const Sequences& all) const {
+  if (!network_.encoder_function()) return decoding::encode(network_, all);
+  std::vector<float> encoded;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::vector<float> one = decoding::encode(network_, joined(inputs.subspan(i, 1), false));
+    encoded.insert(encoded.end(), one.begin(), one.end());
+  }
+  return encoded;
+}
+
+void CpuNetwork::fill_prefixes(std::span<const Tokens* const> inputs,
+                               std::span<const std::unique_ptr<CpuInput>> made) const {
+  run_stack(network_, network_.decoder(), joined(inputs, !bidirectional_),
+            [&](int64_t layer, int64_t item, int64_t index, const float* key, const float* value) {
+              float* place = made[static_cast<size_t>(item)]->prefix[static_cast<size_t>(index)];
+              for (int64_t h = 0; h < shape_.num_heads; ++h)
+                append_to_cache(pages_.layout().at(layer, h), place, key + h * shape_.head_dim,
+                                value + h * shape_.head_dim, shape_.head_dim);
+            });
+  // The last token of a prefix is read again by the first step, which writes it at a row's own
+  // place.
+  for (const auto& input : made) input->prefix.pop_back();
+}
+
+void CpuNetwork::fill_cross(std::span<const Tokens* const> inputs,
+                            std::span<const std::unique_ptr<CpuInput>> made) const {
+  const Sequences sequences = joined(inputs, false);
+  std::vector<float> encoded = encoder_output(inputs, sequences);
+  std::vector<SharedKeys> keys;
+  for (int64_t layer = 0; layer < shape_.num_decoder_layers; ++layer)
+    for (const auto& input : made) {
+      const auto first = input->cross.begin() + layer * shape_.num_heads;
+      keys.insert(keys.end(), first, first + shape_.num_heads);
+    }
+  finish_encoding(network_, sequences, encoded, keys);
+}
+
+std::vector<std::unique_ptr<InputCache>> CpuNetwork::read(std::span<const Tokens* const> inputs) {
+  std::vector<std::unique_ptr<CpuInput>> made;
+  for (const Tokens* tokens : inputs) made.push_back(make(*tokens));
+  if (decoder_only())
+    fill_prefixes(inputs, made);
+  else
+    fill_cross(inputs, made);
+  return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
+}
+
+std::vector<std::vector<float>> CpuNetwork::encode(std::span<const Tokens* const> inputs) {
+  const Sequences sequences = joined(inputs, false);
+  std::vector<float> encoded = encoder_output(inputs, sequences);
+  finish_encoding(network_, sequences, encoded, {});
+  std::vector<std::vector<float>> all;
+  for (int64_t i = 0; i < sequences.items(); ++i)
+    all.emplace_back(
+        encoded.begin() + sequences.begin[static_cast<size_t>(i)] * shape_.emb_dim,
+        encoded.begin() + sequences.begin[static_cast<size_t>(i + 1)] * shape_.emb_dim);
+  return all;
+}
+
+std::span<float> CpuNetwork::step(std::span<const StepJob> jobs) {
+  std::vector<decoding::StepRow> rows;
+  std::vector<decoding::StepGroup> groups;
+  for (const StepJob& job : jobs) {
+    auto& caches = static_cast<CpuRows&>(*job.rows);
+    caches.follow(job.steps);
+    groups.push_back({.begin = std::ssize(rows),
+                      .end = std::ssize(rows) + std::ssize(job.steps),
+                      .cross = caches.input.cross.data(),
+                      .cross_layer = shape_.num_heads});
+    for (const decoding::RowStep& row : job.steps) {
+      const std::span<float* const> past = caches.past(row.row);
+      rows.push_back({.token = row.token,
+                      .position = static_cast<int32_t>(past.size()) - 1,
+                      .place = past.back(),
+                      .past = past});
+    }
+  }
+  logits_.resize(rows.size() * static_cast<size_t>(shape_.vocab_size));
+  run_step(network_, {.layout = pages_.layout(), .bias = &bias_, .rows = rows, .groups = groups},
+           logits_.data());
+  return logits_;
+}
+
+}  // namespace
+
+std::unique_ptr<ServedNetwork> cpu_network(const PackedNetwork& network,
+                                           const EngineOptions& options) {
+  options.check();
+  return std::make_unique<CpuNetwork>(network, options);
+}
+
+}  // namespace quintet::serving

@@ -1,0 +1,25 @@
+#include "models/serving/cpu_pages.h"
+
+#include <cstdlib>
+#include <new>
+
+namespace quintet::serving {
+
+CpuPages::CpuPages(const decoding::NetworkShape& shape, int64_t tokens) : tokens_(tokens) {
+  depth_ = padded_to_vectors(shape.head_dim);
+  const int64_t values = tokens * depth_;
+  layout_ = {.layer = 2 * values * shape.num_heads, .head = 2 * values, .values = values};
+  bytes_ = 4 * layout_.layer * shape.num_decoder_layers;
+}
+
+void CpuPages::Free::operator()(float* p) const { std::free(p); }
+
+CpuPages::Page CpuPages::take() const {
+  constexpr int64_t kAlign = 128;  // of any vector
+  Page page(static_cast<float*>(
+      std::aligned_alloc(kAlign, static_cast<size_t>((bytes_ + kAlign - 1) / kAlign * kAlign))));
+  if (page == nullptr) throw std::bad_alloc();
+  return page;
+}
+
+}  // namespace quintet::serving

@@ -1,0 +1,37 @@
+#pragma once
+// Pages of ordinary memory, allocated one by one. A place is the token's address.
+
+#include <memory>
+
+#include "models/decoding/decoder_step.h"
+
+namespace quintet::serving {
+
+class CpuPages {
+ public:
+  CpuPages(const decoding::NetworkShape& shape, int64_t tokens);
+
+  struct Free {
+    void operator()(float* p) const;
+  };
+  using Page = std::unique_ptr<float, Free>;
+  using Place = float*;
+
+  int64_t tokens() const { return tokens_; }
+  int64_t bytes() const { return bytes_; }
+  const decoding::CacheLayout& layout() const { return layout_; }
+  /// Throws bad_alloc when memory is short.
+  Page take() const;
+  Place place(const Page& page, int64_t token) const {
+    return page.get() + token % tokens_ * depth_;
+  }
+  bool holds(const Page& page, Place place) const {
+    return place >= page.get() && place < page.get() + bytes_ / 4;
+  }
+
+ private:
+  int64_t tokens_, depth_, bytes_;
+  decoding::CacheLayout layout_;
+};
+
+}  // namespace quintet::serving

@@ -1,0 +1,297 @@
+// A network on the current device. Inputs and rows share one pool of pages (device_pages.h). A step
+// is recorded once (a CUDA graph) and repeated over max_rows rows, of which those that rest attend
+// to nothing: products have the same shape whatever the batch, so what a row gets does not depend
+// on who else is there as far as the library's products treat all rows alike (those of the emulator
+// and of our kernels do). For the same reason inputs are encoded one by one, behind them padding up
+// to a multiple of kLengthUnit tokens, which is masked: products are then measured for few lengths.
+// Logits, [rows, vocab] in float32, are copied into pinned memory of the host.
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/gpu_kernels.h"
+#include "models/decoding/device_arrays.h"
+#include "models/decoding/device_inputs.h"
+#include "models/decoding/device_layers.h"
+#include "models/decoding/device_prefix.h"
+#include "models/decoding/device_products.h"
+#include "models/decoding/repeated_work.h"
+#include "models/serving/device_pages.h"
+#include "models/serving/paged_rows.h"
+#include "runtime/tape.h"
+
+namespace quintet::serving {
+namespace {
+
+using decoding::at;
+using decoding::DeviceWeights;
+
+constexpr int64_t kLengthUnit = 64;
+constexpr auto kTogether = static_cast<int32_t>(kMostGroupRows);  // rows that read an input at once
+
+struct DeviceInput final : InputCache {
+  std::vector<DevicePages::Page> pages;
+  // Of an encoder's input: all tokens; of a prefix: all but the last, which rows read again.
+  std::vector<int32_t> places;
+  Tensor device_places;
+};
+
+struct DeviceRows final : PagedRows<DevicePages> {
+  DeviceRows(DevicePages& pages, const RowLimits& limits, const DeviceInput& read, bool prefix)
+      : PagedRows(pages, limits, prefix ? read.places : std::span<const int32_t>()), input(read) {}
+  const DeviceInput& input;
+};
+
+/// What a step reads of the host, and what it leaves there: one copy each way. In memory: the
+/// groups of self-attention and of cross-attention, tokens, and the places of all rows' tokens.
+class StepMemory {
+ public:
+  StepMemory(int64_t rows, int64_t max_length)
+      : rows_(rows),
+        device_(Device::current().memory().allocate(bytes(rows * max_length))),
+        host_(Device::current().pinned(bytes(rows * max_length))) {}
+
+  std::span<PagedGroup> self() { return groups(host_, 0); }
+  std::span<PagedGroup> cross() { return groups(host_, 1); }
+  std::span<int32_t> tokens() { return {ints(host_), static_cast<size_t>(rows_)}; }
+  const PagedGroup* device_self() { return groups(device_, 0).data(); }
+  const PagedGroup* device_cross() { return groups(device_, 1).data(); }
+  const int32_t* device_tokens() { return ints(device_); }
+
+  void clear() {
+    std::fill_n(self().data(), 2 * rows_, PagedGroup{});
+    std::fill_n(ints(host_), rows_, 0);
+    places_ = 0;
+  }
+  /// Where the list will be on the device.
+  const int32_t* add_places(std::span<const int32_t> places) {
+    std::copy(places.begin(), places.end(), ints(host_) + rows_ + places_);
+    const int32_t* const added = ints(device_) + rows_ + places_;
+    places_ += std::ssize(places);
+    return added;
+  }
+  void send() { Device::current().copy(device_.get(), host_.get(), bytes(places_)); }
+
+ private:
+  int64_t bytes(int64_t places) const {
+    return 2 * rows_ * static_cast<int64_t>(sizeof(PagedGroup)) + 4 * (rows_ + places);
+  }
+  std::span<PagedGroup> groups(const Buffer& memory, int64_t which) const {
+    return {reinterpret_cast<PagedGroup*>(memory.get()) + which * rows_,
+            static_cast<size_t>(rows_)};
+  }
+  int32_t* ints(const Buffer& memory) const {
+    return reinterpret_cast<int32_t*>(groups(memory, 2).data());
+  }
+
+  const int64_t rows_;
+  Buffer device_, host_;
+  int64_t places_ = 0;
+};
+
+class DeviceNetwork final : public ServedNetwork {
+ public:
+  DeviceNetwork(const BaseModel& model, const EngineOptions& options)
+      : encoder_(dynamic_cast<const EncoderDecoderModel*>(&model)),
+        weights_(model),
+        max_rows_(options.max_rows),
+        bidirectional_(options.bidirectional_prefix),
+        pages_(weights_, options.page_tokens, options.memory_bytes),
+        row_("rows", max_rows_),
+        memory_(max_rows_, options.max_length),
+        logits_(Spec{{row_, {axis::kVocab, weights_.vocab_size}}, DType::f32}),
+        host_logits_(Device::current().pinned(logits_.bytes())) {
+    // Memory, plans and the recording are there before the first job is.
+    for (int i = 0; i < 2; ++i) step({});
+  }
+
+  int64_t vocab_size() const override { return weights_.vocab_size; }
+  bool decoder_only() const override { return encoder_ == nullptr; }
+  int64_t input_bytes(const Tokens& inputs) const override {
+    return bytes_for(pages_, std::ssize(inputs));
+  }
+  int64_t row_bytes(const RowLimits& limits) const override {
+    return limits.rows * bytes_for(pages_, limits.max_length);
+  }
+
+  std::vector<std::unique_ptr<InputCache>> read(std::span<const Tokens* const> inputs) override;
+  std::vector<std::vector<float>> encode(std::span<const Tokens* const> inputs) override;
+
+  std::unique_ptr<RowCaches> rows(const InputCache& input, const RowLimits& limits) override {
+    return std::make_unique<DeviceRows>(pages_, limits, static_cast<const DeviceInput&>(input),
+                                        decoder_only());
+  }
+  std::span<float> step(std::span<const StepJob> jobs) override;
+
+ private:
+  Tensor encoded(const Tokens& tokens) const;
+  void store(size_t layer, const DeviceInput& input, const Tensor& keys,
+             const Tensor& values) const;
+  void queue_step();
+
+  const EncoderDecoderModel* const encoder_;  // null: decoder only
+  const DeviceWeights weights_;
+  const int64_t max_rows_;
+  const bool bidirectional_;
+  DevicePages pages_;
+  const Axis row_;
+  StepMemory memory_;
+  const Tensor logits_;  // [max_rows, vocab]
+  const Buffer host_logits_;
+  decoding::RepeatedWork step_;
+};
+
+/// int32 [1, length]: the tokens, then zeros up to a whole unit.
+HostArray padded(const Tokens& tokens) {
+  const int64_t n = std::ssize(tokens);
+  HostArray array(DType::i32, {1, (n + kLengthUnit - 1) / kLengthUnit * kLengthUnit});
+  std::copy(tokens.begin(), tokens.end(), array.as<int32_t>().begin());
+  return array;
+}
+
+/// The encoder's output, [1, padded length, embed].
+Tensor DeviceNetwork::encoded(const Tokens& tokens) const {
+  const HostArray inputs = padded(tokens), segments = padded(Tokens(tokens.size(), 1));
+  return encoder_->encode({{"encoder_input_tokens", inputs}, {"encoder_segment_ids", segments}},
+                          {0, 1}, {.dropless = true});
+}
+
+/// To the input's places: keys and values [1, at least as many, joined_kv].
+void DeviceNetwork::store(size_t layer, const DeviceInput& input, const Tensor& keys,
+                          const Tensor& values) const {
+  Device& device = Device::current();
+  device.kernels().store_paged({.dtype = weights_.dtype(),
+                                .pool = pages_.pool(layer),
+                                .tokens = std::ssize(input.places),
+                                .heads = weights_.config.num_heads,
+                                .head_dim = weights_.config.head_dim,
+                                .keys = at(keys, 0),
+                                .values = at(values, 0),
+                                .places = decoding::ints(input.device_places)},
+                               device.stream());
+}
+
+std::vector<std::unique_ptr<InputCache>> DeviceNetwork::read(
+    std::span<const Tokens* const> inputs) {
+  const Tape::Recording paused(nullptr);
+  std::vector<std::unique_ptr<InputCache>> made;
+  for (const Tokens* tokens : inputs) {
+    auto input = std::make_unique<DeviceInput>();
+    const int64_t n = std::ssize(*tokens), kept = decoder_only() ? n - 1 : n;
+    for (int64_t t = 0; t < n; ++t) {
+      if (t % pages_.tokens() == 0) input->pages.push_back(pages_.take());
+      if (t < kept) input->places.push_back(pages_.place(input->pages.back(), t));
+    }
+    if (kept > 0) {
+      input->device_places = decoding::device_array(kept);
+      decoding::set_values<int32_t>(input->device_places, input->places);
+    }
+    if (kept > 0 && decoder_only()) {
+      run_prefix(weights_, padded(*tokens), std::array{static_cast<int32_t>(n)}, bidirectional_,
+                 [&](size_t layer, const Tensor& keys, const Tensor& values) {
+                   store(layer, *input, keys, values);
+                 });
+    } else if (kept > 0) {
+      const Tensor x = encoded(*tokens);
+      for (size_t i = 0; i < weights_.layers.size(); ++i)
+        store(i, *input, ops::matmul(x, weights_.layers[i].cross_key),
+              ops::matmul(x, weights_.layers[i].cross_value));
+    }
+    made.push_back(std::move(input));
+  }
+  Device::current().synchronize();  // what went wrong is theirs
+  return made;
+}
+
+std::vector<std::vector<float>> DeviceNetwork::encode(std::span<const Tokens* const> inputs) {
+  const Tape::Recording paused(nullptr);
+  std::vector<std::vector<float>> all;
+  for (const Tokens* tokens : inputs) {
+    const Tensor x = encoded(*tokens);
+    const HostArray array = x.to_host();
+    const auto n = static_cast<int64_t>(tokens->size()) * x.size(2);
+    std::vector<float> one;
+    for (int64_t i = 0; i < n; ++i)
+      one.push_back(array.dtype == DType::f32
+                        ? array.as<float>()[static_cast<size_t>(i)]
+                        : static_cast<float>(array.as<bfloat16>()[static_cast<size_t>(i)]));
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+/// From the step's inputs on the device to the logits there.
+void DeviceNetwork::queue_step() {
+  Device& device = Device::current();
+  const GpuKernels& kernels = device.kernels();
+  const Stream stream = device.stream();
+  const int64_t joined = weights_.joined_kv();
+  const Tensor attended(Spec{{row_, {axis::kJoinedKv, joined}}, weights_.dtype()});
+  device.fill(at(attended, 0), 0, attended.bytes());  // of rows that rest, too
+  const decoding::StepAttention attention{
+      .self =
+          [&](size_t i, const DecodeRows& rows, const void* key, const void* value) {
+            kernels.decode_paged({.rows = rows,
+                                  .pool = pages_.pool(i),
+                                  .groups = memory_.device_self(),
+                                  .key = key,
+                                  .value = value,
+                                  .key_stride = 3 * joined,
+                                  .bias = weights_.bias.local().data<float>(),
+                                  .biases = weights_.bias.size(1)},
+                                 stream);
+          },
+      .cross =
+          [&](size_t i, DecodeRows rows) {
+            rows.decodes = kTogether;
+            kernels.decode_paged(
+                {.rows = rows, .pool = pages_.pool(i), .groups = memory_.device_cross()}, stream);
+          }};
+  const Tensor x = decoding::queue_layers(
+      weights_, decoding::embedded(memory_.device_tokens(), row_, weights_.embedding),
+      {.items = max_rows_}, attended, attention);
+  decoding::Products(max_rows_).project(x, weights_.norm, weights_.projection, logits_);
+}
+
+std::span<float> DeviceNetwork::step(std::span<const StepJob> jobs) {
+  const Tape::Recording paused(nullptr);
+  memory_.clear();  // the step before was waited for: nothing reads it any more
+  int32_t row = 0;
+  size_t group = 0;
+  for (const StepJob& job : jobs) {
+    auto& caches = static_cast<DeviceRows&>(*job.rows);
+    caches.follow(job.steps);
+    const auto count = static_cast<int32_t>(job.steps.size());
+    QT_ASSERT(row + count <= max_rows_);
+    const DeviceInput& input = caches.input;
+    for (int32_t first = 0; !decoder_only() && first < count; first += kTogether)
+      memory_.cross()[group++] = {.places = decoding::ints(input.device_places),
+                                  .length = static_cast<int32_t>(input.places.size()),
+                                  .row = row + first,
+                                  .rows = std::min(kTogether, count - first)};
+    for (const decoding::RowStep& step : job.steps) {
+      const auto past = caches.past(step.row);
+      memory_.tokens()[static_cast<size_t>(row)] = step.token;
+      memory_.self()[static_cast<size_t>(row)] = {.places = memory_.add_places(past),
+                                                  .length = static_cast<int32_t>(past.size()),
+                                                  .row = row,
+                                                  .rows = 1};
+      ++row;
+    }
+  }
+  memory_.send();
+  step_.run([this] { queue_step(); });
+  const int64_t floats = row * vocab_size();
+  Device::current().copy_out(host_logits_.get(), at(logits_, 0), 4 * floats);
+  return {reinterpret_cast<float*>(host_logits_.get()), static_cast<size_t>(floats)};
+}
+
+}  // namespace
+
+std::unique_ptr<ServedNetwork> device_network(const BaseModel& model,
+                                              const EngineOptions& options) {
+  options.check();
+  return std::make_unique<DeviceNetwork>(model, options);
+}
+
+}  // namespace quintet::serving

@@ -1,0 +1,41 @@
+#include "models/serving/device_pages.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace quintet::serving {
+
+DevicePages::DevicePages(const decoding::DeviceWeights& weights, int64_t tokens, int64_t bytes)
+    : tokens_(tokens), joined_(weights.joined_kv()), head_dim_(weights.config.head_dim) {
+  const int64_t slot_bytes = joined_ * size_of(weights.dtype());  // of keys or values
+  const auto layers = std::ssize(weights.layers);
+  bytes_ = tokens * layers * 2 * slot_bytes;
+  const int64_t pages =
+      std::min<int64_t>(bytes / bytes_, std::numeric_limits<Place>::max() / tokens);
+  QT_CHECK(pages > 0, "serving: {} bytes for caches hold no page of {} tokens, which takes {}",
+           bytes, tokens, bytes_);
+  slots_ = pages * tokens;
+  layer_bytes_ = 2 * slots_ * slot_bytes;
+  memory_ = Device::current().memory().allocate(layers * layer_bytes_);
+  free_.reserve(static_cast<size_t>(pages));
+  for (int64_t page = pages; page-- > 0;) free_.push_back(static_cast<int32_t>(page));
+}
+
+DevicePages::Page DevicePages::take() {
+  QT_ASSERT(!free_.empty());
+  const int32_t number = free_.back();
+  free_.pop_back();
+  return {free_, number};
+}
+
+DecodeCache DevicePages::pool(size_t layer) const {
+  std::byte* const keys = memory_.get() + static_cast<int64_t>(layer) * layer_bytes_;
+  return {.keys = keys,
+          .values = keys + layer_bytes_ / 2,
+          .slot_stride = 0,
+          .head_stride = head_dim_,
+          .token_stride = joined_,
+          .max_length = slots_};
+}
+
+}  // namespace quintet::serving

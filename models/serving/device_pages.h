@@ -1,0 +1,59 @@
+#pragma once
+// Pages of one pool in the memory of the current device, which is allocated whole. A place is the
+// number of a token's slot; in every layer a slot has the token's key and value of all heads.
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "kernels/decode_attention/gpu_rows.h"
+#include "models/decoding/device_weights.h"
+
+namespace quintet::serving {
+
+class DevicePages {
+ public:
+  using Place = int32_t;
+  /// Goes back when it ends. The pages must outlive it.
+  class Page {
+   public:
+    Page(std::vector<int32_t>& free, int32_t number) : free_(&free), number_(number) {}
+    Page(Page&& other) noexcept
+        : free_(std::exchange(other.free_, nullptr)), number_(other.number_) {}
+    Page& operator=(Page&& other) noexcept {
+      std::swap(free_, other.free_);
+      std::swap(number_, other.number_);
+      return *this;
+    }
+    ~Page() {
+      if (free_ != nullptr) free_->push_back(number_);  // which has room for all
+    }
+    int32_t number() const { return number_; }
+
+   private:
+    std::vector<int32_t>* free_;
+    int32_t number_;
+  };
+
+  /// As many pages of `tokens` tokens as fit into `bytes`. Throws a usage error when that is none,
+  /// and Error(kEnvironment) naming bytes wanted and in use when the device has not so much memory.
+  DevicePages(const decoding::DeviceWeights& weights, int64_t tokens, int64_t bytes);
+
+  int64_t tokens() const { return tokens_; }
+  int64_t bytes() const { return bytes_; }
+  /// Throws Bug when there is none left: they are promised before they are taken.
+  Page take();
+  Place place(const Page& page, int64_t token) const {
+    return static_cast<Place>(page.number() * tokens_ + token % tokens_);
+  }
+  bool holds(const Page& page, Place place) const { return place / tokens_ == page.number(); }
+  /// A layer's keys and values, as kernels take them.
+  DecodeCache pool(size_t layer) const;
+
+ private:
+  int64_t tokens_, joined_, head_dim_, layer_bytes_ = 0, bytes_ = 0, slots_ = 0;
+  Buffer memory_;  // [layers, keys and values, slots, joined_kv]
+  std::vector<int32_t> free_;
+};
+
+}  // namespace quintet::serving
