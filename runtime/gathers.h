@@ -24,6 +24,8 @@ class Gathers {
   /// Between them the order of the step before is followed; parameters keep their values.
   void begin_step();
   void end_step();
+  /// Lets go of the parameters of the step before, or their memory would outlive their device.
+  void forget() { order_.clear(); }
   /// `parameter` in another layout. All ranks of the mesh take the same parameters in one order.
   Tensor take(const Tensor& parameter, const Layout& to);
   /// It has been used; its memory goes unless somebody else holds it.

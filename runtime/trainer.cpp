@@ -150,6 +150,8 @@ void Trainer::compute_gradients(const HostArrays& batch, Key key,
       info.used().set_grad(ops::scale(grad, options_.gradient_scale));
 }
 
+Trainer::~Trainer() { Gathers::of_thread().forget(); }
+
 StepResult Trainer::train(const HostArrays& batch) {
   Gathers::of_thread().begin_step();
   StepResult result;

@@ -41,6 +41,10 @@ class Trainer {
   /// Makes fresh optimizer state. Step s draws dropout masks from fold_in(key, s).
   Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimizer, TrainerOptions options,
           Key key);
+  /// In the thread that trained: what it remembers of the parameters goes with them.
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
 
   /// One step on a batch of int32 [rows, length] features: on a mesh, this rank's rows (batch_rows.h).
   /// A skipped step counts as a step, not as an update. Throws a usage error if num_microbatches does
