@@ -149,11 +149,12 @@ HostArray padded(const Tokens& tokens) {
   return array;
 }
 
-/// The encoder's output, [1, padded length, embed].
+/// The encoder's output, [1, padded length, embed]. A 0 among the tokens is one like any other.
 Tensor DeviceNetwork::encoded(const Tokens& tokens) const {
-  const HostArray inputs = padded(tokens), segments = padded(Tokens(tokens.size(), 1));
-  return encoder_->encode({{"encoder_input_tokens", inputs}, {"encoder_segment_ids", segments}},
-                          {0, 1}, {.dropless = true});
+  const std::vector<std::string> axes{axis::kBatch, axis::kLength};
+  return encoder_->network().encode(Tensor::from_host(padded(tokens), axes),
+                                    Tensor::from_host(padded(Tokens(tokens.size(), 1)), axes),
+                                    {.dropless = true});
 }
 
 /// To the input's places: keys and values [1, at least as many, joined_kv].
