@@ -30,11 +30,16 @@ void ComputeFlags::add_to(CLI::App& app) {
 }
 
 void ComputeFlags::start() const {
-  const int share = share_of_host();
+  const int share = share_of_host(), limit = omp_get_thread_limit();
+  QT_CHECK(threads <= limit, "--threads={}: OMP_THREAD_LIMIT allows {}", threads, limit);
+  int used = omp_get_max_threads();
   if (threads > 0)
-    omp_set_num_threads(threads);
+    used = threads;
   else if (share > 0 && std::getenv("OMP_NUM_THREADS") == nullptr)
-    omp_set_num_threads(std::min(share, omp_get_num_procs()));
+    used = std::min(share, omp_get_num_procs());
+  // oneDNN's products count on the threads they ask for: a smaller team leaves parts of them undone.
+  omp_set_dynamic(0);
+  omp_set_num_threads(std::min(used, limit));
   use_device(device);
 }
 

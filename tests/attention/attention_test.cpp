@@ -7,6 +7,7 @@
 
 #include <limits>
 
+#include "tests/harness/threads.h"
 #include "tests/ops/attention_oracle.h"
 #include "tests/ops/buffers.h"
 
@@ -138,7 +139,7 @@ TEST(Attention, ThreadsDoNotChangeABit) {
   std::vector<std::vector<std::byte>> seen;
   const int before = omp_get_max_threads();
   for (const int threads : {1, 2, 5}) {
-    omp_set_num_threads(threads);
+    use_threads(threads);
     Call call({}, {{"causal", true}}, 140);
     call.forward();
     call.backward();
@@ -148,7 +149,7 @@ TEST(Attention, ThreadsDoNotChangeABit) {
         bytes.insert(bytes.end(), b.bytes().begin(), b.bytes().end());
     seen.push_back(std::move(bytes));
   }
-  omp_set_num_threads(before);
+  use_threads(before);
   EXPECT_EQ(seen[0], seen[1]);
   EXPECT_EQ(seen[0], seen[2]);
 }

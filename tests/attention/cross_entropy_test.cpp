@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "runtime/base/host_array.h"
+#include "tests/harness/threads.h"
 
 namespace quintet::testing {
 namespace {
@@ -117,7 +118,7 @@ TEST(CrossEntropy, ThreadsChangeNothingButTheRoundingOfDx) {
   std::vector<std::vector<std::byte>> seen;
   std::vector<HostArray> dx;
   for (const int threads : {1, 2, 5}) {
-    omp_set_num_threads(threads);
+    use_threads(threads);
     Call call(600, 16, 1500);
     call.run();
     seen.push_back(bytes_of(call));
@@ -126,7 +127,7 @@ TEST(CrossEntropy, ThreadsChangeNothingButTheRoundingOfDx) {
     again.run();
     EXPECT_EQ(again.dx.bytes, call.dx.bytes) << threads << " threads";
   }
-  omp_set_num_threads(before);
+  use_threads(before);
   EXPECT_EQ(seen[0], seen[1]);
   EXPECT_EQ(seen[0], seen[2]);
   for (size_t i = 0; i < dx[0].as<float>().size(); ++i)

@@ -8,6 +8,7 @@
 
 #include "models/decoding/transformer_decoder.h"
 #include "tests/decode/decode_fixture.h"
+#include "tests/harness/threads.h"
 
 namespace quintet::testing {
 namespace {
@@ -173,11 +174,11 @@ TEST(Decoder, PaddingBatchMatesAndThreadsDoNotMatter) {
     }
     const int threads = omp_get_max_threads();
     for (const int other : {1, 5}) {
-      omp_set_num_threads(other);
+      use_threads(other);
       decoder.begin(inputs, kItems, kLength, cache);
       expect_near(feed(decoder, targets, kItems, kSteps), together);
     }
-    omp_set_num_threads(threads);
+    use_threads(threads);
   }
 }
 

@@ -32,6 +32,19 @@ def test_the_emulated_gpu_trains_as_the_cpu_does(folder):
     assert all(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(cpu, gpu)), (cpu, gpu)
 
 
+def test_a_limit_of_threads_changes_no_number(folder):
+    """oneDNN 2.6 leaves parts of a product undone where OpenMP grants fewer threads than it was asked for."""
+    def run(name, expect=0, *more, **environment):
+        return quintet("train", "--gin_file=quintet/quickstart.gin", f"--model_dir={folder / name}", "--gin.TRAIN_STEPS=4",
+                       "--gin.WARMUP_STEPS=2", "--gin.BATCH_SIZE=16", "--gin.train_script.train.stats_period=1",
+                       "--gin.train_script.train.infer_eval_dataset_cfg=None", *more, expect=expect, environment=environment)
+    run("one", OMP_NUM_THREADS="1")
+    run("limited", OMP_NUM_THREADS="4", OMP_THREAD_LIMIT="1")
+    assert len(losses(folder / "one")) == 4 and losses(folder / "one") == losses(folder / "limited")
+    refused = run("refused", 2, "--threads=3", OMP_THREAD_LIMIT="2")
+    assert "--threads=3" in refused.err and "OMP_THREAD_LIMIT" in refused.err, refused
+
+
 def test_a_run_in_bfloat16_goes_on_with_the_same_bits(folder):
     if not has_emulator():
         return

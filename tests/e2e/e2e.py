@@ -36,9 +36,9 @@ class Result:
         return f"exit {self.code}\nstdout: {self.out[-2000:]}\nstderr: {self.err[-3000:]}"
 
 
-def quintet(*arguments, expect=0, timeout=240, **options):
+def quintet(*arguments, expect=0, timeout=240, environment=None, **options):
     """Runs the program to its end. expect: the exit code, or None for any."""
-    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", **(environment or {})}
     done = subprocess.run([QUINTET, *map(str, arguments)], capture_output=True, timeout=timeout, env=environment,
                           stdin=subprocess.DEVNULL, **options)
     result = Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))

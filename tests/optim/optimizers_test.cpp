@@ -15,6 +15,7 @@
 #include "runtime/optim/gradients.h"
 #include "runtime/optim/multi_optimizer.h"
 #include "runtime/optim/optax.h"
+#include "tests/harness/threads.h"
 
 namespace quintet {
 namespace {
@@ -280,7 +281,7 @@ TEST(Adafactor, RulesThatDoNotFitAreErrorsThatNameTheParameter) {
 /// Runs `optimizer` three steps with a number of threads; parameters and state at the end.
 std::vector<std::vector<float>> run(const OptimizerPtr& optimizer, int threads) {
   const int before = omp_get_max_threads();
-  omp_set_num_threads(threads);
+  testing::use_threads(threads);
   Problem problem;
   problem.add("a/kernel", {"embed", "mlp"}, {300, 700});
   problem.add("b/kernel", {"embed", "layers", "mlp"}, {40, 3, 90});
@@ -289,7 +290,7 @@ std::vector<std::vector<float>> run(const OptimizerPtr& optimizer, int threads) 
   optimizer->init(problem.slots(0));
   for (uint32_t t = 0; t < 3; ++t)
     optimizer->update({.step = t, .learning_rate = 0.01f, .gradient_norm = {}}, problem.slots(t));
-  omp_set_num_threads(before);
+  testing::use_threads(before);
   auto result = problem.params();
   for (const StateArray& array : optimizer->state())
     if (array.view.dtype == DType::f32)

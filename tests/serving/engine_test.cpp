@@ -1,12 +1,12 @@
 // What the engine answers: the same bits alone and in any company, and what generate() answers.
 
-#include <omp.h>
 
 #include <cstring>
 #include <random>
 
 #include "models/decoding/transformer_decoder.h"
 #include "tests/decode/hf_fixture.h"
+#include "tests/harness/threads.h"
 #include "tests/serving/serving_fixture.h"
 
 namespace quintet::testing {
@@ -264,7 +264,7 @@ TEST(Engine, NumbersOfThreadsChangeNoBit) {
     engine.submit(std::move(job));
     engine.close();
     std::thread([&] {
-      omp_set_num_threads(static_cast<int>(i) + 1);
+      use_threads(static_cast<int>(i) + 1);
       engine.run();
     }).join();
     expect_same_bits(ended[0], ended[i]);
