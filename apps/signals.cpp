@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -13,7 +14,8 @@ namespace quintet {
 namespace {
 
 constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1};
-volatile sig_atomic_t g_received = 0;  // what a handler may touch is global by nature
+std::atomic<int> g_received = 0;  // what a handler may touch is global by nature; others read it
+static_assert(std::atomic<int>::is_always_lock_free);
 std::array<struct sigaction, kSignals.size()> g_former;
 
 const char* name_of_signal(int number) {
