@@ -162,10 +162,6 @@ class Beams : public DeviceTest {
   }
 };
 
-std::vector<int32_t> free_prompts(int64_t items, int64_t length) {
-  return std::vector<int32_t>(static_cast<size_t>(items * length));
-}
-
 TEST_F(Beams, AreThoseOfTheHost) {
   on_every_schedule([&] { check({.items = 2, .decodes = 3, .vocab = 40}, free_prompts(2, 7), 0.6f); });
   EXPECT_TRUE(check({.items = 3, .decodes = 4, .vocab = 300, .end = 4}, free_prompts(3, 12), 0.6f));

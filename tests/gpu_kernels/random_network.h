@@ -31,4 +31,9 @@ struct RandomNetwork {
   }
 };
 
+/// Decoder inputs without a prompt: [items, length] zeros.
+inline std::vector<int32_t> free_prompts(int64_t items, int64_t length) {
+  return std::vector<int32_t>(static_cast<size_t>(items * length));
+}
+
 }  // namespace quintet::testing

@@ -104,10 +104,6 @@ class SampleLoop : public DeviceTest {
   }
 };
 
-std::vector<int32_t> free_prompts(int64_t items, int64_t length) {
-  return std::vector<int32_t>(static_cast<size_t>(items * length));
-}
-
 TEST_F(SampleLoop, IsThatOfTheHost) {
   on_every_schedule([&] {
     check({.items = 2, .decodes = 3, .vocab = 40}, free_prompts(2, 7), {.topk = 0});
