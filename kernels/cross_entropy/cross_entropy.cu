@@ -198,10 +198,8 @@ void CrossEntropy<T>::chunk(int64_t first, int64_t tokens, T* logits, TokenLoss*
   rows.losses = losses + first;
   if (log_probability_ != nullptr) rows.log_probabilities = log_probability_ + first;
   rows.has_gradient = dx_ != nullptr || dw_ != nullptr;
-  if (statistics_ == nullptr)
-    cross_entropy::process_rows(rows, tokens, stream_);
-  else
-    cross_entropy::process_block_rows(rows, tokens, statistics_ + first * blocks_, blocks_, stream_);
+  if (statistics_ != nullptr) rows.statistics = statistics_ + first * blocks_, rows.blocks = blocks_;
+  cross_entropy::process_rows(rows, tokens, stream_);
   if (rows.has_gradient) products(first, tokens, logits);
 }
 

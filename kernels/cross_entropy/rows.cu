@@ -321,7 +321,24 @@ __device__ void write_gradient(const Rows<T>& rows, T* logits, const Target& tar
   }
 }
 
-/// Any vocabulary: a block reads the row twice.
+/// In the order of the blocks, so that every rank finds the same bits.
+__device__ Softmax merged(const BlockStatistics* of_blocks, int64_t blocks, int32_t target) {
+  Softmax s{-INFINITY, 0, 0, false};
+  for (int64_t b = 0; b < blocks; ++b) s.largest = fmaxf(s.largest, of_blocks[b].largest);
+  bool is_first = true;
+  for (int64_t b = 0; b < blocks; ++b) {
+    const BlockStatistics& block = of_blocks[b];
+    s.exponentials += block.exponentials * expf(block.largest - s.largest);
+    s.sum += block.sum;
+    if (is_first && block.largest == s.largest) {
+      s.is_first_largest = block.column == static_cast<float>(target);
+      is_first = false;
+    }
+  }
+  return s;
+}
+
+/// Any vocabulary: a block reads the row twice, or, if its statistics are known, once.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) long_rows(const __grid_constant__ Rows<T> rows) {
   RowReduction<1> reduction;
@@ -333,11 +350,17 @@ __global__ void __launch_bounds__(kThreads) long_rows(const __grid_constant__ Ro
     write_idle(rows, row, threadIdx.x, kThreads);
     return;
   }
-  Scan s = scan_row(rows, logits, reduction);
-  const float earlier = s.has_largest && s.place < target.column ? 1 : 0;
-  s.softmax.is_first_largest =
-      target.logit == s.softmax.largest && reduction.block_sum(earlier) == 0;
-  const RowGradient g = finish_row(rows, row, target, s.softmax, is_first);
+  Softmax s;
+  if (rows.statistics != nullptr) {
+    __syncthreads();  // the target's logit was read by all before it becomes a gradient
+    s = merged(rows.statistics + row * rows.blocks, rows.blocks, rows.targets[row]);
+  } else {
+    const Scan scan = scan_row(rows, logits, reduction);
+    const float earlier = scan.has_largest && scan.place < target.column ? 1 : 0;
+    s = scan.softmax;
+    s.is_first_largest = target.logit == s.largest && reduction.block_sum(earlier) == 0;
+  }
+  const RowGradient g = finish_row(rows, row, target, s, is_first);
   if (rows.has_gradient) write_gradient(rows, logits, target, g);
 }
 
@@ -359,41 +382,6 @@ __global__ void __launch_bounds__(kThreads)
   statistics[row] = {s.softmax.largest, s.softmax.exponentials, s.softmax.sum,
                      is_here ? simt::to_float(logits[column]) : 0.0f,
                      static_cast<float>(rows.first_column + rows.vocabulary - from_end)};
-}
-
-/// In the order of the blocks, so that every rank finds the same bits.
-__device__ Softmax merged(const BlockStatistics* of_blocks, int64_t blocks, int32_t target) {
-  Softmax s{-INFINITY, 0, 0, false};
-  for (int64_t b = 0; b < blocks; ++b) s.largest = fmaxf(s.largest, of_blocks[b].largest);
-  bool is_first = true;
-  for (int64_t b = 0; b < blocks; ++b) {
-    const BlockStatistics& block = of_blocks[b];
-    s.exponentials += block.exponentials * expf(block.largest - s.largest);
-    s.sum += block.sum;
-    if (is_first && block.largest == s.largest) {
-      s.is_first_largest = block.column == static_cast<float>(target);
-      is_first = false;
-    }
-  }
-  return s;
-}
-
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    block_rows_kernel(const __grid_constant__ Rows<T> rows, const BlockStatistics* statistics,
-                      int64_t blocks) {
-  const int64_t row = blockIdx.x;
-  const bool is_first = threadIdx.x == 0;
-  T* logits = rows.logits + row * rows.stride;
-  const Target target = read_target(rows, row, is_first);
-  if (is_idle(rows, target)) {
-    write_idle(rows, row, threadIdx.x, kThreads);
-    return;
-  }
-  __syncthreads();  // the target's logit was read by all before it becomes a gradient
-  const Softmax s = merged(statistics + row * blocks, blocks, rows.targets[row]);
-  const RowGradient g = finish_row(rows, row, target, s, is_first);
-  if (rows.has_gradient) write_gradient(rows, logits, target, g);
 }
 
 /// A cluster of blocks a row.
@@ -420,7 +408,9 @@ void process_rows(const Rows<T>& rows, int64_t tokens, Stream stream) {
   const auto run = [&](auto kernel, unsigned cluster) {
     simt::launch(kernel, row_launch(rows, tokens, stream, cluster), rows);
   };
-  if (units <= kThreads)
+  if (rows.statistics != nullptr)
+    run(long_rows<T>, 1);
+  else if (units <= kThreads)
     run(held_rows<T, 1, 1>, 1);
   else if (units <= kThreads * kMost / 2)
     run(held_rows<T, kMost / 2, 1>, 1);
@@ -444,18 +434,9 @@ void summarize_rows(const Rows<T>& rows, int64_t tokens, BlockStatistics* statis
   if (tokens > 0) simt::launch(summarize_kernel<T>, row_launch(rows, tokens, stream), rows, statistics);
 }
 
-template <typename T>
-void process_block_rows(const Rows<T>& rows, int64_t tokens, const BlockStatistics* statistics,
-                        int64_t blocks, Stream stream) {
-  if (tokens > 0)
-    simt::launch(block_rows_kernel<T>, row_launch(rows, tokens, stream), rows, statistics, blocks);
-}
-
 template void process_rows(const Rows<float>&, int64_t, Stream);
 template void process_rows(const Rows<bf16>&, int64_t, Stream);
 template void summarize_rows(const Rows<float>&, int64_t, BlockStatistics*, Stream);
 template void summarize_rows(const Rows<bf16>&, int64_t, BlockStatistics*, Stream);
-template void process_block_rows(const Rows<float>&, int64_t, const BlockStatistics*, int64_t, Stream);
-template void process_block_rows(const Rows<bf16>&, int64_t, const BlockStatistics*, int64_t, Stream);
 
 }  // namespace quintet::QT_GPU::cross_entropy

@@ -35,22 +35,20 @@ struct Rows {
   const float* weights;
   TokenLoss* losses;
   float* log_probabilities;  // may be null
+  const BlockStatistics* statistics = nullptr;  // of all blocks of a cut vocabulary: [tokens, blocks]
+  int64_t blocks = 0;
   bool has_gradient;         // else logits are left as they are
   int64_t first_token;       // the chunk's place among all tokens, for faults
   FaultSlot* fault;
   LossRule rule;
 };
 
-/// Rows of the whole vocabulary.
+/// The losses and the gradient; where the vocabulary is cut, this block's part of them.
 template <typename T>
 void process_rows(const Rows<T>& rows, int64_t tokens, Stream stream);
 
-/// The two phases where the vocabulary is cut: statistics [tokens] of rows; then, from those of all
-/// blocks, [tokens, blocks], this block's part of the losses and its gradient.
+/// What goes before where it is cut: statistics [tokens] of this block.
 template <typename T>
 void summarize_rows(const Rows<T>& rows, int64_t tokens, BlockStatistics* statistics, Stream stream);
-template <typename T>
-void process_block_rows(const Rows<T>& rows, int64_t tokens, const BlockStatistics* statistics,
-                        int64_t blocks, Stream stream);
 
 }  // namespace quintet::QT_GPU::cross_entropy
