@@ -75,7 +75,7 @@ Measured measure(const Options& options, const std::filesystem::path& folder) {
     result.bytes += static_cast<double>(array.bytes.size());
   }
   result.copy = copy_seconds(state, options.saves);
-  const ModelDirLock lock(folder);
+  const FolderLock lock(folder);
   CheckpointManager manager(lock);
   for (int64_t step = 0; step < options.saves; ++step) {
     manager.save_async(step, slices, "{}");

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/model_dir_lock.h"
 #include "data/data_source.h"
+#include "runtime/base/folder_lock.h"
 
 namespace quintet {
 
@@ -40,7 +40,7 @@ class InferFiles {
   std::filesystem::path chunk_path(int64_t chunk) const;
   std::filesystem::path folder_, result_;
   std::string origin_;
-  std::optional<ModelDirLock> lock_;
+  std::optional<FolderLock> lock_;
 };
 
 }  // namespace quintet

@@ -98,7 +98,7 @@ void write_quantized(const TrainedModel& trained, WeightType weights,
   }
   std::vector<TensorSlice> slices;
   for (const auto& [name, array] : arrays) slices.push_back(whole_slice(name, array));
-  const ModelDirLock lock(folder);
+  const FolderLock lock(folder);
   atomic_write_file(folder / "config.gin", trained.session->config().config_str());
   CheckpointManager(lock).save(trained.step, slices,
                                nlohmann::ordered_json{{"quantized", name_of(weights)}}.dump());

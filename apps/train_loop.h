@@ -20,7 +20,7 @@
 #include "apps/train_config.h"
 #include "apps/train_evaluator.h"
 #include "apps/train_state.h"
-#include "checkpoint/model_dir_lock.h"
+#include "runtime/base/folder_lock.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"
 
@@ -61,7 +61,7 @@ class TrainLoop {
 
   TrainConfig config_;
   Ranks& ranks_;
-  ModelDirLock lock_;
+  FolderLock lock_;
   StopRequests stop_;
   data::ProviderPtr train_provider_, train_eval_provider_, infer_eval_provider_;
   Mesh mesh_;

@@ -65,8 +65,8 @@ TrainLoop::TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provide
                      BatchSourceFn batch_source)
     : config_(std::move(config)),
       ranks_(ranks),
-      lock_(ranks.leads() ? ModelDirLock(config_.model_dir)
-                          : ModelDirLock::held_by_leader(config_.model_dir)),
+      lock_(ranks.leads() ? FolderLock(config_.model_dir)
+                          : FolderLock::held_by_leader(config_.model_dir)),
       stop_(config_.model_dir),
       train_provider_(provider_of(config_.train_dataset)),
       train_eval_provider_(provider_for(provider_of, config_.train_eval_dataset)),

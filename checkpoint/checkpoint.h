@@ -1,7 +1,7 @@
 #pragma once
 // Native checkpoints: `checkpoint_<step>/` exists whole or not at all, whatever kills us when.
 //
-//   ModelDirLock lock(model_dir);
+//   FolderLock lock(model_dir);
 //   CheckpointManager checkpoints(lock, {.keep = 3});       // removes leftovers of a killed run
 //   if (auto from = checkpoints.restore_latest()) load(from->arrays, from->state_json);
 //   ...
@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/model_dir_lock.h"
+#include "runtime/base/folder_lock.h"
 #include "runtime/base/host_array.h"
 
 namespace quintet {
@@ -95,7 +95,7 @@ void check_tensors_match(const std::filesystem::path& folder, const HostArrays& 
 class CheckpointManager {
  public:
   /// Removes what a killed run left behind (unfinished saves, unfinished deletions).
-  CheckpointManager(const ModelDirLock& lock, CheckpointOptions options = {});
+  CheckpointManager(const FolderLock& lock, CheckpointOptions options = {});
   /// Waits for the background save; reports a failure that nobody asked about as a warning.
   ~CheckpointManager();
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "checkpoint/checkpoint.h"
+#include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/posix_file.h"
 
@@ -80,10 +81,9 @@ std::filesystem::path set_aside(const std::filesystem::path& model_dir, int64_t 
 }
 
 void remove_leftovers(const std::filesystem::path& model_dir) {
+  remove_temporaries(model_dir);
   for (const std::string& name : names_in(model_dir))
-    if (name.starts_with(".tmp-checkpoint_") || name.starts_with(".trash-checkpoint_") ||
-        name.starts_with(".writable-") ||
-        (name.starts_with(".") && name.find(".tmp-") != std::string::npos))
+    if (name.starts_with(".tmp-checkpoint_") || name.starts_with(".trash-checkpoint_"))
       remove_tree(model_dir / name);
 }
 

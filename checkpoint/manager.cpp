@@ -158,14 +158,14 @@ void CheckpointManager::Impl::settle() {
   }
 }
 
-CheckpointManager::CheckpointManager(const ModelDirLock& lock, CheckpointOptions options)
+CheckpointManager::CheckpointManager(const FolderLock& lock, CheckpointOptions options)
     : impl_(std::make_unique<Impl>()) {
   QT_CHECK(options.keep >= 0, "checkpoint: keep is {}, expected 0 (all) or more", options.keep);
   QT_CHECK(options.save_failures_max >= 1, "checkpoint: save_failures_max is {}, expected 1 or more",
            options.save_failures_max);
   // A file-size limit must be an error of write(2), not the end of the process.
   ::signal(SIGXFSZ, SIG_IGN);
-  impl_->model_dir = lock.model_dir();
+  impl_->model_dir = lock.folder();
   impl_->options = std::move(options);
   if (impl_->options.run_id.empty()) impl_->options.run_id = make_run_id();
   if (!lock.taken_over_from().empty())

@@ -17,6 +17,7 @@
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32c.h"
+#include "runtime/base/folder_lock.h"
 #include "runtime/base/tfrecord.h"
 
 namespace quintet::data {
@@ -317,7 +318,10 @@ int64_t write_cache(const Task& task, const CacheOptions& options, bool overwrit
            task.name());
   const fs::path folder = cache_folder(options.output_cache_dir, task.name());
   const fs::path work = folder.string() + ".incomplete";
+  std::optional<FolderLock> lock;
   if (options.peers.rank == 0) {
+    // Beside the folder, which a finished cache leaves by its renaming.
+    lock.emplace(folder.parent_path(), folder.filename().string() + ".LOCK");
     const bool replaces = overwrite && is_there(folder / "COMPLETED");
     QT_CHECK_AS(ExitCode::kData, replaces || !is_there(folder),
                 "{}: is there{}", folder.string(),
@@ -328,7 +332,7 @@ int64_t write_cache(const Task& task, const CacheOptions& options, bool overwrit
     if (is_there(work) && (!fs::exists(work / "plan.json") || read_file(work / "plan.json") != plan))
       remove_tree(work);  // of other data, or of an older task of this name
     make_folders(work);
-    check_writable(work);
+    remove_temporaries(work);
     atomic_write_file(work / "plan.json", plan);
   }
   options.peers.gather("");

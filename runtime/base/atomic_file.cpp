@@ -63,4 +63,11 @@ void check_writable(const std::filesystem::path& folder) {
   }
 }
 
+void remove_temporaries(const std::filesystem::path& folder) {
+  for (const std::string& name : names_in(folder))
+    if (name.starts_with(".writable-") ||
+        (name.starts_with(".") && name.find(".tmp-") != std::string::npos))
+      remove_tree(folder / name);
+}
+
 }  // namespace quintet

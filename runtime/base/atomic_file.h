@@ -25,4 +25,8 @@ void atomic_write_file(const std::filesystem::path& file,
 /// is not there): writes, syncs, renames and removes a small file. Throws ExitCode::kDisk.
 void check_writable(const std::filesystem::path& folder);
 
+/// Removes what a run leaves in `folder` that was killed in the middle of one of these. For those only
+/// who have the folder to themselves.
+void remove_temporaries(const std::filesystem::path& folder);
+
 }  // namespace quintet

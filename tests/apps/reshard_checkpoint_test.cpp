@@ -59,7 +59,7 @@ void restore_and_save(Comm& comm, MeshSize size, const std::filesystem::path& di
   declare(parameters);
   parameters.initialize(key_from_seed(0));
   Trainer trainer(LossFunction{}, parameters, optimizer(), TrainerOptions{}, key_from_seed(0));
-  const auto lock = comm.rank() == 0 ? ModelDirLock(dir) : ModelDirLock::held_by_leader(dir);
+  const auto lock = comm.rank() == 0 ? FolderLock(dir) : FolderLock::held_by_leader(dir);
   CheckpointManager manager(
       lock, {.keep = 0, .run_id = "r", .hosts = writers_of(comm.channel(), comm.size())});
   if (const auto latest = manager.latest_whole()) {
@@ -123,7 +123,7 @@ TEST(ReshardedCheckpoint, APartIsReadWithLittleMoreMemoryThanItTakes) {
   const int64_t rows = 4096, columns = 4096;  // 64 MiB
   {
     const HostArray array(DType::f32, {rows, columns});
-    const ModelDirLock lock(scratch.path());
+    const FolderLock lock(scratch.path());
     CheckpointManager(lock).save(0, {whole_slice("x", array)}, "{}");
   }
   std::vector<std::byte> part(static_cast<size_t>(rows * columns), std::byte{1});  // a quarter

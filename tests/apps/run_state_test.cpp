@@ -78,7 +78,7 @@ class Arrays : public ::testing::Test {
   /// Where a save of the trainer is, after `change` to what it writes.
   CheckpointReader saved(const std::string& dtype = "float32",
                          const std::function<void(std::vector<TensorSlice>&)>& change = {}) {
-    const ModelDirLock lock(scratch_.path());
+    const FolderLock lock(scratch_.path());
     StateSlices slices = to_slices(*trainer_, dtype);
     if (change) change(slices.slices);
     CheckpointManager(lock).save(3, slices.slices, "{}");

@@ -61,7 +61,7 @@ class StateMemory : public ::testing::Test {
     }
     const HostArray step(DType::i64, {});
     slices.push_back(whole_slice("state/step", step));
-    const ModelDirLock lock(scratch_.path());
+    const FolderLock lock(scratch_.path());
     CheckpointManager(lock).save(0, slices, "{}");
   }
 
@@ -93,7 +93,7 @@ TEST_F(StateMemory, SavingInTheBackgroundTakesOneCopyOfTheShard) {
     slice.global_shape = slice.sizes;
     std::fill(slice.origin.begin(), slice.origin.end(), 0);
   }
-  const ModelDirLock lock(scratch_.path());
+  const FolderLock lock(scratch_.path());
   CheckpointManager manager(lock);
   forget_peak();
   const int64_t before = peak_bytes();

@@ -27,7 +27,7 @@ using testing::small_state;
 TEST(Checkpoint, RestoresWhatWasSaved) {
   const Scratch scratch;
   const HostArrays state = small_state();
-  const ModelDirLock lock(scratch.path() / "model");
+  const FolderLock lock(scratch.path() / "model");
   CheckpointManager manager(lock, {.run_id = "run \"1\""});
   EXPECT_EQ(manager.latest_step(), std::nullopt);
   EXPECT_FALSE(manager.restore_latest().has_value());
@@ -38,7 +38,7 @@ TEST(Checkpoint, RestoresWhatWasSaved) {
   EXPECT_EQ(restored->run_id, "run \"1\"");
   EXPECT_EQ(restored->state_json, R"({"data":{"epoch":2,"at":123456789012345},"loss":0.1})");
   EXPECT_TRUE(same_state(restored->arrays, state));
-  EXPECT_TRUE(same_state(read_checkpoint(checkpoint_path(lock.model_dir(), 7), Verify::size).arrays,
+  EXPECT_TRUE(same_state(read_checkpoint(checkpoint_path(lock.folder(), 7), Verify::size).arrays,
                          state));
 }
 
@@ -48,7 +48,7 @@ TEST(Checkpoint, RestoresTensorsOfManyChunks) {
   state["wide"] = filled<float>({3, 700'001}, 1);      // a row is more than a chunk
   state["tall"] = filled<float>({90'001, 7}, 2);       // many rows are one
   state["deep"] = filled<float>({2, 3, 5, 70'000}, 3);  // a chunk in the middle axis
-  const ModelDirLock lock(scratch.path());
+  const FolderLock lock(scratch.path());
   CheckpointManager manager(lock);
   manager.save(0, slices_of(state), "{}");
   EXPECT_TRUE(same_state(manager.restore(0).arrays, state));
@@ -58,7 +58,7 @@ TEST(Checkpoint, BackgroundSaveHoldsTheValuesOfItsCall) {
   const Scratch scratch;
   HostArrays state = small_state(1);
   const HostArrays before = state;
-  const ModelDirLock lock(scratch.path());
+  const FolderLock lock(scratch.path());
   CheckpointManager manager(lock, {.keep = 0});
   manager.save_async(1, slices_of(state), "{}");
   state = small_state(2);
@@ -72,7 +72,7 @@ TEST(Checkpoint, BackgroundSaveHoldsTheValuesOfItsCall) {
 TEST(Checkpoint, KeepsTheNewestAndThePinned) {
   const Scratch scratch;
   const HostArrays state = small_state();
-  const ModelDirLock lock(scratch.path());
+  const FolderLock lock(scratch.path());
   CheckpointManager manager(lock, {.keep = 2});
   for (int64_t step : {5, 10, 15, 100}) {
     manager.save(step, slices_of(state), "{}");
@@ -89,7 +89,7 @@ TEST(Checkpoint, KeepsTheNewestAndThePinned) {
 
 TEST(Checkpoint, SavingAStepAgainReplacesIt) {
   const Scratch scratch;
-  const ModelDirLock lock(scratch.path());
+  const FolderLock lock(scratch.path());
   CheckpointManager manager(lock);
   manager.save(3, slices_of(small_state(1)), "{}");
   manager.save(3, slices_of(small_state(2)), "{}");
@@ -103,7 +103,7 @@ TEST(Checkpoint, SavingAStepAgainReplacesIt) {
 TEST(Checkpoint, SameStateGivesTheSameBytes) {
   const Scratch scratch;
   for (const char* name : {"a", "b"}) {
-    const ModelDirLock lock(scratch.path() / name);
+    const FolderLock lock(scratch.path() / name);
     CheckpointManager(lock, {.run_id = "r"}).save(1, slices_of(small_state()), "{}");
     std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // HDF5 likes to note the second
   }
@@ -119,7 +119,7 @@ TEST(Checkpoint, FilesAreHardlyLargerThanTheirTensors) {
   for (int i = 0; i < 50; ++i) state[fmt::format("small/{}", i)] = filled<float>({64, 64}, i);
   int64_t bytes = 0;
   for (const auto& [name, array] : state) bytes += static_cast<int64_t>(array.bytes.size());
-  const ModelDirLock lock(scratch.path());
+  const FolderLock lock(scratch.path());
   CheckpointManager manager(lock);
   manager.save(1, slices_of(state), "{}");
   struct stat info {};
@@ -138,7 +138,7 @@ TEST(Checkpoint, OldLeftoversAreRemovedAtTheStart) {
   }
   testing::write_bytes(scratch.path() / ".config.gin.tmp-12-0", "x");
   testing::write_bytes(scratch.path() / "notes.txt", "mine");
-  const ModelDirLock lock(scratch.path());
+  const FolderLock lock(scratch.path());
   const CheckpointManager manager(lock);
   std::vector<std::string> left;
   for (const auto& entry : std::filesystem::directory_iterator(scratch.path()))
@@ -197,7 +197,7 @@ TensorSlice rows_of(const std::string& name, const HostArray& array, int64_t row
 TEST(Checkpoint, HostsWriteTheirSlicesAndAnyPartReadsBack) {
   const Scratch scratch;
   const HostArray matrix = filled<float>({10, 6}, 1), other = filled<float>({4, 3}, 2);
-  const ModelDirLock lock(scratch.path());
+  const FolderLock lock(scratch.path());
   auto meeting = std::make_shared<ThreadHosts::Meeting>(3);
   std::vector<std::thread> hosts;
   for (int host = 0; host < 3; ++host)
@@ -230,7 +230,7 @@ TEST(Checkpoint, HostsWriteTheirSlicesAndAnyPartReadsBack) {
 TEST(Checkpoint, OneHostsFailureIsEveryHostsFailure) {
   const Scratch scratch;
   const HostArray matrix = filled<float>({4, 2}, 1);
-  const ModelDirLock lock(scratch.path());
+  const FolderLock lock(scratch.path());
   auto meeting = std::make_shared<ThreadHosts::Meeting>(2);
   std::vector<std::thread> hosts;
   std::atomic<int> failed{0};
@@ -269,7 +269,7 @@ TEST(Checkpoint, ListsEveryDifferenceFromTheModel) {
 TEST(Checkpoint, RefusesWhatItCouldNotReadBack) {
   const Scratch scratch;
   const HostArrays state{{"a", filled<float>({2}, 1)}};
-  const ModelDirLock lock(scratch.path());
+  const FolderLock lock(scratch.path());
   CheckpointManager manager(lock);
   error_of(ExitCode::kUsage, [&] { manager.save(1, slices_of(state), "not json"); });
   error_of(ExitCode::kUsage, [&] { manager.save(1, slices_of(state), "[1]"); });

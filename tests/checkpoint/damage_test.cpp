@@ -26,7 +26,7 @@ constexpr const char* kData = "data-00000-of-00001.h5";
 class Damage : public ::testing::Test {
  protected:
   Damage() {
-    const ModelDirLock lock(model_dir());
+    const FolderLock lock(model_dir());
     CheckpointManager manager(lock, {.keep = 0, .run_id = "run-a"});
     manager.save(100, slices_of(small_state(1)), R"({"at":100})");
     manager.save(200, slices_of(small_state(2)), R"({"at":200})");
@@ -137,7 +137,7 @@ TEST_F(Damage, AFolderUnderAnotherStepsNameIsRefused) {
 TEST_F(Damage, ARunGoesBackLoudlyAndSetsTheDamagedOneAside) {
   const std::string bytes = read_file(newest() / kData);
   write_bytes(newest() / kData, bytes.substr(1));
-  const ModelDirLock lock(model_dir());
+  const FolderLock lock(model_dir());
   std::vector<std::string> warnings;
   CheckpointManager manager(
       lock, {.keep = 1, .warn = [&](const std::string& text) { warnings.push_back(text); }});
@@ -157,7 +157,7 @@ TEST_F(Damage, ARunGoesBackLoudlyAndSetsTheDamagedOneAside) {
 TEST_F(Damage, WithoutAWholeCheckpointThereIsNoSilentStartFromScratch) {
   for (int64_t step : {100, 200})
     std::filesystem::remove(checkpoint_path(model_dir(), step) / kManifestName);
-  const ModelDirLock lock(model_dir());
+  const FolderLock lock(model_dir());
   CheckpointManager manager(lock, {.warn = [](const std::string&) {}});
   const std::string message = error_of(ExitCode::kData, [&] { manager.restore_latest(); });
   for (const char* part : {"checkpoint_100", "checkpoint_200", "no checkpoint is whole"})

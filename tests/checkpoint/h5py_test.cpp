@@ -61,12 +61,12 @@ TEST(StateFile, H5pyReadsWholeTensorsAlsoAfterAMove) {
       slices.push_back(slice);
     }
   }
-  const ModelDirLock lock(scratch.path() / "model");
+  const FolderLock lock(scratch.path() / "model");
   CheckpointManager(lock).save(7, slices, "{}");
-  EXPECT_TRUE(testing::same_state(read_checkpoint(checkpoint_path(lock.model_dir(), 7)).arrays,
+  EXPECT_TRUE(testing::same_state(read_checkpoint(checkpoint_path(lock.folder(), 7)).arrays,
                                   state));
   const auto moved = scratch.path() / "elsewhere";
-  std::filesystem::rename(checkpoint_path(lock.model_dir(), 7), moved);
+  std::filesystem::rename(checkpoint_path(lock.folder(), 7), moved);
   EXPECT_EQ(run_h5py(python, moved, scratch.path() / "expected"), 0);
 }
 
@@ -78,9 +78,9 @@ TEST(StateFile, PartsThatAreGoneReadAsNaN) {
                          {"b", testing::filled<bfloat16>({2, 2}, 2)},
                          {"c", testing::filled<double>({5}, 3)}};
   write_expected(scratch.path() / "expected", state, true);
-  const ModelDirLock lock(scratch.path() / "model");
+  const FolderLock lock(scratch.path() / "model");
   CheckpointManager(lock).save(7, testing::slices_of(state), "{}");
-  const auto folder = checkpoint_path(lock.model_dir(), 7);
+  const auto folder = checkpoint_path(lock.folder(), 7);
   std::filesystem::remove(folder / "data-00000-of-00001.h5");
   EXPECT_EQ(run_h5py(python, folder, scratch.path() / "expected"), 0);
 }

@@ -37,7 +37,7 @@ TEST(Inspect, ListsACheckpointsTensors) {
   const float values[] = {3, -4, 0, std::nanf("")};
   std::memcpy(state["some/floats"].bytes.data(), values, sizeof values);
   {
-    const ModelDirLock lock(scratch.path());
+    const FolderLock lock(scratch.path());
     CheckpointManager(lock, {.run_id = "r1"}).save(12, testing::slices_of(state), R"({"at":3})");
   }
   const auto folder = checkpoint_path(scratch.path(), 12);
@@ -65,7 +65,7 @@ TEST(Inspect, ListsACheckpointsTensors) {
 TEST(Inspect, TellsWholeFromDamaged) {
   const Scratch scratch;
   {
-    const ModelDirLock lock(scratch.path());
+    const FolderLock lock(scratch.path());
     CheckpointManager manager(lock, {.keep = 0});
     for (const int64_t step : {1, 2}) manager.save(step, testing::slices_of(testing::small_state()), "{}");
   }

@@ -96,6 +96,20 @@ def test_killed_runs_go_on_and_end_the_same(folder):
     assert kept > 0, "no kill left a finished unit behind"
 
 
+def test_two_runs_at_once_make_one_cache(folder):
+    task = write_task(folder, lines=120_000)
+    command = ["cache", *task, f"--output_cache_dir={folder / 'cache'}", "--threads=1"]
+    first = start(*command)
+    e2e.wait_for(lambda: (folder / "cache" / "words" / "all.LOCK").exists(), 30)
+    second = quintet(*command, expect=2)
+    assert "another run is using this folder: host" in second.err and f"pid {first.pid}" in second.err, second
+    first.communicate()
+    assert first.returncode == 0
+    quintet("cache", *task, f"--output_cache_dir={folder / 'whole'}")
+    assert files(folder / "cache") == files(folder / "whole")
+    assert [path.name for path in (folder / "cache" / "words").iterdir()] == ["all"]
+
+
 def test_a_kill_after_the_last_file_leaves_nothing_over(folder):
     task = write_task(folder, lines=120_000)
     quintet("cache", *task, f"--output_cache_dir={folder / 'whole'}")
@@ -107,6 +121,8 @@ def test_a_kill_after_the_last_file_leaves_nothing_over(folder):
     for path in (folder / "whole" / "words" / "all").iterdir():
         if path.name != "COMPLETED":
             shutil.copy(path, work)
+    for name in (".stats.train.json.tmp-7-3", ".writable-7", "..writable-7.tmp-7-0"):
+        (work / name).write_text("half a")  # by a kill while a small file was written
     quintet("cache", *task, f"--output_cache_dir={folder / 'cut'}")
     assert files(folder / "cut") == files(folder / "whole")
 

@@ -163,7 +163,7 @@ TEST(SlowDisk, TheNextSaveWaitsAndTheSameCopyIsUsedAgain) {
     const HostArrays state{{"a", HostArray(DType::f32, {1 << 24})}};
     rusage before{}, after{};
     ::getrusage(RUSAGE_SELF, &before);
-    const ModelDirLock lock(folder.path() / "run");
+    const FolderLock lock(folder.path() / "run");
     CheckpointManager manager(lock, {.hosts = std::make_shared<Slow>()});
     for (int step = 1; step <= 4; ++step) {
       manager.save_async(step, {whole_slice("a", state.at("a"))}, "{}");

@@ -41,7 +41,7 @@ void save(CheckpointManager& manager, int64_t step, bool in_background) {
 }
 
 int run(const std::filesystem::path& model_dir, const std::string& mode, int64_t steps, bool hold) {
-  const ModelDirLock lock(model_dir);
+  const FolderLock lock(model_dir);
   if (hold) {
     say("holding");
     ::pause();

@@ -127,7 +127,7 @@ inline std::filesystem::path prepared(const std::filesystem::path& folder, const
 /// What a next start must find: no leftovers, every visible checkpoint whole and with its own step's
 /// values, the newest not older than `committed`.
 inline void expect_sound(const std::filesystem::path& model_dir, int64_t committed) {
-  const ModelDirLock lock(model_dir);
+  const FolderLock lock(model_dir);
   std::vector<std::string> warnings;
   CheckpointManager manager(
       lock, {.keep = 2, .warn = [&](const std::string& text) { warnings.push_back(text); }});

@@ -55,8 +55,8 @@ TEST(SecondRun, IsRefusedAtOnceAndNamesTheFirst) {
 
 TEST(SecondRun, IsRefusedInTheSameProcessToo) {
   const FaultFolder folder;
-  const ModelDirLock lock(folder.path());
-  error_of(ExitCode::kUsage, [&] { const ModelDirLock second(folder.path()); });
+  const FolderLock lock(folder.path());
+  error_of(ExitCode::kUsage, [&] { const FolderLock second(folder.path()); });
 }
 
 TEST(SecondRun, OfManyAtOnceExactlyOneStarts) {
@@ -68,7 +68,7 @@ TEST(SecondRun, OfManyAtOnceExactlyOneStarts) {
     runs.emplace_back([&] {
       while (!go) std::this_thread::yield();
       try {
-        const ModelDirLock lock(folder.path());
+        const FolderLock lock(folder.path());
         ++started;
         while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       } catch (const Error&) {
@@ -101,11 +101,11 @@ bool has_lock_open(pid_t pid) {
 TEST(SecondRun, DoesNotTakeALockFileThatWasRemovedMeanwhile) {
   const FaultFolder folder;
   const Launch second{.model_dir = folder.path() / "run", .fault = "flock:1=SLEEP1500"};
-  auto first = std::make_unique<ModelDirLock>(second.model_dir);
+  auto first = std::make_unique<FolderLock>(second.model_dir);
   const pid_t pid = testing::start_driver(second);
   ASSERT_TRUE(has_lock_open(pid));  // it is about to lock the first run's file
   first.reset();                    // which goes
-  const ModelDirLock third(second.model_dir);
+  const FolderLock third(second.model_dir);
   const Ended ended = testing::wait_for_driver(pid, second);
   EXPECT_EQ(ended.code, 2) << "two runs at once: " << ended.errors;
 }
@@ -132,7 +132,7 @@ TEST(ModelDir, ThatCannotBeWrittenIsRefusedAtTheStart) {
   testing::write_bytes(folder.path() / "file", "x");
   for (const auto& path : {folder.path() / "file", folder.path() / "file/below",
                            std::filesystem::path("/proc/quintet")}) {
-    const std::string message = error_of(ExitCode::kDisk, [&] { ModelDirLock lock(path); });
+    const std::string message = error_of(ExitCode::kDisk, [&] { FolderLock lock(path); });
     EXPECT_NE(message.find(path.string()), std::string::npos) << message;
   }
   for (const char* error : {"EROFS", "EACCES", "EIO", "ESTALE", "ENOSPC"})

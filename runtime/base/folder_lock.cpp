@@ -1,4 +1,4 @@
-#include "checkpoint/model_dir_lock.h"
+#include "runtime/base/folder_lock.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -51,8 +51,8 @@ bool is_dead_here(const std::string& holder) {
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& holder) {
   fail(ExitCode::kUsage,
-       "{}: another run is using this model directory: {}; wait for it, stop it, or choose another "
-       "--model_dir (if that run is surely gone, delete the file)",
+       "{}: another run is using this folder: {}; wait for it, stop it, or choose another folder (if that run "
+       "is surely gone, delete the file)",
        file.string(), holder.empty() ? "one that is just starting" : holder);
 }
 
@@ -73,9 +73,10 @@ bool try_lock(int descriptor, const std::filesystem::path& file) {
 
 }  // namespace
 
-ModelDirLock::ModelDirLock(std::filesystem::path model_dir) : model_dir_(std::move(model_dir)) {
-  check_writable(model_dir_);
-  const std::filesystem::path file = model_dir_ / "LOCK";
+FolderLock::FolderLock(std::filesystem::path folder, std::string name)
+    : folder_(std::move(folder)), name_(std::move(name)) {
+  check_writable(folder_);
+  const std::filesystem::path file = folder_ / name_;
   for (;;) {
     descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (descriptor_ < 0) fail_disk(file, "create", errno);
@@ -97,20 +98,21 @@ ModelDirLock::ModelDirLock(std::filesystem::path model_dir) : model_dir_(std::mo
   }
 }
 
-ModelDirLock ModelDirLock::held_by_leader(std::filesystem::path model_dir) {
-  ModelDirLock lock;
-  lock.model_dir_ = std::move(model_dir);
+FolderLock FolderLock::held_by_leader(std::filesystem::path folder) {
+  FolderLock lock;
+  lock.folder_ = std::move(folder);
   return lock;
 }
 
-ModelDirLock::ModelDirLock(ModelDirLock&& other) noexcept
-    : model_dir_(std::move(other.model_dir_)),
+FolderLock::FolderLock(FolderLock&& other) noexcept
+    : folder_(std::move(other.folder_)),
+      name_(std::move(other.name_)),
       taken_over_from_(std::move(other.taken_over_from_)),
       descriptor_(std::exchange(other.descriptor_, -1)) {}
 
-ModelDirLock::~ModelDirLock() {
+FolderLock::~FolderLock() {
   if (descriptor_ < 0) return;
-  ::unlink((model_dir_ / "LOCK").c_str());  // before the lock goes: see try_lock
+  ::unlink((folder_ / name_).c_str());  // before the lock goes: see try_lock
   ::close(descriptor_);
 }
 
