@@ -31,15 +31,12 @@ def convert(folder):
     import transformers
 
     torch.manual_seed(0)
-    size = common.SIZES[args.model]
-    model = transformers.T5ForConditionalGeneration(transformers.T5Config(
-        vocab_size=common.VOCABULARY, d_model=size["emb_dim"], d_kv=size["head_dim"], d_ff=size["mlp_dim"],
-        num_layers=size["num_layers"], num_decoder_layers=size["num_layers"], num_heads=size["num_heads"],
-        feed_forward_proj="gated-gelu", tie_word_embeddings=False, decoder_start_token_id=0))
+    model = common.hf_model(transformers, args.model)
     source = os.path.join(folder, "hf")
     model.save_pretrained(source)
     converter = ctranslate2.converters.TransformersConverter(source)
     converter.load_tokenizer = lambda *ignored, **ignored_too: Tokenizer()
+    converter.load_model = lambda *ignored, **ignored_too: model  # reading it back would share the tables
     converter.convert(os.path.join(folder, "ct2"))
 
 

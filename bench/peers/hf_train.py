@@ -10,13 +10,7 @@ import transformers  # noqa: E402
 
 torch.manual_seed(0)
 torch.set_num_threads(args.threads)
-size = common.SIZES[args.model]
-config = transformers.T5Config(
-    vocab_size=common.VOCABULARY, d_model=size["emb_dim"], d_kv=size["head_dim"], d_ff=size["mlp_dim"],
-    num_layers=size["num_layers"], num_decoder_layers=size["num_layers"], num_heads=size["num_heads"],
-    feed_forward_proj="gated-gelu", tie_word_embeddings=False, dropout_rate=0.0,
-    decoder_start_token_id=0)
-model = transformers.T5ForConditionalGeneration(config).train()
+model = common.hf_model(transformers, args.model, dropout_rate=0.0).train()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
 inputs = torch.randint(1, common.VOCABULARY, (args.batch, args.inputs))
 labels = torch.randint(1, common.VOCABULARY, (args.batch, args.targets))
