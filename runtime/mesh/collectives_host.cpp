@@ -1,6 +1,7 @@
 #include "runtime/mesh/collectives_host.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "kernels/device.h"
@@ -133,7 +134,10 @@ class HostComm final : public Comm {
       staged_out = in == out ? staged_in : device_.pinned(std::max<int64_t>(out_bytes, 1));
       host_out = staged_out.get();
     }
-    auto task = queue_.put([=, work = std::move(work)] { work(call, host_in, host_out); });
+    // The staged blocks live until the work is done, whoever still waits for it.
+    auto task = queue_.put([=, staged = std::array{staged_in, staged_out}, work = std::move(work)] {
+      work(call, host_in, host_out);
+    });
     return Pending([=, this, task = std::move(task)] {
       queue_.wait(task);
       if (staged_out && out_bytes > 0) device_.copy_in(out, staged_out.get(), out_bytes);
