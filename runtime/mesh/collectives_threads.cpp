@@ -147,7 +147,8 @@ void run_threads(const ThreadRanks& ranks, const std::function<void(Comm&)>& bod
   for (int rank = 0; rank < ranks.count; ++rank)
     threads.emplace_back([&, rank] {
       try {
-        const auto comm = host_comm(std::make_unique<ThreadTransport>(shared, rank), Device::cpu());
+        const auto comm = host_comm(std::make_unique<ThreadTransport>(shared, rank),
+                                    ranks.device == nullptr ? Device::cpu() : *ranks.device);
         try {
           body(*comm);
         } catch (const std::exception& error) {

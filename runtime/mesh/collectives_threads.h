@@ -22,6 +22,7 @@ struct ThreadRanks {
   int count = 1;
   std::vector<std::string> hosts = {};  // of every rank; empty: all on one
   std::chrono::milliseconds timeout{60'000};
+  Device* device = nullptr;  // that the arrays are on; null: the CPU
 };
 
 /// Calls `body` in one thread a rank and waits for all. When a rank throws, the others' collectives

@@ -10,6 +10,7 @@
 #include "runtime/base/check.h"
 #include "runtime/mesh/collectives_threads.h"
 #include "runtime/mesh/mesh.h"
+#include "tests/harness/device.h"
 #include "tests/mesh/collective_cases.h"
 
 namespace quintet {
@@ -48,6 +49,31 @@ TEST_P(Sizes, BroadcastFromEveryRoot) {
 }
 
 TEST(Collectives, SumsOfBfloat16AreTakenInFloat) { run_ranks(4, bfloat16_case); }
+
+// What goes through the host lies in blocks that the next collective must not have meanwhile.
+TEST(Collectives, ADevicesArraysWaitUntilTheyAreSent) {
+  constexpr int kCalls = 6;
+  constexpr int64_t kCount = 300;
+  Device& device = Device::current();
+  run_ranks({.count = 2, .device = &device}, [&](Comm& comm) {
+    if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::vector<Buffer> in, out;
+    std::vector<Pending> pending;
+    for (int i = 0; i < kCalls; ++i) {
+      const std::vector<float> values(2 * kCount, static_cast<float>(10 * i + comm.rank()));
+      in.push_back(device.memory().allocate(2 * kCount * 4));
+      out.push_back(device.memory().allocate(kCount * 4));
+      device.copy_in(in.back().get(), values.data(), 2 * kCount * 4);
+      pending.push_back(comm.world().reduce_scatter(in.back().get(), out.back().get(), kCount, DType::f32));
+    }
+    for (int i = 0; i < kCalls; ++i) {
+      pending[static_cast<size_t>(i)].wait();
+      std::vector<float> sums(kCount);
+      device.copy_out(sums.data(), out[static_cast<size_t>(i)].get(), kCount * 4);
+      EXPECT_EQ(sums, std::vector<float>(kCount, static_cast<float>(20 * i + 1))) << "call " << i;
+    }
+  });
+}
 
 TEST(Collectives, GroupsOfAMesh) { run_ranks(4, groups_case); }
 
