@@ -80,12 +80,6 @@ int32_t eos_of(const ConfiguredModel& model) {
 
 }  // namespace
 
-bool generates_on_device(const BaseModel& model) {
-  const auto* both = dynamic_cast<const EncoderDecoderModel*>(&model);
-  return !Device::current().is_cpu() &&
-         (both == nullptr || both->network().config().sparse_decoder.num_sparse_layers == 0);
-}
-
 std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights) {
   HostArray copy;  // of a parameter in a GPU's memory
   const decoding::ParameterSource parameters = [&model, &copy](const std::string& name) {
@@ -121,7 +115,7 @@ void drop_packed(BaseModel& model) {
 Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
                      const Weights& weights)
     : model_(model.model) {
-  if (generates_on_device(*model.model))
+  if (!Device::current().is_cpu())
     device_ = std::make_unique<decoding::DeviceDecoder>(*model.model);
   else
     network_ = pack(*model.model, weights);

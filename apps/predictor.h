@@ -14,9 +14,6 @@
 
 namespace quintet {
 
-/// A GPU generates with dense decoders; those with experts generate on the CPU.
-bool generates_on_device(const BaseModel& model);
-
 /// The model's parameters as they are now, or a quantized checkpoint's, for decoding on the CPU. The
 /// model stays if its encoder has experts.
 std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights = {});

@@ -75,11 +75,8 @@ struct Computed {
 Computed computed(const TextModel& model, const ServeFlags& flags) {
   BaseModel& trained = *model.configured().model;
   const Weights weights = weights_of(flags.quantize.type(), model.trained().reader);
-  if (generates_on_device(trained))
+  if (!Device::current().is_cpu())
     return {nullptr, serving::device_network(trained, flags.service.engine)};
-  QT_CHECK(Device::current().is_cpu() || flags.compute.device == "auto",
-           "--device={}: decoders with experts are served on the CPU; use --device=cpu",
-           flags.compute.device);
   auto packed = pack(trained, weights);
   drop_packed(trained);  // what serves is a copy: files may change now
   auto network = serving::cpu_network(*packed, flags.service.engine);

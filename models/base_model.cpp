@@ -237,6 +237,7 @@ Tensor DecoderOnlyModel::hidden(const HostArrays& batch, Rows rows, const Contex
 
 std::vector<std::pair<std::string, std::string>> DecoderOnlyModel::counted_features(
     const HostArrays& batch) const {
+  if (network_.config().sparse.num_sparse_layers > 0) return {};  // likewise
   if (batch.contains("decoder_segment_ids")) return {{"decoder", "decoder_segment_ids"}};
   return {{"decoder_target_tokens", "decoder_target_tokens"}};
 }

@@ -48,6 +48,11 @@ bool SparseStack::is_sparse(int64_t layer, int64_t num_layers) const {
   return layer % every == every - 1;
 }
 
+void SparseStack::check_generates() const {
+  QT_CHECK(num_sparse_layers == 0 || moe.router.kind != Router::experts_choose,
+           "generation: experts of a decoder cannot choose tokens, later ones are not there yet");
+}
+
 Groups padded(int64_t batch, int64_t length, int64_t num_experts, int64_t num_expert_replicas) {
   const int64_t experts = num_experts * num_expert_replicas, tokens = batch * length;
   Groups groups{.padded_batch = batch, .padded_length = length};

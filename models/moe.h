@@ -48,6 +48,8 @@ struct SparseStack {
 
   /// Throws a usage error if sparse layers are mixed and do not divide the layers.
   bool is_sparse(int64_t layer, int64_t num_layers) const;
+  /// Throws a usage error if a decoder of such layers cannot write token after token.
+  void check_generates() const;
 };
 
 /// How tokens are divided for routing. All figures are of the rows that a loss is taken of.

@@ -232,7 +232,7 @@ DecoderOnlyTransformer::DecoderOnlyTransformer(const Scope& scope, const Transfo
     : config_((check_sizes(config), config)),
       embedding_(embedding_table(scope / "decoder", config.vocab_size, config.emb_dim)),
       decoder_(scope / "decoder", config, config.num_layers, false,
-               wants_remat(config.remat_policy)) {
+               wants_remat(config.remat_policy), config.sparse) {
   if (!config.logits_via_embedding)
     logits_dense_ = logits_kernel(scope / "decoder", config.vocab_size, config);
 }

@@ -34,6 +34,7 @@ struct TransformerConfig : LayerConfig {
   bool logits_via_embedding = false;
   bool float32_attention_logits = false;
   std::string remat_policy = "none";
+  SparseStack sparse;
 };
 
 /// Where the output projection is and how logits are scaled.

@@ -137,7 +137,7 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
     HostArray places(DType::i32, {batch, length});
     std::copy(order.begin(), order.end(), places.as<int32_t>().begin());
     encoded = ops::embed(Tensor::from_host(places, {axis::kBatch, axis::kLength}),
-                         table_of_rows(encoded));
+                         with_axes(encoded, {{axis::kVocab, batch * length}, encoded.spec().axes[2]}));
   }
   set_values<int32_t>(s.lengths, lengths);
   Device& device = Device::current();

@@ -25,8 +25,7 @@ namespace quintet::decoding {
 
 class DeviceDecoder : public TokenModel {
  public:
-  /// Encoder-decoder or decoder-only, without experts in the decoder. The model must outlive the
-  /// decoder. Throws Bug on the CPU.
+  /// Encoder-decoder or decoder-only. The model must outlive the decoder. Throws Bug on the CPU.
   explicit DeviceDecoder(const BaseModel& model);
   ~DeviceDecoder() override;
 

@@ -25,10 +25,11 @@ std::pair<std::vector<int32_t>, std::vector<int32_t>> without_padding(
   return {order, lengths};
 }
 
-Tensor table_of_rows(const Tensor& x) {
-  Tensor table(Spec{{{axis::kVocab, x.size(0) * x.size(1)}, x.spec().axes[2]}, x.spec().dtype});
-  Device::current().copy(table.local().pointer, x.local().pointer, x.bytes());
-  return table;
+Tensor with_axes(const Tensor& x, std::vector<Axis> axes) {
+  const Tensor y(Spec{std::move(axes), x.spec().dtype});
+  QT_ASSERT(y.bytes() == x.bytes());
+  Device::current().copy(y.local().pointer, x.local().pointer, x.bytes());
+  return y;
 }
 
 Tensor embedded(const int32_t* ids, const Axis& rows, const Tensor& table) {

@@ -14,8 +14,8 @@ namespace quintet::decoding {
 std::pair<std::vector<int32_t>, std::vector<int32_t>> without_padding(
     std::span<const int32_t> tokens, int64_t batch, int64_t length);
 
-/// [batch, length, embed] as a table [vocab, embed] of its rows.
-Tensor table_of_rows(const Tensor& x);
+/// A copy of x whose elements have these axes instead.
+Tensor with_axes(const Tensor& x, std::vector<Axis> axes);
 
 /// Rows [ids] of a table [vocab, embed]. ids: int32 [rows] on the device.
 Tensor embedded(const int32_t* ids, const Axis& rows, const Tensor& table);

@@ -1,5 +1,6 @@
 #include "models/decoding/device_layers.h"
 
+#include "models/decoding/device_experts.h"
 #include "models/decoding/device_products.h"
 
 namespace quintet::decoding {
@@ -27,9 +28,9 @@ Tensor queue_layers(const DeviceWeights& weights, Tensor x, DecodeRows rows, con
       attention.cross(i, rows);
       x = products.added(x, attended, layer.cross_out);
     }
-    const Tensor h = products.activated(x, layer.mlp_norm, layer.wi_0, layer.wi_1,
-                                        weights.config.mlp_activations);
-    x = products.added(x, h, layer.wo);
+    for (const DeviceWeights::Mlp& mlp : layer.mlps)
+      x = mlp.router.absent() ? products.added(x, products.activated(x, mlp), mlp.wo)
+                              : add_experts(mlp, x);
   }
   return x;
 }

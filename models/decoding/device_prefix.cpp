@@ -1,5 +1,7 @@
 #include "models/decoding/device_prefix.h"
 
+#include "models/decoding/device_experts.h"
+
 namespace quintet::decoding {
 namespace {
 
@@ -10,6 +12,13 @@ HostArray marks_of(std::span<const int32_t> prefix, int64_t length) {
     for (int64_t t = 0; t < prefix[static_cast<size_t>(i)]; ++t)
       marks.as<int32_t>()[static_cast<size_t>(i * length + t)] = 1;
   return marks;
+}
+
+/// x, y: [batch, length, embed]
+Tensor after_norm(const DeviceWeights::Mlp& mlp, const Tensor& x) {
+  const Tensor h = ops::rms_norm(x, mlp.norm);
+  if (!mlp.router.absent()) return through_experts(mlp, h);
+  return ops::matmul(ops::mlp_in(h, mlp.wi_0, mlp.wi_1, mlp.activations), mlp.wo);
 }
 
 }  // namespace
@@ -33,9 +42,7 @@ void run_prefix(const DeviceWeights& weights, const HostArray& tokens,
         ops::matmul(h, layer.query), keys, values, weights.bias_table, mask,
         {.num_heads = weights.config.num_heads, .max_distance = kMaxDistance, .bidirectional = false});
     x = ops::add(x, ops::matmul(attended, layer.self_out));
-    const Tensor inner = ops::mlp_in(ops::rms_norm(x, layer.mlp_norm), layer.wi_0, layer.wi_1,
-                                     weights.config.mlp_activations);  // [batch, length, mlp]
-    x = ops::add(x, ops::matmul(inner, layer.wo));
+    for (const DeviceWeights::Mlp& mlp : layer.mlps) x = ops::add(x, after_norm(mlp, x));
   }
 }
 

@@ -2,11 +2,8 @@
 // The products of a decoder's step on a device: few rows (kMostSkinnyRows) take one kernel for a
 // norm, a product and what follows it; more rows take the ops.
 
-#include <string>
-#include <vector>
-
 #include "kernels/gpu_kernels.h"
-#include "models/network.h"
+#include "models/decoding/device_weights.h"
 
 namespace quintet::decoding {
 
@@ -33,16 +30,16 @@ class Products {
     run({.residual = x.local().pointer}, h, weights, x);
     return x;
   }
-  /// The MLP's first half of rms_norm(x, norm); wi_1 may be absent.
-  Tensor activated(const Tensor& x, const Tensor& norm, const Tensor& wi_0, const Tensor& wi_1,
-                   const std::vector<std::string>& names) const {
-    if (!skinny_) return ops::mlp_in(ops::rms_norm(x, norm), wi_0, wi_1, names);
-    const Tensor y(Spec{{x.spec().axes[0], wi_0.spec().axes[1]}, x.spec().dtype});
-    run({.norm = scale(norm),
-         .gate = wi_1.absent() ? nullptr : wi_1.local().pointer,
+  /// A dense MLP's first half of the norm of x.
+  Tensor activated(const Tensor& x, const DeviceWeights::Mlp& mlp) const {
+    const std::vector<std::string>& names = mlp.activations;
+    if (!skinny_) return ops::mlp_in(ops::rms_norm(x, mlp.norm), mlp.wi_0, mlp.wi_1, names);
+    const Tensor y(Spec{{x.spec().axes[0], mlp.wi_0.spec().axes[1]}, x.spec().dtype});
+    run({.norm = scale(mlp.norm),
+         .gate = mlp.wi_1.absent() ? nullptr : mlp.wi_1.local().pointer,
          .act0 = activation_from_name(names[0]),
-         .act1 = wi_1.absent() ? Activation::linear : activation_from_name(names[1])},
-        x, wi_0, y);
+         .act1 = mlp.wi_1.absent() ? Activation::linear : activation_from_name(names[1])},
+        x, mlp.wi_0, y);
     return y;
   }
   /// Logits of rms_norm(x, norm), to float32 `logits`.

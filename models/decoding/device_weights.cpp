@@ -28,6 +28,29 @@ Tensor side_by_side(const std::vector<Tensor>& parts) {
   return Tensor::from_host(joined, {axis::kEmbed, axis::kJoinedKv});
 }
 
+/// Of one layer; sparse: the mixture that it is, or null.
+std::vector<DeviceWeights::Mlp> mlps_of(const Parameters& parameters, const std::string& layer,
+                                        const LayerConfig& config, const SparseStack* sparse) {
+  const auto used = [&](const std::string& name) { return parameters.at(layer + name).used(); };
+  const auto mlp = [&](const std::string& norm, const std::string& scope,
+                       const std::vector<std::string>& activations) {
+    const bool gated = activations.size() == 2;
+    return DeviceWeights::Mlp{.norm = used(norm + "/scale"),
+                              .wi_0 = used(scope + (gated ? "/wi_0/kernel" : "/wi/kernel")),
+                              .wi_1 = gated ? used(scope + "/wi_1/kernel") : Tensor(),
+                              .wo = used(scope + "/wo/kernel"),
+                              .activations = activations,
+                              .router = {}};
+  };
+  if (sparse == nullptr) return {mlp("/pre_mlp_layer_norm", "/mlp", config.mlp_activations)};
+  std::vector all{mlp("/pre_mlp_layer_norm", "/mlp/expert", sparse->moe.activations)};
+  all[0].router = used("/mlp/router/router_weights/w/kernel");
+  all[0].chosen = sparse->moe.router.num_selected_experts;
+  if (sparse->extra_mlp)
+    all.push_back(mlp("/pre_extra_mlp_layer_norm", "/extra_mlp", config.mlp_activations));
+  return all;
+}
+
 /// What is added for a key 0, 1, ... tokens back.
 Tensor bias_by_distance(const HostArray& table) {
   const int64_t heads = table.shape[0], buckets = table.shape[1];
@@ -45,18 +68,21 @@ Tensor bias_by_distance(const HostArray& table) {
 DeviceWeights::DeviceWeights(const BaseModel& model) : vocab_size(model.vocab_size()) {
   const Tape::Recording paused(nullptr);
   int64_t num_layers = 0;
+  SparseStack sparse;
   if (const auto* both = dynamic_cast<const EncoderDecoderModel*>(&model)) {
     config = both->network().config();
-    QT_ASSERT(both->network().config().sparse_decoder.num_sparse_layers == 0);
+    sparse = both->network().config().sparse_decoder;
     num_layers = both->network().config().num_decoder_layers;
     projection = both->network().projection();
     has_encoder = true;
   } else {
     const auto& network = dynamic_cast<const DecoderOnlyModel&>(model).network();
     config = network.config();
+    sparse = network.config().sparse;
     num_layers = network.config().num_layers;
     projection = network.projection();
   }
+  sparse.check_generates();
   const auto used = [&](const std::string& name) { return model.parameters().at(name).used(); };
   const double scale =
       config.scale_attn_logits ? 1 / std::sqrt(static_cast<double>(config.head_dim)) : 1;
@@ -64,7 +90,6 @@ DeviceWeights::DeviceWeights(const BaseModel& model) : vocab_size(model.vocab_si
   const auto query = [&](const std::string& name) {
     return scale == 1 ? used(name) : ops::scale(used(name), scale);
   };
-  const bool gated = config.mlp_activations.size() == 2;
   for (int64_t i = 0; i < num_layers; ++i) {
     const std::string layer = fmt::format("decoder/layers_{}", i);
     const std::string self = layer + "/self_attention/";
@@ -79,10 +104,8 @@ DeviceWeights::DeviceWeights(const BaseModel& model) : vocab_size(model.vocab_si
                   .cross_key = {},
                   .cross_value = {},
                   .cross_out = {},
-                  .mlp_norm = used(layer + "/pre_mlp_layer_norm/scale"),
-                  .wi_0 = used(layer + (gated ? "/mlp/wi_0/kernel" : "/mlp/wi/kernel")),
-                  .wi_1 = gated ? used(layer + "/mlp/wi_1/kernel") : Tensor(),
-                  .wo = used(layer + "/mlp/wo/kernel")};
+                  .mlps = mlps_of(model.parameters(), layer, config,
+                                  sparse.is_sparse(i, num_layers) ? &sparse : nullptr)};
     weights.qkv = side_by_side({weights.query, weights.key, weights.value});
     if (has_encoder) {
       const std::string cross = layer + "/encoder_decoder_attention/";

@@ -202,6 +202,7 @@ NetworkShape shape_of(const T5Config& config) {
 NetworkShape shape_of(const TransformerConfig& config) {
   NetworkShape shape = common_shape(config);
   shape.num_decoder_layers = config.num_layers;
+  shape.sparse_decoder = config.sparse;
   return shape;
 }
 
@@ -220,9 +221,7 @@ PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source,
            gates);
   QT_CHECK(encode_ || shape_.sparse_encoder.num_sparse_layers == 0,
            "generation: an encoder with experts needs a function that encodes");
-  QT_CHECK(shape_.sparse_decoder.num_sparse_layers == 0 ||
-               shape_.sparse_decoder.moe.router.kind != Router::experts_choose,
-           "generation: experts of a decoder cannot choose tokens, later ones are not there yet");
+  shape_.sparse_decoder.check_generates();
   HugeArena arena;
   const Reader reader(source, shape_, arena, weights);
   // The largest tensors first: while a source still holds them, little else is packed.

@@ -6,7 +6,7 @@
 
 #include "kernels/attention/buckets.h"
 #include "kernels/decode_attention/decode_attention.h"
-#include "models/decoding/layer_parts.h"
+#include "models/decoding/experts.h"
 
 namespace quintet::decoding {
 
@@ -71,7 +71,7 @@ class StackRun {
  private:
   struct Own {  // a thread's
     PackedRows packed;
-    std::vector<float> block, scratch, bias;
+    std::vector<float> block, scratch, bias, normalized;
     std::vector<SharedQuery> queries;
   };
 
@@ -160,17 +160,36 @@ class StackRun {
 
   /// Output projection and MLP of this part's rows.
   void finish(const PackedLayer& layer, Part part, Own& own) {
-    const int64_t e = shape_.emb_dim, f = shape_.mlp_dim;
     own_blocks(part, [&](int64_t first, int64_t count) {
-      const auto add = [&](const Tile& tile) { add_tile(tile, x(first), e); };
       own.packed.pack(query(first), count, joined_);
-      multiply(own.packed, layer.self.out, {0, layer.self.out.panels()}, add);
-      own.packed.pack_normalized(x(first), count, e, layer.mlp.norm.data(), kNormEpsilon);
-      own.block.resize(static_cast<size_t>(count * f));
-      mlp_activations(own.packed, layer.mlp, Part{}, own.block.data());
-      own.packed.pack(own.block.data(), count, f);
-      multiply(own.packed, layer.mlp.out, {0, layer.mlp.out.panels()}, add);
+      add_product(layer.self.out, first, own);
+      if (layer.experts)
+        add_experts(layer, first, count, own);
+      else
+        add_mlp(layer.mlp, first, count, own);
+      if (layer.extra_mlp) add_mlp(*layer.extra_mlp, first, count, own);
     });
+  }
+  void add_product(const PackedMatrix& w, int64_t first, Own& own) {
+    multiply(own.packed, w, {0, w.panels()},
+             [&](const Tile& tile) { add_tile(tile, x(first), shape_.emb_dim); });
+  }
+  void add_mlp(const PackedMlp& mlp, int64_t first, int64_t count, Own& own) {
+    own.packed.pack_normalized(x(first), count, shape_.emb_dim, mlp.norm.data(), kNormEpsilon);
+    own.block.resize(static_cast<size_t>(count * mlp.width));
+    mlp_activations(own.packed, mlp, Part{}, own.block.data());
+    own.packed.pack(own.block.data(), count, mlp.width);
+    add_product(mlp.out, first, own);
+  }
+  void add_experts(const PackedLayer& layer, int64_t first, int64_t count, Own& own) {
+    const PackedExperts& experts = *layer.experts;
+    own.packed.pack_normalized(x(first), count, shape_.emb_dim, layer.mlp.norm.data(), kNormEpsilon);
+    own.normalized.resize(static_cast<size_t>(count * shape_.emb_dim));
+    own.packed.unpack(own.normalized.data());
+    const ExpertRows routed = route_rows(experts, own.normalized.data(), count);
+    own.block.resize(routed.row.size() * static_cast<size_t>(experts.experts.front().width));
+    ExpertProducts::in(experts, routed, own.normalized.data(), Part{}, own.packed, own.block.data());
+    ExpertProducts::out(experts, routed, own.block.data(), Part{}, own.packed, x(first));
   }
 
   const PackedNetwork& network_;

@@ -77,7 +77,7 @@ class ServedNetwork {
 std::unique_ptr<ServedNetwork> cpu_network(const decoding::PackedNetwork& network,
                                            const EngineOptions& options);
 /// On the current device: models/serving/device_network.cpp says how. Encoder-decoder or
-/// decoder-only, without experts in the decoder. The model must outlive what is returned.
+/// decoder-only. The model must outlive what is returned.
 std::unique_ptr<ServedNetwork> device_network(const BaseModel& model, const EngineOptions& options);
 
 }  // namespace quintet::serving

@@ -1,98 +1,143 @@
-// Generation with experts: step by step as all at once, as long as nobody is turned away.
+// Generation with experts: step by step as all at once, as long as nobody is turned away; on a GPU
+// what the CPU writes.
 
 #include <gtest/gtest.h>
 
-#include "models/base_model.h"
+#include <numeric>
+
+#include "models/decoding/predict.h"
 #include "models/decoding/transformer_decoder.h"
+#include "tests/models/sparse_network.h"
 
 namespace quintet::testing {
 namespace {
 
+using namespace decoding;
+
 constexpr int64_t kRows = 5, kInputs = 6, kTargets = 7;
 
-T5Config config(int64_t chosen, bool gated, bool extra, Router encoder) {
-  T5Config c;
-  c.vocab_size = 37, c.emb_dim = 24, c.num_heads = 3, c.head_dim = 8, c.mlp_dim = 20;
-  c.mlp_activations = {"relu"};
-  c.num_encoder_layers = c.num_decoder_layers = 2;
-  c.masks_padding = true;
-  SparseStack stack;
-  stack.num_sparse_layers = 1;
-  stack.extra_mlp = extra;
-  stack.moe.num_experts = 4;
-  stack.moe.mlp_dim = 18;
-  stack.moe.activations = gated ? std::vector<std::string>{"gelu", "linear"} : std::vector<std::string>{"relu"};
-  stack.moe.eval_capacity_factor = 8;  // room for all
-  stack.moe.router.num_selected_experts = chosen;
-  stack.moe.router.weights_stddev = 1;
-  c.sparse_decoder = stack;
-  c.sparse_encoder = stack;
-  c.sparse_encoder.moe.router.kind = encoder;
-  return c;
-}
+bool on_cpu() { return Device::current().is_cpu(); }
 
-HostArray tokens(int64_t length, uint32_t seed) {
-  HostArray array(DType::i32, {kRows, length});
+HostArray tokens(int64_t rows, int64_t length, uint32_t seed) {
+  HostArray array(DType::i32, {rows, length});
   for (size_t i = 0; i < array.as<int32_t>().size(); ++i)
-    array.as<int32_t>()[i] = 1 + static_cast<int32_t>(random_bits(key_from_seed(seed), i) % 36);
+    array.as<int32_t>()[i] =
+        2 + static_cast<int32_t>(random_bits(key_from_seed(seed), i) % (kSparseVocab - 2));
   return array;
 }
 
-void expect_steps_agree(const T5Config& c) {
-  EncoderDecoderModel model(c, {});
-  model.parameters().initialize(key_from_seed(3));
-  HostArrays batch{{"encoder_input_tokens", tokens(kInputs, 1)},
-                   {"decoder_target_tokens", tokens(kTargets, 2)},
-                   {"decoder_input_tokens", tokens(kTargets, 3)}};
-  for (int64_t row = 0; row < kRows; ++row) {  // inputs end at different places
+/// Inputs that end at different places.
+HostArray inputs(int64_t rows) {
+  HostArray array = tokens(rows, kInputs, 1);
+  for (int64_t row = 0; row < rows; ++row)
     for (int64_t i = kInputs - row % 3; i < kInputs; ++i)
-      batch["encoder_input_tokens"].as<int32_t>()[static_cast<size_t>(row * kInputs + i)] = 0;
+      array.as<int32_t>()[static_cast<size_t>(row * kInputs + i)] = 0;
+  return array;
+}
+
+/// Logits of every target, fed one after another.
+void expect_steps_agree(const SparseNetwork& network) {
+  const HostArrays batch{{"encoder_input_tokens", inputs(kRows)},
+                         {"decoder_target_tokens", tokens(kRows, kTargets, 2)},
+                         {"decoder_input_tokens", tokens(kRows, kTargets, 3)}};
+  const HostArray whole = network.model->logits(batch).to_host();
+  const CacheOptions room{.num_decodes = 1, .max_length = kTargets};
+  const auto begun = [&](auto decoder) {
+    const auto encoded = batch.at("encoder_input_tokens").as<int32_t>();
+    const std::vector<int32_t> no_prefix(kRows);
+    if (network.decoder_only())
+      decoder->begin_prefix(encoded, kRows, kInputs, no_prefix, false, room);
+    else
+      decoder->begin(encoded, kRows, kInputs, room);
+    return decoder;
+  };
+  std::unique_ptr<PackedNetwork> packed;
+  std::unique_ptr<TokenModel> decoder;
+  if (on_cpu()) {
+    packed = network.packed();
+    decoder = begun(std::make_unique<TransformerDecoder>(*packed));
+  } else {
+    decoder = begun(std::make_unique<DeviceDecoder>(*network.model));
   }
-  const HostArray whole = model.logits(batch).to_host();
-  using namespace decoding;
-  const PackedNetwork network(
-      shape_of(c), [&](const std::string& name) { return model.parameters().at(name).value.local(); },
-      [&](std::span<const int32_t> ids, int64_t rows, int64_t length) {
-        HostArray inputs(DType::i32, {rows, length});
-        std::copy(ids.begin(), ids.end(), inputs.as<int32_t>().begin());
-        const HostArray y = model.encode({{"encoder_input_tokens", inputs}}, {0, rows}, {.dropless = true}).to_host();
-        return std::vector<float>(y.as<float>().begin(), y.as<float>().end());
-      });
-  TransformerDecoder decoder(network);
-  decoder.begin(batch.at("encoder_input_tokens").as<int32_t>(), kRows, kInputs,
-                {.num_decodes = 1, .max_length = kTargets});
   std::vector<int32_t> rows(kRows);
-  for (int32_t i = 0; i < kRows; ++i) rows[static_cast<size_t>(i)] = i;
+  std::iota(rows.begin(), rows.end(), 0);
   for (int32_t t = 0; t < kTargets; ++t) {
     std::vector<int32_t> next;
     for (int64_t row = 0; row < kRows; ++row)
-      next.push_back(batch.at("decoder_input_tokens").as<int32_t>()[static_cast<size_t>(row * kTargets + t)]);
+      next.push_back(batch.at("decoder_input_tokens")
+                         .as<int32_t>()[static_cast<size_t>(row * kTargets + t)]);
     const std::vector<int32_t> positions(kRows, t);
-    const auto got = decoder.step({.rows = rows, .tokens = next, .positions = positions, .sources = {}});
+    const auto got =
+        decoder->step({.rows = rows, .tokens = next, .positions = positions, .sources = {}});
     for (int64_t row = 0; row < kRows; ++row)
-      for (int64_t v = 0; v < c.vocab_size; ++v)
-        ASSERT_NEAR(got[static_cast<size_t>(row * c.vocab_size + v)],
-                    whole.as<float>()[static_cast<size_t>((row * kTargets + t) * c.vocab_size + v)], 2e-4)
+      for (int64_t v = 0; v < kSparseVocab; ++v)
+        ASSERT_NEAR(
+            got[static_cast<size_t>(row * kSparseVocab + v)],
+            whole.as<float>()[static_cast<size_t>((row * kTargets + t) * kSparseVocab + v)], 2e-4)
             << "row " << row << ", step " << t;
   }
 }
 
 TEST(MoeDecoding, StepsAgreeWithTheWhole) {
-  for (const int64_t chosen : {1, 2})
-    for (const bool gated : {false, true}) {
-      SCOPED_TRACE(::testing::Message() << chosen << (gated ? " gated" : ""));
-      expect_steps_agree(config(chosen, gated, false, Router::tokens_choose));
+  for (const SparseOptions& options : sparse_kinds()) {
+    SCOPED_TRACE(options.name());
+    expect_steps_agree(sparse_network(options));
+  }
+}
+
+/// A search of each kind, over rows that few products take and that many do.
+TEST(MoeDecoding, ADeviceWritesWhatTheCpuWrites) {
+  if (on_cpu()) GTEST_SKIP() << "needs a GPU, emulated or real";
+  BeamOptions beams;
+  beams.num_decodes = 2;
+  SampleOptions greedy, samples;
+  samples.num_decodes = 2;
+  samples.topk = 5;
+  samples.decode_rng = key_from_seed(4);
+  for (const size_t kind : {0, 3, 6}) {
+    const SparseOptions options = sparse_kinds()[kind];
+    const SparseNetwork network = sparse_network(options);
+    const auto packed = network.packed();
+    DeviceDecoder device(*network.model);
+    for (const int64_t items : {3, 7}) {
+      HostArrays batch{{"encoder_input_tokens", inputs(items)},
+                       {"decoder_input_tokens", tokens(items, kTargets, 3)},
+                       {"decoder_causal_attention", HostArray(DType::i32, {items, kTargets})}};
+      if (network.decoder_only())  // three tokens to go on from, the first before the text
+        for (int64_t i = 0; i < items; ++i)
+          for (size_t t = 0; t < 3; ++t) {
+            const size_t at = static_cast<size_t>(i * kTargets) + t;
+            batch["decoder_causal_attention"].as<int32_t>()[at] = 1;
+            if (t == 0) batch["decoder_input_tokens"].as<int32_t>()[at] = 0;
+          }
+      PredictOptions predict;
+      for (const std::variant<BeamOptions, SampleOptions>& search :
+           {std::variant<BeamOptions, SampleOptions>(beams), {greedy}, {samples}}) {
+        SCOPED_TRACE(fmt::format("{}, {} items, search {}", options.name(), items, search.index()));
+        predict.decode_fn = search;
+        const auto run = [&](auto& on) {
+          return network.decoder_only() ? predict_decoder_only(on, batch, predict)
+                                        : predict_encoder_decoder(on, batch, predict);
+        };
+        const Decodes want = run(*packed), got = run(device);
+        EXPECT_EQ(got.tokens, want.tokens);
+        ASSERT_EQ(got.scores.size(), want.scores.size());
+        for (size_t i = 0; i < want.scores.size(); ++i)
+          EXPECT_NEAR(got.scores[i], want.scores[i], 1e-4);  // as fixtures/decode
+      }
     }
-  expect_steps_agree(config(2, true, true, Router::tokens_choose));
-  expect_steps_agree(config(2, true, false, Router::experts_choose));
+  }
 }
 
 TEST(MoeDecoding, RefusesExpertsThatChooseLaterTokens) {
-  T5Config c = config(1, false, false, Router::tokens_choose);
+  SparseOptions options;
+  T5Config c = sparse_config<T5Config>(options);
   c.sparse_decoder.moe.router.kind = Router::experts_choose;
-  const decoding::ParameterSource none = [](const std::string&) { return View::none(); };
-  const decoding::EncoderFunction encode = [](auto, auto, auto) { return std::vector<float>(); };
-  EXPECT_THROW(decoding::PackedNetwork(decoding::shape_of(c), none, encode), Error);
+  const ParameterSource none = [](const std::string&) { return View::none(); };
+  const EncoderFunction encode = [](auto, auto, auto) { return std::vector<float>(); };
+  EXPECT_THROW(PackedNetwork(shape_of(c), none, encode), Error);
+  if (on_cpu()) return;
+  EXPECT_THROW(DeviceDecoder(EncoderDecoderModel(c, {})), Error);
 }
 
 }  // namespace

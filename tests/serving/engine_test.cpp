@@ -141,7 +141,9 @@ TEST_P(Mixes, EveryAnswerHasTheBitsItHasAlone) {
 INSTANTIATE_TEST_SUITE_P(Networks, Mixes,
                          ::testing::Values(Kind{"encdec", "float32"},
                                            Kind{"decoder_only", "float32"},
-                                           Kind{"encdec", "bfloat16"}),
+                                           Kind{"encdec", "bfloat16"},
+                                           Kind{"sparse_encdec", "float32"},
+                                           Kind{"sparse_decoder_only", "float32"}),
                          [](const auto& named) {
                            return named.param.network + "_" + named.param.dtype;
                          });

@@ -1,6 +1,6 @@
 #pragma once
-// Engines over the tiny networks of fixtures/decode on the current device, and jobs of every kind
-// for them.
+// Engines over the tiny networks of fixtures/decode and ones with experts on the current device, and
+// jobs of every kind for them.
 
 #include <thread>
 
@@ -8,6 +8,7 @@
 #include "models/serving/engine.h"
 #include "tests/decode/decode_fixture.h"
 #include "tests/harness/device.h"
+#include "tests/models/sparse_network.h"
 
 namespace quintet::testing {
 
@@ -28,9 +29,17 @@ struct TinyNetwork {
   const decoding::NetworkShape& shape() const { return packed->shape(); }
 };
 
-/// "encdec" or "decoder_only"; on a GPU computed in `dtype`, if it has an encoder.
+/// "encdec" or "decoder_only", "sparse_" before it: with experts in the decoder; on a GPU computed in
+/// `dtype`, if it has an encoder.
 inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
                                                  const std::string& dtype = "float32") {
+  if (kind.starts_with("sparse_")) {
+    SparseNetwork sparse = sparse_network({.decoder_only = kind.ends_with("decoder_only"),
+                                           .chosen = 2,
+                                           .encoder = {},
+                                           .dtype = dtype});
+    return std::make_unique<TinyNetwork>(sparse.packed(), on_cpu() ? nullptr : std::move(sparse.model));
+  }
   const Json config = Json::read(decode_file("cases.json"))["config"];
   const HostArrays parameters = read_safetensors(decode_file(kind + ".params.safetensors"));
   auto tiny = std::make_unique<TinyNetwork>();

@@ -1,0 +1,15 @@
+#pragma once
+// Mixtures of experts of a decoder on the current device: none turns a row away, as on the CPU
+// (experts.h). Which experts a row has never reaches the host.
+
+#include "models/decoding/device_weights.h"
+
+namespace quintet::decoding {
+
+/// What experts make of h [batch, length, embed], normalized; the same axes.
+Tensor through_experts(const DeviceWeights::Mlp& mlp, const Tensor& h);
+
+/// x + experts of rms_norm(x, mlp.norm); x: [rows, embed].
+Tensor add_experts(const DeviceWeights::Mlp& mlp, const Tensor& x);
+
+}  // namespace quintet::decoding

@@ -1,0 +1,111 @@
+#pragma once
+// Small random networks with experts in the decoder, on the current device and packed for the CPU.
+
+#include "models/base_model.h"
+#include "models/decoding/packed_network.h"
+#include "tests/harness/device.h"
+
+namespace quintet::testing {
+
+inline constexpr int64_t kSparseVocab = 37;
+
+struct SparseOptions {
+  bool decoder_only = false;
+  int64_t chosen = 1;
+  bool gated = false, extra = false;
+  std::optional<Router> encoder = Router::tokens_choose;  // none: dense
+  std::string dtype = "float32";
+
+  std::string name() const {
+    return fmt::format("{}_{}{}{}_{}", decoder_only ? "decoder_only" : "encdec", chosen,
+                       gated ? "_gated" : "", extra ? "_extra" : "", dtype);
+  }
+};
+
+/// One of each kind.
+inline std::vector<SparseOptions> sparse_kinds() {
+  return {{.chosen = 1},
+          {.chosen = 2},
+          {.gated = true},
+          {.chosen = 2, .gated = true, .extra = true},
+          {.chosen = 2, .gated = true, .encoder = Router::experts_choose},
+          {.decoder_only = true, .chosen = 1},
+          {.decoder_only = true, .chosen = 3, .gated = true, .extra = true}};
+}
+
+/// T5Config or TransformerConfig. Nobody is turned away by capacity.
+template <class Config>
+Config sparse_config(const SparseOptions& options) {
+  Config c;
+  c.vocab_size = kSparseVocab, c.emb_dim = 24, c.num_heads = 3, c.head_dim = 8, c.mlp_dim = 20;
+  c.mlp_activations = {"relu"};
+  c.dtype = options.dtype;
+  SparseStack stack;
+  stack.num_sparse_layers = 1;
+  stack.extra_mlp = options.extra;
+  stack.moe.num_experts = 4;
+  stack.moe.mlp_dim = 18;
+  stack.moe.activations = {"relu"};
+  if (options.gated) stack.moe.activations = {"gelu", "linear"};
+  stack.moe.eval_capacity_factor = 8;
+  stack.moe.router.num_selected_experts = options.chosen;
+  stack.moe.router.weights_stddev = 1;
+  if constexpr (std::is_same_v<Config, TransformerConfig>) {
+    c.num_layers = 2;
+    c.sparse = stack;
+  } else {
+    c.num_encoder_layers = c.num_decoder_layers = 2;
+    c.masks_padding = true;
+    c.sparse_decoder = stack;
+    if (options.encoder) {
+      c.sparse_encoder = stack;
+      c.sparse_encoder.moe.router.kind = *options.encoder;
+    }
+  }
+  return c;
+}
+
+struct SparseNetwork {
+  std::unique_ptr<BaseModel> model;
+  HostArrays parameters;
+  decoding::NetworkShape shape;
+
+  bool decoder_only() const { return shape.decoder_only(); }
+  /// For the CPU; experts of an encoder are those of the model, which must outlive it.
+  std::unique_ptr<decoding::PackedNetwork> packed() const {
+    decoding::EncoderFunction encode;
+    if (shape.sparse_encoder.num_sparse_layers > 0)
+      encode = [both = dynamic_cast<const EncoderDecoderModel*>(model.get())](
+                   std::span<const int32_t> ids, int64_t rows, int64_t length) {
+        HostArray inputs(DType::i32, {rows, length});
+        std::copy(ids.begin(), ids.end(), inputs.as<int32_t>().begin());
+        const HostArray y =
+            both->encode({{"encoder_input_tokens", inputs}}, {0, rows}, {.dropless = true})
+                .to_host();
+        return std::vector<float>(y.as<float>().begin(), y.as<float>().end());
+      };
+    const auto source = [this](const std::string& name) {
+      const HostArray& array = parameters.at(name);
+      return View::of(array.as<float>().data(), array.shape);
+    };
+    return std::make_unique<decoding::PackedNetwork>(shape, source, encode);
+  }
+};
+
+inline SparseNetwork sparse_network(const SparseOptions& options) {
+  SparseNetwork network;
+  const auto make = [&]<class Model, class Config>(const Config& config, auto... more) {
+    network.model = std::make_unique<Model>(config, LossOptions{}, more...);
+    network.shape = decoding::shape_of(config);
+  };
+  if (options.decoder_only)
+    make.template operator()<DecoderOnlyModel>(sparse_config<TransformerConfig>(options), false);
+  else
+    make.template operator()<EncoderDecoderModel>(sparse_config<T5Config>(options));
+  network.model->parameters().initialize(key_from_seed(3));
+  for (const ParamInfo& info : network.model->parameters().all())
+    network.parameters[info.name] = info.value.to_host();
+  return network;
+}
+
+}  // namespace quintet::testing
