@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int entry = strip.entry(first - key0 - p.first_relative);
       const bool is_masked = key0 < keys.inner_begin || key0 + kKeys > keys.inner_end;
       MaskBits mask{};
-      if (is_masked) mask = mask_transposed<kQueries / 8>(p, b, first, key0, r);
+      if (is_masked) mask = mask_transposed<kQueries / 8>(p, b, first, key0, r, lane);
       const size_t at = statistics(buffer);
       const auto lse = simt::shared<float2>(at, kQueries / 2);
       const auto delta = simt::shared<float2>(at + sizeof(float) * kQueries, kQueries / 2);

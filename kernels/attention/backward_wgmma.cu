@@ -30,7 +30,8 @@ struct Shape {
   static constexpr size_t kStatisticsAt = kScoresAt + 2 * kScoreBytes;
   static constexpr size_t kBarriersAt = kStatisticsAt + 2 * kStages * kStatisticsBytes;
   static constexpr int kBarriers = 16;
-  static constexpr size_t kStripAt = kBarriersAt + 8 * kBarriers;
+  static constexpr size_t kWorkAt = kBarriersAt + 8 * kBarriers;
+  static constexpr size_t kStripAt = kWorkAt + 32;
 };
 constexpr int kSums = 32;  // of dq, a thread
 
@@ -106,7 +107,8 @@ struct Barriers {
   __device__ simt::Shared<bf16> zeros() const { return simt::shared_cast<bf16>(all + 14); }
 };
 
-// Where a block is: the head, its blocks of keys, the tiles of queries that need a block.
+// Where a block is: the head, its blocks of keys, the tiles of queries that need a block. In shared
+// memory, as no thread has registers for it where scores and gradients are held.
 template <int kDepth>
 struct Work {
   static constexpr int kQueries = Shape<kDepth>::kQueries;
@@ -179,6 +181,7 @@ __device__ void sum_diagonals(const Problem& p, const Work<kDepth>& work,
   for (int block = work.blocks.begin; block < work.blocks.end; ++block)
     for (int tile = work.next_tile(p, block, 0); tile < work.tiles;
          tile = work.next_tile(p, block, tile + 1), at.advance()) {
+      simt::forget(thread);
       const int relative = tile * S::kQueries - block * kKeys - p.first_relative;
       simt::mbarrier_wait(barriers.scores_full(at.stage()), at.parity());
       const size_t scores = S::kScoresAt + at.stage() * S::kScoreBytes;
@@ -268,6 +271,7 @@ class Consumer {
   }
 
   __device__ void differentiate(int block, int tile, simt::Shared<bf16> k, simt::Shared<bf16> v) {
+    simt::forget(thread);
     const int lane = thread % 32, row = thread / 32 * 16 + lane / 4, c = lane % 4;
     const int first = tile * kQueries, key0 = block * kKeys;
     const size_t at = S::kQueriesAt + 2 * queries.stage() * S::kQueryBytes;
@@ -279,7 +283,7 @@ class Consumer {
     const bool is_masked = key0 < keys.inner_begin || key0 + kKeys > keys.inner_end;
     const bool is_first = block == seen.begin, is_last = block == seen.end - 1 && parts == 1;
     MaskBits mask{};
-    if (is_masked) mask = mask_transposed<kQueries / 8>(p, work.b, first, key0, row);
+    if (is_masked) mask = mask_transposed<kQueries / 8>(p, work.b, first, key0, row, lane);
     float scores[kQueries / 2], dweights[kQueries / 2];
     if constexpr (kBias)
       strip.template fill<kQueries / 8>(scores,
@@ -313,10 +317,11 @@ class Consumer {
         simt::shared<bf16>(S::kScoresAt + queries.stage() * S::kScoreBytes, S::kScoreTile);
     if (kBias && to.dstrips != nullptr)  // what the buffer held has been summed
       simt::mbarrier_wait(barriers.scores_empty(queries.stage()), queries.parity() ^ 1U);
-    const int stored_row = thread / 32 * 16 + lane % 16;
+    simt::forget(thread);
+    const int stored_row = thread / 32 * 16 + thread % 16;
 #pragma unroll
     for (int i = 0; i < kQueries / 16; ++i) {
-      const int chunk = (2 * i % 8 + lane / 16) ^ (stored_row & 7);
+      const int chunk = (2 * i % 8 + thread % 32 / 16) ^ (stored_row & 7);
       simt::stmatrix_x4(&shared_scores[(i / 4 * kKeys + stored_row) * kBoxColumns + chunk * 8],
                         dscores[i]);
     }
@@ -381,7 +386,7 @@ class Consumer {
   const int parts;
   const Barriers barriers{S{}};
   const BiasStrip strip;
-  const int thread;         // of the two consuming warpgroups
+  int thread;               // of the two consuming warpgroups
   Cursor<kStages> queries;  // of their gradients of scores too
   float dk[kDepth / 2], dv[kDepth / 2];
 };
@@ -397,12 +402,16 @@ __global__ void __launch_bounds__(kThreads, 1)
                     [[maybe_unused]] int parts) {
 #if QT_SM90A
   using S = Shape<kDepth>;
-  const Work<kDepth> work(p, parts);
   const int reach = kBias ? p.reach : 0;
   const BiasStrip strip(reach, kKeys, S::kQueries, S::kStripAt);
   const StripGradient dstrip(strip, S::kStripAt + BiasStrip::bytes(reach, kKeys, S::kQueries));
-  if (threadIdx.x == 0) Barriers{S{}}.init(S::kDiagonalThreads / 32);
-  if constexpr (kBias) strip.load(p, work.head, -1, S::kStripAt);
+  static_assert(S::kWorkAt + sizeof(Work<kDepth>) <= S::kStripAt);
+  Work<kDepth>& work = simt::shared<Work<kDepth>>(S::kWorkAt, 1)[0];
+  if (threadIdx.x == 0) {
+    Barriers{S{}}.init(S::kDiagonalThreads / 32);
+    work = Work<kDepth>(p, parts);
+  }
+  if constexpr (kBias) strip.load(p, Work<kDepth>(p, parts).head, -1, S::kStripAt);
   if (kBias && to.dstrips != nullptr) dstrip.clear();
   __syncthreads();
   if (threadIdx.x < kGroup) {

@@ -217,10 +217,10 @@ __device__ void differentiate_transposed(const float (&weights)[4 * kFragments],
 /// mask_of() for the transpose: rows are keys `row` and row + 8 of the block of 128 from `key0`
 /// on, columns the queries from `query0` on. A lane looks up every 32nd query for its warp.
 template <int kFragments>
-__device__ MaskBits mask_transposed(const Problem& p, int b, int query0, int key0, int row) {
+__device__ MaskBits mask_transposed(const Problem& p, int b, int query0, int key0, int row, int lane) {
   constexpr int kBlock = 128;
   constexpr uint32_t kNone = 1U << 16, kHoles = 1U << 17;
-  const int lane = static_cast<int>(threadIdx.x) % 32, c = lane % 4;
+  const int c = lane % 4;
   uint32_t packed[kFragments / 4];  // begin and end relative to key0
 #pragma unroll
   for (int i = 0; i < kFragments / 4; ++i) {

@@ -59,6 +59,7 @@ template <int N>
 QT_DEVICE void register_dealloc() {
   register_alloc<N>();
 }
+QT_DEVICE void forget(int&) {}
 #else
 /// Waits at barrier `id` (1-15; 0 is __syncthreads) until `threads` threads, a multiple of 32, have
 /// arrived. Whole warps call it.
@@ -172,6 +173,9 @@ QT_DEVICE void register_dealloc() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 #endif
 }
+/// What the compiler knows of `x` ends here: it computes what depends on it anew instead of holding
+/// that in registers from before a loop on, where there are none to spare.
+QT_DEVICE void forget(int& x) { asm volatile("" : "+r"(x)); }
 #endif
 
 }  // namespace quintet::QT_GPU::simt
