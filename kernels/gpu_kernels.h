@@ -7,6 +7,7 @@
 
 #include "kernels/decode_attention/gpu_rows.h"
 #include "kernels/decode_matmul/skinny.h"
+#include "kernels/expand/expand.h"
 #include "kernels/kernel.h"
 #include "kernels/logits/gpu_rows.h"
 #include "kernels/optimizers/gpu_arrays.h"
@@ -34,6 +35,7 @@ struct GpuKernels {
   /// Generation. kernels/decode_matmul/skinny_matmul_gpu.h,
   /// kernels/decode_attention/decode_attention_gpu.h, kernels/logits/logits_gpu.h
   void (*skinny_matmul)(const SkinnyMatmul& product, Stream stream);
+  void (*expand_rows)(const ExpandRows& expand, Stream stream);  // kernels/expand/expand_gpu.h
   void (*decode_self)(const DecodeSelf& attention, Stream stream);
   void (*decode_cross)(const DecodeCross& attention, Stream stream);
   void (*follow_sources)(const FollowSources& follow, Stream stream);

@@ -7,6 +7,7 @@
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/decode_attention/decode_attention_gpu.h"
 #include "kernels/decode_matmul/skinny_matmul_gpu.h"
+#include "kernels/expand/expand_gpu.h"
 #include "kernels/gpu_kernels.h"
 #include "kernels/logits/logits_gpu.h"
 #include "kernels/optimizers/optimizers_gpu.h"
@@ -53,6 +54,7 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
                               .measure_arrays = measure_arrays_gpu,
                               .decide_update = decide_update_gpu,
                               .skinny_matmul = skinny_matmul_gpu,
+                              .expand_rows = expand_rows_gpu,
                               .decode_self = decode_self_gpu,
                               .decode_cross = decode_cross_gpu,
                               .follow_sources = follow_sources_gpu,

@@ -1,10 +1,11 @@
 #pragma once
-// What both kernels of skinny products share: rows of x in shared memory, and what becomes of a
-// sum.
+// What both kernels of skinny products share: rows of x in shared memory, weights as words, and what
+// becomes of a sum. T: of x, W: of the weights.
 
 #include "kernels/decode_matmul/skinny.h"
 #include "kernels/elementwise/vectors.cuh"
 #include "kernels/mlp/activate.cuh"
+#include "kernels/simt/narrow.cuh"
 
 namespace quintet::QT_GPU {
 
@@ -19,14 +20,53 @@ struct SkinnyTask {
   int chunk;  // elements of each row of x in shared memory at a time
 };
 
-/// kLanes<T> elements of the weights from `p`, of which `left` exist.
-template <typename T, bool kVector>
-QT_DEVICE void fetch(const T* p, int64_t left, uint32_t (&words)[4]) {
+/// Weights that a lane reads at once: 16 bytes, 8 of those in a byte, whose sums are as many.
+template <typename W>
+inline constexpr int kWeights = sizeof(W) == 4 ? 4 : 8;
+template <typename W>
+using WeightWords = uint32_t[kWeights<W> * sizeof(W) / 4];
+
+/// kWeights<W> elements of the weights from `p`, of which `left` exist.
+template <typename W, bool kVector>
+QT_DEVICE void fetch(const W* p, int64_t left, WeightWords<W>& words) {
   if (kVector && left > 0) return load_words(p, words);
-  float v[kLanes<T>];
+  if constexpr (sizeof(W) == 1) {
 #pragma unroll
-  for (int i = 0; i < kLanes<T>; ++i) v[i] = !kVector && i < left ? simt::to_float(p[i]) : 0.0f;
-  pack_words<T>(v, words);
+    for (int i = 0; i < kWeights<W> / 4; ++i) words[i] = 0;
+#pragma unroll
+    for (int i = 0; i < kWeights<W>; ++i)
+      if (!kVector && i < left)
+        words[i / 4] |= uint32_t{reinterpret_cast<const uint8_t*>(p)[i]} << 8 * (i % 4);
+  } else {
+    float v[kWeights<W>];
+#pragma unroll
+    for (int i = 0; i < kWeights<W>; ++i) v[i] = !kVector && i < left ? simt::to_float(p[i]) : 0.0f;
+    pack_words<W>(v, words);
+  }
+}
+
+template <typename W>
+QT_DEVICE void unpack_weights(const WeightWords<W>& words, float (&w)[kWeights<W>]) {
+  if constexpr (sizeof(W) == 1) {
+#pragma unroll
+    for (int i = 0; i < kWeights<W> / 4; ++i) {
+      float v[4];
+      simt::widen<W>(words[i], v);
+#pragma unroll
+      for (int c = 0; c < 4; ++c) w[4 * i + c] = v[c];
+    }
+  } else {
+    unpack_words<W>(words, w);
+  }
+}
+
+/// What a column's sum is multiplied with.
+template <typename W>
+QT_DEVICE float column_scale(const float* scales, int64_t column, int64_t columns) {
+  if constexpr (sizeof(W) == 1)
+    return scales != nullptr && column < columns ? scales[column] : 1.0f;
+  else
+    return 1.0f;
 }
 
 /// Puts elements [begin, begin + count) of the block's rows of x, times the norm's scale, where

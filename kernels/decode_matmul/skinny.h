@@ -11,7 +11,9 @@ namespace quintet {
 inline constexpr int64_t kMostSkinnyRows = 8;
 
 struct SkinnyMatmul {
-  DType dtype = DType::bf16;  // of x, the weights and the residual: float32 or bfloat16
+  DType dtype = DType::bf16;  // of x and the residual: float32 or bfloat16
+  // Of the weights: `dtype`, bfloat16, or a byte with a scale a column, int8 or (uint8) float8's bits.
+  DType weight_dtype = DType::bf16;
   int64_t rows = 0, k = 0, n = 0;
   const void* x = nullptr;      // [rows, k]
   const float* norm = nullptr;  // [k] scale of an RMS norm of x's rows before the product, or null
@@ -19,6 +21,7 @@ struct SkinnyMatmul {
   const void* weights = nullptr;  // [k, n], or transposed [n, k]
   bool transposed = false;
   const void* gate = nullptr;  // [k, n] second weights, or null; not transposed
+  const float *weight_scales = nullptr, *gate_scales = nullptr;  // [n] of weights in a byte
   Activation act0 = Activation::linear, act1 = Activation::linear;  // of x weights, of x gate
   float scale = 1;                 // of the product, before the residual
   const void* residual = nullptr;  // [rows, n] added, or null; may be `out`

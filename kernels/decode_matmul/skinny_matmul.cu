@@ -38,10 +38,11 @@ QT_DEVICE int share_of(int lane) {
   return column;
 }
 
-template <typename T, int kRows, int kMatrices, bool kVector>
+template <typename T, typename W, int kRows, int kMatrices, bool kVector>
 __global__ void __launch_bounds__(kSkinnyThreads)
     columns_kernel(const __grid_constant__ SkinnyTask a) {
-  constexpr int kLane = kLanes<T>, kAhead = kMatrices == 2 ? 4 : 8;
+  // As many bytes under way whatever the weights are.
+  constexpr int kLane = kWeights<W>, kAhead = (kMatrices == 2 ? 4 : 8) * (sizeof(W) == 1 ? 2 : 1);
   const SkinnyMatmul& p = a.p;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int width = a.lanes * kLane, step = kSkinnyThreads / a.lanes;
@@ -57,12 +58,12 @@ __global__ void __launch_bounds__(kSkinnyThreads)
                               sizeof(float),
                           kSkinnyWarps * kRows);
 
-  uint32_t words[kAhead][kMatrices][4];
-  const auto fetch_row = [&](int64_t k, uint32_t(&to)[kMatrices][4]) {
+  WeightWords<W> words[kAhead][kMatrices];
+  const auto fetch_row = [&](int64_t k, WeightWords<W>(&to)[kMatrices]) {
     const int64_t left = k < p.k ? p.n - column : 0;
 #pragma unroll
     for (int m = 0; m < kMatrices; ++m)
-      fetch<T, kVector>(static_cast<const T*>(m == 0 ? p.weights : p.gate) + k * p.n + column, left,
+      fetch<W, kVector>(static_cast<const W*>(m == 0 ? p.weights : p.gate) + k * p.n + column, left,
                         to[m]);
   };
 #pragma unroll
@@ -77,6 +78,10 @@ __global__ void __launch_bounds__(kSkinnyThreads)
       own_row < kRows && first_row + own_row < p.rows && first_column + own_column < p.n;
   const float residual =
       owns ? residual_at<T>(p, first_row + own_row, first_column + own_column) : 0.0f;
+  float scales[kMatrices];
+#pragma unroll
+  for (int m = 0; m < kMatrices; ++m)
+    scales[m] = column_scale<W>(m == 0 ? p.weight_scales : p.gate_scales, first_column + own_column, p.n);
   float sums[kMatrices][kRows][kLane] = {}, squares[kRows] = {};
   for (int64_t begin = 0; begin < p.k; begin += a.chunk) {
     const int count = p.k - begin < a.chunk ? static_cast<int>(p.k - begin) : a.chunk;
@@ -90,7 +95,7 @@ __global__ void __launch_bounds__(kSkinnyThreads)
         const int i = base + u * step + mine;
         float w[kMatrices][kLane];
 #pragma unroll
-        for (int m = 0; m < kMatrices; ++m) unpack_words<T>(words[u][m], w[m]);
+        for (int m = 0; m < kMatrices; ++m) unpack_weights<W>(words[u][m], w[m]);
         fetch_row(begin + i + kAhead * step, words[u]);
         if (i >= count) continue;
 #pragma unroll
@@ -118,21 +123,21 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   __syncthreads();
   if (!owns) return;
   const float factor = norm_factor<kRows>(p, all_squares, own_row);
-  float total[2] = {};
+  float total[kMatrices] = {};
 #pragma unroll
   for (int w = 0; w < kSkinnyWarps; ++w)
 #pragma unroll
     for (int m = 0; m < kMatrices; ++m)
       total[m] += partial[((w * kMatrices + m) * kRows + own_row) * width + own_column];
-  finish<T>(p, first_row + own_row, first_column + own_column, factor * total[0], factor * total[1],
-            residual);
+  finish<T>(p, first_row + own_row, first_column + own_column, factor * scales[0] * total[0],
+            kMatrices == 2 ? factor * scales[kMatrices - 1] * total[kMatrices - 1] : 0.0f, residual);
 }
 
 /// Weights [n, k]: a warp owns kColumnsTogether outputs of each row, its lanes share k.
-template <typename T, int kRows, bool kVector>
+template <typename T, typename W, int kRows, bool kVector>
 __global__ void __launch_bounds__(kSkinnyThreads)
     transposed_kernel(const __grid_constant__ SkinnyTask a) {
-  constexpr int kLane = kLanes<T>, kAhead = 2, kStep = 32 * kLane;
+  constexpr int kLane = kWeights<W>, kAhead = sizeof(W) == 1 ? 4 : 2, kStep = 32 * kLane;
   const SkinnyMatmul& p = a.p;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t first_row = int64_t{blockIdx.y} * kRows;
@@ -141,11 +146,11 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   auto all_squares = simt::shared<float>(static_cast<size_t>(a.chunk) * kRows * sizeof(float),
                                          kSkinnyWarps * kRows);
 
-  uint32_t words[kAhead][kColumnsTogether][4];
-  const auto fetch_part = [&](int64_t k, uint32_t(&to)[kColumnsTogether][4]) {
+  WeightWords<W> words[kAhead][kColumnsTogether];
+  const auto fetch_part = [&](int64_t k, WeightWords<W>(&to)[kColumnsTogether]) {
 #pragma unroll
     for (int c = 0; c < kColumnsTogether; ++c)
-      fetch<T, kVector>(static_cast<const T*>(p.weights) + (first_column + c) * p.k + k,
+      fetch<W, kVector>(static_cast<const W*>(p.weights) + (first_column + c) * p.k + k,
                         first_column + c < p.n ? p.k - k : 0, to[c]);
   };
 #pragma unroll
@@ -166,7 +171,7 @@ __global__ void __launch_bounds__(kSkinnyThreads)
         const int first = base + u * kStep + lane * kLane;
         float w[kColumnsTogether][kLane];
 #pragma unroll
-        for (int c = 0; c < kColumnsTogether; ++c) unpack_words<T>(words[u][c], w[c]);
+        for (int c = 0; c < kColumnsTogether; ++c) unpack_weights<W>(words[u][c], w[c]);
         fetch_part(begin + first + kAhead * kStep, words[u]);
         if (first >= count) continue;
 #pragma unroll
@@ -194,8 +199,9 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   const int r = lane / kColumnsTogether;
   const int64_t column = first_column + lane % kColumnsTogether;
   if (r < kRows && first_row + r < p.rows && column < p.n)
-    finish<T>(p, first_row + r, column, norm_factor<kRows>(p, all_squares, r) * mine, 0,
-              residual_at<T>(p, first_row + r, column));
+    finish<T>(p, first_row + r, column,
+              norm_factor<kRows>(p, all_squares, r) * column_scale<W>(p.weight_scales, column, p.n) * mine,
+              0, residual_at<T>(p, first_row + r, column));
 }
 
 unsigned divided(int64_t a, int64_t b) { return static_cast<unsigned>((a + b - 1) / b); }
@@ -207,12 +213,12 @@ int lanes_for(int64_t n, int lane) {
   return 1;
 }
 
-template <typename T, int kRows, bool kVector>
+template <typename T, typename W, int kRows, bool kVector>
 void launch_rows(const SkinnyMatmul& p, Stream stream) {
   const int64_t most = kHeldElements / kRows;
-  SkinnyTask task{p, p.transposed ? 1 : lanes_for(p.n, kLanes<T>),
+  SkinnyTask task{p, p.transposed ? 1 : lanes_for(p.n, kWeights<W>),
                   static_cast<int>(p.k < most ? (p.k + 3) / 4 * 4 : most)};
-  const int width = task.lanes * kLanes<T>;
+  const int width = task.lanes * kWeights<W>;
   const size_t matrices = p.gate != nullptr ? 2 : 1;
   const size_t partials =
       p.transposed ? 0 : kSkinnyWarps * matrices * kRows * static_cast<size_t>(width);
@@ -225,22 +231,40 @@ void launch_rows(const SkinnyMatmul& p, Stream stream) {
       .stream = stream,
       .early = true};
   if (p.transposed)
-    simt::launch(transposed_kernel<T, kRows, kVector>, how, task);
+    simt::launch(transposed_kernel<T, W, kRows, kVector>, how, task);
   else if (p.gate != nullptr)
-    simt::launch(columns_kernel<T, kRows, 2, kVector>, how, task);
+    simt::launch(columns_kernel<T, W, kRows, 2, kVector>, how, task);
   else
-    simt::launch(columns_kernel<T, kRows, 1, kVector>, how, task);
+    simt::launch(columns_kernel<T, W, kRows, 1, kVector>, how, task);
+}
+
+template <typename T, typename W>
+void launch_weights(const SkinnyMatmul& p, Stream stream) {
+  const bool vector =
+      (p.transposed ? p.k : p.n) % kWeights<W> == 0 && are_aligned({p.weights, p.gate});
+  if (!vector) return launch_rows<T, W, 4, false>(p, stream);
+  if (p.rows == 1) return launch_rows<T, W, 1, true>(p, stream);
+  if (p.rows == 2) return launch_rows<T, W, 2, true>(p, stream);
+  if (p.rows <= 4) return launch_rows<T, W, 4, true>(p, stream);
+  launch_rows<T, W, 8, true>(p, stream);
 }
 
 template <typename T>
 void launch_typed(const SkinnyMatmul& p, Stream stream) {
-  const bool vector =
-      (p.transposed ? p.k : p.n) % kLanes<T> == 0 && are_aligned({p.weights, p.gate});
-  if (!vector) return launch_rows<T, 4, false>(p, stream);
-  if (p.rows == 1) return launch_rows<T, 1, true>(p, stream);
-  if (p.rows == 2) return launch_rows<T, 2, true>(p, stream);
-  if (p.rows <= 4) return launch_rows<T, 4, true>(p, stream);
-  launch_rows<T, 8, true>(p, stream);
+  switch (p.weight_dtype) {
+    case DType::i8:
+      return launch_weights<T, int8_t>(p, stream);
+    case DType::u8:
+      return launch_weights<T, simt::e4m3>(p, stream);
+    case DType::f32:
+      if constexpr (std::is_same_v<T, float>) return launch_weights<T, float>(p, stream);
+      break;
+    case DType::bf16:
+      return launch_weights<T, bf16>(p, stream);
+    default:
+      break;
+  }
+  QT_ASSERT(false);
 }
 
 }  // namespace
@@ -248,6 +272,8 @@ void launch_typed(const SkinnyMatmul& p, Stream stream) {
 void skinny_matmul_gpu(const SkinnyMatmul& p, Stream stream) {
   QT_ASSERT(p.rows >= 0 && p.k > 0 && p.n > 0 && !(p.transposed && p.gate != nullptr));
   QT_ASSERT(p.out_dtype == DType::f32 || p.out_dtype == p.dtype);
+  QT_ASSERT(size_of(p.weight_dtype) > 1 ||
+            (p.weight_scales != nullptr && (p.gate == nullptr) == (p.gate_scales == nullptr)));
   if (p.rows == 0) return;
   if (p.dtype == DType::f32) return launch_typed<float>(p, stream);
   QT_ASSERT(p.dtype == DType::bf16);

@@ -9,8 +9,9 @@
 // Products and sums are float32 and nothing between x and out is rounded. Each output is the work
 // of one block, whose warps share k: the order of the sums depends on shapes and dtype alone.
 // Weights are read before the kernel before this one has ended (kernels/simt/dependent.cuh): it
-// must not write them. Any sizes; 16-byte reads where n (transposed: k) and the weights' address
-// allow them.
+// must not write them. Weights in a byte become floats exactly and their column's scale is multiplied
+// with the sum. Any sizes; reads of 16 bytes (of such weights: 8) where n (transposed: k) and the
+// weights' address allow them.
 
 #include "kernels/decode_matmul/skinny.h"
 #include "kernels/simt/target.h"

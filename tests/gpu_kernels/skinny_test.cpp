@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "runtime/base/float8.h"
 #include "tests/gpu_kernels/on_device.h"
 
 namespace quintet::testing {
@@ -31,8 +32,12 @@ double plain(Activation act, double h) {
 
 /// Operands as the device sees them, widened.
 struct Operands {
-  std::vector<float> x, norm, weights, gate, residual;
+  std::vector<float> x, norm, weights, gate, residual, weight_scales, gate_scales;
 };
+
+double scale_at(const std::vector<float>& scales, int64_t column) {
+  return scales.empty() ? 1 : static_cast<double>(scales[static_cast<size_t>(column)]);
+}
 
 std::vector<float> expected(const Case& c, const Operands& in) {
   const auto at = [](int64_t i) { return static_cast<size_t>(i); };
@@ -49,6 +54,8 @@ std::vector<float> expected(const Case& c, const Operands& in) {
         main += h * static_cast<double>(in.weights[at(c.transposed ? j * c.k + i : i * c.n + j)]);
         if (c.gate) gate += h * static_cast<double>(in.gate[at(i * c.n + j)]);
       }
+      main *= scale_at(in.weight_scales, j);
+      gate *= scale_at(in.gate_scales, j);
       double y = plain(c.act0, main) * (c.gate ? plain(c.act1, gate) : 1);
       y *= static_cast<double>(c.scale);
       if (c.residual) y += static_cast<double>(in.residual[at(r * c.n + j)]);
@@ -57,6 +64,15 @@ std::vector<float> expected(const Case& c, const Operands& in) {
   }
   return out;
 }
+
+template <typename W>
+constexpr DType kDType = DType::u8;  // float8's bits
+template <>
+constexpr DType kDType<int8_t> = DType::i8;
+template <>
+constexpr DType kDType<float> = DType::f32;
+template <>
+constexpr DType kDType<bfloat16> = DType::bf16;
 
 class Skinny : public DeviceTest {
  protected:
@@ -67,25 +83,52 @@ class Skinny : public DeviceTest {
     else
       return rounded(values);
   }
-  static std::vector<float> wide(const std::vector<float>& values) { return values; }
-  static std::vector<float> wide(const std::vector<bfloat16>& values) { return widened(values); }
-
   template <typename T>
+  static std::vector<float> wide(const std::vector<T>& values) {
+    std::vector<float> r;
+    for (const T x : values) r.push_back(static_cast<float>(x));
+    return r;
+  }
+  /// Weights that use all of a narrow type's range, whose scales make them as large as the others.
+  template <typename W>
+  static std::vector<W> weights_of(size_t n, uint64_t seed, double deviation) {
+    std::vector<W> weights;
+    for (const float x : normals(n, seed, sizeof(W) == 1 ? 1 : deviation))
+      if constexpr (std::is_same_v<W, int8_t>)
+        weights.push_back(static_cast<W>(std::lround(std::clamp(x * 40, -127.0f, 127.0f))));
+      else
+        weights.push_back(W(std::is_same_v<W, float8> ? std::pow(x, 3.0f) * 8 : x));
+    return weights;
+  }
+  template <typename W>
+  static std::vector<float> scales_of(int64_t n, uint64_t seed, double deviation) {
+    if (sizeof(W) != 1 || n == 0) return {};
+    std::vector<float> scales = normals(static_cast<size_t>(n), seed, deviation / 40);
+    for (float& x : scales) x = std::fabs(x) + 1e-4f;
+    return scales;
+  }
+
+  template <typename T, typename W = T>
   void check(const Case& c) {
-    SCOPED_TRACE(fmt::format("{} bytes, rows {}, k {}, n {}", sizeof(T), c.rows, c.k, c.n));
+    SCOPED_TRACE(fmt::format("{} bytes, weights {}, rows {}, k {}, n {}", sizeof(T),
+                             name_of(kDType<W>), c.rows, c.k, c.n));
     const auto count = [](int64_t n) { return static_cast<size_t>(n); };
     const double deviation = 1 / std::sqrt(static_cast<double>(c.k));
     const auto x = as<T>(normals(count(c.rows * c.k), 1));
-    const auto weights = as<T>(normals(count(c.k * c.n), 2, deviation));
-    const auto gate = as<T>(normals(count(c.gate ? c.k * c.n : 0), 3, deviation));
+    const auto weights = weights_of<W>(count(c.k * c.n), 2, deviation);
+    const auto gate = weights_of<W>(count(c.gate ? c.k * c.n : 0), 3, deviation);
+    const auto weight_scales = scales_of<W>(c.n, 6, deviation);
+    const auto gate_scales = scales_of<W>(c.gate ? c.n : 0, 7, deviation);
     const auto residual = as<T>(normals(count(c.rows * c.n), 4));
     const auto norm = normals(count(c.norm ? c.k : 0), 5);
-    const OnDevice<T> x_there(device(), x), weights_there(device(), weights, c.shift),
-        gate_there(device(), gate, c.shift), out(device(), residual);
-    const OnDevice<float> norm_there(device(), norm),
+    const OnDevice<T> x_there(device(), x), out(device(), residual);
+    const OnDevice<W> weights_there(device(), weights, c.shift), gate_there(device(), gate, c.shift);
+    const OnDevice<float> norm_there(device(), norm), scales_there(device(), weight_scales),
+        gate_scales_there(device(), gate_scales),
         wide_out(device(), std::vector<float>(residual.size()));
     device().kernels().skinny_matmul(
-        {.dtype = sizeof(T) == 4 ? DType::f32 : DType::bf16,
+        {.dtype = kDType<T>,
+         .weight_dtype = kDType<W>,
          .rows = c.rows,
          .k = c.k,
          .n = c.n,
@@ -94,6 +137,8 @@ class Skinny : public DeviceTest {
          .weights = weights_there.data(),
          .transposed = c.transposed,
          .gate = c.gate ? gate_there.data() : nullptr,
+         .weight_scales = sizeof(W) == 1 ? scales_there.data() : nullptr,
+         .gate_scales = sizeof(W) == 1 && c.gate ? gate_scales_there.data() : nullptr,
          .act0 = c.act0,
          .act1 = c.act1,
          .scale = c.scale,
@@ -101,7 +146,8 @@ class Skinny : public DeviceTest {
          .out = c.wide_out ? static_cast<void*>(wide_out.data()) : out.data(),
          .out_dtype = c.wide_out || sizeof(T) == 4 ? DType::f32 : DType::bf16},
         device().stream());
-    const auto want = expected(c, {wide(x), norm, wide(weights), wide(gate), wide(residual)});
+    const auto want = expected(c, {wide(x), norm, wide(weights), wide(gate), wide(residual),
+                                   weight_scales, gate_scales});
     const bool exact = sizeof(T) == 4 || c.wide_out;
     expect_near(c.wide_out ? wide_out.back() : wide(out.back()), want, exact ? 2e-6 : 4.1e-3,
                 exact ? 3 : 0.03, "out");
@@ -110,6 +156,16 @@ class Skinny : public DeviceTest {
     on_every_schedule([&] {
       check<float>(c);
       check<bfloat16>(c);
+    });
+  }
+  /// Against the products of the same narrow weights, widened.
+  void check_narrow(const Case& c) {
+    on_every_schedule([&] {
+      check<float, int8_t>(c);
+      check<bfloat16, int8_t>(c);
+      check<float, float8>(c);
+      check<bfloat16, float8>(c);
+      check<float, bfloat16>(c);
     });
   }
 };
@@ -155,6 +211,21 @@ TEST_F(Skinny, LongRowsGoInParts) {
   check<bfloat16>({.rows = 8, .k = 4704, .n = 8, .norm = true});
   check<bfloat16>({.rows = 7, .k = 4104, .n = 9, .transposed = true, .wide_out = true});
   check<bfloat16>({.rows = 1, .k = 17000, .n = 8, .residual = true});
+}
+TEST_F(Skinny, NarrowWeights) {
+  for (int64_t rows : {1, 2, 3, 8, 9}) check_narrow({.rows = rows, .k = 72, .n = 48});
+  check_narrow({.rows = 3, .k = 37, .n = 13, .norm = true, .residual = true});
+  check_narrow({.rows = 1, .k = 1, .n = 1});
+  check_narrow({.rows = 2, .k = 40, .n = 24, .gate = true, .shift = 1});
+  check_narrow({.rows = 2, .k = 37, .n = 21, .transposed = true});
+  check_narrow({.rows = 2, .k = 64, .n = 32, .norm = true, .gate = true, .act0 = Activation::gelu});
+  check_narrow({.rows = 1, .k = 64, .n = 3200, .norm = true, .wide_out = true, .scale = 0.25f});
+  check_narrow({.rows = 6, .k = 640, .n = 33, .norm = true, .transposed = true, .wide_out = true});
+}
+TEST_F(Skinny, LongRowsOfNarrowWeightsGoInParts) {
+  check<bfloat16, int8_t>({.rows = 8, .k = 4704, .n = 8, .norm = true, .gate = true});
+  check<bfloat16, float8>({.rows = 7, .k = 4104, .n = 9, .transposed = true, .wide_out = true});
+  check<float, int8_t>({.rows = 1, .k = 17000, .n = 8, .residual = true});
 }
 
 }  // namespace
