@@ -104,6 +104,27 @@ struct Quad<WeightType::int8> {
     step[3] = hn::ConvertTo(d, hn::ShiftRight<24>(quad));
   }
 };
+template <>
+struct Quad<WeightType::fp8> {
+  V step[4];
+  HWY_INLINE Quad(const std::byte* w, size_t vector) {
+    const F d;
+    const I di;
+    const VI quad = hn::Load(di, reinterpret_cast<const int32_t*>(w) + vector * hn::Lanes(di));
+    step[0] = wide(hn::ShiftLeft<24>(quad));
+    step[1] = wide(hn::ShiftLeft<16>(quad));
+    step[2] = wide(hn::ShiftLeft<8>(quad));
+    step[3] = wide(quad);
+  }
+  /// Of the highest byte: its bits in a float's places, whose exponent has 120 more for bias.
+  static HWY_INLINE V wide(VI high) {
+    const F d;
+    const I di;
+    const VI sign = hn::And(high, hn::Set(di, std::numeric_limits<int32_t>::min()));
+    const VI rest = hn::And(hn::ShiftRight<4>(high), hn::Set(di, 0x07f00000));
+    return hn::Mul(hn::BitCast(d, hn::Or(sign, rest)), hn::Set(d, 0x1p120f));
+  }
+};
 
 /// tile [kRows, 2 vectors] = x^T w for x [k, kRows] and w [k, 2 vectors].
 template <WeightType kType, int kRows>
@@ -128,8 +149,9 @@ void tile_product(TileInput in, float* HWY_RESTRICT tile) {
     in.w += static_cast<int64_t>(8 * lanes) * weight_bytes(kType);
   }
   const V one = hn::Set(d, 1.0f);
-  const V s0 = kType == WeightType::int8 ? hn::LoadU(d, in.w_scales) : one;
-  const V s1 = kType == WeightType::int8 ? hn::LoadU(d, in.w_scales + lanes) : one;
+  constexpr bool kScaled = weight_bytes(kType) == 1;
+  const V s0 = kScaled ? hn::LoadU(d, in.w_scales) : one;
+  const V s1 = kScaled ? hn::LoadU(d, in.w_scales + lanes) : one;
 #pragma GCC unroll 14
   for (size_t r = 0; r < kRows; ++r) {
     hn::Store(hn::Mul(sum[r][0], s0), d, tile + r * 2 * lanes);
@@ -218,7 +240,8 @@ void multiply_rows(WeightType type, int64_t rows, const TileInput& in, float* ti
   static constexpr std::array kProducts = {tile_products<WeightType::f32, false>(kAll),
                                            tile_products<WeightType::bf16, false>(kAll),
                                            tile_products<WeightType::int8, false>(kAll),
-                                           tile_products<WeightType::int8_dynamic, false>(kAll)};
+                                           tile_products<WeightType::int8_dynamic, false>(kAll),
+                                           tile_products<WeightType::fp8, false>(kAll)};
   auto* products = &kProducts[static_cast<size_t>(type)];
 #if HWY_TARGET == HWY_AVX3
   static constexpr auto kVnni = tile_products<WeightType::int8_dynamic, true>(kAll);
@@ -442,7 +465,7 @@ std::shared_ptr<float> HugeArena::allocate(int64_t floats) {
 
 namespace {
 
-constexpr const char* kWeightTypes[] = {"f32", "bf16", "int8", "int8_dynamic"};
+constexpr const char* kWeightTypes[] = {"f32", "bf16", "int8", "int8_dynamic", "fp8"};
 
 }  // namespace
 
@@ -472,6 +495,14 @@ float quantize_column(const float* w, int64_t k, int64_t stride, int8_t* out) {
   return largest / 127;
 }
 
+float quantize_column(const float* w, int64_t k, int64_t stride, float8* out) {
+  float largest = 1e-30f;
+  for (int64_t i = 0; i < k; ++i) largest = std::max(largest, std::abs(w[i * stride]));
+  const float factor = float8::kLargest / largest;
+  for (int64_t i = 0; i < k; ++i) out[i * stride] = float8(w[i * stride] * factor);
+  return largest / float8::kLargest;
+}
+
 void PackedMatrix::set_column(int64_t index, const StoredMatrix& w, int64_t stride) {
   const int64_t width = panel_width(), at = index % width;
   std::byte* panel = data_.get() + index / width * panel_bytes();
@@ -486,13 +517,21 @@ void PackedMatrix::set_column(int64_t index, const StoredMatrix& w, int64_t stri
     return;
   }
   if (w.dtype == DType::i8) {
-    QT_ASSERT(weight_bytes(type_) == 1);
+    QT_ASSERT(type_ == WeightType::int8 || type_ == WeightType::int8_dynamic);
     const auto* from = static_cast<const int8_t*>(w.values);
     auto* out = reinterpret_cast<int8_t*>(panel);
     int32_t sum = 0;
     for (int64_t i = 0; i < k_; ++i) sum += out[place(i)] = from[i * stride];
     scales_[static_cast<size_t>(index)] = *w.scales;
     if (!sums_.empty()) sums_[static_cast<size_t>(index)] = 128 * sum;
+    return;
+  }
+  if (w.dtype == DType::u8) {
+    QT_ASSERT(type_ == WeightType::fp8);
+    const auto* from = static_cast<const float8*>(w.values);
+    auto* out = reinterpret_cast<float8*>(panel);
+    for (int64_t i = 0; i < k_; ++i) out[place(i)] = from[i * stride];
+    scales_[static_cast<size_t>(index)] = *w.scales;
     return;
   }
   const auto* from = static_cast<const float*>(w.values);
@@ -504,10 +543,16 @@ void PackedMatrix::set_column(int64_t index, const StoredMatrix& w, int64_t stri
     for (int64_t i = 0; i < k_; ++i) out[place(i)] = bfloat16(from[i * stride]).bits;
   } else {
     std::vector<float> column(static_cast<size_t>(k_));
-    std::vector<int8_t> rounded(column.size());
     for (int64_t i = 0; i < k_; ++i) column[static_cast<size_t>(i)] = from[i * stride];
-    const float scale = quantize_column(column.data(), k_, 1, rounded.data());
-    set_column(index, {rounded.data(), DType::i8, &scale}, 1);
+    const auto quantized = [&](auto zero, DType dtype) {
+      std::vector<decltype(zero)> rounded(column.size());
+      const float scale = quantize_column(column.data(), k_, 1, rounded.data());
+      set_column(index, {rounded.data(), dtype, &scale}, 1);
+    };
+    if (type_ == WeightType::fp8)
+      quantized(float8(), DType::u8);
+    else
+      quantized(int8_t(), DType::i8);
   }
 }
 
@@ -528,6 +573,9 @@ void PackedMatrix::column(int64_t index, float* out) const {
     else if (type_ == WeightType::bf16)
       out[i] =
           std::bit_cast<float>(uint32_t{reinterpret_cast<const uint16_t*>(from)[place(i)]} << 16);
+    else if (type_ == WeightType::fp8)
+      out[i] = static_cast<float>(reinterpret_cast<const float8*>(from)[place(i)]) *
+               scales_[static_cast<size_t>(index)];
     else
       out[i] = static_cast<float>(reinterpret_cast<const int8_t*>(from)[place(i)]) *
                scales_[static_cast<size_t>(index)];
@@ -625,7 +673,7 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
   if (x.rows() == 0) return;
   alignas(128) float values[kMostGroupRows * kMostPanelWidth];
   const int64_t width = panel_width(), k = padded_k(w.k()), groups = x.groups();
-  const bool is_int8 = weight_bytes(w.type()) == 1, dynamic = w.type() == WeightType::int8_dynamic;
+  const bool scaled = weight_bytes(w.type()) == 1, dynamic = w.type() == WeightType::int8_dynamic;
   // While a panel is computed, group after group, the one after it is fetched: each four steps of
   // each group ask for their part of its bytes.
   const int64_t bytes_of_steps = 4 * width * weight_bytes(w.type());
@@ -642,7 +690,7 @@ void multiply(const PackedRows& x, const PackedMatrix& w, PanelRange panels,
         .quads = dynamic ? x.quads(g) : nullptr,
         .x_scales = dynamic ? x.scales(g) : nullptr,
         .w = w.panel(p),
-        .w_scales = is_int8 ? w.scales(p) : nullptr,
+        .w_scales = scaled ? w.scales(p) : nullptr,
         .w_sums = dynamic ? w.sums(p) : nullptr,
         .k = k,
         .ahead = fetch ? static_cast<const char*>(following) + offset : nullptr,

@@ -17,9 +17,9 @@
 //
 // Weights in fewer bits are read at the same bytes a second (README.md):
 //   bf16          rounded; in pairs of k, [panels][k/2][width][2]
-//   int8          a scale a column, the largest magnitude is 127; quads of k,
-//   [panels][k/4][width][4] int8_dynamic  the same, and rows rounded to 8 bits with a scale each
-//   when they are multiplied
+//   int8          a scale a column, the largest magnitude is 127; quads of k, [panels][k/4][width][4]
+//   int8_dynamic  the same, and rows rounded to 8 bits with a scale each when they are multiplied
+//   fp8           float8 (runtime/base/float8.h), a scale a column, the largest magnitude is 448
 
 #include <cstdint>
 #include <functional>
@@ -30,11 +30,12 @@
 
 #include "kernels/mlp/mlp.h"  // defines: Activation
 #include "runtime/base/dtype.h"
+#include "runtime/base/float8.h"
 
 namespace quintet {
 
-enum class WeightType { f32, bf16, int8, int8_dynamic };
-/// "f32", "bf16", "int8", "int8_dynamic"; throws a usage error.
+enum class WeightType { f32, bf16, int8, int8_dynamic, fp8 };
+/// "f32", "bf16", "int8", "int8_dynamic", "fp8"; throws a usage error.
 WeightType weight_type_from_name(const std::string& name);
 const char* name_of(WeightType type);
 
@@ -67,12 +68,12 @@ constexpr int64_t weight_bytes(WeightType type) {
   return type == WeightType::f32 ? 4 : type == WeightType::bf16 ? 2 : 1;
 }
 
-/// A matrix as its owner holds it, row-major: float32, bfloat16, or int8 with a scale a column. What
-/// is quantized already is packed as it is.
+/// A matrix as its owner holds it, row-major: float32, bfloat16, or with a scale a column int8 or
+/// (uint8) float8's bits. What is quantized already is packed as it is.
 struct StoredMatrix {
   const void* values = nullptr;
   DType dtype = DType::f32;
-  const float* scales = nullptr;  // int8: of the columns
+  const float* scales = nullptr;  // of the columns of what is in a byte
 
   StoredMatrix(const float* w) : values(w) {}  // NOLINT: most are
   StoredMatrix(const void* w, DType type, const float* by) : values(w), dtype(type), scales(by) {}
@@ -86,6 +87,8 @@ struct StoredMatrix {
 /// Rounds w [k], its elements `stride` apart, to 8 bits at out [k], as far apart: the largest
 /// magnitude is 127. Returns the scale.
 float quantize_column(const float* w, int64_t k, int64_t stride, int8_t* out);
+/// The same to float8: the largest magnitude is 448.
+float quantize_column(const float* w, int64_t k, int64_t stride, float8* out);
 
 class PackedMatrix {
  public:
@@ -110,7 +113,7 @@ class PackedMatrix {
   const std::byte* panel(int64_t i) const { return data_.get() + i * panel_bytes(); }
   int64_t panel_bytes() const { return padded_k(k_) * panel_width() * weight_bytes(type_); }
   int64_t bytes() const { return panels_ * panel_bytes(); }
-  /// int8: scale of each column of panel i, and int8_dynamic: 128 times the sum of its weights.
+  /// In a byte: scale of each column of panel i, and int8_dynamic: 128 times the sum of its weights.
   const float* scales(int64_t i) const { return scales_.data() + i * panel_width(); }
   const int32_t* sums(int64_t i) const { return sums_.data() + i * panel_width(); }
   /// The panels of part `part` of `parts`, in multiples of `unit` panels.

@@ -15,14 +15,15 @@ WeightType type_of(const NetworkShape& shape, const std::string& name, WeightTyp
   return name.ends_with("/wo/kernel") ? high_precision(weights) : weights;
 }
 
-/// w [matrices, k, n] -> int8, a scale a column; or a scale a row.
-QuantizedParameter to_int8(const float* w, const View& like, bool by_row) {
+/// w [matrices, k, n] -> T, a scale a column; or a scale a row.
+template <typename T>
+QuantizedParameter to_bytes(const float* w, const View& like, bool by_row, DType dtype) {
   const int64_t n = like.size(-1), k = like.size(-2), matrices = like.elements() / (k * n);
   const std::vector<int64_t> shape(like.sizes.begin(), like.sizes.begin() + like.rank);
   std::vector<int64_t> scales_shape = shape;
   scales_shape.erase(scales_shape.end() - (by_row ? 1 : 2));
-  QuantizedParameter q{HostArray(DType::i8, shape), HostArray(DType::f32, scales_shape)};
-  int8_t* values = q.values.as<int8_t>().data();
+  QuantizedParameter q{HostArray(dtype, shape), HostArray(DType::f32, scales_shape)};
+  T* values = reinterpret_cast<T*>(q.values.bytes.data());
   float* scales = q.scales.as<float>().data();
   const int64_t columns = by_row ? k : n;
 #pragma omp parallel for schedule(static)
@@ -40,7 +41,8 @@ WeightType high_precision(WeightType type) {
 }
 
 DType stored_dtype(WeightType type) {
-  return type == WeightType::f32 ? DType::f32 : type == WeightType::bf16 ? DType::bf16 : DType::i8;
+  constexpr DType kStored[] = {DType::f32, DType::bf16, DType::i8, DType::i8, DType::u8};
+  return kStored[static_cast<size_t>(type)];
 }
 
 std::optional<float> factor_of(const NetworkShape& shape, const std::string& name) {
@@ -58,8 +60,9 @@ QuantizedParameter quantize_parameter(const NetworkShape& shape, const std::stri
     for (float& x : scaled) x /= *by;
     w = scaled.data();
   }
-  if (weight_bytes(type) == 1)
-    return to_int8(w, value, name.ends_with("token_embedder/embedding"));
+  const bool by_row = name.ends_with("token_embedder/embedding");
+  if (type == WeightType::fp8) return to_bytes<float8>(w, value, by_row, DType::u8);
+  if (weight_bytes(type) == 1) return to_bytes<int8_t>(w, value, by_row, DType::i8);
   QuantizedParameter q{HostArray(stored_dtype(type), {value.sizes.begin(),
                                                       value.sizes.begin() + value.rank}),
                        HostArray(DType::f32, {0})};

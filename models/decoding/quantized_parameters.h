@@ -6,8 +6,8 @@
 //   const QuantizedParameter q = quantize_parameter(shape, name, view, WeightType::int8);
 //   write(name, q.values); if (q.scales.elements() > 0) write(name + "_scale", q.scales);
 //
-// Kernels: bfloat16, or int8 with a scale a column (of stacked experts: each its own). In 8 bits
-// `wo` and untied embeddings are bfloat16. Query kernels hold the attention's factor where the
+// Kernels: bfloat16, or in 8 bits, int8 or float8 (held as uint8), with a scale a column (of stacked
+// experts: each its own). In 8 bits `wo` and untied embeddings are bfloat16. Query kernels hold the attention's factor where the
 // configuration has scale_attn_logits. Gains, biases and routers stay as they are.
 
 #include <optional>
@@ -27,9 +27,9 @@ std::optional<float> factor_of(const NetworkShape& shape, const std::string& nam
 
 struct QuantizedParameter {
   HostArray values;
-  HostArray scales;  // int8: [.., columns], of tied embeddings [vocab]; else of no element
+  HostArray scales;  // 8 bits: [.., columns], of tied embeddings [vocab]; else of no element
 };
-/// value: float32. `weights`: bf16 or int8.
+/// value: float32. `weights`: bf16, int8 or fp8.
 QuantizedParameter quantize_parameter(const NetworkShape& shape, const std::string& name,
                                       const View& value, WeightType weights);
 

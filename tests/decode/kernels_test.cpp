@@ -71,7 +71,7 @@ TEST(PackedMatmul, AgreesWithTheOracle) {
 }
 
 constexpr WeightType kNarrowTypes[] = {WeightType::bf16, WeightType::int8,
-                                       WeightType::int8_dynamic};
+                                       WeightType::int8_dynamic, WeightType::fp8};
 
 /// A row in 8 bits and back, as int8_dynamic sees it.
 std::vector<float> rounded_row(const float* x, int64_t k) {
@@ -100,8 +100,10 @@ std::string narrow_difference(const Product& size, WeightType type) {
     for (int64_t i = 0; i < k; ++i) largest = std::max(largest, std::abs(w[i * n + c]));
     for (int64_t i = 0; i < k; ++i) {
       const float exact = w[i * n + c];
-      const float limit =
-          type == WeightType::bf16 ? std::abs(exact) / 256 : largest / 127 * 0.50001f;
+      const float limit = type == WeightType::bf16 ? std::abs(exact) / 256
+                          : type == WeightType::fp8  // 3 bits after the first, or a step of 2^-9
+                              ? std::max(std::abs(exact) / 15.99f, largest / 448 * 0x1.0001p-10f)
+                              : largest / 127 * 0.50001f;
       if (std::abs(column[i] - exact) > limit)
         return fmt::format("weight {} {}: {} for {}", i, c, column[i], exact);
     }
@@ -152,6 +154,7 @@ TEST(PackedMatmul, NarrowWeightsTakeFewerBytes) {
   };
   EXPECT_EQ(bytes(WeightType::bf16) * 2, bytes(WeightType::f32));
   EXPECT_EQ(bytes(WeightType::int8) * 4, bytes(WeightType::f32));
+  EXPECT_EQ(bytes(WeightType::fp8), bytes(WeightType::int8));
 }
 
 TEST(PackedMatmul, RowsComeBackNormalised) {

@@ -86,13 +86,14 @@ void expect_same_network(const Config& config) {
   const auto parameters = parameters_of<Network>(config);
   const NetworkShape shape = shape_of(config);
   const ParameterSource plain = [&](const std::string& name) { return view_of(parameters.at(name)); };
-  for (const WeightType type : {WeightType::bf16, WeightType::int8, WeightType::int8_dynamic}) {
+  for (const WeightType type :
+       {WeightType::bf16, WeightType::int8, WeightType::int8_dynamic, WeightType::fp8}) {
     SCOPED_TRACE(name_of(type));
     QuantizedParameter held;
     int64_t bytes = 0;
     const ParameterSource quantized = [&](const std::string& name) -> StoredParameter {
       held = quantize_parameter(shape, name, view_of(parameters.at(name)),
-                                type == WeightType::bf16 ? type : WeightType::int8);
+                                type == WeightType::int8_dynamic ? WeightType::int8 : type);
       bytes += std::ssize(held.values.bytes) + std::ssize(held.scales.bytes);
       return {view_of(held.values), held.scales.as<float>().data()};
     };
@@ -135,7 +136,7 @@ TEST(QuantizedParameters, OfOtherTypesThanTheNetworksAreRefused) {
     held = quantize_parameter(shape, name, view_of(parameters.at(name)), WeightType::int8);
     return {view_of(held.values), held.scales.as<float>().data()};
   };
-  for (const WeightType type : {WeightType::f32, WeightType::bf16})
+  for (const WeightType type : {WeightType::f32, WeightType::bf16, WeightType::fp8})
     EXPECT_THROW(PackedNetwork(shape, quantized, {}, type), Error) << name_of(type);
 }
 
