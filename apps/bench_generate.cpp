@@ -12,21 +12,21 @@ namespace quintet {
 namespace {
 
 /// Random parameters, drawn tensor by tensor as they are packed: the peak is what generation needs.
-decoding::PackedNetwork random_network(const T5Config& config, WeightType weights) {
-  Parameters declared;
-  const Transformer network(Scope(declared), config);
-  std::vector<float> values;
-  return {decoding::shape_of(config),
-          [&](const std::string& name) {
-            const ParamInfo& info = declared.at(name);
-            std::vector<int64_t> sizes;
-            for (const Axis& axis : info.spec.axes) sizes.push_back(axis.size);
-            values = std::vector<float>(static_cast<size_t>(info.spec.elements()));
-            info.initializer(key_of_parameter(key_from_seed(0), name), sizes, values);
-            return View::of(values.data(), sizes);
-          },
-          {},
-          weights};
+decoding::ParameterSource random_source(const T5Config& config) {
+  struct Declared {
+    Parameters parameters;
+    Transformer network;
+    std::vector<float> values;
+    explicit Declared(const T5Config& c) : network(Scope(parameters), c) {}
+  };
+  return [declared = std::make_shared<Declared>(config)](const std::string& name) {
+    const ParamInfo& info = declared->parameters.at(name);
+    std::vector<int64_t> sizes;
+    for (const Axis& axis : info.spec.axes) sizes.push_back(axis.size);
+    declared->values = std::vector<float>(static_cast<size_t>(info.spec.elements()));
+    info.initializer(key_of_parameter(key_from_seed(0), name), sizes, declared->values);
+    return View::of(declared->values.data(), sizes);
+  };
 }
 
 }  // namespace
@@ -52,14 +52,16 @@ int run_bench_generate(std::span<char* const> args) {
       decoding::beam_search(prompts, decoder, kNoEos, {.num_decodes = options.beams});
   };
   const int64_t tokens = options.batch * options.targets;
+  const WeightType weights = options.quantize.type().value_or(WeightType::f32);
   if (Device::current().is_cpu()) {
-    const decoding::PackedNetwork network = random_network(config, options.quantize.type().value_or(WeightType::f32));
+    const decoding::PackedNetwork network(decoding::shape_of(config), random_source(config), {},
+                                          weights);
     decoding::TransformerDecoder decoder(network);
     time_steps("generate", options, tokens, [&] { run(decoder); });
   } else {
     EncoderDecoderModel model(config, {});
-    model.parameters().initialize(key_from_seed(0));
-    decoding::DeviceDecoder decoder(model);
+    if (weights == WeightType::f32) model.parameters().initialize(key_from_seed(0));
+    decoding::DeviceDecoder decoder(model, {weights, random_source(config)});
     time_steps("generate", options, tokens, [&] { run(decoder); });
   }
   return 0;

@@ -81,7 +81,7 @@ int run_convert(std::span<char* const> args) {
   CLI::App& app = cli.app();
   flags.set.add_to(app);
   flags.quantize.add_to(app);
-  app.add_option("--output", flags.output, "a new folder for the model in bf16 or int8");
+  app.add_option("--output", flags.output, "a new folder for the model in bf16, int8 or fp8");
   app.add_flag("--report", flags.report, "each layer's loss on the run's evaluation set");
   app.add_option("--num_examples", flags.num_examples, "that are compared")
       ->capture_default_str()
@@ -94,7 +94,7 @@ int run_convert(std::span<char* const> args) {
   flags.compute.start();
   const WeightType weights = flags.quantize.type().value_or(WeightType::f32);
   QT_CHECK(weights != WeightType::f32,
-           "quintet convert: say in which weights, --quantize=bf16 or --quantize=int8");
+           "quintet convert: say in which weights, --quantize=bf16, int8 or fp8");
   QT_CHECK(flags.output.empty() || weights != WeightType::int8_dynamic,
            "--quantize=int8_dynamic: write int8, and name int8_dynamic where the model is used");
   const TrainedModel trained = open_trained_model(flags.set.model_dir, gin_line.bindings);

@@ -5,6 +5,7 @@
 #include "apps/compute_flags.h"
 #include "apps/data_flags.h"
 #include "apps/evaluate.h"
+#include "apps/quantize_flag.h"
 #include "apps/trained_dataset.h"
 #include "apps/verbs.h"
 
@@ -15,6 +16,7 @@ struct EvalFlags {
   TrainedDatasetFlags set;
   std::string output_dir;
   int64_t samples = 0, num_examples = 0;
+  QuantizeFlag quantize;
   ComputeFlags compute;
 };
 
@@ -26,6 +28,7 @@ void add_flags(CommandLine& cli, EvalFlags& flags) {
   app.add_option("--output_dir", flags.output_dir,
                  "where seqio's files of metrics and predictions go; default: nowhere");
   app.add_option("--samples", flags.samples, "predictions to show on stderr");
+  flags.quantize.add_to(app);
   flags.compute.add_to(app);
   app.add_option("--gin_file", "instead of --model_dir: a gin file with eval_script.evaluate");
   app.add_option("--gin_bindings", "a binding; may be repeated");
@@ -40,6 +43,7 @@ int evaluate_run(const EvalFlags& flags, const std::vector<std::string>& binding
   config.dataset = flags.set.dataset_of(trained, "quintet eval");
   config.restore = flags.set.restore_of(trained);
   config.output_dir = flags.output_dir;
+  config.weights = flags.quantize.type();
   if (flags.num_examples > 0) config.inference_evaluator.options.num_examples = flags.num_examples;
   return evaluate(std::move(config),
                   [&](const data::DatasetConfig& set) { return trained.session->task(set); },
@@ -65,7 +69,9 @@ int run_eval(std::span<char* const> args) {
   Session* session_of_run = nullptr;
   int code = 0;
   const auto body = [&](const gin::Arguments& arguments) -> gin::Value {
-    code = evaluate(evaluate_config_from(arguments),
+    EvaluateConfig config = evaluate_config_from(arguments);
+    config.weights = flags.quantize.type();
+    code = evaluate(std::move(config),
                     [&](const data::DatasetConfig& set) { return session_of_run->task(set); },
                     flags.samples);
     return {};

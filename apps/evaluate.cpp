@@ -83,17 +83,19 @@ int evaluate(EvaluateConfig config, const TrainLoop::ProviderOf& provider_of, in
       fmt::print(stderr, "{} has been evaluated\n", folder.string());
       continue;
     }
-    const CheckpointReader checkpoint(folder);
-    checkpoint.verify();
-    load_parameters(checkpoint, config.model->model->parameters());
-    const auto metrics = evaluator.run(checkpoint.step(), [&] { return stop.reason().has_value(); });
+    const auto checkpoint = std::make_shared<const CheckpointReader>(folder);
+    checkpoint->verify();
+    const Weights weights = weights_of(config.weights, checkpoint);
+    load_for(weights, *checkpoint, *config.model->model);
+    const auto metrics =
+        evaluator.run(checkpoint->step(), [&] { return stop.reason().has_value(); }, weights);
     if (!metrics) return static_cast<int>(ExitCode::kSavedRunAgain);
     for (const data::TaskOutputs& outputs : evaluator.outputs()) {
       const std::string& task = outputs.task->name();
       print_samples(outputs, samples);
-      print_metrics(checkpoint.step(), task, outputs.examples->size(), outputs.metrics);
+      print_metrics(checkpoint->step(), task, outputs.examples->size(), outputs.metrics);
     }
-    log_metrics(config.inference_evaluator, checkpoint.step(), evaluator.outputs(), *summaries,
+    log_metrics(config.inference_evaluator, checkpoint->step(), evaluator.outputs(), *summaries,
                 [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
     summaries->flush();
     log.add(folder);

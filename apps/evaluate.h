@@ -15,6 +15,7 @@ struct EvaluateConfig {
   RestoreCheckpointConfig restore;
   InferenceEvaluatorConfig inference_evaluator;
   std::filesystem::path output_dir;  // empty: nothing is written
+  std::optional<WeightType> weights = {};  // none: as the checkpoint has them
 };
 
 /// "t5x.eval.evaluate" with `run` as its body.

@@ -36,10 +36,10 @@ class Generator {
   explicit Generator(const GenerateFlags& flags, const std::vector<std::string>& bindings)
       : flags_(flags),
         model_(flags.model_dir, bindings),
-        predictor_(model_.configured(), flags.generation.beams,
-                   weights_of(flags.quantize.type(), model_.trained().reader)),
+        weights_(weights_of(flags.quantize.type(), model_.trained().reader)),
+        predictor_(model_.configured(), flags.generation.beams, weights_),
         length_(flags.max_decode_len > 0 ? flags.max_decode_len : model_.answer_length()) {
-    drop_packed(*model_.configured().model);
+    drop_packed(*model_.configured().model, weights_);
     fmt::print(stderr, "{} at step {}, at most {} tokens\n", model_.trained().model_dir.string(),
                model_.trained().step, length_);
   }
@@ -190,6 +190,7 @@ class Generator {
 
   const GenerateFlags& flags_;
   TextModel model_;
+  const Weights weights_;
   Predictor predictor_;
   const int64_t length_;
   int64_t answered_ = 0;

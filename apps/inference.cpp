@@ -21,12 +21,14 @@ class Answerer {
              "infer: scores are computed in float32, {} holds weights in {}; name the run that it "
              "was made from",
              checkpoint->folder().string(), name_of(weights_.type));
-    if (!weights_.quantized) load_parameters(*checkpoint, config.model->model->parameters());
-    if (config.mode != "score")
+    load_for(weights_, *checkpoint, *config.model->model);
+    if (config.mode != "score") {
       predictor_.emplace(*config.model, std::nullopt, weights_);
-    else if (config.model->config != nullptr)
+      if (!Device::current().is_cpu()) drop_packed(*config.model->model, weights_);
+    } else if (config.model->config != nullptr) {
       returns_intermediates_ = config.model->config->arguments(config.model->name + ".score_batch")
                                    .get<bool>("return_intermediates");
+    }
   }
   WeightType weights() const { return weights_.type; }
 

@@ -6,6 +6,7 @@
 //   stop.reason().has_value(); });
 
 #include "apps/actions.h"
+#include "apps/quantized_model.h"
 #include "apps/summaries.h"
 #include "data/evaluation/evaluator.h"
 #include "models/configurables.h"
@@ -35,8 +36,10 @@ class InferenceEvaluator {
 
   /// On a mesh every rank decodes its share of the batches with the whole model (options.peers),
   /// and all have the same metrics. Task -> metric -> value, written under log_dir as seqio's
-  /// JSONLogger does. Nothing if `stop` became true on the way.
-  std::optional<TaskMetrics> run(int64_t step, const std::function<bool()>& stop);
+  /// JSONLogger does. Nothing if `stop` became true on the way. Predictions are made with `weights`;
+  /// scores are float32's, so a task that wants them is then a usage error.
+  std::optional<TaskMetrics> run(int64_t step, const std::function<bool()>& stop,
+                                 const Weights& weights = {});
   /// Of the last run.
   const std::vector<data::TaskOutputs>& outputs() const { return outputs_; }
 

@@ -80,19 +80,26 @@ int32_t eos_of(const ConfiguredModel& model) {
 
 }  // namespace
 
-std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights) {
-  HostArray copy;  // of a parameter in a GPU's memory
-  const decoding::ParameterSource parameters = [&model, &copy](const std::string& name) {
+namespace {
+
+/// Float32 parameters, or a quantized checkpoint's.
+decoding::ParameterSource parameters_of(const BaseModel& model, const Weights& weights) {
+  if (weights.quantized) return source_of(weights.quantized);
+  return [&model, copy = std::make_shared<HostArray>()](const std::string& name) {
     const Tensor& value = model.parameters().at(name).value;
     View view = value.local();
     if (!value.device().is_cpu()) {
-      copy = value.to_host();
-      view.pointer = copy.bytes.data();
+      *copy = value.to_host();
+      view.pointer = copy->bytes.data();
     }
     return view;
   };
-  const decoding::ParameterSource source =
-      weights.quantized ? source_of(weights.quantized) : parameters;
+}
+
+}  // namespace
+
+std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights) {
+  const decoding::ParameterSource source = parameters_of(model, weights);
   using decoding::PackedNetwork;
   if (const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model))
     return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source,
@@ -103,20 +110,26 @@ std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weig
                                          decoding::EncoderFunction(), weights.type);
 }
 
-void drop_packed(BaseModel& model) {
-  if (!Device::current().is_cpu()) return;
+decoding::KeptWeights kept_weights(const BaseModel& model, const Weights& weights) {
+  if (weights.type == WeightType::f32) return {};
+  return {weights.type, parameters_of(model, weights)};
+}
+
+void drop_packed(BaseModel& model, const Weights& weights) {
+  if (!Device::current().is_cpu() && weights.type == WeightType::f32) return;
   const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model);
   const bool encodes = network != nullptr && encoder_of(*network);
   for (ParamInfo& info : model.parameters().all())
-    if (!encodes || info.name.starts_with("decoder/")) info.value = Tensor();
-  Memory::host().release_cached();
+    if (!encodes || info.name.starts_with("decoder/")) info.value = info.compute = Tensor();
+  Device::current().memory().release_cached();
 }
 
 Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
                      const Weights& weights)
     : model_(model.model) {
   if (!Device::current().is_cpu())
-    device_ = std::make_unique<decoding::DeviceDecoder>(*model.model);
+    device_ = std::make_unique<decoding::DeviceDecoder>(*model.model,
+                                                        kept_weights(*model.model, weights));
   else
     network_ = pack(*model.model, weights);
   const auto* decoder = dynamic_cast<const DecoderOnlyModel*>(model.model.get());

@@ -18,10 +18,12 @@ namespace quintet {
 /// model stays if its encoder has experts.
 std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights = {});
 
+/// The same for decoding on a GPU.
+decoding::KeptWeights kept_weights(const BaseModel& model, const Weights& weights);
+
 class Predictor {
  public:
-  /// `beams`: search with so many, whatever the gin files say; `weights`: of networks on the CPU.
-  /// Throws a usage error if the model's decode_fn is not one of ours.
+  /// `beams`: search with so many, whatever the gin files say. Throws a usage error if the model's decode_fn is not one of ours.
   explicit Predictor(const ConfiguredModel& model, std::optional<int64_t> beams = {},
                      const Weights& weights = {});
   /// `batch`: model features of equal lengths. Tokens end at the first EOS; the best decode is the
@@ -42,8 +44,9 @@ class Predictor {
   decoding::PredictOptions options_;
 };
 
-/// Lets go of the parameters that a Predictor on the CPU has packed; an encoder with experts stays.
-void drop_packed(BaseModel& model);
+/// Lets go of the parameters that generation has copies of: on the CPU all, on a GPU those kept in fewer
+/// bits. An encoder with experts stays.
+void drop_packed(BaseModel& model, const Weights& weights);
 
 /// decoding.beam_search and decoding.temperature_sample.
 void register_decoding(gin::Registry& registry);

@@ -16,16 +16,16 @@ struct QuantizeFlag {
 
   void add_to(CLI::App& app) {
     app.add_option("--quantize", name,
-                   "weights on the CPU: f32, bf16, int8 (a scale a column), or int8_dynamic (and "
-                   "what they are multiplied with in 8 bits); default: as the model has them")
-        ->check(CLI::IsMember({"f32", "bf16", "int8", "int8_dynamic"}));
+                   "weights: f32, bf16, int8 or fp8 (a scale a column), or on the CPU int8_dynamic "
+                   "(and what they are multiplied with in 8 bits); default: as the model has them")
+        ->check(CLI::IsMember({"f32", "bf16", "int8", "int8_dynamic", "fp8"}));
   }
-  /// Once the device is open; throws a usage error on a GPU.
+  /// Once the device is open; throws a usage error for what a GPU does not compute.
   std::optional<WeightType> type() const {
     if (name.empty()) return std::nullopt;
-    QT_CHECK(name == "f32" || Device::current().is_cpu(),
-             "--quantize={}: on a GPU weights have the dtype of the configuration; leave the flag "
-             "out, or use --device=cpu",
+    QT_CHECK(name != "int8_dynamic" || Device::current().is_cpu(),
+             "--quantize={}: a GPU multiplies weights in 8 bits with wider numbers; use "
+             "--quantize=int8, or --device=cpu",
              name);
     return weight_type_from_name(name);
   }

@@ -1,6 +1,6 @@
 #pragma once
 // A model directory whose weights are in fewer bits, for generate, infer and serve: config.gin and
-// checkpoint_<step>/ with target/<name>, int8 ones with target/<name>_scale, and the state
+// checkpoint_<step>/ with target/<name>, those in a byte with target/<name>_scale, and the state
 // {"quantized": "int8"}. models/decoding/quantized_parameters.h says what the values are.
 //
 //   write_quantized(trained, WeightType::int8, "/tmp/small");
@@ -24,8 +24,7 @@ struct Weights {
 
 /// In which weights a checkpoint is; none: a training run's.
 std::optional<WeightType> quantization_of(const CheckpointReader& checkpoint);
-/// Throws kData naming the folder if it is a quantized model's, whose parameters nothing can train
-/// or score with.
+/// Throws kData naming the folder if it is a quantized model's, whose parameters nothing can train with.
 void check_not_quantized(const CheckpointReader& checkpoint);
 /// What the flag asks for, none being what is there; throws a usage error if a quantized checkpoint
 /// is in others.
@@ -34,8 +33,11 @@ Weights weights_of(std::optional<WeightType> asked,
 /// Reads a quantized checkpoint, a parameter at a time.
 decoding::ParameterSource source_of(std::shared_ptr<const CheckpointReader> checkpoint);
 
-/// Writes the model to `folder`, which must hold no checkpoint yet. Throws a usage error for models
-/// whose encoder has experts: it is not packed. The parameters must be on the CPU.
+/// The parameters of a checkpoint that generation with these weights reads from the model: all, or of a
+/// quantized one what the model itself encodes with, an encoder with experts and the embeddings.
+void load_for(const Weights& weights, const CheckpointReader& checkpoint, BaseModel& model);
+
+/// Writes the model to `folder`, which must hold no checkpoint yet. The parameters must be on the CPU.
 void write_quantized(const TrainedModel& trained, WeightType weights,
                      const std::filesystem::path& folder);
 

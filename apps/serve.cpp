@@ -75,10 +75,14 @@ struct Computed {
 Computed computed(const TextModel& model, const ServeFlags& flags) {
   BaseModel& trained = *model.configured().model;
   const Weights weights = weights_of(flags.quantize.type(), model.trained().reader);
-  if (!Device::current().is_cpu())
-    return {nullptr, serving::device_network(trained, flags.service.engine)};
+  if (!Device::current().is_cpu()) {
+    auto network =
+        serving::device_network(trained, flags.service.engine, kept_weights(trained, weights));
+    drop_packed(trained, weights);
+    return {nullptr, std::move(network)};
+  }
   auto packed = pack(trained, weights);
-  drop_packed(trained);  // what serves is a copy: files may change now
+  drop_packed(trained, weights);  // what serves is a copy: files may change now
   auto network = serving::cpu_network(*packed, flags.service.engine);
   return {std::move(packed), std::move(network)};
 }

@@ -250,7 +250,9 @@ void load_arrays(const CheckpointReader& checkpoint, const RestoreCheckpointConf
 void load_parameters(const CheckpointReader& checkpoint, Parameters& parameters) {
   check_not_quantized(checkpoint);
   std::vector<std::string> problems;
-  if (!parameters.all().empty() && parameters.all().front().value.absent()) parameters.allocate();
+  if (std::any_of(parameters.all().begin(), parameters.all().end(),
+                  [](const ParamInfo& info) { return info.value.absent(); }))
+    parameters.allocate();
   for (ParamInfo& info : parameters.all()) {
     const std::string source = "target/" + info.name;
     const std::string problem =

@@ -33,8 +33,7 @@ TrainedModel open_trained_model(const std::filesystem::path& path,
   }
   trained.reader = std::make_shared<const CheckpointReader>(trained.checkpoint);
   trained.reader->verify();
-  if (!quantization_of(*trained.reader))
-    load_parameters(*trained.reader, trained.model->model->parameters());
+  load_for(weights_of({}, trained.reader), *trained.reader, *trained.model->model);
   trained.step = trained.reader->step();
   return trained;
 }

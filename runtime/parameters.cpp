@@ -91,7 +91,7 @@ void Parameters::refresh() {
   Device& device = Device::current();
   std::vector<View> from, to;
   for (ParamInfo& info : all_) {
-    if (!has_copy(info)) continue;
+    if (!has_copy(info) || info.value.absent()) continue;
     if (!info.compute) {
       const Spec spec{info.spec.axes, compute_dtype_};
       info.compute = memory_for(info.name, spec);

@@ -10,6 +10,9 @@ namespace quintet {
 /// tokens/s either way, 32 rows 15,554 this way and 39,865 by cuBLASLt.
 inline constexpr int64_t kMostSkinnyRows = 8;
 
+/// With weights in a byte tensor cores read them as they are up to so many rows.
+inline constexpr int64_t kMostByteRows = 64;
+
 struct SkinnyMatmul {
   DType dtype = DType::bf16;  // of x and the residual: float32 or bfloat16
   // Of the weights: `dtype`, bfloat16, or a byte with a scale a column, int8 or (uint8) float8's bits.
@@ -27,6 +30,13 @@ struct SkinnyMatmul {
   const void* residual = nullptr;  // [rows, n] added, or null; may be `out`
   void* out = nullptr;             // [rows, n]
   DType out_dtype = DType::bf16;   // `dtype` or float32
+
+  /// Whether tensor cores take a product of more than kMostSkinnyRows with weights as they are: in a
+  /// byte, and in bfloat16 what they are multiplied with.
+  bool takes_tiles() const {
+    return rows > kMostSkinnyRows && dtype == DType::bf16 && !transposed && n % 4 == 0 && k % 8 == 0 &&
+           (weight_dtype == DType::i8 || weight_dtype == DType::u8);
+  }
 };
 
 }  // namespace quintet

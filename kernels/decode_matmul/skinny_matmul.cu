@@ -3,6 +3,7 @@
 // anything else; partial sums are joined over lanes, then over warps. The norm's factor is a number
 // a row, so it is multiplied at the end and nobody waits for it.
 
+#include "kernels/decode_matmul/byte_tiles.cuh"
 #include "kernels/decode_matmul/skinny.cuh"
 #include "kernels/decode_matmul/skinny_matmul_gpu.h"
 #include "runtime/base/check.h"
@@ -275,6 +276,7 @@ void skinny_matmul_gpu(const SkinnyMatmul& p, Stream stream) {
   QT_ASSERT(size_of(p.weight_dtype) > 1 ||
             (p.weight_scales != nullptr && (p.gate == nullptr) == (p.gate_scales == nullptr)));
   if (p.rows == 0) return;
+  if (p.takes_tiles() && are_aligned({p.x, p.weights, p.gate, p.norm})) return byte_tiles(p, stream);
   if (p.dtype == DType::f32) return launch_typed<float>(p, stream);
   QT_ASSERT(p.dtype == DType::bf16);
   launch_typed<bf16>(p, stream);

@@ -108,7 +108,6 @@ template <>
 struct Quad<WeightType::fp8> {
   V step[4];
   HWY_INLINE Quad(const std::byte* w, size_t vector) {
-    const F d;
     const I di;
     const VI quad = hn::Load(di, reinterpret_cast<const int32_t*>(w) + vector * hn::Lanes(di));
     step[0] = wide(hn::ShiftLeft<24>(quad));

@@ -8,6 +8,7 @@
 #include "kernels/gpu_kernels.h"
 #include "models/decoding/device_arrays.h"
 #include "models/decoding/device_beams.h"
+#include "models/decoding/device_encoder.h"
 #include "models/decoding/device_inputs.h"
 #include "models/decoding/device_layers.h"
 #include "models/decoding/device_prefix.h"
@@ -109,8 +110,8 @@ struct DeviceDecoder::State {
   }
 };
 
-DeviceDecoder::DeviceDecoder(const BaseModel& model)
-    : model_(model), weights_(std::make_unique<DeviceWeights>(model)) {
+DeviceDecoder::DeviceDecoder(const BaseModel& model, const KeptWeights& kept)
+    : model_(model), weights_(std::make_unique<DeviceWeights>(model, kept)) {
   QT_ASSERT(!Device::current().is_cpu());
 }
 
@@ -128,10 +129,11 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
   const Tape::Recording paused(nullptr);
   start(batch, length, options);
   State& s = *state_;
-  HostArrays features;
-  features["encoder_input_tokens"] = HostArray(DType::i32, {batch, length});
-  std::copy(tokens.begin(), tokens.end(), features["encoder_input_tokens"].as<int32_t>().begin());
-  Tensor encoded = model->encode(features, {0, batch}, {.dropless = true});  // [batch, length, embed]
+  HostArray inputs(DType::i32, {batch, length}), segments = inputs;
+  std::copy(tokens.begin(), tokens.end(), inputs.as<int32_t>().begin());
+  std::transform(tokens.begin(), tokens.end(), segments.as<int32_t>().begin(),
+                 [](int32_t token) { return token > 0 ? 1 : 0; });
+  Tensor encoded = encode(*model, *weights_, inputs, segments);  // [batch, length, embed]
   const auto [order, lengths] = without_padding(tokens, batch, length);
   if (!order.empty()) {
     HostArray places(DType::i32, {batch, length});
@@ -220,7 +222,7 @@ Tensor DeviceDecoder::queue_layers() {
                                  stream);
           }};
   return decoding::queue_layers(*weights_,
-                                embedded(s.input(kTokens), s.row, weights_->embedding),
+                                weights_->embedding.rows(s.input(kTokens), s.row),
                                 {.items = s.batch, .decodes = s.options.num_decodes}, attended,
                                 attention);
 }
@@ -242,7 +244,7 @@ void DeviceDecoder::queue_logits() {
     device.copy(s.sources.local().pointer, s.next_sources.local().pointer, s.sources.bytes());
   }
   const Tensor x = queue_layers();
-  Products(s.rows).project(x, weights_->norm, weights_->projection, s.logits);
+  Products(s.rows).project(x, *weights_, s.logits);
 }
 
 /// To the largest of them.

@@ -25,8 +25,9 @@ namespace quintet::decoding {
 
 class DeviceDecoder : public TokenModel {
  public:
-  /// Encoder-decoder or decoder-only. The model must outlive the decoder. Throws Bug on the CPU.
-  explicit DeviceDecoder(const BaseModel& model);
+  /// Encoder-decoder or decoder-only. The model must outlive the decoder; of one whose weights are kept
+  /// in fewer bits only an encoder with experts needs its parameters any more. Throws Bug on the CPU.
+  explicit DeviceDecoder(const BaseModel& model, const KeptWeights& kept = {});
   ~DeviceDecoder() override;
 
   /// Encodes tokens [batch, length] (0 is padding) and forgets the batch before.

@@ -1,9 +1,8 @@
 #include "models/decoding/device_inputs.h"
 
 #include <algorithm>
-#include <array>
 
-#include "runtime/op.h"
+#include "kernels/device.h"
 
 namespace quintet::decoding {
 
@@ -30,16 +29,6 @@ Tensor with_axes(const Tensor& x, std::vector<Axis> axes) {
   QT_ASSERT(y.bytes() == x.bytes());
   Device::current().copy(y.local().pointer, x.local().pointer, x.bytes());
   return y;
-}
-
-Tensor embedded(const int32_t* ids, const Axis& rows, const Tensor& table) {
-  const Tensor x(Spec{{rows, table.spec().axes[1]}, table.spec().dtype});
-  const int64_t count[] = {rows.size};
-  const std::array in{View::of(const_cast<int32_t*>(ids), count), table.local()};
-  const std::array out{x.local()};
-  Device& device = Device::current();
-  kernel_of(ops::table::embed, device)(in, out, {}, device.stream());
-  return x;
 }
 
 }  // namespace quintet::decoding

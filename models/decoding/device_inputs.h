@@ -17,7 +17,4 @@ std::pair<std::vector<int32_t>, std::vector<int32_t>> without_padding(
 /// A copy of x whose elements have these axes instead.
 Tensor with_axes(const Tensor& x, std::vector<Axis> axes);
 
-/// Rows [ids] of a table [vocab, embed]. ids: int32 [rows] on the device.
-Tensor embedded(const int32_t* ids, const Axis& rows, const Tensor& table);
-
 }  // namespace quintet::decoding

@@ -1,6 +1,6 @@
 #pragma once
-// The products of a decoder's step on a device: few rows (kMostSkinnyRows) take one kernel for a
-// norm, a product and what follows it; more rows take the ops.
+// The products of a decoder's step on a device: few rows (kMostSkinnyRows; with weights in a byte
+// kMostByteRows) take one kernel for a norm, a product and what follows it; more rows take the ops.
 
 #include "kernels/gpu_kernels.h"
 #include "models/decoding/device_weights.h"
@@ -15,60 +15,78 @@ inline void* at(const Tensor& tensor, int64_t element) {
 /// Products of a step's rows with weights, and what stands around them.
 class Products {
  public:
-  explicit Products(int64_t rows) : skinny_(rows <= kMostSkinnyRows) {}
+  explicit Products(int64_t rows) : rows_(rows) {}
 
   /// rms_norm(x, norm) weights
-  Tensor normed(const Tensor& x, const Tensor& norm, const Tensor& weights) const {
-    if (!skinny_) return ops::matmul(ops::rms_norm(x, norm), weights);
-    const Tensor y(Spec{{x.spec().axes[0], weights.spec().axes[1]}, x.spec().dtype});
-    run({.norm = scale(norm)}, x, weights, y);
+  Tensor normed(const Tensor& x, const Tensor& norm, const DeviceMatrix& weights) const {
+    const SkinnyMatmul p = product({.norm = scale(norm)}, x, weights);
+    if (!is_fused(p)) return ops::matmul(ops::rms_norm(x, norm), weights);
+    const Tensor y(Spec{{x.spec().axes[0], weights.values.spec().axes[1]}, x.spec().dtype});
+    run(p, y);
     return y;
   }
   /// x + h weights, where x was if that saves memory
-  Tensor added(const Tensor& x, const Tensor& h, const Tensor& weights) const {
-    if (!skinny_) return ops::add(x, ops::matmul(h, weights));
-    run({.residual = x.local().pointer}, h, weights, x);
+  Tensor added(const Tensor& x, const Tensor& h, const DeviceMatrix& weights) const {
+    const SkinnyMatmul p = product({.residual = x.local().pointer}, h, weights);
+    if (!is_fused(p)) return ops::add(x, ops::matmul(h, weights));
+    run(p, x);
     return x;
   }
   /// A dense MLP's first half of the norm of x.
   Tensor activated(const Tensor& x, const DeviceWeights::Mlp& mlp) const {
     const std::vector<std::string>& names = mlp.activations;
-    if (!skinny_) return ops::mlp_in(ops::rms_norm(x, mlp.norm), mlp.wi_0, mlp.wi_1, names);
-    const Tensor y(Spec{{x.spec().axes[0], mlp.wi_0.spec().axes[1]}, x.spec().dtype});
-    run({.norm = scale(mlp.norm),
-         .gate = mlp.wi_1.absent() ? nullptr : mlp.wi_1.local().pointer,
+    const SkinnyMatmul p = product(
+        {.norm = scale(mlp.norm),
+         .gate = mlp.wi_1.absent() ? nullptr : mlp.wi_1.values.local().pointer,
+         .gate_scales = scales(mlp.wi_1),
          .act0 = activation_from_name(names[0]),
          .act1 = mlp.wi_1.absent() ? Activation::linear : activation_from_name(names[1])},
-        x, mlp.wi_0, y);
+        x, mlp.wi_0);
+    if (!is_fused(p)) return ops::mlp_in(ops::rms_norm(x, mlp.norm), mlp.wi_0, mlp.wi_1, names);
+    const Tensor y(Spec{{x.spec().axes[0], mlp.wi_0.values.spec().axes[1]}, x.spec().dtype});
+    run(p, y);
     return y;
   }
-  /// Logits of rms_norm(x, norm), to float32 `logits`.
-  void project(const Tensor& x, const Tensor& norm, const Projection& projection,
-               const Tensor& logits) const {
-    if (skinny_)
-      return run({.norm = scale(norm),
-                  .transposed = projection.tied,
-                  .scale = static_cast<float>(projection.logit_scale)},
-                 x, projection.kernel, logits);
-    const Tensor rounded = projection.logits(ops::rms_norm(x, norm));
+  /// Logits of rms_norm(x, weights.norm), to float32 `logits`.
+  void project(const Tensor& x, const DeviceWeights& weights, const Tensor& logits) const {
+    const SkinnyMatmul p = product({.norm = scale(weights.norm),
+                                    .transposed = weights.tied,
+                                    .scale = static_cast<float>(weights.logit_scale)},
+                                   x, weights.logits);
+    if (is_fused(p)) return run(p, logits);
+    const Tensor y = ops::rms_norm(x, weights.norm);
+    const Tensor rounded = ops::scale(
+        weights.tied ? ops::matmul_t(y, weights.logits) : ops::matmul(y, weights.logits),
+        weights.logit_scale);
     const View from = rounded.local(), to = logits.local();
     Device::current().kernels().cast({&from, 1}, {&to, 1}, Device::current().stream());
   }
 
  private:
   static const float* scale(const Tensor& norm) { return norm.local().data<float>(); }
-  static void run(SkinnyMatmul p, const Tensor& x, const Tensor& weights, const Tensor& out) {
+  static const float* scales(const DeviceMatrix& matrix) {
+    return matrix.scales.absent() ? nullptr : matrix.scales.local().data<float>();
+  }
+  bool is_fused(const SkinnyMatmul& p) const {
+    return rows_ <= kMostSkinnyRows || (rows_ <= kMostByteRows && p.takes_tiles());
+  }
+  static SkinnyMatmul product(SkinnyMatmul p, const Tensor& x, const DeviceMatrix& weights) {
     p.dtype = x.spec().dtype;
+    p.weight_dtype = weights.values.spec().dtype;
+    p.weight_scales = scales(weights);
     p.rows = x.size(0);
     p.k = x.size(1);
     p.n = weights.size(p.transposed ? 0 : 1);
     p.x = x.local().pointer;
-    p.weights = weights.local().pointer;
+    p.weights = weights.values.local().pointer;
+    return p;
+  }
+  static void run(SkinnyMatmul p, const Tensor& out) {
     p.out = out.local().pointer;
     p.out_dtype = out.spec().dtype;
     Device::current().kernels().skinny_matmul(p, Device::current().stream());
   }
-  bool skinny_;
+  int64_t rows_;
 };
 
 }  // namespace quintet::decoding

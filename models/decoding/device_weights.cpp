@@ -1,54 +1,89 @@
 #include "models/decoding/device_weights.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "kernels/attention/buckets.h"
 #include "runtime/tape.h"
 
 namespace quintet::decoding {
 namespace {
 
-/// Matrices of equal height side by side: one product instead of several.
-Tensor side_by_side(const std::vector<Tensor>& parts) {
-  const int64_t height = parts[0].size(0), item = size_of(parts[0].spec().dtype);
-  int64_t width = 0;
-  std::vector<HostArray> hosts;
-  for (const Tensor& part : parts) {
-    hosts.push_back(part.to_host());
-    width += part.size(1);
+/// Reads a model's parameters as they are kept.
+class Reader {
+ public:
+  Reader(const Parameters& parameters, const NetworkShape& shape, const KeptWeights& kept, DType wide)
+      : parameters_(parameters), shape_(shape), kept_(kept), wide_(wide) {}
+
+  bool in_fewer_bits() const { return kept_.type != WeightType::f32; }
+  /// A scale of a norm, a table of biases, a router.
+  Tensor vector(const std::string& name) const {
+    if (!in_fewer_bits()) return parameters_.at(name).used();
+    return DeviceMatrix(read(name), parameters_.at(name).spec.axes, false, DType::f32).values;
   }
-  HostArray joined(parts[0].spec().dtype, {height, width});
-  for (int64_t row = 0, at = 0; row < height; ++row)
-    for (const HostArray& host : hosts) {
-      const int64_t bytes = host.shape[1] * item;
-      std::copy_n(host.bytes.begin() + row * bytes, bytes, joined.bytes.begin() + at);
-      at += bytes;
-    }
-  return Tensor::from_host(joined, {axis::kEmbed, axis::kJoinedKv});
-}
+  DeviceMatrix matrix(const std::string& name) const {
+    if (!in_fewer_bits()) return parameters_.at(name).used();
+    return {read(name), parameters_.at(name).spec.axes, name.ends_with("embedding"), wide_};
+  }
+  /// Decoding's attention does not scale its scores: the queries are.
+  DeviceMatrix query(const std::string& scope) const {
+    const std::string name = scope + "query/kernel";
+    const auto by = factor_of(shape_, name);
+    if (in_fewer_bits() || !by) return matrix(name);
+    return ops::scale(parameters_.at(name).used(), 1 / static_cast<double>(*by));
+  }
+  DeviceWeights::Mlp mlp(const std::string& norm, const std::string& scope,
+                         const std::vector<std::string>& activations) const {
+    const bool gated = activations.size() == 2;
+    return {.norm = vector(norm + "/scale"),
+            .wi_0 = matrix(scope + (gated ? "/wi_0/kernel" : "/wi/kernel")),
+            .wi_1 = gated ? matrix(scope + "/wi_1/kernel") : DeviceMatrix(),
+            .wo = matrix(scope + "/wo/kernel"),
+            .activations = activations,
+            .router = {}};
+  }
+
+ private:
+  QuantizedParameter read(const std::string& name) const {
+    std::vector<int64_t> shape;
+    for (const Axis& axis : parameters_.at(name).spec.axes) shape.push_back(axis.size);
+    return quantized_parameter(shape_, name, kept_.source(name), kept_.type, shape);
+  }
+
+  const Parameters& parameters_;
+  const NetworkShape& shape_;
+  const KeptWeights& kept_;
+  const DType wide_;
+};
 
 /// Of one layer; sparse: the mixture that it is, or null.
-std::vector<DeviceWeights::Mlp> mlps_of(const Parameters& parameters, const std::string& layer,
+std::vector<DeviceWeights::Mlp> mlps_of(const Reader& reader, const std::string& layer,
                                         const LayerConfig& config, const SparseStack* sparse) {
-  const auto used = [&](const std::string& name) { return parameters.at(layer + name).used(); };
-  const auto mlp = [&](const std::string& norm, const std::string& scope,
-                       const std::vector<std::string>& activations) {
-    const bool gated = activations.size() == 2;
-    return DeviceWeights::Mlp{.norm = used(norm + "/scale"),
-                              .wi_0 = used(scope + (gated ? "/wi_0/kernel" : "/wi/kernel")),
-                              .wi_1 = gated ? used(scope + "/wi_1/kernel") : Tensor(),
-                              .wo = used(scope + "/wo/kernel"),
-                              .activations = activations,
-                              .router = {}};
-  };
-  if (sparse == nullptr) return {mlp("/pre_mlp_layer_norm", "/mlp", config.mlp_activations)};
-  std::vector all{mlp("/pre_mlp_layer_norm", "/mlp/expert", sparse->moe.activations)};
-  all[0].router = used("/mlp/router/router_weights/w/kernel");
+  if (sparse == nullptr)
+    return {reader.mlp(layer + "/pre_mlp_layer_norm", layer + "/mlp", config.mlp_activations)};
+  std::vector all{reader.mlp(layer + "/pre_mlp_layer_norm", layer + "/mlp/expert",
+                             sparse->moe.activations)};
+  all[0].router = reader.vector(layer + "/mlp/router/router_weights/w/kernel");
   all[0].chosen = sparse->moe.router.num_selected_experts;
   if (sparse->extra_mlp)
-    all.push_back(mlp("/pre_extra_mlp_layer_norm", "/extra_mlp", config.mlp_activations));
+    all.push_back(reader.mlp(layer + "/pre_extra_mlp_layer_norm", layer + "/extra_mlp",
+                             config.mlp_activations));
   return all;
+}
+
+DeviceWeights::Encoder encoder_of(const Reader& reader, const T5Config& config) {
+  DeviceWeights::Encoder encoder{.layers = {},
+                                 .norm = reader.vector("encoder/encoder_norm/scale"),
+                                 .bias_table = reader.vector("encoder/relpos_bias/rel_embedding"),
+                                 .masks_padding = config.masks_padding};
+  for (int64_t i = 0; i < config.num_encoder_layers; ++i) {
+    const std::string layer = fmt::format("encoder/layers_{}", i), attention = layer + "/attention/";
+    encoder.layers.push_back(
+        {.norm = reader.vector(layer + "/pre_attention_layer_norm/scale"),
+         .query = reader.query(attention),
+         .key = reader.matrix(attention + "key/kernel"),
+         .value = reader.matrix(attention + "value/kernel"),
+         .out = reader.matrix(attention + "out/kernel"),
+         .mlp = reader.mlp(layer + "/pre_mlp_layer_norm", layer + "/mlp", config.mlp_activations)});
+  }
+  return encoder;
 }
 
 /// What is added for a key 0, 1, ... tokens back.
@@ -65,62 +100,66 @@ Tensor bias_by_distance(const HostArray& table) {
 
 }  // namespace
 
-DeviceWeights::DeviceWeights(const BaseModel& model) : vocab_size(model.vocab_size()) {
+DeviceWeights::DeviceWeights(const BaseModel& model, const KeptWeights& kept)
+    : vocab_size(model.vocab_size()) {
   const Tape::Recording paused(nullptr);
-  int64_t num_layers = 0;
   SparseStack sparse;
-  if (const auto* both = dynamic_cast<const EncoderDecoderModel*>(&model)) {
-    config = both->network().config();
-    sparse = both->network().config().sparse_decoder;
-    num_layers = both->network().config().num_decoder_layers;
-    projection = both->network().projection();
-    has_encoder = true;
+  NetworkShape shape;
+  std::string computed;
+  const auto* both = dynamic_cast<const EncoderDecoderModel*>(&model);
+  has_encoder = both != nullptr;
+  const auto describe = [&](const auto& network, const SparseStack& experts) {
+    config = network.config();
+    shape = shape_of(network.config());
+    computed = network.config().dtype;
+    tied = network.projection().tied;
+    logit_scale = network.projection().logit_scale;
+    sparse = experts;
+  };
+  if (has_encoder) {
+    describe(both->network(), both->network().config().sparse_decoder);
   } else {
     const auto& network = dynamic_cast<const DecoderOnlyModel&>(model).network();
-    config = network.config();
-    sparse = network.config().sparse;
-    num_layers = network.config().num_layers;
-    projection = network.projection();
+    describe(network, network.config().sparse);
   }
   sparse.check_generates();
-  const auto used = [&](const std::string& name) { return model.parameters().at(name).used(); };
-  const double scale =
-      config.scale_attn_logits ? 1 / std::sqrt(static_cast<double>(config.head_dim)) : 1;
-  // Decoding's attention does not scale its scores: the queries are.
-  const auto query = [&](const std::string& name) {
-    return scale == 1 ? used(name) : ops::scale(used(name), scale);
-  };
-  for (int64_t i = 0; i < num_layers; ++i) {
+  const Reader reader(model.parameters(), shape, kept, dtype_from_name(computed));
+  for (int64_t i = 0; i < shape.num_decoder_layers; ++i) {
     const std::string layer = fmt::format("decoder/layers_{}", i);
     const std::string self = layer + "/self_attention/";
-    Layer weights{.self_norm = used(layer + "/pre_self_attention_layer_norm/scale"),
-                  .query = query(self + "query/kernel"),
-                  .key = used(self + "key/kernel"),
-                  .value = used(self + "value/kernel"),
+    Layer weights{.self_norm = reader.vector(layer + "/pre_self_attention_layer_norm/scale"),
+                  .query = reader.query(self),
+                  .key = reader.matrix(self + "key/kernel"),
+                  .value = reader.matrix(self + "value/kernel"),
                   .qkv = {},
-                  .self_out = used(self + "out/kernel"),
+                  .self_out = reader.matrix(self + "out/kernel"),
                   .cross_norm = {},
                   .cross_query = {},
                   .cross_key = {},
                   .cross_value = {},
                   .cross_out = {},
-                  .mlps = mlps_of(model.parameters(), layer, config,
-                                  sparse.is_sparse(i, num_layers) ? &sparse : nullptr)};
+                  .mlps = mlps_of(reader, layer, config,
+                                  sparse.is_sparse(i, shape.num_decoder_layers) ? &sparse : nullptr)};
     weights.qkv = side_by_side({weights.query, weights.key, weights.value});
     if (has_encoder) {
       const std::string cross = layer + "/encoder_decoder_attention/";
-      weights.cross_norm = used(layer + "/pre_cross_attention_layer_norm/scale");
-      weights.cross_query = query(cross + "query/kernel");
-      weights.cross_key = used(cross + "key/kernel");
-      weights.cross_value = used(cross + "value/kernel");
-      weights.cross_out = used(cross + "out/kernel");
+      weights.cross_norm = reader.vector(layer + "/pre_cross_attention_layer_norm/scale");
+      weights.cross_query = reader.query(cross);
+      weights.cross_key = reader.matrix(cross + "key/kernel");
+      weights.cross_value = reader.matrix(cross + "value/kernel");
+      weights.cross_out = reader.matrix(cross + "out/kernel");
+      if (reader.in_fewer_bits()) weights.query = weights.key = weights.value = {};  // of prefixes
     }
     layers.push_back(std::move(weights));
   }
-  embedding = used(has_encoder ? "token_embedder/embedding" : "decoder/token_embedder/embedding");
-  norm = used("decoder/decoder_norm/scale");
-  bias_table = used("decoder/relpos_bias/rel_embedding");
+  embedding =
+      reader.matrix(has_encoder ? "token_embedder/embedding" : "decoder/token_embedder/embedding");
+  logits = tied ? embedding : reader.matrix("decoder/logits_dense/kernel");
+  norm = reader.vector("decoder/decoder_norm/scale");
+  bias_table = reader.vector("decoder/relpos_bias/rel_embedding");
   bias = bias_by_distance(bias_table.to_host());
+  if (has_encoder && reader.in_fewer_bits() && shape.sparse_encoder.num_sparse_layers == 0)
+    encoder = encoder_of(reader, both->network().config());
 }
 
 }  // namespace quintet::decoding

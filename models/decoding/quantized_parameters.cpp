@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace quintet::decoding {
 namespace {
@@ -71,6 +72,32 @@ QuantizedParameter quantize_parameter(const NetworkShape& shape, const std::stri
   else
     std::transform(w, w + value.elements(), q.values.as<bfloat16>().begin(),
                    [](float x) { return bfloat16(x); });
+  return q;
+}
+
+QuantizedParameter quantized_parameter(const NetworkShape& shape, const std::string& name,
+                                       const StoredParameter& stored, WeightType weights,
+                                       const std::vector<int64_t>& sizes) {
+  const View& view = stored.values;
+  const DType dtype = stored_dtype(type_of(shape, name, weights));
+  HostArray values(dtype, sizes);
+  // Kernels may come as [embed, heads, kv]: the order of elements is the same.
+  QT_CHECK_AS(ExitCode::kData,
+              view.elements() == values.elements() &&
+                  (view.dtype == DType::f32 || view.dtype == dtype),
+              "parameter {}: expected [{}] of {}, found {} values of {}; does the configuration "
+              "belong to this checkpoint?",
+              name, fmt::join(sizes, ", "), name_of(dtype), view.elements(), name_of(view.dtype));
+  if (view.dtype == DType::f32)
+    return quantize_parameter(shape, name, View::of(view.data<float>(), sizes), weights);
+  std::memcpy(values.bytes.data(), view.pointer, values.bytes.size());
+  QuantizedParameter q{std::move(values), HostArray(DType::f32, {0})};
+  if (size_of(dtype) > 1) return q;
+  const bool by_row = name.ends_with("token_embedder/embedding");
+  std::vector<int64_t> scales = sizes;
+  scales.erase(scales.end() - (by_row ? 1 : 2));
+  q.scales = HostArray(DType::f32, scales);
+  std::copy_n(stored.scales, q.scales.elements(), q.scales.as<float>().begin());
   return q;
 }
 

@@ -25,6 +25,12 @@ DType stored_dtype(WeightType type);
 /// What a query kernel is divided by before it is quantized; none: nothing, or no query kernel.
 std::optional<float> factor_of(const NetworkShape& shape, const std::string& name);
 
+/// The weights that a device generates with.
+struct KeptWeights {
+  WeightType type = WeightType::f32;  // f32: as the model's parameters are, nothing is copied
+  ParameterSource source = {};        // else: float32 parameters, or quantized ones
+};
+
 struct QuantizedParameter {
   HostArray values;
   HostArray scales;  // 8 bits: [.., columns], of tied embeddings [vocab]; else of no element
@@ -32,5 +38,11 @@ struct QuantizedParameter {
 /// value: float32. `weights`: bf16, int8 or fp8.
 QuantizedParameter quantize_parameter(const NetworkShape& shape, const std::string& name,
                                       const View& value, WeightType weights);
+
+/// The same of what a source gives, float32 or quantized already; throws kData naming a parameter that
+/// is neither or not of this shape.
+QuantizedParameter quantized_parameter(const NetworkShape& shape, const std::string& name,
+                                       const StoredParameter& stored, WeightType weights,
+                                       const std::vector<int64_t>& sizes);
 
 }  // namespace quintet::decoding

@@ -11,6 +11,7 @@
 
 #include "kernels/gpu_kernels.h"
 #include "models/decoding/device_arrays.h"
+#include "models/decoding/device_encoder.h"
 #include "models/decoding/device_inputs.h"
 #include "models/decoding/device_layers.h"
 #include "models/decoding/device_prefix.h"
@@ -91,9 +92,10 @@ class StepMemory {
 
 class DeviceNetwork final : public ServedNetwork {
  public:
-  DeviceNetwork(const BaseModel& model, const EngineOptions& options)
+  DeviceNetwork(const BaseModel& model, const EngineOptions& options,
+                const decoding::KeptWeights& kept)
       : encoder_(dynamic_cast<const EncoderDecoderModel*>(&model)),
-        weights_(model),
+        weights_(model, kept),
         max_rows_(options.max_rows),
         bidirectional_(options.bidirectional_prefix),
         pages_(weights_, options.page_tokens, options.memory_bytes),
@@ -151,10 +153,7 @@ HostArray padded(const Tokens& tokens) {
 
 /// The encoder's output, [1, padded length, embed]. A 0 among the tokens is one like any other.
 Tensor DeviceNetwork::encoded(const Tokens& tokens) const {
-  const std::vector<std::string> axes{axis::kBatch, axis::kLength};
-  return encoder_->network().encode(Tensor::from_host(padded(tokens), axes),
-                                    Tensor::from_host(padded(Tokens(tokens.size(), 1)), axes),
-                                    {.dropless = true});
+  return decoding::encode(*encoder_, weights_, padded(tokens), padded(Tokens(tokens.size(), 1)));
 }
 
 /// To the input's places: keys and values [1, at least as many, joined_kv].
@@ -249,9 +248,9 @@ void DeviceNetwork::queue_step() {
                 {.rows = rows, .pool = pages_.pool(i), .groups = memory_.device_cross()}, stream);
           }};
   const Tensor x = decoding::queue_layers(
-      weights_, decoding::embedded(memory_.device_tokens(), row_, weights_.embedding),
+      weights_, weights_.embedding.rows(memory_.device_tokens(), row_),
       {.items = max_rows_}, attended, attention);
-  decoding::Products(max_rows_).project(x, weights_.norm, weights_.projection, logits_);
+  decoding::Products(max_rows_).project(x, weights_, logits_);
 }
 
 std::span<float> DeviceNetwork::step(std::span<const StepJob> jobs) {
@@ -289,10 +288,10 @@ std::span<float> DeviceNetwork::step(std::span<const StepJob> jobs) {
 
 }  // namespace
 
-std::unique_ptr<ServedNetwork> device_network(const BaseModel& model,
-                                              const EngineOptions& options) {
+std::unique_ptr<ServedNetwork> device_network(const BaseModel& model, const EngineOptions& options,
+                                              const decoding::KeptWeights& kept) {
   options.check();
-  return std::make_unique<DeviceNetwork>(model, options);
+  return std::make_unique<DeviceNetwork>(model, options, kept);
 }
 
 }  // namespace quintet::serving

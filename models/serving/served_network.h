@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "models/decoding/packed_network.h"
+#include "models/decoding/quantized_parameters.h"
 #include "models/decoding/request.h"
 #include "models/serving/options.h"
 
@@ -77,7 +77,8 @@ class ServedNetwork {
 std::unique_ptr<ServedNetwork> cpu_network(const decoding::PackedNetwork& network,
                                            const EngineOptions& options);
 /// On the current device: models/serving/device_network.cpp says how. Encoder-decoder or
-/// decoder-only. The model must outlive what is returned.
-std::unique_ptr<ServedNetwork> device_network(const BaseModel& model, const EngineOptions& options);
+/// decoder-only. The model must outlive what is returned (device_decoder.h says what of it is read).
+std::unique_ptr<ServedNetwork> device_network(const BaseModel& model, const EngineOptions& options,
+                                              const decoding::KeptWeights& kept = {});
 
 }  // namespace quintet::serving

@@ -5,6 +5,7 @@ import os
 import subprocess
 
 import e2e
+from device_test import has_emulator
 from e2e import QUINTET, quintet, tiny
 from serving import serving, text_of
 
@@ -145,15 +146,26 @@ def test_quantized_models_answer_as_those_quantized_when_loaded(folder):
                 *more)
         return next((folder / name).glob("infer_*-of-00001")).read_bytes()
     exact = answers(model)
-    for weights in ("bf16", "int8"):
+    for weights in ("bf16", "int8", "fp8"):
         small = folder / weights
         quintet("convert", f"--model_dir={model}", f"--quantize={weights}", f"--output={small}")
         want = answers(model, f"--quantize={weights}")
         assert want != exact and answers(small) == want == answers(small, f"--quantize={weights}")
         assert inferred(f"small {weights}", small) == inferred(f"large {weights}", model, f"--quantize={weights}")
+        if has_emulator():
+            on_cpu, on_gpu = ([json.loads(line) for line in answers(small, f"--device={device}").splitlines()]
+                              for device in ("cpu", "emulated"))
+            for a, b in zip(on_cpu, on_gpu, strict=True):
+                assert a["prediction"] == b["prediction"] and abs(a["score"] - b["score"]) < 1e-4, f"{weights}: {a} {b}"
+            emulated = inferred(f"emulated {weights}", small, "--device=emulated")
+            assert emulated == inferred(f"emulated large {weights}", model, "--device=emulated", f"--quantize={weights}")
     assert bytes_of(folder / "int8") < bytes_of(folder / "bf16") < bytes_of(model)
+    assert abs(bytes_of(folder / "fp8") - bytes_of(folder / "int8")) < 4096
     small = folder / "int8"
     assert answers(small, "--quantize=int8_dynamic") == answers(model, "--quantize=int8_dynamic")
+    evaluated = [quintet("eval", f"--model_dir={run}", "--num_examples=4", *more).out for run, *more in
+                 ([small], [model, "--quantize=int8"])]
+    assert evaluated[0] == evaluated[1] and json.loads(evaluated[0].splitlines()[0])["examples"] == 4, evaluated
     inspected = quintet("inspect", small / "checkpoint_4").out
     assert "int8" in inspected and "_scale" in inspected, inspected
     with serving(small) as server:
@@ -164,10 +176,11 @@ def test_quantized_models_answer_as_those_quantized_when_loaded(folder):
     for code, arguments, part in [
             (2, ["generate", run, "--quantize=bf16", "a"], "holds weights in int8"),
             (2, ["generate", run, "--quantize=f32", "a"], "holds weights in int8"),
+            (2, ["generate", run, "--quantize=fp8", "a"], "holds weights in int8"),
             (2, ["infer", run, f"--input={file}", "--mode=score", f"--output_dir={folder / 'no'}"], "scores"),
             (2, ["infer", f"--model_dir={model}", f"--input={file}", "--mode=score", f"--output_dir={folder / 'no'}",
                  "--quantize=int8"], "scores"),
-            (3, ["eval", run], "holds weights in int8"),
+            (2, ["eval", run, "--quantize=bf16"], "holds weights in int8"),
             (3, ["convert", run, "--quantize=int8", f"--output={folder / 'again'}"], "holds weights in int8"),
             (3, tiny(small, 8), "cannot be trained"),
             (2, ["convert", f"--model_dir={model}", "--quantize=int8", f"--output={small}"], "checkpoint already"),

@@ -110,22 +110,24 @@ def test_embeddings_as_numbers_and_as_bytes(folder):
 def test_a_gpu_answers_as_the_cpu_does(folder):
     if not has_emulator():
         return
-    model, answers = trained(folder), {}
-    for device in "cpu", "emulated":
-        with serving(model, f"--device={device}", "--max_batch=6", "--max_n=6", "--cache_mib=16") as server:
-            asked = dict(prompt=PROMPTS[:2], max_tokens=4, logprobs=1, **FREE)
-            greedy, beams, sampled = (server.complete(**asked, **more)["choices"] for more in (
-                dict(temperature=0), dict(num_beams=3), dict(temperature=1.2, seed=3, n=2)))
-            scored = server.post("/v1/score", prompt="words: 12", target="one")["data"][0]
-            embedded = server.post("/v1/embeddings", input="words: 12")["data"][0]["embedding"]
-            server.wait_idle()
-        choices = greedy + beams + sampled
-        numbers = [x for choice in choices for x in choice["logprobs"]["token_logprobs"]] + scored["token_logprobs"] + embedded
-        answers[device] = [choice["text"] for choice in choices], numbers
-    (texts, numbers), (device_texts, device_numbers) = answers.values()
-    assert texts == device_texts, answers
-    assert all(abs(a - b) < 1e-4 for a, b in zip(numbers, device_numbers, strict=True)), answers
-    refused = quintet("serve", f"--model={model}", "--device=emulated", "--quantize=int8", expect=2).err
+    model = trained(folder)
+    for weights in [], ["--quantize=int8"]:
+        answers = {}
+        for device in "cpu", "emulated":
+            with serving(model, f"--device={device}", "--max_batch=6", "--max_n=6", "--cache_mib=16", *weights) as server:
+                asked = dict(prompt=PROMPTS[:2], max_tokens=4, logprobs=1, **FREE)
+                greedy, beams, sampled = (server.complete(**asked, **more)["choices"] for more in (
+                    dict(temperature=0), dict(num_beams=3), dict(temperature=1.2, seed=3, n=2)))
+                scored = server.post("/v1/score", prompt="words: 12", target="one")["data"][0]
+                embedded = server.post("/v1/embeddings", input="words: 12")["data"][0]["embedding"]
+                server.wait_idle()
+            choices = greedy + beams + sampled
+            numbers = [x for choice in choices for x in choice["logprobs"]["token_logprobs"]] + scored["token_logprobs"]
+            answers[device] = [choice["text"] for choice in choices], numbers + embedded
+        (texts, numbers), (device_texts, device_numbers) = answers.values()
+        assert texts == device_texts, answers
+        assert all(abs(a - b) < 1e-4 for a, b in zip(numbers, device_numbers, strict=True)), answers
+    refused = quintet("serve", f"--model={model}", "--device=emulated", "--quantize=int8_dynamic", expect=2).err
     assert "--quantize=int8" in refused and "--device=cpu" in refused, refused
 
 

@@ -35,11 +35,17 @@ struct Operands {
   std::vector<float> x, norm, weights, gate, residual, weight_scales, gate_scales;
 };
 
+/// Tensor cores take x * norm rounded.
+bool rounds_normed(const Case& c, bool half, size_t weight_bytes) {
+  return half && weight_bytes == 1 && c.rows > kMostSkinnyRows && !c.transposed && c.shift == 0 &&
+         c.n % 4 == 0 && c.k % 8 == 0;
+}
+
 double scale_at(const std::vector<float>& scales, int64_t column) {
   return scales.empty() ? 1 : static_cast<double>(scales[static_cast<size_t>(column)]);
 }
 
-std::vector<float> expected(const Case& c, const Operands& in) {
+std::vector<float> expected(const Case& c, const Operands& in, bool rounded) {
   const auto at = [](int64_t i) { return static_cast<size_t>(i); };
   std::vector<float> out;
   for (int64_t r = 0; r < c.rows; ++r) {
@@ -49,8 +55,9 @@ std::vector<float> expected(const Case& c, const Operands& in) {
     for (int64_t j = 0; j < c.n; ++j) {
       double main = 0, gate = 0;
       for (int64_t i = 0; i < c.k; ++i) {
-        const double h = factor * static_cast<double>(in.x[at(r * c.k + i)]) *
-                         (c.norm ? static_cast<double>(in.norm[at(i)]) : 1);
+        const float x = in.x[at(r * c.k + i)], norm = c.norm ? in.norm[at(i)] : 1;
+        const double h = factor * (rounded ? static_cast<double>(static_cast<float>(bfloat16(x * norm)))
+                                           : static_cast<double>(x) * static_cast<double>(norm));
         main += h * static_cast<double>(in.weights[at(c.transposed ? j * c.k + i : i * c.n + j)]);
         if (c.gate) gate += h * static_cast<double>(in.gate[at(i * c.n + j)]);
       }
@@ -147,7 +154,8 @@ class Skinny : public DeviceTest {
          .out_dtype = c.wide_out || sizeof(T) == 4 ? DType::f32 : DType::bf16},
         device().stream());
     const auto want = expected(c, {wide(x), norm, wide(weights), wide(gate), wide(residual),
-                                   weight_scales, gate_scales});
+                                   weight_scales, gate_scales},
+                               rounds_normed(c, sizeof(T) == 2, sizeof(W)));
     const bool exact = sizeof(T) == 4 || c.wide_out;
     expect_near(c.wide_out ? wide_out.back() : wide(out.back()), want, exact ? 2e-6 : 4.1e-3,
                 exact ? 3 : 0.03, "out");
@@ -221,6 +229,20 @@ TEST_F(Skinny, NarrowWeights) {
   check_narrow({.rows = 2, .k = 64, .n = 32, .norm = true, .gate = true, .act0 = Activation::gelu});
   check_narrow({.rows = 1, .k = 64, .n = 3200, .norm = true, .wide_out = true, .scale = 0.25f});
   check_narrow({.rows = 6, .k = 640, .n = 33, .norm = true, .transposed = true, .wide_out = true});
+}
+TEST_F(Skinny, MoreRowsOfNarrowWeightsOnTensorCores) {
+  const auto check_bytes = [&](const Case& c) {
+    on_every_schedule([&] {
+      check<bfloat16, int8_t>(c);
+      check<bfloat16, float8>(c);
+    });
+  };
+  check_bytes({.rows = 9, .k = 8, .n = 4});
+  check_bytes({.rows = 16, .k = 64, .n = 36, .norm = true, .residual = true});
+  check_bytes({.rows = 17, .k = 296, .n = 40, .norm = true, .gate = true, .act0 = Activation::gelu});
+  check_bytes({.rows = 33, .k = 72, .n = 64, .wide_out = true, .scale = 0.5f});
+  check_bytes({.rows = 64, .k = 544, .n = 32, .norm = true, .gate = true, .act0 = Activation::silu});
+  check_bytes({.rows = 70, .k = 40, .n = 28, .residual = true});
 }
 TEST_F(Skinny, LongRowsOfNarrowWeightsGoInParts) {
   check<bfloat16, int8_t>({.rows = 8, .k = 4704, .n = 8, .norm = true, .gate = true});
