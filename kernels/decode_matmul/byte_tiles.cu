@@ -1,6 +1,6 @@
 // Products of 9 to 64 rows with weights in a byte, on tensor cores: weights go from memory to registers,
 // become bfloat16 there, exactly, and are multiplied with no copy of theirs in between. A block owns 32
-// columns for up to 64 rows; its warps share k in chunks of 32, so nothing is read twice by a block and
+// columns for up to 64 rows, of two matrices 32; its warps share k in chunks of 32, so nothing is read twice by a block and
 // nobody waits before the sums are joined.
 //
 // The order of k within a chunk is free, as long as both operands agree: lane 4g + t has k 8t..8t+7, for
@@ -147,6 +147,7 @@ __global__ void __launch_bounds__(kSkinnyThreads)
 
 template <typename W, int kRowTiles>
 void launch_tiles(const SkinnyMatmul& p, Stream stream) {
+  constexpr bool kGated = kRowTiles <= 2;  // of more, sums of two matrices would fill all registers
   const unsigned matrices = p.gate != nullptr ? 2 : 1;
   const simt::Launch how{
       .grid = dim3(static_cast<unsigned>((p.n + kColumns - 1) / kColumns),
@@ -155,16 +156,14 @@ void launch_tiles(const SkinnyMatmul& p, Stream stream) {
       .shared = kSkinnyWarps * (matrices * 16 * kColumns + 16 * kRowTiles) * sizeof(float),
       .stream = stream,
       .early = true};
-  if (matrices == 2)
-    simt::launch(byte_tiles_kernel<W, kRowTiles, 2>, how, p);
-  else
-    simt::launch(byte_tiles_kernel<W, kRowTiles, 1>, how, p);
+  if (matrices == 1) return simt::launch(byte_tiles_kernel<W, kRowTiles, 1>, how, p);
+  if constexpr (kGated) simt::launch(byte_tiles_kernel<W, kRowTiles, 2>, how, p);
 }
 
 template <typename W>
 void launch_weights(const SkinnyMatmul& p, Stream stream) {
   if (p.rows <= 16) return launch_tiles<W, 1>(p, stream);
-  if (p.rows <= 32) return launch_tiles<W, 2>(p, stream);
+  if (p.rows <= 32 || p.gate != nullptr) return launch_tiles<W, 2>(p, stream);
   launch_tiles<W, 4>(p, stream);
 }
 
