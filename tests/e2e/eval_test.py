@@ -70,6 +70,8 @@ def test_training_writes_seqios_files(folder):
     assert {name: printed[name] for name in metrics[0]} == metrics[0]
     assert printed["examples"] == 11 and printed["task"] == "judged"
     assert lines(folder / "again/inference_eval/judged-000004.jsonl") == results
+    refused = quintet("eval", f"--model_dir={folder}/run", "--quantize=int8", expect=2).err
+    assert "scores, which are computed in float32" in refused, refused
 
 
 def test_the_number_of_results_and_of_examples_can_be_limited(folder):
