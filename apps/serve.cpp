@@ -6,6 +6,7 @@
 #include "apps/compute_flags.h"
 #include "apps/predictor.h"
 #include "apps/quantize_flag.h"
+#include "apps/serve/log.h"
 #include "apps/serve/service.h"
 #include "apps/text_model.h"
 #include "apps/verbs.h"
@@ -124,7 +125,7 @@ int run_serve(std::span<char* const> args) {
   flags.http.always_answered = {"/health", "/ready", "/metrics"};
   serve::HttpServer* sockets = nullptr;
   flags.http.on_signal = [&] {
-    fmt::print(stderr, "serve: finishing what is running; again to quit at once\n");
+    serve::log_line("serve: finishing what is running; again to quit at once\n");
     service.drain();
     sockets->drain(flags.drain_seconds, [&] { service.engine().abort(); });
   };
@@ -133,16 +134,16 @@ int run_serve(std::span<char* const> args) {
   });
   sockets = &server;
   service.set_connections([&] { return server.connections(); });
-  fmt::print(stderr, "{} at step {}: http://{}:{}/\n", model.trained().model_dir.string(),
+  serve::log_line("{} at step {}: http://{}:{}/\n", model.trained().model_dir.string(),
              model.trained().step, flags.http.host, server.port());
   if (!is_local(flags.http.host) && flags.keys_file.empty())
-    fmt::print(stderr, "serve: anyone who reaches {} may use this: give --api_keys\n",
+    serve::log_line("serve: anyone who reaches {} may use this: give --api_keys\n",
                flags.http.host);
 
   std::thread io([&] { server.run(); });
   service.engine().run();  // on this thread, whose team computes
   if (service.engine().broken()) {
-    fmt::print(stderr, "serve: the device fails again and again; /ready says so for {} s\n",
+    serve::log_line("serve: the device fails again and again; /ready says so for {} s\n",
                kBrokenSeconds.count());
     std::this_thread::sleep_for(kBrokenSeconds);
     server.drain(5);

@@ -40,7 +40,11 @@ void read_stream(Fields& fields, CompletionRequest& request) {
   if (!options) return;
   if (!options->is_object() || !request.stream)
     throw ApiError(400, "stream_options: an object that goes with stream", "stream_options");
-  if (options->has("include_usage")) request.include_usage = (*options)["include_usage"].as_bool();
+  for (const auto& [name, value] : options->members()) {
+    if (name != "include_usage" || !value.is_bool())
+      throw ApiError(400, "stream_options: takes include_usage, true or false", "stream_options");
+    request.include_usage = value.as_bool();
+  }
 }
 
 /// How many sequences are generated, and how.

@@ -44,10 +44,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
   ~Connection() { --shared_->connections; }
 
-  /// Waits for the first byte of a request, then reads its headers against the clock.
-  void read_request() {
-    if (buffer_.size() > 0) return read_header();
-    stream_.expires_after(milliseconds(first_ ? limits().header_seconds : limits().idle_seconds));
+  /// Waits for the first byte, then reads headers against the clock.
+  void start() {
+    stream_.expires_after(milliseconds(limits().header_seconds));
     stream_.async_read_some(buffer_.prepare(kReadAhead),
                             [self = shared_from_this()](error_code error, size_t bytes) {
                               if (error) return self->close();
@@ -75,7 +74,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const HttpLimits& limits() const { return shared_->options.limits; }
 
   void read_header() {
-    first_ = false;
     parser_.emplace();
     parser_->header_limit(static_cast<uint32_t>(limits().header_bytes));
     parser_->body_limit(static_cast<uint64_t>(limits().body_bytes));
@@ -118,18 +116,20 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void handle();
 
-  /// While an answer is made, the only thing to read is the end of the connection (or the next
-  /// request, which waits in the buffer).
+  /// While an answer is made, what is read is the end of the connection, or what waits in the
+  /// buffer for its turn: the next request, as far as there is room for it.
   void watch() {
-    if (buffer_.size() > 0 || watching_) return;
+    if (buffer_.size() >= kReadAhead || watching_) return;
     watching_ = true;
     stream_.expires_never();
-    stream_.async_read_some(buffer_.prepare(kReadAhead),
+    stream_.async_read_some(buffer_.prepare(kReadAhead - buffer_.size()),
                             [self = shared_from_this()](error_code error, size_t bytes) {
                               self->watching_ = false;
                               self->buffer_.commit(bytes);
-                              if (error) return self->close();
-                              if (!self->busy_) self->read_header();
+                              const bool next = !self->busy_ && self->buffer_.size() > 0;
+                              if (next && self->stream_.socket().is_open())
+                                return self->read_header();
+                              error ? self->close() : self->watch();
                             });
   }
 
@@ -208,7 +208,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     exchange_ = nullptr;
     if (ends()) return linger();
     busy_ = false;
-    if (!watching_) return read_request();
+    if (!watching_) return read_header();             // the buffer is full of the next request
+    if (buffer_.size() > 0) return stream_.cancel();  // it is there
     close_after(limits().idle_seconds);  // the read that is pending gets the next request
   }
   void close_after(double seconds) {
@@ -246,7 +247,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   beast::flat_buffer buffer_;
   std::optional<http::request_parser<http::string_body>> parser_;
   std::string client_;
-  bool crowded_, first_ = true, late_ = false, busy_ = false, watching_ = false;
+  bool crowded_, late_ = false, busy_ = false, watching_ = false;
   // Of the request that is being answered:
   OneExchange* exchange_ = nullptr;
   std::function<void()> gone_;
@@ -322,14 +323,18 @@ void Connection::handle() {
   auto exchange = std::make_shared<OneExchange>(shared_from_this());
   exchange_ = exchange.get();
   watch();
-  shared_->handler(std::move(request), std::move(exchange));
+  try {
+    shared_->handler(std::move(request), std::move(exchange));
+  } catch (const std::exception& error) {  // out of memory, say
+    refuse(500, error.what());
+  }
 }
 
 void start_connection(std::shared_ptr<HttpServer::Shared> shared, asio::ip::tcp::socket socket,
                       bool crowded) {
   auto connection = std::make_shared<Connection>(shared, std::move(socket), crowded);
   shared->open.insert(connection);
-  connection->read_request();
+  connection->start();
 }
 
 void close_idle(HttpServer::Shared& shared) {

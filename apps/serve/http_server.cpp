@@ -7,6 +7,7 @@
 #include <csignal>
 
 #include "apps/serve/http_connection.h"
+#include "apps/serve/log.h"
 #include "runtime/base/check.h"
 
 namespace quintet::serve {
@@ -144,7 +145,7 @@ void HttpServer::run() {
     try {
       shared_->io.run();
     } catch (const std::exception& error) {  // out of memory, say: that connection is lost
-      fmt::print(stderr, "serve: {}\n", error.what());
+      log_line("serve: {}\n", error.what());
     }
   }
 }

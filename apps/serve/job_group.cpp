@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "apps/serve/log.h"
+
 namespace quintet::serve {
 
 using serving::Clock;
@@ -111,8 +113,7 @@ void JobGroup::answer() {
   forget();
   service_.metrics().answered(endpoint_, status, seconds());
   // Nothing of what was asked or answered: error messages quote it.
-  fmt::print(stderr, "{} {} {:.0f} ms, {} prompts\n", endpoint_, status, 1000 * seconds(),
-             results_.size());
+  log_line("{} {} {:.0f} ms, {} prompts\n", endpoint_, status, 1000 * seconds(), results_.size());
 }
 
 void JobGroup::respond() {

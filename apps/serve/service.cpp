@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/serve/job_group.h"
+#include "apps/serve/log.h"
 #include "apps/serve/page.h"
 
 namespace quintet::serve {
@@ -67,8 +69,8 @@ HttpResponse Service::models(const std::string& target) const {
                      {"max_prompt_tokens", options_.limits.prompt_tokens},
                      {"max_tokens", options_.limits.answer_tokens}};
   if (target == "/v1/models")
-    return {.body = Json{{"object", "list"}, {"data", Json::array({ours})}}.dump() + "\n"};
-  if (target == "/v1/models/" + model_.name()) return {.body = ours.dump() + "\n"};
+    return {.body = dumped(Json{{"object", "list"}, {"data", Json::array({ours})}}) + "\n"};
+  if (target == "/v1/models/" + model_.name()) return {.body = dumped(ours) + "\n"};
   throw ApiError(404, "no such model", "model", "model_not_found");
 }
 
@@ -122,7 +124,7 @@ void Service::route(const HttpRequest& request, const Client& client,
         metrics_.answered(request.target, error.status(), 0);
         exchange->respond(error_response(error));
       }
-      if (options_.log_prompts) fmt::print(stderr, "{} {}\n", request.target, request.body);
+      if (options_.log_prompts) log_line("{} {}\n", request.target, request.body);
     });
     return;
   }

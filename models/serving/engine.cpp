@@ -224,16 +224,22 @@ void Engine::start(std::vector<WaitingJob> jobs) {
   std::vector<const std::vector<int32_t>*> tokens;
   for (const WaitingJob& waiting : begun) tokens.push_back(&waiting.job.inputs);
   std::vector<std::shared_ptr<const EncodedInput>> inputs;
-  const std::exception_ptr error = compute([&] { inputs = inputs_.get(tokens); });
+  std::vector<std::unique_ptr<RowCaches>> rows;
+  const std::exception_ptr error = compute([&] {
+    inputs = inputs_.get(tokens);
+    for (size_t i = 0; i < begun.size(); ++i) {
+      const Job& job = begun[i].job;
+      rows.push_back(
+          network_->rows(*inputs[i]->cache, {.rows = job.rows, .max_length = job.max_length}));
+    }
+  });
   for (size_t i = 0; i < begun.size(); ++i) {
     if (error != nullptr) {
       leave(begun[i].job, {.error = error});
       continue;
     }
-    Job& job = begun[i].job;
-    auto rows = network_->rows(*inputs[i]->cache, {.rows = job.rows, .max_length = job.max_length});
     running_.push_back(std::make_unique<Running>(
-        Running{begun[i].id, std::move(job), inputs[i], std::move(rows)}));
+        Running{begun[i].id, std::move(begun[i].job), inputs[i], std::move(rows[i])}));
     promise(*running_.back());
   }
 }
@@ -317,7 +323,12 @@ void Engine::leave(Job& job, const Outcome& outcome) {
     waiting_.leave(job.client);
   }
   publish();
-  if (job.done) job.done(outcome);
+  if (!job.done) return;
+  try {
+    job.done(outcome);
+  } catch (...) {  // no memory for what it came to, say
+    job.done({.error = std::current_exception()});
+  }
 }
 
 }  // namespace quintet::serving

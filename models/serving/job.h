@@ -32,7 +32,8 @@ struct Job {
   int64_t max_length = 0;  // tokens a row reads at most
   /// After each step; called from any thread of the team. What it throws ends this job alone.
   std::function<void(const decoding::Generation&)> on_step = {};
-  /// Called once, on the engine's thread, when the job's caches are free again.
+  /// Called on the engine's thread when the job's caches are free again; once, or again with what
+  /// it threw, when it must not throw.
   std::function<void(const Outcome&)> done = {};
   int priority = 0;  // higher goes first; ten seconds of waiting count as one
   std::optional<Clock::time_point> deadline = {};

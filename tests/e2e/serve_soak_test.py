@@ -15,7 +15,7 @@ def test_two_hundred_clients_leave_nothing_behind(folder):
     seconds = os.environ.get("QUINTET_SOAK_SECONDS", "600")
     with serving(trained(folder)) as server:
         server.complete(prompt="a", max_tokens=2)
-        files = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+        files = server.files()
         done = subprocess.run([sys.executable, ROOT / "bench/serve/load.py", f"--url=http://127.0.0.1:{server.port}",
                                "--clients=200", f"--seconds={seconds}", "--max_tokens=32", f"--pid={server.process.pid}"],
                               capture_output=True, text=True)
@@ -27,7 +27,7 @@ def test_two_hundred_clients_leave_nothing_behind(folder):
         assert memory["after"] <= 1.05 * memory["after_a_fifth"] + 4, memory
         server.wait_idle()
         wait_for(lambda: server.metrics()["quintet_connections"] <= 1)
-        assert len(os.listdir(f"/proc/{server.process.pid}/fd")) <= files + 2
+        assert server.files() <= files + 2
 
 
 e2e.run(globals())

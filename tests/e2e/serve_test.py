@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import struct
+import time
 
 import e2e
 from device_test import has_emulator
@@ -135,33 +136,65 @@ def test_a_gpu_answers_as_the_cpu_does(folder):
 def test_every_wrong_field_is_named(folder):
     with serving(trained(folder), "--max_prompts=3", "--max_prompt_tokens=20", "--max_tokens=30", "--max_n=8") as server:
         deep = "[" * 100000
+
+        def refused(path, field, body):
+            """Within 10 ms; where the machine has other work, of the server's own time."""
+            began, before = time.time(), server.cpu_seconds()
+            for _ in range(20):
+                status, answer, _ = server.request("POST", path, body)
+                assert status == 400 and answer["error"]["param"] == field, f"{path} {str(body)[:200]}: {status} {answer}"
+                if time.time() - began < 0.01:
+                    return
+            took = (server.cpu_seconds() - before) / 20
+            assert took <= 0.01, f"{path} {str(body)[:200]}: {took:.3f} s"
+
         for field, values in {
                 "prompt": [None, 5, {}, "", [], [""], [[]], ["a"] * 4, [-1], [100000], [1.5], [True], ["a", 5], "x" * 20,
                            [10] * 21],
                 "n": [0, -1, 9, 10 ** 6, 1 << 70, "2", 1.5, []], "best_of": [0, 9, "x"],
                 "num_beams": [0, 9, 10 ** 9, "x"], "max_tokens": [0, -5, 31, 10 ** 12, "7"], "min_tokens": [-1, 31],
-                "temperature": [-1, 2.1, 1e308, "hot", True], "top_p": [0, -0.1, 1.01, "x"], "top_k": [-1, 1 << 40],
-                "logprobs": [-1, 21, "x", True], "stop": ["", [""], ["a"] * 5, 7, [7], "x" * 257],
+                "temperature": [-1, 2.1, 1e308, "hot", True], "top_p": [0, -0.1, 1.01, "x"], "top_k": [-1, (1 << 20) + 1, 1 << 40, "x"],
+                "logprobs": [-1, 21, "x", True, 1.5], "stop": ["", [""], ["a"] * 5, 7, [7], "x" * 257],
                 "seed": ["x", 1.5, 1 << 70], "stream": ["yes", 1], "echo": [True, "x"], "suffix": ["x"],
-                "frequency_penalty": [1], "presence_penalty": [-1], "repetition_penalty": [0, -1, 1e9],
-                "logit_bias": [5, {"x": 1}, {"-1": 1}, {"99999": 1}, {"5": 101}, {"5": "x"}], "user": [5],
-                "priority": [1, "x"], "length_penalty": [11, "x"], "no_repeat_ngram_size": [-1],
-                "stream_options": [5], "sede": [1], "model": [5]}.items():
+                "frequency_penalty": [1], "presence_penalty": [-1], "repetition_penalty": [0, -1, 100.1, 1e9, "x"],
+                "logit_bias": [5, {"x": 1}, {"-1": 1}, {"99999": 1}, {"1 ": 1}, {"5": 101}, {"5": -101}, {"5": "x"},
+                               {str(i): 1 for i in range(1025)}],
+                "user": [5], "priority": [1, -101, "x"], "length_penalty": [11, -11, "x"],
+                "no_repeat_ngram_size": [-1, 1025, "x"],
+                "stream_options": [5, {}, {"include_usage": True}], "sede": [1], "model": [5]}.items():
             for value in values:
-                body = {"prompt": "a", "max_tokens": 2, field: value}
-                status, answer, _ = server.request("POST", "/v1/completions", body)
-                assert status == 400 and answer["error"]["param"] == field, f"{field}={str(value)[:60]}: {status} {answer}"
-        for body in ["", "{", "[]", "5", "\xff", deep, '{"prompt": ' + deep, '{"prompt": "a", "prompt": "b"}',
+                refused("/v1/completions", field, {"prompt": "a", "max_tokens": 2, field: value})
+        for field, more in {"best_of": [dict(n=3, best_of=2), dict(n=2, best_of=3, stream=True)],
+                            "temperature": [dict(num_beams=2, temperature=1)],
+                            "n": [dict(num_beams=2, n=3), dict(num_beams=2, best_of=3)],
+                            "min_tokens": [dict(max_tokens=3, min_tokens=4)],
+                            "stream_options": [dict(stream=True, stream_options=options)
+                                               for options in ([], {"include_usage": 1}, {"other": True})]}.items():
+            for fields in more:
+                refused("/v1/completions", field, {"prompt": "a", **fields})
+        text = ["", [], [""], 5, {}, "x" * 20, ["a"] * 4, [-1], [100000], ["a", 5], None]
+        for field, values in {"prompt": text, "target": [value for value in text if value != "x" * 20] + ["x" * 30, [10] * 30],
+                              "logprobs": [-1, 21, "x"], "add_eos": [1, "x"], "model": [5], "echo": [True]}.items():
+            for value in values:
+                refused("/v1/score", field, {"prompt": "a", "target": "b", field: value})
+        refused("/v1/score", "target", {"prompt": ["a", "b"], "target": ["a", "b", "c"]})
+        refused("/v1/score", "target", {"prompt": "a", "target": [[]], "add_eos": False})
+        for field, values in {"input": text, "encoding_format": ["int8", 5], "user": [5], "model": [5], "dimensions": [5]}.items():
+            for value in values:
+                refused("/v1/embeddings", field, {"input": "a", field: value})
+        for path in "/v1/score", "/v1/embeddings":
+            body = {"prompt": "a", "target": "a"} if path == "/v1/score" else {"input": "a"}
+            assert server.post(path, expect=404, model="other", **body)["error"]["code"] == "model_not_found"
+        # What the limits allow is answered.
+        server.complete(prompt=["x" * 19, [10] * 20, "a"], n=8, max_tokens=30, top_p=1, top_k=1 << 20, logprobs=20,
+                        repetition_penalty=100, no_repeat_ngram_size=1024, length_penalty=-10, priority=-100, temperature=2,
+                        stop=["x" * 256] * 4, logit_bias={str(i): -100 for i in range(2, 102)}, min_tokens=30, seed=-1 << 63)
+        for body in ["", "{", "[]", "5", "\xff", deep, '{"prompt": "a", "user": ' + deep + "]" * len(deep) + "}", '{"prompt": ' + deep, '{"prompt": "a", "prompt": "b"}',
                      '{"prompt": "a", "temperature": NaN}', b'{"prompt": "\xff"}', '{"prompt": "a", "n": 1e999}']:
             status, answer, _ = server.request("POST", "/v1/completions", body)
             assert status == 400 and answer["error"]["type"] == "invalid_request_error", f"{body[:40]}: {answer}"
+            assert answer["error"]["code"] == "invalid_json", f"{body[:40]}: {answer}"
         assert server.post("/v1/completions", expect=404, prompt="a", model="other")["error"]["code"] == "model_not_found"
-        server.post("/v1/completions", expect=400, prompt="a", n=2, best_of=3, stream=True)
-        server.post("/v1/completions", expect=400, prompt="a", num_beams=2, temperature=1)
-        server.post("/v1/score", expect=400, prompt=["a", "b"], target=["a", "b", "c"])
-        server.post("/v1/score", expect=400, prompt="a", target="x" * 40)
-        server.post("/v1/embeddings", expect=400, input="a", encoding_format="int8")
-        server.post("/v1/embeddings", expect=400, input="a", dimensions=5)
         for method, path, expect in [("GET", "/v1/completions", 405), ("POST", "/health", 405), ("GET", "/nothing", 404),
                                      ("DELETE", "/v1/models", 405), ("GET", "/v1/models/x", 404)]:
             status, answer, _ = server.request(method, path)
@@ -186,8 +219,9 @@ def test_keys_and_other_sites(folder):
         body = dict(prompt="a", max_tokens=2)
         server.post("/v1/completions", expect=403, headers={"Origin": "https://evil.example"}, **body)
         server.post("/v1/completions", headers={"Origin": f"http://127.0.0.1:{server.port}"}, **body)
-    (folder / "short").write_text("abc\n")
-    assert "short:1" in quintet("serve", f"--model={model}", f"--api_keys={folder / 'short'}", expect=3).err
+    for text, part in ("abc\n", "keys:1"), ("\n# nobody\n", "no key"), (f"{'k' * 16} name 1 more\n", "keys:1"):
+        keys.write_text(text)
+        assert part in quintet("serve", f"--model={model}", f"--api_keys={keys}", expect=3).err
 
 
 def test_it_listens_on_this_machine_only_and_says_why_it_cannot_start(folder):
@@ -202,6 +236,16 @@ def test_it_listens_on_this_machine_only_and_says_why_it_cannot_start(folder):
         assert part in quintet("serve", *flags, expect=code).err
 
 
+def test_a_model_folder_of_any_name(folder):
+    strange = os.fsencode(trained(folder)) + b"-\xff"
+    os.rename(folder / "tiny", strange)
+    with serving(os.fsdecode(strange)) as server:
+        name = server.get("/v1/models")["data"][0]["id"]
+        assert name == "tiny-\ufffd", name
+        assert server.complete(prompt="a", max_tokens=2)["model"] == name
+        assert json.loads(next(events(server.open_stream(prompt="a", max_tokens=2, logprobs=1))))["model"] == name
+
+
 # reliability.md S8: nothing is read from the files once it serves.
 def test_files_may_change_while_it_serves(folder):
     model = trained(folder)
@@ -212,6 +256,19 @@ def test_files_may_change_while_it_serves(folder):
             if file.is_file():
                 os.truncate(file, file.stat().st_size // 2)
         assert text_of(server.complete(**asked)) == before
+
+
+def test_files_cut_short_before_it_serves_are_named(folder):
+    model = trained(folder)
+    files = [file for file in model.glob("checkpoint_4/*") if file.name != "state.h5"]  # for others to read
+    assert len(files) >= 2, files
+    for file in files:
+        whole = file.read_bytes()
+        for size in len(whole) // 2, len(whole) - 1, 0:
+            os.truncate(file, size)
+            done = quintet("serve", f"--model={model}", "--port=0", expect=None, timeout=60)
+            assert done.code == 3 and file.name in done.err, (file, size, str(done))
+            file.write_bytes(whole)
 
 
 def test_logs_hold_no_text_unless_asked(folder):

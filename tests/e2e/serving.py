@@ -93,6 +93,13 @@ class Server:
             if line.startswith("VmRSS"):
                 return int(line.split()[1]) << 10
 
+    def files(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def cpu_seconds(self):
+        fields = open(f"/proc/{self.process.pid}/stat").read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def wait_idle(self):
         """Nothing runs, waits or holds memory."""
         wait_for(lambda: (m := self.metrics())["quintet_running_requests"] == 0 and m["quintet_queue_requests"] == 0

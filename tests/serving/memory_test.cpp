@@ -87,13 +87,16 @@ TEST(EngineMemory, WhatCanNeverFitIsRefusedAtOnce) {
   const auto network = tiny_network("encdec");
   const int64_t vocab = network->shape().vocab_size;
   Engine engine(*network,
-                {.memory_bytes = 4 * page_bytes(*network, 16), .max_rows = 4, .max_length = 100});
-  for (auto [rows, tokens] : {std::pair{4, 60}, {5, 2}, {1, 101}}) {
+                {.memory_bytes = 12 * page_bytes(*network, 16), .max_rows = 4, .max_length = 100});
+  for (auto [rows, tokens, why] : {std::tuple{4, 60, "the caches"},
+                                   {5, 2, "the largest batch, 4"},
+                                   {1, 101, "the longest sequence, 100"}}) {
     try {
       engine.submit(generation_job({3}, samples(rows, tokens), vocab));
       ADD_FAILURE() << rows << " rows of " << tokens;
     } catch (const Refused& refused) {
       EXPECT_EQ(refused.reason(), Refused::Reason::kTooLarge);
+      EXPECT_NE(std::string(refused.what()).find(why), std::string::npos) << refused.what();
     }
   }
   EXPECT_THROW(engine.submit(generation_job({static_cast<int32_t>(vocab)}, samples(1, 2), vocab)),

@@ -92,6 +92,7 @@ TEST(EngineTurns, WhatIsLateIsRefusedWaitingOrRunning) {
   turns.submit("runs", 1, "x", Clock::now() + milliseconds(100), 4000);
   turns.submit("good", 0, "x");
   EXPECT_EQ(turns.run(), "late! runs! good ");
+  EXPECT_EQ(turns.engine.state().encoder_tokens, 2);  // what was late was not begun
 }
 
 TEST(EngineTurns, AFullQueueAndAClosedEngineRefuse) {
@@ -158,6 +159,80 @@ TEST(EngineFaults, AFailedStepEndsItsJobsAndLaterOnesAreAnswered) {
   for (size_t i = 0; i < ended.size(); ++i)
     EXPECT_EQ(what(ended[i].error), i < 2 ? "injected" : "");
   EXPECT_FALSE(engine.broken());
+}
+
+/// A network whose caches of rows cannot be made, the first time.
+class NoRoomAtFirst final : public serving::ServedNetwork {
+ public:
+  explicit NoRoomAtFirst(std::unique_ptr<ServedNetwork> network) : network_(std::move(network)) {}
+  int64_t vocab_size() const override { return network_->vocab_size(); }
+  bool decoder_only() const override { return network_->decoder_only(); }
+  int64_t input_bytes(const serving::Tokens& inputs) const override {
+    return network_->input_bytes(inputs);
+  }
+  int64_t row_bytes(const serving::RowLimits& limits) const override {
+    return network_->row_bytes(limits);
+  }
+  std::vector<std::unique_ptr<serving::InputCache>> read(
+      std::span<const serving::Tokens* const> inputs) override {
+    return network_->read(inputs);
+  }
+  std::vector<std::vector<float>> encode(std::span<const serving::Tokens* const> inputs) override {
+    return network_->encode(inputs);
+  }
+  std::unique_ptr<serving::RowCaches> rows(const serving::InputCache& input,
+                                           const serving::RowLimits& limits) override {
+    if (calls_++ == 0) throw std::bad_alloc();
+    return network_->rows(input, limits);
+  }
+  std::span<float> step(std::span<const serving::StepJob> jobs) override {
+    return network_->step(jobs);
+  }
+
+ private:
+  const std::unique_ptr<ServedNetwork> network_;
+  int calls_ = 0;
+};
+
+TEST(EngineFaults, RowsThatCannotBeMadeAreAnErrorOfTheirJob) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->shape().vocab_size;
+  const EngineOptions options{.max_rows = 1};
+  serving::Engine engine(std::make_unique<NoRoomAtFirst>(served(*network, options)), options);
+  std::vector<Ended> ended(2);
+  for (Ended& one : ended) {
+    Job job = generation_job({5}, greedy(8), vocab);
+    watch(job, one);
+    engine.submit(std::move(job));
+  }
+  engine.close();
+  engine.run();
+  EXPECT_EQ(what(ended[0].error), std::bad_alloc().what());
+  EXPECT_EQ(what(ended[1].error), "");
+  EXPECT_EQ(engine.state().memory_promised, 0);
+}
+
+TEST(EngineFaults, WhatTheEndOfAJobThrowsIsItsError) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->shape().vocab_size;
+  Engine engine(*network, {});
+  std::vector<Ended> ended(3);
+  for (size_t i = 0; i < ended.size(); ++i) {
+    Job job = generation_job({5}, greedy(8), vocab);
+    watch(job, ended[i]);
+    if (i == 1)
+      job.done = [&, kept = job.done](const Outcome& outcome) {
+        if (outcome.search != nullptr) throw std::runtime_error("no room for it");
+        kept(outcome);
+      };
+    engine.submit(std::move(job));
+  }
+  engine.close();
+  engine.run();
+  for (size_t i = 0; i < ended.size(); ++i) {
+    EXPECT_TRUE(ended[i].over);
+    EXPECT_EQ(what(ended[i].error), i == 1 ? "no room for it" : "");
+  }
 }
 
 TEST(EngineFaults, ADeviceThatKeepsFailingEndsTheEngineAndEveryJob) {

@@ -1,0 +1,16 @@
+#pragma once
+// Lines on stderr. Whoever read them may have gone, which must stop nothing: fmt::print would
+// throw.
+
+#include <fmt/format.h>
+
+#include <cstdio>
+
+namespace quintet::serve {
+
+template <class... Args>
+void log_line(fmt::format_string<Args...> text, Args&&... args) {
+  std::fputs(fmt::format(text, std::forward<Args>(args)...).c_str(), stderr);
+}
+
+}  // namespace quintet::serve
