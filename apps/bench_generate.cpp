@@ -1,5 +1,5 @@
-// `quintet bench generate`: tokens a second of greedy decoding or beam search, the encoder
-// included.
+// `quintet bench generate`: tokens a second of greedy decoding, sampling or beam search, the
+// encoder included, or of the encoder alone.
 
 #include "apps/bench.h"
 #include "apps/bench_models.h"
@@ -46,12 +46,16 @@ int run_bench_generate(std::span<char* const> args) {
   const auto run = [&](auto& decoder) {
     decoder.begin(inputs.as<int32_t>(), options.batch, options.inputs,
                   {.num_decodes = options.beams, .max_length = options.targets});
-    if (options.beams == 1)
+    if (options.encode_only) return Device::current().synchronize();
+    if (options.top_p > 0)
+      decoding::temperature_sample(prompts, decoder, kNoEos,
+                                   {.topk = 0, .topp = static_cast<float>(options.top_p)});
+    else if (options.beams == 1)
       decoding::temperature_sample(prompts, decoder, kNoEos, {.temperature = {0.0f}});
     else
       decoding::beam_search(prompts, decoder, kNoEos, {.num_decodes = options.beams});
   };
-  const int64_t tokens = options.batch * options.targets;
+  const int64_t tokens = options.batch * (options.encode_only ? options.inputs : options.targets);
   const WeightType weights = options.quantize.type().value_or(WeightType::f32);
   if (Device::current().is_cpu()) {
     const decoding::PackedNetwork network(decoding::shape_of(config), random_source(config), {},

@@ -11,6 +11,8 @@
 #include <optional>
 
 #include "apps/cli.h"
+#include "data/batch_rows.h"
+#include "data/feature_converter.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/threefry.h"
 #include "runtime/base/memory.h"
@@ -95,7 +97,18 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
   app.add_flag("--profile", options.profile, "time and bytes of each op, on stderr");
   if (generates) {
     app.add_option("--beams", options.beams, "1: greedy")->check(positive);
+    app.add_option("--top_p", options.top_p, "sample from the likeliest tokens that reach it")
+        ->check(CLI::Range(0.0, 1.0));
+    app.add_flag("--encode_only", options.encode_only, "one pass of the encoder, no tokens made");
     options.quantize.add_to(app);
+  } else {
+    app.add_option("--optimizer", options.optimizer, "adamw or adafactor")
+        ->check(CLI::IsMember({"adamw", "adafactor"}));
+    app.add_option("--dropout", options.dropout, "rate")->check(CLI::Range(0.0, 0.99));
+    app.add_option("--examples", options.examples,
+                   "lengths INPUTS/TARGETS of examples, comma-separated: packed into rows of --inputs and --targets "
+                   "tokens, instead of --batch full rows")
+        ->delimiter(',');
   }
   if (!cli.parse(args)) return false;
   options.compute.start();
@@ -138,6 +151,39 @@ HostArrays random_batch(const BenchOptions& options, int64_t vocab_size) {
   batch["decoder_target_tokens"] = std::move(targets);
   batch["decoder_input_tokens"] = std::move(shifted);
   batch["decoder_loss_weights"] = std::move(weights);
+  return batch;
+}
+
+HostArrays packed_batch(const BenchOptions& options, int64_t vocab_size) {
+  std::vector<data::Example> examples;
+  for (const std::string& lengths : options.examples) {
+    const size_t slash = lengths.find('/');
+    QT_CHECK(slash != std::string::npos && lengths.find_first_not_of("0123456789/") == std::string::npos &&
+                 lengths.find('/', slash + 1) == std::string::npos && slash > 0 && slash + 1 < lengths.size() &&
+                 lengths.size() < 16,
+             "--examples={}: expected lengths as INPUTS/TARGETS, 200/5 say", lengths);
+    data::Example example;
+    for (const auto& [name, text, most] :
+         {std::tuple("inputs", lengths.substr(0, slash), options.inputs),
+          std::tuple("targets", lengths.substr(slash + 1), options.targets)}) {
+      const int64_t length = std::stoll(text);
+      QT_CHECK(length > 0 && length <= most, "--examples={}: {} must be 1 to {}, the length of a row", lengths, name,
+               most);
+      const HostArray tokens = random_tokens(1, length, vocab_size, static_cast<uint32_t>(examples.size() + 1));
+      example.set(name, data::Tokens(tokens.as<int32_t>().begin(), tokens.as<int32_t>().end()));
+    }
+    examples.push_back(std::move(example));
+  }
+  const auto converter = data::make_feature_converter(
+      "EncDecFeatureConverter", {.pack = true, .packing = data::Packing::best_fit});
+  const data::Lengths lengths{{"inputs", options.inputs}, {"targets", options.targets}};
+  std::vector<data::Example> rows(1);
+  for (const auto stream = converter->convert(data::stream_of(std::move(examples)), lengths);
+       stream->next(rows.back());)
+    rows.emplace_back();
+  rows.pop_back();
+  HostArrays batch = data::arrays_for(rows.front(), converter->model_feature_lengths(lengths), std::ssize(rows));
+  for (int64_t row = 0; row < std::ssize(rows); ++row) data::copy_row(rows[static_cast<size_t>(row)], row, batch);
   return batch;
 }
 

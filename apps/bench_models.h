@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "apps/compute_flags.h"
 #include "apps/layout_step.h"
@@ -21,13 +22,19 @@ struct BenchOptions {
   std::string model = "t5_1_1_small";
   int64_t batch = 8, inputs = 256, targets = 64, steps = 5;
   int64_t beams = 1;  // generate only; 1 is greedy
+  double top_p = 0;  // generate only; 0: no sampling
+  bool encode_only = false;  // generate only
+  std::string optimizer = "adamw";  // train only
+  double dropout = 0;  // train only
+  std::vector<std::string> examples = {};  // train only: INPUTS/TARGETS each, packed into rows
   ComputeFlags compute;
   std::string dtype = "float32";
   QuantizeFlag quantize = {};  // generate only
   bool profile = false;
 };
 
-/// Reads the flags that all benchmarks have. False: help was printed. `generates`: --beams is a flag too.
+/// Reads the flags that all benchmarks have. False: help was printed. `generates`: those of generation, too,
+/// else those of training.
 bool parse_bench_options(const std::string& what, const std::string& summary,
                          std::span<char* const> args, bool generates, BenchOptions& options);
 
@@ -39,6 +46,10 @@ T5Config bench_model_config(const std::string& name, const std::string& dtype = 
 
 /// Model features of an encoder-decoder: random tokens from 3 to vocabulary size, no padding.
 HostArrays random_batch(const BenchOptions& options, int64_t vocab_size);
+
+/// The same of examples with the lengths of `options.examples`, packed by best fit into as many rows as it takes.
+/// Throws a usage error for what is no INPUTS/TARGETS, or too long for a row.
+HostArrays packed_batch(const BenchOptions& options, int64_t vocab_size);
 
 /// Training with AdamW: the model with random parameters, random batches.
 LayoutCase bench_case(const BenchOptions& options);

@@ -1,30 +1,42 @@
-// `quintet bench train`: seconds of a training step with AdamW, without dropout and remat.
+// `quintet bench train`: seconds of a training step, without remat.
 
 #include "apps/bench.h"
 #include "apps/bench_models.h"
+#include "runtime/optim/adafactor.h"
 #include "runtime/optim/optax.h"
+#include "runtime/optim/schedules.h"
 #include "runtime/trainer.h"
 
 namespace quintet {
 
+namespace {
+constexpr double kRate = 1e-3;
+}
+
 int run_bench_train(std::span<char* const> args) {
   BenchOptions options;
-  if (!parse_bench_options("train", "Times training steps of a T5 1.1 (AdamW, no dropout).", args,
-                           false, options))
+  if (!parse_bench_options("train", "Times training steps of a T5 1.1.", args, false, options))
     return 0;
   LossOptions loss;
   loss.z_loss = 1e-4;
-  EncoderDecoderModel model(bench_model_config(options.model, options.dtype), loss);
+  T5Config config = bench_model_config(options.model, options.dtype);
+  config.dropout_rate = options.dropout;
+  EncoderDecoderModel model(config, loss);
   model.parameters().initialize(key_from_seed(0));
-  const HostArrays batch = random_batch(options, model.vocab_size());
+  const bool packs = !options.examples.empty();
+  const HostArrays batch =
+      packs ? packed_batch(options, model.vocab_size()) : random_batch(options, model.vocab_size());
+  if (packs) options.batch = batch.at("decoder_target_tokens").shape[0];
   Trainer trainer(
       [&model](const HostArrays& features, int64_t begin, int64_t end, Key key) {
         LossOutput out = model.loss_fn(features, {begin, end}, {.train = true, .dropout_key = key});
         return StepLoss{std::move(out.loss), std::move(out.metrics)};
       },
-      model.parameters(), optax_optimizer(adamw(1e-3)), {}, key_from_seed(1));
+      model.parameters(),
+      options.optimizer == "adafactor" ? adafactor() : optax_optimizer(adamw(kRate)),
+      {.learning_rate = constant_schedule(kRate)}, key_from_seed(1));
   time_steps("train", options, options.batch * (options.inputs + options.targets),
-            [&] { trainer.train(batch); });
+             [&] { trainer.train(batch); });
   return 0;
 }
 

@@ -5,6 +5,8 @@ A case is a dict. Attention: batch, heads, head_dim, queries, keys and how ("", 
 smaller than the best of those variants' by that factor.
 """
 
+import statistics
+
 # T5 1.1: width, heads, head size, mlp width, layers a stack. Vocabulary 32128, gated GELU, untied logits.
 SIZES = {
     "t5_1_1_tiny": dict(emb_dim=8, num_heads=4, head_dim=3, mlp_dim=16, num_layers=2),
@@ -12,6 +14,7 @@ SIZES = {
     "t5_1_1_base": dict(emb_dim=768, num_heads=12, head_dim=64, mlp_dim=2048, num_layers=12),
     "t5_1_1_large": dict(emb_dim=1024, num_heads=16, head_dim=64, mlp_dim=2816, num_layers=24),
     "t5_1_1_xl": dict(emb_dim=2048, num_heads=32, head_dim=64, mlp_dim=5120, num_layers=24),
+    "t5_1_1_xxl": dict(emb_dim=4096, num_heads=64, head_dim=64, mlp_dim=10240, num_layers=24),
 }
 VOCABULARY = 32128
 BUCKETS, MAX_DISTANCE = 32, 128
@@ -61,38 +64,62 @@ TINY_CASES = [
 ]
 
 
-def train_case(workload, size, batch, inputs, targets, more=False, optimizer="adamw"):
+def train_case(workload, size, batch, inputs, targets, optimizer="adamw", set="train"):
     return dict(workload=workload, name=f"train_{size}_{batch}x({inputs}/{targets})", model=f"t5_1_1_{size}",
-                batch=batch, inputs=inputs, targets=targets, more=more, optimizer=optimizer)
+                batch=batch, inputs=inputs, targets=targets, optimizer=optimizer, set=set)
+
+
+def log_normal_lengths(count, median, spread, most, order):
+    """The distribution's quantiles, as whole numbers from 1 to most; `order`: a step that shuffles them."""
+    normal = statistics.NormalDist(0, spread)
+    quantiles = [median * 2.718281828 ** normal.inv_cdf((i + 0.5) / count) for i in range(count)]
+    return [max(1, min(most, round(quantiles[i * order % count]))) for i in range(count)]
+
+
+def finetune_case(size, batch, inputs, targets, median):
+    """Examples as long as SQuAD's are (medians of about 180 and 4 tokens, few long ones): we pack them into rows of
+    `inputs` and `targets`, peers pad them. A step is all examples once, with dropout."""
+    lengths = zip(log_normal_lengths(batch, median, 0.4, inputs, 5), log_normal_lengths(batch, 4, 0.6, targets, 3))
+    return dict(train_case("T4", size, batch, inputs, targets, set="finetune"), examples=list(lengths), dropout=0.1,
+                name=f"finetune_{size}_{batch}_examples({inputs}/{targets})")
 
 
 TRAIN = [train_case("T1", "base", 128, 512, 114), train_case("T2", "large", 32, 512, 128),
-         train_case("T3", "small", 256, 512, 128, more=True),
-         train_case("T3", "xl", 16, 512, 128, more=True, optimizer="adafactor")]
-TINY_TRAIN = [train_case("T1", "tiny", 2, 16, 8)]
+         train_case("T3", "small", 256, 512, 128, set="finetune"), finetune_case("large", 16, 956, 256, 180),
+         train_case("T3", "xl", 16, 512, 128, "adafactor", "train_xl")]
+TINY_TRAIN = [train_case("T1", "tiny", 2, 16, 8), finetune_case("tiny", 4, 40, 12, 12),
+              train_case("T3", "tiny", 2, 8, 4, "adafactor", "train_xl")]
 
 
-def serve_case(size, batch, how, inputs=128, targets=128):
-    return dict(workload="S1", name=f"generate_{size}_b{batch}_{how}", model=f"t5_1_1_{size}", batch=batch, how=how,
-                inputs=inputs, targets=targets)
+def serve_case(size, batch, how, inputs=128, targets=128, set="serve"):
+    """how: greedy, beam4, top_p, or encode, a pass of the encoder alone."""
+    name = f"encode_{size}_{batch}x{inputs}" if how == "encode" else f"generate_{size}_b{batch}_{how}"
+    return dict(workload="S1" if set == "serve" else "S2", name=name, model=f"t5_1_1_{size}", batch=batch, how=how,
+                inputs=inputs, targets=targets, set=set)
 
 
+# Compilations are begun in this order, too: what has the shapes of another case comes behind it.
 SERVE = [serve_case("base", batch, how) for batch, how in (
-    (1, "greedy"), (128, "greedy"), (8, "greedy"), (32, "greedy"), (1, "beam4"), (32, "beam4"), (128, "beam4"),
-    (8, "top_p"))]
-TINY_SERVE = [serve_case("tiny", 2, "greedy", 16, 8), serve_case("tiny", 2, "beam4", 16, 8)]
+    (1, "greedy"), (128, "greedy"), (32, "beam4"), (8, "greedy"), (8, "top_p"), (32, "greedy"), (1, "beam4"),
+    (128, "beam4"))]
+SERVE += [serve_case(size, batch, how, inputs, set="serve_xl") for size, batch, how, inputs in (
+    ("xl", 1, "greedy", 128), ("xxl", 1, "greedy", 128), ("xl", 16, "encode", 512), ("xl", 32, "greedy", 128),
+    ("xxl", 8, "greedy", 128), ("xl", 8, "greedy", 128))]
+TINY_SERVE = [serve_case("tiny", 2, how, 16, 8) for how in ("greedy", "beam4", "top_p")]
+TINY_SERVE += [serve_case("tiny", 1, "greedy", 16, 8, "serve_xl"), serve_case("tiny", 2, "encode", 24, set="serve_xl")]
 
 
 def kernel_cases(tiny):
     return TINY_CASES if tiny else CASES
 
 
-def train_cases(tiny, more=False):
-    return TINY_TRAIN if tiny else [case for case in TRAIN if more or not case["more"]]
+def train_cases(tiny, set=None):
+    """Those of a set of bench/gpu/run, or all."""
+    return [case for case in (TINY_TRAIN if tiny else TRAIN) if set in (None, case["set"])]
 
 
-def serve_cases(tiny):
-    return TINY_SERVE if tiny else SERVE
+def serve_cases(tiny, set=None):
+    return [case for case in (TINY_SERVE if tiny else SERVE) if set in (None, case["set"])]
 
 
 def parameter_shapes(model):
@@ -113,14 +140,33 @@ def parameters_of(model):
 
 
 def train_flop(case):
-    """Forward and backward of one step: 3 times the forward products, attention uncut by its causal mask."""
+    """Forward and backward of one step: 3 times the forward products, attention uncut by its causal mask, padding not
+    counted."""
     size = SIZES[case["model"]]
     d, a, f, layers = size["emb_dim"], size["num_heads"] * size["head_dim"], size["mlp_dim"], size["num_layers"]
-    te, td = case["inputs"], case["targets"]
-    forward = (layers * 2 * te * (4 * d * a + 3 * d * f)
-               + layers * (2 * td * (4 * d * a + 3 * d * f) + 4 * td * d * a + 4 * te * d * a)
-               + 2 * td * VOCABULARY * d + 4 * layers * a * (te * te + td * td + td * te))
-    return 3 * forward * case["batch"]
+    forward = 0
+    for te, td in case.get("examples") or [(case["inputs"], case["targets"])] * case["batch"]:
+        forward += (encoder_flop(case["model"], te) + layers * 2 * td * (4 * d * a + 3 * d * f)
+                    + layers * (4 * td * d * a + 4 * te * d * a) + 2 * td * VOCABULARY * d
+                    + 4 * layers * a * (td * td + td * te))
+    return 3 * forward
+
+
+def encoder_flop(model, tokens):
+    """Of one sequence, forward."""
+    size = SIZES[model]
+    d, a, f, layers = size["emb_dim"], size["num_heads"] * size["head_dim"], size["mlp_dim"], size["num_layers"]
+    return layers * (2 * tokens * (4 * d * a + 3 * d * f) + 4 * a * tokens * tokens)
+
+
+def decoding_bytes(case):
+    """The decoder's bf16 weights, without those that encoder outputs are multiplied with once, for every token; the
+    encoder's and those once. Caches are not counted."""
+    size = SIZES[case["model"]]
+    d, a, f = size["emb_dim"], size["num_heads"] * size["head_dim"], size["mlp_dim"]
+    a_step = size["num_layers"] * (6 * d * a + 3 * d * f) + d * VOCABULARY
+    once = size["num_layers"] * (6 * d * a + 3 * d * f)
+    return 2 * (case["targets"] * a_step + once)
 
 
 def work(case, part):
@@ -148,8 +194,12 @@ def work(case, part):
         return None, parameters_of(case["model"]) * (28 if case["rule"] == "adamw" else 14)
     if workload == "K4":
         return None, case["tokens"] * case["width"] * 2 * (4 if part == "forward" else 5)
-    if workload in ("T1", "T2", "T3"):
+    if workload in ("T1", "T2", "T3", "T4"):
         return train_flop(case), None
+    if workload in ("S1", "S2") and case["how"] == "encode":
+        return case["batch"] * encoder_flop(case["model"], case["inputs"]), None
+    if workload in ("S1", "S2"):
+        return None, decoding_bytes(case)
     return None, None
 
 
@@ -163,12 +213,20 @@ DEMANDS = {
     "K3": [("torch.compile", ["compile"], 1.3), ("eager", ["eager"], 3.0), ("JAX", ["jax"], 3.0)],
     "K4": [("torch.compile", ["compile"], 1.5), ("torch fused AdamW", ["torch_fused"], 1.1),
            ("optax", ["optax"], 1.3), ("HF Adafactor", ["hf_adafactor"], 10.0)],
-    "T1": [("HF eager", ["hf_eager"], 3.0), ("HF compile", ["hf_compile_sdpa", "hf_compile_eager"], 1.5),
-           ("flax", ["flax"], 2.0), ("flax, cuDNN", ["flax_cudnn"], 1.4)],
-    "S1": [("HF eager", ["hf_eager"], {1: 25.0, 128: 8.0, None: 8.0}), ("HF compile", ["hf_static_compile"], 3.0)],
 }
-DEMANDS["T2"] = DEMANDS["T1"]
-DEMANDS["T3"] = [("HF eager", ["hf_eager"], 4.0), ("HF compile", ["hf_compile_sdpa"], 1.25), ("flax", ["flax"], 1.5)]
+# torch_...: T5 in plain PyTorch where transformers is not installed.
+EAGER, COMPILED = ["hf_eager", "torch_eager_eager"], ["hf_compile_sdpa", "hf_compile_eager", "torch_compile_sdpa"]
+GENERATED, GENERATED_COMPILED = ["hf_eager", "torch_eager"], ["hf_static_compile", "torch_static_compile"]
+DEMANDS["T1"] = DEMANDS["T2"] = [("PyTorch eager", EAGER, 3.0), ("PyTorch compiled", COMPILED, 1.5),
+                                 ("JAX", ["jax"], 2.0), ("JAX, cuDNN", ["jax_cudnn"], 1.4)]
+# By batch: 256 is small's, 16 xl's.
+DEMANDS["T3"] = [("PyTorch eager", EAGER, {256: 4.0}), ("PyTorch compiled", COMPILED, {256: 1.8, 16: 1.25}),
+                 ("JAX", ["jax", "jax_cudnn"], {256: 2.5, 16: 1.5})]
+DEMANDS["T4"] = [("PyTorch compiled", COMPILED, 1.7), ("JAX", ["jax", "jax_cudnn"], 2.0)]
+DEMANDS["S1"] = [("PyTorch eager", GENERATED, {1: 25.0, None: 8.0}), ("PyTorch compiled", GENERATED_COMPILED, 3.0),
+                 ("JAX", ["jax"], 1.0)]
+DEMANDS["S2"] = [("PyTorch eager", GENERATED, 1.0), ("PyTorch compiled", GENERATED_COMPILED, {16: 1.5, None: 1.0}),
+                 ("JAX", ["jax"], 1.0)]
 # Attention backward has demands of its own; elsewhere the workload's hold.
 DEMANDS_BACKWARD_K1 = [("cuDNN with bias and its gradient", ["sdpa_cudnn_bias_grad", "jax_cudnn_bias_grad"], 1.15),
                        ("efficient with bias and its gradient", ["sdpa_efficient_bias_grad"], 1.15),
@@ -185,6 +243,7 @@ def demands(case, part):
     result = []
     for who, variants, factor in found:
         if isinstance(factor, dict):
-            factor = factor.get(case.get("batch"), factor[None])
-        result.append((who, variants, factor))
+            factor = factor.get(case.get("batch"), factor.get(None))
+        if factor is not None:
+            result.append((who, variants, factor))
     return result

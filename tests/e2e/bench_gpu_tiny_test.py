@@ -1,6 +1,7 @@
 """bench/gpu end to end on the CPU at tiny sizes: it needs no GPU and no peers, and says which were not there."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -17,14 +18,21 @@ def measure(folder, *flags):
 
 
 def test_ours_is_measured_and_absent_peers_are_named(tmp_path):
-    lines = measure(tmp_path, "kernels", "train", "serve", "--peers=torch,flax,hf_eager", f"--python={fake(tmp_path)}")
+    lines = measure(tmp_path, "kernels", "train", "finetune", "train_xl", "serve", "serve_xl", f"--python={fake(tmp_path)}")
     measured = {(line["case"], line["variant"]) for line in lines if "ms" in line}
-    for case in ("train_tiny_2x(16/8)", "generate_tiny_b2_greedy", "generate_tiny_b2_beam4"):
+    listed = subprocess.run([sys.executable, BENCH / "run", "--list", "--tiny"], capture_output=True, text=True).stdout
+    cases = [line.split()[2] for line in listed.splitlines() if not line.startswith("kernels")]
+    assert len(cases) == 8, listed
+    for case in cases:
         assert (case, "quintet") in measured, (case, lines)
+    absent = {(line["set"], line["program"]) for line in lines if line.get("absent")}
+    for name in "train", "finetune", "train_xl", "serve", "serve_xl":
+        for peer in "torch_eager", "jax":
+            assert (name, peer) in absent, (name, peer, absent)
     rounds = [line["round"] for line in lines if line.get("case") == "train_tiny_2x(16/8)" and "ms" in line]
     assert rounds == [1, 2], rounds
     report = (tmp_path / "report.md").read_text()
-    for said in ("train_tiny_2x(16/8)", "seq/s", "torch not installed", "no fractions of the bound"):
+    for said in ("train_tiny_2x(16/8)", "seq/s", "examples/s", "tok/s", "torch not installed", "no fractions of the bound"):
         assert said in report, (said, report)
 
 
@@ -51,6 +59,16 @@ def test_ratios_and_bounds_are_those_of_the_lines(tmp_path):
     for said in ("800 TFLOP/s", "4000 GB/s", "| 50% | **1.00x** of ≥ 1.15 |", "10.00x of ≥ 5", "no flex",
                  "1. b32_h16_d64_512x512 forward against cuDNN with bias: 1.00x of 1.15x", "1 of 2 demands met"):
         assert said in report, (said, report)
+
+
+def test_the_plain_peers_are_what_they_say(tmp_path):
+    """Where PyTorch or JAX is installed: QUINTET_PEERS_PYTHON names the Python that has them."""
+    python = os.environ.get("QUINTET_PEERS_PYTHON")
+    if not python:
+        return
+    done = subprocess.run([python, BENCH / "peers" / "check.py"], capture_output=True, text=True,
+                          env=dict(os.environ, JAX_PLATFORMS="cpu"))
+    assert done.returncode == 0 and "ok " in done.stdout, (done.stdout, done.stderr)
 
 
 def test_a_peer_that_hangs_fails_or_prints_is_recorded(tmp_path):

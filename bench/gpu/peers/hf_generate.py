@@ -34,6 +34,7 @@ def model_of(name):
             vocab_size=VOCABULARY, d_model=size["emb_dim"], d_kv=size["head_dim"], d_ff=size["mlp_dim"],
             num_layers=size["num_layers"], num_decoder_layers=size["num_layers"], num_heads=size["num_heads"],
             feed_forward_proj="gated-gelu", tie_word_embeddings=False, dropout_rate=0.0, decoder_start_token_id=0)
+        config.tie_word_embeddings = False  # version 5's constructor forgets what it is told
         with torch.device(args.device):
             models[name] = transformers.T5ForConditionalGeneration(config).eval().to(dtype)
     return models[name]
@@ -71,7 +72,7 @@ def timed(call):
     return 1e3 * (time.perf_counter() - started)
 
 
-cases = serve_cases(args.tiny)
+cases = serve_cases(args.tiny, "serve")
 if args.static:  # each shape is a compilation
     cases = [case for case in cases if case["how"] == "greedy" and case["batch"] in (1, 2, 128)]
 jobs = common.chosen(args, [common.Job(case, variant, None) for case in cases])

@@ -1,13 +1,13 @@
 """T1 to T3: a training step of Hugging Face's T5 in PyTorch, bf16 autocast over float32 parameters, dropout 0.
 
-    hf_train.py --model t5_1_1_base --attention sdpa --compile
+    hf_train.py --case "train_base_128x(512/114)" --attention sdpa --compile
 """
 
 import common
 
 
 def flags(parser):
-    parser.add_argument("--model", default="t5_1_1_base")
+    parser.add_argument("--case", required=True, help="its whole name")
     parser.add_argument("--attention", default="sdpa", choices=["eager", "sdpa"])
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--max_autotune", action="store_true")
@@ -23,8 +23,8 @@ from workloads import SIZES, VOCABULARY, train_cases  # noqa: E402
 torch.manual_seed(0)
 torch.set_float32_matmul_precision("high")
 transformers.logging.set_verbosity_error()
-case = next(case for case in train_cases(args.tiny, more=True) if case["model"] == args.model)
-size = SIZES[args.model]
+case = next(case for case in train_cases(args.tiny) if case["name"] == args.case)
+size = SIZES[case["model"]]
 variant = ("hf_compile_" + args.attention) if args.compile else (
     "hf_eager" if args.attention == "eager" else "hf_eager_sdpa")
 
@@ -35,6 +35,7 @@ def make_model():
         num_layers=size["num_layers"], num_decoder_layers=size["num_layers"], num_heads=size["num_heads"],
         feed_forward_proj="gated-gelu", tie_word_embeddings=False, dropout_rate=0.0, decoder_start_token_id=0)
     config._attn_implementation = args.attention
+    config.tie_word_embeddings = False  # version 5's constructor forgets what it is told
     with torch.device(args.device):
         return transformers.T5ForConditionalGeneration(config).train()
 
