@@ -69,13 +69,29 @@ QT_DEVICE float column_scale(const float* scales, int64_t column, int64_t column
     return 1.0f;
 }
 
+/// A block's rows, as they come, and their matrix.
+template <int kRows>
+struct ConsecutiveRows {
+  static constexpr size_t kShared = 0;  // bytes of shared memory that they need
+  static constexpr bool kFew = false;   // whether there are usually fewer than kRows
+  static constexpr int64_t matrix = 0;
+  const int64_t first;
+  const int count;
+
+  __device__ explicit ConsecutiveRows(const SkinnyMatmul& p)
+      : first(int64_t{blockIdx.y} * kRows),
+        count(p.rows - first < kRows ? static_cast<int>(p.rows - first) : kRows) {}
+  __device__ int64_t from(int r) const { return first + r; }  // of x
+  __device__ int64_t to(int r) const { return first + r; }    // of the result
+  __device__ static float weight(int) { return 1; }           // of the result
+};
+
 /// Puts elements [begin, begin + count) of the block's rows of x, times the norm's scale, where
 /// place(row, element) says, and adds their squares.
-template <typename T, int kRows, typename Place>
-QT_DEVICE void hold_rows(const SkinnyMatmul& p, int64_t first_row, int64_t begin, int count,
+template <typename T, int kRows, class Rows, typename Place>
+QT_DEVICE void hold_rows(const SkinnyMatmul& p, const Rows& rows, int64_t begin, int count,
                          simt::Shared<float> held, float (&squares)[kRows], const Place& place) {
-  const T* x = static_cast<const T*>(p.x) + first_row * p.k + begin;
-  const int present = p.rows - first_row < kRows ? static_cast<int>(p.rows - first_row) : kRows;
+  const T* x = static_cast<const T*>(p.x) + begin;
   // All loads of a turn are under way before the first is used.
   constexpr int kTogether = kRows <= 2 ? 8 : kRows == 4 ? 4 : 2;
   for (int base = static_cast<int>(threadIdx.x); base < count; base += kTogether * kSkinnyThreads) {
@@ -86,7 +102,7 @@ QT_DEVICE void hold_rows(const SkinnyMatmul& p, int64_t first_row, int64_t begin
       scale[u] = p.norm != nullptr && i < count ? p.norm[begin + i] : 1.0f;
 #pragma unroll
       for (int r = 0; r < kRows; ++r)
-        v[u][r] = r < present && i < count ? simt::to_float(x[r * p.k + i]) : 0.0f;
+        v[u][r] = r < rows.count && i < count ? simt::to_float(x[rows.from(r) * p.k + i]) : 0.0f;
     }
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {

@@ -13,6 +13,19 @@ inline constexpr int64_t kMostSkinnyRows = 8;
 /// With weights in a byte tensor cores read them as they are up to so many rows.
 inline constexpr int64_t kMostByteRows = 64;
 
+/// Choices of experts beyond which they are no skinny product: a warp groups them.
+inline constexpr int64_t kMostSkinnyChoices = 32;
+
+/// A mixture of experts in place of one matrix: each row has those of its `chosen` largest
+/// probabilities, softmax(logits). Ties go to the lower expert.
+struct SkinnyExperts {
+  const float* logits = nullptr;   // [rows, count], written by kernels before; null: one matrix
+  int64_t count = 0, chosen = 0;   // rows * chosen <= kMostSkinnyChoices
+  // False: `out` has a row for each choice, choice j of row r being r chosen + j. True: x has, and out
+  // [rows, n] sums over a row's choices, weighted by their probabilities.
+  bool joins = false;
+};
+
 struct SkinnyMatmul {
   DType dtype = DType::bf16;  // of x and the residual: float32 or bfloat16
   // Of the weights: `dtype`, bfloat16, or a byte with a scale a column, int8 or (uint8) float8's bits.
@@ -28,6 +41,7 @@ struct SkinnyMatmul {
   Activation act0 = Activation::linear, act1 = Activation::linear;  // of x weights, of x gate
   float scale = 1;                 // of the product, before the residual
   const void* residual = nullptr;  // [rows, n] added, or null; may be `out`
+  SkinnyExperts experts = {};      // their weights and gates: [count, k, n], scales [count, n]
   void* out = nullptr;             // [rows, n]
   DType out_dtype = DType::bf16;   // `dtype` or float32
 

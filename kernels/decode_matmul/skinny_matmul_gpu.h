@@ -6,9 +6,12 @@
 //   y = act0(h weights) [* act1(h gate)]     (mlp.h)
 //   out = scale y [+ residual]
 //
+// With experts (skinny.h) weights are those of each row's experts, grouped by expert
+// (skinny_experts.cu).
+//
 // Products and sums are float32 and nothing between x and out is rounded. Each output is the work
 // of one block, whose warps share k: the order of the sums depends on shapes and dtype alone.
-// Weights are read before the kernel before this one has ended (kernels/simt/dependent.cuh): it
+// Weights of one matrix are read before the kernel before this one has ended (kernels/simt/dependent.cuh): it
 // must not write them. Weights in a byte become floats exactly and their column's scale is multiplied
 // with the sum. Any sizes; reads of 16 bytes (of such weights: 8) where n (transposed: k) and the
 // weights' address allow them. Of such weights more than 8 rows run on tensor cores (byte_tiles.cu).

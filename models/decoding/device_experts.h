@@ -9,7 +9,8 @@ namespace quintet::decoding {
 /// What experts make of h [batch, length, embed], normalized; the same axes.
 Tensor through_experts(const DeviceWeights::Mlp& mlp, const Tensor& h);
 
-/// x + experts of rms_norm(x, mlp.norm); x: [rows, embed].
+/// x + experts of rms_norm(x, mlp.norm); x: [rows, embed]. Of many rows: few take kernels of their
+/// own (device_products.h).
 Tensor add_experts(const DeviceWeights::Mlp& mlp, const Tensor& x);
 
 }  // namespace quintet::decoding

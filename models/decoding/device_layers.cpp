@@ -1,6 +1,5 @@
 #include "models/decoding/device_layers.h"
 
-#include "models/decoding/device_experts.h"
 #include "models/decoding/device_products.h"
 
 namespace quintet::decoding {
@@ -30,7 +29,7 @@ Tensor queue_layers(const DeviceWeights& weights, Tensor x, DecodeRows rows, con
     }
     for (const DeviceWeights::Mlp& mlp : layer.mlps)
       x = mlp.router.absent() ? products.added(x, products.activated(x, mlp), mlp.wo)
-                              : add_experts(mlp, x);
+                              : products.with_experts(x, mlp);
   }
   return x;
 }

@@ -3,7 +3,7 @@
 // kMostByteRows) take one kernel for a norm, a product and what follows it; more rows take the ops.
 
 #include "kernels/gpu_kernels.h"
-#include "models/decoding/device_weights.h"
+#include "models/decoding/device_experts.h"
 
 namespace quintet::decoding {
 
@@ -34,18 +34,31 @@ class Products {
   }
   /// A dense MLP's first half of the norm of x.
   Tensor activated(const Tensor& x, const DeviceWeights::Mlp& mlp) const {
-    const std::vector<std::string>& names = mlp.activations;
-    const SkinnyMatmul p = product(
-        {.norm = scale(mlp.norm),
-         .gate = mlp.wi_1.absent() ? nullptr : mlp.wi_1.values.local().pointer,
-         .gate_scales = scales(mlp.wi_1),
-         .act0 = activation_from_name(names[0]),
-         .act1 = mlp.wi_1.absent() ? Activation::linear : activation_from_name(names[1])},
-        x, mlp.wi_0);
-    if (!is_fused(p)) return ops::mlp_in(ops::rms_norm(x, mlp.norm), mlp.wi_0, mlp.wi_1, names);
+    const SkinnyMatmul p = first_half(x, mlp);
+    if (!is_fused(p))
+      return ops::mlp_in(ops::rms_norm(x, mlp.norm), mlp.wi_0, mlp.wi_1, mlp.activations);
     const Tensor y(Spec{{x.spec().axes[0], mlp.wi_0.values.spec().axes[1]}, x.spec().dtype});
     run(p, y);
     return y;
+  }
+  /// x + experts of the norm of x, where x was if that saves memory
+  Tensor with_experts(const Tensor& x, const DeviceWeights::Mlp& mlp) const {
+    if (rows_ > kMostSkinnyRows || rows_ * mlp.chosen > kMostSkinnyChoices)
+      return add_experts(mlp, x);
+    const Tensor logits(Spec{{x.spec().axes[0], mlp.router.spec().axes[1]}, DType::f32});
+    run(product({.norm = scale(mlp.norm)}, x, mlp.router), logits);
+    SkinnyMatmul p = first_half(x, mlp);
+    p.experts = {.logits = logits.local().data<float>(),
+                 .count = mlp.router.size(1),
+                 .chosen = mlp.chosen};
+    const Tensor h(Spec{{{"choices", rows_ * mlp.chosen}, mlp.wi_0.values.spec().axes[2]},
+                        x.spec().dtype});
+    run(p, h);
+    SkinnyMatmul out = product({.residual = x.local().pointer, .experts = p.experts}, h, mlp.wo);
+    out.rows = rows_;
+    out.experts.joins = true;
+    run(out, x);
+    return x;
   }
   /// Logits of rms_norm(x, weights.norm), to float32 `logits`.
   void project(const Tensor& x, const DeviceWeights& weights, const Tensor& logits) const {
@@ -70,13 +83,24 @@ class Products {
   bool is_fused(const SkinnyMatmul& p) const {
     return rows_ <= kMostSkinnyRows || (rows_ <= kMostByteRows && p.takes_tiles());
   }
+  /// Of an MLP or of experts.
+  static SkinnyMatmul first_half(const Tensor& x, const DeviceWeights::Mlp& mlp) {
+    const std::vector<std::string>& names = mlp.activations;
+    return product(
+        {.norm = scale(mlp.norm),
+         .gate = mlp.wi_1.absent() ? nullptr : mlp.wi_1.values.local().pointer,
+         .gate_scales = scales(mlp.wi_1),
+         .act0 = activation_from_name(names[0]),
+         .act1 = mlp.wi_1.absent() ? Activation::linear : activation_from_name(names[1])},
+        x, mlp.wi_0);
+  }
   static SkinnyMatmul product(SkinnyMatmul p, const Tensor& x, const DeviceMatrix& weights) {
     p.dtype = x.spec().dtype;
     p.weight_dtype = weights.values.spec().dtype;
     p.weight_scales = scales(weights);
     p.rows = x.size(0);
     p.k = x.size(1);
-    p.n = weights.size(p.transposed ? 0 : 1);
+    p.n = weights.size(p.transposed ? 0 : -1);
     p.x = x.local().pointer;
     p.weights = weights.values.local().pointer;
     return p;
