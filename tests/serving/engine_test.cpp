@@ -142,6 +142,8 @@ INSTANTIATE_TEST_SUITE_P(Networks, Mixes,
                          ::testing::Values(Kind{"encdec", "float32"},
                                            Kind{"decoder_only", "float32"},
                                            Kind{"encdec", "bfloat16"},
+                                           Kind{"int8_encdec", "float32"},
+                                           Kind{"int8_encdec", "bfloat16"},
                                            Kind{"sparse_encdec", "float32"},
                                            Kind{"sparse_decoder_only", "float32"}),
                          [](const auto& named) {

@@ -26,11 +26,13 @@ inline bool on_cpu() { return Device::current().is_cpu(); }
 struct TinyNetwork {
   std::unique_ptr<PackedNetwork> packed;
   std::unique_ptr<BaseModel> model;  // null on the CPU
+  HostArrays parameters = {};        // of one whose weights are in `type`
+  WeightType type = WeightType::f32;
   const decoding::NetworkShape& shape() const { return packed->shape(); }
 };
 
-/// "encdec" or "decoder_only", "sparse_" before it: with experts in the decoder; on a GPU computed in
-/// `dtype`, if it has an encoder.
+/// "encdec" or "decoder_only", "sparse_" before it: with experts in the decoder, "int8_": with weights
+/// in 8 bits; on a GPU computed in `dtype`, if it has an encoder.
 inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
                                                  const std::string& dtype = "float32") {
   if (kind.starts_with("sparse_")) {
@@ -41,10 +43,13 @@ inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
     return std::make_unique<TinyNetwork>(sparse.packed(), on_cpu() ? nullptr : std::move(sparse.model));
   }
   const Json config = Json::read(decode_file("cases.json"))["config"];
-  const HostArrays parameters = read_safetensors(decode_file(kind + ".params.safetensors"));
+  const bool in_bytes = kind.starts_with("int8_");
   auto tiny = std::make_unique<TinyNetwork>();
-  tiny->packed =
-      std::make_unique<PackedNetwork>(shape_from(parameters, config), source_of(parameters));
+  if (in_bytes) tiny->type = WeightType::int8;
+  const HostArrays& parameters = tiny->parameters = read_safetensors(
+      decode_file(kind.substr(in_bytes ? std::string("int8_").size() : 0) + ".params.safetensors"));
+  tiny->packed = std::make_unique<PackedNetwork>(
+      shape_from(parameters, config), source_of(parameters), decoding::EncoderFunction(), tiny->type);
   if (on_cpu()) return tiny;
   if (tiny->shape().decoder_only())
     tiny->model = decoder_only_from(parameters, config, false);
@@ -60,7 +65,9 @@ inline std::unique_ptr<serving::ServedNetwork> served(const PackedNetwork& netwo
 inline std::unique_ptr<serving::ServedNetwork> served(const TinyNetwork& network,
                                                       const EngineOptions& options) {
   return network.model == nullptr ? served(*network.packed, options)
-                                  : serving::device_network(*network.model, options);
+                                  : serving::device_network(
+                                        *network.model, options,
+                                        {network.type, source_of(network.parameters)});
 }
 
 /// Bytes of a page of so many tokens.
