@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <thread>
 
 namespace quintet::serve {
@@ -41,9 +42,11 @@ TEST(HttpServer, AHandlerThatThrowsIsAnErrorOfItsRequest) {
   std::thread sockets([&] { server.run(); });
   EXPECT_EQ(said(server.port(), "/bad").substr(0, 12), "HTTP/1.1 500");
   EXPECT_EQ(said(server.port(), "/good").substr(0, 12), "HTTP/1.1 200");
+  for (int i = 0; i < 2000 && server.connections() > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(server.connections(), 0);
   server.drain(5);
   sockets.join();
-  EXPECT_EQ(server.connections(), 0);
 }
 
 }  // namespace
