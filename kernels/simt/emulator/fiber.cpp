@@ -30,11 +30,21 @@ constexpr size_t kGuard = 4096;
 constexpr size_t kColour =
     4096;  // stacks start at different offsets, or they would share cache sets
 
+/// Frames that nobody leaves any more are no longer marked on the stack.
+void forget_frames([[maybe_unused]] Fiber* fiber) {
+#if defined(__SANITIZE_ADDRESS__)
+  __asan_unpoison_memory_region(fiber->stack, fiber->size);
+#endif
+}
+
 struct Pool {
   std::vector<std::unique_ptr<Fiber>> all;
   std::vector<Fiber*> parked;
   ~Pool() {
-    for (const auto& fiber : all) munmap(fiber->stack - kGuard, kStack + kGuard);
+    for (const auto& fiber : all) {
+      forget_frames(fiber.get());  // the memory will be another thread's
+      munmap(fiber->stack - kGuard, kStack + kGuard);
+    }
   }
 };
 thread_local Pool pool;
@@ -87,8 +97,8 @@ void park_fiber(Fiber* fiber) { pool.parked.push_back(fiber); }
 
 void abandon_fiber(Fiber* fiber, FiberMain entry) {
   entry_point = entry;
+  forget_frames(fiber);
 #if defined(__SANITIZE_ADDRESS__)
-  __asan_unpoison_memory_region(fiber->stack, fiber->size);
   fiber->fake_stack = nullptr;
 #endif
   size_t number = 0;
