@@ -19,6 +19,20 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import workloads  # noqa: E402, F401
 
 
+def hf_model(transformers, size, **more):
+    """Hugging Face's T5 1.1 with random weights: two tables, one for both inputs and one for the logits. transformers 5
+    makes one of them all, or, told otherwise after T5Config has been made, one each."""
+    config = transformers.T5Config(
+        vocab_size=workloads.VOCABULARY, d_model=size["emb_dim"], d_kv=size["head_dim"], d_ff=size["mlp_dim"],
+        num_layers=size["num_layers"], num_decoder_layers=size["num_layers"], num_heads=size["num_heads"],
+        feed_forward_proj="gated-gelu", tie_word_embeddings=False, dropout_rate=0.0, decoder_start_token_id=0, **more)
+    config.tie_word_embeddings = False
+    model = transformers.T5ForConditionalGeneration(config)
+    for stack in (model.encoder, model.decoder):
+        stack.set_input_embeddings(model.shared)
+    return model
+
+
 def arguments(description, add=None):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")

@@ -29,14 +29,8 @@ models = {}
 
 def model_of(name):
     if name not in models:
-        size = SIZES[name]
-        config = transformers.T5Config(
-            vocab_size=VOCABULARY, d_model=size["emb_dim"], d_kv=size["head_dim"], d_ff=size["mlp_dim"],
-            num_layers=size["num_layers"], num_decoder_layers=size["num_layers"], num_heads=size["num_heads"],
-            feed_forward_proj="gated-gelu", tie_word_embeddings=False, dropout_rate=0.0, decoder_start_token_id=0)
-        config.tie_word_embeddings = False  # version 5's constructor forgets what it is told
         with torch.device(args.device):
-            models[name] = transformers.T5ForConditionalGeneration(config).eval().to(dtype)
+            models[name] = common.hf_model(transformers, SIZES[name]).eval().to(dtype)
     return models[name]
 
 

@@ -30,14 +30,8 @@ variant = ("hf_compile_" + args.attention) if args.compile else (
 
 
 def make_model():
-    config = transformers.T5Config(
-        vocab_size=VOCABULARY, d_model=size["emb_dim"], d_kv=size["head_dim"], d_ff=size["mlp_dim"],
-        num_layers=size["num_layers"], num_decoder_layers=size["num_layers"], num_heads=size["num_heads"],
-        feed_forward_proj="gated-gelu", tie_word_embeddings=False, dropout_rate=0.0, decoder_start_token_id=0)
-    config._attn_implementation = args.attention
-    config.tie_word_embeddings = False  # version 5's constructor forgets what it is told
     with torch.device(args.device):
-        return transformers.T5ForConditionalGeneration(config).train()
+        return common.hf_model(transformers, size, attn_implementation=args.attention).train()
 
 
 def make_optimizer(model):
