@@ -108,23 +108,27 @@ void Watchdog::watch_processes() {
 void Watchdog::look_for_long_waits() {
   const double now = now_seconds();
   const bool hurry = options_.signalled && options_.signalled();
-  std::optional<Wait> longest;
+  std::optional<std::pair<int64_t, Wait>> longest;
   {
     const std::lock_guard lock(mutex_);
     for (auto& [id, wait] : waits_) {
       const bool due = options_.timeout_seconds > 0 && now >= wait.ask_at;
       if (!due && !(hurry && now - wait.since > 0.2)) continue;
       if (due) wait.ask_at = now + options_.timeout_seconds;
-      if (!longest || wait.since < longest->since) longest = wait;
+      if (!longest || wait.since < longest->second.since) longest = {id, wait};
     }
   }
-  if (longest) ask(*longest, now - longest->since);
+  if (longest) ask(longest->first, longest->second, now - longest->second.since);
 }
 
-void Watchdog::ask(const Wait& wait, double waited) {
+void Watchdog::ask(int64_t id, const Wait& wait, double waited) {
   const bool late = options_.timeout_seconds > 0 && waited >= options_.timeout_seconds;
   const auto answers =
       answers_of(wait.activity.ranks, late ? kAnswerSeconds : kSignalAnswerSeconds);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!waits_.contains(id)) return;  // over meanwhile: who has left since owes no answer
+  }
   std::string silent, elsewhere, waiting;
   for (const int rank : wait.activity.ranks) {
     if (rank == rank_) continue;

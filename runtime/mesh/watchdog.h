@@ -71,7 +71,7 @@ class Watchdog {
   void serve();
   void watch_processes();
   void look_for_long_waits();
-  void ask(const Wait& wait, double waited);
+  void ask(int64_t id, const Wait& wait, double waited);
   std::string state() const;
   std::string place(int rank) const;
   std::map<int, std::string> answers_of(const std::vector<int>& ranks, double seconds);
