@@ -19,6 +19,36 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import workloads  # noqa: E402, F401
 
 
+def training_flags(parser):
+    """Those of the programs that train with PyTorch."""
+    parser.add_argument("--case", required=True, help="its whole name")
+    parser.add_argument("--attention", default="sdpa", choices=["eager", "sdpa"])
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--max_autotune", action="store_true")
+
+
+def milliseconds(call, synchronize):
+    """Of one call and what it leaves in flight."""
+    synchronize()
+    started = time.perf_counter()
+    call()
+    synchronize()
+    return 1e3 * (time.perf_counter() - started)
+
+
+def each_in_time(args, jobs, measure):
+    """measure(job) of those that have not failed, until --seconds are over; a variant that fails is a result."""
+    wait_for_turn(args)
+    started = time.monotonic()
+    for job in jobs:
+        if job.error or time.monotonic() - started > args.seconds:
+            continue
+        try:
+            measure(job)
+        except Exception as error:  # noqa: BLE001
+            job.fail(error)
+
+
 def hf_model(transformers, size, **more):
     """Hugging Face's T5 1.1 with random weights: two tables, one for both inputs and one for the logits. transformers 5
     makes one of them all, or, told otherwise after T5Config has been made, one each."""

@@ -13,8 +13,6 @@ def flags(parser):
 
 args = common.arguments(__doc__, flags)
 
-import time  # noqa: E402
-
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
@@ -57,13 +55,7 @@ def prepare(case, tokens=None):
 
 
 def timed(call):
-    if args.device == "cuda":
-        torch.cuda.synchronize()
-    started = time.perf_counter()
-    call()
-    if args.device == "cuda":
-        torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - started)
+    return common.milliseconds(call, torch.cuda.synchronize if args.device == "cuda" else lambda: None)
 
 
 cases = serve_cases(args.tiny, "serve")
@@ -82,16 +74,14 @@ for job in jobs:
                     + (", compiled" if hasattr(model, "_compiled_call") else ", not compiled"))
     except Exception as error:  # noqa: BLE001 - a variant that fails is a result
         job.fail(error)
-common.wait_for_turn(args)
-started = time.monotonic()
-for job in jobs:
-    if job.error or time.monotonic() - started > args.seconds:
-        continue
-    try:
-        if not args.static:  # the first tokens of a shape take longer
-            prepare(job.case, 4)()
-        times = [timed(calls[job.case["name"]]) for _ in range(1 if args.tiny else 2)]
-        for round_number, ms in enumerate(times, 1):
-            job.record("call", round_number, [ms])
-    except Exception as error:  # noqa: BLE001
-        job.fail(error)
+
+
+def measure(job):
+    if not args.static:  # the first tokens of a shape take longer
+        prepare(job.case, 4)()
+    times = [timed(calls[job.case["name"]]) for _ in range(1 if args.tiny else 2)]
+    for round_number, ms in enumerate(times, 1):
+        job.record("call", round_number, [ms])
+
+
+common.each_in_time(args, jobs, measure)

@@ -5,15 +5,7 @@
 
 import common
 
-
-def flags(parser):
-    parser.add_argument("--case", required=True, help="its whole name")
-    parser.add_argument("--attention", default="sdpa", choices=["eager", "sdpa"])
-    parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--max_autotune", action="store_true")
-
-
-args = common.arguments(__doc__, flags)
+args = common.arguments(__doc__, common.training_flags)
 
 import torch  # noqa: E402
 import transformers  # noqa: E402

@@ -58,23 +58,17 @@ for job in jobs:
         programs[job.case["name"]] = compiled(job.case)
     except Exception as error:  # noqa: BLE001 - a variant that fails is a result
         job.fail(error)
-common.wait_for_turn(args)
-started = time.monotonic()
-for job in jobs:
-    if job.error or time.monotonic() - started > args.seconds:
-        continue
-    try:
-        job.note = f"jax {jax.__version__}, {jnp.dtype(dtype).name}, T5X's way of decoding"
-        bound = parameters_of(job.case["model"]), *(jax.device_put(x) for x in arguments_of(job.case))
-        call = functools.partial(programs[job.case["name"]], *bound)
-        jax.block_until_ready(call())
-        for round_number in range(1, 2 if args.tiny else 3):
-            times = []
-            for _ in range(1 if args.tiny or job.case["how"] != "encode" else 20):
-                began = time.perf_counter()
-                jax.block_until_ready(call())
-                times.append(1e3 * (time.perf_counter() - began))
-            job.record("call", round_number, times)
-        del bound, call
-    except Exception as error:  # noqa: BLE001
-        job.fail(error)
+
+
+def measure(job):
+    job.note = f"jax {jax.__version__}, {jnp.dtype(dtype).name}, T5X's way of decoding"
+    bound = parameters_of(job.case["model"]), *(jax.device_put(x) for x in arguments_of(job.case))
+    call = functools.partial(programs[job.case["name"]], *bound)
+    jax.block_until_ready(call())
+    for round_number in range(1, 2 if args.tiny else 3):
+        repeats = 1 if args.tiny or job.case["how"] != "encode" else 20
+        job.record("call", round_number, [common.milliseconds(lambda: jax.block_until_ready(call()), lambda: None)
+                                          for _ in range(repeats)])
+
+
+common.each_in_time(args, jobs, measure)

@@ -68,13 +68,7 @@ def call_of(case, tokens=None):
 
 
 def timed(call):
-    if args.device == "cuda":
-        torch.cuda.synchronize()
-    started = time.perf_counter()
-    call()
-    if args.device == "cuda":
-        torch.cuda.synchronize()
-    return 1e3 * (time.perf_counter() - started)
+    return common.milliseconds(call, torch.cuda.synchronize if args.device == "cuda" else lambda: None)
 
 
 jobs = common.chosen(args, [common.Job(case, variant, None) for case in serve_cases(args.tiny, args.set)])
@@ -88,20 +82,18 @@ for job in jobs if compiles else []:
             call()
     except Exception as error:  # noqa: BLE001 - a variant that fails is a result
         job.fail(error)
-common.wait_for_turn(args)
-started = time.monotonic()
-for job in jobs:
-    if job.error or time.monotonic() - started > args.seconds:
-        continue
-    try:
-        call = call_of(job.case)
-        if not args.static and job.case["how"] != "encode":  # the first tokens of a shape take longer
-            call_of(job.case, 4)()
-        else:
-            call()
-        job.note = f"torch {torch.__version__}, HF's form of T5, {dtype}" + (", compiled" if compiles else "")
-        for round_number in range(1, 2 if args.tiny else 3):
-            repeats = 1 if args.tiny or job.case["how"] != "encode" else 20
-            job.record("call", round_number, [timed(call) for _ in range(repeats)])
-    except Exception as error:  # noqa: BLE001
-        job.fail(error)
+
+
+def measure(job):
+    call = call_of(job.case)
+    if not args.static and job.case["how"] != "encode":  # the first tokens of a shape take longer
+        call_of(job.case, 4)()
+    else:
+        call()
+    job.note = f"torch {torch.__version__}, HF's form of T5, {dtype}" + (", compiled" if compiles else "")
+    for round_number in range(1, 2 if args.tiny else 3):
+        repeats = 1 if args.tiny or job.case["how"] != "encode" else 20
+        job.record("call", round_number, [timed(call) for _ in range(repeats)])
+
+
+common.each_in_time(args, jobs, measure)

@@ -7,15 +7,7 @@ With examples of given lengths the batch is padded to its longest, in steps of 6
 
 import common
 
-
-def flags(parser):
-    parser.add_argument("--case", required=True, help="its whole name")
-    parser.add_argument("--attention", default="sdpa", choices=["eager", "sdpa"])
-    parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--max_autotune", action="store_true")
-
-
-args = common.arguments(__doc__, flags)
+args = common.arguments(__doc__, common.training_flags)
 
 import torch  # noqa: E402
 
