@@ -44,44 +44,39 @@ DeviceMatrix::DeviceMatrix(const QuantizedParameter& parameter, const Axes& axes
 Tensor DeviceMatrix::expanded() const {
   if (is_wide()) return values;
   const Axes& axes = values.spec().axes;
-  const int64_t k = axes[axes.size() - 2].size, n = axes.back().size;
   const Tensor out(Spec{axes, wide});
-  const int64_t all = out.local().elements() / n;
+  expand(nullptr, out.local().elements() / axes.back().size, out);
+  return out;
+}
+
+void DeviceMatrix::expand(const int32_t* ids, int64_t rows, const Tensor& out) const {
+  const Axes& axes = values.spec().axes;
+  const int64_t k = axes[axes.size() - 2].size, n = axes.back().size;
   Device& device = Device::current();
   device.kernels().expand_rows({.dtype = values.spec().dtype,
                                 .values = values.local().pointer,
                                 .scales = scales.absent() ? nullptr : scales.local().data<float>(),
                                 .rows_together = by_row ? 0 : k,
-                                .table_rows = all,
-                                .rows = all,
+                                .ids = ids,
+                                .table_rows = values.local().elements() / n,
+                                .rows = rows,
                                 .columns = n,
                                 .out = out.local().pointer,
                                 .out_dtype = wide},
                                device.stream());
-  return out;
 }
 
 Tensor DeviceMatrix::rows(const int32_t* ids, const Axis& axis) const {
   const Tensor x(Spec{{axis, values.spec().axes[1]}, wide});
-  Device& device = Device::current();
   if (is_wide()) {
+    Device& device = Device::current();
     const int64_t count[] = {axis.size};
     const std::array in{View::of(const_cast<int32_t*>(ids), count), values.local()};
     const std::array out{x.local()};
     kernel_of(ops::table::embed, device)(in, out, {}, device.stream());
     return x;
   }
-  device.kernels().expand_rows({.dtype = values.spec().dtype,
-                                .values = values.local().pointer,
-                                .scales = scales.absent() ? nullptr : scales.local().data<float>(),
-                                .rows_together = by_row ? 0 : values.size(0),
-                                .ids = ids,
-                                .table_rows = values.size(0),
-                                .rows = axis.size,
-                                .columns = values.size(1),
-                                .out = x.local().pointer,
-                                .out_dtype = wide},
-                               device.stream());
+  expand(ids, axis.size, x);
   return x;
 }
 

@@ -30,6 +30,10 @@ struct DeviceMatrix {
   operator Tensor() const { return absent() ? Tensor() : expanded(); }  // NOLINT: operand of an op
   /// Rows [ids] of a table [vocab, embed] in `wide`; ids: int32 [rows] on the device.
   Tensor rows(const int32_t* ids, const Axis& rows) const;
+
+ private:
+  /// Rows [ids], or the first ones in order, to `out` in `wide`.
+  void expand(const int32_t* ids, int64_t rows, const Tensor& out) const;
 };
 
 /// Matrices of equal height side by side: one product instead of several.

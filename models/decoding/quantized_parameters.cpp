@@ -7,9 +7,12 @@
 namespace quintet::decoding {
 namespace {
 
+/// Its rows are what is used of it: a scale a row.
+bool is_token_table(const std::string& name) { return name.ends_with("token_embedder/embedding"); }
+
 /// Of a parameter, when matrices take `weights`.
 WeightType type_of(const NetworkShape& shape, const std::string& name, WeightType weights) {
-  if (name.ends_with("token_embedder/embedding"))
+  if (is_token_table(name))
     return shape.logits_via_embedding ? weights : high_precision(weights);
   if (!name.ends_with("/kernel") || name.find("/router/") != std::string::npos)
     return WeightType::f32;
@@ -61,7 +64,7 @@ QuantizedParameter quantize_parameter(const NetworkShape& shape, const std::stri
     for (float& x : scaled) x /= *by;
     w = scaled.data();
   }
-  const bool by_row = name.ends_with("token_embedder/embedding");
+  const bool by_row = is_token_table(name);
   if (type == WeightType::fp8) return to_bytes<float8>(w, value, by_row, DType::u8);
   if (weight_bytes(type) == 1) return to_bytes<int8_t>(w, value, by_row, DType::i8);
   QuantizedParameter q{HostArray(stored_dtype(type), {value.sizes.begin(),
@@ -93,7 +96,7 @@ QuantizedParameter quantized_parameter(const NetworkShape& shape, const std::str
   std::memcpy(values.bytes.data(), view.pointer, values.bytes.size());
   QuantizedParameter q{std::move(values), HostArray(DType::f32, {0})};
   if (size_of(dtype) > 1) return q;
-  const bool by_row = name.ends_with("token_embedder/embedding");
+  const bool by_row = is_token_table(name);
   std::vector<int64_t> scales = sizes;
   scales.erase(scales.end() - (by_row ? 1 : 2));
   q.scales = HostArray(DType::f32, scales);

@@ -111,10 +111,19 @@ inline std::vector<bfloat16> rounded(const std::vector<float>& values) {
     return r;
   }()};
 }
-inline std::vector<float> widened(const std::vector<bfloat16>& values) {
+template <typename T>
+std::vector<float> widened(const std::vector<T>& values) {
   std::vector<float> r;
-  for (bfloat16 x : values) r.push_back(static_cast<float>(x));
+  for (const T x : values) r.push_back(static_cast<float>(x));
   return r;
+}
+/// float, or rounded to bfloat16.
+template <typename T>
+std::vector<T> as(const std::vector<float>& values) {
+  if constexpr (std::is_same_v<T, float>)
+    return values;
+  else
+    return rounded(values);
 }
 
 /// |got - want| <= tolerance * max(|want|, scale); NaN where NaN is wanted.

@@ -74,16 +74,6 @@ std::vector<float> expected(const Case& c, const Operands& in) {
 
 class SkinnyExpertsTest : public DeviceTest {
  protected:
-  template <typename T>
-  static std::vector<T> as(const std::vector<float>& values) {
-    if constexpr (std::is_same_v<T, float>)
-      return values;
-    else
-      return rounded(values);
-  }
-  static std::vector<float> wide(const std::vector<float>& values) { return values; }
-  static std::vector<float> wide(const std::vector<bfloat16>& values) { return widened(values); }
-
   static std::vector<float> logits_of(const Case& c) {
     return c.logits.empty() ? normals(count(c.rows * c.experts), 6, 2) : c.logits;
   }
@@ -99,8 +89,8 @@ class SkinnyExpertsTest : public DeviceTest {
     const auto weights = as<T>(normals(count(of_weights), 2, deviation));
     const auto gate = as<T>(normals(count(c.gate ? of_weights : 0), 3, deviation));
     const auto residual = as<T>(normals(count(out_rows * c.n), 4));
-    in = {logits_of(c),  wide(x),    normals(count(c.norm ? c.k : 0), 5),
-          wide(weights), wide(gate), c.residual ? wide(residual) : std::vector<float>(residual.size())};
+    in = {logits_of(c),  widened(x),    normals(count(c.norm ? c.k : 0), 5),
+          widened(weights), widened(gate), c.residual ? widened(residual) : std::vector<float>(residual.size())};
     std::vector<int8_t> bytes;
     std::vector<float> scales;
     if (c.bytes) {
@@ -138,7 +128,7 @@ class SkinnyExpertsTest : public DeviceTest {
          .out = out.data(),
          .out_dtype = dtype},
         device().stream());
-    return wide(out.back());
+    return widened(out.back());
   }
 
   template <typename T>

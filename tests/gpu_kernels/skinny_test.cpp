@@ -83,19 +83,6 @@ constexpr DType kDType<bfloat16> = DType::bf16;
 
 class Skinny : public DeviceTest {
  protected:
-  template <typename T>
-  static std::vector<T> as(const std::vector<float>& values) {
-    if constexpr (std::is_same_v<T, float>)
-      return values;
-    else
-      return rounded(values);
-  }
-  template <typename T>
-  static std::vector<float> wide(const std::vector<T>& values) {
-    std::vector<float> r;
-    for (const T x : values) r.push_back(static_cast<float>(x));
-    return r;
-  }
   /// Weights that use all of a narrow type's range, whose scales make them as large as the others.
   template <typename W>
   static std::vector<W> weights_of(size_t n, uint64_t seed, double deviation) {
@@ -153,11 +140,11 @@ class Skinny : public DeviceTest {
          .out = c.wide_out ? static_cast<void*>(wide_out.data()) : out.data(),
          .out_dtype = c.wide_out || sizeof(T) == 4 ? DType::f32 : DType::bf16},
         device().stream());
-    const auto want = expected(c, {wide(x), norm, wide(weights), wide(gate), wide(residual),
+    const auto want = expected(c, {widened(x), norm, widened(weights), widened(gate), widened(residual),
                                    weight_scales, gate_scales},
                                rounds_normed(c, sizeof(T) == 2, sizeof(W)));
     const bool exact = sizeof(T) == 4 || c.wide_out;
-    expect_near(c.wide_out ? wide_out.back() : wide(out.back()), want, exact ? 2e-6 : 4.1e-3,
+    expect_near(c.wide_out ? wide_out.back() : widened(out.back()), want, exact ? 2e-6 : 4.1e-3,
                 exact ? 3 : 0.03, "out");
   }
   void check_both(const Case& c) {
