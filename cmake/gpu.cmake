@@ -37,6 +37,11 @@ function(quintet_gpu_libraries)
                                $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
     target_compile_options(quintet_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${QUINTET_CUDA_GENCODE}>
       $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr> $<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=20012>)
+    include(CheckCompilerFlag)
+    check_compiler_flag(CUDA --compress-mode=size QUINTET_NVCC_COMPRESSES)  # from 12.8 on; a fifth of the size
+    if(QUINTET_NVCC_COMPRESSES)
+      target_compile_options(quintet_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>)
+    endif()
     target_include_directories(quintet_cuda PUBLIC ${CMAKE_SOURCE_DIR})
     target_include_directories(quintet_cuda SYSTEM PRIVATE ${QUINTET_CUDA_ROOT}/include)
     target_link_libraries(quintet_cuda PUBLIC quintet_kernels ${CUBLASLT_LIBRARY})
