@@ -42,6 +42,7 @@ struct GpuKernels {
   void (*decode_paged)(const DecodePaged& attention, Stream stream);
   void (*store_paged)(const StorePaged& store, Stream stream);
   void (*sample)(const SampleRows& rows, Stream stream);
+  void (*draw)(const DrawRows& draws, Stream stream);
   void (*advance_samples)(const SampleStep& step, Stream stream);
   void (*top)(const TopRows& rows, Stream stream);
   void (*beam)(const BeamStep& step, Stream stream);

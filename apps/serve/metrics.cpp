@@ -85,6 +85,8 @@ std::string Metrics::text(const serving::EngineState& engine, int64_t connection
   out += single("batch_rows", "gauge", "Rows of the last step.", engine.rows);
   out += single("steps_total", "counter", "Steps of the batch.", engine.steps);
   out += single("row_steps_total", "counter", "Rows of all steps.", engine.row_steps);
+  out += single("whole_rows_total", "counter",
+                "Of these, those whose logits were read on the host.", engine.whole_rows);
   out += single("encoder_tokens_total", "counter", "Input tokens that went through the network.",
                 engine.encoder_tokens);
   out += single("shared_inputs_total", "counter", "Inputs found encoded already.",

@@ -6,6 +6,9 @@
 
 namespace quintet {
 
+inline constexpr int64_t kMostTop = 32;             // elements of a row that are listed
+inline constexpr int64_t kMostDrawnFrom = 1 << 18;  // tokens of a vocabulary that is drawn from
+
 struct SampleRows {
   DType dtype = DType::f32;  // of the logits: float32 or bfloat16
   const void* logits = nullptr;
@@ -20,6 +23,27 @@ struct SampleRows {
   const Key* key = nullptr;  // of this step's draws; not read where all is greedy
   int32_t* tokens = nullptr;
   float* log_probs = nullptr;  // [rows]
+};
+
+/// One token wanted of a row: drawn, or a given one's logit.
+struct RowDraw {
+  int32_t row = -1;    // none: nothing is wanted
+  int32_t token = -1;  // given; none: drawn
+  float temperature = 1;
+  float topp = 0;    // 0: off
+  int64_t topk = 0;  // 0: off; before topp
+  Key key = {};
+};
+struct DrawnToken {
+  int32_t token = 0;
+  float log_prob = 0;  // of what was drawn from, after temperature and cut; a given token's is 0
+  float logit = 0;     // as it came
+};
+struct DrawRows {
+  const float* logits = nullptr;  // [rows, vocab]
+  int64_t vocab = 0, count = 0;
+  const RowDraw* draws = nullptr;  // [count]; several may want tokens of one row
+  DrawnToken* drawn = nullptr;     // [count]; those that want nothing are not written
 };
 
 /// What drawn tokens make of their rows, and what is kept from step to step. Row: item * decodes + decode.
@@ -39,7 +63,7 @@ struct SampleStep {
   int32_t *next_tokens = nullptr, *next_positions = nullptr;  // [rows] the network's next question
 };
 
-/// The largest elements of each row. top: 1 to 32.
+/// The largest elements of each row. top: 1 to kMostTop.
 struct TopRows {
   const float* logits = nullptr;  // [rows, vocab]
   int64_t rows = 0, vocab = 0, top = 1;

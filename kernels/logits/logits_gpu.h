@@ -14,6 +14,11 @@ namespace quintet::QT_GPU {
 
 void sample_gpu(const SampleRows& rows, Stream stream);
 
+/// Draws as choose_token does (models/decoding/token_choice.h), each by its own rules: noise is that of
+/// its own key, token v takes element v. At most
+/// kMostDrawnFrom tokens.
+void draw_gpu(const DrawRows& draws, Stream stream);
+
 /// A step of temperature_sample (models/decoding/temperature_sample.h) behind the draw: each row takes
 /// its prompt's token or the one drawn, until it ends; the next step's key is split off.
 void advance_samples_gpu(const SampleStep& step, Stream stream);

@@ -196,6 +196,42 @@ QT_DEVICE Best draw(const Row<T>& row, Key key, uint64_t first, const Keep& keep
   return block_best(mine);
 }
 
+/// A token drawn of what topk and then topp leave of a row, and what it was drawn from.
+struct Drawn {
+  int token;
+  Summary left;
+};
+
+/// whole: of the row. topk, topp: 0 is off.
+template <typename T>
+QT_DEVICE Drawn draw_of_cut(const Row<T>& row, Summary whole, int64_t topk, float topp, Key key,
+                            uint64_t first) {
+  Summary left = whole;
+  float least = -INFINITY, share = 0;
+  const auto probability = [&](float x) { return expf(x - left.best.score - left.log_sum); };
+  const auto is_kept = [&](float x) {
+    return x == x && x >= least && (share == 0.0f || probability(x) >= share);
+  };
+  if (topk > 0) {
+    least = select_threshold<1>(
+        row, static_cast<unsigned long long>(topk < row.vocab ? topk : row.vocab),
+        [](float, unsigned(&parts)[kParts]) { parts[0] = 1; });
+    if (topp > 0) left = summarize(row, is_kept);
+  }
+  if (topp > 0) {
+    const auto wanted = static_cast<unsigned long long>(ceilf(topp * 4398046511104.0f));
+    share = probability(
+        select_threshold<kParts>(row, wanted, [&](float x, unsigned(&parts)[kParts]) {
+          if (x >= least) split_mass(probability(x), parts);
+        }));
+  }
+  const int token = draw(row, key, first, is_kept).index;
+  return {token, topk > 0 || topp > 0 ? summarize(row, is_kept) : whole};
+}
+
+/// Tokens of a row of NaN alone are no index.
+QT_DEVICE int token_of(int index, int64_t vocab) { return index < vocab ? index : 0; }
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads, 2) sample_kernel(const __grid_constant__ SampleRows s) {
   const int64_t row_id = s.row_ids == nullptr ? blockIdx.x : s.row_ids[blockIdx.x];
@@ -211,35 +247,40 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(const __grid_consta
   int token = whole.best.index;
   float log_prob = s.rescale_log_probs ? 0.0f : -whole.log_sum;
   if (!is_greedy) {
-    const auto probability = [&](float x) { return expf(x - whole.best.score - whole.log_sum); };
-    const uint64_t first = static_cast<uint64_t>(row_id) * static_cast<uint64_t>(s.vocab);
-    const auto choose = [&](const auto& keep) {
-      token = draw(row, *s.key, first, keep).index;
-      const Summary scored = s.rescale_log_probs ? summarize(row, keep) : summarize(as_given, all);
-      const float x = s.rescale_log_probs ? row.at(token) : as_given.at(token);
-      log_prob = (x - scored.best.score) - scored.log_sum;
-    };
-    if (s.topk > 0) {
-      const float least = select_threshold<1>(
-          row, static_cast<unsigned long long>(s.topk < s.vocab ? s.topk : s.vocab),
-          [](float, unsigned(&parts)[kParts]) { parts[0] = 1; });
-      choose([=](float x) { return x >= least; });
-    } else if (s.topp > 0) {
-      const auto wanted = static_cast<unsigned long long>(ceilf(s.topp * 4398046511104.0f));
-      const float least = select_threshold<kParts>(
-          row, wanted,
-          [&](float x, unsigned(&parts)[kParts]) { split_mass(probability(x), parts); });
-      const float share = probability(least);
-      choose([=](float x) { return x == x && probability(x) >= share; });
-    } else {
-      choose(all);
-    }
+    const Drawn drawn =
+        draw_of_cut(row, whole, s.topk, s.topp, *s.key,
+                    static_cast<uint64_t>(row_id) * static_cast<uint64_t>(s.vocab));
+    token = drawn.token;
+    const Summary scored = s.rescale_log_probs ? drawn.left : summarize(as_given, all);
+    const float x = s.rescale_log_probs ? row.at(token) : as_given.at(token);
+    log_prob = (x - scored.best.score) - scored.log_sum;
   }
   if (threadIdx.x == 0) {
-    s.tokens[blockIdx.x] = token < as_given.vocab ? token : 0;  // a row of NaN alone
+    s.tokens[blockIdx.x] = token_of(token, s.vocab);
     s.log_probs[blockIdx.x] = log_prob;
   }
 }
+
+/// A block a draw.
+__global__ void __launch_bounds__(kThreads, 2) draw_kernel(const __grid_constant__ DrawRows d) {
+  simt::start_next();
+  simt::wait_for_previous();
+  const RowDraw asked = d.draws[blockIdx.x];
+  if (asked.row < 0) return;
+  const Row<float> row{d.logits + asked.row * d.vocab, static_cast<int>(d.vocab),
+                       asked.temperature};
+  DrawnToken drawn{.token = asked.token};
+  if (asked.token < 0) {
+    const Drawn of = draw_of_cut(row, summarize(row, [](float x) { return x == x; }), asked.topk,
+                                 asked.topp, asked.key, 0);
+    drawn.token = token_of(of.token, d.vocab);
+    drawn.log_prob = (row.at(drawn.token) - of.left.best.score) - of.left.log_sum;
+  }
+  drawn.logit = row.logits[drawn.token];
+  if (threadIdx.x == 0) d.drawn[blockIdx.x] = drawn;
+}
+
+static_assert(kMostDrawnFrom <= 1 << 18, "split_mass");
 
 }  // namespace
 
@@ -247,9 +288,8 @@ void sample_gpu(const SampleRows& s, Stream stream) {
   QT_ASSERT(s.rows > 0 && s.vocab > 0 && s.stride >= s.vocab && s.num_decodes > 0);
   QT_ASSERT(s.dtype == DType::f32 || s.dtype == DType::bf16);
   QT_ASSERT(s.topk == 0 || s.topp == 0);
-  constexpr int64_t kMostTokens = 1 << 18;  // of split_mass
-  QT_CHECK(s.vocab <= kMostTokens, "sampling on a GPU: {} tokens; at most {} are supported",
-           s.vocab, kMostTokens);
+  QT_CHECK(s.vocab <= kMostDrawnFrom, "sampling on a GPU: {} tokens; at most {} are supported",
+           s.vocab, kMostDrawnFrom);
   const simt::Launch how{.grid = static_cast<unsigned>(s.rows),
                          .block = kThreads,
                          .shared = kShared,
@@ -258,6 +298,17 @@ void sample_gpu(const SampleRows& s, Stream stream) {
     simt::launch(sample_kernel<float>, how, s);
   else
     simt::launch(sample_kernel<bf16>, how, s);
+}
+
+void draw_gpu(const DrawRows& d, Stream stream) {
+  QT_ASSERT(d.count > 0 && d.vocab > 0 && d.vocab <= kMostDrawnFrom);
+  simt::launch(draw_kernel,
+               {.grid = static_cast<unsigned>(d.count),
+                .block = kThreads,
+                .shared = kShared,
+                .stream = stream,
+                .early = true},
+               d);
 }
 
 }  // namespace quintet::QT_GPU

@@ -11,7 +11,7 @@ namespace quintet::QT_GPU {
 namespace {
 
 constexpr int kWarps = 8, kThreads = 32 * kWarps, kHeld = 8, kPart = kThreads * kHeld;
-constexpr int kMost = 32;         // elements a row: one a lane
+constexpr int kMost = kMostTop;   // elements a row: one a lane
 constexpr int kJoinedParts = 16;  // of a row at a time
 constexpr int kNone = 0x7fffffff;
 

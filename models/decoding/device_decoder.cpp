@@ -29,7 +29,6 @@ DecodeCache cache(const Tensor& keys, const Tensor& values, int64_t slot_stride,
 
 }  // namespace
 
-constexpr int64_t kMostTop = 32, kMostDrawnFrom = 1 << 18;  // of the device's kernels
 constexpr int64_t kStepsBetweenLooks = 8;  // looking waits, steps after the last are for nothing
 enum InputRow { kTokens, kPositions, kParents, kInputRows };
 

@@ -14,20 +14,41 @@ class Choices : public Generation {
       : request_(std::move(request)), vocab_(vocab_size), fed_(request_.prefilled) {
     sequences_.resize(static_cast<size_t>(request_.num_return_sequences));
     for (Sequence& sequence : sequences_) sequence.history = request_.prompt;
-    next_rows();
+    next();
   }
 
   std::span<const RowStep> rows() const override { return rows_; }
 
   void advance(std::span<float> logits) override {
-    QT_ASSERT(std::ssize(logits) == std::ssize(rows_) * vocab_);
-    const bool reads_prompt = ++fed_ < std::ssize(request_.prompt);
-    for (size_t r = 0; r < rows_.size() && !reads_prompt; ++r)
-      for (int64_t decode = 0; decode < std::ssize(sequences_); ++decode)
-        if (row_of(decode) == rows_[r].row)
-          choose(decode,
-                 logits.subspan(r * static_cast<size_t>(vocab_), static_cast<size_t>(vocab_)));
-    next_rows();
+    const auto vocab = static_cast<size_t>(vocab_);
+    QT_ASSERT(logits.size() == rows_.size() * vocab);
+    advance_with([&](size_t, int64_t row, int64_t decode) {
+      const Sequence& sequence = sequences_[static_cast<size_t>(decode)];
+      const auto of_row = logits.subspan(static_cast<size_t>(row) * vocab, vocab);
+      std::vector<float> mine(of_row.begin(), of_row.end());
+      request_.rules.apply(mine, {.tokens = sequence.history,
+                                  .prompt_length = std::ssize(request_.prompt),
+                                  .inputs = request_.inputs});
+      return choose_token(mine, request_.sampling, decode,
+                          std::ssize(sequence.hypothesis.tokens));
+    });
+  }
+
+  const StepQuestion* question() const override {
+    return request_.rules.empty() ? &question_ : nullptr;
+  }
+  void advance(const StepAnswer& answer) override {
+    advance_with([&](size_t which, int64_t row, int64_t) {
+      const int64_t first = row * answer.width;
+      DrawnToken drawn{.token = std::max(answer.indices[first], 0),
+                       .log_prob = answer.log_prob(row, answer.values[first]),
+                       .logit = answer.values[first]};
+      if (!request_.sampling.greedy()) drawn = answer.drawn[which];
+      return TokenChoice{.token = drawn.token,
+                         .log_prob = drawn.log_prob,
+                         .model_log_prob = answer.log_prob(row, drawn.logit),
+                         .top = answer.likeliest(row, request_.sampling.alternatives)};
+    });
   }
 
   std::vector<Hypothesis> results() const override {
@@ -43,39 +64,66 @@ class Choices : public Generation {
     bool done = false;
   };
 
-  /// Sequences are one until the first choice.
-  int64_t row_of(int64_t decode) const {
-    return sequences_[static_cast<size_t>(decode)].hypothesis.tokens.empty() ? 0 : decode;
+  /// choose(i, row of rows_, decode): the next token of each sequence that goes on, the i-th of them.
+  template <class Choose>
+  void advance_with(const Choose& choose) {
+    size_t which = 0;
+    for_each_choice([&](int64_t row, int64_t decode) { take(decode, choose(which++, row, decode)); });
+    ++fed_;
+    next();
   }
 
-  void choose(int64_t decode, std::span<const float> logits) {
+  /// body(row of rows_, decode) for the sequences that the step in hand chooses a token for: one row
+  /// is all of theirs until the first choice.
+  template <class Body>
+  void for_each_choice(const Body& body) const {
+    if (fed_ + 1 < std::ssize(request_.prompt)) return;
+    int64_t row = 0;
+    for (int64_t d = 0; d < std::ssize(sequences_); ++d)
+      if (const Sequence& s = sequences_[static_cast<size_t>(d)]; !s.done)
+        body(s.hypothesis.tokens.empty() ? 0 : row++, d);
+  }
+
+  void ask() {
+    question_.best = 0;
+    question_.draws.clear();
+    const SamplingRules& rules = request_.sampling;
+    for_each_choice([&](int64_t row, int64_t decode) {
+      question_.best = std::max<int64_t>(1, rules.alternatives);
+      if (rules.greedy()) return;
+      const auto& tokens = sequences_[static_cast<size_t>(decode)].hypothesis.tokens;
+      question_.draws.push_back({.row = static_cast<int32_t>(row),
+                                 .temperature = rules.temperature,
+                                 .topp = rules.top_p < 1 ? rules.top_p : 0,
+                                 .topk = rules.top_k,
+                                 .key = draw_key(rules.seed, decode, std::ssize(tokens))});
+    });
+  }
+
+  void take(int64_t decode, TokenChoice choice) {
     Sequence& sequence = sequences_[static_cast<size_t>(decode)];
-    std::vector<float> row(logits.begin(), logits.end());
-    request_.rules.apply(row, {.tokens = sequence.history,
-                               .prompt_length = std::ssize(request_.prompt),
-                               .inputs = request_.inputs});
-    std::vector<TokenChoice>& tokens = sequence.hypothesis.tokens;
-    tokens.push_back(choose_token(row, request_.sampling, decode, std::ssize(tokens)));
-    sequence.history.push_back(tokens.back().token);
-    sequence.hypothesis.score += tokens.back().log_prob;
+    sequence.history.push_back(choice.token);
+    sequence.hypothesis.score += choice.log_prob;
+    sequence.hypothesis.tokens.push_back(std::move(choice));
     const auto end = ended(request_, sequence.history);
     sequence.done = end.has_value();
     sequence.hypothesis.finish = end.value_or(FinishReason::length);
   }
 
-  void next_rows() {
+  void next() {
     rows_.clear();
     const auto position = static_cast<int32_t>(fed_);
     if (fed_ < std::ssize(request_.prompt)) {
       rows_.push_back({0, request_.prompt[static_cast<size_t>(fed_)], position, 0});
-      return;
+    } else {
+      for (size_t d = 0; d < sequences_.size(); ++d)
+        if (const Sequence& s = sequences_[d]; !s.done)
+          rows_.push_back({.row = static_cast<int32_t>(d),
+                           .token = s.history.back(),
+                           .position = position,
+                           .source = s.hypothesis.tokens.size() == 1 ? 0 : static_cast<int32_t>(d)});
     }
-    for (size_t d = 0; d < sequences_.size(); ++d)
-      if (const Sequence& s = sequences_[d]; !s.done)
-        rows_.push_back({.row = static_cast<int32_t>(d),
-                         .token = s.history.back(),
-                         .position = position,
-                         .source = s.hypothesis.tokens.size() == 1 ? 0 : static_cast<int32_t>(d)});
+    ask();
   }
 
   const GenerationRequest request_;
@@ -83,6 +131,7 @@ class Choices : public Generation {
   int64_t fed_;  // tokens read so far
   std::vector<Sequence> sequences_;
   std::vector<RowStep> rows_;
+  StepQuestion question_;
 };
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include <memory>
 
 #include "models/decoding/logit_rules.h"
-#include "models/decoding/token_choice.h"
+#include "models/decoding/step_answer.h"
 #include "models/decoding/token_model.h"
 
 namespace quintet::decoding {
@@ -66,6 +66,9 @@ class Generation {
   virtual std::span<const RowStep> rows() const = 0;
   /// Logits [rows().size(), vocab] of the token after each; they are changed.
   virtual void advance(std::span<float> logits) = 0;
+  /// What the next step may answer instead of logits; null: only they will do. The same throughout.
+  virtual const StepQuestion* question() const { return nullptr; }
+  virtual void advance(const StepAnswer&) { throw Bug("whole rows are needed"); }
   /// num_return_sequences hypotheses, beams best first, samples in their order; before the end,
   /// what is there so far.
   virtual std::vector<Hypothesis> results() const = 0;

@@ -33,6 +33,9 @@ class Beams : public Generation {
   Beams(GenerationRequest request, int64_t vocab_size)
       : request_(std::move(request)),
         vocab_(static_cast<size_t>(vocab_size)),
+        kept_(static_cast<size_t>(request_.num_beams) *
+              std::max<size_t>(2, 1 + request_.rules.eos_ids.size())),
+        question_{.best = std::max(static_cast<int64_t>(kept_), request_.sampling.alternatives)},
         fed_(request_.prefilled) {
     live_.push_back({.history = request_.prompt, .tokens = {}, .log_prob = 0});
     next_rows({0});
@@ -42,8 +45,49 @@ class Beams : public Generation {
 
   void advance(std::span<float> logits) override {
     QT_ASSERT(logits.size() == rows_.size() * vocab_);
+    advance_with([&](size_t row) {
+      const std::span<float> of_row = logits.subspan(row * vocab_, vocab_);
+      to_log_probs(of_row);
+      if (!request_.rules.empty()) {
+        request_.rules.apply(of_row, {.tokens = live_[row].history,
+                                      .prompt_length = std::ssize(request_.prompt),
+                                      .inputs = request_.inputs});
+        if (request_.renormalize_logits) to_log_probs(of_row);
+      }
+      return Continuations{largest(of_row), likeliest(of_row, request_.sampling.alternatives)};
+    });
+  }
+
+  const StepQuestion* question() const override {
+    return request_.rules.empty() ? &question_ : nullptr;
+  }
+  void advance(const StepAnswer& answer) override {
+    advance_with([&](size_t row) {
+      const auto r = static_cast<int64_t>(row);
+      return Continuations{answer.likeliest(r, static_cast<int64_t>(kept_)),
+                           answer.likeliest(r, request_.sampling.alternatives)};
+    });
+  }
+
+  std::vector<Hypothesis> results() const override {
+    std::vector<Hypothesis> all = finished_;
+    for (const Beam& beam : live_) all.push_back({beam.tokens, score(beam), FinishReason::length});
+    all.resize(std::min(all.size(), static_cast<size_t>(request_.num_return_sequences)));
+    return all;
+  }
+
+ private:
+  /// Of one beam: the kept_ likeliest with their log probabilities after the rules, and what is listed.
+  struct Continuations {
+    std::vector<TokenLogProb> best, listed;
+  };
+
+  template <class Continue>
+  void advance_with(const Continue& continuations) {
     if (++fed_ < std::ssize(request_.prompt)) return next_rows({0});
-    const std::vector<Candidate> best = candidates(logits);
+    std::vector<Continuations> all;
+    for (size_t row = 0; row < live_.size(); ++row) all.push_back(continuations(row));
+    const std::vector<Candidate> best = candidates(all);
     // The rules left nothing, or the logits are no numbers.
     if (best.empty())
       for (Beam& beam : live_) finish(beam, FinishReason::length);
@@ -51,7 +95,7 @@ class Beams : public Generation {
     std::vector<int32_t> sources;
     const auto beams = static_cast<size_t>(request_.num_beams);
     for (size_t c = 0; c < best.size(); ++c) {
-      Beam next = extended(best[c], logits);
+      Beam next = extended(best[c], all[best[c].beam].listed);
       if (const auto end = ended(request_, next.history)) {
         // Only what ranks among the first num_beams may finish.
         if (c < beams) finish(next, *end);
@@ -70,14 +114,6 @@ class Beams : public Generation {
       next_rows(sources);
   }
 
-  std::vector<Hypothesis> results() const override {
-    std::vector<Hypothesis> all = finished_;
-    for (const Beam& beam : live_) all.push_back({beam.tokens, score(beam), FinishReason::length});
-    all.resize(std::min(all.size(), static_cast<size_t>(request_.num_return_sequences)));
-    return all;
-  }
-
- private:
   float divided(float log_prob, size_t length) const {
     return log_prob / std::pow(static_cast<float>(length), request_.length_penalty);
   }
@@ -85,30 +121,24 @@ class Beams : public Generation {
     return beam.tokens.empty() ? 0 : divided(beam.log_prob, beam.tokens.size());
   }
 
-  /// The continuations looked at, best first: enough that num_beams of them do not end.
-  std::vector<Candidate> candidates(std::span<float> logits) const {
-    const auto keep = static_cast<size_t>(request_.num_beams) *
-                      std::max<size_t>(2, 1 + request_.rules.eos_ids.size());
-    std::vector<Candidate> all;
+  /// The kept_ largest of a row of log probabilities.
+  std::vector<TokenLogProb> largest(std::span<const float> row) const {
     std::vector<float> scratch;
-    for (size_t b = 0; b < live_.size(); ++b) {
-      const std::span<float> row = logits.subspan(b * vocab_, vocab_);
-      to_log_probs(row);
-      if (!request_.rules.empty()) {
-        request_.rules.apply(row, {.tokens = live_[b].history,
-                                   .prompt_length = std::ssize(request_.prompt),
-                                   .inputs = request_.inputs});
-        if (request_.renormalize_logits) to_log_probs(row);
-      }
-      std::vector<int32_t> tokens;
-      indices_at_least(row, kth_largest(row, static_cast<int64_t>(keep), scratch), tokens);
-      for (int32_t token : tokens) {
-        const float step = row[static_cast<size_t>(token)];
-        all.push_back({live_[b].log_prob + step, step, b, token});
-      }
-    }
+    std::vector<int32_t> tokens;
+    indices_at_least(row, kth_largest(row, static_cast<int64_t>(kept_), scratch), tokens);
+    std::vector<TokenLogProb> out;
+    for (int32_t token : tokens) out.push_back({token, row[static_cast<size_t>(token)]});
+    return out;
+  }
+
+  /// The continuations looked at, best first.
+  std::vector<Candidate> candidates(const std::vector<Continuations>& rows) const {
+    std::vector<Candidate> all;
+    for (size_t b = 0; b < rows.size(); ++b)
+      for (const TokenLogProb& next : rows[b].best)
+        all.push_back({live_[b].log_prob + next.log_prob, next.log_prob, b, next.token});
     std::sort(all.begin(), all.end(), ranks_before);
-    all.resize(std::min(all.size(), keep));
+    all.resize(std::min(all.size(), kept_));
     return all;
   }
 
@@ -117,14 +147,11 @@ class Beams : public Generation {
     for (float& x : row) x = (x - s.max) - s.log_sum;
   }
 
-  Beam extended(const Candidate& c, std::span<const float> log_probs) const {
+  Beam extended(const Candidate& c, const std::vector<TokenLogProb>& listed) const {
     Beam next = live_[c.beam];
     next.history.push_back(c.token);
-    next.tokens.push_back({.token = c.token,
-                           .log_prob = c.step,
-                           .model_log_prob = c.step,
-                           .top = likeliest(log_probs.subspan(c.beam * vocab_, vocab_),
-                                            request_.sampling.alternatives)});
+    next.tokens.push_back(
+        {.token = c.token, .log_prob = c.step, .model_log_prob = c.step, .top = listed});
     next.log_prob = c.log_prob;
     return next;
   }
@@ -158,6 +185,8 @@ class Beams : public Generation {
 
   const GenerationRequest request_;
   const size_t vocab_;
+  const size_t kept_;  // continuations looked at: enough that num_beams of them do not end
+  const StepQuestion question_;
   int64_t fed_;                       // tokens read so far
   std::vector<Beam> live_;            // best first
   std::vector<Hypothesis> finished_;  // best first, num_beams at most

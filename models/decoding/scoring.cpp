@@ -1,5 +1,7 @@
 #include "models/decoding/scoring.h"
 
+#include <algorithm>
+
 #include "kernels/logits/logits.h"
 
 namespace quintet::decoding {
@@ -8,31 +10,47 @@ namespace {
 class Scoring : public Generation {
  public:
   Scoring(TokenList targets, int64_t alternatives, int32_t start)
-      : targets_(std::move(targets)), alternatives_(alternatives), next_{.token = start} {}
+      : targets_(std::move(targets)),
+        alternatives_(alternatives),
+        next_{.token = start},
+        question_{.best = std::max<int64_t>(1, alternatives),
+                  .draws = {{.row = 0, .token = targets_.front()}}} {}
 
   std::span<const RowStep> rows() const override {
     return std::span(&next_, hypothesis_.tokens.size() < targets_.size() ? 1 : 0);
   }
 
   void advance(std::span<float> logits) override {
-    const int32_t token = targets_[hypothesis_.tokens.size()];
     const RowSummary row = summarize(logits);
-    const float log_prob = (logits[static_cast<size_t>(token)] - row.max) - row.log_sum;
-    hypothesis_.tokens.push_back({.token = token,
-                                  .log_prob = log_prob,
-                                  .model_log_prob = log_prob,
-                                  .top = likeliest(logits, alternatives_)});
-    hypothesis_.score += log_prob;
-    next_.token = token;
-    ++next_.position;
+    const float log_prob = (logits[static_cast<size_t>(wanted())] - row.max) - row.log_sum;
+    take(log_prob, likeliest(logits, alternatives_));
+  }
+
+  const StepQuestion* question() const override { return &question_; }
+  void advance(const StepAnswer& answer) override {
+    take(answer.log_prob(0, answer.drawn->logit), answer.likeliest(0, alternatives_));
   }
 
   std::vector<Hypothesis> results() const override { return {hypothesis_}; }
 
  private:
+  int32_t wanted() const { return targets_[hypothesis_.tokens.size()]; }
+
+  void take(float log_prob, std::vector<TokenLogProb> likeliest) {
+    hypothesis_.tokens.push_back({.token = wanted(),
+                                  .log_prob = log_prob,
+                                  .model_log_prob = log_prob,
+                                  .top = std::move(likeliest)});
+    hypothesis_.score += log_prob;
+    next_.token = hypothesis_.tokens.back().token;
+    ++next_.position;
+    if (hypothesis_.tokens.size() < targets_.size()) question_.draws.front().token = wanted();
+  }
+
   const TokenList targets_;
   const int64_t alternatives_;
   RowStep next_;
+  StepQuestion question_;
   Hypothesis hypothesis_;
 };
 

@@ -71,7 +71,7 @@ class CpuNetwork final : public ServedNetwork {
   std::unique_ptr<RowCaches> rows(const InputCache& input, const RowLimits& limits) override {
     return std::make_unique<CpuRows>(pages_, limits, static_cast<const CpuInput&>(input));
   }
-  std::span<float> step(std::span<const StepJob> jobs) override;
+  std::vector<JobAnswer> step(std::span<const StepJob> jobs) override;
 
  private:
   std::unique_ptr<CpuInput> make(const Tokens& inputs);
@@ -178,7 +178,7 @@ std::vector<std::vector<float>> CpuNetwork::encode(std::span<const Tokens* const
   return all;
 }
 
-std::span<float> CpuNetwork::step(std::span<const StepJob> jobs) {
+std::vector<JobAnswer> CpuNetwork::step(std::span<const StepJob> jobs) {
   std::vector<decoding::StepRow> rows;
   std::vector<decoding::StepGroup> groups;
   for (const StepJob& job : jobs) {
@@ -196,10 +196,16 @@ std::span<float> CpuNetwork::step(std::span<const StepJob> jobs) {
                       .past = past});
     }
   }
-  logits_.resize(rows.size() * static_cast<size_t>(shape_.vocab_size));
+  const auto vocab = static_cast<size_t>(shape_.vocab_size);
+  logits_.resize(rows.size() * vocab);
   run_step(network_, {.layout = pages_.layout(), .bias = &bias_, .rows = rows, .groups = groups},
            logits_.data());
-  return logits_;
+  std::vector<JobAnswer> answers;
+  for (const decoding::StepGroup& group : groups)
+    answers.push_back({.logits = std::span(logits_).subspan(
+                           static_cast<size_t>(group.begin) * vocab,
+                           static_cast<size_t>(group.end - group.begin) * vocab)});
+  return answers;
 }
 
 }  // namespace

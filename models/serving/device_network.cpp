@@ -4,7 +4,9 @@
 // on who else is there as far as the library's products treat all rows alike (those of the emulator
 // and of our kernels do). For the same reason inputs are encoded one by one, behind them padding up
 // to a multiple of kLengthUnit tokens, which is masked: products are then measured for few lengths.
-// Logits, [rows, vocab] in float32, are copied into pinned memory of the host.
+// Logits, [rows, vocab] in float32, stay there: the recording ends with the largest elements of each
+// row and the tokens that were asked for, which alone are copied into pinned memory of the host. Jobs
+// whose questions want more, or that ask none, get their rows.
 
 #include <algorithm>
 #include <array>
@@ -43,8 +45,8 @@ struct DeviceRows final : PagedRows<DevicePages> {
   const DeviceInput& input;
 };
 
-/// What a step reads of the host, and what it leaves there: one copy each way. In memory: the
-/// groups of self-attention and of cross-attention, tokens, and the places of all rows' tokens.
+/// What a step reads of the host, in one copy: the groups of self-attention and of cross-attention,
+/// what is drawn, tokens, and the places of all rows' tokens.
 class StepMemory {
  public:
   StepMemory(int64_t rows, int64_t max_length)
@@ -54,13 +56,16 @@ class StepMemory {
 
   std::span<PagedGroup> self() { return groups(host_, 0); }
   std::span<PagedGroup> cross() { return groups(host_, 1); }
+  std::span<RowDraw> draws() { return draws(host_); }
   std::span<int32_t> tokens() { return {ints(host_), static_cast<size_t>(rows_)}; }
   const PagedGroup* device_self() { return groups(device_, 0).data(); }
   const PagedGroup* device_cross() { return groups(device_, 1).data(); }
+  const RowDraw* device_draws() { return draws(device_).data(); }
   const int32_t* device_tokens() { return ints(device_); }
 
   void clear() {
     std::fill_n(self().data(), 2 * rows_, PagedGroup{});
+    std::ranges::fill(draws(), RowDraw{});
     std::fill_n(ints(host_), rows_, 0);
     places_ = 0;
   }
@@ -75,19 +80,79 @@ class StepMemory {
 
  private:
   int64_t bytes(int64_t places) const {
-    return 2 * rows_ * static_cast<int64_t>(sizeof(PagedGroup)) + 4 * (rows_ + places);
+    return rows_ * static_cast<int64_t>(2 * sizeof(PagedGroup) + sizeof(RowDraw)) +
+           4 * (rows_ + places);
   }
   std::span<PagedGroup> groups(const Buffer& memory, int64_t which) const {
     return {reinterpret_cast<PagedGroup*>(memory.get()) + which * rows_,
             static_cast<size_t>(rows_)};
   }
+  std::span<RowDraw> draws(const Buffer& memory) const {
+    return {reinterpret_cast<RowDraw*>(groups(memory, 2).data()), static_cast<size_t>(rows_)};
+  }
   int32_t* ints(const Buffer& memory) const {
-    return reinterpret_cast<int32_t*>(groups(memory, 2).data());
+    const std::span<RowDraw> before = draws(memory);
+    return reinterpret_cast<int32_t*>(before.data() + before.size());
   }
 
   const int64_t rows_;
   Buffer device_, host_;
   int64_t places_ = 0;
+};
+
+/// What a step leaves for the host, in one copy: tokens that were asked for, and TopRows' parts.
+class AnswerMemory {
+ public:
+  AnswerMemory(int64_t rows, int64_t vocab)
+      : rows_(rows),
+        top_(std::min(kMostTop, vocab)),
+        draws_(vocab <= kMostDrawnFrom),
+        device_(Device::current().memory().allocate(bytes())),
+        host_(Device::current().pinned(bytes())) {}
+
+  /// Whether the question has its answer here.
+  bool holds(const decoding::StepQuestion* question) const {
+    return question != nullptr && question->best <= top_ && (draws_ || question->draws.empty());
+  }
+  /// Behind the logits [rows, vocab].
+  void queue(const float* logits, int64_t vocab, const RowDraw* draws) const {
+    Device& device = Device::current();
+    TopRows top = parts(device_);
+    top.logits = logits;
+    top.vocab = vocab;
+    device.kernels().top(top, device.stream());
+    if (draws_) device.kernels().draw({logits, vocab, rows_, draws, drawn(device_)}, device.stream());
+    device.copy(host_.get(), device_.get(), bytes());
+  }
+  /// Of the rows and the draws from there on.
+  decoding::StepAnswer from(int64_t row, int64_t draw) const {
+    const TopRows top = parts(host_);
+    return {.width = top_,
+            .values = top.values + row * top_,
+            .indices = top.indices + row * top_,
+            .log_sums = top.log_sums + row,
+            .drawn = drawn(host_) + draw};
+  }
+
+ private:
+  int64_t bytes() const {
+    return rows_ * (static_cast<int64_t>(sizeof(DrawnToken)) + 4 * (2 * top_ + 1));
+  }
+  DrawnToken* drawn(const Buffer& memory) const {
+    return reinterpret_cast<DrawnToken*>(memory.get());
+  }
+  TopRows parts(const Buffer& memory) const {
+    auto* const values = reinterpret_cast<float*>(drawn(memory) + rows_);
+    return {.rows = rows_,
+            .top = top_,
+            .values = values,
+            .indices = reinterpret_cast<int32_t*>(values + rows_ * top_),
+            .log_sums = values + 2 * rows_ * top_};
+  }
+
+  const int64_t rows_, top_;
+  const bool draws_;
+  Buffer device_, host_;
 };
 
 class DeviceNetwork final : public ServedNetwork {
@@ -101,6 +166,7 @@ class DeviceNetwork final : public ServedNetwork {
         pages_(weights_, options.page_tokens, options.memory_bytes),
         row_("rows", max_rows_),
         memory_(max_rows_, options.max_length),
+        answers_(max_rows_, weights_.vocab_size),
         logits_(Spec{{row_, {axis::kVocab, weights_.vocab_size}}, DType::f32}),
         host_logits_(Device::current().pinned(logits_.bytes())) {
     // Memory, plans and the recording are there before the first job is.
@@ -123,13 +189,15 @@ class DeviceNetwork final : public ServedNetwork {
     return std::make_unique<DeviceRows>(pages_, limits, static_cast<const DeviceInput&>(input),
                                         decoder_only());
   }
-  std::span<float> step(std::span<const StepJob> jobs) override;
+  std::vector<JobAnswer> step(std::span<const StepJob> jobs) override;
 
  private:
   Tensor encoded(const Tokens& tokens) const;
   void store(size_t layer, const DeviceInput& input, const Tensor& keys,
              const Tensor& values) const;
   void queue_step();
+  std::span<const RowDraw> draws_of(const StepJob& job) const;
+  std::vector<JobAnswer> answers(std::span<const StepJob> jobs) const;
 
   const EncoderDecoderModel* const encoder_;  // null: decoder only
   const DeviceWeights weights_;
@@ -138,6 +206,7 @@ class DeviceNetwork final : public ServedNetwork {
   DevicePages pages_;
   const Axis row_;
   StepMemory memory_;
+  const AnswerMemory answers_;
   const Tensor logits_;  // [max_rows, vocab]
   const Buffer host_logits_;
   decoding::RepeatedWork step_;
@@ -220,7 +289,7 @@ std::vector<std::vector<float>> DeviceNetwork::encode(std::span<const Tokens* co
   return all;
 }
 
-/// From the step's inputs on the device to the logits there.
+/// From the step's inputs on the device to its answers.
 void DeviceNetwork::queue_step() {
   Device& device = Device::current();
   const GpuKernels& kernels = device.kernels();
@@ -251,13 +320,14 @@ void DeviceNetwork::queue_step() {
       weights_, weights_.embedding.rows(memory_.device_tokens(), row_),
       {.items = max_rows_}, attended, attention);
   decoding::Products(max_rows_).project(x, weights_, logits_);
+  answers_.queue(logits_.local().data<float>(), vocab_size(), memory_.device_draws());
 }
 
-std::span<float> DeviceNetwork::step(std::span<const StepJob> jobs) {
+std::vector<JobAnswer> DeviceNetwork::step(std::span<const StepJob> jobs) {
   const Tape::Recording paused(nullptr);
   memory_.clear();  // the step before was waited for: nothing reads it any more
   int32_t row = 0;
-  size_t group = 0;
+  size_t group = 0, draw = 0;
   for (const StepJob& job : jobs) {
     auto& caches = static_cast<DeviceRows&>(*job.rows);
     caches.follow(job.steps);
@@ -269,6 +339,10 @@ std::span<float> DeviceNetwork::step(std::span<const StepJob> jobs) {
                                   .length = static_cast<int32_t>(input.places.size()),
                                   .row = row + first,
                                   .rows = std::min(kTogether, count - first)};
+    for (RowDraw wanted : draws_of(job)) {
+      wanted.row += row;
+      memory_.draws()[draw++] = wanted;
+    }
     for (const decoding::RowStep& step : job.steps) {
       const auto past = caches.past(step.row);
       memory_.tokens()[static_cast<size_t>(row)] = step.token;
@@ -281,9 +355,33 @@ std::span<float> DeviceNetwork::step(std::span<const StepJob> jobs) {
   }
   memory_.send();
   step_.run([this] { queue_step(); });
-  const int64_t floats = row * vocab_size();
-  Device::current().copy_out(host_logits_.get(), at(logits_, 0), 4 * floats);
-  return {reinterpret_cast<float*>(host_logits_.get()), static_cast<size_t>(floats)};
+  Device::current().synchronize();
+  return answers(jobs);
+}
+
+std::span<const RowDraw> DeviceNetwork::draws_of(const StepJob& job) const {
+  if (!answers_.holds(job.question)) return {};
+  return job.question->draws;
+}
+
+/// Of the step that has just ended.
+std::vector<JobAnswer> DeviceNetwork::answers(std::span<const StepJob> jobs) const {
+  std::vector<JobAnswer> all;
+  int64_t row = 0, draw = 0;
+  for (const StepJob& job : jobs) {
+    const int64_t rows = std::ssize(job.steps), floats = rows * vocab_size();
+    JobAnswer& one = all.emplace_back();
+    if (answers_.holds(job.question)) {
+      one.answer = answers_.from(row, draw);
+    } else {
+      auto* const host = reinterpret_cast<float*>(host_logits_.get()) + row * vocab_size();
+      Device::current().copy_out(host, at(logits_, row * vocab_size()), 4 * floats);
+      one.logits = {host, static_cast<size_t>(floats)};
+    }
+    draw += std::ssize(draws_of(job));
+    row += rows;
+  }
+  return all;
 }
 
 }  // namespace

@@ -263,36 +263,44 @@ void Engine::promise(Running& running) {
 
 void Engine::step() {
   std::vector<StepJob> jobs;
-  std::span<float> logits;
+  std::vector<JobAnswer> answers;
   const std::exception_ptr error = compute([&] {
-    for (const auto& running : running_)
-      jobs.push_back({.rows = running->rows.get(), .steps = running->job.search->rows()});
-    logits = network_->step(jobs);
+    for (const auto& running : running_) {
+      const decoding::Generation& search = *running->job.search;
+      jobs.push_back(
+          {.rows = running->rows.get(), .steps = search.rows(), .question = search.question()});
+    }
+    answers = network_->step(jobs);
   });
   if (error != nullptr) {
     while (!running_.empty()) finish(running_.size() - 1, error);
     return;
   }
   ++counts_.steps;
-  counts_.rows = std::ssize(logits) / network_->vocab_size();
+  counts_.rows = 0;
+  for (const StepJob& job : jobs) counts_.rows += std::ssize(job.steps);
   counts_.row_steps += counts_.rows;
-  advance(logits);
+  for (const JobAnswer& answer : answers)
+    counts_.whole_rows += std::ssize(answer.logits) / network_->vocab_size();
+  advance(answers);
 }
 
-/// Lets each search read its rows' logits; those that are over leave.
-void Engine::advance(std::span<float> logits) {
-  const auto vocab = static_cast<size_t>(network_->vocab_size());
+/// Lets each search read what it asked for; those that are over leave.
+void Engine::advance(std::span<const JobAnswer> answers) {
   const int64_t jobs = std::ssize(running_);
-  std::vector<size_t> begin{0};  // rows of each job
-  for (const auto& running : running_)
-    begin.push_back(begin.back() + running->job.search->rows().size());
+  std::vector<int64_t> rows;  // of each job
+  for (const auto& running : running_) rows.push_back(std::ssize(running->job.search->rows()));
 #pragma omp parallel for schedule(dynamic, 1) if (jobs > 1)
   for (int64_t i = 0; i < jobs; ++i) {
     Running& running = *running_[static_cast<size_t>(i)];
-    const size_t first = begin[static_cast<size_t>(i)], end = begin[static_cast<size_t>(i + 1)];
+    const JobAnswer& got = answers[static_cast<size_t>(i)];
+    decoding::Generation& search = *running.job.search;
     try {
-      running.job.search->advance(logits.subspan(first * vocab, (end - first) * vocab));
-      if (running.job.on_step) running.job.on_step(*running.job.search);
+      if (got.logits.empty())
+        search.advance(got.answer);
+      else
+        search.advance(got.logits);
+      if (running.job.on_step) running.job.on_step(search);
     } catch (...) {
       running.error = std::current_exception();
     }
@@ -300,7 +308,7 @@ void Engine::advance(std::span<float> logits) {
   {
     const std::lock_guard lock(mutex_);
     for (size_t i = 0; i < running_.size(); ++i)
-      waiting_.charge(running_[i]->job.client, static_cast<int64_t>(begin[i + 1] - begin[i]));
+      waiting_.charge(running_[i]->job.client, rows[i]);
   }
   for (size_t i = running_.size(); i-- > 0;) {
     Running& running = *running_[i];

@@ -2,8 +2,9 @@
 // In-flight batching: jobs join and leave between the steps of one batch. New jobs' inputs are
 // encoded; then each step takes one token of every row of every job. A job's answer does not
 // depend, bit for bit, on what else is in the batch (models/serving/device_network.cpp: how far on
-// a GPU). Logits come to the host, where each job's search reads them: requests' rules (stop
-// strings, penalties, forced prefixes) run there.
+// a GPU). Each job's search runs on the host, between the steps; what it reads of the logits, a GPU
+// finds (models/decoding/step_answer.h), except for requests whose rules change logits (penalties,
+// forced prefixes): their rows come to the host.
 //
 //   const EngineOptions options{.memory_bytes = 1 << 30};
 //   Engine engine(cpu_network(network, options), options);  // or device_network
@@ -27,6 +28,7 @@ struct EngineState {
   int64_t waiting = 0, running = 0, rows = 0;  // jobs, jobs, rows of the last step
   int64_t memory_limit = 0, memory_promised = 0, memory_used = 0;  // bytes
   int64_t steps = 0, row_steps = 0, encoder_tokens = 0;
+  int64_t whole_rows = 0;  // of row_steps, those whose logits the host read
   int64_t shared_inputs = 0;  // jobs that found their inputs encoded
   double seconds_computing = 0;
 };
@@ -66,7 +68,7 @@ class Engine {
   void encode_only(std::span<WaitingJob> jobs);
   void promise(Running& running);
   void step();
-  void advance(std::span<float> logits);
+  void advance(std::span<const JobAnswer> answers);
   void finish(size_t index, std::exception_ptr error);
   void leave(Job& job, const Outcome& outcome);
   void publish();

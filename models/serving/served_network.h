@@ -5,7 +5,7 @@
 //   std::unique_ptr<ServedNetwork> network = cpu_network(packed, options);  // or device_network
 //   auto inputs = network->read({{&tokens}});
 //   auto rows = network->rows(inputs[0].get(), {.rows = 4, .max_length = 64});
-//   std::span<float> logits = network->step({{{rows.get(), search.rows()}}});
+//   auto answers = network->step({{{rows.get(), search.rows(), search.question()}}});
 //
 // Used by one thread. What it does for a row does not depend on the other rows there are.
 
@@ -45,10 +45,17 @@ class RowCaches {
   virtual int64_t promised_bytes() const = 0;
 };
 
-/// A job's share of a step; rows() of its search.
+/// A job's share of a step; rows() and question() of its search.
 struct StepJob {
   RowCaches* rows = nullptr;
   std::span<const decoding::RowStep> steps;
+  const decoding::StepQuestion* question = nullptr;
+};
+/// What it gets, there until the next step: logits [steps, vocab], which the caller may change, or
+/// where they are empty the answer to its question.
+struct JobAnswer {
+  std::span<float> logits = {};
+  decoding::StepAnswer answer = {};
 };
 
 class ServedNetwork {
@@ -68,9 +75,8 @@ class ServedNetwork {
 
   /// `input` must outlive the rows.
   virtual std::unique_ptr<RowCaches> rows(const InputCache& input, const RowLimits& limits) = 0;
-  /// Reads one token of each row. Logits [rows, vocab] in the order of the jobs, there until the
-  /// next step; the caller may change them.
-  virtual std::span<float> step(std::span<const StepJob> jobs) = 0;
+  /// Reads one token of each row; answers each job.
+  virtual std::vector<JobAnswer> step(std::span<const StepJob> jobs) = 0;
 };
 
 /// The network must outlive what is returned.

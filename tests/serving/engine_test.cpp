@@ -186,6 +186,39 @@ TEST(Engine, AnswersAsGenerateDoes) {
   }
 }
 
+TEST(Engine, AGpuSendsWholeRowsOnlyToRequestsWhoseRulesChangeLogits) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->shape().vocab_size;
+  const std::vector<Asked> plain{
+      {.inputs = {5, 6}, .request = {.rules = {.max_new_tokens = 5}}, .targets = {}},
+      {.inputs = {5, 6},
+       .request = {.rules = {.max_new_tokens = 5},
+                   .sampling = {.temperature = 1, .top_k = 9, .top_p = 0.9f, .alternatives = 5},
+                   .num_return_sequences = 3},
+       .targets = {}},
+      {.inputs = {5, 6}, .request = {.rules = {.max_new_tokens = 5}, .num_beams = 4}, .targets = {}},
+      {.inputs = {5, 6}, .request = {}, .targets = {7, 8, 1}}};
+  Asked ruled = plain.front();
+  ruled.request.rules.repetition_penalty = 2;
+  Asked wide = plain.front();
+  wide.request.sampling.alternatives = kMostTop + 1;
+  const auto whole_share = [&](const Asked& asked) {
+    RunningEngine one(*network, {.max_rows = 4});
+    Ended ended;
+    Job job = asked.job(vocab);
+    watch(job, ended);
+    one.engine.submit(std::move(job));
+    one.wait();
+    EXPECT_TRUE(ended.over && ended.error == nullptr);
+    const serving::EngineState state = one.engine.state();
+    EXPECT_GT(state.row_steps, 0);
+    return static_cast<double>(state.whole_rows) / static_cast<double>(state.row_steps);
+  };
+  for (const Asked& asked : plain) EXPECT_EQ(whole_share(asked), on_cpu() ? 1 : 0);
+  EXPECT_EQ(whole_share(ruled), 1);
+  EXPECT_EQ(whole_share(wide), 1);
+}
+
 TEST(Engine, ScoresAreThoseOfTheTokensItGenerates) {
   for (const char* kind : {"encdec", "decoder_only"}) {
     const auto network = tiny_network(kind);

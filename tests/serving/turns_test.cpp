@@ -185,7 +185,7 @@ class NoRoomAtFirst final : public serving::ServedNetwork {
     if (calls_++ == 0) throw std::bad_alloc();
     return network_->rows(input, limits);
   }
-  std::span<float> step(std::span<const serving::StepJob> jobs) override {
+  std::vector<serving::JobAnswer> step(std::span<const serving::StepJob> jobs) override {
     return network_->step(jobs);
   }
 
