@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(const __grid_consta
     const Drawn drawn =
         draw_of_cut(row, whole, s.topk, s.topp, *s.key,
                     static_cast<uint64_t>(row_id) * static_cast<uint64_t>(s.vocab));
-    token = drawn.token;
+    token = token_of(drawn.token, s.vocab);
     const Summary scored = s.rescale_log_probs ? drawn.left : summarize(as_given, all);
     const float x = s.rescale_log_probs ? row.at(token) : as_given.at(token);
     log_prob = (x - scored.best.score) - scored.log_sum;

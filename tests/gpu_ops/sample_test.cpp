@@ -160,5 +160,29 @@ TEST(SampleAlone, ShortRowsAndNanAreDrawnFrom) {
   }
 }
 
+// As those of rows that rest may be. Nothing beyond the row is read.
+TEST(SampleAlone, ARowOfNanAloneGivesATokenOfTheVocabulary) {
+  const std::vector<float> logits(5, std::nanf(""));
+  const float temperature = 1;
+  const Key key{0, 1};
+  for (const auto& [topk, topp] : {std::pair{0, 0.0f}, {2, 0.0f}, {0, 0.5f}}) {
+    int32_t token = -1;
+    float log_prob = 0;
+    emulated::sample_gpu({.logits = logits.data(),
+                          .rows = 1,
+                          .vocab = 5,
+                          .stride = 5,
+                          .temperatures = &temperature,
+                          .topk = topk,
+                          .topp = topp,
+                          .key = &key,
+                          .tokens = &token,
+                          .log_probs = &log_prob},
+                         {});
+    EXPECT_EQ(token, 0);
+    EXPECT_TRUE(std::isnan(log_prob));
+  }
+}
+
 }  // namespace
 }  // namespace quintet
