@@ -18,6 +18,7 @@ import traceback
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUINTET = os.environ.get("QUINTET", str(ROOT / "build" / "quintet"))
+PATIENCE = 15 if os.environ.get("QUINTET_SANITIZE") else 1  # times the seconds that an instrumented program may take
 
 # A model of a few thousand parameters on the built-in task; a step takes milliseconds.
 TINY = ["--gin_file=quintet/quickstart.gin", "--gin.WARMUP_STEPS=2", "--gin.EVAL_PERIOD=10", "--gin.BATCH_SIZE=4",
@@ -75,7 +76,7 @@ def steps_of(model_dir):
 
 
 def wait_for(condition, seconds=60):
-    end = time.time() + seconds
+    end = time.time() + PATIENCE * seconds
     while not condition():
         assert time.time() < end, "waited in vain"
         time.sleep(0.005)

@@ -146,7 +146,7 @@ def test_every_wrong_field_is_named(folder):
                 if time.time() - began < 0.01:
                     return
             took = (server.cpu_seconds() - before) / 20
-            assert took <= 0.01, f"{path} {str(body)[:200]}: {took:.3f} s"
+            assert took <= 0.01 * e2e.PATIENCE, f"{path} {str(body)[:200]}: {took:.3f} s"
 
         for field, values in {
                 "prompt": [None, 5, {}, "", [], [""], [[]], ["a"] * 4, [-1], [100000], [1.5], [True], ["a", 5], "x" * 20,
