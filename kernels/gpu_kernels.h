@@ -46,8 +46,6 @@ struct GpuKernels {
   void (*advance_samples)(const SampleStep& step, Stream stream);
   void (*top)(const TopRows& rows, Stream stream);
   void (*beam)(const BeamStep& step, Stream stream);
-  /// Not ops yet: the residual sum and its norm in one pass. kernels/rms_norm/rms_norm_gpu.h
-  Kernel add_rms_norm, add_rms_norm_grad;
 };
 
 }  // namespace quintet

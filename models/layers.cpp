@@ -35,6 +35,10 @@ RmsNorm::RmsNorm(const Scope& scope, const LayerConfig& config)
 
 Tensor RmsNorm::operator()(const Tensor& x) const { return ops::rms_norm(x, scale); }
 
+ops::ResidualNorm RmsNorm::operator()(Residual residual) const {
+  return ops::add_rms_norm(residual.x, residual.y, scale, residual.dropout);
+}
+
 MlpBlock::MlpBlock(const Scope& scope, const LayerConfig& config)
     : activations(config.mlp_activations), dropout(scope, "dropout", config.dropout_rate) {
   const Axis embed{axis::kEmbed, config.emb_dim}, mlp{axis::kMlp, config.mlp_dim};

@@ -49,11 +49,20 @@ class DropoutPlace {
   bool broadcast_length_ = true;
 };
 
+/// A block's input x and what the block adds to it, dropout(y); both [batch, length, embed].
+struct Residual {
+  Tensor x, y;
+  ops::Dropout dropout;
+  Tensor sum() const { return ops::add(x, y, dropout); }
+};
+
 struct RmsNorm {
   Param scale;
   RmsNorm(const Scope& scope, const LayerConfig& config);
   /// x: [..., embed] -> [..., embed]
   Tensor operator()(const Tensor& x) const;
+  /// The sum of a residual, and its norm.
+  ops::ResidualNorm operator()(Residual residual) const;
 };
 
 struct MlpBlock {

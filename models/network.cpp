@@ -1,6 +1,7 @@
 #include "models/network.h"
 
 #include <cmath>
+#include <utility>
 
 #include "runtime/tape.h"
 
@@ -93,16 +94,20 @@ FeedForward::FeedForward(const Scope& scope, const LayerConfig& config, const Sp
                       DropoutPlace(scope, "extra_mlp_dropout", config.dropout_rate)});
 }
 
-Tensor FeedForward::operator()(const Tensor& x, const Tensor& token_mask, const Context& context,
-                               LayerRouting* routing) const {
-  const Tensor h = masked(norm_(x), token_mask);
+Tensor FeedForward::operator()(Residual residual, const Tensor& token_mask,
+                               const Context& context, LayerRouting* routing) const {
+  const auto [x, normed] = norm_(std::move(residual));
+  const Tensor h = masked(normed, token_mask);
   const auto* sparse = std::get_if<MoeLayer>(&mlp_);
-  Tensor y = sparse != nullptr ? (*sparse)(h, context, routing)
-                               : std::get<MlpBlock>(mlp_)(h, context);
-  y = ops::add(x, y, dropout_(context));
-  for (const ExtraMlp& extra : extra_)
-    y = ops::add(y, extra.mlp(masked(extra.norm(y), token_mask), context), extra.dropout(context));
-  return y;
+  Residual end{x,
+               sparse != nullptr ? (*sparse)(h, context, routing)
+                                 : std::get<MlpBlock>(mlp_)(h, context),
+               dropout_(context)};
+  for (const ExtraMlp& extra : extra_) {
+    const auto [y, extra_normed] = extra.norm(std::move(end));
+    end = {y, extra.mlp(masked(extra_normed, token_mask), context), extra.dropout(context)};
+  }
+  return end.sum();
 }
 
 EncoderLayer::EncoderLayer(const Scope& scope, const LayerConfig& config, const SparseStack* sparse)
@@ -115,9 +120,9 @@ Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
                                 const Tensor& token_mask, const Tensor& relative_bias,
                                 const Context& context, LayerRouting* routing) const {
   const Tensor h = masked(pre_attention_layer_norm(x), token_mask);
-  const Tensor y =
-      ops::add(x, attention(h, h, mask, relative_bias, true, context), attention_dropout(context));
-  return feed_forward(y, token_mask, context, routing);
+  return feed_forward(
+      {x, attention(h, h, mask, relative_bias, true, context), attention_dropout(context)},
+      token_mask, context, routing);
 }
 
 Encoder::Encoder(const Scope& scope, const T5Config& config)
@@ -161,15 +166,16 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& encoded,
                                 const Tensor& relative_bias, const Context& context,
                                 LayerRouting* routing) const {
   const Tensor h = masked(pre_self_attention_layer_norm(x), token_mask);
-  Tensor y = ops::add(x, self_attention(h, h, self_mask, relative_bias, false, context),
-                      self_attention_dropout(context));
+  Residual attended{x, self_attention(h, h, self_mask, relative_bias, false, context),
+                    self_attention_dropout(context)};
   if (!encoder_decoder_attention.empty()) {
-    const Tensor z =
-        encoder_decoder_attention[0](masked(pre_cross_attention_layer_norm[0](y), token_mask),
-                                     encoded, cross_mask, Tensor(), true, context);
-    y = ops::add(y, z, cross_attention_dropout(context));
+    const auto [y, normed] = pre_cross_attention_layer_norm[0](std::move(attended));
+    attended = {y,
+                encoder_decoder_attention[0](masked(normed, token_mask), encoded, cross_mask,
+                                             Tensor(), true, context),
+                cross_attention_dropout(context)};
   }
-  return feed_forward(y, token_mask, context, routing);
+  return feed_forward(std::move(attended), token_mask, context, routing);
 }
 
 Decoder::Decoder(const Scope& scope, const LayerConfig& config, int64_t num_layers,

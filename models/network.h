@@ -47,13 +47,13 @@ struct Projection {
 };
 
 /// The end of a layer: x + MLP(norm(x)), the MLP dense or a mixture of experts, and perhaps another,
-/// dense one.
+/// dense one; x is the residual's sum.
 class FeedForward {
  public:
   /// `sparse`: of the layer's stack; null: dense.
   FeedForward(const Scope& scope, const LayerConfig& config, const SparseStack* sparse);
-  /// x: [batch, length, embed] -> the same; token_mask as in Encoder. A sparse layer sets *routing.
-  Tensor operator()(const Tensor& x, const Tensor& token_mask, const Context& context,
+  /// -> [batch, length, embed]; token_mask as in Encoder. A sparse layer sets *routing.
+  Tensor operator()(Residual residual, const Tensor& token_mask, const Context& context,
                     LayerRouting* routing) const;
 
  private:

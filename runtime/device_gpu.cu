@@ -11,7 +11,6 @@
 #include "kernels/gpu_kernels.h"
 #include "kernels/logits/logits_gpu.h"
 #include "kernels/optimizers/optimizers_gpu.h"
-#include "kernels/rms_norm/rms_norm_gpu.h"
 #ifdef QUINTET_EMULATE
 #include "kernels/simt/emulator/emulator.h"
 #endif
@@ -64,9 +63,7 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
                               .draw = draw_gpu,
                               .advance_samples = advance_samples_gpu,
                               .top = top_gpu,
-                              .beam = beam_gpu,
-                              .add_rms_norm = add_rms_norm_gpu,
-                              .add_rms_norm_grad = add_rms_norm_grad_gpu};
+                              .beam = beam_gpu};
 
 #ifdef QUINTET_EMULATE
 

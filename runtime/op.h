@@ -55,6 +55,7 @@ Tensors embed_vjp(const Node& node, const Tensors& grads);
 Tensors mlp_in_vjp(const Node& node, const Tensors& grads);
 Tensors attention_vjp(const Node& node, const Tensors& grads);
 Tensors rms_norm_vjp(const Node& node, const Tensors& grads);
+Tensors add_rms_norm_vjp(const Node& node, const Tensors& grads);
 Tensors dropout_vjp(const Node& node, const Tensors& grads);
 Tensors add_vjp(const Node& node, const Tensors& grads);
 Tensors scale_vjp(const Node& node, const Tensors& grads);

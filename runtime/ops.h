@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "kernels/moe/route.h"
+#include "runtime/base/attrs.h"
 #include "runtime/base/threefry.h"
 #include "runtime/tensor.h"
 
@@ -39,11 +40,20 @@ struct Dropout {
   double rate = 0;
   Key key{};
   bool broadcast_length = true;  // T5's form: one mask for all of the last axis but one
+  Attrs attrs() const;           // those of kernels/dropout/dropout.h; none if rate is 0
 };
 Tensor dropout(const Tensor& x, const Dropout& dropout);
 /// x + y; with `dropout`, x + dropout(y).
 Tensor add(const Tensor& x, const Tensor& y, const Dropout& dropout = {});
 Tensor scale(const Tensor& x, double factor);
+
+/// A residual sum x_new = x + dropout(y) and out = rms_norm(x_new, scale), all [..., embed], in one
+/// pass over memory.
+struct ResidualNorm {
+  Tensor x_new, out;
+};
+ResidualNorm add_rms_norm(const Tensor& x, const Tensor& y, const Tensor& scale,
+                          const Dropout& dropout = {}, double eps = 1e-6);
 
 /// Who may attend to whom: segment ids (0: padding) must be equal and, if causal, the key must not
 /// come after the query unless both are prefix. A query that sees nobody attends uniformly to all

@@ -5,7 +5,6 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/dropout/apply.h"
 #include "kernels/dropout/dropout.h"
-#include "runtime/base/threefry.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/dropout/dropout_cpu.cpp"
@@ -14,20 +13,6 @@
 
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/random/threefry-inl.h"
-
-#ifndef QUINTET_DROPOUT_PLAN_
-#define QUINTET_DROPOUT_PLAN_
-namespace quintet {
-
-// One run of dropout over part of an array.
-struct DropoutRule {
-  Key key;
-  uint32_t threshold;  // keep an element if the upper 23 of its bits are below
-  float keep;          // 1 - rate
-};
-
-}  // namespace quintet
-#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace quintet {
@@ -72,24 +57,21 @@ void make_mask(const DropoutRule& rule, uint64_t index, uint32_t* mask, int64_t 
     hn::StoreU(keep_bits(rule, index + static_cast<uint64_t>(i)), d, mask + i);
 }
 
-// `rows` rows that share one mask.
-void drop_rows(const DropoutRule& rule, const uint32_t* mask, const float* residual, const float* x,
-               float* y, int64_t rows, int64_t depth) {
+// A row whose mask is made.
+void drop_row(const DropoutRule& rule, const uint32_t* mask, const float* residual, const float* x,
+              float* y, int64_t depth) {
   const Floats d;
   const Words dw;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t row = 0; row < rows; ++row, x += depth, y += depth) {
-    int64_t i = 0;
-    for (; i + lanes <= depth; i += lanes) {
-      auto v = kept(rule, hn::LoadU(d, x + i), hn::LoadU(dw, mask + i));
-      if (residual != nullptr) v = hn::Add(hn::LoadU(d, residual + i), v);
-      hn::StoreU(v, d, y + i);
-    }
-    for (; i < depth; ++i) {
-      const float v = mask[i] != 0 ? x[i] / rule.keep : 0.0F;
-      y[i] = residual != nullptr ? residual[i] + v : v;
-    }
-    if (residual != nullptr) residual += depth;
+  int64_t i = 0;
+  for (; i + lanes <= depth; i += lanes) {
+    auto v = kept(rule, hn::LoadU(d, x + i), hn::LoadU(dw, mask + i));
+    if (residual != nullptr) v = hn::Add(hn::LoadU(d, residual + i), v);
+    hn::StoreU(v, d, y + i);
+  }
+  for (; i < depth; ++i) {
+    const float v = mask[i] != 0 ? x[i] / rule.keep : 0.0F;
+    y[i] = residual != nullptr ? residual[i] + v : v;
   }
 }
 
@@ -103,7 +85,7 @@ namespace {
 
 HWY_EXPORT(drop_elements);
 HWY_EXPORT(make_mask);
-HWY_EXPORT(drop_rows);
+HWY_EXPORT(drop_row);
 
 // Elements by which make_mask may pass the end: HWY_MAX_BYTES here is that of the baseline only.
 constexpr size_t kWidestVector = 64;
@@ -144,58 +126,51 @@ DropoutRule rule_of(const char* op, const Attrs& attrs) {
           .keep = keep};
 }
 
-// Rows that differ only in their place along the last axis but one share a mask.
-void drop_shared(const DropoutRule& rule, const View& x, const float* residual, float* y) {
-  const float* from = x.data<const float>();
-  const int64_t depth = x.depth(), length = x.size(-2);
-  const RowNumbers numbers{x, true};
-  cpu::parallel_for(x.rows(), cpu::row_grain(depth), [&](int64_t begin, int64_t end) {
-    std::vector<uint32_t> mask(static_cast<size_t>(depth) + kWidestVector);
-    while (begin < end) {
-      const int64_t stop = std::min(end, (begin / length + 1) * length);
-      const int64_t at = begin * depth;
-      HWY_DYNAMIC_DISPATCH(make_mask)(rule, numbers.first(begin), mask.data(), depth);
-      HWY_DYNAMIC_DISPATCH(drop_rows)
-      (rule, mask.data(), residual == nullptr ? nullptr : residual + at, from + at, y + at,
-       stop - begin, depth);
-      begin = stop;
-    }
-  });
-}
-
-void drop_each(const DropoutRule& rule, const View& x, const float* residual, float* y) {
-  const float* from = x.data<const float>();
-  const RowNumbers numbers{x, false};
-  const auto run = [&](uint64_t number, int64_t at, int64_t n) {
-    HWY_DYNAMIC_DISPATCH(drop_elements)
-    (rule, number, residual == nullptr ? nullptr : residual + at, from + at, y + at, n);
-  };
-  if (numbers.whole())
-    return cpu::parallel_for(x.elements(), cpu::kGrainElements, [&](int64_t begin, int64_t end) {
-      run(static_cast<uint64_t>(begin), begin, end - begin);
-    });
-  const int64_t depth = x.depth();
-  cpu::parallel_for(x.rows(), cpu::row_grain(depth), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) run(numbers.first(row), row * depth, depth);
-  });
+bool is_shared(const char* op, const View& x, const Attrs& attrs) {
+  const auto broadcast_dim = attrs.get_or<int64_t>("broadcast_dim", 0);
+  QT_CHECK(broadcast_dim == 0 || (broadcast_dim == -2 && x.rank >= 2),
+           "{}: broadcast_dim {} of an array of rank {}; it must be -2 (rank 2 or more) or 0", op,
+           broadcast_dim, x.rank);
+  return broadcast_dim == -2;
 }
 
 }  // namespace
 
 namespace cpu {
 
+RowDropout::RowDropout(const char* op, const View& x, const Attrs& attrs)
+    : rule_(rule_of(op, attrs)), x_(x), shared_(is_shared(op, x, attrs)) {}
+
+void RowDropout::operator()(int64_t row, const float* residual, const float* from, float* y) {
+  const int64_t depth = x_.depth();
+  const RowNumbers numbers{x_, shared_};
+  if (!shared_)
+    return HWY_DYNAMIC_DISPATCH(drop_elements)(rule_, numbers.first(row), residual, from, y, depth);
+  if (const int64_t group = row / x_.size(-2); group != mask_of_) {
+    mask_.resize(static_cast<size_t>(depth) + kWidestVector);
+    HWY_DYNAMIC_DISPATCH(make_mask)(rule_, numbers.first(row), mask_.data(), depth);
+    mask_of_ = group;
+  }
+  HWY_DYNAMIC_DISPATCH(drop_row)(rule_, mask_.data(), residual, from, y, depth);
+}
+
 void apply_dropout(const char* op, const View& x, const float* residual, float* y,
                    const Attrs& attrs) {
   const DropoutRule rule = rule_of(op, attrs);
-  const auto broadcast_dim = attrs.get_or<int64_t>("broadcast_dim", 0);
-  QT_CHECK(broadcast_dim == 0 || (broadcast_dim == -2 && x.rank >= 2),
-           "{}: broadcast_dim {} of an array of rank {}; it must be -2 (rank 2 or more) or 0", op,
-           broadcast_dim, x.rank);
-  if (x.elements() == 0) return;
-  if (broadcast_dim == -2)
-    drop_shared(rule, x, residual, y);
-  else
-    drop_each(rule, x, residual, y);
+  const float* from = x.data<const float>();
+  const auto at = [residual](int64_t i) { return residual == nullptr ? nullptr : residual + i; };
+  if (!is_shared(op, x, attrs) && RowNumbers{x, false}.whole())
+    return parallel_for(x.elements(), kGrainElements, [&](int64_t begin, int64_t end) {
+      HWY_DYNAMIC_DISPATCH(drop_elements)
+      (rule, static_cast<uint64_t>(begin), at(begin), from + begin, y + begin, end - begin);
+    });
+  const RowDropout rows(op, x, attrs);
+  const int64_t depth = x.depth();
+  parallel_for(x.rows(), row_grain(depth), [&](int64_t begin, int64_t end) {
+    RowDropout drop = rows;
+    for (int64_t row = begin; row < end; ++row)
+      drop(row, at(row * depth), from + row * depth, y + row * depth);
+  });
 }
 
 }  // namespace cpu

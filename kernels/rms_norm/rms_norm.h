@@ -8,9 +8,17 @@
 //
 // Attribute: eps (double, default 1e-6). Statistics and sums in float32; float32 only. dscale is
 // summed in an order that depends on shapes and thread count alone.
-
 //
-// Where e is cut over ranks both run in two phases; x, scale and dy are then blocks:
+// A residual sum and the norm after it, in one pass over memory:
+//   add_rms_norm       x [..., e], y [..., e], scale [e]  ->  x_new [..., e], out [..., e]
+//                      x_new = x + dropout(y);  out = rms_norm(x_new, scale), of x_new as it is stored
+//   add_rms_norm_grad  x_new, scale, dout [..., e], dx_new [..., e]  ->  dx [..., e], dy?, dscale [e]
+//                      dx = dx_new + gradient of the norm;  dy = dropout(dx), absent without dropout
+// Attributes: eps and, if y is dropped out, those of dropout.h. On the CPU results equal those of
+// add, dropout and rms_norm one after the other, bit for bit.
+//
+// Where e is cut over ranks the norm and its gradient run in two phases; x, scale and dy are then
+// blocks:
 //   rms_norm_squares     x -> sum of x^2 [...]            rms_norm_apply       x, scale, squares -> y
 //   rms_norm_products    x, scale, dy -> sum of x^2, sum of g x
 //   rms_norm_grad_apply  x, scale, dy, squares, products -> dx, dscale
@@ -22,6 +30,8 @@ namespace quintet {
 
 void rms_norm_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void add_rms_norm_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void add_rms_norm_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_squares_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_apply_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_products_cpu(Views in, Views out, const Attrs& attrs, Stream stream);

@@ -1,8 +1,10 @@
 #include <cmath>
+#include <optional>
 
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/dropout/apply.h"
 #include "kernels/rms_norm/rms_norm.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -22,32 +24,46 @@ float reciprocal_root(float sum_of_squares, int64_t depth, double eps) {
       1.0 / std::sqrt(static_cast<double>(sum_of_squares) / static_cast<double>(depth) + eps));
 }
 
-// y = x / rms(x) * scale for `rows` rows.
-void norm_rows(const float* x, const float* scale, float* y, int64_t rows, int64_t depth,
-               double eps) {
+// out = x / rms(x) * scale for `rows` rows; unless y is null, x_new = x + y in place of x.
+void norm_rows(const float* x, const float* y, const float* scale, float* x_new, float* out,
+               int64_t rows, int64_t depth, double eps) {
   const Floats d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t row = 0; row < rows; ++row, x += depth, y += depth) {
+  for (int64_t row = 0; row < rows; ++row, x += depth, out += depth) {
     auto sum0 = hn::Zero(d), sum1 = hn::Zero(d);
     int64_t i = 0;
     for (; i + 2 * lanes <= depth; i += 2 * lanes) {
-      const auto a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + i + lanes);
+      auto a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + i + lanes);
+      if (y != nullptr) {
+        a = hn::Add(a, hn::LoadU(d, y + i));
+        b = hn::Add(b, hn::LoadU(d, y + i + lanes));
+        hn::StoreU(a, d, x_new + i);
+        hn::StoreU(b, d, x_new + i + lanes);
+      }
       sum0 = hn::MulAdd(a, a, sum0);
       sum1 = hn::MulAdd(b, b, sum1);
     }
     float sum = sum_of_lanes(d, hn::Add(sum0, sum1));
-    for (; i < depth; ++i) sum += x[i] * x[i];
+    for (; i < depth; ++i) {
+      float v = x[i];
+      if (y != nullptr) x_new[i] = v += y[i];
+      sum += v * v;
+    }
     const float r = reciprocal_root(sum, depth, eps);
     const auto factor = hn::Set(d, r);
+    const float* v = y == nullptr ? x : x_new;
     for (i = 0; i + lanes <= depth; i += lanes)
-      hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, x + i), factor), hn::LoadU(d, scale + i)), d, y + i);
-    for (; i < depth; ++i) y[i] = x[i] * r * scale[i];
+      hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, v + i), factor), hn::LoadU(d, scale + i)), d,
+                 out + i);
+    for (; i < depth; ++i) out[i] = v[i] * r * scale[i];
+    if (y != nullptr) y += depth, x_new += depth;
   }
 }
 
-// dx of `rows` rows; adds their part of the gain's gradient to dscale.
-void norm_grad_rows(const float* x, const float* scale, const float* dy, float* dx, float* dscale,
-                    int64_t rows, int64_t depth, double eps) {
+// dx of `rows` rows, plus dx_new unless that is null; adds their part of the gain's gradient to
+// dscale.
+void norm_grad_rows(const float* x, const float* scale, const float* dy, const float* dx_new,
+                    float* dx, float* dscale, int64_t rows, int64_t depth, double eps) {
   const Floats d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t row = 0; row < rows; ++row, x += depth, dy += depth, dx += depth) {
@@ -69,13 +85,17 @@ void norm_grad_rows(const float* x, const float* scale, const float* dy, float* 
     for (i = 0; i + lanes <= depth; i += lanes) {
       const auto a = hn::LoadU(d, x + i);
       const auto g = hn::Mul(hn::LoadU(d, dy + i), vr);
-      hn::StoreU(hn::NegMulAdd(a, vpull, hn::Mul(g, hn::LoadU(d, scale + i))), d, dx + i);
+      auto v = hn::NegMulAdd(a, vpull, hn::Mul(g, hn::LoadU(d, scale + i)));
+      if (dx_new != nullptr) v = hn::Add(hn::LoadU(d, dx_new + i), v);
+      hn::StoreU(v, d, dx + i);
       hn::StoreU(hn::MulAdd(g, a, hn::LoadU(d, dscale + i)), d, dscale + i);
     }
     for (; i < depth; ++i) {
-      dx[i] = dy[i] * r * scale[i] - x[i] * pull;
+      const float v = dy[i] * r * scale[i] - x[i] * pull;
+      dx[i] = dx_new == nullptr ? v : dx_new[i] + v;
       dscale[i] += dy[i] * r * x[i];
     }
+    if (dx_new != nullptr) dx_new += depth;
   }
 }
 
@@ -90,6 +110,46 @@ namespace {
 HWY_EXPORT(norm_rows);
 HWY_EXPORT(norm_grad_rows);
 
+struct NormGrad {
+  const float *x, *scale, *dout;
+  const float* dx_new = nullptr;  // added to dx, if any
+  float *dx, *dscale;
+  float* dy = nullptr;  // dropout(dx), if there is dropout
+  std::optional<cpu::RowDropout> dropout{};
+};
+
+void norm_grad(const NormGrad& a, int64_t rows, int64_t depth, double eps) {
+  const int parts = cpu::part_count(rows, cpu::row_grain(depth));
+  // Each part sums into its own row, cache lines apart; rows are added in order afterwards.
+  const int64_t stride = (depth + 31) / 16 * 16;
+  float* sums = cpu::scratch(cpu::Scratch::kSums, parts * stride);
+  std::fill(sums, sums + parts * stride, 0.0F);
+  cpu::parallel_parts(
+      rows, parts, [&a, sums, stride, depth, eps](int64_t begin, int64_t end, int part) {
+        const auto run = [&](int64_t row, int64_t count) {
+          const int64_t at = row * depth;
+          HWY_DYNAMIC_DISPATCH(norm_grad_rows)
+          (a.x + at, a.scale, a.dout + at, a.dx_new == nullptr ? nullptr : a.dx_new + at, a.dx + at,
+           sums + part * stride, count, depth, eps);
+        };
+        if (!a.dropout) return run(begin, end - begin);
+        cpu::RowDropout drop = *a.dropout;
+        for (int64_t row = begin; row < end; ++row) {
+          run(row, 1);
+          drop(row, nullptr, a.dx + row * depth, a.dy + row * depth);  // while dx is in the cache
+        }
+      });
+  for (int64_t i = 0; i < depth; ++i) {
+    a.dscale[i] = 0;
+    for (int part = 0; part < parts; ++part) a.dscale[i] += sums[part * stride + i];
+  }
+}
+
+std::optional<cpu::RowDropout> dropout_of(const char* op, const View& x, const Attrs& attrs) {
+  if (attrs.get_or<double>("rate", 0) == 0) return {};
+  return cpu::RowDropout(op, x, attrs);
+}
+
 }  // namespace
 
 void rms_norm_cpu(Views in, Views out, const Attrs& attrs, Stream) {
@@ -102,35 +162,68 @@ void rms_norm_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   const double eps = attrs.get_or<double>("eps", 1e-6);
   cpu::parallel_for(rows, cpu::row_grain(depth), [=](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(norm_rows)
-    (x + begin * depth, scale, y + begin * depth, end - begin, depth, eps);
+    (x + begin * depth, nullptr, scale, nullptr, y + begin * depth, end - begin, depth, eps);
   });
 }
 
 void rms_norm_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
-  const int64_t rows = in[0].rows(), depth = in[0].depth();
-  cpu::expect_shape(in[1].elements() == depth && in[2].elements() == in[0].elements() &&
-                        out[0].elements() == in[0].elements() && out[1].elements() == depth,
-                    "rms_norm_grad", "...e, e, ...e -> ...e, e");
-  const float* x = cpu::f32(in[0], "rms_norm_grad", "x");
-  const float* scale = cpu::f32(in[1], "rms_norm_grad", "scale");
-  const float* dy = cpu::f32(in[2], "rms_norm_grad", "dy");
-  float* dx = cpu::f32(out[0], "rms_norm_grad", "dx");
-  float* dscale = cpu::f32(out[1], "rms_norm_grad", "dscale");
+  const char* op = "rms_norm_grad";
+  const int64_t n = in[0].elements(), depth = in[0].depth();
+  cpu::expect_shape(in[1].elements() == depth && in[2].elements() == n && out[0].elements() == n &&
+                        out[1].elements() == depth,
+                    op, "...e, e, ...e -> ...e, e");
+  norm_grad({.x = cpu::f32(in[0], op, "x"),
+             .scale = cpu::f32(in[1], op, "scale"),
+             .dout = cpu::f32(in[2], op, "dy"),
+             .dx = cpu::f32(out[0], op, "dx"),
+             .dscale = cpu::f32(out[1], op, "dscale")},
+            in[0].rows(), depth, attrs.get_or<double>("eps", 1e-6));
+}
+
+void add_rms_norm_cpu(Views in, Views out, const Attrs& attrs, Stream) {
+  const char* op = "add_rms_norm";
+  const int64_t n = in[0].elements(), depth = in[0].depth();
+  cpu::expect_shape(in[1].elements() == n && in[2].elements() == depth && out[0].elements() == n &&
+                        out[1].elements() == n,
+                    op, "...e, ...e, e -> ...e, ...e");
+  const float* x = cpu::f32(in[0], op, "x");
+  const float* y = cpu::f32(in[1], op, "y");
+  const float* scale = cpu::f32(in[2], op, "scale");
+  float* x_new = cpu::f32(out[0], op, "x_new");
+  float* to = cpu::f32(out[1], op, "out");
   const double eps = attrs.get_or<double>("eps", 1e-6);
-  const int parts = cpu::part_count(rows, cpu::row_grain(depth));
-  // Each part sums into its own row, cache lines apart; rows are added in order afterwards.
-  const int64_t stride = (depth + 31) / 16 * 16;
-  float* sums = cpu::scratch(cpu::Scratch::kSums, parts * stride);
-  std::fill(sums, sums + parts * stride, 0.0F);
-  cpu::parallel_parts(rows, parts, [=](int64_t begin, int64_t end, int part) {
-    const int64_t at = begin * depth;
-    HWY_DYNAMIC_DISPATCH(norm_grad_rows)
-    (x + at, scale, dy + at, dx + at, sums + part * stride, end - begin, depth, eps);
+  const auto dropout = dropout_of(op, in[1], attrs);
+  cpu::parallel_for(in[0].rows(), cpu::row_grain(depth), [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * depth;
+    if (!dropout)
+      return HWY_DYNAMIC_DISPATCH(norm_rows)(x + first, y + first, scale, x_new + first, to + first,
+                                             end - begin, depth, eps);
+    cpu::RowDropout drop = *dropout;
+    for (int64_t row = begin, at = first; row < end; ++row, at += depth) {
+      drop(row, x + at, y + at, x_new + at);
+      HWY_DYNAMIC_DISPATCH(norm_rows)
+      (x_new + at, nullptr, scale, nullptr, to + at, 1, depth, eps);
+    }
   });
-  for (int64_t i = 0; i < depth; ++i) {
-    dscale[i] = 0;
-    for (int part = 0; part < parts; ++part) dscale[i] += sums[part * stride + i];
-  }
+}
+
+void add_rms_norm_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
+  const char* op = "add_rms_norm_grad";
+  const int64_t n = in[0].elements(), depth = in[0].depth();
+  auto dropout = dropout_of(op, in[0], attrs);
+  cpu::expect_shape(in[1].elements() == depth && in[2].elements() == n && in[3].elements() == n &&
+                        out[0].elements() == n && out[1].absent() == !dropout &&
+                        out[2].elements() == depth,
+                    op, "...e, e, ...e, ...e -> ...e, ...e?, e");
+  norm_grad({.x = cpu::f32(in[0], op, "x_new"),
+             .scale = cpu::f32(in[1], op, "scale"),
+             .dout = cpu::f32(in[2], op, "dout"),
+             .dx_new = cpu::f32(in[3], op, "dx_new"),
+             .dx = cpu::f32(out[0], op, "dx"),
+             .dscale = cpu::f32(out[2], op, "dscale"),
+             .dy = dropout ? cpu::f32(out[1], op, "dy") : nullptr,
+             .dropout = std::move(dropout)},
+            in[0].rows(), depth, attrs.get_or<double>("eps", 1e-6));
 }
 
 }  // namespace quintet

@@ -2,19 +2,17 @@
 #include "runtime/tape.h"
 
 namespace quintet {
-namespace {
 
-Attrs dropout_attrs(const ops::Dropout& dropout) {
-  return {{"rate", dropout.rate},
-          {"key0", static_cast<int64_t>(dropout.key.a)},
-          {"key1", static_cast<int64_t>(dropout.key.b)},
-          {"broadcast_dim", dropout.broadcast_length ? int64_t{-2} : int64_t{0}}};
+Attrs ops::Dropout::attrs() const {
+  if (rate == 0) return {};
+  return {{"rate", rate},
+          {"key0", static_cast<int64_t>(key.a)},
+          {"key1", static_cast<int64_t>(key.b)},
+          {"broadcast_dim", broadcast_length ? int64_t{-2} : int64_t{0}}};
 }
 
-}  // namespace
-
 Tensor ops::dropout(const Tensor& x, const Dropout& dropout) {
-  return dropout.rate == 0 ? x : call(table::dropout, {x}, dropout_attrs(dropout))[0];
+  return dropout.rate == 0 ? x : call(table::dropout, {x}, dropout.attrs())[0];
 }
 
 Tensors dropout_vjp(const Node& node, const Tensors& grads) {
@@ -22,7 +20,7 @@ Tensors dropout_vjp(const Node& node, const Tensors& grads) {
 }
 
 Tensor ops::add(const Tensor& x, const Tensor& y, const Dropout& dropout) {
-  return call(table::add, {x, y}, dropout.rate == 0 ? Attrs() : dropout_attrs(dropout))[0];
+  return call(table::add, {x, y}, dropout.attrs())[0];
 }
 
 Tensors add_vjp(const Node& node, const Tensors& grads) {

@@ -113,16 +113,13 @@ class ResidualNorm : public Pointwise {
     const OnDevice<T> want_sum(device(), empty), want_out(device(), empty), part(device(), empty),
         want_dx(device(), empty), want_dy(device(), empty);
     const auto v = [&](const OnDevice<T>& a) { return a.view(c.sizes); };
-    const GpuKernels& k = device().kernels();
-    k.add_rms_norm(std::vector{v(x), v(y), scale.view(e)}, std::vector{v(sum), v(out)}, attrs,
-                   device().stream());
+    call("add_rms_norm", {v(x), v(y), scale.view(e)}, {v(sum), v(out)}, attrs);
     call("add", {v(x), v(y)}, {v(want_sum)}, attrs);
     call("rms_norm", {v(want_sum), scale.view(e)}, {v(want_out)}, attrs);
     EXPECT_EQ(floats(sum.back()), floats(want_sum.back()));
     EXPECT_EQ(floats(out.back()), floats(want_out.back()));
-    k.add_rms_norm_grad(std::vector{v(sum), scale.view(e), v(dout), v(dsum)},
-                        std::vector{v(dx), c.rate == 0 ? View::none() : v(dy), dscale.view(e)},
-                        attrs, device().stream());
+    call("add_rms_norm_grad", {v(sum), scale.view(e), v(dout), v(dsum)},
+         {v(dx), c.rate == 0 ? View::none() : v(dy), dscale.view(e)}, attrs);
     call("rms_norm_grad", {v(want_sum), scale.view(e), v(dout)}, {v(part), want_dscale.view(e)},
          attrs);
     call("add", {v(part), v(dsum)}, {v(want_dx)}, {});

@@ -41,7 +41,9 @@ std::vector<size_t> activations_of(std::string_view op) {
     return {0};
   if (op == "grouped_matmul") return {0, 2};
   if (op == "experts_in") return {0, 2, 3};
-  if (op == "matmul" || op == "matmul_t" || op == "matmul_grad_w" || op == "add") return {0, 1};
+  if (op == "matmul" || op == "matmul_t" || op == "matmul_grad_w" || op == "add" ||
+      op == "add_rms_norm")
+    return {0, 1};
   if (op == "mlp_in" || op == "attention") return {0, 1, 2};
   if (op == "embed") return {1};
   if (op == "rms_norm_squares" || op == "rms_norm_apply") return {0};

@@ -144,6 +144,8 @@ TEST(Plan, StatisticsOfACutAxisAreTakenInPhases) {
   const Axes tokens{{"batch", 16}, {"length", 8}};
   EXPECT_TRUE(plan(ops::table::rms_norm, {kX, scale}, sharding(2, 2, 2, 1)).plan.in_phases);
   EXPECT_FALSE(plan(ops::table::rms_norm, {kX, scale}, sharding(2, 2, 1, 1)).plan.in_phases);
+  EXPECT_TRUE(plan(ops::table::add_rms_norm, {kX, kX, scale}, sharding(2, 2, 2, 1)).plan.in_phases);
+  EXPECT_FALSE(plan(ops::table::add_rms_norm, {kX, kX, scale}, sharding(2, 2, 1, 1)).plan.in_phases);
   EXPECT_TRUE(plan(ops::table::cross_entropy, {kX, projection, tokens, tokens},
                    sharding(2, 2, 1, 1))
                   .plan.in_phases);
@@ -157,6 +159,7 @@ TEST(Plan, SequenceParallelNormsAreARuleTable) {
   const Axes scale{{"embed", 32}};
   EXPECT_EQ(plan(ops::table::rms_norm, {kX, scale}, on).moves, Texts{});
   EXPECT_EQ(to_string(plan(ops::table::rms_norm, {kX, scale}, on).plan), "model on 1");
+  EXPECT_EQ(plan(ops::table::add_rms_norm, {kX, kX, scale}, on).moves, Texts{});
   EXPECT_EQ(plan(ops::table::matmul, {kH, kOut}, on).moves,
             (Texts{"result: reduce_scatter over model"}));
 }

@@ -76,6 +76,32 @@ TEST(Tape, GivesTheSameGradientsWithRemat) {
   EXPECT_EQ(values(scale.grad()), want_s);
 }
 
+// x + dropout(y) and its norm; a graph may use both results, or one alone.
+TEST(Tape, DifferentiatesAResidualNormAsItsSumAndItsNorm) {
+  const Tensor x = leaf({{"m", 2}, {"n", 3}}), y = leaf({{"m", 2}, {"n", 3}}, -2);
+  const Tensor scale = leaf({{"n", 3}});
+  const auto gradients = [&](const auto& f) {
+    for (const Tensor& t : {x, y, scale}) t.set_grad({});
+    differentiate(f);
+    return std::vector{values(x.grad()), values(y.grad()),
+                       scale.grad() ? values(scale.grad()) : std::vector<float>()};
+  };
+  for (const double rate : {0.0, 0.5}) {
+    const ops::Dropout dropout{.rate = rate, .key = {1, 2}, .broadcast_length = false};
+    const auto fused = [&] { return ops::add_rms_norm(x, y, scale, dropout); };
+    const auto plain = [&] {
+      const Tensor sum = ops::add(x, y, dropout);
+      return ops::ResidualNorm{sum, ops::rms_norm(sum, scale)};
+    };
+    const auto both = [](const ops::ResidualNorm& r) { return ops::add(r.x_new, r.out); };
+    const auto want = gradients([&] { return both(plain()); });
+    EXPECT_EQ(gradients([&] { return both(fused()); }), want);
+    EXPECT_EQ(gradients([&] { return fused().x_new; }), gradients([&] { return plain().x_new; }));
+    EXPECT_EQ(gradients([&] { return fused().out; }), gradients([&] { return plain().out; }));
+    EXPECT_NE(gradients([&] { return fused().out; }), want);
+  }
+}
+
 TEST(Tape, KeepsLessWithRematAndNothingAfterwards) {
   const int64_t n = 1 << 16;
   const Tensor x = leaf({{"n", n}});
