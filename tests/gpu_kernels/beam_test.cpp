@@ -171,8 +171,20 @@ TEST_F(Beams, AreThoseOfTheHost) {
 }
 
 TEST_F(Beams, WithEqualLogitsToo) {
-  for (const float step : {0.5f, 2.0f, 100.0f})
-    check({.items = 2, .decodes = 3, .vocab = 200, .step_of_logits = step}, free_prompts(2, 6), 0.6f);
+  on_every_schedule([&] {
+    for (const float step : {0.5f, 2.0f, 100.0f})
+      check({.items = 2, .decodes = 3, .vocab = 200, .step_of_logits = step}, free_prompts(2, 6), 0.6f);
+  });
+}
+
+// More continuations than are listed may be equal then, and lower tokens go before larger logits.
+TEST_F(Beams, WhereSumsOfLogProbabilitiesMakeLogitsEqual) {
+  on_every_schedule([&] {
+    for (const float spread : {1e-6f, 1e-7f})
+      for (const float end : {0.0f, spread})  // with it the last of the continuations counts, too
+        check({.items = 2, .decodes = 3, .vocab = 200, .end = end, .spread = spread},
+              free_prompts(2, 6), 0.6f);
+  });
 }
 
 TEST_F(Beams, OfVocabulariesThatAreTooSmallForTheirNumber) {

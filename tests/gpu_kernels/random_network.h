@@ -14,6 +14,7 @@ struct RandomNetwork {
   float step_of_logits = 0;  // logits are multiples of it, so that many are equal; 0: any
   float end = 1;             // what the end token's logit has more than others
   float nan_from = INFINITY;  // logits above are NaN
+  float spread = 8;           // logits are from 0 to this
 
   int64_t rows() const { return items * decodes; }
   /// Logits after a sequence.
@@ -22,7 +23,7 @@ struct RandomNetwork {
     for (const int32_t token : sequence) key = fold_in(key, static_cast<uint32_t>(token));
     std::vector<float> row;
     for (int64_t v = 0; v < vocab; ++v) {
-      float x = 8 * random_uniform(random_bits(key, static_cast<uint64_t>(v)));
+      float x = spread * random_uniform(random_bits(key, static_cast<uint64_t>(v)));
       if (step_of_logits > 0) x = std::floor(x / step_of_logits) * step_of_logits;
       if (v == 1) x += end;
       row.push_back(x > nan_from ? NAN : x);
