@@ -5,10 +5,12 @@
 #include <cstring>
 
 #include "kernels/gpu_kernels.h"
+#include "kernels/step_keys.h"
 #include "models/base_model.h"
 #include "runtime/ops.h"
 #include "runtime/optim/adafactor.h"
 #include "runtime/optim/optax.h"
+#include "runtime/profile.h"
 #include "runtime/tape.h"
 #include "runtime/trainer.h"
 #include "tests/harness/device.h"
@@ -215,6 +217,58 @@ TEST_F(StepGraphs, RefuseWhatTheyWouldNotReadAnew) {
             "steps are not recorded as a graph: a copy of ordinary memory cannot be recorded\n");
   EXPECT_EQ(run([&](const HostArrays&, Key) { x.to_host(); }),
             "steps are not recorded as a graph: a wait for the device cannot be recorded\n");
+  EXPECT_EQ(run([&](const HostArrays&, Key key) {
+              for (uint32_t place = 0; place <= 4096; ++place) StepKeys::child(key, place);
+            }),
+            "steps are not recorded as a graph: more random keys than fit\n");
+}
+
+// What was attached to the parameters while recording is no gradient: it was never computed.
+TEST_F(StepGraphs, LeaveNoGradientsWhenTheyAreRefused) {
+  const auto gradient = [](bool may_record) {
+    const auto model = encoder_decoder("float32");
+    model->parameters().initialize(key_from_seed(3));
+    StepGraph graph(
+        model->parameters(),
+        [&](const HostArrays& batch, Key key, const std::function<void(const StepLoss&)>&) {
+          Tape tape;
+          Tensor loss;
+          {
+            const Tape::Recording recording(tape);
+            loss = model->loss_fn(batch, Rows::all(batch), {.train = true, .dropout_key = key}).loss;
+          }
+          tape.backward(loss);
+          loss.to_host();
+        },
+        may_record);
+    const ParamInfo& first = *model->parameters().all().begin();
+    for (uint32_t step = 0; step < 2; ++step) {
+      for (const ParamInfo& info : model->parameters().all()) info.used().set_grad({});
+      graph.run(batch_of(4, 12, step, false), key_from_seed(step));
+    }
+    EXPECT_FALSE(graph.launched());
+    return first.used().grad().to_host().bytes;
+  };
+  ::testing::internal::CaptureStderr();
+  const auto refused = gradient(true);
+  EXPECT_NE(::testing::internal::GetCapturedStderr(), "");
+  EXPECT_EQ(refused, gradient(false));
+}
+
+TEST_F(StepGraphs, AreNotLaunchedWhileSomebodyLooksAtEachOp) {
+  const Tensor x = Tensor::zeros({{{axis::kEmbed, 8}}, DType::f32});
+  Parameters none;
+  StepGraph graph(none, [&](const HostArrays&, Key, const auto&) { ops::scale(x, 2); }, true);
+  const HostArrays batch = batch_of(1, 8, 0, false);
+  graph.run(batch, {});
+  Profile profile;
+  Profile::current() = &profile;
+  for (int step = 0; step < 3; ++step) graph.run(batch, {});
+  Profile::current() = nullptr;
+  EXPECT_FALSE(graph.launched());
+  EXPECT_EQ(profile.entries().at("scale").calls, 3);
+  graph.run(batch, {});
+  EXPECT_TRUE(graph.launched());
 }
 
 // The stand-in keeps what a CUDA graph keeps, and loses what it may lose.
