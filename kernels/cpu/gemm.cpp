@@ -44,8 +44,9 @@ std::pair<int, int> grid(const Gemm& g, int parts) {
     if (parts % rows != 0) continue;
     const int columns = parts / rows;
     const int64_t read = (g.m + rows - 1) / rows + (g.n + columns - 1) / columns;
-    if (read < least) best = {rows, columns};
-    least = std::min(least, read);
+    if (read >= least) continue;
+    least = read;
+    best = {rows, columns};
   }
   return best;
 }
@@ -55,7 +56,8 @@ int64_t tile_begin(int64_t count, int64_t tile, int part, int parts) {
   return std::min(count, tile * part_begin((count + tile - 1) / tile, part, parts));
 }
 
-// One thread's product; oneDNN itself is sequential within a parallel region.
+// A part's product: within a parallel region oneDNN takes one thread. One too small for two parts
+// is not in such a region; oneDNN divides it as it likes.
 dnnl_status_t multiply(const Gemm& g, const float* a, int64_t lda, const float* b, int64_t ldb,
                        float* c, int64_t ldc) {
   if (g.m == 0 || g.n == 0) return dnnl_success;
