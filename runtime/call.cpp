@@ -25,7 +25,8 @@ void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const A
     for (const View& v : *views)
       if (!v.absent()) bytes += v.elements() * size_of(v.dtype);
   if (StepClock* clock = StepClock::current()) clock->op(op, in, out);
-  ProfileScope scope(op.name, bytes);
+  const double flops = Profile::current() == nullptr ? 0 : flops_of(op.name, in, out);
+  ProfileScope scope(op.name, bytes, flops);
   Device& device = Device::current();
   kernel_of(op, device)(in, out, attrs, device.stream());
   if (Profile::current() != nullptr) device.synchronize();

@@ -1,5 +1,5 @@
 #pragma once
-// Time and bytes per op (`--profile`).
+// Time, bytes and arithmetic per op (`--profile`).
 
 #include <chrono>
 #include <cstdint>
@@ -12,16 +12,16 @@ namespace quintet {
 class Profile {
  public:
   struct Entry {
-    int64_t calls = 0, bytes = 0;  // bytes: operands and results of all calls
-    double seconds = 0;
+    int64_t calls = 0, bytes = 0;   // bytes: operands and results of all calls
+    double seconds = 0, flops = 0;  // flops: of matrix products, as flops_of() counts
   };
   /// The profile that ops of this thread report to; nullptr: none.
   static Profile*& current();
 
-  void add(std::string_view name, double seconds, int64_t bytes);
+  void add(std::string_view name, double seconds, int64_t bytes, double flops);
   const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
-  /// A table, the most expensive first: op, calls and seconds of one of `steps` equal steps, share of
-  /// all ops, GB/s; then the ops' sum beside the `wall_seconds` that all steps took.
+  /// A table, the most expensive first: op, calls and seconds of one of `steps` equal steps, share
+  /// of all ops, GB/s, GFLOP/s; then the ops' sum beside the `wall_seconds` that all steps took.
   std::string table(int64_t steps, double wall_seconds) const;
 
  private:
@@ -31,20 +31,21 @@ class Profile {
 /// Reports the time from its construction to its end, if there is a profile.
 class ProfileScope {
  public:
-  ProfileScope(std::string_view name, int64_t bytes)
-      : name_(name), bytes_(bytes), active_(Profile::current() != nullptr) {
+  ProfileScope(std::string_view name, int64_t bytes, double flops = 0)
+      : name_(name), bytes_(bytes), flops_(flops), active_(Profile::current() != nullptr) {
     if (active_) start_ = std::chrono::steady_clock::now();
   }
   ~ProfileScope() {
     if (active_)
       Profile::current()->add(
           name_, std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(),
-          bytes_);
+          bytes_, flops_);
   }
 
  private:
   std::string_view name_;
   int64_t bytes_;
+  double flops_;
   bool active_;
   std::chrono::steady_clock::time_point start_;
 };

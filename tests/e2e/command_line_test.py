@@ -58,14 +58,20 @@ def test_a_profile_adds_up_to_the_step(folder):
     # One thread and a tiny model: little happens outside ops, but the processor may be taken away there.
     result = quintet("bench", "train", "--model=t5_1_1_tiny", "--batch=8", "--inputs=64", "--targets=32", "--steps=4",
                      "--threads=1", "--profile")
-    rows = [line.rsplit(None, 4) for line in result.err.splitlines() if line.rstrip().endswith(tuple("0123456789"))]
-    ops = sum(float(row[2]) for row in rows if len(row) == 5 and row[3].endswith("%"))
-    last = {line[:20].strip(): float(line.split()[-1]) for line in result.err.splitlines()
+    rows = [line.split() for line in result.err.splitlines() if "%" in line]
+    ops = sum(float(row[2]) for row in rows)
+    sums = {line[:20].strip(): [float(number) for number in line[20:].split()] for line in result.err.splitlines()
             if line.startswith(("all of these", "by the clock"))}
+    last = {what: numbers[0] for what, numbers in sums.items()}
     least = json.loads(result.out)["seconds_per_step"]["min"]
     assert abs(ops - last["all of these"]) < 0.002 and len(rows) > 5, result
     assert 0.5 * last["by the clock"] < ops <= 1.01 * last["by the clock"] + 0.001, result
     assert last["by the clock"] > 0.99 * least, result
+    products = {row[0]: float(row[2]) * float(row[5]) for row in rows if len(row) == 6}
+    assert products.keys() == {"matmul", "matmul_t", "matmul_grad_w", "mlp_in", "mlp_in_grad", "attention", "attention_grad",
+                               "cross_entropy"}, products
+    for seconds, rate in sums.values():
+        assert abs(seconds * rate / sum(products.values()) - 1) < 0.1, (sums, products)
 
 
 e2e.run(globals())
