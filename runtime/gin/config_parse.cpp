@@ -178,8 +178,9 @@ void Config::State::check_complete(std::vector<std::string>& found) const {
         if (m == nullptr || registry.find_constant(m->name) != nullptr ||
             bindings.find(m->name, macro) != nullptr)
           return;
-        found.push_back(fmt::format("{}{} uses the macro %{}, which nothing defines{}", place, name,
-                                    m->name, did_you_mean(m->name, macros)));
+        found.push_back(fmt::format(
+            "{}{} uses the macro %{}, which nothing defines; give it a value, e.g. --gin.{}=...{}",
+            place, name, m->name, m->name, did_you_mean(m->name, macros)));
       });
     }
 }

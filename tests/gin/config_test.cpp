@@ -237,7 +237,8 @@ TEST_F(GinConfig, OneErrorListsAllProblems) {
   EXPECT_TRUE(has(text, "x.gin:2: lib.add.a set to `%gin.REQUIRED`"));
   EXPECT_TRUE(
       has(text,
-          "x.gin:3: lib.add.b uses the macro %NOE, which nothing defines; did you mean 'ONE'?") ||
+          "x.gin:3: lib.add.b uses the macro %NOE, which nothing defines; give it a value, e.g. "
+          "--gin.NOE=...; did you mean 'ONE'?") ||
       has(text, "did you mean 'NOPE'?"));
   EXPECT_TRUE(has(text, "x.gin:6: Configurable 'add' doesn't have a parameter named 'd'"));
   EXPECT_TRUE(has(text, "x.gin:7: No configurable matching 'ad'; did you mean 'add'?"));

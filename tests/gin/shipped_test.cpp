@@ -43,13 +43,15 @@ const std::map<std::string, std::string> kValues = {
     {"MIXTURE_OR_TASK_NAME", "'number_words'"},
     {"TASK_FEATURE_LENGTHS", "{'inputs': 16, 'targets': 16}"},
     {"TRAIN_STEPS", "3"},
+    {"BATCH_SIZE", "8"},
     {"MODEL_DIR", "'/tmp/run'"},
     {"INITIAL_CHECKPOINT_PATH", "'/tmp/run/checkpoint_3'"},
     {"CHECKPOINT_PATH", "'/tmp/run/checkpoint_3'"},
     {"EVAL_OUTPUT_DIR", "'/tmp/eval'"},
     {"INFER_OUTPUT_DIR", "'/tmp/infer'"}};
 
-/// The files, and a value for each macro that they leave open.
+/// The files, and a value for each macro that they leave open. Runs of models with experts use these two without
+/// asking for them, as T5X's do.
 gin::CommandLine complete(const std::vector<std::string>& files) {
   const gin::Resolved parsed = gin::resolve_files(files, {}, gin::Finder({}, {{"", kConfigs}}));
   gin::CommandLine line{files, {}, {}};
@@ -57,6 +59,9 @@ gin::CommandLine complete(const std::vector<std::string>& files) {
     if (value == gin::Value(gin::Macro{"gin.REQUIRED"}))
       line.bindings.push_back(name + " = " +
                               (kValues.contains(name) ? kValues.at(name) : "'text'"));
+  for (const char* name : {"BATCH_SIZE", "INITIAL_CHECKPOINT_PATH"})
+    if (parsed.macros.find(name) == nullptr)
+      line.bindings.push_back(std::string(name) + " = " + kValues.at(name));
   return line;
 }
 
