@@ -40,7 +40,7 @@ class Result:
 def quintet(*arguments, expect=0, timeout=240, environment=None, **options):
     """Runs the program to its end. expect: the exit code, or None for any."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", **(environment or {})}
-    done = subprocess.run([QUINTET, *map(str, arguments)], capture_output=True, timeout=timeout, env=environment,
+    done = subprocess.run([QUINTET, *map(str, arguments)], capture_output=True, timeout=timeout * PATIENCE, env=environment,
                           stdin=subprocess.DEVNULL, **options)
     result = Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
     assert expect is None or result.code == expect, f"{' '.join(map(str, arguments))}: expected exit {expect}: {result}"
@@ -58,7 +58,7 @@ def mpirun(program, ranks, *arguments, timeout=120):
     """A test program on that many ranks; the result has the seconds it took, too."""
     begin = time.time()
     done = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", str(ranks), program, *map(str, arguments)],
-                          capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL)
+                          capture_output=True, timeout=timeout * PATIENCE, stdin=subprocess.DEVNULL)
     result = Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
     result.seconds = time.time() - begin
     return result
