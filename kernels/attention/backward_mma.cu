@@ -192,7 +192,10 @@ __global__ void __launch_bounds__(kThreads, 1)
                                  scores);
         weights_transposed<kFragments>(scores, p.scale * kLog2E, lse + from / 2, c);
         row_products<kDepth, S::kChunk>(v_tile, warp * 16, douts, from, dweights);
-        differentiate_transposed<kFragments>(scores, dweights, delta + from / 2, p.kept, c);
+        const auto weights = [&](int j, int half) {
+          return make_float2(scores[4 * j + 2 * half], scores[4 * j + 2 * half + 1]);
+        };
+        differentiate_transposed<kFragments>(weights, dweights, delta + from / 2, p.kept, c);
 #pragma unroll
         for (int j = 0; j < kFragments; ++j)
 #pragma unroll

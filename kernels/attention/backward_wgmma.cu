@@ -299,15 +299,17 @@ class Consumer {
     if (is_masked) apply_mask<kQueries / 8>(mask, scores);
     weights_transposed<kQueries / 8>(scores, p.scale * kLog2E,
                                      simt::shared<float2>(statistics, kQueries / 2), c);
-    simt::wgmma_fence_registers(scores);  // weights are computed before the wait, not behind it
+    // Weights are computed before the wait, not behind it, and take half the registers from then
+    // on: without that the kernel of heads of 64 with a bias spills.
+    uint32_t weights[kQueries / 16][4], dscores[kQueries / 16][4];
+    pack(scores, weights);
+#pragma unroll
+    for (auto& operand : weights) simt::wgmma_fence_registers(operand);
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(dweights);
     differentiate_transposed<kQueries / 8>(
-        scores, dweights, simt::shared<float2>(statistics + S::kStatisticsBytes, kQueries / 2),
-        p.kept, c);
-
-    uint32_t weights[kQueries / 16][4], dscores[kQueries / 16][4];
-    pack(scores, weights);
+        [&](int j, int half) { return simt::unpack<bf16>(weights[j / 2][2 * (j % 2) + half]); },
+        dweights, simt::shared<float2>(statistics + S::kStatisticsBytes, kQueries / 2), p.kept, c);
     pack(dweights, dscores);
     simt::wgmma_fence_registers(dv);
     simt::wgmma_fence_registers(dk);

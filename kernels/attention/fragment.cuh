@@ -199,18 +199,20 @@ __device__ void weights_transposed(float (&s)[4 * kFragments], float scale,
 }
 
 /// Gradients of weights become gradients of scores: dp = p * (kept * dp - delta), delta as lse
-/// above.
-template <int kFragments>
-__device__ void differentiate_transposed(const float (&weights)[4 * kFragments],
-                                         float (&dp)[4 * kFragments], simt::Shared<float2> delta,
-                                         float kept, int c) {
+/// above. weights(j, half): of fragment j the two weights of row `half`.
+template <int kFragments, typename Weights>
+__device__ void differentiate_transposed(const Weights& weights, float (&dp)[4 * kFragments],
+                                         simt::Shared<float2> delta, float kept, int c) {
 #pragma unroll
   for (int j = 0; j < kFragments; ++j) {
     const float2 less = delta[4 * j + c];
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      dp[4 * j + i] =
-          weights[4 * j + i] * fmaf(kept, dp[4 * j + i], i % 2 == 0 ? -less.x : -less.y);
+    for (int half = 0; half < 2; ++half) {
+      const float2 p = weights(j, half);
+      float* two = &dp[4 * j + 2 * half];
+      two[0] = p.x * fmaf(kept, two[0], -less.x);
+      two[1] = p.y * fmaf(kept, two[1], -less.y);
+    }
   }
 }
 

@@ -59,8 +59,8 @@ template <int N>
 QT_DEVICE void wgmma_wait() {
   emulator::wgmma_wait(N);
 }
-template <size_t R>
-QT_DEVICE void wgmma_fence_registers(float (&)[R]) {}
+template <typename T, size_t R>
+QT_DEVICE void wgmma_fence_registers(T (&)[R]) {}
 template <int N, bool kTransA = false, bool kTransB = false, typename T = bf16>
 QT_DEVICE void wgmma(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {
   static_assert(N % 8 == 0 && N >= 8 && N <= 256);
@@ -98,6 +98,12 @@ template <size_t R>
 QT_DEVICE void wgmma_fence_registers(float (&d)[R]) {
 #pragma unroll
   for (size_t i = 0; i < R; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+/// The same of packed operands.
+template <size_t R>
+QT_DEVICE void wgmma_fence_registers(uint32_t (&a)[R]) {
+#pragma unroll
+  for (size_t i = 0; i < R; ++i) asm volatile("" : "+r"(a[i])::"memory");
 }
 
 #define QT_WGMMA_TYPE(T_, N_, REGS, A, B, P, TA, TB)                                    \
