@@ -30,7 +30,7 @@ def start(ranks, *arguments):
 
 
 def finished(process, seconds=240):
-    out, err = process.communicate(timeout=seconds)
+    out, err = process.communicate(timeout=seconds * e2e.PATIENCE)
     return e2e.Result(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
 
 
