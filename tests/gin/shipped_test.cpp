@@ -50,8 +50,8 @@ const std::map<std::string, std::string> kValues = {
     {"EVAL_OUTPUT_DIR", "'/tmp/eval'"},
     {"INFER_OUTPUT_DIR", "'/tmp/infer'"}};
 
-/// The files, and a value for each macro that they leave open. Runs of models with experts use these two without
-/// asking for them, as T5X's do.
+/// The files, and a value for each macro that they leave open. Runs of models with experts use
+/// BATCH_SIZE and INITIAL_CHECKPOINT_PATH without asking for them, as T5X's do.
 gin::CommandLine complete(const std::vector<std::string>& files) {
   const gin::Resolved parsed = gin::resolve_files(files, {}, gin::Finder({}, {{"", kConfigs}}));
   gin::CommandLine line{files, {}, {}};

@@ -92,12 +92,12 @@ Fiber* take_fiber(FiberMain entry) {
   auto fiber = std::make_unique<Fiber>();
   fiber->stack = static_cast<char*>(memory) + kGuard;
   fiber->size = kStack;
-#if defined(__SANITIZE_THREAD__)
   const size_t number = pool.all.size();
+#if defined(__SANITIZE_THREAD__)
   fiber->tsan =
       number < kTsanFibers ? __tsan_create_fiber(0) : pool.all[number % kTsanFibers]->tsan;
 #endif
-  arm(fiber.get(), pool.all.size());
+  arm(fiber.get(), number);
   pool.all.push_back(std::move(fiber));
   return pool.all.back().get();
 }
