@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <boost/context/detail/fcontext.hpp>
 #include <memory>
 #include <vector>
@@ -48,6 +49,11 @@ struct Pool {
   std::vector<std::unique_ptr<Fiber>> all;
   std::vector<Fiber*> parked;
   ~Pool() {
+#if defined(__SANITIZE_THREAD__)
+    for (size_t i = 0; i < std::min(all.size(), kTsanFibers); ++i) {
+      __tsan_destroy_fiber(all[i]->tsan);
+    }
+#endif
     for (const auto& fiber : all) {
       forget_frames(fiber.get());  // the memory will be another thread's
       munmap(fiber->stack - kGuard, kStack + kGuard);
@@ -65,6 +71,24 @@ void arm(Fiber* fiber, size_t number) {
   char* top = fiber->stack + kStack - (number * 192) % kColour;
   fiber->context = context::make_fcontext(top, static_cast<size_t>(top - fiber->stack), first);
 }
+
+#if defined(__SANITIZE_THREAD__)
+void* tsan_fiber(size_t number) {
+  return number < kTsanFibers ? __tsan_create_fiber(0) : pool.all[number % kTsanFibers]->tsan;
+}
+
+/// Calls that abandoned fibers never return from stay on ThreadSanitizer's lists, which it copies
+/// at every allocation: its fibers are made anew as soon as none of ours has anything to return to.
+void forget_calls() {
+  if (pool.parked.size() < pool.all.size()) return;
+  for (size_t number = 0; number < pool.all.size(); ++number) {
+    Fiber* fiber = pool.all[number].get();
+    if (number < kTsanFibers) __tsan_destroy_fiber(fiber->tsan);
+    fiber->tsan = tsan_fiber(number);
+    arm(fiber, number);
+  }
+}
+#endif
 
 void first(context::transfer_t t) {
   auto* from = static_cast<Fiber*>(t.data);
@@ -94,8 +118,7 @@ Fiber* take_fiber(FiberMain entry) {
   fiber->size = kStack;
   const size_t number = pool.all.size();
 #if defined(__SANITIZE_THREAD__)
-  fiber->tsan =
-      number < kTsanFibers ? __tsan_create_fiber(0) : pool.all[number % kTsanFibers]->tsan;
+  fiber->tsan = tsan_fiber(number);
 #endif
   arm(fiber.get(), number);
   pool.all.push_back(std::move(fiber));
@@ -114,6 +137,9 @@ void abandon_fiber(Fiber* fiber, FiberMain entry) {
   while (pool.all[number].get() != fiber) ++number;
   arm(fiber, number);
   park_fiber(fiber);
+#if defined(__SANITIZE_THREAD__)
+  forget_calls();
+#endif
 }
 
 #if QT_SANITIZED
