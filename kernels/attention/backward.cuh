@@ -20,6 +20,18 @@ struct GradientOperands {
   int64_t statistics_stride;  // padded queries
 };
 
+inline GradientOperands gradient_operands(const Prepared& p, const Statistics& s,
+                                          const bf16* dout) {
+  return {static_cast<const bf16*>(p.q),
+          static_cast<const bf16*>(p.k),
+          static_cast<const bf16*>(p.v),
+          dout,
+          p.keep,
+          s.lse,
+          s.delta,
+          padded_queries(p.problem.queries)};
+}
+
 struct GradientResults {
   bf16 *dq, *dk, *dv;
   float4* dq_sums;  // [b, h, part, query tile, ...]: the kernel's own order

@@ -304,14 +304,7 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
 
 void backward_mma(const Prepared& p, const Statistics& s, const bf16* dout, bf16* dq, bf16* dk,
                   bf16* dv, float* dtable, Stream stream) {
-  const GradientOperands in{static_cast<const bf16*>(p.q),
-                            static_cast<const bf16*>(p.k),
-                            static_cast<const bf16*>(p.v),
-                            dout,
-                            p.keep,
-                            s.lse,
-                            s.delta,
-                            padded_queries(p.problem.queries)};
+  const GradientOperands in = gradient_operands(p, s, dout);
   const GradientResults to{dq, dk, dv, nullptr, nullptr};
   if (p.problem.depth <= 64)
     launch_backward<64>(p, in, to, dtable, stream);

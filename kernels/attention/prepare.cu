@@ -3,11 +3,14 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/attention/buckets.h"
+#include "kernels/attention/operands.h"
 #include "kernels/attention/prepare.cuh"
 #include "kernels/random/threefry.cuh"
 
 namespace quintet::QT_GPU::attention {
 namespace {
+
+using quintet::attention::int32_operand;
 
 Buckets buckets_of(const BucketRule& rule) {
   Buckets e{};
@@ -157,15 +160,6 @@ __global__ void drop_values_kernel(const __grid_constant__ Problem p, const uint
 
 unsigned blocks_for(int64_t elements, int64_t threads) {
   return static_cast<unsigned>(std::clamp<int64_t>((elements + threads - 1) / threads, 1, 4096));
-}
-
-const int32_t* int32_operand(const View& view, int64_t rows, int64_t columns, const char* name) {
-  if (view.absent()) return nullptr;
-  QT_CHECK(view.dtype == DType::i32, "attention: {} has dtype {}, expected int32", name,
-           name_of(view.dtype));
-  if (view.rank != 2 || view.size(0) != rows || view.size(1) != columns)
-    throw Bug(fmt::format("attention: {} does not have the shape [{}, {}]", name, rows, columns));
-  return view.data<int32_t>();
 }
 
 }  // namespace

@@ -3,20 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/attention/operands.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/random/random.h"
 
 namespace quintet::attention {
 namespace {
-
-const int32_t* int32_operand(const View& view, int64_t rows, int64_t columns, const char* name) {
-  if (view.absent()) return nullptr;
-  QT_CHECK(view.dtype == DType::i32, "attention: {} has dtype {}, expected int32", name,
-           name_of(view.dtype));
-  if (view.rank != 2 || view.size(0) != rows || view.size(1) != columns)
-    throw Bug(fmt::format("attention: {} does not have the shape [{}, {}]", name, rows, columns));
-  return view.data<int32_t>();
-}
 
 // Where the nonzero flags of one sequence's prefix lie.
 class PrefixRuns {

@@ -129,11 +129,6 @@ void launch_norm(NormArgs<T> a, bool vector, Stream stream) {
   }
 }
 
-int32_t checked_depth(int64_t depth) {
-  QT_ASSERT(depth < int64_t{1} << 30);  // columns are counted in 32 bits
-  return static_cast<int32_t>(depth);
-}
-
 }  // namespace
 
 void rms_norm_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {

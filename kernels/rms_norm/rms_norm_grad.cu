@@ -313,11 +313,6 @@ void launch_norm_grad(NormGradArgs<T> a, float* dscale, bool vector, Stream stre
   }
 }
 
-int32_t checked_depth(int64_t depth) {
-  QT_ASSERT(depth < int64_t{1} << 30);  // columns are counted in 32 bits
-  return static_cast<int32_t>(depth);
-}
-
 }  // namespace
 
 void rms_norm_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {

@@ -16,6 +16,11 @@ struct RowShape {
   static_assert(kThreads == 32 || kThreads == kBlockThreads);
 };
 
+inline int32_t checked_depth(int64_t depth) {
+  QT_ASSERT(depth < int64_t{1} << 30);  // columns are counted in 32 bits
+  return static_cast<int32_t>(depth);
+}
+
 template <typename S>
 struct HeldRow {
   uint32_t words[S::kUnits][4];

@@ -101,6 +101,23 @@ def wait_for_turn(args):
         raise SystemExit("nobody waits for the figures any more")
 
 
+def measure(args, jobs, time_calls, release=lambda args: None):
+    """Waits for the turn, then times the calls of every job in rounds of alternating direction."""
+    wait_for_turn(args)
+    for round_number in range(1, args.rounds + 1):
+        started = time.monotonic()
+        for job in jobs if round_number % 2 else list(reversed(jobs)):
+            if job.error or time.monotonic() - started > args.seconds:
+                continue
+            try:
+                for part, calls in job.make().items():
+                    job.record(part, round_number, time_calls(args, calls, args.iterations))
+                    del calls
+            except Exception as error:  # noqa: BLE001 - a variant that fails is a result
+                job.fail(error)
+            release(args)
+
+
 class Job:
     """One variant of one case. make() gives {part: [callables]}; compiles: worth a call before the turn."""
 
@@ -192,19 +209,7 @@ def run_torch(args, jobs):
         except Exception as error:  # noqa: BLE001 - a variant that fails is a result
             job.fail(error)
         release_torch(args)
-    wait_for_turn(args)
-    for round_number in range(1, args.rounds + 1):
-        started = time.monotonic()
-        for job in jobs if round_number % 2 else list(reversed(jobs)):
-            if job.error or time.monotonic() - started > args.seconds:
-                continue
-            try:
-                for part, calls in job.make().items():
-                    job.record(part, round_number, time_torch(args, calls, args.iterations))
-                    del calls
-            except Exception as error:  # noqa: BLE001
-                job.fail(error)
-            release_torch(args)
+    measure(args, jobs, time_torch, release_torch)
 
 
 # --- jax -----------------------------------------------------------------------------------------
@@ -239,15 +244,4 @@ def run_jax(args, jobs):
                 jax.block_until_ready(calls[0]())
         except Exception as error:  # noqa: BLE001
             job.fail(error)
-    wait_for_turn(args)
-    for round_number in range(1, args.rounds + 1):
-        started = time.monotonic()
-        for job in jobs if round_number % 2 else list(reversed(jobs)):
-            if job.error or time.monotonic() - started > args.seconds:
-                continue
-            try:
-                for part, calls in job.make().items():
-                    job.record(part, round_number, time_jax(args, calls, args.iterations))
-                    del calls
-            except Exception as error:  # noqa: BLE001
-                job.fail(error)
+    measure(args, jobs, time_jax)
