@@ -27,6 +27,7 @@
 #include "kernels/moe/route.h"
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/rms_norm/rms_norm_gpu.h"
+#include "kernels/simt/gemm.h"
 #include "runtime/devices.h"
 
 namespace quintet {
@@ -240,25 +241,51 @@ void bench_embed(Bench& bench) {
   }
 }
 
-void bench_mlp(Bench& bench) {
-  if (!bench.wants("mlp")) return;
-  const bool tiny = bench.options().tiny;
-  const int64_t rows = tiny ? 64 : 16384, e = tiny ? 64 : 1024, f = tiny ? 128 : 2816;
-  Array x({rows, e}, kBf16), w0({e, f}, kBf16), w1({e, f}, kBf16), h0({rows, f}, kBf16),
-      h1({rows, f}, kBf16);
-  const Array y({rows, f}, kBf16), dx({rows, e}, kBf16), dw0({e, f}, kF32), dw1({e, f}, kF32);
-  x.vary(-1, 1), w0.vary(-0.1f, 0.1f), w1.vary(-0.1f, 0.1f);
+/// The products of the input and the gate alone, and the whole block with the product that follows.
+void bench_mlp(Bench& bench, int64_t rows, int64_t e, int64_t f) {
+  Array x({rows, e}, kBf16), w0({e, f}, kBf16), w1({e, f}, kBf16), wo({f, e}, kBf16);
+  const Array y({rows, f}, kBf16), h0({rows, f}, kBf16), h1({rows, f}, kBf16), dy({rows, f}, kBf16),
+      z({rows, e}, kBf16), dx({rows, e}, kBf16), dw0({e, f}, kF32), dw1({e, f}, kF32),
+      dwo({f, e}, kF32);
+  x.vary(-1, 1), w0.vary(-0.1f, 0.1f), w1.vary(-0.1f, 0.1f), wo.vary(-0.1f, 0.1f);
   const Attrs attrs{{"act0", static_cast<int64_t>(Activation::gelu)}, {"act1", int64_t{0}}};
-  const double bytes = static_cast<double>(x.bytes() + 2 * w0.bytes() + 3 * y.bytes());
   const std::vector<View> in{x.view(), w0.view(), w1.view()}, out{y.view(), h0.view(), h1.view()};
-  const double flops = 4.0 * static_cast<double>(rows) * static_cast<double>(e * f);
-  double ms = bench.measure("mlp_in", bytes, [&] { cuda::mlp_in_gpu(in, out, attrs, stream()); });
-  if (ms > 0) std::printf("  mlp_in: %.0f TFLOP/s\n", flops / ms * 1e-9);
-  const std::vector<View> gin{x.view(), w0.view(), w1.view(), h0.view(), h1.view(), y.view()};
+  const std::vector<View> gin{x.view(), w0.view(), w1.view(), h0.view(), h1.view(), dy.view()};
   const std::vector<View> gout{dx.view(), dw0.view(), dw1.view()};
-  ms = bench.measure("mlp_in_grad", bytes,
-                     [&] { cuda::mlp_in_grad_gpu(gin, gout, attrs, stream()); });
-  if (ms > 0) std::printf("  mlp_in_grad: %.0f TFLOP/s\n", 2 * flops / ms * 1e-9);
+  const auto product = [](cuda::simt::Gemm g, const Array& a, const Array& b, const Array& c) {
+    g.a = a.data<void>(), g.b = b.data<void>(), g.c = c.data<void>(), g.type = kBf16;
+    cuda::simt::gemm(stream(), g);
+  };
+  const auto input = [&] { cuda::mlp_in_gpu(in, out, attrs, stream()); };
+  const auto input_grad = [&] { cuda::mlp_in_grad_gpu(gin, gout, attrs, stream()); };
+  const auto whole = [&] {
+    input();
+    product({.m = rows, .n = e, .k = f, .c_type = kBf16}, y, wo, z);
+  };
+  const auto whole_grad = [&] {
+    product({.m = rows, .n = f, .k = e, .c_type = kBf16, .b_transposed = true}, z, wo, dy);
+    product({.m = f, .n = e, .k = rows, .c_type = kF32, .a_transposed = true}, y, z, dwo);
+    input_grad();
+  };
+  const double bytes = static_cast<double>(x.bytes() + 2 * w0.bytes() + 3 * y.bytes());
+  const double flops = 4.0 * static_cast<double>(rows) * static_cast<double>(e * f);
+  const auto measure = [&](const char* what, double times, const std::function<void()>& body) {
+    const double ms = bench.measure(fmt::format("{} {}x{}x{}", what, rows, e, f), bytes, body);
+    if (ms > 0) std::printf("  %s: %.0f TFLOP/s\n", what, times * flops / ms * 1e-9);
+  };
+  measure("mlp_in", 1, input);
+  measure("mlp_in_grad", 2, input_grad);
+  measure("mlp", 1.5, whole);
+  measure("mlp_grad", 3, whole_grad);
+}
+
+void bench_mlps(Bench& bench) {
+  if (!bench.wants("mlp")) return;
+  if (bench.options().tiny) return bench_mlp(bench, 128, 64, 128);
+  bench_mlp(bench, 16384, 1024, 2816);
+  bench_mlp(bench, 81920, 512, 1024);
+  bench_mlp(bench, 10240, 2048, 5120);
+  bench_mlp(bench, 4096, 4096, 10240);
 }
 
 /// A Switch layer of base size: 64 experts, one choice a token, groups of 4,096. The bounds: 155
@@ -281,7 +308,8 @@ void bench_moe(Bench& bench) {
   const auto measure = [&](const std::string& name, double bytes, Kernel kernel,
                            std::vector<View> in, std::vector<View> out, const Attrs& attrs,
                            bool multiplies = false) {
-    const double ms = bench.measure("moe_" + name, bytes, [&] { kernel(in, out, attrs, stream()); });
+    const double ms =
+        bench.measure("moe_" + name, bytes, [&] { kernel(in, out, attrs, stream()); });
     if (ms > 0 && multiplies)
       std::printf("  moe_%s: %.0f TFLOP/s\n", name.c_str(),
                   2.0 * static_cast<double>(tokens) * static_cast<double>(e * f) / ms * 1e-9);
@@ -295,9 +323,9 @@ void bench_moe(Bench& bench) {
   const double small = static_cast<double>(x.bytes()), large = static_cast<double>(y.bytes()),
                weights = static_cast<double>(wi.bytes());
   const View none = View::none();
-  const std::vector<View> routed{gates.view(),  logits.view(),    auxiliary.view(), z_loss.view(),
-                                 rows.view(),   choices.view(),   offsets.view(),   chosen.view(),
-                                 positions.view(), counts.view(), load.view()};
+  const std::vector<View> routed{gates.view(),     logits.view(),  auxiliary.view(), z_loss.view(),
+                                 rows.view(),      choices.view(), offsets.view(),   chosen.view(),
+                                 positions.view(), counts.view(),  load.view()};
   const std::vector<View> tokens_and_router{x.view(), router.view()};
   cuda::route_gpu(tokens_and_router, routed, route, stream());  // what the others work on
   measure("route", small, cuda::route_gpu, tokens_and_router, routed, route);
@@ -305,8 +333,8 @@ void bench_moe(Bench& bench) {
           {x.view(), router.view(), logits.view(), chosen.view(), gates.view(), gates.view(),
            auxiliary.view(), z_loss.view()},
           {dx.view(), drouter.view()}, route);
-  measure("dispatch", 2 * small, cuda::dispatch_gpu,
-          {x.view(), rows.view(), choices.view(), none}, {packed.view()}, {});
+  measure("dispatch", 2 * small, cuda::dispatch_gpu, {x.view(), rows.view(), choices.view(), none},
+          {packed.view()}, {});
   measure("combine", 2 * small, cuda::combine_gpu,
           {packed.view(), rows.view(), choices.view(), gates.view()}, {dx.view()}, {});
   measure("combine_grad_gates", 2 * small, cuda::combine_grad_gates_gpu,
@@ -479,7 +507,7 @@ void run(int argc, char** argv) {
   bench_norms(bench);
   bench_elementwise(bench);
   bench_embed(bench);
-  bench_mlp(bench);
+  bench_mlps(bench);
   bench_moe(bench);
   bench_optimizers(bench);
   const bool tiny = options.tiny;

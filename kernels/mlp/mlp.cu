@@ -1,7 +1,8 @@
 #include "kernels/elementwise/operands_gpu.h"
 #include "kernels/elementwise/vectors.cuh"
-#include "kernels/mlp/activate.cuh"
+#include "kernels/mlp/grouped.cuh"
 #include "kernels/mlp/mlp_gpu.h"
+#include "kernels/simt/fastest.h"
 #include "kernels/simt/gemm.h"
 #include "kernels/simt/scratch.h"
 
@@ -122,37 +123,54 @@ struct Mlp {
         stream,
         {.m = rows, .n = f, .k = e, .a = x, .b = w, .c = h, .type = type(), .c_type = type()});
   }
-  /// dx (+)= dh w^T and dw = x^T dh; absent results are null.
-  void back_product(const T* dh, const T* w, T* dx, bool add, float* dw) const {
-    if (dx != nullptr)
-      simt::gemm(stream, {.m = rows,
-                          .n = e,
-                          .k = f,
-                          .a = dh,
-                          .b = w,
-                          .c = dx,
-                          .type = type(),
-                          .c_type = type(),
-                          .b_transposed = true,
-                          .beta = add ? 1.0f : 0.0f});
-    if (dw != nullptr)
-      simt::gemm(stream, {.m = e,
-                          .n = f,
-                          .k = rows,
-                          .a = x,
-                          .b = dh,
-                          .c = dw,
-                          .type = type(),
-                          .c_type = DType::f32,
-                          .a_transposed = true});
+  /// dx (+)= dh w^T.
+  void add_x_gradient(const T* dh, const T* w, T* dx, bool add) const {
+    simt::gemm(stream, {.m = rows,
+                        .n = e,
+                        .k = f,
+                        .a = dh,
+                        .b = w,
+                        .c = dx,
+                        .type = type(),
+                        .c_type = type(),
+                        .b_transposed = true,
+                        .beta = add ? 1.0f : 0.0f});
+  }
+  /// dw = x^T dh.
+  void weight_gradient(const T* dh, float* dw) const {
+    if (dw == nullptr) return;
+    simt::gemm(stream, {.m = e,
+                        .n = f,
+                        .k = rows,
+                        .a = x,
+                        .b = dh,
+                        .c = dw,
+                        .type = type(),
+                        .c_type = DType::f32,
+                        .a_transposed = true});
+  }
+  /// `product` with the operands that forward and backward share, by the kernels that experts have,
+  /// or `apart`: which is faster depends on sizes and GPU. Theirs take tiles of 128 rows.
+  void grouped_or(mlp::Kind kind, mlp::Grouped<T> p, const std::function<void()>& apart) const {
+    if constexpr (std::is_same_v<T, bf16>) {
+      p.rows = static_cast<int>(rows);
+      p.w[0] = w0, p.w[1] = w1;
+      p.act0 = gate.act0, p.act1 = gate.act1;
+      if (rows >= 128 && rows < int64_t{1} << 31 && suits_tensor_cores(p))
+        return simt::run_fastest(
+            stream,
+            fmt::format("{} {} {} {} {} {} {}", op, rows, e, f, static_cast<int>(gate.act0),
+                        w1 != nullptr ? static_cast<int>(gate.act1) : -1, p.h0 != nullptr),
+            {[&] { grouped_product(kind, p, stream); }, apart});
+    }
+    apart();
   }
 };
 
 template <typename T>
 simt::Launch over_hidden(int64_t n, bool vector, Stream stream) {
-  return {.grid = blocks_for(vector ? n / kLanes<T> + 1 : n),
-          .block = kBlockThreads,
-          .stream = stream};
+  return {
+      .grid = blocks_for(vector ? n / kLanes<T> + 1 : n), .block = kBlockThreads, .stream = stream};
 }
 
 template <typename T>
@@ -161,8 +179,8 @@ void launch_activate_grad(const Gate& gate, const T* h0, const T* h1, const T* d
   if (n == 0) return;
   const bool vector = are_aligned({h0, h1, dy, d0, d1});
   for_gate(gate, [&](auto act0, auto act1) {
-    simt::launch(activate_grad<T, act0(), act1()>, over_hidden<T>(n, vector, stream), h0, h1, dy, d0,
-                 d1, n, vector);
+    simt::launch(activate_grad<T, act0(), act1()>, over_hidden<T>(n, vector, stream), h0, h1, dy,
+                 d0, d1, n, vector);
   });
 }
 
@@ -170,22 +188,32 @@ template <typename T>
 void forward(Views in, Views out, const Attrs& attrs, Stream stream) {
   const Mlp<T> mlp("mlp_in", in, attrs, stream);
   T* y = mlp.hidden(out[0], "y");
-  T *h0 = mlp.hidden(out[1], "h0"), *h1 = mlp.hidden(out[2], "h1");
+  T *h0 = mlp.hidden(out[1], "h0"), *h1 = mlp.w1 != nullptr ? mlp.hidden(out[2], "h1") : nullptr;
   const int64_t n = mlp.rows * mlp.f;
   if (n == 0) return;
-  if (h0 == nullptr) h0 = y;  // activated in place if not kept
-  mlp.product(mlp.w0, h0);
-  const simt::Scratch gate(mlp.w1 != nullptr && h1 == nullptr ? mlp.hidden_bytes() : 0, stream);
-  if (mlp.w1 == nullptr) {
-    h1 = nullptr;
-  } else {
-    if (h1 == nullptr) h1 = gate.template data<T>();
-    mlp.product(mlp.w1, h1);
-  }
-  const bool vector = are_aligned({h0, h1, y});
-  for_gate(mlp.gate, [&](auto act0, auto act1) {
-    simt::launch(activate<T, act0(), act1()>, over_hidden<T>(n, vector, stream), h0, h1, y, n, vector);
-  });
+  const auto apart = [&] {
+    T* product0 = h0 != nullptr ? h0 : y;  // activated in place if not kept
+    T* product1 = h1;
+    mlp.product(mlp.w0, product0);
+    const simt::Scratch gate(mlp.w1 != nullptr && h1 == nullptr ? mlp.hidden_bytes() : 0, stream);
+    if (mlp.w1 != nullptr) {
+      if (product1 == nullptr) product1 = gate.template data<T>();
+      mlp.product(mlp.w1, product1);
+    }
+    const bool vector = are_aligned({product0, product1, y});
+    for_gate(mlp.gate, [&](auto act0, auto act1) {
+      simt::launch(activate<T, act0(), act1()>, over_hidden<T>(n, vector, stream), product0,
+                   product1, y, n, vector);
+    });
+  };
+  mlp.grouped_or(mlp.w1 != nullptr ? mlp::Kind::kGated : mlp::Kind::kProduct,
+                 {.depth = static_cast<int>(mlp.e),
+                  .columns = static_cast<int>(mlp.f),
+                  .x = {mlp.x},
+                  .y = y,
+                  .h0 = h0,
+                  .h1 = h1},
+                 apart);
 }
 
 template <typename T>
@@ -197,24 +225,35 @@ void backward(Views in, Views out, const Attrs& attrs, Stream stream) {
   T* dx = optional_elements<T>(out[0], op, "dx");
   float* dw0 = optional_elements<float>(out[1], op, "dwi_0");
   float* dw1 = optional_elements<float>(out[2], op, "dwi_1");
+  const bool gated = mlp.w1 != nullptr;
   const simt::Scratch room0(mlp.hidden_bytes(), stream);
-  const simt::Scratch room1(mlp.w1 != nullptr ? mlp.hidden_bytes() : 0, stream);
-  T *d0 = room0.template data<T>(), *d1 = room1.template data<T>();
+  const simt::Scratch room1(gated ? mlp.hidden_bytes() : 0, stream);
+  T *d0 = room0.template data<T>(), *d1 = gated ? room1.template data<T>() : nullptr;
   const int64_t n = mlp.rows * mlp.f;
   if (n > 0) {
     if (h0 == nullptr) {
       mlp.product(mlp.w0, d0);
       h0 = d0;
     }
-    if (mlp.w1 != nullptr && h1 == nullptr) {
+    if (gated && h1 == nullptr) {
       mlp.product(mlp.w1, d1);
       h1 = d1;
     }
-    if (mlp.w1 == nullptr) h1 = nullptr;
+    if (!gated) h1 = nullptr;
     launch_activate_grad(mlp.gate, h0, h1, dy, d0, d1, n, stream);
   }
-  mlp.back_product(d0, mlp.w0, dx, false, dw0);
-  if (mlp.w1 != nullptr) mlp.back_product(d1, mlp.w1, dx, true, dw1);
+  if (dx != nullptr)
+    mlp.grouped_or(mlp::Kind::kTransposed,
+                   {.depth = static_cast<int>(mlp.f),
+                    .columns = static_cast<int>(mlp.e),
+                    .x = {d0, d1},
+                    .y = dx},
+                   [&] {
+                     mlp.add_x_gradient(d0, mlp.w0, dx, false);
+                     if (gated) mlp.add_x_gradient(d1, mlp.w1, dx, true);
+                   });
+  mlp.weight_gradient(d0, dw0);
+  if (gated) mlp.weight_gradient(d1, dw1);
 }
 
 }  // namespace
@@ -233,9 +272,9 @@ void activate_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   expect_shape(in[2].elements() == n && out[0].elements() == n, op, "..., ...?, ... -> ..., ...?");
   for_dtype(in[0], op, [&]<typename T>(T) {
     launch_activate_grad(Gate(op, attrs), elements<T>(in[0], op, "h0"),
-                         optional_elements<T>(in[1], op, "h1"),
-                         elements<T>(in[2], op, "dy"), elements<T>(out[0], op, "d0"),
-                         optional_elements<T>(out[1], op, "d1"), n, stream);
+                         optional_elements<T>(in[1], op, "h1"), elements<T>(in[2], op, "dy"),
+                         elements<T>(out[0], op, "d0"), optional_elements<T>(out[1], op, "d1"), n,
+                         stream);
   });
 }
 

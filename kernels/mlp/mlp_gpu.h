@@ -1,7 +1,8 @@
 #pragma once
-// The first half of the MLP on a GPU: matrix products and one elementwise kernel for the
-// activations. x, weights, h0, h1, y, dy, dx float32 or bfloat16; gradients of weights float32. The
-// mathematics: mlp.h. Products in bfloat16 accumulate in float32 and are rounded once when stored.
+// The first half of the MLP on a GPU, its activations in the products' launch or after it,
+// whichever was measured to be faster (README.md). x, weights, h0, h1, y, dy, dx float32 or
+// bfloat16; gradients of weights float32. The mathematics: mlp.h. Products in bfloat16 accumulate
+// in float32 and are rounded once when stored.
 
 #include "kernels/kernel.h"
 #include "kernels/simt/target.h"

@@ -3,8 +3,8 @@
 #include "kernels/dropout/mask.cuh"
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/elementwise/operands_gpu.h"
+#include "kernels/mlp/grouped.cuh"
 #include "kernels/mlp/mlp_gpu.h"
-#include "kernels/moe/grouped.cuh"
 #include "kernels/moe/experts.h"
 #include "kernels/moe/moe_gpu.h"
 #include "runtime/base/check.h"
@@ -12,8 +12,9 @@
 namespace quintet::QT_GPU {
 namespace {
 
-using moe::Grouped;
-using moe::Kind;
+using mlp::Grouped;
+using mlp::grouped_product;
+using mlp::Kind;
 
 int small(int64_t size, const char* op) {
   QT_CHECK(size < int64_t{1} << 31, "{}: {} rows or columns are too many for one device", op, size);
@@ -32,18 +33,6 @@ Grouped<T> grouped_of(const char* op, const View& x, const View& offsets, int64_
   return p;
 }
 
-/// By tensor cores where sizes and addresses suit them.
-template <typename T>
-void multiply(Kind kind, const Grouped<T>& p, Stream stream) {
-  if (p.rows == 0 || p.columns == 0) return;
-  if constexpr (std::is_same_v<T, bf16>) {
-    if (p.depth > 0 && p.depth % 8 == 0 && p.columns % 8 == 0 &&
-        are_aligned({p.x[0], p.x[1], p.w[0], p.w[1], p.y, p.h0, p.h1, p.dw}))
-      return (simt::device().sm == 90 ? moe::grouped_wgmma : moe::grouped_mma)(kind, p, stream);
-  }
-  moe::grouped_general(kind, p, stream);
-}
-
 /// dw = x^T y by expert.
 template <typename T>
 void weight_gradients(const char* op, const View& x, const View& offsets, const T* y,
@@ -53,7 +42,7 @@ void weight_gradients(const char* op, const View& x, const View& offsets, const 
   Grouped<T> p = grouped_of<T>(op, x, offsets, dw.depth());
   p.w[0] = y;
   p.dw = elements<float>(dw, op, "dw");
-  multiply(Kind::kWeights, p, stream);
+  grouped_product(Kind::kWeights, p, stream);
 }
 
 template <typename T>
@@ -93,7 +82,7 @@ void experts_in_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
     p.h0 = optional_elements<T>(out[1], op, "h0"), p.h1 = optional_elements<T>(out[2], op, "h1");
     p.act0 = static_cast<Activation>(attrs.get<int64_t>("act0"));
     p.act1 = static_cast<Activation>(attrs.get_or<int64_t>("act1", 0));
-    multiply(w1.absent() ? Kind::kProduct : Kind::kGated, p, stream);
+    grouped_product(w1.absent() ? Kind::kProduct : Kind::kGated, p, stream);
   });
 }
 
@@ -114,7 +103,7 @@ void experts_in_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream)
       p.w[0] = elements<T>(w0, op, "wi_0");
       p.x[1] = optional_elements<T>(d1, op, "d1"), p.w[1] = optional_elements<T>(w1, op, "wi_1");
       p.y = elements<T>(out[0], op, "dx");
-      multiply(Kind::kTransposed, p, stream);
+      grouped_product(Kind::kTransposed, p, stream);
     }
     weight_gradients<T>(op, x, offsets, elements<T>(d0, op, "d0"), out[1], stream);
     if (gated) weight_gradients<T>(op, x, offsets, elements<T>(d1, op, "d1"), out[2], stream);
@@ -128,7 +117,7 @@ void grouped_matmul_gpu(Views in, Views out, const Attrs&, Stream stream) {
     Grouped<T> p = grouped_of<T>(op, in[0], in[1], out[0].depth());
     p.w[0] = elements<T>(in[2], op, "w");
     p.y = elements<T>(out[0], op, "y");
-    multiply(Kind::kProduct, p, stream);
+    grouped_product(Kind::kProduct, p, stream);
   });
 }
 
@@ -139,7 +128,7 @@ void grouped_matmul_t_gpu(Views in, Views out, const Attrs&, Stream stream) {
     Grouped<T> p = grouped_of<T>(op, in[0], in[1], out[0].depth());
     p.w[0] = elements<T>(in[2], op, "w");
     p.y = elements<T>(out[0], op, "x");
-    multiply(Kind::kTransposed, p, stream);
+    grouped_product(Kind::kTransposed, p, stream);
   });
 }
 

@@ -3,19 +3,15 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
-#include <optional>
 #include <tuple>
 #include <vector>
 
-#include "kernels/matmul/kept_algorithms.h"
+#include "kernels/simt/measured.h"
 #include "kernels/simt/scratch.h"
-#include "runtime/base/cache_folder.h"
 #include "runtime/base/check.h"
 
 namespace quintet::cuda::simt {
@@ -133,31 +129,19 @@ std::string text_of(const decltype(key_of(Gemm{}))& key) {
       key);
 }
 
-/// All that an algorithm depends on besides the problem.
-std::string library_name() {
-  int device = 0, driver = 0;
-  cudaDeviceProp properties{};
-  cudaGetDevice(&device);
-  cudaGetDeviceProperties(&properties, device);
-  cudaDriverGetVersion(&driver);
-  return fmt::format("{}, {} multiprocessors, driver {}, cuBLASLt {}", properties.name,
-                     properties.multiProcessorCount, driver, cublasLtGetVersion());
-}
-
 /// Plans by problem, made at first use.
 class Library {
  public:
   Library() {
     QT_CHECK_AS(ExitCode::kEnvironment, cublasLtCreate(&handle_) == CUBLAS_STATUS_SUCCESS,
                 "cuBLASLt does not start; check that the driver fits CUDA {}", CUDART_VERSION);
-    if (!deterministic_) kept_.emplace(cache_folder(), library_name());
   }
   void run(const Gemm& g, cudaStream_t stream) {
     const Scratch workspace(kWorkspace);
     Plan& plan = find(g, workspace.data<void>(), stream);
     check(plan.problem->run(handle_, g, plan.algorithm, workspace.data<void>(), stream),
           "matrix product", g);
-    if (kept_) kept_->save_when_due();
+    measured_.save_when_due();
   }
 
  private:
@@ -176,16 +160,14 @@ class Library {
   cublasLtMatmulAlgo_t choose(const Problem& problem, const std::string& name, const Gemm& g,
                               void* workspace, cudaStream_t stream) {
     cublasLtMatmulAlgo_t kept;
-    if (const std::string bytes = kept_ ? kept_->find(name) : ""; bytes.size() == sizeof kept) {
+    if (const std::string bytes = measured_.find(name); bytes.size() == sizeof kept) {
       std::memcpy(&kept, bytes.data(), sizeof kept);
       if (problem.takes(handle_, kept)) return kept;
     }
     const auto proposals = problem.proposals(handle_, g);
-    cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-    cudaStreamIsCapturing(stream, &capturing);
-    if (deterministic_ || capturing != cudaStreamCaptureStatusNone) return proposals[0];
+    if (!measured_.may_measure(stream)) return proposals[0];
     const cublasLtMatmulAlgo_t best = fastest(problem, proposals, g, workspace, stream);
-    kept_->add(name, {reinterpret_cast<const char*>(&best), sizeof best});
+    measured_.add(name, {reinterpret_cast<const char*>(&best), sizeof best});
     return best;
   }
   /// Proposals are timed on a copy of c, because beta may read it.
@@ -198,36 +180,23 @@ class Library {
                          (g.batch == 1 ? 0 : (g.batch - 1) * g.c_stride + g.m * g.n)) *
                         size_of(g.c_type));
     g.c = other.data<void>();
-    cudaEvent_t start, stop;
-    cudaEventCreate(&start);
-    cudaEventCreate(&stop);
     size_t best = 0;
     float least = std::numeric_limits<float>::infinity();
     for (size_t i = 0; i < proposals.size(); ++i) {
-      float shortest = std::numeric_limits<float>::infinity();
-      for (int repeat = 0; repeat < 4; ++repeat) {
-        cudaEventRecord(start, stream);
-        // Some proposals are refused only now.
-        if (problem.run(handle_, g, proposals[i], workspace, stream) != CUBLAS_STATUS_SUCCESS) break;
-        cudaEventRecord(stop, stream);
-        cudaEventSynchronize(stop);
-        float milliseconds = 0;
-        cudaEventElapsedTime(&milliseconds, start, stop);
-        if (repeat > 0) shortest = std::min(shortest, milliseconds);
-      }
-      if (shortest < least) {
-        least = shortest;
+      // Some proposals are refused only now.
+      const float time = shortest(stream, [&] {
+        return problem.run(handle_, g, proposals[i], workspace, stream) == CUBLAS_STATUS_SUCCESS;
+      });
+      if (time < least) {
+        least = time;
         best = i;
       }
     }
-    cudaEventDestroy(start);
-    cudaEventDestroy(stop);
     return proposals[best];
   }
 
-  const bool deterministic_ = std::getenv("QUINTET_DETERMINISTIC") != nullptr;
+  Measured& measured_ = Measured::instance();
   cublasLtHandle_t handle_{};
-  std::optional<KeptAlgorithms> kept_;  // deterministic: none
   std::map<decltype(key_of(Gemm{})), Plan> plans_;
 };
 

@@ -1,5 +1,6 @@
-// Which algorithm a product takes, from process to process: kernels/simt/gemm_cublaslt.cpp on a
-// fake cuBLASLt, whose three algorithms are as fast as a test says.
+// Which algorithm a product takes and which of several ways is gone, from process to process:
+// kernels/simt/gemm_cublaslt.cpp and measured.cpp on a fake cuBLASLt, whose three algorithms are as
+// fast as a test says.
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 #include <iterator>
 
 #include "cublasLt.h"
+#include "kernels/simt/fastest.h"
 #include "kernels/simt/gemm.h"
 #include "runtime/base/crc32c.h"
 #include "tests/checkpoint/scratch.h"
@@ -19,6 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+std::string what_ran() {
+  std::string ran;
+  for (const uint64_t algorithm : fake_cublaslt().ran) ran += static_cast<char>('0' + algorithm);
+  return ran;
+}
+
 /// c [2, 2] = a [2, 3] b [3, 2], twice: the algorithms that ran, the last two for the products.
 std::string products() {
   const float a[] = {1, 2, 3, 4, 5, 6}, b[] = {1, 0, 0, 1, 1, 1}, expected[] = {4, 5, 10, 11};
@@ -27,9 +35,19 @@ std::string products() {
     cuda::simt::gemm({}, {.m = 2, .n = 2, .k = 3, .a = a, .b = b, .c = c});
     if (!std::equal(c, c + 4, expected)) return "a wrong product";
   }
-  std::string ran;
-  for (const uint64_t algorithm : fake_cublaslt().ran) ran += static_cast<char>('0' + algorithm);
-  return ran;
+  return what_ran();
+}
+
+/// A problem that kWays ways solve, twice: those that ran, the last two for the results.
+template <int kWays>
+std::string ways() {
+  const auto way = [](uint64_t number) { return [number] { fake_cublaslt().run(number); }; };
+  for (int time = 0; time < 2; ++time)
+    if constexpr (kWays == 3)
+      cuda::simt::run_fastest({}, "a problem", {way(0), way(1), way(2)});
+    else
+      cuda::simt::run_fastest({}, "a problem", {way(0), way(1)});
+  return what_ran();
 }
 
 struct Outcome {
@@ -37,14 +55,14 @@ struct Outcome {
 };
 
 /// In a process of its own, whose cuBLASLt knows nothing yet.
-Outcome in_process(const FakeCublasLt& fake) {
+Outcome in_process(const FakeCublasLt& fake, std::string (*job)() = products) {
   int results[2], errors[2];
   EXPECT_TRUE(::pipe(results) == 0 && ::pipe(errors) == 0);
   const pid_t child = ::fork();
   if (child == 0) {
     ::dup2(errors[1], STDERR_FILENO);
     fake_cublaslt() = fake;
-    const std::string ran = products();
+    const std::string ran = job();
     const bool whole =
         ::write(results[1], ran.data(), ran.size()) == static_cast<ssize_t>(ran.size());
     std::exit(whole ? 0 : 1);  // the library is destroyed, as at the end of any process
@@ -171,6 +189,23 @@ TEST_F(Algorithms, AreMeasuredEachTimeWhereNothingCanBeWritten) {
     EXPECT_EQ(outcome.ran, kMeasuredOnce);
     EXPECT_NE(outcome.said.find("algorithms of matrix products are not kept\n"), std::string::npos);
   }
+}
+
+TEST_F(Algorithms, WaysAreMeasuredOnceAndKept) {
+  EXPECT_EQ(in_process({.fastest = 2}, ways<3>).ran, "00001111222222");
+  EXPECT_EQ(in_process({.fastest = 1}, ways<3>).ran, "22");
+}
+
+TEST_F(Algorithms, AWayThatIsNoMoreIsMeasuredAgain) {
+  in_process({.fastest = 2}, ways<3>);
+  EXPECT_EQ(in_process({.fastest = 1}, ways<2>).ran, "0000111111");
+}
+
+TEST_F(Algorithms, TheFirstWayIsGoneWhenResultsMustRepeatOrAGraphIsRecorded) {
+  EXPECT_EQ(in_process({.capturing = cudaStreamCaptureStatusActive}, ways<3>).ran, "00");
+  ::setenv("QUINTET_DETERMINISTIC", "1", 1);
+  EXPECT_EQ(in_process({.fastest = 2}, ways<3>).ran, "00");
+  EXPECT_TRUE(fs::is_empty(scratch_.path()));
 }
 
 }  // namespace

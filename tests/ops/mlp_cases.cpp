@@ -115,6 +115,11 @@ std::vector<OpCase> mlp_cases() {
   cases.push_back(mlp_case({.leading = {9, 257}, .e = 3, .f = 5, .act0 = gelu}));
   cases.push_back(
       mlp_case({.leading = {9, 257}, .e = 3, .f = 5, .act0 = gelu, .keeps_products = false}));
+  // Rows, terms and columns that fill and cross the tiles of a GPU's tensor cores.
+  cases.push_back(mlp_case({.leading = {131}, .e = 72, .f = 136, .act0 = gelu}));
+  cases.push_back(
+      mlp_case({.leading = {2, 130}, .e = 24, .f = 264, .act0 = silu, .keeps_products = false}));
+  cases.push_back(mlp_case({.leading = {128}, .e = 264, .f = 16, .act0 = relu, .is_gated = false}));
   add_bench(cases, {.leading = {8, 256}, .e = 512, .f = 1024, .act0 = gelu});
   add_bench(cases,
             {.leading = {8, 256}, .e = 512, .f = 1024, .act0 = gelu, .keeps_products = false});

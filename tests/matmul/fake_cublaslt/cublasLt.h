@@ -85,5 +85,11 @@ struct FakeCublasLt {
   uint64_t fastest = 1;  // of the algorithms 0, 1 and 2
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   std::vector<uint64_t> ran{};  // algorithms, in order
+  double now_ms = 0;
+
+  void run(uint64_t algorithm) {
+    ran.push_back(algorithm);
+    now_ms += algorithm == fastest ? 1 : 2;
+  }
 };
 FakeCublasLt& fake_cublaslt();

@@ -1,8 +1,9 @@
 #pragma once
-// Matrix products of packed rows by expert (experts.h), as one launch over tiles of all experts. How
-// many rows an expert has is known on the device alone: each warp finds its tile by a prefix sum over
-// the experts' tiles, so that an expert costs what its rows cost and one without rows nothing. A tile
-// is computed by one block in a fixed order: the same bits every time.
+// The products of an MLP with its activations, of one matrix for all rows or of packed rows by expert
+// (moe/experts.h), as one launch over tiles of all experts. How many rows an expert has is known on
+// the device alone: each warp finds its tile by a prefix sum over the experts' tiles, so that an
+// expert costs what its rows cost and one without rows nothing. A tile is computed by one block in a
+// fixed order: the same bits every time.
 //
 //   kProduct     y = act0(x w_0), x w_0 in h0 if that is not null
 //   kGated       y = act0(x w_0) act1(x w_1), the products in h0 and h1
@@ -14,17 +15,17 @@
 #include "kernels/elementwise/vectors.cuh"
 #include "kernels/mlp/activate.cuh"
 
-namespace quintet::QT_GPU::moe {
+namespace quintet::QT_GPU::mlp {
 
 enum class Kind { kProduct, kGated, kTransposed, kWeights };
 
 template <typename T>
 struct Grouped {
-  const int32_t* offsets;  // [experts + 1]
-  int experts, rows;
-  int depth, columns;  // x: [rows, depth]; y: [rows, columns]
-  const T* x[2];
-  const T* w[2];  // [experts, depth, columns]; kTransposed: [experts, columns, depth]
+  const int32_t* offsets = nullptr;  // [experts + 1]; null: one expert has all rows
+  int experts = 1, rows = 0;
+  int depth = 0, columns = 0;  // x: [rows, depth]; y: [rows, columns]
+  const T* x[2] = {};
+  const T* w[2] = {};  // [experts, depth, columns]; kTransposed: [experts, columns, depth]
   T *y = nullptr, *h0 = nullptr, *h1 = nullptr;
   float* dw = nullptr;  // [experts, depth, columns]
   Activation act0 = Activation::linear, act1 = Activation::linear;
@@ -35,9 +36,26 @@ struct Grouped {
 /// Any sizes and addresses; float32 products and sums.
 template <typename T>
 void grouped_general(Kind kind, const Grouped<T>& p, Stream stream);
-/// mma.sync and wgmma: depth and columns are multiples of 8, arrays at multiples of 16 bytes.
+/// mma.sync and wgmma; only what suits_tensor_cores().
 void grouped_mma(Kind kind, const Grouped<bf16>& p, Stream stream);
 void grouped_wgmma(Kind kind, const Grouped<bf16>& p, Stream stream);
+
+/// Depth and columns are multiples of 8, arrays lie at multiples of 16 bytes.
+inline bool suits_tensor_cores(const Grouped<bf16>& p) {
+  return p.depth > 0 && p.depth % 8 == 0 && p.columns % 8 == 0 &&
+         are_aligned({p.x[0], p.x[1], p.w[0], p.w[1], p.y, p.h0, p.h1, p.dw});
+}
+
+/// By tensor cores where sizes and addresses suit them.
+template <typename T>
+void grouped_product(Kind kind, const Grouped<T>& p, Stream stream) {
+  if (p.rows == 0 || p.columns == 0) return;
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (suits_tensor_cores(p))
+      return (simt::device().sm == 90 ? grouped_wgmma : grouped_mma)(kind, p, stream);
+  }
+  grouped_general(kind, p, stream);
+}
 
 /// Calls body(std::integral_constant<Kind, kind>).
 template <typename Body>
@@ -84,14 +102,14 @@ class TileWalk {
       const int inner = n % (across_ * down_), e = n / (across_ * down_);
       if (e >= experts_) return false;
       tile = {e,           inner % down_ * kRows, depth_, inner / down_ * kColumns,
-              offsets_[e], offsets_[e + 1]};
+              first_row(e), first_row(e + 1)};
       return true;
     } else {
       const int lane = static_cast<int>(threadIdx.x % 32);
       for (; first_ <= experts_; first_ += 32) {
         const int e = first_ + lane;
-        const int begin = e <= experts_ ? offsets_[e] : rows_;
-        const int end = e < experts_ ? offsets_[e + 1] : rows_;
+        const int begin = e <= experts_ ? first_row(e) : rows_;
+        const int end = e < experts_ ? first_row(e + 1) : rows_;
         const int tiles = (end - begin + kRows - 1) / kRows * across_;
         int until = tiles;  // tiles of this lane's expert and of those before it
 #pragma unroll
@@ -127,6 +145,8 @@ class TileWalk {
   }
 
  private:
+  __device__ int first_row(int e) const { return offsets_ != nullptr ? offsets_[e] : e * rows_; }
+
   const int32_t* offsets_;
   int experts_, rows_, depth_;
   int across_, down_;
@@ -164,4 +184,4 @@ __device__ inline void put(const Grouped<T>& p, const Tile& tile, int row, int c
   }
 }
 
-}  // namespace quintet::QT_GPU::moe
+}  // namespace quintet::QT_GPU::mlp

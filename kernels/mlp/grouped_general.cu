@@ -1,9 +1,9 @@
 // Grouped products of any sizes, addresses and dtype, in float32 without tensor cores: blocks of 256
 // threads, each with 4 x 4 sums of a tile of 64 x 64.
 
-#include "kernels/moe/grouped.cuh"
+#include "kernels/mlp/grouped.cuh"
 
-namespace quintet::QT_GPU::moe {
+namespace quintet::QT_GPU::mlp {
 namespace {
 
 constexpr int kSide = 64, kTerms = 16, kThreads = 256, kEach = 4;
@@ -99,4 +99,4 @@ void grouped_general(Kind kind, const Grouped<T>& p, Stream stream) {
 template void grouped_general(Kind kind, const Grouped<float>& p, Stream stream);
 template void grouped_general(Kind kind, const Grouped<bf16>& p, Stream stream);
 
-}  // namespace quintet::QT_GPU::moe
+}  // namespace quintet::QT_GPU::mlp

@@ -7,9 +7,9 @@
 #include <algorithm>
 
 #include "kernels/matmul/wgmma_tiles.cuh"
-#include "kernels/moe/grouped.cuh"
+#include "kernels/mlp/grouped.cuh"
 
-namespace quintet::QT_GPU::moe {
+namespace quintet::QT_GPU::mlp {
 namespace {
 
 constexpr int kRows = 128, kTerms = 64, kStages = 4, kThreads = 3 * kGroup;
@@ -241,4 +241,4 @@ void grouped_wgmma(Kind kind, const Grouped<bf16>& p, Stream stream) {
   });
 }
 
-}  // namespace quintet::QT_GPU::moe
+}  // namespace quintet::QT_GPU::mlp

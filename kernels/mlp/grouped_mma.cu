@@ -3,9 +3,9 @@
 // factors of a result lie in one thread.
 
 #include "kernels/matmul/mma_tiles.cuh"
-#include "kernels/moe/grouped.cuh"
+#include "kernels/mlp/grouped.cuh"
 
-namespace quintet::QT_GPU::moe {
+namespace quintet::QT_GPU::mlp {
 namespace {
 
 constexpr int kRows = 128, kTerms = 64, kThreads = 256;
@@ -160,4 +160,4 @@ void grouped_mma(Kind kind, const Grouped<bf16>& p, Stream stream) {
   });
 }
 
-}  // namespace quintet::QT_GPU::moe
+}  // namespace quintet::QT_GPU::mlp
