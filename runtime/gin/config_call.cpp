@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMaxCallDepth = 1000;
 constexpr int64_t kMaxValues =
-    5'000'000;  // of one evaluation: lists of macros of lists grow exponentially
+    1'000'000;  // of one evaluation: lists of macros of lists grow exponentially
 
 /// One running call in this thread. Scopes are dynamic, as in gin: a callable invoked by a
 /// configurable sees the scope that is active then.
