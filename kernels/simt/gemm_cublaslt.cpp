@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 
 #include <cstring>
-#include <limits>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -180,19 +179,10 @@ class Library {
                          (g.batch == 1 ? 0 : (g.batch - 1) * g.c_stride + g.m * g.n)) *
                         size_of(g.c_type));
     g.c = other.data<void>();
-    size_t best = 0;
-    float least = std::numeric_limits<float>::infinity();
-    for (size_t i = 0; i < proposals.size(); ++i) {
+    return proposals[fastest_of(stream, proposals.size(), [&](size_t i) {
       // Some proposals are refused only now.
-      const float time = shortest(stream, [&] {
-        return problem.run(handle_, g, proposals[i], workspace, stream) == CUBLAS_STATUS_SUCCESS;
-      });
-      if (time < least) {
-        least = time;
-        best = i;
-      }
-    }
-    return proposals[best];
+      return problem.run(handle_, g, proposals[i], workspace, stream) == CUBLAS_STATUS_SUCCESS;
+    })];
   }
 
   Measured& measured_ = Measured::instance();

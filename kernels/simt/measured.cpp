@@ -3,10 +3,8 @@
 #include <cublasLt.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <limits>
-#include <map>
 
 #include "kernels/simt/fastest.h"
 #include "runtime/base/cache_folder.h"
@@ -43,47 +41,41 @@ bool Measured::may_measure(cudaStream_t stream) const {
   return kept_.has_value() && capturing == cudaStreamCaptureStatusNone;
 }
 
-float shortest(cudaStream_t stream, const std::function<bool()>& run) {
+size_t fastest_of(cudaStream_t stream, size_t count, const std::function<bool(size_t)>& run) {
   cudaEvent_t start, stop;
   cudaEventCreate(&start);
   cudaEventCreate(&stop);
+  size_t best = 0;
   float least = std::numeric_limits<float>::infinity();
-  for (int repeat = 0; repeat < 4; ++repeat) {
-    cudaEventRecord(start, stream);
-    if (!run()) break;
-    cudaEventRecord(stop, stream);
-    cudaEventSynchronize(stop);
-    float milliseconds = 0;
-    cudaEventElapsedTime(&milliseconds, start, stop);
-    if (repeat > 0) least = std::min(least, milliseconds);
-  }
+  for (size_t i = 0; i < count; ++i)
+    for (int repeat = 0; repeat < 4; ++repeat) {
+      cudaEventRecord(start, stream);
+      if (!run(i)) break;
+      cudaEventRecord(stop, stream);
+      cudaEventSynchronize(stop);
+      float milliseconds = 0;
+      cudaEventElapsedTime(&milliseconds, start, stop);
+      if (repeat > 0 && milliseconds < least) least = milliseconds, best = i;
+    }
   cudaEventDestroy(start);
   cudaEventDestroy(stop);
-  return least;
+  return best;
 }
 
 void run_fastest(Stream stream, const std::string& problem,
                  std::initializer_list<std::function<void()>> ways) {
-  static std::map<std::string, size_t> chosen;
   Measured& measured = Measured::instance();
   auto* const handle = static_cast<cudaStream_t>(stream.handle);
-  auto found = chosen.find(problem);
-  if (found == chosen.end()) {
-    const std::string kept = measured.find(problem);
-    size_t best = kept.size() == 1 ? static_cast<unsigned char>(kept[0]) : ways.size();
-    if (best >= ways.size()) {
-      best = 0;
-      if (!measured.may_measure(handle)) return ways.begin()[0]();
-      float least = std::numeric_limits<float>::infinity();
-      for (size_t i = 0; i < ways.size(); ++i) {
-        const float time = shortest(handle, [&] { return ways.begin()[i](), true; });
-        if (time < least) least = time, best = i;
-      }
+  const std::string kept = measured.find(problem);
+  size_t best = kept.size() == 1 ? static_cast<unsigned char>(kept[0]) : ways.size();
+  if (best >= ways.size()) {
+    best = 0;
+    if (measured.may_measure(handle)) {
+      best = fastest_of(handle, ways.size(), [&](size_t i) { return ways.begin()[i](), true; });
       measured.add(problem, std::string(1, static_cast<char>(best)));
     }
-    found = chosen.emplace(problem, best).first;
   }
-  ways.begin()[found->second]();
+  ways.begin()[best]();
   measured.save_when_due();
 }
 

@@ -32,8 +32,8 @@ class Measured {
   std::optional<KeptAlgorithms> kept_;  // deterministic: none
 };
 
-/// Milliseconds of the fastest of three runs, after one that does not count; infinite if `run` says
-/// that it cannot.
-float shortest(cudaStream_t stream, const std::function<bool()>& run);
+/// The i of 0 .. count - 1 whose run(i) takes the least time: the best of three runs, after one
+/// that does not count. run says false for what it cannot do; 0 if that is all of them.
+size_t fastest_of(cudaStream_t stream, size_t count, const std::function<bool(size_t)>& run);
 
 }  // namespace quintet::cuda::simt
