@@ -52,9 +52,8 @@ MlpBlock::MlpBlock(const Scope& scope, const LayerConfig& config)
 }
 
 Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
-  const Tensor h = ops::mlp_in(x, wi_0, wi_1.absent() ? Tensor() : wi_1.tensor(),
-                               activations);                  // [batch, length, mlp]
-  return ops::matmul(ops::dropout(h, dropout(context)), wo);  // [batch, length, embed]
+  return ops::mlp(x, wi_0, wi_1.absent() ? Tensor() : wi_1.tensor(), wo, activations,
+                  dropout(context));  // [batch, length, embed]
 }
 
 Attention::Attention(const Scope& scope, const LayerConfig& config)

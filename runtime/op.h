@@ -26,7 +26,7 @@ struct Op {
   Rule rule;
   Kernel cpu;
   size_t index;  // in ops.def: of the kernel in Device::ops()
-  Vjp vjp;  // nullptr: the op is a gradient itself
+  Vjp vjp;  // nullptr: the op has no gradient
   Phases phases;  // where a `~` letter is cut over ranks; nullptr: none
 };
 
@@ -52,7 +52,7 @@ void forget_moves();
 Tensors matmul_vjp(const Node& node, const Tensors& grads);
 Tensors matmul_t_vjp(const Node& node, const Tensors& grads);
 Tensors embed_vjp(const Node& node, const Tensors& grads);
-Tensors mlp_in_vjp(const Node& node, const Tensors& grads);
+Tensors mlp_vjp(const Node& node, const Tensors& grads);
 Tensors attention_vjp(const Node& node, const Tensors& grads);
 Tensors rms_norm_vjp(const Node& node, const Tensors& grads);
 Tensors add_rms_norm_vjp(const Node& node, const Tensors& grads);

@@ -26,11 +26,6 @@ Tensor matmul_t(const Tensor& x, const Tensor& w);
 /// Rows of table [vocab, embed] for ids [...] int32 -> [..., embed].
 Tensor embed(const Tensor& ids, const Tensor& table);
 
-/// First half of the MLP: act0(x wi_0), times act1(x wi_1) if gated. x [..., embed], wi [embed,
-/// mlp]. `activations`: T5X's names, one or two of relu, gelu, silu, linear (kernels/mlp/mlp.h).
-Tensor mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
-              const std::vector<std::string>& activations);
-
 /// y = x / sqrt(mean(x^2) + eps) * scale over the last axis. arXiv:1910.07467.
 Tensor rms_norm(const Tensor& x, const Tensor& scale, double eps = 1e-6);
 
@@ -43,6 +38,16 @@ struct Dropout {
   Attrs attrs() const;           // those of kernels/dropout/dropout.h; none if rate is 0
 };
 Tensor dropout(const Tensor& x, const Dropout& dropout);
+
+/// dropout(act0(x wi_0) act1(x wi_1)) wo, or without wi_1 of act0(x wi_0). x [..., embed], wi [embed,
+/// mlp], wo [mlp, embed]. `activations`: T5X's names, one or two of relu, gelu, silu, linear
+/// (kernels/mlp/mlp.h); `dropout`: in T5's form.
+Tensor mlp(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1, const Tensor& wo,
+           const std::vector<std::string>& activations, const Dropout& dropout = {});
+/// Its activations alone, without dropout -> [..., mlp]. It has no gradient.
+Tensor mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
+              const std::vector<std::string>& activations);
+
 /// x + y; with `dropout`, x + dropout(y).
 Tensor add(const Tensor& x, const Tensor& y, const Dropout& dropout = {});
 Tensor scale(const Tensor& x, double factor);
@@ -118,7 +123,7 @@ Routed route(const Tensor& x, const Tensor& w, const RouteOptions& options);
 /// their experts (row_exchange.h); and back, summed by gates.
 Tensor dispatch(const Tensor& x, const Routed& routed);
 Tensor combine(const Tensor& y, const Routed& routed);
-/// mlp_in and matmul of packed rows, each with its expert's matrices [experts, ...].
+/// The halves of an MLP for packed rows, each with its expert's matrices [experts, ...].
 Tensor experts_in(const Tensor& x, const Tensor& offsets, const Tensor& wi_0, const Tensor& wi_1,
                   const std::vector<std::string>& activations);
 Tensor grouped_matmul(const Tensor& x, const Tensor& offsets, const Tensor& w);

@@ -33,10 +33,11 @@ double flops_of(std::string_view op, Views in, Views out) {
   const auto there = [](const View& view) { return view.absent() ? 0.0 : 1.0; };
   if (op == "matmul" || op == "matmul_t") return 2 * elements(in[0]) * last(out[0]);
   if (op == "matmul_grad_w") return 2 * elements(in[0]) * last(in[1]);
-  if (op == "mlp_in") return 2 * elements(in[0]) * last(out[0]) * (1 + there(in[2]));
-  if (op == "mlp_in_grad")  // of x and of each matrix
-    return 2 * elements(in[0]) * last(in[3]) * (1 + there(in[2])) *
-           (there(out[0]) + there(out[1]));
+  if (op == "mlp_in") return 2 * elements(in[0]) * last(in[1]) * (1 + there(in[2]));
+  if (op == "mlp" || op == "mlp_grad") {  // the gradients of x and of each wi, and of y
+    const double first = elements(in[0]) * (1 + there(in[2])), second = elements(op == "mlp" ? out[0] : in[6]);
+    return 2 * last(in[1]) * ((op == "mlp" ? 1 : 2) * first + second);
+  }
   if (op == "attention" || op == "attention_grad")  // scores and their use; two gradients of each
     return (op == "attention" ? 4 : 8) * elements(in[0]) * static_cast<double>(in[1].sizes[1]);
   if (op.starts_with("cross_entropy")) {

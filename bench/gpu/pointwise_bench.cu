@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -241,42 +242,44 @@ void bench_embed(Bench& bench) {
   }
 }
 
-/// The products of the input and the gate alone, and the whole block with the product that follows.
+/// Forward and backward, all gradients of weights included: by the faster way and, "unfused", by
+/// cuBLASLt's products with the activations in between.
 void bench_mlp(Bench& bench, int64_t rows, int64_t e, int64_t f) {
   Array x({rows, e}, kBf16), w0({e, f}, kBf16), w1({e, f}, kBf16), wo({f, e}, kBf16);
-  const Array y({rows, f}, kBf16), h0({rows, f}, kBf16), h1({rows, f}, kBf16), dy({rows, f}, kBf16),
-      z({rows, e}, kBf16), dx({rows, e}, kBf16), dw0({e, f}, kF32), dw1({e, f}, kF32),
-      dwo({f, e}, kF32);
+  const Array y({rows, f}, kBf16), h0({rows, f}, kBf16), h1({rows, f}, kBf16), z({rows, e}, kBf16),
+      dx({rows, e}, kBf16), dw0({e, f}, kF32), dw1({e, f}, kF32), dwo({f, e}, kF32);
   x.vary(-1, 1), w0.vary(-0.1f, 0.1f), w1.vary(-0.1f, 0.1f), wo.vary(-0.1f, 0.1f);
   const Attrs attrs{{"act0", static_cast<int64_t>(Activation::gelu)}, {"act1", int64_t{0}}};
-  const std::vector<View> in{x.view(), w0.view(), w1.view()}, out{y.view(), h0.view(), h1.view()};
-  const std::vector<View> gin{x.view(), w0.view(), w1.view(), h0.view(), h1.view(), dy.view()};
-  const std::vector<View> gout{dx.view(), dw0.view(), dw1.view()};
-  const auto product = [](cuda::simt::Gemm g, const Array& a, const Array& b, const Array& c) {
-    g.a = a.data<void>(), g.b = b.data<void>(), g.c = c.data<void>(), g.type = kBf16;
-    cuda::simt::gemm(stream(), g);
+  const std::vector<View> in{x.view(), w0.view(), w1.view(), wo.view()};
+  const std::vector<View> out{z.view(), h0.view(), h1.view()};
+  std::vector<View> gin = in;
+  gin.insert(gin.end(), {h0.view(), h1.view(), z.view()});
+  const std::vector<View> gout{dx.view(), dw0.view(), dw1.view(), y.view()};
+  const auto forward = [&] { cuda::mlp_gpu(in, out, attrs, stream()); };
+  const auto backward = [&] {
+    cuda::mlp_grad_gpu(gin, gout, attrs, stream());
+    cuda::simt::gemm(stream(), {.m = f,
+                                .n = e,
+                                .k = rows,
+                                .a = y.data<void>(),
+                                .b = z.data<void>(),
+                                .c = dwo.data<void>(),
+                                .type = kBf16,
+                                .c_type = kF32,
+                                .a_transposed = true});
   };
-  const auto input = [&] { cuda::mlp_in_gpu(in, out, attrs, stream()); };
-  const auto input_grad = [&] { cuda::mlp_in_grad_gpu(gin, gout, attrs, stream()); };
-  const auto whole = [&] {
-    input();
-    product({.m = rows, .n = e, .k = f, .c_type = kBf16}, y, wo, z);
-  };
-  const auto whole_grad = [&] {
-    product({.m = rows, .n = f, .k = e, .c_type = kBf16, .b_transposed = true}, z, wo, dy);
-    product({.m = f, .n = e, .k = rows, .c_type = kF32, .a_transposed = true}, y, z, dwo);
-    input_grad();
-  };
-  const double bytes = static_cast<double>(x.bytes() + 2 * w0.bytes() + 3 * y.bytes());
-  const double flops = 4.0 * static_cast<double>(rows) * static_cast<double>(e * f);
+  const double bytes = static_cast<double>(x.bytes() + 3 * w0.bytes() + 3 * y.bytes() + z.bytes());
+  const double flops = 6.0 * static_cast<double>(rows) * static_cast<double>(e * f);
   const auto measure = [&](const char* what, double times, const std::function<void()>& body) {
     const double ms = bench.measure(fmt::format("{} {}x{}x{}", what, rows, e, f), bytes, body);
     if (ms > 0) std::printf("  %s: %.0f TFLOP/s\n", what, times * flops / ms * 1e-9);
   };
-  measure("mlp_in", 1, input);
-  measure("mlp_in_grad", 2, input_grad);
-  measure("mlp", 1.5, whole);
-  measure("mlp_grad", 3, whole_grad);
+  measure("mlp", 1, forward);
+  measure("mlp_grad", 2, backward);
+  setenv("QUINTET_WAY", "1", 1);
+  measure("mlp_unfused", 1, forward);
+  measure("mlp_unfused_grad", 2, backward);
+  unsetenv("QUINTET_WAY");
 }
 
 void bench_mlps(Bench& bench) {

@@ -26,10 +26,8 @@ def attention_case(batch, heads, head_dim, queries, keys, how=""):
                 how=how)
 
 
-def mlp_case(tokens, width, mlp, with_out=True):
-    """with_out: the whole block; else only the two products of the input and the gate."""
-    return dict(workload="K2", name=f"mlp_{'' if with_out else 'in_'}{tokens}_{width}_{mlp}", tokens=tokens,
-                width=width, mlp=mlp, with_out=with_out)
+def mlp_case(tokens, width, mlp):
+    return dict(workload="K2", name=f"mlp_{tokens}_{width}_{mlp}", tokens=tokens, width=width, mlp=mlp)
 
 
 def loss_case(tokens, vocabulary):
@@ -50,8 +48,8 @@ CASES = [
     attention_case(32, 16, 64, 128, 512, "cross"), attention_case(4, 16, 64, 2048, 2048),
     attention_case(32, 16, 64, 512, 512, "packed4"), attention_case(32, 16, 128, 512, 512),
     attention_case(4, 16, 128, 2048, 2048), attention_case(1, 16, 64, 8192, 8192),
-    mlp_case(16384, 1024, 2816, with_out=False), mlp_case(16384, 1024, 2816), mlp_case(81920, 512, 1024),
-    mlp_case(10240, 2048, 5120), mlp_case(4096, 4096, 10240),
+    mlp_case(16384, 1024, 2816), mlp_case(81920, 512, 1024), mlp_case(10240, 2048, 5120),
+    mlp_case(4096, 4096, 10240),
     loss_case(4096, 32128), loss_case(16384, 32128), loss_case(4096, 250112),
     norm_case(20480, 512), norm_case(20480, 1024), norm_case(20480, 2048), norm_case(20480, 4096),
     optimizer_case("adamw", "t5_1_1_large"), optimizer_case("adafactor", "t5_1_1_large"),
@@ -185,9 +183,7 @@ def work(case, part):
         q, k = case["queries"] * rows, case["keys"] * rows
         return flop, 2 * q + 2 * k if part == "forward" else 4 * q + 4 * k
     if workload == "K2":
-        products = 3 if case["with_out"] else 2
-        flop = 2 * products * case["tokens"] * case["width"] * case["mlp"] * (1 if part == "forward" else 2)
-        return flop, None
+        return 6 * case["tokens"] * case["width"] * case["mlp"] * (1 if part == "forward" else 2), None
     if workload == "K3":
         return None, 4 * case["tokens"] * case["vocabulary"]
     if workload == "K4" and "rule" in case:

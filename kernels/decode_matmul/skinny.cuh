@@ -149,8 +149,8 @@ QT_DEVICE void finish(const SkinnyMatmul& p, int64_t row, int64_t column, float 
                       float residual) {
   constexpr bool kFast = !std::is_same_v<T, float>;
   const int64_t at = row * p.n + column;
-  float y = activated<kFast>(p.act0, main);
-  if (p.gate != nullptr) y *= activated<kFast>(p.act1, gate);
+  float y = activation<kFast>(p.act0, main).value;
+  if (p.gate != nullptr) y *= activation<kFast>(p.act1, gate).value;
   y = y * p.scale + residual;
   if (p.out_dtype == DType::f32)
     static_cast<float*>(p.out)[at] = y;

@@ -92,6 +92,10 @@ struct DropoutMask {
   __device__ uint32_t bits(int64_t row, int64_t column) const {
     if (words == nullptr)
       return kept_bits<kCount>(rule, rule.places.first(row) + static_cast<uint64_t>(column));
+    return shared_bits(row, column);
+  }
+  /// The same of rows that share bits, for any number of them within 32.
+  __device__ uint32_t shared_bits(int64_t row, int64_t column) const {
     // Rows are few enough for 32 bits (checked by make_mask), where division is faster.
     const uint32_t group = static_cast<uint32_t>(row) / static_cast<uint32_t>(length);
     return words[group * words_per_row + column / 32] >> (column % 32);

@@ -111,18 +111,20 @@ void activate_tiles(Activation act0, Activation act1, const float* h0, const flo
 }
 
 void activate_grad_tiles(Activation act0, Activation act1, const float* h0, const float* h1,
-                         const float* dy, float* d0, float* d1, int64_t total) {
+                         const float* dy, float* d0, float* d1, float* y, int64_t total) {
   Tile t0, t1;
   for (int64_t at = 0; at < total; at += kTile) {
     const int64_t n = std::min(kTile, total - at);
     points(act0, h0 + at, t0.values, t0.slopes, n);
     if (h1 == nullptr) {
       multiply(t0.slopes, dy + at, nullptr, d0 + at, n);
+      if (y != nullptr) std::copy_n(t0.values, n, y + at);
       continue;
     }
     points(act1, h1 + at, t1.values, t1.slopes, n);
     multiply(t0.slopes, dy + at, t1.values, d0 + at, n);
     multiply(t0.values, dy + at, t1.slopes, d1 + at, n);
+    if (y != nullptr) multiply(t0.values, t1.values, nullptr, y + at, n);
   }
 }
 
@@ -144,8 +146,8 @@ void activate(const Gate& gate, const float* h0, const float* h1, float* y, int6
 }
 
 void activate_grad(const Gate& gate, const float* h0, const float* h1, const float* dy, float* d0,
-                   float* d1, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(activate_grad_tiles)(gate.act0, gate.act1, h0, h1, dy, d0, d1, n);
+                   float* d1, float* y, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(activate_grad_tiles)(gate.act0, gate.act1, h0, h1, dy, d0, d1, y, n);
 }
 
 }  // namespace quintet::cpu

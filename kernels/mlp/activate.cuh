@@ -6,9 +6,9 @@
 
 namespace quintet::QT_GPU {
 
-/// An activation's value and derivative.
+/// An activation's value and derivative; as it stands, of a factor that is not there.
 struct Point {
-  float value, slope;
+  float value = 1.0f, slope = 0.0f;
 };
 
 /// 1 / (1 + e^-x). kFast: relative error 1e-6, for results that are rounded to 16 bits.
@@ -45,18 +45,18 @@ QT_DEVICE Point activation(float h) {
   }
 }
 
-/// The value alone, of an activation known at run time.
+/// The same of an activation known at run time.
 template <bool kFast>
-QT_DEVICE float activated(Activation act, float h) {
+QT_DEVICE Point activation(Activation act, float h) {
   switch (act) {
     case Activation::relu:
-      return activation<Activation::relu, kFast>(h).value;
+      return activation<Activation::relu, kFast>(h);
     case Activation::gelu:
-      return activation<Activation::gelu, kFast>(h).value;
+      return activation<Activation::gelu, kFast>(h);
     case Activation::silu:
-      return activation<Activation::silu, kFast>(h).value;
+      return activation<Activation::silu, kFast>(h);
     default:
-      return h;
+      return {h, 1.0f};
   }
 }
 

@@ -5,19 +5,20 @@
 // expert costs what its rows cost and one without rows nothing. A tile is computed by one block in a
 // fixed order: the same bits every time.
 //
-//   kProduct     y = act0(x w_0), x w_0 in h0 if that is not null
-//   kGated       y = act0(x w_0) act1(x w_1), the products in h0 and h1
+//   kProduct     y = dropout(act0(x w_0)), x w_0 in h0 if that is not null
+//   kGated       y = dropout(act0(x w_0) act1(x w_1)), the products in h0 and h1
 //   kTransposed  y = x_0 w_0^T, plus x_1 w_1^T if w[1] is not null
+//   kHiddenGrad  with dy = dropout(x w_0^T): d0 = dy act0'(h0) act1(h1), d1 = dy act0(h0) act1'(h1), and y
+//                from h0 and h1 as above; h1 null: there is no second factor
 //   kWeights     dw = x^T y by expert, y being w[0]
 //
 // Rows that no expert has become 0.
 
-#include "kernels/elementwise/vectors.cuh"
-#include "kernels/mlp/activate.cuh"
+#include "kernels/mlp/hidden.cuh"
 
 namespace quintet::QT_GPU::mlp {
 
-enum class Kind { kProduct, kGated, kTransposed, kWeights };
+enum class Kind { kProduct, kGated, kTransposed, kHiddenGrad, kWeights };
 
 template <typename T>
 struct Grouped {
@@ -25,10 +26,12 @@ struct Grouped {
   int experts = 1, rows = 0;
   int depth = 0, columns = 0;  // x: [rows, depth]; y: [rows, columns]
   const T* x[2] = {};
-  const T* w[2] = {};  // [experts, depth, columns]; kTransposed: [experts, columns, depth]
-  T *y = nullptr, *h0 = nullptr, *h1 = nullptr;
+  const T* w[2] = {};  // [experts, depth, columns]; transposed: [experts, columns, depth]
+  T *y = nullptr, *d0 = nullptr, *d1 = nullptr;
+  T *h0 = nullptr, *h1 = nullptr;  // kHiddenGrad reads them
   float* dw = nullptr;  // [experts, depth, columns]
   Activation act0 = Activation::linear, act1 = Activation::linear;
+  DropoutMask mask{};  // without words nothing is dropped
 
   __host__ __device__ int pairs() const { return w[1] != nullptr ? 2 : 1; }
 };
@@ -43,7 +46,8 @@ void grouped_wgmma(Kind kind, const Grouped<bf16>& p, Stream stream);
 /// Depth and columns are multiples of 8, arrays lie at multiples of 16 bytes.
 inline bool suits_tensor_cores(const Grouped<bf16>& p) {
   return p.depth > 0 && p.depth % 8 == 0 && p.columns % 8 == 0 &&
-         are_aligned({p.x[0], p.x[1], p.w[0], p.w[1], p.y, p.h0, p.h1, p.dw});
+         are_aligned(
+             {p.x[0], p.x[1], p.w[0], p.w[1], p.y, p.d0, p.d1, p.h0, p.h1, p.dw});
 }
 
 /// By tensor cores where sizes and addresses suit them.
@@ -67,10 +71,16 @@ void for_kind(Kind kind, const Body& body) {
       return body(std::integral_constant<Kind, Kind::kGated>{});
     case Kind::kTransposed:
       return body(std::integral_constant<Kind, Kind::kTransposed>{});
+    case Kind::kHiddenGrad:
+      return body(std::integral_constant<Kind, Kind::kHiddenGrad>{});
     case Kind::kWeights:
       return body(std::integral_constant<Kind, Kind::kWeights>{});
   }
 }
+
+/// Whether a row of weights has the terms of a column of the result.
+template <Kind kKind>
+inline constexpr bool kIsTransposed = kKind == Kind::kTransposed || kKind == Kind::kHiddenGrad;
 
 /// Matrices that share x and a tile of columns.
 template <Kind kKind>
@@ -169,16 +179,20 @@ __device__ inline void put(const Grouped<T>& p, const Tile& tile, int row, int c
     store<kCount>(p.dw + (int64_t{tile.expert} * p.depth + row) * p.columns + column, sums[0]);
   } else {
     constexpr bool kFast = !std::is_same_v<T, float>;
+    constexpr int kLast = kBranches<kKind> - 1;
     const int64_t at = int64_t{row} * p.columns + column;
-    if (kKind == Kind::kTransposed) return store<kCount>(p.y + at, sums[0]);
-    if (p.h0 != nullptr) store<kCount>(p.h0 + at, sums[0]);
-    if (kKind == Kind::kGated && p.h1 != nullptr)
-      store<kCount>(p.h1 + at, sums[kBranches<kKind> - 1]);
+    const auto act0 = [&](float h) { return activation<kFast>(p.act0, h); };
+    const auto act1 = [&](float h) { return activation<kFast>(p.act1, h); };
+    const auto kept = [&] { return p.mask.shared_bits(row, column); };
     float y[kCount];
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      y[i] = activated<kFast>(p.act0, sums[0][i]);
-      if (kKind == Kind::kGated) y[i] *= activated<kFast>(p.act1, sums[kBranches<kKind> - 1][i]);
+    for (int i = 0; i < kCount; ++i) y[i] = sums[0][i];
+    if constexpr (kKind == Kind::kHiddenGrad) {
+      hidden_grad(act0, act1, p.mask, kept, p.h0, p.h1, at, y, p.d0, p.d1);
+    } else if constexpr (kKind != Kind::kTransposed) {
+      if (p.h0 != nullptr) store<kCount>(p.h0 + at, sums[0]);
+      if (kKind == Kind::kGated && p.h1 != nullptr) store<kCount>(p.h1 + at, sums[kLast]);
+      hidden(act0, act1, p.mask, kept, y, sums[kLast], kKind == Kind::kGated);
     }
     store<kCount>(p.y + at, y);
   }

@@ -27,7 +27,7 @@ struct Operands {
     if (column >= p.columns || term >= tile.end) return 0;
     const int64_t row = kKind == Kind::kWeights ? term : int64_t{tile.expert} * p.depth + term;
     return simt::to_float(
-        kKind == Kind::kTransposed
+        kIsTransposed<kKind>
             ? p.w[i][(int64_t{tile.expert} * p.columns + column) * p.depth + term]
             : p.w[i][row * p.columns + column]);
   }
@@ -46,16 +46,16 @@ __global__ void __launch_bounds__(kThreads) general_kernel(const __grid_constant
   const int steps = steps_of<kKind, kTerms>(p, tile), each = max(steps / p.pairs(), 1);
   float sums[kEach][kCount][kEach] = {};
   for (int step = 0; step < steps; ++step) {
-    const int pair = kKind == Kind::kTransposed ? step / each : 0;
-    const int term = (kKind == Kind::kTransposed ? step % each : step) * kTerms;
+    const int pair = kIsTransposed<kKind> ? step / each : 0;
+    const int term = (kIsTransposed<kKind> ? step % each : step) * kTerms;
     for (int i = thread; i < kSide * kTerms; i += kThreads) {
       // Neighbouring threads read neighbouring addresses.
       const int by_term = i % kTerms, by_side = i % kSide;
       const int xk = kKind == Kind::kWeights ? i / kSide : by_term;
       const int xr = kKind == Kind::kWeights ? by_side : i / kTerms;
       x[xk * kRow + xr] = operands.x(pair, xr, term + xk);
-      const int wk = kKind == Kind::kTransposed ? by_term : i / kSide;
-      const int wc = kKind == Kind::kTransposed ? i / kTerms : by_side;
+      const int wk = kIsTransposed<kKind> ? by_term : i / kSide;
+      const int wc = kIsTransposed<kKind> ? i / kTerms : by_side;
       for (int b = 0; b < kCount; ++b)
         w[b * kTileFloats + wk * kRow + wc] = operands.w(pair + b, term + wk, wc);
     }

@@ -42,10 +42,10 @@ __device__ void copy_step(const Grouped<bf16>& p, const Tile& tile, int step, in
                    p.columns);
     }
   } else {
-    const int pair = kKind == Kind::kTransposed ? step / each : 0, term = (step - pair * each) * kTerms;
+    const int pair = kIsTransposed<kKind> ? step / each : 0, term = (step - pair * each) * kTerms;
     const int64_t expert = int64_t{tile.expert} * p.depth * p.columns;
     copy_box<kRows>(x, p.x[pair], p.depth, tile.row, tile.row_end, term, p.depth);
-    if constexpr (kKind == Kind::kTransposed) {
+    if constexpr (kIsTransposed<kKind>) {
       copy_box<128>(w, p.w[pair] + expert, p.depth, tile.column, p.columns, term, p.depth);
     } else {
 #pragma unroll 1  // both at once need more registers than there are
@@ -81,7 +81,7 @@ __device__ void multiply(simt::Shared<bf16> x, simt::Shared<bf16> w, int warp_ro
     for (int n = 0; n < 4; ++n) {
       const int column = stored_column<kKind>(warp_column, n);
       uint32_t b[4];
-      if constexpr (kKind == Kind::kTransposed)
+      if constexpr (kIsTransposed<kKind>)
         load_b<64>(w, column, i, b);
       else
         load_b_transposed<64>(w + column / 64 * kBox, column % 64, i, b);

@@ -51,9 +51,9 @@ __device__ void load_step(const Maps& maps, const Tile& tile, int step, int each
     for (int box = 0; box < kWBoxes; ++box)
       simt::tma_load_2d(&w[box * kBox], maps.w[0], bar, tile.column + box * kBoxColumns, term);
   } else {
-    const int pair = kKind == Kind::kTransposed ? step / each : 0, term = (step - pair * each) * kTerms;
+    const int pair = kIsTransposed<kKind> ? step / each : 0, term = (step - pair * each) * kTerms;
     simt::tma_load_2d(&x[0], maps.x[pair], bar, term, tile.row);
-    if constexpr (kKind == Kind::kTransposed) {
+    if constexpr (kIsTransposed<kKind>) {
       simt::tma_load_3d(&w[0], maps.w[pair], bar, term, tile.column, tile.expert);
     } else {
 #pragma unroll
@@ -102,7 +102,7 @@ __device__ void multiply(int stage, int group, float (&sums)[kBranches<kKind>][k
     for (int b = 0; b < kBranches<kKind>; ++b) {
       const uint64_t a = kFromRows ? terms_in_rows<kTerms>(x, i, group)
                                    : terms_in_columns<kRows>(x, 64 * group, i);
-      if constexpr (kKind == Kind::kTransposed)
+      if constexpr (kIsTransposed<kKind>)
         simt::wgmma<kColumns<kKind>, kFromRows, false>(sums[b], a,
                                                        terms_in_columns<kColumns<kKind>>(w, 0, i), true);
       else
@@ -220,7 +220,7 @@ Maps maps_of(const Grouped<bf16>& p) {
     const bf16* w = p.w[p.w[i] == nullptr ? 0 : i];
     maps.x[i] = rows_map(x, p.rows, p.depth, kKind == Kind::kWeights ? kTerms : kRows);
     maps.w[i] = kKind == Kind::kWeights ? rows_map(w, p.rows, p.columns, kTerms)
-                : kKind == Kind::kTransposed
+                : kIsTransposed<kKind>
                     ? weights_map(w, p.experts, p.columns, p.depth, kColumns<kKind>)
                     : weights_map(w, p.experts, p.depth, p.columns, kTerms);
   }

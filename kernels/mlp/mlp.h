@@ -1,13 +1,17 @@
 #pragma once
-// The first half of a transformer's MLP, gated (T5 1.1) or not (T5 1.0).
+// A transformer's MLP, gated (T5 1.1) or not (T5 1.0).
 //
-//   mlp_in       x [..., e], wi_0 [e, f], wi_1? [e, f]  ->  y [..., f], h0? [..., f], h1? [..., f]
-//                h0 = x wi_0;  h1 = x wi_1;  y = act0(h0) act1(h1), or act0(h0) without wi_1
-//   mlp_in_grad  x, wi_0, wi_1?, h0?, h1?, dy [..., f]  ->  dx [..., e], dwi_0 [e, f], dwi_1? [e,
-//   f]
-//                products h0, h1 that are absent are computed again
+//   mlp       x [..., e], wi_0 [e, f], wi_1? [e, f], wo [f, o]
+//             ->  z [..., o], h0? [..., f], h1? [..., f]
+//             h0 = x wi_0;  h1 = x wi_1;  y = dropout(act0(h0) act1(h1)), without wi_1 of act0(h0);
+//             z = y wo
+//   mlp_grad  x, wi_0, wi_1?, wo, h0, h1?, dz [..., o]
+//             ->  dx [..., e], dwi_0 [e, f], dwi_1? [e, f], y [..., f]
+//             y is made again for the gradient of wo, y^T dz
+//   mlp_in    x, wi_0, wi_1?  ->  y, without dropout; it has no gradient
 //
-// Attributes: act0, act1 (int64 of an Activation; act1 only with wi_1, default linear).
+// Attributes: act0, act1 (int64 of an Activation; act1 only with wi_1, default linear); rate, key0,
+// key1, broadcast_dim = -2 as of dropout.h, which are absent where nothing is dropped.
 // float32 only. Sums run in an order that depends on shapes and thread count alone.
 
 #include <string_view>
@@ -23,7 +27,11 @@ enum class Activation : int64_t { linear, relu, gelu, silu };
 Activation activation_from_name(std::string_view name);
 std::string_view name_of(Activation activation);
 
+/// Sizes of y and where it lies in the whole array, without elements: for its dropout mask.
+View hidden_units(const View& x, const View& wi_0);
+
 void mlp_in_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
-void mlp_in_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void mlp_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void mlp_grad_cpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
 }  // namespace quintet

@@ -1,7 +1,10 @@
+#include <optional>
+
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/dropout/apply.h"
 #include "kernels/mlp/activate.h"
 
 namespace quintet {
@@ -9,17 +12,10 @@ namespace {
 
 using cpu::Scratch;
 
-// Rows taken at a time, so that scratch memory does not grow with the batch. Smaller chunks only cost:
-// on one Emerald Rapids machine (2 threads, e 512, f 1024) forward takes 13.7 ms for 2048 rows in one
-// chunk, 14.7 ms in chunks of 512, 15.8 ms of 128; the products alone take 13.3 ms.
+// Rows taken at a time, so that scratch memory does not grow with the batch. Smaller chunks only
+// cost: on one Emerald Rapids machine (2 threads, e 512, f 1024) forward takes 13.7 ms for 2048
+// rows in one chunk, 14.7 ms in chunks of 512, 15.8 ms of 128; the products alone take 13.3 ms.
 constexpr int64_t kChunkRows = 2048;
-
-// The operands that forward and backward share. x: [rows, e]; w0, w1: [e, f]; w1 null: not gated.
-struct Mlp {
-  int64_t rows = 0, e = 0, f = 0;
-  const float *x = nullptr, *w0 = nullptr, *w1 = nullptr;
-  cpu::Gate gate{};
-};
 
 Activation activation_of(const char* op, int64_t number) {
   if (number < 0 || number > static_cast<int64_t>(Activation::silu))
@@ -27,113 +23,139 @@ Activation activation_of(const char* op, int64_t number) {
   return static_cast<Activation>(number);
 }
 
-Mlp read_operands(const char* op, Views in, const Attrs& attrs) {
-  const View &x = in[0], &w0 = in[1], &w1 = in[2];
-  Mlp mlp;
-  mlp.rows = x.rows();
-  mlp.e = x.depth();
-  mlp.f = w0.depth();
-  cpu::expect_shape(w0.rank == 2 && w0.size(0) == mlp.e &&
-                        (w1.absent() || (w1.size(0) == mlp.e && w1.size(1) == mlp.f)),
-                    op, "...e, ef, ef?");
-  mlp.x = cpu::f32(x, op, "x");
-  mlp.w0 = cpu::f32(w0, op, "wi_0");
-  mlp.w1 = w1.absent() ? nullptr : cpu::f32(w1, op, "wi_1");
-  mlp.gate.act0 = activation_of(op, attrs.get<int64_t>("act0"));
-  mlp.gate.act1 = activation_of(op, attrs.get_or<int64_t>("act1", 0));
-  return mlp;
-}
+// The operands that forward and backward share, and what they do with chunks of rows.
+struct Mlp {
+  const char* op;
+  int64_t rows, e, f;
+  const float *x, *w0, *w1;  // [rows, e]; [e, f]; w1 null: not gated
+  cpu::Gate gate{};
+  std::optional<cpu::RowDropout> dropout;
 
-// An operand or result of [rows, f] that may be absent.
-float* hidden(const char* op, const Mlp& mlp, const View& view, const char* name) {
-  if (view.absent()) return nullptr;
-  cpu::expect_shape(view.rows() == mlp.rows && view.depth() == mlp.f, op, "... f");
-  return cpu::f32(view, op, name);
-}
+  Mlp(const char* name, Views in, const Attrs& attrs)
+      : op(name), rows(in[0].rows()), e(in[0].depth()), f(in[1].depth()) {
+    const View &wi_0 = in[1], &wi_1 = in[2];
+    expect(wi_0.rank == 2 && wi_0.size(0) == e &&
+           (wi_1.absent() || (wi_1.size(0) == e && wi_1.size(1) == f)));
+    x = cpu::f32(in[0], op, "x");
+    w0 = cpu::f32(wi_0, op, "wi_0");
+    w1 = wi_1.absent() ? nullptr : cpu::f32(wi_1, op, "wi_1");
+    gate.act0 = activation_of(op, attrs.get<int64_t>("act0"));
+    gate.act1 = activation_of(op, attrs.get_or<int64_t>("act1", 0));
+    if (attrs.has("rate")) dropout.emplace(op, hidden_units(in[0], wi_0), attrs);
+  }
+  void expect(bool fits) const { cpu::expect_shape(fits, op, "...e, ef, ef?, fo"); }
 
-// h = rows [begin, begin + count) of x, times w.
-void product(const Mlp& mlp, int64_t begin, int64_t count, const float* w, float* h) {
-  cpu::gemm({.m = count, .n = mlp.f, .k = mlp.e}, mlp.x + begin * mlp.e, mlp.e, w, mlp.f, h, mlp.f);
-}
+  /// An operand or result of [rows, depth] that may be absent.
+  float* rows_of(const View& view, int64_t depth, const char* name) const {
+    if (view.absent()) return nullptr;
+    expect(view.rows() == rows && view.depth() == depth);
+    return cpu::f32(view, op, name);
+  }
+  /// wo: [f, o].
+  const float* out_matrix(const View& view) const {
+    expect(view.rank == 2 && view.size(0) == f);
+    return cpu::f32(view, op, "wo");
+  }
+  /// Calls body(first row, rows).
+  template <typename Body>
+  void for_chunks(const Body& body) const {
+    for (int64_t begin = 0; begin < rows; begin += kChunkRows)
+      body(begin, std::min(kChunkRows, rows - begin));
+  }
+  /// Calls body(first, elements, drop) for parts of a chunk's hidden units, on all threads; drop(y)
+  /// applies dropout to a part of y.
+  template <typename Body>
+  void for_parts(int64_t begin, int64_t count, const Body& body) const {
+    cpu::parallel_for(count, std::max<int64_t>(1, cpu::row_grain(f) / 4),
+                      [&](int64_t r, int64_t end) {
+                        if (!dropout) return body(r * f, (end - r) * f, [](float*) {});
+                        for (cpu::RowDropout rule = *dropout; r < end; ++r)
+                          body(r * f, f, [&](float* y) { rule(begin + r, nullptr, y, y); });
+                      });
+  }
+  /// y of a chunk; products to kept0 and kept1 unless null. All begin at the chunk.
+  void first_half(int64_t begin, int64_t count, float* y, float* kept0, float* kept1) const {
+    const auto product = [&](const float* w, float* h) {
+      cpu::gemm({.m = count, .n = f, .k = e}, x + begin * e, e, w, f, h, f);
+    };
+    float* h0 = kept0 != nullptr ? kept0 : y;  // activated in place if not kept
+    product(w0, h0);
+    float* h1 = nullptr;
+    if (w1 != nullptr) {
+      h1 = kept1 != nullptr ? kept1 : cpu::scratch(Scratch::kGateProducts, count * f);
+      product(w1, h1);
+    }
+    for_parts(begin, count, [&](int64_t at, int64_t n, const auto& drop) {
+      cpu::activate(gate, h0 + at, h1 == nullptr ? nullptr : h1 + at, y + at, n);
+      drop(y + at);
+    });
+  }
+};
 
-const float* rows_of(const float* array, int64_t begin, int64_t depth) {
-  return array == nullptr ? nullptr : array + begin * depth;
-}
-
-// dx += or = dh w^T and dw += or = x^T dh for one chunk; absent results are null.
-void back_product(const Mlp& mlp, int64_t begin, int64_t count, const float* dh, const float* w,
-                  float* dx, bool add_dx, float* dw, bool add_dw) {
-  if (dx != nullptr)
-    cpu::gemm(
-        {.m = count, .n = mlp.e, .k = mlp.f, .transpose_b = true, .beta = add_dx ? 1.0F : 0.0F}, dh,
-        mlp.f, w, mlp.f, dx + begin * mlp.e, mlp.e);
-  if (dw != nullptr)
-    cpu::gemm(
-        {.m = mlp.e, .n = mlp.f, .k = count, .transpose_a = true, .beta = add_dw ? 1.0F : 0.0F},
-        mlp.x + begin * mlp.e, mlp.e, dh, mlp.f, dw, mlp.f);
+// The chunk of an array of rows that begins at `row`; null stays null.
+template <typename T>
+T* from_row(T* array, int64_t row, int64_t depth) {
+  return array == nullptr ? nullptr : array + row * depth;
 }
 
 }  // namespace
 
 void mlp_in_cpu(Views in, Views out, const Attrs& attrs, Stream) {
-  const Mlp mlp = read_operands("mlp_in", in, attrs);
-  float* y = hidden("mlp_in", mlp, out[0], "y");
-  float* kept0 = hidden("mlp_in", mlp, out[1], "h0");
-  float* kept1 = hidden("mlp_in", mlp, out[2], "h1");
-  for (int64_t begin = 0; begin < mlp.rows; begin += kChunkRows) {
-    const int64_t count = std::min(kChunkRows, mlp.rows - begin), at = begin * mlp.f;
-    const int64_t n = count * mlp.f;
-    float* h0 = kept0 != nullptr ? kept0 + at : y + at;  // activated in place if not kept
-    product(mlp, begin, count, mlp.w0, h0);
-    float* h1 = nullptr;
-    if (mlp.w1 != nullptr) {
-      h1 = kept1 != nullptr ? kept1 + at : cpu::scratch(Scratch::kGateProducts, n);
-      product(mlp, begin, count, mlp.w1, h1);
-    }
-    cpu::parallel_for(n, cpu::kGrainElements / 4, [&](int64_t first, int64_t last) {
-      cpu::activate(mlp.gate, h0 + first, h1 == nullptr ? nullptr : h1 + first, y + at + first,
-                    last - first);
-    });
-  }
+  const Mlp mlp("mlp_in", in, attrs);
+  float* y = mlp.rows_of(out[0], mlp.f, "y");
+  mlp.for_chunks([&](int64_t begin, int64_t count) {
+    mlp.first_half(begin, count, y + begin * mlp.f, nullptr, nullptr);
+  });
 }
 
-void mlp_in_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
-  const char* op = "mlp_in_grad";
-  const Mlp mlp = read_operands(op, in, attrs);
-  const float* kept0 = hidden(op, mlp, in[3], "h0");
-  const float* kept1 = hidden(op, mlp, in[4], "h1");
-  const float* dy = hidden(op, mlp, in[5], "dy");
-  const auto result = [&](size_t i, const char* name) {
-    return out[i].absent() ? nullptr : cpu::f32(out[i], op, name);
-  };
-  float *dx = result(0, "dx"), *dw0 = result(1, "dwi_0"), *dw1 = result(2, "dwi_1");
+void mlp_cpu(Views in, Views out, const Attrs& attrs, Stream) {
+  const Mlp mlp("mlp", in, attrs);
+  const int64_t f = mlp.f, o = in[3].depth();
+  const float* wo = mlp.out_matrix(in[3]);
+  float* z = mlp.rows_of(out[0], o, "z");
+  float *h0 = mlp.rows_of(out[1], f, "h0"), *h1 = mlp.rows_of(out[2], f, "h1");
+  mlp.for_chunks([&](int64_t begin, int64_t count) {
+    float* y = cpu::scratch(Scratch::kProducts, count * f);
+    mlp.first_half(begin, count, y, from_row(h0, begin, f), from_row(h1, begin, f));
+    cpu::gemm({.m = count, .n = o, .k = f}, y, f, wo, o, z + begin * o, o);
+  });
+}
+
+void mlp_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
+  const Mlp mlp("mlp_grad", in, attrs);
+  const int64_t e = mlp.e, f = mlp.f, o = in[3].depth();
+  const bool gated = mlp.w1 != nullptr;
+  const float* wo = mlp.out_matrix(in[3]);
+  const float* h0 = mlp.rows_of(in[4], f, "h0");
+  const float* h1 = gated ? mlp.rows_of(in[5], f, "h1") : nullptr;
+  const float* dz = mlp.rows_of(in[6], o, "dz");
+  float *dx = mlp.rows_of(out[0], e, "dx"), *y = mlp.rows_of(out[3], f, "y");
+  float* dw0 = cpu::f32(out[1], mlp.op, "dwi_0");
+  float* dw1 = gated ? cpu::f32(out[2], mlp.op, "dwi_1") : nullptr;
   if (mlp.rows == 0)
     for (float* dw : {dw0, dw1})
-      if (dw != nullptr) std::fill(dw, dw + mlp.e * mlp.f, 0.0F);
-  for (int64_t begin = 0; begin < mlp.rows; begin += kChunkRows) {
-    const int64_t count = std::min(kChunkRows, mlp.rows - begin), at = begin * mlp.f;
-    const int64_t n = count * mlp.f;
-    float* d0 = cpu::scratch(Scratch::kGrads, n);
-    float* d1 = mlp.w1 == nullptr ? nullptr : cpu::scratch(Scratch::kGateGrads, n);
-    const float* h0 = rows_of(kept0, begin, mlp.f);
-    const float* h1 = rows_of(kept1, begin, mlp.f);
-    if (h0 == nullptr) {
-      product(mlp, begin, count, mlp.w0, d0);
-      h0 = d0;
-    }
-    if (mlp.w1 != nullptr && h1 == nullptr) {
-      product(mlp, begin, count, mlp.w1, d1);
-      h1 = d1;
-    }
-    if (mlp.w1 == nullptr) h1 = nullptr;
-    cpu::parallel_for(n, cpu::kGrainElements / 4, [&](int64_t first, int64_t last) {
-      const auto part = [first](auto* p) { return p == nullptr ? nullptr : p + first; };
-      cpu::activate_grad(mlp.gate, h0 + first, part(h1), dy + at + first, d0 + first, part(d1),
-                         last - first);
+      if (dw != nullptr) std::fill(dw, dw + e * f, 0.0F);
+  mlp.for_chunks([&](int64_t begin, int64_t count) {
+    float* dy = y + begin * f;  // becomes y
+    float* d0 = cpu::scratch(Scratch::kGrads, count * f);
+    float* d1 = gated ? cpu::scratch(Scratch::kGateGrads, count * f) : nullptr;
+    cpu::gemm({.m = count, .n = f, .k = o, .transpose_b = true}, dz + begin * o, o, wo, o, dy, f);
+    mlp.for_parts(begin, count, [&](int64_t at, int64_t n, const auto& drop) {
+      const auto part = [at](auto* p) { return p == nullptr ? nullptr : p + at; };
+      drop(dy + at);
+      cpu::activate_grad(mlp.gate, h0 + begin * f + at, part(from_row(h1, begin, f)), dy + at,
+                         d0 + at, part(d1), dy + at, n);
+      drop(dy + at);
     });
-    back_product(mlp, begin, count, d0, mlp.w0, dx, false, dw0, begin > 0);
-    if (mlp.w1 != nullptr) back_product(mlp, begin, count, d1, mlp.w1, dx, true, dw1, begin > 0);
-  }
+    const auto back = [&](const float* d, const float* w, float* dw, bool is_first) {
+      cpu::gemm({.m = count, .n = e, .k = f, .transpose_b = true, .beta = is_first ? 0.0F : 1.0F},
+                d, f, w, f, dx + begin * e, e);
+      cpu::gemm({.m = e, .n = f, .k = count, .transpose_a = true, .beta = begin > 0 ? 1.0F : 0.0F},
+                mlp.x + begin * e, e, d, f, dw, f);
+    };
+    back(d0, mlp.w0, dw0, true);
+    if (gated) back(d1, mlp.w1, dw1, false);
+  });
 }
 
 }  // namespace quintet

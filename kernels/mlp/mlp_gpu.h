@@ -1,7 +1,7 @@
 #pragma once
-// The first half of the MLP on a GPU, its activations in the products' launch or after it,
-// whichever was measured to be faster (README.md). x, weights, h0, h1, y, dy, dx float32 or
-// bfloat16; gradients of weights float32. The mathematics: mlp.h. Products in bfloat16 accumulate
+// The MLP on a GPU, its activations in the products' launches or after them, whichever was measured
+// to be faster (README.md). x, weights, h0, h1, y, z and their gradients float32 or bfloat16;
+// gradients of weights float32. The mathematics: mlp.h. Products in bfloat16 accumulate
 // in float32 and are rounded once when stored.
 
 #include "kernels/kernel.h"
@@ -10,7 +10,8 @@
 namespace quintet::QT_GPU {
 
 void mlp_in_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
-void mlp_in_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void mlp_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
+void mlp_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
 /// The activations' part of the gradient: h0, h1?, dy -> d0, d1?, all of one dtype and as many
 /// elements; d0 = dy act0'(h0) act1(h1), d1 = dy act0(h0) act1'(h1). Attributes act0, act1.

@@ -116,7 +116,7 @@ void experts_in_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   cpu::parallel_for(used * f, cpu::kGrainElements / 4, [&](int64_t begin, int64_t end) {
     const auto part = [begin](auto* v) { return v == nullptr ? nullptr : v + begin; };
     cpu::activate_grad(gate, h0 + begin, wi_1 == nullptr ? nullptr : part(h1), dy + begin,
-                       d0 + begin, part(d1), end - begin);
+                       d0 + begin, part(d1), nullptr, end - begin);
   });
   if (float* dx = optional(out[0], op, "dx")) {
     products(p, true, d0, f, wi_0, dx, depth);

@@ -24,8 +24,8 @@ Tensor run(const DeviceWeights& weights, const Tensor& tokens, const Tensor& seg
         {.num_heads = weights.config.num_heads, .bidirectional = true});  // [batch, length, joined_kv]
     x = ops::add(x, ops::matmul(attended, layer.out));
     const DeviceWeights::Mlp& mlp = layer.mlp;
-    const Tensor inner = ops::mlp_in(normed(x, mlp.norm), mlp.wi_0, mlp.wi_1, mlp.activations);
-    x = ops::add(x, ops::matmul(inner, mlp.wo));
+    const Tensor y = ops::mlp(normed(x, mlp.norm), mlp.wi_0, mlp.wi_1, mlp.wo, mlp.activations);
+    x = ops::add(x, y);
   }
   return normed(x, encoder.norm);
 }

@@ -18,7 +18,7 @@ HostArray marks_of(std::span<const int32_t> prefix, int64_t length) {
 Tensor after_norm(const DeviceWeights::Mlp& mlp, const Tensor& x) {
   const Tensor h = ops::rms_norm(x, mlp.norm);
   if (!mlp.router.absent()) return through_experts(mlp, h);
-  return ops::matmul(ops::mlp_in(h, mlp.wi_0, mlp.wi_1, mlp.activations), mlp.wo);
+  return ops::mlp(h, mlp.wi_0, mlp.wi_1, mlp.wo, mlp.activations);
 }
 
 }  // namespace

@@ -4,26 +4,42 @@
 #include "runtime/tape.h"
 
 namespace quintet {
+namespace {
+
+Attrs attrs_of(const std::vector<std::string>& activations, bool gated, Attrs attrs = {}) {
+  QT_CHECK(activations.size() == (gated ? 2u : 1u), "mlp_activations: {} names for {} matrices",
+           activations.size(), gated ? 2 : 1);
+  attrs.set("act0", static_cast<int64_t>(activation_from_name(activations[0])));
+  if (gated) attrs.set("act1", static_cast<int64_t>(activation_from_name(activations[1])));
+  return attrs;
+}
+
+}  // namespace
+
+Tensor ops::mlp(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1, const Tensor& wo,
+                const std::vector<std::string>& activations, const Dropout& dropout) {
+  QT_CHECK(dropout.rate == 0 || dropout.broadcast_length,
+           "mlp: all of a length share one dropout mask");
+  const bool gated = !wi_1.absent(), keep = Tape::current() != nullptr;
+  return call(table::mlp, {x, wi_0, wi_1, wo}, attrs_of(activations, gated, dropout.attrs()),
+              {true, keep, keep && gated})[0];
+}
 
 Tensor ops::mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
                    const std::vector<std::string>& activations) {
-  const bool gated = !wi_1.absent();
-  QT_CHECK(activations.size() == (gated ? 2u : 1u), "mlp_activations: {} names for {} matrices",
-           activations.size(), gated ? 2 : 1);
-  const auto code = [&](size_t i) {
-    return static_cast<int64_t>(activation_from_name(activations[i]));
-  };
-  const Attrs attrs{{"act0", code(0)}, {"act1", gated ? code(1) : int64_t{0}}};
-  const bool keep = Tape::current() != nullptr;
-  return call(table::mlp_in, {x, wi_0, wi_1}, attrs, {true, keep, keep && gated})[0];
+  return call(table::mlp_in, {x, wi_0, wi_1}, attrs_of(activations, !wi_1.absent()))[0];
 }
 
-Tensors mlp_in_vjp(const Node& node, const Tensors& grads) {
-  const bool gated = !node.inputs[2].absent();
-  return call(
-      ops::table::mlp_in_grad,
-      {node.inputs[0], node.inputs[1], node.inputs[2], node.outputs[1], node.outputs[2], grads[0]},
-      node.attrs, {true, true, gated});
+Tensors mlp_vjp(const Node& node, const Tensors& grads) {
+  const Tensor &wi_1 = node.inputs[2], &wo = node.inputs[3], &dz = grads[0];
+  Tensors operands = node.inputs;
+  operands.insert(operands.end(), {node.outputs[1], node.outputs[2], dz});
+  Tensors result =
+      call(ops::table::mlp_grad, operands, node.attrs, {true, true, !wi_1.absent(), true});
+  const Tensor y = result[3];
+  result[3] =
+      wo.needs_grad() ? parameter_gradient(wo, ops::table::matmul_grad_w, {y, dz}) : Tensor();
+  return result;
 }
 
 }  // namespace quintet

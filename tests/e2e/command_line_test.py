@@ -68,7 +68,7 @@ def test_a_profile_adds_up_to_the_step(folder):
     assert 0.5 * last["by the clock"] < ops <= 1.01 * last["by the clock"] + 0.001, result
     assert last["by the clock"] > 0.99 * least, result
     products = {row[0]: float(row[2]) * float(row[5]) for row in rows if len(row) == 6}
-    assert products.keys() == {"matmul", "matmul_t", "matmul_grad_w", "mlp_in", "mlp_in_grad", "attention", "attention_grad",
+    assert products.keys() == {"matmul", "matmul_t", "matmul_grad_w", "mlp", "mlp_grad", "attention", "attention_grad",
                                "cross_entropy"}, products
     for seconds, rate in sums.values():
         assert abs(seconds * rate / sum(products.values()) - 1) < 0.1, (sums, products)

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "kernels/gpu_kernels.h"
-#include "kernels/simt/emulator/emulator.h"
 #include "runtime/devices.h"
+#include "tests/simt/schedules.h"
 
 namespace quintet::testing {
 
@@ -41,15 +41,7 @@ class DeviceTest : public ::testing::Test {
   /// Under three schedules of the emulator and with the kernels of sm_80 and sm_90; once on a GPU.
   template <class Body>
   void on_every_schedule(const Body& body) {
-    if (!name().starts_with("emulated")) return body();
-    for (int sm : {80, 90})
-      for (uint64_t seed : {0, 1, 2}) {
-        SCOPED_TRACE(fmt::format("schedule {}, sm_{}", seed, sm));
-        emulated::simt::emulator::set_sm(sm);
-        emulated::simt::emulator::set_seed(seed);
-        body();
-        if (::testing::Test::HasFailure()) return;
-      }
+    name().starts_with("emulated") ? testing::on_every_schedule(body) : body();
   }
 };
 

@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/simt/emulator/emulator.h"
 #include "runtime/base/dtype.h"
 #include "tests/ops/attention_oracle.h"
+#include "tests/simt/schedules.h"
 
 namespace quintet::emulated {
 void attention_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
@@ -189,13 +189,7 @@ void check(const Setting& s) {
 }
 
 TEST_P(AttentionBf16, IsCloseToTheOracle) {
-  for (int sm : {80, 90})
-    for (uint64_t seed : {0, 1, 2}) {
-      SCOPED_TRACE(fmt::format("sm_{}, schedule {}", sm, seed));
-      emulated::simt::emulator::set_sm(sm);
-      emulated::simt::emulator::set_seed(seed);
-      check(GetParam());
-    }
+  on_every_schedule([] { check(GetParam()); });
 }
 
 const Attrs kDropped{{"rate", 0.3}, {"key0", int64_t{17}}, {"key1", int64_t{4242}}};

@@ -3,6 +3,7 @@
 // element types, chunked and not, three schedules.
 
 #include "tests/gpu_ops/decode_memory.h"
+#include "tests/simt/schedules.h"
 
 namespace quintet::emulated {
 void decode_cross_gpu(const DecodeCross& attention, Stream stream);
@@ -194,7 +195,7 @@ TEST_P(DecodeAttention, SelfAppendsAndReadsOtherBeamsTokens) {
 INSTANTIATE_TEST_SUITE_P(, DecodeAttention,
                          ::testing::Combine(::testing::ValuesIn(kSizes),
                                             ::testing::Values(DType::f32, DType::bf16),
-                                            ::testing::Values(1u, 2u, 3u)),
+                                            ::testing::ValuesIn(testing::kSchedules)),
                          [](const auto& named) {
                            return fmt::format(
                                "{}{}Seed{}", std::get<0>(named.param).name,

@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "kernels/simt/emulator/emulator.h"
 #include "runtime/devices.h"
 #include "tests/gpu_ops/launcher.h"
+#include "tests/simt/schedules.h"
 
 namespace quintet::testing {
 namespace {
@@ -45,6 +45,8 @@ std::vector<size_t> activations_of(std::string_view op) {
       op == "add_rms_norm")
     return {0, 1};
   if (op == "mlp_in" || op == "attention") return {0, 1, 2};
+  if (op == "mlp") return {0, 1, 2, 3};
+  if (op == "mlp_grad") return {0, 1, 2, 3, 4, 5, 6};
   if (op == "embed") return {1};
   if (op == "rms_norm_squares" || op == "rms_norm_apply") return {0};
   if (op == "rms_norm_products" || op == "rms_norm_grad_apply") return {0, 2};
@@ -158,6 +160,8 @@ std::vector<Buffer> run_gradient(const OpCase& c, const GradCall& call, Prepared
     const Operand& o = c.inputs[static_cast<size_t>(call.results[r])];
     results.push_back(make_output({o.shape, dtypes[r], o.absent, o.origin, o.global}, 0));
   }
+  for (size_t r = 0; r < call.others.size(); ++r)
+    results.push_back(make_output(result(call.others[r], dtypes[call.results.size() + r]), 0));
   if (op != nullptr)
     launch_on_device(*op, in, pointers(results), c.attrs);
   else {
@@ -216,8 +220,8 @@ void check_gradients(const OpCase& c, const Op& op, bool bf16) {
   for (const GradCall& call : c.grads) {
     const Op* gradient = op_of(call.kernel);
     ASSERT_NE(gradient, nullptr);
-    std::vector<DType> dtypes, f32(call.results.size(), DType::f32);
-    for (size_t r = 0; r < call.results.size(); ++r)
+    std::vector<DType> dtypes, f32(call.results.size() + call.others.size(), DType::f32);
+    for (size_t r = 0; r < f32.size(); ++r)
       dtypes.push_back(bf16 && !gradient->rule.outputs[r].float32 ? DType::bf16 : DType::f32);
     const auto got = run_gradient(c, call, p, cotangents, gradient, dtypes);
     const auto again = run_gradient(c, call, p, cotangents, gradient, dtypes);
@@ -236,20 +240,6 @@ void check_gradients(const OpCase& c, const Op& op, bool bf16) {
   }
 }
 
-/// Under each schedule and architecture of the emulator; once on a GPU.
-template <class Body>
-void on_every_schedule(const Body& body) {
-  if (!emulated()) return body();
-  for (int sm : {80, 90})
-    for (uint64_t seed : {0, 1, 2}) {
-      SCOPED_TRACE(fmt::format("schedule {}, sm_{}", seed, sm));
-      emulated::simt::emulator::set_sm(sm);
-      emulated::simt::emulator::set_seed(seed);
-      body();
-      if (::testing::Test::HasFatalFailure()) return;
-    }
-}
-
 class GpuOps : public ::testing::TestWithParam<GpuCase> {
  protected:
   void SetUp() override {
@@ -264,12 +254,17 @@ class GpuOps : public ::testing::TestWithParam<GpuCase> {
     }
     case_ = bf16 ? in_bf16(c, *op_) : c;
   }
+  /// Under each schedule of the emulator; once on a GPU.
+  template <class Body>
+  static void run(const Body& body) {
+    emulated() ? on_every_schedule(body) : body();
+  }
   const Op* op_ = nullptr;
   OpCase case_;
 };
 
 TEST_P(GpuOps, AgreesWithTheOracle) {
-  on_every_schedule([&] {
+  run([&] {
     check_forward(case_, *op_, GetParam().bf16, 0);
     check_forward(case_, *op_, GetParam().bf16, 1);
   });
@@ -277,7 +272,7 @@ TEST_P(GpuOps, AgreesWithTheOracle) {
 
 TEST_P(GpuOps, HasTheGradientsOfTheCpu) {
   if (case_.grads.empty()) GTEST_SKIP() << "the op is a gradient itself or has none";
-  on_every_schedule([&] { check_gradients(case_, *op_, GetParam().bf16); });
+  run([&] { check_gradients(case_, *op_, GetParam().bf16); });
 }
 
 std::vector<GpuCase> gpu_cases() {

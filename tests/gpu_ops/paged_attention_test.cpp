@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tests/gpu_ops/decode_memory.h"
+#include "tests/simt/schedules.h"
 
 namespace quintet::emulated {
 void decode_paged_gpu(const DecodePaged& attention, Stream stream);
@@ -182,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(, PagedAttention,
                          ::testing::Combine(::testing::ValuesIn(kSizes),
                                             ::testing::Values(DType::f32, DType::bf16),
                                             ::testing::Values(80, 90),
-                                            ::testing::Values(1u, 2u, 3u)),
+                                            ::testing::ValuesIn(testing::kSchedules)),
                          [](const auto& named) {
                            return fmt::format(
                                "{}{}Sm{}Seed{}", std::get<0>(named.param).name,

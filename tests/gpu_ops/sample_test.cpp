@@ -8,9 +8,9 @@
 
 #include "kernels/logits/gpu_rows.h"
 #include "kernels/logits/logits.h"
-#include "kernels/simt/emulator/emulator.h"
 #include "models/decoding/filters.h"
 #include "runtime/base/dtype.h"
+#include "tests/simt/schedules.h"
 
 namespace quintet::emulated {
 void sample_gpu(const SampleRows& rows, Stream stream);
@@ -124,7 +124,7 @@ TEST_P(Sample, DrawsWhatTheCpuDraws) {
 INSTANTIATE_TEST_SUITE_P(, Sample,
                          ::testing::Combine(::testing::ValuesIn(kRules),
                                             ::testing::Values(DType::f32, DType::bf16),
-                                            ::testing::Values(1u, 2u, 3u)),
+                                            ::testing::ValuesIn(testing::kSchedules)),
                          [](const auto& named) {
                            return fmt::format(
                                "{}{}Seed{}", std::get<0>(named.param).name,

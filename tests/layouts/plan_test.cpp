@@ -73,21 +73,23 @@ TEST(Plan, ActivationsStayHoweverFewTheyAre) {
 
 TEST(Plan, MegatronReducesOnceForwardAndOnceBackward) {
   const Sharding on = sharding(1, 4, 1, 1);
-  EXPECT_EQ(plan(ops::table::mlp_in, {kX, kIn, kIn}, on).moves, Texts{});
-  EXPECT_EQ(plan(ops::table::matmul, {kH, kOut}, on).moves,
+  EXPECT_EQ(plan(ops::table::mlp, {kX, kIn, kIn, kOut}, on).moves,
             (Texts{"result: all_reduce over model"}));
-  EXPECT_EQ(plan(ops::table::matmul_t, {kX, kOut}, on).moves, Texts{});
-  EXPECT_EQ(plan(ops::table::mlp_in_grad, {kX, kIn, kIn, kH, kH, kH}, on).moves,
+  EXPECT_EQ(plan(ops::table::mlp_grad, {kX, kIn, kIn, kOut, kH, kH, kX}, on).moves,
             (Texts{"result: all_reduce over model"}));
   EXPECT_EQ(plan(ops::table::matmul_grad_w, {kH, kX}, on).moves, Texts{});
 }
 
 TEST(Plan, TwoDimensionsGatherActivationsBeforeAndScatterThemAfter) {
   const Sharding on = sharding(2, 2, 2, 2);
-  EXPECT_EQ(plan(ops::table::mlp_in, {kX, kIn, kIn}, on).moves,
-            (Texts{"0: all_gather over model", "1: all_gather over data", "2: all_gather over data"}));
-  EXPECT_EQ(plan(ops::table::matmul, {kH, kOut}, on).moves,
-            (Texts{"1: all_gather over data", "result: reduce_scatter over model"}));
+  const Texts gathers{"0: all_gather over model", "1: all_gather over data", "2: all_gather over data",
+                      "3: all_gather over data"};
+  Texts forward = gathers, backward = gathers;
+  forward.push_back("result: reduce_scatter over model");
+  EXPECT_EQ(plan(ops::table::mlp, {kX, kIn, kIn, kOut}, on).moves, forward);
+  backward.insert(backward.end(), {"6: all_gather over model", "result: reduce_scatter over model",
+                                   "result: reduce_scatter over data", "result: reduce_scatter over data"});
+  EXPECT_EQ(plan(ops::table::mlp_grad, {kX, kIn, kIn, kOut, kH, kH, kX}, on).moves, backward);
 }
 
 // Axes marked `=` are cut as they come: rows that lie with their experts bring no expert's matrices to

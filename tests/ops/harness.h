@@ -89,6 +89,7 @@ struct GradCall {
   Kernel kernel;
   std::vector<Source> operands;
   std::vector<int> results;  // result r is the gradient of input results[r]; -1: an absent result
+  std::vector<Shape> others{};  // results after these, which are no gradients
 };
 
 /// For ops whose forward pass returns gradients itself: output `gradient` is the gradient of the

@@ -1,11 +1,13 @@
-// The first half of the MLP: every activation, gated or not, products kept or computed again.
+// The MLP: every activation, gated or not, with and without dropout, products kept or not.
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numbers>
+#include <numeric>
 
 #include "kernels/mlp/mlp.h"
+#include "tests/ops/dropout_oracle.h"
 #include "tests/ops/harness.h"
 
 namespace quintet::testing {
@@ -26,70 +28,173 @@ double activate(Activation act, double x) {
   return std::nan("");
 }
 
+double slope(Activation act, double x) {
+  if (act == Activation::relu) return x > 0 ? 1 : 0;
+  const double step = 1e-5;
+  return (activate(act, x + step) - activate(act, x - step)) / (2 * step);
+}
+
+Activation activation(const Attrs& attrs, size_t branch) {
+  return static_cast<Activation>(attrs.get<int64_t>(branch == 0 ? "act0" : "act1"));
+}
+
+/// An array of hidden units [..., f].
+Array hidden_of(const Arrays& in) {
+  const Array &x = in[0], &wi_0 = in[1];
+  Array h = x;
+  h.shape.back() = wi_0.shape[1], h.origin.back() = wi_0.origin[1],
+  h.global.back() = wi_0.global[1];
+  h.values.assign(static_cast<size_t>(h.rows() * h.depth()), 1);
+  return h;
+}
+void drop(Array& h, const Attrs& attrs) {
+  if (!attrs.has("rate")) return;
+  for (int64_t i = 0; i < h.rows() * h.depth(); ++i) h[i] = dropped(h, i, attrs);
+}
+
+/// a b, or a b^T.
+Array product(const Array& a, const Array& b, bool transposed = false) {
+  Array c = a;
+  const int64_t terms = a.depth(), columns = transposed ? b.size(0) : b.size(1);
+  c.shape.back() = columns;
+  c.values.assign(static_cast<size_t>(a.rows() * columns), 0);
+  for (int64_t row = 0; row < a.rows(); ++row)
+    for (int64_t j = 0; j < columns; ++j)
+      for (int64_t i = 0; i < terms; ++i)
+        c[row * columns + j] +=
+            a[row * terms + i] * (transposed ? b[j * terms + i] : b[i * columns + j]);
+  return c;
+}
+
+/// y of mlp.h from the products h.
+Array activated(const Arrays& in, const Arrays& h, const Attrs& attrs) {
+  Array y = hidden_of(in);
+  for (size_t branch = 0; branch < h.size(); ++branch)
+    for (int64_t i = 0; i < y.rows() * y.depth(); ++i)
+      y[i] *= activate(activation(attrs, branch), h[branch][i]);
+  drop(y, attrs);
+  return y;
+}
+Arrays products(const Arrays& in) {
+  Arrays h{product(in[0], in[1])};
+  if (!in[2].absent) h.push_back(product(in[0], in[2]));
+  return h;
+}
+
+void mlp_in_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
+  out[0].values = activated(in, products(in), attrs).values;
+}
+
 void mlp_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
+  const Arrays h = products(in);
+  out[0].values = product(activated(in, h, attrs), in[3]).values;
+  for (size_t branch = 0; branch < h.size(); ++branch)
+    if (!out[1 + branch].absent) out[1 + branch].values = h[branch].values;
+}
+
+void mlp_grad_oracle(const Arrays& in, Arrays& out, const Attrs& attrs) {
   const Array& x = in[0];
-  const int64_t e = x.depth(), f = in[1].size(1);
-  for (int64_t row = 0; row < x.rows(); ++row)
-    for (int64_t j = 0; j < f; ++j) {
-      double y = 1;
-      for (size_t branch = 0; branch < (in[2].absent ? 1u : 2u); ++branch) {
-        double h = 0;
-        for (int64_t i = 0; i < e; ++i) h += x[row * e + i] * in[1 + branch][i * f + j];
-        if (!out[1 + branch].absent) out[1 + branch][row * f + j] = h;
-        y *=
-            activate(static_cast<Activation>(attrs.get<int64_t>(branch == 0 ? "act0" : "act1")), h);
-      }
-      out[0][row * f + j] = y;
+  Arrays h{in[4]};
+  if (!in[5].absent) h.push_back(in[5]);
+  Array dy = hidden_of(in);
+  dy.values = product(in[6], in[3], true).values;
+  drop(dy, attrs);
+  std::fill(out[0].values.begin(), out[0].values.end(), 0);
+  for (size_t branch = 0; branch < h.size(); ++branch) {
+    Array d = dy;
+    for (int64_t i = 0; i < d.rows() * d.depth(); ++i) {
+      d[i] *= slope(activation(attrs, branch), h[branch][i]);
+      if (h.size() > 1) d[i] *= activate(activation(attrs, 1 - branch), h[1 - branch][i]);
     }
+    const Array dx = product(d, in[1 + branch], true);
+    for (size_t i = 0; i < dx.values.size(); ++i) out[0].values[i] += dx.values[i];
+    Array& dw = out[1 + branch];
+    std::fill(dw.values.begin(), dw.values.end(), 0);
+    for (int64_t row = 0; row < x.rows(); ++row)
+      for (int64_t i = 0; i < x.depth(); ++i)
+        for (int64_t j = 0; j < d.depth(); ++j)
+          dw[i * d.depth() + j] += x[row * x.depth() + i] * d[row * d.depth() + j];
+  }
+  out[3].values = activated(in, h, attrs).values;
 }
 
 struct Settings {
   Shape leading;
-  int64_t e, f;
+  int64_t e, f, o = 5;
   Activation act0, act1 = Activation::linear;
-  bool is_gated = true, keeps_products = true;
+  bool is_gated = true, is_kept = true;
+  double dropout = 0;
+  bool is_block = false;  // rows and hidden units are a part of all
+  bool is_bench = false;
 };
 
 Shape with_depth(Shape leading, int64_t depth) {
   leading.push_back(depth);
   return leading;
 }
+Operand matrix(int64_t rows, int64_t columns) {
+  return normal({rows, columns}, 1 / std::sqrt(static_cast<double>(rows)));
+}
 
-OpCase mlp_case(const Settings& s) {
-  int64_t rows = 1;
-  for (int64_t size : s.leading) rows *= size;
-  std::string name = fmt::format("mlp_in/{}", name_of(s.act0));
+int64_t rows_of(const Settings& s) {
+  return std::accumulate(s.leading.begin(), s.leading.end(), int64_t{1}, std::multiplies<>());
+}
+
+/// A case named after `s`, with the operands that all three ops share.
+OpCase case_of(const char* op, Kernel kernel, Oracle oracle, const Settings& s) {
+  std::string name = fmt::format("{}/{}", op, name_of(s.act0));
   if (s.is_gated) name += fmt::format("_{}", name_of(s.act1));
-  name += fmt::format("/{}x{}x{}{}", rows, s.f, s.e, s.keeps_products ? "" : "/not_kept");
-  OpCase c{.name = name, .kernel = mlp_in_cpu};
-  const Operand w = normal({s.e, s.f}, 1 / std::sqrt(static_cast<double>(s.e)));
-  const Shape hidden = with_depth(s.leading, s.f);
-  c.inputs = {normal(with_depth(s.leading, s.e)), w, s.is_gated ? w : no_operand()};
-  c.outputs = {result(hidden), s.keeps_products ? result(hidden) : no_result(),
-               s.keeps_products && s.is_gated ? result(hidden) : no_result()};
+  name += fmt::format("/{}x{}x{}x{}{}{}{}", rows_of(s), s.e, s.f, s.o, s.is_kept ? "" : "/not_kept",
+                      s.dropout > 0 ? "/dropout" : "", s.is_block ? "/block" : "");
+  OpCase c{.name = name, .kernel = kernel, .oracle = std::move(oracle)};
+  Operand x = normal(with_depth(s.leading, s.e)), w = matrix(s.e, s.f);
+  if (s.is_block) {
+    x.origin = Shape(x.shape.size(), 0), x.global = x.shape;
+    x.origin[0] = x.shape[0], x.global[0] = 3 * x.shape[0];
+    w.origin = {0, 2 * s.f}, w.global = {s.e, 4 * s.f};
+  }
+  c.inputs = {x, w, s.is_gated ? w : no_operand()};
   c.attrs = {{"act0", static_cast<int64_t>(s.act0)}, {"act1", static_cast<int64_t>(s.act1)}};
-  c.oracle = mlp_oracle;
-  c.grads = {{mlp_in_grad_cpu,
-              {input(0), input(1), input(2), output(1), output(2), cotangent(0)},
-              {0, 1, s.is_gated ? 2 : -1}}};
-  c.flops = 2.0 * static_cast<double>(rows * s.e * s.f) * (s.is_gated ? 2 : 1);
+  if (s.dropout > 0) {
+    c.attrs.set("rate", s.dropout);
+    c.attrs.set("key0", int64_t{0x9e3779b9});
+    c.attrs.set("key1", int64_t{0xf00dcafe});
+    c.attrs.set("broadcast_dim", int64_t{-2});
+  }
   return c;
 }
 
-// The T5 1.1 small step; backward is twice the arithmetic.
-void add_bench(std::vector<OpCase>& cases, const Settings& s) {
-  OpCase c = mlp_case(s);
-  c.only_bench = true;
-  cases.push_back(c);
-  c.name.replace(0, std::string("mlp_in").size(), "mlp_in_grad");
-  c.kernel = mlp_in_grad_cpu;
-  const Operand h = s.keeps_products ? normal(with_depth(s.leading, s.f)) : no_operand();
-  c.inputs.push_back(h);
-  c.inputs.push_back(h);
-  c.inputs.push_back(normal(with_depth(s.leading, s.f)));
-  c.outputs = {result(c.inputs[0].shape), result(c.inputs[1].shape), result(c.inputs[2].shape)};
-  c.flops *= s.keeps_products ? 2 : 3;
-  cases.push_back(c);
+OpCase mlp_in_case(const Settings& s) {
+  OpCase c = case_of("mlp_in", mlp_in_cpu, mlp_in_oracle, s);
+  c.outputs = {result(with_depth(s.leading, s.f))};
+  return c;
+}
+
+OpCase mlp_case(const Settings& s) {
+  OpCase c = case_of("mlp", mlp_cpu, mlp_oracle, s);
+  const Result h = result(with_depth(s.leading, s.f));
+  c.inputs.push_back(matrix(s.f, s.o));
+  c.outputs = {result(with_depth(s.leading, s.o)), s.is_kept ? h : no_result(),
+               s.is_kept && s.is_gated ? h : no_result()};
+  if (s.is_kept)
+    c.grads = {
+        {.kernel = mlp_grad_cpu,
+         .operands = {input(0), input(1), input(2), input(3), output(1), output(2), cotangent(0)},
+         .results = {0, 1, s.is_gated ? 2 : -1},
+         .others = {h.shape}}};
+  c.flops = 2.0 * static_cast<double>(rows_of(s) * s.f * (s.e * (s.is_gated ? 2 : 1) + s.o));
+  return c;
+}
+
+OpCase mlp_grad_case(const Settings& s) {
+  OpCase c = case_of("mlp_grad", mlp_grad_cpu, mlp_grad_oracle, s);
+  const Operand h = normal(with_depth(s.leading, s.f));
+  c.inputs.insert(c.inputs.end(), {matrix(s.f, s.o), h, s.is_gated ? h : no_operand(),
+                                   normal(with_depth(s.leading, s.o))});
+  c.outputs = {result(c.inputs[0].shape), result(c.inputs[1].shape),
+               s.is_gated ? result(c.inputs[1].shape) : no_result(), result(h.shape)};
+  c.flops = 2.0 * static_cast<double>(rows_of(s) * s.f * (s.e * (s.is_gated ? 4 : 2) + s.o));
+  return c;
 }
 
 }  // namespace
@@ -97,33 +202,40 @@ void add_bench(std::vector<OpCase>& cases, const Settings& s) {
 std::vector<OpCase> mlp_cases() {
   using enum Activation;
   std::vector<OpCase> cases;
-  for (Activation act : {linear, relu, gelu, silu})
-    for (bool keeps : {true, false}) {
-      cases.push_back(mlp_case({.leading = {2, 3},
-                                .e = 5,
-                                .f = 19,
-                                .act0 = act,
-                                .is_gated = false,
-                                .keeps_products = keeps}));
-      cases.push_back(mlp_case(
-          {.leading = {7}, .e = 4, .f = 9, .act0 = act, .act1 = linear, .keeps_products = keeps}));
-    }
-  cases.push_back(mlp_case({.leading = {3}, .e = 6, .f = 17, .act0 = silu, .act1 = gelu}));
-  cases.push_back(mlp_case({.leading = {}, .e = 3, .f = 1, .act0 = gelu}));
-  cases.push_back(mlp_case({.leading = {0, 2}, .e = 3, .f = 4, .act0 = gelu}));
+  const auto add = [&cases](Settings s) {
+    std::vector<OpCase> ops{mlp_case(s)};
+    if (s.is_kept) ops.push_back(mlp_grad_case(s));
+    if (s.dropout == 0) ops.push_back(mlp_in_case(s));
+    for (OpCase& c : ops) c.only_bench = s.is_bench;
+    cases.insert(cases.end(), ops.begin(), ops.end());
+  };
+  for (Activation act : {linear, relu, gelu, silu}) {
+    add({.leading = {2, 3}, .e = 5, .f = 19, .act0 = act, .is_gated = false});
+    add({.leading = {7}, .e = 4, .f = 9, .act0 = act, .act1 = linear});
+  }
+  add({.leading = {3}, .e = 6, .f = 17, .act0 = silu, .act1 = gelu});
+  add({.leading = {}, .e = 3, .f = 1, .act0 = gelu});
+  add({.leading = {0, 2}, .e = 3, .f = 4, .act0 = gelu});
   // More rows than a chunk, and not a multiple of one.
-  cases.push_back(mlp_case({.leading = {9, 257}, .e = 3, .f = 5, .act0 = gelu}));
-  cases.push_back(
-      mlp_case({.leading = {9, 257}, .e = 3, .f = 5, .act0 = gelu, .keeps_products = false}));
+  add({.leading = {9, 257}, .e = 3, .f = 5, .act0 = gelu});
+  add({.leading = {9, 257}, .e = 3, .f = 5, .act0 = gelu, .dropout = 0.3});
+  add({.leading = {3, 2, 5}, .e = 4, .f = 37, .act0 = silu, .dropout = 0.5, .is_block = true});
+  add({.leading = {4, 3}, .e = 4, .f = 40, .act0 = relu, .is_gated = false, .dropout = 0.1});
   // Rows, terms and columns that fill and cross the tiles of a GPU's tensor cores.
-  cases.push_back(mlp_case({.leading = {131}, .e = 72, .f = 136, .act0 = gelu}));
-  cases.push_back(
-      mlp_case({.leading = {2, 130}, .e = 24, .f = 264, .act0 = silu, .keeps_products = false}));
-  cases.push_back(mlp_case({.leading = {128}, .e = 264, .f = 16, .act0 = relu, .is_gated = false}));
-  add_bench(cases, {.leading = {8, 256}, .e = 512, .f = 1024, .act0 = gelu});
-  add_bench(cases,
-            {.leading = {8, 256}, .e = 512, .f = 1024, .act0 = gelu, .keeps_products = false});
-  add_bench(cases, {.leading = {8, 64}, .e = 512, .f = 1024, .act0 = gelu});
+  add({.leading = {131}, .e = 72, .f = 136, .o = 72, .act0 = gelu});
+  add({.leading = {2, 130}, .e = 24, .f = 264, .o = 40, .act0 = silu, .is_kept = false});
+  add({.leading = {2, 130},
+       .e = 24,
+       .f = 264,
+       .o = 40,
+       .act0 = gelu,
+       .act1 = silu,
+       .dropout = 0.2,
+       .is_block = true});
+  add({.leading = {128}, .e = 264, .f = 16, .o = 8, .act0 = relu, .is_gated = false});
+  // The T5 1.1 small step; backward is twice the arithmetic.
+  for (int64_t length : {256, 64})
+    add({.leading = {8, length}, .e = 512, .f = 1024, .o = 512, .act0 = gelu, .is_bench = true});
   return cases;
 }
 
@@ -134,16 +246,15 @@ struct Point {
 
 Point point(Activation act, float at) {
   const std::vector<int64_t> shape{1, 1};
-  std::vector<float> x{at}, w{1}, y{0}, dy{1}, dx{0}, dw{0};
+  std::vector<float> x{at}, one{1}, z{0}, h{0}, dx{0}, dw{0}, y{0};
   const Attrs attrs{{"act0", static_cast<int64_t>(act)}};
   const auto view = [&shape](std::vector<float>& v) { return View::of(v.data(), shape); };
-  const View none = View::none();
-  const std::vector<View> in{view(x), view(w), none}, out{view(y), none, none};
-  mlp_in_cpu(in, out, attrs, {});
-  const std::vector<View> grad_in{view(x), view(w), none, none, none, view(dy)};
-  const std::vector<View> grad_out{view(dx), view(dw), none};
-  mlp_in_grad_cpu(grad_in, grad_out, attrs, {});
-  return {y[0], dx[0]};
+  const View none = View::none(), w = view(one);
+  mlp_cpu(std::vector<View>{view(x), w, none, w}, std::vector<View>{view(z), view(h), none}, attrs,
+          {});
+  mlp_grad_cpu(std::vector<View>{view(x), w, none, w, view(h), none, w},
+               std::vector<View>{view(dx), view(dw), none, view(y)}, attrs, {});
+  return {z[0], dx[0]};
 }
 
 // Large arguments: the exponential must not overflow into NaN.

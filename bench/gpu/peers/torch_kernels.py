@@ -35,10 +35,6 @@ def mlp(x, wi_0, wi_1, wo):
     return (F.gelu(x @ wi_0, approximate="tanh") * (x @ wi_1)) @ wo
 
 
-def mlp_in(x, wi_0, wi_1):
-    return F.gelu(x @ wi_0, approximate="tanh") * (x @ wi_1)
-
-
 def loss(logits, targets):
     """Mean cross-entropy with z-loss 1e-4, in float32 as T5X has it."""
     z = logits.float()
@@ -85,11 +81,8 @@ def mlp_jobs(case, variant):
 
     def make():
         byte_count = 2 * (2 * t * d + 3 * t * f)
-        sets = [(random(t, d), random(d, f, scale=d ** -0.5), random(d, f, scale=d ** -0.5))
-                for _ in range(common.copies_for(byte_count, args.tiny))]
-        if not case["with_out"]:
-            return forward_and_backward(version(mlp_in, variant), sets, random(t, f, grad=False))
-        sets = [operands + (random(f, d, scale=f ** -0.5),) for operands in sets]
+        sets = [(random(t, d), random(d, f, scale=d ** -0.5), random(d, f, scale=d ** -0.5),
+                 random(f, d, scale=f ** -0.5)) for _ in range(common.copies_for(byte_count, args.tiny))]
         return forward_and_backward(version(mlp, variant), sets, random(t, d, grad=False))
 
     return make

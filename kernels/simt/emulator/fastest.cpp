@@ -4,8 +4,9 @@
 
 namespace quintet::emulated::simt {
 
-void run_fastest(Stream, const std::string&, std::initializer_list<std::function<void()>> ways) {
-  (*ways.begin())();
+void run_fastest(Stream, const std::string&, Ways ways) {
+  const auto* asked = asked_way(ways);
+  asked != nullptr ? (*asked)() : (*ways.begin())();
 }
 
 }  // namespace quintet::emulated::simt

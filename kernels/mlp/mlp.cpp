@@ -1,6 +1,6 @@
-#include <array>
-
 #include "kernels/mlp/mlp.h"
+
+#include <array>
 
 namespace quintet {
 namespace {
@@ -30,6 +30,16 @@ std::string_view name_of(Activation activation) {
   for (const Named& n : kNames)
     if (n.activation == activation) return n.name;
   throw Bug(fmt::format("no activation has the number {}", static_cast<int64_t>(activation)));
+}
+
+View hidden_units(const View& x, const View& wi_0) {
+  View y = x;
+  y.pointer = nullptr;
+  const auto last = static_cast<size_t>(x.rank - 1);
+  y.sizes[last] = wi_0.sizes[1];
+  y.origin[last] = wi_0.origin[1];
+  y.global[last] = wi_0.global[1];
+  return y;
 }
 
 }  // namespace quintet
