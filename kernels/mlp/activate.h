@@ -5,10 +5,6 @@
 
 namespace quintet::cpu {
 
-struct Gate {
-  Activation act0 = Activation::linear, act1 = Activation::linear;
-};
-
 /// y[i] = act0(h0[i]) act1(h1[i]); h1 null: y[i] = act0(h0[i]). y may be h0 or h1.
 void activate(const Gate& gate, const float* h0, const float* h1, float* y, int64_t n);
 

@@ -30,7 +30,7 @@ struct Grouped {
   T *y = nullptr, *d0 = nullptr, *d1 = nullptr;
   T *h0 = nullptr, *h1 = nullptr;  // kHiddenGrad reads them
   float* dw = nullptr;  // [experts, depth, columns]
-  Activation act0 = Activation::linear, act1 = Activation::linear;
+  Gate gate{};
   DropoutMask mask{};  // without words nothing is dropped
 
   __host__ __device__ int pairs() const { return w[1] != nullptr ? 2 : 1; }
@@ -181,8 +181,8 @@ __device__ inline void put(const Grouped<T>& p, const Tile& tile, int row, int c
     constexpr bool kFast = !std::is_same_v<T, float>;
     constexpr int kLast = kBranches<kKind> - 1;
     const int64_t at = int64_t{row} * p.columns + column;
-    const auto act0 = [&](float h) { return activation<kFast>(p.act0, h); };
-    const auto act1 = [&](float h) { return activation<kFast>(p.act1, h); };
+    const auto act0 = [&](float h) { return activation<kFast>(p.gate.act0, h); };
+    const auto act1 = [&](float h) { return activation<kFast>(p.gate.act1, h); };
     const auto kept = [&] { return p.mask.shared_bits(row, column); };
     float y[kCount];
 #pragma unroll

@@ -15,6 +15,12 @@ constexpr std::array<Named, 5> kNames{{{"linear", Activation::linear},
                                        {"silu", Activation::silu},
                                        {"swish", Activation::silu}}};
 
+Activation activation_of(const char* op, int64_t number) {
+  if (number < 0 || number > static_cast<int64_t>(Activation::silu))
+    throw Bug(fmt::format("{}: no activation has the number {}", op, number));
+  return static_cast<Activation>(number);
+}
+
 }  // namespace
 
 Activation activation_from_name(std::string_view name) {
@@ -30,6 +36,21 @@ std::string_view name_of(Activation activation) {
   for (const Named& n : kNames)
     if (n.activation == activation) return n.name;
   throw Bug(fmt::format("no activation has the number {}", static_cast<int64_t>(activation)));
+}
+
+Gate Gate::of(const char* op, const std::vector<std::string>& names, bool gated) {
+  QT_CHECK(names.size() == (gated ? 2u : 1u), "{}: {} names of activations for {} matrices", op,
+           names.size(), gated ? 2 : 1);
+  return {activation_from_name(names.front()),
+          gated ? activation_from_name(names[1]) : Activation::linear};
+}
+Gate Gate::of(const char* op, const Attrs& attrs) {
+  return {activation_of(op, attrs.get<int64_t>("act0")),
+          activation_of(op, attrs.get_or<int64_t>("act1", 0))};
+}
+void Gate::add_to(Attrs& attrs) const {
+  attrs.set("act0", static_cast<int64_t>(act0));
+  attrs.set("act1", static_cast<int64_t>(act1));
 }
 
 View hidden_units(const View& x, const View& wi_0) {

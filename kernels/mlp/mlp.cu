@@ -9,21 +9,6 @@
 namespace quintet::QT_GPU {
 namespace {
 
-Activation activation_of(const char* op, int64_t number) {
-  if (number < 0 || number > static_cast<int64_t>(Activation::silu))
-    throw Bug(fmt::format("{}: no activation has the number {}", op, number));
-  return static_cast<Activation>(number);
-}
-
-struct Gate {
-  Activation act0 = Activation::linear, act1 = Activation::linear;
-
-  Gate() = default;
-  Gate(const char* op, const Attrs& attrs)
-      : act0(activation_of(op, attrs.get<int64_t>("act0"))),
-        act1(activation_of(op, attrs.get_or<int64_t>("act1", 0))) {}
-};
-
 template <Activation kAct, bool kFast>
 struct Act {
   __device__ Point operator()(float h) const { return activation<kAct, kFast>(h); }
@@ -131,7 +116,7 @@ struct Mlp {
         rows(in[0].rows()),
         e(in[0].depth()),
         f(in[1].depth()),
-        gate(name, attrs),
+        gate(Gate::of(name, attrs)),
         stream(on),
         dropout(attrs.has("rate") ? make_mask(name, hidden_units(in[0], in[1]), attrs, on)
                                   : MadeMask{simt::Scratch(0, on), {}}) {
@@ -187,7 +172,7 @@ struct Mlp {
   void grouped_or(mlp::Kind kind, mlp::Grouped<T> p, const std::function<void()>& apart) const {
     if constexpr (std::is_same_v<T, bf16>) {
       p.rows = static_cast<int>(rows);
-      p.act0 = gate.act0, p.act1 = gate.act1;
+      p.gate = gate;
       p.mask = dropout.mask;
       if (rows >= 128 && rows < int64_t{1} << 31 && suits_tensor_cores(p))
         return simt::run_fastest(
@@ -303,7 +288,7 @@ void activate_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   const int64_t n = in[0].elements();
   expect_shape(in[2].elements() == n && out[0].elements() == n, op, "..., ...?, ... -> ..., ...?");
   for_dtype(in[0], op, [&]<typename T>(T) {
-    launch_activate_grad<T>(Gate(op, attrs), {}, elements<T>(in[0], op, "h0"),
+    launch_activate_grad<T>(Gate::of(op, attrs), {}, elements<T>(in[0], op, "h0"),
                             optional_elements<T>(in[1], op, "h1"), elements<T>(in[2], op, "dy"),
                             elements<T>(out[0], op, "d0"), optional_elements<T>(out[1], op, "d1"),
                             nullptr, n, in[0].depth(), stream);

@@ -14,7 +14,9 @@
 // key1, broadcast_dim = -2 as of dropout.h, which are absent where nothing is dropped.
 // float32 only. Sums run in an order that depends on shapes and thread count alone.
 
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "kernels/kernel.h"
 
@@ -26,6 +28,17 @@ enum class Activation : int64_t { linear, relu, gelu, silu };
 /// Throws a usage error that lists the known names.
 Activation activation_from_name(std::string_view name);
 std::string_view name_of(Activation activation);
+
+/// The activations of an MLP's products, the second only where two gate each other.
+struct Gate {
+  Activation act0 = Activation::linear, act1 = Activation::linear;
+
+  /// Of T5X's mlp_activations; a usage error that names `op` unless there is one for each matrix.
+  static Gate of(const char* op, const std::vector<std::string>& names, bool gated);
+  /// Of an op's attributes act0 and act1.
+  static Gate of(const char* op, const Attrs& attrs);
+  void add_to(Attrs& attrs) const;
+};
 
 /// Sizes of y and where it lies in the whole array, without elements: for its dropout mask.
 View hidden_units(const View& x, const View& wi_0);

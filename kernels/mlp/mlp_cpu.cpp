@@ -17,18 +17,12 @@ using cpu::Scratch;
 // rows in one chunk, 14.7 ms in chunks of 512, 15.8 ms of 128; the products alone take 13.3 ms.
 constexpr int64_t kChunkRows = 2048;
 
-Activation activation_of(const char* op, int64_t number) {
-  if (number < 0 || number > static_cast<int64_t>(Activation::silu))
-    throw Bug(fmt::format("{}: no activation has the number {}", op, number));
-  return static_cast<Activation>(number);
-}
-
 // The operands that forward and backward share, and what they do with chunks of rows.
 struct Mlp {
   const char* op;
   int64_t rows, e, f;
   const float *x, *w0, *w1;  // [rows, e]; [e, f]; w1 null: not gated
-  cpu::Gate gate{};
+  Gate gate;
   std::optional<cpu::RowDropout> dropout;
 
   Mlp(const char* name, Views in, const Attrs& attrs)
@@ -39,8 +33,7 @@ struct Mlp {
     x = cpu::f32(in[0], op, "x");
     w0 = cpu::f32(wi_0, op, "wi_0");
     w1 = wi_1.absent() ? nullptr : cpu::f32(wi_1, op, "wi_1");
-    gate.act0 = activation_of(op, attrs.get<int64_t>("act0"));
-    gate.act1 = activation_of(op, attrs.get_or<int64_t>("act1", 0));
+    gate = Gate::of(op, attrs);
     if (attrs.has("rate")) dropout.emplace(op, hidden_units(in[0], wi_0), attrs);
   }
   void expect(bool fits) const { cpu::expect_shape(fits, op, "...e, ef, ef?, fo"); }

@@ -80,8 +80,7 @@ void experts_in_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
     p.w[0] = elements<T>(w0, op, "wi_0"), p.w[1] = optional_elements<T>(w1, op, "wi_1");
     p.y = elements<T>(out[0], op, "y");
     p.h0 = optional_elements<T>(out[1], op, "h0"), p.h1 = optional_elements<T>(out[2], op, "h1");
-    p.act0 = static_cast<Activation>(attrs.get<int64_t>("act0"));
-    p.act1 = static_cast<Activation>(attrs.get_or<int64_t>("act1", 0));
+    p.gate = Gate::of(op, attrs);
     grouped_product(w1.absent() ? Kind::kProduct : Kind::kGated, p, stream);
   });
 }

@@ -75,11 +75,6 @@ void weight_gradients(const Packed& p, const float* x, int64_t x_depth, const fl
   });
 }
 
-cpu::Gate gate_of(const Attrs& attrs) {
-  return {static_cast<Activation>(attrs.get<int64_t>("act0")),
-          static_cast<Activation>(attrs.get_or<int64_t>("act1", 0))};
-}
-
 }  // namespace
 
 void experts_in_cpu(Views in, Views out, const Attrs& attrs, Stream) {
@@ -95,7 +90,7 @@ void experts_in_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   if (wi_1 != nullptr && h1 == nullptr) h1 = cpu::scratch(Scratch::kGateProducts, p.rows * f);
   products(p, false, x, depth, cpu::f32(in[2], op, "wi_0"), h0, f);
   if (wi_1 != nullptr) products(p, false, x, depth, wi_1, h1, f);
-  const cpu::Gate gate = gate_of(attrs);
+  const Gate gate = Gate::of(op, attrs);
   cpu::parallel_for(used * f, cpu::kGrainElements / 4, [&](int64_t begin, int64_t end) {
     cpu::activate(gate, h0 + begin, wi_1 == nullptr ? nullptr : h1 + begin, y + begin, end - begin);
   });
@@ -112,7 +107,7 @@ void experts_in_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   const float* dy = cpu::f32(in[6], op, "dy");
   float* d0 = cpu::scratch(Scratch::kGrads, p.rows * f);
   float* d1 = wi_1 == nullptr ? nullptr : cpu::scratch(Scratch::kGateGrads, p.rows * f);
-  const cpu::Gate gate = gate_of(attrs);
+  const Gate gate = Gate::of(op, attrs);
   cpu::parallel_for(used * f, cpu::kGrainElements / 4, [&](int64_t begin, int64_t end) {
     const auto part = [begin](auto* v) { return v == nullptr ? nullptr : v + begin; };
     cpu::activate_grad(gate, h0 + begin, wi_1 == nullptr ? nullptr : part(h1), dy + begin,

@@ -4,30 +4,21 @@
 #include "runtime/tape.h"
 
 namespace quintet {
-namespace {
-
-Attrs attrs_of(const std::vector<std::string>& activations, bool gated, Attrs attrs = {}) {
-  QT_CHECK(activations.size() == (gated ? 2u : 1u), "mlp_activations: {} names for {} matrices",
-           activations.size(), gated ? 2 : 1);
-  attrs.set("act0", static_cast<int64_t>(activation_from_name(activations[0])));
-  if (gated) attrs.set("act1", static_cast<int64_t>(activation_from_name(activations[1])));
-  return attrs;
-}
-
-}  // namespace
-
 Tensor ops::mlp(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1, const Tensor& wo,
                 const std::vector<std::string>& activations, const Dropout& dropout) {
   QT_CHECK(dropout.rate == 0 || dropout.broadcast_length,
            "mlp: all of a length share one dropout mask");
   const bool gated = !wi_1.absent(), keep = Tape::current() != nullptr;
-  return call(table::mlp, {x, wi_0, wi_1, wo}, attrs_of(activations, gated, dropout.attrs()),
-              {true, keep, keep && gated})[0];
+  Attrs attrs = dropout.attrs();
+  Gate::of("mlp", activations, gated).add_to(attrs);
+  return call(table::mlp, {x, wi_0, wi_1, wo}, attrs, {true, keep, keep && gated})[0];
 }
 
 Tensor ops::mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
                    const std::vector<std::string>& activations) {
-  return call(table::mlp_in, {x, wi_0, wi_1}, attrs_of(activations, !wi_1.absent()))[0];
+  Attrs attrs;
+  Gate::of("mlp", activations, !wi_1.absent()).add_to(attrs);
+  return call(table::mlp_in, {x, wi_0, wi_1}, attrs)[0];
 }
 
 Tensors mlp_vjp(const Node& node, const Tensors& grads) {

@@ -12,15 +12,6 @@ int64_t experts_of(const Tensor& offsets) {
   return offsets.size(1) / own * (own - 1);
 }
 
-Attrs activation_attrs(const std::vector<std::string>& activations, bool gated) {
-  QT_CHECK(activations.size() == (gated ? 2u : 1u), "activations of experts: {} names for {} matrices",
-           activations.size(), gated ? 2 : 1);
-  const auto code = [&](size_t i) {
-    return static_cast<int64_t>(activation_from_name(activations[i]));
-  };
-  return {{"act0", code(0)}, {"act1", gated ? code(1) : int64_t{0}}};
-}
-
 }  // namespace
 
 ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) {
@@ -102,8 +93,8 @@ Tensors combine_vjp(const Node& node, const Tensors& grads) {
 Tensor ops::experts_in(const Tensor& x, const Tensor& offsets, const Tensor& wi_0,
                        const Tensor& wi_1, const std::vector<std::string>& activations) {
   const bool gated = !wi_1.absent(), keep = Tape::current() != nullptr;
-  Attrs attrs = activation_attrs(activations, gated);
-  attrs.set("x", experts_of(offsets));
+  Attrs attrs{{"x", experts_of(offsets)}};
+  Gate::of("experts_in", activations, gated).add_to(attrs);
   return call(table::experts_in, {x, offsets, wi_0, wi_1}, attrs, {true, keep, keep && gated})[0];
 }
 
