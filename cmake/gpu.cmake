@@ -1,6 +1,7 @@
-# Device sources (kernels/**/*.cu, runtime/*.cu) make two libraries of the same text:
-#   quintet_emulated   by the host's compiler, on the SIMT emulator; with QUINTET_EMULATOR
-#   quintet_cuda       by nvcc, when CUDA is there
+# Device sources (kernels/**/*.cu, runtime/*.cu) make libraries of the same text:
+#   quintet_emulated          by the host's compiler, on the SIMT emulator; with QUINTET_EMULATOR
+#   quintet_emulated_checked  the same under AddressSanitizer, for the tests of single kernels
+#   quintet_cuda              by nvcc, when CUDA is there
 # Both register nothing by themselves: runtime/devices.cpp opens them.
 option(QUINTET_EMULATOR "build the emulated GPU that tests run kernels on" ${QUINTET_TESTS})
 set(QUINTET_CUDA_GENCODE
@@ -22,12 +23,24 @@ function(quintet_gpu_libraries)
       list(APPEND wrappers ${wrapper})
     endforeach()
     add_library(quintet_emulated STATIC ${emulator} ${wrappers})
-    target_compile_definitions(quintet_emulated PRIVATE QUINTET_EMULATE=1)
-    # g++ 12 takes arrays that a loop fills for uninitialised after inlining.
-    target_compile_options(quintet_emulated PRIVATE -Wall -Wextra -Werror -Wno-unknown-pragmas
-                           -Wno-maybe-uninitialized)
-    target_include_directories(quintet_emulated PUBLIC ${CMAKE_SOURCE_DIR})
-    target_link_libraries(quintet_emulated PUBLIC quintet_kernels ${BOOST_CONTEXT_LIBRARY})
+    set(libraries quintet_emulated)
+    if(QUINTET_SANITIZE)
+      add_library(quintet_emulated_checked ALIAS quintet_emulated)
+    else()
+      # Objects, so that a program has these kernels and not those of quintet_emulated behind quintet_runtime.
+      add_library(quintet_emulated_checked OBJECT EXCLUDE_FROM_ALL ${emulator} ${wrappers})
+      target_compile_options(quintet_emulated_checked PRIVATE -fsanitize=address -fno-omit-frame-pointer -O1 -g1)
+      target_link_options(quintet_emulated_checked INTERFACE -fsanitize=address)
+      list(APPEND libraries quintet_emulated_checked)
+    endif()
+    foreach(library ${libraries})
+      target_compile_definitions(${library} PRIVATE QUINTET_EMULATE=1)
+      # g++ 12 takes arrays that a loop fills for uninitialised after inlining.
+      target_compile_options(${library} PRIVATE -Wall -Wextra -Werror -Wno-unknown-pragmas
+                             -Wno-maybe-uninitialized)
+      target_include_directories(${library} PUBLIC ${CMAKE_SOURCE_DIR})
+      target_link_libraries(${library} PUBLIC quintet_kernels ${BOOST_CONTEXT_LIBRARY})
+    endforeach()
   endif()
   if(QUINTET_CUDA_FOUND)
     file(GLOB host CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/simt/*.cpp)

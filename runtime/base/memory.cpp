@@ -10,6 +10,8 @@
 #include "runtime/base/check.h"
 #include "runtime/base/memory_meter.h"
 
+extern "C" [[gnu::weak]] void __asan_init();  // there if a part of the program is instrumented
+
 namespace quintet {
 namespace {
 
@@ -18,16 +20,13 @@ constexpr int64_t kAlign = 64, kHuge = 2 << 20;
 constexpr auto kResting = static_cast<size_t>(MemoryKind::kActivations);
 thread_local MemoryKind current_kind = MemoryKind::kActivations;
 
-#ifdef __SANITIZE_ADDRESS__
-constexpr bool kExact = true;  // nothing rounded, nothing kept: the sanitizer knows every block's bounds and end
-#else
-constexpr bool kExact = false;
-#endif
+// Under AddressSanitizer nothing is rounded and nothing kept: it knows every block's bounds and end.
+bool exact() { return __asan_init != nullptr; }
 
 /// Rounded so that blocks of nearly equal tensors are interchangeable: 1/8 of the size is lost at
 /// most.
 int64_t capacity_for(int64_t bytes) {
-  if (kExact) return std::max<int64_t>(bytes, 1);
+  if (exact()) return std::max<int64_t>(bytes, 1);
   int64_t unit = kAlign;
   while (unit * 16 < bytes) unit *= 2;
   return std::max<int64_t>((bytes + unit - 1) / unit * unit, kAlign);
@@ -153,7 +152,7 @@ void Memory::give_back(Block block, MemoryKind kind, const std::weak_ptr<ArenaBl
     return;
   }
   used_ -= block.capacity;
-  if (kExact)
+  if (exact())
     source_->release(block.pointer, block.capacity);
   else
     cached_.emplace(block.capacity, block.pointer);
@@ -173,7 +172,7 @@ MemoryArena::~MemoryArena() {
     free = std::move(blocks_->free);
     for (const auto& [capacity, pointer] : free) memory_.by_kind_[kResting] -= capacity;
     for (const auto& [capacity, pointer] : free) memory_.used_ -= capacity;
-    if (!kExact) memory_.cached_.merge(free);
+    if (!exact()) memory_.cached_.merge(free);
     blocks_.reset();
   }
   for (const auto& [capacity, pointer] : free) memory_.source_->release(pointer, capacity);

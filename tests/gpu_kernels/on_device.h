@@ -15,6 +15,7 @@
 
 #include "kernels/gpu_kernels.h"
 #include "runtime/devices.h"
+#include "tests/simt/out_of_bounds.h"
 #include "tests/simt/schedules.h"
 
 namespace quintet::testing {
@@ -58,6 +59,11 @@ class OnDevice {
     std::copy(values.begin(), values.end(), guarded_.begin() + static_cast<int64_t>(start_));
     memory_ = device.memory().allocate(bytes());
     device.copy_in(memory_.get(), guarded_.data(), bytes());
+    set_guards(true);
+  }
+  OnDevice(OnDevice&&) = default;
+  ~OnDevice() {
+    if (memory_) set_guards(false);
   }
   T* data() const { return reinterpret_cast<T*>(memory_.get()) + start_; }
   View view(const std::vector<int64_t>& sizes) const { return View::of(data(), sizes); }
@@ -65,7 +71,9 @@ class OnDevice {
   /// The numbers now; a changed guard is a failure.
   std::vector<T> back() const {
     std::vector<T> now(guarded_.size());
+    set_guards(false);
     device_->copy_out(now.data(), memory_.get(), bytes());
+    set_guards(true);
     for (size_t i = 0; i < now.size(); ++i)
       if (i < start_ || i >= start_ + n_) {
         EXPECT_EQ(std::memcmp(&now[i], &guarded_[i], sizeof(T)), 0)
@@ -81,6 +89,10 @@ class OnDevice {
     T value;
     std::memset(static_cast<void*>(&value), 0x5a, sizeof value);
     return value;
+  }
+  void set_guards(bool on) const {
+    set_out_of_bounds(memory_.get(), start_ * sizeof(T), on);
+    set_out_of_bounds(data() + n_, kGuard * sizeof(T), on);
   }
   int64_t bytes() const { return static_cast<int64_t>(guarded_.size() * sizeof(T)); }
   Device* device_;

@@ -1,5 +1,7 @@
 #include "tests/gpu_ops/launcher.h"
 
+#include "tests/simt/out_of_bounds.h"
+
 namespace quintet::testing {
 namespace {
 
@@ -15,6 +17,13 @@ class OnDevice {
     View view = host_.view();
     if (!host_.absent()) view.pointer = memory_.get() + host_.start();
     return view;
+  }
+  /// Whether the guards on both sides may be touched.
+  void guard(bool on) {
+    if (host_.absent()) return;
+    const size_t end = host_.start() + host_.bytes().size();
+    set_out_of_bounds(memory_.get(), host_.start(), on);
+    set_out_of_bounds(memory_.get() + end, host_.memory().size() - end, on);
   }
   void back() {
     if (!host_.absent()) device_.copy_out(host_.memory().data(), memory_.get(), bytes());
@@ -45,7 +54,9 @@ void launch_on_device(const Op& op, std::span<Buffer* const> in, std::span<Buffe
       copies.emplace_back(device, *buffer);
       views->push_back(copies.back().view());
     }
+  for (OnDevice& copy : copies) copy.guard(true);
   kernel_of(op, device)(inputs, outputs, attrs, device.stream());
+  for (OnDevice& copy : copies) copy.guard(false);
   for (OnDevice& copy : copies) copy.back();
 }
 
