@@ -7,6 +7,8 @@
 
 #include "apps/cli.h"
 #include "apps/data_flags.h"
+#include "apps/ranks.h"
+#include "apps/same_data.h"
 #include "apps/session.h"
 #include "apps/verbs.h"
 #include "data/cache/cache_folder.h"
@@ -140,7 +142,11 @@ int run_cache(std::span<char* const> arguments) {
 
   Session session(gin_line);
   const auto tasks = chosen_tasks(session, flags);
-  const mpi::Session mpi;
+  const Ranks ranks(RankFlags{});
+  ranks.agree_on("build", build_text());
+  ranks.agree_on("command line", fmt::format("{}", fmt::join(arguments, "\n")));
+  agree_on_data(ranks, tasks);
+  const mpi::Session& mpi = ranks.session();
   std::unique_ptr<Comm> comm;
   data::Peers& peers = flags.cache.peers;
   if (mpi.active() && mpi.size() > 1) {
@@ -152,6 +158,7 @@ int run_cache(std::span<char* const> arguments) {
   for (const data::Task* task : tasks) {
     const bool needed = is_needed(*task, flags, mpi.rank() == 0);
     peers.gather("");  // all have looked before anything changes
+    if (!needed && mpi.rank() == 0) data::tidy_cache(*task, flags.cache.output_cache_dir);
     if (!needed) continue;
     const auto folder = data::cache_folder(flags.cache.output_cache_dir, task->name());
     const auto start = std::chrono::steady_clock::now();

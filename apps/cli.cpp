@@ -2,9 +2,7 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-
 #include <algorithm>
-#include <cstdio>
 
 #include "runtime/base/check.h"
 #include "runtime/base/nearest.h"
@@ -46,7 +44,7 @@ bool CommandLine::parse(const std::vector<std::string>& args) {
   try {
     app_->parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    std::fputs(app_->help().c_str(), stdout);
+    fmt::print("{}", app_->help());
     return false;
   } catch (const CLI::ParseError& error) {
     std::string hint;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "apps/cli.h"
+#include "runtime/base/thread.h"
 #include "runtime/devices.h"
 
 namespace quintet {
@@ -39,7 +40,12 @@ void ComputeFlags::start() const {
     used = std::min(share, omp_get_num_procs());
   // oneDNN's products count on the threads they ask for: a smaller team leaves parts of them undone.
   omp_set_dynamic(0);
-  omp_set_num_threads(std::min(used, limit));
+  const int team = std::min(used, limit);
+  omp_set_num_threads(team);
+  // The library ends the process where it gets no thread; so they are asked for first, then kept.
+  if (team > 1) check_threads("to compute (--threads, OMP_NUM_THREADS)", team - 1);
+#pragma omp parallel
+  { asm volatile(""); }  // an empty region is compiled away, and with it the threads
   use_device(device);
 }
 

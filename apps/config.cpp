@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "apps/cli.h"
+#include "apps/gin_flags.h"
 #include "apps/session.h"
 #include "apps/verbs.h"
 #include "runtime/base/check.h"
@@ -85,6 +86,7 @@ int run_config(std::span<char* const> args) {
     throw;
   }
   tell_unknown();
+  if (!flags.skip_unknown) gin::check_flags_used(config, read_by_program({"MODEL", "TASK_FEATURE_LENGTHS"}));
   if (flags.format == "json")
     fmt::print("{}", gin::to_json(gin::resolve(config), !flags.keep_macros));
   else

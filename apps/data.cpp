@@ -95,7 +95,7 @@ int run_data(std::span<char* const> arguments) {
   if (!cli.parse(rest)) return 0;
   options.pack = !padded;
 
-  Session session(gin_line);
+  Session session(gin_line, {}, {.macros = {"TASK_FEATURE_LENGTHS"}});
   if (what == "list") return run_list(session.tasks());
   QT_CHECK(!name.empty(), "quintet data show: which task? 'quintet data list' lists them");
   options.lengths = lengths.empty() ? configured_lengths(session.config()) : parse_lengths(lengths);

@@ -5,6 +5,8 @@
 #include <csignal>
 #include <thread>
 
+#include "apps/signals.h"
+
 namespace quintet {
 
 void DataServiceFlags::add_to(CLI::App& app) {
@@ -32,7 +34,7 @@ DataService::DataService(const DataServiceFlags& flags, const mpi::Session& sess
   if (session_.active() && session_.size() > 1) mail_.emplace();
   if (!serves()) return;
   // The training ranks are told to stop, and tell the data ranks when they do.
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) std::signal(number, SIG_IGN);
+  for (const int number : kStopSignals) std::signal(number, SIG_IGN);
 }
 
 data::ServiceRanks DataService::ranks() const {

@@ -6,6 +6,7 @@
 #include "apps/data_flags.h"
 #include "apps/evaluate.h"
 #include "apps/quantize_flag.h"
+#include "apps/run_vocabularies.h"
 #include "apps/trained_dataset.h"
 #include "apps/verbs.h"
 
@@ -42,6 +43,7 @@ int evaluate_run(const EvalFlags& flags, const std::vector<std::string>& binding
   config.model = trained.model;
   config.dataset = flags.set.dataset_of(trained, "quintet eval");
   config.restore = flags.set.restore_of(trained);
+  config.verify_vocabs = flags.set.verifies_vocabs(trained);
   config.output_dir = flags.output_dir;
   config.weights = flags.quantize.type();
   if (flags.num_examples > 0) config.inference_evaluator.options.num_examples = flags.num_examples;
@@ -78,6 +80,7 @@ int run_eval(std::span<char* const> args) {
   };
   Session session(gin_line, {.train = {}, .evaluate = body, .infer = {}}, {.main_modules = {"t5x.eval"}});
   session_of_run = &session;
+  use_copies_of(session.config(), "t5x.eval.evaluate.restore_checkpoint_cfg");
   session.config().call("t5x.eval.evaluate");
   return code;
 }

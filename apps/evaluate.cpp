@@ -3,8 +3,11 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/evaluated_log.h"
+#include "apps/output.h"
+#include "apps/run_vocabularies.h"
 #include "apps/summaries.h"
 #include "runtime/base/json.h"
+#include "runtime/base/posix_file.h"
 
 namespace quintet {
 namespace {
@@ -75,31 +78,47 @@ int evaluate(EvaluateConfig config, const TrainLoop::ProviderOf& provider_of, in
     summaries = std::make_unique<Summaries>(config.output_dir, int64_t{1} << 60);
     config.inference_evaluator.log_dir = config.output_dir / "inference_eval";
   }
-  InferenceEvaluator evaluator(*provider, config.dataset, config.model,
-                               config.inference_evaluator);
+  check_ids(*config.model, *provider, config.dataset);
+  if (config.verify_vocabs) verify_matching_vocabs(*config.model, *provider);
+  const auto vocabularies = vocabularies_of(*config.model, provider->output_features());
+  std::optional<InferenceEvaluator> evaluator;
   EvaluatedLog log(config.output_dir, provider->name());
   for (const std::filesystem::path& folder : checkpoint_folders(config.restore)) {
     if (config.restore.mode == "all" && log.has(folder)) {
       fmt::print(stderr, "{} has been evaluated\n", folder.string());
       continue;
     }
-    const auto checkpoint = std::make_shared<const CheckpointReader>(folder);
-    checkpoint->verify();
-    const Weights weights = weights_of(config.weights, checkpoint);
-    load_for(weights, *checkpoint, *config.model->model);
+    std::shared_ptr<const CheckpointReader> checkpoint;
+    Weights weights;
+    try {
+      checkpoint = std::make_shared<const CheckpointReader>(folder);
+      checkpoint->verify();
+      check_recorded(*checkpoint, vocabularies);
+      weights = weights_of(config.weights, checkpoint);
+      load_for(weights, *checkpoint, *config.model->model);
+    } catch (const Error&) {
+      // The run that trains the model deletes old checkpoints while the newer ones are evaluated.
+      if (config.restore.mode != "all" || is_there(folder)) throw;
+      fmt::print(stderr, "{} was deleted meanwhile\n", folder.string());
+      continue;
+    }
+    if (!evaluator)
+      evaluator.emplace(*provider, config.dataset, config.model, config.inference_evaluator);
     const auto metrics =
-        evaluator.run(checkpoint->step(), [&] { return stop.reason().has_value(); }, weights);
+        evaluator->run(checkpoint->step(), [&] { return stop.reason().has_value(); }, weights);
     if (!metrics) return static_cast<int>(ExitCode::kSavedRunAgain);
-    for (const data::TaskOutputs& outputs : evaluator.outputs()) {
+    for (const data::TaskOutputs& outputs : evaluator->outputs()) {
       const std::string& task = outputs.task->name();
       print_samples(outputs, samples);
       print_metrics(checkpoint->step(), task, outputs.examples->size(), outputs.metrics);
     }
-    log_metrics(config.inference_evaluator, checkpoint->step(), evaluator.outputs(), *summaries,
+    log_metrics(config.inference_evaluator, checkpoint->step(), evaluator->outputs(), *summaries,
                 [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
     summaries->flush();
+    flush_output();  // only then is the checkpoint done with
     log.add(folder);
   }
+  summaries->close();
   return 0;
 }
 

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -9,6 +11,7 @@
 #include "apps/cli.h"
 #include "apps/compute_flags.h"
 #include "apps/generation_flags.h"
+#include "apps/output.h"
 #include "apps/predictor.h"
 #include "apps/quantize_flag.h"
 #include "apps/text_model.h"
@@ -50,7 +53,7 @@ class Generator {
     for (size_t i = 0; i < texts.size(); i += size) {
       const auto some = texts.subspan(i, std::min(size, texts.size() - i));
       flags_.generation.makes_requests() ? answer_requests(some) : answer_batch(some);
-      std::fflush(stdout);
+      flush_output();
       answered_ += std::ssize(some);
     }
   }
@@ -114,8 +117,7 @@ class Generator {
 
   /// Without the stop string.
   std::string text_of(const decoding::Hypothesis& one) const {
-    const std::string text = model_.targets()->decode(one.ids());
-    return text.substr(0, data::find_stop(text, flags_.generation.stops));
+    return data::decode_until(model_.targets(), one.ids(), flags_.generation.stops);
   }
 
   JsonText json_of(const decoding::Hypothesis& one) const {
@@ -205,7 +207,8 @@ void answer_interactively(Generator& generator) {
 }
 
 /// Answers as soon as a batch of lines is there.
-void answer_lines(Generator& generator, std::istream& in, int64_t batch_size) {
+void answer_lines(Generator& generator, std::istream& in, const std::string& name,
+                  int64_t batch_size) {
   std::vector<std::string> lines;
   std::string line;
   while (std::getline(in, line)) {
@@ -215,6 +218,9 @@ void answer_lines(Generator& generator, std::istream& in, int64_t batch_size) {
     generator.answer(lines);
     lines.clear();
   }
+  QT_CHECK_AS(ExitCode::kData, !in.bad(),
+              "{}: cannot read all of it: {}; check that it is a file of text", name,
+              std::strerror(errno));
   generator.answer(lines);
 }
 
@@ -264,11 +270,11 @@ int run_generate(std::span<char* const> args) {
   if (!flags.texts.empty())
     generator.answer(flags.texts);
   else if (file.is_open())
-    answer_lines(generator, file, flags.batch_size);
+    answer_lines(generator, file, flags.input, flags.batch_size);
   else if (flags.input.empty() && isatty(STDIN_FILENO) != 0)
     answer_interactively(generator);
   else
-    answer_lines(generator, std::cin, flags.batch_size);
+    answer_lines(generator, std::cin, "standard input", flags.batch_size);
   return 0;
 }
 

@@ -86,10 +86,7 @@ decoding::GenerationRequest GenerationFlags::request(const data::VocabularyPtr& 
   request.early_stopping = early_stopping == "yes"     ? EarlyStopping::yes
                            : early_stopping == "never" ? EarlyStopping::never
                                                        : EarlyStopping::no;
-  if (!stops.empty())
-    request.stops = [targets, strings = stops](std::span<const int32_t> generated) {
-      return data::find_stop(targets->decode(generated), strings) != std::string_view::npos;
-    };
+  request.stops = data::stop_check(targets, stops);
   return request;
 }
 

@@ -10,15 +10,15 @@ namespace quintet {
 std::unique_ptr<Session> model_session(const std::string& verb, gin::CommandLine line) {
   QT_CHECK(!line.files.empty(), "quintet {}: no model; name a gin file that defines MODEL", verb);
   line.bindings.insert(line.bindings.begin(), "VOCABULARY = None");
-  return std::make_unique<Session>(line);
+  return std::make_unique<Session>(line, EntryPoints{}, Session::Options{.macros = {"MODEL"}});
 }
 
 LayoutCase gin_case(const BenchOptions& bench, Session& session) {
   LayoutCase what;
   what.make = [&session, mutex = std::make_shared<std::mutex>()] {
     const std::lock_guard lock(*mutex);
-    const auto configured = gin::as<std::shared_ptr<ConfiguredModel>>(
-        session.config().evaluate("MODEL"), {"MODEL"});
+    const auto configured =
+        gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate("MODEL"), {"MODEL"});
     QT_CHECK(configured->optimizer != nullptr, "MODEL has no optimizer_def");
     return ModelAndOptimizer{configured->model, configured->optimizer};
   };

@@ -6,6 +6,7 @@
 #include "apps/data_flags.h"
 #include "apps/inference.h"
 #include "apps/quantize_flag.h"
+#include "apps/run_vocabularies.h"
 #include "apps/trained_dataset.h"
 #include "apps/verbs.h"
 #include "data/infer_task.h"
@@ -87,6 +88,7 @@ int infer_run(const InferFlags& flags, const std::vector<std::string>& bindings,
     config.dataset.split = "infer";
   }
   config.restore = flags.set.restore_of(trained);
+  config.verify_vocabs = flags.set.verifies_vocabs(trained);
   config.output_dir = flags.output_dir;
   config.checkpoint_period = flags.checkpoint_period;
   config.shard = {flags.shard_id.value_or(0), flags.num_shards};
@@ -137,6 +139,7 @@ int run_infer(std::span<char* const> args) {
   Session session(gin_line, {.train = {}, .evaluate = {}, .infer = body},
                   {.main_modules = {"t5x.infer"}});
   session_of_run = &session;
+  use_copies_of(session.config(), "t5x.infer.infer.restore_checkpoint_cfg");
   session.config().call("t5x.infer.infer");
   return code;
 }

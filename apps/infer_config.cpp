@@ -1,6 +1,7 @@
 // The names of t5x.infer in gin.
 
 #include "apps/inference.h"
+#include "apps/run_vocabularies.h"
 #include "data/gin_types.h"
 #include "data/infer_task.h"
 
@@ -58,7 +59,7 @@ void register_infer(gin::Registry& registry, std::function<gin::Value(const gin:
                 {"fallback_init_rng", none},
                 {"merge_fn", none},
                 {"summarize_config_fn", none},
-                {"verify_matching_vocabs_fn", none},
+                {"verify_matching_vocabs_fn", false, std::nullopt},  // T5X's: it verifies
                 {"output_vocab_feature_name", "targets"},
                 {"file_extension", "jsonl"},
                 {"keep_aux_as_numpy", false},
@@ -84,6 +85,7 @@ InferConfig infer_config_from(const gin::Arguments& args) {
   config.line.input_fields_to_include =
       line.get<std::optional<std::vector<std::string>>>("input_fields_to_include");
   config.line.output_ids = line.get<bool>("output_ids");
+  config.verify_vocabs = verifies_vocabs(args.config(), "t5x.infer.infer");
   config.config_text = args.config().config_str();
   return config;
 }

@@ -2,6 +2,8 @@
 
 #include "apps/infer_files.h"
 #include "apps/predictor.h"
+#include "apps/run_vocabularies.h"
+#include "apps/same_data.h"
 #include "apps/train_state.h"
 #include "data/reading/contents.h"
 #include "data/service/peer_units.h"
@@ -242,6 +244,10 @@ int run_inference(const InferConfig& config, const Ranks& ranks,
   config.check();
   StopRequests stop({});
   const data::ProviderPtr provider = provider_of(config.dataset);
+  check_ids(*config.model, *provider, config.dataset);
+  if (config.verify_vocabs) verify_matching_vocabs(*config.model, *provider);
+  agree_on_data(ranks, *config.model, {{"infer", provider, config.dataset}});
+  const auto vocabularies = vocabularies_of(*config.model, provider->output_features());
   const std::vector<std::filesystem::path> folders = checkpoint_folders(config.restore);
   std::optional<data::Mailbox> mail;
   std::shared_ptr<data::UnitRunner> reader;  // of several ranks: each preprocesses its share
@@ -256,6 +262,7 @@ int run_inference(const InferConfig& config, const Ranks& ranks,
   for (const std::filesystem::path& folder : folders) {
     const auto checkpoint = std::make_shared<const CheckpointReader>(folder);
     checkpoint->verify();
+    check_recorded(*checkpoint, vocabularies, ranks.leads());
     const std::filesystem::path output_dir =
         folders.size() > 1 ? config.output_dir / fmt::format("checkpoint_{}", checkpoint->step())
                            : config.output_dir;

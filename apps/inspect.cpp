@@ -5,11 +5,13 @@
 
 #include <cstdio>
 #include <limits>
+#include <optional>
 
 #include "apps/cli.h"
 #include "apps/verbs.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/commit.h"
+#include "checkpoint/finite.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/safetensors.h"
@@ -37,6 +39,7 @@ struct Listing {
   std::vector<Row> rows;
   std::string state_json;
   HostArrays arrays;  // only for --stats
+  std::optional<NotFinite> not_finite;  // known where every byte was read
 };
 
 struct Stats {
@@ -81,11 +84,22 @@ Stats stats_of_any(const HostArray& array) {
   }
 }
 
+NotFinite count_not_finite(const HostArrays& arrays) {
+  std::vector<TensorSlice> slices;
+  for (const auto& [name, array] : arrays) slices.push_back(whole_slice(name, array));
+  return count_not_finite(slices);
+}
+
 Listing list_checkpoint(const Options& options) {
-  const Manifest manifest = read_manifest(options.path);
-  check_files(options.path, manifest);
-  if (options.verify) verify_files(options.path, manifest);
+  Manifest manifest;
+  std::optional<NotFinite> not_finite;
+  reading(options.path, [&] {
+    manifest = read_manifest(options.path);
+    check_files(options.path, manifest);
+    if (options.verify) not_finite = verify_files(options.path, manifest);
+  });
   Listing listing;
+  listing.not_finite = std::move(not_finite);
   int64_t file_bytes = 0;
   for (const ManifestFile& file : manifest.files) file_bytes += file.bytes;
   listing.head = {{"path", options.path},         {"kind", "checkpoint"},
@@ -95,7 +109,10 @@ Listing list_checkpoint(const Options& options) {
   listing.state_json = manifest.state_json;
   for (const auto& [name, tensor] : manifest.tensors)
     listing.rows.push_back({name, tensor.dtype, tensor.shape});
-  if (options.stats) listing.arrays = read_checkpoint(options.path, Verify::size).arrays;
+  if (options.stats) {
+    listing.arrays = read_checkpoint(options.path, Verify::size).arrays;
+    listing.not_finite = count_not_finite(listing.arrays);
+  }
   return listing;
 }
 
@@ -109,6 +126,7 @@ Listing list_safetensors(const Options& options) {
   for (const auto& [name, array] : file.arrays)
     listing.rows.push_back({name, array.dtype, array.shape});
   listing.arrays = std::move(file.arrays);
+  listing.not_finite = count_not_finite(listing.arrays);
   return listing;
 }
 
@@ -121,6 +139,7 @@ int64_t elements_of(const Row& row) {
 void print_json(const Options& options, const Listing& listing) {
   nlohmann::ordered_json json = listing.head;
   json["verified"] = options.verify;
+  if (listing.not_finite) json["not_finite"] = *listing.not_finite;
   for (const Row& row : listing.rows) {
     nlohmann::ordered_json item = {{"dtype", name_of(row.dtype)}, {"shape", row.shape}};
     if (options.stats) {
@@ -129,7 +148,7 @@ void print_json(const Options& options, const Listing& listing) {
         item.update({{"min", stats.min}, {"max", stats.max}, {"rms", stats.rms()}});
       item["not_finite"] = stats.not_finite;
     }
-    json["tensors"][row.name] = std::move(item);
+    append_member(json["tensors"], row.name, std::move(item));
   }
   if (!listing.state_json.empty())
     json["state"] = Json::parse(listing.state_json, options.path).raw();
@@ -140,6 +159,10 @@ void print_text(const Options& options, const Listing& listing) {
   for (const auto& [key, value] : listing.head.items())
     fmt::print("{:<12} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
   fmt::print("{:<12} {}\n", "verified", options.verify ? "every byte" : "sizes only");
+  fmt::print("{:<12} {}\n", "finite",
+             !listing.not_finite          ? "not looked at"
+             : listing.not_finite->empty() ? "every number"
+                                           : "NO: " + describe(*listing.not_finite));
   if (!listing.state_json.empty()) fmt::print("{:<12} {}\n", "state", listing.state_json);
   size_t width = 6;
   int64_t elements = 0;
@@ -162,32 +185,58 @@ void print_text(const Options& options, const Listing& listing) {
   fmt::print("{} tensors, {} elements\n", listing.rows.size(), elements);
 }
 
-/// Every step, whole or not; exit code 3 if one is not.
+struct Checked {
+  int64_t bytes = 0;
+  std::string problem;   // empty: whole
+  std::optional<NotFinite> not_finite = {};  // absent: not looked at
+  bool deleted = false;  // while it was read
+};
+
+Checked check_checkpoint(const std::filesystem::path& folder, bool verify) {
+  Checked result;
+  try {
+    const Manifest manifest = read_manifest(folder);
+    for (const ManifestFile& file : manifest.files) result.bytes += file.bytes;
+    check_files(folder, manifest);
+    if (verify) result.not_finite = verify_files(folder, manifest);
+  } catch (const Error& error) {
+    result.deleted = !is_there(folder);
+    if (!result.deleted && error.code() != ExitCode::kData) throw;
+    result.problem = error.what();
+  }
+  return result;
+}
+
+/// Every step, whole or not; exit code 3 if one is not. One that a run deletes meanwhile is no
+/// damage.
 int list_model_dir(const Options& options) {
   int code = 0;
   for (const int64_t step : list_checkpoints(options.path)) {
     const auto folder = checkpoint_path(options.path, step);
-    std::string problem;
-    int64_t bytes = 0;
-    try {
-      const Manifest manifest = read_manifest(folder);
-      for (const ManifestFile& file : manifest.files) bytes += file.bytes;
-      check_files(folder, manifest);
-      if (options.verify) verify_files(folder, manifest);
-    } catch (const Error& error) {
-      if (error.code() != ExitCode::kData) throw;
-      problem = error.what();
-      code = static_cast<int>(ExitCode::kData);
+    const auto [bytes, problem, not_finite, deleted] = check_checkpoint(folder, options.verify);
+    if (deleted) {
+      if (options.format == "json")
+        fmt::print(
+            "{}\n",
+            nlohmann::ordered_json{{"path", folder.string()}, {"step", step}, {"deleted", true}}
+                .dump());
+      else
+        fmt::print("{:<30} deleted meanwhile\n", folder.filename().string());
+      continue;
     }
+    if (!problem.empty()) code = static_cast<int>(ExitCode::kData);
     const bool pinned = is_there(folder / kPinnedName);
     if (options.format == "json") {
       nlohmann::ordered_json json = {{"path", folder.string()}, {"step", step}, {"file_bytes", bytes},
                                      {"pinned", pinned},        {"whole", problem.empty()}};
       if (!problem.empty()) json["problem"] = problem;
+      if (not_finite) json["not_finite"] = *not_finite;
       fmt::print("{}\n", json.dump());
     } else {
-      fmt::print("{:<30} {:>14} bytes  {}{}\n", folder.filename().string(), bytes,
-                 problem.empty() ? "whole" : "DAMAGED: " + problem, pinned ? "  PINNED" : "");
+      std::string verdict = problem.empty() ? "whole" : "DAMAGED: " + problem;
+      if (not_finite && !not_finite->empty()) verdict += ", NOT FINITE: " + describe(*not_finite);
+      fmt::print("{:<30} {:>14} bytes  {}{}\n", folder.filename().string(), bytes, verdict,
+                 pinned ? "  PINNED" : "");
     }
   }
   return code;
@@ -199,7 +248,7 @@ int run_inspect(std::span<char* const> args) {
   Options options;
   CommandLine cli("inspect",
                   "Lists the checkpoints of a model directory, or the tensors of a checkpoint or "
-                  "safetensors file, and checks every byte.",
+                  "safetensors file, checks every byte and says whether every number is finite.",
                   "quintet inspect /tmp/numbers\n"
                   "quintet inspect /tmp/numbers/checkpoint_1000 --stats\n"
                   "quintet inspect model.safetensors --format=json");

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <thread>
 
 #include "runtime/abstract_device.h"
+#include "runtime/base/thread.h"
 #include "runtime/batch_rows.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/mesh/waiting.h"
@@ -39,10 +39,11 @@ class PaperOptimizer final : public Optimizer {
   double bytes_ = 0;
 };
 
-/// Runs `body` in a thread of its own: gathers and plans that a thread keeps are this layout's alone.
-void in_thread(const std::function<void()>& body) {
+/// Runs `body` in a thread of its own with a team of `threads`: gathers and plans that a thread
+/// keeps are this layout's alone.
+void in_thread(int threads, const std::function<void()>& body) {
   std::exception_ptr failure;
-  std::thread thread([&, threads = omp_get_max_threads()] {
+  std::thread thread = start_thread("to measure a layout", [&] {
     omp_set_num_threads(threads);
     try {
       body();
@@ -71,7 +72,7 @@ class OnPaper {
 void run_on_paper(const LayoutCase& what, const TrainingLayout& layout, const PaperJob& job,
                   StepClock& clock, LayoutRow& row) {
   const OnPaper device;
-  in_thread([&] {
+  in_thread(1, [&] {
     const auto comm = paper_comm(0, job.hosts, Device::current(), job.cost);
     const Mesh mesh(layout.mesh(), comm.get());
     const Sharding sharding(mesh, layout.rules());
@@ -83,7 +84,7 @@ void run_on_paper(const LayoutCase& what, const TrainingLayout& layout, const Pa
     trained.model->parameters().allocate();
     trained.model->parameters().refresh();
     Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
-                    on_paper(trained.optimizer), {}, key_from_seed(1));
+                    on_paper(trained.optimizer), what.options, key_from_seed(1));
     for (int step = 0; step < 2; ++step) {
       const HostArrays batch = own_rows(what.batch(step));
       meter.reset_peak();
@@ -157,7 +158,7 @@ OptimizerPtr on_paper(OptimizerPtr optimizer) {
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,
                          int64_t steps) {
   LayoutRow row{.layout = layout};
-  in_thread([&] { run_on_ranks(what, comm, steps, row); });
+  in_thread(omp_get_max_threads(), [&] { run_on_ranks(what, comm, steps, row); });
   return row;
 }
 

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <string>
 #include <string_view>
@@ -11,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "apps/memory_limit.h"
+#include "apps/output.h"
 #include "apps/signals.h"
 #include "apps/verbs.h"
 #include "apps/version.h"
@@ -75,25 +78,38 @@ int dispatch(std::span<char* const> args) {
   mpi::Session::fail(code);
 }
 
-/// fputs, because fmt::print throws where nothing can be written.
 int report(const std::string& message, ExitCode code) {
   if (const auto rank = mpi::Session::rank_of_process()) end_job(*rank, message, code);
   std::fputs(("error: " + message + "\n").c_str(), stderr);
   return static_cast<int>(code);
 }
 
+/// What the system or the disk refused, unless it is a place for results.
+int report_system(const std::system_error& error) {
+  if (is_output_error(error)) {
+    try {
+      fail_output(error);
+    } catch (const Error& disk) {
+      return report(disk.what(), disk.code());
+    }
+  }
+  const bool of_files = dynamic_cast<const std::filesystem::filesystem_error*>(&error) != nullptr;
+  return report(error.what(), of_files ? ExitCode::kDisk : ExitCode::kEnvironment);
+}
+
 int run(std::span<char* const> args) {
   try {
+    receive_signals_apart();
     const int code = dispatch(args);
-    if (std::fflush(stdout) != 0) fail(ExitCode::kDisk, "stdout: cannot write: {}", "disk full?");
+    close_output();
     return code;
   } catch (const Error& error) {
     return report(error.what(), error.code());
   } catch (const std::bad_alloc&) {
     return report("out of memory; a smaller batch, more microbatches or shorter lengths need less",
                   ExitCode::kEnvironment);
-  } catch (const std::system_error& error) {  // of fmt::print
-    return report(std::string("cannot write output: ") + error.what(), ExitCode::kDisk);
+  } catch (const std::system_error& error) {
+    return report_system(error);
   } catch (const std::exception& error) {
     return report(std::string(error.what()) + " (this is a bug of quintet)", ExitCode::kBug);
   }
@@ -104,6 +120,7 @@ int run(std::span<char* const> args) {
 
 int main(int argc, char** argv) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is then an error of the write that meets it
-  quintet::receive_signals_apart();
+  quintet::prepare_output();
+  quintet::prepare_memory();
   return quintet::run({argv + 1, static_cast<size_t>(argc > 0 ? argc - 1 : 0)});
 }

@@ -16,9 +16,9 @@ double steady_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-size_t columns(std::FILE* out) {
+size_t columns() {
   winsize size{};
-  if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 20) return size.ws_col;
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20) return size.ws_col;
   return 80;
 }
 
@@ -94,7 +94,7 @@ void Progress::draw() {
     constexpr size_t kBar = 20;
     const double part = total_ > 0 ? static_cast<double>(done_) / static_cast<double>(total_) : 1;
     const auto filled = static_cast<size_t>(kBar * std::clamp(part, 0.0, 1.0));
-    const size_t room = columns(options_.out);
+    const size_t room = columns();
     std::string bar = "[" + std::string(filled, '#') + std::string(kBar - filled, '.') + "] ";
     if (bar.size() + words.size() >= room) bar.clear();
     words = (bar + words).substr(0, room - 1);

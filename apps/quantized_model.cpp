@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "apps/run_vocabularies.h"
 #include "apps/train_state.h"
 #include "checkpoint/checkpoint.h"
 #include "models/decoding/quantized_parameters.h"
@@ -121,10 +122,13 @@ void write_quantized(const TrainedModel& trained, WeightType weights,
   }
   std::vector<TensorSlice> slices;
   for (const auto& [name, array] : arrays) slices.push_back(whole_slice(name, array));
+  const data::VocabularyRecords vocabularies = vocabularies_of(*trained.model);
+  const nlohmann::ordered_json state = {{"quantized", name_of(weights)},
+                                        {"vocabularies", to_json(vocabularies)}};
   const FolderLock lock(folder);
   atomic_write_file(folder / "config.gin", trained.session->config().config_str());
-  CheckpointManager(lock).save(trained.step, slices,
-                               nlohmann::ordered_json{{"quantized", name_of(weights)}}.dump());
+  copy_vocabularies(folder, vocabularies);
+  CheckpointManager(lock).save(trained.step, slices, state.dump());
 }
 
 }  // namespace quintet

@@ -1,6 +1,7 @@
 #include "apps/ranks.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <fstream>
 #include <numeric>
 #include <sstream>
@@ -37,18 +38,24 @@ Group first_ranks(Comm& comm, int count) {
   return {&comm, std::move(ranks), "all"};
 }
 
-/// The first line in which two texts differ: {"a = 1", "a = 2"}.
-std::pair<std::string, std::string> first_difference(const std::string& one,
-                                                     const std::string& other) {
-  std::istringstream a(one), b(other);
-  std::string x, y;
-  for (;;) {
-    const bool more_x = static_cast<bool>(std::getline(a, x));
-    const bool more_y = static_cast<bool>(std::getline(b, y));
-    if (!more_x) x = "(nothing more)";
-    if (!more_y) y = "(nothing more)";
-    if (x != y || (!more_x && !more_y)) return {x, y};
-  }
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string joined(const std::vector<Ranks::Line>& lines, std::string Ranks::Line::*part) {
+  std::string text;
+  for (const Ranks::Line& line : lines) text += line.*part + "\n";
+  return text;
+}
+
+/// FNV-1a.
+uint64_t hash_of(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return hash;
 }
 
 }  // namespace
@@ -72,16 +79,40 @@ void RankFlags::add_to(CLI::App& app) {
 
 Ranks::Ranks(const RankFlags& flags) : flags_(flags), session_(flags.init_timeout) {}
 
+void Ranks::agree_on(const std::string& what, const std::vector<Line>& lines,
+                     const std::string& advice) const {
+  const std::string own = joined(lines, &Line::compared);
+  if (session_.all_equal(lines.empty() ? std::nullopt : std::optional(hash_of(own)))) return;
+  // A few bytes a rank, then the lines of two of them.
+  const std::vector<std::string> hashes =
+      session_.gather(lines.empty() ? "" : fmt::format("{:016x}", hash_of(own)));
+  const auto has_part = [](const std::string& hash) { return !hash.empty(); };
+  const auto first = std::find_if(hashes.begin(), hashes.end(), has_part);
+  const auto other = std::find_if(first, hashes.end(), [&](const std::string& hash) {
+    return has_part(hash) && hash != *first;
+  });
+  const auto a = static_cast<size_t>(first - hashes.begin());
+  const auto b = static_cast<size_t>(other - hashes.begin());
+  const auto self = static_cast<size_t>(rank());
+  const bool is_one = self == a || self == b;
+  const auto compared = session_.gather(is_one ? own : "");
+  const auto shown = session_.gather(is_one ? joined(lines, &Line::shown) : "");
+  const std::vector<std::string> x = lines_of(compared[a]), y = lines_of(compared[b]);
+  const auto at = static_cast<size_t>(
+      std::mismatch(x.begin(), x.end(), y.begin(), y.end()).first - x.begin());
+  const auto line_of = [&](size_t rank) {
+    const std::vector<std::string> all = lines_of(shown[rank]);
+    return at < all.size() ? all[at] : "(nothing more)";
+  };
+  fail(ExitCode::kUsage,
+       "ranks were started with a different {}:\n  rank {} on {}: {}\n  rank {} on {}: {}\n{}", what,
+       a, session_.hosts()[a], line_of(a), b, session_.hosts()[b], line_of(b), advice);
+}
+
 void Ranks::agree_on(const std::string& what, const std::string& text) const {
-  const std::vector<std::string> texts = session_.gather(text);
-  for (size_t rank = 1; rank < texts.size(); ++rank) {
-    if (texts[rank] == texts[0]) continue;
-    const auto [first, other] = first_difference(texts[0], texts[rank]);
-    fail(ExitCode::kUsage,
-         "ranks were started with a different {}:\n  rank 0 on {}: {}\n  rank {} on {}: {}\nstart "
-         "all of them with the same program, files and flags",
-         what, session_.hosts()[0], first, rank, session_.hosts()[rank], other);
-  }
+  std::vector<Line> lines{{}};  // of an empty text, too
+  for (const std::string& line : lines_of(text)) lines.push_back({line, line});
+  agree_on(what, lines, "start all of them with the same program, files and flags");
 }
 
 void Ranks::open(Device& device, int data_ranks) {

@@ -36,8 +36,16 @@ class Ranks {
   explicit Ranks(const RankFlags& flags);
 
   const mpi::Session& session() const { return session_; }
-  /// Builds, arguments and files must be the same on all ranks: throws a usage error that names the
-  /// first line that differs, with both ranks' values. By all ranks, before open().
+  /// A line of what must be the same on all ranks, and how a message shows it.
+  struct Line {
+    std::string compared, shown;
+  };
+  /// Builds, arguments and data must be the same on all ranks: throws a usage error, on all of them,
+  /// that names the first line that differs, with both ranks' values and `advice`. All ranks call
+  /// it; those without lines have no part in it. One number a rank is reduced while all is well.
+  void agree_on(const std::string& what, const std::vector<Line>& lines,
+                const std::string& advice) const;
+  /// The same for a text's lines: programs, flags, configurations.
   void agree_on(const std::string& what, const std::string& text) const;
 
   /// Starts talking about data in the device's memory. The last `data_ranks` ranks call it too and

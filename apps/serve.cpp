@@ -10,6 +10,8 @@
 #include "apps/serve/service.h"
 #include "apps/text_model.h"
 #include "apps/verbs.h"
+#include "runtime/base/out_of_memory.h"
+#include "runtime/base/thread.h"
 
 namespace quintet {
 namespace {
@@ -22,9 +24,10 @@ using serve::ServiceOptions;
 
 struct ServeFlags {
   std::string model_dir, keys_file;
+  std::vector<std::string> allowed_hosts;
   HttpOptions http;
   ServiceOptions service;
-  int64_t cache_mib = 1024;
+  int64_t cache_mib = 1024, answers_mib = 512;
   double drain_seconds = 90;
   QuantizeFlag quantize;
   ComputeFlags compute;
@@ -45,7 +48,13 @@ void add_flags(CommandLine& cli, ServeFlags& flags) {
                  "address to listen on; 0.0.0.0 is all networks: give --api_keys then");
   app.add_option("--port", flags.http.port, "0: any that is free");
   app.add_option("--api_keys", flags.keys_file, "file with a key a line: KEY [NAME [PRIORITY]]");
+  app.add_option("--allowed_hosts", flags.allowed_hosts,
+                 "names besides localhost by which it may be asked: name, *.name or *, by commas")
+      ->delimiter(',');
   app.add_option("--cache_mib", flags.cache_mib, "memory for keys and values")->check(positive);
+  app.add_option("--answers_mib", flags.answers_mib,
+                 "memory for answers that are made and sent; one request may take half of it")
+      ->check(positive);
   app.add_option("--max_batch", engine.max_rows, "sequences in a step")->check(positive);
   app.add_option("--max_queue", engine.max_waiting, "prompts that may wait")->check(positive);
   app.add_option("--max_prompts", limits.prompts, "prompts of a request")->check(positive);
@@ -55,6 +64,9 @@ void add_flags(CommandLine& cli, ServeFlags& flags) {
   app.add_option("--request_seconds", limits.request_seconds, "from a request to its answer")
       ->check(seconds);
   app.add_option("--max_connections", http.connections)->check(positive);
+  app.add_option("--max_connections_per_address", http.connections_per_address,
+                 "0: half of --max_connections, and any number of this machine's own")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   app.add_option("--max_body_bytes", http.body_bytes)->check(positive);
   app.add_option("--header_seconds", http.header_seconds)->check(seconds);
   app.add_option("--body_seconds", http.body_seconds)->check(seconds);
@@ -105,11 +117,13 @@ int run_serve(std::span<char* const> args) {
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;
   flags.compute.start();
+  flags.service.hosts = serve::HostNames(flags.allowed_hosts);
   if (!flags.keys_file.empty()) flags.service.keys = serve::ApiKeys(flags.keys_file);
 
   const TextModel model(flags.model_dir, gin_line.bindings);
   serving::EngineOptions& engine = flags.service.engine;
   engine.memory_bytes = flags.cache_mib << 20;
+  flags.service.answer_bytes = flags.answers_mib << 20;
   engine.max_length = flags.service.limits.prompt_tokens + flags.service.limits.answer_tokens + 1;
   if (const auto* decoder = dynamic_cast<const DecoderOnlyModel*>(model.configured().model.get()))
     engine.bidirectional_prefix = decoder->inputs_bidirectional_attention();
@@ -140,7 +154,8 @@ int run_serve(std::span<char* const> args) {
     serve::log_line("serve: anyone who reaches {} may use this: give --api_keys\n",
                flags.http.host);
 
-  std::thread io([&] { server.run(); });
+  refused_memory_ends_program = false;
+  std::thread io = start_thread("for connections", [&] { server.run(); });
   service.engine().run();  // on this thread, whose team computes
   if (service.engine().broken()) {
     serve::log_line("serve: the device fails again and again; /ready says so for {} s\n",

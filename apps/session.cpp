@@ -6,6 +6,7 @@
 #include "apps/actions.h"
 #include "apps/checkpoint_config.h"
 #include "apps/evaluate.h"
+#include "apps/gin_flags.h"
 #include "apps/inference.h"
 #include "apps/inference_evaluator.h"
 #include "apps/predictor.h"
@@ -56,6 +57,14 @@ void register_everything(gin::Registry& registry, EntryPoints entry_points) {
   registry.add_module("t5x.contrib.gpu.scripts_gpu.seqio_tasks");
 }
 
+gin::ReadByProgram read_by_program(std::vector<std::string> macros) {
+  macros.emplace_back("VOCABULARY");  // of T5's own tasks
+  return {.macros = std::move(macros),
+          .configurables = {"t5x.train.train", "t5x.eval.evaluate", "t5x.infer.", "t5x.decoding.",
+                            "t5x.partitioning.PjitPartitioner", "t5x.utils.DatasetConfig", "seqio.",
+                            "t5.", "quintet.data."}};
+}
+
 Session::Session(const gin::CommandLine& command_line, EntryPoints entry_points, Options options) {
   register_everything(registry_, std::move(entry_points));
   config_ = std::make_unique<gin::Config>(
@@ -64,6 +73,7 @@ Session::Session(const gin::CommandLine& command_line, EntryPoints entry_points,
                                       .main_modules = std::move(options.main_modules),
                                       .skip_unknown = options.skip_unknown});
   config_->load(command_line);
+  if (!options.skip_unknown) gin::check_flags_used(*config_, read_by_program(options.macros));
 }
 
 const data::TaskRegistry& Session::tasks() {

@@ -31,6 +31,7 @@ class Session {
   struct Options {
     std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer"};
     bool skip_unknown = false;
+    std::vector<std::string> macros = {};  // read by name, without a reference in the gin files
   };
   /// Parses and finalizes. Throws usage errors with file and line.
   Session(const gin::CommandLine& command_line, EntryPoints entry_points, Options options);

@@ -4,26 +4,43 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <thread>
+
+#include "runtime/base/thread.h"
 
 namespace quintet {
 namespace {
 
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1};
 std::atomic<int> g_received = 0;  // what a handler may touch is global by nature; others read it
 static_assert(std::atomic<int>::is_always_lock_free);
-std::array<struct sigaction, kSignals.size()> g_former;
+std::array<struct sigaction, kStopSignals.size()> g_former;
 
 const char* name_of_signal(int number) {
-  return number == SIGINT ? "SIGINT (Ctrl-C)" : number == SIGTERM ? "SIGTERM" : "SIGUSR1";
+  switch (number) {
+    case SIGINT:
+      return "SIGINT (Ctrl-C)";
+    case SIGTERM:
+      return "SIGTERM";
+    case SIGUSR1:
+      return "SIGUSR1";
+    case SIGHUP:
+      return "SIGHUP (the terminal is gone)";
+    default:
+      return "SIGXCPU (ulimit -t is used up)";
+  }
 }
 
+/// Sent more than once for one reason, or before another: by a shell and by its terminal, every
+/// second beyond a limit, by systemd with SIGTERM.
+bool is_repeated(int number) { return number == SIGHUP || number == SIGXCPU; }
+
 void on_signal(int number) {
-  if (g_received != 0) {
+  const int saved = errno;  // of whatever this interrupts
+  if (g_received != 0 && is_repeated(number)) return;
+  if (g_received != 0 && !is_repeated(g_received)) {
     constexpr char kMessage[] = "\nsecond signal: quitting without saving\n";
     (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
     _exit(128 + number);
@@ -31,6 +48,7 @@ void on_signal(int number) {
   g_received = number;
   constexpr char kMessage[] = "\nstopping: finishing the step and saving; again to quit at once\n";
   (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  errno = saved;
 }
 
 double now_seconds() {
@@ -45,7 +63,7 @@ void receive_signals_apart() {
   for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPIPE})
     sigdelset(&sent, own);
   pthread_sigmask(SIG_BLOCK, &sent, nullptr);
-  std::thread([sent] {
+  start_thread("to receive signals", [sent] {
     pthread_setname_np(pthread_self(), "signals");
     pthread_sigmask(SIG_UNBLOCK, &sent, nullptr);
     for (;;) pause();
@@ -62,11 +80,16 @@ StopRequests::StopRequests(std::filesystem::path model_dir)
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;  // a write that is under way is not disturbed
   sigemptyset(&action.sa_mask);
-  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &g_former[i]);
+  for (size_t i = 0; i < kStopSignals.size(); ++i) {
+    sigaction(kStopSignals[i], nullptr, &g_former[i]);
+    const bool of_nohup = kStopSignals[i] == SIGHUP && g_former[i].sa_handler == SIG_IGN;
+    if (!of_nohup) sigaction(kStopSignals[i], &action, nullptr);
+  }
 }
 
 StopRequests::~StopRequests() {
-  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &g_former[i], nullptr);
+  for (size_t i = 0; i < kStopSignals.size(); ++i)
+    sigaction(kStopSignals[i], &g_former[i], nullptr);
 }
 
 std::optional<std::string> StopRequests::reason() {

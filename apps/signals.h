@@ -1,17 +1,23 @@
 #pragma once
-// Asks to stop a run: SIGINT, SIGTERM and SIGUSR1, or a file named STOP in the model directory.
+// Asks to stop a run: a signal of kStopSignals, or a file named STOP in the model directory.
 //
 //   StopRequests stop(model_dir);
 //   while (step < last && !stop.reason()) train_step();
 //
-// The first signal only sets a flag, so that the step can be finished and saved; the second ends the
-// process at once, as the signal itself would. One object at a time.
+// The first signal only sets a flag, so that the step can be finished and saved; the second ends
+// the process at once, as the signal itself would. SIGHUP and SIGXCPU come in numbers and never
+// count as the second; SIGHUP that was ignored when the process began (nohup) stays so. One object
+// at a time.
 
+#include <array>
+#include <csignal>
 #include <filesystem>
 #include <optional>
 #include <string>
 
 namespace quintet {
+
+inline constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGXCPU};
 
 /// From here on signals reach a thread of their own ("signals"), whichever handler they have; the calling
 /// thread and those it starts are left alone. Call it before the first other thread.

@@ -54,6 +54,12 @@ void Summaries::flush() {
   for (auto& [run, file] : state_->events) file.flush();
 }
 
+void Summaries::close() {
+  if (state_ == nullptr) return;
+  state_->log.close();
+  for (auto& [run, file] : state_->events) file.close();
+}
+
 int64_t Summaries::metrics_bytes() const { return state_ == nullptr ? 0 : state_->log.bytes(); }
 
 }  // namespace quintet

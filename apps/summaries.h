@@ -38,6 +38,8 @@ class Summaries {
   void write_text(const std::string& run, const std::string& tag, const std::string& markdown);
   /// Everything written so far is in the files.
   void flush();
+  /// The end: flushes and closes all files. Throws kDisk if one of them did not take everything.
+  void close();
   int64_t metrics_bytes() const;
 
  private:

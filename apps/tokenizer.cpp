@@ -86,6 +86,7 @@ void for_each_line(const CLI::App& app, const std::string& text, Work work) {
                 number, bad + 1);
     work(line);
   }
+  QT_CHECK_AS(ExitCode::kDisk, !std::cin.bad(), "standard input: cannot read");
 }
 
 int run_encode(std::span<char* const> args) {

@@ -3,14 +3,19 @@
 
 #include <chrono>
 
+#include "apps/batch_memory.h"
 #include "apps/cli.h"
 #include "apps/compute_flags.h"
 #include "apps/data_flags.h"
 #include "apps/data_service.h"
 #include "apps/ranks.h"
+#include "apps/run_vocabularies.h"
+#include "apps/same_data.h"
 #include "apps/session.h"
 #include "apps/train_loop.h"
+#include "apps/train_memory.h"
 #include "apps/verbs.h"
+#include "data/reading/units.h"
 #include "runtime/profile.h"
 
 namespace quintet {
@@ -45,6 +50,25 @@ void add_flags(CommandLine& cli, TrainFlags& flags) {
   app.add_flag("--multiprocess_gpu", flags.ignored)->group("");  // T5X's, without meaning here
 }
 
+std::vector<SharedData> data_of(const TrainConfig& config, const TrainLoop::ProviderOf& provider_of) {
+  std::vector<SharedData> sets{{"train", provider_of(config.train_dataset), config.train_dataset}};
+  if (const auto& set = config.train_eval_dataset)
+    sets.push_back({"train_eval", provider_of(*set), *set});
+  if (const auto& set = config.infer_eval_dataset)
+    sets.push_back({"infer_eval", provider_of(*set), *set});
+  return sets;
+}
+
+/// The model of a configuration anew: it is no cheap copy, but has memory only once it is
+/// allocated.
+ModelAndOptimizer model_of(Session& session) {
+  const std::string name = "t5x.train.train.model";
+  const auto configured =
+      gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate(name), {name});
+  QT_CHECK(configured->optimizer != nullptr, "{}: has no optimizer", name);
+  return {configured->model, configured->optimizer};
+}
+
 }  // namespace
 
 int run_train(std::span<char* const> args) {
@@ -73,17 +97,24 @@ int run_train(std::span<char* const> args) {
   const auto train = [&](const gin::Arguments& arguments) -> gin::Value {
     TrainConfig config = train_config_from(arguments);
     ranks.agree_on("configuration", config.config_text);
+    check_batches_fit(config, ranks.size());
     config.train_dataset.strict_data |= flags.strict_data;
     config.trainer.step_graph = !flags.no_step_graph;
     const auto provider_of = [&](const data::DatasetConfig& set) {
       return session_of_run->task(set);
     };
+    agree_on_data(ranks, *config.model, data_of(config, provider_of), service.serves());
     if (service.serves()) {
       const data::DatasetConfig& set = config.train_dataset;
       service.serve(*provider_of(set), set,
                     converter_for(*config.model, data::converter_options(set)));
       return {};
     }
+    if (memory_is_limited() && ranks.size() == 1 && Device::current().is_cpu())
+      require_memory(training_need(
+                         config, [&] { return model_of(*session_of_run); },
+                         data::reader_threads(flags.data.threads)),
+                     "training");
     TrainLoop loop(std::move(config), ranks, provider_of, service.source());
     code = loop.run();
     return {};
@@ -97,6 +128,9 @@ int run_train(std::span<char* const> args) {
   Profile profile;
   if (flags.profile) Profile::current() = &profile;
   const auto start = std::chrono::steady_clock::now();
+  if (const gin::Value dir = session.config().evaluate("t5x.train.train.model_dir");
+      dir.get_if<std::string>() != nullptr)
+    use_copies_of(std::filesystem::path(*dir.get_if<std::string>()));
   session.config().call("t5x.train.train");
   Profile::current() = nullptr;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;

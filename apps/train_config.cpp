@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "apps/run_vocabularies.h"
+
 namespace quintet {
 namespace {
 
@@ -50,6 +52,7 @@ TrainConfig train_config_from(const gin::Arguments& args) {
     config.inference_evaluator = made<InferenceEvaluatorConfig>(args, "inference_evaluator_cls");
   const gin::Value actions = args.value("actions");
   if (!actions.is_none()) config.actions = args.get<Actions>("actions");
+  config.verify_vocabs = verifies_vocabs(args.config());
   if (config.train_eval_dataset) check_positive(args, "eval_steps", config.eval_steps);
   config.config_text = args.config().config_str();
   return config;
@@ -84,7 +87,7 @@ void register_train(gin::Registry& registry,
       {"run_eval_before_training", false},
       {"train_state_initializer_cls", none},
       {"use_orbax", true},
-      {"verify_matching_vocabs_fn", none},
+      {"verify_matching_vocabs_fn", false, std::nullopt},  // T5X's: it verifies
       {"gc_period", 0},
       {"training_eval_average_metrics", none},
       {"use_jax_array", none},

@@ -35,6 +35,7 @@ struct TrainConfig {
   bool run_eval_before_training = false;
   InferenceEvaluatorConfig inference_evaluator;
   Actions actions;
+  bool verify_vocabs = true;              // verifies_vocabs(): tasks have the model's vocabularies
   std::string config_text;                // goes into config.gin
 };
 

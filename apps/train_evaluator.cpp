@@ -1,5 +1,7 @@
 #include "apps/train_evaluator.h"
 
+#include <algorithm>
+
 namespace quintet {
 namespace {
 
@@ -19,14 +21,28 @@ std::vector<HostArrays> read_batches(const data::Provider& provider,
   return batches;
 }
 
+bool has_split(const data::Task& task, const std::string& split) {
+  const auto splits = task.splits();
+  return std::find(splits.begin(), splits.end(), split) != splits.end();
+}
+
 }  // namespace
 
 TrainEvaluator::TrainEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
                                const data::FeatureConverterPtr& converter, const data::Shard& shard,
-                               int64_t eval_steps) {
-  for (const data::Task* task : provider.tasks())
-    batches_.emplace_back(task->name(), read_batches(*task, dataset, converter, shard, eval_steps));
-  if (provider.tasks().size() > 1 || provider.tasks()[0]->name() != provider.name())
+                               int64_t eval_steps,
+                               const std::function<void(const std::string&)>& say) {
+  const bool is_mixture =
+      provider.tasks().size() > 1 || provider.tasks()[0]->name() != provider.name();
+  for (const data::Task* task : provider.tasks()) {
+    if (!is_mixture || has_split(*task, dataset.split))
+      batches_.emplace_back(task->name(),
+                            read_batches(*task, dataset, converter, shard, eval_steps));
+    else
+      say(fmt::format("teacher-forced evaluation: task '{}' has no split '{}' and is skipped",
+                      task->name(), dataset.split));
+  }
+  if (is_mixture)
     batches_.emplace_back(provider.name(),
                           read_batches(provider, dataset, converter, shard, eval_steps));
 }

@@ -79,16 +79,23 @@ int TrainLoop::run() {
     train_step();
     checkpoints_->poll();
     if (due(config_.stats_period)) summarize();
-    if (save_due()) save(false);
+    if (save_due() || save_overdue_) save_if_good();
     if (due(config_.eval_period) && !evaluate()) return saved_run_again(*stop_reason());
   }
   if (!stop_early_.empty()) {
     summarize();
     progress_->line(stop_early_ + "; stopping early");
   }
-  if (saved_step_ != trainer_->step()) save(false);
+  if (saved_step_ != trainer_->step()) {
+    if (const std::string reason = why_not_saved(); !reason.empty()) {
+      if (state_.skipped_in_a_row == 0) blame_last_batch(reason, last_batch_->first.loss);
+      stop_on_numbers(fmt::format("the run is at its end, step {}, but {}, so the end is not saved",
+                                  trainer_->step(), reason));
+    }
+    save(false);
+  }
   checkpoints_->finish();
-  summaries_->flush();
+  summaries_->close();
   progress_->update(trainer_->step(), detail());
   progress_->finish();
   return static_cast<int>(ExitCode::kDone);
@@ -96,7 +103,13 @@ int TrainLoop::run() {
 
 std::optional<std::string> TrainLoop::stop_reason() {
   const std::optional<std::string> own = stop_.reason();
-  if (ranks_.highest(own ? 1 : 0) == 0) return std::nullopt;
+  const int64_t agreed = ranks_.highest(!ruined_.empty() ? 2 : own ? 1 : 0);
+  if (agreed == 2) {
+    last_batch_ = std::move(batch_before_);  // the gradients of the one since came too late
+    const char* what = " or its optimizer state holds values that are not finite";
+    stop_on_ruin(ruined_.empty() ? "" : ruined_ + what, trainer_->step() - 2);
+  }
+  if (agreed == 0) return std::nullopt;
   return own.value_or("a signal to another rank");
 }
 
@@ -115,6 +128,7 @@ void TrainLoop::train_step() {
   check_ranks();
   state_.data_position = batches_->position();
   after_update(result, step, batch->features);
+  batch_before_ = std::move(last_batch_);
   last_batch_.emplace(step, std::move(batch->features));
   if (progress_->due())
     progress_->update(trainer_->step(), detail());
@@ -136,6 +150,7 @@ void TrainLoop::after_update(const StepResult& result, const BadStep& step,
                              const HostArrays& batch) {
   state_.step = trainer_->step();
   state_.skipped_updates = trainer_->skipped_updates();
+  ruined_ = result.ruined;
   if (!result.skipped) {
     state_.skipped_in_a_row = 0;
     merge_step(state_.window, result.metrics);
@@ -154,22 +169,46 @@ void TrainLoop::after_update(const StepResult& result, const BadStep& step,
       trainer_->step() - 1, result.first_bad, state_.skipped_in_a_row, state_.skipped_updates));
   if (state_.skipped_in_a_row < kSkipsInARow) return;
   stop_on_numbers(fmt::format(
-      "{} updates in a row had gradients that are not finite, the last at step {} in {}; the "
-      "parameters are those before them and the checkpoints in {} are good. Lower the learning "
-      "rate, clip gradients, or look at the data of these steps",
-      state_.skipped_in_a_row, trainer_->step() - 1, result.first_bad,
-      config_.model_dir.string()));
+      "{} updates in a row had gradients that are not finite, the last at step {} in {}; nothing "
+      "was saved since the first of them",
+      state_.skipped_in_a_row, trainer_->step() - 1, result.first_bad));
 }
 
 /// Ends the run; what is known of the batches goes into a file that the message names.
 void TrainLoop::stop_on_numbers(const std::string& what) {
   summaries_->flush();
   checkpoints_->wait();
+  const std::optional<int64_t> good = checkpoints_->latest_step();
+  const std::string go_on =
+      good ? fmt::format("The last checkpoint, {}, is whole and finite, and the same command goes "
+                         "on from it: lower the learning rate, clip gradients, or look at the data "
+                         "of these steps first; if it ends here again, the run was diverging "
+                         "before that checkpoint already: take an earlier one",
+                         checkpoint_path(config_.model_dir, *good).string())
+           : fmt::format("{} has no checkpoint yet", config_.model_dir.string());
   const std::vector<std::string> shards =
       gather_text(mesh_.group(batch_part().axes).on_host(), bad_steps_.text());
   const std::string file =
       ranks_.leads() ? bad_steps_.write(config_.model_dir, shards).string() : std::string();
-  fail(ExitCode::kNumbers, "{}. Steps, tensors and batches: {}", what, ranks_.of_leader(file));
+  fail(ExitCode::kNumbers, "{}. {}. Steps, tensors and batches: {}", what, go_on,
+       ranks_.of_leader(file));
+}
+
+void TrainLoop::stop_on_ruin(const std::string& where, int64_t update) {
+  std::string first;
+  for (const std::string& of_rank : ranks_.gather(where))
+    if (first.empty()) first = of_rank;
+  if (!last_batch_) fail(ExitCode::kNumbers, "before the first step {}", first);
+  blame_last_batch(first, last_batch_->first.loss);
+  stop_on_numbers(
+      fmt::format("after the update of step {} {}; nothing was saved since", update, first));
+}
+
+void TrainLoop::blame_last_batch(const std::string& what, double loss) {
+  auto& [step, batch] = *last_batch_;
+  step.tensor = what;
+  step.loss = loss;
+  bad_steps_.add(step, batch);
 }
 
 /// The actions of TRAIN; one that ends the run on numbers ends it with a report.
@@ -178,11 +217,9 @@ std::string TrainLoop::run_train_actions(const std::map<std::string, double>& va
     return run_actions(config_.actions, "TRAIN", trainer_->step(), {{"train", values}});
   } catch (const Error& error) {
     if (error.code() != ExitCode::kNumbers || !last_batch_) throw;
-    auto& [step, batch] = *last_batch_;
-    step.tensor = "a metric of the summary after this step";
     const auto loss = values.find("loss");
-    if (loss != values.end()) step.loss = loss->second;
-    bad_steps_.add(step, batch);
+    blame_last_batch("a metric of the summary after this step",
+                     loss != values.end() ? loss->second : last_batch_->first.loss);
     stop_on_numbers(error.what());
   }
 }

@@ -34,13 +34,17 @@ class TrainLoop {
             BatchSourceFn batch_source);
 
   /// Trains to the end (0) or until asked to stop (75). Throws kNumbers after ten skipped updates
-  /// in a row, kDisk when saving fails for good.
+  /// in a row or one that left a number that is not finite, kDisk when saving fails for good.
   int run();
 
  private:
+  /// Of the model and all data sets, before anything is read with them.
+  void check_vocabularies();
   void restore();
   void build_trainer();
   void warm_start(const RestoreCheckpointConfig& config);
+  /// Another run's vocabularies are this run's: else an error, or a warning if none are verified.
+  void check_warm_start(const CheckpointReader& from) const;
   void write_run_files();
   void train_step();
   /// Ranks look at each other.
@@ -48,10 +52,18 @@ class TrainLoop {
   void after_update(const StepResult& result, const BadStep& step, const HostArrays& batch);
   std::string run_train_actions(const std::map<std::string, double>& values);
   [[noreturn]] void stop_on_numbers(const std::string& what);
+  /// For an update that left numbers not finite; `where`: in which tensors, as this rank knows.
+  [[noreturn]] void stop_on_ruin(const std::string& where, int64_t update);
+  /// Into the report goes the batch of the last step.
+  void blame_last_batch(const std::string& what, double loss);
   void summarize();
   bool due(int64_t period) const;
   bool save_due() const;
   bool evaluate();  // false: asked to stop on the way
+  /// Why what there is must not take the place of an older checkpoint; empty: it may.
+  std::string why_not_saved();
+  /// Saves, or says why not and leaves it to the next step.
+  void save_if_good();
   void save(bool wait);
   int saved_run_again(const std::string& reason);
   std::string detail() const;
@@ -79,13 +91,15 @@ class TrainLoop {
   RunState state_;
   bool resumed_ = false;  // from a checkpoint of its own
   int64_t total_steps_ = 0, saved_step_ = -1;
+  bool save_overdue_ = false;
+  std::string ruined_;      // a parameter that an update left not finite
   std::string stop_early_;  // an action's reason
   double started_ = 0, window_started_ = 0, ready_seconds_ = 0;
   int64_t window_first_step_ = 0;
   Metrics last_step_;
   NumbersReport bad_steps_;
   Pace pace_;
-  std::optional<std::pair<BadStep, HostArrays>> last_batch_;  // for a report
+  std::optional<std::pair<BadStep, HostArrays>> last_batch_, batch_before_;  // for a report
 };
 
 /// The feature converter of a model: the one its configuration names, or the model's own kind.

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "apps/model_info.h"
+#include "apps/run_vocabularies.h"
 #include "apps/train_loop.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/threefry.h"
@@ -82,12 +83,25 @@ TrainLoop::TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provide
            "trainer.Trainer.num_microbatches {} does not divide "
            "train/utils.DatasetConfig.batch_size {}",
            parts, config_.train_dataset.batch_size);
+  check_vocabularies();
   train_shard_ = shard_of("train", config_.train_dataset, std::max<int64_t>(parts, 1));
   if (config_.train_eval_dataset)
     train_eval_shard_ = shard_of("train_eval", *config_.train_eval_dataset, 1);
 }
 
+void TrainLoop::check_vocabularies() {
+  const ConfiguredModel& model = *config_.model;
+  const auto check = [&](const data::ProviderPtr& provider, const data::DatasetConfig& dataset) {
+    check_ids(model, *provider, dataset);
+    if (config_.verify_vocabs) verify_matching_vocabs(model, *provider);
+  };
+  check(train_provider_, config_.train_dataset);
+  if (config_.train_eval_dataset) check(train_eval_provider_, *config_.train_eval_dataset);
+  if (config_.infer_eval_dataset) check(infer_eval_provider_, *config_.infer_eval_dataset);
+}
+
 void TrainLoop::restore() {
+  const auto vocabularies = vocabularies_of(*config_.model, train_provider_->output_features());
   CheckpointOptions options;
   if (config_.checkpoint.save)
     options.keep = static_cast<int>(config_.checkpoint.save->keep.value_or(0));
@@ -101,6 +115,7 @@ void TrainLoop::restore() {
   if (own) {
     const std::string where = own->folder().string();
     state_ = run_state_from_json(own->state_json(), where + ": state");
+    check_recorded(*own, vocabularies, ranks_.leads());
     QT_CHECK(!config_.random_seed || state_.seed == *config_.random_seed,
              "{}: was trained with random_seed {}, this run says {}; use the same seed or another "
              "model_dir",
@@ -109,6 +124,7 @@ void TrainLoop::restore() {
     state_.seed = config_.random_seed.value_or(
         std::stoll(ranks_.of_leader(std::to_string(seed_from_clock()))));
   }
+  state_.vocabularies = vocabularies;
   build_trainer();
   if (own) {
     load_arrays(*own, *trainer_);
@@ -150,10 +166,26 @@ void TrainLoop::warm_start(const RestoreCheckpointConfig& config) {
   const std::filesystem::path folder = checkpoint_folders(config).back();
   const CheckpointReader from(folder);
   from.verify(ranks_.rank(), ranks_.size());
+  check_warm_start(from);
   load_arrays(from, config, *trainer_);
+  const std::string bad = describe(count_not_finite(to_slices(*trainer_, "float32").slices));
+  QT_CHECK_AS(ExitCode::kData, ranks_.highest(bad.empty() ? 0 : 1) == 0,
+              "{}: {}; training cannot begin with them: name an earlier checkpoint",
+              folder.string(), bad.empty() ? "holds values that are not finite" : bad);
   trainer_->restored(from.step(), 0);
   state_.step = state_.first_step = from.step();
   if (ranks_.leads()) fmt::print(stderr, "starting from {}\n", folder.string());
+}
+
+void TrainLoop::check_warm_start(const CheckpointReader& from) const {
+  try {
+    check_recorded(from, state_.vocabularies, ranks_.leads(),
+                   ". To start from it with other vocabularies all the same, bind "
+                   "train_script.train.verify_matching_vocabs_fn = None");
+  } catch (const Error& error) {
+    if (config_.verify_vocabs || error.code() != ExitCode::kData) throw;
+    if (ranks_.leads()) fmt::print(stderr, "warning: {}\n", error.what());
+  }
 }
 
 void TrainLoop::write_run_files() {
@@ -163,6 +195,7 @@ void TrainLoop::write_run_files() {
         std::make_unique<Summaries>(config_.model_dir, state_.metrics_bytes,
                                     resumed_ ? std::optional(state_.step + 1) : std::nullopt);
     atomic_write_file(config_.model_dir / "config.gin", config_.config_text);
+    copy_vocabularies(config_.model_dir, state_.vocabularies);
     atomic_write_file(config_.model_dir / "model-info.txt", info);
     summaries_->write_text("train", "config", gin::Config::markdown(config_.config_text));
   } else {
@@ -171,7 +204,9 @@ void TrainLoop::write_run_files() {
   if (const auto& set = config_.train_eval_dataset)
     train_evaluator_ = std::make_unique<TrainEvaluator>(
         *train_eval_provider_, *set, converter_for(*config_.model, data::converter_options(*set)),
-        train_eval_shard_, config_.eval_steps);
+        train_eval_shard_, config_.eval_steps, [this](const std::string& line) {
+          if (ranks_.leads()) fmt::print(stderr, "{}\n", line);
+        });
   if (config_.infer_eval_dataset) {
     if (ranks_.leads()) config_.inference_evaluator.log_dir = config_.model_dir / "inference_eval";
     config_.inference_evaluator.options.peers = {
@@ -180,6 +215,25 @@ void TrainLoop::write_run_files() {
         std::make_unique<InferenceEvaluator>(*infer_eval_provider_, *config_.infer_eval_dataset,
                                              config_.model, config_.inference_evaluator);
   }
+}
+
+/// The batch of the last step shows whether training can go on from the parameters as they are:
+/// finite ones may still be so large that it cannot.
+std::string TrainLoop::why_not_saved() {
+  if (state_.skipped_in_a_row > 0)
+    return fmt::format("the last update was skipped ({} in a row)", state_.skipped_in_a_row);
+  if (!last_batch_) return "";
+  const std::string bad = trainer_->first_bad_gradient(last_batch_->second);
+  return bad.empty() ? "" : fmt::format("the gradient of {} would not be finite now", bad);
+}
+
+void TrainLoop::save_if_good() {
+  const std::string reason = why_not_saved();
+  if (reason.empty()) save(false);
+  if (!reason.empty() && !save_overdue_)
+    progress_->line(
+        fmt::format("warning: step {}: no checkpoint is saved: {}", trainer_->step(), reason));
+  save_overdue_ = !reason.empty();
 }
 
 void TrainLoop::save(bool wait) {
@@ -191,6 +245,8 @@ void TrainLoop::save(bool wait) {
   const std::string dtype =
       config_.checkpoint.save ? config_.checkpoint.save->dtype : std::string("float32");
   StateSlices arrays = to_slices(*trainer_, dtype);
+  const std::string bad = describe(count_not_finite(arrays.slices));
+  if (ranks_.highest(bad.empty() ? 0 : 1) != 0) stop_on_ruin(bad, trainer_->step() - 1);
   keep_own(arrays.slices, mesh_.world().on_host());
   if (wait)
     checkpoints_->save(trainer_->step(), arrays.slices, to_json(state_));
@@ -201,15 +257,20 @@ void TrainLoop::save(bool wait) {
 
 int TrainLoop::saved_run_again(const std::string& reason) {
   checkpoints_->wait();
-  if (saved_step_ != trainer_->step()) save(true);
-  summaries_->flush();
+  const int64_t step = trainer_->step();
+  const std::string bad = saved_step_ != step ? why_not_saved() : std::string();
+  if (bad.empty() && saved_step_ != step) save(true);
+  summaries_->close();
   stop_.clear_stop_file();
   progress_->update(trainer_->step(), detail());
   progress_->finish();
+  const int64_t from = checkpoints_->latest_step().value_or(0);
   if (ranks_.leads())
-    fmt::print(stderr, "stopped by {} and saved: {}; the same command goes on from step {} of {}\n",
-               reason, checkpoint_path(config_.model_dir, trainer_->step()).string(),
-               trainer_->step(), total_steps_);
+    fmt::print(stderr, "stopped by {} and {}: {}; the same command goes on from step {} of {}\n",
+               reason,
+               bad.empty() ? "saved"
+                           : fmt::format("not saved at step {}, as {}; the last checkpoint", step, bad),
+               checkpoint_path(config_.model_dir, from).string(), from, total_steps_);
   return static_cast<int>(ExitCode::kSavedRunAgain);
 }
 

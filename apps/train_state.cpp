@@ -141,7 +141,8 @@ std::string to_json(const RunState& state) {
                                        {"seed", state.seed},
                                        {"data_position", state.data_position},
                                        {"window", window},
-                                       {"actions", actions}};
+                                       {"actions", actions},
+                                       {"vocabularies", to_json(state.vocabularies)}};
   return json.dump();
 }
 
@@ -167,6 +168,8 @@ RunState run_state_from_json(const std::string& text, const std::string& where) 
     for (const auto& [name, values] : json["actions"].members())
       for (const auto& [key, value] : values.members())
         state.actions[name][key] = value.as_double();
+  if (json.has("vocabularies"))  // nor those made before vocabularies were recorded
+    state.vocabularies = data::vocabulary_records_from(json["vocabularies"]);
   return state;
 }
 

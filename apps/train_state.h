@@ -10,6 +10,7 @@
 #include "apps/actions.h"
 #include "apps/checkpoint_config.h"
 #include "checkpoint/region_reader.h"
+#include "data/vocabularies/vocabulary_record.h"
 #include "runtime/mesh/collectives.h"
 #include "runtime/trainer.h"
 
@@ -27,6 +28,7 @@ struct RunState {
   std::string data_position;        // data::Batches::position
   Metrics window;                   // metrics since the last summary
   std::map<std::string, ActionState> actions;  // action_states()
+  data::VocabularyRecords vocabularies;        // vocabularies_of()
 };
 std::string to_json(const RunState& state);
 /// Throws kData naming the missing member.

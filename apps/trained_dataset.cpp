@@ -1,6 +1,7 @@
 #include "apps/trained_dataset.h"
 
 #include "apps/cli.h"
+#include "apps/run_vocabularies.h"
 
 namespace quintet {
 
@@ -35,6 +36,10 @@ data::DatasetConfig TrainedDatasetFlags::dataset_of(const TrainedModel& trained,
   if (!split.empty()) dataset.split = split;
   if (batch_size > 0) dataset.batch_size = batch_size;
   return dataset;
+}
+
+bool TrainedDatasetFlags::verifies_vocabs(const TrainedModel& trained) const {
+  return quintet::verifies_vocabs(trained.session->config());
 }
 
 RestoreCheckpointConfig TrainedDatasetFlags::restore_of(const TrainedModel& trained) const {

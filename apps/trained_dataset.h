@@ -21,6 +21,8 @@ struct TrainedDatasetFlags {
   data::DatasetConfig dataset_of(const TrainedModel& trained, const std::string& verb,
                                  bool has_task = false) const;
   RestoreCheckpointConfig restore_of(const TrainedModel& trained) const;
+  /// Whether the run was trained on a task that must have the model's vocabularies.
+  bool verifies_vocabs(const TrainedModel& trained) const;
 };
 
 }  // namespace quintet

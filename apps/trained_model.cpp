@@ -1,6 +1,7 @@
 #include "apps/trained_model.h"
 
 #include "apps/quantized_model.h"
+#include "apps/run_vocabularies.h"
 #include "apps/train_state.h"
 
 namespace quintet {
@@ -18,11 +19,13 @@ TrainedModel open_trained_model(const std::filesystem::path& path,
   QT_CHECK_AS(ExitCode::kData, fs::exists(config),
               "{}: not there; {} is not the directory of a training run", config.string(),
               trained.model_dir.string());
+  use_copies_of(trained.model_dir);
   trained.session = std::make_unique<Session>(
       gin::CommandLine{.files = {config.string()}, .bindings = bindings, .search_paths = {"."}});
   trained.model = gin::as<std::shared_ptr<ConfiguredModel>>(
       trained.session->config().evaluate("t5x.train.train.model"),
       {config.string() + ": train_script.train.model"});
+  check_ids(*trained.model);
   if (!load) return trained;
   if (is_checkpoint) {
     trained.checkpoint = folder.parent_path();
@@ -33,6 +36,7 @@ TrainedModel open_trained_model(const std::filesystem::path& path,
   }
   trained.reader = std::make_shared<const CheckpointReader>(trained.checkpoint);
   trained.reader->verify();
+  check_recorded(*trained.reader, vocabularies_of(*trained.model));
   load_for(weights_of({}, trained.reader), *trained.reader, *trained.model->model);
   trained.step = trained.reader->step();
   return trained;

@@ -26,7 +26,7 @@ struct TrainedModel {
 
 /// `path`: a model directory, or a checkpoint in it. `bindings`: gin bindings over its config.gin.
 /// Without `load` the parameters are left as they are. Throws kData when there is no configuration or no
-/// checkpoint, or it does not fit.
+/// checkpoint, or it does not fit or was trained with other vocabularies.
 TrainedModel open_trained_model(const std::filesystem::path& path,
                                 const std::vector<std::string>& bindings = {}, bool load = true);
 

@@ -26,7 +26,7 @@ PEERS = ROOT / "bench" / "peers"
 CANNOT = 4  # a peer's exit code: not on this machine (bench/peers/common.py)
 GENERATE = ["--batch=8", "--inputs=128", "--targets=128"]
 
-# name -> flags, what DESIGN.md asks for against each peer, the programs
+# name -> flags, what is asked for against each peer, the programs
 WORKLOADS = {
     "train": {
         "title": "train step, T5 1.1 small, float32, batch 8, 256 to 64 tokens, AdamW, no dropout",

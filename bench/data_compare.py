@@ -22,7 +22,7 @@ import tempfile
 
 from compare import PEERS, ROOT, commit, cpu_name, run
 
-AT_LEAST = 5.0  # times seqio (DESIGN.md, section 5)
+AT_LEAST = 5.0  # times seqio
 RESUME_STEPS, RESUME_SECONDS = 1_000_000, 1.0
 SOURCES = {"text": ["seqio", "datasets"], "tfrecord": ["seqio"], "cached": ["seqio", "datasets"]}
 SCRIPTS = {"seqio": "seqio_data.py", "datasets": "hf_data.py"}

@@ -129,7 +129,8 @@ class CheckpointManager {
   };
   Timing last_timing() const;
 
-  /// The newest checkpoint that is whole, its checksums verified by all hosts together. Damaged newer ones are reported loudly and set aside as
+  /// The newest checkpoint that is whole, its checksums verified by all hosts together, and holds
+  /// finite numbers alone. Others that are newer are reported loudly and set aside as
   /// `damaged-checkpoint_<step>`; if there are checkpoints and none is good, throws ExitCode::kData.
   /// Nullopt: there are none.
   std::optional<int64_t> latest_whole();

@@ -15,12 +15,21 @@
 
 namespace quintet {
 
+/// Starts the library: what it needs for itself is had before anything depends on it. Throws
+/// ExitCode::kEnvironment.
+void start_hdf5();
+
 /// Root attributes of both kinds of file.
 struct FileLabel {
   int64_t step = 0;
   std::string run_id;
   int64_t host = 0;
 };
+
+/// Bytes that write_data_file and write_state_file need at most, which they reserve first: at most
+/// a quarter, and 16 KiB, above what they write.
+int64_t most_data_bytes(const std::vector<TensorSlice>& slices);
+int64_t most_state_bytes(const Manifest& manifest);
 
 /// Writes the slices, a dataset each, into a new file; scalars as one element, empty slices not at
 /// all. Returns them with dataset, extents and CRC-32C of the memory they were written from; `file`

@@ -10,13 +10,14 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/commit.h"
-#include "checkpoint/region_reader.h"
 #include "checkpoint/hdf5_writer.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/region_reader.h"
 #include "checkpoint/save.h"
 #include "checkpoint/snapshot.h"
 #include "runtime/base/check.h"
 #include "runtime/base/posix_file.h"
+#include "runtime/base/thread.h"
 
 namespace quintet {
 namespace {
@@ -70,7 +71,8 @@ struct CheckpointManager::Impl {
   HostGroup alone;
   Snapshot snapshot;
   std::thread writer;
-  std::atomic<bool> done{true};  // the writer thread has set `outcome`
+  std::atomic<bool> done{true};  // `outcome` is set
+  bool pending = false;          // and nobody has taken it
   Outcome outcome;
   Timing timing;
   int failures_in_a_row = 0;
@@ -142,7 +144,8 @@ void CheckpointManager::Impl::join() {
 
 /// Takes the result of a background save that has ended, if there is one.
 void CheckpointManager::Impl::settle() {
-  if (!done || !writer.joinable()) return;
+  if (!done || !pending) return;
+  pending = false;
   join();
   try {
     take(std::exchange(outcome, {}));
@@ -165,6 +168,7 @@ CheckpointManager::CheckpointManager(const FolderLock& lock, CheckpointOptions o
            options.save_failures_max);
   // A file-size limit must be an error of write(2), not the end of the process.
   ::signal(SIGXFSZ, SIG_IGN);
+  start_hdf5();
   impl_->model_dir = lock.folder();
   impl_->options = std::move(options);
   if (impl_->options.run_id.empty()) impl_->options.run_id = make_run_id();
@@ -204,12 +208,23 @@ void CheckpointManager::save_async(int64_t step, const std::vector<TensorSlice>&
   wait();
   Impl& impl = *impl_;
   impl.snapshot.take(slices);
-  impl.done = false;
-  impl.writer = std::thread([&impl, step, state_json] {
+  const auto write = [&impl, step, state_json] {
     impl.outcome = impl.write(step, impl.snapshot.slices(), state_json);
     impl.done = true;
     impl.done.notify_all();
-  });
+  };
+  impl.done = false;
+  impl.pending = true;
+  try {
+    impl.writer = start_thread("to save a checkpoint", write);
+  } catch (const Error& error) {
+    impl.warn(fmt::format("{}; training waits for this save", error.what()));
+    write();
+  } catch (...) {
+    impl.done = true;
+    impl.pending = false;
+    throw;
+  }
   impl.timing.stall_seconds = seconds_since(start);
 }
 
@@ -238,11 +253,14 @@ std::optional<int64_t> CheckpointManager::latest_whole() {
   while (!all.empty()) {
     const int64_t step = all.back();
     all.pop_back();
-    std::string problem = "another host found it damaged";
+    const std::filesystem::path folder = checkpoint_path(impl_->model_dir, step);
+    std::string problem = "another host found it damaged or not finite";
     bool whole = true;
     try {
-      const CheckpointReader reader(checkpoint_path(impl_->model_dir, step));
-      reader.verify(hosts.index(), hosts.count());
+      const CheckpointReader reader(folder);
+      const NotFinite bad = reader.verify(hosts.index(), hosts.count());
+      whole = bad.empty();
+      if (!whole) problem = fmt::format("{}: {}", folder.string(), describe(bad));
     } catch (const Error& error) {
       if (error.code() != ExitCode::kData) throw;
       whole = false;
@@ -251,13 +269,12 @@ std::optional<int64_t> CheckpointManager::latest_whole() {
     if (hosts.all_ok(whole)) return step;
     problems += fmt::format("\n  {}", problem);
     if (all.empty()) break;
-    const auto aside = hosts.index() == 0 ? set_aside(impl_->model_dir, step)
-                                          : checkpoint_path(impl_->model_dir, step);
+    const auto aside = hosts.index() == 0 ? set_aside(impl_->model_dir, step) : folder;
     impl_->warn(fmt::format("CHECKPOINT {} IS DAMAGED, going back to step {}: {}; it was moved to {}",
                             step, all.back(), problem, aside.string()));
   }
   QT_CHECK_AS(ExitCode::kData, problems.empty(),
-              "{}: no checkpoint is whole:{}\nrestore one from a copy, or choose a new model_dir",
+              "{}: no checkpoint is whole and finite:{}\nrestore one from a copy, or choose a new model_dir",
               impl_->model_dir.string(), problems);
   return std::nullopt;
 }

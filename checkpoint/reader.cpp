@@ -19,6 +19,8 @@ struct Piece {
   Extent extent;
   std::byte* target = nullptr;
   uint32_t* crc = nullptr;
+  DType dtype = DType::u8;
+  int64_t* not_finite = nullptr;  // null: nobody asks
 };
 
 class FileReader {
@@ -34,16 +36,18 @@ class FileReader {
       file_.read_at(piece.extent.offset, bytes);
       *piece.crc = verify_ == Verify::crc ? crc32c(bytes) : 0;
     } else {
-      *piece.crc = sum(piece.extent);
+      *piece.crc = sum(piece.extent, piece.dtype, piece.not_finite);
     }
   }
-  /// CRC of a range.
-  uint32_t sum(const Extent& range) {
+  /// CRC of a range, and how many of its numbers are not finite.
+  uint32_t sum(const Extent& range, DType dtype = DType::u8, int64_t* not_finite = nullptr) {
     uint32_t crc = 0;
     for (int64_t at = 0; at < range.bytes; at += kScratchBytes) {
       const auto size = static_cast<size_t>(std::min(kScratchBytes, range.bytes - at));
-      file_.read_at(range.offset + at, std::span(scratch_).first(size));
-      crc = crc32c(std::span(scratch_).first(size), crc);
+      const auto bytes = std::span(scratch_).first(size);
+      file_.read_at(range.offset + at, bytes);
+      crc = crc32c(bytes, crc);
+      if (not_finite != nullptr) *not_finite += count_not_finite(dtype, bytes);
     }
     return crc;
   }
@@ -79,6 +83,8 @@ struct Loading {
   const ManifestSlice* slice;
   std::byte* target = nullptr;      // null: only its CRC is wanted
   std::vector<uint32_t> crcs = {};  // of the extents
+  DType dtype = DType::u8;
+  int64_t not_finite = 0;  // counted where only the CRC is wanted
 };
 
 std::vector<Piece> pieces_of(Loading& loading) {
@@ -86,7 +92,8 @@ std::vector<Piece> pieces_of(Loading& loading) {
   loading.crcs.assign(loading.slice->extents.size(), 0);
   std::byte* target = loading.target;
   for (size_t i = 0; i < loading.slice->extents.size(); ++i) {
-    pieces.push_back({loading.slice->extents[i], target, &loading.crcs[i]});
+    pieces.push_back({loading.slice->extents[i], target, &loading.crcs[i], loading.dtype,
+                      &loading.not_finite});
     if (target != nullptr) target += loading.slice->extents[i].bytes;
   }
   return pieces;
@@ -129,11 +136,24 @@ std::vector<std::vector<Loading>> slices_by_file(const Manifest& manifest) {
   std::vector<std::vector<Loading>> by_file(manifest.files.size());
   for (const auto& [name, tensor] : manifest.tensors)
     for (const ManifestSlice& slice : tensor.slices)
-      by_file[slice.file].push_back({&name, &slice});
+      by_file[slice.file].push_back({.name = &name, .slice = &slice, .dtype = tensor.dtype});
   return by_file;
 }
 
 }  // namespace
+
+void reading(const std::filesystem::path& folder, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error&) {
+    // `trash` renames a folder before it removes what is in it.
+    if (is_there(folder)) throw;
+    fail(ExitCode::kData,
+         "{}: was deleted while it was read, by the run that writes there (it keeps the newest "
+         "ones, as many as SaveCheckpointConfig.keep says); run again",
+         folder.string());
+  }
+}
 
 void check_files(const std::filesystem::path& folder, const Manifest& manifest) {
   std::map<std::string, int64_t> wanted;
@@ -156,7 +176,8 @@ void check_files(const std::filesystem::path& folder, const Manifest& manifest) 
 uint32_t read_back(const std::filesystem::path& file, const std::vector<TensorSlice>& slices,
                    const std::vector<ManifestSlice>& written) {
   std::vector<Loading> loadings;
-  for (size_t i = 0; i < slices.size(); ++i) loadings.push_back({&slices[i].name, &written[i]});
+  for (size_t i = 0; i < slices.size(); ++i)
+    loadings.push_back({.name = &slices[i].name, .slice = &written[i]});
   std::vector<Piece> pieces;
   for (Loading& loading : loadings)
     for (const Piece& piece : pieces_of(loading)) pieces.push_back(piece);
@@ -166,12 +187,17 @@ uint32_t read_back(const std::filesystem::path& file, const std::vector<TensorSl
   return crc;
 }
 
-void verify_files(const std::filesystem::path& folder, const Manifest& manifest, int part,
-                  int parts) {
+NotFinite verify_files(const std::filesystem::path& folder, const Manifest& manifest, int part,
+                       int parts) {
   check_files(folder, manifest);
+  NotFinite found;
   auto by_file = slices_by_file(manifest);
-  for (auto i = static_cast<size_t>(part); i < by_file.size(); i += static_cast<size_t>(parts))
+  for (auto i = static_cast<size_t>(part); i < by_file.size(); i += static_cast<size_t>(parts)) {
     load_file(folder, manifest.files[i], by_file[i], true, Verify::crc);
+    for (const Loading& loading : by_file[i])
+      if (loading.not_finite > 0) found[*loading.name] += loading.not_finite;
+  }
+  return found;
 }
 
 Checkpoint read_checkpoint(const std::filesystem::path& folder, Verify verify) {

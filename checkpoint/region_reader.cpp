@@ -110,13 +110,22 @@ void copy_runs(const SliceBytes& from, const std::vector<Run>& runs, std::byte* 
 
 }  // namespace
 
-CheckpointReader::CheckpointReader(std::filesystem::path folder)
-    : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
-  check_files(folder_, manifest_);
+CheckpointReader::CheckpointReader(std::filesystem::path folder) : folder_(std::move(folder)) {
+  const bool was_there = is_there(folder_);
+  const auto read = [&] {
+    manifest_ = read_manifest(folder_);
+    check_files(folder_, manifest_);
+  };
+  if (was_there)
+    reading(folder_, read);
+  else
+    read();
 }
 
-void CheckpointReader::verify(int part, int parts) const {
-  verify_files(folder_, manifest_, part, parts);
+NotFinite CheckpointReader::verify(int part, int parts) const {
+  NotFinite found;
+  reading(folder_, [&] { found = verify_files(folder_, manifest_, part, parts); });
+  return found;
 }
 
 void CheckpointReader::read(const TensorRegion& region, std::byte* target) const {
@@ -134,7 +143,10 @@ void CheckpointReader::read(const TensorRegion& region, std::byte* target) const
   for (const ManifestSlice& slice : tensor.slices) {
     const auto runs = shared_runs({slice.origin, slice.sizes}, {region.origin, region.sizes},
                                   size_of(tensor.dtype));
-    if (!runs.empty()) copy_runs({folder_ / manifest_.files[slice.file].name, slice}, runs, target);
+    if (runs.empty()) continue;
+    reading(folder_, [&] {
+      copy_runs({folder_ / manifest_.files[slice.file].name, slice}, runs, target);
+    });
   }
 }
 

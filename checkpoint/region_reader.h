@@ -10,6 +10,7 @@
 #include <string>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/finite.h"
 #include "checkpoint/manifest.h"
 
 namespace quintet {
@@ -25,8 +26,8 @@ class CheckpointReader {
   const std::map<std::string, ManifestTensor>& tensors() const { return manifest_.tensors; }
 
   /// Every `parts`-th file from number `part` on, front to back against its checksums. Throws
-  /// ExitCode::kData naming the first damaged tensor or file.
-  void verify(int part = 0, int parts = 1) const;
+  /// ExitCode::kData naming the first damaged tensor or file. Gives what in them is not finite.
+  NotFinite verify(int part = 0, int parts = 1) const;
   /// Copies a region, row-major and dense, to `target`. Throws ExitCode::kData if there is no such
   /// tensor, a usage error if the region is not inside it.
   void read(const TensorRegion& region, std::byte* target) const;

@@ -106,9 +106,10 @@ std::string header_text(const HostArrays& arrays, SafetensorsMetadata metadata) 
   header["__metadata__"] = metadata;
   size_t at = 0;
   for (const auto& [name, array] : data_order(arrays)) {
-    header[name] = {{"dtype", tag_of(array->dtype)},
-                    {"shape", array->shape},
-                    {"data_offsets", {at, at + array->bytes.size()}}};
+    append_member(header, name,
+                  {{"dtype", tag_of(array->dtype)},
+                   {"shape", array->shape},
+                   {"data_offsets", {at, at + array->bytes.size()}}});
     at += array->bytes.size();
   }
   std::string text = header.dump();

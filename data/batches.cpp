@@ -1,7 +1,5 @@
 #include "data/batches.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -9,6 +7,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "data/batch_rows.h"
@@ -19,6 +18,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/crc32c.h"
 #include "runtime/base/json.h"
+#include "runtime/base/thread.h"
 
 namespace quintet::data {
 namespace {
@@ -249,7 +249,8 @@ struct Batches::State {
   }
 
   void start() {
-    if (prefetch > 0 && !thread.joinable()) thread = std::thread([this] { run(); });
+    if (prefetch > 0 && !thread.joinable())
+      thread = start_thread("to make batches", [this] { run(); });
   }
 
   void stop() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "data/vocabularies/utf8.h"
 #include "runtime/base/check.h"
@@ -11,11 +12,13 @@ namespace {
 constexpr int32_t kFirstByteId = 3;  // after pad, eos and unk
 }
 
+int32_t Vocabulary::known(int32_t id) const {
+  return id >= 0 && id < base_vocab_size() ? id : unk_id().value_or(id);
+}
+
 Tokens Vocabulary::clean(std::span<const int32_t> ids) const {
   Tokens kept(ids.begin(), ids.end());
-  if (const auto unk = unk_id())
-    for (int32_t& id : kept)
-      if (id >= base_vocab_size() || id < 0) id = *unk;
+  for (int32_t& id : kept) id = known(id);
   if (const auto eos = eos_id()) {
     const auto end = std::find(kept.begin(), kept.end(), *eos);
     if (end != kept.end()) kept.erase(end + 1, kept.end());
@@ -28,6 +31,20 @@ std::string Vocabulary::decode(std::span<const int32_t> ids) const {
   return decode_clean(kept);
 }
 
+std::string Vocabulary::decode_clean(std::span<const int32_t> ids) const {
+  DecodeState state;
+  std::string text;
+  for (int32_t id : ids) append(id, state, text);
+  return text + decode_open(state);
+}
+
+void Vocabulary::decode_next(int32_t id, DecodeState& state, std::string& text) const {
+  if (state.ended) return;
+  id = known(id);
+  append(id, state, text);
+  state.ended = id == eos_id();
+}
+
 ByteVocabulary::ByteVocabulary(int32_t extra_ids) : extra_ids_(extra_ids) {
   QT_CHECK(extra_ids >= 0, "ByteVocabulary: extra_ids {} must not be negative", extra_ids);
 }
@@ -37,6 +54,12 @@ Tokens ByteVocabulary::encode(std::string_view text) const {
   std::transform(text.begin(), text.end(), ids.begin(),
                  [](char c) { return static_cast<uint8_t>(c) + kFirstByteId; });
   return ids;
+}
+
+void ByteVocabulary::append(int32_t id, DecodeState& state, std::string& text) const {
+  if (id < kFirstByteId || id >= base_vocab_size()) return;
+  state.bytes.push_back(static_cast<char>(id - kFirstByteId));
+  take_characters(state.bytes, text, "");
 }
 
 std::string ByteVocabulary::decode_clean(std::span<const int32_t> ids) const {
@@ -72,8 +95,9 @@ Tokens PassThroughVocabulary::encode(std::string_view text) const {
   }
 }
 
-std::string PassThroughVocabulary::decode_clean(std::span<const int32_t> ids) const {
-  return fmt::format("{}", fmt::join(ids, " "));
+void PassThroughVocabulary::append(int32_t id, DecodeState& state, std::string& text) const {
+  text += std::exchange(state.begun, true) ? " " : "";
+  text += fmt::format("{}", id);
 }
 
 std::string PassThroughVocabulary::description() const {

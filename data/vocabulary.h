@@ -4,6 +4,7 @@
 //   const auto vocabulary = ByteVocabulary(/*extra_ids=*/100);
 //   const Tokens ids = vocabulary.encode("héllo");
 //   vocabulary.decode(ids) == "héllo";
+//   for (int32_t id : ids) vocabulary.decode_next(id, state, text);   // the same, as they arrive
 //
 // A vocabulary knows nothing of tasks, files of examples or models.
 
@@ -19,6 +20,14 @@ namespace quintet::data {
 
 using Tokens = std::vector<int32_t>;
 
+/// Where the decoding of ids that arrive one by one stands. Vocabularies use what they need of it.
+struct DecodeState {
+  std::string bytes = {};  // that may begin a character
+  Tokens ids = {};         // of a text that is known only as a whole
+  bool begun = false;      // there is text, or an id that counts as some
+  bool ended = false;      // by an end-of-sequence id
+};
+
 /// Immutable and safe to use from several threads. Id 0 is padding in all of them.
 class Vocabulary {
  public:
@@ -28,6 +37,11 @@ class Vocabulary {
   virtual Tokens encode(std::string_view text) const = 0;
   /// Text up to the first end-of-sequence id. Ids at or beyond base_vocab_size() become unk.
   std::string decode(std::span<const int32_t> ids) const;
+  /// Appends the text that one more id makes certain, whatever follows, at the price of that id
+  /// alone. The text of all ids so far, as decode() has it, is what was appended and decode_open().
+  void decode_next(int32_t id, DecodeState& state, std::string& text) const;
+  /// What the last ids are if nothing follows: bytes of a character that is not complete.
+  virtual std::string decode_open(const DecodeState&) const { return {}; }
   /// The ids that decode() turns into text: cut after the first EOS, unknown ones replaced.
   Tokens clean(std::span<const int32_t> ids) const;
 
@@ -47,7 +61,11 @@ class Vocabulary {
   bool operator==(const Vocabulary& other) const { return description() == other.description(); }
 
  protected:
-  virtual std::string decode_clean(std::span<const int32_t> ids) const = 0;
+  /// decode_next() of an id that clean() has left as it is, and decode() of such ids.
+  virtual void append(int32_t id, DecodeState& state, std::string& text) const = 0;
+  virtual std::string decode_clean(std::span<const int32_t> ids) const;
+  /// What clean() makes of one id.
+  int32_t known(int32_t id) const;
 };
 
 using VocabularyPtr = std::shared_ptr<const Vocabulary>;
@@ -64,6 +82,7 @@ class ByteVocabulary final : public Vocabulary {
   std::string description() const override;
 
  protected:
+  void append(int32_t id, DecodeState& state, std::string& text) const override;
   std::string decode_clean(std::span<const int32_t> ids) const override;
 
  private:
@@ -101,8 +120,10 @@ class SentencePieceVocabulary final : public Vocabulary {
   /// The id of a piece, the unknown id if there is none.
   int32_t id_of_piece(std::string_view piece) const;
   std::string piece_of_id(int32_t id) const;
+  std::string decode_open(const DecodeState& state) const override;
 
  protected:
+  void append(int32_t id, DecodeState& state, std::string& text) const override;
   std::string decode_clean(std::span<const int32_t> ids) const override;
 
  private:
@@ -126,7 +147,7 @@ class PassThroughVocabulary final : public Vocabulary {
   std::string description() const override;
 
  protected:
-  std::string decode_clean(std::span<const int32_t> ids) const override;
+  void append(int32_t id, DecodeState& state, std::string& text) const override;
 
  private:
   int32_t size_;

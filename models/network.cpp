@@ -40,7 +40,17 @@ bool wants_remat(const std::string& policy) {
   return policy == "full";
 }
 
-void check_sizes(const LayerConfig& config) {
+constexpr int64_t kMostLayers = 10'000;  // ten times the deepest Transformer published
+
+struct NamedLayers {
+  const char* name;
+  int64_t count;
+};
+
+void check_sizes(const LayerConfig& config, std::initializer_list<NamedLayers> stacks) {
+  for (const auto& [name, count] : stacks)
+    QT_CHECK(count >= 0 && count <= kMostLayers, "{}: expected 0 to {} layers, found {}", name,
+             kMostLayers, count);
   QT_CHECK(config.emb_dim > 0 && config.num_heads > 0 && config.head_dim > 0 && config.mlp_dim > 0,
            "emb_dim, num_heads, head_dim and mlp_dim must be positive; found {}, {}, {}, {}",
            config.emb_dim, config.num_heads, config.head_dim, config.mlp_dim);
@@ -205,7 +215,9 @@ Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
 }
 
 Transformer::Transformer(const Scope& scope, const T5Config& config)
-    : config_((check_sizes(config), config)),
+    : config_((check_sizes(config, {{"num_encoder_layers", config.num_encoder_layers},
+                                    {"num_decoder_layers", config.num_decoder_layers}}),
+               config)),
       embedding_(embedding_table(scope, config.vocab_size, config.emb_dim)),
       encoder_(scope / "encoder", config),
       decoder_(scope / "decoder", config, config.num_decoder_layers, true,
@@ -235,7 +247,7 @@ Projection Transformer::projection() const {
 }
 
 DecoderOnlyTransformer::DecoderOnlyTransformer(const Scope& scope, const TransformerConfig& config)
-    : config_((check_sizes(config), config)),
+    : config_((check_sizes(config, {{"num_layers", config.num_layers}}), config)),
       embedding_(embedding_table(scope / "decoder", config.vocab_size, config.emb_dim)),
       decoder_(scope / "decoder", config, config.num_layers, false,
                wants_remat(config.remat_policy), config.sparse) {

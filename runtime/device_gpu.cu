@@ -13,6 +13,8 @@
 #include "kernels/optimizers/optimizers_gpu.h"
 #ifdef QUINTET_EMULATE
 #include "kernels/simt/emulator/emulator.h"
+#else
+#include "kernels/simt/cublaslt.h"
 #endif
 #include "kernels/simt/fault.cuh"
 #include "runtime/gpu_ops.h"
@@ -294,6 +296,8 @@ std::unique_ptr<Device> open_device(int ordinal) {
   return std::make_unique<Gpu>(fmt::format("{}, sm_{}, {:.1f} GiB", properties.name, sm,
                                            static_cast<double>(properties.totalGlobalMem) / (1 << 30)));
 }
+
+void load_libraries() { simt::cublaslt(); }
 
 #endif
 

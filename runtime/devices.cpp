@@ -20,14 +20,16 @@ int number_after(const std::string& name, size_t prefix, int fallback) {
 Device& open(const std::string& name) {
   if (name == "cpu") return Device::cpu();
 #ifdef QUINTET_WITH_CUDA
-  if (name.starts_with("cuda")) return keep(cuda::open_device(number_after(name, 4, 0)));
-  if (name == "auto") {
+  if (name.starts_with("cuda") || name == "auto") {
+    std::unique_ptr<Device> gpu;
     try {
-      return keep(cuda::open_device(0));
+      gpu = cuda::open_device(name == "auto" ? 0 : number_after(name, 4, 0));
     } catch (const Error& error) {
-      if (error.code() != ExitCode::kEnvironment) throw;
+      if (name != "auto" || error.code() != ExitCode::kEnvironment) throw;
       return Device::cpu();
     }
+    cuda::load_libraries();  // a GPU that answers and cannot compute is an error with auto, too
+    return keep(std::move(gpu));
   }
 #else
   QT_CHECK_AS(ExitCode::kEnvironment, !name.starts_with("cuda"),

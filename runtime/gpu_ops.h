@@ -18,6 +18,9 @@ namespace cuda {
 /// GPU number `ordinal`. Throws Error(kEnvironment) saying what is missing: driver, GPU, or one new
 /// enough.
 std::unique_ptr<Device> open_device(int ordinal);
+/// Loads the libraries of the machine that every use of a GPU takes. Throws Error(kEnvironment)
+/// naming the one that is missing.
+void load_libraries();
 }  // namespace cuda
 namespace emulated {
 #include "runtime/ops.def"

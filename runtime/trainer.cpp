@@ -7,7 +7,6 @@
 #include "runtime/gathers.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/ops.h"
-#include "runtime/optim/gradients.h"
 #include "runtime/optim/host_mirror.h"
 #include "runtime/optim/path_pattern.h"
 #include "runtime/profile.h"
@@ -113,6 +112,8 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
             compute_gradients(batch, step_key, done);
           },
           options_.step_graph && may_record()) {
+  const int64_t count[] = {static_cast<int64_t>(parameters_.all().size())};
+  marks_ = zero_state(DType::i32, count, Device::current());
   // The device's kernels take statistics of whole arrays; of cut ones the host does. On paper none.
   const Device& device = Device::current();
   if (!device.is_cpu() && device.kind() != "abstract" && (!optimizer_->on_device() || any_cut(slots())))
@@ -122,9 +123,10 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
 
 std::vector<ParamSlot> Trainer::slots() const {
   std::vector<ParamSlot> slots;
+  auto* mark = marks_.view.data<int32_t>();
   for (const ParamInfo& info : parameters_.all())
     slots.push_back({info.name, info.spec.axes, info.value.local(), info.used().grad().local(),
-                     info.compute.local(), info.value.layout().dims});
+                     info.compute.local(), info.value.layout().dims, mark++});
   return slots;
 }
 
@@ -152,19 +154,37 @@ void Trainer::compute_gradients(const HostArrays& batch, Key key,
 
 Trainer::~Trainer() { Gathers::of_thread().forget(); }
 
-StepResult Trainer::train(const HostArrays& batch) {
+GradientCheck Trainer::take_gradients(const HostArrays& batch, Metrics& metrics,
+                                      Reducer& reducer) {
   Gathers::of_thread().begin_step();
-  StepResult result;
-  result.metrics = graph_.run(batch, fold_in(key_, static_cast<uint32_t>(step_)));
+  metrics = graph_.run(batch, fold_in(key_, static_cast<uint32_t>(step_)));
   Gathers::of_thread().end_step();
   if (StepLog* log = StepLog::current()) log->section("gradient check and optimizer");
-  const std::vector<ParamSlot> params = slots();
+  ProfileScope scope("check_gradients", parameters_.elements() * 4);
+  return check_gradients(slots(), &reducer, marks_.view.data<int32_t>());
+}
+
+void Trainer::drop_gradients() {
+  for (const ParamInfo& info : parameters_.all()) info.used().set_grad({});
+}
+
+std::string Trainer::first_bad_gradient(const HostArrays& batch) {
+  Metrics metrics;
   MeshReducer reducer;
-  GradientCheck check;
-  {
-    ProfileScope scope("check_gradients", parameters_.elements() * 4);
-    check = check_gradients(params, &reducer);
-  }
+  const GradientCheck check = take_gradients(batch, metrics, reducer);
+  drop_gradients();
+  return check.first_bad;
+}
+
+StepResult Trainer::train(const HostArrays& batch) {
+  StepResult result;
+  MeshReducer reducer;
+  const GradientCheck check = take_gradients(batch, result.metrics, reducer);
+  const std::vector<ParamSlot> params = slots();
+  const auto mark = std::find_if(check.marks.begin(), check.marks.end(),
+                                 [](int32_t marked) { return marked != 0; });
+  if (mark != check.marks.end())
+    result.ruined = params[static_cast<size_t>(mark - check.marks.begin())].name;
   const int64_t updates = step_ - skipped_;
   const float rate = options_.learning_rate ? options_.learning_rate(updates) : 0.0f;
   result.metrics["weight_gradient_norm"] = {check.norm, 1, true};
@@ -188,7 +208,7 @@ StepResult Trainer::train(const HostArrays& batch) {
     result.first_bad = check.first_bad;
     ++skipped_;
   }
-  for (const ParamInfo& info : parameters_.all()) info.used().set_grad({});
+  drop_gradients();
   ++step_;
   return result;
 }
@@ -211,6 +231,7 @@ std::vector<StateArray> Trainer::state() {
 void Trainer::restored(int64_t step, int64_t skipped) {
   step_ = step;
   skipped_ = skipped;
+  marks_.device->fill(marks_.buffer.get(), 0, marks_.view.elements() * size_of(DType::i32));
   parameters_.refresh();
 }
 

@@ -8,8 +8,10 @@
 #include <functional>
 
 #include "runtime/metric.h"
+#include "runtime/optim/gradients.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/optim/schedules.h"
+#include "runtime/optim/state_buffer.h"
 #include "runtime/parameters.h"
 #include "runtime/step_graph.h"
 
@@ -34,6 +36,9 @@ struct StepResult {
   Metrics metrics;
   bool skipped = false;   // a gradient was not finite: parameters are as before (policy N1)
   std::string first_bad;  // the first such parameter
+  /// The first parameter that an update before this step left with a number, its own or of its
+  /// optimizer state, that is NaN or infinite: no update mends it. On a mesh, of this rank's blocks.
+  std::string ruined;
 };
 
 class Trainer {
@@ -51,6 +56,10 @@ class Trainer {
   /// not divide the rows.
   StepResult train(const HostArrays& batch);
 
+  /// The first parameter whose gradient of this batch, taken at the parameters as they are, is not
+  /// finite; empty: none, training can go on from them. Changes nothing; all ranks call it.
+  std::string first_bad_gradient(const HostArrays& batch);
+
   /// Batches seen; the next batch is number step().
   int64_t step() const { return step_; }
 
@@ -66,6 +75,8 @@ class Trainer {
   bool launched_graph() const { return graph_.launched(); }
 
  private:
+  GradientCheck take_gradients(const HostArrays& batch, Metrics& metrics, Reducer& reducer);
+  void drop_gradients();
   void compute_gradients(const HostArrays& batch, Key key,
                          const std::function<void(const StepLoss&)>& done);
   std::vector<ParamSlot> slots() const;
@@ -76,6 +87,7 @@ class Trainer {
   TrainerOptions options_;
   Key key_;
   StepGraph graph_;
+  StateBuffer marks_;  // ParamSlot::not_finite of the parameters, in their order
   int64_t step_ = 0, skipped_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/serving/job.h"
+#include "runtime/base/out_of_memory.h"
 
 namespace quintet::serve {
 namespace {
@@ -32,6 +33,17 @@ std::string ApiError::body() const {
   return body.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+namespace {
+
+ApiError no_memory() {
+  return ApiError(503,
+                  "the server has no memory left for this request; try again later, or ask for "
+                  "fewer or shorter answers",
+                  "", "out_of_memory");
+}
+
+}  // namespace
+
 ApiError as_api_error(const std::exception_ptr& error) {
   using enum serving::Refused::Reason;
   try {
@@ -52,11 +64,13 @@ ApiError as_api_error(const std::exception_ptr& error) {
         return ApiError(499, refused.what(), "", "cancelled");
     }
     return ApiError(500, refused.what());
+  } catch (const OutOfMemory&) {
+    return no_memory();
   } catch (const Error& wrong) {
     const bool clients = wrong.code() == ExitCode::kUsage || wrong.code() == ExitCode::kData;
     return ApiError(clients ? 400 : 500, wrong.what());
   } catch (const std::bad_alloc&) {
-    return ApiError(500, "out of memory");
+    return no_memory();
   } catch (const std::exception& other) {
     return ApiError(500, other.what());
   }

@@ -25,7 +25,7 @@ class ApiError : public std::runtime_error {
 };
 
 /// Any exception as an answer: usage errors are the client's (400), a full queue is 503 (429 for
-/// one client's share), a deadline 504, the rest is ours (500).
+/// one client's share) and so is a lack of memory, a deadline 504, the rest is ours (500).
 ApiError as_api_error(const std::exception_ptr& error);
 
 }  // namespace quintet::serve

@@ -1,5 +1,7 @@
 #include "apps/serve/api_keys.h"
 
+#include <strings.h>
+
 #include <sstream>
 
 #include "runtime/base/check.h"
@@ -39,9 +41,12 @@ ApiKeys::ApiKeys(const std::filesystem::path& file) {
 }
 
 std::optional<Client> ApiKeys::client(const std::string& authorization) const {
-  constexpr std::string_view kScheme = "Bearer ";
-  const std::string given =
-      authorization.starts_with(kScheme) ? authorization.substr(kScheme.size()) : "";
+  constexpr std::string_view kScheme = "bearer ";
+  const bool bearer = authorization.size() >= kScheme.size() &&
+                      strncasecmp(authorization.data(), kScheme.data(), kScheme.size()) == 0;
+  const size_t begin =
+      bearer ? authorization.find_first_not_of(' ', kScheme.size()) : std::string::npos;
+  const std::string given = begin == std::string::npos ? "" : authorization.substr(begin);
   const Key* found = nullptr;
   for (const Key& key : keys_)
     if (equal_in_constant_time(key.key, given)) found = &key;

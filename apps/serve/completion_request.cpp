@@ -84,19 +84,10 @@ void read_search(Fields& fields, const ServeLimits& limits, CompletionRequest& r
 void read_stops(Fields& fields, const TextModel& model, const ServeLimits& limits,
                 CompletionRequest& request) {
   request.stops = fields.strings("stop", limits.stops);
-  size_t longest = 0;
-  for (const std::string& stop : request.stops) {
+  for (const std::string& stop : request.stops)
     if (stop.empty() || std::ssize(stop) > limits.stop_bytes)
       throw ApiError(400, fmt::format("stop: must have 1 to {} bytes", limits.stop_bytes), "stop");
-    longest = std::max(longest, stop.size());
-  }
-  if (request.stops.empty()) return;
-  request.generation.stops = [targets = model.targets(), stops = request.stops,
-                              // A token may be no text at all, but not many in a row.
-                              window = 4 * longest + 16](std::span<const int32_t> generated) {
-    const auto tail = generated.last(std::min(generated.size(), window));
-    return data::find_stop(targets->decode(tail), stops) != std::string_view::npos;
-  };
+  request.generation.stops = data::stop_check(model.targets(), request.stops);
 }
 
 }  // namespace

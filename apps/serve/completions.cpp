@@ -1,11 +1,11 @@
 // POST /v1/completions.
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <ctime>
-#include <numeric>
+#include <iterator>
+#include <nlohmann/json.hpp>
 
+#include "apps/serve/answer_text.h"
 #include "apps/serve/job_group.h"
 #include "data/text_stream.h"
 
@@ -20,45 +20,20 @@ const char* reason_text(FinishReason reason) {
   return reason == FinishReason::length ? "length" : "stop";
 }
 
-/// Log probabilities of tokens [begin, ...) as OpenAI lists them.
-JsonText logprobs_of(const data::Vocabulary& vocabulary, std::span<const TokenChoice> tokens,
-                     size_t begin) {
-  const auto piece = [&](int32_t token) {
-    const std::string text = vocabulary.decode(std::span(&token, 1));
-    return text.empty() ? fmt::format("token_id:{}", token) : text;
-  };
-  JsonText out = {{"tokens", JsonText::array()},
-                  {"token_logprobs", JsonText::array()},
-                  {"top_logprobs", JsonText::array()},
-                  {"text_offset", JsonText::array()}};
-  std::vector<int32_t> ids;
-  for (size_t t = 0; t < tokens.size(); ++t) {
-    if (t >= begin) {
-      JsonText top = JsonText::object();
-      for (const auto& other : tokens[t].top) top.emplace(piece(other.token), other.log_prob);
-      out["tokens"].push_back(piece(tokens[t].token));
-      out["token_logprobs"].push_back(tokens[t].model_log_prob);
-      out["top_logprobs"].push_back(std::move(top));
-      out["text_offset"].push_back(vocabulary.decode(ids).size());
-    }
-    ids.push_back(tokens[t].token);
-  }
-  return out;
-}
-
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
-  Completion(Service& service, CompletionRequest request, std::shared_ptr<Exchange> exchange)
-      : service_(service),
-        request_(std::move(request)),
-        group_(std::make_shared<JobGroup>(service, "/v1/completions", std::move(exchange))) {
+  Completion(Service& service, CompletionRequest request, std::shared_ptr<JobGroup> group)
+      : service_(service), request_(std::move(request)), group_(std::move(group)) {
     static std::atomic<uint64_t> count{0};
     id_ = fmt::format("cmpl-{:x}-{}", created_, ++count);
+    opened_ = opened();
   }
 
   void start(const Client& client) {
+    const AnswerMemory::Held held = hold();
     std::vector<serving::Job> jobs;
     for (size_t i = 0; i < request_.prompts.size(); ++i) {
+      group_->check_wanted();
       std::vector<int32_t> ids = service_.encode(request_.prompts[i], "prompt");
       prompt_tokens_ += std::ssize(ids);
       serving::Job job = service_.job(std::move(ids), client, request_.priority);
@@ -73,7 +48,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     }
     const auto self = shared_from_this();
     if (request_.stream) begin_stream(jobs.size());
-    group_->start(std::move(jobs), [self](const auto& results) { return self->finish(results); });
+    group_->start(std::move(jobs), held, [self](auto& results) { return self->finish(results); });
   }
 
  private:
@@ -82,6 +57,21 @@ class Completion : public std::enable_shared_from_this<Completion> {
     size_t tokens = 0;
     bool ended = false;
   };
+
+  AnswerMemory::Held hold() const {
+    const decoding::GenerationRequest& generation = request_.generation;
+    const bool beams = generation.num_beams > 1;
+    const int64_t rows = decoding::rows_of(generation);
+    return service_.answer_memory().hold({.prompts = std::ssize(request_.prompts),
+                                          .rows = rows,
+                                          .answers = request_.stream ? 0 : request_.n,
+                                          .tokens = generation.rules.max_new_tokens,
+                                          .logprobs = request_.logprobs.value_or(-1),
+                                          .beams = beams},
+                                         {.rows = beams               ? "num_beams"
+                                                  : rows > request_.n ? "best_of"
+                                                                      : "n"});
+  }
 
   int64_t vocabulary_size() const { return service_.model().configured().model->vocab_size(); }
 
@@ -101,18 +91,25 @@ class Completion : public std::enable_shared_from_this<Completion> {
     return order;
   }
 
-  JsonText head() const {
-    return {{"id", id_},
-            {"object", "text_completion"},
-            {"created", created_},
-            {"model", service_.model().name()}};
+  /// The beginning of an answer or event, up to the first of its choices.
+  std::string opened() const {
+    const JsonText head = {{"id", id_},
+                           {"object", "text_completion"},
+                           {"created", created_},
+                           {"model", service_.model().name()}};
+    std::string out = dumped(head);
+    out.back() = ',';
+    return out + "\"choices\":[";
   }
-  static JsonText choice(size_t index, const std::string& text, JsonText logprobs,
-                         JsonText reason) {
-    return {{"index", index},
-            {"text", text},
-            {"logprobs", std::move(logprobs)},
-            {"finish_reason", std::move(reason)}};
+  /// A choice, but for its last brace. `logprobs`: null without.
+  static void write_choice(std::string& out, size_t index, std::string_view text,
+                           const LogprobsText* logprobs, const char* reason) {
+    fmt::format_to(std::back_inserter(out), R"({{"index":{},"text":)", index);
+    write_string(out, text);
+    out += R"(,"logprobs":)";
+    logprobs != nullptr ? logprobs->write(out) : void(out += "null");
+    out += R"(,"finish_reason":)";
+    reason != nullptr ? write_string(out, reason) : void(out += "null");
   }
   JsonText usage(const std::vector<JobResult>& results) const {
     int64_t tokens = 0;
@@ -123,72 +120,85 @@ class Completion : public std::enable_shared_from_this<Completion> {
             {"total_tokens", prompt_tokens_ + tokens}};
   }
 
-  std::string text_of(const Hypothesis& one) const {
-    const std::string text = service_.model().targets()->decode(one.ids());
-    return text.substr(0, data::find_stop(text, request_.stops));
+  void write_answer(std::string& out, size_t index, const Hypothesis& one) const {
+    const data::VocabularyPtr& vocabulary = service_.model().targets();
+    const char* reason = reason_text(one.finish);
+    if (!request_.logprobs) {
+      write_choice(out, index, data::decode_until(vocabulary, one.ids(), request_.stops), nullptr,
+                   reason);
+    } else {
+      LogprobsText logprobs(*vocabulary);
+      data::TextStream text(vocabulary, request_.stops);
+      for (const TokenChoice& token : one.tokens) {
+        logprobs.add(token, text.text().size());
+        text.push(token.token);
+      }
+      text.finish();
+      write_choice(out, index, text.text(), &logprobs, reason);
+    }
+    if (request_.generation.num_beams > 1) {
+      out += R"(,"score":)";
+      write_number(out, static_cast<double>(one.score));
+    }
+    out += '}';
   }
 
-  HttpResponse finish(const std::vector<JobResult>& results) {
+  HttpResponse finish(std::vector<JobResult>& results) {
     if (request_.stream) return end_stream(results);
-    JsonText body = head();
-    body["choices"] = JsonText::array();
-    for (const JobResult& result : results)
+    const std::string counted = dumped(usage(results));
+    std::string out = opened_;
+    size_t index = 0;
+    for (JobResult& result : results) {
       for (const Hypothesis* one : best(result.hypotheses)) {
-        JsonText logprobs;
-        if (request_.logprobs) logprobs = logprobs_of(*service_.model().targets(), one->tokens, 0);
-        body["choices"].push_back(choice(body["choices"].size(), text_of(*one), std::move(logprobs),
-                                         reason_text(one->finish)));
-        if (request_.generation.num_beams > 1) body["choices"].back()["score"] = one->score;
+        if (index > 0) out += ',';
+        write_answer(out, index++, *one);
       }
-    body["usage"] = usage(results);
-    return {.status = 200, .body = dumped(body) + "\n"};
+      result = {};  // its text is there now
+    }
+    out += R"(],"usage":)" + counted + "}\n";
+    return {.status = 200, .body = std::move(out)};
   }
 
   void begin_stream(size_t prompts) {
     for (int64_t i = 0; i < static_cast<int64_t>(prompts) * request_.n; ++i)
       parts_.push_back({.text = data::TextStream(service_.model().targets(), request_.stops)});
     group_->stream([self = shared_from_this()](size_t job, const decoding::Generation& search) {
-      // Which beam is the best is known only at the end.
-      if (self->request_.generation.num_beams == 1) self->show(job, search.results(), false);
+      for (size_t i = 0; i < static_cast<size_t>(self->request_.n); ++i)
+        // Which beam is the best is known only at the end.
+        if (const Hypothesis* one = search.settled(i)) self->show(job, i, *one, false);
     });
   }
 
-  /// Sends what is new in a job's answers.
-  void show(size_t job, const std::vector<Hypothesis>& answers, bool last) {
-    const auto n = static_cast<size_t>(request_.n);
-    for (size_t i = 0; i < std::min(n, answers.size()); ++i) {
-      Part& part = parts_[job * n + i];
-      if (part.ended) continue;
-      const Hypothesis& one = answers[i];
-      std::string text;
-      for (size_t t = part.tokens; t < one.tokens.size(); ++t)
-        text += part.text.push(one.tokens[t].token);
-      if (last) text += part.text.finish();
-      part.ended = last;
-      if (text.empty() && !last && !request_.logprobs) continue;
-      JsonText logprobs;
-      if (request_.logprobs)
-        logprobs = logprobs_of(*service_.model().targets(), one.tokens, part.tokens);
-      part.tokens = one.tokens.size();
-      send(choice(job * n + i, text, std::move(logprobs),
-                  last ? JsonText(reason_text(one.finish)) : JsonText()));
+  /// Sends what is new in the i-th of a job's answers.
+  void show(size_t job, size_t i, const Hypothesis& one, bool last) {
+    const size_t index = job * static_cast<size_t>(request_.n) + i;
+    Part& part = parts_[index];
+    if (part.ended) return;
+    LogprobsText logprobs(*service_.model().targets());
+    std::string text;
+    const bool is_new = part.tokens < one.tokens.size();
+    for (; part.tokens < one.tokens.size(); ++part.tokens) {
+      const TokenChoice& token = one.tokens[part.tokens];
+      if (request_.logprobs) logprobs.add(token, part.text.text().size());
+      text += part.text.push(token.token);
     }
-  }
-
-  void send(JsonText one_choice) {
-    JsonText body = head();
-    body["choices"] = JsonText::array({std::move(one_choice)});
-    group_->send(dumped(body));
+    if (last) text += part.text.finish();
+    part.ended = last;
+    if (text.empty() && !last && !(request_.logprobs && is_new)) return;
+    std::string body = opened_;
+    write_choice(body, index, text, request_.logprobs ? &logprobs : nullptr,
+                 last ? reason_text(one.finish) : nullptr);
+    group_->send(body + "}]}");
   }
 
   HttpResponse end_stream(const std::vector<JobResult>& results) {
-    for (size_t job = 0; job < results.size(); ++job) show(job, results[job].hypotheses, true);
-    if (request_.include_usage) {
-      JsonText body = head();
-      body["choices"] = JsonText::array();
-      body["usage"] = usage(results);
-      group_->send(dumped(body));
+    for (size_t job = 0; job < results.size(); ++job) {
+      const std::vector<Hypothesis>& all = results[job].hypotheses;
+      for (size_t i = 0; i < std::min(all.size(), static_cast<size_t>(request_.n)); ++i)
+        show(job, i, all[i], true);
     }
+    if (request_.include_usage)
+      group_->send(opened_ + R"(],"usage":)" + dumped(usage(results)) + "}");
     group_->send("[DONE]");
     return {};
   }
@@ -197,7 +207,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   const CompletionRequest request_;
   const std::shared_ptr<JobGroup> group_;
   const int64_t created_ = std::time(nullptr);
-  std::string id_;
+  std::string id_, opened_;
   int64_t prompt_tokens_ = 0;
   std::vector<Part> parts_;
 };
@@ -206,9 +216,10 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
 void answer_completion(Service& service, const HttpRequest& request, const Client& client,
                        std::shared_ptr<Exchange> exchange) {
-  CompletionRequest completion =
-      read_completion(Fields(request.body), service.model(), service.options().limits);
-  std::make_shared<Completion>(service, std::move(completion), std::move(exchange))->start(client);
+  auto group = std::make_shared<JobGroup>(service, request, std::move(exchange));
+  CompletionRequest completion = read_completion(Fields(request.body, group->stop_check()),
+                                                 service.model(), service.options().limits);
+  std::make_shared<Completion>(service, std::move(completion), std::move(group))->start(client);
 }
 
 }  // namespace quintet::serve

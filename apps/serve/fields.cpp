@@ -26,8 +26,13 @@ auto reading(const std::string& name, const Body& body) {
 
 std::vector<int32_t> ids_of(const Json& list, const std::string& name, int64_t vocab_size) {
   std::vector<int32_t> ids;
-  for (const Json& item : list.items()) {
-    const int64_t id = reading(name, [&] { return item.as_int(); });
+  const auto& all = list.raw();
+  ids.reserve(all.size());
+  for (size_t i = 0; i < all.size(); ++i) {
+    // Where it lies is for messages: making that text takes longer than all else.
+    const int64_t id = all[i].is_number_unsigned() && all[i] < vocab_size
+                           ? all[i].get<int64_t>()
+                           : reading(name, [&] { return list[i].as_int(); });
     if (id < 0 || id >= vocab_size)
       wrong(name, fmt::format("token {} lies outside the vocabulary of {}", id, vocab_size));
     ids.push_back(static_cast<int32_t>(id));
@@ -35,9 +40,12 @@ std::vector<int32_t> ids_of(const Json& list, const std::string& name, int64_t v
   return ids;
 }
 
-Json parsed(const std::string& body) {
+// More than all fields there are and the most tokens of a logit_bias.
+constexpr size_t kMostKeys = 4096;
+
+Json parsed(const std::string& body, std::function<void()> check_stop) {
   try {
-    Json json = Json::parse(body, "body");
+    Json json = Json::parse(body, "body", {.keys = kMostKeys, .check_stop = std::move(check_stop)});
     if (json.is_object()) return json;
   } catch (const Error& error) {
     throw ApiError(400, error.what(), "", "invalid_json");
@@ -47,7 +55,8 @@ Json parsed(const std::string& body) {
 
 }  // namespace
 
-Fields::Fields(const std::string& body) : body_(parsed(body)) {}
+Fields::Fields(const std::string& body, std::function<void()> check_stop)
+    : body_(parsed(body, std::move(check_stop))) {}
 
 std::optional<Json> Fields::get(const std::string& name) {
   read_.push_back(name);
@@ -89,12 +98,11 @@ std::string Fields::string(const std::string& name, const std::string& otherwise
 std::vector<std::string> Fields::strings(const std::string& name, int64_t most) {
   const auto value = get(name);
   if (!value) return {};
-  auto all = reading(name, [&] {
+  if (value->is_array() && std::ssize(value->raw()) > most)
+    wrong(name, fmt::format("{} strings; at most {} are allowed", value->size(), most));
+  return reading(name, [&] {
     return value->is_string() ? std::vector{value->as_string()} : value->as_strings();
   });
-  if (std::ssize(all) > most)
-    wrong(name, fmt::format("{} strings; at most {} are allowed", all.size(), most));
-  return all;
 }
 
 void Fields::refuse(const std::string& name, const nlohmann::ordered_json& neutral,

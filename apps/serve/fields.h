@@ -2,8 +2,8 @@
 // The fields of a JSON request: each is read once, with its range; one that nobody reads is an
 // error, and so is anything out of range, always naming the field.
 
+#include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -14,8 +14,9 @@ namespace quintet::serve {
 
 class Fields {
  public:
-  /// Throws ApiError 400 for what is no JSON object.
-  explicit Fields(const std::string& body);
+  /// Throws ApiError 400 for what is no JSON object, and what `check_stop` throws: it is called
+  /// while the body is parsed.
+  explicit Fields(const std::string& body, std::function<void()> check_stop = {});
 
   /// The value, or nothing if it is missing or null.
   std::optional<Json> get(const std::string& name);

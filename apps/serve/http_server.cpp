@@ -17,16 +17,13 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// Beyond the limit on connections, so many more are taken to say 503, and to tell a probe that all
-// is well.
-constexpr int64_t kReserve = 32;
 constexpr std::chrono::seconds kAfterLate{5};
 
 /// Files this process may open: sockets, and some for itself.
 void allow_files(int64_t connections) {
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
-  const auto wanted = static_cast<rlim_t>(connections + kReserve + 64);
+  const auto wanted = static_cast<rlim_t>(connections + 64) + kCrowd;
   if (files.rlim_cur >= wanted) return;
   files.rlim_cur = std::min(wanted, files.rlim_max);
   setrlimit(RLIMIT_NOFILE, &files);
@@ -65,18 +62,25 @@ struct Listener : std::enable_shared_from_this<Listener> {
 
   void accept() {
     acceptor.async_accept([self = shared_from_this()](error_code error, tcp::socket socket) {
-      HttpServer::Shared& s = *self->shared;
-      if (s.draining) return;
-      const int64_t limit = s.options.limits.connections;
-      if (!error && s.connections < limit + kReserve)
-        start_connection(self->shared, std::move(socket), s.connections >= limit);
-      if (!error) return self->accept();
+      if (self->shared->draining) return;
+      if (!error) {
+        self->start(std::move(socket));
+        return self->accept();
+      }
       self->pause.expires_after(
           std::chrono::milliseconds(100));  // no files or memory left, for now
       self->pause.async_wait([self](error_code) {
         if (!self->shared->draining) self->accept();
       });
     });
+  }
+
+  void start(tcp::socket socket) {
+    try {
+      start_connection(shared, std::move(socket));
+    } catch (const std::exception& error) {  // out of memory: the others are still accepted
+      log_line("serve: a connection is lost: {}\n", error.what());
+    }
   }
 
   void wait_for_signals(int seen = 0) {

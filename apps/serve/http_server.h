@@ -9,6 +9,7 @@
 //   });
 //   std::thread sockets([&] { server.run(); });                    // until drain() or stop()
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,8 +22,11 @@ namespace quintet::serve {
 struct HttpLimits {
   int64_t body_bytes = 1 << 20;
   int64_t header_bytes = 16 << 10;
-  int64_t target_bytes = 4096;       // of the URL
-  int64_t connections = 512;         // further ones get 503, unless they ask for health
+  int64_t target_bytes = 4096;  // of the URL
+  int64_t connections = 512;    // further ones get 503, unless they ask for health
+  /// Likewise, of one client's address (in IPv6: network of 64 bits). 0: half of all, and any
+  /// number of loopback addresses, where a proxy may speak for many clients.
+  int64_t connections_per_address = 0;
   int64_t unread_bytes = 256 << 10;  // of a stream that a client has not taken yet
   double header_seconds = 5;         // from the first byte of a request to the end of its headers
   double body_seconds = 30;
@@ -43,10 +47,13 @@ struct HttpOptions {
 };
 
 struct HttpRequest {
-  std::string method, target;  // target: without the query
+  std::string method, target;  // target: the path, without the query
   std::string body;
-  std::string authorization, origin, host;  // headers
-  std::string client;                       // address
+  std::string authorization, origin;  // headers
+  std::string host;                   // of the target, or else the header; well-formed or empty
+  std::string client;                 // address
+  bool to_loopback = false;           // the address of ours that it came to
+  std::chrono::steady_clock::time_point arrived = std::chrono::steady_clock::now();
 };
 
 struct HttpResponse {
@@ -54,6 +61,7 @@ struct HttpResponse {
   std::string body;
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers = {};
+  std::shared_ptr<const void> held = {};  // released when the answer is written, or never will be
 };
 
 /// One request's answer. All functions may be called from any thread; after the client has left
@@ -69,6 +77,8 @@ class Exchange {
   /// Called in the sockets' thread if the client leaves before its answer is complete; at once if
   /// it has left already.
   virtual void on_gone(std::function<void()> gone) = 0;
+  /// The client has left.
+  virtual bool gone() const = 0;
 };
 
 /// Called in the sockets' thread; must not block.

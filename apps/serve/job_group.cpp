@@ -1,5 +1,7 @@
 #include "apps/serve/job_group.h"
 
+#include <malloc.h>
+
 #include <nlohmann/json.hpp>
 
 #include "apps/serve/log.h"
@@ -14,32 +16,50 @@ std::string dumped(const JsonText& json) {
   return json.dump(-1, ' ', false, JsonText::error_handler_t::replace);
 }
 
-JobGroup::JobGroup(Service& service, std::string endpoint, std::shared_ptr<Exchange> exchange)
-    : service_(service), endpoint_(std::move(endpoint)), exchange_(std::move(exchange)) {}
+JobGroup::JobGroup(Service& service, const HttpRequest& request, std::shared_ptr<Exchange> exchange)
+    : service_(service),
+      endpoint_(request.target),
+      exchange_(std::move(exchange)),
+      began_(request.arrived),
+      deadline_(began_ + std::chrono::milliseconds(static_cast<int64_t>(
+                             1000 * service.options().limits.request_seconds))) {}
+
+void JobGroup::check_wanted() const {
+  if (exchange_->gone()) throw ApiError(499, "the client has left", "", "cancelled");
+  if (service_.draining()) throw ApiError(503, "shutting down", "", "shutting_down");
+  if (Clock::now() > deadline_)
+    throw ApiError(504, "the time of the request was over before it was read", "", "timeout");
+}
 
 double JobGroup::seconds() const {
   return std::chrono::duration<double>(Clock::now() - began_).count();
 }
 
-void JobGroup::start(std::vector<Job> jobs, Finish finish) {
-  finish_ = std::move(finish);
-  left_ = jobs.size();
-  results_.resize(jobs.size());
-  first_seconds_.assign(jobs.size(), 0);
-  for (const Job& job : jobs) prompt_tokens_.push_back(std::ssize(job.inputs));
+void JobGroup::start(std::vector<Job> jobs, AnswerMemory::Held held, Finish finish) {
   const auto self = shared_from_this();
-  const auto deadline = began_ + std::chrono::milliseconds(static_cast<int64_t>(
-                                     1000 * service_.options().limits.request_seconds));
+  left_ = jobs.size();
+  finish_ = std::move(finish);
+  held_ = std::move(held);
   try {
+    ids_.reserve(jobs.size());
+    results_.resize(jobs.size());
+    first_seconds_.assign(jobs.size(), 0);
+    for (const Job& job : jobs) prompt_tokens_.push_back(std::ssize(job.inputs));
+    answer_.push_back([self] { self->answer(); });
+    end_others_.push_back([self] { self->end_others(); });
     for (size_t i = 0; i < jobs.size(); ++i) {
-      jobs[i].deadline = deadline;
+      jobs[i].deadline = deadline_;
+      jobs[i].answer_bytes = held_ == nullptr ? 0 : *held_ / std::ssize(jobs);
       jobs[i].on_step = [self, i](const decoding::Generation& search) {
         if (self->first_seconds_[i] == 0) self->first_seconds_[i] = self->seconds();
         if (self->on_step_) self->on_step_(i, search);
       };
       jobs[i].done = [self, i](const Outcome& outcome) { self->over(i, outcome); };
-      ids_.push_back(service_.engine().submit(std::move(jobs[i])));
+      const uint64_t id = service_.engine().submit(std::move(jobs[i]));
+      const std::lock_guard lock(mutex_);
+      ids_.push_back(id);
     }
+    end_others();  // those queued since the first error
   } catch (...) {  // the caller answers
     bool none = false;
     {
@@ -70,18 +90,47 @@ void JobGroup::cancel() {
 void JobGroup::forget() {
   finish_ = nullptr;
   on_step_ = nullptr;
+  results_ = {};
+  answer_.clear();
+  end_others_.clear();
+  held_ = nullptr;
 }
 
-void JobGroup::over(size_t index, const Outcome& outcome) {
+/// Called again should it throw, so that it must not. With the first error the other jobs are
+/// pointless, and so is what came of those that are over.
+void JobGroup::over(size_t index, const Outcome& outcome) noexcept {
+  bool last = false;
+  Worker::Tasks next;
   {
     const std::lock_guard lock(mutex_);
-    JobResult& result = results_[index];
-    if (outcome.search != nullptr) result.hypotheses = outcome.search->results();
-    result.encoded.assign(outcome.encoded.begin(), outcome.encoded.end());
-    if (outcome.error != nullptr && error_ == nullptr) error_ = outcome.error;
-    if (--left_ > 0) return;
+    std::exception_ptr error = outcome.error;
+    try {
+      if (outcome.search != nullptr && error == nullptr && error_ == nullptr)
+        results_[index].hypotheses = outcome.search->take_results();
+      if (!outcome.encoded.empty())
+        results_[index].encoded = mean_of(outcome.encoded, prompt_tokens_[index]);
+    } catch (...) {  // no memory
+      error = std::current_exception();
+    }
+    if (error != nullptr && error_ == nullptr) {
+      error_ = error;
+      for (JobResult& result : results_) result = {};
+      next.swap(end_others_);
+    }
+    last = --left_ == 0;
+    if (last) next.swap(answer_);
   }
-  service_.worker().post([self = shared_from_this()] { self->answer(); });
+  service_.worker().post(std::move(next));
+}
+
+/// Those that are queued, if there was an error.
+void JobGroup::end_others() {
+  std::vector<uint64_t> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_ != nullptr) ids = ids_;
+  }
+  for (uint64_t id : ids) service_.engine().cancel(id);
 }
 
 void JobGroup::send(const std::string& data) {
@@ -101,7 +150,21 @@ void JobGroup::answer() {
   try {
     respond();
   } catch (...) {
-    const ApiError error = as_api_error(std::current_exception());
+    status = respond_error(std::current_exception());
+  }
+  forget();
+  service_.metrics().answered(endpoint_, status, seconds());
+  // Nothing of what was asked or answered: error messages quote it.
+  log_line("{} {} {:.0f} ms, {} prompts\n", endpoint_, status, 1000 * seconds(), prompt_tokens_.size());
+}
+
+/// What the request holds is freed first: there may be no memory to say so.
+int JobGroup::respond_error(const std::exception_ptr& thrown) {
+  results_ = {};
+  malloc_trim(0);  // what was freed in pieces may be wanted as a whole
+  int status = 0;
+  insist([&] {
+    const ApiError error = as_api_error(thrown);
     status = error.status();
     if (begun_) {
       send(error.body());
@@ -109,20 +172,22 @@ void JobGroup::answer() {
     } else {
       exchange_->respond(error_response(error));
     }
-  }
-  forget();
-  service_.metrics().answered(endpoint_, status, seconds());
-  // Nothing of what was asked or answered: error messages quote it.
-  log_line("{} {} {:.0f} ms, {} prompts\n", endpoint_, status, 1000 * seconds(), results_.size());
+  });
+  return status;
 }
 
 void JobGroup::respond() {
   if (error_ != nullptr) std::rethrow_exception(error_);
+  count();
   HttpResponse response = finish_(results_);
+  response.held = held_;
   if (streams_)
     exchange_->end_stream();
   else
     exchange_->respond(std::move(response));
+}
+
+void JobGroup::count() const {
   for (size_t i = 0; i < results_.size(); ++i) {
     size_t longest = 0, all = 0;
     for (const auto& one : results_[i].hypotheses) {
@@ -133,6 +198,15 @@ void JobGroup::respond() {
     service_.metrics().generated(prompt_tokens_[i], static_cast<int64_t>(all), first_seconds_[i],
                                  longest > 1 ? rest / static_cast<double>(longest - 1) : 0);
   }
+}
+
+std::vector<float> JobGroup::mean_of(std::span<const float> encoded, int64_t tokens) {
+  const size_t width = encoded.size() / static_cast<size_t>(tokens);
+  std::vector<double> sum(width, 0);
+  for (size_t i = 0; i < encoded.size(); ++i) sum[i % width] += static_cast<double>(encoded[i]);
+  std::vector<float> mean;
+  for (double s : sum) mean.push_back(static_cast<float>(s / static_cast<double>(tokens)));
+  return mean;
 }
 
 }  // namespace quintet::serve

@@ -16,17 +16,25 @@ std::string dumped(const JsonText& json);
 /// What is left of a job that is over.
 struct JobResult {
   std::vector<decoding::Hypothesis> hypotheses;
-  std::vector<float> encoded;
+  std::vector<float> encoded;  // the mean over the inputs
 };
 
 class JobGroup : public std::enable_shared_from_this<JobGroup> {
  public:
-  /// `finish` makes the answer of all results, in the worker's thread.
-  using Finish = std::function<HttpResponse(const std::vector<JobResult>&)>;
-  JobGroup(Service& service, std::string endpoint, std::shared_ptr<Exchange> exchange);
+  /// `finish` makes the answer of all results, in the worker's thread; it may use them up.
+  using Finish = std::function<HttpResponse(std::vector<JobResult>&)>;
+  /// Its time began when the request had come.
+  JobGroup(Service& service, const HttpRequest& request, std::shared_ptr<Exchange> exchange);
 
-  /// Queues all jobs or none; throws what Engine::submit throws.
-  void start(std::vector<serving::Job> jobs, Finish finish);
+  /// For what reads the request: throws ApiError once there is no use in it, since the client has
+  /// left (499), its time is over (504) or the server ends (503).
+  void check_wanted() const;
+  std::function<void()> stop_check() const {
+    return [self = shared_from_this()] { self->check_wanted(); };
+  }
+  /// Queues all jobs or none; throws what Engine::submit throws. `held` is kept until the answer is
+  /// written.
+  void start(std::vector<serving::Job> jobs, AnswerMemory::Held held, Finish finish);
   /// Answers in pieces, for which `on_step` is called after each step of job i with i and its
   /// search. An error after the first piece becomes the last one.
   void stream(std::function<void(size_t, const decoding::Generation&)> on_step) {
@@ -38,18 +46,24 @@ class JobGroup : public std::enable_shared_from_this<JobGroup> {
   double seconds() const;
 
  private:
-  void over(size_t index, const serving::Outcome& outcome);
+  void over(size_t index, const serving::Outcome& outcome) noexcept;
+  void end_others();
   void answer();
   void respond();
+  int respond_error(const std::exception_ptr& thrown);
+  void count() const;
+  static std::vector<float> mean_of(std::span<const float> encoded, int64_t tokens);
   void cancel();
   void forget();
 
   Service& service_;
   const std::string endpoint_;
   const std::shared_ptr<Exchange> exchange_;
-  const serving::Clock::time_point began_ = serving::Clock::now();
+  const serving::Clock::time_point began_, deadline_;
   std::function<void(size_t, const decoding::Generation&)> on_step_;
   Finish finish_;
+  AnswerMemory::Held held_;
+  Worker::Tasks answer_, end_others_;  // made before the work begins
   bool streams_ = false;
   std::once_flag begun_once_;
   std::atomic<bool> begun_ = false;

@@ -16,7 +16,17 @@ std::string metric(const std::string& name, const char* type, const std::string&
 template <class Number>
 std::string single(const std::string& name, const char* type, const std::string& help,
                    Number value) {
-  return metric(name, type, help, fmt::format("quintet_{} {}\n", name, value));
+  return metric(name, type, help, sample(name, {}, fmt::format("{}", value)));
+}
+
+constexpr std::string_view kEndpoints[] = {"/v1/completions", "/v1/score", "/v1/embeddings",
+                                           "/v1/models",      "/",         "/health",
+                                           "/ready",          "/metrics"};
+
+std::string_view endpoint_of(std::string_view target) {
+  if (target.starts_with("/v1/models/")) return "/v1/models";
+  const auto* known = std::find(std::begin(kEndpoints), std::end(kEndpoints), target);
+  return known == std::end(kEndpoints) ? "other" : *known;
 }
 
 int64_t resident_bytes() {
@@ -26,6 +36,25 @@ int64_t resident_bytes() {
 }
 
 }  // namespace
+
+std::string sample(const std::string& name,
+                   const std::vector<std::pair<std::string, std::string>>& labels,
+                   const std::string& number) {
+  std::string text = "quintet_" + name;
+  const char* separator = "{";
+  for (const auto& [label, value] : labels) {
+    text += fmt::format("{}{}=\"", std::exchange(separator, ","), label);
+    for (const char c : value)
+      if (c == '\n')
+        text += "\\n";
+      else if (c == '"' || c == '\\')
+        (text += '\\') += c;
+      else
+        text += c;
+    text += '"';
+  }
+  return fmt::format("{}{} {}\n", text, labels.empty() ? "" : "}", number);
+}
 
 void Histogram::add(double value, int64_t times) {
   const auto at = std::lower_bound(bounds_.begin(), bounds_.end(), value);
@@ -39,15 +68,15 @@ std::string Histogram::text(const std::string& name, const std::string& help) co
   for (size_t i = 0; i < counts_.size(); ++i) {
     total += counts_[i];
     const std::string bound = i < bounds_.size() ? fmt::format("{}", bounds_[i]) : "+Inf";
-    samples += fmt::format("quintet_{}_bucket{{le=\"{}\"}} {}\n", name, bound, total);
+    samples += sample(name + "_bucket", {{"le", bound}}, fmt::format("{}", total));
   }
   samples += fmt::format("quintet_{0}_sum {1}\nquintet_{0}_count {2}\n", name, sum_, total);
   return metric(name, "histogram", help, samples);
 }
 
-void Metrics::answered(const std::string& endpoint, int status, double seconds) {
+void Metrics::answered(const std::string& target, int status, double seconds) {
   const std::lock_guard lock(mutex_);
-  ++requests_[{endpoint, status}];
+  ++requests_[{endpoint_of(target), status}];
   request_seconds_.add(seconds);
 }
 
@@ -70,8 +99,10 @@ std::string Metrics::text(const serving::EngineState& engine, int64_t connection
   const std::lock_guard lock(mutex_);
   std::string requests;
   for (const auto& [key, count] : requests_)
-    requests += fmt::format("quintet_requests_total{{endpoint=\"{}\",status=\"{}\"}} {}\n",
-                            key.first, key.second, count);
+    requests +=
+        sample("requests_total",
+               {{"endpoint", std::string(key.first)}, {"status", fmt::format("{}", key.second)}},
+               fmt::format("{}", count));
   std::string out = metric("requests_total", "counter", "Requests answered.", requests);
   out += single("requests_cancelled_total", "counter", "Requests whose client left.", cancelled_);
   out +=
@@ -93,11 +124,12 @@ std::string Metrics::text(const serving::EngineState& engine, int64_t connection
                 engine.shared_inputs);
   out += single("computing_seconds_total", "counter", "Time in passes of the network.",
                 engine.seconds_computing);
+  const auto bytes = [](const char* kind, int64_t count) {
+    return sample("cache_bytes", {{"kind", kind}}, fmt::format("{}", count));
+  };
   out += metric("cache_bytes", "gauge", "Memory of keys and values.",
-                fmt::format("quintet_cache_bytes{{kind=\"limit\"}} {}\n"
-                            "quintet_cache_bytes{{kind=\"promised\"}} {}\n"
-                            "quintet_cache_bytes{{kind=\"used\"}} {}\n",
-                            engine.memory_limit, engine.memory_promised, engine.memory_used));
+                bytes("limit", engine.memory_limit) + bytes("promised", engine.memory_promised) +
+                    bytes("used", engine.memory_used));
   out += single("connections", "gauge", "Open connections.", connections);
   out += single("resident_bytes", "gauge", "Memory of the process.", resident_bytes());
   return out;

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/serving/engine.h"
@@ -24,10 +25,16 @@ class Histogram {
   double sum_ = 0;
 };
 
+/// One sample, `{name}{{label="value",...}} {number}`, the values escaped.
+std::string sample(const std::string& name,
+                   const std::vector<std::pair<std::string, std::string>>& labels,
+                   const std::string& number);
+
 /// All functions may be called from any thread.
 class Metrics {
  public:
-  void answered(const std::string& endpoint, int status, double seconds);
+  /// A target that is none of the server's counts as "other": strangers invent no labels.
+  void answered(const std::string& target, int status, double seconds);
   /// One request's tokens: how long the first one took, and each of the others on average.
   void generated(int64_t prompt_tokens, int64_t tokens, double first_seconds, double token_seconds);
   void cancelled();
@@ -36,7 +43,7 @@ class Metrics {
 
  private:
   mutable std::mutex mutex_;
-  std::map<std::pair<std::string, int>, int64_t> requests_;
+  std::map<std::pair<std::string_view, int>, int64_t> requests_;
   int64_t cancelled_ = 0, prompt_tokens_ = 0, tokens_ = 0;
   Histogram request_seconds_{{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120}};
   Histogram first_token_seconds_{{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}};

@@ -1,9 +1,10 @@
 // POST /v1/score and POST /v1/embeddings: what the model thinks of given texts.
 
+#include <cstring>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
-#include <cstring>
-
+#include "apps/serve/answer_text.h"
 #include "apps/serve/job_group.h"
 #include "data/base64.h"
 #include "models/decoding/scoring.h"
@@ -11,20 +12,34 @@
 namespace quintet::serve {
 namespace {
 
-std::vector<float> mean_of(std::span<const float> encoded, size_t width) {
-  std::vector<double> sum(width, 0);
-  for (size_t i = 0; i < encoded.size(); ++i) sum[i % width] += static_cast<double>(encoded[i]);
-  std::vector<float> mean;
-  for (double s : sum)
-    mean.push_back(static_cast<float>(s / static_cast<double>(encoded.size() / width)));
-  return mean;
-}
-
 JsonText answer_of(const TextModel& model, int64_t prompt_tokens, JsonText data) {
   return {{"object", "list"},
           {"data", std::move(data)},
           {"model", model.name()},
           {"usage", {{"prompt_tokens", prompt_tokens}, {"total_tokens", prompt_tokens}}}};
+}
+
+void write_score(std::string& out, size_t index, const decoding::Hypothesis& one) {
+  fmt::format_to(std::back_inserter(out), R"({{"index":{},"score":)", index);
+  write_number(out, static_cast<double>(one.score));
+  fmt::format_to(std::back_inserter(out), R"(,"tokens":[{}],"token_logprobs":[)",
+                 fmt::join(one.ids(), ","));
+  bool has_top = false;
+  for (size_t t = 0; t < one.tokens.size(); ++t) {
+    out += t > 0 ? "," : "";
+    write_number(out, static_cast<double>(one.tokens[t].model_log_prob));
+    has_top = has_top || !one.tokens[t].top.empty();
+  }
+  out += ']';
+  if (has_top) {
+    out += R"(,"top_logprobs":[)";
+    for (size_t t = 0; t < one.tokens.size(); ++t) {
+      out += t > 0 ? "," : "";
+      write_top(out, one.tokens[t].top);
+    }
+    out += ']';
+  }
+  out += '}';
 }
 
 }  // namespace
@@ -34,7 +49,8 @@ void answer_score(Service& service, const HttpRequest& request, const Client& cl
   const ServeLimits& limits = service.options().limits;
   const TextModel& model = service.model();
   const int64_t vocab_size = model.configured().model->vocab_size();
-  Fields fields(request.body);
+  const auto group = std::make_shared<JobGroup>(service, request, std::move(exchange));
+  Fields fields(request.body, group->stop_check());
   check_model(fields, model.name());
   const std::vector<Text> prompts = texts(fields, "prompt", limits.prompts, vocab_size);
   const std::vector<Text> targets = texts(fields, "target", limits.prompts, vocab_size);
@@ -46,9 +62,10 @@ void answer_score(Service& service, const HttpRequest& request, const Client& cl
                    fmt::format("target: {} of them for {} prompts; give one prompt, or as many",
                                targets.size(), prompts.size()),
                    "target");
-  int64_t tokens = 0;
+  int64_t tokens = 0, longest = 0;
   std::vector<serving::Job> jobs;
   for (size_t i = 0; i < targets.size(); ++i) {
+    group->check_wanted();
     serving::Job job =
         service.job(service.encode(prompts[prompts.size() == 1 ? 0 : i], "prompt"), client, 0);
     std::vector<int32_t> ids =
@@ -60,33 +77,28 @@ void answer_score(Service& service, const HttpRequest& request, const Client& cl
           fmt::format("target: {} tokens; 1 to {} are allowed", ids.size(), limits.answer_tokens),
           "target", "context_length_exceeded");
     tokens += std::ssize(job.inputs) + std::ssize(ids);
+    longest = std::max(longest, std::ssize(ids));
     job.rows = 1;
     job.max_length = std::ssize(ids);
     job.search = decoding::start_scoring(std::move(ids), vocab_size, alternatives,
                                          model.decoder_only() ? job.inputs.back() : 0);
     jobs.push_back(std::move(job));
   }
-  std::make_shared<JobGroup>(service, "/v1/score", std::move(exchange))
-      ->start(std::move(jobs), [&model, tokens](const std::vector<JobResult>& results) {
-        JsonText data = JsonText::array();
-        for (const JobResult& result : results) {
-          const decoding::Hypothesis& one = result.hypotheses.front();
-          JsonText item = {{"index", data.size()},
-                           {"score", one.score},
-                           {"tokens", one.ids()},
-                           {"token_logprobs", JsonText::array()}};
-          for (const auto& token : one.tokens) {
-            item["token_logprobs"].push_back(token.model_log_prob);
-            if (token.top.empty()) continue;
-            JsonText top = JsonText::array();
-            for (const auto& other : token.top)
-              top.push_back({{"id", other.token}, {"logprob", other.log_prob}});
-            item["top_logprobs"].push_back(std::move(top));
-          }
-          data.push_back(std::move(item));
-        }
-        return HttpResponse{.body = dumped(answer_of(model, tokens, std::move(data))) + "\n"};
-      });
+  const auto held = service.answer_memory().hold(
+      {.prompts = std::ssize(jobs), .tokens = longest, .logprobs = alternatives},
+      {.prompts = "target", .tokens = "target"});
+  group->start(std::move(jobs), held, [&model, tokens](std::vector<JobResult>& results) {
+    std::string data;
+    for (size_t i = 0; i < results.size(); ++i) {
+      data += i > 0 ? "," : "";
+      write_score(data, i, results[i].hypotheses.front());
+      results[i] = {};
+    }
+    // The list stands where an empty one would.
+    std::string body = dumped(answer_of(model, tokens, JsonText::array()));
+    body.insert(body.find("[]") + 1, data);
+    return HttpResponse{.body = std::move(body) + "\n"};
+  });
 }
 
 void answer_embeddings(Service& service, const HttpRequest& request, const Client& client,
@@ -94,7 +106,8 @@ void answer_embeddings(Service& service, const HttpRequest& request, const Clien
   const TextModel& model = service.model();
   if (model.decoder_only())
     throw ApiError(400, "this model has no encoder, so it has no embeddings");
-  Fields fields(request.body);
+  const auto group = std::make_shared<JobGroup>(service, request, std::move(exchange));
+  Fields fields(request.body, group->stop_check());
   check_model(fields, model.name());
   const std::vector<Text> inputs = texts(fields, "input", service.options().limits.prompts,
                                          model.configured().model->vocab_size());
@@ -106,27 +119,23 @@ void answer_embeddings(Service& service, const HttpRequest& request, const Clien
   std::vector<serving::Job> jobs;
   int64_t tokens = 0;
   for (const Text& input : inputs) {
+    group->check_wanted();
     jobs.push_back(service.job(service.encode(input, "input"), client, 0));
     tokens += std::ssize(jobs.back().inputs);
   }
-  std::vector<int64_t> lengths;
-  for (const serving::Job& job : jobs) lengths.push_back(std::ssize(job.inputs));
-  std::make_shared<JobGroup>(service, "/v1/embeddings", std::move(exchange))
-      ->start(std::move(jobs), [&model, tokens, lengths,
-                                format](const std::vector<JobResult>& results) {
-        JsonText data = JsonText::array();
-        for (const JobResult& result : results) {
-          const size_t width = result.encoded.size() / static_cast<size_t>(lengths[data.size()]);
-          const std::vector<float> mean = mean_of(result.encoded, width);
-          std::string bytes(4 * mean.size(), '\0');
-          std::memcpy(bytes.data(), mean.data(), bytes.size());
-          data.push_back(
-              {{"object", "embedding"},
-               {"index", data.size()},
-               {"embedding", format == "float" ? JsonText(mean) : JsonText(data::base64(bytes))}});
-        }
-        return HttpResponse{.body = dumped(answer_of(model, tokens, std::move(data))) + "\n"};
-      });
+  group->start(std::move(jobs), nullptr, [&model, tokens, format](std::vector<JobResult>& results) {
+    JsonText data = JsonText::array();
+    for (const JobResult& result : results) {
+      const std::vector<float>& mean = result.encoded;
+      std::string bytes(4 * mean.size(), '\0');
+      std::memcpy(bytes.data(), mean.data(), bytes.size());
+      data.push_back(
+          {{"object", "embedding"},
+           {"index", data.size()},
+           {"embedding", format == "float" ? JsonText(mean) : JsonText(data::base64(bytes))}});
+    }
+    return HttpResponse{.body = dumped(answer_of(model, tokens, std::move(data))) + "\n"};
+  });
 }
 
 }  // namespace quintet::serve

@@ -1,5 +1,7 @@
 #include "apps/serve/service.h"
 
+#include <strings.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +14,21 @@ namespace {
 
 bool from_this_page(const HttpRequest& request) {
   const size_t scheme = request.origin.find("://");
-  return scheme != std::string::npos && request.origin.substr(scheme + 3) == request.host;
+  return scheme != std::string::npos &&
+         strcasecmp(request.origin.c_str() + scheme + 3, request.host.c_str()) == 0;
+}
+
+using Answer = void (*)(Service&, const HttpRequest&, const Client&, std::shared_ptr<Exchange>);
+const std::map<std::string, Answer> kPosts = {{"/v1/completions", answer_completion},
+                                              {"/v1/score", answer_score},
+                                              {"/v1/embeddings", answer_embeddings}};
+
+[[noreturn]] void not_found(const std::string& target) {
+  const bool chat = target.starts_with("/v1/chat/") || target.starts_with("/v1/responses");
+  throw ApiError(404, chat ? "this model continues text and holds no conversation: use "
+                             "/v1/completions with 'prompt' in place of messages"
+                           : "there is nothing at this address; /v1/completions, /v1/score, "
+                             "/v1/embeddings and /v1/models are there");
 }
 
 }  // namespace
@@ -26,7 +42,11 @@ HttpResponse error_response(const ApiError& error) {
 
 Service::Service(const TextModel& model, std::unique_ptr<serving::ServedNetwork> network,
                  ServiceOptions options)
-    : model_(model), options_(std::move(options)), engine_(std::move(network), options_.engine) {}
+    : model_(model),
+      options_(std::move(options)),
+      engine_(std::move(network), options_.engine),
+      answer_memory_(options_.answer_bytes, *model.targets(),
+                     model.configured().model->vocab_size()) {}
 
 void Service::drain() {
   draining_ = true;
@@ -75,12 +95,12 @@ HttpResponse Service::models(const std::string& target) const {
 }
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
-  const auto now = [&](const ApiError& error) {
-    metrics_.answered(request.target.starts_with("/v1/") ? request.target : "other", error.status(),
-                      0);
+  const auto now = [this, target = request.target, exchange](const ApiError& error) {
+    metrics_.answered(target, error.status(), 0);
     exchange->respond(error_response(error));
   };
   try {
+    check_host(request);
     Client client{.name = request.client};
     const bool open =
         request.target == "/" || request.target == "/health" || request.target == "/ready";
@@ -91,7 +111,7 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
                        "invalid_api_key");
       client = *known;
     }
-    route(request, client, exchange);
+    route(std::move(request), client, exchange);
   } catch (const ApiError& error) {
     now(error);
   } catch (...) {
@@ -99,12 +119,22 @@ void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   }
 }
 
-void Service::route(const HttpRequest& request, const Client& client,
-                    std::shared_ptr<Exchange> exchange) {
-  using Answer = void (*)(Service&, const HttpRequest&, const Client&, std::shared_ptr<Exchange>);
-  static const std::map<std::string, Answer> kPosts = {{"/v1/completions", answer_completion},
-                                                       {"/v1/score", answer_score},
-                                                       {"/v1/embeddings", answer_embeddings}};
+void Service::check_host(const HttpRequest& request) const {
+  const bool from_page = !request.origin.empty();
+  if (!from_page && (!request.to_loopback || request.host.empty())) return;
+  if (options_.hosts.allow(request.host)) return;
+  if (request.host.empty())
+    throw ApiError(403, "Host: is missing; a request with an Origin needs it", "",
+                   "host_not_allowed");
+  const std::string name = host_name(request.host).value_or("");
+  throw ApiError(403,
+                 fmt::format("Host: this server was not told that it is '{0}'; start it with "
+                             "--allowed_hosts={0} if it is, or use its address in numbers with dots or colons",
+                             name),
+                 "", "host_not_allowed");
+}
+
+void Service::route(HttpRequest request, const Client& client, std::shared_ptr<Exchange> exchange) {
   const auto post = kPosts.find(request.target);
   const bool get = request.method == "GET";
   const auto wrong_method = [](const char* allowed) {
@@ -116,13 +146,18 @@ void Service::route(const HttpRequest& request, const Client& client,
     if (!request.origin.empty() && !from_this_page(request))
       throw ApiError(403, "requests of another site's page are not answered");
     if (draining_) throw ApiError(503, "shutting down", "", "shutting_down");
-    worker_.post([this, request, client, exchange, answer = post->second] {
+    reader_.post([this, request = std::move(request), client, exchange, answer = post->second] {
       try {
         answer(*this, request, client, exchange);
       } catch (...) {
-        const ApiError error = as_api_error(std::current_exception());
-        metrics_.answered(request.target, error.status(), 0);
-        exchange->respond(error_response(error));
+        insist([&, thrown = std::current_exception()] {
+          const ApiError error = as_api_error(thrown);
+          if (exchange->gone())
+            metrics_.cancelled();
+          else
+            metrics_.answered(request.target, error.status(), 0);
+          exchange->respond(error_response(error));
+        });
       }
       if (options_.log_prompts) log_line("{} {}\n", request.target, request.body);
     });
@@ -131,7 +166,7 @@ void Service::route(const HttpRequest& request, const Client& client,
   const bool model = request.target == "/v1/models" || request.target.starts_with("/v1/models/");
   if (!model && request.target != "/" && request.target != "/health" &&
       request.target != "/ready" && request.target != "/metrics")
-    throw ApiError(404, "there is nothing at this address");
+    not_found(request.target);
   if (!get) wrong_method("GET");
   if (model)
     exchange->respond(models(request.target));

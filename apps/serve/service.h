@@ -5,8 +5,10 @@
 //   HttpServer server(options, [&](auto request, auto exchange) { service.handle(...); });
 //   service.engine().run();
 
+#include "apps/serve/answer_memory.h"
 #include "apps/serve/api_keys.h"
 #include "apps/serve/completion_request.h"
+#include "apps/serve/host_names.h"
 #include "apps/serve/http_server.h"
 #include "apps/serve/metrics.h"
 #include "apps/serve/worker.h"
@@ -17,7 +19,9 @@ namespace quintet::serve {
 struct ServiceOptions {
   ServeLimits limits;
   serving::EngineOptions engine;
+  int64_t answer_bytes = int64_t{512} << 20;  // of all answers at a time
   ApiKeys keys;
+  HostNames hosts;
   bool log_prompts = false;
 };
 
@@ -30,6 +34,7 @@ class Service {
   /// Answers a request, now or later. Called in the sockets' thread.
   void handle(HttpRequest request, std::shared_ptr<Exchange> exchange);
   serving::Engine& engine() { return engine_; }
+  bool draining() const { return draining_; }
   /// No more jobs are taken, and /ready says so.
   void drain();
   void set_connections(std::function<int64_t()> connections) {
@@ -41,23 +46,29 @@ class Service {
   const ServiceOptions& options() const { return options_; }
   Metrics& metrics() { return metrics_; }
   Worker& worker() { return worker_; }
+  AnswerMemory& answer_memory() { return answer_memory_; }
   /// Ids of a prompt; throws ApiError 400 for one that is too long.
   std::vector<int32_t> encode(const Text& prompt, const std::string& field) const;
   /// A search over these inputs, with the positions this kind of model counts.
   serving::Job job(std::vector<int32_t> ids, const Client& client, int priority) const;
 
  private:
-  void route(const HttpRequest& request, const Client& client, std::shared_ptr<Exchange> exchange);
+  /// Throws ApiError 403 for a page of another site, or one that may be.
+  void check_host(const HttpRequest& request) const;
+  void route(HttpRequest request, const Client& client, std::shared_ptr<Exchange> exchange);
   HttpResponse ready() const;
   HttpResponse models(const std::string& target) const;
 
   const TextModel& model_;
   const ServiceOptions options_;
   serving::Engine engine_;
+  AnswerMemory answer_memory_;
   Metrics metrics_;
   std::function<int64_t()> connections_ = [] { return 0; };
   std::atomic<bool> draining_ = false;
-  Worker worker_;  // the last: ends before what its tasks use
+  // The last: they end before what their tasks use. What is read waits for nobody's answer, and
+  // no answer for what is read: a body may take a while.
+  Worker worker_, reader_;
 };
 
 HttpResponse error_response(const ApiError& error);

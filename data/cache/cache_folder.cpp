@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <set>
 
 #include "data/sources/record_files.h"
 #include "data/tf_example.h"
@@ -45,6 +46,18 @@ void check_ids(const Features& features, const Example& example) {
                 name, *least < 0 ? *least : *most, feature.vocabulary->vocab_size() - 1,
                 feature.vocabulary->description());
   }
+}
+
+/// Features that a cache holds as text: it was made before they were tokenized.
+std::set<std::string> text_features(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("info.") || !name.ends_with(".json")) continue;
+    for (const auto& [feature, json] : Json::read(entry.path())["features"].members())
+      if (json["dtype"].as_string() == "string") names.insert(feature);
+  }
+  return names;
 }
 
 class CachedSource final : public DataSource {
@@ -144,16 +157,12 @@ std::string cache_records_file(const std::string& split, int64_t index, int64_t 
 }
 
 CacheOrigin cache_origin(const std::string& task, const Features& features) {
-  CacheOrigin origin;
-  origin.task = task;
-  for (const auto& [name, feature] : features)
-    if (feature.vocabulary != nullptr)
-      origin.vocabularies[name] = feature.vocabulary->description();
-  return origin;
+  return {task, records_of(features)};
 }
 
 void write_cache_origin(const fs::path& folder, const CacheOrigin& origin) {
-  const nlohmann::ordered_json json = {{"task", origin.task}, {"vocabularies", origin.vocabularies}};
+  const nlohmann::ordered_json json = {{"task", origin.task},
+                                       {"vocabularies", to_json(origin.vocabularies)}};
   atomic_write_file(folder / kOrigin, json.dump(2) + "\n");
 }
 
@@ -164,13 +173,17 @@ void check_cache_origin(const fs::path& folder, const CacheOrigin& origin) {
   QT_CHECK_AS(ExitCode::kData, json["task"].as_string() == origin.task,
               "{}: the cache is of task '{}', expected '{}'; choose another cache directory",
               file.string(), json["task"].as_string(), origin.task);
-  for (const auto& [feature, vocabulary] : json["vocabularies"].members()) {
-    const auto found = origin.vocabularies.find(feature);
-    QT_CHECK_AS(ExitCode::kData, found != origin.vocabularies.end() && found->second == vocabulary.as_string(),
-                "{}: feature '{}' was cached with vocabulary {}, the task has {}; cache it again "
-                "(quintet cache --overwrite)",
-                file.string(), feature, vocabulary.as_string(),
-                found == origin.vocabularies.end() ? "no such feature" : found->second);
+  const std::set<std::string> texts = text_features(folder);
+  for (const auto& [feature, then] : vocabulary_records_from(json["vocabularies"])) {
+    if (texts.contains(feature)) continue;
+    const auto now = origin.vocabularies.find(feature);
+    const std::string other = now == origin.vocabularies.end()
+                                  ? then.description + "; the task has no such feature"
+                                  : difference(then, now->second);
+    QT_CHECK_AS(ExitCode::kData, other.empty(),
+                "{}: feature '{}' was cached with vocabulary {}; bring back the vocabulary, or cache "
+                "the task again (quintet cache --overwrite)",
+                file.string(), feature, other);
   }
 }
 

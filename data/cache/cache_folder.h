@@ -6,13 +6,13 @@
 //   if (const auto folder = find_cache("glue:cola", cache_dirs)) source = open_cache(*folder);
 
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "data/data_source.h"
 #include "data/preprocessor.h"
+#include "data/vocabularies/vocabulary_record.h"
 
 namespace quintet::data {
 
@@ -30,13 +30,12 @@ std::string cache_records_file(const std::string& split, int64_t index, int64_t 
 /// What made a cache of ours: quintet.json beside seqio's files, which seqio does not look at.
 struct CacheOrigin {
   std::string task;
-  std::map<std::string, std::string> vocabularies;  // of the output features, by description
-  bool operator==(const CacheOrigin&) const = default;
+  VocabularyRecords vocabularies;  // of the output features
 };
 CacheOrigin cache_origin(const std::string& task, const Features& features);
 void write_cache_origin(const std::filesystem::path& folder, const CacheOrigin& origin);
-/// Throws kData if the cache in `folder` is of another task or of other vocabularies. Those that seqio
-/// wrote do not say.
+/// Throws kData if the cache in `folder` is of another task, or if a feature that it holds as ids has
+/// another vocabulary. Those that seqio wrote do not say.
 void check_cache_origin(const std::filesystem::path& folder, const CacheOrigin& origin);
 
 /// Reads a cache. open() throws kData: damaged or missing json, files missing, another number of

@@ -1,10 +1,9 @@
 #include "data/cache/cache_writer.h"
 
-#include <nlohmann/json.hpp>
-
 #include <atomic>
 #include <chrono>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
 
@@ -19,6 +18,7 @@
 #include "runtime/base/crc32c.h"
 #include "runtime/base/folder_lock.h"
 #include "runtime/base/tfrecord.h"
+#include "runtime/base/thread.h"
 
 namespace quintet::data {
 namespace {
@@ -50,7 +50,13 @@ void in_parallel(const CacheOptions& options, int64_t count,
     }
   };
   std::vector<std::thread> threads;
-  for (int i = 1; i < options.threads; ++i) threads.emplace_back(run);
+  try {
+    for (int i = 1; i < options.threads; ++i)
+      threads.push_back(start_thread("to preprocess (--threads)", run));
+  } catch (...) {
+    const std::lock_guard lock(mutex);
+    if (!failed.exchange(true)) error = std::current_exception();
+  }
   run();
   for (std::thread& thread : threads) thread.join();
   if (error) std::rethrow_exception(error);
@@ -292,11 +298,16 @@ class SplitWriter {
   std::vector<int64_t> file_bytes_;
 };
 
+/// Beside the folder, which a finished cache leaves by its renaming.
+FolderLock lock_cache(const fs::path& folder) {
+  return FolderLock(folder.parent_path(), folder.filename().string() + ".LOCK");
+}
+
 /// What a run that goes on must have in common with the one that was stopped.
 std::string plan_of(const Task& task, const CacheOptions& options) {
   const CacheOrigin origin = cache_origin(task.name(), task.output_features());
   nlohmann::json plan = {{"task", origin.task},
-                         {"vocabularies", origin.vocabularies},
+                         {"vocabularies", to_json(origin.vocabularies)},
                          {"base_seed", options.base_seed},
                          {"min_shards", options.min_shards},
                          {"max_shards", options.max_shards},
@@ -320,8 +331,7 @@ int64_t write_cache(const Task& task, const CacheOptions& options, bool overwrit
   const fs::path work = folder.string() + ".incomplete";
   std::optional<FolderLock> lock;
   if (options.peers.rank == 0) {
-    // Beside the folder, which a finished cache leaves by its renaming.
-    lock.emplace(folder.parent_path(), folder.filename().string() + ".LOCK");
+    lock.emplace(lock_cache(folder));
     const bool replaces = overwrite && is_there(folder / "COMPLETED");
     QT_CHECK_AS(ExitCode::kData, replaces || !is_there(folder),
                 "{}: is there{}", folder.string(),
@@ -356,6 +366,16 @@ int64_t write_cache(const Task& task, const CacheOptions& options, bool overwrit
   }
   options.peers.gather("");
   return examples;
+}
+
+void tidy_cache(const Task& task, const std::string& output_cache_dir) {
+  const fs::path folder = cache_folder(output_cache_dir, task.name());
+  if (!is_there(folder.string() + ".LOCK")) return;
+  try {
+    lock_cache(folder);
+  } catch (const Error&) {
+    // Another run is at work there, or it is another's directory.
+  }
 }
 
 }  // namespace quintet::data

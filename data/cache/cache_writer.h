@@ -37,4 +37,8 @@ struct CacheOptions {
 /// the end, if asked.
 int64_t write_cache(const Task& task, const CacheOptions& options, bool overwrite = false);
 
+/// Removes what a killed run left beside a finished cache: its lock and its probe. Nothing, if a
+/// live one has the lock or the folder cannot be written to.
+void tidy_cache(const Task& task, const std::string& output_cache_dir);
+
 }  // namespace quintet::data

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "runtime/base/check.h"
+#include "runtime/base/thread.h"
 
 namespace quintet::data {
 namespace {
@@ -135,6 +136,14 @@ struct UnitThreads::State {
   std::deque<std::packaged_task<Unit()>> waiting;  // guarded by mutex
   bool stopping = false;                           // guarded by mutex
 
+  void stop(std::vector<std::thread>& threads) {
+    {
+      const std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    changed.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
   void work() {
     while (true) {
       std::packaged_task<Unit()> task;
@@ -151,18 +160,16 @@ struct UnitThreads::State {
 };
 
 UnitThreads::UnitThreads(int threads) : state_(std::make_shared<State>()) {
-  for (int i = 0; i < std::max(1, threads); ++i)
-    threads_.emplace_back([state = state_] { state->work(); });
+  try {
+    for (int i = 0; i < std::max(1, threads); ++i)
+      threads_.push_back(start_thread("to preprocess", [state = state_] { state->work(); }));
+  } catch (...) {
+    state_->stop(threads_);
+    throw;
+  }
 }
 
-UnitThreads::~UnitThreads() {
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->stopping = true;
-  }
-  state_->changed.notify_all();
-  for (std::thread& thread : threads_) thread.join();
-}
+UnitThreads::~UnitThreads() { state_->stop(threads_); }
 
 std::future<Unit> UnitThreads::run(int64_t, int64_t, const Origin&, std::function<Unit()> make) {
   std::packaged_task<Unit()> task(std::move(make));

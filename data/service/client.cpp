@@ -1,6 +1,7 @@
 #include "data/service/client.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/thread.h"
 #include "runtime/mpi/call.h"
 
 namespace quintet::data {
@@ -51,7 +52,7 @@ void ServiceClient::start() {
     for (int i = 0; i < options_.data_ranks.count; ++i)
       mail_.send(options_.data_ranks.first + i, Tag::start,
                  to_wire(Start{options_.seed, position_, options_.shard, options_.ahead}));
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread("to take data from other ranks", [this] { run(); });
 }
 
 /// Takes in letters until all who send have answered a stop.

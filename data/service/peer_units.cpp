@@ -3,13 +3,14 @@
 #include <exception>
 
 #include "runtime/base/check.h"
+#include "runtime/base/thread.h"
 
 namespace quintet::data {
 
 PeerUnits::PeerUnits(Mailbox& mail, int ranks, int index, std::vector<std::string> hosts,
                      int threads)
     : mail_(mail), hosts_(std::move(hosts)), exchange_(mail, 0, ranks, index, threads) {
-  poller_ = std::thread([this] { run_poller(); });
+  poller_ = start_thread("to take data from other ranks", [this] { run_poller(); });
 }
 
 PeerUnits::~PeerUnits() {

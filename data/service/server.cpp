@@ -6,6 +6,7 @@
 
 #include "data/service/unit_exchange.h"
 #include "runtime/base/check.h"
+#include "runtime/base/thread.h"
 
 namespace quintet::data {
 namespace {
@@ -19,7 +20,7 @@ class Producer {
   ~Producer() { stop(); }
 
   void start(std::function<std::unique_ptr<Batches>()> open) {
-    thread_ = std::thread([this, open = std::move(open)] { run(open); });
+    thread_ = start_thread("to make batches", [this, open = std::move(open)] { run(open); });
   }
   void stop() {
     {

@@ -119,6 +119,7 @@ FileDataSource::ParseRecord parse_jsonl(std::vector<std::string> fields) {
     QT_CHECK_AS(ExitCode::kData, json.is_object(), "expected a JSON object");
     for (const std::string& field : fields)
       QT_CHECK_AS(ExitCode::kData, json.has(field), "field '{}' is missing", field);
+    const bool unnamed = out.items().empty();  // keys are unique: none needs to be looked up
     for (const auto& [name, value] : json.members()) {
       if (!fields.empty() && std::find(fields.begin(), fields.end(), name) == fields.end())
         continue;
@@ -126,7 +127,10 @@ FileDataSource::ParseRecord parse_jsonl(std::vector<std::string> fields) {
       Value feature;
       QT_CHECK_AS(ExitCode::kData, to_feature(value.raw(), feature),
                   "field '{}' must be text, a number or a list of them", name);
-      out.set(name, std::move(feature));
+      if (unnamed)
+        out.items().emplace_back(name, std::move(feature));
+      else
+        out.set(name, std::move(feature));
     }
   };
 }

@@ -1,6 +1,7 @@
 // TensorFlow Datasets' prepared directories, read without TensorFlow.
 // Source of the forms: features.json, dataset_info.json and file names as tfds 4 writes them.
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 
@@ -74,7 +75,32 @@ std::string dtype_of(const std::string& tfds) {
   return tfds.starts_with("float") || tfds.starts_with("bfloat") ? "float32" : "int64";
 }
 
-int64_t number_of(const Json& text) { return text.is_string() ? std::stoll(text.as_string()) : text.as_int(); }
+/// An integer, which protobuf's JSON writes as a string; throws kData with file and field.
+int64_t number_of(const Json& json, int64_t least) {
+  constexpr int64_t kMost = int64_t{1} << 48;  // so that sums do not overflow
+  int64_t number = 0;
+  if (json.is_string()) {
+    const std::string text = json.as_string();
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    QT_CHECK_AS(ExitCode::kData, error == std::errc() && end == text.data() + text.size(),
+                "{}: expected an integer, found '{}'", json.path(), text);
+  } else {
+    number = json.as_int();
+  }
+  QT_CHECK_AS(ExitCode::kData, number >= least && number <= kMost,
+              "{}: expected {} to {}, found {}", json.path(), least, kMost, number);
+  return number;
+}
+
+/// Whether a tensor lies in a tf.Example as it is; the others are left out.
+bool is_plain(const Json& tensor) {
+  if (!tensor.has("encoding")) return true;
+  const Json encoding = tensor["encoding"];
+  const std::string name = encoding.as_string();
+  QT_CHECK_AS(ExitCode::kData, name == "none" || name == "bytes" || name == "zlib",
+              "{}: expected none, bytes or zlib, found '{}'", encoding.path(), name);
+  return name == "none";
+}
 
 /// Appends the features of a node of features.json. `outer`: the lengths of sequences around it. Left
 /// out are those that a tf.Example holds in a form of their own: ragged ones, encoded tensors.
@@ -91,7 +117,8 @@ void add_features(const Json& node, const std::string& name, const std::vector<i
       add_features(child, name.empty() ? key : name + "/" + key, outer, specs);
   } else if (node.has("sequence")) {
     std::vector<int64_t> lengths = outer;
-    lengths.push_back(node["sequence"].has("length") ? number_of(node["sequence"]["length"]) : -1);
+    lengths.push_back(node["sequence"].has("length") ? number_of(node["sequence"]["length"], -1)
+                                                     : -1);
     add_features(node["sequence"]["feature"], name, lengths, specs);
   } else if (node.has("text")) {
     add(name, "string");
@@ -108,10 +135,11 @@ void add_features(const Json& node, const std::string& name, const std::vector<i
     }
   } else if (node.has("tensor")) {
     const Json tensor = node["tensor"];
-    if (tensor.has("encoding") && tensor["encoding"].as_string() != "none") return;
+    if (!is_plain(tensor)) return;
     std::vector<int64_t> shape;
     if (tensor["shape"].has("dimensions"))
-      for (const Json& size : tensor["shape"]["dimensions"].items()) shape.push_back(number_of(size));
+      for (const Json& size : tensor["shape"]["dimensions"].items())
+        shape.push_back(number_of(size, -1));
     add(name, dtype_of(tensor["dtype"].as_string()).c_str(), shape);
   } else if (node.has("image")) {
     add(name, "bytes");
@@ -155,7 +183,7 @@ struct Dataset {
                   .lengths = {}};
       if (json.has("filepathTemplate")) split.files = json["filepathTemplate"].as_string();
       for (const Json& length : json["shardLengths"].items())
-        split.lengths.push_back(number_of(length));
+        split.lengths.push_back(number_of(length, 0));
       splits.push_back(std::move(split));
     }
     if (fs::exists(folder / "features.json"))

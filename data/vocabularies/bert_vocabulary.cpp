@@ -8,8 +8,8 @@
 #include <algorithm>
 
 #include "data/vocabularies/utf8.h"
+#include "data/vocabularies/vocabulary_file.h"
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
 
 namespace quintet::data {
 namespace {
@@ -60,7 +60,7 @@ struct BertWordPieceVocabulary::Patterns {
 
 BertWordPieceVocabulary::BertWordPieceVocabulary(Options options) : options_(std::move(options)) {
   const std::string& file = options_.vocab_lookup_table;
-  const std::string bytes = read_file(file);
+  const std::string bytes = read_vocabulary_file(file);
   checksum_ =
       static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
   for (size_t at = 0; at < bytes.size();) {
@@ -149,14 +149,11 @@ Tokens BertWordPieceVocabulary::encode(std::string_view text) const {
   return ids;
 }
 
-std::string BertWordPieceVocabulary::decode_clean(std::span<const int32_t> ids) const {
-  std::string text;
-  for (int32_t id : ids) {
-    const auto index = static_cast<size_t>(id);
-    text += (text.empty() ? "" : " ") +
-            (index < pieces_.size() ? pieces_[index] : options_.unknown_token);
-  }
-  return text;
+void BertWordPieceVocabulary::append(int32_t id, DecodeState& state, std::string& text) const {
+  const auto index = static_cast<size_t>(id);
+  const std::string& piece = index < pieces_.size() ? pieces_[index] : options_.unknown_token;
+  text += (state.begun ? " " : "") + piece;
+  state.begun = state.begun || !piece.empty();
 }
 
 std::string BertWordPieceVocabulary::description() const {

@@ -38,9 +38,10 @@ class BertWordPieceVocabulary final : public Vocabulary {
   std::optional<int32_t> eos_id() const override { return options_.end_of_sequence_id; }
   std::optional<int32_t> unk_id() const override { return unk_id_; }
   std::string description() const override;
+  const std::string& vocab_lookup_table() const { return options_.vocab_lookup_table; }
 
  protected:
-  std::string decode_clean(std::span<const int32_t> ids) const override;
+  void append(int32_t id, DecodeState& state, std::string& text) const override;
 
  private:
   struct Patterns;

@@ -1,10 +1,11 @@
 #include "data/vocabularies/codepoint_vocabularies.h"
 
 #include <charconv>
+#include <utility>
 
 #include "data/vocabularies/utf8.h"
+#include "data/vocabularies/vocabulary_file.h"
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
 
 namespace quintet::data {
 namespace {
@@ -13,11 +14,8 @@ constexpr int32_t kUnknown = 0xE004;  // stands for an unknown character in text
 
 Tokens FullCodepointVocabulary::encode(std::string_view text) const { return codepoints_of(text); }
 
-std::string FullCodepointVocabulary::decode_clean(std::span<const int32_t> ids) const {
-  std::string text;
-  for (int32_t id : ids)
-    if (id != kEos) append_utf8(text, id);
-  return text;
+void FullCodepointVocabulary::append(int32_t id, DecodeState&, std::string& text) const {
+  if (id != kEos) append_utf8(text, id);
 }
 
 PartialCodepointVocabulary::PartialCodepointVocabulary(const Tokens& codepoints, int32_t extra_ids)
@@ -31,7 +29,7 @@ PartialCodepointVocabulary::PartialCodepointVocabulary(const Tokens& codepoints,
 
 PartialCodepointVocabulary PartialCodepointVocabulary::create_from_file(
     const std::string& vocab_file, int32_t extra_ids) {
-  const std::string content = read_file(vocab_file);
+  const std::string content = read_vocabulary_file(vocab_file);
   Tokens codepoints;
   int64_t line = 1;
   for (const char *at = content.data(), *end = at + content.size(); at != end; ++line) {
@@ -42,7 +40,9 @@ PartialCodepointVocabulary PartialCodepointVocabulary::create_from_file(
     codepoints.push_back(codepoint);
     at = stop == end ? end : stop + 1;
   }
-  return PartialCodepointVocabulary(codepoints, extra_ids);
+  PartialCodepointVocabulary vocabulary(codepoints, extra_ids);
+  vocabulary.vocab_file_ = vocab_file;
+  return vocabulary;
 }
 
 Tokens PartialCodepointVocabulary::encode(std::string_view text) const {
@@ -54,11 +54,8 @@ Tokens PartialCodepointVocabulary::encode(std::string_view text) const {
   return ids;
 }
 
-std::string PartialCodepointVocabulary::decode_clean(std::span<const int32_t> ids) const {
-  std::string text;
-  for (int32_t id : ids)
-    if (id != *eos_id()) append_utf8(text, codepoints_[static_cast<size_t>(id)]);
-  return text;
+void PartialCodepointVocabulary::append(int32_t id, DecodeState&, std::string& text) const {
+  if (id != *eos_id()) append_utf8(text, codepoints_[static_cast<size_t>(id)]);
 }
 
 std::string PartialCodepointVocabulary::description() const {
@@ -85,11 +82,8 @@ Tokens UnigramVocabulary::encode(std::string_view text) const {
   return ids;
 }
 
-std::string UnigramVocabulary::decode_clean(std::span<const int32_t> ids) const {
-  std::string text;
-  for (size_t i = 0; i < ids.size(); ++i)
-    text += (i == 0 ? "" : " ") + unigrams_[static_cast<size_t>(ids[i])];
-  return text;
+void UnigramVocabulary::append(int32_t id, DecodeState& state, std::string& text) const {
+  text += (std::exchange(state.begun, true) ? " " : "") + unigrams_[static_cast<size_t>(id)];
 }
 
 std::string UnigramVocabulary::description() const {

@@ -23,7 +23,7 @@ class FullCodepointVocabulary final : public Vocabulary {
   std::string description() const override { return "FullCodepointVocabulary()"; }
 
  protected:
-  std::string decode_clean(std::span<const int32_t> ids) const override;
+  void append(int32_t id, DecodeState& state, std::string& text) const override;
 };
 
 /// Pad 0, EOS 1, unknown 2 (U+E004 in text), then the given code points in their order.
@@ -39,14 +39,16 @@ class PartialCodepointVocabulary final : public Vocabulary {
   std::optional<int32_t> eos_id() const override { return 1; }
   std::optional<int32_t> unk_id() const override { return 2; }
   std::string description() const override;
+  const std::string& vocab_file() const { return vocab_file_; }  // empty: made of numbers
 
  protected:
-  std::string decode_clean(std::span<const int32_t> ids) const override;
+  void append(int32_t id, DecodeState& state, std::string& text) const override;
 
  private:
   Tokens codepoints_;               // by id
   std::map<int32_t, int32_t> ids_;  // by code point
   int32_t extra_ids_;
+  std::string vocab_file_;
 };
 
 /// Ids of whole texts, or of the words between spaces.
@@ -60,7 +62,7 @@ class UnigramVocabulary final : public Vocabulary {
   std::string description() const override;
 
  protected:
-  std::string decode_clean(std::span<const int32_t> ids) const override;
+  void append(int32_t id, DecodeState& state, std::string& text) const override;
 
  private:
   std::vector<std::string> unigrams_;  // by id

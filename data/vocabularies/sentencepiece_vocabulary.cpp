@@ -9,15 +9,19 @@
 #include <algorithm>
 #include <map>
 
+#include "data/vocabularies/utf8.h"
+#include "data/vocabularies/vocabulary_file.h"
 #include "data/vocabulary.h"
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
 #include "runtime/base/proto_wire.h"
 
 namespace quintet::data {
 namespace {
 
 constexpr uint32_t kPieces = 1, kNormalizer = 3, kDenormalizer = 5;  // fields of ModelProto
+constexpr uint32_t kCharsmap = 2, kAddDummyPrefix = 3, kRemoveExtra = 4;  // of NormalizerSpec
+constexpr std::string_view kSpace = "\u2581";        // stands for a space in a piece
+constexpr std::string_view kReplacement = "\uFFFD";  // of a byte that is part of no character
 
 /// The message NormalizerSpec.
 std::string wire_bytes(const NormalizerSpec& spec) {
@@ -71,11 +75,24 @@ void check_pieces(const std::string& file, std::string_view model) {
        file, why);
 }
 
+using NormalizerFields = std::map<std::pair<uint32_t, uint32_t>, ProtoReader>;
+
+/// The last value of each field of the two normalisers, by the fields' numbers.
+NormalizerFields normalizer_fields(std::string_view model) {
+  NormalizerFields found;
+  for (ProtoReader fields(model); fields.next();) {
+    if (fields.field() != kNormalizer && fields.field() != kDenormalizer) continue;
+    for (ProtoReader spec(fields.bytes()); spec.next();)
+      found.insert_or_assign({fields.field(), spec.field()}, spec);
+  }
+  return found;
+}
+
 /// CRC-32 of what decides ids and text: every piece with its score and kind, and the last value of
 /// each field of the two normalisers. A model that holds its extra ids or another normaliser and
 /// one to which the same was added are equal.
 uint32_t content_checksum(const sentencepiece::SentencePieceProcessor& pieces,
-                          std::string_view model) {
+                          const NormalizerFields& normalizers) {
   uLong crc = 0;
   const auto add = [&crc](const void* bytes, size_t size) {
     crc = crc32_z(crc, static_cast<const Bytef*>(bytes), size);
@@ -89,13 +106,7 @@ uint32_t content_checksum(const sentencepiece::SentencePieceProcessor& pieces,
     add(&score, sizeof score);
     add(&kind, 1);
   }
-  std::map<std::pair<uint32_t, uint32_t>, std::string_view> normalizers;
-  for (ProtoReader fields(model); fields.next();) {
-    if (fields.field() != kNormalizer && fields.field() != kDenormalizer) continue;
-    for (ProtoReader spec(fields.bytes()); spec.next();)
-      normalizers[{fields.field(), spec.field()}] = spec.whole();
-  }
-  for (const auto& [field, value] : normalizers) add(value.data(), value.size());
+  for (const auto& [field, value] : normalizers) add(value.whole().data(), value.whole().size());
   return static_cast<uint32_t>(crc);
 }
 
@@ -107,6 +118,10 @@ std::optional<int32_t> id_or_none(int id) {
 
 struct SentencePieceVocabulary::Model {
   sentencepiece::SentencePieceProcessor processor;
+  std::string unknown;       // text of the unknown id
+  bool drops_space = true;   // one at the start of a text
+  bool drops_spaces = true;  // all at the start of a text
+  bool denormalizes = false;
 };
 
 SentencePieceVocabulary::SentencePieceVocabulary(std::string sentencepiece_model_file,
@@ -116,7 +131,7 @@ SentencePieceVocabulary::SentencePieceVocabulary(std::string sentencepiece_model
       extra_ids_(extra_ids),
       reverse_extra_ids_(reverse_extra_ids) {
   QT_CHECK(extra_ids >= 0, "SentencePieceVocabulary: extra_ids {} must not be negative", extra_ids);
-  std::string bytes = read_file(file_);
+  std::string bytes = read_vocabulary_file(file_);
   QT_CHECK_AS(ExitCode::kData, !bytes.empty(),
               "{}: is empty, expected a SentencePiece model (made by `quintet tokenizer train`)",
               file_);
@@ -136,7 +151,21 @@ SentencePieceVocabulary::SentencePieceVocabulary(std::string sentencepiece_model
               "{}: not a usable SentencePiece model: {}; expected a .model file written by "
               "`quintet tokenizer train` or spm_train",
               file_, status.ToString());
-  checksum_ = content_checksum(model->processor, bytes);
+  const NormalizerFields normalizers = normalizer_fields(bytes);
+  checksum_ = content_checksum(model->processor, normalizers);
+  const auto find = [&](uint32_t which, uint32_t field) {
+    const auto at = normalizers.find({which, field});
+    return at == normalizers.end() ? nullptr : &at->second;
+  };
+  const auto is_set = [&](uint32_t field) {
+    const ProtoReader* value = find(kNormalizer, field);
+    return value == nullptr || value->varint() != 0;  // true unless it is said
+  };
+  model->drops_spaces = is_set(kRemoveExtra);
+  model->drops_space = model->drops_spaces || is_set(kAddDummyPrefix);
+  const ProtoReader* charsmap = find(kDenormalizer, kCharsmap);
+  model->denormalizes = charsmap != nullptr && !charsmap->bytes().empty();
+  model->unknown = model->processor.DecodeIds({model->processor.unk_id()});
   model_ = std::move(model);
 }
 
@@ -153,6 +182,45 @@ std::string SentencePieceVocabulary::decode_clean(std::span<const int32_t> ids) 
   std::string text;
   const auto status = model_->processor.Decode(std::vector<int>(ids.begin(), ids.end()), &text);
   QT_CHECK_AS(ExitCode::kData, status.ok(), "{}: cannot decode: {}", file_, status.ToString());
+  return text;
+}
+
+/// What the library's Decode does with one piece more.
+void SentencePieceVocabulary::append(int32_t id, DecodeState& state, std::string& text) const {
+  const sentencepiece::SentencePieceProcessor& pieces = model_->processor;
+  if (model_->denormalizes) return state.ids.push_back(id);
+  const size_t before = text.size();
+  if (pieces.IsByte(id)) {  // "<0xE2>"
+    const std::string& piece = pieces.IdToPiece(id);
+    state.bytes.push_back(static_cast<char>(std::stoi(piece.substr(3, 2), nullptr, 16)));
+    take_characters(state.bytes, text, kReplacement);
+  } else {
+    text += decode_open(state);
+    state.bytes.clear();
+    state.begun = state.begun || text.size() > before;
+    if (pieces.IsControl(id)) return;
+    if (pieces.IsUnknown(id)) {
+      text += model_->unknown;
+    } else {
+      std::string_view piece = pieces.IdToPiece(id);
+      if (!state.begun && model_->drops_space && piece.starts_with(kSpace)) {
+        piece.remove_prefix(kSpace.size());
+        state.begun = !model_->drops_spaces;
+      }
+      for (size_t at; (at = piece.find(kSpace)) != std::string_view::npos;) {
+        text.append(piece.substr(0, at)).push_back(' ');
+        piece.remove_prefix(at + kSpace.size());
+      }
+      text += piece;
+    }
+  }
+  state.begun = state.begun || text.size() > before;
+}
+
+std::string SentencePieceVocabulary::decode_open(const DecodeState& state) const {
+  if (model_->denormalizes) return decode_clean(state.ids);
+  std::string text;
+  for (size_t i = 0; i < state.bytes.size(); ++i) text += kReplacement;
   return text;
 }
 

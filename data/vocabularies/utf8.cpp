@@ -1,24 +1,45 @@
 #include "data/vocabularies/utf8.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
 namespace quintet::data {
+namespace {
 
-size_t utf8_sequence(std::string_view text) {
-  if (text.empty()) return 0;
+/// Bytes of the well-formed sequence of which text, not empty, has the start or all; 0 if none.
+size_t utf8_begun(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t lead = byte(0);
   if (lead < 0x80) return 1;
   const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
+  if (lead < 0xC2 || lead > 0xF4) return 0;
   // The second byte rules out overlong forms, surrogates and values above U+10FFFF.
   const uint8_t lowest = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const uint8_t highest = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
-  if (byte(1) < lowest || byte(1) > highest) return 0;
-  for (size_t i = 2; i < length; ++i)
+  if (text.size() > 1 && (byte(1) < lowest || byte(1) > highest)) return 0;
+  for (size_t i = 2; i < std::min(length, text.size()); ++i)
     if ((byte(i) & 0xC0) != 0x80) return 0;
   return length;
+}
+
+}  // namespace
+
+size_t utf8_sequence(std::string_view text) {
+  const size_t length = text.empty() ? 0 : utf8_begun(text);
+  return length <= text.size() ? length : 0;
+}
+
+void take_characters(std::string& bytes, std::string& text, std::string_view wrong) {
+  size_t at = 0;
+  while (at < bytes.size()) {
+    const std::string_view rest = std::string_view(bytes).substr(at);
+    const size_t length = utf8_begun(rest);
+    if (length > rest.size()) break;
+    text += length > 0 ? rest.substr(0, length) : wrong;
+    at += std::max<size_t>(1, length);
+  }
+  bytes.erase(0, at);
 }
 
 size_t find_bad_utf8(std::string_view text) {

@@ -11,6 +11,9 @@ namespace quintet::data {
 
 /// Bytes of the well-formed sequence at the start of text (Unicode table 3-7), 0 if there is none.
 size_t utf8_sequence(std::string_view text);
+/// Moves whole characters from the start of bytes to the end of text, `wrong` for each byte that
+/// can be part of none. What stays may yet begin a character: 3 bytes at most.
+void take_characters(std::string& bytes, std::string& text, std::string_view wrong);
 /// Offset of the first byte that is not well-formed UTF-8, npos if all is.
 size_t find_bad_utf8(std::string_view text);
 /// Without the bytes that are not UTF-8, as Python's decode("utf-8", "ignore").

@@ -54,9 +54,7 @@ __global__ void drop_shared(const __grid_constant__ DropoutMask mask, const T* r
   const int64_t units = depth / kCount;
   const int64_t threads = int64_t{gridDim.x} * blockDim.x;
   for (int64_t u = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; u < rows * units; u += threads) {
-    const bool narrow = rows * units <= UINT32_MAX;  // 32-bit division is faster
-    const int64_t row =
-        narrow ? static_cast<uint32_t>(u) / static_cast<uint32_t>(units) : u / units;
+    const int64_t row = divide(u, units, rows * units);
     const int64_t column = (u - row * units) * kCount;
     drop_unit<kCount>(mask.rule.keep, mask.bits<kCount>(row, column), residual, x, y, u * kCount);
   }

@@ -183,7 +183,7 @@ __device__ inline void put(const Grouped<T>& p, const Tile& tile, int row, int c
     const int64_t at = int64_t{row} * p.columns + column;
     const auto act0 = [&](float h) { return activation<kFast>(p.gate.act0, h); };
     const auto act1 = [&](float h) { return activation<kFast>(p.gate.act1, h); };
-    const auto kept = [&] { return p.mask.shared_bits(row, column); };
+    const uint32_t kept = p.mask.words == nullptr ? 0 : p.mask.shared_bits(row, column);
     float y[kCount];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) y[i] = sums[0][i];

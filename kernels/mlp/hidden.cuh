@@ -8,19 +8,18 @@
 
 namespace quintet::QT_GPU::mlp {
 
-/// v after dropout; `kept()` has its bits where the mask has words: else nothing is dropped.
-template <int kCount, typename Kept>
-QT_DEVICE void drop(const DropoutMask& mask, const Kept& kept, float (&v)[kCount]) {
+/// v after dropout, of which `kept` has the bits; a mask without words drops nothing.
+template <int kCount>
+QT_DEVICE void drop(const DropoutMask& mask, uint32_t kept, float (&v)[kCount]) {
   if (mask.words == nullptr) return;
-  const uint32_t bits = kept();
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) v[i] = dropped(mask.rule.keep, bits >> i & 1u, v[i]);
+  for (int i = 0; i < kCount; ++i) v[i] = dropped(mask.rule.keep, kept >> i & 1u, v[i]);
 }
 
 /// y, so far h0, becomes dropout(act0(h0) act1(h1)); not gated: without the second factor. act0 and
 /// act1 return Points.
-template <int kCount, typename Act0, typename Act1, typename Kept>
-QT_DEVICE void hidden(const Act0& act0, const Act1& act1, const DropoutMask& mask, const Kept& kept,
+template <int kCount, typename Act0, typename Act1>
+QT_DEVICE void hidden(const Act0& act0, const Act1& act1, const DropoutMask& mask, uint32_t kept,
                       float (&y)[kCount], const float (&h1)[kCount], bool gated) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
@@ -32,9 +31,9 @@ QT_DEVICE void hidden(const Act0& act0, const Act1& act1, const DropoutMask& mas
 
 /// y, so far its gradient, becomes what hidden() makes of h0 and h1, elements from `at` on; their
 /// gradients go to d0 and d1, which may be h0 and h1. h1 null: d1 is not touched.
-template <int kCount, typename T, typename Act0, typename Act1, typename Kept>
+template <int kCount, typename T, typename Act0, typename Act1>
 QT_DEVICE void hidden_grad(const Act0& act0, const Act1& act1, const DropoutMask& mask,
-                           const Kept& kept, const T* h0, const T* h1, int64_t at,
+                           uint32_t kept, const T* h0, const T* h1, int64_t at,
                            float (&y)[kCount], T* d0, T* d1) {
   float a[kCount], b[kCount] = {};
   load<kCount>(h0 + at, a);

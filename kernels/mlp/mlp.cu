@@ -14,14 +14,11 @@ struct Act {
   __device__ Point operator()(float h) const { return activation<kAct, kFast>(h); }
 };
 
-/// Where a unit of n elements, `depth` in a row, has its bits in a mask with words.
-QT_DEVICE auto kept_at(const DropoutMask& mask, int64_t i, int64_t n, int64_t depth) {
-  return [&mask, i, n, depth] {
-    const int64_t row = n <= UINT32_MAX  // 32-bit division is faster
-                            ? static_cast<uint32_t>(i) / static_cast<uint32_t>(depth)
-                            : i / depth;
-    return mask.shared_bits(row, i - row * depth);
-  };
+/// The bits from element i on, of n in rows of `depth`; none if the mask has no words.
+QT_DEVICE uint32_t kept_at(const DropoutMask& mask, int64_t i, int64_t n, int64_t depth) {
+  if (mask.words == nullptr) return 0;
+  const int64_t row = divide(i, depth, n);
+  return mask.shared_bits(row, i - row * depth);
 }
 
 /// y = dropout(act0(h0) act1(h1)); h1 null: of act0(h0). y may be h0. With dropout units do not

@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "kernels/optimizers/adafactor.cuh"
+#include "kernels/optimizers/watch.cuh"
 #include "kernels/simt/scratch.h"
 #include "runtime/base/check.h"
 
@@ -72,7 +73,7 @@ __device__ void full_moments(const Entry& e, const Tile& tile, const Numbers& nu
   const float scale = numbers.gradient_scale();
   const AdafactorStep& step = numbers.step;
   const auto epsilon = static_cast<float>(step.epsilon1);
-  float of_update = 0, of_param = 0;
+  float of_update = 0, of_param = 0, bad = 0;
   for_lines(e.a.shape, tile, [&](const Line& line) {
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
@@ -90,12 +91,14 @@ __device__ void full_moments(const Entry& e, const Tile& tile, const Numbers& nu
         const float next = step.decay * v[k] + step.mixing * (g[k] * g[k] + epsilon);
         const float update = k < count ? g[k] * inverse_root(next) : 0.0f;
         v[k] = kept(step, next, v[k]);
+        if (k < count) watch(bad, v[k]);
         of_update += update * update;
         of_param += p[k] * p[k];
       }
       store_some(e.a.v + i, count, e.vector != 0, v);
     }
   });
+  mark_if(bad, e.a.not_finite);
   const double update = block_sum(static_cast<double>(of_update), room());
   const double param = block_sum(static_cast<double>(of_param), room());
   if (threadIdx.x != 0) return;
@@ -143,6 +146,9 @@ __device__ void store_moment(const Entry& e, const AdafactorStep& step, double s
   const auto mean = static_cast<float>(sum / count + step.epsilon1);
   const float next = step.decay * *state + step.mixing * mean;
   *state = kept(step, next, *state);
+  float bad = 0;
+  watch(bad, *state);
+  mark_if(bad, e.a.not_finite);
   factors[i] = inverse_root(next);
   if (is_row) e.rows[i] = next;
 }
@@ -315,7 +321,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 /// The end of both forms: momentum, weight decay, the new parameter. update: times the step.
 __device__ void store_param(const Entry& e, const AdafactorStep& step, int64_t i, int count,
-                            float (&update)[kUnit]) {
+                            float (&update)[kUnit], float& bad) {
   const bool vector = e.vector != 0;
   if (e.a.momentum != nullptr) {
     float m[kUnit];
@@ -324,13 +330,17 @@ __device__ void store_param(const Entry& e, const AdafactorStep& step, int64_t i
     for (int k = 0; k < kUnit; ++k) {
       update[k] = step.beta1 * m[k] + (1.0f - step.beta1) * update[k];
       m[k] = kept(step, update[k], m[k]);
+      if (k < count) watch(bad, m[k]);
     }
     store_some(e.a.momentum + i, count, vector, m);
   }
   float p[kUnit];
   load_some(e.a.param + i, count, vector, p);
 #pragma unroll
-  for (int k = 0; k < kUnit; ++k) p[k] = kept(step, step.keep * p[k] - update[k], p[k]);
+  for (int k = 0; k < kUnit; ++k) {
+    p[k] = kept(step, step.keep * p[k] - update[k], p[k]);
+    if (k < count) watch(bad, p[k]);
+  }
   store_some(e.a.param + i, count, vector, p);
   if (e.a.copy != nullptr) store_some(static_cast<bf16*>(e.a.copy) + i, count, vector, p);
 }
@@ -338,6 +348,7 @@ __device__ void store_param(const Entry& e, const AdafactorStep& step, int64_t i
 template <typename UpdateOf>
 __device__ void apply_tile(const Entry& e, const Tile& tile, const AdafactorStep& step,
                            const UpdateOf& update_of) {
+  float bad = 0;
   for_lines(e.a.shape, tile, [&](const Line& line) {
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
@@ -348,9 +359,10 @@ __device__ void apply_tile(const Entry& e, const Tile& tile, const AdafactorStep
       float g[kUnit];
       load_some<true>(at(e.a.gradient, i), count, e.vector != 0, g);
       update_of(line, half, i, count, g);
-      store_param(e, step, i, count, g);
+      store_param(e, step, i, count, g, bad);
     }
   });
+  mark_if(bad, e.a.not_finite);
 }
 
 __global__ void __launch_bounds__(kBlockThreads, 4)

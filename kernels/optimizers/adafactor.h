@@ -7,6 +7,8 @@
 //
 //   factored:    factored_sums -> (new moments) -> factored_squares -> (clipping) -> factored_apply
 //   unfactored:  full_moments  ->                                     (clipping) -> full_apply
+//
+// Those that write parameters or state say whether everything they wrote is finite.
 
 #include <cstdint>
 #include <span>
@@ -49,7 +51,7 @@ struct AdafactorApply {
   bool skip_nan;  // numbers that would become NaN keep their value
 };
 ///   u = step * update;  with momentum: m = beta1 m + (1 - beta1) u, u = m;  param = keep param - u
-void factored_apply(AdafactorLines lines, const AdafactorArrays& arrays, AdafactorFactors factors,
+bool factored_apply(AdafactorLines lines, const AdafactorArrays& arrays, AdafactorFactors factors,
                     const AdafactorApply& apply);
 
 struct AdafactorMoments {
@@ -58,9 +60,9 @@ struct AdafactorMoments {
   bool skip_nan;
 };
 /// New moments of an unfactored array, and sums of squares of update and parameter by line.
-void full_moments(AdafactorLines lines, const AdafactorArrays& arrays,
+bool full_moments(AdafactorLines lines, const AdafactorArrays& arrays,
                   const AdafactorMoments& moments, float* update_squares, float* param_squares);
-void full_apply(AdafactorLines lines, const AdafactorArrays& arrays, const float* v,
+bool full_apply(AdafactorLines lines, const AdafactorArrays& arrays, const float* v,
                 const AdafactorApply& apply);
 
 }  // namespace quintet::cpu

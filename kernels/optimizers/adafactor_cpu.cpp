@@ -66,22 +66,26 @@ void squares(AdafactorLines lines, const AdafactorArrays& a, AdafactorFactors fa
 /// The end of both forms: momentum, weight decay, the new parameter.
 template <class Load, class Store>
 HWY_INLINE void store_new_param(V update, float* param, float* momentum,
-                                const AdafactorApply& apply, const Load& load, const Store& store) {
+                                const AdafactorApply& apply, const Load& load, const Store& store,
+                                V& bad) {
   const D d;
   if (momentum != nullptr) {
     const V old = load(momentum);
     update =
         hn::MulAdd(hn::Set(d, apply.beta1), old, hn::Mul(hn::Set(d, 1.0f - apply.beta1), update));
-    store(apply.skip_nan ? hn::IfThenElse(hn::IsNaN(update), old, update) : update, momentum);
+    const V kept = apply.skip_nan ? hn::IfThenElse(hn::IsNaN(update), old, update) : update;
+    watch(bad, store(kept, momentum));
   }
   const V old = load(param);
   const V updated = hn::MulSub(hn::Set(d, apply.keep), old, update);
-  store(apply.skip_nan ? hn::IfThenElse(hn::IsNaN(updated), old, updated) : updated, param);
+  const V kept = apply.skip_nan ? hn::IfThenElse(hn::IsNaN(updated), old, updated) : updated;
+  watch(bad, store(kept, param));
 }
 
-void apply_factored(AdafactorLines lines, const AdafactorArrays& a, AdafactorFactors factors,
+bool apply_factored(AdafactorLines lines, const AdafactorArrays& a, AdafactorFactors factors,
                     const AdafactorApply& apply) {
   const D d;
+  V bad = hn::Zero(d);
   for (const AdafactorLine& line : lines) {
     const float* gradient = a.gradient + line.begin;
     float* param = a.param + line.begin;
@@ -93,16 +97,18 @@ void apply_factored(AdafactorLines lines, const AdafactorArrays& a, AdafactorFac
       const V g = hn::Mul(load(gradient + i), scale);
       const V update = hn::Mul(step, hn::Mul(hn::Mul(g, across), load(along + i)));
       store_new_param(update, param + i, momentum != nullptr ? momentum + i : nullptr, apply, load,
-                      store);
+                      store, bad);
     });
   }
+  return all_finite(bad);
 }
 
-void moments(AdafactorLines lines, const AdafactorArrays& a, const AdafactorMoments& m,
+bool moments(AdafactorLines lines, const AdafactorArrays& a, const AdafactorMoments& m,
              float* HWY_RESTRICT update_squares, float* HWY_RESTRICT param_squares) {
   const D d;
   const V scale = hn::Set(d, a.gradient_scale), decay = hn::Set(d, m.decay);
   const V mixing = hn::Set(d, m.mixing), epsilon = hn::Set(d, m.epsilon);
+  V bad = hn::Zero(d);
   for (size_t l = 0; l < lines.size(); ++l) {
     const float* gradient = a.gradient + lines[l].begin;
     const float* param = a.param + lines[l].begin;
@@ -114,7 +120,7 @@ void moments(AdafactorLines lines, const AdafactorArrays& a, const AdafactorMome
       const V p = load(param + i);
       const V old = load(v + i);
       const V next = hn::MulAdd(decay, old, hn::Mul(mixing, hn::MulAdd(g, g, epsilon)));
-      store(m.skip_nan ? hn::IfThenElse(hn::IsNaN(next), old, next) : next, v + i);
+      watch(bad, store(m.skip_nan ? hn::IfThenElse(hn::IsNaN(next), old, next) : next, v + i));
       // Beyond the end of a short line the lanes are zero: 0 / sqrt(mixing * epsilon), or 0 * inf
       // where epsilon is 0, so those lanes are selected out.
       V update = hn::Mul(g, inverse_root(next));
@@ -126,11 +132,13 @@ void moments(AdafactorLines lines, const AdafactorArrays& a, const AdafactorMome
     update_squares[l] = sum_of(of_update);
     param_squares[l] = sum_of(of_param);
   }
+  return all_finite(bad);
 }
 
-void apply_full(AdafactorLines lines, const AdafactorArrays& a, const float* v,
+bool apply_full(AdafactorLines lines, const AdafactorArrays& a, const float* v,
                 const AdafactorApply& apply) {
   const D d;
+  V bad = hn::Zero(d);
   for (const AdafactorLine& line : lines) {
     const float* gradient = a.gradient + line.begin;
     const float* second = v + line.begin;
@@ -141,9 +149,10 @@ void apply_full(AdafactorLines lines, const AdafactorArrays& a, const float* v,
       const V g = hn::Mul(load(gradient + i), scale);
       const V update = hn::Mul(step, hn::Mul(g, inverse_root(load(second + i))));
       store_new_param(update, param + i, momentum != nullptr ? momentum + i : nullptr, apply, load,
-                      store);
+                      store, bad);
     });
   }
+  return all_finite(bad);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -169,17 +178,17 @@ void factored_squares(AdafactorLines lines, const AdafactorArrays& arrays, Adafa
                       float* update_squares) {
   HWY_DYNAMIC_DISPATCH(squares)(lines, arrays, factors, update_squares);
 }
-void factored_apply(AdafactorLines lines, const AdafactorArrays& arrays, AdafactorFactors factors,
+bool factored_apply(AdafactorLines lines, const AdafactorArrays& arrays, AdafactorFactors factors,
                     const AdafactorApply& apply) {
-  HWY_DYNAMIC_DISPATCH(apply_factored)(lines, arrays, factors, apply);
+  return HWY_DYNAMIC_DISPATCH(apply_factored)(lines, arrays, factors, apply);
 }
-void full_moments(AdafactorLines lines, const AdafactorArrays& arrays, const AdafactorMoments& m,
+bool full_moments(AdafactorLines lines, const AdafactorArrays& arrays, const AdafactorMoments& m,
                   float* update_squares, float* param_squares) {
-  HWY_DYNAMIC_DISPATCH(moments)(lines, arrays, m, update_squares, param_squares);
+  return HWY_DYNAMIC_DISPATCH(moments)(lines, arrays, m, update_squares, param_squares);
 }
-void full_apply(AdafactorLines lines, const AdafactorArrays& arrays, const float* v,
+bool full_apply(AdafactorLines lines, const AdafactorArrays& arrays, const float* v,
                 const AdafactorApply& apply) {
-  HWY_DYNAMIC_DISPATCH(apply_full)(lines, arrays, v, apply);
+  return HWY_DYNAMIC_DISPATCH(apply_full)(lines, arrays, v, apply);
 }
 
 }  // namespace quintet::cpu

@@ -4,6 +4,8 @@
 //
 //   adam_update(n, step, gradient, param, mu, nu);   // T5 1.1 small: 28 bytes of traffic a
 //   parameter
+//
+// Each says whether everything it wrote is finite.
 
 #include <cstdint>
 #include <limits>
@@ -26,14 +28,14 @@ struct AdamStep {
   float mu_use, gradient_use, nu_use;
   float eps, eps_root, rate, decay;
 };
-void adam_update(int64_t n, const AdamStep& step, GradientUse use, const float* gradient,
+bool adam_update(int64_t n, const AdamStep& step, GradientUse use, const float* gradient,
                  float* param, float* mu, float* nu);
 
 ///   param -= rate (sign(b1 mu + (1 - b1) g) + decay param);  mu = b2 mu + (1 - b2) g
 struct LionStep {
   float b1, one_minus_b1, b2, one_minus_b2, rate, decay;
 };
-void lion_update(int64_t n, const LionStep& step, GradientUse use, const float* gradient,
+bool lion_update(int64_t n, const LionStep& step, GradientUse use, const float* gradient,
                  float* param, float* mu);
 
 ///   trace = g + momentum trace;  param -= rate (nesterov ? g + momentum trace : trace)
@@ -42,7 +44,7 @@ struct SgdStep {
   float momentum, rate;
   bool nesterov;
 };
-void sgd_update(int64_t n, const SgdStep& step, GradientUse use, const float* gradient,
+bool sgd_update(int64_t n, const SgdStep& step, GradientUse use, const float* gradient,
                 float* param, float* trace);
 
 /// Sum of squares of n floats: float32 within runs of 1024, double across them. NaN and infinities

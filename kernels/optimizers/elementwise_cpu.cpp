@@ -17,7 +17,7 @@ HWY_INLINE V used_gradient(V g, V scale, V limit) {
   return hn::Max(hn::Neg(limit), hn::Min(limit, hn::Mul(g, scale)));
 }
 
-void adam(int64_t n, const AdamStep& s, GradientUse use, const float* HWY_RESTRICT gradient,
+bool adam(int64_t n, const AdamStep& s, GradientUse use, const float* HWY_RESTRICT gradient,
           float* HWY_RESTRICT param, float* HWY_RESTRICT mu, float* HWY_RESTRICT nu) {
   const D d;
   const auto b1 = hn::Set(d, s.b1), c1 = hn::Set(d, s.one_minus_b1);
@@ -27,6 +27,7 @@ void adam(int64_t n, const AdamStep& s, GradientUse use, const float* HWY_RESTRI
   const auto eps = hn::Set(d, s.eps), eps_root = hn::Set(d, s.eps_root);
   const auto rate = hn::Set(d, s.rate), decay = hn::Set(d, s.decay);
   const auto scale = hn::Set(d, use.scale), limit = hn::Set(d, use.limit);
+  V bad = hn::Zero(d);
   for_each_vector(n, [&](int64_t i, const auto& load, const auto& store) HWY_ATTR {
     const V g = used_gradient(load(gradient + i), scale, limit);
     const V m = hn::MulAdd(b1, load(mu + i), hn::Mul(c1, g));
@@ -35,19 +36,21 @@ void adam(int64_t n, const AdamStep& s, GradientUse use, const float* HWY_RESTRI
     const V top = hn::MulAdd(mu_use, m, hn::Mul(gradient_use, g));
     const V bottom = hn::Add(hn::Sqrt(hn::MulAdd(nu_use, v, eps_root)), eps);
     const V direction = hn::MulAdd(decay, p, hn::Div(top, bottom));
-    store(hn::NegMulAdd(rate, direction, p), param + i);
-    store(m, mu + i);
-    store(v, nu + i);
+    watch(bad, store(hn::NegMulAdd(rate, direction, p), param + i));
+    watch(bad, store(m, mu + i));
+    watch(bad, store(v, nu + i));
   });
+  return all_finite(bad);
 }
 
-void lion(int64_t n, const LionStep& s, GradientUse use, const float* HWY_RESTRICT gradient,
+bool lion(int64_t n, const LionStep& s, GradientUse use, const float* HWY_RESTRICT gradient,
           float* HWY_RESTRICT param, float* HWY_RESTRICT mu) {
   const D d;
   const auto b1 = hn::Set(d, s.b1), c1 = hn::Set(d, s.one_minus_b1);
   const auto b2 = hn::Set(d, s.b2), c2 = hn::Set(d, s.one_minus_b2);
   const auto rate = hn::Set(d, s.rate), decay = hn::Set(d, s.decay), one = hn::Set(d, 1.0f);
   const auto scale = hn::Set(d, use.scale), limit = hn::Set(d, use.limit);
+  V bad = hn::Zero(d);
   for_each_vector(n, [&](int64_t i, const auto& load, const auto& store) HWY_ATTR {
     const V g = used_gradient(load(gradient + i), scale, limit);
     const V m = load(mu + i);
@@ -55,26 +58,29 @@ void lion(int64_t n, const LionStep& s, GradientUse use, const float* HWY_RESTRI
     // Products rounded apart, as in the reference: the sign of a sum near zero must be the same.
     const V blend = hn::Add(hn::Mul(c1, g), hn::Mul(b1, m));
     const V sign = hn::IfThenZeroElse(hn::Eq(blend, hn::Zero(d)), hn::CopySign(one, blend));
-    store(hn::NegMulAdd(rate, hn::MulAdd(decay, p, sign), p), param + i);
-    store(hn::MulAdd(b2, m, hn::Mul(c2, g)), mu + i);
+    watch(bad, store(hn::NegMulAdd(rate, hn::MulAdd(decay, p, sign), p), param + i));
+    watch(bad, store(hn::MulAdd(b2, m, hn::Mul(c2, g)), mu + i));
   });
+  return all_finite(bad);
 }
 
-void sgd(int64_t n, const SgdStep& s, GradientUse use, const float* HWY_RESTRICT gradient,
+bool sgd(int64_t n, const SgdStep& s, GradientUse use, const float* HWY_RESTRICT gradient,
          float* HWY_RESTRICT param, float* HWY_RESTRICT trace) {
   const D d;
   const auto momentum = hn::Set(d, s.momentum), rate = hn::Set(d, s.rate);
   const auto scale = hn::Set(d, use.scale), limit = hn::Set(d, use.limit);
+  V bad = hn::Zero(d);
   for_each_vector(n, [&](int64_t i, const auto& load, const auto& store) HWY_ATTR {
     const V g = used_gradient(load(gradient + i), scale, limit);
     V direction = g;
     if (trace != nullptr) {
       const V t = hn::MulAdd(momentum, load(trace + i), g);
-      store(t, trace + i);
+      watch(bad, store(t, trace + i));
       direction = s.nesterov ? hn::MulAdd(momentum, t, g) : t;
     }
-    store(hn::NegMulAdd(rate, direction, load(param + i)), param + i);
+    watch(bad, store(hn::NegMulAdd(rate, direction, load(param + i)), param + i));
   });
+  return all_finite(bad);
 }
 
 double squares(int64_t n, const float* values) {
@@ -119,17 +125,17 @@ HWY_EXPORT(sgd);
 HWY_EXPORT(squares);
 }  // namespace
 
-void adam_update(int64_t n, const AdamStep& step, GradientUse use, const float* gradient,
+bool adam_update(int64_t n, const AdamStep& step, GradientUse use, const float* gradient,
                  float* param, float* mu, float* nu) {
-  HWY_DYNAMIC_DISPATCH(adam)(n, step, use, gradient, param, mu, nu);
+  return HWY_DYNAMIC_DISPATCH(adam)(n, step, use, gradient, param, mu, nu);
 }
-void lion_update(int64_t n, const LionStep& step, GradientUse use, const float* gradient,
+bool lion_update(int64_t n, const LionStep& step, GradientUse use, const float* gradient,
                  float* param, float* mu) {
-  HWY_DYNAMIC_DISPATCH(lion)(n, step, use, gradient, param, mu);
+  return HWY_DYNAMIC_DISPATCH(lion)(n, step, use, gradient, param, mu);
 }
-void sgd_update(int64_t n, const SgdStep& step, GradientUse use, const float* gradient,
+bool sgd_update(int64_t n, const SgdStep& step, GradientUse use, const float* gradient,
                 float* param, float* trace) {
-  HWY_DYNAMIC_DISPATCH(sgd)(n, step, use, gradient, param, trace);
+  return HWY_DYNAMIC_DISPATCH(sgd)(n, step, use, gradient, param, trace);
 }
 double sum_of_squares_block(int64_t n, const float* values) {
   return HWY_DYNAMIC_DISPATCH(squares)(n, values);

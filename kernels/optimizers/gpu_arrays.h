@@ -15,6 +15,8 @@ struct UpdateArrays {
   float* second = nullptr;  // Adam's nu
   void* copy = nullptr;     // bfloat16: the new parameter rounded, for the next step; may be null
   int64_t n = 0;
+  /// Set to 1 if a number of param, first or second is not finite after the update; may be null.
+  int32_t* not_finite = nullptr;
 };
 
 /// What the device itself knows about a step; a null pointer where updates are not to read it.
@@ -38,6 +40,7 @@ struct AdafactorGpuArray {
   float *v_row = nullptr, *v_col = nullptr, *v = nullptr;
   float* momentum = nullptr;  // null without beta1
   void* copy = nullptr;       // as in UpdateArrays
+  int32_t* not_finite = nullptr;
   bool scaled_by_param = true;
   AdafactorShape shape;
 };

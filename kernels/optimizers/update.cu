@@ -3,6 +3,7 @@
 #include "kernels/elementwise/multi.cuh"
 #include "kernels/elementwise/vectors.cuh"
 #include "kernels/optimizers/optimizers_gpu.h"
+#include "kernels/optimizers/watch.cuh"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {
@@ -72,7 +73,7 @@ struct Sgd {
 
 template <int kCount, typename Rule>
 __device__ void update_unit(const UpdateArrays& a, const Rule& rule, const UsedGradient& use,
-                            int64_t i) {
+                            int64_t i, float& bad) {
   float g[kCount] = {}, param[kCount], first[kCount] = {}, second[kCount] = {};
   if (a.gradient != nullptr) load<kCount>(a.gradient + i, g);
   load<kCount>(a.param + i, param);
@@ -83,6 +84,9 @@ __device__ void update_unit(const UpdateArrays& a, const Rule& rule, const UsedG
     Number x{param[k], first[k], second[k]};
     rule(use(g[k]), x);
     param[k] = x.param, first[k] = x.first, second[k] = x.second;
+    watch(bad, x.param);
+    if constexpr (Rule::kStates > 0) watch(bad, x.first);
+    if constexpr (Rule::kStates > 1) watch(bad, x.second);
   }
   store<kCount>(a.param + i, param);
   if constexpr (Rule::kStates > 0) store<kCount>(a.first + i, first);
@@ -103,11 +107,14 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t begin = (blockIdx.x - e.first_chunk) * kChunk;
   const int64_t end = begin + kChunk < e.arrays.n ? begin + kChunk : e.arrays.n;
   int64_t i = begin + threadIdx.x * kUnit;
+  float bad = 0;
   if (e.vector != 0)
-    for (; i + kUnit <= end; i += kBlockThreads * kUnit) update_unit<kUnit>(e.arrays, rule, use, i);
+    for (; i + kUnit <= end; i += kBlockThreads * kUnit)
+      update_unit<kUnit>(e.arrays, rule, use, i, bad);
   // Only the thread with the last, short unit is left; without vectors, all are.
   for (; i < end; i += kBlockThreads * kUnit)
-    for (int64_t k = i; k < i + kUnit && k < end; ++k) update_unit<1>(e.arrays, rule, use, k);
+    for (int64_t k = i; k < i + kUnit && k < end; ++k) update_unit<1>(e.arrays, rule, use, k, bad);
+  mark_if(bad, e.arrays.not_finite);
 }
 
 template <typename Rule>

@@ -22,12 +22,16 @@ using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
 /// Calls body(offset, load, store) for all full vectors, then once for the rest with masked access.
+/// `store` gives what it has stored, zeros in lanes beyond the end.
 template <class Body>
 HWY_INLINE void for_each_vector(int64_t n, const Body& body) {
   const D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto load = [d](const float* p) HWY_ATTR { return hn::LoadU(d, p); };
-  const auto store = [d](V v, float* p) HWY_ATTR { hn::StoreU(v, d, p); };
+  const auto store = [d](V v, float* p) HWY_ATTR {
+    hn::StoreU(v, d, p);
+    return v;
+  };
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) body(i, load, store);
   if (i == n) return;
@@ -40,9 +44,18 @@ HWY_INLINE void for_each_vector(int64_t n, const Body& body) {
   const auto store_rest = [d, rest](V v, float* p) HWY_ATTR {
     HWY_ALIGN float buffer[hn::MaxLanes(D())];
     hn::Store(v, d, buffer);
+    std::fill(buffer + rest, buffer + hn::MaxLanes(D()), 0.0f);
     std::copy_n(buffer, rest, p);
+    return hn::Load(d, buffer);
   };
   body(i, load_rest, store_rest);
+}
+
+/// `bad` begins as 0; a lane is NaN for ever once a number in it was NaN or infinite: x - x is 0 or NaN.
+HWY_INLINE void watch(V& bad, V stored) { bad = hn::Or(bad, hn::Sub(stored, stored)); }
+HWY_INLINE bool all_finite(V bad) {
+  const D d;
+  return hn::AllTrue(d, hn::Eq(bad, hn::Zero(d)));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -409,6 +409,7 @@ HWY_AFTER_NAMESPACE();
 #include <sys/mman.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/out_of_memory.h"
 
 namespace quintet {
 
@@ -437,9 +438,10 @@ constexpr int64_t kHugePage = 2 << 20;
 std::shared_ptr<float> map_huge(int64_t bytes) {
   const auto mapped = static_cast<size_t>(bytes + kHugePage);
   void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  QT_CHECK_AS(ExitCode::kEnvironment, p != MAP_FAILED,
-              "generation: cannot get {} MB of memory; use a smaller batch, length or model",
-              mapped >> 20);
+  if (p == MAP_FAILED)
+    throw OutOfMemory(fmt::format(
+        "generation: cannot get {} MB of memory; use a smaller batch, length or model",
+        mapped >> 20));
   const auto address = reinterpret_cast<uintptr_t>(p);
   const auto aligned = (address + kHugePage - 1) / kHugePage * kHugePage;
   madvise(reinterpret_cast<void*>(aligned), static_cast<size_t>(bytes), MADV_HUGEPAGE);
@@ -453,7 +455,8 @@ std::shared_ptr<float> HugeArena::allocate(int64_t floats) {
   const int64_t wanted = (floats + kAlign - 1) / kAlign * kAlign;
   if (used_ + wanted > size_) {
     constexpr int64_t kPage = kHugePage / 4;
-    size_ = std::max(kChunk, (wanted + kPage - 1) / kPage * kPage);
+    // Arenas of one small block are many; those of a model's weights soon have large chunks.
+    size_ = std::max(std::min(kChunk, 2 * size_), (wanted + kPage - 1) / kPage * kPage);
     chunk_ = map_huge(4 * size_);
     used_ = 0;
   }

@@ -1,7 +1,7 @@
 #pragma once
 // Ways to compute the same, between which only a measurement on the GPU at hand can choose.
 //
-//   simt::run_fastest(stream, "mlp_in 16384 1024 2816", {in_one_launch, in_three});
+//   simt::run_fastest(stream, "mlp 16384 1024 2816", {in_one_launch, in_three});
 
 #include <algorithm>
 #include <cstdlib>

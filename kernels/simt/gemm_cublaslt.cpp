@@ -1,6 +1,3 @@
-#include "kernels/simt/gemm.h"
-
-#include <cublasLt.h>
 #include <cuda_runtime.h>
 
 #include <cstring>
@@ -9,6 +6,8 @@
 #include <tuple>
 #include <vector>
 
+#include "kernels/simt/cublaslt.h"
+#include "kernels/simt/gemm.h"
 #include "kernels/simt/measured.h"
 #include "kernels/simt/scratch.h"
 #include "runtime/base/check.h"
@@ -40,41 +39,43 @@ cudaDataType_t cuda_type(DType type) {
 class Problem {
  public:
   explicit Problem(const Gemm& g) {
-    check(cublasLtMatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "create", g);
+    check(cublaslt().MatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "create", g);
     const cublasOperation_t first = g.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t second = g.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
-    cublasLtMatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
+    cublaslt().MatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSA, &first,
+                                      sizeof first);
+    cublaslt().MatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSB, &second,
+                                      sizeof second);
     layout(b_, g.type, g.b_transposed ? g.n : g.k, g.b_transposed ? g.k : g.n, g.ldb, g, g.b_stride);
     layout(a_, g.type, g.a_transposed ? g.k : g.m, g.a_transposed ? g.m : g.k, g.lda, g, g.a_stride);
     layout(c_, g.c_type, g.m, g.n, g.ldc, g, g.c_stride);
   }
   ~Problem() {
-    for (cublasLtMatrixLayout_t l : {a_, b_, c_}) cublasLtMatrixLayoutDestroy(l);
-    cublasLtMatmulDescDestroy(operation_);
+    for (cublasLtMatrixLayout_t l : {a_, b_, c_}) cublaslt().MatrixLayoutDestroy(l);
+    cublaslt().MatmulDescDestroy(operation_);
   }
   Problem(const Problem&) = delete;
   Problem& operator=(const Problem&) = delete;
 
   std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Gemm& g) const {
     cublasLtMatmulPreference_t preference;
-    check(cublasLtMatmulPreferenceCreate(&preference), "preference", g);
+    check(cublaslt().MatmulPreferenceCreate(&preference), "preference", g);
     const size_t workspace = kWorkspace;
-    cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                         &workspace, sizeof workspace);
+    cublaslt().MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                            &workspace, sizeof workspace);
     for (const auto& [attribute, pointer] :
          {std::pair(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, g.b),
           {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, g.a},
           {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<const void*>(g.c)},
           {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<const void*>(g.c)}}) {
       const uint32_t alignment = alignment_of(pointer);
-      cublasLtMatmulPreferenceSetAttribute(preference, attribute, &alignment, sizeof alignment);
+      cublaslt().MatmulPreferenceSetAttribute(preference, attribute, &alignment, sizeof alignment);
     }
     cublasLtMatmulHeuristicResult_t found[kProposals];
     int count = 0;
-    const auto status = cublasLtMatmulAlgoGetHeuristic(handle, operation_, b_, a_, c_, c_,
-                                                       preference, kProposals, found, &count);
-    cublasLtMatmulPreferenceDestroy(preference);
+    const auto status = cublaslt().MatmulAlgoGetHeuristic(handle, operation_, b_, a_, c_, c_,
+                                                          preference, kProposals, found, &count);
+    cublaslt().MatmulPreferenceDestroy(preference);
     check(status, "no algorithm", g);
     std::vector<cublasLtMatmulAlgo_t> algorithms;
     for (int i = 0; i < count; ++i)
@@ -85,29 +86,30 @@ class Problem {
   /// Whether an algorithm of an earlier process does this here.
   bool takes(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm) const {
     cublasLtMatmulHeuristicResult_t result{};
-    return cublasLtMatmulAlgoCheck(handle, operation_, b_, a_, c_, c_, &algorithm, &result) ==
+    return cublaslt().MatmulAlgoCheck(handle, operation_, b_, a_, c_, c_, &algorithm, &result) ==
                CUBLAS_STATUS_SUCCESS &&
            result.workspaceSize <= static_cast<size_t>(kWorkspace);
   }
   cublasStatus_t run(cublasLtHandle_t handle, const Gemm& g, const cublasLtMatmulAlgo_t& algorithm,
                      void* workspace, cudaStream_t stream) const {
-    return cublasLtMatmul(handle, operation_, &g.alpha, g.b, b_, g.a, a_, &g.beta, g.c, c_, g.c, c_,
-                          &algorithm, workspace, kWorkspace, stream);
+    return cublaslt().Matmul(handle, operation_, &g.alpha, g.b, b_, g.a, a_, &g.beta, g.c, c_, g.c,
+                             c_, &algorithm, workspace, kWorkspace, stream);
   }
 
  private:
   /// A row-major [rows, columns] matrix is a column-major [columns, rows] one.
   static void layout(cublasLtMatrixLayout_t& layout, DType type, int64_t rows, int64_t columns,
                      int64_t stride, const Gemm& g, int64_t batch_stride) {
-    check(cublasLtMatrixLayoutCreate(&layout, cuda_type(type), static_cast<uint64_t>(columns),
-                                     static_cast<uint64_t>(rows), stride != 0 ? stride : columns),
-          "layout", g);
+    check(
+        cublaslt().MatrixLayoutCreate(&layout, cuda_type(type), static_cast<uint64_t>(columns),
+                                      static_cast<uint64_t>(rows), stride != 0 ? stride : columns),
+        "layout", g);
     if (g.batch == 1) return;
     const auto count = static_cast<int32_t>(g.batch);
-    cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
-                                     sizeof count);
-    cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
-                                     &batch_stride, sizeof batch_stride);
+    cublaslt().MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                        sizeof count);
+    cublaslt().MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                        &batch_stride, sizeof batch_stride);
   }
   cublasLtMatmulDesc_t operation_{};
   cublasLtMatrixLayout_t a_{}, b_{}, c_{};
@@ -132,7 +134,7 @@ std::string text_of(const decltype(key_of(Gemm{}))& key) {
 class Library {
  public:
   Library() {
-    QT_CHECK_AS(ExitCode::kEnvironment, cublasLtCreate(&handle_) == CUBLAS_STATUS_SUCCESS,
+    QT_CHECK_AS(ExitCode::kEnvironment, cublaslt().Create(&handle_) == CUBLAS_STATUS_SUCCESS,
                 "cuBLASLt does not start; check that the driver fits CUDA {}", CUDART_VERSION);
   }
   void run(const Gemm& g, cudaStream_t stream) {

@@ -1,11 +1,11 @@
 #include "kernels/simt/measured.h"
 
-#include <cublasLt.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
 #include <limits>
 
+#include "kernels/simt/cublaslt.h"
 #include "kernels/simt/fastest.h"
 #include "runtime/base/cache_folder.h"
 
@@ -20,7 +20,7 @@ std::string library_name() {
   cudaGetDeviceProperties(&properties, device);
   cudaDriverGetVersion(&driver);
   return fmt::format("{}, {} multiprocessors, driver {}, cuBLASLt {}", properties.name,
-                     properties.multiProcessorCount, driver, cublasLtGetVersion());
+                     properties.multiProcessorCount, driver, cublaslt().GetVersion());
 }
 
 }  // namespace

@@ -85,13 +85,13 @@ class Products {
   }
   /// Of an MLP or of experts.
   static SkinnyMatmul first_half(const Tensor& x, const DeviceWeights::Mlp& mlp) {
-    const std::vector<std::string>& names = mlp.activations;
+    const Gate gate = Gate::of("mlp_in", mlp.activations, !mlp.wi_1.absent());
     return product(
         {.norm = scale(mlp.norm),
          .gate = mlp.wi_1.absent() ? nullptr : mlp.wi_1.values.local().pointer,
          .gate_scales = scales(mlp.wi_1),
-         .act0 = activation_from_name(names[0]),
-         .act1 = mlp.wi_1.absent() ? Activation::linear : activation_from_name(names[1])},
+         .act0 = gate.act0,
+         .act1 = gate.act1},
         x, mlp.wi_0);
   }
   static SkinnyMatmul product(SkinnyMatmul p, const Tensor& x, const DeviceMatrix& weights) {

@@ -13,7 +13,10 @@ class Choices : public Generation {
   Choices(GenerationRequest request, int64_t vocab_size)
       : request_(std::move(request)), vocab_(vocab_size), fed_(request_.prefilled) {
     sequences_.resize(static_cast<size_t>(request_.num_return_sequences));
-    for (Sequence& sequence : sequences_) sequence.history = request_.prompt;
+    for (Sequence& sequence : sequences_) {
+      sequence.history = request_.prompt;
+      sequence.stops = request_.stops;
+    }
     next();
   }
 
@@ -56,10 +59,18 @@ class Choices : public Generation {
     for (const Sequence& sequence : sequences_) all.push_back(sequence.hypothesis);
     return all;
   }
+  std::vector<Hypothesis> take_results() override {
+    std::vector<Hypothesis> all;
+    all.reserve(sequences_.size());
+    for (Sequence& sequence : sequences_) all.push_back(std::move(sequence.hypothesis));
+    return all;
+  }
+  const Hypothesis* settled(size_t i) const override { return &sequences_.at(i).hypothesis; }
 
  private:
   struct Sequence {
     TokenList history;
+    std::function<bool(int32_t)> stops;
     Hypothesis hypothesis;
     bool done = false;
   };
@@ -105,7 +116,7 @@ class Choices : public Generation {
     sequence.history.push_back(choice.token);
     sequence.hypothesis.score += choice.log_prob;
     sequence.hypothesis.tokens.push_back(std::move(choice));
-    const auto end = ended(request_, sequence.history);
+    const auto end = ended(request_, sequence.history, sequence.stops);
     sequence.done = end.has_value();
     sequence.hypothesis.finish = end.value_or(FinishReason::length);
   }
@@ -159,11 +170,12 @@ void GenerationRequest::check(int64_t vocab_size) const {
 }
 
 std::optional<FinishReason> ended(const GenerationRequest& request,
-                                  std::span<const int32_t> history) {
+                                  std::span<const int32_t> history,
+                                  const std::function<bool(int32_t)>& stops) {
   const auto generated = history.subspan(request.prompt.size());
   const TokenList& eos = request.rules.eos_ids;
   if (std::find(eos.begin(), eos.end(), generated.back()) != eos.end()) return FinishReason::eos;
-  if (request.stops && request.stops(generated)) return FinishReason::stop;
+  if (stops && stops(generated.back())) return FinishReason::stop;
   if (std::ssize(generated) >= request.rules.max_new_tokens) return FinishReason::length;
   return std::nullopt;
 }

@@ -34,9 +34,9 @@ struct GenerationRequest {
   float length_penalty = 1;  // beams are scored by log probability / generated length ^ this
   EarlyStopping early_stopping = EarlyStopping::no;
   bool renormalize_logits = false;  // beams: make probabilities of what the rules leave
-  /// Ends a sequence whose generated tokens it accepts, as an end token does (stop strings); empty:
-  /// none does. Called after each token.
-  std::function<bool(std::span<const int32_t> generated)> stops = {};
+  /// Told a sequence's tokens one by one, says whether it ends there, as with an end token (stop
+  /// strings); empty: it does not. Each sequence has a copy, which must go on by itself.
+  std::function<bool(int32_t token)> stops = {};
 
   /// Throws a usage error naming a value out of its range.
   void check(int64_t vocab_size) const;
@@ -72,6 +72,10 @@ class Generation {
   /// num_return_sequences hypotheses, beams best first, samples in their order; before the end,
   /// what is there so far.
   virtual std::vector<Hypothesis> results() const = 0;
+  /// The same without a copy, once it is over: the search is left without them.
+  virtual std::vector<Hypothesis> take_results() { return results(); }
+  /// The i-th of the results, without a copy; null where what it begins with may still change.
+  virtual const Hypothesis* settled(size_t) const { return nullptr; }
 };
 
 /// Rows that a request needs at most.

@@ -13,6 +13,7 @@ struct Beam {
   TokenList history;
   std::vector<TokenChoice> tokens;
   float log_prob = 0;
+  std::function<bool(int32_t)> stops;
 };
 
 /// One continuation of one beam.
@@ -37,7 +38,8 @@ class Beams : public Generation {
               std::max<size_t>(2, 1 + request_.rules.eos_ids.size())),
         question_{.best = std::max(static_cast<int64_t>(kept_), request_.sampling.alternatives)},
         fed_(request_.prefilled) {
-    live_.push_back({.history = request_.prompt, .tokens = {}, .log_prob = 0});
+    live_.push_back(
+        {.history = request_.prompt, .tokens = {}, .log_prob = 0, .stops = request_.stops});
     next_rows({0});
   }
 
@@ -96,7 +98,7 @@ class Beams : public Generation {
     const auto beams = static_cast<size_t>(request_.num_beams);
     for (size_t c = 0; c < best.size(); ++c) {
       Beam next = extended(best[c], all[best[c].beam].listed);
-      if (const auto end = ended(request_, next.history)) {
+      if (const auto end = ended(request_, next.history, next.stops)) {
         // Only what ranks among the first num_beams may finish.
         if (c < beams) finish(next, *end);
       } else if (live.size() < beams) {

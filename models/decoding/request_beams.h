@@ -9,8 +9,9 @@ namespace quintet::decoding {
 
 std::unique_ptr<Generation> start_beams(GenerationRequest request, int64_t vocab_size);
 
-/// Why the sequence, which has just got its last token, ends there, if it does.
+/// Why the sequence, which has just got its last token, ends there, if it does; `stops` is its own.
 std::optional<FinishReason> ended(const GenerationRequest& request,
-                                  std::span<const int32_t> history);
+                                  std::span<const int32_t> history,
+                                  const std::function<bool(int32_t)>& stops);
 
 }  // namespace quintet::decoding

@@ -32,6 +32,11 @@ class Scoring : public Generation {
   }
 
   std::vector<Hypothesis> results() const override { return {hypothesis_}; }
+  std::vector<Hypothesis> take_results() override {
+    std::vector<Hypothesis> one(1);
+    one.front() = std::move(hypothesis_);
+    return one;
+  }
 
  private:
   int32_t wanted() const { return targets_[hypothesis_.tokens.size()]; }

@@ -2,13 +2,32 @@
 
 #include <algorithm>
 
+#include "runtime/base/out_of_memory.h"
+
 namespace quintet::serving {
 namespace {
 
 constexpr int kMostFailures = 3;
 
-std::exception_ptr refusal(Refused::Reason reason, const std::string& message) {
-  return std::make_exception_ptr(Refused(reason, message));
+/// Or bad_alloc: a job must not be lost because there is no memory to say why it ends.
+std::exception_ptr refusal(Refused::Reason reason, const char* message) noexcept {
+  try {
+    return std::make_exception_ptr(Refused(reason, message));
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+bool out_of_memory(const std::exception_ptr& error) {
+  try {
+    if (error != nullptr) std::rethrow_exception(error);
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (const OutOfMemory&) {
+    return true;
+  } catch (...) {
+  }
+  return false;
 }
 
 double seconds_since(Clock::time_point start) {
@@ -24,6 +43,7 @@ struct Engine::Running {
   std::shared_ptr<const EncodedInput> input;
   std::unique_ptr<RowCaches> rows;
   int64_t promised = 0;  // bytes
+  int64_t read = 0;      // tokens of the step in hand
   std::exception_ptr error = {};
 };
 
@@ -127,9 +147,13 @@ void Engine::publish() {
 
 void Engine::run() {
   while (!broken_ && waits_for_work()) {
-    drop_cancelled_and_late();
-    start(admit());
-    if (!running_.empty()) step();
+    try {
+      drop_cancelled_and_late();
+      start(admit());
+      if (!running_.empty()) step();
+    } catch (const std::bad_alloc&) {
+      shed(std::current_exception());
+    }
     publish();
   }
   if (broken_) {
@@ -137,6 +161,27 @@ void Engine::run() {
     drop_cancelled_and_late();
     publish();
   }
+}
+
+/// Ends the job in the batch that holds most.
+void Engine::finish_largest(const std::exception_ptr& error) {
+  const auto held = [](const std::unique_ptr<Running>& running) {
+    return running->job.answer_bytes + running->rows->bytes();
+  };
+  const auto largest =
+      std::max_element(running_.begin(), running_.end(),
+                       [&](const auto& a, const auto& b) { return held(a) < held(b); });
+  finish(static_cast<size_t>(largest - running_.begin()), error);
+}
+
+/// Ends some job, so that its memory is there for the others.
+void Engine::shed(const std::exception_ptr& error) {
+  if (!running_.empty()) return finish_largest(error);
+  std::unique_lock lock(mutex_);
+  if (waiting_.empty()) return;
+  WaitingJob next = waiting_.take_next(Clock::now());
+  lock.unlock();
+  leave(next.job, {.error = error});
 }
 
 /// False when there is nothing left to do, ever.
@@ -180,6 +225,7 @@ std::vector<WaitingJob> Engine::admit() {
   int64_t rows = 0, bytes = 0, tokens = 0;
   for (const auto& running : running_) rows += running->job.rows;
   const std::lock_guard lock(mutex_);
+  jobs.reserve(std::min(waiting_.size(), static_cast<size_t>(options_.max_rows)));
   while (!waiting_.empty()) {
     const Job& next = waiting_.next(now);
     const int64_t length = std::ssize(next.inputs);
@@ -209,7 +255,7 @@ std::exception_ptr Engine::compute(const Body& body) {
     failures_ = 0;
   } catch (...) {
     error = std::current_exception();
-    broken_ = ++failures_ >= kMostFailures;
+    if (!out_of_memory(error)) broken_ = ++failures_ >= kMostFailures;
   }
   counts_.seconds_computing += seconds_since(began);
   return error;
@@ -219,37 +265,55 @@ void Engine::start(std::vector<WaitingJob> jobs) {
   const auto decoded = std::stable_partition(
       jobs.begin(), jobs.end(), [](const WaitingJob& w) { return w.job.search == nullptr; });
   encode_only({jobs.begin(), decoded});
-  const std::span<WaitingJob> begun(decoded, jobs.end());
+  decode({decoded, jobs.end()});
+}
+
+void Engine::decode(std::span<WaitingJob> begun) {
   if (begun.empty()) return;
-  std::vector<const std::vector<int32_t>*> tokens;
-  for (const WaitingJob& waiting : begun) tokens.push_back(&waiting.job.inputs);
-  std::vector<std::shared_ptr<const EncodedInput>> inputs;
-  std::vector<std::unique_ptr<RowCaches>> rows;
+  std::vector<std::unique_ptr<Running>> made;
   const std::exception_ptr error = compute([&] {
-    inputs = inputs_.get(tokens);
+    std::vector<const std::vector<int32_t>*> tokens;
+    for (const WaitingJob& waiting : begun) tokens.push_back(&waiting.job.inputs);
+    const auto inputs = inputs_.get(tokens);
     for (size_t i = 0; i < begun.size(); ++i) {
       const Job& job = begun[i].job;
-      rows.push_back(
-          network_->rows(*inputs[i]->cache, {.rows = job.rows, .max_length = job.max_length}));
+      made.push_back(std::make_unique<Running>(
+          Running{.id = begun[i].id,
+                  .job = {},
+                  .input = inputs[i],
+                  .rows = network_->rows(*inputs[i]->cache,
+                                         {.rows = job.rows, .max_length = job.max_length})}));
     }
+    running_.reserve(running_.size() + made.size());
   });
+  if (out_of_memory(error) && begun.size() > 1) {
+    made.clear();
+    for (size_t i = 0; i < begun.size(); ++i) decode(begun.subspan(i, 1));
+    return;
+  }
   for (size_t i = 0; i < begun.size(); ++i) {
     if (error != nullptr) {
       leave(begun[i].job, {.error = error});
       continue;
     }
-    running_.push_back(std::make_unique<Running>(
-        Running{begun[i].id, std::move(begun[i].job), inputs[i], std::move(rows[i])}));
+    made[i]->job = std::move(begun[i].job);
+    running_.push_back(std::move(made[i]));
     promise(*running_.back());
   }
 }
 
 void Engine::encode_only(std::span<WaitingJob> jobs) {
   if (jobs.empty()) return;
-  std::vector<const std::vector<int32_t>*> tokens;
-  for (const WaitingJob& waiting : jobs) tokens.push_back(&waiting.job.inputs);
   std::vector<std::vector<float>> encoded;
-  const std::exception_ptr error = compute([&] { encoded = inputs_.encode(tokens); });
+  const std::exception_ptr error = compute([&] {
+    std::vector<const std::vector<int32_t>*> tokens;
+    for (const WaitingJob& waiting : jobs) tokens.push_back(&waiting.job.inputs);
+    encoded = inputs_.encode(tokens);
+  });
+  if (out_of_memory(error) && jobs.size() > 1) {
+    for (size_t i = 0; i < jobs.size(); ++i) encode_only(jobs.subspan(i, 1));
+    return;
+  }
   for (size_t i = 0; i < jobs.size(); ++i)
     leave(jobs[i].job, error != nullptr ? Outcome{.error = error} : Outcome{.encoded = encoded[i]});
 }
@@ -272,6 +336,7 @@ void Engine::step() {
     }
     answers = network_->step(jobs);
   });
+  if (out_of_memory(error)) return finish_largest(error);  // the next step is this one again
   if (error != nullptr) {
     while (!running_.empty()) finish(running_.size() - 1, error);
     return;
@@ -288,13 +353,12 @@ void Engine::step() {
 /// Lets each search read what it asked for; those that are over leave.
 void Engine::advance(std::span<const JobAnswer> answers) {
   const int64_t jobs = std::ssize(running_);
-  std::vector<int64_t> rows;  // of each job
-  for (const auto& running : running_) rows.push_back(std::ssize(running->job.search->rows()));
 #pragma omp parallel for schedule(dynamic, 1) if (jobs > 1)
   for (int64_t i = 0; i < jobs; ++i) {
     Running& running = *running_[static_cast<size_t>(i)];
     const JobAnswer& got = answers[static_cast<size_t>(i)];
     decoding::Generation& search = *running.job.search;
+    running.read = std::ssize(search.rows());
     try {
       if (got.logits.empty())
         search.advance(got.answer);
@@ -307,8 +371,7 @@ void Engine::advance(std::span<const JobAnswer> answers) {
   }
   {
     const std::lock_guard lock(mutex_);
-    for (size_t i = 0; i < running_.size(); ++i)
-      waiting_.charge(running_[i]->job.client, rows[i]);
+    for (const auto& running : running_) waiting_.charge(running->job.client, running->read);
   }
   for (size_t i = running_.size(); i-- > 0;) {
     Running& running = *running_[i];

@@ -12,7 +12,8 @@
 //   engine.run();                                  // on the thread whose OpenMP team computes
 //
 // Memory is promised to a job for the longest it may become before it starts, so that what has
-// started can always be finished; pages are taken as tokens are written.
+// started can always be finished; pages are taken as tokens are written. Should the machine's
+// memory end all the same, the job that holds most ends with bad_alloc and the others go on.
 
 #include <atomic>
 #include <condition_variable>
@@ -65,11 +66,14 @@ class Engine {
   void drop_cancelled_and_late();
   std::vector<WaitingJob> admit();
   void start(std::vector<WaitingJob> jobs);
+  void decode(std::span<WaitingJob> jobs);
   void encode_only(std::span<WaitingJob> jobs);
   void promise(Running& running);
   void step();
   void advance(std::span<const JobAnswer> answers);
   void finish(size_t index, std::exception_ptr error);
+  void finish_largest(const std::exception_ptr& error);
+  void shed(const std::exception_ptr& error);
   void leave(Job& job, const Outcome& outcome);
   void publish();
   template <class Body>

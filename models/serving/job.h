@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Outcome {
   std::exception_ptr error = {};                 // null: done; or what went wrong, or Refused
-  const decoding::Generation* search = nullptr;  // as far as it came; null: it never began
+  decoding::Generation* search = nullptr;        // as far as it came; null: it never began
   std::span<const float> encoded = {};           // jobs without a search: [inputs, embed]
 };
 
@@ -37,7 +37,8 @@ struct Job {
   std::function<void(const Outcome&)> done = {};
   int priority = 0;  // higher goes first; ten seconds of waiting count as one
   std::optional<Clock::time_point> deadline = {};
-  std::string client = {};  // whose share of the machine it takes
+  std::string client = {};   // whose share of the machine it takes
+  int64_t answer_bytes = 0;  // that its results may take: who has most ends when memory is short
 };
 
 /// Why a job was not done.

@@ -42,7 +42,9 @@ class PagedRows : public RowCaches {
   /// Lets each row of a step continue its source's history, and takes the place of its new token;
   /// positions count from the end of the prefix.
   /// Frees the pages of rows that have ended, as far as no other row goes on from them.
+  /// A step that failed may be taken again: what has been followed is not followed twice.
   void follow(std::span<const decoding::RowStep> steps) {
+    if (steps.front().position == followed_) return;
     // A row may continue one that is overwritten in the same step: all lists are made, then they
     // change.
     for (Row& row : rows_) row.live = false;
@@ -61,6 +63,7 @@ class PagedRows : public RowCaches {
       ended = ended || (row.begun && !row.live && !row.own.empty());
     }
     if (ended) free_ended_rows();
+    followed_ = steps.front().position;
   }
   /// Where the tokens of a row stand, the newest last.
   std::span<const Place> past(int64_t row) const { return rows_[static_cast<size_t>(row)].places; }
@@ -108,6 +111,7 @@ class PagedRows : public RowCaches {
   const RowLimits limits_;
   const int64_t shared_;  // tokens of the prefix
   int64_t held_ = 0;
+  int32_t followed_ = -1;  // the last step's position
   std::vector<Row> rows_;
 };
 

@@ -7,6 +7,7 @@
 namespace quintet::serving {
 
 void WaitingList::add(WaitingJob job) {
+  if (jobs_.size() == jobs_.capacity()) jobs_.reserve(2 * jobs_.size() + 1);  // before it counts
   const auto [client, is_new] = clients_.try_emplace(job.job.client);
   if (is_new) {  // who comes later claims nothing for the time before
     double least = std::numeric_limits<double>::infinity();
@@ -41,9 +42,12 @@ WaitingJob WaitingList::take_next(Clock::time_point now) {
 }
 
 std::vector<WaitingJob> WaitingList::take_if(const std::function<bool(const WaitingJob&)>& leaves) {
-  std::vector<WaitingJob> left, stay;
-  for (WaitingJob& job : jobs_) (leaves(job) ? left : stay).push_back(std::move(job));
-  jobs_ = std::move(stay);
+  // No job may be lost for want of memory: it is taken when there is room for it.
+  const auto first = std::stable_partition(jobs_.begin(), jobs_.end(),
+                                           [&](const WaitingJob& job) { return !leaves(job); });
+  std::vector<WaitingJob> left(std::make_move_iterator(first),
+                               std::make_move_iterator(jobs_.end()));
+  jobs_.erase(first, jobs_.end());
   return left;
 }
 

@@ -10,11 +10,14 @@
 namespace quintet {
 namespace {
 
+std::string temporary_prefix(const std::filesystem::path& file) {
+  return fmt::format(".{}.tmp-", file.filename().string());
+}
+
 /// Beside the target (rename works within one file system only), its own for every call.
 std::filesystem::path temporary_beside(const std::filesystem::path& file) {
   static std::atomic<int> calls{0};
-  return file.parent_path() /
-         fmt::format(".{}.tmp-{}-{}", file.filename().string(), ::getpid(), calls++);
+  return file.parent_path() / fmt::format("{}{}-{}", temporary_prefix(file), ::getpid(), calls++);
 }
 
 std::filesystem::path folder_of(const std::filesystem::path& file) {
@@ -50,11 +53,12 @@ void atomic_write_file(const std::filesystem::path& file, std::string_view text)
   atomic_write_file(file, std::span(&piece, 1));
 }
 
-void check_writable(const std::filesystem::path& folder) {
-  make_folders(folder);
-  const std::filesystem::path probe = folder / fmt::format(".writable-{}", ::getpid());
+void check_writable(const std::filesystem::path& folder, const std::string& owner) {
+  const std::filesystem::path probe = folder / (".writable-" + owner);
+  const std::string temporary = temporary_prefix(probe);
+  for (const std::string& name : names_in(folder))
+    if (name.starts_with(temporary)) remove_tree(folder / name);
   try {
-    ::unlink(probe.c_str());
     atomic_write_file(probe, "a probe: can files be made here?\n");
     if (::unlink(probe.c_str()) != 0) fail_disk(probe, "remove", errno);
   } catch (const Error&) {

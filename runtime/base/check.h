@@ -14,7 +14,7 @@
 
 namespace quintet {
 
-/// Exit codes of the `quintet` command (DESIGN.md section 3).
+/// Exit codes of the `quintet` command (README.md, "Exit codes").
 enum class ExitCode {
   kDone = 0,
   kBug = 1,

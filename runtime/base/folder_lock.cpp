@@ -71,30 +71,47 @@ bool try_lock(int descriptor, const std::filesystem::path& file) {
          mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
 }
 
+int open_locked(const std::filesystem::path& file) {
+  for (;;) {
+    const int descriptor = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (descriptor < 0) fail_disk(file, "create", errno);
+    try {
+      if (try_lock(descriptor, file)) return descriptor;
+    } catch (const Error&) {
+      ::close(descriptor);
+      throw;
+    }
+    ::close(descriptor);
+  }
+}
+
+void write_holder(int descriptor, const std::filesystem::path& file) {
+  const std::string text = description();
+  if (::ftruncate(descriptor, 0) != 0 ||
+      ::pwrite(descriptor, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+    fail_disk(file, "write", errno);
+}
+
+void release(int descriptor, const std::filesystem::path& file) {
+  ::unlink(file.c_str());  // before the lock goes: see try_lock
+  ::close(descriptor);
+}
+
 }  // namespace
 
 FolderLock::FolderLock(std::filesystem::path folder, std::string name)
     : folder_(std::move(folder)), name_(std::move(name)) {
-  check_writable(folder_);
+  make_folders(folder_);
   const std::filesystem::path file = folder_ / name_;
-  for (;;) {
-    descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (descriptor_ < 0) fail_disk(file, "create", errno);
-    try {
-      if (try_lock(descriptor_, file)) break;
-    } catch (const Error&) {
-      ::close(descriptor_);
-      throw;
-    }
-    ::close(descriptor_);
-  }
-  taken_over_from_ = text_of(descriptor_);
-  const std::string text = description();
-  if (::ftruncate(descriptor_, 0) != 0 ||
-      ::pwrite(descriptor_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) {
-    const int error = errno;
-    ::close(descriptor_);
-    fail_disk(file, "write", error);
+  descriptor_ = open_locked(file);
+  try {
+    taken_over_from_ = text_of(descriptor_);
+    write_holder(descriptor_, file);
+    // Only now: the holder removes what looks like a killed run's, a starting one's probe too.
+    check_writable(folder_, name_);
+  } catch (...) {
+    release(descriptor_, file);
+    throw;
   }
 }
 
@@ -111,9 +128,7 @@ FolderLock::FolderLock(FolderLock&& other) noexcept
       descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 FolderLock::~FolderLock() {
-  if (descriptor_ < 0) return;
-  ::unlink((folder_ / name_).c_str());  // before the lock goes: see try_lock
-  ::close(descriptor_);
+  if (descriptor_ >= 0) release(descriptor_, folder_ / name_);
 }
 
 }  // namespace quintet

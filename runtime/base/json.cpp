@@ -2,41 +2,126 @@
 
 #include <nlohmann/json.hpp>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
+#include <algorithm>
 #include <limits>
-#include <set>
 #include <sstream>
 
 #include "runtime/base/check.h"
+#include "runtime/base/read_file.h"
 
 namespace quintet {
 namespace {
 
 using Value = nlohmann::ordered_json;
-constexpr int kMaxDepth = 64;
+using Object = Value::object_t;
+using Member = std::pair<std::string, Value>;
 
-/// Refuses what nlohmann accepts silently: duplicate keys and nesting without end.
-Value parse_checked(std::string_view text, const std::string& where) {
-  std::vector<std::set<std::string>> keys;
-  auto callback = [&](int depth, Value::parse_event_t event, Value& parsed) {
-    QT_CHECK_AS(ExitCode::kData, depth <= kMaxDepth, "{}: nested deeper than {}", where, kMaxDepth);
-    if (event == Value::parse_event_t::object_start) keys.emplace_back();
-    if (event == Value::parse_event_t::object_end) keys.pop_back();
-    if (event == Value::parse_event_t::key) {
-      const std::string key = parsed.get<std::string>();
-      QT_CHECK_AS(ExitCode::kData, keys.back().insert(key).second, "{}: key '{}' appears twice",
-                  where, key);
-    }
-    return true;
-  };
-  try {
-    return Value::parse(text, callback);
-  } catch (const nlohmann::json::exception& e) {
-    fail(ExitCode::kData, "{}: not valid JSON: {}", where, e.what());
-  }
+constexpr size_t kEventsBetweenChecks = 4096;
+constexpr size_t kQuotedBytes = 100;  // of a key in a message or a path
+
+std::string shortened(std::string_view text) {
+  return text.size() <= kQuotedBytes ? std::string(text)
+                                     : std::string(text.substr(0, kQuotedBytes)) + "...";
 }
+
+/// Builds the document from the parser's events. nlohmann's own builder looks each key up among
+/// those before it, which takes quadratic time; here the values of an open object wait, with their
+/// keys, at the end of one list, and all its keys are compared at once when it closes.
+class Builder : public nlohmann::json_sax<Value> {
+ public:
+  Builder(const std::string& where, const JsonLimits& limits) : where_(where), limits_(limits) {}
+
+  Value document() { return std::move(waiting_.front().second); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // not in text
+  bool start_object(size_t) override { return open(); }
+  bool start_array(size_t) override { return open(); }
+
+  bool key(string_t& key) override {
+    QT_CHECK_AS(ExitCode::kData, ++keys_ <= limits_.keys, "{}: more than {} keys", where_,
+                limits_.keys);
+    key_ = std::move(key);
+    return true;
+  }
+
+  bool end_object() override {
+    const size_t first = close();
+    check_unique(first);
+    Object members;
+    members.reserve(waiting_.size() - first);
+    for (size_t i = first; i < waiting_.size(); ++i)
+      static_cast<Object::Container&>(members).emplace_back(std::move(waiting_[i].first),
+                                                            std::move(waiting_[i].second));
+    return replace(first, std::move(members));
+  }
+
+  bool end_array() override {
+    const size_t first = close();
+    Value::array_t items;
+    items.reserve(waiting_.size() - first);
+    for (size_t i = first; i < waiting_.size(); ++i) items.push_back(std::move(waiting_[i].second));
+    return replace(first, std::move(items));
+  }
+
+  bool parse_error(size_t, const std::string&, const Value::exception& error) override {
+    constexpr size_t kMessageBytes = 300;  // nlohmann quotes all of a string without an end
+    fail(ExitCode::kData, "{}: not valid JSON: {}", where_,
+         std::string_view(error.what()).substr(0, kMessageBytes));
+  }
+
+ private:
+  bool add(Value value) {
+    count_event();
+    waiting_.emplace_back(std::exchange(key_, {}), std::move(value));
+    return true;
+  }
+
+  /// Its own place, with its key, comes before its values.
+  bool open() {
+    add(nullptr);
+    open_.push_back(waiting_.size());
+    QT_CHECK_AS(ExitCode::kData, open_.size() <= limits_.depth, "{}: nested deeper than {}", where_,
+                limits_.depth);
+    return true;
+  }
+  size_t close() {
+    const size_t first = open_.back();
+    open_.pop_back();
+    return first;
+  }
+  bool replace(size_t first, Value value) {
+    waiting_.resize(first);
+    waiting_.back().second = std::move(value);
+    return true;
+  }
+
+  void check_unique(size_t first) {
+    sorted_.clear();
+    for (size_t i = first; i < waiting_.size(); ++i) sorted_.push_back(waiting_[i].first);
+    std::sort(sorted_.begin(), sorted_.end());
+    const auto twice = std::adjacent_find(sorted_.begin(), sorted_.end());
+    QT_CHECK_AS(ExitCode::kData, twice == sorted_.end(), "{}: key '{}' appears twice", where_,
+                shortened(*twice));
+  }
+
+  void count_event() {
+    if (events_++ % kEventsBetweenChecks == 0 && limits_.check_stop) limits_.check_stop();
+  }
+
+  const std::string& where_;
+  const JsonLimits& limits_;
+  std::vector<Member> waiting_;  // values whose object or array has not closed
+  std::vector<size_t> open_;     // where the values of each open one begin
+  std::vector<std::string_view> sorted_;
+  std::string key_;
+  size_t keys_ = 0, events_ = 0;
+};
 
 }  // namespace
 
@@ -46,23 +131,20 @@ nlohmann::ordered_json json_number(double value) {
   return value;
 }
 
-std::string read_file(const std::filesystem::path& file) {
-  QT_CHECK_AS(ExitCode::kData, !std::filesystem::is_directory(file),
-              "{}: is a directory, expected a file", file.string());
-  std::ifstream in(file, std::ios::binary);
-  QT_CHECK_AS(ExitCode::kData, in.good(), "{}: cannot open: {}", file.string(),
-              std::strerror(errno));
-  // Copying from an empty buffer would count as a failure.
-  if (in.peek() == std::ifstream::traits_type::eof() && !in.bad()) return "";
-  std::ostringstream text;
-  text << in.rdbuf();
-  QT_CHECK_AS(ExitCode::kData, !in.bad() && !text.fail(), "{}: cannot read: {}", file.string(),
-              std::strerror(errno));
-  return std::move(text).str();
+void append_member(nlohmann::ordered_json& object, std::string key, nlohmann::ordered_json value) {
+  if (object.is_null()) object = Value::object();
+  static_cast<Object::Container&>(object.get_ref<Object&>())
+      .emplace_back(std::move(key), std::move(value));
 }
 
-Json Json::parse(std::string_view text, std::string where) {
-  auto root = std::make_shared<const Value>(parse_checked(text, where));
+std::string read_file(const std::filesystem::path& file) {
+  return read_file(file, ExitCode::kData);
+}
+
+Json Json::parse(std::string_view text, std::string where, const JsonLimits& limits) {
+  Builder builder(where, limits);
+  Value::sax_parse(text, &builder);
+  auto root = std::make_shared<const Value>(builder.document());
   const Value* value = root.get();
   return Json(std::move(root), value, std::move(where));
 }
@@ -90,13 +172,23 @@ void Json::mismatch(std::string_view expected) const {
        value_->dump(-1, ' ', false, Value::error_handler_t::replace).substr(0, 80));
 }
 
-bool Json::has(std::string_view key) const {
-  return value_->is_object() && value_->contains(std::string(key));
+const Value* Json::find(std::string_view key) const {
+  if (!value_->is_object()) return nullptr;
+  for (const auto& [name, value] : value_->get_ref<const Object&>())
+    if (name == key) return &value;
+  return nullptr;
 }
 
+Json Json::member(std::string_view key, const Value& value) const {
+  return Json(root_, &value, fmt::format("{}.{}", path_, shortened(key)));
+}
+
+bool Json::has(std::string_view key) const { return find(key) != nullptr; }
+
 Json Json::operator[](std::string_view key) const {
-  if (!has(key)) mismatch(fmt::format("an object with member '{}'", key));
-  return Json(root_, &value_->at(std::string(key)), fmt::format("{}.{}", path_, key));
+  const Value* value = find(key);
+  if (value == nullptr) mismatch(fmt::format("an object with member '{}'", key));
+  return member(key, *value);
 }
 
 Json Json::operator[](size_t index) const {
@@ -160,6 +252,7 @@ std::vector<std::string> Json::as_strings() const {
 std::vector<Json> Json::items() const {
   if (!value_->is_array()) mismatch("an array");
   std::vector<Json> result;
+  result.reserve(value_->size());
   for (size_t i = 0; i < value_->size(); ++i) result.push_back((*this)[i]);
   return result;
 }
@@ -167,7 +260,9 @@ std::vector<Json> Json::items() const {
 std::vector<std::pair<std::string, Json>> Json::members() const {
   if (!value_->is_object()) mismatch("an object");
   std::vector<std::pair<std::string, Json>> result;
-  for (const auto& [key, value] : value_->items()) result.emplace_back(key, (*this)[key]);
+  result.reserve(value_->size());
+  for (const auto& [key, value] : value_->get_ref<const Object&>())
+    result.emplace_back(key, member(key, value));
   return result;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // JSON with checked access: nlohmann's silent conversions (negative to unsigned, 3.9 to 3, duplicate
-// keys, endless nesting) are errors here, and each names the file and the path of the value.
+// keys, endless nesting) are errors here, and each names the file and the path of the value. Parsing
+// and walking over a document cost n log n of its bytes at most, whatever is in it.
 //
 //   const Json meta = Json::read("meta.json");
 //   const int64_t emb = meta["config"]["emb_dim"].as_int();
@@ -8,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,10 +17,20 @@
 
 namespace quintet {
 
+/// What a document may hold, and who may stop its parsing.
+struct JsonLimits {
+  size_t keys = 10'000'000;  // of all its objects together: a GB in memory
+  size_t depth = 64;         // objects and arrays inside each other
+  /// Called before the first value and after every few thousand; stops the parsing by throwing.
+  std::function<void()> check_stop = {};
+};
+
 class Json {
  public:
-  /// Parses a whole document; throws ExitCode::kData naming `where`, with the byte offset.
-  static Json parse(std::string_view text, std::string where = "json");
+  /// Parses a whole document; throws ExitCode::kData naming `where`, with the byte offset, or the
+  /// limit that it exceeds.
+  static Json parse(std::string_view text, std::string where = "json",
+                    const JsonLimits& limits = {});
   static Json read(const std::filesystem::path& file);
   /// One document a line; empty lines are skipped.
   static std::vector<Json> read_lines(const std::filesystem::path& file);
@@ -55,6 +67,8 @@ class Json {
        std::string path)
       : root_(std::move(root)), value_(value), path_(std::move(path)) {}
   [[noreturn]] void mismatch(std::string_view expected) const;
+  const nlohmann::ordered_json* find(std::string_view key) const;  // null: not there
+  Json member(std::string_view key, const nlohmann::ordered_json& value) const;
 
   std::shared_ptr<const nlohmann::ordered_json> root_;
   const nlohmann::ordered_json* value_;
@@ -63,6 +77,10 @@ class Json {
 
 /// A number as Json::as_double reads it: NaN and infinities as strings, the rest so that it reads back equal.
 nlohmann::ordered_json json_number(double value);
+
+/// Adds a member whose key the object does not have yet. Its operator[] looks for it among all, so
+/// that writing many with it takes quadratic time.
+void append_member(nlohmann::ordered_json& object, std::string key, nlohmann::ordered_json value);
 
 /// A file's bytes; throws kData with the system's reason.
 std::string read_file(const std::filesystem::path& file);

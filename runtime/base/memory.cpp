@@ -1,5 +1,6 @@
 #include "runtime/base/memory.h"
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -36,8 +37,9 @@ class HostSource final : public MemorySource {
  public:
   void* allocate(int64_t bytes) override {
     const auto alignment = static_cast<size_t>(bytes >= kHuge ? kHuge : kAlign);
-    void* pointer = nullptr;
-    if (posix_memalign(&pointer, alignment, static_cast<size_t>(bytes)) != 0) return nullptr;
+    // Not posix_memalign, whose failure ends the `quintet` program (apps/allocation.cpp).
+    void* pointer = memalign(alignment, static_cast<size_t>(bytes));
+    if (pointer == nullptr) return nullptr;
 #ifdef MADV_HUGEPAGE
     if (bytes >= kHuge)
       madvise(pointer, static_cast<size_t>(bytes), MADV_HUGEPAGE);

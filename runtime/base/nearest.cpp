@@ -20,6 +20,8 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates) {
+  constexpr size_t kLongest = 200;  // what is longer is no name mistyped, and costs its square
+  if (name.size() > kLongest) return "";
   size_t best = std::max<size_t>(2, name.size() / 2) + 1;
   std::string found;
   for (const std::string& candidate : candidates) {

@@ -185,6 +185,14 @@ void make_folder(const std::filesystem::path& folder) {
 
 void make_folders(const std::filesystem::path& folder) {
   std::error_code error;
+  std::filesystem::path at = folder;  // without a slash at its end, which would follow a link
+  if (!at.has_filename()) at = at.parent_path();
+  for (; !at.empty(); at = at.has_relative_path() ? at.parent_path() : "")
+    if (std::filesystem::is_symlink(at, error) && !std::filesystem::exists(at, error) && !error)
+      fail(ExitCode::kDisk,
+           "{}: {} is a dangling link: its target {} is not there; create it or remove the link",
+           folder.string(), at == folder ? "it" : at.string(),
+           std::filesystem::read_symlink(at, error).string());
   std::filesystem::create_directories(folder, error);
   if (error) fail_disk(folder, "create folder", error.value());
   if (!std::filesystem::is_directory(folder)) fail_disk(folder, "use as folder", ENOTDIR);

@@ -1,6 +1,5 @@
 #include "runtime/gin/config.h"
 
-#include "runtime/base/nearest.h"
 #include "runtime/gin/builtins.h"
 #include "runtime/gin/config_state.h"
 
@@ -65,7 +64,7 @@ void Config::parse_bindings(const std::vector<std::string>& bindings) {
   ParseContext context;
   for (const std::string& binding : bindings) {
     try {
-      state_->parse_text(binding, "binding \"" + binding + "\"", context);
+      state_->parse_text(binding, kBindingFile + binding + "\"", context);
     } catch (const ConfigError& error) {
       const size_t equals = binding.find('=');
       if (equals == std::string::npos || error.column() < static_cast<int>(equals)) throw;

@@ -19,17 +19,6 @@ std::string file_of_module(std::string module) {
   return module + ".gin";
 }
 
-void visit_values(const Value& value, const auto& visit) {
-  visit(value);
-  if (const std::vector<Value>* items = sequence(value))
-    for (const Value& item : *items) visit_values(item, visit);
-  if (const Dict* dict = value.get_if<Dict>())
-    for (const auto& [k, v] : dict->items) {
-      visit_values(k, visit);
-      visit_values(v, visit);
-    }
-}
-
 }  // namespace
 
 void Config::State::parse_file(const std::string& file, const Statement* include) {

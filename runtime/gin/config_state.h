@@ -14,6 +14,9 @@
 
 namespace quintet::gin {
 
+/// What the "file" of a binding of the command line begins with.
+inline constexpr const char* kBindingFile = "binding \"";
+
 struct Bound {
   Value value;
   Location where;
@@ -105,6 +108,18 @@ struct Config::State {
   Arguments bind(const Configurable& target, const std::vector<std::string>& scope,
                  std::vector<Value> positional, Callable::Named named) const;
 };
+
+/// visit(value) and visit of all that it holds, keys of dicts too.
+void visit_values(const Value& value, const auto& visit) {
+  visit(value);
+  if (const std::vector<Value>* items = sequence(value))
+    for (const Value& item : *items) visit_values(item, visit);
+  if (const Dict* dict = value.get_if<Dict>())
+    for (const auto& [k, v] : dict->items) {
+      visit_values(k, visit);
+      visit_values(v, visit);
+    }
+}
 
 /// "x/y" or "" in front of a name.
 std::string scoped(const std::string& scope, const std::string& name);

@@ -201,13 +201,14 @@ class NoTransport final : public Transport {
 };
 
 #ifdef QUINTET_WITH_NCCL
-/// Whether no two ranks share a GPU. Ranks without one (data ranks) do not count.
-bool each_has_a_gpu(const mpi::Session& session, const Device& device) {
+/// Whether this is one of several ranks with a GPU, no two of which share one. Ranks without one
+/// (data ranks) do not count. A single GPU has nobody to talk to: NCCL is not asked for.
+bool is_one_of_several_gpus(const mpi::Session& session, const Device& device) {
   const bool gpu = device.kind() == "cuda";
   std::set<std::string> seen;
   for (const std::string& text : session.gather(gpu ? session.host() + gpu_identity() : ""))
     if (!text.empty() && !seen.insert(text).second) return false;
-  return gpu;
+  return gpu && seen.size() > 1;
 }
 #endif
 
@@ -218,7 +219,7 @@ std::unique_ptr<Comm> open_mpi(const mpi::Session& session, Device& device, MpiO
   const auto job = std::make_shared<Job>(session, options);
   auto transport = std::make_unique<MpiTransport>(job, std::make_shared<size_t>(0));
 #ifdef QUINTET_WITH_NCCL
-  if (each_has_a_gpu(session, device))
+  if (is_one_of_several_gpus(session, device))
     return open_nccl(host_comm(std::move(transport), Device::cpu()), *job->watchdog, device);
 #endif
   return host_comm(std::move(transport), device);

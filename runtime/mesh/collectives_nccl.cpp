@@ -9,6 +9,8 @@
 
 #include "kernels/device.h"
 #include "runtime/base/check.h"
+#include "runtime/base/shared_library.h"
+#include "runtime/base/thread.h"
 #include "runtime/mesh/watchdog.h"
 
 namespace quintet {
@@ -18,11 +20,37 @@ void check(cudaError_t code, const char* call) {
   QT_CHECK_AS(ExitCode::kEnvironment, code == cudaSuccess, "CUDA: {}: {}", call,
               cudaGetErrorString(code));
 }
-void check(ncclResult_t code, const char* call) {
-  QT_CHECK_AS(ExitCode::kPeer, code == ncclSuccess, "NCCL: {}: {}; NCCL_DEBUG=INFO says more", call,
-              ncclGetErrorString(code));
-}
 #define QT_GPU_CALL(call) check((call), #call)
+
+/// NCCL's functions. Linked, it would keep programs from starting where it is not installed, and
+/// only ranks with a GPU each need it.
+struct Nccl {
+  const SharedLibrary library{
+      {.name = "libnccl.so.2",
+       .variable = "QUINTET_NCCL",
+       .purpose = "ranks with a GPU each talk by NCCL",
+       .remedy = "install NCCL 2.13 or newer (libnccl2) on every host, or run one rank"}};
+  QT_LOADED(nccl, GetErrorString)
+  QT_LOADED(nccl, GetLastError)
+  QT_LOADED(nccl, GetUniqueId)
+  QT_LOADED(nccl, CommInitRank)
+  QT_LOADED(nccl, CommAbort)
+  QT_LOADED(nccl, CommGetAsyncError)
+  QT_LOADED(nccl, GroupStart)
+  QT_LOADED(nccl, GroupEnd)
+  QT_LOADED(nccl, AllReduce)
+  QT_LOADED(nccl, AllGather)
+  QT_LOADED(nccl, ReduceScatter)
+  QT_LOADED(nccl, Broadcast)
+  QT_LOADED(nccl, Send)
+  QT_LOADED(nccl, Recv)
+
+  void check(ncclResult_t code, const char* call) const {
+    QT_CHECK_AS(ExitCode::kPeer, code == ncclSuccess, "NCCL: {}: {}; NCCL_DEBUG=INFO says more",
+                call, GetErrorString(code));
+  }
+};
+#define QT_NCCL_CALL(call) nccl_.check(nccl_.call, "nccl" #call)
 
 ncclDataType_t type_of(DType dtype) {
   switch (dtype) {
@@ -63,12 +91,12 @@ class NcclComm final : public Comm {
       : host_(std::move(host)), watchdog_(watchdog), device_(device) {
     QT_GPU_CALL(cudaGetDevice(&gpu_));
     QT_GPU_CALL(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    poller_ = std::thread([this] { poll(); });
+    poller_ = start_thread("to watch NCCL", [this] { poll(); });
   }
   ~NcclComm() override {
     closed_ = true;
     poller_.join();
-    for (auto& [ranks, comm] : comms_) ncclCommAbort(comm);
+    for (auto& [ranks, comm] : comms_) nccl_.CommAbort(comm);
     for (const Flight& flight : flights_) cudaEventDestroy(flight.done);
     cudaStreamDestroy(stream_);
   }
@@ -85,72 +113,71 @@ class NcclComm final : public Comm {
 
   Pending all_reduce(const Members& group, void* data, int64_t count, DType dtype,
                      Reduction how) override {
-    return start(group, "all_reduce", count, [=](ncclComm_t comm, cudaStream_t stream) {
-      QT_GPU_CALL(ncclAllReduce(data, data, static_cast<size_t>(count), type_of(dtype), op_of(how),
-                                comm, stream));
+    return start(group, "all_reduce", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
+      QT_NCCL_CALL(AllReduce(data, data, static_cast<size_t>(count), type_of(dtype), op_of(how),
+                             comm, stream));
     });
   }
   Pending all_gather(const Members& group, const void* from, void* to, int64_t count,
                      DType dtype) override {
-    return start(group, "all_gather", count, [=](ncclComm_t comm, cudaStream_t stream) {
-      QT_GPU_CALL(
-          ncclAllGather(from, to, static_cast<size_t>(count), type_of(dtype), comm, stream));
+    return start(group, "all_gather", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
+      QT_NCCL_CALL(AllGather(from, to, static_cast<size_t>(count), type_of(dtype), comm, stream));
     });
   }
   Pending reduce_scatter(const Members& group, const void* from, void* to, int64_t count,
                          DType dtype, Reduction how) override {
-    return start(group, "reduce_scatter", count, [=](ncclComm_t comm, cudaStream_t stream) {
-      QT_GPU_CALL(ncclReduceScatter(from, to, static_cast<size_t>(count), type_of(dtype),
-                                    op_of(how), comm, stream));
+    return start(group, "reduce_scatter", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
+      QT_NCCL_CALL(ReduceScatter(from, to, static_cast<size_t>(count), type_of(dtype), op_of(how),
+                                 comm, stream));
     });
   }
   Pending all_to_all(const Members& group, const void* from, void* to, int64_t count,
                      DType dtype) override {
     const int n = static_cast<int>(group.ranks.size());
     const int64_t bytes = count * size_of(dtype);
-    return start(group, "all_to_all", count, [=](ncclComm_t comm, cudaStream_t stream) {
-      QT_GPU_CALL(ncclGroupStart());
+    return start(group, "all_to_all", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
+      QT_NCCL_CALL(GroupStart());
       for (int i = 0; i < n; ++i) {
-        QT_GPU_CALL(ncclSend(static_cast<const std::byte*>(from) + i * bytes,
-                             static_cast<size_t>(count), type_of(dtype), i, comm, stream));
-        QT_GPU_CALL(ncclRecv(static_cast<std::byte*>(to) + i * bytes, static_cast<size_t>(count),
-                             type_of(dtype), i, comm, stream));
+        QT_NCCL_CALL(Send(static_cast<const std::byte*>(from) + i * bytes,
+                          static_cast<size_t>(count), type_of(dtype), i, comm, stream));
+        QT_NCCL_CALL(Recv(static_cast<std::byte*>(to) + i * bytes, static_cast<size_t>(count),
+                          type_of(dtype), i, comm, stream));
       }
-      QT_GPU_CALL(ncclGroupEnd());
+      QT_NCCL_CALL(GroupEnd());
     });
   }
   Pending exchange(const Members& group, const void* from, Slices sends, void* to, Slices receives,
                    int64_t count, DType dtype) override {
     const int64_t element = size_of(dtype);
     return start(group, "all_to_all", count, [&](ncclComm_t comm, cudaStream_t stream) {
-      QT_GPU_CALL(ncclGroupStart());
+      QT_NCCL_CALL(GroupStart());
       for (const Slice& slice : sends)
-        QT_GPU_CALL(ncclSend(static_cast<const std::byte*>(from) + slice.first * element,
-                             static_cast<size_t>(slice.count), type_of(dtype), slice.member, comm,
-                             stream));
+        QT_NCCL_CALL(Send(static_cast<const std::byte*>(from) + slice.first * element,
+                          static_cast<size_t>(slice.count), type_of(dtype), slice.member, comm,
+                          stream));
       for (const Slice& slice : receives)
-        QT_GPU_CALL(ncclRecv(static_cast<std::byte*>(to) + slice.first * element,
-                             static_cast<size_t>(slice.count), type_of(dtype), slice.member, comm,
-                             stream));
-      QT_GPU_CALL(ncclGroupEnd());
+        QT_NCCL_CALL(Recv(static_cast<std::byte*>(to) + slice.first * element,
+                          static_cast<size_t>(slice.count), type_of(dtype), slice.member, comm,
+                          stream));
+      QT_NCCL_CALL(GroupEnd());
     });
   }
   Pending broadcast(const Members& group, void* data, int64_t count, DType dtype,
                     int root) override {
-    return start(group, "broadcast", count, [=](ncclComm_t comm, cudaStream_t stream) {
-      QT_GPU_CALL(ncclBroadcast(data, data, static_cast<size_t>(count), type_of(dtype), root, comm,
-                                stream));
+    return start(group, "broadcast", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
+      QT_NCCL_CALL(
+          Broadcast(data, data, static_cast<size_t>(count), type_of(dtype), root, comm, stream));
     });
   }
   Pending send(const Members& group, const void* data, int64_t count, DType dtype,
                int to) override {
-    return start(group, "send", count, [=](ncclComm_t comm, cudaStream_t stream) {
-      QT_GPU_CALL(ncclSend(data, static_cast<size_t>(count), type_of(dtype), to, comm, stream));
+    return start(group, "send", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
+      QT_NCCL_CALL(Send(data, static_cast<size_t>(count), type_of(dtype), to, comm, stream));
     });
   }
   Pending receive(const Members& group, void* data, int64_t count, DType dtype, int from) override {
-    return start(group, "receive", count, [=](ncclComm_t comm, cudaStream_t stream) {
-      QT_GPU_CALL(ncclRecv(data, static_cast<size_t>(count), type_of(dtype), from, comm, stream));
+    return start(group, "receive", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
+      QT_NCCL_CALL(Recv(data, static_cast<size_t>(count), type_of(dtype), from, comm, stream));
     });
   }
   void barrier(const Members& group) override {
@@ -173,12 +200,12 @@ class NcclComm final : public Comm {
     const auto found = comms_.find(group.ranks);
     if (found != comms_.end()) return found->second;
     ncclUniqueId id{};
-    if (group.self == 0) QT_GPU_CALL(ncclGetUniqueId(&id));
+    if (group.self == 0) QT_NCCL_CALL(GetUniqueId(&id));
     Group(host_.get(), group.ranks, group.name)
         .broadcast(&id, static_cast<int64_t>(sizeof(id)), DType::u8, 0)
         .wait();
     ncclComm_t comm;
-    QT_GPU_CALL(ncclCommInitRank(&comm, static_cast<int>(group.ranks.size()), id, group.self));
+    QT_NCCL_CALL(CommInitRank(&comm, static_cast<int>(group.ranks.size()), id, group.self));
     return comms_[group.ranks] = comm;
   }
 
@@ -217,11 +244,12 @@ class NcclComm final : public Comm {
         }
         for (auto& [ranks, comm] : comms_) {
           ncclResult_t state = ncclSuccess;
-          if (ncclCommGetAsyncError(comm, &state) == ncclSuccess && state == ncclSuccess) continue;
+          if (nccl_.CommGetAsyncError(comm, &state) == ncclSuccess && state == ncclSuccess)
+            continue;
           if (state == ncclInProgress) continue;
           watchdog_.end(
-              fmt::format("NCCL: {} ({})", ncclGetErrorString(state), ncclGetLastError(comm)));
-          ncclCommAbort(comm);
+              fmt::format("NCCL: {} ({})", nccl_.GetErrorString(state), nccl_.GetLastError(comm)));
+          nccl_.CommAbort(comm);
           comms_.erase(ranks);
           return;
         }
@@ -230,6 +258,7 @@ class NcclComm final : public Comm {
     }
   }
 
+  const Nccl nccl_;
   std::unique_ptr<Comm> host_;
   Watchdog& watchdog_;
   Device& device_;

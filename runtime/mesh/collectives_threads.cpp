@@ -9,6 +9,7 @@
 
 #include "kernels/device.h"
 #include "runtime/base/check.h"
+#include "runtime/base/thread.h"
 #include "runtime/mesh/collectives_host.h"
 
 namespace quintet {
@@ -144,25 +145,34 @@ void run_threads(const ThreadRanks& ranks, const std::function<void(Comm&)>& bod
   std::mutex mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks.count; ++rank)
-    threads.emplace_back([&, rank] {
+  const auto run_rank = [&](int rank) {
+    try {
+      const auto comm = host_comm(std::make_unique<ThreadTransport>(shared, rank),
+                                  ranks.device == nullptr ? Device::cpu() : *ranks.device);
       try {
-        const auto comm = host_comm(std::make_unique<ThreadTransport>(shared, rank),
-                                    ranks.device == nullptr ? Device::cpu() : *ranks.device);
-        try {
-          body(*comm);
-        } catch (const std::exception& error) {
-          {
-            const std::lock_guard lock(mutex);
-            if (!first) first = std::current_exception();
-          }
-          announce(*shared, fmt::format("rank {} has failed: {}", rank, error.what()));
+        body(*comm);
+      } catch (const std::exception& error) {
+        {
+          const std::lock_guard lock(mutex);
+          if (!first) first = std::current_exception();
         }
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
+        announce(*shared, fmt::format("rank {} has failed: {}", rank, error.what()));
       }
-    });
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (!first) first = std::current_exception();
+    }
+  };
+  try {
+    for (int rank = 0; rank < ranks.count; ++rank)
+      threads.push_back(start_thread("for a rank", [&, rank] { run_rank(rank); }));
+  } catch (const std::exception& error) {  // those that run must not wait for it
+    {
+      const std::lock_guard lock(mutex);
+      if (!first) first = std::current_exception();
+    }
+    announce(*shared, error.what());
+  }
   for (std::thread& thread : threads) thread.join();
   if (first) std::rethrow_exception(first);
 }

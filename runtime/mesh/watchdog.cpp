@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "runtime/base/check.h"
+#include "runtime/base/thread.h"
 
 namespace quintet {
 namespace {
@@ -40,7 +41,7 @@ Watchdog::Watchdog(Options options, int rank, std::vector<std::string> hosts,
       processes_(std::move(local_processes)),
       line_(std::move(line)),
       last_end_(now_seconds()),
-      thread_([this] { serve(); }) {}
+      thread_(start_thread("to watch ranks", [this] { serve(); })) {}
 
 Watchdog::~Watchdog() {
   closed_ = true;

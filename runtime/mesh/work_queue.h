@@ -10,6 +10,8 @@
 #include <mutex>
 #include <thread>
 
+#include "runtime/base/thread.h"
+
 namespace quintet {
 
 class WorkQueue {
@@ -22,7 +24,7 @@ class WorkQueue {
   };
   using Handle = std::shared_ptr<Task>;
 
-  WorkQueue() : thread_([this] { serve(); }) {}
+  WorkQueue() : thread_(start_thread("to wait for other ranks", [this] { serve(); })) {}
   /// Finishes what was put in.
   ~WorkQueue();
   Handle put(std::function<void()> work);

@@ -100,8 +100,8 @@ EventFile::EventFile(const std::filesystem::path& folder, std::optional<int64_t>
 
 EventFile::~EventFile() {
   try {
-    if (file_.descriptor() >= 0) flush();
-  } catch (const Error&) {  // NOLINT: destructors must not throw; flush() before reports it
+    close();
+  } catch (const Error&) {  // NOLINT: destructors must not throw; close() before reports it
   }
 }
 
@@ -154,6 +154,12 @@ void EventFile::histogram(std::string_view tag, int64_t step, std::span<const do
   tensor.bytes(tensor_field::kContent,
                {reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(double)});
   value(tag, step, tensor.str(), plugin_metadata("histograms", kTensorClass));
+}
+
+void EventFile::close() {
+  if (file_.descriptor() < 0) return;
+  flush();
+  file_.close_checked();
 }
 
 void EventFile::flush() {

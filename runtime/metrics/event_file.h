@@ -37,6 +37,9 @@ class EventFile {
                  int64_t buckets = 30);
   /// Hands everything to the system; also done by itself every 64 KiB. Throws kDisk.
   void flush();
+  /// Flushes and closes; some file systems report an error only then. Nothing is written
+  /// afterwards.
+  void close();
   const std::filesystem::path& path() const { return file_.path(); }
 
  private:

@@ -1,13 +1,13 @@
 #include "runtime/metrics/metrics_log.h"
 
-#include <nlohmann/json.hpp>
-
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
@@ -42,10 +42,9 @@ MetricsLog::MetricsLog(std::filesystem::path file, int64_t keep_bytes) : file_(s
 
 MetricsLog::~MetricsLog() {
   try {
-    flush();
-  } catch (const Error&) {  // NOLINT: destructors must not throw; flush() before reports it
+    close();
+  } catch (const Error&) {  // NOLINT: destructors must not throw; close() before reports it
   }
-  close(descriptor_);
 }
 
 void MetricsLog::write(std::string_view run, int64_t step,
@@ -68,6 +67,12 @@ void MetricsLog::flush() {
   }
   written_ += static_cast<int64_t>(done);
   pending_.clear();
+}
+
+void MetricsLog::close() {
+  if (descriptor_ < 0) return;
+  flush();
+  if (::close(std::exchange(descriptor_, -1)) != 0) fail_disk(file_, "close", errno);
 }
 
 int64_t MetricsLog::bytes_before_step(const std::filesystem::path& file, int64_t step) {

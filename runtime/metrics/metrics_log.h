@@ -19,7 +19,7 @@ class MetricsLog {
   /// Opens or creates the file and cuts it to `keep_bytes`, or to its length if that is shorter,
   /// and then to its last whole line. Throws kDisk.
   MetricsLog(std::filesystem::path file, int64_t keep_bytes);
-  ~MetricsLog();  // flushes; an error there is lost
+  ~MetricsLog();  // closes; an error there is lost
   MetricsLog(const MetricsLog&) = delete;
   MetricsLog& operator=(const MetricsLog&) = delete;
 
@@ -29,6 +29,9 @@ class MetricsLog {
   void write(std::string_view run, int64_t step, const std::map<std::string, double>& scalars);
   /// Hands everything to the system. Throws kDisk.
   void flush();
+  /// Flushes and closes; some file systems report an error only then. Nothing is written
+  /// afterwards.
+  void close();
   /// Length of the file, with what is not flushed yet.
   int64_t bytes() const { return written_ + static_cast<int64_t>(pending_.size()); }
 

@@ -105,6 +105,15 @@ std::vector<std::string> Session::gather(const std::string& text) const {
   return texts;
 }
 
+bool Session::all_equal(std::optional<uint64_t> number) const {
+  if (!active_) return true;
+  // The greatest number, and the complement of the least.
+  std::array<uint64_t, 2> most{};
+  const std::array<uint64_t, 2> own{number.value_or(0), number ? ~*number : 0};
+  QT_MPI(MPI_Allreduce(own.data(), most.data(), 2, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD));
+  return most[0] == ~most[1] || (most[0] == 0 && most[1] == 0);
+}
+
 std::optional<int> Session::rank_of_process() {
   int started = 0, ended = 0, rank = 0;
   MPI_Initialized(&started);

@@ -9,6 +9,7 @@
 // MPI runs at MPI_THREAD_MULTIPLE: the watchdog, the data service and background saving talk from
 // threads of their own. Calls go through mpi/call.h. Knows nothing of meshes or data.
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,6 +43,9 @@ class Session {
 
   /// Text of every rank, in order; for what is small. All ranks call it.
   std::vector<std::string> gather(const std::string& text) const;
+
+  /// Whether all ranks that have a number have the same one. All ranks call it.
+  bool all_equal(std::optional<uint64_t> number) const;
 
   /// This process's rank, while MPI runs.
   static std::optional<int> rank_of_process();

@@ -4,6 +4,7 @@
 #include "runtime/tape.h"
 
 namespace quintet {
+
 Tensor ops::mlp(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1, const Tensor& wo,
                 const std::vector<std::string>& activations, const Dropout& dropout) {
   QT_CHECK(dropout.rate == 0 || dropout.broadcast_length,
@@ -17,7 +18,7 @@ Tensor ops::mlp(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1, const T
 Tensor ops::mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
                    const std::vector<std::string>& activations) {
   Attrs attrs;
-  Gate::of("mlp", activations, !wi_1.absent()).add_to(attrs);
+  Gate::of("mlp_in", activations, !wi_1.absent()).add_to(attrs);
   return call(table::mlp_in, {x, wi_0, wi_1}, attrs)[0];
 }
 

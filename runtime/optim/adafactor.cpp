@@ -32,21 +32,22 @@ class AdafactorParam {
  public:
   AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot);
   /// The phases in one go. `gradient`: as large as the parameter.
-  void update(const AdafactorOptions& options, const StepNumbers& numbers, float* param,
+  void update(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot,
               const float* gradient);
 
   // The phases, in order. Where the array is cut over ranks, what a phase puts into the bucket has
   // to be summed before the next.
-  void take_sums(const AdafactorOptions& options, const StepNumbers& numbers, float* param,
+  void take_sums(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot,
                  const float* gradient);
   void add_sums(Bucket& bucket);
-  void take_moments(const AdafactorOptions& options, const StepNumbers& numbers);
+  void take_moments(const AdafactorOptions& options, const StepNumbers& numbers,
+                    const ParamSlot& slot);
   void add_means(Bucket& bucket) {
     if (factoring_.factored) bucket.add(numbers(means_, layout_.batches), row_cuts_);
   }
   void take_squares(const AdafactorOptions& options);
   void add_squares(Bucket& bucket) { bucket.add(numbers(update_sums_, layout_.batches), cuts_); }
-  void apply(const AdafactorOptions& options, const StepNumbers& numbers);
+  void apply(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot);
   bool cut() const { return !cuts_.empty(); }
 
   void list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const;
@@ -178,6 +179,7 @@ AdafactorGpuArray AdafactorParam::on_gpu(const ParamSlot& slot) const {
           .v = floats(v_),
           .momentum = floats(m_),
           .copy = slot.copy.absent() ? nullptr : slot.copy.pointer,
+          .not_finite = slot.not_finite,
           .scaled_by_param = scaled_by_param_,
           .shape = adafactor_shape(axes)};
 }
@@ -218,8 +220,9 @@ std::vector<double> AdafactorParam::along_sums(int64_t size) {
 }
 
 void AdafactorParam::take_sums(const AdafactorOptions& options, const StepNumbers& numbers,
-                               float* param, const float* gradient) {
-  arrays_ = {gradient, numbers.gradient_scale, param, m_.buffer != nullptr ? m_.floats() : nullptr};
+                               const ParamSlot& slot, const float* gradient) {
+  arrays_ = {gradient, numbers.gradient_scale, slot.param.data<float>(),
+             m_.buffer != nullptr ? m_.floats() : nullptr};
   if (factoring_.factored) {
     const bool row = layout_.along_is_row;
     std::vector<double>& across = row ? column_sums_ : row_sums_;
@@ -233,8 +236,8 @@ void AdafactorParam::take_sums(const AdafactorOptions& options, const StepNumber
                                         f32(options.epsilon1), options.skip_nan_updates};
     for_each_block(layout_.chunk_ends.size(), [&](size_t i) {
       const auto at = chunk(i).data() - layout_.lines.data();
-      cpu::full_moments(chunk(i), arrays_, moments, update_squares_.data() + at,
-                        param_squares_.data() + at);
+      slot.watch(cpu::full_moments(chunk(i), arrays_, moments, update_squares_.data() + at,
+                                   param_squares_.data() + at));
     });
   }
   param_sums_ = by_batch(param_squares_);
@@ -248,7 +251,8 @@ void AdafactorParam::add_sums(Bucket& bucket) {
   bucket.add(numbers(param_sums_, layout_.batches), cuts_);
 }
 
-void AdafactorParam::take_moments(const AdafactorOptions& options, const StepNumbers& numbers) {
+void AdafactorParam::take_moments(const AdafactorOptions& options, const StepNumbers& numbers,
+                                  const ParamSlot& slot) {
   if (!factoring_.factored) return;
   const auto mix = [&](const std::vector<double>& sums, double count, const StateBuffer& state,
                        std::vector<float>& next) {
@@ -258,6 +262,7 @@ void AdafactorParam::take_moments(const AdafactorOptions& options, const StepNum
       const float mean = f32(sums[k] / count + options.epsilon1);
       next[k] = numbers.decay * old + numbers.mixing * mean;
       if (!options.skip_nan_updates || !std::isnan(next[k])) old = next[k];
+      slot.watch(std::isfinite(old));
     }
   };
   mix(row_sums_, layout_.row_count, v_row_, new_row_);
@@ -310,25 +315,24 @@ std::vector<float> AdafactorParam::steps(const AdafactorOptions& options,
   return steps;
 }
 
-void AdafactorParam::apply(const AdafactorOptions& options, const StepNumbers& numbers) {
+void AdafactorParam::apply(const AdafactorOptions& options, const StepNumbers& numbers,
+                           const ParamSlot& slot) {
   const std::vector<float> step = steps(options, numbers.learning_rate);
   const cpu::AdafactorApply apply{step.data(), numbers.keep, f32(options.beta1.value_or(0)),
                                   options.skip_nan_updates};
   for_each_block(layout_.chunk_ends.size(), [&](size_t i) {
-    if (factoring_.factored)
-      cpu::factored_apply(chunk(i), arrays_, factors(), apply);
-    else
-      cpu::full_apply(chunk(i), arrays_, v_.floats(), apply);
+    slot.watch(factoring_.factored ? cpu::factored_apply(chunk(i), arrays_, factors(), apply)
+                                   : cpu::full_apply(chunk(i), arrays_, v_.floats(), apply));
   });
 }
 
 void AdafactorParam::update(const AdafactorOptions& options, const StepNumbers& numbers,
-                            float* param, const float* gradient) {
+                            const ParamSlot& slot, const float* gradient) {
   if (layout_.lines.empty()) return;
-  take_sums(options, numbers, param, gradient);
-  take_moments(options, numbers);
+  take_sums(options, numbers, slot, gradient);
+  take_moments(options, numbers, slot);
   take_squares(options);
-  apply(options, numbers);
+  apply(options, numbers, slot);
 }
 
 class Adafactor final : public Optimizer {
@@ -369,7 +373,7 @@ class Adafactor final : public Optimizer {
     if (std::any_of(params_.begin(), params_.end(), [](const auto& p) { return p.cut(); }))
       return update_in_phases(args, numbers, params, gradients);
     const auto update_one = [&](size_t i) {
-      params_[i].update(options_, numbers, params[i].param.data<float>(), gradients[i]);
+      params_[i].update(options_, numbers, params[i], gradients[i]);
     };
     // All threads on each array that is a large part of the work; then each thread on arrays of its
     // own, whose three passes find them in its cache.
@@ -401,16 +405,17 @@ class Adafactor final : public Optimizer {
                         const std::vector<const float*>& gradients) {
     Bucket sums, means, squares;
     for (size_t i = 0; i < params.size(); ++i)
-      params_[i].take_sums(options_, numbers, params[i].param.data<float>(), gradients[i]);
+      params_[i].take_sums(options_, numbers, params[i], gradients[i]);
     for (AdafactorParam& param : params_) param.add_sums(sums);
     sums.sum(args.reducer);
-    for (AdafactorParam& param : params_) param.take_moments(options_, numbers);
+    for (size_t i = 0; i < params.size(); ++i)
+      params_[i].take_moments(options_, numbers, params[i]);
     for (AdafactorParam& param : params_) param.add_means(means);
     means.sum(args.reducer);
     for (AdafactorParam& param : params_) param.take_squares(options_);
     for (AdafactorParam& param : params_) param.add_squares(squares);
     squares.sum(args.reducer);
-    for (AdafactorParam& param : params_) param.apply(options_, numbers);
+    for (size_t i = 0; i < params.size(); ++i) params_[i].apply(options_, numbers, params[i]);
   }
   StepNumbers numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const;
   void update_on_gpu(const StepNumbers& numbers, std::span<const ParamSlot> params) const;

@@ -2,6 +2,7 @@
 
 #include "runtime/gin/registry.h"
 #include "runtime/optim/adafactor.h"
+#include "runtime/optim/checked_rate.h"
 #include "runtime/optim/multi_optimizer.h"
 #include "runtime/optim/optax.h"
 #include "runtime/optim/schedules.h"
@@ -48,7 +49,7 @@ struct Convert<ScalarOrSchedule> {
   static std::string expected() { return "a number or a schedule"; }
   static ScalarOrSchedule from(const Value& value, const Where& where) {
     if (value.get_if<double>() != nullptr || value.get_if<int64_t>() != nullptr)
-      return as<double>(value, where);
+      return checked_rate(as<double>(value, where), where.text);
     const auto schedule = as<Schedule>(value, where);
     if (schedule == nullptr) conversion_error(where, expected(), value);
     return schedule;

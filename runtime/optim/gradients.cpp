@@ -1,6 +1,7 @@
 #include "runtime/optim/gradients.h"
 
 #include <cmath>
+#include <cstring>
 
 #include "kernels/gpu_kernels.h"
 #include "kernels/optimizers/elementwise.h"
@@ -38,26 +39,38 @@ std::vector<double> squares_on_cpu(std::span<const ParamSlot> params) {
   return squares;
 }
 
-std::vector<double> squares_on(Device& device, std::span<const ParamSlot> params) {
+/// Sums of squares and marks from a device, in one copy.
+void measure_on(Device& device, std::span<const ParamSlot> params, const int32_t* marks,
+                GradientCheck& check) {
   std::vector<View> gradients;
   for (const ParamSlot& slot : params) gradients.push_back(slot.grad);
-  std::vector<ArrayStatistics> statistics(params.size() + 1);
-  const auto bytes = static_cast<int64_t>(statistics.size() * sizeof(ArrayStatistics));
-  const Buffer on_device = device.memory().allocate(bytes);
+  const size_t sums = (params.size() + 1) * sizeof(ArrayStatistics);
+  const size_t marked = check.marks.size() * sizeof(int32_t);
+  std::vector<std::byte> host(sums + marked);
+  const Buffer on_device = device.memory().allocate(static_cast<int64_t>(host.size()));
   device.kernels().measure_arrays(
       gradients, reinterpret_cast<ArrayStatistics*>(on_device.get()), device.stream());
-  device.copy_out(statistics.data(), on_device.get(), bytes);
-  std::vector<double> squares;
-  for (size_t i = 0; i < params.size(); ++i) squares.push_back(statistics[i].squares);
-  return squares;
+  if (marked > 0) device.copy(on_device.get() + sums, marks, static_cast<int64_t>(marked));
+  device.copy_out(host.data(), on_device.get(), static_cast<int64_t>(host.size()));
+  std::vector<ArrayStatistics> statistics(params.size());
+  std::memcpy(statistics.data(), host.data(), params.size() * sizeof(ArrayStatistics));
+  if (marked > 0) std::memcpy(check.marks.data(), host.data() + sums, marked);
+  for (const ArrayStatistics& one : statistics) check.squares.push_back(one.squares);
 }
 
 }  // namespace
 
-GradientCheck check_gradients(std::span<const ParamSlot> params, Reducer* reducer) {
+GradientCheck check_gradients(std::span<const ParamSlot> params, Reducer* reducer,
+                              const int32_t* marks) {
   Device& device = Device::current();
   GradientCheck check;
-  check.squares = device.is_cpu() ? squares_on_cpu(params) : squares_on(device, params);
+  if (marks != nullptr) check.marks.resize(params.size());
+  if (device.is_cpu()) {
+    check.squares = squares_on_cpu(params);
+    if (marks != nullptr) std::copy_n(marks, params.size(), check.marks.begin());
+  } else {
+    measure_on(device, params, marks, check);
+  }
   Bucket bucket;
   for (size_t i = 0; i < params.size(); ++i)
     bucket.add({&check.squares[i], 1}, params[i].cut_axes());

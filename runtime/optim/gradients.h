@@ -18,10 +18,13 @@ struct GradientCheck {
   bool all_finite = true;
   std::string first_bad;        // name of the first parameter whose gradient is not finite
   std::vector<double> squares;  // sum of squares of each gradient, in the order of the slots
+  std::vector<int32_t> marks;   // of `marks`, in ordinary memory
 };
 /// The sums are taken in blocks of fixed size and added in order: they do not depend on the
-/// threads. Of parameters that are cut all ranks ask together, with a reducer.
-GradientCheck check_gradients(std::span<const ParamSlot> params, Reducer* reducer = nullptr);
+/// threads. Of parameters that are cut all ranks ask together, with a reducer. `marks`: what the
+/// slots' not_finite point to, a number a slot side by side, which come to the host with the sums.
+GradientCheck check_gradients(std::span<const ParamSlot> params, Reducer* reducer = nullptr,
+                              const int32_t* marks = nullptr);
 
 /// Sum of squares of n floats, the same for any number of threads.
 double sum_of_squares(const float* values, int64_t n);

@@ -38,10 +38,12 @@ class HostMirror final : public Optimizer {
     QT_ASSERT(params.size() == params_.size());
     Device& device = Device::current();
     std::vector<ParamSlot> slots(params.begin(), params.end());
+    std::vector<int32_t> marks(slots.size());
     for (size_t i = 0; i < slots.size(); ++i) {
       copy_out(device, params[i].param, params_[i].view);
       slots[i].param = params_[i].view;
       slots[i].copy = View::none();
+      slots[i].not_finite = &marks[i];
       if (slots[i].grad.absent()) continue;
       copy_out(device, params[i].grad, grads_[i].view);
       slots[i].grad = grads_[i].view;
@@ -50,9 +52,12 @@ class HostMirror final : public Optimizer {
       const OnCpu on_cpu;
       optimizer_->update(args, slots);
     }
-    for (size_t i = 0; i < slots.size(); ++i)
+    for (size_t i = 0; i < slots.size(); ++i) {
       device.copy_in(params[i].param.pointer, slots[i].param.pointer,
                      slots[i].param.elements() * size_of(DType::f32));
+      if (marks[i] != 0 && params[i].not_finite != nullptr)
+        device.copy_in(params[i].not_finite, &marks[i], sizeof marks[i]);
+    }
   }
 
   void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) override {

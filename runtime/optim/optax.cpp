@@ -222,9 +222,16 @@ void OptaxOptimizer::run_stages(const UpdateArgs& args, std::span<const ParamSlo
   for (Stage& stage : stages_) run_stage(stage, args, params, gradients);
   for_each_block(blocks_.size(), [&](size_t b) {
     const auto [array, begin, end] = blocks_[b];
-    float* param = params[static_cast<size_t>(array)].param.data<float>();
-    const float* change = gradients[static_cast<size_t>(array)];
-    for (int64_t i = begin; i < end; ++i) param[i] += change[i];
+    const auto a = static_cast<size_t>(array);
+    float* param = params[a].param.data<float>();
+    const float* change = gradients[a];
+    float bad = 0;  // NaN once a number is not finite
+    for (int64_t i = begin; i < end; ++i) bad += 0 * (param[i] += change[i]);
+    for (const Stage& stage : stages_)
+      for (const auto* states : {&stage.mu, &stage.nu})
+        if (!states->empty())
+          for (int64_t i = begin; i < end; ++i) bad += 0 * (*states)[a].floats()[i];
+    params[a].watch(bad == 0);
   });
 }
 
@@ -262,7 +269,8 @@ void OptaxOptimizer::run_fused(const UpdateArgs& args, std::span<const ParamSlot
                       .first = core != nullptr ? core->mu[i].floats() : nullptr,
                       .second = core != nullptr && !core->nu.empty() ? core->nu[i].floats() : nullptr,
                       .copy = slot.copy.absent() ? nullptr : slot.copy.pointer,
-                      .n = elements_[i]});
+                      .n = elements_[i],
+                      .not_finite = slot.not_finite});
   }
   const GpuKernels& kernels = device.kernels();
   if (const auto* adam = std::get_if<cpu::AdamStep>(&step.numbers))
@@ -285,11 +293,13 @@ void OptaxOptimizer::run_fused_on_cpu(const FusedStep& step, std::span<const Par
     float* param = params[i].param.data<float>() + begin;
     float* mu = core != nullptr ? core->mu[i].floats() + begin : nullptr;
     if (const auto* adam = std::get_if<cpu::AdamStep>(&step.numbers))
-      cpu::adam_update(n, *adam, step.use, gradient, param, mu, core->nu[i].floats() + begin);
+      params[i].watch(cpu::adam_update(n, *adam, step.use, gradient, param, mu,
+                                       core->nu[i].floats() + begin));
     else if (const auto* lion = std::get_if<cpu::LionStep>(&step.numbers))
-      cpu::lion_update(n, *lion, step.use, gradient, param, mu);
+      params[i].watch(cpu::lion_update(n, *lion, step.use, gradient, param, mu));
     else
-      cpu::sgd_update(n, std::get<cpu::SgdStep>(step.numbers), step.use, gradient, param, mu);
+      params[i].watch(cpu::sgd_update(n, std::get<cpu::SgdStep>(step.numbers), step.use, gradient,
+                                      param, mu));
   });
 }
 

@@ -10,6 +10,7 @@
 //   for (const StateArray& array : optimizer->state()) save("state/param_states/" + array.name,
 //   array.view);
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +34,14 @@ struct ParamSlot {
   View grad = View::none();
   View copy = View::none();  // bfloat16 copy of param on a GPU, which on_device() updates write too
   std::vector<CutAxes> cuts = {};  // by axis: the mesh axes that cut it; param is a block then
+  /// Set to 1 by an update that leaves a number of param or of its state NaN or infinite; in the
+  /// device's memory, may be null.
+  int32_t* not_finite = nullptr;
+
+  /// On the CPU, by any thread: what was written is all finite, or not.
+  void watch(bool finite) const {
+    if (!finite && not_finite != nullptr) std::atomic_ref(*not_finite).store(1);
+  }
 
   /// All mesh axes that cut the array.
   CutAxes cut_axes() const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/check.h"
+#include "runtime/optim/checked_rate.h"
 
 namespace quintet {
 namespace {
@@ -81,6 +82,8 @@ Factor factor_named(const std::string& name) {
 }  // namespace
 
 Schedule create_learning_rate_scheduler(const LearningRateOptions& options) {
+  checked_rate(options.base_learning_rate, "create_learning_rate_scheduler: base_learning_rate");
+  checked_rate(options.min_learning_rate, "create_learning_rate_scheduler: min_learning_rate");
   std::vector<Factor> factors;
   for (const std::string& name : split_factors(options.factors))
     factors.push_back(factor_named(name));
@@ -93,11 +96,14 @@ Schedule create_learning_rate_scheduler(const LearningRateOptions& options) {
 }
 
 Schedule constant_schedule(double value) {
+  checked_rate(value, "constant_schedule: value");
   return [rate = static_cast<float>(value)](int64_t) { return rate; };
 }
 
 Schedule linear_schedule(double init_value, double end_value, int64_t transition_steps,
                          int64_t transition_begin) {
+  checked_rate(init_value, "linear_schedule: init_value");
+  checked_rate(end_value, "linear_schedule: end_value");
   if (transition_steps <= 0) return constant_schedule(init_value);
   return [=](int64_t step) {
     const int64_t count = std::clamp<int64_t>(step - transition_begin, 0, transition_steps);
@@ -108,6 +114,7 @@ Schedule linear_schedule(double init_value, double end_value, int64_t transition
 
 Schedule cosine_decay_schedule(double init_value, int64_t decay_steps, double alpha,
                                double exponent) {
+  checked_rate(init_value, "cosine_decay_schedule: init_value");
   QT_CHECK(decay_steps > 0, "cosine_decay_schedule: decay_steps must be positive, got {}",
            decay_steps);
   return [=](int64_t step) {
@@ -121,6 +128,9 @@ Schedule cosine_decay_schedule(double init_value, int64_t decay_steps, double al
 }
 
 Schedule warmup_cosine_decay_schedule(const WarmupCosineOptions& o) {
+  checked_rate(o.init_value, "warmup_cosine_decay_schedule: init_value");
+  checked_rate(o.peak_value, "warmup_cosine_decay_schedule: peak_value");
+  checked_rate(o.end_value, "warmup_cosine_decay_schedule: end_value");
   QT_CHECK(
       o.decay_steps > o.warmup_steps,
       "warmup_cosine_decay_schedule: decay_steps ({}) counts the warm-up and must be larger than "

@@ -26,7 +26,16 @@ TEST(RunState, ComesBackFromJsonEqual) {
   state.window["worse"] = {-std::numeric_limits<double>::infinity(), 1, false};
   state.actions["INFER_EVAL: EarlyStopping task/accuracy max"] = {
       {"best", 0.1 + 0.2}, {"waited", 2}};
+  data::VocabularyFile file;
+  file.path = "a \"b\"/sp.model";
+  file.bytes = 12345;
+  file.crc = 0x00c0ffee;
+  state.vocabularies["inputs"] = {"SentencePieceVocabulary(pieces=32)", file};
+  state.vocabularies["targets"] = {"ByteVocabulary(extra_ids=0)", std::nullopt};
   const RunState back = run_state_from_json(to_json(state), "test");
+  EXPECT_EQ(back.vocabularies.at("inputs").file->crc, 0x00c0ffee);
+  EXPECT_EQ(difference(back.vocabularies.at("inputs"), state.vocabularies["inputs"]), "");
+  EXPECT_FALSE(back.vocabularies.at("targets").file.has_value());
   EXPECT_EQ(back.actions, state.actions);
   EXPECT_EQ(to_json(back), to_json(state));
   EXPECT_EQ(back.step, state.step);
@@ -45,6 +54,14 @@ TEST(RunState, OfACheckpointFromBeforeActionsHadAStateHasNone) {
   ASSERT_NE(at, std::string::npos);
   text.erase(at, std::string(",\"actions\":{}").size());
   EXPECT_TRUE(run_state_from_json(text, "test").actions.empty());
+}
+
+TEST(RunState, OfACheckpointFromBeforeVocabulariesWereRecordedHasNone) {
+  std::string text = to_json(RunState{});
+  const std::string member = ",\"vocabularies\":{}";
+  ASSERT_NE(text.find(member), std::string::npos);
+  text.erase(text.find(member), member.size());
+  EXPECT_TRUE(run_state_from_json(text, "test").vocabularies.empty());
 }
 
 TEST(RunState, ADamagedDocumentIsADataError) {

@@ -10,7 +10,7 @@ namespace quintet {
 namespace {
 
 TEST(StopRequests, NameTheSignal) {
-  for (const int number : {SIGINT, SIGTERM, SIGUSR1}) {
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SIGXCPU}) {
     StopRequests stop({});
     EXPECT_FALSE(stop.reason());
     raise(number);
@@ -24,6 +24,26 @@ TEST(StopRequests, FormerHandlersComeBack) {
   { StopRequests stop({}); }
   raise(SIGUSR1);  // ignored again: the process lives
   signal(SIGUSR1, former);
+}
+
+TEST(StopRequests, WhatComesInNumbersIsOneRequest) {
+  for (const int number : {SIGHUP, SIGXCPU}) {
+    StopRequests stop({});
+    raise(SIGTERM);
+    raise(number);
+    raise(number);
+    EXPECT_EQ(*stop.reason(), "SIGTERM");
+  }
+}
+
+TEST(StopRequests, AnIgnoredHangupStaysIgnored) {
+  const auto former = signal(SIGHUP, SIG_IGN);
+  {
+    StopRequests stop({});
+    raise(SIGHUP);
+    EXPECT_FALSE(stop.reason());
+  }
+  signal(SIGHUP, former);
 }
 
 TEST(StopRequestsDeathTest, TheSecondSignalQuitsAtOnce) {

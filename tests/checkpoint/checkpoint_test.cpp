@@ -11,6 +11,8 @@
 #include <thread>
 
 #include "checkpoint/blocks.h"
+#include "checkpoint/hdf5_writer.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/region_reader.h"
 #include "tests/checkpoint/scratch.h"
 
@@ -52,6 +54,57 @@ TEST(Checkpoint, RestoresTensorsOfManyChunks) {
   CheckpointManager manager(lock);
   manager.save(0, slices_of(state), "{}");
   EXPECT_TRUE(same_state(manager.restore(0).arrays, state));
+}
+
+/// Layers of a network: some rank 1, 2 and 3 tensors each, of `width`.
+HostArrays network(int layers, int64_t width) {
+  HostArrays state = small_state();
+  for (int i = 0; i < layers; ++i) {
+    const std::string layer = fmt::format("target/encoder/layers_{}/", i);
+    state[layer + "norm/scale"] = filled<float>({width}, i);
+    state[layer + "mlp/wi/kernel"] = filled<float>({width, 3 * width}, i + 1);
+    state[layer + "attention/query/kernel"] = filled<float>({width, 2, width / 2}, i + 2);
+  }
+  return state;
+}
+
+TEST(Checkpoint, ReservesLittleMoreThanItWrites) {
+  const Scratch scratch;
+  const auto expect_near = [](int64_t reserved, const std::filesystem::path& file) {
+    const auto written = static_cast<int64_t>(std::filesystem::file_size(file));
+    EXPECT_GE(reserved, written) << file;
+    EXPECT_LE(reserved, written + written / 4 + (16 << 10)) << file;
+  };
+  const FolderLock lock(scratch.path());
+  CheckpointManager manager(lock, {.keep = 0});
+  int64_t step = 0;
+  for (const auto& [layers, width] :
+       {std::pair(0, 2), {1, 8}, {4, 16}, {30, 16}, {30, 24}, {30, 128}, {100, 8}}) {
+    SCOPED_TRACE(fmt::format("{} layers of {}", layers, width));
+    const HostArrays state = network(layers, width);
+    manager.save(++step, slices_of(state), "{}");
+    const auto folder = checkpoint_path(lock.folder(), step);
+    expect_near(most_data_bytes(slices_of(state)), folder / read_manifest(folder).files[0].name);
+    expect_near(most_state_bytes(read_manifest(folder)), folder / kStateName);
+  }
+}
+
+TEST(Checkpoint, ThatIsDeletedWhileItIsReadIsNotCalledDamaged) {
+  const Scratch scratch;
+  const FolderLock lock(scratch.path());
+  CheckpointManager manager(lock);
+  manager.save(1, slices_of(small_state()), "{}");
+  const auto folder = checkpoint_path(lock.folder(), 1);
+  const CheckpointReader reader(folder);
+  manager.remove(1);
+  const TensorRegion region{"target/encoder/layers_0/mlp/wi_0/kernel", {0, 0}, {7, 13}};
+  std::vector<std::byte> target(7 * 13 * sizeof(float));
+  for (const std::function<void()>& read : {std::function<void()>([&] { reader.verify(); }),
+                                            {[&] { reader.read(region, target.data()); }}}) {
+    const std::string message = error_of(ExitCode::kData, read);
+    EXPECT_NE(message.find(folder.string() + ": was deleted while it was read"), std::string::npos)
+        << message;
+  }
 }
 
 TEST(Checkpoint, BackgroundSaveHoldsTheValuesOfItsCall) {

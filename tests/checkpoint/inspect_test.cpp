@@ -1,6 +1,13 @@
 // `quintet inspect` names what is there and what is wrong with it.
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <sstream>
 
 #include "apps/verbs.h"
 #include "checkpoint/safetensors.h"
@@ -55,11 +62,89 @@ TEST(Inspect, ListsACheckpointsTensors) {
   EXPECT_EQ(floats["max"].as_double(), 3);
   EXPECT_DOUBLE_EQ(floats["rms"].as_double(), std::sqrt(25.0 / 3));
   EXPECT_EQ(floats["not_finite"].as_int(), 1);
+  for (const char* how : {"--verify", "--stats"})
+    EXPECT_EQ(Json::parse(inspect({folder, "--format=json", how}).text)["not_finite"]["some/floats"].as_int(), 1);
+  EXPECT_FALSE(Json::parse(inspect({folder, "--format=json", "--no-verify"}).text).has("not_finite"));
+  EXPECT_NE(inspect({scratch.path()}).text.find("whole, NOT FINITE: some/floats"), std::string::npos);
   const Output text = inspect({folder});
   EXPECT_EQ(text.code, 0);
   for (const char* part : {"target/encoder/layers_0/mlp/wi_0/kernel", "[7, 13]", "bfloat16",
-                           "every byte", "13 tensors"})
+                           "every byte", "13 tensors",
+                           "NO: some/floats (1 value) holds values that are not finite"})
     EXPECT_NE(text.text.find(part), std::string::npos) << part << "\n" << text.text;
+}
+
+/// `quintet inspect` in a process of its own, whose output can be read while it runs.
+class RunningInspect {
+ public:
+  explicit RunningInspect(std::vector<std::string> args) {
+    std::array<int, 2> pipe{};
+    if (::pipe(pipe.data()) != 0) throw std::runtime_error("pipe");
+    ::fcntl(pipe[1], F_SETPIPE_SZ, kPipeBytes);
+    process_ = ::fork();
+    if (process_ == 0) {
+      ::dup2(pipe[1], STDOUT_FILENO);
+      std::vector<char*> pointers;
+      for (std::string& arg : args) pointers.push_back(arg.data());
+      const int code = run_inspect(pointers);
+      std::fflush(stdout);
+      ::_exit(code);
+    }
+    ::close(pipe[1]);
+    output_ = pipe[0];
+  }
+  /// Waits for the first output.
+  void wait() const {
+    pollfd ready{.fd = output_, .events = POLLIN, .revents = 0};
+    ::poll(&ready, 1, -1);
+  }
+  Output finish() {
+    Output result;
+    std::array<char, kPipeBytes> block{};
+    for (ssize_t got; (got = ::read(output_, block.data(), block.size())) > 0;)
+      result.text.append(block.data(), static_cast<size_t>(got));
+    ::close(output_);
+    int status = 0;
+    ::waitpid(process_, &status, 0);
+    result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return result;
+  }
+
+ private:
+  static constexpr size_t kPipeBytes = 4096;  // the least that Linux has
+  pid_t process_ = 0;
+  int output_ = -1;
+};
+
+TEST(Inspect, GoesOnPastACheckpointThatIsDeletedMeanwhile) {
+  const Scratch scratch;
+  const int64_t last = 150;
+  {
+    const FolderLock lock(scratch.path());
+    CheckpointManager manager(lock, {.keep = 0});
+    HostArrays state;
+    state["x"] = testing::filled<float>({2}, 1);
+    for (int64_t step = 1; step <= last; ++step)
+      manager.save(step, testing::slices_of(state), "{}");
+  }
+  const auto folder = checkpoint_path(scratch.path(), last);
+  // Their lines fill stdio's block and the pipe several times: when the first comes, the
+  // checkpoints have been listed, and the last one is not reached before somebody reads.
+  RunningInspect inspect({scratch.path(), "--format=json"});
+  inspect.wait();
+  std::filesystem::rename(folder, scratch.path() / ".trash-checkpoint_150");
+  const Output output = inspect.finish();
+  EXPECT_EQ(output.code, 0) << output.text;
+  std::istringstream lines(output.text);
+  int64_t whole = 0, deleted = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json json = Json::parse(line);
+    const bool is_deleted = json.has("deleted") && json["deleted"].as_bool();
+    EXPECT_EQ(is_deleted, json["step"].as_int() == last) << line;
+    ++(is_deleted ? deleted : whole);
+  }
+  EXPECT_EQ(whole, last - 1);
+  EXPECT_EQ(deleted, 1);
 }
 
 TEST(Inspect, TellsWholeFromDamaged) {

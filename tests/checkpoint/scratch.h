@@ -50,8 +50,9 @@ HostArray filled(std::vector<int64_t> shape, int seed) {
   return array;
 }
 
-/// Every dtype, scalars, empty and odd shapes, one tensor of several chunks.
-inline HostArrays small_state(int seed = 1) {
+/// Every dtype, scalars, empty and odd shapes, one tensor of several chunks. Random bits; where
+/// `finite`, the highest bit of floats' exponents is 0.
+inline HostArrays small_state(int seed = 1, bool finite = true) {
   HostArrays state;
   state["target/encoder/layers_0/mlp/wi_0/kernel"] = filled<float>({7, 13}, seed);
   state["target/decoder/logits_dense/kernel"] = filled<float>({33, 65}, seed + 1);
@@ -67,6 +68,11 @@ inline HostArrays small_state(int seed = 1) {
   state["state/half"].dtype = DType::f16;
   state["state/flags"] = HostArray(DType::boolean, {3});
   state["state/flags"].bytes[1] = std::byte{1};
+  for (auto& [name, array] : state)
+    if (finite && is_floating(array.dtype))
+      for (auto i = static_cast<size_t>(size_of(array.dtype)) - 1; i < array.bytes.size();
+           i += static_cast<size_t>(size_of(array.dtype)))
+        array.bytes[i] &= std::byte{0xbf};
   return state;
 }
 

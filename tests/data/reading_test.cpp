@@ -7,6 +7,7 @@
 
 #include "data/preprocessors/token_preprocessors.h"
 #include "data/reading/contents.h"
+#include "data/reading/file_fingerprints.h"
 #include "data/reading/position_text.h"
 #include "data/reading/units.h"
 #include "tests/data/files.h"
@@ -164,6 +165,29 @@ TEST(PositionText, ReadsBack) {
 }
 
 using ContentsTest = testing::FileTest;
+
+TEST_F(ContentsTest, FileFingerprintsSeeEveryByteOfFilesThatAreNotLarge) {
+  const auto small = write("small", std::string(10'000, 'a')), large = write("large", "");
+  constexpr int64_t kLarge = int64_t{65} << 20;
+  std::filesystem::resize_file(large, kLarge);
+  const auto change = [](const std::string& path, int64_t offset) {
+    std::fstream(path, std::ios::binary | std::ios::in | std::ios::out).seekp(offset) << '!';
+  };
+  const auto before = file_fingerprints({small, large});
+  EXPECT_FALSE(before[0].sampled);
+  EXPECT_TRUE(before[1].sampled);
+  EXPECT_EQ(before[1].bytes, kLarge);
+  for (const int64_t offset : {int64_t{0}, kLarge - 1}) {
+    const uint32_t crc = file_fingerprints({small, large})[1].crc;
+    change(large, offset);
+    EXPECT_NE(file_fingerprints({small, large})[1].crc, crc) << offset;
+  }
+  change(small, 5'000);
+  EXPECT_NE(file_fingerprints({small, large})[0].crc, before[0].crc);
+  EXPECT_EQ(file_fingerprints({small})[0].crc, file_fingerprints({small, large})[0].crc);
+  EXPECT_EQ(file_fingerprints({write("empty", "")})[0].crc, 0u);
+  EXPECT_TRUE(contains(message_of(ExitCode::kData, [] { file_fingerprints({"/no/file"}); }), "/no/file"));
+}
 
 TEST_F(ContentsTest, FingerprintsNoticeNamesSizesAndBytes) {
   const std::string a = write("a", std::string(100'000, 'a')), b = write("b", "b");

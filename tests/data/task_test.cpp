@@ -71,7 +71,7 @@ seqio.TaskRegistry.tasks = [@file/seqio.Task(), @records/seqio.Task(), @numbers/
   EXPECT_EQ(examples("tfds", "rest").size(), 4u);
 }
 
-/// The task of STYLE.md 3.6, on bytes.
+/// Span corruption over text files, a task written in gin, on bytes.
 TEST_F(GinTasks, PretrainWithSpanCorruptionOnTextFiles) {
   std::string text;
   for (int i = 0; i < 300; ++i)

@@ -1,4 +1,6 @@
 // A directory that TFDS itself prepared (tests/oracles/gen_tfds.py), and what TFDS reads from it.
+#include <cstring>
+
 #include "data/data_source.h"
 #include "data/sources/tfds_splits.h"
 #include "runtime/base/json.h"
@@ -91,6 +93,35 @@ TEST_F(TfdsDamage, IsNamed) {
   fs::remove(record);
   EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { source.open("train"); }), record.string()));
   EXPECT_EQ(source.open("validation")->size(), 7);
+}
+
+TEST_F(TfdsDamage, OfANumberOrAnEncodingInItsJsonIsNamed) {
+  const auto at = folder_ / "tiny_questions";
+  fs::copy(kFolder / "tiny_questions", at, fs::copy_options::recursive);
+  const TfdsDataSource source("tiny_questions", folder_.string());
+  struct Damage {
+    const char *file, *field, *good, *bad, *found;
+  };
+  // The field is the path in the file as Json names it.
+  for (const Damage& damage : std::initializer_list<Damage>{
+           {"dataset_info.json", "shardLengths[0]", "\"21\"", "\"abc\"", "'abc'"},
+           {"dataset_info.json", "shardLengths[0]", "\"21\"", "\"-21\"", "-21"},
+           {"dataset_info.json", "shardLengths[0]", "\"21\"", "\"9223372036854775807\"", "922337"},
+           {"features.json", "sequence.length", "\"-1\"", "\"abc\"", "'abc'"},
+           {"features.json", "dimensions", "\"2\"", "\"2x\"", "'2x'"},
+           {"features.json", "encoding", "\"none\"", "\"jone\"", "'jone'"}}) {
+    SCOPED_TRACE(damage.bad);
+    const fs::path file = at / "1.2.0" / damage.file;
+    const std::string good = read_file(file);
+    std::string text = good;
+    const size_t place = text.find(damage.good);
+    ASSERT_NE(place, std::string::npos);
+    std::ofstream(file) << text.replace(place, std::strlen(damage.good), damage.bad);
+    const std::string message = message_of(ExitCode::kData, [&] { source.open("train"); });
+    for (const char* part : {damage.file, damage.field, damage.found})
+      EXPECT_TRUE(contains(message, part));
+    std::ofstream(file) << good;
+  }
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // Every vocabulary of fixtures/seqio/vocab: sizes, special ids, encoding, decoding of anything.
-#include "data/configurables.h"
+#include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
+
+#include "data/configurables.h"
 #include "data/vocabulary.h"
 #include "tests/data/gin_values.h"
 #include "tests/harness/fixtures.h"
@@ -135,6 +138,57 @@ TEST_P(VocabularyGolden, DecodesAnyIds) {
     }
   }
   EXPECT_GT(compared, 0);
+}
+
+/// Ids that end texts seldom, continue characters often and mean everything a vocabulary knows.
+Tokens random_ids(const Vocabulary& vocabulary, std::mt19937& random) {
+  const auto pick = [&](int64_t n) {
+    return static_cast<int32_t>(random() % static_cast<uint32_t>(n));
+  };
+  const auto* pieces = dynamic_cast<const SentencePieceVocabulary*>(&vocabulary);
+  const int32_t size = vocabulary.vocab_size();
+  const std::vector<std::string> texts{" ", "  a", "h\u00e9", "\u4f60\U0001F642", "\u00bd", "<"};
+  Tokens ids;
+  while (ids.size() < 60) {
+    const int32_t kind = pick(8);
+    if (kind == 0) {
+      ids.push_back(pick(32) == 0 ? -5 : size + pick(3) - 1);
+    } else if (kind < 4) {
+      ids.push_back(pick(size));
+    } else if (pieces != nullptr && kind < 7) {  // a byte, or a space at the start
+      const int32_t id = pieces->id_of_piece(fmt::format("<0x{:02X}>", 0x80 + pick(0x78)));
+      ids.push_back(pick(8) == 0 ? pieces->id_of_piece("\u2581") : id);
+    } else if (size < 1000 && kind < 6) {  // of the byte vocabularies: within characters
+      ids.push_back(3 + 0x80 + pick(0x78));
+    } else if (dynamic_cast<const PassThroughVocabulary*>(&vocabulary) == nullptr) {
+      const Tokens more = vocabulary.encode(texts[static_cast<size_t>(pick(6))]);
+      ids.insert(ids.end(), more.begin(),
+                 more.begin() + std::min<int64_t>(std::ssize(more), 1 + pick(4)));
+    }
+    if (pick(12) != 0) std::erase(ids, vocabulary.eos_id().value_or(-1));
+  }
+  return ids;
+}
+
+TEST_P(VocabularyGolden, IdsOneByOneGiveTheTextOfAll) {
+  std::mt19937 random(7);
+  for (const auto& [name, vocabulary] : vocabularies_) {
+    SCOPED_TRACE(name);
+    for (int round = 0; round < 40; ++round) {
+      const Tokens ids = random_ids(*vocabulary, random);
+      DecodeState state;
+      std::string certain;
+      for (size_t n = 0; n <= ids.size(); ++n) {
+        const std::span<const int32_t> so_far(ids.data(), n);
+        ASSERT_EQ(certain + vocabulary->decode_open(state), vocabulary->decode(so_far))
+            << fmt::format("ids {}", fmt::join(so_far, " "));
+        if (n == ids.size()) break;
+        const std::string before = certain;
+        vocabulary->decode_next(ids[n], state, certain);
+        ASSERT_TRUE(certain.starts_with(before));
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Folders, VocabularyGolden, ::testing::Values("vocab", "more/vocab"));

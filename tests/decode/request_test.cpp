@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include "data/text_stream.h"
 
@@ -123,9 +124,7 @@ TEST(Generation, RequestsOfABatchEndEachByItself) {
   const std::vector<GenerationRequest> requests{
       {.prompt = {0}, .rules = rules(3)},
       {.prompt = {0, 11, 12}, .rules = rules(9)},
-      {.prompt = {7}, .rules = rules(9), .stops = [](std::span<const int32_t> made) {
-         return made.back() == 9;
-       }}};
+      {.prompt = {7}, .rules = rules(9), .stops = [](int32_t token) { return token == 9; }}};
   Counting model;
   const auto results = generate(model, requests, 1);
   EXPECT_EQ(results[0][0].ids(), (TokenList{1, 2, 3}));
@@ -185,6 +184,94 @@ TEST(TextStream, StopStringsAreFoundAcrossTokens) {
   EXPECT_FALSE(stopped);
   EXPECT_EQ(shown({"aab"}, "aaab", stopped), "a");
   EXPECT_TRUE(stopped);
+}
+
+/// Characters as ids; counts how often one is made text.
+class CountingVocabulary final : public data::Vocabulary {
+ public:
+  data::Tokens encode(std::string_view text) const override { return {text.begin(), text.end()}; }
+  int32_t base_vocab_size() const override { return 128; }
+  std::optional<int32_t> eos_id() const override { return std::nullopt; }
+  std::optional<int32_t> unk_id() const override { return std::nullopt; }
+  std::string description() const override { return "CountingVocabulary()"; }
+  mutable int64_t appended = 0;
+
+ protected:
+  void append(int32_t id, data::DecodeState&, std::string& text) const override {
+    text += static_cast<char>(id);
+    ++appended;
+  }
+};
+
+TEST(TextStream, StopsAreWhereASearchOfTheWholeTextFindsThem) {
+  std::mt19937 random(3);
+  const auto word = [&](size_t longest) {
+    std::string text(1 + random() % longest, 'a');
+    for (char& c : text) c = static_cast<char>('a' + random() % 2);
+    return text;
+  };
+  const auto vocabulary = std::make_shared<CountingVocabulary>();
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<std::string> stops;
+    while (stops.size() < 1 + random() % 4) stops.push_back(word(7));
+    const std::string text = word(40);
+    data::TextStream stream(vocabulary, stops);
+    size_t end = 0;
+    while (end < text.size() && !stream.stopped()) stream.push(text[end++]);
+    stream.finish();
+    size_t first = std::string::npos;
+    for (const std::string& stop : stops) first = std::min(first, text.substr(0, end).find(stop));
+    ASSERT_EQ(stream.stopped(), first != std::string::npos) << text;
+    ASSERT_EQ(stream.text(), text.substr(0, std::min(first, end))) << text;
+    if (!stream.stopped()) continue;
+    for (const std::string& stop : stops)
+      ASSERT_EQ(text.substr(0, end - 1).find(stop), std::string::npos);
+  }
+}
+
+TEST(TextStream, ATokenIsDecodedOnce) {
+  const auto vocabulary = std::make_shared<CountingVocabulary>();
+  data::TextStream stream(vocabulary, {"END"});
+  const auto stops = data::stop_check(vocabulary, {"END"});
+  for (int i = 0; i < 100; ++i) {
+    stream.push('E');
+    EXPECT_FALSE(stops('N'));
+  }
+  EXPECT_EQ(vocabulary->appended, 200);
+}
+
+TEST(TextStream, ACopyGoesOnByItself) {
+  const auto vocabulary = std::make_shared<CountingVocabulary>();
+  const auto first = data::stop_check(vocabulary, {"ab"});
+  EXPECT_FALSE(first('a'));
+  const auto second = first;
+  EXPECT_FALSE(first('a'));
+  EXPECT_TRUE(second('b'));
+  EXPECT_TRUE(first('b'));
+}
+
+TEST(Generation, StopsOfBeamsAreEachBeamsOwn) {
+  // The best beam is 1 2 3 ..., the next 2 3 4 ... or 1 3 4 ...; each has its own tokens to stop
+  // at.
+  const auto seen = [last = int32_t{0}](int32_t token) mutable {
+    const bool jumped = token == 5 && last == 3;
+    last = token;
+    return jumped;
+  };
+  const GenerationRequest request{.rules = {.eos_ids = {15}, .max_new_tokens = 6},
+                                  .num_return_sequences = 4,
+                                  .num_beams = 4,
+                                  .stops = seen};
+  Counting model;
+  const auto results = generate(model, {&request, 1}, 4);
+  for (const Hypothesis& one : results[0]) {
+    const TokenList ids = one.ids();
+    bool jumps = false;
+    for (size_t i = 1; i < ids.size(); ++i) {
+      jumps = ids[i] == 5 && ids[i - 1] == 3;
+      EXPECT_EQ(jumps, one.finish == FinishReason::stop && i + 1 == ids.size());
+    }
+  }
 }
 
 TEST(TextStream, NothingIsShownThatCouldBeginAStop) {

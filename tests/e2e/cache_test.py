@@ -55,6 +55,11 @@ def test_ranks_and_threads_write_the_same_bytes(folder):
     assert len(files(folder / "one")) == 4 + 4 + 2 * 2 + 2
 
 
+def leave_leftovers(folder):
+    for name in ("all.LOCK", ".writable-all.LOCK", "..writable-all.LOCK.tmp-4242-0"):
+        (folder / name).write_text("host elsewhere pid 4242\n")
+
+
 def test_a_second_run_says_so_and_others_are_refused(folder):
     task = write_task(folder)
     out = f"--output_cache_dir={folder / 'cache'}"
@@ -66,7 +71,15 @@ def test_a_second_run_says_so_and_others_are_refused(folder):
     other = quintet("cache", *task, out, expect=3)
     assert "was cached with vocabulary" in other.err, other
     assert files(folder / "cache") == before
+    # What a killed run leaves beside a finished cache goes with the next start.
+    leave_leftovers(folder / "cache/words")
+    write_task(folder)
+    quintet("cache", *task, out)
+    assert os.listdir(folder / "cache/words") == ["all"]
+    write_task(folder, extra_ids=50)
+    leave_leftovers(folder / "cache/words")
     quintet("cache", *task, out, "--overwrite")
+    assert os.listdir(folder / "cache/words") == ["all"]
     assert files(folder / "cache") != before
     nearest = quintet("cache", task[0], "--tasks=word:all", out, expect=2)
     assert "words:all" in nearest.err, nearest

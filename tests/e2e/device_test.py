@@ -11,6 +11,11 @@ def has_emulator():
     return quintet("bench", "gemm", "--device=emulated", "--m=4", "--n=4", "--k=4", "--steps=1", expect=None).code == 0
 
 
+def need_emulator():
+    if not has_emulator():
+        e2e.skip("this build has no emulated GPU")
+
+
 def train(folder, steps, device, dtype):
     """The first `steps` of a run of 4, or what is missing of them."""
     quintet(*tiny(folder, 4, f"--gin.train_script.train.total_steps={steps}", f"--device={device}",
@@ -22,8 +27,7 @@ def losses(folder):
 
 
 def test_the_emulated_gpu_trains_as_the_cpu_does(folder):
-    if not has_emulator():
-        return
+    need_emulator()
     for device in ("cpu", "emulated"):
         train(folder / device, 4, device, "float32")
     cpu, gpu = losses(folder / "cpu"), losses(folder / "emulated")
@@ -46,8 +50,7 @@ def test_a_limit_of_threads_changes_no_number(folder):
 
 
 def test_a_run_in_bfloat16_goes_on_with_the_same_bits(folder):
-    if not has_emulator():
-        return
+    need_emulator()
     train(folder / "whole", 4, "emulated", "bfloat16")
     train(folder / "parts", 2, "emulated", "bfloat16")
     train(folder / "parts", 4, "emulated", "bfloat16")

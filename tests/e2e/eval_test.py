@@ -1,6 +1,8 @@
 """Evaluation through the program: metrics of predictions and of scores, seqio's files, the same values from `eval`."""
 
+import fcntl
 import json
+import select
 
 import e2e
 from e2e import quintet, tiny
@@ -119,6 +121,63 @@ def test_all_skips_checkpoints_that_have_been_evaluated(folder):
     log.write_text("\n".join(done[1:]))
     assert [json.loads(line)["step"] for line in quintet(*ask).out.splitlines()] == steps[:1]
     assert log.read_text().splitlines() == done
+
+
+def test_all_goes_on_past_a_checkpoint_that_is_deleted_meanwhile(folder):
+    run = folder / "run"
+    quintet(*tiny(run, 4, "--gin.utils.SaveCheckpointConfig.period=2"))
+    steps = e2e.steps_of(run)
+    process = e2e.start("eval", f"--model_dir={run}", "--checkpoint=all", "--task=number_to_words", "--samples=500",
+                        "--num_examples=500", "--batch_size=500")
+    # More samples than a pipe of one page holds: the program has listed the checkpoints, is at the first, and waits.
+    fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, 4096)
+    select.select([process.stderr], [], [])
+    (run / f"checkpoint_{steps[-1]}").rename(run / f".trash-checkpoint_{steps[-1]}")
+    out, err = process.communicate(timeout=60 * e2e.PATIENCE)
+    assert process.returncode == 0, err.decode()[-2000:]
+    assert f"checkpoint_{steps[-1]} was deleted meanwhile" in err.decode(), err.decode()[-2000:]
+    assert [json.loads(line)["step"] for line in out.splitlines()] == steps[:-1]
+
+
+MIXTURE = """
+from __gin__ import dynamic_registration
+import seqio
+from quintet import data
+
+seqio.Feature.vocabulary = @seqio.ByteVocabulary()
+seqio.Task:
+  preprocessors = [@seqio.preprocessors.tokenize, @seqio.preprocessors.append_eos]
+  output_features = {{'inputs': @seqio.Feature(), 'targets': @seqio.Feature()}}
+both/data.TsvDataSource.split_to_filepattern = {{'train': '{file}', 'validation': '{file}'}}
+both/seqio.Task:
+  name = 'both'
+  source = @both/data.TsvDataSource()
+one/data.TsvDataSource.split_to_filepattern = {{'train': '{file}'}}
+one/seqio.Task:
+  name = 'only_train'
+  source = @one/data.TsvDataSource()
+seqio.TaskRegistry.tasks = [@both/seqio.Task(), @one/seqio.Task()]
+seqio.Mixture:
+  name = 'mixed'
+  tasks = ['both', 'only_train']
+  default_rate = 1.0
+seqio.MixtureRegistry.mixtures = [@seqio.Mixture()]
+"""
+
+
+def test_teacher_forced_evaluation_skips_tasks_without_the_split(folder):
+    (folder / "pairs.tsv").write_text("".join(f"question {i}\tanswer {i}\n" for i in range(20)))
+    (folder / "mixed.gin").write_text(MIXTURE.format(file=folder / "pairs.tsv"))
+    gin = f"--gin_file={folder}/mixed.gin"
+    done = quintet(*tiny(folder / "run", 4, gin, "--gin.TASK='mixed'"))
+    assert done.err.count("task 'only_train' has no split 'validation' and is skipped") == 1, done
+    evaluated = {record["run"] for record in lines(folder / "run" / "metrics.jsonl") if "run" in record}
+    assert {"training_eval/both", "training_eval/mixed"} <= evaluated, evaluated
+    assert not any("only_train" in run for run in evaluated), evaluated
+    # None has it, or the one task that was asked for: still an error.
+    wrong = "--gin.train_eval/utils.DatasetConfig.split='test'"
+    assert "split 'test'" in quintet(*tiny(folder / "a", 4, gin, "--gin.TASK='mixed'", wrong), expect=2).err
+    assert "split 'validation'" in quintet(*tiny(folder / "b", 4, gin, "--gin.TASK='only_train'"), expect=2).err
 
 
 e2e.run(globals())

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import e2e
-from device_test import has_emulator, losses
+from device_test import has_emulator, losses, need_emulator
 from e2e import QUINTET, assert_same_run, metrics, mpirun, quintet, tiny
 from serving import serving, text_of
 
@@ -105,8 +105,7 @@ def test_it_infers_as_it_generates_on_one_rank_and_on_two(folder):
 
 
 def test_an_emulated_gpu_trains_and_generates_as_the_cpu(folder):
-    if not has_emulator():
-        return
+    need_emulator()
     for device in ("cpu", "emulated"):
         quintet(*switch(folder / device, 4, "--gin.TRAIN_LENGTHS={'inputs': 24, 'targets': 24}", "--gin.BATCH_SIZE=2",
                         "--gin.DROPOUT_RATE=0.0", "--gin.train_script.train.stats_period=1", f"--device={device}"))

@@ -134,8 +134,20 @@ def test_a_rank_that_is_slower_than_the_others_is_named(folder):
     assert process.wait(60) == 75, log.read_text()  # it was no reason to end
 
 
-def test_replicas_that_agree_train_on(folder):
-    mpirun(2, *tiny(folder / "run", 6, "--check_replicas=1"))
+def test_replicas_that_agree_train_on_and_one_wrong_bit_ends_the_run(folder):
+    """Rank 1 takes over a number whose last bit is wrong: checksums are taken by file, rank 0 has checked this one."""
+    run = folder / "run"
+    arguments = ["--check_replicas=1", "--gin.EVAL_PERIOD=500"]
+    mpirun(2, *tiny(run, 6, *arguments))
+    log = folder / "reads"
+    goes_on = [QUINTET, *map(str, tiny(run, 6, *arguments))]
+    done = on_two_ranks(goes_on, [*with_fault("read:999999=EIO", run, f"QT_FAULT_LOG={log}"), *goes_on])
+    assert done.code == 0, done  # nothing is left to do: its last read is of the last tensor
+    last = sum(" read " in line for line in log.read_text().splitlines())
+    goes_on = [QUINTET, *map(str, tiny(run, 8, *arguments))]
+    result = on_two_ranks(goes_on, [*with_fault(f"read:{last}=FLIP", run), *goes_on])
+    assert result.code == 6 and "hold copies that differ" in result.err, result
+    assert "rank 0 on" in result.err and "rank 1 on" in result.err and steps_of(run)[-1] == 6, result
 
 
 if __name__ == "__main__":

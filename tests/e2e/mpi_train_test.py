@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import e2e
-from device_test import SHORT, has_emulator
+from device_test import SHORT, need_emulator
 from e2e import QUINTET, TINY, steps_of, tiny, wait_for
 from moe_test import switch
 
@@ -178,8 +178,7 @@ def test_experts_on_many_ranks_follow_the_single_rank_curve(folder):
 
 
 def test_experts_on_emulated_gpus_follow_the_cpus_curve(folder):
-    if not has_emulator():
-        return
+    need_emulator()
     arguments = switch(folder / "one", 3, "--gin.TRAIN_LENGTHS={'inputs': 24, 'targets': 24}", "--gin.DROPOUT_RATE=0.0",
                        "--gin.train_script.train.stats_period=1")
     e2e.quintet(*arguments)
@@ -189,8 +188,7 @@ def test_experts_on_emulated_gpus_follow_the_cpus_curve(folder):
 
 
 def test_cut_norms_and_losses_on_emulated_gpus_follow_the_cpus_curve(folder):
-    if not has_emulator():
-        return
+    need_emulator()
     e2e.quintet(*tiny(folder / "one", 3, *SHORT))
     cut = [*MESHES["model"], MESHES["zero"][1], "--gin.partitioning.standard_logical_axis_rules.activation_partitioning_dims=2"]
     mpirun(2, *tiny(folder / "two", 3, *SHORT, *cut), "--device=emulated")

@@ -58,7 +58,7 @@ def test_what_it_names_is_there(folder):
     paths = set(re.findall(r"`((?:apps|kernels|runtime|models|data|checkpoint|tests|bench|scripts)/[\w./-]*)`", text))
     missing = [path for path in sorted(paths) if not (ROOT / path).exists()]
     assert len(paths) > 10 and not missing, missing
-    tests = (ROOT / "tests/e2e/resume_test.py").read_text() + (ROOT / "tests/e2e/wrong_input_test.py").read_text()
+    tests = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests/e2e").glob("*_test.py"))
     for name in re.findall(r"`(test_\w+)`", text):
         assert f"def {name}(" in tests, name
 

@@ -80,6 +80,36 @@ def test_a_second_signal_quits_at_once(folder):
     assert process.returncode in (128 + signal.SIGTERM, 128 + signal.SIGINT, 75), process.returncode
 
 
+def stops_saved(process, model_dir, last, *numbers):
+    """Those signals in a row end a running process with a save; what it says names one of them."""
+    until_step(process, model_dir)
+    for number in numbers:
+        process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 75, f"exit {process.returncode}: {err.decode()[-2000:]}"
+    assert any(f"stopped by {signal.Signals(number).name}".encode() in err for number in numbers), err[-2000:]
+    found = steps_of(model_dir)[-1]
+    assert last <= found < 100000, found
+    return found
+
+
+def test_a_lost_terminal_and_a_limit_of_time_save(folder):
+    """Both come in numbers: a shell and its terminal send SIGHUP, systemd SIGTERM with it, the system SIGXCPU every second."""
+    last = -1
+    for numbers in ((signal.SIGHUP, signal.SIGXCPU, signal.SIGXCPU), (signal.SIGXCPU, signal.SIGXCPU),
+                    (signal.SIGHUP, signal.SIGTERM)):
+        process = start(*tiny(folder / "run", 100000, "--gin.utils.SaveCheckpointConfig.period=100000"))
+        e2e.wait_for(lambda: b"step" in process.stderr.readline())
+        last = stops_saved(process, folder / "run", last, *numbers)
+
+
+def test_nohup_is_respected(folder):
+    process = start(*tiny(folder / "run", 100000), preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    until_step(process, folder / "run")
+    process.send_signal(signal.SIGHUP)
+    stops_saved(process, folder / "run", 0, signal.SIGTERM)
+
+
 def killed_runs(folder, kills, more=()):
     """kill -9 at random moments; the newest checkpoint is never older than before and the end is the same."""
     generator = random.Random(7)

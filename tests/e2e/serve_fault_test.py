@@ -1,4 +1,4 @@
-"""quintet serve against clients that are broken, slow, gone or too many (reliability.md S1 to S4 and S7).
+"""quintet serve against clients that are broken, slow, gone or too many (docs/faults.md S1 to S4 and S7).
 
 Each test fails without the protection it is about. QUINTET_DISCONNECTS: how many clients leave (200)."""
 
@@ -20,7 +20,7 @@ import e2e
 from e2e import PATIENCE, QUINTET, wait_for
 from serving import FREE, events, in_threads, seconds, serving, text_of, trained
 
-LINE = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+LINE = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b'{"prompt": "a", "max_tokens": 2}'
 
 
@@ -47,12 +47,20 @@ def test_attacks_are_answered_and_cost_nothing(folder):
                 ("a chunk size that is none", LINE + chunked + b"\r\nxyz\r\n", [400]),
                 ("a chunk beyond all", LINE + chunked + b"\r\nffffffffffffffffff\r\n", [400, 413]),
                 ("another encoding", LINE + b"Transfer-Encoding: gzip\r\n\r\n" + b"x" * 100, [501]),
+                ("encoded and in chunks", LINE + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", [501]),
+                ("chunks of chunks", LINE + chunked + chunked + b"\r\n0\r\n\r\n", [400, 501]),
+                ("chunks in HTTP/1.0", LINE.replace(b"1.1", b"1.0") + chunked + b"\r\n0\r\n\r\n", [400]),
+                ("a zipped body", LINE + b"Content-Encoding: gzip\r\n" + length + b"\r\n" + BODY, [415]),
+                ("an empty host", b"GET /health HTTP/1.1\r\nHost:\r\n\r\n", [400]),
+                ("a host that is none", b"GET /health HTTP/1.1\r\nHost: a/b\r\n\r\n", [400]),
+                ("a user's URL", b"GET http://a@localhost/health HTTP/1.1\r\nHost: localhost\r\n\r\n", [400]),
+                ("another's name", b"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", [403]),
                 ("headers without end", LINE + b"A: b\r\n" * 300000, [431]),
                 ("a long header", LINE + b"A: " + b"b" * 200000 + b"\r\n\r\n", [431]),
                 ("a long URL", b"GET /" + b"a" * 200000 + b" HTTP/1.1\r\n\r\n", [414]),
-                ("a rather long URL", b"GET /" + b"a" * 8000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", [414]),
+                ("a rather long URL", b"GET /" + b"a" * 8000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", [414]),
                 ("NUL in a header", LINE + b"A: \0\r\n\r\n", [400]),
-                ("NUL in the URL", b"GET /\0 HTTP/1.1\r\nHost: x\r\n\r\n", [400]),
+                ("NUL in the URL", b"GET /\0 HTTP/1.1\r\nHost: localhost\r\n\r\n", [400]),
                 ("bare line feeds", b"GET /health HTTP/1.1\nHost: x\n\n" + b"x" * 20000, [400, 431]),
                 ("no HTTP", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500), [400]),
                 ("no host", b"GET /health HTTP/1.1\r\n\r\n", [400]),
@@ -134,12 +142,12 @@ def test_whole_answers_that_nobody_takes_and_idle_connections_end(folder):
             wait_for(lambda: server.metrics()["quintet_connections"] == 1, seconds=60)
         with server.connect() as idle:
             for _ in range(2):  # after a request, and after the next
-                idle.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                idle.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 assert b" 200 " in idle.recv(4096)
             began = time.time()
             assert idle.recv(1) == b"" and 0.5 < time.time() - began < 10, time.time() - began
         with server.connect() as patient:  # a byte of the next request came with the last
-            patient.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n\r\n")
+            patient.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n\r\n")
             wait_for(lambda: server.metrics()["quintet_connections"] == 1, seconds=30)
 
 
@@ -161,7 +169,7 @@ def test_clients_that_stay_after_the_last_answer_are_left_alone(folder):
 
         assert any(may_finish() for _ in range(5))
         with server.connect() as silent, server.connect() as talking:
-            silent.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            silent.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             talking.sendall(LINE + b"Content-Length: 100000000\r\n\r\n")
             assert b" 200 " in silent.recv(4096) and b" 413 " in talking.recv(4096)
             end = time.time() + 20
@@ -193,7 +201,7 @@ def test_a_flood_is_turned_away_politely(folder):
 
 
 def test_a_request_of_too_many_prompts_leaves_nothing_in_the_queue(folder):
-    with serving(trained(folder), "--max_queue=3", "--max_tokens=4000", "--max_n=16") as server:
+    with serving(trained(folder), "--max_queue=3", "--max_tokens=4000", "--max_n=16", "--answers_mib=4096") as server:
         began = time.time()
         server.post("/v1/completions", expect=503, prompt=["a"] * 40, n=16, max_tokens=4000, **FREE)
         server.wait_idle()
@@ -208,7 +216,7 @@ def test_files_run_out_and_come_back(folder):
         first_free = min(set(range(len(taken) + 1)) - taken)
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (first_free, limits[1]))
         with server.connect() as waiting:
-            waiting.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            waiting.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             before = server.cpu_seconds()
             time.sleep(2)
             assert server.cpu_seconds() - before < 0.1, "it asks for connections without a pause"
@@ -221,6 +229,49 @@ def test_files_run_out_and_come_back(folder):
     with serving(model, program=("bash", "-c", f'ulimit -Sn 64; exec {QUINTET} "$@"', "bash")) as server:
         idle = [server.connect() for _ in range(200)]
         wait_for(lambda: server.metrics()["quintet_connections"] >= 200)
+        for connection in idle:
+            connection.close()
+
+
+def asks(server, path, address="127.0.0.1", body=None):
+    """Status and headers that a client at this address of the loopback network gets."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20, source_address=(address, 0))
+    with contextlib.closing(connection):
+        connection.request("POST" if body else "GET", path, body)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status, dict(answer.getheaders())
+
+
+def test_one_address_cannot_take_all_connections(folder):
+    with serving(trained(folder), "--max_connections=40", "--max_connections_per_address=10") as server:
+        mine = [socket.create_connection(("127.0.0.1", server.port), source_address=("127.0.0.2", 0)) for _ in range(10)]
+        wait_for(lambda: server.metrics()["quintet_connections"] >= 11)
+        status, headers = asks(server, "/v1/completions", "127.0.0.2", BODY)
+        assert status == 503 and headers["Retry-After"] and headers["Connection"] == "close", headers
+        assert asks(server, "/health", "127.0.0.2")[0] == 200
+        assert asks(server, "/v1/completions", "127.0.0.3", BODY)[0] == 200
+        mine.pop().close()
+        wait_for(lambda: asks(server, "/v1/completions", "127.0.0.2", BODY)[0] == 200)
+        for connection in mine:
+            connection.close()
+
+
+def test_a_thousand_connections_reset_nobody(folder):
+    with serving(trained(folder), "--max_connections=500", "--header_seconds=60") as server:
+        idle = [server.connect() for _ in range(1000)]
+        for _ in range(20):
+            assert asks(server, "/health")[0] == 200
+        status, headers = asks(server, "/v1/completions", body=BODY)
+        assert status == 503 and headers["Retry-After"], headers
+        turned_away = 0
+        for connection in idle[500:]:
+            connection.settimeout(20)
+            said = b""
+            while part := connection.recv(4096):  # a reset would be an error here
+                said += part
+            turned_away += said.startswith(b"HTTP/1.1 503 ") and b"500 connections are open" in said
+        assert turned_away == 500, turned_away
         for connection in idle:
             connection.close()
 
@@ -288,6 +339,39 @@ def test_a_client_that_has_left_before_its_turn_is_not_served(folder):
         assert server.metrics()["quintet_steps_total"] < 2000
 
 
+def test_reading_a_large_request_ends_with_its_client_and_its_time(folder):
+    large = json.dumps({"prompt": [5] * 2_000_000}).encode()
+    request = LINE + b"Content-Length: %d\r\n\r\n" % len(large) + large
+    name = 'quintet_requests_total{endpoint="/v1/completions",status="400"}'
+    with serving(trained(folder), "--max_body_bytes=10000000") as server:
+        for _ in range(4):
+            with server.connect() as leaving:
+                leaving.sendall(request)
+        wait_for(lambda: server.metrics()["quintet_requests_cancelled_total"] == 4)
+        assert name not in server.metrics()
+        four_that_left = server.cpu_seconds()
+        assert server.request("POST", "/v1/completions", large)[0] == 400
+        assert four_that_left < 2 * (server.cpu_seconds() - four_that_left), four_that_left
+        # An answer that is made meanwhile does not wait for it.
+        def overtakes():
+            with server.connect() as slow, server.connect() as quick:
+                slow.sendall(request[:-1])
+                before = server.metrics()["quintet_steps_total"]
+                asked = {"prompt": "a", "max_tokens": 500, **FREE}
+                quick.sendall(LINE + b"Content-Length: %d\r\n\r\n" % len(json.dumps(asked)) + json.dumps(asked).encode())
+                wait_for(lambda: server.metrics()["quintet_steps_total"] > before)
+                if select.select([quick], [], [], 0)[0]:
+                    return False
+                slow.sendall(request[-1:])
+                first = select.select([slow, quick], [], [], 60)[0]
+                return quick in first and slow not in first
+
+        assert any(overtakes() for _ in range(5))
+    with serving(trained(folder), "--max_body_bytes=10000000", "--request_seconds=0.02") as server:
+        status, answer, _ = server.request("POST", "/v1/completions", large)
+        assert status == 504 and answer["error"]["code"] == "timeout", answer
+
+
 def test_time_runs_out_for_long_requests(folder):
     with serving(trained(folder), "--request_seconds=0.5", "--max_tokens=4000") as server:
         body = dict(prompt="a", n=8, max_tokens=4000, **FREE)
@@ -297,31 +381,87 @@ def test_time_runs_out_for_long_requests(folder):
         server.wait_idle()
 
 
+def allow(server, mib):
+    """So much memory more than the server has now."""
+    size = next(int(line.split()[1]) << 10 for line in open(f"/proc/{server.process.pid}/status") if line.startswith("VmSize"))
+    resource.prlimit(server.process.pid, resource.RLIMIT_AS, (size + (mib << 20), resource.RLIM_INFINITY))
+
+
 # S6: a network's pass needs memory, and there is none.
-def test_a_pass_that_fails_is_an_error_of_its_request_and_the_third_in_a_row_the_end(folder):
+def test_a_pass_without_memory_is_an_error_of_its_request_and_never_the_servers_end(folder):
     with serving(trained(folder)) as server:
         asked = dict(prompt="words: 7", temperature=0, max_tokens=4)
         want = text_of(server.complete(**asked))
-
-        def allow(more):
-            size = next(int(line.split()[1]) << 10 for line in open(f"/proc/{server.process.pid}/status")
-                        if line.startswith("VmSize"))
-            resource.prlimit(server.process.pid, resource.RLIMIT_AS, (size + (more << 20), resource.RLIM_INFINITY))
-        infinite = 1 << 20
-        allow(8)
-        for _ in range(2):
-            assert "memory" in server.post("/v1/completions", expect=500, **asked)["error"]["message"]
+        allow(server, 0)
+        for _ in range(6):
+            error = server.post("/v1/completions", expect=503, **asked)["error"]
+            assert error["code"] == "out_of_memory" and "memory" in error["message"], error
         server.get("/ready")
-        allow(infinite)
+        allow(server, 1 << 20)
         assert text_of(server.complete(**asked)) == want
-        allow(8)
-        for _ in range(3):
-            server.post("/v1/completions", expect=500, **asked)
-        assert "device has failed" in server.get("/ready", expect=503)["error"]["message"]
-        server.post("/v1/completions", expect=503, **asked)
-        server.get("/health")
-        assert server.process.wait(timeout=30) == 4
-        server.stop = lambda: None
+
+
+def test_large_answers_under_a_limit_of_memory_end_alone(folder):
+    attack = dict(prompt=["a"] * 64, n=16, max_tokens=200, logprobs=5, **FREE)
+    with serving(trained(folder)) as server:
+        asked = dict(prompt="words: 7", temperature=0, max_tokens=4)
+        want = text_of(server.complete(**asked))
+        refused = 0
+        for stream in (False, True):
+            allow(server, 64)
+            if stream:
+                error = None
+                with contextlib.suppress(http.client.HTTPException, OSError):  # one that is cut has ended, too
+                    last = list(events(server.open_stream(**attack)))[-1]
+                    error = None if last == "[DONE]" else json.loads(last).get("error")
+            else:
+                status, answer, _ = server.request("POST", "/v1/completions", attack)
+                assert status in (200, 503), answer
+                error = answer.get("error")
+            refused += error is not None
+            assert error is None or error["code"] == "out_of_memory", error
+            server.wait_idle()
+            server.get("/ready")
+            allow(server, 16)  # besides what the attack has left in pieces
+            assert text_of(server.complete(**asked)) == want
+        assert refused, "the attack took too little memory to be one"
+
+
+def test_what_answers_may_hold_is_counted_before_the_work(folder):
+    model, flags = trained(folder), ("--answers_mib=8", "--max_tokens=40000", "--max_prompt_tokens=2000")
+    with serving(model, *flags, "--request_seconds=0.1") as server:
+        large = dict(prompt=["a"] * 64, n=16, max_tokens=200, logprobs=5)
+        for field, asked in {"logprobs": dict(prompt=["a"] * 64, max_tokens=30, logprobs=20),
+                             "n": dict(prompt=["a"] * 64, n=16, max_tokens=200), "prompt": dict(prompt=["a"] * 64, max_tokens=1000),
+                             "best_of": dict(prompt=["a"] * 64, best_of=16, max_tokens=200),
+                             "num_beams": dict(prompt=["a"] * 64, num_beams=16, max_tokens=100),
+                             "max_tokens": dict(prompt="a", max_tokens=40000)}.items():
+            error = server.post("/v1/completions", expect=400, **asked)["error"]
+            assert error["param"] == field and error["code"] == "answer_too_large" and "--answers_mib" in error["message"], (field, error)
+            good = re.search(r"; (\w+) would do", error["message"]).group(1)
+            good = -1 if good == "none" else int(good)
+            for value, too_large in ((good, False), (good + 1, True)):
+                asked[field] = ["a"] * value if field == "prompt" else None if value < 0 else value
+                status, answer, _ = server.request("POST", "/v1/completions", asked)
+                assert status == 400 if too_large else status in (200, 504), (field, value, status, answer)
+        assert server.post("/v1/completions", expect=400, **large)["error"]["code"] == "answer_too_large"
+        scored = dict(prompt="a", target=["a" * 500] * 64, logprobs=20)
+        assert server.post("/v1/score", expect=400, **scored)["error"]["param"] == "logprobs"
+        assert server.post("/v1/score", expect=400, **{**scored, "logprobs": 0, "target": ["a" * 2000] * 64})["error"]["param"] == "target"
+    with serving(model, *flags) as server:
+        server.post("/v1/completions", expect=400, **large)
+        assert server.metrics()["quintet_steps_total"] == 0
+        # Each is small enough by itself.
+        some = dict(prompt="a", n=8, max_tokens=4000, **FREE)
+        streams = [server.open_stream(**some) for _ in range(2)]
+        status, answer, headers = server.request("POST", "/v1/completions", {"stream": True, **some})
+        assert status == 503 and answer["error"]["code"] == "answers_full" and headers["Retry-After"], answer
+        server.complete(prompt="a", max_tokens=4)
+        for stream in streams:
+            stream.connection.close()
+            stream.close()
+        server.wait_idle()
+        wait_for(lambda: server.request("POST", "/v1/completions", {"prompt": "a", "n": 15, "max_tokens": 1000, "stream": True})[0] == 200)
 
 
 # S7.
@@ -366,7 +506,7 @@ def test_what_arrives_while_draining_is_refused_and_nobody_holds_up_the_end(fold
         begun = {}  # connections whose request has not come whole
         for path, method in (("/v1/completions", b"POST"), ("/ready", b"GET"), ("/health", b"GET")):
             begun[path] = server.connect()
-            begun[path].sendall(method + b" %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(BODY)))
+            begun[path].sendall(method + b" %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (path.encode(), len(BODY)))
         wait_for(lambda: server.metrics()["quintet_connections"] == 5)
         began = time.time()
         server.process.send_signal(signal.SIGTERM)

@@ -7,7 +7,7 @@ import struct
 import time
 
 import e2e
-from device_test import has_emulator
+from device_test import need_emulator
 from e2e import quintet, wait_for
 from serving import FREE, events, in_threads, serving, text_of, trained
 
@@ -110,8 +110,7 @@ def test_embeddings_as_numbers_and_as_bytes(folder):
 
 
 def test_a_gpu_answers_as_the_cpu_does(folder):
-    if not has_emulator():
-        return
+    need_emulator()
     model = trained(folder)
     for weights in [], ["--quantize=int8"]:
         answers = {}
@@ -133,7 +132,7 @@ def test_a_gpu_answers_as_the_cpu_does(folder):
     assert "--quantize=int8" in refused and "--device=cpu" in refused, refused
 
 
-# reliability.md S5.
+# docs/faults.md S5.
 def test_every_wrong_field_is_named(folder):
     with serving(trained(folder), "--max_prompts=3", "--max_prompt_tokens=20", "--max_tokens=30", "--max_n=8") as server:
         deep = "[" * 100000
@@ -201,6 +200,14 @@ def test_every_wrong_field_is_named(folder):
             status, answer, _ = server.request(method, path)
             assert status == expect and answer["error"]["message"], (method, path, status)
         assert text_of(server.complete(prompt="a", max_tokens=2, temperature=0)) is not None
+        for path in "/v1/chat/completions", "/v1/responses":
+            status, answer, _ = server.request("POST", path, {"model": "tiny"})
+            assert status == 404 and "/v1/completions" in answer["error"]["message"], answer
+        # The key that is one too many is the last that is read.
+        status, answer, _ = server.request("POST", "/v1/completions", "{" + ",".join(f'"{i:x}":0' for i in range(110000)) + "}")
+        assert status == 400 and "more than 4096 keys" in answer["error"]["message"], answer
+        status, answer, _ = server.request("POST", "/v1/completions", {"prompt": "a", "x" * 500_000: 1})
+        assert status == 400 and "unknown field" in answer["error"]["message"], str(answer)[:200]
 
 
 def test_keys_and_other_sites(folder):
@@ -211,6 +218,8 @@ def test_keys_and_other_sites(folder):
         for headers, expect in [({}, 401), ({"Authorization": "Bearer wrong"}, 401), ({"Authorization": "Bearer "}, 401),
                                 ({"Authorization": "Basic secret-0123456789abcdef"}, 401),
                                 ({"Authorization": "Bearer secret-0123456789abcdef"}, 200),
+                                ({"Authorization": "bEARER  secret-0123456789abcdef"}, 200),
+                                ({"Authorization": "Bearersecret-0123456789abcdef"}, 401),
                                 ({"Authorization": "Bearer secret-fedcba9876543210"}, 200)]:
             server.post("/v1/completions", expect=expect, headers=headers, prompt="a", max_tokens=2)
             assert server.request("GET", "/metrics", headers=headers)[0] == expect
@@ -220,6 +229,32 @@ def test_keys_and_other_sites(folder):
         body = dict(prompt="a", max_tokens=2)
         server.post("/v1/completions", expect=403, headers={"Origin": "https://evil.example"}, **body)
         server.post("/v1/completions", headers={"Origin": f"http://127.0.0.1:{server.port}"}, **body)
+        # A name that another site's page has made ours (DNS rebinding).
+        evil = "evil.example:8000"
+        for headers in {"Host": evil, "Origin": f"http://{evil}"}, {"Host": evil}, {"Host": "localhost.evil.example"}:
+            refused = server.post("/v1/completions", expect=403, headers=headers, **body)
+            assert "--allowed_hosts=" in refused["error"]["message"], refused
+            for path in "/v1/models", "/metrics", "/":
+                assert server.request("GET", path, headers=headers)[0] == 403, (path, headers)
+        for name in f"LOCALHOST.:{server.port}", "app.localhost", "[::1]:80", "192.168.7.7":
+            server.post("/v1/completions", headers={"Host": name, "Origin": f"http://{name}"}, **body)
+        for target, host, expect in (b"http://localhost/v1/models", b"evil.example", b"200"), \
+                (b"HTTP://evil.example/v1/models", b"localhost", b"403"), (b"http://[::1]:80", b"localhost", b"200"):
+            said = server.raw(b"GET " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n")
+            assert said.startswith(b"HTTP/1.1 " + expect), (target, said)
+        assert b" 200 " in server.raw(b"GET /v1/models HTTP/1.0\r\n\r\n")
+        assert b" 403 " in server.raw(b"GET /v1/models HTTP/1.0\r\nOrigin: http://evil.example\r\n\r\n")
+        # What strangers ask for is no label.
+        for path in "/v1/x\",status=\"200\"}", "/v1/y", "/v1/models/z":
+            assert server.request("GET", path)[0] == 404
+        labels = [line for line in server.metrics() if line.startswith("quintet_requests_total")]
+        assert set(labels) == {f'quintet_requests_total{{endpoint="{endpoint}",status="{status}"}}' for endpoint, status in [
+            ("/v1/completions", 200), ("/v1/completions", 403), ("/v1/models", 403), ("/v1/models", 404), ("/metrics", 403),
+            ("/", 403), ("other", 404)]}, labels
+    with serving(model, "--allowed_hosts=Models.example,*.lab") as server:
+        for host, expect in ("models.example:80", 200), ("a.lab", 200), ("localhost", 200), ("lab", 403), ("evil.example", 403):
+            server.post("/v1/completions", expect=expect, headers={"Host": host, "Origin": f"https://{host}"}, **body)
+    assert "--allowed_hosts" in quintet("serve", f"--model={model}", "--allowed_hosts=http://a", expect=2).err
     for text, part in ("abc\n", "keys:1"), ("\n# nobody\n", "no key"), (f"{'k' * 16} name 1 more\n", "keys:1"):
         keys.write_text(text)
         assert part in quintet("serve", f"--model={model}", f"--api_keys={keys}", expect=3).err
@@ -247,7 +282,7 @@ def test_a_model_folder_of_any_name(folder):
         assert json.loads(next(events(server.open_stream(prompt="a", max_tokens=2, logprobs=1))))["model"] == name
 
 
-# reliability.md S8: nothing is read from the files once it serves.
+# docs/faults.md S8: nothing is read from the files once it serves.
 def test_files_may_change_while_it_serves(folder):
     model = trained(folder)
     with serving(model) as server:

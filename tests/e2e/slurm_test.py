@@ -1,5 +1,5 @@
 """scripts/slurm.sbatch under a Slurm of one node, started here and ended with the test. Needs root, slurmctld, slurmd and
-munged (Debian: slurm-wlm); says so where it is skipped."""
+munged (Debian: slurm-wlm), and is skipped without."""
 
 import contextlib
 import os
@@ -87,8 +87,8 @@ def said(environment, *words, check=True):
 def test_a_job_that_is_asked_to_end_saves_and_is_queued_again(folder):
     missing = [name for name in DAEMONS if command(name) is None]
     if os.geteuid() != 0 or missing:
-        print(f"skipped: a Slurm of our own needs root and {', '.join(DAEMONS)}; missing here: {', '.join(missing) or 'root'}")
-        return
+        e2e.skip(f"a Slurm of our own needs root and {', '.join(DAEMONS)} (Debian: slurm-wlm); missing here: "
+                 f"{', '.join(missing) or 'root'}")
     arguments = ["--gin.EVAL_PERIOD=500", "--gin.utils.SaveCheckpointConfig.period=5000"]
     steps = 600  # more than are done before the request arrives
     with slurm(folder) as environment:

@@ -1,7 +1,8 @@
 """Two hosts for real: two network namespaces with a cable between them and host names of their own, started by
-scripts/launch, whose ssh is `ip netns exec`. Needs root; says so where it is skipped."""
+scripts/launch, whose ssh is `ip netns exec`. Needs root and `ip` (Debian: iproute2), and is skipped without."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -19,17 +20,31 @@ def ip(*arguments, check=True):
 
 
 def connect():
-    """False where namespaces cannot be made."""
-    if os.geteuid() != 0 or not ip("netns", "add", NAMES[0], check=False):
-        return False
-    ip("netns", "add", NAMES[1])
+    """Makes the hosts; what is missing where they cannot be."""
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        return "network namespaces need root and ip (Debian: iproute2)"
+    for name in NAMES:
+        tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
+        if tried.returncode == 0:
+            tried = subprocess.run(["ip", "netns", "exec", name, "true"], capture_output=True, text=True)
+        if tried.returncode != 0:
+            return f"no network namespaces here: {tried.stderr.strip()}"
     ip("link", "add", NAMES[0], "type", "veth", "peer", "name", NAMES[1])
     for name, address in zip(NAMES, ADDRESSES):
         ip("link", "set", name, "netns", name)
         ip("-n", name, "addr", "add", f"{address}/24", "dev", name)
         ip("-n", name, "link", "set", name, "up")
         ip("-n", name, "link", "set", "lo", "up")
-    return True
+    return ""
+
+
+def disconnect():
+    """Ends what still runs on the hosts, and them."""
+    for name in NAMES:
+        left = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
+        for process in left:
+            os.kill(int(process), signal.SIGKILL)
+        ip("netns", "del", name, check=False)
 
 
 def start(folder, ranks, *arguments):
@@ -84,14 +99,12 @@ def test_a_pulled_cable_ends_the_job(folder):
 
 
 if __name__ == "__main__":
-    if not connect():
-        print("skipped: network namespaces need root")
-        raise SystemExit(0)
     try:
+        missing = connect()
+        if missing:
+            print(f"skipped: {missing}")
+            raise SystemExit(77)
         e2e.run(globals())
     finally:
-        for name in NAMES:
-            left = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()
-            for process in left:
-                os.kill(int(process), signal.SIGKILL)
-            ip("netns", "del", name, check=False)
+        if shutil.which("ip"):
+            disconnect()

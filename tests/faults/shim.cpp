@@ -3,7 +3,8 @@
 //   QT_FAULT=CALL:N=ACTION   CALL: open write fsync rename unlink mkdir fallocate truncate close read
 //                            flock, or any (all but read and flock). N counts from 1; "N+": that one and all later.
 //                            ACTION: an errno name, KILL (SIGKILL before the call), POWER and
-//                            POWER_UNDONE (below), SLEEP<milliseconds>.
+//                            POWER_UNDONE (below), SLEEP<milliseconds>, FLIP (of a read: its last
+//                            four bytes begin with another bit).
 //   QT_FAULT_DIR=FOLDER      operations elsewhere are neither counted nor touched.
 //   QT_FAULT_LOG=FILE        one line a counted operation.
 //
@@ -133,6 +134,8 @@ void lose_power(bool undo_renames) {
   }
 }
 
+constexpr int kFlip = -1;
+
 /// Counts an operation; the errno it must fail with, 0: go on. Does not return from KILL and POWER.
 int strike(const char* call, const std::string& path) {
   if (!is_watched(path)) return 0;
@@ -146,6 +149,7 @@ int strike(const char* call, const std::string& path) {
   const long number = ++s.matched;
   if (number != s.plan.at && !(s.plan.and_later && number > s.plan.at)) return 0;
   const std::string& action = s.plan.action;
+  if (action == "FLIP") return kFlip;
   if (action == "POWER" || action == "POWER_UNDONE") {
     const std::lock_guard lock(s.mutex);
     lose_power(action == "POWER_UNDONE");
@@ -261,8 +265,11 @@ ssize_t pwrite64(int descriptor, const void* data, size_t size, off64_t offset) 
   return pwrite(descriptor, data, size, offset);
 }
 ssize_t pread(int descriptor, void* data, size_t size, off_t offset) {
-  if (const int error = strike("read", path_of(descriptor))) return failed(error);
-  return syscall(SYS_pread64, descriptor, data, size, offset);
+  const int error = strike("read", path_of(descriptor));
+  if (error > 0) return failed(error);
+  const long got = syscall(SYS_pread64, descriptor, data, size, offset);
+  if (error == kFlip && got >= 4) static_cast<unsigned char*>(data)[got - 4] ^= 1;
+  return got;
 }
 ssize_t pread64(int descriptor, void* data, size_t size, off64_t offset) {
   return pread(descriptor, data, size, offset);

@@ -59,6 +59,17 @@ TEST(SecondRun, IsRefusedInTheSameProcessToo) {
   error_of(ExitCode::kUsage, [&] { const FolderLock second(folder.path()); });
 }
 
+// The winner of a simultaneous start clears the folder, so nothing of a loser may lie there.
+TEST(SecondRun, IsRefusedBeforeItWritesAnything) {
+  const FaultFolder folder;
+  const FolderLock lock(folder.path());
+  // Were it to probe the folder, it would meet this.
+  for (const std::string& probe :
+       {fmt::format(".writable-{}", ::getpid()), std::string(".writable-LOCK")})
+    std::filesystem::create_directories(folder.path() / probe / "not empty");
+  error_of(ExitCode::kUsage, [&] { const FolderLock second(folder.path()); });
+}
+
 TEST(SecondRun, OfManyAtOnceExactlyOneStarts) {
   const FaultFolder folder;
   std::atomic<int> started{0}, refused{0};

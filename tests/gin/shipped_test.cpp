@@ -59,8 +59,14 @@ gin::CommandLine complete(const std::vector<std::string>& files) {
     if (value == gin::Value(gin::Macro{"gin.REQUIRED"}))
       line.bindings.push_back(name + " = " +
                               (kValues.contains(name) ? kValues.at(name) : "'text'"));
+  const auto is_read = [&](const std::string& name) {
+    const auto& items = parsed.bindings.items();
+    return std::any_of(items.begin(), items.end(), [&](const auto& binding) {
+      return binding.second == gin::Value(gin::Macro{name});
+    });
+  };
   for (const char* name : {"BATCH_SIZE", "INITIAL_CHECKPOINT_PATH"})
-    if (parsed.macros.find(name) == nullptr)
+    if (parsed.macros.find(name) == nullptr && is_read(name))
       line.bindings.push_back(std::string(name) + " = " + kValues.at(name));
   return line;
 }

@@ -28,7 +28,7 @@ size_t elements(const Sizes& sizes) {
 class Pair {
  public:
   Pair(Device& device, const AdafactorOptions& options, const std::vector<Shape>& shapes, int shift)
-      : device_(device), shapes_(shapes) {
+      : device_(device), shapes_(shapes), marks_(shapes.size()), marks_on_(device, marks_) {
     Device::use(Device::cpu());
     on_cpu_ = adafactor(options);
     Device::use(device);
@@ -64,6 +64,11 @@ class Pair {
     Device::use(device_);
     on_device_->update(args, slots(true));
   }
+  /// ParamSlot::not_finite, the same on both.
+  std::vector<int32_t> marks() {
+    EXPECT_EQ(marks_on_.back(), marks_);
+    return marks_;
+  }
   void expect_equal() {
     for (size_t i = 0; i < params_.size(); ++i) {
       const std::vector<float> now = params_on_[i].back();
@@ -97,6 +102,7 @@ class Pair {
       slot.grad = on ? gradients_on_[i].view(shapes_[i].sizes)
                      : View::of(gradients_[i].data(), shapes_[i].sizes);
       if (on) slot.copy = copies_on_[i].view(shapes_[i].sizes);
+      slot.not_finite = on ? marks_on_.data() + i : &marks_[i];
       slots.push_back(slot);
     }
     return slots;
@@ -107,6 +113,8 @@ class Pair {
   std::vector<std::vector<float>> params_, gradients_;
   std::vector<OnDevice<float>> params_on_, gradients_on_;
   std::vector<OnDevice<bfloat16>> copies_on_;
+  std::vector<int32_t> marks_;
+  OnDevice<int32_t> marks_on_;
 };
 
 void no_spoil(size_t, std::vector<float>&) {}
@@ -179,6 +187,23 @@ TEST_F(AdafactorOnDevice, KeepsNumbersThatWouldBecomeNaN) {
   });
   pair.step(2, no_spoil);
   pair.expect_equal();
+}
+
+TEST_F(AdafactorOnDevice, MarksWhatAnUpdateLeavesNotFinite) {
+  for (const bool momentum : {false, true})
+    for (const bool factored : {false, true}) {
+      AdafactorOptions options;
+      options.factored = factored;
+      if (momentum) options.beta1 = 0.9;
+      Pair pair(device(), options, matrices(), 0);
+      const auto spoil = [](size_t i, std::vector<float>& gradient) {
+        if (i == 1) gradient.back() = 1e25f;  // its square is too much for the state
+      };
+      pair.step(0, no_spoil);
+      EXPECT_EQ(pair.marks(), (std::vector<int32_t>(7)));
+      pair.step(1, spoil);
+      EXPECT_EQ(pair.marks(), (std::vector<int32_t>{0, 1, 0, 0, 0, 0, 0}));
+    }
 }
 
 }  // namespace

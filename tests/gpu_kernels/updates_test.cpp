@@ -248,5 +248,35 @@ TEST_F(Updates, TheDeviceClipsByTheGlobalNorm) {
   p.expect_equal(false);
 }
 
+TEST_F(Updates, WhatTheyLeaveNotFiniteIsMarked) {
+  const auto marks_of = [&](const auto& update, float bad_gradient) {
+    std::vector<Param> params = make_params(device(), 0);
+    // In the short unit at the end.
+    device().copy_in(params[6].gradient_on.data() + kSizes[6] - 1, &bad_gradient, sizeof(float));
+    const OnDevice<int32_t> marks(device(), std::vector<int32_t>(params.size()));
+    std::vector<UpdateArrays> arrays = arrays_of(params);
+    for (size_t i = 0; i < arrays.size(); ++i) arrays[i].not_finite = marks.data() + i;
+    update(arrays);
+    return marks.back();
+  };
+  const std::vector<int32_t> none(kSizes.size()), last{0, 0, 0, 0, 0, 0, 1};
+  const GpuKernels& kernels = device().kernels();
+  const auto adam = [&](const auto& arrays) {
+    kernels.update_adam(arrays, kAdam, {}, nullptr, device().stream());
+  };
+  const auto lion = [&](const auto& arrays) {
+    kernels.update_lion(arrays, kLion, {}, nullptr, device().stream());
+  };
+  const auto sgd = [&](const auto& arrays) {
+    kernels.update_sgd(arrays, {0.9f, 10.0f, false}, {}, nullptr, device().stream());
+  };
+  EXPECT_EQ(marks_of(adam, 1.0f), none);
+  EXPECT_EQ(marks_of(adam, 1e25f), last) << "its square is in the state";
+  EXPECT_EQ(marks_of(lion, 1.0f), none);
+  EXPECT_EQ(marks_of(lion, std::numeric_limits<float>::infinity()), last);
+  EXPECT_EQ(marks_of(sgd, 1.0f), none);
+  EXPECT_EQ(marks_of(sgd, 3e38f), last) << "ten times that is too much for the parameter";
+}
+
 }  // namespace
 }  // namespace quintet::testing

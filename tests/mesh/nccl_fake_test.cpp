@@ -1,12 +1,15 @@
 // The NCCL backend against a fake of it made of threads (fake_nccl/): the order of streams and events, the
 // making of communicators, every collective, and an error of NCCL's own. nccl_test.py has real GPUs.
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <nccl.h>
 
+#include <cstdlib>
 #include <thread>
 
 #include "kernels/device.h"
+#include "runtime/base/check.h"
 #include "runtime/mesh/collectives_nccl.h"
 #include "runtime/mesh/collectives_threads.h"
 #include "runtime/mesh/watchdog.h"
@@ -43,7 +46,14 @@ std::string over_nccl(int count, const std::function<void(Comm&)>& body) {
   return ended;
 }
 
-class Ranks : public ::testing::TestWithParam<int> {};
+/// The library that is loaded as NCCL.
+class Nccl : public ::testing::Test {
+ protected:
+  void SetUp() override { use(FAKE_NCCL); }
+  static void use(const std::string& path) { setenv("QUINTET_NCCL", path.c_str(), 1); }
+};
+
+class Ranks : public Nccl, public ::testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(, Ranks, ::testing::Values(2, 3, 4));
 
 TEST_P(Ranks, CollectivesAgreeWithPlainLoops) {
@@ -53,15 +63,45 @@ TEST_P(Ranks, CollectivesAgreeWithPlainLoops) {
               "");
 }
 
-TEST(Nccl, AnErrorOfItsOwnEndsTheJob) {
-  const std::string ended = over_nccl(2, [](Comm& comm) {
+TEST_F(Nccl, AnErrorOfItsOwnEndsTheJob) {
+  void* fake = dlopen(FAKE_NCCL, RTLD_NOW);
+  ASSERT_NE(fake, nullptr) << dlerror();
+  const auto break_it =
+      reinterpret_cast<decltype(&break_fake_nccl)>(dlsym(fake, "break_fake_nccl"));
+  const std::string ended = over_nccl(2, [&](Comm& comm) {
     all_reduce_case(comm, 7, Sums::rounded);
     comm.world().barrier();
-    break_fake_nccl(true);
+    break_it(true);
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
   });
-  break_fake_nccl(false);
+  break_it(false);
   EXPECT_NE(ended.find("NCCL: remote process exited"), std::string::npos) << ended;
+}
+
+/// What starting says; its exit code is the environment's.
+std::string refusal() {
+  try {
+    over_nccl(2, [](Comm&) {});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kEnvironment);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST_F(Nccl, IsMissedBySentenceWhereItIsNot) {
+  use("/nowhere/libnccl.so.2");
+  const std::string said = refusal();
+  for (const char* part :
+       {"ranks with a GPU each talk by NCCL", "/nowhere/libnccl.so.2", "libnccl2", "QUINTET_NCCL"})
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+}
+
+TEST_F(Nccl, ThatLacksAFunctionIsRefusedByName) {
+  use("libz.so.1");
+  const std::string said = refusal();
+  for (const char* part : {"libz.so.1 has no function ncclGetErrorString", "QUINTET_NCCL"})
+    EXPECT_NE(said.find(part), std::string::npos) << said;
 }
 
 }  // namespace

@@ -42,7 +42,7 @@ HostArrays random_batch(int64_t rows, int64_t inputs, int64_t targets) {
 }
 
 struct Training {
-  explicit Training(int64_t microbatches, LossNormalizingFactor factor = {})
+  explicit Training(int64_t microbatches, LossNormalizingFactor factor = {}, double rate = 0.1)
       : model(small_config(), {.z_loss = 1e-3, .loss_normalizing_factor = std::move(factor)}) {
     model.parameters().initialize(key_from_seed(7));
     trainer = std::make_unique<Trainer>(
@@ -50,7 +50,7 @@ struct Training {
           LossOutput out = model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
           return StepLoss{out.loss, out.metrics};
         },
-        model.parameters(), optax_optimizer(sgd(0.1)),
+        model.parameters(), optax_optimizer(sgd(rate)),
         TrainerOptions{.num_microbatches = microbatches, .learning_rate = {}}, key_from_seed(9));
   }
   EncoderDecoderModel model;
@@ -110,6 +110,38 @@ TEST(Trainer, SkipsAStepWhoseGradientsAreNotFinite) {
   EXPECT_EQ(run.trainer->skipped_updates(), 1);
   scale.data<float>()[3] = kept;
   EXPECT_FALSE(run.trainer->train(batch).skipped);
+}
+
+TEST(Trainer, SaysWhenAnUpdateLeftANumberThatIsNotFinite) {
+  Training run(1, {}, 1e39);
+  const HostArrays batch = random_batch(4, 6, 6);
+  EXPECT_EQ(run.trainer->train(batch).ruined, "") << "finite before it";
+  EXPECT_NE(run.trainer->train(batch).ruined, "") << "known with the gradients of the next step";
+  run.model.parameters().initialize(key_from_seed(7));
+  run.trainer->restored(0, 0);
+  EXPECT_EQ(run.trainer->train(batch).ruined, "") << "of other numbers";
+}
+
+TEST(Trainer, TriesTheGradientsOfABatchWithoutAnUpdate) {
+  Training run(1), other(1);
+  const HostArrays batch = random_batch(4, 6, 6);
+  EXPECT_EQ(run.trainer->first_bad_gradient(batch), "");
+  EXPECT_EQ(run.trainer->train(batch).metrics.at("loss").value(),
+            other.trainer->train(batch).metrics.at("loss").value());
+  const Tensor kernel = run.model.parameters().at("decoder/logits_dense/kernel").value;
+  kernel.data<float>()[0] = std::numeric_limits<float>::infinity();
+  EXPECT_NE(run.trainer->first_bad_gradient(batch), "");
+  EXPECT_EQ(run.trainer->step(), 1);
+  EXPECT_EQ(run.trainer->skipped_updates(), 0);
+}
+
+TEST(Dropout, DrawsOtherMasksInEveryStepOfTraining) {
+  Training run(1, {}, 0.0);  // nothing but the masks changes
+  const HostArrays batch = random_batch(4, 6, 6);
+  const double first = run.trainer->train(batch).metrics.at("loss").value();
+  EXPECT_NE(run.trainer->train(batch).metrics.at("loss").value(), first);
+  run.trainer->restored(0, 0);
+  EXPECT_EQ(run.trainer->train(batch).metrics.at("loss").value(), first);
 }
 
 TEST(Dropout, DiffersFromStepToStepAndIsOffInEvaluation) {

@@ -503,5 +503,43 @@ TEST(Gradients, NormAndTheFirstBadTensor) {
   EXPECT_EQ(check_gradients({}).norm, 0);
 }
 
+/// Marks of three arrays, the second with a gradient of `size` at its last element, after an update.
+std::vector<int32_t> marks_after(const OptimizerPtr& optimizer, float rate, float size) {
+  Problem problem;
+  problem.add("a/kernel", {"embed", "mlp"}, {300, 700});
+  problem.add("b/kernel", {"embed", "mlp"}, {130, 133});
+  problem.add("c/scale", {"embed"}, {5});
+  std::vector<int32_t> marks(3);
+  auto slots = problem.slots(0);
+  for (size_t i = 0; i < slots.size(); ++i) slots[i].not_finite = &marks[i];
+  if (size != 0) slots[1].grad.data<float>()[130 * 133 - 1] = size;
+  optimizer->init(slots);
+  optimizer->update({.step = 0, .learning_rate = rate, .gradient_norm = 1.0}, slots);
+  return marks;
+}
+
+TEST(NotFinite, AnUpdateMarksTheParametersThatItRuins) {
+  using Marks = std::vector<int32_t>;
+  const Marks none{0, 0, 0}, all{1, 1, 1}, second{0, 1, 0};
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const double rate : {0.01, 1e39}) {
+    const Marks want = rate < 1 ? none : all;
+    EXPECT_EQ(marks_after(optax_optimizer(adamw(rate)), 0, 0), want);
+    EXPECT_EQ(marks_after(optax_optimizer(lion(rate)), 0, 0), want);
+    EXPECT_EQ(marks_after(optax_optimizer(sgd(rate)), 0, 0), want);
+    EXPECT_EQ(marks_after(optax_optimizer(sgd(rate, {.momentum = 0.9})), 0, 0), want);
+    // A chain that no kernel fuses.
+    EXPECT_EQ(marks_after(optax_optimizer(chain({scale(2.0), adam(rate)})), 0, 0), want);
+    const float f = rate < 1 ? 0.01f : kInfinity;
+    EXPECT_EQ(marks_after(adafactor({.factored = false}), f, 0), want);
+    EXPECT_EQ(marks_after(adafactor({.beta1 = 0.9, .min_dim_size_to_factor = 1}), f, 0), want);
+  }
+  // The square of a finite gradient is not: the parameter stays finite, its state does not.
+  EXPECT_EQ(marks_after(optax_optimizer(adamw(0.01)), 0, 1e25f), second);
+  EXPECT_EQ(marks_after(optax_optimizer(chain({scale(2.0), adam(0.01)})), 0, 1e25f), second);
+  EXPECT_EQ(marks_after(adafactor({.factored = false}), 0.01f, 1e25f), second);
+  EXPECT_EQ(marks_after(adafactor({.min_dim_size_to_factor = 1}), 0.01f, 1e25f), second);
+}
+
 }  // namespace
 }  // namespace quintet

@@ -1,5 +1,7 @@
 // Whose turn it is, and what happens to jobs that come too late or fail.
 
+#include <set>
+
 #include "tests/serving/serving_fixture.h"
 
 namespace quintet::testing {
@@ -117,7 +119,7 @@ TEST(EngineTurns, AFullQueueAndAClosedEngineRefuse) {
   EXPECT_EQ(engine.state().waiting, 0);
 }
 
-// reliability.md S6.
+// docs/faults.md S6.
 TEST(EngineFaults, AJobThatThrowsEndsAlone) {
   const auto network = tiny_network("encdec");
   const int64_t vocab = network->shape().vocab_size;
@@ -161,10 +163,12 @@ TEST(EngineFaults, AFailedStepEndsItsJobsAndLaterOnesAreAnswered) {
   EXPECT_FALSE(engine.broken());
 }
 
-/// A network whose caches of rows cannot be made, the first time.
+/// A network whose caches of rows cannot be made, the first time; instead, steps that end without
+/// memory, if some are named.
 class NoRoomAtFirst final : public serving::ServedNetwork {
  public:
-  explicit NoRoomAtFirst(std::unique_ptr<ServedNetwork> network) : network_(std::move(network)) {}
+  explicit NoRoomAtFirst(std::unique_ptr<ServedNetwork> network, std::set<int> steps = {})
+      : network_(std::move(network)), short_steps_(std::move(steps)) {}
   int64_t vocab_size() const override { return network_->vocab_size(); }
   bool decoder_only() const override { return network_->decoder_only(); }
   int64_t input_bytes(const serving::Tokens& inputs) const override {
@@ -182,16 +186,19 @@ class NoRoomAtFirst final : public serving::ServedNetwork {
   }
   std::unique_ptr<serving::RowCaches> rows(const serving::InputCache& input,
                                            const serving::RowLimits& limits) override {
-    if (calls_++ == 0) throw std::bad_alloc();
+    if (calls_++ == 0 && short_steps_.empty()) throw std::bad_alloc();
     return network_->rows(input, limits);
   }
   std::vector<serving::JobAnswer> step(std::span<const serving::StepJob> jobs) override {
-    return network_->step(jobs);
+    auto answers = network_->step(jobs);
+    if (short_steps_.contains(steps_++)) throw std::bad_alloc();
+    return answers;
   }
 
  private:
   const std::unique_ptr<ServedNetwork> network_;
-  int calls_ = 0;
+  const std::set<int> short_steps_;
+  int calls_ = 0, steps_ = 0;
 };
 
 TEST(EngineFaults, RowsThatCannotBeMadeAreAnErrorOfTheirJob) {
@@ -210,6 +217,42 @@ TEST(EngineFaults, RowsThatCannotBeMadeAreAnErrorOfTheirJob) {
   EXPECT_EQ(what(ended[0].error), std::bad_alloc().what());
   EXPECT_EQ(what(ended[1].error), "");
   EXPECT_EQ(engine.state().memory_promised, 0);
+}
+
+TEST(EngineFaults, WithoutMemoryTheLargestJobEndsAndTheOthersAreAnsweredAsEver) {
+  const auto network = tiny_network("encdec");
+  const int64_t vocab = network->shape().vocab_size;
+  GenerationRequest beams = greedy(10);
+  beams.num_beams = beams.num_return_sequences = 3;
+  const std::vector<std::pair<GenerationRequest, int64_t>> asked{{greedy(10), 1 << 20},
+                                                                 {beams, 0},
+                                                                 {greedy(10), 4 << 20},
+                                                                 {greedy(10), 2 << 20},
+                                                                 {greedy(10), 3 << 20}};
+  const auto answered = [&](std::set<int> short_steps) {
+    std::vector<Ended> ended(asked.size());
+    serving::Engine engine(
+        std::make_unique<NoRoomAtFirst>(served(*network, EngineOptions{}), std::move(short_steps)),
+        EngineOptions{});
+    for (size_t i = 0; i < asked.size(); ++i) {
+      Job job = generation_job({5}, asked[i].first, vocab);
+      job.answer_bytes = asked[i].second;
+      watch(job, ended[i]);
+      engine.submit(std::move(job));
+    }
+    engine.close();
+    engine.run();
+    EXPECT_FALSE(engine.broken());
+    EXPECT_EQ(engine.state().memory_promised, 0);
+    return ended;
+  };
+  const auto whole = answered({-1}), cut = answered({2, 3, 4, 7});
+  for (size_t i : {0, 2, 3, 4}) EXPECT_EQ(what(cut[i].error), std::bad_alloc().what()) << i;
+  EXPECT_GT(cut[0].results.front().tokens.size(),
+            cut[3].results.front().tokens.size());  // the least goes last
+  EXPECT_EQ(cut[2].results.front().tokens.size(), 2u);
+  ASSERT_EQ(what(cut[1].error), "");
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(cut[1].results[i].ids(), whole[1].results[i].ids());
 }
 
 TEST(EngineFaults, WhatTheEndOfAJobThrowsIsItsError) {

@@ -1,12 +1,9 @@
 #include "runtime/gin/lookup/finder.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
 
-#include "runtime/base/check.h"
+#include "runtime/base/read_file.h"
+#include "runtime/gin/syntax/tokenizer.h"
 
 namespace quintet::gin {
 namespace fs = std::filesystem;
@@ -59,12 +56,7 @@ std::string Finder::searched(const std::string& including) const {
 }
 
 std::string read_gin_file(const std::string& path) {
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (in.good()) text << in.rdbuf();
-  QT_CHECK(in.is_open() && !in.bad(), "{}: cannot read: {}", path, std::strerror(errno));
-  return std::move(text).str();
+  return read_file(path, ExitCode::kUsage, kMaxGinBytes);
 }
 
 }  // namespace quintet::gin

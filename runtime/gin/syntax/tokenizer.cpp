@@ -9,7 +9,6 @@
 namespace quintet::gin {
 namespace {
 
-constexpr size_t kMaxBytes = size_t{64} << 20;
 constexpr size_t kTab = 8;
 constexpr size_t kMaxIndents = 100;  // Python's own limit
 
@@ -117,8 +116,9 @@ std::string_view token_type_name(TokenType type) {
 
 Tokenizer::Tokenizer(std::string_view text, std::string name)
     : text_(normalize_lines(text)), name_(std::move(name)) {
-  QT_CHECK(text_.size() <= kMaxBytes, "{}: {} bytes are too many for a gin file; the limit is {}",
-           name_, text_.size(), kMaxBytes);
+  QT_CHECK(std::ssize(text_) <= kMaxGinBytes,
+           "{}: {} bytes are too many for a gin file; the limit is {}", name_, text_.size(),
+           kMaxGinBytes);
   const size_t bad = std::min(find_invalid_utf8(text_), text_.find('\0'));
   if (bad == std::string::npos) return;
   const auto line =

@@ -8,12 +8,15 @@
 // Lazy, so that an error further down does not hide one that the parser finds first.
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace quintet::gin {
+
+inline constexpr int64_t kMaxGinBytes = int64_t{64} << 20;  // of one file
 
 enum class TokenType {
   kName,

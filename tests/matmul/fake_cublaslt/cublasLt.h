@@ -1,5 +1,5 @@
 #pragma once
-// As much of cuBLASLt as kernels/simt/gemm_cublaslt.cpp uses: float32 products in plain loops,
+// As much of cuBLASLt as kernels/simt/cublaslt.h loads: float32 products in plain loops,
 // three algorithms for each problem, of which a test says the speed.
 
 #include <cstddef>
@@ -43,6 +43,9 @@ struct cublasLtMatmulHeuristicResult_t {
   cublasStatus_t state;
 };
 
+#define CUBLAS_VER_MAJOR 13
+
+extern "C" {  // found by name
 size_t cublasLtGetVersion();
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle);
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* desc, cublasComputeType_t compute,
@@ -78,6 +81,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
                               cublasLtMatrixLayout_t c_layout, void* d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t* algo,
                               void* workspace, size_t workspace_bytes, cudaStream_t stream);
+}
 
 /// What a test sets and sees of the fake of this process.
 struct FakeCublasLt {

@@ -2,37 +2,15 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <vector>
 
+#include "fake_stream.h"
 #include "nccl.h"
 #include "runtime/base/dtype.h"
 
 namespace {
-
-/// Whether an event's last record has been reached.
-struct Mark {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool reached = false;
-  void reach() {
-    const std::lock_guard lock(mutex);
-    reached = true;
-    changed.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return reached; });
-  }
-  bool is_reached() {
-    const std::lock_guard lock(mutex);
-    return reached;
-  }
-};
 
 /// What a rank gives a collective and what it makes of what all gave.
 using Froms = std::vector<const std::byte*>;
@@ -112,36 +90,6 @@ Bytes reduced(const Froms& froms, size_t begin, size_t count, ncclDataType_t typ
 
 }  // namespace
 
-struct FakeStream {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::function<void()>> work;
-  bool closed = false;
-  std::thread thread{[this] { run(); }};
-
-  void add(std::function<void()> next) {
-    const std::lock_guard lock(mutex);
-    work.push_back(std::move(next));
-    changed.notify_all();
-  }
-  void run() {
-    std::unique_lock lock(mutex);
-    for (;;) {
-      changed.wait(lock, [&] { return closed || !work.empty(); });
-      if (work.empty()) return;
-      const auto next = std::move(work.front());
-      work.pop_front();
-      lock.unlock();
-      next();
-      lock.lock();
-    }
-  }
-};
-
-struct FakeEvent {
-  std::shared_ptr<Mark> mark = std::make_shared<Mark>();
-};
-
 struct FakeNccl {
   std::shared_ptr<Team> team;
   int rank;
@@ -162,52 +110,6 @@ struct FakeNccl {
     return ncclSuccess;
   }
 };
-
-const char* cudaGetErrorString(cudaError_t) { return "fake"; }
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
-  std::memset(id, 0, static_cast<size_t>(length));
-  return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new FakeStream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  {
-    const std::lock_guard lock(stream->mutex);
-    stream->closed = true;
-    stream->changed.notify_all();
-  }
-  stream->thread.join();
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  const auto wait = [mark = event->mark] { mark->wait(); };
-  stream == nullptr ? wait() : stream->add(wait);
-  return cudaSuccess;
-}
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new FakeEvent;
-  return cudaSuccess;
-}
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const auto reach = [mark = event->mark] { mark->reach(); };
-  stream == nullptr ? reach() : stream->add(reach);
-  return cudaSuccess;
-}
-cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return event->mark->is_reached() ? cudaSuccess : cudaErrorNotReady;
-}
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
-}
 
 const char* ncclGetErrorString(ncclResult_t) { return "remote process exited"; }
 const char* ncclGetLastError(ncclComm_t) { return "fake"; }

@@ -1,6 +1,7 @@
 #pragma once
-// As much of NCCL as runtime/mesh/collectives_nccl.cpp uses, between threads of one process. As in NCCL
-// collectives run in streams; a rank that does not come is waited for.
+// As much of NCCL as runtime/mesh/collectives_nccl.cpp uses, between threads of one process. As in
+// NCCL collectives run in streams; a rank that does not come is waited for. A library to be loaded:
+// a program that calls one of these itself does not link.
 
 #include "cuda_runtime_api.h"
 
@@ -23,6 +24,7 @@ struct ncclUniqueId {
 struct FakeNccl;
 using ncclComm_t = FakeNccl*;
 
+extern "C" {
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t comm);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
@@ -46,3 +48,4 @@ ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int from, ncc
 
 /// Whether every communicator reports an error, as after a link went down.
 void break_fake_nccl(bool broken);
+}

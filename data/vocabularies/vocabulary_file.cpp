@@ -1,0 +1,87 @@
+#include "data/vocabularies/vocabulary_file.h"
+
+#include <mutex>
+#include <set>
+
+#include "data/vocabularies/bert_vocabulary.h"
+#include "data/vocabularies/codepoint_vocabularies.h"
+#include "runtime/base/check.h"
+#include "runtime/base/crc32c.h"
+#include "runtime/base/json.h"
+
+namespace quintet::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Of this process: vocabularies are made by gin files, wherever these name them.
+struct Files {
+  std::mutex mutex;
+  std::map<std::string, fs::path> copies;      // by path
+  std::map<std::string, VocabularyFile> read;  // by path
+  std::set<std::string> said;                  // paths whose copy was read
+};
+
+Files& files() {
+  static Files all;
+  return all;
+}
+
+/// Where to read `path`: there, or its copy if nothing is there.
+fs::path place_of(const std::string& path, Files& all) {
+  std::error_code ignored;
+  const auto copy = all.copies.find(path);
+  if (copy == all.copies.end() || fs::exists(path, ignored)) return path;
+  QT_CHECK_AS(
+      ExitCode::kData, fs::exists(copy->second, ignored),
+      "{}: the vocabulary is not there, and neither is the run's own copy {}; bring one back", path,
+      copy->second.string());
+  if (all.said.insert(path).second)
+    fmt::print(stderr, "{}: is not there; reading the run's own copy {}\n", path,
+               copy->second.string());
+  return copy->second;
+}
+
+std::string path_of(const Vocabulary& vocabulary) {
+  if (const auto* pieces = dynamic_cast<const SentencePieceVocabulary*>(&vocabulary))
+    return pieces->model_file();
+  if (const auto* bert = dynamic_cast<const BertWordPieceVocabulary*>(&vocabulary))
+    return bert->vocab_lookup_table();
+  if (const auto* characters = dynamic_cast<const PartialCodepointVocabulary*>(&vocabulary))
+    return characters->vocab_file();
+  return "";
+}
+
+}  // namespace
+
+std::string to_string(const VocabularyFile& file) {
+  return fmt::format("{} ({} bytes, CRC-32C {:08x})",
+                     file.read_from.empty() ? file.path : file.read_from.string(), file.bytes,
+                     file.crc);
+}
+
+std::string read_vocabulary_file(const std::string& path) {
+  Files& all = files();
+  const std::lock_guard lock(all.mutex);
+  const fs::path place = place_of(path, all);
+  std::string bytes = read_file(place);
+  all.read[path] = {path, place, static_cast<int64_t>(bytes.size()), crc32c(bytes)};
+  return bytes;
+}
+
+std::optional<VocabularyFile> file_of(const Vocabulary& vocabulary) {
+  const std::string path = path_of(vocabulary);
+  Files& all = files();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.read.find(path);
+  return found == all.read.end() ? std::nullopt : std::optional(found->second);
+}
+
+void use_vocabulary_copies(std::map<std::string, fs::path> copies) {
+  Files& all = files();
+  const std::lock_guard lock(all.mutex);
+  all.copies = std::move(copies);
+  all.said.clear();
+}
+
+}  // namespace quintet::data

@@ -1,0 +1,72 @@
+// apps/allocation.cpp, which is linked into this program alone.
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "runtime/base/out_of_memory.h"
+
+namespace quintet {
+namespace {
+
+// More than the limit, and than any machine has.
+volatile size_t kMuch = size_t{1} << 34, kTooMuch = size_t{1} << 50;
+
+/// The process has no more memory than now.
+void limit_memory() {
+  const rlimit none{.rlim_cur = size_t{1} << 32, .rlim_max = size_t{1} << 32};
+  setrlimit(RLIMIT_AS, &none);
+}
+
+TEST(AllocationDeathTest, WhatALibraryCannotHaveEndsTheProgram) {
+  const auto told = ::testing::ExitedWithCode(4);
+  const char* text = "error: out of memory: a library wanted 17179869184 bytes";
+  EXPECT_EXIT((limit_memory(), std::free(std::malloc(kMuch))), told, text);
+  EXPECT_EXIT((limit_memory(), std::free(std::calloc(kMuch / 8, 8))), told, text);
+  EXPECT_EXIT((limit_memory(), std::free(std::realloc(std::malloc(8), kMuch))), told, text);
+  void* block = nullptr;
+  EXPECT_EXIT((limit_memory(), (void)!posix_memalign(&block, 64, kMuch)), told, text);
+}
+
+TEST(AllocationDeathTest, AServerThatRunsGoesOn) {
+  const auto try_it = [] {
+    refused_memory_ends_program = false;
+    limit_memory();
+    _exit(std::malloc(kMuch) == nullptr ? 42 : 1);
+  };
+  EXPECT_EXIT(try_it(), ::testing::ExitedWithCode(42), "");
+}
+
+/// They have another way if they do not get it.
+TEST(Allocation, WhatLibrariesProbeForIsRefusedAsEver) {
+  EXPECT_EQ(std::malloc(kTooMuch), nullptr);
+  EXPECT_EQ(std::calloc(kTooMuch, kTooMuch), nullptr);
+  constexpr int kLargePages = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB;
+  void* pages = mmap(nullptr, 2 << 20, PROT_READ | PROT_WRITE, kLargePages, -1, 0);
+  if (pages != MAP_FAILED) munmap(pages, 2 << 20);  // this machine keeps some
+}
+
+TEST(AllocationDeathTest, MemoryForCodeEndsTheProgramToo) {
+  const auto map = [] {
+    const rlimit none{.rlim_cur = 1, .rlim_max = 1};
+    setrlimit(RLIMIT_AS, &none);
+    mmap(nullptr, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  };
+  EXPECT_EXIT(map(), ::testing::ExitedWithCode(4), "a library wanted 1048576 bytes");
+}
+
+TEST(Allocation, OurOwnCodeLearnsOfIt) {
+  EXPECT_THROW(::operator delete(::operator new(kTooMuch)), std::bad_alloc);
+  EXPECT_EQ(::operator new(kTooMuch, std::nothrow), nullptr);
+  EXPECT_EQ(memalign(64, kTooMuch), nullptr);
+  EXPECT_EQ(std::aligned_alloc(64, kTooMuch), nullptr);
+  EXPECT_EQ(mmap(nullptr, kTooMuch, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), MAP_FAILED);
+}
+
+}  // namespace
+}  // namespace quintet
