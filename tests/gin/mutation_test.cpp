@@ -99,5 +99,16 @@ TEST(GinMutation, GivesValuesOrErrorsOnly) {
   EXPECT_LT(parsed, 4500u);
 }
 
+TEST(GinMutation, ValuesWithoutALiteralAreLeftOutOfWhatReadsBack) {
+  gin::Registry registry;
+  testing::register_oraclelib(registry, "oraclelib");
+  for (const char* text : {"optimizer.betas = (0.9, 1e999)\ntrain.model = @optimizer()\n",
+                           "M = 1e999\ntrain.ds = @dataset()\n",
+                           "train.ds = @dataset()\ndataset.lengths = {'a': 1e999}\n"}) {
+    SCOPED_TRACE(text);
+    ASSERT_NO_THROW(EXPECT_TRUE(testing::run_gin_input(registry, text)));
+  }
+}
+
 }  // namespace
 }  // namespace quintet
