@@ -131,13 +131,13 @@ std::string restore_actions(const Actions& actions,
 }
 
 void register_actions(gin::Registry& registry) {
-  registry.add_function(
-      "t5x.trainer.EarlyStoppingAction",
-      [](std::pair<std::string, std::string> metric, const std::string& mode, int64_t patience,
-         double atol, double rtol) -> std::shared_ptr<Action> {
-        return std::make_shared<EarlyStopping>(std::move(metric), mode, patience, atol, rtol);
-      },
-      {{"metric"}, {"mode"}, {"patience", 3}, {"atol", 0.0}, {"rtol", 0.0}});
+  registry.add_function("t5x.trainer.EarlyStoppingAction",
+                        [](std::pair<std::string, std::string> metric, const std::string& mode,
+                           int64_t patience, double atol, double rtol) -> std::shared_ptr<Action> {
+                          return std::make_shared<EarlyStopping>(std::move(metric), mode, patience,
+                                                                 atol, rtol);
+                        },
+                        {{"metric"}, {"mode"}, {"patience", 3}, {"atol", 0.0}, {"rtol", 0.0}});
   registry.add_function(
       "t5x.trainer.TerminateOnNanAction",
       [](const std::string& task, const std::string& metric) -> std::shared_ptr<Action> {

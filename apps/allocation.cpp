@@ -104,8 +104,8 @@ void* mmap64(void* at, size_t bytes, int protection, int flags, int file, off64_
   constexpr int kOwn = MAP_PRIVATE | MAP_ANONYMOUS, kPlain = kOwn | MAP_NORESERVE | MAP_STACK;
   constexpr size_t kMuch = size_t{64} << 20;
   const long result = syscall(SYS_mmap, at, bytes, protection, flags, file, offset);
-  if (result == -1 && errno == ENOMEM && (flags & kOwn) == kOwn && (flags & ~kPlain) == 0 && protection != PROT_NONE &&
-      bytes < kMuch)
+  if (result == -1 && errno == ENOMEM && (flags & kOwn) == kOwn && (flags & ~kPlain) == 0 &&
+      protection != PROT_NONE && bytes < kMuch)
     refused(bytes);
   return reinterpret_cast<void*>(result);
 }

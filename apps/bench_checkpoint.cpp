@@ -1,8 +1,6 @@
 // `quintet bench checkpoint`: how long the training loop stands still for a save, how fast the rest
 // goes in the background, and how fast it all comes back.
 
-#include <nlohmann/json.hpp>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "apps/bench.h"
 #include "apps/cli.h"
@@ -108,9 +107,11 @@ int run_bench_checkpoint(std::span<char* const> args) {
   cli.app()
       .add_option("--dir", options.folder, "new folder to write to and remove; default: in /tmp")
       ->check(CLI::NonexistentPath);
-  cli.app().add_option("--megabytes", options.megabytes, "size of the state")
+  cli.app()
+      .add_option("--megabytes", options.megabytes, "size of the state")
       ->check(CLI::Range(1, 1'000'000));
-  cli.app().add_option("--tensors", options.tensors, "in how many tensors")
+  cli.app()
+      .add_option("--tensors", options.tensors, "in how many tensors")
       ->check(CLI::Range(1, 100'000));
   cli.app().add_option("--saves", options.saves, "how often")->check(CLI::Range(2, 1000));
   if (!cli.parse(args)) return 0;
@@ -133,16 +134,12 @@ int run_bench_checkpoint(std::span<char* const> args) {
              "{:8.4f} s  {:.0f} MB/s, every byte checked\n",
              megabytes, options.tensors, m.stall, m.stall / m.copy, m.first_stall, m.write,
              megabytes / m.write, m.restore, megabytes / m.restore);
-  const nlohmann::ordered_json json = {{"bench", "checkpoint"},
-                                       {"megabytes", megabytes},
-                                       {"tensors", options.tensors},
-                                       {"copy_seconds", m.copy},
-                                       {"stall_seconds", m.stall},
-                                       {"first_stall_seconds", m.first_stall},
-                                       {"write_seconds", m.write},
-                                       {"write_megabytes_per_second", megabytes / m.write},
-                                       {"restore_seconds", m.restore},
-                                       {"restore_megabytes_per_second", megabytes / m.restore}};
+  const nlohmann::ordered_json json = {
+      {"bench", "checkpoint"},        {"megabytes", megabytes},
+      {"tensors", options.tensors},   {"copy_seconds", m.copy},
+      {"stall_seconds", m.stall},     {"first_stall_seconds", m.first_stall},
+      {"write_seconds", m.write},     {"write_megabytes_per_second", megabytes / m.write},
+      {"restore_seconds", m.restore}, {"restore_megabytes_per_second", megabytes / m.restore}};
   fmt::print("{}\n", json.dump());
   return 0;
 }

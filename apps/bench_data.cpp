@@ -86,7 +86,8 @@ int64_t examples_in(const Batch& batch) {
   const auto segments = batch.features.find("decoder_segment_ids");
   if (segments == batch.features.end()) return batch.rows;
   const auto ids = segments->second.as<int32_t>();
-  const size_t length = ids.size() / static_cast<size_t>(std::max<int64_t>(1, segments->second.shape[0]));
+  const size_t length =
+      ids.size() / static_cast<size_t>(std::max<int64_t>(1, segments->second.shape[0]));
   int64_t examples = 0;
   for (size_t row = 0; row + length <= ids.size(); row += length)
     examples += *std::max_element(ids.begin() + static_cast<std::ptrdiff_t>(row),
@@ -116,7 +117,8 @@ std::shared_ptr<const Task> make_task(const Options& options, const VocabularyPt
   if (options.is_lm()) rekey->key_map = {{"targets", "text"}};
   auto tokenize = std::make_shared<Tokenize>();
   tokenize->copy_pretokenized = false;
-  std::vector<PreprocessorPtr> steps = {rekey, tokenize, std::make_shared<CacheDatasetPlaceholder>()};
+  std::vector<PreprocessorPtr> steps = {rekey, tokenize,
+                                        std::make_shared<CacheDatasetPlaceholder>()};
   if (!options.is_lm()) steps.push_back(std::make_shared<SpanCorruption>());
   steps.push_back(std::make_shared<AppendEosAfterTrim>());
   Features features = {{"inputs", {vocabulary}}, {"targets", {vocabulary}}};
@@ -165,7 +167,8 @@ DatasetConfig config_of(const Options& options) {
                        .cache_dirs = {options.folder + "/cache"},
                        .pack = options.pack};
   if (!options.is_lm())
-    config.task_feature_lengths.insert(config.task_feature_lengths.begin(), {"inputs", options.inputs});
+    config.task_feature_lengths.insert(config.task_feature_lengths.begin(),
+                                       {"inputs", options.inputs});
   return config;
 }
 
@@ -198,11 +201,11 @@ double time_of_resuming(const Options& options, const std::shared_ptr<const Task
 int run_bench_data(std::span<char* const> args) {
   Options options;
   bool padded = false;
-  CommandLine cli("bench data",
-                  "Times reading, tokenizing, span corruption and packing on one core.",
-                  "quintet bench data\nquintet bench data --input='docs/*.txt' --vocabulary=docs.model\n"
-                  "quintet bench data --prepare --folder=/tmp/b\n"
-                  "quintet bench data --folder=/tmp/b --source=cached --objective=lm");
+  CommandLine cli(
+      "bench data", "Times reading, tokenizing, span corruption and packing on one core.",
+      "quintet bench data\nquintet bench data --input='docs/*.txt' --vocabulary=docs.model\n"
+      "quintet bench data --prepare --folder=/tmp/b\n"
+      "quintet bench data --folder=/tmp/b --source=cached --objective=lm");
   CLI::App& app = cli.app();
   app.add_option("--input", options.input, "text files; default: made-up text");
   app.add_option("--vocabulary", options.model, "a .model file, or 'byte'; default: trained here");

@@ -28,21 +28,23 @@ struct Options {
 };
 
 bool parse(const std::vector<std::string>& args, Options& options) {
-  CommandLine cli("bench layouts",
-                  "Times training steps on every layout of some ranks: those of mpirun, or threads.",
-                  "quintet bench layouts --ranks=4 --model=t5_1_1_small --report=layouts.html\n"
-                  "mpirun -n 4 quintet bench layouts --layouts=2x2:a1p2,4x1:a1p1\n"
-                  "quintet bench layouts t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "
-                  "--gin.network.T5Config.dtype=\"'float32'\" --ranks=2");
+  CommandLine cli(
+      "bench layouts",
+      "Times training steps on every layout of some ranks: those of mpirun, or threads.",
+      "quintet bench layouts --ranks=4 --model=t5_1_1_small --report=layouts.html\n"
+      "mpirun -n 4 quintet bench layouts --layouts=2x2:a1p2,4x1:a1p1\n"
+      "quintet bench layouts t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "
+      "--gin.network.T5Config.dtype=\"'float32'\" --ranks=2");
   CLI::App& app = cli.app();
   app.add_option("FILE", options.files, "gin files that define MODEL, instead of --model");
   add_model_flags(app, options.bench);
   app.add_option("--steps", options.bench.steps, "timed steps")->check(CLI::PositiveNumber);
   app.add_option("--ranks", options.ranks, "threads of this process; under mpirun, its ranks")
       ->check(CLI::Range(1, 64));
-  app.add_option("--layouts", options.layouts,
-                 "DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas between; default: "
-                 "all of them");
+  app.add_option(
+      "--layouts", options.layouts,
+      "DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas between; default: "
+      "all of them");
   app.add_option("--report", options.report, "an HTML file");
   options.bench.compute.add_to(app);
   options.rank_flags.add_to(app);
@@ -90,7 +92,8 @@ Measured measure(const LayoutCase& what, std::vector<LayoutRow> rows, double flo
   return measured;
 }
 
-void print(const Options& options, int ranks, const std::string& carrier, const Measured& measured) {
+void print(const Options& options, int ranks, const std::string& carrier,
+           const Measured& measured) {
   const BenchOptions& bench = options.bench;
   const std::string device = Device::current().description();
   const LayoutRow* best = best_of(measured.rows);
@@ -104,14 +107,14 @@ void print(const Options& options, int ranks, const std::string& carrier, const 
   if (options.report.empty()) return;
   atomic_write_file(
       options.report,
-      layout_report(
-          fmt::format("Layouts of {} on {} ranks", bench.model, ranks),
-          {{"ranks", fmt::format("{} {}", ranks, carrier)},
-           {"device", device},
-           {"batch", fmt::format("{} x ({} + {}) tokens", bench.batch, bench.inputs, bench.targets)},
-           {"matrix products", fmt::format("{:.1f} GFLOP/s, measured: MFU is against it",
-                                           measured.peak / 1e9)}},
-          measured.rows));
+      layout_report(fmt::format("Layouts of {} on {} ranks", bench.model, ranks),
+                    {{"ranks", fmt::format("{} {}", ranks, carrier)},
+                     {"device", device},
+                     {"batch", fmt::format("{} x ({} + {}) tokens", bench.batch, bench.inputs,
+                                           bench.targets)},
+                     {"matrix products", fmt::format("{:.1f} GFLOP/s, measured: MFU is against it",
+                                                     measured.peak / 1e9)}},
+                    measured.rows));
   fmt::print(stderr, "report: {}\n", options.report);
 }
 
@@ -149,7 +152,8 @@ int run_bench_layouts(std::span<char* const> args) {
                                           ? all_layouts(ranks, what.experts)
                                           : parse_layouts(options.layouts, ranks, what.experts))
     rows.push_back(plan_layout(
-        what, layout, {.hosts = std::vector<std::string>(static_cast<size_t>(ranks), "paper"), .machine = {}},
+        what, layout,
+        {.hosts = std::vector<std::string>(static_cast<size_t>(ranks), "paper"), .machine = {}},
         1));
   const double flops = model_flops(what);
   Measured measured;

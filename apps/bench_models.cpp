@@ -13,9 +13,9 @@
 #include "apps/cli.h"
 #include "data/batch_rows.h"
 #include "data/feature_converter.h"
+#include "runtime/base/memory.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/threefry.h"
-#include "runtime/base/memory.h"
 #include "runtime/optim/optax.h"
 #include "runtime/profile.h"
 
@@ -32,9 +32,12 @@ struct Size {
 // T5 1.1's published sizes (arXiv:2002.05202 and t5x/examples/t5/t5_1_1); heads are 64 wide. Those of
 // Megatron-LM's tests (tests/functional_tests/test_cases/t5), whose runs are published.
 const std::map<std::string, Size> kSizes = {
-    {"t5_1_1_tiny", {8, 4, 16, 2}},         {"t5_1_1_small", {512, 6, 1024, 8}},
-    {"t5_1_1_base", {768, 12, 2048, 12}},   {"t5_1_1_large", {1024, 16, 2816, 24}},
-    {"t5_1_1_xl", {2048, 32, 5120, 24}},    {"t5_1_1_xxl", {4096, 64, 10240, 24}},
+    {"t5_1_1_tiny", {8, 4, 16, 2}},
+    {"t5_1_1_small", {512, 6, 1024, 8}},
+    {"t5_1_1_base", {768, 12, 2048, 12}},
+    {"t5_1_1_large", {1024, 16, 2816, 24}},
+    {"t5_1_1_xl", {2048, 32, 5120, 24}},
+    {"t5_1_1_xxl", {4096, 64, 10240, 24}},
     {"megatron_t5_220m", {768, 12, 3072, 12, kMegatronVocabulary, {"gelu"}}},
     {"megatron_t5_11b", {4096, 64, 10240, 24, kMegatronVocabulary, {"gelu"}}},
 };
@@ -51,7 +54,8 @@ HostArray random_tokens(int64_t rows, int64_t length, int64_t vocab_size, uint32
   uint32_t state = seed;
   for (size_t i = 0; i < bits.size(); ++i) {
     state = state * 1664525u + 1013904223u;  // any spread-out ids will do here
-    array.as<int32_t>()[i] = static_cast<int32_t>(3 + (state >> 8) % static_cast<uint32_t>(vocab_size - 3));
+    array.as<int32_t>()[i] =
+        static_cast<int32_t>(3 + (state >> 8) % static_cast<uint32_t>(vocab_size - 3));
   }
   return array;
 }
@@ -73,7 +77,7 @@ LayoutCase bench_case(const BenchOptions& options) {
     LossOptions loss;
     loss.z_loss = 1e-4;
     return ModelAndOptimizer{std::make_shared<EncoderDecoderModel>(config, loss),
-                        optax_optimizer(adamw(1e-3))};
+                             optax_optimizer(adamw(1e-3))};
   };
   what.batch = [options, vocabulary = config.vocab_size](int64_t) {
     return random_batch(options, vocabulary);
@@ -106,16 +110,17 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
         ->check(CLI::IsMember({"adamw", "adafactor"}));
     app.add_option("--dropout", options.dropout, "rate")->check(CLI::Range(0.0, 0.99));
     app.add_option("--examples", options.examples,
-                   "lengths INPUTS/TARGETS of examples, comma-separated: packed into rows of --inputs and --targets "
+                   "lengths INPUTS/TARGETS of examples, comma-separated: packed into rows of "
+                   "--inputs and --targets "
                    "tokens, instead of --batch full rows")
         ->delimiter(',');
   }
   if (!cli.parse(args)) return false;
   options.compute.start();
-  QT_CHECK(options.dtype == "float32" ||
-               (options.dtype == "bfloat16" && !Device::current().is_cpu()),
-           "quintet bench {}: --dtype={} is not supported on {}; use float32", what, options.dtype,
-           Device::current().description());
+  QT_CHECK(
+      options.dtype == "float32" || (options.dtype == "bfloat16" && !Device::current().is_cpu()),
+      "quintet bench {}: --dtype={} is not supported on {}; use float32", what, options.dtype,
+      Device::current().description());
   return true;
 }
 
@@ -158,18 +163,20 @@ HostArrays packed_batch(const BenchOptions& options, int64_t vocab_size) {
   std::vector<data::Example> examples;
   for (const std::string& lengths : options.examples) {
     const size_t slash = lengths.find('/');
-    QT_CHECK(slash != std::string::npos && lengths.find_first_not_of("0123456789/") == std::string::npos &&
-                 lengths.find('/', slash + 1) == std::string::npos && slash > 0 && slash + 1 < lengths.size() &&
-                 lengths.size() < 16,
+    QT_CHECK(slash != std::string::npos &&
+                 lengths.find_first_not_of("0123456789/") == std::string::npos &&
+                 lengths.find('/', slash + 1) == std::string::npos && slash > 0 &&
+                 slash + 1 < lengths.size() && lengths.size() < 16,
              "--examples={}: expected lengths as INPUTS/TARGETS, 200/5 say", lengths);
     data::Example example;
     for (const auto& [name, text, most] :
          {std::tuple("inputs", lengths.substr(0, slash), options.inputs),
           std::tuple("targets", lengths.substr(slash + 1), options.targets)}) {
       const int64_t length = std::stoll(text);
-      QT_CHECK(length > 0 && length <= most, "--examples={}: {} must be 1 to {}, the length of a row", lengths, name,
-               most);
-      const HostArray tokens = random_tokens(1, length, vocab_size, static_cast<uint32_t>(examples.size() + 1));
+      QT_CHECK(length > 0 && length <= most,
+               "--examples={}: {} must be 1 to {}, the length of a row", lengths, name, most);
+      const HostArray tokens =
+          random_tokens(1, length, vocab_size, static_cast<uint32_t>(examples.size() + 1));
       example.set(name, data::Tokens(tokens.as<int32_t>().begin(), tokens.as<int32_t>().end()));
     }
     examples.push_back(std::move(example));
@@ -182,13 +189,15 @@ HostArrays packed_batch(const BenchOptions& options, int64_t vocab_size) {
        stream->next(rows.back());)
     rows.emplace_back();
   rows.pop_back();
-  HostArrays batch = data::arrays_for(rows.front(), converter->model_feature_lengths(lengths), std::ssize(rows));
-  for (int64_t row = 0; row < std::ssize(rows); ++row) data::copy_row(rows[static_cast<size_t>(row)], row, batch);
+  HostArrays batch =
+      data::arrays_for(rows.front(), converter->model_feature_lengths(lengths), std::ssize(rows));
+  for (int64_t row = 0; row < std::ssize(rows); ++row)
+    data::copy_row(rows[static_cast<size_t>(row)], row, batch);
   return batch;
 }
 
 void time_steps(const std::string& what, const BenchOptions& options, int64_t tokens_per_step,
-               const std::function<void()>& step) {
+                const std::function<void()>& step) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> seconds;
   step();
@@ -204,13 +213,17 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
   const double least = seconds.front(), median = seconds[seconds.size() / 2];
   const double rate = static_cast<double>(tokens_per_step) / least;
   fmt::print(
-      "{{\"bench\": \"{}\", \"device\": \"{}\", \"model\": \"{}\", \"batch\": {}, \"inputs\": {}, \"targets\": {}, "
+      "{{\"bench\": \"{}\", \"device\": \"{}\", \"model\": \"{}\", \"batch\": {}, \"inputs\": {}, "
+      "\"targets\": {}, "
       "\"beams\": {}, \"dtype\": \"{}\", \"weights\": \"{}\", \"threads\": {}, \"steps\": {}, "
-      "\"tokens_per_second\": {:.2f}, \"seconds_per_step\": {{\"min\": {:.6f}, \"median\": {:.6f}}}, "
+      "\"tokens_per_second\": {:.2f}, \"seconds_per_step\": {{\"min\": {:.6f}, \"median\": "
+      "{:.6f}}}, "
       "\"peak_bytes\": {}, \"tensor_bytes\": {}}}\n",
-      what, Device::current().description(), options.model, options.batch, options.inputs, options.targets, options.beams,
-      options.dtype, name_of(options.quantize.type().value_or(WeightType::f32)), omp_get_max_threads(), options.steps, rate, least, median,
-      peak_resident_bytes(), Device::current().memory().peak_bytes());
+      what, Device::current().description(), options.model, options.batch, options.inputs,
+      options.targets, options.beams, options.dtype,
+      name_of(options.quantize.type().value_or(WeightType::f32)), omp_get_max_threads(),
+      options.steps, rate, least, median, peak_resident_bytes(),
+      Device::current().memory().peak_bytes());
   fmt::print(stderr, "{} {}: {:.1f} tokens/s, {:.3f} s a step (median {:.3f}), peak {} MiB\n", what,
              options.model, rate, least, median, peak_resident_bytes() >> 20);
   if (options.profile)

@@ -21,11 +21,11 @@ namespace quintet {
 struct BenchOptions {
   std::string model = "t5_1_1_small";
   int64_t batch = 8, inputs = 256, targets = 64, steps = 5;
-  int64_t beams = 1;  // generate only; 1 is greedy
-  double top_p = 0;  // generate only; 0: no sampling
-  bool encode_only = false;  // generate only
-  std::string optimizer = "adamw";  // train only
-  double dropout = 0;  // train only
+  int64_t beams = 1;                       // generate only; 1 is greedy
+  double top_p = 0;                        // generate only; 0: no sampling
+  bool encode_only = false;                // generate only
+  std::string optimizer = "adamw";         // train only
+  double dropout = 0;                      // train only
   std::vector<std::string> examples = {};  // train only: INPUTS/TARGETS each, packed into rows
   ComputeFlags compute;
   std::string dtype = "float32";
@@ -58,6 +58,6 @@ LayoutCase bench_case(const BenchOptions& options);
 /// (tokens_per_second of the fastest step, seconds_per_step, peak_bytes: largest resident set of the
 /// process, tensor_bytes: most that tensors held) and a line for people on stderr.
 void time_steps(const std::string& what, const BenchOptions& options, int64_t tokens_per_step,
-               const std::function<void()>& step);
+                const std::function<void()>& step);
 
 }  // namespace quintet

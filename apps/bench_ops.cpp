@@ -69,10 +69,10 @@ struct OpBench {
   void print(const std::string& what, const std::string& shape, double flops,
              const std::function<void()>& body) const {
     const auto [least, median] = time(body);
-    fmt::print("{{\"bench\": \"{}\", \"device\": \"{}\", {}, \"dtype\": \"{}\", \"seconds\": "
-               "{{\"min\": {:.9f}, \"median\": {:.9f}}}, \"tflops\": {:.3f}}}\n",
-               what, Device::current().description(), shape, dtype, least, median,
-               flops / median * 1e-12);
+    fmt::print(
+        "{{\"bench\": \"{}\", \"device\": \"{}\", {}, \"dtype\": \"{}\", \"seconds\": "
+        "{{\"min\": {:.9f}, \"median\": {:.9f}}}, \"tflops\": {:.3f}}}\n",
+        what, Device::current().description(), shape, dtype, least, median, flops / median * 1e-12);
     fmt::print(stderr, "{}: {:.3f} ms, {:.2f} TFLOP/s\n", what, median * 1e3,
                flops / median * 1e-12);
   }
@@ -105,9 +105,10 @@ int run_bench_attention(std::span<char* const> args) {
   OpBench bench;
   int64_t batch = 8, heads = 8, head_dim = 64, queries = 256, keys = 256;
   bool causal = false, no_bias = false;
-  CommandLine cli("bench attention",
-                  "Times attention with T5's relative position bias, forward and with gradients.",
-                  "quintet bench attention --batch=8 --heads=8 --head_dim=64 --queries=256 --keys=256");
+  CommandLine cli(
+      "bench attention",
+      "Times attention with T5's relative position bias, forward and with gradients.",
+      "quintet bench attention --batch=8 --heads=8 --head_dim=64 --queries=256 --keys=256");
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
   cli.app().add_option("--batch", batch, "sequences")->check(positive);
   cli.app().add_option("--heads", heads, "heads")->check(positive);
@@ -133,8 +134,9 @@ int run_bench_attention(std::span<char* const> args) {
     table = Tensor::from_host(values, {"heads", "relpos_buckets"}).set_needs_grad(true);
   }
   const auto forward = [&] {
-    return ops::attention(q, k, v, table, {.query_segments = {}, .key_segments = {}, .prefix = {}, .causal = causal},
-                          {.num_heads = heads, .bidirectional = !causal});
+    return ops::attention(
+        q, k, v, table, {.query_segments = {}, .key_segments = {}, .prefix = {}, .causal = causal},
+        {.num_heads = heads, .bidirectional = !causal});
   };
   const std::string shape = fmt::format(
       "\"batch\": {}, \"heads\": {}, \"head_dim\": {}, \"queries\": {}, \"keys\": {}, "

@@ -33,17 +33,22 @@ struct Flags {
 void add_flags(CommandLine& cli, Flags& flags) {
   CLI::App& app = cli.app();
   const auto natural = CLI::Range(int64_t{0}, int64_t{99'999});
-  app.add_option("--tasks", flags.tasks, "regular expressions of whole names; default: all of the gin files")
+  app.add_option("--tasks", flags.tasks,
+                 "regular expressions of whole names; default: all of the gin files")
       ->delimiter(',');
-  app.add_option("--excluded_tasks", flags.excluded_tasks, "likewise, tasks to leave out")->delimiter(',');
-  app.add_option("--output_cache_dir", flags.cache.output_cache_dir, "where the caches go")->required();
+  app.add_option("--excluded_tasks", flags.excluded_tasks, "likewise, tasks to leave out")
+      ->delimiter(',');
+  app.add_option("--output_cache_dir", flags.cache.output_cache_dir, "where the caches go")
+      ->required();
   app.add_option("--tasks_additional_cache_dirs", flags.other_cache_dirs,
                  "a task that is cached in one of these is left out")
       ->delimiter(',');
   app.add_option("--min_shards", flags.cache.min_shards, "least number of files a split")
-      ->capture_default_str()->check(natural);
+      ->capture_default_str()
+      ->check(natural);
   app.add_option("--max_shards", flags.cache.max_shards, "most files a split; 0: no limit")
-      ->capture_default_str()->check(natural);
+      ->capture_default_str()
+      ->check(natural);
   app.add_option("--base_seed", flags.base_seed, "of random preprocessing and of the order");
   app.add_flag("--overwrite", flags.overwrite, "make caches again that are there");
   app.add_flag("--ignore_other_caches", flags.ignore_other_caches,
@@ -55,7 +60,8 @@ void add_flags(CommandLine& cli, Flags& flags) {
   app.add_option("--threads", flags.cache.threads, "of this process; default: its processors")
       ->check(CLI::Range(1, 1024));
   app.add_option("--memory_mib", flags.memory_mib, "of this process, for examples in flight")
-      ->capture_default_str()->check(CLI::Range(int64_t{16}, int64_t{1} << 24));
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{16}, int64_t{1} << 24));
   app.add_option("--gin_file", "the tasks (seqio.TaskRegistry.tasks); may be repeated");
   app.add_option("--gin.NAME", "=VALUE: one gin binding");
   describe_data_flags(app);
@@ -67,7 +73,8 @@ std::vector<std::regex> expressions(const std::vector<std::string>& texts) {
     try {
       all.emplace_back(text);
     } catch (const std::regex_error& error) {
-      fail(ExitCode::kUsage, "quintet cache: '{}' is no regular expression: {}", text, error.what());
+      fail(ExitCode::kUsage, "quintet cache: '{}' is no regular expression: {}", text,
+           error.what());
     }
   }
   return all;
@@ -94,12 +101,15 @@ std::vector<const data::Task*> chosen_tasks(Session& session, const Flags& flags
   for (const std::string& name :
        flags.tasks.empty() ? configured_tasks(session.config()) : registry.names()) {
     if (any_matches(unwanted, name) || !(wanted.empty() || any_matches(wanted, name))) continue;
-    if (const auto* task = dynamic_cast<const data::Task*>(registry.get(name).get())) tasks.push_back(task);
+    if (const auto* task = dynamic_cast<const data::Task*>(registry.get(name).get()))
+      tasks.push_back(task);
   }
   if (!tasks.empty()) return tasks;
-  if (flags.tasks.size() == 1) registry.get(flags.tasks[0]);  // an error that knows the nearest name
-  fail(ExitCode::kUsage, "quintet cache: no task is chosen; the gin files define {}; 'quintet data list' "
-                         "lists all",
+  if (flags.tasks.size() == 1)
+    registry.get(flags.tasks[0]);  // an error that knows the nearest name
+  fail(ExitCode::kUsage,
+       "quintet cache: no task is chosen; the gin files define {}; 'quintet data list' "
+       "lists all",
        fmt::join(configured_tasks(session.config()), ", "));
 }
 
@@ -132,9 +142,10 @@ int run_cache(std::span<char* const> arguments) {
   const gin::CommandLine gin_line = extract_data_command_line(args);
   Flags flags;
   flags.cache.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  CommandLine cli("cache", "Preprocesses tasks up to their cache point, shuffled, for seqio and for us.",
-                  "quintet cache --gin_file=my_task.gin --tasks=my_task --output_cache_dir=/data/cache\n"
-                  "mpirun -n 8 quintet cache --gin_file=my_task.gin --output_cache_dir=/data/cache");
+  CommandLine cli(
+      "cache", "Preprocesses tasks up to their cache point, shuffled, for seqio and for us.",
+      "quintet cache --gin_file=my_task.gin --tasks=my_task --output_cache_dir=/data/cache\n"
+      "mpirun -n 8 quintet cache --gin_file=my_task.gin --output_cache_dir=/data/cache");
   add_flags(cli, flags);
   if (!cli.parse(args)) return 0;
   flags.cache.memory_bytes = flags.memory_mib << 20;
@@ -165,8 +176,8 @@ int run_cache(std::span<char* const> arguments) {
     const int64_t examples = data::write_cache(*task, flags.cache, flags.overwrite);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (mpi.rank() == 0)
-      fmt::print("{}: {} examples cached at {} in {:.1f} s\n", task->name(), examples, folder.string(),
-                 took.count());
+      fmt::print("{}: {} examples cached at {} in {:.1f} s\n", task->name(), examples,
+                 folder.string(), took.count());
   }
   return 0;
 }

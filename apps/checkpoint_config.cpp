@@ -42,18 +42,18 @@ void register_checkpoint_configs(gin::Registry& registry) {
   registry.add_function(kUpcycle, [](int64_t num_experts) { return Upcycling{num_experts}; },
                         {{"num_experts"}});
   registry.add_struct<SaveCheckpointConfig>("t5x.utils.SaveCheckpointConfig")
-      .arg_with("dtype", "float32",
-                [](SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
-                  config.dtype = gin::as<std::optional<std::string>>(value, where).value_or("float32");
-                  QT_CHECK(config.dtype == "float32" || config.dtype == "bfloat16",
-                           "{}: expected 'float32' or 'bfloat16', found '{}'", where.text,
-                           config.dtype);
-                })
+      .arg_with(
+          "dtype", "float32",
+          [](SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
+            config.dtype = gin::as<std::optional<std::string>>(value, where).value_or("float32");
+            QT_CHECK(config.dtype == "float32" || config.dtype == "bfloat16",
+                     "{}: expected 'float32' or 'bfloat16', found '{}'", where.text, config.dtype);
+          })
       .arg_with("period", {},
                 [](SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
                   config.period = gin::as<std::optional<int64_t>>(value, where);
-                  QT_CHECK(!config.period || *config.period > 0,
-                           "{}: {} must be above 0, or None", where.text, config.period.value_or(0));
+                  QT_CHECK(!config.period || *config.period > 0, "{}: {} must be above 0, or None",
+                           where.text, config.period.value_or(0));
                 })
       .arg_with("checkpoint_steps", {},
                 [](SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
@@ -74,15 +74,14 @@ void register_checkpoint_configs(gin::Registry& registry) {
       .arg_with("path", {},
                 [](RestoreCheckpointConfig& config, const gin::Value& value,
                    const gin::Where& where) { config.path = paths_from(value, where); })
-      .arg_with("mode", "latest",
-                [](RestoreCheckpointConfig& config, const gin::Value& value,
-                   const gin::Where& where) {
-                  config.mode = gin::as<std::string>(value, where);
-                  QT_CHECK(config.mode == "latest" || config.mode == "specific" ||
-                               config.mode == "all",
-                           "{}: expected 'latest', 'specific' or 'all', found '{}'", where.text,
-                           config.mode);
-                })
+      .arg_with(
+          "mode", "latest",
+          [](RestoreCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
+            config.mode = gin::as<std::string>(value, where);
+            QT_CHECK(config.mode == "latest" || config.mode == "specific" || config.mode == "all",
+                     "{}: expected 'latest', 'specific' or 'all', found '{}'", where.text,
+                     config.mode);
+          })
       .arg_with("assignment_map", {},
                 [](RestoreCheckpointConfig& config, const gin::Value& value,
                    const gin::Where& where) { config.assignment_map = rules_from(value, where); })

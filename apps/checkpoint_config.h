@@ -13,10 +13,10 @@ namespace quintet {
 
 /// t5x.utils.SaveCheckpointConfig. Parameters are saved as `dtype`, optimizer state always in float32.
 struct SaveCheckpointConfig {
-  std::string dtype = "float32";           // or "bfloat16", which a resumed run cannot continue exactly
-  std::optional<int64_t> period;           // steps; none: only at the end
-  std::vector<int64_t> checkpoint_steps;   // further steps to save at
-  std::optional<int64_t> keep;             // newest ones; none: all
+  std::string dtype = "float32";  // or "bfloat16", which a resumed run cannot continue exactly
+  std::optional<int64_t> period;  // steps; none: only at the end
+  std::vector<int64_t> checkpoint_steps;  // further steps to save at
+  std::optional<int64_t> keep;            // newest ones; none: all
 };
 
 /// A rule of assignment_map: names of the model that match the pattern are read from the name that the
@@ -28,12 +28,13 @@ struct AssignmentRule {
 
 /// t5x.utils.RestoreCheckpointConfig: where a run without checkpoints of its own starts from.
 struct RestoreCheckpointConfig {
-  std::vector<std::string> path;           // one but for mode 'all'
-  std::string mode = "latest";             // of the folder; 'specific': path is a checkpoint; 'all': every one
+  std::vector<std::string> path;  // one but for mode 'all'
+  std::string mode = "latest";  // of the folder; 'specific': path is a checkpoint; 'all': every one
   std::vector<AssignmentRule> assignment_map;
-  bool strict = true;                      // the checkpoint may hold nothing that the model lacks
-  bool fallback_to_scratch = false;        // what it lacks keeps its initial value
-  int64_t upcycled_experts = 0;            // contrib.moe's UpcycleCheckpointer: experts that one array becomes
+  bool strict = true;                // the checkpoint may hold nothing that the model lacks
+  bool fallback_to_scratch = false;  // what it lacks keeps its initial value
+  int64_t upcycled_experts =
+      0;  // contrib.moe's UpcycleCheckpointer: experts that one array becomes
 };
 
 /// t5x.utils.CheckpointConfig.

@@ -7,7 +7,6 @@
 //   if (!cli.parse(args)) return 0;              // --help was asked for and printed
 
 #include <CLI/App.hpp>
-
 #include <memory>
 #include <span>
 #include <string>

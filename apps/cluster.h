@@ -25,7 +25,7 @@ struct Cluster {
   double memory_gib = 0;
   double tflops = 1, matmul_efficiency = 1;
   double memory_gb_per_s = 1, memory_efficiency = 1;
-  double op_us = 0;  // of an op, however small
+  double op_us = 0;         // of an op, however small
   double score_passes = 0;  // reads and writes of attention's scores in memory; 0: a fused kernel
   double overlap = 1;       // part of a collective's time that ops can hide
   double link_gb_per_s = 1, link_us = 0;

@@ -86,7 +86,8 @@ int run_config(std::span<char* const> args) {
     throw;
   }
   tell_unknown();
-  if (!flags.skip_unknown) gin::check_flags_used(config, read_by_program({"MODEL", "TASK_FEATURE_LENGTHS"}));
+  if (!flags.skip_unknown)
+    gin::check_flags_used(config, read_by_program({"MODEL", "TASK_FEATURE_LENGTHS"}));
   if (flags.format == "json")
     fmt::print("{}", gin::to_json(gin::resolve(config), !flags.keep_macros));
   else

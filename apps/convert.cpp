@@ -54,8 +54,7 @@ void report(const ConvertFlags& flags, const TrainedModel& trained, WeightType w
     fmt::print(
         "{{\"part\": \"{}\", \"weights\": \"{}\", \"bytes\": {}, \"weight_error\": {:.6g}, "
         "\"kl_divergence\": {:.6g}, \"changed_tokens\": {:.6g}}}\n",
-        loss.part, name_of(weights), loss.bytes, loss.weight_error, loss.divergence,
-        loss.changed);
+        loss.part, name_of(weights), loss.bytes, loss.weight_error, loss.divergence, loss.changed);
   }
 }
 

@@ -15,7 +15,8 @@ constexpr const char* kBadRecords = "--bad_records";
 
 std::string text(const std::string& value) { return gin::Value(value).repr(); }
 
-void add_bindings(const std::string& flag, const std::string& value, std::vector<std::string>& bindings) {
+void add_bindings(const std::string& flag, const std::string& value,
+                  std::vector<std::string>& bindings) {
   if (flag == kCacheDirs) {
     std::string dirs;
     for (size_t start = 0; start <= value.size();) {

@@ -1,6 +1,5 @@
 // `quintet eval`: metrics of a task over the checkpoints of a run, or as T5X's eval.py from gin files.
 
-
 #include "apps/cli.h"
 #include "apps/compute_flags.h"
 #include "apps/data_flags.h"
@@ -47,9 +46,9 @@ int evaluate_run(const EvalFlags& flags, const std::vector<std::string>& binding
   config.output_dir = flags.output_dir;
   config.weights = flags.quantize.type();
   if (flags.num_examples > 0) config.inference_evaluator.options.num_examples = flags.num_examples;
-  return evaluate(std::move(config),
-                  [&](const data::DatasetConfig& set) { return trained.session->task(set); },
-                  flags.samples);
+  return evaluate(
+      std::move(config), [&](const data::DatasetConfig& set) { return trained.session->task(set); },
+      flags.samples);
 }
 
 }  // namespace
@@ -65,20 +64,22 @@ int run_eval(std::span<char* const> args) {
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;
   flags.compute.start();
-  QT_CHECK(flags.set.model_dir.empty() != gin_line.files.empty(),
-           "quintet eval: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE");
+  QT_CHECK(
+      flags.set.model_dir.empty() != gin_line.files.empty(),
+      "quintet eval: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE");
   if (!flags.set.model_dir.empty()) return evaluate_run(flags, gin_line.bindings);
   Session* session_of_run = nullptr;
   int code = 0;
   const auto body = [&](const gin::Arguments& arguments) -> gin::Value {
     EvaluateConfig config = evaluate_config_from(arguments);
     config.weights = flags.quantize.type();
-    code = evaluate(std::move(config),
-                    [&](const data::DatasetConfig& set) { return session_of_run->task(set); },
-                    flags.samples);
+    code = evaluate(
+        std::move(config),
+        [&](const data::DatasetConfig& set) { return session_of_run->task(set); }, flags.samples);
     return {};
   };
-  Session session(gin_line, {.train = {}, .evaluate = body, .infer = {}}, {.main_modules = {"t5x.eval"}});
+  Session session(gin_line, {.train = {}, .evaluate = body, .infer = {}},
+                  {.main_modules = {"t5x.eval"}});
   session_of_run = &session;
   use_copies_of(session.config(), "t5x.eval.evaluate.restore_checkpoint_cfg");
   session.config().call("t5x.eval.evaluate");

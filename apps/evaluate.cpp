@@ -64,9 +64,8 @@ EvaluateConfig evaluate_config_from(const gin::Arguments& args) {
   const gin::Value evaluator = args.value("inference_evaluator_cls");
   const auto* callable = evaluator.get_if<gin::Callable>();
   if (!evaluator.is_none())
-    config.inference_evaluator =
-        gin::as<InferenceEvaluatorConfig>(callable != nullptr ? (*callable)() : evaluator,
-                                          args.where("inference_evaluator_cls"));
+    config.inference_evaluator = gin::as<InferenceEvaluatorConfig>(
+        callable != nullptr ? (*callable)() : evaluator, args.where("inference_evaluator_cls"));
   return config;
 }
 
@@ -104,8 +103,8 @@ int evaluate(EvaluateConfig config, const TrainLoop::ProviderOf& provider_of, in
     }
     if (!evaluator)
       evaluator.emplace(*provider, config.dataset, config.model, config.inference_evaluator);
-    const auto metrics =
-        evaluator->run(checkpoint->step(), [&] { return stop.reason().has_value(); }, weights);
+    const auto metrics = evaluator->run(
+        checkpoint->step(), [&] { return stop.reason().has_value(); }, weights);
     if (!metrics) return static_cast<int>(ExitCode::kSavedRunAgain);
     for (const data::TaskOutputs& outputs : evaluator->outputs()) {
       const std::string& task = outputs.task->name();

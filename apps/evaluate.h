@@ -14,7 +14,7 @@ struct EvaluateConfig {
   data::DatasetConfig dataset;
   RestoreCheckpointConfig restore;
   InferenceEvaluatorConfig inference_evaluator;
-  std::filesystem::path output_dir;  // empty: nothing is written
+  std::filesystem::path output_dir;        // empty: nothing is written
   bool verify_vocabs = true;               // the task has the model's vocabularies
   std::optional<WeightType> weights = {};  // none: as the checkpoint has them
 };

@@ -167,7 +167,8 @@ class Generator {
   /// asked.
   std::string text_of(const decoding::Decodes& decodes, int64_t row, int64_t d) const {
     const auto tokens = decodes.sequence(row, decodes.num_decodes - 1 - d);
-    return model_.targets()->decode(tokens.first(std::min(tokens.size(), static_cast<size_t>(length_))));
+    return model_.targets()->decode(
+        tokens.first(std::min(tokens.size(), static_cast<size_t>(length_))));
   }
   static float score_of(const decoding::Decodes& decodes, int64_t row, int64_t d) {
     return decodes.scores[static_cast<size_t>((row + 1) * decodes.num_decodes - 1 - d)];

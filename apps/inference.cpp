@@ -157,7 +157,8 @@ class TaskRun {
         ", split {}, batch_size {}, checkpoint_period {}, lengths{}, {} examples (files {}), "
         "configuration {:08x}, weights in {}",
         set.split, set.batch_size, config_.checkpoint_period, lengths, contents.examples,
-        data::fingerprint(contents.files), crc32c(config_.config_text), name_of(answerer_.weights()));
+        data::fingerprint(contents.files), crc32c(config_.config_text),
+        name_of(answerer_.weights()));
   }
 
   bool has_chunk(int64_t chunk) const {

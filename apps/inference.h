@@ -34,8 +34,8 @@ struct InferConfig {
   std::string output_vocab_feature_name = "targets", file_extension = "jsonl";
   data::InferenceLineOptions line;
   std::optional<WeightType> weights;  // of networks that decode on the CPU; none: as they are
-  bool verify_vocabs = true;             // the task has the model's vocabularies
-  std::string config_text;               // written to output_dir/config.gin
+  bool verify_vocabs = true;          // the task has the model's vocabularies
+  std::string config_text;            // written to output_dir/config.gin
 
   /// Throws a usage error naming the argument.
   void check() const;

@@ -51,8 +51,7 @@ InferenceEvaluator::InferenceEvaluator(const data::Provider& provider,
           provider, dataset, [this](const data::Lengths&) { return converter_for(*model_, {}); },
           config_.options) {}
 
-std::optional<TaskMetrics> InferenceEvaluator::run(int64_t step,
-                                                   const std::function<bool()>& stop,
+std::optional<TaskMetrics> InferenceEvaluator::run(int64_t step, const std::function<bool()>& stop,
                                                    const Weights& weights) {
   const WholeParameters whole(model_->model->parameters());
   std::optional<Predictor> predictor;  // packs the parameters, so only where something is decoded
@@ -62,10 +61,11 @@ std::optional<TaskMetrics> InferenceEvaluator::run(int64_t step,
     return best_predictions(*predictor, batch);
   };
   model.score = [&](const data::Batch& batch) {
-    QT_CHECK(weights.type == WeightType::f32,
-             "quintet eval: a metric of this task is made of scores, which are computed in float32, "
-             "not with weights in {}; evaluate the run itself, without --quantize",
-             name_of(weights.type));
+    QT_CHECK(
+        weights.type == WeightType::f32,
+        "quintet eval: a metric of this task is made of scores, which are computed in float32, "
+        "not with weights in {}; evaluate the run itself, without --quantize",
+        name_of(weights.type));
     data::Scores scores = model_->model->score_tokens(batch.features).sums();
     scores.resize(static_cast<size_t>(batch.rows));
     return scores;

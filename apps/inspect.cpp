@@ -1,10 +1,9 @@
 // `quintet inspect PATH`: what is in a model directory, a checkpoint or a safetensors file, and
 // whether it is still what was written.
 
-#include <nlohmann/json.hpp>
-
 #include <cstdio>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "apps/cli.h"
@@ -38,7 +37,7 @@ struct Listing {
   nlohmann::ordered_json head;  // path, step and the like
   std::vector<Row> rows;
   std::string state_json;
-  HostArrays arrays;  // only for --stats
+  HostArrays arrays;                    // only for --stats
   std::optional<NotFinite> not_finite;  // known where every byte was read
 };
 
@@ -55,7 +54,9 @@ struct Stats {
     max = std::max(max, value);
     squares += value * value;
   }
-  double rms() const { return std::sqrt(squares / static_cast<double>(std::max(count - not_finite, int64_t{1}))); }
+  double rms() const {
+    return std::sqrt(squares / static_cast<double>(std::max(count - not_finite, int64_t{1})));
+  }
 };
 
 template <typename T>
@@ -72,15 +73,24 @@ Stats stats_of(const HostArray& array) {
 
 Stats stats_of_any(const HostArray& array) {
   switch (array.dtype) {
-    case DType::f32: return stats_of<float>(array);
-    case DType::f64: return stats_of<double>(array);
-    case DType::bf16: return stats_of<bfloat16>(array);
-    case DType::i32: return stats_of<int32_t>(array);
-    case DType::i64: return stats_of<int64_t>(array);
-    case DType::u8: return stats_of<uint8_t>(array);
-    case DType::i8: return stats_of<int8_t>(array);
-    case DType::u32: return stats_of<uint32_t>(array);
-    default: return {};
+    case DType::f32:
+      return stats_of<float>(array);
+    case DType::f64:
+      return stats_of<double>(array);
+    case DType::bf16:
+      return stats_of<bfloat16>(array);
+    case DType::i32:
+      return stats_of<int32_t>(array);
+    case DType::i64:
+      return stats_of<int64_t>(array);
+    case DType::u8:
+      return stats_of<uint8_t>(array);
+    case DType::i8:
+      return stats_of<int8_t>(array);
+    case DType::u32:
+      return stats_of<uint32_t>(array);
+    default:
+      return {};
   }
 }
 
@@ -160,7 +170,7 @@ void print_text(const Options& options, const Listing& listing) {
     fmt::print("{:<12} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
   fmt::print("{:<12} {}\n", "verified", options.verify ? "every byte" : "sizes only");
   fmt::print("{:<12} {}\n", "finite",
-             !listing.not_finite          ? "not looked at"
+             !listing.not_finite           ? "not looked at"
              : listing.not_finite->empty() ? "every number"
                                            : "NO: " + describe(*listing.not_finite));
   if (!listing.state_json.empty()) fmt::print("{:<12} {}\n", "state", listing.state_json);
@@ -187,9 +197,9 @@ void print_text(const Options& options, const Listing& listing) {
 
 struct Checked {
   int64_t bytes = 0;
-  std::string problem;   // empty: whole
+  std::string problem;                       // empty: whole
   std::optional<NotFinite> not_finite = {};  // absent: not looked at
-  bool deleted = false;  // while it was read
+  bool deleted = false;                      // while it was read
 };
 
 Checked check_checkpoint(const std::filesystem::path& folder, bool verify) {
@@ -227,8 +237,11 @@ int list_model_dir(const Options& options) {
     if (!problem.empty()) code = static_cast<int>(ExitCode::kData);
     const bool pinned = is_there(folder / kPinnedName);
     if (options.format == "json") {
-      nlohmann::ordered_json json = {{"path", folder.string()}, {"step", step}, {"file_bytes", bytes},
-                                     {"pinned", pinned},        {"whole", problem.empty()}};
+      nlohmann::ordered_json json = {{"path", folder.string()},
+                                     {"step", step},
+                                     {"file_bytes", bytes},
+                                     {"pinned", pinned},
+                                     {"whole", problem.empty()}};
       if (!problem.empty()) json["problem"] = problem;
       if (not_finite) json["not_finite"] = *not_finite;
       fmt::print("{}\n", json.dump());
@@ -252,9 +265,11 @@ int run_inspect(std::span<char* const> args) {
                   "quintet inspect /tmp/numbers\n"
                   "quintet inspect /tmp/numbers/checkpoint_1000 --stats\n"
                   "quintet inspect model.safetensors --format=json");
-  cli.app().add_option("path", options.path, "model directory, checkpoint folder or .safetensors file")
+  cli.app()
+      .add_option("path", options.path, "model directory, checkpoint folder or .safetensors file")
       ->required();
-  cli.app().add_option("--format", options.format, "text or json")
+  cli.app()
+      .add_option("--format", options.format, "text or json")
       ->check(CLI::IsMember({"text", "json"}));
   cli.app().add_flag("--verify,!--no-verify", options.verify, "check CRCs, not only sizes");
   cli.app().add_flag("--stats", options.stats, "smallest, largest, root mean square, not finite");

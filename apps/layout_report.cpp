@@ -50,24 +50,27 @@ std::string drawing(const std::vector<LayoutRow>& rows, const LayoutRow* best) {
                        &row == best ? " font-weight=\"bold\"" : "", row.layout.name(),
                        &row == best ? " *" : "");
     double x = kLeft;
-    for (const auto& [seconds, color] : {std::pair(row.compute, "#4878a8"),
-                                         std::pair(row.exposed, "#d8824a"),
-                                         std::pair(row.data, "#8aa860")}) {
+    for (const auto& [seconds, color] :
+         {std::pair(row.compute, "#4878a8"), std::pair(row.exposed, "#d8824a"),
+          std::pair(row.data, "#8aa860")}) {
       const double width = kWidth * std::max(0.0, seconds) / longest;
-      svg += fmt::format("<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"/>\n",
-                         x, y + 3, width, kBar - 6, color);
+      svg += fmt::format(
+          "<rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" height=\"{:.0f}\" fill=\"{}\"/>\n", x,
+          y + 3, width, kBar - 6, color);
       x += width;
     }
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{:.4g} s</text>\n", x + 6, y + 15, row.seconds);
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\">{:.4g} s</text>\n", x + 6, y + 15,
+                       row.seconds);
     y += kBar;
   }
   double x = kLeft;
   for (const auto& [name, color] :
        {std::pair("compute", "#4878a8"), std::pair("exposed communication", "#d8824a"),
         std::pair("data", "#8aa860")}) {
-    svg += fmt::format("<rect x=\"{0:.0f}\" y=\"{1:.1f}\" width=\"12\" height=\"12\" fill=\"{2}\"/>"
-                       "<text x=\"{3:.0f}\" y=\"{4:.1f}\">{5}</text>\n",
-                       x, y + 5, color, x + 18, y + 15, name);
+    svg += fmt::format(
+        "<rect x=\"{0:.0f}\" y=\"{1:.1f}\" width=\"12\" height=\"12\" fill=\"{2}\"/>"
+        "<text x=\"{3:.0f}\" y=\"{4:.1f}\">{5}</text>\n",
+        x, y + 5, color, x + 18, y + 15, name);
     x += 180;
   }
   return svg + "</svg>\n";
@@ -79,15 +82,18 @@ std::string speed_table(const std::vector<LayoutRow>& rows, const LayoutRow* bes
                                          true);
   for (const LayoutRow& row : rows) {
     if (!row.refused.empty()) {
-      html += fmt::format("<tr class=\"refused\"><th>{}</th><td colspan=\"7\">cannot run: {}</td></tr>\n",
-                          row.layout.name(), escaped(row.refused));
+      html += fmt::format(
+          "<tr class=\"refused\"><th>{}</th><td colspan=\"7\">cannot run: {}</td></tr>\n",
+          row.layout.name(), escaped(row.refused));
       continue;
     }
     html += cells({row.layout.name(), fmt::format("{:.1f}", row.tokens_per_second),
                    fmt::format("{:.2f} %", 100 * row.mfu), fmt::format("{:.5f}", row.seconds),
                    fmt::format("{:.5f}", row.compute), fmt::format("{:.5f}", row.exposed),
                    fmt::format("{:.5f}", row.data),
-                   &row == best ? "best" : row.fits ? "" : "does not fit"},
+                   &row == best ? "best"
+                   : row.fits   ? ""
+                                : "does not fit"},
                   false, &row == best ? " class=\"best\"" : "");
   }
   return html + "</table>\n";
@@ -110,8 +116,7 @@ std::string memory_table(const std::vector<LayoutRow>& rows) {
 }
 
 std::string traffic_table(const std::vector<LayoutRow>& rows) {
-  std::string html =
-      "<table>\n" + cells({"layout", "collective", "over", "calls", "MiB"}, true);
+  std::string html = "<table>\n" + cells({"layout", "collective", "over", "calls", "MiB"}, true);
   for (const LayoutRow& row : rows)
     for (const auto& [what, entry] : row.traffic)
       html += cells({row.layout.name(), what.first, what.second, std::to_string(entry.calls),
@@ -121,15 +126,14 @@ std::string traffic_table(const std::vector<LayoutRow>& rows) {
 }
 
 std::string published_html(const std::vector<PublishedRun>& runs) {
-  std::string html =
-      "<h2>Published runs and this plan</h2>\n<table>\n" +
-      cells({"run", "", "published", "planned", "error", "source"}, true);
+  std::string html = "<h2>Published runs and this plan</h2>\n<table>\n" +
+                     cells({"run", "", "published", "planned", "error", "source"}, true);
   for (const PublishedRun& run : runs)
-    html += cells({run.name, run.unit, fmt::format("{:.4g}", run.published),
-                   run.refused.empty() ? fmt::format("{:.4g}", run.planned) : run.refused,
-                   run.refused.empty() ? fmt::format("{:+.0f} %", 100 * run.error()) : "",
-                   run.source},
-                  false);
+    html +=
+        cells({run.name, run.unit, fmt::format("{:.4g}", run.published),
+               run.refused.empty() ? fmt::format("{:.4g}", run.planned) : run.refused,
+               run.refused.empty() ? fmt::format("{:+.0f} %", 100 * run.error()) : "", run.source},
+              false);
   return html + "</table>\n";
 }
 
@@ -167,7 +171,8 @@ std::string layout_report(const std::string& title,
   const LayoutRow* best = best_of(rows);
   std::string html = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/><title>{0}</title>\n"
-      "<style>body{{font-family:sans-serif;margin:2em}}table{{border-collapse:collapse;margin:1em 0}}"
+      "<style>body{{font-family:sans-serif;margin:2em}}table{{border-collapse:collapse;margin:1em "
+      "0}}"
       "th,td{{border:1px solid #ccc;padding:.25em .6em;text-align:right}}th{{background:#f2f2f2}}"
       ".best{{background:#e4f2dc}}.refused td{{text-align:left;color:#777}}</style></head>\n"
       "<body>\n<h1>{0}</h1>\n",

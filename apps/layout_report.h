@@ -14,7 +14,7 @@ struct PublishedRun {
   std::string name, source;
   std::string unit;  // "sequences/s"; "GB": parameters, gradients and optimizer state of a device
   double published = 0, planned = 0;
-  std::string refused;                // why it could not be planned
+  std::string refused;  // why it could not be planned
 
   double error() const { return planned / published - 1; }
 };

@@ -20,11 +20,11 @@ struct ModelAndOptimizer {
   OptimizerPtr optimizer;
 };
 struct LayoutCase {
-  std::function<ModelAndOptimizer()> make;                  // a fresh one
-  std::function<HostArrays(int64_t step)> batch;       // of all ranks
-  int64_t tokens = 0;                                  // of a batch
-  int64_t experts = 0;                                 // of a layer; 0: the model has none
-  TrainerOptions options = {};                         // of a plan
+  std::function<ModelAndOptimizer()> make;        // a fresh one
+  std::function<HostArrays(int64_t step)> batch;  // of all ranks
+  int64_t tokens = 0;                             // of a batch
+  int64_t experts = 0;                            // of a layer; 0: the model has none
+  TrainerOptions options = {};                    // of a plan
 };
 
 /// What a job runs on, on paper.
@@ -32,7 +32,7 @@ struct PaperJob {
   std::vector<std::string> hosts;  // of every rank
   Machine machine;
   CollectiveCost cost = {};
-  int64_t memory_bytes = 0;        // of a device; 0: no limit
+  int64_t memory_bytes = 0;  // of a device; 0: no limit
 };
 
 /// Only the memory and the collectives of an optimizer.

@@ -1,8 +1,7 @@
 #include "apps/layouts.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "runtime/base/check.h"
@@ -18,13 +17,15 @@ std::string gib(int64_t bytes) {
 TrainingLayout parse_layout(const std::string& text, int64_t experts) {
   static const std::regex kForm(R"((\d{1,6})x(\d{1,6})(?:x(\d{1,6}))?(?::a([12])p([12]))?)");
   std::smatch found;
-  QT_CHECK(std::regex_match(text, found, kForm),
-           "--layouts: '{}' is not a layout; expected DATAxMODEL:aNpN, like 2x2:a1p2 (2 data, 2 "
-           "model ranks; activations cut by 1 dimension, parameters by 2), or DATAxMODELxEXPERT:aNpN",
-           text);
-  QT_CHECK(experts > 0 || !found[3].matched,
-           "--layouts: {} has an expert axis, but the model has no experts; expected DATAxMODEL:aNpN",
-           text);
+  QT_CHECK(
+      std::regex_match(text, found, kForm),
+      "--layouts: '{}' is not a layout; expected DATAxMODEL:aNpN, like 2x2:a1p2 (2 data, 2 "
+      "model ranks; activations cut by 1 dimension, parameters by 2), or DATAxMODELxEXPERT:aNpN",
+      text);
+  QT_CHECK(
+      experts > 0 || !found[3].matched,
+      "--layouts: {} has an expert axis, but the model has no experts; expected DATAxMODEL:aNpN",
+      text);
   TrainingLayout layout{.data = std::stoi(found[1]), .model = std::stoi(found[2])};
   if (experts > 0) layout.expert = found[3].matched ? std::stoi(found[3]) : 1;
   if (found[4].matched) {
@@ -100,21 +101,23 @@ std::string layout_table(const std::vector<LayoutRow>& rows) {
   const LayoutRow* best = best_of(rows);
   size_t width = 14;
   for (const LayoutRow& row : rows) width = std::max(width, row.layout.name().size() + 2);
-  std::string text = fmt::format("{:<{}}{:>12}{:>8}{:>12}{:>12}{:>12}{:>12}{:>12}{:>10}\n", "layout",
-                                 width, "tokens/s", "MFU %", "s a step", "compute", "exposed",
-                                 "data", "MiB sent", "GiB");
+  std::string text =
+      fmt::format("{:<{}}{:>12}{:>8}{:>12}{:>12}{:>12}{:>12}{:>12}{:>10}\n", "layout", width,
+                  "tokens/s", "MFU %", "s a step", "compute", "exposed", "data", "MiB sent", "GiB");
   std::string refused;
   for (const LayoutRow& row : rows) {
     if (!row.refused.empty()) {
       refused += fmt::format("{:<{}}cannot run: {}\n", row.layout.name(), width, row.refused);
       continue;
     }
-    text += fmt::format("{:<{}}{:>12.1f}{:>8.2f}{:>12.5f}{:>12.5f}{:>12.5f}{:>12.5f}{:>12.2f}{:>10}{}\n",
-                        row.layout.name(), width, row.tokens_per_second, 100 * row.mfu, row.seconds,
-                        row.compute, row.exposed, row.data,
-                        static_cast<double>(row.sent_bytes()) / (1 << 20),
-                        gib(MemoryMeter::sum(row.memory)),
-                        &row == best ? " *" : row.fits ? "" : " too large");
+    text += fmt::format(
+        "{:<{}}{:>12.1f}{:>8.2f}{:>12.5f}{:>12.5f}{:>12.5f}{:>12.5f}{:>12.2f}{:>10}{}\n",
+        row.layout.name(), width, row.tokens_per_second, 100 * row.mfu, row.seconds, row.compute,
+        row.exposed, row.data, static_cast<double>(row.sent_bytes()) / (1 << 20),
+        gib(MemoryMeter::sum(row.memory)),
+        &row == best ? " *"
+        : row.fits   ? ""
+                     : " too large");
   }
   return text + refused;
 }

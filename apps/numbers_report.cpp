@@ -1,7 +1,6 @@
 #include "apps/numbers_report.h"
 
 #include <nlohmann/json.hpp>
-
 #include <vector>
 
 #include "runtime/base/atomic_file.h"
@@ -18,8 +17,7 @@ nlohmann::ordered_json described(const HostArray& array) {
   nlohmann::ordered_json out = {{"shape", array.shape},
                                 {"dtype", name_of(array.dtype)},
                                 {"crc32c", fmt::format("{:08x}", crc32c(array.bytes))}};
-  if (array.dtype != DType::i32 || array.elements() == 0 || array.shape.empty())
-    return out;
+  if (array.dtype != DType::i32 || array.elements() == 0 || array.shape.empty()) return out;
   const auto values = array.as<int32_t>();
   const int64_t rows = array.shape[0];
   nlohmann::ordered_json first = nlohmann::ordered_json::array();

@@ -20,10 +20,11 @@ namespace quintet {
 
 /// A step whose gradient or metric was not finite.
 struct BadStep {
-  int64_t step = 0;           // the batch's number
-  std::string tensor = {};    // the first parameter whose gradient was not finite, or a metric
+  int64_t step = 0;         // the batch's number
+  std::string tensor = {};  // the first parameter whose gradient was not finite, or a metric
   double loss = 0;
-  std::string data_position = {};  // data::Batches::position before it: restoring that gives it again
+  std::string data_position =
+      {};  // data::Batches::position before it: restoring that gives it again
 };
 
 /// The newest ten bad steps of this process.

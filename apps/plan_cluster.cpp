@@ -20,13 +20,12 @@ double state_gb(const LayoutRow& row) {
 /// A run with "sequences_per_second" or with "state_gb".
 PublishedRun plan_run(const Json& run, const Json& clusters) {
   const bool of_state = run.has("state_gb");
-  PublishedRun result{
-      .name = run["name"].as_string(),
-      .source = run["source"].as_string(),
-      .unit = of_state ? "GB" : "sequences/s",
-      .published = run[of_state ? "state_gb" : "sequences_per_second"].as_double(),
-      .planned = 0,
-      .refused = {}};
+  PublishedRun result{.name = run["name"].as_string(),
+                      .source = run["source"].as_string(),
+                      .unit = of_state ? "GB" : "sequences/s",
+                      .published = run[of_state ? "state_gb" : "sequences_per_second"].as_double(),
+                      .planned = 0,
+                      .refused = {}};
   Cluster cluster = cluster_of(clusters[run["cluster"].as_string()]);
   cluster.devices = run["devices"].as_int();
   BenchOptions options;
@@ -36,8 +35,7 @@ PublishedRun plan_run(const Json& run, const Json& clusters) {
   options.targets = run["targets"].as_int();
   options.dtype = run["dtype"].as_string();
   if (of_state) options.inputs = options.targets = 1;  // a step holds most when gradients are there
-  const auto layouts =
-      parse_layouts(run["layout"].as_string(), static_cast<int>(cluster.devices));
+  const auto layouts = parse_layouts(run["layout"].as_string(), static_cast<int>(cluster.devices));
   QT_CHECK(layouts.size() == 1, "{}: expected one layout", run.path());
   const LayoutRow row = plan_layout(bench_case(options), layouts[0], cluster.job(), 1);
   result.refused = row.refused;
@@ -77,16 +75,17 @@ void plan_cluster(const ClusterPlan& plan, const std::string& title, const Layou
     facts = facts_of(cluster);
     const double flops = model_flops(what);
     facts.emplace_back("a step", fmt::format("{} tokens, {:.4g} TFLOP", what.tokens, flops / 1e12));
-    for (const TrainingLayout& layout :
-         plan.layouts.empty() ? all_layouts(devices, what.experts)
-                              : parse_layouts(plan.layouts, devices, what.experts))
+    for (const TrainingLayout& layout : plan.layouts.empty()
+                                            ? all_layouts(devices, what.experts)
+                                            : parse_layouts(plan.layouts, devices, what.experts))
       rows.push_back(plan_layout(what, layout, job, flops));
     const LayoutRow* best = best_of(rows);
     for (const LayoutRow& row : rows)
-      fmt::print("{}\n", layout_json(row, &row == best, {{"plan", cluster.name}, {"model", title}}));
+      fmt::print("{}\n",
+                 layout_json(row, &row == best, {{"plan", cluster.name}, {"model", title}}));
     fmt::print(stderr, "{}", layout_table(rows));
-    fmt::print(stderr, "{}\n", best == nullptr ? "no layout runs and fits"
-                                               : "take " + best->layout.name());
+    fmt::print(stderr, "{}\n",
+               best == nullptr ? "no layout runs and fits" : "take " + best->layout.name());
   }
   std::vector<PublishedRun> published;
   if (!plan.published.empty()) {

@@ -15,9 +15,9 @@ namespace quintet {
 class Progress {
  public:
   struct Options {
-    bool terminal = false;      // draw a bar
-    std::FILE* out = stderr;    // not owned
-    double seconds = -1;        // between drawings; below 0: 0.1 for a bar, 10 for lines
+    bool terminal = false;        // draw a bar
+    std::FILE* out = stderr;      // not owned
+    double seconds = -1;          // between drawings; below 0: 0.1 for a bar, 10 for lines
     double (*clock)() = nullptr;  // seconds that never go back; null: the steady clock
   };
   /// For the terminal of stderr, as the environment says (QUINTET_PROGRESS=bar, lines or none).

@@ -1,8 +1,7 @@
 #include "apps/quantized_model.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "apps/run_vocabularies.h"
 #include "apps/train_state.h"
@@ -48,18 +47,19 @@ std::optional<WeightType> quantization_of(const CheckpointReader& checkpoint) {
 
 void check_not_quantized(const CheckpointReader& checkpoint) {
   const auto type = quantization_of(checkpoint);
-  QT_CHECK_AS(ExitCode::kData, !type,
-              "{}: holds weights in {}, which generate, infer, eval and serve read; name the run that it "
-              "was made from",
-              checkpoint.folder().string(), name_of(*type));
+  QT_CHECK_AS(
+      ExitCode::kData, !type,
+      "{}: holds weights in {}, which generate, infer, eval and serve read; name the run that it "
+      "was made from",
+      checkpoint.folder().string(), name_of(*type));
 }
 
 Weights weights_of(std::optional<WeightType> asked,
                    const std::shared_ptr<const CheckpointReader>& checkpoint) {
   const auto type = quantization_of(*checkpoint);
   if (!type) return {.type = asked.value_or(WeightType::f32)};
-  const bool fits = !asked || asked == type ||
-                    (type == WeightType::int8 && asked == WeightType::int8_dynamic);
+  const bool fits =
+      !asked || asked == type || (type == WeightType::int8 && asked == WeightType::int8_dynamic);
   QT_CHECK(fits, "--quantize={}: {} holds weights in {}; leave the flag out{}", name_of(*asked),
            checkpoint->folder().string(), name_of(*type),
            type == WeightType::int8 ? ", or use int8_dynamic" : "");
@@ -96,10 +96,10 @@ void load_for(const Weights& weights, const CheckpointReader& checkpoint, BaseMo
     if (!stays(shape, info.name)) continue;
     const HostArray array = read_parameter(checkpoint, info.name);
     info.value = Tensor(info.spec);
-    QT_CHECK_AS(ExitCode::kData,
-                array.dtype == DType::f32 && std::ssize(array.bytes) == info.value.bytes(),
-                "{}: parameter {}: expected {}, found {} values of {}", checkpoint.folder().string(),
-                info.name, to_string(info.spec), array.elements(), name_of(array.dtype));
+    QT_CHECK_AS(
+        ExitCode::kData, array.dtype == DType::f32 && std::ssize(array.bytes) == info.value.bytes(),
+        "{}: parameter {}: expected {}, found {} values of {}", checkpoint.folder().string(),
+        info.name, to_string(info.spec), array.elements(), name_of(array.dtype));
     info.value.set(array);
   }
   model.parameters().refresh();

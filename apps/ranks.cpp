@@ -98,15 +98,15 @@ void Ranks::agree_on(const std::string& what, const std::vector<Line>& lines,
   const auto compared = session_.gather(is_one ? own : "");
   const auto shown = session_.gather(is_one ? joined(lines, &Line::shown) : "");
   const std::vector<std::string> x = lines_of(compared[a]), y = lines_of(compared[b]);
-  const auto at = static_cast<size_t>(
-      std::mismatch(x.begin(), x.end(), y.begin(), y.end()).first - x.begin());
+  const auto at =
+      static_cast<size_t>(std::mismatch(x.begin(), x.end(), y.begin(), y.end()).first - x.begin());
   const auto line_of = [&](size_t rank) {
     const std::vector<std::string> all = lines_of(shown[rank]);
     return at < all.size() ? all[at] : "(nothing more)";
   };
   fail(ExitCode::kUsage,
-       "ranks were started with a different {}:\n  rank {} on {}: {}\n  rank {} on {}: {}\n{}", what,
-       a, session_.hosts()[a], line_of(a), b, session_.hosts()[b], line_of(b), advice);
+       "ranks were started with a different {}:\n  rank {} on {}: {}\n  rank {} on {}: {}\n{}",
+       what, a, session_.hosts()[a], line_of(a), b, session_.hosts()[b], line_of(b), advice);
 }
 
 void Ranks::agree_on(const std::string& what, const std::string& text) const {

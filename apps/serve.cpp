@@ -149,17 +149,17 @@ int run_serve(std::span<char* const> args) {
   sockets = &server;
   service.set_connections([&] { return server.connections(); });
   serve::log_line("{} at step {}: http://{}:{}/\n", model.trained().model_dir.string(),
-             model.trained().step, flags.http.host, server.port());
+                  model.trained().step, flags.http.host, server.port());
   if (!is_local(flags.http.host) && flags.keys_file.empty())
     serve::log_line("serve: anyone who reaches {} may use this: give --api_keys\n",
-               flags.http.host);
+                    flags.http.host);
 
   refused_memory_ends_program = false;
   std::thread io = start_thread("for connections", [&] { server.run(); });
   service.engine().run();  // on this thread, whose team computes
   if (service.engine().broken()) {
     serve::log_line("serve: the device fails again and again; /ready says so for {} s\n",
-               kBrokenSeconds.count());
+                    kBrokenSeconds.count());
     std::this_thread::sleep_for(kBrokenSeconds);
     server.drain(5);
   }

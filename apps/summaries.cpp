@@ -21,7 +21,8 @@ struct Summaries::State {
 
 Summaries::Summaries(std::filesystem::path model_dir, int64_t metrics_bytes,
                      std::optional<int64_t> resumed_step)
-    : state_(new State{model_dir, resumed_step, {model_dir / "metrics.jsonl", metrics_bytes}, {}}) {}
+    : state_(new State{model_dir, resumed_step, {model_dir / "metrics.jsonl", metrics_bytes}, {}}) {
+}
 
 Summaries::Summaries() = default;
 std::unique_ptr<Summaries> Summaries::none() { return std::unique_ptr<Summaries>(new Summaries); }

@@ -26,7 +26,8 @@ struct TrainFlags {
   ComputeFlags compute;
   RankFlags ranks;
   DataServiceFlags data;
-  bool dry_run = false, profile = false, strict_data = false, no_step_graph = false, ignored = false;
+  bool dry_run = false, profile = false, strict_data = false, no_step_graph = false,
+       ignored = false;
 };
 
 void add_flags(CommandLine& cli, TrainFlags& flags) {
@@ -50,7 +51,8 @@ void add_flags(CommandLine& cli, TrainFlags& flags) {
   app.add_flag("--multiprocess_gpu", flags.ignored)->group("");  // T5X's, without meaning here
 }
 
-std::vector<SharedData> data_of(const TrainConfig& config, const TrainLoop::ProviderOf& provider_of) {
+std::vector<SharedData> data_of(const TrainConfig& config,
+                                const TrainLoop::ProviderOf& provider_of) {
   std::vector<SharedData> sets{{"train", provider_of(config.train_dataset), config.train_dataset}};
   if (const auto& set = config.train_eval_dataset)
     sets.push_back({"train_eval", provider_of(*set), *set});
@@ -119,7 +121,8 @@ int run_train(std::span<char* const> args) {
     code = loop.run();
     return {};
   };
-  Session session(gin_line, {.train = train, .evaluate = {}, .infer = {}}, {.main_modules = {"t5x.train"}});
+  Session session(gin_line, {.train = train, .evaluate = {}, .infer = {}},
+                  {.main_modules = {"t5x.train"}});
   session_of_run = &session;
   if (flags.dry_run) {
     if (ranks.leads()) fmt::print("{}", session.config().config_str());

@@ -58,8 +58,7 @@ TrainConfig train_config_from(const gin::Arguments& args) {
   return config;
 }
 
-void register_train(gin::Registry& registry,
-                    std::function<gin::Value(const gin::Arguments&)> run) {
+void register_train(gin::Registry& registry, std::function<gin::Value(const gin::Arguments&)> run) {
   const gin::Value none;
   const std::vector<gin::Param> params = {
       {"model"},
@@ -94,10 +93,9 @@ void register_train(gin::Registry& registry,
   };
   registry.add("t5x.train.train", params, std::move(run));
   const auto no_effect = [](const gin::Arguments&) -> gin::Value { return {}; };
-  for (const char* name :
-       {"t5x.utils.get_dataset", "t5x.utils.get_training_eval_datasets",
-        "t5x.utils.verify_matching_vocabs", "t5x.utils.TrainStateInitializer",
-        "t5x.gin_utils.summarize_gin_config"})
+  for (const char* name : {"t5x.utils.get_dataset", "t5x.utils.get_training_eval_datasets",
+                           "t5x.utils.verify_matching_vocabs", "t5x.utils.TrainStateInitializer",
+                           "t5x.gin_utils.summarize_gin_config"})
     if (registry.find(name) == nullptr) registry.add(name, {{"**"}}, no_effect);
 }
 

@@ -35,8 +35,8 @@ struct TrainConfig {
   bool run_eval_before_training = false;
   InferenceEvaluatorConfig inference_evaluator;
   Actions actions;
-  bool verify_vocabs = true;              // verifies_vocabs(): tasks have the model's vocabularies
-  std::string config_text;                // goes into config.gin
+  bool verify_vocabs = true;  // verifies_vocabs(): tasks have the model's vocabularies
+  std::string config_text;    // goes into config.gin
 };
 
 /// From the arguments of a call; every name of T5X's train() is known, those without meaning here are
@@ -44,7 +44,6 @@ struct TrainConfig {
 TrainConfig train_config_from(const gin::Arguments& args);
 
 /// "t5x.train.train" with `run` as its body.
-void register_train(gin::Registry& registry,
-                    std::function<gin::Value(const gin::Arguments&)> run);
+void register_train(gin::Registry& registry, std::function<gin::Value(const gin::Arguments&)> run);
 
 }  // namespace quintet

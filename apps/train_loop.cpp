@@ -36,8 +36,8 @@ void add_timing(std::map<std::string, double>& values, double seconds, int64_t s
   values["timing/seqs_per_second"] = values["timing/seqs_per_second_per_core"] =
       sequences / seconds;
   if (tokens != window.end())
-    values["timing/target_tokens_per_second"] =
-        values["timing/target_tokens_per_second_per_core"] = tokens->second.count / seconds;
+    values["timing/target_tokens_per_second"] = values["timing/target_tokens_per_second_per_core"] =
+        tokens->second.count / seconds;
 }
 
 }  // namespace
@@ -180,11 +180,12 @@ void TrainLoop::stop_on_numbers(const std::string& what) {
   checkpoints_->wait();
   const std::optional<int64_t> good = checkpoints_->latest_step();
   const std::string go_on =
-      good ? fmt::format("The last checkpoint, {}, is whole and finite, and the same command goes "
-                         "on from it: lower the learning rate, clip gradients, or look at the data "
-                         "of these steps first; if it ends here again, the run was diverging "
-                         "before that checkpoint already: take an earlier one",
-                         checkpoint_path(config_.model_dir, *good).string())
+      good ? fmt::format(
+                 "The last checkpoint, {}, is whole and finite, and the same command goes "
+                 "on from it: lower the learning rate, clip gradients, or look at the data "
+                 "of these steps first; if it ends here again, the run was diverging "
+                 "before that checkpoint already: take an earlier one",
+                 checkpoint_path(config_.model_dir, *good).string())
            : fmt::format("{} has no checkpoint yet", config_.model_dir.string());
   const std::vector<std::string> shards =
       gather_text(mesh_.group(batch_part().axes).on_host(), bad_steps_.text());

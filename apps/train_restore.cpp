@@ -32,12 +32,13 @@ data::ProviderPtr provider_for(const TrainLoop::ProviderOf& provider_of,
 data::Shard shard_of(const std::string& scope, const data::DatasetConfig& dataset,
                      int64_t microbatches) {
   const auto [index, parts, axes] = batch_part();
-  QT_CHECK(dataset.batch_size % (parts * microbatches) == 0,
-           "{}/utils.DatasetConfig.batch_size {}: cannot be cut into {} parts over mesh axis '{}'{}; "
-           "bind a multiple of {}",
-           scope, dataset.batch_size, parts, fmt::join(axes, "+"),
-           microbatches > 1 ? fmt::format(" and {} microbatches", microbatches) : "",
-           parts * microbatches);
+  QT_CHECK(
+      dataset.batch_size % (parts * microbatches) == 0,
+      "{}/utils.DatasetConfig.batch_size {}: cannot be cut into {} parts over mesh axis '{}'{}; "
+      "bind a multiple of {}",
+      scope, dataset.batch_size, parts, fmt::join(axes, "+"),
+      microbatches > 1 ? fmt::format(" and {} microbatches", microbatches) : "",
+      parts * microbatches);
   return {index, parts, microbatches};
 }
 
@@ -210,7 +211,8 @@ void TrainLoop::write_run_files() {
   if (config_.infer_eval_dataset) {
     if (ranks_.leads()) config_.inference_evaluator.log_dir = config_.model_dir / "inference_eval";
     config_.inference_evaluator.options.peers = {
-        ranks_.rank(), ranks_.size(), [this](const std::string& text) { return ranks_.gather(text); }};
+        ranks_.rank(), ranks_.size(),
+        [this](const std::string& text) { return ranks_.gather(text); }};
     infer_evaluator_ =
         std::make_unique<InferenceEvaluator>(*infer_eval_provider_, *config_.infer_eval_dataset,
                                              config_.model, config_.inference_evaluator);
@@ -266,11 +268,11 @@ int TrainLoop::saved_run_again(const std::string& reason) {
   progress_->finish();
   const int64_t from = checkpoints_->latest_step().value_or(0);
   if (ranks_.leads())
-    fmt::print(stderr, "stopped by {} and {}: {}; the same command goes on from step {} of {}\n",
-               reason,
-               bad.empty() ? "saved"
-                           : fmt::format("not saved at step {}, as {}; the last checkpoint", step, bad),
-               checkpoint_path(config_.model_dir, from).string(), from, total_steps_);
+    fmt::print(
+        stderr, "stopped by {} and {}: {}; the same command goes on from step {} of {}\n", reason,
+        bad.empty() ? "saved"
+                    : fmt::format("not saved at step {}, as {}; the last checkpoint", step, bad),
+        checkpoint_path(config_.model_dir, from).string(), from, total_steps_);
   return static_cast<int>(ExitCode::kSavedRunAgain);
 }
 

@@ -1,9 +1,8 @@
 #include "apps/train_state.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 
@@ -21,8 +20,7 @@ HostArray as_float32(const HostArray& array, const std::string& name) {
     const auto from = array.as<bfloat16>();
     for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<float>(from[i]);
   } else {
-    fail(ExitCode::kData, "{}: expected float32 or bfloat16, found {}", name,
-         name_of(array.dtype));
+    fail(ExitCode::kData, "{}: expected float32 or bfloat16, found {}", name, name_of(array.dtype));
   }
   return out;
 }
@@ -77,8 +75,7 @@ std::string read_array(const CheckpointReader& from, const std::string& source,
 
 void fail_if_any(const std::vector<std::string>& problems, const std::string& where) {
   if (!problems.empty())
-    fail(ExitCode::kData, "{}: does not fit this model:\n  {}", where,
-         fmt::join(problems, "\n  "));
+    fail(ExitCode::kData, "{}: does not fit this model:\n  {}", where, fmt::join(problems, "\n  "));
 }
 
 /// Whether `to` is so many experts of which the checkpoint has one.
@@ -100,7 +97,8 @@ std::string upcycle(const CheckpointReader& from, const std::string& source, con
   }
   for (int64_t i = 0; i < to.view.size(0); ++i) {
     expert.pointer = static_cast<std::byte*>(to.view.pointer) + i * bytes_of(expert);
-    if (std::string problem = read_array(from, source, to.name, expert, *to.device); !problem.empty())
+    if (std::string problem = read_array(from, source, to.name, expert, *to.device);
+        !problem.empty())
       return problem;
   }
   return "";

@@ -15,10 +15,10 @@
 namespace quintet {
 
 struct TrainedModel {
-  std::unique_ptr<Session> session;        // outlives the model: its configuration answers for methods
+  std::unique_ptr<Session> session;  // outlives the model: its configuration answers for methods
   std::shared_ptr<ConfiguredModel> model;
   std::filesystem::path model_dir;
-  std::filesystem::path checkpoint;        // the folder that was read; empty with load = false
+  std::filesystem::path checkpoint;  // the folder that was read; empty with load = false
   // Of it; a quantized model's parameters are read from here when they are packed.
   std::shared_ptr<const CheckpointReader> reader;
   int64_t step = 0;

@@ -33,8 +33,8 @@ double best_milliseconds(int repeats, const std::function<void()>& body) {
   for (int i = 0; i < repeats + 1; ++i) {
     const std::clock_t begin = std::clock();
     body();
-    const double took = 1000.0 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC /
-                        omp_get_max_threads();
+    const double took =
+        1000.0 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC / omp_get_max_threads();
     if (i > 0) best = std::min(best, took);
   }
   return best;
@@ -98,9 +98,8 @@ class Products {
 #pragma omp for schedule(static)
         for (int64_t first = 0; first < rows_; first += block) {
           packed.pack(x_.data() + first * m.k(), std::min(block, rows_ - first), m.k());
-          multiply(packed, m, m.share(0, 1), [&](const Tile& tile) {
-            store_tile(tile, y_.data() + first * m.n(), m.n());
-          });
+          multiply(packed, m, m.share(0, 1),
+                   [&](const Tile& tile) { store_tile(tile, y_.data() + first * m.n(), m.n()); });
         }
     }
   }
@@ -136,17 +135,17 @@ class Products {
 };
 
 void print(bool encodes, int64_t rows, double step, Products& products, int repeats) {
-  const double packed = best_milliseconds(repeats, [&] {
-    encodes ? products.run_packed_blocks() : products.run_packed_step();
-  });
+  const double packed = best_milliseconds(
+      repeats, [&] { encodes ? products.run_packed_blocks() : products.run_packed_step(); });
   const double plain = best_milliseconds(repeats, [&] { products.run_plain(); });
   const auto rate = [&](double ms) { return 1000 * static_cast<double>(rows) / ms; };
-  fmt::print("{{\"phase\": \"{}\", \"rows\": {}, \"threads\": {}, \"step_ms\": {:.3f}, "
-             "\"products_ms\": {:.3f}, \"plain_products_ms\": {:.3f}, "
-             "\"tokens_per_second\": {:.1f}, \"plain_tokens_per_second\": {:.1f}, "
-             "\"plain_row_changes\": {}}}\n",
-             encodes ? "encode" : "decode", rows, omp_get_max_threads(), step, packed, plain,
-             rate(step), rate(step - packed + plain), products.plain_row_changes());
+  fmt::print(
+      "{{\"phase\": \"{}\", \"rows\": {}, \"threads\": {}, \"step_ms\": {:.3f}, "
+      "\"products_ms\": {:.3f}, \"plain_products_ms\": {:.3f}, "
+      "\"tokens_per_second\": {:.1f}, \"plain_tokens_per_second\": {:.1f}, "
+      "\"plain_row_changes\": {}}}\n",
+      encodes ? "encode" : "decode", rows, omp_get_max_threads(), step, packed, plain, rate(step),
+      rate(step - packed + plain), products.plain_row_changes());
   std::fflush(stdout);
 }
 

@@ -66,10 +66,11 @@ void measure(const std::string& name, const Sizes& s, Parameters& parameters, in
       for (size_t i = 0; i < values.size(); i += 16) sum += values[i];
     }
   });
-  fmt::print("{{\"program\": \"quintet\", \"layer\": \"{}\", \"experts\": {}, \"tokens\": {}, "
-             "\"forward_ms\": {:.2f}, \"forward_backward_ms\": {:.2f}, \"read_weights_ms\": {:.2f}, "
-             "\"checked\": {}}}\n",
-             name, experts, s.tokens, forward, both, read, sum == sum);
+  fmt::print(
+      "{{\"program\": \"quintet\", \"layer\": \"{}\", \"experts\": {}, \"tokens\": {}, "
+      "\"forward_ms\": {:.2f}, \"forward_backward_ms\": {:.2f}, \"read_weights_ms\": {:.2f}, "
+      "\"checked\": {}}}\n",
+      name, experts, s.tokens, forward, both, read, sum == sum);
 }
 
 void run(const Sizes& s) {

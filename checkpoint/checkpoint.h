@@ -27,7 +27,7 @@ namespace quintet {
 
 /// A block of a tensor held by this host. The blocks of all hosts tile the tensor, each element once.
 struct TensorSlice {
-  std::string name;                   // T5X's parameter path: "target/decoder/logits_dense/kernel"
+  std::string name;  // T5X's parameter path: "target/decoder/logits_dense/kernel"
   DType dtype = DType::f32;
   std::vector<int64_t> global_shape;  // of the whole tensor; empty: a scalar
   std::vector<int64_t> origin;        // of the block in it
@@ -52,10 +52,10 @@ class HostGroup {
 std::string make_run_id();
 
 struct CheckpointOptions {
-  int keep = 1;                // newest steps kept; 0: all. A step with a file PINNED is never removed
-  int save_failures_max = 3;   // background saves that may fail in a row before poll() throws
-  std::string run_id = {};     // written into every file; empty: made from time, host and pid
-  std::shared_ptr<HostGroup> hosts = {};          // null: this process alone
+  int keep = 1;  // newest steps kept; 0: all. A step with a file PINNED is never removed
+  int save_failures_max = 3;  // background saves that may fail in a row before poll() throws
+  std::string run_id = {};    // written into every file; empty: made from time, host and pid
+  std::shared_ptr<HostGroup> hosts = {};              // null: this process alone
   std::function<void(const std::string&)> warn = {};  // null: "warning: ..." on stderr
 };
 

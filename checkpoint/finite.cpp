@@ -24,11 +24,16 @@ int64_t count_exponents(std::span<const std::byte> bytes, Bits exponent) {
 
 int64_t count_not_finite(DType dtype, std::span<const std::byte> bytes) {
   switch (dtype) {
-    case DType::f32: return count_exponents<uint32_t>(bytes, 0x7f80'0000u);
-    case DType::bf16: return count_exponents<uint16_t>(bytes, 0x7f80u);
-    case DType::f16: return count_exponents<uint16_t>(bytes, 0x7c00u);
-    case DType::f64: return count_exponents<uint64_t>(bytes, 0x7ff0'0000'0000'0000u);
-    default: return 0;
+    case DType::f32:
+      return count_exponents<uint32_t>(bytes, 0x7f80'0000u);
+    case DType::bf16:
+      return count_exponents<uint16_t>(bytes, 0x7f80u);
+    case DType::f16:
+      return count_exponents<uint16_t>(bytes, 0x7c00u);
+    case DType::f64:
+      return count_exponents<uint64_t>(bytes, 0x7ff0'0000'0000'0000u);
+    default:
+      return 0;
   }
 }
 
@@ -53,12 +58,10 @@ std::string describe(const NotFinite& counts) {
   if (counts.empty()) return "";
   const auto& [name, count] = *counts.begin();
   const size_t others = counts.size() - 1;
-  return fmt::format("{} ({} value{}){} hold{} values that are not finite", name, count,
-                     count == 1 ? "" : "s",
-                     others == 0 ? ""
-                                 : fmt::format(" and {} other tensor{}", others,
-                                               others == 1 ? "" : "s"),
-                     others == 0 ? "s" : "");
+  return fmt::format(
+      "{} ({} value{}){} hold{} values that are not finite", name, count, count == 1 ? "" : "s",
+      others == 0 ? "" : fmt::format(" and {} other tensor{}", others, others == 1 ? "" : "s"),
+      others == 0 ? "s" : "");
 }
 
 }  // namespace quintet

@@ -99,16 +99,26 @@ Id boolean() {
 
 Id file_type(DType dtype) {
   switch (dtype) {
-    case DType::f32: return {H5Tcopy(H5T_IEEE_F32LE), H5Tclose};
-    case DType::f64: return {H5Tcopy(H5T_IEEE_F64LE), H5Tclose};
-    case DType::bf16: return small_float(15, 8, 7, 127);
-    case DType::f16: return small_float(15, 5, 10, 15);
-    case DType::i32: return {H5Tcopy(H5T_STD_I32LE), H5Tclose};
-    case DType::i64: return {H5Tcopy(H5T_STD_I64LE), H5Tclose};
-    case DType::u8: return {H5Tcopy(H5T_STD_U8LE), H5Tclose};
-    case DType::i8: return {H5Tcopy(H5T_STD_I8LE), H5Tclose};
-    case DType::u32: return {H5Tcopy(H5T_STD_U32LE), H5Tclose};
-    case DType::boolean: return boolean();
+    case DType::f32:
+      return {H5Tcopy(H5T_IEEE_F32LE), H5Tclose};
+    case DType::f64:
+      return {H5Tcopy(H5T_IEEE_F64LE), H5Tclose};
+    case DType::bf16:
+      return small_float(15, 8, 7, 127);
+    case DType::f16:
+      return small_float(15, 5, 10, 15);
+    case DType::i32:
+      return {H5Tcopy(H5T_STD_I32LE), H5Tclose};
+    case DType::i64:
+      return {H5Tcopy(H5T_STD_I64LE), H5Tclose};
+    case DType::u8:
+      return {H5Tcopy(H5T_STD_U8LE), H5Tclose};
+    case DType::i8:
+      return {H5Tcopy(H5T_STD_I8LE), H5Tclose};
+    case DType::u32:
+      return {H5Tcopy(H5T_STD_U32LE), H5Tclose};
+    case DType::boolean:
+      return boolean();
   }
   throw Bug("hdf5_writer: dtype without a type on disk");
 }
@@ -120,14 +130,22 @@ std::vector<std::byte> missing_value(DType dtype) {
     return std::vector<std::byte>(data, data + sizeof(value));
   };
   switch (dtype) {
-    case DType::f32: return bytes(std::numeric_limits<float>::quiet_NaN());
-    case DType::f64: return bytes(std::numeric_limits<double>::quiet_NaN());
-    case DType::bf16: return bytes(uint16_t{0x7fc0});
-    case DType::f16: return bytes(uint16_t{0x7e00});
-    case DType::i32: return bytes(std::numeric_limits<int32_t>::min());
-    case DType::i64: return bytes(std::numeric_limits<int64_t>::min());
-    case DType::i8: return bytes(std::numeric_limits<int8_t>::min());
-    default: return std::vector<std::byte>(static_cast<size_t>(size_of(dtype)), std::byte{0});
+    case DType::f32:
+      return bytes(std::numeric_limits<float>::quiet_NaN());
+    case DType::f64:
+      return bytes(std::numeric_limits<double>::quiet_NaN());
+    case DType::bf16:
+      return bytes(uint16_t{0x7fc0});
+    case DType::f16:
+      return bytes(uint16_t{0x7e00});
+    case DType::i32:
+      return bytes(std::numeric_limits<int32_t>::min());
+    case DType::i64:
+      return bytes(std::numeric_limits<int64_t>::min());
+    case DType::i8:
+      return bytes(std::numeric_limits<int8_t>::min());
+    default:
+      return std::vector<std::byte>(static_cast<size_t>(size_of(dtype)), std::byte{0});
   }
 }
 
@@ -138,8 +156,9 @@ std::vector<hsize_t> dims_of(const std::vector<int64_t>& sizes) {
 void write_attribute(hid_t file, const char* name, hid_t type, const void* value,
                      const std::filesystem::path& path) {
   Id space(H5Screate(H5S_SCALAR), H5Sclose);
-  Id attribute(checked(H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT), path, "write"),
-               H5Aclose);
+  Id attribute(
+      checked(H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT), path, "write"),
+      H5Aclose);
   checked(H5Awrite(attribute, type, value), path, "write");
 }
 
@@ -264,7 +283,8 @@ std::vector<Extent> extents_of(hid_t dataset, const std::vector<int64_t>& sizes,
   return extents;
 }
 
-std::vector<Extent> write_slice(hid_t file, const TensorSlice& slice, const std::string& dataset_name,
+std::vector<Extent> write_slice(hid_t file, const TensorSlice& slice,
+                                const std::string& dataset_name,
                                 const std::filesystem::path& path) {
   const auto sizes = disk_sizes(slice.sizes);
   const auto chunk = contiguous_chunk(sizes, size_of(slice.dtype), kChunkBytes);

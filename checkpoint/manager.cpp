@@ -36,7 +36,8 @@ std::string make_run_id() {
 }
 
 TensorSlice whole_slice(std::string name, const HostArray& array) {
-  return {std::move(name), array.dtype, array.shape, std::vector<int64_t>(array.shape.size(), 0),
+  return {std::move(name), array.dtype,
+          array.shape,     std::vector<int64_t>(array.shape.size(), 0),
           array.shape,     array.bytes.data()};
 }
 
@@ -114,8 +115,7 @@ std::vector<std::string> CheckpointManager::Impl::apply_keep(int64_t just_saved)
   if (options.keep <= 0) return warnings;
   std::vector<int64_t> others = list_checkpoints(model_dir);
   std::erase_if(others, [&](int64_t step) {
-    return step == just_saved ||
-           is_there(checkpoint_path(model_dir, step) / kPinnedName);
+    return step == just_saved || is_there(checkpoint_path(model_dir, step) / kPinnedName);
   });
   const auto kept = static_cast<size_t>(options.keep - 1);
   for (size_t i = 0; i + kept < others.size(); ++i) {
@@ -164,8 +164,8 @@ void CheckpointManager::Impl::settle() {
 CheckpointManager::CheckpointManager(const FolderLock& lock, CheckpointOptions options)
     : impl_(std::make_unique<Impl>()) {
   QT_CHECK(options.keep >= 0, "checkpoint: keep is {}, expected 0 (all) or more", options.keep);
-  QT_CHECK(options.save_failures_max >= 1, "checkpoint: save_failures_max is {}, expected 1 or more",
-           options.save_failures_max);
+  QT_CHECK(options.save_failures_max >= 1,
+           "checkpoint: save_failures_max is {}, expected 1 or more", options.save_failures_max);
   // A file-size limit must be an error of write(2), not the end of the process.
   ::signal(SIGXFSZ, SIG_IGN);
   start_hdf5();
@@ -237,11 +237,11 @@ void CheckpointManager::wait() {
 
 void CheckpointManager::finish() {
   wait();
-  QT_CHECK_AS(ExitCode::kDisk, !impl_->last_save_lost,
-              "{}: the last checkpoint could not be saved (see the warning above); newest saved step: "
-              "{}",
-              impl_->model_dir.string(),
-              latest_step() ? fmt::format("{}", *latest_step()) : "none");
+  QT_CHECK_AS(
+      ExitCode::kDisk, !impl_->last_save_lost,
+      "{}: the last checkpoint could not be saved (see the warning above); newest saved step: "
+      "{}",
+      impl_->model_dir.string(), latest_step() ? fmt::format("{}", *latest_step()) : "none");
 }
 
 CheckpointManager::Timing CheckpointManager::last_timing() const { return impl_->timing; }
@@ -270,18 +270,21 @@ std::optional<int64_t> CheckpointManager::latest_whole() {
     problems += fmt::format("\n  {}", problem);
     if (all.empty()) break;
     const auto aside = hosts.index() == 0 ? set_aside(impl_->model_dir, step) : folder;
-    impl_->warn(fmt::format("CHECKPOINT {} IS DAMAGED, going back to step {}: {}; it was moved to {}",
-                            step, all.back(), problem, aside.string()));
+    impl_->warn(
+        fmt::format("CHECKPOINT {} IS DAMAGED, going back to step {}: {}; it was moved to {}", step,
+                    all.back(), problem, aside.string()));
   }
   QT_CHECK_AS(ExitCode::kData, problems.empty(),
-              "{}: no checkpoint is whole and finite:{}\nrestore one from a copy, or choose a new model_dir",
+              "{}: no checkpoint is whole and finite:{}\nrestore one from a copy, or choose a new "
+              "model_dir",
               impl_->model_dir.string(), problems);
   return std::nullopt;
 }
 
 std::optional<Checkpoint> CheckpointManager::restore_latest() {
   const auto step = latest_whole();
-  return step ? std::optional(read_checkpoint(checkpoint_path(impl_->model_dir, *step), Verify::size))
+  return step ? std::optional(
+                    read_checkpoint(checkpoint_path(impl_->model_dir, *step), Verify::size))
               : std::nullopt;
 }
 

@@ -1,9 +1,8 @@
 #include "checkpoint/manifest.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <charconv>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "runtime/base/check.h"
@@ -184,10 +183,10 @@ void check_extents_disjoint(const Manifest& manifest, const std::string& where) 
     std::sort(of_file[file].begin(), of_file[file].end(),
               [](const Extent& a, const Extent& b) { return a.offset < b.offset; });
     for (size_t i = 1; i < of_file[file].size(); ++i)
-      QT_CHECK_AS(ExitCode::kData,
-                  of_file[file][i - 1].offset + of_file[file][i - 1].bytes <=
-                      of_file[file][i].offset,
-                  "{}: two slices share bytes of {}", where, manifest.files[file].name);
+      QT_CHECK_AS(
+          ExitCode::kData,
+          of_file[file][i - 1].offset + of_file[file][i - 1].bytes <= of_file[file][i].offset,
+          "{}: two slices share bytes of {}", where, manifest.files[file].name);
   }
 }
 
@@ -216,8 +215,8 @@ void check_tensor_name(const std::string& name) {
   }
   // Escaped: a NUL would end the message.
   QT_CHECK(good, "checkpoint: {} is not a tensor's name: expected parts joined by '/'",
-           nlohmann::json(name.substr(0, 100)).dump(-1, ' ', true,
-                                                    nlohmann::json::error_handler_t::replace));
+           nlohmann::json(name.substr(0, 100))
+               .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
 }
 
 std::string data_file_name(int64_t host, int64_t hosts) {
@@ -287,10 +286,10 @@ Manifest parse_manifest(const std::string& text, const std::string& where, Cover
 
 Manifest read_manifest(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kManifestName;
-  QT_CHECK_AS(ExitCode::kData, is_there(folder / "."),
-              "{}: is not a folder, expected a checkpoint", folder.string());
-  QT_CHECK_AS(ExitCode::kData, is_there(path),
-              "{}: has no {}: not a native checkpoint, or damaged", folder.string(), kManifestName);
+  QT_CHECK_AS(ExitCode::kData, is_there(folder / "."), "{}: is not a folder, expected a checkpoint",
+              folder.string());
+  QT_CHECK_AS(ExitCode::kData, is_there(path), "{}: has no {}: not a native checkpoint, or damaged",
+              folder.string(), kManifestName);
   const File file = File::open_read(path);
   std::string text(static_cast<size_t>(file.size()), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
@@ -299,8 +298,8 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   constexpr std::string_view kPrefix = "checkpoint_";
   if (name.starts_with(kPrefix))
     QT_CHECK_AS(ExitCode::kData, name == fmt::format("{}{}", kPrefix, manifest.step),
-                "{}: holds step {}; the folder was renamed or files were exchanged", folder.string(),
-                manifest.step);
+                "{}: holds step {}; the folder was renamed or files were exchanged",
+                folder.string(), manifest.step);
   return manifest;
 }
 
@@ -309,9 +308,10 @@ void merge_part(Manifest& whole, Manifest part) {
   whole.files.insert(whole.files.end(), part.files.begin(), part.files.end());
   for (auto& [name, tensor] : part.tensors) {
     ManifestTensor& into = whole.tensors[name];
-    const bool same = into.slices.empty() ||
-                      (into.dtype == tensor.dtype && into.shape == tensor.shape);
-    QT_CHECK_AS(ExitCode::kPeer, same, "checkpoint: hosts disagree on dtype or shape of '{}'", name);
+    const bool same =
+        into.slices.empty() || (into.dtype == tensor.dtype && into.shape == tensor.shape);
+    QT_CHECK_AS(ExitCode::kPeer, same, "checkpoint: hosts disagree on dtype or shape of '{}'",
+                name);
     into.dtype = tensor.dtype;
     into.shape = tensor.shape;
     for (ManifestSlice& slice : tensor.slices) {

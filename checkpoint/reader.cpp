@@ -53,9 +53,8 @@ class FileReader {
   }
   /// Reads the pieces and what lies between them in file order; the CRC of the whole file.
   uint32_t read_whole(std::vector<Piece> pieces, int64_t file_bytes) {
-    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-      return a.extent.offset < b.extent.offset;
-    });
+    std::sort(pieces.begin(), pieces.end(),
+              [](const Piece& a, const Piece& b) { return a.extent.offset < b.extent.offset; });
     uint32_t crc = 0;
     int64_t at = 0;
     const auto append = [&](uint32_t next, int64_t bytes) {
@@ -92,8 +91,8 @@ std::vector<Piece> pieces_of(Loading& loading) {
   loading.crcs.assign(loading.slice->extents.size(), 0);
   std::byte* target = loading.target;
   for (size_t i = 0; i < loading.slice->extents.size(); ++i) {
-    pieces.push_back({loading.slice->extents[i], target, &loading.crcs[i], loading.dtype,
-                      &loading.not_finite});
+    pieces.push_back(
+        {loading.slice->extents[i], target, &loading.crcs[i], loading.dtype, &loading.not_finite});
     if (target != nullptr) target += loading.slice->extents[i].bytes;
   }
   return pieces;
@@ -102,8 +101,8 @@ std::vector<Piece> pieces_of(Loading& loading) {
 void check_slice(const Loading& loading, const std::filesystem::path& file) {
   uint32_t crc = 0;
   for (size_t i = 0; i < loading.crcs.size(); ++i)
-    crc = crc32c_concat(crc, loading.crcs[i],
-                        static_cast<uint64_t>(loading.slice->extents[i].bytes));
+    crc =
+        crc32c_concat(crc, loading.crcs[i], static_cast<uint64_t>(loading.slice->extents[i].bytes));
   QT_CHECK_AS(ExitCode::kData, crc == loading.slice->crc,
               "{}: tensor '{}' is damaged: CRC-32C is {:08x}, expected {:08x}", file.string(),
               *loading.name, crc, loading.slice->crc);
@@ -159,8 +158,8 @@ void check_files(const std::filesystem::path& folder, const Manifest& manifest) 
   std::map<std::string, int64_t> wanted;
   for (const ManifestFile& file : manifest.files) {
     QT_CHECK_AS(ExitCode::kData, is_there(folder / file.name),
-                "{}: is missing; the manifest lists it with {} bytes", (folder / file.name).string(),
-                file.bytes);
+                "{}: is missing; the manifest lists it with {} bytes",
+                (folder / file.name).string(), file.bytes);
     const int64_t bytes = File::open_read(folder / file.name).size();
     QT_CHECK_AS(ExitCode::kData, bytes == file.bytes, "{}: has {} bytes, expected {}",
                 (folder / file.name).string(), bytes, file.bytes);
@@ -215,8 +214,8 @@ Checkpoint read_checkpoint(const std::filesystem::path& folder, Verify verify) {
       if (loading.slice->sizes == array.shape) {
         loading.target = array.bytes.data();
       } else {
-        held.emplace_back(static_cast<size_t>(
-            checked_bytes(array.dtype, loading.slice->sizes, *loading.name)));
+        held.emplace_back(
+            static_cast<size_t>(checked_bytes(array.dtype, loading.slice->sizes, *loading.name)));
         loading.target = held.back().data();
       }
     }
@@ -242,8 +241,8 @@ std::vector<std::string> compare_tensors(const HostArrays& found, const HostArra
     if (other == found.end())
       lines.push_back(fmt::format("{}: missing, expected {}", name, describe(array)));
     else if (other->second.shape != array.shape || other->second.dtype != array.dtype)
-      lines.push_back(fmt::format("{}: is {}, expected {}", name, describe(other->second),
-                                  describe(array)));
+      lines.push_back(
+          fmt::format("{}: is {}, expected {}", name, describe(other->second), describe(array)));
   }
   for (const auto& [name, array] : found)
     if (!wanted.contains(name))

@@ -1,9 +1,8 @@
 #include "checkpoint/safetensors.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 #include <span>
 
 #include "checkpoint/manifest.h"
@@ -19,15 +18,16 @@ constexpr uint64_t kMaxHeader = 100'000'000;
 constexpr uint64_t kAlignment = 8;  // of the data, so that it can be mapped
 constexpr std::string_view kCrcPrefix = "crc32c:";
 constexpr std::string_view kHeaderCrc = "crc32c";
-constexpr std::string_view kHeaderCrcText = "\"crc32c\":\"";  // quotes in names are escaped: no other
+constexpr std::string_view kHeaderCrcText =
+    "\"crc32c\":\"";  // quotes in names are escaped: no other
 
 struct Tag {
   std::string_view text;
   DType dtype;
 };
-constexpr Tag kTags[] = {{"F32", DType::f32},   {"F64", DType::f64},    {"F16", DType::f16},
-                         {"BF16", DType::bf16}, {"I32", DType::i32},    {"I64", DType::i64},
-                         {"U8", DType::u8},     {"I8", DType::i8},      {"U32", DType::u32},
+constexpr Tag kTags[] = {{"F32", DType::f32},     {"F64", DType::f64}, {"F16", DType::f16},
+                         {"BF16", DType::bf16},   {"I32", DType::i32}, {"I64", DType::i64},
+                         {"U8", DType::u8},       {"I8", DType::i8},   {"U32", DType::u32},
                          {"BOOL", DType::boolean}};
 
 DType dtype_from_tag(const Json& tag) {
@@ -71,7 +71,8 @@ void check_crc(const SafetensorsEntry& entry, const HostArray& array,
 /// Replaces the header's own CRC in its text by `digits`; what was there, or empty.
 std::string exchange_header_crc(std::string& text, const std::string& digits) {
   const size_t at = text.find(kHeaderCrcText);
-  if (at == std::string::npos || at + kHeaderCrcText.size() + digits.size() > text.size()) return "";
+  if (at == std::string::npos || at + kHeaderCrcText.size() + digits.size() > text.size())
+    return "";
   const std::string found = text.substr(at + kHeaderCrcText.size(), digits.size());
   text.replace(at + kHeaderCrcText.size(), digits.size(), digits);
   return found;
@@ -147,9 +148,8 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, int64_t data_b
 
 SafetensorsFile read_safetensors_file(const std::filesystem::path& path) {
   // A link is fine here, as in a Hugging Face cache.
-  const File file = File::open_read(std::filesystem::is_symlink(path)
-                                        ? std::filesystem::weakly_canonical(path)
-                                        : path);
+  const File file = File::open_read(
+      std::filesystem::is_symlink(path) ? std::filesystem::weakly_canonical(path) : path);
   const auto size = static_cast<uint64_t>(file.size());
   uint64_t header_bytes = 0;
   QT_CHECK_AS(ExitCode::kData, size >= 8, "{}: {} bytes, too short for safetensors", path.string(),
@@ -160,8 +160,8 @@ SafetensorsFile read_safetensors_file(const std::filesystem::path& path) {
               path.string(), header_bytes, size);
   std::string text(header_bytes, '\0');
   file.read_at(8, std::as_writable_bytes(std::span(text)));
-  SafetensorsHeader header = parse_safetensors_header(
-      text, static_cast<int64_t>(size - 8 - header_bytes), path.string());
+  SafetensorsHeader header =
+      parse_safetensors_header(text, static_cast<int64_t>(size - 8 - header_bytes), path.string());
   check_header_crc(std::move(text), header.metadata, path);
   SafetensorsFile result;
   for (const SafetensorsEntry& entry : header.entries) {
@@ -170,7 +170,8 @@ SafetensorsFile read_safetensors_file(const std::filesystem::path& path) {
     check_crc(entry, array, header.metadata, path);
     result.arrays.emplace(entry.name, std::move(array));
   }
-  std::erase_if(header.metadata, [](const auto& item) { return item.first.starts_with(kHeaderCrc); });
+  std::erase_if(header.metadata,
+                [](const auto& item) { return item.first.starts_with(kHeaderCrc); });
   result.metadata = std::move(header.metadata);
   return result;
 }

@@ -68,8 +68,9 @@ std::filesystem::path part_path(const std::filesystem::path& temporary, int host
 }
 
 /// This host's file, as a manifest of one file.
-Manifest write_share(const std::filesystem::path& temporary, int64_t step, const std::string& run_id,
-                     const std::vector<TensorSlice>& slices, const HostGroup& hosts) {
+Manifest write_share(const std::filesystem::path& temporary, int64_t step,
+                     const std::string& run_id, const std::vector<TensorSlice>& slices,
+                     const HostGroup& hosts) {
   Manifest part;
   part.step = step;
   part.run_id = run_id;
@@ -79,8 +80,8 @@ Manifest write_share(const std::filesystem::path& temporary, int64_t step, const
   part.files.push_back(sealed(path, slices, written));
   for (size_t i = 0; i < slices.size(); ++i) {
     ManifestTensor& tensor = part.tensors[slices[i].name];
-    QT_ASSERT(tensor.slices.empty() || (tensor.dtype == slices[i].dtype &&
-                                        tensor.shape == slices[i].global_shape));
+    QT_ASSERT(tensor.slices.empty() ||
+              (tensor.dtype == slices[i].dtype && tensor.shape == slices[i].global_shape));
     tensor.dtype = slices[i].dtype;
     tensor.shape = slices[i].global_shape;
     tensor.slices.push_back(written[i]);
@@ -138,8 +139,7 @@ int64_t write_checkpoint(const std::filesystem::path& model_dir, int64_t step,
     });
     stage(hosts, [&] {
       part = write_share(temporary, step, run_id, slices, hosts);
-      if (hosts.index() != 0)
-        write_text(part_path(temporary, hosts.index()), manifest_text(part));
+      if (hosts.index() != 0) write_text(part_path(temporary, hosts.index()), manifest_text(part));
     });
     stage(hosts, [&] {
       if (hosts.index() != 0) return;

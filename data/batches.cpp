@@ -111,10 +111,11 @@ struct Batches::State {
               const BatchOptions& options) {
     QT_CHECK(config.batch_size > 0, "batch_size is {}, expected at least 1", config.batch_size);
     shard = options.shard;
-    QT_CHECK(config.batch_size % (shard.count * shard.microbatches) == 0,
-             "batch_size {} is not a multiple of the {} data shards{}; choose one that is",
-             config.batch_size, shard.count,
-             shard.microbatches > 1 ? fmt::format(" times {} microbatches", shard.microbatches) : "");
+    QT_CHECK(
+        config.batch_size % (shard.count * shard.microbatches) == 0,
+        "batch_size {} is not a multiple of the {} data shards{}; choose one that is",
+        config.batch_size, shard.count,
+        shard.microbatches > 1 ? fmt::format(" times {} microbatches", shard.microbatches) : "");
     stream = std::move(model_features);
     lengths = converter.model_feature_lengths(task_lengths);
     batch_size = config.batch_size;

@@ -127,8 +127,7 @@ class Batches final : public BatchSource {
 /// Preprocessed examples of one pass over a part of a split, in order, made by `runner`, or by
 /// several threads.
 StreamPtr evaluation_stream(const Provider& provider, const DatasetConfig& config,
-                            const ShardInfo& shard = {},
-                            std::shared_ptr<UnitRunner> runner = {});
+                            const ShardInfo& shard = {}, std::shared_ptr<UnitRunner> runner = {});
 
 /// All preprocessed examples of one pass over a split: what an evaluator feeds to the model
 /// (through Batches) and compares with. At most `limit` of them.

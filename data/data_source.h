@@ -73,7 +73,8 @@ class DataSource {
   virtual int64_t num_shards(const std::string&) const { return 1; }
 };
 /// Examples index, index + num_shards, .. of a reader.
-std::shared_ptr<const Reader> every_nth(std::shared_ptr<const Reader> reader, const ShardInfo& shard);
+std::shared_ptr<const Reader> every_nth(std::shared_ptr<const Reader> reader,
+                                        const ShardInfo& shard);
 using DataSourcePtr = std::shared_ptr<const DataSource>;
 
 struct ReadOptions {

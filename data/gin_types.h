@@ -91,7 +91,8 @@ template <>
 struct Convert<data::OnBadExample> {
   static std::string expected() { return "'fail', 'skip' or 'skip:N'"; }
   static data::OnBadExample from(const Value& value, const Where& where) {
-    if (const auto policy = data::parse_on_bad_example(as<std::string>(value, where))) return *policy;
+    if (const auto policy = data::parse_on_bad_example(as<std::string>(value, where)))
+      return *policy;
     conversion_error(where, expected(), value);
   }
   static Value to(data::OnBadExample value) {

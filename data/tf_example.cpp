@@ -41,8 +41,8 @@ void each_feature(std::string_view record, const Take& take) {
           feature.list = value.bytes();
         }
       }
-      QT_CHECK_AS(ExitCode::kData, feature.kind <= kIntegers, "feature '{}': unknown kind of list {}",
-                  feature.name, feature.kind);
+      QT_CHECK_AS(ExitCode::kData, feature.kind <= kIntegers,
+                  "feature '{}': unknown kind of list {}", feature.name, feature.kind);
       take(feature);
     }
   }
@@ -104,10 +104,11 @@ std::vector<std::string> to_texts(const Feature& feature, bool check_utf8) {
   for (ProtoReader values(feature.list); values.next();) {
     if (values.field() != kValues) continue;
     const size_t bad = check_utf8 ? find_bad_utf8(values.bytes()) : std::string::npos;
-    QT_CHECK_AS(ExitCode::kData, bad == std::string::npos,
-                "feature '{}': byte {} of the text (0x{:02x}) is not UTF-8; declare it as 'bytes' if "
-                "it is not text",
-                feature.name, bad + 1, static_cast<uint8_t>(values.bytes()[bad]));
+    QT_CHECK_AS(
+        ExitCode::kData, bad == std::string::npos,
+        "feature '{}': byte {} of the text (0x{:02x}) is not UTF-8; declare it as 'bytes' if "
+        "it is not text",
+        feature.name, bad + 1, static_cast<uint8_t>(values.bytes()[bad]));
     texts.emplace_back(values.bytes());
   }
   return texts;
@@ -135,8 +136,10 @@ template <typename T>
 Value shaped(const FeatureSpec& spec, std::vector<T> values) {
   check_count(spec, values.size());
   if (spec.shape.empty()) {
-    if constexpr (std::is_same_v<T, int32_t>) return static_cast<int64_t>(values[0]);
-    else return std::move(values[0]);
+    if constexpr (std::is_same_v<T, int32_t>)
+      return static_cast<int64_t>(values[0]);
+    else
+      return std::move(values[0]);
   }
   if constexpr (!std::is_same_v<T, std::string>)
     if (spec.shape.size() > 1) {
@@ -260,7 +263,8 @@ ExampleParser::ExampleParser(std::vector<FeatureSpec> features) : features_(std:
     constexpr std::string_view kKnown[] = {"bool",    "int32",  "int64", "float32",
                                            "float64", "string", "bytes"};
     QT_CHECK(std::find(std::begin(kKnown), std::end(kKnown), spec.dtype) != std::end(kKnown),
-             "feature '{}': dtype '{}' is none of {}", spec.name, spec.dtype, fmt::join(kKnown, ", "));
+             "feature '{}': dtype '{}' is none of {}", spec.name, spec.dtype,
+             fmt::join(kKnown, ", "));
     for (size_t axis = 0; axis < spec.shape.size(); ++axis)
       QT_CHECK(spec.shape[axis] > 0 || (axis == 0 && spec.shape[axis] == -1),
                "feature '{}': size {} of axis {}: ragged features are not supported", spec.name,
@@ -301,8 +305,9 @@ FeatureSpec parse_feature_spec(const std::string& name, std::string_view text) {
     sizes.remove_prefix(std::min(sizes.size(), size.size() + 1));
     int64_t number = -1;
     const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), number);
-    QT_CHECK(size == "?" || (error == std::errc() && end == size.data() + size.size() && number > 0),
-             "feature '{}': '{}' in '{}' is no size; expected a number or ?", name, size, text);
+    QT_CHECK(
+        size == "?" || (error == std::errc() && end == size.data() + size.size() && number > 0),
+        "feature '{}': '{}' in '{}' is no size; expected a number or ?", name, size, text);
     spec.shape.push_back(number);
   }
   return spec;
@@ -310,8 +315,9 @@ FeatureSpec parse_feature_spec(const std::string& name, std::string_view text) {
 
 TFExampleDataSource::TFExampleDataSource(SplitToFiles files, std::vector<FeatureSpec> features,
                                          FileOptions options)
-    : FileDataSource(std::move(files), options.on_bad_example,
-                     [=](const std::string& path) { return open_tfrecord_file(path, options); },
-                     ExampleParser(std::move(features))) {}
+    : FileDataSource(
+          std::move(files), options.on_bad_example,
+          [=](const std::string& path) { return open_tfrecord_file(path, options); },
+          ExampleParser(std::move(features))) {}
 
 }  // namespace quintet::data

@@ -19,8 +19,8 @@ namespace quintet::data {
 /// What to take from an Example, and as what: tf.io.FixedLenFeature and its kin.
 struct FeatureSpec {
   std::string name;
-  std::string dtype = "int32";     // bool, int32, int64, float32, float64, string, bytes (unchecked)
-  std::vector<int64_t> shape = {};  // {}: a single value; -1, first only: any number
+  std::string dtype = "int32";  // bool, int32, int64, float32, float64, string, bytes (unchecked)
+  std::vector<int64_t> shape = {};     // {}: a single value; -1, first only: any number
   std::optional<Value> fallback = {};  // of an example that lacks the feature; none: an error
 };
 

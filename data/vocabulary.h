@@ -92,7 +92,8 @@ class ByteVocabulary final : public Vocabulary {
 /// What SentencePiece does to text before it looks for pieces, and back; only fields that are set.
 struct NormalizerSpec {
   std::optional<std::string> name = {};
-  std::optional<std::string> precompiled_charsmap = {};  // bytes; empty: characters stay as they are
+  std::optional<std::string> precompiled_charsmap =
+      {};  // bytes; empty: characters stay as they are
   std::optional<bool> add_dummy_prefix = {};
   std::optional<bool> remove_extra_whitespaces = {};
   std::optional<bool> escape_whitespaces = {};

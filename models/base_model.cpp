@@ -62,7 +62,8 @@ Metrics base_metrics(const HostArrays& batch, Rows rows, const CountedFeatures& 
   Metric overall;
   for (size_t i = 0; i < counted.size(); ++i) {
     const auto& [name, positions] = counted[i];
-    const Metric fraction = metrics["non_padding_fraction/" + name] = {counts[2 + 2 * i], positions};
+    const Metric fraction =
+        metrics["non_padding_fraction/" + name] = {counts[2 + 2 * i], positions};
     overall.total += fraction.total;
     overall.count += fraction.count;
     metrics["effective_batch_size/" + name] = {counts[3 + 2 * i], 1, true};
@@ -92,27 +93,27 @@ LossOutput BaseModel::loss_fn(const HostArrays& batch, Rows rows, const Context&
   logged.routings = &routings;
   const Tensor y = hidden(batch, rows, logged);  // [batch, length, embed]
   const Projection logits = projection();
-  const auto result =
-      ops::cross_entropy(y, logits.kernel, rows_of(batch, rows, "decoder_target_tokens"),
-                         rows_of(batch, rows,
-                                 [factor = options_.loss_normalizing_factor](const HostArrays& from) {
-                                   return scaled_weights(from, factor);
-                                 }),
-                         {.label_smoothing = options_.label_smoothing,
-                          .z_loss = options_.z_loss,
-                          .logit_scale = logits.logit_scale,
-                          .tied = logits.tied});
-  LossOutput output{result.loss, [rows, result, counted = counted_features(batch),
-                                  factor = options_.loss_normalizing_factor](const HostArrays& from) {
-                      return base_metrics(from, rows, counted, factor, result);
-                    }};
+  const auto result = ops::cross_entropy(
+      y, logits.kernel, rows_of(batch, rows, "decoder_target_tokens"),
+      rows_of(batch, rows,
+              [factor = options_.loss_normalizing_factor](const HostArrays& from) {
+                return scaled_weights(from, factor);
+              }),
+      {.label_smoothing = options_.label_smoothing,
+       .z_loss = options_.z_loss,
+       .logit_scale = logits.logit_scale,
+       .tied = logits.tied});
+  LossOutput output{
+      result.loss,
+      [rows, result, counted = counted_features(batch), factor = options_.loss_normalizing_factor](
+          const HostArrays& from) { return base_metrics(from, rows, counted, factor, result); }};
   if (routings.empty()) return output;
   return with_routings(std::move(output), routings, context.train);
 }
 
-LossOutput BaseModel::with_routings(LossOutput output,
-                                    const std::vector<LayerRouting>& routings, bool train) const {
-  const auto mean = [&](Tensor LayerRouting::* loss, double factor) {
+LossOutput BaseModel::with_routings(LossOutput output, const std::vector<LayerRouting>& routings,
+                                    bool train) const {
+  const auto mean = [&](Tensor LayerRouting::*loss, double factor) {
     Tensor sum = routings[0].*loss;
     for (size_t i = 1; i < routings.size(); ++i) sum = ops::add(sum, routings[i].*loss);
     return ops::scale(sum, factor / static_cast<double>(routings.size()));
@@ -127,12 +128,12 @@ LossOutput BaseModel::with_routings(LossOutput output,
          {"loss", "loss_per_nonpadding_target_token", "loss_per_all_target_tokens"})
       metrics.at(name).total += aux + z;
     const RoutingMetrics routing = routing_metrics(routings);
-    for (const auto& [name, value] : {std::pair<const char*, double>{"auxiliary_loss", aux},
-                                      {"router_z_loss", z},
-                                      {"fraction_tokens_left_behind",
-                                       routing.fraction_tokens_left_behind},
-                                      {"expert_usage", routing.expert_usage},
-                                      {"router_confidence", routing.router_confidence}})
+    for (const auto& [name, value] :
+         {std::pair<const char*, double>{"auxiliary_loss", aux},
+          {"router_z_loss", z},
+          {"fraction_tokens_left_behind", routing.fraction_tokens_left_behind},
+          {"expert_usage", routing.expert_usage},
+          {"router_confidence", routing.router_confidence}})
       metrics[std::string("experts/") + name] = {value, 1, true};
     if (train) metrics.merge(load_metrics(routings));
     return metrics;
@@ -160,10 +161,9 @@ BaseModel::TokenScores BaseModel::score_tokens(const HostArrays& batch) const {
   const auto unscaled = [](const HostArrays& from) { return unscaled_loss_weights(from, {}); };
   HostArray weights = unscaled(batch);
   const Projection output = projection();
-  const auto result = ops::cross_entropy(hidden(batch, rows, {}), output.kernel,
-                                         rows_of(batch, rows, "decoder_target_tokens"),
-                                         rows_of(batch, rows, unscaled),
-                                         {.logit_scale = output.logit_scale, .tied = output.tied});
+  const auto result = ops::cross_entropy(
+      hidden(batch, rows, {}), output.kernel, rows_of(batch, rows, "decoder_target_tokens"),
+      rows_of(batch, rows, unscaled), {.logit_scale = output.logit_scale, .tied = output.tied});
   TokenScores tokens{result.log_prob.to_host(), std::move(weights)};
   const auto scores = tokens.scores.as<float>();
   const auto w = tokens.weights.as<float>();
@@ -199,12 +199,12 @@ Tensor EncoderDecoderModel::encode(const HostArrays& batch, Rows rows,
 
 Tensor EncoderDecoderModel::hidden(const HostArrays& batch, Rows rows,
                                    const Context& context) const {
-  return network_.decode(encode(batch, rows, context),
-                         mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows),
-                         rows_of(batch, rows, "decoder_input_tokens"),
-                         mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows),
-                         network_.config().masks_padding ? decoder_token_mask(batch, rows) : Tensor(),
-                         context);
+  return network_.decode(
+      encode(batch, rows, context),
+      mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows),
+      rows_of(batch, rows, "decoder_input_tokens"),
+      mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows),
+      network_.config().masks_padding ? decoder_token_mask(batch, rows) : Tensor(), context);
 }
 
 std::vector<std::pair<std::string, std::string>> EncoderDecoderModel::counted_features(

@@ -6,7 +6,6 @@
 //   const LossOutput out = model.loss_fn(batch, Rows::all(batch), context);
 
 #include <functional>
-
 #include <memory>
 
 #include "models/loss_weights.h"

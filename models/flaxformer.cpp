@@ -66,7 +66,8 @@ double scale_of(const Arguments& args, const std::string& name) {
 double dropout_of(const Arguments& args, const std::string& name) {
   const gin::Value value = args.value(name);
   if (value.is_none()) return 0;
-  return gin::as<DropoutDef>(gin::as<gin::Callable>(value, args.where(name))(), args.where(name)).rate;
+  return gin::as<DropoutDef>(gin::as<gin::Callable>(value, args.where(name))(), args.where(name))
+      .rate;
 }
 
 /// What a factory that is bound to `name` makes; T's default where none is.
@@ -98,7 +99,8 @@ void add_linen(Registry& r) {
         [](const Arguments& a) { return object(Initial{a.get<double>("scale")}); });
   r.add("flax.linen.initializers.normal", with({{"stddev", 1e-2}}, {"dtype"}),
         [](const Arguments& a) { return object(Initial{a.get<double>("stddev")}); });
-  r.add("flax.linen.Dropout", with({{"rate", 0.0}}, {"broadcast_dims", "deterministic", "rng_collection"}),
+  r.add("flax.linen.Dropout",
+        with({{"rate", 0.0}}, {"broadcast_dims", "deterministic", "rng_collection"}),
         [](const Arguments& a) { return object(DropoutDef{a.get<double>("rate")}); });
 }
 
@@ -110,7 +112,8 @@ void add_components(Registry& r) {
           return object(Norm{});
         });
   r.add(kComponents + "relative_position_biases.RelativePositionBiases",
-        with({{"num_heads"}}, {"num_buckets", "max_distance", "dtype", "embedding_init", "head_axis_name"}),
+        with({{"num_heads"}},
+             {"num_buckets", "max_distance", "dtype", "embedding_init", "head_axis_name"}),
         [](const Arguments& a) {
           expect_is(a, "num_buckets", 32);
           expect_is(a, "max_distance", 128);
@@ -118,14 +121,15 @@ void add_components(Registry& r) {
         });
   r.add(kComponents + "embedding.Embed",
         with({{"num_embeddings"}, {"features"}},
-             {"cast_input_dtype", "dtype", "attend_dtype", "embedding_init", "one_hot", "axes", "name",
-              "input_axis_names"}),
+             {"cast_input_dtype", "dtype", "attend_dtype", "embedding_init", "one_hot", "axes",
+              "name", "input_axis_names"}),
         [](const Arguments& a) {
           return object(Embedding{a.get<int64_t>("num_embeddings"), a.get<int64_t>("features")});
         });
   r.add(kComponents + "dense.DenseGeneral",
-        optional_params({"features", "use_bias", "dtype", "axis", "kernel_init", "bias_init", "precision",
-                         "kernel_axis_names", "reshaped_kernel_axis_name", "reshape_kernel"}),
+        optional_params({"features", "use_bias", "dtype", "axis", "kernel_init", "bias_init",
+                         "precision", "kernel_axis_names", "reshaped_kernel_axis_name",
+                         "reshape_kernel"}),
         [](const Arguments& a) {
           expect_is(a, "use_bias", false);
           return object(LogitsDense{});
@@ -149,18 +153,19 @@ void add_components(Registry& r) {
               {"kernel_init", nullptr},
               {"intermediate_dropout_rate", 0.1},
               {"final_dropout_rate", 0.1}},
-             {"bias_init", "dtype", "wi_fused_kernel_init", "input_axis_name", "activations_axis_name",
-              "intermediate_axis_name", "output_axis_name", "data_sharding_constraints",
-              "activation_partitioning_dims", "out_dim", "precision", "fuse_kernels", "intermediate_conv",
-              "use_aqt"}),
+             {"bias_init", "dtype", "wi_fused_kernel_init", "input_axis_name",
+              "activations_axis_name", "intermediate_axis_name", "output_axis_name",
+              "data_sharding_constraints", "activation_partitioning_dims", "out_dim", "precision",
+              "fuse_kernels", "intermediate_conv", "use_aqt"}),
         [](const Arguments& a) {
           expect_is(a, "use_bias", false);
           expect_is(a, "fuse_kernels", false);
           QT_CHECK(a.get<double>("final_dropout_rate") == 0,
-                   "{}: this network drops nothing there; bind 0", a.where("final_dropout_rate").text);
-          return object(MlpDef{a.get<int64_t>("intermediate_dim"),
-                               a.get<std::vector<std::string>>("activations"),
-                               a.get<double>("intermediate_dropout_rate"), scale_of(a, "kernel_init")});
+                   "{}: this network drops nothing there; bind 0",
+                   a.where("final_dropout_rate").text);
+          return object(MlpDef{
+              a.get<int64_t>("intermediate_dim"), a.get<std::vector<std::string>>("activations"),
+              a.get<double>("intermediate_dropout_rate"), scale_of(a, "kernel_init")});
         });
 }
 
@@ -208,7 +213,8 @@ void add_moe(Registry& r) {
         [](const Arguments& a) {
           QT_CHECK(a.has("use_bias") && !a.get<bool>("use_bias"),
                    "routing.RouterWeights.use_bias: routers have no bias here; bind False");
-          return object(RouterWeights{a.value("kernel_init").is_none() ? 2e-2 : scale_of(a, "kernel_init")});
+          return object(
+              RouterWeights{a.value("kernel_init").is_none() ? 2e-2 : scale_of(a, "kernel_init")});
         });
   const std::vector<Param> common = {
       {"router_weights"}, {"jitter_noise"}, {"dtype"}, {"ignore_padding_tokens"}};
@@ -250,17 +256,19 @@ gin::Value layer(const Arguments& a, const std::string& attention) {
 }
 
 void add_layers(Registry& r) {
-  const std::vector<std::string> more = {"layer_norm_factory",  "relative_position_bias_factory",
-                                         "shared_relative_position_bias", "activation_partitioning_dims",
-                                         "parallel", "sow_intermediates", "scanned"};
-  for (const auto& [module, sparse] : {std::pair<std::string, bool>{kT5, false},
-                                       {kMoe + "moe_architecture.Sparse", true}}) {
+  const std::vector<std::string> more = {"layer_norm_factory",
+                                         "relative_position_bias_factory",
+                                         "shared_relative_position_bias",
+                                         "activation_partitioning_dims",
+                                         "parallel",
+                                         "sow_intermediates",
+                                         "scanned"};
+  for (const auto& [module, sparse] :
+       {std::pair<std::string, bool>{kT5, false}, {kMoe + "moe_architecture.Sparse", true}}) {
     std::vector<Param> encoder = with({{"attention"}, {"mlp"}, {"dropout_factory", nullptr}}, more);
-    std::vector<Param> decoder = with({{"self_attention"},
-                                       {"encoder_decoder_attention"},
-                                       {"mlp"},
-                                       {"dropout_factory", nullptr}},
-                                      more);
+    std::vector<Param> decoder = with(
+        {{"self_attention"}, {"encoder_decoder_attention"}, {"mlp"}, {"dropout_factory", nullptr}},
+        more);
     if (sparse)
       for (std::vector<Param>* params : {&encoder, &decoder})
         params->emplace_back("extra_mlp", gin::Value());
@@ -278,14 +286,16 @@ gin::Value stack(const Arguments& a) {
                .layout = layer_layout_from_name(a.get<std::string>("sparse_layout"))};
   def.dense = made<LayerDef>(a, "layer_factory");
   if (def.num_sparse_layers > 0) def.sparse = made<LayerDef>(a, "sparse_layer_factory");
-  def.has_output_logits = a.has("output_logits_factory") && !a.value("output_logits_factory").is_none();
+  def.has_output_logits =
+      a.has("output_logits_factory") && !a.value("output_logits_factory").is_none();
   return object(def);
 }
 
 /// The sizes that T5Config has once for all layers.
 void take_layer(T5Config& c, const LayerDef& def) {
   const auto mlp = def.mlp.object_as<MlpDef>();
-  QT_CHECK(mlp != nullptr, "layer_factory: expected a layer whose mlp is a dense.MlpBlock, found {}",
+  QT_CHECK(mlp != nullptr,
+           "layer_factory: expected a layer whose mlp is a dense.MlpBlock, found {}",
            def.mlp.describe());
   c.num_heads = def.attention.num_heads;
   c.head_dim = def.attention.head_dim;
@@ -293,10 +303,11 @@ void take_layer(T5Config& c, const LayerDef& def) {
   c.mlp_dim = mlp->dim;
   c.mlp_activations = mlp->activations;
   c.dropout_rate = def.dropout_rate;
-  QT_CHECK(def.attention.dropout_rate == c.dropout_rate && mlp->dropout_rate == c.dropout_rate,
-           "dropout rates of layers differ: {} after parts, {} of attention weights, {} in the MLP; "
-           "this network has one (experts may have another)",
-           c.dropout_rate, def.attention.dropout_rate, mlp->dropout_rate);
+  QT_CHECK(
+      def.attention.dropout_rate == c.dropout_rate && mlp->dropout_rate == c.dropout_rate,
+      "dropout rates of layers differ: {} after parts, {} of attention weights, {} in the MLP; "
+      "this network has one (experts may have another)",
+      c.dropout_rate, def.attention.dropout_rate, mlp->dropout_rate);
 }
 
 SparseStack sparse_stack(const StackDef& def, const T5Config& c) {
@@ -341,11 +352,20 @@ T5Module encoder_decoder(const Arguments& a) {
 }
 
 void add_architectures(Registry& r) {
-  std::vector<std::string> more = {"input_dropout_factory", "output_dropout_factory", "dropout_factory",
-                                   "layer_norm_factory", "position_embedder_factory",
-                                   "shared_relative_position_bias_factory", "dtype", "scan_layers",
-                                   "layer_remat", "sow_intermediates", "capture_gradients",
-                                   "token_embedder_factory", "shared_token_embedder", "spmd_annotations"};
+  std::vector<std::string> more = {"input_dropout_factory",
+                                   "output_dropout_factory",
+                                   "dropout_factory",
+                                   "layer_norm_factory",
+                                   "position_embedder_factory",
+                                   "shared_relative_position_bias_factory",
+                                   "dtype",
+                                   "scan_layers",
+                                   "layer_remat",
+                                   "sow_intermediates",
+                                   "capture_gradients",
+                                   "token_embedder_factory",
+                                   "shared_token_embedder",
+                                   "spmd_annotations"};
   for (const char* which : {"Encoder", "Decoder"}) {
     std::vector<Param> params = with({{"num_layers"},
                                       {"num_sparse_layers"},

@@ -58,7 +58,8 @@ Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
 
 Attention::Attention(const Scope& scope, const LayerConfig& config)
     : num_heads(config.num_heads),
-      score_scale(config.scale_attn_logits ? 1 / std::sqrt(static_cast<double>(config.head_dim)) : 1),
+      score_scale(config.scale_attn_logits ? 1 / std::sqrt(static_cast<double>(config.head_dim))
+                                           : 1),
       dropout(scope, "dropout", config.dropout_rate) {
   const Axis embed{axis::kEmbed, config.emb_dim};
   const Axis joined{axis::kJoinedKv, config.num_heads * config.head_dim};

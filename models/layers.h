@@ -14,7 +14,8 @@ struct LayerRouting;  // models/moe.h
 struct Context {
   bool train = false;
   Key dropout_key{};
-  bool dropless = false;  // experts that tokens choose serve them all, so that no input depends on others
+  bool dropless =
+      false;  // experts that tokens choose serve them all, so that no input depends on others
   std::vector<LayerRouting>* routings = nullptr;  // where sparse layers leave what losses need
 };
 
@@ -27,7 +28,8 @@ struct LayerConfig {
   std::vector<std::string> mlp_activations = {"relu"};
   double dropout_rate = 0.1;
   double init_scale = 1;  // initial variance of matrices, times this; flaxformer's SCALE
-  bool scale_attn_logits = false;  // scores divided by sqrt(head_dim); T5X's contrib.gpu has the choice
+  bool scale_attn_logits =
+      false;  // scores divided by sqrt(head_dim); T5X's contrib.gpu has the choice
 };
 
 /// `initializer` with the configuration's init_scale.

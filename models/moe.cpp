@@ -40,10 +40,11 @@ bool SparseStack::is_sparse(int64_t layer, int64_t num_layers) const {
     case LayerLayout::mixed:
       break;
   }
-  QT_CHECK(num_layers % sparse == 0,
-           "sparse_layout: mixed needs num_sparse_layers={} to divide num_layers={}; choose another "
-           "number or bottom, middle or top",
-           sparse, num_layers);
+  QT_CHECK(
+      num_layers % sparse == 0,
+      "sparse_layout: mixed needs num_sparse_layers={} to divide num_layers={}; choose another "
+      "number or bottom, middle or top",
+      sparse, num_layers);
   const int64_t every = num_layers / sparse;
   return layer % every == every - 1;
 }
@@ -94,11 +95,14 @@ int64_t expert_capacity(double capacity_factor, int64_t tokens_per_group, int64_
 }
 
 MoeLayer::MoeLayer(const Scope& scope, const LayerConfig& config, const MoeConfig& moe)
-    : config_(moe), jitter_(scope, "jitter", 0), dropout_(scope / "expert", "dropout", moe.dropout_rate) {
+    : config_(moe),
+      jitter_(scope, "jitter", 0),
+      dropout_(scope / "expert", "dropout", moe.dropout_rate) {
   const int64_t experts = moe.num_experts, chosen = moe.router.num_selected_experts;
-  QT_CHECK(experts > 0 && moe.mlp_dim > 0,
-           "MoeLayer: num_experts and the experts' intermediate_dim must be positive, found {} and {}",
-           experts, moe.mlp_dim);
+  QT_CHECK(
+      experts > 0 && moe.mlp_dim > 0,
+      "MoeLayer: num_experts and the experts' intermediate_dim must be positive, found {} and {}",
+      experts, moe.mlp_dim);
   QT_CHECK(moe.router.kind == Router::experts_choose || (chosen > 0 && chosen <= experts),
            "num_selected_experts: expected 1 to num_experts={}, found {}", experts, chosen);
   QT_CHECK(moe.router.jitter_noise >= 0 && moe.router.jitter_noise < 1,
@@ -124,11 +128,14 @@ MoeLayer::MoeLayer(const Scope& scope, const LayerConfig& config, const MoeConfi
 }
 
 ops::RouteOptions MoeLayer::routing_of(const Tensor& x, const Context& context) const {
-  const int64_t batch = x.frame().sizes[0], length = x.frame().sizes[1], experts = config_.num_experts;
+  const int64_t batch = x.frame().sizes[0], length = x.frame().sizes[1],
+                experts = config_.num_experts;
   const Groups groups = padded(batch, length, experts);
   const int64_t tokens = groups.padded_batch * groups.padded_length;
-  const int64_t count = num_groups(tokens, config_.max_group_size, experts, 1, config_.strict_group_size);
-  const double factor = context.train ? config_.train_capacity_factor : config_.eval_capacity_factor;
+  const int64_t count =
+      num_groups(tokens, config_.max_group_size, experts, 1, config_.strict_group_size);
+  const double factor =
+      context.train ? config_.train_capacity_factor : config_.eval_capacity_factor;
   const int64_t capacity =
       expert_capacity(factor, tokens / count, experts, config_.min_expert_capacity);
   const bool by_tokens = config_.router.kind != Router::experts_choose;

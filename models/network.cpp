@@ -104,15 +104,14 @@ FeedForward::FeedForward(const Scope& scope, const LayerConfig& config, const Sp
                       DropoutPlace(scope, "extra_mlp_dropout", config.dropout_rate)});
 }
 
-Tensor FeedForward::operator()(Residual residual, const Tensor& token_mask,
-                               const Context& context, LayerRouting* routing) const {
+Tensor FeedForward::operator()(Residual residual, const Tensor& token_mask, const Context& context,
+                               LayerRouting* routing) const {
   const auto [x, normed] = norm_(std::move(residual));
   const Tensor h = masked(normed, token_mask);
   const auto* sparse = std::get_if<MoeLayer>(&mlp_);
-  Residual end{x,
-               sparse != nullptr ? (*sparse)(h, context, routing)
-                                 : std::get<MlpBlock>(mlp_)(h, context),
-               dropout_(context)};
+  Residual end{
+      x, sparse != nullptr ? (*sparse)(h, context, routing) : std::get<MlpBlock>(mlp_)(h, context),
+      dropout_(context)};
   for (const ExtraMlp& extra : extra_) {
     const auto [y, extra_normed] = extra.norm(std::move(end));
     end = {y, extra.mlp(masked(extra_normed, token_mask), context), extra.dropout(context)};
@@ -152,9 +151,10 @@ Tensor Encoder::operator()(const Tensor& x, const Tensor& segments, const Contex
   Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
   const Tensor token_mask = masks_padding_ ? segments : Tensor();
   for (const EncoderLayer& layer : layers_)
-    y = run_layer(remat_, {y}, context, [=, this, &layer](const Tensors& in, LayerRouting* routing) {
-      return layer(in[0], mask, token_mask, relative_bias_, context, routing);
-    });
+    y = run_layer(remat_, {y}, context,
+                  [=, this, &layer](const Tensors& in, LayerRouting* routing) {
+                    return layer(in[0], mask, token_mask, relative_bias_, context, routing);
+                  });
   return masked(ops::dropout(encoder_norm_(y), output_dropout_(context)), token_mask);
 }
 

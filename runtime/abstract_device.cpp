@@ -33,8 +33,7 @@ AddressSpace& address_space() {
 }  // namespace
 
 AbstractDevice::AbstractDevice()
-    : ops_(all_ops().size(), [](Views, Views, const Attrs&, Stream) {}),
-      memory_(address_space()) {}
+    : ops_(all_ops().size(), [](Views, Views, const Attrs&, Stream) {}), memory_(address_space()) {}
 
 const GpuKernels& AbstractDevice::kernels() const {
   static const GpuKernels table = [] {

@@ -36,9 +36,9 @@ Tensors run_whole(const Op& op, const Tensors& inputs, const std::vector<ResultS
                   const Attrs& attrs, const Wanted& make) {
   Tensors outputs;
   for (size_t i = 0; i < shapes.size(); ++i)
-    outputs.push_back(make[i] ? Tensor(shapes[i].spec, Layout::whole(shapes[i].spec.axes.size()),
-                                       shapes[i].frame)
-                              : Tensor());
+    outputs.push_back(
+        make[i] ? Tensor(shapes[i].spec, Layout::whole(shapes[i].spec.axes.size()), shapes[i].frame)
+                : Tensor());
   launch(op, inputs, outputs, attrs);
   return outputs;
 }
@@ -129,9 +129,8 @@ Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Want
   if (make.empty())
     for (const RuleOperand& output : op.rule.outputs) make.push_back(!output.optional || record);
   const Sharding* sharding = Sharding::current();
-  Tensors outputs = sharding == nullptr
-                        ? run_whole(op, inputs, shapes, attrs, make)
-                        : run_cut(op, inputs, shapes, attrs, make, *sharding);
+  Tensors outputs = sharding == nullptr ? run_whole(op, inputs, shapes, attrs, make)
+                                        : run_cut(op, inputs, shapes, attrs, make, *sharding);
   if (record) {
     for (Tensor& t : outputs)
       if (t) t.set_needs_grad(true);

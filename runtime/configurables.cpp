@@ -81,9 +81,10 @@ struct NamePattern {
 gin::Value compute_num_model_partitions(const gin::Arguments& args) {
   const auto partitions = args.get<std::optional<int64_t>>("num_model_partitions");
   const auto submesh = args.get<std::optional<std::vector<int64_t>>>("model_parallel_submesh");
-  QT_CHECK(!partitions || !submesh,
-           "{}: num_model_partitions and model_parallel_submesh exclude each other; bind one of them",
-           args.where("num_model_partitions").text);
+  QT_CHECK(
+      !partitions || !submesh,
+      "{}: num_model_partitions and model_parallel_submesh exclude each other; bind one of them",
+      args.where("num_model_partitions").text);
   int64_t product = partitions.value_or(1);
   if (submesh)
     for (const int64_t n : *submesh) product *= n;
@@ -118,11 +119,12 @@ gin::Value moe_trainer(const gin::Arguments& args) {
 }  // namespace
 
 std::vector<MeshAxis> mesh_axes(const PartitionerConfig& config, int ranks) {
-  QT_CHECK(ranks % config.num_partitions == 0,
-           "{} = {}: does not divide the {} of this run; bind a divisor of it, or start other ranks: "
-           "mpirun -n {} quintet ...",
-           config.name, config.num_partitions,
-           ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks), config.num_partitions);
+  QT_CHECK(
+      ranks % config.num_partitions == 0,
+      "{} = {}: does not divide the {} of this run; bind a divisor of it, or start other ranks: "
+      "mpirun -n {} quintet ...",
+      config.name, config.num_partitions, ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks),
+      config.num_partitions);
   const int64_t others = ranks / config.num_partitions;
   int64_t expert = std::min(config.num_expert_partitions, others);
   while (others % expert != 0) --expert;
@@ -170,11 +172,10 @@ void register_runtime(gin::Registry& registry) {
   trainer_params.emplace_back("num_expert_partitions");
   trainer_params.emplace_back("sharded_match_fn", gin::Value());
   registry.add("t5x.contrib.moe.trainer.MoeTrainer", trainer_params, moe_trainer);
-  registry.add_function("t5x.contrib.moe.training_utils.match_fn",
-                        [](const std::optional<std::string>& prefix) {
-                          return NamePattern{prefix.value_or("")};
-                        },
-                        {{"prefix"}});
+  registry.add_function(
+      "t5x.contrib.moe.training_utils.match_fn",
+      [](const std::optional<std::string>& prefix) { return NamePattern{prefix.value_or("")}; },
+      {{"prefix"}});
   registry.add("t5x.trainer.WeightMetricsComputer", {},
                [](const gin::Arguments&) -> gin::Value { return true; });
 }

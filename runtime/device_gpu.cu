@@ -1,12 +1,12 @@
 // The GPU as a Device: memory, the stream, copies, faults, the table of kernels.
 
-#include <cstring>
 #include <cstdlib>
+#include <cstring>
 
 #include "kernels/cast/cast_gpu.h"
-#include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/decode_attention/decode_attention_gpu.h"
 #include "kernels/decode_matmul/skinny_matmul_gpu.h"
+#include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/expand/expand_gpu.h"
 #include "kernels/gpu_kernels.h"
 #include "kernels/logits/logits_gpu.h"
@@ -25,10 +25,13 @@ namespace {
 [[noreturn]] void throw_fault(const FaultSlot& fault) {
   switch (static_cast<FaultCode>(fault.code)) {
     case FaultCode::kEmbedId:
-      fail(ExitCode::kData, "embed: id {} at position {}: expected 0 to {}; does the vocabulary fit the model?",
+      fail(ExitCode::kData,
+           "embed: id {} at position {}: expected 0 to {}; does the vocabulary fit the model?",
            fault.value, fault.position, fault.limit - 1);
     case FaultCode::kTarget:
-      fail(ExitCode::kData, "cross_entropy: target {} at position {}: expected 0 to {}; does the vocabulary fit the model?",
+      fail(ExitCode::kData,
+           "cross_entropy: target {} at position {}: expected 0 to {}; does the vocabulary fit the "
+           "model?",
            fault.value, fault.position, fault.limit - 1);
     case FaultCode::kNone:
       break;
@@ -73,7 +76,9 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
 class Source final : public MemorySource {
  public:
   void* allocate(int64_t bytes) override {
-    return bytes > (int64_t{1} << 40) ? nullptr : std::aligned_alloc(256, (static_cast<size_t>(bytes) + 255) / 256 * 256);
+    return bytes > (int64_t{1} << 40)
+               ? nullptr
+               : std::aligned_alloc(256, (static_cast<size_t>(bytes) + 255) / 256 * 256);
   }
   void release(void* pointer, int64_t) override { std::free(pointer); }
   std::string name() const override { return "the emulated GPU"; }
@@ -137,8 +142,9 @@ cudaStream_t cuda_stream(Stream stream) { return static_cast<cudaStream_t>(strea
 
 void move_bytes(void* to, const void* from, int64_t bytes, Stream stream) {
   if (bytes == 0) return;
-  check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, cuda_stream(stream)),
-        "copy");
+  check(
+      cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, cuda_stream(stream)),
+      "copy");
 }
 void fill_bytes(void* to, int byte, int64_t bytes, Stream stream) {
   if (bytes > 0)
@@ -276,12 +282,14 @@ std::unique_ptr<Device> open_device(int ordinal) {
   const cudaError_t status = cudaGetDeviceCount(&count);
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
-  QT_CHECK_AS(ExitCode::kEnvironment, driver != 0,
-              "--device=cuda: no NVIDIA driver answers; install one for CUDA {}.{} or use --device=cpu",
-              runtime / 1000, runtime % 1000 / 10);
-  QT_CHECK_AS(ExitCode::kEnvironment, status != cudaErrorInsufficientDriver,
-              "--device=cuda: the driver supports CUDA {}.{}, this build needs {}.{}; update the driver",
-              driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+  QT_CHECK_AS(
+      ExitCode::kEnvironment, driver != 0,
+      "--device=cuda: no NVIDIA driver answers; install one for CUDA {}.{} or use --device=cpu",
+      runtime / 1000, runtime % 1000 / 10);
+  QT_CHECK_AS(
+      ExitCode::kEnvironment, status != cudaErrorInsufficientDriver,
+      "--device=cuda: the driver supports CUDA {}.{}, this build needs {}.{}; update the driver",
+      driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
   QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess && count > 0,
               "--device=cuda: no GPU found ({}); use --device=cpu", cudaGetErrorString(status));
   QT_CHECK_AS(ExitCode::kEnvironment, ordinal < count, "--device=cuda:{}: this machine has {} GPUs",
@@ -290,11 +298,13 @@ std::unique_ptr<Device> open_device(int ordinal) {
   check(cudaGetDeviceProperties(&properties, ordinal), "device properties");
   const int sm = properties.major * 10 + properties.minor;
   QT_CHECK_AS(ExitCode::kEnvironment, sm >= 80,
-              "--device=cuda: {} has compute capability {}.{}, 8.0 (A100) or newer is needed; use --device=cpu",
+              "--device=cuda: {} has compute capability {}.{}, 8.0 (A100) or newer is needed; use "
+              "--device=cpu",
               properties.name, properties.major, properties.minor);
   check(cudaSetDevice(ordinal), "set device");
-  return std::make_unique<Gpu>(fmt::format("{}, sm_{}, {:.1f} GiB", properties.name, sm,
-                                           static_cast<double>(properties.totalGlobalMem) / (1 << 30)));
+  return std::make_unique<Gpu>(
+      fmt::format("{}, sm_{}, {:.1f} GiB", properties.name, sm,
+                  static_cast<double>(properties.totalGlobalMem) / (1 << 30)));
 }
 
 void load_libraries() { simt::cublaslt(); }

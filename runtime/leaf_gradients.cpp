@@ -57,9 +57,8 @@ bool LeafGradients::wait_for_others(const Tensor& leaf, Tensor& grad) {
   if (grad.bytes() > kBucketBytes || !is_all_reduce(grad, leaf.layout())) return false;
   const MeshAxes& axes = grad.layout().partial;
   const DType dtype = grad.spec().dtype;
-  auto bucket = std::find_if(buckets_.begin(), buckets_.end(), [&](const Bucket& b) {
-    return b.axes == axes && b.dtype == dtype;
-  });
+  auto bucket = std::find_if(buckets_.begin(), buckets_.end(),
+                             [&](const Bucket& b) { return b.axes == axes && b.dtype == dtype; });
   if (bucket == buckets_.end()) bucket = buckets_.insert(bucket, Bucket{axes, dtype, {}, 0});
   if (bucket->bytes + grad.bytes() > kBucketBytes) send(*bucket);
   bucket->bytes += grad.bytes();
@@ -126,9 +125,7 @@ void LeafGradients::store(const Tensor& leaf, Tensor grad) {
 }
 
 Tensor LeafGradients::accumulate(Tensor a, Tensor b) {
-  const Tensor target = a.unique()   ? a
-                        : b.unique() ? b
-                                     : Tensor(a.spec(), a.layout(), a.frame());
+  const Tensor target = a.unique() ? a : b.unique() ? b : Tensor(a.spec(), a.layout(), a.frame());
   const std::array in{a.local(), b.local()};
   const std::array out{target.local()};
   Device& device = Device::current();

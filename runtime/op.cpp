@@ -23,9 +23,9 @@ Phases phases_of(std::string_view op) {
   return nullptr;
 }
 }  // namespace
-#define OP(name, rule, vjp)                                                          \
-  const Op name{#name, Rule::parse(#name, rule), name##_cpu, index_of_##name, vjp, \
-                phases_of(#name)};
+#define OP(name, rule, vjp)                                                   \
+  const Op name{#name, Rule::parse(#name, rule), name##_cpu, index_of_##name, \
+                vjp,   phases_of(#name)};
 #define PHASES(name)
 #include "runtime/ops.def"
 #include "runtime/phases.def"

@@ -25,8 +25,8 @@ struct Op {
   std::string_view name;
   Rule rule;
   Kernel cpu;
-  size_t index;  // in ops.def: of the kernel in Device::ops()
-  Vjp vjp;  // nullptr: the op has no gradient
+  size_t index;   // in ops.def: of the kernel in Device::ops()
+  Vjp vjp;        // nullptr: the op has no gradient
   Phases phases;  // where a `~` letter is cut over ranks; nullptr: none
 };
 

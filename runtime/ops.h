@@ -109,12 +109,12 @@ struct RouteOptions {
 /// Who goes where, and what the losses and metrics of a mixture-of-experts layer need. b, l: batch,
 /// length; k: choices a token; n b: packed rows; s: experts + 1 (kernels/moe/route.h).
 struct Routed {
-  Tensor gates;                               // [b, l, k]
-  Tensor auxiliary_loss, z_loss;              // scalars
-  Tensor rows, choices;                       // int32 [b, l, k], [b, n]
-  Tensor offsets;                             // int32 [b, s]: of rows where dispatch leaves them
-  Tensor experts, positions;                  // int32 [b, l, k]
-  Tensor counts, load;                        // [5], [experts]
+  Tensor gates;                                 // [b, l, k]
+  Tensor auxiliary_loss, z_loss;                // scalars
+  Tensor rows, choices;                         // int32 [b, l, k], [b, n]
+  Tensor offsets;                               // int32 [b, s]: of rows where dispatch leaves them
+  Tensor experts, positions;                    // int32 [b, l, k]
+  Tensor counts, load;                          // [5], [experts]
   std::shared_ptr<const RowExchange> exchange;  // of rows with the ranks that hold their experts
 };
 /// x [batch, length, embed] by router weights w [embed, experts].

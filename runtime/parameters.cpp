@@ -76,9 +76,9 @@ void Parameters::initialize(Key root) {
     const Key key = key_of_parameter(root, info.name);
     const std::vector<int64_t> shape = whole(info.spec).sizes;
     for_runs(info.spec, info.value.block(), [&](int64_t first, int64_t at, int64_t count) {
-      info.initializer.block(key, shape, static_cast<uint64_t>(first),
-                             values.as<float>().subspan(static_cast<size_t>(at),
-                                                        static_cast<size_t>(count)));
+      info.initializer.block(
+          key, shape, static_cast<uint64_t>(first),
+          values.as<float>().subspan(static_cast<size_t>(at), static_cast<size_t>(count)));
     });
     info.value.set(values);
   }

@@ -69,8 +69,8 @@ class Planner {
 
  private:
   /// What an operand or a result says about its letters.
-  void note(const RuleOperand& operand, const std::vector<std::string>& letters,
-            const Block& frame, const Attrs& attrs) {
+  void note(const RuleOperand& operand, const std::vector<std::string>& letters, const Block& frame,
+            const Attrs& attrs) {
     const size_t lead = letters.size() - operand.terms.size();
     for (size_t i = 0; i < letters.size(); ++i) {
       const RuleTerm* term = i < lead ? nullptr : &operand.terms[i - lead];
@@ -118,8 +118,9 @@ class Planner {
           if (sizes_.contains(letter)) add(results, letter);
         });
     }
-    std::vector<std::string> choices =
-        !activations.empty() ? activations : !parameters.empty() ? parameters : results;
+    std::vector<std::string> choices = !activations.empty()  ? activations
+                                       : !parameters.empty() ? parameters
+                                                             : results;
     // A result may be wanted cut where a parameter is, or along an axis that no operand has.
     for (const std::string& letter : results)
       if (std::find(parameters.begin(), parameters.end(), letter) != parameters.end() ||
@@ -219,15 +220,16 @@ class Planner {
     }
     Layout target = targets_[i];
     const auto& terms = op_.rule.outputs[i].terms;
-    for (size_t t = 0, d = target.dims.size() - terms.size(); make_[i] && t < terms.size(); ++t, ++d)
+    for (size_t t = 0, d = target.dims.size() - terms.size(); make_[i] && t < terms.size();
+         ++t, ++d)
       if (fixed_.contains(terms[t].letters)) fix(target, d, layout.dims[d]);
     // An axis that no rule names stays as it comes, unless its mesh axis is wanted elsewhere.
     for (size_t d = 0; d < target.dims.size(); ++d)
       if (!sharding_.rules_know(shapes_[i].spec.axes[d].name) && unused(target, layout.dims[d]))
         target.dims[d] = layout.dims[d];
     if (make_[i] && plan.blocks[i] == 0)
-      plan.bytes += bytes_of(
-          moves(shapes_[i].spec, shapes_[i].frame, layout, target, sharding_.mesh()));
+      plan.bytes +=
+          bytes_of(moves(shapes_[i].spec, shapes_[i].frame, layout, target, sharding_.mesh()));
     plan.results.push_back(std::move(layout));
     plan.targets.push_back(std::move(target));
   }

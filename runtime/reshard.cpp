@@ -15,7 +15,8 @@ struct Runs {
   int64_t outer = 1, size = 1, inner = 1;
   Runs(const Tensor& x, size_t dim) : Runs(x.block().sizes, dim, size_of(x.spec().dtype)) {}
   Runs(const std::vector<int64_t>& sizes, size_t dim, int64_t element) : inner(element) {
-    for (size_t i = 0; i < sizes.size(); ++i) (i < dim ? outer : i > dim ? inner : size) *= sizes[i];
+    for (size_t i = 0; i < sizes.size(); ++i)
+      (i < dim ? outer : i > dim ? inner : size) *= sizes[i];
   }
 };
 
@@ -92,7 +93,8 @@ struct AsyncMove::Work {
         pending = group.reduce_scatter(packed->data(), y, elements / group.size(), dtype);
         break;
       case MoveKind::kAllToAll:
-        pending = group.all_to_all(packed->data(), unpacked->data(), elements / group.size(), dtype);
+        pending =
+            group.all_to_all(packed->data(), unpacked->data(), elements / group.size(), dtype);
         break;
       case MoveKind::kSlice: {
         const Runs all(from, move.dim), part(to, move.dim);

@@ -41,7 +41,11 @@ struct Arrived {
 /// Tells the log of an exchange of `x`, of which `bytes` are here, and how it then lies.
 Move log_exchange(const Tensor& x, const MeshAxes& axes, int64_t ranks, int64_t bytes,
                   const Spec& to, const Layout& layout) {
-  Move move{MoveKind::kAllToAll, axes, 0, 1, layout,
+  Move move{MoveKind::kAllToAll,
+            axes,
+            0,
+            1,
+            layout,
             Traffic::sent("all_to_all", bytes, static_cast<int>(ranks))};
   if (StepLog* log = StepLog::current()) log->move(x, move, &to);
   return move;
@@ -52,9 +56,14 @@ Tensor recorded(const Tensor& rows, Tensor result, std::function<Tensor(const Te
   Tape* tape = Tape::current();
   if (tape == nullptr || !rows.needs_grad()) return result;
   result.set_needs_grad(true);
-  tape->record({nullptr, {rows}, {result}, {}, [back = std::move(back)](const Node&, const Tensors& grads) {
+  tape->record({nullptr,
+                {rows},
+                {result},
+                {},
+                [back = std::move(back)](const Node&, const Tensors& grads) {
                   return Tensors{back(grads[0])};
-                }, true});
+                },
+                true});
   return result;
 }
 
@@ -75,8 +84,8 @@ std::shared_ptr<const RowExchange> RowExchange::of(const Tensor& offsets, const 
   exchange->ranks_ = parts_of(axes, sharding->mesh());
   const int64_t arrived = exchange->count(offsets, experts);
   const int64_t all = choices.local().elements(), own = experts / exchange->ranks_;
-  exchange->room_ = places == 0 ? exchange->room_for(arrived)
-                                : exchange->ranks_ * std::min(all, own * places);
+  exchange->room_ =
+      places == 0 ? exchange->room_for(arrived) : exchange->ranks_ * std::min(all, own * places);
   if (arrived > exchange->room_)
     throw Bug(fmt::format("experts: {} rows arrive, room for {}", arrived, exchange->room_));
   return exchange;
@@ -90,8 +99,8 @@ int64_t RowExchange::count(const Tensor& offsets, int64_t experts) {
   std::vector<int32_t> mine(static_cast<size_t>(experts)), theirs(mine.size());  // [rank][expert]
   for (size_t e = 0; e < mine.size(); ++e) mine[e] = first[e + 1] - first[e];
   const Arrived there(offsets.layout(), axes_, {"experts", own + 1}, DType::i32);
-  const Move move = log_exchange(offsets, axes_, ranks_, experts * size_of(DType::i32), there.spec,
-                                 there.layout);
+  const Move move =
+      log_exchange(offsets, axes_, ranks_, experts * size_of(DType::i32), there.spec, there.layout);
   if (const Mesh* ranks = sharding.ranks(); ranks != nullptr) {
     const ProfileScope scope(name_of(move.kind), move.bytes);
     ranks->group(axes_).on_host().all_to_all(mine.data(), theirs.data(), own, DType::i32).wait();
@@ -121,7 +130,8 @@ int64_t RowExchange::room_for(int64_t arrived) const {
   const MeshAxes& batch = packed_.layout().dims[0];  // plans depend on sizes: all ranks must agree
   const auto parts = static_cast<int>(parts_of(batch, sharding.mesh()));
   if (StepLog* log = StepLog::current())
-    log->statistics(batch, size_of(DType::i64), Traffic::sent("all_reduce", size_of(DType::i64), parts));
+    log->statistics(batch, size_of(DType::i64),
+                    Traffic::sent("all_reduce", size_of(DType::i64), parts));
   int64_t most = std::max(arrived, all);
   if (const Mesh* ranks = sharding.ranks(); ranks != nullptr)
     ranks->group(batch).on_host().all_reduce(&most, 1, DType::i64, Reduction::max).wait();

@@ -43,11 +43,11 @@ class RowExchange {
   int64_t room_for(int64_t arrived) const;  // the same on all ranks
   Tensor moved(const Tensor& rows, bool there) const;
 
-  MeshAxes axes_;              // that cut experts
-  Tensor packed_;              // choices: the batch, the rows and how they are cut before they leave
-  int64_t room_ = 0;           // rows of a rank, there
-  int64_t ranks_ = 1;          // along axes_
-  Slices here_, there_;        // in rows: what goes to whom and what comes from whom
+  MeshAxes axes_;        // that cut experts
+  Tensor packed_;        // choices: the batch, the rows and how they are cut before they leave
+  int64_t room_ = 0;     // rows of a rank, there
+  int64_t ranks_ = 1;    // along axes_
+  Slices here_, there_;  // in rows: what goes to whom and what comes from whom
   Tensor offsets_;
 };
 

@@ -35,7 +35,8 @@ double flops_of(std::string_view op, Views in, Views out) {
   if (op == "matmul_grad_w") return 2 * elements(in[0]) * last(in[1]);
   if (op == "mlp_in") return 2 * elements(in[0]) * last(in[1]) * (1 + there(in[2]));
   if (op == "mlp" || op == "mlp_grad") {  // the gradients of x and of each wi, and of y
-    const double first = elements(in[0]) * (1 + there(in[2])), second = elements(op == "mlp" ? out[0] : in[6]);
+    const double first = elements(in[0]) * (1 + there(in[2])),
+                 second = elements(op == "mlp" ? out[0] : in[6]);
     return 2 * last(in[1]) * ((op == "mlp" ? 1 : 2) * first + second);
   }
   if (op == "attention" || op == "attention_grad")  // scores and their use; two gradients of each
@@ -52,8 +53,7 @@ double flops_of(std::string_view op, Views in, Views out) {
   // Of packed rows, each through one expert.
   if (op == "experts_in") return 2 * elements(in[0]) * last(out[0]) * (1 + there(in[3]));
   if (op == "experts_in_grad")
-    return 2 * elements(in[0]) * last(in[4]) * (1 + there(in[3])) *
-           (there(out[0]) + there(out[1]));
+    return 2 * elements(in[0]) * last(in[4]) * (1 + there(in[3])) * (there(out[0]) + there(out[1]));
   if (op == "grouped_matmul" || op == "grouped_matmul_t") return 2 * elements(in[0]) * last(out[0]);
   if (op == "grouped_matmul_grad_w") return 2 * elements(in[0]) * last(in[2]);
   return 0;

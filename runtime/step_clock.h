@@ -15,11 +15,11 @@ namespace quintet {
 
 /// One device and its links, as on its data sheet, and the part of it that is reached.
 struct Machine {
-  double flops = 1e12;             // a second, of the dtype that the model computes in
-  double matmul_efficiency = 1;    // reached part of it
-  double memory_bytes = 1e12;      // a second
+  double flops = 1e12;           // a second, of the dtype that the model computes in
+  double matmul_efficiency = 1;  // reached part of it
+  double memory_bytes = 1e12;    // a second
   double memory_efficiency = 1;
-  double op_seconds = 0;           // of an op however small
+  double op_seconds = 0;  // of an op however small
   /// How often attention reads or writes its scores in memory, a gradient twice as often; 0: a fused
   /// kernel keeps them.
   double score_passes = 0;

@@ -23,7 +23,8 @@ void StepFeeds::read(const HostArrays& batch) const {
   for (const Feed& feed : feeds_) {
     const HostArray array = feed.make(batch);
     QT_ASSERT(static_cast<int64_t>(array.bytes.size()) >= feed.first + feed.bytes);
-    std::memcpy(feed.pinned.get(), array.bytes.data() + feed.first, static_cast<size_t>(feed.bytes));
+    std::memcpy(feed.pinned.get(), array.bytes.data() + feed.first,
+                static_cast<size_t>(feed.bytes));
   }
 }
 

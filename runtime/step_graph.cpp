@@ -14,7 +14,8 @@ namespace {
 
 /// Those who look at each op would see none of a recording.
 bool is_watched() {
-  return Profile::current() != nullptr || StepClock::current() != nullptr || StepLog::current() != nullptr;
+  return Profile::current() != nullptr || StepClock::current() != nullptr ||
+         StepLog::current() != nullptr;
 }
 
 }  // namespace
@@ -44,8 +45,10 @@ Metrics StepGraph::run_now(const HostArrays& batch, Key key) const {
 std::string StepGraph::shape_of(const HostArrays& batch) const {
   std::string shape;
   for (const auto& [name, array] : batch)
-    shape += fmt::format("{} {} {}\n", name, static_cast<int>(array.dtype), fmt::join(array.shape, ","));
-  for (const ParamInfo& info : parameters_.all()) shape += fmt::format("{} ", info.used().local().pointer);
+    shape +=
+        fmt::format("{} {} {}\n", name, static_cast<int>(array.dtype), fmt::join(array.shape, ","));
+  for (const ParamInfo& info : parameters_.all())
+    shape += fmt::format("{} ", info.used().local().pointer);
   return shape;
 }
 

@@ -19,7 +19,8 @@ std::string StepLog::describe(const Tensor& tensor) const {
          to_string(tensor.spec(), tensor.layout());
 }
 
-void StepLog::op(const Op& what, const Tensors& operands, const Tensors& results, const Plan& plan) {
+void StepLog::op(const Op& what, const Tensors& operands, const Tensors& results,
+                 const Plan& plan) {
   const auto list = [&](const Tensors& tensors) {
     std::string all;
     for (const Tensor& tensor : tensors)
@@ -27,9 +28,9 @@ void StepLog::op(const Op& what, const Tensors& operands, const Tensors& results
     return all;
   };
   const std::string work = to_string(plan);
-  text_ += fmt::format("{} ({})\n    {}\n    -> {}\n", what.name,
-                       work.empty() ? "the same on every rank" : work, list(operands),
-                       list(results));
+  text_ +=
+      fmt::format("{} ({})\n    {}\n    -> {}\n", what.name,
+                  work.empty() ? "the same on every rank" : work, list(operands), list(results));
 }
 
 void StepLog::move(const Tensor& from, const Move& step, const Spec* to) {
@@ -53,11 +54,11 @@ void StepLog::statistics(const std::vector<std::string>& axes, int64_t bytes, in
 }
 
 std::string StepLog::totals() const {
-  std::string text = fmt::format("{:<14}  {:<12}{:>8}{:>16}\n", "collective", "over", "calls",
-                                 "bytes a rank");
+  std::string text =
+      fmt::format("{:<14}  {:<12}{:>8}{:>16}\n", "collective", "over", "calls", "bytes a rank");
   for (const auto& [what, sent] : sent_)
-    text += fmt::format("{:<14}  {:<12}{:>8}{:>16}\n", what.first, what.second, sent.calls,
-                        sent.bytes);
+    text +=
+        fmt::format("{:<14}  {:<12}{:>8}{:>16}\n", what.first, what.second, sent.calls, sent.bytes);
   return text;
 }
 

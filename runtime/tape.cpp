@@ -29,7 +29,8 @@ class Gradients {
       sum = moved(sum, tensor.layout());
       grad = moved(grad, tensor.layout());
     }
-    sum = sum.absent() ? std::move(grad) : LeafGradients::accumulate(std::move(sum), std::move(grad));
+    sum =
+        sum.absent() ? std::move(grad) : LeafGradients::accumulate(std::move(sum), std::move(grad));
   }
   /// The gradient of `tensor`, in its layout.
   Tensor take(const Tensor& tensor) {
@@ -112,7 +113,8 @@ class Backward {
   Backward* previous_;
   LeafGradients leaves_;
   std::unordered_set<const void*> made_;
-  std::unordered_map<const void*, int64_t> to_come_;  // gradients that nodes and tasks may still give
+  std::unordered_map<const void*, int64_t>
+      to_come_;            // gradients that nodes and tasks may still give
   int64_t exchanges_ = 0;  // still to come
   std::deque<Task> tasks_;
 };
@@ -143,9 +145,7 @@ bool Tape::in_backward() { return running_backward != nullptr && current_tape ==
 Tape::Recording::Recording(Tape* tape) : previous_(current_tape) { current_tape = tape; }
 Tape::Recording::~Recording() { current_tape = previous_; }
 
-void Tape::backward(const Tensor& loss) {
-  backward({loss}, {Tensor::scalar(1)});
-}
+void Tape::backward(const Tensor& loss) { backward({loss}, {Tensor::scalar(1)}); }
 
 void Tape::backward(const Tensors& results, const Tensors& grads) {
   Recording paused(nullptr);
@@ -180,8 +180,10 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
   forget_moves();
 }
 
-Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs, const Attrs& attrs) {
-  const bool is_put_off = running_backward != nullptr && running_backward->put_off({w, &op, inputs, attrs});
+Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
+                          const Attrs& attrs) {
+  const bool is_put_off =
+      running_backward != nullptr && running_backward->put_off({w, &op, inputs, attrs});
   return is_put_off ? Tensor() : call(op, inputs, attrs)[0];
 }
 

@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "kernels/device.h"
 #include "runtime/base/host_array.h"
 #include "runtime/base/view.h"
-#include "kernels/device.h"
 #include "runtime/mesh/layout.h"
 
 namespace quintet {

@@ -108,7 +108,8 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
       key_(key),
       graph_(
           parameters,
-          [this](const HostArrays& batch, Key step_key, const std::function<void(const StepLoss&)>& done) {
+          [this](const HostArrays& batch, Key step_key,
+                 const std::function<void(const StepLoss&)>& done) {
             compute_gradients(batch, step_key, done);
           },
           options_.step_graph && may_record()) {
@@ -116,7 +117,8 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
   marks_ = zero_state(DType::i32, count, Device::current());
   // The device's kernels take statistics of whole arrays; of cut ones the host does. On paper none.
   const Device& device = Device::current();
-  if (!device.is_cpu() && device.kind() != "abstract" && (!optimizer_->on_device() || any_cut(slots())))
+  if (!device.is_cpu() && device.kind() != "abstract" &&
+      (!optimizer_->on_device() || any_cut(slots())))
     optimizer_ = host_mirror(std::move(optimizer_));
   optimizer_->init(slots());
 }
@@ -154,8 +156,7 @@ void Trainer::compute_gradients(const HostArrays& batch, Key key,
 
 Trainer::~Trainer() { Gathers::of_thread().forget(); }
 
-GradientCheck Trainer::take_gradients(const HostArrays& batch, Metrics& metrics,
-                                      Reducer& reducer) {
+GradientCheck Trainer::take_gradients(const HostArrays& batch, Metrics& metrics, Reducer& reducer) {
   Gathers::of_thread().begin_step();
   metrics = graph_.run(batch, fold_in(key_, static_cast<uint32_t>(step_)));
   Gathers::of_thread().end_step();
@@ -202,7 +203,8 @@ StepResult Trainer::train(const HostArrays& batch) {
                          params);
       if (!optimizer_->on_device()) parameters_.refresh();
     }
-    if (options_.weight_metrics) add_weight_metrics(result.metrics, params, before, check.squares, reducer);
+    if (options_.weight_metrics)
+      add_weight_metrics(result.metrics, params, before, check.squares, reducer);
   } else {
     result.skipped = true;
     result.first_bad = check.first_bad;

@@ -24,12 +24,13 @@ using LossFunction =
 
 struct TrainerOptions {
   int64_t num_microbatches = 1;  // must divide the rows of a rank
-  Schedule learning_rate;       // of T5X's optimizers; Optax's have their own and it is only logged
+  Schedule learning_rate;  // of T5X's optimizers; Optax's have their own and it is only logged
   /// T5X's MoeTrainer: gradients of parameters whose name matches are multiplied by this number.
   std::string scaled_gradients{};  // a regular expression for the beginning of a name; "": none
   double gradient_scale = 1;
   bool weight_metrics = false;  // T5X's WeightMetricsComputer: norms of every parameter
-  bool step_graph = true;       // on a GPU that has the model alone, gradients of like batches are recorded
+  bool step_graph =
+      true;  // on a GPU that has the model alone, gradients of like batches are recorded
 };
 
 struct StepResult {

@@ -1,10 +1,9 @@
 #include "apps/serve/completion_request.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "data/text_stream.h"

@@ -1,9 +1,8 @@
 #include "apps/serve/fields.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "runtime/base/nearest.h"
 

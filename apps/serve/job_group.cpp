@@ -155,7 +155,8 @@ void JobGroup::answer() {
   forget();
   service_.metrics().answered(endpoint_, status, seconds());
   // Nothing of what was asked or answered: error messages quote it.
-  log_line("{} {} {:.0f} ms, {} prompts\n", endpoint_, status, 1000 * seconds(), prompt_tokens_.size());
+  log_line("{} {} {:.0f} ms, {} prompts\n", endpoint_, status, 1000 * seconds(),
+           prompt_tokens_.size());
 }
 
 /// What the request holds is freed first: there may be no memory to say so.

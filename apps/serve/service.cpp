@@ -127,11 +127,12 @@ void Service::check_host(const HttpRequest& request) const {
     throw ApiError(403, "Host: is missing; a request with an Origin needs it", "",
                    "host_not_allowed");
   const std::string name = host_name(request.host).value_or("");
-  throw ApiError(403,
-                 fmt::format("Host: this server was not told that it is '{0}'; start it with "
-                             "--allowed_hosts={0} if it is, or use its address in numbers with dots or colons",
-                             name),
-                 "", "host_not_allowed");
+  throw ApiError(
+      403,
+      fmt::format("Host: this server was not told that it is '{0}'; start it with "
+                  "--allowed_hosts={0} if it is, or use its address in numbers with dots or colons",
+                  name),
+      "", "host_not_allowed");
 }
 
 void Service::route(HttpRequest request, const Client& client, std::shared_ptr<Exchange> exchange) {

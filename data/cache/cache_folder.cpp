@@ -1,8 +1,7 @@
 #include "data/cache/cache_folder.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "data/sources/record_files.h"
@@ -40,11 +39,12 @@ void check_ids(const Features& features, const Example& example) {
     const auto* tokens = value == nullptr ? nullptr : std::get_if<Tokens>(value);
     if (tokens == nullptr || tokens->empty() || feature.vocabulary == nullptr) continue;
     const auto [least, most] = std::minmax_element(tokens->begin(), tokens->end());
-    QT_CHECK_AS(ExitCode::kData, *least >= 0 && *most < feature.vocabulary->vocab_size(),
-                "feature '{}' holds id {}, the vocabulary has ids 0 to {} ({}); the cache was made with "
-                "another vocabulary",
-                name, *least < 0 ? *least : *most, feature.vocabulary->vocab_size() - 1,
-                feature.vocabulary->description());
+    QT_CHECK_AS(
+        ExitCode::kData, *least >= 0 && *most < feature.vocabulary->vocab_size(),
+        "feature '{}' holds id {}, the vocabulary has ids 0 to {} ({}); the cache was made with "
+        "another vocabulary",
+        name, *least < 0 ? *least : *most, feature.vocabulary->vocab_size() - 1,
+        feature.vocabulary->description());
   }
 }
 
@@ -63,7 +63,9 @@ std::set<std::string> text_features(const fs::path& folder) {
 class CachedSource final : public DataSource {
  public:
   CachedSource(fs::path folder, Features features, OnBadExample on_bad_example)
-      : folder_(std::move(folder)), features_(std::move(features)), on_bad_example_(on_bad_example) {}
+      : folder_(std::move(folder)),
+        features_(std::move(features)),
+        on_bad_example_(on_bad_example) {}
 
   std::vector<std::string> splits() const override {
     std::vector<std::string> names;
@@ -110,7 +112,8 @@ class CachedSource final : public DataSource {
     for (int64_t i = 0; i < count; ++i) {
       paths.push_back((folder_ / cache_records_file(split, i, count)).string());
       QT_CHECK_AS(ExitCode::kData, fs::exists(paths.back()),
-                  "{}: is missing, the cache has {} files; cache the task again", paths.back(), count);
+                  "{}: is missing, the cache has {} files; cache the task again", paths.back(),
+                  count);
     }
     const FileOptions options{.on_bad_example = on_bad_example_};
     return FileDataSource(
@@ -180,10 +183,11 @@ void check_cache_origin(const fs::path& folder, const CacheOrigin& origin) {
     const std::string other = now == origin.vocabularies.end()
                                   ? then.description + "; the task has no such feature"
                                   : difference(then, now->second);
-    QT_CHECK_AS(ExitCode::kData, other.empty(),
-                "{}: feature '{}' was cached with vocabulary {}; bring back the vocabulary, or cache "
-                "the task again (quintet cache --overwrite)",
-                file.string(), feature, other);
+    QT_CHECK_AS(
+        ExitCode::kData, other.empty(),
+        "{}: feature '{}' was cached with vocabulary {}; bring back the vocabulary, or cache "
+        "the task again (quintet cache --overwrite)",
+        file.string(), feature, other);
   }
 }
 

@@ -22,7 +22,8 @@ std::filesystem::path cache_folder(const std::filesystem::path& cache_dir, const
 std::optional<std::filesystem::path> find_cache(const std::string& task,
                                                 const std::vector<std::string>& cache_dirs);
 
-std::filesystem::path cache_info_file(const std::filesystem::path& folder, const std::string& split);
+std::filesystem::path cache_info_file(const std::filesystem::path& folder,
+                                      const std::string& split);
 std::filesystem::path cache_stats_file(const std::filesystem::path& folder,
                                        const std::string& split);
 std::string cache_records_file(const std::string& split, int64_t index, int64_t count);

@@ -1,8 +1,7 @@
 #include "data/cache/cache_stats.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "runtime/base/check.h"
 

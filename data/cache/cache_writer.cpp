@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kUnitExamples = int64_t{1} << 14;       // of the source
+constexpr int64_t kUnitExamples = int64_t{1} << 14;  // of the source
 // What the seed's key is folded with.
 constexpr uint32_t kPreprocessing = 11, kShuffling = 12;
 
@@ -82,7 +82,8 @@ class Reports {
   std::string what_;
   int64_t total_, done_ = 0;
   std::mutex mutex_;
-  std::chrono::steady_clock::time_point next_ = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  std::chrono::steady_clock::time_point next_ =
+      std::chrono::steady_clock::now() + std::chrono::seconds(5);
 };
 
 /// One split on its way into a folder.
@@ -119,10 +120,11 @@ class SplitWriter {
       stats.add(CacheStats::from_json(Json::read(stats_file(unit))));
       spills_.emplace_back(unit_path(unit));
     }
-    QT_CHECK_AS(ExitCode::kData, stats.examples() > 0,
-                "task '{}': no example of split '{}' is left after preprocessing; an empty cache is of "
-                "no use",
-                task_.name(), split_);
+    QT_CHECK_AS(
+        ExitCode::kData, stats.examples() > 0,
+        "task '{}': no example of split '{}' is left after preprocessing; an empty cache is of "
+        "no use",
+        task_.name(), split_);
     group_buckets();
     place_groups();
     if (options_.peers.rank == 0) make_files();
@@ -155,7 +157,9 @@ class SplitWriter {
   };
 
   fs::path spill_folder() const { return folder_ / ("spill." + split_); }
-  fs::path unit_path(int64_t unit) const { return spill_folder() / fmt::format("unit-{:08}", unit); }
+  fs::path unit_path(int64_t unit) const {
+    return spill_folder() / fmt::format("unit-{:08}", unit);
+  }
   fs::path stats_file(int64_t unit) const { return unit_path(unit) += ".json"; }
   fs::path record_file(int64_t file) const {
     return folder_ / cache_records_file(split_, file, num_files_);
@@ -163,7 +167,8 @@ class SplitWriter {
 
   void preprocess(int64_t unit) const {
     make_folders(spill_folder());
-    const Key seed = fold_in(key_from_seed(options_.base_seed), crc32c(task_.name() + " " + split_));
+    const Key seed =
+        fold_in(key_from_seed(options_.base_seed), crc32c(task_.name() + " " + split_));
     // Parts of a seed that differ by task: two tasks over one source must not draw alike.
     const auto order_of_source = std::make_shared<ReadOrder>(
         reader_, ReadOptions{.seed = fold_in(seed, kPreprocessing).b, .epochs = 1});
@@ -260,10 +265,11 @@ class SplitWriter {
       if (name.starts_with(split_ + ".tfrecord-")) remove_tree(folder_ / name);
     const int64_t needed = std::accumulate(file_bytes_.begin(), file_bytes_.end(), int64_t{0});
     const int64_t free = free_bytes(folder_);
-    QT_CHECK_AS(ExitCode::kDisk, free < 0 || needed <= free,
-                "{}: cannot write the cache: {} bytes needed, {} bytes free; free space and run again, "
-                "what is preprocessed is kept",
-                folder_.string(), needed, free);
+    QT_CHECK_AS(
+        ExitCode::kDisk, free < 0 || needed <= free,
+        "{}: cannot write the cache: {} bytes needed, {} bytes free; free space and run again, "
+        "what is preprocessed is kept",
+        folder_.string(), needed, free);
     for (int64_t file = 0; file < num_files_; ++file) File::create_new(record_file(file));
   }
 
@@ -323,23 +329,24 @@ std::string plan_of(const Task& task, const CacheOptions& options) {
 }  // namespace
 
 int64_t write_cache(const Task& task, const CacheOptions& options, bool overwrite) {
-  QT_CHECK(task.supports_caching(),
-           "task '{}' has no seqio.CacheDatasetPlaceholder among its preprocessors: nothing says up to "
-           "where to cache it",
-           task.name());
+  QT_CHECK(
+      task.supports_caching(),
+      "task '{}' has no seqio.CacheDatasetPlaceholder among its preprocessors: nothing says up to "
+      "where to cache it",
+      task.name());
   const fs::path folder = cache_folder(options.output_cache_dir, task.name());
   const fs::path work = folder.string() + ".incomplete";
   std::optional<FolderLock> lock;
   if (options.peers.rank == 0) {
     lock.emplace(lock_cache(folder));
     const bool replaces = overwrite && is_there(folder / "COMPLETED");
-    QT_CHECK_AS(ExitCode::kData, replaces || !is_there(folder),
-                "{}: is there{}", folder.string(),
+    QT_CHECK_AS(ExitCode::kData, replaces || !is_there(folder), "{}: is there{}", folder.string(),
                 is_there(folder / "COMPLETED")
                     ? "; --overwrite makes it again"
                     : ", but is no completed cache; remove it or choose another directory");
     const std::string plan = plan_of(task, options);
-    if (is_there(work) && (!fs::exists(work / "plan.json") || read_file(work / "plan.json") != plan))
+    if (is_there(work) &&
+        (!fs::exists(work / "plan.json") || read_file(work / "plan.json") != plan))
       remove_tree(work);  // of other data, or of an older task of this name
     make_folders(work);
     remove_temporaries(work);

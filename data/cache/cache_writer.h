@@ -21,12 +21,13 @@ namespace quintet::data {
 
 struct CacheOptions {
   std::string output_cache_dir;
-  int64_t min_shards = 64, max_shards = 0;  // files: as many as the source's, within these; 0: no limit
+  int64_t min_shards = 64,
+          max_shards = 0;  // files: as many as the source's, within these; 0: no limit
   int64_t base_seed = 0;
   bool enable_char_counts = false;
   int threads = 1;
   int64_t memory_bytes = int64_t{1} << 30;  // of this process, for examples in flight
-  Peers peers = {};  // that make the cache together; they see the same files
+  Peers peers = {};                         // that make the cache together; they see the same files
   /// Called now and then by rank 0 with what is being done.
   std::function<void(const std::string&)> report = [](const std::string&) {};
 };

@@ -81,7 +81,8 @@ Spill::Spill(const fs::path& path)
     : path_(path), bytes_(File::open_read(records_of(path)).size()), before_(kSpillBuckets + 1) {
   const File index = File::open_read(index_of(path));
   index.read_at(0, bytes_of(before_));
-  const int64_t size = kTableBytes + int64_t{before_.back()} * static_cast<int64_t>(sizeof(SpillEntry));
+  const int64_t size =
+      kTableBytes + int64_t{before_.back()} * static_cast<int64_t>(sizeof(SpillEntry));
   QT_CHECK_AS(ExitCode::kData,
               std::is_sorted(before_.begin(), before_.end()) && index.size() == size,
               "{}: damaged; remove its folder and start again", index.path().string());

@@ -1,8 +1,7 @@
 #include "data/evaluation/inference_lines.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "data/evaluation/json_values.h"
 #include "runtime/base/json.h"

@@ -1,8 +1,7 @@
 #include "data/evaluation/json_logger.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "data/evaluation/json_values.h"
 #include "runtime/base/atomic_file.h"

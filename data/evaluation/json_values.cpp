@@ -1,7 +1,6 @@
 #include "data/evaluation/json_values.h"
 
 #include <nlohmann/json.hpp>
-
 #include <span>
 
 #include "data/base64.h"

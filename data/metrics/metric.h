@@ -43,7 +43,7 @@ class MetricValue {
   const Histogram* histogram() const { return std::get_if<Histogram>(&value_); }
   bool operator==(const MetricValue&) const = default;
   template <typename Number>
-    requires std::is_arithmetic_v<Number>
+  requires std::is_arithmetic_v<Number>
   bool operator==(Number number) const { return scalar() != nullptr && *scalar() == number; }
 
  private:

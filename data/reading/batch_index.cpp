@@ -1,8 +1,7 @@
 #include "data/reading/batch_index.h"
 
-#include <nlohmann/json.hpp>
-
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"

@@ -177,7 +177,9 @@ std::string to_wire(const Delivery& delivery, const Shard& shard) {
   if (!delivery.batch) return writer.take();
   const Batch& batch = *delivery.batch;
   const int64_t run = shard.run(batch.features.begin()->second.shape[0]);
-  const auto first = [&](int64_t microbatch) { return (microbatch * shard.count + shard.index) * run; };
+  const auto first = [&](int64_t microbatch) {
+    return (microbatch * shard.count + shard.index) * run;
+  };
   int64_t rows = 0;
   for (int64_t i = 0; i < shard.microbatches; ++i)
     rows += std::clamp<int64_t>(batch.rows - first(i), 0, run);

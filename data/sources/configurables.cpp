@@ -3,8 +3,8 @@
 #include "data/gin_types.h"
 #include "data/sources/number_words.h"
 #include "data/tf_example.h"
-#include "runtime/gin/registry.h"
 #include "runtime/base/check.h"
+#include "runtime/gin/registry.h"
 
 namespace quintet::data {
 namespace {
@@ -133,7 +133,8 @@ DataSourcePtr make_function_source(const Arguments& a) {
       "a function that makes examples, such as @quintet.data.NumberWordsDataSource");
   QT_CHECK(source != nullptr, "{}: expected a function that makes examples, found None",
            a.where("dataset_fn").text);
-  return std::make_shared<FunctionSplits>(std::move(source), a.get<std::vector<std::string>>("splits"));
+  return std::make_shared<FunctionSplits>(std::move(source),
+                                          a.get<std::vector<std::string>>("splits"));
 }
 
 /// ['train', 'test'], {'validation': 'train[:1%]'} or None.
@@ -191,8 +192,8 @@ void register_sources(Registry& r) {
   r.add("tf.io.FixedLenSequenceFeature",
         {"shape", "dtype", {"allow_missing", false}, {"default_value", nullptr}}, sequence_feature);
   r.add("tf.io.VarLenFeature", {"dtype"}, sequence_feature);
-  for (const char* name : {"TextLineDataSource", "TFExampleDataSource", "TfdsDataSource", "FileDataSource",
-                           "FunctionDataSource"})
+  for (const char* name : {"TextLineDataSource", "TFExampleDataSource", "TfdsDataSource",
+                           "FileDataSource", "FunctionDataSource"})
     r.add_alias(std::string("seqio.") + name, std::string("seqio.dataset_providers.") + name);
   r.add("quintet.data.TsvDataSource",
         file_params({{"field_names", gin::list_of({"inputs", "targets"})}}),

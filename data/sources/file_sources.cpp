@@ -149,7 +149,8 @@ std::vector<std::string> or_default(std::vector<std::string> names) {
 std::shared_ptr<const Reader> file_reader(std::vector<RecordFilePtr> files,
                                           FileDataSource::ParseRecord parse,
                                           OnBadExample on_bad_example) {
-  return std::make_shared<FileReader>(RecordFiles(std::move(files)), std::move(parse), on_bad_example);
+  return std::make_shared<FileReader>(RecordFiles(std::move(files)), std::move(parse),
+                                      on_bad_example);
 }
 
 std::optional<OnBadExample> parse_on_bad_example(std::string_view text) {
@@ -160,7 +161,8 @@ std::optional<OnBadExample> parse_on_bad_example(std::string_view text) {
   OnBadExample policy;
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data() + kLimited.size(), end, policy.most);
-  return error == std::errc() && at == end && policy.most >= 0 ? std::optional(policy) : std::nullopt;
+  return error == std::errc() && at == end && policy.most >= 0 ? std::optional(policy)
+                                                               : std::nullopt;
 }
 
 void Reader::leave_out(int64_t i, const Error& error) const {
@@ -194,8 +196,8 @@ std::vector<std::string> FileDataSource::splits() const {
 
 std::vector<std::string> FileDataSource::paths(const std::string& split) const {
   const auto found = files_.find(split);
-  QT_CHECK_AS(ExitCode::kData, found != files_.end(), "unknown split '{}'; the source has {}", split,
-              fmt::join(splits(), ", "));
+  QT_CHECK_AS(ExitCode::kData, found != files_.end(), "unknown split '{}'; the source has {}",
+              split, fmt::join(splits(), ", "));
   return expand_patterns(found->second);
 }
 

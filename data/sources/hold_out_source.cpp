@@ -52,7 +52,8 @@ class EveryNth final : public Reader {
 
 }  // namespace
 
-std::shared_ptr<const Reader> every_nth(std::shared_ptr<const Reader> reader, const ShardInfo& shard) {
+std::shared_ptr<const Reader> every_nth(std::shared_ptr<const Reader> reader,
+                                        const ShardInfo& shard) {
   QT_CHECK(shard.index >= 0 && shard.index < shard.num_shards, "shard {} of {} does not exist",
            shard.index, shard.num_shards);
   if (shard.num_shards == 1) return reader;

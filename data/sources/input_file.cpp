@@ -39,7 +39,8 @@ class Spool {
       const ssize_t done = ::write(descriptor_, bytes, size);
       if (done < 0 && errno == EINTR) continue;
       if (done <= 0)
-        fail_disk(folder_, "decompress (TMPDIR names the folder)", errno, static_cast<int64_t>(size));
+        fail_disk(folder_, "decompress (TMPDIR names the folder)", errno,
+                  static_cast<int64_t>(size));
       bytes += done;
       size -= static_cast<size_t>(done);
     }
@@ -68,7 +69,8 @@ int gunzip(const std::string& path, int descriptor) {
 }
 
 int unzstd(const std::string& path, int descriptor) {
-  const std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(), ZSTD_freeDCtx);
+  const std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(),
+                                                                     ZSTD_freeDCtx);
   Spool spool;
   std::vector<char> in(kBlockBytes), out(kBlockBytes);
   size_t hint = 1;  // 0: a frame has just ended
@@ -95,7 +97,8 @@ int unzstd(const std::string& path, int descriptor) {
 
 InputFile::InputFile(std::string path) : path_(std::move(path)) {
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  QT_CHECK_AS(ExitCode::kData, descriptor_ >= 0, "{}: cannot open: {}", path_, std::strerror(errno));
+  QT_CHECK_AS(ExitCode::kData, descriptor_ >= 0, "{}: cannot open: {}", path_,
+              std::strerror(errno));
   try {
     struct stat status {};
     QT_CHECK_AS(ExitCode::kData, ::fstat(descriptor_, &status) == 0 && !S_ISDIR(status.st_mode),

@@ -56,11 +56,12 @@ class LineFile final : public RecordFile {
   LineFile(const std::string& path, const FileOptions& options, bool skip_blank_lines)
       : file_(path),
         most_bytes_(options.max_line_bytes),
-        index_(file_,
-               fmt::format("lines {}{}", options.skip_header_lines, skip_blank_lines ? " filled" : ""),
-               [&](std::vector<int64_t>& starts) {
-                 find_lines(file_, options.skip_header_lines, skip_blank_lines, starts);
-               }) {}
+        index_(
+            file_,
+            fmt::format("lines {}{}", options.skip_header_lines, skip_blank_lines ? " filled" : ""),
+            [&](std::vector<int64_t>& starts) {
+              find_lines(file_, options.skip_header_lines, skip_blank_lines, starts);
+            }) {}
   const std::string& path() const override { return file_.path(); }
   int64_t size() const override { return index_.size(); }
 

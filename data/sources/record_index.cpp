@@ -48,8 +48,8 @@ std::pair<std::shared_ptr<const void>, Offsets> load(const std::filesystem::path
   if (descriptor < 0) return {};
   struct stat status {};
   void* bytes = MAP_FAILED;
-  const bool readable = ::fstat(descriptor, &status) == 0 &&
-                        status.st_size >= static_cast<off_t>(sizeof(Header));
+  const bool readable =
+      ::fstat(descriptor, &status) == 0 && status.st_size >= static_cast<off_t>(sizeof(Header));
   const auto size = static_cast<size_t>(status.st_size);
   if (readable) bytes = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, descriptor, 0);
   ::close(descriptor);
@@ -57,8 +57,9 @@ std::pair<std::shared_ptr<const void>, Offsets> load(const std::filesystem::path
   const std::shared_ptr<const void> owner(new Mapping{bytes, size});
   Header header;
   std::memcpy(&header, bytes, sizeof header);
-  const Offsets offsets(reinterpret_cast<const int64_t*>(static_cast<const char*>(bytes) + sizeof header),
-                        (size - sizeof header) / sizeof(int64_t));
+  const Offsets offsets(
+      reinterpret_cast<const int64_t*>(static_cast<const char*>(bytes) + sizeof header),
+      (size - sizeof header) / sizeof(int64_t));
   const bool same = std::memcmp(header.magic, expected.magic, sizeof header.magic) == 0 &&
                     header.file_bytes == expected.file_bytes &&
                     header.modified_ns == expected.modified_ns &&
@@ -89,13 +90,14 @@ RecordIndex::RecordIndex(const InputFile& file, const std::string& kind,
   Header header;
   struct stat status {};
   // The text of a compressed file has to be made anyway, and the offsets with it.
-  if (file.size() >= kKeptFrom && !file.is_compressed() && ::stat(file.path().c_str(), &status) == 0 &&
-      !index_folder().empty()) {
+  if (file.size() >= kKeptFrom && !file.is_compressed() &&
+      ::stat(file.path().c_str(), &status) == 0 && !index_folder().empty()) {
     const std::string name = kind + " " + std::filesystem::absolute(file.path()).string();
     header.file_bytes = file.size();
     header.modified_ns = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec;
     header.name_crc = crc32c(name);
-    kept = index_folder() / fmt::format("{:08x}-{:016x}", header.name_crc, std::hash<std::string>{}(name));
+    kept = index_folder() /
+           fmt::format("{:08x}-{:016x}", header.name_crc, std::hash<std::string>{}(name));
     std::tie(owner_, starts_) = load(kept, header);
     if (owner_ != nullptr) return;
   }

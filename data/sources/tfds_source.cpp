@@ -61,8 +61,9 @@ fs::path find_dataset(const std::string& name, std::string data_dir) {
   }
   const size_t colon = std::min(name.find(':'), name.size());
   const fs::path folder = fs::path(data_dir) / name.substr(0, colon);
-  fs::path found = fs::exists(folder / kInfo) ? folder
-                   : newest_version(folder, name.substr(std::min(colon + 1, name.size())));
+  fs::path found = fs::exists(folder / kInfo)
+                       ? folder
+                       : newest_version(folder, name.substr(std::min(colon + 1, name.size())));
   QT_CHECK_AS(ExitCode::kData, !found.empty(),
               "{}: no prepared TFDS data set '{}' there (a folder with {}); prepare it with TFDS "
               "and name its directory with --tfds_data_dir or $TFDS_DATA_DIR",
@@ -125,7 +126,8 @@ void add_features(const Json& node, const std::string& name, const std::vector<i
   } else if (node.has("classLabel")) {
     add(name, "int64");
   } else if (node.has("translation")) {
-    const bool variable = node["pythonClassName"].as_string().ends_with("TranslationVariableLanguages");
+    const bool variable =
+        node["pythonClassName"].as_string().ends_with("TranslationVariableLanguages");
     if (variable) {
       add(name + "/language", "string", {-1});
       add(name + "/translation", "string", {-1});
@@ -156,9 +158,11 @@ struct Split {
   }
 };
 
-std::string filled_in(std::string text, const std::vector<std::pair<std::string, std::string>>& values) {
+std::string filled_in(std::string text,
+                      const std::vector<std::pair<std::string, std::string>>& values) {
   for (const auto& [name, value] : values)
-    if (const size_t at = text.find(name); at != std::string::npos) text.replace(at, name.size(), value);
+    if (const size_t at = text.find(name); at != std::string::npos)
+      text.replace(at, name.size(), value);
   return text;
 }
 
@@ -197,7 +201,8 @@ struct Dataset {
   }
 
   std::string file(const Split& split, size_t shard) const {
-    const std::string index = fmt::format("{:05}", shard), count = fmt::format("{:05}", split.lengths.size());
+    const std::string index = fmt::format("{:05}", shard),
+                      count = fmt::format("{:05}", split.lengths.size());
     return (folder / filled_in(split.files, {{"{DATASET}", name},
                                              {"{SPLIT}", split.name},
                                              {"{FILEFORMAT}", "tfrecord"},
@@ -243,7 +248,8 @@ std::vector<std::string> TfdsDataSource::splits() const {
   std::vector<std::string> names;
   for (const auto& [name, slice] : splits_) names.push_back(name);
   if (names.empty())
-    for (const Split& split : Dataset(find_dataset(name_, data_dir_)).splits) names.push_back(split.name);
+    for (const Split& split : Dataset(find_dataset(name_, data_dir_)).splits)
+      names.push_back(split.name);
   return names;
 }
 
@@ -251,8 +257,8 @@ std::string TfdsDataSource::slice_of(const std::string& split) const {
   if (splits_.empty()) return split;
   const auto found = std::find_if(splits_.begin(), splits_.end(),
                                   [&](const auto& item) { return item.first == split; });
-  QT_CHECK_AS(ExitCode::kData, found != splits_.end(), "unknown split '{}'; the source has {}", split,
-              fmt::join(splits(), ", "));
+  QT_CHECK_AS(ExitCode::kData, found != splits_.end(), "unknown split '{}'; the source has {}",
+              split, fmt::join(splits(), ", "));
   return found->second;
 }
 
@@ -274,8 +280,8 @@ std::shared_ptr<const Reader> TfdsDataSource::open_shard(const std::string& spli
        i += static_cast<size_t>(shard.num_shards)) {
     const Part& part = parts[i];
     auto file = open_tfrecord_file(part.path, {.on_bad_example = on_bad_example_});
-    QT_CHECK_AS(ExitCode::kData, file->size() == part.length,
-                "{}: holds {} examples, {} says {}", part.path, file->size(), kInfo, part.length);
+    QT_CHECK_AS(ExitCode::kData, file->size() == part.length, "{}: holds {} examples, {} says {}",
+                part.path, file->size(), kInfo, part.length);
     files.push_back(slice(std::move(file), part.begin, part.end));
   }
   return file_reader(std::move(files), ExampleParser(dataset.features), on_bad_example_);

@@ -55,14 +55,16 @@ std::vector<TfdsSlice> parse_tfds_split(const std::string& text,
     if (found == sizes.end()) {
       std::string known;
       for (const auto& [split, size] : sizes) known += (known.empty() ? "" : ", ") + split;
-      fail(ExitCode::kData, "split '{}': unknown split '{}'; the data set has {}", text, name, known);
+      fail(ExitCode::kData, "split '{}': unknown split '{}'; the data set has {}", text, name,
+           known);
     }
     const int64_t size = found->second;
     TfdsSlice slice{name, 0, size};
     if (!range.empty()) {
       const size_t colon = range.find(':');
       QT_CHECK(range.ends_with(']') && colon != std::string_view::npos,
-               "split '{}': expected a form such as train[:90%], train[10:20] or train+validation", text);
+               "split '{}': expected a form such as train[:90%], train[10:20] or train+validation",
+               text);
       slice.begin = boundary(range.substr(1, colon - 1), size, 0, text);
       slice.end = boundary(range.substr(colon + 1, range.size() - colon - 2), size, size, text);
     }

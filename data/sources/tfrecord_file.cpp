@@ -103,7 +103,8 @@ class TfRecordFile final : public RecordFile {
   [[noreturn]] void fail_at(int64_t damage, const std::vector<int64_t>& starts) const {
     const auto record = std::lower_bound(starts.begin(), starts.end(), damage) - starts.begin();
     const std::string place = fmt::format("{}: record {} (byte {})", path(), record, damage);
-    std::string bytes(static_cast<size_t>(std::min<int64_t>(file_.size() - damage, kFrameBytes)), 0);
+    std::string bytes(static_cast<size_t>(std::min<int64_t>(file_.size() - damage, kFrameBytes)),
+                      0);
     file_.read_exactly(bytes.data(), bytes.size(), damage);
     std::string_view rest = bytes;
     next_tfrecord(rest, place);

@@ -18,7 +18,7 @@
 namespace quintet::data {
 namespace {
 
-constexpr uint32_t kPieces = 1, kNormalizer = 3, kDenormalizer = 5;  // fields of ModelProto
+constexpr uint32_t kPieces = 1, kNormalizer = 3, kDenormalizer = 5;       // fields of ModelProto
 constexpr uint32_t kCharsmap = 2, kAddDummyPrefix = 3, kRemoveExtra = 4;  // of NormalizerSpec
 constexpr std::string_view kSpace = "\u2581";        // stands for a space in a piece
 constexpr std::string_view kReplacement = "\uFFFD";  // of a byte that is part of no character

@@ -219,7 +219,8 @@ __device__ void differentiate_transposed(const Weights& weights, float (&dp)[4 *
 /// mask_of() for the transpose: rows are keys `row` and row + 8 of the block of 128 from `key0`
 /// on, columns the queries from `query0` on. A lane looks up every 32nd query for its warp.
 template <int kFragments>
-__device__ MaskBits mask_transposed(const Problem& p, int b, int query0, int key0, int row, int lane) {
+__device__ MaskBits mask_transposed(const Problem& p, int b, int query0, int key0, int row,
+                                    int lane) {
   constexpr int kBlock = 128;
   constexpr uint32_t kNone = 1U << 16, kHoles = 1U << 17;
   const int c = lane % 4;

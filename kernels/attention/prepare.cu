@@ -282,10 +282,7 @@ void Prepared::drop(const View& q_view, const Attrs& attrs, Stream stream) {
   QT_CHECK(rate > 0 && rate < 1, "attention: dropout rate {} must be at least 0 and below 1", rate);
   const auto keep_probability = static_cast<float>(1.0 - rate);
   problem.kept = 1.0F / keep_probability;
-  const Dropout drop{KeySource(attrs),
-                     keep_probability,
-                     q_view.origin[0],
-                     attrs.get<int64_t>("h"),
+  const Dropout drop{KeySource(attrs), keep_probability, q_view.origin[0], attrs.get<int64_t>("h"),
                      problem.depth == 0 ? 0 : q_view.origin[2] / problem.depth};
   const int64_t flags = static_cast<int64_t>(problem.batch) * problem.heads * problem.keys;
   auto* drawn = scratch<uint8_t>(flags);

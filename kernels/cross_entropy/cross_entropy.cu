@@ -97,9 +97,9 @@ CrossEntropy<T>::CrossEntropy(Views in, const Attrs& attrs, Stream stream, bool 
   const char* op = "cross_entropy";
   const View &x = in[0], &w = in[1];
   tokens_ = x.rows(), width_ = x.depth();
-  expect_shape(w.rank == 2 && w.size(is_transposed ? 1 : 0) == width_ &&
-                   in[2].elements() == tokens_,
-               op, "...e, ev, ...");
+  expect_shape(
+      w.rank == 2 && w.size(is_transposed ? 1 : 0) == width_ && in[2].elements() == tokens_, op,
+      "...e, ev, ...");
   const size_t vocabulary_axis = is_transposed ? 0 : 1;
   vocabulary_ = w.sizes[vocabulary_axis];
   first_column_ = w.origin[vocabulary_axis];
@@ -198,7 +198,8 @@ void CrossEntropy<T>::chunk(int64_t first, int64_t tokens, T* logits, TokenLoss*
   rows.losses = losses + first;
   if (log_probability_ != nullptr) rows.log_probabilities = log_probability_ + first;
   rows.has_gradient = dx_ != nullptr || dw_ != nullptr;
-  if (statistics_ != nullptr) rows.statistics = statistics_ + first * blocks_, rows.blocks = blocks_;
+  if (statistics_ != nullptr)
+    rows.statistics = statistics_ + first * blocks_, rows.blocks = blocks_;
   cross_entropy::process_rows(rows, tokens, stream_);
   if (rows.has_gradient) products(first, tokens, logits);
 }

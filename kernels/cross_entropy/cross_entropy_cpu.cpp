@@ -115,9 +115,9 @@ CrossEntropy::CrossEntropy(Views in, const Attrs& attrs, bool is_transposed)
     : is_transposed_(is_transposed), scale_(attrs.get_or<double>("logit_scale", 1.0)) {
   const View &x = in[0], &w = in[1];
   tokens_ = x.rows(), width_ = x.depth();
-  cpu::expect_shape(w.rank == 2 && w.size(is_transposed ? 1 : 0) == width_ &&
-                        in[2].elements() == tokens_,
-                    "cross_entropy", "...e, ev, ...");
+  cpu::expect_shape(
+      w.rank == 2 && w.size(is_transposed ? 1 : 0) == width_ && in[2].elements() == tokens_,
+      "cross_entropy", "...e, ev, ...");
   const size_t vocabulary_axis = is_transposed ? 0 : 1;
   vocabulary_ = w.sizes[vocabulary_axis];
   first_column_ = w.origin[vocabulary_axis];
@@ -304,9 +304,8 @@ TokenStatistics CrossEntropy::statistics_of(const Chunk& chunk, int64_t row) con
     all.largest = std::max(all.largest, block.statistics[row].largest);
   for (const Block& block : chunk.blocks) {
     const RowStatistics& s = block.statistics[row];
-    all.exponentials +=
-        static_cast<double>(s.exponentials) *
-        std::exp(static_cast<double>(s.largest) - static_cast<double>(all.largest));
+    all.exponentials += static_cast<double>(s.exponentials) *
+                        std::exp(static_cast<double>(s.largest) - static_cast<double>(all.largest));
     all.sum += static_cast<double>(s.sum);
   }
   const int64_t target = targets_[chunk.tokens[static_cast<size_t>(row)]] - first_column_;
@@ -338,8 +337,8 @@ TokenStatistics CrossEntropy::merged_statistics(int64_t token) const {
   bool is_first = true;
   for (int64_t b = 0; b < blocks_; ++b) {
     const float* s = first + b * kPassedOn;
-    all.exponentials += static_cast<double>(s[1]) * std::exp(static_cast<double>(s[0]) -
-                                                             static_cast<double>(all.largest));
+    all.exponentials += static_cast<double>(s[1]) *
+                        std::exp(static_cast<double>(s[0]) - static_cast<double>(all.largest));
     all.sum += static_cast<double>(s[2]);
     all.target += s[3];
     if (is_first && s[0] == all.largest) {

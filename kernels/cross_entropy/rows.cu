@@ -375,8 +375,7 @@ __global__ void __launch_bounds__(kThreads)
   const bool is_here = rows.targets[row] >= rows.first_column && column < rows.vocabulary;
   const Scan s = scan_row(rows, logits, reduction);
   // As floats columns keep all their digits, up to kMostColumns.
-  const float before =
-      s.has_largest ? static_cast<float>(rows.vocabulary - s.place) : -INFINITY;
+  const float before = s.has_largest ? static_cast<float>(rows.vocabulary - s.place) : -INFINITY;
   const auto from_end = static_cast<int32_t>(reduction.block_max(before));
   if (threadIdx.x > 0) return;
   statistics[row] = {s.softmax.largest, s.softmax.exponentials, s.softmax.sum,
@@ -431,7 +430,8 @@ void summarize_rows(const Rows<T>& rows, int64_t tokens, BlockStatistics* statis
                     Stream stream) {
   constexpr int32_t kMostColumns = 1 << 24;  // that a float counts
   QT_ASSERT(rows.all_columns <= kMostColumns);
-  if (tokens > 0) simt::launch(summarize_kernel<T>, row_launch(rows, tokens, stream), rows, statistics);
+  if (tokens > 0)
+    simt::launch(summarize_kernel<T>, row_launch(rows, tokens, stream), rows, statistics);
 }
 
 template void process_rows(const Rows<float>&, int64_t, Stream);

@@ -35,10 +35,11 @@ struct Rows {
   const float* weights;
   TokenLoss* losses;
   float* log_probabilities;  // may be null
-  const BlockStatistics* statistics = nullptr;  // of all blocks of a cut vocabulary: [tokens, blocks]
+  const BlockStatistics* statistics =
+      nullptr;  // of all blocks of a cut vocabulary: [tokens, blocks]
   int64_t blocks = 0;
-  bool has_gradient;         // else logits are left as they are
-  int64_t first_token;       // the chunk's place among all tokens, for faults
+  bool has_gradient;    // else logits are left as they are
+  int64_t first_token;  // the chunk's place among all tokens, for faults
   FaultSlot* fault;
   LossRule rule;
 };
@@ -49,6 +50,7 @@ void process_rows(const Rows<T>& rows, int64_t tokens, Stream stream);
 
 /// What goes before where it is cut: statistics [tokens] of this block.
 template <typename T>
-void summarize_rows(const Rows<T>& rows, int64_t tokens, BlockStatistics* statistics, Stream stream);
+void summarize_rows(const Rows<T>& rows, int64_t tokens, BlockStatistics* statistics,
+                    Stream stream);
 
 }  // namespace quintet::QT_GPU::cross_entropy

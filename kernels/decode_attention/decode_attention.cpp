@@ -149,8 +149,7 @@ void attend_some(const SharedQuery* rows, int64_t count, const SharedKeys& keys,
 
 /// query: [depth], padded. scores: [limit padded]; sums: [depth].
 void attend_cached(const float* query, float* out, const CachedHead& head, float* const* places,
-                   int64_t limit, const float* bias, int64_t head_dim, float* scores,
-                   float* sums) {
+                   int64_t limit, const float* bias, int64_t head_dim, float* scores, float* sums) {
   const F d;
   const int64_t lanes = vector_lanes(), depth = (head_dim + lanes - 1) / lanes * lanes;
   // The addresses are irregular: keys are fetched a few tokens early, and values while the keys are

@@ -175,7 +175,7 @@ QT_DEVICE void load_queries(const T* query, int64_t stride, int queries, int hea
 
 template <typename T>
 inline bool takes_vectors(const DecodeRows& rows, const DecodeCache& cache, int64_t key_stride,
-                   std::initializer_list<const void*> more) {
+                          std::initializer_list<const void*> more) {
   constexpr int64_t kLane = kLanes<T>;
   for (int64_t n : {rows.head_dim, rows.query_stride, key_stride, cache.slot_stride,
                     cache.head_stride, cache.token_stride})
@@ -200,8 +200,7 @@ void with_lanes(const DecodeRows& rows, bool vector, const Body& body) {
     body(Count<32>{}, std::true_type{});
 }
 
-inline void check_decode_rows(const char* what, const DecodeRows& rows,
-                       const DecodeCache& cache) {
+inline void check_decode_rows(const char* what, const DecodeRows& rows, const DecodeCache& cache) {
   QT_ASSERT(rows.items > 0 && rows.decodes > 0 && rows.heads > 0 && cache.max_length > 0);
   QT_ASSERT(rows.dtype == DType::bf16 || rows.dtype == DType::f32);
   const int64_t most = rows.dtype == DType::bf16 ? 256 : 128;

@@ -22,8 +22,8 @@ struct PagedTokens {
 };
 
 template <typename T, int kLanesPerKey, int kQueries, bool kVector>
-QT_DEVICE void attend_group(const DecodePaged& a, const PagedGroup& group, const PagedTokens& tokens,
-                            int64_t within) {
+QT_DEVICE void attend_group(const DecodePaged& a, const PagedGroup& group,
+                            const PagedTokens& tokens, int64_t within) {
   const DecodeRows& rows = a.rows;
   const int head_dim = static_cast<int>(rows.head_dim);
   float query[kQueries][kLanes<T>];
@@ -116,8 +116,7 @@ void decode_paged_gpu(const DecodePaged& a, Stream stream) {
 void store_paged_gpu(const StorePaged& s, Stream stream) {
   QT_ASSERT(s.dtype == DType::bf16 || s.dtype == DType::f32);
   if (s.tokens == 0) return;
-  const simt::Launch how{
-      .grid = static_cast<unsigned>(s.tokens), .block = 256, .stream = stream};
+  const simt::Launch how{.grid = static_cast<unsigned>(s.tokens), .block = 256, .stream = stream};
   s.dtype == DType::bf16 ? simt::launch(store_kernel<bf16>, how, s)
                          : simt::launch(store_kernel<float>, how, s);
 }

@@ -96,7 +96,8 @@ __global__ void __launch_bounds__(kSkinnyThreads)
     for (int s = 0; s < 2; ++s)
 #pragma unroll
       for (int r = 0; r < kRowTiles; ++r) {
-        const uint32_t a[4] = {x[r][0][2 * s], x[r][1][2 * s], x[r][0][2 * s + 1], x[r][1][2 * s + 1]};
+        const uint32_t a[4] = {x[r][0][2 * s], x[r][1][2 * s], x[r][0][2 * s + 1],
+                               x[r][1][2 * s + 1]};
 #pragma unroll
         for (int m = 0; m < kMatrices; ++m)
 #pragma unroll
@@ -123,8 +124,8 @@ __global__ void __launch_bounds__(kSkinnyThreads)
       for (int j = 0; j < kTiles; ++j)
 #pragma unroll
         for (int i = 0; i < 4; ++i)  // rows g, g + 8; columns 2t, 2t + 1 of the tile
-          partial[((warp * kMatrices + m) * 16 + g + i / 2 * 8) * kColumns + 4 * (2 * t + i % 2) + j] =
-              sums[m][r][j][i];
+          partial[((warp * kMatrices + m) * 16 + g + i / 2 * 8) * kColumns + 4 * (2 * t + i % 2) +
+                  j] = sums[m][r][j][i];
     __syncthreads();
     for (int at = static_cast<int>(threadIdx.x); at < 16 * kColumns; at += kSkinnyThreads) {
       const int64_t row = first_row + 16 * r + at / kColumns, to = first_column + at % kColumns;

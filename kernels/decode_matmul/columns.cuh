@@ -81,9 +81,9 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   float scales[kMatrices];
 #pragma unroll
   for (int m = 0; m < kMatrices; ++m)
-    scales[m] = column_scale<W>(m == 0 ? p.weight_scales : p.gate_scales,
-                                rows.matrix * p.n + first_column + own_column,
-                                (rows.matrix + 1) * p.n);
+    scales[m] =
+        column_scale<W>(m == 0 ? p.weight_scales : p.gate_scales,
+                        rows.matrix * p.n + first_column + own_column, (rows.matrix + 1) * p.n);
   float sums[kMatrices][kRows][kLane] = {}, squares[kRows] = {};
   for (int64_t begin = 0; begin < p.k; begin += a.chunk) {
     const int count = p.k - begin < a.chunk ? static_cast<int>(p.k - begin) : a.chunk;
@@ -133,7 +133,8 @@ __global__ void __launch_bounds__(kSkinnyThreads)
     for (int m = 0; m < kMatrices; ++m)
       total[m] += partial[((w * kMatrices + m) * kRows + own_row) * width + own_column];
   finish<T>(p, to_row, first_column + own_column, factor * scales[0] * total[0],
-            kMatrices == 2 ? factor * scales[kMatrices - 1] * total[kMatrices - 1] : 0.0f, residual);
+            kMatrices == 2 ? factor * scales[kMatrices - 1] * total[kMatrices - 1] : 0.0f,
+            residual);
 }
 
 /// f(T{}, W{}): the types of x and of the weights. float32 weights: of a router, whatever x is.
@@ -175,14 +176,13 @@ void launch_columns(const SkinnyMatmul& p, int64_t rows, Stream stream) {
   const int width = task.lanes * kWeights<W>;
   const size_t matrices = p.gate != nullptr ? 2 : 1;
   const size_t partials = kSkinnyWarps * matrices * kRows * static_cast<size_t>(width);
-  const simt::Launch how{
-      .grid = dim3(divided(p.n, width), static_cast<unsigned>(rows)),
-      .block = kSkinnyThreads,
-      .shared = Rows::kShared + (static_cast<size_t>(task.chunk) * kRows + partials +
-                                 kSkinnyWarps * kRows) *
-                                    sizeof(float),
-      .stream = stream,
-      .early = true};
+  const simt::Launch how{.grid = dim3(divided(p.n, width), static_cast<unsigned>(rows)),
+                         .block = kSkinnyThreads,
+                         .shared = Rows::kShared + (static_cast<size_t>(task.chunk) * kRows +
+                                                    partials + kSkinnyWarps * kRows) *
+                                                       sizeof(float),
+                         .stream = stream,
+                         .early = true};
   if (p.gate != nullptr)
     simt::launch(columns_kernel<Rows, T, W, kRows, 2, kVector>, how, task);
   else

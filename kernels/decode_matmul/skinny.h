@@ -19,8 +19,8 @@ inline constexpr int64_t kMostSkinnyChoices = 32;
 /// A mixture of experts in place of one matrix: each row has those of its `chosen` largest
 /// probabilities, softmax(logits). Ties go to the lower expert.
 struct SkinnyExperts {
-  const float* logits = nullptr;   // [rows, count], written by kernels before; null: one matrix
-  int64_t count = 0, chosen = 0;   // rows * chosen <= kMostSkinnyChoices
+  const float* logits = nullptr;  // [rows, count], written by kernels before; null: one matrix
+  int64_t count = 0, chosen = 0;  // rows * chosen <= kMostSkinnyChoices
   // False: `out` has a row for each choice, choice j of row r being r chosen + j. True: x has, and out
   // [rows, n] sums over a row's choices, weighted by their probabilities.
   bool joins = false;
@@ -37,7 +37,7 @@ struct SkinnyMatmul {
   const void* weights = nullptr;  // [k, n], or transposed [n, k]
   bool transposed = false;
   const void* gate = nullptr;  // [k, n] second weights, or null; not transposed
-  const float *weight_scales = nullptr, *gate_scales = nullptr;  // [n] of weights in a byte
+  const float *weight_scales = nullptr, *gate_scales = nullptr;     // [n] of weights in a byte
   Activation act0 = Activation::linear, act1 = Activation::linear;  // of x weights, of x gate
   float scale = 1;                 // of the product, before the residual
   const void* residual = nullptr;  // [rows, n] added, or null; may be `out`
@@ -48,8 +48,8 @@ struct SkinnyMatmul {
   /// Whether tensor cores take a product of more than kMostSkinnyRows with weights as they are: in a
   /// byte, and in bfloat16 what they are multiplied with.
   bool takes_tiles() const {
-    return rows > kMostSkinnyRows && dtype == DType::bf16 && !transposed && n % 4 == 0 && k % 8 == 0 &&
-           (weight_dtype == DType::i8 || weight_dtype == DType::u8);
+    return rows > kMostSkinnyRows && dtype == DType::bf16 && !transposed && n % 4 == 0 &&
+           k % 8 == 0 && (weight_dtype == DType::i8 || weight_dtype == DType::u8);
   }
 };
 

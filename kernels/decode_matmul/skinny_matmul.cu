@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   const int64_t column = first_column + lane % kColumnsTogether;
   if (r < rows.count && column < p.n)
     finish<T>(p, rows.to(r), column,
-              norm_factor<kRows>(p, all_squares, r) * column_scale<W>(p.weight_scales, column, p.n) * mine,
+              norm_factor<kRows>(p, all_squares, r) *
+                  column_scale<W>(p.weight_scales, column, p.n) * mine,
               0, residual_at<T>(p, rows.to(r), column));
 }
 
@@ -118,7 +119,8 @@ void skinny_matmul_gpu(const SkinnyMatmul& p, Stream stream) {
   QT_ASSERT(size_of(p.weight_dtype) > 1 ||
             (p.weight_scales != nullptr && (p.gate == nullptr) == (p.gate_scales == nullptr)));
   if (p.rows == 0) return;
-  if (p.takes_tiles() && are_aligned({p.x, p.weights, p.gate, p.norm})) return byte_tiles(p, stream);
+  if (p.takes_tiles() && are_aligned({p.x, p.weights, p.gate, p.norm}))
+    return byte_tiles(p, stream);
   if (p.experts.logits != nullptr) return skinny_experts(p, stream);
   for_operands(p, [&]<typename T, typename W>(T, W) { launch_weights<T, W>(p, stream); });
 }

@@ -43,9 +43,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 #pragma unroll
       for (int c = 0; c < kCount; ++c) {
         if (p.scales != nullptr)
-          v[c] *= p.rows_together == 0
-                      ? p.scales[row]
-                      : p.scales[row / p.rows_together * p.columns + column + c];
+          v[c] *= p.rows_together == 0 ? p.scales[row]
+                                       : p.scales[row / p.rows_together * p.columns + column + c];
         v[c] *= p.factor;
       }
     } else if (column == 0) {

@@ -12,8 +12,8 @@
 namespace quintet {
 
 struct ExpandRows {
-  DType dtype = DType::bf16;     // of values: float32, bfloat16, int8, or uint8: float8's bits
-  const void* values = nullptr;  // [table rows, columns]
+  DType dtype = DType::bf16;      // of values: float32, bfloat16, int8, or uint8: float8's bits
+  const void* values = nullptr;   // [table rows, columns]
   const float* scales = nullptr;  // or null
   // How many rows have the same scales, a number a column: those of one matrix of several; 0: the
   // scales are a number a row.
@@ -21,7 +21,7 @@ struct ExpandRows {
   float factor = 1;
   const int32_t* ids = nullptr;  // [rows] rows of the table, or null: all in order
   int64_t table_rows = 0, rows = 0, columns = 0;
-  void* out = nullptr;  // [rows, columns]
+  void* out = nullptr;           // [rows, columns]
   DType out_dtype = DType::f32;  // or bfloat16, on a GPU
 };
 

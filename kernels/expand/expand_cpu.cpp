@@ -27,18 +27,20 @@ void expand_rows_cpu(const ExpandRows& p) {
                 "embed: id {} at position {}: expected 0 to {}; does the vocabulary fit the model?",
                 p.ids[i], i, p.table_rows - 1);
   constexpr int64_t kGrain = 1 << 14;  // elements of a thread, at least
-  cpu::parallel_for(p.rows, kGrain / std::max<int64_t>(p.columns, 1), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = p.ids != nullptr ? p.ids[i] : i;
-      const float* scales = p.scales == nullptr     ? nullptr
-                            : p.rows_together == 0 ? p.scales + row
-                                                   : p.scales + row / p.rows_together * p.columns;
-      float* out = static_cast<float*>(p.out) + i * p.columns;
-      for (int64_t c = 0; c < p.columns; ++c)
-        out[c] = wide(p, row * p.columns + c) *
-                 (scales == nullptr ? 1.0f : scales[p.rows_together == 0 ? 0 : c]) * p.factor;
-    }
-  });
+  cpu::parallel_for(
+      p.rows, kGrain / std::max<int64_t>(p.columns, 1), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t row = p.ids != nullptr ? p.ids[i] : i;
+          const float* scales = p.scales == nullptr ? nullptr
+                                : p.rows_together == 0
+                                    ? p.scales + row
+                                    : p.scales + row / p.rows_together * p.columns;
+          float* out = static_cast<float*>(p.out) + i * p.columns;
+          for (int64_t c = 0; c < p.columns; ++c)
+            out[c] = wide(p, row * p.columns + c) *
+                     (scales == nullptr ? 1.0f : scales[p.rows_together == 0 ? 0 : c]) * p.factor;
+        }
+      });
 }
 
 }  // namespace quintet

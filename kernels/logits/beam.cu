@@ -67,18 +67,21 @@ QT_DEVICE bool tops_suffice(const Item& item, Candidate last) {
   bool suffices = last.index != kNone && !is_dead(last.log_prob);
   if (lane < a.beams && !is_dead(item.live(lane))) {
     const int64_t end = (item.row0 + lane + 1) * a.top - 1;
-    if (a.indices[end] >= 0 && !(item.log_prob(lane, a.values[end]) < last.log_prob)) suffices = false;
+    if (a.indices[end] >= 0 && !(item.log_prob(lane, a.values[end]) < last.log_prob))
+      suffices = false;
   }
   return __ballot_sync(kWholeWarp, suffices) == kWholeWarp;
 }
 /// The best that ranks after `last` among all logits of all beams, for all threads of the block.
-QT_DEVICE Candidate next_of_all(const Item& item, Candidate last, simt::Shared<Candidate> of_warps) {
+QT_DEVICE Candidate next_of_all(const Item& item, Candidate last,
+                                simt::Shared<Candidate> of_warps) {
   const BeamStep& a = item.a;
   Candidate best;
   for (int beam = 0; beam < a.beams; ++beam) {
     const float* const logits = a.logits + (item.row0 + beam) * a.vocab;
     for (int token = static_cast<int>(threadIdx.x); token < a.vocab; token += kThreads) {
-      const Candidate c{item.log_prob(beam, logits[token]), beam * static_cast<int>(a.vocab) + token};
+      const Candidate c{item.log_prob(beam, logits[token]),
+                        beam * static_cast<int>(a.vocab) + token};
       if (ranks_before(last, c) && ranks_before(c, best)) best = c;
     }
   }
@@ -168,7 +171,8 @@ __global__ void __launch_bounds__(kThreads) beam_kernel(const __grid_constant__ 
       a.finished[place_of(rank)] = before;
   if (thread < best_count) {
     if (const int rank = rank_of(ended_scores, 3 * beams, beams + thread); rank < beams)
-      a.finished[place_of(rank)] = {ended_scores[beams + thread], has_ended ? 1 : 0, step, parent, token};
+      a.finished[place_of(rank)] = {ended_scores[beams + thread], has_ended ? 1 : 0, step, parent,
+                                    token};
     if (const int rank = rank_of(live_scores, best_count, thread); rank < beams) {
       const int64_t row = place_of(rank), written = step * a.items * beams + row;
       a.live[row] = live_scores[thread];

@@ -50,7 +50,7 @@ struct DrawRows {
 struct SampleStep {
   int64_t rows = 0, width = 0;
   int32_t eos_id = 1;
-  int32_t resting_position = 0;  // of rows that have ended
+  int32_t resting_position = 0;    // of rows that have ended
   const int32_t* drawn = nullptr;  // [rows] sample_gpu's
   const float* drawn_log_probs = nullptr;
   const int32_t* allowances = nullptr;  // [rows] tokens a row may hold, below width - 1
@@ -67,16 +67,17 @@ struct SampleStep {
 struct TopRows {
   const float* logits = nullptr;  // [rows, vocab]
   int64_t rows = 0, vocab = 0, top = 1;
-  float* values = nullptr;      // [rows, top] decreasing
-  int32_t* indices = nullptr;   // [rows, top] increasing among equal values; -1 where numbers end
-  float* log_sums = nullptr;    // [rows] log(sum(exp(x - values[0])))
+  float* values = nullptr;     // [rows, top] decreasing
+  int32_t* indices = nullptr;  // [rows, top] increasing among equal values; -1 where numbers end
+  float* log_sums = nullptr;   // [rows] log(sum(exp(x - values[0])))
 };
 
 /// A sequence that may have ended: its score, and where its last token was written.
 struct FinishedBeam {
   float score = 0;
   int32_t has_ended = 0;
-  int32_t step = -1, parent = 0, token = 0;  // the step that wrote it, after beam `parent`; -1: none
+  int32_t step = -1, parent = 0,
+          token = 0;  // the step that wrote it, after beam `parent`; -1: none
 };
 
 /// Beam search's step, and what it keeps from step to step. Row: item * beams + beam, beams by
@@ -99,11 +100,12 @@ struct BeamStep {
   float penalty_at_end = 1;
   // What is known so far.
   static constexpr int32_t kRunning = 0, kSettled = 1, kFailed = 2;  // failed: too few numbers
-  int32_t* states = nullptr;         // [items]
-  int32_t* steps = nullptr;          // [items] made so far
-  float* live = nullptr;             // [rows] log probabilities
-  FinishedBeam* finished = nullptr;  // [rows]
-  int32_t *written_tokens = nullptr, *written_parents = nullptr;  // [width - 1, rows]; parents: beams
+  int32_t* states = nullptr;                                         // [items]
+  int32_t* steps = nullptr;                                          // [items] made so far
+  float* live = nullptr;                                             // [rows] log probabilities
+  FinishedBeam* finished = nullptr;                                  // [rows]
+  int32_t *written_tokens = nullptr,
+          *written_parents = nullptr;  // [width - 1, rows]; parents: beams
   // The network's next question.
   int32_t *next_tokens = nullptr, *next_positions = nullptr, *next_parents = nullptr;  // [rows]
 };

@@ -220,8 +220,8 @@ QT_DEVICE Drawn draw_of_cut(const Row<T>& row, Summary whole, int64_t topk, floa
   }
   if (topp > 0) {
     const auto wanted = static_cast<unsigned long long>(ceilf(topp * 4398046511104.0f));
-    share = probability(
-        select_threshold<kParts>(row, wanted, [&](float x, unsigned(&parts)[kParts]) {
+    share =
+        probability(select_threshold<kParts>(row, wanted, [&](float x, unsigned(&parts)[kParts]) {
           if (x >= least) split_mass(probability(x), parts);
         }));
   }
@@ -247,9 +247,8 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(const __grid_consta
   int token = whole.best.index;
   float log_prob = s.rescale_log_probs ? 0.0f : -whole.log_sum;
   if (!is_greedy) {
-    const Drawn drawn =
-        draw_of_cut(row, whole, s.topk, s.topp, *s.key,
-                    static_cast<uint64_t>(row_id) * static_cast<uint64_t>(s.vocab));
+    const Drawn drawn = draw_of_cut(row, whole, s.topk, s.topp, *s.key,
+                                    static_cast<uint64_t>(row_id) * static_cast<uint64_t>(s.vocab));
     token = token_of(drawn.token, s.vocab);
     const Summary scored = s.rescale_log_probs ? drawn.left : summarize(as_given, all);
     const float x = s.rescale_log_probs ? row.at(token) : as_given.at(token);

@@ -18,8 +18,8 @@ QT_DEVICE bool advance(const SampleStep& a, int64_t row) {
   const int32_t prompt = place, token = prompt == 0 ? a.drawn[row] : prompt;
   const bool had_ended = a.ended[row] != 0, is_free = prompt == 0 && !had_ended;
   if (is_free) a.log_probs[row] += a.drawn_log_probs[row];
-  const bool ended = had_ended || (is_free && token == a.eos_id && token != 0) ||
-                     index >= a.allowances[row] - 1;
+  const bool ended =
+      had_ended || (is_free && token == a.eos_id && token != 0) || index >= a.allowances[row] - 1;
   place = had_ended ? 0 : token;
   a.indices[row] = index + 1;
   a.ended[row] = ended ? 1 : 0;

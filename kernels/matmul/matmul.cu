@@ -7,21 +7,39 @@ namespace quintet::QT_GPU {
 
 void matmul_gpu(Views in, Views out, const Attrs&, Stream stream) {
   const View &x = in[0], &w = in[1], &y = out[0];
-  simt::gemm(stream, {.m = x.rows(), .n = w.size(1), .k = w.size(0), .a = x.pointer,
-                      .b = w.pointer, .c = y.pointer, .type = x.dtype, .c_type = y.dtype});
+  simt::gemm(stream, {.m = x.rows(),
+                      .n = w.size(1),
+                      .k = w.size(0),
+                      .a = x.pointer,
+                      .b = w.pointer,
+                      .c = y.pointer,
+                      .type = x.dtype,
+                      .c_type = y.dtype});
 }
 
 void matmul_t_gpu(Views in, Views out, const Attrs&, Stream stream) {
   const View &x = in[0], &w = in[1], &y = out[0];
-  simt::gemm(stream, {.m = x.rows(), .n = w.size(0), .k = w.size(1), .a = x.pointer,
-                      .b = w.pointer, .c = y.pointer, .type = x.dtype, .c_type = y.dtype,
+  simt::gemm(stream, {.m = x.rows(),
+                      .n = w.size(0),
+                      .k = w.size(1),
+                      .a = x.pointer,
+                      .b = w.pointer,
+                      .c = y.pointer,
+                      .type = x.dtype,
+                      .c_type = y.dtype,
                       .b_transposed = true});
 }
 
 void matmul_grad_w_gpu(Views in, Views out, const Attrs&, Stream stream) {
   const View &x = in[0], &dy = in[1], &dw = out[0];
-  simt::gemm(stream, {.m = x.depth(), .n = dy.depth(), .k = x.rows(), .a = x.pointer,
-                      .b = dy.pointer, .c = dw.pointer, .type = x.dtype, .c_type = dw.dtype,
+  simt::gemm(stream, {.m = x.depth(),
+                      .n = dy.depth(),
+                      .k = x.rows(),
+                      .a = x.pointer,
+                      .b = dy.pointer,
+                      .c = dw.pointer,
+                      .type = x.dtype,
+                      .c_type = dw.dtype,
                       .a_transposed = true});
 }
 

@@ -29,7 +29,7 @@ struct Grouped {
   const T* w[2] = {};  // [experts, depth, columns]; transposed: [experts, columns, depth]
   T *y = nullptr, *d0 = nullptr, *d1 = nullptr;
   T *h0 = nullptr, *h1 = nullptr;  // kHiddenGrad reads them
-  float* dw = nullptr;  // [experts, depth, columns]
+  float* dw = nullptr;             // [experts, depth, columns]
   Gate gate{};
   DropoutMask mask{};  // without words nothing is dropped
 
@@ -46,8 +46,7 @@ void grouped_wgmma(Kind kind, const Grouped<bf16>& p, Stream stream);
 /// Depth and columns are multiples of 8, arrays lie at multiples of 16 bytes.
 inline bool suits_tensor_cores(const Grouped<bf16>& p) {
   return p.depth > 0 && p.depth % 8 == 0 && p.columns % 8 == 0 &&
-         are_aligned(
-             {p.x[0], p.x[1], p.w[0], p.w[1], p.y, p.d0, p.d1, p.h0, p.h1, p.dw});
+         are_aligned({p.x[0], p.x[1], p.w[0], p.w[1], p.y, p.d0, p.d1, p.h0, p.h1, p.dw});
 }
 
 /// By tensor cores where sizes and addresses suit them.
@@ -111,8 +110,12 @@ class TileWalk {
     if constexpr (kKind == Kind::kWeights) {
       const int inner = n % (across_ * down_), e = n / (across_ * down_);
       if (e >= experts_) return false;
-      tile = {e,           inner % down_ * kRows, depth_, inner / down_ * kColumns,
-              first_row(e), first_row(e + 1)};
+      tile = {e,
+              inner % down_ * kRows,
+              depth_,
+              inner / down_ * kColumns,
+              first_row(e),
+              first_row(e + 1)};
       return true;
     } else {
       const int lane = static_cast<int>(threadIdx.x % 32);

@@ -26,10 +26,9 @@ struct Operands {
     const int term = tile.begin + k, column = tile.column + c;
     if (column >= p.columns || term >= tile.end) return 0;
     const int64_t row = kKind == Kind::kWeights ? term : int64_t{tile.expert} * p.depth + term;
-    return simt::to_float(
-        kIsTransposed<kKind>
-            ? p.w[i][(int64_t{tile.expert} * p.columns + column) * p.depth + term]
-            : p.w[i][row * p.columns + column]);
+    return simt::to_float(kIsTransposed<kKind>
+                              ? p.w[i][(int64_t{tile.expert} * p.columns + column) * p.depth + term]
+                              : p.w[i][row * p.columns + column]);
   }
 };
 

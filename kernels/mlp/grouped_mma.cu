@@ -104,8 +104,7 @@ __device__ void store_sums(const Grouped<bf16>& p, const Tile& tile, int warp_ro
       if (row >= tile.row_end) continue;
 #pragma unroll
       for (int j = 0; j < 8 / kCount; ++j) {
-        const int column =
-            tile.column + 64 / kCount * warp_column + 8 * j + 2 * (lane % 4);
+        const int column = tile.column + 64 / kCount * warp_column + 8 * j + 2 * (lane % 4);
         if (column >= p.columns) continue;
         float pair[kCount][2];
 #pragma unroll
@@ -118,8 +117,7 @@ __device__ void store_sums(const Grouped<bf16>& p, const Tile& tile, int warp_ro
 }
 
 template <Kind kKind>
-__global__ void __launch_bounds__(kThreads, 2)
-    mma_kernel(const __grid_constant__ Grouped<bf16> p) {
+__global__ void __launch_bounds__(kThreads, 2) mma_kernel(const __grid_constant__ Grouped<bf16> p) {
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int warp_row = warp / 2, warp_column = warp % 2;
   const auto x = [](int step) {

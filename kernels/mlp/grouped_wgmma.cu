@@ -28,7 +28,9 @@ struct Maps {
 
 #if QT_SM90A
 
-__device__ uint64_t* full(int stage) { return &simt::shared<uint64_t>(kBarriersAt, 2 * kStages)[stage]; }
+__device__ uint64_t* full(int stage) {
+  return &simt::shared<uint64_t>(kBarriersAt, 2 * kStages)[stage];
+}
 __device__ uint64_t* empty(int stage) { return full(kStages + stage); }
 __device__ simt::Shared<bf16> x_tile(int stage) {
   return simt::shared<bf16>(stage * kBufferBytes, kXBoxes * kBox);
@@ -86,14 +88,16 @@ __device__ void produce(const Grouped<bf16>& p, const Maps& maps) {
 __device__ void clear_terms(int stage, int count) {
   const auto words = simt::shared<uint32_t>(stage * kBufferBytes, kBufferBytes / 4);
   const int rest = (kTerms - count) * kRowBytes / 4;  // words of a box
-  for (int i = static_cast<int>(threadIdx.x) - kGroup; i < (kXBoxes + kWBoxes) * rest; i += 2 * kGroup)
+  for (int i = static_cast<int>(threadIdx.x) - kGroup; i < (kXBoxes + kWBoxes) * rest;
+       i += 2 * kGroup)
     words[i / rest * static_cast<int>(kBoxBytes / 4) + count * kRowBytes / 4 + i % rest] = 0;
   simt::fence_async_shared();
   simt::named_barrier_sync(1, 2 * kGroup);
 }
 
 template <Kind kKind>
-__device__ void multiply(int stage, int group, float (&sums)[kBranches<kKind>][kColumns<kKind> / 2]) {
+__device__ void multiply(int stage, int group,
+                         float (&sums)[kBranches<kKind>][kColumns<kKind> / 2]) {
   constexpr bool kFromRows = kKind == Kind::kWeights;  // terms are rows of x
   const auto x = x_tile(stage), w = w_tile(stage);
 #pragma unroll
@@ -103,8 +107,8 @@ __device__ void multiply(int stage, int group, float (&sums)[kBranches<kKind>][k
       const uint64_t a = kFromRows ? terms_in_rows<kTerms>(x, i, group)
                                    : terms_in_columns<kRows>(x, 64 * group, i);
       if constexpr (kIsTransposed<kKind>)
-        simt::wgmma<kColumns<kKind>, kFromRows, false>(sums[b], a,
-                                                       terms_in_columns<kColumns<kKind>>(w, 0, i), true);
+        simt::wgmma<kColumns<kKind>, kFromRows, false>(
+            sums[b], a, terms_in_columns<kColumns<kKind>>(w, 0, i), true);
       else
         simt::wgmma<kColumns<kKind>, kFromRows, true>(
             sums[b], a, terms_in_rows<kTerms>(w, i, b * kColumns<kKind> / kBoxColumns), true);

@@ -33,8 +33,8 @@ QT_DEVICE void hidden(const Act0& act0, const Act1& act1, const DropoutMask& mas
 /// gradients go to d0 and d1, which may be h0 and h1. h1 null: d1 is not touched.
 template <int kCount, typename T, typename Act0, typename Act1>
 QT_DEVICE void hidden_grad(const Act0& act0, const Act1& act1, const DropoutMask& mask,
-                           uint32_t kept, const T* h0, const T* h1, int64_t at,
-                           float (&y)[kCount], T* d0, T* d1) {
+                           uint32_t kept, const T* h0, const T* h1, int64_t at, float (&y)[kCount],
+                           T* d0, T* d1) {
   float a[kCount], b[kCount] = {};
   load<kCount>(h0 + at, a);
   if (h1 != nullptr) load<kCount>(h1 + at, b);

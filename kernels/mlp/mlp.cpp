@@ -39,8 +39,8 @@ std::string_view name_of(Activation activation) {
 }
 
 Gate Gate::of(const char* op, const std::vector<std::string>& names, bool gated) {
-  QT_CHECK(names.size() == (gated ? 2u : 1u), "{}: mlp_activations has {} names for {} matrices", op,
-           names.size(), gated ? 2 : 1);
+  QT_CHECK(names.size() == (gated ? 2u : 1u), "{}: mlp_activations has {} names for {} matrices",
+           op, names.size(), gated ? 2 : 1);
   return {activation_from_name(names.front()),
           gated ? activation_from_name(names[1]) : Activation::linear};
 }

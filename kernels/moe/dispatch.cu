@@ -125,16 +125,17 @@ void dispatch_gpu(Views in, Views out, const Attrs&, Stream stream) {
   const char* op = "dispatch";
   const View &x_view = in[0], &y_view = out[0];
   const int64_t depth = x_view.depth(), rows = y_view.rows();
-  expect_shape(y_view.depth() == depth && rows == in[2].elements(), op, "ble, blk, bn, blk? -> bne");
+  expect_shape(y_view.depth() == depth && rows == in[2].elements(), op,
+               "ble, blk, bn, blk? -> bne");
   if (y_view.elements() == 0) return;
   const float* gates = optional_elements<float>(in[3], op, "gates");
   for_dtype(x_view, op, [&]<typename T>(T) {
     const T* x = elements<T>(x_view, op, "x");
     T* y = elements<T>(y_view, op, "y");
-    simt::launch(rows_are_aligned<T>(depth, {x, y}) ? dispatch_kernel<kLanes<T>, T>
-                                                    : dispatch_kernel<1, T>,
-                 warps_for(rows, stream), x, in[2].data<const int32_t>(), gates, y, rows, depth,
-                 static_cast<int>(in[1].depth()));
+    simt::launch(
+        rows_are_aligned<T>(depth, {x, y}) ? dispatch_kernel<kLanes<T>, T> : dispatch_kernel<1, T>,
+        warps_for(rows, stream), x, in[2].data<const int32_t>(), gates, y, rows, depth,
+        static_cast<int>(in[1].depth()));
   });
 }
 
@@ -148,19 +149,19 @@ void combine_gpu(Views in, Views out, const Attrs&, Stream stream) {
   for_dtype(y_view, op, [&]<typename T>(T) {
     const T* y = elements<T>(y_view, op, "y");
     T* x = elements<T>(x_view, op, "x");
-    simt::launch(rows_are_aligned<T>(depth, {x, y}) ? combine_kernel<kLanes<T>, T>
-                                                    : combine_kernel<1, T>,
-                 warps_for(tokens, stream), y, in[1].data<const int32_t>(), gates, x, tokens, depth,
-                 static_cast<int>(in[1].depth()));
+    simt::launch(
+        rows_are_aligned<T>(depth, {x, y}) ? combine_kernel<kLanes<T>, T> : combine_kernel<1, T>,
+        warps_for(tokens, stream), y, in[1].data<const int32_t>(), gates, x, tokens, depth,
+        static_cast<int>(in[1].depth()));
   });
 }
 
 void combine_grad_gates_gpu(Views in, Views out, const Attrs&, Stream stream) {
   const char* op = "combine_grad_gates";
   const int64_t depth = in[0].depth(), choices = in[1].elements();
-  expect_shape(in[2].depth() == depth && in[2].rows() == in[1].rows() &&
-                   out[0].elements() == choices,
-               op, "bne, blk, ble -> blk");
+  expect_shape(
+      in[2].depth() == depth && in[2].rows() == in[1].rows() && out[0].elements() == choices, op,
+      "bne, blk, ble -> blk");
   if (choices == 0) return;
   float* dgates = elements<float>(out[0], op, "dgates");
   for_dtype(in[0], op, [&]<typename T>(T) {

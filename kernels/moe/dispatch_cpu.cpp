@@ -1,9 +1,8 @@
-#include "kernels/moe/dispatch.h"
-
 #include <algorithm>
 
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/moe/dispatch.h"
 
 namespace quintet {
 

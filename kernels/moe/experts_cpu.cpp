@@ -1,5 +1,3 @@
-#include "kernels/moe/experts.h"
-
 #include <algorithm>
 
 #include "kernels/cpu/gemm.h"
@@ -8,6 +6,7 @@
 #include "kernels/cpu/scratch.h"
 #include "kernels/dropout/apply.h"
 #include "kernels/mlp/activate.h"
+#include "kernels/moe/experts.h"
 
 namespace quintet {
 namespace {
@@ -155,7 +154,8 @@ void experts_dropout_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   shared.set("broadcast_dim", int64_t{-2});
   p.each([&](int64_t e, int64_t first, int64_t count) {
     const int64_t sizes[] = {1, count, f};
-    View rows = View::of(from + first * f, sizes);  // the expert's, as a block of [experts, rows, f]
+    View rows =
+        View::of(from + first * f, sizes);  // the expert's, as a block of [experts, rows, f]
     rows.origin = {first_expert + e, 0, x.origin[static_cast<size_t>(last)]};
     rows.global = {first_expert + p.experts, count, x.global[static_cast<size_t>(last)]};
     cpu::apply_dropout(op, rows, nullptr, y + first * f, shared);

@@ -1,7 +1,6 @@
-#include "kernels/moe/mask.h"
-
 #include "kernels/cpu/operands.h"
 #include "kernels/cpu/parallel.h"
+#include "kernels/moe/mask.h"
 
 namespace quintet {
 

@@ -57,7 +57,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (t >= r.tokens()) return;
   const int lane = static_cast<int>(threadIdx.x % 32), experts = static_cast<int>(r.experts);
   const int64_t place = r.place(t);
-  const bool padding = r.ignore_padding && (place < 0 || moe::is_zero(x + place * r.embed, r.embed));
+  const bool padding =
+      r.ignore_padding && (place < 0 || moe::is_zero(x + place * r.embed, r.embed));
   const float* mine = place < 0 ? zeros : logits + place * experts;
   float* p = to.probabilities + t * experts;
   const moe::Softmax softmax(mine, experts);
@@ -113,7 +114,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   choices[c] = static_cast<int32_t>(c);
 }
 __global__ void __launch_bounds__(kBlockThreads)
-    candidate_keys_kernel(const __grid_constant__ Routing r, const int32_t* choices, int32_t* keys) {
+    candidate_keys_kernel(const __grid_constant__ Routing r, const int32_t* choices,
+                          int32_t* keys) {
   const int64_t i = thread_number();
   if (i >= r.tokens() * r.experts) return;
   const int64_t t = choices[i] / r.experts, e = choices[i] % r.experts;
@@ -242,7 +244,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   Tally tally{};
   for (int64_t i = threadIdx.x; i < from.tally_count; i += kBlockThreads) tally += from.tallies[i];
   float balance = 0;
-  for (int64_t i = threadIdx.x; i < from.balance_count; i += kBlockThreads) balance += from.balance[i];
+  for (int64_t i = threadIdx.x; i < from.balance_count; i += kBlockThreads)
+    balance += from.balance[i];
   int32_t served = 0;
   for (int64_t e = threadIdx.x; e < r.experts; e += kBlockThreads) {
     int32_t load = 0;
@@ -258,13 +261,17 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 /// Bits that hold [0, n].
-int bits_of(int64_t n) { return std::max(1, static_cast<int>(std::bit_width(static_cast<uint64_t>(n)))); }
+int bits_of(int64_t n) {
+  return std::max(1, static_cast<int>(std::bit_width(static_cast<uint64_t>(n))));
+}
 
 /// Two arrays of numbers and their sorted copies, in turns.
 class Sorter {
  public:
   Sorter(int64_t n, Stream stream)
-      : n_(n), stream_(stream), keys_{Ints(4 * n, stream), Ints(4 * n, stream)},
+      : n_(n),
+        stream_(stream),
+        keys_{Ints(4 * n, stream), Ints(4 * n, stream)},
         values_{Ints(4 * n, stream), Ints(4 * n, stream)} {}
   int32_t* keys() const { return keys_[at_].data<int32_t>(); }
   int32_t* values() const { return values_[at_].data<int32_t>(); }
@@ -298,7 +305,8 @@ void sort_choices(const Routing& r, const Tokens& tokens, Sorter& all, Stream st
   } else {
     Sorter order(r.batch_priority ? r.tokens() : 0, stream);
     if (r.batch_priority) {
-      simt::launch(priority_kernel, over(r.tokens(), stream), r, tokens, order.keys(), order.values());
+      simt::launch(priority_kernel, over(r.tokens(), stream), r, tokens, order.keys(),
+                   order.values());
       order.sort(31);
       simt::launch(group_kernel, over(r.tokens(), stream), r, order.values(), order.keys());
       order.sort(bits_of(r.local_groups()));
@@ -309,7 +317,8 @@ void sort_choices(const Routing& r, const Tokens& tokens, Sorter& all, Stream st
   all.sort(bits_of(segments));
 }
 
-void route_by_sorting(const Routing& r, const View& x, const float* logits, Views out, Stream stream) {
+void route_by_sorting(const Routing& r, const View& x, const float* logits, Views out,
+                      Stream stream) {
   const int64_t n = r.tokens(), items = n * r.choices, segments = r.experts * r.local_groups();
   const simt::Scratch probabilities(4 * n * r.experts, stream), log_sums(4 * n, stream),
       padding(4 * n, stream), chosen(4 * items, stream), served(items, stream),
@@ -320,13 +329,17 @@ void route_by_sorting(const Routing& r, const View& x, const float* logits, View
   const Routes to = moe::routes(out);
   fill_gpu(View::of(zeros.data<float>(), std::span(&r.experts, 1)), 0, stream);
   for_dtype(x, r.op, [&]<typename T>(T) {
-    simt::launch(weigh_kernel<T>, over(32 * n, stream), r, tokens, elements<T>(x, r.op, "x"), logits,
-                 zeros.data<float>());
+    simt::launch(weigh_kernel<T>, over(32 * n, stream), r, tokens, elements<T>(x, r.op, "x"),
+                 logits, zeros.data<float>());
   });
   Sorter all(items, stream);
   sort_choices(r, tokens, all, stream);
-  const Sorted sorted{all.keys(), all.values(), starts.data<int32_t>(), flags.data<int32_t>(),
-                      static_cast<int>(items), static_cast<int>(segments)};
+  const Sorted sorted{all.keys(),
+                      all.values(),
+                      starts.data<int32_t>(),
+                      flags.data<int32_t>(),
+                      static_cast<int>(items),
+                      static_cast<int>(segments)};
   simt::launch(starts_kernel, over(segments + 1, stream), sorted);
   simt::launch(serve_kernel, over(items + 1, stream), r, tokens, sorted, to);
   simt::exclusive_sum(flags.data<int32_t>(), numbers.data<int32_t>(), items + 1, stream);
@@ -345,15 +358,17 @@ void route_by_sorting(const Routing& r, const View& x, const float* logits, View
   const int64_t sums = balances ? r.local_groups() * parts * r.experts : 0;
   const simt::Scratch balance(4 * sums, stream);
   if (balances)
-    simt::launch(balance_kernel,
-                 {.grid = dim3(static_cast<unsigned>((r.experts + 31) / 32),
-                               static_cast<unsigned>(parts), static_cast<unsigned>(r.local_groups())),
-                  .block = kBlockThreads,
-                  .shared = 4 * kBlockThreads,
-                  .stream = stream},
-                 r, tokens, sorted, balance.data<float>());
-  simt::launch(totals_kernel, {.grid = 1, .block = kBlockThreads, .shared = 256, .stream = stream}, r,
-               sorted, Parts{tallies.data<Tally>(), tally_blocks, balance.data<float>(), sums}, to);
+    simt::launch(
+        balance_kernel,
+        {.grid = dim3(static_cast<unsigned>((r.experts + 31) / 32), static_cast<unsigned>(parts),
+                      static_cast<unsigned>(r.local_groups())),
+         .block = kBlockThreads,
+         .shared = 4 * kBlockThreads,
+         .stream = stream},
+        r, tokens, sorted, balance.data<float>());
+  simt::launch(totals_kernel, {.grid = 1, .block = kBlockThreads, .shared = 256, .stream = stream},
+               r, sorted, Parts{tallies.data<Tally>(), tally_blocks, balance.data<float>(), sums},
+               to);
 }
 
 }  // namespace
@@ -376,10 +391,10 @@ moe::Routes moe::routes(Views out) {
 void route_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   const View &x = in[0], &w = in[1];
   const Routing r("route", x, w, attrs);
-  QT_CHECK(r.tokens() * std::max(r.choices, r.experts) < int64_t{1} << 31 &&
-               r.local_groups() <= 65535,
-           "route: {} tokens with {} choices of {} experts are too many for one device", r.tokens(),
-           r.choices, r.experts);
+  QT_CHECK(
+      r.tokens() * std::max(r.choices, r.experts) < int64_t{1} << 31 && r.local_groups() <= 65535,
+      "route: {} tokens with {} choices of {} experts are too many for one device", r.tokens(),
+      r.choices, r.experts);
   const simt::Scratch room(out[1].absent() ? 4 * r.real_tokens() * r.experts : 0, stream);
   float* logits = out[1].absent() ? room.data<float>() : out[1].data<float>();
   moe::router_product(x, w, attrs, logits, stream);

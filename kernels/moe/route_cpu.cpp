@@ -74,8 +74,8 @@ class Block {
       for (int64_t j = 0; place >= 0 && j < r_.choices; ++j) {
         const int64_t choice = place * r_.choices + j;
         if (rows_[choice] < 0) continue;
-        rows_[choice] += first[static_cast<size_t>(number / r_.group_size * r_.experts +
-                                                   experts_[choice])];
+        rows_[choice] +=
+            first[static_cast<size_t>(number / r_.group_size * r_.experts + experts_[choice])];
         choices[rows_[choice]] = static_cast<int32_t>(choice);
       }
     }
@@ -134,8 +134,7 @@ class Block {
       for (int64_t t = 0; t < r_.group_size; ++t) {
         const int64_t place = r_.place(first_ + t);
         const bool padding =
-            r_.ignore_padding &&
-            (place < 0 || cpu::is_zero(all_.x_ + place * r_.embed, r_.embed));
+            r_.ignore_padding && (place < 0 || cpu::is_zero(all_.x_ + place * r_.embed, r_.embed));
         tokens_[static_cast<size_t>(t)] = {place, padding};
         const auto log_sum = static_cast<double>(
             cpu::softmax(place < 0 ? zeros.data() : all_.logits_ + place * r_.experts,
@@ -223,7 +222,8 @@ class Block {
       totals_.auxiliary =
           std::inner_product(chosen.begin(), chosen.end(), probability.begin(), 0.0);
       const auto size = static_cast<double>(r_.group_size);
-      totals_.auxiliary *= static_cast<double>(r_.experts) / (size * size * static_cast<double>(r_.groups));
+      totals_.auxiliary *=
+          static_cast<double>(r_.experts) / (size * size * static_cast<double>(r_.groups));
     }
 
     void write() {

@@ -70,9 +70,8 @@ __global__ void __launch_bounds__(kBlockThreads)
     mean += softmax(logits[e]) * dp;
   }
   mean = warp_sum(mean);
-  const float dz = from.dz_loss == nullptr ? 0.0f
-                                           : 2.0f * *from.dz_loss /
-                                                 static_cast<float>(r.all_tokens());
+  const float dz =
+      from.dz_loss == nullptr ? 0.0f : 2.0f * *from.dz_loss / static_cast<float>(r.all_tokens());
   for (int e = lane; e < experts; e += 32)
     to[e] = softmax(logits[e]) * (to[e] - mean + dz * softmax.log_sum());
 }

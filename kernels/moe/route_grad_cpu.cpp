@@ -39,10 +39,9 @@ void route_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   const auto scalar = [&](size_t i) { return in[i].absent() ? 0.0F : *in[i].data<const float>(); };
   const float dz = 2 * scalar(7) / static_cast<float>(r.all_tokens());
   const bool balances = r.router != Router::experts_choose && !in[6].absent();
-  const float dauxiliary =
-      scalar(6) * static_cast<float>(r.experts) /
-      (static_cast<float>(r.groups) * static_cast<float>(r.group_size) *
-       static_cast<float>(r.group_size));
+  const float dauxiliary = scalar(6) * static_cast<float>(r.experts) /
+                           (static_cast<float>(r.groups) * static_cast<float>(r.group_size) *
+                            static_cast<float>(r.group_size));
   const std::vector<float> count = balances ? chosen(r, experts) : std::vector<float>();
   float* dlogits = cpu::scratch(cpu::Scratch::kGrads, r.real_tokens() * r.experts);
   cpu::parallel_for(r.tokens(), cpu::row_grain(8 * r.experts), [&](int64_t begin, int64_t end) {

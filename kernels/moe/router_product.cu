@@ -83,7 +83,8 @@ struct Float32 {
   const float* data;
 
   Float32(const View& x, const Jitter& jitter, Stream stream)
-      : room(is_bf16(x) || jitter.is_on() ? x.elements() * 4 : 0, stream), data(room.data<float>()) {
+      : room(is_bf16(x) || jitter.is_on() ? x.elements() * 4 : 0, stream),
+        data(room.data<float>()) {
     if (!is_bf16(x) && !jitter.is_on()) {
       data = x.data<const float>();
       return;
@@ -97,7 +98,8 @@ struct Float32 {
 
 }  // namespace
 
-void router_product(const View& x, const View& w, const Attrs& attrs, float* logits, Stream stream) {
+void router_product(const View& x, const View& w, const Attrs& attrs, float* logits,
+                    Stream stream) {
   const int64_t tokens = x.rows(), embed = x.depth(), experts = w.depth();
   if (tokens * experts == 0) return;
   const Jitter jitter(x, attrs);
@@ -105,15 +107,20 @@ void router_product(const View& x, const View& w, const Attrs& attrs, float* log
   if (is_bf16(x) && !jitter.is_on()) {
     const simt::Scratch parts = split(weights, embed, experts, stream);
     const simt::Scratch products(tokens * experts * kParts * 4, stream);
-    simt::gemm(stream, {.m = tokens, .n = kParts * experts, .k = embed, .a = x.pointer,
-                        .b = parts.data<bf16>(), .c = products.data<float>(), .type = DType::bf16});
-    simt::launch(join_kernel, over(tokens * experts, stream), products.data<float>(), logits, tokens,
-                 experts);
+    simt::gemm(stream, {.m = tokens,
+                        .n = kParts * experts,
+                        .k = embed,
+                        .a = x.pointer,
+                        .b = parts.data<bf16>(),
+                        .c = products.data<float>(),
+                        .type = DType::bf16});
+    simt::launch(join_kernel, over(tokens * experts, stream), products.data<float>(), logits,
+                 tokens, experts);
     return;
   }
   const Float32 from(x, jitter, stream);
-  simt::gemm(stream, {.m = tokens, .n = experts, .k = embed, .a = from.data, .b = weights,
-                      .c = logits});
+  simt::gemm(stream,
+             {.m = tokens, .n = experts, .k = embed, .a = from.data, .b = weights, .c = logits});
 }
 
 void router_gradients(const View& x, const View& w, const Attrs& attrs, const float* dlogits,
@@ -125,25 +132,47 @@ void router_gradients(const View& x, const View& w, const Attrs& attrs, const fl
     const simt::Scratch parts = split(dlogits, tokens, experts, stream);
     const simt::Scratch leading = split(weights, embed, experts, stream);
     // dx is rounded to 8 bits: the leading parts are enough.
-    simt::gemm(stream, {.m = tokens, .n = embed, .k = experts, .a = parts.data<bf16>(),
-                        .b = leading.data<bf16>(), .c = dx.pointer, .type = DType::bf16,
-                        .c_type = DType::bf16, .b_transposed = true, .lda = kParts * experts,
+    simt::gemm(stream, {.m = tokens,
+                        .n = embed,
+                        .k = experts,
+                        .a = parts.data<bf16>(),
+                        .b = leading.data<bf16>(),
+                        .c = dx.pointer,
+                        .type = DType::bf16,
+                        .c_type = DType::bf16,
+                        .b_transposed = true,
+                        .lda = kParts * experts,
                         .ldb = kParts * experts});
     const simt::Scratch products(embed * experts * kParts * 4, stream);
-    simt::gemm(stream, {.m = embed, .n = kParts * experts, .k = tokens, .a = x.pointer,
-                        .b = parts.data<bf16>(), .c = products.data<float>(), .type = DType::bf16,
+    simt::gemm(stream, {.m = embed,
+                        .n = kParts * experts,
+                        .k = tokens,
+                        .a = x.pointer,
+                        .b = parts.data<bf16>(),
+                        .c = products.data<float>(),
+                        .type = DType::bf16,
                         .a_transposed = true});
     simt::launch(join_kernel, over(embed * experts, stream), products.data<float>(),
                  dw.data<float>(), embed, experts);
     return;
   }
   const Float32 from(x, jitter, stream);
-  simt::gemm(stream, {.m = embed, .n = experts, .k = tokens, .a = from.data, .b = dlogits,
-                      .c = dw.pointer, .a_transposed = true});
+  simt::gemm(stream, {.m = embed,
+                      .n = experts,
+                      .k = tokens,
+                      .a = from.data,
+                      .b = dlogits,
+                      .c = dw.pointer,
+                      .a_transposed = true});
   const simt::Scratch room(is_bf16(dx) ? dx.elements() * 4 : 0, stream);
   float* wide = is_bf16(dx) ? room.data<float>() : dx.data<float>();
-  simt::gemm(stream, {.m = tokens, .n = embed, .k = experts, .a = dlogits, .b = weights,
-                      .c = wide, .b_transposed = true});
+  simt::gemm(stream, {.m = tokens,
+                      .n = embed,
+                      .k = experts,
+                      .a = dlogits,
+                      .b = weights,
+                      .c = wide,
+                      .b_transposed = true});
   if (!jitter.is_on() || dx.elements() == 0) return;
   for_dtype(dx, "route_grad", [&]<typename T>(T) {
     simt::launch(jitter_kernel<float, T>, over(dx.elements(), stream), jitter, wide,

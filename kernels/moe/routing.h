@@ -25,7 +25,9 @@ struct Routing {
     return row < rows && column < length ? row * length + column : -1;
   }
   /// Tokens that the losses are means over, on all ranks.
-  constexpr double all_tokens() const { return static_cast<double>(groups) * static_cast<double>(group_size); }
+  constexpr double all_tokens() const {
+    return static_cast<double>(groups) * static_cast<double>(group_size);
+  }
 };
 
 /// x times the jitter of `attrs`, if any, in this thread's scratch memory; else x itself. times_jitter

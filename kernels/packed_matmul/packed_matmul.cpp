@@ -439,9 +439,9 @@ std::shared_ptr<float> map_huge(int64_t bytes) {
   const auto mapped = static_cast<size_t>(bytes + kHugePage);
   void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED)
-    throw OutOfMemory(fmt::format(
-        "generation: cannot get {} MB of memory; use a smaller batch, length or model",
-        mapped >> 20));
+    throw OutOfMemory(
+        fmt::format("generation: cannot get {} MB of memory; use a smaller batch, length or model",
+                    mapped >> 20));
   const auto address = reinterpret_cast<uintptr_t>(p);
   const auto aligned = (address + kHugePage - 1) / kHugePage * kHugePage;
   madvise(reinterpret_cast<void*>(aligned), static_cast<size_t>(bytes), MADV_HUGEPAGE);

@@ -98,8 +98,8 @@ class PackedMatrix {
   static PackedMatrix pack(const StoredMatrix& w, int64_t k, int64_t n, HugeArena& arena,
                            WeightType type = WeightType::f32);
   /// w is [n, k], its scales of the n: y = x w^T.
-  static PackedMatrix pack_transposed(const StoredMatrix& w, int64_t n, int64_t k,
-                                      HugeArena& arena, WeightType type = WeightType::f32);
+  static PackedMatrix pack_transposed(const StoredMatrix& w, int64_t n, int64_t k, HugeArena& arena,
+                                      WeightType type = WeightType::f32);
 
   /// Copies w [k, columns], row-major with the given stride, to columns [first, first + columns).
   void set_columns(int64_t first, const StoredMatrix& w, int64_t columns, int64_t stride);

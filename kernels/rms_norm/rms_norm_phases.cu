@@ -17,8 +17,8 @@ template <typename T>
 struct PhaseArgs {
   const T *x, *dy = nullptr;
   const float* scale = nullptr;
-  const float *squares = nullptr, *products = nullptr;  // [rows] of whole rows
-  T* out = nullptr;                                     // y or dx
+  const float *squares = nullptr, *products = nullptr;    // [rows] of whole rows
+  T* out = nullptr;                                       // y or dx
   float *own_squares = nullptr, *own_products = nullptr;  // [rows] of the block
   float* partials = nullptr;                              // [blocks, depth] parts of dscale
   int64_t rows;
@@ -31,9 +31,7 @@ struct PhaseArgs {
 };
 
 /// The row of this warp; may lie behind the last.
-QT_DEVICE int64_t row_of_warp() {
-  return int64_t{blockIdx.x} * kRowsOfBlock + threadIdx.x / 32;
-}
+QT_DEVICE int64_t row_of_warp() { return int64_t{blockIdx.x} * kRowsOfBlock + threadIdx.x / 32; }
 
 template <typename T, int kLane>
 __global__ void __launch_bounds__(kBlockThreads)
@@ -191,8 +189,8 @@ void rms_norm_grad_apply_gpu(Views in, Views out, const Attrs& attrs, Stream str
           norm_grad_apply_kernel<T, kLane>,
           {.grid = static_cast<unsigned>(blocks), .block = kBlockThreads, .stream = stream}, a);
     });
-    sum_partials_gpu(a.partials, blocks, a.depth, elements<float>(out[1], "rms_norm_grad", "dscale"),
-                     stream);
+    sum_partials_gpu(a.partials, blocks, a.depth,
+                     elements<float>(out[1], "rms_norm_grad", "dscale"), stream);
   });
 }
 

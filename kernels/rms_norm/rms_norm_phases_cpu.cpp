@@ -17,8 +17,8 @@ float product_sum(const float* a, const float* b, const float* scale, int64_t n)
 /// 1 / rms of a row of the whole array.
 float reciprocal_root(float squares, const View& x, const Attrs& attrs) {
   const auto depth = static_cast<double>(x.global[static_cast<size_t>(x.rank - 1)]);
-  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(squares) / depth +
-                                            attrs.get_or<double>("eps", 1e-6)));
+  return static_cast<float>(
+      1.0 / std::sqrt(static_cast<double>(squares) / depth + attrs.get_or<double>("eps", 1e-6)));
 }
 
 }  // namespace

@@ -53,8 +53,8 @@ void with_room(int64_t n, Stream stream, const Run& run) {
   if (n == 0) return;
   QT_ASSERT(n < int64_t{1} << 31);
   const auto checked = [&](void* room, size_t& bytes) {
-    const cudaError_t status = run(room, bytes, static_cast<int>(n),
-                                   static_cast<cudaStream_t>(stream.handle));
+    const cudaError_t status =
+        run(room, bytes, static_cast<int>(n), static_cast<cudaStream_t>(stream.handle));
     QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess,
                 "sorting or adding {} numbers on the GPU: {}", n, cudaGetErrorString(status));
   };

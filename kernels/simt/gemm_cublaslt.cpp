@@ -46,8 +46,10 @@ class Problem {
                                       sizeof first);
     cublaslt().MatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSB, &second,
                                       sizeof second);
-    layout(b_, g.type, g.b_transposed ? g.n : g.k, g.b_transposed ? g.k : g.n, g.ldb, g, g.b_stride);
-    layout(a_, g.type, g.a_transposed ? g.k : g.m, g.a_transposed ? g.m : g.k, g.lda, g, g.a_stride);
+    layout(b_, g.type, g.b_transposed ? g.n : g.k, g.b_transposed ? g.k : g.n, g.ldb, g,
+           g.b_stride);
+    layout(a_, g.type, g.a_transposed ? g.k : g.m, g.a_transposed ? g.m : g.k, g.lda, g,
+           g.a_stride);
     layout(c_, g.c_type, g.m, g.n, g.ldc, g, g.c_stride);
   }
   ~Problem() {
@@ -80,7 +82,8 @@ class Problem {
     std::vector<cublasLtMatmulAlgo_t> algorithms;
     for (int i = 0; i < count; ++i)
       if (found[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(found[i].algo);
-    check(algorithms.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS, "no algorithm", g);
+    check(algorithms.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS, "no algorithm",
+          g);
     return algorithms;
   }
   /// Whether an algorithm of an earlier process does this here.
@@ -116,8 +119,9 @@ class Problem {
 };
 
 auto key_of(const Gemm& g) {
-  return std::tuple(alignment_of(g.a), alignment_of(g.b), alignment_of(g.c), g.m, g.n, g.k, g.type, g.c_type, g.a_transposed, g.b_transposed, g.beta != 0,
-                    g.lda, g.ldb, g.ldc, g.batch, g.a_stride, g.b_stride, g.c_stride);
+  return std::tuple(alignment_of(g.a), alignment_of(g.b), alignment_of(g.c), g.m, g.n, g.k, g.type,
+                    g.c_type, g.a_transposed, g.b_transposed, g.beta != 0, g.lda, g.ldb, g.ldc,
+                    g.batch, g.a_stride, g.b_stride, g.c_stride);
 }
 
 std::string text_of(const decltype(key_of(Gemm{}))& key) {

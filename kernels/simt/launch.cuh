@@ -17,7 +17,7 @@ struct Launch {
   Stream stream = {};
   unsigned cluster = 1;
   bool cooperative = false;
-  bool early = false;  // may begin before the kernel before it has ended: dependent.cuh
+  bool early = false;     // may begin before the kernel before it has ended: dependent.cuh
   const char* name = "";  // for messages; the place of the launch is always named
   const char* file = __builtin_FILE();
   int line = __builtin_LINE();

@@ -53,7 +53,8 @@ QT_DEVICE void widen(uint32_t word, float (&v)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const uint32_t byte = word >> 8 * i;
-      v[i] = __uint_as_float((byte & 0x80u) << 24 | (byte & 0x7fu) << 20) * 0x1p120f;  // bias 127 - 7
+      v[i] =
+          __uint_as_float((byte & 0x80u) << 24 | (byte & 0x7fu) << 20) * 0x1p120f;  // bias 127 - 7
     }
 #endif
   }

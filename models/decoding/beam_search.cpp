@@ -145,17 +145,16 @@ class BeamSearch {
     const int32_t longest = *std::max_element(prompt_lengths.begin(), prompt_lengths.end());
     for (int64_t length = 0; length <= longest + width_; ++length)
       penalties.push_back(brevity_penalty(options_.alpha, static_cast<float>(length)));
-    const std::optional<BeamTrace> trace =
-        model_.run_beams({.items = inputs_.batch,
-                          .beams = beams_,
-                          .width = width_,
-                          .steps = steps,
-                          .eos_id = eos_id_,
-                          .first_tokens = first_tokens,
-                          .forced = forced_,
-                          .prompt_lengths = prompt_lengths,
-                          .penalties = penalties,
-                          .penalty_at_end = penalty_at_end_});
+    const std::optional<BeamTrace> trace = model_.run_beams({.items = inputs_.batch,
+                                                             .beams = beams_,
+                                                             .width = width_,
+                                                             .steps = steps,
+                                                             .eos_id = eos_id_,
+                                                             .first_tokens = first_tokens,
+                                                             .forced = forced_,
+                                                             .prompt_lengths = prompt_lengths,
+                                                             .penalties = penalties,
+                                                             .penalty_at_end = penalty_at_end_});
     if (trace) take_over(*trace);
     return trace.has_value();
   }

@@ -69,10 +69,11 @@ void DeviceBeams::queue(BeamStep step) const {
 
 bool DeviceBeams::all_settled() const {
   const std::vector<int32_t> states = values_of<int32_t>(states_);
-  QT_CHECK_AS(ExitCode::kData, std::count(states.begin(), states.end(), BeamStep::kFailed) == 0,
-              "beam_search: fewer than {} continuations of an item have numbers for logits; are there "
-              "NaNs among the parameters?",
-              2 * beams_);
+  QT_CHECK_AS(
+      ExitCode::kData, std::count(states.begin(), states.end(), BeamStep::kFailed) == 0,
+      "beam_search: fewer than {} continuations of an item have numbers for logits; are there "
+      "NaNs among the parameters?",
+      2 * beams_);
   return std::count(states.begin(), states.end(), BeamStep::kSettled) == items_;
 }
 

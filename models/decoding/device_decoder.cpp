@@ -137,8 +137,9 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
   if (!order.empty()) {
     HostArray places(DType::i32, {batch, length});
     std::copy(order.begin(), order.end(), places.as<int32_t>().begin());
-    encoded = ops::embed(Tensor::from_host(places, {axis::kBatch, axis::kLength}),
-                         with_axes(encoded, {{axis::kVocab, batch * length}, encoded.spec().axes[2]}));
+    encoded =
+        ops::embed(Tensor::from_host(places, {axis::kBatch, axis::kLength}),
+                   with_axes(encoded, {{axis::kVocab, batch * length}, encoded.spec().axes[2]}));
   }
   set_values<int32_t>(s.lengths, lengths);
   Device& device = Device::current();
@@ -168,15 +169,16 @@ void DeviceDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t batch,
   // To the slot of each item's first decode, which all of its rows read.
   const State& s = *state_;
   const int64_t joined = weights_->joined_kv();
-  run_prefix(*weights_, begun, prefix, bidirectional,
-             [&](size_t layer, const Tensor& keys, const Tensor& values) {
-               for (const auto& [from, to] : {std::pair(keys, s.keys[layer]), {values, s.values[layer]}})
-                 for (int64_t i = 0; i < batch; ++i)
-                   Device::current().copy(
-                       at(to, i * options.num_decodes * options.max_length * joined),
-                       at(from, i * longest * joined),
-                       prefix[static_cast<size_t>(i)] * joined * size_of(weights_->dtype()));
-             });
+  run_prefix(
+      *weights_, begun, prefix, bidirectional,
+      [&](size_t layer, const Tensor& keys, const Tensor& values) {
+        for (const auto& [from, to] : {std::pair(keys, s.keys[layer]), {values, s.values[layer]}})
+          for (int64_t i = 0; i < batch; ++i)
+            Device::current().copy(
+                at(to, i * options.num_decodes * options.max_length * joined),
+                at(from, i * longest * joined),
+                prefix[static_cast<size_t>(i)] * joined * size_of(weights_->dtype()));
+      });
 }
 
 /// Room for a batch; nothing is written yet.
@@ -220,8 +222,7 @@ Tensor DeviceDecoder::queue_layers() {
                                   .lengths = ints(s.lengths)},
                                  stream);
           }};
-  return decoding::queue_layers(*weights_,
-                                weights_->embedding.rows(s.input(kTokens), s.row),
+  return decoding::queue_layers(*weights_, weights_->embedding.rows(s.input(kTokens), s.row),
                                 {.items = s.batch, .decodes = s.options.num_decodes}, attended,
                                 attention);
 }

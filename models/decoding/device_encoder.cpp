@@ -18,10 +18,10 @@ Tensor run(const DeviceWeights& weights, const Tensor& tokens, const Tensor& seg
   x = with_axes(x, {axes[0], axes[1], x.spec().axes[1]});  // [batch, length, embed]
   for (const DeviceWeights::EncoderLayer& layer : encoder.layers) {
     const Tensor h = normed(x, layer.norm);
-    const Tensor attended = ops::attention(
-        ops::matmul(h, layer.query), ops::matmul(h, layer.key), ops::matmul(h, layer.value),
-        encoder.bias_table, mask,
-        {.num_heads = weights.config.num_heads, .bidirectional = true});  // [batch, length, joined_kv]
+    const Tensor attended = ops::attention(ops::matmul(h, layer.query), ops::matmul(h, layer.key),
+                                           ops::matmul(h, layer.value), encoder.bias_table, mask,
+                                           {.num_heads = weights.config.num_heads,
+                                            .bidirectional = true});  // [batch, length, joined_kv]
     x = ops::add(x, ops::matmul(attended, layer.out));
     const DeviceWeights::Mlp& mlp = layer.mlp;
     const Tensor y = ops::mlp(normed(x, mlp.norm), mlp.wi_0, mlp.wi_1, mlp.wo, mlp.activations);
@@ -32,8 +32,8 @@ Tensor run(const DeviceWeights& weights, const Tensor& tokens, const Tensor& seg
 
 }  // namespace
 
-Tensor encode(const EncoderDecoderModel& model, const DeviceWeights& weights, const HostArray& tokens,
-              const HostArray& segments) {
+Tensor encode(const EncoderDecoderModel& model, const DeviceWeights& weights,
+              const HostArray& tokens, const HostArray& segments) {
   const std::vector<std::string> axes{axis::kBatch, axis::kLength};
   const Tensor x = Tensor::from_host(tokens, axes), marks = Tensor::from_host(segments, axes);
   if (weights.encoder) return run(weights, x, marks);

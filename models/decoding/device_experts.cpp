@@ -5,10 +5,9 @@
 namespace quintet::decoding {
 
 Tensor through_experts(const DeviceWeights::Mlp& mlp, const Tensor& h) {
-  const ops::Routed routed = ops::route(h, mlp.router,
-                                        {.num_selected_experts = mlp.chosen,
-                                         .group_size = h.size(0) * h.size(1),
-                                         .groups = 1});
+  const ops::Routed routed = ops::route(
+      h, mlp.router,
+      {.num_selected_experts = mlp.chosen, .group_size = h.size(0) * h.size(1), .groups = 1});
   Tensor y = ops::dispatch(h, routed);  // [batch, rows, embed], packed by expert
   y = ops::experts_in(y, routed.offsets, mlp.wi_0, mlp.wi_1, mlp.activations);
   return ops::combine(ops::grouped_matmul(y, routed.offsets, mlp.wo), routed);

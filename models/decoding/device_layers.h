@@ -12,7 +12,8 @@ namespace quintet::decoding {
 /// Queues kernels that leave what the rows' queries find in rows.out.
 struct StepAttention {
   /// key, value: [rows, 3 joined_kv] apart, of the new tokens.
-  std::function<void(size_t layer, const DecodeRows& rows, const void* key, const void* value)> self;
+  std::function<void(size_t layer, const DecodeRows& rows, const void* key, const void* value)>
+      self;
   /// Not called for a decoder alone.
   std::function<void(size_t layer, const DecodeRows& rows)> cross;
 };

@@ -38,9 +38,11 @@ void run_prefix(const DeviceWeights& weights, const HostArray& tokens,
     const Tensor h = ops::rms_norm(x, layer.self_norm);
     const Tensor keys = ops::matmul(h, layer.key), values = ops::matmul(h, layer.value);
     sink(i, keys, values);
-    const Tensor attended = ops::attention(
-        ops::matmul(h, layer.query), keys, values, weights.bias_table, mask,
-        {.num_heads = weights.config.num_heads, .max_distance = kMaxDistance, .bidirectional = false});
+    const Tensor attended =
+        ops::attention(ops::matmul(h, layer.query), keys, values, weights.bias_table, mask,
+                       {.num_heads = weights.config.num_heads,
+                        .max_distance = kMaxDistance,
+                        .bidirectional = false});
     x = ops::add(x, ops::matmul(attended, layer.self_out));
     for (const DeviceWeights::Mlp& mlp : layer.mlps) x = ops::add(x, after_norm(mlp, x));
   }

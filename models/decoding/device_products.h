@@ -48,11 +48,10 @@ class Products {
     const Tensor logits(Spec{{x.spec().axes[0], mlp.router.spec().axes[1]}, DType::f32});
     run(product({.norm = scale(mlp.norm)}, x, mlp.router), logits);
     SkinnyMatmul p = first_half(x, mlp);
-    p.experts = {.logits = logits.local().data<float>(),
-                 .count = mlp.router.size(1),
-                 .chosen = mlp.chosen};
-    const Tensor h(Spec{{{"choices", rows_ * mlp.chosen}, mlp.wi_0.values.spec().axes[2]},
-                        x.spec().dtype});
+    p.experts = {
+        .logits = logits.local().data<float>(), .count = mlp.router.size(1), .chosen = mlp.chosen};
+    const Tensor h(
+        Spec{{{"choices", rows_ * mlp.chosen}, mlp.wi_0.values.spec().axes[2]}, x.spec().dtype});
     run(p, h);
     SkinnyMatmul out = product({.residual = x.local().pointer, .experts = p.experts}, h, mlp.wo);
     out.rows = rows_;
@@ -68,9 +67,9 @@ class Products {
                                    x, weights.logits);
     if (is_fused(p)) return run(p, logits);
     const Tensor y = ops::rms_norm(x, weights.norm);
-    const Tensor rounded = ops::scale(
-        weights.tied ? ops::matmul_t(y, weights.logits) : ops::matmul(y, weights.logits),
-        weights.logit_scale);
+    const Tensor rounded =
+        ops::scale(weights.tied ? ops::matmul_t(y, weights.logits) : ops::matmul(y, weights.logits),
+                   weights.logit_scale);
     const View from = rounded.local(), to = logits.local();
     Device::current().kernels().cast({&from, 1}, {&to, 1}, Device::current().stream());
   }
@@ -86,13 +85,12 @@ class Products {
   /// Of an MLP or of experts.
   static SkinnyMatmul first_half(const Tensor& x, const DeviceWeights::Mlp& mlp) {
     const Gate gate = Gate::of("mlp_in", mlp.activations, !mlp.wi_1.absent());
-    return product(
-        {.norm = scale(mlp.norm),
-         .gate = mlp.wi_1.absent() ? nullptr : mlp.wi_1.values.local().pointer,
-         .gate_scales = scales(mlp.wi_1),
-         .act0 = gate.act0,
-         .act1 = gate.act1},
-        x, mlp.wi_0);
+    return product({.norm = scale(mlp.norm),
+                    .gate = mlp.wi_1.absent() ? nullptr : mlp.wi_1.values.local().pointer,
+                    .gate_scales = scales(mlp.wi_1),
+                    .act0 = gate.act0,
+                    .act1 = gate.act1},
+                   x, mlp.wi_0);
   }
   static SkinnyMatmul product(SkinnyMatmul p, const Tensor& x, const DeviceMatrix& weights) {
     p.dtype = x.spec().dtype;

@@ -9,7 +9,8 @@ namespace {
 /// Reads a model's parameters as they are kept.
 class Reader {
  public:
-  Reader(const Parameters& parameters, const NetworkShape& shape, const KeptWeights& kept, DType wide)
+  Reader(const Parameters& parameters, const NetworkShape& shape, const KeptWeights& kept,
+         DType wide)
       : parameters_(parameters), shape_(shape), kept_(kept), wide_(wide) {}
 
   bool in_fewer_bits() const { return kept_.type != WeightType::f32; }
@@ -58,8 +59,8 @@ std::vector<DeviceWeights::Mlp> mlps_of(const Reader& reader, const std::string&
                                         const LayerConfig& config, const SparseStack* sparse) {
   if (sparse == nullptr)
     return {reader.mlp(layer + "/pre_mlp_layer_norm", layer + "/mlp", config.mlp_activations)};
-  std::vector all{reader.mlp(layer + "/pre_mlp_layer_norm", layer + "/mlp/expert",
-                             sparse->moe.activations)};
+  std::vector all{
+      reader.mlp(layer + "/pre_mlp_layer_norm", layer + "/mlp/expert", sparse->moe.activations)};
   all[0].router = reader.vector(layer + "/mlp/router/router_weights/w/kernel");
   all[0].chosen = sparse->moe.router.num_selected_experts;
   if (sparse->extra_mlp)
@@ -74,7 +75,8 @@ DeviceWeights::Encoder encoder_of(const Reader& reader, const T5Config& config) 
                                  .bias_table = reader.vector("encoder/relpos_bias/rel_embedding"),
                                  .masks_padding = config.masks_padding};
   for (int64_t i = 0; i < config.num_encoder_layers; ++i) {
-    const std::string layer = fmt::format("encoder/layers_{}", i), attention = layer + "/attention/";
+    const std::string layer = fmt::format("encoder/layers_{}", i),
+                      attention = layer + "/attention/";
     encoder.layers.push_back(
         {.norm = reader.vector(layer + "/pre_attention_layer_norm/scale"),
          .query = reader.query(attention),
@@ -127,19 +129,20 @@ DeviceWeights::DeviceWeights(const BaseModel& model, const KeptWeights& kept)
   for (int64_t i = 0; i < shape.num_decoder_layers; ++i) {
     const std::string layer = fmt::format("decoder/layers_{}", i);
     const std::string self = layer + "/self_attention/";
-    Layer weights{.self_norm = reader.vector(layer + "/pre_self_attention_layer_norm/scale"),
-                  .query = reader.query(self),
-                  .key = reader.matrix(self + "key/kernel"),
-                  .value = reader.matrix(self + "value/kernel"),
-                  .qkv = {},
-                  .self_out = reader.matrix(self + "out/kernel"),
-                  .cross_norm = {},
-                  .cross_query = {},
-                  .cross_key = {},
-                  .cross_value = {},
-                  .cross_out = {},
-                  .mlps = mlps_of(reader, layer, config,
-                                  sparse.is_sparse(i, shape.num_decoder_layers) ? &sparse : nullptr)};
+    Layer weights{
+        .self_norm = reader.vector(layer + "/pre_self_attention_layer_norm/scale"),
+        .query = reader.query(self),
+        .key = reader.matrix(self + "key/kernel"),
+        .value = reader.matrix(self + "value/kernel"),
+        .qkv = {},
+        .self_out = reader.matrix(self + "out/kernel"),
+        .cross_norm = {},
+        .cross_query = {},
+        .cross_key = {},
+        .cross_value = {},
+        .cross_out = {},
+        .mlps = mlps_of(reader, layer, config,
+                        sparse.is_sparse(i, shape.num_decoder_layers) ? &sparse : nullptr)};
     weights.qkv = side_by_side({weights.query, weights.key, weights.value});
     if (has_encoder) {
       const std::string cross = layer + "/encoder_decoder_attention/";

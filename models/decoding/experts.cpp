@@ -62,8 +62,8 @@ void ExpertProducts::in(const PackedExperts& experts, const ExpertRows& routed, 
   }
 }
 
-void ExpertProducts::out(const PackedExperts& experts, const ExpertRows& routed, const float* hidden,
-                         Part part, PackedRows& packed, float* y) {
+void ExpertProducts::out(const PackedExperts& experts, const ExpertRows& routed,
+                         const float* hidden, Part part, PackedRows& packed, float* y) {
   for (size_t e = 0; e < experts.experts.size(); ++e) {
     const int64_t first = routed.begin[e], count = routed.begin[e + 1] - first;
     if (count == 0) continue;

@@ -24,8 +24,8 @@ class ExpertProducts {
   static void in(const PackedExperts& experts, const ExpertRows& routed, const float* x, Part part,
                  PackedRows& packed, float* hidden);
   /// y [rows, embed] += gate * expert's output, for this part's panels.
-  static void out(const PackedExperts& experts, const ExpertRows& routed, const float* hidden, Part part,
-                  PackedRows& packed, float* y);
+  static void out(const PackedExperts& experts, const ExpertRows& routed, const float* hidden,
+                  Part part, PackedRows& packed, float* y);
 };
 
 }  // namespace quintet::decoding

@@ -229,8 +229,8 @@ PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source,
   const std::string embedding =
       shape_.decoder_only() ? "decoder/token_embedder/embedding" : "token_embedder/embedding";
   if (shape_.logits_via_embedding) {
-    logits_ = PackedMatrix::pack_transposed(reader.read(embedding, v, e, weights), v, e, arena,
-                                            weights);
+    logits_ =
+        PackedMatrix::pack_transposed(reader.read(embedding, v, e, weights), v, e, arena, weights);
     logit_scale_ = 1.0f / std::sqrt(static_cast<float>(e));
   } else {
     const WeightType high = high_precision(weights);
@@ -241,10 +241,9 @@ PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source,
       std::memcpy(embedding_.get(), table.values,
                   static_cast<size_t>(v * e * size_of(embedding_dtype_)));
     else
-      std::transform(static_cast<const float*>(table.values),
-                     static_cast<const float*>(table.values) + v * e,
-                     reinterpret_cast<bfloat16*>(embedding_.get()),
-                     [](float x) { return bfloat16(x); });
+      std::transform(
+          static_cast<const float*>(table.values), static_cast<const float*>(table.values) + v * e,
+          reinterpret_cast<bfloat16*>(embedding_.get()), [](float x) { return bfloat16(x); });
     logits_ = reader.matrix("decoder/logits_dense/kernel", e, v);
   }
   if (!shape_.decoder_only() && !encode_) encoder_ = reader.stack(true);
@@ -269,7 +268,8 @@ void PackedNetwork::embed(int32_t token, float* out) const {
 
 int64_t PackedNetwork::bytes() const {
   int64_t bytes = logits_.bytes();
-  if (embedding_ != nullptr) bytes += size_of(embedding_dtype_) * shape_.vocab_size * shape_.emb_dim;
+  if (embedding_ != nullptr)
+    bytes += size_of(embedding_dtype_) * shape_.vocab_size * shape_.emb_dim;
   for (const PackedStack* stack : {&encoder_, &decoder_})
     for (const PackedLayer& layer : stack->layers)
       for (const PackedMatrix* m : matrices_of(layer)) bytes += m->bytes();

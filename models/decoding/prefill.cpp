@@ -183,12 +183,14 @@ class StackRun {
   }
   void add_experts(const PackedLayer& layer, int64_t first, int64_t count, Own& own) {
     const PackedExperts& experts = *layer.experts;
-    own.packed.pack_normalized(x(first), count, shape_.emb_dim, layer.mlp.norm.data(), kNormEpsilon);
+    own.packed.pack_normalized(x(first), count, shape_.emb_dim, layer.mlp.norm.data(),
+                               kNormEpsilon);
     own.normalized.resize(static_cast<size_t>(count * shape_.emb_dim));
     own.packed.unpack(own.normalized.data());
     const ExpertRows routed = route_rows(experts, own.normalized.data(), count);
     own.block.resize(routed.row.size() * static_cast<size_t>(experts.experts.front().width));
-    ExpertProducts::in(experts, routed, own.normalized.data(), Part{}, own.packed, own.block.data());
+    ExpertProducts::in(experts, routed, own.normalized.data(), Part{}, own.packed,
+                       own.block.data());
     ExpertProducts::out(experts, routed, own.block.data(), Part{}, own.packed, x(first));
   }
 

@@ -12,8 +12,7 @@ bool is_token_table(const std::string& name) { return name.ends_with("token_embe
 
 /// Of a parameter, when matrices take `weights`.
 WeightType type_of(const NetworkShape& shape, const std::string& name, WeightType weights) {
-  if (is_token_table(name))
-    return shape.logits_via_embedding ? weights : high_precision(weights);
+  if (is_token_table(name)) return shape.logits_via_embedding ? weights : high_precision(weights);
   if (!name.ends_with("/kernel") || name.find("/router/") != std::string::npos)
     return WeightType::f32;
   return name.ends_with("/wo/kernel") ? high_precision(weights) : weights;
@@ -67,9 +66,9 @@ QuantizedParameter quantize_parameter(const NetworkShape& shape, const std::stri
   const bool by_row = is_token_table(name);
   if (type == WeightType::fp8) return to_bytes<float8>(w, value, by_row, DType::u8);
   if (weight_bytes(type) == 1) return to_bytes<int8_t>(w, value, by_row, DType::i8);
-  QuantizedParameter q{HostArray(stored_dtype(type), {value.sizes.begin(),
-                                                      value.sizes.begin() + value.rank}),
-                       HostArray(DType::f32, {0})};
+  QuantizedParameter q{
+      HostArray(stored_dtype(type), {value.sizes.begin(), value.sizes.begin() + value.rank}),
+      HostArray(DType::f32, {0})};
   if (type == WeightType::f32)
     std::copy_n(w, value.elements(), q.values.as<float>().begin());
   else
@@ -85,12 +84,12 @@ QuantizedParameter quantized_parameter(const NetworkShape& shape, const std::str
   const DType dtype = stored_dtype(type_of(shape, name, weights));
   HostArray values(dtype, sizes);
   // Kernels may come as [embed, heads, kv]: the order of elements is the same.
-  QT_CHECK_AS(ExitCode::kData,
-              view.elements() == values.elements() &&
-                  (view.dtype == DType::f32 || view.dtype == dtype),
-              "parameter {}: expected [{}] of {}, found {} values of {}; does the configuration "
-              "belong to this checkpoint?",
-              name, fmt::join(sizes, ", "), name_of(dtype), view.elements(), name_of(view.dtype));
+  QT_CHECK_AS(
+      ExitCode::kData,
+      view.elements() == values.elements() && (view.dtype == DType::f32 || view.dtype == dtype),
+      "parameter {}: expected [{}] of {}, found {} values of {}; does the configuration "
+      "belong to this checkpoint?",
+      name, fmt::join(sizes, ", "), name_of(dtype), view.elements(), name_of(view.dtype));
   if (view.dtype == DType::f32)
     return quantize_parameter(shape, name, View::of(view.data<float>(), sizes), weights);
   std::memcpy(values.bytes.data(), view.pointer, values.bytes.size());

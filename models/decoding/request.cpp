@@ -32,8 +32,7 @@ class Choices : public Generation {
       request_.rules.apply(mine, {.tokens = sequence.history,
                                   .prompt_length = std::ssize(request_.prompt),
                                   .inputs = request_.inputs});
-      return choose_token(mine, request_.sampling, decode,
-                          std::ssize(sequence.hypothesis.tokens));
+      return choose_token(mine, request_.sampling, decode, std::ssize(sequence.hypothesis.tokens));
     });
   }
 
@@ -79,7 +78,8 @@ class Choices : public Generation {
   template <class Choose>
   void advance_with(const Choose& choose) {
     size_t which = 0;
-    for_each_choice([&](int64_t row, int64_t decode) { take(decode, choose(which++, row, decode)); });
+    for_each_choice(
+        [&](int64_t row, int64_t decode) { take(decode, choose(which++, row, decode)); });
     ++fed_;
     next();
   }
@@ -129,10 +129,11 @@ class Choices : public Generation {
     } else {
       for (size_t d = 0; d < sequences_.size(); ++d)
         if (const Sequence& s = sequences_[d]; !s.done)
-          rows_.push_back({.row = static_cast<int32_t>(d),
-                           .token = s.history.back(),
-                           .position = position,
-                           .source = s.hypothesis.tokens.size() == 1 ? 0 : static_cast<int32_t>(d)});
+          rows_.push_back(
+              {.row = static_cast<int32_t>(d),
+               .token = s.history.back(),
+               .position = position,
+               .source = s.hypothesis.tokens.size() == 1 ? 0 : static_cast<int32_t>(d)});
     }
     ask();
   }

@@ -1,11 +1,12 @@
 #include "models/decoding/select.h"
-#include "models/decoding/token_model.h"
 
 #include <omp.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+
+#include "models/decoding/token_model.h"
 
 namespace quintet::decoding {
 namespace {

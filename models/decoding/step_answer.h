@@ -19,10 +19,10 @@ struct StepQuestion {
 };
 
 struct StepAnswer {
-  int64_t width = 0;                 // elements listed of each row, at least those asked for
-  const float* values = nullptr;     // [rows, width], TopRows'
-  const int32_t* indices = nullptr;  // [rows, width]
-  const float* log_sums = nullptr;   // [rows]
+  int64_t width = 0;                  // elements listed of each row, at least those asked for
+  const float* values = nullptr;      // [rows, width], TopRows'
+  const int32_t* indices = nullptr;   // [rows, width]
+  const float* log_sums = nullptr;    // [rows]
   const DrawnToken* drawn = nullptr;  // [draws]
 
   float log_prob(int64_t row, float logit) const {

@@ -150,20 +150,21 @@ class Sampler {
       allowances.push_back(static_cast<int32_t>(allowance_[row]));
       steps = std::max(steps, allowance_[row] - state_.cur_index[row]);
     }
-    std::optional<SampleTrace> trace = model_.run_samples({.rows = rows_,
-                                                           .decodes = options_.num_decodes,
-                                                           .width = width_,
-                                                           .steps = steps,
-                                                           .eos_id = eos_id_,
-                                                           .rng = state_.rng,
-                                                           .temperatures = options_.temperature,
-                                                           .topk = options_.topk,
-                                                           .topp = options_.topp,
-                                                           .rescale_log_probs = options_.rescale_log_probs,
-                                                           .sequences = state_.sequences,
-                                                           .indices = state_.cur_index,
-                                                           .first_tokens = state_.cur_token,
-                                                           .allowances = allowances});
+    std::optional<SampleTrace> trace =
+        model_.run_samples({.rows = rows_,
+                            .decodes = options_.num_decodes,
+                            .width = width_,
+                            .steps = steps,
+                            .eos_id = eos_id_,
+                            .rng = state_.rng,
+                            .temperatures = options_.temperature,
+                            .topk = options_.topk,
+                            .topp = options_.topp,
+                            .rescale_log_probs = options_.rescale_log_probs,
+                            .sequences = state_.sequences,
+                            .indices = state_.cur_index,
+                            .first_tokens = state_.cur_token,
+                            .allowances = allowances});
     if (!trace) return false;
     state_.sequences = std::move(trace->sequences);
     state_.log_prob = std::move(trace->log_probs);
@@ -182,8 +183,7 @@ class Sampler {
       tokens.push_back(state_.cur_token[static_cast<size_t>(row)]);
       positions.push_back(state_.cur_index[static_cast<size_t>(row)]);
     }
-    const StepInput input{
-        .rows = active_, .tokens = tokens, .positions = positions, .sources = {}};
+    const StepInput input{.rows = active_, .tokens = tokens, .positions = positions, .sources = {}};
     const bool greedy = !options_.logit_callback_fn &&
                         std::all_of(options_.temperature.begin(), options_.temperature.end(),
                                     [](float t) { return !(t > kMinTemperature); });
@@ -199,8 +199,7 @@ class Sampler {
   }
 
   void draw_greedily(const StepInput& input, std::vector<Draw>& draws) const {
-    const std::vector<RowSummary> rows =
-        model_.step_greedily(input, !options_.rescale_log_probs);
+    const std::vector<RowSummary> rows = model_.step_greedily(input, !options_.rescale_log_probs);
     for (size_t a = 0; a < active_.size(); ++a) {
       const RowSummary& row = rows[a];
       draws[static_cast<size_t>(active_[a])] = {

@@ -54,14 +54,14 @@ struct SamplePlan {
   int64_t steps = 0;                         // at most
   int32_t eos_id = 1;
   Key rng;
-  std::span<const float> temperatures;      // one, or one for each item
+  std::span<const float> temperatures;  // one, or one for each item
   int64_t topk = 0;
   float topp = 0;
   bool rescale_log_probs = true;
-  std::span<const int32_t> sequences;       // [rows, width] prompts; 0: free
-  std::span<const int32_t> indices;         // [rows] where each begins
-  std::span<const int32_t> first_tokens;    // [rows]
-  std::span<const int32_t> allowances;      // [rows] tokens each may hold
+  std::span<const int32_t> sequences;     // [rows, width] prompts; 0: free
+  std::span<const int32_t> indices;       // [rows] where each begins
+  std::span<const int32_t> first_tokens;  // [rows]
+  std::span<const int32_t> allowances;    // [rows] tokens each may hold
 };
 struct SampleTrace {
   std::vector<int32_t> sequences;  // [rows, width]

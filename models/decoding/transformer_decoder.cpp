@@ -128,16 +128,16 @@ std::span<float> TransformerDecoder::step(const StepInput& input) {
   for (size_t i = 0; i < input.rows.size(); ++i) {
     const int32_t row = input.rows[i], position = input.positions[i];
     const bool inside = position < s.cache.max_length();
-    rows.push_back(
-        {.token = input.tokens[i],
-         .position = position,
-         .place = inside ? s.cache.place(row, position) : nullptr,
-         .past = s.cache.places_of(row, inside ? position + 1 : s.cache.max_length())});
+    rows.push_back({.token = input.tokens[i],
+                    .position = position,
+                    .place = inside ? s.cache.place(row, position) : nullptr,
+                    .past = s.cache.places_of(row, inside ? position + 1 : s.cache.max_length())});
     const int64_t item = row / s.cache.decodes();
     if (item != last_item)
-      groups.push_back({.begin = static_cast<int64_t>(i),
-                        .cross = s.cross.empty() ? nullptr : s.cross.data() + item * shape.num_heads,
-                        .cross_layer = batch_ * shape.num_heads});
+      groups.push_back(
+          {.begin = static_cast<int64_t>(i),
+           .cross = s.cross.empty() ? nullptr : s.cross.data() + item * shape.num_heads,
+           .cross_layer = batch_ * shape.num_heads});
     groups.back().end = static_cast<int64_t>(i) + 1;
     last_item = item;
   }

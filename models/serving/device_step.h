@@ -89,7 +89,8 @@ class AnswerMemory {
     top.logits = logits;
     top.vocab = vocab;
     device.kernels().top(top, device.stream());
-    if (draws_) device.kernels().draw({logits, vocab, rows_, draws, drawn(device_)}, device.stream());
+    if (draws_)
+      device.kernels().draw({logits, vocab, rows_, draws, drawn(device_)}, device.stream());
     device.copy(host_.get(), device_.get(), bytes());
   }
   /// Of the rows and the draws from there on.

@@ -17,9 +17,9 @@ namespace quintet::serving {
 using Clock = std::chrono::steady_clock;
 
 struct Outcome {
-  std::exception_ptr error = {};                 // null: done; or what went wrong, or Refused
-  decoding::Generation* search = nullptr;        // as far as it came; null: it never began
-  std::span<const float> encoded = {};           // jobs without a search: [inputs, embed]
+  std::exception_ptr error = {};           // null: done; or what went wrong, or Refused
+  decoding::Generation* search = nullptr;  // as far as it came; null: it never began
+  std::span<const float> encoded = {};     // jobs without a search: [inputs, embed]
 };
 
 struct Job {

@@ -49,16 +49,16 @@ template <typename... Args>
 
 }  // namespace quintet
 
-#define QT_CHECK_AS(code, condition, ...)                      \
-  do {                                                         \
-    if (!(condition)) ::quintet::fail((code), __VA_ARGS__);    \
+#define QT_CHECK_AS(code, condition, ...)                   \
+  do {                                                      \
+    if (!(condition)) ::quintet::fail((code), __VA_ARGS__); \
   } while (false)
 
 #define QT_CHECK(condition, ...) QT_CHECK_AS(::quintet::ExitCode::kUsage, condition, __VA_ARGS__)
 
-#define QT_ASSERT(condition)                                                                    \
-  do {                                                                                          \
-    if (!(condition))                                                                           \
-      throw ::quintet::Bug(fmt::format("{}:{}: broken invariant: {}", __FILE__, __LINE__,       \
-                                       #condition));                                            \
+#define QT_ASSERT(condition)                                                           \
+  do {                                                                                 \
+    if (!(condition))                                                                  \
+      throw ::quintet::Bug(                                                            \
+          fmt::format("{}:{}: broken invariant: {}", __FILE__, __LINE__, #condition)); \
   } while (false)

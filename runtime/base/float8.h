@@ -31,8 +31,8 @@ struct float8 {
   explicit operator float() const {
     const int exponent = bits >> 3 & 15, mantissa = bits & 7;
     const float a = (bits & 0x7f) == 0x7f ? std::numeric_limits<float>::quiet_NaN()
-                    : exponent == 0      ? std::ldexp(static_cast<float>(mantissa), -9)
-                                         : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+                    : exponent == 0       ? std::ldexp(static_cast<float>(mantissa), -9)
+                                    : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
     return (bits & 0x80) != 0 ? -a : a;
   }
 };

@@ -51,7 +51,8 @@ bool is_dead_here(const std::string& holder) {
 
 [[noreturn]] void refuse(const std::filesystem::path& file, const std::string& holder) {
   fail(ExitCode::kUsage,
-       "{}: another run is using this folder: {}; wait for it, stop it, or choose another folder (if that run "
+       "{}: another run is using this folder: {}; wait for it, stop it, or choose another folder "
+       "(if that run "
        "is surely gone, delete the file)",
        file.string(), holder.empty() ? "one that is just starting" : holder);
 }
@@ -66,7 +67,8 @@ bool try_lock(int descriptor, const std::filesystem::path& file) {
     const std::string holder = text_of(descriptor);
     if (!holder.empty() && !is_dead_here(holder)) refuse(file, holder);
   }
-  struct stat mine {}, there {};
+  struct stat mine {
+  }, there{};
   return ::fstat(descriptor, &mine) == 0 && ::stat(file.c_str(), &there) == 0 &&
          mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
 }

@@ -1,9 +1,8 @@
 #include "runtime/base/json.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "runtime/base/check.h"

@@ -6,11 +6,10 @@
 //   const Json meta = Json::read("meta.json");
 //   const int64_t emb = meta["config"]["emb_dim"].as_int();
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>

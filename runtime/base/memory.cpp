@@ -41,8 +41,7 @@ class HostSource final : public MemorySource {
     void* pointer = memalign(alignment, static_cast<size_t>(bytes));
     if (pointer == nullptr) return nullptr;
 #ifdef MADV_HUGEPAGE
-    if (bytes >= kHuge)
-      madvise(pointer, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+    if (bytes >= kHuge) madvise(pointer, static_cast<size_t>(bytes), MADV_HUGEPAGE);
 #endif
     return pointer;
   }
@@ -54,7 +53,7 @@ class HostSource final : public MemorySource {
 struct Release {
   MemoryKind kind;
   int64_t bytes;
-  std::shared_ptr<MemoryMeter::State> meter;  // may be null
+  std::shared_ptr<MemoryMeter::State> meter;                                // may be null
   std::function<void(MemoryKind from, std::optional<MemoryKind> to)> move;  // to nothing: back
 
   void operator()(std::byte*) const {
@@ -127,7 +126,8 @@ Buffer Memory::allocate(int64_t bytes) {
   }
   const auto meter = MemoryMeter::current();
   if (meter != nullptr) meter->add(kind, bytes);
-  const auto move = [this, block, home = std::weak_ptr(arena)](MemoryKind from, std::optional<MemoryKind> to) {
+  const auto move = [this, block, home = std::weak_ptr(arena)](MemoryKind from,
+                                                               std::optional<MemoryKind> to) {
     if (!to) return give_back(block, from, home);
     const std::lock_guard lock(mutex_);
     by_kind_[static_cast<size_t>(from)] -= block.capacity;
@@ -197,7 +197,8 @@ std::string Memory::accounting() const {
   std::string text;
   for (size_t kind = 0; kind < by_kind_.size(); ++kind)
     if (by_kind_[kind] > 0)
-      text += fmt::format("{} {:.3f} GiB, ", name_of(static_cast<MemoryKind>(kind)), gib(by_kind_[kind]));
+      text += fmt::format("{} {:.3f} GiB, ", name_of(static_cast<MemoryKind>(kind)),
+                          gib(by_kind_[kind]));
   return text + fmt::format("{:.3f} GiB in all", gib(used_));
 }
 

@@ -20,13 +20,19 @@ constexpr size_t kLargestCall = size_t{1} << 30;
 
 const char* advice(int error) {
   switch (error) {
-    case ENOSPC: return "; free space or choose another folder";
-    case EDQUOT: return "; the quota is used up";
-    case EFBIG: return "; raise the file-size limit (ulimit -f)";
-    case EROFS: return "; the file system is mounted read-only";
+    case ENOSPC:
+      return "; free space or choose another folder";
+    case EDQUOT:
+      return "; the quota is used up";
+    case EFBIG:
+      return "; raise the file-size limit (ulimit -f)";
+    case EROFS:
+      return "; the file system is mounted read-only";
     case EACCES:
-    case EPERM: return "; check the permissions";
-    default: return "";
+    case EPERM:
+      return "; check the permissions";
+    default:
+      return "";
   }
 }
 

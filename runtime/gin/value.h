@@ -113,7 +113,7 @@ class Value {
   Value(Value&&) noexcept;
   Value& operator=(const Value&);
   Value& operator=(Value&&) noexcept;
-  Value(None) : Value() {}            // NOLINT: literals convert, so that defaults read as in Python
+  Value(None) : Value() {}  // NOLINT: literals convert, so that defaults read as in Python
   Value(std::nullptr_t) : Value() {}  // NOLINT
   Value(bool v);                      // NOLINT
   Value(int v);                       // NOLINT

@@ -101,8 +101,8 @@ Pending Group::all_to_all(const void* from, void* to, int64_t count, DType dtype
   record("all_to_all", size() * count * size_of(dtype));
   return comm_->all_to_all(members(), from, to, count, dtype);
 }
-Pending Group::exchange(const void* from, Slices sends, void* to, Slices receives,
-                        int64_t count, DType dtype) const {
+Pending Group::exchange(const void* from, Slices sends, void* to, Slices receives, int64_t count,
+                        DType dtype) const {
   QT_ASSERT(size() > 1);
   record("all_to_all", count * size_of(dtype));
   return comm_->exchange(members(), from, std::move(sends), to, std::move(receives), count, dtype);

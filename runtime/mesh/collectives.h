@@ -113,8 +113,8 @@ class Comm {
   virtual Pending reduce_scatter(const Members&, const void* from, void* to, int64_t count, DType,
                                  Reduction) = 0;
   virtual Pending all_to_all(const Members&, const void* from, void* to, int64_t count, DType) = 0;
-  virtual Pending exchange(const Members&, const void* from, Slices sends, void* to, Slices receives,
-                           int64_t count, DType) = 0;
+  virtual Pending exchange(const Members&, const void* from, Slices sends, void* to,
+                           Slices receives, int64_t count, DType) = 0;
   virtual Pending broadcast(const Members&, void* data, int64_t count, DType, int root) = 0;
   virtual Pending send(const Members&, const void* data, int64_t count, DType, int to) = 0;
   virtual Pending receive(const Members&, void* data, int64_t count, DType, int from) = 0;

@@ -181,7 +181,7 @@ class HostComm final : public Comm {
   }
 
   static void swap_slices(const Call& call, void* in, const Slices& sends, void* out,
-                        const Slices& receives, int64_t element) {
+                          const Slices& receives, int64_t element) {
     std::vector<Message> own[2], away[2];  // sent, received
     const auto sort = [&](const Slices& slices, void* data, size_t side) {
       for (const Slice& slice : slices)

@@ -54,10 +54,8 @@ class PaperComm final : public Comm {
   Pending take(const Members& group, const char* collective, int64_t bytes) const {
     StepClock* clock = StepClock::current();
     if (clock == nullptr || !cost_) return {};
-    const int64_t sent =
-        Traffic::sent(collective, bytes, static_cast<int>(group.ranks.size()));
-    const double end =
-        clock->send(cost_(collective, static_cast<double>(sent), group.ranks));
+    const int64_t sent = Traffic::sent(collective, bytes, static_cast<int>(group.ranks.size()));
+    const double end = clock->send(cost_(collective, static_cast<double>(sent), group.ranks));
     return Pending([clock, end] { clock->wait(end); });
   }
 

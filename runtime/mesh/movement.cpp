@@ -50,11 +50,10 @@ class Walk {
   }
   /// `bytes`: the array's where it is largest, before or after.
   bool add(MoveKind kind, MeshAxes axes, size_t dim, size_t to_dim, int64_t bytes) {
-    const int64_t sent =
-        kind == MoveKind::kSlice
-            ? 0
-            : Traffic::sent(std::string(name_of(kind)), bytes,
-                            static_cast<int>(parts_of(axes, mesh_)));
+    const int64_t sent = kind == MoveKind::kSlice
+                             ? 0
+                             : Traffic::sent(std::string(name_of(kind)), bytes,
+                                             static_cast<int>(parts_of(axes, mesh_)));
     moves_.push_back({kind, std::move(axes), dim, to_dim, now_, sent});
     return true;
   }
@@ -62,7 +61,8 @@ class Walk {
   bool reduce_scatter() {
     for (size_t d = 0; d < now_.dims.size(); ++d) {
       MeshAxes axes;
-      for (const std::string* next; (next = next_of(d)) != nullptr && contains(now_.partial, *next);) {
+      for (const std::string* next;
+           (next = next_of(d)) != nullptr && contains(now_.partial, *next);) {
         axes.push_back(*next);
         std::erase(now_.partial, axes.back());
         now_.dims[d].push_back(axes.back());
@@ -153,8 +153,8 @@ std::string_view name_of(MoveKind kind) {
 int64_t parts_of(const MeshAxes& axes, const Axes& mesh) {
   int64_t parts = 1;
   for (const std::string& name : axes) {
-    const auto found = std::find_if(mesh.begin(), mesh.end(),
-                                    [&](const Axis& axis) { return axis.name == name; });
+    const auto found =
+        std::find_if(mesh.begin(), mesh.end(), [&](const Axis& axis) { return axis.name == name; });
     QT_CHECK(found != mesh.end(), "the mesh has no axis '{}'", name);
     parts *= found->size;
   }

@@ -17,11 +17,11 @@ std::string_view name_of(MoveKind kind);
 
 struct Move {
   MoveKind kind;
-  MeshAxes axes;       // whose ranks take part, outermost first
-  size_t dim = 0;      // the dimension they cut before (all-gather, all-to-all) or after it
-  size_t to_dim = 0;   // the dimension they cut after an all-to-all
-  Layout after;        // of the whole array
-  int64_t bytes = 0;   // sent by each rank, as Traffic counts; 0 for a slice
+  MeshAxes axes;      // whose ranks take part, outermost first
+  size_t dim = 0;     // the dimension they cut before (all-gather, all-to-all) or after it
+  size_t to_dim = 0;  // the dimension they cut after an all-to-all
+  Layout after;       // of the whole array
+  int64_t bytes = 0;  // sent by each rank, as Traffic counts; 0 for a slice
 };
 
 /// Number of blocks that mesh axes make; `mesh`: the axes with their sizes. Throws a usage error for

@@ -89,12 +89,13 @@ Block Sharding::block(std::string_view what, const Spec& spec, const Layout& lay
     const MeshAxes& axes = layout.dims[i];
     if (axes.empty()) continue;
     const int64_t parts = parts_of(axes, mesh_);
-    QT_CHECK(frame.sizes[i] % parts == 0,
-             "{} {}: axis '{}' of size {} cannot be cut over mesh axis '{}' of size {}, as the rule "
-             "('{}', '{}') says; choose a size that it divides, another mesh, or a rule that leaves "
-             "'{}' whole",
-             what, to_string(spec), spec.axes[i].name, frame.sizes[i], fmt::join(axes, "+"), parts,
-             spec.axes[i].name, fmt::join(axes, "', '"), spec.axes[i].name);
+    QT_CHECK(
+        frame.sizes[i] % parts == 0,
+        "{} {}: axis '{}' of size {} cannot be cut over mesh axis '{}' of size {}, as the rule "
+        "('{}', '{}') says; choose a size that it divides, another mesh, or a rule that leaves "
+        "'{}' whole",
+        what, to_string(spec), spec.axes[i].name, frame.sizes[i], fmt::join(axes, "+"), parts,
+        spec.axes[i].name, fmt::join(axes, "', '"), spec.axes[i].name);
     block.sizes[i] = frame.sizes[i] / parts;
     block.origin[i] += index_in(axes) * block.sizes[i];
   }

@@ -27,7 +27,7 @@ namespace tensor_field {
 constexpr uint32_t kDtype = 1, kShape = 2, kContent = 4, kFloat = 5, kString = 8;
 }
 constexpr uint32_t kFloatType = 1, kDoubleType = 2, kStringType = 7;  // DataType
-constexpr uint32_t kScalarClass = 1, kTensorClass = 2;  // DataClass
+constexpr uint32_t kScalarClass = 1, kTensorClass = 2;                // DataClass
 constexpr size_t kFlushBytes = 64 << 10;
 
 double now() {

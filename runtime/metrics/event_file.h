@@ -57,7 +57,7 @@ struct Event {
   int64_t step = 0;
   std::string tag;  // empty: not a summary
   double scalar = 0;
-  std::string text;  // of a text summary
+  std::string text;               // of a text summary
   std::vector<double> histogram;  // [buckets][left, right, count]
   bool session_start = false;
 };

@@ -17,16 +17,18 @@ int64_t experts_of(const Tensor& offsets) {
 ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) {
   const int64_t batch = x.frame().sizes[0], length = x.size(1), experts = w.size(1);
   const int64_t own = x.block().sizes[0];
-  QT_CHECK(own == batch || (own * length % o.group_size == 0 && o.padded_batch == 0),
-           "route: {} of the batch's {} rows of {} tokens are on a rank, which does not make whole groups "
-           "of {} tokens{}; take a larger batch, a smaller max_group_size or fewer ranks over the batch",
-           own, batch, length, o.group_size, o.padded_batch == 0 ? "" : " with the padding they need");
+  QT_CHECK(
+      own == batch || (own * length % o.group_size == 0 && o.padded_batch == 0),
+      "route: {} of the batch's {} rows of {} tokens are on a rank, which does not make whole "
+      "groups "
+      "of {} tokens{}; take a larger batch, a smaller max_group_size or fewer ranks over the batch",
+      own, batch, length, o.group_size, o.padded_batch == 0 ? "" : " with the padding they need");
   const bool by_experts = o.router == Router::experts_choose;
   const int64_t choices = by_experts ? experts : o.num_selected_experts;
   // The most rows that can be served, shared out over the rows of the batch.
   const int64_t slots = o.groups * experts * std::min(o.capacity, o.group_size);
-  const int64_t rows = by_experts ? (slots + batch - 1) / std::max<int64_t>(batch, 1)
-                                  : length * choices;
+  const int64_t rows =
+      by_experts ? (slots + batch - 1) / std::max<int64_t>(batch, 1) : length * choices;
   const Tensors out = call(table::route, {x, w},
                            {{"router", static_cast<int64_t>(o.router)},
                             {"k", choices},
@@ -113,8 +115,9 @@ Tensor ops::grouped_matmul(const Tensor& x, const Tensor& offsets, const Tensor&
 
 Tensors grouped_matmul_vjp(const Node& node, const Tensors& grads) {
   const Tensor &x = node.inputs[0], &offsets = node.inputs[1], &w = node.inputs[2];
-  return {call(ops::table::grouped_matmul_t, {grads[0], offsets, w}, node.attrs)[0], Tensor(),
-          parameter_gradient(w, ops::table::grouped_matmul_grad_w, {x, offsets, grads[0]}, node.attrs)};
+  return {
+      call(ops::table::grouped_matmul_t, {grads[0], offsets, w}, node.attrs)[0], Tensor(),
+      parameter_gradient(w, ops::table::grouped_matmul_grad_w, {x, offsets, grads[0]}, node.attrs)};
 }
 
 Tensor ops::experts_dropout(const Tensor& x, const Tensor& offsets, const Dropout& dropout) {

@@ -79,7 +79,8 @@ class AdafactorParam {
   FactoredLayout layout_;
   bool scaled_by_param_ = true;
   StateBuffer v_row_, v_col_, v_, m_;
-  CutAxes row_cuts_, column_cuts_, cuts_;  // mesh axes that cut ROW axes, COLUMN axes, any but BATCH
+  CutAxes row_cuts_, column_cuts_,
+      cuts_;  // mesh axes that cut ROW axes, COLUMN axes, any but BATCH
   // Scratch of an update.
   cpu::AdafactorArrays arrays_{};
   std::vector<double> row_sums_, column_sums_, means_;  // of squares; of v_row by batch
@@ -456,7 +457,8 @@ StepNumbers Adafactor::numbers_of(const UpdateArgs& args, std::span<const ParamS
                    std::pow(static_cast<double>(args.learning_rate), exponent);
   n.keep = f32(1.0 - weight_decay);
   if (const double limit = options_.global_norm_clip_threshold.value_or(0.0); limit != 0) {
-    const double norm = args.gradient_norm ? *args.gradient_norm : check_gradients(params, args.reducer).norm;
+    const double norm =
+        args.gradient_norm ? *args.gradient_norm : check_gradients(params, args.reducer).norm;
     n.gradient_scale = f32(std::isnan(norm) ? norm : limit * std::min(1.0 / limit, 1.0 / norm));
   }
   return n;

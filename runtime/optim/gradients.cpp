@@ -48,8 +48,8 @@ void measure_on(Device& device, std::span<const ParamSlot> params, const int32_t
   const size_t marked = check.marks.size() * sizeof(int32_t);
   std::vector<std::byte> host(sums + marked);
   const Buffer on_device = device.memory().allocate(static_cast<int64_t>(host.size()));
-  device.kernels().measure_arrays(
-      gradients, reinterpret_cast<ArrayStatistics*>(on_device.get()), device.stream());
+  device.kernels().measure_arrays(gradients, reinterpret_cast<ArrayStatistics*>(on_device.get()),
+                                  device.stream());
   if (marked > 0) device.copy(on_device.get() + sums, marks, static_cast<int64_t>(marked));
   device.copy_out(host.data(), on_device.get(), static_cast<int64_t>(host.size()));
   std::vector<ArrayStatistics> statistics(params.size());

@@ -239,9 +239,9 @@ FusedStep OptaxOptimizer::fused_step(const UpdateArgs& args,
                                      std::span<const ParamSlot> params) const {
   FusedStep step;
   if (fused_->global_norm != nullptr)
-    step.use.scale = clip_scale(*fused_->global_norm, args.gradient_norm
-                                                          ? *args.gradient_norm
-                                                          : check_gradients(params, args.reducer).norm);
+    step.use.scale = clip_scale(
+        *fused_->global_norm,
+        args.gradient_norm ? *args.gradient_norm : check_gradients(params, args.reducer).norm);
   if (fused_->clip != nullptr) step.use.limit = f32(fused_->clip->max_delta);
   const float rate = learning_rate_of(*fused_->rate);
   const Stage* core = fused_->core;
@@ -264,13 +264,14 @@ void OptaxOptimizer::run_fused(const UpdateArgs& args, std::span<const ParamSlot
   std::vector<UpdateArrays> arrays;
   for (size_t i = 0; i < params.size(); ++i) {
     const ParamSlot& slot = params[i];
-    arrays.push_back({.gradient = slot.grad.absent() ? nullptr : slot.grad.data<float>(),
-                      .param = slot.param.data<float>(),
-                      .first = core != nullptr ? core->mu[i].floats() : nullptr,
-                      .second = core != nullptr && !core->nu.empty() ? core->nu[i].floats() : nullptr,
-                      .copy = slot.copy.absent() ? nullptr : slot.copy.pointer,
-                      .n = elements_[i],
-                      .not_finite = slot.not_finite});
+    arrays.push_back(
+        {.gradient = slot.grad.absent() ? nullptr : slot.grad.data<float>(),
+         .param = slot.param.data<float>(),
+         .first = core != nullptr ? core->mu[i].floats() : nullptr,
+         .second = core != nullptr && !core->nu.empty() ? core->nu[i].floats() : nullptr,
+         .copy = slot.copy.absent() ? nullptr : slot.copy.pointer,
+         .n = elements_[i],
+         .not_finite = slot.not_finite});
   }
   const GpuKernels& kernels = device.kernels();
   if (const auto* adam = std::get_if<cpu::AdamStep>(&step.numbers))
@@ -293,13 +294,13 @@ void OptaxOptimizer::run_fused_on_cpu(const FusedStep& step, std::span<const Par
     float* param = params[i].param.data<float>() + begin;
     float* mu = core != nullptr ? core->mu[i].floats() + begin : nullptr;
     if (const auto* adam = std::get_if<cpu::AdamStep>(&step.numbers))
-      params[i].watch(cpu::adam_update(n, *adam, step.use, gradient, param, mu,
-                                       core->nu[i].floats() + begin));
+      params[i].watch(
+          cpu::adam_update(n, *adam, step.use, gradient, param, mu, core->nu[i].floats() + begin));
     else if (const auto* lion = std::get_if<cpu::LionStep>(&step.numbers))
       params[i].watch(cpu::lion_update(n, *lion, step.use, gradient, param, mu));
     else
-      params[i].watch(cpu::sgd_update(n, std::get<cpu::SgdStep>(step.numbers), step.use, gradient,
-                                      param, mu));
+      params[i].watch(
+          cpu::sgd_update(n, std::get<cpu::SgdStep>(step.numbers), step.use, gradient, param, mu));
   });
 }
 

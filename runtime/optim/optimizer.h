@@ -54,8 +54,8 @@ struct ParamSlot {
 /// An array of the optimizer's state. Lives as long as the optimizer and until the next init.
 struct StateArray {
   std::string name;  // below state/param_states/: "<param>/v_row", "0/mu/<param>", "0/count"
-  std::vector<std::string> axes;  // logical name of each axis of `view`
-  View view;                      // float32, or int32 counts of rank 0
+  std::vector<std::string> axes;    // logical name of each axis of `view`
+  View view;                        // float32, or int32 counts of rank 0
   Device* device = &Device::cpu();  // in whose memory it lies
 };
 

@@ -37,7 +37,8 @@ StateBuffer zero_state_like(const View& like, Device& device) {
 }
 
 HostArray host_copy(const StateArray& array) {
-  HostArray copy(array.view.dtype, {array.view.sizes.begin(), array.view.sizes.begin() + array.view.rank});
+  HostArray copy(array.view.dtype,
+                 {array.view.sizes.begin(), array.view.sizes.begin() + array.view.rank});
   array.device->copy_out(copy.bytes.data(), array.view.pointer,
                          static_cast<int64_t>(copy.bytes.size()));
   return copy;

@@ -5,8 +5,8 @@
 
 #include "kernels/device.h"
 #include "runtime/base/axis.h"
-#include "runtime/base/view.h"
 #include "runtime/base/memory.h"
+#include "runtime/base/view.h"
 
 namespace quintet {
 

@@ -78,8 +78,9 @@ TEST(EarlyStopping, GoesOnWaitingAfterARestart) {
 }
 
 TEST(EarlyStopping, TakesNothingFromOneThatLooksAtAnotherMetric) {
-  const std::string patience = "trainer.EarlyStoppingAction.patience = 1\n"
-                               "trainer.EarlyStoppingAction.mode = 'min'\n";
+  const std::string patience =
+      "trainer.EarlyStoppingAction.patience = 1\n"
+      "trainer.EarlyStoppingAction.mode = 'min'\n";
   ActionFromGin loss(patience + "trainer.EarlyStoppingAction.metric = ('task', 'loss')\n");
   ActionFromGin other(patience + "trainer.EarlyStoppingAction.metric = ('task', 'z_loss')\n");
   const Actions first = {{"TRAIN", {loss.make("t5x.trainer.EarlyStoppingAction")}}};

@@ -1,13 +1,12 @@
 // Layouts by name, their table and page, clusters and what their collectives cost.
 
-#include "apps/layouts.h"
-
 #include <gtest/gtest.h>
 
 #include <regex>
 
 #include "apps/cluster.h"
 #include "apps/layout_report.h"
+#include "apps/layouts.h"
 #include "runtime/base/json.h"
 
 namespace quintet {
@@ -42,9 +41,10 @@ TEST(Layouts, ModelsWithExpertsHaveAThirdAxis) {
     EXPECT_EQ(parse_layouts(layout.name(), 4, 6), std::vector{layout});
     names.push_back(layout.name());
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"4x1x1:a1p1", "4x1x1:a1p2", "2x1x2:a1p1", "2x1x2:a1p2",
-                                             "2x2x1:a1p1", "2x2x1:a1p2", "2x2x1:a2p1", "2x2x1:a2p2",
-                                             "1x2x2:a1p1", "1x2x2:a2p1", "1x4x1:a1p1", "1x4x1:a2p1"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"4x1x1:a1p1", "4x1x1:a1p2", "2x1x2:a1p1", "2x1x2:a1p2",
+                                      "2x2x1:a1p1", "2x2x1:a1p2", "2x2x1:a2p1", "2x2x1:a2p2",
+                                      "1x2x2:a1p1", "1x2x2:a2p1", "1x4x1:a1p1", "1x4x1:a2p1"}));
   const TrainingLayout layout = parse_layouts("2x3x4:a1p2", 24, 8)[0];
   EXPECT_EQ(layout.mesh(), (std::vector<MeshAxis>{{"data", 2}, {"expert", 4}, {"model", 3}}));
   EXPECT_EQ(parse_layouts("2x2:a1p2", 4, 6)[0].name(), "2x2x1:a1p2");
@@ -58,9 +58,11 @@ TEST(Layouts, AreReadByName) {
   EXPECT_EQ(layouts[0], (TrainingLayout{2, 2, 2, 1}));
   EXPECT_EQ(layouts[1], (TrainingLayout{4, 1, 1, 1}));
   EXPECT_NE(refusal([] { parse_layouts("2x2:a3p1", 4); }).find("'2x2:a3p1'"), std::string::npos);
-  EXPECT_NE(refusal([] { parse_layouts("2x2,", 4); }).find("'' is not a layout"), std::string::npos);
-  EXPECT_NE(refusal([] { parse_layouts("2x4:a1p1", 4); }).find("2x4:a1p1 needs 8 ranks, there are 4"),
+  EXPECT_NE(refusal([] { parse_layouts("2x2,", 4); }).find("'' is not a layout"),
             std::string::npos);
+  EXPECT_NE(
+      refusal([] { parse_layouts("2x4:a1p1", 4); }).find("2x4:a1p1 needs 8 ranks, there are 4"),
+      std::string::npos);
 }
 
 LayoutRow row(const TrainingLayout& layout, double seconds) {
@@ -75,7 +77,8 @@ LayoutRow row(const TrainingLayout& layout, double seconds) {
 }
 
 std::vector<LayoutRow> rows() {
-  std::vector<LayoutRow> rows{row({4, 1}, 2), row({2, 2}, 1), row({1, 4}, 0.5), row({2, 2, 2, 2}, 3)};
+  std::vector<LayoutRow> rows{row({4, 1}, 2), row({2, 2}, 1), row({1, 4}, 0.5),
+                              row({2, 2, 2, 2}, 3)};
   rows[2].fits = false;
   rows[3].refused = "axis 'a' <of> size 6 & 'model' of size 4";
   return rows;
@@ -105,11 +108,16 @@ TEST(Layouts, ARowIsOneJsonObject) {
 }
 
 TEST(Layouts, ThePageDrawsEveryLayoutAndNeedsNothingElse) {
-  const std::string page = layout_report(
-      "Layouts", {{"device", "a <cpu>"}}, rows(),
-      {{.name = "run", .source = "paper", .unit = "sequences/s", .published = 100, .planned = 120, .refused = {}}});
+  const std::string page = layout_report("Layouts", {{"device", "a <cpu>"}}, rows(),
+                                         {{.name = "run",
+                                           .source = "paper",
+                                           .unit = "sequences/s",
+                                           .published = 100,
+                                           .planned = 120,
+                                           .refused = {}}});
   const std::regex bar("<rect [^>]*fill=\"#4878a8\"/>");
-  EXPECT_EQ(std::distance(std::sregex_iterator(page.begin(), page.end(), bar), {}), 3 + 1);  // legend
+  EXPECT_EQ(std::distance(std::sregex_iterator(page.begin(), page.end(), bar), {}),
+            3 + 1);  // legend
   EXPECT_NE(page.find("<tr class=\"best\"><th>2x2:a1p1</th>"), std::string::npos);
   EXPECT_NE(page.find("a &lt;cpu&gt;"), std::string::npos);
   EXPECT_NE(page.find("&lt;of&gt; size 6 &amp;"), std::string::npos);
@@ -146,9 +154,11 @@ TEST(Clusters, WhatAFileSaysWrongIsNamed) {
   EXPECT_TRUE(says(message(std::string(kCluster) + R"(, "matmul_efficiency": 1.5})"), "up to 1"));
   EXPECT_TRUE(says(message(std::string(kCluster) + R"(, "op_us": "fast"})"), "op_us"));
   EXPECT_TRUE(says(message(R"({"devices": 1.5, "memory_gib": 1, "tflops": 1, "memory_gb_per_s": 1,
-                               "link_gb_per_s": 1})"), "whole numbers"));
+                               "link_gb_per_s": 1})"),
+                   "whole numbers"));
   EXPECT_TRUE(says(message(R"({"devices": 8, "memory_gib": 1, "tflops": 1, "memory_gb_per_s": 1,
-                               "link_gb_per_s": 1})"), "'network_gb_per_s_per_host' is missing"));
+                               "link_gb_per_s": 1})"),
+                   "'network_gb_per_s_per_host' is missing"));
 }
 
 }  // namespace

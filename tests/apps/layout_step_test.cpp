@@ -68,7 +68,8 @@ TEST(LayoutStep, NormsThatAChainClipsByAreCountedOnPaperAsOnRanks) {
     const auto clipped = [] {
       return optax_optimizer(chain({clip_by_global_norm(1), adamw(1e-3)}));
     };
-    return multi_optimizer({{matching("/encoder/"), clipped()}, {matching("/decoder/"), clipped()}});
+    return multi_optimizer(
+        {{matching("/encoder/"), clipped()}, {matching("/decoder/"), clipped()}});
   });
 }
 
@@ -90,7 +91,8 @@ TEST(LayoutStep, ScoresThatAttentionKeepsTakeTime) {
   unfused.score_passes = 1;
   const TrainingLayout layout{.data = 4};
   const auto seconds = [&](const Machine& machine) {
-    return plan_layout(what, layout, {.hosts = std::vector<std::string>(4, "paper"), .machine = machine}, 1)
+    return plan_layout(what, layout,
+                       {.hosts = std::vector<std::string>(4, "paper"), .machine = machine}, 1)
         .seconds;
   };
   // 2 rows a rank, 2 layers a stack, 4 heads: 16 x 16, 8 x 8 and 8 x 16 scores of 4 bytes, 3 times.

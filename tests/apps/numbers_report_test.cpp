@@ -55,8 +55,7 @@ TEST(NumbersReport, JoinsTheRowsOfAllShards) {
     first.add({.step = step}, batch_from(0, 2));
     second.add({.step = step}, batch_from(static_cast<int32_t>(100 * step), 2));
   }
-  const Json steps =
-      Json::read(first.write(folder.path(), {first.text(), second.text()}))["steps"];
+  const Json steps = Json::read(first.write(folder.path(), {first.text(), second.text()}))["steps"];
   const Json features = steps[size_t{1}]["features"];
   EXPECT_EQ(features.size(), 2u);
   EXPECT_EQ(features[size_t{0}]["inputs"]["first_rows"][size_t{0}].as_ints(),

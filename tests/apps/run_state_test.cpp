@@ -24,8 +24,8 @@ TEST(RunState, ComesBackFromJsonEqual) {
   state.window["accuracy"] = {1.0 / 3, 1e-300, false};
   state.window["bad"] = {std::numeric_limits<double>::quiet_NaN(), 1, false};
   state.window["worse"] = {-std::numeric_limits<double>::infinity(), 1, false};
-  state.actions["INFER_EVAL: EarlyStopping task/accuracy max"] = {
-      {"best", 0.1 + 0.2}, {"waited", 2}};
+  state.actions["INFER_EVAL: EarlyStopping task/accuracy max"] = {{"best", 0.1 + 0.2},
+                                                                  {"waited", 2}};
   data::VocabularyFile file;
   file.path = "a \"b\"/sp.model";
   file.bytes = 12345;
@@ -139,7 +139,8 @@ TEST_F(Arrays, EveryMisfitIsNamed) {
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kData);
-    for (const char* part : {"checkpoint_3", "target/decoder/scale", "target/extra", "[2, 4]", "[2, 3]"})
+    for (const char* part :
+         {"checkpoint_3", "target/decoder/scale", "target/extra", "[2, 4]", "[2, 3]"})
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part << error.what();
   }
 }
@@ -152,7 +153,8 @@ TEST_F(Arrays, AssignmentRulesRenameAndLeaveOut) {
   });
   kernel()[0] = 1;
   RestoreCheckpointConfig config;
-  config.assignment_map = {{R"(target/encoder/(.*))", R"(target/old/\1)"}, {"state.*", std::nullopt}};
+  config.assignment_map = {{R"(target/encoder/(.*))", R"(target/old/\1)"},
+                           {"state.*", std::nullopt}};
   config.fallback_to_scratch = true;
   load_arrays(checkpoint, config, *trainer_);
   EXPECT_EQ(kernel()[0], 5);

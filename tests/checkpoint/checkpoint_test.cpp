@@ -40,15 +40,15 @@ TEST(Checkpoint, RestoresWhatWasSaved) {
   EXPECT_EQ(restored->run_id, "run \"1\"");
   EXPECT_EQ(restored->state_json, R"({"data":{"epoch":2,"at":123456789012345},"loss":0.1})");
   EXPECT_TRUE(same_state(restored->arrays, state));
-  EXPECT_TRUE(same_state(read_checkpoint(checkpoint_path(lock.folder(), 7), Verify::size).arrays,
-                         state));
+  EXPECT_TRUE(
+      same_state(read_checkpoint(checkpoint_path(lock.folder(), 7), Verify::size).arrays, state));
 }
 
 TEST(Checkpoint, RestoresTensorsOfManyChunks) {
   const Scratch scratch;
   HostArrays state;
-  state["wide"] = filled<float>({3, 700'001}, 1);      // a row is more than a chunk
-  state["tall"] = filled<float>({90'001, 7}, 2);       // many rows are one
+  state["wide"] = filled<float>({3, 700'001}, 1);       // a row is more than a chunk
+  state["tall"] = filled<float>({90'001, 7}, 2);        // many rows are one
   state["deep"] = filled<float>({2, 3, 5, 70'000}, 3);  // a chunk in the middle axis
   const FolderLock lock(scratch.path());
   CheckpointManager manager(lock);
@@ -312,9 +312,12 @@ TEST(Checkpoint, ListsEveryDifferenceFromTheModel) {
   wanted.erase("state/double");
   const std::string message =
       error_of(ExitCode::kData, [&] { check_tensors_match("some/checkpoint_3", found, wanted); });
-  for (const char* part : {"some/checkpoint_3", "4 differences", "state/step: is int32 [], expected "
-                           "uint32 []", "state/long: is int64 [2, 1], expected int64 [1, 2]",
-                           "state/bytes: missing, expected uint8 [11]", "state/double: not expected"})
+  for (const char* part :
+       {"some/checkpoint_3", "4 differences",
+        "state/step: is int32 [], expected "
+        "uint32 []",
+        "state/long: is int64 [2, 1], expected int64 [1, 2]",
+        "state/bytes: missing, expected uint8 [11]", "state/double: not expected"})
     EXPECT_NE(message.find(part), std::string::npos) << part << "\n" << message;
   check_tensors_match("x", found, found);
 }

@@ -127,8 +127,8 @@ TEST_F(Damage, MissingExtraAndExchangedFilesAreRefused) {
 
 TEST_F(Damage, AFolderUnderAnotherStepsNameIsRefused) {
   std::filesystem::rename(checkpoint_path(model_dir(), 100), checkpoint_path(model_dir(), 300));
-  const std::string message = error_of(
-      ExitCode::kData, [&] { read_checkpoint(checkpoint_path(model_dir(), 300)); });
+  const std::string message =
+      error_of(ExitCode::kData, [&] { read_checkpoint(checkpoint_path(model_dir(), 300)); });
   EXPECT_NE(message.find("holds step 100"), std::string::npos) << message;
   std::filesystem::rename(checkpoint_path(model_dir(), 300), model_dir() / "best");
   EXPECT_EQ(read_checkpoint(model_dir() / "best").step, 100) << "any other name is fine";
@@ -227,17 +227,19 @@ TEST_F(Damage, HostileNumbersInAManifestAreRefusedBeforeMemoryIsTaken) {
   const Manifest manifest = read_manifest(newest());
   const auto& wide = manifest.tensors.at("state/double").slices[0];
   const std::string extent = fmt::format("[{},24]", wide.extents[0].offset);
-  struct Case { std::string from, to; };
+  struct Case {
+    std::string from, to;
+  };
   const std::vector<Case> cases = {
       {"\"step\":200", "\"step\":-200"},
       {"\"step\":200", "\"step\":1e3"},
       {"\"hosts\":1", "\"hosts\":0"},
       {"\"hosts\":1", "\"hosts\":1000000000000"},
       {"\"shape\":[3]", "\"shape\":[-3]"},
-      {"\"shape\":[3]", "\"shape\":[4]"},                                    // a hole
-      {"\"shape\":[3]", "\"shape\":[2]"},                                    // slice outside
-      {"\"shape\":[3]", "\"shape\":[4611686018427387904,4]"},                // wraps
-      {"\"shape\":[3]", "\"shape\":[3,1152921504606846976]"},                // huge
+      {"\"shape\":[3]", "\"shape\":[4]"},                      // a hole
+      {"\"shape\":[3]", "\"shape\":[2]"},                      // slice outside
+      {"\"shape\":[3]", "\"shape\":[4611686018427387904,4]"},  // wraps
+      {"\"shape\":[3]", "\"shape\":[3,1152921504606846976]"},  // huge
       {"\"origin\":[0],\"sizes\":[3]", "\"origin\":[9223372036854775807],\"sizes\":[3]"},
       {"\"origin\":[0],\"sizes\":[3]", "\"origin\":[-1],\"sizes\":[3]"},
       {"\"origin\":[0],\"sizes\":[3]", "\"origin\":[0,0],\"sizes\":[3,1]"},

@@ -26,12 +26,12 @@ void write_expected(const std::filesystem::path& folder, const HostArrays& state
   int number = 0;
   for (const auto& [name, array] : state) {
     const std::string file = fmt::format("{}.raw", number++);
-    testing::write_bytes(folder / file,
-                         std::string(reinterpret_cast<const char*>(array.bytes.data()),
-                                     array.bytes.size()));
+    testing::write_bytes(
+        folder / file,
+        std::string(reinterpret_cast<const char*>(array.bytes.data()), array.bytes.size()));
     lines += fmt::format(
-        "{{\"name\":\"{}\",\"dtype\":\"{}\",\"shape\":[{}],\"file\":\"{}\",\"missing\":{}}}\n", name,
-        name_of(array.dtype), fmt::join(array.shape, ","), file, missing);
+        "{{\"name\":\"{}\",\"dtype\":\"{}\",\"shape\":[{}],\"file\":\"{}\",\"missing\":{}}}\n",
+        name, name_of(array.dtype), fmt::join(array.shape, ","), file, missing);
   }
   testing::write_bytes(folder / "tensors.jsonl", lines);
 }
@@ -63,8 +63,8 @@ TEST(StateFile, H5pyReadsWholeTensorsAlsoAfterAMove) {
   }
   const FolderLock lock(scratch.path() / "model");
   CheckpointManager(lock).save(7, slices, "{}");
-  EXPECT_TRUE(testing::same_state(read_checkpoint(checkpoint_path(lock.folder(), 7)).arrays,
-                                  state));
+  EXPECT_TRUE(
+      testing::same_state(read_checkpoint(checkpoint_path(lock.folder(), 7)).arrays, state));
   const auto moved = scratch.path() / "elsewhere";
   std::filesystem::rename(checkpoint_path(lock.folder(), 7), moved);
   EXPECT_EQ(run_h5py(python, moved, scratch.path() / "expected"), 0);

@@ -31,7 +31,8 @@ Output inspect(std::vector<std::string> args) {
   try {
     code = run_inspect(pointers);
   } catch (const Error& error) {
-    return {static_cast<int>(error.code()), ::testing::internal::GetCapturedStdout() + error.what()};
+    return {static_cast<int>(error.code()),
+            ::testing::internal::GetCapturedStdout() + error.what()};
   }
   std::fflush(stdout);
   return {code, ::testing::internal::GetCapturedStdout()};
@@ -63,14 +64,18 @@ TEST(Inspect, ListsACheckpointsTensors) {
   EXPECT_DOUBLE_EQ(floats["rms"].as_double(), std::sqrt(25.0 / 3));
   EXPECT_EQ(floats["not_finite"].as_int(), 1);
   for (const char* how : {"--verify", "--stats"})
-    EXPECT_EQ(Json::parse(inspect({folder, "--format=json", how}).text)["not_finite"]["some/floats"].as_int(), 1);
-  EXPECT_FALSE(Json::parse(inspect({folder, "--format=json", "--no-verify"}).text).has("not_finite"));
-  EXPECT_NE(inspect({scratch.path()}).text.find("whole, NOT FINITE: some/floats"), std::string::npos);
+    EXPECT_EQ(Json::parse(inspect({folder, "--format=json", how}).text)["not_finite"]["some/floats"]
+                  .as_int(),
+              1);
+  EXPECT_FALSE(
+      Json::parse(inspect({folder, "--format=json", "--no-verify"}).text).has("not_finite"));
+  EXPECT_NE(inspect({scratch.path()}).text.find("whole, NOT FINITE: some/floats"),
+            std::string::npos);
   const Output text = inspect({folder});
   EXPECT_EQ(text.code, 0);
-  for (const char* part : {"target/encoder/layers_0/mlp/wi_0/kernel", "[7, 13]", "bfloat16",
-                           "every byte", "13 tensors",
-                           "NO: some/floats (1 value) holds values that are not finite"})
+  for (const char* part :
+       {"target/encoder/layers_0/mlp/wi_0/kernel", "[7, 13]", "bfloat16", "every byte",
+        "13 tensors", "NO: some/floats (1 value) holds values that are not finite"})
     EXPECT_NE(text.text.find(part), std::string::npos) << part << "\n" << text.text;
 }
 
@@ -152,7 +157,8 @@ TEST(Inspect, TellsWholeFromDamaged) {
   {
     const FolderLock lock(scratch.path());
     CheckpointManager manager(lock, {.keep = 0});
-    for (const int64_t step : {1, 2}) manager.save(step, testing::slices_of(testing::small_state()), "{}");
+    for (const int64_t step : {1, 2})
+      manager.save(step, testing::slices_of(testing::small_state()), "{}");
   }
   EXPECT_EQ(inspect({scratch.path()}).code, 0);
   const auto file = checkpoint_path(scratch.path(), 2) / "data-00000-of-00001.h5";

@@ -53,10 +53,10 @@ TEST(Safetensors, TheFormatsOwnLibraryReadsOurs) {
       "import sys,safetensors.numpy as s; a=s.load_file(sys.argv[1]); "
       "t=''.join(k+':'+a[k].tobytes().hex()+';' for k in sorted(a)); "
       "sys.exit(0 if t==sys.argv[2] else t)";
-  EXPECT_EQ(std::system(fmt::format("{} -c \"{}\" '{}' '{}'", command, script, file.string(),
-                                    expected)
-                            .c_str()),
-            0);
+  EXPECT_EQ(
+      std::system(
+          fmt::format("{} -c \"{}\" '{}' '{}'", command, script, file.string(), expected).c_str()),
+      0);
 }
 
 TEST(Safetensors, EveryFlippedBitIsSeen) {
@@ -108,7 +108,8 @@ TEST(Safetensors, HostileHeadersAreRefused) {
   refuses(entry("[2.0]", "[0,8]"), 8);                                    // not an integer
   refuses(R"({"a":{"dtype":"X9","shape":[],"data_offsets":[0,4]}})", 4);  // unknown type
   refuses(R"({"a":{"dtype":"F32","shape":[],"data_offsets":[0,4]},)"
-          R"("b":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})", 4);  // shared bytes
+          R"("b":{"dtype":"F32","shape":[],"data_offsets":[0,4]}})",
+          4);                                                              // shared bytes
   refuses(R"({"a":{"dtype":"F32","shape":[],"data_offsets":[4,8]}})", 8);  // a hole
   refuses("[]", 0);
   refuses(R"({"__metadata__":{"a":1}})", 0);

@@ -193,7 +193,10 @@ TEST_F(BatchesTest, AShardHasItsPartOfEveryMicrobatch) {
     EXPECT_EQ(rows_of(*second.next()), want_second);
     EXPECT_EQ(first.position(), whole.position());
   }
-  EXPECT_TRUE(contains(message_of(ExitCode::kUsage, [&] { open(true, {.shard = {0, 2, 4}}, 12); }),
+  EXPECT_TRUE(contains(message_of(ExitCode::kUsage,
+                                  [&] {
+                                    open(true, {.shard = {0, 2, 4}}, 12);
+                                  }),
                        "2 data shards times 4 microbatches"));
 }
 

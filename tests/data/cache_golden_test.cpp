@@ -1,7 +1,7 @@
 // seqio's own caches: what they hold, in which order, for every shard; and ours in their form.
-#include "data/batches.h"
-
 #include <nlohmann/json.hpp>
+
+#include "data/batches.h"
 #include "data/cache/cache_folder.h"
 #include "data/cache/cache_writer.h"
 #include "data/feature_converter.h"
@@ -47,10 +47,10 @@ struct ParseLine final : Preprocessor {
 
 Task task_of(const std::string& name) {
   const auto raw = [](const char* file) { return (fixture() / "raw" / file).string(); };
-  const SplitToFiles files =
-      name == "oracle_tsv"
-          ? SplitToFiles{{"train", {raw("train-0.tsv"), raw("train-1.tsv")}}, {"validation", {raw("val.tsv")}}}
-          : SplitToFiles{{"train", {raw("wide.tsv")}}};
+  const SplitToFiles files = name == "oracle_tsv"
+                                 ? SplitToFiles{{"train", {raw("train-0.tsv"), raw("train-1.tsv")}},
+                                                {"validation", {raw("val.tsv")}}}
+                                 : SplitToFiles{{"train", {raw("wide.tsv")}}};
   const auto vocabulary = std::make_shared<ByteVocabulary>(20);
   return Task({.name = name,
                .source = std::make_shared<TextLineDataSource>(files),
@@ -65,8 +65,10 @@ StreamOptions options_of(const Json& row) {
   options.use_cached = !row.has("use_cached") || row["use_cached"].as_bool();
   options.cache_dirs = {(fixture() / "cache").string()};
   if (row.has("num_epochs")) options.epochs = row["num_epochs"].as_int();
-  options.sequence_length = {{"inputs", 40}, {"targets", 10}};  // gen_seqio_cache.py's, where rows say none
-  if (row.has("sequence_length")) options.sequence_length = testing::lengths_of(row["sequence_length"]);
+  options.sequence_length = {{"inputs", 40},
+                             {"targets", 10}};  // gen_seqio_cache.py's, where rows say none
+  if (row.has("sequence_length"))
+    options.sequence_length = testing::lengths_of(row["sequence_length"]);
   return options;
 }
 
@@ -81,7 +83,8 @@ void compare_examples(const std::vector<Json>& want, const std::vector<Example>&
   ASSERT_GE(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i)
     for (const auto& [name, value] : want[i].members())
-      EXPECT_EQ(nlohmann::json(value.raw()), nlohmann::json(json_of(got[i].at(name)))) << i << " " << name;
+      EXPECT_EQ(nlohmann::json(value.raw()), nlohmann::json(json_of(got[i].at(name))))
+          << i << " " << name;
 }
 
 void check_row(const Json& row) {
@@ -96,7 +99,8 @@ void check_row(const Json& row) {
     EXPECT_EQ(order, row["order"].as_ints());
     if (row.has("skip_5_order_head")) {
       const auto head = row["skip_5_order_head"].as_ints();
-      EXPECT_EQ((std::vector<int64_t>{order.begin() + 5, order.begin() + 5 + std::ssize(head)}), head);
+      EXPECT_EQ((std::vector<int64_t>{order.begin() + 5, order.begin() + 5 + std::ssize(head)}),
+                head);
     }
     if (row.has("examples")) {
       StreamPtr whole = task.stream(options);
@@ -113,7 +117,8 @@ void check_row(const Json& row) {
   } else if (row.has("cached_stats")) {
     const auto folder = find_cache(task.name(), options.cache_dirs);
     ASSERT_TRUE(folder.has_value());
-    EXPECT_EQ(Json::read(cache_stats_file(*folder, options.split)).raw(), row["cached_stats"].raw());
+    EXPECT_EQ(Json::read(cache_stats_file(*folder, options.split)).raw(),
+              row["cached_stats"].raw());
   } else {
     StreamPtr stream = task.stream(options);
     const auto got = collect(*stream);

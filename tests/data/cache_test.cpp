@@ -21,10 +21,11 @@ Task tsv_task(const std::string& name, std::vector<std::string> files, int32_t e
   const auto vocabulary = std::make_shared<ByteVocabulary>(extra_ids);
   auto point = std::make_shared<CacheDatasetPlaceholder>();
   point->required = required;
-  return Task({.name = name,
-               .source = std::make_shared<TsvDataSource>(SplitToFiles{{"train", std::move(files)}}),
-               .preprocessors = {std::make_shared<Tokenize>(), point, std::make_shared<AppendEos>()},
-               .output_features = {{"inputs", {vocabulary}}, {"targets", {vocabulary}}}});
+  return Task(
+      {.name = name,
+       .source = std::make_shared<TsvDataSource>(SplitToFiles{{"train", std::move(files)}}),
+       .preprocessors = {std::make_shared<Tokenize>(), point, std::make_shared<AppendEos>()},
+       .output_features = {{"inputs", {vocabulary}}, {"targets", {vocabulary}}}});
 }
 
 std::vector<std::string> read_all(const Task& task, StreamOptions options) {
@@ -111,7 +112,8 @@ TEST_F(Caches, AreReadByMixturesBatchesAndAfterASecondCachingUnchanged) {
                              .batch_size = 8,
                              .use_cached = true,
                              .cache_dirs = {(folder_ / "c").string()}};
-  Batches batches(task, config, make_feature_converter("EncDecFeatureConverter", {}), {.epochs = 1});
+  Batches batches(task, config, make_feature_converter("EncDecFeatureConverter", {}),
+                  {.epochs = 1});
   int64_t rows = 0;
   while (const auto batch = batches.next()) rows += batch->rows;
   EXPECT_EQ(rows, 501);
@@ -143,7 +145,9 @@ TEST_F(Caches, DamageIsNoticed) {
   write_cache(task, options("c"));
   const fs::path folder = folder_ / "c/t", record = folder / "train.tfrecord-00001-of-00003";
   const std::string good = read_file(record);
-  const auto error = [&] { return message_of(ExitCode::kData, [&] { read_all(task, cached("c")); }); };
+  const auto error = [&] {
+    return message_of(ExitCode::kData, [&] { read_all(task, cached("c")); });
+  };
   std::string bad = good;
   bad[100] = static_cast<char>(bad[100] ^ 4);
   std::ofstream(record, std::ios::binary) << bad;

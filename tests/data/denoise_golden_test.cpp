@@ -1,7 +1,6 @@
 // Noise masks, what becomes of them, and span corruption as a whole.
-#include <nlohmann/json.hpp>
-
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "data/preprocessors/denoise.h"

@@ -1,11 +1,10 @@
 // seqio's Evaluator and JSON files, with functions in place of a model.
 #include "data/evaluation/evaluator.h"
 
-#include <nlohmann/json.hpp>
-
 #include <barrier>
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
 

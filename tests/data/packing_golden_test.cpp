@@ -1,7 +1,7 @@
 // fixtures/seqio/pack.json and feature_converters.jsonl.
-#include "data/feature_converter.h"
-
 #include <nlohmann/json.hpp>
+
+#include "data/feature_converter.h"
 #include "data/packing.h"
 #include "data/preprocessors/token_preprocessors.h"
 #include "tests/data/rows.h"

@@ -1,7 +1,6 @@
 // fixtures/seqio/text_preprocessors.jsonl and token_preprocessors.jsonl: every row whose function
 // is a configurable here, with its arguments bound through gin.
 #include <nlohmann/json.hpp>
-
 #include <set>
 
 #include "data/configurables.h"

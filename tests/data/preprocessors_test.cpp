@@ -1,7 +1,7 @@
 // Rows in and rows out of preprocessors, and what the streams behind them promise.
-#include "data/preprocessors/denoise.h"
-
 #include <nlohmann/json.hpp>
+
+#include "data/preprocessors/denoise.h"
 #include "data/preprocessors/text_preprocessors.h"
 #include "data/preprocessors/token_preprocessors.h"
 #include "tests/data/files.h"

@@ -1,8 +1,7 @@
 // The order of reading, units, and what a position is made of.
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <atomic>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "data/preprocessors/token_preprocessors.h"
@@ -186,7 +185,8 @@ TEST_F(ContentsTest, FileFingerprintsSeeEveryByteOfFilesThatAreNotLarge) {
   EXPECT_NE(file_fingerprints({small, large})[0].crc, before[0].crc);
   EXPECT_EQ(file_fingerprints({small})[0].crc, file_fingerprints({small, large})[0].crc);
   EXPECT_EQ(file_fingerprints({write("empty", "")})[0].crc, 0u);
-  EXPECT_TRUE(contains(message_of(ExitCode::kData, [] { file_fingerprints({"/no/file"}); }), "/no/file"));
+  EXPECT_TRUE(
+      contains(message_of(ExitCode::kData, [] { file_fingerprints({"/no/file"}); }), "/no/file"));
 }
 
 TEST_F(ContentsTest, FingerprintsNoticeNamesSizesAndBytes) {

@@ -25,11 +25,13 @@ TEST_F(GinTasks, EverySourceHasItsSeqioName) {
 seqio.Feature.vocabulary = @seqio.ByteVocabulary()
 seqio.Task.output_features = {'targets': @seqio.Feature()}
 file/seqio.FileDataSource.read_file_fn = @tf.data.TextLineDataset
-file/seqio.FileDataSource.split_to_filepattern = {'train': ')" + lines + R"('}
+file/seqio.FileDataSource.split_to_filepattern = {'train': ')" +
+                              lines + R"('}
 file/seqio.Task.name = 'file'
 file/seqio.Task.source = @file/seqio.FileDataSource()
 records/seqio.FileDataSource.read_file_fn = @tf.data.TFRecordDataset
-records/seqio.FileDataSource.split_to_filepattern = {'train': ')" + fixture + R"('}
+records/seqio.FileDataSource.split_to_filepattern = {'train': ')" +
+                              fixture + R"('}
 records/seqio.Task.name = 'records'
 records/seqio.Task.source = @records/seqio.FileDataSource()
 numbers/seqio.FunctionDataSource.dataset_fn = @quintet.data.NumberWordsDataSource
@@ -41,13 +43,15 @@ id/tf.io.FixedLenFeature.dtype = 'int64'
 none/tf.io.FixedLenFeature.shape = []
 none/tf.io.FixedLenFeature.dtype = 'string'
 none/tf.io.FixedLenFeature.default_value = 'nothing'
-tfexample/seqio.TFExampleDataSource.split_to_filepattern = {'train': ')" + fixture + R"('}
+tfexample/seqio.TFExampleDataSource.split_to_filepattern = {'train': ')" +
+                              fixture + R"('}
 tfexample/seqio.TFExampleDataSource.feature_description = {
     'question': 'string', 'id': @id/tf.io.FixedLenFeature(), 'more': @none/tf.io.FixedLenFeature()}
 tfexample/seqio.Task.name = 'tfexample'
 tfexample/seqio.Task.source = @tfexample/seqio.TFExampleDataSource()
 seqio.TfdsDataSource.tfds_name = 'tiny_questions'
-seqio.TfdsDataSource.tfds_data_dir = ')" + tfds + R"('
+seqio.TfdsDataSource.tfds_data_dir = ')" +
+                              tfds + R"('
 seqio.TfdsDataSource.splits = {'train': 'validation[:3]', 'rest': 'validation[3:]'}
 tfds/seqio.Task.name = 'tfds'
 tfds/seqio.Task.source = @seqio.TfdsDataSource()
@@ -146,8 +150,7 @@ utils.DatasetConfig:
 )");
   const auto* task = tasks.get("my_task")->tasks().front();
   ASSERT_EQ(task->metric_fns().size(), 2u);
-  EXPECT_EQ(task->metric_fns()[1]({"a", "b"}, {"a", "c"}),
-            (Metrics{{"sequence_accuracy", 50.0}}));
+  EXPECT_EQ(task->metric_fns()[1]({"a", "b"}, {"a", "c"}), (Metrics{{"sequence_accuracy", 50.0}}));
   StreamPtr stream = task->stream({.epochs = 1});
   EXPECT_EQ(testing::rows_text(*stream),
             R"([{"inputs":[114,113,104,1],"inputs_pretokenized":"one","targets":[52,1],)"

@@ -69,7 +69,8 @@ TEST(Tfds, ShardsAreFilesWhileThereAreEnough) {
 TEST(Tfds, SlicesAreParsedAsTfdsDoes) {
   const std::vector<std::pair<std::string, int64_t>> sizes = {{"train", 103}, {"test", 7}};
   const auto parsed = [&](const char* text) { return parse_tfds_split(text, sizes); };
-  EXPECT_EQ(parsed("train[:50%] + test"), (std::vector<TfdsSlice>{{"train", 0, 52}, {"test", 0, 7}}));
+  EXPECT_EQ(parsed("train[:50%] + test"),
+            (std::vector<TfdsSlice>{{"train", 0, 52}, {"test", 0, 7}}));
   EXPECT_EQ(parsed("train[-3:]"), (std::vector<TfdsSlice>{{"train", 100, 103}}));
   EXPECT_EQ(parsed("test[5:500]"), (std::vector<TfdsSlice>{{"test", 5, 7}}));
   EXPECT_EQ(parsed("test[4:2]"), (std::vector<TfdsSlice>{{"test", 4, 4}}));
@@ -89,9 +90,11 @@ TEST_F(TfdsDamage, IsNamed) {
   const fs::path record = fs::path(at) / "1.2.0/tiny_questions-train.tfrecord-00003-of-00005";
   fs::resize_file(record, fs::file_size(record) - 1);
   const TfdsDataSource source("tiny_questions", folder_.string());
-  EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { source.open("train"); }), record.string()));
+  EXPECT_TRUE(
+      contains(message_of(ExitCode::kData, [&] { source.open("train"); }), record.string()));
   fs::remove(record);
-  EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { source.open("train"); }), record.string()));
+  EXPECT_TRUE(
+      contains(message_of(ExitCode::kData, [&] { source.open("train"); }), record.string()));
   EXPECT_EQ(source.open("validation")->size(), 7);
 }
 

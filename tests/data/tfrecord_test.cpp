@@ -1,3 +1,5 @@
+#include "runtime/base/tfrecord.h"
+
 #include <zstd.h>
 
 #include "data/data_source.h"
@@ -7,7 +9,6 @@
 #include "data/sources/record_index.h"
 #include "data/tf_example.h"
 #include "runtime/base/json.h"
-#include "runtime/base/tfrecord.h"
 #include "tests/data/files.h"
 #include "tests/data/rows.h"
 
@@ -19,9 +20,7 @@ using testing::message_of;
 using testing::rows_text;
 using TfRecords = testing::FileTest;
 
-std::vector<FeatureSpec> text_and_ids() {
-  return {{"text", "string", {}}, {"ids", "int32", {-1}}};
-}
+std::vector<FeatureSpec> text_and_ids() { return {{"text", "string", {}}, {"ids", "int32", {-1}}}; }
 
 std::string record_of(int n) {
   Example example;
@@ -60,8 +59,8 @@ TEST_F(TfRecords, FilesAreReadInSeqiosOrder) {
   EXPECT_EQ(first_id(16), 100);
   EXPECT_EQ(first_id(19), 16);
   EXPECT_TRUE(contains(reader->where(16), "a-1: record 0 (byte 0)"));
-  EXPECT_EQ(source.open_shard("train", {1, 2})->size(), 3);   // by file
-  EXPECT_EQ(source.open_shard("train", {2, 3})->size(), 7);   // by example: 2, 5, .., 20
+  EXPECT_EQ(source.open_shard("train", {1, 2})->size(), 3);  // by file
+  EXPECT_EQ(source.open_shard("train", {2, 3})->size(), 7);  // by example: 2, 5, .., 20
 }
 
 TEST(Interleaving, IsThatOfAnObviousLoop) {
@@ -126,10 +125,11 @@ TEST_F(TfRecords, NoMoreBadRecordsAreSkippedThanAllowed) {
   for (size_t record : {2u, 5u, 7u}) bytes[record * frame + 30] ^= 1;
   const std::string path = write("f", bytes);
   EXPECT_EQ(numbers_in(path, {.most = 3}), (std::vector<int64_t>{0, 1, 3, 4, 6, 8, 9}));
-  EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { numbers_in(path, {.most = 2}); }),
-                       "record 7"));
+  EXPECT_TRUE(
+      contains(message_of(ExitCode::kData, [&] { numbers_in(path, {.most = 2}); }), "record 7"));
   // A record is counted once, however often it is met.
-  const TFExampleDataSource source({{"train", {path}}}, text_and_ids(), {.on_bad_example = {.most = 3}});
+  const TFExampleDataSource source({{"train", {path}}}, text_and_ids(),
+                                   {.on_bad_example = {.most = 3}});
   StreamPtr stream = read_stream(source.open("train"), {.epochs = 3});
   EXPECT_EQ(collect(*stream).size(), 21u);
 }
@@ -162,7 +162,8 @@ TEST_F(TfRecords, CompressedFilesAreTheSame) {
   packed.resize(ZSTD_compress(packed.data(), packed.size(), bytes.data(), bytes.size(), 3));
   const auto plain = numbers_in(write("f", bytes), OnBadExample::fail);
   EXPECT_EQ(numbers_in(write("f.zst", packed), OnBadExample::fail), plain);
-  EXPECT_EQ(numbers_in(write("g.zst", packed + packed), OnBadExample::fail).size(), 2 * plain.size());
+  EXPECT_EQ(numbers_in(write("g.zst", packed + packed), OnBadExample::fail).size(),
+            2 * plain.size());
   EXPECT_EQ(numbers_in(write_gz("f.gz", bytes), OnBadExample::fail), plain);
   for (size_t size = 1; size < packed.size(); ++size) {
     const auto cut = write("cut.zst", packed.substr(0, size));
@@ -173,7 +174,7 @@ TEST_F(TfRecords, CompressedFilesAreTheSame) {
 
 Example parsed(std::vector<FeatureSpec> features, const std::string& record) {
   Example example;
-  ExampleParser (std::move(features))(record, example);
+  ExampleParser(std::move(features))(record, example);
   return example;
 }
 
@@ -186,10 +187,10 @@ TEST(TfExample, HoldsWhatWasWritten) {
   example.set("audio", std::vector<double>{1, 2, 3, 4});
   example.set("answers", std::vector<std::string>{"a", ""});
   example.set("none", Tokens{});
-  const std::vector<FeatureSpec> all = {
-      {"inputs", "int32", {-1}}, {"text", "string", {}}, {"big", "int64", {}},
-      {"score", "float32", {}},  {"audio", "float32", {-1}},
-      {"answers", "string", {-1}}, {"none", "int32", {-1}}};
+  const std::vector<FeatureSpec> all = {{"inputs", "int32", {-1}},  {"text", "string", {}},
+                                        {"big", "int64", {}},       {"score", "float32", {}},
+                                        {"audio", "float32", {-1}}, {"answers", "string", {-1}},
+                                        {"none", "int32", {-1}}};
   Example back = parsed(all, serialize_tf_example(example));
   EXPECT_EQ(to_string(back), to_string(example));
   back.erase("big");

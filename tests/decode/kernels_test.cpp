@@ -70,8 +70,8 @@ TEST(PackedMatmul, AgreesWithTheOracle) {
   }
 }
 
-constexpr WeightType kNarrowTypes[] = {WeightType::bf16, WeightType::int8,
-                                       WeightType::int8_dynamic, WeightType::fp8};
+constexpr WeightType kNarrowTypes[] = {WeightType::bf16, WeightType::int8, WeightType::int8_dynamic,
+                                       WeightType::fp8};
 
 /// A row in 8 bits and back, as int8_dynamic sees it.
 std::vector<float> rounded_row(const float* x, int64_t k) {

@@ -1,13 +1,14 @@
 // Networks made of parameters that were quantized before, one by one, are those quantized when they
 // are made; and what a decoder-only network loses.
 
+#include "models/decoding/quantized_parameters.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 
 #include "models/decoding/quantization_loss.h"
-#include "models/decoding/quantized_parameters.h"
 #include "models/decoding/transformer_decoder.h"
 #include "models/network.h"
 
@@ -42,8 +43,10 @@ std::map<std::string, HostArray> parameters_of(const Config& config) {
     for (const Axis& axis : info.spec.axes) sizes.push_back(axis.size);
     HostArray& array = arrays[info.name] = HostArray(DType::f32, sizes);
     for (size_t i = 0; float& x : array.as<float>())
-      x = static_cast<float>(random_bits(key_of_parameter(key_from_seed(1), info.name), i++) % 2001) /
-              1000 - 1;
+      x = static_cast<float>(random_bits(key_of_parameter(key_from_seed(1), info.name), i++) %
+                             2001) /
+              1000 -
+          1;
   }
   return arrays;
 }
@@ -85,7 +88,9 @@ template <class Network, class Config>
 void expect_same_network(const Config& config) {
   const auto parameters = parameters_of<Network>(config);
   const NetworkShape shape = shape_of(config);
-  const ParameterSource plain = [&](const std::string& name) { return view_of(parameters.at(name)); };
+  const ParameterSource plain = [&](const std::string& name) {
+    return view_of(parameters.at(name));
+  };
   for (const WeightType type :
        {WeightType::bf16, WeightType::int8, WeightType::int8_dynamic, WeightType::fp8}) {
     SCOPED_TRACE(name_of(type));
@@ -171,12 +176,15 @@ TEST(QuantizationLoss, OfADecoderOnlyNetworkIsOfWhatFollowsThePrefix) {
   auto config = small_config<TransformerConfig>();
   config.num_layers = 2;
   const auto parameters = parameters_of<DecoderOnlyTransformer>(config);
-  const ParameterSource source = [&](const std::string& name) { return view_of(parameters.at(name)); };
+  const ParameterSource source = [&](const std::string& name) {
+    return view_of(parameters.at(name));
+  };
   const PackedNetwork exact(shape_of(config), source);
   const PackedNetwork small(shape_of(config), source, {}, WeightType::int8);
   const std::vector<Ids> inputs{{5, 9, 11, 30}, {}, {7, 8}}, targets{{3, 4}, {6, 2, 9}, {12}};
   double want = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) want += divergence(exact, small, inputs[i], targets[i]);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    want += divergence(exact, small, inputs[i], targets[i]);
   const auto causal = quantization_losses(exact, small, inputs, targets);
   EXPECT_EQ(causal.back().part, "all");
   EXPECT_GT(want, 0);

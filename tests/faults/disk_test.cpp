@@ -37,7 +37,8 @@ TEST(FullDisk, TheThirdFailureInARowEndsTheRunAndTheOldStepsStay) {
     EXPECT_NE(ended.errors.find(part), std::string::npos) << part << "\n" << ended.errors;
   for (const auto& entry : std::filesystem::directory_iterator(launch.model_dir))
     EXPECT_FALSE(entry.path().filename().string().starts_with(".tmp")) << "left: " << entry.path();
-  EXPECT_LE(ended.lines.size(), 6u) << "it went on: " << fmt::format("{}", fmt::join(ended.lines, " "));
+  EXPECT_LE(ended.lines.size(), 6u)
+      << "it went on: " << fmt::format("{}", fmt::join(ended.lines, " "));
   testing::expect_sound(launch.model_dir, 2);
 }
 
@@ -56,7 +57,8 @@ TEST(FullDisk, OneFailureIsAWarningAndTheRunGoesOn) {
 TEST(FullDisk, AFailedLastSaveIsNeverExitCodeZero) {
   const FaultFolder folder;
   for (const char* mode : {"sync", "async"})
-    for (const char* call : {"fallocate:3=ENOSPC", "fsync:5=EIO", "rename:3=EIO", "mkdir:1=EDQUOT"}) {
+    for (const char* call :
+         {"fallocate:3=ENOSPC", "fsync:5=EIO", "rename:3=EIO", "mkdir:1=EDQUOT"}) {
       SCOPED_TRACE(fmt::format("{} {}", mode, call));
       const Launch launch{.model_dir = testing::prepared(folder.path(), "run"),
                           .mode = mode,
@@ -118,8 +120,8 @@ TEST(FullDisk, ATinyFileSystemOfAnySizeNeverCrashesTheRun) {
     SCOPED_TRACE(kilobytes);
     const auto disk = folder.path() / "disk";
     std::filesystem::create_directories(disk);
-    ASSERT_EQ(::mount("tmpfs", disk.c_str(), "tmpfs", 0,
-                      fmt::format("size={}k", kilobytes).c_str()), 0);
+    ASSERT_EQ(
+        ::mount("tmpfs", disk.c_str(), "tmpfs", 0, fmt::format("size={}k", kilobytes).c_str()), 0);
     Launch launch{.model_dir = disk / "run", .steps = 4};
     // The driver's own output must not be what fills the disk.
     std::filesystem::create_symlink(folder.path() / "out", disk / "run.out");

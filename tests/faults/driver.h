@@ -11,7 +11,7 @@ inline HostArrays state_at(int64_t step) {
   for (const auto& [name, size] : std::initializer_list<std::pair<const char*, int64_t>>{
            {"target/kernel", 3000}, {"target/bias", 7}, {"state/step", 1}}) {
     HostArray array(DType::i64, name == std::string("state/step") ? std::vector<int64_t>{}
-                                                                   : std::vector<int64_t>{size});
+                                                                  : std::vector<int64_t>{size});
     for (int64_t& value : array.as<int64_t>()) value = step * 1'000'003 + size;
     state.emplace(name, std::move(array));
   }

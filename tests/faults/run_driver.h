@@ -58,8 +58,8 @@ struct Launch {
   std::filesystem::path model_dir;
   std::string mode = "sync";
   int steps = 2;
-  std::string fault = "";               // QT_FAULT; empty: no shim
-  std::filesystem::path log = "";       // QT_FAULT_LOG
+  std::string fault = "";          // QT_FAULT; empty: no shim
+  std::filesystem::path log = "";  // QT_FAULT_LOG
   bool hold = false;
   std::function<void()> in_child = {};  // between fork and exec
 };
@@ -113,7 +113,8 @@ inline Ended run_driver(const Launch& launch) {
 }
 
 /// A model directory with the checkpoints 1 and 2, in `folder/name`.
-inline std::filesystem::path prepared(const std::filesystem::path& folder, const std::string& name) {
+inline std::filesystem::path prepared(const std::filesystem::path& folder,
+                                      const std::string& name) {
   const auto pattern = folder / "prepared";
   if (!std::filesystem::exists(pattern)) {
     const Ended ended = run_driver({.model_dir = pattern});

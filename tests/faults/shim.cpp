@@ -48,10 +48,14 @@ struct State {
   Plan plan;
   int log = -1;
   std::atomic<long> counted{0}, matched{0};
-  std::mutex mutex;                          // of what follows
-  std::set<ino_t> unsynced_contents;         // files
-  std::map<ino_t, ino_t> unsynced_names;     // new entry -> its folder
-  struct Rename { std::string from, to; ino_t folder; bool exchange; };
+  std::mutex mutex;                       // of what follows
+  std::set<ino_t> unsynced_contents;      // files
+  std::map<ino_t, ino_t> unsynced_names;  // new entry -> its folder
+  struct Rename {
+    std::string from, to;
+    ino_t folder;
+    bool exchange;
+  };
   std::vector<Rename> unsynced_renames;
 };
 
@@ -104,8 +108,9 @@ bool is_watched(const std::string& path) {
 
 int number_of(const std::string& name) {
   static const std::map<std::string, int> kNumbers = {
-      {"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EDQUOT", EDQUOT}, {"EFBIG", EFBIG},
-      {"EOPNOTSUPP", EOPNOTSUPP}, {"ENOLCK", ENOLCK}, {"EROFS", EROFS}, {"EACCES", EACCES}, {"ESTALE", ESTALE}, {"EINTR", EINTR}};
+      {"ENOSPC", ENOSPC},         {"EIO", EIO},       {"EDQUOT", EDQUOT}, {"EFBIG", EFBIG},
+      {"EOPNOTSUPP", EOPNOTSUPP}, {"ENOLCK", ENOLCK}, {"EROFS", EROFS},   {"EACCES", EACCES},
+      {"ESTALE", ESTALE},         {"EINTR", EINTR}};
   const auto found = kNumbers.find(name);
   return found != kNumbers.end() ? found->second : EIO;
 }
@@ -120,7 +125,8 @@ void lose_power(bool undo_renames) {
   const std::string folder = s.folder;
   s.folder.clear();  // what follows is not counted
   if (undo_renames)
-    for (auto rename_ = s.unsynced_renames.rbegin(); rename_ != s.unsynced_renames.rend(); ++rename_)
+    for (auto rename_ = s.unsynced_renames.rbegin(); rename_ != s.unsynced_renames.rend();
+         ++rename_)
       syscall(SYS_renameat2, AT_FDCWD, rename_->to.c_str(), AT_FDCWD, rename_->from.c_str(),
               rename_->exchange ? RENAME_EXCHANGE : 0);
   std::vector<std::string> all;
@@ -129,8 +135,10 @@ void lose_power(bool undo_renames) {
     all.push_back(entry.path().string());
   for (const std::string& path : all) {
     const ino_t inode = inode_of(path);
-    if (s.unsynced_names.count(inode) != 0) fs::remove_all(path, ignored);
-    else if (s.unsynced_contents.count(inode) != 0) (void)!truncate(path.c_str(), 0);
+    if (s.unsynced_names.count(inode) != 0)
+      fs::remove_all(path, ignored);
+    else if (s.unsynced_contents.count(inode) != 0)
+      (void)!truncate(path.c_str(), 0);
   }
 }
 
@@ -227,8 +235,7 @@ int rename_as(int from_folder, const char* from, int to_folder, const char* to, 
   if (result == 0 && is_watched(target)) {
     State& s = state();
     const std::lock_guard lock(s.mutex);
-    s.unsynced_renames.push_back({source, target,
-                                  inode_of(fs::path(target).parent_path().string()),
+    s.unsynced_renames.push_back({source, target, inode_of(fs::path(target).parent_path().string()),
                                   (flags & RENAME_EXCHANGE) != 0});
   }
   return result;
@@ -242,24 +249,26 @@ mode_t mode_from(int flags, va_list args) {
 
 extern "C" {
 
-#define OPEN_WRAPPER(folder)                         \
-  {                                                  \
-    va_list args;                                    \
-    va_start(args, flags);                           \
-    const mode_t mode = mode_from(flags, args);      \
-    va_end(args);                                    \
-    return open_as(folder, path, flags, mode);       \
+#define OPEN_WRAPPER(folder)                    \
+  {                                             \
+    va_list args;                               \
+    va_start(args, flags);                      \
+    const mode_t mode = mode_from(flags, args); \
+    va_end(args);                               \
+    return open_as(folder, path, flags, mode);  \
   }
-int open(const char* path, int flags, ...) OPEN_WRAPPER(AT_FDCWD)
-int open64(const char* path, int flags, ...) OPEN_WRAPPER(AT_FDCWD)
-int openat(int folder, const char* path, int flags, ...) OPEN_WRAPPER(folder)
-int openat64(int folder, const char* path, int flags, ...) OPEN_WRAPPER(folder)
+int open(const char* path, int flags, ...)
+    OPEN_WRAPPER(AT_FDCWD) int open64(const char* path, int flags, ...)
+        OPEN_WRAPPER(AT_FDCWD) int openat(int folder, const char* path, int flags, ...)
+            OPEN_WRAPPER(folder) int openat64(int folder, const char* path, int flags, ...)
+                OPEN_WRAPPER(folder)
 
-ssize_t write(int descriptor, const void* data, size_t size) {
+                    ssize_t write(int descriptor, const void* data, size_t size) {
   return write_as(descriptor, [&] { return syscall(SYS_write, descriptor, data, size); });
 }
 ssize_t pwrite(int descriptor, const void* data, size_t size, off_t offset) {
-  return write_as(descriptor, [&] { return syscall(SYS_pwrite64, descriptor, data, size, offset); });
+  return write_as(descriptor,
+                  [&] { return syscall(SYS_pwrite64, descriptor, data, size, offset); });
 }
 ssize_t pwrite64(int descriptor, const void* data, size_t size, off64_t offset) {
   return pwrite(descriptor, data, size, offset);

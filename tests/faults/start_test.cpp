@@ -50,7 +50,8 @@ TEST(SecondRun, IsRefusedAtOnceAndNamesTheFirst) {
   const Ended next = run_driver(second);
   EXPECT_EQ(next.code, 0) << next.errors;
   EXPECT_NE(next.errors.find(fmt::format("pid {} ", holder)), std::string::npos) << next.errors;
-  EXPECT_FALSE(std::filesystem::exists(first.model_dir / "LOCK")) << "a run that ends well tidies up";
+  EXPECT_FALSE(std::filesystem::exists(first.model_dir / "LOCK"))
+      << "a run that ends well tidies up";
 }
 
 TEST(SecondRun, IsRefusedInTheSameProcessToo) {
@@ -128,7 +129,10 @@ TEST(SecondRun, LocksByTheTextWhereTheFileSystemHasNoLocks) {
   const auto file = launch.model_dir / "LOCK";
   char host[256] = "";
   ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
-  struct Case { std::string holder; int code; };
+  struct Case {
+    std::string holder;
+    int code;
+  };
   for (const Case& c : {Case{fmt::format("host {} pid {} started x\n", host, ::getpid()), 2},
                         Case{fmt::format("host {} pid 99999999 started x\n", host), 0},
                         Case{"host somewhere-else pid 99999999 started x\n", 2}}) {
@@ -147,7 +151,8 @@ TEST(ModelDir, ThatCannotBeWrittenIsRefusedAtTheStart) {
     EXPECT_NE(message.find(path.string()), std::string::npos) << message;
   }
   for (const char* error : {"EROFS", "EACCES", "EIO", "ESTALE", "ENOSPC"})
-    for (const char* call : {"open:1", "fallocate:1", "write:1", "fsync:1", "rename:1", "fsync:2"}) {
+    for (const char* call :
+         {"open:1", "fallocate:1", "write:1", "fsync:1", "rename:1", "fsync:2"}) {
       const Launch launch{.model_dir = testing::prepared(folder.path(), "run"),
                           .fault = fmt::format("{}={}", call, error)};
       const Ended ended = run_driver(launch);

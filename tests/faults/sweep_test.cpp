@@ -23,7 +23,9 @@ class EveryOperation : public ::testing::TestWithParam<const char*> {
     for (int n = 1; n <= count_ && !HasFailure(); ++n) {
       const std::string fault = fmt::format("{}:{}{}={}", call, n, later, action);
       SCOPED_TRACE(fault);
-      Launch launch{.model_dir = testing::prepared(folder_.path(), "run"), .mode = GetParam(), .fault = fault};
+      Launch launch{.model_dir = testing::prepared(folder_.path(), "run"),
+                    .mode = GetParam(),
+                    .fault = fault};
       const Ended ended = testing::run_driver(launch);
       judge(ended);
       testing::expect_sound(launch.model_dir, ended.committed(kBase));

@@ -1,7 +1,6 @@
 // Checked JSON: whatever parses can be walked with every accessor.
 
 #include "runtime/base/json.h"
-
 #include "tests/fuzz/target.h"
 
 namespace quintet {
@@ -15,15 +14,19 @@ void walk(const Json& json) {
   testing::allow_errors([&] { (void)json.as_ints(); });
   testing::allow_errors([&] { (void)json["a"]; });
   testing::allow_errors([&] { (void)json[size_t{1}]; });
-  testing::allow_errors([&] { for (const Json& item : json.items()) walk(item); });
-  testing::allow_errors([&] { for (const auto& [key, value] : json.members()) walk(value); });
+  testing::allow_errors([&] {
+    for (const Json& item : json.items()) walk(item);
+  });
+  testing::allow_errors([&] {
+    for (const auto& [key, value] : json.members()) walk(value);
+  });
 }
 
 }  // namespace
 
 std::vector<std::string> testing::fuzz_seeds() {
-  return {R"({"a":[1,-2.5,3e8,true,null,"x\u00e9\n"],"b":{"c":{"a":[[],{}]}},"d":"NaN"})", "[1,2,3]",
-          "9223372036854775807"};
+  return {R"({"a":[1,-2.5,3e8,true,null,"x\u00e9\n"],"b":{"c":{"a":[[],{}]}},"d":"NaN"})",
+          "[1,2,3]", "9223372036854775807"};
 }
 
 }  // namespace quintet

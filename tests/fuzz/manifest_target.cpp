@@ -2,7 +2,6 @@
 // as it is.
 
 #include "checkpoint/manifest.h"
-
 #include "runtime/base/crc32c.h"
 #include "tests/fuzz/target.h"
 

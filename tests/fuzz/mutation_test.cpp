@@ -17,9 +17,24 @@ namespace quintet {
 namespace {
 
 constexpr const char* kFragments[] = {
-    "-1",   "0",    "1e999", "9223372036854775807", "-9223372036854775808", "18446744073709551616",
-    "0.5",  "null", "[]",    "{}",                  "\"\"",                 "\\u0000",
-    "../",  "\xff", "[[[[",  "4294967296",          "\"a\":",               "true",
+    "-1",
+    "0",
+    "1e999",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "18446744073709551616",
+    "0.5",
+    "null",
+    "[]",
+    "{}",
+    "\"\"",
+    "\\u0000",
+    "../",
+    "\xff",
+    "[[[[",
+    "4294967296",
+    "\"a\":",
+    "true",
 };
 
 class Mutator {
@@ -41,12 +56,24 @@ class Mutator {
   void mutate(std::string& text) {
     const size_t at = below(text.size() + 1), length = std::min(below(32), text.size() - at);
     switch (below(7)) {
-      case 0: if (at < text.size()) text[at] = static_cast<char>(text[at] ^ (1 << below(8))); break;
-      case 1: if (at < text.size()) text[at] = static_cast<char>(below(256)); break;
-      case 2: text.erase(at, length); break;
-      case 3: text.insert(at, text.substr(at, length)); break;
-      case 4: replace_token(text, at); break;
-      case 5: text.resize(at); break;
+      case 0:
+        if (at < text.size()) text[at] = static_cast<char>(text[at] ^ (1 << below(8)));
+        break;
+      case 1:
+        if (at < text.size()) text[at] = static_cast<char>(below(256));
+        break;
+      case 2:
+        text.erase(at, length);
+        break;
+      case 3:
+        text.insert(at, text.substr(at, length));
+        break;
+      case 4:
+        replace_token(text, at);
+        break;
+      case 5:
+        text.resize(at);
+        break;
       default: {
         const std::string& other = pick(pool_);
         const size_t from = below(other.size() + 1);
@@ -56,7 +83,9 @@ class Mutator {
   }
   /// A number or word becomes one that readers trip over.
   void replace_token(std::string& text, size_t at) {
-    const auto is_part = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-'; };
+    const auto is_part = [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) || c == '-';
+    };
     size_t begin = at, end = at;
     while (begin > 0 && is_part(text[begin - 1])) --begin;
     while (end < text.size() && is_part(text[end])) ++end;
@@ -91,9 +120,9 @@ void run(const std::string& input, const std::string& what) {
   SCOPED_TRACE(what);
   const testing::WallLimit limit(input, std::chrono::minutes(1));
   const std::clock_t start = std::clock();  // of this process: a busy machine does not count
-  EXPECT_EQ(LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size()), 0);
-  EXPECT_LT(std::clock() - start, CLOCKS_PER_SEC)
-      << input.substr(0, 2000);
+  EXPECT_EQ(LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size()),
+            0);
+  EXPECT_LT(std::clock() - start, CLOCKS_PER_SEC) << input.substr(0, 2000);
 }
 
 TEST(WallLimit, EndsAnInputThatBlocksAndNamesIt) {

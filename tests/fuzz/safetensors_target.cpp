@@ -1,12 +1,11 @@
 // A safetensors file: the header as text before any amount of data, and the whole input as a file.
 
-#include "checkpoint/safetensors.h"
-
 #include <unistd.h>
 
 #include <cstring>
 #include <fstream>
 
+#include "checkpoint/safetensors.h"
 #include "runtime/base/json.h"
 #include "tests/fuzz/target.h"
 
@@ -30,8 +29,9 @@ std::vector<std::string> testing::fuzz_seeds() {
   write_safetensors(file, arrays, {{"step", "3"}});
   const std::string whole = read_file(file);
   std::filesystem::remove(file);
-  return {whole, R"(        {"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-                 R"("b":{"dtype":"U8","shape":[3,1],"data_offsets":[8,11]},"__metadata__":{"k":"v"}})"};
+  return {whole,
+          R"(        {"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+          R"("b":{"dtype":"U8","shape":[3,1],"data_offsets":[8,11]},"__metadata__":{"k":"v"}})"};
 }
 
 }  // namespace quintet
@@ -43,8 +43,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const int64_t bytes : {int64_t{0}, int64_t{11}, int64_t{1} << 40})
       testing::allow_errors([&] { parse_safetensors_header(text.substr(8), bytes, "input"); });
   const auto file = scratch_file();
-  std::ofstream(file, std::ios::binary | std::ios::trunc).write(text.data(),
-                                                                static_cast<std::streamsize>(size));
+  std::ofstream(file, std::ios::binary | std::ios::trunc)
+      .write(text.data(), static_cast<std::streamsize>(size));
   testing::allow_errors([&] { read_safetensors_file(file); });
   // The same with the length that belongs to a header that ends with the first line of data.
   if (size >= 8) {

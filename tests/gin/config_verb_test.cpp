@@ -1,6 +1,7 @@
 // `quintet config` as a user runs it.
 
 #include <gtest/gtest.h>
+
 #include <nlohmann/json.hpp>
 
 #include "apps/verbs.h"

@@ -2,8 +2,8 @@
 // lines.
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 

@@ -95,7 +95,8 @@ TEST(ShippedGin, ModelsWithExpertsResolveWithEveryRun) {
 
 TEST(ShippedGin, OurOwnRunsResolve) {
   for (const std::string& file : shipped("quintet")) {
-    if (file == "quintet/switch_tiny.gin") continue;  // replaces the model of the run that includes it
+    if (file == "quintet/switch_tiny.gin")
+      continue;  // replaces the model of the run that includes it
     SCOPED_TRACE(file);
     EXPECT_NO_THROW(Session session(complete({file})));
   }
@@ -171,7 +172,8 @@ TEST(ShippedGin, ModelsWithExpertsHaveThePublishedSizes) {
     const T5Config c =
         gin::as<T5Module>(session.config().evaluate("ARCHITECTURE"), {"ARCHITECTURE"}).config;
     EXPECT_EQ(c.vocab_size, 32128);
-    EXPECT_EQ((std::vector{c.emb_dim, c.num_heads, c.head_dim, c.num_encoder_layers, c.num_decoder_layers}),
+    EXPECT_EQ((std::vector{c.emb_dim, c.num_heads, c.head_dim, c.num_encoder_layers,
+                           c.num_decoder_layers}),
               (std::vector{size.emb, size.heads, size.head, size.layers, size.layers}));
     for (const SparseStack* stack : {&c.sparse_encoder, &c.sparse_decoder}) {
       EXPECT_EQ((std::vector{stack->num_sparse_layers, stack->moe.num_experts, stack->moe.mlp_dim}),

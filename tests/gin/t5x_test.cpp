@@ -2,10 +2,10 @@
 // (what gin-config made of that checkout), to the same imports, includes, macros and bindings.
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "runtime/gin/error.h"

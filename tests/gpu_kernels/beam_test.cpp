@@ -24,8 +24,10 @@ class Rows {
   void read(size_t row, int32_t token, std::vector<int32_t> history) {
     history.push_back(token);
     sequences_[row] = std::move(history);
-    const auto made = network_.logits(static_cast<int64_t>(row) / network_.decodes, sequences_[row]);
-    std::copy(made.begin(), made.end(), logits_.begin() + static_cast<int64_t>(row) * network_.vocab);
+    const auto made =
+        network_.logits(static_cast<int64_t>(row) / network_.decodes, sequences_[row]);
+    std::copy(made.begin(), made.end(),
+              logits_.begin() + static_cast<int64_t>(row) * network_.vocab);
   }
   const std::vector<std::vector<int32_t>>& sequences() const { return sequences_; }
   std::span<float> logits(size_t row) {
@@ -68,7 +70,8 @@ class Rows {
 
 class OnHost : public TokenModel {
  public:
-  OnHost(Device& device, const RandomNetwork& network) : network_(network), rows_(device, network) {}
+  OnHost(Device& device, const RandomNetwork& network)
+      : network_(network), rows_(device, network) {}
   int64_t vocab_size() const override { return network_.vocab; }
   std::span<float> step(const StepInput& input) override {
     const auto before = rows_.sequences();
@@ -163,9 +166,11 @@ class Beams : public DeviceTest {
 };
 
 TEST_F(Beams, AreThoseOfTheHost) {
-  on_every_schedule([&] { check({.items = 2, .decodes = 3, .vocab = 40}, free_prompts(2, 7), 0.6f); });
+  on_every_schedule(
+      [&] { check({.items = 2, .decodes = 3, .vocab = 40}, free_prompts(2, 7), 0.6f); });
   EXPECT_TRUE(check({.items = 3, .decodes = 4, .vocab = 300, .end = 4}, free_prompts(3, 12), 0.6f));
-  EXPECT_FALSE(check({.items = 2, .decodes = 4, .vocab = 300, .end = -9}, free_prompts(2, 6), 0.6f));
+  EXPECT_FALSE(
+      check({.items = 2, .decodes = 4, .vocab = 300, .end = -9}, free_prompts(2, 6), 0.6f));
   check({.items = 1, .decodes = 1, .vocab = 50}, free_prompts(1, 6), 0);
   check({.items = 1, .decodes = 16, .vocab = 600}, free_prompts(1, 5), 1);
 }
@@ -173,7 +178,8 @@ TEST_F(Beams, AreThoseOfTheHost) {
 TEST_F(Beams, WithEqualLogitsToo) {
   on_every_schedule([&] {
     for (const float step : {0.5f, 2.0f, 100.0f})
-      check({.items = 2, .decodes = 3, .vocab = 200, .step_of_logits = step}, free_prompts(2, 6), 0.6f);
+      check({.items = 2, .decodes = 3, .vocab = 200, .step_of_logits = step}, free_prompts(2, 6),
+            0.6f);
   });
 }
 

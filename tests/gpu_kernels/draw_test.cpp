@@ -70,8 +70,8 @@ TEST_F(Draws, AreThoseOfTheHostEachByItsOwnRules) {
 
 TEST_F(Draws, GivenTokensHaveTheirLogitsAndWhatIsNotWantedIsLeftAlone) {
   const std::vector<float> logits{1, 2, 3, 4, 5, -INFINITY};
-  const std::vector<DrawnToken> got =
-      drawn(logits, 3, {{.row = 1, .token = 0}, {}, {.row = 1, .token = 2}, {.row = 0, .token = 1}});
+  const std::vector<DrawnToken> got = drawn(
+      logits, 3, {{.row = 1, .token = 0}, {}, {.row = 1, .token = 2}, {.row = 0, .token = 1}});
   EXPECT_EQ(got[0].token, 0);
   EXPECT_EQ(got[0].logit, 4);
   EXPECT_EQ(got[1].token, kUntouched.token);

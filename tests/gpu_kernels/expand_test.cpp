@@ -1,6 +1,7 @@
 // Matrices in few bits made wide, on the device and on the CPU, against one element at a time.
 
 #include "kernels/expand/expand.h"
+
 #include "runtime/base/float8.h"
 #include "tests/gpu_kernels/on_device.h"
 
@@ -32,7 +33,8 @@ class Expand : public DeviceTest {
   void check(DType dtype, const Case& c) {
     SCOPED_TRACE(fmt::format("{}: {} x {}", name_of(dtype), c.rows, c.columns));
     std::vector<W> values;
-    for (const float x : normals(static_cast<size_t>(c.rows * c.columns), 1)) values.push_back(stored<W>(x));
+    for (const float x : normals(static_cast<size_t>(c.rows * c.columns), 1))
+      values.push_back(stored<W>(x));
     const int64_t together = c.rows / c.matrices;
     const int64_t count = c.scales == Scales::by_row      ? c.rows
                           : c.scales == Scales::by_column ? c.matrices * c.columns
@@ -45,8 +47,8 @@ class Expand : public DeviceTest {
       for (int64_t k = 0; k < c.columns; ++k) {
         const int64_t at = c.scales == Scales::by_row ? row : row / together * c.columns + k;
         const float scale = count == 0 ? 1.0f : scales[static_cast<size_t>(at)];
-        want.push_back(static_cast<float>(values[static_cast<size_t>(row * c.columns + k)]) * scale *
-                       c.factor);
+        want.push_back(static_cast<float>(values[static_cast<size_t>(row * c.columns + k)]) *
+                       scale * c.factor);
       }
     }
     ExpandRows p{.dtype = dtype,
@@ -106,7 +108,8 @@ TEST_F(Expand, EveryByteOfFloat8) {
   std::vector<float8> all(256);
   for (size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<uint8_t>(i);
   std::vector<float> want;
-  for (const float8 x : all) want.push_back(std::isnan(static_cast<float>(x)) ? 0 : static_cast<float>(x));
+  for (const float8 x : all)
+    want.push_back(std::isnan(static_cast<float>(x)) ? 0 : static_cast<float>(x));
   const OnDevice<float8> there(device(), all);
   const OnDevice<float> out(device(), want);
   device().kernels().expand_rows({.dtype = DType::u8,
@@ -137,7 +140,8 @@ TEST_F(Expand, AnIdOutsideTheTableIsSaid) {
   device().kernels().expand_rows(p, device().stream());
   const auto says = [](const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kData);
-    EXPECT_NE(std::string(error.what()).find("id 3 at position 1: expected 0 to 2"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("id 3 at position 1: expected 0 to 2"),
+              std::string::npos)
         << error.what();
   };
   try {

@@ -59,7 +59,8 @@ struct Network {
 
 /// Some inputs end early.
 HostArrays batch_of(int64_t items, bool decoder_only) {
-  HostArray inputs(DType::i32, {items, kInputs}), targets(DType::i32, {items, kTargets}), prefix = targets;
+  HostArray inputs(DType::i32, {items, kInputs}), targets(DType::i32, {items, kTargets}),
+      prefix = targets;
   for (int64_t i = 0; i < items; ++i) {
     for (int64_t t = 0; t < kInputs - i % 3; ++t)
       inputs.as<int32_t>()[static_cast<size_t>(i * kInputs + t)] =
@@ -81,7 +82,8 @@ void begin(Decoder& decoder, bool decoder_only, const HostArrays& batch, int64_t
   if (!decoder_only)
     return decoder.begin(batch.at("encoder_input_tokens").as<int32_t>(), items, kInputs, room);
   const std::vector<int32_t> prefix(static_cast<size_t>(items), 3);
-  decoder.begin_prefix(batch.at("decoder_input_tokens").as<int32_t>(), items, kTargets, prefix, true, room);
+  decoder.begin_prefix(batch.at("decoder_input_tokens").as<int32_t>(), items, kTargets, prefix,
+                       true, room);
 }
 
 class Quantized : public DeviceTest {
@@ -163,7 +165,8 @@ TEST_F(Quantized, InBfloat16TheRestIsAsItIsInFloat32) {
 TEST_F(Quantized, EncodersWithExpertsStayTheModels) {
   SparseNetwork sparse = sparse_network({.chosen = 1});
   HostArrays values;
-  for (const ParamInfo& info : sparse.model->parameters().all()) values[info.name] = info.value.to_host();
+  for (const ParamInfo& info : sparse.model->parameters().all())
+    values[info.name] = info.value.to_host();
   const ParameterSource source = [&](const std::string& name) {
     return View::of(values.at(name).as<float>().data(), values.at(name).shape);
   };

@@ -11,8 +11,8 @@ namespace quintet::testing {
 
 struct RandomNetwork {
   int64_t items, decodes, vocab;
-  float step_of_logits = 0;  // logits are multiples of it, so that many are equal; 0: any
-  float end = 1;             // what the end token's logit has more than others
+  float step_of_logits = 0;   // logits are multiples of it, so that many are equal; 0: any
+  float end = 1;              // what the end token's logit has more than others
   float nan_from = INFINITY;  // logits above are NaN
   float spread = 8;           // logits are from 0 to this
 

@@ -105,13 +105,13 @@ class SampleLoop : public DeviceTest {
 };
 
 TEST_F(SampleLoop, IsThatOfTheHost) {
-  on_every_schedule([&] {
-    check({.items = 2, .decodes = 3, .vocab = 40}, free_prompts(2, 7), {.topk = 0});
-  });
+  on_every_schedule(
+      [&] { check({.items = 2, .decodes = 3, .vocab = 40}, free_prompts(2, 7), {.topk = 0}); });
   check({.items = 3, .decodes = 2, .vocab = 300, .end = 4}, free_prompts(3, 20),
         {.topk = 0, .topp = 0.8f, .rescale_log_probs = false});
   check({.items = 1, .decodes = 4, .vocab = 300, .end = -9}, free_prompts(1, 9), {.topk = 20});
-  check({.items = 100, .decodes = 3, .vocab = 8}, free_prompts(100, 5), {.topk = 0});  // more rows than threads
+  check({.items = 100, .decodes = 3, .vocab = 8}, free_prompts(100, 5),
+        {.topk = 0});  // more rows than threads
 }
 
 TEST_F(SampleLoop, WithATemperatureForEachItemAndGreedyOnes) {

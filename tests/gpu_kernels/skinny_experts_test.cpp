@@ -13,7 +13,7 @@ struct Case {
   int64_t rows, k, n, experts, chosen;
   bool joins = false, norm = false, gate = false, residual = false, bytes = false;
   Activation act0 = Activation::linear;
-  int shift = 0;  // of the weights in memory, in elements
+  int shift = 0;                   // of the weights in memory, in elements
   std::vector<float> logits = {};  // empty: random
 };
 
@@ -29,7 +29,8 @@ Choices choices_of(const Case& c, const std::vector<float>& logits) {
     for (int64_t e = 0; e < c.experts; ++e) sum += std::exp(static_cast<double>(row[e]));
     std::vector<size_t> order(count(c.experts));
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return row[a] > row[b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return row[a] > row[b]; });
     auto& own = all.emplace_back();
     for (size_t j = 0; j < count(c.chosen); ++j)
       own.emplace_back(order[j], std::exp(static_cast<double>(row[order[j]])) / sum);
@@ -56,8 +57,8 @@ std::vector<float> expected(const Case& c, const Operands& in) {
       for (size_t column = 0; column < count(c.n); ++column) {
         double main = 0, gate = 0;
         for (size_t i = 0; i < count(c.k); ++i) {
-          const double h = factor * static_cast<double>(x[i]) *
-                           (c.norm ? static_cast<double>(in.norm[i]) : 1);
+          const double h =
+              factor * static_cast<double>(x[i]) * (c.norm ? static_cast<double>(in.norm[i]) : 1);
           const size_t at = (expert * count(c.k) + i) * count(c.n) + column;
           main += h * static_cast<double>(in.weights[at]);
           if (c.gate) gate += h * static_cast<double>(in.gate[at]);
@@ -89,8 +90,12 @@ class SkinnyExpertsTest : public DeviceTest {
     const auto weights = as<T>(normals(count(of_weights), 2, deviation));
     const auto gate = as<T>(normals(count(c.gate ? of_weights : 0), 3, deviation));
     const auto residual = as<T>(normals(count(out_rows * c.n), 4));
-    in = {logits_of(c),  widened(x),    normals(count(c.norm ? c.k : 0), 5),
-          widened(weights), widened(gate), c.residual ? widened(residual) : std::vector<float>(residual.size())};
+    in = {logits_of(c),
+          widened(x),
+          normals(count(c.norm ? c.k : 0), 5),
+          widened(weights),
+          widened(gate),
+          c.residual ? widened(residual) : std::vector<float>(residual.size())};
     std::vector<int8_t> bytes;
     std::vector<float> scales;
     if (c.bytes) {
@@ -133,8 +138,8 @@ class SkinnyExpertsTest : public DeviceTest {
 
   template <typename T>
   static void check(const Case& c) {
-    SCOPED_TRACE(fmt::format("{} bytes, rows {}, k {}, n {}, {} of {} experts", sizeof(T), c.rows, c.k,
-                             c.n, c.chosen, c.experts));
+    SCOPED_TRACE(fmt::format("{} bytes, rows {}, k {}, n {}, {} of {} experts", sizeof(T), c.rows,
+                             c.k, c.n, c.chosen, c.experts));
     Operands in;
     const std::vector<float> got = run<T>(c, in);
     const bool exact = sizeof(T) == 4;
@@ -151,19 +156,32 @@ class SkinnyExpertsTest : public DeviceTest {
 TEST_F(SkinnyExpertsTest, EveryChoiceHasItsRow) {
   for (int64_t rows : {1, 2, 5, 8}) check_both({rows, 72, 48, 4, 1});
   check_both({.rows = 8, .k = 40, .n = 24, .experts = 6, .chosen = 4, .norm = true});
-  check_both({.rows = 3, .k = 64, .n = 32, .experts = 40, .chosen = 2, .norm = true, .gate = true,
+  check_both({.rows = 3,
+              .k = 64,
+              .n = 32,
+              .experts = 40,
+              .chosen = 2,
+              .norm = true,
+              .gate = true,
               .act0 = Activation::relu});
 }
 TEST_F(SkinnyExpertsTest, ChoicesAreJoined) {
   for (int64_t rows : {1, 4, 8})
-    check_both({.rows = rows, .k = 72, .n = 48, .experts = 5, .chosen = 1, .joins = true,
+    check_both({.rows = rows,
+                .k = 72,
+                .n = 48,
+                .experts = 5,
+                .chosen = 1,
+                .joins = true,
                 .residual = true});
-  check_both({.rows = 8, .k = 48, .n = 40, .experts = 7, .chosen = 3, .joins = true, .residual = true});
+  check_both(
+      {.rows = 8, .k = 48, .n = 40, .experts = 7, .chosen = 3, .joins = true, .residual = true});
   check_both({.rows = 1, .k = 48, .n = 300, .experts = 2, .chosen = 2, .joins = true});
 }
 TEST_F(SkinnyExpertsTest, OddSizesAndAddresses) {
   check_both({.rows = 7, .k = 37, .n = 13, .experts = 3, .chosen = 2, .norm = true, .gate = true});
-  check_both({.rows = 5, .k = 13, .n = 37, .experts = 3, .chosen = 2, .joins = true, .residual = true});
+  check_both(
+      {.rows = 5, .k = 13, .n = 37, .experts = 3, .chosen = 2, .joins = true, .residual = true});
   check_both({.rows = 2, .k = 40, .n = 24, .experts = 4, .chosen = 1, .gate = true, .shift = 1});
   check_both({.rows = 1, .k = 1, .n = 1, .experts = 1, .chosen = 1});
 }
@@ -173,16 +191,32 @@ TEST_F(SkinnyExpertsTest, AllRowsWithOneExpertAndEachWithItsOwn) {
     std::vector<float> logits(count(rows * experts));
     for (int64_t r = 0; r < rows; ++r) logits[count(r * experts + (own ? 11 - r : 9))] = 3;
     check_both({.rows = rows, .k = 40, .n = 24, .experts = experts, .chosen = 1, .logits = logits});
-    check_both({.rows = rows, .k = 40, .n = 24, .experts = experts, .chosen = 1, .joins = true,
-                .residual = true, .logits = logits});
+    check_both({.rows = rows,
+                .k = 40,
+                .n = 24,
+                .experts = experts,
+                .chosen = 1,
+                .joins = true,
+                .residual = true,
+                .logits = logits});
   }
   // Equal probabilities: the lower expert.
-  check_both({.rows = 3, .k = 40, .n = 24, .experts = 70, .chosen = 3,
+  check_both({.rows = 3,
+              .k = 40,
+              .n = 24,
+              .experts = 70,
+              .chosen = 3,
               .logits = std::vector<float>(210, 0.5f)});
 }
 TEST_F(SkinnyExpertsTest, WeightsInBytesWithAScaleAColumnOfEachExpert) {
   check_both({.rows = 3, .k = 72, .n = 48, .experts = 4, .chosen = 2, .norm = true, .bytes = true});
-  check_both({.rows = 6, .k = 33, .n = 21, .experts = 4, .chosen = 2, .joins = true, .residual = true,
+  check_both({.rows = 6,
+              .k = 33,
+              .n = 21,
+              .experts = 4,
+              .chosen = 2,
+              .joins = true,
+              .residual = true,
               .bytes = true});
 }
 TEST_F(SkinnyExpertsTest, LongRowsGoInParts) {

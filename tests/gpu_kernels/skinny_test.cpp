@@ -56,8 +56,9 @@ std::vector<float> expected(const Case& c, const Operands& in, bool rounded) {
       double main = 0, gate = 0;
       for (int64_t i = 0; i < c.k; ++i) {
         const float x = in.x[at(r * c.k + i)], norm = c.norm ? in.norm[at(i)] : 1;
-        const double h = factor * (rounded ? static_cast<double>(static_cast<float>(bfloat16(x * norm)))
-                                           : static_cast<double>(x) * static_cast<double>(norm));
+        const double h =
+            factor * (rounded ? static_cast<double>(static_cast<float>(bfloat16(x * norm)))
+                              : static_cast<double>(x) * static_cast<double>(norm));
         main += h * static_cast<double>(in.weights[at(c.transposed ? j * c.k + i : i * c.n + j)]);
         if (c.gate) gate += h * static_cast<double>(in.gate[at(i * c.n + j)]);
       }
@@ -116,7 +117,8 @@ class Skinny : public DeviceTest {
     const auto residual = as<T>(normals(count(c.rows * c.n), 4));
     const auto norm = normals(count(c.norm ? c.k : 0), 5);
     const OnDevice<T> x_there(device(), x), out(device(), residual);
-    const OnDevice<W> weights_there(device(), weights, c.shift), gate_there(device(), gate, c.shift);
+    const OnDevice<W> weights_there(device(), weights, c.shift),
+        gate_there(device(), gate, c.shift);
     const OnDevice<float> norm_there(device(), norm), scales_there(device(), weight_scales),
         gate_scales_there(device(), gate_scales),
         wide_out(device(), std::vector<float>(residual.size()));
@@ -140,8 +142,9 @@ class Skinny : public DeviceTest {
          .out = c.wide_out ? static_cast<void*>(wide_out.data()) : out.data(),
          .out_dtype = c.wide_out || sizeof(T) == 4 ? DType::f32 : DType::bf16},
         device().stream());
-    const auto want = expected(c, {widened(x), norm, widened(weights), widened(gate), widened(residual),
-                                   weight_scales, gate_scales},
+    const auto want = expected(c,
+                               {widened(x), norm, widened(weights), widened(gate),
+                                widened(residual), weight_scales, gate_scales},
                                rounds_normed(c, sizeof(T) == 2, sizeof(W)));
     const bool exact = sizeof(T) == 4 || c.wide_out;
     expect_near(c.wide_out ? wide_out.back() : widened(out.back()), want, exact ? 2e-6 : 4.1e-3,
@@ -226,9 +229,11 @@ TEST_F(Skinny, MoreRowsOfNarrowWeightsOnTensorCores) {
   };
   check_bytes({.rows = 9, .k = 8, .n = 4});
   check_bytes({.rows = 16, .k = 64, .n = 36, .norm = true, .residual = true});
-  check_bytes({.rows = 17, .k = 296, .n = 40, .norm = true, .gate = true, .act0 = Activation::gelu});
+  check_bytes(
+      {.rows = 17, .k = 296, .n = 40, .norm = true, .gate = true, .act0 = Activation::gelu});
   check_bytes({.rows = 33, .k = 72, .n = 64, .wide_out = true, .scale = 0.5f});
-  check_bytes({.rows = 64, .k = 544, .n = 32, .norm = true, .gate = true, .act0 = Activation::silu});
+  check_bytes(
+      {.rows = 64, .k = 544, .n = 32, .norm = true, .gate = true, .act0 = Activation::silu});
   check_bytes({.rows = 70, .k = 40, .n = 28, .residual = true});
 }
 TEST_F(Skinny, LongRowsOfNarrowWeightsGoInParts) {

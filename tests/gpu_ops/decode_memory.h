@@ -57,7 +57,8 @@ struct AlignedFloats {
                                        256)) {}
 };
 
-inline void expect_close(const Elements& got, int64_t begin, const std::vector<float>& want, DType dtype) {
+inline void expect_close(const Elements& got, int64_t begin, const std::vector<float>& want,
+                         DType dtype) {
   // Values are of the size of 1; bfloat16 results carry its rounding, 2^-9 of them.
   const double tolerance = dtype == DType::bf16 ? 8e-3 : 2e-6;
   for (size_t i = 0; i < want.size(); ++i)

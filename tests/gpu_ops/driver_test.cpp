@@ -133,8 +133,9 @@ void check_forward(const OpCase& c, const Op& op, bool bf16, int shift) {
     if (!bf16)
       expect_near(p.outputs[i].load(), want[i].values, c.tolerance, what);
     else
-      expect_close(p.outputs[i].load(), want[i].values, kBf16Tolerance, what,
-                   c.name.starts_with("cross_entropy") && i < 3 ? static_cast<double>(in[0].rows()) : 0);
+      expect_close(
+          p.outputs[i].load(), want[i].values, kBf16Tolerance, what,
+          c.name.starts_with("cross_entropy") && i < 3 ? static_cast<double>(in[0].rows()) : 0);
   }
 }
 
@@ -146,8 +147,8 @@ std::vector<Buffer> run_gradient(const OpCase& c, const GradCall& call, Prepared
   std::vector<Buffer*> in;
   for (const Source& s : call.operands) {
     const auto i = static_cast<size_t>(s.index);
-    in.push_back(s.kind == Source::Kind::kInput    ? &p.inputs[i]
-                 : s.kind == Source::Kind::kOutput ? &p.outputs[i]
+    in.push_back(s.kind == Source::Kind::kInput       ? &p.inputs[i]
+                 : s.kind == Source::Kind::kOutput    ? &p.outputs[i]
                  : s.kind == Source::Kind::kCotangent ? &cotangents[i]
                                                       : &absent);
   }
@@ -235,7 +236,8 @@ void check_gradients(const OpCase& c, const Op& op, bool bf16) {
         expect_near(got[r].load(), want[r].load(), c.grad_tolerance, what);
       else
         expect_close(got[r].load(), want[r].load(),
-                     gradient->rule.outputs[r].float32 ? kBf16TableTolerance : kBf16Tolerance, what);
+                     gradient->rule.outputs[r].float32 ? kBf16TableTolerance : kBf16Tolerance,
+                     what);
     }
   }
 }

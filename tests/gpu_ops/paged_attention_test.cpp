@@ -138,8 +138,8 @@ TEST_P(PagedAttention, ReadsTokensWhereTheyStandAndAppendsTheNewest) {
           append_to_cache(cache, places.back(), keys.part(from, head_dim).data(),
                           values.part(from, head_dim).data(), head_dim);
           if (!beams())
-            added.push_back(bias[static_cast<size_t>(
-                head * biases + std::min(group.length - 1 - t, biases - 1))]);
+            added.push_back(bias[static_cast<size_t>(head * biases +
+                                                     std::min(group.length - 1 - t, biases - 1))]);
         }
         const auto asked = query.part(out_at, head_dim);
         std::vector<float> want(static_cast<size_t>(head_dim));
@@ -179,17 +179,15 @@ TEST_P(PagedAttention, StoresInputsAtTheirPlaces) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, PagedAttention,
-                         ::testing::Combine(::testing::ValuesIn(kSizes),
-                                            ::testing::Values(DType::f32, DType::bf16),
-                                            ::testing::Values(80, 90),
-                                            ::testing::ValuesIn(testing::kSchedules)),
-                         [](const auto& named) {
-                           return fmt::format(
-                               "{}{}Sm{}Seed{}", std::get<0>(named.param).name,
-                               std::get<1>(named.param) == DType::bf16 ? "Bf16" : "F32",
-                               std::get<2>(named.param), std::get<3>(named.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    , PagedAttention,
+    ::testing::Combine(::testing::ValuesIn(kSizes), ::testing::Values(DType::f32, DType::bf16),
+                       ::testing::Values(80, 90), ::testing::ValuesIn(testing::kSchedules)),
+    [](const auto& named) {
+      return fmt::format("{}{}Sm{}Seed{}", std::get<0>(named.param).name,
+                         std::get<1>(named.param) == DType::bf16 ? "Bf16" : "F32",
+                         std::get<2>(named.param), std::get<3>(named.param));
+    });
 
 }  // namespace
 }  // namespace quintet

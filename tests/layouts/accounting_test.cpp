@@ -150,7 +150,8 @@ TEST(Gradients, OfAnArrayThatIsUsedOftenAreSummedOverRanksOnce) {
       Traffic::Entry scattered;
       for (const ParamInfo& info : model->parameters().all())
         if (info.value.layout().cut())
-          scattered.calls += 1, scattered.bytes += Traffic::sent("reduce_scatter", info.value.bytes() * 4, 4);
+          scattered.calls += 1,
+              scattered.bytes += Traffic::sent("reduce_scatter", info.value.bytes() * 4, 4);
       const Traffic::Table sent = comm.traffic().table();
       EXPECT_EQ(sent.at({"reduce_scatter", "data"}), scattered);
     });
@@ -195,11 +196,11 @@ TEST_P(OnPaper, AStepSendsWhatRanksSend) {
 
 INSTANTIATE_TEST_SUITE_P(
     Meshes, OnPaper,
-    ::testing::Values(std::tuple(Training{.optimizer = {}}, std::vector{2, 2}),
-                      std::tuple(Training{.network = Network::experts, .optimizer = {}},
-                                 std::vector{2, 2, 2}),
-                      std::tuple(Training{.network = Network::experts, .dropless = true, .optimizer = {}},
-                                 std::vector{1, 4, 1})));
+    ::testing::Values(
+        std::tuple(Training{.optimizer = {}}, std::vector{2, 2}),
+        std::tuple(Training{.network = Network::experts, .optimizer = {}}, std::vector{2, 2, 2}),
+        std::tuple(Training{.network = Network::experts, .dropless = true, .optimizer = {}},
+                   std::vector{1, 4, 1})));
 
 /// Calls and bytes of `collective` over groups with the axis `expert`.
 StepLog::Sent over_experts(const StepLog& log, std::string_view collective) {
@@ -228,7 +229,8 @@ TEST(Experts, AreNeverGathered) {
       EXPECT_EQ(over_experts(log, "reduce_scatter"), StepLog::Sent{}) << log.text();
       // Two sparse layers: counts, rows there and back, their gradients back and there.
       const int64_t layers = 2, experts = 4, embed = 32, float_bytes = 4;
-      const int64_t own_rows = training.rows / 4, encoder = own_rows * 12 * 2, decoder = own_rows * 8;
+      const int64_t own_rows = training.rows / 4, encoder = own_rows * 12 * 2,
+                    decoder = own_rows * 8;
       const int64_t bytes =
           4 * (encoder + decoder) * embed * float_bytes + layers * experts * float_bytes;
       EXPECT_EQ(over_experts(log, "all_to_all"),
@@ -266,10 +268,12 @@ TEST(Experts, RowsTravelWhileGradientsOfWeightsAreComputed) {
       const StepLog::Use use(log);
       run_gradients(training, *model);
     }
-    const std::vector<std::string> layer{"dispatch", "experts_in", "combine"};  // after counts, there, back
+    const std::vector<std::string> layer{"dispatch", "experts_in",
+                                         "combine"};  // after counts, there, back
     std::vector<std::string> want = layer;
     want.insert(want.end(), layer.begin(), layer.end());
-    want.insert(want.end(), {"grouped_matmul_t", "grouped_matmul_grad_w"});  // nothing lies behind the decoder
+    want.insert(want.end(),
+                {"grouped_matmul_t", "grouped_matmul_grad_w"});  // nothing lies behind the decoder
     want.insert(want.end(), {"matmul_grad_w", "grouped_matmul_grad_w"});
     EXPECT_EQ(ops_after_exchanges(log.text()), want) << log.text();
   });

@@ -52,14 +52,16 @@ TEST_F(Layouts, GiveTheSameRunWithExperts) {
   compare(training, {1, 4, 1}, 1, 1);
   compare(training, {1, 2, 2}, 1, 1);
   compare(training, {2, 2, 2}, 2, 2);
-  compare({.network = Network::experts, .remat = true, .microbatches = 2, .optimizer = {}}, {1, 2, 1}, 1, 2);
+  compare({.network = Network::experts, .remat = true, .microbatches = 2, .optimizer = {}},
+          {1, 2, 1}, 1, 2);
 }
 
 TEST_F(Layouts, GiveTheSameRunWithExpertsOfAllRouters) {
   const Training dropless{.network = Network::experts, .dropless = true, .optimizer = {}};
   compare(dropless, {1, 4, 1}, 1, 1);
   compare(dropless, {2, 2, 2}, 2, 2);
-  const Training choosing{.network = Network::experts, .remat = true, .experts_choose = true, .optimizer = {}};
+  const Training choosing{
+      .network = Network::experts, .remat = true, .experts_choose = true, .optimizer = {}};
   compare(choosing, {2, 2, 1}, 1, 2);
   compare(choosing, {1, 2, 2}, 2, 1);
 }
@@ -94,7 +96,7 @@ LogicalAxisRules random_rules(uint32_t seed) {
     return static_cast<size_t>(random_bits(key_from_seed(seed), drawn++)) % below;
   };
   const std::vector<MeshAxes> places{{}, {"data"}, {"model"}, {"data", "model"}, {"model", "data"}};
-  std::vector<std::string> axes{"batch", "length", "embed", "mlp",
+  std::vector<std::string> axes{"batch", "length",    "embed", "mlp",
                                 "heads", "joined_kv", "vocab", "relpos_buckets"};
   LogicalAxisRules rules;
   while (!axes.empty()) {
@@ -126,10 +128,10 @@ TEST_F(Layouts, GiveTheSameRunWithOtherOptimizers) {
   compare(training, {2, 2}, 1, 2);
   training.optimizer = [] {
     return multi_optimizer(
-        {{matching(".*(embedding|norm).*"), adafactor({.min_dim_size_to_factor = 16,
-                                                       .logical_factor_rules =
-                                                           standard_logical_factor_rules(),
-                                                       .global_norm_clip_threshold = 0.1})},
+        {{matching(".*(embedding|norm).*"),
+          adafactor({.min_dim_size_to_factor = 16,
+                     .logical_factor_rules = standard_logical_factor_rules(),
+                     .global_norm_clip_threshold = 0.1})},
          {matching(".*kernel.*"), optax_optimizer(chain({clip_by_global_norm(0.1), sgd(0.1)}))}});
   };
   compare(training, {2, 2}, 1, 2);

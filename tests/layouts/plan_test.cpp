@@ -20,7 +20,8 @@ Sharding sharding(int64_t data, int64_t model, int activations, int parameters) 
                                        .additional_rules = {}})};
 }
 
-const Axes kX{{"batch", 16}, {"length", 8}, {"embed", 32}}, kH{{"batch", 16}, {"length", 8}, {"mlp", 64}};
+const Axes kX{{"batch", 16}, {"length", 8}, {"embed", 32}},
+    kH{{"batch", 16}, {"length", 8}, {"mlp", 64}};
 const Axes kIn{{"embed", 32}, {"mlp", 64}}, kOut{{"mlp", 64}, {"embed", 32}};
 
 struct Planned {
@@ -82,20 +83,22 @@ TEST(Plan, MegatronReducesOnceForwardAndOnceBackward) {
 
 TEST(Plan, TwoDimensionsGatherActivationsBeforeAndScatterThemAfter) {
   const Sharding on = sharding(2, 2, 2, 2);
-  const Texts gathers{"0: all_gather over model", "1: all_gather over data", "2: all_gather over data",
-                      "3: all_gather over data"};
+  const Texts gathers{"0: all_gather over model", "1: all_gather over data",
+                      "2: all_gather over data", "3: all_gather over data"};
   Texts forward = gathers, backward = gathers;
   forward.push_back("result: reduce_scatter over model");
   EXPECT_EQ(plan(ops::table::mlp, {kX, kIn, kIn, kOut}, on).moves, forward);
-  backward.insert(backward.end(), {"6: all_gather over model", "result: reduce_scatter over model",
-                                   "result: reduce_scatter over data", "result: reduce_scatter over data"});
+  backward.insert(backward.end(),
+                  {"6: all_gather over model", "result: reduce_scatter over model",
+                   "result: reduce_scatter over data", "result: reduce_scatter over data"});
   EXPECT_EQ(plan(ops::table::mlp_grad, {kX, kIn, kIn, kOut, kH, kH, kX}, on).moves, backward);
 }
 
 // Axes marked `=` are cut as they come: rows that lie with their experts bring no expert's matrices to
 // them, rows that do not are never dealt out by place.
 TEST(Plan, PackedRowsStayWhereTheyAre) {
-  LogicalAxisRules rules{{"packed", {"data"}}, {"arrived", {"expert"}}, {"own_experts", {"expert"}}};
+  LogicalAxisRules rules{
+      {"packed", {"data"}}, {"arrived", {"expert"}}, {"own_experts", {"expert"}}};
   const LogicalAxisRules moe =
       moe_logical_axis_rules({.parameter_partitioning_dims = 2, .additional_rules = {}});
   rules.insert(rules.end(), moe.begin(), moe.end());
@@ -106,16 +109,17 @@ TEST(Plan, PackedRowsStayWhereTheyAre) {
     return Axes{{"packed", 2}, {axis, 48}, last};
   };
   const Attrs experts{{"x", int64_t{4}}};
-  EXPECT_EQ(plan(ops::table::grouped_matmul, {rows("arrived", w[1]), offsets, w}, on, experts).moves,
-            (Texts{"2: all_gather over data"}));
+  EXPECT_EQ(
+      plan(ops::table::grouped_matmul, {rows("arrived", w[1]), offsets, w}, on, experts).moves,
+      (Texts{"2: all_gather over data"}));
   EXPECT_EQ(plan(ops::table::grouped_matmul_grad_w,
                  {rows("arrived", w[1]), offsets, rows("arrived", w[2])}, on, experts)
                 .moves,
             (Texts{"result: reduce_scatter over data"}));
   EXPECT_EQ(plan(ops::table::grouped_matmul, {rows("n", w[1]), all_offsets, w}, on, experts).moves,
             (Texts{"2: all_gather over expert", "2: all_gather over data"}));
-  EXPECT_THROW(plan(ops::table::grouped_matmul, {rows("arrived", w[1]), all_offsets, w}, on, experts),
-               Bug);
+  EXPECT_THROW(
+      plan(ops::table::grouped_matmul, {rows("arrived", w[1]), all_offsets, w}, on, experts), Bug);
 }
 
 TEST(Plan, EmbeddingIsParallelInTheVocabulary) {
@@ -147,17 +151,22 @@ TEST(Plan, StatisticsOfACutAxisAreTakenInPhases) {
   EXPECT_TRUE(plan(ops::table::rms_norm, {kX, scale}, sharding(2, 2, 2, 1)).plan.in_phases);
   EXPECT_FALSE(plan(ops::table::rms_norm, {kX, scale}, sharding(2, 2, 1, 1)).plan.in_phases);
   EXPECT_TRUE(plan(ops::table::add_rms_norm, {kX, kX, scale}, sharding(2, 2, 2, 1)).plan.in_phases);
-  EXPECT_FALSE(plan(ops::table::add_rms_norm, {kX, kX, scale}, sharding(2, 2, 1, 1)).plan.in_phases);
-  EXPECT_TRUE(plan(ops::table::cross_entropy, {kX, projection, tokens, tokens},
-                   sharding(2, 2, 1, 1))
-                  .plan.in_phases);
+  EXPECT_FALSE(
+      plan(ops::table::add_rms_norm, {kX, kX, scale}, sharding(2, 2, 1, 1)).plan.in_phases);
+  EXPECT_TRUE(
+      plan(ops::table::cross_entropy, {kX, projection, tokens, tokens}, sharding(2, 2, 1, 1))
+          .plan.in_phases);
 }
 
 TEST(Plan, SequenceParallelNormsAreARuleTable) {
   // Beyond T5X: outside of matrix products the length is cut over `model`.
   const Sharding on({{"data", 1}, {"model", 4}}, {0, 0},
-                    {{"batch", {"data"}}, {"vocab", {"model"}}, {"mlp", {"model"}},
-                     {"joined_kv", {"model"}}, {"heads", {"model"}}, {"length", {"model"}}});
+                    {{"batch", {"data"}},
+                     {"vocab", {"model"}},
+                     {"mlp", {"model"}},
+                     {"joined_kv", {"model"}},
+                     {"heads", {"model"}},
+                     {"length", {"model"}}});
   const Axes scale{{"embed", 32}};
   EXPECT_EQ(plan(ops::table::rms_norm, {kX, scale}, on).moves, Texts{});
   EXPECT_EQ(to_string(plan(ops::table::rms_norm, {kX, scale}, on).plan), "model on 1");
@@ -214,14 +223,18 @@ std::string refusal(const std::function<void()>& what) {
 }
 
 TEST(Rules, ThatNameNoMeshAxisAreRefused) {
-  EXPECT_EQ(refusal([] { Sharding({{"data", 2}}, {0}, {{"mlp", {"tensor"}}}); }),
+  EXPECT_EQ(refusal([] {
+              Sharding({{"data", 2}}, {0}, {{"mlp", {"tensor"}}});
+            }),
             "logical axis rule ('mlp', 'tensor'): the mesh [data=2] has no axis 'tensor'");
 }
 
 TEST(Rules, ThatCutWhatDoesNotDivideAreRefusedNamingOpTensorAndSizes) {
   const Sharding on = sharding(1, 4, 1, 1);
   const Axes narrow{{"embed", 32}, {"mlp", 6}};
-  EXPECT_EQ(refusal([&] { plan(ops::table::matmul, {kX, {{"embed", 32}, {"wide", 6}}}, on); }),
+  EXPECT_EQ(refusal([&] {
+              plan(ops::table::matmul, {kX, {{"embed", 32}, {"wide", 6}}}, on);
+            }),
             "accepted");
   const Spec spec{narrow, DType::f32};
   EXPECT_EQ(refusal([&] { on.block("parameter wi", spec, on.place(spec), whole(spec)); }),
@@ -231,11 +244,12 @@ TEST(Rules, ThatCutWhatDoesNotDivideAreRefusedNamingOpTensorAndSizes) {
   const std::string of_result = refusal([&] {
     const Sharding::Use use(on);
     const Tensor x(Spec{kX, DType::f32}), w(spec);
-    plan_op(ops::table::matmul, {x, w}, quintet::bind("matmul", ops::table::matmul.rule, {x, w}, {}), {},
-            {true}, on);
+    plan_op(ops::table::matmul, {x, w},
+            quintet::bind("matmul", ops::table::matmul.rule, {x, w}, {}), {}, {true}, on);
   });
-  EXPECT_TRUE(of_result.starts_with("matmul: result [batch=16, length=8, mlp=6] float32: axis 'mlp' "
-                                    "of size 6 cannot be cut over mesh axis 'model' of size 4"))
+  EXPECT_TRUE(
+      of_result.starts_with("matmul: result [batch=16, length=8, mlp=6] float32: axis 'mlp' "
+                            "of size 6 cannot be cut over mesh axis 'model' of size 4"))
       << of_result;
 }
 

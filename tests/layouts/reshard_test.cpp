@@ -17,18 +17,16 @@ const Spec kSpec{{{"a", 8}, {"b", 4}, {"c", 12}}, DType::f32};
 /// Element i of the whole array has the value i; of an open sum each rank has an equal part.
 Tensor numbered(const Layout& layout) {
   const Tensor x(kSpec, layout, whole(kSpec));
-  const float parts =
-      static_cast<float>(parts_of(layout.partial, Sharding::current()->mesh()));
+  const float parts = static_cast<float>(parts_of(layout.partial, Sharding::current()->mesh()));
   HostArray values(DType::f32, x.block().sizes);
   size_t at = 0;
   for (int64_t a = 0; a < x.block().sizes[0]; ++a)
     for (int64_t b = 0; b < x.block().sizes[1]; ++b)
       for (int64_t c = 0; c < x.block().sizes[2]; ++c)
-        values.as<float>()[at++] = static_cast<float>(((x.block().origin[0] + a) * 4 +
-                                                       x.block().origin[1] + b) *
-                                                          12 +
-                                                      x.block().origin[2] + c) /
-                                   parts;
+        values.as<float>()[at++] =
+            static_cast<float>(((x.block().origin[0] + a) * 4 + x.block().origin[1] + b) * 12 +
+                               x.block().origin[2] + c) /
+            parts;
   x.set(values);
   return x;
 }
@@ -57,9 +55,9 @@ TEST(Reshard, KeepsTheArray) {
       for (const Layout& to : all) {
         // An axis that cuts nothing may have a sum open.
         for (const char* axis : {"", "x"}) {
-          const bool in_use = std::any_of(from.dims.begin(), from.dims.end(), [](const MeshAxes& d) {
-            return std::find(d.begin(), d.end(), "x") != d.end();
-          });
+          const bool in_use = std::any_of(
+              from.dims.begin(), from.dims.end(),
+              [](const MeshAxes& d) { return std::find(d.begin(), d.end(), "x") != d.end(); });
           if (*axis != 0 && in_use) continue;
           from.partial = *axis != 0 ? MeshAxes{axis} : MeshAxes{};
           const Tensor got = moved(numbered(from), to), want = numbered(to);

@@ -39,11 +39,12 @@ SparseStack sparse(const Training& training, int64_t chosen) {
   stack.moe.mlp_dim = 32;
   stack.moe.activations = {"gelu", "linear"};
   stack.moe.dropout_rate = training.dropout_rate;
-  stack.moe.router = {.kind = training.experts_choose ? Router::experts_choose : Router::tokens_choose,
-                      .num_selected_experts = chosen,
-                      .batch_prioritized_routing = chosen == 2,
-                      .jitter_noise = 0.01,
-                      .weights_stddev = training.router_stddev};
+  stack.moe.router = {
+      .kind = training.experts_choose ? Router::experts_choose : Router::tokens_choose,
+      .num_selected_experts = chosen,
+      .batch_prioritized_routing = chosen == 2,
+      .jitter_noise = 0.01,
+      .weights_stddev = training.router_stddev};
   return stack;
 }
 
@@ -72,10 +73,10 @@ Result run(const Training& training) {
     }
   }
   Trainer trainer(loss_of(*model), model->parameters(),
-                  training.optimizer ? training.optimizer()
-                                     : adafactor({.min_dim_size_to_factor = 16,
-                                                  .logical_factor_rules =
-                                                      moe_logical_factor_rules()}),
+                  training.optimizer
+                      ? training.optimizer()
+                      : adafactor({.min_dim_size_to_factor = 16,
+                                   .logical_factor_rules = moe_logical_factor_rules()}),
                   {.num_microbatches = training.microbatches,
                    .learning_rate = [](int64_t) { return 0.01F; },
                    .weight_metrics = true},

@@ -22,7 +22,7 @@ struct Training {
   Network network = Network::t5_1_1;
   bool remat = false, packed = false;
   bool dropless = false, experts_choose = false;  // of experts
-  double router_stddev = 0.5;  // 0: all tokens choose the first expert
+  double router_stddev = 0.5;                     // 0: all tokens choose the first expert
   int64_t microbatches = 1, rows = 16;
   int64_t steps = 5;
   double dropout_rate = 0.1;

@@ -45,8 +45,7 @@ std::string name_of_case(const ::testing::TestParamInfo<Case>& info) {
 
 INSTANTIATE_TEST_SUITE_P(All, Sweep,
                          ::testing::Combine(::testing::ValuesIn(meshes()),
-                                            ::testing::Values(Network::t5_1_1,
-                                                              Network::t5_1_0_tied,
+                                            ::testing::Values(Network::t5_1_1, Network::t5_1_0_tied,
                                                               Network::decoder_only),
                                             ::testing::Bool(), ::testing::Bool(),
                                             ::testing::Values(1, 2)),

@@ -28,7 +28,8 @@ class OnDevice {
     device_.copy_in(memory_.get(), values.data(), bytes());
   }
   /// Zeros.
-  OnDevice(Comm& comm, int64_t count) : OnDevice(comm, std::vector<T>(static_cast<size_t>(count))) {}
+  OnDevice(Comm& comm, int64_t count)
+      : OnDevice(comm, std::vector<T>(static_cast<size_t>(count))) {}
   T* data() const { return static_cast<T*>(static_cast<void*>(memory_.get())); }
   int64_t count() const { return static_cast<int64_t>(count_); }
   DType dtype() const { return dtype_of<T>(); }
@@ -122,8 +123,8 @@ void blocks_case(Comm& comm, int64_t count, Sums sums) {
   swap.wait();
   scatter.wait();
   gather.wait();
-  expect_sums("reduce_scatter", scattered.host(), slice(sum_of(all(comm), ranks * count), self, count),
-              sums);
+  expect_sums("reduce_scatter", scattered.host(),
+              slice(sum_of(all(comm), ranks * count), self, count), sums);
   const std::vector<float> all_gathered = gathered.host(), all_swapped = swapped.host();
   for (int r = 0; r < ranks; ++r) {
     expect_equal("all_gather", slice(all_gathered, r, count), numbers(r, count));
@@ -136,7 +137,9 @@ void blocks_case(Comm& comm, int64_t count, Sums sums) {
 // the last sender's first.
 void exchange_case(Comm& comm) {
   const int self = comm.rank(), ranks = comm.size();
-  const auto lengths = [](int from, int to) { return std::array<int64_t, 2>{(from + 2 * to) % 3, to}; };
+  const auto lengths = [](int from, int to) {
+    return std::array<int64_t, 2>{(from + 2 * to) % 3, to};
+  };
   Slices sends, receives;
   int64_t sent = 0, received = 0;
   for (const size_t part : {0u, 1u})
@@ -193,7 +196,8 @@ void messages_case(Comm& comm) {
   const auto texts =
       gather_text(world.on_host(), std::string(static_cast<size_t>(comm.rank()), 'x'));
   for (size_t i = 0; i < texts.size(); ++i)
-    QT_CHECK_AS(ExitCode::kBug, texts[i] == std::string(i, 'x'), "text of rank {}: '{}'", i, texts[i]);
+    QT_CHECK_AS(ExitCode::kBug, texts[i] == std::string(i, 'x'), "text of rank {}: '{}'", i,
+                texts[i]);
 }
 
 void groups_case(Comm& comm) {

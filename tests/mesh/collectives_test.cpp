@@ -45,7 +45,8 @@ TEST(Collectives, AnUnevenExchangeMovesSlicesInOrder) {
 
 TEST_P(Sizes, BroadcastFromEveryRoot) {
   const auto [n, count] = GetParam();
-  run_ranks(n, [count = std::min<int64_t>(count, 1000)](Comm& comm) { broadcast_case(comm, count); });
+  run_ranks(n,
+            [count = std::min<int64_t>(count, 1000)](Comm& comm) { broadcast_case(comm, count); });
 }
 
 TEST(Collectives, SumsOfBfloat16AreTakenInFloat) { run_ranks(4, bfloat16_case); }
@@ -64,7 +65,8 @@ TEST(Collectives, ADevicesArraysWaitUntilTheyAreSent) {
       in.push_back(device.memory().allocate(2 * kCount * 4));
       out.push_back(device.memory().allocate(kCount * 4));
       device.copy_in(in.back().get(), values.data(), 2 * kCount * 4);
-      pending.push_back(comm.world().reduce_scatter(in.back().get(), out.back().get(), kCount, DType::f32));
+      pending.push_back(
+          comm.world().reduce_scatter(in.back().get(), out.back().get(), kCount, DType::f32));
     }
     for (int i = 0; i < kCalls; ++i) {
       pending[static_cast<size_t>(i)].wait();

@@ -13,10 +13,10 @@
 
 #include "kernels/device.h"
 #include "runtime/base/check.h"
+#include "runtime/devices.h"
 #include "runtime/mesh/collectives_mpi.h"
 #include "runtime/mesh/collectives_threads.h"
 #include "runtime/mesh/mesh.h"
-#include "runtime/devices.h"
 #include "runtime/mpi/session.h"
 #include "tests/mesh/collective_cases.h"
 

@@ -34,10 +34,11 @@ std::string over_nccl(int count, const std::function<void(Comm&)>& body) {
   run_ranks(count, [&](Comm& threads) {
     Watchdog watchdog({.timeout_seconds = 60,
                        .signalled = {},
-                       .end = [&](const std::string& what) {
-                         const std::lock_guard lock(mutex);
-                         ended = what;
-                       }},
+                       .end =
+                           [&](const std::string& what) {
+                             const std::lock_guard lock(mutex);
+                             ended = what;
+                           }},
                       threads.rank(), threads.hosts(), {}, std::make_unique<Silence>());
     const auto comm = open_nccl(threads.channel(), watchdog, Device::cpu());
     body(*comm);
@@ -58,8 +59,7 @@ INSTANTIATE_TEST_SUITE_P(, Ranks, ::testing::Values(2, 3, 4));
 
 TEST_P(Ranks, CollectivesAgreeWithPlainLoops) {
   for (const int64_t count : {1, 7, 100'000})
-    EXPECT_EQ(over_nccl(GetParam(),
-                        [&](Comm& comm) { all_cases(comm, {count}, Sums::rounded); }),
+    EXPECT_EQ(over_nccl(GetParam(), [&](Comm& comm) { all_cases(comm, {count}, Sums::rounded); }),
               "");
 }
 

@@ -35,7 +35,7 @@ struct Model : EncoderDecoderModel {
 
 HostArray tokens(int64_t rows, int64_t length, int32_t first) {
   HostArray array(DType::i32, {rows, length});
-  for (int32_t i = 0; int32_t& id : array.as<int32_t>()) id = 2 + (first + 7 * i++) % 38;
+  for (int32_t i = 0; int32_t & id : array.as<int32_t>()) id = 2 + (first + 7 * i++) % 38;
   return array;
 }
 

@@ -63,8 +63,9 @@ std::pair<double, HostArrays> loss_and_gradients(const std::string& dtype,
   Tensor loss;
   {
     Tape::Recording recording(tape);
-    loss = model.loss_fn(batch_of(3, 37, 21), {0, 3}, {.train = true, .dropout_key = key_from_seed(5)})
-               .loss;
+    loss =
+        model.loss_fn(batch_of(3, 37, 21), {0, 3}, {.train = true, .dropout_key = key_from_seed(5)})
+            .loss;
   }
   tape.backward(loss);
   HostArrays gradients;

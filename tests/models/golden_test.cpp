@@ -21,7 +21,8 @@ class ModelFixture : public ::testing::TestWithParam<std::filesystem::path> {
     return model;
   }
   void expect_near(const Tensor& got, const std::string& name, Tolerance tolerance) const {
-    EXPECT_TRUE(near_array(got.to_host().as<float>(), outputs_.at(name).as<float>(), tolerance)) << name;
+    EXPECT_TRUE(near_array(got.to_host().as<float>(), outputs_.at(name).as<float>(), tolerance))
+        << name;
   }
   std::unique_ptr<Json> meta_;
   HostArrays batch_, outputs_;

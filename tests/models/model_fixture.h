@@ -45,8 +45,7 @@ inline T5Config read_flaxformer(const std::string& bindings) {
   gin::Registry registry;
   register_runtime(registry);
   register_flaxformer(registry);
-  gin::Config config(registry,
-                     {.roots = {{"", QUINTET_SOURCE_DIR "/models/configs"}}});
+  gin::Config config(registry, {.roots = {{"", QUINTET_SOURCE_DIR "/models/configs"}}});
   config.parse_text(
       "from __gin__ import dynamic_registration\n"
       "from flaxformer.architectures.moe import moe_architecture\n"

@@ -64,16 +64,16 @@ void expect_steps_agree(const SparseNetwork& network) {
   for (int32_t t = 0; t < kTargets; ++t) {
     std::vector<int32_t> next;
     for (int64_t row = 0; row < kRows; ++row)
-      next.push_back(batch.at("decoder_input_tokens")
-                         .as<int32_t>()[static_cast<size_t>(row * kTargets + t)]);
+      next.push_back(
+          batch.at("decoder_input_tokens").as<int32_t>()[static_cast<size_t>(row * kTargets + t)]);
     const std::vector<int32_t> positions(kRows, t);
     const auto got =
         decoder->step({.rows = rows, .tokens = next, .positions = positions, .sources = {}});
     for (int64_t row = 0; row < kRows; ++row)
       for (int64_t v = 0; v < kSparseVocab; ++v)
-        ASSERT_NEAR(
-            got[static_cast<size_t>(row * kSparseVocab + v)],
-            whole.as<float>()[static_cast<size_t>((row * kTargets + t) * kSparseVocab + v)], 2e-4)
+        ASSERT_NEAR(got[static_cast<size_t>(row * kSparseVocab + v)],
+                    whole.as<float>()[static_cast<size_t>((row * kTargets + t) * kSparseVocab + v)],
+                    2e-4)
             << "row " << row << ", step " << t;
   }
 }

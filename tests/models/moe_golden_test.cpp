@@ -18,7 +18,8 @@ Router router_of(const std::string& kind) {
   return kind == "scatter" ? Router::scatter : Router::experts_choose;
 }
 
-void expect_near(const Tensor& got, const HostArray& want, const std::string& name, Tolerance tolerance) {
+void expect_near(const Tensor& got, const HostArray& want, const std::string& name,
+                 Tolerance tolerance) {
   ASSERT_TRUE(got) << name;
   EXPECT_TRUE(near_array(got.to_host().as<float>(), want.as<float>(), tolerance)) << name;
 }
@@ -137,7 +138,8 @@ TEST_F(Routers, GroupsAndCapacitiesAreFlaxformers) {
     SCOPED_TRACE(line);
     const auto at = [&](const char* name) { return row[name].as_int(); };
     const auto groups = [&] {
-      return num_groups(at("num_tokens"), at("max_group_size"), at("num_experts"), at("expert_replicas"));
+      return num_groups(at("num_tokens"), at("max_group_size"), at("num_experts"),
+                        at("expert_replicas"));
     };
     if (row.has("error")) {
       EXPECT_THROW(groups(), Error);
@@ -180,10 +182,11 @@ TEST(MoeLayers, ComputeWhatFlaxformersDo) {
          .min_expert_capacity = c["min_expert_capacity"].as_int(),
          .mlp_dim = params.at(gated ? "expert/wi_0/kernel" : "expert/wi/kernel").shape[2],
          .activations = c["activations"].as_strings(),
-         .router = {.kind = router_of(c["router"].as_string()),
-                    .num_selected_experts = std::max<int64_t>(c["num_selected_experts"].as_int(), 1),
-                    .batch_prioritized_routing = c["batch_prioritized_routing"].as_bool(),
-                    .ignore_padding_tokens = c["ignore_padding_tokens"].as_bool()}});
+         .router = {
+             .kind = router_of(c["router"].as_string()),
+             .num_selected_experts = std::max<int64_t>(c["num_selected_experts"].as_int(), 1),
+             .batch_prioritized_routing = c["batch_prioritized_routing"].as_bool(),
+             .ignore_padding_tokens = c["ignore_padding_tokens"].as_bool()}});
     parameters.load(params);
     const std::vector<std::string> axes = {axis::kBatch, axis::kLength, axis::kEmbed};
     Tensor x = Tensor::from_host(inputs.at("inputs"), axes);
@@ -206,10 +209,12 @@ TEST(MoeLayers, ComputeWhatFlaxformersDo) {
     expect_scalar(routing.z_loss, want.at("metrics/router_z_loss"), "router_z_loss");
     const RoutingMetrics got = routing_metrics({routing});
     for (const auto& [metric, value] :
-         {std::pair<std::string, double>{"fraction_tokens_left_behind", got.fraction_tokens_left_behind},
+         {std::pair<std::string, double>{"fraction_tokens_left_behind",
+                                         got.fraction_tokens_left_behind},
           {"expert_usage", got.expert_usage},
           {"router_confidence", got.router_confidence}})
-      EXPECT_NEAR(value, static_cast<double>(want.at("metrics/" + metric).as<float>()[0]), 1e-6) << metric;
+      EXPECT_NEAR(value, static_cast<double>(want.at("metrics/" + metric).as<float>()[0]), 1e-6)
+          << metric;
   }
 }
 

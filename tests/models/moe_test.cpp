@@ -45,12 +45,12 @@ std::string message_of(const Body& body) {
   return {};
 }
 
-#define EXPECT_SAYS(body, text)                                                    \
-  EXPECT_NE(message_of([&] { body; }).find(text), std::string::npos)               \
-      << message_of([&] { body; })
+#define EXPECT_SAYS(body, text) \
+  EXPECT_NE(message_of([&] { body; }).find(text), std::string::npos) << message_of([&] { body; })
 
 TEST(SparseStack, RefusesNumbersThatDoNotFit) {
-  EXPECT_SAYS(sparse_layers(LayerLayout::mixed, 4, 6), "num_sparse_layers=4 to divide num_layers=6");
+  EXPECT_SAYS(sparse_layers(LayerLayout::mixed, 4, 6),
+              "num_sparse_layers=4 to divide num_layers=6");
   EXPECT_SAYS(sparse_layers(LayerLayout::top, 7, 6), "expected 0 to num_layers=6, found 7");
   EXPECT_SAYS(layer_layout_from_name("side"), "'side'");
 }

@@ -37,12 +37,16 @@ std::unique_ptr<BaseModel> encoder_decoder(const std::string& dtype, bool has_ex
   if (has_experts)
     for (SparseStack* stack : {&config.sparse_encoder, &config.sparse_decoder})
       *stack = {.num_sparse_layers = 1,
-                .moe = {.num_experts = 4, .mlp_dim = 40, .activations = {"gelu", "linear"}, .router = {.jitter_noise = 0.1}}};
+                .moe = {.num_experts = 4,
+                        .mlp_dim = 40,
+                        .activations = {"gelu", "linear"},
+                        .router = {.jitter_noise = 0.1}}};
   return std::make_unique<EncoderDecoderModel>(
-      config, LossOptions{.z_loss = 1e-3,
-                          .loss_normalizing_factor = SpecialLossNormalizingFactor::kAveragePerSequence,
-                          .aux_loss_factor = 0.01,
-                          .router_z_loss_factor = 0.001});
+      config,
+      LossOptions{.z_loss = 1e-3,
+                  .loss_normalizing_factor = SpecialLossNormalizingFactor::kAveragePerSequence,
+                  .aux_loss_factor = 0.01,
+                  .router_z_loss_factor = 0.001});
 }
 
 std::unique_ptr<BaseModel> prefix_lm(const std::string& dtype) {
@@ -50,7 +54,9 @@ std::unique_ptr<BaseModel> prefix_lm(const std::string& dtype) {
   set_up(config, dtype);
   config.num_layers = 2;
   return std::make_unique<DecoderOnlyModel>(
-      config, LossOptions{.loss_normalizing_factor = SpecialLossNormalizingFactor::kNumRealTargetTokens}, true);
+      config,
+      LossOptions{.loss_normalizing_factor = SpecialLossNormalizingFactor::kNumRealTargetTokens},
+      true);
 }
 
 /// Packed rows of other tokens, segments and padding for each `number`; odd ones are not packed.
@@ -62,18 +68,23 @@ HostArrays batch_of(int64_t rows, int64_t length, uint32_t number, bool packed) 
       array.as<int32_t>()[static_cast<size_t>(i)] = value(i / length, i % length);
   };
   const auto drawn = [&](uint32_t seed, int64_t row, int64_t at) {
-    return random_bits(fold_in(key_from_seed(seed), number), static_cast<uint64_t>(row * length + at));
+    return random_bits(fold_in(key_from_seed(seed), number),
+                       static_cast<uint64_t>(row * length + at));
   };
-  const auto is_padding = [&](int64_t row, int64_t at) { return at >= length - drawn(4, row, 0) % 4; };
+  const auto is_padding = [&](int64_t row, int64_t at) {
+    return at >= length - drawn(4, row, 0) % 4;
+  };
   uint32_t seed = 0;
-  for (const char* name : {"encoder_input_tokens", "decoder_target_tokens", "decoder_input_tokens"}) {
+  for (const char* name :
+       {"encoder_input_tokens", "decoder_target_tokens", "decoder_input_tokens"}) {
     ++seed;
     fill(name, [&](int64_t row, int64_t at) {
       return is_padding(row, at) ? 0 : 2 + static_cast<int32_t>(drawn(seed, row, at) % 46);
     });
   }
-  fill("decoder_causal_attention",
-       [&](int64_t row, int64_t at) { return at < 3 + drawn(5, row, 0) % 3 && !is_padding(row, at); });
+  fill("decoder_causal_attention", [&](int64_t row, int64_t at) {
+    return at < 3 + drawn(5, row, 0) % 3 && !is_padding(row, at);
+  });
   if (packed)
     for (const char* name : {"encoder_segment_ids", "decoder_segment_ids"})
       fill(name, [&](int64_t row, int64_t at) {
@@ -113,15 +124,19 @@ Run train(const Make& make, const OptimizerPtr& optimizer, const std::vector<Hos
     run.metrics.push_back(trainer.train(batch).metrics);
     run.launched.push_back(trainer.launched_graph());
   }
-  for (const ParamInfo& info : model->parameters().all()) run.parameters[info.name] = info.value.to_host();
+  for (const ParamInfo& info : model->parameters().all())
+    run.parameters[info.name] = info.value.to_host();
   return run;
 }
 
 /// Trains with and without recordings; returns which steps were launches.
 std::vector<bool> expect_same(const Make& make, const std::function<OptimizerPtr()>& optimizer,
                               const std::vector<HostArrays>& batches, int64_t microbatches = 1) {
-  const Run plain = train(make, optimizer(), batches, {.num_microbatches = microbatches, .learning_rate = {}, .step_graph = false});
-  const Run run = train(make, optimizer(), batches, {.num_microbatches = microbatches, .learning_rate = {}});
+  const Run plain =
+      train(make, optimizer(), batches,
+            {.num_microbatches = microbatches, .learning_rate = {}, .step_graph = false});
+  const Run run =
+      train(make, optimizer(), batches, {.num_microbatches = microbatches, .learning_rate = {}});
   EXPECT_EQ(plain.launched, std::vector<bool>(batches.size()));
   for (size_t step = 0; step < batches.size(); ++step) {
     EXPECT_EQ(run.metrics[step].size(), plain.metrics[step].size());
@@ -131,11 +146,13 @@ std::vector<bool> expect_same(const Make& make, const std::function<OptimizerPtr
       EXPECT_EQ(got.count, metric.count) << name << " of step " << step;
     }
   }
-  for (const auto& [name, want] : plain.parameters) EXPECT_EQ(run.parameters.at(name).bytes, want.bytes) << name;
+  for (const auto& [name, want] : plain.parameters)
+    EXPECT_EQ(run.parameters.at(name).bytes, want.bytes) << name;
   return run.launched;
 }
 
-std::vector<HostArrays> batches_like(const std::vector<int64_t>& lengths, bool packed, int64_t rows = 4) {
+std::vector<HostArrays> batches_like(const std::vector<int64_t>& lengths, bool packed,
+                                     int64_t rows = 4) {
   std::vector<HostArrays> batches;
   for (const int64_t length : lengths)
     batches.push_back(batch_of(rows, length, static_cast<uint32_t>(batches.size()), packed));
@@ -152,7 +169,10 @@ TEST_F(StepGraphs, GiveTheBitsOfStepsThatAreNotRecorded) {
 TEST_F(StepGraphs, OfDecodersAndOfOptimizersOnTheHost) {
   expect_same([] { return prefix_lm("bfloat16"); }, [] { return optax_optimizer(adamw(3e-3)); },
               batches_like({10, 10, 10}, true));
-  expect_same([] { return prefix_lm("float32"); }, [] { return optax_optimizer(chain({scale(0.5), adam(3e-3)})); },
+  expect_same([] { return prefix_lm("float32"); },
+              [] {
+                return optax_optimizer(chain({scale(0.5), adam(3e-3)}));
+              },
               batches_like({10, 10, 10}, false));
 }
 
@@ -163,10 +183,12 @@ TEST_F(StepGraphs, OfExpertsWithJitter) {
 
 TEST_F(StepGraphs, AreRecordedAgainWhenShapesChange) {
   EXPECT_EQ(expect_same([] { return encoder_decoder("float32"); },
-                        [] { return optax_optimizer(sgd(0.1)); }, batches_like({12, 12, 9, 12, 12, 12}, false)),
+                        [] { return optax_optimizer(sgd(0.1)); },
+                        batches_like({12, 12, 9, 12, 12, 12}, false)),
             (std::vector<bool>{false, true, false, false, true, true}));
   std::vector<HostArrays> batches = batches_like({12, 12, 12, 12}, true);
-  for (size_t i : {1, 2}) batches[i].erase("decoder_segment_ids"), batches[i].erase("encoder_segment_ids");
+  for (size_t i : {1, 2})
+    batches[i].erase("decoder_segment_ids"), batches[i].erase("encoder_segment_ids");
   EXPECT_EQ(expect_same([] { return encoder_decoder("float32"); },
                         [] { return optax_optimizer(sgd(0.1)); }, batches),
             (std::vector<bool>{false, false, true, false}));
@@ -179,7 +201,8 @@ TEST_F(StepGraphs, AreRecordedAgainWhenParametersMove) {
       model->parameters(),
       [&](const HostArrays& batch, Key key, const std::function<void(const StepLoss&)>& done) {
         const Tape::Recording paused(nullptr);
-        LossOutput out = model->loss_fn(batch, Rows::all(batch), {.train = true, .dropout_key = key});
+        LossOutput out =
+            model->loss_fn(batch, Rows::all(batch), {.train = true, .dropout_key = key});
         done({std::move(out.loss), std::move(out.metrics)});
       },
       true);
@@ -201,16 +224,21 @@ TEST_F(StepGraphs, AreRecordedAgainWhenParametersMove) {
 TEST_F(StepGraphs, RefuseWhatTheyWouldNotReadAnew) {
   const auto run = [](const std::function<void(const HostArrays&, Key)>& work) {
     Parameters none;
-    StepGraph graph(none, [&](const HostArrays& batch, Key key, const auto&) { work(batch, key); }, true);
+    StepGraph graph(
+        none, [&](const HostArrays& batch, Key key, const auto&) { work(batch, key); }, true);
     const HostArrays batch = batch_of(1, 8, 0, false);
     ::testing::internal::CaptureStderr();
     for (int step = 0; step < 3; ++step) graph.run(batch, key_from_seed(step));
     EXPECT_FALSE(graph.launched());
     return ::testing::internal::GetCapturedStderr();
   };
-  const Tensor x = Tensor::zeros({{{axis::kBatch, 4}, {axis::kLength, 2}, {axis::kEmbed, 8}}, DType::f32});
-  EXPECT_EQ(run([&](const HostArrays&, Key key) { ops::dropout(x, {0.5, fold_in(key, 7)}); }),
-            "steps are not recorded as a graph: a random key that does not follow from the step's\n");
+  const Tensor x =
+      Tensor::zeros({{{axis::kBatch, 4}, {axis::kLength, 2}, {axis::kEmbed, 8}}, DType::f32});
+  EXPECT_EQ(
+      run([&](const HostArrays&, Key key) {
+        ops::dropout(x, {0.5, fold_in(key, 7)});
+      }),
+      "steps are not recorded as a graph: a random key that does not follow from the step's\n");
   EXPECT_EQ(run([&](const HostArrays& batch, Key) {
               Tensor::from_host(batch.at("encoder_input_tokens"), {axis::kBatch, axis::kLength});
             }),
@@ -235,7 +263,8 @@ TEST_F(StepGraphs, LeaveNoGradientsWhenTheyAreRefused) {
           Tensor loss;
           {
             const Tape::Recording recording(tape);
-            loss = model->loss_fn(batch, Rows::all(batch), {.train = true, .dropout_key = key}).loss;
+            loss =
+                model->loss_fn(batch, Rows::all(batch), {.train = true, .dropout_key = key}).loss;
           }
           tape.backward(loss);
           loss.to_host();
@@ -258,7 +287,8 @@ TEST_F(StepGraphs, LeaveNoGradientsWhenTheyAreRefused) {
 TEST_F(StepGraphs, AreNotLaunchedWhileSomebodyLooksAtEachOp) {
   const Tensor x = Tensor::zeros({{{axis::kEmbed, 8}}, DType::f32});
   Parameters none;
-  StepGraph graph(none, [&](const HostArrays&, Key, const auto&) { ops::scale(x, 2); }, true);
+  StepGraph graph(
+      none, [&](const HostArrays&, Key, const auto&) { ops::scale(x, 2); }, true);
   const HostArrays batch = batch_of(1, 8, 0, false);
   graph.run(batch, {});
   Profile profile;

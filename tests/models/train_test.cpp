@@ -45,7 +45,8 @@ class TrainFixture : public ::testing::TestWithParam<std::filesystem::path> {
   }
 
   double expert_partitions() const {
-    if (!meta_->has("num_expert_partitions") || (*meta_)["num_expert_partitions"].is_null()) return 1;
+    if (!meta_->has("num_expert_partitions") || (*meta_)["num_expert_partitions"].is_null())
+      return 1;
     return (*meta_)["num_expert_partitions"].as_double();
   }
 
@@ -90,8 +91,8 @@ class TrainFixture : public ::testing::TestWithParam<std::filesystem::path> {
           EXPECT_EQ(got.as<int32_t>()[0], want.as<int32_t>()[0]) << name;
           continue;
         }
-        EXPECT_TRUE(near_array(
-            got.as<float>(), want.as<float>(), {tolerances.has(name) ? tolerances[name].as_double() : 2e-6, 0}))
+        EXPECT_TRUE(near_array(got.as<float>(), want.as<float>(),
+                               {tolerances.has(name) ? tolerances[name].as_double() : 2e-6, 0}))
             << name;
       }
     }

@@ -54,9 +54,7 @@ OpCase combine_case(const std::string& name, const Packing& p, int64_t e, bool g
   c.outputs = {result({p.b, p.l, e})};
   c.oracle = combine_oracle;
   c.tolerance = 2e-6;
-  c.grads = {{dispatch_cpu,
-              {cotangent(0), input(1), input(2), gates ? input(3) : none()},
-              {0}}};
+  c.grads = {{dispatch_cpu, {cotangent(0), input(1), input(2), gates ? input(3) : none()}, {0}}};
   if (gates) c.grads.push_back({combine_grad_gates_cpu, {input(0), input(1), cotangent(0)}, {3}});
   return c;
 }

@@ -95,16 +95,16 @@ inline void experts_in_oracle(const Arrays& in, Arrays& out, const Attrs& attrs)
         for (int64_t i = 0; i < e; ++i)
           h += in[0][r * e + i] * in[2 + branch][(expert * e + i) * f + j];
         if (!out[1 + branch].absent) out[1 + branch][r * f + j] = h;
-        y *= activate(
-            static_cast<Activation>(attrs.get<int64_t>(branch == 0 ? "act0" : "act1")), h);
+        y *=
+            activate(static_cast<Activation>(attrs.get<int64_t>(branch == 0 ? "act0" : "act1")), h);
       }
       out[0][r * f + j] = y;
     }
   });
 }
 
-inline OpCase experts_in_case(const std::string& name, const Packing& p, int64_t e, int64_t f, bool gated,
-                       bool keeps) {
+inline OpCase experts_in_case(const std::string& name, const Packing& p, int64_t e, int64_t f,
+                              bool gated, bool keeps) {
   OpCase c{.name = fmt::format("experts_in/{}{}{}", name, gated ? "/gated" : "",
                                keeps ? "" : "/not_kept"),
            .kernel = experts_in_cpu};

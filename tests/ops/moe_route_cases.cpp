@@ -95,7 +95,8 @@ class RouteOracle {
     for (const Token& t : tokens) {
       bool served = false;
       for (int64_t j = 0; j < k_; ++j) {
-        const int64_t e = t.experts[static_cast<size_t>(j)], at = t.positions[static_cast<size_t>(j)];
+        const int64_t e = t.experts[static_cast<size_t>(j)],
+                      at = t.positions[static_cast<size_t>(j)];
         const int64_t choice = t.place * k_ + j;
         if (t.place >= 0) {
           out_[7][choice] = static_cast<double>(e);
@@ -183,7 +184,7 @@ struct Settings {
   int64_t batch = 3, length = 8, embed = 5, experts = 4, k = 1;
   int64_t group_size = 12, capacity = 4;
   bool priority = false, ignore = false;
-  bool ties = false;  // as ignore: zero tokens, at which routing has no derivative
+  bool ties = false;       // as ignore: zero tokens, at which routing has no derivative
   bool one_sided = false;  // the first expert is everybody's favourite
   int64_t padded_batch = 0, padded_length = 0;
   double jitter = 0;
@@ -283,21 +284,41 @@ std::vector<OpCase> moe_route_cases() {
   add("all_experts", {.k = 4, .capacity = 5});
   add("one_expert", {.experts = 1, .capacity = 6});
   add("one_token", {.batch = 1, .length = 1, .group_size = 1});
-  add("many_experts", {.batch = 4, .length = 32, .embed = 7, .experts = 37, .k = 3, .group_size = 64});
+  add("many_experts",
+      {.batch = 4, .length = 32, .embed = 7, .experts = 37, .k = 3, .group_size = 64});
   // More tokens in a group than a kernel takes at a time, and not a multiple.
   add("large_groups", {.batch = 2, .length = 75, .k = 2, .group_size = 50, .capacity = 11});
-  add("one_large_group", {.batch = 6, .length = 50, .experts = 5, .k = 4, .group_size = 300, .capacity = 170});
-  add("large_groups/padded", {.batch = 2, .length = 45, .k = 2, .group_size = 110, .capacity = 30,
-                              .ignore = true, .padded_length = 55});
-  add("large_groups/padded/scatter", {.router = scatter, .batch = 2, .length = 45, .k = 2, .group_size = 110,
-                                      .capacity = 30, .padded_length = 55});
-  add("large_groups/priority", {.batch = 2, .length = 75, .k = 2, .group_size = 50, .capacity = 11, .priority = true});
+  add("one_large_group",
+      {.batch = 6, .length = 50, .experts = 5, .k = 4, .group_size = 300, .capacity = 170});
+  add("large_groups/padded", {.batch = 2,
+                              .length = 45,
+                              .k = 2,
+                              .group_size = 110,
+                              .capacity = 30,
+                              .ignore = true,
+                              .padded_length = 55});
+  add("large_groups/padded/scatter", {.router = scatter,
+                                      .batch = 2,
+                                      .length = 45,
+                                      .k = 2,
+                                      .group_size = 110,
+                                      .capacity = 30,
+                                      .padded_length = 55});
+  add("large_groups/priority",
+      {.batch = 2, .length = 75, .k = 2, .group_size = 50, .capacity = 11, .priority = true});
   add("many_groups", {.batch = 5, .length = 16, .k = 2, .group_size = 4, .capacity = 2});
-  add("more_experts_than_tokens", {.batch = 1, .length = 20, .experts = 260, .k = 2, .group_size = 20});
-  add("all_to_one_expert", {.batch = 3, .length = 40, .group_size = 60, .capacity = 37, .one_sided = true});
+  add("more_experts_than_tokens",
+      {.batch = 1, .length = 20, .experts = 260, .k = 2, .group_size = 20});
+  add("all_to_one_expert",
+      {.batch = 3, .length = 40, .group_size = 60, .capacity = 37, .one_sided = true});
   // The last one served is in the middle of a tile, behind padding that is served too.
-  add("all_to_one_expert/padding_served", {.router = scatter, .batch = 2, .length = 40, .group_size = 40,
-                                           .capacity = 39, .ignore = true, .one_sided = true});
+  add("all_to_one_expert/padding_served", {.router = scatter,
+                                           .batch = 2,
+                                           .length = 40,
+                                           .group_size = 40,
+                                           .capacity = 39,
+                                           .ignore = true,
+                                           .one_sided = true});
   add("jitter", {.k = 2, .jitter = 0.3});
   add("jitter/part_of_a_batch", {.k = 2, .jitter = 0.3, .origin = 6, .all_rows = 9});
   return cases;

@@ -72,7 +72,8 @@ void add_norms(std::vector<OpCase>& cases, int64_t rows, int64_t depth, double e
     made.origin = begin, made.global = whole;
     return made;
   };
-  const Operand scale = normal({depth}), squares = positive({rows}, 3.0 * static_cast<double>(depth));
+  const Operand scale = normal({depth}),
+                squares = positive({rows}, 3.0 * static_cast<double>(depth));
   const auto add = [&](const char* op, Kernel kernel, std::vector<Operand> in,
                        std::vector<Result> out, Oracle oracle) {
     cases.push_back({.name = fmt::format("{}/{}x{}", op, rows, depth),
@@ -167,7 +168,8 @@ void loss_oracle(const Arrays& in, Arrays& out, const Attrs& attrs, bool transpo
       }
     }
     if (!is_here) continue;
-    out[0][0] += weight * (-(on - off) * log_p - off * (sum - all * lse) - constant + z * lse * lse);
+    out[0][0] +=
+        weight * (-(on - off) * log_p - off * (sum - all * lse) - constant + z * lse * lse);
     out[1][0] += weight * z * lse * lse;
     out[2][0] += static_cast<int64_t>(number(best, 4)) == target ? 1 : 0;
   }
@@ -214,11 +216,11 @@ void add_losses(std::vector<OpCase>& cases, const Setting& s, bool transposed) {
     Arrays in{{{s.tokens, s.width}, x, false, {0, 0}, {s.tokens, s.width}},
               {w.shape, of_blocks[static_cast<size_t>(b)], false, w.origin, w.global},
               {{s.tokens}, targets, false, {0}, {s.tokens}}};
-    Arrays out{{{s.tokens, 1, 5}, std::vector<double>(static_cast<size_t>(s.tokens * 5)), false, {}, {}}};
+    Arrays out{
+        {{s.tokens, 1, 5}, std::vector<double>(static_cast<size_t>(s.tokens * 5)), false, {}, {}}};
     oracle(in, out, s.attrs);
     for (int64_t t = 0; t < s.tokens; ++t)
-      std::copy_n(out[0].values.begin() + 5 * t, 5,
-                  statistics.begin() + (t * s.blocks + b) * 5);
+      std::copy_n(out[0].values.begin() + 5 * t, 5, statistics.begin() + (t * s.blocks + b) * 5);
   }
   const std::string op = transposed ? "cross_entropy_t" : "cross_entropy";
   const Operand w = w_of(s.block);
@@ -231,19 +233,18 @@ void add_losses(std::vector<OpCase>& cases, const Setting& s, bool transposed) {
        .oracle = oracle});
   Result dw = result(w.shape);
   dw.origin = w.origin, dw.global = w.global;
-  cases.push_back(
-      {.name = op + "_apply/" + s.name,
-       .kernel = transposed ? cross_entropy_t_apply_cpu : cross_entropy_apply_cpu,
-       .inputs = {of_x, w, of_targets, values({s.tokens}, weights),
-                  values({s.tokens, s.blocks, 5}, statistics)},
-       .outputs = {result({}), result({}), result({}),
-                   s.has_log_probability ? result({s.tokens}) : no_result(),
-                   s.has_gradients ? result({s.tokens, s.width}) : no_result(),
-                   s.has_gradients ? dw : no_result()},
-       .attrs = s.attrs,
-       .oracle = [transposed](const Arrays& in, Arrays& out, const Attrs& attrs) {
-         loss_oracle(in, out, attrs, transposed);
-       }});
+  cases.push_back({.name = op + "_apply/" + s.name,
+                   .kernel = transposed ? cross_entropy_t_apply_cpu : cross_entropy_apply_cpu,
+                   .inputs = {of_x, w, of_targets, values({s.tokens}, weights),
+                              values({s.tokens, s.blocks, 5}, statistics)},
+                   .outputs = {result({}), result({}), result({}),
+                               s.has_log_probability ? result({s.tokens}) : no_result(),
+                               s.has_gradients ? result({s.tokens, s.width}) : no_result(),
+                               s.has_gradients ? dw : no_result()},
+                   .attrs = s.attrs,
+                   .oracle = [transposed](const Arrays& in, Arrays& out, const Attrs& attrs) {
+                     loss_oracle(in, out, attrs, transposed);
+                   }});
 }
 
 }  // namespace
@@ -259,19 +260,37 @@ std::vector<OpCase> phases_cases() {
   for (const bool transposed : {false, true})
     for (const Setting& s : std::vector<Setting>{
              {.name = "first", .tokens = 9, .width = 5, .columns = 11, .blocks = 2, .block = 0},
-             {.name = "last", .tokens = 9, .width = 5, .columns = 11, .blocks = 3, .block = 2, .attrs = both},
+             {.name = "last",
+             .tokens = 9,
+             .width = 5,
+             .columns = 11,
+             .blocks = 3,
+             .block = 2,
+             .attrs = both},
              {.name = "narrow", .tokens = 6, .width = 4, .columns = 1, .blocks = 4, .block = 1},
-             {.name = "wide", .tokens = 3, .width = 6, .columns = 4500, .blocks = 2, .block = 1, .attrs = both},
-             {.name = "chunks", .tokens = 530, .width = 3, .columns = 16, .blocks = 2, .block = 1, .attrs = both},
+             {.name = "wide",
+             .tokens = 3,
+             .width = 6,
+             .columns = 4500,
+             .blocks = 2,
+             .block = 1,
+             .attrs = both},
+             {.name = "chunks",
+             .tokens = 530,
+             .width = 3,
+             .columns = 16,
+             .blocks = 2,
+             .block = 1,
+             .attrs = both},
              {.name = "loss_alone",
-              .tokens = 8,
-              .width = 4,
-              .columns = 70,
-              .blocks = 2,
-              .block = 1,
-              .attrs = both,
-              .has_log_probability = false,
-              .has_gradients = false}})
+             .tokens = 8,
+             .width = 4,
+             .columns = 70,
+             .blocks = 2,
+             .block = 1,
+             .attrs = both,
+             .has_log_probability = false,
+             .has_gradients = false}})
       add_losses(cases, s, transposed);
   return cases;
 }

@@ -1,6 +1,5 @@
 // What the engine answers: the same bits alone and in any company, and what generate() answers.
 
-
 #include <cstring>
 #include <random>
 
@@ -138,17 +137,13 @@ TEST_P(Mixes, EveryAnswerHasTheBitsItHasAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, Mixes,
-                         ::testing::Values(Kind{"encdec", "float32"},
-                                           Kind{"decoder_only", "float32"},
-                                           Kind{"encdec", "bfloat16"},
-                                           Kind{"int8_encdec", "float32"},
-                                           Kind{"int8_encdec", "bfloat16"},
-                                           Kind{"sparse_encdec", "float32"},
-                                           Kind{"sparse_decoder_only", "float32"}),
-                         [](const auto& named) {
-                           return named.param.network + "_" + named.param.dtype;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Networks, Mixes,
+    ::testing::Values(Kind{"encdec", "float32"}, Kind{"decoder_only", "float32"},
+                      Kind{"encdec", "bfloat16"}, Kind{"int8_encdec", "float32"},
+                      Kind{"int8_encdec", "bfloat16"}, Kind{"sparse_encdec", "float32"},
+                      Kind{"sparse_decoder_only", "float32"}),
+    [](const auto& named) { return named.param.network + "_" + named.param.dtype; });
 
 TEST(Engine, AnswersAsGenerateDoes) {
   const auto network = tiny_network("encdec");
@@ -196,7 +191,9 @@ TEST(Engine, AGpuSendsWholeRowsOnlyToRequestsWhoseRulesChangeLogits) {
                    .sampling = {.temperature = 1, .top_k = 9, .top_p = 0.9f, .alternatives = 5},
                    .num_return_sequences = 3},
        .targets = {}},
-      {.inputs = {5, 6}, .request = {.rules = {.max_new_tokens = 5}, .num_beams = 4}, .targets = {}},
+      {.inputs = {5, 6},
+       .request = {.rules = {.max_new_tokens = 5}, .num_beams = 4},
+       .targets = {}},
       {.inputs = {5, 6}, .request = {}, .targets = {7, 8, 1}}};
   Asked ruled = plain.front();
   ruled.request.rules.repetition_penalty = 2;

@@ -40,7 +40,8 @@ inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
                                            .chosen = 2,
                                            .encoder = {},
                                            .dtype = dtype});
-    return std::make_unique<TinyNetwork>(sparse.packed(), on_cpu() ? nullptr : std::move(sparse.model));
+    return std::make_unique<TinyNetwork>(sparse.packed(),
+                                         on_cpu() ? nullptr : std::move(sparse.model));
   }
   const Json config = Json::read(decode_file("cases.json"))["config"];
   const bool in_bytes = kind.starts_with("int8_");
@@ -48,8 +49,9 @@ inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
   if (in_bytes) tiny->type = WeightType::int8;
   const HostArrays& parameters = tiny->parameters = read_safetensors(
       decode_file(kind.substr(in_bytes ? std::string("int8_").size() : 0) + ".params.safetensors"));
-  tiny->packed = std::make_unique<PackedNetwork>(
-      shape_from(parameters, config), source_of(parameters), decoding::EncoderFunction(), tiny->type);
+  tiny->packed =
+      std::make_unique<PackedNetwork>(shape_from(parameters, config), source_of(parameters),
+                                      decoding::EncoderFunction(), tiny->type);
   if (on_cpu()) return tiny;
   if (tiny->shape().decoder_only())
     tiny->model = decoder_only_from(parameters, config, false);
@@ -64,10 +66,10 @@ inline std::unique_ptr<serving::ServedNetwork> served(const PackedNetwork& netwo
 }
 inline std::unique_ptr<serving::ServedNetwork> served(const TinyNetwork& network,
                                                       const EngineOptions& options) {
-  return network.model == nullptr ? served(*network.packed, options)
-                                  : serving::device_network(
-                                        *network.model, options,
-                                        {network.type, source_of(network.parameters)});
+  return network.model == nullptr
+             ? served(*network.packed, options)
+             : serving::device_network(*network.model, options,
+                                       {network.type, source_of(network.parameters)});
 }
 
 /// Bytes of a page of so many tokens.

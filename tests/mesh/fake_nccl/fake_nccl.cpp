@@ -186,7 +186,8 @@ ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int from, ncc
     std::unique_lock lock(team->mutex);
     auto& letters = team->letters[{from, rank}];
     team->changed.wait(lock, [&] { return !letters.empty(); });
-    std::copy_n(letters.front().data(), std::min(bytes, letters.front().size()), static_cast<std::byte*>(to));
+    std::copy_n(letters.front().data(), std::min(bytes, letters.front().size()),
+                static_cast<std::byte*>(to));
     letters.pop_front();
   });
   return ncclSuccess;

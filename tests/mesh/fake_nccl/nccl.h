@@ -5,7 +5,12 @@
 
 #include "cuda_runtime_api.h"
 
-enum ncclResult_t { ncclSuccess = 0, ncclInvalidUsage = 5, ncclRemoteError = 6, ncclInProgress = 7 };
+enum ncclResult_t {
+  ncclSuccess = 0,
+  ncclInvalidUsage = 5,
+  ncclRemoteError = 6,
+  ncclInProgress = 7
+};
 enum ncclDataType_t {
   ncclInt8,
   ncclUint8,
