@@ -1,7 +1,7 @@
 // What the sockets' side does when the other side fails. Strange clients:
 // tests/e2e/serve_fault_test.py.
 
-#include "apps/serve/http_server.h"
+#include "apps/serve/http/http_server.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "apps/signals.h"
+#include "apps/process/signals.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
