@@ -102,7 +102,7 @@ __device__ void produce(const Problem& p, const Maps& maps, int item, int end, i
 }
 
 // One warpgroup's part: rows [64 group, 64 group + 64) of each tile of queries.
-template <int kDepth, bool kBias, bool kTurns>
+template <int kDepth, bool kBias, bool kPingPong>
 class Consumer {
   using S = Shape<kDepth>;
 
@@ -117,21 +117,21 @@ class Consumer {
 
   __device__ void run(int item, int end, int tiles) {
     int last_head = -1;
-    if (kTurns && group == 1) pass_turn();  // the first one goes first
+    if (kPingPong && group == 1) ping_pong_arrive();  // the first one goes first
     for (; item < end; ++item, queries.advance()) {
       const Work work(p, item, tiles);
       if (kBias && work.head != last_head) load_strip(work.head);
       last_head = work.head;
       attend(work);
     }
-    if (kTurns && group == 0) take_turn();
+    if (kPingPong && group == 0) ping_pong_wait();
     if (thread == 0) simt::tma_store_wait_read<0>();
   }
 
  private:
-  // The warpgroups issue products in turns, so that one multiplies while the other weighs.
-  __device__ void take_turn() const { simt::named_barrier_sync(4 + group, 2 * kGroup); }
-  __device__ void pass_turn() const { simt::named_barrier_arrive(5 - group, 2 * kGroup); }
+  // Ping-pong: one warpgroup multiplies while the other computes its weights.
+  __device__ void ping_pong_wait() const { simt::named_barrier_sync(4 + group, 2 * kGroup); }
+  __device__ void ping_pong_arrive() const { simt::named_barrier_arrive(5 - group, 2 * kGroup); }
 
   // The strip is loaded by both warpgroups, which must have left the last one.
   __device__ void load_strip(int head) const {
@@ -153,7 +153,7 @@ class Consumer {
       strip.template fill<kKeys / 8>(
           scores, strip.entry(n * kKeys + p.first_relative - work.first) + 2 * (lane % 4) - row);
     simt::mbarrier_wait(barriers.keys_full(at.stage()), at.parity());
-    if (kTurns) take_turn();
+    if (kPingPong) ping_pong_wait();
     simt::wgmma_fence_registers(scores);
     simt::wgmma_fence();
     const auto q = tile(0, queries.stage()), k = tile(S::kKeysAt, stage);
@@ -195,7 +195,7 @@ class Consumer {
     uint32_t weights[kKeys / 16][4];
     simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
     issue_scores(work, blocks.begin, scores, at.stage());
-    if (kTurns) pass_turn();
+    if (kPingPong) ping_pong_arrive();
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(scores);
     release(barriers.keys_empty(at.stage()));
@@ -209,7 +209,7 @@ class Consumer {
       issue_scores(work, n, scores, at.stage());
       simt::mbarrier_wait(barriers.values_full(before.stage()), before.parity());
       issue_sums(weights, before.stage());
-      if (kTurns) pass_turn();
+      if (kPingPong) ping_pong_arrive();
       simt::wgmma_wait<1>();
       simt::wgmma_fence_registers(scores);
       release(barriers.keys_empty(at.stage()));
@@ -292,7 +292,7 @@ class Consumer {
 
 #endif
 
-template <int kDepth, bool kBias, bool kTurns>
+template <int kDepth, bool kBias, bool kPingPong>
 __global__ void __launch_bounds__(kThreads, 1)
     forward_kernel([[maybe_unused]] const __grid_constant__ Problem p,
                    [[maybe_unused]] const __grid_constant__ Maps maps,
@@ -309,12 +309,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) produce<kDepth>(p, maps, item, end, tiles);
   } else {
     simt::register_alloc<232>();
-    Consumer<kDepth, kBias, kTurns>(p, maps, lse).run(item, end, tiles);
+    Consumer<kDepth, kBias, kPingPong>(p, maps, lse).run(item, end, tiles);
   }
 #endif
 }
 
-template <int kDepth, bool kBias, bool kTurns>
+template <int kDepth, bool kBias, bool kPingPong>
 void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stream) {
   using S = Shape<kDepth>;
   const Problem& p = prepared.problem;
@@ -323,7 +323,7 @@ void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stre
   const Maps maps{map_of(p, prepared.q, p.queries, kRows), map_of(p, prepared.k, p.keys, kKeys),
                   map_of(p, prepared.v, p.keys, kKeys), map_of(p, out, p.queries, 64)};
   const int reach = p.table == nullptr ? 0 : p.reach;
-  simt::launch(forward_kernel<kDepth, kBias, kTurns>,
+  simt::launch(forward_kernel<kDepth, kBias, kPingPong>,
                simt::Launch{.grid = dim3(static_cast<unsigned>(blocks)),
                             .block = dim3(kThreads),
                             .shared = S::kStripAt + BiasStrip::bytes(reach, kRows, kKeys),
@@ -333,12 +333,12 @@ void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stre
 
 }  // namespace
 
-void forward_wgmma(const Prepared& p, bf16* out, float* lse, Stream stream, bool turns) {
+void forward_wgmma(const Prepared& p, bf16* out, float* lse, Stream stream, bool ping_pong) {
   const bool has_bias = p.problem.table != nullptr;
   if (p.problem.depth > 64)
     (has_bias ? launch_forward<128, true, false> : launch_forward<128, false, false>)(p, out, lse,
                                                                                       stream);
-  else if (turns)
+  else if (ping_pong)
     (has_bias ? launch_forward<64, true, true> : launch_forward<64, false, true>)(p, out, lse,
                                                                                   stream);
   else
