@@ -101,11 +101,11 @@ class ForwardHead {
     if (std::isinf(largest) && largest < 0)
       return std::fill(scores + live.begin, scores + live.end, 0.0F);
     const float sum = exponentials(scores, largest, live);
-    const float fade = std::exp(before - largest);
+    const float rescale = std::exp(before - largest);
     largest_[row] = largest;
-    total_[row] = total_[row] * fade + sum;
+    total_[row] = total_[row] * rescale + sum;
     float* sums = sums_ + row * values_.width();
-    if (!is_first && fade != 1.0F) scale_to(sums, fade, values_.width(), sums);
+    if (!is_first && rescale != 1.0F) scale_to(sums, rescale, values_.width(), sums);
   }
 
   void finish(Range rows, float* out, float* lse) {

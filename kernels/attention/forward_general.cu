@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kGeneralThreads)
         here = fmaxf(here, scores[i][j]);
       }
       here = max_of_16(here);
-      const float shift = here == kNever ? 0.0F : here, fade = expf(largest[i] - shift);
+      const float shift = here == kNever ? 0.0F : here, rescale = expf(largest[i] - shift);
       float sum = 0;
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
@@ -80,9 +80,9 @@ __global__ void __launch_bounds__(kGeneralThreads)
         sum += e;
       }
       largest[i] = here;
-      total[i] = total[i] * fade + sum_of_16(sum);
+      total[i] = total[i] * rescale + sum_of_16(sum);
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) sums[i][c] *= fade;
+      for (int c = 0; c < kColumns; ++c) sums[i][c] *= rescale;
     }
     __syncthreads();
     accumulate<kRows, kColumns, false>(weights, w_stride, kv_tile, stride, kTile, p.depth, sums);

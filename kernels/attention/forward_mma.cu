@@ -112,10 +112,10 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
       const int r = row + 16 * m + lane / 4, c = lane % 4;
       if (!is_full)
         apply_mask<S::kKeys / 8>(mask_of<S::kKeys / 8>(p, b, first + r, key + 2 * c), scores[m]);
-      float fade[2];
-      softmax[m].template update<S::kKeys / 8>(scores[m], scale, fade);
+      float rescale[2];
+      softmax[m].template update<S::kKeys / 8>(scores[m], scale, rescale);
 #pragma unroll
-      for (int i = 0; i < kDepth / 2; ++i) sums[m][i] *= fade[i / 2 % 2];
+      for (int i = 0; i < kDepth / 2; ++i) sums[m][i] *= rescale[i / 2 % 2];
     }
     simt::cp_async_wait<1>();
     __syncthreads();  // values n are here, those before n have been read by all

@@ -171,14 +171,14 @@ class Consumer {
       simt::wgmma<kDepth, true>(sums, weights[i], terms_in_rows<kKeys>(v, i), true);
     simt::wgmma_commit();
   }
-  // Scores of block n become weights; what earlier sums are multiplied with goes to `fade`.
+  // Scores of block n become weights; what earlier sums are multiplied with goes to `rescale`.
   __device__ void weigh(const Work& work, const KeyBlocks& blocks, int n,
-                        float (&scores)[kKeys / 2], float (&fade)[2]) {
+                        float (&scores)[kKeys / 2], float (&rescale)[2]) {
     const int lane = thread % 32, row = 64 * group + thread / 32 * 16 + lane / 4;
     const int key = n * kKeys, c = 2 * (lane % 4);
     if (key < blocks.keys.inner_begin || key + kKeys > blocks.keys.inner_end)
       apply_mask<kKeys / 8>(mask_of<kKeys / 8>(p, work.b, work.first + row, key + c), scores);
-    softmax.template update<kKeys / 8>(scores, p.scale * kLog2E, fade);
+    softmax.template update<kKeys / 8>(scores, p.scale * kLog2E, rescale);
   }
   __device__ static void pack(const float (&scores)[kKeys / 2],
                               uint32_t (&weights)[kKeys / 16][4]) {
@@ -191,7 +191,7 @@ class Consumer {
     softmax = {};
 #pragma unroll
     for (float& sum : sums) sum = 0;
-    float scores[kKeys / 2], fade[2];
+    float scores[kKeys / 2], rescale[2];
     uint32_t weights[kKeys / 16][4];
     simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
     issue_scores(work, blocks.begin, scores, at.stage());
@@ -200,7 +200,7 @@ class Consumer {
     simt::wgmma_fence_registers(scores);
     release(barriers.keys_empty(at.stage()));
     release_queries();
-    weigh(work, blocks, blocks.begin, scores, fade);
+    weigh(work, blocks, blocks.begin, scores, rescale);
     pack(scores, weights);
     for (int n = blocks.begin + 1; n < blocks.end; ++n) {
       const Cursor<S::kStages> before = at;
@@ -213,13 +213,13 @@ class Consumer {
       simt::wgmma_wait<1>();
       simt::wgmma_fence_registers(scores);
       release(barriers.keys_empty(at.stage()));
-      weigh(work, blocks, n, scores, fade);
+      weigh(work, blocks, n, scores, rescale);
       simt::wgmma_fence_registers(scores);  // weights are computed before the wait, not behind it
       simt::wgmma_wait<0>();
       simt::wgmma_fence_registers(sums);
       release(barriers.values_empty(before.stage()));
 #pragma unroll
-      for (int i = 0; i < kDepth / 2; ++i) sums[i] *= fade[i / 2 % 2];
+      for (int i = 0; i < kDepth / 2; ++i) sums[i] *= rescale[i / 2 % 2];
       pack(scores, weights);
     }
     simt::mbarrier_wait(barriers.values_full(at.stage()), at.parity());

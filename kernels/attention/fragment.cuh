@@ -133,10 +133,10 @@ struct RunningSoftmax {
   float largest[2] = {kMinusInfinity, kMinusInfinity};
   float total[2] = {0, 0};  // of this thread's columns
 
-  /// s = exp2(scale * (s - largest so far)), scale > 0; fade: what sums over earlier columns are to
+  /// s = exp2(scale * (s - largest so far)), scale > 0; rescale: what sums over earlier columns are to
   /// be multiplied with.
   template <int kFragments>
-  __device__ void update(float (&s)[4 * kFragments], float scale, float (&fade)[2]) {
+  __device__ void update(float (&s)[4 * kFragments], float scale, float (&rescale)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float here = largest[half];
@@ -146,7 +146,7 @@ struct RunningSoftmax {
       here = fmaxf(here, __shfl_xor_sync(0xffffffffU, here, 1));
       here = fmaxf(here, __shfl_xor_sync(0xffffffffU, here, 2));
       const float shift = here == kMinusInfinity ? 0.0F : here * scale;
-      fade[half] = simt::exp2_approx(fmaf(largest[half], scale, -shift));
+      rescale[half] = simt::exp2_approx(fmaf(largest[half], scale, -shift));
       largest[half] = here;
       float sum = 0;
 #pragma unroll
@@ -156,7 +156,7 @@ struct RunningSoftmax {
           s[4 * j + i] = simt::exp2_approx(fmaf(s[4 * j + i], scale, -shift));
           sum += s[4 * j + i];
         }
-      total[half] = total[half] * fade[half] + sum;
+      total[half] = total[half] * rescale[half] + sum;
     }
   }
   /// Sums `total` over the four threads of a row.

@@ -28,7 +28,7 @@ constexpr size_t kSumBytes = 128;
 
 /// dx = r (dout scale) - x r^3 mean(dout scale x): the two factors of a row.
 struct Factors {
-  float r, pull;
+  float r, rescale;
 };
 __device__ Factors factors(float squares, float products, int depth, float eps) {
   const float r = 1.0f / sqrtf(squares / static_cast<float>(depth) + eps);
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ?
       for (int k = 0; k < kLane; ++k) {
         const float g = d[k] * f.r;
         sums[u][k] += g * v[k];
-        d[k] = g * scale[k] - v[k] * f.pull;
+        d[k] = g * scale[k] - v[k] * f.rescale;
       }
       if constexpr (kResidual) {
         ring.read(row, 2, at, v);
@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     for (int i = first; i < a.depth; i += kBlockThreads) {
       const float v = simt::to_float(a.x[at + i]), g = simt::to_float(a.dout[at + i]) * f.r;
       partial[i] += g * v;
-      float d = g * a.scale[i] - v * f.pull;
+      float d = g * a.scale[i] - v * f.rescale;
       if constexpr (kResidual) d += simt::to_float(a.dx_new[at + i]);
       a.dx[at + i] = simt::from_float<T>(d);
       if (drops)
