@@ -21,7 +21,7 @@ struct Shape {
   static constexpr size_t kValuesAt = kKeysAt + kStages * kTileBytes;
   static constexpr size_t kBarriersAt = kValuesAt + kStages * kTileBytes;
   static constexpr int kBarriers = 4 * kStages + 4;
-  static constexpr size_t kStripAt = kBarriersAt + 8 * ((kBarriers + 1) / 2 * 2);
+  static constexpr size_t kDiagonalsAt = kBarriersAt + 8 * ((kBarriers + 1) / 2 * 2);
 };
 static_assert(kRows == kKeys);
 
@@ -57,7 +57,7 @@ struct Barriers {
   }
 };
 
-// A tile of queries of a head. Heads change slowest, so that a block rarely needs another strip.
+// A tile of queries of a head. Heads change slowest, so that a block rarely needs other diagonals.
 struct Work {
   int head, b, first;
   __device__ Work(const Problem& p, int item, int tiles)
@@ -111,7 +111,7 @@ class Consumer {
       : p(problem),
         maps(its_maps),
         lse(its_lse),
-        strip(kBias ? problem.reach : 0, kRows, kKeys, S::kStripAt),
+        head_diagonals(kBias ? problem.reach : 0, kRows, kKeys, S::kDiagonalsAt),
         thread(static_cast<int>(threadIdx.x) % kGroup),
         group(static_cast<int>(threadIdx.x) / kGroup - 1) {}
 
@@ -120,7 +120,7 @@ class Consumer {
     if (kPingPong && group == 1) ping_pong_arrive();  // the first one goes first
     for (; item < end; ++item, queries.advance()) {
       const Work work(p, item, tiles);
-      if (kBias && work.head != last_head) load_strip(work.head);
+      if (kBias && work.head != last_head) load_diagonals(work.head);
       last_head = work.head;
       attend(work);
     }
@@ -133,10 +133,11 @@ class Consumer {
   __device__ void ping_pong_wait() const { simt::named_barrier_sync(4 + group, 2 * kGroup); }
   __device__ void ping_pong_arrive() const { simt::named_barrier_arrive(5 - group, 2 * kGroup); }
 
-  // The strip is loaded by both warpgroups, which must have left the last one.
-  __device__ void load_strip(int head) const {
+  // The diagonals are loaded by both warpgroups, which must have left the last one.
+  __device__ void load_diagonals(int head) const {
     simt::named_barrier_sync(1, 2 * kGroup);
-    strip.load(p, head, 1, S::kStripAt, static_cast<int>(threadIdx.x) - kGroup, 2 * kGroup);
+    head_diagonals.load(p, head, 1, S::kDiagonalsAt, static_cast<int>(threadIdx.x) - kGroup,
+                        2 * kGroup);
     simt::named_barrier_sync(1, 2 * kGroup);
   }
   __device__ simt::Shared<bf16> tile(size_t at, int stage) const {
@@ -150,8 +151,9 @@ class Consumer {
                                int stage) const {
     const int lane = thread % 32, row = 64 * group + thread / 32 * 16 + lane / 4;
     if constexpr (kBias)
-      strip.template fill<kKeys / 8>(
-          scores, strip.entry(n * kKeys + p.first_relative - work.first) + 2 * (lane % 4) - row);
+      head_diagonals.template fill<kKeys / 8>(
+          scores,
+          head_diagonals.entry(n * kKeys + p.first_relative - work.first) + 2 * (lane % 4) - row);
     simt::mbarrier_wait(barriers.keys_full(at.stage()), at.parity());
     if (kPingPong) ping_pong_wait();
     simt::wgmma_fence_registers(scores);
@@ -281,7 +283,7 @@ class Consumer {
   const Maps& maps;
   float* lse;
   const Barriers<kDepth> barriers;
-  const BiasStrip strip;
+  const BiasDiagonals head_diagonals;
   const int thread, group;
   Cursor<S::kStages> at;
   Cursor<2> queries;
@@ -326,7 +328,7 @@ void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stre
   simt::launch(forward_kernel<kDepth, kBias, kPingPong>,
                simt::Launch{.grid = dim3(static_cast<unsigned>(blocks)),
                             .block = dim3(kThreads),
-                            .shared = S::kStripAt + BiasStrip::bytes(reach, kRows, kKeys),
+                            .shared = S::kDiagonalsAt + BiasDiagonals::bytes(reach, kRows, kKeys),
                             .stream = stream},
                p, maps, lse);
 }

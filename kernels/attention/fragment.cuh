@@ -15,7 +15,7 @@ namespace quintet::QT_GPU::attention {
 /// A head's bias by relative position in shared memory, for tiles of `rows` x `columns`: entry e
 /// has relative position e - origin(); two copies, the second one entry ahead, so that a pair of
 /// neighbours is one aligned load wherever it begins, and 16 banks apart.
-struct BiasStrip {
+struct BiasDiagonals {
   int reach, rows, columns;
   simt::Shared<float2> pairs;
 
@@ -29,7 +29,7 @@ struct BiasStrip {
   __host__ __device__ static size_t bytes(int reach, int rows, int columns) {
     return sizeof(float) * 2 * static_cast<size_t>(stride(reach, rows, columns));
   }
-  __device__ BiasStrip(int its_reach, int its_rows, int its_columns, size_t byte_offset)
+  __device__ BiasDiagonals(int its_reach, int its_rows, int its_columns, size_t byte_offset)
       : reach(its_reach),
         rows(its_rows),
         columns(its_columns),

@@ -7,10 +7,10 @@
 
 namespace quintet::QT_GPU::attention {
 
-/// The widest strip that the kernels keep in shared memory (T5 has 128).
+/// The most diagonals that the kernels keep in shared memory (T5 has 128).
 inline constexpr int kMostReach = 256;
 
-/// `p` was prepared with strips divided by the scale, which is above 0; Statistics with unit
+/// `p` was prepared with the bias diagonals divided by the scale, which is above 0; Statistics with unit
 /// log2(e).
 void forward_mma(const Prepared& p, bf16* out, float* lse, Stream stream);
 /// `ping_pong`: the warpgroups multiply in turns; heads of at most 64 columns only.
