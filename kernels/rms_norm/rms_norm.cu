@@ -30,35 +30,35 @@ __global__ void __launch_bounds__(kBlockThreads)
   auto room = simt::shared<float>(0, 32);
   const int64_t row = int64_t{blockIdx.x} * S::kRows + threadIdx.x / S::kThreads;
   if (row >= a.rows) return;  // a whole warp
-  HeldRow<S> held;
-  hold<S>(a.x + row * a.depth, a.depth, held);
+  RowTile<S> tile;
+  load_tile<S>(a.x + row * a.depth, a.depth, tile);
   if constexpr (kResidual) {
-    HeldRow<S> added;
-    hold<S>(a.y + row * a.depth, a.depth, added);
+    RowTile<S> added;
+    load_tile<S>(a.y + row * a.depth, a.depth, added);
     for_row_units<S>(a.depth, [&](int u, int at) {
       float v[S::kLane], y[S::kLane];
-      unpack_words<T>(held.words[u], v);
+      unpack_words<T>(tile.words[u], v);
       unpack_words<T>(added.words[u], y);
       const uint32_t bits = a.has_dropout ? a.mask.template bits<S::kLane>(row, at) : 0;
 #pragma unroll
       for (int k = 0; k < S::kLane; ++k)
         v[k] += a.has_dropout ? dropped(a.mask.rule.keep, bits >> k & 1u, y[k]) : y[k];
       // The norm sees the sum as it is stored.
-      pack_words<T>(v, held.words[u]);
-      store_words(a.x_new + row * a.depth + at, held.words[u]);
+      pack_words<T>(v, tile.words[u]);
+      store_words(a.x_new + row * a.depth + at, tile.words[u]);
     });
   }
   float squares = 0;
   for_row_units<S>(a.depth, [&](int u, int) {
     float v[S::kLane];
-    unpack_words<T>(held.words[u], v);
+    unpack_words<T>(tile.words[u], v);
 #pragma unroll
     for (int k = 0; k < S::kLane; ++k) squares += v[k] * v[k];
   });
   const float r = reciprocal_root(row_sum<S>(squares, room), a.depth, a.eps);
   for_row_units<S>(a.depth, [&](int u, int at) {
     float v[S::kLane], scale[S::kLane];
-    unpack_words<T>(held.words[u], v);
+    unpack_words<T>(tile.words[u], v);
     load<S::kLane>(a.scale + at, scale);
 #pragma unroll
     for (int k = 0; k < S::kLane; ++k) v[k] = v[k] * r * scale[k];

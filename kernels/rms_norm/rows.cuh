@@ -22,7 +22,7 @@ inline int32_t checked_depth(int64_t depth) {
 }
 
 template <typename S>
-struct HeldRow {
+struct RowTile {
   uint32_t words[S::kUnits][4];
 };
 
@@ -45,8 +45,8 @@ QT_DEVICE void for_row_units(int depth, const Body& body) {
   }
 }
 template <typename S>
-QT_DEVICE void hold(const typename S::Type* row, int depth, HeldRow<S>& held) {
-  for_row_units<S>(depth, [&](int u, int begin) { load_words(row + begin, held.words[u]); });
+QT_DEVICE void load_tile(const typename S::Type* row, int depth, RowTile<S>& tile) {
+  for_row_units<S>(depth, [&](int u, int begin) { load_words(row + begin, tile.words[u]); });
 }
 /// Sum over the threads of a row. `room`: 32 floats.
 template <typename S>
