@@ -62,7 +62,7 @@ __global__ void drop_shared(const __grid_constant__ DropoutMask mask, const T* r
 
 }  // namespace
 
-MadeMask make_mask(const char* op, const View& x, const Attrs& attrs, Stream stream) {
+StoredDropoutMask make_mask(const char* op, const View& x, const Attrs& attrs, Stream stream) {
   DropoutMask mask;
   mask.rule = dropout_rule(op, x, attrs);
   if (!mask.rule.places.shared || x.elements() == 0) return {simt::Scratch(0, stream), mask};
@@ -82,7 +82,7 @@ MadeMask make_mask(const char* op, const View& x, const Attrs& attrs, Stream str
 
 void apply_dropout(const char* op, const View& x, const View& residual, const View& y,
                    const Attrs& attrs, Stream stream) {
-  const MadeMask made = make_mask(op, x, attrs, stream);
+  const StoredDropoutMask made = make_mask(op, x, attrs, stream);
   const DropoutRule& rule = made.mask.rule;
   const int64_t n = x.elements(), depth = x.depth();
   if (n == 0) return;

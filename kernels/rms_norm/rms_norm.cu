@@ -164,8 +164,8 @@ void add_rms_norm_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
                   .depth = checked_depth(depth),
                   .eps = static_cast<float>(attrs.get_or<double>("eps", 1e-6))};
     a.has_dropout = attrs.get_or<double>("rate", 0) != 0;
-    const MadeMask made = a.has_dropout ? make_mask(op, in[1], attrs, stream)
-                                        : MadeMask{simt::Scratch(0, stream), {}};
+    const StoredDropoutMask made = a.has_dropout ? make_mask(op, in[1], attrs, stream)
+                                                 : StoredDropoutMask{simt::Scratch(0, stream), {}};
     a.mask = made.mask;
     launch_norm<T, true>(a, are_aligned({a.x, a.y, a.scale, a.x_new, a.out}), stream);
   });

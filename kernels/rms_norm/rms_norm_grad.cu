@@ -356,8 +356,8 @@ void add_rms_norm_grad_gpu(Views in, Views out, const Attrs& attrs, Stream strea
                       .rows = in[0].rows(),
                       .depth = checked_depth(depth),
                       .eps = static_cast<float>(attrs.get_or<double>("eps", 1e-6))};
-    const MadeMask made =
-        has_dropout ? make_mask(op, in[0], attrs, stream) : MadeMask{simt::Scratch(0, stream), {}};
+    const StoredDropoutMask made = has_dropout ? make_mask(op, in[0], attrs, stream)
+                                               : StoredDropoutMask{simt::Scratch(0, stream), {}};
     a.mask = made.mask;
     launch_norm_grad<T, true>(a, elements<float>(out[2], op, "dscale"),
                               are_aligned({a.x, a.scale, a.dout, a.dx_new, a.dx, a.dy}), stream);
