@@ -70,14 +70,14 @@ StoredDropoutMask make_mask(const char* op, const View& x, const Attrs& attrs, S
   mask.length = x.size(-2);
   mask.words_per_row = (x.depth() + 31) / 32;
   const int64_t groups = x.rows() / mask.length, words = groups * mask.words_per_row;
-  simt::Scratch room(words * static_cast<int64_t>(sizeof(uint32_t)), stream);
+  simt::Scratch workspace(words * static_cast<int64_t>(sizeof(uint32_t)), stream);
   simt::launch(make_words,
                {.grid = static_cast<unsigned>((words * 32 + kBlockThreads - 1) / kBlockThreads),
                 .block = kBlockThreads,
                 .stream = stream},
-               mask, groups, x.depth(), room.data<uint32_t>());
-  mask.words = room.data<uint32_t>();
-  return {std::move(room), mask};
+               mask, groups, x.depth(), workspace.data<uint32_t>());
+  mask.words = workspace.data<uint32_t>();
+  return {std::move(workspace), mask};
 }
 
 void apply_dropout(const char* op, const View& x, const View& residual, const View& y,

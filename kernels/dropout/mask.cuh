@@ -108,7 +108,7 @@ struct DropoutMask {
 };
 /// A mask and its memory, which must live until the kernels that read it are queued.
 struct StoredDropoutMask {
-  simt::Scratch room;
+  simt::Scratch workspace;
   DropoutMask mask;
 };
 /// The mask of x with the attributes of dropout.h.

@@ -27,7 +27,7 @@ template <typename S, bool kResidual>
 __global__ void __launch_bounds__(kBlockThreads)
     norm_kernel(const __grid_constant__ NormArgs<typename S::Type> a) {
   using T = typename S::Type;
-  auto room = simt::shared<float>(0, 32);
+  auto workspace = simt::shared<float>(0, 32);
   const int64_t row = int64_t{blockIdx.x} * S::kRows + threadIdx.x / S::kThreads;
   if (row >= a.rows) return;  // a whole warp
   RowTile<S> tile;
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 #pragma unroll
     for (int k = 0; k < S::kLane; ++k) squares += v[k] * v[k];
   });
-  const float r = reciprocal_root(row_sum<S>(squares, room), a.depth, a.eps);
+  const float r = reciprocal_root(row_sum<S>(squares, workspace), a.depth, a.eps);
   for_row_units<S>(a.depth, [&](int u, int at) {
     float v[S::kLane], scale[S::kLane];
     unpack_words<T>(tile.words[u], v);
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <typename T, bool kResidual>
 __global__ void __launch_bounds__(kBlockThreads)
     plain_norm_kernel(const __grid_constant__ NormArgs<T> a) {
-  auto room = simt::shared<float>(0, 32);
+  auto workspace = simt::shared<float>(0, 32);
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const int64_t at = row * a.depth;
     float squares = 0;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       }
       squares += v * v;
     }
-    const float r = reciprocal_root(block_sum(squares, room), a.depth, a.eps);
+    const float r = reciprocal_root(block_sum(squares, workspace), a.depth, a.eps);
     const T* x = kResidual ? a.x_new : a.x;
     for (int i = static_cast<int>(threadIdx.x); i < a.depth; i += kBlockThreads)
       a.out[at + i] = simt::from_float<T>(simt::to_float(x[at + i]) * r * a.scale[i]);

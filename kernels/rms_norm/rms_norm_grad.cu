@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ?
     norm_grad_kernel(const __grid_constant__ NormGradArgs<typename S::Type> a) {
   using T = typename S::Type;
   constexpr int kLane = S::kLane, kAhead = kStages<T, kResidual> - 1;
-  auto room = simt::shared<float>(0, 32);
+  auto workspace = simt::shared<float>(0, 32);
   const RowRun<S> run(a.rows);
   auto ring = make_ring<S, kResidual>(a, run.end);
   float sums[S::kUnits][kLane] = {};
@@ -159,8 +159,8 @@ __global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ?
         products += v[k] * scale[k] * d[k];
       }
     });
-    squares = row_sum<S>(squares, room);
-    products = row_sum<S>(products, room);
+    squares = row_sum<S>(squares, workspace);
+    products = row_sum<S>(products, workspace);
     const Factors f = factors(squares, products, a.depth, a.eps);
     for_row_units<S>(a.depth, [&](int u, int at) {
       float v[kLane], d[kLane], scale[kLane];
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ?
 template <typename T, bool kResidual>
 __global__ void __launch_bounds__(kBlockThreads)
     plain_norm_grad_kernel(const __grid_constant__ NormGradArgs<T> a) {
-  auto room = simt::shared<float>(0, 32);
+  auto workspace = simt::shared<float>(0, 32);
   const RowRun<RowShape<T, kBlockThreads, 1>> run(a.rows);
   float* partial = a.partials + int64_t{blockIdx.x} * a.depth;
   const int first = static_cast<int>(threadIdx.x);
@@ -210,8 +210,8 @@ __global__ void __launch_bounds__(kBlockThreads)
       squares += v * v;
       products += v * a.scale[i] * simt::to_float(a.dout[at + i]);
     }
-    squares = block_sum(squares, room);
-    products = block_sum(products, room);
+    squares = block_sum(squares, workspace);
+    products = block_sum(products, workspace);
     const Factors f = factors(squares, products, a.depth, a.eps);
     for (int i = first; i < a.depth; i += kBlockThreads) {
       const float v = simt::to_float(a.x[at + i]), g = simt::to_float(a.dout[at + i]) * f.r;
@@ -233,7 +233,7 @@ constexpr int kSumColumns = 32, kSumThreads = 32;
 /// sums are added in order.
 __global__ void __launch_bounds__(kSumColumns* kSumThreads)
     sum_partials(const float* partials, int parts, int depth, float* dscale) {
-  auto room = simt::shared<float>(0, kSumColumns * kSumThreads);
+  auto workspace = simt::shared<float>(0, kSumColumns * kSumThreads);
   const int lane = static_cast<int>(threadIdx.x) % kSumColumns;
   const int part = static_cast<int>(threadIdx.x) / kSumColumns;
   const int column = static_cast<int>(blockIdx.x) * kSumColumns + lane;
@@ -242,12 +242,12 @@ __global__ void __launch_bounds__(kSumColumns* kSumThreads)
 #pragma unroll 4
     for (int p = part; p < parts; p += kSumThreads) sum += partials[int64_t{p} * depth + column];
   }
-  room[threadIdx.x] = sum;
+  workspace[threadIdx.x] = sum;
   __syncthreads();
   if (part != 0 || column >= depth) return;
   float total = 0;
 #pragma unroll
-  for (int p = 0; p < kSumThreads; ++p) total += room[p * kSumColumns + lane];
+  for (int p = 0; p < kSumThreads; ++p) total += workspace[p * kSumColumns + lane];
   dscale[column] = total;
 }
 
