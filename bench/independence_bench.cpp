@@ -51,7 +51,7 @@ PackedNetwork random_network(const T5Config& config) {
   Parameters declared;
   const Transformer network(Scope(declared), config);
   std::vector<float> values;
-  return {shape_of(config), [&](const std::string& name) {
+  return {spec_of(config), [&](const std::string& name) {
             const ParamInfo& info = declared.at(name);
             std::vector<int64_t> sizes;
             for (const Axis& axis : info.spec.axes) sizes.push_back(axis.size);

@@ -17,16 +17,16 @@ class Phases {
   Phases(const PackedNetwork& network, const DecoderStep& step)
       : network_(network),
         step_(step),
-        shape_(network.shape()),
+        layer_(network.spec().decoder.layer),
         rows_(static_cast<int64_t>(step.rows.size())),
-        joined_(shape_.joined_kv()) {
-    x_.resize(static_cast<size_t>(rows_ * shape_.emb_dim));
-    for (int64_t r = 0; r < rows_; ++r) network.embed(row(r).token, x_.data() + r * shape_.emb_dim);
+        joined_(layer_.joined_kv()) {
+    x_.resize(static_cast<size_t>(rows_ * layer_.emb_dim));
+    for (int64_t r = 0; r < rows_; ++r) network.embed(row(r).token, x_.data() + r * layer_.emb_dim);
     qkv_.resize(static_cast<size_t>(rows_ * 3 * joined_));
     attended_.resize(static_cast<size_t>(rows_ * joined_));
-    const MoeConfig& moe = shape_.sparse_decoder.moe;
+    const MoeConfig& moe = network.spec().decoder.sparse.moe;
     hidden_.resize(static_cast<size_t>(
-        rows_ * std::max(shape_.mlp_dim, moe.router.num_selected_experts * moe.mlp_dim)));
+        rows_ * std::max(layer_.mlp_dim, moe.router.num_selected_experts * moe.mlp_dim)));
   }
 
   /// logits: [rows, vocab]. Called by all threads of a parallel region.
@@ -60,9 +60,9 @@ class Phases {
         add_mlp(layer.mlp, part, own, barrier, next);
       if (layer.extra_mlp) add_mlp(*layer.extra_mlp, part, own, barrier, next);
     }
-    const int64_t vocab = shape_.vocab_size;
+    const int64_t vocab = network_.spec().vocab_size;
     const float scale = network_.logit_scale();
-    own.packed.pack_normalized(x_.data(), rows_, shape_.emb_dim, network_.decoder().norm.data(),
+    own.packed.pack_normalized(x_.data(), rows_, layer_.emb_dim, network_.decoder().norm.data(),
                                kNormEpsilon);
     multiply(
         own.packed, network_.logits(), network_.logits().share(part.index, part.count),
@@ -81,7 +81,7 @@ class Phases {
 
   void add_mlp(const PackedMlp& mlp, Part part, Own& own, TeamBarrier& barrier,
                const void* next) const {
-    own.packed.pack_normalized(x_.data(), rows_, shape_.emb_dim, mlp.norm.data(), kNormEpsilon);
+    own.packed.pack_normalized(x_.data(), rows_, layer_.emb_dim, mlp.norm.data(), kNormEpsilon);
     mlp_activations(own.packed, mlp, part, hidden_.data(), first_panel(mlp.out, part));
     barrier.wait();
     add_product(hidden_.data(), mlp.width, mlp.out, part, own, next);
@@ -90,9 +90,9 @@ class Phases {
 
   /// Every part routes all rows: that is little, and they agree without waiting.
   void add_experts(const PackedLayer& layer, Part part, Own& own, TeamBarrier& barrier) const {
-    own.packed.pack_normalized(x_.data(), rows_, shape_.emb_dim, layer.mlp.norm.data(),
+    own.packed.pack_normalized(x_.data(), rows_, layer_.emb_dim, layer.mlp.norm.data(),
                                kNormEpsilon);
-    own.normalized.resize(static_cast<size_t>(rows_ * shape_.emb_dim));
+    own.normalized.resize(static_cast<size_t>(rows_ * layer_.emb_dim));
     own.packed.unpack(own.normalized.data());
     const ExpertRows routed = route_rows(*layer.experts, own.normalized.data(), rows_);
     ExpertProducts::in(*layer.experts, routed, own.normalized.data(), part, own.packed,
@@ -110,7 +110,7 @@ class Phases {
 
   void project(const PackedAttention& attention, int64_t width, Part part, Own& own,
                const void* next) const {
-    own.packed.pack_normalized(x_.data(), rows_, shape_.emb_dim, attention.norm.data(),
+    own.packed.pack_normalized(x_.data(), rows_, layer_.emb_dim, attention.norm.data(),
                                kNormEpsilon);
     multiply(
         own.packed, attention.in, attention.in.share(part.index, part.count),
@@ -122,14 +122,14 @@ class Phases {
     own.packed.pack(input, rows_, k);
     multiply(
         own.packed, w, w.share(part.index, part.count),
-        [&](const Tile& tile) { add_tile(tile, x_.data(), shape_.emb_dim); }, next);
+        [&](const Tile& tile) { add_tile(tile, x_.data(), layer_.emb_dim); }, next);
   }
 
   const StepRow& row(int64_t r) const { return step_.rows[static_cast<size_t>(r)]; }
 
   /// Units are ordered by group, head, row, so that a part's rows of one item share what they read.
   void attend_self(int64_t layer, Part part, Own& own) const {
-    const int64_t heads = shape_.num_heads, units = rows_ * heads;
+    const int64_t heads = layer_.num_heads, units = rows_ * heads;
     const int64_t begin = part.begin(units), end = part.end(units);
     for (const StepGroup& group : step_.groups) {
       const int64_t count = group.end - group.begin;
@@ -142,7 +142,7 @@ class Phases {
   }
 
   void attend_row(int64_t layer, int64_t head, int64_t r, Own& own) const {
-    const int64_t d = shape_.head_dim;
+    const int64_t d = layer_.head_dim;
     const CachedHead keys = step_.layout.at(layer, head);
     const float* query = qkv_.data() + r * 3 * joined_ + head * d;
     float* place = row(r).place;
@@ -153,7 +153,7 @@ class Phases {
   }
 
   void attend_cross(int64_t layer, Part part, Own& own) const {
-    const int64_t heads = shape_.num_heads, d = shape_.head_dim;
+    const int64_t heads = layer_.num_heads, d = layer_.head_dim;
     const auto units = static_cast<int64_t>(step_.groups.size()) * heads;
     for (int64_t u = part.begin(units); u < part.end(units); ++u) {
       const StepGroup& group = step_.groups[static_cast<size_t>(u / heads)];
@@ -171,7 +171,7 @@ class Phases {
 
   const PackedNetwork& network_;
   const DecoderStep& step_;
-  const NetworkShape& shape_;
+  const LayerConfig& layer_;  // sizes
   const int64_t rows_, joined_;
   mutable std::vector<float> x_, qkv_, attended_, hidden_;
 };

@@ -62,7 +62,7 @@ struct DeviceDecoder::State {
         rows(items * cache.num_decodes),
         row("rows", rows),
         top(std::min<int64_t>(kMostTop, 4 * cache.num_decodes + 4)) {
-    const LayerConfig& config = weights.config;
+    const LayerConfig& config = weights.layer();
     const DType dtype = weights.dtype();
     const Axis joined{axis::kJoinedKv, weights.joined_kv()};
     lengths = Tensor(Spec{{{axis::kBatch, batch}}, DType::i32});
@@ -73,7 +73,7 @@ struct DeviceDecoder::State {
                      {axis::kKv, config.head_dim}},
                     dtype};
     for (size_t i = 0; i < weights.layers.size(); ++i) {
-      if (weights.has_encoder) {
+      if (weights.spec.decoder.cross_attention) {
         cross_keys.emplace_back(cross);
         cross_values.emplace_back(cross);
       }
@@ -87,7 +87,7 @@ struct DeviceDecoder::State {
     const Spec slots{{row, {"bytes", options.max_length * 2}}, DType::u8};
     sources = Tensor(slots);
     next_sources = Tensor(slots);
-    logits = Tensor(Spec{{row, {axis::kVocab, weights.vocab_size}}, DType::f32});
+    logits = Tensor(Spec{{row, {axis::kVocab, weights.spec.vocab_size}}, DType::f32});
   }
   const int32_t* input(InputRow which) const { return ints(step_inputs) + which * rows; }
   int32_t* host_input(InputRow which) const {
@@ -123,8 +123,8 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
            "must not be empty",
            batch, length, options.num_decodes, options.max_length);
   QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length);
-  const auto* const model = dynamic_cast<const EncoderDecoderModel*>(&model_);
-  QT_CHECK(model != nullptr, "generation: a decoder-only network has no encoder inputs");
+  QT_CHECK(!weights_->spec.decoder_only(),
+           "generation: a decoder-only network has no encoder inputs");
   const Tape::Recording paused(nullptr);
   start(batch, length, options);
   State& s = *state_;
@@ -132,7 +132,7 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
   std::copy(tokens.begin(), tokens.end(), inputs.as<int32_t>().begin());
   std::transform(tokens.begin(), tokens.end(), segments.as<int32_t>().begin(),
                  [](int32_t token) { return token > 0 ? 1 : 0; });
-  Tensor encoded = encode(*model, *weights_, inputs, segments);  // [batch, length, embed]
+  Tensor encoded = encode(model_, *weights_, inputs, segments);  // [batch, length, embed]
   const auto [order, lengths] = without_padding(tokens, batch, length);
   if (!order.empty()) {
     HostArray places(DType::i32, {batch, length});
@@ -154,7 +154,7 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
 void DeviceDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t batch, int64_t length,
                                  std::span<const int32_t> prefix, bool bidirectional,
                                  const CacheOptions& options) {
-  QT_CHECK(!weights_->has_encoder, "generation: a prefix needs a decoder-only network");
+  QT_CHECK(weights_->spec.decoder_only(), "generation: a prefix needs a decoder-only network");
   QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length && std::ssize(prefix) == batch);
   const int32_t longest = *std::max_element(prefix.begin(), prefix.end());
   QT_CHECK(longest <= options.max_length,
@@ -195,9 +195,9 @@ Tensor DeviceDecoder::queue_layers() {
   const State& s = *state_;
   const GpuKernels& kernels = Device::current().kernels();
   const Stream stream = Device::current().stream();
-  const int64_t d = weights_->config.head_dim, joined = weights_->joined_kv();
+  const int64_t d = weights_->layer().head_dim, joined = weights_->joined_kv();
   const int64_t room = s.options.max_length;
-  const bool by_head = weights_->has_encoder;
+  const bool by_head = weights_->spec.decoder.cross_attention;
   const Tensor attended(Spec{{s.row, {axis::kJoinedKv, joined}}, weights_->dtype()});
   const StepAttention attention{
       .self =

@@ -10,7 +10,7 @@ Tensor run(const DeviceWeights& weights, const Tensor& tokens, const Tensor& seg
   const ops::AttentionMask mask{.query_segments = segments, .key_segments = segments, .prefix = {}};
   const auto normed = [&](const Tensor& x, const Tensor& norm) {
     const Tensor h = ops::rms_norm(x, norm);
-    return encoder.masks_padding ? ops::mask_tokens(h, segments) : h;
+    return weights.spec.encoder->masks_padding ? ops::mask_tokens(h, segments) : h;
   };
   const std::vector<Axis>& axes = tokens.spec().axes;
   Tensor x = weights.embedding.rows(tokens.local().data<int32_t>(),
@@ -20,7 +20,8 @@ Tensor run(const DeviceWeights& weights, const Tensor& tokens, const Tensor& seg
     const Tensor h = normed(x, layer.norm);
     const Tensor attended = ops::attention(ops::matmul(h, layer.query), ops::matmul(h, layer.key),
                                            ops::matmul(h, layer.value), encoder.bias_table, mask,
-                                           {.num_heads = weights.config.num_heads,
+                                           {.num_heads = weights.layer().num_heads,
+                                            .max_distance = weights.layer().max_distance,
                                             .bidirectional = true});  // [batch, length, joined_kv]
     x = ops::add(x, ops::matmul(attended, layer.out));
     const DeviceWeights::Mlp& mlp = layer.mlp;
@@ -32,12 +33,12 @@ Tensor run(const DeviceWeights& weights, const Tensor& tokens, const Tensor& seg
 
 }  // namespace
 
-Tensor encode(const EncoderDecoderModel& model, const DeviceWeights& weights,
-              const HostArray& tokens, const HostArray& segments) {
+Tensor encode(const BaseModel& model, const DeviceWeights& weights, const HostArray& tokens,
+              const HostArray& segments) {
   const std::vector<std::string> axes{axis::kBatch, axis::kLength};
   const Tensor x = Tensor::from_host(tokens, axes), marks = Tensor::from_host(segments, axes);
   if (weights.encoder) return run(weights, x, marks);
-  return model.network().encode(x, marks, {.dropless = true});
+  return model.encode(x, marks, {.dropless = true});
 }
 
 }  // namespace quintet::decoding

@@ -8,7 +8,7 @@
 namespace quintet::decoding {
 
 /// tokens, segments: int32 [batch, length] (segment 0 is padding) -> [batch, length, embed].
-Tensor encode(const EncoderDecoderModel& model, const DeviceWeights& weights,
-              const HostArray& tokens, const HostArray& segments);
+Tensor encode(const BaseModel& model, const DeviceWeights& weights, const HostArray& tokens,
+              const HostArray& segments);
 
 }  // namespace quintet::decoding

@@ -9,8 +9,8 @@ Tensor queue_layers(const DeviceWeights& weights, Tensor x, DecodeRows rows, con
   const Products products(x.size(0));
   const int64_t joined = weights.joined_kv();
   rows.dtype = weights.dtype();
-  rows.heads = weights.config.num_heads;
-  rows.head_dim = weights.config.head_dim;
+  rows.heads = weights.layer().num_heads;
+  rows.head_dim = weights.layer().head_dim;
   rows.out = at(attended, 0);
   rows.out_stride = joined;
   for (size_t i = 0; i < weights.layers.size(); ++i) {
@@ -20,7 +20,7 @@ Tensor queue_layers(const DeviceWeights& weights, Tensor x, DecodeRows rows, con
     rows.query_stride = 3 * joined;
     attention.self(i, rows, at(qkv, joined), at(qkv, 2 * joined));
     x = products.added(x, attended, layer.self_out);
-    if (weights.has_encoder) {
+    if (weights.spec.decoder.cross_attention) {
       const Tensor query = products.normed(x, layer.cross_norm, layer.cross_query);
       rows.query = at(query, 0);
       rows.query_stride = joined;

@@ -40,8 +40,8 @@ void run_prefix(const DeviceWeights& weights, const HostArray& tokens,
     sink(i, keys, values);
     const Tensor attended =
         ops::attention(ops::matmul(h, layer.query), keys, values, weights.bias_table, mask,
-                       {.num_heads = weights.config.num_heads,
-                        .max_distance = kMaxDistance,
+                       {.num_heads = weights.layer().num_heads,
+                        .max_distance = weights.layer().max_distance,
                         .bidirectional = false});
     x = ops::add(x, ops::matmul(attended, layer.self_out));
     for (const DeviceWeights::Mlp& mlp : layer.mlps) x = ops::add(x, after_norm(mlp, x));

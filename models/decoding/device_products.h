@@ -62,14 +62,15 @@ class Products {
   /// Logits of rms_norm(x, weights.norm), to float32 `logits`.
   void project(const Tensor& x, const DeviceWeights& weights, const Tensor& logits) const {
     const SkinnyMatmul p = product({.norm = scale(weights.norm),
-                                    .transposed = weights.tied,
-                                    .scale = static_cast<float>(weights.logit_scale)},
+                                    .transposed = weights.spec.logits_via_embedding,
+                                    .scale = static_cast<float>(weights.spec.logit_scale())},
                                    x, weights.logits);
     if (is_fused(p)) return run(p, logits);
     const Tensor y = ops::rms_norm(x, weights.norm);
     const Tensor rounded =
-        ops::scale(weights.tied ? ops::matmul_t(y, weights.logits) : ops::matmul(y, weights.logits),
-                   weights.logit_scale);
+        ops::scale(weights.spec.logits_via_embedding ? ops::matmul_t(y, weights.logits)
+                                                     : ops::matmul(y, weights.logits),
+                   weights.spec.logit_scale());
     const View from = rounded.local(), to = logits.local();
     Device::current().kernels().cast({&from, 1}, {&to, 1}, Device::current().stream());
   }

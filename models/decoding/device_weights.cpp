@@ -9,9 +9,8 @@ namespace {
 /// Reads a model's parameters as they are kept.
 class Reader {
  public:
-  Reader(const Parameters& parameters, const NetworkShape& shape, const KeptWeights& kept,
-         DType wide)
-      : parameters_(parameters), shape_(shape), kept_(kept), wide_(wide) {}
+  Reader(const Parameters& parameters, const ModelSpec& spec, const KeptWeights& kept, DType wide)
+      : parameters_(parameters), spec_(spec), kept_(kept), wide_(wide) {}
 
   bool in_fewer_bits() const { return kept_.type != WeightType::f32; }
   /// A scale of a norm, a table of biases, a router.
@@ -26,7 +25,7 @@ class Reader {
   /// Decoding's attention does not scale its scores: the queries are.
   DeviceMatrix query(const std::string& scope) const {
     const std::string name = scope + "query/kernel";
-    const auto by = factor_of(shape_, name);
+    const auto by = factor_of(spec_, name);
     if (in_fewer_bits() || !by) return matrix(name);
     return ops::scale(parameters_.at(name).used(), 1 / static_cast<double>(*by));
   }
@@ -45,11 +44,11 @@ class Reader {
   QuantizedParameter read(const std::string& name) const {
     std::vector<int64_t> shape;
     for (const Axis& axis : parameters_.at(name).spec.axes) shape.push_back(axis.size);
-    return quantized_parameter(shape_, name, kept_.source(name), kept_.type, shape);
+    return quantized_parameter(spec_, name, kept_.source(name), kept_.type, shape);
   }
 
   const Parameters& parameters_;
-  const NetworkShape& shape_;
+  const ModelSpec& spec_;
   const KeptWeights& kept_;
   const DType wide_;
 };
@@ -69,82 +68,58 @@ std::vector<DeviceWeights::Mlp> mlps_of(const Reader& reader, const std::string&
   return all;
 }
 
-DeviceWeights::Encoder encoder_of(const Reader& reader, const T5Config& config) {
+DeviceWeights::Encoder encoder_of(const Reader& reader, const StackSpec& spec) {
   DeviceWeights::Encoder encoder{.layers = {},
                                  .norm = reader.vector("encoder/encoder_norm/scale"),
-                                 .bias_table = reader.vector("encoder/relpos_bias/rel_embedding"),
-                                 .masks_padding = config.masks_padding};
-  for (int64_t i = 0; i < config.num_encoder_layers; ++i) {
-    const std::string layer = fmt::format("encoder/layers_{}", i),
-                      attention = layer + "/attention/";
-    encoder.layers.push_back(
-        {.norm = reader.vector(layer + "/pre_attention_layer_norm/scale"),
-         .query = reader.query(attention),
-         .key = reader.matrix(attention + "key/kernel"),
-         .value = reader.matrix(attention + "value/kernel"),
-         .out = reader.matrix(attention + "out/kernel"),
-         .mlp = reader.mlp(layer + "/pre_mlp_layer_norm", layer + "/mlp", config.mlp_activations)});
+                                 .bias_table = reader.vector("encoder/relpos_bias/rel_embedding")};
+  for (int64_t i = 0; i < spec.num_layers; ++i) {
+    const std::string layer = spec.layer_scope(i), attention = layer + "/attention/";
+    encoder.layers.push_back({.norm = reader.vector(layer + "/pre_attention_layer_norm/scale"),
+                              .query = reader.query(attention),
+                              .key = reader.matrix(attention + "key/kernel"),
+                              .value = reader.matrix(attention + "value/kernel"),
+                              .out = reader.matrix(attention + "out/kernel"),
+                              .mlp = reader.mlp(layer + "/pre_mlp_layer_norm", layer + "/mlp",
+                                                spec.layer.mlp_activations)});
   }
   return encoder;
 }
 
 /// What is added for a key 0, 1, ... tokens back.
-Tensor bias_by_distance(const HostArray& table) {
+Tensor bias_by_distance(const HostArray& table, int64_t max_distance) {
   const int64_t heads = table.shape[0], buckets = table.shape[1];
-  const BucketRule rule{.bidirectional = false, .buckets = buckets, .max_distance = kMaxDistance};
-  HostArray bias(DType::f32, {heads, kMaxDistance});
+  const BucketRule rule{.bidirectional = false, .buckets = buckets, .max_distance = max_distance};
+  HostArray bias(DType::f32, {heads, max_distance});
   for (int64_t h = 0; h < heads; ++h)
-    for (int64_t back = 0; back < kMaxDistance; ++back)
-      bias.as<float>()[static_cast<size_t>(h * kMaxDistance + back)] =
+    for (int64_t back = 0; back < max_distance; ++back)
+      bias.as<float>()[static_cast<size_t>(h * max_distance + back)] =
           table.as<float>()[static_cast<size_t>(h * buckets + rule.bucket(-back))];
   return Tensor::from_host(bias, {axis::kHeads, "distance"});
 }
 
 }  // namespace
 
-DeviceWeights::DeviceWeights(const BaseModel& model, const KeptWeights& kept)
-    : vocab_size(model.vocab_size()) {
+DeviceWeights::DeviceWeights(const BaseModel& model, const KeptWeights& kept) : spec(model.spec()) {
   const Tape::Recording paused(nullptr);
-  SparseStack sparse;
-  NetworkShape shape;
-  std::string computed;
-  const auto* both = dynamic_cast<const EncoderDecoderModel*>(&model);
-  has_encoder = both != nullptr;
-  const auto describe = [&](const auto& network, const SparseStack& experts) {
-    config = network.config();
-    shape = shape_of(network.config());
-    computed = network.config().dtype;
-    tied = network.projection().tied;
-    logit_scale = network.projection().logit_scale;
-    sparse = experts;
-  };
-  if (has_encoder) {
-    describe(both->network(), both->network().config().sparse_decoder);
-  } else {
-    const auto& network = dynamic_cast<const DecoderOnlyModel&>(model).network();
-    describe(network, network.config().sparse);
-  }
-  sparse.check_generates();
-  const Reader reader(model.parameters(), shape, kept, dtype_from_name(computed));
-  for (int64_t i = 0; i < shape.num_decoder_layers; ++i) {
-    const std::string layer = fmt::format("decoder/layers_{}", i);
+  spec.decoder.sparse.check_generates();
+  const Reader reader(model.parameters(), spec, kept, dtype_from_name(spec.dtype));
+  for (int64_t i = 0; i < spec.decoder.num_layers; ++i) {
+    const std::string layer = spec.decoder.layer_scope(i);
     const std::string self = layer + "/self_attention/";
-    Layer weights{
-        .self_norm = reader.vector(layer + "/pre_self_attention_layer_norm/scale"),
-        .query = reader.query(self),
-        .key = reader.matrix(self + "key/kernel"),
-        .value = reader.matrix(self + "value/kernel"),
-        .qkv = {},
-        .self_out = reader.matrix(self + "out/kernel"),
-        .cross_norm = {},
-        .cross_query = {},
-        .cross_key = {},
-        .cross_value = {},
-        .cross_out = {},
-        .mlps = mlps_of(reader, layer, config,
-                        sparse.is_sparse(i, shape.num_decoder_layers) ? &sparse : nullptr)};
+    Layer weights{.self_norm = reader.vector(layer + "/pre_self_attention_layer_norm/scale"),
+                  .query = reader.query(self),
+                  .key = reader.matrix(self + "key/kernel"),
+                  .value = reader.matrix(self + "value/kernel"),
+                  .qkv = {},
+                  .self_out = reader.matrix(self + "out/kernel"),
+                  .cross_norm = {},
+                  .cross_query = {},
+                  .cross_key = {},
+                  .cross_value = {},
+                  .cross_out = {},
+                  .mlps = mlps_of(reader, layer, spec.decoder.layer, spec.decoder.sparse_at(i))};
     weights.qkv = side_by_side({weights.query, weights.key, weights.value});
-    if (has_encoder) {
+    if (spec.decoder.cross_attention) {
       const std::string cross = layer + "/encoder_decoder_attention/";
       weights.cross_norm = reader.vector(layer + "/pre_cross_attention_layer_norm/scale");
       weights.cross_query = reader.query(cross);
@@ -155,14 +130,13 @@ DeviceWeights::DeviceWeights(const BaseModel& model, const KeptWeights& kept)
     }
     layers.push_back(std::move(weights));
   }
-  embedding =
-      reader.matrix(has_encoder ? "token_embedder/embedding" : "decoder/token_embedder/embedding");
-  logits = tied ? embedding : reader.matrix("decoder/logits_dense/kernel");
+  embedding = reader.matrix(spec.embedding_name());
+  logits = spec.logits_via_embedding ? embedding : reader.matrix("decoder/logits_dense/kernel");
   norm = reader.vector("decoder/decoder_norm/scale");
   bias_table = reader.vector("decoder/relpos_bias/rel_embedding");
-  bias = bias_by_distance(bias_table.to_host());
-  if (has_encoder && reader.in_fewer_bits() && shape.sparse_encoder.num_sparse_layers == 0)
-    encoder = encoder_of(reader, both->network().config());
+  bias = bias_by_distance(bias_table.to_host(), layer().max_distance);
+  if (spec.encoder && reader.in_fewer_bits() && !spec.encoder_has_experts())
+    encoder = encoder_of(reader, *spec.encoder);
 }
 
 }  // namespace quintet::decoding

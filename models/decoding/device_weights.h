@@ -10,8 +10,6 @@
 
 namespace quintet::decoding {
 
-constexpr int64_t kMaxDistance = 128;  // of T5's relative position buckets
-
 struct DeviceWeights {
   /// What stands between a norm and a residual sum: a dense MLP or a mixture of experts.
   struct Mlp {
@@ -36,25 +34,21 @@ struct DeviceWeights {
   struct Encoder {
     std::vector<EncoderLayer> layers;
     Tensor norm, bias_table;
-    bool masks_padding = false;
   };
-  LayerConfig config;
-  int64_t vocab_size = 0;
-  bool has_encoder = false;
+  ModelSpec spec;
   std::vector<Layer> layers;
   std::optional<Encoder> encoder;  // of weights in fewer bits; else the model encodes
   DeviceMatrix embedding, logits;  // logits: [embed, vocab], or tied: the embedding
   Tensor norm;
   Tensor bias_table, bias;  // [heads, buckets]; [heads, distances back]
-  bool tied = false;
-  double logit_scale = 1;
 
-  /// Of an EncoderDecoderModel or a DecoderOnlyModel. An encoder with experts stays the model's. Throws
+  /// An encoder with experts stays the model's. Throws
   /// a usage error if experts of the decoder choose tokens, kData naming a parameter of the source that
   /// does not fit.
   explicit DeviceWeights(const BaseModel& model, const KeptWeights& kept = {});
   DType dtype() const { return embedding.wide; }
-  int64_t joined_kv() const { return config.num_heads * config.head_dim; }
+  const LayerConfig& layer() const { return spec.decoder.layer; }
+  int64_t joined_kv() const { return layer().joined_kv(); }
 };
 
 }  // namespace quintet::decoding

@@ -4,21 +4,17 @@
 
 #include <algorithm>
 
-#include "kernels/attention/buckets.h"
 #include "kernels/decode_attention/decode_attention.h"
 #include "models/decoding/experts.h"
 
 namespace quintet::decoding {
 
 BiasStrips::BiasStrips(const PackedStack& stack, int64_t heads, int64_t length) : length_(length) {
-  const BucketRule rule{.bidirectional = stack.bidirectional,
-                        .buckets = stack.buckets,
-                        .max_distance = stack.max_distance};
-  const std::vector<int32_t> buckets = rule.strip(1 - length, 2 * length - 1);
+  const std::vector<int32_t> buckets = stack.buckets.strip(1 - length, 2 * length - 1);
   data_.reserve(static_cast<size_t>(heads) * buckets.size());
   for (int64_t h = 0; h < heads; ++h)
     for (int32_t bucket : buckets)
-      data_.push_back(stack.relative_bias[static_cast<size_t>(h * stack.buckets + bucket)]);
+      data_.push_back(stack.relative_bias[static_cast<size_t>(h * stack.buckets.buckets + bucket)]);
 }
 
 int64_t prefill_block_rows(int64_t rows, int64_t threads) {
@@ -38,14 +34,14 @@ class StackRun {
         stack_(stack),
         sequences_(sequences),
         sink_(sink),
-        shape_(network.shape()),
+        layer_(network.spec().decoder.layer),
         rows_(sequences.size()),
-        heads_(shape_.num_heads),
-        joined_(shape_.joined_kv()) {
+        heads_(layer_.num_heads),
+        joined_(layer_.joined_kv()) {
     const int32_t last = *std::max_element(sequences.positions.begin(), sequences.positions.end());
     bias_ = BiasStrips(stack, heads_, last + 1);
     block_ = prefill_block_rows(rows_, omp_get_max_threads());
-    x_.resize(static_cast<size_t>(rows_ * shape_.emb_dim));
+    x_.resize(static_cast<size_t>(rows_ * layer_.emb_dim));
     for (int64_t r = 0; r < rows_; ++r)
       network.embed(sequences.tokens[static_cast<size_t>(r)], x(r));
     query_.resize(static_cast<size_t>(rows_ * joined_));
@@ -75,19 +71,19 @@ class StackRun {
     std::vector<SharedQuery> queries;
   };
 
-  float* x(int64_t row) { return x_.data() + row * shape_.emb_dim; }
+  float* x(int64_t row) { return x_.data() + row * layer_.emb_dim; }
   float* query(int64_t row) { return query_.data() + row * joined_; }
 
   void lay_out_keys() {
     int64_t floats = 0;
     for (int64_t i = 0; i < sequences_.items(); ++i)
-      floats += heads_ * SharedKeys::floats(length(i), shape_.head_dim);
+      floats += heads_ * SharedKeys::floats(length(i), layer_.head_dim);
     memory_ = HugeArena().allocate(floats);
     float* next = memory_.get();
     for (int64_t i = 0; i < sequences_.items(); ++i)
       for (int64_t h = 0; h < heads_; ++h) {
-        keys_.push_back(SharedKeys::at(next, length(i), shape_.head_dim));
-        next += SharedKeys::floats(length(i), shape_.head_dim);
+        keys_.push_back(SharedKeys::at(next, length(i), layer_.head_dim));
+        next += SharedKeys::floats(length(i), layer_.head_dim);
       }
   }
   int64_t length(int64_t item) const {
@@ -110,7 +106,7 @@ class StackRun {
   void project(int64_t layer, Part part, Own& own) {
     const PackedAttention& attention = stack_.layers[static_cast<size_t>(layer)].self;
     own_blocks(part, [&](int64_t first, int64_t count) {
-      own.packed.pack_normalized(x(first), count, shape_.emb_dim, attention.norm.data(),
+      own.packed.pack_normalized(x(first), count, layer_.emb_dim, attention.norm.data(),
                                  kNormEpsilon);
       own.block.resize(static_cast<size_t>(count * 3 * joined_));
       multiply(own.packed, attention.in, {0, attention.in.panels()},
@@ -127,7 +123,7 @@ class StackRun {
     const int64_t item = item_of(row), index = row - sequences_.begin[static_cast<size_t>(item)];
     for (int64_t h = 0; h < heads_; ++h)
       keys_[static_cast<size_t>(item * heads_ + h)].set(
-          index, key + h * shape_.head_dim, value + h * shape_.head_dim, shape_.head_dim);
+          index, key + h * layer_.head_dim, value + h * layer_.head_dim, layer_.head_dim);
     if (sink_) sink_(layer, item, index, key, value);
   }
 
@@ -148,13 +144,13 @@ class StackRun {
             own.bias[static_cast<size_t>(i * n + k)] = bias[positions[k]];
           bias = own.bias.data() + i * n;
         }
-        float* q = query(first + i) + head * shape_.head_dim;
+        float* q = query(first + i) + head * layer_.head_dim;
         own.queries.push_back({.query = q,
                                .out = q,
                                .limit = sequences_.limits[static_cast<size_t>(first + i)],
                                .bias = bias});
       }
-      attend_shared(own.queries, keys_[static_cast<size_t>(u)], shape_.head_dim, own.scratch);
+      attend_shared(own.queries, keys_[static_cast<size_t>(u)], layer_.head_dim, own.scratch);
     }
   }
 
@@ -172,10 +168,10 @@ class StackRun {
   }
   void add_product(const PackedMatrix& w, int64_t first, Own& own) {
     multiply(own.packed, w, {0, w.panels()},
-             [&](const Tile& tile) { add_tile(tile, x(first), shape_.emb_dim); });
+             [&](const Tile& tile) { add_tile(tile, x(first), layer_.emb_dim); });
   }
   void add_mlp(const PackedMlp& mlp, int64_t first, int64_t count, Own& own) {
-    own.packed.pack_normalized(x(first), count, shape_.emb_dim, mlp.norm.data(), kNormEpsilon);
+    own.packed.pack_normalized(x(first), count, layer_.emb_dim, mlp.norm.data(), kNormEpsilon);
     own.block.resize(static_cast<size_t>(count * mlp.width));
     mlp_activations(own.packed, mlp, Part{}, own.block.data());
     own.packed.pack(own.block.data(), count, mlp.width);
@@ -183,9 +179,9 @@ class StackRun {
   }
   void add_experts(const PackedLayer& layer, int64_t first, int64_t count, Own& own) {
     const PackedExperts& experts = *layer.experts;
-    own.packed.pack_normalized(x(first), count, shape_.emb_dim, layer.mlp.norm.data(),
+    own.packed.pack_normalized(x(first), count, layer_.emb_dim, layer.mlp.norm.data(),
                                kNormEpsilon);
-    own.normalized.resize(static_cast<size_t>(count * shape_.emb_dim));
+    own.normalized.resize(static_cast<size_t>(count * layer_.emb_dim));
     own.packed.unpack(own.normalized.data());
     const ExpertRows routed = route_rows(experts, own.normalized.data(), count);
     own.block.resize(routed.row.size() * static_cast<size_t>(experts.experts.front().width));
@@ -198,7 +194,7 @@ class StackRun {
   const PackedStack& stack_;
   const Sequences& sequences_;
   const KeyValueSink& sink_;
-  const NetworkShape& shape_;
+  const LayerConfig& layer_;  // sizes
   const int64_t rows_, heads_, joined_;
   int64_t block_ = 0;
   BiasStrips bias_;

@@ -50,22 +50,22 @@ class DeviceNetwork final : public ServedNetwork {
  public:
   DeviceNetwork(const BaseModel& model, const EngineOptions& options,
                 const decoding::KeptWeights& kept)
-      : encoder_(dynamic_cast<const EncoderDecoderModel*>(&model)),
+      : model_(model),
         weights_(model, kept),
         max_rows_(options.max_rows),
         bidirectional_(options.bidirectional_prefix),
         pages_(weights_, options.page_tokens, options.memory_bytes),
         row_("rows", max_rows_),
         memory_(max_rows_, options.max_length),
-        answers_(max_rows_, weights_.vocab_size),
-        logits_(Spec{{row_, {axis::kVocab, weights_.vocab_size}}, DType::f32}),
+        answers_(max_rows_, weights_.spec.vocab_size),
+        logits_(Spec{{row_, {axis::kVocab, weights_.spec.vocab_size}}, DType::f32}),
         host_logits_(Device::current().pinned(logits_.bytes())) {
     // Memory, plans and the recording are there before the first job is.
     for (int i = 0; i < 2; ++i) step({});
   }
 
-  int64_t vocab_size() const override { return weights_.vocab_size; }
-  bool decoder_only() const override { return encoder_ == nullptr; }
+  int64_t vocab_size() const override { return weights_.spec.vocab_size; }
+  bool decoder_only() const override { return weights_.spec.decoder_only(); }
   int64_t input_bytes(const Tokens& inputs) const override {
     return bytes_for(pages_, std::ssize(inputs));
   }
@@ -90,7 +90,7 @@ class DeviceNetwork final : public ServedNetwork {
   std::span<const RowDraw> draws_of(const StepJob& job) const;
   std::vector<JobAnswer> answers(std::span<const StepJob> jobs) const;
 
-  const EncoderDecoderModel* const encoder_;  // null: decoder only
+  const BaseModel& model_;
   const DeviceWeights weights_;
   const int64_t max_rows_;
   const bool bidirectional_;
@@ -113,7 +113,7 @@ HostArray padded(const Tokens& tokens) {
 
 /// The encoder's output, [1, padded length, embed]. A 0 among the tokens is one like any other.
 Tensor DeviceNetwork::encoded(const Tokens& tokens) const {
-  return decoding::encode(*encoder_, weights_, padded(tokens), padded(Tokens(tokens.size(), 1)));
+  return decoding::encode(model_, weights_, padded(tokens), padded(Tokens(tokens.size(), 1)));
 }
 
 /// To the input's places: keys and values [1, at least as many, joined_kv].
@@ -123,8 +123,8 @@ void DeviceNetwork::store(size_t layer, const DeviceInput& input, const Tensor& 
   device.kernels().store_paged({.dtype = weights_.dtype(),
                                 .pool = pages_.pool(layer),
                                 .tokens = std::ssize(input.places),
-                                .heads = weights_.config.num_heads,
-                                .head_dim = weights_.config.head_dim,
+                                .heads = weights_.layer().num_heads,
+                                .head_dim = weights_.layer().head_dim,
                                 .keys = at(keys, 0),
                                 .values = at(values, 0),
                                 .places = decoding::ints(input.device_places)},
