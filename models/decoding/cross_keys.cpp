@@ -62,7 +62,7 @@ void finish_encoding(const PackedNetwork& network, const Sequences& sequences,
       }
       block.resize(static_cast<size_t>(count * 2 * joined));
       for (size_t layer = 0; !keys.empty() && layer < layers.size(); ++layer) {
-        const PackedMatrix& w = layers[layer].cross.key_value;
+        const PackedMatrix& w = layers[layer].cross->key_value;
         multiply(packed, w, {0, w.panels()},
                  [&](const Tile& tile) { store_tile(tile, block.data(), 2 * joined); });
         for (int64_t r = 0; r < count; ++r) {

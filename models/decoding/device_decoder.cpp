@@ -8,12 +8,11 @@
 #include "kernels/gpu_kernels.h"
 #include "models/decoding/device_arrays.h"
 #include "models/decoding/device_beams.h"
-#include "models/decoding/device_encoder.h"
 #include "models/decoding/device_inputs.h"
 #include "models/decoding/device_layers.h"
-#include "models/decoding/device_prefix.h"
 #include "models/decoding/device_products.h"
 #include "models/decoding/device_samples.h"
+#include "models/decoding/device_sequences.h"
 #include "models/decoding/repeated_work.h"
 #include "models/features.h"
 #include "runtime/tape.h"
@@ -72,7 +71,7 @@ struct DeviceDecoder::State {
                      {axis::kLength, options.max_length},
                      {axis::kKv, config.head_dim}},
                     dtype};
-    for (size_t i = 0; i < weights.layers.size(); ++i) {
+    for (size_t i = 0; i < weights.decoder.layers.size(); ++i) {
       if (weights.spec.decoder.cross_attention) {
         cross_keys.emplace_back(cross);
         cross_values.emplace_back(cross);
@@ -143,10 +142,10 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
   }
   set_values<int32_t>(s.lengths, lengths);
   Device& device = Device::current();
-  for (size_t i = 0; i < weights_->layers.size(); ++i) {
-    const DeviceWeights::Layer& layer = weights_->layers[i];
-    for (const auto& [weight, to] : {std::pair(layer.cross_key, s.cross_keys[i]),
-                                     std::pair(layer.cross_value, s.cross_values[i])})
+  for (size_t i = 0; i < weights_->decoder.layers.size(); ++i) {
+    const auto& weights = weights_->decoder.layers[i].cross->key_value.parts;
+    for (const auto& [weight, to] :
+         {std::pair(weights[0], s.cross_keys[i]), {weights[1], s.cross_values[i]}})
       device.copy(to.local().pointer, ops::matmul(encoded, weight).local().pointer, to.bytes());
   }
 }
@@ -201,7 +200,8 @@ Tensor DeviceDecoder::queue_layers() {
   const Tensor attended(Spec{{s.row, {axis::kJoinedKv, joined}}, weights_->dtype()});
   const StepAttention attention{
       .self =
-          [&](size_t i, const DecodeRows& rows, const void* key, const void* value) {
+          [&](size_t i, const DecodeRows& rows, const void* key, const void* value,
+              const Tensor& bias) {
             kernels.decode_self({.rows = rows,
                                  .cache = cache(s.keys[i], s.values[i], room * joined,
                                                 by_head ? room * d : d, by_head ? d : joined, room),
@@ -210,8 +210,8 @@ Tensor DeviceDecoder::queue_layers() {
                                  .key_stride = 3 * joined,
                                  .positions = s.input(kPositions),
                                  .sources = sources(s.sources),
-                                 .bias = weights_->bias.local().data<float>(),
-                                 .biases = weights_->bias.size(1)},
+                                 .bias = bias.local().data<float>(),
+                                 .biases = bias.size(1)},
                                 stream);
           },
       .cross =

@@ -8,10 +8,11 @@
 namespace quintet::decoding {
 namespace {
 
-/// Reads parameters below one scope and checks their sizes.
-class Reader {
+/// Packs parameters and checks their sizes.
+class Loader {
  public:
-  Reader(const ParameterSource& source, const ModelSpec& spec, HugeArena& arena, WeightType type)
+  using Form = PackedForm;
+  Loader(const ParameterSource& source, const ModelSpec& spec, HugeArena& arena, WeightType type)
       : source_(source), spec_(spec), arena_(arena), type_(type) {}
 
   /// Float32, or what is packed as `type` as it is.
@@ -36,8 +37,8 @@ class Reader {
   PackedMatrix matrix(const std::string& name, int64_t k, int64_t n) const {
     return PackedMatrix::pack(read(name, k, n, type_), k, n, arena_, type_);
   }
-  /// Projections of one input, side by side.
-  PackedMatrix joined(const std::string& scope, std::initializer_list<const char*> parts) const {
+  PackedMatrix projections(const std::string& scope, std::initializer_list<const char*> parts,
+                           ReadBy) const {
     const int64_t width = layer_.joined_kv();
     PackedMatrix packed(layer_.emb_dim, width * static_cast<int64_t>(parts.size()), arena_, type_);
     int64_t first = 0;
@@ -95,47 +96,13 @@ class Reader {
           mlp(scope + "/expert", moe.mlp_dim, moe.activations, moe.num_experts, i));
     return packed;
   }
-  void add_mlps(PackedLayer& layer, const std::string& scope, const SparseStack* sparse) const {
-    if (sparse == nullptr) {
-      layer.mlp = mlp(scope + "/mlp", layer_.mlp_dim, layer_.mlp_activations);
-    } else {
-      layer.experts = experts(scope + "/mlp", sparse->moe);
-    }
-    layer.mlp.norm = vector(scope + "/pre_mlp_layer_norm/scale", layer_.emb_dim);
-    if (sparse == nullptr || !sparse->extra_mlp) return;
-    layer.extra_mlp = mlp(scope + "/extra_mlp", layer_.mlp_dim, layer_.mlp_activations);
-    layer.extra_mlp->norm = vector(scope + "/pre_extra_mlp_layer_norm/scale", layer_.emb_dim);
-  }
-  PackedLayer layer(const StackSpec& stack, int64_t index) const {
-    const std::string scope = stack.layer_scope(index);
-    const std::string attention = stack.is_encoder ? "/attention" : "/self_attention";
-    const std::string norm =
-        stack.is_encoder ? "/pre_attention_layer_norm" : "/pre_self_attention_layer_norm";
-    const int64_t embed = stack.layer.emb_dim, joined_kv = stack.layer.joined_kv();
-    PackedLayer layer;
-    layer.self.norm = vector(scope + norm + "/scale", embed);
-    layer.self.in = joined(scope + attention, {"query", "key", "value"});
-    layer.self.out = matrix(scope + attention + "/out/kernel", joined_kv, embed);
-    if (stack.cross_attention) {
-      const std::string name = scope + "/encoder_decoder_attention";
-      layer.cross.norm = vector(scope + "/pre_cross_attention_layer_norm/scale", embed);
-      layer.cross.in = joined(name, {"query"});
-      layer.cross.key_value = joined(name, {"key", "value"});
-      layer.cross.out = matrix(name + "/out/kernel", joined_kv, embed);
-    }
-    add_mlps(layer, scope, stack.sparse_at(index));
-    return layer;
-  }
-  PackedStack stack(const StackSpec& spec) const {
-    const std::string scope = spec.scope(), table = scope + "/relpos_bias/rel_embedding";
-    PackedStack stack;
-    stack.norm = vector(fmt::format("{}/{}_norm/scale", scope, scope), spec.layer.emb_dim);
-    stack.relative_bias = vector(table, spec.layer.num_heads * spec.layer.num_buckets);
-    stack.buckets = {.bidirectional = spec.is_encoder,
-                     .buckets = spec.layer.num_buckets,
-                     .max_distance = spec.layer.max_distance};
-    for (int64_t i = 0; i < spec.num_layers; ++i) stack.layers.push_back(layer(spec, i));
-    return stack;
+  PackedForm::Bias relative_bias(const std::string& name, const StackSpec& stack) const {
+    const LayerConfig& c = stack.layer;
+    return std::make_shared<PackedBias>(
+        PackedBias{.buckets = {.bidirectional = stack.is_encoder,
+                               .buckets = c.num_buckets,
+                               .max_distance = c.max_distance},
+                   .table = vector(name, c.num_heads * c.num_buckets)});
   }
 
  private:
@@ -148,19 +115,15 @@ class Reader {
 
 /// Those that a layer has.
 std::vector<const PackedMatrix*> matrices_of(const PackedLayer& layer) {
-  std::vector<const PackedMatrix*> all;
-  for (const PackedMatrix* m :
-       {&layer.self.in, &layer.self.out, &layer.cross.in, &layer.cross.key_value, &layer.cross.out})
-    all.push_back(m);
-  const auto add = [&](const PackedMlp& mlp) {
-    all.push_back(&mlp.in);
-    all.push_back(&mlp.out);
-  };
-  add(layer.mlp);
-  if (layer.extra_mlp) add(*layer.extra_mlp);
-  if (layer.experts)
-    for (const PackedMlp& expert : layer.experts->experts) add(expert);
-  std::erase_if(all, [](const PackedMatrix* m) { return m->panels() == 0; });
+  std::vector<const PackedMatrix*> all{&layer.self.in, &layer.self.out};
+  if (layer.cross)
+    all.insert(all.end(), {&layer.cross->in, &layer.cross->key_value, &layer.cross->out});
+  const auto add = [&](const PackedMlp& mlp) { all.insert(all.end(), {&mlp.in, &mlp.out}); };
+  for (const auto& [norm, mlp] : layer.feed_forward) {
+    if (const auto* dense = std::get_if<PackedMlp>(&mlp)) add(*dense);
+    if (const auto* sparse = std::get_if<PackedExperts>(&mlp))
+      for (const PackedMlp& expert : sparse->experts) add(expert);
+  }
   return all;
 }
 
@@ -184,17 +147,17 @@ PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, Enco
            "generation: an encoder with experts needs a function that encodes");
   spec_.decoder.sparse.check_generates();
   HugeArena arena;
-  const Reader reader(source, spec_, arena, weights);
+  const Loader load(source, spec_, arena, weights);
   // The largest tensors first: while a source still holds them, little else is packed.
   const int64_t v = spec_.vocab_size, e = layer.emb_dim;
   const std::string embedding = spec_.embedding_name();
   if (spec_.logits_via_embedding) {
     logits_ =
-        PackedMatrix::pack_transposed(reader.read(embedding, v, e, weights), v, e, arena, weights);
+        PackedMatrix::pack_transposed(load.read(embedding, v, e, weights), v, e, arena, weights);
     logit_scale_ = 1.0f / std::sqrt(static_cast<float>(e));
   } else {
     const WeightType high = high_precision(weights);
-    const StoredMatrix table = reader.read(embedding, v, e, high);
+    const StoredMatrix table = load.read(embedding, v, e, high);
     embedding_dtype_ = stored_dtype(high);
     embedding_ = arena.allocate((v * e * size_of(embedding_dtype_) + 3) / 4);
     if (table.dtype == embedding_dtype_)
@@ -204,10 +167,10 @@ PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, Enco
       std::transform(
           static_cast<const float*>(table.values), static_cast<const float*>(table.values) + v * e,
           reinterpret_cast<bfloat16*>(embedding_.get()), [](float x) { return bfloat16(x); });
-    logits_ = reader.matrix("decoder/logits_dense/kernel", e, v);
+    logits_ = load.matrix("decoder/logits_dense/kernel", e, v);
   }
-  if (spec_.encoder && !encode_) encoder_ = reader.stack(*spec_.encoder);
-  decoder_ = reader.stack(spec_.decoder);
+  if (spec_.encoder && !encode_) encoder_ = load_stack(load, *spec_.encoder);
+  decoder_ = load_stack(load, spec_.decoder);
 }
 
 void PackedNetwork::embed(int32_t token, float* out) const {

@@ -13,7 +13,7 @@
 
 #include "kernels/attention/buckets.h"
 #include "kernels/packed_matmul/packed_matmul.h"
-#include "models/spec.h"
+#include "models/decoding/weights.h"
 #include "runtime/base/view.h"
 
 namespace quintet::decoding {
@@ -28,16 +28,8 @@ struct StoredParameter {
 /// The parameter of that name; the view need only last until the next call.
 using ParameterSource = std::function<StoredParameter(const std::string& name)>;
 
-struct PackedAttention {
-  std::vector<float> norm;  // [embed] gain of the norm before it
-  PackedMatrix in;  // self: [embed, 3 joined_kv] query, key, value; cross: [embed, joined_kv] query
-  PackedMatrix key_value;  // cross only: [embed, 2 joined_kv], of the encoder's output
-  PackedMatrix out;        // [joined_kv, embed]
-};
-
 struct PackedMlp {
-  std::vector<float> norm;  // of an expert: none
-  PackedMatrix in;          // [embed, width], or both gates' panels by turns
+  PackedMatrix in;  // [embed, width], or both gates' panels by turns
   PackedMatrix out;
   int64_t width = 0;
   std::vector<Activation> activations;  // one, or two for a gated MLP
@@ -49,23 +41,27 @@ struct PackedExperts {
   std::vector<PackedMlp> experts;
 };
 
-struct PackedLayer {
-  PackedAttention self, cross;
-  PackedMlp mlp;                         // of a sparse layer: its norm alone
-  std::optional<PackedExperts> experts;  // of a sparse layer
-  std::optional<PackedMlp> extra_mlp;    // after the experts
+struct PackedBias {
+  BucketRule buckets;
+  std::vector<float> table;  // [heads, buckets]
 };
+
+/// What the CPU makes of parameters.
+struct PackedForm {
+  using Vector = std::vector<float>;
+  using Matrix = PackedMatrix;
+  using Projections = PackedMatrix;  // side by side
+  using Mlp = PackedMlp;
+  using Experts = PackedExperts;
+  using Bias = std::shared_ptr<const PackedBias>;
+};
+using PackedAttention = AttentionWeights<PackedForm>;
+using PackedLayer = LayerWeights<PackedForm>;
+using PackedStack = StackWeights<PackedForm>;
 
 /// Encoder output [batch, length, embed] for tokens [batch, length], 0 being padding.
 using EncoderFunction = std::function<std::vector<float>(std::span<const int32_t> tokens,
                                                          int64_t batch, int64_t length)>;
-
-struct PackedStack {
-  std::vector<PackedLayer> layers;
-  std::vector<float> norm;           // final
-  std::vector<float> relative_bias;  // [heads, buckets]
-  BucketRule buckets;
-};
 
 class PackedNetwork {
  public:

@@ -13,11 +13,10 @@
 
 #include "kernels/gpu_kernels.h"
 #include "models/decoding/device_arrays.h"
-#include "models/decoding/device_encoder.h"
 #include "models/decoding/device_inputs.h"
 #include "models/decoding/device_layers.h"
-#include "models/decoding/device_prefix.h"
 #include "models/decoding/device_products.h"
+#include "models/decoding/device_sequences.h"
 #include "models/decoding/repeated_work.h"
 #include "models/serving/device_pages.h"
 #include "models/serving/device_step.h"
@@ -153,9 +152,10 @@ std::vector<std::unique_ptr<InputCache>> DeviceNetwork::read(
                  });
     } else if (kept > 0) {
       const Tensor x = encoded(*tokens);
-      for (size_t i = 0; i < weights_.layers.size(); ++i)
-        store(i, *input, ops::matmul(x, weights_.layers[i].cross_key),
-              ops::matmul(x, weights_.layers[i].cross_value));
+      for (size_t i = 0; i < weights_.decoder.layers.size(); ++i) {
+        const auto& weights = weights_.decoder.layers[i].cross->key_value.parts;
+        store(i, *input, ops::matmul(x, weights[0]), ops::matmul(x, weights[1]));
+      }
     }
     made.push_back(std::move(input));
   }
@@ -190,15 +190,16 @@ void DeviceNetwork::queue_step() {
   device.fill(at(attended, 0), 0, attended.bytes());  // of rows that rest, too
   const decoding::StepAttention attention{
       .self =
-          [&](size_t i, const DecodeRows& rows, const void* key, const void* value) {
+          [&](size_t i, const DecodeRows& rows, const void* key, const void* value,
+              const Tensor& bias) {
             kernels.decode_paged({.rows = rows,
                                   .pool = pages_.pool(i),
                                   .groups = memory_.device_self(),
                                   .key = key,
                                   .value = value,
                                   .key_stride = 3 * joined,
-                                  .bias = weights_.bias.local().data<float>(),
-                                  .biases = weights_.bias.size(1)},
+                                  .bias = bias.local().data<float>(),
+                                  .biases = bias.size(1)},
                                  stream);
           },
       .cross =
