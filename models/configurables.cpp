@@ -15,6 +15,8 @@ void add_common(gin::StructParams<Config> config) {
       .arg("head_dim", &Config::head_dim)
       .arg("mlp_dim", &Config::mlp_dim)
       .arg("mlp_activations", &Config::mlp_activations)
+      .arg("num_buckets", &Config::num_buckets)
+      .arg("max_distance", &Config::max_distance)
       .arg("dropout_rate", &Config::dropout_rate)
       .arg("logits_via_embedding", &Config::logits_via_embedding)
       .arg("float32_attention_logits", &Config::float32_attention_logits)

@@ -135,7 +135,7 @@ TEST(MoeDecoding, RefusesExpertsThatChooseLaterTokens) {
   c.sparse_decoder.moe.router.kind = Router::experts_choose;
   const ParameterSource none = [](const std::string&) { return View::none(); };
   const EncoderFunction encode = [](auto, auto, auto) { return std::vector<float>(); };
-  EXPECT_THROW(PackedNetwork(shape_of(c), none, encode), Error);
+  EXPECT_THROW(PackedNetwork(spec_of(c), none, encode), Error);
   if (on_cpu()) return;
   EXPECT_THROW(DeviceDecoder(EncoderDecoderModel(c, {})), Error);
 }

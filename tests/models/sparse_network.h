@@ -68,15 +68,14 @@ Config sparse_config(const SparseOptions& options) {
 struct SparseNetwork {
   std::unique_ptr<BaseModel> model;
   HostArrays parameters;
-  decoding::NetworkShape shape;
 
-  bool decoder_only() const { return shape.decoder_only(); }
+  const ModelSpec& spec() const { return model->spec(); }
+  bool decoder_only() const { return spec().decoder_only(); }
   /// For the CPU; experts of an encoder are those of the model, which must outlive it.
   std::unique_ptr<decoding::PackedNetwork> packed() const {
     decoding::EncoderFunction encode;
-    if (shape.sparse_encoder.num_sparse_layers > 0)
-      encode = [both = dynamic_cast<const EncoderDecoderModel*>(model.get())](
-                   std::span<const int32_t> ids, int64_t rows, int64_t length) {
+    if (spec().encoder_has_experts())
+      encode = [both = model.get()](std::span<const int32_t> ids, int64_t rows, int64_t length) {
         HostArray inputs(DType::i32, {rows, length});
         std::copy(ids.begin(), ids.end(), inputs.as<int32_t>().begin());
         const HostArray y =
@@ -88,7 +87,7 @@ struct SparseNetwork {
       const HostArray& array = parameters.at(name);
       return View::of(array.as<float>().data(), array.shape);
     };
-    return std::make_unique<decoding::PackedNetwork>(shape, source, encode);
+    return std::make_unique<decoding::PackedNetwork>(spec(), source, encode);
   }
 };
 
@@ -96,7 +95,6 @@ inline SparseNetwork sparse_network(const SparseOptions& options) {
   SparseNetwork network;
   const auto make = [&]<class Model, class Config>(const Config& config, auto... more) {
     network.model = std::make_unique<Model>(config, LossOptions{}, more...);
-    network.shape = decoding::shape_of(config);
   };
   if (options.decoder_only)
     make.template operator()<DecoderOnlyModel>(sparse_config<TransformerConfig>(options), false);

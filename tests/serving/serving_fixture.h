@@ -28,7 +28,7 @@ struct TinyNetwork {
   std::unique_ptr<BaseModel> model;  // null on the CPU
   HostArrays parameters = {};        // of one whose weights are in `type`
   WeightType type = WeightType::f32;
-  const decoding::NetworkShape& shape() const { return packed->shape(); }
+  const ModelSpec& spec() const { return packed->spec(); }
 };
 
 /// "encdec" or "decoder_only", "sparse_" before it: with experts in the decoder, "int8_": with weights
@@ -50,10 +50,10 @@ inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
   const HostArrays& parameters = tiny->parameters = read_safetensors(
       decode_file(kind.substr(in_bytes ? std::string("int8_").size() : 0) + ".params.safetensors"));
   tiny->packed =
-      std::make_unique<PackedNetwork>(shape_from(parameters, config), source_of(parameters),
+      std::make_unique<PackedNetwork>(spec_from(parameters, config), source_of(parameters),
                                       decoding::EncoderFunction(), tiny->type);
   if (on_cpu()) return tiny;
-  if (tiny->shape().decoder_only())
+  if (tiny->spec().decoder_only())
     tiny->model = decoder_only_from(parameters, config, false);
   else
     tiny->model = model_from(parameters, config, dtype);
