@@ -36,11 +36,7 @@ void take_checkpointer(RestoreCheckpointConfig& config, const gin::Value& value,
            config.upcycled_experts);
 }
 
-}  // namespace
-
-void register_checkpoint_configs(gin::Registry& registry) {
-  registry.add_function(kUpcycle, [](int64_t num_experts) { return Upcycling{num_experts}; },
-                        {{"num_experts"}});
+void register_save_config(gin::Registry& registry) {
   registry.add_struct<SaveCheckpointConfig>("t5x.utils.SaveCheckpointConfig")
       .arg_with(
           "dtype", "float32",
@@ -70,6 +66,9 @@ void register_checkpoint_configs(gin::Registry& registry) {
       .accepted("save_dataset", false)
       .accepted("checkpointer_cls")
       .accepted("state_transformation_fns");
+}
+
+void register_restore_config(gin::Registry& registry) {
   registry.add_struct<RestoreCheckpointConfig>("t5x.utils.RestoreCheckpointConfig")
       .arg_with("path", {},
                 [](RestoreCheckpointConfig& config, const gin::Value& value,
@@ -92,6 +91,15 @@ void register_checkpoint_configs(gin::Registry& registry) {
       .accepted("use_gda")
       .arg_with("checkpointer_cls", {}, take_checkpointer)
       .accepted("state_transformation_fns");
+}
+
+}  // namespace
+
+void register_checkpoint_configs(gin::Registry& registry) {
+  registry.add_function(kUpcycle, [](int64_t num_experts) { return Upcycling{num_experts}; },
+                        {{"num_experts"}});
+  register_save_config(registry);
+  register_restore_config(registry);
   registry.add_struct<CheckpointConfig>("t5x.utils.CheckpointConfig")
       .arg_with("save", {},
                 [](CheckpointConfig& config, const gin::Value& value, const gin::Where& where) {

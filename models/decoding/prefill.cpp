@@ -14,7 +14,7 @@ BiasStrips::BiasStrips(const PackedStack& stack, int64_t heads, int64_t length) 
   const BucketRule rule{.bidirectional = stack.bidirectional,
                         .buckets = stack.buckets,
                         .max_distance = stack.max_distance};
-  const std::vector<int32_t> buckets = rule.strip(1 - length, 2 * length - 1);
+  const std::vector<int32_t> buckets = rule.diagonals(1 - length, 2 * length - 1);
   data_.reserve(static_cast<size_t>(heads) * buckets.size());
   for (int64_t h = 0; h < heads; ++h)
     for (int32_t bucket : buckets)
