@@ -11,8 +11,8 @@
 #include <optional>
 
 #include "apps/flags/command_line.h"
-#include "data/batch_rows.h"
-#include "data/feature_converter.h"
+#include "data/converters/batch_rows.h"
+#include "data/converters/feature_converter.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/threefry.h"

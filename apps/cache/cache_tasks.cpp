@@ -7,7 +7,7 @@
 #include "apps/config/session.h"
 #include "apps/input/same_data.h"
 #include "apps/process/ranks.h"
-#include "data/cache/cache_folder.h"
+#include "data/tasks/cache_folder.h"
 #include "kernels/device.h"
 #include "runtime/base/check.h"
 #include "runtime/base/posix_file.h"

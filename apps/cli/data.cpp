@@ -5,7 +5,7 @@
 #include "apps/config/session.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
-#include "data/show.h"
+#include "data/batches/show.h"
 #include "runtime/base/check.h"
 #include "runtime/gin/command_line.h"
 

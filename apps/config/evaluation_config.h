@@ -8,7 +8,7 @@
 
 #include "apps/config/checkpoint_config.h"
 #include "apps/config/evaluator_config.h"
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "kernels/packed_matmul/packed_matmul.h"
 #include "models/configurables.h"
 

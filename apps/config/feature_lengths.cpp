@@ -1,6 +1,6 @@
 #include "apps/config/feature_lengths.h"
 
-#include "data/gin_types.h"
+#include "data/tasks/gin_types.h"
 
 namespace quintet {
 

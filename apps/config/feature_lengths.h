@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "data/preprocessor.h"
+#include "data/examples/preprocessor.h"
 #include "runtime/gin/config.h"
 
 namespace quintet {

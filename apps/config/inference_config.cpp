@@ -1,8 +1,8 @@
 #include "apps/config/inference_config.h"
 
 #include "apps/config/gin_flags.h"
-#include "data/gin_types.h"
-#include "data/infer_task.h"
+#include "data/tasks/gin_types.h"
+#include "data/tasks/infer_task.h"
 
 namespace quintet {
 namespace {

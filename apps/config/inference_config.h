@@ -8,7 +8,7 @@
 #include <string>
 
 #include "apps/config/checkpoint_config.h"
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "data/evaluation/inference_lines.h"
 #include "kernels/packed_matmul/packed_matmul.h"
 #include "models/configurables.h"

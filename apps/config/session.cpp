@@ -11,7 +11,7 @@
 #include "apps/config/gin_flags.h"
 #include "apps/config/inference_config.h"
 #include "apps/config/train_config.h"
-#include "data/configurables.h"
+#include "data/configurables/configurables.h"
 #include "models/configurables.h"
 #include "runtime/configurables.h"
 #include "runtime/optim/configurables.h"

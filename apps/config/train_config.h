@@ -10,7 +10,7 @@
 #include "apps/config/actions.h"
 #include "apps/config/checkpoint_config.h"
 #include "apps/config/evaluator_config.h"
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "models/configurables.h"
 #include "runtime/configurables.h"
 #include "runtime/trainer.h"

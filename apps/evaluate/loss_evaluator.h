@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "apps/config/actions.h"
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "models/base_model.h"
 
 namespace quintet {

@@ -11,7 +11,7 @@
 #include "apps/model/predictor.h"
 #include "apps/model/text_model.h"
 #include "apps/process/output.h"
-#include "data/text_stream.h"
+#include "data/vocabularies/text_stream.h"
 #include "runtime/base/json.h"
 
 namespace quintet {

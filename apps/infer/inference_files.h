@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "data/data_source.h"
+#include "data/examples/data_source.h"
 #include "runtime/base/folder_lock.h"
 
 namespace quintet {

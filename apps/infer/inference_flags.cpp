@@ -1,7 +1,7 @@
 #include "apps/infer/inference_flags.h"
 
 #include "apps/flags/command_line.h"
-#include "data/infer_task.h"
+#include "data/tasks/infer_task.h"
 
 namespace quintet {
 

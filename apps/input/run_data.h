@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "models/configurables.h"
 
 namespace quintet {

@@ -12,8 +12,8 @@
 #include <optional>
 
 #include "checkpoint/region_reader.h"
-#include "data/batches.h"
-#include "data/vocabularies/vocabulary_record.h"
+#include "data/batches/batches.h"
+#include "data/examples/vocabulary_record.h"
 #include "models/configurables.h"
 
 namespace quintet {

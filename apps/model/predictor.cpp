@@ -1,7 +1,7 @@
 #include "apps/model/predictor.h"
 
 #include "apps/config/decoding_config.h"
-#include "data/vocabulary.h"
+#include "data/vocabularies/vocabulary.h"
 #include "runtime/base/memory.h"
 
 namespace quintet {

@@ -2,7 +2,7 @@
 // What a trained model loses with its weights in fewer bits, part by part.
 
 #include "apps/model/trained_model.h"
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "kernels/packed_matmul/packed_matmul.h"
 
 namespace quintet {

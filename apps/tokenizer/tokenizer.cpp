@@ -3,9 +3,9 @@
 #include <iostream>
 
 #include "apps/flags/command_line.h"
-#include "data/vocabularies/tokenizer_trainer.h"
+#include "data/tokenizer/tokenizer_trainer.h"
 #include "data/vocabularies/utf8.h"
-#include "data/vocabulary.h"
+#include "data/vocabularies/vocabulary.h"
 #include "runtime/base/check.h"
 
 namespace quintet {

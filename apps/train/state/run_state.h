@@ -8,7 +8,7 @@
 #include <string>
 
 #include "apps/config/actions.h"
-#include "data/vocabularies/vocabulary_record.h"
+#include "data/examples/vocabulary_record.h"
 #include "runtime/trainer.h"
 
 namespace quintet {
