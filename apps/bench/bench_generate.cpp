@@ -38,7 +38,7 @@ int run_bench_generate(std::span<char* const> args) {
                            "Times generation by a T5 1.1 (encoder included, nothing ends early).",
                            args, true, options))
     return 0;
-  const T5Config config = bench_model_config(options.model, options.dtype);
+  const T5Config config = published_model_config(options.model, options.dtype);
   const HostArray inputs = random_batch(options, config.vocab_size).at("encoder_input_tokens");
   const std::vector<int32_t> start(static_cast<size_t>(options.batch * options.targets), 0);
   const decoding::Prompts prompts{options.batch, options.targets, start};

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "apps/bench/bench.h"
+#include "apps/bench/bench_models.h"
 #include "apps/flags/command_line.h"
 #include "apps/plan/gin_case.h"
 #include "apps/plan/layout_report.h"
@@ -146,7 +147,7 @@ int run_bench_layouts(std::span<char* const> args) {
     session = model_session("bench layouts", gin_line);
   }
   const LayoutCase what =
-      session != nullptr ? gin_case(options.bench, *session) : bench_case(options.bench);
+      session != nullptr ? gin_case(options.bench, *session) : layout_case(options.bench);
   std::vector<LayoutRow> rows;
   for (const TrainingLayout& layout : options.layouts.empty()
                                           ? all_layouts(ranks, what.experts)

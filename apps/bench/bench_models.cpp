@@ -11,8 +11,8 @@
 #include <optional>
 
 #include "apps/flags/command_line.h"
-#include "data/batch_rows.h"
-#include "data/feature_converter.h"
+#include "data/converters/batch_rows.h"
+#include "data/converters/feature_converter.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/threefry.h"
@@ -22,69 +22,13 @@
 namespace quintet {
 namespace {
 
-constexpr int64_t kVocabulary = 32128, kMegatronVocabulary = 29184;
-
-struct Size {
-  int64_t emb_dim, num_heads, mlp_dim, num_layers;
-  int64_t vocab_size = kVocabulary;
-  std::vector<std::string> activations = {"gelu", "linear"};
-};
-// T5 1.1's published sizes (arXiv:2002.05202 and t5x/examples/t5/t5_1_1); heads are 64 wide. Those of
-// Megatron-LM's tests (tests/functional_tests/test_cases/t5), whose runs are published.
-const std::map<std::string, Size> kSizes = {
-    {"t5_1_1_tiny", {8, 4, 16, 2}},
-    {"t5_1_1_small", {512, 6, 1024, 8}},
-    {"t5_1_1_base", {768, 12, 2048, 12}},
-    {"t5_1_1_large", {1024, 16, 2816, 24}},
-    {"t5_1_1_xl", {2048, 32, 5120, 24}},
-    {"t5_1_1_xxl", {4096, 64, 10240, 24}},
-    {"megatron_t5_220m", {768, 12, 3072, 12, kMegatronVocabulary, {"gelu"}}},
-    {"megatron_t5_11b", {4096, 64, 10240, 24, kMegatronVocabulary, {"gelu"}}},
-};
-
 int64_t peak_resident_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return int64_t{usage.ru_maxrss} * 1024;
 }
 
-HostArray random_tokens(int64_t rows, int64_t length, int64_t vocab_size, uint32_t seed) {
-  HostArray array(DType::i32, {rows, length});
-  std::vector<uint32_t> bits(static_cast<size_t>(array.elements()));
-  uint32_t state = seed;
-  for (size_t i = 0; i < bits.size(); ++i) {
-    state = state * 1664525u + 1013904223u;  // any spread-out ids will do here
-    array.as<int32_t>()[i] =
-        static_cast<int32_t>(3 + (state >> 8) % static_cast<uint32_t>(vocab_size - 3));
-  }
-  return array;
-}
-
 }  // namespace
-
-void add_model_flags(CLI::App& app, BenchOptions& options) {
-  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
-  app.add_option("--model", options.model, "t5_1_1_tiny, _small, _base, _large, _xl or _xxl");
-  app.add_option("--batch", options.batch, "sequences a step")->check(positive);
-  app.add_option("--inputs", options.inputs, "tokens of an input")->check(positive);
-  app.add_option("--targets", options.targets, "tokens of a target")->check(positive);
-}
-
-LayoutCase bench_case(const BenchOptions& options) {
-  const T5Config config = bench_model_config(options.model, options.dtype);
-  LayoutCase what;
-  what.make = [config] {
-    LossOptions loss;
-    loss.z_loss = 1e-4;
-    return ModelAndOptimizer{std::make_shared<EncoderDecoderModel>(config, loss),
-                             optax_optimizer(adamw(1e-3))};
-  };
-  what.batch = [options, vocabulary = config.vocab_size](int64_t) {
-    return random_batch(options, vocabulary);
-  };
-  what.tokens = options.batch * (options.inputs + options.targets);
-  return what;
-}
 
 bool parse_bench_options(const std::string& what, const std::string& summary,
                          std::span<char* const> args, bool generates, BenchOptions& options) {
@@ -122,41 +66,6 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
       "quintet bench {}: --dtype={} is not supported on {}; use float32", what, options.dtype,
       Device::current().description());
   return true;
-}
-
-T5Config bench_model_config(const std::string& name, const std::string& dtype) {
-  const auto found = kSizes.find(name);
-  std::vector<std::string> names;
-  for (const auto& [known, size] : kSizes) names.push_back(known);
-  QT_CHECK(found != kSizes.end(), "--model={} is unknown{} Known: {}", name,
-           did_you_mean(name, names), fmt::join(names, ", "));
-  T5Config config;
-  config.vocab_size = found->second.vocab_size;
-  config.emb_dim = found->second.emb_dim;
-  config.num_heads = found->second.num_heads;
-  config.head_dim = name == "t5_1_1_tiny" ? 3 : 64;
-  config.mlp_dim = found->second.mlp_dim;
-  config.num_encoder_layers = config.num_decoder_layers = found->second.num_layers;
-  config.mlp_activations = found->second.activations;
-  config.dropout_rate = 0;
-  config.dtype = dtype;
-  return config;
-}
-
-HostArrays random_batch(const BenchOptions& options, int64_t vocab_size) {
-  HostArrays batch;
-  batch["encoder_input_tokens"] = random_tokens(options.batch, options.inputs, vocab_size, 1);
-  HostArray targets = random_tokens(options.batch, options.targets, vocab_size, 2);
-  HostArray shifted(DType::i32, targets.shape), weights(DType::i32, targets.shape);
-  for (int64_t i = 0; i < targets.elements(); ++i) {
-    const auto at = static_cast<size_t>(i);
-    if (i % options.targets != 0) shifted.as<int32_t>()[at] = targets.as<int32_t>()[at - 1];
-    weights.as<int32_t>()[at] = 1;
-  }
-  batch["decoder_target_tokens"] = std::move(targets);
-  batch["decoder_input_tokens"] = std::move(shifted);
-  batch["decoder_loss_weights"] = std::move(weights);
-  return batch;
 }
 
 HostArrays packed_batch(const BenchOptions& options, int64_t vocab_size) {

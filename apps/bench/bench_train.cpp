@@ -19,7 +19,7 @@ int run_bench_train(std::span<char* const> args) {
     return 0;
   LossOptions loss;
   loss.z_loss = 1e-4;
-  T5Config config = bench_model_config(options.model, options.dtype);
+  T5Config config = published_model_config(options.model, options.dtype);
   config.dropout_rate = options.dropout;
   EncoderDecoderModel model(config, loss);
   model.parameters().initialize(key_from_seed(0));

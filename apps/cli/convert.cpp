@@ -4,14 +4,12 @@
 #include "apps/flags/command_line.h"
 #include "apps/flags/compute_flags.h"
 #include "apps/flags/quantize_flag.h"
-#include "apps/model/predictor.h"
+#include "apps/model/quantization_report.h"
+#include "apps/model/quantized_model.h"
 #include "apps/model/trained_dataset.h"
-#include "models/decoding/quantization_loss.h"
 
 namespace quintet {
 namespace {
-
-using Ids = std::vector<int32_t>;
 
 struct ConvertFlags {
   TrainedDatasetFlags set;
@@ -21,41 +19,6 @@ struct ConvertFlags {
   int64_t num_examples = 16;
   ComputeFlags compute;
 };
-
-/// Inputs and targets of the first examples of the run's evaluation set; of a language model's no
-/// inputs.
-std::pair<std::vector<Ids>, std::vector<Ids>> examples_of(const TrainedModel& trained,
-                                                          const ConvertFlags& flags) {
-  const data::DatasetConfig set = flags.set.dataset_of(trained, "quintet convert");
-  std::vector<Ids> inputs, targets;
-  for (const data::Example& example :
-       data::evaluation_examples(*trained.session->task(set), set, flags.num_examples)) {
-    inputs.push_back(example.has("inputs") ? example.tokens("inputs") : Ids());
-    targets.push_back(example.tokens("targets"));
-  }
-  return {inputs, targets};
-}
-
-void report(const ConvertFlags& flags, const TrainedModel& trained, WeightType weights) {
-  const auto exact = pack(*trained.model->model);
-  const auto quantized = pack(*trained.model->model, {.type = weights});
-  const auto [inputs, targets] = examples_of(trained, flags);
-  fmt::print(stderr, "{} at step {}, {} instead of f32, {} examples\n", trained.model_dir.string(),
-             trained.step, name_of(weights), inputs.size());
-  fmt::print(stderr, "{:<20} {:>10} {:>13} {:>15} {:>14}\n", "quantized", "MiB", "weight error",
-             "KL nats/token", "other token %");
-  for (const auto& loss :
-       decoding::quantization_losses(*exact, *quantized, inputs, targets,
-                                     trained.model->model->spec().inputs_bidirectional_attention)) {
-    const double mib = static_cast<double>(loss.bytes) / (1 << 20);
-    fmt::print(stderr, "{:<20} {:>10.3f} {:>13.5f} {:>15.3e} {:>14.2f}\n", loss.part, mib,
-               loss.weight_error, loss.divergence, 100 * loss.changed);
-    fmt::print(
-        "{{\"part\": \"{}\", \"weights\": \"{}\", \"bytes\": {}, \"weight_error\": {:.6g}, "
-        "\"kl_divergence\": {:.6g}, \"changed_tokens\": {:.6g}}}\n",
-        loss.part, name_of(weights), loss.bytes, loss.weight_error, loss.divergence, loss.changed);
-  }
-}
 
 int64_t bytes_below(const std::filesystem::path& folder) {
   int64_t bytes = 0;
@@ -103,7 +66,9 @@ int run_convert(std::span<char* const> args) {
                trained.model_dir.string(), trained.step, name_of(weights),
                static_cast<double>(bytes_below(flags.output)) / (1 << 20));
   }
-  if (flags.report) report(flags, trained, weights);
+  if (flags.report)
+    report_quantization(trained, weights, flags.set.dataset_of(trained, "quintet convert"),
+                        flags.num_examples);
   return 0;
 }
 

@@ -1,43 +1,16 @@
 // `quintet data show TASK`, `quintet data list`: what a model will be given.
 
 #include "apps/cli/verbs.h"
+#include "apps/config/feature_lengths.h"
 #include "apps/config/session.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
-#include "data/show.h"
+#include "data/batches/show.h"
 #include "runtime/base/check.h"
 #include "runtime/gin/command_line.h"
 
 namespace quintet {
 namespace {
-
-using data::Lengths;
-
-/// "inputs=512,targets=114"
-Lengths parse_lengths(const std::vector<std::string>& items) {
-  Lengths lengths;
-  for (const std::string& item : items) {
-    const size_t equals = item.find('=');
-    size_t used = 0;
-    int64_t length = 0;
-    try {
-      length = std::stoll(item.substr(equals + 1), &used);
-    } catch (const std::exception&) {
-      used = 0;
-    }
-    QT_CHECK(
-        equals != std::string::npos && used > 0 && equals + 1 + used == item.size() && length > 0,
-        "--task_feature_lengths: expected name=length such as inputs=512, found '{}'", item);
-    lengths.emplace_back(item.substr(0, equals), length);
-  }
-  return lengths;
-}
-
-/// %TASK_FEATURE_LENGTHS of the gin files; none if there is no such macro.
-Lengths configured_lengths(gin::Config& config) {
-  if (config.query("TASK_FEATURE_LENGTHS") == nullptr) return {};
-  return gin::as<Lengths>(config.evaluate("TASK_FEATURE_LENGTHS"), {"%TASK_FEATURE_LENGTHS"});
-}
 
 int run_list(const data::TaskRegistry& tasks) {
   for (const std::string& name : tasks.names()) {

@@ -9,4 +9,8 @@ namespace quintet {
 /// verb reads by name.
 gin::ReadByProgram read_by_program(std::vector<std::string> macros);
 
+/// Whether a configuration asks for verify_matching_vocabs (apps/input/run_vocabularies.h), by
+/// `function`.verify_matching_vocabs_fn: unless it is None.
+bool verifies_vocabs(const gin::Config& config, const std::string& function = "t5x.train.train");
+
 }  // namespace quintet

@@ -5,13 +5,13 @@
 
 #include "apps/config/actions.h"
 #include "apps/config/checkpoint_config.h"
+#include "apps/config/decoding_config.h"
+#include "apps/config/evaluation_config.h"
+#include "apps/config/evaluator_config.h"
 #include "apps/config/gin_flags.h"
+#include "apps/config/inference_config.h"
 #include "apps/config/train_config.h"
-#include "apps/evaluate/evaluate.h"
-#include "apps/evaluate/inference_evaluator.h"
-#include "apps/infer/inference.h"
-#include "apps/model/predictor.h"
-#include "data/configurables.h"
+#include "data/configurables/configurables.h"
 #include "models/configurables.h"
 #include "runtime/configurables.h"
 #include "runtime/optim/configurables.h"
@@ -49,20 +49,12 @@ void register_everything(gin::Registry& registry, EntryPoints entry_points) {
   register_checkpoint_configs(registry);
   register_actions(registry);
   register_decoding(registry);
-  register_inference_evaluator(registry);
+  register_evaluator(registry);
   register_train(registry, std::move(entry_points.train));
-  register_evaluate(registry, std::move(entry_points.evaluate));
-  register_infer(registry, std::move(entry_points.infer));
+  register_evaluation(registry, std::move(entry_points.evaluate));
+  register_inference(registry, std::move(entry_points.infer));
   // Python modules that T5X's gin files import for the tasks they define; ours are built in or written in gin.
   registry.add_module("t5x.contrib.gpu.scripts_gpu.seqio_tasks");
-}
-
-gin::ReadByProgram read_by_program(std::vector<std::string> macros) {
-  macros.emplace_back("VOCABULARY");  // of T5's own tasks
-  return {.macros = std::move(macros),
-          .configurables = {"t5x.train.train", "t5x.eval.evaluate", "t5x.infer.", "t5x.decoding.",
-                            "t5x.partitioning.PjitPartitioner", "t5x.utils.DatasetConfig", "seqio.",
-                            "t5.", "quintet.data."}};
 }
 
 Session::Session(const gin::CommandLine& command_line, EntryPoints entry_points, Options options) {

@@ -10,8 +10,8 @@
 #include <functional>
 #include <memory>
 
-#include "data/batches.h"
-#include "data/task.h"
+#include "data/batches/batches.h"
+#include "data/tasks/task.h"
 #include "runtime/gin/config.h"
 
 namespace quintet {

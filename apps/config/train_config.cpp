@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "apps/input/run_vocabularies.h"
+#include "apps/config/gin_flags.h"
 
 namespace quintet {
 namespace {
@@ -49,7 +49,7 @@ TrainConfig train_config_from(const gin::Arguments& args) {
   config.random_seed = args.get<std::optional<int64_t>>("random_seed");
   config.run_eval_before_training = args.get<bool>("run_eval_before_training");
   if (!args.value("inference_evaluator_cls").is_none())
-    config.inference_evaluator = made<InferenceEvaluatorConfig>(args, "inference_evaluator_cls");
+    config.evaluator = made<EvaluatorConfig>(args, "inference_evaluator_cls");
   const gin::Value actions = args.value("actions");
   if (!actions.is_none()) config.actions = args.get<Actions>("actions");
   config.verify_vocabs = verifies_vocabs(args.config());

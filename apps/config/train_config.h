@@ -9,8 +9,8 @@
 
 #include "apps/config/actions.h"
 #include "apps/config/checkpoint_config.h"
-#include "apps/evaluate/inference_evaluator.h"
-#include "data/batches.h"
+#include "apps/config/evaluator_config.h"
+#include "data/batches/batches.h"
 #include "models/configurables.h"
 #include "runtime/configurables.h"
 #include "runtime/trainer.h"
@@ -33,7 +33,7 @@ struct TrainConfig {
   int64_t stats_period = 0;               // steps between summaries; 0: eval_period
   std::optional<int64_t> random_seed;     // none: from the clock
   bool run_eval_before_training = false;
-  InferenceEvaluatorConfig inference_evaluator;
+  EvaluatorConfig evaluator;
   Actions actions;
   bool verify_vocabs = true;  // verifies_vocabs(): tasks have the model's vocabularies
   std::string config_text;    // goes into config.gin

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "data/data_source.h"
+#include "data/examples/data_source.h"
 #include "runtime/base/check.h"
 #include "runtime/gin/value.h"
 

@@ -1,7 +1,7 @@
 #include "apps/generate/generation_flags.h"
 
 #include "apps/flags/command_line.h"
-#include "data/text_stream.h"
+#include "data/vocabularies/text_stream.h"
 
 namespace quintet {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "apps/model/predictor.h"
-#include "data/vocabulary.h"
+#include "data/vocabularies/vocabulary.h"
 
 namespace CLI {
 class App;

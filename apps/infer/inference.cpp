@@ -1,10 +1,11 @@
 #include "apps/infer/inference.h"
 
-#include "apps/infer/infer_files.h"
+#include "apps/infer/inference_files.h"
 #include "apps/input/run_vocabularies.h"
 #include "apps/input/same_data.h"
+#include "apps/model/checkpoint_parameters.h"
 #include "apps/model/predictor.h"
-#include "apps/train/train_state.h"
+#include "apps/process/signals.h"
 #include "data/reading/contents.h"
 #include "data/service/peer_units.h"
 #include "runtime/base/atomic_file.h"
@@ -17,7 +18,7 @@ namespace {
 class Answerer {
  public:
   /// Reads the parameters, unless they are quantized.
-  Answerer(const InferConfig& config, const std::shared_ptr<const CheckpointReader>& checkpoint)
+  Answerer(const InferenceConfig& config, const std::shared_ptr<const CheckpointReader>& checkpoint)
       : config_(config), weights_(weights_of(config.weights, checkpoint)) {
     QT_CHECK(config.mode != "score" || !weights_.quantized,
              "infer: scores are computed in float32, {} holds weights in {}; name the run that it "
@@ -90,7 +91,7 @@ class Answerer {
             {"token_scores", of_row(std::as_const(tokens.scores).as<float>())}};
   }
 
-  const InferConfig& config_;
+  const InferenceConfig& config_;
   const Weights weights_;
   bool returns_intermediates_ = false;
   std::optional<Predictor> predictor_;
@@ -99,7 +100,7 @@ class Answerer {
 /// One task's part of the work, chunk by chunk.
 class TaskRun {
  public:
-  TaskRun(const InferConfig& config, const std::filesystem::path& output_dir,
+  TaskRun(const InferenceConfig& config, const std::filesystem::path& output_dir,
           const std::string& origin, const data::Task& task, const Ranks& ranks,
           std::shared_ptr<data::UnitRunner> reader, const Answerer& answerer)
       : config_(config),
@@ -174,7 +175,7 @@ class TaskRun {
     }
     place = ranks_.of_leader(place);
     if (place.empty()) return 0;
-    const auto [chunk, position] = InferFiles::parse_place(place);
+    const auto [chunk, position] = InferenceFiles::parse_place(place);
     data::PositionReader reader(position);
     stream.restore(reader);
     if (ranks_.leads()) fmt::print(stderr, "{}: goes on at chunk {}\n", task_.name(), chunk);
@@ -229,19 +230,19 @@ class TaskRun {
     return lines;
   }
 
-  const InferConfig& config_;
+  const InferenceConfig& config_;
   const data::Task& task_;
   const Ranks& ranks_;
   const std::shared_ptr<data::UnitRunner> reader_;
   const Answerer& answerer_;
   const data::FeatureConverterPtr converter_;
-  InferFiles files_;
+  InferenceFiles files_;
 };
 
 }  // namespace
 
-int run_inference(const InferConfig& config, const Ranks& ranks,
-                  const TrainLoop::ProviderOf& provider_of) {
+int run_inference(const InferenceConfig& config, const Ranks& ranks,
+                  const ProviderOf& provider_of) {
   config.check();
   StopRequests stop({});
   const data::ProviderPtr provider = provider_of(config.dataset);

@@ -124,11 +124,6 @@ void verify_matching_vocabs(const ConfiguredModel& model, const data::Provider& 
   }
 }
 
-bool verifies_vocabs(const gin::Config& config, const std::string& function) {
-  const std::string binding = function + ".verify_matching_vocabs_fn";
-  return config.query(binding) == nullptr || !config.evaluate(binding).is_none();
-}
-
 std::optional<data::VocabularyRecords> recorded_vocabularies(const CheckpointReader& checkpoint) {
   const Json state = Json::parse(checkpoint.state_json(), checkpoint.folder().string() + ": state");
   if (!state.has("vocabularies")) return std::nullopt;

@@ -12,8 +12,8 @@
 #include <optional>
 
 #include "checkpoint/region_reader.h"
-#include "data/batches.h"
-#include "data/vocabularies/vocabulary_record.h"
+#include "data/batches/batches.h"
+#include "data/examples/vocabulary_record.h"
 #include "models/configurables.h"
 
 namespace quintet {
@@ -33,10 +33,6 @@ void check_ids(const ConfiguredModel& model, const data::Provider& provider,
 /// t5x.utils.verify_matching_vocabs: throws a usage error unless the task's inputs and targets have
 /// the model's vocabularies; of a task that lacks one of the two, all its features.
 void verify_matching_vocabs(const ConfiguredModel& model, const data::Provider& provider);
-/// Whether a configuration asks for that, by `function`.verify_matching_vocabs_fn: unless it is
-/// None.
-bool verifies_vocabs(const gin::Config& config, const std::string& function = "t5x.train.train");
-
 /// What the checkpoint says; none: it was saved before vocabularies were recorded.
 std::optional<data::VocabularyRecords> recorded_vocabularies(const CheckpointReader& checkpoint);
 /// Throws kData naming both if a vocabulary is another than the checkpoint's of the same name;

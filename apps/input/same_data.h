@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "apps/process/ranks.h"
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "models/configurables.h"
 
 namespace quintet {

@@ -1,6 +1,7 @@
 #include "apps/model/predictor.h"
 
-#include "data/vocabulary.h"
+#include "apps/config/decoding_config.h"
+#include "data/vocabularies/vocabulary.h"
 #include "runtime/base/memory.h"
 
 namespace quintet {
@@ -8,9 +9,6 @@ namespace {
 
 using decoding::BeamOptions;
 using decoding::SampleOptions;
-
-constexpr const char* kBeamSearch = "t5x.decoding.beam_search";
-constexpr const char* kTemperatureSample = "t5x.decoding.temperature_sample";
 
 /// An encoder with experts routes a whole batch, as in evaluation; a dense one is packed.
 decoding::EncoderFunction encoder_of(const BaseModel& model) {
@@ -26,51 +24,6 @@ decoding::EncoderFunction encoder_of(const BaseModel& model) {
     for (const bfloat16 x : encoded.as<bfloat16>()) wide.push_back(static_cast<float>(x));
     return wide;
   };
-}
-
-BeamOptions beam_options(const gin::Arguments& args, int64_t num_decodes) {
-  BeamOptions options;
-  options.num_decodes = args.get_or<int64_t>("num_decodes", num_decodes);
-  options.alpha = args.get<float>("alpha");
-  options.max_decode_len = args.get<std::optional<int64_t>>("max_decode_len");
-  options.max_decode_step = args.get<int64_t>("max_decode_step");
-  options.min_log_prob = args.get<float>("min_log_prob");
-  return options;
-}
-
-SampleOptions sample_options(const gin::Arguments& args, int64_t num_decodes) {
-  SampleOptions options;
-  options.num_decodes = args.get_or<int64_t>("num_decodes", num_decodes);
-  options.temperature = {args.get<float>("temperature")};
-  options.topk = args.get<int64_t>("topk");
-  options.topp = args.get<float>("topp");
-  options.max_decode_steps = args.get<std::optional<int64_t>>("max_decode_steps");
-  options.max_decode_steps_hard_limit =
-      args.get<std::optional<int64_t>>("max_decode_steps_hard_limit");
-  options.rescale_log_probs = args.get<bool>("rescale_log_probs");
-  return options;
-}
-
-/// The decode function of the gin files, or T5X's default for this kind of model.
-std::variant<BeamOptions, SampleOptions> configured_decode_fn(const ConfiguredModel& model,
-                                                              bool decoder_only) {
-  std::string name = decoder_only ? kTemperatureSample : kBeamSearch;
-  if (const auto* callable = model.decode_fn.get_if<gin::Callable>()) name = callable->name();
-  int64_t num_decodes = 1;
-  if (model.config != nullptr) {
-    const gin::Arguments method = model.config->arguments(model.name + ".predict_batch_with_aux");
-    num_decodes = method.get<std::optional<int64_t>>("num_decodes").value_or(1);
-  }
-  QT_CHECK(name == kBeamSearch || name == kTemperatureSample,
-           "{}.decode_fn: {} is not a decode function; use @decoding.beam_search or "
-           "@decoding.temperature_sample",
-           model.name, name);
-  if (model.config == nullptr)
-    return decoder_only ? std::variant<BeamOptions, SampleOptions>(SampleOptions{})
-                        : BeamOptions{.num_decodes = 1};
-  const gin::Arguments args = model.config->arguments(name);
-  if (name == kBeamSearch) return beam_options(args, num_decodes);
-  return sample_options(args, num_decodes);
 }
 
 int32_t eos_of(const ConfiguredModel& model) {
@@ -162,34 +115,6 @@ decoding::Answers Predictor::answer(const HostArrays& batch,
                          : answer_encoder_decoder(on, batch, std::move(requests));
   };
   return device_ != nullptr ? run(*device_) : run(*network_);
-}
-
-void register_decoding(gin::Registry& registry) {
-  // Only their parameters matter: a Predictor reads them and runs the search itself.
-  const auto not_called = [](const gin::Arguments& args) -> gin::Value {
-    fail(ExitCode::kUsage, "{} is used as @{} without ()", args.target().name, args.target().name);
-  };
-  const gin::Value none;
-  registry.add(kBeamSearch,
-               {{"num_decodes", false, std::nullopt},
-                {"alpha", 0.6},
-                {"max_decode_len", none},
-                {"max_decode_step", -1},
-                {"min_log_prob", -1.0e7},
-                {"cache_offset", 0}},
-               not_called);
-  registry.add(kTemperatureSample,
-               {{"num_decodes", false, std::nullopt},
-                {"temperature", 1.0},
-                {"topk", 1},
-                {"topp", 0.0},
-                {"cache_offset", 0},
-                {"max_decode_steps", none},
-                {"max_decode_steps_hard_limit", none},
-                {"rescale_log_probs", true},
-                {"state_callback_fn", none},
-                {"logit_callback_fn", none}},
-               not_called);
 }
 
 }  // namespace quintet

@@ -48,7 +48,4 @@ class Predictor {
 /// bits. An encoder with experts stays.
 void drop_packed(BaseModel& model, const Weights& weights);
 
-/// decoding.beam_search and decoding.temperature_sample.
-void register_decoding(gin::Registry& registry);
-
 }  // namespace quintet

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/input/run_vocabularies.h"
-#include "apps/train/train_state.h"
+#include "apps/model/checkpoint_parameters.h"
 #include "checkpoint/checkpoint.h"
 #include "models/decoding/quantized_parameters.h"
 #include "runtime/base/atomic_file.h"

@@ -1,6 +1,6 @@
 #include "apps/model/text_model.h"
 
-#include "data/batches.h"
+#include "data/batches/batches.h"
 
 namespace quintet {
 

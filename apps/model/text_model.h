@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "apps/model/trained_model.h"
-#include "data/vocabulary.h"
+#include "data/vocabularies/vocabulary.h"
 
 namespace quintet {
 

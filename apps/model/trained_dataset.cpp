@@ -1,7 +1,7 @@
 #include "apps/model/trained_dataset.h"
 
+#include "apps/config/gin_flags.h"
 #include "apps/flags/command_line.h"
-#include "apps/input/run_vocabularies.h"
 
 namespace quintet {
 

@@ -3,7 +3,7 @@
 
 #include "apps/config/checkpoint_config.h"
 #include "apps/model/trained_model.h"
-#include "data/batches.h"
+#include "data/batches/batches.h"
 
 namespace CLI {
 class App;

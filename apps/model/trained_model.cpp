@@ -1,8 +1,8 @@
 #include "apps/model/trained_model.h"
 
 #include "apps/input/run_vocabularies.h"
+#include "apps/model/checkpoint_parameters.h"
 #include "apps/model/quantized_model.h"
-#include "apps/train/train_state.h"
 
 namespace quintet {
 

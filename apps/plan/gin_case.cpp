@@ -13,7 +13,7 @@ std::unique_ptr<Session> model_session(const std::string& verb, gin::CommandLine
   return std::make_unique<Session>(line, EntryPoints{}, Session::Options{.macros = {"MODEL"}});
 }
 
-LayoutCase gin_case(const BenchOptions& bench, Session& session) {
+LayoutCase gin_case(const ModelCase& bench, Session& session) {
   LayoutCase what;
   what.make = [&session, mutex = std::make_shared<std::mutex>()] {
     const std::lock_guard lock(*mutex);

@@ -1,8 +1,8 @@
 #pragma once
 // The training step of a model that gin files define, for `quintet plan` and `quintet bench layouts`.
 
-#include "apps/bench/bench_models.h"
 #include "apps/config/session.h"
+#include "apps/plan/model_case.h"
 
 namespace quintet {
 
@@ -11,6 +11,6 @@ namespace quintet {
 std::unique_ptr<Session> model_session(const std::string& verb, gin::CommandLine line);
 /// MODEL of a session, which must outlive the case, with its own optimizer on random batches of
 /// bench.batch rows. Any thread may make it.
-LayoutCase gin_case(const BenchOptions& bench, Session& session);
+LayoutCase gin_case(const ModelCase& bench, Session& session);
 
 }  // namespace quintet

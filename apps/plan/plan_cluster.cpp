@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "apps/bench/bench_models.h"
+#include "apps/plan/model_case.h"
 #include "runtime/base/atomic_file.h"
 
 namespace quintet {
@@ -28,7 +28,7 @@ PublishedRun plan_run(const Json& run, const Json& clusters) {
                       .refused = {}};
   Cluster cluster = cluster_of(clusters[run["cluster"].as_string()]);
   cluster.devices = run["devices"].as_int();
-  BenchOptions options;
+  ModelCase options;
   options.model = run["model"].as_string();
   options.batch = run["batch"].as_int();
   options.inputs = run["inputs"].as_int();
@@ -37,7 +37,7 @@ PublishedRun plan_run(const Json& run, const Json& clusters) {
   if (of_state) options.inputs = options.targets = 1;  // a step holds most when gradients are there
   const auto layouts = parse_layouts(run["layout"].as_string(), static_cast<int>(cluster.devices));
   QT_CHECK(layouts.size() == 1, "{}: expected one layout", run.path());
-  const LayoutRow row = plan_layout(bench_case(options), layouts[0], cluster.job(), 1);
+  const LayoutRow row = plan_layout(layout_case(options), layouts[0], cluster.job(), 1);
   result.refused = row.refused;
   if (row.refused.empty())
     result.planned = of_state ? state_gb(row) : static_cast<double>(options.batch) / row.seconds;

@@ -12,7 +12,7 @@
 #include <memory>
 #include <string>
 
-#include "data/vocabulary.h"
+#include "data/vocabularies/vocabulary.h"
 
 namespace quintet::serve {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/vocabulary.h"
+#include "data/vocabularies/vocabulary.h"
 #include "models/decoding/token_choice.h"
 
 namespace quintet::serve {

@@ -7,7 +7,7 @@
 
 #include "apps/serve/answer_text.h"
 #include "apps/serve/job_group.h"
-#include "data/text_stream.h"
+#include "data/vocabularies/text_stream.h"
 
 namespace quintet::serve {
 namespace {

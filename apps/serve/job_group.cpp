@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/process/log.h"
+#include "apps/serve/http/log.h"
 
 namespace quintet::serve {
 

@@ -6,7 +6,7 @@
 
 #include "apps/serve/answer_text.h"
 #include "apps/serve/job_group.h"
-#include "data/base64.h"
+#include "data/examples/base64.h"
 #include "models/decoding/scoring.h"
 
 namespace quintet::serve {

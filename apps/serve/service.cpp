@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "apps/process/log.h"
+#include "apps/serve/http/log.h"
 #include "apps/serve/job_group.h"
 #include "apps/serve/page.h"
 

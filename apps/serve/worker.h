@@ -10,7 +10,7 @@
 #include <new>
 #include <thread>
 
-#include "apps/process/log.h"
+#include "apps/serve/http/log.h"
 #include "runtime/base/thread.h"
 
 namespace quintet::serve {

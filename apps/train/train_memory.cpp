@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "apps/train/train_loop.h"
+#include "apps/input/run_data.h"
 #include "runtime/base/check.h"
 
 namespace quintet {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "data/preprocessor.h"
+#include "data/examples/preprocessor.h"
 #include "runtime/base/json.h"
 
 namespace quintet::data {

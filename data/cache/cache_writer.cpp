@@ -7,12 +7,12 @@
 #include <numeric>
 #include <thread>
 
-#include "data/cache/cache_folder.h"
 #include "data/cache/cache_stats.h"
 #include "data/cache/spill.h"
-#include "data/random.h"
+#include "data/examples/random.h"
+#include "data/examples/tf_example.h"
 #include "data/reading/read_order.h"
-#include "data/tf_example.h"
+#include "data/tasks/cache_folder.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32c.h"

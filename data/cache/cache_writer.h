@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "data/peers.h"
-#include "data/task.h"
+#include "data/examples/peers.h"
+#include "data/tasks/task.h"
 
 namespace quintet::data {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "data/evaluation/model_outputs.h"
-#include "data/trim.h"
+#include "data/examples/trim.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {

@@ -10,8 +10,8 @@
 
 #include <memory>
 
-#include "data/batches.h"
-#include "data/peers.h"
+#include "data/batches/batches.h"
+#include "data/examples/peers.h"
 
 namespace quintet::data {
 

@@ -5,7 +5,7 @@
 //    "aux": {"scores": -1.5}}                       or, in mode score, {"inputs": .., "score": ..}
 
 #include "data/metrics/answer.h"
-#include "data/task.h"
+#include "data/tasks/task.h"
 
 namespace quintet::data {
 

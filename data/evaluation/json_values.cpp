@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "data/base64.h"
+#include "data/examples/base64.h"
 #include "data/vocabularies/utf8.h"
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"

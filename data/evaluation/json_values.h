@@ -3,7 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "data/dataset.h"
+#include "data/examples/dataset.h"
 #include "data/metrics/answer.h"
 
 namespace quintet::data {

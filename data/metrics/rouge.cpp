@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "data/examples/random.h"
 #include "data/metrics/ngrams.h"
 #include "data/metrics/t5_metrics.h"
 #include "data/metrics/text.h"
-#include "data/random.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data::metrics {

@@ -2,7 +2,7 @@
 // t5's denoising objectives: what noise (noise.h) makes of texts, and their preparation.
 // Source: t5/data/preprocessors.py; arXiv:1910.10683 section 3.3.
 
-#include "data/preprocessor.h"
+#include "data/examples/preprocessor.h"
 #include "data/preprocessors/noise.h"
 
 namespace quintet::data {

@@ -6,7 +6,7 @@
 //     {sentence1: "a", sentence2: "b", label: 1, idx: 7}
 //     -> {idx: 7, inputs: "mrpc sentence1: a sentence2: b", targets: "equivalent"}
 
-#include "data/preprocessor.h"
+#include "data/examples/preprocessor.h"
 
 namespace quintet::data {
 

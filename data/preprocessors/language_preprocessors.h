@@ -4,7 +4,7 @@
 //   Translate{"en", "de"} : {en: "yes", de: "ja"}
 //                        -> {inputs: "translate English to German: yes", targets: "ja"}
 
-#include "data/preprocessor.h"
+#include "data/examples/preprocessor.h"
 
 namespace quintet::data {
 

@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "data/random.h"
-#include "data/vocabulary.h"
+#include "data/examples/random.h"
+#include "data/vocabularies/vocabulary.h"
 
 namespace quintet::data {
 

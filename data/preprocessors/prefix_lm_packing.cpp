@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
-#include "data/feature_converter.h"
-#include "data/packing.h"
+#include "data/converters/feature_converter.h"
+#include "data/converters/packing.h"
+#include "data/examples/random.h"
 #include "data/preprocessors/token_preprocessors.h"
-#include "data/random.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {

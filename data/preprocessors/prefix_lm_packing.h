@@ -2,7 +2,7 @@
 // t5's prefix LM objective that makes model features itself, for converters that pass features
 // through: full sequences, cut at a random place into what is seen and what is predicted.
 
-#include "data/preprocessor.h"
+#include "data/examples/preprocessor.h"
 
 namespace quintet::data {
 

@@ -5,7 +5,7 @@
 //   Squad{} : {question: "Who?", context: "A b.", answers/text: ["b"], id: "q0"}
 //          -> {inputs: "question: Who ? context: A b . ", targets: "b", answers: ["b"], ..}
 
-#include "data/preprocessor.h"
+#include "data/examples/preprocessor.h"
 
 namespace quintet::data {
 

@@ -2,7 +2,7 @@
 // t5's rank_classification: a model chooses among texts by their likelihood. One example becomes
 // one for each choice: {idx: [example, choice], inputs, targets, is_correct}.
 
-#include "data/preprocessor.h"
+#include "data/examples/preprocessor.h"
 
 namespace quintet::data {
 

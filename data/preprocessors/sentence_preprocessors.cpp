@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "data/examples/random.h"
 #include "data/preprocessors/strings.h"
-#include "data/random.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {

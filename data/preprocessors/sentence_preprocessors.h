@@ -1,7 +1,7 @@
 #pragma once
 // t5's unsupervised tasks on words and sentences: blanks to fill in, neighbouring sentences.
 
-#include "data/preprocessor.h"
+#include "data/examples/preprocessor.h"
 
 namespace quintet::data {
 

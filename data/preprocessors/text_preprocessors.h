@@ -5,7 +5,7 @@
 //   ParseTsv{} : "one\ttwo"                  -> {inputs: "one", targets: "two"}
 //   Tokenize{} : {inputs: "one", ..}         -> {inputs_pretokenized: "one", inputs: [..], ..}
 
-#include "data/preprocessor.h"
+#include "data/examples/preprocessor.h"
 
 namespace quintet::data {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/random.h"
-#include "data/trim.h"
+#include "data/examples/random.h"
+#include "data/examples/trim.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {

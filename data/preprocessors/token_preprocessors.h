@@ -4,7 +4,7 @@
 //
 //   SplitTokens{.max_tokens_per_segment = 3} : {targets: [5, 6, 7, 8]} -> {[5, 6, 7]}, {[8]}
 
-#include "data/preprocessor.h"
+#include "data/examples/preprocessor.h"
 
 namespace quintet::data {
 

@@ -1,6 +1,6 @@
 #include "data/reading/position_text.h"
 
-#include "data/base64.h"
+#include "data/examples/base64.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {

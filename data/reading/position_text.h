@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/dataset.h"
+#include "data/examples/dataset.h"
 
 namespace quintet::data {
 

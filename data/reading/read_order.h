@@ -7,8 +7,8 @@
 //   true}); StreamPtr some = place_stream(order, 1280, 128);      // examples at places 1280 ..
 //   1407
 
-#include "data/data_source.h"
-#include "data/random.h"
+#include "data/examples/data_source.h"
+#include "data/examples/random.h"
 
 namespace quintet::data {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "data/reading/units.h"
 
 namespace quintet::data {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "data/data_source.h"
+#include "data/examples/data_source.h"
 #include "data/sources/input_file.h"
 #include "data/sources/record_files.h"
 #include "runtime/base/check.h"

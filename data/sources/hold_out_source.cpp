@@ -1,4 +1,4 @@
-#include "data/data_source.h"
+#include "data/examples/data_source.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "data/data_source.h"
+#include "data/examples/data_source.h"
 #include "data/sources/interleave.h"
 
 namespace quintet::data {

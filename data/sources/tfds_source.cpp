@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "data/data_source.h"
+#include "data/examples/data_source.h"
+#include "data/examples/tf_example.h"
 #include "data/sources/record_files.h"
 #include "data/sources/tfds_splits.h"
-#include "data/tf_example.h"
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
 

@@ -120,4 +120,11 @@ RecordFilePtr open_tfrecord_file(const std::string& path, const FileOptions& opt
   return std::make_shared<TfRecordFile>(path, options);
 }
 
+TFExampleDataSource::TFExampleDataSource(SplitToFiles files, std::vector<FeatureSpec> features,
+                                         FileOptions options)
+    : FileDataSource(
+          std::move(files), options.on_bad_example,
+          [=](const std::string& path) { return open_tfrecord_file(path, options); },
+          ExampleParser(std::move(features))) {}
+
 }  // namespace quintet::data

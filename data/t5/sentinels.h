@@ -4,7 +4,7 @@
 //
 //   inputs [5 6], targets [7], 200 ids -> inputs [5 6 199], targets [199 7]
 
-#include "data/task.h"
+#include "data/tasks/task.h"
 
 namespace quintet::data {
 

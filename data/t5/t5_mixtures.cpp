@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "data/mixing_rates.h"
 #include "data/t5/sentinels.h"
 #include "data/t5/t5_tasks.h"
+#include "data/tasks/mixing_rates.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {

@@ -1,7 +1,7 @@
 #include "data/t5/t5_tasks.h"
 
-#include "data/gin_types.h"
 #include "data/t5/sentinels.h"
+#include "data/tasks/gin_types.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {

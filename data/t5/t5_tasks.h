@@ -6,7 +6,7 @@
 //   register_t5_tasks(registry, config);            // nothing is opened yet
 //   registry.get("glue_cola_v002")->stream(..)      // reads <tfds_data_dir>/glue/cola/1.0.0
 
-#include "data/task.h"
+#include "data/tasks/task.h"
 #include "runtime/gin/config.h"
 
 namespace quintet::data {

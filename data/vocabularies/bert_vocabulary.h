@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "data/vocabulary.h"
+#include "data/vocabularies/vocabulary.h"
 
 namespace quintet::data {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "data/vocabulary.h"
+#include "data/vocabularies/vocabulary.h"
 
 namespace quintet::data {
 

@@ -10,8 +10,8 @@
 #include <map>
 
 #include "data/vocabularies/utf8.h"
+#include "data/vocabularies/vocabulary.h"
 #include "data/vocabularies/vocabulary_file.h"
-#include "data/vocabulary.h"
 #include "runtime/base/check.h"
 #include "runtime/base/proto_wire.h"
 

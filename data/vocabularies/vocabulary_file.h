@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "data/vocabulary.h"
+#include "data/vocabularies/vocabulary.h"
 
 namespace quintet::data {
 

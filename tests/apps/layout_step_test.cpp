@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "apps/bench/bench_models.h"
+#include "apps/plan/model_case.h"
 #include "runtime/mesh/collectives_threads.h"
 #include "runtime/optim/adafactor.h"
 #include "runtime/optim/multi_optimizer.h"
@@ -14,11 +14,11 @@ namespace quintet {
 namespace {
 
 LayoutCase tiny(const std::function<OptimizerPtr()>& optimizer) {
-  BenchOptions options;
+  ModelCase options;
   options.model = "t5_1_1_tiny";
   options.inputs = 16;
   options.targets = 8;
-  LayoutCase what = bench_case(options);
+  LayoutCase what = layout_case(options);
   what.make = [make = what.make, optimizer] {
     ModelAndOptimizer made = make();
     if (optimizer) made.optimizer = optimizer();
@@ -101,14 +101,14 @@ TEST(LayoutStep, ScoresThatAttentionKeepsTakeTime) {
 
 TEST(LayoutStep, ExpertsCostTheirTokensAndTheRouter) {
   constexpr int64_t kExperts = 8;
-  BenchOptions options;
+  ModelCase options;
   options.model = "t5_1_1_tiny";
   options.inputs = 16;
   options.targets = 8;
   const auto flops = [&](int64_t sparse_layers) {
-    LayoutCase what = bench_case(options);
+    LayoutCase what = layout_case(options);
     what.make = [&] {
-      T5Config config = bench_model_config(options.model);
+      T5Config config = published_model_config(options.model);
       for (SparseStack* stack : {&config.sparse_encoder, &config.sparse_decoder}) {
         stack->num_sparse_layers = sparse_layers;
         stack->moe.num_experts = kExperts;
@@ -120,7 +120,7 @@ TEST(LayoutStep, ExpertsCostTheirTokensAndTheRouter) {
     };
     return model_flops(what);
   };
-  const int64_t emb_dim = bench_model_config(options.model).emb_dim;
+  const int64_t emb_dim = published_model_config(options.model).emb_dim;
   const int64_t tokens = options.batch * (options.inputs + options.targets);
   EXPECT_EQ(flops(2), flops(0) + static_cast<double>(2 * 3 * 2 * tokens * emb_dim * kExperts));
 }

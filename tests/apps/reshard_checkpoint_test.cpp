@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "apps/process/ranks.h"
-#include "apps/train/train_state.h"
+#include "apps/train/state/state_arrays.h"
 #include "runtime/mesh/collectives_threads.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"

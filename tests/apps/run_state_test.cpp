@@ -1,9 +1,11 @@
+#include "apps/train/state/run_state.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 
-#include "apps/train/train_state.h"
+#include "apps/train/state/state_arrays.h"
 #include "runtime/optim/optax.h"
 #include "tests/checkpoint/scratch.h"
 

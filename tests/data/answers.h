@@ -3,9 +3,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data/configurables.h"
-#include "data/gin_types.h"
+#include "data/configurables/configurables.h"
 #include "data/metrics/metric.h"
+#include "data/tasks/gin_types.h"
 #include "runtime/base/json.h"
 #include "runtime/gin/config.h"
 

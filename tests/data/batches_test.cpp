@@ -1,9 +1,9 @@
-#include "data/batches.h"
+#include "data/batches/batches.h"
 
 #include <atomic>
 #include <set>
 
-#include "data/sources/number_words.h"
+#include "data/tasks/number_words.h"
 #include "tests/data/files.h"
 
 namespace quintet::data {

@@ -1,13 +1,13 @@
 // seqio's own caches: what they hold, in which order, for every shard; and ours in their form.
 #include <nlohmann/json.hpp>
 
-#include "data/batches.h"
-#include "data/cache/cache_folder.h"
+#include "data/batches/batches.h"
 #include "data/cache/cache_writer.h"
-#include "data/feature_converter.h"
+#include "data/converters/feature_converter.h"
+#include "data/examples/tf_example.h"
 #include "data/preprocessors/text_preprocessors.h"
 #include "data/preprocessors/token_preprocessors.h"
-#include "data/tf_example.h"
+#include "data/tasks/cache_folder.h"
 #include "runtime/base/json.h"
 #include "runtime/base/tfrecord.h"
 #include "tests/data/files.h"

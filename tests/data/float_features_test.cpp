@@ -1,8 +1,8 @@
 // Features that are floats or have two dimensions, from files and functions to the arrays that a
 // model gets.
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "data/cache/cache_writer.h"
-#include "data/tf_example.h"
+#include "data/examples/tf_example.h"
 #include "runtime/base/tfrecord.h"
 #include "tests/data/gin_tasks.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 // Tests of tasks and mixtures that gin text defines.
 
-#include "data/configurables.h"
+#include "data/configurables/configurables.h"
 #include "tests/data/files.h"
 
 namespace quintet::data::testing {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "data/dataset.h"
+#include "data/examples/dataset.h"
 #include "data/metrics/sacrebleu.h"
 #include "data/metrics/t5_metrics.h"
 #include "data/metrics/text.h"

@@ -5,8 +5,8 @@
 #include <ctime>
 #include <iostream>
 
+#include "data/examples/random.h"
 #include "data/metrics/t5_metrics.h"
-#include "data/random.h"
 
 namespace quintet::data {
 namespace {

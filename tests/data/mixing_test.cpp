@@ -3,8 +3,8 @@
 #include <cmath>
 #include <set>
 
-#include "data/mixing_rates.h"
 #include "data/t5/sentinels.h"
+#include "data/tasks/mixing_rates.h"
 #include "tests/data/gin_tasks.h"
 #include "tests/data/rows.h"
 #include "tests/harness/fixtures.h"

@@ -1,8 +1,8 @@
-#include "data/sources/number_words.h"
+#include "data/tasks/number_words.h"
 
 #include <set>
 
-#include "data/batches.h"
+#include "data/batches/batches.h"
 #include "tests/data/files.h"
 
 namespace quintet::data {

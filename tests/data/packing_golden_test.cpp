@@ -1,8 +1,8 @@
 // fixtures/seqio/pack.json and feature_converters.jsonl.
 #include <nlohmann/json.hpp>
 
-#include "data/feature_converter.h"
-#include "data/packing.h"
+#include "data/converters/feature_converter.h"
+#include "data/converters/packing.h"
 #include "data/preprocessors/token_preprocessors.h"
 #include "tests/data/rows.h"
 #include "tests/harness/fixtures.h"

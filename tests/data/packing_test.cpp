@@ -1,7 +1,7 @@
-#include "data/packing.h"
+#include "data/converters/packing.h"
 
-#include "data/feature_converter.h"
-#include "data/random.h"
+#include "data/converters/feature_converter.h"
+#include "data/examples/random.h"
 #include "tests/data/files.h"
 #include "tests/data/rows.h"
 

@@ -1,8 +1,8 @@
 // t5.data.postprocessors on examples, and tasks that name them in gin.
-#include "data/postprocessors.h"
+#include "data/metrics/postprocessors.h"
 
-#include "data/configurables.h"
-#include "data/task.h"
+#include "data/configurables/configurables.h"
+#include "data/tasks/task.h"
 #include "runtime/gin/config.h"
 #include "tests/data/files.h"
 

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "data/configurables.h"
-#include "data/feature_converter.h"
-#include "data/gin_types.h"
+#include "data/configurables/configurables.h"
+#include "data/converters/feature_converter.h"
+#include "data/tasks/gin_types.h"
 #include "tests/data/gin_values.h"
 #include "tests/data/rows.h"
 #include "tests/harness/fixtures.h"

@@ -8,8 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "data/dataset.h"
-#include "data/preprocessor.h"
+#include "data/examples/dataset.h"
+#include "data/examples/preprocessor.h"
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
 

@@ -16,7 +16,7 @@
 
 #include "data/service/client.h"
 #include "data/service/peer_units.h"
-#include "data/sources/number_words.h"
+#include "data/tasks/number_words.h"
 #include "runtime/mpi/session.h"
 
 namespace quintet::data {

@@ -1,4 +1,4 @@
-#include "data/data_source.h"
+#include "data/examples/data_source.h"
 #include "data/preprocessors/text_preprocessors.h"
 #include "tests/data/files.h"
 #include "tests/data/rows.h"

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <set>
 
-#include "data/configurables.h"
-#include "data/gin_types.h"
+#include "data/configurables/configurables.h"
 #include "data/preprocessors/language_preprocessors.h"
 #include "data/preprocessors/qa_preprocessors.h"
 #include "data/preprocessors/rank_classification.h"
 #include "data/preprocessors/sentence_preprocessors.h"
 #include "data/preprocessors/strings.h"
+#include "data/tasks/gin_types.h"
 #include "tests/data/files.h"
 #include "tests/data/rows.h"
 

@@ -1,11 +1,11 @@
 // Tasks written in gin, mixtures, and the registry.
-#include "data/task.h"
+#include "data/tasks/task.h"
 
 #include <algorithm>
 #include <set>
 
-#include "data/show.h"
-#include "data/vocabularies/tokenizer_trainer.h"
+#include "data/batches/show.h"
+#include "data/tokenizer/tokenizer_trainer.h"
 #include "tests/data/gin_tasks.h"
 #include "tests/data/rows.h"
 

@@ -1,7 +1,7 @@
 // A directory that TFDS itself prepared (tests/oracles/gen_tfds.py), and what TFDS reads from it.
 #include <cstring>
 
-#include "data/data_source.h"
+#include "data/examples/data_source.h"
 #include "data/sources/tfds_splits.h"
 #include "runtime/base/json.h"
 #include "tests/data/files.h"

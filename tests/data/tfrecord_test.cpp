@@ -2,12 +2,12 @@
 
 #include <zstd.h>
 
-#include "data/data_source.h"
-#include "data/random.h"
+#include "data/examples/data_source.h"
+#include "data/examples/random.h"
+#include "data/examples/tf_example.h"
 #include "data/sources/interleave.h"
 #include "data/sources/record_files.h"
 #include "data/sources/record_index.h"
-#include "data/tf_example.h"
 #include "runtime/base/json.h"
 #include "tests/data/files.h"
 #include "tests/data/rows.h"

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "data/configurables.h"
-#include "data/vocabulary.h"
+#include "data/configurables/configurables.h"
+#include "data/vocabularies/vocabulary.h"
 #include "tests/data/gin_values.h"
 #include "tests/harness/fixtures.h"
 

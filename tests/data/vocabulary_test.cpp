@@ -1,7 +1,7 @@
-#include "data/vocabulary.h"
+#include "data/vocabularies/vocabulary.h"
 
+#include "data/tokenizer/tokenizer_trainer.h"
 #include "data/vocabularies/codepoint_vocabularies.h"
-#include "data/vocabularies/tokenizer_trainer.h"
 #include "data/vocabularies/utf8.h"
 #include "runtime/base/json.h"
 #include "runtime/base/proto_wire.h"

@@ -8,7 +8,7 @@
 #include <limits>
 #include <random>
 
-#include "data/text_stream.h"
+#include "data/vocabularies/text_stream.h"
 
 namespace quintet::testing {
 namespace {

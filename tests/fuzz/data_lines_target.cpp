@@ -1,6 +1,6 @@
 // Files of examples: text, TSV, JSONL, and columns split by a preprocessor. The first byte chooses.
 
-#include "data/data_source.h"
+#include "data/examples/data_source.h"
 #include "data/preprocessors/text_preprocessors.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/target.h"

@@ -1,7 +1,7 @@
 // gin files that define tasks: whatever they say, the registry is made or an error names what is wrong.
 // No file is opened: sources open theirs when they are read.
 
-#include "data/configurables.h"
+#include "data/configurables/configurables.h"
 #include "tests/fuzz/target.h"
 
 namespace quintet {

@@ -1,6 +1,6 @@
 // SentencePiece model files: damaged ones are errors, those that load encode and decode anything.
 
-#include "data/vocabulary.h"
+#include "data/vocabularies/vocabulary.h"
 #include "runtime/base/json.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/target.h"

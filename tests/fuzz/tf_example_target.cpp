@@ -1,6 +1,6 @@
 // tf.Example: any bytes behind a good checksum. What is read is written and read again, and is the same.
 
-#include "data/tf_example.h"
+#include "data/examples/tf_example.h"
 #include "tests/fuzz/target.h"
 
 namespace quintet {

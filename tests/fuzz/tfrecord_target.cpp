@@ -1,7 +1,7 @@
 // TFRecord files: framing, checksums, and finding the next good record after damage.
 
-#include "data/data_source.h"
-#include "data/tf_example.h"
+#include "data/examples/data_source.h"
+#include "data/examples/tf_example.h"
 #include "runtime/base/tfrecord.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/target.h"

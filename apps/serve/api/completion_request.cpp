@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "data/text_stream.h"
+#include "data/vocabularies/text_stream.h"
 
 namespace quintet::serve {
 namespace {

@@ -6,8 +6,8 @@
 #include <boost/asio/signal_set.hpp>
 #include <csignal>
 
-#include "apps/process/log.h"
 #include "apps/serve/http/http_connection.h"
+#include "apps/serve/http/log.h"
 #include "runtime/base/check.h"
 
 namespace quintet::serve {

@@ -1,0 +1,125 @@
+#include "apps/cache/cache_tasks.h"
+
+#include <chrono>
+#include <cstdio>
+#include <regex>
+
+#include "apps/config/session.h"
+#include "apps/input/same_data.h"
+#include "apps/process/ranks.h"
+#include "data/tasks/cache_folder.h"
+#include "kernels/device.h"
+#include "runtime/base/check.h"
+#include "runtime/base/posix_file.h"
+#include "runtime/mesh/collectives_mpi.h"
+#include "runtime/mpi/session.h"
+
+namespace quintet {
+namespace {
+
+std::vector<std::regex> expressions(const std::vector<std::string>& texts) {
+  std::vector<std::regex> all;
+  for (const std::string& text : texts) {
+    try {
+      all.emplace_back(text);
+    } catch (const std::regex_error& error) {
+      fail(ExitCode::kUsage, "quintet cache: '{}' is no regular expression: {}", text,
+           error.what());
+    }
+  }
+  return all;
+}
+
+bool any_matches(const std::vector<std::regex>& all, const std::string& name) {
+  return std::any_of(all.begin(), all.end(),
+                     [&](const std::regex& one) { return std::regex_match(name, one); });
+}
+
+/// Names of the tasks that the gin files define. Built-in ones are cached when they are named: each needs
+/// data that a machine may not have.
+std::vector<std::string> configured_tasks(gin::Config& config) {
+  std::vector<std::string> names;
+  for (const gin::Value& task : config.call_as<std::vector<gin::Value>>("seqio.TaskRegistry"))
+    if (const auto object = task.object_as<const data::Task>()) names.push_back(object->name());
+  return names;
+}
+
+std::vector<const data::Task*> chosen_tasks(Session& session, const CacheFlags& flags) {
+  const data::TaskRegistry& registry = session.tasks();
+  const auto wanted = expressions(flags.tasks), unwanted = expressions(flags.excluded_tasks);
+  std::vector<const data::Task*> tasks;
+  for (const std::string& name :
+       flags.tasks.empty() ? configured_tasks(session.config()) : registry.names()) {
+    if (any_matches(unwanted, name) || !(wanted.empty() || any_matches(wanted, name))) continue;
+    if (const auto* task = dynamic_cast<const data::Task*>(registry.get(name).get()))
+      tasks.push_back(task);
+  }
+  if (!tasks.empty()) return tasks;
+  if (flags.tasks.size() == 1)
+    registry.get(flags.tasks[0]);  // an error that knows the nearest name
+  fail(ExitCode::kUsage,
+       "quintet cache: no task is chosen; the gin files define {}; 'quintet data list' "
+       "lists all",
+       fmt::join(configured_tasks(session.config()), ", "));
+}
+
+/// Whether a cache is to be made; says why not.
+bool is_needed(const data::Task& task, const CacheFlags& flags, bool speak) {
+  const auto say = [&](const std::string& text) {
+    if (speak) fmt::print("{}: {}\n", task.name(), text);
+    return false;
+  };
+  if (!task.supports_caching())
+    return say("has no seqio.CacheDatasetPlaceholder, so it is not cached");
+  const auto folder = data::cache_folder(flags.cache.output_cache_dir, task.name());
+  if (is_there(folder / "COMPLETED")) {
+    if (!flags.overwrite) {
+      data::check_cache_origin(folder, data::cache_origin(task.name(), task.output_features()));
+      return say("is cached at " + folder.string() + " already; --overwrite makes it again");
+    }
+    return true;
+  }
+  if (flags.ignore_other_caches) return true;
+  if (const auto other = data::find_cache(task.name(), flags.other_cache_dirs))
+    return say("is cached at " + other->string() + "; --ignore_other_caches caches it here, too");
+  return true;
+}
+
+}  // namespace
+
+void cache_tasks(CacheFlags flags, const gin::CommandLine& command_line,
+                 const std::string& arguments) {
+  flags.cache.memory_bytes = flags.memory_mib << 20;
+  flags.cache.base_seed = std::max<int64_t>(0, flags.base_seed);
+
+  Session session(command_line);
+  const auto tasks = chosen_tasks(session, flags);
+  const Ranks ranks(RankFlags{});
+  ranks.agree_on("build", build_text());
+  ranks.agree_on("command line", arguments);
+  agree_on_data(ranks, tasks);
+  const mpi::Session& mpi = ranks.session();
+  std::unique_ptr<Comm> comm;
+  data::Peers& peers = flags.cache.peers;
+  if (mpi.active() && mpi.size() > 1) {
+    comm = open_mpi(mpi, Device::cpu(), {.timeout_seconds = 0});
+    peers = {mpi.rank(), mpi.size(),
+             [&](const std::string& text) { return gather_text(comm->world(), text); }};
+  }
+  flags.cache.report = [](const std::string& line) { fmt::print(stderr, "{}\n", line); };
+  for (const data::Task* task : tasks) {
+    const bool needed = is_needed(*task, flags, mpi.rank() == 0);
+    peers.gather("");  // all have looked before anything changes
+    if (!needed && mpi.rank() == 0) data::tidy_cache(*task, flags.cache.output_cache_dir);
+    if (!needed) continue;
+    const auto folder = data::cache_folder(flags.cache.output_cache_dir, task->name());
+    const auto start = std::chrono::steady_clock::now();
+    const int64_t examples = data::write_cache(*task, flags.cache, flags.overwrite);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    if (mpi.rank() == 0)
+      fmt::print("{}: {} examples cached at {} in {:.1f} s\n", task->name(), examples,
+                 folder.string(), took.count());
+  }
+}
+
+}  // namespace quintet

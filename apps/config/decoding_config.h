@@ -1,0 +1,20 @@
+#pragma once
+// The decode function of a model, as gin files name it and bind its arguments.
+
+#include <variant>
+
+#include "models/configurables.h"
+#include "models/decoding/beam_search.h"
+#include "models/decoding/temperature_sample.h"
+
+namespace quintet {
+
+/// The decode function of the gin files, or T5X's default for this kind of model. Throws a usage
+/// error if it is not one of ours.
+std::variant<decoding::BeamOptions, decoding::SampleOptions> configured_decode_fn(
+    const ConfiguredModel& model, bool decoder_only);
+
+/// decoding.beam_search and decoding.temperature_sample.
+void register_decoding(gin::Registry& registry);
+
+}  // namespace quintet

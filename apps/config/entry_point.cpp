@@ -1,0 +1,38 @@
+#include "apps/config/entry_point.h"
+
+namespace quintet {
+
+std::string name_of(EntryPoint entry_point) {
+  switch (entry_point) {
+    case EntryPoint::train:
+      return "t5x.train.train";
+    case EntryPoint::evaluate:
+      return "t5x.eval.evaluate";
+    case EntryPoint::infer:
+      return "t5x.infer.infer";
+  }
+  QT_ASSERT(false);
+}
+
+int run_entry_point(EntryPoint entry_point, const gin::CommandLine& command_line,
+                    const std::function<bool(Session&)>& prepare,
+                    const std::function<int(Session&, const gin::Arguments&)>& body) {
+  const std::string name = name_of(entry_point);
+  Session* running = nullptr;
+  int code = 0;
+  const auto call = [&](const gin::Arguments& arguments) -> gin::Value {
+    code = body(*running, arguments);
+    return {};
+  };
+  EntryPoints bodies;
+  (entry_point == EntryPoint::train      ? bodies.train
+   : entry_point == EntryPoint::evaluate ? bodies.evaluate
+                                         : bodies.infer) = call;
+  Session session(command_line, std::move(bodies),
+                  {.main_modules = {name.substr(0, name.rfind('.'))}});
+  running = &session;
+  if (prepare(session)) session.config().call(name);
+  return code;
+}
+
+}  // namespace quintet

@@ -1,0 +1,25 @@
+#pragma once
+// Runs an entry point of T5X's scripts as gin files configure it.
+//
+//   return run_entry_point(EntryPoint::infer, command_line, prepare,
+//                          [&](Session& session, const gin::Arguments& arguments) {
+//                            return run_inference(inference_config_from(arguments), ...);
+//                          });
+
+#include "apps/config/session.h"
+
+namespace quintet {
+
+enum class EntryPoint { train, evaluate, infer };
+
+/// "t5x.train.train", "t5x.eval.evaluate", "t5x.infer.infer".
+std::string name_of(EntryPoint entry_point);
+
+/// Loads the configuration, calls `prepare` with it and, if that is true, the entry point, whose body
+/// gets the arguments bound to it and returns the exit code. 0 if `prepare` is false. Throws usage
+/// errors of the configuration.
+int run_entry_point(EntryPoint entry_point, const gin::CommandLine& command_line,
+                    const std::function<bool(Session&)>& prepare,
+                    const std::function<int(Session&, const gin::Arguments&)>& body);
+
+}  // namespace quintet

@@ -1,0 +1,33 @@
+#pragma once
+// The arguments of eval_script.evaluate (t5x/eval.py), by T5X's names.
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "apps/config/checkpoint_config.h"
+#include "apps/config/evaluator_config.h"
+#include "data/batches/batches.h"
+#include "kernels/packed_matmul/packed_matmul.h"
+#include "models/configurables.h"
+
+namespace quintet {
+
+/// The arguments of eval_script.evaluate.
+struct EvaluationConfig {
+  std::shared_ptr<ConfiguredModel> model;
+  data::DatasetConfig dataset;
+  RestoreCheckpointConfig restore;
+  EvaluatorConfig evaluator;
+  std::filesystem::path output_dir;        // empty: nothing is written
+  bool verify_vocabs = true;               // the task has the model's vocabularies
+  std::optional<WeightType> weights = {};  // none: as the checkpoint has them
+};
+
+/// "t5x.eval.evaluate" with `run` as its body.
+void register_evaluation(gin::Registry& registry,
+                         std::function<gin::Value(const gin::Arguments&)> run);
+EvaluationConfig evaluation_config_from(const gin::Arguments& args);
+
+}  // namespace quintet

@@ -1,0 +1,58 @@
+#include "apps/config/show_config.h"
+
+#include <cstdio>
+
+#include "apps/config/gin_flags.h"
+#include "apps/config/session.h"
+#include "runtime/gin/resolved.h"
+
+namespace quintet {
+namespace {
+
+/// Parsed only, as gin text: what --format=json has, without the includes.
+void print_text(const gin::Resolved& resolved) {
+  for (const std::string& line : resolved.imports) fmt::print("{}\n", line);
+  for (const gin::NamedValues* values : {&resolved.macros, &resolved.bindings})
+    for (const auto& [name, value] : values->items()) fmt::print("{} = {}\n", name, value.repr());
+}
+
+void show_parsed(const gin::CommandLine& command_line, const ShowConfigOptions& options) {
+  const gin::Finder finder(command_line.search_paths, config_roots());
+  const gin::Resolved resolved =
+      gin::resolve_files(command_line.files, command_line.bindings, finder);
+  if (options.format == "json")
+    fmt::print("{}", gin::to_json(resolved, !options.keep_macros));
+  else
+    print_text(resolved);
+  for (const std::string& file : resolved.missing_includes)
+    fmt::print(stderr, "warning: include '{}' was not found in {}\n", file, finder.searched());
+}
+
+}  // namespace
+
+void show_config(const gin::CommandLine& command_line, const ShowConfigOptions& options) {
+  if (options.parse_only) return show_parsed(command_line, options);
+
+  gin::Registry registry;
+  register_everything(registry);
+  gin::Config config(registry, {.roots = config_roots(), .skip_unknown = options.skip_unknown});
+  const auto tell_unknown = [&] {
+    for (const std::string& unknown : config.unknown())
+      fmt::print(stderr, "unknown: {}\n", unknown);
+  };
+  try {
+    config.load(command_line);
+  } catch (const Error&) {
+    tell_unknown();
+    throw;
+  }
+  tell_unknown();
+  if (!options.skip_unknown)
+    gin::check_flags_used(config, read_by_program({"MODEL", "TASK_FEATURE_LENGTHS"}));
+  if (options.format == "json")
+    fmt::print("{}", gin::to_json(gin::resolve(config), !options.keep_macros));
+  else
+    fmt::print("{}", config.config_str());
+}
+
+}  // namespace quintet

@@ -1,0 +1,16 @@
+#pragma once
+// Metrics of a task over checkpoints: t5x/eval.py's evaluate, and `quintet eval`.
+
+#include <filesystem>
+
+#include "apps/config/evaluation_config.h"
+#include "apps/input/run_data.h"
+
+namespace quintet {
+
+/// Evaluates every checkpoint that `restore` means, in order of step, and prints a JSON object a line on
+/// stdout: {"step", "task", "examples", metrics...}; `samples` predictions a task beside the right answers
+/// on stderr. Returns an exit code, 75 if asked to stop.
+int run_evaluation(EvaluationConfig config, const ProviderOf& provider_of, int64_t samples);
+
+}  // namespace quintet

@@ -1,0 +1,30 @@
+#include "apps/evaluate/evaluation_flags.h"
+
+#include "apps/flags/command_line.h"
+
+namespace quintet {
+
+void EvaluationFlags::add_to(CLI::App& app) {
+  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
+  set.add_to(app);
+  app.add_option("--num_examples", num_examples, "at most so many a task")->check(positive);
+  app.add_option("--output_dir", output_dir,
+                 "where seqio's files of metrics and predictions go; default: nowhere");
+  app.add_option("--samples", samples, "predictions to show on stderr");
+  quantize.add_to(app);
+  compute.add_to(app);
+}
+
+EvaluationConfig evaluation_config_of(const TrainedModel& trained, const EvaluationFlags& flags) {
+  EvaluationConfig config;
+  config.model = trained.model;
+  config.dataset = flags.set.dataset_of(trained, "quintet eval");
+  config.restore = flags.set.restore_of(trained);
+  config.verify_vocabs = flags.set.verifies_vocabs(trained);
+  config.output_dir = flags.output_dir;
+  config.weights = flags.quantize.type();
+  if (flags.num_examples > 0) config.evaluator.options.num_examples = flags.num_examples;
+  return config;
+}
+
+}  // namespace quintet

@@ -1,0 +1,26 @@
+#pragma once
+// What `quintet eval` may be told, and the configuration that it comes to for a trained run.
+
+#include <string>
+
+#include "apps/config/evaluation_config.h"
+#include "apps/flags/compute_flags.h"
+#include "apps/flags/quantize_flag.h"
+#include "apps/model/trained_dataset.h"
+
+namespace quintet {
+
+struct EvaluationFlags {
+  TrainedDatasetFlags set;
+  std::string output_dir;
+  int64_t samples = 0, num_examples = 0;
+  QuantizeFlag quantize;
+  ComputeFlags compute;
+
+  void add_to(CLI::App& app);
+};
+
+/// Evaluation of a run on its evaluation set, or a task. Throws a usage error if there is none.
+EvaluationConfig evaluation_config_of(const TrainedModel& trained, const EvaluationFlags& flags);
+
+}  // namespace quintet

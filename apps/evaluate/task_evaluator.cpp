@@ -1,0 +1,100 @@
+#include "apps/evaluate/task_evaluator.h"
+
+#include <algorithm>
+
+#include "apps/input/run_data.h"
+#include "apps/model/predictor.h"
+#include "apps/model/whole_parameters.h"
+#include "data/evaluation/json_logger.h"
+#include "runtime/metrics/event_file.h"
+
+namespace quintet {
+namespace {
+
+data::Predictions best_predictions(const Predictor& predictor, const data::Batch& batch) {
+  const decoding::Decodes decodes = predictor.predict(batch.features);
+  data::Predictions predictions;
+  data::Answers& scores = predictions.aux_values["scores"];
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const auto tokens = decodes.best(row);
+    predictions.tokens.emplace_back(tokens.begin(), tokens.end());
+    scores.push_back(static_cast<double>(decodes.best_score(row)));
+  }
+  return predictions;
+}
+
+void write_event(EventFile& events, const std::string& tag, int64_t step,
+                 const data::MetricValue& value) {
+  if (const data::Text* text = value.text())
+    events.text(tag, step, text->textdata);
+  else if (const data::Histogram* histogram = value.histogram())
+    events.histogram(tag, step, histogram->values, histogram->bins.value_or(30));
+  else
+    events.scalar(tag, step, value);
+}
+
+std::string log_text(const data::MetricValue& value) {
+  if (const data::Text* text = value.text()) return text->textdata;
+  return value.scalar() != nullptr ? fmt::format("{:.3f}", *value.scalar())
+                                   : "a histogram, which only TensorBoard shows";
+}
+
+}  // namespace
+
+TaskEvaluator::TaskEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
+                             std::shared_ptr<const ConfiguredModel> model, EvaluatorConfig config)
+    : model_(std::move(model)),
+      config_(std::move(config)),
+      evaluator_(
+          provider, dataset, [this](const data::Lengths&) { return converter_for(*model_, {}); },
+          config_.options) {}
+
+std::optional<TaskMetrics> TaskEvaluator::run(int64_t step, const std::function<bool()>& stop,
+                                              const Weights& weights) {
+  const WholeParameters whole(model_->model->parameters());
+  std::optional<Predictor> predictor;  // packs the parameters, so only where something is decoded
+  data::ModelFns model;
+  model.predict = [&](const data::Batch& batch) {
+    if (!predictor) predictor.emplace(*model_, std::nullopt, weights);
+    return best_predictions(*predictor, batch);
+  };
+  model.score = [&](const data::Batch& batch) {
+    QT_CHECK(
+        weights.type == WeightType::f32,
+        "quintet eval: a metric of this task is made of scores, which are computed in float32, "
+        "not with weights in {}; evaluate the run itself, without --quantize",
+        name_of(weights.type));
+    data::Scores scores = model_->model->score_tokens(batch.features).sums();
+    scores.resize(static_cast<size_t>(batch.rows));
+    return scores;
+  };
+  auto outputs = evaluator_.evaluate(model, stop);
+  if (!outputs) return std::nullopt;
+  outputs_ = std::move(*outputs);
+  TaskMetrics metrics;
+  for (const data::TaskOutputs& task : outputs_) {
+    metrics[task.task->name()] = scalars_of(task.metrics);
+    if (config_.json_logger && !config_.log_dir.empty())
+      data::JsonLogger(config_.log_dir, config_.write_n_results).write(step, task);
+  }
+  return metrics;
+}
+
+void log_metrics(const EvaluatorConfig& config, int64_t step,
+                 const std::vector<data::TaskOutputs>& outputs, Summaries& summaries,
+                 const std::function<void(const std::string&)>& say) {
+  for (const data::TaskOutputs& task : outputs) {
+    const std::string run = "inference_eval/" + task.task->name().substr(0, 113);
+    std::map<std::string, double> numbers;
+    for (const auto& [name, number] : scalars_of(task.metrics)) numbers["eval/" + name] = number;
+    summaries.log(run, step, numbers);
+    EventFile* events = config.tensorboard_logger ? summaries.events(run) : nullptr;
+    for (const auto& [name, value] : task.metrics) {
+      if (events != nullptr) write_event(*events, "eval/" + name, step, value);
+      if (config.pylogging_logger)
+        say(fmt::format("{}/{} at step {}: {}", task.task->name(), name, step, log_text(value)));
+    }
+  }
+}
+
+}  // namespace quintet

@@ -1,0 +1,27 @@
+#pragma once
+// Answers of a trained model to texts, on stdout: what `quintet generate` runs.
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "apps/flags/compute_flags.h"
+#include "apps/flags/quantize_flag.h"
+#include "apps/generate/generation_flags.h"
+
+namespace quintet {
+
+struct GenerateFlags {
+  std::string model_dir, input, format = "text";
+  std::vector<std::string> texts;
+  GenerationFlags generation;
+  int64_t max_decode_len = 0, batch_size = 8;
+  QuantizeFlag quantize;
+  ComputeFlags compute;
+};
+
+/// Answers `texts`, the lines of `input` or those of standard input. `bindings`: gin bindings over the
+/// run's. Throws what open_trained_model throws, and kData for a file that cannot be read.
+void generate(const GenerateFlags& flags, const std::vector<std::string>& bindings);
+
+}  // namespace quintet

@@ -1,0 +1,77 @@
+#include "apps/infer/inference_flags.h"
+
+#include "apps/flags/command_line.h"
+#include "data/tasks/infer_task.h"
+
+namespace quintet {
+
+void InferenceFlags::add_to(CLI::App& app) {
+  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
+  set.add_to(app);
+  app.add_option(
+      "--input", input,
+      "instead of --task: a file with texts 'inputs' (and 'targets', for scores), .jsonl, or "
+      ".tfrecord of tf.Example; a pattern for several");
+  app.add_option("--mode", mode, "predict, score, or predict_with_aux")->capture_default_str();
+  app.add_option("--output_dir", output_dir, "where results go");
+  app.add_option("--checkpoint_period", checkpoint_period,
+                 "batches of a chunk, after which a killed run goes on")
+      ->capture_default_str()
+      ->check(positive);
+  app.add_option("--shard_id", shard_id, "which part of the data set");
+  app.add_option("--num_shards", num_shards, "parts that jobs share the data set in")
+      ->check(positive);
+  app.add_flag("--include_all_inputs", line.include_all_inputs, "write all features");
+  app.add_flag("--output_ids", line.output_ids, "write the predictions' ids, too");
+  quantize.add_to(app);
+  compute.add_to(app);
+  ranks.add_to(app);
+}
+
+namespace {
+
+/// A task of the files that --input means, with the model's vocabularies.
+data::ProviderPtr task_of(const InferenceFlags& flags, const ConfiguredModel& model) {
+  data::InferTaskConfig config;
+  config.paths = {flags.input};
+  config.file_type = flags.input.find(".jsonl") != std::string::npos ? "jsonl" : "tfrecord";
+  if (flags.mode == "score") config.targets_key = "targets";
+  for (const auto& [name, value] :
+       {std::pair("inputs", &model.input_vocabulary), {"targets", &model.output_vocabulary}}) {
+    auto vocabulary = value->object_as<const data::Vocabulary>();
+    QT_CHECK(vocabulary != nullptr,
+             "quintet infer: the model has no vocabulary, so its ids are no text");
+    config.features.emplace_back(name, data::Feature{.vocabulary = vocabulary});
+  }
+  return data::infer_task(config);
+}
+
+}  // namespace
+
+InferenceConfig inference_config_of(const TrainedModel& trained, const InferenceFlags& flags) {
+  InferenceConfig config;
+  config.mode = flags.mode;
+  config.model = trained.model;
+  config.dataset = flags.set.dataset_of(trained, "quintet infer", !flags.input.empty());
+  if (config.dataset.task_feature_lengths.empty())
+    if (const gin::Value trained_on =
+            trained.session->config().evaluate("t5x.train.train.train_dataset_cfg");
+        !trained_on.is_none())
+      config.dataset.task_feature_lengths =
+          gin::as<data::DatasetConfig>(trained_on, {"train_dataset_cfg"}).task_feature_lengths;
+  if (!flags.input.empty()) {
+    config.dataset.mixture_or_task = task_of(flags, *trained.model);
+    config.dataset.split = "infer";
+  }
+  config.restore = flags.set.restore_of(trained);
+  config.verify_vocabs = flags.set.verifies_vocabs(trained);
+  config.output_dir = flags.output_dir;
+  config.checkpoint_period = flags.checkpoint_period;
+  config.shard = {flags.shard_id.value_or(0), flags.num_shards};
+  config.line = flags.line;
+  config.weights = flags.quantize.type();
+  config.config_text = trained.session->config().config_str();
+  return config;
+}
+
+}  // namespace quintet

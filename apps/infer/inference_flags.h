@@ -1,0 +1,32 @@
+#pragma once
+// What `quintet infer` may be told, and the configuration that it comes to for a trained run.
+
+#include <optional>
+#include <string>
+
+#include "apps/config/inference_config.h"
+#include "apps/flags/compute_flags.h"
+#include "apps/flags/quantize_flag.h"
+#include "apps/model/trained_dataset.h"
+#include "apps/process/ranks.h"
+
+namespace quintet {
+
+struct InferenceFlags {
+  TrainedDatasetFlags set;
+  std::string input, mode = "predict", output_dir;
+  int64_t checkpoint_period = 100, num_shards = 1;
+  std::optional<int64_t> shard_id;
+  data::InferenceLineOptions line;
+  QuantizeFlag quantize;
+  ComputeFlags compute;
+  RankFlags ranks;
+
+  void add_to(CLI::App& app);
+};
+
+/// Inference with the model of a run on its evaluation set, a task or the files of --input. Throws a
+/// usage error if there is no data set, or the model has no vocabulary to read files with.
+InferenceConfig inference_config_of(const TrainedModel& trained, const InferenceFlags& flags);
+
+}  // namespace quintet

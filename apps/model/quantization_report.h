@@ -1,0 +1,15 @@
+#pragma once
+// What a trained model loses with its weights in fewer bits, part by part.
+
+#include "apps/model/trained_model.h"
+#include "data/batches/batches.h"
+#include "kernels/packed_matmul/packed_matmul.h"
+
+namespace quintet {
+
+/// Compares the model with itself in `weights` on the first examples of `set`: JSON lines on stdout, a
+/// table on stderr.
+void report_quantization(const TrainedModel& trained, WeightType weights,
+                         const data::DatasetConfig& set, int64_t num_examples);
+
+}  // namespace quintet

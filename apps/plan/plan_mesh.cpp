@@ -1,0 +1,89 @@
+#include "apps/plan/plan_mesh.h"
+
+#include "runtime/abstract_device.h"
+#include "runtime/batch_rows.h"
+#include "runtime/mesh/sharding.h"
+#include "runtime/reshard.h"
+#include "runtime/step_log.h"
+
+namespace quintet {
+namespace {
+
+/// "data=4,model=2"
+std::vector<MeshAxis> parse_mesh(const std::string& text) {
+  std::vector<MeshAxis> mesh;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string item = text.substr(at, end - at);
+    const size_t equals = item.find('=');
+    const std::string digits = equals == std::string::npos ? "" : item.substr(equals + 1);
+    QT_CHECK(equals > 0 && !digits.empty() && digits.size() < 7 &&
+                 digits.find_first_not_of("0123456789") == std::string::npos &&
+                 std::stoi(digits) > 0,
+             "--mesh={}: expected axes with their sizes, like data=4,model=2", text);
+    mesh.push_back({item.substr(0, equals), std::stoi(digits)});
+    at = end + 1;
+  }
+  return mesh;
+}
+
+size_t ranks_of(const std::vector<MeshAxis>& mesh) {
+  constexpr size_t kMost = 1 << 20;
+  size_t ranks = 1;
+  for (const MeshAxis& axis : mesh) {
+    ranks *= static_cast<size_t>(axis.size);
+    QT_CHECK(ranks <= kMost, "--mesh: more than {} ranks", kMost);
+  }
+  return ranks;
+}
+
+/// Runs one step abstractly.
+void run_step(const LayoutCase& what, StepLog& log) {
+  const ModelAndOptimizer trained = what.make();
+  BaseModel& model = *trained.model;
+  model.parameters().allocate();
+  model.parameters().refresh();
+  for (const ParamInfo& info : model.parameters().all()) {
+    log.name(info.value, info.name);
+    if (info.compute) log.name(info.compute, info.name);
+  }
+  const LossFunction loss = [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+    log.section("forward");
+    StepLoss result = loss_of(model)(batch, begin, end, key);
+    log.section("backward");
+    return result;
+  };
+  Trainer trainer(loss, model.parameters(), on_paper(trained.optimizer), {}, {});
+  const StepLog::Use use(log);
+  trainer.train(own_rows(what.batch(0)));
+}
+
+}  // namespace
+
+void plan_mesh(const MeshPlan& plan, const LayoutCase& what, const LogicalAxisRules& configured) {
+  AbstractDevice device;
+  Device::use(device);
+  {
+    const std::vector<MeshAxis> mesh = parse_mesh(plan.mesh);
+    const bool experts = std::any_of(mesh.begin(), mesh.end(),
+                                     [](const MeshAxis& axis) { return axis.name == "expert"; });
+    const AxisRuleOptions dims{.activation_partitioning_dims = std::max(plan.activations, 1),
+                               .parameter_partitioning_dims = std::max(plan.parameters, 1),
+                               .additional_rules = {}};
+    const LogicalAxisRules rules = experts ? moe_logical_axis_rules(dims)
+                                   : plan.activations + plan.parameters == 0
+                                       ? configured
+                                       : standard_logical_axis_rules(dims);
+    const auto comm = paper_comm(0, std::vector<std::string>(ranks_of(mesh), "paper"), device);
+    const Mesh ranks(mesh, comm.get());
+    const Sharding sharding(ranks, rules);
+    const Sharding::Use use(sharding);
+    StepLog log;
+    run_step(what, log);
+    if (plan.explain) fmt::print("{}\n", log.text());
+    fmt::print("Sent by each rank in one step:\n{}", log.totals());
+  }
+  Device::use(Device::cpu());
+}
+
+}  // namespace quintet

@@ -1,0 +1,26 @@
+#pragma once
+// What `quintet serve` may be told.
+
+#include <string>
+#include <vector>
+
+#include "apps/flags/compute_flags.h"
+#include "apps/flags/quantize_flag.h"
+#include "apps/serve/service.h"
+
+namespace quintet::serve {
+
+struct ServeFlags {
+  std::string model_dir, keys_file;
+  std::vector<std::string> allowed_hosts;
+  HttpOptions http;
+  ServiceOptions service;
+  int64_t cache_mib = 1024, answers_mib = 512;
+  double drain_seconds = 90;
+  QuantizeFlag quantize;
+  ComputeFlags compute;
+
+  void add_to(CLI::App& app);
+};
+
+}  // namespace quintet::serve

@@ -1,0 +1,95 @@
+#include "apps/serve/server.h"
+
+#include <thread>
+
+#include "apps/model/predictor.h"
+#include "apps/model/text_model.h"
+#include "apps/serve/http/log.h"
+#include "runtime/base/out_of_memory.h"
+#include "runtime/base/thread.h"
+
+namespace quintet::serve {
+namespace {
+
+// After the device is lost: as long as probes need to see it, before the port closes.
+constexpr std::chrono::seconds kBrokenSeconds{2};
+
+/// Where the model is computed, and what is made of it for that.
+struct Computed {
+  std::unique_ptr<decoding::PackedNetwork> packed;  // null on a GPU
+  std::unique_ptr<serving::ServedNetwork> network;
+};
+
+Computed computed(const TextModel& model, const ServeFlags& flags) {
+  BaseModel& trained = *model.configured().model;
+  const Weights weights = weights_of(flags.quantize.type(), model.trained().reader);
+  if (!Device::current().is_cpu()) {
+    auto network =
+        serving::device_network(trained, flags.service.engine, kept_weights(trained, weights));
+    drop_packed(trained, weights);
+    return {nullptr, std::move(network)};
+  }
+  auto packed = pack(trained, weights);
+  drop_packed(trained, weights);  // what serves is a copy: files may change now
+  auto network = serving::cpu_network(*packed, flags.service.engine);
+  return {std::move(packed), std::move(network)};
+}
+
+bool is_local(const std::string& host) {
+  return host.starts_with("127.") || host == "localhost" || host == "::1";
+}
+
+}  // namespace
+
+void run_server(ServeFlags flags, const std::vector<std::string>& bindings) {
+  flags.compute.start();
+  flags.service.hosts = HostNames(flags.allowed_hosts);
+  if (!flags.keys_file.empty()) flags.service.keys = ApiKeys(flags.keys_file);
+
+  const TextModel model(flags.model_dir, bindings);
+  serving::EngineOptions& engine = flags.service.engine;
+  engine.memory_bytes = flags.cache_mib << 20;
+  flags.service.answer_bytes = flags.answers_mib << 20;
+  engine.max_length = flags.service.limits.prompt_tokens + flags.service.limits.answer_tokens + 1;
+  engine.bidirectional_prefix = model.configured().model->spec().inputs_bidirectional_attention;
+  QT_CHECK(flags.service.limits.sequences <= engine.max_rows,
+           "--max_n={} exceeds --max_batch={}: such a request could never run",
+           flags.service.limits.sequences, engine.max_rows);
+
+  Computed network = computed(model, flags);
+  Service service(model, std::move(network.network), std::move(flags.service));
+  flags.http.error_body = [](int status, const std::string& message) {
+    return ApiError(status, message).body();
+  };
+  flags.http.always_answered = {"/health", "/ready", "/metrics"};
+  HttpServer* sockets = nullptr;
+  flags.http.on_signal = [&] {
+    log_line("serve: finishing what is running; again to quit at once\n");
+    service.drain();
+    sockets->drain(flags.drain_seconds, [&] { service.engine().abort(); });
+  };
+  HttpServer server(flags.http, [&](auto request, auto exchange) {
+    service.handle(std::move(request), std::move(exchange));
+  });
+  sockets = &server;
+  service.set_connections([&] { return server.connections(); });
+  log_line("{} at step {}: http://{}:{}/\n", model.trained().model_dir.string(),
+           model.trained().step, flags.http.host, server.port());
+  if (!is_local(flags.http.host) && flags.keys_file.empty())
+    log_line("serve: anyone who reaches {} may use this: give --api_keys\n", flags.http.host);
+
+  refused_memory_ends_program = false;
+  std::thread io = start_thread("for connections", [&] { server.run(); });
+  service.engine().run();  // on this thread, whose team computes
+  if (service.engine().broken()) {
+    log_line("serve: the device fails again and again; /ready says so for {} s\n",
+             kBrokenSeconds.count());
+    std::this_thread::sleep_for(kBrokenSeconds);
+    server.drain(5);
+  }
+  io.join();
+  QT_CHECK_AS(ExitCode::kEnvironment, !service.engine().broken(),
+              "serve: the device fails again and again; start the server anew");
+}
+
+}  // namespace quintet::serve

@@ -1,0 +1,62 @@
+#include "apps/train/evaluations.h"
+
+namespace quintet {
+
+Evaluations::Evaluations(TrainRun& run) : run_(run) {
+  if (const auto& set = run_.config.train_eval_dataset)
+    loss_evaluator_ = std::make_unique<LossEvaluator>(
+        *run_.train_eval_provider, *set,
+        converter_for(*run_.config.model, data::converter_options(*set)), run_.train_eval_shard,
+        run_.config.eval_steps, [this](const std::string& line) {
+          if (run_.ranks.leads()) fmt::print(stderr, "{}\n", line);
+        });
+  if (run_.config.infer_eval_dataset) {
+    if (run_.ranks.leads())
+      run_.config.evaluator.log_dir = run_.config.model_dir / "inference_eval";
+    run_.config.evaluator.options.peers = {
+        run_.ranks.rank(), run_.ranks.size(),
+        [this](const std::string& text) { return run_.ranks.gather(text); }};
+    task_evaluator_ =
+        std::make_unique<TaskEvaluator>(*run_.infer_eval_provider, *run_.config.infer_eval_dataset,
+                                        run_.config.model, run_.config.evaluator);
+  }
+}
+
+bool Evaluations::run(const std::function<bool()>& asked) {
+  const int64_t step = run_.step();
+  run_.trainer->forget_graph();
+  std::map<std::string, TaskMetrics> found;
+  if (loss_evaluator_) {
+    auto metrics = loss_evaluator_->run(*run_.config.model->model, asked);
+    if (!metrics) return false;
+    found["TRAIN_EVAL"] = std::move(*metrics);
+  }
+  if (task_evaluator_) {
+    auto metrics = task_evaluator_->run(step, asked);
+    if (!metrics) return false;
+    found["INFER_EVAL"] = std::move(*metrics);
+  }
+  for (const auto& [mode, tasks] : found) {
+    const bool decodes = mode == "INFER_EVAL";
+    for (const auto& [task, metrics] : tasks) {
+      std::string text;
+      for (const auto& [name, value] : metrics)
+        if (decodes || name == "loss" || name == "accuracy")
+          text += fmt::format("  {} {:.4g}", name, value);
+      if (!decodes) run_.summaries->write("training_eval/" + task.substr(0, 113), step, metrics);
+      if (!decodes || !run_.config.evaluator.pylogging_logger)
+        run_.progress->line(fmt::format("step {}: {} {}{}", step, task,
+                                        decodes ? "decoded:" : "teacher-forced:", text));
+    }
+    if (decodes)
+      log_metrics(run_.config.evaluator, step, task_evaluator_->outputs(), *run_.summaries,
+                  [this](const std::string& line) { run_.progress->line(line); });
+    const std::string reason = run_actions(run_.config.actions, mode, step, tasks);
+    if (run_.stop_early.empty()) run_.stop_early = reason;
+  }
+  run_.state.evaluated_step = step;
+  run_.summaries->flush();
+  return true;
+}
+
+}  // namespace quintet

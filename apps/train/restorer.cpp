@@ -1,0 +1,126 @@
+#include "apps/train/restorer.h"
+
+#include <chrono>
+
+#include "apps/input/run_vocabularies.h"
+#include "apps/model/checkpoint_parameters.h"
+#include "apps/train/state/state_arrays.h"
+#include "runtime/base/threefry.h"
+#include "runtime/batch_rows.h"
+
+namespace quintet {
+namespace {
+
+LossFunction loss_function(const BaseModel& model) {
+  return [&model](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+    LossOutput out = model.loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+    return StepLoss{std::move(out.loss), std::move(out.metrics)};
+  };
+}
+
+int64_t seed_from_clock() {
+  return std::chrono::system_clock::now().time_since_epoch().count() & 0x7fffffff;
+}
+
+/// The ranks that have the same rows of batches as this one.
+const Group& same_rows(const Mesh& mesh) {
+  const MeshAxes cut = batch_part().axes;
+  MeshAxes others;
+  for (const MeshAxis& axis : mesh.axes())
+    if (std::find(cut.begin(), cut.end(), axis.name) == cut.end()) others.push_back(axis.name);
+  return mesh.group(others);
+}
+
+void build_trainer(TrainRun& run, const BatchSourceFn& batch_source) {
+  // T5X's keys: one for initial parameters, one for all steps.
+  const Key root = key_from_seed(run.state.seed);
+  Parameters& parameters = run.config.model->model->parameters();
+  parameters.initialize(split_at(root, 0));
+  run.trainer =
+      std::make_unique<Trainer>(loss_function(*run.config.model->model), parameters,
+                                run.config.model->optimizer, run.config.trainer, split_at(root, 1));
+  data::DatasetConfig train = run.config.train_dataset;
+  if (!train.seed) train.seed = run.state.seed;
+  if (run.resumed) train.start_batch = 0;  // the checkpoint says where
+  run.batches = batch_source(*run.train_provider, train,
+                             converter_for(*run.config.model, data::converter_options(train)),
+                             run.train_shard, same_rows(run.mesh));
+}
+
+/// Another run's vocabularies are this run's: else an error, or a warning if none are verified.
+void check_warm_start(const TrainRun& run, const CheckpointReader& from) {
+  try {
+    check_recorded(from, run.state.vocabularies, run.ranks.leads(),
+                   ". To start from it with other vocabularies all the same, bind "
+                   "train_script.train.verify_matching_vocabs_fn = None");
+  } catch (const Error& error) {
+    if (run.config.verify_vocabs || error.code() != ExitCode::kData) throw;
+    if (run.ranks.leads()) fmt::print(stderr, "warning: {}\n", error.what());
+  }
+}
+
+void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
+  QT_CHECK(config.mode != "all", "utils.RestoreCheckpointConfig.mode = 'all' is for evaluation");
+  QT_CHECK(config.path.size() == 1,
+           "utils.RestoreCheckpointConfig.path: expected one path, found {}", config.path.size());
+  const std::filesystem::path folder = checkpoint_folders(config).back();
+  const CheckpointReader from(folder);
+  from.verify(run.ranks.rank(), run.ranks.size());
+  check_warm_start(run, from);
+  load_arrays(from, config, *run.trainer);
+  const std::string bad = describe(count_not_finite(to_slices(*run.trainer, "float32").slices));
+  QT_CHECK_AS(ExitCode::kData, run.ranks.highest(bad.empty() ? 0 : 1) == 0,
+              "{}: {}; training cannot begin with them: name an earlier checkpoint",
+              folder.string(), bad.empty() ? "holds values that are not finite" : bad);
+  run.trainer->restored(from.step(), 0);
+  run.state.step = run.state.first_step = from.step();
+  if (run.ranks.leads()) fmt::print(stderr, "starting from {}\n", folder.string());
+}
+
+}  // namespace
+
+void restore(TrainRun& run, const BatchSourceFn& batch_source) {
+  const auto vocabularies =
+      vocabularies_of(*run.config.model, run.train_provider->output_features());
+  CheckpointOptions options;
+  if (run.config.checkpoint.save)
+    options.keep = static_cast<int>(run.config.checkpoint.save->keep.value_or(0));
+  options.run_id = run.ranks.of_leader(make_run_id());
+  options.hosts = run.ranks.writers();
+  run.checkpoints = std::make_unique<CheckpointManager>(run.lock, options);
+  std::optional<CheckpointReader> own;
+  if (const auto step = run.checkpoints->latest_whole())
+    own.emplace(checkpoint_path(run.config.model_dir, *step));
+  run.resumed = own.has_value();
+  if (own) {
+    const std::string where = own->folder().string();
+    run.state = run_state_from_json(own->state_json(), where + ": state");
+    check_recorded(*own, vocabularies, run.ranks.leads());
+    QT_CHECK(!run.config.random_seed || run.state.seed == *run.config.random_seed,
+             "{}: was trained with random_seed {}, this run says {}; use the same seed or another "
+             "model_dir",
+             where, run.state.seed, *run.config.random_seed);
+  } else {
+    run.state.seed = run.config.random_seed.value_or(
+        std::stoll(run.ranks.of_leader(std::to_string(seed_from_clock()))));
+  }
+  run.state.vocabularies = vocabularies;
+  build_trainer(run, batch_source);
+  if (own) {
+    load_arrays(*own, *run.trainer);
+    run.trainer->restored(run.state.step, run.state.skipped_updates);
+    run.batches->restore(run.state.data_position);
+    run.stop_early = restore_actions(run.config.actions, run.state.actions);
+    run.saved_step = run.state.step;
+  } else if (run.config.checkpoint.restore && !run.config.checkpoint.restore->path.empty()) {
+    warm_start(run, *run.config.checkpoint.restore);
+  }
+  run.total_steps = run.config.relative_steps ? run.state.first_step + *run.config.relative_steps
+                                              : run.config.total_steps;
+  QT_CHECK(run.trainer->step() <= run.total_steps,
+           "{}: is at step {}, total_steps is {}; raise train_script.train.total_steps, bind "
+           "relative_steps, or use another model_dir",
+           run.config.model_dir.string(), run.trainer->step(), run.total_steps);
+}
+
+}  // namespace quintet

@@ -1,0 +1,53 @@
+#include "apps/train/saver.h"
+
+#include <algorithm>
+
+#include "apps/train/state/state_arrays.h"
+
+namespace quintet {
+
+bool Saver::due() const {
+  if (overdue_) return true;
+  if (!run_.config.checkpoint.save) return run_.step() == run_.total_steps;
+  const SaveCheckpointConfig& save = *run_.config.checkpoint.save;
+  const auto& steps = save.checkpoint_steps;
+  return run_.due(save.period.value_or(0)) ||
+         std::find(steps.begin(), steps.end(), run_.step()) != steps.end();
+}
+
+void Saver::save_if_good() {
+  const std::string reason = numbers_.why_not_saved();
+  if (reason.empty()) save(false);
+  if (!reason.empty() && !overdue_)
+    run_.progress->line(
+        fmt::format("warning: step {}: no checkpoint is saved: {}", run_.step(), reason));
+  overdue_ = !reason.empty();
+}
+
+void Saver::save(bool wait) {
+  run_.summaries->flush();
+  run_.state.step = run_.step();
+  run_.state.data_position = run_.batches->position();
+  run_.state.metrics_bytes = run_.summaries->metrics_bytes();
+  run_.state.actions = action_states(run_.config.actions);
+  const std::string dtype =
+      run_.config.checkpoint.save ? run_.config.checkpoint.save->dtype : std::string("float32");
+  StateSlices arrays = to_slices(*run_.trainer, dtype);
+  const std::string bad = describe(count_not_finite(arrays.slices));
+  if (run_.ranks.highest(bad.empty() ? 0 : 1) != 0) numbers_.stop_on_ruin(bad, run_.step() - 1);
+  keep_own(arrays.slices, run_.mesh.world().on_host());
+  if (wait)
+    run_.checkpoints->save(run_.step(), arrays.slices, to_json(run_.state));
+  else
+    run_.checkpoints->save_async(run_.step(), arrays.slices, to_json(run_.state));
+  run_.saved_step = run_.step();
+}
+
+void Saver::save_end() {
+  if (run_.saved_step == run_.step()) return;
+  if (const std::string reason = numbers_.why_not_saved(); !reason.empty())
+    numbers_.stop_unsaved(reason);
+  save(false);
+}
+
+}  // namespace quintet

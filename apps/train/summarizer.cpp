@@ -1,0 +1,87 @@
+#include "apps/train/summarizer.h"
+
+namespace quintet {
+namespace {
+
+std::map<std::string, double> values_of(const Metrics& metrics) {
+  std::map<std::string, double> values;
+  for (const auto& [name, metric] : metrics) values[name] = metric.value();
+  return values;
+}
+
+/// T5X's timing/ names; "core" is a device, and there is one.
+void add_timing(std::map<std::string, double>& values, double seconds, int64_t steps,
+                int64_t batch_size, const Metrics& window, double uptime) {
+  const auto count = static_cast<double>(steps);
+  const double sequences = count * static_cast<double>(batch_size);
+  const auto tokens = window.find("loss_per_nonpadding_target_token");
+  values["timing/seconds"] = seconds;
+  values["timing/seqs"] = sequences;
+  values["timing/uptime"] = uptime;
+  if (seconds <= 0) return;
+  values["timing/steps_per_second"] = count / seconds;
+  values["timing/seqs_per_second"] = values["timing/seqs_per_second_per_core"] =
+      sequences / seconds;
+  if (tokens != window.end())
+    values["timing/target_tokens_per_second"] = values["timing/target_tokens_per_second_per_core"] =
+        tokens->second.count / seconds;
+}
+
+}  // namespace
+
+void Summarizer::begin_window() {
+  window_started_ = now_seconds();
+  window_first_step_ = run_.step();
+}
+
+void Summarizer::add(const Metrics& step) {
+  merge_step(run_.state.window, step);
+  last_step_ = step;
+}
+
+/// The actions of TRAIN; one that ends the run on numbers ends it with a report.
+std::string Summarizer::run_train_actions(const std::map<std::string, double>& values) {
+  try {
+    return run_actions(run_.config.actions, "TRAIN", run_.step(), {{"train", values}});
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kNumbers || !numbers_.has_batch()) throw;
+    numbers_.stop_on_action(error, values);
+  }
+}
+
+void Summarizer::summarize() {
+  if (run_.step() == window_first_step_) return;
+  std::map<std::string, double> values = values_of(run_.state.window);
+  const double now = now_seconds();
+  add_timing(values, now - window_started_, run_.step() - window_first_step_,
+             run_.config.train_dataset.batch_size, run_.state.window, now - started_);
+  values["skipped_updates"] = static_cast<double>(run_.state.skipped_updates);
+  const auto rate = last_step_.find("learning_rate");
+  if (rate != last_step_.end()) values["learning_rate/current"] = rate->second.value();
+  if (run_.saved_step >= 0) {
+    values["timing/checkpoint_seconds"] = run_.checkpoints->last_timing().write_seconds;
+    values["timing/checkpoint_stall_seconds"] = run_.checkpoints->last_timing().stall_seconds;
+  }
+  values["timing/init_or_restore_seconds"] = ready_seconds_;
+  run_.summaries->write("train", run_.step(), values);
+  const std::string reason = run_train_actions(values);
+  if (run_.stop_early.empty()) run_.stop_early = reason;
+  run_.state.window.clear();
+  window_started_ = now;
+  window_first_step_ = run_.step();
+}
+
+std::string Summarizer::detail() const {
+  // A normalised loss is a mean already, a summed one becomes a mean over the target tokens.
+  const bool summed = std::holds_alternative<std::monostate>(
+      run_.config.model->model->loss_options().loss_normalizing_factor);
+  const auto loss = last_step_.find(summed ? "loss_per_nonpadding_target_token" : "loss");
+  std::string text;
+  if (loss != last_step_.end()) text = fmt::format("loss {:.4f}", loss->second.value());
+  const auto accuracy = last_step_.find("accuracy");
+  if (accuracy != last_step_.end())
+    text += fmt::format("  accuracy {:.3f}", accuracy->second.value());
+  return text;
+}
+
+}  // namespace quintet

@@ -1,0 +1,41 @@
+#pragma once
+// A training run's summaries: the metrics of the steps since the last one, timing, TRAIN's actions.
+
+#include <map>
+#include <string>
+
+#include "apps/train/numbers_guard.h"
+#include "apps/train/train_run.h"
+
+namespace quintet {
+
+class Summarizer {
+ public:
+  /// The run starts now.
+  Summarizer(TrainRun& run, NumbersGuard& numbers)
+      : run_(run), numbers_(numbers), started_(now_seconds()) {}
+
+  /// It is restored, and about to train.
+  void ready() { ready_seconds_ = now_seconds() - started_; }
+  /// Timing begins with the next step.
+  void begin_window();
+  /// Of a step whose update was not skipped.
+  void add(const Metrics& step);
+  /// Time that is no training time: of an evaluation.
+  void leave_out(double seconds) { window_started_ += seconds; }
+  /// Writes what was added since the last call, and runs TRAIN's actions. Nothing if no step was made.
+  void summarize();
+  /// Loss and accuracy of the last step, for the progress line.
+  std::string detail() const;
+
+ private:
+  std::string run_train_actions(const std::map<std::string, double>& values);
+
+  TrainRun& run_;
+  NumbersGuard& numbers_;
+  double started_, ready_seconds_ = 0, window_started_ = 0;
+  int64_t window_first_step_ = 0;
+  Metrics last_step_;
+};
+
+}  // namespace quintet

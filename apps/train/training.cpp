@@ -1,0 +1,102 @@
+#include "apps/train/training.h"
+
+#include <chrono>
+
+#include "apps/config/entry_point.h"
+#include "apps/input/run_vocabularies.h"
+#include "apps/input/same_data.h"
+#include "apps/train/batch_memory.h"
+#include "apps/train/train_loop.h"
+#include "apps/train/train_memory.h"
+#include "data/reading/units.h"
+#include "runtime/profile.h"
+
+namespace quintet {
+namespace {
+
+std::vector<SharedData> data_of(const TrainConfig& config, const ProviderOf& provider_of) {
+  std::vector<SharedData> sets{{"train", provider_of(config.train_dataset), config.train_dataset}};
+  if (const auto& set = config.train_eval_dataset)
+    sets.push_back({"train_eval", provider_of(*set), *set});
+  if (const auto& set = config.infer_eval_dataset)
+    sets.push_back({"infer_eval", provider_of(*set), *set});
+  return sets;
+}
+
+/// The model of a configuration anew: it is no cheap copy, but has memory only once it is
+/// allocated.
+ModelAndOptimizer model_of(Session& session) {
+  const std::string name = "t5x.train.train.model";
+  const auto configured =
+      gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate(name), {name});
+  QT_CHECK(configured->optimizer != nullptr, "{}: has no optimizer", name);
+  return {configured->model, configured->optimizer};
+}
+
+/// What the entry point does with its arguments, on a rank that trains or serves data.
+int train(Session& session, const gin::Arguments& arguments, const TrainingFlags& flags,
+          Ranks& ranks, DataService& service) {
+  TrainConfig config = train_config_from(arguments);
+  ranks.agree_on("configuration", config.config_text);
+  check_batches_fit(config, ranks.size());
+  config.train_dataset.strict_data |= flags.strict_data;
+  config.trainer.step_graph = !flags.no_step_graph;
+  const auto provider_of = [&](const data::DatasetConfig& set) { return session.task(set); };
+  agree_on_data(ranks, *config.model, data_of(config, provider_of), service.serves());
+  if (service.serves()) {
+    const data::DatasetConfig& set = config.train_dataset;
+    service.serve(*provider_of(set), set,
+                  converter_for(*config.model, data::converter_options(set)));
+    return 0;
+  }
+  if (memory_is_limited() && ranks.size() == 1 && Device::current().is_cpu())
+    require_memory(
+        training_need(
+            config, [&] { return model_of(session); }, data::reader_threads(flags.data.threads)),
+        "training");
+  return TrainLoop(std::move(config), ranks, provider_of, service.source()).run();
+}
+
+/// Before the entry point is called: vocabularies' files may be gone from their paths.
+void use_copies_of_run(Session& session) {
+  const gin::Value dir = session.config().evaluate("t5x.train.train.model_dir");
+  if (const auto* path = dir.get_if<std::string>()) use_copies_of(std::filesystem::path(*path));
+}
+
+}  // namespace
+
+int run_training(TrainingFlags flags, gin::CommandLine command_line, const std::string& arguments) {
+  if (!flags.model_dir.empty())
+    command_line.bindings.push_back("MODEL_DIR = " + gin::Value(flags.model_dir).repr());
+  Ranks ranks(flags.ranks);
+  ranks.agree_on("build", build_text());
+  ranks.agree_on("command line", arguments);
+  DataService service(flags.data, ranks.session());
+  if (service.serves()) flags.compute.device = "cpu";
+  flags.compute.start();
+  ranks.open(Device::current(), flags.data.ranks);
+
+  Profile profile;
+  std::chrono::steady_clock::time_point start;
+  const auto prepare = [&](Session& session) {
+    if (flags.dry_run) {
+      if (ranks.leads()) fmt::print("{}", session.config().config_str());
+      return false;
+    }
+    if (flags.profile) Profile::current() = &profile;
+    start = std::chrono::steady_clock::now();
+    use_copies_of_run(session);
+    return true;
+  };
+  const int code = run_entry_point(EntryPoint::train, command_line, prepare,
+                                   [&](Session& session, const gin::Arguments& bound) {
+                                     return train(session, bound, flags, ranks, service);
+                                   });
+  Profile::current() = nullptr;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  if (flags.profile && !flags.dry_run && ranks.leads())
+    fmt::print(stderr, "{}\n", profile.table(1, took.count()));
+  return code;
+}
+
+}  // namespace quintet

@@ -1,0 +1,27 @@
+#pragma once
+// A task's examples for people's eyes: raw, preprocessed, and as the rows a model gets.
+
+#include <cstdio>
+
+#include "data/batches/batches.h"
+
+namespace quintet::data {
+
+struct ShowOptions {
+  std::string split = "train";
+  int64_t num = 3;
+  Lengths lengths = {};  // empty: 512 for inputs, 114 for targets, 512 for others (T5's own)
+  bool pack = true;
+  bool best_fit = false;           // rows packed by best fit
+  int64_t packed_examples = 2048;  // of which the efficiency of both ways of packing is told
+  bool shuffle = false;
+  int64_t seed = 0;
+  int64_t most_ids = 64;  // of a feature that are printed
+};
+/// Throws as the task's stream does.
+void show(const Provider& provider, const ShowOptions& options, std::FILE* out);
+
+/// The lengths used when none are given.
+Lengths default_lengths(const Features& features);
+
+}  // namespace quintet::data

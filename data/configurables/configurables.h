@@ -1,0 +1,25 @@
+#pragma once
+// What gin files may name in data/, and the tasks a configuration adds.
+//
+//   gin::Registry names;
+//   data::register_data(names);
+//   gin::Config config(names, {});  ...
+//   const data::TaskRegistry tasks = data::make_task_registry(config);
+
+#include "data/batches/batches.h"
+#include "data/tasks/task.h"
+#include "runtime/gin/config.h"
+
+namespace quintet::data {
+
+/// Vocabularies, sources, preprocessors, noise functions, metrics, tasks, t5x.utils.DatasetConfig.
+void register_data(gin::Registry& registry);
+/// Parts of it.
+void register_vocabularies(gin::Registry& registry);
+void register_feature_converters(gin::Registry& registry);
+void register_tasks(gin::Registry& registry);
+
+/// The built-in tasks and those of seqio.TaskRegistry.tasks and seqio.MixtureRegistry.mixtures.
+TaskRegistry make_task_registry(const gin::Config& config);
+
+}  // namespace quintet::data

@@ -1,0 +1,144 @@
+// Tasks, mixtures and DatasetConfig in gin.
+
+// g++ 12 takes the inlined comparison in gin::Param's constructor for a use of uninitialised
+// memory.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+
+#include "data/configurables/configurables.h"
+#include "data/metrics/postprocessors.h"
+#include "data/t5/t5_tasks.h"
+#include "data/tasks/gin_types.h"
+#include "data/tasks/mixing_rates.h"
+#include "runtime/base/check.h"
+
+namespace quintet::data {
+namespace {
+
+using gin::Arguments;
+using gin::Registry;
+using gin::Value;
+using gin::Where;
+
+/// None, a postprocessor, or a list of them.
+PostprocessFn postprocess_fn(const Arguments& a) {
+  const Value value = a.value("postprocess_fn");
+  if (value.is_none()) return {};
+  if (gin::sequence(value) == nullptr) return a.get<PostprocessFn>("postprocess_fn");
+  return postprocessors::chain(a.get<std::vector<PostprocessFn>>("postprocess_fn"));
+}
+
+Value make_task(const Arguments& a) {
+  const auto metrics = a.value("metric_fns");
+  return gin::to_value(std::make_shared<const Task>(Task::Config{
+      .name = a.get<std::string>("name"),
+      .source = a.get<DataSourcePtr>("source"),
+      .preprocessors = a.get<std::vector<PreprocessorPtr>>("preprocessors"),
+      .output_features = a.get<Features>("output_features"),
+      .metric_fns =
+          metrics.is_none() ? std::vector<MetricFn>{} : a.get<std::vector<MetricFn>>("metric_fns"),
+      .postprocess_fn = postprocess_fn(a),
+  }));
+}
+
+}  // namespace
+
+void register_tasks(Registry& r) {
+  r.add("seqio.dataset_providers.Task",
+        {"name",
+         "source",
+         {"preprocessors", gin::list_of({})},
+         "output_features",
+         {"postprocess_fn", nullptr},
+         {"metric_fns", nullptr},
+         {"shuffle_buffer_size", nullptr}},
+        make_task);
+  r.add_struct<MixtureSpec>("seqio.dataset_providers.Mixture")
+      .required("name", &MixtureSpec::name)
+      .required("tasks", &MixtureSpec::tasks)
+      .arg("default_rate", &MixtureSpec::default_rate);
+  register_mixing_rates(r);
+  register_t5_defaults(r);
+  r.add_function("seqio.dataset_providers.TaskRegistry",
+                 [](std::vector<gin::Value> tasks) { return tasks; },
+                 {{"tasks", gin::list_of({})}});
+  r.add_function("seqio.dataset_providers.MixtureRegistry",
+                 [](std::vector<gin::Value> mixtures) { return mixtures; },
+                 {{"mixtures", gin::list_of({})}});
+  for (const char* name : {"Task", "Mixture", "TaskRegistry", "MixtureRegistry"})
+    r.add_alias(std::string("seqio.") + name, std::string("seqio.dataset_providers.") + name);
+
+  r.add_struct<DatasetConfig>("t5x.utils.DatasetConfig")
+      .arg_with("mixture_or_task_name", nullptr,
+                [](DatasetConfig& config, const gin::Value& value, const Where& where) {
+                  if (const auto provider = value.object_as<const Provider>()) {
+                    config.mixture_or_task = provider;
+                    config.mixture_or_task_name = provider->name();
+                  } else {
+                    config.mixture_or_task_name = gin::as<std::string>(value, where);
+                  }
+                })
+      .arg_with("task_feature_lengths", nullptr,
+                [](DatasetConfig& config, const gin::Value& value, const Where& where) {
+                  if (!value.is_none())
+                    config.task_feature_lengths = gin::as<Lengths>(value, where);
+                })
+      .required("split", &DatasetConfig::split)
+      .required("batch_size", &DatasetConfig::batch_size)
+      .required("shuffle", &DatasetConfig::shuffle)
+      .required("seed", &DatasetConfig::seed)
+      .arg("use_cached", &DatasetConfig::use_cached)
+      .arg("cache_dirs", &DatasetConfig::cache_dirs)
+      .arg("on_bad_example", &DatasetConfig::on_bad_example)
+      .arg("pack", &DatasetConfig::pack)
+      .arg("use_custom_packing_ops", &DatasetConfig::use_custom_packing_ops)
+      .arg("use_memory_cache", &DatasetConfig::use_memory_cache)
+      .arg("trim_output_features", &DatasetConfig::trim_output_features)
+      .arg_with("skip_batches", nullptr,
+                [](DatasetConfig& config, const gin::Value& value, const Where& where) {
+                  if (!value.is_none())
+                    config.skip_batches = parse_batch_ranges(gin::as<std::string>(value, where));
+                })
+      .arg("start_batch", &DatasetConfig::start_batch)
+      .arg("strict_data", &DatasetConfig::strict_data)
+      .accepted("module");
+}
+
+namespace {
+
+ProviderPtr resolve(const gin::Value& value, const TaskRegistry& registry, const Where& where) {
+  if (const auto provider = value.object_as<const Provider>()) return provider;
+  return registry.get(gin::as<std::string>(value, where));
+}
+
+ProviderPtr make_mixture(const MixtureSpec& spec, const TaskRegistry& registry) {
+  std::vector<Mixture::Part> parts;
+  for (size_t i = 0; i < spec.tasks.size(); ++i) {
+    const Where where = Where{"mixture '" + spec.name + "': tasks"}.item(i);
+    const Value& item = spec.tasks[i];
+    if (gin::sequence(item) == nullptr) {
+      parts.emplace_back(resolve(item, registry, where), rate_from(spec.default_rate, where));
+    } else {
+      const auto [task, rate] = gin::as<std::pair<Value, Value>>(item, where);
+      parts.emplace_back(resolve(task, registry, where), rate_from(rate, where));
+    }
+  }
+  return std::make_shared<Mixture>(spec.name, std::move(parts));
+}
+
+}  // namespace
+
+TaskRegistry make_task_registry(const gin::Config& config) {
+  TaskRegistry registry;
+  register_builtin_tasks(registry);
+  register_t5_tasks(registry, config);
+  register_t5_mixtures(registry, config);
+  const Where where{"seqio.TaskRegistry.tasks"};
+  for (const gin::Value& task : config.call_as<std::vector<gin::Value>>("seqio.TaskRegistry"))
+    registry.add(gin::as<std::shared_ptr<const Task>>(task, where));
+  for (const gin::Value& mixture : config.call_as<std::vector<gin::Value>>("seqio.MixtureRegistry"))
+    registry.add(
+        make_mixture(gin::as<MixtureSpec>(mixture, {"seqio.MixtureRegistry.mixtures"}), registry));
+  return registry;
+}
+
+}  // namespace quintet::data

@@ -1,0 +1,104 @@
+#pragma once
+// How gin values become this folder's types: a function reference such as @preprocessors.rekey
+// stands for the object that calling it gives, with its arguments bound in gin.
+
+#include "data/examples/data_source.h"
+#include "data/examples/preprocessor.h"
+#include "data/metrics/metric.h"
+#include "data/preprocessors/denoise.h"
+#include "runtime/gin/convert.h"
+
+namespace quintet::data {
+
+/// A mixture whose tasks may be named before they are registered.
+struct MixtureSpec {
+  std::string name;
+  std::vector<gin::Value> tasks;  // names, tasks, or pairs of one and its rate
+  gin::Value default_rate = 1.0;  // or a function such as @seqio.mixing_rate_num_examples
+};
+
+/// The object that a value is or, if it is an uncalled reference, makes.
+template <typename T>
+T object_or_made(const gin::Value& value, const gin::Where& where, const char* expected) {
+  const gin::Callable* callable = value.get_if<gin::Callable>();
+  const gin::Value made = callable != nullptr ? (*callable)() : value;
+  if constexpr (std::is_class_v<T> && requires { typename T::element_type; }) {
+    if (made.is_none()) return nullptr;
+    if (auto object = made.object_as<typename T::element_type>()) return object;
+  } else {
+    if (auto object = made.object_as<T>()) return *object;
+  }
+  gin::conversion_error(where, expected, value);
+}
+
+}  // namespace quintet::data
+
+namespace quintet::gin {
+
+template <typename T>
+struct MadeByReference {
+  static T from(const Value& value, const Where& where) {
+    return data::object_or_made<T>(value, where, Convert<T>::expected().c_str());
+  }
+};
+template <>
+struct Convert<data::PreprocessorPtr> : MadeByReference<data::PreprocessorPtr> {
+  static std::string expected() { return "a preprocessor, @name"; }
+  static Value to(data::PreprocessorPtr value) { return Value::object(std::move(value)); }
+};
+template <>
+struct Convert<data::NoiseFnPtr> : MadeByReference<data::NoiseFnPtr> {
+  static std::string expected() { return "a function such as @preprocessors.drop_noise_tokens"; }
+  static Value to(data::NoiseFnPtr value) {
+    return value ? Value::object(std::move(value)) : Value();
+  }
+};
+template <>
+struct Convert<data::NoiseMaskFnPtr> : MadeByReference<data::NoiseMaskFnPtr> {
+  static std::string expected() { return "a function such as @preprocessors.iid_noise_mask"; }
+  static Value to(data::NoiseMaskFnPtr value) {
+    return value ? Value::object(std::move(value)) : Value();
+  }
+};
+template <>
+struct Convert<data::MetricFn> : MadeByReference<data::MetricFn> {
+  static std::string expected() { return "a metric such as @metrics.sequence_accuracy"; }
+  static Value to(data::MetricFn value) {
+    return Value::object(std::make_shared<data::MetricFn>(std::move(value)));
+  }
+};
+template <>
+struct Convert<data::PostprocessFn> : MadeByReference<data::PostprocessFn> {
+  static std::string expected() { return "a postprocessor such as @postprocessors.lower_text"; }
+  static Value to(data::PostprocessFn value) {
+    return Value::object(std::make_shared<data::PostprocessFn>(std::move(value)));
+  }
+};
+template <>
+struct Convert<data::FeatureType> {
+  static std::string expected() { return "'int32' or 'float32'"; }
+  static data::FeatureType from(const Value& value, const Where& where) {
+    const auto text = as<std::string>(value, where);
+    if (text == "int32") return data::FeatureType::int32;
+    if (text == "float32") return data::FeatureType::float32;
+    conversion_error(where, expected(), value);
+  }
+  static Value to(data::FeatureType value) {
+    return value == data::FeatureType::int32 ? "int32" : "float32";
+  }
+};
+template <>
+struct Convert<data::OnBadExample> {
+  static std::string expected() { return "'fail', 'skip' or 'skip:N'"; }
+  static data::OnBadExample from(const Value& value, const Where& where) {
+    if (const auto policy = data::parse_on_bad_example(as<std::string>(value, where)))
+      return *policy;
+    conversion_error(where, expected(), value);
+  }
+  static Value to(data::OnBadExample value) {
+    if (value == data::OnBadExample::fail) return "fail";
+    return value == data::OnBadExample::skip ? "skip" : "skip:" + std::to_string(value.most);
+  }
+};
+
+}  // namespace quintet::gin
