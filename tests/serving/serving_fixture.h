@@ -40,7 +40,8 @@ inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
                                            .chosen = 2,
                                            .encoder = {},
                                            .dtype = dtype});
-    return std::make_unique<TinyNetwork>(sparse.packed(),
+    auto packed = sparse.packed();
+    return std::make_unique<TinyNetwork>(std::move(packed),
                                          on_cpu() ? nullptr : std::move(sparse.model));
   }
   const Json config = Json::read(decode_file("cases.json"))["config"];
