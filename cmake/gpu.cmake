@@ -1,5 +1,5 @@
 # Device sources (kernels/**/*.cu, runtime/*.cu) make libraries of the same text:
-#   quintet_emulated          by the host's compiler, on the SIMT emulator; with QUINTET_EMULATOR
+#   quintet_emulated          by the host's compiler, on the SIMT emulator (quintet_emulator); with QUINTET_EMULATOR
 #   quintet_emulated_checked  the same under AddressSanitizer, for the tests of single kernels
 #   quintet_cuda              by nvcc, when CUDA is there
 # Both register nothing by themselves: runtime/devices.cpp opens them.
@@ -13,17 +13,22 @@ set(QUINTET_CUDA_GENCODE
 function(quintet_gpu_libraries)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
        ${CMAKE_SOURCE_DIR}/kernels/*.cu ${CMAKE_SOURCE_DIR}/runtime/*.cu)
-  if(QUINTET_EMULATOR)
+  file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/simt/emulator/*.cpp)
+  if(QUINTET_EMULATOR OR QUINTET_TESTS)
     find_library(BOOST_CONTEXT_LIBRARY boost_context REQUIRED)
-    file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/simt/emulator/*.cpp)
+    add_library(quintet_emulator STATIC EXCLUDE_FROM_ALL ${emulator})
+    set(libraries quintet_emulator)
+  endif()
+  if(QUINTET_EMULATOR)
     set(wrappers "")
     foreach(source ${sources})
       set(wrapper ${CMAKE_BINARY_DIR}/emulated/${source}.cpp)
       file(CONFIGURE OUTPUT ${wrapper} CONTENT "#include \"${source}\"\n")
       list(APPEND wrappers ${wrapper})
     endforeach()
-    add_library(quintet_emulated STATIC ${emulator} ${wrappers})
-    set(libraries quintet_emulated)
+    add_library(quintet_emulated STATIC ${wrappers})
+    target_link_libraries(quintet_emulated PUBLIC quintet_emulator)
+    list(APPEND libraries quintet_emulated)
     if(QUINTET_SANITIZE)
       add_library(quintet_emulated_checked ALIAS quintet_emulated)
     else()
@@ -33,15 +38,15 @@ function(quintet_gpu_libraries)
       target_link_options(quintet_emulated_checked INTERFACE -fsanitize=address)
       list(APPEND libraries quintet_emulated_checked)
     endif()
-    foreach(library ${libraries})
-      target_compile_definitions(${library} PRIVATE QUINTET_EMULATE=1)
-      # g++ 12 takes arrays that a loop fills for uninitialised after inlining.
-      target_compile_options(${library} PRIVATE -Wall -Wextra -Werror -Wno-unknown-pragmas
-                             -Wno-maybe-uninitialized)
-      target_include_directories(${library} PUBLIC ${CMAKE_SOURCE_DIR})
-      target_link_libraries(${library} PUBLIC quintet_kernels ${BOOST_CONTEXT_LIBRARY})
-    endforeach()
   endif()
+  foreach(library ${libraries})
+    target_compile_definitions(${library} PRIVATE QUINTET_EMULATE=1)
+    # g++ 12 takes arrays that a loop fills for uninitialised after inlining.
+    target_compile_options(${library} PRIVATE -Wall -Wextra -Werror -Wno-unknown-pragmas
+                           -Wno-maybe-uninitialized)
+    target_include_directories(${library} PUBLIC ${CMAKE_SOURCE_DIR})
+    target_link_libraries(${library} PUBLIC quintet_kernels ${BOOST_CONTEXT_LIBRARY})
+  endforeach()
   if(QUINTET_CUDA_FOUND)
     file(GLOB host CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/simt/*.cpp)
     add_library(quintet_cuda STATIC ${sources} ${host})

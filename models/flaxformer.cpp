@@ -135,6 +135,9 @@ void add_components(Registry& r) {
           expect_is(a, "use_bias", false);
           return object(LogitsDense{});
         });
+}
+
+void add_attention_and_mlp(Registry& r) {
   r.add(kComponents + "attention.dense_attention.MultiHeadDotProductAttention",
         with({{"num_heads"}, {"head_dim"}, {"dropout_rate", 0.0}, {"kernel_init", nullptr}},
              {"dtype", "bias_init", "use_bias", "broadcast_dropout", "qkv_features", "out_features",
@@ -398,6 +401,7 @@ void add_architectures(Registry& r) {
 void register_flaxformer(Registry& registry) {
   add_linen(registry);
   add_components(registry);
+  add_attention_and_mlp(registry);
   add_moe(registry);
   add_layers(registry);
   add_architectures(registry);

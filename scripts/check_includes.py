@@ -28,8 +28,8 @@ BEHIND = {
     "hdf5.h": ("checkpoint/",),
     "mpi.h": ("runtime/mpi/", "runtime/mesh/collectives_", "data/service/"),
     "nccl.h": ("runtime/mesh/collectives_",),
-    "sentencepiece_processor.h": ("data/", "apps/tokenizer"),
-    "sentencepiece_trainer.h": ("data/", "apps/tokenizer"),
+    "sentencepiece_processor.h": ("data/", "apps/cli/tokenizer"),
+    "sentencepiece_trainer.h": ("data/", "apps/cli/tokenizer"),
     "dnnl.h": ("kernels/", "bench/"),
     "dnnl.hpp": ("kernels/", "bench/"),
 }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "apps/serve/answer_text.h"
-#include "apps/serve/api_error.h"
+#include "apps/serve/api/api_error.h"
 #include "models/decoding/request.h"
 
 namespace quintet::serve {

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/serve/log.h"
+#include "apps/process/log.h"
 
 namespace quintet::serve {
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "apps/process/log.h"
 #include "apps/serve/job_group.h"
-#include "apps/serve/log.h"
 #include "apps/serve/page.h"
 
 namespace quintet::serve {

@@ -6,10 +6,10 @@
 //   service.engine().run();
 
 #include "apps/serve/answer_memory.h"
-#include "apps/serve/api_keys.h"
-#include "apps/serve/completion_request.h"
-#include "apps/serve/host_names.h"
-#include "apps/serve/http_server.h"
+#include "apps/serve/api/api_keys.h"
+#include "apps/serve/api/completion_request.h"
+#include "apps/serve/http/host_names.h"
+#include "apps/serve/http/http_server.h"
 #include "apps/serve/metrics.h"
 #include "apps/serve/worker.h"
 #include "models/serving/engine.h"

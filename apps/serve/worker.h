@@ -10,7 +10,7 @@
 #include <new>
 #include <thread>
 
-#include "apps/serve/log.h"
+#include "apps/process/log.h"
 #include "runtime/base/thread.h"
 
 namespace quintet::serve {

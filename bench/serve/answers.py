@@ -43,7 +43,7 @@ def checked(command):
 
 def make_model(options, folder):
     """Words of our own sources, two steps of training: random weights that take the vocabulary's ids."""
-    texts = [ROOT / "README.md", *sorted((ROOT / "data").glob("*.cpp"))]
+    texts = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "data").rglob("*.cpp"))]
     checked([options.quintet, "tokenizer", "train", *(f"--input={text}" for text in texts), f"--vocab_size={PIECES}",
              f"--model_prefix={folder / 'sp'}", "--byte_fallback", "--quiet"])
     checked([options.quintet, "train", "--gin_file=quintet/quickstart.gin", f"--model_dir={folder / 'model'}",

@@ -149,6 +149,42 @@ TfdsDataSource::Splits tfds_splits(const Arguments& a) {
   return splits;
 }
 
+/// Those that seqio does not have.
+void register_our_sources(Registry& r) {
+  r.add("quintet.data.TsvDataSource",
+        file_params({{"field_names", gin::list_of({"inputs", "targets"})}}),
+        [](const Arguments& a) {
+          return gin::to_value(DataSourcePtr(std::make_shared<TsvDataSource>(
+              split_to_files(a), a.get<std::vector<std::string>>("field_names"), file_options(a))));
+        });
+  r.add("quintet.data.JsonlDataSource", file_params({{"fields", gin::list_of({})}}),
+        [](const Arguments& a) {
+          return gin::to_value(DataSourcePtr(std::make_shared<JsonlDataSource>(
+              split_to_files(a), a.get<std::vector<std::string>>("fields"), file_options(a))));
+        });
+  r.add_function("quintet.data.HoldOutDataSource",
+                 [](DataSourcePtr source, int64_t every, std::string split) -> DataSourcePtr {
+                   return std::make_shared<HoldOutDataSource>(std::move(source), every,
+                                                              std::move(split));
+                 },
+                 {"source", {"every", 20}, {"split", "train"}});
+  const NumberWords numbers;
+  r.add_function("quintet.data.NumberWordsDataSource",
+                 [](int64_t largest, double by_digits_fraction, int64_t evaluation_examples,
+                    bool to_words, std::string prefix) {
+                   return number_words_source({.largest = largest,
+                                               .by_digits_fraction = by_digits_fraction,
+                                               .evaluation_examples = evaluation_examples,
+                                               .to_words = to_words,
+                                               .prefix = std::move(prefix)});
+                 },
+                 {{"largest", numbers.largest},
+                  {"by_digits_fraction", numbers.by_digits_fraction},
+                  {"evaluation_examples", numbers.evaluation_examples},
+                  {"to_words", numbers.to_words},
+                  {"prefix", numbers.prefix}});
+}
+
 }  // namespace
 
 void register_sources(Registry& r) {
@@ -195,38 +231,7 @@ void register_sources(Registry& r) {
   for (const char* name : {"TextLineDataSource", "TFExampleDataSource", "TfdsDataSource",
                            "FileDataSource", "FunctionDataSource"})
     r.add_alias(std::string("seqio.") + name, std::string("seqio.dataset_providers.") + name);
-  r.add("quintet.data.TsvDataSource",
-        file_params({{"field_names", gin::list_of({"inputs", "targets"})}}),
-        [](const Arguments& a) {
-          return gin::to_value(DataSourcePtr(std::make_shared<TsvDataSource>(
-              split_to_files(a), a.get<std::vector<std::string>>("field_names"), file_options(a))));
-        });
-  r.add("quintet.data.JsonlDataSource", file_params({{"fields", gin::list_of({})}}),
-        [](const Arguments& a) {
-          return gin::to_value(DataSourcePtr(std::make_shared<JsonlDataSource>(
-              split_to_files(a), a.get<std::vector<std::string>>("fields"), file_options(a))));
-        });
-  r.add_function("quintet.data.HoldOutDataSource",
-                 [](DataSourcePtr source, int64_t every, std::string split) -> DataSourcePtr {
-                   return std::make_shared<HoldOutDataSource>(std::move(source), every,
-                                                              std::move(split));
-                 },
-                 {"source", {"every", 20}, {"split", "train"}});
-  const NumberWords numbers;
-  r.add_function("quintet.data.NumberWordsDataSource",
-                 [](int64_t largest, double by_digits_fraction, int64_t evaluation_examples,
-                    bool to_words, std::string prefix) {
-                   return number_words_source({.largest = largest,
-                                               .by_digits_fraction = by_digits_fraction,
-                                               .evaluation_examples = evaluation_examples,
-                                               .to_words = to_words,
-                                               .prefix = std::move(prefix)});
-                 },
-                 {{"largest", numbers.largest},
-                  {"by_digits_fraction", numbers.by_digits_fraction},
-                  {"evaluation_examples", numbers.evaluation_examples},
-                  {"to_words", numbers.to_words},
-                  {"prefix", numbers.prefix}});
+  register_our_sources(r);
 }
 
 }  // namespace quintet::data

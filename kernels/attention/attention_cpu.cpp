@@ -95,17 +95,17 @@ class ForwardHead {
     float* scores = scores_ + row * stride_;
     const Range live = mask_row(p_, b_, i, block, scores);
     if (live.begin >= live.end) return;
-    const float* bias = p_.strip(head_, i) + block.begin;
+    const float* bias = p_.head_diagonals(head_, i) + block.begin;
     const float before = largest_[row], here = add_bias(scores, bias, live);
     const float largest = here > before || std::isnan(here) ? here : before;
     if (std::isinf(largest) && largest < 0)
       return std::fill(scores + live.begin, scores + live.end, 0.0F);
     const float sum = exponentials(scores, largest, live);
-    const float fade = std::exp(before - largest);
+    const float rescale = std::exp(before - largest);
     largest_[row] = largest;
-    total_[row] = total_[row] * fade + sum;
+    total_[row] = total_[row] * rescale + sum;
     float* sums = sums_ + row * values_.width();
-    if (!is_first && fade != 1.0F) scale_to(sums, fade, values_.width(), sums);
+    if (!is_first && rescale != 1.0F) scale_to(sums, rescale, values_.width(), sums);
   }
 
   void finish(Range rows, float* out, float* lse) {
@@ -185,7 +185,7 @@ void forward_few(const Problem& p, int64_t b, int64_t head, float* out, float* l
       for (int64_t j = keys.begin; j < keys.end; ++j)
         scores[j] = p.scale * dot(q, k + j * p.row_stride(), p.depth);
       const Range live = mask_row(p, b, i, {0, p.keys}, scores);
-      const float largest = add_bias(scores, p.strip(head, i), live);
+      const float largest = add_bias(scores, p.head_diagonals(head, i), live);
       const float total = exponentials(scores, largest, live), share = 1.0F / total;
       for (int64_t j = keys.begin; j < keys.end; ++j)
         scores[j] *= keep == nullptr ? share : share * keep[j];

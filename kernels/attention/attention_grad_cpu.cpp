@@ -27,17 +27,17 @@ int64_t gradient_floats(const Problem& p) {
   return Arena::floats({Panels::floats(p.depth, p.keys), Panels::floats(p.depth, p.keys),
                         Panels::floats(p.keys, p.depth), Panels::floats(tile, p.depth),
                         Panels::floats(tile, p.depth), scores, scores, tile * width, p.keys * width,
-                        p.keys * width, tile, p.queries + p.keys + attention::kStripPadding});
+                        p.keys * width, tile, p.queries + p.keys + attention::kDiagonalsPadding});
 }
 
 /// Weights of attention and their gradients become gradients of scores:
 ///   weights = exp(weights + bias - lse)   (if kRecompute: they come as scores)
-///   dweights = weights * (dweights * keep - delta);  dstrip += dweights
-/// over `live`; keep and dstrip may be null. One pass, as each of the rows is read from cache.
+///   dweights = weights * (dweights * keep - delta);  dhead_diagonals += dweights
+/// over `live`; keep and dhead_diagonals may be null. One pass, as each of the rows is read from cache.
 template <bool kRecompute>
 inline void score_gradients(float* HWY_RESTRICT weights, float* HWY_RESTRICT dweights,
                             const float* HWY_RESTRICT bias, float lse, float delta,
-                            const float* HWY_RESTRICT keep, float* HWY_RESTRICT dstrip,
+                            const float* HWY_RESTRICT keep, float* HWY_RESTRICT dhead_diagonals,
                             Range live) {
   const F d;
   const auto shift = hn::Set(d, lse), deltas = hn::Set(d, delta);
@@ -51,7 +51,8 @@ inline void score_gradients(float* HWY_RESTRICT weights, float* HWY_RESTRICT dwe
     if (keep != nullptr) g = hn::Mul(g, hn::LoadU(d, keep + j));
     g = hn::Mul(p, hn::Sub(g, deltas));
     hn::StoreU(g, d, dweights + j);
-    if (dstrip != nullptr) hn::StoreU(hn::Add(hn::LoadU(d, dstrip + j), g), d, dstrip + j);
+    if (dhead_diagonals != nullptr)
+      hn::StoreU(hn::Add(hn::LoadU(d, dhead_diagonals + j), g), d, dhead_diagonals + j);
   }
 }
 
@@ -84,9 +85,12 @@ class GradientHead {
   }
 
   void run(const Gradients& g) {
-    const int64_t strip = p_.queries + p_.keys;
-    dstrip_ = g.dstrips == nullptr ? nullptr : arena_.take(strip + attention::kStripPadding);
-    if (dstrip_ != nullptr) std::fill_n(dstrip_, strip + attention::kStripPadding, 0.0F);
+    const int64_t head_diagonals = p_.queries + p_.keys;
+    dhead_diagonals_ = g.dbias_diagonals == nullptr
+                           ? nullptr
+                           : arena_.take(head_diagonals + attention::kDiagonalsPadding);
+    if (dhead_diagonals_ != nullptr)
+      std::fill_n(dhead_diagonals_, head_diagonals + attention::kDiagonalsPadding, 0.0F);
     const int64_t tiles = (p_.queries + kQueryTile - 1) / kQueryTile;
     for (int64_t t = 0; t < tiles; ++t)
       differentiate({p_.queries * t / tiles, p_.queries * (t + 1) / tiles}, g);
@@ -96,8 +100,9 @@ class GradientHead {
       scale_to(dv_ + j * width_, keep == nullptr ? 1.0F : keep[j], p_.depth,
                p_.head_rows(g.dv, p_.keys, b_, head_, j));
     }
-    if (dstrip_ != nullptr)
-      std::copy_n(dstrip_, strip, g.dstrips + (b_ * p_.heads + head_) * strip);
+    if (dhead_diagonals_ != nullptr)
+      std::copy_n(dhead_diagonals_, head_diagonals,
+                  g.dbias_diagonals + (b_ * p_.heads + head_) * head_diagonals);
   }
 
  private:
@@ -153,8 +158,10 @@ class GradientHead {
     const AllowedKeys& allowed = p_.allowed_of(b_, i);
     const float* keep = p_.keep_row(b_, head_);
     if (keep != nullptr) keep += block.begin;
-    float* dstrip = dstrip_ == nullptr ? nullptr : dstrip_ + (p_.queries - 1 - i) + block.begin;
-    const float* bias = p_.strip(head_, i) + block.begin;
+    float* dhead_diagonals = dhead_diagonals_ == nullptr
+                                 ? nullptr
+                                 : dhead_diagonals_ + (p_.queries - 1 - i) + block.begin;
+    const float* bias = p_.head_diagonals(head_, i) + block.begin;
     const float lse = g.lse[(b_ * p_.heads + head_) * p_.queries + i], delta = delta_[row];
     Range live{0, 0};
     if (is_left_out_[static_cast<size_t>(row)]) {
@@ -163,10 +170,10 @@ class GradientHead {
       std::fill_n(weights, keys, 1.0F / static_cast<float>(p_.keys));
       std::fill(weights + keys, weights + width, 0.0F);
       live = {0, width};
-      score_gradients<false>(weights, dscores, bias, lse, delta, keep, dstrip, live);
+      score_gradients<false>(weights, dscores, bias, lse, delta, keep, dhead_diagonals, live);
     } else {
       live = mask_row(p_, b_, i, block, weights);
-      score_gradients<true>(weights, dscores, bias, lse, delta, keep, dstrip, live);
+      score_gradients<true>(weights, dscores, bias, lse, delta, keep, dhead_diagonals, live);
     }
     std::fill(dscores, dscores + live.begin, 0.0F);
     std::fill(dscores + live.end, dscores + width, 0.0F);
@@ -180,7 +187,7 @@ class GradientHead {
   int64_t stride_ = 0, width_ = 0;                 // of weights_ and dscores_; of dq_, dk_ and dv_
   float *weights_ = nullptr, *dscores_ = nullptr;  // [tile, block of keys]
   float *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;  // [tile or keys, depth]
-  float *delta_ = nullptr, *dstrip_ = nullptr;
+  float *delta_ = nullptr, *dhead_diagonals_ = nullptr;
   std::array<bool, kQueryTile> is_left_out_{};
 };
 
@@ -197,13 +204,14 @@ namespace quintet {
 namespace {
 
 // Sums over the batch, in its order, what each relative position has to say about its bucket.
-void table_gradient(const attention::Problem& p, const std::vector<float>& dstrips, float* dtable) {
-  const int64_t strip = p.queries + p.keys;
+void table_gradient(const attention::Problem& p, const std::vector<float>& dbias_diagonals,
+                    float* dtable) {
+  const int64_t head_diagonals = p.queries + p.keys;
   std::vector<double> sums(static_cast<size_t>(p.rule.buckets));
   for (int64_t head = 0; head < p.heads; ++head) {
     std::fill(sums.begin(), sums.end(), 0.0);
     for (int64_t b = 0; b < p.batch; ++b) {
-      const float* from = dstrips.data() + (b * p.heads + head) * strip;
+      const float* from = dbias_diagonals.data() + (b * p.heads + head) * head_diagonals;
       for (size_t i = 0; i < p.buckets.size(); ++i)
         sums[static_cast<size_t>(p.buckets[i])] += static_cast<double>(from[i]);
     }
@@ -234,16 +242,16 @@ void attention_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
                          .dv = cpu::f32(out[2], kOp, "dv")};
   const bool has_table = !out[3].absent();
   QT_ASSERT(!has_table || !in[3].absent());
-  std::vector<float> dstrips;
+  std::vector<float> dbias_diagonals;
   if (has_table) {
-    dstrips.resize(static_cast<size_t>(p.batch * p.heads * (p.queries + p.keys)));
-    g.dstrips = dstrips.data();
+    dbias_diagonals.resize(static_cast<size_t>(p.batch * p.heads * (p.queries + p.keys)));
+    g.dbias_diagonals = dbias_diagonals.data();
   }
   attention::for_each_head(p, HWY_DYNAMIC_DISPATCH(gradient_floats)(p),
                            [&](int64_t b, int64_t head, float* memory) {
                              HWY_DYNAMIC_DISPATCH(gradient_head)(p, b, head, g, memory);
                            });
-  if (has_table) table_gradient(p, dstrips, cpu::f32(out[3], kOp, "dtable"));
+  if (has_table) table_gradient(p, dbias_diagonals, cpu::f32(out[3], kOp, "dtable"));
 }
 
 }  // namespace quintet

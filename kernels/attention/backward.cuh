@@ -1,6 +1,6 @@
 #pragma once
-// What the tensor-core gradient kernels share: who computes what, and the gradient of the bias
-// strip.
+// What the tensor-core gradient kernels share: who computes what, and the gradient of the
+// bias diagonals.
 //
 // A block owns the keys of one part of a head of a sequence and takes its queries a tile at a time,
 // for one block of keys after the other. The sums of dq stay in global memory, in the order of the
@@ -34,8 +34,8 @@ inline GradientOperands gradient_operands(const Prepared& p, const Statistics& s
 
 struct GradientResults {
   bf16 *dq, *dk, *dv;
-  float4* dq_sums;  // [b, h, part, query tile, ...]: the kernel's own order
-  float* dstrips;   // [b, h, part, 2 reach + 1]; null: not asked for
+  float4* dq_sums;         // [b, h, part, query tile, ...]: the kernel's own order
+  float* dbias_diagonals;  // [b, h, part, 2 reach + 1]; null: not asked for
 };
 
 /// Blocks of keys of a part: [begin, end).
@@ -67,21 +67,23 @@ inline int best_parts(int64_t items, int64_t key_blocks, int64_t multiprocessors
   return best;
 }
 
-/// Sums of gradients of scores along diagonals, in shared memory: two rows of entries as BiasStrip
+/// Sums of gradients of scores along diagonals, in shared memory: two rows of entries as BiasDiagonals
 /// numbers them (relative positions query - key), the second one for the upper half of each pair.
-class StripGradient {
+class DiagonalsGradient {
  public:
-  BiasStrip strip;
+  BiasDiagonals head_diagonals;
   simt::Shared<float> low, high;
 
   __host__ __device__ static size_t bytes(int reach, int rows, int columns) {
-    return BiasStrip::bytes(reach, rows, columns);
+    return BiasDiagonals::bytes(reach, rows, columns);
   }
-  __device__ StripGradient(const BiasStrip& its, size_t byte_offset)
-      : strip(its),
+  __device__ DiagonalsGradient(const BiasDiagonals& its, size_t byte_offset)
+      : head_diagonals(its),
         low(simt::shared<float>(byte_offset, count())),
         high(simt::shared<float>(byte_offset + sizeof(float) * count(), count())) {}
-  __device__ int count() const { return BiasStrip::floats(strip.reach, strip.rows, strip.columns); }
+  __device__ int count() const {
+    return BiasDiagonals::floats(head_diagonals.reach, head_diagonals.rows, head_diagonals.columns);
+  }
 
   /// All threads of the block; no barrier.
   __device__ void clear() const {
@@ -95,8 +97,8 @@ class StripGradient {
   /// column 0 minus that of row 0. Called by threads 0 to `threads` - 1.
   template <int kKeys>
   __device__ void add(int relative, int thread, int threads, simt::Shared<uint32_t> tile) const {
-    const int first = strip.entry(relative);
-    if (relative - (kKeys - 1) >= strip.reach || relative + 63 <= -strip.reach) {
+    const int first = head_diagonals.entry(relative);
+    if (relative - (kKeys - 1) >= head_diagonals.reach || relative + 63 <= -head_diagonals.reach) {
       // All of one bucket: any entries of that side will do, at most 256 of them.
       (thread < 128 ? low : high)[first - (kKeys - 1) + thread % 128] +=
           sum_of<kKeys>(thread, threads, tile);
@@ -116,8 +118,9 @@ class StripGradient {
   template <int kKeys, int kQueries>
   __device__ void add_by_products(int relative, int half, simt::Shared<bf16> tile,
                                   simt::Shared<bf16> zeros) const {
-    const int first = strip.entry(relative), lane = static_cast<int>(threadIdx.x) % 32;
-    if (relative - (kKeys - 1) >= strip.reach || relative + kQueries - 1 <= -strip.reach) {
+    const int first = head_diagonals.entry(relative), lane = static_cast<int>(threadIdx.x) % 32;
+    if (relative - (kKeys - 1) >= head_diagonals.reach ||
+        relative + kQueries - 1 <= -head_diagonals.reach) {
       const auto words = simt::shared_cast<uint32_t>(tile);
       low[first + (half == 0 ? -32 : 0) + lane] +=
           sum_of<kKeys * kQueries / 64>(32 * half + lane, 64, words);
@@ -161,11 +164,11 @@ class StripGradient {
       if (diagonal >= -(kKeys - 1) && diagonal < kQueries) low[first + diagonal] += sums[1][i];
     }
   }
-  /// Writes the head's strip gradient [2 reach + 1], by key - query. After a barrier.
+  /// Writes the gradient of the head's diagonals [2 reach + 1], by key - query. After a barrier.
   __device__ void store(float* to) const {
-    const int length = 2 * strip.reach + 1;
+    const int length = 2 * head_diagonals.reach + 1;
     for (int i = static_cast<int>(threadIdx.x); i < length; i += static_cast<int>(blockDim.x)) {
-      const int e = strip.origin() + strip.reach - i;  // query - key = reach - i
+      const int e = head_diagonals.origin() + head_diagonals.reach - i;  // query - key = reach - i
       int begin = e, end = e + 1;
       if (i == 0) end = count();
       if (i == length - 1) begin = 0;

@@ -9,7 +9,7 @@ template <typename T>
 struct Operands {
   const T *q, *k, *v, *dout;
   const uint8_t* keep;
-  const float* strips;
+  const float* bias_diagonals;
   Statistics statistics;
   int64_t statistics_stride;  // padded queries
 };
@@ -17,15 +17,15 @@ struct Operands {
 template <typename T>
 struct Results {
   T *dq, *dk, *dv;
-  float* dq_sums;  // [b, q, h*d], not scaled; for float32 dq itself
-  float* dstrips;  // [b, h, 2 reach + 1], zeros before; null: not asked for
+  float* dq_sums;          // [b, q, h*d], not scaled; for float32 dq itself
+  float* dbias_diagonals;  // [b, h, 2 reach + 1], zeros before; null: not asked for
 };
 
-// Adds the sums of a tile's diagonals (key - query constant) to a strip; diagonal t of `dscores`
+// Adds the sums of a tile's diagonals (key - query constant) to the head's diagonals of the bias; diagonal t of `dscores`
 // [query, key] has relative position relative + t - (kTile - 1). One thread writes an entry.
 template <int kTile>
 __device__ void add_diagonals(simt::Shared<float> dscores, simt::Shared<float> diagonals,
-                              int relative, int reach, float* dstrip) {
+                              int relative, int reach, float* dhead_diagonals) {
   constexpr int kCount = 2 * kTile - 1;
   const int t = static_cast<int>(threadIdx.x), first = relative - (kTile - 1);
   if (t < kCount) {
@@ -35,14 +35,14 @@ __device__ void add_diagonals(simt::Shared<float> dscores, simt::Shared<float> d
       if (column >= 0 && column < kTile) sum += dscores[row * (kTile + 1) + column];
     }
     diagonals[t] = sum;
-    if (first + t > -reach && first + t < reach) dstrip[first + t + reach] += sum;
+    if (first + t > -reach && first + t < reach) dhead_diagonals[first + t + reach] += sum;
   }
   __syncthreads();
   if (t > 1) return;
   float sum = 0;  // thread 0: everything at or before -reach, thread 1: at or after it
   for (int i = 0; i < kCount; ++i)
     if (t == 0 ? first + i <= -reach : first + i >= reach) sum += diagonals[i];
-  dstrip[t == 0 ? 0 : 2 * reach] += sum;
+  dhead_diagonals[t == 0 ? 0 : 2 * reach] += sum;
 }
 
 // A block a head of a sequence: for each block of keys all queries that need it.
@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(kGeneralThreads)
   auto diagonals =
       simt::shared<float>(4 * tile_bytes + sizeof(float) * 2 * kTile * kStride, 2 * kTile);
   const int64_t item = static_cast<int64_t>(b) * p.heads + head;
-  const float* strip = in.strips == nullptr ? nullptr : in.strips + head * (2 * p.reach + 1);
+  const float* head_diagonals =
+      in.bias_diagonals == nullptr ? nullptr : in.bias_diagonals + head * (2 * p.reach + 1);
   const float* lse = in.statistics.lse + item * in.statistics_stride;
   const float* delta = in.statistics.delta + item * in.statistics_stride;
 
@@ -93,8 +94,9 @@ __global__ void __launch_bounds__(kGeneralThreads)
         for (int j = 0; j < kRows; ++j) {
           const int column = tx + 16 * j, at = key + column;
           float score = p.scale * scores[i][j];
-          if (strip != nullptr)
-            score += strip[clamp_relative(at + p.first_relative - query, p.reach) + p.reach];
+          if (head_diagonals != nullptr)
+            score +=
+                head_diagonals[clamp_relative(at + p.first_relative - query, p.reach) + p.reach];
           if (keys.none) score = 0;
           float weight = 0, dscore = 0;
           if (attends(p, b, query, at, keys)) {
@@ -126,9 +128,9 @@ __global__ void __launch_bounds__(kGeneralThreads)
             to.dq_sums[at] = sum;
         }
       }
-      if (to.dstrips != nullptr)
+      if (to.dbias_diagonals != nullptr)
         add_diagonals<kTile>(dscores, diagonals, key + p.first_relative - first, p.reach,
-                             to.dstrips + item * (2 * p.reach + 1));
+                             to.dbias_diagonals + item * (2 * p.reach + 1));
     }
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
@@ -175,7 +177,7 @@ void backward_of(const Prepared& prepared, const Statistics& s, const void* dout
                        static_cast<const T*>(prepared.v),
                        static_cast<const T*>(dout),
                        prepared.keep,
-                       prepared.strips,
+                       prepared.bias_diagonals,
                        s,
                        padded_queries(p.queries)};
   Results<T> to{static_cast<T*>(dq), static_cast<T*>(dk), static_cast<T*>(dv), nullptr, nullptr};
@@ -185,16 +187,16 @@ void backward_of(const Prepared& prepared, const Statistics& s, const void* dout
     to.dq_sums =
         prepared.scratch<float>(static_cast<int64_t>(p.batch) * p.queries * p.heads * p.depth);
   if (dtable != nullptr) {
-    const int64_t floats = static_cast<int64_t>(p.batch) * p.heads * prepared.strip_length();
-    to.dstrips = prepared.scratch<float>(floats);
+    const int64_t floats = static_cast<int64_t>(p.batch) * p.heads * prepared.diagonals_length();
+    to.dbias_diagonals = prepared.scratch<float>(floats);
     simt::launch(zero_kernel, simt::Launch{.grid = dim3(64), .block = dim3(256), .stream = stream},
-                 to.dstrips, floats);
+                 to.dbias_diagonals, floats);
   }
   if (p.depth <= 64)
     launch_backward<T, 4, 4>(p, in, to, stream);
   else
     launch_backward<T, 2, 16>(p, in, to, stream);
-  if (dtable != nullptr) reduce_strips(prepared, to.dstrips, 1, dtable, stream);
+  if (dtable != nullptr) reduce_bias_diagonals(prepared, to.dbias_diagonals, 1, dtable, stream);
 }
 
 }  // namespace

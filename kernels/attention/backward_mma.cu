@@ -18,7 +18,7 @@ struct Shape {
   static constexpr size_t kQueriesAt = 2 * kKeyBytes;  // q, dout; twice
   static constexpr size_t kScoresAt = kQueriesAt + 4 * kQueryBytes;
   static constexpr size_t kStatisticsAt = kScoresAt + sizeof(bf16) * kKeys * kQueries;
-  static constexpr size_t kStripAt = kStatisticsAt + sizeof(float) * 4 * kQueries;
+  static constexpr size_t kDiagonalsAt = kStatisticsAt + sizeof(float) * 4 * kQueries;
   static constexpr int kSums = kDepth / 4;  // of dq, a thread
   // Queries whose scores are in registers at a time.
   static constexpr int kChunk = kQueries / 2;
@@ -129,10 +129,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   };
   const bool has_bias = p.table != nullptr;
   const int reach = has_bias ? p.reach : 0;
-  const BiasStrip strip(reach, kKeys, kQueries, S::kStripAt);
-  const StripGradient dstrip(strip, S::kStripAt + BiasStrip::bytes(reach, kKeys, kQueries));
-  if (has_bias) strip.load(p, head, -1, S::kStripAt);
-  if (to.dstrips != nullptr) dstrip.clear();
+  const BiasDiagonals head_diagonals(reach, kKeys, kQueries, S::kDiagonalsAt);
+  const DiagonalsGradient dhead_diagonals(
+      head_diagonals, S::kDiagonalsAt + BiasDiagonals::bytes(reach, kKeys, kQueries));
+  if (has_bias) head_diagonals.load(p, head, -1, S::kDiagonalsAt);
+  if (to.dbias_diagonals != nullptr) dhead_diagonals.clear();
 
   const auto next_tile = [&](int block, int tile) {  // the first from `tile` on that needs block
     for (; tile < tiles; ++tile) {
@@ -173,7 +174,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       const TileKeys keys = tile_keys(p, b, first, kQueries);
       const auto queries = q_tile(buffer, 0), douts = q_tile(buffer, 1);
       const int r = warp * 16 + lane / 4, c = lane % 4;
-      const int entry = strip.entry(first - key0 - p.first_relative);
+      const int entry = head_diagonals.entry(first - key0 - p.first_relative);
       const bool is_masked = key0 < keys.inner_begin || key0 + kKeys > keys.inner_end;
       MaskBits mask{};
       if (is_masked) mask = mask_transposed<kQueries / 8>(p, b, first, key0, r, lane);
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       for (int from = 0; from < kQueries; from += S::kChunk) {
         constexpr int kFragments = S::kChunk / 8;
         float scores[S::kChunk / 2] = {}, dweights[S::kChunk / 2] = {};
-        if (has_bias) strip.template fill<kFragments>(scores, entry + from + 2 * c - r);
+        if (has_bias) head_diagonals.template fill<kFragments>(scores, entry + from + 2 * c - r);
         row_products<kDepth, S::kChunk>(k_tile, warp * 16, queries, from, scores);
         if (is_masked)
           apply_mask<kFragments>({{mask.in[0] >> from / 4, mask.in[1] >> from / 4},
@@ -235,9 +236,10 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
         for (int i = 0; i < S::kSums / 4; ++i)
           saved[i * kThreads] = make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
-      if (to.dstrips != nullptr)
-        dstrip.template add<kKeys>(first - key0 - p.first_relative, static_cast<int>(threadIdx.x),
-                                   kThreads, simt::shared_cast<uint32_t>(dscores));
+      if (to.dbias_diagonals != nullptr)
+        dhead_diagonals.template add<kKeys>(first - key0 - p.first_relative,
+                                            static_cast<int>(threadIdx.x), kThreads,
+                                            simt::shared_cast<uint32_t>(dscores));
       tile = next;
       buffer = 1 - buffer;
     }
@@ -245,9 +247,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     store_keys<kDepth>(p, b, head, key0 + warp * 16, dk, p.scale, nullptr, to.dk);
     store_keys<kDepth>(p, b, head, key0 + warp * 16, dv, p.kept, in.keep, to.dv);
   }
-  if (to.dstrips == nullptr) return;
+  if (to.dbias_diagonals == nullptr) return;
   __syncthreads();
-  dstrip.store(to.dstrips + static_cast<int64_t>(blockIdx.x) * (2 * p.reach + 1));
+  dhead_diagonals.store(to.dbias_diagonals + static_cast<int64_t>(blockIdx.x) * (2 * p.reach + 1));
 }
 
 // dq of the parts that have to do with it, added in order. A block a tile of queries of a head.
@@ -283,12 +285,13 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
   const int parts = best_parts(items, (p.keys + kKeys - 1) / kKeys, simt::device().multiprocessors);
   to.dq_sums = prepared.scratch<float4>(items * parts * tiles * (S::kSums / 4 * kThreads));
   if (dtable != nullptr)
-    to.dstrips = prepared.scratch<float>(items * parts * prepared.strip_length());
-  const size_t strip = BiasStrip::bytes(p.table == nullptr ? 0 : p.reach, kKeys, kQueries);
+    to.dbias_diagonals = prepared.scratch<float>(items * parts * prepared.diagonals_length());
+  const size_t head_diagonals =
+      BiasDiagonals::bytes(p.table == nullptr ? 0 : p.reach, kKeys, kQueries);
   simt::launch(backward_kernel<kDepth>,
                simt::Launch{.grid = dim3(static_cast<unsigned>(items * parts)),
                             .block = dim3(kThreads),
-                            .shared = S::kStripAt + 2 * strip,
+                            .shared = S::kDiagonalsAt + 2 * head_diagonals,
                             .stream = stream},
                p, in, to, parts);
   if (parts > 1)
@@ -297,7 +300,7 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
                               .block = dim3(kThreads),
                               .stream = stream},
                  p, to, parts);
-  if (dtable != nullptr) reduce_strips(prepared, to.dstrips, parts, dtable, stream);
+  if (dtable != nullptr) reduce_bias_diagonals(prepared, to.dbias_diagonals, parts, dtable, stream);
 }
 
 }  // namespace

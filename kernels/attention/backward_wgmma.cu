@@ -31,7 +31,7 @@ struct Shape {
   static constexpr size_t kBarriersAt = kStatisticsAt + 2 * kStages * kStatisticsBytes;
   static constexpr int kBarriers = 16;
   static constexpr size_t kWorkAt = kBarriersAt + 8 * kBarriers;
-  static constexpr size_t kStripAt = kWorkAt + 32;
+  static constexpr size_t kDiagonalsAt = kWorkAt + 32;
 };
 constexpr int kSums = 32;  // of dq, a thread
 
@@ -174,7 +174,7 @@ __device__ void produce(const Problem& p, const Maps& maps, const GradientOperan
 // Sums the diagonals of each tile's gradients of scores; thread in [0, kDiagonalThreads).
 template <int kDepth>
 __device__ void sum_diagonals(const Problem& p, const Work<kDepth>& work,
-                              const StripGradient& dstrip, int thread) {
+                              const DiagonalsGradient& dhead_diagonals, int thread) {
   using S = Shape<kDepth>;
   const Barriers barriers{S{}};
   Cursor<2> at;
@@ -186,11 +186,11 @@ __device__ void sum_diagonals(const Problem& p, const Work<kDepth>& work,
       simt::mbarrier_wait(barriers.scores_full(at.stage()), at.parity());
       const size_t scores = S::kScoresAt + at.stage() * S::kScoreBytes;
       if constexpr (S::kByProducts)
-        dstrip.template add_by_products<kKeys, S::kQueries>(
+        dhead_diagonals.template add_by_products<kKeys, S::kQueries>(
             relative, thread / 32, simt::shared<bf16>(scores, S::kScoreTile), barriers.zeros());
       else
-        dstrip.template add<kKeys>(relative, thread, S::kDiagonalThreads,
-                                   simt::shared<uint32_t>(scores, S::kScoreTile / 2));
+        dhead_diagonals.template add<kKeys>(relative, thread, S::kDiagonalThreads,
+                                            simt::shared<uint32_t>(scores, S::kScoreTile / 2));
       simt::named_barrier_sync(2, S::kDiagonalThreads);  // entries of the next tile change hands
       __syncwarp();
       if (thread % 32 == 0) simt::mbarrier_arrive(barriers.scores_empty(at.stage()));
@@ -211,7 +211,7 @@ class Consumer {
         to(results),
         work(its_work),
         parts(its_parts),
-        strip(kBias ? problem.reach : 0, kKeys, kQueries, S::kStripAt),
+        head_diagonals(kBias ? problem.reach : 0, kKeys, kQueries, S::kDiagonalsAt),
         thread(static_cast<int>(threadIdx.x) - kGroup) {}
 
   __device__ void run() {
@@ -286,8 +286,8 @@ class Consumer {
     if (is_masked) mask = mask_transposed<kQueries / 8>(p, work.b, first, key0, row, lane);
     float scores[kQueries / 2], dweights[kQueries / 2];
     if constexpr (kBias)
-      strip.template fill<kQueries / 8>(scores,
-                                        strip.entry(first - key0 - p.first_relative) + 2 * c - row);
+      head_diagonals.template fill<kQueries / 8>(
+          scores, head_diagonals.entry(first - key0 - p.first_relative) + 2 * c - row);
     simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
     simt::wgmma_fence_registers(scores);
     simt::wgmma_fence();
@@ -317,7 +317,7 @@ class Consumer {
     issue_sums(weights, dout, dv);
     const auto shared_scores =
         simt::shared<bf16>(S::kScoresAt + queries.stage() * S::kScoreBytes, S::kScoreTile);
-    if (kBias && to.dstrips != nullptr)  // what the buffer held has been summed
+    if (kBias && to.dbias_diagonals != nullptr)  // what the buffer held has been summed
       simt::mbarrier_wait(barriers.scores_empty(queries.stage()), queries.parity() ^ 1U);
     simt::forget(thread);
     const int stored_row = thread / 32 * 16 + thread % 16;
@@ -329,7 +329,7 @@ class Consumer {
     }
     simt::fence_async_shared();
     issue_sums(dscores, q, dk);
-    if (kBias && to.dstrips != nullptr) {
+    if (kBias && to.dbias_diagonals != nullptr) {
       __syncwarp();
       release(barriers.scores_full(queries.stage()));
     }
@@ -387,7 +387,7 @@ class Consumer {
   const Work<kDepth>& work;
   const int parts;
   const Barriers barriers{S{}};
-  const BiasStrip strip;
+  const BiasDiagonals head_diagonals;
   int thread;               // of the two consuming warpgroups
   Cursor<kStages> queries;  // of their gradients of scores too
   float dk[kDepth / 2], dv[kDepth / 2];
@@ -405,31 +405,33 @@ __global__ void __launch_bounds__(kThreads, 1)
 #if QT_SM90A
   using S = Shape<kDepth>;
   const int reach = kBias ? p.reach : 0;
-  const BiasStrip strip(reach, kKeys, S::kQueries, S::kStripAt);
-  const StripGradient dstrip(strip, S::kStripAt + BiasStrip::bytes(reach, kKeys, S::kQueries));
-  static_assert(S::kWorkAt + sizeof(Work<kDepth>) <= S::kStripAt);
+  const BiasDiagonals head_diagonals(reach, kKeys, S::kQueries, S::kDiagonalsAt);
+  const DiagonalsGradient dhead_diagonals(
+      head_diagonals, S::kDiagonalsAt + BiasDiagonals::bytes(reach, kKeys, S::kQueries));
+  static_assert(S::kWorkAt + sizeof(Work<kDepth>) <= S::kDiagonalsAt);
   Work<kDepth>& work = simt::shared<Work<kDepth>>(S::kWorkAt, 1)[0];
   if (threadIdx.x == 0) {
     Barriers{S{}}.init(S::kDiagonalThreads / 32);
     work = Work<kDepth>(p, parts);
   }
-  if constexpr (kBias) strip.load(p, Work<kDepth>(p, parts).head, -1, S::kStripAt);
-  if (kBias && to.dstrips != nullptr) dstrip.clear();
+  if constexpr (kBias) head_diagonals.load(p, Work<kDepth>(p, parts).head, -1, S::kDiagonalsAt);
+  if (kBias && to.dbias_diagonals != nullptr) dhead_diagonals.clear();
   __syncthreads();
   if (threadIdx.x < kGroup) {
     simt::register_dealloc<40>();
     if (threadIdx.x == 0)
       produce<kDepth>(p, maps, in, work);
-    else if (kBias && threadIdx.x / 32 - 1 < S::kDiagonalThreads / 32 && to.dstrips != nullptr)
-      sum_diagonals<kDepth>(p, work, dstrip, static_cast<int>(threadIdx.x) - 32);
+    else if (kBias && threadIdx.x / 32 - 1 < S::kDiagonalThreads / 32 &&
+             to.dbias_diagonals != nullptr)
+      sum_diagonals<kDepth>(p, work, dhead_diagonals, static_cast<int>(threadIdx.x) - 32);
     __syncwarp();
   } else {
     simt::register_alloc<232>();
     Consumer<kDepth, kBias>(p, in, to, work, parts).run();
   }
-  if (!kBias || to.dstrips == nullptr) return;
+  if (!kBias || to.dbias_diagonals == nullptr) return;
   __syncthreads();
-  dstrip.store(to.dstrips + static_cast<int64_t>(blockIdx.x) * (2 * p.reach + 1));
+  dhead_diagonals.store(to.dbias_diagonals + static_cast<int64_t>(blockIdx.x) * (2 * p.reach + 1));
 #endif
 }
 
@@ -462,14 +464,14 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
   const int parts = best_parts(items, (p.keys + kKeys - 1) / kKeys, simt::device().multiprocessors);
   to.dq_sums = prepared.scratch<float4>(items * parts * tiles * (kSums / 4 * 2 * kGroup));
   if (dtable != nullptr)
-    to.dstrips = prepared.scratch<float>(items * parts * prepared.strip_length());
+    to.dbias_diagonals = prepared.scratch<float>(items * parts * prepared.diagonals_length());
   const Maps maps{map_of(p, in.q, p.queries, S::kQueries), map_of(p, in.k, p.keys, kKeys),
                   map_of(p, in.v, p.keys, kKeys), map_of(p, in.dout, p.queries, S::kQueries)};
-  const size_t strip = BiasStrip::bytes(kBias ? p.reach : 0, kKeys, S::kQueries);
+  const size_t head_diagonals = BiasDiagonals::bytes(kBias ? p.reach : 0, kKeys, S::kQueries);
   simt::launch(backward_kernel<kDepth, kBias>,
                simt::Launch{.grid = dim3(static_cast<unsigned>(items * parts)),
                             .block = dim3(kThreads),
-                            .shared = S::kStripAt + 2 * strip,
+                            .shared = S::kDiagonalsAt + 2 * head_diagonals,
                             .stream = stream},
                p, maps, in, to, parts);
   if (parts > 1)
@@ -478,7 +480,7 @@ void launch_backward(const Prepared& prepared, const GradientOperands& in, Gradi
                               .block = dim3(2 * kGroup),
                               .stream = stream},
                  p, to, parts);
-  if (dtable != nullptr) reduce_strips(prepared, to.dstrips, parts, dtable, stream);
+  if (dtable != nullptr) reduce_bias_diagonals(prepared, to.dbias_diagonals, parts, dtable, stream);
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ int32_t BucketRule::bucket(int64_t relative_position) const {
   return static_cast<int32_t>(first + std::min(exact + static_cast<int64_t>(growth), side - 1));
 }
 
-std::vector<int32_t> BucketRule::strip(int64_t first, int64_t count) const {
+std::vector<int32_t> BucketRule::diagonals(int64_t first, int64_t count) const {
   std::vector<int32_t> found(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) found[static_cast<size_t>(i)] = bucket(first + i);
   return found;

@@ -24,7 +24,7 @@ struct BucketRule {
   /// Bucket of the relative position key - query.
   int32_t bucket(int64_t relative_position) const;
   /// Buckets of first, first + 1, ..., first + count - 1.
-  std::vector<int32_t> strip(int64_t first, int64_t count) const;
+  std::vector<int32_t> diagonals(int64_t first, int64_t count) const;
 };
 
 }  // namespace quintet

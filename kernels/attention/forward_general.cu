@@ -21,8 +21,8 @@ __device__ float sum_of_16(float x) {
 // A block a tile of 16 kRows queries of a head, keys in blocks as large. Shared: q; k, then v; p.
 template <typename T, int kRows, int kColumns>
 __global__ void __launch_bounds__(kGeneralThreads)
-    forward_kernel(const __grid_constant__ Problem p, const float* strips, const T* q, const T* k,
-                   const T* v, T* out, float* lse) {
+    forward_kernel(const __grid_constant__ Problem p, const float* bias_diagonals, const T* q,
+                   const T* k, const T* v, T* out, float* lse) {
   constexpr int kTile = 16 * kRows;
   const int tx = static_cast<int>(threadIdx.x) % 16, ty = static_cast<int>(threadIdx.x) / 16;
   const int tiles = (p.queries + kTile - 1) / kTile;
@@ -33,8 +33,9 @@ __global__ void __launch_bounds__(kGeneralThreads)
   auto q_tile = simt::shared<float>(0, kTile * stride);
   auto kv_tile = simt::shared<float>(sizeof(float) * kTile * stride, kTile * stride);
   auto weights = simt::shared<float>(sizeof(float) * 2 * kTile * stride, kTile * w_stride);
-  const float* strip =
-      strips == nullptr ? nullptr : strips + static_cast<int64_t>(head) * (2 * p.reach + 1);
+  const float* head_diagonals =
+      bias_diagonals == nullptr ? nullptr
+                                : bias_diagonals + static_cast<int64_t>(head) * (2 * p.reach + 1);
 
   load_rows(p, q, p.queries, b, head, first, kTile, q_tile, stride);
   RowKeys rows[kRows];
@@ -64,14 +65,14 @@ __global__ void __launch_bounds__(kGeneralThreads)
       for (int j = 0; j < kRows; ++j) {
         const int at = key + tx + 16 * j;
         float score = p.scale * scores[i][j];
-        if (strip != nullptr)
-          score += strip[clamp_relative(at + p.first_relative - query, p.reach) + p.reach];
+        if (head_diagonals != nullptr)
+          score += head_diagonals[clamp_relative(at + p.first_relative - query, p.reach) + p.reach];
         if (rows[i].none) score = 0;
         scores[i][j] = attends(p, b, query, at, rows[i]) ? score : kNever;
         here = fmaxf(here, scores[i][j]);
       }
       here = max_of_16(here);
-      const float shift = here == kNever ? 0.0F : here, fade = expf(largest[i] - shift);
+      const float shift = here == kNever ? 0.0F : here, rescale = expf(largest[i] - shift);
       float sum = 0;
 #pragma unroll
       for (int j = 0; j < kRows; ++j) {
@@ -80,9 +81,9 @@ __global__ void __launch_bounds__(kGeneralThreads)
         sum += e;
       }
       largest[i] = here;
-      total[i] = total[i] * fade + sum_of_16(sum);
+      total[i] = total[i] * rescale + sum_of_16(sum);
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) sums[i][c] *= fade;
+      for (int c = 0; c < kColumns; ++c) sums[i][c] *= rescale;
     }
     __syncthreads();
     accumulate<kRows, kColumns, false>(weights, w_stride, kv_tile, stride, kTile, p.depth, sums);
@@ -114,7 +115,7 @@ void launch_forward(const Prepared& prepared, void* out, float* lse, Stream stre
                             .block = dim3(kGeneralThreads),
                             .shared = floats * sizeof(float),
                             .stream = stream},
-               p, prepared.strips, static_cast<const T*>(prepared.q),
+               p, prepared.bias_diagonals, static_cast<const T*>(prepared.q),
                static_cast<const T*>(prepared.k), static_cast<const T*>(prepared.v),
                static_cast<T*>(out), lse);
 }

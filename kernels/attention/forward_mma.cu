@@ -16,7 +16,7 @@ struct Shape {
   static constexpr int kThreads = kRows / (16 * kBlocks) * 32;
   static constexpr size_t kQueryBytes = sizeof(bf16) * kRows * kDepth;
   static constexpr size_t kTileBytes = sizeof(bf16) * kKeys * kDepth;
-  static constexpr size_t kStripAt = kQueryBytes + 4 * kTileBytes;
+  static constexpr size_t kDiagonalsAt = kQueryBytes + 4 * kTileBytes;
 };
 
 // Results of 16 rows to global memory.
@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
                               S::kKeys * kDepth);
   };
   const bool has_bias = p.table != nullptr;
-  const BiasStrip strip(has_bias ? p.reach : 0, S::kRows, S::kKeys, S::kStripAt);
-  if (has_bias) strip.load(p, head, 1, S::kStripAt);
+  const BiasDiagonals head_diagonals(has_bias ? p.reach : 0, S::kRows, S::kKeys, S::kDiagonalsAt);
+  if (has_bias) head_diagonals.load(p, head, 1, S::kDiagonalsAt);
 
   const TileKeys hull = tile_keys(p, b, first, S::kRows);
   const int begin = hull.begin / S::kKeys, end = (hull.end + S::kKeys - 1) / S::kKeys;
@@ -87,10 +87,10 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
     const int key = n * S::kKeys;
     float scores[S::kBlocks][S::kKeys / 2] = {};
     if (has_bias) {
-      const int entry = strip.entry(key + p.first_relative - first) + 2 * (lane % 4);
+      const int entry = head_diagonals.entry(key + p.first_relative - first) + 2 * (lane % 4);
 #pragma unroll
       for (int m = 0; m < S::kBlocks; ++m)
-        strip.template fill<S::kKeys / 8>(scores[m], entry - (row + 16 * m + lane / 4));
+        head_diagonals.template fill<S::kKeys / 8>(scores[m], entry - (row + 16 * m + lane / 4));
     }
     const auto keys = kv_tile(0, n % 2);
 #pragma unroll 2  // all at once need more registers than there are
@@ -112,10 +112,10 @@ __global__ void __launch_bounds__(Shape<kDepth>::kThreads)
       const int r = row + 16 * m + lane / 4, c = lane % 4;
       if (!is_full)
         apply_mask<S::kKeys / 8>(mask_of<S::kKeys / 8>(p, b, first + r, key + 2 * c), scores[m]);
-      float fade[2];
-      softmax[m].template update<S::kKeys / 8>(scores[m], scale, fade);
+      float rescale[2];
+      softmax[m].template update<S::kKeys / 8>(scores[m], scale, rescale);
 #pragma unroll
-      for (int i = 0; i < kDepth / 2; ++i) sums[m][i] *= fade[i / 2 % 2];
+      for (int i = 0; i < kDepth / 2; ++i) sums[m][i] *= rescale[i / 2 % 2];
     }
     simt::cp_async_wait<1>();
     __syncthreads();  // values n are here, those before n have been read by all
@@ -149,13 +149,14 @@ void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stre
   const Problem& p = prepared.problem;
   const int tiles = (p.queries + S::kRows - 1) / S::kRows;
   const int reach = p.table == nullptr ? 0 : p.reach;
-  simt::launch(forward_kernel<kDepth>,
-               simt::Launch{.grid = dim3(static_cast<unsigned>(tiles * p.heads * p.batch)),
-                            .block = dim3(S::kThreads),
-                            .shared = S::kStripAt + BiasStrip::bytes(reach, S::kRows, S::kKeys),
-                            .stream = stream},
-               p, static_cast<const bf16*>(prepared.q), static_cast<const bf16*>(prepared.k),
-               static_cast<const bf16*>(prepared.v), out, lse);
+  simt::launch(
+      forward_kernel<kDepth>,
+      simt::Launch{.grid = dim3(static_cast<unsigned>(tiles * p.heads * p.batch)),
+                   .block = dim3(S::kThreads),
+                   .shared = S::kDiagonalsAt + BiasDiagonals::bytes(reach, S::kRows, S::kKeys),
+                   .stream = stream},
+      p, static_cast<const bf16*>(prepared.q), static_cast<const bf16*>(prepared.k),
+      static_cast<const bf16*>(prepared.v), out, lse);
 }
 
 }  // namespace

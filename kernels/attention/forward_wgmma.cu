@@ -21,7 +21,7 @@ struct Shape {
   static constexpr size_t kValuesAt = kKeysAt + kStages * kTileBytes;
   static constexpr size_t kBarriersAt = kValuesAt + kStages * kTileBytes;
   static constexpr int kBarriers = 4 * kStages + 4;
-  static constexpr size_t kStripAt = kBarriersAt + 8 * ((kBarriers + 1) / 2 * 2);
+  static constexpr size_t kDiagonalsAt = kBarriersAt + 8 * ((kBarriers + 1) / 2 * 2);
 };
 static_assert(kRows == kKeys);
 
@@ -57,7 +57,7 @@ struct Barriers {
   }
 };
 
-// A tile of queries of a head. Heads change slowest, so that a block rarely needs another strip.
+// A tile of queries of a head. Heads change slowest, so that a block rarely needs other diagonals.
 struct Work {
   int head, b, first;
   __device__ Work(const Problem& p, int item, int tiles)
@@ -102,7 +102,7 @@ __device__ void produce(const Problem& p, const Maps& maps, int item, int end, i
 }
 
 // One warpgroup's part: rows [64 group, 64 group + 64) of each tile of queries.
-template <int kDepth, bool kBias, bool kTurns>
+template <int kDepth, bool kBias, bool kPingPong>
 class Consumer {
   using S = Shape<kDepth>;
 
@@ -111,32 +111,33 @@ class Consumer {
       : p(problem),
         maps(its_maps),
         lse(its_lse),
-        strip(kBias ? problem.reach : 0, kRows, kKeys, S::kStripAt),
+        head_diagonals(kBias ? problem.reach : 0, kRows, kKeys, S::kDiagonalsAt),
         thread(static_cast<int>(threadIdx.x) % kGroup),
         group(static_cast<int>(threadIdx.x) / kGroup - 1) {}
 
   __device__ void run(int item, int end, int tiles) {
     int last_head = -1;
-    if (kTurns && group == 1) pass_turn();  // the first one goes first
+    if (kPingPong && group == 1) ping_pong_arrive();  // the first one goes first
     for (; item < end; ++item, queries.advance()) {
       const Work work(p, item, tiles);
-      if (kBias && work.head != last_head) load_strip(work.head);
+      if (kBias && work.head != last_head) load_diagonals(work.head);
       last_head = work.head;
       attend(work);
     }
-    if (kTurns && group == 0) take_turn();
+    if (kPingPong && group == 0) ping_pong_wait();
     if (thread == 0) simt::tma_store_wait_read<0>();
   }
 
  private:
-  // The warpgroups issue products in turns, so that one multiplies while the other weighs.
-  __device__ void take_turn() const { simt::named_barrier_sync(4 + group, 2 * kGroup); }
-  __device__ void pass_turn() const { simt::named_barrier_arrive(5 - group, 2 * kGroup); }
+  // Ping-pong: one warpgroup multiplies while the other computes its weights.
+  __device__ void ping_pong_wait() const { simt::named_barrier_sync(4 + group, 2 * kGroup); }
+  __device__ void ping_pong_arrive() const { simt::named_barrier_arrive(5 - group, 2 * kGroup); }
 
-  // The strip is loaded by both warpgroups, which must have left the last one.
-  __device__ void load_strip(int head) const {
+  // The diagonals are loaded by both warpgroups, which must have left the last one.
+  __device__ void load_diagonals(int head) const {
     simt::named_barrier_sync(1, 2 * kGroup);
-    strip.load(p, head, 1, S::kStripAt, static_cast<int>(threadIdx.x) - kGroup, 2 * kGroup);
+    head_diagonals.load(p, head, 1, S::kDiagonalsAt, static_cast<int>(threadIdx.x) - kGroup,
+                        2 * kGroup);
     simt::named_barrier_sync(1, 2 * kGroup);
   }
   __device__ simt::Shared<bf16> tile(size_t at, int stage) const {
@@ -150,10 +151,11 @@ class Consumer {
                                int stage) const {
     const int lane = thread % 32, row = 64 * group + thread / 32 * 16 + lane / 4;
     if constexpr (kBias)
-      strip.template fill<kKeys / 8>(
-          scores, strip.entry(n * kKeys + p.first_relative - work.first) + 2 * (lane % 4) - row);
+      head_diagonals.template fill<kKeys / 8>(
+          scores,
+          head_diagonals.entry(n * kKeys + p.first_relative - work.first) + 2 * (lane % 4) - row);
     simt::mbarrier_wait(barriers.keys_full(at.stage()), at.parity());
-    if (kTurns) take_turn();
+    if (kPingPong) ping_pong_wait();
     simt::wgmma_fence_registers(scores);
     simt::wgmma_fence();
     const auto q = tile(0, queries.stage()), k = tile(S::kKeysAt, stage);
@@ -171,14 +173,14 @@ class Consumer {
       simt::wgmma<kDepth, true>(sums, weights[i], terms_in_rows<kKeys>(v, i), true);
     simt::wgmma_commit();
   }
-  // Scores of block n become weights; what earlier sums are multiplied with goes to `fade`.
+  // Scores of block n become weights; what earlier sums are multiplied with goes to `rescale`.
   __device__ void weigh(const Work& work, const KeyBlocks& blocks, int n,
-                        float (&scores)[kKeys / 2], float (&fade)[2]) {
+                        float (&scores)[kKeys / 2], float (&rescale)[2]) {
     const int lane = thread % 32, row = 64 * group + thread / 32 * 16 + lane / 4;
     const int key = n * kKeys, c = 2 * (lane % 4);
     if (key < blocks.keys.inner_begin || key + kKeys > blocks.keys.inner_end)
       apply_mask<kKeys / 8>(mask_of<kKeys / 8>(p, work.b, work.first + row, key + c), scores);
-    softmax.template update<kKeys / 8>(scores, p.scale * kLog2E, fade);
+    softmax.template update<kKeys / 8>(scores, p.scale * kLog2E, rescale);
   }
   __device__ static void pack(const float (&scores)[kKeys / 2],
                               uint32_t (&weights)[kKeys / 16][4]) {
@@ -191,16 +193,16 @@ class Consumer {
     softmax = {};
 #pragma unroll
     for (float& sum : sums) sum = 0;
-    float scores[kKeys / 2], fade[2];
+    float scores[kKeys / 2], rescale[2];
     uint32_t weights[kKeys / 16][4];
     simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
     issue_scores(work, blocks.begin, scores, at.stage());
-    if (kTurns) pass_turn();
+    if (kPingPong) ping_pong_arrive();
     simt::wgmma_wait<0>();
     simt::wgmma_fence_registers(scores);
     release(barriers.keys_empty(at.stage()));
     release_queries();
-    weigh(work, blocks, blocks.begin, scores, fade);
+    weigh(work, blocks, blocks.begin, scores, rescale);
     pack(scores, weights);
     for (int n = blocks.begin + 1; n < blocks.end; ++n) {
       const Cursor<S::kStages> before = at;
@@ -209,17 +211,17 @@ class Consumer {
       issue_scores(work, n, scores, at.stage());
       simt::mbarrier_wait(barriers.values_full(before.stage()), before.parity());
       issue_sums(weights, before.stage());
-      if (kTurns) pass_turn();
+      if (kPingPong) ping_pong_arrive();
       simt::wgmma_wait<1>();
       simt::wgmma_fence_registers(scores);
       release(barriers.keys_empty(at.stage()));
-      weigh(work, blocks, n, scores, fade);
+      weigh(work, blocks, n, scores, rescale);
       simt::wgmma_fence_registers(scores);  // weights are computed before the wait, not behind it
       simt::wgmma_wait<0>();
       simt::wgmma_fence_registers(sums);
       release(barriers.values_empty(before.stage()));
 #pragma unroll
-      for (int i = 0; i < kDepth / 2; ++i) sums[i] *= fade[i / 2 % 2];
+      for (int i = 0; i < kDepth / 2; ++i) sums[i] *= rescale[i / 2 % 2];
       pack(scores, weights);
     }
     simt::mbarrier_wait(barriers.values_full(at.stage()), at.parity());
@@ -281,7 +283,7 @@ class Consumer {
   const Maps& maps;
   float* lse;
   const Barriers<kDepth> barriers;
-  const BiasStrip strip;
+  const BiasDiagonals head_diagonals;
   const int thread, group;
   Cursor<S::kStages> at;
   Cursor<2> queries;
@@ -292,7 +294,7 @@ class Consumer {
 
 #endif
 
-template <int kDepth, bool kBias, bool kTurns>
+template <int kDepth, bool kBias, bool kPingPong>
 __global__ void __launch_bounds__(kThreads, 1)
     forward_kernel([[maybe_unused]] const __grid_constant__ Problem p,
                    [[maybe_unused]] const __grid_constant__ Maps maps,
@@ -309,12 +311,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) produce<kDepth>(p, maps, item, end, tiles);
   } else {
     simt::register_alloc<232>();
-    Consumer<kDepth, kBias, kTurns>(p, maps, lse).run(item, end, tiles);
+    Consumer<kDepth, kBias, kPingPong>(p, maps, lse).run(item, end, tiles);
   }
 #endif
 }
 
-template <int kDepth, bool kBias, bool kTurns>
+template <int kDepth, bool kBias, bool kPingPong>
 void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stream) {
   using S = Shape<kDepth>;
   const Problem& p = prepared.problem;
@@ -323,22 +325,22 @@ void launch_forward(const Prepared& prepared, bf16* out, float* lse, Stream stre
   const Maps maps{map_of(p, prepared.q, p.queries, kRows), map_of(p, prepared.k, p.keys, kKeys),
                   map_of(p, prepared.v, p.keys, kKeys), map_of(p, out, p.queries, 64)};
   const int reach = p.table == nullptr ? 0 : p.reach;
-  simt::launch(forward_kernel<kDepth, kBias, kTurns>,
+  simt::launch(forward_kernel<kDepth, kBias, kPingPong>,
                simt::Launch{.grid = dim3(static_cast<unsigned>(blocks)),
                             .block = dim3(kThreads),
-                            .shared = S::kStripAt + BiasStrip::bytes(reach, kRows, kKeys),
+                            .shared = S::kDiagonalsAt + BiasDiagonals::bytes(reach, kRows, kKeys),
                             .stream = stream},
                p, maps, lse);
 }
 
 }  // namespace
 
-void forward_wgmma(const Prepared& p, bf16* out, float* lse, Stream stream, bool turns) {
+void forward_wgmma(const Prepared& p, bf16* out, float* lse, Stream stream, bool ping_pong) {
   const bool has_bias = p.problem.table != nullptr;
   if (p.problem.depth > 64)
     (has_bias ? launch_forward<128, true, false> : launch_forward<128, false, false>)(p, out, lse,
                                                                                       stream);
-  else if (turns)
+  else if (ping_pong)
     (has_bias ? launch_forward<64, true, true> : launch_forward<64, false, true>)(p, out, lse,
                                                                                   stream);
   else

@@ -15,7 +15,7 @@ namespace quintet::QT_GPU::attention {
 /// A head's bias by relative position in shared memory, for tiles of `rows` x `columns`: entry e
 /// has relative position e - origin(); two copies, the second one entry ahead, so that a pair of
 /// neighbours is one aligned load wherever it begins, and 16 banks apart.
-struct BiasStrip {
+struct BiasDiagonals {
   int reach, rows, columns;
   simt::Shared<float2> pairs;
 
@@ -29,7 +29,7 @@ struct BiasStrip {
   __host__ __device__ static size_t bytes(int reach, int rows, int columns) {
     return sizeof(float) * 2 * static_cast<size_t>(stride(reach, rows, columns));
   }
-  __device__ BiasStrip(int its_reach, int its_rows, int its_columns, size_t byte_offset)
+  __device__ BiasDiagonals(int its_reach, int its_rows, int its_columns, size_t byte_offset)
       : reach(its_reach),
         rows(its_rows),
         columns(its_columns),
@@ -133,10 +133,10 @@ struct RunningSoftmax {
   float largest[2] = {kMinusInfinity, kMinusInfinity};
   float total[2] = {0, 0};  // of this thread's columns
 
-  /// s = exp2(scale * (s - largest so far)), scale > 0; fade: what sums over earlier columns are to
+  /// s = exp2(scale * (s - largest so far)), scale > 0; rescale: what sums over earlier columns are to
   /// be multiplied with.
   template <int kFragments>
-  __device__ void update(float (&s)[4 * kFragments], float scale, float (&fade)[2]) {
+  __device__ void update(float (&s)[4 * kFragments], float scale, float (&rescale)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float here = largest[half];
@@ -146,7 +146,7 @@ struct RunningSoftmax {
       here = fmaxf(here, __shfl_xor_sync(0xffffffffU, here, 1));
       here = fmaxf(here, __shfl_xor_sync(0xffffffffU, here, 2));
       const float shift = here == kMinusInfinity ? 0.0F : here * scale;
-      fade[half] = simt::exp2_approx(fmaf(largest[half], scale, -shift));
+      rescale[half] = simt::exp2_approx(fmaf(largest[half], scale, -shift));
       largest[half] = here;
       float sum = 0;
 #pragma unroll
@@ -156,7 +156,7 @@ struct RunningSoftmax {
           s[4 * j + i] = simt::exp2_approx(fmaf(s[4 * j + i], scale, -shift));
           sum += s[4 * j + i];
         }
-      total[half] = total[half] * fade[half] + sum;
+      total[half] = total[half] * rescale[half] + sum;
     }
   }
   /// Sums `total` over the four threads of a row.

@@ -9,11 +9,11 @@ namespace quintet::QT_GPU::attention {
 
 inline constexpr int kGeneralThreads = 256;
 
-/// out [b, q, h*d] of p's dtype and lse [b, h, q] (may be null). `p` was prepared with strips as
+/// out [b, q, h*d] of p's dtype and lse [b, h, q] (may be null). `p` was prepared with the bias diagonals as
 /// they are.
 void forward_general(const Prepared& p, void* out, float* lse, Stream stream);
 
-/// Gradients of p's dtype; dtable may be null. `p` was prepared with strips as they are, `s` with
+/// Gradients of p's dtype; dtable may be null. `p` was prepared with the bias diagonals as they are, `s` with
 /// unit 1.
 void backward_general(const Prepared& p, const Statistics& s, const void* dout, void* dq, void* dk,
                       void* dv, float* dtable, Stream stream);

@@ -29,11 +29,11 @@ Buckets buckets_of(const BucketRule& rule) {
   return e;
 }
 
-// strips[h][i] = bias of head h at relative position i - reach. A block a head.
-__global__ void strips_kernel(const __grid_constant__ Problem p, float* strips) {
+// bias_diagonals[h][i] = bias of head h at relative position i - reach. A block a head.
+__global__ void bias_diagonals_kernel(const __grid_constant__ Problem p, float* bias_diagonals) {
   const int head = static_cast<int>(blockIdx.x), length = 2 * p.reach + 1;
   for (int i = static_cast<int>(threadIdx.x); i < length; i += static_cast<int>(blockDim.x))
-    strips[static_cast<int64_t>(head) * length + i] = p.bias(head, i - p.reach);
+    bias_diagonals[static_cast<int64_t>(head) * length + i] = p.bias(head, i - p.reach);
 }
 
 constexpr int kRowWarps = 8, kRowsOfWarp = kTileQueries / kRowWarps;
@@ -169,7 +169,7 @@ Prepared::Prepared(Views in, const Attrs& attrs, bool divide, Stream stream) {
   read_shapes(in, attrs);
   read_table(in[3], attrs);
   problem.table_factor = divide ? 1.0F / problem.scale : 1.0F;
-  if (!divide) make_strips(stream);
+  if (!divide) make_bias_diagonals(stream);
   read_masks(in, stream);
   drop(in[0], attrs, stream);
 }
@@ -240,12 +240,12 @@ void Prepared::read_table(const View& table, const Attrs& attrs) {
   problem.rule = buckets;
 }
 
-void Prepared::make_strips(Stream stream) {
+void Prepared::make_bias_diagonals(Stream stream) {
   if (problem.table == nullptr || problem.heads == 0) return;
-  auto* made = scratch<float>(static_cast<int64_t>(problem.heads) * strip_length());
-  strips = made;
+  auto* made = scratch<float>(static_cast<int64_t>(problem.heads) * diagonals_length());
+  bias_diagonals = made;
   simt::launch(
-      strips_kernel,
+      bias_diagonals_kernel,
       simt::Launch{
           .grid = dim3(static_cast<unsigned>(problem.heads)), .block = dim3(128), .stream = stream},
       problem, made);

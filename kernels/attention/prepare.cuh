@@ -1,6 +1,6 @@
 #pragma once
 // What attention and its gradient need before their kernels start: operands checked, the mask as
-// ranges, the bias table as strips by relative position, dropout applied to the values.
+// ranges, the bias table as diagonals (a value a relative position), dropout applied to the values.
 //
 //   const Prepared p(in, attrs, true, stream);        // launches small kernels, owns their results
 //   simt::launch(kernel, ..., p.problem, p.q, p.k, p.v);
@@ -15,7 +15,7 @@ namespace quintet::QT_GPU::attention {
 
 class Prepared {
  public:
-  /// `divide`: the bias is to be divided by the scale; else strips are made of it as it is. Throws
+  /// `divide`: diagonals of the bias divided by the scale; else they are made of it as it is. Throws
   /// usage errors as attention_cpu.
   Prepared(Views in, const Attrs& attrs, bool divide, Stream stream);
 
@@ -24,7 +24,8 @@ class Prepared {
   const void *q = nullptr, *k = nullptr;
   const void* v = nullptr;        // [batch, keys, heads * depth]; dropped rows are 0
   const uint8_t* keep = nullptr;  // [batch, heads, keys], 1: kept; null: no dropout
-  const float* strips = nullptr;  // [heads, 2 reach + 1] bias by relative position, if asked for
+  const float* bias_diagonals =
+      nullptr;  // [heads, 2 reach + 1] bias by relative position, if asked for
 
   /// Memory until the end of the call.
   template <typename T>
@@ -32,13 +33,13 @@ class Prepared {
     scratch_.emplace_back(std::max<int64_t>(count, 1) * static_cast<int64_t>(sizeof(T)));
     return scratch_.back().template data<T>();
   }
-  int strip_length() const { return 2 * problem.reach + 1; }
+  int diagonals_length() const { return 2 * problem.reach + 1; }
 
  private:
   void read_shapes(Views in, const Attrs& attrs);
   void read_masks(Views in, Stream stream);
   void read_table(const View& table, const Attrs& attrs);
-  void make_strips(Stream stream);
+  void make_bias_diagonals(Stream stream);
   void drop(const View& q_view, const Attrs& attrs, Stream stream);
 
   mutable std::vector<simt::Scratch> scratch_;
@@ -60,8 +61,8 @@ Statistics make_statistics(const Prepared& p, const View& out, const View& lse, 
                            float unit, Stream stream);
 
 /// dtable[h, r] = sum over sequences and parts of the entries of bucket r in
-/// dstrips [batch, heads, parts, 2 reach + 1], in double and in a fixed order.
-void reduce_strips(const Prepared& p, const float* dstrips, int parts, float* dtable,
-                   Stream stream);
+/// dbias_diagonals [batch, heads, parts, 2 reach + 1], in double and in a fixed order.
+void reduce_bias_diagonals(const Prepared& p, const float* dbias_diagonals, int parts,
+                           float* dtable, Stream stream);
 
 }  // namespace quintet::QT_GPU::attention

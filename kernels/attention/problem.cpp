@@ -71,7 +71,7 @@ Problem::Problem(Views in, const Attrs& attrs) {
   first_relative = k_view.origin[1] - q_view.origin[1] - attrs.get_or<int64_t>("q_offset", 0);
   rule.bidirectional = attrs.get_or<bool>("bidirectional", true);
   rule.max_distance = attrs.get_or<int64_t>("max_distance", 128);
-  make_strips(in[3]);
+  make_bias_diagonals(in[3]);
   read_masks(in);
   find_allowed_keys();
   if (const double rate = attrs.get_or<double>("rate", 0.0); rate != 0)
@@ -88,23 +88,24 @@ void Problem::read_masks(Views in) {
            "attention: q_segments and kv_segments must be given together, only one of them is");
 }
 
-void Problem::make_strips(const View& table) {
+void Problem::make_bias_diagonals(const View& table) {
   const int64_t span = queries + keys;
   if (table.absent()) {
-    strips.assign(static_cast<size_t>(span + kStripPadding), 0.0F);
+    bias_diagonals.assign(static_cast<size_t>(span + kDiagonalsPadding), 0.0F);
     return;
   }
   cpu::expect_shape(table.rank == 2 && table.size(0) == heads, "attention", "table [h, r]");
   rule.buckets = table.size(1);
   rule.check();
   if (queries == 0) return;
-  buckets = rule.strip(first_relative - (queries - 1), span - 1);
-  strip_stride = span + kStripPadding;
-  strips.assign(static_cast<size_t>(heads * strip_stride), 0.0F);
+  buckets = rule.diagonals(first_relative - (queries - 1), span - 1);
+  diagonals_stride = span + kDiagonalsPadding;
+  bias_diagonals.assign(static_cast<size_t>(heads * diagonals_stride), 0.0F);
   const float* rows = cpu::f32(table, "attention", "the table of relative position biases");
   for (int64_t h = 0; h < heads; ++h)
     for (size_t i = 0; i < buckets.size(); ++i)
-      strips[static_cast<size_t>(h * strip_stride) + i] = rows[h * rule.buckets + buckets[i]];
+      bias_diagonals[static_cast<size_t>(h * diagonals_stride) + i] =
+          rows[h * rule.buckets + buckets[i]];
 }
 
 void Problem::draw_keep(const View& q_view, int64_t all_heads, double rate, Key key) {
@@ -122,7 +123,7 @@ void Problem::draw_keep(const View& q_view, int64_t all_heads, double rate, Key 
     draw(0, batch);
   else
     for (int64_t b = 0; b < batch; ++b) draw(b, 1);
-  keep.resize(drawn.size() + kStripPadding);
+  keep.resize(drawn.size() + kDiagonalsPadding);
   std::transform(drawn.begin(), drawn.end(), keep.begin(),
                  [kept](uint8_t is_kept) { return is_kept != 0 ? kept : 0.0F; });
 }

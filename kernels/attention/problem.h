@@ -26,10 +26,11 @@ struct Problem {
   float scale = 1;
   int64_t first_relative = 0;  // position of key 0 minus position of query 0
   BucketRule rule;
-  std::vector<float> strips;     // table[h, bucket] by relative position, a row a head; see strip()
-  int64_t strip_stride = 0;      // 0: no table, one row of zeros
+  std::vector<float>
+      bias_diagonals;  // table[h, bucket] by relative position, a row a head; see head_diagonals()
+  int64_t diagonals_stride = 0;  // 0: no table, one row of zeros
   std::vector<int32_t> buckets;  // of first_relative - (queries - 1) and up; empty: no table
-  std::vector<float> keep;       // [batch, heads, keys] and kStripPadding; empty: no dropout
+  std::vector<float> keep;       // [batch, heads, keys] and kDiagonalsPadding; empty: no dropout
   std::vector<AllowedKeys> allowed_keys;  // [batch, queries]
 
   /// Checks shapes and attributes of the op's first seven operands and prepares all of the above.
@@ -42,9 +43,9 @@ struct Problem {
     return x + (b * length + row) * row_stride() + head * depth;
   }
   /// The bias of query `query` and key 0; those of the next keys follow (readable to
-  /// kStripPadding floats beyond the last key).
-  const float* strip(int64_t head, int64_t query) const {
-    return strips.data() + head * strip_stride + (queries - 1 - query);
+  /// kDiagonalsPadding floats beyond the last key).
+  const float* head_diagonals(int64_t head, int64_t query) const {
+    return bias_diagonals.data() + head * diagonals_stride + (queries - 1 - query);
   }
   const float* keep_row(int64_t b, int64_t head) const {
     return keep.empty() ? nullptr : keep.data() + (b * heads + head) * keys;
@@ -57,7 +58,7 @@ struct Problem {
 
  private:
   void read_masks(Views in);
-  void make_strips(const View& table);
+  void make_bias_diagonals(const View& table);
   void draw_keep(const View& q_view, int64_t all_heads, double rate, Key key);
   void find_allowed_keys();
   /// The keys of the query's segment, whatever their order.
@@ -70,10 +71,11 @@ struct Problem {
 struct Gradients {
   const float *out = nullptr, *lse = nullptr, *dout = nullptr;
   float *dq = nullptr, *dk = nullptr, *dv = nullptr;
-  float* dstrips = nullptr;  // [batch, heads, queries + keys] by relative position; null: no table
+  float* dbias_diagonals =
+      nullptr;  // [batch, heads, queries + keys] by relative position; null: no table
 };
 
-/// Vector loads may run past a strip by less than this.
-inline constexpr int64_t kStripPadding = 64;
+/// Vector loads may run past the diagonals by less than this.
+inline constexpr int64_t kDiagonalsPadding = 64;
 
 }  // namespace quintet::attention

@@ -70,8 +70,9 @@ __global__ void statistics_kernel(const __grid_constant__ Problem p, int padded,
 }
 
 // A block an entry of the table.
-__global__ void reduce_strips_kernel(const __grid_constant__ Problem p, const float* dstrips,
-                                     int parts, float* dtable) {
+__global__ void reduce_bias_diagonals_kernel(const __grid_constant__ Problem p,
+                                             const float* dbias_diagonals, int parts,
+                                             float* dtable) {
   const int head = static_cast<int>(blockIdx.x) / p.buckets;
   const int bucket = static_cast<int>(blockIdx.x) % p.buckets, t = static_cast<int>(threadIdx.x);
   const int length = 2 * p.reach + 1;
@@ -94,7 +95,7 @@ __global__ void reduce_strips_kernel(const __grid_constant__ Problem p, const fl
   const int64_t count = width <= 0 ? 0 : static_cast<int64_t>(p.batch) * parts * width;
   for (int64_t i = t; i < count; i += kThreads) {
     const int64_t row = i / width, b = row / parts, part = row % parts;
-    sum += dstrips[((b * p.heads + head) * parts + part) * length + begin + i % width];
+    sum += dbias_diagonals[((b * p.heads + head) * parts + part) * length + begin + i % width];
   }
   sums[t] = sum;
   for (int half = kThreads / 2; half > 0; half /= 2) {
@@ -134,16 +135,16 @@ Statistics make_statistics(const Prepared& prepared, const View& out, const View
   return {log_sums, deltas};
 }
 
-void reduce_strips(const Prepared& p, const float* dstrips, int parts, float* dtable,
-                   Stream stream) {
+void reduce_bias_diagonals(const Prepared& p, const float* dbias_diagonals, int parts,
+                           float* dtable, Stream stream) {
   const int entries = p.problem.heads * p.problem.buckets;
   if (entries == 0) return;
-  simt::launch(reduce_strips_kernel,
+  simt::launch(reduce_bias_diagonals_kernel,
                simt::Launch{.grid = dim3(static_cast<unsigned>(entries)),
                             .block = dim3(kThreads),
                             .shared = sizeof(double) * kThreads + 2 * sizeof(int),
                             .stream = stream},
-               p.problem, dstrips, parts, dtable);
+               p.problem, dbias_diagonals, parts, dtable);
 }
 
 }  // namespace quintet::QT_GPU::attention

@@ -27,7 +27,7 @@ constexpr int kSumThreads = 1024;
 __global__ void __launch_bounds__(kSumThreads)
     sum_losses(const TokenLoss* losses, int64_t tokens, float* loss, float* z_loss,
                float* correct) {
-  auto room = simt::shared<double>(0, 32);
+  auto workspace = simt::shared<double>(0, 32);
   double sums[3] = {};
   for (int64_t t = threadIdx.x; t < tokens; t += kSumThreads) {
     sums[0] += static_cast<double>(losses[t].loss);
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kSumThreads)
   float* const results[3] = {loss, z_loss, correct};
 #pragma unroll
   for (int i = 0; i < 3; ++i) {
-    const double total = block_sum(sums[i], room);
+    const double total = block_sum(sums[i], workspace);
     if (threadIdx.x == 0) *results[i] = static_cast<float>(total);
   }
 }

@@ -25,10 +25,10 @@ template <int kBlocks>
 class RowReduction {
  public:
   __device__ RowReduction()
-      : room_(simt::shared<float>(0, 32)), results_(simt::shared<float>(128, 4)) {}
+      : workspace_(simt::shared<float>(0, 32)), results_(simt::shared<float>(128, 4)) {}
 
-  __device__ float block_max(float v) { return QT_GPU::block_max(v, room_); }
-  __device__ float block_sum(float v) { return QT_GPU::block_sum(v, room_); }
+  __device__ float block_max(float v) { return QT_GPU::block_max(v, workspace_); }
+  __device__ float block_sum(float v) { return QT_GPU::block_sum(v, workspace_); }
   /// Puts a block's result where the others of the cluster find it after sync().
   __device__ void publish(int slot, float v) {
     if (kBlocks > 1 && threadIdx.x == 0) results_[slot] = v;
@@ -42,7 +42,7 @@ class RowReduction {
   }
 
  private:
-  simt::Shared<float> room_, results_;
+  simt::Shared<float> workspace_, results_;
 };
 
 /// A row's softmax, on all its threads.

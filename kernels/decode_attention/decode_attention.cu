@@ -90,10 +90,11 @@ __global__ void __launch_bounds__(kThreads)
   const DecodeRows& rows = task.a.rows;
   const DecodeCache& cache = task.a.cache;
   const int heads = static_cast<int>(rows.heads), head = static_cast<int>(blockIdx.x) % heads;
-  const int head_dim = static_cast<int>(rows.head_dim), room = static_cast<int>(cache.max_length);
+  const int head_dim = static_cast<int>(rows.head_dim),
+            capacity = static_cast<int>(cache.max_length);
   const int64_t row = blockIdx.x / static_cast<unsigned>(heads), within = head * rows.head_dim;
   const int position = task.a.positions[row], own = static_cast<int>(row % rows.decodes);
-  const bool appends = position < room;
+  const bool appends = position < capacity;
   const int64_t item_base = (row - own) * cache.slot_stride + head * cache.head_stride;
   const SelfTokens tokens{
       item_base,
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(kThreads)
       cache.token_stride,
       own,
       appends ? position : -1,
-      appends ? position + 1 : room,
+      appends ? position + 1 : capacity,
       task.a.sources + row * cache.max_length,
       appends && task.a.bias != nullptr ? task.a.bias + head * task.a.biases : nullptr,
       static_cast<int>(task.a.biases) - 1};
@@ -160,13 +161,13 @@ __global__ void join_chunks(const float* partials, int chunks, int queries,
 }
 
 __global__ void follow_kernel(const __grid_constant__ FollowSources f) {
-  const int64_t row = blockIdx.x, room = f.max_length;
+  const int64_t row = blockIdx.x, capacity = f.max_length;
   const int64_t parent = f.parents == nullptr ? row : f.parents[row];
-  const int64_t position = f.positions[row], past = position < room ? position : room;
+  const int64_t position = f.positions[row], past = position < capacity ? position : capacity;
   for (int64_t t = threadIdx.x; t < past; t += blockDim.x)
-    f.next[row * room + t] = f.sources[parent * room + t];
-  if (threadIdx.x == 0 && position < room)
-    f.next[row * room + position] = static_cast<uint16_t>(row % f.decodes);
+    f.next[row * capacity + t] = f.sources[parent * capacity + t];
+  if (threadIdx.x == 0 && position < capacity)
+    f.next[row * capacity + position] = static_cast<uint16_t>(row % f.decodes);
 }
 
 /// How many parts the tokens are cut into: enough blocks for two waves, 128 tokens at least (joining

@@ -126,10 +126,10 @@ void skinny_experts(const SkinnyMatmul& p, Stream stream) {
   if (!e.joins) return launch(p, stream);
   QT_ASSERT(p.gate == nullptr && p.act0 == Activation::linear && p.out_dtype == p.dtype);
   if (e.chosen == 1) return launch(p, stream);
-  const simt::Scratch room(p.rows * e.chosen * p.n * 4, stream);
+  const simt::Scratch workspace(p.rows * e.chosen * p.n * 4, stream);
   SkinnyMatmul each = p;
   each.residual = nullptr;
-  each.out = room.data<float>();
+  each.out = workspace.data<float>();
   each.out_dtype = DType::f32;
   launch(each, stream);
   const auto join = [&]<typename T>(T) {
@@ -138,7 +138,7 @@ void skinny_experts(const SkinnyMatmul& p, Stream stream) {
                   .block = kBlockThreads,
                   .stream = stream,
                   .early = true},
-                 room.data<float>(), e.chosen, static_cast<const T*>(p.residual),
+                 workspace.data<float>(), e.chosen, static_cast<const T*>(p.residual),
                  static_cast<T*>(p.out), p.n);
   };
   if (p.dtype == DType::f32)

@@ -62,7 +62,7 @@ __global__ void drop_shared(const __grid_constant__ DropoutMask mask, const T* r
 
 }  // namespace
 
-MadeMask make_mask(const char* op, const View& x, const Attrs& attrs, Stream stream) {
+StoredDropoutMask make_mask(const char* op, const View& x, const Attrs& attrs, Stream stream) {
   DropoutMask mask;
   mask.rule = dropout_rule(op, x, attrs);
   if (!mask.rule.places.shared || x.elements() == 0) return {simt::Scratch(0, stream), mask};
@@ -70,19 +70,19 @@ MadeMask make_mask(const char* op, const View& x, const Attrs& attrs, Stream str
   mask.length = x.size(-2);
   mask.words_per_row = (x.depth() + 31) / 32;
   const int64_t groups = x.rows() / mask.length, words = groups * mask.words_per_row;
-  simt::Scratch room(words * static_cast<int64_t>(sizeof(uint32_t)), stream);
+  simt::Scratch workspace(words * static_cast<int64_t>(sizeof(uint32_t)), stream);
   simt::launch(make_words,
                {.grid = static_cast<unsigned>((words * 32 + kBlockThreads - 1) / kBlockThreads),
                 .block = kBlockThreads,
                 .stream = stream},
-               mask, groups, x.depth(), room.data<uint32_t>());
-  mask.words = room.data<uint32_t>();
-  return {std::move(room), mask};
+               mask, groups, x.depth(), workspace.data<uint32_t>());
+  mask.words = workspace.data<uint32_t>();
+  return {std::move(workspace), mask};
 }
 
 void apply_dropout(const char* op, const View& x, const View& residual, const View& y,
                    const Attrs& attrs, Stream stream) {
-  const MadeMask made = make_mask(op, x, attrs, stream);
+  const StoredDropoutMask made = make_mask(op, x, attrs, stream);
   const DropoutRule& rule = made.mask.rule;
   const int64_t n = x.elements(), depth = x.depth();
   if (n == 0) return;

@@ -107,12 +107,12 @@ struct DropoutMask {
   }
 };
 /// A mask and its memory, which must live until the kernels that read it are queued.
-struct MadeMask {
-  simt::Scratch room;
+struct StoredDropoutMask {
+  simt::Scratch workspace;
   DropoutMask mask;
 };
 /// The mask of x with the attributes of dropout.h.
-MadeMask make_mask(const char* op, const View& x, const Attrs& attrs, Stream stream);
+StoredDropoutMask make_mask(const char* op, const View& x, const Attrs& attrs, Stream stream);
 
 /// y = dropout(x), or residual + dropout(x) unless residual is absent (a View::none()). All have
 /// x's shape and dtype; y may be x or residual.

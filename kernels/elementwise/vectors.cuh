@@ -155,24 +155,24 @@ QT_DEVICE float warp_max(float v) {
   return v;
 }
 
-/// Sum over a block of whole warps, the same bits on all threads. `room`: 32 T in shared memory,
+/// Sum over a block of whole warps, the same bits on all threads. `workspace`: 32 T in shared memory,
 /// free again after the next barrier.
 template <typename T>
-QT_DEVICE T block_sum(T v, simt::Shared<T> room) {
+QT_DEVICE T block_sum(T v, simt::Shared<T> workspace) {
   v = warp_sum(v);
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   __syncthreads();
-  if (lane == 0) room[warp] = v;
+  if (lane == 0) workspace[warp] = v;
   __syncthreads();
-  return warp_sum(lane < warps ? T(room[lane]) : T(0));
+  return warp_sum(lane < warps ? T(workspace[lane]) : T(0));
 }
-QT_DEVICE float block_max(float v, simt::Shared<float> room) {
+QT_DEVICE float block_max(float v, simt::Shared<float> workspace) {
   v = warp_max(v);
   const unsigned warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   __syncthreads();
-  if (lane == 0) room[warp] = v;
+  if (lane == 0) workspace[warp] = v;
   __syncthreads();
-  return warp_max(float(room[lane < warps ? lane : 0]));
+  return warp_max(float(workspace[lane < warps ? lane : 0]));
 }
 
 /// Blocks of kBlockThreads for n threads' worth of work; at least 1.

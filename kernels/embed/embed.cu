@@ -193,8 +193,8 @@ void embed_grad_gpu(Views in, Views out, const Attrs&, Stream stream) {
   if (count * depth == 0) return;
   const auto* ids = ids_view.data<const int32_t>();
   const RowRange range = local_rows(dtable_view);
-  const simt::Scratch room(4 * count * static_cast<int64_t>(sizeof(int32_t)), stream);
-  auto* keys = room.data<int32_t>();
+  const simt::Scratch workspace(4 * count * static_cast<int64_t>(sizeof(int32_t)), stream);
+  auto* keys = workspace.data<int32_t>();
   int32_t *positions = keys + count, *rows = keys + 2 * count, *order = keys + 3 * count;
   simt::launch(make_keys, {.grid = blocks_for(count), .block = kBlockThreads, .stream = stream},
                ids, count, range, keys, positions, simt::fault_slot());

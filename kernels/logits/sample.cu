@@ -12,9 +12,9 @@ namespace {
 constexpr int kThreads = 512, kDigits = 256, kParts = 3;
 constexpr float kMinTemperature = 1e-4f;
 
-// Shared memory: a histogram of kParts numbers a digit, then room for reductions and one result.
-constexpr size_t kRoomAt = sizeof(unsigned) * kDigits * kParts;
-constexpr size_t kResultAt = kRoomAt + sizeof(float) * 32 * 2;
+// Shared memory: a histogram of kParts numbers a digit, then a workspace for reductions and one result.
+constexpr size_t kWorkspaceAt = sizeof(unsigned) * kDigits * kParts;
+constexpr size_t kResultAt = kWorkspaceAt + sizeof(float) * 32 * 2;
 constexpr size_t kShared = kResultAt + 64;
 
 /// Larger floats have larger keys; NaN has the smallest.
@@ -56,8 +56,8 @@ struct Row {
 
 /// The best of all threads', on all threads.
 QT_DEVICE Best block_best(Best mine) {
-  auto scores = simt::shared<float>(kRoomAt, 32);
-  auto indices = simt::shared<int>(kRoomAt + sizeof(float) * 32, 32);
+  auto scores = simt::shared<float>(kWorkspaceAt, 32);
+  auto indices = simt::shared<int>(kWorkspaceAt + sizeof(float) * 32, 32);
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2)
     mine = better(mine, {__shfl_xor_sync(kWholeWarp, mine.score, distance),
@@ -90,7 +90,7 @@ QT_DEVICE Summary summarize(const Row<T>& row, const Keep& keep) {
   Summary s;
   s.best = block_best(mine);
   const float share = total > 0 ? total * expf(largest - s.best.score) : 0.0f;
-  s.log_sum = logf(block_sum(share, simt::shared<float>(kRoomAt, 32)));
+  s.log_sum = logf(block_sum(share, simt::shared<float>(kWorkspaceAt, 32)));
   return s;
 }
 

@@ -106,7 +106,7 @@ struct Mlp {
   const T *x, *w0, *w1;
   Gate gate;
   Stream stream;
-  MadeMask dropout;
+  StoredDropoutMask dropout;
 
   Mlp(const char* name, Views in, const Attrs& attrs, Stream on)
       : op(name),
@@ -116,7 +116,7 @@ struct Mlp {
         gate(Gate::of(name, attrs)),
         stream(on),
         dropout(attrs.has("rate") ? make_mask(name, hidden_units(in[0], in[1]), attrs, on)
-                                  : MadeMask{simt::Scratch(0, on), {}}) {
+                                  : StoredDropoutMask{simt::Scratch(0, on), {}}) {
     const View &w0_view = in[1], &w1_view = in[2];
     expect(w0_view.rank == 2 && w0_view.size(0) == e &&
            (w1_view.absent() || (w1_view.size(0) == e && w1_view.size(1) == f)));

@@ -151,7 +151,7 @@ void experts_dropout_gpu(Views in, Views out, const Attrs& attrs, Stream stream)
   masks.global = {masks.origin[0] + experts, 1, x.global[last]};
   Attrs shared = attrs;
   shared.set("broadcast_dim", int64_t{-2});
-  const MadeMask made = make_mask(op, masks, shared, stream);
+  const StoredDropoutMask made = make_mask(op, masks, shared, stream);
   for_dtype(x, op, [&]<typename T>(T) {
     simt::launch(dropout_kernel<T>,
                  {.grid = blocks_for(32 * rows), .block = kBlockThreads, .stream = stream},

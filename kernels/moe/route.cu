@@ -166,14 +166,14 @@ __global__ void __launch_bounds__(kBlockThreads)
                 const __grid_constant__ Sorted sorted, const int32_t* numbers,
                 const __grid_constant__ Routes to) {
   const int64_t i = thread_number();
-  if (i < to.room && i >= numbers[sorted.items]) to.choices[i] = -1;
+  if (i < to.capacity && i >= numbers[sorted.items]) to.choices[i] = -1;
   if (i >= sorted.items || sorted.flags[i] == 0) return;
   const int64_t choice = sorted.choices[i], t = choice / r.choices;
   const int64_t at = r.place(t) * r.choices + choice % r.choices;
   const int e = to.experts[at];
   to.rows[at] = numbers[i];
   to.gates[at] = tokens.probabilities[t * r.experts + e];
-  if (numbers[i] < to.room) to.choices[numbers[i]] = static_cast<int32_t>(at);
+  if (numbers[i] < to.capacity) to.choices[numbers[i]] = static_cast<int32_t>(at);
 }
 __global__ void __launch_bounds__(kBlockThreads)
     offsets_kernel(const __grid_constant__ Routing r, const __grid_constant__ Sorted sorted,
@@ -343,7 +343,7 @@ void route_by_sorting(const Routing& r, const View& x, const float* logits, View
   simt::launch(starts_kernel, over(segments + 1, stream), sorted);
   simt::launch(serve_kernel, over(items + 1, stream), r, tokens, sorted, to);
   simt::exclusive_sum(flags.data<int32_t>(), numbers.data<int32_t>(), items + 1, stream);
-  simt::launch(pack_kernel, over(std::max(items, to.room), stream), r, tokens, sorted,
+  simt::launch(pack_kernel, over(std::max(items, to.capacity), stream), r, tokens, sorted,
                numbers.data<int32_t>(), to);
   simt::launch(offsets_kernel, over(r.rows * (r.experts + 1), stream), r, sorted,
                numbers.data<int32_t>(), to.offsets);
@@ -384,7 +384,7 @@ moe::Routes moe::routes(Views out) {
           .positions = out[8].data<int32_t>(),
           .counts = out[9].data<float>(),
           .load = out[10].data<float>(),
-          .room = out[5].elements(),
+          .capacity = out[5].elements(),
           .count_count = static_cast<int>(std::min<int64_t>(out[9].elements(), 5))};
 }
 
@@ -395,8 +395,8 @@ void route_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
       r.tokens() * std::max(r.choices, r.experts) < int64_t{1} << 31 && r.local_groups() <= 65535,
       "route: {} tokens with {} choices of {} experts are too many for one device", r.tokens(),
       r.choices, r.experts);
-  const simt::Scratch room(out[1].absent() ? 4 * r.real_tokens() * r.experts : 0, stream);
-  float* logits = out[1].absent() ? room.data<float>() : out[1].data<float>();
+  const simt::Scratch workspace(out[1].absent() ? 4 * r.real_tokens() * r.experts : 0, stream);
+  float* logits = out[1].absent() ? workspace.data<float>() : out[1].data<float>();
   moe::router_product(x, w, attrs, logits, stream);
   if (r.tokens() > 0)
     return moe::can_route_in_one_pass(r) ? moe::route_in_one_pass(r, x, logits, out, stream)

@@ -11,8 +11,8 @@ struct Routes {
   float *gates, *auxiliary, *z_loss;
   int32_t *rows, *choices, *offsets, *experts, *positions;
   float *counts, *load;
-  int64_t room;     // of choices
-  int count_count;  // of counts
+  int64_t capacity;  // of choices
+  int count_count;   // of counts
 };
 Routes routes(Views out);
 

@@ -92,8 +92,8 @@ QT_DEVICE int prefix_sums(const int32_t* x, const Sums& sums, int64_t n) {
   return sum;
 }
 
-/// Shared memory: for each warp a row of experts and the sums of such rows; room for block_sum.
-struct Room {
+/// Shared memory: for each warp a row of experts and the sums of such rows; a workspace for block_sum.
+struct Workspace {
   int experts;
 
   static constexpr size_t bytes(int64_t experts) {
@@ -123,7 +123,7 @@ __device__ Tally weigh(const Plan& plan, const Work& to, const Tile& tile, const
   const Routing& r = plan.r;
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
   const int experts = static_cast<int>(r.experts);
-  const auto row = Room{experts}.row(warp), sums = Room{experts}.sums(warp);
+  const auto row = Workspace{experts}.row(warp), sums = Workspace{experts}.sums(warp);
   for (int e = lane; e < experts; e += 32) sums[e] = 0;
   Tally tally{};
   for (int i = warp; i < tile.count; i += kWarps) {
@@ -189,33 +189,33 @@ __device__ void weigh_and_rank(const Plan& plan, const Work& to, int number, con
                                const float* logits) {
   const Routing& r = plan.r;
   const int warp = static_cast<int>(threadIdx.x / 32), experts = static_cast<int>(r.experts);
-  const Room room{experts};
+  const Workspace workspace{experts};
   const Tile tile = plan.tile(number);
   const Tally tally = weigh(plan, to, tile, x, logits);
   __syncthreads();
   for (int e = static_cast<int>(threadIdx.x); e < experts; e += kBlockThreads) {
     float sum = 0;
-    for (int w = 0; w < kWarps; ++w) sum += room.sums(w)[e];
+    for (int w = 0; w < kWarps; ++w) sum += workspace.sums(w)[e];
     to.probabilities[plan.segment(e, tile.group) * plan.group_tiles + tile.number] = sum;
   }
-  for (int j = warp; j < r.choices; j += kWarps) rank(plan, to, tile, j, room.counts(warp));
-  const float log_sums = block_sum(tally.log_sums, room.floats());
-  const int32_t counted = block_sum(tally.counted, room.ints());
+  for (int j = warp; j < r.choices; j += kWarps) rank(plan, to, tile, j, workspace.counts(warp));
+  const float log_sums = block_sum(tally.log_sums, workspace.floats());
+  const int32_t counted = block_sum(tally.counted, workspace.ints());
   if (threadIdx.x == 0) to.tallies[number] = {log_sums, 0, 0, counted};
 }
 
-/// How many of an expert's choices in a tile get a packed row where `room` more of them are served.
+/// How many of an expert's choices in a tile get a packed row where `free` more of them are served.
 __device__ int packed_within(const Plan& plan, const Work& from, int expert, int group, int entry,
-                             const Before& count, int64_t room) {
-  if (room <= 0) return 0;
-  if (room >= count.placed) return count.packed;
-  if (count.packed == count.placed) return static_cast<int>(room);
+                             const Before& count, int64_t free) {
+  if (free <= 0) return 0;
+  if (free >= count.placed) return count.packed;
+  if (count.packed == count.placed) return static_cast<int>(free);
   const Tile tile = plan.tile(group * plan.group_tiles + entry % plan.group_tiles);
   int packed = 0;
   for (int i = 0; i < tile.count; ++i) {
     const int64_t c = (tile.first + i) * plan.r.choices + entry / plan.group_tiles;
     const Rank rank = from.ranks[c];
-    packed += from.experts[c] == expert && rank.packed != kNotPacked && rank.placed < room ? 1 : 0;
+    packed += from.experts[c] == expert && rank.packed != kNotPacked && rank.placed < free ? 1 : 0;
   }
   return packed;
 }
@@ -247,9 +247,9 @@ __device__ void scan(const Plan& plan, const Work& to, int expert) {
     to.rows[segment] = sum.packed;
     load += static_cast<int32_t>(min(int64_t{sum.placed}, r.capacity));
   }
-  const Room room{static_cast<int>(r.experts)};
-  balance = block_sum(balance, room.floats());
-  load = block_sum(load, room.ints());
+  const Workspace workspace{static_cast<int>(r.experts)};
+  balance = block_sum(balance, workspace.floats());
+  load = block_sum(load, workspace.ints());
   if (warp > 0) return;
   int32_t* rows = to.rows + plan.segment(expert, 0);
   const int packed = prefix_sums(rows, rows, groups);
@@ -258,8 +258,8 @@ __device__ void scan(const Plan& plan, const Work& to, int expert) {
 
 __device__ void give_places(const Plan& plan, const Work& from, int number, const Routes& to) {
   const Routing& r = plan.r;
-  const Room room{static_cast<int>(r.experts)};
-  const auto offsets = room.offsets();
+  const Workspace workspace{static_cast<int>(r.experts)};
+  const auto offsets = workspace.offsets();
   const Tile tile = plan.tile(number);
   float gates = 0;
   int32_t served_tokens = 0;
@@ -288,12 +288,12 @@ __device__ void give_places(const Plan& plan, const Work& from, int number, cons
       to.positions[at] = position;
       to.rows[at] = row;
       to.gates[at] = row < 0 ? 0.0f : from.gates[c];
-      if (row >= 0 && row < to.room) to.choices[row] = static_cast<int32_t>(at);
+      if (row >= 0 && row < to.capacity) to.choices[row] = static_cast<int32_t>(at);
     }
     served_tokens += is_served ? 1 : 0;
   }
-  gates = block_sum(gates, room.floats());
-  served_tokens = block_sum(served_tokens, room.ints());
+  gates = block_sum(gates, workspace.floats());
+  served_tokens = block_sum(served_tokens, workspace.ints());
   if (threadIdx.x == 0) from.tallies[number] += {0, gates, served_tokens, 0};
 }
 
@@ -303,7 +303,7 @@ __global__ void __launch_bounds__(kBlockThreads)
                     const T* x, const float* logits, const __grid_constant__ Routes to) {
   const Routing& r = plan.r;
   const int experts = static_cast<int>(r.experts);
-  const Room room{experts};
+  const Workspace workspace{experts};
   const int64_t thread = int64_t{blockIdx.x} * kBlockThreads + threadIdx.x;
   const int64_t threads = int64_t{gridDim.x} * kBlockThreads;
 
@@ -313,12 +313,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   for (int e = block; e < experts; e += blocks) scan(plan, work, e);
   simt::grid_sync();
 
-  const auto offsets = room.offsets();
+  const auto offsets = workspace.offsets();
   if (threadIdx.x < 32) prefix_sums(work.packed, offsets, experts);
   __syncthreads();
   const int32_t rows = offsets[experts - 1] + work.packed[experts - 1];
   for (int i = block; i < plan.tiles; i += blocks) give_places(plan, work, i, to);
-  for (int64_t i = rows + thread; i < to.room; i += threads) to.choices[i] = -1;
+  for (int64_t i = rows + thread; i < to.capacity; i += threads) to.choices[i] = -1;
   for (int64_t i = thread; i < r.rows * (r.experts + 1); i += threads) {
     const int64_t e = i % (r.experts + 1);
     to.offsets[i] = e < r.experts ? int32_t{offsets[e]} : rows;
@@ -336,7 +336,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     served += work.load[e];
     to.load[e] = static_cast<float>(work.load[e]);
   }
-  write_totals(r, tally, balance, served, to, room.floats(), room.ints());
+  write_totals(r, tally, balance, served, to, workspace.floats(), workspace.ints());
 }
 
 Plan plan_for(const Routing& r) {
@@ -350,10 +350,10 @@ Plan plan_for(const Routing& r) {
 }  // namespace
 
 /// Experts that choose, and tokens whose order their gates decide, take a sort; so do more experts
-/// than a block's shared memory has room for.
+/// than a block's shared memory holds.
 bool can_route_in_one_pass(const Routing& r) {
   return r.router != Router::experts_choose && !r.batch_priority &&
-         Room::bytes(r.experts) <= simt::device().shared_limit;
+         Workspace::bytes(r.experts) <= simt::device().shared_limit;
 }
 
 void route_in_one_pass(const Routing& r, const View& x, const float* logits, Views out,
@@ -371,7 +371,7 @@ void route_in_one_pass(const Routing& r, const View& x, const float* logits, Vie
                   tallies.data<Tally>()};
   for_dtype(x, r.op, [&]<typename T>(T) {
     simt::Launch how{.block = kBlockThreads,
-                     .shared = Room::bytes(r.experts),
+                     .shared = Workspace::bytes(r.experts),
                      .stream = stream,
                      .cooperative = true};
     const int64_t useful = std::max<int64_t>(plan.tiles, r.experts);

@@ -79,19 +79,19 @@ simt::Scratch split(const float* x, int64_t rows, int64_t columns, Stream stream
 
 /// x in float32 with the jitter, in memory of its own if it must be.
 struct Float32 {
-  simt::Scratch room;
+  simt::Scratch workspace;
   const float* data;
 
   Float32(const View& x, const Jitter& jitter, Stream stream)
-      : room(is_bf16(x) || jitter.is_on() ? x.elements() * 4 : 0, stream),
-        data(room.data<float>()) {
+      : workspace(is_bf16(x) || jitter.is_on() ? x.elements() * 4 : 0, stream),
+        data(workspace.data<float>()) {
     if (!is_bf16(x) && !jitter.is_on()) {
       data = x.data<const float>();
       return;
     }
     for_dtype(x, "route", [&]<typename T>(T) {
       simt::launch(jitter_kernel<T, float>, over(x.elements(), stream), jitter,
-                   elements<T>(x, "route", "x"), room.data<float>(), x.elements());
+                   elements<T>(x, "route", "x"), workspace.data<float>(), x.elements());
     });
   }
 };
@@ -164,8 +164,8 @@ void router_gradients(const View& x, const View& w, const Attrs& attrs, const fl
                       .b = dlogits,
                       .c = dw.pointer,
                       .a_transposed = true});
-  const simt::Scratch room(is_bf16(dx) ? dx.elements() * 4 : 0, stream);
-  float* wide = is_bf16(dx) ? room.data<float>() : dx.data<float>();
+  const simt::Scratch workspace(is_bf16(dx) ? dx.elements() * 4 : 0, stream);
+  float* wide = is_bf16(dx) ? workspace.data<float>() : dx.data<float>();
   simt::gemm(stream, {.m = tokens,
                       .n = embed,
                       .k = experts,

@@ -12,9 +12,9 @@ namespace {
 /// 1 / sqrt(x), rounded correctly twice.
 __device__ float inverse_root(float x) { return 1.0f / sqrtf(x); }
 
-using Room = simt::Shared<double>;
+using Workspace = simt::Shared<double>;
 /// Shared memory: 32 doubles for sums, then a row of columns for each warp.
-__device__ Room room() { return simt::shared<double>(0, 32); }
+__device__ Workspace workspace() { return simt::shared<double>(0, 32); }
 constexpr size_t kShared = 256 + kWarps * kTileColumns * sizeof(float);
 
 /// Squares of gradients by column, summed over the warps' lines in order, into the tile's row.
@@ -64,7 +64,7 @@ __device__ void factored_sums(const Entry& e, const Tile& tile, const Numbers& n
                     line.member] = of_line;
   });
   store_column_sums(e, tile, columns);
-  const double total = block_sum(static_cast<double>(of_param), room());
+  const double total = block_sum(static_cast<double>(of_param), workspace());
   if (threadIdx.x == 0) e.param_squares[tile.number] = static_cast<float>(total);
 }
 
@@ -99,8 +99,8 @@ __device__ void full_moments(const Entry& e, const Tile& tile, const Numbers& nu
     }
   });
   mark_if(bad, e.a.not_finite);
-  const double update = block_sum(static_cast<double>(of_update), room());
-  const double param = block_sum(static_cast<double>(of_param), room());
+  const double update = block_sum(static_cast<double>(of_update), workspace());
+  const double param = block_sum(static_cast<double>(of_param), workspace());
   if (threadIdx.x != 0) return;
   e.update_squares[tile.number] = static_cast<float>(update);
   e.param_squares[tile.number] = static_cast<float>(param);
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       sum += static_cast<double>(
           e.rows[of_batch.across + steps_of(s, AdafactorShape::kAcross, m).across]);
   }
-  sum = block_sum(sum, room());
+  sum = block_sum(sum, workspace());
   if (threadIdx.x == 0) e.root_means[batch] = sqrtf(static_cast<float>(sum / s.rows()));
 }
 
@@ -240,7 +240,7 @@ __device__ double sum_of_tiles(const Entry& e, uint32_t batch, const float* squa
     const int64_t group = of_batch.group + steps_of(s, AdafactorShape::kSame, same).group;
     sum += static_cast<double>(squares[group * each + j % each]);
   }
-  return block_sum(sum, room());
+  return block_sum(sum, workspace());
 }
 
 /// Factors of a factored update in one tile: gradient * along * across.
@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
       }
     }
   });
-  const double total = block_sum(static_cast<double>(sum), room());
+  const double total = block_sum(static_cast<double>(sum), workspace());
   if (threadIdx.x == 0) e.update_squares[tile.number] = static_cast<float>(total);
 }
 
@@ -471,8 +471,8 @@ void update_adafactor_in_parts(std::span<const AdafactorGpuArray> arrays, const 
       floats += place(e, nullptr);
       entries.push_back(e);
     }
-    const simt::Scratch room(floats * static_cast<int64_t>(sizeof(float)), stream);
-    float* at = room.data<float>();
+    const simt::Scratch workspace(floats * static_cast<int64_t>(sizeof(float)), stream);
+    float* at = workspace.data<float>();
     for (Entry& e : entries) at += place(e, at);
     update(entries, numbers, stream);
   }

@@ -27,38 +27,38 @@ template <typename S, bool kResidual>
 __global__ void __launch_bounds__(kBlockThreads)
     norm_kernel(const __grid_constant__ NormArgs<typename S::Type> a) {
   using T = typename S::Type;
-  auto room = simt::shared<float>(0, 32);
+  auto workspace = simt::shared<float>(0, 32);
   const int64_t row = int64_t{blockIdx.x} * S::kRows + threadIdx.x / S::kThreads;
   if (row >= a.rows) return;  // a whole warp
-  HeldRow<S> held;
-  hold<S>(a.x + row * a.depth, a.depth, held);
+  RowTile<S> tile;
+  load_tile<S>(a.x + row * a.depth, a.depth, tile);
   if constexpr (kResidual) {
-    HeldRow<S> added;
-    hold<S>(a.y + row * a.depth, a.depth, added);
+    RowTile<S> added;
+    load_tile<S>(a.y + row * a.depth, a.depth, added);
     for_row_units<S>(a.depth, [&](int u, int at) {
       float v[S::kLane], y[S::kLane];
-      unpack_words<T>(held.words[u], v);
+      unpack_words<T>(tile.words[u], v);
       unpack_words<T>(added.words[u], y);
       const uint32_t bits = a.has_dropout ? a.mask.template bits<S::kLane>(row, at) : 0;
 #pragma unroll
       for (int k = 0; k < S::kLane; ++k)
         v[k] += a.has_dropout ? dropped(a.mask.rule.keep, bits >> k & 1u, y[k]) : y[k];
       // The norm sees the sum as it is stored.
-      pack_words<T>(v, held.words[u]);
-      store_words(a.x_new + row * a.depth + at, held.words[u]);
+      pack_words<T>(v, tile.words[u]);
+      store_words(a.x_new + row * a.depth + at, tile.words[u]);
     });
   }
   float squares = 0;
   for_row_units<S>(a.depth, [&](int u, int) {
     float v[S::kLane];
-    unpack_words<T>(held.words[u], v);
+    unpack_words<T>(tile.words[u], v);
 #pragma unroll
     for (int k = 0; k < S::kLane; ++k) squares += v[k] * v[k];
   });
-  const float r = reciprocal_root(row_sum<S>(squares, room), a.depth, a.eps);
+  const float r = reciprocal_root(row_sum<S>(squares, workspace), a.depth, a.eps);
   for_row_units<S>(a.depth, [&](int u, int at) {
     float v[S::kLane], scale[S::kLane];
-    unpack_words<T>(held.words[u], v);
+    unpack_words<T>(tile.words[u], v);
     load<S::kLane>(a.scale + at, scale);
 #pragma unroll
     for (int k = 0; k < S::kLane; ++k) v[k] = v[k] * r * scale[k];
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 template <typename T, bool kResidual>
 __global__ void __launch_bounds__(kBlockThreads)
     plain_norm_kernel(const __grid_constant__ NormArgs<T> a) {
-  auto room = simt::shared<float>(0, 32);
+  auto workspace = simt::shared<float>(0, 32);
   for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const int64_t at = row * a.depth;
     float squares = 0;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       }
       squares += v * v;
     }
-    const float r = reciprocal_root(block_sum(squares, room), a.depth, a.eps);
+    const float r = reciprocal_root(block_sum(squares, workspace), a.depth, a.eps);
     const T* x = kResidual ? a.x_new : a.x;
     for (int i = static_cast<int>(threadIdx.x); i < a.depth; i += kBlockThreads)
       a.out[at + i] = simt::from_float<T>(simt::to_float(x[at + i]) * r * a.scale[i]);
@@ -164,8 +164,8 @@ void add_rms_norm_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
                   .depth = checked_depth(depth),
                   .eps = static_cast<float>(attrs.get_or<double>("eps", 1e-6))};
     a.has_dropout = attrs.get_or<double>("rate", 0) != 0;
-    const MadeMask made = a.has_dropout ? make_mask(op, in[1], attrs, stream)
-                                        : MadeMask{simt::Scratch(0, stream), {}};
+    const StoredDropoutMask made = a.has_dropout ? make_mask(op, in[1], attrs, stream)
+                                                 : StoredDropoutMask{simt::Scratch(0, stream), {}};
     a.mask = made.mask;
     launch_norm<T, true>(a, are_aligned({a.x, a.y, a.scale, a.x_new, a.out}), stream);
   });

@@ -80,18 +80,18 @@ void norm_grad_rows(const float* x, const float* scale, const float* dy, const f
       product_sum += x[i] * scale[i] * dy[i];
     }
     const float r = reciprocal_root(square_sum, depth, eps);
-    const float pull = r * r * r * product_sum / static_cast<float>(depth);
-    const auto vr = hn::Set(d, r), vpull = hn::Set(d, pull);
+    const float rescale = r * r * r * product_sum / static_cast<float>(depth);
+    const auto vr = hn::Set(d, r), vrescale = hn::Set(d, rescale);
     for (i = 0; i + lanes <= depth; i += lanes) {
       const auto a = hn::LoadU(d, x + i);
       const auto g = hn::Mul(hn::LoadU(d, dy + i), vr);
-      auto v = hn::NegMulAdd(a, vpull, hn::Mul(g, hn::LoadU(d, scale + i)));
+      auto v = hn::NegMulAdd(a, vrescale, hn::Mul(g, hn::LoadU(d, scale + i)));
       if (dx_new != nullptr) v = hn::Add(hn::LoadU(d, dx_new + i), v);
       hn::StoreU(v, d, dx + i);
       hn::StoreU(hn::MulAdd(g, a, hn::LoadU(d, dscale + i)), d, dscale + i);
     }
     for (; i < depth; ++i) {
-      const float v = dy[i] * r * scale[i] - x[i] * pull;
+      const float v = dy[i] * r * scale[i] - x[i] * rescale;
       dx[i] = dx_new == nullptr ? v : dx_new[i] + v;
       dscale[i] += dy[i] * r * x[i];
     }

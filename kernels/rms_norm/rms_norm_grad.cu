@@ -28,7 +28,7 @@ constexpr size_t kSumBytes = 128;
 
 /// dx = r (dout scale) - x r^3 mean(dout scale x): the two factors of a row.
 struct Factors {
-  float r, pull;
+  float r, rescale;
 };
 __device__ Factors factors(float squares, float products, int depth, float eps) {
   const float r = 1.0f / sqrtf(squares / static_cast<float>(depth) + eps);
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ?
     norm_grad_kernel(const __grid_constant__ NormGradArgs<typename S::Type> a) {
   using T = typename S::Type;
   constexpr int kLane = S::kLane, kAhead = kStages<T, kResidual> - 1;
-  auto room = simt::shared<float>(0, 32);
+  auto workspace = simt::shared<float>(0, 32);
   const RowRun<S> run(a.rows);
   auto ring = make_ring<S, kResidual>(a, run.end);
   float sums[S::kUnits][kLane] = {};
@@ -159,8 +159,8 @@ __global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ?
         products += v[k] * scale[k] * d[k];
       }
     });
-    squares = row_sum<S>(squares, room);
-    products = row_sum<S>(products, room);
+    squares = row_sum<S>(squares, workspace);
+    products = row_sum<S>(products, workspace);
     const Factors f = factors(squares, products, a.depth, a.eps);
     for_row_units<S>(a.depth, [&](int u, int at) {
       float v[kLane], d[kLane], scale[kLane];
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ?
       for (int k = 0; k < kLane; ++k) {
         const float g = d[k] * f.r;
         sums[u][k] += g * v[k];
-        d[k] = g * scale[k] - v[k] * f.pull;
+        d[k] = g * scale[k] - v[k] * f.rescale;
       }
       if constexpr (kResidual) {
         ring.read(row, 2, at, v);
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kBlockThreads, sizeof(typename S::Type) == 2 ?
 template <typename T, bool kResidual>
 __global__ void __launch_bounds__(kBlockThreads)
     plain_norm_grad_kernel(const __grid_constant__ NormGradArgs<T> a) {
-  auto room = simt::shared<float>(0, 32);
+  auto workspace = simt::shared<float>(0, 32);
   const RowRun<RowShape<T, kBlockThreads, 1>> run(a.rows);
   float* partial = a.partials + int64_t{blockIdx.x} * a.depth;
   const int first = static_cast<int>(threadIdx.x);
@@ -210,13 +210,13 @@ __global__ void __launch_bounds__(kBlockThreads)
       squares += v * v;
       products += v * a.scale[i] * simt::to_float(a.dout[at + i]);
     }
-    squares = block_sum(squares, room);
-    products = block_sum(products, room);
+    squares = block_sum(squares, workspace);
+    products = block_sum(products, workspace);
     const Factors f = factors(squares, products, a.depth, a.eps);
     for (int i = first; i < a.depth; i += kBlockThreads) {
       const float v = simt::to_float(a.x[at + i]), g = simt::to_float(a.dout[at + i]) * f.r;
       partial[i] += g * v;
-      float d = g * a.scale[i] - v * f.pull;
+      float d = g * a.scale[i] - v * f.rescale;
       if constexpr (kResidual) d += simt::to_float(a.dx_new[at + i]);
       a.dx[at + i] = simt::from_float<T>(d);
       if (drops)
@@ -233,7 +233,7 @@ constexpr int kSumColumns = 32, kSumThreads = 32;
 /// sums are added in order.
 __global__ void __launch_bounds__(kSumColumns* kSumThreads)
     sum_partials(const float* partials, int parts, int depth, float* dscale) {
-  auto room = simt::shared<float>(0, kSumColumns * kSumThreads);
+  auto workspace = simt::shared<float>(0, kSumColumns * kSumThreads);
   const int lane = static_cast<int>(threadIdx.x) % kSumColumns;
   const int part = static_cast<int>(threadIdx.x) / kSumColumns;
   const int column = static_cast<int>(blockIdx.x) * kSumColumns + lane;
@@ -242,12 +242,12 @@ __global__ void __launch_bounds__(kSumColumns* kSumThreads)
 #pragma unroll 4
     for (int p = part; p < parts; p += kSumThreads) sum += partials[int64_t{p} * depth + column];
   }
-  room[threadIdx.x] = sum;
+  workspace[threadIdx.x] = sum;
   __syncthreads();
   if (part != 0 || column >= depth) return;
   float total = 0;
 #pragma unroll
-  for (int p = 0; p < kSumThreads; ++p) total += room[p * kSumColumns + lane];
+  for (int p = 0; p < kSumThreads; ++p) total += workspace[p * kSumColumns + lane];
   dscale[column] = total;
 }
 
@@ -356,8 +356,8 @@ void add_rms_norm_grad_gpu(Views in, Views out, const Attrs& attrs, Stream strea
                       .rows = in[0].rows(),
                       .depth = checked_depth(depth),
                       .eps = static_cast<float>(attrs.get_or<double>("eps", 1e-6))};
-    const MadeMask made =
-        has_dropout ? make_mask(op, in[0], attrs, stream) : MadeMask{simt::Scratch(0, stream), {}};
+    const StoredDropoutMask made = has_dropout ? make_mask(op, in[0], attrs, stream)
+                                               : StoredDropoutMask{simt::Scratch(0, stream), {}};
     a.mask = made.mask;
     launch_norm_grad<T, true>(a, elements<float>(out[2], op, "dscale"),
                               are_aligned({a.x, a.scale, a.dout, a.dx_new, a.dx, a.dy}), stream);

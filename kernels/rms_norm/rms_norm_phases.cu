@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     load<kLane>(a.scale + i, scale);
     for (int64_t row = begin; row < end; ++row) {
       const float r = a.reciprocal_root(row);
-      const float pull = r * r * r * a.products[row] / static_cast<float>(a.whole_depth);
+      const float rescale = r * r * r * a.products[row] / static_cast<float>(a.whole_depth);
       float v[kLane], d[kLane];
       load<kLane>(a.x + row * a.depth + i, v);
       load<kLane>(a.dy + row * a.depth + i, d);
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       for (int k = 0; k < kLane; ++k) {
         const float g = d[k] * r;
         sums[k] += g * v[k];
-        d[k] = g * scale[k] - v[k] * pull;
+        d[k] = g * scale[k] - v[k] * rescale;
       }
       store<kLane>(a.out + row * a.depth + i, d);
     }

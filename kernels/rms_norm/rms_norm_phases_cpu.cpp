@@ -81,9 +81,9 @@ void rms_norm_grad_apply_cpu(Views in, Views out, const Attrs& attrs, Stream) {
     float* sum = sums.data() + part * depth;
     for (int64_t row = begin; row < end; ++row) {
       const float r = reciprocal_root(squares[row], in[0], attrs);
-      const float pull = r * r * r * products[row] / all;
+      const float rescale = r * r * r * products[row] / all;
       for (int64_t i = 0, at = row * depth; i < depth; ++i, ++at) {
-        dx[at] = dy[at] * r * scale[i] - x[at] * pull;
+        dx[at] = dy[at] * r * scale[i] - x[at] * rescale;
         sum[i] += dy[at] * r * x[at];
       }
     }

@@ -22,7 +22,7 @@ inline int32_t checked_depth(int64_t depth) {
 }
 
 template <typename S>
-struct HeldRow {
+struct RowTile {
   uint32_t words[S::kUnits][4];
 };
 
@@ -45,16 +45,16 @@ QT_DEVICE void for_row_units(int depth, const Body& body) {
   }
 }
 template <typename S>
-QT_DEVICE void hold(const typename S::Type* row, int depth, HeldRow<S>& held) {
-  for_row_units<S>(depth, [&](int u, int begin) { load_words(row + begin, held.words[u]); });
+QT_DEVICE void load_tile(const typename S::Type* row, int depth, RowTile<S>& tile) {
+  for_row_units<S>(depth, [&](int u, int begin) { load_words(row + begin, tile.words[u]); });
 }
-/// Sum over the threads of a row. `room`: 32 floats.
+/// Sum over the threads of a row. `workspace`: 32 floats.
 template <typename S>
-QT_DEVICE float row_sum(float v, simt::Shared<float> room) {
+QT_DEVICE float row_sum(float v, simt::Shared<float> workspace) {
   if constexpr (S::kThreads == 32)
     return warp_sum(v);
   else
-    return block_sum(v, room);
+    return block_sum(v, workspace);
 }
 
 /// sums [depth] of the rows of partials [parts, depth], in an order that depends on `parts` alone.

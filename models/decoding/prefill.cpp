@@ -16,7 +16,7 @@ BiasStrips::BiasStrips(const PackedStack& stack, int64_t length) : length_(lengt
     const PackedBias& bias = *layer.self.relative_bias;
     if (&bias != last) {
       first_.push_back(std::ssize(data_));
-      const std::vector<int32_t> buckets = bias.buckets.strip(1 - length, 2 * length - 1);
+      const std::vector<int32_t> buckets = bias.buckets.diagonals(1 - length, 2 * length - 1);
       for (auto row = bias.table.begin(); row < bias.table.end(); row += bias.buckets.buckets)
         for (const int32_t bucket : buckets) data_.push_back(row[bucket]);
     } else {

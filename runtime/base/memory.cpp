@@ -37,7 +37,7 @@ class HostSource final : public MemorySource {
  public:
   void* allocate(int64_t bytes) override {
     const auto alignment = static_cast<size_t>(bytes >= kHuge ? kHuge : kAlign);
-    // Not posix_memalign, whose failure ends the `quintet` program (apps/allocation.cpp).
+    // Not posix_memalign, whose failure ends the `quintet` program (apps/process/allocation.cpp).
     void* pointer = memalign(alignment, static_cast<size_t>(bytes));
     if (pointer == nullptr) return nullptr;
 #ifdef MADV_HUGEPAGE

@@ -16,7 +16,7 @@ class OutOfMemory : public Error {
   explicit OutOfMemory(const std::string& message) : Error(ExitCode::kEnvironment, message) {}
 };
 
-/// Whether memory that a library is refused ends the `quintet` program (apps/allocation.cpp): HDF5
+/// Whether memory that a library is refused ends the `quintet` program (apps/process/allocation.cpp): HDF5
 /// and oneDNN use the null pointer they get. A server that runs has them behind it, and what it
 /// lacks memory for is a request.
 inline std::atomic<bool> refused_memory_ends_program{true};

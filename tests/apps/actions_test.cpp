@@ -1,4 +1,4 @@
-#include "apps/actions.h"
+#include "apps/config/actions.h"
 
 #include <gtest/gtest.h>
 

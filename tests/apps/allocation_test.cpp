@@ -1,4 +1,4 @@
-// apps/allocation.cpp, which is linked into this program alone.
+// apps/process/allocation.cpp, which is linked into this program alone.
 
 #include <gtest/gtest.h>
 #include <malloc.h>

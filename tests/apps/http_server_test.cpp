@@ -1,7 +1,7 @@
 // What the sockets' side does when the other side fails. Strange clients:
 // tests/e2e/serve_fault_test.py.
 
-#include "apps/serve/http_server.h"
+#include "apps/serve/http/http_server.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -12,6 +12,8 @@
 #include <chrono>
 #include <functional>
 #include <thread>
+
+#include "tests/harness/wait_for.h"
 
 namespace quintet::serve {
 namespace {
@@ -59,12 +61,6 @@ std::string said(uint16_t port, const std::string& target) {
   return client.said("nothing ends so");
 }
 
-bool becomes_true(const std::function<bool()>& condition) {
-  for (int i = 0; i < 2000 && !condition(); ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  return condition();
-}
-
 TEST(HttpServer, AHandlerThatThrowsIsAnErrorOfItsRequest) {
   HttpServer server({.port = 0}, [](HttpRequest request, std::shared_ptr<Exchange> exchange) {
     if (request.target == "/bad") throw std::bad_alloc();
@@ -73,7 +69,7 @@ TEST(HttpServer, AHandlerThatThrowsIsAnErrorOfItsRequest) {
   std::thread sockets([&] { server.run(); });
   EXPECT_EQ(said(server.port(), "/bad").substr(0, 12), "HTTP/1.1 500");
   EXPECT_EQ(said(server.port(), "/good").substr(0, 12), "HTTP/1.1 200");
-  EXPECT_TRUE(becomes_true([&] { return server.connections() == 0; }));
+  EXPECT_TRUE(testing::wait_for([&] { return server.connections() == 0; }));
   server.drain(5);
   sockets.join();
 }
@@ -106,12 +102,12 @@ TEST(HttpServer, WhoAsksAfterTheClientHasLeftHearsItAtOnce) {
   });
   std::thread sockets([&] { server.run(); });
   Client(server.port()).ask("/");
-  EXPECT_TRUE(becomes_true([&] { return gone == 1; }));
+  EXPECT_TRUE(testing::wait_for([&] { return gone == 1; }));
   kept->respond({.body = "to nobody\n"});
   kept->on_gone([&] { ++gone; });
-  EXPECT_TRUE(becomes_true([&] { return gone == 2; }));
+  EXPECT_TRUE(testing::wait_for([&] { return gone == 2; }));
   kept = nullptr;
-  EXPECT_TRUE(becomes_true([&] { return server.connections() == 0; }));
+  EXPECT_TRUE(testing::wait_for([&] { return server.connections() == 0; }));
   server.drain(5);
   sockets.join();
 }
@@ -130,6 +126,7 @@ TEST(HttpServer, OfAStreamThatNobodyReadsLittleIsHeld) {
                       writer = std::thread([&, exchange = std::move(exchange)] {
                         for (; !gone && sent < (16 << 20); sent += kPiece) {
                           exchange->send(std::string(kPiece, 'x'));
+                          // delay: so that the socket keeps up
                           std::this_thread::sleep_for(std::chrono::milliseconds(2));
                         }
                       });
@@ -137,7 +134,7 @@ TEST(HttpServer, OfAStreamThatNobodyReadsLittleIsHeld) {
   std::thread sockets([&] { server.run(); });
   Client client(server.port(), 4096);
   client.ask("/");
-  EXPECT_TRUE(becomes_true([&] { return gone.load(); }));
+  EXPECT_TRUE(testing::wait_for([&] { return gone.load(); }));
   constexpr int64_t kOnItsWay = 128 << 10;  // the client's share, and pieces sent before it showed
   EXPECT_LE(sent, limits.unread_bytes + kKernel + kOnItsWay);
   writer.join();

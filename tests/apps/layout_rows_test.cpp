@@ -4,9 +4,9 @@
 
 #include <regex>
 
-#include "apps/cluster.h"
-#include "apps/layout_report.h"
-#include "apps/layouts.h"
+#include "apps/plan/cluster.h"
+#include "apps/plan/layout_report.h"
+#include "apps/plan/layouts.h"
 #include "runtime/base/json.h"
 
 namespace quintet {

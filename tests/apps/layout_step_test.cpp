@@ -1,10 +1,10 @@
 // Steps on paper send what steps on ranks send, the optimizer's sums included.
 
-#include "apps/layout_step.h"
+#include "apps/plan/layout_step.h"
 
 #include <gtest/gtest.h>
 
-#include "apps/bench_models.h"
+#include "apps/bench/bench_models.h"
 #include "runtime/mesh/collectives_threads.h"
 #include "runtime/optim/adafactor.h"
 #include "runtime/optim/multi_optimizer.h"

@@ -1,4 +1,4 @@
-#include "apps/numbers_report.h"
+#include "apps/train/numbers_report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "apps/progress.h"
+#include "apps/process/progress.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Ranks that look at each other: copies that drifted apart, ranks that are slow.
 
-#include "apps/rank_checks.h"
+#include "apps/process/rank_checks.h"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <fstream>
 
-#include "apps/ranks.h"
-#include "apps/train_state.h"
+#include "apps/process/ranks.h"
+#include "apps/train/train_state.h"
 #include "runtime/mesh/collectives_threads.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"

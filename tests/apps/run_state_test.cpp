@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "apps/train_state.h"
+#include "apps/train/train_state.h"
 #include "runtime/optim/optax.h"
 #include "tests/checkpoint/scratch.h"
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "apps/serve/host_names.h"
+#include "apps/serve/http/host_names.h"
 #include "apps/serve/metrics.h"
 #include "runtime/base/check.h"
 

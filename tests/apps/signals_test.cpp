@@ -1,10 +1,12 @@
-#include "apps/signals.h"
+#include "apps/process/signals.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <fstream>
 #include <thread>
+
+#include "tests/harness/wait_for.h"
 
 namespace quintet {
 namespace {
@@ -62,8 +64,7 @@ TEST(StopRequests, TheStopFileIsSeenAndTakenAway) {
   StopRequests stop(folder);
   EXPECT_FALSE(stop.reason());
   std::ofstream(folder / "STOP").put('\n');
-  std::this_thread::sleep_for(std::chrono::milliseconds(250));  // looked for five times a second
-  ASSERT_TRUE(stop.reason());
+  ASSERT_TRUE(testing::wait_for([&] { return stop.reason().has_value(); }));
   EXPECT_NE(stop.reason()->find("STOP"), std::string::npos);
   stop.clear_stop_file();
   EXPECT_FALSE(std::filesystem::exists(folder / "STOP"));

@@ -5,7 +5,7 @@
 
 #include <fstream>
 
-#include "apps/train_state.h"
+#include "apps/train/train_state.h"
 #include "runtime/mesh/collectives_paper.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"

@@ -158,7 +158,8 @@ TEST(Checkpoint, SameStateGivesTheSameBytes) {
   for (const char* name : {"a", "b"}) {
     const FolderLock lock(scratch.path() / name);
     CheckpointManager(lock, {.run_id = "r"}).save(1, slices_of(small_state()), "{}");
-    std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // HDF5 likes to note the second
+    // delay: to another second, which HDF5 likes to note
+    std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   }
   for (const auto& entry : std::filesystem::directory_iterator(scratch.path() / "a/checkpoint_1")) {
     const auto other = scratch.path() / "b/checkpoint_1" / entry.path().filename();

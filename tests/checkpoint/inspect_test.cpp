@@ -9,7 +9,7 @@
 #include <array>
 #include <sstream>
 
-#include "apps/verbs.h"
+#include "apps/cli/verbs.h"
 #include "checkpoint/safetensors.h"
 #include "tests/checkpoint/scratch.h"
 

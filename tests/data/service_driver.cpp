@@ -31,7 +31,8 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-void sleep_for(double seconds) {
+void pass_time(double seconds) {
+  // delay: a slow source, a step's work
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
@@ -56,7 +57,7 @@ ProviderPtr make_provider(bool last_data_rank) {
       QT_CHECK_AS(ExitCode::kData, index != 700, "numbers.tsv:701: 1 columns, expected 2");
     const int64_t read = ++examples_read;
     if (last_data_rank && read > 1000) {
-      if (mode == "slow") sleep_for(1000);
+      if (mode == "slow") pass_time(1000);
       if (mode == "dead") std::raise(SIGKILL);
       if (mode == "stopped") std::raise(SIGSTOP);
     }
@@ -140,12 +141,12 @@ void train(Mailbox& mail, const mpi::Session& session, const ServiceOptions& opt
     compare(client, own, 20);
   } else if (mode == "pressure") {
     client.next();
-    sleep_for(1);
+    pass_time(1);
   } else if (mode == "keep_up") {
     client.next();
     double waited = 0;
     for (int i = 0; i < 50; ++i) {
-      sleep_for(0.02);
+      pass_time(0.02);
       const auto begin = Clock::now();
       client.next();
       waited += seconds_since(begin);

@@ -270,6 +270,20 @@ TEST(BeamSearch, UnfilledSlotsAreZerosAndUnfinishedItemsReturnTheirLiveBeams) {
   EXPECT_NEAR(live.best_score(0), 3 * log_softmax({-50, -90, 1, 2, 3, 4}, 5), 1e-4);
 }
 
+TEST(BeamSearch, EqualSequencesRankByBeamAndToken) {
+  // As jax.lax.top_k, which T5X ranks by: of equal values the one that stands first. Beams stand by
+  // increasing score, so that of the first step's equals 3 and 2, in this order, 3 goes on first.
+  TableModel model(6, [](const auto&) { return std::vector<float>{-50, -90, 3, 3, 3, 1}; });
+  const std::vector<int32_t> start(2, 0);
+  const BeamOptions options{.num_decodes = 2, .max_decode_len = 1};
+  const Decodes first = beam_search({1, 2, start}, model, kEos, options);
+  EXPECT_EQ(first.best(0)[0], 2);
+  EXPECT_EQ(first.sequence(0, 0)[0], 3);
+  const Decodes second = beam_search({1, 2, start}, model, kEos, {.num_decodes = 2});
+  EXPECT_EQ(to_vector(second.best(0)), (std::vector<int32_t>{3, 2}));
+  EXPECT_EQ(to_vector(second.sequence(0, 0)), (std::vector<int32_t>{3, 3}));
+}
+
 TEST(BeamSearch, PromptsAreForcedInEveryBeam) {
   TableModel model(8, [](const auto& h) { return hashed_logits(h, 8, 9); });
   const std::vector<int32_t> prompts{0, 4, 6, 0, 0, 0, 0, 7, 0, 0, 0, 0};

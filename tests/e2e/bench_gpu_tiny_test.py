@@ -82,6 +82,7 @@ def test_a_peer_that_hangs_fails_or_prints_is_recorded(tmp_path):
         program.go()
         return program.finish(limit), lines
 
+    # delay: a peer that hangs
     why, lines = outcome("import time; print('{\"case\": \"a\"}', flush=True); time.sleep(60)", 0.5)
     assert lines == [{"case": "a"}] and why.startswith("stopped after"), (why, lines)
     why, lines = outcome("raise SystemExit('no such backend')", 20)

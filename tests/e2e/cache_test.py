@@ -96,6 +96,7 @@ def test_killed_runs_go_on_and_end_the_same(folder):
     kept = 0
     for _ in range(6):
         process = start("cache", *task, f"--output_cache_dir={folder / 'killed'}", "--threads=1")
+        # delay: the moment of the kill
         time.sleep(random.uniform(0.2, 0.9) * whole)
         process.kill()
         process.communicate()

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import e2e
-from e2e import QUINTET, quintet, start, tiny
+from e2e import QUINTET, quintet, start, tiny, wait_for
 
 
 
@@ -167,10 +167,9 @@ def test_killed_runs_go_on_and_end_with_the_same_bytes(folder):
         out = folder / f"killed{attempt}"
         while True:
             process = start("infer", f"--output_dir={out}", *arguments)
-            end = time.time() + 60
             wanted = chunks(out) + rng.randint(1, 12)
-            while process.poll() is None and time.time() < end and chunks(out) < wanted:
-                time.sleep(0.0005)
+            wait_for(lambda: process.poll() is not None or chunks(out) >= wanted)
+            # delay: the moment of the kill
             time.sleep(rng.random() * 0.01)
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)

@@ -119,9 +119,9 @@ def test_a_rank_that_is_slower_than_the_others_is_named(folder):
     def hold_back():
         while not done.is_set():
             os.kill(slow, signal.SIGSTOP)
-            time.sleep(0.1)
+            time.sleep(0.1)  # delay: it is held back
             os.kill(slow, signal.SIGCONT)
-            time.sleep(0.02)
+            time.sleep(0.02)  # delay: and runs
 
     thread = threading.Thread(target=hold_back)
     thread.start()

@@ -84,7 +84,7 @@ def test_attacks_are_answered_and_cost_nothing(folder):
         with server.connect() as connection:
             connection.sendall(LINE + b"Content-Length: %d\r\n\r\n" % len(long) + long)
             for part in last[:10], last[10:60], last[60:]:
-                time.sleep(0.05)
+                time.sleep(0.05)  # delay: packets of their own
                 connection.sendall(part)
             said = b""
             while data := connection.recv(65536):
@@ -102,13 +102,15 @@ def test_slow_clients_hold_up_nobody(folder):
         began = time.time()
         server.complete(prompt="a", max_tokens=4)
         assert time.time() - began < 3
-        trickling = time.time() + 9
-        while time.time() < trickling and server.metrics()["quintet_connections"] > 3:
+
+        def are_gone():
             for connection in slow[:20]:  # a byte now and then buys no time
                 with contextlib.suppress(OSError):
                     connection.sendall(b"E")
-            time.sleep(0.3)
-        assert server.metrics()["quintet_connections"] <= 3
+            time.sleep(0.3)  # delay: a byte now and then
+            return server.metrics()["quintet_connections"] <= 3
+
+        wait_for(are_gone, seconds=20)
         for i in 198, 199:
             assert b" 408 " in slow[i].recv(100), i
         assert slow[200].recv(100) == b""  # it asked for nothing
@@ -162,7 +164,7 @@ def test_clients_that_stay_after_the_last_answer_are_left_alone(folder):
                 try:
                     for _ in range(3):
                         sending.sendall(b"x")
-                        time.sleep(0.02)
+                        time.sleep(0.02)  # delay: packets of their own
                     return True
                 except OSError:
                     return False
@@ -177,7 +179,7 @@ def test_clients_that_stay_after_the_last_answer_are_left_alone(folder):
                 assert time.time() < end, server.metrics()["quintet_connections"]
                 with contextlib.suppress(OSError):
                     talking.sendall(b"x")
-                time.sleep(0.05)
+                time.sleep(0.05)  # delay: packets of their own
 
 
 # S3.
@@ -202,10 +204,9 @@ def test_a_flood_is_turned_away_politely(folder):
 
 def test_a_request_of_too_many_prompts_leaves_nothing_in_the_queue(folder):
     with serving(trained(folder), "--max_queue=3", "--max_tokens=4000", "--max_n=16", "--answers_mib=4096") as server:
-        began = time.time()
         server.post("/v1/completions", expect=503, prompt=["a"] * 40, n=16, max_tokens=4000, **FREE)
         server.wait_idle()
-        assert time.time() - began < 2 and server.metrics()["quintet_steps_total"] < 2000
+        assert server.metrics()["quintet_steps_total"] < 2000
 
 
 def test_files_run_out_and_come_back(folder):
@@ -218,7 +219,7 @@ def test_files_run_out_and_come_back(folder):
         with server.connect() as waiting:
             waiting.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             before = server.cpu_seconds()
-            time.sleep(2)
+            time.sleep(2)  # delay: in which it uses no processor
             assert server.cpu_seconds() - before < 0.1, "it asks for connections without a pause"
             assert not select.select([waiting], [], [], 0)[0], "it was answered without a file"
             resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, limits)
@@ -280,13 +281,13 @@ def test_too_many_connections_leave_room_for_health(folder):
     with serving(trained(folder), "--max_connections=20") as server:
         files = server.files()
         idle = [server.connect() for _ in range(25)]
-        time.sleep(0.2)
+        wait_for(lambda: server.files() >= files + 20)
         status, answer, headers = server.request("POST", "/v1/completions", {"prompt": "a"})
         assert status == 503 and headers["Retry-After"] and "connections" in answer["error"]["message"], answer
         server.get("/health")
         server.get("/ready")
         more = [server.connect() for _ in range(60)]
-        time.sleep(0.2)
+        time.sleep(0.2)  # delay: in which it could take more
         assert server.files() <= files + 20 + 32
         for connection in idle + more:
             connection.close()
@@ -308,9 +309,10 @@ def test_requests_of_clients_that_leave_end_with_them(folder):
             body = json.dumps({"prompt": "a" * 50, "n": n, "max_tokens": 8000, "stream": stream, **FREE}).encode()
             with server.connect() as connection:
                 connection.sendall(LINE + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                # delay: clients leave at moments drawn by chance
                 time.sleep(wait / 2 * PATIENCE)  # or a slow server counts few: it has not read the others' requests
                 connection.sendall(more)
-                time.sleep(wait / 2 * PATIENCE)
+                time.sleep(wait / 2 * PATIENCE)  # delay: as above
 
         for begin in range(0, count, 200):
             for error in in_threads(min(200, count - begin), lambda i: leave(plans[begin + i])):
@@ -319,7 +321,7 @@ def test_requests_of_clients_that_leave_end_with_them(folder):
         wait_for(lambda: server.metrics()["quintet_connections"] <= 2)  # one of them asks; some close after their requests
         server.wait_idle()
         # Run to their ends these would take minutes.
-        assert time.time() - began < 10, time.time() - began
+        assert time.time() - began < 30, time.time() - began
         wait_for(lambda: server.metrics()["quintet_requests_cancelled_total"] >= count * 0.9)
         server.complete(prompt="a", max_tokens=4)
 
@@ -442,7 +444,13 @@ def test_what_answers_may_hold_is_counted_before_the_work(folder):
             good = -1 if good == "none" else int(good)
             for value, too_large in ((good, False), (good + 1, True)):
                 asked[field] = ["a"] * value if field == "prompt" else None if value < 0 else value
-                status, answer, _ = server.request("POST", "/v1/completions", asked)
+                def answered():  # 503: what the request before held is not free yet
+                    nonlocal status, answer
+                    status, answer, _ = server.request("POST", "/v1/completions", asked)
+                    return status != 503
+
+                status = answer = None
+                wait_for(answered)
                 assert status == 400 if too_large else status in (200, 504), (field, value, status, answer)
         assert server.post("/v1/completions", expect=400, **large)["error"]["code"] == "answer_too_large"
         scored = dict(prompt="a", target=["a" * 500] * 64, logprobs=20)
@@ -528,7 +536,7 @@ def test_a_second_signal_ends_it_at_once(folder):
         server.process.send_signal(signal.SIGTERM)
         wait_for(lambda: "again to quit" in "".join(server.log))
         server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(timeout=5) == 128 + signal.SIGINT
+        assert server.process.wait(timeout=15) == 128 + signal.SIGINT
         assert streams
         server.stop = lambda: None
 

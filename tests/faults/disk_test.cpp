@@ -161,7 +161,7 @@ TEST(SlowDisk, TheNextSaveWaitsAndTheSameCopyIsUsedAgain) {
   if (pid == 0) {
     class Slow : public HostGroup {
       bool all_ok(bool ok) override {
-        std::this_thread::sleep_for(std::chrono::milliseconds(150));
+        std::this_thread::sleep_for(std::chrono::milliseconds(150));  // delay: a slow disk
         return ok;
       }
     };

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/faults/run_driver.h"
+#include "tests/harness/wait_for.h"
 
 namespace quintet {
 namespace {
@@ -17,15 +18,11 @@ using testing::Launch;
 
 /// Waits until the program has written `wanted` lines; false after a minute without them.
 bool wait_for_lines(const std::filesystem::path& file, int64_t wanted) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (std::chrono::steady_clock::now() < deadline) {
-    if (std::filesystem::exists(file)) {
-      const std::string text = read_file(file);
-      if (std::count(text.begin(), text.end(), '\n') >= wanted) return true;
-    }
-    std::this_thread::sleep_for(std::chrono::microseconds(500));
-  }
-  return false;
+  return testing::wait_for([&] {
+    if (!std::filesystem::exists(file)) return false;
+    const std::string text = read_file(file);
+    return std::count(text.begin(), text.end(), '\n') >= wanted;
+  });
 }
 
 TEST(RandomKills, NeverLoseACommittedStep) {
@@ -50,6 +47,7 @@ TEST(RandomKills, NeverLoseACommittedStep) {
       ++meant_for_work;
       in_time = wait_for_lines(output, 2 + static_cast<int64_t>(random() % 16));
     }
+    // delay: the moment of the kill
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
     ::kill(pid, SIGKILL);
     const testing::Ended ended = testing::wait_for_driver(pid, launch);

@@ -165,6 +165,7 @@ int strike(const char* call, const std::string& path) {
   }
   if (action == "KILL") raise(SIGKILL);
   if (action.compare(0, 5, "SLEEP") == 0) {
+    // delay: the fault is a slow call
     usleep(static_cast<useconds_t>(atol(action.c_str() + 5) * 1000));
     return 0;
   }

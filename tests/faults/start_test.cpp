@@ -8,6 +8,7 @@
 #include "runtime/base/atomic_file.h"
 #include "tests/checkpoint/scratch.h"
 #include "tests/faults/run_driver.h"
+#include "tests/harness/wait_for.h"
 
 namespace quintet {
 namespace {
@@ -22,10 +23,9 @@ using testing::run_driver;
 pid_t start_holder(const Launch& launch) {
   const pid_t pid = testing::start_driver(launch);
   const std::string out = launch.model_dir.string() + ".out";
-  for (int i = 0; i < 1000; ++i) {
-    if (std::filesystem::exists(out) && read_file(out).find("holding") != std::string::npos) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  EXPECT_TRUE(testing::wait_for([&] {
+    return std::filesystem::exists(out) && read_file(out).find("holding") != std::string::npos;
+  }));
   return pid;
 }
 
@@ -82,31 +82,28 @@ TEST(SecondRun, OfManyAtOnceExactlyOneStarts) {
       try {
         const FolderLock lock(folder.path());
         ++started;
-        while (!over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        EXPECT_TRUE(testing::wait_for([&] { return over.load(); }));
       } catch (const Error&) {
         ++refused;
       }
     });
   go = true;
-  while (started + refused < 8) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_TRUE(testing::wait_for([&] { return started + refused == 8; }));
   over = true;
   for (std::thread& run : runs) run.join();
   EXPECT_EQ(started, 1);
   EXPECT_EQ(refused, 7);
 }
 
-/// Waits until the driver (not the fork of this process that becomes it) has the lock file open.
+/// Whether the driver (not the fork of this process that becomes it) has the lock file open.
 bool has_lock_open(pid_t pid) {
-  for (int i = 0; i < 5000; ++i) {
-    std::error_code error;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    if (std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), error) !=
-        std::filesystem::canonical(QUINTET_CHECKPOINT_DRIVER))
-      continue;
-    for (const auto& entry :
-         std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid), error))
-      if (std::filesystem::read_symlink(entry.path(), error).filename() == "LOCK") return true;
-  }
+  std::error_code error;
+  if (std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), error) !=
+      std::filesystem::canonical(QUINTET_CHECKPOINT_DRIVER))
+    return false;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid), error))
+    if (std::filesystem::read_symlink(entry.path(), error).filename() == "LOCK") return true;
   return false;
 }
 
@@ -115,8 +112,9 @@ TEST(SecondRun, DoesNotTakeALockFileThatWasRemovedMeanwhile) {
   const Launch second{.model_dir = folder.path() / "run", .fault = "flock:1=SLEEP1500"};
   auto first = std::make_unique<FolderLock>(second.model_dir);
   const pid_t pid = testing::start_driver(second);
-  ASSERT_TRUE(has_lock_open(pid));  // it is about to lock the first run's file
-  first.reset();                    // which goes
+  ASSERT_TRUE(testing::wait_for(
+      [&] { return has_lock_open(pid); }));  // it is about to lock the first run's file
+  first.reset();                             // which goes
   const FolderLock third(second.model_dir);
   const Ended ended = testing::wait_for_driver(pid, second);
   EXPECT_EQ(ended.code, 2) << "two runs at once: " << ended.errors;

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/verbs.h"
+#include "apps/cli/verbs.h"
 #include "runtime/base/check.h"
 #include "tests/gin/oraclelib.h"
 #include "tests/harness/fixtures.h"

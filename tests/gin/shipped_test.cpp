@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <map>
 
-#include "apps/session.h"
+#include "apps/config/session.h"
 #include "models/modules.h"
 #include "runtime/gin/resolved.h"
 

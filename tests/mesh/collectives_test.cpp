@@ -57,6 +57,7 @@ TEST(Collectives, ADevicesArraysWaitUntilTheyAreSent) {
   constexpr int64_t kCount = 300;
   Device& device = Device::current();
   run_ranks({.count = 2, .device = &device}, [&](Comm& comm) {
+    // delay: the other rank has begun all of its calls
     if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
     std::vector<Buffer> in, out;
     std::vector<Pending> pending;

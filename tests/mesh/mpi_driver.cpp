@@ -106,7 +106,7 @@ void misbehave(const std::string& mode, Comm& comm, const Mesh& mesh) {
   if (mode == "dies") raise(SIGKILL);
   if (mode == "stops") raise(SIGSTOP);
   if (mode == "loops")
-    for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+    for (;;) ::pause();
   std::vector<float> x(8);
   if (mode == "order") mesh.group({"data"}).all_gather(x.data(), x.data(), 4, DType::f32).wait();
   if (mode == "throws") fail(ExitCode::kData, "rank {}: a broken record", comm.rank());
@@ -131,7 +131,7 @@ int run(int argc, char** argv) {
       if (step == 5 && comm->rank() == std::stoi(argv[3])) misbehave(mode, *comm, mesh);
       mesh.group({"data"}).all_reduce(x.data(), 4, DType::f32).wait();
       mesh.group({"model"}).all_reduce(x.data(), 1000, DType::f32).wait();
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));  // delay: a step's work
     }
   } catch (const Error& error) {
     std::fputs(("error: " + std::string(error.what()) + "\n").c_str(), stderr);

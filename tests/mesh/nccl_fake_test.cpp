@@ -13,6 +13,7 @@
 #include "runtime/mesh/collectives_nccl.h"
 #include "runtime/mesh/collectives_threads.h"
 #include "runtime/mesh/watchdog.h"
+#include "tests/harness/wait_for.h"
 #include "tests/mesh/collective_cases.h"
 
 namespace quintet {
@@ -28,9 +29,14 @@ class Silence final : public WatchLine {
 };
 
 /// Runs a case over NCCL; what ended the job, if a watchdog did.
-std::string over_nccl(int count, const std::function<void(Comm&)>& body) {
+std::string over_nccl(int count, const std::function<void(Comm&)>& body,
+                      bool until_it_ends = false) {
   std::mutex mutex;
   std::string ended;
+  const auto has_ended = [&] {
+    const std::lock_guard lock(mutex);
+    return !ended.empty();
+  };
   run_ranks(count, [&](Comm& threads) {
     Watchdog watchdog({.timeout_seconds = 60,
                        .signalled = {},
@@ -42,6 +48,7 @@ std::string over_nccl(int count, const std::function<void(Comm&)>& body) {
                       threads.rank(), threads.hosts(), {}, std::make_unique<Silence>());
     const auto comm = open_nccl(threads.channel(), watchdog, Device::cpu());
     body(*comm);
+    if (until_it_ends) EXPECT_TRUE(wait_for(has_ended));
     comm->world().barrier();  // nobody leaves while others wait
   });
   return ended;
@@ -68,12 +75,12 @@ TEST_F(Nccl, AnErrorOfItsOwnEndsTheJob) {
   ASSERT_NE(fake, nullptr) << dlerror();
   const auto break_it =
       reinterpret_cast<decltype(&break_fake_nccl)>(dlsym(fake, "break_fake_nccl"));
-  const std::string ended = over_nccl(2, [&](Comm& comm) {
+  const auto body = [&](Comm& comm) {
     all_reduce_case(comm, 7, Sums::rounded);
     comm.world().barrier();
     break_it(true);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  });
+  };
+  const std::string ended = over_nccl(2, body, true);
   break_it(false);
   EXPECT_NE(ended.find("NCCL: remote process exited"), std::string::npos) << ended;
 }

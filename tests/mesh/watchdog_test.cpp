@@ -6,6 +6,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <thread>
+
+#include "tests/harness/wait_for.h"
 
 namespace quintet {
 namespace {
@@ -22,8 +25,9 @@ class Silence final : public WatchLine {
   std::atomic<int>& asked_;
 };
 
-/// Waits, after a signal, until the peer has been asked and then for `more`; whether that ended the job.
-bool ends_the_job(milliseconds more) {
+/// Waits, after a signal, until the peer has been asked, and, if told to, until that ends the job;
+/// whether it did.
+bool ends_the_job(bool goes_on_waiting) {
   std::atomic<int> asked{0};
   std::atomic<bool> ended{false};
   const Activity activity{"all_reduce", "world", 1, 0, 0, {0, 1}};
@@ -33,18 +37,16 @@ bool ends_the_job(milliseconds more) {
                     0, {"here", "there"}, {}, std::make_unique<Silence>(asked));
   {
     const Watchdog::Waiting waiting(watchdog, activity, false);
-    while (asked == 0) std::this_thread::sleep_for(milliseconds(1));
-    std::this_thread::sleep_for(more);
+    EXPECT_TRUE(testing::wait_for([&] { return asked > 0; }));
+    if (goes_on_waiting) return testing::wait_for([&] { return ended.load(); });
   }
-  std::this_thread::sleep_for(milliseconds(1500));  // longer than it waits for answers
+  std::this_thread::sleep_for(milliseconds(1500));  // delay: longer than it waits for answers
   return ended;
 }
 
-TEST(Watchdog, APeerThatDoesNotAnswerEndsTheJob) { EXPECT_TRUE(ends_the_job(milliseconds(1500))); }
+TEST(Watchdog, APeerThatDoesNotAnswerEndsTheJob) { EXPECT_TRUE(ends_the_job(true)); }
 
-TEST(Watchdog, AWaitThatIsOverWhileThePeerIsAskedDoesNot) {
-  EXPECT_FALSE(ends_the_job(milliseconds(0)));
-}
+TEST(Watchdog, AWaitThatIsOverWhileThePeerIsAskedDoesNot) { EXPECT_FALSE(ends_the_job(false)); }
 
 }  // namespace
 }  // namespace quintet

@@ -125,6 +125,7 @@ TEST_P(Mixes, EveryAnswerHasTheBitsItHasAlone) {
         watch(job, mixed[i]);
         many.engine.submit(std::move(job));
         strangers.push_back(many.engine.submit(asking.ask().job(vocab)));
+        // delay: requests come between some of the steps
         if (asking.number(2) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         if (asking.number(3) == 0)
           many.engine.cancel(strangers[static_cast<size_t>(asking.number(std::ssize(strangers)))]);

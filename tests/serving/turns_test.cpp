@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "tests/harness/wait_for.h"
 #include "tests/serving/serving_fixture.h"
 
 namespace quintet::testing {
@@ -305,7 +306,7 @@ TEST(EngineFaults, AbortingEndsAllJobsWithAnAnswer) {
       watch(job, one);
       running.engine.submit(std::move(job));
     }
-    std::this_thread::sleep_for(milliseconds(20));
+    EXPECT_TRUE(wait_for([&] { return running.engine.state().steps > 0; }));
     running.engine.abort();
   }
   for (const Ended& one : ended) EXPECT_TRUE(one.over && one.error != nullptr);

@@ -1,0 +1,147 @@
+// `quintet bench checkpoint`: how long the training loop stands still for a save, how fast the rest
+// goes in the background, and how fast it all comes back.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "apps/bench/bench.h"
+#include "apps/flags/command_line.h"
+#include "checkpoint/checkpoint.h"
+#include "runtime/base/json.h"
+
+namespace quintet {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string folder;
+  int64_t megabytes = 256, tensors = 100, saves = 5;
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+HostArrays made_up_state(const Options& options) {
+  HostArrays state;
+  const int64_t columns = 512;
+  const int64_t rows =
+      std::max<int64_t>(1, options.megabytes * 1'000'000 / (4 * columns * options.tensors));
+  for (int64_t i = 0; i < options.tensors; ++i) {
+    HostArray array(DType::f32, {rows, columns});
+    float value = static_cast<float>(i);
+    for (float& x : array.as<float>()) x = value += 0.125f;
+    state.emplace(fmt::format("target/layer_{}/kernel", i), std::move(array));
+  }
+  return state;
+}
+
+/// The least time a loop must stand still: one copy of the state into memory that is there.
+double copy_seconds(const HostArrays& state, int64_t times) {
+  size_t bytes = 0;
+  for (const auto& [name, array] : state) bytes += array.bytes.size();
+  std::vector<std::byte> copy(bytes);
+  double best = 1e9;
+  for (int64_t i = 0; i < times; ++i) {
+    const auto start = Clock::now();
+    std::byte* at = copy.data();
+    for (const auto& [name, array] : state) {
+      std::memcpy(at, array.bytes.data(), array.bytes.size());
+      at += array.bytes.size();
+    }
+    best = std::min(best, seconds_since(start));
+  }
+  return best;
+}
+
+struct Measured {
+  double bytes = 0, copy = 0, first_stall = 0, stall = 1e9, write = 1e9, restore = 1e9;
+};
+
+Measured measure(const Options& options, const std::filesystem::path& folder) {
+  const HostArrays state = made_up_state(options);
+  std::vector<TensorSlice> slices;
+  Measured result;
+  for (const auto& [name, array] : state) {
+    slices.push_back(whole_slice(name, array));
+    result.bytes += static_cast<double>(array.bytes.size());
+  }
+  result.copy = copy_seconds(state, options.saves);
+  const FolderLock lock(folder);
+  CheckpointManager manager(lock);
+  for (int64_t step = 0; step < options.saves; ++step) {
+    manager.save_async(step, slices, "{}");
+    manager.wait();
+    const auto timing = manager.last_timing();
+    if (step == 0)
+      result.first_stall = timing.stall_seconds;  // takes the memory for the copy
+    else
+      result.stall = std::min(result.stall, timing.stall_seconds);
+    result.write = std::min(result.write, timing.write_seconds);
+  }
+  manager.finish();
+  for (int i = 0; i < 2; ++i) {
+    const auto start = Clock::now();
+    QT_ASSERT(manager.restore_latest().has_value());
+    result.restore = std::min(result.restore, seconds_since(start));
+  }
+  return result;
+}
+
+}  // namespace
+
+int run_bench_checkpoint(std::span<char* const> args) {
+  Options options;
+  CommandLine cli("bench checkpoint",
+                  "Saves made-up tensors in the background, several times, and restores them. "
+                  "Times are the least of all saves.",
+                  "quintet bench checkpoint --megabytes=1000\n"
+                  "quintet bench checkpoint --dir=/mnt/scratch/bench");
+  cli.app()
+      .add_option("--dir", options.folder, "new folder to write to and remove; default: in /tmp")
+      ->check(CLI::NonexistentPath);
+  cli.app()
+      .add_option("--megabytes", options.megabytes, "size of the state")
+      ->check(CLI::Range(1, 1'000'000));
+  cli.app()
+      .add_option("--tensors", options.tensors, "in how many tensors")
+      ->check(CLI::Range(1, 100'000));
+  cli.app().add_option("--saves", options.saves, "how often")->check(CLI::Range(2, 1000));
+  if (!cli.parse(args)) return 0;
+  const std::filesystem::path folder =
+      options.folder.empty() ? std::filesystem::temp_directory_path() /
+                                   fmt::format("quintet-bench-checkpoint-{}", ::getpid())
+                             : std::filesystem::path(options.folder);
+  struct Removal {
+    const std::filesystem::path& folder;
+    ~Removal() {
+      std::error_code ignored;
+      std::filesystem::remove_all(folder, ignored);
+    }
+  } const removal{folder};
+  const Measured m = measure(options, folder);
+  const double megabytes = m.bytes / 1e6;
+  fmt::print(stderr,
+             "{:.0f} MB in {} tensors\nstall      {:8.4f} s  ({:.2f} x one copy in memory; first "
+             "save {:.4f} s)\nwrite      {:8.4f} s  {:.0f} MB/s, in the background\nrestore    "
+             "{:8.4f} s  {:.0f} MB/s, every byte checked\n",
+             megabytes, options.tensors, m.stall, m.stall / m.copy, m.first_stall, m.write,
+             megabytes / m.write, m.restore, megabytes / m.restore);
+  const nlohmann::ordered_json json = {
+      {"bench", "checkpoint"},        {"megabytes", megabytes},
+      {"tensors", options.tensors},   {"copy_seconds", m.copy},
+      {"stall_seconds", m.stall},     {"first_stall_seconds", m.first_stall},
+      {"write_seconds", m.write},     {"write_megabytes_per_second", megabytes / m.write},
+      {"restore_seconds", m.restore}, {"restore_megabytes_per_second", megabytes / m.restore}};
+  fmt::print("{}\n", json.dump());
+  return 0;
+}
+
+}  // namespace quintet

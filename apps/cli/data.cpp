@@ -1,0 +1,106 @@
+// `quintet data show TASK`, `quintet data list`: what a model will be given.
+
+#include "apps/cli/verbs.h"
+#include "apps/config/session.h"
+#include "apps/flags/command_line.h"
+#include "apps/flags/data_flags.h"
+#include "data/show.h"
+#include "runtime/base/check.h"
+#include "runtime/gin/command_line.h"
+
+namespace quintet {
+namespace {
+
+using data::Lengths;
+
+/// "inputs=512,targets=114"
+Lengths parse_lengths(const std::vector<std::string>& items) {
+  Lengths lengths;
+  for (const std::string& item : items) {
+    const size_t equals = item.find('=');
+    size_t used = 0;
+    int64_t length = 0;
+    try {
+      length = std::stoll(item.substr(equals + 1), &used);
+    } catch (const std::exception&) {
+      used = 0;
+    }
+    QT_CHECK(
+        equals != std::string::npos && used > 0 && equals + 1 + used == item.size() && length > 0,
+        "--task_feature_lengths: expected name=length such as inputs=512, found '{}'", item);
+    lengths.emplace_back(item.substr(0, equals), length);
+  }
+  return lengths;
+}
+
+/// %TASK_FEATURE_LENGTHS of the gin files; none if there is no such macro.
+Lengths configured_lengths(gin::Config& config) {
+  if (config.query("TASK_FEATURE_LENGTHS") == nullptr) return {};
+  return gin::as<Lengths>(config.evaluate("TASK_FEATURE_LENGTHS"), {"%TASK_FEATURE_LENGTHS"});
+}
+
+int run_list(const data::TaskRegistry& tasks) {
+  for (const std::string& name : tasks.names()) {
+    std::string splits;
+    try {
+      splits = fmt::format("{}", fmt::join(tasks.get(name)->splits(), " "));
+    } catch (const Error&) {
+      splits = "-";  // one of T5's own tasks, whose data or vocabulary is not here
+    }
+    fmt::print("{}\t{}\n", name, splits);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int run_data(std::span<char* const> arguments) {
+  std::vector<std::string> args(arguments.begin(), arguments.end());
+  const gin::CommandLine gin_line = extract_data_command_line(args);
+  std::vector<char*> rest;
+  for (std::string& arg : args) rest.push_back(arg.data());
+
+  std::string what, name;
+  std::vector<std::string> lengths;
+  data::ShowOptions options;
+  bool padded = false;
+  CommandLine cli("data", "Shows a task's examples: raw, preprocessed and packed.",
+                  "quintet data list\n"
+                  "quintet data show number_words --num=2\n"
+                  "quintet data show my_task --gin_file=my_task.gin "
+                  "--task_feature_lengths=inputs=64,targets=32");
+  CLI::App& app = cli.app();
+  app.add_option("what", what, "show or list")->required()->check(CLI::IsMember({"show", "list"}));
+  app.add_option("task", name, "task or mixture (for show)");
+  app.add_option("--split", options.split)->capture_default_str();
+  app.add_option("--num", options.num, "examples and rows")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  app.add_option(
+         "--task_feature_lengths", lengths,
+         "name=length,..; default: %TASK_FEATURE_LENGTHS of the gin files, else 512 and 114")
+      ->delimiter(',');
+  app.add_flag("--shuffle", options.shuffle);
+  app.add_option("--seed", options.seed)->capture_default_str();
+  app.add_flag("--no_pack", padded, "rows padded instead of packed");
+  app.add_flag("--best_fit", options.best_fit,
+               "rows packed by best fit (use_custom_packing_ops) instead of greedily");
+  app.add_option("--most_ids", options.most_ids, "ids of a feature that are printed")
+      ->capture_default_str();
+  app.add_flag_callback(
+      "--gin_file", [] {}, "FILE: more tasks (seqio.TaskRegistry.tasks); repeatable");
+  app.add_flag_callback(
+      "--gin.NAME", [] {}, "=VALUE: one gin binding");
+  describe_data_flags(app);
+  if (!cli.parse(rest)) return 0;
+  options.pack = !padded;
+
+  Session session(gin_line, {}, {.macros = {"TASK_FEATURE_LENGTHS"}});
+  if (what == "list") return run_list(session.tasks());
+  QT_CHECK(!name.empty(), "quintet data show: which task? 'quintet data list' lists them");
+  options.lengths = lengths.empty() ? configured_lengths(session.config()) : parse_lengths(lengths);
+  data::show(*session.task(name), options, stdout);
+  return 0;
+}
+
+}  // namespace quintet

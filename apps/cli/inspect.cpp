@@ -1,0 +1,294 @@
+// `quintet inspect PATH`: what is in a model directory, a checkpoint or a safetensors file, and
+// whether it is still what was written.
+
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "apps/cli/verbs.h"
+#include "apps/flags/command_line.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/commit.h"
+#include "checkpoint/finite.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/reader.h"
+#include "checkpoint/safetensors.h"
+#include "runtime/base/json.h"
+#include "runtime/base/posix_file.h"
+
+namespace quintet {
+namespace {
+
+struct Options {
+  std::string path;
+  std::string format = "text";
+  bool verify = true, stats = false;
+};
+
+/// One line of the listing.
+struct Row {
+  std::string name;
+  DType dtype;
+  std::vector<int64_t> shape;
+};
+
+struct Listing {
+  nlohmann::ordered_json head;  // path, step and the like
+  std::vector<Row> rows;
+  std::string state_json;
+  HostArrays arrays;                    // only for --stats
+  std::optional<NotFinite> not_finite;  // known where every byte was read
+};
+
+struct Stats {
+  double min = std::numeric_limits<double>::infinity(), max = -min, squares = 0;
+  int64_t not_finite = 0, count = 0;
+  void add(double value) {
+    ++count;
+    if (!std::isfinite(value)) {
+      ++not_finite;
+      return;
+    }
+    min = std::min(min, value);
+    max = std::max(max, value);
+    squares += value * value;
+  }
+  double rms() const {
+    return std::sqrt(squares / static_cast<double>(std::max(count - not_finite, int64_t{1})));
+  }
+};
+
+template <typename T>
+Stats stats_of(const HostArray& array) {
+  Stats stats;
+  for (const T& value : array.as<T>()) {
+    if constexpr (std::is_same_v<T, bfloat16>)
+      stats.add(static_cast<float>(value));
+    else
+      stats.add(static_cast<double>(value));
+  }
+  return stats;
+}
+
+Stats stats_of_any(const HostArray& array) {
+  switch (array.dtype) {
+    case DType::f32:
+      return stats_of<float>(array);
+    case DType::f64:
+      return stats_of<double>(array);
+    case DType::bf16:
+      return stats_of<bfloat16>(array);
+    case DType::i32:
+      return stats_of<int32_t>(array);
+    case DType::i64:
+      return stats_of<int64_t>(array);
+    case DType::u8:
+      return stats_of<uint8_t>(array);
+    case DType::i8:
+      return stats_of<int8_t>(array);
+    case DType::u32:
+      return stats_of<uint32_t>(array);
+    default:
+      return {};
+  }
+}
+
+NotFinite count_not_finite(const HostArrays& arrays) {
+  std::vector<TensorSlice> slices;
+  for (const auto& [name, array] : arrays) slices.push_back(whole_slice(name, array));
+  return count_not_finite(slices);
+}
+
+Listing list_checkpoint(const Options& options) {
+  Manifest manifest;
+  std::optional<NotFinite> not_finite;
+  reading(options.path, [&] {
+    manifest = read_manifest(options.path);
+    check_files(options.path, manifest);
+    if (options.verify) not_finite = verify_files(options.path, manifest);
+  });
+  Listing listing;
+  listing.not_finite = std::move(not_finite);
+  int64_t file_bytes = 0;
+  for (const ManifestFile& file : manifest.files) file_bytes += file.bytes;
+  listing.head = {{"path", options.path},         {"kind", "checkpoint"},
+                  {"step", manifest.step},        {"run_id", manifest.run_id},
+                  {"format", kCheckpointVersion}, {"hosts", manifest.hosts},
+                  {"file_bytes", file_bytes}};
+  listing.state_json = manifest.state_json;
+  for (const auto& [name, tensor] : manifest.tensors)
+    listing.rows.push_back({name, tensor.dtype, tensor.shape});
+  if (options.stats) {
+    listing.arrays = read_checkpoint(options.path, Verify::size).arrays;
+    listing.not_finite = count_not_finite(listing.arrays);
+  }
+  return listing;
+}
+
+Listing list_safetensors(const Options& options) {
+  SafetensorsFile file = read_safetensors_file(options.path);
+  Listing listing;
+  listing.head = {{"path", options.path},
+                  {"kind", "safetensors"},
+                  {"file_bytes", std::filesystem::file_size(options.path)}};
+  if (!file.metadata.empty()) listing.state_json = nlohmann::json(file.metadata).dump();
+  for (const auto& [name, array] : file.arrays)
+    listing.rows.push_back({name, array.dtype, array.shape});
+  listing.arrays = std::move(file.arrays);
+  listing.not_finite = count_not_finite(listing.arrays);
+  return listing;
+}
+
+int64_t elements_of(const Row& row) {
+  int64_t elements = 1;
+  for (const int64_t size : row.shape) elements *= size;
+  return elements;
+}
+
+void print_json(const Options& options, const Listing& listing) {
+  nlohmann::ordered_json json = listing.head;
+  json["verified"] = options.verify;
+  if (listing.not_finite) json["not_finite"] = *listing.not_finite;
+  for (const Row& row : listing.rows) {
+    nlohmann::ordered_json item = {{"dtype", name_of(row.dtype)}, {"shape", row.shape}};
+    if (options.stats) {
+      const Stats stats = stats_of_any(listing.arrays.at(row.name));
+      if (stats.count > stats.not_finite)
+        item.update({{"min", stats.min}, {"max", stats.max}, {"rms", stats.rms()}});
+      item["not_finite"] = stats.not_finite;
+    }
+    append_member(json["tensors"], row.name, std::move(item));
+  }
+  if (!listing.state_json.empty())
+    json["state"] = Json::parse(listing.state_json, options.path).raw();
+  fmt::print("{}\n", json.dump());
+}
+
+void print_text(const Options& options, const Listing& listing) {
+  for (const auto& [key, value] : listing.head.items())
+    fmt::print("{:<12} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+  fmt::print("{:<12} {}\n", "verified", options.verify ? "every byte" : "sizes only");
+  fmt::print("{:<12} {}\n", "finite",
+             !listing.not_finite           ? "not looked at"
+             : listing.not_finite->empty() ? "every number"
+                                           : "NO: " + describe(*listing.not_finite));
+  if (!listing.state_json.empty()) fmt::print("{:<12} {}\n", "state", listing.state_json);
+  size_t width = 6;
+  int64_t elements = 0;
+  for (const Row& row : listing.rows) {
+    width = std::max(width, row.name.size());
+    elements += elements_of(row);
+  }
+  fmt::print("\n{:<{}}  {:<9} {:<20}{}\n", "tensor", width, "dtype", "shape",
+             options.stats ? "         min          max          rms  not finite" : "");
+  for (const Row& row : listing.rows) {
+    fmt::print("{:<{}}  {:<9} {:<20}", row.name, width, name_of(row.dtype),
+               fmt::format("[{}]", fmt::join(row.shape, ", ")));
+    if (options.stats) {
+      const Stats stats = stats_of_any(listing.arrays.at(row.name));
+      fmt::print("{:12.5g} {:12.5g} {:12.5g} {:11}", stats.min, stats.max, stats.rms(),
+                 stats.not_finite);
+    }
+    fmt::print("\n");
+  }
+  fmt::print("{} tensors, {} elements\n", listing.rows.size(), elements);
+}
+
+struct Checked {
+  int64_t bytes = 0;
+  std::string problem;                       // empty: whole
+  std::optional<NotFinite> not_finite = {};  // absent: not looked at
+  bool deleted = false;                      // while it was read
+};
+
+Checked check_checkpoint(const std::filesystem::path& folder, bool verify) {
+  Checked result;
+  try {
+    const Manifest manifest = read_manifest(folder);
+    for (const ManifestFile& file : manifest.files) result.bytes += file.bytes;
+    check_files(folder, manifest);
+    if (verify) result.not_finite = verify_files(folder, manifest);
+  } catch (const Error& error) {
+    result.deleted = !is_there(folder);
+    if (!result.deleted && error.code() != ExitCode::kData) throw;
+    result.problem = error.what();
+  }
+  return result;
+}
+
+/// Every step, whole or not; exit code 3 if one is not. One that a run deletes meanwhile is no
+/// damage.
+int list_model_dir(const Options& options) {
+  int code = 0;
+  for (const int64_t step : list_checkpoints(options.path)) {
+    const auto folder = checkpoint_path(options.path, step);
+    const auto [bytes, problem, not_finite, deleted] = check_checkpoint(folder, options.verify);
+    if (deleted) {
+      if (options.format == "json")
+        fmt::print(
+            "{}\n",
+            nlohmann::ordered_json{{"path", folder.string()}, {"step", step}, {"deleted", true}}
+                .dump());
+      else
+        fmt::print("{:<30} deleted meanwhile\n", folder.filename().string());
+      continue;
+    }
+    if (!problem.empty()) code = static_cast<int>(ExitCode::kData);
+    const bool pinned = is_there(folder / kPinnedName);
+    if (options.format == "json") {
+      nlohmann::ordered_json json = {{"path", folder.string()},
+                                     {"step", step},
+                                     {"file_bytes", bytes},
+                                     {"pinned", pinned},
+                                     {"whole", problem.empty()}};
+      if (!problem.empty()) json["problem"] = problem;
+      if (not_finite) json["not_finite"] = *not_finite;
+      fmt::print("{}\n", json.dump());
+    } else {
+      std::string verdict = problem.empty() ? "whole" : "DAMAGED: " + problem;
+      if (not_finite && !not_finite->empty()) verdict += ", NOT FINITE: " + describe(*not_finite);
+      fmt::print("{:<30} {:>14} bytes  {}{}\n", folder.filename().string(), bytes, verdict,
+                 pinned ? "  PINNED" : "");
+    }
+  }
+  return code;
+}
+
+}  // namespace
+
+int run_inspect(std::span<char* const> args) {
+  Options options;
+  CommandLine cli("inspect",
+                  "Lists the checkpoints of a model directory, or the tensors of a checkpoint or "
+                  "safetensors file, checks every byte and says whether every number is finite.",
+                  "quintet inspect /tmp/numbers\n"
+                  "quintet inspect /tmp/numbers/checkpoint_1000 --stats\n"
+                  "quintet inspect model.safetensors --format=json");
+  cli.app()
+      .add_option("path", options.path, "model directory, checkpoint folder or .safetensors file")
+      ->required();
+  cli.app()
+      .add_option("--format", options.format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}));
+  cli.app().add_flag("--verify,!--no-verify", options.verify, "check CRCs, not only sizes");
+  cli.app().add_flag("--stats", options.stats, "smallest, largest, root mean square, not finite");
+  if (!cli.parse(args)) return 0;
+  QT_CHECK(is_there(options.path), "{}: there is no such file or folder", options.path);
+  const bool is_folder = std::filesystem::is_directory(options.path);
+  if (is_folder && !is_there(std::filesystem::path(options.path) / kManifestName)) {
+    QT_CHECK_AS(ExitCode::kData, !list_checkpoints(options.path).empty(),
+                "{}: neither a checkpoint (it has no {}) nor a model directory (it has no "
+                "checkpoint_<step>)",
+                options.path, kManifestName);
+    return list_model_dir(options);
+  }
+  const Listing listing = is_folder ? list_checkpoint(options) : list_safetensors(options);
+  if (options.format == "json")
+    print_json(options, listing);
+  else
+    print_text(options, listing);
+  return 0;
+}
+
+}  // namespace quintet

@@ -1,0 +1,161 @@
+// `quintet tokenizer train|encode|decode`: SentencePiece models, text to ids and back.
+
+#include <iostream>
+
+#include "apps/cli/verbs.h"
+#include "apps/flags/command_line.h"
+#include "data/vocabularies/tokenizer_trainer.h"
+#include "data/vocabularies/utf8.h"
+#include "data/vocabulary.h"
+#include "runtime/base/check.h"
+#include "runtime/base/nearest.h"
+
+namespace quintet {
+namespace {
+
+using data::Tokens;
+
+int run_train(std::span<char* const> args) {
+  data::TokenizerOptions options;
+  std::string prefix;
+  bool quiet = false;
+  CommandLine cli(
+      "tokenizer train", "Trains a SentencePiece model on text files.",
+      "quintet tokenizer train --input 'docs/*.txt' --vocab_size 8000 --model_prefix docs");
+  CLI::App& app = cli.app();
+  app.add_option("--input", options.inputs, "text files or patterns; *.gz is decompressed")
+      ->required();
+  app.add_option("--vocab_size", options.vocab_size, "pieces, special ids included, extra ids not")
+      ->required();
+  app.add_option("--model_prefix", prefix, "writes PREFIX.model and PREFIX.vocab")->required();
+  app.add_option("--model_type", options.model_type, "unigram, bpe, char or word")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"unigram", "bpe", "char", "word"}));
+  app.add_option("--character_coverage", options.character_coverage,
+                 "share of characters that get a piece")
+      ->capture_default_str()
+      ->check(CLI::Range(0.9, 1.0));
+  app.add_option("--normalization", options.normalization, "nmt_nfkc, nfkc, identity, ..")
+      ->capture_default_str();
+  app.add_flag("--byte_fallback", options.byte_fallback, "unknown characters as bytes");
+  app.add_flag("--split_digits", options.split_digits, "every digit a piece of its own");
+  app.add_option("--input_sentence_size", options.input_sentence_size,
+                 "sample that many lines, evenly spread")
+      ->capture_default_str();
+  app.add_flag("--skip_bad_utf8", options.on_bad_utf8_skip, "leave lines out that are not UTF-8");
+  app.add_flag("--quiet", quiet, "say nothing");
+  if (!cli.parse(args)) return 0;
+  const auto report = data::train_tokenizer(options, prefix);
+  if (!quiet)
+    fmt::print(stderr, "{} pieces from {} of {} lines ({} skipped): {}, {}\n", report.pieces,
+               report.used, report.lines, report.skipped, report.model_file, report.vocab_file);
+  return 0;
+}
+
+/// The flags of encode and decode.
+struct Vocabulary {
+  std::string model;
+  int32_t extra_ids = 0;
+  std::string text;
+
+  void add_options(CLI::App& app, const char* text_help) {
+    app.add_option("--model", model, "a .model file, or 'byte' for ByT5's bytes")->required();
+    app.add_option("--extra_ids", extra_ids, "sentinels at the end of the vocabulary")
+        ->capture_default_str();
+    app.add_option("--text", text, text_help);
+  }
+  data::VocabularyPtr open() const {
+    if (model == "byte") return std::make_shared<data::ByteVocabulary>(extra_ids);
+    return std::make_shared<data::SentencePieceVocabulary>(model, extra_ids);
+  }
+};
+
+/// Calls work with --text if it was given, else with every line of standard input.
+template <typename Work>
+void for_each_line(const CLI::App& app, const std::string& text, Work work) {
+  if (app.count("--text") > 0) {
+    work(text);
+    return;
+  }
+  std::string line;
+  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+    if (line.ends_with('\r')) line.pop_back();
+    const size_t bad = data::find_bad_utf8(line);
+    QT_CHECK_AS(ExitCode::kData, bad == std::string::npos,
+                "standard input:{}: byte {} of the line is not UTF-8; convert it (iconv -t UTF-8)",
+                number, bad + 1);
+    work(line);
+  }
+  QT_CHECK_AS(ExitCode::kDisk, !std::cin.bad(), "standard input: cannot read");
+}
+
+int run_encode(std::span<char* const> args) {
+  Vocabulary vocabulary;
+  bool pieces = false;
+  CommandLine cli("tokenizer encode", "Text to ids: a line of ids for every line of text.",
+                  "quintet tokenizer encode --model docs.model --text 'hello world'\n"
+                  "quintet tokenizer encode --model docs.model --pieces < lines.txt");
+  vocabulary.add_options(cli.app(), "the text; without it, lines of standard input");
+  cli.app().add_flag("--pieces", pieces, "print pieces instead of ids");
+  if (!cli.parse(args)) return 0;
+  const auto model = vocabulary.open();
+  const auto* sentencepiece = dynamic_cast<const data::SentencePieceVocabulary*>(model.get());
+  QT_CHECK(!pieces || sentencepiece != nullptr, "tokenizer encode: --pieces needs a .model file");
+  for_each_line(cli.app(), vocabulary.text, [&](const std::string& line) {
+    std::string out;
+    for (int32_t id : model->encode(line)) {
+      if (!out.empty()) out += ' ';
+      out += pieces ? sentencepiece->piece_of_id(id) : std::to_string(id);
+    }
+    fmt::print("{}\n", out);
+  });
+  return 0;
+}
+
+int run_decode(std::span<char* const> args) {
+  Vocabulary vocabulary;
+  CommandLine cli(
+      "tokenizer decode", "Ids to text: a line of text for every line of ids.",
+      "quintet tokenizer decode --model docs.model --text '12 7 301'\n"
+      "quintet tokenizer encode --model byte < a.txt | quintet tokenizer decode --model byte");
+  vocabulary.add_options(cli.app(), "ids between spaces; without it, lines of standard input");
+  if (!cli.parse(args)) return 0;
+  const auto model = vocabulary.open();
+  const data::PassThroughVocabulary numbers(std::max(1, model->vocab_size()));
+  for_each_line(cli.app(), vocabulary.text, [&](const std::string& line) {
+    fmt::print("{}\n", model->decode(numbers.encode(line)));
+  });
+  return 0;
+}
+
+struct Part {
+  const char* name;
+  const char* summary;
+  int (*run)(std::span<char* const>);
+};
+constexpr Part kParts[] = {{"train", "trains a SentencePiece model", run_train},
+                           {"encode", "text to ids", run_encode},
+                           {"decode", "ids to text", run_decode}};
+
+}  // namespace
+
+int run_tokenizer(std::span<char* const> args) {
+  const std::string name = args.empty() ? "" : args[0];
+  if (name == "--help" || name == "-h") {
+    fmt::print("Usage: quintet tokenizer train|encode|decode [flags]\n\n");
+    for (const Part& part : kParts) fmt::print("  {:<8} {}\n", part.name, part.summary);
+    fmt::print(
+        "\nExamples:\n  quintet tokenizer train --input a.txt --vocab_size 8000 --model_prefix a\n"
+        "  quintet tokenizer encode --model a.model --text 'hello world'\n");
+    return 0;
+  }
+  std::vector<std::string> names;
+  for (const Part& part : kParts) {
+    if (name == part.name) return part.run(args.subspan(1));
+    names.emplace_back(part.name);
+  }
+  fail(ExitCode::kUsage, "quintet tokenizer: expected train, encode or decode, found '{}'{}", name,
+       did_you_mean(name, names));
+}
+
+}  // namespace quintet

@@ -1,0 +1,112 @@
+// The names of t5x.infer in gin.
+
+#include "apps/infer/inference.h"
+#include "apps/input/run_vocabularies.h"
+#include "data/gin_types.h"
+#include "data/infer_task.h"
+
+namespace quintet {
+namespace {
+
+gin::Value make_infer_task(const gin::Arguments& args) {
+  data::InferTaskConfig config;
+  const gin::Value paths = args.value("paths");
+  config.paths = paths.get_if<std::string>() != nullptr
+                     ? std::vector{args.get<std::string>("paths")}
+                     : args.get<std::vector<std::string>>("paths");
+  config.file_type = args.get<std::string>("file_type");
+  config.inputs_key = args.get<std::string>("inputs_key");
+  config.targets_key = args.get<std::optional<std::string>>("targets_key").value_or("");
+  config.features = args.get<data::Features>("features");
+  config.task_id = args.get<std::optional<std::string>>("task_id").value_or("");
+  return gin::to_value(data::infer_task(config));
+}
+
+}  // namespace
+
+void register_infer(gin::Registry& registry, std::function<gin::Value(const gin::Arguments&)> run) {
+  const gin::Value none;
+  // Named as infer's write_fn; infer reads its parameters.
+  registry.add("t5x.infer.write_inferences_to_file",
+               {{"include_all_inputs", false},
+                {"input_fields_to_include", none},
+                {"output_ids", false},
+                {"json_encoder_cls", none}},
+               [](const gin::Arguments&) -> gin::Value {
+                 fail(ExitCode::kUsage, "write_inferences_to_file is used as @ without ()");
+               });
+  registry.add("t5x.infer.merge_chunks_to_file", {}, [](const gin::Arguments&) -> gin::Value {
+    fail(ExitCode::kUsage, "merge_chunks_to_file is used as @ without ()");
+  });
+  registry.add(
+      "t5x.infer.create_task_from_tfexample_file",
+      {{"paths"}, {"file_type"}, {"inputs_key"}, {"targets_key"}, {"features"}, {"task_id", none}},
+      make_infer_task);
+  registry.add("t5x.infer.infer",
+               {{"mode"},
+                {"model"},
+                {"dataset_cfg"},
+                {"restore_checkpoint_cfg"},
+                {"partitioner"},
+                {"output_dir"},
+                {"checkpoint_period"},
+                {"shard_id", 0},
+                {"num_shards", 1},
+                {"merge_chunked_results", true},
+                {"write_fn", none},
+                {"checkpoint_ds_iter", true},
+                {"train_state_initializer_cls", none},
+                {"fallback_init_rng", none},
+                {"merge_fn", none},
+                {"summarize_config_fn", none},
+                {"verify_matching_vocabs_fn", false, std::nullopt},  // T5X's: it verifies
+                {"output_vocab_feature_name", "targets"},
+                {"file_extension", "jsonl"},
+                {"keep_aux_as_numpy", false},
+                {"use_orbax", true}},
+               std::move(run));
+}
+
+InferConfig infer_config_from(const gin::Arguments& args) {
+  InferConfig config;
+  config.mode = args.get<std::string>("mode");
+  config.model = args.get<std::shared_ptr<ConfiguredModel>>("model");
+  config.dataset = args.get<data::DatasetConfig>("dataset_cfg");
+  config.restore = args.get<RestoreCheckpointConfig>("restore_checkpoint_cfg");
+  config.output_dir = args.get<std::string>("output_dir");
+  config.checkpoint_period = args.get<int64_t>("checkpoint_period");
+  config.shard = {args.get<int64_t>("shard_id"), args.get<int64_t>("num_shards")};
+  config.merge_chunked_results = args.get<bool>("merge_chunked_results");
+  config.checkpoint_ds_iter = args.get<bool>("checkpoint_ds_iter");
+  config.output_vocab_feature_name = args.get<std::string>("output_vocab_feature_name");
+  config.file_extension = args.get<std::string>("file_extension");
+  const gin::Arguments line = args.config().arguments("t5x.infer.write_inferences_to_file");
+  config.line.include_all_inputs = line.get<bool>("include_all_inputs");
+  config.line.input_fields_to_include =
+      line.get<std::optional<std::vector<std::string>>>("input_fields_to_include");
+  config.line.output_ids = line.get<bool>("output_ids");
+  config.verify_vocabs = verifies_vocabs(args.config(), "t5x.infer.infer");
+  config.config_text = args.config().config_str();
+  return config;
+}
+
+void InferConfig::check() const {
+  QT_CHECK(mode == "predict" || mode == "score" || mode == "predict_with_aux",
+           "infer.mode: expected 'predict', 'score' or 'predict_with_aux', found '{}'", mode);
+  QT_CHECK(mode != "score" || weights.value_or(WeightType::f32) == WeightType::f32,
+           "infer: --quantize is for predictions; scores are computed in float32");
+  QT_CHECK(checkpoint_period > 0, "infer.checkpoint_period: {} must be positive",
+           checkpoint_period);
+  QT_CHECK(shard.num_shards > 0 && shard.index >= 0 && shard.index < shard.num_shards,
+           "infer: shard_id {} must lie between 0 and num_shards - 1 = {}", shard.index,
+           shard.num_shards - 1);
+  QT_CHECK(dataset.batch_size > 0, "infer: batch_size {} must be positive", dataset.batch_size);
+  QT_CHECK(!dataset.pack && !dataset.shuffle,
+           "infer: DatasetConfig.pack and shuffle must be False: answers are written in order");
+  QT_CHECK(
+      !(line.include_all_inputs && line.input_fields_to_include),
+      "write_inferences_to_file: give include_all_inputs or input_fields_to_include, not both");
+  QT_CHECK(!output_dir.empty(), "infer.output_dir: name a folder");
+}
+
+}  // namespace quintet

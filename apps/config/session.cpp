@@ -1,0 +1,91 @@
+#include "apps/config/session.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "apps/config/actions.h"
+#include "apps/config/checkpoint_config.h"
+#include "apps/config/gin_flags.h"
+#include "apps/config/train_config.h"
+#include "apps/evaluate/evaluate.h"
+#include "apps/evaluate/inference_evaluator.h"
+#include "apps/infer/inference.h"
+#include "apps/model/predictor.h"
+#include "data/configurables.h"
+#include "models/configurables.h"
+#include "runtime/configurables.h"
+#include "runtime/optim/configurables.h"
+
+namespace quintet {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Where the gin files are: beside the program in a build folder of a checkout, else where they were
+/// when it was built.
+fs::path configs_folder() {
+  if (const char* folder = std::getenv("QUINTET_CONFIGS")) return folder;
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path beside = program.parent_path().parent_path() / "models" / "configs";
+  if (!error && fs::is_directory(beside, error)) return beside;
+  return fs::path(QUINTET_SOURCE_DIR) / "models" / "configs";
+}
+
+}  // namespace
+
+std::vector<gin::ConfigRoot> config_roots() {
+  const fs::path folder = configs_folder();
+  return {{"t5x", folder / "t5x"},
+          {"flaxformer", folder / "flaxformer"},
+          {"quintet", folder / "quintet"}};
+}
+
+void register_everything(gin::Registry& registry, EntryPoints entry_points) {
+  register_runtime(registry);
+  register_optim(registry);
+  register_models(registry);
+  data::register_data(registry);
+  register_checkpoint_configs(registry);
+  register_actions(registry);
+  register_decoding(registry);
+  register_inference_evaluator(registry);
+  register_train(registry, std::move(entry_points.train));
+  register_evaluate(registry, std::move(entry_points.evaluate));
+  register_infer(registry, std::move(entry_points.infer));
+  // Python modules that T5X's gin files import for the tasks they define; ours are built in or written in gin.
+  registry.add_module("t5x.contrib.gpu.scripts_gpu.seqio_tasks");
+}
+
+gin::ReadByProgram read_by_program(std::vector<std::string> macros) {
+  macros.emplace_back("VOCABULARY");  // of T5's own tasks
+  return {.macros = std::move(macros),
+          .configurables = {"t5x.train.train", "t5x.eval.evaluate", "t5x.infer.", "t5x.decoding.",
+                            "t5x.partitioning.PjitPartitioner", "t5x.utils.DatasetConfig", "seqio.",
+                            "t5.", "quintet.data."}};
+}
+
+Session::Session(const gin::CommandLine& command_line, EntryPoints entry_points, Options options) {
+  register_everything(registry_, std::move(entry_points));
+  config_ = std::make_unique<gin::Config>(
+      registry_, gin::Config::Options{.search_paths = command_line.search_paths,
+                                      .roots = config_roots(),
+                                      .main_modules = std::move(options.main_modules),
+                                      .skip_unknown = options.skip_unknown});
+  config_->load(command_line);
+  if (!options.skip_unknown) gin::check_flags_used(*config_, read_by_program(options.macros));
+}
+
+const data::TaskRegistry& Session::tasks() {
+  if (tasks_ == nullptr)
+    tasks_ = std::make_unique<data::TaskRegistry>(data::make_task_registry(*config_));
+  return *tasks_;
+}
+
+data::ProviderPtr Session::task(const std::string& name) { return tasks().get(name); }
+
+data::ProviderPtr Session::task(const data::DatasetConfig& dataset) {
+  return dataset.mixture_or_task ? dataset.mixture_or_task : task(dataset.mixture_or_task_name);
+}
+
+}  // namespace quintet

@@ -1,0 +1,102 @@
+#include "apps/config/train_config.h"
+
+#include <chrono>
+
+#include "apps/input/run_vocabularies.h"
+
+namespace quintet {
+namespace {
+
+using MaybeDataset = std::optional<data::DatasetConfig>;
+
+/// A value, or what calling the reference gives: trainer_cls = @trainer.Trainer.
+template <typename T>
+T made(const gin::Arguments& args, const std::string& name) {
+  const gin::Value value = args.value(name);
+  const gin::Callable* callable = value.get_if<gin::Callable>();
+  return gin::as<T>(callable != nullptr ? (*callable)() : value, args.where(name));
+}
+
+void check_positive(const gin::Arguments& args, const std::string& name, int64_t value) {
+  QT_CHECK(value > 0, "{}: {} must be above 0", args.where(name).text, value);
+}
+
+int64_t positive_or_zero(const gin::Arguments& args, const std::string& name) {
+  const int64_t value = args.get<std::optional<int64_t>>(name).value_or(0);
+  QT_CHECK(value >= 0, "{}: {} must not be below 0", args.where(name).text, value);
+  return value;
+}
+
+}  // namespace
+
+TrainConfig train_config_from(const gin::Arguments& args) {
+  TrainConfig config;
+  config.model = args.get<std::shared_ptr<ConfiguredModel>>("model");
+  config.train_dataset = args.get<data::DatasetConfig>("train_dataset_cfg");
+  config.train_eval_dataset = args.get<MaybeDataset>("train_eval_dataset_cfg");
+  config.infer_eval_dataset = args.get<MaybeDataset>("infer_eval_dataset_cfg");
+  config.checkpoint = args.get<CheckpointConfig>("checkpoint_cfg");
+  config.partitioner = args.get<PartitionerConfig>("partitioner");
+  config.trainer = made<TrainerOptions>(args, "trainer_cls");
+  config.model_dir = args.get<std::string>("model_dir");
+  QT_CHECK(!config.model_dir.empty(), "{}: must not be empty", args.where("model_dir").text);
+  config.total_steps = positive_or_zero(args, "total_steps");
+  config.relative_steps = args.get<std::optional<int64_t>>("relative_steps");
+  config.eval_steps = positive_or_zero(args, "eval_steps");
+  config.eval_period = positive_or_zero(args, "eval_period");
+  config.stats_period = positive_or_zero(args, "stats_period");
+  if (config.stats_period == 0) config.stats_period = config.eval_period;
+  config.random_seed = args.get<std::optional<int64_t>>("random_seed");
+  config.run_eval_before_training = args.get<bool>("run_eval_before_training");
+  if (!args.value("inference_evaluator_cls").is_none())
+    config.inference_evaluator = made<InferenceEvaluatorConfig>(args, "inference_evaluator_cls");
+  const gin::Value actions = args.value("actions");
+  if (!actions.is_none()) config.actions = args.get<Actions>("actions");
+  config.verify_vocabs = verifies_vocabs(args.config());
+  if (config.train_eval_dataset) check_positive(args, "eval_steps", config.eval_steps);
+  config.config_text = args.config().config_str();
+  return config;
+}
+
+void register_train(gin::Registry& registry, std::function<gin::Value(const gin::Arguments&)> run) {
+  const gin::Value none;
+  const std::vector<gin::Param> params = {
+      {"model"},
+      {"train_dataset_cfg"},
+      {"train_eval_dataset_cfg"},
+      {"infer_eval_dataset_cfg"},
+      {"checkpoint_cfg"},
+      {"partitioner"},
+      {"trainer_cls"},
+      {"model_dir"},
+      {"total_steps"},
+      {"eval_steps"},
+      {"eval_period"},
+      {"relative_steps", none},
+      {"stats_period", none},
+      {"random_seed"},
+      {"use_hardware_rng", false},
+      {"summarize_config_fn"},
+      {"inference_evaluator_cls", none},
+      {"get_dataset_fn", none},
+      {"concurrent_metrics", true},
+      {"actions", none},
+      {"train_eval_get_dataset_fn", none},
+      {"prepare_train_iter_fn", none},
+      {"run_eval_before_training", false},
+      {"train_state_initializer_cls", none},
+      {"use_orbax", true},
+      {"verify_matching_vocabs_fn", false, std::nullopt},  // T5X's: it verifies
+      {"gc_period", 0},
+      {"training_eval_average_metrics", none},
+      {"use_jax_array", none},
+  };
+  registry.add("t5x.train.train", params, std::move(run));
+  const auto no_effect = [](const gin::Arguments&) -> gin::Value { return {}; };
+  for (const char* name : {"t5x.utils.get_dataset", "t5x.utils.get_training_eval_datasets",
+                           "t5x.utils.verify_matching_vocabs", "t5x.utils.TrainStateInitializer",
+                           "t5x.gin_utils.summarize_gin_config"})
+    if (registry.find(name) == nullptr) registry.add(name, {{"**"}}, no_effect);
+}
+
+}  // namespace quintet

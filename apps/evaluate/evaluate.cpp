@@ -1,0 +1,124 @@
+#include "apps/evaluate/evaluate.h"
+
+#include <nlohmann/json.hpp>
+
+#include "apps/evaluate/evaluated_log.h"
+#include "apps/evaluate/summaries.h"
+#include "apps/input/run_vocabularies.h"
+#include "apps/process/output.h"
+#include "runtime/base/json.h"
+#include "runtime/base/posix_file.h"
+
+namespace quintet {
+namespace {
+
+void print_samples(const data::TaskOutputs& outputs, int64_t samples) {
+  const auto count = static_cast<int64_t>(outputs.predictions.size());
+  const int64_t shown = std::min(samples, count);
+  const data::Task& task = *outputs.task;
+  for (int64_t k = 0; k < shown; ++k) {
+    const auto i = static_cast<size_t>(k * count / shown);  // evenly spread over the set
+    const data::Answer& target = (*outputs.targets)[i];
+    const bool right = outputs.predictions[i] == target;
+    fmt::print(stderr, "  {}  {}: {}  ->  {}{}\n", right ? "right" : "WRONG", task.name(),
+               data::feature_text((*outputs.examples)[i], task.output_features(), "inputs"),
+               to_string(outputs.predictions[i]),
+               right ? "" : "   (expected " + to_string(target) + ")");
+  }
+}
+
+void print_metrics(int64_t step, const std::string& task, size_t examples,
+                   const data::Metrics& metrics) {
+  nlohmann::ordered_json json = {{"step", step}, {"task", task}, {"examples", examples}};
+  for (const auto& [name, value] : scalars_of(metrics)) json[name] = json_number(value);
+  fmt::print("{}\n", json.dump());
+}
+
+}  // namespace
+
+void register_evaluate(gin::Registry& registry,
+                       std::function<gin::Value(const gin::Arguments&)> run) {
+  const gin::Value none;
+  registry.add("t5x.eval.evaluate",
+               {{"model"},
+                {"dataset_cfg"},
+                {"restore_checkpoint_cfg"},
+                {"partitioner"},
+                {"output_dir"},
+                {"inference_evaluator_cls", none},
+                {"training_evaluator_cls", none},
+                {"summarize_config_fn", none},
+                {"train_state_initializer_cls", none},
+                {"train_eval_dataset_cfg", none},
+                {"fallback_init_rng", none},
+                {"use_orbax", true}},
+               std::move(run));
+}
+
+EvaluateConfig evaluate_config_from(const gin::Arguments& args) {
+  EvaluateConfig config;
+  config.model = args.get<std::shared_ptr<ConfiguredModel>>("model");
+  config.dataset = args.get<data::DatasetConfig>("dataset_cfg");
+  config.restore = args.get<RestoreCheckpointConfig>("restore_checkpoint_cfg");
+  config.output_dir = args.get<std::string>("output_dir");
+  const gin::Value evaluator = args.value("inference_evaluator_cls");
+  const auto* callable = evaluator.get_if<gin::Callable>();
+  if (!evaluator.is_none())
+    config.inference_evaluator = gin::as<InferenceEvaluatorConfig>(
+        callable != nullptr ? (*callable)() : evaluator, args.where("inference_evaluator_cls"));
+  return config;
+}
+
+int evaluate(EvaluateConfig config, const TrainLoop::ProviderOf& provider_of, int64_t samples) {
+  StopRequests stop({});
+  const data::ProviderPtr provider = provider_of(config.dataset);
+  std::unique_ptr<Summaries> summaries = Summaries::none();
+  if (!config.output_dir.empty()) {
+    summaries = std::make_unique<Summaries>(config.output_dir, int64_t{1} << 60);
+    config.inference_evaluator.log_dir = config.output_dir / "inference_eval";
+  }
+  check_ids(*config.model, *provider, config.dataset);
+  if (config.verify_vocabs) verify_matching_vocabs(*config.model, *provider);
+  const auto vocabularies = vocabularies_of(*config.model, provider->output_features());
+  std::optional<InferenceEvaluator> evaluator;
+  EvaluatedLog log(config.output_dir, provider->name());
+  for (const std::filesystem::path& folder : checkpoint_folders(config.restore)) {
+    if (config.restore.mode == "all" && log.has(folder)) {
+      fmt::print(stderr, "{} has been evaluated\n", folder.string());
+      continue;
+    }
+    std::shared_ptr<const CheckpointReader> checkpoint;
+    Weights weights;
+    try {
+      checkpoint = std::make_shared<const CheckpointReader>(folder);
+      checkpoint->verify();
+      check_recorded(*checkpoint, vocabularies);
+      weights = weights_of(config.weights, checkpoint);
+      load_for(weights, *checkpoint, *config.model->model);
+    } catch (const Error&) {
+      // The run that trains the model deletes old checkpoints while the newer ones are evaluated.
+      if (config.restore.mode != "all" || is_there(folder)) throw;
+      fmt::print(stderr, "{} was deleted meanwhile\n", folder.string());
+      continue;
+    }
+    if (!evaluator)
+      evaluator.emplace(*provider, config.dataset, config.model, config.inference_evaluator);
+    const auto metrics = evaluator->run(
+        checkpoint->step(), [&] { return stop.reason().has_value(); }, weights);
+    if (!metrics) return static_cast<int>(ExitCode::kSavedRunAgain);
+    for (const data::TaskOutputs& outputs : evaluator->outputs()) {
+      const std::string& task = outputs.task->name();
+      print_samples(outputs, samples);
+      print_metrics(checkpoint->step(), task, outputs.examples->size(), outputs.metrics);
+    }
+    log_metrics(config.inference_evaluator, checkpoint->step(), evaluator->outputs(), *summaries,
+                [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
+    summaries->flush();
+    flush_output();  // only then is the checkpoint done with
+    log.add(folder);
+  }
+  summaries->close();
+  return 0;
+}
+
+}  // namespace quintet

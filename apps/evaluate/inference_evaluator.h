@@ -1,0 +1,56 @@
+#pragma once
+// The data folder's Evaluator with a model: t5x's InferenceEvaluator.
+//
+//   InferenceEvaluator evaluator(provider, dataset, model, config);
+//   std::optional<TaskMetrics> metrics = evaluator.run(step, [&] { return
+//   stop.reason().has_value(); });
+
+#include "apps/config/actions.h"
+#include "apps/evaluate/summaries.h"
+#include "apps/model/quantized_model.h"
+#include "data/evaluation/evaluator.h"
+#include "models/configurables.h"
+
+namespace quintet {
+
+/// The arguments of seqio.Evaluator that gin files bind.
+struct InferenceEvaluatorConfig {
+  data::EvaluatorOptions options;
+  std::optional<int64_t> write_n_results;  // of JSONLogger; none: all
+  // What logger_cls has; where no seqio.Evaluator is configured, those that write files.
+  bool json_logger = true, tensorboard_logger = true, pylogging_logger = false;
+  std::filesystem::path log_dir;  // of JSONLogger; empty: no files
+};
+
+/// Metrics of a step for JSONLogger's neighbours: numbers to metrics.jsonl in any case, all values
+/// to event files and as lines ("task/metric at step 3: 0.500") to `say` if these are asked for.
+void log_metrics(const InferenceEvaluatorConfig& config, int64_t step,
+                 const std::vector<data::TaskOutputs>& outputs, Summaries& summaries,
+                 const std::function<void(const std::string&)>& say);
+
+class InferenceEvaluator {
+ public:
+  /// Reads and preprocesses the evaluation sets of the provider's tasks once.
+  InferenceEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
+                     std::shared_ptr<const ConfiguredModel> model, InferenceEvaluatorConfig config);
+
+  /// On a mesh every rank decodes its share of the batches with the whole model (options.peers),
+  /// and all have the same metrics. Task -> metric -> value, written under log_dir as seqio's
+  /// JSONLogger does. Nothing if `stop` became true on the way. Predictions are made with `weights`;
+  /// scores are float32's, so a task that wants them is then a usage error.
+  std::optional<TaskMetrics> run(int64_t step, const std::function<bool()>& stop,
+                                 const Weights& weights = {});
+  /// Of the last run.
+  const std::vector<data::TaskOutputs>& outputs() const { return outputs_; }
+
+ private:
+  std::shared_ptr<const ConfiguredModel> model_;
+  InferenceEvaluatorConfig config_;
+  data::Evaluator evaluator_;
+  std::vector<data::TaskOutputs> outputs_;
+};
+
+/// seqio.Evaluator and its loggers.
+void register_inference_evaluator(gin::Registry& registry);
+
+}  // namespace quintet

@@ -1,0 +1,63 @@
+#include "apps/flags/command_line.h"
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+
+#include "runtime/base/check.h"
+#include "runtime/base/nearest.h"
+
+namespace quintet {
+namespace {
+
+std::vector<std::string> flags_of(const CLI::App& app) {
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  return flags;
+}
+
+}  // namespace
+
+CommandLine::CommandLine(const std::string& verb, const std::string& summary,
+                         const std::string& examples)
+    : verb_(verb), app_(std::make_unique<CLI::App>(summary, "quintet " + verb)) {
+  std::string footer = "\nExamples:";
+  size_t begin = 0;
+  while (begin < examples.size()) {
+    const size_t end = std::min(examples.find('\n', begin), examples.size());
+    footer += "\n  " + examples.substr(begin, end - begin);
+    begin = end + 1;
+  }
+  app_->footer(footer + "\n");
+  app_->get_formatter()->column_width(34);
+}
+
+CommandLine::~CommandLine() = default;
+
+bool CommandLine::parse(std::span<char* const> args) {
+  return parse(std::vector<std::string>(args.begin(), args.end()));
+}
+
+bool CommandLine::parse(const std::vector<std::string>& args) {
+  std::vector<std::string> reversed(args.rbegin(), args.rend());
+  try {
+    app_->parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app_->help());
+    return false;
+  } catch (const CLI::ParseError& error) {
+    std::string hint;
+    for (const std::string& text : args) {
+      const std::string flag = text.substr(0, text.find('='));
+      const std::vector<std::string> known = flags_of(*app_);
+      if (flag.starts_with("--") && std::find(known.begin(), known.end(), flag) == known.end())
+        hint += " (" + flag + " is unknown" + did_you_mean(flag, known) + ")";
+    }
+    fail(ExitCode::kUsage, "quintet {}: {}{}; 'quintet {} --help' lists the flags", verb_,
+         error.what(), hint, verb_);
+  }
+  return true;
+}
+
+}  // namespace quintet

@@ -1,0 +1,34 @@
+#pragma once
+// --quantize, of verbs that generate: in how many bits the weights are kept.
+
+#include <optional>
+#include <string>
+
+#include "apps/flags/command_line.h"
+#include "kernels/device.h"
+#include "kernels/packed_matmul/packed_matmul.h"
+#include "runtime/base/check.h"
+
+namespace quintet {
+
+struct QuantizeFlag {
+  std::string name;  // empty: as the model is
+
+  void add_to(CLI::App& app) {
+    app.add_option("--quantize", name,
+                   "weights: f32, bf16, int8 or fp8 (a scale a column), or on the CPU int8_dynamic "
+                   "(and what they are multiplied with in 8 bits); default: as the model has them")
+        ->check(CLI::IsMember({"f32", "bf16", "int8", "int8_dynamic", "fp8"}));
+  }
+  /// Once the device is open; throws a usage error for what a GPU does not compute.
+  std::optional<WeightType> type() const {
+    if (name.empty()) return std::nullopt;
+    QT_CHECK(name != "int8_dynamic" || Device::current().is_cpu(),
+             "--quantize={}: a GPU multiplies weights in 8 bits with wider numbers; use "
+             "--quantize=int8, or --device=cpu",
+             name);
+    return weight_type_from_name(name);
+  }
+};
+
+}  // namespace quintet

@@ -1,0 +1,93 @@
+#include "apps/generate/generation_flags.h"
+
+#include "apps/flags/command_line.h"
+#include "data/text_stream.h"
+
+namespace quintet {
+
+void GenerationFlags::add_to(CLI::App& app) {
+  const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
+  app.add_option("--beams", beams, "beam search; default: as the run's configuration says")
+      ->check(positive);
+  app.add_option("--temperature", temperature, "sample; 0 is greedy")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--topk", topk, "sample from the k likeliest tokens")->check(positive);
+  app.add_option("--topp", topp, "sample from the likeliest tokens that have this mass")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--seed", seed, "of the samples; input i has seed + i");
+  app.add_option("--num_decodes", num_decodes, "answers to each input, the best first")
+      ->check(positive);
+  app.add_option("--stop", stops, "end an answer before this text; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option("--min_length", min_length, "tokens of an answer at least")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--prefix", prefix, "text that every answer begins with");
+  app.add_option("--bad_word", bad_words, "text that no answer holds; may be repeated")
+      ->allow_extra_args(false);
+  app.add_option("--repetition_penalty", repetition_penalty,
+                 "above 1: tokens that an answer holds already are less likely")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--no_repeat_ngram_size", no_repeat_ngram_size,
+                 "no so many tokens in a row twice in an answer")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--length_penalty", length_penalty,
+                 "beams: scores are divided by the length to this power");
+  app.add_option("--early_stopping", early_stopping,
+                 "beams: end with the first --beams answers (yes), when better ones are unlikely "
+                 "(no) or impossible (never)")
+      ->check(CLI::IsMember({"no", "yes", "never"}));
+  app.add_option("--logprobs", logprobs,
+                 "with --format=json: each token's log probability and so many alternatives")
+      ->check(CLI::Range(0, 1000));
+}
+
+void GenerationFlags::check() {
+  QT_CHECK(!(samples() && beams),
+           "quintet generate: --beams searches, --temperature, --topk and --topp sample: give one "
+           "kind");
+  QT_CHECK(!(topk && topp), "quintet generate: give --topk or --topp, not both");
+  QT_CHECK(!length_penalty || beams, "quintet generate: --length_penalty goes with --beams");
+  if (!num_decodes || samples()) return;
+  if (!beams) beams = num_decodes;
+  QT_CHECK(*num_decodes <= *beams, "quintet generate: --num_decodes={} exceeds --beams={}",
+           *num_decodes, *beams);
+}
+
+bool GenerationFlags::makes_requests() const {
+  return samples() || !stops.empty() || !bad_words.empty() || !prefix.empty() || min_length > 0 ||
+         no_repeat_ngram_size > 0 || logprobs || repetition_penalty != 1 || length_penalty ||
+         early_stopping != "no";
+}
+
+decoding::GenerationRequest GenerationFlags::request(const data::VocabularyPtr& targets,
+                                                     int32_t eos_id, int64_t max_length,
+                                                     int64_t index) const {
+  using decoding::EarlyStopping;
+  decoding::GenerationRequest request;
+  request.rules = {.eos_ids = {eos_id},
+                   .max_new_tokens = max_length,
+                   .repetition_penalty = static_cast<float>(repetition_penalty),
+                   .no_repeat_ngram_size = no_repeat_ngram_size,
+                   .min_new_tokens = min_length,
+                   .prefix = targets->encode(prefix)};
+  for (const std::string& word : bad_words) {
+    request.rules.bad_words.push_back(targets->encode(word));
+    QT_CHECK(!request.rules.bad_words.back().empty(), "--bad_word='{}' has no tokens", word);
+  }
+  if (samples())
+    request.sampling = {.temperature = static_cast<float>(temperature.value_or(1.0)),
+                        .top_k = topk.value_or(0),
+                        .top_p = static_cast<float>(topp.value_or(1.0)),
+                        .seed = static_cast<uint64_t>(seed) + static_cast<uint64_t>(index)};
+  request.sampling.alternatives = logprobs.value_or(0);
+  request.num_beams = beams.value_or(1);
+  request.num_return_sequences = num_decodes.value_or(1);
+  request.length_penalty = static_cast<float>(length_penalty.value_or(1.0));
+  request.early_stopping = early_stopping == "yes"     ? EarlyStopping::yes
+                           : early_stopping == "never" ? EarlyStopping::never
+                                                       : EarlyStopping::no;
+  request.stops = data::stop_check(targets, stops);
+  return request;
+}
+
+}  // namespace quintet

@@ -1,0 +1,41 @@
+#pragma once
+// What `quintet generate` may be told about each answer beside the decode function: rules, stop
+// strings, log probabilities. Given any of them, or sampling, the inputs are answered as requests
+// (models/decoding/request.h), as transformers' generate would.
+
+#include <optional>
+
+#include "apps/model/predictor.h"
+#include "data/vocabulary.h"
+
+namespace CLI {
+class App;
+}
+
+namespace quintet {
+
+struct GenerationFlags {
+  std::optional<int64_t> beams, topk, num_decodes;
+  std::optional<double> temperature, topp;  // temperature 0 is greedy
+  int64_t seed = 0;
+  std::vector<std::string> stops, bad_words;
+  std::string prefix;
+  int64_t min_length = 0, no_repeat_ngram_size = 0;
+  std::optional<int64_t> logprobs;  // alternatives a token
+  double repetition_penalty = 1;
+  std::optional<double> length_penalty;
+  std::string early_stopping = "no";
+
+  void add_to(CLI::App& app);
+  /// Throws a usage error for flags that exclude one another.
+  void check();
+  bool samples() const { return temperature || topk || topp; }
+  /// Whether inputs are answered as requests.
+  bool makes_requests() const;
+  /// The request for input number `index`, whose samples have a seed of their own: batches change
+  /// no answer.
+  decoding::GenerationRequest request(const data::VocabularyPtr& targets, int32_t eos_id,
+                                      int64_t max_length, int64_t index) const;
+};
+
+}  // namespace quintet

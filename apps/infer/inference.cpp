@@ -1,0 +1,284 @@
+#include "apps/infer/inference.h"
+
+#include "apps/infer/infer_files.h"
+#include "apps/input/run_vocabularies.h"
+#include "apps/input/same_data.h"
+#include "apps/model/predictor.h"
+#include "apps/train/train_state.h"
+#include "data/reading/contents.h"
+#include "data/service/peer_units.h"
+#include "runtime/base/atomic_file.h"
+#include "runtime/base/crc32c.h"
+
+namespace quintet {
+namespace {
+
+/// What the model says of one batch's examples.
+class Answerer {
+ public:
+  /// Reads the parameters, unless they are quantized.
+  Answerer(const InferConfig& config, const std::shared_ptr<const CheckpointReader>& checkpoint)
+      : config_(config), weights_(weights_of(config.weights, checkpoint)) {
+    QT_CHECK(config.mode != "score" || !weights_.quantized,
+             "infer: scores are computed in float32, {} holds weights in {}; name the run that it "
+             "was made from",
+             checkpoint->folder().string(), name_of(weights_.type));
+    load_for(weights_, *checkpoint, *config.model->model);
+    if (config.mode != "score") {
+      predictor_.emplace(*config.model, std::nullopt, weights_);
+      if (!Device::current().is_cpu()) drop_packed(*config.model->model, weights_);
+    } else if (config.model->config != nullptr) {
+      returns_intermediates_ = config.model->config->arguments(config.model->name + ".score_batch")
+                                   .get<bool>("return_intermediates");
+    }
+  }
+  WeightType weights() const { return weights_.type; }
+
+  std::vector<data::Inference> answer(const data::Batch& batch, Key key) const {
+    std::vector<data::Inference> answers(static_cast<size_t>(batch.rows));
+    if (!predictor_) {
+      const auto tokens = config_.model->model->score_tokens(batch.features);
+      const std::vector<double> scores = tokens.sums();
+      for (size_t i = 0; i < answers.size(); ++i) {
+        answers[i].score = scores[i];
+        if (returns_intermediates_) answers[i].aux["decoder"] = intermediates(batch, tokens, i);
+      }
+      return answers;
+    }
+    const decoding::Decodes decodes = predictor_->predict(batch.features, key);
+    for (int64_t row = 0; row < batch.rows; ++row)
+      answers[static_cast<size_t>(row)] = of_row(decodes, row);
+    return answers;
+  }
+
+ private:
+  data::Inference of_row(const decoding::Decodes& decodes, int64_t row) const {
+    data::Inference inference;
+    inference.all_decodes = predictor_->returns_all_decodes();
+    data::Answers scores;
+    for (int64_t d = inference.all_decodes ? 0 : decodes.num_decodes - 1; d < decodes.num_decodes;
+         ++d) {
+      const auto tokens = decodes.sequence(row, d);
+      inference.decodes.emplace_back(tokens.begin(), tokens.end());
+      scores.push_back(
+          static_cast<double>(decodes.scores[static_cast<size_t>(row * decodes.num_decodes + d)]));
+    }
+    if (config_.mode == "predict_with_aux")
+      inference.aux["scores"] = inference.all_decodes ? data::Answer(scores) : scores.front();
+    return inference;
+  }
+
+  /// What T5X's score_batch adds to what its network sows: each value in a list, as Flax has them.
+  static data::Fields intermediates(const data::Batch& batch, const BaseModel::TokenScores& tokens,
+                                    size_t row) {
+    const auto of_row = [&](const auto values) {
+      const size_t length = values.size() / static_cast<size_t>(tokens.scores.shape[0]);
+      data::Answers list;
+      for (const auto x : values.subspan(row * length, length)) {
+        if constexpr (std::is_same_v<decltype(x), const float>)
+          list.emplace_back(static_cast<double>(x));
+        else
+          list.emplace_back(static_cast<int64_t>(x));
+      }
+      return data::Answers{list};
+    };
+    const auto given = batch.features.find("decoder_loss_weights");
+    const bool whole = given != batch.features.end() && given->second.dtype == DType::i32;
+    return {{"target_tokens", of_row(batch.features.at("decoder_target_tokens").as<int32_t>())},
+            {"loss_weights", whole ? of_row(given->second.as<int32_t>())
+                                   : of_row(std::as_const(tokens.weights).as<float>())},
+            {"token_scores", of_row(std::as_const(tokens.scores).as<float>())}};
+  }
+
+  const InferConfig& config_;
+  const Weights weights_;
+  bool returns_intermediates_ = false;
+  std::optional<Predictor> predictor_;
+};
+
+/// One task's part of the work, chunk by chunk.
+class TaskRun {
+ public:
+  TaskRun(const InferConfig& config, const std::filesystem::path& output_dir,
+          const std::string& origin, const data::Task& task, const Ranks& ranks,
+          std::shared_ptr<data::UnitRunner> reader, const Answerer& answerer)
+      : config_(config),
+        task_(task),
+        ranks_(ranks),
+        reader_(std::move(reader)),
+        answerer_(answerer),
+        converter_(converter_for(*config.model, {})),
+        files_(output_dir, {.task = task.name(),
+                            .mode = config.mode,
+                            .extension = config.file_extension,
+                            .shard = config.shard,
+                            .origin = origin + contents_text()}) {}
+
+  /// False: asked to stop.
+  bool run(StopRequests& stop) {
+    const bool complete = ranks_.leads() && files_.is_complete(config_.merge_chunked_results);
+    if (ranks_.highest(complete ? 1 : 0) > 0) {
+      if (ranks_.leads()) fmt::print(stderr, "{} is there already\n", files_.result().string());
+      return true;
+    }
+    const data::StreamPtr stream =
+        data::evaluation_stream(task_, config_.dataset, config_.shard, reader_);
+    int64_t chunk = resume(*stream), answered = 0;
+    for (auto examples = read_chunk(*stream); !examples.empty();
+         examples = read_chunk(*stream), ++chunk) {
+      answered += std::ssize(examples);
+      if (!config_.checkpoint_ds_iter && has_chunk(chunk)) continue;
+      const std::optional<std::string> lines = answer_chunk(chunk, examples, stop);
+      if (!lines) return false;
+      data::Position position;
+      stream->save(position);
+      if (ranks_.leads()) {
+        files_.write_chunk(chunk, *lines, position);
+        fmt::print(stderr, "{}: chunk {}, {} examples\n", task_.name(), chunk, answered);
+      }
+    }
+    QT_CHECK_AS(ExitCode::kData, chunk > 0, "task '{}' has no example in split '{}'{}",
+                task_.name(), config_.dataset.split,
+                config_.shard.num_shards > 1 ? " of this shard" : "");
+    if (ranks_.leads()) files_.complete(chunk, config_.merge_chunked_results);
+    return true;
+  }
+
+ private:
+  /// What decides the results: a started run goes on only with the same.
+  std::string contents_text() const {
+    const data::DatasetConfig& set = config_.dataset;
+    std::string lengths;
+    for (const auto& [name, length] : set.task_feature_lengths)
+      lengths += fmt::format(" {}={}", name, length);
+    const data::Contents contents = task_.contents(
+        {.split = set.split, .use_cached = set.use_cached, .cache_dirs = set.cache_dirs});
+    return fmt::format(
+        ", split {}, batch_size {}, checkpoint_period {}, lengths{}, {} examples (files {}), "
+        "configuration {:08x}, weights in {}",
+        set.split, set.batch_size, config_.checkpoint_period, lengths, contents.examples,
+        data::fingerprint(contents.files), crc32c(config_.config_text),
+        name_of(answerer_.weights()));
+  }
+
+  bool has_chunk(int64_t chunk) const {
+    return ranks_.highest(ranks_.leads() && files_.has_chunk(chunk) ? 1 : 0) > 0;
+  }
+
+  /// The number of the first chunk that is not there, after moving the stream to its beginning.
+  int64_t resume(data::Stream& stream) {
+    std::string place;
+    if (ranks_.leads()) {
+      place = files_.start();
+      if (!config_.checkpoint_ds_iter) place = "";
+    }
+    place = ranks_.of_leader(place);
+    if (place.empty()) return 0;
+    const auto [chunk, position] = InferFiles::parse_place(place);
+    data::PositionReader reader(position);
+    stream.restore(reader);
+    if (ranks_.leads()) fmt::print(stderr, "{}: goes on at chunk {}\n", task_.name(), chunk);
+    return chunk;
+  }
+
+  std::vector<data::Example> read_chunk(data::Stream& stream) const {
+    std::vector<data::Example> examples;
+    data::Example example;
+    while (std::ssize(examples) < config_.checkpoint_period * config_.dataset.batch_size &&
+           stream.next(example))
+      examples.push_back(std::move(example));
+    return examples;
+  }
+
+  /// Lines of all ranks' batches; nothing if a rank was asked to stop.
+  std::optional<std::string> answer_chunk(int64_t chunk, const std::vector<data::Example>& examples,
+                                          StopRequests& stop) const {
+    const int64_t size = config_.dataset.batch_size;
+    const int64_t batches = (std::ssize(examples) + size - 1) / size;
+    // As T5X draws: a key a chunk, split once a batch.
+    Key key = fold_in(key_from_seed(0), static_cast<uint32_t>(chunk));
+    std::string lines;
+    for (int64_t first = 0; first < batches; first += ranks_.size()) {
+      if (ranks_.highest(stop.reason() ? 1 : 0) > 0) return std::nullopt;
+      std::string own;
+      for (int64_t batch = first; batch < std::min(batches, first + ranks_.size()); ++batch) {
+        if (batch - first == ranks_.rank())
+          own = answer_batch(examples, batch * size, split_at(key, 0));
+        key = split_at(key, 1);
+      }
+      for (const std::string& text : ranks_.gather(own)) lines += text;
+    }
+    return lines;
+  }
+
+  std::string answer_batch(const std::vector<data::Example>& examples, int64_t begin,
+                           Key key) const {
+    const auto end = std::min(std::ssize(examples), begin + config_.dataset.batch_size);
+    std::vector<data::Example> own(examples.begin() + begin, examples.begin() + end);
+    data::Batches batches(own, config_.dataset, converter_);
+    const std::optional<data::Batch> batch = batches.next();
+    QT_ASSERT(batch && batch->rows == std::ssize(own));
+    const auto* feature =
+        data::find_feature(task_.output_features(), config_.output_vocab_feature_name);
+    QT_CHECK(feature != nullptr, "infer.output_vocab_feature_name: task '{}' has no feature '{}'",
+             task_.name(), config_.output_vocab_feature_name);
+    const std::vector<data::Inference> answers = answerer_.answer(*batch, key);
+    std::string lines;
+    for (size_t i = 0; i < own.size(); ++i)
+      lines += data::inference_line(own[i], answers[i], *feature->vocabulary, config_.line) + "\n";
+    return lines;
+  }
+
+  const InferConfig& config_;
+  const data::Task& task_;
+  const Ranks& ranks_;
+  const std::shared_ptr<data::UnitRunner> reader_;
+  const Answerer& answerer_;
+  const data::FeatureConverterPtr converter_;
+  InferFiles files_;
+};
+
+}  // namespace
+
+int run_inference(const InferConfig& config, const Ranks& ranks,
+                  const TrainLoop::ProviderOf& provider_of) {
+  config.check();
+  StopRequests stop({});
+  const data::ProviderPtr provider = provider_of(config.dataset);
+  check_ids(*config.model, *provider, config.dataset);
+  if (config.verify_vocabs) verify_matching_vocabs(*config.model, *provider);
+  agree_on_data(ranks, *config.model, {{"infer", provider, config.dataset}});
+  const auto vocabularies = vocabularies_of(*config.model, provider->output_features());
+  const std::vector<std::filesystem::path> folders = checkpoint_folders(config.restore);
+  std::optional<data::Mailbox> mail;
+  std::shared_ptr<data::UnitRunner> reader;  // of several ranks: each preprocesses its share
+  if (ranks.size() > 1)
+    reader = std::make_shared<data::PeerUnits>(mail.emplace(), ranks.size(), ranks.rank(),
+                                               ranks.session().hosts(), data::reader_threads(0));
+  if (ranks.leads() && config.shard.index == 0) {
+    std::filesystem::create_directories(config.output_dir);
+    if (!config.config_text.empty())
+      atomic_write_file(config.output_dir / "config.gin", config.config_text);
+  }
+  for (const std::filesystem::path& folder : folders) {
+    const auto checkpoint = std::make_shared<const CheckpointReader>(folder);
+    checkpoint->verify();
+    check_recorded(*checkpoint, vocabularies, ranks.leads());
+    const std::filesystem::path output_dir =
+        folders.size() > 1 ? config.output_dir / fmt::format("checkpoint_{}", checkpoint->step())
+                           : config.output_dir;
+    const Answerer answerer(config, checkpoint);
+    for (const data::Task* task : provider->tasks()) {
+      const std::string origin = std::filesystem::canonical(folder).string();
+      TaskRun run(config, output_dir, origin, *task, ranks, reader, answerer);
+      if (run.run(stop)) continue;
+      if (ranks.leads())
+        fmt::print(stderr, "stopped by {}; run the same command again to go on\n",
+                   stop.reason().value_or("another rank"));
+      return static_cast<int>(ExitCode::kSavedRunAgain);
+    }
+  }
+  return 0;
+}
+
+}  // namespace quintet

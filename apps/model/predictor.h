@@ -1,0 +1,54 @@
+#pragma once
+// Predictions with a configured model: the decode function its gin files name, with the arguments
+// bound there.
+//
+//   Predictor predictor(*configured);                       // packs the parameters as they are now
+//   for (int64_t row = 0; row < rows; ++row) use(predictor.predict(batch).best(row));
+
+#include <optional>
+
+#include "apps/model/quantized_model.h"
+#include "models/configurables.h"
+#include "models/decoding/predict.h"
+#include "runtime/base/threefry.h"
+
+namespace quintet {
+
+/// The model's parameters as they are now, or a quantized checkpoint's, for decoding on the CPU. The
+/// model stays if its encoder has experts.
+std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights = {});
+
+/// The same for decoding on a GPU.
+decoding::KeptWeights kept_weights(const BaseModel& model, const Weights& weights);
+
+class Predictor {
+ public:
+  /// `beams`: search with so many, whatever the gin files say. Throws a usage error if the model's decode_fn is not one of ours.
+  explicit Predictor(const ConfiguredModel& model, std::optional<int64_t> beams = {},
+                     const Weights& weights = {});
+  /// `batch`: model features of equal lengths. Tokens end at the first EOS; the best decode is the
+  /// last. Samples are drawn with `key`.
+  decoding::Decodes predict(const HostArrays& batch, Key key = {}) const;
+  /// Whether gin files ask for every decode, not the best alone.
+  bool returns_all_decodes() const { return returns_all_decodes_; }
+  /// What each request gets, one a row of the batch, instead of the decode function's predictions.
+  decoding::Answers answer(const HostArrays& batch,
+                           std::vector<decoding::GenerationRequest> requests) const;
+  int32_t eos_id() const { return options_.eos_id; }
+
+ private:
+  std::shared_ptr<const BaseModel> model_;  // which device_ reads
+  bool decoder_only_ = false, returns_all_decodes_ = false;
+  std::unique_ptr<decoding::PackedNetwork> network_;  // on the CPU, and of decoder-only models
+  std::unique_ptr<decoding::DeviceDecoder> device_;   // on a GPU
+  decoding::PredictOptions options_;
+};
+
+/// Lets go of the parameters that generation has copies of: on the CPU all, on a GPU those kept in fewer
+/// bits. An encoder with experts stays.
+void drop_packed(BaseModel& model, const Weights& weights);
+
+/// decoding.beam_search and decoding.temperature_sample.
+void register_decoding(gin::Registry& registry);
+
+}  // namespace quintet

@@ -1,0 +1,127 @@
+#include "apps/model/quantized_model.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "apps/input/run_vocabularies.h"
+#include "apps/train/train_state.h"
+#include "checkpoint/checkpoint.h"
+#include "models/decoding/quantized_parameters.h"
+#include "runtime/base/atomic_file.h"
+#include "runtime/base/json.h"
+
+namespace quintet {
+namespace {
+
+constexpr const char* kScale = "_scale";
+
+/// Whether a parameter is kept as it was trained: an encoder with experts is the model's own.
+bool stays(const ModelSpec& spec, const std::string& name) {
+  return spec.encoder_has_experts() && !name.starts_with("decoder/");
+}
+
+HostArray read_parameter(const CheckpointReader& checkpoint, const std::string& name) {
+  const auto found = checkpoint.tensors().find("target/" + name);
+  QT_CHECK_AS(ExitCode::kData, found != checkpoint.tensors().end(),
+              "{}: has no parameter {}; does config.gin belong to it?",
+              checkpoint.folder().string(), name);
+  HostArray array(found->second.dtype, found->second.shape);
+  checkpoint.read({found->first, std::vector<int64_t>(array.shape.size(), 0), array.shape},
+                  array.bytes.data());
+  return array;
+}
+
+}  // namespace
+
+std::optional<WeightType> quantization_of(const CheckpointReader& checkpoint) {
+  const Json state = Json::parse(checkpoint.state_json(), checkpoint.folder().string() + ": state");
+  if (!state.has("quantized")) return std::nullopt;
+  return weight_type_from_name(state["quantized"].as_string());
+}
+
+void check_not_quantized(const CheckpointReader& checkpoint) {
+  const auto type = quantization_of(checkpoint);
+  QT_CHECK_AS(
+      ExitCode::kData, !type,
+      "{}: holds weights in {}, which generate, infer, eval and serve read; name the run that it "
+      "was made from",
+      checkpoint.folder().string(), name_of(*type));
+}
+
+Weights weights_of(std::optional<WeightType> asked,
+                   const std::shared_ptr<const CheckpointReader>& checkpoint) {
+  const auto type = quantization_of(*checkpoint);
+  if (!type) return {.type = asked.value_or(WeightType::f32)};
+  const bool fits =
+      !asked || asked == type || (type == WeightType::int8 && asked == WeightType::int8_dynamic);
+  QT_CHECK(fits, "--quantize={}: {} holds weights in {}; leave the flag out{}", name_of(*asked),
+           checkpoint->folder().string(), name_of(*type),
+           type == WeightType::int8 ? ", or use int8_dynamic" : "");
+  return {.type = asked.value_or(*type), .quantized = checkpoint};
+}
+
+decoding::ParameterSource source_of(std::shared_ptr<const CheckpointReader> checkpoint) {
+  struct Buffers {
+    HostArray values, scales;
+  };
+  return [checkpoint, buffers = std::make_shared<Buffers>()](
+             const std::string& name) -> decoding::StoredParameter {
+    buffers->values = read_parameter(*checkpoint, name);
+    View view = View::of(reinterpret_cast<const uint8_t*>(buffers->values.bytes.data()),
+                         buffers->values.shape);
+    view.dtype = buffers->values.dtype;
+    if (size_of(view.dtype) > 1) return view;
+    buffers->scales = read_parameter(*checkpoint, name + kScale);
+    QT_CHECK_AS(ExitCode::kData,
+                buffers->scales.dtype == DType::f32 &&
+                    buffers->scales.elements() * view.size(name.ends_with("embedding") ? -1 : -2) ==
+                        view.elements(),
+                "{}: parameter {}{}: {} values of {} do not fit the {} of {}",
+                checkpoint->folder().string(), name, kScale, buffers->scales.elements(),
+                name_of(buffers->scales.dtype), view.elements(), name);
+    return {view, buffers->scales.as<float>().data()};
+  };
+}
+
+void load_for(const Weights& weights, const CheckpointReader& checkpoint, BaseModel& model) {
+  if (!weights.quantized) return load_parameters(checkpoint, model.parameters());
+  for (ParamInfo& info : model.parameters().all()) {
+    if (!stays(model.spec(), info.name)) continue;
+    const HostArray array = read_parameter(checkpoint, info.name);
+    info.value = Tensor(info.spec);
+    QT_CHECK_AS(
+        ExitCode::kData, array.dtype == DType::f32 && std::ssize(array.bytes) == info.value.bytes(),
+        "{}: parameter {}: expected {}, found {} values of {}", checkpoint.folder().string(),
+        info.name, to_string(info.spec), array.elements(), name_of(array.dtype));
+    info.value.set(array);
+  }
+  model.parameters().refresh();
+}
+
+void write_quantized(const TrainedModel& trained, WeightType weights,
+                     const std::filesystem::path& folder) {
+  const BaseModel& model = *trained.model->model;
+  QT_CHECK(list_checkpoints(folder).empty(),
+           "--output={}: there is a checkpoint already; name another folder", folder.string());
+  HostArrays arrays;
+  for (const ParamInfo& info : model.parameters().all()) {
+    if (stays(model.spec(), info.name)) {
+      arrays["target/" + info.name] = info.value.to_host();
+      continue;
+    }
+    auto q = decoding::quantize_parameter(model.spec(), info.name, info.value.local(), weights);
+    arrays["target/" + info.name] = std::move(q.values);
+    if (q.scales.elements() > 0) arrays["target/" + info.name + kScale] = std::move(q.scales);
+  }
+  std::vector<TensorSlice> slices;
+  for (const auto& [name, array] : arrays) slices.push_back(whole_slice(name, array));
+  const data::VocabularyRecords vocabularies = vocabularies_of(*trained.model);
+  const nlohmann::ordered_json state = {{"quantized", name_of(weights)},
+                                        {"vocabularies", to_json(vocabularies)}};
+  const FolderLock lock(folder);
+  atomic_write_file(folder / "config.gin", trained.session->config().config_str());
+  copy_vocabularies(folder, vocabularies);
+  CheckpointManager(lock).save(trained.step, slices, state.dump());
+}
+
+}  // namespace quintet

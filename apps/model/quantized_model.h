@@ -1,0 +1,44 @@
+#pragma once
+// A model directory whose weights are in fewer bits, for generate, infer and serve: config.gin and
+// checkpoint_<step>/ with target/<name>, those in a byte with target/<name>_scale, the state
+// {"quantized": "int8", "vocabularies": ..}, and vocabularies/ with their files. models/decoding/quantized_parameters.h says what the values are.
+//
+//   write_quantized(trained, WeightType::int8, "/tmp/small");
+//   const auto network = pack(*model, weights_of(asked, reader));
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "apps/model/trained_model.h"
+#include "checkpoint/region_reader.h"
+#include "models/decoding/packed_network.h"
+
+namespace quintet {
+
+/// The weights a network is packed in, and where they come from.
+struct Weights {
+  WeightType type = WeightType::f32;
+  std::shared_ptr<const CheckpointReader> quantized = {};  // null: from the model's parameters
+};
+
+/// In which weights a checkpoint is; none: a training run's.
+std::optional<WeightType> quantization_of(const CheckpointReader& checkpoint);
+/// Throws kData naming the folder if it is a quantized model's, whose parameters nothing can train with.
+void check_not_quantized(const CheckpointReader& checkpoint);
+/// What the flag asks for, none being what is there; throws a usage error if a quantized checkpoint
+/// is in others.
+Weights weights_of(std::optional<WeightType> asked,
+                   const std::shared_ptr<const CheckpointReader>& checkpoint);
+/// Reads a quantized checkpoint, a parameter at a time.
+decoding::ParameterSource source_of(std::shared_ptr<const CheckpointReader> checkpoint);
+
+/// The parameters of a checkpoint that generation with these weights reads from the model: all, or of a
+/// quantized one what the model itself encodes with, an encoder with experts and the embeddings.
+void load_for(const Weights& weights, const CheckpointReader& checkpoint, BaseModel& model);
+
+/// Writes the model to `folder`, which must hold no checkpoint yet. The parameters must be on the CPU.
+void write_quantized(const TrainedModel& trained, WeightType weights,
+                     const std::filesystem::path& folder);
+
+}  // namespace quintet

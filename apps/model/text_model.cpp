@@ -1,0 +1,46 @@
+#include "apps/model/text_model.h"
+
+#include "data/batches.h"
+
+namespace quintet {
+
+TextModel::TextModel(const std::string& model_dir, const std::vector<std::string>& bindings)
+    : trained_(open_trained_model(model_dir, bindings)) {
+  const ConfiguredModel& model = *trained_.model;
+  decoder_only_ = model.model->spec().decoder_only();
+  inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary);
+  targets_ = vocabulary(model.output_vocabulary);
+  learn_from_the_runs_task();
+}
+
+data::VocabularyPtr TextModel::vocabulary(const gin::Value& value) const {
+  auto found = value.object_as<const data::Vocabulary>();
+  QT_CHECK(found != nullptr, "{}: the model has no vocabulary, so its ids are no text",
+           trained_.model_dir.string());
+  return found;
+}
+
+/// Target length and whether inputs end with EOS, from the data the run was trained or evaluated
+/// on.
+void TextModel::learn_from_the_runs_task() {
+  for (const char* name : {"infer_eval_dataset_cfg", "train_dataset_cfg"}) {
+    const gin::Value value =
+        trained_.session->config().evaluate(std::string("t5x.train.train.") + name);
+    if (value.is_none()) continue;
+    const auto dataset = gin::as<data::DatasetConfig>(value, {name});
+    if (const auto length = data::find_length(dataset.task_feature_lengths, "targets"))
+      answer_length_ = *length;
+    const data::ProviderPtr provider = trained_.session->task(dataset);
+    if (const auto* feature = data::find_feature(provider->output_features(), "inputs"))
+      add_eos_ = feature->add_eos;
+    return;
+  }
+}
+
+std::vector<int32_t> TextModel::encode(const std::string& text) const {
+  std::vector<int32_t> ids = inputs_->encode(text);
+  if (add_eos_ || ids.empty()) ids.push_back(inputs_->eos_id().value_or(1));
+  return ids;
+}
+
+}  // namespace quintet

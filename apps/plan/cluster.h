@@ -1,0 +1,54 @@
+#pragma once
+// A cluster as a small JSON file describes it, for `quintet plan --cluster=FILE`.
+//
+//   {"name": "64 A100", "devices": 64, "devices_per_host": 8, "memory_gib": 80,
+//    "tflops": 312, "matmul_efficiency": 0.6, "memory_gb_per_s": 2000, "memory_efficiency": 0.85,
+//    "op_us": 5, "link_gb_per_s": 200, "link_us": 5, "network_gb_per_s_per_host": 180, "network_us": 15}
+//
+// tflops are of the dtype that the model computes in; efficiencies the part of a data sheet's number
+// that is reached; latencies are of one hop; a collective has log2 of a group's ranks in
+// a host of links and log2 of its hosts of the network, an all-reduce twice as many.
+// For what others run: "score_passes" of attention that keeps its scores in memory, "overlap" where
+// ops hide little of a collective, or nothing.
+
+#include <filesystem>
+#include <string>
+
+#include "apps/plan/layout_step.h"
+#include "runtime/base/json.h"
+
+namespace quintet {
+
+struct Cluster {
+  std::string name;
+  int64_t devices = 1, devices_per_host = 1;
+  double memory_gib = 0;
+  double tflops = 1, matmul_efficiency = 1;
+  double memory_gb_per_s = 1, memory_efficiency = 1;
+  double op_us = 0;         // of an op, however small
+  double score_passes = 0;  // reads and writes of attention's scores in memory; 0: a fused kernel
+  double overlap = 1;       // part of a collective's time that ops can hide
+  double link_gb_per_s = 1, link_us = 0;
+  double network_gb_per_s_per_host = 0, network_us = 0;
+
+  PaperJob job() const;
+  /// Seconds of a collective of which every rank sends `bytes`. Of the network of a host the ranks of
+  /// one group get their share: the other devices of the host send at the same time.
+  double collective_seconds(std::string_view collective, double bytes,
+                            const std::vector<int>& ranks) const;
+};
+
+/// Throw usage errors that name the file and the member that is missing, unknown or senseless.
+Cluster read_cluster(const std::filesystem::path& file);
+Cluster cluster_of(const Json& json);
+/// Calls `read`; what is wrong with a file that the user wrote is a usage error.
+template <typename F>
+auto as_usage(F read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw Error(ExitCode::kUsage, error.what());
+  }
+}
+
+}  // namespace quintet

@@ -1,0 +1,39 @@
+#include "apps/plan/gin_case.h"
+
+#include <mutex>
+#include <numeric>
+
+#include "models/configurables.h"
+
+namespace quintet {
+
+std::unique_ptr<Session> model_session(const std::string& verb, gin::CommandLine line) {
+  QT_CHECK(!line.files.empty(), "quintet {}: no model; name a gin file that defines MODEL", verb);
+  line.bindings.insert(line.bindings.begin(), "VOCABULARY = None");
+  return std::make_unique<Session>(line, EntryPoints{}, Session::Options{.macros = {"MODEL"}});
+}
+
+LayoutCase gin_case(const BenchOptions& bench, Session& session) {
+  LayoutCase what;
+  what.make = [&session, mutex = std::make_shared<std::mutex>()] {
+    const std::lock_guard lock(*mutex);
+    const auto configured =
+        gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate("MODEL"), {"MODEL"});
+    QT_CHECK(configured->optimizer != nullptr, "MODEL has no optimizer_def");
+    return ModelAndOptimizer{configured->model, configured->optimizer};
+  };
+  const ModelAndOptimizer example = what.make();
+  const bool encodes = !example.model->spec().decoder_only();
+  what.batch = [bench, encodes, vocabulary = example.model->vocab_size()](int64_t) {
+    HostArrays batch = random_batch(bench, vocabulary);
+    if (!encodes) batch.erase("encoder_input_tokens");
+    return batch;
+  };
+  what.tokens = bench.batch * (bench.targets + (encodes ? bench.inputs : 0));
+  for (const ParamInfo& info : example.model->parameters().all())
+    for (const Axis& axis : info.spec.axes)
+      if (axis.name == axis::kExpert) what.experts = std::gcd(what.experts, axis.size);
+  return what;
+}
+
+}  // namespace quintet

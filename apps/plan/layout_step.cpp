@@ -1,0 +1,192 @@
+#include "apps/plan/layout_step.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+#include "runtime/abstract_device.h"
+#include "runtime/base/thread.h"
+#include "runtime/batch_rows.h"
+#include "runtime/mesh/sharding.h"
+#include "runtime/mesh/waiting.h"
+
+namespace quintet {
+namespace {
+
+/// Only the memory of an optimizer's state, the bytes that an update touches, and its sums over
+/// ranks.
+class PaperOptimizer final : public Optimizer {
+ public:
+  explicit PaperOptimizer(OptimizerPtr optimizer) : optimizer_(std::move(optimizer)) {}
+  void init(std::span<const ParamSlot> params) override {
+    optimizer_->init(params);
+    for (const StateArray& array : optimizer_->state())
+      bytes_ += 2.0 * static_cast<double>(array.view.elements() * size_of(array.view.dtype));
+    for (const ParamSlot& slot : params)  // read gradient and parameter, write it and its copy
+      bytes_ += static_cast<double>(slot.param.elements()) * (slot.copy.absent() ? 12 : 14);
+  }
+  void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
+    if (StepClock* clock = StepClock::current()) clock->work(0, bytes_);
+    optimizer_->sum_on_paper(args, params);
+  }
+  std::vector<StateArray> state() override { return {}; }
+  bool on_device() const override { return true; }
+
+ private:
+  OptimizerPtr optimizer_;
+  double bytes_ = 0;
+};
+
+/// Runs `body` in a thread of its own with a team of `threads`: gathers and plans that a thread
+/// keeps are this layout's alone.
+void in_thread(int threads, const std::function<void()>& body) {
+  std::exception_ptr failure;
+  std::thread thread = start_thread("to measure a layout", [&] {
+    omp_set_num_threads(threads);
+    try {
+      body();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+/// The abstract device is the current one during its lifetime.
+class OnPaper {
+ public:
+  OnPaper() : previous_(Device::current()) { Device::use(device_); }
+  ~OnPaper() { Device::use(previous_); }
+  OnPaper(const OnPaper&) = delete;
+  OnPaper& operator=(const OnPaper&) = delete;
+
+ private:
+  AbstractDevice device_;
+  Device& previous_;
+};
+
+/// The second of two steps: the first does not know yet which parameters to gather ahead.
+void run_on_paper(const LayoutCase& what, const TrainingLayout& layout, const PaperJob& job,
+                  StepClock& clock, LayoutRow& row) {
+  const OnPaper device;
+  in_thread(1, [&] {
+    const auto comm = paper_comm(0, job.hosts, Device::current(), job.cost);
+    const Mesh mesh(layout.mesh(), comm.get());
+    const Sharding sharding(mesh, layout.rules());
+    const Sharding::Use use_sharding(sharding);
+    MemoryMeter meter;
+    const MemoryMeter::Use use_meter(meter);
+    const StepClock::Use use_clock(clock);
+    const ModelAndOptimizer trained = what.make();
+    trained.model->parameters().allocate();
+    trained.model->parameters().refresh();
+    Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
+                    on_paper(trained.optimizer), what.options, key_from_seed(1));
+    for (int step = 0; step < 2; ++step) {
+      const HostArrays batch = own_rows(what.batch(step));
+      meter.reset_peak();
+      comm->traffic().reset();
+      clock.reset();
+      trainer.train(batch);
+    }
+    row.memory = meter.peak();
+    row.traffic = comm->traffic().table();
+  });
+}
+
+double since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+struct StepTimes {
+  double seconds = 0, exposed = 0, data = 0;
+};
+
+void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, LayoutRow& row) {
+  const Mesh mesh(row.layout.mesh(), &comm);
+  const Sharding sharding(mesh, row.layout.rules());
+  const Sharding::Use use_sharding(sharding);
+  MemoryMeter meter;
+  const MemoryMeter::Use use_meter(meter);
+  const ModelAndOptimizer trained = what.make();
+  trained.model->parameters().initialize(key_from_seed(0));
+  Trainer trainer(loss_of(*trained.model), trained.model->parameters(), trained.optimizer, {},
+                  key_from_seed(1));
+  std::vector<StepTimes> times;
+  for (int64_t step = 0; step < steps + 2; ++step) {
+    comm.world().barrier();
+    meter.reset_peak();
+    comm.traffic().reset();
+    StepTimes now;
+    const double waited = seconds_in_collectives();
+    const auto start = std::chrono::steady_clock::now();
+    const HostArrays batch = own_rows(what.batch(step));
+    now.data = since(start);
+    trainer.train(batch);
+    now.seconds = since(start);
+    now.exposed = seconds_in_collectives() - waited;
+    if (step >= 2) times.push_back(now);
+  }
+  row.memory = meter.peak();
+  row.traffic = comm.traffic().table();
+  std::sort(times.begin(), times.end(),
+            [](const StepTimes& a, const StepTimes& b) { return a.seconds < b.seconds; });
+  const StepTimes& median = times[times.size() / 2];
+  row.seconds = median.seconds;
+  row.exposed = median.exposed;
+  row.data = median.data;
+  row.compute = median.seconds - median.exposed - median.data;
+  row.tokens_per_second = static_cast<double>(what.tokens) / row.seconds;
+}
+
+}  // namespace
+
+LossFunction loss_of(const BaseModel& model) {
+  return [&model](const HostArrays& features, int64_t begin, int64_t end, Key key) {
+    LossOutput out = model.loss_fn(features, {begin, end}, {.train = true, .dropout_key = key});
+    return StepLoss{std::move(out.loss), std::move(out.metrics)};
+  };
+}
+
+OptimizerPtr on_paper(OptimizerPtr optimizer) {
+  return std::make_shared<PaperOptimizer>(std::move(optimizer));
+}
+
+LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,
+                         int64_t steps) {
+  LayoutRow row{.layout = layout};
+  in_thread(omp_get_max_threads(), [&] { run_on_ranks(what, comm, steps, row); });
+  return row;
+}
+
+LayoutRow plan_layout(const LayoutCase& what, const TrainingLayout& layout, const PaperJob& job,
+                      double model_flops) {
+  LayoutRow row{.layout = layout};
+  StepClock clock(job.machine);
+  try {
+    run_on_paper(what, layout, job, clock, row);
+  } catch (const Error& error) {
+    if (error.code() != ExitCode::kUsage) throw;
+    row.refused = error.what();
+    return row;
+  }
+  row.seconds = clock.seconds();
+  row.compute = clock.compute();
+  row.exposed = clock.exposed();
+  row.tokens_per_second = static_cast<double>(what.tokens) / row.seconds;
+  row.mfu = model_flops / row.seconds / job.machine.flops / static_cast<double>(layout.ranks());
+  row.fits = job.memory_bytes == 0 || MemoryMeter::sum(row.memory) <= job.memory_bytes;
+  return row;
+}
+
+double model_flops(const LayoutCase& what) {
+  StepClock clock({});
+  LayoutRow row{.layout = {}};
+  run_on_paper(what, row.layout, {.hosts = {"paper"}, .machine = {}}, clock, row);
+  return clock.flops();
+}
+
+}  // namespace quintet

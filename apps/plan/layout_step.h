@@ -1,0 +1,53 @@
+#pragma once
+// A training step of some layout, for `quintet bench layouts` on ranks and `quintet plan` on paper:
+// both run this, so that they count the same.
+
+#include <functional>
+#include <memory>
+
+#include "apps/plan/layouts.h"
+#include "models/base_model.h"
+#include "runtime/mesh/collectives_paper.h"
+#include "runtime/optim/optimizer.h"
+#include "runtime/step_clock.h"
+#include "runtime/trainer.h"
+
+namespace quintet {
+
+/// What is trained.
+struct ModelAndOptimizer {
+  std::shared_ptr<BaseModel> model;
+  OptimizerPtr optimizer;
+};
+struct LayoutCase {
+  std::function<ModelAndOptimizer()> make;        // a fresh one
+  std::function<HostArrays(int64_t step)> batch;  // of all ranks
+  int64_t tokens = 0;                             // of a batch
+  int64_t experts = 0;                            // of a layer; 0: the model has none
+  TrainerOptions options = {};                    // of a plan
+};
+
+/// What a job runs on, on paper.
+struct PaperJob {
+  std::vector<std::string> hosts;  // of every rank
+  Machine machine;
+  CollectiveCost cost = {};
+  int64_t memory_bytes = 0;  // of a device; 0: no limit
+};
+
+/// Only the memory and the collectives of an optimizer.
+OptimizerPtr on_paper(OptimizerPtr optimizer);
+LossFunction loss_of(const BaseModel& model);
+
+/// Times `steps` steps after two that warm up; every rank of `comm` calls it. The row's times are
+/// this rank's, of the median step. An error that all ranks meet (sizes that do not divide) becomes
+/// `refused`.
+LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,
+                         int64_t steps);
+/// The same on paper: rank 0's. MFU is against the peak of job.machine for `model_flops` of a step.
+LayoutRow plan_layout(const LayoutCase& what, const TrainingLayout& layout, const PaperJob& job,
+                      double model_flops);
+/// Of one step, whatever the layout.
+double model_flops(const LayoutCase& what);
+
+}  // namespace quintet

@@ -1,0 +1,100 @@
+#include "apps/plan/plan_cluster.h"
+
+#include <cstdio>
+
+#include "apps/bench/bench_models.h"
+#include "runtime/base/atomic_file.h"
+
+namespace quintet {
+namespace {
+
+/// Of a device, whatever the batch.
+double state_gb(const LayoutRow& row) {
+  int64_t bytes = 0;
+  for (const MemoryKind kind :
+       {MemoryKind::kParameters, MemoryKind::kGradients, MemoryKind::kOptimizer})
+    bytes += row.memory[static_cast<size_t>(kind)];
+  return static_cast<double>(bytes) / 1e9;
+}
+
+/// A run with "sequences_per_second" or with "state_gb".
+PublishedRun plan_run(const Json& run, const Json& clusters) {
+  const bool of_state = run.has("state_gb");
+  PublishedRun result{.name = run["name"].as_string(),
+                      .source = run["source"].as_string(),
+                      .unit = of_state ? "GB" : "sequences/s",
+                      .published = run[of_state ? "state_gb" : "sequences_per_second"].as_double(),
+                      .planned = 0,
+                      .refused = {}};
+  Cluster cluster = cluster_of(clusters[run["cluster"].as_string()]);
+  cluster.devices = run["devices"].as_int();
+  BenchOptions options;
+  options.model = run["model"].as_string();
+  options.batch = run["batch"].as_int();
+  options.inputs = run["inputs"].as_int();
+  options.targets = run["targets"].as_int();
+  options.dtype = run["dtype"].as_string();
+  if (of_state) options.inputs = options.targets = 1;  // a step holds most when gradients are there
+  const auto layouts = parse_layouts(run["layout"].as_string(), static_cast<int>(cluster.devices));
+  QT_CHECK(layouts.size() == 1, "{}: expected one layout", run.path());
+  const LayoutRow row = plan_layout(bench_case(options), layouts[0], cluster.job(), 1);
+  result.refused = row.refused;
+  if (row.refused.empty())
+    result.planned = of_state ? state_gb(row) : static_cast<double>(options.batch) / row.seconds;
+  return result;
+}
+
+std::vector<std::pair<std::string, std::string>> facts_of(const Cluster& cluster) {
+  return {{"cluster", cluster.name},
+          {"devices", fmt::format("{}, {} a host", cluster.devices, cluster.devices_per_host)},
+          {"device", fmt::format("{:g} GiB, {:g} TFLOP/s of which {:g} are reached, {:g} GB/s",
+                                 cluster.memory_gib, cluster.tflops,
+                                 cluster.tflops * cluster.matmul_efficiency,
+                                 cluster.memory_gb_per_s * cluster.memory_efficiency)},
+          {"links", fmt::format("{:g} GB/s in a host, {:g} GB/s from a host to others",
+                                cluster.link_gb_per_s, cluster.network_gb_per_s_per_host)}};
+}
+
+}  // namespace
+
+std::vector<PublishedRun> plan_published(const std::string& file) {
+  const Json json = as_usage([&] { return Json::read(file); });
+  std::vector<PublishedRun> runs;
+  for (const Json& run : as_usage([&] { return json["runs"].items(); }))
+    runs.push_back(as_usage([&] { return plan_run(run, json["clusters"]); }));
+  return runs;
+}
+
+void plan_cluster(const ClusterPlan& plan, const std::string& title, const LayoutCase& what) {
+  std::vector<std::pair<std::string, std::string>> facts;
+  std::vector<LayoutRow> rows;
+  if (!plan.cluster.empty()) {
+    const Cluster cluster = read_cluster(plan.cluster);
+    const int devices = static_cast<int>(cluster.devices);
+    const PaperJob job = cluster.job();
+    facts = facts_of(cluster);
+    const double flops = model_flops(what);
+    facts.emplace_back("a step", fmt::format("{} tokens, {:.4g} TFLOP", what.tokens, flops / 1e12));
+    for (const TrainingLayout& layout : plan.layouts.empty()
+                                            ? all_layouts(devices, what.experts)
+                                            : parse_layouts(plan.layouts, devices, what.experts))
+      rows.push_back(plan_layout(what, layout, job, flops));
+    const LayoutRow* best = best_of(rows);
+    for (const LayoutRow& row : rows)
+      fmt::print("{}\n",
+                 layout_json(row, &row == best, {{"plan", cluster.name}, {"model", title}}));
+    fmt::print(stderr, "{}", layout_table(rows));
+    fmt::print(stderr, "{}\n",
+               best == nullptr ? "no layout runs and fits" : "take " + best->layout.name());
+  }
+  std::vector<PublishedRun> published;
+  if (!plan.published.empty()) {
+    published = plan_published(plan.published);
+    fmt::print(stderr, "{}", published_table(published));
+  }
+  if (plan.report.empty()) return;
+  atomic_write_file(plan.report, layout_report("Plan of " + title, facts, rows, published));
+  fmt::print(stderr, "report: {}\n", plan.report);
+}
+
+}  // namespace quintet

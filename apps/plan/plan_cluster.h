@@ -1,0 +1,20 @@
+#pragma once
+// `quintet plan --cluster=FILE`: every layout of a cluster's devices on paper; and published runs on
+// paper beside what was published.
+
+#include "apps/plan/cluster.h"
+#include "apps/plan/layout_report.h"
+
+namespace quintet {
+
+struct ClusterPlan {
+  std::string cluster, layouts, published, report;  // files; layouts as in parse_layouts
+};
+
+/// `title`: of the model. Prints one JSON object a layout on stdout, the table on stderr.
+void plan_cluster(const ClusterPlan& plan, const std::string& title, const LayoutCase& what);
+/// A file of runs, each with its cluster, model, layout, batch and the sequences a second published:
+/// bench/published/t5_training.json.
+std::vector<PublishedRun> plan_published(const std::string& file);
+
+}  // namespace quintet

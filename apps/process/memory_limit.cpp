@@ -1,0 +1,108 @@
+#include "apps/process/memory_limit.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <new>
+
+#include "runtime/base/check.h"
+
+namespace quintet {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+constexpr size_t kStackBytes = 1 << 20;  // of the main thread; the rest of it is mapped as it grows
+
+struct Limit {
+  int resource;
+  const char* name;     // of the shell's command
+  const char* counted;  // in /proc/self/status
+};
+constexpr std::array kLimits = {Limit{RLIMIT_AS, "ulimit -v", "VmSize:"},
+                                Limit{RLIMIT_DATA, "ulimit -d", "VmData:"}};
+
+rlim_t value_of(const Limit& limit) {
+  rlimit value{};
+  const bool known = ::getrlimit(static_cast<__rlimit_resource>(limit.resource), &value) == 0;
+  return known ? value.rlim_cur : RLIM_INFINITY;
+}
+
+int64_t bytes_now(const Limit& limit) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(limit.counted))
+      return std::stoll(line.substr(std::strlen(limit.counted))) * 1024;
+  return 0;
+}
+
+[[gnu::noinline]] void grow_stack() {
+  char pages[kStackBytes];
+  std::memset(pages, 0, sizeof(pages));
+  asm volatile("" : : "r"(pages) : "memory");  // it is used, the compiler is told
+}
+
+/// Of an exception that nobody caught: in a thread, or in a parallel region.
+[[noreturn]] void on_terminate() {
+  try {
+    if (std::current_exception() != nullptr) throw;
+  } catch (const std::bad_alloc&) {
+    constexpr char kMessage[] = "error: out of memory in a thread\n";
+    (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+    _exit(static_cast<int>(ExitCode::kEnvironment));
+  } catch (const Error& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    _exit(static_cast<int>(error.code()));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s (this is a bug of quintet)\n", error.what());
+  } catch (...) {
+  }
+  std::abort();
+}
+
+}  // namespace
+
+bool memory_is_limited() {
+  for (const Limit& limit : kLimits)
+    if (value_of(limit) != RLIM_INFINITY) return true;
+  return false;
+}
+
+void prepare_memory() {
+  std::set_terminate(on_terminate);
+  if (!memory_is_limited()) return;
+  ::mallopt(M_ARENA_MAX, 1);
+  grow_stack();
+}
+
+int64_t bytes_of_stacks(int64_t count) {
+  pthread_attr_t attributes;
+  size_t bytes = 0;
+  if (::pthread_getattr_default_np(&attributes) != 0) return 0;
+  ::pthread_attr_getstacksize(&attributes, &bytes);
+  ::pthread_attr_destroy(&attributes);
+  return count * static_cast<int64_t>(bytes + 4096);
+}
+
+void require_memory(const MemoryNeed& need, const std::string& work) {
+  for (const Limit& limit : kLimits) {
+    const rlim_t most = value_of(limit);
+    const int64_t now = bytes_now(limit), wanted = now + need.bytes();
+    if (most == RLIM_INFINITY || static_cast<rlim_t>(wanted) <= most) continue;
+    fail(ExitCode::kEnvironment,
+         "{} needs up to {} MiB (the program {}, tensors {}, saving {}, stacks of threads {}, "
+         "libraries {}) and the limit ({}) is {} MiB; raise it, or use a smaller batch, more "
+         "microbatches, shorter lengths, fewer threads or a smaller stack (ulimit -s)",
+         work, (wanted + kMiB - 1) / kMiB, now / kMiB, need.tensors / kMiB, need.saving / kMiB,
+         need.threads / kMiB, need.libraries / kMiB, limit.name, most / kMiB);
+  }
+}
+
+}  // namespace quintet

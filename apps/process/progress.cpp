@@ -1,0 +1,116 @@
+#include "apps/process/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string_view>
+
+namespace quintet {
+namespace {
+
+double steady_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+size_t columns() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20) return size.ws_col;
+  return 80;
+}
+
+}  // namespace
+
+Progress::Options Progress::from_environment() {
+  const char* mode = std::getenv("QUINTET_PROGRESS");
+  Options options;
+  options.terminal = isatty(STDERR_FILENO) != 0;
+  if (mode != nullptr && std::string_view(mode) == "bar") options.terminal = true;
+  if (mode != nullptr && std::string_view(mode) == "lines") options.terminal = false;
+  if (mode != nullptr && std::string_view(mode) == "none") options.out = nullptr;
+  return options;
+}
+
+Progress::Progress(std::string label, int64_t first, int64_t total, Options options)
+    : label_(std::move(label)), first_(first), done_(first), total_(total), options_(options) {
+  if (options_.clock == nullptr) options_.clock = steady_seconds;
+  if (options_.seconds < 0) options_.seconds = options_.terminal ? 0.1 : 10;
+  started_ = options_.clock();
+}
+
+Progress::~Progress() { finish(); }
+
+bool Progress::due() const {
+  return options_.out != nullptr &&
+         (drawn_at_ < 0 || options_.clock() - drawn_at_ >= options_.seconds);
+}
+
+void Progress::update(int64_t done, const std::string& detail) {
+  done_ = done;
+  if (!detail.empty()) detail_ = detail;
+  stale_ = true;
+  if (due()) draw();
+}
+
+void Progress::line(const std::string& text) {
+  if (options_.out == nullptr) return;
+  if (bar_shown_) fmt::print(options_.out, "\r\x1b[K");
+  fmt::print(options_.out, "{}\n", text);
+  if (bar_shown_) draw();
+  std::fflush(options_.out);
+}
+
+void Progress::finish() {
+  if (finished_ || options_.out == nullptr) return;
+  finished_ = true;
+  if (stale_) draw();
+  if (bar_shown_) fmt::print(options_.out, "\n");
+  std::fflush(options_.out);
+}
+
+std::string Progress::text() const {
+  const double elapsed = options_.clock() - started_;
+  const int64_t fresh = done_ - first_;
+  const double rate = elapsed > 0 && fresh > 0 ? static_cast<double>(fresh) / elapsed : 0;
+  std::string text = fmt::format("{} {}/{}", label_, done_, total_);
+  if (rate > 0) {
+    text += rate >= 1 ? fmt::format("  {:.1f}/s", rate) : fmt::format("  {:.1f} s each", 1 / rate);
+    if (done_ < total_)
+      text += "  ETA " + duration(static_cast<double>(total_ - done_) / rate);
+    else
+      text += "  in " + duration(elapsed);
+  }
+  return detail_.empty() ? text : text + "  " + detail_;
+}
+
+void Progress::draw() {
+  std::string words = text();
+  if (!options_.terminal) {
+    fmt::print(options_.out, "{}\n", words);
+  } else {
+    constexpr size_t kBar = 20;
+    const double part = total_ > 0 ? static_cast<double>(done_) / static_cast<double>(total_) : 1;
+    const auto filled = static_cast<size_t>(kBar * std::clamp(part, 0.0, 1.0));
+    const size_t room = columns();
+    std::string bar = "[" + std::string(filled, '#') + std::string(kBar - filled, '.') + "] ";
+    if (bar.size() + words.size() >= room) bar.clear();
+    words = (bar + words).substr(0, room - 1);
+    fmt::print(options_.out, "\r{}\x1b[K", words);
+    bar_shown_ = true;
+  }
+  std::fflush(options_.out);
+  stale_ = false;
+  drawn_at_ = options_.clock();
+}
+
+std::string Progress::duration(double seconds) {
+  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (whole >= 3600) return fmt::format("{}h{:02}m", whole / 3600, whole % 3600 / 60);
+  if (whole >= 60) return fmt::format("{}m{:02}s", whole / 60, whole % 60);
+  return fmt::format("{}s", whole);
+}
+
+}  // namespace quintet

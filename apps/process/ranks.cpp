@@ -1,0 +1,161 @@
+#include "apps/process/ranks.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+
+#include "apps/process/signals.h"
+#include "apps/process/version.h"
+#include "kernels/device.h"
+#include "runtime/base/crc32c.h"
+#include "runtime/mesh/collectives_mpi.h"
+
+namespace quintet {
+namespace {
+
+/// Collectives of their own, so that a save in the background does not meet those of training.
+class Writers final : public HostGroup {
+ public:
+  Writers(std::unique_ptr<Comm> comm, Group group) : comm_(std::move(comm)), group_(group) {}
+  int index() const override { return group_.rank(); }
+  int count() const override { return group_.size(); }
+  bool all_ok(bool ok) override {
+    int32_t failed = ok ? 0 : 1;
+    group_.all_reduce(&failed, 1, DType::i32, Reduction::max).wait();
+    return failed == 0;
+  }
+
+ private:
+  std::unique_ptr<Comm> comm_;
+  Group group_;
+};
+
+Group first_ranks(Comm& comm, int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return {&comm, std::move(ranks), "all"};
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+std::string joined(const std::vector<Ranks::Line>& lines, std::string Ranks::Line::*part) {
+  std::string text;
+  for (const Ranks::Line& line : lines) text += line.*part + "\n";
+  return text;
+}
+
+/// FNV-1a.
+uint64_t hash_of(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return hash;
+}
+
+}  // namespace
+
+void RankFlags::add_to(CLI::App& app) {
+  app.add_option(
+         "--collective_timeout", collective_timeout,
+         "under mpirun: seconds that a rank waits for the others before the job ends; 0: for "
+         "ever")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--init_timeout", init_timeout, "seconds until all ranks must have started")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option(
+         "--check_replicas", check_replicas,
+         "under mpirun: every so many steps ranks compare what they hold copies of; 0: never")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+}
+
+Ranks::Ranks(const RankFlags& flags) : flags_(flags), session_(flags.init_timeout) {}
+
+void Ranks::agree_on(const std::string& what, const std::vector<Line>& lines,
+                     const std::string& advice) const {
+  const std::string own = joined(lines, &Line::compared);
+  if (session_.all_equal(lines.empty() ? std::nullopt : std::optional(hash_of(own)))) return;
+  // A few bytes a rank, then the lines of two of them.
+  const std::vector<std::string> hashes =
+      session_.gather(lines.empty() ? "" : fmt::format("{:016x}", hash_of(own)));
+  const auto has_part = [](const std::string& hash) { return !hash.empty(); };
+  const auto first = std::find_if(hashes.begin(), hashes.end(), has_part);
+  const auto other = std::find_if(first, hashes.end(), [&](const std::string& hash) {
+    return has_part(hash) && hash != *first;
+  });
+  const auto a = static_cast<size_t>(first - hashes.begin());
+  const auto b = static_cast<size_t>(other - hashes.begin());
+  const auto self = static_cast<size_t>(rank());
+  const bool is_one = self == a || self == b;
+  const auto compared = session_.gather(is_one ? own : "");
+  const auto shown = session_.gather(is_one ? joined(lines, &Line::shown) : "");
+  const std::vector<std::string> x = lines_of(compared[a]), y = lines_of(compared[b]);
+  const auto at =
+      static_cast<size_t>(std::mismatch(x.begin(), x.end(), y.begin(), y.end()).first - x.begin());
+  const auto line_of = [&](size_t rank) {
+    const std::vector<std::string> all = lines_of(shown[rank]);
+    return at < all.size() ? all[at] : "(nothing more)";
+  };
+  fail(ExitCode::kUsage,
+       "ranks were started with a different {}:\n  rank {} on {}: {}\n  rank {} on {}: {}\n{}",
+       what, a, session_.hosts()[a], line_of(a), b, session_.hosts()[b], line_of(b), advice);
+}
+
+void Ranks::agree_on(const std::string& what, const std::string& text) const {
+  std::vector<Line> lines{{}};  // of an empty text, too
+  for (const std::string& line : lines_of(text)) lines.push_back({line, line});
+  agree_on(what, lines, "start all of them with the same program, files and flags");
+}
+
+void Ranks::open(Device& device, int data_ranks) {
+  data_ranks_ = data_ranks;
+  if (!session_.active()) return;
+  comm_ = open_mpi(session_, device,
+                   {.timeout_seconds = flags_.collective_timeout, .signalled = stop_signalled});
+}
+
+Group Ranks::group() const { return first_ranks(*comm_, size()); }
+
+int64_t Ranks::highest(int64_t number) const {
+  if (comm_ == nullptr) return number;
+  first_ranks(comm_->host(), size()).all_reduce(&number, 1, DType::i64, Reduction::max).wait();
+  return number;
+}
+
+std::string Ranks::of_leader(const std::string& text) const {
+  return gather(leads() ? text : "").front();
+}
+
+std::vector<std::string> Ranks::gather(const std::string& text) const {
+  if (comm_ == nullptr) return {text};
+  return gather_text(first_ranks(comm_->host(), size()), text);
+}
+
+std::shared_ptr<HostGroup> Ranks::writers() const {
+  if (comm_ == nullptr) return nullptr;
+  return writers_of(comm_->channel(), size());
+}
+
+std::shared_ptr<HostGroup> writers_of(std::unique_ptr<Comm> comm, int count) {
+  const Group all = first_ranks(*comm, count);
+  return std::make_shared<Writers>(std::move(comm), all);
+}
+
+std::string build_text() {
+  std::ifstream program("/proc/self/exe", std::ios::binary);
+  std::string piece(1 << 20, '\0');
+  uint32_t crc = 0;
+  while (program.read(piece.data(), static_cast<std::streamsize>(piece.size())).gcount() > 0)
+    crc = crc32c(std::string_view(piece.data(), static_cast<size_t>(program.gcount())), crc);
+  return fmt::format("quintet {}, checksum {:08x}", kVersion, crc);
+}
+
+}  // namespace quintet

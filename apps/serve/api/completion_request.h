@@ -1,0 +1,37 @@
+#pragma once
+// POST /v1/completions as OpenAI's clients send it, and a little more: num_beams, length_penalty,
+// top_k, repetition_penalty, no_repeat_ngram_size, min_tokens.
+
+#include "apps/model/text_model.h"
+#include "apps/serve/api/fields.h"
+#include "models/decoding/request.h"
+
+namespace quintet::serve {
+
+struct ServeLimits {
+  int64_t prompts = 64;          // of one request
+  int64_t prompt_tokens = 2048;  // of each
+  int64_t answer_tokens = 1024;
+  int64_t sequences = 16;  // n, best_of, num_beams
+  int64_t stops = 4, stop_bytes = 256;
+  int64_t logprobs = 20;
+  double request_seconds = 300;
+};
+
+struct CompletionRequest {
+  std::vector<Text> prompts;
+  decoding::GenerationRequest generation;  // of the first prompt; the others' seeds follow
+  std::vector<std::string> stops;
+  int64_t n = 1;  // answers to each prompt, the best of those that are generated
+  std::optional<int64_t> logprobs;
+  bool stream = false, include_usage = false;
+  int priority = 0;
+};
+
+/// Throws ApiError 400 naming the field.
+CompletionRequest read_completion(Fields fields, const TextModel& model, const ServeLimits& limits);
+
+/// Throws ApiError 404 for another model's name. Without a name ours is meant.
+void check_model(Fields& fields, const std::string& name);
+
+}  // namespace quintet::serve

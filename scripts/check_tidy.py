@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""Runs clang-tidy by .clang-tidy: names, and a few checks whose findings are faults.
+
+    scripts/check_tidy.py                  # files that the last commit changed, at most twelve, as CI does
+    scripts/check_tidy.py --all            # every source file of the build: an hour of two cores
+    scripts/check_tidy.py models/*.cpp     # these
+
+Takes compile_commands.json of --build. Exit status 1 if it finds something, 77 without clang-tidy 14 or a build.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+VERSION = 14
+# Errors of its own compiler do not count: clang 14 lacks parts of C++20, and g++ has compiled the file.
+FINDING = re.compile(r"^\S+:\d+:\d+: (?:error|warning): .*\[(?!clang-diagnostic-error)[\w.,-]+\]$", re.M)
+
+
+def find_clang_tidy():
+    for name in (f"clang-tidy-{VERSION}", "clang-tidy"):
+        path = shutil.which(name)
+        if path and f"version {VERSION}." in subprocess.run([path, "--version"], capture_output=True, text=True).stdout:
+            return path
+    return None
+
+
+def built_files(build):
+    """Files of ours that the compiler for the host is given; nvcc's flags mean nothing to clang-tidy."""
+    commands = json.loads((build / "compile_commands.json").read_text())
+    paths = {pathlib.Path(command["directory"], command["file"]).resolve() for command in commands}
+    return sorted(path for path in paths if path.suffix == ".cpp" and path.is_relative_to(ROOT)
+                  and not path.is_relative_to(build.resolve()))
+
+
+def changed_files(most):
+    changed = subprocess.run(["git", "-C", ROOT, "diff", "--name-only", "--diff-filter=d", "HEAD~1", "HEAD"],
+                             capture_output=True, text=True)
+    return [ROOT / name for name in changed.stdout.splitlines()][:None if most is None else 10 * most]
+
+
+def findings(program, build, file):
+    done = subprocess.run([program, "-p", build, "--quiet", file], capture_output=True, text=True)
+    return {match.group() for match in FINDING.finditer(done.stdout)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", type=pathlib.Path)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--all", action="store_true", help="every file")
+    parser.add_argument("--most", type=int, default=12, help="of the changed files")
+    args = parser.parse_args()
+    program = find_clang_tidy()
+    if program is None or not (args.build / "compile_commands.json").exists():
+        print(f"check_tidy: skipped: no clang-tidy {VERSION} (Debian: clang-tidy), or nothing is configured in {args.build}")
+        return 77
+    built = built_files(args.build)
+    asked = args.files or (built if args.all else changed_files(args.most))
+    files = [path for path in (pathlib.Path(path).resolve() for path in asked) if path in built]
+    if not args.all and not args.files:
+        files = files[:args.most]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = sorted({line for lines in pool.map(lambda file: findings(program, args.build, file), files) for line in lines})
+    print("\n".join(found) if found else f"tidy: {len(files)} files")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
