@@ -1,5 +1,6 @@
 #include "models/network.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/tape.h"
@@ -12,6 +13,20 @@ Param relative_bias_table(const Scope& scope, const LayerConfig& config) {
       .param("rel_embedding",
              {{axis::kHeads, config.num_heads}, {axis::kRelposBuckets, config.num_buckets}},
              with_scale(config, t5_init::relative_bias()));
+}
+
+/// One that the layers of a stack share, or one for each.
+std::vector<Param> relative_bias_tables(const Scope& scope, const StackSpec& spec) {
+  if (spec.layer.shared_relative_position_bias) return {relative_bias_table(scope, spec.layer)};
+  std::vector<Param> tables;
+  for (int64_t i = 0; i < spec.num_layers; ++i)
+    tables.push_back(relative_bias_table(scope / fmt::format("layers_{}", i), spec.layer));
+  return tables;
+}
+
+/// That of layer i.
+const Param& table_of(const std::vector<Param>& tables, size_t i) {
+  return tables[std::min(i, tables.size() - 1)];
 }
 
 Param embedding_table(const Scope& scope, int64_t vocab_size, int64_t emb_dim) {
@@ -131,7 +146,7 @@ Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
 Encoder::Encoder(const Scope& scope, const StackSpec& spec, bool remat)
     : input_dropout_(scope, "input_dropout", spec.layer.dropout_rate),
       output_dropout_(scope, "output_dropout", spec.layer.dropout_rate, false),
-      relative_bias_(relative_bias_table(scope, spec.layer)),
+      relative_biases_(relative_bias_tables(scope, spec)),
       encoder_norm_(scope / "encoder_norm", spec.layer),
       remat_(remat),
       masks_padding_(spec.masks_padding) {
@@ -143,11 +158,10 @@ Tensor Encoder::operator()(const Tensor& x, const Tensor& segments, const Contex
   const ops::AttentionMask mask{.query_segments = segments, .key_segments = segments, .prefix = {}};
   Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
   const Tensor token_mask = masks_padding_ ? segments : Tensor();
-  for (const EncoderLayer& layer : layers_)
-    y = run_layer(remat_, {y}, context,
-                  [=, this, &layer](const Tensors& in, LayerRouting* routing) {
-                    return layer(in[0], mask, token_mask, relative_bias_, context, routing);
-                  });
+  for (size_t i = 0; i < layers_.size(); ++i)
+    y = run_layer(remat_, {y}, context, [=, this](const Tensors& in, LayerRouting* routing) {
+      return layers_[i](in[0], mask, token_mask, table_of(relative_biases_, i), context, routing);
+    });
   return masked(ops::dropout(encoder_norm_(y), output_dropout_(context)), token_mask);
 }
 
@@ -184,7 +198,7 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& encoded,
 Decoder::Decoder(const Scope& scope, const StackSpec& spec, bool remat)
     : input_dropout_(scope, "input_dropout", spec.layer.dropout_rate),
       output_dropout_(scope, "output_dropout", spec.layer.dropout_rate),
-      relative_bias_(relative_bias_table(scope, spec.layer)),
+      relative_biases_(relative_bias_tables(scope, spec)),
       decoder_norm_(scope / "decoder_norm", spec.layer),
       remat_(remat) {
   for (int64_t i = 0; i < spec.num_layers; ++i)
@@ -197,11 +211,11 @@ Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
                            const ops::AttentionMask& cross_mask, const Tensor& token_mask,
                            const Context& context) const {
   Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
-  for (const DecoderLayer& layer : layers_)
+  for (size_t i = 0; i < layers_.size(); ++i)
     y = run_layer(remat_, {y, encoded}, context,
-                  [=, this, &layer](const Tensors& in, LayerRouting* routing) {
-                    return layer(in[0], in[1], self_mask, cross_mask, token_mask, relative_bias_,
-                                 context, routing);
+                  [=, this](const Tensors& in, LayerRouting* routing) {
+                    return layers_[i](in[0], in[1], self_mask, cross_mask, token_mask,
+                                      table_of(relative_biases_, i), context, routing);
                   });
   return masked(ops::dropout(decoder_norm_(y), output_dropout_(context)), token_mask);
 }

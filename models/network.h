@@ -88,7 +88,7 @@ class Encoder {
 
  private:
   DropoutPlace input_dropout_, output_dropout_;
-  Param relative_bias_;
+  std::vector<Param> relative_biases_;  // one for all layers, or one a layer
   std::deque<EncoderLayer> layers_;
   RmsNorm encoder_norm_;
   bool remat_, masks_padding_;
@@ -122,7 +122,7 @@ class Decoder {
 
  private:
   DropoutPlace input_dropout_, output_dropout_;
-  Param relative_bias_;
+  std::vector<Param> relative_biases_;  // one for all layers, or one a layer
   std::deque<DecoderLayer> layers_;
   RmsNorm decoder_norm_;
   bool remat_;

@@ -97,9 +97,15 @@ StackWeights<typename Loader::Form> load_stack(const Loader& load, const StackSp
   StackWeights<typename Loader::Form> weights{
       .layers = {},
       .norm = load.vector(fmt::format("{}/{}_norm/scale", scope, scope), stack.layer.emb_dim)};
-  const auto bias = load.relative_bias(scope + "/relpos_bias/rel_embedding", stack);
+  const auto bias_of = [&](const std::string& of) {
+    return load.relative_bias(of + "/relpos_bias/rel_embedding", stack);
+  };
+  const bool shared = stack.layer.shared_relative_position_bias;
+  typename Loader::Form::Bias bias;
+  if (shared) bias = bias_of(scope);
   for (int64_t i = 0; i < stack.num_layers; ++i)
-    weights.layers.push_back(load_layer(load, stack, i, bias));
+    weights.layers.push_back(
+        load_layer(load, stack, i, shared ? bias : bias_of(stack.layer_scope(i))));
   return weights;
 }
 

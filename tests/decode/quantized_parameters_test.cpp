@@ -128,6 +128,9 @@ TEST(QuantizedParameters, MakeTheNetworkThatIsQuantizedWhenMade) {
   sparse.sparse_decoder.moe.mlp_dim = 18;
   sparse.sparse_decoder.moe.activations = {"relu"};
   expect_same_network<Transformer>(sparse);
+  T5Config biased = encoder_decoder();
+  biased.shared_relative_position_bias = false;
+  expect_same_network<Transformer>(biased);
   auto decoder = small_config<TransformerConfig>();
   decoder.num_layers = 2;
   expect_same_network<DecoderOnlyTransformer>(decoder);

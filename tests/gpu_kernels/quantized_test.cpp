@@ -147,6 +147,11 @@ TEST_F(Quantized, ScaledScores) {
   config.scale_attn_logits = true;
   expect_the_cpus(Network(config), std::span(kTypes).first(2));
 }
+TEST_F(Quantized, RelativeBiasOfEachLayer) {
+  auto config = small_config<T5Config>("float32");
+  config.shared_relative_position_bias = false;
+  expect_the_cpus(Network(config), std::span(kTypes).last(1));
+}
 TEST_F(Quantized, DecoderAlone) {
   expect_the_cpus(Network(small_config<TransformerConfig>("float32")));
 }

@@ -17,7 +17,7 @@ class ModelFixture : public ::testing::TestWithParam<std::filesystem::path> {
   }
   std::unique_ptr<BaseModel> build(const LossOptions& options) const {
     auto model = build_model((*meta_)["config"], options);
-    model->parameters().load(read_safetensors(GetParam() / "params.safetensors"));
+    load_joined(model->parameters(), read_safetensors(GetParam() / "params.safetensors"));
     return model;
   }
   void expect_near(const Tensor& got, const std::string& name, Tolerance tolerance) const {

@@ -15,10 +15,12 @@ struct SparseOptions {
   bool gated = false, extra = false;
   std::optional<Router> encoder = Router::tokens_choose;  // none: dense
   std::string dtype = "float32";
+  bool shared_bias = true;  // else every layer has a relative position bias
 
   std::string name() const {
-    return fmt::format("{}_{}{}{}_{}", decoder_only ? "decoder_only" : "encdec", chosen,
-                       gated ? "_gated" : "", extra ? "_extra" : "", dtype);
+    return fmt::format("{}{}_{}{}{}_{}", shared_bias ? "" : "umt5_",
+                       decoder_only ? "decoder_only" : "encdec", chosen, gated ? "_gated" : "",
+                       extra ? "_extra" : "", dtype);
   }
 };
 
@@ -29,8 +31,10 @@ inline std::vector<SparseOptions> sparse_kinds() {
           {.gated = true},
           {.chosen = 2, .gated = true, .extra = true},
           {.chosen = 2, .gated = true, .encoder = Router::experts_choose},
+          {.gated = true, .encoder = {}, .shared_bias = false},
           {.decoder_only = true, .chosen = 1},
-          {.decoder_only = true, .chosen = 3, .gated = true, .extra = true}};
+          {.decoder_only = true, .chosen = 3, .gated = true, .extra = true},
+          {.decoder_only = true, .chosen = 1, .shared_bias = false}};
 }
 
 /// T5Config or TransformerConfig. Nobody is turned away by capacity.
@@ -40,6 +44,7 @@ Config sparse_config(const SparseOptions& options) {
   c.vocab_size = kSparseVocab, c.emb_dim = 24, c.num_heads = 3, c.head_dim = 8, c.mlp_dim = 20;
   c.mlp_activations = {"relu"};
   c.dtype = options.dtype;
+  c.shared_relative_position_bias = options.shared_bias;
   SparseStack stack;
   stack.num_sparse_layers = 1;
   stack.extra_mlp = options.extra;

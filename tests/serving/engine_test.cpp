@@ -146,8 +146,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Kind{"sparse_decoder_only", "float32"}),
     [](const auto& named) { return named.param.network + "_" + named.param.dtype; });
 
-TEST(Engine, AnswersAsGenerateDoes) {
-  const auto network = tiny_network("encdec");
+void expect_answers_of_generate(const std::string& kind) {
+  const auto network = tiny_network(kind);
   const int64_t vocab = network->spec().vocab_size;
   Asking asking(9, *network);
   for (int i = 0; i < (on_cpu() ? 20 : 8); ++i) {
@@ -180,6 +180,11 @@ TEST(Engine, AnswersAsGenerateDoes) {
         EXPECT_NEAR(ended.results[r].score, want[r].score, 1e-4);  // fixtures README, decode/
     }
   }
+}
+
+TEST(Engine, AnswersAsGenerateDoes) { expect_answers_of_generate("encdec"); }
+TEST(Engine, AnswersAsGenerateDoesWithABiasInEveryLayer) {
+  expect_answers_of_generate("umt5_encdec");
 }
 
 TEST(Engine, AGpuSendsWholeRowsOnlyToRequestsWhoseRulesChangeLogits) {
