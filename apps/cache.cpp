@@ -1,6 +1,5 @@
 // `quintet cache`: seqio's cache_tasks_main without Beam. One process with threads, or many under mpirun.
 
-#include <chrono>
 #include <cstdio>
 #include <regex>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "data/cache/cache_writer.h"
 #include "kernels/device.h"
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/posix_file.h"
 #include "runtime/mesh/collectives_mpi.h"
 #include "runtime/mpi/session.h"
@@ -172,12 +172,12 @@ int run_cache(std::span<char* const> arguments) {
     if (!needed && mpi.rank() == 0) data::tidy_cache(*task, flags.cache.output_cache_dir);
     if (!needed) continue;
     const auto folder = data::cache_folder(flags.cache.output_cache_dir, task->name());
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     const int64_t examples = data::write_cache(*task, flags.cache, flags.overwrite);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    const double seconds = seconds_since(start);
     if (mpi.rank() == 0)
       fmt::print("{}: {} examples cached at {} in {:.1f} s\n", task->name(), examples,
-                 folder.string(), took.count());
+                 folder.string(), seconds);
   }
   return 0;
 }

@@ -1,8 +1,6 @@
 // `quintet train`: T5X's train.py. Pretrains or fine-tunes as gin files say, and goes on by itself
 // from the newest whole checkpoint of its model directory.
 
-#include <chrono>
-
 #include "apps/batch_memory.h"
 #include "apps/cli.h"
 #include "apps/compute_flags.h"
@@ -16,6 +14,7 @@
 #include "apps/train_memory.h"
 #include "apps/verbs.h"
 #include "data/reading/units.h"
+#include "runtime/base/clock.h"
 #include "runtime/profile.h"
 
 namespace quintet {
@@ -130,14 +129,14 @@ int run_train(std::span<char* const> args) {
   }
   Profile profile;
   if (flags.profile) Profile::current() = &profile;
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   if (const gin::Value dir = session.config().evaluate("t5x.train.train.model_dir");
       dir.get_if<std::string>() != nullptr)
     use_copies_of(std::filesystem::path(*dir.get_if<std::string>()));
   session.config().call("t5x.train.train");
   Profile::current() = nullptr;
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  if (flags.profile && ranks.leads()) fmt::print(stderr, "{}\n", profile.table(1, took.count()));
+  if (flags.profile && ranks.leads())
+    fmt::print(stderr, "{}\n", profile.table(1, seconds_since(start)));
   return code;
 }
 

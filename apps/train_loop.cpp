@@ -1,9 +1,9 @@
 #include "apps/train_loop.h"
 
-#include <chrono>
 #include <cmath>
 
 #include "runtime/base/atomic_file.h"
+#include "runtime/base/clock.h"
 #include "runtime/batch_rows.h"
 #include "runtime/mesh/waiting.h"
 
@@ -11,10 +11,6 @@ namespace quintet {
 namespace {
 
 constexpr int64_t kSkipsInARow = 10;  // updates that may be skipped before the run gives up
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 std::map<std::string, double> values_of(const Metrics& metrics) {
   std::map<std::string, double> values;
