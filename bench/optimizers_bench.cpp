@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <vector>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
 #include "runtime/optim/adafactor.h"
 #include "runtime/optim/blocks.h"
@@ -67,10 +67,9 @@ void measure(const char* name, double parameters, double bytes_per_parameter,
              const std::function<void()>& work) {
   std::vector<double> times;
   for (int i = 0; i < 12; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     work();
-    times.push_back(
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    times.push_back(seconds_since(begin));
   }
   std::sort(times.begin(), times.end());
   fmt::print("{:<34} min {:7.1f} ms  median {:7.1f} ms  {:5.1f} GB/s\n", name, 1e3 * times[0],

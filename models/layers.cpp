@@ -2,17 +2,9 @@
 
 #include <cmath>
 
+#include "runtime/base/hash.h"
+
 namespace quintet {
-namespace {
-
-/// FNV-1a: a stable number for a name.
-uint32_t hash(const std::string& text) {
-  uint32_t h = 2166136261u;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 16777619u;
-  return h;
-}
-
-}  // namespace
 
 Initializer with_scale(const LayerConfig& config, const Initializer& initializer) {
   if (config.init_scale == 1) return initializer;
@@ -21,7 +13,9 @@ Initializer with_scale(const LayerConfig& config, const Initializer& initializer
 
 DropoutPlace::DropoutPlace(const Scope& scope, const std::string& name, double rate,
                            bool broadcast_length)
-    : id_(hash((scope / name).path())), rate_(rate), broadcast_length_(broadcast_length) {
+    : id_(fnv1a<uint32_t>((scope / name).path())),
+      rate_(rate),
+      broadcast_length_(broadcast_length) {
   QT_CHECK(rate >= 0 && rate < 1, "dropout_rate: expected 0 <= rate < 1, found {}", rate);
 }
 

@@ -1,11 +1,12 @@
 #pragma once
 // Time, bytes and arithmetic per op (`--profile`).
 
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <string_view>
+
+#include "runtime/base/clock.h"
 
 namespace quintet {
 
@@ -33,13 +34,10 @@ class ProfileScope {
  public:
   ProfileScope(std::string_view name, int64_t bytes, double flops = 0)
       : name_(name), bytes_(bytes), flops_(flops), active_(Profile::current() != nullptr) {
-    if (active_) start_ = std::chrono::steady_clock::now();
+    if (active_) start_ = Clock::now();
   }
   ~ProfileScope() {
-    if (active_)
-      Profile::current()->add(
-          name_, std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(),
-          bytes_, flops_);
+    if (active_) Profile::current()->add(name_, seconds_since(start_), bytes_, flops_);
   }
 
  private:
@@ -47,7 +45,7 @@ class ProfileScope {
   int64_t bytes_;
   double flops_;
   bool active_;
-  std::chrono::steady_clock::time_point start_;
+  Clock::time_point start_;
 };
 
 }  // namespace quintet

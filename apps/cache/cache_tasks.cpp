@@ -1,6 +1,5 @@
 #include "apps/cache/cache_tasks.h"
 
-#include <chrono>
 #include <cstdio>
 #include <regex>
 
@@ -10,6 +9,7 @@
 #include "data/tasks/cache_folder.h"
 #include "kernels/device.h"
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/posix_file.h"
 #include "runtime/mesh/collectives_mpi.h"
 #include "runtime/mpi/session.h"
@@ -113,12 +113,12 @@ void cache_tasks(CacheFlags flags, const gin::CommandLine& command_line,
     if (!needed && mpi.rank() == 0) data::tidy_cache(*task, flags.cache.output_cache_dir);
     if (!needed) continue;
     const auto folder = data::cache_folder(flags.cache.output_cache_dir, task->name());
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     const int64_t examples = data::write_cache(*task, flags.cache, flags.overwrite);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    const double seconds = seconds_since(start);
     if (mpi.rank() == 0)
       fmt::print("{}: {} examples cached at {} in {:.1f} s\n", task->name(), examples,
-                 folder.string(), took.count());
+                 folder.string(), seconds);
   }
 }
 

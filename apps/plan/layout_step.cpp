@@ -3,10 +3,10 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 
 #include "runtime/abstract_device.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/thread.h"
 #include "runtime/batch_rows.h"
 #include "runtime/mesh/sharding.h"
@@ -97,10 +97,6 @@ void run_on_paper(const LayoutCase& what, const TrainingLayout& layout, const Pa
   });
 }
 
-double since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 struct StepTimes {
   double seconds = 0, exposed = 0, data = 0;
 };
@@ -122,11 +118,11 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, LayoutRow& 
     comm.traffic().reset();
     StepTimes now;
     const double waited = seconds_in_collectives();
-    const auto start = std::chrono::steady_clock::now();
+    const auto start = Clock::now();
     const HostArrays batch = own_rows(what.batch(step));
-    now.data = since(start);
+    now.data = seconds_since(start);
     trainer.train(batch);
-    now.seconds = since(start);
+    now.seconds = seconds_since(start);
     now.exposed = seconds_in_collectives() - waited;
     if (step >= 2) times.push_back(now);
   }

@@ -5,16 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <string_view>
 
+#include "runtime/base/clock.h"
+
 namespace quintet {
 namespace {
-
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 size_t columns() {
   winsize size{};
@@ -36,7 +33,7 @@ Progress::Options Progress::from_environment() {
 
 Progress::Progress(std::string label, int64_t first, int64_t total, Options options)
     : label_(std::move(label)), first_(first), done_(first), total_(total), options_(options) {
-  if (options_.clock == nullptr) options_.clock = steady_seconds;
+  if (options_.clock == nullptr) options_.clock = now_seconds;
   if (options_.seconds < 0) options_.seconds = options_.terminal ? 0.1 : 10;
   started_ = options_.clock();
 }

@@ -10,6 +10,7 @@
 #include "apps/process/version.h"
 #include "kernels/device.h"
 #include "runtime/base/crc32c.h"
+#include "runtime/base/hash.h"
 #include "runtime/mesh/collectives_mpi.h"
 
 namespace quintet {
@@ -51,13 +52,6 @@ std::string joined(const std::vector<Ranks::Line>& lines, std::string Ranks::Lin
   return text;
 }
 
-/// FNV-1a.
-uint64_t hash_of(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return hash;
-}
-
 }  // namespace
 
 void RankFlags::add_to(CLI::App& app) {
@@ -82,10 +76,11 @@ Ranks::Ranks(const RankFlags& flags) : flags_(flags), session_(flags.init_timeou
 void Ranks::agree_on(const std::string& what, const std::vector<Line>& lines,
                      const std::string& advice) const {
   const std::string own = joined(lines, &Line::compared);
-  if (session_.all_equal(lines.empty() ? std::nullopt : std::optional(hash_of(own)))) return;
+  if (session_.all_equal(lines.empty() ? std::nullopt : std::optional(fnv1a<uint64_t>(own))))
+    return;
   // A few bytes a rank, then the lines of two of them.
   const std::vector<std::string> hashes =
-      session_.gather(lines.empty() ? "" : fmt::format("{:016x}", hash_of(own)));
+      session_.gather(lines.empty() ? "" : fmt::format("{:016x}", fnv1a<uint64_t>(own)));
   const auto has_part = [](const std::string& hash) { return !hash.empty(); };
   const auto first = std::find_if(hashes.begin(), hashes.end(), has_part);
   const auto other = std::find_if(first, hashes.end(), [&](const std::string& hash) {

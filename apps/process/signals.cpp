@@ -6,9 +6,9 @@
 
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/thread.h"
 
 namespace quintet {
@@ -49,10 +49,6 @@ void on_signal(int number) {
   constexpr char kMessage[] = "\nstopping: finishing the step and saving; again to quit at once\n";
   (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
   errno = saved;
-}
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace

@@ -5,10 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/serve/http/log.h"
+#include "runtime/base/clock.h"
 
 namespace quintet::serve {
 
-using serving::Clock;
 using serving::Job;
 using serving::Outcome;
 
@@ -31,9 +31,7 @@ void JobGroup::check_wanted() const {
     throw ApiError(504, "the time of the request was over before it was read", "", "timeout");
 }
 
-double JobGroup::seconds() const {
-  return std::chrono::duration<double>(Clock::now() - began_).count();
-}
+double JobGroup::seconds() const { return seconds_since(began_); }
 
 void JobGroup::start(std::vector<Job> jobs, AnswerMemory::Held held, Finish finish) {
   const auto self = shared_from_this();

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "apps/serve/service.h"
+#include "runtime/base/clock.h"
 
 namespace quintet::serve {
 
@@ -59,7 +60,7 @@ class JobGroup : public std::enable_shared_from_this<JobGroup> {
   Service& service_;
   const std::string endpoint_;
   const std::shared_ptr<Exchange> exchange_;
-  const serving::Clock::time_point began_, deadline_;
+  const Clock::time_point began_, deadline_;
   std::function<void(size_t, const decoding::Generation&)> on_step_;
   Finish finish_;
   AnswerMemory::Held held_;

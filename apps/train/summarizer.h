@@ -6,6 +6,7 @@
 
 #include "apps/train/numbers_guard.h"
 #include "apps/train/train_run.h"
+#include "runtime/base/clock.h"
 
 namespace quintet {
 

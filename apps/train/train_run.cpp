@@ -1,7 +1,5 @@
 #include "apps/train/train_run.h"
 
-#include <chrono>
-
 #include "apps/input/run_vocabularies.h"
 #include "runtime/batch_rows.h"
 
@@ -69,10 +67,6 @@ TrainRun::TrainRun(TrainConfig run_config, Ranks& run_ranks, const ProviderOf& p
 bool TrainRun::due(int64_t period) const {
   const int64_t since = step() - state.first_step;
   return step() == total_steps || (period > 0 && since > 0 && since % period == 0);
-}
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace quintet

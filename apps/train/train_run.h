@@ -52,7 +52,4 @@ struct TrainRun {
   std::unique_ptr<Progress> progress;    // by TrainLoop::run()
 };
 
-/// Of a clock that never goes back.
-double now_seconds();
-
 }  // namespace quintet

@@ -1,7 +1,5 @@
 #include "apps/train/training.h"
 
-#include <chrono>
-
 #include "apps/config/entry_point.h"
 #include "apps/input/run_vocabularies.h"
 #include "apps/input/same_data.h"
@@ -9,6 +7,7 @@
 #include "apps/train/train_loop.h"
 #include "apps/train/train_memory.h"
 #include "data/reading/units.h"
+#include "runtime/base/clock.h"
 #include "runtime/profile.h"
 
 namespace quintet {
@@ -77,14 +76,14 @@ int run_training(TrainingFlags flags, gin::CommandLine command_line, const std::
   ranks.open(Device::current(), flags.data.ranks);
 
   Profile profile;
-  std::chrono::steady_clock::time_point start;
+  Clock::time_point start;
   const auto prepare = [&](Session& session) {
     if (flags.dry_run) {
       if (ranks.leads()) fmt::print("{}", session.config().config_str());
       return false;
     }
     if (flags.profile) Profile::current() = &profile;
-    start = std::chrono::steady_clock::now();
+    start = Clock::now();
     use_copies_of_run(session);
     return true;
   };
@@ -93,9 +92,8 @@ int run_training(TrainingFlags flags, gin::CommandLine command_line, const std::
                                      return train(session, bound, flags, ranks, service);
                                    });
   Profile::current() = nullptr;
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   if (flags.profile && !flags.dry_run && ranks.leads())
-    fmt::print(stderr, "{}\n", profile.table(1, took.count()));
+    fmt::print(stderr, "{}\n", profile.table(1, seconds_since(start)));
   return code;
 }
 

@@ -15,6 +15,7 @@
 #include "data/tasks/cache_folder.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/crc32c.h"
 #include "runtime/base/folder_lock.h"
 #include "runtime/base/tfrecord.h"
@@ -70,7 +71,7 @@ class Reports {
   void done(int64_t count) {
     const std::lock_guard lock(mutex_);
     done_ += count;
-    const auto now = std::chrono::steady_clock::now();
+    const auto now = Clock::now();
     if (options_.peers.rank != 0 || now < next_) return;
     next_ = now + std::chrono::seconds(5);
     options_.report(fmt::format("{}: {} of {} (of this rank's share)", what_, done_,
@@ -82,8 +83,7 @@ class Reports {
   std::string what_;
   int64_t total_, done_ = 0;
   std::mutex mutex_;
-  std::chrono::steady_clock::time_point next_ =
-      std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  Clock::time_point next_ = Clock::now() + std::chrono::seconds(5);
 };
 
 /// One split on its way into a folder.

@@ -1,7 +1,6 @@
 #pragma once
-// tf.train.Example, the message in TFRecord files: named lists of bytes, floats or integers. Read and
-// written by a small wire reader of our own: linking libprotobuf beside Debian's SentencePiece, which
-// carries one, ends in a crash.
+// tf.train.Example (tf_example.proto), the message in TFRecord files: named lists of bytes, floats or
+// integers.
 //
 //   const ExampleParser parse({{"inputs", "int32", {-1}}, {"score", "float32", {}}});
 //   parse(record, example);

@@ -1,20 +1,15 @@
 #include "data/service/client.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/thread.h"
 #include "runtime/mpi/call.h"
 
 namespace quintet::data {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr auto kPause = std::chrono::milliseconds(1);
 constexpr double kSecondsToStop = 10;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 }  // namespace
 

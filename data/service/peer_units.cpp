@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/thread.h"
 
 namespace quintet::data {
@@ -25,12 +26,12 @@ PeerUnits::~PeerUnits() {
 void PeerUnits::run_poller() {
   constexpr auto kPause = std::chrono::milliseconds(1);
   constexpr auto kToLeave = std::chrono::seconds(10);
-  std::optional<std::chrono::steady_clock::time_point> leaving_since;
+  std::optional<Clock::time_point> leaving_since;
   try {
     while (!abandoned_) {
       while (auto letter = mail_.poll()) exchange_.take(std::move(*letter));
       if (leaving_) {
-        const auto now = std::chrono::steady_clock::now();
+        const auto now = Clock::now();
         if (!leaving_since) leaving_since = now;
         if (exchange_.all_left() && mail_.empty()) return;
         if (now - *leaving_since > kToLeave) return;

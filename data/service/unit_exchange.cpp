@@ -1,6 +1,7 @@
 #include "data/service/unit_exchange.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 
 namespace quintet::data {
 namespace {
@@ -62,13 +63,13 @@ void UnitExchange::waits_for(int64_t stream, std::optional<int64_t> unit) {
   needed_.reset();
   if (!unit) return;
   needed_ = Id{stream, *unit};
-  needed_since_ = std::chrono::steady_clock::now();
+  needed_since_ = Clock::now();
 }
 
 int UnitExchange::awaits() {
   constexpr auto kMoment = std::chrono::milliseconds(500);
   const std::lock_guard lock(mutex_);
-  const bool long_since = needed_ && std::chrono::steady_clock::now() - needed_since_ > kMoment;
+  const bool long_since = needed_ && Clock::now() - needed_since_ > kMoment;
   return long_since && owner(*needed_) != index_ ? owner(*needed_) : -1;
 }
 

@@ -3,11 +3,11 @@
 // it to the others. So every rank sees the whole stream, and preprocesses its part of it.
 
 #include <atomic>
-#include <chrono>
 #include <map>
 
 #include "data/service/mailbox.h"
 #include "data/service/wire.h"
+#include "runtime/base/clock.h"
 
 namespace quintet::data {
 
@@ -50,7 +50,7 @@ class UnitExchange final : public UnitRunner {
   std::map<Id, Awaited> awaited_;    // asked for, not here yet
   std::map<Id, std::string> early_;  // here, not asked for yet
   std::optional<Id> needed_;         // what the caller waits for,
-  std::chrono::steady_clock::time_point needed_since_;
+  Clock::time_point needed_since_;
   std::unique_ptr<UnitThreads> threads_;  // none after leave()
 };
 

@@ -1,19 +1,18 @@
 // SentencePiece's own library does the work. Extra ids and changed normalisers are put into the
-// model by writing protobuf wire bytes: messages concatenate, so appended `pieces` fields become
-// the last pieces, and fields of an appended normaliser replace those before them. No protobuf
-// library is needed for that, and Debian's cannot be linked beside libsentencepiece (both export
-// one version of the same symbols and crash).
+// model as wire bytes: messages concatenate, so appended `pieces` fields become the last pieces, and
+// fields of an appended normaliser replace those before them. The numbers of fields are those of
+// SentencePiece's sentencepiece_model.proto.
 #include <sentencepiece_processor.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <map>
 
+#include "data/vocabularies/proto_wire.h"
 #include "data/vocabularies/utf8.h"
 #include "data/vocabularies/vocabulary.h"
 #include "data/vocabularies/vocabulary_file.h"
 #include "runtime/base/check.h"
-#include "runtime/base/proto_wire.h"
 
 namespace quintet::data {
 namespace {

@@ -8,20 +8,17 @@
 // A slot's contents are lost when the same thread asks for it again; kernels never call each other
 // while they use one.
 
-#include <sys/mman.h>
-
 #include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 
 #include "runtime/base/check.h"
+#include "runtime/base/huge_pages.h"
 
 namespace quintet::cpu {
 
 enum class Scratch : size_t { kProducts, kGateProducts, kGrads, kGateGrads, kSums, kHeads, kCount };
-
-inline constexpr int64_t kHugePage = 2 << 20;
 
 inline float* scratch(Scratch slot, int64_t elements) {
   struct Free {
@@ -34,14 +31,10 @@ inline float* scratch(Scratch slot, int64_t elements) {
   thread_local std::array<Block, static_cast<size_t>(Scratch::kCount)> blocks;
   Block& block = blocks[static_cast<size_t>(slot)];
   if (block.elements < elements || block.memory == nullptr) {
-    // Large blocks on huge pages, as the runtime does: fewer faults and translation misses.
     const int64_t unit = elements * 4 < kHugePage ? 64 : kHugePage;
     const int64_t bytes = (elements * 4 + unit) / unit * unit;
     block.memory.reset();
-    block.memory.reset(static_cast<float*>(
-        std::aligned_alloc(static_cast<size_t>(unit), static_cast<size_t>(bytes))));
-    if (unit == kHugePage && block.memory != nullptr)
-      madvise(block.memory.get(), static_cast<size_t>(bytes), MADV_HUGEPAGE);
+    block.memory.reset(static_cast<float*>(allocate_on_huge_pages(bytes)));
     block.elements = block.memory == nullptr ? 0 : bytes / 4;
     QT_CHECK_AS(ExitCode::kEnvironment, block.memory != nullptr,
                 "no memory for {} bytes of working space", bytes);

@@ -409,6 +409,7 @@ HWY_AFTER_NAMESPACE();
 #include <sys/mman.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/huge_pages.h"
 #include "runtime/base/out_of_memory.h"
 
 namespace quintet {
@@ -432,9 +433,8 @@ int64_t group_rows() {
 
 namespace {
 
-constexpr int64_t kHugePage = 2 << 20;
-
-/// Bytes rounded up to whole huge pages, at an address that is a multiple of one.
+/// Zeroed bytes at an address that is a multiple of a huge page. Mapped, not allocated: a model that goes gives its
+/// memory back to the system at once.
 std::shared_ptr<float> map_huge(int64_t bytes) {
   const auto mapped = static_cast<size_t>(bytes + kHugePage);
   void* p = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -444,7 +444,7 @@ std::shared_ptr<float> map_huge(int64_t bytes) {
                     mapped >> 20));
   const auto address = reinterpret_cast<uintptr_t>(p);
   const auto aligned = (address + kHugePage - 1) / kHugePage * kHugePage;
-  madvise(reinterpret_cast<void*>(aligned), static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  advise_huge_pages(reinterpret_cast<void*>(aligned), bytes);
   return {reinterpret_cast<float*>(aligned), [p, mapped](float*) { munmap(p, mapped); }};
 }
 

@@ -71,7 +71,7 @@ void KeptAlgorithms::add(const std::string& problem, std::string_view bytes) {
 }
 
 void KeptAlgorithms::save_when_due() {
-  if (dirty_ && std::chrono::steady_clock::now() - saved_ > std::chrono::seconds(1)) save();
+  if (dirty_ && Clock::now() - saved_ > std::chrono::seconds(1)) save();
 }
 
 /// What the file has; nothing, and a line on stderr, if it is not ours.
@@ -104,7 +104,7 @@ KeptAlgorithms::Entries KeptAlgorithms::load() const {
 void KeptAlgorithms::save() {
   if (!dirty_ || file_.empty()) return;
   dirty_ = false;
-  saved_ = std::chrono::steady_clock::now();
+  saved_ = Clock::now();
   try {
     entries_.merge(load());  // what other processes found meanwhile
     std::string text = fmt::format("{}\n{}\n", kTitle, library_);

@@ -11,11 +11,12 @@
 // or of others, or a folder that cannot be written, is said in one line on stderr and only costs
 // measurements. Processes that write at the same moment may lose what one of them measured.
 
-#include <chrono>
 #include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>
+
+#include "runtime/base/clock.h"
 
 namespace quintet {
 
@@ -46,7 +47,7 @@ class KeptAlgorithms {
   std::string library_;
   Entries entries_;
   bool dirty_ = false;
-  std::chrono::steady_clock::time_point saved_ = std::chrono::steady_clock::now();
+  Clock::time_point saved_ = Clock::now();
 };
 
 }  // namespace quintet

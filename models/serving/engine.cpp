@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/clock.h"
 #include "runtime/base/out_of_memory.h"
 
 namespace quintet::serving {
@@ -28,10 +29,6 @@ bool out_of_memory(const std::exception_ptr& error) {
   } catch (...) {
   }
   return false;
-}
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // What a client asks of the engine: inputs, and a search that decodes them
 // (models/decoding/request.h), which knows nothing of the batch it is part of.
 
-#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -11,10 +10,9 @@
 #include <vector>
 
 #include "models/decoding/request.h"
+#include "runtime/base/clock.h"
 
 namespace quintet::serving {
-
-using Clock = std::chrono::steady_clock;
 
 struct Outcome {
   std::exception_ptr error = {};           // null: done; or what went wrong, or Refused

@@ -1,14 +1,12 @@
 #include "runtime/base/memory.h"
 
-#include <malloc.h>
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <optional>
 
 #include "runtime/base/check.h"
+#include "runtime/base/huge_pages.h"
 #include "runtime/base/memory_meter.h"
 
 extern "C" [[gnu::weak]] void __asan_init();  // there if a part of the program is instrumented
@@ -16,7 +14,7 @@ extern "C" [[gnu::weak]] void __asan_init();  // there if a part of the program 
 namespace quintet {
 namespace {
 
-constexpr int64_t kAlign = 64, kHuge = 2 << 20;
+constexpr int64_t kAlign = 64;
 // What the accounting calls blocks of an arena that nobody holds at the moment.
 constexpr auto kResting = static_cast<size_t>(MemoryKind::kActivations);
 thread_local MemoryKind current_kind = MemoryKind::kActivations;
@@ -35,16 +33,7 @@ int64_t capacity_for(int64_t bytes) {
 
 class HostSource final : public MemorySource {
  public:
-  void* allocate(int64_t bytes) override {
-    const auto alignment = static_cast<size_t>(bytes >= kHuge ? kHuge : kAlign);
-    // Not posix_memalign, whose failure ends the `quintet` program (apps/process/allocation.cpp).
-    void* pointer = memalign(alignment, static_cast<size_t>(bytes));
-    if (pointer == nullptr) return nullptr;
-#ifdef MADV_HUGEPAGE
-    if (bytes >= kHuge) madvise(pointer, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-#endif
-    return pointer;
-  }
+  void* allocate(int64_t bytes) override { return allocate_on_huge_pages(bytes); }
   void release(void* pointer, int64_t) override { std::free(pointer); }
   std::string name() const override { return "ordinary memory"; }
 };

@@ -1,12 +1,12 @@
 #include "runtime/mesh/collectives.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 #include <utility>
 
 #include "kernels/device.h"
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 #include "runtime/mesh/waiting.h"
 
 namespace quintet {
@@ -29,9 +29,9 @@ Pending::~Pending() {
 void Pending::wait() {
   const auto wait = std::exchange(wait_, nullptr);
   if (!wait) return;
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   wait();
-  waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  waited += seconds_since(start);
 }
 double seconds_in_collectives() { return waited; }
 

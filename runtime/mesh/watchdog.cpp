@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/thread.h"
 
 namespace quintet {
@@ -16,10 +17,6 @@ namespace {
 constexpr double kAnswerSeconds = 1.0;        // a watchdog that lives answers in 0.05
 constexpr double kSignalAnswerSeconds = 0.7;  // mpirun gives one second from SIGTERM to SIGKILL
 constexpr std::chrono::milliseconds kRound(50);
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 /// Gone, or dead and not yet buried.
 bool has_ended(int process) {

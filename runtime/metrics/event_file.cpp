@@ -10,24 +10,12 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
-#include "runtime/base/proto_wire.h"
 #include "runtime/base/tfrecord.h"
+#include "runtime/metrics/event.pb.h"
 
 namespace quintet {
 namespace {
 
-// Field numbers of tensorflow/core/util/event.proto, framework/summary.proto and tensor.proto.
-namespace event_field {
-constexpr uint32_t kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
-}
-namespace value_field {
-constexpr uint32_t kTag = 1, kSimpleValue = 2, kTensor = 8, kMetadata = 9;
-}
-namespace tensor_field {
-constexpr uint32_t kDtype = 1, kShape = 2, kContent = 4, kFloat = 5, kString = 8;
-}
-constexpr uint32_t kFloatType = 1, kDoubleType = 2, kStringType = 7;  // DataType
-constexpr uint32_t kScalarClass = 1, kTensorClass = 2;                // DataClass
 constexpr size_t kFlushBytes = 64 << 10;
 
 double now() {
@@ -57,13 +45,23 @@ File new_event_file(const std::filesystem::path& folder) {
   }
 }
 
-/// SummaryMetadata of one of TensorBoard's plugins.
-std::string plugin_metadata(std::string_view plugin, uint32_t data_class) {
-  ProtoWriter data, metadata;
-  data.bytes(1, plugin);
-  metadata.bytes(1, data.str());
-  metadata.varint(4, data_class);
-  return metadata.str();
+tensorboard::Event event_at(int64_t step) {
+  tensorboard::Event event;
+  event.set_wall_time(now());
+  if (step != 0) event.set_step(step);
+  return event;
+}
+
+/// The event's one value, shown by one of TensorBoard's plugins; returns its tensor, to be filled.
+tensorboard::Tensor& add_value(tensorboard::Event& event, std::string_view tag, const char* plugin,
+                               tensorboard::DataClass data_class, tensorboard::DataType dtype) {
+  tensorboard::Summary::Value& value = *event.mutable_summary()->add_value();
+  value.set_tag(tag.data(), tag.size());
+  value.mutable_metadata()->mutable_plugin_data()->set_plugin_name(plugin);
+  value.mutable_metadata()->set_data_class(data_class);
+  value.mutable_tensor()->set_dtype(dtype);
+  value.mutable_tensor()->mutable_tensor_shape();
+  return *value.mutable_tensor();
 }
 
 /// TensorBoard's buckets: [buckets][left, right, count]; equal numbers are all in the last one.
@@ -89,11 +87,13 @@ EventFile::EventFile(const std::filesystem::path& folder, std::optional<int64_t>
   // TensorBoard drops later events at a start of session, but never at the first one it sees.
   if (!has_event_files(folder)) resumed_step = resumed_step.value_or(0);
   file_ = new_event_file(folder);
-  event(0, event_field::kFileVersion, "brain.Event:2");
+  tensorboard::Event version = event_at(0);
+  version.set_file_version("brain.Event:2");
+  append(version);
   if (resumed_step) {
-    ProtoWriter session;
-    session.varint(1, 1);  // SessionLog.status = START
-    event(*resumed_step, event_field::kSessionLog, session.str());
+    tensorboard::Event start = event_at(*resumed_step);
+    start.mutable_session_log()->set_status(tensorboard::SessionLog::START);
+    append(start);
   }
   flush();
 }
@@ -105,55 +105,35 @@ EventFile::~EventFile() {
   }
 }
 
-void EventFile::event(int64_t step, uint32_t field, std::string_view content) {
-  ProtoWriter event;
-  event.float64(event_field::kWallTime, now());
-  if (step != 0) event.varint(event_field::kStep, static_cast<uint64_t>(step));
-  event.bytes(field, content);
-  append_tfrecord(pending_, event.str());
+void EventFile::append(const tensorboard::Event& event) {
+  append_tfrecord(pending_, event.SerializeAsString());
   if (pending_.size() >= kFlushBytes) flush();
 }
 
-void EventFile::value(std::string_view tag, int64_t step, std::string_view tensor,
-                      std::string_view metadata) {
-  ProtoWriter value, summary;
-  value.bytes(value_field::kTag, tag);
-  value.bytes(value_field::kTensor, tensor);
-  value.bytes(value_field::kMetadata, metadata);
-  summary.bytes(1, value.str());
-  event(step, event_field::kSummary, summary.str());
-}
-
 void EventFile::scalar(std::string_view tag, int64_t step, double number) {
-  ProtoWriter tensor;
-  tensor.varint(tensor_field::kDtype, kFloatType);
-  tensor.bytes(tensor_field::kShape, "");
-  tensor.float32(tensor_field::kFloat, static_cast<float>(number));
-  value(tag, step, tensor.str(), plugin_metadata("scalars", kScalarClass));
+  tensorboard::Event event = event_at(step);
+  add_value(event, tag, "scalars", tensorboard::DATA_CLASS_SCALAR, tensorboard::DT_FLOAT)
+      .add_float_val(static_cast<float>(number));
+  append(event);
 }
 
 void EventFile::text(std::string_view tag, int64_t step, std::string_view markdown) {
-  ProtoWriter tensor;
-  tensor.varint(tensor_field::kDtype, kStringType);
-  tensor.bytes(tensor_field::kShape, "");
-  tensor.bytes(tensor_field::kString, markdown);
-  value(tag, step, tensor.str(), plugin_metadata("text", kTensorClass));
+  tensorboard::Event event = event_at(step);
+  add_value(event, tag, "text", tensorboard::DATA_CLASS_TENSOR, tensorboard::DT_STRING)
+      .add_string_val(markdown.data(), markdown.size());
+  append(event);
 }
 
 void EventFile::histogram(std::string_view tag, int64_t step, std::span<const double> values,
                           int64_t buckets) {
   const std::vector<double> rows = histogram_rows(values, buckets);
-  ProtoWriter shape, tensor;
-  for (const int64_t size : {buckets, int64_t{3}}) {
-    ProtoWriter dim;
-    dim.varint(1, static_cast<uint64_t>(size));
-    shape.bytes(2, dim.str());
-  }
-  tensor.varint(tensor_field::kDtype, kDoubleType);
-  tensor.bytes(tensor_field::kShape, shape.str());
-  tensor.bytes(tensor_field::kContent,
-               {reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(double)});
-  value(tag, step, tensor.str(), plugin_metadata("histograms", kTensorClass));
+  tensorboard::Event event = event_at(step);
+  tensorboard::Tensor& tensor =
+      add_value(event, tag, "histograms", tensorboard::DATA_CLASS_TENSOR, tensorboard::DT_DOUBLE);
+  for (const int64_t size : {buckets, int64_t{3}})
+    tensor.mutable_tensor_shape()->add_dim()->set_size(size);
+  tensor.set_tensor_content(rows.data(), rows.size() * sizeof(double));
+  append(event);
 }
 
 void EventFile::close() {
@@ -171,26 +151,18 @@ void EventFile::flush() {
 
 namespace {
 
-void read_tensor(std::string_view message, Event& event) {
-  for (ProtoReader tensor(message); tensor.next();) {
-    if (tensor.field() == tensor_field::kString) event.text = tensor.bytes();
-    if (tensor.field() == tensor_field::kContent) {
-      event.histogram.resize(tensor.bytes().size() / sizeof(double));
-      std::memcpy(event.histogram.data(), tensor.bytes().data(), tensor.bytes().size());
-    }
-    if (tensor.field() != tensor_field::kFloat) continue;
-    event.scalar = static_cast<double>(tensor.float32());
-  }
-}
-
-void read_summary(std::string_view message, Event& event) {
-  for (ProtoReader summary(message); summary.next();)
-    for (ProtoReader value(summary.bytes()); value.next();) {
-      if (value.field() == value_field::kTag) event.tag = value.bytes();
-      if (value.field() == value_field::kTensor) read_tensor(value.bytes(), event);
-      if (value.field() == value_field::kSimpleValue)
-        event.scalar = static_cast<double>(value.float32());
-    }
+void read_value(const tensorboard::Summary::Value& value, const std::string& file, Event& event) {
+  const tensorboard::Tensor& tensor = value.tensor();
+  event.tag = value.tag();
+  event.scalar =
+      static_cast<double>(tensor.float_val_size() > 0 ? tensor.float_val(0) : value.simple_value());
+  if (tensor.string_val_size() > 0) event.text = tensor.string_val(0);
+  const std::string& content = tensor.tensor_content();
+  QT_CHECK_AS(ExitCode::kData, content.size() % sizeof(double) == 0,
+              "{}: '{}' holds a tensor of {} bytes, expected numbers of 8 bytes each", file,
+              event.tag, content.size());
+  event.histogram.resize(content.size() / sizeof(double));
+  std::memcpy(event.histogram.data(), content.data(), content.size());
 }
 
 }  // namespace
@@ -199,13 +171,17 @@ std::vector<Event> read_event_file(const std::filesystem::path& file) {
   const std::string bytes = read_file(file);
   std::vector<Event> events;
   for (std::string_view rest = bytes; auto record = next_tfrecord(rest, file.string());) {
+    tensorboard::Event message;
+    QT_CHECK_AS(ExitCode::kData,
+                std::in_range<int>(record->size()) &&
+                    message.ParseFromArray(record->data(), static_cast<int>(record->size())),
+                "{}: record {} is not an event of TensorBoard: malformed protocol buffer",
+                file.string(), events.size());
     Event event;
-    for (ProtoReader r(*record); r.next();) {
-      if (r.field() == event_field::kWallTime) event.wall_time = r.float64();
-      if (r.field() == event_field::kStep) event.step = static_cast<int64_t>(r.varint());
-      if (r.field() == event_field::kSessionLog) event.session_start = true;
-      if (r.field() == event_field::kSummary) read_summary(r.bytes(), event);
-    }
+    event.wall_time = message.wall_time();
+    event.step = message.step();
+    event.session_start = message.has_session_log();
+    for (const auto& value : message.summary().value()) read_value(value, file.string(), event);
     events.push_back(std::move(event));
   }
   return events;

@@ -20,6 +20,10 @@
 
 namespace quintet {
 
+namespace tensorboard {
+class Event;
+}
+
 class EventFile {
  public:
   /// Creates the folder and in it events.out.tfevents.<time>.<host>.<process>.<n>.v2.
@@ -43,9 +47,7 @@ class EventFile {
   const std::filesystem::path& path() const { return file_.path(); }
 
  private:
-  void event(int64_t step, uint32_t field, std::string_view content);
-  void value(std::string_view tag, int64_t step, std::string_view tensor,
-             std::string_view metadata);
+  void append(const tensorboard::Event& event);
   File file_;
   std::string pending_;
   int64_t written_ = 0;

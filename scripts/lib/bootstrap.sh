@@ -17,6 +17,8 @@ header nlohmann/json.hpp nlohmann-json3-dev
 header dnnl.h libdnnl-dev
 header hwy/highway.h libhwy-dev
 header sentencepiece_processor.h libsentencepiece-dev
+header google/protobuf/message_lite.h libprotobuf-dev
+command protoc protobuf-compiler
 header zlib.h zlib1g-dev
 header zstd.h libzstd-dev
 header re2/re2.h libre2-dev

@@ -4,8 +4,8 @@
 #include "data/vocabularies/codepoint_vocabularies.h"
 #include "data/vocabularies/utf8.h"
 #include "runtime/base/json.h"
-#include "runtime/base/proto_wire.h"
 #include "tests/data/files.h"
+#include "tests/data/sentencepiece_model.pb.h"
 #include "tests/harness/fixtures.h"
 
 namespace quintet::data {
@@ -42,11 +42,14 @@ TEST(PassThroughVocabulary, ReadsAndWritesNumbers) {
   EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { vocabulary.encode("5 six"); }), "5 six"));
 }
 
-/// ModelProto.pieces: SentencePiece{piece, type = USER_DEFINED}, as a model file holds extra ids.
-std::string user_defined_piece(const std::string& piece) {
-  std::string message = "\x0A" + std::string(1, static_cast<char>(piece.size())) + piece;
-  message += std::string("\x15\0\0\0\0\x18\x04", 7);
-  return "\x0A" + std::string(1, static_cast<char>(message.size())) + message;
+/// A piece as a model file holds it, to be appended to the file.
+std::string user_defined_piece(const std::string& text) {
+  spm::ModelProto model;
+  spm::SentencePiece& piece = *model.add_pieces();
+  piece.set_piece(text);
+  piece.set_score(0);
+  piece.set_type(spm::SentencePiece::USER_DEFINED);
+  return model.SerializeAsString();
 }
 
 using SentencePieceEquality = testing::FileTest;
@@ -64,6 +67,31 @@ TEST_F(SentencePieceEquality, ExtraIdsInTheModelAreAsGoodAsAddedOnes) {
   EXPECT_FALSE(added == SentencePieceVocabulary(model, 2, /*reverse_extra_ids=*/false));
   EXPECT_FALSE(added ==
                SentencePieceVocabulary((models / "bpe_bytefallback_keepspace.model").string(), 2));
+}
+
+TEST_F(SentencePieceEquality, AnotherNormalizerInTheModelIsAsGoodAsAnOverride) {
+  const auto models = ::quintet::testing::fixture_root() / "seqio" / "vocab";
+  const std::string model = (models / "unigram_bytefallback.model").string();
+  if (!std::filesystem::exists(model)) GTEST_SKIP() << model << " is not there";
+  NormalizerSpec overrides;
+  overrides.add_dummy_prefix = false;
+  overrides.remove_extra_whitespaces = false;
+  const SentencePieceVocabulary plain(model), overridden(model, 0, true, overrides);
+  spm::ModelProto more;
+  for (spm::NormalizerSpec* spec :
+       {more.mutable_normalizer_spec(), more.mutable_denormalizer_spec()}) {
+    spec->set_add_dummy_prefix(false);
+    spec->set_remove_extra_whitespaces(false);
+  }
+  const SentencePieceVocabulary held(
+      write("normalizer.model", read_file(model) + more.SerializeAsString()));
+  EXPECT_EQ(held, overridden);
+  EXPECT_FALSE(held == plain);
+  for (const char* text : {"  two  spaces", "a b "}) {
+    EXPECT_EQ(held.encode(text), overridden.encode(text));
+    EXPECT_EQ(held.decode(held.encode(text)), text);
+    EXPECT_EQ(overridden.decode(overridden.encode(text)), text);
+  }
 }
 
 using PartialCodepointFile = testing::FileTest;
@@ -123,10 +151,9 @@ TEST_F(SentencePiece, BadFilesAndOptionsAreErrorsThatNameThem) {
   EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { open(text); }), text));
   const std::string empty = write("empty.model", "");
   EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { open(empty); }), "empty"));
-  ProtoWriter piece, pieces;  // the library ends the program on it
-  piece.bytes(1, std::string_view("\0a", 2));
-  pieces.bytes(1, piece.str());
-  const std::string zero = write("zero.model", read_file(train("z", options())) + pieces.str());
+  // The library ends the program on it.
+  const std::string zero = write(
+      "zero.model", read_file(train("z", options())) + user_defined_piece(std::string("\0a", 2)));
   EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { open(zero); }), "zero byte"));
   TokenizerOptions too_many = options();
   too_many.vocab_size = 100'000;

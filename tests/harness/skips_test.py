@@ -14,7 +14,7 @@ TESTS = Path(__file__).resolve().parents[1]
 E2E = TESTS / "e2e"
 SKIPPED = 77
 # They end with what another program ends with.
-ALWAYS_CHECK = {"check_docs", "check_includes", "line_count", "no_protobuf", "hot_kernels_test", "loaded_libraries_test", "skips_test"}
+ALWAYS_CHECK = {"check_docs", "check_includes", "line_count", "protobuf_is_hidden", "hot_kernels_test", "loaded_libraries_test", "skips_test"}
 
 
 def ended(*command, **environment):

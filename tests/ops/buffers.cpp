@@ -1,14 +1,14 @@
 #include "tests/ops/buffers.h"
 
-#include <sys/mman.h>
-
 #include <cstring>
 #include <limits>
+
+#include "runtime/base/huge_pages.h"
 
 namespace quintet::testing {
 namespace {
 
-constexpr size_t kGuard = 64, kHugePage = 2 << 20;
+constexpr size_t kGuard = 64;
 constexpr std::byte kGuardByte{0xa5};
 
 void store_one(std::byte* at, DType dtype, double value) {
@@ -76,11 +76,8 @@ Buffer::Buffer(Shape shape, DType dtype, Shape origin, Shape global, int shift) 
   size_ = static_cast<size_t>(view_.elements() * size_of(dtype));
   // Like the runtime's memory: large blocks on huge pages, so that benchmarks see the same speed.
   capacity_ = (size_ + 2 * kGuard + 64 + static_cast<size_t>(shift) * 8 + 63) / 64 * 64;
-  const bool is_large = capacity_ >= kHugePage;
-  if (is_large) capacity_ = (capacity_ + kHugePage - 1) / kHugePage * kHugePage;
-  memory_.reset(static_cast<std::byte*>(std::aligned_alloc(is_large ? kHugePage : 64, capacity_)));
+  memory_.reset(static_cast<std::byte*>(allocate_on_huge_pages(static_cast<int64_t>(capacity_))));
   if (memory_ == nullptr) throw std::bad_alloc();
-  if (is_large) madvise(memory_.get(), capacity_, MADV_HUGEPAGE);
   std::fill_n(memory_.get(), capacity_, kGuardByte);
   start_ = kGuard + static_cast<size_t>(shift * size_of(dtype));
   view_.pointer = memory_.get() + start_;

@@ -10,6 +10,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
 #include "runtime/base/tfrecord.h"
+#include "runtime/metrics/event.pb.h"
 #include "runtime/metrics/event_file.h"
 #include "runtime/metrics/metrics_log.h"
 #include "tests/harness/fixtures.h"
@@ -56,6 +57,28 @@ TEST_F(Summaries, EventsReadBack) {
   EXPECT_EQ(events[3].scalar, static_cast<double>(-1e-3f));
   EXPECT_TRUE(std::isnan(events[4].scalar));
   EXPECT_EQ(events[5].text, "# Parameters\n    emb_dim = 8\n");
+}
+
+TEST_F(Summaries, BytesThatAreNoEventAreAnError) {
+  tensorboard::Event event;
+  tensorboard::Summary::Value& value = *event.mutable_summary()->add_value();
+  value.set_tag("odd");
+  value.mutable_tensor()->set_tensor_content("nine byte");
+  const std::string odd = event.SerializeAsString();
+  for (const auto& [bytes, reason] :
+       {std::pair{odd, "'odd' holds a tensor of 9 bytes"},
+        std::pair{odd.substr(0, odd.size() - 1), "record 0 is not an event"}}) {
+    std::string file;
+    append_tfrecord(file, bytes);
+    std::ofstream(folder_ / "events", std::ios::binary) << file;
+    try {
+      read_event_file(folder_ / "events");
+      ADD_FAILURE() << "read: " << reason;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kData);
+      EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST_F(Summaries, HistogramsAreThoseOfTensorBoard) {
