@@ -51,7 +51,7 @@ PackedNetwork random_network(const T5Config& config) {
   Parameters declared;
   const Transformer network(Scope(declared), config);
   std::vector<float> values;
-  return {shape_of(config), [&](const std::string& name) {
+  return {spec_of(config), [&](const std::string& name) {
             const ParamInfo& info = declared.at(name);
             std::vector<int64_t> sizes;
             for (const Axis& axis : info.spec.axes) sizes.push_back(axis.size);
@@ -161,10 +161,12 @@ void run(int repeats) {
     if (!part.starts_with("encoder")) continue;
     for (const PackedMatrix& m : network.matrices(part)) encoder.push_back(m);
   }
-  for (const PackedLayer& layer : network.decoder().layers)
-    for (const PackedMatrix* m : {&layer.self.in, &layer.self.out, &layer.cross.in,
-                                  &layer.cross.out, &layer.mlp.in, &layer.mlp.out})
+  for (const PackedLayer& layer : network.decoder().layers) {
+    const auto& mlp = std::get<PackedMlp>(layer.feed_forward.front().mlp);
+    for (const PackedMatrix* m :
+         {&layer.self.in, &layer.self.out, &layer.cross->in, &layer.cross->out, &mlp.in, &mlp.out})
       steps.push_back(*m);
+  }
   steps.push_back(network.logits());
   constexpr int64_t kInputs = 64;
   for (const int64_t batch : {1, 8}) {

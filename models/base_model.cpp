@@ -185,32 +185,33 @@ Tensor BaseModel::logits(const HostArrays& batch) const {
   return projection().logits(hidden(batch, Rows::all(batch), {}));
 }
 
-EncoderDecoderModel::EncoderDecoderModel(const T5Config& config, const LossOptions& options)
-    : BaseModel(options), network_(Scope(parameters_), config) {
-  set_compute_dtype(config.dtype);
+Tensor BaseModel::encode(const Tensor&, const Tensor&, const Context&) const {
+  fail(ExitCode::kUsage, "encode: this model has no encoder; use a models.EncoderDecoderModel");
 }
 
-Tensor EncoderDecoderModel::encode(const HostArrays& batch, Rows rows,
-                                   const Context& context) const {
-  return network_.encode(rows_of(batch, rows, "encoder_input_tokens"),
-                         mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows),
-                         context);
+Tensor BaseModel::encode(const HostArrays& batch, Rows rows, const Context& context) const {
+  return encode(rows_of(batch, rows, "encoder_input_tokens"),
+                mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows), context);
+}
+
+EncoderDecoderModel::EncoderDecoderModel(const T5Config& config, const LossOptions& options)
+    : BaseModel(options, spec_of(config)), network_(Scope(parameters_), config) {
+  set_compute_dtype(config.dtype);
 }
 
 Tensor EncoderDecoderModel::hidden(const HostArrays& batch, Rows rows,
                                    const Context& context) const {
-  return network_.decode(
-      encode(batch, rows, context),
-      mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows),
-      rows_of(batch, rows, "decoder_input_tokens"),
-      mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows),
-      network_.config().masks_padding ? decoder_token_mask(batch, rows) : Tensor(), context);
+  return network_.decode(encode(batch, rows, context),
+                         mask_segments(batch, "encoder_input_tokens", "encoder_segment_ids", rows),
+                         rows_of(batch, rows, "decoder_input_tokens"),
+                         mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows),
+                         spec().decoder.masks_padding ? decoder_token_mask(batch, rows) : Tensor(),
+                         context);
 }
 
 std::vector<std::pair<std::string, std::string>> EncoderDecoderModel::counted_features(
     const HostArrays& batch) const {
-  const T5Config& config = network_.config();
-  if (config.sparse_encoder.num_sparse_layers + config.sparse_decoder.num_sparse_layers > 0)
+  if (spec().encoder_has_experts() || spec().decoder.has_experts())
     return {};  // T5X's MoE models count loss weights alone
   if (batch.contains("decoder_segment_ids"))
     return {{"encoder", "encoder_segment_ids"}, {"decoder", "decoder_segment_ids"}};
@@ -220,15 +221,14 @@ std::vector<std::pair<std::string, std::string>> EncoderDecoderModel::counted_fe
 
 DecoderOnlyModel::DecoderOnlyModel(const TransformerConfig& config, const LossOptions& options,
                                    bool inputs_bidirectional_attention)
-    : BaseModel(options),
-      network_(Scope(parameters_), config),
-      inputs_bidirectional_attention_(inputs_bidirectional_attention) {
+    : BaseModel(options, spec_of(config, inputs_bidirectional_attention)),
+      network_(Scope(parameters_), config) {
   set_compute_dtype(config.dtype);
 }
 
 Tensor DecoderOnlyModel::hidden(const HostArrays& batch, Rows rows, const Context& context) const {
   Tensor prefix;
-  if (inputs_bidirectional_attention_ && batch.contains("decoder_causal_attention"))
+  if (spec().inputs_bidirectional_attention && batch.contains("decoder_causal_attention"))
     prefix = rows_of(batch, rows, "decoder_causal_attention");
   return network_.decode(rows_of(batch, rows, "decoder_input_tokens"),
                          mask_segments(batch, "decoder_target_tokens", "decoder_segment_ids", rows),
@@ -237,7 +237,7 @@ Tensor DecoderOnlyModel::hidden(const HostArrays& batch, Rows rows, const Contex
 
 std::vector<std::pair<std::string, std::string>> DecoderOnlyModel::counted_features(
     const HostArrays& batch) const {
-  if (network_.config().sparse.num_sparse_layers > 0) return {};  // likewise
+  if (spec().decoder.has_experts()) return {};  // likewise
   if (batch.contains("decoder_segment_ids")) return {{"decoder", "decoder_segment_ids"}};
   return {{"decoder_target_tokens", "decoder_target_tokens"}};
 }

@@ -38,13 +38,15 @@ struct LossOutput {
 
 class BaseModel {
  public:
-  explicit BaseModel(const LossOptions& options) : options_(options) {}
+  BaseModel(const LossOptions& options, ModelSpec spec)
+      : options_(options), spec_(std::move(spec)) {}
   virtual ~BaseModel() = default;
 
   Parameters& parameters() { return parameters_; }
   const Parameters& parameters() const { return parameters_; }
   const LossOptions& loss_options() const { return options_; }
-  virtual int64_t vocab_size() const = 0;
+  const ModelSpec& spec() const { return spec_; }
+  int64_t vocab_size() const { return spec_.vocab_size; }
 
   /// Loss and metrics of a microbatch of model features (int32 [rows, length]), over the rows of all
   /// ranks. With a tape recording, the loss can be differentiated. Throws kData naming a missing
@@ -61,6 +63,11 @@ class BaseModel {
   TokenScores score_tokens(const HostArrays& batch) const;
   /// Logits [batch, length, vocab] of the target positions; by this rank alone.
   Tensor logits(const HostArrays& batch) const;
+  /// Encoder output [batch, length, embed] for tokens and segments (0 is padding), int32 [batch,
+  /// length]. Throws a usage error for a model without encoder.
+  virtual Tensor encode(const Tensor& tokens, const Tensor& segments, const Context& context) const;
+  /// Of a batch's encoder features.
+  Tensor encode(const HostArrays& batch, Rows rows, const Context& context) const;
 
  protected:
   /// Output of the decoder's last norm for rows of a batch: [batch, length, embed].
@@ -80,6 +87,7 @@ class BaseModel {
                            bool train) const;
 
   LossOptions options_;
+  ModelSpec spec_;
 };
 
 /// gin: models.EncoderDecoderModel.
@@ -87,9 +95,11 @@ class EncoderDecoderModel : public BaseModel {
  public:
   EncoderDecoderModel(const T5Config& config, const LossOptions& options);
   const Transformer& network() const { return network_; }
-  int64_t vocab_size() const override { return network_.config().vocab_size; }
-  /// Encoder output [batch, length, embed].
-  Tensor encode(const HostArrays& batch, Rows rows, const Context& context) const;
+  using BaseModel::encode;
+  Tensor encode(const Tensor& tokens, const Tensor& segments,
+                const Context& context) const override {
+    return network_.encode(tokens, segments, context);
+  }
 
  protected:
   Tensor hidden(const HostArrays& batch, Rows rows, const Context& context) const override;
@@ -107,8 +117,6 @@ class DecoderOnlyModel : public BaseModel {
   DecoderOnlyModel(const TransformerConfig& config, const LossOptions& options,
                    bool inputs_bidirectional_attention);
   const DecoderOnlyTransformer& network() const { return network_; }
-  bool inputs_bidirectional_attention() const { return inputs_bidirectional_attention_; }
-  int64_t vocab_size() const override { return network_.config().vocab_size; }
 
  protected:
   Tensor hidden(const HostArrays& batch, Rows rows, const Context& context) const override;
@@ -118,7 +126,6 @@ class DecoderOnlyModel : public BaseModel {
 
  private:
   DecoderOnlyTransformer network_;
-  bool inputs_bidirectional_attention_;
 };
 
 }  // namespace quintet

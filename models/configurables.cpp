@@ -15,6 +15,8 @@ void add_common(gin::StructParams<Config> config) {
       .arg("head_dim", &Config::head_dim)
       .arg("mlp_dim", &Config::mlp_dim)
       .arg("mlp_activations", &Config::mlp_activations)
+      .arg("num_buckets", &Config::num_buckets)
+      .arg("max_distance", &Config::max_distance)
       .arg("dropout_rate", &Config::dropout_rate)
       .arg("logits_via_embedding", &Config::logits_via_embedding)
       .arg("float32_attention_logits", &Config::float32_attention_logits)
@@ -64,15 +66,31 @@ std::vector<gin::Param> with_shared(std::vector<gin::Param> params) {
   return params;
 }
 
+/// Of scalable_t5, where it is True unless bound. The function is the same, the parameters are stacked.
+void refuse_scan_layers(T5Config&, const gin::Value& value, const gin::Where& where) {
+  QT_CHECK(
+      !gin::as<bool>(value, where),
+      "{}: the parameters of scanned layers are stacked, which this network has not; bind False",
+      where.text);
+}
+
 void add_networks(gin::Registry& registry) {
-  for (const std::string module : {"t5x.examples.t5.network", "t5x.contrib.gpu.t5.network"}) {
+  for (const std::string module : {"t5x.examples.t5.network", "t5x.contrib.gpu.t5.network",
+                                   "t5x.examples.scalable_t5.network"}) {
+    const bool scalable = module.ends_with("scalable_t5.network");  // umT5's
     auto config = registry.add_struct<T5Config>(module + ".T5Config");
     add_common(config);
     config.arg("num_encoder_layers", &T5Config::num_encoder_layers)
         .arg("num_decoder_layers", &T5Config::num_decoder_layers);
     if (module.starts_with("t5x.contrib.gpu."))
       config.arg("scale_attn_logits", &T5Config::scale_attn_logits);
-    registry.add_function(module + ".Transformer", [](const T5Config& c) { return T5Module{c}; },
+    if (scalable)
+      config.arg_with("scan_layers", false, refuse_scan_layers).accepted("param_scan_axis", 1);
+    registry.add_function(module + ".Transformer",
+                          [scalable](T5Config c) {
+                            c.shared_relative_position_bias = !scalable;
+                            return T5Module{c};
+                          },
                           {{"config"}});
   }
   const std::string module = "t5x.examples.decoder_only.network";

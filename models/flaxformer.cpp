@@ -43,6 +43,7 @@ struct LayerDef {
   gin::Value mlp;  // MlpDef or MoeConfig
   std::optional<MlpDef> extra_mlp;
   double dropout_rate = 0;
+  bool has_relative_bias = false;  // a table of its own
 };
 struct StackDef {
   int64_t num_layers = 0, num_sparse_layers = 0;
@@ -255,6 +256,7 @@ gin::Value layer(const Arguments& a, const std::string& attention) {
                .dropout_rate = dropout_of(a, "dropout_factory")};
   if (a.has("extra_mlp") && !a.value("extra_mlp").is_none())
     def.extra_mlp = a.get<MlpDef>("extra_mlp");
+  def.has_relative_bias = !a.value("relative_position_bias_factory").is_none();
   return object(def);
 }
 
@@ -306,6 +308,7 @@ void take_layer(T5Config& c, const LayerDef& def) {
   c.mlp_dim = mlp->dim;
   c.mlp_activations = mlp->activations;
   c.dropout_rate = def.dropout_rate;
+  c.shared_relative_position_bias = !def.has_relative_bias;
   QT_CHECK(
       def.attention.dropout_rate == c.dropout_rate && mlp->dropout_rate == c.dropout_rate,
       "dropout rates of layers differ: {} after parts, {} of attention weights, {} in the MLP; "
@@ -321,6 +324,9 @@ SparseStack sparse_stack(const StackDef& def, const T5Config& c) {
            "sparse_layer_factory: expected a layer whose mlp is a moe_layers.MoeLayer, found {}",
            def.sparse.mlp.describe());
   s.moe = *moe;
+  QT_CHECK(def.sparse.has_relative_bias == def.dense.has_relative_bias,
+           "relative_position_bias_factory: bind it for layer_factory and sparse_layer_factory, or "
+           "for neither");
   s.extra_mlp = def.sparse.extra_mlp.has_value();
   QT_CHECK(!s.extra_mlp || (def.sparse.extra_mlp->dim == c.mlp_dim &&
                             def.sparse.extra_mlp->activations == c.mlp_activations),
@@ -347,8 +353,10 @@ T5Module encoder_decoder(const Arguments& a) {
   take_layer(other, encoder.dense);
   QT_CHECK(other.num_heads == c.num_heads && other.head_dim == c.head_dim &&
                other.mlp_dim == c.mlp_dim && other.mlp_activations == c.mlp_activations &&
+               other.shared_relative_position_bias == c.shared_relative_position_bias &&
                other.dropout_rate == c.dropout_rate,
-           "t5_architecture.EncoderDecoder: encoder and decoder layers must have the same sizes");
+           "t5_architecture.EncoderDecoder: encoder and decoder layers must have the same sizes "
+           "and relative position biases both of the stack or both of each layer");
   c.sparse_encoder = sparse_stack(encoder, c);
   c.sparse_decoder = sparse_stack(decoder, c);
   return {c};

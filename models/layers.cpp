@@ -58,11 +58,12 @@ Tensor MlpBlock::operator()(const Tensor& x, const Context& context) const {
 
 Attention::Attention(const Scope& scope, const LayerConfig& config)
     : num_heads(config.num_heads),
+      max_distance(config.max_distance),
       score_scale(config.scale_attn_logits ? 1 / std::sqrt(static_cast<double>(config.head_dim))
                                            : 1),
       dropout(scope, "dropout", config.dropout_rate) {
   const Axis embed{axis::kEmbed, config.emb_dim};
-  const Axis joined{axis::kJoinedKv, config.num_heads * config.head_dim};
+  const Axis joined{axis::kJoinedKv, config.joined_kv()};
   const Initializer initial = with_scale(config, t5_init::attention_kernel());
   query = (scope / "query")
               .param("kernel", {embed, joined},
@@ -81,6 +82,7 @@ Tensor Attention::operator()(const Tensor& x, const Tensor& memory, const ops::A
                      relative_bias, mask,
                      {.num_heads = num_heads,
                       .scale = score_scale,
+                      .max_distance = max_distance,
                       .bidirectional = bidirectional,
                       .dropout_rate = weights_dropout.rate,
                       .dropout_key = weights_dropout.key});  // [batch, length, joined_kv]

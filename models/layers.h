@@ -27,9 +27,14 @@ struct LayerConfig {
   int64_t mlp_dim = 2048;
   std::vector<std::string> mlp_activations = {"relu"};
   double dropout_rate = 0.1;
+  int64_t num_buckets = 32;                   // of the relative position bias
+  int64_t max_distance = 128;                 // from which on all keys share a bucket
+  bool shared_relative_position_bias = true;  // by a stack's layers; else each has a table
   double init_scale = 1;  // initial variance of matrices, times this; flaxformer's SCALE
   bool scale_attn_logits =
       false;  // scores divided by sqrt(head_dim); T5X's contrib.gpu has the choice
+
+  int64_t joined_kv() const { return num_heads * head_dim; }
 };
 
 /// `initializer` with the configuration's init_scale.
@@ -78,7 +83,7 @@ struct MlpBlock {
 
 /// Multi-head attention; `relative_bias` is a [heads, buckets] table or absent.
 struct Attention {
-  int64_t num_heads;
+  int64_t num_heads, max_distance;
   double score_scale;
   DropoutPlace dropout;
   Param query, key, value, out;

@@ -1,6 +1,6 @@
 #include "models/network.h"
 
-#include <cmath>
+#include <algorithm>
 #include <utility>
 
 #include "runtime/tape.h"
@@ -8,12 +8,25 @@
 namespace quintet {
 namespace {
 
-constexpr int64_t kBuckets = 32;
-
 Param relative_bias_table(const Scope& scope, const LayerConfig& config) {
   return (scope / "relpos_bias")
-      .param("rel_embedding", {{axis::kHeads, config.num_heads}, {axis::kRelposBuckets, kBuckets}},
+      .param("rel_embedding",
+             {{axis::kHeads, config.num_heads}, {axis::kRelposBuckets, config.num_buckets}},
              with_scale(config, t5_init::relative_bias()));
+}
+
+/// One that the layers of a stack share, or one for each.
+std::vector<Param> relative_bias_tables(const Scope& scope, const StackSpec& spec) {
+  if (spec.layer.shared_relative_position_bias) return {relative_bias_table(scope, spec.layer)};
+  std::vector<Param> tables;
+  for (int64_t i = 0; i < spec.num_layers; ++i)
+    tables.push_back(relative_bias_table(scope / fmt::format("layers_{}", i), spec.layer));
+  return tables;
+}
+
+/// That of layer i.
+const Param& table_of(const std::vector<Param>& tables, size_t i) {
+  return tables[std::min(i, tables.size() - 1)];
 }
 
 Param embedding_table(const Scope& scope, int64_t vocab_size, int64_t emb_dim) {
@@ -29,8 +42,8 @@ Param logits_kernel(const Scope& scope, int64_t vocab_size, const LayerConfig& c
              with_scale(config, t5_init::mlp_kernel()));
 }
 
-Projection make_projection(bool tied, Param embedding, Param dense, int64_t emb_dim) {
-  if (tied) return {embedding, true, 1.0 / std::sqrt(static_cast<double>(emb_dim))};
+Projection make_projection(const ModelSpec& spec, Param embedding, Param dense) {
+  if (spec.logits_via_embedding) return {embedding, true, spec.logit_scale()};
   return {dense, false, 1};
 }
 
@@ -76,10 +89,6 @@ Tensor run_layer(bool again, const Tensors& in, const Context& context, LayerFun
 
 Tensor masked(const Tensor& x, const Tensor& token_mask) {
   return token_mask.absent() ? x : ops::mask_tokens(x, token_mask);
-}
-
-const SparseStack* sparse_at(const SparseStack& stack, int64_t layer, int64_t num_layers) {
-  return stack.is_sparse(layer, num_layers) ? &stack : nullptr;
 }
 
 std::variant<MlpBlock, MoeLayer> make_mlp(const Scope& scope, const LayerConfig& config,
@@ -134,27 +143,25 @@ Tensor EncoderLayer::operator()(const Tensor& x, const ops::AttentionMask& mask,
       token_mask, context, routing);
 }
 
-Encoder::Encoder(const Scope& scope, const T5Config& config)
-    : input_dropout_(scope, "input_dropout", config.dropout_rate),
-      output_dropout_(scope, "output_dropout", config.dropout_rate, false),
-      relative_bias_(relative_bias_table(scope, config)),
-      encoder_norm_(scope / "encoder_norm", config),
-      remat_(wants_remat(config.remat_policy)),
-      masks_padding_(config.masks_padding) {
-  for (int64_t i = 0; i < config.num_encoder_layers; ++i)
-    layers_.emplace_back(scope / fmt::format("layers_{}", i), config,
-                         sparse_at(config.sparse_encoder, i, config.num_encoder_layers));
+Encoder::Encoder(const Scope& scope, const StackSpec& spec, bool remat)
+    : input_dropout_(scope, "input_dropout", spec.layer.dropout_rate),
+      output_dropout_(scope, "output_dropout", spec.layer.dropout_rate, false),
+      relative_biases_(relative_bias_tables(scope, spec)),
+      encoder_norm_(scope / "encoder_norm", spec.layer),
+      remat_(remat),
+      masks_padding_(spec.masks_padding) {
+  for (int64_t i = 0; i < spec.num_layers; ++i)
+    layers_.emplace_back(scope / fmt::format("layers_{}", i), spec.layer, spec.sparse_at(i));
 }
 
 Tensor Encoder::operator()(const Tensor& x, const Tensor& segments, const Context& context) const {
   const ops::AttentionMask mask{.query_segments = segments, .key_segments = segments, .prefix = {}};
   Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
   const Tensor token_mask = masks_padding_ ? segments : Tensor();
-  for (const EncoderLayer& layer : layers_)
-    y = run_layer(remat_, {y}, context,
-                  [=, this, &layer](const Tensors& in, LayerRouting* routing) {
-                    return layer(in[0], mask, token_mask, relative_bias_, context, routing);
-                  });
+  for (size_t i = 0; i < layers_.size(); ++i)
+    y = run_layer(remat_, {y}, context, [=, this](const Tensors& in, LayerRouting* routing) {
+      return layers_[i](in[0], mask, token_mask, table_of(relative_biases_, i), context, routing);
+    });
   return masked(ops::dropout(encoder_norm_(y), output_dropout_(context)), token_mask);
 }
 
@@ -188,16 +195,15 @@ Tensor DecoderLayer::operator()(const Tensor& x, const Tensor& encoded,
   return feed_forward(std::move(attended), token_mask, context, routing);
 }
 
-Decoder::Decoder(const Scope& scope, const LayerConfig& config, int64_t num_layers,
-                 bool cross_attention, bool remat, const SparseStack& sparse)
-    : input_dropout_(scope, "input_dropout", config.dropout_rate),
-      output_dropout_(scope, "output_dropout", config.dropout_rate),
-      relative_bias_(relative_bias_table(scope, config)),
-      decoder_norm_(scope / "decoder_norm", config),
+Decoder::Decoder(const Scope& scope, const StackSpec& spec, bool remat)
+    : input_dropout_(scope, "input_dropout", spec.layer.dropout_rate),
+      output_dropout_(scope, "output_dropout", spec.layer.dropout_rate),
+      relative_biases_(relative_bias_tables(scope, spec)),
+      decoder_norm_(scope / "decoder_norm", spec.layer),
       remat_(remat) {
-  for (int64_t i = 0; i < num_layers; ++i)
-    layers_.emplace_back(scope / fmt::format("layers_{}", i), config, cross_attention,
-                         sparse_at(sparse, i, num_layers));
+  for (int64_t i = 0; i < spec.num_layers; ++i)
+    layers_.emplace_back(scope / fmt::format("layers_{}", i), spec.layer, spec.cross_attention,
+                         spec.sparse_at(i));
 }
 
 Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
@@ -205,23 +211,22 @@ Tensor Decoder::operator()(const Tensor& x, const Tensor& encoded,
                            const ops::AttentionMask& cross_mask, const Tensor& token_mask,
                            const Context& context) const {
   Tensor y = ops::dropout(x, input_dropout_(context));  // [batch, length, embed]
-  for (const DecoderLayer& layer : layers_)
+  for (size_t i = 0; i < layers_.size(); ++i)
     y = run_layer(remat_, {y, encoded}, context,
-                  [=, this, &layer](const Tensors& in, LayerRouting* routing) {
-                    return layer(in[0], in[1], self_mask, cross_mask, token_mask, relative_bias_,
-                                 context, routing);
+                  [=, this](const Tensors& in, LayerRouting* routing) {
+                    return layers_[i](in[0], in[1], self_mask, cross_mask, token_mask,
+                                      table_of(relative_biases_, i), context, routing);
                   });
   return masked(ops::dropout(decoder_norm_(y), output_dropout_(context)), token_mask);
 }
 
 Transformer::Transformer(const Scope& scope, const T5Config& config)
-    : config_((check_sizes(config, {{"num_encoder_layers", config.num_encoder_layers},
-                                    {"num_decoder_layers", config.num_decoder_layers}}),
-               config)),
+    : spec_((check_sizes(config, {{"num_encoder_layers", config.num_encoder_layers},
+                                  {"num_decoder_layers", config.num_decoder_layers}}),
+             spec_of(config))),
       embedding_(embedding_table(scope, config.vocab_size, config.emb_dim)),
-      encoder_(scope / "encoder", config),
-      decoder_(scope / "decoder", config, config.num_decoder_layers, true,
-               wants_remat(config.remat_policy), config.sparse_decoder) {
+      encoder_(scope / "encoder", *spec_.encoder, wants_remat(config.remat_policy)),
+      decoder_(scope / "decoder", spec_.decoder, wants_remat(config.remat_policy)) {
   if (!config.logits_via_embedding)
     logits_dense_ = logits_kernel(scope / "decoder", config.vocab_size, config);
 }
@@ -239,18 +244,17 @@ Tensor Transformer::decode(const Tensor& encoded, const Tensor& encoder_segments
   const ops::AttentionMask cross_mask{
       .query_segments = segments, .key_segments = encoder_segments, .prefix = {}};
   return decoder_(ops::embed(input_tokens, embedding_), encoded, self_mask, cross_mask,
-                  config_.masks_padding ? token_mask : Tensor(), context);
+                  spec_.decoder.masks_padding ? token_mask : Tensor(), context);
 }
 
 Projection Transformer::projection() const {
-  return make_projection(config_.logits_via_embedding, embedding_, logits_dense_, config_.emb_dim);
+  return make_projection(spec_, embedding_, logits_dense_);
 }
 
 DecoderOnlyTransformer::DecoderOnlyTransformer(const Scope& scope, const TransformerConfig& config)
-    : config_((check_sizes(config, {{"num_layers", config.num_layers}}), config)),
+    : spec_((check_sizes(config, {{"num_layers", config.num_layers}}), spec_of(config))),
       embedding_(embedding_table(scope / "decoder", config.vocab_size, config.emb_dim)),
-      decoder_(scope / "decoder", config, config.num_layers, false,
-               wants_remat(config.remat_policy), config.sparse) {
+      decoder_(scope / "decoder", spec_.decoder, wants_remat(config.remat_policy)) {
   if (!config.logits_via_embedding)
     logits_dense_ = logits_kernel(scope / "decoder", config.vocab_size, config);
 }
@@ -263,7 +267,7 @@ Tensor DecoderOnlyTransformer::decode(const Tensor& input_tokens, const Tensor& 
 }
 
 Projection DecoderOnlyTransformer::projection() const {
-  return make_projection(config_.logits_via_embedding, embedding_, logits_dense_, config_.emb_dim);
+  return make_projection(spec_, embedding_, logits_dense_);
 }
 
 }  // namespace quintet

@@ -9,7 +9,7 @@
 #include <variant>
 
 #include "models/layers.h"
-#include "models/moe.h"
+#include "models/spec.h"
 
 namespace quintet {
 
@@ -82,13 +82,13 @@ struct EncoderLayer {
 
 class Encoder {
  public:
-  Encoder(const Scope& scope, const T5Config& config);
+  Encoder(const Scope& scope, const StackSpec& spec, bool remat);
   /// x: embedded tokens [batch, length, embed]; segments: int32 [batch, length], 0 is padding.
   Tensor operator()(const Tensor& x, const Tensor& segments, const Context& context) const;
 
  private:
   DropoutPlace input_dropout_, output_dropout_;
-  Param relative_bias_;
+  std::vector<Param> relative_biases_;  // one for all layers, or one a layer
   std::deque<EncoderLayer> layers_;
   RmsNorm encoder_norm_;
   bool remat_, masks_padding_;
@@ -113,8 +113,7 @@ struct DecoderLayer {
 
 class Decoder {
  public:
-  Decoder(const Scope& scope, const LayerConfig& config, int64_t num_layers, bool cross_attention,
-          bool remat, const SparseStack& sparse = {});
+  Decoder(const Scope& scope, const StackSpec& spec, bool remat);
   /// x: embedded tokens [batch, length, embed]; masks as in T5X's make_decoder_mask; token_mask int32
   /// [batch, length], 0 for tokens that enter attention and MLP as zeros, or absent.
   Tensor operator()(const Tensor& x, const Tensor& encoded, const ops::AttentionMask& self_mask,
@@ -123,7 +122,7 @@ class Decoder {
 
  private:
   DropoutPlace input_dropout_, output_dropout_;
-  Param relative_bias_;
+  std::vector<Param> relative_biases_;  // one for all layers, or one a layer
   std::deque<DecoderLayer> layers_;
   RmsNorm decoder_norm_;
   bool remat_;
@@ -139,10 +138,9 @@ class Transformer {
   Tensor decode(const Tensor& encoded, const Tensor& encoder_segments, const Tensor& input_tokens,
                 const Tensor& segments, const Tensor& token_mask, const Context& context) const;
   Projection projection() const;
-  const T5Config& config() const { return config_; }
 
  private:
-  T5Config config_;
+  ModelSpec spec_;
   Param embedding_;
   Encoder encoder_;
   Decoder decoder_;
@@ -157,10 +155,9 @@ class DecoderOnlyTransformer {
   Tensor decode(const Tensor& input_tokens, const Tensor& segments, const Tensor& prefix,
                 const Context& context) const;
   Projection projection() const;
-  const TransformerConfig& config() const { return config_; }
 
  private:
-  TransformerConfig config_;
+  ModelSpec spec_;
   Param embedding_;
   Decoder decoder_;
   Param logits_dense_;

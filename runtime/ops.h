@@ -70,8 +70,8 @@ struct AttentionMask {
 };
 struct AttentionOptions {
   int64_t num_heads = 1;
-  double scale = 1;  // T5 does not divide by sqrt(head size)
-  int64_t max_distance = 128;
+  double scale = 1;           // T5 does not divide by sqrt(head size)
+  int64_t max_distance = 0;   // of a relative bias: from there on all keys share a bucket
   bool bidirectional = true;  // of the relative position buckets
   double dropout_rate = 0;
   Key dropout_key{};

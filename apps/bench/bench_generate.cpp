@@ -58,8 +58,7 @@ int run_bench_generate(std::span<char* const> args) {
   const int64_t tokens = options.batch * (options.encode_only ? options.inputs : options.targets);
   const WeightType weights = options.quantize.type().value_or(WeightType::f32);
   if (Device::current().is_cpu()) {
-    const decoding::PackedNetwork network(decoding::shape_of(config), random_source(config), {},
-                                          weights);
+    const decoding::PackedNetwork network(spec_of(config), random_source(config), {}, weights);
     decoding::TransformerDecoder decoder(network);
     time_steps("generate", options, tokens, [&] { run(decoder); });
   } else {

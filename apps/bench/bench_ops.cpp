@@ -10,6 +10,7 @@
 #include "apps/bench/bench.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/compute_flags.h"
+#include "models/layers.h"
 #include "runtime/ops.h"
 #include "runtime/tape.h"
 
@@ -126,9 +127,10 @@ int run_bench_attention(std::span<char* const> args) {
   };
   const Tensor q = tensor(queries, "queries", 1), k = tensor(keys, "keys", 2),
                v = tensor(keys, "keys", 3);
+  const LayerConfig t5;
   Tensor table;
   if (!no_bias) {
-    HostArray values(DType::f32, {heads, 32});
+    HostArray values(DType::f32, {heads, t5.num_buckets});
     for (size_t i = 0; i < values.as<float>().size(); ++i)
       values.as<float>()[i] = static_cast<float>(i % 7) * 0.1f;
     table = Tensor::from_host(values, {"heads", "relpos_buckets"}).set_needs_grad(true);
@@ -136,7 +138,7 @@ int run_bench_attention(std::span<char* const> args) {
   const auto forward = [&] {
     return ops::attention(
         q, k, v, table, {.query_segments = {}, .key_segments = {}, .prefix = {}, .causal = causal},
-        {.num_heads = heads, .bidirectional = !causal});
+        {.num_heads = heads, .max_distance = t5.max_distance, .bidirectional = !causal});
   };
   const std::string shape = fmt::format(
       "\"batch\": {}, \"heads\": {}, \"head_dim\": {}, \"queries\": {}, \"keys\": {}, "

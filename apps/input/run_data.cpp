@@ -7,9 +7,9 @@ data::FeatureConverterPtr converter_for(const ConfiguredModel& model,
   if (const auto* named = model.feature_converter_cls.get_if<gin::Callable>())
     return gin::as<data::FeatureConverterPtr>((*named)({}, {{"options", gin::to_value(options)}}),
                                               gin::Where{"feature_converter_cls"});
-  if (dynamic_cast<const EncoderDecoderModel*>(model.model.get()) != nullptr)
-    return data::make_feature_converter("EncDecFeatureConverter", options);
-  return data::make_feature_converter("DecoderFeatureConverter", options);
+  return data::make_feature_converter(
+      model.model->spec().decoder_only() ? "DecoderFeatureConverter" : "EncDecFeatureConverter",
+      options);
 }
 
 }  // namespace quintet

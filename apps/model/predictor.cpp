@@ -11,8 +11,8 @@ using decoding::BeamOptions;
 using decoding::SampleOptions;
 
 /// An encoder with experts routes a whole batch, as in evaluation; a dense one is packed.
-decoding::EncoderFunction encoder_of(const EncoderDecoderModel& model) {
-  if (model.network().config().sparse_encoder.num_sparse_layers == 0) return {};
+decoding::EncoderFunction encoder_of(const BaseModel& model) {
+  if (!model.spec().encoder_has_experts()) return {};
   return [&model](std::span<const int32_t> tokens, int64_t batch, int64_t length) {
     HostArray inputs(DType::i32, {batch, length});
     std::copy(tokens.begin(), tokens.end(), inputs.as<int32_t>().begin());
@@ -52,15 +52,8 @@ decoding::ParameterSource parameters_of(const BaseModel& model, const Weights& w
 }  // namespace
 
 std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights) {
-  const decoding::ParameterSource source = parameters_of(model, weights);
-  using decoding::PackedNetwork;
-  if (const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model))
-    return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source,
-                                           encoder_of(*network), weights.type);
-  const auto* network = dynamic_cast<const DecoderOnlyModel*>(&model);
-  QT_ASSERT(network != nullptr);
-  return std::make_unique<PackedNetwork>(decoding::shape_of(network->network().config()), source,
-                                         decoding::EncoderFunction(), weights.type);
+  return std::make_unique<decoding::PackedNetwork>(model.spec(), parameters_of(model, weights),
+                                                   encoder_of(model), weights.type);
 }
 
 decoding::KeptWeights kept_weights(const BaseModel& model, const Weights& weights) {
@@ -70,10 +63,9 @@ decoding::KeptWeights kept_weights(const BaseModel& model, const Weights& weight
 
 void drop_packed(BaseModel& model, const Weights& weights) {
   if (!Device::current().is_cpu() && weights.type == WeightType::f32) return;
-  const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model);
-  const bool encodes = network != nullptr && encoder_of(*network);
   for (ParamInfo& info : model.parameters().all())
-    if (!encodes || info.name.starts_with("decoder/")) info.value = info.compute = Tensor();
+    if (!model.spec().encoder_has_experts() || info.name.starts_with("decoder/"))
+      info.value = info.compute = Tensor();
   Device::current().memory().release_cached();
 }
 
@@ -85,10 +77,9 @@ Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
                                                         kept_weights(*model.model, weights));
   else
     network_ = pack(*model.model, weights);
-  const auto* decoder = dynamic_cast<const DecoderOnlyModel*>(model.model.get());
-  decoder_only_ = decoder != nullptr;
-  options_.inputs_bidirectional_attention =
-      decoder_only_ && decoder->inputs_bidirectional_attention();
+  const ModelSpec& spec = model.model->spec();
+  decoder_only_ = spec.decoder_only();
+  options_.inputs_bidirectional_attention = spec.inputs_bidirectional_attention;
   options_.eos_id = eos_of(model);
   options_.decode_fn = configured_decode_fn(model, decoder_only_);
   if (model.config != nullptr) {

@@ -28,15 +28,14 @@ void report_quantization(const TrainedModel& trained, WeightType weights,
                          const data::DatasetConfig& set, int64_t num_examples) {
   const auto exact = pack(*trained.model->model);
   const auto quantized = pack(*trained.model->model, {.type = weights});
-  const auto* decoder = dynamic_cast<const DecoderOnlyModel*>(trained.model->model.get());
   const auto [inputs, targets] = examples_of(trained, set, num_examples);
   fmt::print(stderr, "{} at step {}, {} instead of f32, {} examples\n", trained.model_dir.string(),
              trained.step, name_of(weights), inputs.size());
   fmt::print(stderr, "{:<20} {:>10} {:>13} {:>15} {:>14}\n", "quantized", "MiB", "weight error",
              "KL nats/token", "other token %");
-  for (const auto& loss : decoding::quantization_losses(
-           *exact, *quantized, inputs, targets,
-           decoder != nullptr && decoder->inputs_bidirectional_attention())) {
+  for (const auto& loss :
+       decoding::quantization_losses(*exact, *quantized, inputs, targets,
+                                     trained.model->model->spec().inputs_bidirectional_attention)) {
     const double mib = static_cast<double>(loss.bytes) / (1 << 20);
     fmt::print(stderr, "{:<20} {:>10.3f} {:>13.5f} {:>15.3e} {:>14.2f}\n", loss.part, mib,
                loss.weight_error, loss.divergence, 100 * loss.changed);

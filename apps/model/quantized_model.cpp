@@ -15,15 +15,9 @@ namespace {
 
 constexpr const char* kScale = "_scale";
 
-decoding::NetworkShape shape_of(const BaseModel& model) {
-  if (const auto* network = dynamic_cast<const EncoderDecoderModel*>(&model))
-    return decoding::shape_of(network->network().config());
-  return decoding::shape_of(dynamic_cast<const DecoderOnlyModel&>(model).network().config());
-}
-
 /// Whether a parameter is kept as it was trained: an encoder with experts is the model's own.
-bool stays(const decoding::NetworkShape& shape, const std::string& name) {
-  return shape.sparse_encoder.num_sparse_layers > 0 && !name.starts_with("decoder/");
+bool stays(const ModelSpec& spec, const std::string& name) {
+  return spec.encoder_has_experts() && !name.starts_with("decoder/");
 }
 
 HostArray read_parameter(const CheckpointReader& checkpoint, const std::string& name) {
@@ -91,9 +85,8 @@ decoding::ParameterSource source_of(std::shared_ptr<const CheckpointReader> chec
 
 void load_for(const Weights& weights, const CheckpointReader& checkpoint, BaseModel& model) {
   if (!weights.quantized) return load_parameters(checkpoint, model.parameters());
-  const decoding::NetworkShape shape = shape_of(model);
   for (ParamInfo& info : model.parameters().all()) {
-    if (!stays(shape, info.name)) continue;
+    if (!stays(model.spec(), info.name)) continue;
     const HostArray array = read_parameter(checkpoint, info.name);
     info.value = Tensor(info.spec);
     QT_CHECK_AS(
@@ -107,16 +100,16 @@ void load_for(const Weights& weights, const CheckpointReader& checkpoint, BaseMo
 
 void write_quantized(const TrainedModel& trained, WeightType weights,
                      const std::filesystem::path& folder) {
-  const decoding::NetworkShape shape = shape_of(*trained.model->model);
+  const BaseModel& model = *trained.model->model;
   QT_CHECK(list_checkpoints(folder).empty(),
            "--output={}: there is a checkpoint already; name another folder", folder.string());
   HostArrays arrays;
-  for (const ParamInfo& info : trained.model->model->parameters().all()) {
-    if (stays(shape, info.name)) {
+  for (const ParamInfo& info : model.parameters().all()) {
+    if (stays(model.spec(), info.name)) {
       arrays["target/" + info.name] = info.value.to_host();
       continue;
     }
-    auto q = decoding::quantize_parameter(shape, info.name, info.value.local(), weights);
+    auto q = decoding::quantize_parameter(model.spec(), info.name, info.value.local(), weights);
     arrays["target/" + info.name] = std::move(q.values);
     if (q.scales.elements() > 0) arrays["target/" + info.name + kScale] = std::move(q.scales);
   }

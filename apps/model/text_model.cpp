@@ -7,7 +7,7 @@ namespace quintet {
 TextModel::TextModel(const std::string& model_dir, const std::vector<std::string>& bindings)
     : trained_(open_trained_model(model_dir, bindings)) {
   const ConfiguredModel& model = *trained_.model;
-  decoder_only_ = dynamic_cast<const DecoderOnlyModel*>(model.model.get()) != nullptr;
+  decoder_only_ = model.model->spec().decoder_only();
   inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary);
   targets_ = vocabulary(model.output_vocabulary);
   learn_from_the_runs_task();

@@ -23,7 +23,7 @@ LayoutCase gin_case(const ModelCase& bench, Session& session) {
     return ModelAndOptimizer{configured->model, configured->optimizer};
   };
   const ModelAndOptimizer example = what.make();
-  const bool encodes = dynamic_cast<const EncoderDecoderModel*>(example.model.get()) != nullptr;
+  const bool encodes = !example.model->spec().decoder_only();
   what.batch = [bench, encodes, vocabulary = example.model->vocab_size()](int64_t) {
     HostArrays batch = random_batch(bench, vocabulary);
     if (!encodes) batch.erase("encoder_input_tokens");

@@ -51,8 +51,7 @@ void run_server(ServeFlags flags, const std::vector<std::string>& bindings) {
   engine.memory_bytes = flags.cache_mib << 20;
   flags.service.answer_bytes = flags.answers_mib << 20;
   engine.max_length = flags.service.limits.prompt_tokens + flags.service.limits.answer_tokens + 1;
-  if (const auto* decoder = dynamic_cast<const DecoderOnlyModel*>(model.configured().model.get()))
-    engine.bidirectional_prefix = decoder->inputs_bidirectional_attention();
+  engine.bidirectional_prefix = model.configured().model->spec().inputs_bidirectional_attention;
   QT_CHECK(flags.service.limits.sequences <= engine.max_rows,
            "--max_n={} exceeds --max_batch={}: such a request could never run",
            flags.service.limits.sequences, engine.max_rows);

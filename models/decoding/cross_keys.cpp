@@ -8,13 +8,14 @@
 
 namespace quintet::decoding {
 
-int64_t cross_floats(const NetworkShape& shape, int64_t length) {
-  return shape.num_decoder_layers * shape.num_heads * SharedKeys::floats(length, shape.head_dim);
+int64_t cross_floats(const StackSpec& decoder, int64_t length) {
+  return decoder.num_layers * decoder.layer.num_heads *
+         SharedKeys::floats(length, decoder.layer.head_dim);
 }
 
 std::vector<float> encode(const PackedNetwork& network, const Sequences& sequences) {
   if (!network.encoder_function()) return run_stack(network, network.encoder(), sequences);
-  const int64_t batch = sequences.items(), e = network.shape().emb_dim;
+  const int64_t batch = sequences.items(), e = network.spec().emb_dim();
   const int64_t length =
       1 + *std::max_element(sequences.positions.begin(), sequences.positions.end());
   std::vector<int32_t> tokens(static_cast<size_t>(batch * length));
@@ -35,10 +36,11 @@ std::vector<float> encode(const PackedNetwork& network, const Sequences& sequenc
 
 void finish_encoding(const PackedNetwork& network, const Sequences& sequences,
                      std::span<float> encoded, std::span<const SharedKeys> keys) {
-  const NetworkShape& shape = network.shape();
+  const LayerConfig& layer_config = network.spec().decoder.layer;
   const auto& layers = network.decoder().layers;
-  const int64_t heads = shape.num_heads, d = shape.head_dim, e = shape.emb_dim;
-  const int64_t joined = shape.joined_kv(), items = sequences.items(), rows = sequences.size();
+  const int64_t heads = layer_config.num_heads, d = layer_config.head_dim, e = layer_config.emb_dim;
+  const int64_t joined = layer_config.joined_kv(), items = sequences.items(),
+                rows = sequences.size();
   QT_ASSERT(keys.empty() || keys.size() == layers.size() * static_cast<size_t>(items * heads));
   std::vector<int64_t> item_of;
   for (int64_t i = 0; i < items; ++i)
@@ -60,7 +62,7 @@ void finish_encoding(const PackedNetwork& network, const Sequences& sequences,
       }
       block.resize(static_cast<size_t>(count * 2 * joined));
       for (size_t layer = 0; !keys.empty() && layer < layers.size(); ++layer) {
-        const PackedMatrix& w = layers[layer].cross.key_value;
+        const PackedMatrix& w = layers[layer].cross->key_value;
         multiply(packed, w, {0, w.panels()},
                  [&](const Tile& tile) { store_tile(tile, block.data(), 2 * joined); });
         for (int64_t r = 0; r < count; ++r) {

@@ -11,7 +11,7 @@
 namespace quintet::decoding {
 
 /// Floats of an input's keys and values in all layers.
-int64_t cross_floats(const NetworkShape& shape, int64_t length);
+int64_t cross_floats(const StackSpec& decoder, int64_t length);
 
 /// The encoder's output before its final norm, or, of a network with a function that encodes, after it:
 /// [n, embed] for the n tokens.

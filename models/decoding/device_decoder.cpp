@@ -8,12 +8,11 @@
 #include "kernels/gpu/gpu_kernels.h"
 #include "models/decoding/device_arrays.h"
 #include "models/decoding/device_beams.h"
-#include "models/decoding/device_encoder.h"
 #include "models/decoding/device_inputs.h"
 #include "models/decoding/device_layers.h"
-#include "models/decoding/device_prefix.h"
 #include "models/decoding/device_products.h"
 #include "models/decoding/device_samples.h"
+#include "models/decoding/device_sequences.h"
 #include "models/decoding/repeated_work.h"
 #include "models/features.h"
 #include "runtime/tape.h"
@@ -62,7 +61,7 @@ struct DeviceDecoder::State {
         rows(items * cache.num_decodes),
         row("rows", rows),
         top(std::min<int64_t>(kMostTop, 4 * cache.num_decodes + 4)) {
-    const LayerConfig& config = weights.config;
+    const LayerConfig& config = weights.layer();
     const DType dtype = weights.dtype();
     const Axis joined{axis::kJoinedKv, weights.joined_kv()};
     lengths = Tensor(Spec{{{axis::kBatch, batch}}, DType::i32});
@@ -72,8 +71,8 @@ struct DeviceDecoder::State {
                      {axis::kLength, options.max_length},
                      {axis::kKv, config.head_dim}},
                     dtype};
-    for (size_t i = 0; i < weights.layers.size(); ++i) {
-      if (weights.has_encoder) {
+    for (size_t i = 0; i < weights.decoder.layers.size(); ++i) {
+      if (weights.spec.decoder.cross_attention) {
         cross_keys.emplace_back(cross);
         cross_values.emplace_back(cross);
       }
@@ -87,7 +86,7 @@ struct DeviceDecoder::State {
     const Spec slots{{row, {"bytes", options.max_length * 2}}, DType::u8};
     sources = Tensor(slots);
     next_sources = Tensor(slots);
-    logits = Tensor(Spec{{row, {axis::kVocab, weights.vocab_size}}, DType::f32});
+    logits = Tensor(Spec{{row, {axis::kVocab, weights.spec.vocab_size}}, DType::f32});
   }
   const int32_t* input(InputRow which) const { return ints(step_inputs) + which * rows; }
   int32_t* host_input(InputRow which) const {
@@ -123,8 +122,8 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
            "must not be empty",
            batch, length, options.num_decodes, options.max_length);
   QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length);
-  const auto* const model = dynamic_cast<const EncoderDecoderModel*>(&model_);
-  QT_CHECK(model != nullptr, "generation: a decoder-only network has no encoder inputs");
+  QT_CHECK(!weights_->spec.decoder_only(),
+           "generation: a decoder-only network has no encoder inputs");
   const Tape::Recording paused(nullptr);
   start(batch, length, options);
   State& s = *state_;
@@ -132,7 +131,7 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
   std::copy(tokens.begin(), tokens.end(), inputs.as<int32_t>().begin());
   std::transform(tokens.begin(), tokens.end(), segments.as<int32_t>().begin(),
                  [](int32_t token) { return token > 0 ? 1 : 0; });
-  Tensor encoded = encode(*model, *weights_, inputs, segments);  // [batch, length, embed]
+  Tensor encoded = encode(model_, *weights_, inputs, segments);  // [batch, length, embed]
   const auto [order, lengths] = without_padding(tokens, batch, length);
   if (!order.empty()) {
     HostArray places(DType::i32, {batch, length});
@@ -143,10 +142,10 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
   }
   set_values<int32_t>(s.lengths, lengths);
   Device& device = Device::current();
-  for (size_t i = 0; i < weights_->layers.size(); ++i) {
-    const DeviceWeights::Layer& layer = weights_->layers[i];
-    for (const auto& [weight, to] : {std::pair(layer.cross_key, s.cross_keys[i]),
-                                     std::pair(layer.cross_value, s.cross_values[i])})
+  for (size_t i = 0; i < weights_->decoder.layers.size(); ++i) {
+    const auto& weights = weights_->decoder.layers[i].cross->key_value.parts;
+    for (const auto& [weight, to] :
+         {std::pair(weights[0], s.cross_keys[i]), {weights[1], s.cross_values[i]}})
       device.copy(to.local().pointer, ops::matmul(encoded, weight).local().pointer, to.bytes());
   }
 }
@@ -154,7 +153,7 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
 void DeviceDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t batch, int64_t length,
                                  std::span<const int32_t> prefix, bool bidirectional,
                                  const CacheOptions& options) {
-  QT_CHECK(!weights_->has_encoder, "generation: a prefix needs a decoder-only network");
+  QT_CHECK(weights_->spec.decoder_only(), "generation: a prefix needs a decoder-only network");
   QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length && std::ssize(prefix) == batch);
   const int32_t longest = *std::max_element(prefix.begin(), prefix.end());
   QT_CHECK(longest <= options.max_length,
@@ -195,13 +194,14 @@ Tensor DeviceDecoder::queue_layers() {
   const State& s = *state_;
   const GpuKernels& kernels = Device::current().kernels();
   const Stream stream = Device::current().stream();
-  const int64_t d = weights_->config.head_dim, joined = weights_->joined_kv();
+  const int64_t d = weights_->layer().head_dim, joined = weights_->joined_kv();
   const int64_t room = s.options.max_length;
-  const bool by_head = weights_->has_encoder;
+  const bool by_head = weights_->spec.decoder.cross_attention;
   const Tensor attended(Spec{{s.row, {axis::kJoinedKv, joined}}, weights_->dtype()});
   const StepAttention attention{
       .self =
-          [&](size_t i, const DecodeRows& rows, const void* key, const void* value) {
+          [&](size_t i, const DecodeRows& rows, const void* key, const void* value,
+              const Tensor& bias) {
             kernels.decode_self({.rows = rows,
                                  .cache = cache(s.keys[i], s.values[i], room * joined,
                                                 by_head ? room * d : d, by_head ? d : joined, room),
@@ -210,8 +210,8 @@ Tensor DeviceDecoder::queue_layers() {
                                  .key_stride = 3 * joined,
                                  .positions = s.input(kPositions),
                                  .sources = sources(s.sources),
-                                 .bias = weights_->bias.local().data<float>(),
-                                 .biases = weights_->bias.size(1)},
+                                 .bias = bias.local().data<float>(),
+                                 .biases = bias.size(1)},
                                 stream);
           },
       .cross =

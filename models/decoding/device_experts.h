@@ -7,10 +7,10 @@
 namespace quintet::decoding {
 
 /// What experts make of h [batch, length, embed], normalized; the same axes.
-Tensor through_experts(const DeviceWeights::Mlp& mlp, const Tensor& h);
+Tensor through_experts(const DeviceForm::Experts& experts, const Tensor& h);
 
-/// x + experts of rms_norm(x, mlp.norm); x: [rows, embed]. Of many rows: few take kernels of their
+/// x + experts of rms_norm(x, norm); x: [rows, embed]. Of many rows: few take kernels of their
 /// own (device_products.h).
-Tensor add_experts(const DeviceWeights::Mlp& mlp, const Tensor& x);
+Tensor add_experts(const Tensor& norm, const DeviceForm::Experts& experts, const Tensor& x);
 
 }  // namespace quintet::decoding

@@ -1,37 +1,51 @@
 #include "models/decoding/device_layers.h"
 
 #include "models/decoding/device_products.h"
+#include "models/decoding/layer.h"
 
 namespace quintet::decoding {
+namespace {
+
+/// A layer over a step's rows (layer.h).
+struct StepBackend {
+  const Products products;
+  const StepAttention& attention;
+  const Tensor& attended;
+  DecodeRows rows;
+  Tensor x, qkv;  // [rows, embed]; [rows, joined_kv], in self-attention three side by side
+
+  void project(size_t, const DeviceAttention& weights) {
+    qkv = products.normed(x, weights.norm, weights.in.joined);
+    rows.query = at(qkv, 0);
+    rows.query_stride = qkv.size(1);
+  }
+  void attend_self(size_t i, const DeviceAttention& weights) {
+    const int64_t joined = attended.size(1);
+    attention.self(i, rows, at(qkv, joined), at(qkv, 2 * joined),
+                   weights.relative_bias.by_distance);
+  }
+  void attend_cross(size_t i) { attention.cross(i, rows); }
+  void add_product(const DeviceMatrix& matrix) { x = products.added(x, attended, matrix); }
+  void add_mlp(const Tensor& norm, const DeviceForm::Mlp& mlp) {
+    x = products.added(x, products.activated(x, norm, mlp), mlp.wo);
+  }
+  void add_mlp(const Tensor& norm, const DeviceForm::Experts& experts) {
+    x = products.with_experts(x, norm, experts);
+  }
+};
+
+}  // namespace
 
 Tensor queue_layers(const DeviceWeights& weights, Tensor x, DecodeRows rows, const Tensor& attended,
                     const StepAttention& attention) {
-  const Products products(x.size(0));
-  const int64_t joined = weights.joined_kv();
   rows.dtype = weights.dtype();
-  rows.heads = weights.config.num_heads;
-  rows.head_dim = weights.config.head_dim;
+  rows.heads = weights.layer().num_heads;
+  rows.head_dim = weights.layer().head_dim;
   rows.out = at(attended, 0);
-  rows.out_stride = joined;
-  for (size_t i = 0; i < weights.layers.size(); ++i) {
-    const DeviceWeights::Layer& layer = weights.layers[i];
-    const Tensor qkv = products.normed(x, layer.self_norm, layer.qkv);
-    rows.query = at(qkv, 0);
-    rows.query_stride = 3 * joined;
-    attention.self(i, rows, at(qkv, joined), at(qkv, 2 * joined));
-    x = products.added(x, attended, layer.self_out);
-    if (weights.has_encoder) {
-      const Tensor query = products.normed(x, layer.cross_norm, layer.cross_query);
-      rows.query = at(query, 0);
-      rows.query_stride = joined;
-      attention.cross(i, rows);
-      x = products.added(x, attended, layer.cross_out);
-    }
-    for (const DeviceWeights::Mlp& mlp : layer.mlps)
-      x = mlp.router.absent() ? products.added(x, products.activated(x, mlp), mlp.wo)
-                              : products.with_experts(x, mlp);
-  }
-  return x;
+  rows.out_stride = weights.joined_kv();
+  StepBackend backend{Products(x.size(0)), attention, attended, rows, std::move(x), {}};
+  run_layers(backend, weights.decoder);
+  return backend.x;
 }
 
 }  // namespace quintet::decoding

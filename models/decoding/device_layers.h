@@ -11,8 +11,9 @@ namespace quintet::decoding {
 
 /// Queues kernels that leave what the rows' queries find in rows.out.
 struct StepAttention {
-  /// key, value: [rows, 3 joined_kv] apart, of the new tokens.
-  std::function<void(size_t layer, const DecodeRows& rows, const void* key, const void* value)>
+  /// key, value: [rows, 3 joined_kv] apart, of the new tokens. bias: float32 [heads, distances back].
+  std::function<void(size_t layer, const DecodeRows& rows, const void* key, const void* value,
+                     const Tensor& bias)>
       self;
   /// Not called for a decoder alone.
   std::function<void(size_t layer, const DecodeRows& rows)> cross;

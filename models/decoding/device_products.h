@@ -33,25 +33,28 @@ class Products {
     return x;
   }
   /// A dense MLP's first half of the norm of x.
-  Tensor activated(const Tensor& x, const DeviceWeights::Mlp& mlp) const {
-    const SkinnyMatmul p = first_half(x, mlp);
+  Tensor activated(const Tensor& x, const Tensor& norm, const DeviceForm::Mlp& mlp) const {
+    const SkinnyMatmul p = first_half(x, norm, mlp);
     if (!is_fused(p))
-      return ops::mlp_in(ops::rms_norm(x, mlp.norm), mlp.wi_0, mlp.wi_1, mlp.activations);
+      return ops::mlp_in(ops::rms_norm(x, norm), mlp.wi_0, mlp.wi_1, mlp.activations);
     const Tensor y(Spec{{x.spec().axes[0], mlp.wi_0.values.spec().axes[1]}, x.spec().dtype});
     run(p, y);
     return y;
   }
   /// x + experts of the norm of x, where x was if that saves memory
-  Tensor with_experts(const Tensor& x, const DeviceWeights::Mlp& mlp) const {
-    if (rows_ > kMostSkinnyRows || rows_ * mlp.chosen > kMostSkinnyChoices)
-      return add_experts(mlp, x);
-    const Tensor logits(Spec{{x.spec().axes[0], mlp.router.spec().axes[1]}, DType::f32});
-    run(product({.norm = scale(mlp.norm)}, x, mlp.router), logits);
-    SkinnyMatmul p = first_half(x, mlp);
-    p.experts = {
-        .logits = logits.local().data<float>(), .count = mlp.router.size(1), .chosen = mlp.chosen};
-    const Tensor h(
-        Spec{{{"choices", rows_ * mlp.chosen}, mlp.wi_0.values.spec().axes[2]}, x.spec().dtype});
+  Tensor with_experts(const Tensor& x, const Tensor& norm,
+                      const DeviceForm::Experts& experts) const {
+    const int64_t choices = rows_ * experts.chosen;
+    if (rows_ > kMostSkinnyRows || choices > kMostSkinnyChoices)
+      return add_experts(norm, experts, x);
+    const DeviceForm::Mlp& mlp = experts.mlp;
+    const Tensor logits(Spec{{x.spec().axes[0], experts.router.spec().axes[1]}, DType::f32});
+    run(product({.norm = scale(norm)}, x, experts.router), logits);
+    SkinnyMatmul p = first_half(x, norm, mlp);
+    p.experts = {.logits = logits.local().data<float>(),
+                 .count = experts.router.size(1),
+                 .chosen = experts.chosen};
+    const Tensor h(Spec{{{"choices", choices}, mlp.wi_0.values.spec().axes[2]}, x.spec().dtype});
     run(p, h);
     SkinnyMatmul out = product({.residual = x.local().pointer, .experts = p.experts}, h, mlp.wo);
     out.rows = rows_;
@@ -59,17 +62,18 @@ class Products {
     run(out, x);
     return x;
   }
-  /// Logits of rms_norm(x, weights.norm), to float32 `logits`.
+  /// Logits of the decoder's norm of x, to float32 `logits`.
   void project(const Tensor& x, const DeviceWeights& weights, const Tensor& logits) const {
-    const SkinnyMatmul p = product({.norm = scale(weights.norm),
-                                    .transposed = weights.tied,
-                                    .scale = static_cast<float>(weights.logit_scale)},
+    const SkinnyMatmul p = product({.norm = scale(weights.decoder.norm),
+                                    .transposed = weights.spec.logits_via_embedding,
+                                    .scale = static_cast<float>(weights.spec.logit_scale())},
                                    x, weights.logits);
     if (is_fused(p)) return run(p, logits);
-    const Tensor y = ops::rms_norm(x, weights.norm);
+    const Tensor y = ops::rms_norm(x, weights.decoder.norm);
     const Tensor rounded =
-        ops::scale(weights.tied ? ops::matmul_t(y, weights.logits) : ops::matmul(y, weights.logits),
-                   weights.logit_scale);
+        ops::scale(weights.spec.logits_via_embedding ? ops::matmul_t(y, weights.logits)
+                                                     : ops::matmul(y, weights.logits),
+                   weights.spec.logit_scale());
     const View from = rounded.local(), to = logits.local();
     Device::current().kernels().cast({&from, 1}, {&to, 1}, Device::current().stream());
   }
@@ -83,9 +87,9 @@ class Products {
     return rows_ <= kMostSkinnyRows || (rows_ <= kMostByteRows && p.takes_tiles());
   }
   /// Of an MLP or of experts.
-  static SkinnyMatmul first_half(const Tensor& x, const DeviceWeights::Mlp& mlp) {
+  static SkinnyMatmul first_half(const Tensor& x, const Tensor& norm, const DeviceForm::Mlp& mlp) {
     const Gate gate = Gate::of("mlp_in", mlp.activations, !mlp.wi_1.absent());
-    return product({.norm = scale(mlp.norm),
+    return product({.norm = scale(norm),
                     .gate = mlp.wi_1.absent() ? nullptr : mlp.wi_1.values.local().pointer,
                     .gate_scales = scales(mlp.wi_1),
                     .act0 = gate.act0,

@@ -6,163 +6,92 @@
 namespace quintet::decoding {
 namespace {
 
-/// Reads a model's parameters as they are kept.
-class Reader {
+/// What is added for a key 0, 1, ... tokens back.
+Tensor bias_by_distance(const HostArray& table, int64_t max_distance) {
+  const int64_t heads = table.shape[0], buckets = table.shape[1];
+  const BucketRule rule{.bidirectional = false, .buckets = buckets, .max_distance = max_distance};
+  HostArray bias(DType::f32, {heads, max_distance});
+  for (int64_t h = 0; h < heads; ++h)
+    for (int64_t back = 0; back < max_distance; ++back)
+      bias.as<float>()[static_cast<size_t>(h * max_distance + back)] =
+          table.as<float>()[static_cast<size_t>(h * buckets + rule.bucket(-back))];
+  return Tensor::from_host(bias, {axis::kHeads, "distance"});
+}
+
+/// Takes a model's parameters as they are kept; the model knows their sizes.
+class Loader {
  public:
-  Reader(const Parameters& parameters, const NetworkShape& shape, const KeptWeights& kept,
-         DType wide)
-      : parameters_(parameters), shape_(shape), kept_(kept), wide_(wide) {}
+  using Form = DeviceForm;
+  Loader(const Parameters& parameters, const ModelSpec& spec, const KeptWeights& kept)
+      : parameters_(parameters), spec_(spec), kept_(kept), wide_(dtype_from_name(spec.dtype)) {}
 
   bool in_fewer_bits() const { return kept_.type != WeightType::f32; }
-  /// A scale of a norm, a table of biases, a router.
-  Tensor vector(const std::string& name) const {
+  Tensor vector(const std::string& name, int64_t) const {
     if (!in_fewer_bits()) return parameters_.at(name).used();
     return DeviceMatrix(read(name), parameters_.at(name).spec.axes, false, DType::f32).values;
   }
-  DeviceMatrix matrix(const std::string& name) const {
-    if (!in_fewer_bits()) return parameters_.at(name).used();
-    return {read(name), parameters_.at(name).spec.axes, name.ends_with("embedding"), wide_};
-  }
   /// Decoding's attention does not scale its scores: the queries are.
-  DeviceMatrix query(const std::string& scope) const {
-    const std::string name = scope + "query/kernel";
-    const auto by = factor_of(shape_, name);
-    if (in_fewer_bits() || !by) return matrix(name);
-    return ops::scale(parameters_.at(name).used(), 1 / static_cast<double>(*by));
+  DeviceMatrix matrix(const std::string& name) const {
+    if (in_fewer_bits())
+      return {read(name), parameters_.at(name).spec.axes, name.ends_with("embedding"), wide_};
+    const Tensor used = parameters_.at(name).used();
+    const auto by = factor_of(spec_, name);
+    return by ? ops::scale(used, 1 / static_cast<double>(*by)) : used;
   }
-  DeviceWeights::Mlp mlp(const std::string& norm, const std::string& scope,
-                         const std::vector<std::string>& activations) const {
+  DeviceMatrix matrix(const std::string& name, int64_t, int64_t) const { return matrix(name); }
+  Form::Projections projections(const std::string& scope, std::initializer_list<const char*> names,
+                                ReadBy by) const {
+    Form::Projections all;
+    for (const char* name : names)
+      all.parts.push_back(matrix(fmt::format("{}/{}/kernel", scope, name)));
+    if (by.steps) all.joined = names.size() == 1 ? all.parts[0] : side_by_side(all.parts);
+    if (!by.sequences) all.parts.clear();
+    return all;
+  }
+  Form::Mlp mlp(const std::string& scope, int64_t,
+                const std::vector<std::string>& activations) const {
     const bool gated = activations.size() == 2;
-    return {.norm = vector(norm + "/scale"),
-            .wi_0 = matrix(scope + (gated ? "/wi_0/kernel" : "/wi/kernel")),
+    return {.wi_0 = matrix(scope + (gated ? "/wi_0/kernel" : "/wi/kernel")),
             .wi_1 = gated ? matrix(scope + "/wi_1/kernel") : DeviceMatrix(),
             .wo = matrix(scope + "/wo/kernel"),
-            .activations = activations,
-            .router = {}};
+            .activations = activations};
+  }
+  Form::Experts experts(const std::string& scope, const MoeConfig& moe) const {
+    return {.router = vector(scope + "/router/router_weights/w/kernel", 0),
+            .chosen = moe.router.num_selected_experts,
+            .mlp = mlp(scope + "/expert", moe.mlp_dim, moe.activations)};
+  }
+  Form::Bias relative_bias(const std::string& name, const StackSpec& stack) const {
+    Form::Bias bias{.table = vector(name, 0), .by_distance = {}};
+    if (!stack.is_encoder)
+      bias.by_distance = bias_by_distance(bias.table.to_host(), stack.layer.max_distance);
+    return bias;
   }
 
  private:
   QuantizedParameter read(const std::string& name) const {
     std::vector<int64_t> shape;
     for (const Axis& axis : parameters_.at(name).spec.axes) shape.push_back(axis.size);
-    return quantized_parameter(shape_, name, kept_.source(name), kept_.type, shape);
+    return quantized_parameter(spec_, name, kept_.source(name), kept_.type, shape);
   }
 
   const Parameters& parameters_;
-  const NetworkShape& shape_;
+  const ModelSpec& spec_;
   const KeptWeights& kept_;
   const DType wide_;
 };
 
-/// Of one layer; sparse: the mixture that it is, or null.
-std::vector<DeviceWeights::Mlp> mlps_of(const Reader& reader, const std::string& layer,
-                                        const LayerConfig& config, const SparseStack* sparse) {
-  if (sparse == nullptr)
-    return {reader.mlp(layer + "/pre_mlp_layer_norm", layer + "/mlp", config.mlp_activations)};
-  std::vector all{
-      reader.mlp(layer + "/pre_mlp_layer_norm", layer + "/mlp/expert", sparse->moe.activations)};
-  all[0].router = reader.vector(layer + "/mlp/router/router_weights/w/kernel");
-  all[0].chosen = sparse->moe.router.num_selected_experts;
-  if (sparse->extra_mlp)
-    all.push_back(reader.mlp(layer + "/pre_extra_mlp_layer_norm", layer + "/extra_mlp",
-                             config.mlp_activations));
-  return all;
-}
-
-DeviceWeights::Encoder encoder_of(const Reader& reader, const T5Config& config) {
-  DeviceWeights::Encoder encoder{.layers = {},
-                                 .norm = reader.vector("encoder/encoder_norm/scale"),
-                                 .bias_table = reader.vector("encoder/relpos_bias/rel_embedding"),
-                                 .masks_padding = config.masks_padding};
-  for (int64_t i = 0; i < config.num_encoder_layers; ++i) {
-    const std::string layer = fmt::format("encoder/layers_{}", i),
-                      attention = layer + "/attention/";
-    encoder.layers.push_back(
-        {.norm = reader.vector(layer + "/pre_attention_layer_norm/scale"),
-         .query = reader.query(attention),
-         .key = reader.matrix(attention + "key/kernel"),
-         .value = reader.matrix(attention + "value/kernel"),
-         .out = reader.matrix(attention + "out/kernel"),
-         .mlp = reader.mlp(layer + "/pre_mlp_layer_norm", layer + "/mlp", config.mlp_activations)});
-  }
-  return encoder;
-}
-
-/// What is added for a key 0, 1, ... tokens back.
-Tensor bias_by_distance(const HostArray& table) {
-  const int64_t heads = table.shape[0], buckets = table.shape[1];
-  const BucketRule rule{.bidirectional = false, .buckets = buckets, .max_distance = kMaxDistance};
-  HostArray bias(DType::f32, {heads, kMaxDistance});
-  for (int64_t h = 0; h < heads; ++h)
-    for (int64_t back = 0; back < kMaxDistance; ++back)
-      bias.as<float>()[static_cast<size_t>(h * kMaxDistance + back)] =
-          table.as<float>()[static_cast<size_t>(h * buckets + rule.bucket(-back))];
-  return Tensor::from_host(bias, {axis::kHeads, "distance"});
-}
-
 }  // namespace
 
-DeviceWeights::DeviceWeights(const BaseModel& model, const KeptWeights& kept)
-    : vocab_size(model.vocab_size()) {
+DeviceWeights::DeviceWeights(const BaseModel& model, const KeptWeights& kept) : spec(model.spec()) {
   const Tape::Recording paused(nullptr);
-  SparseStack sparse;
-  NetworkShape shape;
-  std::string computed;
-  const auto* both = dynamic_cast<const EncoderDecoderModel*>(&model);
-  has_encoder = both != nullptr;
-  const auto describe = [&](const auto& network, const SparseStack& experts) {
-    config = network.config();
-    shape = shape_of(network.config());
-    computed = network.config().dtype;
-    tied = network.projection().tied;
-    logit_scale = network.projection().logit_scale;
-    sparse = experts;
-  };
-  if (has_encoder) {
-    describe(both->network(), both->network().config().sparse_decoder);
-  } else {
-    const auto& network = dynamic_cast<const DecoderOnlyModel&>(model).network();
-    describe(network, network.config().sparse);
-  }
-  sparse.check_generates();
-  const Reader reader(model.parameters(), shape, kept, dtype_from_name(computed));
-  for (int64_t i = 0; i < shape.num_decoder_layers; ++i) {
-    const std::string layer = fmt::format("decoder/layers_{}", i);
-    const std::string self = layer + "/self_attention/";
-    Layer weights{
-        .self_norm = reader.vector(layer + "/pre_self_attention_layer_norm/scale"),
-        .query = reader.query(self),
-        .key = reader.matrix(self + "key/kernel"),
-        .value = reader.matrix(self + "value/kernel"),
-        .qkv = {},
-        .self_out = reader.matrix(self + "out/kernel"),
-        .cross_norm = {},
-        .cross_query = {},
-        .cross_key = {},
-        .cross_value = {},
-        .cross_out = {},
-        .mlps = mlps_of(reader, layer, config,
-                        sparse.is_sparse(i, shape.num_decoder_layers) ? &sparse : nullptr)};
-    weights.qkv = side_by_side({weights.query, weights.key, weights.value});
-    if (has_encoder) {
-      const std::string cross = layer + "/encoder_decoder_attention/";
-      weights.cross_norm = reader.vector(layer + "/pre_cross_attention_layer_norm/scale");
-      weights.cross_query = reader.query(cross);
-      weights.cross_key = reader.matrix(cross + "key/kernel");
-      weights.cross_value = reader.matrix(cross + "value/kernel");
-      weights.cross_out = reader.matrix(cross + "out/kernel");
-      if (reader.in_fewer_bits()) weights.query = weights.key = weights.value = {};  // of prefixes
-    }
-    layers.push_back(std::move(weights));
-  }
-  embedding =
-      reader.matrix(has_encoder ? "token_embedder/embedding" : "decoder/token_embedder/embedding");
-  logits = tied ? embedding : reader.matrix("decoder/logits_dense/kernel");
-  norm = reader.vector("decoder/decoder_norm/scale");
-  bias_table = reader.vector("decoder/relpos_bias/rel_embedding");
-  bias = bias_by_distance(bias_table.to_host());
-  if (has_encoder && reader.in_fewer_bits() && shape.sparse_encoder.num_sparse_layers == 0)
-    encoder = encoder_of(reader, both->network().config());
+  spec.decoder.sparse.check_generates();
+  const Loader load(model.parameters(), spec, kept);
+  decoder = load_stack(load, spec.decoder);
+  embedding = load.matrix(spec.embedding_name());
+  logits = spec.logits_via_embedding ? embedding : load.matrix("decoder/logits_dense/kernel");
+  if (spec.encoder && load.in_fewer_bits() && !spec.encoder_has_experts())
+    encoder = load_stack(load, *spec.encoder);
 }
 
 }  // namespace quintet::decoding

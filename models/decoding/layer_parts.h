@@ -37,18 +37,19 @@ inline void mlp_activations(const PackedRows& x, const PackedMlp& mlp, Part part
   multiply(x, mlp.in, mlp.in.share(part.index, part.count, 2), gate, next);
 }
 
-/// Relative bias of a stack, by distance: row(head, query)[key] for 0 <= key < length.
+/// Relative biases of a stack, by distance: row(layer, head, query)[key] for 0 <= key < length.
 class BiasStrips {
  public:
   BiasStrips() = default;
-  BiasStrips(const PackedStack& stack, int64_t heads, int64_t length);
-  const float* row(int64_t head, int64_t query) const {
-    return data_.data() + head * (2 * length_ - 1) + (length_ - 1 - query);
+  BiasStrips(const PackedStack& stack, int64_t length);
+  const float* row(size_t layer, int64_t head, int64_t query) const {
+    return data_.data() + first_[layer] + head * (2 * length_ - 1) + (length_ - 1 - query);
   }
 
  private:
   int64_t length_ = 0;
-  std::vector<float> data_;  // [heads, 2 length - 1]
+  std::vector<int64_t> first_;  // of each layer; layers with the same table share its strips
+  std::vector<float> data_;     // [tables, heads, 2 length - 1]
 };
 
 }  // namespace quintet::decoding

@@ -4,17 +4,16 @@
 #include <cstring>
 
 #include "models/decoding/quantized_parameters.h"
-#include "models/network.h"
 
 namespace quintet::decoding {
 namespace {
 
-/// Reads parameters below one scope and checks their sizes.
-class Reader {
+/// Packs parameters and checks their sizes.
+class Loader {
  public:
-  Reader(const ParameterSource& source, const NetworkShape& shape, HugeArena& arena,
-         WeightType type)
-      : source_(source), shape_(shape), arena_(arena), type_(type) {}
+  using Form = PackedForm;
+  Loader(const ParameterSource& source, const ModelSpec& spec, HugeArena& arena, WeightType type)
+      : source_(source), spec_(spec), arena_(arena), type_(type) {}
 
   /// Float32, or what is packed as `type` as it is.
   StoredMatrix read(const std::string& name, int64_t rows, int64_t columns,
@@ -38,18 +37,18 @@ class Reader {
   PackedMatrix matrix(const std::string& name, int64_t k, int64_t n) const {
     return PackedMatrix::pack(read(name, k, n, type_), k, n, arena_, type_);
   }
-  /// Projections of one input, side by side.
-  PackedMatrix joined(const std::string& scope, std::initializer_list<const char*> parts) const {
-    const int64_t width = shape_.joined_kv();
-    PackedMatrix packed(shape_.emb_dim, width * static_cast<int64_t>(parts.size()), arena_, type_);
+  PackedMatrix projections(const std::string& scope, std::initializer_list<const char*> parts,
+                           ReadBy) const {
+    const int64_t width = layer_.joined_kv();
+    PackedMatrix packed(layer_.emb_dim, width * static_cast<int64_t>(parts.size()), arena_, type_);
     int64_t first = 0;
     for (const char* part : parts) {
       const std::string name = scope + "/" + part + "/kernel";
-      StoredMatrix weights = read(name, shape_.emb_dim, width, type_);
+      StoredMatrix weights = read(name, layer_.emb_dim, width, type_);
       std::vector<float> scaled;
-      if (const auto by = factor_of(shape_, name); by && weights.dtype == DType::f32) {
+      if (const auto by = factor_of(spec_, name); by && weights.dtype == DType::f32) {
         const auto* w = static_cast<const float*>(weights.values);
-        scaled.assign(w, w + shape_.emb_dim * width);
+        scaled.assign(w, w + layer_.emb_dim * width);
         for (float& x : scaled) x /= *by;
         weights = scaled.data();
       }
@@ -61,7 +60,7 @@ class Reader {
   /// The MLP below a scope, or, of several stacked there, number `expert`.
   PackedMlp mlp(const std::string& scope, int64_t f, const std::vector<std::string>& activations,
                 int64_t experts = 1, int64_t expert = 0) const {
-    const int64_t e = shape_.emb_dim;
+    const int64_t e = layer_.emb_dim;
     const auto kernel = [&](const std::string& name, int64_t rows, int64_t columns,
                             WeightType type) {
       return read(fmt::format("{}/{}/kernel", scope, name), experts * rows, columns, type)
@@ -90,151 +89,75 @@ class Reader {
   PackedExperts experts(const std::string& scope, const MoeConfig& moe) const {
     PackedExperts packed;
     packed.router =
-        vector(scope + "/router/router_weights/w/kernel", shape_.emb_dim * moe.num_experts);
+        vector(scope + "/router/router_weights/w/kernel", layer_.emb_dim * moe.num_experts);
     packed.chosen = moe.router.num_selected_experts;
     for (int64_t i = 0; i < moe.num_experts; ++i)
       packed.experts.push_back(
           mlp(scope + "/expert", moe.mlp_dim, moe.activations, moe.num_experts, i));
     return packed;
   }
-  void add_mlps(PackedLayer& layer, const std::string& scope, const SparseStack* sparse) const {
-    if (sparse == nullptr) {
-      layer.mlp = mlp(scope + "/mlp", shape_.mlp_dim, shape_.mlp_activations);
-    } else {
-      layer.experts = experts(scope + "/mlp", sparse->moe);
-    }
-    layer.mlp.norm = vector(scope + "/pre_mlp_layer_norm/scale", shape_.emb_dim);
-    if (sparse == nullptr || !sparse->extra_mlp) return;
-    layer.extra_mlp = mlp(scope + "/extra_mlp", shape_.mlp_dim, shape_.mlp_activations);
-    layer.extra_mlp->norm = vector(scope + "/pre_extra_mlp_layer_norm/scale", shape_.emb_dim);
-  }
-  PackedLayer layer(const std::string& scope, bool encoder, bool cross,
-                    const SparseStack* sparse) const {
-    const std::string attention = encoder ? "/attention" : "/self_attention";
-    const std::string norm =
-        encoder ? "/pre_attention_layer_norm" : "/pre_self_attention_layer_norm";
-    PackedLayer layer;
-    layer.self.norm = vector(scope + norm + "/scale", shape_.emb_dim);
-    layer.self.in = joined(scope + attention, {"query", "key", "value"});
-    layer.self.out = matrix(scope + attention + "/out/kernel", shape_.joined_kv(), shape_.emb_dim);
-    if (cross) {
-      const std::string name = scope + "/encoder_decoder_attention";
-      layer.cross.norm = vector(scope + "/pre_cross_attention_layer_norm/scale", shape_.emb_dim);
-      layer.cross.in = joined(name, {"query"});
-      layer.cross.key_value = joined(name, {"key", "value"});
-      layer.cross.out = matrix(name + "/out/kernel", shape_.joined_kv(), shape_.emb_dim);
-    }
-    add_mlps(layer, scope, sparse);
-    return layer;
-  }
-  PackedStack stack(bool encoder) const {
-    const std::string scope = encoder ? "encoder" : "decoder";
-    PackedStack stack;
-    stack.bidirectional = encoder;
-    stack.norm =
-        vector(scope + (encoder ? "/encoder_norm/scale" : "/decoder_norm/scale"), shape_.emb_dim);
-    const View table = source_(scope + "/relpos_bias/rel_embedding").values;
-    QT_CHECK_AS(ExitCode::kData, table.rank == 2 && table.size(0) == shape_.num_heads,
-                "parameter {}/relpos_bias/rel_embedding: expected [heads={}, buckets]", scope,
-                shape_.num_heads);
-    stack.buckets = table.size(1);
-    stack.max_distance = shape_.max_distance;
-    stack.relative_bias.assign(table.data<float>(), table.data<float>() + table.elements());
-    const int64_t layers = encoder ? shape_.num_encoder_layers : shape_.num_decoder_layers;
-    for (int64_t i = 0; i < layers; ++i)
-      stack.layers.push_back(
-          layer(fmt::format("{}/layers_{}", scope, i), encoder, !encoder && !shape_.decoder_only(),
-                !encoder && shape_.sparse_decoder.is_sparse(i, layers) ? &shape_.sparse_decoder
-                                                                       : nullptr));
-    return stack;
+  PackedForm::Bias relative_bias(const std::string& name, const StackSpec& stack) const {
+    const LayerConfig& c = stack.layer;
+    return std::make_shared<PackedBias>(
+        PackedBias{.buckets = {.bidirectional = stack.is_encoder,
+                               .buckets = c.num_buckets,
+                               .max_distance = c.max_distance},
+                   .table = vector(name, c.num_heads * c.num_buckets)});
   }
 
  private:
   const ParameterSource& source_;
-  const NetworkShape& shape_;
+  const ModelSpec& spec_;
+  const LayerConfig& layer_ = spec_.decoder.layer;  // an encoder's sizes are the same
   HugeArena& arena_;
   const WeightType type_;
 };
 
 /// Those that a layer has.
 std::vector<const PackedMatrix*> matrices_of(const PackedLayer& layer) {
-  std::vector<const PackedMatrix*> all;
-  for (const PackedMatrix* m :
-       {&layer.self.in, &layer.self.out, &layer.cross.in, &layer.cross.key_value, &layer.cross.out})
-    all.push_back(m);
-  const auto add = [&](const PackedMlp& mlp) {
-    all.push_back(&mlp.in);
-    all.push_back(&mlp.out);
-  };
-  add(layer.mlp);
-  if (layer.extra_mlp) add(*layer.extra_mlp);
-  if (layer.experts)
-    for (const PackedMlp& expert : layer.experts->experts) add(expert);
-  std::erase_if(all, [](const PackedMatrix* m) { return m->panels() == 0; });
+  std::vector<const PackedMatrix*> all{&layer.self.in, &layer.self.out};
+  if (layer.cross)
+    all.insert(all.end(), {&layer.cross->in, &layer.cross->key_value, &layer.cross->out});
+  const auto add = [&](const PackedMlp& mlp) { all.insert(all.end(), {&mlp.in, &mlp.out}); };
+  for (const auto& [norm, mlp] : layer.feed_forward) {
+    if (const auto* dense = std::get_if<PackedMlp>(&mlp)) add(*dense);
+    if (const auto* sparse = std::get_if<PackedExperts>(&mlp))
+      for (const PackedMlp& expert : sparse->experts) add(expert);
+  }
   return all;
-}
-
-template <class Config>
-NetworkShape common_shape(const Config& config) {
-  NetworkShape shape;
-  shape.vocab_size = config.vocab_size;
-  shape.emb_dim = config.emb_dim;
-  shape.num_heads = config.num_heads;
-  shape.head_dim = config.head_dim;
-  shape.mlp_dim = config.mlp_dim;
-  shape.mlp_activations = config.mlp_activations;
-  shape.logits_via_embedding = config.logits_via_embedding;
-  shape.scale_attn_logits = config.scale_attn_logits;
-  return shape;
 }
 
 }  // namespace
 
-NetworkShape shape_of(const T5Config& config) {
-  NetworkShape shape = common_shape(config);
-  shape.num_encoder_layers = config.num_encoder_layers;
-  shape.num_decoder_layers = config.num_decoder_layers;
-  shape.sparse_encoder = config.sparse_encoder;
-  shape.sparse_decoder = config.sparse_decoder;
-  return shape;
-}
-
-NetworkShape shape_of(const TransformerConfig& config) {
-  NetworkShape shape = common_shape(config);
-  shape.num_decoder_layers = config.num_layers;
-  shape.sparse_decoder = config.sparse;
-  return shape;
-}
-
-PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source,
-                             EncoderFunction encoder, WeightType weights)
-    : shape_(std::move(shape)), encode_(std::move(encoder)) {
+PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, EncoderFunction encoder,
+                             WeightType weights)
+    : spec_(std::move(spec)), encode_(std::move(encoder)) {
+  const LayerConfig& layer = spec_.decoder.layer;
   QT_CHECK(
-      shape_.vocab_size > 0 && shape_.emb_dim > 0 && shape_.joined_kv() > 0 && shape_.mlp_dim > 0 &&
-          shape_.num_decoder_layers > 0,
+      spec_.vocab_size > 0 && layer.emb_dim > 0 && layer.joined_kv() > 0 && layer.mlp_dim > 0 &&
+          spec_.decoder.num_layers > 0,
       "generation: the network's sizes must be positive (vocab {}, emb {}, heads {} x {}, mlp {}, "
       "decoder layers {})",
-      shape_.vocab_size, shape_.emb_dim, shape_.num_heads, shape_.head_dim, shape_.mlp_dim,
-      shape_.num_decoder_layers);
-  const size_t gates = shape_.mlp_activations.size();
+      spec_.vocab_size, layer.emb_dim, layer.num_heads, layer.head_dim, layer.mlp_dim,
+      spec_.decoder.num_layers);
+  const size_t gates = layer.mlp_activations.size();
   QT_CHECK(gates == 1 || gates == 2, "generation: {} MLP activations; one or two are supported",
            gates);
-  QT_CHECK(encode_ || shape_.sparse_encoder.num_sparse_layers == 0,
+  QT_CHECK(encode_ || !spec_.encoder_has_experts(),
            "generation: an encoder with experts needs a function that encodes");
-  shape_.sparse_decoder.check_generates();
+  spec_.decoder.sparse.check_generates();
   HugeArena arena;
-  const Reader reader(source, shape_, arena, weights);
+  const Loader load(source, spec_, arena, weights);
   // The largest tensors first: while a source still holds them, little else is packed.
-  const int64_t v = shape_.vocab_size, e = shape_.emb_dim;
-  const std::string embedding =
-      shape_.decoder_only() ? "decoder/token_embedder/embedding" : "token_embedder/embedding";
-  if (shape_.logits_via_embedding) {
+  const int64_t v = spec_.vocab_size, e = layer.emb_dim;
+  const std::string embedding = spec_.embedding_name();
+  if (spec_.logits_via_embedding) {
     logits_ =
-        PackedMatrix::pack_transposed(reader.read(embedding, v, e, weights), v, e, arena, weights);
+        PackedMatrix::pack_transposed(load.read(embedding, v, e, weights), v, e, arena, weights);
     logit_scale_ = 1.0f / std::sqrt(static_cast<float>(e));
   } else {
     const WeightType high = high_precision(weights);
-    const StoredMatrix table = reader.read(embedding, v, e, high);
+    const StoredMatrix table = load.read(embedding, v, e, high);
     embedding_dtype_ = stored_dtype(high);
     embedding_ = arena.allocate((v * e * size_of(embedding_dtype_) + 3) / 4);
     if (table.dtype == embedding_dtype_)
@@ -244,16 +167,16 @@ PackedNetwork::PackedNetwork(NetworkShape shape, const ParameterSource& source,
       std::transform(
           static_cast<const float*>(table.values), static_cast<const float*>(table.values) + v * e,
           reinterpret_cast<bfloat16*>(embedding_.get()), [](float x) { return bfloat16(x); });
-    logits_ = reader.matrix("decoder/logits_dense/kernel", e, v);
+    logits_ = load.matrix("decoder/logits_dense/kernel", e, v);
   }
-  if (!shape_.decoder_only() && !encode_) encoder_ = reader.stack(true);
-  decoder_ = reader.stack(false);
+  if (spec_.encoder && !encode_) encoder_ = load_stack(load, *spec_.encoder);
+  decoder_ = load_stack(load, spec_.decoder);
 }
 
 void PackedNetwork::embed(int32_t token, float* out) const {
-  QT_CHECK_AS(ExitCode::kData, token >= 0 && token < shape_.vocab_size,
-              "generation: token {} lies outside the vocabulary of {}", token, shape_.vocab_size);
-  const int64_t e = shape_.emb_dim;
+  QT_CHECK_AS(ExitCode::kData, token >= 0 && token < spec_.vocab_size,
+              "generation: token {} lies outside the vocabulary of {}", token, spec_.vocab_size);
+  const int64_t e = spec_.emb_dim();
   if (embedding_ != nullptr && embedding_dtype_ == DType::bf16) {
     const auto* row = reinterpret_cast<const bfloat16*>(embedding_.get()) + token * e;
     std::transform(row, row + e, out, [](bfloat16 x) { return static_cast<float>(x); });
@@ -269,7 +192,7 @@ void PackedNetwork::embed(int32_t token, float* out) const {
 int64_t PackedNetwork::bytes() const {
   int64_t bytes = logits_.bytes();
   if (embedding_ != nullptr)
-    bytes += size_of(embedding_dtype_) * shape_.vocab_size * shape_.emb_dim;
+    bytes += size_of(embedding_dtype_) * spec_.vocab_size * spec_.emb_dim();
   for (const PackedStack* stack : {&encoder_, &decoder_})
     for (const PackedLayer& layer : stack->layers)
       for (const PackedMatrix* m : matrices_of(layer)) bytes += m->bytes();

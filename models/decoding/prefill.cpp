@@ -4,21 +4,26 @@
 
 #include <algorithm>
 
-#include "kernels/attention/buckets.h"
 #include "kernels/decode_attention/decode_attention.h"
 #include "models/decoding/experts.h"
+#include "models/decoding/layer.h"
 
 namespace quintet::decoding {
 
-BiasStrips::BiasStrips(const PackedStack& stack, int64_t heads, int64_t length) : length_(length) {
-  const BucketRule rule{.bidirectional = stack.bidirectional,
-                        .buckets = stack.buckets,
-                        .max_distance = stack.max_distance};
-  const std::vector<int32_t> buckets = rule.diagonals(1 - length, 2 * length - 1);
-  data_.reserve(static_cast<size_t>(heads) * buckets.size());
-  for (int64_t h = 0; h < heads; ++h)
-    for (int32_t bucket : buckets)
-      data_.push_back(stack.relative_bias[static_cast<size_t>(h * stack.buckets + bucket)]);
+BiasStrips::BiasStrips(const PackedStack& stack, int64_t length) : length_(length) {
+  const PackedBias* last = nullptr;
+  for (const PackedLayer& layer : stack.layers) {
+    const PackedBias& bias = *layer.self.relative_bias;
+    if (&bias != last) {
+      first_.push_back(std::ssize(data_));
+      const std::vector<int32_t> buckets = bias.buckets.diagonals(1 - length, 2 * length - 1);
+      for (auto row = bias.table.begin(); row < bias.table.end(); row += bias.buckets.buckets)
+        for (const int32_t bucket : buckets) data_.push_back(row[bucket]);
+    } else {
+      first_.push_back(first_.back());
+    }
+    last = &bias;
+  }
 }
 
 int64_t prefill_block_rows(int64_t rows, int64_t threads) {
@@ -30,181 +35,172 @@ int64_t prefill_block_rows(int64_t rows, int64_t threads) {
 
 namespace {
 
-class StackRun {
- public:
-  StackRun(const PackedNetwork& network, const PackedStack& stack, const Sequences& sequences,
-           const KeyValueSink& sink)
-      : network_(network),
-        stack_(stack),
-        sequences_(sequences),
-        sink_(sink),
-        shape_(network.shape()),
-        rows_(sequences.size()),
-        heads_(shape_.num_heads),
-        joined_(shape_.joined_kv()) {
-    const int32_t last = *std::max_element(sequences.positions.begin(), sequences.positions.end());
-    bias_ = BiasStrips(stack, heads_, last + 1);
-    block_ = prefill_block_rows(rows_, omp_get_max_threads());
-    x_.resize(static_cast<size_t>(rows_ * shape_.emb_dim));
-    for (int64_t r = 0; r < rows_; ++r)
-      network.embed(sequences.tokens[static_cast<size_t>(r)], x(r));
-    query_.resize(static_cast<size_t>(rows_ * joined_));
+/// What the threads of a run share.
+struct StackRun {
+  const PackedStack& stack;
+  const Sequences& sequences;
+  const KeyValueSink& sink;
+  const LayerConfig& sizes;
+  const int64_t rows, heads, joined, block;
+  BiasStrips bias;
+  std::vector<float> x,
+      query;  // [rows, embed]; [rows, joined_kv], where attention's results go too
+  std::shared_ptr<float> memory;
+  std::vector<SharedKeys> keys;  // [items, heads]
+
+  StackRun(const PackedNetwork& network, const PackedStack& layers, const Sequences& s,
+           const KeyValueSink& told)
+      : stack(layers),
+        sequences(s),
+        sink(told),
+        sizes(network.spec().decoder.layer),
+        rows(s.size()),
+        heads(sizes.num_heads),
+        joined(sizes.joined_kv()),
+        block(prefill_block_rows(rows, omp_get_max_threads())),
+        bias(stack, 1 + *std::max_element(s.positions.begin(), s.positions.end())),
+        x(static_cast<size_t>(rows * sizes.emb_dim)),
+        query(static_cast<size_t>(rows * joined)) {
+    for (int64_t r = 0; r < rows; ++r)
+      network.embed(sequences.tokens[static_cast<size_t>(r)], x.data() + r * sizes.emb_dim);
     lay_out_keys();
   }
 
-  std::vector<float> run() {
-#pragma omp parallel
-    {
-      const Part part{omp_get_thread_num(), omp_get_num_threads()};
-      Own own;
-      for (size_t layer = 0; layer < stack_.layers.size(); ++layer) {
-        project(static_cast<int64_t>(layer), part, own);
-#pragma omp barrier
-        attend(part, own);
-#pragma omp barrier
-        finish(stack_.layers[layer], part, own);
-      }
-    }
-    return std::move(x_);
-  }
-
- private:
-  struct Own {  // a thread's
-    PackedRows packed;
-    std::vector<float> block, scratch, bias, normalized;
-    std::vector<SharedQuery> queries;
-  };
-
-  float* x(int64_t row) { return x_.data() + row * shape_.emb_dim; }
-  float* query(int64_t row) { return query_.data() + row * joined_; }
-
   void lay_out_keys() {
     int64_t floats = 0;
-    for (int64_t i = 0; i < sequences_.items(); ++i)
-      floats += heads_ * SharedKeys::floats(length(i), shape_.head_dim);
-    memory_ = HugeArena().allocate(floats);
-    float* next = memory_.get();
-    for (int64_t i = 0; i < sequences_.items(); ++i)
-      for (int64_t h = 0; h < heads_; ++h) {
-        keys_.push_back(SharedKeys::at(next, length(i), shape_.head_dim));
-        next += SharedKeys::floats(length(i), shape_.head_dim);
+    for (int64_t i = 0; i < sequences.items(); ++i)
+      floats += heads * SharedKeys::floats(length(i), sizes.head_dim);
+    memory = HugeArena().allocate(floats);
+    float* next = memory.get();
+    for (int64_t i = 0; i < sequences.items(); ++i)
+      for (int64_t h = 0; h < heads; ++h) {
+        keys.push_back(SharedKeys::at(next, length(i), sizes.head_dim));
+        next += SharedKeys::floats(length(i), sizes.head_dim);
       }
   }
   int64_t length(int64_t item) const {
-    return sequences_.begin[static_cast<size_t>(item + 1)] -
-           sequences_.begin[static_cast<size_t>(item)];
+    return sequences.begin[static_cast<size_t>(item + 1)] -
+           sequences.begin[static_cast<size_t>(item)];
   }
   int64_t item_of(int64_t row) const {
-    return std::upper_bound(sequences_.begin.begin(), sequences_.begin.end(), row) -
-           sequences_.begin.begin() - 1;
+    return std::upper_bound(sequences.begin.begin(), sequences.begin.end(), row) -
+           sequences.begin.begin() - 1;
   }
+};
+
+/// A thread's share of a layer over whole sequences (layer.h): products of its own rows, block by block,
+/// and attention of its own heads.
+class SequenceBackend {
+ public:
+  SequenceBackend(StackRun& run, Part part) : run_(run), part_(part) {}
+
+  void project(size_t layer, const PackedAttention& attention) {
+    const int64_t joined = run_.joined;
+    own_blocks([&](int64_t first, int64_t count) {
+      packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, attention.norm.data(),
+                              kNormEpsilon);
+      block_.resize(static_cast<size_t>(count * 3 * joined));
+      multiply(packed_, attention.in, {0, attention.in.panels()},
+               [&](const Tile& tile) { store_tile(tile, block_.data(), 3 * joined); });
+      for (int64_t r = 0; r < count; ++r) {
+        const float* row = block_.data() + r * 3 * joined;
+        std::copy_n(row, joined, query(first + r));
+        keep(layer, first + r, row + joined, row + 2 * joined);
+      }
+    });
+#pragma omp barrier
+  }
+
+  /// Outputs replace the queries.
+  void attend_self(size_t layer, const PackedAttention&) {
+    const int64_t units = run_.sequences.items() * run_.heads;
+    for (int64_t u = part_.begin(units); u < part_.end(units); ++u)
+      attend(layer, u / run_.heads, u % run_.heads);
+#pragma omp barrier
+  }
+  void attend_cross(size_t) { QT_ASSERT(false); }  // whole sequences are encoders' and prefixes
+
+  void add_product(const PackedMatrix& w) {
+    own_blocks([&](int64_t first, int64_t count) {
+      packed_.pack(query(first), count, run_.joined);
+      add_packed(w, first);
+    });
+  }
+
+  void add_mlp(const std::vector<float>& norm, const PackedMlp& mlp) {
+    own_blocks([&](int64_t first, int64_t count) {
+      packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
+      block_.resize(static_cast<size_t>(count * mlp.width));
+      mlp_activations(packed_, mlp, Part{}, block_.data());
+      packed_.pack(block_.data(), count, mlp.width);
+      add_packed(mlp.out, first);
+    });
+  }
+  void add_mlp(const std::vector<float>& norm, const PackedExperts& experts) {
+    own_blocks([&](int64_t first, int64_t count) {
+      packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
+      normalized_.resize(static_cast<size_t>(count * run_.sizes.emb_dim));
+      packed_.unpack(normalized_.data());
+      const ExpertRows routed = route_rows(experts, normalized_.data(), count);
+      block_.resize(routed.row.size() * static_cast<size_t>(experts.experts.front().width));
+      ExpertProducts::in(experts, routed, normalized_.data(), Part{}, packed_, block_.data());
+      ExpertProducts::out(experts, routed, block_.data(), Part{}, packed_, x(first));
+    });
+  }
+
+ private:
+  float* x(int64_t row) { return run_.x.data() + row * run_.sizes.emb_dim; }
+  float* query(int64_t row) { return run_.query.data() + row * run_.joined; }
 
   template <class Body>
-  void own_blocks(Part part, const Body& body) const {
-    const int64_t blocks = (rows_ + block_ - 1) / block_;
-    for (int64_t b = part.begin(blocks); b < part.end(blocks); ++b)
-      body(b * block_, std::min(block_, rows_ - b * block_));
+  void own_blocks(const Body& body) const {
+    const int64_t blocks = (run_.rows + run_.block - 1) / run_.block;
+    for (int64_t b = part_.begin(blocks); b < part_.end(blocks); ++b)
+      body(b * run_.block, std::min(run_.block, run_.rows - b * run_.block));
   }
 
-  /// Queries, keys and values of this part's rows.
-  void project(int64_t layer, Part part, Own& own) {
-    const PackedAttention& attention = stack_.layers[static_cast<size_t>(layer)].self;
-    own_blocks(part, [&](int64_t first, int64_t count) {
-      own.packed.pack_normalized(x(first), count, shape_.emb_dim, attention.norm.data(),
-                                 kNormEpsilon);
-      own.block.resize(static_cast<size_t>(count * 3 * joined_));
-      multiply(own.packed, attention.in, {0, attention.in.panels()},
-               [&](const Tile& tile) { store_tile(tile, own.block.data(), 3 * joined_); });
-      for (int64_t r = 0; r < count; ++r) {
-        const float* row = own.block.data() + r * 3 * joined_;
-        std::copy_n(row, joined_, query(first + r));
-        keep(layer, first + r, row + joined_, row + 2 * joined_);
+  void keep(size_t layer, int64_t row, const float* key, const float* value) {
+    const int64_t item = run_.item_of(row), d = run_.sizes.head_dim;
+    const int64_t index = row - run_.sequences.begin[static_cast<size_t>(item)];
+    for (int64_t h = 0; h < run_.heads; ++h)
+      run_.keys[static_cast<size_t>(item * run_.heads + h)].set(index, key + h * d, value + h * d,
+                                                                d);
+    if (run_.sink) run_.sink(static_cast<int64_t>(layer), item, index, key, value);
+  }
+
+  void attend(size_t layer, int64_t item, int64_t head) {
+    const int64_t n = run_.length(item), d = run_.sizes.head_dim;
+    const int64_t first = run_.sequences.begin[static_cast<size_t>(item)];
+    const int32_t* positions = run_.sequences.positions.data() + first;
+    const bool contiguous = positions[n - 1] == n - 1;
+    if (!contiguous) bias_.resize(static_cast<size_t>(n * n));
+    queries_.clear();
+    for (int64_t i = 0; i < n; ++i) {
+      const float* bias = run_.bias.row(layer, head, positions[i]);
+      if (!contiguous) {
+        for (int64_t k = 0; k < n; ++k) bias_[static_cast<size_t>(i * n + k)] = bias[positions[k]];
+        bias = bias_.data() + i * n;
       }
-    });
-  }
-
-  void keep(int64_t layer, int64_t row, const float* key, const float* value) {
-    const int64_t item = item_of(row), index = row - sequences_.begin[static_cast<size_t>(item)];
-    for (int64_t h = 0; h < heads_; ++h)
-      keys_[static_cast<size_t>(item * heads_ + h)].set(
-          index, key + h * shape_.head_dim, value + h * shape_.head_dim, shape_.head_dim);
-    if (sink_) sink_(layer, item, index, key, value);
-  }
-
-  /// Attention of this part's heads; outputs replace the queries.
-  void attend(Part part, Own& own) {
-    const int64_t units = sequences_.items() * heads_;
-    for (int64_t u = part.begin(units); u < part.end(units); ++u) {
-      const int64_t item = u / heads_, head = u % heads_, n = length(item);
-      const int64_t first = sequences_.begin[static_cast<size_t>(item)];
-      const int32_t* positions = sequences_.positions.data() + first;
-      const bool contiguous = positions[n - 1] == n - 1;
-      if (!contiguous) own.bias.resize(static_cast<size_t>(n * n));
-      own.queries.clear();
-      for (int64_t i = 0; i < n; ++i) {
-        const float* bias = bias_.row(head, positions[i]);
-        if (!contiguous) {
-          for (int64_t k = 0; k < n; ++k)
-            own.bias[static_cast<size_t>(i * n + k)] = bias[positions[k]];
-          bias = own.bias.data() + i * n;
-        }
-        float* q = query(first + i) + head * shape_.head_dim;
-        own.queries.push_back({.query = q,
-                               .out = q,
-                               .limit = sequences_.limits[static_cast<size_t>(first + i)],
-                               .bias = bias});
-      }
-      attend_shared(own.queries, keys_[static_cast<size_t>(u)], shape_.head_dim, own.scratch);
+      float* q = query(first + i) + head * d;
+      queries_.push_back({.query = q,
+                          .out = q,
+                          .limit = run_.sequences.limits[static_cast<size_t>(first + i)],
+                          .bias = bias});
     }
+    attend_shared(queries_, run_.keys[static_cast<size_t>(item * run_.heads + head)], d, scratch_);
   }
 
-  /// Output projection and MLP of this part's rows.
-  void finish(const PackedLayer& layer, Part part, Own& own) {
-    own_blocks(part, [&](int64_t first, int64_t count) {
-      own.packed.pack(query(first), count, joined_);
-      add_product(layer.self.out, first, own);
-      if (layer.experts)
-        add_experts(layer, first, count, own);
-      else
-        add_mlp(layer.mlp, first, count, own);
-      if (layer.extra_mlp) add_mlp(*layer.extra_mlp, first, count, own);
-    });
-  }
-  void add_product(const PackedMatrix& w, int64_t first, Own& own) {
-    multiply(own.packed, w, {0, w.panels()},
-             [&](const Tile& tile) { add_tile(tile, x(first), shape_.emb_dim); });
-  }
-  void add_mlp(const PackedMlp& mlp, int64_t first, int64_t count, Own& own) {
-    own.packed.pack_normalized(x(first), count, shape_.emb_dim, mlp.norm.data(), kNormEpsilon);
-    own.block.resize(static_cast<size_t>(count * mlp.width));
-    mlp_activations(own.packed, mlp, Part{}, own.block.data());
-    own.packed.pack(own.block.data(), count, mlp.width);
-    add_product(mlp.out, first, own);
-  }
-  void add_experts(const PackedLayer& layer, int64_t first, int64_t count, Own& own) {
-    const PackedExperts& experts = *layer.experts;
-    own.packed.pack_normalized(x(first), count, shape_.emb_dim, layer.mlp.norm.data(),
-                               kNormEpsilon);
-    own.normalized.resize(static_cast<size_t>(count * shape_.emb_dim));
-    own.packed.unpack(own.normalized.data());
-    const ExpertRows routed = route_rows(experts, own.normalized.data(), count);
-    own.block.resize(routed.row.size() * static_cast<size_t>(experts.experts.front().width));
-    ExpertProducts::in(experts, routed, own.normalized.data(), Part{}, own.packed,
-                       own.block.data());
-    ExpertProducts::out(experts, routed, own.block.data(), Part{}, own.packed, x(first));
+  /// x += the packed rows w
+  void add_packed(const PackedMatrix& w, int64_t first) {
+    multiply(packed_, w, {0, w.panels()},
+             [&](const Tile& tile) { add_tile(tile, x(first), run_.sizes.emb_dim); });
   }
 
-  const PackedNetwork& network_;
-  const PackedStack& stack_;
-  const Sequences& sequences_;
-  const KeyValueSink& sink_;
-  const NetworkShape& shape_;
-  const int64_t rows_, heads_, joined_;
-  int64_t block_ = 0;
-  BiasStrips bias_;
-  std::vector<float> x_, query_;
-  std::shared_ptr<float> memory_;
-  std::vector<SharedKeys> keys_;  // [items, heads]
+  StackRun& run_;
+  const Part part_;
+  PackedRows packed_;
+  std::vector<float> block_, scratch_, bias_, normalized_;
+  std::vector<SharedQuery> queries_;
 };
 
 }  // namespace
@@ -212,7 +208,13 @@ class StackRun {
 std::vector<float> run_stack(const PackedNetwork& network, const PackedStack& stack,
                              const Sequences& sequences, const KeyValueSink& sink) {
   if (sequences.size() == 0) return {};
-  return StackRun(network, stack, sequences, sink).run();
+  StackRun run(network, stack, sequences, sink);
+#pragma omp parallel
+  {
+    SequenceBackend backend(run, {omp_get_thread_num(), omp_get_num_threads()});
+    run_layers(backend, stack);
+  }
+  return std::move(run.x);
 }
 
 }  // namespace quintet::decoding

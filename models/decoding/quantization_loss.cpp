@@ -37,7 +37,7 @@ class Comparison {
  public:
   Comparison(const PackedNetwork& exact, const PackedNetwork& other, const Texts& texts)
       : exact_(exact), other_(other), targets_(texts.targets) {
-    const size_t start = exact.shape().decoder_only() ? 1 : 0;
+    const size_t start = exact.spec().decoder_only() ? 1 : 0;
     size_t longest = 1, steps = 1;
     for (const Ids& ids : texts.inputs) longest = std::max(longest, start + ids.size());
     for (const Ids& ids : targets_) steps = std::max(steps, ids.size());

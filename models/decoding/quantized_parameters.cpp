@@ -11,8 +11,8 @@ namespace {
 bool is_token_table(const std::string& name) { return name.ends_with("token_embedder/embedding"); }
 
 /// Of a parameter, when matrices take `weights`.
-WeightType type_of(const NetworkShape& shape, const std::string& name, WeightType weights) {
-  if (is_token_table(name)) return shape.logits_via_embedding ? weights : high_precision(weights);
+WeightType type_of(const ModelSpec& spec, const std::string& name, WeightType weights) {
+  if (is_token_table(name)) return spec.logits_via_embedding ? weights : high_precision(weights);
   if (!name.ends_with("/kernel") || name.find("/router/") != std::string::npos)
     return WeightType::f32;
   return name.ends_with("/wo/kernel") ? high_precision(weights) : weights;
@@ -48,17 +48,18 @@ DType stored_dtype(WeightType type) {
   return kStored[static_cast<size_t>(type)];
 }
 
-std::optional<float> factor_of(const NetworkShape& shape, const std::string& name) {
-  if (!shape.scale_attn_logits || !name.ends_with("/query/kernel")) return std::nullopt;
-  return std::sqrt(static_cast<float>(shape.head_dim));
+std::optional<float> factor_of(const ModelSpec& spec, const std::string& name) {
+  if (!spec.decoder.layer.scale_attn_logits || !name.ends_with("/query/kernel"))
+    return std::nullopt;
+  return std::sqrt(static_cast<float>(spec.decoder.layer.head_dim));
 }
 
-QuantizedParameter quantize_parameter(const NetworkShape& shape, const std::string& name,
+QuantizedParameter quantize_parameter(const ModelSpec& spec, const std::string& name,
                                       const View& value, WeightType weights) {
-  const WeightType type = type_of(shape, name, weights);
+  const WeightType type = type_of(spec, name, weights);
   std::vector<float> scaled;
   const float* w = value.data<float>();
-  if (const auto by = factor_of(shape, name)) {
+  if (const auto by = factor_of(spec, name)) {
     scaled.assign(w, w + value.elements());
     for (float& x : scaled) x /= *by;
     w = scaled.data();
@@ -77,11 +78,11 @@ QuantizedParameter quantize_parameter(const NetworkShape& shape, const std::stri
   return q;
 }
 
-QuantizedParameter quantized_parameter(const NetworkShape& shape, const std::string& name,
+QuantizedParameter quantized_parameter(const ModelSpec& spec, const std::string& name,
                                        const StoredParameter& stored, WeightType weights,
                                        const std::vector<int64_t>& sizes) {
   const View& view = stored.values;
-  const DType dtype = stored_dtype(type_of(shape, name, weights));
+  const DType dtype = stored_dtype(type_of(spec, name, weights));
   HostArray values(dtype, sizes);
   // Kernels may come as [embed, heads, kv]: the order of elements is the same.
   QT_CHECK_AS(
@@ -91,7 +92,7 @@ QuantizedParameter quantized_parameter(const NetworkShape& shape, const std::str
       "belong to this checkpoint?",
       name, fmt::join(sizes, ", "), name_of(dtype), view.elements(), name_of(view.dtype));
   if (view.dtype == DType::f32)
-    return quantize_parameter(shape, name, View::of(view.data<float>(), sizes), weights);
+    return quantize_parameter(spec, name, View::of(view.data<float>(), sizes), weights);
   std::memcpy(values.bytes.data(), view.pointer, values.bytes.size());
   QuantizedParameter q{std::move(values), HostArray(DType::f32, {0})};
   if (size_of(dtype) > 1) return q;

@@ -3,7 +3,7 @@
 // quantized model's file holds. A PackedNetwork made of them is, bit for bit, the one that would be
 // made of the float32 parameters.
 //
-//   const QuantizedParameter q = quantize_parameter(shape, name, view, WeightType::int8);
+//   const QuantizedParameter q = quantize_parameter(spec, name, view, WeightType::int8);
 //   write(name, q.values); if (q.scales.elements() > 0) write(name + "_scale", q.scales);
 //
 // Kernels: bfloat16, or in 8 bits, int8 or float8 (held as uint8), with a scale a column (of stacked
@@ -23,7 +23,7 @@ WeightType high_precision(WeightType type);
 /// Of a matrix in these weights, before it is packed.
 DType stored_dtype(WeightType type);
 /// What a query kernel is divided by before it is quantized; none: nothing, or no query kernel.
-std::optional<float> factor_of(const NetworkShape& shape, const std::string& name);
+std::optional<float> factor_of(const ModelSpec& spec, const std::string& name);
 
 /// The weights that a device generates with.
 struct KeptWeights {
@@ -36,12 +36,12 @@ struct QuantizedParameter {
   HostArray scales;  // 8 bits: [.., columns], of tied embeddings [vocab]; else of no element
 };
 /// value: float32. `weights`: bf16, int8 or fp8.
-QuantizedParameter quantize_parameter(const NetworkShape& shape, const std::string& name,
+QuantizedParameter quantize_parameter(const ModelSpec& spec, const std::string& name,
                                       const View& value, WeightType weights);
 
 /// The same of what a source gives, float32 or quantized already; throws kData naming a parameter that
-/// is neither or not of this shape.
-QuantizedParameter quantized_parameter(const NetworkShape& shape, const std::string& name,
+/// is neither or not of this specification.
+QuantizedParameter quantized_parameter(const ModelSpec& spec, const std::string& name,
                                        const StoredParameter& stored, WeightType weights,
                                        const std::vector<int64_t>& sizes);
 

@@ -4,18 +4,18 @@
 
 namespace quintet::decoding {
 
-void SelfCache::start(const NetworkShape& shape, int64_t batch, const CacheOptions& options) {
+void SelfCache::start(const StackSpec& decoder, int64_t batch, const CacheOptions& options) {
   QT_CHECK(batch > 0 && options.num_decodes > 0 && options.max_length > 0,
            "generation: batch {}, decodes {} and maximum length {} must be positive", batch,
            options.num_decodes, options.max_length);
   options_ = options;
   constexpr int64_t kAlign = 128;  // bytes
-  depth_ = padded_to_vectors(shape.head_dim);
+  depth_ = padded_to_vectors(decoder.layer.head_dim);
   const int64_t floats = options.max_length * options.num_decodes * depth_;
   const int64_t head_floats = (floats * 4 + kAlign - 1) / kAlign * kAlign / 4;
-  item_floats_ = 2 * head_floats * shape.num_heads;
+  item_floats_ = 2 * head_floats * decoder.layer.num_heads;
   layout_ = {.layer = batch * item_floats_, .head = 2 * head_floats, .values = head_floats};
-  const int64_t wanted = layout_.layer * shape.num_decoder_layers;
+  const int64_t wanted = layout_.layer * decoder.num_layers;
   if (wanted > capacity_) {
     data_.reset();
     data_.reset(static_cast<float*>(std::aligned_alloc(kAlign, static_cast<size_t>(4 * wanted))));

@@ -4,7 +4,7 @@
 // the list of places is rewritten.
 //
 //   SelfCache cache;
-//   cache.start(shape, batch, {.num_decodes = 4, .max_length = 128});
+//   cache.start(spec.decoder, batch, {.num_decodes = 4, .max_length = 128});
 //   cache.follow(input);                         // before each step
 //   cache.places_of(row, position + 1)           // where each token of the row's past stands
 
@@ -29,7 +29,7 @@ class SelfCache {
   /// Forgets all tokens. Memory is taken page by page as tokens are written, and kept for the next
   /// batch if that fits. Throws a usage error for sizes that are not positive, kEnvironment when
   /// memory is short.
-  void start(const NetworkShape& shape, int64_t batch, const CacheOptions& options);
+  void start(const StackSpec& decoder, int64_t batch, const CacheOptions& options);
 
   int64_t max_length() const { return options_.max_length; }
   int64_t decodes() const { return options_.num_decodes; }

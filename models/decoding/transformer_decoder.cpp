@@ -42,22 +42,22 @@ Sequences without_padding(std::span<const int32_t> tokens, std::span<const int32
 }
 
 /// Places for cross-attention's keys and values, [layers, items, heads], in one block of memory.
-std::vector<SharedKeys> lay_out_cross(const NetworkShape& shape, const Sequences& sequences,
+std::vector<SharedKeys> lay_out_cross(const StackSpec& decoder, const Sequences& sequences,
                                       std::shared_ptr<float>& memory) {
   const auto length = [&](int64_t item) {
     return sequences.begin[static_cast<size_t>(item + 1)] -
            sequences.begin[static_cast<size_t>(item)];
   };
   int64_t floats = 0;
-  for (int64_t i = 0; i < sequences.items(); ++i) floats += cross_floats(shape, length(i));
+  for (int64_t i = 0; i < sequences.items(); ++i) floats += cross_floats(decoder, length(i));
   memory = HugeArena().allocate(floats);
   float* next = memory.get();
   std::vector<SharedKeys> keys;
-  for (int64_t layer = 0; layer < shape.num_decoder_layers; ++layer)
+  for (int64_t layer = 0; layer < decoder.num_layers; ++layer)
     for (int64_t i = 0; i < sequences.items(); ++i)
-      for (int64_t h = 0; h < shape.num_heads; ++h) {
-        keys.push_back(SharedKeys::at(next, length(i), shape.head_dim));
-        next += SharedKeys::floats(length(i), shape.head_dim);
+      for (int64_t h = 0; h < decoder.layer.num_heads; ++h) {
+        keys.push_back(SharedKeys::at(next, length(i), decoder.layer.head_dim));
+        next += SharedKeys::floats(length(i), decoder.layer.head_dim);
       }
   return keys;
 }
@@ -66,18 +66,18 @@ std::vector<SharedKeys> lay_out_cross(const NetworkShape& shape, const Sequences
 
 void TransformerDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_t length,
                                const CacheOptions& options, std::span<const int32_t> mask) {
-  const NetworkShape& shape = network_.shape();
-  QT_CHECK(!shape.decoder_only(), "generation: a decoder-only network has no encoder inputs");
+  const ModelSpec& spec = network_.spec();
+  QT_CHECK(!spec.decoder_only(), "generation: a decoder-only network has no encoder inputs");
   QT_CHECK(batch > 0 && length > 0,
            "generation: encoder inputs [batch={}, length={}] must not be empty", batch, length);
   if (mask.empty()) mask = tokens;
   QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length && mask.size() == tokens.size());
   State& s = *state_;
-  s.cache.start(shape, batch, options);
-  s.bias = BiasStrips(network_.decoder(), shape.num_heads, options.max_length);
+  s.cache.start(spec.decoder, batch, options);
+  s.bias = BiasStrips(network_.decoder(), options.max_length);
   s.encoder_input = without_padding(tokens, mask, batch, length);
   s.encoded = encode(network_, s.encoder_input);
-  s.cross = lay_out_cross(shape, s.encoder_input, s.cross_memory);
+  s.cross = lay_out_cross(spec.decoder, s.encoder_input, s.cross_memory);
   finish_encoding(network_, s.encoder_input, s.encoded, s.cross);
   batch_ = batch;
 }
@@ -85,12 +85,12 @@ void TransformerDecoder::begin(std::span<const int32_t> tokens, int64_t batch, i
 void TransformerDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t batch,
                                       int64_t length, std::span<const int32_t> prefix,
                                       bool bidirectional, const CacheOptions& options) {
-  const NetworkShape& shape = network_.shape();
-  QT_CHECK(shape.decoder_only(), "generation: a prefix needs a decoder-only network");
+  const ModelSpec& spec = network_.spec();
+  QT_CHECK(spec.decoder_only(), "generation: a prefix needs a decoder-only network");
   QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length);
   State& s = *state_;
-  s.cache.start(shape, batch, options);
-  s.bias = BiasStrips(network_.decoder(), shape.num_heads, options.max_length);
+  s.cache.start(spec.decoder, batch, options);
+  s.bias = BiasStrips(network_.decoder(), options.max_length);
   s.encoder_input = {};
   s.encoded.clear();
   s.cross.clear();
@@ -111,17 +111,18 @@ void TransformerDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t b
   run_stack(network_, network_.decoder(), sequences,
             [&](int64_t layer, int64_t item, int64_t index, const float* key, const float* value) {
               float* place = s.cache.place(item * options.num_decodes, index);
-              for (int64_t h = 0; h < shape.num_heads; ++h)
-                append_to_cache(s.cache.layout().at(layer, h), place, key + h * shape.head_dim,
-                                value + h * shape.head_dim, shape.head_dim);
+              for (int64_t h = 0; h < spec.decoder.layer.num_heads; ++h)
+                append_to_cache(
+                    s.cache.layout().at(layer, h), place, key + h * spec.decoder.layer.head_dim,
+                    value + h * spec.decoder.layer.head_dim, spec.decoder.layer.head_dim);
             });
 }
 
 std::span<float> TransformerDecoder::step(const StepInput& input) {
   State& s = *state_;
   s.cache.follow(input);
-  const NetworkShape& shape = network_.shape();
-  logits_.resize(input.rows.size() * static_cast<size_t>(shape.vocab_size));
+  const ModelSpec& spec = network_.spec();
+  logits_.resize(input.rows.size() * static_cast<size_t>(spec.vocab_size));
   std::vector<StepRow> rows;
   std::vector<StepGroup> groups;
   int64_t last_item = -1;
@@ -134,10 +135,11 @@ std::span<float> TransformerDecoder::step(const StepInput& input) {
                     .past = s.cache.places_of(row, inside ? position + 1 : s.cache.max_length())});
     const int64_t item = row / s.cache.decodes();
     if (item != last_item)
-      groups.push_back(
-          {.begin = static_cast<int64_t>(i),
-           .cross = s.cross.empty() ? nullptr : s.cross.data() + item * shape.num_heads,
-           .cross_layer = batch_ * shape.num_heads});
+      groups.push_back({.begin = static_cast<int64_t>(i),
+                        .cross = s.cross.empty()
+                                     ? nullptr
+                                     : s.cross.data() + item * spec.decoder.layer.num_heads,
+                        .cross_layer = batch_ * spec.decoder.layer.num_heads});
     groups.back().end = static_cast<int64_t>(i) + 1;
     last_item = item;
   }
@@ -149,7 +151,7 @@ std::span<float> TransformerDecoder::step(const StepInput& input) {
 }
 
 std::span<const float> TransformerDecoder::encoded(int64_t item) const {
-  const int64_t e = network_.shape().emb_dim;
+  const int64_t e = network_.spec().emb_dim();
   const auto& begin = state_->encoder_input.begin;
   const int64_t first = begin[static_cast<size_t>(item)],
                 end = begin[static_cast<size_t>(item + 1)];
@@ -159,7 +161,7 @@ std::span<const float> TransformerDecoder::encoded(int64_t item) const {
 
 std::vector<float> TransformerDecoder::mean_encoded(int64_t item) const {
   const std::span<const float> all = encoded(item);
-  std::vector<double> sum(static_cast<size_t>(network_.shape().emb_dim), 0);
+  std::vector<double> sum(static_cast<size_t>(network_.spec().emb_dim()), 0);
   for (size_t i = 0; i < all.size(); ++i) sum[i % sum.size()] += static_cast<double>(all[i]);
   std::vector<float> mean(sum.size());
   const auto tokens = static_cast<double>(all.size() / sum.size());

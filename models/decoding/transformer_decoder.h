@@ -35,7 +35,7 @@ class TransformerDecoder : public TokenModel {
                     std::span<const int32_t> prefix, bool bidirectional,
                     const CacheOptions& options);
 
-  int64_t vocab_size() const override { return network_.shape().vocab_size; }
+  int64_t vocab_size() const override { return network_.spec().vocab_size; }
   /// Positions at or beyond max_length write nothing and see the whole cache without relative bias,
   /// as T5X's one-hot writes do.
   std::span<float> step(const StepInput& input) override;

@@ -12,7 +12,6 @@
 
 namespace quintet::serving {
 
-using decoding::NetworkShape;
 using decoding::PackedNetwork;
 using decoding::Sequences;
 
@@ -49,17 +48,18 @@ class CpuNetwork final : public ServedNetwork {
  public:
   CpuNetwork(const PackedNetwork& network, const EngineOptions& options)
       : network_(network),
-        shape_(network.shape()),
-        pages_(shape_, options.page_tokens),
+        spec_(network.spec()),
+        layer_(spec_.decoder.layer),
+        pages_(spec_.decoder, options.page_tokens),
         bidirectional_(options.bidirectional_prefix),
-        bias_(network.decoder(), shape_.num_heads, options.max_length) {}
+        bias_(network.decoder(), options.max_length) {}
 
-  int64_t vocab_size() const override { return shape_.vocab_size; }
-  bool decoder_only() const override { return shape_.decoder_only(); }
+  int64_t vocab_size() const override { return spec_.vocab_size; }
+  bool decoder_only() const override { return spec_.decoder_only(); }
 
   int64_t input_bytes(const Tokens& inputs) const override {
     if (decoder_only()) return bytes_for(pages_, std::ssize(inputs));
-    return 4 * decoding::cross_floats(shape_, std::ssize(inputs));
+    return 4 * decoding::cross_floats(spec_.decoder, std::ssize(inputs));
   }
   int64_t row_bytes(const RowLimits& limits) const override {
     return limits.rows * bytes_for(pages_, limits.max_length);
@@ -83,7 +83,8 @@ class CpuNetwork final : public ServedNetwork {
                   std::span<const std::unique_ptr<CpuInput>> made) const;
 
   const PackedNetwork& network_;
-  const NetworkShape& shape_;
+  const ModelSpec& spec_;
+  const LayerConfig& layer_;
   CpuPages pages_;
   const bool bidirectional_;
   const decoding::BiasStrips bias_;
@@ -107,11 +108,11 @@ std::unique_ptr<CpuInput> CpuNetwork::make(const Tokens& inputs) {
       static_cast<float*>(std::aligned_alloc(kAlign, (wanted + kAlign - 1) / kAlign * kAlign)));
   if (made->cross_memory == nullptr) throw std::bad_alloc();
   float* next = made->cross_memory.get();
-  for (int64_t i = 0; i < shape_.num_decoder_layers * shape_.num_heads; ++i) {
-    made->cross.push_back(SharedKeys::at(next, n, shape_.head_dim));
+  for (int64_t i = 0; i < spec_.decoder.num_layers * layer_.num_heads; ++i) {
+    made->cross.push_back(SharedKeys::at(next, n, layer_.head_dim));
     // The kernels read whole vectors of keys: what lies behind the last token must be numbers.
-    std::fill_n(next, shape_.head_dim * made->cross.back().stride, 0.0f);
-    next += SharedKeys::floats(n, shape_.head_dim);
+    std::fill_n(next, layer_.head_dim * made->cross.back().stride, 0.0f);
+    next += SharedKeys::floats(n, layer_.head_dim);
   }
   return made;
 }
@@ -134,9 +135,9 @@ void CpuNetwork::fill_prefixes(std::span<const Tokens* const> inputs,
   run_stack(network_, network_.decoder(), joined(inputs, !bidirectional_),
             [&](int64_t layer, int64_t item, int64_t index, const float* key, const float* value) {
               float* place = made[static_cast<size_t>(item)]->prefix[static_cast<size_t>(index)];
-              for (int64_t h = 0; h < shape_.num_heads; ++h)
-                append_to_cache(pages_.layout().at(layer, h), place, key + h * shape_.head_dim,
-                                value + h * shape_.head_dim, shape_.head_dim);
+              for (int64_t h = 0; h < layer_.num_heads; ++h)
+                append_to_cache(pages_.layout().at(layer, h), place, key + h * layer_.head_dim,
+                                value + h * layer_.head_dim, layer_.head_dim);
             });
   // The last token of a prefix is read again by the first step, which writes it at a row's own
   // place.
@@ -148,10 +149,10 @@ void CpuNetwork::fill_cross(std::span<const Tokens* const> inputs,
   const Sequences sequences = joined(inputs, false);
   std::vector<float> encoded = encoder_output(inputs, sequences);
   std::vector<SharedKeys> keys;
-  for (int64_t layer = 0; layer < shape_.num_decoder_layers; ++layer)
+  for (int64_t layer = 0; layer < spec_.decoder.num_layers; ++layer)
     for (const auto& input : made) {
-      const auto first = input->cross.begin() + layer * shape_.num_heads;
-      keys.insert(keys.end(), first, first + shape_.num_heads);
+      const auto first = input->cross.begin() + layer * layer_.num_heads;
+      keys.insert(keys.end(), first, first + layer_.num_heads);
     }
   finish_encoding(network_, sequences, encoded, keys);
 }
@@ -173,8 +174,8 @@ std::vector<std::vector<float>> CpuNetwork::encode(std::span<const Tokens* const
   std::vector<std::vector<float>> all;
   for (int64_t i = 0; i < sequences.items(); ++i)
     all.emplace_back(
-        encoded.begin() + sequences.begin[static_cast<size_t>(i)] * shape_.emb_dim,
-        encoded.begin() + sequences.begin[static_cast<size_t>(i + 1)] * shape_.emb_dim);
+        encoded.begin() + sequences.begin[static_cast<size_t>(i)] * layer_.emb_dim,
+        encoded.begin() + sequences.begin[static_cast<size_t>(i + 1)] * layer_.emb_dim);
   return all;
 }
 
@@ -187,7 +188,7 @@ std::vector<JobAnswer> CpuNetwork::step(std::span<const StepJob> jobs) {
     groups.push_back({.begin = std::ssize(rows),
                       .end = std::ssize(rows) + std::ssize(job.steps),
                       .cross = caches.input.cross.data(),
-                      .cross_layer = shape_.num_heads});
+                      .cross_layer = layer_.num_heads});
     for (const decoding::RowStep& row : job.steps) {
       const std::span<float* const> past = caches.past(row.row);
       rows.push_back({.token = row.token,
@@ -196,7 +197,7 @@ std::vector<JobAnswer> CpuNetwork::step(std::span<const StepJob> jobs) {
                       .past = past});
     }
   }
-  const auto vocab = static_cast<size_t>(shape_.vocab_size);
+  const auto vocab = static_cast<size_t>(spec_.vocab_size);
   logits_.resize(rows.size() * vocab);
   run_step(network_, {.layout = pages_.layout(), .bias = &bias_, .rows = rows, .groups = groups},
            logits_.data());

@@ -5,11 +5,11 @@
 
 namespace quintet::serving {
 
-CpuPages::CpuPages(const decoding::NetworkShape& shape, int64_t tokens) : tokens_(tokens) {
-  depth_ = padded_to_vectors(shape.head_dim);
+CpuPages::CpuPages(const StackSpec& decoder, int64_t tokens) : tokens_(tokens) {
+  depth_ = padded_to_vectors(decoder.layer.head_dim);
   const int64_t values = tokens * depth_;
-  layout_ = {.layer = 2 * values * shape.num_heads, .head = 2 * values, .values = values};
-  bytes_ = 4 * layout_.layer * shape.num_decoder_layers;
+  layout_ = {.layer = 2 * values * decoder.layer.num_heads, .head = 2 * values, .values = values};
+  bytes_ = 4 * layout_.layer * decoder.num_layers;
 }
 
 void CpuPages::Free::operator()(float* p) const { std::free(p); }

@@ -9,7 +9,7 @@ namespace quintet::serving {
 
 class CpuPages {
  public:
-  CpuPages(const decoding::NetworkShape& shape, int64_t tokens);
+  CpuPages(const StackSpec& decoder, int64_t tokens);
 
   struct Free {
     void operator()(float* p) const;

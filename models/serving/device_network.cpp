@@ -13,11 +13,10 @@
 
 #include "kernels/gpu/gpu_kernels.h"
 #include "models/decoding/device_arrays.h"
-#include "models/decoding/device_encoder.h"
 #include "models/decoding/device_inputs.h"
 #include "models/decoding/device_layers.h"
-#include "models/decoding/device_prefix.h"
 #include "models/decoding/device_products.h"
+#include "models/decoding/device_sequences.h"
 #include "models/decoding/repeated_work.h"
 #include "models/serving/device_pages.h"
 #include "models/serving/device_step.h"
@@ -50,22 +49,22 @@ class DeviceNetwork final : public ServedNetwork {
  public:
   DeviceNetwork(const BaseModel& model, const EngineOptions& options,
                 const decoding::KeptWeights& kept)
-      : encoder_(dynamic_cast<const EncoderDecoderModel*>(&model)),
+      : model_(model),
         weights_(model, kept),
         max_rows_(options.max_rows),
         bidirectional_(options.bidirectional_prefix),
         pages_(weights_, options.page_tokens, options.memory_bytes),
         row_("rows", max_rows_),
         memory_(max_rows_, options.max_length),
-        answers_(max_rows_, weights_.vocab_size),
-        logits_(Spec{{row_, {axis::kVocab, weights_.vocab_size}}, DType::f32}),
+        answers_(max_rows_, weights_.spec.vocab_size),
+        logits_(Spec{{row_, {axis::kVocab, weights_.spec.vocab_size}}, DType::f32}),
         host_logits_(Device::current().pinned(logits_.bytes())) {
     // Memory, plans and the recording are there before the first job is.
     for (int i = 0; i < 2; ++i) step({});
   }
 
-  int64_t vocab_size() const override { return weights_.vocab_size; }
-  bool decoder_only() const override { return encoder_ == nullptr; }
+  int64_t vocab_size() const override { return weights_.spec.vocab_size; }
+  bool decoder_only() const override { return weights_.spec.decoder_only(); }
   int64_t input_bytes(const Tokens& inputs) const override {
     return bytes_for(pages_, std::ssize(inputs));
   }
@@ -90,7 +89,7 @@ class DeviceNetwork final : public ServedNetwork {
   std::span<const RowDraw> draws_of(const StepJob& job) const;
   std::vector<JobAnswer> answers(std::span<const StepJob> jobs) const;
 
-  const EncoderDecoderModel* const encoder_;  // null: decoder only
+  const BaseModel& model_;
   const DeviceWeights weights_;
   const int64_t max_rows_;
   const bool bidirectional_;
@@ -113,7 +112,7 @@ HostArray padded(const Tokens& tokens) {
 
 /// The encoder's output, [1, padded length, embed]. A 0 among the tokens is one like any other.
 Tensor DeviceNetwork::encoded(const Tokens& tokens) const {
-  return decoding::encode(*encoder_, weights_, padded(tokens), padded(Tokens(tokens.size(), 1)));
+  return decoding::encode(model_, weights_, padded(tokens), padded(Tokens(tokens.size(), 1)));
 }
 
 /// To the input's places: keys and values [1, at least as many, joined_kv].
@@ -123,8 +122,8 @@ void DeviceNetwork::store(size_t layer, const DeviceInput& input, const Tensor& 
   device.kernels().store_paged({.dtype = weights_.dtype(),
                                 .pool = pages_.pool(layer),
                                 .tokens = std::ssize(input.places),
-                                .heads = weights_.config.num_heads,
-                                .head_dim = weights_.config.head_dim,
+                                .heads = weights_.layer().num_heads,
+                                .head_dim = weights_.layer().head_dim,
                                 .keys = at(keys, 0),
                                 .values = at(values, 0),
                                 .places = decoding::ints(input.device_places)},
@@ -153,9 +152,10 @@ std::vector<std::unique_ptr<InputCache>> DeviceNetwork::read(
                  });
     } else if (kept > 0) {
       const Tensor x = encoded(*tokens);
-      for (size_t i = 0; i < weights_.layers.size(); ++i)
-        store(i, *input, ops::matmul(x, weights_.layers[i].cross_key),
-              ops::matmul(x, weights_.layers[i].cross_value));
+      for (size_t i = 0; i < weights_.decoder.layers.size(); ++i) {
+        const auto& weights = weights_.decoder.layers[i].cross->key_value.parts;
+        store(i, *input, ops::matmul(x, weights[0]), ops::matmul(x, weights[1]));
+      }
     }
     made.push_back(std::move(input));
   }
@@ -190,15 +190,16 @@ void DeviceNetwork::queue_step() {
   device.fill(at(attended, 0), 0, attended.bytes());  // of rows that rest, too
   const decoding::StepAttention attention{
       .self =
-          [&](size_t i, const DecodeRows& rows, const void* key, const void* value) {
+          [&](size_t i, const DecodeRows& rows, const void* key, const void* value,
+              const Tensor& bias) {
             kernels.decode_paged({.rows = rows,
                                   .pool = pages_.pool(i),
                                   .groups = memory_.device_self(),
                                   .key = key,
                                   .value = value,
                                   .key_stride = 3 * joined,
-                                  .bias = weights_.bias.local().data<float>(),
-                                  .biases = weights_.bias.size(1)},
+                                  .bias = bias.local().data<float>(),
+                                  .biases = bias.size(1)},
                                  stream);
           },
       .cross =

@@ -6,9 +6,9 @@
 namespace quintet::serving {
 
 DevicePages::DevicePages(const decoding::DeviceWeights& weights, int64_t tokens, int64_t bytes)
-    : tokens_(tokens), joined_(weights.joined_kv()), head_dim_(weights.config.head_dim) {
+    : tokens_(tokens), joined_(weights.joined_kv()), head_dim_(weights.layer().head_dim) {
   const int64_t slot_bytes = joined_ * size_of(weights.dtype());  // of keys or values
-  const auto layers = std::ssize(weights.layers);
+  const auto layers = std::ssize(weights.decoder.layers);
   bytes_ = tokens * layers * 2 * slot_bytes;
   const int64_t pages =
       std::min<int64_t>(bytes / bytes_, std::numeric_limits<Place>::max() / tokens);

@@ -15,20 +15,30 @@ namespace {
 
 using namespace decoding;
 
-NetworkShape shape_from_config(const Json& config) {
-  NetworkShape shape;
-  shape.vocab_size = config["vocab_size"].as_int();
-  shape.emb_dim = config["emb_dim"].as_int();
-  shape.num_heads = config["num_heads"].as_int();
-  shape.head_dim = config["head_dim"].as_int();
-  shape.mlp_dim = config["mlp_dim"].as_int();
-  const bool decoder_only = config.has("num_layers");
-  shape.num_encoder_layers = decoder_only ? 0 : config["num_encoder_layers"].as_int();
-  shape.num_decoder_layers =
-      decoder_only ? config["num_layers"].as_int() : config["num_decoder_layers"].as_int();
-  shape.mlp_activations = config["mlp_activations"].as_strings();
-  shape.logits_via_embedding = config["logits_via_embedding"].as_bool();
-  return shape;
+template <class Config>
+Config read_config(const Json& from) {
+  Config c;
+  c.vocab_size = from["vocab_size"].as_int();
+  c.emb_dim = from["emb_dim"].as_int();
+  c.num_heads = from["num_heads"].as_int();
+  c.head_dim = from["head_dim"].as_int();
+  c.mlp_dim = from["mlp_dim"].as_int();
+  c.mlp_activations = from["mlp_activations"].as_strings();
+  c.logits_via_embedding = from["logits_via_embedding"].as_bool();
+  c.shared_relative_position_bias = !from.has("scan_layers");  // scalable_t5's: in every layer
+  return c;
+}
+
+ModelSpec read_spec(const Json& from) {
+  if (from.has("num_layers")) {
+    auto c = read_config<TransformerConfig>(from);
+    c.num_layers = from["num_layers"].as_int();
+    return spec_of(c);
+  }
+  auto c = read_config<T5Config>(from);
+  c.num_encoder_layers = from["num_encoder_layers"].as_int();
+  c.num_decoder_layers = from["num_decoder_layers"].as_int();
+  return spec_of(c);
 }
 
 std::vector<int32_t> all_rows(int64_t n) {
@@ -74,18 +84,19 @@ TEST(DecoderGolden, StepsGiveTheLogitsOfTheModelFixtures) {
   int checked = 0;
   for (const auto& folder : fixture_folders("model")) {
     const std::string name = folder.filename().string();
-    if (!name.starts_with("t5_1_") && name != "decoder_only") continue;
+    if (!name.starts_with("t5_1_") && name != "decoder_only" && name != "scalable_t5_unscanned")
+      continue;
     SCOPED_TRACE(name);
     const HostArrays parameters = read_safetensors(folder / "params.safetensors");
     const HostArrays batch = read_safetensors(folder / "batch.safetensors");
     const HostArrays outputs = read_safetensors(folder / "outputs.safetensors");
-    const PackedNetwork network(shape_from_config(Json::read(folder / "meta.json")["config"]),
+    const PackedNetwork network(read_spec(Json::read(folder / "meta.json")["config"]),
                                 source_of(parameters));
     const HostArray& inputs = batch.at("decoder_input_tokens");
     const int64_t items = inputs.shape[0], length = inputs.shape[1];
     const CacheOptions cache{.num_decodes = 1, .max_length = length};
     TransformerDecoder decoder(network);
-    if (network.shape().decoder_only()) {
+    if (network.spec().decoder_only()) {
       const std::vector<int32_t> nothing(static_cast<size_t>(items), 0);
       decoder.begin_prefix(inputs.as<int32_t>(), items, length, nothing, false, cache);
     } else {
@@ -102,29 +113,34 @@ TEST(DecoderGolden, StepsGiveTheLogitsOfTheModelFixtures) {
 
 /// A network of random parameters.
 struct RandomNetwork {
-  NetworkShape shape;
+  ModelSpec spec;
   mutable std::vector<float> values;
 
-  explicit RandomNetwork(int64_t encoder_layers, bool tied = false)
-      : shape{.vocab_size = 50,
-              .emb_dim = 20,
-              .num_heads = 3,
-              .head_dim = 6,
-              .mlp_dim = 37,
-              .num_encoder_layers = encoder_layers,
-              .num_decoder_layers = 2,
-              .mlp_activations = tied ? std::vector<std::string>{"relu"}
-                                      : std::vector<std::string>{"gelu", "linear"},
-              .logits_via_embedding = tied} {}
+  /// Without encoder layers: a decoder alone.
+  explicit RandomNetwork(int64_t encoder_layers, bool tied = false) {
+    const auto sizes = [&](auto c) {
+      c.vocab_size = 50, c.emb_dim = 20, c.num_heads = 3, c.head_dim = 6, c.mlp_dim = 37;
+      c.mlp_activations = {"gelu", "linear"};
+      if (tied) c.mlp_activations = {"relu"};
+      c.logits_via_embedding = tied;
+      return c;
+    };
+    T5Config both = sizes(T5Config());
+    both.num_encoder_layers = encoder_layers;
+    TransformerConfig decoder = sizes(TransformerConfig());
+    both.num_decoder_layers = decoder.num_layers = 2;
+    spec = encoder_layers > 0 ? spec_of(both) : spec_of(decoder);
+  }
 
   int64_t size_of(const std::string& name) const {
-    const int64_t e = shape.emb_dim;
+    const LayerConfig& layer = spec.decoder.layer;
+    const int64_t e = layer.emb_dim;
     if (name.ends_with("scale")) return e;
     if (name.ends_with("embedding") && name.find("relpos") == std::string::npos)
-      return e * shape.vocab_size;
-    if (name.find("logits") != std::string::npos) return e * shape.vocab_size;
-    if (name.find("relpos") != std::string::npos) return shape.num_heads * 32;
-    return name.find("mlp") != std::string::npos ? e * shape.mlp_dim : e * shape.joined_kv();
+      return e * spec.vocab_size;
+    if (name.find("logits") != std::string::npos) return e * spec.vocab_size;
+    if (name.find("relpos") != std::string::npos) return layer.num_heads * layer.num_buckets;
+    return name.find("mlp") != std::string::npos ? e * layer.mlp_dim : e * layer.joined_kv();
   }
   View operator()(const std::string& name) const {
     std::mt19937 random(static_cast<uint32_t>(std::hash<std::string>()(name)));
@@ -133,11 +149,12 @@ struct RandomNetwork {
     for (float& x : values) x = normal(random) + (name.ends_with("scale") ? 1.0f : 0.0f);
     const auto n = static_cast<int64_t>(values.size());
     if (name.find("relpos") != std::string::npos)
-      return View::of(values.data(), std::vector<int64_t>{shape.num_heads, n / shape.num_heads});
+      return View::of(values.data(), std::vector<int64_t>{spec.decoder.layer.num_heads,
+                                                          spec.decoder.layer.num_buckets});
     return View::of(values.data(), std::vector<int64_t>{n});
   }
   PackedNetwork pack() const {
-    return {shape, [this](const std::string& name) { return (*this)(name); }};
+    return {spec, [this](const std::string& name) { return (*this)(name); }};
   }
 };
 
@@ -273,20 +290,20 @@ TEST(Decoder, RowsMayRestAndPositionsPassTheEnd) {
 
 TEST(Decoder, MistakesAreNamed) {
   const RandomNetwork random(2);
-  const auto fails = [&](const ParameterSource& source, const NetworkShape& shape,
+  const auto fails = [&](const ParameterSource& source, const ModelSpec& spec,
                          const std::string& part) {
     try {
-      const PackedNetwork network(shape, source);
+      const PackedNetwork network(spec, source);
       FAIL() << "no error about " << part;
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   };
-  NetworkShape wide = random.shape;
-  wide.mlp_dim += 1;
+  ModelSpec wide = random.spec;
+  wide.decoder.layer.mlp_dim = wide.encoder->layer.mlp_dim += 1;
   fails([&](const std::string& name) { return random(name); }, wide, "mlp");
-  NetworkShape empty = random.shape;
-  empty.num_heads = 0;
+  ModelSpec empty = random.spec;
+  empty.decoder.layer.num_heads = 0;
   fails([&](const std::string& name) { return random(name); }, empty, "positive");
 
   const PackedNetwork network = random.pack();

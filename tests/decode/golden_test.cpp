@@ -54,7 +54,7 @@ TEST(DecodeGolden, TokensAreEqualAndScoresAgree) {
     const std::string kind = encoder ? "encdec" : "decoder_only";
     const HostArrays parameters = read_safetensors(decode_file(kind + ".params.safetensors"));
     const HostArrays batch = read_safetensors(decode_file(kind + ".batch.safetensors"));
-    const PackedNetwork network(shape_from(parameters, meta["config"]), source_of(parameters));
+    const PackedNetwork network(spec_from(parameters, meta["config"]), source_of(parameters));
     std::unique_ptr<BaseModel> model;
     std::unique_ptr<DeviceDecoder> device;
     if (!Device::current().is_cpu()) {
@@ -105,13 +105,13 @@ TEST(DecodeGolden, StepsGiveTheLogitsOfTeacherForcing) {
   const HostArrays outputs = read_safetensors(decode_file("outputs.safetensors"));
   const HostArrays parameters = read_safetensors(decode_file("encdec.params.safetensors"));
   const HostArrays batch = read_safetensors(decode_file("encdec.batch.safetensors"));
-  const PackedNetwork network(shape_from(parameters, meta["config"]), source_of(parameters));
+  const PackedNetwork network(spec_from(parameters, meta["config"]), source_of(parameters));
   const HostArray& inputs = batch.at("encoder_input_tokens");
   const HostArray& targets = batch.at("decoder_input_tokens");
   const auto weights = batch.at("decoder_loss_weights").as<int32_t>();
   const auto want = outputs.at("encdec_logits").as<float>();
   const int64_t items = targets.shape[0], length = targets.shape[1];
-  const int64_t vocab = network.shape().vocab_size;
+  const int64_t vocab = network.spec().vocab_size;
   TransformerDecoder decoder(network);
   decoder.begin(inputs.as<int32_t>(), items, inputs.shape[1],
                 {.num_decodes = 1, .max_length = length});

@@ -4,25 +4,27 @@
 #include <map>
 
 #include "models/decoding/packed_network.h"
+#include "models/network.h"
 #include "tests/harness/fixtures.h"
 
 namespace quintet::testing {
 
-inline decoding::NetworkShape hf_shape(const Json& config) {
-  decoding::NetworkShape shape;
-  shape.vocab_size = config["vocab_size"].as_int();
-  shape.emb_dim = config["d_model"].as_int();
-  shape.num_heads = config["num_heads"].as_int();
-  shape.head_dim = config["d_kv"].as_int();
-  shape.mlp_dim = config["d_ff"].as_int();
-  shape.num_encoder_layers = config["num_layers"].as_int();
-  shape.num_decoder_layers = config["num_decoder_layers"].as_int();
-  shape.max_distance = config["relative_attention_max_distance"].as_int();
-  shape.logits_via_embedding = config["tie_word_embeddings"].as_bool();
+inline ModelSpec hf_spec(const Json& config) {
+  T5Config c;
+  c.vocab_size = config["vocab_size"].as_int();
+  c.emb_dim = config["d_model"].as_int();
+  c.num_heads = config["num_heads"].as_int();
+  c.head_dim = config["d_kv"].as_int();
+  c.mlp_dim = config["d_ff"].as_int();
+  c.num_encoder_layers = config["num_layers"].as_int();
+  c.num_decoder_layers = config["num_decoder_layers"].as_int();
+  c.num_buckets = config["relative_attention_num_buckets"].as_int();
+  c.max_distance = config["relative_attention_max_distance"].as_int();
+  c.logits_via_embedding = config["tie_word_embeddings"].as_bool();
   const std::string form = config["feed_forward_proj"].as_string();
-  shape.mlp_activations = {form.substr(form.find('-') + 1)};
-  if (form.starts_with("gated-")) shape.mlp_activations.push_back("linear");
-  return shape;
+  c.mlp_activations = {form.substr(form.find('-') + 1)};
+  if (form.starts_with("gated-")) c.mlp_activations.push_back("linear");
+  return spec_of(c);
 }
 
 /// T5X's name of a parameter, in Hugging Face's.
@@ -55,10 +57,10 @@ inline std::string hf_name(const std::string& name) {
 
 inline decoding::PackedNetwork hf_network(const std::filesystem::path& folder,
                                           WeightType weights = WeightType::f32) {
-  const decoding::NetworkShape shape = hf_shape(Json::read(folder / "config.json"));
+  const ModelSpec spec = hf_spec(Json::read(folder / "config.json"));
   const HostArrays arrays = read_safetensors(folder / "model.safetensors");
   std::vector<float> turned;
-  return {shape,
+  return {spec,
           [&](const std::string& name) {
             const std::string hf = hf_name(name);
             const auto found = arrays.find(hf);

@@ -179,7 +179,7 @@ TEST(HfGenerate, TokensAreEqualAndScoresAgree) {
 std::map<std::string, std::vector<float>> forward(const PackedNetwork& network,
                                                   const HostArrays& inputs) {
   std::map<std::string, std::vector<float>> out;
-  const auto e = static_cast<size_t>(network.shape().emb_dim);
+  const auto e = static_cast<size_t>(network.spec().emb_dim());
   TransformerDecoder decoder(network);
   for (const auto& [name, ids] : inputs) {
     const size_t end = name.find("/input_ids");

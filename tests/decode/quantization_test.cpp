@@ -42,9 +42,9 @@ TEST(Quantization, EachPartsLossIsSmallAndTheirBytesToo) {
       const auto losses = quantization_losses(exact, quantized, inputs, inputs);
       ASSERT_EQ(losses.size(), exact.parts().size() + 1);
       EXPECT_EQ(losses.back().part, "all");
-      EXPECT_EQ(losses.back().bytes + (exact.shape().logits_via_embedding
+      EXPECT_EQ(losses.back().bytes + (exact.spec().logits_via_embedding
                                            ? 0
-                                           : 2 * exact.shape().vocab_size * exact.shape().emb_dim),
+                                           : 2 * exact.spec().vocab_size * exact.spec().emb_dim()),
                 quantized.bytes());
       EXPECT_LT(losses.back().bytes * 10, exact.bytes() * 6);
       double most = 0;

@@ -76,8 +76,8 @@ void expect_equal(const PackedNetwork& a, const PackedNetwork& b) {
           ASSERT_EQ(of_a[m].sums(panel)[i], of_b[m].sums(panel)[i]);
     }
   }
-  std::vector<float> x(static_cast<size_t>(a.shape().emb_dim)), y(x.size());
-  for (int32_t token = 0; token < a.shape().vocab_size; ++token) {
+  std::vector<float> x(static_cast<size_t>(a.spec().emb_dim())), y(x.size());
+  for (int32_t token = 0; token < a.spec().vocab_size; ++token) {
     a.embed(token, x.data());
     b.embed(token, y.data());
     ASSERT_EQ(x, y) << "token " << token;
@@ -87,7 +87,7 @@ void expect_equal(const PackedNetwork& a, const PackedNetwork& b) {
 template <class Network, class Config>
 void expect_same_network(const Config& config) {
   const auto parameters = parameters_of<Network>(config);
-  const NetworkShape shape = shape_of(config);
+  const ModelSpec spec = spec_of(config);
   const ParameterSource plain = [&](const std::string& name) {
     return view_of(parameters.at(name));
   };
@@ -97,16 +97,16 @@ void expect_same_network(const Config& config) {
     QuantizedParameter held;
     int64_t bytes = 0;
     const ParameterSource quantized = [&](const std::string& name) -> StoredParameter {
-      held = quantize_parameter(shape, name, view_of(parameters.at(name)),
+      held = quantize_parameter(spec, name, view_of(parameters.at(name)),
                                 type == WeightType::int8_dynamic ? WeightType::int8 : type);
       bytes += std::ssize(held.values.bytes) + std::ssize(held.scales.bytes);
       return {view_of(held.values), held.scales.as<float>().data()};
     };
-    const PackedNetwork network(shape, quantized, {}, type);
-    expect_equal(PackedNetwork(shape, plain, {}, type), network);
+    const PackedNetwork network(spec, quantized, {}, type);
+    expect_equal(PackedNetwork(spec, plain, {}, type), network);
     int64_t floats = 0;
     for (const auto& [name, array] : parameters) floats += array.elements();
-    if (shape.sparse_decoder.num_sparse_layers == 0) {  // stacked experts are read one by one
+    if (!spec.decoder.has_experts()) {  // stacked experts are read one by one
       EXPECT_LT(bytes, (type == WeightType::bf16 ? 3 : 2) * floats);
     }
   }
@@ -128,6 +128,9 @@ TEST(QuantizedParameters, MakeTheNetworkThatIsQuantizedWhenMade) {
   sparse.sparse_decoder.moe.mlp_dim = 18;
   sparse.sparse_decoder.moe.activations = {"relu"};
   expect_same_network<Transformer>(sparse);
+  T5Config biased = encoder_decoder();
+  biased.shared_relative_position_bias = false;
+  expect_same_network<Transformer>(biased);
   auto decoder = small_config<TransformerConfig>();
   decoder.num_layers = 2;
   expect_same_network<DecoderOnlyTransformer>(decoder);
@@ -135,14 +138,14 @@ TEST(QuantizedParameters, MakeTheNetworkThatIsQuantizedWhenMade) {
 
 TEST(QuantizedParameters, OfOtherTypesThanTheNetworksAreRefused) {
   const auto parameters = parameters_of<Transformer>(encoder_decoder());
-  const NetworkShape shape = shape_of(encoder_decoder());
+  const ModelSpec spec = spec_of(encoder_decoder());
   QuantizedParameter held;
   const ParameterSource quantized = [&](const std::string& name) -> StoredParameter {
-    held = quantize_parameter(shape, name, view_of(parameters.at(name)), WeightType::int8);
+    held = quantize_parameter(spec, name, view_of(parameters.at(name)), WeightType::int8);
     return {view_of(held.values), held.scales.as<float>().data()};
   };
   for (const WeightType type : {WeightType::f32, WeightType::bf16, WeightType::fp8})
-    EXPECT_THROW(PackedNetwork(shape, quantized, {}, type), Error) << name_of(type);
+    EXPECT_THROW(PackedNetwork(spec, quantized, {}, type), Error) << name_of(type);
 }
 
 /// KL(exact || other) a token of the targets, each read after the inputs and the targets before it.
@@ -179,8 +182,8 @@ TEST(QuantizationLoss, OfADecoderOnlyNetworkIsOfWhatFollowsThePrefix) {
   const ParameterSource source = [&](const std::string& name) {
     return view_of(parameters.at(name));
   };
-  const PackedNetwork exact(shape_of(config), source);
-  const PackedNetwork small(shape_of(config), source, {}, WeightType::int8);
+  const PackedNetwork exact(spec_of(config), source);
+  const PackedNetwork small(spec_of(config), source, {}, WeightType::int8);
   const std::vector<Ids> inputs{{5, 9, 11, 30}, {}, {7, 8}}, targets{{3, 4}, {6, 2, 9}, {12}};
   double want = 0;
   for (size_t i = 0; i < inputs.size(); ++i)

@@ -32,11 +32,10 @@ Config small_config(const std::string& dtype) {
 /// A model without parameters, what they would be, and both packed for the CPU.
 struct Network {
   std::unique_ptr<BaseModel> model;
-  NetworkShape shape;
   std::map<std::string, HostArray> parameters = {};
 
   template <class Config>
-  explicit Network(const Config& config) : shape(shape_of(config)) {
+  explicit Network(const Config& config) {
     if constexpr (std::is_same_v<Config, T5Config>)
       model = std::make_unique<EncoderDecoderModel>(config, LossOptions{});
     else
@@ -54,7 +53,9 @@ struct Network {
       return View::of(array.as<float>().data(), array.shape);
     };
   }
-  PackedNetwork packed(WeightType type) const { return PackedNetwork(shape, source(), {}, type); }
+  PackedNetwork packed(WeightType type) const {
+    return PackedNetwork(model->spec(), source(), {}, type);
+  }
 };
 
 /// Some inputs end early.
@@ -90,7 +91,7 @@ class Quantized : public DeviceTest {
  protected:
   /// The largest difference of logits, as a part of the largest logit.
   static double difference(const Network& network, WeightType type, int64_t items) {
-    const bool decoder_only = network.shape.decoder_only();
+    const bool decoder_only = network.model->spec().decoder_only();
     const HostArrays batch = batch_of(items, decoder_only);
     const PackedNetwork packed = network.packed(type);
     TransformerDecoder host(packed);
@@ -113,11 +114,11 @@ class Quantized : public DeviceTest {
     return most / largest;
   }
   static Decodes decodes(auto& on, const Network& network, int64_t items) {
-    const HostArrays batch = batch_of(items, network.shape.decoder_only());
+    const HostArrays batch = batch_of(items, network.model->spec().decoder_only());
     PredictOptions options{.decode_fn = BeamOptions{.num_decodes = 2}};
     options.inputs_bidirectional_attention = true;
-    return network.shape.decoder_only() ? predict_decoder_only(on, batch, options)
-                                        : predict_encoder_decoder(on, batch, options);
+    return network.model->spec().decoder_only() ? predict_decoder_only(on, batch, options)
+                                                : predict_encoder_decoder(on, batch, options);
   }
   static void expect_the_cpus(const Network& network, std::span<const WeightType> types = kBytes) {
     for (const WeightType type : types) {
@@ -145,6 +146,11 @@ TEST_F(Quantized, ScaledScores) {
   auto config = small_config<T5Config>("float32");
   config.scale_attn_logits = true;
   expect_the_cpus(Network(config), std::span(kTypes).first(2));
+}
+TEST_F(Quantized, RelativeBiasOfEachLayer) {
+  auto config = small_config<T5Config>("float32");
+  config.shared_relative_position_bias = false;
+  expect_the_cpus(Network(config), std::span(kTypes).last(1));
 }
 TEST_F(Quantized, DecoderAlone) {
   expect_the_cpus(Network(small_config<TransformerConfig>("float32")));

@@ -66,7 +66,7 @@ TEST(ScaleAttnLogits, IsAQueryKernelDividedByTheRootOfTheHeadSize) {
 /// Logits of the first decoding steps, all rows.
 std::vector<float> steps_of(const Model& model) {
   using namespace decoding;
-  const PackedNetwork network(shape_of(model.network().config()), [&](const std::string& name) {
+  const PackedNetwork network(model.spec(), [&](const std::string& name) {
     return model.parameters().at(name).value.local();
   });
   const HostArrays in = batch();

@@ -33,10 +33,13 @@ inline LossOptions read_loss(const Json& loss) {
   return options;
 }
 
+/// scalable_t5's configuration: every layer has a relative position bias.
+inline bool is_scalable(const Json& config) { return config.has("scan_layers"); }
+
 /// Networks that this version does not have are skipped by the callers.
 inline bool supported(const Json& config) {
   if (config.has("gin")) return true;
-  return config.has("emb_dim") && !config.has("scan_layers") &&
+  return config.has("emb_dim") && !(is_scalable(config) && config["scan_layers"].as_bool()) &&
          (config.has("num_layers") || config.has("num_encoder_layers"));
 }
 
@@ -79,7 +82,20 @@ inline std::unique_ptr<BaseModel> build_model(const Json& config, const LossOpti
   c.num_encoder_layers = config["num_encoder_layers"].as_int();
   c.num_decoder_layers = config["num_decoder_layers"].as_int();
   c.logits_via_embedding = config["logits_via_embedding"].as_bool();
+  c.shared_relative_position_bias = !is_scalable(config);
   return std::make_unique<EncoderDecoderModel>(c, options);
+}
+
+/// Kernels [embed, heads, kv] and [heads, kv, embed] become [embed, joined_kv] and its transpose: the
+/// order of elements is the same.
+inline void load_joined(Parameters& parameters, HostArrays values) {
+  for (const ParamInfo& info : parameters.all()) {
+    if (!values.contains(info.name)) continue;  // load() says so
+    HostArray& array = values.at(info.name);
+    if (info.spec.axes.size() == 2 && array.shape.size() == 3)
+      array.shape = {info.spec.axes[0].size, info.spec.axes[1].size};
+  }
+  parameters.load(values);
 }
 
 }  // namespace quintet::testing

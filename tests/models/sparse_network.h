@@ -15,10 +15,12 @@ struct SparseOptions {
   bool gated = false, extra = false;
   std::optional<Router> encoder = Router::tokens_choose;  // none: dense
   std::string dtype = "float32";
+  bool shared_bias = true;  // else every layer has a relative position bias
 
   std::string name() const {
-    return fmt::format("{}_{}{}{}_{}", decoder_only ? "decoder_only" : "encdec", chosen,
-                       gated ? "_gated" : "", extra ? "_extra" : "", dtype);
+    return fmt::format("{}{}_{}{}{}_{}", shared_bias ? "" : "umt5_",
+                       decoder_only ? "decoder_only" : "encdec", chosen, gated ? "_gated" : "",
+                       extra ? "_extra" : "", dtype);
   }
 };
 
@@ -29,8 +31,10 @@ inline std::vector<SparseOptions> sparse_kinds() {
           {.gated = true},
           {.chosen = 2, .gated = true, .extra = true},
           {.chosen = 2, .gated = true, .encoder = Router::experts_choose},
+          {.gated = true, .encoder = {}, .shared_bias = false},
           {.decoder_only = true, .chosen = 1},
-          {.decoder_only = true, .chosen = 3, .gated = true, .extra = true}};
+          {.decoder_only = true, .chosen = 3, .gated = true, .extra = true},
+          {.decoder_only = true, .chosen = 1, .shared_bias = false}};
 }
 
 /// T5Config or TransformerConfig. Nobody is turned away by capacity.
@@ -40,6 +44,7 @@ Config sparse_config(const SparseOptions& options) {
   c.vocab_size = kSparseVocab, c.emb_dim = 24, c.num_heads = 3, c.head_dim = 8, c.mlp_dim = 20;
   c.mlp_activations = {"relu"};
   c.dtype = options.dtype;
+  c.shared_relative_position_bias = options.shared_bias;
   SparseStack stack;
   stack.num_sparse_layers = 1;
   stack.extra_mlp = options.extra;
@@ -68,15 +73,14 @@ Config sparse_config(const SparseOptions& options) {
 struct SparseNetwork {
   std::unique_ptr<BaseModel> model;
   HostArrays parameters;
-  decoding::NetworkShape shape;
 
-  bool decoder_only() const { return shape.decoder_only(); }
+  const ModelSpec& spec() const { return model->spec(); }
+  bool decoder_only() const { return spec().decoder_only(); }
   /// For the CPU; experts of an encoder are those of the model, which must outlive it.
   std::unique_ptr<decoding::PackedNetwork> packed() const {
     decoding::EncoderFunction encode;
-    if (shape.sparse_encoder.num_sparse_layers > 0)
-      encode = [both = dynamic_cast<const EncoderDecoderModel*>(model.get())](
-                   std::span<const int32_t> ids, int64_t rows, int64_t length) {
+    if (spec().encoder_has_experts())
+      encode = [both = model.get()](std::span<const int32_t> ids, int64_t rows, int64_t length) {
         HostArray inputs(DType::i32, {rows, length});
         std::copy(ids.begin(), ids.end(), inputs.as<int32_t>().begin());
         const HostArray y =
@@ -88,7 +92,7 @@ struct SparseNetwork {
       const HostArray& array = parameters.at(name);
       return View::of(array.as<float>().data(), array.shape);
     };
-    return std::make_unique<decoding::PackedNetwork>(shape, source, encode);
+    return std::make_unique<decoding::PackedNetwork>(spec(), source, encode);
   }
 };
 
@@ -96,7 +100,6 @@ inline SparseNetwork sparse_network(const SparseOptions& options) {
   SparseNetwork network;
   const auto make = [&]<class Model, class Config>(const Config& config, auto... more) {
     network.model = std::make_unique<Model>(config, LossOptions{}, more...);
-    network.shape = decoding::shape_of(config);
   };
   if (options.decoder_only)
     make.template operator()<DecoderOnlyModel>(sparse_config<TransformerConfig>(options), false);

@@ -39,8 +39,8 @@ class Asking {
  public:
   Asking(uint32_t seed, const TinyNetwork& network)
       : random_(seed),
-        vocab_(network.shape().vocab_size),
-        decoder_only_(network.shape().decoder_only()) {}
+        vocab_(network.spec().vocab_size),
+        decoder_only_(network.spec().decoder_only()) {}
 
   Asked ask() {
     Asked asked;
@@ -98,7 +98,7 @@ class Mixes : public ::testing::TestWithParam<Kind> {};
 TEST_P(Mixes, EveryAnswerHasTheBitsItHasAlone) {
   if (on_cpu() && GetParam().dtype != "float32") GTEST_SKIP() << "the CPU computes in float32";
   const auto network = tiny_network(GetParam().network, GetParam().dtype);
-  const int64_t vocab = network->shape().vocab_size;
+  const int64_t vocab = network->spec().vocab_size;
   for (uint32_t seed = 0; seed < 2; ++seed) {
     SCOPED_TRACE(seed);
     Asking asking(seed, *network);
@@ -146,9 +146,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Kind{"sparse_decoder_only", "float32"}),
     [](const auto& named) { return named.param.network + "_" + named.param.dtype; });
 
-TEST(Engine, AnswersAsGenerateDoes) {
-  const auto network = tiny_network("encdec");
-  const int64_t vocab = network->shape().vocab_size;
+void expect_answers_of_generate(const std::string& kind) {
+  const auto network = tiny_network(kind);
+  const int64_t vocab = network->spec().vocab_size;
   Asking asking(9, *network);
   for (int i = 0; i < (on_cpu() ? 20 : 8); ++i) {
     Asked asked = asking.ask();
@@ -182,9 +182,14 @@ TEST(Engine, AnswersAsGenerateDoes) {
   }
 }
 
+TEST(Engine, AnswersAsGenerateDoes) { expect_answers_of_generate("encdec"); }
+TEST(Engine, AnswersAsGenerateDoesWithABiasInEveryLayer) {
+  expect_answers_of_generate("umt5_encdec");
+}
+
 TEST(Engine, AGpuSendsWholeRowsOnlyToRequestsWhoseRulesChangeLogits) {
   const auto network = tiny_network("encdec");
-  const int64_t vocab = network->shape().vocab_size;
+  const int64_t vocab = network->spec().vocab_size;
   const std::vector<Asked> plain{
       {.inputs = {5, 6}, .request = {.rules = {.max_new_tokens = 5}}, .targets = {}},
       {.inputs = {5, 6},
@@ -220,9 +225,9 @@ TEST(Engine, AGpuSendsWholeRowsOnlyToRequestsWhoseRulesChangeLogits) {
 TEST(Engine, ScoresAreThoseOfTheTokensItGenerates) {
   for (const char* kind : {"encdec", "decoder_only"}) {
     const auto network = tiny_network(kind);
-    const int64_t vocab = network->shape().vocab_size;
+    const int64_t vocab = network->spec().vocab_size;
     Asked asked{.inputs = {5, 6, 7}, .request = {.rules = {.max_new_tokens = 9}}, .targets = {}};
-    if (network->shape().decoder_only()) asked.inputs.insert(asked.inputs.begin(), 0);
+    if (network->spec().decoder_only()) asked.inputs.insert(asked.inputs.begin(), 0);
     Ended generated, scored;
     for (Ended* ended : {&generated, &scored}) {
       RunningEngine one(*network, {.max_rows = 2});
@@ -257,7 +262,7 @@ TEST(EngineGolden, MeansOfEncodedInputsAreThoseOfTransformers) {
     const HostArray& ids = inputs.at(batch + "/input_ids");
     const HostArray& mask = inputs.at(batch + "/attention_mask");
     const auto want = outputs.at(name).as<float>();
-    const auto width = static_cast<size_t>(network.shape().emb_dim);
+    const auto width = static_cast<size_t>(network.spec().emb_dim());
     std::vector<Ended> ended(static_cast<size_t>(ids.shape[0]));
     {
       RunningEngine running(network, {});
@@ -294,7 +299,7 @@ TEST(Engine, NumbersOfThreadsChangeNoBit) {
   std::vector<Ended> ended(3);
   for (size_t i = 0; i < ended.size(); ++i) {
     Engine engine(*network, {});
-    Job job = asked.job(network->shape().vocab_size);
+    Job job = asked.job(network->spec().vocab_size);
     watch(job, ended[i]);
     engine.submit(std::move(job));
     engine.close();

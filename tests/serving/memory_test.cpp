@@ -28,7 +28,7 @@ GenerationRequest samples(int64_t n, int64_t tokens) {
 
 TEST(PagedRows, PagesOfRowsThatHaveEndedAreFreedUnlessOthersGoOnFromThem) {
   const auto network = tiny_network("encdec");
-  CpuPages pages(network->shape(), 2);
+  CpuPages pages(network->spec().decoder, 2);
   PagedRows rows(pages, {.rows = 3, .max_length = 6}, {});
   using Step = std::vector<decoding::RowStep>;
   EXPECT_EQ(rows.promised(), 9);
@@ -50,7 +50,7 @@ TEST(PagedRows, PagesOfRowsThatHaveEndedAreFreedUnlessOthersGoOnFromThem) {
 
 TEST(EngineMemory, StaysWithinItsLimitAndIsFreeAtTheEnd) {
   const auto network = tiny_network("encdec");
-  const int64_t vocab = network->shape().vocab_size;
+  const int64_t vocab = network->spec().vocab_size;
   const int64_t limit = 40 * page_bytes(*network, 4);
   int64_t most_used = 0, most_running = 0;
   std::unique_ptr<RunningEngine> running;
@@ -85,7 +85,7 @@ TEST(EngineMemory, StaysWithinItsLimitAndIsFreeAtTheEnd) {
 
 TEST(EngineMemory, WhatCanNeverFitIsRefusedAtOnce) {
   const auto network = tiny_network("encdec");
-  const int64_t vocab = network->shape().vocab_size;
+  const int64_t vocab = network->spec().vocab_size;
   Engine engine(*network,
                 {.memory_bytes = 12 * page_bytes(*network, 16), .max_rows = 4, .max_length = 100});
   for (auto [rows, tokens, why] : {std::tuple{4, 60, "the caches"},
@@ -108,7 +108,7 @@ TEST(EngineMemory, EqualInputsAreEncodedOnce) {
   for (const char* kind : {"encdec", "decoder_only"}) {
     SCOPED_TRACE(kind);
     const auto network = tiny_network(kind);
-    const int64_t vocab = network->shape().vocab_size;
+    const int64_t vocab = network->spec().vocab_size;
     Engine engine(*network, {});
     std::vector<Ended> ended(8);
     for (Ended& one : ended) {
@@ -131,7 +131,7 @@ TEST(EngineMemory, EqualInputsAreEncodedOnce) {
 
 TEST(EngineMemory, CancellingFreesItBeforeTheNextStep) {
   const auto network = tiny_network("encdec");
-  const int64_t vocab = network->shape().vocab_size;
+  const int64_t vocab = network->spec().vocab_size;
   std::atomic<Engine*> engine = nullptr;
   std::atomic<uint64_t> victim = 0;
   std::atomic<int> steps_after = -1, steps = 0;

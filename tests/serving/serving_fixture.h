@@ -28,19 +28,22 @@ struct TinyNetwork {
   std::unique_ptr<BaseModel> model;  // null on the CPU
   HostArrays parameters = {};        // of one whose weights are in `type`
   WeightType type = WeightType::f32;
-  const decoding::NetworkShape& shape() const { return packed->shape(); }
+  const ModelSpec& spec() const { return packed->spec(); }
 };
 
-/// "encdec" or "decoder_only", "sparse_" before it: with experts in the decoder, "int8_": with weights
-/// in 8 bits; on a GPU computed in `dtype`, if it has an encoder.
+/// "encdec" or "decoder_only", "sparse_" before it: with experts in the decoder, "umt5_": that and a
+/// relative position bias in every layer, "int8_": with weights in 8 bits; on a GPU computed in
+/// `dtype`, if it has an encoder.
 inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
                                                  const std::string& dtype = "float32") {
-  if (kind.starts_with("sparse_")) {
+  if (kind.starts_with("sparse_") || kind.starts_with("umt5_")) {
     SparseNetwork sparse = sparse_network({.decoder_only = kind.ends_with("decoder_only"),
                                            .chosen = 2,
                                            .encoder = {},
-                                           .dtype = dtype});
-    return std::make_unique<TinyNetwork>(sparse.packed(),
+                                           .dtype = dtype,
+                                           .shared_bias = kind.starts_with("sparse_")});
+    auto packed = sparse.packed();
+    return std::make_unique<TinyNetwork>(std::move(packed),
                                          on_cpu() ? nullptr : std::move(sparse.model));
   }
   const Json config = Json::read(decode_file("cases.json"))["config"];
@@ -50,10 +53,10 @@ inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
   const HostArrays& parameters = tiny->parameters = read_safetensors(
       decode_file(kind.substr(in_bytes ? std::string("int8_").size() : 0) + ".params.safetensors"));
   tiny->packed =
-      std::make_unique<PackedNetwork>(shape_from(parameters, config), source_of(parameters),
+      std::make_unique<PackedNetwork>(spec_from(parameters, config), source_of(parameters),
                                       decoding::EncoderFunction(), tiny->type);
   if (on_cpu()) return tiny;
-  if (tiny->shape().decoder_only())
+  if (tiny->spec().decoder_only())
     tiny->model = decoder_only_from(parameters, config, false);
   else
     tiny->model = model_from(parameters, config, dtype);

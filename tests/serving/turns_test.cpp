@@ -30,7 +30,7 @@ std::string what(const std::exception_ptr& error) {
 class Turns {
  public:
   explicit Turns(const TinyNetwork& network)
-      : vocab_(network.shape().vocab_size), engine(network, {.max_rows = 1}) {}
+      : vocab_(network.spec().vocab_size), engine(network, {.max_rows = 1}) {}
   void submit(const std::string& name, int priority, const std::string& client,
               std::optional<Clock::time_point> deadline = {}, int64_t tokens = 3) {
     Job job = generation_job({5}, greedy(tokens), vocab_);
@@ -100,7 +100,7 @@ TEST(EngineTurns, WhatIsLateIsRefusedWaitingOrRunning) {
 
 TEST(EngineTurns, AFullQueueAndAClosedEngineRefuse) {
   const auto network = tiny_network("encdec");
-  const int64_t vocab = network->shape().vocab_size;
+  const int64_t vocab = network->spec().vocab_size;
   Engine engine(*network, {.max_waiting = 2});
   const auto submit = [&] { engine.submit(generation_job({5}, greedy(2), vocab)); };
   submit();
@@ -123,7 +123,7 @@ TEST(EngineTurns, AFullQueueAndAClosedEngineRefuse) {
 // docs/faults.md S6.
 TEST(EngineFaults, AJobThatThrowsEndsAlone) {
   const auto network = tiny_network("encdec");
-  const int64_t vocab = network->shape().vocab_size;
+  const int64_t vocab = network->spec().vocab_size;
   Engine engine(*network, {});
   std::vector<Ended> ended(6);
   for (size_t i = 0; i < ended.size(); ++i) {
@@ -146,7 +146,7 @@ TEST(EngineFaults, AJobThatThrowsEndsAlone) {
 
 TEST(EngineFaults, AFailedStepEndsItsJobsAndLaterOnesAreAnswered) {
   const auto network = tiny_network("encdec");
-  const int64_t vocab = network->shape().vocab_size;
+  const int64_t vocab = network->spec().vocab_size;
   int passes = 0;
   Engine engine(*network, {.max_rows = 2, .before_step = [&] {
                              if (++passes == 4) throw std::runtime_error("injected");
@@ -204,7 +204,7 @@ class NoRoomAtFirst final : public serving::ServedNetwork {
 
 TEST(EngineFaults, RowsThatCannotBeMadeAreAnErrorOfTheirJob) {
   const auto network = tiny_network("encdec");
-  const int64_t vocab = network->shape().vocab_size;
+  const int64_t vocab = network->spec().vocab_size;
   const EngineOptions options{.max_rows = 1};
   serving::Engine engine(std::make_unique<NoRoomAtFirst>(served(*network, options)), options);
   std::vector<Ended> ended(2);
@@ -222,7 +222,7 @@ TEST(EngineFaults, RowsThatCannotBeMadeAreAnErrorOfTheirJob) {
 
 TEST(EngineFaults, WithoutMemoryTheLargestJobEndsAndTheOthersAreAnsweredAsEver) {
   const auto network = tiny_network("encdec");
-  const int64_t vocab = network->shape().vocab_size;
+  const int64_t vocab = network->spec().vocab_size;
   GenerationRequest beams = greedy(10);
   beams.num_beams = beams.num_return_sequences = 3;
   const std::vector<std::pair<GenerationRequest, int64_t>> asked{{greedy(10), 1 << 20},
@@ -258,7 +258,7 @@ TEST(EngineFaults, WithoutMemoryTheLargestJobEndsAndTheOthersAreAnsweredAsEver) 
 
 TEST(EngineFaults, WhatTheEndOfAJobThrowsIsItsError) {
   const auto network = tiny_network("encdec");
-  const int64_t vocab = network->shape().vocab_size;
+  const int64_t vocab = network->spec().vocab_size;
   Engine engine(*network, {});
   std::vector<Ended> ended(3);
   for (size_t i = 0; i < ended.size(); ++i) {
@@ -281,7 +281,7 @@ TEST(EngineFaults, WhatTheEndOfAJobThrowsIsItsError) {
 
 TEST(EngineFaults, ADeviceThatKeepsFailingEndsTheEngineAndEveryJob) {
   const auto network = tiny_network("encdec");
-  const int64_t vocab = network->shape().vocab_size;
+  const int64_t vocab = network->spec().vocab_size;
   Engine engine(*network, {.max_rows = 1, .before_step = [] { throw std::runtime_error("lost"); }});
   std::vector<Ended> ended(9);
   for (Ended& one : ended) {
@@ -297,7 +297,7 @@ TEST(EngineFaults, ADeviceThatKeepsFailingEndsTheEngineAndEveryJob) {
 
 TEST(EngineFaults, AbortingEndsAllJobsWithAnAnswer) {
   const auto network = tiny_network("encdec");
-  const int64_t vocab = network->shape().vocab_size;
+  const int64_t vocab = network->spec().vocab_size;
   std::vector<Ended> ended(20);
   {
     RunningEngine running(*network, {.max_rows = 4});

@@ -1,0 +1,37 @@
+#include "models/spec.h"
+
+#include <cmath>
+
+#include "models/network.h"
+
+namespace quintet {
+
+ModelSpec spec_of(const T5Config& config) {
+  return {.vocab_size = config.vocab_size,
+          .dtype = config.dtype,
+          .logits_via_embedding = config.logits_via_embedding,
+          .encoder = StackSpec{.layer = config,
+                               .num_layers = config.num_encoder_layers,
+                               .is_encoder = true,
+                               .masks_padding = config.masks_padding,
+                               .sparse = config.sparse_encoder},
+          .decoder = {.layer = config,
+                      .num_layers = config.num_decoder_layers,
+                      .cross_attention = true,
+                      .masks_padding = config.masks_padding,
+                      .sparse = config.sparse_decoder}};
+}
+
+ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_attention) {
+  return {.vocab_size = config.vocab_size,
+          .dtype = config.dtype,
+          .logits_via_embedding = config.logits_via_embedding,
+          .inputs_bidirectional_attention = inputs_bidirectional_attention,
+          .decoder = {.layer = config, .num_layers = config.num_layers, .sparse = config.sparse}};
+}
+
+double ModelSpec::logit_scale() const {
+  return logits_via_embedding ? 1.0 / std::sqrt(static_cast<double>(emb_dim())) : 1;
+}
+
+}  // namespace quintet

@@ -1,0 +1,58 @@
+#pragma once
+// What a model is made of. Training builds its layers by it; generation, serving and quantization load
+// its parameters and run its layers by it, on the CPU and on a GPU. All of T5's norms are RMS norms
+// before a block, its residual sums after it.
+//
+//   const ModelSpec& spec = model.spec();
+//   for (int64_t i = 0; i < spec.decoder.num_layers; ++i) load(spec.decoder.layer_scope(i));
+
+#include <optional>
+
+#include "models/moe.h"
+
+namespace quintet {
+
+struct T5Config;
+struct TransformerConfig;
+
+/// Layers that follow one another, and the norm behind them.
+struct StackSpec {
+  LayerConfig layer{};  // sizes, attention, gate, relative position bias
+  int64_t num_layers = 0;
+  bool is_encoder = false;       // attends both ways
+  bool cross_attention = false;  // to an encoder's output
+  bool masks_padding = false;    // padding enters attention and MLP as zeros
+  SparseStack sparse{};          // which layers are mixtures of experts
+
+  /// Of its parameters: "encoder" or "decoder".
+  std::string scope() const { return is_encoder ? "encoder" : "decoder"; }
+  std::string layer_scope(int64_t i) const { return fmt::format("{}/layers_{}", scope(), i); }
+  bool has_experts() const { return sparse.num_sparse_layers > 0; }
+  /// Null: layer i is dense.
+  const SparseStack* sparse_at(int64_t i) const {
+    return sparse.is_sparse(i, num_layers) ? &sparse : nullptr;
+  }
+};
+
+struct ModelSpec {
+  int64_t vocab_size = 0;
+  std::string dtype = "float32";                // of activations on a GPU
+  bool logits_via_embedding = false;            // tied; else a kernel of their own
+  bool inputs_bidirectional_attention = false;  // of a decoder without encoder: its prefix
+  std::optional<StackSpec> encoder{};
+  StackSpec decoder{};
+
+  bool decoder_only() const { return !encoder.has_value(); }
+  bool encoder_has_experts() const { return encoder.has_value() && encoder->has_experts(); }
+  int64_t emb_dim() const { return decoder.layer.emb_dim; }
+  /// What logits of tied embeddings are multiplied by.
+  double logit_scale() const;
+  std::string embedding_name() const {
+    return decoder_only() ? "decoder/token_embedder/embedding" : "token_embedder/embedding";
+  }
+};
+
+ModelSpec spec_of(const T5Config& config);
+ModelSpec spec_of(const TransformerConfig& config, bool inputs_bidirectional_attention = false);
+
+}  // namespace quintet
