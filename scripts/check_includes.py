@@ -71,7 +71,8 @@ def wrong_includes(root):
         homes = BEHIND.get(name.split("/")[-1])
         if homes and quote == "<" and not path.startswith(homes):
             yield f"{path}:{number}: <{name}> stays behind {' and '.join(homes)}"
-        there = any((folder / name).exists() for folder in (root, (root / path).parent))
+        source = name.replace(".pb.h", ".proto")  # from which the build makes it
+        there = any((folder / source).exists() for folder in (root, (root / path).parent))
         if quote == '"' and not there and not name.startswith("hwy/"):
             yield f"{path}:{number}: no such file below the root: {name}"
 

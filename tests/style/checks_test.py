@@ -60,6 +60,7 @@ class Includes(unittest.TestCase):
 
     def test_a_file_that_is_not_there(self):
         self.expect({"apps/a/a.cpp": including("apps/a/old.h")}, "apps/a/a.cpp:1: no such file below the root")
+        self.expect({"apps/a/a.cpp": including("apps/a/b.pb.h"), "apps/a/b.proto": ""})
 
     def test_a_library_behind_its_wrapper(self):
         self.expect({"apps/a/a.cpp": "#include <mpi.h>\n"}, "<mpi.h> stays behind")
