@@ -31,7 +31,7 @@ class Recording {
   virtual void launch() = 0;
 };
 
-struct GpuKernels;  // kernels/gpu_kernels.h: kernels that are not ops
+struct GpuKernels;  // kernels/gpu/gpu_kernels.h: kernels that are not ops
 
 class Device {
  public:

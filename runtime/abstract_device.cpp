@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "runtime/op.h"
 
 namespace quintet {

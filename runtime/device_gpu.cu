@@ -8,7 +8,7 @@
 #include "kernels/decode_matmul/skinny_matmul_gpu.h"
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/expand/expand_gpu.h"
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "kernels/logits/logits_gpu.h"
 #include "kernels/optimizers/optimizers_gpu.h"
 #ifdef QUINTET_EMULATE

@@ -1,6 +1,6 @@
 #include "runtime/parameters.h"
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "runtime/base/nearest.h"
 #include "runtime/mesh/sharding.h"
 

@@ -1,6 +1,6 @@
 #include "runtime/tensor.h"
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "runtime/base/memory_meter.h"
 #include "runtime/mesh/sharding.h"
 

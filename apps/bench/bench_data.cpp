@@ -196,10 +196,8 @@ double time_of_resuming(const Options& options, const std::shared_ptr<const Task
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-}  // namespace
-
-int run_bench_data(std::span<char* const> args) {
-  Options options;
+/// False: help was printed.
+bool parse(std::span<char* const> args, Options& options) {
   bool padded = false;
   CommandLine cli(
       "bench data", "Times reading, tokenizing, span corruption and packing on one core.",
@@ -224,22 +222,16 @@ int run_bench_data(std::span<char* const> args) {
   app.add_option("--resume_steps", options.resume_steps,
                  "time resuming from a position so many one-row batches in");
   app.add_flag("--no_pack", padded, "pad rows instead of packing");
-  if (!cli.parse(args)) return 0;
+  if (!cli.parse(args)) return false;
   options.pack = !padded;
   if (options.targets == 0) options.targets = options.is_lm() ? 512 : 114;
   QT_CHECK(!options.folder.empty() || (options.source == "text" && !options.prepare),
            "quintet bench data: --source={} and --prepare need --folder=DIR", options.source);
+  return true;
+}
 
-  const TemporaryFolder temporary;
-  const bool has_folder = !options.folder.empty();
-  if (!has_folder) options.folder = temporary.path.string();
-  if (options.input.empty()) options.input = options.folder + "/text-*.txt";
-  if (options.prepare) {
-    make_folders(options.folder);
-    prepare(options);
-    return 0;
-  }
-  if (!has_folder) atomic_write_file(options.folder + "/text-0.txt", made_up_text(40'000, 0));
+/// Prints what `options.seconds` of reading batches come to.
+void measure(const Options& options) {
   const VocabularyPtr vocabulary = open_vocabulary(options);
   const auto task = make_task(options, vocabulary);
   Batches batches = open_batches(*task, config_of(options), options.is_lm());
@@ -274,6 +266,24 @@ int run_bench_data(std::span<char* const> args) {
       static_cast<double>(tokens) / seconds, static_cast<double>(rows) / seconds, seconds, wall,
       options.is_lm() ? 0 : options.inputs, options.targets, options.pack, vocabulary->vocab_size(),
       resumed);
+}
+
+}  // namespace
+
+int run_bench_data(std::span<char* const> args) {
+  Options options;
+  if (!parse(args, options)) return 0;
+  const TemporaryFolder temporary;
+  const bool has_folder = !options.folder.empty();
+  if (!has_folder) options.folder = temporary.path.string();
+  if (options.input.empty()) options.input = options.folder + "/text-*.txt";
+  if (options.prepare) {
+    make_folders(options.folder);
+    prepare(options);
+    return 0;
+  }
+  if (!has_folder) atomic_write_file(options.folder + "/text-0.txt", made_up_text(40'000, 0));
+  measure(options);
   return 0;
 }
 

@@ -1,9 +1,9 @@
 #include <vector>
 
 #include "kernels/cast/cast_gpu.h"
-#include "kernels/elementwise/multi.cuh"
-#include "kernels/elementwise/operands_gpu.h"
-#include "kernels/elementwise/vectors.cuh"
+#include "kernels/vectors/multi.cuh"
+#include "kernels/vectors/operands_gpu.h"
+#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU {
 namespace {

@@ -4,10 +4,10 @@
 #include "kernels/cross_entropy/cross_entropy_gpu.h"
 #include "kernels/cross_entropy/rows.cuh"
 #include "kernels/elementwise/elementwise_gpu.h"
-#include "kernels/elementwise/operands_gpu.h"
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/simt/gemm.h"
 #include "kernels/simt/scratch.h"
+#include "kernels/vectors/operands_gpu.h"
+#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU {
 namespace {

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "kernels/cross_entropy/rows.cuh"
-#include "kernels/elementwise/vectors.cuh"
+#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU::cross_entropy {
 namespace {

@@ -4,7 +4,7 @@
 // tokens stand is the business of the kernels that include this.
 
 #include "kernels/decode_attention/gpu_rows.h"
-#include "kernels/elementwise/vectors.cuh"
+#include "kernels/vectors/vectors.cuh"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {

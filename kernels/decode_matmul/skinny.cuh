@@ -3,9 +3,9 @@
 // becomes of a sum. T: of x, W: of the weights.
 
 #include "kernels/decode_matmul/skinny.h"
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/mlp/activate.cuh"
 #include "kernels/simt/narrow.cuh"
+#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU {
 

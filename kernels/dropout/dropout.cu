@@ -1,6 +1,6 @@
 #include "kernels/dropout/dropout_gpu.h"
 #include "kernels/dropout/mask.cuh"
-#include "kernels/elementwise/operands_gpu.h"
+#include "kernels/vectors/operands_gpu.h"
 
 namespace quintet::QT_GPU {
 namespace {

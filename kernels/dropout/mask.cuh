@@ -4,10 +4,10 @@
 
 #include <cmath>
 
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/kernel.h"
 #include "kernels/random/threefry.cuh"
 #include "kernels/simt/scratch.h"
+#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU {
 

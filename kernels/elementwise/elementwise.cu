@@ -1,6 +1,6 @@
 #include "kernels/dropout/mask.cuh"
 #include "kernels/elementwise/elementwise_gpu.h"
-#include "kernels/elementwise/operands_gpu.h"
+#include "kernels/vectors/operands_gpu.h"
 
 namespace quintet::QT_GPU {
 namespace {

@@ -1,10 +1,10 @@
 #include "kernels/elementwise/elementwise_gpu.h"
-#include "kernels/elementwise/operands_gpu.h"
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/embed/embed_gpu.h"
 #include "kernels/simt/algorithms.h"
 #include "kernels/simt/fault.cuh"
 #include "kernels/simt/scratch.h"
+#include "kernels/vectors/operands_gpu.h"
+#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU {
 namespace {

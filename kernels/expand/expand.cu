@@ -1,7 +1,7 @@
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/expand/expand_gpu.h"
 #include "kernels/simt/fault.cuh"
 #include "kernels/simt/narrow.cuh"
+#include "kernels/vectors/vectors.cuh"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {

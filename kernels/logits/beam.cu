@@ -2,8 +2,8 @@
 // these may not be all that count (ties behind their end, beams that are only there to fill their
 // place), the block looks at every logit instead, once for each continuation.
 
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/logits/logits_gpu.h"
+#include "kernels/vectors/vectors.cuh"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {

@@ -1,9 +1,9 @@
 // A block a row. The threshold of topk and topp is found digit by digit, from a histogram of counts
 // or of masses of the tokens that agree with the digits found so far (radix select).
 
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/logits/logits_gpu.h"
 #include "kernels/random/threefry.cuh"
+#include "kernels/vectors/vectors.cuh"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {

@@ -2,9 +2,9 @@
 // warp joins a block's and at last a row's. An order of (value, lower index) is total, so the
 // result does not depend on the parts.
 
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/logits/logits_gpu.h"
 #include "kernels/simt/scratch.h"
+#include "kernels/vectors/vectors.cuh"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {

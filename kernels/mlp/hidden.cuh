@@ -3,8 +3,8 @@
 // products to what dropout leaves, and the gradients back.
 
 #include "kernels/dropout/mask.cuh"
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/mlp/activate.cuh"
+#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU::mlp {
 

@@ -1,10 +1,10 @@
-#include "kernels/elementwise/operands_gpu.h"
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/mlp/grouped.cuh"
 #include "kernels/mlp/mlp_gpu.h"
 #include "kernels/simt/fastest.h"
 #include "kernels/simt/gemm.h"
 #include "kernels/simt/scratch.h"
+#include "kernels/vectors/operands_gpu.h"
+#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU {
 namespace {

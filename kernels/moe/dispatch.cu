@@ -1,9 +1,9 @@
 // Rows there and back, a warp a row, 16 bytes a lane where addresses allow. Memory-bound: the kernels
 // read and write every row once. Sums are in float32 and in the order of the choices.
 
-#include "kernels/elementwise/operands_gpu.h"
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/moe/moe_gpu.h"
+#include "kernels/vectors/operands_gpu.h"
+#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU {
 namespace {

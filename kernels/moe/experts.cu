@@ -2,11 +2,11 @@
 
 #include "kernels/dropout/mask.cuh"
 #include "kernels/elementwise/elementwise_gpu.h"
-#include "kernels/elementwise/operands_gpu.h"
 #include "kernels/mlp/grouped.cuh"
 #include "kernels/mlp/mlp_gpu.h"
 #include "kernels/moe/experts.h"
 #include "kernels/moe/moe_gpu.h"
+#include "kernels/vectors/operands_gpu.h"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {

@@ -1,8 +1,8 @@
 #pragma once
 // What the two ways of routing on a GPU share: where results go, and their sums.
 
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/moe/routing.h"
+#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU::moe {
 

@@ -1,12 +1,12 @@
 #include <algorithm>
 
 #include "kernels/elementwise/elementwise_gpu.h"
-#include "kernels/elementwise/operands_gpu.h"
 #include "kernels/moe/moe_gpu.h"
 #include "kernels/moe/router_gpu.h"
 #include "kernels/moe/routing.h"
 #include "kernels/moe/softmax.cuh"
 #include "kernels/simt/scratch.h"
+#include "kernels/vectors/operands_gpu.h"
 
 namespace quintet::QT_GPU {
 namespace {

@@ -13,12 +13,12 @@
 
 #include <algorithm>
 
-#include "kernels/elementwise/operands_gpu.h"
 #include "kernels/moe/route.cuh"
 #include "kernels/moe/softmax.cuh"
 #include "kernels/simt/cluster.cuh"
 #include "kernels/simt/resident.cuh"
 #include "kernels/simt/scratch.h"
+#include "kernels/vectors/operands_gpu.h"
 
 namespace quintet::QT_GPU::moe {
 namespace {

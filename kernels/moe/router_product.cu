@@ -2,12 +2,12 @@
 // is cut into three parts of 8 bits each, their products come from one bfloat16 product three times as
 // wide and are added. With jitter, x itself is float32.
 
-#include "kernels/elementwise/operands_gpu.h"
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/moe/router_gpu.h"
 #include "kernels/random/threefry.cuh"
 #include "kernels/simt/gemm.h"
 #include "kernels/simt/scratch.h"
+#include "kernels/vectors/operands_gpu.h"
+#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU::moe {
 namespace {

@@ -3,7 +3,7 @@
 // and choices of one token by a warp, lane i having the experts i, i + 32, ... of a row in global or in
 // shared memory.
 
-#include "kernels/elementwise/vectors.cuh"
+#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU::moe {
 

@@ -10,9 +10,9 @@
 // other tiles (the mean of v_row, its sums of squares), each tile's block adds up by itself, in one
 // order.
 
-#include "kernels/elementwise/multi.cuh"
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/optimizers/optimizers_gpu.h"
+#include "kernels/vectors/multi.cuh"
+#include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU::adafactor {
 

@@ -1,9 +1,9 @@
 #include <vector>
 
-#include "kernels/elementwise/multi.cuh"
-#include "kernels/elementwise/vectors.cuh"
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/simt/scratch.h"
+#include "kernels/vectors/multi.cuh"
+#include "kernels/vectors/vectors.cuh"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {

@@ -1,6 +1,6 @@
-#include "kernels/elementwise/operands_gpu.h"
 #include "kernels/rms_norm/rms_norm_gpu.h"
 #include "kernels/rms_norm/rows.cuh"
+#include "kernels/vectors/operands_gpu.h"
 
 namespace quintet::QT_GPU {
 namespace {

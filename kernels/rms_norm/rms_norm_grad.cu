@@ -1,9 +1,9 @@
 #include <algorithm>
 
-#include "kernels/elementwise/operands_gpu.h"
 #include "kernels/rms_norm/rms_norm_gpu.h"
 #include "kernels/rms_norm/rows.cuh"
 #include "kernels/simt/scratch.h"
+#include "kernels/vectors/operands_gpu.h"
 
 namespace quintet::QT_GPU {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 // What measurements on the GPU at hand decided, kept from process to process
-// (matmul/kept_algorithms.h).
+// (tuning/kept_algorithms.h).
 
 #include <cuda_runtime.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/matmul/kept_algorithms.h"
+#include "kernels/tuning/kept_algorithms.h"
 
 namespace quintet::cuda::simt {
 

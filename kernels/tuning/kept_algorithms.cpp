@@ -1,4 +1,4 @@
-#include "kernels/matmul/kept_algorithms.h"
+#include "kernels/tuning/kept_algorithms.h"
 
 #include <fmt/format.h>
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "models/decoding/device_arrays.h"
 
 namespace quintet::decoding {

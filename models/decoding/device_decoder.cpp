@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "models/decoding/device_arrays.h"
 #include "models/decoding/device_beams.h"
 #include "models/decoding/device_inputs.h"

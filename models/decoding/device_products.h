@@ -2,7 +2,7 @@
 // The products of a decoder's step on a device: few rows (kMostSkinnyRows; with weights in a byte
 // kMostByteRows) take one kernel for a norm, a product and what follows it; more rows take the ops.
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "models/decoding/device_experts.h"
 
 namespace quintet::decoding {

@@ -1,6 +1,6 @@
 #include "models/decoding/device_samples.h"
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "models/decoding/device_arrays.h"
 
 namespace quintet::decoding {

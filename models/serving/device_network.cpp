@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <array>
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "models/decoding/device_arrays.h"
 #include "models/decoding/device_inputs.h"
 #include "models/decoding/device_layers.h"

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "models/decoding/step_answer.h"
 
 namespace quintet::serving {

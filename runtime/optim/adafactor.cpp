@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/optim/blocks.h"
 #include "runtime/optim/factoring.h"

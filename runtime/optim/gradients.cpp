@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "kernels/optimizers/elementwise.h"
 #include "runtime/optim/blocks.h"
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "runtime/optim/blocks.h"
 #include "runtime/optim/gradients.h"
 #include "runtime/optim/state_buffer.h"

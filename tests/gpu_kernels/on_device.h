@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "runtime/devices.h"
 #include "tests/simt/out_of_bounds.h"
 #include "tests/simt/schedules.h"

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "kernels/gpu_kernels.h"
+#include "kernels/gpu/gpu_kernels.h"
 #include "kernels/step_keys.h"
 #include "models/base_model.h"
 #include "runtime/ops.h"

@@ -1,0 +1,95 @@
+"""scripts/check_includes.py and scripts/line_count.py: trees of a few files that break one rule each, and one that
+breaks none."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+def run(check, files):
+    """Exit code and output of a check on a tree of these files, path -> text."""
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in files.items():
+            file = Path(root, path)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        done = subprocess.run([sys.executable, SCRIPTS / f"{check}.py", root], capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+
+
+def including(*names):
+    return "".join(f'#include "{name}"\n' for name in names)
+
+
+class Includes(unittest.TestCase):
+    def expect(self, files, *parts):
+        code, said = run("check_includes", files)
+        self.assertEqual(code, 1 if parts else 0, said)
+        for part in parts:
+            self.assertIn(part, said)
+
+    def test_a_tree_that_breaks_no_rule(self):
+        self.expect({"apps/serve/http/a.h": "", "apps/serve/b.cpp": including("apps/serve/http/a.h"),
+                     "apps/cli/c.cpp": including("apps/serve/http/a.h", "data/d.h"), "data/d.h": ""})
+
+    def test_a_layer_above(self):
+        self.expect({"data/a.cpp": including("models/b.h"), "models/b.h": ""}, "data/a.cpp:1: data must not include models")
+
+    def test_two_folders_that_include_each_other(self):
+        self.expect({"apps/a/a.h": including("apps/b/b.h"), "apps/b/b.h": "", "apps/b/b.cpp": including("apps/a/a.h")},
+                    "apps/a/a.h:1: apps/a includes apps/b", "apps/b/b.cpp:1: apps/b includes apps/a")
+
+    def test_a_folder_and_its_sub_folder(self):
+        self.expect({"data/a.cpp": including("data/sub/b.h"), "data/sub/b.h": including("data/c.h"), "data/c.h": ""},
+                    "data/sub/b.h:1: data/sub includes data", "a cycle of folders")
+
+    def test_a_cycle_of_three(self):
+        self.expect({"kernels/a/a.h": including("kernels/b/b.h"), "kernels/b/b.h": including("kernels/c/c.h"),
+                     "kernels/c/c.h": "", "kernels/c/d.cu": including("kernels/a/a.h")}, "kernels/c includes kernels/a")
+
+    def test_a_known_cycle_may_not_grow_and_goes_when_it_is_mended(self):
+        known = {"runtime/mesh/a.h": "", "runtime/b.h": "", "runtime/b.cpp": including("runtime/mesh/a.h"),
+                 "runtime/mesh/c.cpp": including("runtime/b.h")}
+        self.expect(known)
+        self.expect({**known, "runtime/mesh/d.cpp": including("runtime/b.h")}, "runtime/mesh includes runtime 2 times")
+        self.expect({**known, "runtime/mesh/c.cpp": ""}, "runtime/mesh -> runtime: closes no cycle of folders any more")
+
+    def test_a_file_that_is_not_there(self):
+        self.expect({"apps/a/a.cpp": including("apps/a/old.h")}, "apps/a/a.cpp:1: no such file below the root")
+        self.expect({"apps/a/a.cpp": including("apps/a/b.pb.h"), "apps/a/b.proto": ""})
+
+    def test_a_library_behind_its_wrapper(self):
+        self.expect({"apps/a/a.cpp": "#include <mpi.h>\n"}, "<mpi.h> stays behind")
+
+
+class Sizes(unittest.TestCase):
+    def expect(self, files, *parts):
+        code, said = run("line_count", files)
+        self.assertEqual(code, 1 if parts else 0, said)
+        for part in parts:
+            self.assertIn(part, said)
+
+    def test_a_tree_that_breaks_no_rule(self):
+        self.expect({**{f"data/a/{i}.h": "\n" * 800 for i in range(25)}, **{f"tests/a/{i}.py": "" for i in range(30)},
+                     "apps/cli/main.cpp": "\n" * 81, "apps/cli/verb.cpp": "\n" * 80})
+
+    def test_a_folder_of_many_files(self):
+        self.expect({f"data/a/{i}.h": "" for i in range(26)}, "data/a: 26 files; at most 25")
+
+    def test_a_long_file(self):
+        self.expect({"tests/a.py": "\n" * 801}, "tests/a.py: 801 lines; at most 800")
+
+    def test_a_long_verb(self):
+        self.expect({"apps/cli/verb.cpp": "\n" * 81}, "apps/cli/verb.cpp: 81 lines; at most 80")
+
+    def test_a_known_folder_may_not_grow_and_goes_when_it_is_split(self):
+        self.expect({f"runtime/{i}.h": "" for i in range(100)}, "runtime: 100 files; at most")
+        self.expect({"runtime/a.h": ""}, "runtime: 1 files", "take it out of KNOWN_LARGER")
+
+
+if __name__ == "__main__":
+    unittest.main()
