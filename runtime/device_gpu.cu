@@ -15,6 +15,7 @@
 #include "kernels/simt/emulator/emulator.h"
 #else
 #include "kernels/simt/cublaslt.h"
+#include "kernels/simt/cuda_check.h"
 #endif
 #include "kernels/simt/fault.cuh"
 #include "runtime/gpu_ops.h"
@@ -121,11 +122,6 @@ class Graph final : public Recording {
 
 #else
 
-void check(cudaError_t status, const char* what) {
-  QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess, "CUDA: {}: {} ({})", what,
-              cudaGetErrorString(status), cudaGetErrorName(status));
-}
-
 class Source final : public MemorySource {
  public:
   void* allocate(int64_t bytes) override {
@@ -142,18 +138,20 @@ cudaStream_t cuda_stream(Stream stream) { return static_cast<cudaStream_t>(strea
 
 void move_bytes(void* to, const void* from, int64_t bytes, Stream stream) {
   if (bytes == 0) return;
-  check(
+  check_cuda(
       cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, cuda_stream(stream)),
       "copy");
 }
 void fill_bytes(void* to, int byte, int64_t bytes, Stream stream) {
   if (bytes > 0)
-    check(cudaMemsetAsync(to, byte, static_cast<size_t>(bytes), cuda_stream(stream)), "fill");
+    check_cuda(cudaMemsetAsync(to, byte, static_cast<size_t>(bytes), cuda_stream(stream)), "fill");
 }
-void wait(Stream stream) { check(cudaStreamSynchronize(cuda_stream(stream)), "a kernel failed"); }
+void wait(Stream stream) {
+  check_cuda(cudaStreamSynchronize(cuda_stream(stream)), "a kernel failed");
+}
 Stream make_stream() {
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
   return {stream};
 }
 
@@ -162,7 +160,7 @@ class Graph final : public Recording {
   Graph(Memory& memory, Stream stream, const std::function<void()>& work)
       : stream_(cuda_stream(stream)), arena_(memory) {
     cudaGraph_t graph = nullptr;
-    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin a graph");
+    check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin a graph");
     try {
       work();
     } catch (...) {
@@ -171,15 +169,15 @@ class Graph final : public Recording {
       throw;
     }
     arena_.close();
-    check(cudaStreamEndCapture(stream_, &graph), "end a graph");
+    check_cuda(cudaStreamEndCapture(stream_, &graph), "end a graph");
     const cudaError_t status = cudaGraphInstantiate(&graph_, graph, 0);
     cudaGraphDestroy(graph);
-    check(status, "make a graph");
+    check_cuda(status, "make a graph");
   }
   ~Graph() override { cudaGraphExecDestroy(graph_); }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
-  void launch() override { check(cudaGraphLaunch(graph_, stream_), "launch a graph"); }
+  void launch() override { check_cuda(cudaGraphLaunch(graph_, stream_), "launch a graph"); }
 
  private:
   cudaStream_t stream_;
@@ -233,8 +231,8 @@ class Gpu final : public Device {
 #ifndef QUINTET_EMULATE
   Buffer pinned(int64_t bytes) override {
     void* pointer = nullptr;
-    check(cudaHostAlloc(&pointer, static_cast<size_t>(bytes), cudaHostAllocDefault),
-          "pinned memory");
+    check_cuda(cudaHostAlloc(&pointer, static_cast<size_t>(bytes), cudaHostAllocDefault),
+               "pinned memory");
     return {static_cast<std::byte*>(pointer), [](std::byte* p) { cudaFreeHost(p); }};
   }
 #endif
@@ -295,13 +293,13 @@ std::unique_ptr<Device> open_device(int ordinal) {
   QT_CHECK_AS(ExitCode::kEnvironment, ordinal < count, "--device=cuda:{}: this machine has {} GPUs",
               ordinal, count);
   cudaDeviceProp properties;
-  check(cudaGetDeviceProperties(&properties, ordinal), "device properties");
+  check_cuda(cudaGetDeviceProperties(&properties, ordinal), "device properties");
   const int sm = properties.major * 10 + properties.minor;
   QT_CHECK_AS(ExitCode::kEnvironment, sm >= 80,
               "--device=cuda: {} has compute capability {}.{}, 8.0 (A100) or newer is needed; use "
               "--device=cpu",
               properties.name, properties.major, properties.minor);
-  check(cudaSetDevice(ordinal), "set device");
+  check_cuda(cudaSetDevice(ordinal), "set device");
   return std::make_unique<Gpu>(
       fmt::format("{}, sm_{}, {:.1f} GiB", properties.name, sm,
                   static_cast<double>(properties.totalGlobalMem) / (1 << 30)));

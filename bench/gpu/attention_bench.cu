@@ -16,6 +16,7 @@
 #include "kernels/attention/attention_gpu.h"
 #include "kernels/attention/tensor_core.cuh"
 #include "kernels/device.h"
+#include "kernels/simt/cuda_check.h"
 #include "runtime/devices.h"
 
 namespace quintet {
@@ -42,11 +43,6 @@ const std::vector<Case> kTinyCases = {{1, 2, 16, 32, 32, ""},
                                       {1, 2, 16, 16, 16, "causal"},
                                       {1, 2, 16, 16, 32, "cross"},
                                       {1, 2, 16, 32, 32, "packed4"}};
-
-void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess)
-    fail(ExitCode::kEnvironment, "{}: {}", what, cudaGetErrorString(status));
-}
 
 /// An array on the device.
 class Array {
@@ -206,18 +202,18 @@ std::vector<double> time_calls(const std::vector<Problem>& problems, int runs, c
                                const Call& call) {
   constexpr int kWarmUp = 5;
   std::vector<cudaEvent_t> events(static_cast<size_t>(runs) + 1);
-  for (auto& event : events) check(cudaEventCreate(&event), "cudaEventCreate");
+  for (auto& event : events) check_cuda(cudaEventCreate(&event), "cudaEventCreate");
   for (int i = 0; i < kWarmUp; ++i) call(problems[static_cast<size_t>(i) % problems.size()]);
-  check(cudaEventRecord(events[0], stream), "cudaEventRecord");
+  check_cuda(cudaEventRecord(events[0], stream), "cudaEventRecord");
   for (int i = 0; i < runs; ++i) {
     call(problems[static_cast<size_t>(i) % problems.size()]);
-    check(cudaEventRecord(events[static_cast<size_t>(i) + 1], stream), "cudaEventRecord");
+    check_cuda(cudaEventRecord(events[static_cast<size_t>(i) + 1], stream), "cudaEventRecord");
   }
-  check(cudaEventSynchronize(events.back()), "cudaEventSynchronize");
+  check_cuda(cudaEventSynchronize(events.back()), "cudaEventSynchronize");
   std::vector<double> times;
   for (size_t i = 0; i + 1 < events.size(); ++i) {
     float ms = 0;
-    check(cudaEventElapsedTime(&ms, events[i], events[i + 1]), "cudaEventElapsedTime");
+    check_cuda(cudaEventElapsedTime(&ms, events[i], events[i + 1]), "cudaEventElapsedTime");
     times.push_back(static_cast<double>(ms));
   }
   for (auto& event : events) cudaEventDestroy(event);

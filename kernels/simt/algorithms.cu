@@ -42,6 +42,7 @@ void exclusive_sum(const int32_t* x, int32_t* sums, int64_t n, Stream) {
 #include <cub/device/device_radix_sort.cuh>
 #include <cub/device/device_scan.cuh>
 
+#include "kernels/simt/cuda_check.h"
 #include "kernels/simt/scratch.h"
 
 namespace quintet::cuda::simt {
@@ -53,10 +54,8 @@ void with_room(int64_t n, Stream stream, const Run& run) {
   if (n == 0) return;
   QT_ASSERT(n < int64_t{1} << 31);
   const auto checked = [&](void* room, size_t& bytes) {
-    const cudaError_t status =
-        run(room, bytes, static_cast<int>(n), static_cast<cudaStream_t>(stream.handle));
-    QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess,
-                "sorting or adding {} numbers on the GPU: {}", n, cudaGetErrorString(status));
+    check_cuda(run(room, bytes, static_cast<int>(n), static_cast<cudaStream_t>(stream.handle)),
+               "a sort or sum of the whole GPU");
   };
   size_t bytes = 0;
   checked(nullptr, bytes);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/simt/cublaslt.h"
+#include "kernels/simt/cuda_check.h"
 #include "kernels/simt/gemm.h"
 #include "kernels/simt/measured.h"
 #include "kernels/simt/scratch.h"
@@ -202,8 +203,8 @@ void gemm(Stream stream, const Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
   if (g.k == 0 && g.beta == 0) {
     QT_ASSERT(g.batch == 1 && (g.ldc == 0 || g.ldc == g.n));
-    cudaMemsetAsync(g.c, 0, static_cast<size_t>(g.m * g.n * size_of(g.c_type)),
-                    static_cast<cudaStream_t>(stream.handle));
+    QT_CUDA(cudaMemsetAsync(g.c, 0, static_cast<size_t>(g.m * g.n * size_of(g.c_type)),
+                            static_cast<cudaStream_t>(stream.handle)));
     return;
   }
   if (g.k == 0) {

@@ -12,7 +12,7 @@ int64_t resident_blocks(const void*, const Launch&) { return device().multiproce
 #include <mutex>
 #include <unordered_map>
 
-#include "runtime/base/check.h"
+#include "kernels/simt/cuda_check.h"
 
 namespace quintet::cuda::simt {
 namespace {
@@ -98,13 +98,9 @@ const Device& device() {
   static const Device it = [] {
     int number = 0, major = 0, minor = 0, multiprocessors = 0, shared = 0;
     const auto ask = [&](int* value, cudaDeviceAttr attribute) {
-      const cudaError_t status = cudaDeviceGetAttribute(value, attribute, number);
-      QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess, "GPU {}: {}", number,
-                  cudaGetErrorString(status));
+      QT_CUDA(cudaDeviceGetAttribute(value, attribute, number));
     };
-    const cudaError_t status = cudaGetDevice(&number);
-    QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess, "no GPU: {}",
-                cudaGetErrorString(status));
+    QT_CUDA(cudaGetDevice(&number));
     ask(&major, cudaDevAttrComputeCapabilityMajor);
     ask(&minor, cudaDevAttrComputeCapabilityMinor);
     ask(&multiprocessors, cudaDevAttrMultiProcessorCount);

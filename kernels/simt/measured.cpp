@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/simt/cublaslt.h"
+#include "kernels/simt/cuda_check.h"
 #include "kernels/simt/fastest.h"
 #include "runtime/base/cache_folder.h"
 
@@ -16,12 +17,31 @@ namespace {
 std::string library_name() {
   int device = 0, driver = 0;
   cudaDeviceProp properties{};
-  cudaGetDevice(&device);
-  cudaGetDeviceProperties(&properties, device);
-  cudaDriverGetVersion(&driver);
+  QT_CUDA(cudaGetDevice(&device));
+  QT_CUDA(cudaGetDeviceProperties(&properties, device));
+  QT_CUDA(cudaDriverGetVersion(&driver));
   return fmt::format("{}, {} multiprocessors, driver {}, cuBLASLt {}", properties.name,
                      properties.multiProcessorCount, driver, cublaslt().GetVersion());
 }
+
+class Event {
+ public:
+  Event() { QT_CUDA(cudaEventCreate(&event_)); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  void record(cudaStream_t stream) { QT_CUDA(cudaEventRecord(event_, stream)); }
+  /// Waits for this event. Milliseconds between the two.
+  float since(const Event& start) const {
+    float milliseconds = 0;
+    QT_CUDA(cudaEventSynchronize(event_));
+    QT_CUDA(cudaEventElapsedTime(&milliseconds, start.event_, event_));
+    return milliseconds;
+  }
+
+ private:
+  cudaEvent_t event_{};
+};
 
 }  // namespace
 
@@ -37,28 +57,22 @@ Measured& Measured::instance() {
 
 bool Measured::may_measure(cudaStream_t stream) const {
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
-  cudaStreamIsCapturing(stream, &capturing);
+  QT_CUDA(cudaStreamIsCapturing(stream, &capturing));
   return kept_.has_value() && capturing == cudaStreamCaptureStatusNone;
 }
 
 size_t fastest_of(cudaStream_t stream, size_t count, const std::function<bool(size_t)>& run) {
-  cudaEvent_t start, stop;
-  cudaEventCreate(&start);
-  cudaEventCreate(&stop);
+  Event start, stop;
   size_t best = 0;
   float least = std::numeric_limits<float>::infinity();
   for (size_t i = 0; i < count; ++i)
     for (int repeat = 0; repeat < 4; ++repeat) {
-      cudaEventRecord(start, stream);
+      start.record(stream);
       if (!run(i)) break;
-      cudaEventRecord(stop, stream);
-      cudaEventSynchronize(stop);
-      float milliseconds = 0;
-      cudaEventElapsedTime(&milliseconds, start, stop);
+      stop.record(stream);
+      const float milliseconds = stop.since(start);
       if (repeat > 0 && milliseconds < least) least = milliseconds, best = i;
     }
-  cudaEventDestroy(start);
-  cudaEventDestroy(stop);
   return best;
 }
 

@@ -1,6 +1,5 @@
 #include "runtime/mesh/collectives_nccl.h"
 
-#include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include <array>
@@ -8,6 +7,7 @@
 #include <map>
 
 #include "kernels/device.h"
+#include "kernels/simt/cuda_check.h"
 #include "runtime/base/check.h"
 #include "runtime/base/shared_library.h"
 #include "runtime/base/thread.h"
@@ -15,12 +15,6 @@
 
 namespace quintet {
 namespace {
-
-void check(cudaError_t code, const char* call) {
-  QT_CHECK_AS(ExitCode::kEnvironment, code == cudaSuccess, "CUDA: {}: {}", call,
-              cudaGetErrorString(code));
-}
-#define QT_GPU_CALL(call) check((call), #call)
 
 /// NCCL's functions. Linked, it would keep programs from starting where it is not installed, and
 /// only ranks with a GPU each need it.
@@ -80,8 +74,8 @@ ncclRedOp_t op_of(Reduction how) { return how == Reduction::sum ? ncclSum : nccl
 
 cudaEvent_t record(cudaStream_t stream) {
   cudaEvent_t event;
-  QT_GPU_CALL(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  QT_GPU_CALL(cudaEventRecord(event, stream));
+  QT_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  QT_CUDA(cudaEventRecord(event, stream));
   return event;
 }
 
@@ -89,8 +83,8 @@ class NcclComm final : public Comm {
  public:
   NcclComm(std::unique_ptr<Comm> host, Watchdog& watchdog, Device& device)
       : host_(std::move(host)), watchdog_(watchdog), device_(device) {
-    QT_GPU_CALL(cudaGetDevice(&gpu_));
-    QT_GPU_CALL(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    QT_CUDA(cudaGetDevice(&gpu_));
+    QT_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     poller_ = start_thread("to watch NCCL", [this] { poll(); });
   }
   ~NcclComm() override {
@@ -214,8 +208,8 @@ class NcclComm final : public Comm {
   Pending start(const Members& group, const char* name, int64_t count, const Work& work) {
     const ncclComm_t comm = comm_of(group);
     cudaEvent_t ready = record(compute());
-    QT_GPU_CALL(cudaStreamWaitEvent(stream_, ready, 0));
-    QT_GPU_CALL(cudaEventDestroy(ready));
+    QT_CUDA(cudaStreamWaitEvent(stream_, ready, 0));
+    QT_CUDA(cudaEventDestroy(ready));
     work(comm, stream_);
     cudaEvent_t done = record(stream_);
     {
@@ -227,8 +221,8 @@ class NcclComm final : public Comm {
                false)});
     }
     return Pending([this, done] {
-      QT_GPU_CALL(cudaStreamWaitEvent(compute(), done, 0));
-      QT_GPU_CALL(cudaEventDestroy(done));
+      QT_CUDA(cudaStreamWaitEvent(compute(), done, 0));
+      QT_CUDA(cudaEventDestroy(done));
     });
   }
 
@@ -278,8 +272,8 @@ class NcclComm final : public Comm {
 std::string gpu_identity() {
   int gpu = 0;
   std::array<char, 64> bus{};
-  QT_GPU_CALL(cudaGetDevice(&gpu));
-  QT_GPU_CALL(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), gpu));
+  QT_CUDA(cudaGetDevice(&gpu));
+  QT_CUDA(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), gpu));
   return bus.data();
 }
 

@@ -13,6 +13,7 @@
 #include "cublasLt.h"
 #include "kernels/simt/fastest.h"
 #include "kernels/simt/gemm.h"
+#include "runtime/base/check.h"
 #include "runtime/base/crc32c.h"
 #include "tests/checkpoint/scratch.h"
 
@@ -189,6 +190,19 @@ TEST_F(Algorithms, AreMeasuredEachTimeWhereNothingCanBeWritten) {
     EXPECT_EQ(outcome.ran, kMeasuredOnce);
     EXPECT_NE(outcome.said.find("algorithms of matrix products are not kept\n"), std::string::npos);
   }
+}
+
+TEST_F(Algorithms, AFailingGpuIsAnErrorNotAMeasurement) {
+  const auto job = +[] {
+    try {
+      return products();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(in_process({.times = false}, job).ran,
+            "CUDA: cudaEventRecord(event_, stream): unspecified launch failure "
+            "(cudaErrorLaunchFailure)");
 }
 
 TEST_F(Algorithms, WaysAreMeasuredOnceAndKept) {

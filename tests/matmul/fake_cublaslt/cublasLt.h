@@ -88,6 +88,7 @@ struct FakeCublasLt {
   size_t version = 130000;
   uint64_t fastest = 1;  // of the algorithms 0, 1 and 2
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+  bool times = true;            // false: its events fail
   std::vector<uint64_t> ran{};  // algorithms, in order
   double now_ms = 0;
 

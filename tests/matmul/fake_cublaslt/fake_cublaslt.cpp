@@ -33,6 +33,8 @@ FakeCublasLt& fake_cublaslt() {
   return fake;
 }
 
+const char* cudaGetErrorString(cudaError_t) { return "unspecified launch failure"; }
+const char* cudaGetErrorName(cudaError_t) { return "cudaErrorLaunchFailure"; }
 cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::strcpy(properties->name, "a GPU of tests");
@@ -52,6 +54,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  if (!fake_cublaslt().times) return cudaErrorLaunchFailure;
   return *event = fake_cublaslt().now_ms, cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }

@@ -12,6 +12,7 @@ using cudaEvent_t = FakeEvent*;
 inline constexpr unsigned cudaEventDisableTiming = 2, cudaStreamNonBlocking = 1;
 
 const char* cudaGetErrorString(cudaError_t error);
+const char* cudaGetErrorName(cudaError_t error);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device);

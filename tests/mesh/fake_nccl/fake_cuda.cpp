@@ -35,6 +35,7 @@ struct FakeEvent {
 };
 
 const char* cudaGetErrorString(cudaError_t) { return "fake"; }
+const char* cudaGetErrorName(cudaError_t) { return "fake"; }
 cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;

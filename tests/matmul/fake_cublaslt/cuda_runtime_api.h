@@ -1,0 +1,28 @@
+#pragma once
+// As much of CUDA's runtime as kernels/simt/gemm_cublaslt.cpp and measured.cpp use: the host, with a clock that the
+// fake cuBLASLt moves on.
+
+#include <cstddef>
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorLaunchFailure = 719 };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
+using cudaStream_t = void*;
+using cudaEvent_t = double*;
+struct cudaDeviceProp {
+  char name[256];
+  int multiProcessorCount;
+};
+inline constexpr int CUDART_VERSION = 13000;
+
+const char* cudaGetErrorString(cudaError_t error);
+const char* cudaGetErrorName(cudaError_t error);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaMemsetAsync(void* to, int byte, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t stop);
