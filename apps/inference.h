@@ -5,8 +5,8 @@
 //
 // For each task, under output_dir:
 //   tmp-<task>-SSSSS-of-NNNNN/                       while it runs
-//     <task>-<mode>.jsonl-SSSSS-of-NNNNN-chunkCCCCC  of checkpoint_period batches, then
-//     ...COMPLETED input.ckpt                                     where the next chunk begins
+//     <task>-<mode>.jsonl-SSSSS-of-NNNNN-chunkCCCCC  of checkpoint_period batches, then ...COMPLETED
+//     input.ckpt                                     where the next chunk begins
 //   <task>-<mode>.jsonl-SSSSS-of-NNNNN               all chunks in order, then ...COMPLETED
 // A run that was killed goes on after its last chunk and ends with the same bytes; so do more
 // ranks, which take a chunk's batches by turns. With several checkpoints each has a folder

@@ -2,8 +2,8 @@
 // The data folder's Evaluator with a model: t5x's InferenceEvaluator.
 //
 //   InferenceEvaluator evaluator(provider, dataset, model, config);
-//   std::optional<TaskMetrics> metrics = evaluator.run(step, [&] { return
-//   stop.reason().has_value(); });
+//   std::optional<TaskMetrics> metrics =
+//       evaluator.run(step, [&] { return stop.reason().has_value(); });
 
 #include "apps/actions.h"
 #include "apps/quantized_model.h"

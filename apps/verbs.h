@@ -2,8 +2,7 @@
 // The verbs of the `quintet` command: one line a verb, one file a verb (apps/<verb>.cpp) that
 // defines
 //
-//   int run_<verb>(std::span<char* const> args);   // args: what follows the verb; returns the exit
-//   code
+//   int run_<verb>(std::span<char* const> args);   // args: what follows the verb; returns the exit code
 //
 // A verb reads its flags with apps/cli.h, writes results to stdout and everything else to stderr,
 // and throws quintet::Error for what is the user's to mend.

@@ -3,8 +3,8 @@
 // projections of the same input side by side. Made once from T5X-named arrays, one tensor at a
 // time, so that the source may drop each after use.
 //
-//   const PackedNetwork network(shape_of(config), [&](const std::string& name) { return view(name);
-//   });
+//   const PackedNetwork network(shape_of(config),
+//                               [&](const std::string& name) { return view(name); });
 
 #include <functional>
 #include <optional>
