@@ -3,7 +3,8 @@
 //
 //   FolderLock lock(model_dir);
 //   CheckpointManager checkpoints(lock, {.keep = 3});       // removes leftovers of a killed run
-//   if (auto from = checkpoints.restore_latest()) load(from->arrays, from->state_json);
+//   if (const auto step = checkpoints.latest_whole())
+//     load(read_checkpoint(checkpoint_path(model_dir, *step), Verify::size));
 //   ...
 //   checkpoints.save_async(step, slices, state_json);       // copies, writes in the background
 //   checkpoints.poll();                                      // each step: surfaces failed saves
@@ -134,9 +135,6 @@ class CheckpointManager {
   /// `damaged-checkpoint_<step>`; if there are checkpoints and none is good, throws ExitCode::kData.
   /// Nullopt: there are none.
   std::optional<int64_t> latest_whole();
-  /// All of it.
-  std::optional<Checkpoint> restore_latest();
-  Checkpoint restore(int64_t step);
 
   /// Removes a step; the deletion is all or nothing, whatever kills us. PINNED ones too.
   void remove(int64_t step);

@@ -16,20 +16,11 @@
 #include "checkpoint/save.h"
 #include "checkpoint/snapshot.h"
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/posix_file.h"
 #include "runtime/base/thread.h"
 
 namespace quintet {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-}  // namespace
-
 std::string make_run_id() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return fmt::format("{:x}-{:x}", std::chrono::nanoseconds(now).count(), ::getpid());
@@ -279,17 +270,6 @@ std::optional<int64_t> CheckpointManager::latest_whole() {
               "model_dir",
               impl_->model_dir.string(), problems);
   return std::nullopt;
-}
-
-std::optional<Checkpoint> CheckpointManager::restore_latest() {
-  const auto step = latest_whole();
-  return step ? std::optional(
-                    read_checkpoint(checkpoint_path(impl_->model_dir, *step), Verify::size))
-              : std::nullopt;
-}
-
-Checkpoint CheckpointManager::restore(int64_t step) {
-  return read_checkpoint(checkpoint_path(impl_->model_dir, step));
 }
 
 void CheckpointManager::remove(int64_t step) {

@@ -30,35 +30,41 @@ uint32_t parse_hex(const Json& json) {
   return value;
 }
 
-std::string quoted(const std::string& text) {
-  try {
-    return nlohmann::json(text).dump();
-  } catch (const nlohmann::json::exception&) {
-    fail(ExitCode::kUsage, "checkpoint: a name is not valid UTF-8");
-  }
-}
-
 std::string list(const std::vector<int64_t>& numbers) {
   return fmt::format("[{}]", fmt::join(numbers, ","));
 }
 
-std::string slice_text(const ManifestSlice& slice, const Manifest& manifest) {
-  std::string extents;
-  for (const Extent& extent : slice.extents)
-    extents += fmt::format("{}[{},{}]", extents.empty() ? "" : ",", extent.offset, extent.bytes);
-  return fmt::format(
-      R"({{"file":{},"dataset":{},"origin":{},"sizes":{},"crc32c":"{}","extents":[{}]}})",
-      quoted(manifest.files.at(slice.file).name), quoted(slice.dataset), list(slice.origin),
-      list(slice.sizes), hex(slice.crc), extents);
+nlohmann::ordered_json json_of(const ManifestFile& file) {
+  return {{"name", file.name}, {"bytes", file.bytes}, {"crc32c", hex(file.crc)}};
 }
 
-std::string tensor_text(const std::string& name, const ManifestTensor& tensor,
-                        const Manifest& manifest) {
-  std::string slices;
-  for (const ManifestSlice& slice : tensor.slices)
-    slices += (slices.empty() ? "" : ",") + slice_text(slice, manifest);
-  return fmt::format(R"({}:{{"dtype":"{}","shape":{},"slices":[{}]}})", quoted(name),
-                     name_of(tensor.dtype), list(tensor.shape), slices);
+nlohmann::ordered_json json_of(const ManifestTensor& tensor, const Manifest& manifest) {
+  nlohmann::ordered_json slices = nlohmann::ordered_json::array();
+  for (const ManifestSlice& slice : tensor.slices) {
+    nlohmann::ordered_json extents = nlohmann::ordered_json::array();
+    for (const Extent& extent : slice.extents) extents.push_back({extent.offset, extent.bytes});
+    slices.push_back({{"file", manifest.files.at(slice.file).name},
+                      {"dataset", slice.dataset},
+                      {"origin", slice.origin},
+                      {"sizes", slice.sizes},
+                      {"crc32c", hex(slice.crc)},
+                      {"extents", std::move(extents)}});
+  }
+  return {{"dtype", name_of(tensor.dtype)}, {"shape", tensor.shape}, {"slices", std::move(slices)}};
+}
+
+/// The whole text but for its own CRC: a file and a tensor a line.
+std::string text_without_crc(const Manifest& manifest, const nlohmann::ordered_json& state) {
+  const auto text = [](const nlohmann::ordered_json& json) { return json.dump(); };
+  std::vector<std::string> files, tensors;
+  for (const ManifestFile& file : manifest.files) files.push_back(text(json_of(file)));
+  for (const auto& [name, tensor] : manifest.tensors)
+    tensors.push_back(text(name) + ":" + text(json_of(tensor, manifest)));
+  return fmt::format(
+      "{{\n\"format\":{},\"version\":{},\n\"step\":{},\n\"run_id\":{},\n\"hosts\":{},\n"
+      "\"files\":[\n{}],\n\"tensors\":{{\n{}}},\n\"state\":{}",
+      text(kFormat), kCheckpointVersion, manifest.step, text(manifest.run_id), manifest.hosts,
+      fmt::join(files, ",\n"), fmt::join(tensors, ",\n"), text(state));
 }
 
 /// Of the text before the last member; throws if the CRC there is another or is not there.
@@ -232,24 +238,12 @@ std::string manifest_text(const Manifest& manifest) {
     }
   }();
   QT_CHECK(state.is_object(), "checkpoint: state must be a JSON object");
-  std::string text = fmt::format(
-      "{{\n\"format\":\"{}\",\"version\":{},\n\"step\":{},\n\"run_id\":{},\n\"hosts\":{},\n"
-      "\"files\":[\n",
-      kFormat, kCheckpointVersion, manifest.step, quoted(manifest.run_id), manifest.hosts);
-  const char* separator = "";
-  for (const ManifestFile& file : manifest.files) {
-    text += fmt::format(R"({}{{"name":{},"bytes":{},"crc32c":"{}"}})", separator, quoted(file.name),
-                        file.bytes, hex(file.crc));
-    separator = ",\n";
+  try {
+    const std::string text = text_without_crc(manifest, state.raw());
+    return fmt::format("{}{}{}{}", text, kTail, hex(crc32c(text)), kEnd);
+  } catch (const nlohmann::json::exception&) {
+    fail(ExitCode::kUsage, "checkpoint: a name is not valid UTF-8");
   }
-  text += "],\n\"tensors\":{\n";
-  separator = "";
-  for (const auto& [name, tensor] : manifest.tensors) {
-    text += separator + tensor_text(name, tensor, manifest);
-    separator = ",\n";
-  }
-  text += "},\n\"state\":" + state.raw().dump();
-  return fmt::format("{}{}{}{}", text, kTail, hex(crc32c(text)), kEnd);
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& where, Coverage coverage) {

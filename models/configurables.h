@@ -3,7 +3,7 @@
 //
 //   register_models(registry);
 //   auto configured =
-//   config.call_as<std::shared_ptr<ConfiguredModel>>("models.EncoderDecoderModel");
+//       config.call_as<std::shared_ptr<ConfiguredModel>>("models.EncoderDecoderModel");
 
 #include "models/base_model.h"
 #include "runtime/gin/config.h"

@@ -1,8 +1,7 @@
 #pragma once
 // The catalogue for model authors: every differentiable op as a function on tensors. Shapes in
-// brackets;
-// `...` stands for any leading axes. All compute in float32 unless said. Errors: usage errors
-// naming the op and the axes that do not fit.
+// brackets; `...` stands for any leading axes. All compute in float32 unless said. Errors: usage
+// errors naming the op and the axes that do not fit.
 
 #include <memory>
 #include <optional>

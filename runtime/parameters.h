@@ -3,8 +3,10 @@
 // by initialisation or from a checkpoint. Names are T5X's parameter paths.
 //
 //   Parameters parameters;
-//   Param kernel = (Scope(parameters) / "encoder" / "wo").param("kernel", {{"mlp", 64}, {"embed",
-//   32}}, init); parameters.initialize(key_from_seed(0)); ops::matmul(x, kernel);
+//   Param kernel = (Scope(parameters) / "encoder" / "wo")
+//                      .param("kernel", {{"mlp", 64}, {"embed", 32}}, init);
+//   parameters.initialize(key_from_seed(0));
+//   ops::matmul(x, kernel);
 
 #include <deque>
 #include <map>

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "apps/bench/bench.h"
 #include "apps/flags/command_line.h"
@@ -20,6 +20,7 @@
 #include "data/preprocessors/token_preprocessors.h"
 #include "data/tokenizer/tokenizer_trainer.h"
 #include "runtime/base/atomic_file.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/posix_file.h"
 #include "runtime/base/tfrecord.h"
 
@@ -189,11 +190,11 @@ double time_of_resuming(const Options& options, const std::shared_ptr<const Task
     for (int64_t step = 0; step < options.resume_steps; ++step) batches.next();
     position = batches.position();
   }
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = Clock::now();
   Batches batches = open_batches(*task, config, options.is_lm());
   batches.restore(position);
   batches.next();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return seconds_since(start);
 }
 
 /// False: help was printed.
@@ -237,7 +238,7 @@ void measure(const Options& options) {
   Batches batches = open_batches(*task, config_of(options), options.is_lm());
   batches.next();  // opens files
   const double start = thread_seconds();
-  const auto wall_start = std::chrono::steady_clock::now();
+  const auto wall_start = Clock::now();
   int64_t rows = 0, tokens = 0, examples = 0;
   double seconds = 0;
   while ((seconds = thread_seconds() - start) < options.seconds) {
@@ -247,25 +248,27 @@ void measure(const Options& options) {
       for (int32_t id : batch->features.at(name).as<int32_t>()) tokens += id != 0;
     examples += examples_in(*batch);
   }
-  const double wall =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - wall_start).count();
+  const double wall = seconds_since(wall_start);
   fmt::print(stderr, "{} from {}: {:.0f} examples/s, {:.0f} tokens/s\n", vocabulary->description(),
              options.source, static_cast<double>(examples) / seconds,
              static_cast<double>(tokens) / seconds);
-  const std::string resumed =
-      options.resume_steps == 0
-          ? ""
-          : fmt::format(R"(, "resume_steps": {}, "resume_seconds": {:.4f})", options.resume_steps,
-                        time_of_resuming(options, task));
-  fmt::print(
-      R"({{"bench": "data", "source": "{}", "objective": "{}", "examples_per_second": {:.0f}, )"
-      R"("tokens_per_second": {:.0f}, "rows_per_second": {:.1f}, "cpu_seconds": {:.3f}, )"
-      R"("wall_seconds": {:.3f}, "inputs": {}, "targets": {}, "packed": {}, "vocab_size": {}{}}})"
-      "\n",
-      options.source, options.objective, static_cast<double>(examples) / seconds,
-      static_cast<double>(tokens) / seconds, static_cast<double>(rows) / seconds, seconds, wall,
-      options.is_lm() ? 0 : options.inputs, options.targets, options.pack, vocabulary->vocab_size(),
-      resumed);
+  nlohmann::ordered_json json = {{"bench", "data"},
+                                 {"source", options.source},
+                                 {"objective", options.objective},
+                                 {"examples_per_second", static_cast<double>(examples) / seconds},
+                                 {"tokens_per_second", static_cast<double>(tokens) / seconds},
+                                 {"rows_per_second", static_cast<double>(rows) / seconds},
+                                 {"cpu_seconds", seconds},
+                                 {"wall_seconds", wall},
+                                 {"inputs", options.is_lm() ? 0 : options.inputs},
+                                 {"targets", options.targets},
+                                 {"packed", options.pack},
+                                 {"vocab_size", vocabulary->vocab_size()}};
+  if (options.resume_steps > 0) {
+    json["resume_steps"] = options.resume_steps;
+    json["resume_seconds"] = time_of_resuming(options, task);
+  }
+  fmt::print("{}\n", json.dump());
 }
 
 }  // namespace

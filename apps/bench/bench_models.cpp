@@ -4,15 +4,16 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
 
 #include "apps/flags/command_line.h"
 #include "data/converters/batch_rows.h"
 #include "data/converters/feature_converter.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/memory.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/threefry.h"
@@ -107,7 +108,6 @@ HostArrays packed_batch(const BenchOptions& options, int64_t vocab_size) {
 
 void time_steps(const std::string& what, const BenchOptions& options, int64_t tokens_per_step,
                 const std::function<void()>& step) {
-  using Clock = std::chrono::steady_clock;
   std::vector<double> seconds;
   step();
   Profile profile;
@@ -115,24 +115,29 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
   for (int64_t i = 0; i < options.steps; ++i) {
     const auto start = Clock::now();
     step();
-    seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    seconds.push_back(seconds_since(start));
   }
   Profile::current() = nullptr;
   std::sort(seconds.begin(), seconds.end());
   const double least = seconds.front(), median = seconds[seconds.size() / 2];
   const double rate = static_cast<double>(tokens_per_step) / least;
-  fmt::print(
-      "{{\"bench\": \"{}\", \"device\": \"{}\", \"model\": \"{}\", \"batch\": {}, \"inputs\": {}, "
-      "\"targets\": {}, "
-      "\"beams\": {}, \"dtype\": \"{}\", \"weights\": \"{}\", \"threads\": {}, \"steps\": {}, "
-      "\"tokens_per_second\": {:.2f}, \"seconds_per_step\": {{\"min\": {:.6f}, \"median\": "
-      "{:.6f}}}, "
-      "\"peak_bytes\": {}, \"tensor_bytes\": {}}}\n",
-      what, Device::current().description(), options.model, options.batch, options.inputs,
-      options.targets, options.beams, options.dtype,
-      name_of(options.quantize.type().value_or(WeightType::f32)), omp_get_max_threads(),
-      options.steps, rate, least, median, peak_resident_bytes(),
-      Device::current().memory().peak_bytes());
+  const nlohmann::ordered_json json = {
+      {"bench", what},
+      {"device", Device::current().description()},
+      {"model", options.model},
+      {"batch", options.batch},
+      {"inputs", options.inputs},
+      {"targets", options.targets},
+      {"beams", options.beams},
+      {"dtype", options.dtype},
+      {"weights", name_of(options.quantize.type().value_or(WeightType::f32))},
+      {"threads", omp_get_max_threads()},
+      {"steps", options.steps},
+      {"tokens_per_second", rate},
+      {"seconds_per_step", {{"min", least}, {"median", median}}},
+      {"peak_bytes", peak_resident_bytes()},
+      {"tensor_bytes", Device::current().memory().peak_bytes()}};
+  fmt::print("{}\n", json.dump());
   fmt::print(stderr, "{} {}: {:.1f} tokens/s, {:.3f} s a step (median {:.3f}), peak {} MiB\n", what,
              options.model, rate, least, median, peak_resident_bytes() >> 20);
   if (options.profile)

@@ -3,14 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "apps/bench/bench.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/compute_flags.h"
 #include "models/layers.h"
+#include "runtime/base/clock.h"
 #include "runtime/ops.h"
 #include "runtime/tape.h"
 
@@ -56,24 +57,24 @@ struct OpBench {
     std::vector<double> seconds;
     for (int64_t i = 0; i < steps + 2; ++i) {
       device.synchronize();
-      const auto start = std::chrono::steady_clock::now();
+      const auto start = Clock::now();
       body();
       device.synchronize();
-      if (i >= 2)
-        seconds.push_back(
-            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      if (i >= 2) seconds.push_back(seconds_since(start));
     }
     std::sort(seconds.begin(), seconds.end());
     return {seconds.front(), seconds[seconds.size() / 2]};
   }
 
-  void print(const std::string& what, const std::string& shape, double flops,
+  void print(const std::string& what, const nlohmann::ordered_json& shape, double flops,
              const std::function<void()>& body) const {
     const auto [least, median] = time(body);
-    fmt::print(
-        "{{\"bench\": \"{}\", \"device\": \"{}\", {}, \"dtype\": \"{}\", \"seconds\": "
-        "{{\"min\": {:.9f}, \"median\": {:.9f}}}, \"tflops\": {:.3f}}}\n",
-        what, Device::current().description(), shape, dtype, least, median, flops / median * 1e-12);
+    nlohmann::ordered_json json = {{"bench", what}, {"device", Device::current().description()}};
+    json.update(shape);
+    json["dtype"] = dtype;
+    json["seconds"] = {{"min", least}, {"median", median}};
+    json["tflops"] = flops / median * 1e-12;
+    fmt::print("{}\n", json.dump());
     fmt::print(stderr, "{}: {:.3f} ms, {:.2f} TFLOP/s\n", what, median * 1e3,
                flops / median * 1e-12);
   }
@@ -96,7 +97,7 @@ int run_bench_gemm(std::span<char* const> args) {
   const Tensor x = bench.random({m, k}, 1);
   HostArray w_values = bench.random({k, n}, 2).to_host();
   const Tensor w = Tensor::from_host(w_values, {"b", "c"});
-  bench.print("gemm", fmt::format("\"m\": {}, \"n\": {}, \"k\": {}", m, n, k),
+  bench.print("gemm", {{"m", m}, {"n", n}, {"k", k}},
               2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k),
               [&] { ops::matmul(x, w); });
   return 0;
@@ -140,10 +141,9 @@ int run_bench_attention(std::span<char* const> args) {
         q, k, v, table, {.query_segments = {}, .key_segments = {}, .prefix = {}, .causal = causal},
         {.num_heads = heads, .max_distance = t5.max_distance, .bidirectional = !causal});
   };
-  const std::string shape = fmt::format(
-      "\"batch\": {}, \"heads\": {}, \"head_dim\": {}, \"queries\": {}, \"keys\": {}, "
-      "\"causal\": {}, \"bias\": {}",
-      batch, heads, head_dim, queries, keys, causal, !no_bias);
+  const nlohmann::ordered_json shape = {
+      {"batch", batch}, {"heads", heads},   {"head_dim", head_dim}, {"queries", queries},
+      {"keys", keys},   {"causal", causal}, {"bias", !no_bias}};
   const double flops = 4.0 * static_cast<double>(batch * heads * head_dim) *
                        static_cast<double>(queries) * static_cast<double>(keys);
   bench.print("attention_forward", shape, flops, [&] { forward(); });

@@ -2,7 +2,7 @@
 // The verbs of the `quintet` command: one line a verb, one file a verb (apps/cli/<verb>.cpp, at most 80
 // lines) that defines
 //
-//   int run_<verb>(std::span<char* const> args);   // args: what follows the verb; returns an exit code
+//   int run_<verb>(std::span<char* const> args);   // args: what follows the verb; returns the exit code
 //
 // A verb reads its flags with apps/flags/command_line.h and calls the folder that does the work. Results
 // go to stdout, everything else to stderr; what is the user's to mend is thrown as quintet::Error.

@@ -2,8 +2,8 @@
 // The data folder's Evaluator with a model: T5X's InferenceEvaluator.
 //
 //   TaskEvaluator evaluator(provider, dataset, model, config);
-//   std::optional<TaskMetrics> metrics = evaluator.run(step, [&] { return
-//   stop.reason().has_value(); });
+//   std::optional<TaskMetrics> metrics =
+//       evaluator.run(step, [&] { return stop.reason().has_value(); });
 
 #include "apps/config/actions.h"
 #include "apps/config/evaluator_config.h"

@@ -1,5 +1,7 @@
 #include "apps/model/quantization_report.h"
 
+#include <nlohmann/json.hpp>
+
 #include "apps/model/predictor.h"
 #include "models/decoding/quantization_loss.h"
 
@@ -39,10 +41,13 @@ void report_quantization(const TrainedModel& trained, WeightType weights,
     const double mib = static_cast<double>(loss.bytes) / (1 << 20);
     fmt::print(stderr, "{:<20} {:>10.3f} {:>13.5f} {:>15.3e} {:>14.2f}\n", loss.part, mib,
                loss.weight_error, loss.divergence, 100 * loss.changed);
-    fmt::print(
-        "{{\"part\": \"{}\", \"weights\": \"{}\", \"bytes\": {}, \"weight_error\": {:.6g}, "
-        "\"kl_divergence\": {:.6g}, \"changed_tokens\": {:.6g}}}\n",
-        loss.part, name_of(weights), loss.bytes, loss.weight_error, loss.divergence, loss.changed);
+    const nlohmann::ordered_json json = {{"part", loss.part},
+                                         {"weights", name_of(weights)},
+                                         {"bytes", loss.bytes},
+                                         {"weight_error", loss.weight_error},
+                                         {"kl_divergence", loss.divergence},
+                                         {"changed_tokens", loss.changed}};
+    fmt::print("{}\n", json.dump());
   }
 }
 

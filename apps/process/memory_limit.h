@@ -3,8 +3,7 @@
 // compared with them before it begins.
 //
 //   prepare_memory();                                            // first in main
-//   require_memory({.tensors = ..., .saving = ...}, "training");  // exit 4 with the need, if it is
-//   too much
+//   require_memory({.tensors = ..., .saving = ...}, "training");  // exit 4 with the need, if it is too much
 
 #include <cstdint>
 #include <string>

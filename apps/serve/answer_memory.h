@@ -4,8 +4,7 @@
 // --answers_mib.
 //
 //   const AnswerSize size{.prompts = 64, .rows = 16, .answers = 16, .tokens = 1024, .logprobs = 5};
-//   const auto held = memory.hold(size, AnswerFields{.rows = "n"});   // released with its last
-//   copy
+//   const auto held = memory.hold(size, AnswerFields{.rows = "n"});   // released with its last copy
 
 #include <atomic>
 #include <cstdint>

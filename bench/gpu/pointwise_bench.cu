@@ -28,16 +28,12 @@
 #include "kernels/moe/route.h"
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/rms_norm/rms_norm_gpu.h"
+#include "kernels/simt/cuda_check.h"
 #include "kernels/simt/gemm.h"
 #include "runtime/devices.h"
 
 namespace quintet {
 namespace {
-
-void check(cudaError_t status, const char* what) {
-  if (status != cudaSuccess)
-    fail(ExitCode::kEnvironment, "{}: {}", what, cudaGetErrorString(status));
-}
 
 struct Options {
   std::string device = "cuda", only;
@@ -113,8 +109,8 @@ class Bench {
  public:
   explicit Bench(const Options& options) : options_(options) {
     stream_ = static_cast<cudaStream_t>(Device::current().stream().handle);
-    check(cudaEventCreate(&start_), "event");
-    check(cudaEventCreate(&stop_), "event");
+    check_cuda(cudaEventCreate(&start_), "event");
+    check_cuda(cudaEventCreate(&stop_), "event");
   }
   bool wants(const std::string& name) const {
     return options_.only.empty() || name.find(options_.only) != std::string::npos;
@@ -129,12 +125,12 @@ class Bench {
     std::vector<float> times;
     for (int run = -2; run < options_.runs; ++run) {
       cuda::fill_gpu(flush_->view(), 0, Device::current().stream());
-      check(cudaEventRecord(start_, stream_), "event");
+      check_cuda(cudaEventRecord(start_, stream_), "event");
       body();
-      check(cudaEventRecord(stop_, stream_), "event");
-      check(cudaEventSynchronize(stop_), name.c_str());
+      check_cuda(cudaEventRecord(stop_, stream_), "event");
+      check_cuda(cudaEventSynchronize(stop_), name.c_str());
       float ms = 0;
-      check(cudaEventElapsedTime(&ms, start_, stop_), "event");
+      check_cuda(cudaEventElapsedTime(&ms, start_, stop_), "event");
       if (run >= 0) times.push_back(ms);
     }
     Device::current().synchronize();
@@ -163,9 +159,10 @@ void bench_copy(Bench& bench) {
   const int64_t bytes = bench.options().tiny ? 1 << 20 : int64_t{1} << 30;
   const Array a({bytes / 4}, kF32), b({bytes / 4}, kF32);
   bench.measure("copy", 2.0 * static_cast<double>(bytes), [&] {
-    check(cudaMemcpyAsync(b.data<float>(), a.data<float>(), static_cast<size_t>(bytes),
-                          cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream().handle)),
-          "copy");
+    check_cuda(
+        cudaMemcpyAsync(b.data<float>(), a.data<float>(), static_cast<size_t>(bytes),
+                        cudaMemcpyDeviceToDevice, static_cast<cudaStream_t>(stream().handle)),
+        "copy");
   });
 }
 
@@ -469,10 +466,6 @@ void bench_optimizers(Bench& bench) {
   // Gradient and parameter read once, parameter and copy written once.
   bench.measure("optim_adafactor t5_large", 14 * n,
                 [&] { cuda::update_adafactor_gpu(factored, adafactor, nullptr, stream()); });
-  for (int64_t millions : {4, 16, 64})
-    bench.measure(fmt::format("optim_adafactor t5_large {}M together", millions), 14 * n, [&] {
-      cuda::update_adafactor_in_parts(factored, adafactor, nullptr, stream(), millions << 20);
-    });
   const Array statistics({static_cast<int64_t>(arrays.size() + 1) * 4}, kF32);
   bench.measure("optim_measure t5_large", 4 * n, [&] {
     cuda::measure_arrays_gpu(views, statistics.data<ArrayStatistics>(), stream());

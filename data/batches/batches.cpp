@@ -16,6 +16,7 @@
 #include "data/reading/position_text.h"
 #include "runtime/base/cache_folder.h"
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
 #include "runtime/base/crc32c.h"
 #include "runtime/base/json.h"
 #include "runtime/base/thread.h"
@@ -134,10 +135,11 @@ struct Batches::State {
   }
 
   std::string position() {
-    return fmt::format(
-        R"({{"data": {}, "batch_size": {}, "batches": {}, "examples": {}, "files": "{}", "stream": "{}"}})",
-        nlohmann::json(identity).dump(), batch_size, place.batch, contents.examples,
-        fingerprint_now(), position_text(place.stream));
+    const nlohmann::ordered_json json = {
+        {"data", identity},           {"batch_size", batch_size},
+        {"batches", place.batch},     {"examples", contents.examples},
+        {"files", fingerprint_now()}, {"stream", position_text(place.stream)}};
+    return json.dump();
   }
 
   void go_to(Place to) {
@@ -268,7 +270,7 @@ struct Batches::State {
   /// Says which process, if another one, is waited for, and does not wait for ever.
   void wait_for_batch(std::unique_lock<std::mutex>& lock) {
     constexpr double kPatience = 10;  // seconds
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     const auto after = [&](double seconds) {
       return begin + std::chrono::duration_cast<std::chrono::nanoseconds>(
                          std::chrono::duration<double>(seconds));

@@ -5,8 +5,7 @@
 //
 //   <task>-metrics.jsonl        {"step": 1000, "bleu": 27.3}, one line a step
 //   <task>-001000.jsonl         {"input": {...}, "target": .., "output": .., "prediction": ..}, one
-//   line
-//                               an example; "score" and "aux_<name>" where metrics wanted them
+//                               line an example; "score" and "aux_<name>" where metrics wanted them
 //
 // Arrays of more than 32 numbers are summarised, bytes that are no text are base64, numbers that
 // JSON has no word for are "NaN", "Infinity" and "-Infinity".

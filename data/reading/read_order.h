@@ -3,9 +3,9 @@
 // which each is computed, not stored. Place n lies in epoch n / size; there, the examples come in
 // the order of the files or in a permutation of (seed, epoch).
 //
-//   const auto order = std::make_shared<ReadOrder>(source.open("train"), ReadOptions{.shuffle =
-//   true}); StreamPtr some = place_stream(order, 1280, 128);      // examples at places 1280 ..
-//   1407
+//   const auto order =
+//       std::make_shared<ReadOrder>(source.open("train"), ReadOptions{.shuffle = true});
+//   StreamPtr some = place_stream(order, 1280, 128);      // examples at places 1280 .. 1407
 
 #include "data/examples/data_source.h"
 #include "data/examples/random.h"

@@ -2,8 +2,7 @@
 // Working memory of a kernel that outlives the call: fresh pages cost more than the arithmetic of
 // small chunks (about 0.1 ms a MiB). Each slot of each thread grows to the largest size asked for.
 //
-//   float* products = scratch(Scratch::kProducts, rows * depth);   // uninitialised, 64-byte
-//   aligned
+//   float* products = scratch(Scratch::kProducts, rows * depth);   // uninitialised, 64-byte aligned
 //
 // A slot's contents are lost when the same thread asks for it again; kernels never call each other
 // while they use one.

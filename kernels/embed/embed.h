@@ -2,8 +2,7 @@
 // Embedding: rows of a table by number.
 //
 //   embed       ids int32 [...], table [v, e]  ->  y [..., e]     y[i] = table[ids[i]]
-//   embed_grad  ids int32 [...], dy [..., e]   ->  dtable [v, e]  dtable[r] = sum of dy[i], ids[i]
-//   = r
+//   embed_grad  ids int32 [...], dy [..., e]   ->  dtable [v, e]  dtable[r] = sum of dy[i], ids[i] = r
 //
 // The table may be a block of rows of a larger one: its View's origin[0] and global[0] say which.
 // Ids count rows of the whole table; those outside the block give zero rows (and add nothing), so

@@ -3,9 +3,8 @@
 // function handles one row on one thread; callers spread rows over threads. Highway, run-time
 // dispatch.
 //
-//   const RowSummary s = summarize(row);                      // greedy token and its log
-//   probability const float log_prob = (row[token] - s.max) - s.log_sum;  //
-//   jax.nn.log_softmax(row)[token]
+//   const RowSummary s = summarize(row);                      // greedy token and its log probability
+//   const float log_prob = (row[token] - s.max) - s.log_sum;  // jax.nn.log_softmax(row)[token]
 //
 // NaN logits are never chosen. Ties go to the lower index, as in jax.numpy.argmax and
 // jax.lax.top_k.

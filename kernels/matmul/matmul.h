@@ -4,8 +4,7 @@
 //
 //   matmul         x [..., k], w [k, n]   ->  y [..., n]    y = x w
 //   matmul_t       x [..., k], w [n, k]   ->  y [..., n]    y = x w^T
-//   matmul_grad_w  x [..., k], dy [..., n] -> dw [k, n]     dw = x^T dy, summed over all leading
-//   axes
+//   matmul_grad_w  x [..., k], dy [..., n] -> dw [k, n]     dw = x^T dy, summed over all leading axes
 //
 // Gradients: of matmul, dx = matmul_t(dy, w) and dw = matmul_grad_w(x, dy); of matmul_t,
 // dx = matmul(dy, w) and dw = matmul_grad_w(dy, x).

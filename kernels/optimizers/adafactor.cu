@@ -450,32 +450,23 @@ void update(std::span<const Entry> entries, const Numbers& numbers, Stream strea
 
 void update_adafactor_gpu(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
                           const UpdateControl* control, Stream stream) {
-  update_adafactor_in_parts(arrays, step, control, stream, int64_t{1} << 62);
-}
-
-void update_adafactor_in_parts(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
-                               const UpdateControl* control, Stream stream, int64_t together) {
   using namespace adafactor;
-  const Numbers numbers{step, control};
-  for (size_t begin = 0, end = 0; begin < arrays.size(); begin = end) {
-    std::vector<Entry> entries;
-    int64_t elements = 0, floats = 0;
-    for (; end < arrays.size() && (end == begin || elements < together); ++end) {
-      Entry e{};
-      e.a = arrays[end];
-      QT_ASSERT(
-          e.a.shape.elements == 0 ||
-          (e.a.shape.factored ? e.a.v_row != nullptr && e.a.v_col != nullptr : e.a.v != nullptr));
-      e.vector = is_vector(e.a) ? 1 : 0;
-      elements += e.a.shape.elements;
-      floats += place(e, nullptr);
-      entries.push_back(e);
-    }
-    const simt::Scratch workspace(floats * static_cast<int64_t>(sizeof(float)), stream);
-    float* at = workspace.data<float>();
-    for (Entry& e : entries) at += place(e, at);
-    update(entries, numbers, stream);
+  std::vector<Entry> entries;
+  int64_t floats = 0;
+  for (const AdafactorGpuArray& array : arrays) {
+    Entry e{};
+    e.a = array;
+    QT_ASSERT(
+        e.a.shape.elements == 0 ||
+        (e.a.shape.factored ? e.a.v_row != nullptr && e.a.v_col != nullptr : e.a.v != nullptr));
+    e.vector = is_vector(e.a) ? 1 : 0;
+    floats += place(e, nullptr);
+    entries.push_back(e);
   }
+  const simt::Scratch workspace(floats * static_cast<int64_t>(sizeof(float)), stream);
+  float* at = workspace.data<float>();
+  for (Entry& e : entries) at += place(e, at);
+  update(entries, Numbers{step, control}, stream);
 }
 
 }  // namespace quintet::QT_GPU

@@ -2,8 +2,7 @@
 // Optimizer updates in which every number goes its own way: AdamW, Lion, SGD. One pass over memory,
 // in place, on a block of one thread: callers cut parameters into blocks. Highway, float32.
 //
-//   adam_update(n, step, gradient, param, mu, nu);   // T5 1.1 small: 28 bytes of traffic a
-//   parameter
+//   adam_update(n, step, gradient, param, mu, nu);   // 28 bytes of traffic a parameter
 //
 // Each says whether everything it wrote is finite.
 
@@ -20,8 +19,7 @@ struct GradientUse {
 
 /// optax's scale_by_adam, add_decayed_weights and scale_by_learning_rate in one:
 ///   mu = b1 mu + (1 - b1) g;  nu = b2 nu + (1 - b2) g^2
-///   param -= rate ((mu_use mu + gradient_use g) / (sqrt(nu_use nu + eps_root) + eps) + decay
-///   param)
+///   param -= rate ((mu_use mu + gradient_use g) / (sqrt(nu_use nu + eps_root) + eps) + decay param)
 /// The *_use are bias corrections, 1 / (1 - b^t); gradient_use is not 0 with Nesterov's momentum.
 struct AdamStep {
   float b1, one_minus_b1, b2, one_minus_b2;

@@ -34,9 +34,5 @@ void decide_update_gpu(const ArrayStatistics* all, double max_norm, UpdateContro
 /// One Adafactor update of all arrays, moments included, as AdafactorParam::update on the CPU.
 void update_adafactor_gpu(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
                           const UpdateControl* control, Stream stream);
-/// The same, so many elements (of whole arrays) at a time: little scratch memory, and what the
-/// launches read again may still lie in a cache.
-void update_adafactor_in_parts(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
-                               const UpdateControl* control, Stream stream, int64_t together);
 
 }  // namespace quintet::QT_GPU

@@ -4,8 +4,8 @@
 // Management": cuTensorMapEncodeTiled.
 //
 //   // x [rows, columns] of bf16, tiles of 64 x 64 with 128-byte swizzle. Axes go from the fastest.
-//   auto map = simt::make_tensor_map<bf16>(x, {columns, rows}, {columns * 2}, {64, 64},
-//   Swizzle::k128);
+//   auto map =
+//       simt::make_tensor_map<bf16>(x, {columns, rows}, {columns * 2}, {64, 64}, Swizzle::k128);
 
 #include <initializer_list>
 

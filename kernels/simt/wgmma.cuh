@@ -13,9 +13,8 @@
 //   wgmma_fence();                                      // registers written before are used below
 //   for (k ...) wgmma<N>(d, desc_a + k * 2, desc_b + k * 2, k > 0);   // 16 columns = 32 bytes = 2
 //   wgmma_commit();
-//   wgmma_wait<0>();                                    // d may be read; operands may be
-//   overwritten wgmma_fence_registers(d);                           // keeps nvcc from reading d
-//   earlier
+//   wgmma_wait<0>();                                    // d may be read; operands may be overwritten
+//   wgmma_fence_registers(d);                           // keeps nvcc from reading d earlier
 //
 // Operands written by ordinary stores need fence_async_shared() and a barrier before.
 
@@ -36,12 +35,10 @@ namespace quintet::QT_GPU::simt {
 /// 8 elements. "Tile of 8" below is 8 rows of span_of(swizzle) bytes.
 ///   K-major (rows of M or N, K contiguous; not transposed):
 ///     swizzle: stride = from one tile of 8 rows to the next (8 * span when dense); leading unused
-///     none:    tiles of 8 rows x 16 bytes; leading = to the next 8 elements of K, stride = next 8
-///     rows
+///     none:    tiles of 8 rows x 16 bytes; leading = to the next 8 elements of K, stride = next 8 rows
 ///   MN-major (rows of K, M or N contiguous; transposed):
-///     swizzle: leading = from one span of M or N to the next; stride = from 8 rows of K to the
-///     next 8 none:    tiles of 8 rows (K) x 16 bytes; stride = next 8 of M or N, leading = next 8
-///     rows of K
+///     swizzle: leading = from one span of M or N to the next; stride = from 8 rows of K to the next 8
+///     none:    tiles of 8 rows (K) x 16 bytes; stride = next 8 of M or N, leading = next 8 rows of K
 /// The tile starts at a multiple of 8 * span; an address within its first rows may be advanced
 /// along the row (K-major: by 32 bytes for each 16 elements of K).
 QT_DEVICE uint64_t smem_descriptor(const void* tile, uint32_t leading, uint32_t stride,

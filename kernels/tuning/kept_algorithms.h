@@ -3,9 +3,11 @@
 // is bytes that mean something only to the library and the GPU it was measured with.
 //
 //   KeptAlgorithms kept(cache_folder(), "NVIDIA H200, driver 13000, cuBLASLt 130002");
-//   if (const auto bytes = kept.find("512 768 2048 bf16"); !bytes.empty()) ...  // see that they
-//   fit else kept.add("512 768 2048 bf16", measured); kept.save_when_due();  // after each product:
-//   costs nothing most of the time
+//   if (const auto bytes = kept.find("512 768 2048 bf16"); !bytes.empty())
+//     ...                                          // see that they fit
+//   else
+//     kept.add("512 768 2048 bf16", measured);
+//   kept.save_when_due();                          // after each product: costs nothing most of the time
 //
 // A file for each library and GPU, text with a checksum, replaced as a whole. One that is damaged
 // or of others, or a folder that cannot be written, is said in one line on stderr and only costs

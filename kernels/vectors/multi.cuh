@@ -7,8 +7,8 @@
 //     const Entry& e = entry_of(table, blockIdx.x);
 //     const int64_t begin = (blockIdx.x - e.first_chunk) * kChunk;
 //   }
-//   in_tables<Entry>(entries, chunks_of, [&](const Table<Entry>& table, int64_t chunks) { launch
-//   });
+//   in_tables<Entry>(entries, chunks_of,
+//                    [&](const Table<Entry>& table, int64_t chunks) { launch });
 
 #include <algorithm>
 #include <cstdint>

@@ -2,9 +2,9 @@
 // Predictions for a batch: T5X's predict_batch_with_aux of EncoderDecoderModel and
 // DecoderOnlyModel.
 //
-//   const Decodes out = predict_encoder_decoder(network, batch, {.decode_fn = BeamOptions{},
-//   .eos_id = 1}); out.best(0)                                            // tokens of item 0,
-//   after them padding
+//   const Decodes out =
+//       predict_encoder_decoder(network, batch, {.decode_fn = BeamOptions{}, .eos_id = 1});
+//   out.best(0)                                            // tokens of item 0, after them padding
 //
 // Batches are model features as the feature converters make them: int32 [batch, length].
 

@@ -4,7 +4,7 @@
 //
 //   const PackedNetwork exact(shape, source), small(shape, source, {}, WeightType::int8);
 //   for (const QuantizationLoss& loss : quantization_losses(exact, small, inputs, targets))
-//   print(loss);
+//     print(loss);
 
 #include "models/decoding/packed_network.h"
 

@@ -1,8 +1,7 @@
 #pragma once
 // Greedy decoding and sampling: T5X's decoding.temperature_sample with all its arguments.
 //
-//   const Decodes out = temperature_sample(prompts, model, eos_id, {.temperature = {0}});   //
-//   greedy
+//   const Decodes out = temperature_sample(prompts, model, eos_id, {.temperature = {0}});   // greedy
 //
 // Draws follow jax.random.categorical under the partitionable Threefry scheme: the key is split
 // once a step, and row r, token v take element r * vocab + v of the noise. Rows that have ended

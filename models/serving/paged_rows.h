@@ -5,8 +5,7 @@
 //
 //   PagedRows rows(pages, {.rows = 4, .max_length = 128}, prefix_places);
 //   rows.follow(generation.rows());              // before each step
-//   rows.past(row)                               // where each token of the row stands, the new one
-//   last
+//   rows.past(row)                               // where each token of the row stands, the new one last
 //
 // Pages says what a page and a token's place are (models/serving/cpu_pages.h, device_pages.h).
 

@@ -4,8 +4,7 @@
 //
 //   struct Nccl {
 //     const SharedLibrary library{{.name = "libnccl.so.2", .variable = "QUINTET_NCCL", ...}};
-//     QT_LOADED(nccl, AllReduce)  // a pointer AllReduce to ncclAllReduce, as its header declares
-//     it
+//     QT_LOADED(nccl, AllReduce)  // a pointer AllReduce to ncclAllReduce, as its header declares it
 //   };
 
 #include <string>

@@ -4,7 +4,7 @@
 //
 //   append_tfrecord(file_bytes, serialized);
 //   for (std::string_view rest = file_bytes; auto record = next_tfrecord(rest, path);)
-//   use(*record);
+//     use(*record);
 
 #include <optional>
 #include <string>

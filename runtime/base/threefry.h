@@ -5,8 +5,7 @@
 //
 //   const Key root = key_from_seed(17);                                  // jax.random.PRNGKey(17)
 //   const Key step = fold_in(root, 100);
-//   const bool keep = random_uniform(random_bits(step, i)) < 0.9f;       // element i of
-//   bernoulli(0.9)
+//   const bool keep = random_uniform(random_bits(step, i)) < 0.9f;       // element i of bernoulli(0.9)
 //
 // Whole arrays, vectorised and on all threads: kernels/random/random.h. Inside a Highway kernel:
 // kernels/random/threefry-inl.h. Algorithm: Salmon et al., "Parallel random numbers: as easy as

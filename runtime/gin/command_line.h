@@ -1,7 +1,6 @@
 #pragma once
 // The gin part of a command line, the same for all verbs, in T5X's words:
-//   --gin_file=F (repeat)  --gin_bindings='NAME = 1' (repeat)  --gin.NAME=VALUE
-//   --gin_search_paths=A,B
+//   --gin_file=F (repeat)  --gin_bindings='NAME = 1' (repeat)  --gin.NAME=VALUE  --gin_search_paths=A,B
 //
 //   gin::CommandLine line = gin::extract_command_line(args);   // removes them from args
 //   CLI11 then parses what is left.

@@ -1,8 +1,7 @@
 #pragma once
 // The names a gin file may use. Each folder has one function `register_<folder>(gin::Registry&)`
 // that adds its configurables under their full Python paths, so that imports (`from t5x import
-// utils`), aliases and suffixes
-// (`utils.DatasetConfig`) all find them.
+// utils`), aliases and suffixes (`utils.DatasetConfig`) all find them.
 //
 //   r.add_struct<T5Config>("t5x.examples.t5.network.T5Config")
 //       .required("vocab_size", &T5Config::vocab_size)
@@ -10,8 +9,9 @@
 //   r.add_function("t5x.partitioning.standard_logical_axis_rules", standard_logical_axis_rules,
 //                  {{"activation_partitioning_dims", 1}, {"parameter_partitioning_dims", 1}});
 //   r.add("t5x.train.train", {"model", {"random_seed", nullptr}},
-//         [](const gin::Arguments& a) -> gin::Value { return
-//         run(a.get<std::shared_ptr<Model>>("model")); });
+//         [](const gin::Arguments& a) -> gin::Value {
+//           return run(a.get<std::shared_ptr<Model>>("model"));
+//         });
 //
 // A registry is a value that the application builds; there is no global one.
 

@@ -2,8 +2,9 @@
 // A configuration as data, for `quintet config --format=json`: imports, includes, macros and
 // bindings, the last one of each name, macros expanded where they are defined.
 //
-//   Resolved r = resolve_files({"run.gin"}, {"BATCH = 8"}, finder);    // names as written, nothing
-//   looked up std::string json = to_json(r);
+//   // names as written, nothing looked up
+//   Resolved r = resolve_files({"run.gin"}, {"BATCH = 8"}, finder);
+//   std::string json = to_json(r);
 
 #include <map>
 #include <string>

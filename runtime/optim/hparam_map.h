@@ -2,8 +2,7 @@
 // T5X's adafactor.HParamMap: a hyper-parameter by the name of the parameter it is for.
 //
 //   const HParamMap<bool> scale({{"norm/scale", false}, {".*", true}});
-//   scale.at("encoder/encoder_norm/scale")   // false: the first expression found in the path
-//   decides
+//   scale.at("encoder/encoder_norm/scale")   // false: the first expression found in the path decides
 
 #include <string>
 #include <utility>

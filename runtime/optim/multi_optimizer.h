@@ -2,8 +2,8 @@
 // t5x.optimizers.MultiOptimizer: an optimizer for each group of parameters; parameters of no group
 // stay as they are and have no state.
 //
-//   multi_optimizer({{matching("^/encoder/"), adafactor()}, {matching("^/decoder/"),
-//   adafactor({.beta1 = 0.9})}});
+//   multi_optimizer({{matching("^/encoder/"), adafactor()},
+//                    {matching("^/decoder/"), adafactor({.beta1 = 0.9})}});
 
 #include <functional>
 #include <utility>

@@ -3,9 +3,9 @@
 // State has optax's index and field paths ("0/mu/<param>", "2/count"); update rules follow optax
 // 0.2.3.
 //
-//   OptimizerPtr optimizer = optax_optimizer(adamw(warmup_cosine_decay_schedule({...}),
-//   {.weight_decay = 0.01})); OptimizerPtr clipped =
-//   optax_optimizer(chain({clip_by_global_norm(1.0), adamw(1e-3)}));
+//   OptimizerPtr optimizer =
+//       optax_optimizer(adamw(warmup_cosine_decay_schedule({...}), {.weight_decay = 0.01}));
+//   OptimizerPtr clipped = optax_optimizer(chain({clip_by_global_norm(1.0), adamw(1e-3)}));
 //
 // Chains of clips before adam, adamw, lion or sgd run as one fused pass over memory.
 

@@ -3,12 +3,13 @@
 // the state's arrays by T5X's names for checkpoints. Optimizers know plain blocks of memory and
 // logical axis names; nothing of tensors, tapes or meshes.
 //
-//   std::unique_ptr<Optimizer> optimizer = adafactor({.logical_factor_rules =
-//   standard_logical_factor_rules()}); optimizer->init(slots);                                  //
-//   zeros const GradientCheck check = check_gradients(slots);      // runtime/optim/gradients.h if
-//   (check.all_finite) optimizer->update({.step = step, .learning_rate = schedule(step)}, slots);
-//   for (const StateArray& array : optimizer->state()) save("state/param_states/" + array.name,
-//   array.view);
+//   auto optimizer = adafactor({.logical_factor_rules = standard_logical_factor_rules()});
+//   optimizer->init(slots);                                        // zeros
+//   const GradientCheck check = check_gradients(slots);            // runtime/optim/gradients.h
+//   if (check.all_finite)
+//     optimizer->update({.step = step, .learning_rate = schedule(step)}, slots);
+//   for (const StateArray& array : optimizer->state())
+//     save("state/param_states/" + array.name, array.view);
 
 #include <atomic>
 #include <memory>

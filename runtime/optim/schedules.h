@@ -2,8 +2,9 @@
 // Learning rates as functions of the number of updates made before, in float32 as the references
 // compute them. A state of rank 0 "step" counts from 0, so the first update sees schedule(0).
 //
-//   const Schedule rate = create_learning_rate_scheduler({.base_learning_rate = 1.0, .warmup_steps
-//   = 10000}); optimizer->update({.step = step, .learning_rate = rate(step)}, slots);
+//   const Schedule rate =
+//       create_learning_rate_scheduler({.base_learning_rate = 1.0, .warmup_steps = 10000});
+//   optimizer->update({.step = step, .learning_rate = rate(step)}, slots);
 
 #include <cstdint>
 #include <functional>

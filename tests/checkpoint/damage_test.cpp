@@ -162,11 +162,11 @@ TEST_F(Damage, ARunGoesBackLoudlyAndSetsTheDamagedOneAside) {
   std::vector<std::string> warnings;
   CheckpointManager manager(
       lock, {.keep = 1, .warn = [&](const std::string& text) { warnings.push_back(text); }});
-  const auto restored = manager.restore_latest();
-  ASSERT_TRUE(restored.has_value());
-  EXPECT_EQ(restored->step, 100);
-  EXPECT_EQ(restored->state_json, R"({"at":100})");
-  EXPECT_TRUE(testing::same_state(restored->arrays, small_state(1)));
+  ASSERT_EQ(manager.latest_whole(), 100);
+  const Checkpoint restored = read_checkpoint(checkpoint_path(model_dir(), 100));
+  EXPECT_EQ(restored.step, 100);
+  EXPECT_EQ(restored.state_json, R"({"at":100})");
+  EXPECT_TRUE(testing::same_state(restored.arrays, small_state(1)));
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("CHECKPOINT 200 IS DAMAGED"), std::string::npos) << warnings[0];
   EXPECT_NE(warnings[0].find(kData), std::string::npos) << warnings[0];
@@ -180,7 +180,7 @@ TEST_F(Damage, WithoutAWholeCheckpointThereIsNoSilentStartFromScratch) {
     std::filesystem::remove(checkpoint_path(model_dir(), step) / kManifestName);
   const FolderLock lock(model_dir());
   CheckpointManager manager(lock, {.warn = [](const std::string&) {}});
-  const std::string message = error_of(ExitCode::kData, [&] { manager.restore_latest(); });
+  const std::string message = error_of(ExitCode::kData, [&] { manager.latest_whole(); });
   for (const char* part : {"checkpoint_100", "checkpoint_200", "no checkpoint is whole"})
     EXPECT_NE(message.find(part), std::string::npos) << message;
 }
@@ -195,6 +195,9 @@ TEST(Format, EveryVersionEverWrittenIsRead) {
     EXPECT_EQ(checkpoint.run_id, fmt::format("format-{}", version));
     EXPECT_EQ(checkpoint.state_json, R"({"position":448})");
     EXPECT_TRUE(testing::same_state(checkpoint.arrays, small_state(1, false)));
+    if (version == kCheckpointVersion) {
+      EXPECT_EQ(manifest_text(read_manifest(folder)), read_file(folder / kManifestName));
+    }
   }
 }
 

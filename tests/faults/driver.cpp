@@ -48,9 +48,9 @@ int run(const std::filesystem::path& model_dir, const std::string& mode, int64_t
   }
   CheckpointManager manager(lock, {.keep = mode == "keep_all" ? 0 : 2});
   int64_t step = 0;
-  if (const auto from = manager.restore_latest()) {
-    testing::check_state(*from);
-    step = from->step;
+  if (const auto latest = manager.latest_whole()) {
+    testing::check_state(read_checkpoint(checkpoint_path(model_dir, *latest), Verify::size));
+    step = *latest;
   }
   say(fmt::format("restored {}", step));
   atomic_write_file(model_dir / "config.gin", "steps = 1\n");

@@ -2,8 +2,7 @@
 // The emulator's controls, for tests and the runtime.
 //
 //   simt::emulator::set_seed(7);      // another order of threads, warps and asynchronous copies
-//   simt::emulator::set_sm(80);       // what simt::device().sm answers: kernels choose their path
-//   by it
+//   simt::emulator::set_sm(80);       // what simt::device().sm answers: kernels choose their path by it
 //
 // A block's threads run as fibers on one host thread. Between two points where a thread waits it
 // runs alone; which thread is next is drawn from the seed, so a missing barrier shows as a changed

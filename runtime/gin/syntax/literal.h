@@ -1,8 +1,8 @@
 #pragma once
 // Python literals: the text of number, string and name tokens to values.
 //
-//   number_literal("0x1F", false) == Value(31);   string_literal({"r'\\d'", "\"x\""}) ==
-//   Value("\\dx")
+//   number_literal("0x1F", false) == Value(31)
+//   string_literal({"r'\\d'", "\"x\""}) == Value("\\dx")
 //
 // Errors are LiteralError with a reason; the parser adds the place.
 
