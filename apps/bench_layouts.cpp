@@ -11,6 +11,7 @@
 #include "apps/gin_case.h"
 #include "apps/layout_report.h"
 #include "apps/layout_step.h"
+#include "apps/output.h"
 #include "apps/ranks.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/mesh/collectives_threads.h"
@@ -103,6 +104,7 @@ void print(const Options& options, int ranks, const std::string& carrier,
                                     {"model", bench.model},
                                     {"device", device},
                                     {"ranks", fmt::format("{} {}", ranks, carrier)}}));
+  flush_output();  // the table does not land in a line of the results
   fmt::print(stderr, "{}", layout_table(measured.rows));
   if (options.report.empty()) return;
   atomic_write_file(

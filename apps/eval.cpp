@@ -66,7 +66,8 @@ int run_eval(std::span<char* const> args) {
   flags.compute.start();
   QT_CHECK(
       flags.set.model_dir.empty() != gin_line.files.empty(),
-      "quintet eval: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE");
+      "quintet eval: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE{}",
+      gin_line.files.empty() ? "" : ", not both");
   if (!flags.set.model_dir.empty()) return evaluate_run(flags, gin_line.bindings);
   Session* session_of_run = nullptr;
   int code = 0;

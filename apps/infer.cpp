@@ -59,6 +59,11 @@ data::ProviderPtr task_of(const InferFlags& flags, const ConfiguredModel& model)
   data::InferTaskConfig config;
   config.paths = {flags.input};
   config.file_type = flags.input.find(".jsonl") != std::string::npos ? "jsonl" : "tfrecord";
+  QT_CHECK(
+      config.file_type == "jsonl" || flags.input.find("tfrecord") != std::string::npos,
+      "quintet infer: --input={}: expected a name with .jsonl (a JSON object with \"inputs\" on "
+      "each line) or .tfrecord (tf.Example); 'quintet generate --input' answers plain lines",
+      flags.input);
   if (flags.mode == "score") config.targets_key = "targets";
   for (const auto& [name, value] :
        {std::pair("inputs", &model.input_vocabulary), {"targets", &model.output_vocabulary}}) {
@@ -115,7 +120,8 @@ int run_infer(std::span<char* const> args) {
   if (!cli.parse(left)) return 0;
   QT_CHECK(
       flags.set.model_dir.empty() != gin_line.files.empty(),
-      "quintet infer: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE");
+      "quintet infer: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE{}",
+      gin_line.files.empty() ? "" : ", not both");
   QT_CHECK(flags.set.model_dir.empty() || !flags.output_dir.empty(),
            "quintet infer: name a folder for the results with --output_dir=DIR");
   Ranks ranks(flags.ranks);

@@ -46,7 +46,7 @@ void add_flags(CommandLine& cli, ServeFlags& flags) {
       ->required();
   app.add_option("--host", flags.http.host,
                  "address to listen on; 0.0.0.0 is all networks: give --api_keys then");
-  app.add_option("--port", flags.http.port, "0: any that is free");
+  app.add_option("--port", flags.http.port, "0: any that is free")->check(CLI::Range(0, 65535));
   app.add_option("--api_keys", flags.keys_file, "file with a key a line: KEY [NAME [PRIORITY]]");
   app.add_option("--allowed_hosts", flags.allowed_hosts,
                  "names besides localhost by which it may be asked: name, *.name or *, by commas")

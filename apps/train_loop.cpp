@@ -268,8 +268,10 @@ bool TrainLoop::evaluate() {
     for (const auto& [task, metrics] : tasks) {
       std::string text;
       for (const auto& [name, value] : metrics)
-        if (decodes || name == "loss" || name == "accuracy")
+        if (decodes || name == "accuracy")
           text += fmt::format("  {} {:.4g}", name, value);
+        else if (name == loss_per_token())
+          text += fmt::format("  loss {:.4f} a target token", value);
       if (!decodes) summaries_->write("training_eval/" + task.substr(0, 113), step, metrics);
       if (!decodes || !config_.inference_evaluator.pylogging_logger)
         progress_->line(fmt::format("step {}: {} {}{}", step, task,
@@ -288,11 +290,15 @@ bool TrainLoop::evaluate() {
   return true;
 }
 
-std::string TrainLoop::detail() const {
-  // A normalised loss is a mean already, a summed one becomes a mean over the target tokens.
+/// A normalised loss is a mean already, a summed one becomes a mean over the target tokens.
+std::string TrainLoop::loss_per_token() const {
   const bool summed = std::holds_alternative<std::monostate>(
       config_.model->model->loss_options().loss_normalizing_factor);
-  const auto loss = last_step_.find(summed ? "loss_per_nonpadding_target_token" : "loss");
+  return summed ? "loss_per_nonpadding_target_token" : "loss";
+}
+
+std::string TrainLoop::detail() const {
+  const auto loss = last_step_.find(loss_per_token());
   std::string text;
   if (loss != last_step_.end()) text = fmt::format("loss {:.4f}", loss->second.value());
   const auto accuracy = last_step_.find("accuracy");

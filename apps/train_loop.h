@@ -66,6 +66,7 @@ class TrainLoop {
   void save_if_good();
   void save(bool wait);
   int saved_run_again(const std::string& reason);
+  std::string loss_per_token() const;
   std::string detail() const;
 
   /// All ranks stop at the same step, whichever was asked to.
