@@ -60,7 +60,7 @@ int run_eval(std::span<char* const> args) {
   CommandLine cli("eval", "Metrics of a task over checkpoints: JSON lines on stdout.",
                   "quintet eval --model_dir=/tmp/numbers --samples=10\n"
                   "quintet eval --model_dir=/tmp/numbers --checkpoint=all --task=number_to_words\n"
-                  "quintet eval --gin_file=my_t5.gin --gin_file=t5x/configs/runs/eval.gin");
+                  "quintet eval --gin_file=my_eval.gin");
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;
   flags.compute.start();

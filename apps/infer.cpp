@@ -115,7 +115,7 @@ int run_infer(std::span<char* const> args) {
       "quintet infer --model_dir=/tmp/numbers --input=questions.jsonl --output_dir=/tmp/answers\n"
       "quintet infer --model_dir=/tmp/numbers --task=number_words --mode=score "
       "--output_dir=/tmp/scores\n"
-      "mpirun -n 4 quintet infer --gin_file=my_t5.gin --gin_file=t5x/configs/runs/infer.gin");
+      "mpirun -n 4 quintet infer --gin_file=my_infer.gin");
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;
   QT_CHECK(
