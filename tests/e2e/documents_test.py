@@ -25,7 +25,7 @@ from e2e import PATIENCE, QUINTET, ROOT, quintet
 BUILD = os.environ.get("QUINTET_BUILD", str(ROOT / "build"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")), ROOT / "CONTRIBUTING.md",
          *sorted(file for file in ROOT.glob("*/README.md"))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.M | re.S)
 NOT_RUN = re.compile(r"# not run by the tests.*: \S")
 COMMAND = re.compile(r"^(quintet|scripts/|bench/|mpirun|sbatch|curl|ctest|cmake|python3) ?", re.M)
 VERBS_PAGE = ROOT / "docs/reference/verbs.md"
