@@ -141,14 +141,14 @@ def report(name, workload, best):
     return "\n".join(lines) + "\n", met and memory_met
 
 
-def write_into_readme(text):
-    """Puts the report's tables between the README's two marks."""
-    file = ROOT / "README.md"
+def write_into_document(text):
+    """Puts the report's tables between the two marks of docs/benchmarks.md."""
+    file = ROOT / "docs/benchmarks.md"
     body = text.split("\n", 2)[2].strip().replace("### ", "**").replace("**train:", "**train**:")
     body = re.sub(r"^\*\*(\w+)\**: ", r"**\1**: ", body, flags=re.M)
-    readme = re.sub(r"(<!-- results -->\n).*(<!-- end of results -->)",
-                    lambda match: f"{match[1]}{body}\n{match[2]}", file.read_text(encoding="utf-8"), flags=re.S)
-    file.write_text(readme, encoding="utf-8")
+    page = re.sub(r"(<!-- results -->\n).*(<!-- end of results -->)",
+                  lambda match: f"{match[1]}{body}\n{match[2]}", file.read_text(encoding="utf-8"), flags=re.S)
+    file.write_text(page, encoding="utf-8")
 
 
 def main():
@@ -160,7 +160,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="timed steps a round; default: the workload's")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--readme", action="store_true", help="put the tables into README.md, too")
+    parser.add_argument("--document", action="store_true", help="put the tables into docs/benchmarks.md, too")
     parser.add_argument("--out", default=str(ROOT / "bench" / "results"))
     arguments = parser.parse_args()
     environment = dict(os.environ, OMP_NUM_THREADS=str(arguments.threads), HF_HUB_OFFLINE="1",
@@ -196,8 +196,8 @@ def main():
         file.write("\n")
     with open(stem + ".md", "w", encoding="utf-8") as file:
         file.write(text)
-    if arguments.readme:
-        write_into_readme(text)
+    if arguments.document:
+        write_into_document(text)
     print(text)
     print(f"written: {stem}.json, {stem}.md", file=sys.stderr)
     return 0 if all_met else 1

@@ -1,5 +1,5 @@
 #pragma once
-// One save: written beside, synced, renamed, the folder synced (docs/faults.md, C1 to C4).
+// One save: written beside, synced, renamed, the folder synced (docs/reference/faults.md, C1 to C4).
 
 #include <cstdint>
 #include <filesystem>

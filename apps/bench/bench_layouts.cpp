@@ -12,6 +12,7 @@
 #include "apps/plan/gin_case.h"
 #include "apps/plan/layout_report.h"
 #include "apps/plan/layout_step.h"
+#include "apps/process/output.h"
 #include "apps/process/ranks.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/clock.h"
@@ -104,6 +105,7 @@ void print(const Options& options, int ranks, const std::string& carrier,
                                     {"model", bench.model},
                                     {"device", device},
                                     {"ranks", fmt::format("{} {}", ranks, carrier)}}));
+  flush_output();  // the table does not land in a line of the results
   fmt::print(stderr, "{}", layout_table(measured.rows));
   if (options.report.empty()) return;
   atomic_write_file(

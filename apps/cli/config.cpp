@@ -34,7 +34,7 @@ int run_config(std::span<char* const> args) {
   std::vector<std::string> files;
   ShowConfigOptions options;
   CommandLine cli("config", "Prints the configuration that gin files and flags come to.",
-                  "quintet config t5x/examples/t5/t5_1_1/base.gin\n"
+                  "quintet config t5x/examples/t5/t5_1_1/base.gin --gin.DROPOUT_RATE=0.0\n"
                   "quintet config --format=json --gin_file=run.gin --gin.BATCH_SIZE=64\n"
                   "quintet config --format=json --parse_only --gin_file=run.gin");
   add_flags(cli, files, options);

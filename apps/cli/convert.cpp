@@ -55,7 +55,8 @@ int run_convert(std::span<char* const> args) {
   flags.compute.start();
   const WeightType weights = flags.quantize.type().value_or(WeightType::f32);
   QT_CHECK(weights != WeightType::f32,
-           "quintet convert: say in which weights, --quantize=bf16, int8 or fp8");
+           "quintet convert: expected --quantize=bf16, int8 or fp8, found {}",
+           flags.quantize.name.empty() ? "none" : "f32, in which every run is written");
   QT_CHECK(flags.output.empty() || weights != WeightType::int8_dynamic,
            "--quantize=int8_dynamic: write int8, and name int8_dynamic where the model is used");
   const TrainedModel trained = open_trained_model(flags.set.model_dir, gin_line.bindings);

@@ -13,15 +13,21 @@ namespace quintet {
 namespace {
 
 int run_list(const data::TaskRegistry& tasks) {
+  bool unreadable = false;
   for (const std::string& name : tasks.names()) {
     std::string splits;
     try {
       splits = fmt::format("{}", fmt::join(tasks.get(name)->splits(), " "));
     } catch (const Error&) {
-      splits = "-";  // one of T5's own tasks, whose data or vocabulary is not here
+      splits = "-";
+      unreadable = true;
     }
     fmt::print("{}\t{}\n", name, splits);
   }
+  if (unreadable)
+    fmt::print(
+        stderr,
+        "-: the task's data or vocabulary is not here (--tfds_data_dir, VOCABULARY in gin)\n");
   return 0;
 }
 

@@ -17,7 +17,7 @@ int run_eval(std::span<char* const> args) {
   CommandLine cli("eval", "Metrics of a task over checkpoints: JSON lines on stdout.",
                   "quintet eval --model_dir=/tmp/numbers --samples=10\n"
                   "quintet eval --model_dir=/tmp/numbers --checkpoint=all --task=number_to_words\n"
-                  "quintet eval --gin_file=my_t5.gin --gin_file=t5x/configs/runs/eval.gin");
+                  "quintet eval --gin_file=my_eval.gin");
   flags.add_to(cli.app());
   cli.app().add_option("--gin_file",
                        "instead of --model_dir: a gin file with eval_script.evaluate");
@@ -28,7 +28,8 @@ int run_eval(std::span<char* const> args) {
   flags.compute.start();
   QT_CHECK(
       flags.set.model_dir.empty() != gin_line.files.empty(),
-      "quintet eval: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE");
+      "quintet eval: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE{}",
+      gin_line.files.empty() ? "" : ", not both");
   if (!flags.set.model_dir.empty()) {
     const TrainedModel trained =
         open_trained_model(flags.set.model_dir, gin_line.bindings, /*load=*/false);

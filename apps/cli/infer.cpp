@@ -20,7 +20,7 @@ int run_infer(std::span<char* const> args) {
       "quintet infer --model_dir=/tmp/numbers --input=questions.jsonl --output_dir=/tmp/answers\n"
       "quintet infer --model_dir=/tmp/numbers --task=number_words --mode=score "
       "--output_dir=/tmp/scores\n"
-      "mpirun -n 4 quintet infer --gin_file=my_t5.gin --gin_file=t5x/configs/runs/infer.gin");
+      "mpirun -n 4 quintet infer --gin_file=my_infer.gin");
   flags.add_to(cli.app());
   cli.app().add_option("--gin_file", "instead of --model_dir: a gin file with infer_script.infer");
   cli.app().add_option("--gin_bindings", "a binding; may be repeated");
@@ -29,7 +29,8 @@ int run_infer(std::span<char* const> args) {
   if (!cli.parse(left)) return 0;
   QT_CHECK(
       flags.set.model_dir.empty() != gin_line.files.empty(),
-      "quintet infer: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE");
+      "quintet infer: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE{}",
+      gin_line.files.empty() ? "" : ", not both");
   QT_CHECK(flags.set.model_dir.empty() || !flags.output_dir.empty(),
            "quintet infer: name a folder for the results with --output_dir=DIR");
   Ranks ranks(flags.ranks);

@@ -26,11 +26,12 @@
   VERB(serve, "a trained model as an HTTP server with a web page",                            \
        "quintet serve --model /tmp/numbers --port 8000")                                      \
   VERB(config, "prints the configuration that gin files and flags come to",                   \
-       "quintet config t5x/examples/t5/t5_1_1/base.gin")                                      \
+       "quintet config t5x/examples/t5/t5_1_1/base.gin --gin.DROPOUT_RATE=0.0")               \
   VERB(data, "shows a task's examples raw, preprocessed and packed",                          \
        "quintet data show number_words --num=2")                                              \
   VERB(plan, "a training step on a mesh, on paper: layouts, collectives, bytes",              \
-       "quintet plan t5x/examples/t5/t5_1_1/small.gin --mesh=data=4,model=2 --explain")       \
+       "quintet plan t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "                \
+       "--mesh=data=4,model=2")                                                               \
   VERB(cache, "preprocesses tasks into seqio's offline caches",                               \
        "quintet cache --gin_file=my_task.gin --tasks=my_task --output_cache_dir=/tmp/c")      \
   VERB(tokenizer, "trains SentencePiece models; text to ids and back",                        \

@@ -75,6 +75,10 @@ int run_evaluation(EvaluationConfig config, const ProviderOf& provider_of, int64
     const auto metrics = evaluator->run(
         checkpoint->step(), [&] { return stop.reason().has_value(); }, weights);
     if (!metrics) return static_cast<int>(ExitCode::kSavedRunAgain);
+    QT_CHECK(
+        !evaluator->outputs().empty(),
+        "quintet eval: no task of '{}' has both a metric and a split '{}'; --split names another",
+        provider->name(), config.dataset.split);
     for (const data::TaskOutputs& outputs : evaluator->outputs()) {
       const std::string& task = outputs.task->name();
       print_samples(outputs, samples);

@@ -9,8 +9,7 @@ void GenerationFlags::add_to(CLI::App& app) {
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
   app.add_option("--beams", beams, "beam search; default: as the run's configuration says")
       ->check(positive);
-  app.add_option("--temperature", temperature, "sample; 0 is greedy")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--temperature", temperature, "sample; 0 is greedy")->check(CLI::Range(0.0, 1e6));
   app.add_option("--topk", topk, "sample from the k likeliest tokens")->check(positive);
   app.add_option("--topp", topp, "sample from the likeliest tokens that have this mass")
       ->check(CLI::Range(0.0, 1.0));
@@ -20,16 +19,16 @@ void GenerationFlags::add_to(CLI::App& app) {
   app.add_option("--stop", stops, "end an answer before this text; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--min_length", min_length, "tokens of an answer at least")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--prefix", prefix, "text that every answer begins with");
   app.add_option("--bad_word", bad_words, "text that no answer holds; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--repetition_penalty", repetition_penalty,
                  "above 1: tokens that an answer holds already are less likely")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1e-6, 1e6));
   app.add_option("--no_repeat_ngram_size", no_repeat_ngram_size,
                  "no so many tokens in a row twice in an answer")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--length_penalty", length_penalty,
                  "beams: scores are divided by the length to this power");
   app.add_option("--early_stopping", early_stopping,

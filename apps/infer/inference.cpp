@@ -10,6 +10,7 @@
 #include "data/service/peer_units.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/crc32c.h"
+#include "runtime/base/posix_file.h"
 
 namespace quintet {
 namespace {
@@ -257,7 +258,7 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
     reader = std::make_shared<data::PeerUnits>(mail.emplace(), ranks.size(), ranks.rank(),
                                                ranks.session().hosts(), data::reader_threads(0));
   if (ranks.leads() && config.shard.index == 0) {
-    std::filesystem::create_directories(config.output_dir);
+    make_folders(config.output_dir);
     if (!config.config_text.empty())
       atomic_write_file(config.output_dir / "config.gin", config.config_text);
   }

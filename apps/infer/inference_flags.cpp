@@ -35,6 +35,11 @@ data::ProviderPtr task_of(const InferenceFlags& flags, const ConfiguredModel& mo
   data::InferTaskConfig config;
   config.paths = {flags.input};
   config.file_type = flags.input.find(".jsonl") != std::string::npos ? "jsonl" : "tfrecord";
+  QT_CHECK(
+      config.file_type == "jsonl" || flags.input.find("tfrecord") != std::string::npos,
+      "quintet infer: --input={}: expected a name with .jsonl (a JSON object with \"inputs\" on "
+      "each line) or .tfrecord (tf.Example); 'quintet generate --input' answers plain lines",
+      flags.input);
   if (flags.mode == "score") config.targets_key = "targets";
   for (const auto& [name, value] :
        {std::pair("inputs", &model.input_vocabulary), {"targets", &model.output_vocabulary}}) {

@@ -64,8 +64,12 @@ std::string read_array(const CheckpointReader& from, const std::string& source,
 }
 
 void fail_if_any(const std::vector<std::string>& problems, const std::string& where) {
-  if (!problems.empty())
-    fail(ExitCode::kData, "{}: does not fit this model:\n  {}", where, fmt::join(problems, "\n  "));
+  if (problems.empty()) return;
+  constexpr size_t kShown = 3;
+  const size_t shown = std::min(problems.size(), kShown);
+  fail(ExitCode::kData, "{}: does not fit this model:\n  {}{}", where,
+       fmt::join(problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(shown), "\n  "),
+       shown < problems.size() ? fmt::format("\n  and {} more", problems.size() - shown) : "");
 }
 
 void load_parameters(const CheckpointReader& checkpoint, Parameters& parameters) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "apps/plan/model_case.h"
+#include "apps/process/output.h"
 #include "runtime/base/atomic_file.h"
 
 namespace quintet {
@@ -83,6 +84,7 @@ void plan_cluster(const ClusterPlan& plan, const std::string& title, const Layou
     for (const LayoutRow& row : rows)
       fmt::print("{}\n",
                  layout_json(row, &row == best, {{"plan", cluster.name}, {"model", title}}));
+    flush_output();  // the table does not land in a line of the results
     fmt::print(stderr, "{}", layout_table(rows));
     fmt::print(stderr, "{}\n",
                best == nullptr ? "no layout runs and fits" : "take " + best->layout.name());

@@ -88,13 +88,15 @@ void Progress::draw() {
   if (!options_.terminal) {
     fmt::print(options_.out, "{}\n", words);
   } else {
-    constexpr size_t kBar = 20;
+    constexpr size_t kLongest = 20, kShortest = 5, kBrackets = 3;
+    const size_t width = columns() - 1, used = words.size() + kBrackets;
+    const size_t length = std::min(kLongest, width > used ? width - used : 0);
     const double part = total_ > 0 ? static_cast<double>(done_) / static_cast<double>(total_) : 1;
-    const auto filled = static_cast<size_t>(kBar * std::clamp(part, 0.0, 1.0));
-    const size_t room = columns();
-    std::string bar = "[" + std::string(filled, '#') + std::string(kBar - filled, '.') + "] ";
-    if (bar.size() + words.size() >= room) bar.clear();
-    words = (bar + words).substr(0, room - 1);
+    const auto filled =
+        static_cast<size_t>(static_cast<double>(length) * std::clamp(part, 0.0, 1.0));
+    if (length >= kShortest)
+      words = "[" + std::string(filled, '#') + std::string(length - filled, '.') + "] " + words;
+    words = words.substr(0, width);
     fmt::print(options_.out, "\r{}\x1b[K", words);
     bar_shown_ = true;
   }

@@ -46,7 +46,8 @@ void on_signal(int number) {
     _exit(128 + number);
   }
   g_received = number;
-  constexpr char kMessage[] = "\nstopping: finishing the step and saving; again to quit at once\n";
+  constexpr char kMessage[] =
+      "\nstopping: finishing what was begun and saving; again to quit at once\n";
   (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
   errno = saved;
 }

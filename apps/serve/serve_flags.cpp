@@ -16,7 +16,7 @@ void ServeFlags::add_to(CLI::App& app) {
       ->required();
   app.add_option("--host", http.host,
                  "address to listen on; 0.0.0.0 is all networks: give --api_keys then");
-  app.add_option("--port", http.port, "0: any that is free");
+  app.add_option("--port", http.port, "0: any that is free")->check(CLI::Range(0, 65535));
   app.add_option("--api_keys", keys_file, "file with a key a line: KEY [NAME [PRIORITY]]");
   app.add_option("--allowed_hosts", allowed_hosts,
                  "names besides localhost by which it may be asked: name, *.name or *, by commas")

@@ -41,8 +41,10 @@ bool Evaluations::run(const std::function<bool()>& asked) {
     for (const auto& [task, metrics] : tasks) {
       std::string text;
       for (const auto& [name, value] : metrics)
-        if (decodes || name == "loss" || name == "accuracy")
+        if (decodes || name == "accuracy")
           text += fmt::format("  {} {:.4g}", name, value);
+        else if (name == run_.loss_per_token())
+          text += fmt::format("  loss {:.4f} a target token", value);
       if (!decodes) run_.summaries->write("training_eval/" + task.substr(0, 113), step, metrics);
       if (!decodes || !run_.config.evaluator.pylogging_logger)
         run_.progress->line(fmt::format("step {}: {} {}{}", step, task,

@@ -72,10 +72,7 @@ void Summarizer::summarize() {
 }
 
 std::string Summarizer::detail() const {
-  // A normalised loss is a mean already, a summed one becomes a mean over the target tokens.
-  const bool summed = std::holds_alternative<std::monostate>(
-      run_.config.model->model->loss_options().loss_normalizing_factor);
-  const auto loss = last_step_.find(summed ? "loss_per_nonpadding_target_token" : "loss");
+  const auto loss = last_step_.find(run_.loss_per_token());
   std::string text;
   if (loss != last_step_.end()) text = fmt::format("loss {:.4f}", loss->second.value());
   const auto accuracy = last_step_.find("accuracy");

@@ -64,6 +64,12 @@ TrainRun::TrainRun(TrainConfig run_config, Ranks& run_ranks, const ProviderOf& p
     train_eval_shard = shard_of("train_eval", *config.train_eval_dataset, 1);
 }
 
+std::string TrainRun::loss_per_token() const {
+  const bool summed = std::holds_alternative<std::monostate>(
+      config.model->model->loss_options().loss_normalizing_factor);
+  return summed ? "loss_per_nonpadding_target_token" : "loss";
+}
+
 bool TrainRun::due(int64_t period) const {
   const int64_t since = step() - state.first_step;
   return step() == total_steps || (period > 0 && since > 0 && since % period == 0);

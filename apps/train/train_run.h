@@ -28,6 +28,9 @@ struct TrainRun {
   /// Whether something that is done every `period` steps, counted from the run's first, is to be done
   /// now; at the last step everything is. 0: only then.
   bool due(int64_t period) const;
+  /// The metric that is a target token's mean loss: a normalised loss is a mean already, a summed one
+  /// becomes one.
+  std::string loss_per_token() const;
 
   TrainConfig config;
   Ranks& ranks;

@@ -165,7 +165,7 @@ ProviderPtr TaskRegistry::get(const std::string& name) const {
   if (found == providers_.end()) {
     const std::string hint = did_you_mean(name, names());
     fail(ExitCode::kUsage, "no task or mixture is called '{}'{}", name,
-         hint.empty() ? fmt::format("; the known ones are {}", fmt::join(names(), ", ")) : hint);
+         hint.empty() ? "; 'quintet data list' prints all, those of --gin_file too" : hint);
   }
   return found->second;
 }

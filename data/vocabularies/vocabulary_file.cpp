@@ -31,6 +31,11 @@ Files& files() {
 fs::path place_of(const std::string& path, Files& all) {
   std::error_code ignored;
   const auto copy = all.copies.find(path);
+  QT_CHECK_AS(ExitCode::kData, copy != all.copies.end() || !path.starts_with("gs://"),
+              "{}: a file in Google's cloud storage cannot be read from here; copy it to a disk "
+              "and bind the "
+              "vocabulary to the copy",
+              path);
   if (copy == all.copies.end() || fs::exists(path, ignored)) return path;
   QT_CHECK_AS(
       ExitCode::kData, fs::exists(copy->second, ignored),

@@ -61,9 +61,9 @@ void check_writable(const std::filesystem::path& folder, const std::string& owne
   try {
     atomic_write_file(probe, "a probe: can files be made here?\n");
     if (::unlink(probe.c_str()) != 0) fail_disk(probe, "remove", errno);
-  } catch (const Error&) {
+  } catch (const Error& error) {
     ::unlink(probe.c_str());
-    throw;
+    fail(error.code(), "{}: no file can be made in this folder: {}", folder.string(), error.what());
   }
 }
 

@@ -14,7 +14,7 @@
 
 namespace quintet {
 
-/// Exit codes of the `quintet` command (README.md, "Exit codes").
+/// Exit codes of the `quintet` command (docs/reference/exit-codes.md).
 enum class ExitCode {
   kDone = 0,
   kBug = 1,

@@ -134,7 +134,9 @@ Schedule warmup_cosine_decay_schedule(const WarmupCosineOptions& o) {
   QT_CHECK(
       o.decay_steps > o.warmup_steps,
       "warmup_cosine_decay_schedule: decay_steps ({}) counts the warm-up and must be larger than "
-      "warmup_steps ({})",
+      "warmup_steps ({}); lower warmup_steps (--gin.WARMUP_STEPS of quintet's own gin files) or "
+      "train "
+      "longer",
       o.decay_steps, o.warmup_steps);
   const double alpha = o.peak_value == 0.0 ? 0.0 : o.end_value / o.peak_value;
   const Schedule rise = linear_schedule(o.init_value, o.peak_value, o.warmup_steps);

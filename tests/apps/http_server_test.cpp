@@ -112,7 +112,7 @@ TEST(HttpServer, WhoAsksAfterTheClientHasLeftHearsItAtOnce) {
   sockets.join();
 }
 
-// docs/faults.md S2. Without a limit of its own the kernel takes megabytes of a stream.
+// docs/reference/faults.md S2. Without a limit of its own the kernel takes megabytes of a stream.
 TEST(HttpServer, OfAStreamThatNobodyReadsLittleIsHeld) {
   constexpr int64_t kPiece = 8 << 10, kKernel = 2 * (128 << 10);  // it doubles what it is told
   const HttpLimits limits{.unread_bytes = 64 << 10};

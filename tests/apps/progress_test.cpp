@@ -57,6 +57,17 @@ TEST(Progress, DrawsABarAtMostTenTimesASecond) {
   EXPECT_NE(capture.text().find("1000/1000"), std::string::npos);
 }
 
+TEST(Progress, TheBarFitsBesideWordsInEightyColumns) {
+  Capture capture;
+  Progress progress("train", 0, 1200, options(capture, true));
+  g_now = 5;
+  progress.update(600, "loss 0.1234  accuracy 0.987");
+  const std::string text = capture.text(), drawn = text.substr(1, text.find("\x1b[K") - 1);
+  EXPECT_LE(drawn.size(), 79u) << drawn;
+  EXPECT_NE(drawn.find("#."), std::string::npos) << drawn;  // half of it is full
+  EXPECT_NE(drawn.find("accuracy 0.987"), std::string::npos) << drawn;
+}
+
 TEST(Progress, WritesPlainLinesToALog) {
   Capture capture;
   Progress progress("train", 0, 100, options(capture, false));

@@ -1,4 +1,4 @@
-"""quintet serve against clients that are broken, slow, gone or too many (docs/faults.md S1 to S4 and S7).
+"""quintet serve against clients that are broken, slow, gone or too many (docs/reference/faults.md S1 to S4 and S7).
 
 Each test fails without the protection it is about. QUINTET_DISCONNECTS: how many clients leave (200)."""
 

@@ -132,7 +132,7 @@ def test_a_gpu_answers_as_the_cpu_does(folder):
     assert "--quantize=int8" in refused and "--device=cpu" in refused, refused
 
 
-# docs/faults.md S5.
+# docs/reference/faults.md S5.
 def test_every_wrong_field_is_named(folder):
     with serving(trained(folder), "--max_prompts=3", "--max_prompt_tokens=20", "--max_tokens=30", "--max_n=8") as server:
         deep = "[" * 100000
@@ -282,7 +282,7 @@ def test_a_model_folder_of_any_name(folder):
         assert json.loads(next(events(server.open_stream(prompt="a", max_tokens=2, logprobs=1))))["model"] == name
 
 
-# docs/faults.md S8: nothing is read from the files once it serves.
+# docs/reference/faults.md S8: nothing is read from the files once it serves.
 def test_files_may_change_while_it_serves(folder):
     model = trained(folder)
     with serving(model) as server:

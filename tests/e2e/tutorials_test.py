@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import time
 
@@ -47,6 +48,11 @@ def test_the_text_tutorial_goes_from_files_to_answers(folder):
     assert e2e.steps_of(folder / "out" / "pretrained")[-1] == 12
     assert e2e.steps_of(folder / "out" / "finetuned")[-1] == 20  # goes on counting from the pretrained model
     assert '"sequence_accuracy":' in done.stdout, done.stdout
+    # The commands that it prints can be pasted: quotes are those of a shell.
+    commands = [shlex.split(line[2:]) for line in done.stderr.splitlines() if line.startswith("$ ")]
+    assert len(commands) == 5 and f"--gin.VOCABULARY_FILE='{folder}/out/text.model'" in commands[1], commands
+    again = subprocess.run(commands[1], cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert again.returncode == 0, again.stderr[-2000:]
 
 
 e2e.run(globals())

@@ -120,7 +120,7 @@ TEST(EngineTurns, AFullQueueAndAClosedEngineRefuse) {
   EXPECT_EQ(engine.state().waiting, 0);
 }
 
-// docs/faults.md S6.
+// docs/reference/faults.md S6.
 TEST(EngineFaults, AJobThatThrowsEndsAlone) {
   const auto network = tiny_network("encdec");
   const int64_t vocab = network->spec().vocab_size;

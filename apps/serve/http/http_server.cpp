@@ -54,8 +54,10 @@ struct Listener : std::enable_shared_from_this<Listener> {
     if (!error) acceptor.set_option(tcp::acceptor::reuse_address(true), error);
     if (!error) acceptor.bind(endpoint, error);
     if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-    QT_CHECK_AS(ExitCode::kEnvironment, !error, "cannot listen on {}:{}: {}; choose another --port",
-                options.host, options.port, error.message());
+    const bool other_host = error == boost::system::errc::address_not_available;
+    QT_CHECK_AS(ExitCode::kEnvironment, !error, "cannot listen on {}:{}: {}; choose another {}",
+                options.host, options.port, error.message(),
+                other_host ? "--host: this machine does not have that address" : "--port");
     signals.add(SIGINT);
     signals.add(SIGTERM);
   }

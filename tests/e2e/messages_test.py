@@ -1,0 +1,122 @@
+"""What a person at a terminal is told: causes, limits and units, in sentences that can be acted on."""
+
+import json
+import re
+import signal
+import subprocess
+
+import e2e
+from e2e import ROOT, quintet, start, tiny
+
+
+def trained(folder):
+    quintet(*tiny(folder / "run", 10))
+    return f"--model_dir={folder / 'run'}"
+
+
+def test_a_schedule_that_is_all_warm_up_names_the_macro(folder):
+    result = quintet("train", "--gin_file=quintet/quickstart.gin", f"--model_dir={folder}/x", "--gin.TRAIN_STEPS=20", expect=2)
+    assert "WARMUP_STEPS" in result.err and "decay_steps (20)" in result.err, result
+
+
+def test_eval_of_a_split_that_no_task_has_is_an_error(folder):
+    model = trained(folder)
+    result = quintet("eval", model, "--split=test2", expect=2)
+    assert "split 'test2'" in result.err and "--split" in result.err and not result.out, result
+
+
+def test_eval_and_infer_take_a_run_or_a_configuration(folder):
+    for verb in ("eval", "infer"):
+        assert "not both" in quintet(verb, f"--model_dir={folder}", "--gin_file=x.gin", expect=2).err
+        assert "not both" not in quintet(verb, expect=2).err
+
+
+def test_limits_of_numbers_can_be_read(folder):
+    result = quintet("generate", "--model_dir=x", "--temperature=-1", expect=2)
+    assert "--temperature" in result.err and len(result.err) < 200, result
+    for port in ("abc", "80000"):
+        result = quintet("serve", "--model=x", f"--port={port}", expect=2)
+        assert "--port" in result.err and "65535" in result.err, result
+
+
+def test_a_file_that_infer_cannot_read_is_told_before_it_is_read(folder):
+    model = trained(folder)
+    (folder / "plain.txt").write_text("words: 17\n")
+    result = quintet("infer", model, f"--input={folder}/plain.txt", f"--output_dir={folder}/o", expect=2)
+    assert ".jsonl" in result.err and ".tfrecord" in result.err and "checksum" not in result.err, result
+
+
+def test_another_model_s_directory_is_told_in_a_few_lines(folder):
+    trained(folder)
+    result = quintet(*tiny(folder / "run", 20, "--gin.network.T5Config.emb_dim=24"), expect=3)
+    lines = result.err.strip().splitlines()
+    assert len(lines) < 12 and re.search(r"and \d+ more", result.err), result
+
+
+def test_convert_says_which_weights_it_writes(folder):
+    model = trained(folder)
+    result = quintet("convert", model, "--quantize=f32", f"--output={folder}/o", expect=2)
+    assert "found f32" in result.err and "int8" in result.err, result
+    assert "found none" in quintet("convert", model, f"--output={folder}/o", expect=2).err
+
+
+def test_losses_of_a_run_have_one_unit(folder):
+    more = ["--gin.models.EncoderDecoderModel.loss_normalizing_factor=None"]  # T5X's default: summed over the batch
+    result = quintet(*tiny(folder / "run", 10, *more), environment={"QUINTET_PROGRESS": "lines"})
+    bar = float(re.findall(r"10/10 .*?loss (\d+\.\d+)", result.err)[-1])
+    evaluated = float(re.search(r"teacher-forced:.* loss (\d+\.\d+) a target token", result.err)[1])
+    assert 0.3 < evaluated / bar < 3, result
+
+
+def test_a_vocabulary_in_cloud_storage_is_told_to_be_copied(folder):
+    run = folder / "text.gin"
+    run.write_text("include 'quintet/text_pretrain.gin'\nMODEL_DIR = '/x'\n")
+    result = quintet("train", f"--gin_file={run}", "--gin.VOCABULARY_FILE='gs://t5-data/vocabs/x/sentencepiece.model'",
+                     f"--model_dir={folder}/run", "--gin.TRAIN_STEPS=10", "--gin.WARMUP_STEPS=2", "--gin.TRAIN_FILES='a.txt'",
+                     "--gin.VALIDATION_FILES='a.txt'", expect=3)
+    assert "copy it" in result.err, result
+
+
+def test_folders_and_addresses_that_cannot_be_used_are_named(folder):
+    model = trained(folder)
+    (folder / "file").write_text("")
+    result = quintet("infer", model, "--task=number_to_words", f"--output_dir={folder}/file/o", expect=5)
+    assert f"{folder}/file/o" in result.err and "filesystem error" not in result.err, result
+    result = quintet("serve", model, "--host=192.0.2.1", "--port=0", expect=4)
+    assert "choose another --host" in result.err, result
+
+
+def test_the_message_of_a_signal_fits_every_verb(folder):
+    model = trained(folder)
+    process = start("infer", model, "--task=number_words", f"--output_dir={folder}/o", "--batch_size=1", "--checkpoint_period=1")
+    e2e.wait_for(lambda: list((folder / "o").glob("tmp-*/*chunk00000")))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert b"finishing what was begun" in err and b"the step" not in err, err
+
+
+def test_the_table_of_layouts_comes_after_the_results(folder):
+    done = subprocess.run([e2e.QUINTET, "bench", "layouts", "--ranks=2", "--model=t5_1_1_tiny", "--batch=4", "--inputs=8",
+                           "--targets=4", "--steps=1", "--device=cpu"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=240,
+                          env={**e2e.os.environ, "OMP_NUM_THREADS": "1"})
+    lines = done.stdout.decode().splitlines()
+    results = [i for i, line in enumerate(lines) if line.startswith("{")]
+    assert done.returncode == 0 and results and all(json.loads(lines[i]) for i in results), done.stdout
+    table = [i for i, line in enumerate(lines) if line.startswith("layout")]
+    assert table and table[0] > results[-1], done.stdout
+
+
+def test_an_unknown_task_is_told_how_to_find_the_known_ones(folder):
+    result = quintet("data", "show", "nope", expect=2)
+    assert "quintet data list" in result.err and len(result.err) < 200, result
+    listed = quintet("data", "list")
+    assert "number_words" in listed.out and listed.err.startswith("-: "), listed
+
+
+def test_the_page_times_an_answer_from_its_request(folder):
+    page = (ROOT / "apps/serve/page.html").read_text()
+    body = page[page.index("async function stream()"):]
+    assert body.index("performance.now()") < body.index("await post(body)")
+
+
+e2e.run(globals())
