@@ -18,18 +18,16 @@ bool any_needs_grad(const Tensors& tensors) {
 
 void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const Attrs& attrs) {
   std::vector<View> in, out;
-  int64_t bytes = 0;
   for (const Tensor& t : inputs) in.push_back(t.local());
   for (const Tensor& t : outputs) out.push_back(t.local());
-  for (const auto* views : {&in, &out})
-    for (const View& v : *views)
-      if (!v.absent()) bytes += v.elements() * size_of(v.dtype);
-  if (StepClock* clock = StepClock::current()) clock->op(op, in, out);
-  const double flops = Profile::current() == nullptr ? 0 : flops_of(op.name, in, out);
-  ProfileScope scope(op.name, bytes, flops);
+  StepClock* clock = StepClock::current();
+  const bool is_profiled = Profile::current() != nullptr;
+  const Cost cost = clock != nullptr || is_profiled ? cost_of(op, in, out) : Cost{};
+  if (clock != nullptr) clock->op(cost);
+  ProfileScope scope(op.name, static_cast<int64_t>(cost.bytes), cost.flops);
   Device& device = Device::current();
   kernel_of(op, device)(in, out, attrs, device.stream());
-  if (Profile::current() != nullptr) device.synchronize();
+  if (is_profiled) device.synchronize();
 }
 
 Tensors run_whole(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
@@ -122,6 +120,7 @@ Tensors run_cut(const Op& op, const Tensors& inputs, std::vector<ResultShape> sh
 void forget_moves() { last_move = {}; }
 
 Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Wanted& wanted) {
+  check_attributes(op.name, op.attributes, attrs);
   const auto shapes = bind(op.name, op.rule, inputs, attrs, wanted);
   Tape* tape = Tape::current();
   const bool record = tape != nullptr && op.vjp != nullptr && any_needs_grad(inputs);

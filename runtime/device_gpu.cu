@@ -41,12 +41,9 @@ namespace {
 }
 
 constexpr Kernel kOps[] = {
-#define OP(name, rule, vjp) name##_gpu,
-#define PHASES(name)
+#define OP(name, rule, attributes, cost, vjp, phases) name##_gpu,
 #include "runtime/ops.def"
-#include "runtime/phases.def"
 #undef OP
-#undef PHASES
 };
 
 constexpr GpuKernels kKernels{.cast = cast_gpu,

@@ -1,6 +1,6 @@
 #pragma once
-// Device kernels of every op of runtime/ops.def and of its phases (phases.def): <op>_gpu in namespace
-// quintet::cuda and in quintet::emulated. Meaning, attributes and shapes: those of <op>_cpu (the
+// Device kernels of every op of runtime/ops.def: <op>_gpu in namespace quintet::cuda and in
+// quintet::emulated. Meaning, attributes and shapes: those of <op>_cpu (the
 // header of its folder), but all pointers are device memory and activations may be bfloat16. Weights
 // come in the activations' dtype; weight gradients, statistics, scalars, log-probabilities, norm
 // scales and relative-bias tables are float32.
@@ -11,10 +11,9 @@
 
 namespace quintet {
 namespace cuda {
-#define OP(name, rule, vjp) void name##_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
-#define PHASES(name)
+#define OP(name, rule, attributes, cost, vjp, phases) \
+  void name##_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 #include "runtime/ops.def"
-#include "runtime/phases.def"
 /// GPU number `ordinal`. Throws Error(kEnvironment) saying what is missing: driver, GPU, or one new
 /// enough.
 std::unique_ptr<Device> open_device(int ordinal);
@@ -24,9 +23,7 @@ void load_libraries();
 }  // namespace cuda
 namespace emulated {
 #include "runtime/ops.def"
-#include "runtime/phases.def"
 #undef OP
-#undef PHASES
 /// A GPU on the CPU. `sm`: the architecture whose kernels it takes, 80 or 90.
 std::unique_ptr<Device> open_device(int sm);
 }  // namespace emulated

@@ -24,20 +24,20 @@ using Assignment = std::map<std::string, MeshAxes>;  // letter -> mesh axes, out
 class Planner {
  public:
   Planner(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
-          const Attrs& attrs, const Wanted& make, const Sharding& sharding)
+          const Attrs& sizes, const Wanted& make, const Sharding& sharding)
       : op_(op), inputs_(inputs), shapes_(shapes), make_(make), sharding_(sharding) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const RuleOperand& operand = op.rule.inputs[i];
       in_letters_.push_back(inputs[i] ? letters_of(operand, inputs[i].spec().axes.size())
                                       : std::vector<std::string>());
-      if (inputs[i]) note(operand, in_letters_.back(), inputs[i].frame(), attrs);
+      if (inputs[i]) note(operand, in_letters_.back(), inputs[i].frame(), sizes);
     }
     for (size_t i = 0; i < shapes.size(); ++i) {
       const RuleOperand& operand = op.rule.outputs[i];
       out_letters_.push_back(make[i] ? letters_of(operand, shapes[i].spec.axes.size())
                                      : std::vector<std::string>());
       targets_.push_back(make[i] ? sharding.place(shapes[i].spec) : Layout());
-      if (make[i]) note(operand, out_letters_.back(), shapes[i].frame, attrs);
+      if (make[i]) note(operand, out_letters_.back(), shapes[i].frame, sizes);
     }
     for (const auto& letters : in_letters_) in_inputs_.insert(letters.begin(), letters.end());
   }
@@ -70,7 +70,7 @@ class Planner {
  private:
   /// What an operand or a result says about its letters.
   void note(const RuleOperand& operand, const std::vector<std::string>& letters, const Block& frame,
-            const Attrs& attrs) {
+            const Attrs& sizes) {
     const size_t lead = letters.size() - operand.terms.size();
     for (size_t i = 0; i < letters.size(); ++i) {
       const RuleTerm* term = i < lead ? nullptr : &operand.terms[i - lead];
@@ -82,7 +82,7 @@ class Planner {
       }
       if (term != nullptr && term->per_block) continue;
       sizes_[letters[i]].insert(term != nullptr && term->letters.size() > 1
-                                    ? attrs.get<int64_t>(letters[i])
+                                    ? sizes.get<int64_t>(letters[i])
                                     : frame.sizes[i]);
     }
   }
@@ -266,7 +266,7 @@ class Planner {
 
 Plan plan_op(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
              const Attrs& attrs, const Wanted& make, const Sharding& sharding) {
-  return Planner(op, inputs, shapes, attrs, make, sharding).run();
+  return Planner(op, inputs, shapes, select_sizes(op.rule, attrs), make, sharding).run();
 }
 
 std::string to_string(const Plan& plan) {

@@ -23,7 +23,8 @@ struct Plan {
   int64_t bytes = 0;            // that a rank sends for all this
 };
 
-/// `shapes`: of bind(); `make`: which results are wanted. Throws a usage error naming the op and the
+/// `shapes`: of bind(); `make`: which results are wanted. Of `attrs` it sees the sizes that the op's
+/// rule names, the key of what plan_cache.h remembers. Throws a usage error naming the op and the
 /// array where a size does not divide.
 Plan plan_op(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
              const Attrs& attrs, const Wanted& make, const Sharding& sharding);

@@ -9,8 +9,7 @@ void append(std::string& key, int64_t number) {
   key.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
 
-/// All that a plan depends on. Sizes that come from attributes ("h") are in the results or, like
-/// heads, fixed by them and the op's operands.
+/// All that a plan depends on.
 std::string key_of(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
                    const Attrs& attrs, const Wanted& make) {
   std::string key;
@@ -33,7 +32,7 @@ std::string key_of(const Op& op, const Tensors& inputs, const std::vector<Result
     key += make[i] ? '1' : '0';
     for (const int64_t size : shapes[i].frame.sizes) append(key, size);
   }
-  append(key, attrs.get_or<int64_t>("h", 0));
+  for (const RuleSize& size : op.rule.sizes) append(key, attrs.get<int64_t>(size.letter));
   return key;
 }
 

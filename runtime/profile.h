@@ -14,7 +14,7 @@ class Profile {
  public:
   struct Entry {
     int64_t calls = 0, bytes = 0;   // bytes: operands and results of all calls
-    double seconds = 0, flops = 0;  // flops: of matrix products, as flops_of() counts
+    double seconds = 0, flops = 0;  // flops: of matrix products, as records of ops.def count
   };
   /// The profile that ops of this thread report to; nullptr: none.
   static Profile*& current();

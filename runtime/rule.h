@@ -20,19 +20,29 @@ struct RuleTerm {
 };
 
 struct RuleOperand {
+  std::string name;
   bool ellipsis = false;  // leading axes
   bool optional = false;
-  bool float32 = false;    // a result: float32 whatever the operands
-  bool int32 = false;      // a result: int32
+  bool float32 = false;    // whatever the activations' dtype
+  bool int32 = false;      // else
   bool parameter = false;  // moves to where activations are
   std::vector<RuleTerm> terms;
 };
 
+/// A letter whose size is the attribute of that name.
+struct RuleSize {
+  std::string_view letter, axis;  // axis: its logical name, for results; by default the letter
+};
+
 struct Rule {
   std::vector<RuleOperand> inputs, outputs;
+  std::vector<RuleSize> sizes;
 
-  /// Throws Bug naming the op if the text is not a rule.
+  /// Of a text that outlives it. Throws Bug naming the op if that is not a rule, or if a letter has no
+  /// size.
   static Rule parse(std::string_view op, std::string_view text);
+  /// Of that letter; nullptr if it is not an attribute.
+  const RuleSize* size_of(std::string_view letter) const;
 };
 
 /// Shape of one result; `frame`: the rows of it that all ranks together make.

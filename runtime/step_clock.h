@@ -7,8 +7,6 @@
 //   { const StepClock::Use use(clock); trainer.train(batch); }
 //   clock.seconds(), clock.exposed(), clock.flops()
 
-#include <string_view>
-
 #include "runtime/op.h"
 
 namespace quintet {
@@ -43,7 +41,7 @@ class StepClock {
     StepClock* previous_;
   };
 
-  void op(const Op& op, Views in, Views out);
+  void op(const Cost& cost);
   /// Work outside of ops.
   void work(double flops, double bytes);
   /// A collective starts once the links are free; the moment when it ends. What cannot overlap ops
@@ -64,9 +62,5 @@ class StepClock {
   Machine machine_;
   double now_ = 0, links_free_ = 0, compute_ = 0, exposed_ = 0, sending_ = 0, flops_ = 0;
 };
-
-/// Multiplications and additions of an op's matrix products, of the blocks that it is given; scores
-/// that a backward pass makes again count once.
-double flops_of(std::string_view op, Views in, Views out);
 
 }  // namespace quintet

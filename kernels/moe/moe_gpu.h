@@ -13,7 +13,6 @@ void route_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void dispatch_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void combine_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void combine_grad_gates_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
-void mask_tokens_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void experts_in_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void experts_in_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void grouped_matmul_gpu(Views in, Views out, const Attrs& attrs, Stream stream);

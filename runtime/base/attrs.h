@@ -36,6 +36,7 @@ class Attrs {
     return nullptr;
   }
   bool has(std::string_view name) const { return find(name) != nullptr; }
+  const std::vector<std::pair<std::string_view, Value>>& items() const { return items_; }
   /// The value as T (integers widen to double); throws Bug if absent or of another type.
   template <typename T>
   T get(std::string_view name) const {

@@ -1,4 +1,6 @@
 #include "runtime/ops.h"
+#include "runtime/ops/cost.h"
+#include "runtime/ops/names.h"
 #include "runtime/tape.h"
 
 namespace quintet {
@@ -24,14 +26,40 @@ Tensor ops::attention(const Tensor& q, const Tensor& k, const Tensor& v,
 }
 
 Tensors attention_vjp(const Node& node, const Tensors& grads) {
+  const bool has_bias = !inputs_of<rules::attention>(node.inputs)["relative_bias"].absent();
+  const auto kept = results_of<rules::attention>(node.outputs);
   Tensors operands = node.inputs;
-  operands.push_back(node.outputs[0]);
-  operands.push_back(node.outputs[1]);
-  operands.push_back(grads[0]);
-  Tensors result = call(ops::table::attention_grad, operands, node.attrs,
-                        {true, true, true, !node.inputs[3].absent()});
+  operands.insert(operands.end(),
+                  {kept["out"], kept["logsumexp"], results_of<rules::attention>(grads)["out"]});
+  Tensors result =
+      call(ops::table::attention_grad, operands, node.attrs, {true, true, true, has_bias});
   result.resize(node.inputs.size());
   return result;
+}
+
+namespace {
+
+/// Of `products` of queries with all keys, and of scores that are kept `times`.
+Cost scores_cost(const View& q, const View& k, const View& logsumexp, double products,
+                 double times) {
+  const double keys = size(k, 1);
+  const double scores = logsumexp.absent() ? 0 : elements(logsumexp) * keys;
+  return {.flops = 2 * products * elements(q) * keys,
+          .score_bytes = times * scores * static_cast<double>(size_of(q.dtype))};
+}
+
+}  // namespace
+
+// Scores and their use; backward two gradients of each.
+Cost attention_cost(Views in, Views out) {
+  const auto operands = inputs_of<rules::attention>(in);
+  return scores_cost(operands["q"], operands["k"], results_of<rules::attention>(out)["logsumexp"],
+                     2, 1);
+}
+
+Cost attention_grad_cost(Views in, Views) {
+  const auto operands = inputs_of<rules::attention_grad>(in);
+  return scores_cost(operands["q"], operands["k"], operands["logsumexp"], 4, 2);
 }
 
 }  // namespace quintet

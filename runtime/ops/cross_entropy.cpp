@@ -1,4 +1,6 @@
 #include "runtime/ops.h"
+#include "runtime/ops/cost.h"
+#include "runtime/ops/names.h"
 #include "runtime/tape.h"
 
 namespace quintet {
@@ -11,27 +13,49 @@ ops::CrossEntropyResult ops::cross_entropy(const Tensor& x, const Tensor& projec
                            {{"label_smoothing", options.label_smoothing},
                             {"z_loss", options.z_loss},
                             {"logit_scale", options.logit_scale}});
-  return {out[0], out[1], out[2], out[3]};
+  const auto results = results_of<rules::cross_entropy>(out);
+  return {results["loss"], results["z_loss"], results["correct"], results["log_prob"]};
 }
 
 // The kernel makes the gradients of the loss in its forward pass, while it holds the logits.
 Tensors cross_entropy_vjp(const Node& node, const Tensors& grads) {
-  QT_ASSERT(grads[0] && !grads[1] && !grads[2] && !grads[3]);
-  const double factor = grads[0].item();
-  return {ops::scale(node.outputs[4], factor), ops::scale(node.outputs[5], factor), Tensor(),
+  const auto d = results_of<rules::cross_entropy>(grads),
+             kept = results_of<rules::cross_entropy>(node.outputs);
+  QT_ASSERT(d["loss"] && !d["z_loss"] && !d["correct"] && !d["log_prob"]);
+  const double factor = d["loss"].item();
+  return {ops::scale(kept["dx"], factor), ops::scale(kept["dprojection"], factor), Tensor(),
           Tensor()};
 }
 
 namespace {
 
-Tensors in_phases(const Op& statistics_op, const Op& apply, const Tensors& in, Attrs attrs,
-                  const Wanted& wanted) {
-  attrs.set("s", int64_t{5});  // numbers that a block passes on
-  const Tensors statistics = call(statistics_op, {in[0], in[1], in[2]}, attrs);
-  return call(apply, {in[0], in[1], in[2], in[3], statistics[0]}, attrs, wanted);
+Tensors in_phases(const Op& statistics_op, const Op& apply, const Tensors& inputs,
+                  const Attrs& attrs, const Wanted& wanted) {
+  const auto in = inputs_of<rules::cross_entropy>(inputs);
+  Attrs with_size = attrs;
+  with_size.set("s", int64_t{5});  // numbers that a block passes on
+  Tensors operands = inputs;
+  operands.push_back(call(statistics_op, {in["x"], in["projection"], in["targets"]}, with_size)[0]);
+  return call(apply, operands, attrs, wanted);
+}
+
+/// Of the logits and of products as large.
+Cost products_cost(Views in, double products) {
+  const auto operands = inputs_of<rules::cross_entropy>(in);
+  const View& x = operands["x"];
+  return {.flops = 2 * static_cast<double>(x.rows()) * elements(operands["projection"]) * products};
+}
+double gradients(Views out) {
+  const auto results = results_of<rules::cross_entropy>(out);
+  return count(results["dx"]) + count(results["dprojection"]);
 }
 
 }  // namespace
+
+Cost logits_cost(Views in, Views) { return products_cost(in, 1); }
+Cost cross_entropy_cost(Views in, Views out) { return products_cost(in, 1 + gradients(out)); }
+// The logits are those of the phase before, made again.
+Cost cross_entropy_apply_cost(Views in, Views out) { return products_cost(in, gradients(out)); }
 
 Tensors cross_entropy_phases(const Tensors& in, const Attrs& attrs, const Wanted& wanted) {
   return in_phases(ops::table::cross_entropy_statistics, ops::table::cross_entropy_apply, in, attrs,

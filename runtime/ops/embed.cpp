@@ -1,4 +1,5 @@
 #include "runtime/ops.h"
+#include "runtime/ops/names.h"
 #include "runtime/tape.h"
 
 namespace quintet {
@@ -8,9 +9,9 @@ Tensor ops::embed(const Tensor& ids, const Tensor& table) {
 }
 
 Tensors embed_vjp(const Node& node, const Tensors& grads) {
-  const Tensor& table = node.inputs[1];
-  return {Tensor(),
-          call(ops::table::embed_grad, {node.inputs[0], grads[0]}, {{"v", table.size(0)}})[0]};
+  const auto in = inputs_of<rules::embed>(node.inputs);
+  const Tensor& dy = results_of<rules::embed>(grads)["y"];
+  return {Tensor(), call(ops::table::embed_grad, {in["ids"], dy}, {{"v", in["table"].size(0)}})[0]};
 }
 
 }  // namespace quintet

@@ -1,4 +1,6 @@
 #include "runtime/ops.h"
+#include "runtime/ops/cost.h"
+#include "runtime/ops/names.h"
 #include "runtime/tape.h"
 
 namespace quintet {
@@ -7,15 +9,27 @@ Tensor ops::matmul(const Tensor& x, const Tensor& w) { return call(table::matmul
 Tensor ops::matmul_t(const Tensor& x, const Tensor& w) { return call(table::matmul_t, {x, w})[0]; }
 
 Tensors matmul_vjp(const Node& node, const Tensors& grads) {
-  const Tensor &x = node.inputs[0], &w = node.inputs[1], &dy = grads[0];
+  const auto in = inputs_of<rules::matmul>(node.inputs);
+  const Tensor &x = in["x"], &w = in["w"], &dy = results_of<rules::matmul>(grads)["y"];
   return {x.needs_grad() ? call(ops::table::matmul_t, {dy, w})[0] : Tensor(),
           w.needs_grad() ? parameter_gradient(w, ops::table::matmul_grad_w, {x, dy}) : Tensor()};
 }
 
 Tensors matmul_t_vjp(const Node& node, const Tensors& grads) {
-  const Tensor &x = node.inputs[0], &w = node.inputs[1], &dy = grads[0];
+  const auto in = inputs_of<rules::matmul_t>(node.inputs);
+  const Tensor &x = in["x"], &w = in["w"], &dy = results_of<rules::matmul_t>(grads)["y"];
   return {x.needs_grad() ? call(ops::table::matmul, {dy, w})[0] : Tensor(),
           w.needs_grad() ? parameter_gradient(w, ops::table::matmul_grad_w, {dy, x}) : Tensor()};
+}
+
+Cost matmul_cost(Views in, Views out) {
+  return {.flops = 2 * elements(inputs_of<rules::matmul>(in)["x"]) *
+                   size(results_of<rules::matmul>(out)["y"], -1)};
+}
+
+Cost matmul_grad_w_cost(Views in, Views) {
+  const auto operands = inputs_of<rules::matmul_grad_w>(in);
+  return {.flops = 2 * elements(operands["x"]) * size(operands["dy"], -1)};
 }
 
 }  // namespace quintet

@@ -1,6 +1,8 @@
 #include "kernels/mlp/mlp.h"
 
 #include "runtime/ops.h"
+#include "runtime/ops/cost.h"
+#include "runtime/ops/names.h"
 #include "runtime/tape.h"
 
 namespace quintet {
@@ -23,15 +25,37 @@ Tensor ops::mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
 }
 
 Tensors mlp_vjp(const Node& node, const Tensors& grads) {
-  const Tensor &wi_1 = node.inputs[2], &wo = node.inputs[3], &dz = grads[0];
+  const auto in = inputs_of<rules::mlp>(node.inputs);
+  const auto kept = results_of<rules::mlp>(node.outputs);
+  const Tensor &wi_1 = in["wi_1"], &wo = in["wo"], &dz = results_of<rules::mlp>(grads)["z"];
   Tensors operands = node.inputs;
-  operands.insert(operands.end(), {node.outputs[1], node.outputs[2], dz});
-  Tensors result =
+  operands.insert(operands.end(), {kept["h0"], kept["h1"], dz});
+  const Tensors made =
       call(ops::table::mlp_grad, operands, node.attrs, {true, true, !wi_1.absent(), true});
-  const Tensor y = result[3];
-  result[3] =
-      wo.needs_grad() ? parameter_gradient(wo, ops::table::matmul_grad_w, {y, dz}) : Tensor();
-  return result;
+  const auto d = results_of<rules::mlp_grad>(made);
+  return {
+      d["dx"], d["dwi_0"], d["dwi_1"],
+      wo.needs_grad() ? parameter_gradient(wo, ops::table::matmul_grad_w, {d["y"], dz}) : Tensor()};
+}
+
+Cost mlp_cost(Views in, Views out) {
+  const auto operands = inputs_of<rules::mlp>(in);
+  const double into = elements(operands["x"]) * (1 + count(operands["wi_1"])),
+               out_of = elements(results_of<rules::mlp>(out)["z"]);
+  return {.flops = 2 * size(operands["wi_0"], -1) * (into + out_of)};
+}
+
+// The gradients of x, of each wi and of y.
+Cost mlp_grad_cost(Views in, Views) {
+  const auto operands = inputs_of<rules::mlp_grad>(in);
+  const double into = elements(operands["x"]) * (1 + count(operands["wi_1"]));
+  return {.flops = 2 * size(operands["wi_0"], -1) * (2 * into + elements(operands["dz"]))};
+}
+
+Cost mlp_in_cost(Views in, Views) {
+  const auto operands = inputs_of<rules::mlp_in>(in);
+  return {.flops = 2 * elements(operands["x"]) * size(operands["wi_0"], -1) *
+                   (1 + count(operands["wi_1"]))};
 }
 
 }  // namespace quintet

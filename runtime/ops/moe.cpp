@@ -1,5 +1,7 @@
 #include "kernels/mlp/mlp.h"
 #include "runtime/ops.h"
+#include "runtime/ops/cost.h"
+#include "runtime/ops/names.h"
 #include "runtime/row_exchange.h"
 #include "runtime/tape.h"
 
@@ -29,45 +31,58 @@ ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) 
   const int64_t slots = o.groups * experts * std::min(o.capacity, o.group_size);
   const int64_t rows =
       by_experts ? (slots + batch - 1) / std::max<int64_t>(batch, 1) : length * choices;
-  const Tensors out = call(table::route, {x, w},
-                           {{"router", static_cast<int64_t>(o.router)},
-                            {"k", choices},
-                            {"capacity", o.capacity},
-                            {"group_size", o.group_size},
-                            {"groups", o.groups},
-                            {"batch_priority", o.batch_priority},
-                            {"ignore_padding", o.ignore_padding},
-                            {"n", rows},
-                            {"s", experts + 1},
-                            {"c", int64_t{5}},
-                            {"padded_batch", o.padded_batch},
-                            {"padded_length", o.padded_length},
-                            {"jitter", o.jitter},
-                            {"key0", static_cast<int64_t>(o.jitter_key.a)},
-                            {"key1", static_cast<int64_t>(o.jitter_key.b)}});
+  const Tensors made = call(table::route, {x, w},
+                            {{"router", static_cast<int64_t>(o.router)},
+                             {"k", choices},
+                             {"capacity", o.capacity},
+                             {"group_size", o.group_size},
+                             {"groups", o.groups},
+                             {"batch_priority", o.batch_priority},
+                             {"ignore_padding", o.ignore_padding},
+                             {"n", rows},
+                             {"s", experts + 1},
+                             {"c", int64_t{5}},
+                             {"padded_batch", o.padded_batch},
+                             {"padded_length", o.padded_length},
+                             {"jitter", o.jitter},
+                             {"key0", static_cast<int64_t>(o.jitter_key.a)},
+                             {"key1", static_cast<int64_t>(o.jitter_key.b)}});
   // Of one expert of a rank's tokens; nobody counts them where tokens are padded to whole groups.
   const int64_t places =
       o.padded_batch == 0 ? own * length / o.group_size * std::min(o.capacity, o.group_size) : 0;
-  const auto exchange = RowExchange::of(out[6], out[5], experts, places);
-  return {.gates = out[0],
-          .auxiliary_loss = out[2],
-          .z_loss = out[3],
-          .rows = out[4],
-          .choices = out[5],
-          .offsets = exchange == nullptr ? out[6] : exchange->offsets(),
-          .experts = out[7],
-          .positions = out[8],
-          .counts = out[9],
-          .load = out[10],
+  const auto out = results_of<rules::route>(made);
+  const auto exchange = RowExchange::of(out["offsets"], out["choices"], experts, places);
+  return {.gates = out["gates"],
+          .auxiliary_loss = out["auxiliary_loss"],
+          .z_loss = out["z_loss"],
+          .rows = out["rows"],
+          .choices = out["choices"],
+          .offsets = exchange == nullptr ? out["offsets"] : exchange->offsets(),
+          .experts = out["experts"],
+          .positions = out["positions"],
+          .counts = out["counts"],
+          .load = out["load"],
           .exchange = exchange};
 }
 
 Tensors route_vjp(const Node& node, const Tensors& grads) {
-  const Tensors d = call(ops::table::route_grad,
-                         {node.inputs[0], node.inputs[1], node.outputs[1], node.outputs[7],
-                          node.outputs[0], grads[0], grads[2], grads[3]},
-                         node.attrs);
-  return {d[0], d[1]};
+  const auto in = inputs_of<rules::route>(node.inputs);
+  const auto kept = results_of<rules::route>(node.outputs), d = results_of<rules::route>(grads);
+  const Op& gradient = ops::table::route_grad;
+  return call(gradient,
+              {in["x"], in["w"], kept["logits"], kept["experts"], kept["gates"], d["gates"],
+               d["auxiliary_loss"], d["z_loss"]},
+              attributes_for(gradient, node.attrs));
+}
+
+Cost route_cost(Views in, Views) {
+  const auto operands = inputs_of<rules::route>(in);
+  return {.flops = 2 * elements(operands["x"]) * size(operands["w"], -1)};
+}
+
+Cost route_grad_cost(Views in, Views) {
+  const auto operands = inputs_of<rules::route_grad>(in);
+  return {.flops = 4 * elements(operands["x"]) * size(operands["w"], -1)};
 }
 
 Tensor ops::dispatch(const Tensor& x, const Routed& routed) {
@@ -76,8 +91,10 @@ Tensor ops::dispatch(const Tensor& x, const Routed& routed) {
 }
 
 Tensors dispatch_vjp(const Node& node, const Tensors& grads) {
-  return {call(ops::table::combine, {grads[0], node.inputs[1], node.inputs[2], Tensor()})[0],
-          Tensor(), Tensor(), Tensor()};
+  const auto in = inputs_of<rules::dispatch>(node.inputs);
+  const Tensor& dy = results_of<rules::dispatch>(grads)["y"];
+  return {call(ops::table::combine, {dy, in["rows"], in["choices"], Tensor()})[0], Tensor(),
+          Tensor(), Tensor()};
 }
 
 Tensor ops::combine(const Tensor& y, const Routed& routed) {
@@ -86,10 +103,11 @@ Tensor ops::combine(const Tensor& y, const Routed& routed) {
 }
 
 Tensors combine_vjp(const Node& node, const Tensors& grads) {
-  const Tensor &y = node.inputs[0], &rows = node.inputs[1], &choices = node.inputs[2];
-  const Tensor& gates = node.inputs[3];
-  return {call(ops::table::dispatch, {grads[0], rows, choices, gates})[0], Tensor(), Tensor(),
-          gates ? call(ops::table::combine_grad_gates, {y, rows, grads[0]})[0] : Tensor()};
+  const auto in = inputs_of<rules::combine>(node.inputs);
+  const Tensor &y = in["y"], &rows = in["rows"], &choices = in["choices"], &gates = in["gates"];
+  const Tensor& dx = results_of<rules::combine>(grads)["x"];
+  return {call(ops::table::dispatch, {dx, rows, choices, gates})[0], Tensor(), Tensor(),
+          gates ? call(ops::table::combine_grad_gates, {y, rows, dx})[0] : Tensor()};
 }
 
 Tensor ops::experts_in(const Tensor& x, const Tensor& offsets, const Tensor& wi_0,
@@ -101,12 +119,41 @@ Tensor ops::experts_in(const Tensor& x, const Tensor& offsets, const Tensor& wi_
 }
 
 Tensors experts_in_vjp(const Node& node, const Tensors& grads) {
-  const bool gated = !node.inputs[3].absent();
-  const Tensors d = call(ops::table::experts_in_grad,
-                         {node.inputs[0], node.inputs[1], node.inputs[2], node.inputs[3],
-                          node.outputs[1], node.outputs[2], grads[0]},
-                         node.attrs, {true, true, gated});
-  return {d[0], Tensor(), d[1], d[2]};
+  const auto in = inputs_of<rules::experts_in>(node.inputs);
+  const auto kept = results_of<rules::experts_in>(node.outputs);
+  const bool gated = !in["wi_1"].absent();
+  Tensors operands = node.inputs;
+  operands.insert(operands.end(),
+                  {kept["h0"], kept["h1"], results_of<rules::experts_in>(grads)["y"]});
+  const Tensors made = call(ops::table::experts_in_grad, operands, node.attrs, {true, true, gated});
+  const auto d = results_of<rules::experts_in_grad>(made);
+  return {d["dx"], Tensor(), d["dwi_0"], d["dwi_1"]};
+}
+
+// Costs of packed rows: each goes through one expert.
+
+Cost experts_in_cost(Views in, Views out) {
+  const auto operands = inputs_of<rules::experts_in>(in);
+  return {.flops = 2 * elements(operands["x"]) * size(results_of<rules::experts_in>(out)["y"], -1) *
+                   (1 + count(operands["wi_1"]))};
+}
+
+Cost experts_in_grad_cost(Views in, Views out) {
+  const auto operands = inputs_of<rules::experts_in_grad>(in);
+  const auto results = results_of<rules::experts_in_grad>(out);
+  return {.flops = 2 * elements(operands["x"]) * size(operands["h0"], -1) *
+                   (1 + count(operands["wi_1"])) *
+                   (count(results["dx"]) + count(results["dwi_0"]))};
+}
+
+Cost grouped_matmul_cost(Views in, Views out) {
+  return {.flops = 2 * elements(inputs_of<rules::grouped_matmul>(in)["x"]) *
+                   size(results_of<rules::grouped_matmul>(out)["y"], -1)};
+}
+
+Cost grouped_matmul_grad_w_cost(Views in, Views) {
+  const auto operands = inputs_of<rules::grouped_matmul_grad_w>(in);
+  return {.flops = 2 * elements(operands["x"]) * size(operands["dy"], -1)};
 }
 
 Tensor ops::grouped_matmul(const Tensor& x, const Tensor& offsets, const Tensor& w) {
@@ -114,10 +161,11 @@ Tensor ops::grouped_matmul(const Tensor& x, const Tensor& offsets, const Tensor&
 }
 
 Tensors grouped_matmul_vjp(const Node& node, const Tensors& grads) {
-  const Tensor &x = node.inputs[0], &offsets = node.inputs[1], &w = node.inputs[2];
-  return {
-      call(ops::table::grouped_matmul_t, {grads[0], offsets, w}, node.attrs)[0], Tensor(),
-      parameter_gradient(w, ops::table::grouped_matmul_grad_w, {x, offsets, grads[0]}, node.attrs)};
+  const auto in = inputs_of<rules::grouped_matmul>(node.inputs);
+  const Tensor &x = in["x"], &offsets = in["offsets"], &w = in["w"];
+  const Tensor& dy = results_of<rules::grouped_matmul>(grads)["y"];
+  return {call(ops::table::grouped_matmul_t, {dy, offsets, w}, node.attrs)[0], Tensor(),
+          parameter_gradient(w, ops::table::grouped_matmul_grad_w, {x, offsets, dy}, node.attrs)};
 }
 
 Tensor ops::experts_dropout(const Tensor& x, const Tensor& offsets, const Dropout& dropout) {
@@ -130,7 +178,8 @@ Tensor ops::experts_dropout(const Tensor& x, const Tensor& offsets, const Dropou
 }
 
 Tensors experts_dropout_vjp(const Node& node, const Tensors& grads) {
-  return {call(ops::table::experts_dropout, {grads[0], node.inputs[1]}, node.attrs)[0], Tensor()};
+  const Tensor& offsets = inputs_of<rules::experts_dropout>(node.inputs)["offsets"];
+  return {call(ops::table::experts_dropout, {grads[0], offsets}, node.attrs)[0], Tensor()};
 }
 
 Tensor ops::mask_tokens(const Tensor& x, const Tensor& mask) {
@@ -138,7 +187,8 @@ Tensor ops::mask_tokens(const Tensor& x, const Tensor& mask) {
 }
 
 Tensors mask_tokens_vjp(const Node& node, const Tensors& grads) {
-  return {call(ops::table::mask_tokens, {grads[0], node.inputs[1]})[0], Tensor()};
+  const Tensor& mask = inputs_of<rules::mask_tokens>(node.inputs)["mask"];
+  return {call(ops::table::mask_tokens, {grads[0], mask})[0], Tensor()};
 }
 
 }  // namespace quintet

@@ -1,4 +1,5 @@
 #include "runtime/ops.h"
+#include "runtime/ops/names.h"
 #include "runtime/tape.h"
 
 namespace quintet {
@@ -8,7 +9,9 @@ Tensor ops::rms_norm(const Tensor& x, const Tensor& scale, double eps) {
 }
 
 Tensors rms_norm_vjp(const Node& node, const Tensors& grads) {
-  return call(ops::table::rms_norm_grad, {node.inputs[0], node.inputs[1], grads[0]}, node.attrs);
+  const auto in = inputs_of<rules::rms_norm>(node.inputs);
+  const Tensor& dy = results_of<rules::rms_norm>(grads)["y"];
+  return call(ops::table::rms_norm_grad, {in["x"], in["scale"], dy}, node.attrs);
 }
 
 ops::ResidualNorm ops::add_rms_norm(const Tensor& x, const Tensor& y, const Tensor& scale,
@@ -16,43 +19,64 @@ ops::ResidualNorm ops::add_rms_norm(const Tensor& x, const Tensor& y, const Tens
   Attrs attrs = dropout.attrs();
   attrs.set("eps", eps);
   const Tensors made = call(table::add_rms_norm, {x, y, scale}, attrs);
-  return {made[0], made[1]};
+  const auto results = results_of<rules::add_rms_norm>(made);
+  return {results["x_new"], results["out"]};
 }
 
 Tensors add_rms_norm_vjp(const Node& node, const Tensors& grads) {
-  const Tensor &x_new = node.outputs[0], &scale = node.inputs[2];
+  const auto d = results_of<rules::add_rms_norm>(grads);
+  const Tensor &dx_new = d["x_new"], &dout = d["out"];
+  const Tensor& x_new = results_of<rules::add_rms_norm>(node.outputs)["x_new"];
+  const Tensor& scale = inputs_of<rules::add_rms_norm>(node.inputs)["scale"];
   const bool drops = node.attrs.has("rate");
-  if (grads[0] && grads[1]) {
-    const Tensors all = call(ops::table::add_rms_norm_grad, {x_new, scale, grads[1], grads[0]},
+  if (dx_new && dout) {
+    const Tensors all = call(ops::table::add_rms_norm_grad, {x_new, scale, dout, dx_new},
                              node.attrs, {true, drops, true});
-    return {all[0], drops ? all[1] : all[0], all[2]};
+    const auto made = results_of<rules::add_rms_norm_grad>(all);
+    return {made["dx"], drops ? made["dy"] : made["dx"], made["dscale"]};
   }
   // Only one of the results was used.
-  const Tensors norm = grads[0]
-                           ? Tensors{grads[0], {}}
-                           : call(ops::table::rms_norm_grad, {x_new, scale, grads[1]}, node.attrs);
-  return {norm[0], drops ? call(ops::table::dropout, {norm[0]}, node.attrs)[0] : norm[0], norm[1]};
+  const Op &norm_grad = ops::table::rms_norm_grad, &dropout = ops::table::dropout;
+  const Tensors norm =
+      dx_new ? Tensors{dx_new, {}}
+             : call(norm_grad, {x_new, scale, dout}, attributes_for(norm_grad, node.attrs));
+  const auto made = results_of<rules::rms_norm_grad>(norm);
+  const Tensor& dx = made["dx"];
+  return {dx, drops ? call(dropout, {dx}, attributes_for(dropout, node.attrs))[0] : dx,
+          made["dscale"]};
 }
 
-Tensors rms_norm_phases(const Tensors& in, const Attrs& attrs, const Wanted&) {
-  const Tensors squares = call(ops::table::rms_norm_squares, {in[0]});
-  return call(ops::table::rms_norm_apply, {in[0], in[1], squares[0]}, attrs);
+Tensors rms_norm_phases(const Tensors& inputs, const Attrs& attrs, const Wanted&) {
+  const auto in = inputs_of<rules::rms_norm>(inputs);
+  const Tensors squares = call(ops::table::rms_norm_squares, {in["x"]});
+  return call(ops::table::rms_norm_apply, {in["x"], in["scale"], squares[0]}, attrs);
 }
 
-Tensors rms_norm_grad_phases(const Tensors& in, const Attrs& attrs, const Wanted&) {
-  const Tensors sums = call(ops::table::rms_norm_products, in);
-  return call(ops::table::rms_norm_grad_apply, {in[0], in[1], in[2], sums[0], sums[1]}, attrs);
+Tensors rms_norm_grad_phases(const Tensors& inputs, const Attrs& attrs, const Wanted&) {
+  const auto in = inputs_of<rules::rms_norm_grad>(inputs);
+  const Tensors made = call(ops::table::rms_norm_products, inputs);
+  const auto sums = results_of<rules::rms_norm_products>(made);
+  return call(ops::table::rms_norm_grad_apply,
+              {in["x"], in["scale"], in["dy"], sums["squares"], sums["products"]}, attrs);
 }
 
-Tensors add_rms_norm_phases(const Tensors& in, const Attrs& attrs, const Wanted&) {
-  const Tensor x_new = call(ops::table::add, {in[0], in[1]}, attrs)[0];
-  return {x_new, call(ops::table::rms_norm, {x_new, in[2]}, attrs)[0]};
+Tensors add_rms_norm_phases(const Tensors& inputs, const Attrs& attrs, const Wanted&) {
+  const auto in = inputs_of<rules::add_rms_norm>(inputs);
+  const Op &add = ops::table::add, &norm = ops::table::rms_norm;
+  const Tensor x_new = call(add, {in["x"], in["y"]}, attributes_for(add, attrs))[0];
+  return {x_new, call(norm, {x_new, in["scale"]}, attributes_for(norm, attrs))[0]};
 }
 
-Tensors add_rms_norm_grad_phases(const Tensors& in, const Attrs& attrs, const Wanted& wanted) {
-  const Tensors norm = call(ops::table::rms_norm_grad, {in[0], in[1], in[2]}, attrs);
-  const Tensor dx = call(ops::table::add, {in[3], norm[0]})[0];
-  return {dx, wanted[1] ? call(ops::table::dropout, {dx}, attrs)[0] : Tensor(), norm[1]};
+Tensors add_rms_norm_grad_phases(const Tensors& inputs, const Attrs& attrs, const Wanted& wanted) {
+  const auto in = inputs_of<rules::add_rms_norm_grad>(inputs);
+  const Op &norm_grad = ops::table::rms_norm_grad, &dropout = ops::table::dropout;
+  const Tensors made =
+      call(norm_grad, {in["x_new"], in["scale"], in["dout"]}, attributes_for(norm_grad, attrs));
+  const auto norm = results_of<rules::rms_norm_grad>(made);
+  const Tensor dx = call(ops::table::add, {in["dx_new"], norm["dx"]})[0];
+  const bool drops = wanted[Position<rules::add_rms_norm_grad, Side::kResults>("dy").index];
+  return {dx, drops ? call(dropout, {dx}, attributes_for(dropout, attrs))[0] : Tensor(),
+          norm["dscale"]};
 }
 
 }  // namespace quintet

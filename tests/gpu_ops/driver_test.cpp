@@ -34,29 +34,11 @@ const char* device_name() {
 }
 bool emulated() { return std::string_view(device_name()).starts_with("emulated"); }
 
-/// Inputs of an op that come in the activations' dtype; the others stay float32.
-std::vector<size_t> activations_of(std::string_view op) {
-  if (op == "rms_norm" || op == "dropout" || op == "scale" || op == "route" || op == "dispatch" ||
-      op == "combine" || op == "experts_dropout" || op == "mask_tokens")
-    return {0};
-  if (op == "grouped_matmul") return {0, 2};
-  if (op == "experts_in") return {0, 2, 3};
-  if (op == "matmul" || op == "matmul_t" || op == "matmul_grad_w" || op == "add" ||
-      op == "add_rms_norm")
-    return {0, 1};
-  if (op == "mlp_in" || op == "attention") return {0, 1, 2};
-  if (op == "mlp") return {0, 1, 2, 3};
-  if (op == "mlp_grad") return {0, 1, 2, 3, 4, 5, 6};
-  if (op == "embed") return {1};
-  if (op == "rms_norm_squares" || op == "rms_norm_apply") return {0};
-  if (op == "rms_norm_products" || op == "rms_norm_grad_apply") return {0, 2};
-  if (op.starts_with("cross_entropy")) return {0, 1};
-  return {};
-}
-
 OpCase in_bf16(OpCase c, const Op& op) {
-  for (size_t i : activations_of(op.name))
-    if (!c.inputs[i].absent) c.inputs[i].dtype = DType::bf16;
+  for (size_t i = 0; i < c.inputs.size(); ++i) {
+    const RuleOperand& operand = op.rule.inputs[i];
+    if (!c.inputs[i].absent && !operand.float32 && !operand.int32) c.inputs[i].dtype = DType::bf16;
+  }
   for (size_t o = 0; o < c.outputs.size(); ++o)
     if (is_floating(c.outputs[o].dtype) && !op.rule.outputs[o].float32)
       c.outputs[o].dtype = DType::bf16;

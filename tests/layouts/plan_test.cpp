@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "runtime/mesh/movement.h"
+#include "runtime/plan_cache.h"
 
 namespace quintet {
 namespace {
@@ -143,6 +144,29 @@ TEST(Plan, AttentionIsCutByHeads) {
   };
   EXPECT_EQ(on_model(8).moves, Texts{});
   EXPECT_EQ(to_string(on_model(8).plan), "model on h");
+}
+
+TEST(Plan, IsRememberedForTheAttributesThatItReads) {
+  // Of packed rows nothing but the attribute says how many groups there are to cut.
+  const Op op("group", "x: (gn)e -> y: (gn)e with g", "", nullptr, 0, no_products, nullptr,
+              nullptr);
+  const Sharding on({{"model", 4}}, {0}, {{"rows", {"model"}}});
+  const Spec spec{{{"rows", 24}, {"embed", 8}}, DType::f32};
+  const Sharding::Use use(on);
+  const Tensor x(spec, on.place(spec), whole(spec));
+  const auto works_on = [&](int64_t groups) {
+    const Attrs attrs{{"g", groups}};
+    const auto shapes = quintet::bind(op.name, op.rule, {x}, attrs);
+    return to_string(planned(op, {x}, shapes, attrs, {true}, on));
+  };
+  EXPECT_EQ(works_on(8), "model on g");
+  EXPECT_EQ(works_on(6), "");  // which 4 does not divide
+  EXPECT_EQ(works_on(8), "model on g");
+}
+
+TEST(Plan, SeesNoAttributeThatItsRuleDoesNotName) {
+  EXPECT_FALSE(select_sizes(ops::table::attention.rule, {{"h", int64_t{4}}, {"causal", true}})
+                   .has("causal"));
 }
 
 TEST(Plan, StatisticsOfACutAxisAreTakenInPhases) {
