@@ -19,8 +19,8 @@
 #include <numeric>
 
 #include "kernels/matmul/matmul.h"
-#include "models/decoding/prefill.h"
-#include "models/decoding/transformer_decoder.h"
+#include "models/decoding/cpu/prefill.h"
+#include "models/decoding/cpu/transformer_decoder.h"
 #include "models/network.h"
 
 namespace quintet {

@@ -3,10 +3,10 @@
 
 #include "apps/bench/bench.h"
 #include "apps/bench/bench_models.h"
-#include "models/decoding/beam_search.h"
-#include "models/decoding/device_decoder.h"
-#include "models/decoding/temperature_sample.h"
-#include "models/decoding/transformer_decoder.h"
+#include "models/decoding/cpu/transformer_decoder.h"
+#include "models/decoding/gpu/device_decoder.h"
+#include "models/decoding/search/beam_search.h"
+#include "models/decoding/search/temperature_sample.h"
 
 namespace quintet {
 namespace {

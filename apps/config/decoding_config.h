@@ -4,8 +4,8 @@
 #include <variant>
 
 #include "models/configurables.h"
-#include "models/decoding/beam_search.h"
-#include "models/decoding/temperature_sample.h"
+#include "models/decoding/search/beam_search.h"
+#include "models/decoding/search/temperature_sample.h"
 
 namespace quintet {
 

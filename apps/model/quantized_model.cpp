@@ -6,7 +6,7 @@
 #include "apps/input/run_vocabularies.h"
 #include "apps/model/checkpoint_parameters.h"
 #include "checkpoint/checkpoint.h"
-#include "models/decoding/quantized_parameters.h"
+#include "models/decoding/network/quantized_parameters.h"
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/json.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 // A model directory whose weights are in fewer bits, for generate, infer and serve: config.gin and
 // checkpoint_<step>/ with target/<name>, those in a byte with target/<name>_scale, the state
-// {"quantized": "int8", "vocabularies": ..}, and vocabularies/ with their files. models/decoding/quantized_parameters.h says what the values are.
+// {"quantized": "int8", "vocabularies": ..}, and vocabularies/ with their files. models/decoding/network/quantized_parameters.h says what the values are.
 //
 //   write_quantized(trained, WeightType::int8, "/tmp/small");
 //   const auto network = pack(*model, weights_of(asked, reader));
@@ -12,7 +12,7 @@
 
 #include "apps/model/trained_model.h"
 #include "checkpoint/region_reader.h"
-#include "models/decoding/packed_network.h"
+#include "models/decoding/cpu/packed_network.h"
 
 namespace quintet {
 

@@ -11,7 +11,7 @@
 #include <string_view>
 
 #include "data/vocabularies/vocabulary.h"
-#include "models/decoding/token_choice.h"
+#include "models/decoding/search/token_choice.h"
 
 namespace quintet::serve {
 

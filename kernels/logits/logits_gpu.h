@@ -14,12 +14,12 @@ namespace quintet::QT_GPU {
 
 void sample_gpu(const SampleRows& rows, Stream stream);
 
-/// Draws as choose_token does (models/decoding/token_choice.h), each by its own rules: noise is that of
+/// Draws as choose_token does (models/decoding/search/token_choice.h), each by its own rules: noise is that of
 /// its own key, token v takes element v. At most
 /// kMostDrawnFrom tokens.
 void draw_gpu(const DrawRows& draws, Stream stream);
 
-/// A step of temperature_sample (models/decoding/temperature_sample.h) behind the draw: each row takes
+/// A step of temperature_sample (models/decoding/search/temperature_sample.h) behind the draw: each row takes
 /// its prompt's token or the one drawn, until it ends; the next step's key is split off.
 void advance_samples_gpu(const SampleStep& step, Stream stream);
 
@@ -27,7 +27,7 @@ void advance_samples_gpu(const SampleStep& step, Stream stream);
 /// that has one has NaN for log_sum.
 void top_gpu(const TopRows& rows, Stream stream);
 
-/// A step of beam_search (models/decoding/beam_search.h): the 2 * beams best continuations of each
+/// A step of beam_search (models/decoding/search/beam_search.h): the 2 * beams best continuations of each
 /// item, and what becomes of them. The same numbers as on the host, exactly, from equal logits and
 /// sums; items that no step can change any more are settled and rest.
 void beam_gpu(const BeamStep& step, Stream stream);

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "models/decoding/transformer_decoder.h"
+#include "models/decoding/cpu/transformer_decoder.h"
 
 namespace quintet::decoding {
 namespace {

@@ -10,11 +10,11 @@
 
 #include <variant>
 
-#include "models/decoding/beam_search.h"
-#include "models/decoding/device_decoder.h"
-#include "models/decoding/packed_network.h"
+#include "models/decoding/cpu/packed_network.h"
+#include "models/decoding/gpu/device_decoder.h"
 #include "models/decoding/request.h"
-#include "models/decoding/temperature_sample.h"
+#include "models/decoding/search/beam_search.h"
+#include "models/decoding/search/temperature_sample.h"
 #include "runtime/base/host_array.h"
 
 namespace quintet::decoding {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "models/decoding/transformer_decoder.h"
+#include "models/decoding/cpu/transformer_decoder.h"
 
 namespace quintet::decoding {
 namespace {

@@ -6,7 +6,7 @@
 //   for (const QuantizationLoss& loss : quantization_losses(exact, small, inputs, targets))
 //     print(loss);
 
-#include "models/decoding/packed_network.h"
+#include "models/decoding/cpu/packed_network.h"
 
 namespace quintet::decoding {
 

@@ -15,9 +15,9 @@
 #include <functional>
 #include <memory>
 
-#include "models/decoding/logit_rules.h"
-#include "models/decoding/step_answer.h"
-#include "models/decoding/token_model.h"
+#include "models/decoding/search/logit_rules.h"
+#include "models/decoding/search/step_answer.h"
+#include "models/decoding/search/token_model.h"
 
 namespace quintet::decoding {
 

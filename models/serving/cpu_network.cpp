@@ -1,12 +1,12 @@
 // A network on the CPU: inputs of new jobs are encoded together without padding, and a step is one
 // parallel region. What a row gets does not depend, bit for bit, on what else is in the batch
-// (models/decoding/decoder_step.h).
+// (models/decoding/cpu/decoder_step.h).
 
 #include <cstdlib>
 #include <new>
 
-#include "models/decoding/cross_keys.h"
-#include "models/decoding/decoder_step.h"
+#include "models/decoding/cpu/cross_keys.h"
+#include "models/decoding/cpu/decoder_step.h"
 #include "models/serving/cpu_pages.h"
 #include "models/serving/paged_rows.h"
 

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "models/decoding/decoder_step.h"
+#include "models/decoding/cpu/decoder_step.h"
 
 namespace quintet::serving {
 

@@ -12,12 +12,12 @@
 #include <array>
 
 #include "kernels/gpu/gpu_kernels.h"
-#include "models/decoding/device_arrays.h"
-#include "models/decoding/device_inputs.h"
-#include "models/decoding/device_layers.h"
-#include "models/decoding/device_products.h"
-#include "models/decoding/device_sequences.h"
-#include "models/decoding/repeated_work.h"
+#include "models/decoding/gpu/device_arrays.h"
+#include "models/decoding/gpu/device_inputs.h"
+#include "models/decoding/gpu/device_layers.h"
+#include "models/decoding/gpu/device_products.h"
+#include "models/decoding/gpu/device_sequences.h"
+#include "models/decoding/gpu/repeated_work.h"
 #include "models/serving/device_pages.h"
 #include "models/serving/device_step.h"
 #include "models/serving/paged_rows.h"

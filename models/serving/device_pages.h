@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/decode_attention/gpu_rows.h"
-#include "models/decoding/device_weights.h"
+#include "models/decoding/gpu/device_weights.h"
 
 namespace quintet::serving {
 

@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "kernels/gpu/gpu_kernels.h"
-#include "models/decoding/step_answer.h"
+#include "models/decoding/search/step_answer.h"
 
 namespace quintet::serving {
 

@@ -13,7 +13,8 @@
 #include <span>
 #include <vector>
 
-#include "models/decoding/quantized_parameters.h"
+#include "models/decoding/cpu/packed_network.h"
+#include "models/decoding/network/quantized_parameters.h"
 #include "models/decoding/request.h"
 #include "models/serving/options.h"
 

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "models/decoding/transformer_decoder.h"
+#include "models/decoding/cpu/transformer_decoder.h"
 #include "tests/decode/decode_fixture.h"
 #include "tests/harness/threads.h"
 

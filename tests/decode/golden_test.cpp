@@ -3,8 +3,8 @@
 #include <numeric>
 
 #include "kernels/logits/logits.h"
-#include "models/decoding/filters.h"
-#include "models/decoding/transformer_decoder.h"
+#include "models/decoding/cpu/transformer_decoder.h"
+#include "models/decoding/search/filters.h"
 #include "tests/decode/decode_fixture.h"
 #include "tests/harness/device.h"
 

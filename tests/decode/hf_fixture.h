@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "models/decoding/packed_network.h"
+#include "models/decoding/cpu/packed_network.h"
 #include "models/network.h"
 #include "tests/harness/fixtures.h"
 

@@ -2,9 +2,9 @@
 
 #include <numeric>
 
+#include "models/decoding/cpu/transformer_decoder.h"
 #include "models/decoding/request.h"
 #include "models/decoding/scoring.h"
-#include "models/decoding/transformer_decoder.h"
 #include "tests/decode/hf_fixture.h"
 
 namespace quintet::testing {

@@ -1,15 +1,15 @@
 // Networks made of parameters that were quantized before, one by one, are those quantized when they
 // are made; and what a decoder-only network loses.
 
-#include "models/decoding/quantized_parameters.h"
+#include "models/decoding/network/quantized_parameters.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 
+#include "models/decoding/cpu/transformer_decoder.h"
 #include "models/decoding/quantization_loss.h"
-#include "models/decoding/transformer_decoder.h"
 #include "models/network.h"
 
 namespace quintet::testing {

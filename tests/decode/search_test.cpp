@@ -6,8 +6,8 @@
 #include <map>
 #include <random>
 
-#include "models/decoding/beam_search.h"
-#include "models/decoding/temperature_sample.h"
+#include "models/decoding/search/beam_search.h"
+#include "models/decoding/search/temperature_sample.h"
 
 namespace quintet::decoding {
 namespace {

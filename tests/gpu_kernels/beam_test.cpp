@@ -1,8 +1,8 @@
 // Beam search whose steps run on the device against the host's, over networks made of random numbers:
 // the same tokens and, as both take the device's sums, the same scores.
 
-#include "models/decoding/beam_search.h"
-#include "models/decoding/device_beams.h"
+#include "models/decoding/gpu/device_beams.h"
+#include "models/decoding/search/beam_search.h"
 #include "tests/gpu_kernels/on_device.h"
 #include "tests/gpu_kernels/random_network.h"
 

@@ -1,6 +1,6 @@
 // Draws of many requests at once, each by its own rules, against choose_token.
 
-#include "models/decoding/token_choice.h"
+#include "models/decoding/search/token_choice.h"
 #include "tests/gpu_kernels/on_device.h"
 
 namespace quintet::testing {

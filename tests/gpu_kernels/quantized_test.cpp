@@ -1,9 +1,9 @@
 // Networks whose weights a device keeps in fewer bits against the same weights on the CPU: step by step
 // the same logits, whether few products or many take them, and the same tokens.
 
-#include "models/decoding/device_decoder.h"
+#include "models/decoding/cpu/transformer_decoder.h"
+#include "models/decoding/gpu/device_decoder.h"
 #include "models/decoding/predict.h"
-#include "models/decoding/transformer_decoder.h"
 #include "tests/gpu_kernels/on_device.h"
 #include "tests/models/sparse_network.h"
 

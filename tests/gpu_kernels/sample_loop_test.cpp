@@ -1,8 +1,8 @@
 // Temperature sampling whose steps run on the device against the host's, over networks made of random
 // numbers: the same tokens, and scores as near as the draws' own log probabilities (sample_test.cpp).
 
-#include "models/decoding/device_samples.h"
-#include "models/decoding/temperature_sample.h"
+#include "models/decoding/gpu/device_samples.h"
+#include "models/decoding/search/temperature_sample.h"
 #include "tests/gpu_kernels/on_device.h"
 #include "tests/gpu_kernels/random_network.h"
 

@@ -8,7 +8,7 @@
 
 #include "kernels/logits/gpu_rows.h"
 #include "kernels/logits/logits.h"
-#include "models/decoding/filters.h"
+#include "models/decoding/search/filters.h"
 #include "runtime/base/dtype.h"
 #include "tests/simt/schedules.h"
 

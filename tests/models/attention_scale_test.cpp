@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "models/base_model.h"
-#include "models/decoding/transformer_decoder.h"
+#include "models/decoding/cpu/transformer_decoder.h"
 
 namespace quintet {
 namespace {

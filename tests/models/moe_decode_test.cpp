@@ -5,8 +5,8 @@
 
 #include <numeric>
 
+#include "models/decoding/cpu/transformer_decoder.h"
 #include "models/decoding/predict.h"
-#include "models/decoding/transformer_decoder.h"
 #include "tests/models/sparse_network.h"
 
 namespace quintet::testing {

@@ -2,7 +2,7 @@
 // Small random networks with experts in the decoder, on the current device and packed for the CPU.
 
 #include "models/base_model.h"
-#include "models/decoding/packed_network.h"
+#include "models/decoding/cpu/packed_network.h"
 #include "tests/harness/device.h"
 
 namespace quintet::testing {

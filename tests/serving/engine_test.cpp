@@ -3,7 +3,7 @@
 #include <cstring>
 #include <random>
 
-#include "models/decoding/transformer_decoder.h"
+#include "models/decoding/cpu/transformer_decoder.h"
 #include "tests/decode/hf_fixture.h"
 #include "tests/harness/threads.h"
 #include "tests/serving/serving_fixture.h"

@@ -1,0 +1,26 @@
+#pragma once
+// What cross-attention reads: keys and values of every layer, made once an input from the encoder's
+// output and shared by all rows that decode it.
+
+#include <span>
+#include <vector>
+
+#include "kernels/decode_attention/decode_attention.h"
+#include "models/decoding/cpu/prefill.h"
+
+namespace quintet::decoding {
+
+/// Floats of an input's keys and values in all layers.
+int64_t cross_floats(const StackSpec& decoder, int64_t length);
+
+/// The encoder's output before its final norm, or, of a network with a function that encodes, after it:
+/// [n, embed] for the n tokens.
+std::vector<float> encode(const PackedNetwork& network, const Sequences& sequences);
+
+/// encoded [n, embed]: the encoder's output before its final norm, which is done in place unless encode() has. keys:
+/// [layers, items, heads], each laid out (SharedKeys::at) for its item's length and filled here; or
+/// empty, when only the norm is wanted.
+void finish_encoding(const PackedNetwork& network, const Sequences& sequences,
+                     std::span<float> encoded, std::span<const SharedKeys> keys);
+
+}  // namespace quintet::decoding

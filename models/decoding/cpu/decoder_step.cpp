@@ -1,0 +1,208 @@
+#include "models/decoding/cpu/decoder_step.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "models/decoding/cpu/experts.h"
+#include "models/decoding/cpu/team_barrier.h"
+#include "models/decoding/network/layer.h"
+
+namespace quintet::decoding {
+namespace {
+
+/// The matrices of a step in the order in which it reads them, so that the first bytes of the next are
+/// fetched while one is multiplied with.
+struct ReadOrder {
+  struct Read {
+    const PackedMatrix* matrix;
+    int64_t unit;  // panels that stay together
+  };
+  std::vector<Read> reads;
+
+  explicit ReadOrder(const PackedNetwork& network) {
+    run_layers(*this, network.decoder());
+    add_product(network.logits());
+    reads.push_back(reads.front());
+  }
+  void project(size_t, const PackedAttention& attention) { add_product(attention.in); }
+  void attend_self(size_t, const PackedAttention&) {}
+  void attend_cross(size_t) {}
+  void add_product(const PackedMatrix& matrix) { reads.push_back({&matrix, 1}); }
+  void add_mlp(const std::vector<float>&, const PackedMlp& mlp) {
+    reads.push_back({&mlp.in, mlp.activations.size() == 2 ? 2 : 1});
+    add_product(mlp.out);
+  }
+  void add_mlp(const std::vector<float>&, const PackedExperts&) {}
+};
+
+/// What the threads of a step share.
+struct StepRun {
+  const PackedNetwork& network;
+  const DecoderStep& step;
+  const LayerConfig& sizes;
+  const int64_t rows, joined;
+  const ReadOrder order;
+  std::vector<float> x, qkv, attended, hidden;
+
+  StepRun(const PackedNetwork& packed, const DecoderStep& asked)
+      : network(packed),
+        step(asked),
+        sizes(network.spec().decoder.layer),
+        rows(static_cast<int64_t>(step.rows.size())),
+        joined(sizes.joined_kv()),
+        order(network),
+        x(static_cast<size_t>(rows * sizes.emb_dim)),
+        qkv(static_cast<size_t>(rows * 3 * joined)),
+        attended(static_cast<size_t>(rows * joined)) {
+    for (int64_t r = 0; r < rows; ++r) network.embed(row(r).token, x.data() + r * sizes.emb_dim);
+    const MoeConfig& moe = network.spec().decoder.sparse.moe;
+    hidden.resize(static_cast<size_t>(
+        rows * std::max(sizes.mlp_dim, moe.router.num_selected_experts * moe.mlp_dim)));
+  }
+  const StepRow& row(int64_t r) const { return step.rows[static_cast<size_t>(r)]; }
+};
+
+/// A thread's part of a layer over a step's rows (layer.h): of every product its share of the columns,
+/// of all rows. Each phase ends where a part needs what others made.
+class StepBackend {
+ public:
+  StepBackend(StepRun& run, Part part, TeamBarrier& barrier)
+      : run_(run), part_(part), barrier_(barrier) {}
+
+  void project(size_t, const PackedAttention& attention) {
+    pack_normalized(attention.norm);
+    const int64_t width = attention.in.n();
+    multiply(
+        packed_, attention.in, share(attention.in),
+        [&](const Tile& tile) { store_tile(tile, run_.qkv.data(), width); }, next());
+    barrier_.wait();
+  }
+
+  /// Units are ordered by group, head, row, so that a part's rows of one item share what they read.
+  void attend_self(size_t layer, const PackedAttention&) {
+    const int64_t heads = run_.sizes.num_heads, units = run_.rows * heads;
+    const int64_t begin = part_.begin(units), end = part_.end(units);
+    for (const StepGroup& group : run_.step.groups) {
+      const int64_t count = group.end - group.begin;
+      for (int64_t u = std::max(begin, group.begin * heads); u < std::min(end, group.end * heads);
+           ++u) {
+        const int64_t within = u - group.begin * heads;
+        attend_row(layer, within / count, group.begin + within % count);
+      }
+    }
+    barrier_.wait();
+  }
+
+  void attend_cross(size_t layer) {
+    const int64_t heads = run_.sizes.num_heads, d = run_.sizes.head_dim;
+    const auto units = static_cast<int64_t>(run_.step.groups.size()) * heads;
+    for (int64_t u = part_.begin(units); u < part_.end(units); ++u) {
+      const StepGroup& group = run_.step.groups[static_cast<size_t>(u / heads)];
+      const int64_t head = u % heads;
+      const SharedKeys& keys = group.cross[static_cast<int64_t>(layer) * group.cross_layer + head];
+      queries_.clear();
+      for (int64_t r = group.begin; r < group.end; ++r)
+        queries_.push_back({.query = run_.qkv.data() + r * run_.joined + head * d,
+                            .out = run_.attended.data() + r * run_.joined + head * d,
+                            .limit = keys.length,
+                            .bias = nullptr});
+      attend_shared(queries_, keys, d, scratch_);
+    }
+    barrier_.wait();
+  }
+
+  void add_product(const PackedMatrix& w) { add_product(run_.attended.data(), run_.joined, w); }
+
+  void add_mlp(const std::vector<float>& norm, const PackedMlp& mlp) {
+    pack_normalized(norm);
+    mlp_activations(packed_, mlp, part_, run_.hidden.data(), next());
+    barrier_.wait();
+    add_product(run_.hidden.data(), mlp.width, mlp.out);
+  }
+  /// Every part routes all rows: that is little, and they agree without waiting.
+  void add_mlp(const std::vector<float>& norm, const PackedExperts& experts) {
+    pack_normalized(norm);
+    normalized_.resize(run_.x.size());
+    packed_.unpack(normalized_.data());
+    const ExpertRows routed = route_rows(experts, normalized_.data(), run_.rows);
+    ExpertProducts::in(experts, routed, normalized_.data(), part_, packed_, run_.hidden.data());
+    barrier_.wait();
+    ExpertProducts::out(experts, routed, run_.hidden.data(), part_, packed_, run_.x.data());
+    barrier_.wait();
+  }
+
+  /// logits: [rows, vocab]
+  void write_logits(float* logits) {
+    const PackedMatrix& w = run_.network.logits();
+    pack_normalized(run_.network.decoder().norm);
+    multiply(
+        packed_, w, share(w),
+        [&, vocab = run_.network.spec().vocab_size, scale = run_.network.logit_scale()](
+            const Tile& tile) { scale_tile(tile, logits, vocab, scale); },
+        next());
+  }
+
+ private:
+  void pack_normalized(const std::vector<float>& norm) {
+    packed_.pack_normalized(run_.x.data(), run_.rows, run_.sizes.emb_dim, norm.data(),
+                            kNormEpsilon);
+  }
+  PanelRange share(const PackedMatrix& m, int64_t unit = 1) const {
+    return m.share(part_.index, part_.count, unit);
+  }
+  /// Where this part's share of the matrix after the one that is multiplied with begins; null if it has
+  /// none.
+  const void* next() {
+    const auto& [matrix, unit] = run_.order.reads[++read_];
+    const PanelRange panels = share(*matrix, unit);
+    return panels.begin < panels.end ? matrix->panel(panels.begin) : nullptr;
+  }
+
+  /// x += input [rows, k] w
+  void add_product(const float* input, int64_t k, const PackedMatrix& w) {
+    packed_.pack(input, run_.rows, k);
+    multiply(
+        packed_, w, share(w),
+        [&](const Tile& tile) { add_tile(tile, run_.x.data(), run_.sizes.emb_dim); }, next());
+    barrier_.wait();
+  }
+
+  void attend_row(size_t layer, int64_t head, int64_t r) {
+    const int64_t d = run_.sizes.head_dim, joined = run_.joined;
+    const StepRow& row = run_.row(r);
+    const CachedHead keys = run_.step.layout.at(static_cast<int64_t>(layer), head);
+    const float* query = run_.qkv.data() + r * 3 * joined + head * d;
+    if (row.place != nullptr)
+      append_to_cache(keys, row.place, query + joined, query + 2 * joined, d);
+    attend_cache(query, run_.attended.data() + r * joined + head * d, keys, row.past,
+                 row.place != nullptr ? run_.step.bias->row(layer, head, row.position) : nullptr, d,
+                 scratch_);
+  }
+
+  StepRun& run_;
+  const Part part_;
+  TeamBarrier& barrier_;
+  size_t read_ = 0;  // in the order
+  PackedRows packed_;
+  std::vector<float> scratch_, normalized_;
+  std::vector<SharedQuery> queries_;
+};
+
+}  // namespace
+
+void run_step(const PackedNetwork& network, const DecoderStep& step, float* logits) {
+  StepRun run(network, step);
+  std::optional<TeamBarrier> barrier;
+#pragma omp parallel
+  {
+#pragma omp single
+    barrier.emplace(omp_get_num_threads());
+    StepBackend backend(run, {omp_get_thread_num(), omp_get_num_threads()}, *barrier);
+    run_layers(backend, network.decoder());
+    backend.write_logits(logits);
+  }
+}
+
+}  // namespace quintet::decoding

@@ -1,0 +1,31 @@
+#pragma once
+// A mixture of experts in generation: a row goes to the experts its router likes best, and none is
+// turned away, so that a row's result does not depend on the rows beside it. (The reference's
+// capacities leave room for a step's few rows too.)
+
+#include "models/decoding/cpu/layer_parts.h"
+
+namespace quintet::decoding {
+
+/// Rows by expert: of expert e those at [begin[e], begin[e + 1]).
+struct ExpertRows {
+  std::vector<int64_t> begin, row;
+  std::vector<float> gate;
+};
+
+/// x: [rows, embed], normalized.
+ExpertRows route_rows(const PackedExperts& experts, const float* x, int64_t rows);
+
+/// The products of every expert's rows, in two phases; between them all parts must have finished the
+/// first. A team's buffers; a part's rows.
+class ExpertProducts {
+ public:
+  /// hidden: [chosen rows, mlp of the experts], for this part's panels.
+  static void in(const PackedExperts& experts, const ExpertRows& routed, const float* x, Part part,
+                 PackedRows& packed, float* hidden);
+  /// y [rows, embed] += gate * expert's output, for this part's panels.
+  static void out(const PackedExperts& experts, const ExpertRows& routed, const float* hidden,
+                  Part part, PackedRows& packed, float* y);
+};
+
+}  // namespace quintet::decoding

@@ -1,0 +1,237 @@
+#include "models/decoding/cpu/packed_network.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "models/decoding/network/quantized_parameters.h"
+
+namespace quintet::decoding {
+namespace {
+
+/// Packs parameters and checks their sizes.
+class Loader {
+ public:
+  using Form = PackedForm;
+  Loader(const ParameterSource& source, const ModelSpec& spec, HugeArena& arena, WeightType type)
+      : source_(source), spec_(spec), arena_(arena), type_(type) {}
+
+  /// Float32, or what is packed as `type` as it is.
+  StoredMatrix read(const std::string& name, int64_t rows, int64_t columns,
+                    WeightType type = WeightType::f32) const {
+    const StoredParameter stored = source_(name);
+    const View& view = stored.values;
+    // Kernels may come as [embed, heads, kv]: the order of elements is the same.
+    QT_CHECK_AS(ExitCode::kData,
+                view.elements() == rows * columns &&
+                    (view.dtype == DType::f32 || view.dtype == stored_dtype(type)),
+                "parameter {}: expected {} x {} values of {}, found {} of {}; does the "
+                "configuration belong to this checkpoint?",
+                name, rows, columns, name_of(stored_dtype(type)), view.elements(),
+                name_of(view.dtype));
+    return {view.pointer, view.dtype, stored.scales};
+  }
+  std::vector<float> vector(const std::string& name, int64_t size) const {
+    const auto* p = static_cast<const float*>(read(name, 1, size).values);
+    return std::vector<float>(p, p + size);
+  }
+  PackedMatrix matrix(const std::string& name, int64_t k, int64_t n) const {
+    return PackedMatrix::pack(read(name, k, n, type_), k, n, arena_, type_);
+  }
+  PackedMatrix projections(const std::string& scope, std::initializer_list<const char*> parts,
+                           ReadBy) const {
+    const int64_t width = layer_.joined_kv();
+    PackedMatrix packed(layer_.emb_dim, width * static_cast<int64_t>(parts.size()), arena_, type_);
+    int64_t first = 0;
+    for (const char* part : parts) {
+      const std::string name = scope + "/" + part + "/kernel";
+      StoredMatrix weights = read(name, layer_.emb_dim, width, type_);
+      std::vector<float> scaled;
+      if (const auto by = factor_of(spec_, name); by && weights.dtype == DType::f32) {
+        const auto* w = static_cast<const float*>(weights.values);
+        scaled.assign(w, w + layer_.emb_dim * width);
+        for (float& x : scaled) x /= *by;
+        weights = scaled.data();
+      }
+      packed.set_columns(first, weights, width, width);
+      first += width;
+    }
+    return packed;
+  }
+  /// The MLP below a scope, or, of several stacked there, number `expert`.
+  PackedMlp mlp(const std::string& scope, int64_t f, const std::vector<std::string>& activations,
+                int64_t experts = 1, int64_t expert = 0) const {
+    const int64_t e = layer_.emb_dim;
+    const auto kernel = [&](const std::string& name, int64_t rows, int64_t columns,
+                            WeightType type) {
+      return read(fmt::format("{}/{}/kernel", scope, name), experts * rows, columns, type)
+          .from(expert * rows * columns, expert * columns);
+    };
+    PackedMlp mlp;
+    mlp.width = f;
+    for (const std::string& name : activations)
+      mlp.activations.push_back(activation_from_name(name));
+    if (activations.size() == 2) {
+      const int64_t width = panel_width(), pairs = (f + width - 1) / width;
+      mlp.in = PackedMatrix(e, pairs * 2 * width, arena_, type_);
+      for (int64_t gate = 0; gate < 2; ++gate) {
+        const StoredMatrix w = kernel(fmt::format("wi_{}", gate), e, f, type_);
+        for (int64_t pair = 0; pair < pairs; ++pair)
+          mlp.in.set_columns((2 * pair + gate) * width, w.from(pair * width, pair * width),
+                             std::min(width, f - pair * width), f);
+      }
+    } else {
+      mlp.in = PackedMatrix::pack(kernel("wi", e, f, type_), e, f, arena_, type_);
+    }
+    const WeightType high = high_precision(type_);
+    mlp.out = PackedMatrix::pack(kernel("wo", f, e, high), f, e, arena_, high);
+    return mlp;
+  }
+  PackedExperts experts(const std::string& scope, const MoeConfig& moe) const {
+    PackedExperts packed;
+    packed.router =
+        vector(scope + "/router/router_weights/w/kernel", layer_.emb_dim * moe.num_experts);
+    packed.chosen = moe.router.num_selected_experts;
+    for (int64_t i = 0; i < moe.num_experts; ++i)
+      packed.experts.push_back(
+          mlp(scope + "/expert", moe.mlp_dim, moe.activations, moe.num_experts, i));
+    return packed;
+  }
+  PackedForm::Bias relative_bias(const std::string& name, const StackSpec& stack) const {
+    const LayerConfig& c = stack.layer;
+    return std::make_shared<PackedBias>(
+        PackedBias{.buckets = {.bidirectional = stack.is_encoder,
+                               .buckets = c.num_buckets,
+                               .max_distance = c.max_distance},
+                   .table = vector(name, c.num_heads * c.num_buckets)});
+  }
+
+ private:
+  const ParameterSource& source_;
+  const ModelSpec& spec_;
+  const LayerConfig& layer_ = spec_.decoder.layer;  // an encoder's sizes are the same
+  HugeArena& arena_;
+  const WeightType type_;
+};
+
+/// Those that a layer has.
+std::vector<const PackedMatrix*> matrices_of(const PackedLayer& layer) {
+  std::vector<const PackedMatrix*> all{&layer.self.in, &layer.self.out};
+  if (layer.cross)
+    all.insert(all.end(), {&layer.cross->in, &layer.cross->key_value, &layer.cross->out});
+  const auto add = [&](const PackedMlp& mlp) { all.insert(all.end(), {&mlp.in, &mlp.out}); };
+  for (const auto& [norm, mlp] : layer.feed_forward) {
+    if (const auto* dense = std::get_if<PackedMlp>(&mlp)) add(*dense);
+    if (const auto* sparse = std::get_if<PackedExperts>(&mlp))
+      for (const PackedMlp& expert : sparse->experts) add(expert);
+  }
+  return all;
+}
+
+}  // namespace
+
+PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, EncoderFunction encoder,
+                             WeightType weights)
+    : spec_(std::move(spec)), encode_(std::move(encoder)) {
+  const LayerConfig& layer = spec_.decoder.layer;
+  QT_CHECK(
+      spec_.vocab_size > 0 && layer.emb_dim > 0 && layer.joined_kv() > 0 && layer.mlp_dim > 0 &&
+          spec_.decoder.num_layers > 0,
+      "generation: the network's sizes must be positive (vocab {}, emb {}, heads {} x {}, mlp {}, "
+      "decoder layers {})",
+      spec_.vocab_size, layer.emb_dim, layer.num_heads, layer.head_dim, layer.mlp_dim,
+      spec_.decoder.num_layers);
+  const size_t gates = layer.mlp_activations.size();
+  QT_CHECK(gates == 1 || gates == 2, "generation: {} MLP activations; one or two are supported",
+           gates);
+  QT_CHECK(encode_ || !spec_.encoder_has_experts(),
+           "generation: an encoder with experts needs a function that encodes");
+  spec_.decoder.sparse.check_generates();
+  HugeArena arena;
+  const Loader load(source, spec_, arena, weights);
+  // The largest tensors first: while a source still holds them, little else is packed.
+  const int64_t v = spec_.vocab_size, e = layer.emb_dim;
+  const std::string embedding = spec_.embedding_name();
+  if (spec_.logits_via_embedding) {
+    logits_ =
+        PackedMatrix::pack_transposed(load.read(embedding, v, e, weights), v, e, arena, weights);
+    logit_scale_ = 1.0f / std::sqrt(static_cast<float>(e));
+  } else {
+    const WeightType high = high_precision(weights);
+    const StoredMatrix table = load.read(embedding, v, e, high);
+    embedding_dtype_ = stored_dtype(high);
+    embedding_ = arena.allocate((v * e * size_of(embedding_dtype_) + 3) / 4);
+    if (table.dtype == embedding_dtype_)
+      std::memcpy(embedding_.get(), table.values,
+                  static_cast<size_t>(v * e * size_of(embedding_dtype_)));
+    else
+      std::transform(
+          static_cast<const float*>(table.values), static_cast<const float*>(table.values) + v * e,
+          reinterpret_cast<bfloat16*>(embedding_.get()), [](float x) { return bfloat16(x); });
+    logits_ = load.matrix("decoder/logits_dense/kernel", e, v);
+  }
+  if (spec_.encoder && !encode_) encoder_ = load_stack(load, *spec_.encoder);
+  decoder_ = load_stack(load, spec_.decoder);
+}
+
+void PackedNetwork::embed(int32_t token, float* out) const {
+  QT_CHECK_AS(ExitCode::kData, token >= 0 && token < spec_.vocab_size,
+              "generation: token {} lies outside the vocabulary of {}", token, spec_.vocab_size);
+  const int64_t e = spec_.emb_dim();
+  if (embedding_ != nullptr && embedding_dtype_ == DType::bf16) {
+    const auto* row = reinterpret_cast<const bfloat16*>(embedding_.get()) + token * e;
+    std::transform(row, row + e, out, [](bfloat16 x) { return static_cast<float>(x); });
+    return;
+  }
+  if (embedding_ != nullptr) {
+    std::copy_n(embedding_.get() + token * e, e, out);
+    return;
+  }
+  logits_.column(token, out);
+}
+
+int64_t PackedNetwork::bytes() const {
+  int64_t bytes = logits_.bytes();
+  if (embedding_ != nullptr)
+    bytes += size_of(embedding_dtype_) * spec_.vocab_size * spec_.emb_dim();
+  for (const PackedStack* stack : {&encoder_, &decoder_})
+    for (const PackedLayer& layer : stack->layers)
+      for (const PackedMatrix* m : matrices_of(layer)) bytes += m->bytes();
+  return bytes;
+}
+
+std::vector<std::string> PackedNetwork::parts() const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < encoder_.layers.size(); ++i)
+    names.push_back(fmt::format("encoder/layers_{}", i));
+  for (size_t i = 0; i < decoder_.layers.size(); ++i)
+    names.push_back(fmt::format("decoder/layers_{}", i));
+  names.push_back("logits");
+  return names;
+}
+
+PackedLayer* PackedNetwork::find(const std::string& part) {
+  if (part == "logits") return nullptr;
+  PackedStack& stack = part.starts_with("encoder") ? encoder_ : decoder_;
+  return &stack.layers.at(std::stoul(part.substr(part.find('_') + 1)));
+}
+
+std::vector<PackedMatrix> PackedNetwork::matrices(const std::string& part) const {
+  PackedNetwork copy = *this;
+  const PackedLayer* layer = copy.find(part);
+  if (layer == nullptr) return {logits_};
+  std::vector<PackedMatrix> all;
+  for (const PackedMatrix* m : matrices_of(*layer)) all.push_back(*m);
+  return all;
+}
+
+PackedNetwork PackedNetwork::with_part(const PackedNetwork& other, const std::string& part) const {
+  PackedNetwork copy = *this;
+  PackedNetwork from = other;
+  if (PackedLayer* layer = copy.find(part))
+    *layer = *from.find(part);
+  else
+    copy.logits_ = other.logits_;
+  return copy;
+}
+
+}  // namespace quintet::decoding

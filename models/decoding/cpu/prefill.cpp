@@ -1,0 +1,220 @@
+#include "models/decoding/cpu/prefill.h"
+
+#include <omp.h>
+
+#include <algorithm>
+
+#include "kernels/decode_attention/decode_attention.h"
+#include "models/decoding/cpu/experts.h"
+#include "models/decoding/network/layer.h"
+
+namespace quintet::decoding {
+
+BiasStrips::BiasStrips(const PackedStack& stack, int64_t length) : length_(length) {
+  const PackedBias* last = nullptr;
+  for (const PackedLayer& layer : stack.layers) {
+    const PackedBias& bias = *layer.self.relative_bias;
+    if (&bias != last) {
+      first_.push_back(std::ssize(data_));
+      const std::vector<int32_t> buckets = bias.buckets.diagonals(1 - length, 2 * length - 1);
+      for (auto row = bias.table.begin(); row < bias.table.end(); row += bias.buckets.buckets)
+        for (const int32_t bucket : buckets) data_.push_back(row[bucket]);
+    } else {
+      first_.push_back(first_.back());
+    }
+    last = &bias;
+  }
+}
+
+int64_t prefill_block_rows(int64_t rows, int64_t threads) {
+  constexpr int64_t kMost = 168;  // x 1024 floats: a third of a 2 MB second-level cache
+  const int64_t share = (rows + threads - 1) / threads;
+  const int64_t blocks = (share + kMost - 1) / kMost;
+  return std::max<int64_t>(1, (share + blocks - 1) / blocks);
+}
+
+namespace {
+
+/// What the threads of a run share.
+struct StackRun {
+  const PackedStack& stack;
+  const Sequences& sequences;
+  const KeyValueSink& sink;
+  const LayerConfig& sizes;
+  const int64_t rows, heads, joined, block;
+  BiasStrips bias;
+  std::vector<float> x,
+      query;  // [rows, embed]; [rows, joined_kv], where attention's results go too
+  std::shared_ptr<float> memory;
+  std::vector<SharedKeys> keys;  // [items, heads]
+
+  StackRun(const PackedNetwork& network, const PackedStack& layers, const Sequences& s,
+           const KeyValueSink& told)
+      : stack(layers),
+        sequences(s),
+        sink(told),
+        sizes(network.spec().decoder.layer),
+        rows(s.size()),
+        heads(sizes.num_heads),
+        joined(sizes.joined_kv()),
+        block(prefill_block_rows(rows, omp_get_max_threads())),
+        bias(stack, 1 + *std::max_element(s.positions.begin(), s.positions.end())),
+        x(static_cast<size_t>(rows * sizes.emb_dim)),
+        query(static_cast<size_t>(rows * joined)) {
+    for (int64_t r = 0; r < rows; ++r)
+      network.embed(sequences.tokens[static_cast<size_t>(r)], x.data() + r * sizes.emb_dim);
+    lay_out_keys();
+  }
+
+  void lay_out_keys() {
+    int64_t floats = 0;
+    for (int64_t i = 0; i < sequences.items(); ++i)
+      floats += heads * SharedKeys::floats(length(i), sizes.head_dim);
+    memory = HugeArena().allocate(floats);
+    float* next = memory.get();
+    for (int64_t i = 0; i < sequences.items(); ++i)
+      for (int64_t h = 0; h < heads; ++h) {
+        keys.push_back(SharedKeys::at(next, length(i), sizes.head_dim));
+        next += SharedKeys::floats(length(i), sizes.head_dim);
+      }
+  }
+  int64_t length(int64_t item) const {
+    return sequences.begin[static_cast<size_t>(item + 1)] -
+           sequences.begin[static_cast<size_t>(item)];
+  }
+  int64_t item_of(int64_t row) const {
+    return std::upper_bound(sequences.begin.begin(), sequences.begin.end(), row) -
+           sequences.begin.begin() - 1;
+  }
+};
+
+/// A thread's share of a layer over whole sequences (layer.h): products of its own rows, block by block,
+/// and attention of its own heads.
+class SequenceBackend {
+ public:
+  SequenceBackend(StackRun& run, Part part) : run_(run), part_(part) {}
+
+  void project(size_t layer, const PackedAttention& attention) {
+    const int64_t joined = run_.joined;
+    own_blocks([&](int64_t first, int64_t count) {
+      packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, attention.norm.data(),
+                              kNormEpsilon);
+      block_.resize(static_cast<size_t>(count * 3 * joined));
+      multiply(packed_, attention.in, {0, attention.in.panels()},
+               [&](const Tile& tile) { store_tile(tile, block_.data(), 3 * joined); });
+      for (int64_t r = 0; r < count; ++r) {
+        const float* row = block_.data() + r * 3 * joined;
+        std::copy_n(row, joined, query(first + r));
+        keep(layer, first + r, row + joined, row + 2 * joined);
+      }
+    });
+#pragma omp barrier
+  }
+
+  /// Outputs replace the queries.
+  void attend_self(size_t layer, const PackedAttention&) {
+    const int64_t units = run_.sequences.items() * run_.heads;
+    for (int64_t u = part_.begin(units); u < part_.end(units); ++u)
+      attend(layer, u / run_.heads, u % run_.heads);
+#pragma omp barrier
+  }
+  void attend_cross(size_t) { QT_ASSERT(false); }  // whole sequences are encoders' and prefixes
+
+  void add_product(const PackedMatrix& w) {
+    own_blocks([&](int64_t first, int64_t count) {
+      packed_.pack(query(first), count, run_.joined);
+      add_packed(w, first);
+    });
+  }
+
+  void add_mlp(const std::vector<float>& norm, const PackedMlp& mlp) {
+    own_blocks([&](int64_t first, int64_t count) {
+      packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
+      block_.resize(static_cast<size_t>(count * mlp.width));
+      mlp_activations(packed_, mlp, Part{}, block_.data());
+      packed_.pack(block_.data(), count, mlp.width);
+      add_packed(mlp.out, first);
+    });
+  }
+  void add_mlp(const std::vector<float>& norm, const PackedExperts& experts) {
+    own_blocks([&](int64_t first, int64_t count) {
+      packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
+      normalized_.resize(static_cast<size_t>(count * run_.sizes.emb_dim));
+      packed_.unpack(normalized_.data());
+      const ExpertRows routed = route_rows(experts, normalized_.data(), count);
+      block_.resize(routed.row.size() * static_cast<size_t>(experts.experts.front().width));
+      ExpertProducts::in(experts, routed, normalized_.data(), Part{}, packed_, block_.data());
+      ExpertProducts::out(experts, routed, block_.data(), Part{}, packed_, x(first));
+    });
+  }
+
+ private:
+  float* x(int64_t row) { return run_.x.data() + row * run_.sizes.emb_dim; }
+  float* query(int64_t row) { return run_.query.data() + row * run_.joined; }
+
+  template <class Body>
+  void own_blocks(const Body& body) const {
+    const int64_t blocks = (run_.rows + run_.block - 1) / run_.block;
+    for (int64_t b = part_.begin(blocks); b < part_.end(blocks); ++b)
+      body(b * run_.block, std::min(run_.block, run_.rows - b * run_.block));
+  }
+
+  void keep(size_t layer, int64_t row, const float* key, const float* value) {
+    const int64_t item = run_.item_of(row), d = run_.sizes.head_dim;
+    const int64_t index = row - run_.sequences.begin[static_cast<size_t>(item)];
+    for (int64_t h = 0; h < run_.heads; ++h)
+      run_.keys[static_cast<size_t>(item * run_.heads + h)].set(index, key + h * d, value + h * d,
+                                                                d);
+    if (run_.sink) run_.sink(static_cast<int64_t>(layer), item, index, key, value);
+  }
+
+  void attend(size_t layer, int64_t item, int64_t head) {
+    const int64_t n = run_.length(item), d = run_.sizes.head_dim;
+    const int64_t first = run_.sequences.begin[static_cast<size_t>(item)];
+    const int32_t* positions = run_.sequences.positions.data() + first;
+    const bool contiguous = positions[n - 1] == n - 1;
+    if (!contiguous) bias_.resize(static_cast<size_t>(n * n));
+    queries_.clear();
+    for (int64_t i = 0; i < n; ++i) {
+      const float* bias = run_.bias.row(layer, head, positions[i]);
+      if (!contiguous) {
+        for (int64_t k = 0; k < n; ++k) bias_[static_cast<size_t>(i * n + k)] = bias[positions[k]];
+        bias = bias_.data() + i * n;
+      }
+      float* q = query(first + i) + head * d;
+      queries_.push_back({.query = q,
+                          .out = q,
+                          .limit = run_.sequences.limits[static_cast<size_t>(first + i)],
+                          .bias = bias});
+    }
+    attend_shared(queries_, run_.keys[static_cast<size_t>(item * run_.heads + head)], d, scratch_);
+  }
+
+  /// x += the packed rows w
+  void add_packed(const PackedMatrix& w, int64_t first) {
+    multiply(packed_, w, {0, w.panels()},
+             [&](const Tile& tile) { add_tile(tile, x(first), run_.sizes.emb_dim); });
+  }
+
+  StackRun& run_;
+  const Part part_;
+  PackedRows packed_;
+  std::vector<float> block_, scratch_, bias_, normalized_;
+  std::vector<SharedQuery> queries_;
+};
+
+}  // namespace
+
+std::vector<float> run_stack(const PackedNetwork& network, const PackedStack& stack,
+                             const Sequences& sequences, const KeyValueSink& sink) {
+  if (sequences.size() == 0) return {};
+  StackRun run(network, stack, sequences, sink);
+#pragma omp parallel
+  {
+    SequenceBackend backend(run, {omp_get_thread_num(), omp_get_num_threads()});
+    run_layers(backend, stack);
+  }
+  return std::move(run.x);
+}
+
+}  // namespace quintet::decoding

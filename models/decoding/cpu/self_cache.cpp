@@ -1,0 +1,59 @@
+#include "models/decoding/cpu/self_cache.h"
+
+#include <algorithm>
+
+namespace quintet::decoding {
+
+void SelfCache::start(const StackSpec& decoder, int64_t batch, const CacheOptions& options) {
+  QT_CHECK(batch > 0 && options.num_decodes > 0 && options.max_length > 0,
+           "generation: batch {}, decodes {} and maximum length {} must be positive", batch,
+           options.num_decodes, options.max_length);
+  options_ = options;
+  constexpr int64_t kAlign = 128;  // bytes
+  depth_ = padded_to_vectors(decoder.layer.head_dim);
+  const int64_t floats = options.max_length * options.num_decodes * depth_;
+  const int64_t head_floats = (floats * 4 + kAlign - 1) / kAlign * kAlign / 4;
+  item_floats_ = 2 * head_floats * decoder.layer.num_heads;
+  layout_ = {.layer = batch * item_floats_, .head = 2 * head_floats, .values = head_floats};
+  const int64_t wanted = layout_.layer * decoder.num_layers;
+  if (wanted > capacity_) {
+    data_.reset();
+    data_.reset(static_cast<float*>(std::aligned_alloc(kAlign, static_cast<size_t>(4 * wanted))));
+    capacity_ = data_ == nullptr ? 0 : wanted;
+    QT_CHECK_AS(ExitCode::kEnvironment, data_ != nullptr,
+                "generation: cannot get {} MB for the cache of {} rows of {} tokens; use a smaller "
+                "batch, fewer decodes or a shorter length",
+                wanted >> 18, batch * options.num_decodes, options.max_length);
+  }
+  places_.clear();
+  for (int64_t row = 0; row < batch * options.num_decodes; ++row)  // a prefix is in the first slot
+    for (int64_t t = 0; t < options.max_length; ++t)
+      places_.push_back(place(row - row % options.num_decodes, t));
+  next_places_ = places_;
+}
+
+float* SelfCache::place(int64_t row, int64_t t) const {
+  const int64_t decodes = options_.num_decodes;
+  return data_.get() + row / decodes * item_floats_ + (t * decodes + row % decodes) * depth_;
+}
+
+void SelfCache::follow(const StepInput& input) {
+  const int64_t length = options_.max_length;
+  const auto history = [length](std::vector<float*>& table, int64_t row) {
+    return table.begin() + row * length;
+  };
+  for (size_t i = 0; i < input.rows.size(); ++i) {
+    const int64_t row = input.rows[i];
+    const int64_t source = input.sources.empty() ? row : input.sources[i];
+    const int64_t past = std::min<int64_t>(input.positions[i], length);
+    std::copy_n(history(places_, source), past, history(next_places_, row));
+    if (past < length) *(history(next_places_, row) + past) = place(row, past);
+  }
+  for (size_t i = 0; i < input.rows.size(); ++i) {
+    const int64_t row = input.rows[i];
+    const int64_t written = std::min<int64_t>(input.positions[i] + 1, length);
+    std::copy_n(history(next_places_, row), written, history(places_, row));
+  }
+}
+
+}  // namespace quintet::decoding

@@ -1,0 +1,61 @@
+#pragma once
+// Keys and values of the decoder's self-attention for a batch whose size is known. A token is
+// written once, in its row's slot; when beam search lets a row continue another's sequence, only
+// the list of places is rewritten.
+//
+//   SelfCache cache;
+//   cache.start(spec.decoder, batch, {.num_decodes = 4, .max_length = 128});
+//   cache.follow(input);                         // before each step
+//   cache.places_of(row, position + 1)           // where each token of the row's past stands
+
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "models/decoding/cpu/decoder_step.h"
+#include "models/decoding/cpu/packed_network.h"
+#include "models/decoding/search/token_model.h"
+
+namespace quintet::decoding {
+
+struct CacheOptions {
+  int64_t num_decodes = 1;  // rows an item: beams or samples
+  int64_t max_length = 0;   // tokens a row may hold
+};
+
+class SelfCache {
+ public:
+  /// Forgets all tokens. Memory is taken page by page as tokens are written, and kept for the next
+  /// batch if that fits. Throws a usage error for sizes that are not positive, kEnvironment when
+  /// memory is short.
+  void start(const StackSpec& decoder, int64_t batch, const CacheOptions& options);
+
+  int64_t max_length() const { return options_.max_length; }
+  int64_t decodes() const { return options_.num_decodes; }
+  int64_t bytes() const { return 4 * capacity_; }
+
+  const CacheLayout& layout() const { return layout_; }
+  /// Where a row writes its token t.
+  float* place(int64_t row, int64_t t) const;
+  /// Lets each row of a step continue its source's history, and claims the place of its new token.
+  void follow(const StepInput& input);
+  /// Places of the first `count` tokens of a row.
+  std::span<float* const> places_of(int64_t row, int64_t count) const {
+    return std::span(places_).subspan(static_cast<size_t>(row * options_.max_length),
+                                      static_cast<size_t>(count));
+  }
+
+ private:
+  struct Free {
+    void operator()(float* p) const { std::free(p); }
+  };
+  CacheOptions options_;
+  CacheLayout layout_;
+  int64_t item_floats_ = 0, depth_ = 0, capacity_ = 0;
+  // [layers, items, heads] of keys, then values [max_length, slots, depth].
+  std::unique_ptr<float[], Free> data_;
+  std::vector<float*> places_, next_places_;  // [rows, max_length]
+};
+
+}  // namespace quintet::decoding

@@ -1,0 +1,174 @@
+#include "models/decoding/cpu/transformer_decoder.h"
+
+#include "models/decoding/cpu/cross_keys.h"
+#include "models/decoding/cpu/decoder_step.h"
+
+namespace quintet::decoding {
+
+struct TransformerDecoder::State {
+  SelfCache cache;
+  BiasStrips bias;
+  Sequences encoder_input;
+  std::vector<float> encoded;  // [encoder tokens, embed]
+  std::shared_ptr<float> cross_memory;
+  std::vector<SharedKeys> cross;  // [layers, items, heads]
+};
+
+TransformerDecoder::TransformerDecoder(const PackedNetwork& network)
+    : network_(network), state_(std::make_unique<State>()) {}
+TransformerDecoder::~TransformerDecoder() = default;
+
+namespace {
+
+/// The tokens whose mask is above 0.
+Sequences without_padding(std::span<const int32_t> tokens, std::span<const int32_t> mask,
+                          int64_t batch, int64_t length) {
+  Sequences s;
+  for (int64_t i = 0; i < batch; ++i) {
+    for (int64_t t = 0; t < length; ++t)
+      if (mask[static_cast<size_t>(i * length + t)] > 0) {
+        s.tokens.push_back(tokens[static_cast<size_t>(i * length + t)]);
+        s.positions.push_back(static_cast<int32_t>(t));
+      }
+    if (static_cast<int64_t>(s.tokens.size()) == s.size()) {  // nothing but padding
+      s.tokens.push_back(0);
+      s.positions.push_back(0);
+    }
+    const auto end = static_cast<int64_t>(s.tokens.size());
+    s.limits.resize(s.tokens.size(), end - s.size());
+    s.begin.push_back(end);
+  }
+  return s;
+}
+
+/// Places for cross-attention's keys and values, [layers, items, heads], in one block of memory.
+std::vector<SharedKeys> lay_out_cross(const StackSpec& decoder, const Sequences& sequences,
+                                      std::shared_ptr<float>& memory) {
+  const auto length = [&](int64_t item) {
+    return sequences.begin[static_cast<size_t>(item + 1)] -
+           sequences.begin[static_cast<size_t>(item)];
+  };
+  int64_t floats = 0;
+  for (int64_t i = 0; i < sequences.items(); ++i) floats += cross_floats(decoder, length(i));
+  memory = HugeArena().allocate(floats);
+  float* next = memory.get();
+  std::vector<SharedKeys> keys;
+  for (int64_t layer = 0; layer < decoder.num_layers; ++layer)
+    for (int64_t i = 0; i < sequences.items(); ++i)
+      for (int64_t h = 0; h < decoder.layer.num_heads; ++h) {
+        keys.push_back(SharedKeys::at(next, length(i), decoder.layer.head_dim));
+        next += SharedKeys::floats(length(i), decoder.layer.head_dim);
+      }
+  return keys;
+}
+
+}  // namespace
+
+void TransformerDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_t length,
+                               const CacheOptions& options, std::span<const int32_t> mask) {
+  const ModelSpec& spec = network_.spec();
+  QT_CHECK(!spec.decoder_only(), "generation: a decoder-only network has no encoder inputs");
+  QT_CHECK(batch > 0 && length > 0,
+           "generation: encoder inputs [batch={}, length={}] must not be empty", batch, length);
+  if (mask.empty()) mask = tokens;
+  QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length && mask.size() == tokens.size());
+  State& s = *state_;
+  s.cache.start(spec.decoder, batch, options);
+  s.bias = BiasStrips(network_.decoder(), options.max_length);
+  s.encoder_input = without_padding(tokens, mask, batch, length);
+  s.encoded = encode(network_, s.encoder_input);
+  s.cross = lay_out_cross(spec.decoder, s.encoder_input, s.cross_memory);
+  finish_encoding(network_, s.encoder_input, s.encoded, s.cross);
+  batch_ = batch;
+}
+
+void TransformerDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t batch,
+                                      int64_t length, std::span<const int32_t> prefix,
+                                      bool bidirectional, const CacheOptions& options) {
+  const ModelSpec& spec = network_.spec();
+  QT_CHECK(spec.decoder_only(), "generation: a prefix needs a decoder-only network");
+  QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length);
+  State& s = *state_;
+  s.cache.start(spec.decoder, batch, options);
+  s.bias = BiasStrips(network_.decoder(), options.max_length);
+  s.encoder_input = {};
+  s.encoded.clear();
+  s.cross.clear();
+  batch_ = batch;
+  Sequences sequences;
+  for (int64_t i = 0; i < batch; ++i) {
+    const int64_t n = prefix[static_cast<size_t>(i)];
+    QT_CHECK(n <= options.max_length,
+             "generation: a prefix of {} tokens exceeds the maximum length {}", n,
+             options.max_length);
+    for (int64_t t = 0; t < n; ++t) {
+      sequences.tokens.push_back(tokens[static_cast<size_t>(i * length + t)]);
+      sequences.positions.push_back(static_cast<int32_t>(t));
+      sequences.limits.push_back(bidirectional ? n : t + 1);
+    }
+    sequences.begin.push_back(static_cast<int64_t>(sequences.tokens.size()));
+  }
+  run_stack(network_, network_.decoder(), sequences,
+            [&](int64_t layer, int64_t item, int64_t index, const float* key, const float* value) {
+              float* place = s.cache.place(item * options.num_decodes, index);
+              for (int64_t h = 0; h < spec.decoder.layer.num_heads; ++h)
+                append_to_cache(
+                    s.cache.layout().at(layer, h), place, key + h * spec.decoder.layer.head_dim,
+                    value + h * spec.decoder.layer.head_dim, spec.decoder.layer.head_dim);
+            });
+}
+
+std::span<float> TransformerDecoder::step(const StepInput& input) {
+  State& s = *state_;
+  s.cache.follow(input);
+  const ModelSpec& spec = network_.spec();
+  logits_.resize(input.rows.size() * static_cast<size_t>(spec.vocab_size));
+  std::vector<StepRow> rows;
+  std::vector<StepGroup> groups;
+  int64_t last_item = -1;
+  for (size_t i = 0; i < input.rows.size(); ++i) {
+    const int32_t row = input.rows[i], position = input.positions[i];
+    const bool inside = position < s.cache.max_length();
+    rows.push_back({.token = input.tokens[i],
+                    .position = position,
+                    .place = inside ? s.cache.place(row, position) : nullptr,
+                    .past = s.cache.places_of(row, inside ? position + 1 : s.cache.max_length())});
+    const int64_t item = row / s.cache.decodes();
+    if (item != last_item)
+      groups.push_back({.begin = static_cast<int64_t>(i),
+                        .cross = s.cross.empty()
+                                     ? nullptr
+                                     : s.cross.data() + item * spec.decoder.layer.num_heads,
+                        .cross_layer = batch_ * spec.decoder.layer.num_heads});
+    groups.back().end = static_cast<int64_t>(i) + 1;
+    last_item = item;
+  }
+  if (!rows.empty())
+    run_step(network_,
+             {.layout = s.cache.layout(), .bias = &s.bias, .rows = rows, .groups = groups},
+             logits_.data());
+  return logits_;
+}
+
+std::span<const float> TransformerDecoder::encoded(int64_t item) const {
+  const int64_t e = network_.spec().emb_dim();
+  const auto& begin = state_->encoder_input.begin;
+  const int64_t first = begin[static_cast<size_t>(item)],
+                end = begin[static_cast<size_t>(item + 1)];
+  return std::span(state_->encoded)
+      .subspan(static_cast<size_t>(first * e), static_cast<size_t>((end - first) * e));
+}
+
+std::vector<float> TransformerDecoder::mean_encoded(int64_t item) const {
+  const std::span<const float> all = encoded(item);
+  std::vector<double> sum(static_cast<size_t>(network_.spec().emb_dim()), 0);
+  for (size_t i = 0; i < all.size(); ++i) sum[i % sum.size()] += static_cast<double>(all[i]);
+  std::vector<float> mean(sum.size());
+  const auto tokens = static_cast<double>(all.size() / sum.size());
+  for (size_t e = 0; e < sum.size(); ++e) mean[e] = static_cast<float>(sum[e] / tokens);
+  return mean;
+}
+
+int64_t TransformerDecoder::cache_bytes() const { return state_->cache.bytes(); }
+
+}  // namespace quintet::decoding

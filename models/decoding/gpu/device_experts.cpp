@@ -1,0 +1,24 @@
+#include "models/decoding/gpu/device_experts.h"
+
+#include "models/decoding/gpu/device_inputs.h"
+
+namespace quintet::decoding {
+
+Tensor through_experts(const DeviceForm::Experts& experts, const Tensor& h) {
+  const DeviceForm::Mlp& mlp = experts.mlp;
+  const ops::Routed routed = ops::route(
+      h, experts.router,
+      {.num_selected_experts = experts.chosen, .group_size = h.size(0) * h.size(1), .groups = 1});
+  Tensor y = ops::dispatch(h, routed);  // [batch, rows, embed], packed by expert
+  y = ops::experts_in(y, routed.offsets, mlp.wi_0, mlp.wi_1, mlp.activations);
+  return ops::combine(ops::grouped_matmul(y, routed.offsets, mlp.wo), routed);
+}
+
+Tensor add_experts(const Tensor& norm, const DeviceForm::Experts& experts, const Tensor& x) {
+  const std::vector<Axis>& axes = x.spec().axes;  // [rows, embed]
+  const Tensor h = with_axes(ops::rms_norm(x, norm),
+                             {{axis::kBatch, 1}, {axis::kLength, axes[0].size}, axes[1]});
+  return ops::add(x, with_axes(through_experts(experts, h), axes));
+}
+
+}  // namespace quintet::decoding

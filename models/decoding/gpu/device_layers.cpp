@@ -1,0 +1,51 @@
+#include "models/decoding/gpu/device_layers.h"
+
+#include "models/decoding/gpu/device_products.h"
+#include "models/decoding/network/layer.h"
+
+namespace quintet::decoding {
+namespace {
+
+/// A layer over a step's rows (layer.h).
+struct StepBackend {
+  const Products products;
+  const StepAttention& attention;
+  const Tensor& attended;
+  DecodeRows rows;
+  Tensor x, qkv;  // [rows, embed]; [rows, joined_kv], in self-attention three side by side
+
+  void project(size_t, const DeviceAttention& weights) {
+    qkv = products.normed(x, weights.norm, weights.in.joined);
+    rows.query = at(qkv, 0);
+    rows.query_stride = qkv.size(1);
+  }
+  void attend_self(size_t i, const DeviceAttention& weights) {
+    const int64_t joined = attended.size(1);
+    attention.self(i, rows, at(qkv, joined), at(qkv, 2 * joined),
+                   weights.relative_bias.by_distance);
+  }
+  void attend_cross(size_t i) { attention.cross(i, rows); }
+  void add_product(const DeviceMatrix& matrix) { x = products.added(x, attended, matrix); }
+  void add_mlp(const Tensor& norm, const DeviceForm::Mlp& mlp) {
+    x = products.added(x, products.activated(x, norm, mlp), mlp.wo);
+  }
+  void add_mlp(const Tensor& norm, const DeviceForm::Experts& experts) {
+    x = products.with_experts(x, norm, experts);
+  }
+};
+
+}  // namespace
+
+Tensor queue_layers(const DeviceWeights& weights, Tensor x, DecodeRows rows, const Tensor& attended,
+                    const StepAttention& attention) {
+  rows.dtype = weights.dtype();
+  rows.heads = weights.layer().num_heads;
+  rows.head_dim = weights.layer().head_dim;
+  rows.out = at(attended, 0);
+  rows.out_stride = weights.joined_kv();
+  StepBackend backend{Products(x.size(0)), attention, attended, rows, std::move(x), {}};
+  run_layers(backend, weights.decoder);
+  return backend.x;
+}
+
+}  // namespace quintet::decoding

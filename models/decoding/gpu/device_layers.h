@@ -1,0 +1,27 @@
+#pragma once
+// A decoder's layers over the rows of a step on the current device; attention is the caller's, who
+// knows where keys and values are.
+
+#include <functional>
+
+#include "kernels/decode_attention/gpu_rows.h"
+#include "models/decoding/gpu/device_weights.h"
+
+namespace quintet::decoding {
+
+/// Queues kernels that leave what the rows' queries find in rows.out.
+struct StepAttention {
+  /// key, value: [rows, 3 joined_kv] apart, of the new tokens. bias: float32 [heads, distances back].
+  std::function<void(size_t layer, const DecodeRows& rows, const void* key, const void* value,
+                     const Tensor& bias)>
+      self;
+  /// Not called for a decoder alone.
+  std::function<void(size_t layer, const DecodeRows& rows)> cross;
+};
+
+/// Output before the final norm, [rows, embed]. x: embedded tokens, which it may overwrite; `rows`:
+/// items and decodes of the kernels; attended: [rows, joined_kv] that attention writes.
+Tensor queue_layers(const DeviceWeights& weights, Tensor x, DecodeRows rows, const Tensor& attended,
+                    const StepAttention& attention);
+
+}  // namespace quintet::decoding

@@ -1,0 +1,42 @@
+#pragma once
+// A matrix of DeviceWeights: in the dtype that is computed in, or in fewer bits. Products of few rows
+// read it as it is; an op takes it like a tensor, made wide for that one use.
+//
+//   const Tensor y = ops::matmul(x, matrix);   // [k, n] for the time of the product
+
+#include "models/decoding/network/quantized_parameters.h"
+#include "runtime/tensor.h"
+
+namespace quintet::decoding {
+
+struct DeviceMatrix {
+  Tensor values;  // [.., k, n]: in `wide`, or bfloat16, int8, uint8 (float8's bits)
+  Tensor scales;  // float32, of values in a byte: [.., n]; of a table's rows: [k]
+  bool by_row = false;
+  DType wide = DType::f32;  // float32 or bfloat16: what is computed in
+
+  DeviceMatrix() = default;
+  DeviceMatrix(const Tensor& plain)  // NOLINT: most are
+      : values(plain), wide(plain.absent() ? DType::f32 : plain.spec().dtype) {}
+  /// Uploads a parameter of these axes.
+  DeviceMatrix(const QuantizedParameter& parameter, const Axes& axes, bool by_row, DType wide);
+
+  bool absent() const { return values.absent(); }
+  int64_t size(int dimension) const { return values.size(dimension); }
+  /// Whether ops can read the values themselves.
+  bool is_wide() const { return values.spec().dtype == wide; }
+  /// [.., k, n] in `wide`: the values themselves if they are, else another tensor.
+  Tensor expanded() const;
+  operator Tensor() const { return absent() ? Tensor() : expanded(); }  // NOLINT: operand of an op
+  /// Rows [ids] of a table [vocab, embed] in `wide`; ids: int32 [rows] on the device.
+  Tensor rows(const int32_t* ids, const Axis& rows) const;
+
+ private:
+  /// Rows [ids], or the first ones in order, to `out` in `wide`.
+  void expand(const int32_t* ids, int64_t rows, const Tensor& out) const;
+};
+
+/// Matrices of equal height side by side: one product instead of several.
+DeviceMatrix side_by_side(const std::vector<DeviceMatrix>& parts);
+
+}  // namespace quintet::decoding

@@ -1,0 +1,118 @@
+#pragma once
+// The products of a decoder's step on a device: few rows (kMostSkinnyRows; with weights in a byte
+// kMostByteRows) take one kernel for a norm, a product and what follows it; more rows take the ops.
+
+#include "kernels/gpu/gpu_kernels.h"
+#include "models/decoding/gpu/device_experts.h"
+
+namespace quintet::decoding {
+
+/// Element `element` of a tensor, of its first row.
+inline void* at(const Tensor& tensor, int64_t element) {
+  return static_cast<std::byte*>(tensor.local().pointer) + element * size_of(tensor.spec().dtype);
+}
+
+/// Products of a step's rows with weights, and what stands around them.
+class Products {
+ public:
+  explicit Products(int64_t rows) : rows_(rows) {}
+
+  /// rms_norm(x, norm) weights
+  Tensor normed(const Tensor& x, const Tensor& norm, const DeviceMatrix& weights) const {
+    const SkinnyMatmul p = product({.norm = scale(norm)}, x, weights);
+    if (!is_fused(p)) return ops::matmul(ops::rms_norm(x, norm), weights);
+    const Tensor y(Spec{{x.spec().axes[0], weights.values.spec().axes[1]}, x.spec().dtype});
+    run(p, y);
+    return y;
+  }
+  /// x + h weights, where x was if that saves memory
+  Tensor added(const Tensor& x, const Tensor& h, const DeviceMatrix& weights) const {
+    const SkinnyMatmul p = product({.residual = x.local().pointer}, h, weights);
+    if (!is_fused(p)) return ops::add(x, ops::matmul(h, weights));
+    run(p, x);
+    return x;
+  }
+  /// A dense MLP's first half of the norm of x.
+  Tensor activated(const Tensor& x, const Tensor& norm, const DeviceForm::Mlp& mlp) const {
+    const SkinnyMatmul p = first_half(x, norm, mlp);
+    if (!is_fused(p))
+      return ops::mlp_in(ops::rms_norm(x, norm), mlp.wi_0, mlp.wi_1, mlp.activations);
+    const Tensor y(Spec{{x.spec().axes[0], mlp.wi_0.values.spec().axes[1]}, x.spec().dtype});
+    run(p, y);
+    return y;
+  }
+  /// x + experts of the norm of x, where x was if that saves memory
+  Tensor with_experts(const Tensor& x, const Tensor& norm,
+                      const DeviceForm::Experts& experts) const {
+    const int64_t choices = rows_ * experts.chosen;
+    if (rows_ > kMostSkinnyRows || choices > kMostSkinnyChoices)
+      return add_experts(norm, experts, x);
+    const DeviceForm::Mlp& mlp = experts.mlp;
+    const Tensor logits(Spec{{x.spec().axes[0], experts.router.spec().axes[1]}, DType::f32});
+    run(product({.norm = scale(norm)}, x, experts.router), logits);
+    SkinnyMatmul p = first_half(x, norm, mlp);
+    p.experts = {.logits = logits.local().data<float>(),
+                 .count = experts.router.size(1),
+                 .chosen = experts.chosen};
+    const Tensor h(Spec{{{"choices", choices}, mlp.wi_0.values.spec().axes[2]}, x.spec().dtype});
+    run(p, h);
+    SkinnyMatmul out = product({.residual = x.local().pointer, .experts = p.experts}, h, mlp.wo);
+    out.rows = rows_;
+    out.experts.joins = true;
+    run(out, x);
+    return x;
+  }
+  /// Logits of the decoder's norm of x, to float32 `logits`.
+  void project(const Tensor& x, const DeviceWeights& weights, const Tensor& logits) const {
+    const SkinnyMatmul p = product({.norm = scale(weights.decoder.norm),
+                                    .transposed = weights.spec.logits_via_embedding,
+                                    .scale = static_cast<float>(weights.spec.logit_scale())},
+                                   x, weights.logits);
+    if (is_fused(p)) return run(p, logits);
+    const Tensor y = ops::rms_norm(x, weights.decoder.norm);
+    const Tensor rounded =
+        ops::scale(weights.spec.logits_via_embedding ? ops::matmul_t(y, weights.logits)
+                                                     : ops::matmul(y, weights.logits),
+                   weights.spec.logit_scale());
+    const View from = rounded.local(), to = logits.local();
+    Device::current().kernels().cast({&from, 1}, {&to, 1}, Device::current().stream());
+  }
+
+ private:
+  static const float* scale(const Tensor& norm) { return norm.local().data<float>(); }
+  static const float* scales(const DeviceMatrix& matrix) {
+    return matrix.scales.absent() ? nullptr : matrix.scales.local().data<float>();
+  }
+  bool is_fused(const SkinnyMatmul& p) const {
+    return rows_ <= kMostSkinnyRows || (rows_ <= kMostByteRows && p.takes_tiles());
+  }
+  /// Of an MLP or of experts.
+  static SkinnyMatmul first_half(const Tensor& x, const Tensor& norm, const DeviceForm::Mlp& mlp) {
+    const Gate gate = Gate::of("mlp_in", mlp.activations, !mlp.wi_1.absent());
+    return product({.norm = scale(norm),
+                    .gate = mlp.wi_1.absent() ? nullptr : mlp.wi_1.values.local().pointer,
+                    .gate_scales = scales(mlp.wi_1),
+                    .act0 = gate.act0,
+                    .act1 = gate.act1},
+                   x, mlp.wi_0);
+  }
+  static SkinnyMatmul product(SkinnyMatmul p, const Tensor& x, const DeviceMatrix& weights) {
+    p.dtype = x.spec().dtype;
+    p.weight_dtype = weights.values.spec().dtype;
+    p.weight_scales = scales(weights);
+    p.rows = x.size(0);
+    p.k = x.size(1);
+    p.n = weights.size(p.transposed ? 0 : -1);
+    p.x = x.local().pointer;
+    p.weights = weights.values.local().pointer;
+    return p;
+  }
+  static void run(SkinnyMatmul p, const Tensor& out) {
+    p.out = out.local().pointer;
+    p.out_dtype = out.spec().dtype;
+    Device::current().kernels().skinny_matmul(p, Device::current().stream());
+  }
+  int64_t rows_;
+};
+
+}  // namespace quintet::decoding

@@ -1,0 +1,99 @@
+#include "models/decoding/gpu/device_sequences.h"
+
+#include "models/decoding/gpu/device_experts.h"
+#include "models/decoding/gpu/device_inputs.h"
+#include "models/decoding/network/layer.h"
+
+namespace quintet::decoding {
+namespace {
+
+const std::vector<std::string> kTokenAxes{axis::kBatch, axis::kLength};
+
+/// A layer over whole sequences (layer.h).
+struct SequenceBackend {
+  const StackSpec& stack;
+  const ops::AttentionMask mask;
+  const PrefixSink sink;     // or empty
+  Tensor x;                  // [batch, length, embed]
+  Tensor query, key, value;  // [batch, length, joined_kv]; query: attention's result, too
+
+  Tensor normed(const Tensor& norm) const {
+    const Tensor h = ops::rms_norm(x, norm);
+    return stack.masks_padding ? ops::mask_tokens(h, mask.query_segments) : h;
+  }
+  void project(size_t i, const DeviceAttention& attention) {
+    const Tensor h = normed(attention.norm);
+    const std::vector<DeviceMatrix>& parts = attention.in.parts;
+    key = ops::matmul(h, parts[1]);
+    value = ops::matmul(h, parts[2]);
+    if (sink) sink(i, key, value);
+    query = ops::matmul(h, parts[0]);
+  }
+  void attend_self(size_t, const DeviceAttention& attention) {
+    query = ops::attention(query, key, value, attention.relative_bias.table, mask,
+                           {.num_heads = stack.layer.num_heads,
+                            .max_distance = stack.layer.max_distance,
+                            .bidirectional = stack.is_encoder});
+  }
+  void attend_cross(size_t) { QT_ASSERT(false); }  // whole sequences are encoders' and prefixes
+  void add_product(const DeviceMatrix& matrix) { x = ops::add(x, ops::matmul(query, matrix)); }
+  void add_mlp(const Tensor& norm, const DeviceForm::Mlp& mlp) {
+    x = ops::add(x, ops::mlp(normed(norm), mlp.wi_0, mlp.wi_1, mlp.wo, mlp.activations));
+  }
+  void add_mlp(const Tensor& norm, const DeviceForm::Experts& experts) {
+    x = ops::add(x, through_experts(experts, normed(norm)));
+  }
+};
+
+/// [batch, length, embed]
+Tensor embedded(const DeviceWeights& weights, const Tensor& tokens) {
+  const std::vector<Axis>& axes = tokens.spec().axes;
+  const Tensor x = weights.embedding.rows(tokens.local().data<int32_t>(),
+                                          {"tokens", axes[0].size * axes[1].size});
+  return with_axes(x, {axes[0], axes[1], x.spec().axes[1]});
+}
+
+/// int32 [items, length]: 1 where the prefix is.
+HostArray marks_of(std::span<const int32_t> prefix, int64_t length) {
+  HostArray marks(DType::i32, {std::ssize(prefix), length});
+  for (int64_t i = 0; i < std::ssize(prefix); ++i)
+    for (int64_t t = 0; t < prefix[static_cast<size_t>(i)]; ++t)
+      marks.as<int32_t>()[static_cast<size_t>(i * length + t)] = 1;
+  return marks;
+}
+
+}  // namespace
+
+Tensor encode(const BaseModel& model, const DeviceWeights& weights, const HostArray& tokens,
+              const HostArray& segments) {
+  const Tensor ids = Tensor::from_host(tokens, kTokenAxes);
+  const Tensor marks = Tensor::from_host(segments, kTokenAxes);
+  if (!weights.encoder) return model.encode(ids, marks, {.dropless = true});
+  SequenceBackend backend{*weights.spec.encoder,
+                          {.query_segments = marks, .key_segments = marks, .prefix = {}},
+                          {},
+                          embedded(weights, ids),
+                          {},
+                          {},
+                          {}};
+  run_layers(backend, *weights.encoder);
+  return backend.normed(weights.encoder->norm);
+}
+
+void run_prefix(const DeviceWeights& weights, const HostArray& tokens,
+                std::span<const int32_t> prefix, bool bidirectional, const PrefixSink& sink) {
+  const Tensor marks = Tensor::from_host(marks_of(prefix, tokens.shape[1]), kTokenAxes);
+  SequenceBackend backend{weights.spec.decoder,
+                          {.query_segments = marks,
+                           .key_segments = marks,
+                           .prefix = bidirectional ? marks : Tensor(),
+                           .causal = true},
+                          sink,
+                          embedded(weights, Tensor::from_host(tokens, kTokenAxes)),
+                          {},
+                          {},
+                          {}};
+  run_layers(backend, weights.decoder);
+}
+
+}  // namespace quintet::decoding

@@ -1,0 +1,97 @@
+#include "models/decoding/gpu/device_weights.h"
+
+#include "kernels/attention/buckets.h"
+#include "runtime/tape.h"
+
+namespace quintet::decoding {
+namespace {
+
+/// What is added for a key 0, 1, ... tokens back.
+Tensor bias_by_distance(const HostArray& table, int64_t max_distance) {
+  const int64_t heads = table.shape[0], buckets = table.shape[1];
+  const BucketRule rule{.bidirectional = false, .buckets = buckets, .max_distance = max_distance};
+  HostArray bias(DType::f32, {heads, max_distance});
+  for (int64_t h = 0; h < heads; ++h)
+    for (int64_t back = 0; back < max_distance; ++back)
+      bias.as<float>()[static_cast<size_t>(h * max_distance + back)] =
+          table.as<float>()[static_cast<size_t>(h * buckets + rule.bucket(-back))];
+  return Tensor::from_host(bias, {axis::kHeads, "distance"});
+}
+
+/// Takes a model's parameters as they are kept; the model knows their sizes.
+class Loader {
+ public:
+  using Form = DeviceForm;
+  Loader(const Parameters& parameters, const ModelSpec& spec, const KeptWeights& kept)
+      : parameters_(parameters), spec_(spec), kept_(kept), wide_(dtype_from_name(spec.dtype)) {}
+
+  bool in_fewer_bits() const { return kept_.type != WeightType::f32; }
+  Tensor vector(const std::string& name, int64_t) const {
+    if (!in_fewer_bits()) return parameters_.at(name).used();
+    return DeviceMatrix(read(name), parameters_.at(name).spec.axes, false, DType::f32).values;
+  }
+  /// Decoding's attention does not scale its scores: the queries are.
+  DeviceMatrix matrix(const std::string& name) const {
+    if (in_fewer_bits())
+      return {read(name), parameters_.at(name).spec.axes, name.ends_with("embedding"), wide_};
+    const Tensor used = parameters_.at(name).used();
+    const auto by = factor_of(spec_, name);
+    return by ? ops::scale(used, 1 / static_cast<double>(*by)) : used;
+  }
+  DeviceMatrix matrix(const std::string& name, int64_t, int64_t) const { return matrix(name); }
+  Form::Projections projections(const std::string& scope, std::initializer_list<const char*> names,
+                                ReadBy by) const {
+    Form::Projections all;
+    for (const char* name : names)
+      all.parts.push_back(matrix(fmt::format("{}/{}/kernel", scope, name)));
+    if (by.steps) all.joined = names.size() == 1 ? all.parts[0] : side_by_side(all.parts);
+    if (!by.sequences) all.parts.clear();
+    return all;
+  }
+  Form::Mlp mlp(const std::string& scope, int64_t,
+                const std::vector<std::string>& activations) const {
+    const bool gated = activations.size() == 2;
+    return {.wi_0 = matrix(scope + (gated ? "/wi_0/kernel" : "/wi/kernel")),
+            .wi_1 = gated ? matrix(scope + "/wi_1/kernel") : DeviceMatrix(),
+            .wo = matrix(scope + "/wo/kernel"),
+            .activations = activations};
+  }
+  Form::Experts experts(const std::string& scope, const MoeConfig& moe) const {
+    return {.router = vector(scope + "/router/router_weights/w/kernel", 0),
+            .chosen = moe.router.num_selected_experts,
+            .mlp = mlp(scope + "/expert", moe.mlp_dim, moe.activations)};
+  }
+  Form::Bias relative_bias(const std::string& name, const StackSpec& stack) const {
+    Form::Bias bias{.table = vector(name, 0), .by_distance = {}};
+    if (!stack.is_encoder)
+      bias.by_distance = bias_by_distance(bias.table.to_host(), stack.layer.max_distance);
+    return bias;
+  }
+
+ private:
+  QuantizedParameter read(const std::string& name) const {
+    std::vector<int64_t> shape;
+    for (const Axis& axis : parameters_.at(name).spec.axes) shape.push_back(axis.size);
+    return quantized_parameter(spec_, name, kept_.source(name), kept_.type, shape);
+  }
+
+  const Parameters& parameters_;
+  const ModelSpec& spec_;
+  const KeptWeights& kept_;
+  const DType wide_;
+};
+
+}  // namespace
+
+DeviceWeights::DeviceWeights(const BaseModel& model, const KeptWeights& kept) : spec(model.spec()) {
+  const Tape::Recording paused(nullptr);
+  spec.decoder.sparse.check_generates();
+  const Loader load(model.parameters(), spec, kept);
+  decoder = load_stack(load, spec.decoder);
+  embedding = load.matrix(spec.embedding_name());
+  logits = spec.logits_via_embedding ? embedding : load.matrix("decoder/logits_dense/kernel");
+  if (spec.encoder && load.in_fewer_bits() && !spec.encoder_has_experts())
+    encoder = load_stack(load, *spec.encoder);
+}
+
+}  // namespace quintet::decoding

@@ -1,0 +1,53 @@
+#pragma once
+// A network's parameters as DeviceDecoder reads them, in the memory of the current device; in fewer bits
+// also a dense encoder's.
+
+#include <optional>
+#include <vector>
+
+#include "models/base_model.h"
+#include "models/decoding/gpu/device_matrix.h"
+#include "models/decoding/network/weights.h"
+
+namespace quintet::decoding {
+
+/// What a GPU makes of parameters.
+struct DeviceForm {
+  using Vector = Tensor;
+  using Matrix = DeviceMatrix;
+  struct Projections {
+    std::vector<DeviceMatrix> parts;  // one by one, for whole sequences
+    DeviceMatrix joined;              // side by side, for steps
+  };
+  struct Mlp {
+    DeviceMatrix wi_0, wi_1, wo;  // wi_1 absent unless gated; of experts [experts, ...] each
+    std::vector<std::string> activations;
+  };
+  struct Experts {
+    Tensor router;       // [embed, experts]
+    int64_t chosen = 1;  // experts of a row
+    Mlp mlp;
+  };
+  struct Bias {
+    Tensor table;        // [heads, buckets]
+    Tensor by_distance;  // of a decoder: [heads, distances back]
+  };
+};
+using DeviceAttention = AttentionWeights<DeviceForm>;
+
+struct DeviceWeights {
+  ModelSpec spec;
+  StackWeights<DeviceForm> decoder;
+  std::optional<StackWeights<DeviceForm>>
+      encoder;                     // of weights in fewer bits; else the model encodes
+  DeviceMatrix embedding, logits;  // logits: [embed, vocab], or tied: the embedding
+
+  /// An encoder with experts stays the model's. Throws a usage error if experts of the decoder choose
+  /// tokens, kData naming a parameter of the source that does not fit.
+  explicit DeviceWeights(const BaseModel& model, const KeptWeights& kept = {});
+  DType dtype() const { return embedding.wide; }
+  const LayerConfig& layer() const { return spec.decoder.layer; }
+  int64_t joined_kv() const { return layer().joined_kv(); }
+};
+
+}  // namespace quintet::decoding
