@@ -10,29 +10,6 @@
 #include "runtime/gin/command_line.h"
 
 namespace quintet {
-namespace {
-
-int run_list(const data::TaskRegistry& tasks) {
-  bool unreadable = false;
-  for (const std::string& name : tasks.names()) {
-    std::string splits;
-    try {
-      splits = fmt::format("{}", fmt::join(tasks.get(name)->splits(), " "));
-    } catch (const Error&) {
-      splits = "-";
-      unreadable = true;
-    }
-    fmt::print("{}\t{}\n", name, splits);
-  }
-  if (unreadable)
-    fmt::print(
-        stderr,
-        "-: the task's data or vocabulary is not here (--tfds_data_dir, VOCABULARY in gin)\n");
-  return 0;
-}
-
-}  // namespace
-
 int run_data(std::span<char* const> arguments) {
   std::vector<std::string> args(arguments.begin(), arguments.end());
   const gin::CommandLine gin_line = extract_data_command_line(args);
@@ -75,7 +52,10 @@ int run_data(std::span<char* const> arguments) {
   options.pack = !padded;
 
   Session session(gin_line, {}, {.macros = {"TASK_FEATURE_LENGTHS"}});
-  if (what == "list") return run_list(session.tasks());
+  if (what == "list") {
+    data::list_tasks(session.tasks());
+    return 0;
+  }
   QT_CHECK(!name.empty(), "quintet data show: which task? 'quintet data list' lists them");
   options.lengths = lengths.empty() ? configured_lengths(session.config()) : parse_lengths(lengths);
   data::show(*session.task(name), options, stdout);

@@ -183,4 +183,22 @@ void show(const Provider& provider, const ShowOptions& options, std::FILE* out) 
   print_efficiency(examples, lengths, converter_name, out);
 }
 
+void list_tasks(const TaskRegistry& tasks) {
+  bool unreadable = false;
+  for (const std::string& name : tasks.names()) {
+    std::string splits;
+    try {
+      splits = fmt::format("{}", fmt::join(tasks.get(name)->splits(), " "));
+    } catch (const Error&) {
+      splits = "-";
+      unreadable = true;
+    }
+    fmt::print("{}\t{}\n", name, splits);
+  }
+  if (unreadable)
+    fmt::print(
+        stderr,
+        "-: the task's data or vocabulary is not here (--tfds_data_dir, VOCABULARY in gin)\n");
+}
+
 }  // namespace quintet::data

@@ -21,6 +21,9 @@ struct ShowOptions {
 /// Throws as the task's stream does.
 void show(const Provider& provider, const ShowOptions& options, std::FILE* out);
 
+/// Prints name and splits of every task and mixture; `-` for splits that cannot be read here.
+void list_tasks(const TaskRegistry& tasks);
+
 /// The lengths used when none are given.
 Lengths default_lengths(const Features& features);
 
