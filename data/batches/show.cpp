@@ -186,11 +186,10 @@ void show(const Provider& provider, const ShowOptions& options, std::FILE* out) 
 void list_tasks(const TaskRegistry& tasks) {
   bool unreadable = false;
   for (const std::string& name : tasks.names()) {
-    std::string splits;
+    std::string splits = "-";
     try {
       splits = fmt::format("{}", fmt::join(tasks.get(name)->splits(), " "));
     } catch (const Error&) {
-      splits = "-";
       unreadable = true;
     }
     fmt::print("{}\t{}\n", name, splits);
