@@ -48,7 +48,9 @@ std::string over_nccl(int count, const std::function<void(Comm&)>& body,
                       threads.rank(), threads.hosts(), {}, std::make_unique<Silence>());
     const auto comm = open_nccl(threads.channel(), watchdog, Device::cpu());
     body(*comm);
-    if (until_it_ends) EXPECT_TRUE(wait_for(has_ended));
+    if (until_it_ends) {
+      EXPECT_TRUE(wait_for(has_ended));
+    }
     comm->world().barrier();  // nobody leaves while others wait
   });
   return ended;

@@ -8,7 +8,6 @@
 namespace quintet::testing {
 namespace {
 
-using serving::Clock;
 using serving::Refused;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
