@@ -35,7 +35,9 @@ void add_flags(CommandLine& cli, CacheFlags& flags) {
   app.add_flag("--ignore_other_caches", flags.ignore_other_caches,
                "cache even what --tasks_additional_cache_dirs have");
   app.add_flag("--enable_char_counts", flags.cache.enable_char_counts, "count characters, too");
-  app.add_option("--output_format", "tfrecord")->check(CLI::IsMember({"tfrecord"}));
+  app.add_option("--output_format", "tfrecord")
+      ->type_name("TEXT")
+      ->check(CLI::IsMember({"tfrecord"}));
   app.add_flag("--preserve_random_access")->group("");
   app.add_option("--threads", flags.cache.threads, "of this process; default: its processors")
       ->check(CLI::Range(1, 1024));

@@ -25,7 +25,7 @@ void add_flags(CommandLine& cli, TrainingFlags& flags) {
   app.add_flag("--profile", flags.profile, "time and bytes of each op at the end, on stderr");
   app.add_flag("--no_step_graph", flags.no_step_graph,
                "on a GPU: launch every kernel of every step, instead of a recorded CUDA graph");
-  app.add_option("--run_mode", "train")->check(CLI::IsMember({"train"}));
+  app.add_option("--run_mode", "train")->type_name("TEXT")->check(CLI::IsMember({"train"}));
   describe_data_flags(app);
   app.add_flag("--multiprocess_gpu")->group("");  // T5X's, without meaning here
 }

@@ -80,7 +80,7 @@ def test_programs_run_in_a_clean_environment_after_moving(tmp_path):
     assert (moved / "unpacked" / "models" / "configs" / "quintet" / "quickstart.gin").exists()
     assert_icu_reads_what_is_left(moved / "unpacked" / "lib")
     fixtures = moved / "unpacked" / "tests" / "fixtures"
-    assert (fixtures / "attention").is_dir() and (moved / "bench" / "gpu" / "run").exists()
+    assert (fixtures / "model").is_dir() and (moved / "bench" / "gpu" / "run").exists()
     assert not list(moved.rglob("libc.so*")) and not list(moved.rglob("libcuda*"))
 
 

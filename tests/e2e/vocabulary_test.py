@@ -184,7 +184,8 @@ def test_task_and_model_must_have_the_same_vocabulary(folder):
     verify = "--gin.train_script.train.verify_matching_vocabs_fn=@utils.verify_matching_vocabs"
     assert "task 'pairs'" in quintet(*tiny("run", 10, *task, other, verify), expect=2, cwd=folder).err
     quintet(*tiny("run", 10, *task, other, "--gin.train_script.train.verify_matching_vocabs_fn=None"), cwd=folder)
-    quintet("eval", "--model_dir=run", "--task=pairs", "--num_examples=2", cwd=folder)
+    result = quintet("eval", "--model_dir=run", "--task=pairs", "--num_examples=2", expect=2, cwd=folder)
+    assert "'pairs' has no metric" in result.err and "vocabular" not in result.err, result
     quintet(*tiny("same", 4, *task), cwd=folder)
     for verb in (["eval"], ["infer", "--output_dir=answers"]):
         result = quintet(*verb, "--model_dir=same", "--task=number_words", expect=2, cwd=folder)
