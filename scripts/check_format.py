@@ -9,11 +9,12 @@ Another version of clang-format lays some lines out otherwise, so the version is
 
 import argparse
 import pathlib
-import shutil
 import subprocess
 import sys
 
-VERSION = 14
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from clang_tools import VERSION, find_tool  # noqa: E402
+
 SUFFIXES = {".cpp", ".h", ".cu", ".cuh"}
 FOLDERS = ["apps", "bench", "checkpoint", "data", "kernels", "models", "runtime", "tests"]
 
@@ -25,20 +26,12 @@ def sources(root):
                 yield path
 
 
-def find_clang_format():
-    for name in (f"clang-format-{VERSION}", "clang-format"):
-        path = shutil.which(name)
-        if path and f" {VERSION}." in subprocess.run([path, "--version"], capture_output=True, text=True).stdout:
-            return path
-    return None
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
     parser.add_argument("--fix", action="store_true", help="change the files")
     args = parser.parse_args()
-    program = find_clang_format()
+    program = find_tool("clang-format")
     if program is None:
         print(f"check_format: skipped: no clang-format {VERSION} (Debian: clang-format)")
         return 77

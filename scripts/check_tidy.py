@@ -14,22 +14,15 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
+from clang_tools import VERSION, find_tool  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-VERSION = 14
 # Errors of its own compiler do not count: clang 14 lacks parts of C++20, and g++ has compiled the file.
 FINDING = re.compile(r"^\S+:\d+:\d+: (?:error|warning): .*\[(?!clang-diagnostic-error)[\w.,-]+\]$", re.M)
-
-
-def find_clang_tidy():
-    for name in (f"clang-tidy-{VERSION}", "clang-tidy"):
-        path = shutil.which(name)
-        if path and f"version {VERSION}." in subprocess.run([path, "--version"], capture_output=True, text=True).stdout:
-            return path
-    return None
 
 
 def built_files(build):
@@ -40,15 +33,16 @@ def built_files(build):
                   and not path.is_relative_to(build.resolve()))
 
 
-def changed_files(most):
+def changed_files():
     changed = subprocess.run(["git", "-C", ROOT, "diff", "--name-only", "--diff-filter=d", "HEAD~1", "HEAD"],
                              capture_output=True, text=True)
-    return [ROOT / name for name in changed.stdout.splitlines()][:None if most is None else 10 * most]
+    return [ROOT / name for name in changed.stdout.splitlines()]
 
 
 def findings(program, build, file):
     done = subprocess.run([program, "-p", build, "--quiet", file], capture_output=True, text=True)
-    return {match.group() for match in FINDING.finditer(done.stdout)}
+    found = {match.group() for match in FINDING.finditer(done.stdout)}
+    return found | ({f"{file}: clang-tidy ended by signal {-done.returncode}"} if done.returncode < 0 else set())
 
 
 def main():
@@ -58,12 +52,12 @@ def main():
     parser.add_argument("--all", action="store_true", help="every file")
     parser.add_argument("--most", type=int, default=12, help="of the changed files")
     args = parser.parse_args()
-    program = find_clang_tidy()
+    program = find_tool("clang-tidy")
     if program is None or not (args.build / "compile_commands.json").exists():
         print(f"check_tidy: skipped: no clang-tidy {VERSION} (Debian: clang-tidy), or nothing is configured in {args.build}")
         return 77
     built = built_files(args.build)
-    asked = args.files or (built if args.all else changed_files(args.most))
+    asked = args.files or (built if args.all else changed_files())
     files = [path for path in (pathlib.Path(path).resolve() for path in asked) if path in built]
     if not args.all and not args.files:
         files = files[:args.most]

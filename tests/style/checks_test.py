@@ -1,5 +1,5 @@
-"""scripts/check_includes.py and scripts/line_count.py: trees of a few files that break one rule each, and one that
-breaks none."""
+"""scripts/check_includes.py, line_count.py, check_functions.py and check_sleeps.py: trees of a few files that break one
+rule each, and one that breaks none."""
 
 import subprocess
 import sys
@@ -25,12 +25,17 @@ def including(*names):
     return "".join(f'#include "{name}"\n' for name in names)
 
 
-class Includes(unittest.TestCase):
+class Check(unittest.TestCase):
     def expect(self, files, *parts):
-        code, said = run("check_includes", files)
+        """The script finds what has these parts in a tree of these files; without parts, nothing."""
+        code, said = run(self.script, files)
         self.assertEqual(code, 1 if parts else 0, said)
         for part in parts:
             self.assertIn(part, said)
+
+
+class Includes(Check):
+    script = "check_includes"
 
     def test_a_tree_that_breaks_no_rule(self):
         self.expect({"apps/serve/http/a.h": "", "apps/serve/b.cpp": including("apps/serve/http/a.h"),
@@ -66,12 +71,8 @@ class Includes(unittest.TestCase):
         self.expect({"apps/a/a.cpp": "#include <mpi.h>\n"}, "<mpi.h> stays behind")
 
 
-class Sizes(unittest.TestCase):
-    def expect(self, files, *parts):
-        code, said = run("line_count", files)
-        self.assertEqual(code, 1 if parts else 0, said)
-        for part in parts:
-            self.assertIn(part, said)
+class Sizes(Check):
+    script = "line_count"
 
     def test_a_tree_that_breaks_no_rule(self):
         self.expect({**{f"data/a/{i}.h": "\n" * 800 for i in range(25)}, **{f"tests/a/{i}.py": "" for i in range(30)},
@@ -89,6 +90,36 @@ class Sizes(unittest.TestCase):
     def test_a_known_folder_may_not_grow_and_goes_when_it_is_split(self):
         self.expect({f"runtime/{i}.h": "" for i in range(100)}, "runtime: 100 files; at most")
         self.expect({"runtime/a.h": ""}, "runtime: 1 files", "take it out of KNOWN_LARGER")
+
+
+class Functions(Check):
+    script = "check_functions"
+
+    @staticmethod
+    def function(lines):
+        return "namespace quintet {\nint f(int x) {\n" + "  // { \n" * (lines - 3) + "  return x;\n}\n}  // namespace quintet\n"
+
+    def test_a_function_of_sixty_lines(self):
+        self.expect({"data/a.cpp": self.function(60), "kernels/a.cu": self.function(61), "tests/a.cpp": self.function(61)})
+
+    def test_a_longer_function(self):
+        self.expect({"data/a.cpp": self.function(61)}, "data/a.cpp:2: 61 lines, at most 60: int f(int x)")
+
+    def test_a_longer_member(self):
+        self.expect({"data/a.h": "struct A {\n  void g() const {\n" + "    h();\n" * 60 + "  }\n};\n"}, "data/a.h:2: 62 lines")
+
+
+class Sleeps(Check):
+    script = "check_sleeps"
+    CALL = "sle" + "ep(1)"  # in parts: the check reads this file, too
+
+    def test_sleeps_that_say_why(self):
+        self.expect({"tests/a.py": f"time.{self.CALL}  # delay: a slow disk\n", "tests/b.cpp": f"// delay: late\nu{self.CALL};\n",
+                     "tests/harness/wait_for.h": f"{self.CALL};\n", "apps/a.cpp": f"{self.CALL};\n"})
+
+    def test_a_sleep_that_hopes(self):
+        self.expect({"tests/a.py": f"\ntime.{self.CALL}\n"}, "tests/a.py:2: wait for a condition")
+        self.expect({"tests/b.cpp": f"u{self.CALL};  // delay:\n"}, "tests/b.cpp:1: wait for a condition")
 
 
 if __name__ == "__main__":
