@@ -107,6 +107,11 @@ def test_nohup_is_respected(folder):
     process = start(*tiny(folder / "run", 100000), preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     until_step(process, folder / "run")
     process.send_signal(signal.SIGHUP)
+    hung_up = steps_of(folder / "run")[-1]
+    # A run that obeyed would save once more at most.
+    seen = set()
+    wait_for(lambda: seen.update(s for s in steps_of(folder / "run") if s > hung_up) or len(seen) > 2 or process.poll() is not None)
+    assert process.poll() is None, "SIGHUP ended a run under nohup"
     stops_saved(process, folder / "run", 0, signal.SIGTERM)
 
 
