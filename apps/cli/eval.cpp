@@ -25,6 +25,7 @@ int run_eval(std::span<char* const> args) {
   cli.app().add_option("--gin_search_paths", "folders of gin files, with commas between");
   describe_data_flags(cli.app());
   if (!cli.parse(left)) return 0;
+  flags.launch.check();
   flags.compute.start();
   QT_CHECK(
       flags.set.model_dir.empty() != gin_line.files.empty(),

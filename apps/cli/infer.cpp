@@ -27,6 +27,7 @@ int run_infer(std::span<char* const> args) {
   cli.app().add_option("--gin_search_paths", "folders of gin files, with commas between");
   describe_data_flags(cli.app());
   if (!cli.parse(left)) return 0;
+  flags.launch.check();
   QT_CHECK(
       flags.set.model_dir.empty() != gin_line.files.empty(),
       "quintet infer: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE{}",

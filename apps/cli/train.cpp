@@ -5,6 +5,7 @@
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
 #include "apps/train/training.h"
+#include "runtime/base/check.h"
 
 namespace quintet {
 namespace {
@@ -25,14 +26,40 @@ void add_flags(CommandLine& cli, TrainingFlags& flags) {
   app.add_flag("--profile", flags.profile, "time and bytes of each op at the end, on stderr");
   app.add_flag("--no_step_graph", flags.no_step_graph,
                "on a GPU: launch every kernel of every step, instead of a recorded CUDA graph");
-  app.add_option("--run_mode", "train")->type_name("TEXT")->check(CLI::IsMember({"train"}));
+  app.add_option("--run_mode", "train; eval and infer are those verbs, as in T5X's main.py")
+      ->type_name("TEXT")
+      ->check(CLI::IsMember({"train", "eval", "infer"}));
   describe_data_flags(app);
-  app.add_flag("--multiprocess_gpu")->group("");  // T5X's, without meaning here
+  flags.launch.add_to(app);
+}
+
+/// T5X's main.py is one command for all: eval and infer have flags of their own here.
+std::optional<int> run_other_mode(std::span<char* const> args) {
+  constexpr std::string_view kFlag = "--run_mode";
+  std::vector<char*> rest(args.begin(), args.end());
+  for (size_t i = 0; i < rest.size(); ++i) {
+    const std::string argument = rest[i];
+    if (argument.substr(0, argument.find('=')) != kFlag) continue;
+    const bool apart = argument.size() == kFlag.size();
+    const std::string mode = !apart                ? argument.substr(kFlag.size() + 1)
+                             : i + 1 < rest.size() ? rest[i + 1]
+                                                   : "";
+    QT_CHECK(mode != "precompile" && mode != "export", "--run_mode={}: {}", mode,
+             mode == "export"
+                 ? "there is no SavedModel here; 'quintet serve' reads a run's directory"
+                 : "nothing is compiled before a run; 'quintet plan' says whether it fits");
+    if (mode != "eval" && mode != "infer") return std::nullopt;
+    const auto flag = rest.begin() + static_cast<std::ptrdiff_t>(i);
+    rest.erase(flag, flag + (apart ? 2 : 1));
+    return mode == "eval" ? run_eval(rest) : run_infer(rest);
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 int run_train(std::span<char* const> args) {
+  if (const auto code = run_other_mode(args)) return *code;
   std::vector<std::string> left(args.begin(), args.end());
   const gin::CommandLine gin_line = extract_data_command_line(left);
   TrainingFlags flags;
@@ -41,6 +68,7 @@ int run_train(std::span<char* const> args) {
                   "quintet train --gin_file=my_t5.gin --gin_file=my_run.gin --gin.BATCH_SIZE=64");
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;
+  flags.launch.check();
   QT_CHECK(!gin_line.files.empty() || !gin_line.bindings.empty(),
            "quintet train: no configuration; name one with --gin_file=FILE");
   return run_training(flags, gin_line, fmt::format("{}", fmt::join(args, "\n")));

@@ -1,14 +1,18 @@
 #include "apps/config/checkpoint_config.h"
 
 #include "runtime/base/check.h"
+#include "runtime/base/path_map.h"
 
 namespace quintet {
 namespace {
 
-/// A path, or a list of them.
+/// A path, or a list of them, on this machine.
 std::vector<std::string> paths_from(const gin::Value& value, const gin::Where& where) {
-  if (value.get_if<std::string>() != nullptr) return {gin::as<std::string>(value, where)};
-  return gin::as<std::vector<std::string>>(value, where);
+  std::vector<std::string> paths = value.get_if<std::string>() != nullptr
+                                       ? std::vector{gin::as<std::string>(value, where)}
+                                       : gin::as<std::vector<std::string>>(value, where);
+  for (std::string& path : paths) path = local_path(path);
+  return paths;
 }
 
 std::vector<AssignmentRule> rules_from(const gin::Value& value, const gin::Where& where) {

@@ -1,5 +1,7 @@
 #include "apps/config/evaluation_config.h"
 
+#include "runtime/base/path_map.h"
+
 namespace quintet {
 
 void register_evaluation(gin::Registry& registry,
@@ -26,7 +28,7 @@ EvaluationConfig evaluation_config_from(const gin::Arguments& args) {
   config.model = args.get<std::shared_ptr<ConfiguredModel>>("model");
   config.dataset = args.get<data::DatasetConfig>("dataset_cfg");
   config.restore = args.get<RestoreCheckpointConfig>("restore_checkpoint_cfg");
-  config.output_dir = args.get<std::string>("output_dir");
+  config.output_dir = local_path(args.get<std::string>("output_dir"));
   const gin::Value evaluator = args.value("inference_evaluator_cls");
   const auto* callable = evaluator.get_if<gin::Callable>();
   if (!evaluator.is_none())

@@ -3,6 +3,7 @@
 #include "apps/config/gin_flags.h"
 #include "data/tasks/gin_types.h"
 #include "data/tasks/infer_task.h"
+#include "runtime/base/path_map.h"
 
 namespace quintet {
 namespace {
@@ -73,7 +74,7 @@ InferenceConfig inference_config_from(const gin::Arguments& args) {
   config.model = args.get<std::shared_ptr<ConfiguredModel>>("model");
   config.dataset = args.get<data::DatasetConfig>("dataset_cfg");
   config.restore = args.get<RestoreCheckpointConfig>("restore_checkpoint_cfg");
-  config.output_dir = args.get<std::string>("output_dir");
+  config.output_dir = local_path(args.get<std::string>("output_dir"));
   config.checkpoint_period = args.get<int64_t>("checkpoint_period");
   config.shard = {args.get<int64_t>("shard_id"), args.get<int64_t>("num_shards")};
   config.merge_chunked_results = args.get<bool>("merge_chunked_results");

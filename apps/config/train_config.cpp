@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "apps/config/gin_flags.h"
+#include "runtime/base/path_map.h"
 
 namespace quintet {
 namespace {
@@ -38,7 +39,7 @@ TrainConfig train_config_from(const gin::Arguments& args) {
   config.checkpoint = args.get<CheckpointConfig>("checkpoint_cfg");
   config.partitioner = args.get<PartitionerConfig>("partitioner");
   config.trainer = made<TrainerOptions>(args, "trainer_cls");
-  config.model_dir = args.get<std::string>("model_dir");
+  config.model_dir = local_path(args.get<std::string>("model_dir"));
   QT_CHECK(!config.model_dir.empty(), "{}: must not be empty", args.where("model_dir").text);
   config.total_steps = positive_or_zero(args, "total_steps");
   config.relative_steps = args.get<std::optional<int64_t>>("relative_steps");

@@ -13,6 +13,7 @@ void EvaluationFlags::add_to(CLI::App& app) {
   app.add_option("--samples", samples, "predictions to show on stderr");
   quantize.add_to(app);
   compute.add_to(app);
+  launch.add_to(app);
 }
 
 EvaluationConfig evaluation_config_of(const TrainedModel& trained, const EvaluationFlags& flags) {

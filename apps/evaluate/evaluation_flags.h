@@ -5,6 +5,7 @@
 
 #include "apps/config/evaluation_config.h"
 #include "apps/flags/compute_flags.h"
+#include "apps/flags/launch_flags.h"
 #include "apps/flags/quantize_flag.h"
 #include "apps/model/trained_dataset.h"
 
@@ -16,6 +17,7 @@ struct EvaluationFlags {
   int64_t samples = 0, num_examples = 0;
   QuantizeFlag quantize;
   ComputeFlags compute;
+  LaunchFlags launch;
 
   void add_to(CLI::App& app);
 };

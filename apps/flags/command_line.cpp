@@ -6,6 +6,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/nearest.h"
+#include "runtime/base/path_map.h"
 
 namespace quintet {
 namespace {
@@ -40,6 +41,9 @@ bool CommandLine::parse(std::span<char* const> args) {
 }
 
 bool CommandLine::parse(const std::vector<std::string>& args) {
+  app_->add_option("--path_map", path_rules_,
+                   "gs://t5-data=/data/t5: the folder that stands for an address; may be repeated")
+      ->allow_extra_args(false);
   std::vector<std::string> reversed(args.rbegin(), args.rend());
   try {
     app_->parse(reversed);
@@ -57,6 +61,9 @@ bool CommandLine::parse(const std::vector<std::string>& args) {
     fail(ExitCode::kUsage, "quintet {}: {}{}; 'quintet {} --help' lists the flags", verb_,
          error.what(), hint, verb_);
   }
+  PathMap paths = PathMap::of_environment();
+  for (const std::string& rule : path_rules_) paths.add(rule, "--path_map");
+  use_path_map(std::move(paths));
   return true;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What every verb's command line has in common.
+// What every verb's command line has in common: help, errors, and --path_map (runtime/base/path_map.h).
 //
 //   CommandLine cli("eval", "Metrics of a task over checkpoints.",
 //                   "quintet eval --model_dir=/tmp/run --task=numbers_to_words");
@@ -27,6 +27,7 @@ class CommandLine {
 
  private:
   std::string verb_;
+  std::vector<std::string> path_rules_;
   std::unique_ptr<CLI::App> app_;
 };
 

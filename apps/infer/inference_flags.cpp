@@ -25,6 +25,7 @@ void InferenceFlags::add_to(CLI::App& app) {
   app.add_flag("--output_ids", line.output_ids, "write the predictions' ids, too");
   quantize.add_to(app);
   compute.add_to(app);
+  launch.add_to(app);
   ranks.add_to(app);
 }
 

@@ -6,6 +6,7 @@
 
 #include "apps/config/inference_config.h"
 #include "apps/flags/compute_flags.h"
+#include "apps/flags/launch_flags.h"
 #include "apps/flags/quantize_flag.h"
 #include "apps/model/trained_dataset.h"
 #include "apps/process/ranks.h"
@@ -20,6 +21,7 @@ struct InferenceFlags {
   data::InferenceLineOptions line;
   QuantizeFlag quantize;
   ComputeFlags compute;
+  LaunchFlags launch;
   RankFlags ranks;
 
   void add_to(CLI::App& app);

@@ -3,15 +3,17 @@
 #include "apps/input/run_vocabularies.h"
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/model/quantized_model.h"
+#include "runtime/base/path_map.h"
 
 namespace quintet {
 
 TrainedModel open_trained_model(const std::filesystem::path& path,
                                 const std::vector<std::string>& bindings, bool load) {
   namespace fs = std::filesystem;
-  QT_CHECK_AS(ExitCode::kData, fs::is_directory(path), "{}: no such folder; name a model directory",
-              path.string());
-  const fs::path folder = fs::path(path) / "";  // "runs/a" and "runs/a/" alike
+  const fs::path named = local_path(path.string());
+  QT_CHECK_AS(ExitCode::kData, fs::is_directory(named),
+              "{}: no such folder; name a model directory", named.string());
+  const fs::path folder = named / "";  // "runs/a" and "runs/a/" alike
   const bool is_checkpoint = folder.parent_path().filename().string().starts_with("checkpoint_");
   TrainedModel trained;
   trained.model_dir = is_checkpoint ? folder.parent_path().parent_path() : folder.parent_path();

@@ -61,7 +61,8 @@ void RankFlags::add_to(CLI::App& app) {
          "ever")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--init_timeout", init_timeout, "seconds until all ranks must have started")
+  app.add_option("--init_timeout,--initialization_timeout", init_timeout,
+                 "seconds until all ranks must have started")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
   app.add_option(

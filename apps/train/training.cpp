@@ -8,6 +8,7 @@
 #include "apps/train/train_memory.h"
 #include "data/reading/units.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/path_map.h"
 #include "runtime/profile.h"
 
 namespace quintet {
@@ -59,7 +60,8 @@ int train(Session& session, const gin::Arguments& arguments, const TrainingFlags
 /// Before the entry point is called: vocabularies' files may be gone from their paths.
 void use_copies_of_run(Session& session) {
   const gin::Value dir = session.config().evaluate("t5x.train.train.model_dir");
-  if (const auto* path = dir.get_if<std::string>()) use_copies_of(std::filesystem::path(*path));
+  if (const auto* path = dir.get_if<std::string>())
+    use_copies_of(std::filesystem::path(local_path(*path)));
 }
 
 }  // namespace

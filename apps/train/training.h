@@ -4,6 +4,7 @@
 #include <string>
 
 #include "apps/flags/compute_flags.h"
+#include "apps/flags/launch_flags.h"
 #include "apps/input/data_service.h"
 #include "apps/process/ranks.h"
 #include "runtime/gin/command_line.h"
@@ -16,6 +17,7 @@ struct TrainingFlags {
   ComputeFlags compute;
   RankFlags ranks;
   DataServiceFlags data;
+  LaunchFlags launch;
   bool dry_run = false, profile = false, strict_data = false, no_step_graph = false;
 };
 

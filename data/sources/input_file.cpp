@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "runtime/base/check.h"
+#include "runtime/base/path_map.h"
 #include "runtime/base/posix_file.h"
 
 namespace quintet::data {
@@ -149,7 +150,7 @@ std::vector<std::string> expand_patterns(const std::vector<std::string>& pattern
   std::vector<std::string> files;
   for (const std::string& pattern : patterns) {
     glob_t found{};
-    const int error = ::glob(pattern.c_str(), GLOB_TILDE | GLOB_BRACE, nullptr, &found);
+    const int error = ::glob(local_path(pattern).c_str(), GLOB_TILDE | GLOB_BRACE, nullptr, &found);
     files.insert(files.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
     const bool any = error == 0 && found.gl_pathc > 0;
     ::globfree(&found);

@@ -11,6 +11,7 @@
 #include "data/sources/tfds_splits.h"
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
+#include "runtime/base/path_map.h"
 
 namespace quintet::data {
 namespace {
@@ -60,7 +61,7 @@ fs::path find_dataset(const std::string& name, std::string data_dir) {
     data_dir = std::string(home == nullptr ? "" : home) + "/tensorflow_datasets";
   }
   const size_t colon = std::min(name.find(':'), name.size());
-  const fs::path folder = fs::path(data_dir) / name.substr(0, colon);
+  const fs::path folder = fs::path(local_path(data_dir)) / name.substr(0, colon);
   fs::path found = fs::exists(folder / kInfo)
                        ? folder
                        : newest_version(folder, name.substr(std::min(colon + 1, name.size())));

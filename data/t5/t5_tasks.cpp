@@ -346,11 +346,6 @@ void register_t5_defaults(gin::Registry& r) {
           if (!a.has(kFile) && a.config().query("VOCABULARY") != nullptr)
             return gin::to_value(gin::as<VocabularyPtr>(a.config().evaluate("VOCABULARY"),
                                                         gin::Where{"%VOCABULARY"}));
-          QT_CHECK(!file.starts_with("gs://"),
-                   "{} cannot be read from here; copy it and bind "
-                   "t5.data.get_default_vocabulary.sentencepiece_model_file to the copy, or "
-                   "VOCABULARY to another vocabulary",
-                   file);
           return gin::to_value(VocabularyPtr(
               std::make_shared<SentencePieceVocabulary>(file, a.get<int32_t>("extra_ids"))));
         });

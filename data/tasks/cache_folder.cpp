@@ -9,6 +9,7 @@
 #include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/json.h"
+#include "runtime/base/path_map.h"
 
 namespace quintet::data {
 namespace {
@@ -144,7 +145,8 @@ fs::path cache_folder(const fs::path& cache_dir, const std::string& task) {
 std::optional<fs::path> find_cache(const std::string& task,
                                    const std::vector<std::string>& cache_dirs) {
   for (const std::string& dir : cache_dirs)
-    if (const fs::path folder = cache_folder(dir, task); fs::exists(folder / "COMPLETED"))
+    if (const fs::path folder = cache_folder(local_path(dir), task);
+        fs::exists(folder / "COMPLETED"))
       return folder;
   return std::nullopt;
 }

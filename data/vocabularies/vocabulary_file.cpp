@@ -8,6 +8,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/crc32c.h"
 #include "runtime/base/json.h"
+#include "runtime/base/path_map.h"
 
 namespace quintet::data {
 namespace {
@@ -31,12 +32,8 @@ Files& files() {
 fs::path place_of(const std::string& path, Files& all) {
   std::error_code ignored;
   const auto copy = all.copies.find(path);
-  QT_CHECK_AS(ExitCode::kData, copy != all.copies.end() || !path.starts_with("gs://"),
-              "{}: a file in Google's cloud storage cannot be read from here; copy it to a disk "
-              "and bind the "
-              "vocabulary to the copy",
-              path);
-  if (copy == all.copies.end() || fs::exists(path, ignored)) return path;
+  if (copy == all.copies.end()) return local_path(path);
+  if (const auto local = find_local_path(path); local && fs::exists(*local, ignored)) return *local;
   QT_CHECK_AS(
       ExitCode::kData, fs::exists(copy->second, ignored),
       "{}: the vocabulary is not there, and neither is the run's own copy {}; bring one back", path,

@@ -68,13 +68,39 @@ def test_losses_of_a_run_have_one_unit(folder):
     assert 0.3 < evaluated / bar < 3, result
 
 
-def test_a_vocabulary_in_cloud_storage_is_told_to_be_copied(folder):
+def test_addresses_of_storage_are_mapped_to_folders(folder):
+    text = folder / "data" / "text"
+    text.mkdir(parents=True)
+    (text / "a.txt").write_text("".join(f"line {i} of a small text\n" for i in range(200)))
+    quintet("tokenizer", "train", f"--input={text}/a.txt", "--vocab_size=40", f"--model_prefix={text}/pieces", "--quiet")
     run = folder / "text.gin"
-    run.write_text("include 'quintet/text_pretrain.gin'\nMODEL_DIR = '/x'\n")
-    result = quintet("train", f"--gin_file={run}", "--gin.VOCABULARY_FILE='gs://t5-data/vocabs/x/sentencepiece.model'",
-                     f"--model_dir={folder}/run", "--gin.TRAIN_STEPS=10", "--gin.WARMUP_STEPS=2", "--gin.TRAIN_FILES='a.txt'",
-                     "--gin.VALIDATION_FILES='a.txt'", expect=3)
-    assert "copy it" in result.err, result
+    run.write_text("include 'quintet/text_pretrain.gin'\n")
+    train = ["train", f"--gin_file={run}", "--gin.VOCABULARY_FILE='gs://bucket/text/pieces.model'", "--model_dir=gs://runs/a",
+             "--gin.TRAIN_STEPS=2", "--gin.WARMUP_STEPS=1", "--gin.TRAIN_FILES='s3://texts/*.txt'",
+             "--gin.VALIDATION_FILES='s3://texts/*.txt'", "--gin.network.T5Config.emb_dim=8", "--gin.network.T5Config.mlp_dim=8",
+             "--gin.network.T5Config.num_encoder_layers=1", "--gin.network.T5Config.num_decoder_layers=1"]
+    rules = [f"--path_map=gs://bucket={folder}/data", f"--path_map=gs://runs={folder}/runs", f"--path_map=s3://texts={text}"]
+    for missing in range(3):
+        result = quintet(*train, *(rule for i, rule in enumerate(rules) if i != missing), expect=3)
+        assert re.search(r"--path_map=\w+://\w+=FOLDER", result.err), result
+    quintet(*train, *rules)
+    assert (folder / "runs" / "a" / "config.gin").exists()
+    result = quintet("generate", "--model_dir=gs://runs/a", "line 7", environment={"QUINTET_PATH_MAP": f"gs://runs={folder}/runs"})
+    assert "the run's own copy" in result.err, result
+    assert "expected SCHEME" in quintet("generate", "--model_dir=x", "--path_map=a=b", "x", expect=2).err
+
+
+def test_flags_of_other_launchers_act_or_say_that_they_do_not(folder):
+    result = quintet(*tiny(folder / "run", 3), "--alsologtostderr", "--logtostderr", "--initialization_timeout=60", "--run_mode=train")
+    assert "without effect" not in result.err, result
+    result = quintet(*tiny(folder / "run", 4), "--multiprocess_gpu", "--coordinator_address=h:1", "--process_index=1")
+    assert "--multiprocess_gpu, --coordinator_address, --process_index: without effect" in result.err, result
+    result = quintet(*tiny(folder / "run", 5), "--process_count=4", expect=2)
+    assert "mpirun -n 4" in result.err, result
+    result = quintet("train", "--run_mode=eval", f"--model_dir={folder}/run", "--num_examples=2", "--samples=1")
+    assert '"step": 4' in result.out or '"step":4' in result.out, result
+    assert "quintet plan" in quintet("train", "--run_mode", "precompile", expect=2).err
+    assert "--run_mode" in quintet("train", "--run_mode=nothing", "--gin.A=1", expect=2).err
 
 
 def test_folders_and_addresses_that_cannot_be_used_are_named(folder):

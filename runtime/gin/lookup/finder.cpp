@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "runtime/base/path_map.h"
 #include "runtime/base/read_file.h"
 #include "runtime/gin/syntax/tokenizer.h"
 
@@ -30,6 +31,10 @@ std::optional<std::string> Finder::find(const std::string& file,
                                         const std::string& including) const {
   if (file.empty()) return std::nullopt;
   if (is_file(file)) return file;
+  if (is_address(file)) {
+    const auto path = find_local_path(file);
+    return path && is_file(*path) ? path : std::nullopt;
+  }
   if (fs::path(file).is_absolute()) return std::nullopt;
   for (const std::string& folder : search_paths_)
     if (const fs::path path = fs::path(folder) / file; is_file(path)) return path.string();

@@ -1,0 +1,54 @@
+#include "apps/flags/launch_flags.h"
+
+#include <CLI/App.hpp>
+#include <cstdlib>
+
+#include "runtime/base/check.h"
+#include "runtime/mpi/session.h"
+
+namespace quintet {
+namespace {
+
+/// As the launcher says, before MPI is started.
+bool is_first_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
+    if (const char* rank = std::getenv(name)) return std::string(rank) == "0";
+  return true;
+}
+
+}  // namespace
+
+void LaunchFlags::add_to(CLI::App& app) {
+  constexpr const char* kGroup = "Flags of T5X's command lines";
+  app.add_flag("--logtostderr,--alsologtostderr", logtostderr,
+               "logs go to stderr, as they always do")
+      ->group(kGroup);
+  app.add_flag("--multiprocess_gpu", multiprocess_gpu,
+               "without effect: mpirun or srun starts ranks")
+      ->group(kGroup);
+  app.add_option("--coordinator_address", coordinator_address,
+                 "without effect, for the same reason")
+      ->group(kGroup);
+  app.add_option("--process_count", process_count, "must be 1 where no launcher started the ranks")
+      ->group(kGroup);
+  app.add_option("--process_index", process_index, "without effect: the launcher counts the ranks")
+      ->group(kGroup);
+}
+
+void LaunchFlags::check() const {
+  QT_CHECK(
+      process_count <= 1 || mpi::launched(),
+      "--process_count={}: this process was started alone; start all of them with 'mpirun -n {} "
+      "quintet ...' or srun",
+      process_count, process_count);
+  std::string given;
+  if (multiprocess_gpu) given += ", --multiprocess_gpu";
+  if (!coordinator_address.empty()) given += ", --coordinator_address";
+  if (process_count != 1) given += ", --process_count";
+  if (process_index != 0) given += ", --process_index";
+  if (!given.empty() && is_first_rank())
+    fmt::print(stderr, "{}: without effect; mpirun or srun says which ranks there are\n",
+               given.substr(2));
+}
+
+}  // namespace quintet
