@@ -44,8 +44,7 @@ void add_flags(CommandLine& cli, CacheFlags& flags) {
   app.add_option("--memory_mib", flags.memory_mib, "of this process, for examples in flight")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{16}, int64_t{1} << 24));
-  app.add_option("--gin_file", "the tasks (seqio.TaskRegistry.tasks); may be repeated");
-  app.add_option("--gin.NAME", "=VALUE: one gin binding");
+  describe_gin_flags(app, "the tasks (seqio.TaskRegistry.tasks)");
   describe_data_flags(app);
 }
 

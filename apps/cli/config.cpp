@@ -4,6 +4,7 @@
 #include "apps/cli/verbs.h"
 #include "apps/config/show_config.h"
 #include "apps/flags/command_line.h"
+#include "apps/flags/data_flags.h"
 #include "runtime/base/check.h"
 
 namespace quintet {
@@ -12,10 +13,7 @@ namespace {
 void add_flags(CommandLine& cli, std::vector<std::string>& files, ShowConfigOptions& options) {
   CLI::App& app = cli.app();
   app.add_option("FILE", files, "gin files, as with --gin_file");
-  app.add_option("--gin_file", "a gin file; may be repeated, later ones win");
-  app.add_option("--gin_bindings",
-                 "a binding, as in --gin_bindings='BATCH_SIZE = 8'; may be repeated");
-  app.add_option("--gin_search_paths", "folders of gin files, with commas between");
+  describe_gin_flags(app, "a gin file");
   app.add_option("--format", options.format, "text (gin) or json")
       ->check(CLI::IsMember({"text", "json"}));
   app.add_flag("--parse_only", options.parse_only,

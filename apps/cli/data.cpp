@@ -28,7 +28,7 @@ int run_data(std::span<char* const> arguments) {
   CLI::App& app = cli.app();
   app.add_option("what", what, "show or list")->required()->check(CLI::IsMember({"show", "list"}));
   app.add_option("task", name, "task or mixture (for show)");
-  app.add_option("--split", options.split)->capture_default_str();
+  app.add_option("--split", options.split, "of the data set")->capture_default_str();
   app.add_option("--num", options.num, "examples and rows")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
@@ -36,17 +36,14 @@ int run_data(std::span<char* const> arguments) {
          "--task_feature_lengths", lengths,
          "name=length,..; default: %TASK_FEATURE_LENGTHS of the gin files, else 512 and 114")
       ->delimiter(',');
-  app.add_flag("--shuffle", options.shuffle);
-  app.add_option("--seed", options.seed)->capture_default_str();
+  app.add_flag("--shuffle", options.shuffle, "examples in the order of training");
+  app.add_option("--seed", options.seed, "of that order")->capture_default_str();
   app.add_flag("--no_pack", padded, "rows padded instead of packed");
   app.add_flag("--best_fit", options.best_fit,
                "rows packed by best fit (use_custom_packing_ops) instead of greedily");
   app.add_option("--most_ids", options.most_ids, "ids of a feature that are printed")
       ->capture_default_str();
-  app.add_flag_callback(
-      "--gin_file", [] {}, "FILE: more tasks (seqio.TaskRegistry.tasks); repeatable");
-  app.add_flag_callback(
-      "--gin.NAME", [] {}, "=VALUE: one gin binding");
+  describe_gin_flags(app, "more tasks (seqio.TaskRegistry.tasks)");
   describe_data_flags(app);
   if (!cli.parse(rest)) return 0;
   options.pack = !padded;

@@ -19,10 +19,7 @@ int run_eval(std::span<char* const> args) {
                   "quintet eval --model_dir=/tmp/numbers --checkpoint=all --task=number_to_words\n"
                   "quintet eval --gin_file=my_eval.gin");
   flags.add_to(cli.app());
-  cli.app().add_option("--gin_file",
-                       "instead of --model_dir: a gin file with eval_script.evaluate");
-  cli.app().add_option("--gin_bindings", "a binding; may be repeated");
-  cli.app().add_option("--gin_search_paths", "folders of gin files, with commas between");
+  describe_gin_flags(cli.app(), "instead of --model_dir: a gin file with eval_script.evaluate");
   describe_data_flags(cli.app());
   if (!cli.parse(left)) return 0;
   flags.launch.check();

@@ -22,9 +22,7 @@ int run_infer(std::span<char* const> args) {
       "--output_dir=/tmp/scores\n"
       "mpirun -n 4 quintet infer --gin_file=my_infer.gin");
   flags.add_to(cli.app());
-  cli.app().add_option("--gin_file", "instead of --model_dir: a gin file with infer_script.infer");
-  cli.app().add_option("--gin_bindings", "a binding; may be repeated");
-  cli.app().add_option("--gin_search_paths", "folders of gin files, with commas between");
+  describe_gin_flags(cli.app(), "instead of --model_dir: a gin file with infer_script.infer");
   describe_data_flags(cli.app());
   if (!cli.parse(left)) return 0;
   flags.launch.check();

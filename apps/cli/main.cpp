@@ -1,5 +1,6 @@
 // The `quintet` command: finds the verb, runs it, turns exceptions into messages and exit codes.
 
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -53,9 +54,13 @@ int dispatch(std::span<char* const> args) {
     return static_cast<int>(ExitCode::kUsage);
   }
   const std::string name = args[0];
-  if (name == "--help" || name == "-h" || name == "help") {
+  if (name == "--help" || name == "-h" || (name == "help" && args.size() == 1)) {
     print_usage(stdout);
     return 0;
+  }
+  if (name == "help") {  // quintet help VERB
+    std::string flag = "--help";
+    return dispatch(std::array{args[1], flag.data()});
   }
   if (name == "--version") {
     fmt::print("{}\n", version_text());

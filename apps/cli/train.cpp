@@ -12,10 +12,7 @@ namespace {
 
 void add_flags(CommandLine& cli, TrainingFlags& flags) {
   CLI::App& app = cli.app();
-  app.add_option("--gin_file", "a gin file; may be repeated, later ones win");
-  app.add_option("--gin_bindings",
-                 "a binding, as in --gin_bindings='BATCH_SIZE = 8'; may be repeated");
-  app.add_option("--gin_search_paths", "folders of gin files, with commas between");
+  describe_gin_flags(app, "a gin file");
   app.add_option("--model_dir", flags.model_dir, "short for --gin.MODEL_DIR=\"'...'\"");
   flags.compute.add_to(app);
   flags.ranks.add_to(app);

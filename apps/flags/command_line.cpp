@@ -4,6 +4,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 
+#include "apps/flags/help_format.h"
 #include "runtime/base/check.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/path_map.h"
@@ -31,7 +32,7 @@ CommandLine::CommandLine(const std::string& verb, const std::string& summary,
     begin = end + 1;
   }
   app_->footer(footer + "\n");
-  app_->get_formatter()->column_width(34);
+  app_->formatter(help_format(help_width()));
 }
 
 CommandLine::~CommandLine() = default;

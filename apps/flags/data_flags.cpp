@@ -58,10 +58,22 @@ gin::CommandLine extract_data_command_line(std::vector<std::string>& args) {
   return line;
 }
 
+void describe_gin_flags(CLI::App& app, const std::string& gin_file) {
+  constexpr const char* kGroup = "Configuration";
+  const std::string about_file = gin_file + "; may be repeated, later ones win";
+  app.add_option("--gin_file", about_file)->group(kGroup);
+  app.add_option("--gin.NAME", "=VALUE: binds a name, as in --gin.BATCH_SIZE=8")->group(kGroup);
+  app.add_option("--gin_bindings", "the same as a line of gin, as in 'BATCH_SIZE = 8'")
+      ->group(kGroup);
+  app.add_option("--gin_search_paths", "folders of gin files, with commas between")->group(kGroup);
+}
+
 void describe_data_flags(CLI::App& app) {
-  app.add_option(kCacheDirs, "where seqio's offline caches are, with commas between");
-  app.add_option(kTfdsDir, "where TFDS's prepared directories are");
-  app.add_option(kBadRecords, "fail, skip or skip:N: examples that cannot be read; default: fail");
+  app.add_option(kCacheDirs, "where seqio's offline caches are, with commas between")
+      ->group("Data");
+  app.add_option(kTfdsDir, "where TFDS's prepared directories are")->group("Data");
+  app.add_option(kBadRecords, "fail, skip or skip:N: examples that cannot be read; default: fail")
+      ->group("Data");
 }
 
 }  // namespace quintet

@@ -19,5 +19,7 @@ gin::CommandLine extract_data_command_line(std::vector<std::string>& args);
 
 /// So that --help shows them.
 void describe_data_flags(CLI::App& app);
+/// And those of gin; `gin_file`: what such a file is to the verb.
+void describe_gin_flags(CLI::App& app, const std::string& gin_file);
 
 }  // namespace quintet

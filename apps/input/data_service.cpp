@@ -10,9 +10,8 @@
 namespace quintet {
 
 void DataServiceFlags::add_to(CLI::App& app) {
-  app.add_option(
-         "--data_service_ranks", ranks,
-         "under mpirun: the last ranks that only read, preprocess and pack data; 0: threads")
+  app.add_option("--data_service_ranks", ranks,
+                 "the last ranks that only read, preprocess and pack data; 0: threads")
       ->check(CLI::Range(0, 1 << 20));
   app.add_option(
          "--data_threads", threads,

@@ -55,20 +55,21 @@ std::string joined(const std::vector<Ranks::Line>& lines, std::string Ranks::Lin
 }  // namespace
 
 void RankFlags::add_to(CLI::App& app) {
-  app.add_option(
-         "--collective_timeout", collective_timeout,
-         "under mpirun: seconds that a rank waits for the others before the job ends; 0: for "
-         "ever")
+  app.add_option("--collective_timeout", collective_timeout,
+                 "seconds that a rank waits for the others before the job ends; 0: for "
+                 "ever")
       ->capture_default_str()
+      ->group("Under mpirun or srun")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--init_timeout,--initialization_timeout", init_timeout,
                  "seconds until all ranks must have started")
       ->capture_default_str()
+      ->group("Under mpirun or srun")
       ->check(CLI::NonNegativeNumber);
-  app.add_option(
-         "--check_replicas", check_replicas,
-         "under mpirun: every so many steps ranks compare what they hold copies of; 0: never")
+  app.add_option("--check_replicas", check_replicas,
+                 "every so many steps ranks compare what they hold copies of; 0: never")
       ->capture_default_str()
+      ->group("Under mpirun or srun")
       ->check(CLI::NonNegativeNumber);
 }
 

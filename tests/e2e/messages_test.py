@@ -1,9 +1,15 @@
 """What a person at a terminal is told: causes, limits and units, in sentences that can be acted on."""
 
+import contextlib
+import fcntl
 import json
+import os
+import pty
 import re
 import signal
+import struct
 import subprocess
+import termios
 
 import e2e
 from e2e import ROOT, quintet, start, tiny
@@ -101,6 +107,33 @@ def test_flags_of_other_launchers_act_or_say_that_they_do_not(folder):
     assert '"step": 4' in result.out or '"step":4' in result.out, result
     assert "quintet plan" in quintet("train", "--run_mode", "precompile", expect=2).err
     assert "--run_mode" in quintet("train", "--run_mode=nothing", "--gin.A=1", expect=2).err
+
+
+def help_on_a_terminal(verb, columns):
+    """What a terminal of so many columns is shown."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+    process = subprocess.Popen([e2e.QUINTET, verb, "--help"], stdout=theirs, stdin=subprocess.DEVNULL)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while part := os.read(ours, 65536):
+            shown += part
+    assert process.wait() == 0
+    return shown.decode().replace("\r", "")
+
+
+def test_help_is_in_plain_words_and_fits_the_terminal(folder):
+    for columns in (60, 140):
+        shown = help_on_a_terminal("train", columns)
+        flags = shown[:shown.index("Examples:")].splitlines()
+        long = [line for line in flags if len(line) > columns and len(line.split()) > 1]
+        assert not long and max(map(len, flags)) > 0.7 * columns, (columns, long)
+    for verb in ("train", "serve", "generate", "plan", "cache"):
+        shown = quintet("help", verb).out
+        assert not re.search(r":(INT|FLOAT|POSITIVE|NONNEGATIVE)| in \[|\n\n\n", shown), shown
+        assert shown == quintet(verb, "--help").out
+    assert "(0 to 4096)" in quintet("train", "--help").out
 
 
 def test_folders_and_addresses_that_cannot_be_used_are_named(folder):
