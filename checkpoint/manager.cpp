@@ -248,7 +248,7 @@ std::optional<int64_t> CheckpointManager::latest_whole() {
     std::string problem = "another host found it damaged or not finite";
     bool whole = true;
     try {
-      const CheckpointReader reader(folder);
+      const NativeCheckpointReader reader(folder);
       const NotFinite bad = reader.verify(hosts.index(), hosts.count());
       whole = bad.empty();
       if (!whole) problem = fmt::format("{}: {}", folder.string(), describe(bad));

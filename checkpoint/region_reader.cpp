@@ -110,7 +110,8 @@ void copy_runs(const SliceBytes& from, const std::vector<Run>& runs, std::byte* 
 
 }  // namespace
 
-CheckpointReader::CheckpointReader(std::filesystem::path folder) : folder_(std::move(folder)) {
+NativeCheckpointReader::NativeCheckpointReader(std::filesystem::path folder)
+    : CheckpointReader(std::move(folder)) {
   const bool was_there = is_there(folder_);
   const auto read = [&] {
     manifest_ = read_manifest(folder_);
@@ -120,26 +121,18 @@ CheckpointReader::CheckpointReader(std::filesystem::path folder) : folder_(std::
     reading(folder_, read);
   else
     read();
+  for (const auto& [name, tensor] : manifest_.tensors)
+    tensors_[name] = {tensor.dtype, tensor.shape};
 }
 
-NotFinite CheckpointReader::verify(int part, int parts) const {
+NotFinite NativeCheckpointReader::verify(int part, int parts) const {
   NotFinite found;
   reading(folder_, [&] { found = verify_files(folder_, manifest_, part, parts); });
   return found;
 }
 
-void CheckpointReader::read(const TensorRegion& region, std::byte* target) const {
-  const auto found = manifest_.tensors.find(region.name);
-  QT_CHECK_AS(ExitCode::kData, found != manifest_.tensors.end(), "{}: has no tensor '{}'",
-              folder_.string(), region.name);
-  const ManifestTensor& tensor = found->second;
-  bool inside =
-      region.origin.size() == tensor.shape.size() && region.sizes.size() == tensor.shape.size();
-  for (size_t i = 0; inside && i < tensor.shape.size(); ++i)
-    inside = region.origin[i] >= 0 && region.sizes[i] >= 0 &&
-             region.origin[i] + region.sizes[i] <= tensor.shape[i];
-  QT_CHECK(inside, "{}: the region asked for is not inside tensor '{}' of shape [{}]",
-           folder_.string(), region.name, fmt::join(tensor.shape, ", "));
+void NativeCheckpointReader::read_region(const TensorRegion& region, std::byte* target) const {
+  const ManifestTensor& tensor = manifest_.tensors.at(region.name);
   for (const ManifestSlice& slice : tensor.slices) {
     const auto runs = shared_runs({slice.origin, slice.sizes}, {region.origin, region.sizes},
                                   size_of(tensor.dtype));

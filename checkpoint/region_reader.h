@@ -1,39 +1,34 @@
 #pragma once
-// Reads parts of the tensors of one checkpoint into memory that is there already, with a megabyte
+// Reads parts of the tensors of one native checkpoint into memory that is there already, with a megabyte
 // of its own: any mesh reads what any other wrote, each rank what it needs.
 //
-//   CheckpointReader reader(folder);                       // manifest, presence and sizes of files
+//   NativeCheckpointReader reader(folder);                 // manifest, presence and sizes of files
 //   reader.verify(rank, ranks);                            // checksums, shared among the ranks
 //   reader.read({"target/x", {0, 8}, {4, 8}}, pointer);    // of the dtype in the checkpoint
 
 #include <filesystem>
 #include <string>
 
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/finite.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/manifest.h"
 
 namespace quintet {
 
-class CheckpointReader {
+class NativeCheckpointReader final : public CheckpointReader {
  public:
   /// Throws ExitCode::kData as read_checkpoint does, but for what only the checksums show.
-  explicit CheckpointReader(std::filesystem::path folder);
+  explicit NativeCheckpointReader(std::filesystem::path folder);
 
-  const std::filesystem::path& folder() const { return folder_; }
-  int64_t step() const { return manifest_.step; }
-  const std::string& state_json() const { return manifest_.state_json; }
-  const std::map<std::string, ManifestTensor>& tensors() const { return manifest_.tensors; }
+  int64_t step() const override { return manifest_.step; }
+  const std::string& state_json() const override { return manifest_.state_json; }
+  bool is_native() const override { return true; }
+  using CheckpointReader::verify;
+  NotFinite verify(int part, int parts) const override;
 
-  /// Every `parts`-th file from number `part` on, front to back against its checksums. Throws
-  /// ExitCode::kData naming the first damaged tensor or file. Gives what in them is not finite.
-  NotFinite verify(int part = 0, int parts = 1) const;
-  /// Copies a region, row-major and dense, to `target`. Throws ExitCode::kData if there is no such
-  /// tensor, a usage error if the region is not inside it.
-  void read(const TensorRegion& region, std::byte* target) const;
+ protected:
+  void read_region(const TensorRegion& region, std::byte* target) const override;
 
  private:
-  std::filesystem::path folder_;
   Manifest manifest_;
 };
 

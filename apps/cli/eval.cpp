@@ -30,7 +30,7 @@ int run_eval(std::span<char* const> args) {
       gin_line.files.empty() ? "" : ", not both");
   if (!flags.set.model_dir.empty()) {
     const TrainedModel trained =
-        open_trained_model(flags.set.model_dir, gin_line.bindings, /*load=*/false);
+        open_trained_model(flags.set.model_dir, gin_line.bindings, Load::nothing);
     return run_evaluation(
         evaluation_config_of(trained, flags),
         [&](const data::DatasetConfig& set) { return trained.session->task(set); }, flags.samples);

@@ -12,14 +12,19 @@ namespace {
 void add_flags(CommandLine& cli, GenerateFlags& flags) {
   CLI::App& app = cli.app();
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
-  app.add_option("--model_dir", flags.model_dir, "the directory of a training run, or a checkpoint")
+  app.add_option("--model_dir", flags.model_dir,
+                 "the directory of a training run, a checkpoint, or a Hugging Face directory")
       ->required();
   app.add_option("text", flags.texts, "inputs; without any, lines of --input or stdin");
   app.add_option("--input", flags.input, "a file of inputs, one a line; - is stdin");
   app.add_option("--format", flags.format, "text, or json: one object a line")
       ->check(CLI::IsMember({"text", "json"}));
+  app.add_flag("--ids", flags.ids, "inputs, --target and answers are token ids: '12 7 1'");
+  app.add_option("--target", flags.target,
+                 "score this answer: the sum of its tokens' log probabilities");
   flags.generation.add_to(app);
-  app.add_option("--max_decode_len", flags.max_decode_len, "tokens of an answer at most")
+  app.add_option("--max_decode_len,--max_tokens", flags.max_decode_len,
+                 "tokens of an answer at most")
       ->check(positive);
   app.add_option("--batch_size", flags.batch_size, "inputs at a time")->check(positive);
   flags.quantize.add_to(app);
@@ -39,6 +44,7 @@ int run_generate(std::span<char* const> args) {
       "quintet generate --model_dir=/tmp/numbers --beams=4 --num_decodes=4 'words: 17'\n"
       "quintet generate --model_dir=/tmp/numbers --format=json --logprobs=2 --stop=' ' 'words: "
       "17'\n"
+      "quintet generate --model_dir=/tmp/numbers --ids --format=json --beams=4 '12 7 1'\n"
       "echo 'number: ten' | quintet generate --model_dir=/tmp/numbers --temperature=0.7");
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;

@@ -9,14 +9,16 @@ namespace quintet {
 
 int run_inspect(std::span<char* const> args) {
   InspectOptions options;
-  CommandLine cli("inspect",
-                  "Lists the checkpoints of a model directory, or the tensors of a checkpoint or "
-                  "safetensors file, checks every byte and says whether every number is finite.",
-                  "quintet inspect /tmp/numbers\n"
-                  "quintet inspect /tmp/numbers/checkpoint_1000 --stats\n"
-                  "quintet inspect model.safetensors --format=json");
+  CommandLine cli(
+      "inspect",
+      "Lists the checkpoints of a model directory, or the tensors of a checkpoint, safetensors "
+      "file or Hugging Face directory, checks every byte and says whether every number is finite.",
+      "quintet inspect /tmp/numbers\n"
+      "quintet inspect /tmp/numbers/checkpoint_1000 --stats\n"
+      "quintet inspect model.safetensors --format=json");
   cli.app()
-      .add_option("path", options.path, "model directory, checkpoint folder or .safetensors file")
+      .add_option("path", options.path,
+                  "model directory, checkpoint folder, Hugging Face directory or .safetensors file")
       ->required();
   cli.app()
       .add_option("--format", options.format, "text or json")

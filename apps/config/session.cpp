@@ -11,6 +11,7 @@
 #include "apps/config/gin_flags.h"
 #include "apps/config/inference_config.h"
 #include "apps/config/train_config.h"
+#include "apps/huggingface/gin_text.h"
 #include "data/configurables/configurables.h"
 #include "models/configurables.h"
 #include "runtime/configurables.h"
@@ -63,7 +64,8 @@ Session::Session(const gin::CommandLine& command_line, EntryPoints entry_points,
       registry_, gin::Config::Options{.search_paths = command_line.search_paths,
                                       .roots = config_roots(),
                                       .main_modules = std::move(options.main_modules),
-                                      .skip_unknown = options.skip_unknown});
+                                      .skip_unknown = options.skip_unknown,
+                                      .read = read_config_file});
   config_->load(command_line);
   if (!options.skip_unknown) gin::check_flags_used(*config_, read_by_program(options.macros));
 }

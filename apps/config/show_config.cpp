@@ -4,6 +4,7 @@
 
 #include "apps/config/gin_flags.h"
 #include "apps/config/session.h"
+#include "apps/huggingface/gin_text.h"
 #include "runtime/gin/resolved.h"
 
 namespace quintet {
@@ -35,7 +36,9 @@ void show_config(const gin::CommandLine& command_line, const ShowConfigOptions& 
 
   gin::Registry registry;
   register_everything(registry);
-  gin::Config config(registry, {.roots = config_roots(), .skip_unknown = options.skip_unknown});
+  gin::Config config(
+      registry,
+      {.roots = config_roots(), .skip_unknown = options.skip_unknown, .read = read_config_file});
   const auto tell_unknown = [&] {
     for (const std::string& unknown : config.unknown())
       fmt::print(stderr, "unknown: {}\n", unknown);

@@ -8,6 +8,7 @@
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/process/output.h"
 #include "apps/process/signals.h"
+#include "checkpoint/open/open_checkpoint.h"
 #include "runtime/base/json.h"
 #include "runtime/base/posix_file.h"
 #include "runtime/metrics/summaries.h"
@@ -60,7 +61,7 @@ int run_evaluation(EvaluationConfig config, const ProviderOf& provider_of, int64
     std::shared_ptr<const CheckpointReader> checkpoint;
     Weights weights;
     try {
-      checkpoint = std::make_shared<const CheckpointReader>(folder);
+      checkpoint = open_checkpoint(folder);
       checkpoint->verify();
       check_recorded(*checkpoint, vocabularies);
       weights = weights_of(config.weights, checkpoint);

@@ -58,17 +58,37 @@ bool GenerationFlags::makes_requests() const {
          early_stopping != "no";
 }
 
+void GenerationFlags::take(const GenerationDefaults& defaults) {
+  if (!beams && !samples()) {
+    if (defaults.num_beams.value_or(1) > 1)
+      beams = defaults.num_beams;
+    else if (defaults.temperature) {
+      temperature = defaults.temperature;
+      if (defaults.top_k.value_or(0) > 0) topk = defaults.top_k;
+      topp = defaults.top_p;
+    }
+  }
+  if (beams && !length_penalty) length_penalty = defaults.length_penalty;
+  if (repetition_penalty == 1) repetition_penalty = defaults.repetition_penalty.value_or(1);
+  if (no_repeat_ngram_size == 0) no_repeat_ngram_size = defaults.no_repeat_ngram_size.value_or(0);
+  if (min_length == 0) min_length = defaults.min_new_tokens.value_or(0);
+  if (early_stopping == "no") early_stopping = defaults.early_stopping.value_or("no");
+}
+
 decoding::GenerationRequest GenerationFlags::request(const data::VocabularyPtr& targets,
-                                                     int32_t eos_id, int64_t max_length,
-                                                     int64_t index) const {
+                                                     const std::vector<int32_t>& eos_ids,
+                                                     int64_t max_length, int64_t index) const {
   using decoding::EarlyStopping;
+  QT_CHECK(targets != nullptr || (prefix.empty() && bad_words.empty() && stops.empty()),
+           "quintet generate: --prefix, --bad_word and --stop are texts, and the model has no "
+           "vocabulary");
   decoding::GenerationRequest request;
-  request.rules = {.eos_ids = {eos_id},
+  request.rules = {.eos_ids = eos_ids,
                    .max_new_tokens = max_length,
                    .repetition_penalty = static_cast<float>(repetition_penalty),
                    .no_repeat_ngram_size = no_repeat_ngram_size,
                    .min_new_tokens = min_length,
-                   .prefix = targets->encode(prefix)};
+                   .prefix = prefix.empty() ? decoding::TokenList() : targets->encode(prefix)};
   for (const std::string& word : bad_words) {
     request.rules.bad_words.push_back(targets->encode(word));
     QT_CHECK(!request.rules.bad_words.back().empty(), "--bad_word='{}' has no tokens", word);
@@ -85,7 +105,7 @@ decoding::GenerationRequest GenerationFlags::request(const data::VocabularyPtr& 
   request.early_stopping = early_stopping == "yes"     ? EarlyStopping::yes
                            : early_stopping == "never" ? EarlyStopping::never
                                                        : EarlyStopping::no;
-  request.stops = data::stop_check(targets, stops);
+  if (!stops.empty()) request.stops = data::stop_check(targets, stops);
   return request;
 }
 

@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "apps/huggingface/generation_config.h"
 #include "apps/model/predictor.h"
 #include "data/vocabularies/vocabulary.h"
 
@@ -27,6 +28,8 @@ struct GenerationFlags {
   std::string early_stopping = "no";
 
   void add_to(CLI::App& app);
+  /// What a Hugging Face directory says, where flags say nothing.
+  void take(const GenerationDefaults& defaults);
   /// Throws a usage error for flags that exclude one another.
   void check();
   bool samples() const { return temperature || topk || topp; }
@@ -34,8 +37,9 @@ struct GenerationFlags {
   bool makes_requests() const;
   /// The request for input number `index`, whose samples have a seed of their own: batches change
   /// no answer.
-  decoding::GenerationRequest request(const data::VocabularyPtr& targets, int32_t eos_id,
-                                      int64_t max_length, int64_t index) const;
+  decoding::GenerationRequest request(const data::VocabularyPtr& targets,
+                                      const std::vector<int32_t>& eos_ids, int64_t max_length,
+                                      int64_t index) const;
 };
 
 }  // namespace quintet

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "apps/generate/token_ids.h"
 #include "apps/model/predictor.h"
 #include "apps/model/text_model.h"
 #include "apps/process/output.h"
@@ -24,10 +25,13 @@ class Generator {
  public:
   explicit Generator(const GenerateFlags& flags, const std::vector<std::string>& bindings)
       : flags_(flags),
-        model_(flags.model_dir, bindings),
-        weights_(weights_of(flags.quantize.type(), model_.trained().reader)),
+        model_(flags.model_dir, bindings, flags.ids),
+        weights_(weights_to_generate(flags.quantize.type(), model_.trained().reader)),
         predictor_(model_.configured(), flags.generation.beams, weights_),
-        length_(flags.max_decode_len > 0 ? flags.max_decode_len : model_.answer_length()) {
+        length_(flags.max_decode_len > 0 ? flags.max_decode_len : model_.answer_length()),
+        generation_(flags.generation) {
+    if (model_.defaults()) generation_.take(*model_.defaults());
+    if (!flags.target.empty()) target_ = target_ids();
     drop_packed(*model_.configured().model, weights_);
     fmt::print(stderr, "{} at step {}, at most {} tokens\n", model_.trained().model_dir.string(),
                model_.trained().step, length_);
@@ -38,13 +42,31 @@ class Generator {
     const auto size = static_cast<size_t>(flags_.batch_size);
     for (size_t i = 0; i < texts.size(); i += size) {
       const auto some = texts.subspan(i, std::min(size, texts.size() - i));
-      flags_.generation.makes_requests() ? answer_requests(some) : answer_batch(some);
+      answers_requests() ? answer_requests(some) : answer_batch(some);
       flush_output();
       answered_ += std::ssize(some);
     }
   }
 
  private:
+  /// As transformers' generate answers them; else by the decode function of the run's configuration.
+  bool answers_requests() const {
+    return flags_.ids || !target_.empty() || model_.defaults() || generation_.makes_requests();
+  }
+  std::vector<int32_t> input_ids(const std::string& text) const {
+    return flags_.ids ? parse_token_ids(text, "an input", vocab_size()) : model_.encode(text);
+  }
+  std::vector<int32_t> target_ids() const {
+    if (flags_.ids) return parse_token_ids(flags_.target, "--target", vocab_size());
+    std::vector<int32_t> ids = model_.targets()->encode(flags_.target);
+    ids.push_back(model_.eos_id());
+    return ids;
+  }
+  int64_t vocab_size() const { return model_.configured().model->vocab_size(); }
+  std::vector<int32_t> eos_ids() const {
+    return model_.defaults() ? model_.defaults()->eos_ids : std::vector<int32_t>{model_.eos_id()};
+  }
+
   HostArrays features(const std::vector<std::vector<int32_t>>& ids) const {
     const auto rows = static_cast<int64_t>(ids.size());
     size_t longest = 0;
@@ -86,36 +108,45 @@ class Generator {
     std::vector<std::vector<int32_t>> ids;
     std::vector<decoding::GenerationRequest> requests;
     for (const std::string& text : texts) {
-      ids.push_back(model_.encode(text));
-      requests.push_back(flags_.generation.request(model_.targets(), predictor_.eos_id(), length_,
-                                                   answered_ + std::ssize(requests)));
+      ids.push_back(input_ids(text));
+      requests.push_back(generation_.request(model_.targets(), eos_ids(), length_,
+                                             answered_ + std::ssize(requests)));
+      requests.back().targets = target_;
     }
     const decoding::Answers answers = predictor_.answer(features(ids), std::move(requests));
     for (size_t r = 0; r < texts.size(); ++r) {
       if (flags_.format == "json") {
-        print_json(texts[r], answers[r]);
+        print_json(flags_.ids ? JsonText{{"input_ids", ids[r]}} : JsonText{{"input", texts[r]}},
+                   answers[r]);
         continue;
       }
       for (const decoding::Hypothesis& one : answers[r])
-        print_line(text_of(one), one.score, answers[r].size() > 1);
+        print_line(text_of(one), one.score, answers[r].size() > 1 || !target_.empty());
     }
   }
 
   /// Without the stop string.
   std::string text_of(const decoding::Hypothesis& one) const {
-    return data::decode_until(model_.targets(), one.ids(), flags_.generation.stops);
+    if (flags_.ids) return fmt::format("{}", fmt::join(one.ids(), " "));
+    return data::decode_until(model_.targets(), one.ids(), generation_.stops);
   }
 
   JsonText json_of(const decoding::Hypothesis& one) const {
     constexpr const char* kReasons[] = {"eos", "stop", "length"};
-    JsonText json = {{"prediction", text_of(one)},
-                     {"score", one.score},
-                     {"finish_reason", kReasons[static_cast<size_t>(one.finish)]}};
-    if (!flags_.generation.logprobs) return json;
+    JsonText json;
+    if (flags_.ids)
+      json["ids"] = one.ids();
+    else
+      json[target_.empty() ? "prediction" : "target"] = text_of(one);
+    json["score"] = one.score;
+    if (target_.empty()) json["finish_reason"] = kReasons[static_cast<size_t>(one.finish)];
+    if (!generation_.logprobs) return json;
     const auto entry = [&](int32_t token, float log_prob) -> JsonText {
-      return {{"id", token},
-              {"text", model_.targets()->decode(std::span(&token, 1))},
-              {"logprob", json_number(static_cast<double>(log_prob))}};
+      JsonText json_entry = {{"id", token}};
+      if (model_.targets() != nullptr)
+        json_entry["text"] = model_.targets()->decode(std::span(&token, 1));
+      json_entry["logprob"] = json_number(static_cast<double>(log_prob));
+      return json_entry;
     };
     json["tokens"] = JsonText::array();
     for (const decoding::TokenChoice& choice : one.tokens) {
@@ -127,8 +158,7 @@ class Generator {
     return json;
   }
 
-  void print_json(const std::string& input, const std::vector<decoding::Hypothesis>& all) const {
-    JsonText json = {{"input", input}};
+  void print_json(JsonText json, const std::vector<decoding::Hypothesis>& all) const {
     json.update(json_of(all.front()));
     if (all.size() > 1)
       for (const decoding::Hypothesis& one : all) json["decodes"].push_back(json_of(one));
@@ -147,7 +177,7 @@ class Generator {
   }
 
   int64_t shown(const decoding::Decodes& decodes) const {
-    return std::min(decodes.num_decodes, flags_.generation.num_decodes.value_or(1));
+    return std::min(decodes.num_decodes, generation_.num_decodes.value_or(1));
   }
   /// Decode d counted from the best. Decoder-only rows with short inputs have room for more than
   /// asked.
@@ -182,6 +212,8 @@ class Generator {
   const Weights weights_;
   Predictor predictor_;
   const int64_t length_;
+  GenerationFlags generation_;
+  decoding::TokenList target_;  // a given answer, to be scored
   int64_t answered_ = 0;
 };
 

@@ -12,7 +12,8 @@
 namespace quintet {
 
 struct GenerateFlags {
-  std::string model_dir, input, format = "text";
+  std::string model_dir, input, target, format = "text";
+  bool ids = false;  // inputs, target and answers are token ids
   std::vector<std::string> texts;
   GenerationFlags generation;
   int64_t max_decode_len = 0, batch_size = 8;

@@ -6,6 +6,7 @@
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/model/predictor.h"
 #include "apps/process/signals.h"
+#include "checkpoint/open/open_checkpoint.h"
 #include "data/reading/contents.h"
 #include "data/service/peer_units.h"
 #include "runtime/base/atomic_file.h"
@@ -20,7 +21,9 @@ class Answerer {
  public:
   /// Reads the parameters, unless they are quantized.
   Answerer(const InferenceConfig& config, const std::shared_ptr<const CheckpointReader>& checkpoint)
-      : config_(config), weights_(weights_of(config.weights, checkpoint)) {
+      : config_(config),
+        weights_(config.mode == "score" ? weights_of(config.weights, checkpoint)
+                                        : weights_to_generate(config.weights, checkpoint)) {
     QT_CHECK(config.mode != "score" || !weights_.quantized,
              "infer: scores are computed in float32, {} holds weights in {}; name the run that it "
              "was made from",
@@ -263,7 +266,7 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
       atomic_write_file(config.output_dir / "config.gin", config.config_text);
   }
   for (const std::filesystem::path& folder : folders) {
-    const auto checkpoint = std::make_shared<const CheckpointReader>(folder);
+    const auto checkpoint = open_checkpoint(folder);
     checkpoint->verify();
     check_recorded(*checkpoint, vocabularies, ranks.leads());
     const std::filesystem::path output_dir =

@@ -132,6 +132,7 @@ std::optional<data::VocabularyRecords> recorded_vocabularies(const CheckpointRea
 
 void check_recorded(const CheckpointReader& checkpoint, const data::VocabularyRecords& now,
                     bool speaks, const std::string& advice) {
+  if (!checkpoint.is_native()) return;  // whose vocabulary lies beside its weights
   const std::string where = checkpoint.folder().string();
   const auto recorded = recorded_vocabularies(checkpoint);
   if (!recorded && speaks)

@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "checkpoint/region_reader.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "data/batches/batches.h"
 #include "data/examples/vocabulary_record.h"
 #include "models/configurables.h"

@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "checkpoint/arrays/half.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/finite.h"
+#include "checkpoint/huggingface/huggingface_reader.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/safetensors.h"
@@ -131,6 +133,31 @@ Listing list_safetensors(const InspectOptions& options) {
   return listing;
 }
 
+/// Tensors by our names, as they are read for generation and training.
+Listing list_huggingface(const InspectOptions& options) {
+  const huggingface::Reader reader(options.path);
+  if (options.verify) reader.verify();
+  Listing listing;
+  listing.head = {{"path", options.path},
+                  {"kind", "Hugging Face directory"},
+                  {"model_type", reader.config().model_type},
+                  {"architecture", reader.config().architecture},
+                  {"weights", reader.files().format()},
+                  {"files", reader.files().files().size()},
+                  {"file_bytes", reader.files().bytes()}};
+  for (const auto& [name, tensor] : reader.tensors())
+    listing.rows.push_back({name, tensor.dtype, tensor.shape});
+  if (!options.stats) return listing;
+  for (const auto& [name, tensor] : reader.tensors()) {
+    HostArray array(tensor.dtype, tensor.shape);
+    reader.read({name, std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape},
+                array.bytes.data());
+    listing.arrays[name] = as_float32(std::move(array));
+  }
+  listing.not_finite = count_not_finite(listing.arrays);
+  return listing;
+}
+
 int64_t elements_of(const Row& row) {
   int64_t elements = 1;
   for (const int64_t size : row.shape) elements *= size;
@@ -159,7 +186,11 @@ void print_json(const InspectOptions& options, const Listing& listing) {
 void print_text(const InspectOptions& options, const Listing& listing) {
   for (const auto& [key, value] : listing.head.items())
     fmt::print("{:<12} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
-  fmt::print("{:<12} {}\n", "verified", options.verify ? "every byte" : "sizes only");
+  const bool has_checksums = listing.head["kind"] != "Hugging Face directory";
+  fmt::print("{:<12} {}\n", "verified",
+             !options.verify ? "sizes only"
+             : has_checksums ? "every byte"
+                             : "sizes, and checksums where the files have them");
   fmt::print("{:<12} {}\n", "finite",
              !listing.not_finite           ? "not looked at"
              : listing.not_finite->empty() ? "every number"
@@ -251,14 +282,18 @@ int list_model_dir(const InspectOptions& options) {
 int inspect(const InspectOptions& options) {
   QT_CHECK(is_there(options.path), "{}: there is no such file or folder", options.path);
   const bool is_folder = std::filesystem::is_directory(options.path);
-  if (is_folder && !is_there(std::filesystem::path(options.path) / kManifestName)) {
+  const bool is_huggingface = is_folder && huggingface::is_directory(options.path);
+  if (is_folder && !is_huggingface &&
+      !is_there(std::filesystem::path(options.path) / kManifestName)) {
     QT_CHECK_AS(ExitCode::kData, !list_checkpoints(options.path).empty(),
                 "{}: neither a checkpoint (it has no {}) nor a model directory (it has no "
-                "checkpoint_<step>)",
+                "checkpoint_<step>) nor a Hugging Face directory (it has no config.json)",
                 options.path, kManifestName);
     return list_model_dir(options);
   }
-  const Listing listing = is_folder ? list_checkpoint(options) : list_safetensors(options);
+  const Listing listing = is_huggingface ? list_huggingface(options)
+                          : is_folder    ? list_checkpoint(options)
+                                         : list_safetensors(options);
   if (options.format == "json")
     print_json(options, listing);
   else

@@ -3,23 +3,12 @@
 #include <algorithm>
 
 #include "apps/model/quantized_model.h"
+#include "checkpoint/arrays/half.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/huggingface/config.h"
 
 namespace quintet {
 namespace {
-
-HostArray as_float32(const HostArray& array, const std::string& name) {
-  if (array.dtype == DType::f32) return array;
-  HostArray out(DType::f32, array.shape);
-  const auto to = out.as<float>();
-  if (array.dtype == DType::bf16) {
-    const auto from = array.as<bfloat16>();
-    for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<float>(from[i]);
-  } else {
-    fail(ExitCode::kData, "{}: expected float32 or bfloat16, found {}", name, name_of(array.dtype));
-  }
-  return out;
-}
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
@@ -44,7 +33,7 @@ std::vector<int64_t> origin_of(const View& view) {
 /// Reads this rank's block of `source` into `to`; a message if it does not fit, else empty.
 std::string read_array(const CheckpointReader& from, const std::string& source,
                        const std::string& name, const View& to, Device& device) {
-  const ManifestTensor& tensor = from.tensors().at(source);
+  const StoredTensor& tensor = from.tensors().at(source);
   if (tensor.shape != whole_shape_of(to))
     return fmt::format("{}: shape {} in the checkpoint, {} in the model", name,
                        shape_text(tensor.shape), shape_text(whole_shape_of(to)));
@@ -55,7 +44,8 @@ std::string read_array(const CheckpointReader& from, const std::string& source,
   }
   HostArray part(tensor.dtype, region.sizes);
   from.read(region, part.bytes.data());
-  if (to.dtype == DType::f32) part = as_float32(part, name);
+  if (to.dtype == DType::f32 && is_floating(part.dtype) && part.dtype != DType::f64)
+    part = as_float32(std::move(part));
   if (part.dtype != to.dtype)
     return fmt::format("{}: {} in the checkpoint, {} in the model", name, name_of(tensor.dtype),
                        name_of(to.dtype));
@@ -72,18 +62,31 @@ void fail_if_any(const std::vector<std::string>& problems, const std::string& wh
        shown < problems.size() ? fmt::format("\n  and {} more", problems.size() - shown) : "");
 }
 
+void check_parameters(const CheckpointReader& checkpoint, const Parameters& parameters) {
+  std::vector<std::string> problems;
+  for (const ParamInfo& info : parameters.all()) {
+    std::vector<int64_t> shape;
+    for (const Axis& axis : info.spec.axes) shape.push_back(axis.size);
+    const auto found = checkpoint.tensors().find("target/" + info.name);
+    if (found == checkpoint.tensors().end())
+      problems.push_back(fmt::format("{}: not in the checkpoint", info.name));
+    else if (found->second.shape != shape)
+      problems.push_back(fmt::format("{}: shape {} in the checkpoint, {} in the model", info.name,
+                                     shape_text(found->second.shape), shape_text(shape)));
+  }
+  fail_if_any(problems, checkpoint.folder().string());
+}
+
 void load_parameters(const CheckpointReader& checkpoint, Parameters& parameters) {
   check_not_quantized(checkpoint);
-  std::vector<std::string> problems;
+  check_parameters(checkpoint, parameters);
   if (std::any_of(parameters.all().begin(), parameters.all().end(),
                   [](const ParamInfo& info) { return info.value.absent(); }))
     parameters.allocate();
+  std::vector<std::string> problems;
   for (ParamInfo& info : parameters.all()) {
-    const std::string source = "target/" + info.name;
-    const std::string problem =
-        checkpoint.tensors().contains(source)
-            ? read_array(checkpoint, source, info.name, info.value.local(), info.value.device())
-            : fmt::format("{}: not in the checkpoint", info.name);
+    const std::string problem = read_array(checkpoint, "target/" + info.name, info.name,
+                                           info.value.local(), info.value.device());
     if (!problem.empty()) problems.push_back(problem);
   }
   parameters.refresh();
@@ -93,7 +96,7 @@ void load_parameters(const CheckpointReader& checkpoint, Parameters& parameters)
 std::vector<std::filesystem::path> checkpoint_folders(const RestoreCheckpointConfig& config) {
   std::vector<std::filesystem::path> folders;
   for (const std::string& path : config.path) {
-    if (config.mode == "specific") {
+    if (config.mode == "specific" || huggingface::is_directory(path)) {
       QT_CHECK_AS(ExitCode::kData, std::filesystem::is_directory(path),
                   "{}: no such checkpoint; RestoreCheckpointConfig.path names a folder "
                   "checkpoint_<step>",

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "apps/config/checkpoint_config.h"
-#include "checkpoint/region_reader.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "runtime/parameters.h"
 
 namespace quintet {
@@ -24,6 +24,8 @@ std::string read_array(const CheckpointReader& from, const std::string& source,
 /// Throws kData listing the problems, if there are any.
 void fail_if_any(const std::vector<std::string>& problems, const std::string& where);
 
+/// Throws kData listing the parameters that the checkpoint lacks or has in another shape.
+void check_parameters(const CheckpointReader& checkpoint, const Parameters& parameters);
 /// Parameters only, for evaluation and generation. Throws kData listing all that do not fit.
 void load_parameters(const CheckpointReader& checkpoint, Parameters& parameters);
 

@@ -37,7 +37,7 @@ namespace {
 
 /// Float32 parameters, or a quantized checkpoint's.
 decoding::ParameterSource parameters_of(const BaseModel& model, const Weights& weights) {
-  if (weights.quantized) return source_of(weights.quantized);
+  if (weights.stored) return source_of(weights);
   return [&model, copy = std::make_shared<HostArray>()](const std::string& name) {
     const Tensor& value = model.parameters().at(name).value;
     View view = value.local();

@@ -5,6 +5,7 @@
 
 #include "apps/input/run_vocabularies.h"
 #include "apps/model/checkpoint_parameters.h"
+#include "checkpoint/arrays/half.h"
 #include "checkpoint/checkpoint.h"
 #include "models/decoding/network/quantized_parameters.h"
 #include "runtime/base/atomic_file.h"
@@ -29,6 +30,13 @@ HostArray read_parameter(const CheckpointReader& checkpoint, const std::string& 
   checkpoint.read({found->first, std::vector<int64_t>(array.shape.size(), 0), array.shape},
                   array.bytes.data());
   return array;
+}
+
+HostArray widened(HostArray array, const std::string& name) {
+  QT_CHECK_AS(ExitCode::kData, is_floating(array.dtype) && array.dtype != DType::f64,
+              "parameter {}: expected float32, bfloat16 or float16, found {}", name,
+              name_of(array.dtype));
+  return as_float32(std::move(array));
 }
 
 }  // namespace
@@ -57,16 +65,26 @@ Weights weights_of(std::optional<WeightType> asked,
   QT_CHECK(fits, "--quantize={}: {} holds weights in {}; leave the flag out{}", name_of(*asked),
            checkpoint->folder().string(), name_of(*type),
            type == WeightType::int8 ? ", or use int8_dynamic" : "");
-  return {.type = asked.value_or(*type), .quantized = checkpoint};
+  return {.type = asked.value_or(*type), .stored = checkpoint, .quantized = true};
 }
 
-decoding::ParameterSource source_of(std::shared_ptr<const CheckpointReader> checkpoint) {
+Weights weights_to_generate(std::optional<WeightType> asked,
+                            const std::shared_ptr<const CheckpointReader>& checkpoint) {
+  Weights weights = weights_of(asked, checkpoint);
+  if (Device::current().is_cpu()) weights.stored = checkpoint;
+  return weights;
+}
+
+decoding::ParameterSource source_of(const Weights& weights) {
   struct Buffers {
     HostArray values, scales;
   };
-  return [checkpoint, buffers = std::make_shared<Buffers>()](
-             const std::string& name) -> decoding::StoredParameter {
+  return [checkpoint = weights.stored, quantized = weights.quantized,
+          buffers =
+              std::make_shared<Buffers>()](const std::string& name) -> decoding::StoredParameter {
+    buffers->values = {};  // before the next one is there
     buffers->values = read_parameter(*checkpoint, name);
+    if (!quantized) buffers->values = widened(std::move(buffers->values), name);
     View view = View::of(reinterpret_cast<const uint8_t*>(buffers->values.bytes.data()),
                          buffers->values.shape);
     view.dtype = buffers->values.dtype;
@@ -84,10 +102,11 @@ decoding::ParameterSource source_of(std::shared_ptr<const CheckpointReader> chec
 }
 
 void load_for(const Weights& weights, const CheckpointReader& checkpoint, BaseModel& model) {
-  if (!weights.quantized) return load_parameters(checkpoint, model.parameters());
+  if (!weights.stored) return load_parameters(checkpoint, model.parameters());
+  if (!weights.quantized) check_parameters(checkpoint, model.parameters());
   for (ParamInfo& info : model.parameters().all()) {
     if (!stays(model.spec(), info.name)) continue;
-    const HostArray array = read_parameter(checkpoint, info.name);
+    const HostArray array = widened(read_parameter(checkpoint, info.name), info.name);
     info.value = Tensor(info.spec);
     QT_CHECK_AS(
         ExitCode::kData, array.dtype == DType::f32 && std::ssize(array.bytes) == info.value.bytes(),

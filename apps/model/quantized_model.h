@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "apps/model/trained_model.h"
-#include "checkpoint/region_reader.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "models/decoding/cpu/packed_network.h"
 
 namespace quintet {
@@ -19,7 +19,8 @@ namespace quintet {
 /// The weights a network is packed in, and where they come from.
 struct Weights {
   WeightType type = WeightType::f32;
-  std::shared_ptr<const CheckpointReader> quantized = {};  // null: from the model's parameters
+  std::shared_ptr<const CheckpointReader> stored = {};  // null: from the model's parameters
+  bool quantized = false;                               // `stored` has them in `type`
 };
 
 /// In which weights a checkpoint is; none: a training run's.
@@ -30,11 +31,15 @@ void check_not_quantized(const CheckpointReader& checkpoint);
 /// is in others.
 Weights weights_of(std::optional<WeightType> asked,
                    const std::shared_ptr<const CheckpointReader>& checkpoint);
-/// Reads a quantized checkpoint, a parameter at a time.
-decoding::ParameterSource source_of(std::shared_ptr<const CheckpointReader> checkpoint);
+/// The same for who only generates: on the CPU parameters go from the checkpoint to where they are packed,
+/// and are never in memory twice.
+Weights weights_to_generate(std::optional<WeightType> asked,
+                            const std::shared_ptr<const CheckpointReader>& checkpoint);
+/// Reads what is stored, a parameter at a time: in float32, unless it is quantized.
+decoding::ParameterSource source_of(const Weights& weights);
 
-/// The parameters of a checkpoint that generation with these weights reads from the model: all, or of a
-/// quantized one what the model itself encodes with, an encoder with experts and the embeddings.
+/// The parameters of a checkpoint that generation with these weights reads from the model: all, or where
+/// they are stored what the model itself encodes with, an encoder with experts and the embeddings.
 void load_for(const Weights& weights, const CheckpointReader& checkpoint, BaseModel& model);
 
 /// Writes the model to `folder`, which must hold no checkpoint yet. The parameters must be on the CPU.

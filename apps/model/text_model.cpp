@@ -4,20 +4,34 @@
 
 namespace quintet {
 
-TextModel::TextModel(const std::string& model_dir, const std::vector<std::string>& bindings)
-    : trained_(open_trained_model(model_dir, bindings)) {
+TextModel::TextModel(const std::string& model_dir, const std::vector<std::string>& bindings,
+                     bool ids_only)
+    : trained_(open_trained_model(model_dir, bindings, Load::to_generate)) {
   const ConfiguredModel& model = *trained_.model;
   decoder_only_ = model.model->spec().decoder_only();
-  inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary);
-  targets_ = vocabulary(model.output_vocabulary);
-  learn_from_the_runs_task();
+  inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary, ids_only);
+  targets_ = vocabulary(model.output_vocabulary, ids_only);
+  if (trained_.reader->is_native()) {
+    learn_from_the_runs_task();
+    return;
+  }
+  defaults_ = read_generation_defaults(trained_.model_dir);
+  answer_length_ = defaults_->max_new_tokens.value_or(answer_length_);
 }
 
-data::VocabularyPtr TextModel::vocabulary(const gin::Value& value) const {
+data::VocabularyPtr TextModel::vocabulary(const gin::Value& value, bool ids_only) const {
   auto found = value.object_as<const data::Vocabulary>();
-  QT_CHECK(found != nullptr, "{}: the model has no vocabulary, so its ids are no text",
-           trained_.model_dir.string());
+  QT_CHECK(
+      found != nullptr || ids_only,
+      "{}: the model has no vocabulary, so its ids are no text; quintet generate --ids takes and "
+      "gives ids",
+      trained_.model_dir.string());
   return found;
+}
+
+int32_t TextModel::eos_id() const {
+  if (defaults_ && !defaults_->eos_ids.empty()) return defaults_->eos_ids.front();
+  return targets_ == nullptr ? 1 : targets_->eos_id().value_or(1);
 }
 
 /// Target length and whether inputs end with EOS, from the data the run was trained or evaluated

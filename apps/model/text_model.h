@@ -6,9 +6,11 @@
 //   const std::vector<int32_t> ids = model.encode("words: 1234");
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "apps/huggingface/generation_config.h"
 #include "apps/model/trained_model.h"
 #include "data/vocabularies/vocabulary.h"
 
@@ -16,28 +18,34 @@ namespace quintet {
 
 class TextModel {
  public:
-  /// Throws what open_trained_model throws, and a usage error if the model has no vocabulary.
-  TextModel(const std::string& model_dir, const std::vector<std::string>& bindings);
+  /// Throws what open_trained_model throws, and a usage error if the model has no vocabulary, unless
+  /// only ids are asked for.
+  TextModel(const std::string& model_dir, const std::vector<std::string>& bindings,
+            bool ids_only = false);
 
   const TrainedModel& trained() const { return trained_; }
   const ConfiguredModel& configured() const { return *trained_.model; }
   /// The model directory's last part, by which clients call the model.
   std::string name() const { return trained_.model_dir.filename().string(); }
   bool decoder_only() const { return decoder_only_; }
+  /// Null: the model has no vocabulary, only its ids can be asked for.
   const data::VocabularyPtr& targets() const { return targets_; }
-  int32_t eos_id() const { return targets_->eos_id().value_or(1); }
+  int32_t eos_id() const;
+  /// What a Hugging Face directory says of its answers; none: a run of ours.
+  const std::optional<GenerationDefaults>& defaults() const { return defaults_; }
   /// Tokens of an answer, as the run was trained or evaluated; 128 if it does not say.
   int64_t answer_length() const { return answer_length_; }
   /// Ids of an input, with EOS if the task's inputs have it; never empty.
   std::vector<int32_t> encode(const std::string& text) const;
 
  private:
-  data::VocabularyPtr vocabulary(const gin::Value& value) const;
+  data::VocabularyPtr vocabulary(const gin::Value& value, bool ids_only) const;
   void learn_from_the_runs_task();
 
   TrainedModel trained_;
   bool decoder_only_ = false, add_eos_ = true;
   int64_t answer_length_ = 128;
+  std::optional<GenerationDefaults> defaults_;
   data::VocabularyPtr inputs_, targets_;
 };
 

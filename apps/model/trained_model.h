@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "apps/config/session.h"
-#include "checkpoint/region_reader.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "models/configurables.h"
 
 namespace quintet {
@@ -24,10 +24,14 @@ struct TrainedModel {
   int64_t step = 0;
 };
 
-/// `path`: a model directory, or a checkpoint in it. `bindings`: gin bindings over its config.gin.
-/// Without `load` the parameters are left as they are. Throws kData when there is no configuration or no
-/// checkpoint, or it does not fit or was trained with other vocabularies.
+/// Which parameters are read: none, those that generation reads from the model, or all.
+enum class Load { nothing, to_generate, all };
+
+/// `path`: a model directory, a checkpoint in it, or a Hugging Face directory. `bindings`: gin bindings over
+/// its config.gin or config.json. Throws kData when there is no configuration or no checkpoint, or it does
+/// not fit or was trained with other vocabularies.
 TrainedModel open_trained_model(const std::filesystem::path& path,
-                                const std::vector<std::string>& bindings = {}, bool load = true);
+                                const std::vector<std::string>& bindings = {},
+                                Load load = Load::all);
 
 }  // namespace quintet

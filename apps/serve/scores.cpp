@@ -81,7 +81,7 @@ void answer_score(Service& service, const HttpRequest& request, const Client& cl
     job.rows = 1;
     job.max_length = std::ssize(ids);
     job.search = decoding::start_scoring(std::move(ids), vocab_size, alternatives,
-                                         model.decoder_only() ? job.inputs.back() : 0);
+                                         {.token = model.decoder_only() ? job.inputs.back() : 0});
     jobs.push_back(std::move(job));
   }
   const auto held = service.answer_memory().hold(

@@ -22,7 +22,7 @@ struct Computed {
 
 Computed computed(const TextModel& model, const ServeFlags& flags) {
   BaseModel& trained = *model.configured().model;
-  const Weights weights = weights_of(flags.quantize.type(), model.trained().reader);
+  const Weights weights = weights_to_generate(flags.quantize.type(), model.trained().reader);
   if (!Device::current().is_cpu()) {
     auto network =
         serving::device_network(trained, flags.service.engine, kept_weights(trained, weights));

@@ -5,6 +5,7 @@
 #include "apps/input/run_vocabularies.h"
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/train/state/state_arrays.h"
+#include "checkpoint/open/open_checkpoint.h"
 #include "runtime/base/threefry.h"
 #include "runtime/batch_rows.h"
 
@@ -64,7 +65,8 @@ void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
   QT_CHECK(config.path.size() == 1,
            "utils.RestoreCheckpointConfig.path: expected one path, found {}", config.path.size());
   const std::filesystem::path folder = checkpoint_folders(config).back();
-  const CheckpointReader from(folder);
+  const auto checkpoint = open_checkpoint(folder);
+  const CheckpointReader& from = *checkpoint;
   from.verify(run.ranks.rank(), run.ranks.size());
   check_warm_start(run, from);
   load_arrays(from, config, *run.trainer);
@@ -74,7 +76,9 @@ void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
               folder.string(), bad.empty() ? "holds values that are not finite" : bad);
   run.trainer->restored(from.step(), 0);
   run.state.step = run.state.first_step = from.step();
-  if (run.ranks.leads()) fmt::print(stderr, "starting from {}\n", folder.string());
+  if (run.ranks.leads())
+    fmt::print(stderr, "starting from {}{}\n", folder.string(),
+               from.is_native() ? "" : ": its parameters; the optimizer begins anew");
 }
 
 }  // namespace
@@ -88,10 +92,10 @@ void restore(TrainRun& run, const BatchSourceFn& batch_source) {
   options.run_id = run.ranks.of_leader(make_run_id());
   options.hosts = run.ranks.writers();
   run.checkpoints = std::make_unique<CheckpointManager>(run.lock, options);
-  std::optional<CheckpointReader> own;
+  std::shared_ptr<const CheckpointReader> own;
   if (const auto step = run.checkpoints->latest_whole())
-    own.emplace(checkpoint_path(run.config.model_dir, *step));
-  run.resumed = own.has_value();
+    own = open_checkpoint(checkpoint_path(run.config.model_dir, *step));
+  run.resumed = own != nullptr;
   if (own) {
     const std::string where = own->folder().string();
     run.state = run_state_from_json(own->state_json(), where + ": state");

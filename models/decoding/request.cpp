@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/decoding/request_beams.h"
+#include "models/decoding/scoring.h"
 
 namespace quintet::decoding {
 namespace {
@@ -157,6 +158,9 @@ TokenList Hypothesis::ids() const {
 void GenerationRequest::check(int64_t vocab_size) const {
   QT_CHECK(!prompt.empty(), "generation: the prompt must hold the start token");
   QT_ASSERT(prefilled >= 0 && prefilled < std::ssize(prompt));
+  QT_CHECK(
+      targets.empty() || prefilled + 1 == std::ssize(prompt),
+      "generation: a given answer follows a prompt that the cache holds but for its last token");
   QT_CHECK(rules.max_new_tokens > 0, "generation: max_new_tokens {} must be positive",
            rules.max_new_tokens);
   QT_CHECK(num_beams > 0 && num_return_sequences > 0,
@@ -187,6 +191,10 @@ int64_t rows_of(const GenerationRequest& request) {
 
 std::unique_ptr<Generation> start_generation(GenerationRequest request, int64_t vocab_size) {
   request.check(vocab_size);
+  if (!request.targets.empty())
+    return start_scoring(
+        request.targets, vocab_size, request.sampling.alternatives,
+        {.token = request.prompt.back(), .position = static_cast<int32_t>(request.prefilled)});
   if (request.num_beams > 1) return start_beams(std::move(request), vocab_size);
   return std::make_unique<Choices>(std::move(request), vocab_size);
 }

@@ -34,6 +34,8 @@ struct GenerationRequest {
   float length_penalty = 1;  // beams are scored by log probability / generated length ^ this
   EarlyStopping early_stopping = EarlyStopping::no;
   bool renormalize_logits = false;  // beams: make probabilities of what the rules leave
+  /// A given answer: nothing is searched, its tokens are read one by one and scored.
+  TokenList targets = {};
   /// Told a sequence's tokens one by one, says whether it ends there, as with an end token (stop
   /// strings); empty: it does not. Each sequence has a copy, which must go on by itself.
   std::function<bool(int32_t token)> stops = {};

@@ -9,10 +9,10 @@ namespace {
 
 class Scoring : public Generation {
  public:
-  Scoring(TokenList targets, int64_t alternatives, int32_t start)
+  Scoring(TokenList targets, int64_t alternatives, RowStep start)
       : targets_(std::move(targets)),
         alternatives_(alternatives),
-        next_{.token = start},
+        next_(start),
         question_{.best = std::max<int64_t>(1, alternatives),
                   .draws = {{.row = 0, .token = targets_.front()}}} {}
 
@@ -62,7 +62,7 @@ class Scoring : public Generation {
 }  // namespace
 
 std::unique_ptr<Generation> start_scoring(TokenList targets, int64_t vocab_size,
-                                          int64_t alternatives, int32_t start) {
+                                          int64_t alternatives, RowStep start) {
   QT_CHECK(!targets.empty(), "scoring: no tokens to score");
   for (int32_t token : targets)
     QT_CHECK(token >= 0 && token < vocab_size,

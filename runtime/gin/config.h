@@ -11,6 +11,7 @@
 //
 // Must outlive the callables it hands out. call() may be used from several threads once finalized.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,6 +31,8 @@ class Config {
     /// What `import __main__ as x` means; the first that has the name wins.
     std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer"};
     bool skip_unknown = false;  // unknown names and modules are listed, not errors
+    /// The gin text of a file; others than gin files may stand for some.
+    std::function<std::string(const std::string& path)> read = read_gin_file;
   };
   Config(const Registry& registry, Options options);
   ~Config();

@@ -39,7 +39,7 @@ void Config::State::parse_file(const std::string& file, const Statement* include
   include_stack.push_back(*path);
   ParseContext context;
   try {
-    parse_text(read_gin_file(*path), *path, context);
+    parse_text(options.read(*path), *path, context);
   } catch (const ConfigError& error) {
     include_stack.pop_back();
     if (include == nullptr) throw;

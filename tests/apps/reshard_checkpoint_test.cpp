@@ -7,6 +7,7 @@
 
 #include "apps/process/ranks.h"
 #include "apps/train/state/state_arrays.h"
+#include "checkpoint/region_reader.h"
 #include "runtime/mesh/collectives_threads.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"
@@ -63,7 +64,7 @@ void restore_and_save(Comm& comm, MeshSize size, const std::filesystem::path& di
   CheckpointManager manager(
       lock, {.keep = 0, .run_id = "r", .hosts = writers_of(comm.channel(), comm.size())});
   if (const auto latest = manager.latest_whole()) {
-    load_arrays(CheckpointReader(checkpoint_path(dir, *latest)), trainer);
+    load_arrays(NativeCheckpointReader(checkpoint_path(dir, *latest)), trainer);
   } else {  // a state of which no two numbers are alike
     for (const StateArray& array : trainer.state())
       if (array.view.dtype == DType::f32 && array.name.starts_with("state/"))
@@ -129,7 +130,7 @@ TEST(ReshardedCheckpoint, APartIsReadWithLittleMoreMemoryThanItTakes) {
   std::vector<std::byte> part(static_cast<size_t>(rows * columns), std::byte{1});  // a quarter
   std::ofstream("/proc/self/clear_refs") << "5";  // the highest so far is forgotten
   const int64_t before = peak_kilobytes();
-  const CheckpointReader reader(checkpoint_path(scratch.path(), 0));
+  const NativeCheckpointReader reader(checkpoint_path(scratch.path(), 0));
   reader.read({"x", {0, 1024}, {rows, columns / 4}}, part.data());
   EXPECT_LT(peak_kilobytes() - before, rows * columns / 5 / 1024);
   EXPECT_EQ(part, std::vector<std::byte>(part.size()));

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "apps/train/state/state_arrays.h"
+#include "checkpoint/region_reader.h"
 #include "runtime/optim/optax.h"
 #include "tests/checkpoint/scratch.h"
 
@@ -95,13 +96,13 @@ class Arrays : public ::testing::Test {
                                          TrainerOptions{}, key_from_seed(0));
   }
   /// Where a save of the trainer is, after `change` to what it writes.
-  CheckpointReader saved(const std::string& dtype = "float32",
-                         const std::function<void(std::vector<TensorSlice>&)>& change = {}) {
+  NativeCheckpointReader saved(const std::string& dtype = "float32",
+                               const std::function<void(std::vector<TensorSlice>&)>& change = {}) {
     const FolderLock lock(scratch_.path());
     StateSlices slices = to_slices(*trainer_, dtype);
     if (change) change(slices.slices);
     CheckpointManager(lock).save(3, slices.slices, "{}");
-    return CheckpointReader(checkpoint_path(scratch_.path(), 3));
+    return NativeCheckpointReader(checkpoint_path(scratch_.path(), 3));
   }
   std::span<float> kernel() { return Tensor(parameters_.at("encoder/kernel").value).data<float>(); }
 
@@ -112,7 +113,7 @@ class Arrays : public ::testing::Test {
 
 TEST_F(Arrays, AreWrittenAndReadBack) {
   kernel()[4] = 0.3f;
-  const CheckpointReader checkpoint = saved();
+  const NativeCheckpointReader checkpoint = saved();
   kernel()[4] = 7;
   load_arrays(checkpoint, *trainer_);
   EXPECT_EQ(kernel()[4], 0.3f);
@@ -121,7 +122,7 @@ TEST_F(Arrays, AreWrittenAndReadBack) {
 
 TEST_F(Arrays, OfHalfPrecisionAreWidened) {
   kernel()[4] = 0.3f;
-  const CheckpointReader checkpoint = saved("bfloat16");
+  const NativeCheckpointReader checkpoint = saved("bfloat16");
   EXPECT_EQ(checkpoint.tensors().at("target/encoder/kernel").dtype, DType::bf16);
   load_arrays(checkpoint, *trainer_);
   EXPECT_EQ(kernel()[4], static_cast<float>(bfloat16(0.3f)));
@@ -129,7 +130,7 @@ TEST_F(Arrays, OfHalfPrecisionAreWidened) {
 
 TEST_F(Arrays, EveryMisfitIsNamed) {
   const HostArray extra(DType::f32, {1}), wide(DType::f32, {2, 4});
-  const CheckpointReader checkpoint = saved("float32", [&](std::vector<TensorSlice>& slices) {
+  const NativeCheckpointReader checkpoint = saved("float32", [&](std::vector<TensorSlice>& slices) {
     for (TensorSlice& slice : slices)
       if (slice.name == "target/decoder/scale")
         slice = whole_slice("target/extra", extra);
@@ -149,7 +150,7 @@ TEST_F(Arrays, EveryMisfitIsNamed) {
 
 TEST_F(Arrays, AssignmentRulesRenameAndLeaveOut) {
   kernel()[0] = 5;
-  const CheckpointReader checkpoint = saved("float32", [](std::vector<TensorSlice>& slices) {
+  const NativeCheckpointReader checkpoint = saved("float32", [](std::vector<TensorSlice>& slices) {
     for (TensorSlice& slice : slices)
       if (slice.name == "target/encoder/kernel") slice.name = "target/old/kernel";
   });

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "apps/train/state/state_arrays.h"
+#include "checkpoint/region_reader.h"
 #include "runtime/mesh/collectives_paper.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"
@@ -80,7 +81,7 @@ TEST_F(StateMemory, RestoringTakesLittleMoreThanTheShard) {
   write_whole();
   forget_peak();
   const int64_t before = peak_bytes();
-  const CheckpointReader reader(checkpoint_path(scratch_.path(), 0));
+  const NativeCheckpointReader reader(checkpoint_path(scratch_.path(), 0));
   reader.verify(0, 4);
   load_arrays(reader, *trainer_);
   EXPECT_LT(peak_bytes() - before, shard_ / 5);  // the shard itself is there already

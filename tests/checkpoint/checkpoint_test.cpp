@@ -95,7 +95,7 @@ TEST(Checkpoint, ThatIsDeletedWhileItIsReadIsNotCalledDamaged) {
   CheckpointManager manager(lock);
   manager.save(1, slices_of(small_state()), "{}");
   const auto folder = checkpoint_path(lock.folder(), 1);
-  const CheckpointReader reader(folder);
+  const NativeCheckpointReader reader(folder);
   manager.remove(1);
   const TensorRegion region{"target/encoder/layers_0/mlp/wi_0/kernel", {0, 0}, {7, 13}};
   std::vector<std::byte> target(7 * 13 * sizeof(float));
@@ -271,7 +271,7 @@ TEST(Checkpoint, HostsWriteTheirSlicesAndAnyPartReadsBack) {
   const Checkpoint whole = read_checkpoint(folder);
   EXPECT_TRUE(same_state(whole.arrays, {{"matrix", matrix}, {"other", other}}));
   EXPECT_EQ(whole.state_json, R"({"at":5})");
-  const CheckpointReader reader(folder);
+  const NativeCheckpointReader reader(folder);
   reader.verify(2, 3);
   std::vector<float> part(24), row(3);
   reader.read({"matrix", {2, 1}, {6, 4}}, reinterpret_cast<std::byte*>(part.data()));

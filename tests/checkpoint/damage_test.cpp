@@ -83,7 +83,7 @@ TEST_F(Damage, AFlipInATensorNamesIt) {
   EXPECT_NE(refusal().find("CRC-32C"), std::string::npos);
   // Another tensor of the same checkpoint can still be had.
   std::vector<std::byte> other(3 * sizeof(double));
-  CheckpointReader(newest()).read({"state/double", {0}, {3}}, other.data());
+  NativeCheckpointReader(newest()).read({"state/double", {0}, {3}}, other.data());
   EXPECT_EQ(other, small_state(2).at("state/double").bytes);
 }
 

@@ -29,8 +29,8 @@ struct Asked {
     job.inputs = inputs;
     job.rows = 1;
     job.max_length = std::ssize(targets);
-    job.search =
-        decoding::start_scoring(targets, vocab, 2, inputs.front() == 0 ? inputs.back() : 0);
+    job.search = decoding::start_scoring(targets, vocab, 2,
+                                         {.token = inputs.front() == 0 ? inputs.back() : 0});
     return job;
   }
 };

@@ -117,6 +117,8 @@ void load_arrays(const CheckpointReader& checkpoint, const RestoreCheckpointConf
   std::map<std::string, bool> taken;
   for (const StateArray& array : trainer.state()) {
     const auto source = source_name(array.name, config.assignment_map, rule_used);
+    // Of others' checkpoints the parameters alone are read: optimizers begin anew.
+    if (!checkpoint.is_native() && array.name.starts_with("state/")) continue;
     if (!source || !checkpoint.tensors().contains(*source)) {
       if (!config.fallback_to_scratch)
         problems.push_back(fmt::format("{}: not in the checkpoint", source.value_or(array.name)));

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/config/checkpoint_config.h"
-#include "checkpoint/region_reader.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "runtime/mesh/collectives.h"
 #include "runtime/trainer.h"
 

@@ -1,0 +1,55 @@
+#pragma once
+// What reads the tensors of a checkpoint, whichever program wrote it: names (T5X's parameter paths below
+// "target/"), shapes and dtypes, and any region of any tensor.
+//
+//   const auto checkpoint = open_checkpoint("/models/flan-t5-small");   // checkpoint/open
+//   checkpoint->verify();
+//   checkpoint->read({"target/token_embedder/embedding", {0, 0}, {8, 512}}, pointer);
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/finite.h"
+
+namespace quintet {
+
+struct StoredTensor {
+  DType dtype = DType::f32;
+  std::vector<int64_t> shape;
+};
+
+class CheckpointReader {
+ public:
+  virtual ~CheckpointReader() = default;
+
+  const std::filesystem::path& folder() const { return folder_; }
+  const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  /// Of the training that wrote it; 0 where the format does not say.
+  virtual int64_t step() const { return 0; }
+  /// Data position and vocabularies of a run of ours; nothing ("{}") of other programs' checkpoints.
+  virtual const std::string& state_json() const;
+  /// Whether one of our runs wrote it, with its state.
+  virtual bool is_native() const { return false; }
+
+  /// Reads every `parts`-th file or tensor from number `part` on and compares it with the checksums
+  /// that the format has. Throws ExitCode::kData naming the first damaged tensor or file. Gives what is
+  /// not finite.
+  virtual NotFinite verify(int part, int parts) const = 0;
+  NotFinite verify() const { return verify(0, 1); }
+  /// Copies a region, row-major and dense, of the tensor's dtype, to `target`. Throws ExitCode::kData if
+  /// there is no such tensor, a usage error if the region is not inside it.
+  void read(const TensorRegion& region, std::byte* target) const;
+
+ protected:
+  explicit CheckpointReader(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  /// Of a tensor and a region that are there.
+  virtual void read_region(const TensorRegion& region, std::byte* target) const = 0;
+
+  std::filesystem::path folder_;
+  std::map<std::string, StoredTensor> tensors_;
+};
+
+}  // namespace quintet

@@ -1,0 +1,125 @@
+#include "checkpoint/huggingface/file_tensor.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/base/check.h"
+
+namespace quintet::huggingface {
+namespace {
+
+/// Elements of a region by strides, innermost two axes in tiles so that both sides stay in the cache.
+template <typename T>
+void copy_strided(const T* from, std::span<const int64_t> sizes, std::span<const int64_t> strides,
+                  T* to) {
+  constexpr int64_t kTile = 32;
+  if (sizes.empty()) {
+    *to = *from;
+    return;
+  }
+  if (sizes.size() == 1) {
+    if (strides[0] == 1)
+      std::memcpy(to, from, static_cast<size_t>(sizes[0]) * sizeof(T));
+    else
+      for (int64_t i = 0; i < sizes[0]; ++i) to[i] = from[i * strides[0]];
+    return;
+  }
+  int64_t inner = 1;
+  for (const int64_t size : sizes.subspan(1)) inner *= size;
+  if (sizes.size() > 2 || strides[1] == 1) {
+    for (int64_t i = 0; i < sizes[0]; ++i)
+      copy_strided(from + i * strides[0], sizes.subspan(1), strides.subspan(1), to + i * inner);
+    return;
+  }
+  for (int64_t i = 0; i < sizes[0]; i += kTile)
+    for (int64_t j = 0; j < sizes[1]; j += kTile)
+      for (int64_t y = i; y < std::min(i + kTile, sizes[0]); ++y)
+        for (int64_t x = j; x < std::min(j + kTile, sizes[1]); ++x)
+          to[y * sizes[1] + x] = from[y * strides[0] + x * strides[1]];
+}
+
+}  // namespace
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+FileTensor FileTensor::dense(DType dtype, std::vector<int64_t> shape,
+                             std::span<const std::byte> bytes) {
+  FileTensor tensor{.dtype = dtype, .shape = std::move(shape), .strides = {}, .pieces = {bytes}};
+  tensor.strides.resize(tensor.shape.size());
+  int64_t stride = 1;
+  for (size_t i = tensor.shape.size(); i-- > 0;) {
+    tensor.strides[i] = stride;
+    stride *= tensor.shape[i];
+  }
+  return tensor;
+}
+
+int64_t FileTensor::elements() const {
+  int64_t n = 1;
+  for (const int64_t size : shape) n *= size;
+  return n;
+}
+
+FileTensor FileTensor::transposed() const {
+  FileTensor result = *this;
+  std::reverse(result.shape.begin(), result.shape.end());
+  std::reverse(result.strides.begin(), result.strides.end());
+  return result;
+}
+
+void FileTensor::copy_region(const std::vector<int64_t>& origin, const std::vector<int64_t>& sizes,
+                             std::byte* target) const {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return;
+  std::vector<std::byte> joined;  // pieces are rare: arrays of more than a GiB in msgpack
+  const std::byte* bytes = pieces.front().data();
+  if (pieces.size() > 1) {
+    for (const auto piece : pieces) joined.insert(joined.end(), piece.begin(), piece.end());
+    bytes = joined.data();
+  }
+  int64_t at = first;
+  for (size_t i = 0; i < origin.size(); ++i) at += origin[i] * strides[i];
+  const int64_t element = size_of(dtype);
+  bytes += at * element;
+  // Elements need not be aligned in a file: types of their size that may lie anywhere.
+  struct __attribute__((packed)) Four {
+    uint32_t bits;
+  };
+  struct __attribute__((packed)) Two {
+    uint16_t bits;
+  };
+  struct __attribute__((packed)) Eight {
+    uint64_t bits;
+  };
+  const auto copy = [&]<typename T>(T) {
+    copy_strided(reinterpret_cast<const T*>(bytes), std::span<const int64_t>(sizes),
+                 std::span<const int64_t>(strides), reinterpret_cast<T*>(target));
+  };
+  if (element == 4) return copy(Four{});
+  if (element == 2) return copy(Two{});
+  if (element == 8) return copy(Eight{});
+  copy(uint8_t{});
+}
+
+bool FileTensor::equals(const FileTensor& other) const {
+  if (dtype != other.dtype || shape != other.shape) return false;
+  if (first == other.first && strides == other.strides && pieces.size() == 1 &&
+      other.pieces.size() == 1 && pieces[0].data() == other.pieces[0].data())
+    return true;
+  if (shape.empty() || elements() == 0) return elements() == other.elements();
+  std::vector<int64_t> origin(shape.size(), 0), row = shape;
+  row[0] = 1;
+  const auto bytes = static_cast<size_t>(elements() / shape[0] * size_of(dtype));
+  std::vector<std::byte> mine(bytes), theirs(bytes);
+  for (origin[0] = 0; origin[0] < shape[0]; ++origin[0]) {
+    copy_region(origin, row, mine.data());
+    other.copy_region(origin, row, theirs.data());
+    if (mine != theirs) return false;
+  }
+  return true;
+}
+
+}  // namespace quintet::huggingface

@@ -1,0 +1,205 @@
+// The readers of Hugging Face's files: what they accept, what damage does to them, whom they refuse.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "checkpoint/huggingface/formats.h"
+#include "checkpoint/huggingface/huggingface_reader.h"
+#include "checkpoint/open/open_checkpoint.h"
+#include "runtime/base/atomic_file.h"
+#include "tests/checkpoint/scratch.h"
+#include "tests/harness/fixtures.h"
+
+namespace quintet {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::fixture_root;
+using testing::Scratch;
+
+HostArrays read_all(const CheckpointReader& reader) {
+  HostArrays arrays;
+  for (const auto& [name, tensor] : reader.tensors()) {
+    HostArray array(tensor.dtype, tensor.shape);
+    reader.read({name, std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape},
+                array.bytes.data());
+    arrays[name] = std::move(array);
+  }
+  return arrays;
+}
+
+bool same(const HostArrays& a, const HostArrays& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.first == y.first && x.second.shape == y.second.shape &&
+           x.second.bytes == y.second.bytes;
+  });
+}
+
+/// A copy of a fixture's directory to damage.
+class Copy {
+ public:
+  explicit Copy(const std::string& kind) {
+    for (const auto& entry : fs::directory_iterator(fixture_root() / "huggingface" / kind))
+      fs::copy_file(entry.path(), path() / entry.path().filename());
+  }
+  const fs::path& path() const { return scratch_.path(); }
+  std::string text(const std::string& file) const { return read_file(path() / file); }
+  void write(const std::string& file, const std::string& bytes) const {
+    std::ofstream(path() / file, std::ios::binary | std::ios::trunc) << bytes;
+  }
+  void replace(const std::string& file, const std::string& from, const std::string& to) const {
+    std::string bytes = text(file);
+    const size_t at = bytes.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    write(file, bytes.replace(at, from.size(), to));
+  }
+  /// What opening, verifying and reading says; empty: nothing is wrong.
+  std::string problem() const {
+    try {
+      const auto reader = open_checkpoint(path());
+      reader->verify();
+      read_all(*reader);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kData) << error.what();
+      return error.what();
+    }
+    return "";
+  }
+
+ private:
+  Scratch scratch_;
+};
+
+TEST(HuggingFaceReader, ReadsARegionAsItReadsTheWhole) {
+  const huggingface::Reader reader(fixture_root() / "huggingface/strided");
+  for (const auto& [name, array] : read_all(reader)) {
+    if (array.shape.size() != 2) continue;
+    const std::vector<int64_t> origin{array.shape[0] / 3, array.shape[1] / 2};
+    const std::vector<int64_t> sizes{array.shape[0] / 2, array.shape[1] / 3};
+    HostArray part(array.dtype, sizes);
+    reader.read({name, origin, sizes}, part.bytes.data());
+    for (int64_t i = 0; i < sizes[0]; ++i)
+      for (int64_t j = 0; j < sizes[1]; ++j)
+        ASSERT_EQ(
+            part.as<float>()[static_cast<size_t>(i * sizes[1] + j)],
+            array
+                .as<float>()[static_cast<size_t>((origin[0] + i) * array.shape[1] + origin[1] + j)])
+            << name;
+  }
+}
+
+TEST(HuggingFaceReader, KnowsATableThatIsThereTwice) {
+  EXPECT_TRUE(huggingface::Reader(fixture_root() / "huggingface/t5_1_0_head_repeated").tied());
+  EXPECT_TRUE(huggingface::Reader(fixture_root() / "huggingface/t5_1_0").tied());
+  EXPECT_FALSE(huggingface::Reader(fixture_root() / "huggingface/t5_1_1").tied());
+  EXPECT_FALSE(huggingface::Reader(fixture_root() / "huggingface/tied_unscaled").tied());
+}
+
+/// Bits that flip and ends that are missing give an error or what was there; where the format has
+/// checksums, never other numbers.
+void expect_survives(const std::string& kind, const std::string& file, bool has_checksums) {
+  SCOPED_TRACE(kind);
+  const Copy copy(kind);
+  const std::string whole = copy.text(file);
+  const HostArrays before = read_all(*open_checkpoint(copy.path()));
+  std::mt19937 random(7);
+  const auto check = [&](const std::string& bytes) {
+    copy.write(file, bytes);
+    const std::string what = copy.problem();
+    if (!what.empty()) {
+      EXPECT_NE(what.find(copy.path().string()), std::string::npos) << what;
+      return;
+    }
+    if (has_checksums) {
+      EXPECT_TRUE(same(before, read_all(*open_checkpoint(copy.path()))));
+    }
+  };
+  for (int i = 0; i < 2000; ++i) {
+    std::string bytes = whole;
+    // Half of the flips where the structure is: at the ends.
+    const size_t end = i % 4 == 0 ? 3000 : i % 4 == 1 ? 9000 : whole.size();
+    const size_t at = random() % std::min(end, whole.size());
+    char& byte = bytes[i % 4 == 1 ? whole.size() - 1 - at : at];
+    byte = static_cast<char>(byte ^ (1 << random() % 8));
+    check(bytes);
+  }
+  for (int i = 0; i < 64; ++i) {
+    copy.write(file, whole.substr(0, whole.size() * static_cast<size_t>(i) / 64));
+    EXPECT_NE(copy.problem(), "") << i;
+  }
+}
+
+TEST(DamagedHuggingFace, ArchivesOfTorchAreErrorsOrUnchanged) {
+  expect_survives("t5_1_1", "pytorch_model.bin", true);
+}
+TEST(DamagedHuggingFace, OlderFilesOfTorchAreErrors) {
+  expect_survives("byt5", "pytorch_model.bin", false);
+}
+TEST(DamagedHuggingFace, SafetensorsAreErrors) {
+  expect_survives("t5_1_0", "model.safetensors", false);
+}
+TEST(DamagedHuggingFace, MsgpackFilesAreErrors) {
+  expect_survives("flax", "flax_model.msgpack", false);
+}
+TEST(DamagedHuggingFace, ConfigurationsAreErrors) { expect_survives("flan", "config.json", false); }
+
+TEST(RefusedHuggingFace, GlobalsThatAreNotForTensorsByName) {
+  const Copy copy("byt5");
+  copy.write("pytorch_model.bin",
+             "\x80\x02"
+             "cposix\nsystem\nX\x04\x00\x00\x00"
+             "true\x85R.");
+  EXPECT_NE(copy.problem().find("posix.system"), std::string::npos) << copy.problem();
+}
+
+TEST(RefusedHuggingFace, OtherModelsByTheirType) {
+  const Copy copy("t5_1_0");
+  copy.replace("config.json", "\"t5\"", "\"bart\"");
+  const std::string what = copy.problem();
+  EXPECT_NE(what.find("'bart' is not supported"), std::string::npos) << what;
+  EXPECT_NE(what.find("umt5"), std::string::npos) << what;
+}
+
+TEST(RefusedHuggingFace, FieldsByName) {
+  for (const auto& [from, to, name] :
+       {std::tuple("\"layer_norm_epsilon\": 1e-06", "\"layer_norm_epsilon\": 1e-05",
+                   "layer_norm_epsilon"),
+        {"\"pad_token_id\": 0", "\"pad_token_id\": 3", "pad_token_id"},
+        {"\"decoder_start_token_id\": 0", "\"decoder_start_token_id\": 2",
+         "decoder_start_token_id"},
+        {"\"feed_forward_proj\": \"relu\"", "\"feed_forward_proj\": \"gelu\"", "feed_forward_proj"},
+        {"\"use_cache\": true", "\"rope_theta\": 10000", "rope_theta"},
+        {"\"d_kv\": 8", "\"d_kv\": 9", "d_kv"},
+        {"\"d_kv\": 8", "\"d_kv\": \"8\"", "d_kv"}}) {
+    const Copy copy("t5_1_0");
+    copy.replace("config.json", from, to);
+    const std::string what = copy.problem();
+    // A size that is merely wrong shows in a tensor of another shape.
+    EXPECT_NE(what.find(to == std::string("\"d_kv\": 9") ? "SelfAttention.q.weight" : name),
+              std::string::npos)
+        << what;
+  }
+}
+
+TEST(RefusedHuggingFace, WeightsThatAreMissingOrTooMany) {
+  const Copy fewer("t5_1_0");
+  fewer.replace("config.json", "\"num_layers\": 2", "\"num_layers\": 3");
+  EXPECT_NE(fewer.problem().find("'encoder.block.2.layer.0.layer_norm.weight'"), std::string::npos)
+      << fewer.problem();
+  const Copy more("t5_1_0");
+  more.replace("config.json", "\"num_layers\": 2", "\"num_layers\": 1");
+  EXPECT_NE(more.problem().find("belong to nothing"), std::string::npos) << more.problem();
+}
+
+TEST(RefusedHuggingFace, ShardsThatAreMissing) {
+  const Copy copy("flan");
+  fs::remove(copy.path() / "model-00002-of-00002.safetensors");
+  EXPECT_NE(copy.problem().find("model-00002-of-00002.safetensors"), std::string::npos);
+  const Copy outside("flan");
+  outside.replace("model.safetensors.index.json", "model-00001-of", "../el-00001-of");
+  EXPECT_NE(outside.problem().find("beside it"), std::string::npos) << outside.problem();
+}
+
+}  // namespace
+}  // namespace quintet
