@@ -48,6 +48,8 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
     app.add_option("--beams", options.beams, "1: greedy")->check(positive);
     app.add_option("--top_p", options.top_p, "sample from the likeliest tokens that reach it")
         ->check(CLI::Range(0.0, 1.0));
+    app.add_option("--model_dir", options.model_dir,
+                   "a run or a Hugging Face directory, instead of --model with random weights");
     app.add_flag("--encode_only", options.encode_only, "one pass of the encoder, no tokens made");
     options.quantize.add_to(app);
   } else {
@@ -124,7 +126,7 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
   const nlohmann::ordered_json json = {
       {"bench", what},
       {"device", Device::current().description()},
-      {"model", options.model},
+      {"model", options.model_dir.empty() ? options.model : options.model_dir},
       {"batch", options.batch},
       {"inputs", options.inputs},
       {"targets", options.targets},

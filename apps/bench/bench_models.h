@@ -18,6 +18,7 @@ struct BenchOptions : ModelCase {
   int64_t beams = 1;                       // generate only; 1 is greedy
   double top_p = 0;                        // generate only; 0: no sampling
   bool encode_only = false;                // generate only
+  std::string model_dir = {};              // generate only: instead of a published size
   std::string optimizer = "adamw";         // train only
   double dropout = 0;                      // train only
   std::vector<std::string> examples = {};  // train only: INPUTS/TARGETS each, packed into rows

@@ -9,7 +9,7 @@ std::vector<std::string> testing::fuzz_seeds() {
   // The older form: magic number, protocol, facts, an empty dictionary, no storages.
   using namespace std::string_literals;
   return {
-      "\x80\x02\x8a\x0alfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}q\x00.\x80\x02}q\x00.\x80\x02]q\x00."s};
+      "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9\x20j\xa8P\x19.\x80\x02M\xe9\x03.\x80\x02}q\x00.\x80\x02}q\x00.\x80\x02]q\x00."s};
 }
 
 }  // namespace quintet
