@@ -129,7 +129,7 @@ class Fields {
       const bool known =
           known_.contains(name) || value.is_null() ||
           std::any_of(fields_without_effect().begin(), fields_without_effect().end(),
-                      [&](const WithoutEffect& field) { return field.field == name; });
+                      [&key = name](const WithoutEffect& field) { return field.field == key; });
       QT_CHECK_AS(ExitCode::kData, known,
                   "{}.{}: is not known here, so it is not known either what the model would lose "
                   "without it; take it out of the file if it has no effect",
