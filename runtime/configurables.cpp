@@ -93,9 +93,10 @@ gin::Value compute_num_model_partitions(const gin::Arguments& args) {
 
 TrainerOptions trainer_options(const gin::Arguments& args) {
   TrainerOptions options;
-  options.num_microbatches = args.get<std::optional<int64_t>>("num_microbatches").value_or(1);
-  QT_CHECK(options.num_microbatches >= 1, "{}: expected 1 or more, or None, found {}",
-           args.where("num_microbatches").text, options.num_microbatches);
+  const int64_t parts = args.get<std::optional<int64_t>>("num_microbatches").value_or(1);
+  QT_CHECK(parts >= 0, "{}: expected 1 or more, or 0 or None for whole batches, found {}",
+           args.where("num_microbatches").text, parts);
+  options.num_microbatches = std::max<int64_t>(parts, 1);  // 0: as T5X's
   options.learning_rate = args.get<Schedule>("learning_rate_fn");
   options.weight_metrics = !args.value("weight_metrics_computer").is_none();
   return options;

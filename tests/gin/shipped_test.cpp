@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "apps/config/session.h"
 #include "models/modules.h"
 #include "runtime/gin/resolved.h"
+#include "tests/harness/fixtures.h"
 
 namespace quintet {
 namespace {
@@ -50,8 +52,8 @@ const std::map<std::string, std::string> kValues = {
     {"EVAL_OUTPUT_DIR", "'/tmp/eval'"},
     {"INFER_OUTPUT_DIR", "'/tmp/infer'"}};
 
-/// The files, and a value for each macro that they leave open. Runs of models with experts use
-/// BATCH_SIZE and INITIAL_CHECKPOINT_PATH without asking for them, as T5X's do.
+/// The files, and a value for each macro that they leave open. Some use BATCH_SIZE,
+/// INITIAL_CHECKPOINT_PATH and MIXTURE_OR_TASK_NAME without asking for them, as T5X's do.
 gin::CommandLine complete(const std::vector<std::string>& files) {
   const gin::Resolved parsed = gin::resolve_files(files, {}, gin::Finder({}, {{"", kConfigs}}));
   gin::CommandLine line{files, {}, {}};
@@ -65,23 +67,84 @@ gin::CommandLine complete(const std::vector<std::string>& files) {
       return binding.second == gin::Value(gin::Macro{name});
     });
   };
-  for (const char* name : {"BATCH_SIZE", "INITIAL_CHECKPOINT_PATH"})
+  for (const char* name : {"BATCH_SIZE", "INITIAL_CHECKPOINT_PATH", "MIXTURE_OR_TASK_NAME"})
     if (parsed.macros.find(name) == nullptr && is_read(name))
       line.bindings.push_back(std::string(name) + " = " + kValues.at(name));
   return line;
 }
 
-TEST(ShippedGin, ModelsResolveWithEveryRun) {
-  for (const std::string& model : shipped("t5x/examples"))
-    for (const std::string& run : shipped("t5x/configs/runs")) {
+bool is_example(const std::string& file) {
+  return fs::path(file).parent_path().filename() == "examples";
+}
+
+/// Resolves, and what `quintet train` writes into config.gin reads back as the same.
+void expect_resolves(const std::vector<std::string>& files) {
+  Session session(complete(files));
+  const std::string written = session.config().config_str();
+  gin::Config again(session.registry(), {.roots = config_roots()});
+  again.parse_text(written, "config.gin");
+  again.finalize();
+  EXPECT_EQ(again.config_str(), written);
+}
+
+/// Neither an example, which includes a run of its own, nor what is included behind a model.
+bool is_model(const std::string& file) {
+  const auto macros = gin::resolve_files({file}, {}, gin::Finder({}, {{"", kConfigs}})).macros;
+  return !is_example(file) && macros.find("MODEL") != nullptr;
+}
+
+void expect_models_resolve(const std::string& models, const std::string& runs) {
+  size_t pairs = 0;
+  for (const std::string& model : shipped(models)) {
+    if (!is_model(model)) continue;
+    for (const std::string& run : shipped(runs)) {
       SCOPED_TRACE(model + " with " + run);
-      Session session(complete({model, run}));
-      const std::string written = session.config().config_str();
-      gin::Config again(session.registry(), {.roots = config_roots()});
-      again.parse_text(written, "config.gin");
-      again.finalize();
-      EXPECT_EQ(again.config_str(), written);
+      expect_resolves({model, run});
+      ++pairs;
     }
+  }
+  EXPECT_GT(pairs, 100u);
+}
+
+TEST(ShippedGin, ModelsResolveWithEveryRun) {
+  expect_models_resolve("t5x/examples", "t5x/configs/runs");
+  expect_models_resolve("t5x/contrib/gpu/t5", "t5x/contrib/gpu/t5/configs/runs");
+}
+
+TEST(ShippedGin, ExamplesResolveAndNameKnownTasks) {
+  size_t examples = 0;
+  for (const std::string& file : shipped("t5x")) {
+    if (!is_example(file)) continue;
+    SCOPED_TRACE(file);
+    ++examples;
+    expect_resolves({file});
+    gin::CommandLine line = complete({file});
+    line.bindings.push_back(
+        "seqio.SentencePieceVocabulary.sentencepiece_model_file = '" +
+        (testing::fixture_root() / "seqio/vocab/bpe_nofallback.model").string() + "'");
+    Session session(line);
+    EXPECT_NO_THROW(session.task(gin::as<std::string>(
+        session.config().evaluate("MIXTURE_OR_TASK_NAME"), {"MIXTURE_OR_TASK_NAME"})));
+  }
+  EXPECT_EQ(examples, 32u);
+}
+
+TEST(ShippedGin, LocalTinyShrinksARun) {
+  for (const std::string folder : {"t5x/examples/t5", "t5x/contrib/gpu/t5"}) {
+    SCOPED_TRACE(folder);
+    const std::vector<std::string> files = {folder + "/t5_1_1/examples/small_c4_pretrain.gin",
+                                            folder + "/local_tiny.gin"};
+    expect_resolves(files);
+    Session session(complete(files));
+    const auto bound = [&](const std::string& name) {
+      return gin::as<int64_t>(session.config().evaluate(name), {name});
+    };
+    const std::string network =
+        folder == "t5x/examples/t5" ? "t5x.examples.t5" : "t5x.contrib.gpu.t5";
+    EXPECT_EQ(bound(network + ".network.T5Config.emb_dim"), 8);
+    EXPECT_EQ(bound("TRAIN_STEPS"), 3);
+    EXPECT_NO_THROW(session.config().call("t5x.trainer.Trainer"));
+  }
 }
 
 TEST(ShippedGin, ModelsWithExpertsResolveWithEveryRun) {
@@ -207,6 +270,39 @@ const std::vector<std::string> kUnknown = {
     "'remat_policy'",
     "umt5/tydiqa_base.gin",
     "umt5/architectures/encoder_decoder.gin"};  // wrong alone in T5X too
+
+/// Full names and values of a file and of what it includes from `roots` or `search_paths`.
+nlohmann::json resolved(const gin::Registry& registry, const std::string& file,
+                        gin::Config::Options options) {
+  gin::Config config(registry, std::move(options));
+  config.parse_file(file);
+  return nlohmann::json::parse(gin::to_json(gin::resolve(config)));
+}
+
+// gin_t5x_test compares the names as written; this, what the imports make of them.
+TEST(ShippedGin, NamesOfOurFilesMeanWhatT5xsMean) {
+  const char* root = std::getenv("QUINTET_T5X");
+  if (root == nullptr) GTEST_SKIP() << "QUINTET_T5X names no checkout of t5x";
+  gin::Registry registry;
+  register_everything(registry);
+  size_t compared = 0;
+  for (const std::string& file : shipped("t5x")) {
+    if (!fs::exists(fs::path(root) / file) || file.ends_with("t5/tiny.gin")) continue;
+    SCOPED_TRACE(file);
+    const auto ours = resolved(registry, (kConfigs / file).string(), {.roots = config_roots()});
+    const auto theirs = resolved(registry, (fs::path(root) / file).string(),
+                                 {.search_paths = {root}, .skip_unknown = true});
+    ++compared;
+    for (const auto& [name, value] : theirs["bindings"].items()) {
+      if (ours["bindings"].contains(name))
+        EXPECT_EQ(ours["bindings"][name], value) << name;
+      else
+        EXPECT_TRUE(name.ends_with("use_custom_packing_ops") || name.ends_with("use_jax_array"))
+            << name;
+    }
+  }
+  EXPECT_GT(compared, 90u);
+}
 
 TEST(ShippedGin, FilesOfT5xResolveButForListedNames) {
   const char* root = std::getenv("QUINTET_T5X");
