@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <regex>
 
+#include "apps/config/ineffective.h"
 #include "apps/config/session.h"
 #include "apps/input/same_data.h"
 #include "apps/process/ranks.h"
@@ -93,6 +94,7 @@ void cache_tasks(CacheFlags flags, const gin::CommandLine& command_line,
   flags.cache.base_seed = std::max<int64_t>(0, flags.base_seed);
 
   Session session(command_line);
+  check_effects(session.config(), false);
   const auto tasks = chosen_tasks(session, flags);
   const Ranks ranks(RankFlags{});
   ranks.agree_on("build", build_text());

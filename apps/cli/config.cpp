@@ -2,7 +2,7 @@
 // JSON.
 
 #include "apps/cli/verbs.h"
-#include "apps/config/show_config.h"
+#include "apps/config/show/show_config.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
 #include "runtime/base/check.h"
@@ -16,12 +16,25 @@ void add_flags(CommandLine& cli, std::vector<std::string>& files, ShowConfigOpti
   describe_gin_flags(app, "a gin file");
   app.add_option("--format", options.format, "text (gin) or json")
       ->check(CLI::IsMember({"text", "json"}));
-  app.add_flag("--parse_only", options.parse_only,
-               "names as written, nothing looked up; includes that are missing are listed");
-  app.add_flag("--skip_unknown", options.skip_unknown,
-               "names that this version does not know are told on stderr, not errors");
-  app.add_flag("--keep_macros", options.keep_macros,
-               "json: macros as references, not as their values");
+  auto* parse_only =
+      app.add_flag("--parse_only", options.parse_only,
+                   "names as written, nothing looked up; includes that are missing are listed");
+  auto* skip_unknown =
+      app.add_flag("--skip_unknown", options.skip_unknown,
+                   "names that this version does not know are told on stderr, not errors");
+  auto* keep_macros = app.add_flag("--keep_macros", options.keep_macros,
+                                   "json: macros as references, not as their values");
+  auto* explain = app.add_flag("--explain", options.explain,
+                               "of every value: the file and line or flag that set it, what it "
+                               "replaced; at the end the bindings that nothing uses");
+  auto* diff = app.add_option("--diff", options.diff,
+                              "two gin files or model directories: the values that differ")
+                   ->expected(2);
+  for (auto* other : {parse_only, skip_unknown, keep_macros}) {
+    explain->excludes(other);
+    diff->excludes(other);
+  }
+  diff->excludes(explain);
 }
 
 }  // namespace
@@ -34,11 +47,13 @@ int run_config(std::span<char* const> args) {
   CommandLine cli("config", "Prints the configuration that gin files and flags come to.",
                   "quintet config t5x/examples/t5/t5_1_1/base.gin --gin.DROPOUT_RATE=0.0\n"
                   "quintet config --format=json --gin_file=run.gin --gin.BATCH_SIZE=64\n"
-                  "quintet config --format=json --parse_only --gin_file=run.gin");
+                  "quintet config --format=json --parse_only --gin_file=run.gin\n"
+                  "quintet config --explain quintet/quickstart.gin --gin.TRAIN_STEPS=500\n"
+                  "quintet config --diff quintet/quickstart.gin quintet/switch_quickstart.gin");
   add_flags(cli, files, options);
   if (!cli.parse(left)) return 0;
   gin_line.files.insert(gin_line.files.end(), files.begin(), files.end());
-  QT_CHECK(!gin_line.files.empty() || !gin_line.bindings.empty(),
+  QT_CHECK(!gin_line.files.empty() || !gin_line.bindings.empty() || !options.diff.empty(),
            "quintet config: no configuration; name a gin file");
   show_config(gin_line, options);
   return 0;

@@ -25,17 +25,21 @@ std::vector<AssignmentRule> rules_from(const gin::Value& value, const gin::Where
 }
 
 constexpr const char* kUpcycle = "t5x.contrib.moe.checkpoints.UpcycleCheckpointer";
+constexpr const char* kCheckpointer = "t5x.checkpoints.Checkpointer";
 
 struct Upcycling {
   int64_t num_experts = 0;
 };
 
-/// Of checkpointer classes only the one that makes experts of dense MLPs changes what is read.
+/// Of checkpointer classes the one that makes experts of dense MLPs changes what is read.
 void take_checkpointer(RestoreCheckpointConfig& config, const gin::Value& value,
                        const gin::Where& where) {
-  const auto* named = value.get_if<gin::Callable>();
-  if (named == nullptr || named->name() != kUpcycle) return;
-  config.upcycled_experts = gin::as<Upcycling>((*named)(), where).num_experts;
+  if (value.is_none()) return;
+  const auto named = gin::as<gin::Callable>(value, where);
+  if (named.name() == kCheckpointer) return;
+  QT_CHECK(named.name() == kUpcycle, "{}: expected @checkpoints.Checkpointer or @{}, found @{}",
+           where.text, kUpcycle, named.name());
+  config.upcycled_experts = gin::as<Upcycling>(named(), where).num_experts;
   QT_CHECK(config.upcycled_experts > 0, "{}.num_experts: expected 1 or more, found {}", kUpcycle,
            config.upcycled_experts);
 }
@@ -66,9 +70,10 @@ void register_save_config(gin::Registry& registry) {
                   QT_CHECK(!config.keep || *config.keep > 0, "{}: {} must be above 0, or None",
                            where.text, config.keep.value_or(0));
                 })
-      .accepted("keep_dataset_checkpoints")  // the data position is part of every checkpoint
+      .accepted("keep_dataset_checkpoints")  // apps/config/ineffective.cpp says why
       .accepted("save_dataset", false)
       .accepted("checkpointer_cls")
+      .accepted("checkpoint_manager_cls")
       .accepted("state_transformation_fns");
 }
 
@@ -90,10 +95,11 @@ void register_restore_config(gin::Registry& registry) {
                    const gin::Where& where) { config.assignment_map = rules_from(value, where); })
       .arg("strict", &RestoreCheckpointConfig::strict)
       .arg("fallback_to_scratch", &RestoreCheckpointConfig::fallback_to_scratch)
-      .accepted("dtype")  // parameters are float32 in memory, whatever they were saved as
+      .arg_with("checkpointer_cls", {}, take_checkpointer)
+      .accepted("dtype")  // apps/config/ineffective.cpp says why
       .accepted("restore_dataset", false)
       .accepted("use_gda")
-      .arg_with("checkpointer_cls", {}, take_checkpointer)
+      .accepted("checkpoint_manager_cls")
       .accepted("state_transformation_fns");
 }
 
@@ -102,6 +108,10 @@ void register_restore_config(gin::Registry& registry) {
 void register_checkpoint_configs(gin::Registry& registry) {
   registry.add_function(kUpcycle, [](int64_t num_experts) { return Upcycling{num_experts}; },
                         {{"num_experts"}});
+  for (const char* name : {kCheckpointer, "t5x.checkpoints.OrbaxCheckpointManagerInterface"})
+    registry.add(name, {}, [](const gin::Arguments& args) -> gin::Value {
+      fail(ExitCode::kUsage, "{} is used as @ without ()", args.target().name);
+    });
   register_save_config(registry);
   register_restore_config(registry);
   registry.add_struct<CheckpointConfig>("t5x.utils.CheckpointConfig")

@@ -42,9 +42,14 @@ std::variant<BeamOptions, SampleOptions> configured_decode_fn(const ConfiguredMo
   std::string name = decoder_only ? kTemperatureSample : kBeamSearch;
   if (const auto* callable = model.decode_fn.get_if<gin::Callable>()) name = callable->name();
   int64_t num_decodes = 1;
+  gin::Callable::Named decoder_params;  // win over what is bound to the decode function
   if (model.config != nullptr) {
     const gin::Arguments method = model.config->arguments(model.name + ".predict_batch_with_aux");
     num_decodes = method.get<std::optional<int64_t>>("num_decodes").value_or(1);
+    using Params = std::optional<std::map<std::string, gin::Value>>;
+    for (const auto& [param, value] :
+         method.get<Params>("decoder_params").value_or(Params::value_type{}))
+      decoder_params.emplace_back(param, value);
   }
   QT_CHECK(name == kBeamSearch || name == kTemperatureSample,
            "{}.decode_fn: {} is not a decode function; use @decoding.beam_search or "
@@ -53,7 +58,7 @@ std::variant<BeamOptions, SampleOptions> configured_decode_fn(const ConfiguredMo
   if (model.config == nullptr)
     return decoder_only ? std::variant<BeamOptions, SampleOptions>(SampleOptions{})
                         : BeamOptions{.num_decodes = 1};
-  const gin::Arguments args = model.config->arguments(name);
+  const gin::Arguments args = model.config->arguments(name, std::move(decoder_params));
   if (name == kBeamSearch) return beam_options(args, num_decodes);
   return sample_options(args, num_decodes);
 }

@@ -1,5 +1,7 @@
 #include "apps/config/entry_point.h"
 
+#include "apps/config/ineffective.h"
+
 namespace quintet {
 
 std::string name_of(EntryPoint entry_point) {
@@ -30,6 +32,7 @@ int run_entry_point(EntryPoint entry_point, const gin::CommandLine& command_line
                                          : bodies.infer) = call;
   Session session(command_line, std::move(bodies),
                   {.main_modules = {name.substr(0, name.rfind('.'))}});
+  check_effects(session.config(), false);
   running = &session;
   if (prepare(session)) session.config().call(name);
   return code;

@@ -1,5 +1,6 @@
 #include "apps/config/evaluation_config.h"
 
+#include "apps/config/ineffective.h"
 #include "runtime/base/path_map.h"
 
 namespace quintet {
@@ -28,6 +29,7 @@ EvaluationConfig evaluation_config_from(const gin::Arguments& args) {
   config.model = args.get<std::shared_ptr<ConfiguredModel>>("model");
   config.dataset = args.get<data::DatasetConfig>("dataset_cfg");
   config.restore = args.get<RestoreCheckpointConfig>("restore_checkpoint_cfg");
+  check_read_whole(config.restore, args);
   config.output_dir = local_path(args.get<std::string>("output_dir"));
   const gin::Value evaluator = args.value("inference_evaluator_cls");
   const auto* callable = evaluator.get_if<gin::Callable>();

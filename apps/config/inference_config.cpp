@@ -1,6 +1,7 @@
 #include "apps/config/inference_config.h"
 
 #include "apps/config/gin_flags.h"
+#include "apps/config/ineffective.h"
 #include "data/tasks/gin_types.h"
 #include "data/tasks/infer_task.h"
 #include "runtime/base/path_map.h"
@@ -74,6 +75,7 @@ InferenceConfig inference_config_from(const gin::Arguments& args) {
   config.model = args.get<std::shared_ptr<ConfiguredModel>>("model");
   config.dataset = args.get<data::DatasetConfig>("dataset_cfg");
   config.restore = args.get<RestoreCheckpointConfig>("restore_checkpoint_cfg");
+  check_read_whole(config.restore, args);
   config.output_dir = local_path(args.get<std::string>("output_dir"));
   config.checkpoint_period = args.get<int64_t>("checkpoint_period");
   config.shard = {args.get<int64_t>("shard_id"), args.get<int64_t>("num_shards")};

@@ -97,7 +97,7 @@ void register_train(gin::Registry& registry, std::function<gin::Value(const gin:
   for (const char* name : {"t5x.utils.get_dataset", "t5x.utils.get_training_eval_datasets",
                            "t5x.utils.verify_matching_vocabs", "t5x.utils.TrainStateInitializer",
                            "t5x.gin_utils.summarize_gin_config"})
-    if (registry.find(name) == nullptr) registry.add(name, {{"**"}}, no_effect);
+    if (registry.find(name) == nullptr) registry.add(name, {}, no_effect);
 }
 
 }  // namespace quintet

@@ -42,6 +42,29 @@ std::string binding_name(const Bindings::Entry& entry, const std::string& param)
   return scoped(entry.scope, entry.target->name) + "." + param;
 }
 
+std::string place_of(const Bound& bound) {
+  std::string flag = bound.where.file;
+  if (!flag.starts_with(kBindingFile)) return bound.where.str();
+  flag = flag.substr(std::string(kBindingFile).size());
+  if (flag.ends_with('"')) flag.pop_back();
+  if (const size_t equals = flag.find(" = "); equals != std::string::npos)
+    flag.replace(equals, 3, "=");
+  return "--gin." + flag;
+}
+
+const Value& expanded(const Config::State& state, const Value& value) {
+  const Value* out = &value;
+  for (int depth = 0; depth < 100; ++depth) {  // macros may name each other in a circle
+    const Macro* macro = out->get_if<Macro>();
+    const Bindings::Entry* entry =
+        macro == nullptr ? nullptr : state.bindings.find(macro->name, state.macro);
+    const Bound* bound = entry == nullptr ? nullptr : entry->find("value");
+    if (bound == nullptr) return *out;
+    out = &bound->value;
+  }
+  return *out;
+}
+
 Config::Config(const Registry& registry, Options options)
     : state_(std::make_unique<State>(this, registry, std::move(options))) {}
 Config::~Config() = default;

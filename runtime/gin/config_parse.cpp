@@ -95,8 +95,8 @@ void Config::State::apply_import(const Statement& statement, const ImportStateme
 void Config::State::apply_binding(const Statement& statement, const BindingStatement& binding,
                                   ParseContext& context) {
   if (binding.arg.empty()) {
-    bindings.set(scoped(binding.scope, binding.selector), macro, "value",
-                 {take_over(binding.value, statement, context), statement.where});
+    replace(scoped(binding.scope, binding.selector), macro, "value",
+            {take_over(binding.value, statement, context), statement.where});
     return;
   }
   const Resolution found = names.resolve(context, binding.selector);
@@ -111,8 +111,18 @@ void Config::State::apply_binding(const Statement& statement, const BindingState
                                   binding.selector, binding.arg, did_you_mean(binding.arg, known)));
     return;
   }
-  bindings.set(binding.scope, found.target, binding.arg,
-               {take_over(binding.value, statement, context), statement.where});
+  replace(binding.scope, found.target, binding.arg,
+          {take_over(binding.value, statement, context), statement.where});
+}
+
+void Config::State::replace(const std::string& scope, const Configurable* target,
+                            const std::string& param, Bound bound) {
+  if (const Bindings::Entry* entry = bindings.find(scope, target))
+    if (const Bound* before = entry->find(param)) {
+      bound.shadowed = before->shadowed;
+      bound.shadowed.push_back({before->value, before->where});
+    }
+  bindings.set(scope, target, param, std::move(bound));
 }
 
 Value Config::State::take_over(const Value& value, const Statement& statement,

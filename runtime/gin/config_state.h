@@ -20,6 +20,7 @@ inline constexpr const char* kBindingFile = "binding \"";
 struct Bound {
   Value value;
   Location where;
+  std::vector<Bound> shadowed = {};  // what it replaced, the first binding first
 };
 
 /// (scope, configurable) -> parameter -> value, both in the order in which they were first bound. A
@@ -82,6 +83,9 @@ struct Config::State {
                     ParseContext& context);
   void apply_binding(const Statement& statement, const BindingStatement& binding,
                      ParseContext& context);
+  /// Binds, and keeps what was bound before.
+  void replace(const std::string& scope, const Configurable* target, const std::string& param,
+               Bound bound);
   /// Fills in the targets of references and the full names of constants.
   Value take_over(const Value& value, const Statement& statement, ParseContext& context);
   void report(const Statement& statement, const std::string& problem);
@@ -121,6 +125,10 @@ void visit_values(const Value& value, const auto& visit) {
     }
 }
 
+/// The value that a macro of a macro stands for; the macro itself where nothing defines it.
+const Value& expanded(const Config::State& state, const Value& value);
+/// "file.gin:12", or the flag of the command line: "--gin.NAME=VALUE".
+std::string place_of(const Bound& bound);
 /// "x/y" or "" in front of a name.
 std::string scoped(const std::string& scope, const std::string& name);
 /// How a binding is called in messages: the macro's name, or scope/full.name.parameter.

@@ -68,11 +68,11 @@ class Reached {
   std::set<const Configurable*> targets_;
 };
 
-bool is_read_by(const ReadByProgram& program, const Configurable& target) {
-  return std::any_of(
-      program.configurables.begin(), program.configurables.end(), [&](const std::string& name) {
-        return target.name == name || (name.ends_with('.') && target.name.starts_with(name));
-      });
+/// A gin file asks for the macro's value: %gin.REQUIRED was bound before.
+bool is_asked_for(const Bound& bound) {
+  return std::any_of(bound.shadowed.begin(), bound.shadowed.end(), [](const Bound& before) {
+    return before.value == Value(Macro{kRequiredName});
+  });
 }
 
 /// The part of a binding's scope that no reference has; empty: all have one.
@@ -84,6 +84,32 @@ std::string unknown_scope(const Bindings::Entry& entry, const Reached& reached) 
 }
 
 }  // namespace
+
+bool ReadByProgram::reads(const std::string& configurable) const {
+  return std::any_of(configurables.begin(), configurables.end(), [&](const std::string& name) {
+    return configurable == name || (name.ends_with('.') && configurable.starts_with(name));
+  });
+}
+
+std::vector<IneffectiveBinding> ineffective_bindings(const Config& config,
+                                                     const IneffectiveTable& table) {
+  const Config::State& state = config.state();
+  std::vector<IneffectiveBinding> found;
+  for (const Bindings::Entry& entry : state.bindings.entries())
+    for (const auto& [name, bound] : entry.params) {
+      const auto row = table.find(entry.target->name + "." + name);
+      if (row == table.end()) continue;
+      const Ineffective& why = row->second;
+      const Value& value = expanded(state, bound.value);
+      const Param* param = entry.target->find(name);
+      const bool is_default = param != nullptr && value == param->default_value.value_or(Value());
+      if (why.verdict != Ineffective::Verdict::removed &&
+          (is_default || (why.is_met && why.is_met(value, config))))
+        continue;
+      found.push_back({place_of(bound), binding_name(entry, name), value, why.verdict, why.reason});
+    }
+  return found;
+}
 
 void check_flags_used(const Config& config, const ReadByProgram& by_program) {
   const Config::State& state = config.state();
@@ -103,14 +129,14 @@ void check_flags_used(const Config& config, const ReadByProgram& by_program) {
       if (!bound.where.file.starts_with(kBindingFile)) continue;
       const std::string name = binding_name(entry, param);
       if (entry.target == state.macro) {
-        if (!reached.has_macro(entry.scope))
+        if (!reached.has_macro(entry.scope) && !is_asked_for(bound))
           problem(name, fmt::format("nothing in the configuration reads the macro '{}'{}", name,
                                     did_you_mean(name, macros)));
       } else if (const std::string scope = unknown_scope(entry, reached); !scope.empty()) {
         problem(name, fmt::format(
                           "nothing in the configuration has the scope '{}'{}", scope,
                           did_you_mean(scope, {reached.scopes().begin(), reached.scopes().end()})));
-      } else if (!is_read_by(by_program, *entry.target) && !reached.has(*entry.target)) {
+      } else if (!by_program.reads(entry.target->name) && !reached.has(*entry.target)) {
         problem(name, fmt::format("nothing in the configuration refers to {}{}", entry.target->name,
                                   did_you_mean(name, parameters)));
       }

@@ -70,6 +70,8 @@ def test_numbers_that_make_no_sense(folder):
     refuses(2, ["batch_size"], *tiny(run, 10, "--gin.BATCH_SIZE=0"))
     refuses(2, ["num_microbatches", "3", "4"], *tiny(run, 10, "--gin.trainer.Trainer.num_microbatches=3"))
     run = folder / "none of these makes it"
+    refuses(2, ["--gin.partitioning.PjitPartitioner.ici_mesh_shape=(1, 1)", "num_partitions"],
+            *tiny(run, 10, "--gin.partitioning.PjitPartitioner.ici_mesh_shape=(1, 1)"))
     refuses(2, ["num_microbatches", "-1"], *tiny(run, 10, "--gin.trainer.Trainer.num_microbatches=-1"))
     refuses(2, ["adamw.learning_rate", "-0.1"], *tiny(run, 10, "--gin.optimizers.adamw.learning_rate=-0.1"))
     refuses(2, ["peak_value", "-0.1"], *tiny(run, 10, "--gin.optax.warmup_cosine_decay_schedule.peak_value=-0.1"))

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "apps/cli/verbs.h"
@@ -78,6 +81,102 @@ TEST(ConfigVerb, PrintsGinThatReadsBack) {
   std::fclose(out);
   EXPECT_EQ(run({"--gin_file", file}), text);
   std::remove(file.c_str());
+}
+
+/// A gin file that lasts as long as the test.
+class GinFile {
+ public:
+  GinFile(const std::string& name, const std::string& text)
+      : path_(::testing::TempDir() + "/config_verb_test_" + name) {
+    std::ofstream(path_) << text;
+  }
+  ~GinFile() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+const nlohmann::json* named(const nlohmann::json& all, const std::string& name) {
+  for (const auto& one : all)
+    if (one["name"] == name) return &one;
+  ADD_FAILURE() << "no " << name;
+  return nullptr;
+}
+
+TEST(ConfigVerb, ExplainsWhereValuesComeFrom) {
+  const GinFile mine("mine.gin",
+                     "include 't5x/examples/t5/t5_1_1/small.gin'\n"
+                     "from t5x.examples.t5 import network\n"
+                     "network.T5Config.emb_dim = 64\n"
+                     "LEFT_OVER = 3\n");
+  const std::vector<std::string> args = {mine.path(), "--explain", "--gin.DROPOUT_RATE=0.25",
+                                         "--gin.network.T5Config.emb_dim=32"};
+  const std::string text = run(args);
+  EXPECT_NE(text.find("T5Config.emb_dim = 32\n    --gin.network.T5Config.emb_dim=32\n"
+                      "    instead of 64 of " +
+                      mine.path() + ":3\n    instead of 512 of "),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("T5Config.dropout_rate = %DROPOUT_RATE = 0.25\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n# Nothing uses:\nLEFT_OVER = 3\n    " + mine.path() + ":4\n"),
+            std::string::npos)
+      << text;
+}
+
+TEST(ConfigVerb, ExplainsAsJson) {
+  const GinFile mine("mine.gin",
+                     "include 't5x/configs/runs/infer.gin'\n"
+                     "from t5x import utils\n"
+                     "utils.RestoreCheckpointConfig.dtype = 'float16'\n"
+                     "elsewhere/utils.DatasetConfig.pack = True\n");
+  const auto all = nlohmann::json::parse(run({mine.path(), "--explain", "--format=json"}));
+  const auto* dtype = named(all, "t5x.utils.RestoreCheckpointConfig.dtype");
+  ASSERT_NE(dtype, nullptr);
+  EXPECT_EQ(dtype->at("place"), mine.path() + ":3");
+  EXPECT_EQ(dtype->at("shadowed").at(0).at("value"), "'bfloat16'");
+  EXPECT_NE(dtype->at("without_effect").get<std::string>().find("float32"), std::string::npos);
+  EXPECT_EQ(dtype->at("used"), true);
+  const auto* unused = named(all, "elsewhere/t5x.utils.DatasetConfig.pack");
+  ASSERT_NE(unused, nullptr);
+  EXPECT_EQ(unused->at("used"), false);
+}
+
+TEST(ConfigVerb, PrintsTheValuesThatDiffer) {
+  const GinFile a("a.gin",
+                  "include 't5x/examples/t5/t5_1_1/small.gin'\nDROPOUT_RATE = 0.0\nONE = 1\n");
+  const GinFile b("b.gin", "include 't5x/examples/t5/t5_1_1/base.gin'\nDROPOUT_RATE = 0.0\n");
+  const std::string text = run({"--diff", a.path(), b.path()});
+  EXPECT_NE(text.find("-t5x.examples.t5.network.T5Config.emb_dim = 512\n"
+                      "+t5x.examples.t5.network.T5Config.emb_dim = 768\n"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("-ONE = 1\n"), std::string::npos);
+  EXPECT_EQ(text.find("vocab_size"), std::string::npos) << text;
+  EXPECT_EQ(text.find("DROPOUT_RATE"), std::string::npos) << text;
+  const std::string folder = ::testing::TempDir() + "/config_verb_test_run";
+  std::filesystem::create_directories(folder);
+  std::filesystem::copy_file(a.path(), folder + "/config.gin",
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_EQ(run({"--format=json", "--diff", a.path(), folder}), "{}\n");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(ConfigVerb, MarksWhatHasNoEffect) {
+  const std::vector<std::string> args = {
+      "t5x/examples/t5/t5_1_1/small.gin", "--gin.DROPOUT_RATE=0.25",
+      "--gin.utils.DatasetConfig.pack=True",
+      "--gin.partitioning.PjitPartitioner.params_on_devices=False"};
+  ::testing::internal::CaptureStderr();
+  const std::string text = run(args);
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find(
+                "--gin.partitioning.PjitPartitioner.params_on_devices=False: "),
+            std::string::npos);
+  EXPECT_NE(
+      text.find(
+          "# Without effect:\n# t5x.partitioning.PjitPartitioner.params_on_devices = False: "),
+      std::string::npos)
+      << text;
 }
 
 TEST(ConfigVerb, TellsWhatIsWrong) {

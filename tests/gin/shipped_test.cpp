@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "apps/config/ineffective.h"
 #include "apps/config/session.h"
 #include "models/modules.h"
 #include "runtime/gin/resolved.h"
@@ -127,6 +128,33 @@ TEST(ShippedGin, ExamplesResolveAndNameKnownTasks) {
         session.config().evaluate("MIXTURE_OR_TASK_NAME"), {"MIXTURE_OR_TASK_NAME"})));
   }
   EXPECT_EQ(examples, 32u);
+}
+
+TEST(ShippedGin, AsksForNothingThatIsNotDone) {
+  std::vector<std::vector<std::string>> runs;
+  for (const std::string& file : shipped("quintet"))
+    if (file != "quintet/switch_tiny.gin") runs.push_back({file});
+  for (const std::string& file : shipped("t5x"))
+    if (is_example(file)) runs.push_back({file});
+  for (const std::string& run : shipped("t5x/configs/runs"))
+    runs.push_back({"t5x/examples/t5/t5_1_1/small.gin", run});
+  for (const std::string& run : shipped("t5x/contrib/moe/configs/runs"))
+    runs.push_back({"flaxformer/t5x/configs/moe/models/switch_base.gin", run});
+  for (const auto& files : runs) {
+    SCOPED_TRACE(files.back());
+    Session session(complete(files));
+    for (const auto& b : gin::ineffective_bindings(session.config(), ineffective_parameters()))
+      EXPECT_TRUE(b.name == "t5x.train.train.use_hardware_rng" ||
+                  b.name == "t5x.utils.RestoreCheckpointConfig.dtype")
+          << b.name;
+  }
+}
+
+// A macro that a file asks for may be given, used or not.
+TEST(ShippedGin, LocalTinyShrinksAModelAndItsRun) {
+  EXPECT_NO_THROW(
+      expect_resolves({"t5x/examples/t5/t5_1_1/small.gin", "t5x/configs/runs/pretrain.gin",
+                       "t5x/examples/t5/local_tiny.gin"}));
 }
 
 TEST(ShippedGin, LocalTinyShrinksARun) {

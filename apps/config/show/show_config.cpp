@@ -1,8 +1,10 @@
-#include "apps/config/show_config.h"
+#include "apps/config/show/show_config.h"
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "apps/config/gin_flags.h"
+#include "apps/config/ineffective.h"
 #include "apps/config/session.h"
 #include "apps/huggingface/gin_text.h"
 #include "runtime/gin/resolved.h"
@@ -29,10 +31,33 @@ void show_parsed(const gin::CommandLine& command_line, const ShowConfigOptions& 
     fmt::print(stderr, "warning: include '{}' was not found in {}\n", file, finder.searched());
 }
 
+void print_json(const gin::Config& config, const ShowConfigOptions& options) {
+  std::string json = gin::to_json(gin::resolve(config), !options.keep_macros);
+  nlohmann::ordered_json without_effect;
+  for (const gin::IneffectiveBinding& b :
+       gin::ineffective_bindings(config, ineffective_parameters()))
+    without_effect[b.name] = b.reason;
+  if (!without_effect.empty())
+    json.replace(json.rfind('}'), 1,
+                 fmt::format(", \"without_effect\": {}}}", without_effect.dump()));
+  fmt::print("{}", json);
+}
+
+/// Comments that name the bindings without effect.
+std::string marks(const gin::Config& config) {
+  std::string text;
+  for (const gin::IneffectiveBinding& b :
+       gin::ineffective_bindings(config, ineffective_parameters()))
+    text += fmt::format("# {} = {}: {}\n", b.name, b.value.repr(), b.reason);
+  return text.empty() ? "" : "\n# Without effect:\n" + text;
+}
+
 }  // namespace
 
 void show_config(const gin::CommandLine& command_line, const ShowConfigOptions& options) {
   if (options.parse_only) return show_parsed(command_line, options);
+  if (options.explain) return explain_config(command_line, options);
+  if (!options.diff.empty()) return diff_config(command_line, options);
 
   gin::Registry registry;
   register_everything(registry);
@@ -52,10 +77,11 @@ void show_config(const gin::CommandLine& command_line, const ShowConfigOptions& 
   tell_unknown();
   if (!options.skip_unknown)
     gin::check_flags_used(config, read_by_program({"MODEL", "TASK_FEATURE_LENGTHS"}));
+  check_effects(config, options.skip_unknown);
   if (options.format == "json")
-    fmt::print("{}", gin::to_json(gin::resolve(config), !options.keep_macros));
+    print_json(config, options);
   else
-    fmt::print("{}", config.config_str());
+    fmt::print("{}{}", config.config_str(), marks(config));
 }
 
 }  // namespace quintet

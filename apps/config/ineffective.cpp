@@ -1,0 +1,306 @@
+#include "apps/config/ineffective.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "apps/config/checkpoint_config.h"
+#include "data/converters/feature_converter.h"
+#include "runtime/base/check.h"
+#include "runtime/configurables.h"
+#include "runtime/gin/config_state.h"
+#include "runtime/gin/error.h"
+#include "runtime/mpi/session.h"
+
+namespace quintet {
+namespace {
+
+using gin::Value;
+using Verdict = gin::Ineffective::Verdict;
+constexpr Verdict kTold = Verdict::told, kRefused = Verdict::refused, kRemoved = Verdict::removed;
+using IsMet = std::function<bool(const Value&, const gin::Config&)>;
+
+struct Row {
+  std::vector<std::string> configurables;
+  std::string parameter;
+  Verdict verdict;
+  std::string reason;
+  IsMet is_met = {};
+};
+
+constexpr const char* kTrain = "t5x.train.train";
+constexpr const char* kEval = "t5x.eval.evaluate";
+constexpr const char* kInfer = "t5x.infer.infer";
+
+/// A reference to what happens anyway.
+IsMet is_named(std::string name) {
+  return [name = std::move(name)](const Value& value, const gin::Config&) {
+    const auto* reference = value.get_if<gin::Reference>();
+    return reference != nullptr && reference->target != nullptr && reference->target->name == name;
+  };
+}
+
+bool always(const Value&, const gin::Config&) { return true; }
+
+bool is_empty(const Value& value, const gin::Config&) {
+  const std::vector<Value>* items = gin::sequence(value);
+  return value.is_none() || (items != nullptr && items->empty());
+}
+
+/// A module of tasks that are built in, or that an import of the configuration has read as gin.
+bool is_known_module(const Value& value, const gin::Config& config) {
+  const auto* module = value.get_if<std::string>();
+  const auto& imports = config.state().imports;
+  return module != nullptr && (config.registry().has_module(*module) ||
+                               std::any_of(imports.begin(), imports.end(), [&](const auto& import) {
+                                 return import.module == *module;
+                               }));
+}
+
+std::vector<Row> rows_of_training() {
+  const std::string removed = "T5X has it no more; delete the line";
+  return {
+      {{kTrain}, "use_hardware_rng", kTold, "random numbers are Threefry's on every machine"},
+      {{kTrain}, "concurrent_metrics", kTold, "it changes no metric"},
+      {{kTrain}, "gc_period", kTold, "there is no garbage collector"},
+      {{kTrain},
+       "get_dataset_fn",
+       kRefused,
+       "data are read by utils.get_dataset alone; tasks of your own are written in gin",
+       is_named("t5x.utils.get_dataset")},
+      {{kTrain},
+       "train_eval_get_dataset_fn",
+       kRefused,
+       "data are read by utils.get_training_eval_datasets alone; tasks of your own are written in "
+       "gin",
+       is_named("t5x.utils.get_training_eval_datasets")},
+      {{kTrain}, "prepare_train_iter_fn", kRemoved, removed},
+      {{kTrain}, "training_eval_average_metrics", kRemoved, removed},
+      {{kTrain}, "use_jax_array", kRemoved, removed},
+      {{kTrain, kEval, kInfer}, "use_orbax", kTold, "checkpoints have a format of their own"},
+      {{kTrain, kEval, kInfer},
+       "summarize_config_fn",
+       kTold,
+       "what is written about a configuration is fixed",
+       is_named("t5x.gin_utils.summarize_gin_config")},
+      {{kTrain, kEval, kInfer},
+       "train_state_initializer_cls",
+       kRefused,
+       "Python is not run; the state is made by utils.TrainStateInitializer alone",
+       is_named("t5x.utils.TrainStateInitializer")},
+  };
+}
+
+std::vector<Row> rows_of_evaluation() {
+  const std::string writer = "t5x.infer.write_inferences_to_file";
+  return {
+      {{kEval, kInfer},
+       "fallback_init_rng",
+       kTold,
+       "a parameter that the checkpoint lacks is an error, not a random number"},
+      {{kEval},
+       "training_evaluator_cls",
+       kRefused,
+       "teacher-forced evaluation is a part of training; see "
+       "train_script.train.train_eval_dataset_cfg"},
+      {{kEval},
+       "train_eval_dataset_cfg",
+       kRefused,
+       "teacher-forced evaluation is a part of training; see "
+       "train_script.train.train_eval_dataset_cfg"},
+      {{kInfer},
+       "write_fn",
+       kRefused,
+       "answers are written by infer.write_inferences_to_file alone",
+       is_named(writer)},
+      {{kInfer},
+       "merge_fn",
+       kRefused,
+       "parts are joined by infer.merge_chunks_to_file alone",
+       is_named("t5x.infer.merge_chunks_to_file")},
+      {{kInfer}, "keep_aux_as_numpy", kTold, "scores are written as numbers either way"},
+      {{writer},
+       "json_encoder_cls",
+       kRefused,
+       "Python is not run; answers are written as plain JSON"},
+      {{"seqio.loggers.PyLoggingLogger", "seqio.loggers.TensorBoardLogger",
+        "seqio.loggers.JSONLogger"},
+       "output_dir",
+       kTold,
+       "the entry point's folder has all that is logged"},
+      {{"seqio.evaluation.Evaluator"},
+       "log_dir",
+       kTold,
+       "the entry point's folder has all that is logged"},
+      {{"seqio.evaluation.Evaluator"}, "use_memory_cache", kTold, "it changes no metric"},
+      {{"seqio.evaluation.Evaluator"}, "async_compute_metrics", kTold, "it changes no metric"},
+  };
+}
+
+std::vector<Row> rows_of_checkpoints() {
+  const std::string save = "t5x.utils.SaveCheckpointConfig",
+                    restore = "t5x.utils.RestoreCheckpointConfig";
+  const std::string position = "the position in the data is a part of every checkpoint";
+  return {
+      {{save}, "save_dataset", kTold, position, always},
+      {{save}, "keep_dataset_checkpoints", kTold, position},
+      {{save},
+       "checkpointer_cls",
+       kRefused,
+       "checkpoints are written in a format of their own",
+       is_named("t5x.checkpoints.Checkpointer")},
+      {{save, restore},
+       "checkpoint_manager_cls",
+       kRefused,
+       "period, keep and checkpoint_steps say which checkpoints are kept",
+       is_named("t5x.checkpoints.OrbaxCheckpointManagerInterface")},
+      {{save, restore},
+       "state_transformation_fns",
+       kRefused,
+       "Python is not run; assignment_map says which array is read from where",
+       is_empty},
+      {{restore},
+       "dtype",
+       kTold,
+       "parameters are float32 in memory, whatever they were saved as",
+       [](const Value& value, const gin::Config&) { return value == Value("float32"); }},
+      {{restore},
+       "restore_dataset",
+       kRefused,
+       "a run goes on at its own position in the data; start_batch of utils.DatasetConfig begins "
+       "elsewhere"},
+      {{restore}, "use_gda", kRemoved, "T5X has it no more; delete the line"},
+  };
+}
+
+std::vector<Row> rows_of_models() {
+  const std::string beams = "t5x.decoding.beam_search",
+                    sampling = "t5x.decoding.temperature_sample";
+  const std::string pjit = "t5x.partitioning.PjitPartitioner",
+                    moe = "t5x.contrib.moe.partitioning.MoePjitPartitioner";
+  const std::string mesh =
+      "a mesh is made from num_partitions or model_parallel_submesh; bind one of them";
+  return {
+      {{"t5x.models.EncoderDecoderModel", "t5x.models.DecoderOnlyModel",
+        "t5x.contrib.moe.models.MoeEncoderDecoderModel"},
+       "default_decoder_params",
+       kRefused,
+       "bind predict_batch_with_aux.num_decodes and return_all_decodes"},
+      {{"t5x.examples.scalable_t5.network.T5Config"},
+       "param_scan_axis",
+       kTold,
+       "layers are not scanned"},
+      {{beams, sampling}, "cache_offset", kTold, "how keys and values are kept is fixed"},
+      {{sampling}, "state_callback_fn", kRefused, "Python is not run"},
+      {{sampling}, "logit_callback_fn", kRefused, "Python is not run"},
+      {{"t5x.adafactor.Adafactor"},
+       "learning_rate",
+       kTold,
+       "the trainer's learning_rate_fn gives one at every step, as in T5X"},
+      {{pjit, moe}, "params_on_devices", kTold, "parameters are where they are computed with"},
+      {{pjit, moe}, "backend", kTold, "--device chooses where a run computes"},
+      {{pjit, moe}, "ici_mesh_shape", kRefused, mesh},
+      {{pjit, moe}, "dcn_mesh_shape", kRefused, mesh},
+      {{moe}, "state_filter_fn", kTold, "logical_axis_rules say which arrays are cut"},
+  };
+}
+
+std::vector<Row> rows_of_data() {
+  const std::string seqio = "seqio.dataset_providers.";
+  const std::string tfds = seqio + "TfdsDataSource";
+  const std::vector<std::string> files = {
+      seqio + "TextLineDataSource", seqio + "TFExampleDataSource", seqio + "FileDataSource",
+      "quintet.data.TsvDataSource", "quintet.data.JsonlDataSource"};
+  std::vector<std::string> counted = files, cached = files, shuffled = files, converters;
+  counted.push_back(seqio + "FunctionDataSource");
+  cached.insert(cached.end(), {seqio + "FunctionDataSource", tfds});
+  shuffled.push_back(seqio + "CacheDatasetPlaceholder");
+  for (const std::string& name : data::feature_converter_names())
+    converters.push_back("seqio.feature_converters." + name);
+  return {
+      {{"t5x.utils.DatasetConfig"},
+       "module",
+       kRefused,
+       "Python cannot be imported; `import MODULE` in a gin file reads MODULE.gin, with tasks in "
+       "gin",
+       is_known_module},
+      {{seqio + "Task"},
+       "shuffle_buffer_size",
+       kTold,
+       "the order of reading is a permutation of all examples"},
+      {shuffled, "file_shuffle_buffer_size", kTold,
+       "the order of reading is a permutation of all examples"},
+      {counted, "num_input_examples", kTold, "examples are counted"},
+      {cached, "caching_permitted", kTold, "`quintet cache` writes what it is asked for"},
+      {{seqio + "TFExampleDataSource"}, "reader_cls", kRefused, "TFRecord files alone are read"},
+      {{tfds}, "decoders", kRefused, "features are decoded as the data set describes them"},
+      {{tfds}, "tfds_builder_kwargs", kRefused, "data sets are read as they were prepared"},
+      {{tfds}, "read_only", kTold, "data sets are only read", always},
+      {{"tf.io.FixedLenSequenceFeature"},
+       "allow_missing",
+       kTold,
+       "a missing sequence is empty",
+       always},
+      {{"tf.io.FixedLenSequenceFeature"},
+       "default_value",
+       kRefused,
+       "rows are not padded with a value"},
+      {converters, "use_custom_packing_ops", kRefused,
+       "bind utils.DatasetConfig.use_custom_packing_ops"},
+      {{"t5.data.preprocessors.random_spans_helper"}, "verbose", kTold, "nothing is logged"},
+      {{"seqio.vocabularies.SentencePieceVocabulary"},
+       "use_fast_tokenizer",
+       kTold,
+       "there is one implementation"},
+      {{"seqio.vocabularies.BertWordPieceVocabulary"}, "token_out_type", kTold, "ids are int32"},
+  };
+}
+
+}  // namespace
+
+const gin::IneffectiveTable& ineffective_parameters() {
+  static const gin::IneffectiveTable table = [] {
+    gin::IneffectiveTable made;
+    for (const auto& rows : {rows_of_training(), rows_of_evaluation(), rows_of_checkpoints(),
+                             rows_of_models(), rows_of_data()})
+      for (const Row& row : rows)
+        for (const std::string& name : row.configurables)
+          made[name + "." + row.parameter] = {row.verdict, row.reason, row.is_met};
+    return made;
+  }();
+  return table;
+}
+
+void check_effects(const gin::Config& config, bool lenient) {
+  std::vector<std::string> refused;
+  const bool leads = mpi::Session::rank_of_process().value_or(0) == 0;
+  for (const gin::IneffectiveBinding& b :
+       gin::ineffective_bindings(config, ineffective_parameters())) {
+    const std::string what = fmt::format("{}: {} = {}", b.place, b.name, b.value.repr());
+    if (b.verdict != kTold && !lenient)
+      refused.push_back(fmt::format("{}: cannot be asked for: {}", what, b.reason));
+    else if (leads)
+      fmt::print(stderr, "warning: {} has no effect: {}\n", what, b.reason);
+  }
+  if (!refused.empty()) gin::throw_problems(refused);
+}
+
+void check_read_whole(const RestoreCheckpointConfig& restore, const gin::Arguments& args) {
+  const std::string& verb = args.target().name;
+  QT_CHECK(restore.assignment_map.empty(),
+           "{}: assignment_map of utils.RestoreCheckpointConfig acts in training alone; read a "
+           "checkpoint of the model itself",
+           verb);
+  QT_CHECK(restore.upcycled_experts == 0,
+           "{}: checkpointer_cls = @checkpoints.UpcycleCheckpointer acts in training alone", verb);
+  QT_CHECK(!restore.fallback_to_scratch,
+           "{}: fallback_to_scratch of utils.RestoreCheckpointConfig acts in training alone: a "
+           "parameter that the checkpoint lacks would be a random number",
+           verb);
+  const auto partitioner = args.get<PartitionerConfig>("partitioner");
+  if (partitioner.num_partitions > 1 && mpi::Session::rank_of_process().value_or(0) == 0)
+    fmt::print(stderr,
+               "warning: {}: num_partitions = {} has no effect: every rank holds the whole model\n",
+               verb, partitioner.num_partitions);
+}
+
+}  // namespace quintet

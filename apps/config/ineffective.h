@@ -1,0 +1,23 @@
+#pragma once
+// Parameters of T5X and seqio that gin files may bind and nothing here reads: one table of them, each with its reason.
+//
+//   check_effects(config, false);   // refuses or warns of bindings that ask for more than the default
+
+#include "runtime/gin/config_use.h"
+
+namespace quintet {
+
+struct RestoreCheckpointConfig;
+
+/// The table; its parameters are registered, with their defaults, where the others of the same configurable are.
+const gin::IneffectiveTable& ineffective_parameters();
+
+/// Throws one usage error that lists the bindings that would change results, or that T5X itself refuses, and warns of
+/// the others on the first rank's stderr. With `lenient` it warns of all.
+void check_effects(const gin::Config& config, bool lenient);
+
+/// Of eval and infer, which read a checkpoint as it is: throws a usage error where `restore` asks for more, and warns of
+/// a bound partitioner that would cut the model.
+void check_read_whole(const RestoreCheckpointConfig& restore, const gin::Arguments& args);
+
+}  // namespace quintet

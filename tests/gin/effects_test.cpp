@@ -1,0 +1,148 @@
+// Bindings that nothing reads: told, refused, or met; and what acts since.
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "apps/config/decoding_config.h"
+#include "apps/config/evaluation_config.h"
+#include "apps/config/ineffective.h"
+#include "apps/config/session.h"
+#include "runtime/base/check.h"
+
+namespace quintet {
+namespace {
+
+using Verdict = gin::Ineffective::Verdict;
+
+/// A configuration of bindings alone.
+class Effects : public ::testing::Test {
+ protected:
+  Effects() { register_everything(registry_); }
+  std::unique_ptr<gin::Config> config(const std::string& text) {
+    auto made = std::make_unique<gin::Config>(registry_, gin::Config::Options{});
+    made->parse_text(text, "my.gin");
+    return made;
+  }
+  /// What check_effects prints; its error goes through.
+  static std::string warnings(const gin::Config& config, bool lenient = false) {
+    ::testing::internal::CaptureStderr();
+    try {
+      check_effects(config, lenient);
+    } catch (...) {
+      ::testing::internal::GetCapturedStderr();
+      throw;
+    }
+    return ::testing::internal::GetCapturedStderr();
+  }
+  std::string warnings(const std::string& text) { return warnings(*config(text)); }
+  std::string error(const std::string& text) {
+    try {
+      warnings(text);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ExitCode::kUsage);
+      return e.what();
+    }
+    return "no error";
+  }
+  gin::Registry registry_;
+};
+
+TEST_F(Effects, EveryRowOfTheTableNamesAParameter) {
+  EXPECT_GT(ineffective_parameters().size(), 60u);
+  for (const auto& [name, why] : ineffective_parameters()) {
+    const size_t dot = name.rfind('.');
+    const gin::Configurable* target = registry_.find(name.substr(0, dot));
+    ASSERT_NE(target, nullptr) << name;
+    EXPECT_NE(target->find(name.substr(dot + 1)), nullptr) << name;
+    EXPECT_FALSE(why.reason.empty()) << name;
+  }
+}
+
+TEST_F(Effects, OtherValuesThanTheDefaultAreToldWithFileAndLine) {
+  EXPECT_EQ(warnings("\ntrain.use_hardware_rng = True\n"),
+            "warning: my.gin:2: t5x.train.train.use_hardware_rng = True has no effect: random "
+            "numbers are Threefry's on every machine\n");
+  EXPECT_EQ(warnings("train.use_hardware_rng = False\n"), "");
+  EXPECT_NE(warnings("RNG = True\ntrain.use_hardware_rng = %RNG\n").find("= True has no effect"),
+            std::string::npos);
+  EXPECT_EQ(warnings("RNG = False\ntrain.use_hardware_rng = %RNG\n"), "");
+}
+
+TEST_F(Effects, WhatHappensAnywayIsNotTold) {
+  EXPECT_EQ(warnings("train.summarize_config_fn = @gin_utils.summarize_gin_config\n"
+                     "train.get_dataset_fn = @t5x.utils.get_dataset\n"
+                     "SaveCheckpointConfig.save_dataset = True\n"
+                     "RestoreCheckpointConfig.state_transformation_fns = ()\n"
+                     "RestoreCheckpointConfig.dtype = 'float32'\n"
+                     "utils.DatasetConfig.module = 't5.data.mixtures'\n"),
+            "");
+}
+
+TEST_F(Effects, WhatWouldChangeResultsIsRefused) {
+  for (const std::string binding :
+       {"RestoreCheckpointConfig.restore_dataset = True", "train.get_dataset_fn = @seqio.Task",
+        "utils.DatasetConfig.module = 'my_tasks'",
+        "evaluate.training_evaluator_cls = @seqio.Evaluator",
+        "PjitPartitioner.ici_mesh_shape = (1, 2, 2)", "TfdsDataSource.decoders = {}",
+        "temperature_sample.logit_callback_fn = @seqio.Task",
+        "SaveCheckpointConfig.state_transformation_fns = [@seqio.Task]"})
+    EXPECT_NE(error(binding).find("my.gin:1: "), std::string::npos) << binding;
+}
+
+TEST_F(Effects, WhatT5xHasNoMoreIsRefusedWithAnyValue) {
+  EXPECT_NE(error("RestoreCheckpointConfig.use_gda = False").find("delete the line"),
+            std::string::npos);
+  EXPECT_NE(error("train.prepare_train_iter_fn = None").find("delete the line"), std::string::npos);
+}
+
+TEST_F(Effects, AllRefusedAreListedAndALenientReaderIsWarned) {
+  const auto both = config("RestoreCheckpointConfig.use_gda = True\ntrain.use_jax_array = True\n");
+  EXPECT_THROW(warnings(*both), Error);
+  const std::string text = warnings(*both, true);
+  EXPECT_NE(text.find("use_gda"), std::string::npos);
+  EXPECT_NE(text.find("use_jax_array"), std::string::npos);
+}
+
+TEST_F(Effects, DecoderParamsWinOverTheDecodeFunctions) {
+  const auto bound = config(
+      "decoding.beam_search.alpha = 0.5\n"
+      "models.EncoderDecoderModel.predict_batch_with_aux.decoder_params = {'alpha': 0.25}\n");
+  ConfiguredModel model;
+  model.name = "t5x.models.EncoderDecoderModel";
+  model.config = bound.get();
+  EXPECT_EQ(std::get<decoding::BeamOptions>(configured_decode_fn(model, false)).alpha, 0.25f);
+  const auto wrong =
+      config("models.EncoderDecoderModel.predict_batch_with_aux.decoder_params = {'alfa': 0.25}\n");
+  model.config = wrong.get();
+  EXPECT_THROW(configured_decode_fn(model, false), Error);
+}
+
+/// An evaluation of the tiny byte model with one more binding.
+void read_evaluation(const std::string& binding) {
+  EntryPoints bodies;
+  bodies.evaluate = [](const gin::Arguments& args) -> gin::Value {
+    evaluation_config_from(args);
+    return {};
+  };
+  Session session({{"t5x/examples/t5/byt5/tiny.gin", "t5x/configs/runs/eval.gin"},
+                   {"DROPOUT_RATE = 0.0", "MIXTURE_OR_TASK_NAME = 'number_words'",
+                    "CHECKPOINT_PATH = '/tmp/none'", "EVAL_OUTPUT_DIR = '/tmp/none'", binding},
+                   {}},
+                  std::move(bodies), {});
+  session.config().call("t5x.eval.evaluate");
+}
+
+TEST(Evaluation, ReadsCheckpointsAsTheyAre) {
+  EXPECT_NO_THROW(read_evaluation("utils.RestoreCheckpointConfig.strict = True"));
+  EXPECT_THROW(read_evaluation("utils.RestoreCheckpointConfig.assignment_map = [('a', 'b')]"),
+               Error);
+  EXPECT_THROW(read_evaluation("utils.RestoreCheckpointConfig.fallback_to_scratch = True"), Error);
+  ::testing::internal::CaptureStderr();
+  read_evaluation("partitioning.PjitPartitioner.num_partitions = 2");
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("num_partitions = 2 has no effect"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace quintet
