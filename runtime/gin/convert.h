@@ -76,11 +76,11 @@ struct Convert<T, std::enable_if_t<std::is_integral_v<T> && !std::is_same_v<T, b
   static_assert(sizeof(T) <= 8);
   static std::string expected() { return "int"; }
   static T from(const Value& value, const Where& where) {
-    constexpr int64_t low =
+    constexpr int64_t kLow =
         std::is_unsigned_v<T> ? 0 : static_cast<int64_t>(std::numeric_limits<T>::min());
-    constexpr int64_t high = sizeof(T) == 8 ? std::numeric_limits<int64_t>::max()
-                                            : static_cast<int64_t>(std::numeric_limits<T>::max());
-    return static_cast<T>(int_from(value, where, low, high));
+    constexpr int64_t kHigh = sizeof(T) == 8 ? std::numeric_limits<int64_t>::max()
+                                             : static_cast<int64_t>(std::numeric_limits<T>::max());
+    return static_cast<T>(int_from(value, where, kLow, kHigh));
   }
   static Value to(T value) { return static_cast<int64_t>(value); }
 };
