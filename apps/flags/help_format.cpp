@@ -64,7 +64,7 @@ class HelpFormat final : public CLI::Formatter {
     const std::string left =
         "  " + option->get_name(is_positional, true) + (kind.empty() ? "" : " " + kind);
     std::string facts = limits_of(option->get_type_name());
-    if (const std::string value = option->get_default_str(); !value.empty())
+    if (const std::string value = option->get_default_str(); !value.empty() && value != "[]")
       facts += (facts.empty() ? "" : "; ") + ("default " + value);
     if (option->get_required()) facts += facts.empty() ? "required" : "; required";
     const std::string right = option->get_description() + (facts.empty() ? "" : " (" + facts + ")");

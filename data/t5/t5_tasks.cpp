@@ -3,6 +3,7 @@
 #include "data/t5/sentinels.h"
 #include "data/tasks/gin_types.h"
 #include "runtime/base/check.h"
+#include "runtime/base/path_map.h"
 
 namespace quintet::data {
 namespace {
@@ -346,6 +347,9 @@ void register_t5_defaults(gin::Registry& r) {
           if (!a.has(kFile) && a.config().query("VOCABULARY") != nullptr)
             return gin::to_value(gin::as<VocabularyPtr>(a.config().evaluate("VOCABULARY"),
                                                         gin::Where{"%VOCABULARY"}));
+          local_path(file,
+                     "; or bind t5.data.get_default_vocabulary.sentencepiece_model_file to another "
+                     "file, or VOCABULARY to another vocabulary");
           return gin::to_value(VocabularyPtr(
               std::make_shared<SentencePieceVocabulary>(file, a.get<int32_t>("extra_ids"))));
         });

@@ -132,14 +132,14 @@ std::optional<std::string> find_local_path(const std::string& path) {
   return current().map.find(path);
 }
 
-std::string local_path(const std::string& path) {
+std::string local_path(const std::string& path, std::string_view advice) {
   if (auto found = find_local_path(path)) return *std::move(found);
   const size_t bucket = path.find('/', path.find(kScheme) + kScheme.size());
   const std::string_view facts = known_file(path);
   fail(ExitCode::kData,
        "{}: is not on this machine, and nothing says which folder stands for it; copy it and add "
-       "--path_map={}=FOLDER, or that rule to QUINTET_PATH_MAP or ~/.config/quintet/paths{}{}",
-       path, path.substr(0, bucket), facts.empty() ? "" : "; it is ", facts);
+       "--path_map={}=FOLDER, or that rule to QUINTET_PATH_MAP or ~/.config/quintet/paths{}{}{}",
+       path, path.substr(0, bucket), facts.empty() ? "" : "; it is ", facts, advice);
 }
 
 }  // namespace quintet

@@ -33,8 +33,8 @@ class PathMap {
 void use_path_map(PathMap map);
 /// By that map, as PathMap::find.
 std::optional<std::string> find_local_path(const std::string& path);
-/// The same; throws kData with the rule to add if there is none.
-std::string local_path(const std::string& path);
+/// The same; throws kData with the rule to add if there is none, and `advice` behind it.
+std::string local_path(const std::string& path, std::string_view advice = {});
 
 /// Whether a path is an address such as gs://bucket/file.
 bool is_address(std::string_view path);

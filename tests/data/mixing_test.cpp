@@ -206,8 +206,9 @@ TEST_F(GinMixtures, T5sOwnTasksAndMixturesAreBuiltIn) {
 
 TEST_F(GinMixtures, T5sVocabularyThatIsNotHereIsAnErrorWithAWayOut) {
   const auto tasks = tasks_of("import t5.data.mixtures");
-  EXPECT_TRUE(contains(message_of(ExitCode::kUsage, [&] { tasks.get("glue_cola_v002"); }),
-                       "get_default_vocabulary.sentencepiece_model_file"));
+  const std::string message = message_of(ExitCode::kData, [&] { tasks.get("glue_cola_v002"); });
+  EXPECT_TRUE(contains(message, "--path_map=gs://t5-data=FOLDER")) << message;
+  EXPECT_TRUE(contains(message, "get_default_vocabulary.sentencepiece_model_file")) << message;
 }
 
 TEST_F(GinMixtures, TasksWithSentinelsEndAndBeginWithThem) {

@@ -31,8 +31,13 @@ void one_gemm(const Gemm& g, const void* a, const void* b, void* c) {
   const int64_t ldc = g.ldc != 0 ? g.ldc : g.n;
   std::vector<float> out = g.beta == 0 ? std::vector<float>(static_cast<size_t>(g.m * g.n))
                                        : widened(c, g.c_type, g.m, g.n, ldc);
-  cpu::gemm({g.m, g.n, g.k, g.a_transposed, g.b_transposed, g.alpha, g.beta}, wide_a.data(),
-            a_columns, wide_b.data(), b_columns, out.data(), g.n);
+  // Row by row where rows are sequences': the CPU's products of several rows round a row by how many
+  // there are, on some processors, and answers are the same beside other requests.
+  const int64_t step = g.a_transposed ? g.m : 1;
+  for (int64_t row = 0; row < g.m; row += step)
+    cpu::gemm({step, g.n, g.k, g.a_transposed, g.b_transposed, g.alpha, g.beta},
+              wide_a.data() + (g.a_transposed ? 0 : row * g.k), a_columns, wide_b.data(), b_columns,
+              out.data() + row * g.n, g.n);
   for (int64_t r = 0; r < g.m; ++r)
     for (int64_t n = 0; n < g.n; ++n) {
       const float value = out[static_cast<size_t>(r * g.n + n)];
