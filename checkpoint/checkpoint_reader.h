@@ -27,6 +27,10 @@ class CheckpointReader {
 
   const std::filesystem::path& folder() const { return folder_; }
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
+  /// Of the files that it reads.
+  virtual int64_t file_bytes() const = 0;
+  /// What else the files say of themselves, for people: {"model_type", "mt5"}.
+  virtual std::vector<std::pair<std::string, std::string>> details() const { return {}; }
   /// Of the training that wrote it; 0 where the format does not say.
   virtual int64_t step() const { return 0; }
   /// Data position and vocabularies of a run of ours; nothing ("{}") of other programs' checkpoints.

@@ -125,6 +125,12 @@ NativeCheckpointReader::NativeCheckpointReader(std::filesystem::path folder)
     tensors_[name] = {tensor.dtype, tensor.shape};
 }
 
+int64_t NativeCheckpointReader::file_bytes() const {
+  int64_t bytes = 0;
+  for (const ManifestFile& file : manifest_.files) bytes += file.bytes;
+  return bytes;
+}
+
 NotFinite NativeCheckpointReader::verify(int part, int parts) const {
   NotFinite found;
   reading(folder_, [&] { found = verify_files(folder_, manifest_, part, parts); });

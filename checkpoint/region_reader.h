@@ -19,6 +19,7 @@ class NativeCheckpointReader final : public CheckpointReader {
   /// Throws ExitCode::kData as read_checkpoint does, but for what only the checksums show.
   explicit NativeCheckpointReader(std::filesystem::path folder);
 
+  int64_t file_bytes() const override;
   int64_t step() const override { return manifest_.step; }
   const std::string& state_json() const override { return manifest_.state_json; }
   bool is_native() const override { return true; }

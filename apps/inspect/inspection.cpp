@@ -9,8 +9,10 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/finite.h"
-#include "checkpoint/huggingface/huggingface_reader.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/open/formats.h"
+#include "checkpoint/open/open_checkpoint.h"
+#include "checkpoint/open/recognize.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/safetensors.h"
 #include "runtime/base/json.h"
@@ -133,26 +135,24 @@ Listing list_safetensors(const InspectOptions& options) {
   return listing;
 }
 
-/// Tensors by our names, as they are read for generation and training.
-Listing list_huggingface(const InspectOptions& options) {
-  const huggingface::Reader reader(options.path);
-  if (options.verify) reader.verify();
+/// Of another program; tensors by our names, as they are read for generation and training.
+Listing list_foreign(const InspectOptions& options) {
+  const auto reader = open_checkpoint(options.path);
+  if (options.verify) reader->verify();
   Listing listing;
-  listing.head = {{"path", options.path},
-                  {"kind", "Hugging Face directory"},
-                  {"model_type", reader.config().model_type},
-                  {"architecture", reader.config().architecture},
-                  {"weights", reader.files().format()},
-                  {"files", reader.files().files().size()},
-                  {"file_bytes", reader.files().bytes()}};
-  for (const auto& [name, tensor] : reader.tensors())
+  listing.head = {{"path", options.path}, {"kind", format_at(options.path)->name}};
+  if (reader->step() != 0) listing.head["step"] = reader->step();
+  for (const auto& [what, text] : reader->details()) listing.head[what] = text;
+  listing.head["file_bytes"] = reader->file_bytes();
+  for (const auto& [name, tensor] : reader->tensors())
     listing.rows.push_back({name, tensor.dtype, tensor.shape});
   if (!options.stats) return listing;
-  for (const auto& [name, tensor] : reader.tensors()) {
+  for (const auto& [name, tensor] : reader->tensors()) {
     HostArray array(tensor.dtype, tensor.shape);
-    reader.read({name, std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape},
-                array.bytes.data());
-    listing.arrays[name] = as_float32(std::move(array));
+    reader->read({name, std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape},
+                 array.bytes.data());
+    if (array.dtype == DType::f16) array = as_float32(std::move(array));
+    listing.arrays[name] = std::move(array);
   }
   listing.not_finite = count_not_finite(listing.arrays);
   return listing;
@@ -186,7 +186,8 @@ void print_json(const InspectOptions& options, const Listing& listing) {
 void print_text(const InspectOptions& options, const Listing& listing) {
   for (const auto& [key, value] : listing.head.items())
     fmt::print("{:<12} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
-  const bool has_checksums = listing.head["kind"] != "Hugging Face directory";
+  const std::string kind = listing.head["kind"];
+  const bool has_checksums = kind == "checkpoint" || kind == "safetensors";
   fmt::print("{:<12} {}\n", "verified",
              !options.verify ? "sizes only"
              : has_checksums ? "every byte"
@@ -227,6 +228,12 @@ struct Checked {
 Checked check_checkpoint(const std::filesystem::path& folder, bool verify) {
   Checked result;
   try {
+    if (format_at(folder) != nullptr && !is_native(folder)) {
+      const auto reader = open_checkpoint(folder);
+      result.bytes = reader->file_bytes();
+      if (verify) reader->verify();
+      return result;
+    }
     const Manifest manifest = read_manifest(folder);
     for (const ManifestFile& file : manifest.files) result.bytes += file.bytes;
     check_files(folder, manifest);
@@ -280,20 +287,14 @@ int list_model_dir(const InspectOptions& options) {
 }  // namespace
 
 int inspect(const InspectOptions& options) {
-  QT_CHECK(is_there(options.path), "{}: there is no such file or folder", options.path);
-  const bool is_folder = std::filesystem::is_directory(options.path);
-  const bool is_huggingface = is_folder && huggingface::is_directory(options.path);
-  if (is_folder && !is_huggingface &&
-      !is_there(std::filesystem::path(options.path) / kManifestName)) {
-    QT_CHECK_AS(ExitCode::kData, !list_checkpoints(options.path).empty(),
-                "{}: neither a checkpoint (it has no {}) nor a model directory (it has no "
-                "checkpoint_<step>) nor a Hugging Face directory (it has no config.json)",
-                options.path, kManifestName);
+  const bool is_known = format_at(options.path) != nullptr;
+  QT_CHECK(is_known || is_there(options.path), "{}: there is no such file or folder", options.path);
+  const bool is_lone_file = !is_known && is_safetensors(options.path);
+  if (!is_lone_file && find_checkpoint(options.path) != options.path)
     return list_model_dir(options);
-  }
-  const Listing listing = is_huggingface ? list_huggingface(options)
-                          : is_folder    ? list_checkpoint(options)
-                                         : list_safetensors(options);
+  const Listing listing = is_lone_file              ? list_safetensors(options)
+                          : is_native(options.path) ? list_checkpoint(options)
+                                                    : list_foreign(options);
   if (options.format == "json")
     print_json(options, listing);
   else

@@ -3,18 +3,12 @@
 #include <algorithm>
 
 #include "apps/model/quantized_model.h"
+#include "checkpoint/arrays/file_tensor.h"
 #include "checkpoint/arrays/half.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/huggingface/config.h"
+#include "checkpoint/open/open_checkpoint.h"
 
 namespace quintet {
-namespace {
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ", "));
-}
-
-}  // namespace
 
 std::vector<int64_t> shape_of(const View& view) {
   return {view.sizes.begin(), view.sizes.begin() + view.rank};
@@ -96,20 +90,13 @@ void load_parameters(const CheckpointReader& checkpoint, Parameters& parameters)
 std::vector<std::filesystem::path> checkpoint_folders(const RestoreCheckpointConfig& config) {
   std::vector<std::filesystem::path> folders;
   for (const std::string& path : config.path) {
-    if (config.mode == "specific" || huggingface::is_directory(path)) {
-      QT_CHECK_AS(ExitCode::kData, std::filesystem::is_directory(path),
-                  "{}: no such checkpoint; RestoreCheckpointConfig.path names a folder "
-                  "checkpoint_<step>",
-                  path);
-      folders.emplace_back(path);
-      continue;
+    const std::filesystem::path found = find_checkpoint(path);
+    if (config.mode == "all" && found != path) {
+      for (const int64_t step : list_checkpoints(path))
+        folders.push_back(checkpoint_path(path, step));
+    } else {
+      folders.push_back(found);
     }
-    const std::vector<int64_t> steps = list_checkpoints(path);
-    QT_CHECK_AS(ExitCode::kData, !steps.empty(), "{}: there is no checkpoint in this folder", path);
-    if (config.mode == "all")
-      for (const int64_t step : steps) folders.push_back(checkpoint_path(path, step));
-    else
-      folders.push_back(checkpoint_path(path, steps.back()));
   }
   return folders;
 }

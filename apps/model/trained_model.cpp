@@ -67,11 +67,7 @@ TrainedModel open_trained_model(const fs::path& path, const std::vector<std::str
   check_ids(*trained.model);
   if (load == Load::nothing) return trained;
   trained.checkpoint = place.checkpoint;
-  if (trained.checkpoint.empty()) {
-    RestoreCheckpointConfig newest;
-    newest.path = {trained.model_dir.string()};
-    trained.checkpoint = checkpoint_folders(newest).back();
-  }
+  if (trained.checkpoint.empty()) trained.checkpoint = find_checkpoint(trained.model_dir);
   trained.reader = open_checkpoint(trained.checkpoint);
   trained.reader->verify();
   check_recorded(*trained.reader, vocabularies_of(*trained.model));

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "checkpoint/huggingface/file_tensor.h"
+#include "checkpoint/arrays/file_tensor.h"
 
 namespace quintet::huggingface {
 

@@ -41,6 +41,13 @@ Reader::Reader(std::filesystem::path folder)
   check_nothing_left();
 }
 
+std::vector<std::pair<std::string, std::string>> Reader::details() const {
+  const size_t files = files_.files().size();
+  return {{"model_type", config_.model_type},
+          {"architecture", config_.architecture},
+          {"weights", fmt::format("{}, {} file{}", files_.format(), files, files == 1 ? "" : "s")}};
+}
+
 const FileTensor& Reader::embeddings() const {
   for (const char* name : kTables)
     if (files_.tensors().contains(name)) return files_.tensors().at(name);

@@ -18,6 +18,8 @@ class Reader final : public CheckpointReader {
   /// that belong to nothing, and tables of embeddings that ought to be equal and are not.
   explicit Reader(std::filesystem::path folder);
 
+  int64_t file_bytes() const override { return files_.bytes(); }
+  std::vector<std::pair<std::string, std::string>> details() const override;
   const Config& config() const { return config_; }
   const WeightsFiles& files() const { return files_; }
   /// Whether our network ties them; else "decoder/logits_dense/kernel" is there. A tied table whose outputs

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/huggingface/file_tensor.h"
-#include "checkpoint/huggingface/mapped_file.h"
+#include "checkpoint/arrays/file_tensor.h"
+#include "checkpoint/arrays/mapped_file.h"
 
 namespace quintet::huggingface {
 

@@ -1,13 +1,35 @@
 #include "checkpoint/open/open_checkpoint.h"
 
-#include "checkpoint/huggingface/huggingface_reader.h"
-#include "checkpoint/region_reader.h"
+#include <fmt/ranges.h>
+
+#include "checkpoint/open/formats.h"
+#include "checkpoint/open/recognize.h"
+#include "runtime/base/check.h"
 
 namespace quintet {
 
-std::shared_ptr<const CheckpointReader> open_checkpoint(const std::filesystem::path& folder) {
-  if (huggingface::is_directory(folder)) return std::make_shared<const huggingface::Reader>(folder);
-  return std::make_shared<const NativeCheckpointReader>(folder);
+std::filesystem::path find_checkpoint(const std::filesystem::path& path) {
+  if (format_at(path) != nullptr) return path;
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    const std::vector<int64_t> steps = list_checkpoints(path);
+    if (!steps.empty()) return checkpoint_path(path, steps.back());
+  }
+  std::vector<std::string_view> names;
+  for (const CheckpointFormat& format : checkpoint_formats()) names.push_back(format.name);
+  fail(ExitCode::kData, "{}: this is {}; expected one of: {}, or a folder of checkpoint_<step>",
+       path.string(), what_lies_at(path), fmt::join(names, ", "));
+}
+
+std::shared_ptr<const CheckpointReader> open_checkpoint(const std::filesystem::path& path) {
+  const std::filesystem::path found = find_checkpoint(path);
+  const CheckpointFormat* format = format_at(found);
+  QT_CHECK_AS(ExitCode::kData, format != nullptr,
+              "{}: this is {}, expected a checkpoint; was it written completely?", found.string(),
+              what_lies_at(found));
+  QT_CHECK_AS(ExitCode::kData, format->open != nullptr, "{}: this is {}, which cannot be read yet",
+              found.string(), format->name);
+  return format->open(found);
 }
 
 }  // namespace quintet

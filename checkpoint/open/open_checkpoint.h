@@ -1,16 +1,21 @@
 #pragma once
-// The reader of a checkpoint, by what lies in its folder: the one place that knows all formats.
+// Checkpoints by what lies at a path, whichever program wrote them: the one place that everybody asks.
 //
 //   const auto checkpoint = open_checkpoint("/models/flan-t5-small");
+//   const auto newest = open_checkpoint("/runs/small");   // the newest checkpoint_<step> in it
 
+#include <filesystem>
 #include <memory>
 
 #include "checkpoint/checkpoint_reader.h"
 
 namespace quintet {
 
-/// The checkpoint in a folder, by what lies there: checkpoint_<step> of a run of ours, or a Hugging Face
-/// directory. Throws ExitCode::kData if it is neither, or damaged.
-std::shared_ptr<const CheckpointReader> open_checkpoint(const std::filesystem::path& folder);
+/// The checkpoint that a path names: itself, or the newest checkpoint_<step> in it. Throws ExitCode::kData
+/// saying what lies there if it is no checkpoint.
+std::filesystem::path find_checkpoint(const std::filesystem::path& path);
+
+/// Reads what find_checkpoint finds. Throws ExitCode::kData if its format cannot be read, or it is damaged.
+std::shared_ptr<const CheckpointReader> open_checkpoint(const std::filesystem::path& path);
 
 }  // namespace quintet

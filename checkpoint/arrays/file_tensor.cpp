@@ -1,4 +1,4 @@
-#include "checkpoint/huggingface/file_tensor.h"
+#include "checkpoint/arrays/file_tensor.h"
 
 #include <fmt/ranges.h>
 
@@ -7,7 +7,7 @@
 
 #include "runtime/base/check.h"
 
-namespace quintet::huggingface {
+namespace quintet {
 namespace {
 
 /// Elements of a region by strides, innermost two axes in tiles so that both sides stay in the cache.
@@ -122,4 +122,4 @@ bool FileTensor::equals(const FileTensor& other) const {
   return true;
 }
 
-}  // namespace quintet::huggingface
+}  // namespace quintet

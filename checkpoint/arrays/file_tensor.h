@@ -14,7 +14,7 @@
 
 #include "runtime/base/dtype.h"
 
-namespace quintet::huggingface {
+namespace quintet {
 
 /// A checksum that the file has of bytes of its own.
 struct Checksum {
@@ -50,4 +50,4 @@ using FileTensors = std::map<std::string, FileTensor>;
 /// "[3, 512]".
 std::string shape_text(const std::vector<int64_t>& shape);
 
-}  // namespace quintet::huggingface
+}  // namespace quintet

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <span>
 
-namespace quintet::huggingface {
+namespace quintet {
 
 class MappedFile {
  public:
@@ -32,4 +32,4 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-}  // namespace quintet::huggingface
+}  // namespace quintet

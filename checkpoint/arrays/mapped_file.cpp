@@ -1,4 +1,4 @@
-#include "checkpoint/huggingface/mapped_file.h"
+#include "checkpoint/arrays/mapped_file.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 #include "runtime/base/posix_file.h"
 
-namespace quintet::huggingface {
+namespace quintet {
 namespace {
 
 namespace fs = std::filesystem;
@@ -39,4 +39,4 @@ void MappedFile::release(std::span<const std::byte> part) const {
   if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
-}  // namespace quintet::huggingface
+}  // namespace quintet

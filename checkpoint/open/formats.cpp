@@ -1,0 +1,35 @@
+#include "checkpoint/open/formats.h"
+
+#include <algorithm>
+
+#include "checkpoint/huggingface/huggingface_reader.h"
+#include "checkpoint/open/recognize.h"
+#include "checkpoint/region_reader.h"
+
+namespace quintet {
+namespace {
+
+template <typename Reader>
+std::shared_ptr<const CheckpointReader> open_with(const std::filesystem::path& path) {
+  return std::make_shared<const Reader>(path);
+}
+
+constexpr CheckpointFormat kFormats[] = {
+    {"a checkpoint of Quintet", is_native, open_with<NativeCheckpointReader>},
+    {"a Hugging Face directory", is_huggingface, open_with<huggingface::Reader>},
+    {"a T5X checkpoint", is_t5x, nullptr},
+    {"an Orbax checkpoint", is_orbax, nullptr},
+    {"a TensorFlow checkpoint", is_tensorflow, nullptr},
+};
+
+}  // namespace
+
+std::span<const CheckpointFormat> checkpoint_formats() { return kFormats; }
+
+const CheckpointFormat* format_at(const std::filesystem::path& path) {
+  const auto found = std::find_if(std::begin(kFormats), std::end(kFormats),
+                                  [&](const CheckpointFormat& f) { return f.is_at(path); });
+  return found == std::end(kFormats) ? nullptr : &*found;
+}
+
+}  // namespace quintet
