@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "models/moe.h"
-#include "runtime/tape.h"
+#include "runtime/execution/tape.h"
 
 namespace quintet {
 namespace {

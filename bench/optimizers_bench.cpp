@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/memory.h"
-#include "runtime/optim/adafactor.h"
+#include "runtime/base/memory/memory.h"
+#include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/blocks.h"
 #include "runtime/optim/gradients.h"
-#include "runtime/optim/optax.h"
+#include "runtime/optim/optax/optax.h"
 #include "runtime/optim/state_buffer.h"
 
 namespace quintet {

@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/folder_lock.h"
+#include "runtime/base/files/folder_lock.h"
 #include "runtime/base/host_array.h"
 
 namespace quintet {

@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "checkpoint/checkpoint.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/files/posix_file.h"
 
 namespace quintet {
 namespace {

@@ -17,7 +17,7 @@
 #include "checkpoint/snapshot.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/posix_file.h"
 #include "runtime/base/thread.h"
 
 namespace quintet {

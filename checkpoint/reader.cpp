@@ -6,8 +6,8 @@
 #include "checkpoint/blocks.h"
 #include "checkpoint/commit.h"
 #include "runtime/base/check.h"
-#include "runtime/base/crc32c.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/crc32c.h"
 
 namespace quintet {
 namespace {

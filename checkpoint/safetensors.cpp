@@ -6,10 +6,10 @@
 #include <span>
 
 #include "checkpoint/manifest.h"
-#include "runtime/base/atomic_file.h"
-#include "runtime/base/crc32c.h"
-#include "runtime/base/json.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/crc32c.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 namespace {

@@ -32,7 +32,7 @@ struct SafetensorsFile {
 HostArrays read_safetensors(const std::filesystem::path& file);
 SafetensorsFile read_safetensors_file(const std::filesystem::path& file);
 
-/// Replaces or creates the file in one move (runtime/base/atomic_file.h), with checksums.
+/// Replaces or creates the file in one move (runtime/base/files/atomic_file.h), with checksums.
 void write_safetensors(const std::filesystem::path& file, const HostArrays& arrays,
                        const SafetensorsMetadata& metadata = {});
 

@@ -2,7 +2,7 @@
 #   quintet_emulated          by the host's compiler, on the SIMT emulator (quintet_emulator); with QUINTET_EMULATOR
 #   quintet_emulated_checked  the same under AddressSanitizer, for the tests of single kernels
 #   quintet_cuda              by nvcc, when CUDA is there
-# Both register nothing by themselves: runtime/devices.cpp opens them.
+# Both register nothing by themselves: runtime/device/devices.cpp opens them.
 option(QUINTET_EMULATOR "build the emulated GPU that tests run kernels on" ${QUINTET_TESTS})
 set(QUINTET_CUDA_GENCODE
     "SHELL:-gencode arch=compute_80,code=sm_80"

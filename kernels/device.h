@@ -2,7 +2,7 @@
 // Where ops run: the CPU, a GPU, or a GPU that is emulated on the CPU. One is current for the whole
 // process; tensors made from then on lie in its memory and ops on them run its kernels.
 //
-//   Device::use(open_device("auto"));       // runtime/devices.h
+//   Device::use(open_device("auto"));       // runtime/device/devices.h
 //   Device& device = Device::current();
 //   Buffer b = device.memory().allocate(bytes);
 //   device.copy_in(b.get(), host, bytes);
@@ -13,7 +13,7 @@
 #include <string>
 
 #include "kernels/kernel.h"
-#include "runtime/base/memory.h"
+#include "runtime/base/memory/memory.h"
 
 namespace quintet {
 

@@ -1,6 +1,6 @@
 #pragma once
 // The signature of every kernel. Kernels compute on raw views; they know nothing of tensors, tapes,
-// meshes or allocation. Operands and results follow the op's rule in runtime/ops.def, in order; an
+// meshes or allocation. Operands and results follow the op's rule in op/ops.def, in order; an
 // optional one that is absent has View::absent(). Outputs are allocated and uninitialised.
 
 #include <span>

@@ -1,9 +1,9 @@
 #include "models/base_model.h"
 
 #include "models/features.h"
-#include "runtime/batch_rows.h"
+#include "runtime/execution/tape.h"
 #include "runtime/mesh/sharding.h"
-#include "runtime/tape.h"
+#include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "models/loss_weights.h"
 #include "models/network.h"
-#include "runtime/metric.h"
+#include "runtime/metrics/metric.h"
 
 namespace quintet {
 
@@ -23,7 +23,7 @@ struct LossOptions {
   double aux_loss_factor = 0, router_z_loss_factor = 0;
 };
 
-/// Rows [begin, end) of the rows of a batch that this rank has (runtime/batch_rows.h): a microbatch.
+/// Rows [begin, end) of the rows of a batch that this rank has (batch_rows.h): a microbatch.
 struct Rows {
   int64_t begin = 0, end = 0;
   static Rows all(const HostArrays& batch);

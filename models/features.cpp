@@ -1,7 +1,7 @@
 #include "models/features.h"
 
-#include "runtime/batch_rows.h"
 #include "runtime/mesh/sharding.h"
+#include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
 

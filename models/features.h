@@ -3,7 +3,7 @@
 // of.
 
 #include "models/base_model.h"
-#include "runtime/step_feeds.h"
+#include "runtime/trainer/step_feeds.h"
 
 namespace quintet {
 

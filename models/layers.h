@@ -3,8 +3,8 @@
 // parameters and is called like a function; it knows nothing of devices or ranks.
 
 #include "kernels/step_keys.h"
-#include "runtime/ops.h"
-#include "runtime/parameters.h"
+#include "runtime/ops/ops.h"
+#include "runtime/tensor/parameters.h"
 
 namespace quintet {
 

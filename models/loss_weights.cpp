@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "runtime/batch_rows.h"
+#include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
 namespace {

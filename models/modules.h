@@ -3,7 +3,7 @@
 // parameters.
 
 #include "models/network.h"
-#include "runtime/gin/registry.h"
+#include "runtime/gin/registry/registry.h"
 
 namespace quintet {
 

@@ -6,7 +6,7 @@
 //   Tensor y = layer(x, context, &routing);     // routing: its losses and who went where
 
 #include "models/layers.h"
-#include "runtime/metric.h"
+#include "runtime/metrics/metric.h"
 
 namespace quintet {
 

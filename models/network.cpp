@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "runtime/tape.h"
+#include "runtime/execution/tape.h"
 
 namespace quintet {
 namespace {

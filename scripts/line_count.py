@@ -24,10 +24,6 @@ KNOWN_LARGER = {
     "kernels/attention": 30,
     "kernels/simt": 35,
     "kernels/simt/emulator": 29,
-    "runtime": 56,
-    "runtime/base": 42,
-    "runtime/mesh": 30,
-    "runtime/optim": 28,
 }
 
 

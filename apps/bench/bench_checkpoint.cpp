@@ -13,7 +13,7 @@
 #include "apps/flags/command_line.h"
 #include "checkpoint/checkpoint.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 namespace {

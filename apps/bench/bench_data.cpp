@@ -19,10 +19,10 @@
 #include "data/preprocessors/text_preprocessors.h"
 #include "data/preprocessors/token_preprocessors.h"
 #include "data/tokenizer/tokenizer_trainer.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/posix_file.h"
-#include "runtime/base/tfrecord.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/tfrecord.h"
 
 namespace quintet {
 namespace {

@@ -14,10 +14,10 @@
 #include "apps/plan/layout_step.h"
 #include "apps/process/output.h"
 #include "apps/process/ranks.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/clock.h"
-#include "runtime/mesh/collectives_threads.h"
-#include "runtime/ops.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/mesh/collectives/collectives_threads.h"
+#include "runtime/ops/ops.h"
 
 namespace quintet {
 namespace {

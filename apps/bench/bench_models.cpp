@@ -14,11 +14,11 @@
 #include "data/converters/batch_rows.h"
 #include "data/converters/feature_converter.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/memory.h"
+#include "runtime/base/memory/memory.h"
 #include "runtime/base/nearest.h"
 #include "runtime/base/threefry.h"
-#include "runtime/optim/optax.h"
-#include "runtime/profile.h"
+#include "runtime/optim/optax/optax.h"
+#include "runtime/profile/profile.h"
 
 namespace quintet {
 namespace {

@@ -12,8 +12,8 @@
 #include "apps/flags/compute_flags.h"
 #include "models/layers.h"
 #include "runtime/base/clock.h"
-#include "runtime/ops.h"
-#include "runtime/tape.h"
+#include "runtime/execution/tape.h"
+#include "runtime/ops/ops.h"
 
 namespace quintet {
 namespace {

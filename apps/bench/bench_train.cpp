@@ -2,10 +2,10 @@
 
 #include "apps/bench/bench.h"
 #include "apps/bench/bench_models.h"
-#include "runtime/optim/adafactor.h"
-#include "runtime/optim/optax.h"
+#include "runtime/optim/adafactor/adafactor.h"
+#include "runtime/optim/optax/optax.h"
 #include "runtime/optim/schedules.h"
-#include "runtime/trainer.h"
+#include "runtime/trainer/trainer.h"
 
 namespace quintet {
 

@@ -11,8 +11,8 @@
 #include "kernels/device.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/posix_file.h"
-#include "runtime/mesh/collectives_mpi.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/mesh/collectives/collectives_mpi.h"
 #include "runtime/mpi/session.h"
 
 namespace quintet {

@@ -7,7 +7,7 @@
 #include "apps/plan/model_case.h"
 #include "apps/plan/plan_cluster.h"
 #include "apps/plan/plan_mesh.h"
-#include "runtime/configurables.h"
+#include "runtime/configurables/configurables.h"
 
 namespace quintet {
 namespace {

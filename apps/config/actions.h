@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/gin/registry.h"
+#include "runtime/gin/registry/registry.h"
 
 namespace quintet {
 

@@ -1,7 +1,7 @@
 #include "apps/config/checkpoint_config.h"
 
 #include "runtime/base/check.h"
-#include "runtime/base/path_map.h"
+#include "runtime/base/files/path_map.h"
 
 namespace quintet {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/gin/registry.h"
+#include "runtime/gin/registry/registry.h"
 
 namespace quintet {
 

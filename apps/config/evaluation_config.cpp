@@ -1,7 +1,7 @@
 #include "apps/config/evaluation_config.h"
 
 #include "apps/config/ineffective.h"
-#include "runtime/base/path_map.h"
+#include "runtime/base/files/path_map.h"
 
 namespace quintet {
 

@@ -6,9 +6,9 @@
 #include "apps/config/checkpoint_config.h"
 #include "data/converters/feature_converter.h"
 #include "runtime/base/check.h"
-#include "runtime/configurables.h"
+#include "runtime/configurables/configurables.h"
 #include "runtime/gin/config_state.h"
-#include "runtime/gin/error.h"
+#include "runtime/gin/syntax/error.h"
 #include "runtime/mpi/session.h"
 
 namespace quintet {

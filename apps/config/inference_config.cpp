@@ -4,7 +4,7 @@
 #include "apps/config/ineffective.h"
 #include "data/tasks/gin_types.h"
 #include "data/tasks/infer_task.h"
-#include "runtime/base/path_map.h"
+#include "runtime/base/files/path_map.h"
 
 namespace quintet {
 namespace {

@@ -14,8 +14,8 @@
 #include "apps/huggingface/gin_text.h"
 #include "data/configurables/configurables.h"
 #include "models/configurables.h"
-#include "runtime/configurables.h"
-#include "runtime/optim/configurables.h"
+#include "runtime/configurables/configurables.h"
+#include "runtime/configurables/optimizer_configurables.h"
 
 namespace quintet {
 namespace {

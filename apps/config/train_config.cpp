@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "apps/config/gin_flags.h"
-#include "runtime/base/path_map.h"
+#include "runtime/base/files/path_map.h"
 
 namespace quintet {
 namespace {

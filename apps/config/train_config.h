@@ -12,8 +12,8 @@
 #include "apps/config/evaluator_config.h"
 #include "data/batches/batches.h"
 #include "models/configurables.h"
-#include "runtime/configurables.h"
-#include "runtime/trainer.h"
+#include "runtime/configurables/configurables.h"
+#include "runtime/trainer/trainer.h"
 
 namespace quintet {
 

@@ -9,8 +9,8 @@
 #include "apps/process/output.h"
 #include "apps/process/signals.h"
 #include "checkpoint/open/open_checkpoint.h"
-#include "runtime/base/json.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/json.h"
 #include "runtime/metrics/summaries.h"
 
 namespace quintet {

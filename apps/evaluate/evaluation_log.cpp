@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include "runtime/base/atomic_file.h"
-#include "runtime/base/json.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 namespace {

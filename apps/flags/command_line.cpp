@@ -6,8 +6,8 @@
 
 #include "apps/flags/help_format.h"
 #include "runtime/base/check.h"
+#include "runtime/base/files/path_map.h"
 #include "runtime/base/nearest.h"
-#include "runtime/base/path_map.h"
 
 namespace quintet {
 namespace {

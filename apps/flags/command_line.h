@@ -1,5 +1,5 @@
 #pragma once
-// What every verb's command line has in common: help, errors, and --path_map (runtime/base/path_map.h).
+// What every verb's command line has in common: help, errors, and --path_map (path_map.h).
 //
 //   CommandLine cli("eval", "Metrics of a task over checkpoints.",
 //                   "quintet eval --model_dir=/tmp/run --task=numbers_to_words");

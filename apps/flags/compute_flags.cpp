@@ -8,7 +8,7 @@
 
 #include "apps/flags/command_line.h"
 #include "runtime/base/thread.h"
-#include "runtime/devices.h"
+#include "runtime/device/devices.h"
 
 namespace quintet {
 namespace {

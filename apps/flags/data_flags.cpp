@@ -4,7 +4,7 @@
 
 #include "data/examples/data_source.h"
 #include "runtime/base/check.h"
-#include "runtime/gin/value.h"
+#include "runtime/gin/syntax/value.h"
 
 namespace quintet {
 namespace {

@@ -13,7 +13,7 @@
 #include "apps/model/text_model.h"
 #include "apps/process/output.h"
 #include "data/vocabularies/text_stream.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 namespace {

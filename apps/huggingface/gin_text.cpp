@@ -1,10 +1,10 @@
 #include "apps/huggingface/gin_text.h"
 
 #include "checkpoint/huggingface/huggingface_reader.h"
-#include "runtime/base/json.h"
-#include "runtime/base/posix_file.h"
-#include "runtime/gin/lookup/finder.h"
-#include "runtime/gin/value.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/json.h"
+#include "runtime/gin/registry/finder.h"
+#include "runtime/gin/syntax/value.h"
 
 namespace quintet {
 namespace {

@@ -9,9 +9,9 @@
 #include "checkpoint/open/open_checkpoint.h"
 #include "data/reading/contents.h"
 #include "data/service/peer_units.h"
-#include "runtime/base/atomic_file.h"
-#include "runtime/base/crc32c.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/crc32c.h"
 
 namespace quintet {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/atomic_file.h"
-#include "runtime/base/json.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "data/examples/data_source.h"
-#include "runtime/base/folder_lock.h"
+#include "runtime/base/files/folder_lock.h"
 
 namespace quintet {
 

@@ -12,7 +12,7 @@
 
 #include "data/service/client.h"
 #include "data/service/peer_units.h"
-#include "runtime/mesh/collectives.h"
+#include "runtime/mesh/collectives/collectives.h"
 #include "runtime/mpi/session.h"
 
 namespace CLI {

@@ -4,9 +4,9 @@
 
 #include "apps/config/checkpoint_config.h"
 #include "data/vocabularies/vocabulary_file.h"
-#include "runtime/base/atomic_file.h"
-#include "runtime/base/crc32c.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/crc32c.h"
 
 namespace quintet {
 namespace {

@@ -15,8 +15,8 @@
 #include "checkpoint/open/recognize.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/safetensors.h"
-#include "runtime/base/json.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "apps/config/checkpoint_config.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "runtime/parameters.h"
+#include "runtime/tensor/parameters.h"
 
 namespace quintet {
 

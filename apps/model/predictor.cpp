@@ -2,7 +2,7 @@
 
 #include "apps/config/decoding_config.h"
 #include "data/vocabularies/vocabulary.h"
-#include "runtime/base/memory.h"
+#include "runtime/base/memory/memory.h"
 
 namespace quintet {
 namespace {

@@ -8,8 +8,8 @@
 #include "checkpoint/arrays/half.h"
 #include "checkpoint/checkpoint.h"
 #include "models/decoding/network/quantized_parameters.h"
-#include "runtime/base/atomic_file.h"
-#include "runtime/base/json.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 namespace {

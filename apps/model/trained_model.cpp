@@ -5,8 +5,8 @@
 #include "apps/model/quantized_model.h"
 #include "checkpoint/huggingface/config.h"
 #include "checkpoint/open/open_checkpoint.h"
-#include "runtime/base/path_map.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/path_map.h"
+#include "runtime/base/files/posix_file.h"
 
 namespace quintet {
 

@@ -1,6 +1,6 @@
 #include "apps/model/whole_parameters.h"
 
-#include "runtime/reshard.h"
+#include "runtime/execution/reshard.h"
 
 namespace quintet {
 namespace {

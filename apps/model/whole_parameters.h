@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/mesh/sharding.h"
-#include "runtime/parameters.h"
+#include "runtime/tensor/parameters.h"
 
 namespace quintet {
 

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "apps/plan/layout_step.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <exception>
 
-#include "runtime/abstract_device.h"
+#include "runtime/abstract/abstract_device.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/thread.h"
-#include "runtime/batch_rows.h"
+#include "runtime/mesh/collectives/waiting.h"
 #include "runtime/mesh/sharding.h"
-#include "runtime/mesh/waiting.h"
+#include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
 namespace {

@@ -7,10 +7,10 @@
 
 #include "apps/plan/layouts.h"
 #include "models/base_model.h"
-#include "runtime/mesh/collectives_paper.h"
+#include "runtime/abstract/collectives_paper.h"
+#include "runtime/abstract/step_clock.h"
 #include "runtime/optim/optimizer.h"
-#include "runtime/step_clock.h"
-#include "runtime/trainer.h"
+#include "runtime/trainer/trainer.h"
 
 namespace quintet {
 

@@ -5,7 +5,7 @@
 #include <regex>
 
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/base/memory_meter.h"
-#include "runtime/mesh/collectives.h"
+#include "runtime/base/memory/memory_meter.h"
+#include "runtime/mesh/collectives/collectives.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/rules.h"
 

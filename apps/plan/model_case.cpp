@@ -5,7 +5,7 @@
 
 #include "runtime/base/nearest.h"
 #include "runtime/base/threefry.h"
-#include "runtime/optim/optax.h"
+#include "runtime/optim/optax/optax.h"
 
 namespace quintet {
 namespace {

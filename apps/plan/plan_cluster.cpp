@@ -4,7 +4,7 @@
 
 #include "apps/plan/model_case.h"
 #include "apps/process/output.h"
-#include "runtime/base/atomic_file.h"
+#include "runtime/base/files/atomic_file.h"
 
 namespace quintet {
 namespace {

@@ -1,10 +1,10 @@
 #include "apps/plan/plan_mesh.h"
 
-#include "runtime/abstract_device.h"
-#include "runtime/batch_rows.h"
+#include "runtime/abstract/abstract_device.h"
+#include "runtime/execution/reshard.h"
 #include "runtime/mesh/sharding.h"
-#include "runtime/reshard.h"
-#include "runtime/step_log.h"
+#include "runtime/profile/step_log.h"
+#include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
 namespace {

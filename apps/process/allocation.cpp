@@ -15,7 +15,7 @@
 #include <new>
 
 #include "runtime/base/check.h"
-#include "runtime/base/out_of_memory.h"
+#include "runtime/base/memory/out_of_memory.h"
 
 extern "C" {
 // The C library's own, until the next ones are known.

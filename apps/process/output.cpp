@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "runtime/base/check.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/posix_file.h"
 
 namespace quintet {
 namespace {

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "runtime/base/check.h"
-#include "runtime/base/crc32c.h"
+#include "runtime/base/formats/crc32c.h"
 
 namespace quintet {
 namespace {

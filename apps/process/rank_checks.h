@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/mesh/collectives.h"
+#include "runtime/mesh/collectives/collectives.h"
 #include "runtime/optim/optimizer.h"
 
 namespace quintet {

@@ -9,9 +9,9 @@
 #include "apps/process/signals.h"
 #include "apps/process/version.h"
 #include "kernels/device.h"
-#include "runtime/base/crc32c.h"
+#include "runtime/base/formats/crc32c.h"
 #include "runtime/base/hash.h"
-#include "runtime/mesh/collectives_mpi.h"
+#include "runtime/mesh/collectives/collectives_mpi.h"
 
 namespace quintet {
 namespace {

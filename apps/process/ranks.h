@@ -14,7 +14,7 @@
 #include <string>
 
 #include "checkpoint/checkpoint.h"
-#include "runtime/mesh/collectives.h"
+#include "runtime/mesh/collectives/collectives.h"
 #include "runtime/mpi/session.h"
 
 namespace CLI {

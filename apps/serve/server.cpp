@@ -5,7 +5,7 @@
 #include "apps/model/predictor.h"
 #include "apps/model/text_model.h"
 #include "apps/serve/http/log.h"
-#include "runtime/base/out_of_memory.h"
+#include "runtime/base/memory/out_of_memory.h"
 #include "runtime/base/thread.h"
 
 namespace quintet::serve {

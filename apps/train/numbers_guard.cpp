@@ -1,6 +1,6 @@
 #include "apps/train/numbers_guard.h"
 
-#include "runtime/batch_rows.h"
+#include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
 namespace {

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "runtime/base/atomic_file.h"
-#include "runtime/base/crc32c.h"
-#include "runtime/base/json.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/formats/crc32c.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 namespace {

@@ -7,7 +7,7 @@
 #include "apps/train/state/state_arrays.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "runtime/base/threefry.h"
-#include "runtime/batch_rows.h"
+#include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "apps/input/run_vocabularies.h"
 #include "apps/train/state/model_info.h"
-#include "runtime/base/atomic_file.h"
+#include "runtime/base/files/atomic_file.h"
 
 namespace quintet {
 

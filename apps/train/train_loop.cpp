@@ -2,7 +2,7 @@
 
 #include "apps/train/restorer.h"
 #include "apps/train/run_files.h"
-#include "runtime/mesh/waiting.h"
+#include "runtime/mesh/collectives/waiting.h"
 
 namespace quintet {
 

@@ -1,7 +1,7 @@
 #include "apps/train/train_run.h"
 
 #include "apps/input/run_vocabularies.h"
-#include "runtime/batch_rows.h"
+#include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
 namespace {

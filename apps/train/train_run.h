@@ -12,7 +12,7 @@
 #include "apps/process/signals.h"
 #include "apps/train/state/run_state.h"
 #include "checkpoint/checkpoint.h"
-#include "runtime/base/folder_lock.h"
+#include "runtime/base/files/folder_lock.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/metrics/summaries.h"

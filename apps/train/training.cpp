@@ -8,8 +8,8 @@
 #include "apps/train/train_memory.h"
 #include "data/reading/units.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/path_map.h"
-#include "runtime/profile.h"
+#include "runtime/base/files/path_map.h"
+#include "runtime/profile/profile.h"
 
 namespace quintet {
 namespace {

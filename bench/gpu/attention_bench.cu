@@ -17,7 +17,7 @@
 #include "kernels/attention/tensor_core.cuh"
 #include "kernels/device.h"
 #include "kernels/simt/cuda_check.h"
-#include "runtime/devices.h"
+#include "runtime/device/devices.h"
 
 namespace quintet {
 namespace {

@@ -30,7 +30,7 @@
 #include "kernels/rms_norm/rms_norm_gpu.h"
 #include "kernels/simt/cuda_check.h"
 #include "kernels/simt/gemm.h"
-#include "runtime/devices.h"
+#include "runtime/device/devices.h"
 
 namespace quintet {
 namespace {

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/posix_file.h"
 
 namespace quintet {
 namespace {

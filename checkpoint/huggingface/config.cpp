@@ -8,8 +8,8 @@
 #include <set>
 
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::huggingface {
 namespace {

@@ -8,9 +8,9 @@
 #include "checkpoint/huggingface/formats.h"
 #include "checkpoint/huggingface/zip_archive.h"
 #include "runtime/base/check.h"
-#include "runtime/base/crc32c.h"
-#include "runtime/base/json.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/crc32c.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::huggingface {
 namespace {

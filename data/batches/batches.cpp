@@ -14,11 +14,11 @@
 #include "data/examples/trim.h"
 #include "data/reading/batch_index.h"
 #include "data/reading/position_text.h"
-#include "runtime/base/cache_folder.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/crc32c.h"
-#include "runtime/base/json.h"
+#include "runtime/base/files/cache_folder.h"
+#include "runtime/base/formats/crc32c.h"
+#include "runtime/base/formats/json.h"
 #include "runtime/base/thread.h"
 
 namespace quintet::data {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/examples/preprocessor.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::data {
 

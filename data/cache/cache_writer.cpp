@@ -13,12 +13,12 @@
 #include "data/examples/tf_example.h"
 #include "data/reading/read_order.h"
 #include "data/tasks/cache_folder.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/crc32c.h"
-#include "runtime/base/folder_lock.h"
-#include "runtime/base/tfrecord.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/files/folder_lock.h"
+#include "runtime/base/formats/crc32c.h"
+#include "runtime/base/formats/tfrecord.h"
 #include "runtime/base/thread.h"
 
 namespace quintet::data {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
-#include "runtime/base/tfrecord.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/formats/tfrecord.h"
 
 namespace quintet::data {
 namespace {

@@ -6,7 +6,7 @@
 //   seqio.Task.postprocess_fn = @postprocessors.string_label_to_class_id
 //   postprocessors.string_label_to_class_id.label_classes = ['no', 'yes']
 
-#include "runtime/gin/registry.h"
+#include "runtime/gin/registry/registry.h"
 
 namespace quintet::data {
 

@@ -1,7 +1,7 @@
 #pragma once
 // The preprocessors' names in gin files: seqio's and t5's.
 
-#include "runtime/gin/registry.h"
+#include "runtime/gin/registry/registry.h"
 
 namespace quintet::data {
 

@@ -4,7 +4,7 @@
 #include "data/tasks/gin_types.h"
 #include "data/tasks/number_words.h"
 #include "runtime/base/check.h"
-#include "runtime/gin/registry.h"
+#include "runtime/gin/registry/registry.h"
 
 namespace quintet::data {
 namespace {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "data/evaluation/json_values.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::data {
 namespace {

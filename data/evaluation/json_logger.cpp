@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "data/evaluation/json_values.h"
-#include "runtime/base/atomic_file.h"
-#include "runtime/base/json.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::data {
 namespace {

@@ -6,8 +6,8 @@
 #include "data/examples/base64.h"
 #include "data/vocabularies/utf8.h"
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
-#include "runtime/gin/value.h"
+#include "runtime/base/formats/json.h"
+#include "runtime/gin/syntax/value.h"
 
 namespace quintet::data {
 

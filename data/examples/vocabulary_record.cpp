@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/base/check.h"
-#include "runtime/base/crc32c.h"
+#include "runtime/base/formats/crc32c.h"
 
 namespace quintet::data {
 namespace {

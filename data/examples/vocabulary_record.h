@@ -12,7 +12,7 @@
 
 #include "data/examples/preprocessor.h"
 #include "data/vocabularies/vocabulary_file.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::data {
 

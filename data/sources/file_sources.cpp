@@ -8,7 +8,7 @@
 #include "data/sources/input_file.h"
 #include "data/sources/record_files.h"
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::data {
 namespace {

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "runtime/base/check.h"
-#include "runtime/base/path_map.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/path_map.h"
+#include "runtime/base/files/posix_file.h"
 
 namespace quintet::data {
 namespace {

@@ -10,11 +10,11 @@
 #include <filesystem>
 #include <optional>
 
-#include "runtime/base/atomic_file.h"
-#include "runtime/base/cache_folder.h"
 #include "runtime/base/check.h"
-#include "runtime/base/crc32c.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/files/cache_folder.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/crc32c.h"
 
 namespace quintet::data {
 namespace {

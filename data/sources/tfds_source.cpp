@@ -10,8 +10,8 @@
 #include "data/sources/record_files.h"
 #include "data/sources/tfds_splits.h"
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
-#include "runtime/base/path_map.h"
+#include "runtime/base/files/path_map.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::data {
 namespace {

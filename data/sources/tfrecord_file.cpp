@@ -1,12 +1,12 @@
-// TFRecord files, record by record. Framing and checksums: runtime/base/tfrecord.h.
+// TFRecord files, record by record. Framing and checksums: runtime/base/formats/tfrecord.h.
 #include <algorithm>
 #include <cstring>
 
 #include "data/sources/record_files.h"
 #include "data/sources/record_index.h"
 #include "runtime/base/check.h"
-#include "runtime/base/crc32c.h"
-#include "runtime/base/tfrecord.h"
+#include "runtime/base/formats/crc32c.h"
+#include "runtime/base/formats/tfrecord.h"
 
 namespace quintet::data {
 namespace {

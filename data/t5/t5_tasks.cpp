@@ -3,7 +3,7 @@
 #include "data/t5/sentinels.h"
 #include "data/tasks/gin_types.h"
 #include "runtime/base/check.h"
-#include "runtime/base/path_map.h"
+#include "runtime/base/files/path_map.h"
 
 namespace quintet::data {
 namespace {

@@ -6,10 +6,10 @@
 
 #include "data/examples/tf_example.h"
 #include "data/sources/record_files.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
-#include "runtime/base/path_map.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/files/path_map.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::data {
 namespace {

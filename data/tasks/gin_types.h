@@ -6,7 +6,7 @@
 #include "data/examples/preprocessor.h"
 #include "data/metrics/metric.h"
 #include "data/preprocessors/denoise.h"
-#include "runtime/gin/convert.h"
+#include "runtime/gin/registry/convert.h"
 
 namespace quintet::data {
 

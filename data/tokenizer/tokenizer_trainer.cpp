@@ -8,8 +8,8 @@
 
 #include "data/sources/input_file.h"
 #include "data/sources/record_files.h"
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
+#include "runtime/base/files/atomic_file.h"
 
 namespace quintet::data {
 namespace {

@@ -6,9 +6,9 @@
 #include "data/vocabularies/bert_vocabulary.h"
 #include "data/vocabularies/codepoint_vocabularies.h"
 #include "runtime/base/check.h"
-#include "runtime/base/crc32c.h"
-#include "runtime/base/json.h"
-#include "runtime/base/path_map.h"
+#include "runtime/base/files/path_map.h"
+#include "runtime/base/formats/crc32c.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::data {
 namespace {

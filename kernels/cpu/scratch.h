@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "runtime/base/check.h"
-#include "runtime/base/huge_pages.h"
+#include "runtime/base/memory/huge_pages.h"
 
 namespace quintet::cpu {
 

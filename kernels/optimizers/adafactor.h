@@ -1,5 +1,5 @@
 #pragma once
-// Adafactor's passes over gradients and parameters. The caller (runtime/optim/adafactor.cpp) cuts
+// Adafactor's passes over gradients and parameters. The caller (optim/adafactor/adafactor.cpp) cuts
 // an array into lines, runs of elements that lie side by side in memory, and says of each where its
 // statistics are. Along a line one of the two factored moments ("along") varies with the element
 // and the other ("across") is one number. Passes run on a range of lines, on the calling thread;

@@ -10,7 +10,7 @@
 
 namespace quintet {
 
-/// What an axis is to the factored moments (runtime/optim/adafactor.h, FactorDim).
+/// What an axis is to the factored moments (runtime/optim/adafactor/adafactor.h, FactorDim).
 enum class MomentAxis : uint8_t { none, batch, row, column };
 struct MomentAxisSize {
   MomentAxis kind;

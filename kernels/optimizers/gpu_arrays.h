@@ -44,7 +44,7 @@ struct AdafactorGpuArray {
   bool scaled_by_param = true;
   AdafactorShape shape;
 };
-/// Numbers of an update that all arrays share; see runtime/optim/adafactor.h.
+/// Numbers of an update that all arrays share; see runtime/optim/adafactor/adafactor.h.
 struct AdafactorStep {
   float learning_rate, decay, mixing;
   float gradient_scale = 1;

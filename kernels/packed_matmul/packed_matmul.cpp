@@ -409,8 +409,8 @@ HWY_AFTER_NAMESPACE();
 #include <sys/mman.h>
 
 #include "runtime/base/check.h"
-#include "runtime/base/huge_pages.h"
-#include "runtime/base/out_of_memory.h"
+#include "runtime/base/memory/huge_pages.h"
+#include "runtime/base/memory/out_of_memory.h"
 
 namespace quintet {
 

@@ -8,7 +8,7 @@
 #include "kernels/simt/cublaslt.h"
 #include "kernels/simt/cuda_check.h"
 #include "kernels/simt/fastest.h"
-#include "runtime/base/cache_folder.h"
+#include "runtime/base/files/cache_folder.h"
 
 namespace quintet::cuda::simt {
 namespace {

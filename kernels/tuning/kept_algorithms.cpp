@@ -8,10 +8,10 @@
 #include <iterator>
 #include <sstream>
 
-#include "runtime/base/atomic_file.h"
 #include "runtime/base/check.h"
-#include "runtime/base/crc32c.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/atomic_file.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/crc32c.h"
 
 namespace quintet {
 namespace {

@@ -21,7 +21,7 @@
 #include "models/serving/device_pages.h"
 #include "models/serving/device_step.h"
 #include "models/serving/paged_rows.h"
-#include "runtime/tape.h"
+#include "runtime/execution/tape.h"
 
 namespace quintet::serving {
 namespace {

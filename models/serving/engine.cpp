@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/clock.h"
-#include "runtime/base/out_of_memory.h"
+#include "runtime/base/memory/out_of_memory.h"
 
 namespace quintet::serving {
 namespace {

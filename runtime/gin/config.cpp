@@ -1,7 +1,7 @@
 #include "runtime/gin/config.h"
 
-#include "runtime/gin/builtins.h"
 #include "runtime/gin/config_state.h"
+#include "runtime/gin/registry/builtins.h"
 
 namespace quintet::gin {
 

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "runtime/gin/command_line.h"
-#include "runtime/gin/lookup/finder.h"
-#include "runtime/gin/registry.h"
+#include "runtime/gin/registry/finder.h"
+#include "runtime/gin/registry/registry.h"
 
 namespace quintet::gin {
 

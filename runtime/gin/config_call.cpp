@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "runtime/base/nearest.h"
-#include "runtime/gin/builtins.h"
 #include "runtime/gin/config_state.h"
+#include "runtime/gin/registry/builtins.h"
 
 namespace quintet::gin {
 namespace {
@@ -259,6 +259,7 @@ Value Callable::operator()(std::vector<Value> positional) const {
   return (*this)(std::move(positional), {});
 }
 Value Callable::operator()() const { return (*this)({}, {}); }
+Value Callable::singleton() const { return config_->singleton(*this); }
 const std::string& Callable::name() const { return target_->name; }
 
 Value Config::call(const Configurable& target, const std::vector<std::string>& scopes,

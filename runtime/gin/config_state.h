@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "runtime/gin/config.h"
-#include "runtime/gin/error.h"
-#include "runtime/gin/lookup/names.h"
+#include "runtime/gin/registry/names.h"
+#include "runtime/gin/syntax/error.h"
 
 namespace quintet::gin {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/gin/builtins.h"
 #include "runtime/gin/config_state.h"
-#include "runtime/gin/lookup/import_manager.h"
+#include "runtime/gin/registry/builtins.h"
+#include "runtime/gin/registry/import_manager.h"
 #include "runtime/gin/syntax/pretty.h"
 #include "runtime/gin/syntax/unicode.h"
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "runtime/base/nearest.h"
-#include "runtime/gin/builtins.h"
 #include "runtime/gin/config_state.h"
+#include "runtime/gin/registry/builtins.h"
 
 namespace quintet::gin {
 namespace {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/mesh/collectives.h"
+#include "runtime/mesh/collectives/collectives.h"
 
 namespace quintet {
 

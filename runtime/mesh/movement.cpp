@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
-#include "runtime/mesh/collectives.h"
+#include "runtime/mesh/collectives/collectives.h"
 
 namespace quintet {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
-#include "runtime/base/tfrecord.h"
+#include "runtime/base/formats/json.h"
+#include "runtime/base/formats/tfrecord.h"
 #include "runtime/metrics/event.pb.h"
 
 namespace quintet {

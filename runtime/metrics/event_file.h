@@ -16,7 +16,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/posix_file.h"
 
 namespace quintet {
 

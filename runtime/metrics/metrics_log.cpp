@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 // Sizes of views as doubles, for the costs of ops: products of some are beyond int64_t.
 
-#include "runtime/op.h"
+#include "runtime/op/op.h"
 
 namespace quintet {
 

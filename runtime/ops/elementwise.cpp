@@ -1,5 +1,5 @@
-#include "runtime/ops.h"
-#include "runtime/tape.h"
+#include "runtime/execution/tape.h"
+#include "runtime/ops/ops.h"
 
 namespace quintet {
 

@@ -1,6 +1,6 @@
-#include "runtime/ops.h"
+#include "runtime/execution/tape.h"
 #include "runtime/ops/names.h"
-#include "runtime/tape.h"
+#include "runtime/ops/ops.h"
 
 namespace quintet {
 

@@ -1,9 +1,9 @@
 #include "kernels/mlp/mlp.h"
-#include "runtime/ops.h"
+#include "runtime/execution/row_exchange.h"
+#include "runtime/execution/tape.h"
 #include "runtime/ops/cost.h"
 #include "runtime/ops/names.h"
-#include "runtime/row_exchange.h"
-#include "runtime/tape.h"
+#include "runtime/ops/ops.h"
 
 namespace quintet {
 namespace {

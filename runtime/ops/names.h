@@ -17,7 +17,7 @@ namespace rules {
   struct name {                                       \
     static constexpr std::string_view kText = rule;   \
   };
-#include "runtime/ops.def"
+#include "runtime/op/ops.def"
 #undef OP
 }  // namespace rules
 

@@ -5,7 +5,7 @@
 
 #include "kernels/device.h"
 #include "runtime/base/axis.h"
-#include "runtime/base/memory.h"
+#include "runtime/base/memory/memory.h"
 #include "runtime/base/view.h"
 
 namespace quintet {

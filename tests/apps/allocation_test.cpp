@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "runtime/base/out_of_memory.h"
+#include "runtime/base/memory/out_of_memory.h"
 
 namespace quintet {
 namespace {

@@ -7,7 +7,7 @@
 #include "apps/plan/cluster.h"
 #include "apps/plan/layout_report.h"
 #include "apps/plan/layouts.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 namespace {

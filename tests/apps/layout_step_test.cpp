@@ -5,10 +5,10 @@
 #include <gtest/gtest.h>
 
 #include "apps/plan/model_case.h"
-#include "runtime/mesh/collectives_threads.h"
-#include "runtime/optim/adafactor.h"
+#include "runtime/mesh/collectives/collectives_threads.h"
+#include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/multi_optimizer.h"
-#include "runtime/optim/optax.h"
+#include "runtime/optim/optax/optax.h"
 
 namespace quintet {
 namespace {

@@ -7,7 +7,7 @@
 #include <mutex>
 
 #include "runtime/base/check.h"
-#include "runtime/mesh/collectives_threads.h"
+#include "runtime/mesh/collectives/collectives_threads.h"
 
 namespace quintet {
 namespace {

@@ -8,12 +8,12 @@
 #include "apps/process/ranks.h"
 #include "apps/train/state/state_arrays.h"
 #include "checkpoint/region_reader.h"
-#include "runtime/mesh/collectives_threads.h"
+#include "runtime/mesh/collectives/collectives_threads.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"
-#include "runtime/optim/adafactor.h"
+#include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/multi_optimizer.h"
-#include "runtime/optim/optax.h"
+#include "runtime/optim/optax/optax.h"
 #include "tests/checkpoint/scratch.h"
 
 namespace quintet {

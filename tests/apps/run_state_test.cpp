@@ -7,7 +7,7 @@
 
 #include "apps/train/state/state_arrays.h"
 #include "checkpoint/region_reader.h"
-#include "runtime/optim/optax.h"
+#include "runtime/optim/optax/optax.h"
 #include "tests/checkpoint/scratch.h"
 
 namespace quintet {

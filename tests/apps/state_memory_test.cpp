@@ -7,10 +7,10 @@
 
 #include "apps/train/state/state_arrays.h"
 #include "checkpoint/region_reader.h"
-#include "runtime/mesh/collectives_paper.h"
+#include "runtime/abstract/collectives_paper.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"
-#include "runtime/optim/optax.h"
+#include "runtime/optim/optax/optax.h"
 #include "tests/checkpoint/scratch.h"
 
 namespace quintet {

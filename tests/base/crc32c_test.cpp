@@ -1,6 +1,6 @@
 // CRC-32C against published check values, both paths against each other, continuation and joining.
 
-#include "runtime/base/crc32c.h"
+#include "runtime/base/formats/crc32c.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // What Json refuses and keeps. What it costs: tests/e2e/json_cost_test.py; any bytes at all:
 // tests/fuzz.
 
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Which folder stands for an address, and what is said when none does.
 
-#include "runtime/base/path_map.h"
+#include "runtime/base/files/path_map.h"
 
 #include <gtest/gtest.h>
 

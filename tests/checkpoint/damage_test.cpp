@@ -9,7 +9,7 @@
 
 #include "checkpoint/manifest.h"
 #include "checkpoint/region_reader.h"
-#include "runtime/base/crc32c.h"
+#include "runtime/base/formats/crc32c.h"
 #include "tests/checkpoint/scratch.h"
 
 namespace quintet {

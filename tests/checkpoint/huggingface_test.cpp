@@ -7,7 +7,7 @@
 #include "checkpoint/huggingface/formats.h"
 #include "checkpoint/huggingface/huggingface_reader.h"
 #include "checkpoint/open/open_checkpoint.h"
-#include "runtime/base/atomic_file.h"
+#include "runtime/base/files/atomic_file.h"
 #include "tests/checkpoint/scratch.h"
 #include "tests/harness/fixtures.h"
 

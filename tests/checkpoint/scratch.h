@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::testing {
 

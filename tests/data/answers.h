@@ -6,7 +6,7 @@
 #include "data/configurables/configurables.h"
 #include "data/metrics/metric.h"
 #include "data/tasks/gin_types.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 #include "runtime/gin/config.h"
 
 namespace quintet::data::testing {

@@ -4,7 +4,7 @@
 #include "data/preprocessors/text_preprocessors.h"
 #include "data/preprocessors/token_preprocessors.h"
 #include "data/tasks/cache_folder.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 #include "tests/data/files.h"
 #include "tests/data/rows.h"
 

@@ -10,7 +10,7 @@
 
 #include "data/evaluation/json_logger.h"
 #include "data/metrics/t5_metrics.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 #include "tests/data/files.h"
 
 namespace quintet::data {

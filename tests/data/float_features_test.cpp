@@ -3,7 +3,7 @@
 #include "data/batches/batches.h"
 #include "data/cache/cache_writer.h"
 #include "data/examples/tf_example.h"
-#include "runtime/base/tfrecord.h"
+#include "runtime/base/formats/tfrecord.h"
 #include "tests/data/gin_tasks.h"
 
 namespace quintet::data {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/gin/value.h"
+#include "runtime/gin/syntax/value.h"
 
 namespace quintet::data::testing {
 

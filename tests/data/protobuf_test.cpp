@@ -3,7 +3,7 @@
 #include "data/examples/data_source.h"
 #include "data/examples/tf_example.h"
 #include "data/tokenizer/tokenizer_trainer.h"
-#include "runtime/base/tfrecord.h"
+#include "runtime/base/formats/tfrecord.h"
 #include "runtime/metrics/event_file.h"
 #include "tests/data/files.h"
 

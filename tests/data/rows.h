@@ -11,7 +11,7 @@
 #include "data/examples/dataset.h"
 #include "data/examples/preprocessor.h"
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::data::testing {
 

@@ -3,7 +3,7 @@
 
 #include "data/examples/data_source.h"
 #include "data/sources/tfds_splits.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 #include "tests/data/files.h"
 #include "tests/data/rows.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/base/tfrecord.h"
+#include "runtime/base/formats/tfrecord.h"
 
 #include <zstd.h>
 
@@ -8,7 +8,7 @@
 #include "data/sources/interleave.h"
 #include "data/sources/record_files.h"
 #include "data/sources/record_index.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 #include "tests/data/files.h"
 #include "tests/data/rows.h"
 

@@ -3,7 +3,7 @@
 #include "data/tokenizer/tokenizer_trainer.h"
 #include "data/vocabularies/codepoint_vocabularies.h"
 #include "data/vocabularies/utf8.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 #include "tests/data/files.h"
 #include "tests/data/sentencepiece_model.pb.h"
 #include "tests/harness/fixtures.h"

@@ -11,7 +11,7 @@
 
 #include <string>
 
-#include "runtime/base/atomic_file.h"
+#include "runtime/base/files/atomic_file.h"
 
 namespace quintet {
 namespace {

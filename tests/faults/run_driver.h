@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 #include "tests/faults/driver.h"
 
 namespace quintet::testing {

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-#include "runtime/base/atomic_file.h"
+#include "runtime/base/files/atomic_file.h"
 #include "tests/checkpoint/scratch.h"
 #include "tests/faults/run_driver.h"
 #include "tests/harness/wait_for.h"

@@ -1,7 +1,7 @@
 // config.json of a Hugging Face directory, and the names that follow from it.
 
 #include "checkpoint/huggingface/names.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 #include "tests/fuzz/target.h"
 
 namespace quintet {

@@ -1,6 +1,6 @@
 // Checked JSON: whatever parses can be walked with every accessor.
 
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 #include "tests/fuzz/target.h"
 
 namespace quintet {

@@ -2,7 +2,7 @@
 // as it is.
 
 #include "checkpoint/manifest.h"
-#include "runtime/base/crc32c.h"
+#include "runtime/base/formats/crc32c.h"
 #include "tests/fuzz/target.h"
 
 namespace quintet {

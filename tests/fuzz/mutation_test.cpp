@@ -9,7 +9,7 @@
 #include <ctime>
 #include <random>
 
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 #include "tests/fuzz/target.h"
 #include "tests/fuzz/wall_limit.h"
 

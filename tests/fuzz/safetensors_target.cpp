@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "checkpoint/safetensors.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 #include "tests/fuzz/target.h"
 
 namespace quintet {

@@ -1,7 +1,7 @@
 // SentencePiece model files: damaged ones are errors, those that load encode and decode anything.
 
 #include "data/vocabularies/vocabulary.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/target.h"
 #include "tests/harness/fixtures.h"

@@ -2,7 +2,7 @@
 
 #include "data/examples/data_source.h"
 #include "data/examples/tf_example.h"
-#include "runtime/base/tfrecord.h"
+#include "runtime/base/formats/tfrecord.h"
 #include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/target.h"
 

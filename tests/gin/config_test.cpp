@@ -8,7 +8,7 @@
 #include <fstream>
 #include <thread>
 
-#include "runtime/gin/error.h"
+#include "runtime/gin/syntax/error.h"
 
 namespace quintet::gin {
 namespace {

@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string>
 
-#include "runtime/gin/error.h"
+#include "runtime/gin/syntax/error.h"
 #include "runtime/gin/syntax/parser.h"
 #include "tests/gin/oraclelib.h"
 

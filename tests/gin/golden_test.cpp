@@ -7,7 +7,7 @@
 #include <regex>
 #include <set>
 
-#include "runtime/gin/error.h"
+#include "runtime/gin/syntax/error.h"
 #include "runtime/gin/syntax/parser.h"
 #include "tests/gin/oraclelib.h"
 #include "tests/harness/fixtures.h"

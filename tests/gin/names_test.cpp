@@ -5,7 +5,7 @@
 #include <set>
 
 #include "runtime/gin/config.h"
-#include "runtime/gin/error.h"
+#include "runtime/gin/syntax/error.h"
 
 namespace quintet::gin {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/gin/value.h"
+#include "runtime/gin/syntax/value.h"
 
 namespace quintet::testing {
 

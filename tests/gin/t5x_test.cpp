@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "runtime/gin/error.h"
 #include "runtime/gin/resolved.h"
+#include "runtime/gin/syntax/error.h"
 #include "runtime/gin/syntax/parser.h"
 #include "tests/gin/oraclelib.h"
 #include "tests/harness/fixtures.h"

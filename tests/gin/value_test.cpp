@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/gin/convert.h"
-#include "runtime/gin/error.h"
+#include "runtime/gin/registry/convert.h"
+#include "runtime/gin/syntax/error.h"
 #include "runtime/gin/syntax/parser.h"
 #include "runtime/gin/syntax/pretty.h"
 

@@ -1,6 +1,6 @@
 // Adafactor's kernels on a device against the CPU: the same optimizer on both, step after step.
 
-#include "runtime/optim/adafactor.h"
+#include "runtime/optim/adafactor/adafactor.h"
 
 #include <cmath>
 #include <limits>

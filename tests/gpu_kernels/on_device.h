@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "kernels/gpu/gpu_kernels.h"
-#include "runtime/devices.h"
+#include "runtime/device/devices.h"
 #include "tests/simt/out_of_bounds.h"
 #include "tests/simt/schedules.h"
 

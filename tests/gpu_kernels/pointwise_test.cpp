@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "runtime/op.h"
+#include "runtime/op/op.h"
 #include "tests/gpu_kernels/on_device.h"
 
 namespace quintet::testing {

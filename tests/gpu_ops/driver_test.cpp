@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "runtime/devices.h"
+#include "runtime/device/devices.h"
 #include "tests/gpu_ops/launcher.h"
 #include "tests/simt/schedules.h"
 

@@ -2,7 +2,7 @@
 // Runs device kernels on the buffers of a case: everything, guard bytes included, is copied to the
 // device, the kernel runs there, everything is copied back.
 
-#include "runtime/op.h"
+#include "runtime/op/op.h"
 #include "tests/ops/buffers.h"
 
 namespace quintet::testing {

@@ -6,7 +6,7 @@
 
 #include <cstdlib>
 
-#include "runtime/devices.h"
+#include "runtime/device/devices.h"
 
 namespace quintet::testing {
 

@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "checkpoint/safetensors.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::testing {
 

@@ -1,6 +1,6 @@
 // Every parameter that T5X's module.init made for a seed (fixtures init/<model>.safetensors).
 
-#include "runtime/initializers.h"
+#include "runtime/tensor/initializers.h"
 
 #include <cmath>
 #include <numeric>

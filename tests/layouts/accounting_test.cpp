@@ -8,13 +8,13 @@
 #include <set>
 #include <sstream>
 
-#include "runtime/abstract_device.h"
-#include "runtime/base/memory_meter.h"
-#include "runtime/batch_rows.h"
-#include "runtime/gathers.h"
-#include "runtime/optim/adafactor.h"
-#include "runtime/step_log.h"
-#include "runtime/tape.h"
+#include "runtime/abstract/abstract_device.h"
+#include "runtime/base/memory/memory_meter.h"
+#include "runtime/execution/gathers.h"
+#include "runtime/execution/tape.h"
+#include "runtime/optim/adafactor/adafactor.h"
+#include "runtime/profile/step_log.h"
+#include "runtime/trainer/batch_rows.h"
 #include "tests/layouts/expect.h"
 
 namespace quintet::testing {

@@ -1,9 +1,9 @@
 // Every layout gives the same training run: loss, every gradient, and the parameters after some
 // steps equal those of one rank to float32 rounding. A part of sweep_test.cpp that is quick.
 
-#include "runtime/optim/adafactor.h"
+#include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/multi_optimizer.h"
-#include "runtime/optim/optax.h"
+#include "runtime/optim/optax/optax.h"
 #include "tests/layouts/expect.h"
 
 namespace quintet::testing {

@@ -1,14 +1,14 @@
 // Where ops run on a mesh and what moves for it: the planner's choices, the collectives and bytes of
 // changes of layout, and what is refused. No rank talks to another here.
 
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 
 #include "runtime/mesh/movement.h"
-#include "runtime/plan_cache.h"
+#include "runtime/plan/plan_cache.h"
 
 namespace quintet {
 namespace {

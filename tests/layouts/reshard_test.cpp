@@ -1,12 +1,12 @@
 // Changes of layout keep the array, whatever moves; gradients go back to where they belong.
 
-#include "runtime/reshard.h"
+#include "runtime/execution/reshard.h"
 
 #include <gtest/gtest.h>
 
+#include "runtime/execution/tape.h"
 #include "runtime/mesh/movement.h"
-#include "runtime/ops.h"
-#include "runtime/tape.h"
+#include "runtime/ops/ops.h"
 #include "tests/layouts/run.h"
 
 namespace quintet::testing {

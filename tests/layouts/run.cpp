@@ -4,11 +4,11 @@
 
 #include <mutex>
 
-#include "runtime/batch_rows.h"
-#include "runtime/optim/adafactor.h"
-#include "runtime/reshard.h"
-#include "runtime/tape.h"
-#include "runtime/trainer.h"
+#include "runtime/execution/reshard.h"
+#include "runtime/execution/tape.h"
+#include "runtime/optim/adafactor/adafactor.h"
+#include "runtime/trainer/batch_rows.h"
+#include "runtime/trainer/trainer.h"
 
 namespace quintet::testing {
 namespace {

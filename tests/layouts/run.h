@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "models/base_model.h"
-#include "runtime/mesh/collectives_threads.h"
+#include "runtime/mesh/collectives/collectives_threads.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/optim/optimizer.h"
-#include "runtime/trainer.h"
+#include "runtime/trainer/trainer.h"
 
 namespace quintet::testing {
 

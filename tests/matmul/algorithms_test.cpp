@@ -14,7 +14,7 @@
 #include "kernels/simt/fastest.h"
 #include "kernels/simt/gemm.h"
 #include "runtime/base/check.h"
-#include "runtime/base/crc32c.h"
+#include "runtime/base/formats/crc32c.h"
 #include "tests/checkpoint/scratch.h"
 
 namespace quintet {

@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <vector>
 
-#include "runtime/mesh/collectives.h"
+#include "runtime/mesh/collectives/collectives.h"
 
 namespace quintet::testing {
 

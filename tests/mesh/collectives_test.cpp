@@ -1,14 +1,14 @@
 // Collectives over threads against plain loops; what happens when a rank fails, is late, or does
 // something else than the others.
 
-#include "runtime/mesh/collectives.h"
+#include "runtime/mesh/collectives/collectives.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "runtime/base/check.h"
-#include "runtime/mesh/collectives_threads.h"
+#include "runtime/mesh/collectives/collectives_threads.h"
 #include "runtime/mesh/mesh.h"
 #include "tests/harness/device.h"
 #include "tests/mesh/collective_cases.h"

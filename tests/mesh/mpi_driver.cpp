@@ -13,9 +13,9 @@
 
 #include "kernels/device.h"
 #include "runtime/base/check.h"
-#include "runtime/devices.h"
-#include "runtime/mesh/collectives_mpi.h"
-#include "runtime/mesh/collectives_threads.h"
+#include "runtime/device/devices.h"
+#include "runtime/mesh/collectives/collectives_mpi.h"
+#include "runtime/mesh/collectives/collectives_threads.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mpi/session.h"
 #include "tests/mesh/collective_cases.h"

@@ -10,9 +10,9 @@
 
 #include "kernels/device.h"
 #include "runtime/base/check.h"
-#include "runtime/mesh/collectives_nccl.h"
-#include "runtime/mesh/collectives_threads.h"
-#include "runtime/mesh/watchdog.h"
+#include "runtime/mesh/collectives/collectives_nccl.h"
+#include "runtime/mesh/collectives/collectives_threads.h"
+#include "runtime/mesh/collectives/watchdog.h"
 #include "tests/harness/wait_for.h"
 #include "tests/mesh/collective_cases.h"
 

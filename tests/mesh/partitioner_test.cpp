@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/base/check.h"
-#include "runtime/configurables.h"
+#include "runtime/configurables/configurables.h"
 #include "runtime/gin/config.h"
 
 namespace quintet {

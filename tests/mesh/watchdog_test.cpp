@@ -1,6 +1,6 @@
 // Watchdogs whose peer does not answer: dead, or gone because the job is over.
 
-#include "runtime/mesh/watchdog.h"
+#include "runtime/mesh/collectives/watchdog.h"
 
 #include <gtest/gtest.h>
 

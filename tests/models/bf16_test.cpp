@@ -2,10 +2,10 @@
 // On the CPU, which computes in float32 whatever the dtype says, there is nothing to test.
 
 #include "models/base_model.h"
-#include "runtime/optim/adafactor.h"
-#include "runtime/optim/optax.h"
-#include "runtime/tape.h"
-#include "runtime/trainer.h"
+#include "runtime/execution/tape.h"
+#include "runtime/optim/adafactor/adafactor.h"
+#include "runtime/optim/optax/optax.h"
+#include "runtime/trainer/trainer.h"
 #include "tests/harness/device.h"
 #include "tests/harness/fixtures.h"
 

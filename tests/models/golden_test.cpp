@@ -1,6 +1,6 @@
 // Forward passes, losses, metrics and gradients against T5X's (fixtures model/).
 
-#include "runtime/tape.h"
+#include "runtime/execution/tape.h"
 #include "tests/harness/device.h"
 #include "tests/models/model_fixture.h"
 

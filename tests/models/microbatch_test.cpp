@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "models/base_model.h"
-#include "runtime/optim/optax.h"
-#include "runtime/trainer.h"
+#include "runtime/optim/optax/optax.h"
+#include "runtime/trainer/trainer.h"
 
 namespace quintet {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "models/base_model.h"
 #include "models/modules.h"
-#include "runtime/configurables.h"
+#include "runtime/configurables/configurables.h"
 #include "runtime/gin/config.h"
 #include "tests/harness/fixtures.h"
 

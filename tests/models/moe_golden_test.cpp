@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "models/moe.h"
-#include "runtime/tape.h"
+#include "runtime/execution/tape.h"
 #include "tests/harness/device.h"
 #include "tests/harness/fixtures.h"
 

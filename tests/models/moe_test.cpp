@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "models/base_model.h"
-#include "runtime/tape.h"
+#include "runtime/execution/tape.h"
 #include "tests/harness/device.h"
 
 namespace quintet::testing {

@@ -7,12 +7,12 @@
 #include "kernels/gpu/gpu_kernels.h"
 #include "kernels/step_keys.h"
 #include "models/base_model.h"
-#include "runtime/ops.h"
-#include "runtime/optim/adafactor.h"
-#include "runtime/optim/optax.h"
-#include "runtime/profile.h"
-#include "runtime/tape.h"
-#include "runtime/trainer.h"
+#include "runtime/execution/tape.h"
+#include "runtime/ops/ops.h"
+#include "runtime/optim/adafactor/adafactor.h"
+#include "runtime/optim/optax/optax.h"
+#include "runtime/profile/profile.h"
+#include "runtime/trainer/trainer.h"
 #include "tests/harness/device.h"
 
 namespace quintet::testing {

@@ -1,11 +1,11 @@
 #pragma once
 // Reads the training set-up of a fixtures train/<case>/meta.json.
 
-#include "runtime/optim/adafactor.h"
+#include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/multi_optimizer.h"
-#include "runtime/optim/optax.h"
+#include "runtime/optim/optax/optax.h"
 #include "runtime/optim/schedules.h"
-#include "runtime/trainer.h"
+#include "runtime/trainer/trainer.h"
 #include "tests/models/model_fixture.h"
 
 namespace quintet::testing {

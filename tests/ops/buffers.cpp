@@ -3,7 +3,7 @@
 #include <cstring>
 #include <limits>
 
-#include "runtime/base/huge_pages.h"
+#include "runtime/base/memory/huge_pages.h"
 
 namespace quintet::testing {
 namespace {

@@ -1,12 +1,11 @@
 // Optimizers and schedules as gin files name them.
 
-#include "runtime/optim/configurables.h"
-
 #include <gtest/gtest.h>
 
+#include "runtime/configurables/optimizer_configurables.h"
 #include "runtime/gin/config.h"
-#include "runtime/optim/adafactor.h"
-#include "runtime/optim/optax.h"
+#include "runtime/optim/adafactor/adafactor.h"
+#include "runtime/optim/optax/optax.h"
 
 namespace quintet {
 namespace {

@@ -1,8 +1,8 @@
 // Every case of fixtures optim/: parameters after 1 and 5 updates and the state after 5, for
 // Adafactor (t5x), and for optax's optimizers through t5x.optimizers.
 
-#include "runtime/optim/adafactor.h"
-#include "runtime/optim/optax.h"
+#include "runtime/optim/adafactor/adafactor.h"
+#include "runtime/optim/optax/optax.h"
 #include "tests/harness/fixtures.h"
 
 namespace quintet {

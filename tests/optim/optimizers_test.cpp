@@ -11,10 +11,10 @@
 #include <map>
 
 #include "kernels/random/random.h"
-#include "runtime/optim/adafactor.h"
+#include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/gradients.h"
 #include "runtime/optim/multi_optimizer.h"
-#include "runtime/optim/optax.h"
+#include "runtime/optim/optax/optax.h"
 #include "tests/harness/threads.h"
 
 namespace quintet {

@@ -1,6 +1,6 @@
 // The caching allocator counts what is live and hands blocks out again.
 
-#include "runtime/base/memory.h"
+#include "runtime/base/memory/memory.h"
 
 #include <gtest/gtest.h>
 

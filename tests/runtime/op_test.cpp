@@ -1,6 +1,6 @@
 // Records of ops.def: what they must have, what calls may pass, what an op costs.
 
-#include "runtime/op.h"
+#include "runtime/op/op.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
 // Rules of ops.def: what they accept, what results they give, how they refuse.
 
-#include "runtime/rule.h"
+#include "runtime/op/rule.h"
 
 #include <gtest/gtest.h>
 
-#include "runtime/op.h"
+#include "runtime/op/op.h"
 
 namespace quintet {
 namespace {

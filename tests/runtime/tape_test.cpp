@@ -1,12 +1,12 @@
 // The tape: gradients of small graphs by hand, sharing, remat, what it keeps and lets go.
 
-#include "runtime/tape.h"
+#include "runtime/execution/tape.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "runtime/ops.h"
+#include "runtime/ops/ops.h"
 
 namespace quintet {
 namespace {

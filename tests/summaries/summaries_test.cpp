@@ -8,8 +8,8 @@
 #include <fstream>
 
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
-#include "runtime/base/tfrecord.h"
+#include "runtime/base/formats/json.h"
+#include "runtime/base/formats/tfrecord.h"
 #include "runtime/metrics/event.pb.h"
 #include "runtime/metrics/event_file.h"
 #include "runtime/metrics/metrics_log.h"

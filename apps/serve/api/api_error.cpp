@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "models/serving/job.h"
-#include "runtime/base/out_of_memory.h"
+#include "runtime/base/memory/out_of_memory.h"
 
 namespace quintet::serve {
 namespace {

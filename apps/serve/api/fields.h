@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/serve/api/api_error.h"
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::serve {
 

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "runtime/trainer.h"
+#include "runtime/trainer/trainer.h"
 
 namespace quintet {
 

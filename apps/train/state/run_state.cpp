@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "runtime/base/json.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 

@@ -9,7 +9,7 @@
 
 #include "apps/config/actions.h"
 #include "data/examples/vocabulary_record.h"
-#include "runtime/trainer.h"
+#include "runtime/trainer/trainer.h"
 
 namespace quintet {
 

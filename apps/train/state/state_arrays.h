@@ -6,8 +6,8 @@
 
 #include "apps/config/checkpoint_config.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "runtime/mesh/collectives.h"
-#include "runtime/trainer.h"
+#include "runtime/mesh/collectives/collectives.h"
+#include "runtime/trainer/trainer.h"
 
 namespace quintet {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/tensor.h"
+#include "runtime/tensor/tensor.h"
 
 namespace quintet::decoding {
 

@@ -15,7 +15,7 @@
 #include "models/decoding/gpu/device_sequences.h"
 #include "models/decoding/gpu/repeated_work.h"
 #include "models/features.h"
-#include "runtime/tape.h"
+#include "runtime/execution/tape.h"
 
 namespace quintet::decoding {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "kernels/gpu/gpu_kernels.h"
-#include "runtime/op.h"
+#include "runtime/op/op.h"
 
 namespace quintet::decoding {
 namespace {

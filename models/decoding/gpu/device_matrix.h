@@ -5,7 +5,7 @@
 //   const Tensor y = ops::matmul(x, matrix);   // [k, n] for the time of the product
 
 #include "models/decoding/network/quantized_parameters.h"
-#include "runtime/tensor.h"
+#include "runtime/tensor/tensor.h"
 
 namespace quintet::decoding {
 

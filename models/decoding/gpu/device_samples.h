@@ -3,7 +3,7 @@
 
 #include "kernels/logits/gpu_rows.h"
 #include "models/decoding/search/token_model.h"
-#include "runtime/tensor.h"
+#include "runtime/tensor/tensor.h"
 
 namespace quintet::decoding {
 

@@ -1,7 +1,7 @@
 #include "models/decoding/gpu/device_weights.h"
 
 #include "kernels/attention/buckets.h"
-#include "runtime/tape.h"
+#include "runtime/execution/tape.h"
 
 namespace quintet::decoding {
 namespace {

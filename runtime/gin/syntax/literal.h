@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/gin/value.h"
+#include "runtime/gin/syntax/value.h"
 
 namespace quintet::gin {
 

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "runtime/gin/error.h"
+#include "runtime/gin/syntax/error.h"
 #include "runtime/gin/syntax/literal.h"
 #include "runtime/gin/syntax/unicode.h"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "runtime/gin/syntax/tokenizer.h"
-#include "runtime/gin/value.h"
+#include "runtime/gin/syntax/value.h"
 
 namespace quintet::gin {
 

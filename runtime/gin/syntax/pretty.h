@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "runtime/gin/value.h"
+#include "runtime/gin/syntax/value.h"
 
 namespace quintet::gin {
 

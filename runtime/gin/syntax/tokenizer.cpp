@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/gin/error.h"
+#include "runtime/gin/syntax/error.h"
 #include "runtime/gin/syntax/unicode.h"
 
 namespace quintet::gin {

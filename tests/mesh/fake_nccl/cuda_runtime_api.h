@@ -1,5 +1,5 @@
 #pragma once
-// As much of CUDA's runtime as runtime/mesh/collectives_nccl.cpp uses, made of threads: a stream runs
+// As much of CUDA's runtime as collectives_nccl.cpp uses, made of threads: a stream runs
 // its work in a thread of its own, in order; the null stream is whoever calls. Device memory is ordinary.
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 #pragma once
-// As much of NCCL as runtime/mesh/collectives_nccl.cpp uses, between threads of one process. As in
+// As much of NCCL as collectives_nccl.cpp uses, between threads of one process. As in
 // NCCL collectives run in streams; a rank that does not come is waited for. A library to be loaded:
 // a program that calls one of these itself does not link.
 

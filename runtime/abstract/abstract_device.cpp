@@ -1,0 +1,54 @@
+#include "runtime/abstract/abstract_device.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "kernels/gpu/gpu_kernels.h"
+#include "runtime/op/op.h"
+
+namespace quintet {
+namespace {
+
+/// Addresses that no processor has: nothing stands behind them, no limit of memory counts them, and
+/// whoever follows one ends.
+class AddressSpace final : public MemorySource {
+ public:
+  void* allocate(int64_t bytes) override {
+    const auto size = static_cast<uintptr_t>(bytes + kAlign - 1) / kAlign * kAlign;
+    return reinterpret_cast<void*>(next_.fetch_add(size));
+  }
+  void release(void*, int64_t) override {}
+  std::string name() const override { return "address space"; }
+
+ private:
+  static constexpr int64_t kAlign = 2 << 20;
+  std::atomic<uintptr_t> next_{uintptr_t{1} << 60};
+};
+
+AddressSpace& address_space() {
+  static AddressSpace space;
+  return space;
+}
+
+}  // namespace
+
+AbstractDevice::AbstractDevice()
+    : ops_(all_ops().size(), [](Views, Views, const Attrs&, Stream) {}), memory_(address_space()) {}
+
+const GpuKernels& AbstractDevice::kernels() const {
+  static const GpuKernels table = [] {
+    GpuKernels nothing{};
+    nothing.cast = [](Views, Views, Stream) {};
+    nothing.fill = [](const View&, float, Stream) {};
+    nothing.accumulate = [](const View&, const View&, Stream) {};
+    nothing.measure_arrays = [](Views, ArrayStatistics*, Stream) {};
+    return nothing;
+  }();
+  return table;
+}
+
+void AbstractDevice::copy_out(void* host, const void*, int64_t bytes) {
+  if (bytes > 0) std::memset(host, 0, static_cast<size_t>(bytes));
+}
+
+}  // namespace quintet

@@ -1,0 +1,184 @@
+#include "runtime/configurables/configurables.h"
+
+#include <algorithm>
+
+#include "runtime/trainer/trainer.h"
+
+namespace quintet {
+namespace {
+
+/// [('batch', 'data'), ('embed', None), ('batch', ('expert', 'data'))]
+LogicalAxisRules rules_from(const gin::Value& value, const gin::Where& where) {
+  if (auto made = value.object_as<LogicalAxisRules>()) return *made;
+  LogicalAxisRules rules;
+  const auto pairs = gin::as<std::vector<gin::Value>>(value, where);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    const auto [name, axes] = gin::as<std::tuple<std::string, gin::Value>>(pairs[i], where.item(i));
+    if (axes.is_none()) {
+      rules.push_back({name, {}});
+    } else if (const auto* one = axes.get_if<std::string>()) {
+      rules.push_back({name, {*one}});
+    } else {
+      rules.push_back({name, gin::as<std::vector<std::string>>(axes, where.item(i))});
+    }
+  }
+  return rules;
+}
+
+gin::Value rules_function(const gin::Arguments& args, bool moe) {
+  AxisRuleOptions options{args.get<int>("activation_partitioning_dims"),
+                          args.get<int>("parameter_partitioning_dims"),
+                          {}};
+  const gin::Value more = args.value("additional_rules");
+  if (!more.is_none()) options.additional_rules = rules_from(more, args.where("additional_rules"));
+  return gin::Value::object(std::make_shared<LogicalAxisRules>(
+      moe ? moe_logical_axis_rules(options) : standard_logical_axis_rules(options)));
+}
+
+/// num_partitions, or the product of model_parallel_submesh: T5X wants exactly one of them.
+PartitionerConfig partitioner_config(const gin::Arguments& args) {
+  PartitionerConfig config;
+  config.name = args.where("num_partitions").text;
+  const auto partitions = args.get<std::optional<int64_t>>("num_partitions");
+  const auto submesh = args.get<std::optional<std::vector<int64_t>>>("model_parallel_submesh");
+  QT_CHECK(!partitions || !submesh,
+           "{}: num_partitions and model_parallel_submesh exclude each other; bind one of them",
+           args.where("num_partitions").text);
+  if (partitions) config.num_partitions = *partitions;
+  if (submesh)
+    for (const int64_t n : *submesh) config.num_partitions *= n;
+  QT_CHECK(config.num_partitions >= 1, "{}: expected 1 or more, found {}",
+           args.where("num_partitions").text, config.num_partitions);
+  const gin::Value rules = args.value("logical_axis_rules");
+  if (!rules.is_none())
+    config.logical_axis_rules = rules_from(rules, args.where("logical_axis_rules"));
+  return config;
+}
+
+gin::Value partitioner(const gin::Arguments& args) {
+  return gin::Value::object(std::make_shared<PartitionerConfig>(partitioner_config(args)));
+}
+
+gin::Value moe_partitioner(const gin::Arguments& args) {
+  PartitionerConfig config = partitioner_config(args);
+  if (args.value("logical_axis_rules").is_none())
+    config.logical_axis_rules = moe_logical_axis_rules({});
+  for (const char* name : {"num_experts", "num_expert_partitions"}) {  // former name, present name
+    if (args.value(name).is_none()) continue;
+    config.num_expert_partitions = args.get<int64_t>(name);
+    QT_CHECK(config.num_expert_partitions >= 1, "{}: expected 1 or more, found {}",
+             args.where(name).text, config.num_expert_partitions);
+  }
+  return gin::Value::object(std::make_shared<PartitionerConfig>(std::move(config)));
+}
+
+/// An empty pattern matches nothing, as in Python.
+struct NamePattern {
+  std::string expression;
+};
+
+/// The model axis of a mesh: num_model_partitions or the product of model_parallel_submesh.
+gin::Value compute_num_model_partitions(const gin::Arguments& args) {
+  const auto partitions = args.get<std::optional<int64_t>>("num_model_partitions");
+  const auto submesh = args.get<std::optional<std::vector<int64_t>>>("model_parallel_submesh");
+  QT_CHECK(
+      !partitions || !submesh,
+      "{}: num_model_partitions and model_parallel_submesh exclude each other; bind one of them",
+      args.where("num_model_partitions").text);
+  int64_t product = partitions.value_or(1);
+  if (submesh)
+    for (const int64_t n : *submesh) product *= n;
+  return product;
+}
+
+TrainerOptions trainer_options(const gin::Arguments& args) {
+  TrainerOptions options;
+  const int64_t parts = args.get<std::optional<int64_t>>("num_microbatches").value_or(1);
+  QT_CHECK(parts >= 0, "{}: expected 1 or more, or 0 or None for whole batches, found {}",
+           args.where("num_microbatches").text, parts);
+  options.num_microbatches = std::max<int64_t>(parts, 1);  // 0: as T5X's
+  options.learning_rate = args.get<Schedule>("learning_rate_fn");
+  options.weight_metrics = !args.value("weight_metrics_computer").is_none();
+  return options;
+}
+
+gin::Value trainer(const gin::Arguments& args) {
+  return gin::Value::object(std::make_shared<TrainerOptions>(trainer_options(args)));
+}
+
+gin::Value moe_trainer(const gin::Arguments& args) {
+  TrainerOptions options = trainer_options(args);
+  options.gradient_scale = static_cast<double>(args.get<int64_t>("num_expert_partitions"));
+  options.scaled_gradients = ".*expert.*";
+  if (args.has("sharded_match_fn"))
+    options.scaled_gradients = args.value("sharded_match_fn").is_none()
+                                   ? ""
+                                   : args.get<NamePattern>("sharded_match_fn").expression;
+  return gin::Value::object(std::make_shared<TrainerOptions>(std::move(options)));
+}
+
+}  // namespace
+
+std::vector<MeshAxis> mesh_axes(const PartitionerConfig& config, int ranks) {
+  QT_CHECK(
+      ranks % config.num_partitions == 0,
+      "{} = {}: does not divide the {} of this run; bind a divisor of it, or start other ranks: "
+      "mpirun -n {} quintet ...",
+      config.name, config.num_partitions, ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks),
+      config.num_partitions);
+  const int64_t others = ranks / config.num_partitions;
+  int64_t expert = std::min(config.num_expert_partitions, others);
+  while (others % expert != 0) --expert;
+  return {{"data", static_cast<int>(others / expert)},
+          {"expert", static_cast<int>(expert)},
+          {"model", static_cast<int>(config.num_partitions)}};
+}
+
+void register_runtime(gin::Registry& registry) {
+  const std::vector<gin::Param> dims = {{"activation_partitioning_dims", 1},
+                                        {"parameter_partitioning_dims", 1},
+                                        {"additional_rules", nullptr}};
+  registry.add("t5x.partitioning.standard_logical_axis_rules", dims,
+               [](const gin::Arguments& args) { return rules_function(args, false); });
+  registry.add("t5x.contrib.moe.partitioning.standard_logical_axis_rules", dims,
+               [](const gin::Arguments& args) { return rules_function(args, true); });
+  registry.add("t5x.partitioning.PjitPartitioner",
+               {{"num_partitions", nullptr},
+                {"model_parallel_submesh", nullptr},
+                {"params_on_devices", true},
+                {"backend", nullptr},
+                {"ici_mesh_shape", nullptr},
+                {"dcn_mesh_shape", nullptr},
+                {"logical_axis_rules", nullptr}},
+               partitioner);
+  registry.add("t5x.contrib.moe.partitioning.MoePjitPartitioner",
+               {{"num_partitions", nullptr},
+                {"num_experts", nullptr},
+                {"num_expert_partitions", nullptr},
+                {"model_parallel_submesh", nullptr},
+                {"params_on_devices", true},
+                {"backend", nullptr},
+                {"ici_mesh_shape", nullptr},
+                {"dcn_mesh_shape", nullptr},
+                {"state_filter_fn", nullptr},
+                {"logical_axis_rules", nullptr}},
+               moe_partitioner);
+  registry.add("t5x.contrib.moe.partitioning.compute_num_model_partitions",
+               {{"num_model_partitions"}, {"model_parallel_submesh"}},
+               compute_num_model_partitions);
+  std::vector<gin::Param> trainer_params = {{"num_microbatches", nullptr},
+                                            {"learning_rate_fn", nullptr},
+                                            {"weight_metrics_computer", nullptr}};
+  registry.add("t5x.trainer.Trainer", trainer_params, trainer);
+  trainer_params.emplace_back("num_expert_partitions");
+  trainer_params.emplace_back("sharded_match_fn", gin::Value());
+  registry.add("t5x.contrib.moe.trainer.MoeTrainer", trainer_params, moe_trainer);
+  registry.add_function(
+      "t5x.contrib.moe.training_utils.match_fn",
+      [](const std::optional<std::string>& prefix) { return NamePattern{prefix.value_or("")}; },
+      {{"prefix"}});
+  registry.add("t5x.trainer.WeightMetricsComputer", {},
+               [](const gin::Arguments&) -> gin::Value { return true; });
+}
+
+}  // namespace quintet

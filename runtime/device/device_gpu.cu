@@ -1,0 +1,309 @@
+// The GPU as a Device: memory, the stream, copies, faults, the table of kernels.
+
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/cast/cast_gpu.h"
+#include "kernels/decode_attention/decode_attention_gpu.h"
+#include "kernels/decode_matmul/skinny_matmul_gpu.h"
+#include "kernels/elementwise/elementwise_gpu.h"
+#include "kernels/expand/expand_gpu.h"
+#include "kernels/gpu/gpu_kernels.h"
+#include "kernels/logits/logits_gpu.h"
+#include "kernels/optimizers/optimizers_gpu.h"
+#ifdef QUINTET_EMULATE
+#include "kernels/simt/emulator/emulator.h"
+#else
+#include "kernels/simt/cublaslt.h"
+#include "kernels/simt/cuda_check.h"
+#endif
+#include "kernels/simt/fault.cuh"
+#include "runtime/device/gpu_ops.h"
+
+namespace quintet::QT_GPU {
+namespace {
+
+[[noreturn]] void throw_fault(const FaultSlot& fault) {
+  switch (static_cast<FaultCode>(fault.code)) {
+    case FaultCode::kEmbedId:
+      fail(ExitCode::kData,
+           "embed: id {} at position {}: expected 0 to {}; does the vocabulary fit the model?",
+           fault.value, fault.position, fault.limit - 1);
+    case FaultCode::kTarget:
+      fail(ExitCode::kData,
+           "cross_entropy: target {} at position {}: expected 0 to {}; does the vocabulary fit the "
+           "model?",
+           fault.value, fault.position, fault.limit - 1);
+    case FaultCode::kNone:
+      break;
+  }
+  throw Bug(fmt::format("fault code {} of the device is unknown", fault.code));
+}
+
+constexpr Kernel kOps[] = {
+#define OP(name, rule, attributes, cost, vjp, phases) name##_gpu,
+#include "runtime/op/ops.def"
+#undef OP
+};
+
+constexpr GpuKernels kKernels{.cast = cast_gpu,
+                              .fill = fill_gpu,
+                              .accumulate = accumulate_gpu,
+                              .update_adam = update_adam_gpu,
+                              .update_lion = update_lion_gpu,
+                              .update_sgd = update_sgd_gpu,
+                              .update_adafactor = update_adafactor_gpu,
+                              .measure_arrays = measure_arrays_gpu,
+                              .decide_update = decide_update_gpu,
+                              .skinny_matmul = skinny_matmul_gpu,
+                              .expand_rows = expand_rows_gpu,
+                              .decode_self = decode_self_gpu,
+                              .decode_cross = decode_cross_gpu,
+                              .follow_sources = follow_sources_gpu,
+                              .decode_paged = decode_paged_gpu,
+                              .store_paged = store_paged_gpu,
+                              .sample = sample_gpu,
+                              .draw = draw_gpu,
+                              .advance_samples = advance_samples_gpu,
+                              .top = top_gpu,
+                              .beam = beam_gpu};
+
+#ifdef QUINTET_EMULATE
+
+/// Blocks of their own, so that AddressSanitizer sees their ends.
+class Source final : public MemorySource {
+ public:
+  void* allocate(int64_t bytes) override {
+    return bytes > (int64_t{1} << 40)
+               ? nullptr
+               : std::aligned_alloc(256, (static_cast<size_t>(bytes) + 255) / 256 * 256);
+  }
+  void release(void* pointer, int64_t) override { std::free(pointer); }
+  std::string name() const override { return "the emulated GPU"; }
+};
+
+void move_bytes(void* to, const void* from, int64_t bytes, Stream) {
+  if (bytes > 0) simt::emulator::queue([=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
+}
+void fill_bytes(void* to, int byte, int64_t bytes, Stream) {
+  if (bytes > 0) simt::emulator::queue([=] { std::memset(to, byte, static_cast<size_t>(bytes)); });
+}
+void wait(Stream) {}
+Stream make_stream() { return {}; }
+
+/// Stand-in for a CUDA graph: launches, copies and products with the arguments they were given. What
+/// is in its memory is lost before each launch: nothing may be left over from the last.
+class Graph final : public Recording {
+ public:
+  Graph(Memory& memory, Stream, const std::function<void()>& work) : arena_(memory) {
+    struct Recorder {
+      explicit Recorder(std::vector<std::function<void()>>& to) {
+        simt::emulator::set_recorder([&to](auto launch) { to.push_back(std::move(launch)); });
+      }
+      ~Recorder() { simt::emulator::set_recorder(nullptr); }
+    };
+    const Recorder recorder(work_);
+    work();
+    arena_.close();
+  }
+  void launch() override {
+    for (const Memory::Block& block : arena_.blocks())
+      std::memset(block.pointer, 0xff, static_cast<size_t>(block.capacity));
+    for (const auto& work : work_) work();
+  }
+
+ private:
+  MemoryArena arena_;
+  std::vector<std::function<void()>> work_;
+};
+
+#else
+
+class Source final : public MemorySource {
+ public:
+  void* allocate(int64_t bytes) override {
+    void* pointer = nullptr;
+    if (cudaMalloc(&pointer, static_cast<size_t>(bytes)) == cudaSuccess) return pointer;
+    cudaGetLastError();
+    return nullptr;
+  }
+  void release(void* pointer, int64_t) override { cudaFree(pointer); }
+  std::string name() const override { return "the GPU"; }
+};
+
+cudaStream_t cuda_stream(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
+
+void move_bytes(void* to, const void* from, int64_t bytes, Stream stream) {
+  if (bytes == 0) return;
+  check_cuda(
+      cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, cuda_stream(stream)),
+      "copy");
+}
+void fill_bytes(void* to, int byte, int64_t bytes, Stream stream) {
+  if (bytes > 0)
+    check_cuda(cudaMemsetAsync(to, byte, static_cast<size_t>(bytes), cuda_stream(stream)), "fill");
+}
+void wait(Stream stream) {
+  check_cuda(cudaStreamSynchronize(cuda_stream(stream)), "a kernel failed");
+}
+Stream make_stream() {
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  return {stream};
+}
+
+class Graph final : public Recording {
+ public:
+  Graph(Memory& memory, Stream stream, const std::function<void()>& work)
+      : stream_(cuda_stream(stream)), arena_(memory) {
+    cudaGraph_t graph = nullptr;
+    check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "begin a graph");
+    try {
+      work();
+    } catch (...) {
+      if (cudaStreamEndCapture(stream_, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+      cudaGetLastError();
+      throw;
+    }
+    arena_.close();
+    check_cuda(cudaStreamEndCapture(stream_, &graph), "end a graph");
+    const cudaError_t status = cudaGraphInstantiate(&graph_, graph, 0);
+    cudaGraphDestroy(graph);
+    check_cuda(status, "make a graph");
+  }
+  ~Graph() override { cudaGraphExecDestroy(graph_); }
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  void launch() override { check_cuda(cudaGraphLaunch(graph_, stream_), "launch a graph"); }
+
+ private:
+  cudaStream_t stream_;
+  MemoryArena arena_;
+  cudaGraphExec_t graph_ = nullptr;
+};
+
+#endif
+
+class Gpu final : public Device {
+ public:
+  explicit Gpu(std::string description)
+      : description_(std::move(description)), memory_(source_), stream_(make_stream()) {
+    fault_ = memory_.allocate(sizeof(FaultSlot));
+    seen_fault_ = pinned(sizeof(FaultSlot));
+    fill(fault_.get(), 0, sizeof(FaultSlot));
+  }
+#ifdef QUINTET_EMULATE
+  std::string kind() const override { return "emulated"; }
+#else
+  std::string kind() const override { return "cuda"; }
+#endif
+  std::string description() const override { return description_; }
+  std::span<const Kernel> ops() const override { return kOps; }
+  const GpuKernels& kernels() const override { return kKernels; }
+  Memory& memory() override { return memory_; }
+  Stream stream() const override { return stream_; }
+  void copy_in(void* to, const void* host, int64_t bytes) override {
+    if (is_recording_) throw NotRecordable("a copy of ordinary memory cannot be recorded");
+    move_bytes(to, host, bytes, stream_);
+  }
+  void copy_out(void* host, const void* from, int64_t bytes) override {
+    move_bytes(host, from, bytes, stream_);
+    synchronize();
+  }
+  void copy(void* to, const void* from, int64_t bytes) override {
+    move_bytes(to, from, bytes, stream_);
+  }
+  void fill(void* to, int byte, int64_t bytes) override { fill_bytes(to, byte, bytes, stream_); }
+  void synchronize() override {
+    if (is_recording_) throw NotRecordable("a wait for the device cannot be recorded");
+    // Into pinned memory: this copy waits for nothing, the stream's end is waited for once.
+    move_bytes(seen_fault_.get(), fault_.get(), sizeof(FaultSlot), stream_);
+    wait(stream_);
+    FaultSlot fault;
+    std::memcpy(&fault, seen_fault_.get(), sizeof fault);
+    if (fault.code == 0) return;
+    fill(fault_.get(), 0, sizeof fault);
+    throw_fault(fault);
+  }
+#ifndef QUINTET_EMULATE
+  Buffer pinned(int64_t bytes) override {
+    void* pointer = nullptr;
+    check_cuda(cudaHostAlloc(&pointer, static_cast<size_t>(bytes), cudaHostAllocDefault),
+               "pinned memory");
+    return {static_cast<std::byte*>(pointer), [](std::byte* p) { cudaFreeHost(p); }};
+  }
+#endif
+  std::unique_ptr<Recording> record(const std::function<void()>& work) override {
+    struct During {
+      bool& is;
+      explicit During(bool& flag) : is(flag) { is = true; }
+      ~During() { is = false; }
+    };
+    const During during(is_recording_);
+    return std::make_unique<Graph>(memory_, stream_, work);
+  }
+  FaultSlot* fault() const { return reinterpret_cast<FaultSlot*>(fault_.get()); }
+
+ private:
+  std::string description_;
+  Source source_;
+  Memory memory_;
+  Stream stream_;
+  Buffer fault_, seen_fault_;
+  bool is_recording_ = false;
+};
+
+}  // namespace
+
+namespace simt {
+FaultSlot* fault_slot() {
+  auto* gpu = dynamic_cast<Gpu*>(&quintet::Device::current());
+  QT_ASSERT(gpu != nullptr);
+  return gpu->fault();
+}
+}  // namespace simt
+
+#ifdef QUINTET_EMULATE
+
+std::unique_ptr<Device> open_device(int sm) {
+  simt::emulator::set_sm(sm);
+  return std::make_unique<Gpu>(fmt::format("emulated GPU, sm_{}", sm));
+}
+
+#else
+
+std::unique_ptr<Device> open_device(int ordinal) {
+  int count = 0, driver = 0, runtime = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  QT_CHECK_AS(
+      ExitCode::kEnvironment, driver != 0,
+      "--device=cuda: no NVIDIA driver answers; install one for CUDA {}.{} or use --device=cpu",
+      runtime / 1000, runtime % 1000 / 10);
+  QT_CHECK_AS(
+      ExitCode::kEnvironment, status != cudaErrorInsufficientDriver,
+      "--device=cuda: the driver supports CUDA {}.{}, this build needs {}.{}; update the driver",
+      driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+  QT_CHECK_AS(ExitCode::kEnvironment, status == cudaSuccess && count > 0,
+              "--device=cuda: no GPU found ({}); use --device=cpu", cudaGetErrorString(status));
+  QT_CHECK_AS(ExitCode::kEnvironment, ordinal < count, "--device=cuda:{}: this machine has {} GPUs",
+              ordinal, count);
+  cudaDeviceProp properties;
+  check_cuda(cudaGetDeviceProperties(&properties, ordinal), "device properties");
+  const int sm = properties.major * 10 + properties.minor;
+  QT_CHECK_AS(ExitCode::kEnvironment, sm >= 80,
+              "--device=cuda: {} has compute capability {}.{}, 8.0 (A100) or newer is needed; use "
+              "--device=cpu",
+              properties.name, properties.major, properties.minor);
+  check_cuda(cudaSetDevice(ordinal), "set device");
+  return std::make_unique<Gpu>(
+      fmt::format("{}, sm_{}, {:.1f} GiB", properties.name, sm,
+                  static_cast<double>(properties.totalGlobalMem) / (1 << 30)));
+}
+
+void load_libraries() { simt::cublaslt(); }
+
+#endif
+
+}  // namespace quintet::QT_GPU

@@ -1,0 +1,141 @@
+#include "runtime/abstract/step_clock.h"
+#include "runtime/execution/gathers.h"
+#include "runtime/execution/reshard.h"
+#include "runtime/execution/tape.h"
+#include "runtime/op/op.h"
+#include "runtime/plan/plan_cache.h"
+#include "runtime/profile/profile.h"
+#include "runtime/profile/step_log.h"
+
+namespace quintet {
+namespace {
+
+bool any_needs_grad(const Tensors& tensors) {
+  for (const Tensor& t : tensors)
+    if (t.needs_grad()) return true;
+  return false;
+}
+
+void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const Attrs& attrs) {
+  std::vector<View> in, out;
+  for (const Tensor& t : inputs) in.push_back(t.local());
+  for (const Tensor& t : outputs) out.push_back(t.local());
+  StepClock* clock = StepClock::current();
+  const bool is_profiled = Profile::current() != nullptr;
+  const Cost cost = clock != nullptr || is_profiled ? cost_of(op, in, out) : Cost{};
+  if (clock != nullptr) clock->op(cost);
+  ProfileScope scope(op.name, static_cast<int64_t>(cost.bytes), cost.flops);
+  Device& device = Device::current();
+  kernel_of(op, device)(in, out, attrs, device.stream());
+  if (is_profiled) device.synchronize();
+}
+
+Tensors run_whole(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
+                  const Attrs& attrs, const Wanted& make) {
+  Tensors outputs;
+  for (size_t i = 0; i < shapes.size(); ++i)
+    outputs.push_back(
+        make[i] ? Tensor(shapes[i].spec, Layout::whole(shapes[i].spec.axes.size()), shapes[i].frame)
+                : Tensor());
+  launch(op, inputs, outputs, attrs);
+  return outputs;
+}
+
+/// The activation that moved last and where it went: the next op often wants the same (the products
+/// of query, key and value).
+struct LastMove {
+  Tensor from, to;
+};
+thread_local LastMove last_move;
+
+Tensor moved_activation(const Tensor& x, const Layout& to) {
+  if (Tape::current() == nullptr && !Tape::in_backward()) return moved(x, to);
+  if (last_move.from.id() != x.id() || last_move.to.layout() != to) {
+    last_move = {};
+    last_move = {x, moved(x, to)};
+  }
+  return last_move.to;
+}
+
+/// Operands where a plan wants them. Gathered parameters die with it.
+class Operands {
+ public:
+  Operands(const Op& op, const Tensors& inputs, const Plan& plan) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const bool moves = inputs[i] && inputs[i].layout() != plan.inputs[i];
+      gathered_.push_back(moves && op.rule.inputs[i].parameter);
+      all_.push_back(gathered_[i] ? Gathers::of_thread().take(inputs[i], plan.inputs[i])
+                     : moves      ? moved_activation(inputs[i], plan.inputs[i])
+                                  : inputs[i]);
+    }
+  }
+  ~Operands() { drop(); }
+  Operands(const Operands&) = delete;
+  Operands& operator=(const Operands&) = delete;
+
+  const Tensors& all() const { return all_; }
+  void drop() {
+    for (size_t i = 0; i < all_.size(); ++i)
+      if (gathered_[i]) Gathers::of_thread().drop(std::move(all_[i]));
+    all_.clear();
+  }
+
+ private:
+  Tensors all_;
+  std::vector<bool> gathered_;
+};
+
+/// The op on a mesh: operands go where the plan wants them, results where the rules do.
+Tensors run_cut(const Op& op, const Tensors& inputs, std::vector<ResultShape> shapes,
+                const Attrs& attrs, const Wanted& make, const Sharding& sharding) {
+  const Plan& plan = planned(op, inputs, shapes, attrs, make, sharding);
+  Operands operands(op, inputs, plan);
+  if (plan.in_phases) {
+    Tape::Recording paused(nullptr);
+    return op.phases(operands.all(), attrs, make);
+  }
+  Tensors outputs;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (const int64_t blocks = plan.blocks[i]; blocks > 0)
+      for (size_t d = 0; d < shapes[i].spec.axes.size(); ++d)
+        if (shapes[i].spec.axes[d].name == axis::kBlocks)
+          shapes[i].spec.axes[d].size = shapes[i].frame.sizes[d] = blocks;
+    outputs.push_back(make[i] ? Tensor(shapes[i].spec, plan.results[i], shapes[i].frame)
+                              : Tensor());
+  }
+  if (StepLog* log = StepLog::current()) log->op(op, operands.all(), outputs, plan);
+  launch(op, operands.all(), outputs, attrs);
+  operands.drop();
+  if (!Tape::in_backward())
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      // A sum that is kept for the gradient alone is one of several to be taken together.
+      const bool open = op.rule.outputs[i].optional && !plan.results[i].partial.empty();
+      if (make[i] && plan.blocks[i] == 0 && !open) outputs[i] = moved(outputs[i], plan.targets[i]);
+    }
+  return outputs;
+}
+
+}  // namespace
+
+void forget_moves() { last_move = {}; }
+
+Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Wanted& wanted) {
+  check_attributes(op.name, op.attributes, attrs);
+  const auto shapes = bind(op.name, op.rule, inputs, attrs, wanted);
+  Tape* tape = Tape::current();
+  const bool record = tape != nullptr && op.vjp != nullptr && any_needs_grad(inputs);
+  Wanted make = wanted;
+  if (make.empty())
+    for (const RuleOperand& output : op.rule.outputs) make.push_back(!output.optional || record);
+  const Sharding* sharding = Sharding::current();
+  Tensors outputs = sharding == nullptr ? run_whole(op, inputs, shapes, attrs, make)
+                                        : run_cut(op, inputs, shapes, attrs, make, *sharding);
+  if (record) {
+    for (Tensor& t : outputs)
+      if (t) t.set_needs_grad(true);
+    tape->record({&op, inputs, outputs, attrs, nullptr});
+  }
+  return outputs;
+}
+
+}  // namespace quintet

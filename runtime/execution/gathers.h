@@ -1,0 +1,54 @@
+#pragma once
+// Gathered parameters (ZeRO-3): whole, or as whole as an op needs them, only while it runs. The
+// order of a step's gathers is that of the step before, so the next one is under way while an op
+// computes.
+//
+//   Gathers& gathers = Gathers::of_thread();
+//   gathers.begin_step();
+//   Tensor w = gathers.take(parameter, layout);   // waits for it, starts the next
+//   ...
+//   gathers.drop(std::move(w));
+//   gathers.end_step();
+
+#include <optional>
+
+#include "runtime/execution/reshard.h"
+
+namespace quintet {
+
+class Gathers {
+ public:
+  /// Those of this thread, and so of its rank.
+  static Gathers& of_thread();
+
+  /// Between them the order of the step before is followed; parameters keep their values.
+  void begin_step();
+  void end_step();
+  /// Lets go of the parameters of the step before, or their memory would outlive their device.
+  void forget() { order_.clear(); }
+  /// `parameter` in another layout. All ranks of the mesh take the same parameters in one order.
+  Tensor take(const Tensor& parameter, const Layout& to);
+  /// It has been used; its memory goes unless somebody else holds it.
+  void drop(Tensor gathered);
+
+  int64_t live_bytes() const { return live_; }
+  int64_t peak_bytes() const { return peak_; }  // since the last reset_peak
+  void reset_peak() { peak_ = live_; }
+
+ private:
+  struct Wish {
+    Tensor parameter;
+    Layout to;
+  };
+  void start_next();
+  void drop_ahead();
+  void count(const Tensor& gathered);
+
+  std::vector<Wish> order_;  // of the step before, as far as this step has followed it
+  size_t at_ = 0;
+  bool in_step_ = false;
+  std::optional<AsyncMove> ahead_;  // of order_[at_]
+  int64_t live_ = 0, peak_ = 0;
+};
+
+}  // namespace quintet

@@ -1,0 +1,137 @@
+#include "runtime/execution/leaf_gradients.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "runtime/mesh/movement.h"
+#include "runtime/mesh/sharding.h"
+#include "runtime/op/op.h"
+
+namespace quintet {
+namespace {
+
+constexpr int64_t kBucketBytes = 8 << 20;
+
+std::byte* bytes_at(const Tensor& x) { return static_cast<std::byte*>(x.local().pointer); }
+
+/// Whether nothing but a sum over all ranks of some mesh axes is missing.
+bool is_all_reduce(const Tensor& x, const Layout& to) {
+  const Sharding* sharding = Sharding::current();
+  if (sharding == nullptr) return false;
+  const auto steps = moves(x.spec(), x.frame(), x.layout(), to, sharding->mesh());
+  return steps.size() == 1 && steps[0].kind == MoveKind::kAllReduce;
+}
+
+}  // namespace
+
+void LeafGradients::add(const Tensor& leaf, Tensor grad, int64_t to_come) {
+  const auto before = std::find_if(unfinished_.begin(), unfinished_.end(),
+                                   [&](const Waiting& w) { return w.leaf.id() == leaf.id(); });
+  if (before != unfinished_.end()) {
+    Tensor sum = std::move(before->grad);
+    unfinished_.erase(before);
+    if (sum.layout() == grad.layout())
+      grad = accumulate(std::move(sum), std::move(grad));
+    else
+      place(leaf, std::move(sum));
+  }
+  if (to_come > 0 && grad.layout() != leaf.layout())
+    unfinished_.push_back({leaf, std::move(grad)});
+  else
+    place(leaf, std::move(grad));
+}
+
+void LeafGradients::place(const Tensor& leaf, Tensor grad) {
+  if (!wait_for_others(leaf, grad)) start({{leaf, {}, {}}}, std::move(grad), leaf.layout());
+}
+
+void LeafGradients::settle() {
+  for (auto& [leaf, sum] : std::exchange(unfinished_, {})) place(leaf, std::move(sum));
+  for (Bucket& bucket : buckets_)
+    if (!bucket.waiting.empty()) send(bucket);
+  receive();
+}
+
+bool LeafGradients::wait_for_others(const Tensor& leaf, Tensor& grad) {
+  if (grad.bytes() > kBucketBytes || !is_all_reduce(grad, leaf.layout())) return false;
+  const MeshAxes& axes = grad.layout().partial;
+  const DType dtype = grad.spec().dtype;
+  auto bucket = std::find_if(buckets_.begin(), buckets_.end(),
+                             [&](const Bucket& b) { return b.axes == axes && b.dtype == dtype; });
+  if (bucket == buckets_.end()) bucket = buckets_.insert(bucket, Bucket{axes, dtype, {}, 0});
+  if (bucket->bytes + grad.bytes() > kBucketBytes) send(*bucket);
+  bucket->bytes += grad.bytes();
+  bucket->waiting.push_back({leaf, std::move(grad)});
+  return true;
+}
+
+void LeafGradients::send(Bucket& bucket) {
+  Tensor all = bucket.waiting.front().grad;
+  if (bucket.waiting.size() > 1) {
+    const Spec spec{{{"gradients", bucket.bytes / size_of(bucket.dtype)}}, bucket.dtype};
+    all = Tensor(spec, {Layout::whole(1).dims, bucket.axes}, whole(spec));
+    int64_t at = 0;
+    for (const Waiting& waiting : bucket.waiting) {
+      all.device().copy(bytes_at(all) + at, bytes_at(waiting.grad), waiting.grad.bytes());
+      at += waiting.grad.bytes();
+    }
+  }
+  std::vector<Part> parts;
+  for (const Waiting& waiting : bucket.waiting)
+    parts.push_back({waiting.leaf, waiting.grad.spec(), waiting.grad.frame()});
+  Layout to = all.layout();
+  to.partial.clear();
+  bucket.waiting.clear();
+  bucket.bytes = 0;
+  start(std::move(parts), std::move(all), to);
+}
+
+void LeafGradients::start(std::vector<Part> parts, Tensor all, const Layout& to) {
+  std::optional<AsyncMove> move = AsyncMove::start(all, to);
+  receive();
+  if (move) {
+    sent_.emplace(Sent{std::move(parts), std::move(*move)});
+    return;
+  }
+  Tensor placed = moved(all, to);
+  all = {};
+  store(parts, std::move(placed));
+}
+
+void LeafGradients::receive() {
+  if (!sent_) return;
+  Tensor all = sent_->move.wait();
+  const std::vector<Part> parts = std::move(sent_->parts);
+  sent_.reset();
+  store(parts, std::move(all));
+}
+
+void LeafGradients::store(const std::vector<Part>& parts, Tensor all) {
+  if (parts.size() == 1) return store(parts[0].leaf, std::move(all));
+  int64_t at = 0;
+  for (const auto& [leaf, spec, frame] : parts) {
+    Tensor grad(spec, leaf.layout(), frame);
+    all.device().copy(grad.local().pointer, bytes_at(all) + at, grad.bytes());
+    at += grad.bytes();
+    store(leaf, std::move(grad));
+  }
+}
+
+void LeafGradients::store(const Tensor& leaf, Tensor grad) {
+  Tensor before = leaf.grad();
+  leaf.set_grad({});
+  leaf.set_grad(before ? accumulate(std::move(before), std::move(grad)) : std::move(grad));
+}
+
+Tensor LeafGradients::accumulate(Tensor a, Tensor b) {
+  const Tensor target = a.unique() ? a : b.unique() ? b : Tensor(a.spec(), a.layout(), a.frame());
+  const std::array in{a.local(), b.local()};
+  const std::array out{target.local()};
+  Device& device = Device::current();
+  const Kernel add = kernel_of(ops::table::add, device);
+  add(in, out, {}, device.stream());
+  return target;
+}
+
+}  // namespace quintet

@@ -1,0 +1,63 @@
+#pragma once
+// Gradients of leaves on their way to their leaves' layouts, while the next are computed. Sums over
+// ranks of small ones wait for each other and are taken together: a collective of few bytes takes as
+// long as its messages wait, not as its bytes travel.
+//
+//   LeafGradients leaves;
+//   leaves.add(leaf, grad, 0);   // as they appear
+//   leaves.settle();             // leaf.grad() is there
+
+#include <optional>
+#include <vector>
+
+#include "runtime/execution/reshard.h"
+
+namespace quintet {
+
+class LeafGradients {
+ public:
+  /// `grad` is added to what the leaf has. Every rank of the mesh calls it. Until the last of those that
+  /// are `to_come` they are summed where they are, so that one collective takes their sum.
+  void add(const Tensor& leaf, Tensor grad, int64_t to_come);
+  /// Waits for those that are under way.
+  void settle();
+
+  /// a + b of one layout, into the storage of whichever is not shared.
+  static Tensor accumulate(Tensor a, Tensor b);
+
+ private:
+  struct Waiting {
+    Tensor leaf, grad;  // an open sum
+  };
+  /// Arrays behind each other in one.
+  struct Bucket {
+    MeshAxes axes;  // over which the sums are open
+    DType dtype;
+    std::vector<Waiting> waiting;
+    int64_t bytes = 0;
+  };
+  /// Of a bucket; alone in what is sent it is just the gradient.
+  struct Part {
+    Tensor leaf;
+    Spec spec;
+    Block frame;
+  };
+  struct Sent {  // under way
+    std::vector<Part> parts;
+    AsyncMove move;
+  };
+
+  void place(const Tensor& leaf, Tensor grad);
+  bool wait_for_others(const Tensor& leaf, Tensor& grad);
+  void send(Bucket& bucket);
+  void start(std::vector<Part> parts, Tensor all, const Layout& to);
+  void receive();
+  static void store(const std::vector<Part>& parts, Tensor all);
+  static void store(const Tensor& leaf, Tensor grad);
+
+  std::vector<Waiting> unfinished_;  // more of the leaf is to come
+  std::vector<Bucket> buckets_;
+  std::optional<Sent> sent_;
+};
+
+}  // namespace quintet

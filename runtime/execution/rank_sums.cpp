@@ -1,0 +1,24 @@
+#include "runtime/execution/rank_sums.h"
+
+#include "runtime/mesh/mesh.h"
+#include "runtime/mesh/movement.h"
+#include "runtime/mesh/sharding.h"
+#include "runtime/profile/step_log.h"
+
+namespace quintet {
+
+void reduce_over_ranks(std::span<double> values, const MeshAxes& axes, Reduction how) {
+  const Sharding& sharding = *Sharding::current();
+  const auto bytes = static_cast<int64_t>(values.size_bytes());
+  const auto ranks = static_cast<int>(parts_of(axes, sharding.mesh()));
+  if (StepLog* log = StepLog::current())
+    log->statistics(axes, bytes, Traffic::sent("all_reduce", bytes, ranks));
+  if (sharding.ranks() == nullptr) return;
+  sharding.ranks()
+      ->group(axes)
+      .on_host()
+      .all_reduce(values.data(), static_cast<int64_t>(values.size()), DType::f64, how)
+      .wait();
+}
+
+}  // namespace quintet

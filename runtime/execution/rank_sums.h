@@ -1,0 +1,16 @@
+#pragma once
+// Sums of a few numbers in ordinary memory over the ranks of this thread's mesh: statistics, counts.
+
+#include <span>
+
+#include "runtime/mesh/collectives/collectives.h"
+#include "runtime/mesh/layout.h"
+
+namespace quintet {
+
+/// Of every rank along `axes`; all of them call it and get the same bits. Where a step is only
+/// planned the values stay.
+void reduce_over_ranks(std::span<double> values, const MeshAxes& axes,
+                       Reduction how = Reduction::sum);
+
+}  // namespace quintet

@@ -1,0 +1,163 @@
+#include "runtime/execution/reshard.h"
+
+#include "runtime/execution/tape.h"
+#include "runtime/mesh/mesh.h"
+#include "runtime/mesh/movement.h"
+#include "runtime/mesh/sharding.h"
+#include "runtime/profile/profile.h"
+#include "runtime/profile/step_log.h"
+
+namespace quintet {
+namespace {
+
+/// An array as seen from one of its dimensions: `outer` runs of `size * inner` bytes.
+struct Runs {
+  int64_t outer = 1, size = 1, inner = 1;
+  Runs(const Tensor& x, size_t dim) : Runs(x.block().sizes, dim, size_of(x.spec().dtype)) {}
+  Runs(const std::vector<int64_t>& sizes, size_t dim, int64_t element) : inner(element) {
+    for (size_t i = 0; i < sizes.size(); ++i)
+      (i < dim ? outer : i > dim ? inner : size) *= sizes[i];
+  }
+};
+
+/// Copies every run of `part` out of (or, `into`, to) its place at `first` in the runs of `all`.
+void copy_runs(const Runs& all, std::byte* in_all, const Runs& part, std::byte* in_part,
+               int64_t first, bool into) {
+  Device& device = Device::current();
+  if (device.kind() == "abstract") return;  // millions of runs, of nothing
+  const int64_t bytes = part.size * part.inner;
+  for (int64_t i = 0; i < part.outer; ++i) {
+    std::byte* place = in_all + (i * all.size + first) * all.inner;
+    if (into)
+      device.copy(place, in_part + i * bytes, bytes);
+    else
+      device.copy(in_part + i * bytes, place, bytes);
+  }
+}
+
+std::byte* bytes_at(const Tensor& x) { return static_cast<std::byte*>(x.local().pointer); }
+
+/// [parts][...]: the array cut into equal parts along `dim`, one after the other; the array itself
+/// where that is its order already.
+class Parts {
+ public:
+  Parts(Tensor x, size_t dim, int64_t parts) : x_(std::move(x)), whole_(x_, dim), one_(whole_) {
+    one_.size /= parts;
+    if (whole_.outer == 1) return;
+    buffer_ = x_.device().memory().allocate(x_.bytes());
+  }
+  std::byte* data() const { return buffer_ != nullptr ? buffer_.get() : bytes_at(x_); }
+  void split() const { each(false); }
+  void join() const { each(true); }
+
+ private:
+  void each(bool into) const {
+    if (buffer_ == nullptr) return;
+    const int64_t bytes = one_.outer * one_.size * one_.inner;
+    for (int64_t part = 0; part * one_.size < whole_.size; ++part)
+      copy_runs(whole_, bytes_at(x_), one_, buffer_.get() + part * bytes, part * one_.size, into);
+  }
+  Tensor x_;
+  Runs whole_, one_;
+  Buffer buffer_;
+};
+
+}  // namespace
+
+/// One collective: its arrays, and what is packed for it and unpacked from it. The last member goes
+/// first: nothing is let go of while ranks still write to it.
+struct AsyncMove::Work {
+  Tensor from, to;
+  std::optional<Parts> packed = {}, unpacked = {};
+  Pending pending = {};
+
+  void start(const Move& move, const Group& group) {
+    const DType dtype = from.spec().dtype;
+    const int64_t elements = from.local().elements();
+    void *const x = from.local().pointer, *const y = to.local().pointer;
+    if (move.kind == MoveKind::kReduceScatter || move.kind == MoveKind::kAllToAll) {
+      packed.emplace(from, move.kind == MoveKind::kAllToAll ? move.to_dim : move.dim, group.size());
+      packed->split();
+    }
+    if (move.kind == MoveKind::kAllGather || move.kind == MoveKind::kAllToAll)
+      unpacked.emplace(to, move.dim, group.size());
+    switch (move.kind) {
+      case MoveKind::kAllReduce:
+        from.device().copy(y, x, from.bytes());
+        pending = group.all_reduce(y, elements, dtype);
+        break;
+      case MoveKind::kAllGather:
+        pending = group.all_gather(x, unpacked->data(), elements, dtype);
+        break;
+      case MoveKind::kReduceScatter:
+        pending = group.reduce_scatter(packed->data(), y, elements / group.size(), dtype);
+        break;
+      case MoveKind::kAllToAll:
+        pending =
+            group.all_to_all(packed->data(), unpacked->data(), elements / group.size(), dtype);
+        break;
+      case MoveKind::kSlice: {
+        const Runs all(from, move.dim), part(to, move.dim);
+        copy_runs(all, bytes_at(from), part, bytes_at(to), group.rank() * part.size, false);
+        break;
+      }
+    }
+  }
+  void finish() {
+    pending.wait();
+    if (unpacked) unpacked->join();
+  }
+};
+
+Tensor moved(const Tensor& x, const Layout& to) {
+  const Sharding* sharding = Sharding::current();
+  if (sharding == nullptr || x.absent() || x.layout() == to) return x;
+  Tensor now = x;
+  for (const Move& move : moves(x.spec(), x.frame(), x.layout(), to, sharding->mesh())) {
+    const ProfileScope scope(name_of(move.kind), move.bytes);
+    if (StepLog* log = StepLog::current()) log->move(now, move);
+    const Tensor next(x.spec(), move.after, x.frame());
+    if (const Mesh* ranks = sharding->ranks(); ranks != nullptr) {
+      AsyncMove::Work work{now, next};
+      work.start(move, ranks->group(move.axes));
+      work.finish();
+    }
+    now = next;
+  }
+  return now;
+}
+
+AsyncMove::AsyncMove(std::unique_ptr<Work> work) : work_(std::move(work)) {}
+AsyncMove::AsyncMove(AsyncMove&&) noexcept = default;
+AsyncMove& AsyncMove::operator=(AsyncMove&&) noexcept = default;
+AsyncMove::~AsyncMove() = default;
+const Tensor& AsyncMove::result() const { return work_->to; }
+
+std::optional<AsyncMove> AsyncMove::start(const Tensor& x, const Layout& to) {
+  const Sharding* sharding = Sharding::current();
+  if (sharding == nullptr || sharding->ranks() == nullptr) return std::nullopt;
+  const std::vector<Move> steps = moves(x.spec(), x.frame(), x.layout(), to, sharding->mesh());
+  if (steps.size() != 1 || steps[0].kind == MoveKind::kSlice) return std::nullopt;
+  if (StepLog* log = StepLog::current()) log->move(x, steps[0]);
+  auto work = std::make_unique<Work>(Work{x, Tensor(x.spec(), to, x.frame())});
+  work->start(steps[0], sharding->ranks()->group(steps[0].axes));
+  return AsyncMove(std::move(work));
+}
+
+Tensor AsyncMove::wait() {
+  work_->finish();
+  return std::move(work_->to);
+}
+
+Tensor reshard(const Tensor& x, const Layout& to) {
+  const Tensor y = moved(x, to);
+  Tape* tape = Tape::current();
+  if (tape == nullptr || !x.needs_grad() || y.id() == x.id()) return y;
+  Tensor result = y;
+  result.set_needs_grad(true);
+  // Whose gradient it is decides the layout: the tape brings it to that of x.
+  tape->record({nullptr, {x}, {result}, {}, nullptr});
+  return result;
+}
+
+}  // namespace quintet

@@ -1,0 +1,210 @@
+#include "runtime/execution/tape.h"
+
+#include <algorithm>
+#include <deque>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "runtime/execution/leaf_gradients.h"
+#include "runtime/execution/reshard.h"
+#include "runtime/plan/plan_cache.h"
+
+namespace quintet {
+namespace {
+
+// Gradients of parameters that are put off hold their operands: so many at most.
+constexpr size_t kMostPutOff = 4;
+
+class Backward;
+thread_local Tape* current_tape = nullptr;
+thread_local Backward* running_backward = nullptr;
+
+/// Gradients on their way, by the tensor they belong to. Sums over ranks stay open until the
+/// gradient is used, so that one collective takes the sum of all that arrived.
+class Gradients {
+ public:
+  void add(const Tensor& tensor, Tensor grad) {
+    Tensor& sum = grads_[tensor.id()];
+    if (sum && sum.layout() != grad.layout()) {
+      sum = moved(sum, tensor.layout());
+      grad = moved(grad, tensor.layout());
+    }
+    sum =
+        sum.absent() ? std::move(grad) : LeafGradients::accumulate(std::move(sum), std::move(grad));
+  }
+  /// The gradient of `tensor`, in its layout.
+  Tensor take(const Tensor& tensor) {
+    const auto found = grads_.find(tensor.id());
+    if (found == grads_.end()) return {};
+    Tensor grad = std::move(found->second);
+    grads_.erase(found);
+    return moved(grad, tensor.layout());
+  }
+
+ private:
+  std::unordered_map<const void*, Tensor> grads_;
+};
+
+/// Gradients run while it lives.
+class Backward {
+ public:
+  explicit Backward(const std::vector<Node>& nodes) : previous_(running_backward) {
+    running_backward = this;
+    for (const Node& node : nodes) {
+      for (const Tensor& output : node.outputs) made_.insert(output.id());
+      for (const Tensor& input : node.inputs) ++to_come_[input.id()];
+      exchanges_ += node.exchanges ? 1 : 0;
+    }
+  }
+  ~Backward() { running_backward = previous_; }
+  Backward(const Backward&) = delete;
+  Backward& operator=(const Backward&) = delete;
+
+  bool is_leaf(const Tensor& x) const { return !made_.contains(x.id()); }
+  void add(const Tensor& leaf, Tensor grad) {
+    leaves_.add(leaf, std::move(grad), to_come_[leaf.id()]);
+  }
+
+  void begin(const Node& node) { exchanges_ -= node.exchanges ? 1 : 0; }
+  /// The node's gradient of this input is there, or there is none.
+  void end(const Tensor& input) { --to_come_[input.id()]; }
+  void finish() {
+    compute_put_off();
+    leaves_.settle();
+  }
+
+  /// A parameter's gradient, to be computed later.
+  struct Task {
+    Tensor parameter;
+    const Op* op;
+    Tensors inputs;
+    Attrs attrs;
+  };
+  /// Whether it is. What would have to move is computed with the gradient that moves it, too.
+  bool put_off(Task task) {
+    if (exchanges_ == 0 || !is_leaf(task.parameter) || moves(task)) return false;
+    ++to_come_[task.parameter.id()];
+    tasks_.push_back(std::move(task));
+    if (tasks_.size() > kMostPutOff) compute_first();
+    return true;
+  }
+  void compute_put_off() {
+    while (!tasks_.empty()) compute_first();
+  }
+
+ private:
+  static bool moves(const Task& task) {
+    const auto shapes = bind(task.op->name, task.op->rule, task.inputs, task.attrs);
+    const Plan& plan =
+        planned(*task.op, task.inputs, shapes, task.attrs, {true}, *Sharding::current());
+    for (size_t i = 0; i < task.inputs.size(); ++i)
+      if (task.inputs[i].layout() != plan.inputs[i]) return true;
+    return false;
+  }
+  void compute_first() {
+    const Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    const Tape::Recording paused(nullptr);
+    Tensor grad = call(*task.op, task.inputs, task.attrs)[0];
+    end(task.parameter);
+    add(task.parameter, std::move(grad));
+  }
+
+  Backward* previous_;
+  LeafGradients leaves_;
+  std::unordered_set<const void*> made_;
+  std::unordered_map<const void*, int64_t>
+      to_come_;            // gradients that nodes and tasks may still give
+  int64_t exchanges_ = 0;  // still to come
+  std::deque<Task> tasks_;
+};
+
+using Region = std::function<Tensors(const Tensors&)>;
+
+Tensors region_vjp(const Region& region, const Node& node, const Tensors& grads) {
+  Tape tape;
+  Tensors inputs, outputs;
+  {
+    Tape::Recording recording(tape);
+    for (const Tensor& input : node.inputs) {
+      inputs.push_back(input ? input.detach().set_needs_grad(input.needs_grad()) : Tensor());
+    }
+    outputs = region(inputs);
+  }
+  tape.backward(outputs, grads);
+  Tensors result;
+  for (const Tensor& input : inputs) result.push_back(input.grad());
+  return result;
+}
+
+}  // namespace
+
+Tape* Tape::current() { return current_tape; }
+bool Tape::in_backward() { return running_backward != nullptr && current_tape == nullptr; }
+
+Tape::Recording::Recording(Tape* tape) : previous_(current_tape) { current_tape = tape; }
+Tape::Recording::~Recording() { current_tape = previous_; }
+
+void Tape::backward(const Tensor& loss) { backward({loss}, {Tensor::scalar(1)}); }
+
+void Tape::backward(const Tensors& results, const Tensors& grads) {
+  Recording paused(nullptr);
+  Backward running(nodes_);
+  Gradients pending;
+  for (size_t i = 0; i < results.size(); ++i)
+    if (results[i] && grads[i]) pending.add(results[i], grads[i]);
+  while (!nodes_.empty()) {
+    Node node = std::move(nodes_.back());
+    nodes_.pop_back();
+    running.begin(node);
+    Tensors arrived;
+    for (const Tensor& output : node.outputs) arrived.push_back(pending.take(output));
+    Tensors sent(node.inputs.size());
+    if (std::any_of(arrived.begin(), arrived.end(), [](const Tensor& g) { return !g.absent(); }))
+      sent = node.op != nullptr         ? node.op->vjp(node, arrived)
+             : node.gradient != nullptr ? node.gradient(node, arrived)
+                                        : std::move(arrived);  // reshard
+    QT_ASSERT(sent.size() == node.inputs.size());
+    for (size_t i = 0; i < sent.size(); ++i) {
+      const Tensor& input = node.inputs[i];
+      running.end(input);
+      if (!input.needs_grad() || sent[i].absent()) continue;
+      if (running.is_leaf(input)) {
+        running.add(input, std::move(sent[i]));
+      } else {
+        pending.add(input, std::move(sent[i]));
+      }
+    }
+  }
+  running.finish();
+  forget_moves();
+}
+
+Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
+                          const Attrs& attrs) {
+  const bool is_put_off =
+      running_backward != nullptr && running_backward->put_off({w, &op, inputs, attrs});
+  return is_put_off ? Tensor() : call(op, inputs, attrs)[0];
+}
+
+void compute_while_waiting() {
+  if (running_backward != nullptr) running_backward->compute_put_off();
+}
+
+Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs) {
+  Tape* tape = Tape::current();
+  if (tape == nullptr) return region(inputs);
+  Tensors outputs;
+  {
+    Tape::Recording paused(nullptr);
+    outputs = region(inputs);
+  }
+  for (Tensor& output : outputs)
+    if (output) output.set_needs_grad(true);
+  tape->record({nullptr, inputs, outputs, {}, [region](const Node& node, const Tensors& grads) {
+                  return region_vjp(region, node, grads);
+                }});
+  return outputs;
+}
+
+}  // namespace quintet

@@ -1,0 +1,31 @@
+#pragma once
+// Ranks that are processes under mpirun or srun.
+//
+//   mpi::Session session;
+//   const auto comm = open_mpi(session, Device::current(), {.timeout_seconds = 600});
+//   Mesh mesh({{"data", 2}, {"model", 2}}, comm.get());
+
+#include <functional>
+#include <memory>
+
+#include "runtime/mesh/collectives/collectives.h"
+#include "runtime/mpi/session.h"
+
+namespace quintet {
+
+struct MpiOptions {
+  double timeout_seconds = 600;          // of a collective (--collective_timeout); 0: for ever
+  std::function<bool()> signalled = {};  // whether this process was asked to stop by a signal
+};
+
+/// Called by all ranks of an active session. Ranks with a GPU each talk by NCCL where the build has
+/// it; others, also where they share a GPU, through ordinary memory. The comm carries what lies in `device`'s memory; it
+/// and its channels (three at most) must be gone before the session ends. A rank that is dead or
+/// hangs ends the job with exit code 6 and a message on stderr.
+std::unique_ptr<Comm> open_mpi(const mpi::Session& session, Device& device,
+                               MpiOptions options = {});
+
+/// A comm of one rank, for a process that no launcher started.
+std::unique_ptr<Comm> open_single(Device& device);
+
+}  // namespace quintet

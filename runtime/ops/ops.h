@@ -1,0 +1,134 @@
+#pragma once
+// The catalogue for model authors: every differentiable op as a function on tensors. Shapes in
+// brackets; `...` stands for any leading axes. All compute in float32 unless said. Errors: usage
+// errors naming the op and the axes that do not fit.
+
+#include <memory>
+#include <optional>
+
+#include "kernels/moe/route.h"
+#include "runtime/base/attrs.h"
+#include "runtime/base/threefry.h"
+#include "runtime/tensor/tensor.h"
+
+namespace quintet {
+class RowExchange;
+}
+
+namespace quintet::ops {
+
+/// x [..., k] times w [k, n] -> [..., n].
+Tensor matmul(const Tensor& x, const Tensor& w);
+/// x [..., k] times w transposed, w [n, k] -> [..., n].
+Tensor matmul_t(const Tensor& x, const Tensor& w);
+
+/// Rows of table [vocab, embed] for ids [...] int32 -> [..., embed].
+Tensor embed(const Tensor& ids, const Tensor& table);
+
+/// y = x / sqrt(mean(x^2) + eps) * scale over the last axis. arXiv:1910.07467.
+Tensor rms_norm(const Tensor& x, const Tensor& scale, double eps = 1e-6);
+
+/// A dropout mask: kept with probability 1 - rate, then divided by it; a function of key and global
+/// position alone.
+struct Dropout {
+  double rate = 0;
+  Key key{};
+  bool broadcast_length = true;  // T5's form: one mask for all of the last axis but one
+  Attrs attrs() const;           // those of kernels/dropout/dropout.h; none if rate is 0
+};
+Tensor dropout(const Tensor& x, const Dropout& dropout);
+
+/// dropout(act0(x wi_0) act1(x wi_1)) wo, or without wi_1 of act0(x wi_0). x [..., embed], wi [embed,
+/// mlp], wo [mlp, embed]. `activations`: T5X's names, one or two of relu, gelu, silu, linear
+/// (kernels/mlp/mlp.h); `dropout`: in T5's form.
+Tensor mlp(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1, const Tensor& wo,
+           const std::vector<std::string>& activations, const Dropout& dropout = {});
+/// Its activations alone, without dropout -> [..., mlp]. It has no gradient.
+Tensor mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
+              const std::vector<std::string>& activations);
+
+/// x + y; with `dropout`, x + dropout(y).
+Tensor add(const Tensor& x, const Tensor& y, const Dropout& dropout = {});
+Tensor scale(const Tensor& x, double factor);
+
+/// A residual sum x_new = x + dropout(y) and out = rms_norm(x_new, scale), all [..., embed], in one
+/// pass over memory.
+struct ResidualNorm {
+  Tensor x_new, out;
+};
+ResidualNorm add_rms_norm(const Tensor& x, const Tensor& y, const Tensor& scale,
+                          const Dropout& dropout = {}, double eps = 1e-6);
+
+/// Who may attend to whom: segment ids (0: padding) must be equal and, if causal, the key must not
+/// come after the query unless both are prefix. A query that sees nobody attends uniformly to all
+/// keys.
+struct AttentionMask {
+  Tensor query_segments, key_segments;  // int32 [batch, length]
+  Tensor prefix;                        // int32 [batch, length], self-attention only
+  bool causal = false;
+};
+struct AttentionOptions {
+  int64_t num_heads = 1;
+  double scale = 1;           // T5 does not divide by sqrt(head size)
+  int64_t max_distance = 0;   // of a relative bias: from there on all keys share a bucket
+  bool bidirectional = true;  // of the relative position buckets
+  double dropout_rate = 0;
+  Key dropout_key{};
+};
+/// softmax(scale q k' + bias) v by heads. q [batch, length, heads*kv], k and v [batch, length,
+/// heads*kv]; relative_bias [heads, relpos_buckets] or absent. Neither bias nor scores are
+/// materialised.
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& relative_bias,
+                 const AttentionMask& mask, const AttentionOptions& options);
+
+struct CrossEntropyOptions {
+  double label_smoothing = 0, z_loss = 0;
+  double logit_scale = 1;
+  bool tied = false;  // projection is [vocab, embed], an embedding table
+};
+struct CrossEntropyResult {
+  Tensor loss, z_loss, correct;  // scalars: weighted sums over tokens; loss includes z_loss
+  Tensor log_prob;               // [...] of each target, without smoothing or weights
+};
+/// Output projection and softmax cross-entropy in one op; logits are never held whole. x [...,
+/// embed], projection [embed, vocab], targets int32 [...], weights [...]. T5X losses.py.
+CrossEntropyResult cross_entropy(const Tensor& x, const Tensor& projection, const Tensor& targets,
+                                 const Tensor& weights, const CrossEntropyOptions& options);
+
+struct RouteOptions {
+  Router router = Router::tokens_choose;
+  int64_t num_selected_experts = 1;
+  int64_t capacity = 0;  // choices that an expert serves of each group; 0: all
+  int64_t group_size = 0, groups = 0;
+  bool batch_priority = false, ignore_padding = false;
+  int64_t padded_batch = 0, padded_length = 0;  // with the zeros that make whole groups
+  double jitter = 0;
+  Key jitter_key{};
+};
+/// Who goes where, and what the losses and metrics of a mixture-of-experts layer need. b, l: batch,
+/// length; k: choices a token; n b: packed rows; s: experts + 1 (kernels/moe/route.h).
+struct Routed {
+  Tensor gates;                                 // [b, l, k]
+  Tensor auxiliary_loss, z_loss;                // scalars
+  Tensor rows, choices;                         // int32 [b, l, k], [b, n]
+  Tensor offsets;                               // int32 [b, s]: of rows where dispatch leaves them
+  Tensor experts, positions;                    // int32 [b, l, k]
+  Tensor counts, load;                          // [5], [experts]
+  std::shared_ptr<const RowExchange> exchange;  // of rows with the ranks that hold their experts
+};
+/// x [batch, length, embed] by router weights w [embed, experts].
+Routed route(const Tensor& x, const Tensor& w, const RouteOptions& options);
+/// x [batch, length, embed] -> packed rows [batch, n, embed], sorted by expert, on the ranks that hold
+/// their experts (row_exchange.h); and back, summed by gates.
+Tensor dispatch(const Tensor& x, const Routed& routed);
+Tensor combine(const Tensor& y, const Routed& routed);
+/// The halves of an MLP for packed rows, each with its expert's matrices [experts, ...].
+Tensor experts_in(const Tensor& x, const Tensor& offsets, const Tensor& wi_0, const Tensor& wi_1,
+                  const std::vector<std::string>& activations);
+Tensor grouped_matmul(const Tensor& x, const Tensor& offsets, const Tensor& w);
+/// Packed rows times a mask that each expert has for its own.
+Tensor experts_dropout(const Tensor& x, const Tensor& offsets, const Dropout& dropout);
+/// x [..., embed] where mask [...], int32, is not 0; else 0.
+Tensor mask_tokens(const Tensor& x, const Tensor& mask);
+
+}  // namespace quintet::ops

@@ -1,0 +1,517 @@
+#include "runtime/optim/adafactor/adafactor.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "kernels/gpu/gpu_kernels.h"
+#include "runtime/base/check.h"
+#include "runtime/optim/adafactor/factoring.h"
+#include "runtime/optim/blocks.h"
+#include "runtime/optim/gradients.h"
+#include "runtime/optim/state_buffer.h"
+
+namespace quintet {
+namespace {
+
+float f32(double x) { return static_cast<float>(x); }
+
+/// max(a, b) that is NaN if b is, as jnp.maximum.
+float nan_max(float a, float b) { return std::isnan(b) || b > a ? b : a; }
+
+/// Numbers of this update that all parameters share.
+struct StepNumbers {
+  float learning_rate, decay, mixing, gradient_scale, keep;
+};
+
+/// One parameter: its layout and state, and the phases of an update. Between two phases stand the
+/// sums that, once arrays are cut, have to be taken over all ranks.
+class AdafactorParam {
+ public:
+  AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot);
+  /// The phases in one go. `gradient`: as large as the parameter.
+  void update(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot,
+              const float* gradient);
+
+  // The phases, in order. Where the array is cut over ranks, what a phase puts into the bucket has
+  // to be summed before the next.
+  void take_sums(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot,
+                 const float* gradient);
+  void add_sums(Bucket& bucket);
+  void take_moments(const AdafactorOptions& options, const StepNumbers& numbers,
+                    const ParamSlot& slot);
+  void add_means(Bucket& bucket) {
+    if (factoring_.factored) bucket.add(numbers(means_, layout_.batches), row_cuts_);
+  }
+  void take_squares(const AdafactorOptions& options);
+  void add_squares(Bucket& bucket) { bucket.add(numbers(update_sums_, layout_.batches), cuts_); }
+  void apply(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot);
+  bool cut() const { return !cuts_.empty(); }
+
+  void list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const;
+  /// What the device's kernel updates; arrays in its memory.
+  AdafactorGpuArray on_gpu(const ParamSlot& slot) const;
+
+ private:
+  cpu::AdafactorLines chunk(size_t i) const {
+    const size_t begin = i == 0 ? 0 : layout_.chunk_ends[i - 1];
+    return {layout_.lines.data() + begin, layout_.chunk_ends[i] - begin};
+  }
+  /// What goes into a bucket; on paper it is not there and only counts.
+  static std::span<double> numbers(std::vector<double>& values, int64_t count) {
+    return {values.data(), static_cast<size_t>(count)};
+  }
+  std::vector<double> along_sums(int64_t size);
+  void make_factors();
+  cpu::AdafactorFactors factors() const {
+    const bool row = layout_.along_is_row;
+    return {(row ? row_factor_ : col_factor_).data(), (row ? col_factor_ : row_factor_).data()};
+  }
+  size_t row_batch(size_t k) const {
+    return layout_.row_batch.empty() ? size_t{0} : static_cast<size_t>(layout_.row_batch[k]);
+  }
+  std::vector<float> steps(const AdafactorOptions& options, float learning_rate) const;
+  std::vector<double> by_batch(const std::vector<float>& line_squares) const;
+
+  Factoring factoring_;
+  FactoredLayout layout_;
+  bool scaled_by_param_ = true;
+  StateBuffer v_row_, v_col_, v_, m_;
+  CutAxes row_cuts_, column_cuts_,
+      cuts_;  // mesh axes that cut ROW axes, COLUMN axes, any but BATCH
+  // Scratch of an update.
+  cpu::AdafactorArrays arrays_{};
+  std::vector<double> row_sums_, column_sums_, means_;  // of squares; of v_row by batch
+  std::vector<double> param_sums_, update_sums_;        // of squares, by batch
+  std::vector<float> new_row_, new_col_, row_factor_, col_factor_;
+  std::vector<float> gradient_squares_, param_squares_, update_squares_;  // by line
+};
+
+MomentAxis moment_axis(FactorDim dim) {
+  switch (dim) {
+    case FactorDim::kBatch:
+      return MomentAxis::batch;
+    case FactorDim::kRow:
+      return MomentAxis::row;
+    case FactorDim::kColumn:
+      return MomentAxis::column;
+    case FactorDim::kNone:
+      break;
+  }
+  return MomentAxis::none;
+}
+
+std::vector<int64_t> shape_of(const View& view) {
+  return {view.sizes.begin(), view.sizes.begin() + view.rank};
+}
+
+/// Of the whole array.
+std::vector<int64_t> whole_shape_of(const View& view) {
+  return {view.global.begin(), view.global.begin() + view.rank};
+}
+
+/// A moment that has the axes `kept` of a block lies where the block does.
+void keep_place(View& moment, const View& param, const std::vector<size_t>& kept) {
+  for (size_t i = 0; i < kept.size(); ++i) {
+    moment.origin[i] = param.origin[kept[i]];
+    moment.global[i] = param.global[kept[i]];
+  }
+}
+
+AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot)
+    : factoring_(factoring_of(options, slot.name, slot.axes, whole_shape_of(slot.param))),
+      layout_(layout_of(factoring_, shape_of(slot.param), whole_shape_of(slot.param),
+                        Device::current().kind() != "abstract")) {
+  for (size_t i = 0; i < slot.cuts.size(); ++i) {
+    const auto add_to = [&](CutAxes& cuts) {
+      cuts.insert(cuts.end(), slot.cuts[i].begin(), slot.cuts[i].end());
+    };
+    if (factoring_.dims[i] == FactorDim::kRow) add_to(row_cuts_);
+    if (factoring_.dims[i] == FactorDim::kColumn) add_to(column_cuts_);
+    if (factoring_.dims[i] != FactorDim::kBatch) add_to(cuts_);
+  }
+  if (const auto* map = std::get_if<HParamMap<bool>>(&options.multiply_by_parameter_scale))
+    scaled_by_param_ = map->at(slot.name);
+  else
+    scaled_by_param_ = std::get<bool>(options.multiply_by_parameter_scale);
+  if (factoring_.factored) {
+    v_row_ = zero_state(DType::f32, layout_.row_shape, Device::current());
+    v_col_ = zero_state(DType::f32, layout_.column_shape, Device::current());
+    keep_place(v_row_.view, slot.param, layout_.row_kept);
+    keep_place(v_col_.view, slot.param, layout_.column_kept);
+  } else {
+    v_ = zero_state_like(slot.param, Device::current());
+  }
+  if (options.beta1) m_ = zero_state_like(slot.param, Device::current());
+  for (auto* squares : {&gradient_squares_, &param_squares_, &update_squares_})
+    squares->resize(layout_.lines.size());
+}
+
+void AdafactorParam::list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const {
+  const std::vector<std::string> all = names_of(slot.axes);
+  const auto kept = [&](const std::vector<size_t>& which) {
+    std::vector<std::string> axes;
+    for (size_t i : which) axes.push_back(all[i]);
+    return axes;
+  };
+  const auto add = [&](const char* field, const StateBuffer& state, std::vector<std::string> axes) {
+    if (state.buffer != nullptr)
+      arrays.push_back({slot.name + "/" + field, std::move(axes), state.view, state.device});
+  };
+  add("v_row", v_row_, kept(layout_.row_kept));
+  add("v_col", v_col_, kept(layout_.column_kept));
+  add("v", v_, all);
+  add("m", m_, all);
+}
+
+AdafactorGpuArray AdafactorParam::on_gpu(const ParamSlot& slot) const {
+  const auto floats = [](const StateBuffer& state) {
+    return state.buffer != nullptr ? state.floats() : nullptr;
+  };
+  std::vector<MomentAxisSize> axes;
+  for (size_t i = 0; i < factoring_.dims.size(); ++i)
+    axes.push_back({moment_axis(factoring_.dims[i]), slot.param.size(static_cast<int>(i))});
+  return {.gradient = slot.grad.absent() ? nullptr : slot.grad.data<float>(),
+          .param = slot.param.data<float>(),
+          .v_row = floats(v_row_),
+          .v_col = floats(v_col_),
+          .v = floats(v_),
+          .momentum = floats(m_),
+          .copy = slot.copy.absent() ? nullptr : slot.copy.pointer,
+          .not_finite = slot.not_finite,
+          .scaled_by_param = scaled_by_param_,
+          .shape = adafactor_shape(axes)};
+}
+
+std::vector<double> AdafactorParam::by_batch(const std::vector<float>& line_squares) const {
+  std::vector<double> sums(static_cast<size_t>(layout_.batches));
+  for (size_t l = 0; l < line_squares.size(); ++l)
+    sums[static_cast<size_t>(layout_.lines[l].batch)] += static_cast<double>(line_squares[l]);
+  return sums;
+}
+
+/// Runs the first pass: squares by line into the members, and summed along lines. A chunk adds in
+/// float32 into an array of its own; chunks are added in double, in order.
+std::vector<double> AdafactorParam::along_sums(int64_t size) {
+  struct Partial {
+    int64_t origin = 0;
+    std::vector<float> squares;
+  };
+  std::vector<Partial> partials(layout_.chunk_ends.size());
+  for_each_block(partials.size(), [&](size_t i) {
+    const cpu::AdafactorLines lines = chunk(i);
+    int64_t first = lines[0].along, last = 0;
+    for (const auto& line : lines) {
+      first = std::min(first, line.along);
+      last = std::max(last, line.along + line.length);
+    }
+    partials[i].origin = first;
+    partials[i].squares.assign(static_cast<size_t>(last - first), 0.0f);
+    const auto at = static_cast<size_t>(lines.data() - layout_.lines.data());
+    cpu::factored_sums(lines, arrays_, first, partials[i].squares.data(),
+                       gradient_squares_.data() + at, param_squares_.data() + at);
+  });
+  std::vector<double> sums(static_cast<size_t>(size));
+  for (const Partial& partial : partials)
+    for (size_t k = 0; k < partial.squares.size(); ++k)
+      sums[static_cast<size_t>(partial.origin) + k] += static_cast<double>(partial.squares[k]);
+  return sums;
+}
+
+void AdafactorParam::take_sums(const AdafactorOptions& options, const StepNumbers& numbers,
+                               const ParamSlot& slot, const float* gradient) {
+  arrays_ = {gradient, numbers.gradient_scale, slot.param.data<float>(),
+             m_.buffer != nullptr ? m_.floats() : nullptr};
+  if (factoring_.factored) {
+    const bool row = layout_.along_is_row;
+    std::vector<double>& across = row ? column_sums_ : row_sums_;
+    (row ? row_sums_ : column_sums_) = along_sums((row ? v_row_ : v_col_).view.elements());
+    across.assign(static_cast<size_t>((row ? v_col_ : v_row_).view.elements()), 0.0);
+    for (size_t l = 0; l < layout_.lines.size(); ++l)
+      across[static_cast<size_t>(layout_.lines[l].across)] +=
+          static_cast<double>(gradient_squares_[l]);
+  } else {
+    const cpu::AdafactorMoments moments{v_.floats(), numbers.decay, numbers.mixing,
+                                        f32(options.epsilon1), options.skip_nan_updates};
+    for_each_block(layout_.chunk_ends.size(), [&](size_t i) {
+      const auto at = chunk(i).data() - layout_.lines.data();
+      slot.watch(cpu::full_moments(chunk(i), arrays_, moments, update_squares_.data() + at,
+                                   param_squares_.data() + at));
+    });
+  }
+  param_sums_ = by_batch(param_squares_);
+}
+
+void AdafactorParam::add_sums(Bucket& bucket) {
+  if (factoring_.factored) {
+    bucket.add(numbers(row_sums_, v_row_.view.elements()), column_cuts_);
+    bucket.add(numbers(column_sums_, v_col_.view.elements()), row_cuts_);
+  }
+  bucket.add(numbers(param_sums_, layout_.batches), cuts_);
+}
+
+void AdafactorParam::take_moments(const AdafactorOptions& options, const StepNumbers& numbers,
+                                  const ParamSlot& slot) {
+  if (!factoring_.factored) return;
+  const auto mix = [&](const std::vector<double>& sums, double count, const StateBuffer& state,
+                       std::vector<float>& next) {
+    next.resize(sums.size());
+    for (size_t k = 0; k < sums.size(); ++k) {
+      float& old = state.floats()[k];
+      const float mean = f32(sums[k] / count + options.epsilon1);
+      next[k] = numbers.decay * old + numbers.mixing * mean;
+      if (!options.skip_nan_updates || !std::isnan(next[k])) old = next[k];
+      slot.watch(std::isfinite(old));
+    }
+  };
+  mix(row_sums_, layout_.row_count, v_row_, new_row_);
+  mix(column_sums_, layout_.column_count, v_col_, new_col_);
+  means_.assign(static_cast<size_t>(layout_.batches), 0.0);
+  for (size_t k = 0; k < new_row_.size(); ++k)
+    means_[row_batch(k)] += static_cast<double>(new_row_[k]) / layout_.rows;
+}
+
+/// row factor = (v_row / its mean over ROW axes)^-1/2, column factor = v_col^-1/2.
+void AdafactorParam::make_factors() {
+  row_factor_.resize(new_row_.size());
+  for (size_t k = 0; k < new_row_.size(); ++k)
+    row_factor_[k] = 1.0f / std::sqrt(new_row_[k] / f32(means_[row_batch(k)]));
+  col_factor_.resize(new_col_.size());
+  for (size_t k = 0; k < new_col_.size(); ++k) col_factor_[k] = 1.0f / std::sqrt(new_col_[k]);
+}
+
+void AdafactorParam::take_squares(const AdafactorOptions& options) {
+  if (factoring_.factored) {
+    make_factors();
+    if (options.clipping_threshold)
+      for_each_block(layout_.chunk_ends.size(), [&](size_t i) {
+        cpu::factored_squares(chunk(i), arrays_, factors(),
+                              update_squares_.data() + (chunk(i).data() - layout_.lines.data()));
+      });
+  }
+  update_sums_ = by_batch(update_squares_);
+}
+
+/// What the unclipped update of each batch is multiplied by: learning rate, size of the parameter,
+/// and clipping by the root mean square of the update.
+std::vector<float> AdafactorParam::steps(const AdafactorOptions& options,
+                                         float learning_rate) const {
+  std::vector<float> steps(static_cast<size_t>(layout_.batches), learning_rate);
+  if (scaled_by_param_) {
+    for (size_t b = 0; b < steps.size(); ++b) {
+      float size =
+          nan_max(f32(options.epsilon2), f32(std::sqrt(param_sums_[b] / layout_.batch_elements)));
+      if (options.max_parameter_scale) size = std::min(size, f32(*options.max_parameter_scale));
+      steps[b] *= size;
+    }
+  }
+  if (options.clipping_threshold) {
+    for (size_t b = 0; b < steps.size(); ++b) {
+      const float size = f32(std::sqrt(update_sums_[b] / layout_.batch_elements));
+      steps[b] /= nan_max(1.0f, size / f32(*options.clipping_threshold));
+    }
+  }
+  return steps;
+}
+
+void AdafactorParam::apply(const AdafactorOptions& options, const StepNumbers& numbers,
+                           const ParamSlot& slot) {
+  const std::vector<float> step = steps(options, numbers.learning_rate);
+  const cpu::AdafactorApply apply{step.data(), numbers.keep, f32(options.beta1.value_or(0)),
+                                  options.skip_nan_updates};
+  for_each_block(layout_.chunk_ends.size(), [&](size_t i) {
+    slot.watch(factoring_.factored ? cpu::factored_apply(chunk(i), arrays_, factors(), apply)
+                                   : cpu::full_apply(chunk(i), arrays_, v_.floats(), apply));
+  });
+}
+
+void AdafactorParam::update(const AdafactorOptions& options, const StepNumbers& numbers,
+                            const ParamSlot& slot, const float* gradient) {
+  if (layout_.lines.empty()) return;
+  take_sums(options, numbers, slot, gradient);
+  take_moments(options, numbers, slot);
+  take_squares(options);
+  apply(options, numbers, slot);
+}
+
+class Adafactor final : public Optimizer {
+ public:
+  explicit Adafactor(const AdafactorOptions& options) : options_(options) {}
+
+  void init(std::span<const ParamSlot> params) override {
+    params_.clear();
+    slots_.assign(params.begin(), params.end());
+    for (const ParamSlot& slot : params) params_.emplace_back(options_, slot);
+  }
+  std::vector<StateArray> state() override {
+    std::vector<StateArray> arrays;
+    for (size_t i = 0; i < params_.size(); ++i) params_[i].list_state(slots_[i], arrays);
+    return arrays;
+  }
+  bool on_device() const override { return true; }
+  void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) override {
+    numbers_of(args, params);
+    for (const auto add :
+         {&AdafactorParam::add_sums, &AdafactorParam::add_means, &AdafactorParam::add_squares}) {
+      Bucket bucket;
+      for (AdafactorParam& param : params_) (param.*add)(bucket);
+      bucket.sum(args.reducer);
+    }
+  }
+  void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
+    QT_ASSERT(params.size() == params_.size());
+    const StepNumbers numbers = numbers_of(args, params);
+    if (!Device::current().is_cpu()) return update_on_gpu(numbers, params);
+    std::vector<StateBuffer> zeros(params.size());  // in the place of absent gradients
+    std::vector<const float*> gradients(params.size());
+    for (size_t i = 0; i < params.size(); ++i) {
+      QT_ASSERT(params[i].name == slots_[i].name);
+      if (params[i].grad.absent()) zeros[i] = zero_state_like(params[i].param, Device::cpu());
+      gradients[i] = params[i].grad.absent() ? zeros[i].floats() : params[i].grad.data<float>();
+    }
+    if (std::any_of(params_.begin(), params_.end(), [](const auto& p) { return p.cut(); }))
+      return update_in_phases(args, numbers, params, gradients);
+    const auto update_one = [&](size_t i) {
+      params_[i].update(options_, numbers, params[i], gradients[i]);
+    };
+    // All threads on each array that is a large part of the work; then each thread on arrays of its
+    // own, whose three passes find them in its cache.
+    const auto [together, alone] = split_work();
+    for (size_t i : together) update_one(i);
+    const auto count = static_cast<int64_t>(alone.size());
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int64_t k = 0; k < count; ++k) update_one(alone[static_cast<size_t>(k)]);
+  }
+
+ private:
+  /// Indices of parameters, largest first: those for all threads, those for one.
+  std::pair<std::vector<size_t>, std::vector<size_t>> split_work() const {
+    std::vector<size_t> order(slots_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    int64_t total = 0;
+    for (const ParamSlot& slot : slots_) total += slot.param.elements();
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return slots_[a].param.elements() > slots_[b].param.elements();
+    });
+    const int64_t share = total / (2 * omp_get_max_threads());
+    const auto small = std::find_if(order.begin(), order.end(),
+                                    [&](size_t i) { return slots_[i].param.elements() <= share; });
+    return {{order.begin(), small}, {small, order.end()}};
+  }
+  /// Arrays that are cut: each phase of all, and one bucket of sums between two.
+  void update_in_phases(const UpdateArgs& args, const StepNumbers& numbers,
+                        std::span<const ParamSlot> params,
+                        const std::vector<const float*>& gradients) {
+    Bucket sums, means, squares;
+    for (size_t i = 0; i < params.size(); ++i)
+      params_[i].take_sums(options_, numbers, params[i], gradients[i]);
+    for (AdafactorParam& param : params_) param.add_sums(sums);
+    sums.sum(args.reducer);
+    for (size_t i = 0; i < params.size(); ++i)
+      params_[i].take_moments(options_, numbers, params[i]);
+    for (AdafactorParam& param : params_) param.add_means(means);
+    means.sum(args.reducer);
+    for (AdafactorParam& param : params_) param.take_squares(options_);
+    for (AdafactorParam& param : params_) param.add_squares(squares);
+    squares.sum(args.reducer);
+    for (size_t i = 0; i < params.size(); ++i) params_[i].apply(options_, numbers, params[i]);
+  }
+  StepNumbers numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const;
+  void update_on_gpu(const StepNumbers& numbers, std::span<const ParamSlot> params) const;
+
+  AdafactorOptions options_;
+  std::vector<AdafactorParam> params_;
+  std::vector<ParamSlot> slots_;  // names and axes
+};
+
+void Adafactor::update_on_gpu(const StepNumbers& numbers, std::span<const ParamSlot> params) const {
+  std::vector<AdafactorGpuArray> arrays;
+  for (size_t i = 0; i < params.size(); ++i)
+    if (params[i].param.elements() > 0) arrays.push_back(params_[i].on_gpu(params[i]));
+  const AdafactorStep step{.learning_rate = numbers.learning_rate,
+                           .decay = numbers.decay,
+                           .mixing = numbers.mixing,
+                           .gradient_scale = numbers.gradient_scale,
+                           .keep = numbers.keep,
+                           .beta1 = f32(options_.beta1.value_or(0)),
+                           .epsilon1 = options_.epsilon1,
+                           .epsilon2 = options_.epsilon2,
+                           .clipping_threshold = options_.clipping_threshold.value_or(0),
+                           .max_parameter_scale = options_.max_parameter_scale.value_or(0),
+                           .skip_nan = options_.skip_nan_updates};
+  Device& device = Device::current();
+  device.kernels().update_adafactor(arrays, step, nullptr, device.stream());
+}
+
+StepNumbers Adafactor::numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const {
+  StepNumbers n{
+      .learning_rate = args.learning_rate, .decay = 0, .mixing = 0, .gradient_scale = 1, .keep = 1};
+  const float t = static_cast<float>(args.step - options_.step_offset) + 1.0f;
+  n.decay = 1.0f - std::pow(t, f32(-options_.decay_rate));
+  n.mixing = 1.0f - n.decay;
+  double weight_decay = options_.weight_decay_rate.value_or(0.0);
+  if (const double exponent = options_.weight_decay_rate_lr_exponent.value_or(0.0); exponent != 0)
+    weight_decay = options_.weight_decay_rate.value_or(1.0) *
+                   std::pow(static_cast<double>(args.learning_rate), exponent);
+  n.keep = f32(1.0 - weight_decay);
+  if (const double limit = options_.global_norm_clip_threshold.value_or(0.0); limit != 0) {
+    const double norm =
+        args.gradient_norm ? *args.gradient_norm : check_gradients(params, args.reducer).norm;
+    n.gradient_scale = f32(std::isnan(norm) ? norm : limit * std::min(1.0 / limit, 1.0 / norm));
+  }
+  return n;
+}
+
+}  // namespace
+
+FactorDim factor_dim_from_name(std::string_view name) {
+  std::string lower(name);
+  for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  if (lower == "row") return FactorDim::kRow;
+  if (lower == "col" || lower == "column") return FactorDim::kColumn;
+  if (lower == "batch") return FactorDim::kBatch;
+  if (lower == "none" || lower == "unfactorized") return FactorDim::kNone;
+  fail(ExitCode::kUsage,
+       "Adafactor: '{}' is not a factor dimension; known: ROW, COL, COLUMN, BATCH, NONE, "
+       "UNFACTORIZED",
+       name);
+}
+
+FactorRules standard_logical_factor_rules() {
+  constexpr auto kRow = FactorDim::kRow, kColumn = FactorDim::kColumn, kBatch = FactorDim::kBatch,
+                 kNone = FactorDim::kNone;
+  return {{"vocab", kColumn},
+          {"embed", kRow},
+          {"mlp", kColumn},
+          {"heads", kColumn},
+          {"kv", kColumn},
+          {"joined_kv", kColumn},
+          {"relpos_buckets", kNone},
+          {"layers", kBatch},
+          {"stack", kBatch},
+          {"q_wi_fused", kColumn},
+          {"o_wo_fused", kColumn},
+          {"kv_fused", kColumn},
+          {"multiquery_heads", kColumn},
+          {"layer_norm_scale", kNone},
+          {"mlp_activations", kColumn}};
+}
+
+FactorRules moe_logical_factor_rules() {
+  FactorRules rules = standard_logical_factor_rules();
+  rules["expert"] = FactorDim::kBatch;
+  rules["expert_mlp"] = FactorDim::kColumn;
+  rules["mlp_embed"] = FactorDim::kRow;
+  rules["unmodeled"] = FactorDim::kNone;
+  return rules;
+}
+
+OptimizerPtr adafactor(const AdafactorOptions& options) {
+  QT_CHECK(options.factored || !options.factor_map,
+           "Adafactor: factored is False, but a factor_map is given; drop one of them");
+  return std::make_shared<Adafactor>(options);
+}
+
+}  // namespace quintet

@@ -1,0 +1,65 @@
+#include "runtime/profile/step_log.h"
+
+namespace quintet {
+namespace {
+
+thread_local StepLog* current_log = nullptr;
+
+}  // namespace
+
+StepLog* StepLog::current() { return current_log; }
+StepLog::Use::Use(StepLog& log) : previous_(current_log) { current_log = &log; }
+StepLog::Use::~Use() { current_log = previous_; }
+
+void StepLog::section(std::string_view title) { text_ += fmt::format("{}:\n", title); }
+
+std::string StepLog::describe(const Tensor& tensor) const {
+  const auto named = names_.find(tensor.id());
+  return (named == names_.end() ? "" : named->second + " ") +
+         to_string(tensor.spec(), tensor.layout());
+}
+
+void StepLog::op(const Op& what, const Tensors& operands, const Tensors& results,
+                 const Plan& plan) {
+  const auto list = [&](const Tensors& tensors) {
+    std::string all;
+    for (const Tensor& tensor : tensors)
+      if (tensor) all += (all.empty() ? "" : "; ") + describe(tensor);
+    return all;
+  };
+  const std::string work = to_string(plan);
+  text_ +=
+      fmt::format("{} ({})\n    {}\n    -> {}\n", what.name,
+                  work.empty() ? "the same on every rank" : work, list(operands), list(results));
+}
+
+void StepLog::move(const Tensor& from, const Move& step, const Spec* to) {
+  if (step.kind == MoveKind::kSlice) return;
+  const std::string axes = fmt::format("{}", fmt::join(step.axes, ","));
+  Sent& sent = sent_[{std::string(name_of(step.kind)), axes}];
+  ++sent.calls;
+  sent.bytes += step.bytes;
+  text_ += fmt::format("    {:<14} over {:<11} {:>13} bytes: {} -> {}\n", name_of(step.kind), axes,
+                       step.bytes, describe(from),
+                       to_string(to == nullptr ? from.spec() : *to, step.after));
+}
+
+void StepLog::statistics(const std::vector<std::string>& axes, int64_t bytes, int64_t sent) {
+  const std::string over = fmt::format("{}", fmt::join(axes, ","));
+  Sent& entry = sent_[{std::string(name_of(MoveKind::kAllReduce)), over}];
+  ++entry.calls;
+  entry.bytes += sent;
+  text_ += fmt::format("    {:<14} over {:<11} {:>13} bytes: {} numbers\n",
+                       name_of(MoveKind::kAllReduce), over, sent, bytes / size_of(DType::f64));
+}
+
+std::string StepLog::totals() const {
+  std::string text =
+      fmt::format("{:<14}  {:<12}{:>8}{:>16}\n", "collective", "over", "calls", "bytes a rank");
+  for (const auto& [what, sent] : sent_)
+    text +=
+        fmt::format("{:<14}  {:<12}{:>8}{:>16}\n", what.first, what.second, sent.calls, sent.bytes);
+  return text;
+}
+
+}  // namespace quintet

@@ -1,0 +1,139 @@
+#include "runtime/tensor/parameters.h"
+
+#include "kernels/gpu/gpu_kernels.h"
+#include "runtime/base/nearest.h"
+#include "runtime/mesh/sharding.h"
+
+namespace quintet {
+namespace {
+
+bool has_copy(const ParamInfo& info) {
+  const auto& axes = info.spec.axes;
+  return axes.size() >= 2 && axes.back().name != axis::kRelposBuckets &&
+         axes.back().name != axis::kUnmodeled;
+}
+
+/// Memory for this rank's part of a parameter.
+Tensor memory_for(const std::string& name, const Spec& spec) {
+  const Sharding* sharding = Sharding::current();
+  if (sharding == nullptr) return Tensor(spec);
+  const Layout layout = sharding->place(spec);
+  sharding->block("parameter " + name, spec, layout, whole(spec));  // refuses what does not divide
+  return Tensor(spec, layout, whole(spec));
+}
+
+/// Calls body(first, at, count) for every run of elements of a block that lie side by side in the
+/// whole array: where the run starts there and in the block.
+template <class Body>
+void for_runs(const Spec& spec, const Block& block, const Body& body) {
+  const size_t rank = spec.axes.size();
+  int64_t run = 1, count = 1;
+  size_t inner = rank;  // dimensions from here on are whole
+  while (inner > 0 && (inner == rank || block.sizes[inner] == spec.axes[inner].size))
+    run *= block.sizes[--inner];
+  for (size_t d = 0; d < inner; ++d) count *= block.sizes[d];
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t first = 0, rest = i, stride = 1;
+    for (size_t d = rank; d-- > 0;) {
+      const int64_t place = d < inner ? rest % block.sizes[d] : 0;
+      if (d < inner) rest /= block.sizes[d];
+      first += (block.origin[d] + place) * stride;
+      stride *= spec.axes[d].size;
+    }
+    body(first, i * run, run);
+  }
+}
+
+}  // namespace
+
+const ParamInfo& Parameters::at(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  if (found != by_name_.end()) return *found->second;
+  std::vector<std::string> names;
+  for (const auto& [known, info] : by_name_) names.push_back(known);
+  fail(ExitCode::kUsage, "no parameter '{}'{}", name, did_you_mean(name, names));
+}
+
+ParamInfo& Parameters::declare(std::string name, Axes axes, Initializer initializer) {
+  QT_ASSERT(!by_name_.contains(name));
+  all_.push_back({name, Spec{std::move(axes), DType::f32}, std::move(initializer), {}, {}});
+  by_name_[name] = &all_.back();
+  return all_.back();
+}
+
+void Parameters::allocate() {
+  const MemoryScope scope(MemoryKind::kParameters);
+  for (ParamInfo& info : all_) {
+    info.value = memory_for(info.name, info.spec);
+    info.value.set_needs_grad(true);
+  }
+}
+
+void Parameters::initialize(Key root) {
+  allocate();
+  for (ParamInfo& info : all_) {
+    HostArray values(DType::f32, info.value.block().sizes);
+    const Key key = key_of_parameter(root, info.name);
+    const std::vector<int64_t> shape = whole(info.spec).sizes;
+    for_runs(info.spec, info.value.block(), [&](int64_t first, int64_t at, int64_t count) {
+      info.initializer.block(
+          key, shape, static_cast<uint64_t>(first),
+          values.as<float>().subspan(static_cast<size_t>(at), static_cast<size_t>(count)));
+    });
+    info.value.set(values);
+  }
+  refresh();
+}
+
+void Parameters::refresh() {
+  if (compute_dtype_ == DType::f32) return;
+  const MemoryScope scope(MemoryKind::kParameters);
+  Device& device = Device::current();
+  std::vector<View> from, to;
+  for (ParamInfo& info : all_) {
+    if (!has_copy(info) || info.value.absent()) continue;
+    if (!info.compute) {
+      const Spec spec{info.spec.axes, compute_dtype_};
+      info.compute = memory_for(info.name, spec);
+      info.compute.set_needs_grad(true);
+    }
+    from.push_back(info.value.local());
+    to.push_back(info.compute.local());
+  }
+  device.kernels().cast(from, to, device.stream());
+}
+
+void Parameters::load(const HostArrays& values) {
+  std::string problems;
+  for (const auto& [name, array] : values)
+    if (!by_name_.contains(name)) problems += fmt::format("\n  {}: not in the model", name);
+  for (const ParamInfo& info : all_) {
+    const auto found = values.find(info.name);
+    if (found == values.end()) {
+      problems += fmt::format("\n  {}: missing", info.name);
+    } else if (found->second.shape != whole(info.spec).sizes ||
+               found->second.dtype != info.spec.dtype) {
+      problems += fmt::format("\n  {}: expected {}, found [{}] {}", info.name, to_string(info.spec),
+                              fmt::join(found->second.shape, ", "), name_of(found->second.dtype));
+    }
+  }
+  QT_CHECK_AS(ExitCode::kData, problems.empty(), "parameters do not fit the model:{}", problems);
+  allocate();
+  for (ParamInfo& info : all_) {
+    HostArray part(DType::f32, info.value.block().sizes);
+    const auto from = values.at(info.name).as<float>();
+    for_runs(info.spec, info.value.block(), [&](int64_t first, int64_t at, int64_t count) {
+      std::copy_n(from.begin() + first, count, part.as<float>().begin() + at);
+    });
+    info.value.set(part);
+  }
+  refresh();
+}
+
+int64_t Parameters::elements() const {
+  int64_t total = 0;
+  for (const ParamInfo& info : all_) total += info.spec.elements();
+  return total;
+}
+
+}  // namespace quintet

@@ -1,0 +1,95 @@
+#pragma once
+// Parameters of a model: declared by name with logical axes while the model is built, then filled
+// by initialisation or from a checkpoint. Names are T5X's parameter paths.
+//
+//   Parameters parameters;
+//   Param kernel = (Scope(parameters) / "encoder" / "wo")
+//                      .param("kernel", {{"mlp", 64}, {"embed", 32}}, init);
+//   parameters.initialize(key_from_seed(0));
+//   ops::matmul(x, kernel);
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/tensor/initializers.h"
+#include "runtime/tensor/tensor.h"
+
+namespace quintet {
+
+struct ParamInfo {
+  std::string name;
+  Spec spec;
+  Initializer initializer;
+  Tensor value;    // float32: the master copy
+  Tensor compute;  // what the network reads where it computes in another dtype; else absent
+
+  /// The tensor of the network, which gradients belong to.
+  const Tensor& used() const { return compute ? compute : value; }
+};
+
+class Parameters {
+ public:
+  /// In order of declaration.
+  std::deque<ParamInfo>& all() { return all_; }
+  const std::deque<ParamInfo>& all() const { return all_; }
+  /// Throws a usage error with the nearest known name if there is none.
+  const ParamInfo& at(const std::string& name) const;
+  /// Throws Bug if the name is taken.
+  ParamInfo& declare(std::string name, Axes axes, Initializer initializer);
+
+  /// T5X's initial values for jax.random.PRNGKey: each tensor from its own key, on all threads. On a
+  /// mesh each rank makes its part, as the rules place it; so too below.
+  void initialize(Key root);
+  /// Memory without values; refresh() makes the copies.
+  void allocate();
+  /// Matrices are used in `dtype` from now on, copies of the float32 masters; norm scales, relative
+  /// biases and routers stay float32. Needs a GPU: on the CPU bfloat16 is only stored.
+  void set_compute_dtype(DType dtype) { compute_dtype_ = dtype; }
+  /// Makes the copies of the masters again, after values were written.
+  void refresh();
+  /// Copies values in. Throws kData listing every missing, unexpected or differently shaped name.
+  void load(const HostArrays& values);
+  int64_t elements() const;
+
+ private:
+  DType compute_dtype_ = DType::f32;
+  std::deque<ParamInfo> all_;  // addresses stay
+  std::map<std::string, ParamInfo*> by_name_;
+};
+
+/// A parameter in use: converts to its current tensor.
+class Param {
+ public:
+  Param() = default;
+  explicit Param(const ParamInfo* info) : info_(info) {}
+  operator const Tensor&() const { return info_->used(); }  // NOLINT: a parameter is a tensor
+  const Tensor& tensor() const { return info_->used(); }
+  bool absent() const { return info_ == nullptr; }
+
+ private:
+  const ParamInfo* info_ = nullptr;
+};
+
+/// A place in the tree of parameter names.
+class Scope {
+ public:
+  explicit Scope(Parameters& parameters) : parameters_(&parameters) {}
+  Scope operator/(const std::string& name) const {
+    Scope child = *this;
+    child.path_ += (path_.empty() ? "" : "/") + name;
+    return child;
+  }
+  Param param(const std::string& name, Axes axes, Initializer initializer) const {
+    return Param(
+        &parameters_->declare((*this / name).path_, std::move(axes), std::move(initializer)));
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  Parameters* parameters_;
+  std::string path_;
+};
+
+}  // namespace quintet

@@ -1,0 +1,47 @@
+#include "runtime/trainer/batch_rows.h"
+
+#include <cstring>
+
+#include "runtime/execution/rank_sums.h"
+#include "runtime/mesh/movement.h"
+#include "runtime/mesh/sharding.h"
+
+namespace quintet {
+
+BatchPart batch_part() {
+  const Sharding* sharding = Sharding::current();
+  if (sharding == nullptr) return {};
+  // As of every feature: rules may give a mesh axis to the length first.
+  const MeshAxes axes = sharding->place({{{axis::kBatch, 1}, {axis::kLength, 1}}}).dims.front();
+  return {sharding->index_in(axes), parts_of(axes, sharding->mesh()), axes};
+}
+
+HostArrays own_rows(const HostArrays& batch, int64_t microbatches) {
+  const BatchPart part = batch_part();
+  HostArrays own;
+  for (const auto& [name, whole] : batch) {
+    std::vector<int64_t> shape = whole.shape;
+    QT_CHECK(
+        shape[0] % (part.count * microbatches) == 0,
+        "{} [batch={}, ...]: cannot be cut over mesh axis '{}' of size {}{}; choose a multiple of "
+        "{} rows",
+        name, shape[0], fmt::join(part.axes, "+"), part.count,
+        microbatches > 1 ? fmt::format(" and into {} microbatches", microbatches) : "",
+        part.count * microbatches);
+    shape[0] /= part.count;
+    HostArray& rows = own[name] = HostArray(whole.dtype, shape);
+    const size_t bytes = rows.bytes.size() / static_cast<size_t>(microbatches);
+    for (int64_t i = 0; i < microbatches; ++i)
+      std::memcpy(rows.bytes.data() + static_cast<size_t>(i) * bytes,
+                  whole.bytes.data() + static_cast<size_t>(i * part.count + part.index) * bytes,
+                  bytes);
+  }
+  return own;
+}
+
+void sum_over_batch(std::span<double> counts) {
+  const BatchPart part = batch_part();
+  if (part.count > 1) reduce_over_ranks(counts, part.axes);
+}
+
+}  // namespace quintet

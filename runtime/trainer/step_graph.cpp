@@ -1,0 +1,95 @@
+#include "runtime/trainer/step_graph.h"
+
+#include <cstdio>
+
+#include "kernels/step_keys.h"
+#include "runtime/abstract/step_clock.h"
+#include "runtime/execution/tape.h"
+#include "runtime/profile/profile.h"
+#include "runtime/profile/step_log.h"
+#include "runtime/trainer/step_feeds.h"
+
+namespace quintet {
+namespace {
+
+/// Those who look at each op would see none of a recording.
+bool is_watched() {
+  return Profile::current() != nullptr || StepClock::current() != nullptr ||
+         StepLog::current() != nullptr;
+}
+
+}  // namespace
+
+struct StepGraph::Recorded {
+  explicit Recorded(Key key) : keys(key) {}
+  StepKeys keys;
+  StepFeeds feeds;
+  std::unique_ptr<Recording> recording;
+  std::vector<StepLoss> losses;
+  std::vector<Tensor> gradients;  // of the parameters, in their order
+};
+
+StepGraph::StepGraph(Parameters& parameters, Work work, bool may_record)
+    : parameters_(parameters), work_(std::move(work)), may_record_(may_record) {}
+StepGraph::~StepGraph() = default;
+
+void StepGraph::forget() { recorded_.reset(); }
+
+Metrics StepGraph::run_now(const HostArrays& batch, Key key) const {
+  Metrics metrics;
+  work_(batch, key, [&](const StepLoss& loss) { merge_microbatch(metrics, loss.metrics(batch)); });
+  return metrics;
+}
+
+/// All that a recording takes for granted.
+std::string StepGraph::shape_of(const HostArrays& batch) const {
+  std::string shape;
+  for (const auto& [name, array] : batch)
+    shape +=
+        fmt::format("{} {} {}\n", name, static_cast<int>(array.dtype), fmt::join(array.shape, ","));
+  for (const ParamInfo& info : parameters_.all())
+    shape += fmt::format("{} ", info.used().local().pointer);
+  return shape;
+}
+
+void StepGraph::record(const HostArrays& batch, Key key) {
+  auto made = std::make_unique<Recorded>(key);
+  try {
+    made->recording = Device::current().record([&] {
+      const StepKeys::Recording keys(made->keys);
+      const StepFeeds::Recording feeds(made->feeds);
+      work_(batch, key, [&](const StepLoss& loss) { made->losses.push_back(loss); });
+    });
+    for (const ParamInfo& info : parameters_.all()) made->gradients.push_back(info.used().grad());
+    recorded_ = std::move(made);
+  } catch (const Error& error) {
+    may_record_ = false;
+    fmt::print(stderr, "steps are not recorded as a graph: {}\n", error.what());
+    forget_moves();
+  }
+  for (const ParamInfo& info : parameters_.all()) info.used().set_grad({});
+}
+
+Metrics StepGraph::run(const HostArrays& batch, Key key) {
+  launched_ = false;
+  if (!may_record_ || is_watched()) return run_now(batch, key);
+  std::string shape = shape_of(batch);
+  if (shape != shape_) {  // a first step makes plans and shows whether there is a second
+    recorded_.reset();
+    shape_ = std::move(shape);
+    return run_now(batch, key);
+  }
+  if (recorded_ == nullptr) record(batch, key);
+  if (recorded_ == nullptr) return run_now(batch, key);
+  recorded_->keys.set(key);
+  recorded_->feeds.read(batch);
+  recorded_->recording->launch();
+  launched_ = true;
+  size_t i = 0;
+  for (const ParamInfo& info : parameters_.all()) info.used().set_grad(recorded_->gradients[i++]);
+  Metrics metrics;
+  for (const StepLoss& loss : recorded_->losses) merge_microbatch(metrics, loss.metrics(batch));
+  return metrics;
+}
+
+}  // namespace quintet

@@ -1,0 +1,57 @@
+#pragma once
+// The forward and backward pass of a training step, recorded once (a CUDA graph) and repeated as long
+// as the shapes of the batch and the places of the parameters stay: a launch a step instead of some
+// hundred. What changes from step to step is read from memory: the batch (step_feeds.h) and the keys of
+// dropout and jitter (kernels/step_keys.h). The same kernels run on the same numbers, so results are
+// those of a step that is not recorded, bit for bit. The update is not part of it: few launches, whose
+// numbers depend on the gradients' norm.
+//
+//   StepGraph graph(parameters, work);
+//   const Metrics metrics = graph.run(batch, key);   // gradients lie with the parameters
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runtime/metrics/metric.h"
+#include "runtime/tensor/parameters.h"
+
+namespace quintet {
+
+struct StepLoss {
+  Tensor loss;  // scalar; losses of all microbatches add up to the batch's
+  /// Asked for after the backward pass, with the batch that the step was run with.
+  std::function<Metrics(const HostArrays& batch)> metrics;
+};
+
+class StepGraph {
+ public:
+  /// Computes the gradients of a batch, with dropout by `key`, and hands over the loss of each
+  /// microbatch after its backward pass.
+  using Work = std::function<void(const HostArrays& batch, Key key,
+                                  const std::function<void(const StepLoss&)>& done)>;
+  StepGraph(Parameters& parameters, Work work, bool may_record);
+  ~StepGraph();
+
+  /// Runs the work, or launches its recording. A step is recorded when it is like the one before it.
+  /// Work that cannot be recorded is run each time; why is said once, on stderr.
+  Metrics run(const HostArrays& batch, Key key);
+  /// Gives a recording's memory back; the next step like the last one is recorded again.
+  void forget();
+  /// Whether the last step was the launch of a recording.
+  bool launched() const { return launched_; }
+
+ private:
+  struct Recorded;
+  Metrics run_now(const HostArrays& batch, Key key) const;
+  std::string shape_of(const HostArrays& batch) const;
+  void record(const HostArrays& batch, Key key);
+
+  Parameters& parameters_;
+  Work work_;
+  bool may_record_, launched_ = false;
+  std::string shape_;  // of the last step
+  std::unique_ptr<Recorded> recorded_;
+};
+
+}  // namespace quintet

@@ -1,0 +1,240 @@
+#include "runtime/trainer/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "runtime/execution/gathers.h"
+#include "runtime/execution/rank_sums.h"
+#include "runtime/execution/tape.h"
+#include "runtime/mesh/sharding.h"
+#include "runtime/ops/ops.h"
+#include "runtime/optim/host_mirror.h"
+#include "runtime/optim/path_pattern.h"
+#include "runtime/profile/profile.h"
+#include "runtime/profile/step_log.h"
+
+namespace quintet {
+namespace {
+
+int64_t batch_rows(const HostArrays& batch) {
+  QT_CHECK_AS(ExitCode::kData, !batch.empty() && !batch.begin()->second.shape.empty(),
+              "trainer: the batch has no features");
+  return batch.begin()->second.shape[0];
+}
+
+/// A copy in ordinary memory of a parameter of the current device.
+std::vector<float> values_of(const View& view) {
+  std::vector<float> values(static_cast<size_t>(view.elements()));
+  Device::current().copy_out(values.data(), view.data<float>(),
+                             view.elements() * size_of(DType::f32));
+  return values;
+}
+
+/// Sums over the ranks of this thread's mesh, in ordinary memory.
+class MeshReducer final : public Reducer {
+ public:
+  void sum(std::span<double> values, const CutAxes& axes) override {
+    reduce_over_ranks(values, axes);
+  }
+  void max(std::span<double> values, const CutAxes& axes) override {
+    reduce_over_ranks(values, axes, Reduction::max);
+  }
+  bool on_paper() const override { return Device::current().kind() == "abstract"; }
+};
+
+double squares_of(std::span<const float> values) {
+  return sum_of_squares(values.data(), static_cast<int64_t>(values.size()));
+}
+
+double largest(std::span<const float> values) {
+  float most = 0;
+  for (const float v : values) most = std::max(most, std::abs(v));
+  return static_cast<double>(most);
+}
+
+/// T5X's WeightMetricsComputer, from the parameters before and after an update.
+void add_weight_metrics(Metrics& metrics, const std::vector<ParamSlot>& slots,
+                        const std::vector<std::vector<float>>& before,
+                        const std::vector<double>& gradient_squares, Reducer& reducer) {
+  std::vector<double> squares, largest_of;  // of parameter and update; of the parameter
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const std::vector<float> after = values_of(slots[i].param);
+    std::vector<float> update = after;
+    for (size_t j = 0; j < update.size(); ++j) update[j] -= before[i][j];
+    squares.insert(squares.end(), {squares_of(after), squares_of(update)});
+    largest_of.push_back(largest(after));
+  }
+  Bucket sums, maxima;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    sums.add({&squares[2 * i], 2}, slots[i].cut_axes());
+    maxima.add({&largest_of[i], 1}, slots[i].cut_axes());
+  }
+  sums.sum(&reducer);
+  maxima.max(&reducer);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    double elements = 1;
+    for (const Axis& axis : slots[i].axes) elements *= static_cast<double>(axis.size);
+    const double weight = std::sqrt(squares[2 * i] / elements);
+    const double change = std::sqrt(squares[2 * i + 1] / elements);
+    const std::string& name = slots[i].name;
+    metrics["weight_rms/" + name] = {weight, 1, true};
+    metrics["weight_gradient_rms/" + name] = {std::sqrt(gradient_squares[i] / elements), 1, true};
+    metrics["weight_update_rms/" + name] = {change, 1, true};
+    metrics["weight_update_divided_by_weight_rms/" + name] = {change / weight, 1, true};
+    metrics["weight_max/" + name] = {largest_of[i], 1, true};
+  }
+}
+
+/// Ranks exchange gradients through the host or beside the stream: their steps are not recorded.
+bool may_record() {
+  const Device& device = Device::current();
+  return !device.is_cpu() && device.kind() != "abstract" && Sharding::current() == nullptr;
+}
+
+bool any_cut(const std::vector<ParamSlot>& slots) {
+  return std::any_of(slots.begin(), slots.end(),
+                     [](const ParamSlot& slot) { return !slot.cut_axes().empty(); });
+}
+
+}  // namespace
+
+Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimizer,
+                 TrainerOptions options, Key key)
+    : loss_(std::move(loss)),
+      parameters_(parameters),
+      optimizer_(std::move(optimizer)),
+      options_(std::move(options)),
+      key_(key),
+      graph_(
+          parameters,
+          [this](const HostArrays& batch, Key step_key,
+                 const std::function<void(const StepLoss&)>& done) {
+            compute_gradients(batch, step_key, done);
+          },
+          options_.step_graph && may_record()) {
+  const int64_t count[] = {static_cast<int64_t>(parameters_.all().size())};
+  marks_ = zero_state(DType::i32, count, Device::current());
+  // The device's kernels take statistics of whole arrays; of cut ones the host does. On paper none.
+  const Device& device = Device::current();
+  if (!device.is_cpu() && device.kind() != "abstract" &&
+      (!optimizer_->on_device() || any_cut(slots())))
+    optimizer_ = host_mirror(std::move(optimizer_));
+  optimizer_->init(slots());
+}
+
+std::vector<ParamSlot> Trainer::slots() const {
+  std::vector<ParamSlot> slots;
+  auto* mark = marks_.view.data<int32_t>();
+  for (const ParamInfo& info : parameters_.all())
+    slots.push_back({info.name, info.spec.axes, info.value.local(), info.used().grad().local(),
+                     info.compute.local(), info.value.layout().dims, mark++});
+  return slots;
+}
+
+void Trainer::compute_gradients(const HostArrays& batch, Key key,
+                                const std::function<void(const StepLoss&)>& done) {
+  const int64_t rows = batch_rows(batch), parts = std::max<int64_t>(options_.num_microbatches, 1);
+  QT_CHECK(rows % parts == 0, "num_microbatches {} does not divide the batch of {} rows", parts,
+           rows);
+  for (int64_t part = 0; part < parts; ++part) {
+    Tape tape;
+    StepLoss step;
+    {
+      Tape::Recording recording(tape);
+      step = loss_(batch, part * (rows / parts), (part + 1) * (rows / parts), key);
+    }
+    tape.backward(step.loss);
+    done(step);
+  }
+  if (options_.gradient_scale == 1 || options_.scaled_gradients.empty()) return;
+  const PathPattern pattern("^" + options_.scaled_gradients);
+  for (const ParamInfo& info : parameters_.all())
+    if (const Tensor grad = info.used().grad(); grad && pattern.found_in(info.name))
+      info.used().set_grad(ops::scale(grad, options_.gradient_scale));
+}
+
+Trainer::~Trainer() { Gathers::of_thread().forget(); }
+
+GradientCheck Trainer::take_gradients(const HostArrays& batch, Metrics& metrics, Reducer& reducer) {
+  Gathers::of_thread().begin_step();
+  metrics = graph_.run(batch, fold_in(key_, static_cast<uint32_t>(step_)));
+  Gathers::of_thread().end_step();
+  if (StepLog* log = StepLog::current()) log->section("gradient check and optimizer");
+  ProfileScope scope("check_gradients", parameters_.elements() * 4);
+  return check_gradients(slots(), &reducer, marks_.view.data<int32_t>());
+}
+
+void Trainer::drop_gradients() {
+  for (const ParamInfo& info : parameters_.all()) info.used().set_grad({});
+}
+
+std::string Trainer::first_bad_gradient(const HostArrays& batch) {
+  Metrics metrics;
+  MeshReducer reducer;
+  const GradientCheck check = take_gradients(batch, metrics, reducer);
+  drop_gradients();
+  return check.first_bad;
+}
+
+StepResult Trainer::train(const HostArrays& batch) {
+  StepResult result;
+  MeshReducer reducer;
+  const GradientCheck check = take_gradients(batch, result.metrics, reducer);
+  const std::vector<ParamSlot> params = slots();
+  const auto mark = std::find_if(check.marks.begin(), check.marks.end(),
+                                 [](int32_t marked) { return marked != 0; });
+  if (mark != check.marks.end())
+    result.ruined = params[static_cast<size_t>(mark - check.marks.begin())].name;
+  const int64_t updates = step_ - skipped_;
+  const float rate = options_.learning_rate ? options_.learning_rate(updates) : 0.0f;
+  result.metrics["weight_gradient_norm"] = {check.norm, 1, true};
+  result.metrics["learning_rate"] = {static_cast<double>(rate), 1, true};
+  if (check.all_finite) {
+    std::vector<std::vector<float>> before;
+    if (options_.weight_metrics)
+      for (const ParamSlot& slot : params) before.push_back(values_of(slot.param));
+    {
+      ProfileScope scope("optimizer", parameters_.elements() * 4);
+      optimizer_->update({.step = updates,
+                          .learning_rate = rate,
+                          .gradient_norm = check.norm,
+                          .reducer = &reducer},
+                         params);
+      if (!optimizer_->on_device()) parameters_.refresh();
+    }
+    if (options_.weight_metrics)
+      add_weight_metrics(result.metrics, params, before, check.squares, reducer);
+  } else {
+    result.skipped = true;
+    result.first_bad = check.first_bad;
+    ++skipped_;
+  }
+  drop_gradients();
+  ++step_;
+  return result;
+}
+
+std::vector<StateArray> Trainer::state() {
+  std::vector<StateArray> arrays;
+  for (const ParamInfo& info : parameters_.all()) {
+    std::vector<std::string> axes;
+    for (const Axis& axis : info.spec.axes) axes.push_back(axis.name);
+    arrays.push_back(
+        {"target/" + info.name, std::move(axes), info.value.local(), &info.value.device()});
+  }
+  for (StateArray array : optimizer_->state()) {
+    array.name = "state/param_states/" + array.name;
+    arrays.push_back(std::move(array));
+  }
+  return arrays;
+}
+
+void Trainer::restored(int64_t step, int64_t skipped) {
+  step_ = step;
+  skipped_ = skipped;
+  marks_.device->fill(marks_.buffer.get(), 0, marks_.view.elements() * size_of(DType::i32));
+  parameters_.refresh();
+}
+
+}  // namespace quintet

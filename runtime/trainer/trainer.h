@@ -1,0 +1,95 @@
+#pragma once
+// One training step: microbatches, gradients, the check that they are finite, the update, metrics.
+// Knows models as a loss function over rows of a batch.
+//
+//   Trainer trainer(loss, model.parameters(), optimizer, {.learning_rate = schedule}, key);
+//   while (trainer.step() < total) { const StepResult r = trainer.train(batch); ... }
+
+#include <functional>
+
+#include "runtime/metrics/metric.h"
+#include "runtime/optim/gradients.h"
+#include "runtime/optim/optimizer.h"
+#include "runtime/optim/schedules.h"
+#include "runtime/optim/state_buffer.h"
+#include "runtime/tensor/parameters.h"
+#include "runtime/trainer/step_graph.h"
+
+namespace quintet {
+
+/// Loss of rows [begin, end) of this rank's rows of a batch; dropout follows `key` and the rows' places
+/// in the batch.
+using LossFunction =
+    std::function<StepLoss(const HostArrays& batch, int64_t begin, int64_t end, Key key)>;
+
+struct TrainerOptions {
+  int64_t num_microbatches = 1;  // must divide the rows of a rank
+  Schedule learning_rate;  // of T5X's optimizers; Optax's have their own and it is only logged
+  /// T5X's MoeTrainer: gradients of parameters whose name matches are multiplied by this number.
+  std::string scaled_gradients{};  // a regular expression for the beginning of a name; "": none
+  double gradient_scale = 1;
+  bool weight_metrics = false;  // T5X's WeightMetricsComputer: norms of every parameter
+  bool step_graph =
+      true;  // on a GPU that has the model alone, gradients of like batches are recorded
+};
+
+struct StepResult {
+  Metrics metrics;
+  bool skipped = false;   // a gradient was not finite: parameters are as before (policy N1)
+  std::string first_bad;  // the first such parameter
+  /// The first parameter that an update before this step left with a number, its own or of its
+  /// optimizer state, that is NaN or infinite: no update mends it. On a mesh, of this rank's blocks.
+  std::string ruined;
+};
+
+class Trainer {
+ public:
+  /// Makes fresh optimizer state. Step s draws dropout masks from fold_in(key, s).
+  Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimizer, TrainerOptions options,
+          Key key);
+  /// In the thread that trained: what it remembers of the parameters goes with them.
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// One step on a batch of int32 [rows, length] features: on a mesh, this rank's rows (batch_rows.h).
+  /// A skipped step counts as a step, not as an update. Throws a usage error if num_microbatches does
+  /// not divide the rows.
+  StepResult train(const HostArrays& batch);
+
+  /// The first parameter whose gradient of this batch, taken at the parameters as they are, is not
+  /// finite; empty: none, training can go on from them. Changes nothing; all ranks call it.
+  std::string first_bad_gradient(const HostArrays& batch);
+
+  /// Batches seen; the next batch is number step().
+  int64_t step() const { return step_; }
+
+  /// Arrays a checkpoint needs: "target/<parameter>" and "state/param_states/...".
+  /// The views stay valid until the next step; writing through them restores, then call restored().
+  std::vector<StateArray> state();
+  /// Takes `step` and the number of skipped updates over after the views of state() were written.
+  void restored(int64_t step, int64_t skipped);
+  int64_t skipped_updates() const { return skipped_; }
+  /// Makes room for other work than steps, evaluation for one: a recorded step keeps its memory.
+  void forget_graph() { graph_.forget(); }
+  /// Whether the last step's gradients came from a recording (runtime/trainer/step_graph.h).
+  bool launched_graph() const { return graph_.launched(); }
+
+ private:
+  GradientCheck take_gradients(const HostArrays& batch, Metrics& metrics, Reducer& reducer);
+  void drop_gradients();
+  void compute_gradients(const HostArrays& batch, Key key,
+                         const std::function<void(const StepLoss&)>& done);
+  std::vector<ParamSlot> slots() const;
+
+  LossFunction loss_;
+  Parameters& parameters_;
+  OptimizerPtr optimizer_;
+  TrainerOptions options_;
+  Key key_;
+  StepGraph graph_;
+  StateBuffer marks_;  // ParamSlot::not_finite of the parameters, in their order
+  int64_t step_ = 0, skipped_ = 0;
+};
+
+}  // namespace quintet
