@@ -4,6 +4,7 @@
 
 #include "checkpoint/huggingface/huggingface_reader.h"
 #include "checkpoint/open/recognize.h"
+#include "checkpoint/orbax/orbax_reader.h"
 #include "checkpoint/region_reader.h"
 
 namespace quintet {
@@ -18,7 +19,7 @@ constexpr CheckpointFormat kFormats[] = {
     {"a checkpoint of Quintet", is_native, open_with<NativeCheckpointReader>},
     {"a Hugging Face directory", is_huggingface, open_with<huggingface::Reader>},
     {"a T5X checkpoint", is_t5x, nullptr},
-    {"an Orbax checkpoint", is_orbax, nullptr},
+    {"an Orbax checkpoint", is_orbax, open_with<orbax::Reader>},
     {"a TensorFlow checkpoint", is_tensorflow, nullptr},
 };
 

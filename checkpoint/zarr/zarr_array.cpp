@@ -1,0 +1,226 @@
+#include "checkpoint/zarr/zarr_array.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "checkpoint/arrays/mapped_file.h"
+#include "checkpoint/finite.h"
+#include "runtime/base/check.h"
+#include "runtime/base/json.h"
+#include "runtime/base/posix_file.h"
+
+namespace quintet::zarr {
+namespace {
+
+constexpr int64_t kMostBytes = int64_t{1} << 46;   // of an array
+constexpr int64_t kMostChunks = int64_t{1} << 20;  // also those that are not stored are walked over
+constexpr int64_t kLargeChunk = 64 << 20;
+
+DType dtype_from(const std::string& name, const std::string& where) {
+  // T5X of 2021 stored bfloat16 as unsigned integers and had none of these.
+  constexpr std::pair<std::string_view, DType> kTypes[] = {
+      {"<f4", DType::f32}, {"bfloat16", DType::bf16}, {"<u2", DType::bf16},   {"<f2", DType::f16},
+      {"<f8", DType::f64}, {"<i4", DType::i32},       {"<i8", DType::i64},    {"<u4", DType::u32},
+      {"|u1", DType::u8},  {"|i1", DType::i8},        {"|b1", DType::boolean}};
+  for (const auto& [known, dtype] : kTypes)
+    if (name == known) return dtype;
+  fail(ExitCode::kData,
+       "{}: dtype '{}' is not read; expected one of <f4, <f2, <f8, bfloat16, <i4, <i8, <u4, |u1, "
+       "|i1, |b1",
+       where, name);
+}
+
+Codec codec_from(const Json& compressor, const std::string& where) {
+  if (compressor.is_null()) return Codec::none;
+  const std::string id = compressor["id"].as_string();
+  if (id == "zstd") return Codec::zstd;
+  if (id == "gzip" || id == "zlib") return Codec::zlib;
+  fail(ExitCode::kData, "{}: compressor '{}' is not read; expected gzip, zlib or zstd", where, id);
+}
+
+template <typename T>
+std::vector<std::byte> bytes_of(T value) {
+  std::vector<std::byte> bytes(sizeof value);
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return bytes;
+}
+
+/// The element that chunks which are not stored hold.
+std::vector<std::byte> fill_from(const Json& value, DType dtype) {
+  if (value.is_null()) return std::vector<std::byte>(static_cast<size_t>(size_of(dtype)));
+  if (value.is_bool()) return bytes_of(value.as_bool());
+  if (dtype == DType::f32) return bytes_of(static_cast<float>(value.as_double()));
+  if (dtype == DType::bf16) return bytes_of(bfloat16(static_cast<float>(value.as_double())).bits);
+  if (dtype == DType::f64) return bytes_of(value.as_double());
+  if (dtype == DType::i64) return bytes_of(value.as_int());
+  if (dtype == DType::i32 || dtype == DType::u32)
+    return bytes_of(static_cast<int32_t>(value.as_int()));
+  QT_CHECK_AS(ExitCode::kData, value.as_double() == 0, "{}: expected 0 for {}, found {}",
+              value.path(), name_of(dtype), value.as_double());
+  return std::vector<std::byte>(static_cast<size_t>(size_of(dtype)));
+}
+
+/// Steps between elements that follow one another along each axis, in elements.
+std::vector<int64_t> strides_of(const std::vector<int64_t>& shape, bool column_major) {
+  std::vector<int64_t> strides(shape.size());
+  int64_t stride = 1;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    const size_t axis = column_major ? i : shape.size() - 1 - i;
+    strides[axis] = stride;
+    stride *= shape[axis];
+  }
+  return strides;
+}
+
+/// A block of elements of `element` bytes, by the strides of both sides. A source stride of 0 repeats.
+void copy_block(const std::byte* from, const int64_t* from_strides, std::byte* to,
+                const int64_t* to_strides, std::span<const int64_t> sizes, int64_t element) {
+  if (sizes.empty()) {
+    std::memcpy(to, from, static_cast<size_t>(element));
+  } else if (sizes.size() == 1 && from_strides[0] == 1 && to_strides[0] == 1) {
+    std::memcpy(to, from, static_cast<size_t>(sizes[0] * element));
+  } else {
+    for (int64_t i = 0; i < sizes[0]; ++i)
+      copy_block(from + i * from_strides[0] * element, from_strides + 1,
+                 to + i * to_strides[0] * element, to_strides + 1, sizes.subspan(1), element);
+  }
+}
+
+}  // namespace
+
+Chunks files_in(std::filesystem::path folder) {
+  return [folder = std::move(folder)](const std::string& key) -> std::optional<Chunk> {
+    if (!is_there(folder / key)) return std::nullopt;
+    const auto file = std::make_shared<const MappedFile>(folder / key);
+    return Chunk{file->bytes(), file};
+  };
+}
+
+Array::Array(std::string_view metadata, Chunks chunks, std::string where)
+    : chunks_(std::move(chunks)), where_(std::move(where)) {
+  const Json json = Json::parse(metadata, where_);
+  QT_CHECK_AS(ExitCode::kData, json["zarr_format"].as_int() == 2,
+              "{}: is of zarr format {}, only 2 is read", where_, json["zarr_format"].as_int());
+  dtype_ = dtype_from(json["dtype"].as_string(), where_);
+  shape_ = json["shape"].as_ints();
+  chunk_shape_ = json["chunks"].as_ints();
+  codec_ = codec_from(json["compressor"], where_);
+  QT_CHECK_AS(ExitCode::kData, json["filters"].is_null() || json["filters"].size() == 0,
+              "{}: has filters, which are not read", where_);
+  const std::string order = json["order"].as_string();
+  QT_CHECK_AS(ExitCode::kData, order == "C" || order == "F", "{}: order '{}', expected 'C' or 'F'",
+              where_, order);
+  column_major_ = order == "F";
+  if (json.has("dimension_separator")) {
+    const std::string separator = json["dimension_separator"].as_string();
+    QT_CHECK_AS(ExitCode::kData, separator == "." || separator == "/",
+                "{}: dimension_separator '{}', expected '.' or '/'", where_, separator);
+    separator_ = separator[0];
+  }
+  check_sizes();
+  fill_ = fill_from(json["fill_value"], dtype_);
+}
+
+void Array::check_sizes() const {
+  int64_t bytes = size_of(dtype_), chunk_bytes = bytes, chunks = 1;
+  bool good = shape_.size() == chunk_shape_.size() && shape_.size() <= 32;
+  for (size_t i = 0; good && i < shape_.size(); ++i) {
+    good = shape_[i] >= 0 && chunk_shape_[i] > 0 &&
+           !__builtin_mul_overflow(bytes, std::max<int64_t>(shape_[i], 1), &bytes) &&
+           !__builtin_mul_overflow(chunk_bytes, chunk_shape_[i], &chunk_bytes) &&
+           bytes <= kMostBytes;
+    chunks *= good ? std::max<int64_t>((shape_[i] - 1) / chunk_shape_[i] + 1, 1) : 1;
+    good = good && chunks <= kMostChunks;
+  }
+  QT_CHECK_AS(ExitCode::kData, good && chunk_bytes <= std::max(kLargeChunk, 2 * bytes),
+              "{}: shape [{}] in chunks of [{}] is not the size of any array", where_,
+              fmt::join(shape_, ", "), fmt::join(chunk_shape_, ", "));
+}
+
+int64_t Array::chunk_elements() const {
+  int64_t elements = 1;
+  for (const int64_t size : chunk_shape_) elements *= size;
+  return elements;
+}
+
+std::string Array::key_of(const Index& chunk) const {
+  if (chunk.empty()) return "0";
+  return fmt::format("{}", fmt::join(chunk, std::string_view(&separator_, 1)));
+}
+
+void Array::for_each_chunk(const Index& origin, const Index& sizes,
+                           const std::function<void(const Index&)>& visit) const {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return;
+  Index first(shape_.size()), last(shape_.size());
+  for (size_t i = 0; i < shape_.size(); ++i) {
+    first[i] = origin[i] / chunk_shape_[i];
+    last[i] = (origin[i] + sizes[i] - 1) / chunk_shape_[i];
+  }
+  for (Index chunk = first;;) {
+    visit(chunk);
+    size_t axis = shape_.size();
+    while (axis > 0 && chunk[axis - 1] == last[axis - 1]) {
+      chunk[axis - 1] = first[axis - 1];
+      --axis;
+    }
+    if (axis == 0) return;
+    ++chunk[axis - 1];
+  }
+}
+
+void Array::read_chunk(const Index& chunk, const Index& origin, const Index& sizes,
+                       std::byte* target) const {
+  const std::string key = key_of(chunk);
+  const std::optional<Chunk> stored = chunks_(key);
+  const int64_t element = size_of(dtype_);
+  const Index to_strides = strides_of(sizes, false);
+  Index from_strides = strides_of(chunk_shape_, column_major_), block(sizes.size());
+  if (!stored) std::fill(from_strides.begin(), from_strides.end(), 0);
+  int64_t from = 0, to = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const int64_t chunk_begin = chunk[i] * chunk_shape_[i];
+    const int64_t begin = std::max(origin[i], chunk_begin);
+    block[i] = std::min(origin[i] + sizes[i], chunk_begin + chunk_shape_[i]) - begin;
+    from += (begin - chunk_begin) * from_strides[i];
+    to += (begin - origin[i]) * to_strides[i];
+  }
+  const auto copy = [&](const std::byte* source) {
+    copy_block(source + from * element, from_strides.data(), target + to * element,
+               to_strides.data(), block, element);
+  };
+  if (!stored) return copy(fill_.data());
+  const std::string where = fmt::format("{}: chunk {}", where_, key);
+  const auto bytes = static_cast<size_t>(chunk_elements() * element);
+  if (!column_major_ && sizes == chunk_shape_ && block == sizes)
+    return decompress_to(codec_, stored->bytes, {target, bytes}, where);
+  Bytes elements(bytes);
+  decompress_to(codec_, stored->bytes, {elements.data(), bytes}, where);
+  copy(elements.data());
+}
+
+void Array::read(const Index& origin, const Index& sizes, std::byte* target) const {
+  for_each_chunk(origin, sizes,
+                 [&](const Index& chunk) { read_chunk(chunk, origin, sizes, target); });
+}
+
+int64_t Array::verify() const {
+  int64_t not_finite = 0;
+  Bytes elements(static_cast<size_t>(chunk_elements() * size_of(dtype_)));
+  for_each_chunk(Index(shape_.size()), shape_, [&](const Index& chunk) {
+    Index origin(shape_.size()), sizes(shape_.size());
+    int64_t bytes = size_of(dtype_);
+    for (size_t i = 0; i < shape_.size(); ++i) {
+      origin[i] = chunk[i] * chunk_shape_[i];
+      sizes[i] = std::min(chunk_shape_[i], shape_[i] - origin[i]);
+      bytes *= sizes[i];
+    }
+    read_chunk(chunk, origin, sizes, elements.data());
+    not_finite += count_not_finite(dtype_, {elements.data(), static_cast<size_t>(bytes)});
+  });
+  return not_finite;
+}
+
+}  // namespace quintet::zarr

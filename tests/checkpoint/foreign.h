@@ -1,0 +1,46 @@
+#pragma once
+// What the tests of readers of other programs' checkpoints share.
+
+#include "checkpoint/checkpoint_reader.h"
+#include "tests/checkpoint/scratch.h"
+#include "tests/harness/fixtures.h"
+
+namespace quintet::testing {
+
+inline HostArray read_region(const CheckpointReader& reader, const TensorRegion& region) {
+  HostArray array(reader.tensors().at(region.name).dtype, region.sizes);
+  reader.read(region, array.bytes.data());
+  return array;
+}
+
+inline HostArrays read_all(const CheckpointReader& reader) {
+  HostArrays arrays;
+  for (const auto& [name, tensor] : reader.tensors())
+    arrays[name] =
+        read_region(reader, {name, std::vector<int64_t>(tensor.shape.size()), tensor.shape});
+  return arrays;
+}
+
+/// The inner block of every matrix.
+inline void check_regions(const CheckpointReader& reader, const HostArrays& want) {
+  int checked = 0;
+  for (const auto& [name, array] : want) {
+    if (array.shape.size() != 2) continue;
+    const std::vector<int64_t> origin{array.shape[0] / 3, array.shape[1] / 2};
+    const std::vector<int64_t> sizes{array.shape[0] / 2, array.shape[1] / 3};
+    const HostArray part = read_region(reader, {name, origin, sizes});
+    const auto element = static_cast<size_t>(size_of(array.dtype));
+    for (int64_t i = 0; i < sizes[0]; ++i) {
+      const auto row = static_cast<size_t>((origin[0] + i) * array.shape[1] + origin[1]);
+      const auto length = static_cast<size_t>(sizes[1]) * element;
+      EXPECT_EQ(std::memcmp(part.bytes.data() + static_cast<size_t>(i) * length,
+                            array.bytes.data() + row * element, length),
+                0)
+          << name << " row " << i;
+    }
+    ++checked;
+  }
+  EXPECT_GT(checked, 0);
+}
+
+}  // namespace quintet::testing
