@@ -1,7 +1,7 @@
 #include "checkpoint/ocdbt/encoding.h"
 
 #include "runtime/base/check.h"
-#include "runtime/base/crc32c.h"
+#include "runtime/base/formats/crc32c.h"
 
 namespace quintet::ocdbt {
 namespace {

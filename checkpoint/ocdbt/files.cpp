@@ -1,6 +1,6 @@
 #include "checkpoint/ocdbt/files.h"
 
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/posix_file.h"
 
 namespace quintet::ocdbt {
 

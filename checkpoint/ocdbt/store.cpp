@@ -5,7 +5,7 @@
 #include "checkpoint/ocdbt/btree.h"
 #include "checkpoint/ocdbt/manifest.h"
 #include "runtime/base/check.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/files/posix_file.h"
 
 namespace quintet::ocdbt {
 

@@ -9,8 +9,8 @@
 #include "checkpoint/arrays/mapped_file.h"
 #include "checkpoint/finite.h"
 #include "runtime/base/check.h"
-#include "runtime/base/json.h"
-#include "runtime/base/posix_file.h"
+#include "runtime/base/formats/json.h"
+#include "runtime/base/files/posix_file.h"
 
 namespace quintet::zarr {
 namespace {
