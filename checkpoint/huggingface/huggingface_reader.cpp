@@ -42,10 +42,10 @@ Reader::Reader(std::filesystem::path folder)
 }
 
 std::vector<std::pair<std::string, std::string>> Reader::details() const {
-  const size_t files = files_.files().size();
   return {{"model_type", config_.model_type},
           {"architecture", config_.architecture},
-          {"weights", fmt::format("{}, {} file{}", files_.format(), files, files == 1 ? "" : "s")}};
+          {"weights", files_.format()},
+          {"files", std::to_string(files_.files().size())}};
 }
 
 const FileTensor& Reader::embeddings() const {

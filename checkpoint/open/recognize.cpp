@@ -50,6 +50,16 @@ bool is_msgpack_file(const fs::path& path) {
   return tag >= 0x80 && tag <= 0x8f && key >= 0xa0 && key <= 0xdb;
 }
 
+/// Of a train state, or of what T5X wraps it in.
+bool begins_with_train_state(const fs::path& path) {
+  if (!is_msgpack_file(path)) return false;
+  std::string bytes = first_bytes(path, 20);
+  bytes.erase(0, bytes[1] == '\xd9' ? 3 : 2);  // the dictionary's size, the key's
+  for (const char* key : {"version", "optimizer", "_optimizer", "target", "state"})
+    if (bytes.starts_with(key)) return true;
+  return false;
+}
+
 bool has_orbax_files(const fs::path& path) {
   return has_entry(path, [](const fs::path& entry) {
     const std::string name = entry.filename().string();
@@ -127,7 +137,7 @@ bool is_huggingface(const fs::path& path) {
 }
 
 bool is_t5x(const fs::path& path) {
-  if (is_file(path)) return path.filename() == "checkpoint" && is_msgpack_file(path);
+  if (is_file(path)) return begins_with_train_state(path);
   return is_msgpack_file(path / "checkpoint") || is_msgpack_file(path / "state" / "checkpoint");
 }
 

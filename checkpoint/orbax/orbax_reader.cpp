@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "runtime/base/check.h"
-#include "runtime/base/formats/json.h"
 #include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::orbax {
 namespace {

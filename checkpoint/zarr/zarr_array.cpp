@@ -9,8 +9,8 @@
 #include "checkpoint/arrays/mapped_file.h"
 #include "checkpoint/finite.h"
 #include "runtime/base/check.h"
-#include "runtime/base/formats/json.h"
 #include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::zarr {
 namespace {
@@ -48,9 +48,9 @@ std::vector<std::byte> bytes_of(T value) {
   return bytes;
 }
 
-/// The element that chunks which are not stored hold.
+/// The element that chunks which are not stored hold; empty: TensorStore has stored all of them.
 std::vector<std::byte> fill_from(const Json& value, DType dtype) {
-  if (value.is_null()) return std::vector<std::byte>(static_cast<size_t>(size_of(dtype)));
+  if (value.is_null()) return {};
   if (value.is_bool()) return bytes_of(value.as_bool());
   if (dtype == DType::f32) return bytes_of(static_cast<float>(value.as_double()));
   if (dtype == DType::bf16) return bytes_of(bfloat16(static_cast<float>(value.as_double())).bits);
@@ -191,8 +191,10 @@ void Array::read_chunk(const Index& chunk, const Index& origin, const Index& siz
     copy_block(source + from * element, from_strides.data(), target + to * element,
                to_strides.data(), block, element);
   };
-  if (!stored) return copy(fill_.data());
   const std::string where = fmt::format("{}: chunk {}", where_, key);
+  QT_CHECK_AS(ExitCode::kData, stored || !fill_.empty(),
+              "{} is missing; the copy of this checkpoint is not complete", where);
+  if (!stored) return copy(fill_.data());
   const auto bytes = static_cast<size_t>(chunk_elements() * element);
   if (!column_major_ && sizes == chunk_shape_ && block == sizes)
     return decompress_to(codec_, stored->bytes, {target, bytes}, where);

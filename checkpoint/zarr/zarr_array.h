@@ -26,7 +26,7 @@ struct Chunk {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner = {};  // the bytes stay for as long as it
 };
-/// By its key, "0.3"; nullopt: not stored, so that the chunk holds the fill value.
+/// By its key, "0.3"; nullopt: not stored, so that the chunk holds the fill value, if there is one.
 using Chunks = std::function<std::optional<Chunk>(const std::string& key)>;
 
 /// Chunks that are files of a folder, mapped while they are read.
@@ -64,7 +64,7 @@ class Array {
   DType dtype_ = DType::f32;
   Index shape_, chunk_shape_;
   Codec codec_ = Codec::none;
-  std::vector<std::byte> fill_;  // one element
+  std::vector<std::byte> fill_;  // one element; empty: every chunk is stored
   bool column_major_ = false;
   char separator_ = '.';
 };

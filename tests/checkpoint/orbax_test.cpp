@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint/open/open_checkpoint.h"
+#include "checkpoint/orbax/orbax_reader.h"
 #include "tests/checkpoint/foreign.h"
 
 namespace quintet {
@@ -26,10 +27,10 @@ TEST(OrbaxReader, ReadsFixturesBitForBit) {
   for (const auto& [folder, want] : fixtures()) {
     SCOPED_TRACE(folder);
     for (const fs::path& path : {folder, folder / "state", folder.parent_path()}) {
-      const auto reader = open_checkpoint(path);
-      EXPECT_TRUE(testing::same_state(testing::read_all(*reader), want));
-      EXPECT_TRUE(reader->verify().empty());
-      EXPECT_EQ(checkpoint_path("", reader->step()), folder.filename());
+      const orbax::Reader reader(find_checkpoint(path));
+      EXPECT_TRUE(testing::same_state(testing::read_all(reader), want));
+      EXPECT_TRUE(reader.verify().empty());
+      EXPECT_EQ(checkpoint_path("", reader.step()), folder.filename());
     }
   }
 }
@@ -37,7 +38,7 @@ TEST(OrbaxReader, ReadsFixturesBitForBit) {
 TEST(OrbaxReader, ReadsRegions) {
   for (const auto& [folder, want] : fixtures()) {
     SCOPED_TRACE(folder);
-    testing::check_regions(*open_checkpoint(folder), want);
+    testing::check_regions(orbax::Reader(folder), want);
   }
 }
 

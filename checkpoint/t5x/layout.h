@@ -1,0 +1,26 @@
+#pragma once
+// How T5X's arrays become those of our networks: which name, which layer of a stack, which axes in one.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint_reader.h"
+
+namespace quintet::t5x {
+
+/// Where an array of ours lies in one of T5X's.
+struct Source {
+  std::string stored;          // its name
+  std::vector<int64_t> shape;  // ours
+  int layer_axis = -1;         // of the stored array; -1: it has none
+  int64_t layer = 0;           // index on that axis
+  int joined = -1;    // our axis that is two of the stored ones (without the layers'); -1: none
+  int64_t inner = 1;  // size of the second of the two
+};
+
+/// Ours by name, of all that are stored. Empty if every array is as ours already.
+std::map<std::string, Source> layout_of(const std::map<std::string, StoredTensor>& stored,
+                                        const std::string& where);
+
+}  // namespace quintet::t5x

@@ -1,0 +1,275 @@
+// Checkpoints of T5X's Checkpointer: every value is read as it was written, and damage is told.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "checkpoint/open/open_checkpoint.h"
+#include "checkpoint/t5x/t5x_reader.h"
+#include "tests/checkpoint/foreign.h"
+#include "tests/checkpoint/t5x_files.h"
+
+namespace quintet {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::fixture_folders;
+namespace pack = testing::pack;
+
+/// Every checkpoint_<step> below checkpoint/*/`kind`, with the values that are in it.
+std::vector<std::pair<fs::path, HostArrays>> fixtures(const std::string& kind) {
+  std::vector<std::pair<fs::path, HostArrays>> found;
+  for (const fs::path& model : fixture_folders("checkpoint"))
+    for (const int64_t step : list_checkpoints(model / kind))
+      found.emplace_back(checkpoint_path(model / kind, step),
+                         read_safetensors(model / "values.safetensors"));
+  return found;
+}
+
+TEST(T5xReader, ReadsFixturesBitForBit) {
+  ASSERT_FALSE(fixtures("t5x").empty());
+  for (const auto& [folder, want] : fixtures("t5x")) {
+    SCOPED_TRACE(folder);
+    for (const fs::path& path : {folder, folder / "checkpoint"}) {
+      const t5x::Reader reader(path);
+      EXPECT_TRUE(testing::same_state(testing::read_all(reader), want));
+      EXPECT_TRUE(reader.verify().empty());
+      EXPECT_EQ(checkpoint_path("", reader.step()), folder.filename());
+    }
+    testing::check_regions(t5x::Reader(folder), want);
+  }
+}
+
+TEST(T5xReader, ReadsParametersThatWereRounded) {
+  ASSERT_FALSE(fixtures("t5x_bf16").empty());
+  for (auto& [folder, want] : fixtures("t5x_bf16")) {
+    for (auto& [name, array] : want) {
+      if (!name.starts_with("target/")) continue;
+      HostArray rounded(DType::bf16, array.shape);
+      for (size_t i = 0; i < array.as<float>().size(); ++i)
+        rounded.as<bfloat16>()[i] = bfloat16(array.as<float>()[i]);
+      array = std::move(rounded);
+    }
+    EXPECT_TRUE(testing::same_state(testing::read_all(t5x::Reader(folder)), want)) << folder;
+  }
+}
+
+/// A checkpoint of a folder's own, to be damaged: an array in the index, one of four chunks with edges, one
+/// without compression, a step.
+class Small {
+ public:
+  Small() {
+    write("checkpoint",
+          pack::dict(
+              {{"version", pack::number(3)},
+               {"optimizer",
+                pack::dict(
+                    {{"state", pack::dict({{"step", pack::array("int32", {},
+                                                                std::string("\5\0\0\0", 4), 3)}})},
+                     {"target",
+                      pack::dict({{"a", pack::array("float32", {2}, testing::floats({1, 2}))},
+                                  {"b", pack::spec("target.b/", "gfile", {3, 3}, {2, 2})},
+                                  {"c", pack::spec("target.c", "file", {2}, {2})}})}})}}));
+    write("target.b/.zarray", testing::zarray("<f4", "[3,3]", "[2,2]", testing::kGzip));
+    write("target.b/0.0", testing::gzip(testing::floats({0, 1, 3, 4})));
+    write("target.b/0.1", testing::gzip(testing::floats({2, -1, 5, -1})));
+    write("target.b/1.0", testing::gzip(testing::floats({6, 7, -1, -1})));
+    write("target.b/1.1", testing::gzip(testing::floats({8, -1, -1, -1})));
+    write("target.c/.zarray", testing::zarray("<f4", "[2]", "[2]", "null"));
+    write("target.c/0", testing::floats({10, 11}));
+  }
+  const fs::path& path() const { return scratch_.path(); }
+  std::string text(const std::string& file) const { return read_file(path() / file); }
+  void write(const std::string& file, const std::string& bytes) const {
+    fs::create_directories((path() / file).parent_path());
+    testing::write_bytes(path() / file, bytes);
+  }
+  /// What opening and reading says; empty: nothing is wrong.
+  std::string problem() const {
+    try {
+      const auto reader = open_checkpoint(path());
+      reader->verify();
+      testing::read_all(*reader);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kData) << error.what();
+      return error.what();
+    }
+    return "";
+  }
+
+ private:
+  testing::Scratch scratch_;
+};
+
+std::vector<float> values_of(const CheckpointReader& reader, const std::string& name) {
+  const HostArray array = testing::read_all(reader).at(name);
+  return {array.as<float>().begin(), array.as<float>().end()};
+}
+
+TEST(T5xReader, ReadsChunksOfEveryForm) {
+  const Small small;
+  const auto reader = open_checkpoint(small.path());
+  EXPECT_EQ(reader->step(), 5);
+  EXPECT_EQ(values_of(*reader, "target/a"), (std::vector<float>{1, 2}));
+  EXPECT_EQ(values_of(*reader, "target/b"), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(values_of(*reader, "target/c"), (std::vector<float>{10, 11}));
+  const HostArray part = testing::read_region(*reader, {"target/b", {1, 1}, {2, 1}});
+  EXPECT_EQ(part.as<float>()[0], 4);
+  EXPECT_EQ(part.as<float>()[1], 7);
+
+  // Columns first, "/" in keys, a folder for each row; and without .zarray what the index says.
+  small.write("target.b/.zarray",
+              testing::zarray("<f4", "[3,3]", "[2,2]", testing::kGzip,
+                              R"("order":"F","fill_value":0,"dimension_separator":"/")"));
+  small.write("target.b/0/0", testing::gzip(testing::floats({0, 3, 1, 4})));
+  small.write("target.b/0/1", testing::gzip(testing::floats({2, 5, -1, -1})));
+  small.write("target.b/1/0", testing::gzip(testing::floats({6, -1, 7, -1})));
+  small.write("target.b/1/1", testing::gzip(testing::floats({8, -1, -1, -1})));
+  EXPECT_EQ(values_of(*open_checkpoint(small.path()), "target/b"),
+            (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+  fs::remove(small.path() / "target.b/.zarray");
+  EXPECT_EQ(values_of(*open_checkpoint(small.path()), "target/b"),
+            (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8}));
+}
+
+/// Of scanned stacks, whose layers are on axis 1 of every parameter.
+TEST(T5xLayers, AreAnArrayEach) {
+  int compared = 0;
+  for (const auto& [folder, want] : fixtures("t5x")) {
+    const auto reader = open_checkpoint(folder);
+    for (const auto& [name, array] : want) {
+      const size_t at = std::min(name.find("encoder/encoder/"), name.find("decoder/decoder/"));
+      if (at == std::string::npos || !name.starts_with("target/")) continue;
+      FileTensor stacked = FileTensor::dense(array.dtype, array.shape, array.bytes);
+      std::vector<int64_t> origin(array.shape.size()), sizes = array.shape;
+      sizes[1] = 1;
+      for (origin[1] = 0; origin[1] < array.shape[1]; ++origin[1]) {
+        const std::string ours =
+            fmt::format("{}layers_{}/{}", name.substr(0, at + 8), origin[1], name.substr(at + 16));
+        SCOPED_TRACE(ours);
+        ASSERT_TRUE(reader->tensors().contains(ours));
+        HostArray layer(array.dtype, sizes);
+        stacked.copy_region(origin, sizes, layer.bytes.data());
+        const HostArray read = testing::read_region(
+            *reader, {ours, std::vector<int64_t>(reader->tensors().at(ours).shape.size()),
+                      reader->tensors().at(ours).shape});
+        EXPECT_EQ(read.bytes, layer.bytes);
+        EXPECT_LE(read.shape.size(), 2u);
+        ++compared;
+      }
+    }
+    testing::check_regions(*reader, testing::read_all(*reader));
+  }
+  EXPECT_GT(compared, 0);
+}
+
+TEST(T5xReader, ReadsTreesOfEveryWriter) {
+  const Small small;
+  const std::string a = pack::array("float32", {2}, testing::floats({1, 2}));
+  // flax's train state; None where an optimizer has nothing; a number of Python's; flaxformer's metadata.
+  small.write(
+      "checkpoint",
+      pack::dict({{"target", pack::dict({{"a", a},
+                                         {"__save_format_metadata__",
+                                          pack::dict({{"__version__", pack::number(0)}})}})},
+                  {"state", pack::dict({{"step", pack::number(7)},
+                                        {"param_states", pack::dict({{"a", pack::nothing()}})}})},
+                  {"params_axes", pack::nothing()}}));
+  auto reader = open_checkpoint(small.path());
+  EXPECT_EQ(reader->step(), 7);
+  EXPECT_EQ(reader->tensors().size(), 2u);
+  EXPECT_EQ(values_of(*reader, "target/a"), (std::vector<float>{1, 2}));
+  // Orbax before OCDBT, around a train state; TensorStore before 0.1.14; a bucket's name.
+  small.write(
+      "checkpoint",
+      pack::dict(
+          {{"_optimizer",
+            pack::dict({{"target", pack::dict({{"c", pack::text("PLACEHOLDER://target.c")}})}})}}));
+  reader = open_checkpoint(small.path());
+  EXPECT_EQ(values_of(*reader, "target/c"), (std::vector<float>{10, 11}));
+  EXPECT_EQ(reader->details().front().second, "Orbax, before OCDBT");
+  small.write(
+      "checkpoint",
+      pack::dict(
+          {{"version", pack::number(2)},
+           {"optimizer",
+            pack::dict(
+                {{"target",
+                  pack::dict(
+                      {{"c", pack::dict({{"driver", pack::text("zarr")},
+                                         {"kvstore",
+                                          pack::dict({{"driver", pack::text("gcs")},
+                                                      {"bucket", pack::text("t5x-dummy-bucket")}})},
+                                         {"path", pack::text("target.c")}})}})}})}}));
+  EXPECT_EQ(values_of(*open_checkpoint(small.path()), "target/c"), (std::vector<float>{10, 11}));
+  // The file alone, whatever its name.
+  fs::rename(small.path() / "checkpoint", small.path() / "test_t5_tiny.checkpoint_0");
+  EXPECT_EQ(open_checkpoint(small.path() / "test_t5_tiny.checkpoint_0")->tensors().size(), 1u);
+}
+
+TEST(RefusedT5x, WhatIsMissingOrOutside) {
+  const auto expect = [](const Small& small, const std::string& part) {
+    const std::string what = small.problem();
+    EXPECT_NE(what.find(part), std::string::npos) << what;
+    EXPECT_NE(what.find(small.path().string()), std::string::npos) << what;
+  };
+  Small chunk;
+  fs::remove(chunk.path() / "target.b/1.0");
+  expect(chunk, "chunk 1.0 is missing");
+  Small folder;
+  fs::remove_all(folder.path() / "target.b");
+  expect(folder, "'target/b' lies in 'target.b'");
+  for (const char* place : {"../x", "/etc", "a/../../b", ".."}) {
+    Small outside;
+    outside.write(
+        "checkpoint",
+        pack::dict({{"target", pack::dict({{"b", pack::spec(place, "file", {3, 3}, {2, 2})}})}}));
+    expect(outside, "beside the file");
+  }
+  Small shape;
+  shape.write("target.b/.zarray", testing::zarray("<f4", "[3,4]", "[2,2]", testing::kGzip));
+  expect(shape, "has shape [3, 4], checkpoint says [3, 3]");
+  Small dtype;
+  dtype.write("target.b/.zarray", testing::zarray("<i4", "[3,3]", "[2,2]", testing::kGzip));
+  expect(dtype, "is int32, checkpoint says float32");
+  Small version;
+  version.write("checkpoint",
+                pack::dict({{"version", pack::number(1)}, {"optimizer", pack::dict({})}}));
+  expect(version, "is of version 1");
+}
+
+/// Bits that flip and ends that are missing give an error that names the file, or what was there; where gzip
+/// has its checksum, never other numbers.
+TEST(DamagedT5x, IsAnErrorOrUnchanged) {
+  const Small small;
+  const HostArrays before = testing::read_all(*open_checkpoint(small.path()));
+  std::mt19937 random(11);
+  for (const char* file : {"checkpoint", "target.b/.zarray", "target.b/0.0", "target.b/1.1"}) {
+    SCOPED_TRACE(file);
+    const std::string whole = small.text(file);
+    const bool has_checksum = file != std::string("checkpoint");
+    const auto check = [&](const std::string& bytes) {
+      small.write(file, bytes);
+      const std::string what = small.problem();
+      if (!what.empty()) {
+        EXPECT_NE(what.find(small.path().string()), std::string::npos) << what;
+      } else if (has_checksum) {
+        EXPECT_TRUE(testing::same_state(testing::read_all(*open_checkpoint(small.path())), before));
+      }
+    };
+    for (int i = 0; i < 2000; ++i) {
+      std::string bytes = whole;
+      char& byte = bytes[random() % bytes.size()];
+      byte = static_cast<char>(byte ^ (1 << random() % 8));
+      check(bytes);
+    }
+    for (size_t i = 0; i < 64; ++i) {
+      small.write(file, whole.substr(0, whole.size() * i / 64));
+      EXPECT_NE(small.problem(), "") << i;
+    }
+    small.write(file, whole);
+  }
+}
+
+}  // namespace
+}  // namespace quintet
