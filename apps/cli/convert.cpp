@@ -59,7 +59,7 @@ int run_convert(std::span<char* const> args) {
            flags.quantize.name.empty() ? "none" : "f32, in which every run is written");
   QT_CHECK(flags.output.empty() || weights != WeightType::int8_dynamic,
            "--quantize=int8_dynamic: write int8, and name int8_dynamic where the model is used");
-  const TrainedModel trained = open_trained_model(flags.set.model_dir, gin_line.bindings);
+  const TrainedModel trained = open_trained_model(flags.set.model_dir, gin_line);
   check_not_quantized(*trained.reader);
   if (!flags.output.empty()) {
     write_quantized(trained, weights, flags.output);

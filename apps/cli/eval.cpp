@@ -29,8 +29,7 @@ int run_eval(std::span<char* const> args) {
       "quintet eval: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE{}",
       gin_line.files.empty() ? "" : ", not both");
   if (!flags.set.model_dir.empty()) {
-    const TrainedModel trained =
-        open_trained_model(flags.set.model_dir, gin_line.bindings, Load::nothing);
+    const TrainedModel trained = open_trained_model(flags.set.model_dir, gin_line, Load::nothing);
     return run_evaluation(
         evaluation_config_of(trained, flags),
         [&](const data::DatasetConfig& set) { return trained.session->task(set); }, flags.samples);

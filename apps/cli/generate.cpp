@@ -2,6 +2,7 @@
 
 #include "apps/cli/verbs.h"
 #include "apps/flags/command_line.h"
+#include "apps/flags/data_flags.h"
 #include "apps/generate/generator.h"
 #include "runtime/base/check.h"
 #include "runtime/gin/command_line.h"
@@ -13,7 +14,8 @@ void add_flags(CommandLine& cli, GenerateFlags& flags) {
   CLI::App& app = cli.app();
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
   app.add_option("--model_dir", flags.model_dir,
-                 "the directory of a training run, a checkpoint, or a Hugging Face directory")
+                 "the directory of a training run, a checkpoint of any program, or a Hugging Face "
+                 "directory")
       ->required();
   app.add_option("text", flags.texts, "inputs; without any, lines of --input or stdin");
   app.add_option("--input", flags.input, "a file of inputs, one a line; - is stdin");
@@ -29,6 +31,7 @@ void add_flags(CommandLine& cli, GenerateFlags& flags) {
   app.add_option("--batch_size", flags.batch_size, "inputs at a time")->check(positive);
   flags.quantize.add_to(app);
   flags.compute.add_to(app);
+  describe_gin_flags(app, kGinFileOfModel);
 }
 
 }  // namespace
@@ -52,7 +55,7 @@ int run_generate(std::span<char* const> args) {
   QT_CHECK(flags.texts.empty() || flags.input.empty(),
            "quintet generate: give inputs as arguments or with --input, not both");
   flags.compute.start();
-  generate(flags, gin_line.bindings);
+  generate(flags, gin_line);
   return 0;
 }
 

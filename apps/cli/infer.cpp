@@ -38,8 +38,7 @@ int run_infer(std::span<char* const> args) {
   flags.compute.start();
   ranks.open(Device::current());
   if (!flags.set.model_dir.empty()) {
-    const TrainedModel trained =
-        open_trained_model(flags.set.model_dir, gin_line.bindings, Load::nothing);
+    const TrainedModel trained = open_trained_model(flags.set.model_dir, gin_line, Load::nothing);
     return run_inference(
         inference_config_of(trained, flags), ranks,
         [&](const data::DatasetConfig& set) { return trained.session->task(set); });

@@ -2,6 +2,7 @@
 
 #include "apps/cli/verbs.h"
 #include "apps/flags/command_line.h"
+#include "apps/flags/data_flags.h"
 #include "apps/serve/server.h"
 #include "runtime/gin/command_line.h"
 
@@ -16,8 +17,9 @@ int run_serve(std::span<char* const> args) {
       "quintet serve --model /tmp/numbers\n"
       "quintet serve --model /tmp/numbers --host 0.0.0.0 --port 80 --api_keys keys.txt");
   flags.add_to(cli.app());
+  describe_gin_flags(cli.app(), kGinFileOfModel);
   if (!cli.parse(left)) return 0;
-  serve::run_server(flags, gin_line.bindings);
+  serve::run_server(flags, gin_line);
   return 0;
 }
 

@@ -17,6 +17,10 @@ namespace quintet {
 /// gin::extract_command_line, and the data flags as bindings of what it gives.
 gin::CommandLine extract_data_command_line(std::vector<std::string>& args);
 
+/// What --gin_file is to the verbs that take a model.
+inline constexpr const char* kGinFileOfModel =
+    "what the model is, where its folder does not say it: binds MODEL";
+
 /// So that --help shows them.
 void describe_data_flags(CLI::App& app);
 /// And those of gin; `gin_file`: what such a file is to the verb.

@@ -23,9 +23,9 @@ using JsonText = nlohmann::ordered_json;
 /// Whole lines of text to predictions, a batch at a time.
 class Generator {
  public:
-  explicit Generator(const GenerateFlags& flags, const std::vector<std::string>& bindings)
+  Generator(const GenerateFlags& flags, const gin::CommandLine& line)
       : flags_(flags),
-        model_(flags.model_dir, bindings, flags.ids),
+        model_(flags.model_dir, line, flags.ids),
         weights_(weights_to_generate(flags.quantize.type(), model_.trained().reader)),
         predictor_(model_.configured(), flags.generation.beams, weights_),
         length_(flags.max_decode_len > 0 ? flags.max_decode_len : model_.answer_length()),
@@ -245,13 +245,13 @@ void answer_lines(Generator& generator, std::istream& in, const std::string& nam
 
 }  // namespace
 
-void generate(const GenerateFlags& flags, const std::vector<std::string>& bindings) {
+void generate(const GenerateFlags& flags, const gin::CommandLine& line) {
   std::ifstream file;
   if (!flags.input.empty() && flags.input != "-") {
     file.open(flags.input);
     QT_CHECK_AS(ExitCode::kData, file.good(), "{}: cannot open; check the path", flags.input);
   }
-  Generator generator(flags, bindings);
+  Generator generator(flags, line);
   if (!flags.texts.empty())
     generator.answer(flags.texts);
   else if (file.is_open())

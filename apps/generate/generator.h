@@ -8,6 +8,7 @@
 #include "apps/flags/compute_flags.h"
 #include "apps/flags/quantize_flag.h"
 #include "apps/generate/generation_flags.h"
+#include "runtime/gin/command_line.h"
 
 namespace quintet {
 
@@ -23,6 +24,6 @@ struct GenerateFlags {
 
 /// Answers `texts`, the lines of `input` or those of standard input. `bindings`: gin bindings over the
 /// run's. Throws what open_trained_model throws, and kData for a file that cannot be read.
-void generate(const GenerateFlags& flags, const std::vector<std::string>& bindings);
+void generate(const GenerateFlags& flags, const gin::CommandLine& line);
 
 }  // namespace quintet

@@ -1,17 +1,17 @@
 #include "apps/model/text_model.h"
 
+#include "checkpoint/huggingface/config.h"
 #include "data/batches/batches.h"
 
 namespace quintet {
 
-TextModel::TextModel(const std::string& model_dir, const std::vector<std::string>& bindings,
-                     bool ids_only)
-    : trained_(open_trained_model(model_dir, bindings, Load::to_generate)) {
+TextModel::TextModel(const std::string& model_dir, const gin::CommandLine& line, bool ids_only)
+    : trained_(open_trained_model(model_dir, line, Load::to_generate)) {
   const ConfiguredModel& model = *trained_.model;
   decoder_only_ = model.model->spec().decoder_only();
   inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary, ids_only);
   targets_ = vocabulary(model.output_vocabulary, ids_only);
-  if (trained_.reader->is_native()) {
+  if (!huggingface::is_directory(trained_.model_dir)) {
     learn_from_the_runs_task();
     return;
   }
@@ -38,16 +38,27 @@ int32_t TextModel::eos_id() const {
 /// on.
 void TextModel::learn_from_the_runs_task() {
   for (const char* name : {"infer_eval_dataset_cfg", "train_dataset_cfg"}) {
-    const gin::Value value =
-        trained_.session->config().evaluate(std::string("t5x.train.train.") + name);
+    const std::string binding = std::string("t5x.train.train.") + name;
+    if (trained_.session->config().query(binding) == nullptr) continue;
+    const gin::Value value = trained_.session->config().evaluate(binding);
     if (value.is_none()) continue;
     const auto dataset = gin::as<data::DatasetConfig>(value, {name});
     if (const auto length = data::find_length(dataset.task_feature_lengths, "targets"))
       answer_length_ = *length;
+    learn_from(dataset);
+    return;
+  }
+}
+
+/// T5X's runs may name tasks that only their Python knows.
+void TextModel::learn_from(const data::DatasetConfig& dataset) {
+  try {
     const data::ProviderPtr provider = trained_.session->task(dataset);
     if (const auto* feature = data::find_feature(provider->output_features(), "inputs"))
       add_eos_ = feature->add_eos;
-    return;
+  } catch (const Error& error) {
+    if (trained_.reader->is_native()) throw;
+    fmt::print(stderr, "note: inputs end with EOS: {}\n", error.what());
   }
 }
 

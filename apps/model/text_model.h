@@ -2,7 +2,7 @@
 // A trained model that reads and writes text: its vocabularies, and what the run's task says of its
 // inputs and outputs.
 //
-//   const TextModel model("/tmp/numbers", gin_bindings);
+//   const TextModel model("/tmp/numbers", gin_line);
 //   const std::vector<int32_t> ids = model.encode("words: 1234");
 
 #include <memory>
@@ -20,8 +20,7 @@ class TextModel {
  public:
   /// Throws what open_trained_model throws, and a usage error if the model has no vocabulary, unless
   /// only ids are asked for.
-  TextModel(const std::string& model_dir, const std::vector<std::string>& bindings,
-            bool ids_only = false);
+  TextModel(const std::string& model_dir, const gin::CommandLine& line, bool ids_only = false);
 
   const TrainedModel& trained() const { return trained_; }
   const ConfiguredModel& configured() const { return *trained_.model; }
@@ -41,6 +40,7 @@ class TextModel {
  private:
   data::VocabularyPtr vocabulary(const gin::Value& value, bool ids_only) const;
   void learn_from_the_runs_task();
+  void learn_from(const data::DatasetConfig& dataset);
 
   TrainedModel trained_;
   bool decoder_only_ = false, add_eos_ = true;

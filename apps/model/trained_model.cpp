@@ -4,7 +4,9 @@
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/model/quantized_model.h"
 #include "checkpoint/huggingface/config.h"
+#include "checkpoint/open/formats.h"
 #include "checkpoint/open/open_checkpoint.h"
+#include "checkpoint/open/recognize.h"
 #include "runtime/base/files/path_map.h"
 #include "runtime/base/files/posix_file.h"
 
@@ -19,10 +21,8 @@ struct Place {
   fs::path model_dir, config, checkpoint;  // no checkpoint: the newest
 };
 
-Place place_of(const fs::path& path) {
-  const fs::path named = local_path(path.string());
-  QT_CHECK_AS(ExitCode::kData, fs::is_directory(named),
-              "{}: no such folder; name a model directory", named.string());
+/// A run's directory, a checkpoint in one, or a Hugging Face directory; `named`: it has a configuration.
+Place place_with_config(const fs::path& named) {
   const fs::path folder = (named / "").parent_path();  // "runs/a" and "runs/a/" alike
   if (!is_there(folder / "config.gin") && huggingface::is_directory(folder))
     return {folder, folder / "config.json", folder};
@@ -30,11 +30,24 @@ Place place_of(const fs::path& path) {
   Place place{
       is_checkpoint ? folder.parent_path() : folder, {}, is_checkpoint ? folder : fs::path()};
   place.config = place.model_dir / "config.gin";
-  QT_CHECK_AS(ExitCode::kData, fs::exists(place.config),
-              "{}: not there; {} is neither the directory of a training run nor a Hugging Face "
-              "directory",
-              place.config.string(), place.model_dir.string());
-  return place;
+  if (fs::exists(place.config)) return place;
+  const CheckpointFormat* format = format_at(folder);
+  QT_CHECK_AS(ExitCode::kData, format == nullptr,
+              "{}: this is {}, and {} is not there: name the gin file of its model with --gin_file",
+              folder.string(), format == nullptr ? "" : format->name, place.config.string());
+  fail(ExitCode::kData,
+       "{}: not there; {} is neither the directory of a training run nor a Hugging Face "
+       "directory: this is {}",
+       place.config.string(), place.model_dir.string(), what_lies_at(folder));
+}
+
+Place place_of(const fs::path& path, bool has_config) {
+  const fs::path named = local_path(path.string());
+  QT_CHECK_AS(ExitCode::kData, fs::is_directory(named) || format_at(named) != nullptr,
+              "{}: no such folder; name a model directory or a checkpoint", named.string());
+  if (!has_config) return place_with_config(named);
+  const fs::path checkpoint = find_checkpoint(named);
+  return {fs::is_directory(named) ? named : named.parent_path(), {}, checkpoint};
 }
 
 /// A Hugging Face directory says nothing of data.
@@ -49,21 +62,28 @@ std::vector<std::string> with_no_data(const Place& place,
   return all;
 }
 
+std::shared_ptr<ConfiguredModel> model_in(const gin::Config& config, const std::string& where) {
+  constexpr const char* kBinding = "t5x.train.train.model";
+  const bool is_bound = config.query(kBinding) != nullptr;
+  QT_CHECK(is_bound || config.query("MODEL") != nullptr,
+           "{}: binds neither train_script.train.model nor MODEL, so there is no model", where);
+  return gin::as<std::shared_ptr<ConfiguredModel>>(
+      config.evaluate(is_bound ? kBinding : "MODEL"),
+      {where + (is_bound ? ": train_script.train.model" : ": MODEL")});
+}
+
 }  // namespace
 
-TrainedModel open_trained_model(const fs::path& path, const std::vector<std::string>& bindings,
-                                Load load) {
-  const Place place = place_of(path);
+TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& line, Load load) {
+  const Place place = place_of(path, !line.files.empty());
   TrainedModel trained;
   trained.model_dir = place.model_dir;
   use_copies_of(trained.model_dir);
-  trained.session =
-      std::make_unique<Session>(gin::CommandLine{.files = {place.config.string()},
-                                                 .bindings = with_no_data(place, bindings),
-                                                 .search_paths = {"."}});
-  trained.model = gin::as<std::shared_ptr<ConfiguredModel>>(
-      trained.session->config().evaluate("t5x.train.train.model"),
-      {place.config.string() + ": train_script.train.model"});
+  gin::CommandLine all = line;
+  if (all.files.empty()) all.files = {place.config.string()};
+  all.bindings = with_no_data(place, line.bindings);
+  trained.session = std::make_unique<Session>(all);
+  trained.model = model_in(trained.session->config(), all.files.back());
   check_ids(*trained.model);
   if (load == Load::nothing) return trained;
   trained.checkpoint = place.checkpoint;

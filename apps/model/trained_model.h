@@ -27,11 +27,11 @@ struct TrainedModel {
 /// Which parameters are read: none, those that generation reads from the model, or all.
 enum class Load { nothing, to_generate, all };
 
-/// `path`: a model directory, a checkpoint in it, or a Hugging Face directory. `bindings`: gin bindings over
-/// its config.gin or config.json. Throws kData when there is no configuration or no checkpoint, or it does
-/// not fit or was trained with other vocabularies.
+/// `path`: a model directory of ours or T5X's, a checkpoint of any program, or a Hugging Face directory.
+/// `line`: gin bindings over its config.gin or config.json; files instead of it, which bind MODEL or
+/// train_script.train.model. Throws kData when there is no configuration or no checkpoint, or it does not fit
+/// or was trained with other vocabularies.
 TrainedModel open_trained_model(const std::filesystem::path& path,
-                                const std::vector<std::string>& bindings = {},
-                                Load load = Load::all);
+                                const gin::CommandLine& line = {}, Load load = Load::all);
 
 }  // namespace quintet

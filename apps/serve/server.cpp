@@ -41,12 +41,12 @@ bool is_local(const std::string& host) {
 
 }  // namespace
 
-void run_server(ServeFlags flags, const std::vector<std::string>& bindings) {
+void run_server(ServeFlags flags, const gin::CommandLine& line) {
   flags.compute.start();
   flags.service.hosts = HostNames(flags.allowed_hosts);
   if (!flags.keys_file.empty()) flags.service.keys = ApiKeys(flags.keys_file);
 
-  const TextModel model(flags.model_dir, bindings);
+  const TextModel model(flags.model_dir, line);
   serving::EngineOptions& engine = flags.service.engine;
   engine.memory_bytes = flags.cache_mib << 20;
   flags.service.answer_bytes = flags.answers_mib << 20;
