@@ -21,7 +21,7 @@ set_target_properties(quintet_protobuf PROPERTIES IMPORTED_LOCATION ${QUINTET_PR
 target_link_libraries(quintet_protobuf INTERFACE sentencepiece sentencepiece_train)
 target_include_directories(quintet_protobuf SYSTEM INTERFACE ${QUINTET_PROTOBUF_INCLUDE_DIR} ${CMAKE_BINARY_DIR}/protobuf)
 target_link_options(quintet_protobuf INTERFACE LINKER:--as-needed
-                    LINKER:--exclude-libs,libprotobuf-lite.a:libquintet_data.a:libquintet_runtime.a)
+                    LINKER:--exclude-libs,libprotobuf-lite.a:libquintet_data.a:libquintet_runtime.a:libquintet_checkpoint.a)
 
 # quintet_messages(TARGET FILE.proto ...): adds the messages, which code includes as "FILE.pb.h" from the root.
 function(quintet_messages target)

@@ -8,6 +8,7 @@
 #include "checkpoint/region_reader.h"
 #include "checkpoint/t5x/layers.h"
 #include "checkpoint/t5x/t5x_reader.h"
+#include "checkpoint/tensorflow/tensorflow_reader.h"
 
 namespace quintet {
 namespace {
@@ -28,7 +29,7 @@ constexpr CheckpointFormat kFormats[] = {
     {"a Hugging Face directory", is_huggingface, open_with<huggingface::Reader>},
     {"a T5X checkpoint", is_t5x, open_by_layer<t5x::Reader>},
     {"an Orbax checkpoint", is_orbax, open_by_layer<orbax::Reader>},
-    {"a TensorFlow checkpoint", is_tensorflow, nullptr},
+    {"a TensorFlow checkpoint", is_tensorflow, open_with<tensorflow::Reader>},
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "checkpoint/arrays/copy_block.h"
 #include "checkpoint/arrays/mapped_file.h"
 #include "checkpoint/finite.h"
 #include "runtime/base/check.h"
@@ -61,32 +62,6 @@ std::vector<std::byte> fill_from(const Json& value, DType dtype) {
   QT_CHECK_AS(ExitCode::kData, value.as_double() == 0, "{}: expected 0 for {}, found {}",
               value.path(), name_of(dtype), value.as_double());
   return std::vector<std::byte>(static_cast<size_t>(size_of(dtype)));
-}
-
-/// Steps between elements that follow one another along each axis, in elements.
-std::vector<int64_t> strides_of(const std::vector<int64_t>& shape, bool column_major) {
-  std::vector<int64_t> strides(shape.size());
-  int64_t stride = 1;
-  for (size_t i = 0; i < shape.size(); ++i) {
-    const size_t axis = column_major ? i : shape.size() - 1 - i;
-    strides[axis] = stride;
-    stride *= shape[axis];
-  }
-  return strides;
-}
-
-/// A block of elements of `element` bytes, by the strides of both sides. A source stride of 0 repeats.
-void copy_block(const std::byte* from, const int64_t* from_strides, std::byte* to,
-                const int64_t* to_strides, std::span<const int64_t> sizes, int64_t element) {
-  if (sizes.empty()) {
-    std::memcpy(to, from, static_cast<size_t>(element));
-  } else if (sizes.size() == 1 && from_strides[0] == 1 && to_strides[0] == 1) {
-    std::memcpy(to, from, static_cast<size_t>(sizes[0] * element));
-  } else {
-    for (int64_t i = 0; i < sizes[0]; ++i)
-      copy_block(from + i * from_strides[0] * element, from_strides + 1,
-                 to + i * to_strides[0] * element, to_strides + 1, sizes.subspan(1), element);
-  }
 }
 
 }  // namespace
@@ -176,8 +151,8 @@ void Array::read_chunk(const Index& chunk, const Index& origin, const Index& siz
   const std::string key = key_of(chunk);
   const std::optional<Chunk> stored = chunks_(key);
   const int64_t element = size_of(dtype_);
-  const Index to_strides = strides_of(sizes, false);
-  Index from_strides = strides_of(chunk_shape_, column_major_), block(sizes.size());
+  const Index to_strides = dense_strides(sizes);
+  Index from_strides = dense_strides(chunk_shape_, column_major_), block(sizes.size());
   if (!stored) std::fill(from_strides.begin(), from_strides.end(), 0);
   int64_t from = 0, to = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -188,8 +163,8 @@ void Array::read_chunk(const Index& chunk, const Index& origin, const Index& siz
     to += (begin - origin[i]) * to_strides[i];
   }
   const auto copy = [&](const std::byte* source) {
-    copy_block(source + from * element, from_strides.data(), target + to * element,
-               to_strides.data(), block, element);
+    copy_block(source + from * element, from_strides, target + to * element, to_strides, block,
+               element);
   };
   const std::string where = fmt::format("{}: chunk {}", where_, key);
   QT_CHECK_AS(ExitCode::kData, stored || !fill_.empty(),
