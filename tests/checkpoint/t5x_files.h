@@ -6,8 +6,7 @@
 #include <initializer_list>
 #include <string>
 #include <utility>
-
-#include "tests/checkpoint/scratch.h"
+#include <vector>
 
 namespace quintet::testing {
 

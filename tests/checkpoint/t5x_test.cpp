@@ -163,6 +163,38 @@ TEST(T5xLayers, AreAnArrayEach) {
   EXPECT_GT(compared, 0);
 }
 
+/// flaxformer scans over groups of layers that differ: of two subblocks, group i has layers 2 i and 2 i + 1.
+TEST(T5xLayers, OfSubblocksFollowOneAnother) {
+  const Small small;
+  const auto subblock = [](float first) {
+    return pack::dict(
+        {{"mlp",
+          pack::dict({{"wi", pack::dict({{"kernel",
+                                          pack::array("float32", {1, 2, 2},
+                                                      testing::floats({first, first + 1, first + 4,
+                                                                       first + 5}))}})}})}});
+  };
+  const auto write = [&](const std::string& name) {
+    small.write(
+        "checkpoint",
+        pack::dict(
+            {{"target",
+              pack::dict(
+                  {{"encoder", pack::dict({{"encoder", pack::dict({{"subblock_0", subblock(0)},
+                                                                   {name, subblock(2)}})}})}})}}));
+  };
+  write("subblock_1");
+  const auto reader = open_checkpoint(small.path());
+  EXPECT_EQ(reader->tensors().size(), 4u);
+  for (int layer = 0; layer < 4; ++layer) {
+    const auto first = static_cast<float>(2 * layer);
+    EXPECT_EQ(values_of(*reader, fmt::format("target/encoder/layers_{}/mlp/wi/kernel", layer)),
+              (std::vector<float>{first, first + 1}));
+  }
+  write("subblock_x");
+  EXPECT_NE(small.problem().find("subblock without a number"), std::string::npos);
+}
+
 TEST(T5xReader, ReadsTreesOfEveryWriter) {
   const Small small;
   const std::string a = pack::array("float32", {2}, testing::floats({1, 2}));
