@@ -117,7 +117,7 @@ class Parser {
       const MsgpackValue key = read_value(depth + 1);
       const auto* name = key.as<std::string_view>();
       check(name != nullptr, "a dictionary's key is no text");
-      members.emplace_back(*name, kept(depth + 1));
+      members.push_back({*name, kept(depth + 1)});
     }
     check_keys(members);
     MsgpackValue value{std::move(members)};
@@ -221,8 +221,8 @@ const MsgpackValue* MsgpackValue::find(std::string_view key) const {
   const auto* members = as<Dict>();
   if (members == nullptr) return nullptr;
   const auto found = std::find_if(members->begin(), members->end(),
-                                  [&](const auto& member) { return member.first == key; });
-  return found == members->end() ? nullptr : &found->second;
+                                  [&](const Member& member) { return member.key == key; });
+  return found == members->end() ? nullptr : &found->value;
 }
 
 std::string_view MsgpackValue::kind() const {

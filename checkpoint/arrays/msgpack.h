@@ -9,7 +9,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -19,7 +18,8 @@ namespace quintet {
 
 struct MsgpackValue {
   using List = std::vector<MsgpackValue>;
-  using Dict = std::vector<std::pair<std::string_view, MsgpackValue>>;  // in the file's order
+  struct Member;
+  using Dict = std::vector<Member>;  // in the file's order
   /// None, a bool, an integer, a float, a text or bytes, a list, a dictionary, an array or NumPy scalar.
   std::variant<std::monostate, bool, int64_t, double, std::string_view, List, Dict, FileTensor>
       value;
@@ -32,6 +32,11 @@ struct MsgpackValue {
   const MsgpackValue* find(std::string_view key) const;
   /// What it is, for messages: "a dictionary".
   std::string_view kind() const;
+};
+
+struct MsgpackValue::Member {
+  std::string_view key;
+  MsgpackValue value;
 };
 
 /// Reads one value that fills `bytes`. Arrays are flax's extension types 1 (ndarray) and 3 (NumPy scalar);

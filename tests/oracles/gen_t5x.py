@@ -41,8 +41,7 @@ def adamw():
 
 def multi():
   pick = lambda prefix: traverse_util.ModelParamTraversal(lambda path, _: path.startswith(prefix))
-  return optimizers.MultiOptimizer((pick('/encoder/'), ada(logical_factor_rules=STANDARD)),
-                                   (pick('/decoder/'), ada(beta1=0.9, factored=False)))
+  return optimizers.MultiOptimizer([(pick('/encoder/'), ada(logical_factor_rules=STANDARD)), (pick('/decoder/'), ada(beta1=0.9, factored=False))])
 
 
 CASES = {
