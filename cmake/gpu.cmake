@@ -13,7 +13,7 @@ set(QUINTET_CUDA_GENCODE
 function(quintet_gpu_libraries)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}
        ${CMAKE_SOURCE_DIR}/kernels/*.cu ${CMAKE_SOURCE_DIR}/runtime/*.cu)
-  file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/simt/emulator/*.cpp)
+  file(GLOB emulator CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/simt/emulator/engine/*.cpp)
   set(wrappers "")
   foreach(source ${sources})
     set(wrapper ${CMAKE_BINARY_DIR}/emulated/${source}.cpp)
@@ -52,7 +52,7 @@ function(quintet_gpu_libraries)
     target_link_libraries(${library} PUBLIC quintet_kernels ${BOOST_CONTEXT_LIBRARY})
   endforeach()
   if(QUINTET_CUDA_FOUND)
-    file(GLOB host CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/simt/*.cpp)
+    file(GLOB host CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/simt/host/*.cpp)
     add_library(quintet_cuda STATIC ${sources} ${host})
     # nvcc cannot evaluate fmt's compile-time checks of format strings; g++ does in the emulated library.
     target_compile_definitions(quintet_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:FMT_CONSTEVAL=>

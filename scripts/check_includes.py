@@ -35,10 +35,6 @@ BEHIND = {
     "dnnl.h": ("kernels/", "bench/"),
     "dnnl.hpp": ("kernels/", "bench/"),
 }
-# Cycles of folders that are not mended yet: (folder, folder it must not include) -> (includes at most, why).
-KNOWN_CYCLES = {
-    ("kernels/simt", "kernels/simt/emulator"): (8, "the emulator is these headers' other body, where QUINTET_EMULATE is set"),
-}
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 
 
@@ -84,20 +80,12 @@ def reached_from(start, edges):
 
 
 def cyclic_includes(root):
-    """Folders that include each other, and known ones that do so more often than they did, or no longer."""
+    """Folders that include each other, directly or not."""
     edges = collections.defaultdict(lambda: collections.defaultdict(list))
     for path, number, quote, name in includes(root):
         folder, other = path.rsplit("/", 1)[0], name.rsplit("/", 1)[0]
         if quote == '"' and folder != other and (root / name).exists():
             edges[folder][other].append(f"{path}:{number}")
-    for (folder, other), (most, _) in KNOWN_CYCLES.items():
-        places = edges[folder].get(other, [])
-        if len(places) > most:
-            yield f"{places[-1]}: {folder} includes {other} {len(places)} times; KNOWN_CYCLES allows {most}: go another way"
-        if (root / folder).is_dir() and not (places and folder in reached_from(other, edges)):
-            yield f"{folder} -> {other}: closes no cycle of folders any more: take it out of KNOWN_CYCLES"
-    for folder, other in KNOWN_CYCLES:
-        edges[folder].pop(other, None)
     for folder, others in sorted(edges.items()):
         for other, places in sorted(others.items()):
             if folder in reached_from(other, edges):

@@ -19,12 +19,6 @@ NOT_OURS = ("tests/fixtures/",)  # recorded data
 
 PRODUCT = ("apps", "checkpoint", "data", "kernels", "models", "runtime")
 FOLDER_LIMIT = 25
-# Folders that have more and are not split yet, with the number of files that they may not exceed.
-KNOWN_LARGER = {
-    "kernels/attention": 30,
-    "kernels/simt": 35,
-    "kernels/simt/emulator": 29,
-}
 
 
 def source_files(root):
@@ -42,18 +36,15 @@ def line_limit(path):
 
 
 def folder_problems(root):
-    """Folders of product code with too many files, and known ones that no longer have."""
+    """Folders of product code with too many files."""
     counts = collections.Counter()
     for folder in PRODUCT:
         for file in (root / folder).rglob("*"):
             if file.is_file() and "__pycache__" not in file.parts:
                 counts[file.parent.relative_to(root).as_posix()] += 1
     for folder, count in sorted(counts.items()):
-        most = KNOWN_LARGER.get(folder, FOLDER_LIMIT)
-        if count > most:
-            yield f"{folder}: {count} files; at most {most}: make folders of it"
-        if folder in KNOWN_LARGER and count <= FOLDER_LIMIT:
-            yield f"{folder}: {count} files, which is no longer too many: take it out of KNOWN_LARGER"
+        if count > FOLDER_LIMIT:
+            yield f"{folder}: {count} files; at most {FOLDER_LIMIT}: make folders of it"
 
 
 def main():

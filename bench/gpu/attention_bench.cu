@@ -14,7 +14,7 @@
 #include <string>
 
 #include "kernels/attention/attention_gpu.h"
-#include "kernels/attention/tensor_core.cuh"
+#include "kernels/attention/gpu/tensor_core.cuh"
 #include "kernels/device.h"
 #include "kernels/simt/cuda_check.h"
 #include "runtime/device/devices.h"

@@ -29,7 +29,7 @@
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/rms_norm/rms_norm_gpu.h"
 #include "kernels/simt/cuda_check.h"
-#include "kernels/simt/gemm.h"
+#include "kernels/simt/host/gemm.h"
 #include "runtime/device/devices.h"
 
 namespace quintet {

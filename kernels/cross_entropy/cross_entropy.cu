@@ -4,8 +4,8 @@
 #include "kernels/cross_entropy/cross_entropy_gpu.h"
 #include "kernels/cross_entropy/rows.cuh"
 #include "kernels/elementwise/elementwise_gpu.h"
-#include "kernels/simt/gemm.h"
-#include "kernels/simt/scratch.h"
+#include "kernels/simt/host/gemm.h"
+#include "kernels/simt/host/scratch.h"
 #include "kernels/vectors/operands_gpu.h"
 #include "kernels/vectors/vectors.cuh"
 

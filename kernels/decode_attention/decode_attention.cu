@@ -2,7 +2,7 @@
 
 #include "kernels/decode_attention/decode_attention_gpu.h"
 #include "kernels/decode_attention/one_pass.cuh"
-#include "kernels/simt/scratch.h"
+#include "kernels/simt/host/scratch.h"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {

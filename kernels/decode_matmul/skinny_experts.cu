@@ -9,7 +9,7 @@
 #include "kernels/decode_matmul/columns.cuh"
 #include "kernels/decode_matmul/skinny_experts.h"
 #include "kernels/moe/softmax.cuh"
-#include "kernels/simt/scratch.h"
+#include "kernels/simt/host/scratch.h"
 
 namespace quintet::QT_GPU {
 namespace {

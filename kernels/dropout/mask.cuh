@@ -6,7 +6,7 @@
 
 #include "kernels/kernel.h"
 #include "kernels/random/threefry.cuh"
-#include "kernels/simt/scratch.h"
+#include "kernels/simt/host/scratch.h"
 #include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU {

@@ -1,8 +1,8 @@
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/embed/embed_gpu.h"
-#include "kernels/simt/algorithms.h"
 #include "kernels/simt/fault.cuh"
-#include "kernels/simt/scratch.h"
+#include "kernels/simt/host/algorithms.h"
+#include "kernels/simt/host/scratch.h"
 #include "kernels/vectors/operands_gpu.h"
 #include "kernels/vectors/vectors.cuh"
 

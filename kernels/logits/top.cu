@@ -3,7 +3,7 @@
 // result does not depend on the parts.
 
 #include "kernels/logits/logits_gpu.h"
-#include "kernels/simt/scratch.h"
+#include "kernels/simt/host/scratch.h"
 #include "kernels/vectors/vectors.cuh"
 #include "runtime/base/check.h"
 

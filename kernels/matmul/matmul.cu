@@ -1,7 +1,7 @@
 // Products of the op list on the device: simt::gemm does the work.
 
 #include "kernels/kernel.h"
-#include "kernels/simt/gemm.h"
+#include "kernels/simt/host/gemm.h"
 
 namespace quintet::QT_GPU {
 

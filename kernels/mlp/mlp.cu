@@ -1,8 +1,8 @@
 #include "kernels/mlp/grouped.cuh"
 #include "kernels/mlp/mlp_gpu.h"
-#include "kernels/simt/fastest.h"
-#include "kernels/simt/gemm.h"
-#include "kernels/simt/scratch.h"
+#include "kernels/simt/host/fastest.h"
+#include "kernels/simt/host/gemm.h"
+#include "kernels/simt/host/scratch.h"
 #include "kernels/vectors/operands_gpu.h"
 #include "kernels/vectors/vectors.cuh"
 

@@ -13,8 +13,8 @@
 #include "kernels/moe/route.cuh"
 #include "kernels/moe/router_gpu.h"
 #include "kernels/moe/softmax.cuh"
-#include "kernels/simt/algorithms.h"
-#include "kernels/simt/scratch.h"
+#include "kernels/simt/host/algorithms.h"
+#include "kernels/simt/host/scratch.h"
 #include "kernels/vectors/operands_gpu.h"
 
 namespace quintet::QT_GPU {

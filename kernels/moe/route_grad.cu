@@ -5,7 +5,7 @@
 #include "kernels/moe/router_gpu.h"
 #include "kernels/moe/routing.h"
 #include "kernels/moe/softmax.cuh"
-#include "kernels/simt/scratch.h"
+#include "kernels/simt/host/scratch.h"
 #include "kernels/vectors/operands_gpu.h"
 
 namespace quintet::QT_GPU {

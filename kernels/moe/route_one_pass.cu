@@ -16,8 +16,8 @@
 #include "kernels/moe/route.cuh"
 #include "kernels/moe/softmax.cuh"
 #include "kernels/simt/cluster.cuh"
+#include "kernels/simt/host/scratch.h"
 #include "kernels/simt/resident.cuh"
-#include "kernels/simt/scratch.h"
 #include "kernels/vectors/operands_gpu.h"
 
 namespace quintet::QT_GPU::moe {

@@ -4,8 +4,8 @@
 
 #include "kernels/moe/router_gpu.h"
 #include "kernels/random/threefry.cuh"
-#include "kernels/simt/gemm.h"
-#include "kernels/simt/scratch.h"
+#include "kernels/simt/host/gemm.h"
+#include "kernels/simt/host/scratch.h"
 #include "kernels/vectors/operands_gpu.h"
 #include "kernels/vectors/vectors.cuh"
 

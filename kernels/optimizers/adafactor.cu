@@ -2,7 +2,7 @@
 
 #include "kernels/optimizers/adafactor.cuh"
 #include "kernels/optimizers/watch.cuh"
-#include "kernels/simt/scratch.h"
+#include "kernels/simt/host/scratch.h"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {

@@ -1,7 +1,7 @@
 #include <vector>
 
 #include "kernels/optimizers/optimizers_gpu.h"
-#include "kernels/simt/scratch.h"
+#include "kernels/simt/host/scratch.h"
 #include "kernels/vectors/multi.cuh"
 #include "kernels/vectors/vectors.cuh"
 #include "runtime/base/check.h"

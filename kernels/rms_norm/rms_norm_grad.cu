@@ -2,7 +2,7 @@
 
 #include "kernels/rms_norm/rms_norm_gpu.h"
 #include "kernels/rms_norm/rows.cuh"
-#include "kernels/simt/scratch.h"
+#include "kernels/simt/host/scratch.h"
 #include "kernels/vectors/operands_gpu.h"
 
 namespace quintet::QT_GPU {

@@ -14,8 +14,8 @@
 #ifdef QUINTET_EMULATE
 #include "kernels/simt/emulator/emulator.h"
 #else
-#include "kernels/simt/cublaslt.h"
 #include "kernels/simt/cuda_check.h"
+#include "kernels/simt/host/cublaslt.h"
 #endif
 #include "kernels/simt/fault.cuh"
 #include "runtime/device/gpu_ops.h"

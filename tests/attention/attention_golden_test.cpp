@@ -2,7 +2,7 @@
 // masks of decoders. Settings come from cases.json, sizes and what is present from the files.
 
 #include "kernels/attention/attention.h"
-#include "kernels/attention/problem.h"
+#include "kernels/attention/cpu/problem.h"
 #include "tests/harness/fixtures.h"
 
 namespace quintet::testing {

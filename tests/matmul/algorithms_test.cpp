@@ -1,5 +1,5 @@
 // Which algorithm a product takes and which of several ways is gone, from process to process:
-// kernels/simt/gemm_cublaslt.cpp and measured.cpp on a fake cuBLASLt, whose three algorithms are as
+// kernels/simt/host/gemm_cublaslt.cpp and measured.cpp on a fake cuBLASLt, whose three algorithms are as
 // fast as a test says.
 
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <iterator>
 
 #include "cublasLt.h"
-#include "kernels/simt/fastest.h"
-#include "kernels/simt/gemm.h"
+#include "kernels/simt/host/fastest.h"
+#include "kernels/simt/host/gemm.h"
 #include "runtime/base/check.h"
 #include "runtime/base/formats/crc32c.h"
 #include "tests/checkpoint/scratch.h"

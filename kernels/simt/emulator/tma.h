@@ -4,7 +4,9 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/simt/tensor_map.h"
+namespace quintet::emulated::simt {
+struct TensorMap;  // kernels/simt/tensor_map.h
+}
 
 namespace quintet::emulated::simt::emulator {
 

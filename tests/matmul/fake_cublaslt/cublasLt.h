@@ -1,5 +1,5 @@
 #pragma once
-// As much of cuBLASLt as kernels/simt/cublaslt.h loads: float32 products in plain loops,
+// As much of cuBLASLt as kernels/simt/host/cublaslt.h loads: float32 products in plain loops,
 // three algorithms for each problem, of which a test says the speed.
 
 #include <cstddef>

@@ -1,0 +1,500 @@
+// Gradients for sm_90a. One warp copies tiles (TMA), two sum diagonals for the gradient of the
+// bias, two warpgroups multiply (wgmma) for 64 keys each. Scores are computed transposed (rows are
+// keys): weights and their gradients are, from registers, operands of the products for dv and dk;
+// through shared memory they reach the product for dq and the diagonals.
+
+#include "kernels/attention/gpu/backward.cuh"
+#include "kernels/attention/gpu/wgmma_tiles.cuh"
+
+namespace quintet::QT_GPU::attention {
+namespace {
+
+constexpr int kKeys = 128, kThreads = 3 * kGroup, kStages = 2;
+
+// Offsets in shared memory. Of dq a warpgroup computes 64 queries or, of 128 columns, 64.
+template <int kDepth>
+struct Shape {
+  static constexpr int kQueries = kDepth == 64 ? 128 : 64;
+  static constexpr int kKeyStages = kDepth == 64 ? 2 : 1;
+  // Tensor cores sum the diagonals where tiles are large enough, else the threads themselves.
+  static constexpr bool kByProducts = kDepth == 64;
+  static constexpr int kDiagonalThreads = kByProducts ? 64 : 96;
+  static constexpr int kKeyTile = kKeys * kDepth, kQueryTile = kQueries * kDepth;  // elements
+  static constexpr int kScoreTile = kKeys * kQueries;
+  static constexpr size_t kKeyBytes = sizeof(bf16) * kKeyTile;
+  static constexpr size_t kQueryBytes = sizeof(bf16) * kQueryTile;
+  static constexpr size_t kScoreBytes = sizeof(bf16) * kScoreTile;
+  static constexpr size_t kStatisticsBytes = sizeof(float) * kQueries;  // of lse or delta
+  static constexpr size_t kQueriesAt = 2 * kKeyStages * kKeyBytes;      // after k, v
+  static constexpr size_t kScoresAt = kQueriesAt + 2 * kStages * kQueryBytes;
+  static constexpr size_t kStatisticsAt = kScoresAt + 2 * kScoreBytes;
+  static constexpr size_t kBarriersAt = kStatisticsAt + 2 * kStages * kStatisticsBytes;
+  static constexpr int kBarriers = 16;
+  static constexpr size_t kWorkAt = kBarriersAt + 8 * kBarriers;
+  static constexpr size_t kDiagonalsAt = kWorkAt + 32;
+};
+constexpr int kSums = 32;  // of dq, a thread
+
+struct Maps {
+  simt::TensorMap q, k, v, dout;
+};
+
+__device__ int64_t sums_at(const Problem& p, int queries, int64_t item, int parts, int part,
+                           int tile, int thread) {
+  const int tiles = (p.queries + queries - 1) / queries;
+  return ((item * parts + part) * tiles + tile) * (kSums / 4 * 2 * kGroup) + thread;
+}
+
+// What thread `thread` of the 256 has of dq, to global memory.
+template <int kDepth>
+__device__ void store_dq(const Problem& p, int b, int head, int first, int thread,
+                         const float (&sums)[kSums], bf16* dq) {
+  const int lane = thread % 32, warp = thread / 32, group = warp / 4;
+  const int column = (kDepth == 64 ? 0 : 64 * group) + 2 * (lane % 4);
+  const int row = (kDepth == 64 ? 64 * group : 0) + warp % 4 * 16 + lane / 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int query = first + row + 8 * half;
+    if (query >= p.queries) continue;
+    bf16* to = dq + p.offset(p.queries, b, query, head);
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      if (column + 8 * j < p.depth)
+        *reinterpret_cast<uint32_t*>(to + column + 8 * j) =
+            simt::pack_bf16(p.scale * sums[4 * j + 2 * half], p.scale * sums[4 * j + 2 * half + 1]);
+  }
+}
+
+__device__ inline void add_saved(const float4* saved, float (&sums)[kSums]) {
+#pragma unroll
+  for (int i = 0; i < kSums / 4; ++i) {
+    const float4 x = saved[i * 2 * kGroup];
+    sums[4 * i] += x.x;
+    sums[4 * i + 1] += x.y;
+    sums[4 * i + 2] += x.z;
+    sums[4 * i + 3] += x.w;
+  }
+}
+
+#if QT_SM90A
+
+struct Barriers {
+  simt::Shared<uint64_t> all;
+  template <typename S>
+  __device__ explicit Barriers(S) : all(simt::shared<uint64_t>(S::kBarriersAt, S::kBarriers)) {}
+  __device__ uint64_t* keys_full(int stage) const { return &all[stage]; }
+  __device__ uint64_t* keys_empty(int stage) const { return &all[2 + stage]; }
+  __device__ uint64_t* queries_full(int stage) const { return &all[4 + stage]; }
+  __device__ uint64_t* douts_full(int stage) const { return &all[6 + stage]; }
+  __device__ uint64_t* queries_empty(int stage) const { return &all[8 + stage]; }  // douts too
+  __device__ uint64_t* scores_full(int buffer) const { return &all[10 + buffer]; }
+  __device__ uint64_t* scores_empty(int buffer) const { return &all[12 + buffer]; }
+  __device__ void init(uint32_t diagonal_warps) const {
+    for (int i = 0; i < 2; ++i) {
+      simt::mbarrier_init(keys_full(i), 1);
+      simt::mbarrier_init(keys_empty(i), 8);  // a thread of each consuming warp
+      simt::mbarrier_init(queries_full(i), 1);
+      simt::mbarrier_init(douts_full(i), 1);
+      simt::mbarrier_init(queries_empty(i), 8);
+      simt::mbarrier_init(scores_full(i), 8);
+      simt::mbarrier_init(scores_empty(i),
+                          diagonal_warps);  // a thread of each warp that sums diagonals
+    }
+    all[14] = all[15] = 0;
+    simt::fence_barrier_init();
+  }
+  /// 16 bytes of zeros.
+  __device__ simt::Shared<bf16> zeros() const { return simt::shared_cast<bf16>(all + 14); }
+};
+
+// Where a block is: the head, its blocks of keys, the tiles of queries that need a block. In shared
+// memory, as no thread has registers for it where scores and gradients are held.
+template <int kDepth>
+struct Work {
+  static constexpr int kQueries = Shape<kDepth>::kQueries;
+  int part, item, head, b, tiles;
+  Part blocks;
+  __device__ Work(const Problem& p, int parts)
+      : part(static_cast<int>(blockIdx.x) % parts),
+        item(static_cast<int>(blockIdx.x) / parts),
+        head(item % p.heads),
+        b(item / p.heads),
+        tiles((p.queries + kQueries - 1) / kQueries),
+        blocks(part_of((p.keys + kKeys - 1) / kKeys, parts, part)) {}
+  /// The first tile from `tile` on that has to do with `block`; `tiles` if none has.
+  __device__ int next_tile(const Problem& p, int block, int tile) const {
+#pragma unroll 1
+    for (; tile < tiles; ++tile) {
+      const Part seen = visits(tile_keys(p, b, tile * kQueries, kQueries), kKeys, blocks);
+      if (block >= seen.begin && block < seen.end) break;
+    }
+    return tile;
+  }
+};
+
+template <int kDepth>
+__device__ void produce(const Problem& p, const Maps& maps, const GradientOperands& in,
+                        const Work<kDepth>& work) {
+  using S = Shape<kDepth>;
+  const Barriers barriers{S{}};
+  Cursor<S::kKeyStages> keys;
+  Cursor<kStages> queries;
+  for (int block = work.blocks.begin; block < work.blocks.end; ++block, keys.advance()) {
+    simt::mbarrier_wait(barriers.keys_empty(keys.stage()), keys.parity() ^ 1U);
+    uint64_t* full = barriers.keys_full(keys.stage());
+    simt::mbarrier_arrive_expect_tx(full, 2 * S::kKeyBytes);
+    const size_t to = 2 * keys.stage() * S::kKeyBytes;
+    load_tile<kKeys, kDepth>(simt::shared<bf16>(to, S::kKeyTile), maps.k, full, work.head,
+                             block * kKeys, work.b);
+    load_tile<kKeys, kDepth>(simt::shared<bf16>(to + S::kKeyBytes, S::kKeyTile), maps.v, full,
+                             work.head, block * kKeys, work.b);
+    for (int tile = work.next_tile(p, block, 0); tile < work.tiles;
+         tile = work.next_tile(p, block, tile + 1), queries.advance()) {
+      const int first = tile * S::kQueries;
+      const int64_t row = work.item * in.statistics_stride + first;
+      const size_t at = S::kQueriesAt + 2 * queries.stage() * S::kQueryBytes;
+      const size_t statistics = S::kStatisticsAt + 2 * queries.stage() * S::kStatisticsBytes;
+      simt::mbarrier_wait(barriers.queries_empty(queries.stage()), queries.parity() ^ 1U);
+      full = barriers.queries_full(queries.stage());
+      simt::mbarrier_arrive_expect_tx(full, S::kQueryBytes + S::kStatisticsBytes);
+      load_tile<S::kQueries, kDepth>(simt::shared<bf16>(at, S::kQueryTile), maps.q, full, work.head,
+                                     first, work.b);
+      simt::bulk_load(simt::shared<float>(statistics, S::kQueries), in.lse + row,
+                      S::kStatisticsBytes, full);
+      full = barriers.douts_full(queries.stage());
+      simt::mbarrier_arrive_expect_tx(full, S::kQueryBytes + S::kStatisticsBytes);
+      load_tile<S::kQueries, kDepth>(simt::shared<bf16>(at + S::kQueryBytes, S::kQueryTile),
+                                     maps.dout, full, work.head, first, work.b);
+      simt::bulk_load(simt::shared<float>(statistics + S::kStatisticsBytes, S::kQueries),
+                      in.delta + row, S::kStatisticsBytes, full);
+    }
+  }
+}
+
+// Sums the diagonals of each tile's gradients of scores; thread in [0, kDiagonalThreads).
+template <int kDepth>
+__device__ void sum_diagonals(const Problem& p, const Work<kDepth>& work,
+                              const DiagonalsGradient& dhead_diagonals, int thread) {
+  using S = Shape<kDepth>;
+  const Barriers barriers{S{}};
+  Cursor<2> at;
+  for (int block = work.blocks.begin; block < work.blocks.end; ++block)
+    for (int tile = work.next_tile(p, block, 0); tile < work.tiles;
+         tile = work.next_tile(p, block, tile + 1), at.advance()) {
+      simt::forget(thread);
+      const int relative = tile * S::kQueries - block * kKeys - p.first_relative;
+      simt::mbarrier_wait(barriers.scores_full(at.stage()), at.parity());
+      const size_t scores = S::kScoresAt + at.stage() * S::kScoreBytes;
+      if constexpr (S::kByProducts)
+        dhead_diagonals.template add_by_products<kKeys, S::kQueries>(
+            relative, thread / 32, simt::shared<bf16>(scores, S::kScoreTile), barriers.zeros());
+      else
+        dhead_diagonals.template add<kKeys>(relative, thread, S::kDiagonalThreads,
+                                            simt::shared<uint32_t>(scores, S::kScoreTile / 2));
+      simt::named_barrier_sync(2, S::kDiagonalThreads);  // entries of the next tile change hands
+      __syncwarp();
+      if (thread % 32 == 0) simt::mbarrier_arrive(barriers.scores_empty(at.stage()));
+    }
+}
+
+// One warpgroup's part: keys [64 group, 64 group + 64) of each block.
+template <int kDepth, bool kBias>
+class Consumer {
+  using S = Shape<kDepth>;
+  static constexpr int kQueries = S::kQueries;
+
+ public:
+  __device__ Consumer(const Problem& problem, const GradientOperands& operands,
+                      const GradientResults& results, const Work<kDepth>& its_work, int its_parts)
+      : p(problem),
+        in(operands),
+        to(results),
+        work(its_work),
+        parts(its_parts),
+        head_diagonals(kBias ? problem.reach : 0, kKeys, kQueries, S::kDiagonalsAt),
+        thread(static_cast<int>(threadIdx.x) - kGroup) {}
+
+  __device__ void run() {
+    Cursor<S::kKeyStages> keys;
+    for (int block = work.blocks.begin; block < work.blocks.end; ++block, keys.advance()) {
+#pragma unroll
+      for (int i = 0; i < kDepth / 2; ++i) dk[i] = dv[i] = 0;
+      simt::mbarrier_wait(barriers.keys_full(keys.stage()), keys.parity());
+      const size_t at = 2 * keys.stage() * S::kKeyBytes;
+      for (int tile = work.next_tile(p, block, 0); tile < work.tiles;
+           tile = work.next_tile(p, block, tile + 1), queries.advance())
+        differentiate(block, tile, simt::shared<bf16>(at, S::kKeyTile),
+                      simt::shared<bf16>(at + S::kKeyBytes, S::kKeyTile));
+      release(barriers.keys_empty(keys.stage()));
+      const int first = block * kKeys + thread / 32 * 16;
+      store_keys(first, dk, p.scale, nullptr, to.dk);
+      store_keys(first, dv, p.kept, in.keep, to.dv);
+    }
+  }
+
+ private:
+  __device__ static void release(uint64_t* bar) {
+    if (threadIdx.x % 32 == 0) simt::mbarrier_arrive(bar);
+  }
+  // Issues sums = rows of this group of x times the rows of y; sums += ... if kAdd.
+  template <bool kAdd>
+  __device__ void issue_products(simt::Shared<bf16> x, simt::Shared<bf16> y,
+                                 float (&sums)[kQueries / 2]) const {
+#pragma unroll
+    for (int i = 0; i < kDepth / 16; ++i)
+      simt::wgmma<kQueries>(sums, terms_in_columns<kKeys>(x, 64 * (thread / kGroup), i),
+                            terms_in_columns<kQueries>(y, 0, i), i > 0 || kAdd);
+    simt::wgmma_commit();
+  }
+  // Issues sums += w x, x a tile of queries.
+  __device__ static void issue_sums(const uint32_t (&w)[kQueries / 16][4], simt::Shared<bf16> x,
+                                    float (&sums)[kDepth / 2]) {
+#pragma unroll
+    for (int i = 0; i < kQueries / 16; ++i)
+      simt::wgmma<kDepth, true>(sums, w[i], terms_in_rows<kQueries>(x, i), true);
+    simt::wgmma_commit();
+  }
+  // Issues dq += gradients of scores times keys.
+  __device__ void issue_dq(simt::Shared<bf16> dscores, simt::Shared<bf16> k,
+                           float (&dq)[kSums]) const {
+    const int group = thread / kGroup;
+#pragma unroll
+    for (int i = 0; i < kKeys / 16; ++i)
+      simt::wgmma<64, true, true>(dq, terms_in_rows<kKeys>(dscores, i, kDepth == 64 ? group : 0),
+                                  terms_in_rows<kKeys>(k, i, kDepth == 64 ? 0 : group), true);
+    simt::wgmma_commit();
+  }
+  __device__ static void pack(const float (&x)[kQueries / 2],
+                              uint32_t (&packed)[kQueries / 16][4]) {
+#pragma unroll
+    for (int i = 0; i < kQueries / 16; ++i) to_operand(x, i, packed[i]);
+  }
+
+  __device__ void differentiate(int block, int tile, simt::Shared<bf16> k, simt::Shared<bf16> v) {
+    simt::forget(thread);
+    const int lane = thread % 32, row = thread / 32 * 16 + lane / 4, c = lane % 4;
+    const int first = tile * kQueries, key0 = block * kKeys;
+    const size_t at = S::kQueriesAt + 2 * queries.stage() * S::kQueryBytes;
+    const size_t statistics = S::kStatisticsAt + 2 * queries.stage() * S::kStatisticsBytes;
+    const auto q = simt::shared<bf16>(at, S::kQueryTile);
+    const auto dout = simt::shared<bf16>(at + S::kQueryBytes, S::kQueryTile);
+    const TileKeys keys = tile_keys(p, work.b, first, kQueries);
+    const Part seen = visits(keys, kKeys, work.blocks);
+    const bool is_masked = key0 < keys.inner_begin || key0 + kKeys > keys.inner_end;
+    const bool is_first = block == seen.begin, is_last = block == seen.end - 1 && parts == 1;
+    MaskBits mask{};
+    if (is_masked) mask = mask_transposed<kQueries / 8>(p, work.b, first, key0, row, lane);
+    float scores[kQueries / 2], dweights[kQueries / 2];
+    if constexpr (kBias)
+      head_diagonals.template fill<kQueries / 8>(
+          scores, head_diagonals.entry(first - key0 - p.first_relative) + 2 * c - row);
+    simt::mbarrier_wait(barriers.queries_full(queries.stage()), queries.parity());
+    simt::wgmma_fence_registers(scores);
+    simt::wgmma_fence();
+    issue_products<kBias>(k, q, scores);
+    simt::mbarrier_wait(barriers.douts_full(queries.stage()), queries.parity());
+    issue_products<false>(v, dout, dweights);
+    simt::wgmma_wait<1>();
+    simt::wgmma_fence_registers(scores);
+    if (is_masked) apply_mask<kQueries / 8>(mask, scores);
+    weights_transposed<kQueries / 8>(scores, p.scale * kLog2E,
+                                     simt::shared<float2>(statistics, kQueries / 2), c);
+    // Weights are computed before the wait, not behind it, and take half the registers from then
+    // on: without that the kernel of heads of 64 with a bias spills.
+    uint32_t weights[kQueries / 16][4], dscores[kQueries / 16][4];
+    pack(scores, weights);
+#pragma unroll
+    for (auto& operand : weights) simt::wgmma_fence_registers(operand);
+    simt::wgmma_wait<0>();
+    simt::wgmma_fence_registers(dweights);
+    differentiate_transposed<kQueries / 8>(
+        [&](int j, int half) { return simt::unpack<bf16>(weights[j / 2][2 * (j % 2) + half]); },
+        dweights, simt::shared<float2>(statistics + S::kStatisticsBytes, kQueries / 2), p.kept, c);
+    pack(dweights, dscores);
+    simt::wgmma_fence_registers(dv);
+    simt::wgmma_fence_registers(dk);
+    simt::wgmma_fence();
+    issue_sums(weights, dout, dv);
+    const auto shared_scores =
+        simt::shared<bf16>(S::kScoresAt + queries.stage() * S::kScoreBytes, S::kScoreTile);
+    if (kBias && to.dbias_diagonals != nullptr)  // what the buffer held has been summed
+      simt::mbarrier_wait(barriers.scores_empty(queries.stage()), queries.parity() ^ 1U);
+    simt::forget(thread);
+    const int stored_row = thread / 32 * 16 + thread % 16;
+#pragma unroll
+    for (int i = 0; i < kQueries / 16; ++i) {
+      const int chunk = (2 * i % 8 + thread % 32 / 16) ^ (stored_row & 7);
+      simt::stmatrix_x4(&shared_scores[(i / 4 * kKeys + stored_row) * kBoxColumns + chunk * 8],
+                        dscores[i]);
+    }
+    simt::fence_async_shared();
+    issue_sums(dscores, q, dk);
+    if (kBias && to.dbias_diagonals != nullptr) {
+      __syncwarp();
+      release(barriers.scores_full(queries.stage()));
+    }
+    simt::named_barrier_sync(1, 2 * kGroup);  // both groups' gradients of scores are here
+    float4* saved = to.dq_sums + sums_at(p, kQueries, work.item, parts, work.part, tile, thread);
+    // Earlier blocks' sums arrive while the product runs, or before it where registers are short.
+    constexpr bool kLate = kDepth == 64;
+    float dq[kSums] = {}, before[kSums] = {};
+    if (!kLate && !is_first) add_saved(saved, dq);
+    simt::wgmma_fence_registers(dq);
+    simt::wgmma_fence();
+    issue_dq(shared_scores, k, dq);
+    if (kLate && !is_first) add_saved(saved, before);
+    simt::wgmma_wait<0>();
+    simt::wgmma_fence_registers(dv);
+    simt::wgmma_fence_registers(dk);
+    simt::wgmma_fence_registers(dq);
+    release(barriers.queries_empty(queries.stage()));
+    if (kLate) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) dq[i] += before[i];
+    }
+    if (is_last)
+      store_dq<kDepth>(p, work.b, work.head, first, thread, dq, to.dq);
+    else
+#pragma unroll
+      for (int i = 0; i < kSums / 4; ++i)
+        saved[i * 2 * kGroup] = make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]);
+  }
+
+  // dk or dv of a warp's 16 keys, multiplied with `factor`; rows that `keep` drops become 0.
+  __device__ void store_keys(int first, const float (&sums)[kDepth / 2], float factor,
+                             const uint8_t* keep, bf16* result) const {
+    const int lane = thread % 32;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int key = first + lane / 4 + 8 * half;
+      if (key >= p.keys) continue;
+      const bool is_kept =
+          keep == nullptr || keep[static_cast<int64_t>(work.item) * p.keys + key] != 0;
+      bf16* row = result + p.offset(p.keys, work.b, key, work.head) + 2 * (lane % 4);
+#pragma unroll
+      for (int j = 0; j < kDepth / 8; ++j)
+        if (8 * j < p.depth)
+          *reinterpret_cast<uint32_t*>(row + 8 * j) =
+              is_kept ? simt::pack_bf16(factor * sums[4 * j + 2 * half],
+                                        factor * sums[4 * j + 2 * half + 1])
+                      : 0U;
+    }
+  }
+
+  const Problem& p;
+  const GradientOperands& in;
+  const GradientResults& to;
+  const Work<kDepth>& work;
+  const int parts;
+  const Barriers barriers{S{}};
+  const BiasDiagonals head_diagonals;
+  int thread;               // of the two consuming warpgroups
+  Cursor<kStages> queries;  // of their gradients of scores too
+  float dk[kDepth / 2], dv[kDepth / 2];
+};
+
+#endif
+
+template <int kDepth, bool kBias>
+__global__ void __launch_bounds__(kThreads, 1)
+    backward_kernel([[maybe_unused]] const __grid_constant__ Problem p,
+                    [[maybe_unused]] const __grid_constant__ Maps maps,
+                    [[maybe_unused]] const __grid_constant__ GradientOperands in,
+                    [[maybe_unused]] const __grid_constant__ GradientResults to,
+                    [[maybe_unused]] int parts) {
+#if QT_SM90A
+  using S = Shape<kDepth>;
+  const int reach = kBias ? p.reach : 0;
+  const BiasDiagonals head_diagonals(reach, kKeys, S::kQueries, S::kDiagonalsAt);
+  const DiagonalsGradient dhead_diagonals(
+      head_diagonals, S::kDiagonalsAt + BiasDiagonals::bytes(reach, kKeys, S::kQueries));
+  static_assert(S::kWorkAt + sizeof(Work<kDepth>) <= S::kDiagonalsAt);
+  Work<kDepth>& work = simt::shared<Work<kDepth>>(S::kWorkAt, 1)[0];
+  if (threadIdx.x == 0) {
+    Barriers{S{}}.init(S::kDiagonalThreads / 32);
+    work = Work<kDepth>(p, parts);
+  }
+  if constexpr (kBias) head_diagonals.load(p, Work<kDepth>(p, parts).head, -1, S::kDiagonalsAt);
+  if (kBias && to.dbias_diagonals != nullptr) dhead_diagonals.clear();
+  __syncthreads();
+  if (threadIdx.x < kGroup) {
+    simt::register_dealloc<40>();
+    if (threadIdx.x == 0)
+      produce<kDepth>(p, maps, in, work);
+    else if (kBias && threadIdx.x / 32 - 1 < S::kDiagonalThreads / 32 &&
+             to.dbias_diagonals != nullptr)
+      sum_diagonals<kDepth>(p, work, dhead_diagonals, static_cast<int>(threadIdx.x) - 32);
+    __syncwarp();
+  } else {
+    simt::register_alloc<232>();
+    Consumer<kDepth, kBias>(p, in, to, work, parts).run();
+  }
+  if (!kBias || to.dbias_diagonals == nullptr) return;
+  __syncthreads();
+  dhead_diagonals.store(to.dbias_diagonals + static_cast<int64_t>(blockIdx.x) * (2 * p.reach + 1));
+#endif
+}
+
+// dq of the parts that have to do with it, added in order. A block a tile of queries of a head.
+template <int kDepth>
+__global__ void __launch_bounds__(2 * kGroup)
+    add_parts_kernel(const __grid_constant__ Problem p, GradientResults to, int parts) {
+  constexpr int kQueries = Shape<kDepth>::kQueries;
+  const int tiles = (p.queries + kQueries - 1) / kQueries;
+  const int tile = static_cast<int>(blockIdx.x) % tiles;
+  const int item = static_cast<int>(blockIdx.x) / tiles, head = item % p.heads;
+  const int b = item / p.heads, thread = static_cast<int>(threadIdx.x);
+  const TileKeys keys = tile_keys(p, b, tile * kQueries, kQueries);
+  float sums[kSums] = {};
+  for (int part = 0; part < parts; ++part) {
+    const Part seen = visits(keys, kKeys, part_of((p.keys + kKeys - 1) / kKeys, parts, part));
+    if (seen.begin < seen.end)
+      add_saved(to.dq_sums + sums_at(p, kQueries, item, parts, part, tile, thread), sums);
+  }
+  store_dq<kDepth>(p, b, head, tile * kQueries, thread, sums, to.dq);
+}
+
+template <int kDepth, bool kBias>
+void launch_backward(const Prepared& prepared, const GradientOperands& in, GradientResults to,
+                     float* dtable, Stream stream) {
+  using S = Shape<kDepth>;
+  const Problem& p = prepared.problem;
+  const int64_t items = static_cast<int64_t>(p.batch) * p.heads;
+  const int64_t tiles = (p.queries + S::kQueries - 1) / S::kQueries;
+  const int parts = best_parts(items, (p.keys + kKeys - 1) / kKeys, simt::device().multiprocessors);
+  to.dq_sums = prepared.scratch<float4>(items * parts * tiles * (kSums / 4 * 2 * kGroup));
+  if (dtable != nullptr)
+    to.dbias_diagonals = prepared.scratch<float>(items * parts * prepared.diagonals_length());
+  const Maps maps{map_of(p, in.q, p.queries, S::kQueries), map_of(p, in.k, p.keys, kKeys),
+                  map_of(p, in.v, p.keys, kKeys), map_of(p, in.dout, p.queries, S::kQueries)};
+  const size_t head_diagonals = BiasDiagonals::bytes(kBias ? p.reach : 0, kKeys, S::kQueries);
+  simt::launch(backward_kernel<kDepth, kBias>,
+               simt::Launch{.grid = dim3(static_cast<unsigned>(items * parts)),
+                            .block = dim3(kThreads),
+                            .shared = S::kDiagonalsAt + 2 * head_diagonals,
+                            .stream = stream},
+               p, maps, in, to, parts);
+  if (parts > 1)
+    simt::launch(add_parts_kernel<kDepth>,
+                 simt::Launch{.grid = dim3(static_cast<unsigned>(items * tiles)),
+                              .block = dim3(2 * kGroup),
+                              .stream = stream},
+                 p, to, parts);
+  if (dtable != nullptr) reduce_bias_diagonals(prepared, to.dbias_diagonals, parts, dtable, stream);
+}
+
+}  // namespace
+
+void backward_wgmma(const Prepared& p, const Statistics& s, const bf16* dout, bf16* dq, bf16* dk,
+                    bf16* dv, float* dtable, Stream stream) {
+  const GradientOperands in = gradient_operands(p, s, dout);
+  const GradientResults to{dq, dk, dv, nullptr, nullptr};
+  const bool has_bias = p.problem.table != nullptr;
+  if (p.problem.depth <= 64)
+    (has_bias ? launch_backward<64, true> : launch_backward<64, false>)(p, in, to, dtable, stream);
+  else
+    (has_bias ? launch_backward<128, true> : launch_backward<128, false>)(p, in, to, dtable,
+                                                                          stream);
+}
+
+}  // namespace quintet::QT_GPU::attention

@@ -1,0 +1,150 @@
+// What the gradient reads of the forward pass, a row of queries at a time, and the sum that ends
+// the gradient of the bias table.
+
+#include <cmath>
+
+#include "kernels/attention/gpu/prepare.cuh"
+
+namespace quintet::QT_GPU::attention {
+namespace {
+
+constexpr int kThreads = 256, kLanes = 8;  // kLanes threads share a row of a head
+constexpr float kVanish = 1e30F;           // exp(score - kVanish) is 0 for every score
+
+template <typename T>
+__device__ float row_dot(const T* x, const T* y, int depth, int lane) {
+  float sum = 0;
+  for (int c = lane; c < depth; c += kLanes)
+    sum = fmaf(simt::to_float(x[c]), simt::to_float(y[c]), sum);
+  return sum;
+}
+
+// The same with 16-byte loads: depth a multiple of 8, rows aligned.
+__device__ float row_dot_wide(const bf16* x, const bf16* y, int depth, int lane) {
+  float sum = 0;
+  for (int c = 8 * lane; c < depth; c += 8 * kLanes) {
+    const uint4 a = *reinterpret_cast<const uint4*>(x + c);
+    const uint4 b = *reinterpret_cast<const uint4*>(y + c);
+    const uint32_t as[4] = {a.x, a.y, a.z, a.w}, bs[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 u = simt::unpack<bf16>(as[i]), w = simt::unpack<bf16>(bs[i]);
+      sum = fmaf(u.x, w.x, fmaf(u.y, w.y, sum));
+    }
+  }
+  return sum;
+}
+
+// Rows in the order of memory, [b, padded query, head], kLanes threads each.
+template <typename T, bool kWide>
+__global__ void statistics_kernel(const __grid_constant__ Problem p, int padded, const T* out,
+                                  const T* dout, const float* lse, float unit, float* lse_out,
+                                  float* delta_out) {
+  const int64_t row = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int head = static_cast<int>(row % p.heads);
+  const int query = static_cast<int>(row / p.heads % padded);
+  const int b = static_cast<int>(row / p.heads / padded);
+  const bool is_real = b < p.batch && query < p.queries;
+  float delta = 0;
+  if (is_real) {
+    const int64_t at = p.offset(p.queries, b, query, head);
+    if constexpr (kWide)
+      delta = row_dot_wide(out + at, dout + at, p.depth, lane);
+    else
+      delta = row_dot(out + at, dout + at, p.depth, lane);
+  }
+  for (int mask = kLanes / 2; mask > 0; mask /= 2)
+    delta += __shfl_xor_sync(0xffffffffU, delta, mask);
+  if (lane != 0 || b >= p.batch) return;
+  float log_sum = kVanish;
+  if (is_real) {
+    log_sum = row_keys(p, b, query).none
+                  ? logf(static_cast<float>(p.keys))
+                  : lse[(static_cast<int64_t>(b) * p.heads + head) * p.queries + query];
+    log_sum *= unit;
+  }
+  const int64_t to = (static_cast<int64_t>(b) * p.heads + head) * padded + query;
+  lse_out[to] = log_sum;
+  delta_out[to] = delta;
+}
+
+// A block an entry of the table.
+__global__ void reduce_bias_diagonals_kernel(const __grid_constant__ Problem p,
+                                             const float* dbias_diagonals, int parts,
+                                             float* dtable) {
+  const int head = static_cast<int>(blockIdx.x) / p.buckets;
+  const int bucket = static_cast<int>(blockIdx.x) % p.buckets, t = static_cast<int>(threadIdx.x);
+  const int length = 2 * p.reach + 1;
+  auto sums = simt::shared<double>(0, kThreads);
+  auto bounds = simt::shared<int>(sizeof(double) * kThreads, 2);
+  // The entries of a bucket follow each other.
+  if (t == 0) {
+    bounds[0] = length;
+    bounds[1] = 0;
+  }
+  __syncthreads();
+  for (int i = t; i < length; i += kThreads) {
+    if (p.rule.of(i - p.reach) != bucket) continue;
+    if (i == 0 || p.rule.of(i - 1 - p.reach) != bucket) bounds[0] = i;
+    if (i + 1 == length || p.rule.of(i + 1 - p.reach) != bucket) bounds[1] = i + 1;
+  }
+  __syncthreads();
+  const int begin = bounds[0], width = bounds[1] - begin;
+  double sum = 0;
+  const int64_t count = width <= 0 ? 0 : static_cast<int64_t>(p.batch) * parts * width;
+  for (int64_t i = t; i < count; i += kThreads) {
+    const int64_t row = i / width, b = row / parts, part = row % parts;
+    sum += dbias_diagonals[((b * p.heads + head) * parts + part) * length + begin + i % width];
+  }
+  sums[t] = sum;
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (t < half) sums[t] += sums[t + half];
+  }
+  if (t == 0) dtable[static_cast<int64_t>(head) * p.buckets + bucket] = static_cast<float>(sums[0]);
+}
+
+}  // namespace
+
+Statistics make_statistics(const Prepared& prepared, const View& out, const View& lse,
+                           const View& dout, float unit, Stream stream) {
+  const Problem& p = prepared.problem;
+  const int64_t padded = padded_queries(p.queries);
+  const int64_t rows = padded * p.batch * p.heads;
+  auto* log_sums = prepared.scratch<float>(rows);
+  auto* deltas = prepared.scratch<float>(rows);
+  if (rows == 0) return {log_sums, deltas};
+  const simt::Launch how{
+      .grid = dim3(static_cast<unsigned>((rows * kLanes + kThreads - 1) / kThreads)),
+      .block = dim3(kThreads),
+      .stream = stream};
+  const auto address =
+      reinterpret_cast<uintptr_t>(out.pointer) | reinterpret_cast<uintptr_t>(dout.pointer);
+  const auto* saved = static_cast<const float*>(lse.pointer);
+  const auto launch_of = [&]<typename T>(auto kernel, T) {
+    simt::launch(kernel, how, p, static_cast<int>(padded), static_cast<const T*>(out.pointer),
+                 static_cast<const T*>(dout.pointer), saved, unit, log_sums, deltas);
+  };
+  if (prepared.dtype == DType::f32)
+    launch_of(statistics_kernel<float, false>, float{});
+  else if (p.depth % 8 == 0 && address % 16 == 0)
+    launch_of(statistics_kernel<bf16, true>, bf16{});
+  else
+    launch_of(statistics_kernel<bf16, false>, bf16{});
+  return {log_sums, deltas};
+}
+
+void reduce_bias_diagonals(const Prepared& p, const float* dbias_diagonals, int parts,
+                           float* dtable, Stream stream) {
+  const int entries = p.problem.heads * p.problem.buckets;
+  if (entries == 0) return;
+  simt::launch(reduce_bias_diagonals_kernel,
+               simt::Launch{.grid = dim3(static_cast<unsigned>(entries)),
+                            .block = dim3(kThreads),
+                            .shared = sizeof(double) * kThreads + 2 * sizeof(int),
+                            .stream = stream},
+               p.problem, dbias_diagonals, parts, dtable);
+}
+
+}  // namespace quintet::QT_GPU::attention

@@ -1,0 +1,90 @@
+// Clusters and cooperative grids.
+
+#include <fmt/format.h>
+
+#include "kernels/simt/emulator/barrier.h"
+#include "kernels/simt/emulator/engine/gang.h"
+#include "kernels/simt/emulator/engine/parts.h"
+
+namespace quintet::emulated::simt::emulator {
+namespace {
+
+BarrierState& cluster_barrier(const Thread& thread) {
+  return gang()
+      .cluster_barriers[static_cast<size_t>(thread.block->number) / thread.block->shape->cluster];
+}
+
+// `expected` counts the threads that have ended without an arrival in this phase, `sum` all that
+// ended.
+void complete_if_done(BarrierState& barrier) {
+  const Shape& shape = gang().shape;
+  const unsigned threads = shape.block.x * shape.block.y * shape.block.z * shape.cluster;
+  if (barrier.arrived == 0 || barrier.arrived + barrier.expected < threads) return;
+  ++barrier.phase;
+  barrier.arrived = 0;
+  barrier.expected = barrier.sum;
+  for (Thread* thread : barrier.waiting) gang().wake(thread);
+  barrier.waiting.clear();
+}
+
+}  // namespace
+
+uint32_t cluster_rank() {
+  return static_cast<uint32_t>(self->block->number) % self->block->shape->cluster;
+}
+
+void cluster_arrive() {
+  BarrierState& barrier = cluster_barrier(*self);
+  if (self->cluster_arrived) fail_here("cluster_arrive: twice without cluster_wait");
+  self->cluster_arrived = true;
+  self->cluster_phase = barrier.phase;
+  ++barrier.arrived;
+  complete_if_done(barrier);
+}
+
+void cluster_wait() {
+  BarrierState& barrier = cluster_barrier(*self);
+  if (!self->cluster_arrived) fail_here("cluster_wait: without cluster_arrive");
+  self->cluster_arrived = false;
+  if (barrier.phase != self->cluster_phase) return;
+  barrier.waiting.push_back(self);
+  gang().suspend("cluster_wait", 0);
+}
+
+void leave_cluster(Thread& thread) {
+  if (gang().shape.cluster == 1) return;
+  BarrierState& barrier = cluster_barrier(thread);
+  ++barrier.sum;
+  if (!thread.cluster_arrived || barrier.phase != thread.cluster_phase) ++barrier.expected;
+  complete_if_done(barrier);
+}
+
+void grid_sync() {
+  const Shape& shape = gang().shape;
+  if (!shape.cooperative) fail_here("grid_sync: the launch is not cooperative");
+  BarrierState& barrier = gang().grid_barrier;
+  if (++barrier.arrived < gang().threads.size()) {
+    barrier.waiting.push_back(self);
+    gang().suspend("grid_sync", 0);
+    return;
+  }
+  barrier.arrived = 0;
+  for (Thread* thread : barrier.waiting) gang().wake(thread);
+  barrier.waiting.clear();
+  gang().yield();
+}
+
+void* map_cluster_address(void* p, uint32_t rank) {
+  if (rank >= self->block->shape->cluster) {
+    fail_here(
+        fmt::format("map_cluster: rank {} in a cluster of {}", rank, self->block->shape->cluster));
+  }
+  const Block& from = block_of(p, 0, "map_cluster");
+  const auto first = static_cast<uint32_t>(self->block->number) / self->block->shape->cluster *
+                     self->block->shape->cluster;
+  const Block& to = gang().blocks[first + rank];
+  if (to.live == 0) fail_here(fmt::format("map_cluster: block of rank {} has ended", rank));
+  return to.shared + (static_cast<char*>(p) - from.shared);
+}
+
+}  // namespace quintet::emulated::simt::emulator

@@ -1,0 +1,65 @@
+// Stand-in for cuBLASLt: the CPU's products, in float32.
+
+#include "kernels/simt/host/gemm.h"
+
+#include <vector>
+
+#include "kernels/cpu/gemm.h"
+#include "kernels/simt/emulator/emulator.h"
+
+namespace quintet::emulated::simt {
+namespace {
+
+std::vector<float> widened(const void* from, DType type, int64_t rows, int64_t columns,
+                           int64_t stride) {
+  std::vector<float> out(static_cast<size_t>(rows * columns));
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < columns; ++c) {
+      const int64_t at = r * stride + c;
+      out[static_cast<size_t>(r * columns + c)] =
+          type == DType::f32 ? static_cast<const float*>(from)[at]
+                             : static_cast<float>(static_cast<const bfloat16*>(from)[at]);
+    }
+  return out;
+}
+
+void one_gemm(const Gemm& g, const void* a, const void* b, void* c) {
+  const int64_t a_rows = g.a_transposed ? g.k : g.m, a_columns = g.a_transposed ? g.m : g.k;
+  const int64_t b_rows = g.b_transposed ? g.n : g.k, b_columns = g.b_transposed ? g.k : g.n;
+  const auto wide_a = widened(a, g.type, a_rows, a_columns, g.lda != 0 ? g.lda : a_columns);
+  const auto wide_b = widened(b, g.type, b_rows, b_columns, g.ldb != 0 ? g.ldb : b_columns);
+  const int64_t ldc = g.ldc != 0 ? g.ldc : g.n;
+  std::vector<float> out = g.beta == 0 ? std::vector<float>(static_cast<size_t>(g.m * g.n))
+                                       : widened(c, g.c_type, g.m, g.n, ldc);
+  // Row by row where rows are sequences': the CPU's products of several rows round a row by how many
+  // there are, on some processors, and answers are the same beside other requests.
+  const int64_t step = g.a_transposed ? g.m : 1;
+  for (int64_t row = 0; row < g.m; row += step)
+    cpu::gemm({step, g.n, g.k, g.a_transposed, g.b_transposed, g.alpha, g.beta},
+              wide_a.data() + (g.a_transposed ? 0 : row * g.k), a_columns, wide_b.data(), b_columns,
+              out.data() + row * g.n, g.n);
+  for (int64_t r = 0; r < g.m; ++r)
+    for (int64_t n = 0; n < g.n; ++n) {
+      const float value = out[static_cast<size_t>(r * g.n + n)];
+      if (g.c_type == DType::f32)
+        static_cast<float*>(c)[r * ldc + n] = value;
+      else
+        static_cast<bfloat16*>(c)[r * ldc + n] = bfloat16(value);
+    }
+}
+
+}  // namespace
+
+void gemm(Stream, const Gemm& problem) {
+  emulator::queue([g = problem] {
+    const auto at = [](const void* p, DType type, int64_t elements) {
+      return static_cast<const char*>(p) + elements * size_of(type);
+    };
+    if (g.m == 0 || g.n == 0) return;
+    for (int64_t i = 0; i < g.batch; ++i)
+      one_gemm(g, at(g.a, g.type, i * g.a_stride), at(g.b, g.type, i * g.b_stride),
+               const_cast<char*>(at(g.c, g.c_type, i * g.c_stride)));
+  });
+}
+
+}  // namespace quintet::emulated::simt

@@ -1,0 +1,218 @@
+#include <cuda_runtime.h>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "kernels/simt/cuda_check.h"
+#include "kernels/simt/host/cublaslt.h"
+#include "kernels/simt/host/gemm.h"
+#include "kernels/simt/host/measured.h"
+#include "kernels/simt/host/scratch.h"
+#include "runtime/base/check.h"
+
+namespace quintet::cuda::simt {
+namespace {
+
+constexpr int64_t kWorkspace = 64 << 20;
+constexpr int kProposals = 8;
+
+void check(cublasStatus_t status, const char* what, const Gemm& g) {
+  QT_CHECK_AS(ExitCode::kEnvironment, status == CUBLAS_STATUS_SUCCESS,
+              "cuBLASLt: {}: status {} for [{} x {}] = [{} x {}] {}", what,
+              static_cast<int>(status), g.m, g.n, g.m, g.k, name_of(g.type));
+}
+
+/// The largest power of two up to 256 that divides the address.
+uint32_t alignment_of(const void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer) | 256;
+  return static_cast<uint32_t>(address & -address);
+}
+
+cudaDataType_t cuda_type(DType type) {
+  QT_ASSERT(type == DType::f32 || type == DType::bf16);
+  return type == DType::f32 ? CUDA_R_32F : CUDA_R_16BF;
+}
+
+/// cuBLASLt's description of a problem. It thinks in columns: c^T = op(b)^T op(a)^T.
+class Problem {
+ public:
+  explicit Problem(const Gemm& g) {
+    check(cublaslt().MatmulDescCreate(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "create", g);
+    const cublasOperation_t first = g.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t second = g.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublaslt().MatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSA, &first,
+                                      sizeof first);
+    cublaslt().MatmulDescSetAttribute(operation_, CUBLASLT_MATMUL_DESC_TRANSB, &second,
+                                      sizeof second);
+    layout(b_, g.type, g.b_transposed ? g.n : g.k, g.b_transposed ? g.k : g.n, g.ldb, g,
+           g.b_stride);
+    layout(a_, g.type, g.a_transposed ? g.k : g.m, g.a_transposed ? g.m : g.k, g.lda, g,
+           g.a_stride);
+    layout(c_, g.c_type, g.m, g.n, g.ldc, g, g.c_stride);
+  }
+  ~Problem() {
+    for (cublasLtMatrixLayout_t l : {a_, b_, c_}) cublaslt().MatrixLayoutDestroy(l);
+    cublaslt().MatmulDescDestroy(operation_);
+  }
+  Problem(const Problem&) = delete;
+  Problem& operator=(const Problem&) = delete;
+
+  std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Gemm& g) const {
+    cublasLtMatmulPreference_t preference;
+    check(cublaslt().MatmulPreferenceCreate(&preference), "preference", g);
+    const size_t workspace = kWorkspace;
+    cublaslt().MatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                            &workspace, sizeof workspace);
+    for (const auto& [attribute, pointer] :
+         {std::pair(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, g.b),
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, g.a},
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<const void*>(g.c)},
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, static_cast<const void*>(g.c)}}) {
+      const uint32_t alignment = alignment_of(pointer);
+      cublaslt().MatmulPreferenceSetAttribute(preference, attribute, &alignment, sizeof alignment);
+    }
+    cublasLtMatmulHeuristicResult_t found[kProposals];
+    int count = 0;
+    const auto status = cublaslt().MatmulAlgoGetHeuristic(handle, operation_, b_, a_, c_, c_,
+                                                          preference, kProposals, found, &count);
+    cublaslt().MatmulPreferenceDestroy(preference);
+    check(status, "no algorithm", g);
+    std::vector<cublasLtMatmulAlgo_t> algorithms;
+    for (int i = 0; i < count; ++i)
+      if (found[i].state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(found[i].algo);
+    check(algorithms.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS, "no algorithm",
+          g);
+    return algorithms;
+  }
+  /// Whether an algorithm of an earlier process does this here.
+  bool takes(cublasLtHandle_t handle, const cublasLtMatmulAlgo_t& algorithm) const {
+    cublasLtMatmulHeuristicResult_t result{};
+    return cublaslt().MatmulAlgoCheck(handle, operation_, b_, a_, c_, c_, &algorithm, &result) ==
+               CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= static_cast<size_t>(kWorkspace);
+  }
+  cublasStatus_t run(cublasLtHandle_t handle, const Gemm& g, const cublasLtMatmulAlgo_t& algorithm,
+                     void* workspace, cudaStream_t stream) const {
+    return cublaslt().Matmul(handle, operation_, &g.alpha, g.b, b_, g.a, a_, &g.beta, g.c, c_, g.c,
+                             c_, &algorithm, workspace, kWorkspace, stream);
+  }
+
+ private:
+  /// A row-major [rows, columns] matrix is a column-major [columns, rows] one.
+  static void layout(cublasLtMatrixLayout_t& layout, DType type, int64_t rows, int64_t columns,
+                     int64_t stride, const Gemm& g, int64_t batch_stride) {
+    check(
+        cublaslt().MatrixLayoutCreate(&layout, cuda_type(type), static_cast<uint64_t>(columns),
+                                      static_cast<uint64_t>(rows), stride != 0 ? stride : columns),
+        "layout", g);
+    if (g.batch == 1) return;
+    const auto count = static_cast<int32_t>(g.batch);
+    cublaslt().MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                        sizeof count);
+    cublaslt().MatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                        &batch_stride, sizeof batch_stride);
+  }
+  cublasLtMatmulDesc_t operation_{};
+  cublasLtMatrixLayout_t a_{}, b_{}, c_{};
+};
+
+auto key_of(const Gemm& g) {
+  return std::tuple(alignment_of(g.a), alignment_of(g.b), alignment_of(g.c), g.m, g.n, g.k, g.type,
+                    g.c_type, g.a_transposed, g.b_transposed, g.beta != 0, g.lda, g.ldb, g.ldc,
+                    g.batch, g.a_stride, g.b_stride, g.c_stride);
+}
+
+std::string text_of(const decltype(key_of(Gemm{}))& key) {
+  return std::apply(
+      [](const auto&... parts) {
+        std::string text;
+        ((text += fmt::format("{}{}", text.empty() ? "" : " ", static_cast<int64_t>(parts))), ...);
+        return text;
+      },
+      key);
+}
+
+/// Plans by problem, made at first use.
+class Library {
+ public:
+  Library() {
+    QT_CHECK_AS(ExitCode::kEnvironment, cublaslt().Create(&handle_) == CUBLAS_STATUS_SUCCESS,
+                "cuBLASLt does not start; check that the driver fits CUDA {}", CUDART_VERSION);
+  }
+  void run(const Gemm& g, cudaStream_t stream) {
+    const Scratch workspace(kWorkspace);
+    Plan& plan = find(g, workspace.data<void>(), stream);
+    check(plan.problem->run(handle_, g, plan.algorithm, workspace.data<void>(), stream),
+          "matrix product", g);
+    measured_.save_when_due();
+  }
+
+ private:
+  struct Plan {
+    std::unique_ptr<Problem> problem;
+    cublasLtMatmulAlgo_t algorithm{};
+  };
+  Plan& find(const Gemm& g, void* workspace, cudaStream_t stream) {
+    const auto key = key_of(g);
+    const auto found = plans_.find(key);
+    if (found != plans_.end()) return found->second;
+    Plan plan{std::make_unique<Problem>(g), {}};
+    plan.algorithm = choose(*plan.problem, text_of(key), g, workspace, stream);
+    return plans_.emplace(key, std::move(plan)).first->second;
+  }
+  cublasLtMatmulAlgo_t choose(const Problem& problem, const std::string& name, const Gemm& g,
+                              void* workspace, cudaStream_t stream) {
+    cublasLtMatmulAlgo_t kept;
+    if (const std::string bytes = measured_.find(name); bytes.size() == sizeof kept) {
+      std::memcpy(&kept, bytes.data(), sizeof kept);
+      if (problem.takes(handle_, kept)) return kept;
+    }
+    const auto proposals = problem.proposals(handle_, g);
+    if (!measured_.may_measure(stream)) return proposals[0];
+    const cublasLtMatmulAlgo_t best = fastest(problem, proposals, g, workspace, stream);
+    measured_.add(name, {reinterpret_cast<const char*>(&best), sizeof best});
+    return best;
+  }
+  /// Proposals are timed on a copy of c, because beta may read it.
+  cublasLtMatmulAlgo_t fastest(const Problem& problem,
+                               const std::vector<cublasLtMatmulAlgo_t>& proposals, Gemm g,
+                               void* workspace, cudaStream_t stream) {
+    if (proposals.size() == 1) return proposals[0];
+    const int64_t rows = g.batch == 1 ? g.m : 0;
+    const Scratch other((rows * (g.ldc != 0 ? g.ldc : g.n) +
+                         (g.batch == 1 ? 0 : (g.batch - 1) * g.c_stride + g.m * g.n)) *
+                        size_of(g.c_type));
+    g.c = other.data<void>();
+    return proposals[fastest_of(stream, proposals.size(), [&](size_t i) {
+      // Some proposals are refused only now.
+      return problem.run(handle_, g, proposals[i], workspace, stream) == CUBLAS_STATUS_SUCCESS;
+    })];
+  }
+
+  Measured& measured_ = Measured::instance();
+  cublasLtHandle_t handle_{};
+  std::map<decltype(key_of(Gemm{})), Plan> plans_;
+};
+
+}  // namespace
+
+void gemm(Stream stream, const Gemm& g) {
+  if (g.m == 0 || g.n == 0) return;
+  if (g.k == 0 && g.beta == 0) {
+    QT_ASSERT(g.batch == 1 && (g.ldc == 0 || g.ldc == g.n));
+    QT_CUDA(cudaMemsetAsync(g.c, 0, static_cast<size_t>(g.m * g.n * size_of(g.c_type)),
+                            static_cast<cudaStream_t>(stream.handle)));
+    return;
+  }
+  if (g.k == 0) {
+    QT_ASSERT(g.beta == 1);
+    return;
+  }
+  static Library library;
+  library.run(g, static_cast<cudaStream_t>(stream.handle));
+}
+
+}  // namespace quintet::cuda::simt
