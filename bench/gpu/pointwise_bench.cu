@@ -239,7 +239,7 @@ void bench_embed(Bench& bench) {
   }
 }
 
-/// Forward and backward, all gradients of weights included: by the faster way and, "unfused", by
+/// Forward and backward, all gradients of weights included: by the faster variant and, "unfused", by
 /// cuBLASLt's products with the activations in between.
 void bench_mlp(Bench& bench, int64_t rows, int64_t e, int64_t f) {
   Array x({rows, e}, kBf16), w0({e, f}, kBf16), w1({e, f}, kBf16), wo({f, e}, kBf16);
@@ -273,10 +273,10 @@ void bench_mlp(Bench& bench, int64_t rows, int64_t e, int64_t f) {
   };
   measure("mlp", 1, forward);
   measure("mlp_grad", 2, backward);
-  setenv("QUINTET_WAY", "1", 1);
+  setenv("QUINTET_VARIANT", "1", 1);
   measure("mlp_unfused", 1, forward);
   measure("mlp_unfused_grad", 2, backward);
-  unsetenv("QUINTET_WAY");
+  unsetenv("QUINTET_VARIANT");
 }
 
 void bench_mlps(Bench& bench) {

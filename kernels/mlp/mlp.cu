@@ -1,8 +1,8 @@
 #include "kernels/mlp/grouped.cuh"
 #include "kernels/mlp/mlp_gpu.h"
-#include "kernels/simt/host/fastest.h"
 #include "kernels/simt/host/gemm.h"
 #include "kernels/simt/host/scratch.h"
+#include "kernels/simt/host/variants.h"
 #include "kernels/vectors/operands_gpu.h"
 #include "kernels/vectors/vectors.cuh"
 
@@ -165,29 +165,29 @@ struct Mlp {
                         .c_type = DType::f32,
                         .a_transposed = true});
   }
-  /// A product with what follows it by the kernels that experts have, or `apart`: which is faster
-  /// depends on sizes and GPU. Theirs take tiles of 128 rows.
-  void grouped_or(mlp::Kind kind, mlp::Grouped<T> p, const std::function<void()>& apart) const {
+  /// A product with what follows it fused, by the kernels that experts have, or `unfused`: which is
+  /// faster depends on sizes and GPU. Theirs take tiles of 128 rows.
+  void fused_or(mlp::Kind kind, mlp::Grouped<T> p, const std::function<void()>& unfused) const {
     if constexpr (std::is_same_v<T, bf16>) {
       p.rows = static_cast<int>(rows);
       p.gate = gate;
       p.mask = dropout.mask;
       if (rows >= 128 && rows < int64_t{1} << 31 && suits_tensor_cores(p))
-        return simt::run_fastest(
+        return simt::run_fastest_variant(
             stream,
             fmt::format("{} {} {} {} {} {} {} {} {}", op, static_cast<int>(kind), rows, p.depth,
                         p.columns, static_cast<int>(gate.act0),
                         w1 != nullptr ? static_cast<int>(gate.act1) : -1, p.h0 != nullptr,
                         p.mask.words != nullptr),
-            {[&] { grouped_product(kind, p, stream); }, apart});
+            {[&] { grouped_product(kind, p, stream); }, unfused});
     }
-    apart();
+    unfused();
   }
   /// y, and products to h0 and h1 unless null.
   void first_half(T* y, T* h0, T* h1) const {
     const int64_t n = rows * f;
     if (n == 0) return;
-    const auto apart = [&] {
+    const auto unfused = [&] {
       T* product0 = h0 != nullptr ? h0 : y;  // activated in place if not kept
       T* product1 = h1;
       product(f, e, x, w0, product0);
@@ -202,15 +202,15 @@ struct Mlp {
                      product0, product1, y, n, f, vector);
       });
     };
-    grouped_or(w1 != nullptr ? mlp::Kind::kGated : mlp::Kind::kProduct,
-               {.depth = static_cast<int>(e),
-                .columns = static_cast<int>(f),
-                .x = {x},
-                .w = {w0, w1},
-                .y = y,
-                .h0 = h0,
-                .h1 = h1},
-               apart);
+    fused_or(w1 != nullptr ? mlp::Kind::kGated : mlp::Kind::kProduct,
+             {.depth = static_cast<int>(e),
+              .columns = static_cast<int>(f),
+              .x = {x},
+              .w = {w0, w1},
+              .y = y,
+              .h0 = h0,
+              .h1 = h1},
+             unfused);
   }
 };
 
@@ -235,31 +235,31 @@ void backward(Views in, Views out, const Attrs& attrs, Stream stream) {
   const simt::Scratch room0(mlp.hidden_bytes(), stream);
   const simt::Scratch room1(gated ? mlp.hidden_bytes() : 0, stream);
   T *d0 = room0.template data<T>(), *d1 = gated ? room1.template data<T>() : nullptr;
-  mlp.grouped_or(mlp::Kind::kHiddenGrad,
-                 {.depth = static_cast<int>(o),
-                  .columns = static_cast<int>(f),
-                  .x = {dz},
-                  .w = {wo},
-                  .y = y,
-                  .d0 = d0,
-                  .d1 = d1,
-                  .h0 = h0,
-                  .h1 = h1},
-                 [&] {
-                   mlp.product(f, o, dz, wo, y, true);
-                   launch_activate_grad<T>(mlp.gate, mlp.dropout.mask, h0, h1, y, d0, d1, y,
-                                           mlp.rows * f, f, stream);
-                 });
-  mlp.grouped_or(mlp::Kind::kTransposed,
-                 {.depth = static_cast<int>(f),
-                  .columns = static_cast<int>(e),
-                  .x = {d0, d1},
-                  .w = {mlp.w0, mlp.w1},
-                  .y = dx},
-                 [&] {
-                   mlp.product(e, f, d0, mlp.w0, dx, true);
-                   if (gated) mlp.product(e, f, d1, mlp.w1, dx, true, true);
-                 });
+  mlp.fused_or(mlp::Kind::kHiddenGrad,
+               {.depth = static_cast<int>(o),
+                .columns = static_cast<int>(f),
+                .x = {dz},
+                .w = {wo},
+                .y = y,
+                .d0 = d0,
+                .d1 = d1,
+                .h0 = h0,
+                .h1 = h1},
+               [&] {
+                 mlp.product(f, o, dz, wo, y, true);
+                 launch_activate_grad<T>(mlp.gate, mlp.dropout.mask, h0, h1, y, d0, d1, y,
+                                         mlp.rows * f, f, stream);
+               });
+  mlp.fused_or(mlp::Kind::kTransposed,
+               {.depth = static_cast<int>(f),
+                .columns = static_cast<int>(e),
+                .x = {d0, d1},
+                .w = {mlp.w0, mlp.w1},
+                .y = dx},
+               [&] {
+                 mlp.product(e, f, d0, mlp.w0, dx, true);
+                 if (gated) mlp.product(e, f, d1, mlp.w1, dx, true, true);
+               });
   mlp.weight_gradient(d0, elements<float>(out[1], mlp.op, "dwi_0"));
   if (gated) mlp.weight_gradient(d1, elements<float>(out[2], mlp.op, "dwi_1"));
 }

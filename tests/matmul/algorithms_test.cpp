@@ -1,5 +1,5 @@
-// Which algorithm a product takes and which of several ways is gone, from process to process:
-// kernels/simt/host/gemm_cublaslt.cpp and measured.cpp on a fake cuBLASLt, whose three algorithms are as
+// Which algorithm a product takes and which of several variants runs, from process to process:
+// kernels/simt/host/gemm_cublaslt.cpp and autotuner.cpp on a fake cuBLASLt, whose three algorithms are as
 // fast as a test says.
 
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <iterator>
 
 #include "cublasLt.h"
-#include "kernels/simt/host/fastest.h"
 #include "kernels/simt/host/gemm.h"
+#include "kernels/simt/host/variants.h"
 #include "runtime/base/check.h"
 #include "runtime/base/formats/crc32c.h"
 #include "tests/checkpoint/scratch.h"
@@ -39,15 +39,15 @@ std::string products() {
   return what_ran();
 }
 
-/// A problem that kWays ways solve, twice: those that ran, the last two for the results.
-template <int kWays>
-std::string ways() {
-  const auto way = [](uint64_t number) { return [number] { fake_cublaslt().run(number); }; };
+/// A problem that kVariants variants solve, twice: those that ran, the last two for the results.
+template <int kVariants>
+std::string variants() {
+  const auto variant = [](uint64_t number) { return [number] { fake_cublaslt().run(number); }; };
   for (int time = 0; time < 2; ++time)
-    if constexpr (kWays == 3)
-      cuda::simt::run_fastest({}, "a problem", {way(0), way(1), way(2)});
+    if constexpr (kVariants == 3)
+      cuda::simt::run_fastest_variant({}, "a problem", {variant(0), variant(1), variant(2)});
     else
-      cuda::simt::run_fastest({}, "a problem", {way(0), way(1)});
+      cuda::simt::run_fastest_variant({}, "a problem", {variant(0), variant(1)});
   return what_ran();
 }
 
@@ -188,7 +188,8 @@ TEST_F(Algorithms, AreMeasuredEachTimeWhereNothingCanBeWritten) {
   for (int time = 0; time < 2; ++time) {
     const Outcome outcome = in_process({.fastest = 1});
     EXPECT_EQ(outcome.ran, kMeasuredOnce);
-    EXPECT_NE(outcome.said.find("algorithms of matrix products are not kept\n"), std::string::npos);
+    EXPECT_NE(outcome.said.find("algorithms of matrix products are not cached\n"),
+              std::string::npos);
   }
 }
 
@@ -205,20 +206,20 @@ TEST_F(Algorithms, AFailingGpuIsAnErrorNotAMeasurement) {
             "(cudaErrorLaunchFailure)");
 }
 
-TEST_F(Algorithms, WaysAreMeasuredOnceAndKept) {
-  EXPECT_EQ(in_process({.fastest = 2}, ways<3>).ran, "00001111222222");
-  EXPECT_EQ(in_process({.fastest = 1}, ways<3>).ran, "22");
+TEST_F(Algorithms, VariantsAreMeasuredOnceAndCached) {
+  EXPECT_EQ(in_process({.fastest = 2}, variants<3>).ran, "00001111222222");
+  EXPECT_EQ(in_process({.fastest = 1}, variants<3>).ran, "22");
 }
 
-TEST_F(Algorithms, AWayThatIsNoMoreIsMeasuredAgain) {
-  in_process({.fastest = 2}, ways<3>);
-  EXPECT_EQ(in_process({.fastest = 1}, ways<2>).ran, "0000111111");
+TEST_F(Algorithms, AVariantThatIsNoMoreIsMeasuredAgain) {
+  in_process({.fastest = 2}, variants<3>);
+  EXPECT_EQ(in_process({.fastest = 1}, variants<2>).ran, "0000111111");
 }
 
-TEST_F(Algorithms, TheFirstWayIsGoneWhenResultsMustRepeatOrAGraphIsRecorded) {
-  EXPECT_EQ(in_process({.capturing = cudaStreamCaptureStatusActive}, ways<3>).ran, "00");
+TEST_F(Algorithms, TheFirstVariantRunsWhenResultsMustRepeatOrAGraphIsRecorded) {
+  EXPECT_EQ(in_process({.capturing = cudaStreamCaptureStatusActive}, variants<3>).ran, "00");
   ::setenv("QUINTET_DETERMINISTIC", "1", 1);
-  EXPECT_EQ(in_process({.fastest = 2}, ways<3>).ran, "00");
+  EXPECT_EQ(in_process({.fastest = 2}, variants<3>).ran, "00");
   EXPECT_TRUE(fs::is_empty(scratch_.path()));
 }
 

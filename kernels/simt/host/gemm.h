@@ -7,7 +7,7 @@
 // a_transposed; likewise b [k, n] or [n, k]. a and b have dtype `type`, c `c_type`: float32 or
 // bfloat16. Accumulation in float32; float32 operands are multiplied in full float32 precision.
 // Sizes of 0 are legal. The algorithm of a problem is the fastest of cuBLASLt's proposals, measured at
-// first use and kept for later processes on such a GPU (kernels/tuning/kept_algorithms.h): the same
+// first use and cached for later processes on such a GPU (kernels/tuning/algorithm_cache.h): the same
 // bits as long as that file is there. With QUINTET_DETERMINISTIC in the environment it is the first
 // proposal, always, and the file is neither read nor written.
 

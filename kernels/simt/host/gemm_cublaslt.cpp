@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "kernels/simt/cuda_check.h"
+#include "kernels/simt/host/autotuner.h"
 #include "kernels/simt/host/cublaslt.h"
 #include "kernels/simt/host/gemm.h"
-#include "kernels/simt/host/measured.h"
 #include "kernels/simt/host/scratch.h"
 #include "runtime/base/check.h"
 
@@ -147,7 +147,7 @@ class Library {
     Plan& plan = find(g, workspace.data<void>(), stream);
     check(plan.problem->run(handle_, g, plan.algorithm, workspace.data<void>(), stream),
           "matrix product", g);
-    measured_.save_when_due();
+    autotuner_.save_when_due();
   }
 
  private:
@@ -165,15 +165,15 @@ class Library {
   }
   cublasLtMatmulAlgo_t choose(const Problem& problem, const std::string& name, const Gemm& g,
                               void* workspace, cudaStream_t stream) {
-    cublasLtMatmulAlgo_t kept;
-    if (const std::string bytes = measured_.find(name); bytes.size() == sizeof kept) {
-      std::memcpy(&kept, bytes.data(), sizeof kept);
-      if (problem.takes(handle_, kept)) return kept;
+    cublasLtMatmulAlgo_t cached;
+    if (const std::string bytes = autotuner_.find(name); bytes.size() == sizeof cached) {
+      std::memcpy(&cached, bytes.data(), sizeof cached);
+      if (problem.takes(handle_, cached)) return cached;
     }
     const auto proposals = problem.proposals(handle_, g);
-    if (!measured_.may_measure(stream)) return proposals[0];
+    if (!autotuner_.may_measure(stream)) return proposals[0];
     const cublasLtMatmulAlgo_t best = fastest(problem, proposals, g, workspace, stream);
-    measured_.add(name, {reinterpret_cast<const char*>(&best), sizeof best});
+    autotuner_.add(name, {reinterpret_cast<const char*>(&best), sizeof best});
     return best;
   }
   /// Proposals are timed on a copy of c, because beta may read it.
@@ -192,7 +192,7 @@ class Library {
     })];
   }
 
-  Measured& measured_ = Measured::instance();
+  Autotuner& autotuner_ = Autotuner::instance();
   cublasLtHandle_t handle_{};
   std::map<decltype(key_of(Gemm{})), Plan> plans_;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// As much of CUDA's runtime as kernels/simt/host/gemm_cublaslt.cpp and measured.cpp use: the host, with a clock that the
+// As much of CUDA's runtime as kernels/simt/host/gemm_cublaslt.cpp and autotuner.cpp use: the host, with a clock that the
 // fake cuBLASLt moves on.
 
 #include <cstddef>

@@ -1,13 +1,13 @@
 #pragma once
-// Algorithms of matrix products that measurements chose, kept from process to process. An algorithm
+// Algorithms of matrix products that measurements chose, cached from process to process. An algorithm
 // is bytes that mean something only to the library and the GPU it was measured with.
 //
-//   KeptAlgorithms kept(cache_folder(), "NVIDIA H200, driver 13000, cuBLASLt 130002");
-//   if (const auto bytes = kept.find("512 768 2048 bf16"); !bytes.empty())
+//   AlgorithmCache cache(cache_folder(), "NVIDIA H200, driver 13000, cuBLASLt 130002");
+//   if (const auto bytes = cache.find("512 768 2048 bf16"); !bytes.empty())
 //     ...                                          // see that they fit
 //   else
-//     kept.add("512 768 2048 bf16", measured);
-//   kept.save_when_due();                          // after each product: costs nothing most of the time
+//     cache.add("512 768 2048 bf16", measured);
+//   cache.save_when_due();                          // after each product: costs nothing most of the time
 //
 // A file for each library and GPU, text with a checksum, replaced as a whole. One that is damaged
 // or of others, or a folder that cannot be written, is said in one line on stderr and only costs
@@ -22,17 +22,17 @@
 
 namespace quintet {
 
-class KeptAlgorithms {
+class AlgorithmCache {
  public:
   /// `library` names all that an algorithm depends on besides the problem, in one line. An empty
   /// folder: nothing is read or written.
-  KeptAlgorithms(const std::filesystem::path& folder, std::string library);
+  AlgorithmCache(const std::filesystem::path& folder, std::string library);
   /// Saves what is not saved yet.
-  ~KeptAlgorithms();
-  KeptAlgorithms(const KeptAlgorithms&) = delete;
-  KeptAlgorithms& operator=(const KeptAlgorithms&) = delete;
+  ~AlgorithmCache();
+  AlgorithmCache(const AlgorithmCache&) = delete;
+  AlgorithmCache& operator=(const AlgorithmCache&) = delete;
 
-  /// The algorithm's bytes; empty if none is kept. `problem` is one line.
+  /// The algorithm's bytes; empty if there is none. `problem` is one line.
   std::string find(const std::string& problem) const;
   void add(const std::string& problem, std::string_view bytes);
   /// Saves if something was added and a second has passed since the last time.

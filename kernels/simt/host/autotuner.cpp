@@ -1,4 +1,4 @@
-#include "kernels/simt/host/measured.h"
+#include "kernels/simt/host/autotuner.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 
 #include "kernels/simt/cuda_check.h"
 #include "kernels/simt/host/cublaslt.h"
-#include "kernels/simt/host/fastest.h"
+#include "kernels/simt/host/variants.h"
 #include "runtime/base/files/cache_folder.h"
 
 namespace quintet::cuda::simt {
@@ -45,20 +45,20 @@ class Event {
 
 }  // namespace
 
-Measured::Measured() {
+Autotuner::Autotuner() {
   if (std::getenv("QUINTET_DETERMINISTIC") == nullptr)
-    kept_.emplace(cache_folder(), library_name());
+    cache_.emplace(cache_folder(), library_name());
 }
 
-Measured& Measured::instance() {
-  static Measured measured;
-  return measured;
+Autotuner& Autotuner::instance() {
+  static Autotuner autotuner;
+  return autotuner;
 }
 
-bool Measured::may_measure(cudaStream_t stream) const {
+bool Autotuner::may_measure(cudaStream_t stream) const {
   cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
   QT_CUDA(cudaStreamIsCapturing(stream, &capturing));
-  return kept_.has_value() && capturing == cudaStreamCaptureStatusNone;
+  return cache_.has_value() && capturing == cudaStreamCaptureStatusNone;
 }
 
 size_t fastest_of(cudaStream_t stream, size_t count, const std::function<bool(size_t)>& run) {
@@ -76,21 +76,22 @@ size_t fastest_of(cudaStream_t stream, size_t count, const std::function<bool(si
   return best;
 }
 
-void run_fastest(Stream stream, const std::string& problem, Ways ways) {
-  if (const auto* asked = asked_way(ways)) return (*asked)();
-  Measured& measured = Measured::instance();
+void run_fastest_variant(Stream stream, const std::string& problem, Variants variants) {
+  if (const auto* forced = forced_variant(variants)) return (*forced)();
+  Autotuner& autotuner = Autotuner::instance();
   auto* const handle = static_cast<cudaStream_t>(stream.handle);
-  const std::string kept = measured.find(problem);
-  size_t best = kept.size() == 1 ? static_cast<unsigned char>(kept[0]) : ways.size();
-  if (best >= ways.size()) {
+  const std::string cached = autotuner.find(problem);
+  size_t best = cached.size() == 1 ? static_cast<unsigned char>(cached[0]) : variants.size();
+  if (best >= variants.size()) {
     best = 0;
-    if (measured.may_measure(handle)) {
-      best = fastest_of(handle, ways.size(), [&](size_t i) { return ways.begin()[i](), true; });
-      measured.add(problem, std::string(1, static_cast<char>(best)));
+    if (autotuner.may_measure(handle)) {
+      best = fastest_of(handle, variants.size(),
+                        [&](size_t i) { return variants.begin()[i](), true; });
+      autotuner.add(problem, std::string(1, static_cast<char>(best)));
     }
   }
-  ways.begin()[best]();
-  measured.save_when_due();
+  variants.begin()[best]();
+  autotuner.save_when_due();
 }
 
 }  // namespace quintet::cuda::simt

@@ -1,4 +1,4 @@
-#include "kernels/tuning/kept_algorithms.h"
+#include "kernels/tuning/algorithm_cache.h"
 
 #include <fmt/format.h>
 
@@ -51,31 +51,31 @@ std::string checksum(std::string_view text) { return fmt::format("crc32c {:08x}\
 
 }  // namespace
 
-KeptAlgorithms::KeptAlgorithms(const std::filesystem::path& folder, std::string library)
+AlgorithmCache::AlgorithmCache(const std::filesystem::path& folder, std::string library)
     : library_(std::move(library)) {
   if (folder.empty()) return;
   file_ = folder / fmt::format("algorithms_{:08x}.txt", crc32c(library_));
   entries_ = load();
 }
 
-KeptAlgorithms::~KeptAlgorithms() { save(); }
+AlgorithmCache::~AlgorithmCache() { save(); }
 
-std::string KeptAlgorithms::find(const std::string& problem) const {
+std::string AlgorithmCache::find(const std::string& problem) const {
   const auto found = entries_.find(problem);
   return found == entries_.end() ? "" : found->second;
 }
 
-void KeptAlgorithms::add(const std::string& problem, std::string_view bytes) {
+void AlgorithmCache::add(const std::string& problem, std::string_view bytes) {
   entries_[problem] = bytes;
   dirty_ = true;
 }
 
-void KeptAlgorithms::save_when_due() {
+void AlgorithmCache::save_when_due() {
   if (dirty_ && Clock::now() - saved_ > std::chrono::seconds(1)) save();
 }
 
 /// What the file has; nothing, and a line on stderr, if it is not ours.
-KeptAlgorithms::Entries KeptAlgorithms::load() const {
+AlgorithmCache::Entries AlgorithmCache::load() const {
   std::ifstream in(file_, std::ios::binary);
   if (!in) return {};
   const std::string text{std::istreambuf_iterator<char>(in), {}};
@@ -101,7 +101,7 @@ KeptAlgorithms::Entries KeptAlgorithms::load() const {
   }
 }
 
-void KeptAlgorithms::save() {
+void AlgorithmCache::save() {
   if (!dirty_ || file_.empty()) return;
   dirty_ = false;
   saved_ = Clock::now();
@@ -113,7 +113,7 @@ void KeptAlgorithms::save() {
     make_folders(file_.parent_path());
     atomic_write_file(file_, text + checksum(text));
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}; algorithms of matrix products are not kept\n", error.what());
+    fmt::print(stderr, "{}; algorithms of matrix products are not cached\n", error.what());
     file_.clear();
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What measurements on the GPU at hand decided, kept from process to process
-// (tuning/kept_algorithms.h).
+// The autotuner: what measurements on the GPU at hand decided, cached from process to process
+// (tuning/algorithm_cache.h).
 
 #include <cuda_runtime.h>
 
@@ -9,27 +9,27 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/tuning/kept_algorithms.h"
+#include "kernels/tuning/algorithm_cache.h"
 
 namespace quintet::cuda::simt {
 
-class Measured {
+class Autotuner {
  public:
   /// The process's.
-  static Measured& instance();
+  static Autotuner& instance();
 
   /// Not with QUINTET_DETERMINISTIC in the environment, nor while the stream records a graph.
   bool may_measure(cudaStream_t stream) const;
   /// What was decided for `problem`, one line; empty: nothing.
-  std::string find(const std::string& problem) const { return kept_ ? kept_->find(problem) : ""; }
-  void add(const std::string& problem, std::string_view bytes) { kept_->add(problem, bytes); }
+  std::string find(const std::string& problem) const { return cache_ ? cache_->find(problem) : ""; }
+  void add(const std::string& problem, std::string_view bytes) { cache_->add(problem, bytes); }
   void save_when_due() {
-    if (kept_) kept_->save_when_due();
+    if (cache_) cache_->save_when_due();
   }
 
  private:
-  Measured();
-  std::optional<KeptAlgorithms> kept_;  // deterministic: none
+  Autotuner();
+  std::optional<AlgorithmCache> cache_;  // deterministic: none
 };
 
 /// The i of 0 .. count - 1 whose run(i) takes the least time: the best of three runs, after one
