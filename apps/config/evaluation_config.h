@@ -9,7 +9,7 @@
 #include "apps/config/checkpoint_config.h"
 #include "apps/config/evaluator_config.h"
 #include "data/batches/batches.h"
-#include "kernels/packed_matmul/packed_matmul.h"
+#include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "models/configurables.h"
 
 namespace quintet {

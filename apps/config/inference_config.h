@@ -10,7 +10,7 @@
 #include "apps/config/checkpoint_config.h"
 #include "data/batches/batches.h"
 #include "data/evaluation/inference_lines.h"
-#include "kernels/packed_matmul/packed_matmul.h"
+#include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "models/configurables.h"
 
 namespace quintet {

@@ -6,7 +6,7 @@
 
 #include "apps/flags/command_line.h"
 #include "kernels/device.h"
-#include "kernels/packed_matmul/packed_matmul.h"
+#include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "runtime/base/check.h"
 
 namespace quintet {

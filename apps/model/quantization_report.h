@@ -3,7 +3,7 @@
 
 #include "apps/model/trained_model.h"
 #include "data/batches/batches.h"
-#include "kernels/packed_matmul/packed_matmul.h"
+#include "kernels/prepacked_matmul/prepacked_matmul.h"
 
 namespace quintet {
 

@@ -29,15 +29,16 @@ QT_DEVICE void as_operands(const uint32_t (&words)[8], uint32_t (&b)[2][kTiles][
 }
 
 template <typename W, int kRowTiles, int kMatrices>
-__global__ void __launch_bounds__(kSkinnyThreads)
-    byte_tiles_kernel(const __grid_constant__ SkinnyMatmul p) {
+__global__ void __launch_bounds__(kSmallBatchThreads)
+    byte_tiles_kernel(const __grid_constant__ SmallBatchMatmul p) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4, t = lane % 4;
   const int64_t first_row = int64_t{blockIdx.y} * 16 * kRowTiles;
   const int64_t first_column = int64_t{blockIdx.x} * kColumns, column = first_column + 4 * g;
-  auto partial = simt::shared<float>(0, kSkinnyWarps * kMatrices * 16 * kColumns);
-  auto all_squares = simt::shared<float>(kSkinnyWarps * kMatrices * 16 * kColumns * sizeof(float),
-                                         kSkinnyWarps * 16 * kRowTiles);
+  auto partial = simt::shared<float>(0, kSmallBatchWarps * kMatrices * 16 * kColumns);
+  auto all_squares =
+      simt::shared<float>(kSmallBatchWarps * kMatrices * 16 * kColumns * sizeof(float),
+                          kSmallBatchWarps * 16 * kRowTiles);
 
   uint32_t words[kMatrices][8];
   const auto fetch_chunk = [&](int64_t chunk) {
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(kSkinnyThreads)
 
   float sums[kMatrices][kRowTiles][kTiles][4] = {}, squares[kRowTiles][2] = {};
   const int64_t chunks = (p.k + kChunk - 1) / kChunk;
-  for (int64_t chunk = warp; chunk < chunks; chunk += kSkinnyWarps) {
+  for (int64_t chunk = warp; chunk < chunks; chunk += kSmallBatchWarps) {
     const int64_t k = chunk * kChunk + 8 * t;
     uint32_t x[kRowTiles][2][4];  // [rows g, g + 8][pairs of k]
 #pragma unroll
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(kSkinnyThreads)
     uint32_t b[kMatrices][2][kTiles][2];
 #pragma unroll
     for (int m = 0; m < kMatrices; ++m) as_operands<W>(words[m], b[m]);
-    fetch_chunk(chunk + kSkinnyWarps);
+    fetch_chunk(chunk + kSmallBatchWarps);
     if (p.norm != nullptr && k < p.k) {
       float norm[8];
       load_constant<8>(p.norm + k, norm);
@@ -127,11 +128,11 @@ __global__ void __launch_bounds__(kSkinnyThreads)
           partial[((warp * kMatrices + m) * 16 + g + i / 2 * 8) * kColumns + 4 * (2 * t + i % 2) +
                   j] = sums[m][r][j][i];
     __syncthreads();
-    for (int at = static_cast<int>(threadIdx.x); at < 16 * kColumns; at += kSkinnyThreads) {
+    for (int at = static_cast<int>(threadIdx.x); at < 16 * kColumns; at += kSmallBatchThreads) {
       const int64_t row = first_row + 16 * r + at / kColumns, to = first_column + at % kColumns;
       if (row >= p.rows || to >= p.n) continue;
       float total[2] = {}, squared = 0;
-      for (int w = 0; w < kSkinnyWarps; ++w) {
+      for (int w = 0; w < kSmallBatchWarps; ++w) {
         squared += all_squares[w * 16 * kRowTiles + 16 * r + at / kColumns];
 #pragma unroll
         for (int m = 0; m < kMatrices; ++m)
@@ -147,14 +148,14 @@ __global__ void __launch_bounds__(kSkinnyThreads)
 }
 
 template <typename W, int kRowTiles>
-void launch_tiles(const SkinnyMatmul& p, Stream stream) {
+void launch_tiles(const SmallBatchMatmul& p, Stream stream) {
   constexpr bool kGated = kRowTiles <= 2;  // of more, sums of two matrices would fill all registers
   const unsigned matrices = p.gate != nullptr ? 2 : 1;
   const simt::Launch how{
       .grid = dim3(static_cast<unsigned>((p.n + kColumns - 1) / kColumns),
                    static_cast<unsigned>((p.rows + 16 * kRowTiles - 1) / (16 * kRowTiles))),
-      .block = kSkinnyThreads,
-      .shared = kSkinnyWarps * (matrices * 16 * kColumns + 16 * kRowTiles) * sizeof(float),
+      .block = kSmallBatchThreads,
+      .shared = kSmallBatchWarps * (matrices * 16 * kColumns + 16 * kRowTiles) * sizeof(float),
       .stream = stream,
       .early = true};
   if (matrices == 1) return simt::launch(byte_tiles_kernel<W, kRowTiles, 1>, how, p);
@@ -162,7 +163,7 @@ void launch_tiles(const SkinnyMatmul& p, Stream stream) {
 }
 
 template <typename W>
-void launch_weights(const SkinnyMatmul& p, Stream stream) {
+void launch_weights(const SmallBatchMatmul& p, Stream stream) {
   if (p.rows <= 16) return launch_tiles<W, 1>(p, stream);
   if (p.rows <= 32 || p.gate != nullptr) return launch_tiles<W, 2>(p, stream);
   launch_tiles<W, 4>(p, stream);
@@ -170,7 +171,7 @@ void launch_weights(const SkinnyMatmul& p, Stream stream) {
 
 }  // namespace
 
-void byte_tiles(const SkinnyMatmul& p, Stream stream) {
+void byte_tiles(const SmallBatchMatmul& p, Stream stream) {
   if (p.weight_dtype == DType::i8) return launch_weights<int8_t>(p, stream);
   launch_weights<simt::e4m3>(p, stream);
 }

@@ -4,7 +4,7 @@
 // sums are joined over lanes, then over warps. The norm's factor is a number a row, so it is multiplied
 // at the end and nobody waits for it.
 
-#include "kernels/decode_matmul/skinny.cuh"
+#include "kernels/decode_matmul/small_batch.cuh"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {
@@ -36,13 +36,13 @@ QT_DEVICE int share_of(int lane) {
 }
 
 template <class Rows, typename T, typename W, int kRows, int kMatrices, bool kVector>
-__global__ void __launch_bounds__(kSkinnyThreads)
-    columns_kernel(const __grid_constant__ SkinnyTask a) {
+__global__ void __launch_bounds__(kSmallBatchThreads)
+    columns_kernel(const __grid_constant__ SmallBatchTask a) {
   // As many bytes under way whatever the weights are.
   constexpr int kLane = kWeights<W>, kAhead = (kMatrices == 2 ? 4 : 8) * (sizeof(W) == 1 ? 2 : 1);
-  const SkinnyMatmul& p = a.p;
+  const SmallBatchMatmul& p = a.p;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int width = a.lanes * kLane, step = kSkinnyThreads / a.lanes;
+  const int width = a.lanes * kLane, step = kSmallBatchThreads / a.lanes;
   const int64_t first_column = int64_t{blockIdx.x} * width;
   const int64_t column = first_column + lane % a.lanes * kLane;
   const int mine = static_cast<int>(threadIdx.x) / a.lanes;  // the row of the weights to begin with
@@ -50,13 +50,14 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   if (rows.count == 0) return;
   constexpr size_t kFirst = Rows::kShared;
   auto held = simt::shared<float>(kFirst, static_cast<size_t>(a.chunk) * kRows);
-  auto partial = simt::shared<float>(kFirst + static_cast<size_t>(a.chunk) * kRows * sizeof(float),
-                                     static_cast<size_t>(kSkinnyWarps * kMatrices * kRows * width));
-  auto all_squares =
-      simt::shared<float>(kFirst + (static_cast<size_t>(a.chunk) * kRows +
-                                    static_cast<size_t>(kSkinnyWarps * kMatrices * kRows * width)) *
-                                       sizeof(float),
-                          kSkinnyWarps * kRows);
+  auto partial =
+      simt::shared<float>(kFirst + static_cast<size_t>(a.chunk) * kRows * sizeof(float),
+                          static_cast<size_t>(kSmallBatchWarps * kMatrices * kRows * width));
+  auto all_squares = simt::shared<float>(
+      kFirst + (static_cast<size_t>(a.chunk) * kRows +
+                static_cast<size_t>(kSmallBatchWarps * kMatrices * kRows * width)) *
+                   sizeof(float),
+      kSmallBatchWarps * kRows);
 
   WeightWords<W> words[kAhead][kMatrices];
   const auto fetch_row = [&](int64_t k, WeightWords<W>(&to)[kMatrices]) {
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kSkinnyThreads)
   const float factor = norm_factor<kRows>(p, all_squares, own_row) * rows.weight(own_row);
   float total[kMatrices] = {};
 #pragma unroll
-  for (int w = 0; w < kSkinnyWarps; ++w)
+  for (int w = 0; w < kSmallBatchWarps; ++w)
 #pragma unroll
     for (int m = 0; m < kMatrices; ++m)
       total[m] += partial[((w * kMatrices + m) * kRows + own_row) * width + own_column];
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(kSkinnyThreads)
 
 /// f(T{}, W{}): the types of x and of the weights. float32 weights: of a router, whatever x is.
 template <class F>
-void for_operands(const SkinnyMatmul& p, const F& f) {
+void for_operands(const SmallBatchMatmul& p, const F& f) {
   const auto with = [&]<typename T>(T x) {
     switch (p.weight_dtype) {
       case DType::i8:
@@ -169,17 +170,17 @@ inline int lanes_for(int64_t n, int lane) {
 
 /// For weights that are not transposed; `rows`: blocks' worth of them.
 template <class Rows, typename T, typename W, int kRows, bool kVector>
-void launch_columns(const SkinnyMatmul& p, int64_t rows, Stream stream) {
+void launch_columns(const SmallBatchMatmul& p, int64_t rows, Stream stream) {
   const int64_t most = kHeldElements / kRows;
-  const SkinnyTask task{p, lanes_for(p.n, kWeights<W>),
-                        static_cast<int>(p.k < most ? (p.k + 3) / 4 * 4 : most)};
+  const SmallBatchTask task{p, lanes_for(p.n, kWeights<W>),
+                            static_cast<int>(p.k < most ? (p.k + 3) / 4 * 4 : most)};
   const int width = task.lanes * kWeights<W>;
   const size_t matrices = p.gate != nullptr ? 2 : 1;
-  const size_t partials = kSkinnyWarps * matrices * kRows * static_cast<size_t>(width);
+  const size_t partials = kSmallBatchWarps * matrices * kRows * static_cast<size_t>(width);
   const simt::Launch how{.grid = dim3(divided(p.n, width), static_cast<unsigned>(rows)),
-                         .block = kSkinnyThreads,
+                         .block = kSmallBatchThreads,
                          .shared = Rows::kShared + (static_cast<size_t>(task.chunk) * kRows +
-                                                    partials + kSkinnyWarps * kRows) *
+                                                    partials + kSmallBatchWarps * kRows) *
                                                        sizeof(float),
                          .stream = stream,
                          .early = true};

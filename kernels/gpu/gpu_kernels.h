@@ -6,7 +6,7 @@
 #include <span>
 
 #include "kernels/decode_attention/gpu_rows.h"
-#include "kernels/decode_matmul/skinny.h"
+#include "kernels/decode_matmul/small_batch.h"
 #include "kernels/expand/expand.h"
 #include "kernels/kernel.h"
 #include "kernels/logits/gpu_rows.h"
@@ -32,9 +32,9 @@ struct GpuKernels {
   void (*measure_arrays)(Views arrays, ArrayStatistics* statistics, Stream stream);
   void (*decide_update)(const ArrayStatistics* all, double max_norm, UpdateControl* control,
                         Stream stream);
-  /// Generation. kernels/decode_matmul/skinny_matmul_gpu.h,
+  /// Generation. kernels/decode_matmul/small_batch_matmul_gpu.h,
   /// kernels/decode_attention/decode_attention_gpu.h, kernels/logits/logits_gpu.h
-  void (*skinny_matmul)(const SkinnyMatmul& product, Stream stream);
+  void (*small_batch_matmul)(const SmallBatchMatmul& product, Stream stream);
   void (*expand_rows)(const ExpandRows& expand, Stream stream);  // kernels/expand/expand_gpu.h
   void (*decode_self)(const DecodeSelf& attention, Stream stream);
   void (*decode_cross)(const DecodeCross& attention, Stream stream);

@@ -5,7 +5,7 @@
 
 #include "kernels/cast/cast_gpu.h"
 #include "kernels/decode_attention/decode_attention_gpu.h"
-#include "kernels/decode_matmul/skinny_matmul_gpu.h"
+#include "kernels/decode_matmul/small_batch_matmul_gpu.h"
 #include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/expand/expand_gpu.h"
 #include "kernels/gpu/gpu_kernels.h"
@@ -55,7 +55,7 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
                               .update_adafactor = update_adafactor_gpu,
                               .measure_arrays = measure_arrays_gpu,
                               .decide_update = decide_update_gpu,
-                              .skinny_matmul = skinny_matmul_gpu,
+                              .small_batch_matmul = small_batch_matmul_gpu,
                               .expand_rows = expand_rows_gpu,
                               .decode_self = decode_self_gpu,
                               .decode_cross = decode_cross_gpu,

@@ -12,7 +12,7 @@
 
 #include "kernels/decode_attention/decode_attention.h"
 #include "kernels/logits/logits.h"
-#include "kernels/packed_matmul/packed_matmul.h"
+#include "kernels/prepacked_matmul/prepacked_matmul.h"
 
 namespace quintet {
 namespace {

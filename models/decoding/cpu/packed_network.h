@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "kernels/attention/buckets.h"
-#include "kernels/packed_matmul/packed_matmul.h"
+#include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "models/decoding/network/parameter_source.h"
 #include "models/decoding/network/weights.h"
 #include "runtime/base/view.h"

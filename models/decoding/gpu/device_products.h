@@ -1,5 +1,5 @@
 #pragma once
-// The products of a decoder's step on a device: few rows (kMostSkinnyRows; with weights in a byte
+// The products of a decoder's step on a device: few rows (kMaxSmallBatchRows; with weights in a byte
 // kMostByteRows) take one kernel for a norm, a product and what follows it; more rows take the ops.
 
 #include "kernels/gpu/gpu_kernels.h"
@@ -19,7 +19,7 @@ class Products {
 
   /// rms_norm(x, norm) weights
   Tensor normed(const Tensor& x, const Tensor& norm, const DeviceMatrix& weights) const {
-    const SkinnyMatmul p = product({.norm = scale(norm)}, x, weights);
+    const SmallBatchMatmul p = product({.norm = scale(norm)}, x, weights);
     if (!is_fused(p)) return ops::matmul(ops::rms_norm(x, norm), weights);
     const Tensor y(Spec{{x.spec().axes[0], weights.values.spec().axes[1]}, x.spec().dtype});
     run(p, y);
@@ -27,14 +27,14 @@ class Products {
   }
   /// x + h weights, where x was if that saves memory
   Tensor added(const Tensor& x, const Tensor& h, const DeviceMatrix& weights) const {
-    const SkinnyMatmul p = product({.residual = x.local().pointer}, h, weights);
+    const SmallBatchMatmul p = product({.residual = x.local().pointer}, h, weights);
     if (!is_fused(p)) return ops::add(x, ops::matmul(h, weights));
     run(p, x);
     return x;
   }
   /// A dense MLP's first half of the norm of x.
   Tensor activated(const Tensor& x, const Tensor& norm, const DeviceForm::Mlp& mlp) const {
-    const SkinnyMatmul p = first_half(x, norm, mlp);
+    const SmallBatchMatmul p = first_half(x, norm, mlp);
     if (!is_fused(p))
       return ops::mlp_in(ops::rms_norm(x, norm), mlp.wi_0, mlp.wi_1, mlp.activations);
     const Tensor y(Spec{{x.spec().axes[0], mlp.wi_0.values.spec().axes[1]}, x.spec().dtype});
@@ -45,18 +45,19 @@ class Products {
   Tensor with_experts(const Tensor& x, const Tensor& norm,
                       const DeviceForm::Experts& experts) const {
     const int64_t choices = rows_ * experts.chosen;
-    if (rows_ > kMostSkinnyRows || choices > kMostSkinnyChoices)
+    if (rows_ > kMaxSmallBatchRows || choices > kMaxSmallBatchChoices)
       return add_experts(norm, experts, x);
     const DeviceForm::Mlp& mlp = experts.mlp;
     const Tensor logits(Spec{{x.spec().axes[0], experts.router.spec().axes[1]}, DType::f32});
     run(product({.norm = scale(norm)}, x, experts.router), logits);
-    SkinnyMatmul p = first_half(x, norm, mlp);
+    SmallBatchMatmul p = first_half(x, norm, mlp);
     p.experts = {.logits = logits.local().data<float>(),
                  .count = experts.router.size(1),
                  .chosen = experts.chosen};
     const Tensor h(Spec{{{"choices", choices}, mlp.wi_0.values.spec().axes[2]}, x.spec().dtype});
     run(p, h);
-    SkinnyMatmul out = product({.residual = x.local().pointer, .experts = p.experts}, h, mlp.wo);
+    SmallBatchMatmul out =
+        product({.residual = x.local().pointer, .experts = p.experts}, h, mlp.wo);
     out.rows = rows_;
     out.experts.joins = true;
     run(out, x);
@@ -64,10 +65,10 @@ class Products {
   }
   /// Logits of the decoder's norm of x, to float32 `logits`.
   void project(const Tensor& x, const DeviceWeights& weights, const Tensor& logits) const {
-    const SkinnyMatmul p = product({.norm = scale(weights.decoder.norm),
-                                    .transposed = weights.spec.logits_via_embedding,
-                                    .scale = static_cast<float>(weights.spec.logit_scale())},
-                                   x, weights.logits);
+    const SmallBatchMatmul p = product({.norm = scale(weights.decoder.norm),
+                                        .transposed = weights.spec.logits_via_embedding,
+                                        .scale = static_cast<float>(weights.spec.logit_scale())},
+                                       x, weights.logits);
     if (is_fused(p)) return run(p, logits);
     const Tensor y = ops::rms_norm(x, weights.decoder.norm);
     const Tensor rounded =
@@ -83,11 +84,12 @@ class Products {
   static const float* scales(const DeviceMatrix& matrix) {
     return matrix.scales.absent() ? nullptr : matrix.scales.local().data<float>();
   }
-  bool is_fused(const SkinnyMatmul& p) const {
-    return rows_ <= kMostSkinnyRows || (rows_ <= kMostByteRows && p.takes_tiles());
+  bool is_fused(const SmallBatchMatmul& p) const {
+    return rows_ <= kMaxSmallBatchRows || (rows_ <= kMostByteRows && p.takes_tiles());
   }
   /// Of an MLP or of experts.
-  static SkinnyMatmul first_half(const Tensor& x, const Tensor& norm, const DeviceForm::Mlp& mlp) {
+  static SmallBatchMatmul first_half(const Tensor& x, const Tensor& norm,
+                                     const DeviceForm::Mlp& mlp) {
     const Gate gate = Gate::of("mlp_in", mlp.activations, !mlp.wi_1.absent());
     return product({.norm = scale(norm),
                     .gate = mlp.wi_1.absent() ? nullptr : mlp.wi_1.values.local().pointer,
@@ -96,7 +98,8 @@ class Products {
                     .act1 = gate.act1},
                    x, mlp.wi_0);
   }
-  static SkinnyMatmul product(SkinnyMatmul p, const Tensor& x, const DeviceMatrix& weights) {
+  static SmallBatchMatmul product(SmallBatchMatmul p, const Tensor& x,
+                                  const DeviceMatrix& weights) {
     p.dtype = x.spec().dtype;
     p.weight_dtype = weights.values.spec().dtype;
     p.weight_scales = scales(weights);
@@ -107,10 +110,10 @@ class Products {
     p.weights = weights.values.local().pointer;
     return p;
   }
-  static void run(SkinnyMatmul p, const Tensor& out) {
+  static void run(SmallBatchMatmul p, const Tensor& out) {
     p.out = out.local().pointer;
     p.out_dtype = out.spec().dtype;
-    Device::current().kernels().skinny_matmul(p, Device::current().stream());
+    Device::current().kernels().small_batch_matmul(p, Device::current().stream());
   }
   int64_t rows_;
 };

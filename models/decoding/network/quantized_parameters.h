@@ -13,7 +13,7 @@
 #include <optional>
 #include <string>
 
-#include "kernels/packed_matmul/packed_matmul.h"
+#include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "models/decoding/network/parameter_source.h"
 #include "models/spec.h"
 #include "runtime/base/host_array.h"

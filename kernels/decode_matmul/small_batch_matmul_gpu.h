@@ -6,8 +6,8 @@
 //   y = act0(h weights) [* act1(h gate)]     (mlp.h)
 //   out = scale y [+ residual]
 //
-// With experts (skinny.h) weights are those of each row's experts, grouped by expert
-// (skinny_experts.cu).
+// With experts (small_batch.h) weights are those of each row's experts, grouped by expert
+// (small_batch_experts.cu).
 //
 // Products and sums are float32 and nothing between x and out is rounded. Each output is the work
 // of one block, whose warps share k: the order of the sums depends on shapes and dtype alone.
@@ -16,11 +16,11 @@
 // with the sum. Any sizes; reads of 16 bytes (of such weights: 8) where n (transposed: k) and the
 // weights' address allow them. Of such weights more than 8 rows run on tensor cores (byte_tiles.cu).
 
-#include "kernels/decode_matmul/skinny.h"
+#include "kernels/decode_matmul/small_batch.h"
 #include "kernels/simt/target.h"
 
 namespace quintet::QT_GPU {
 
-void skinny_matmul_gpu(const SkinnyMatmul& product, Stream stream);
+void small_batch_matmul_gpu(const SmallBatchMatmul& product, Stream stream);
 
 }  // namespace quintet::QT_GPU

@@ -1,4 +1,4 @@
-#include "kernels/packed_matmul/packed_matmul.h"
+#include "kernels/prepacked_matmul/prepacked_matmul.h"
 
 #include <algorithm>
 #include <array>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/packed_matmul/packed_matmul.cpp"
+#define HWY_TARGET_INCLUDE "kernels/prepacked_matmul/prepacked_matmul.cpp"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

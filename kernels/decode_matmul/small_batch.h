@@ -1,5 +1,5 @@
 #pragma once
-// What a matrix product of few rows on a GPU takes; meaning and limits: skinny_matmul_gpu.h.
+// What a matrix product of few rows on a GPU takes; meaning and limits: small_batch_matmul_gpu.h.
 
 #include "kernels/kernel.h"
 #include "kernels/mlp/mlp.h"
@@ -8,25 +8,25 @@ namespace quintet {
 
 /// Rows beyond which a product on tensor cores is faster. T5 1.1 base on an H200: 8 rows make 9,986
 /// tokens/s either way, 32 rows 15,554 this way and 39,865 by cuBLASLt.
-inline constexpr int64_t kMostSkinnyRows = 8;
+inline constexpr int64_t kMaxSmallBatchRows = 8;
 
 /// With weights in a byte tensor cores read them as they are up to so many rows.
 inline constexpr int64_t kMostByteRows = 64;
 
-/// Choices of experts beyond which they are no skinny product: a warp groups them.
-inline constexpr int64_t kMostSkinnyChoices = 32;
+/// Choices of experts beyond which they are no small-batch product: a warp groups them.
+inline constexpr int64_t kMaxSmallBatchChoices = 32;
 
 /// A mixture of experts in place of one matrix: each row has those of its `chosen` largest
 /// probabilities, softmax(logits). Ties go to the lower expert.
-struct SkinnyExperts {
+struct SmallBatchExperts {
   const float* logits = nullptr;  // [rows, count], written by kernels before; null: one matrix
-  int64_t count = 0, chosen = 0;  // rows * chosen <= kMostSkinnyChoices
+  int64_t count = 0, chosen = 0;  // rows * chosen <= kMaxSmallBatchChoices
   // False: `out` has a row for each choice, choice j of row r being r chosen + j. True: x has, and out
   // [rows, n] sums over a row's choices, weighted by their probabilities.
   bool joins = false;
 };
 
-struct SkinnyMatmul {
+struct SmallBatchMatmul {
   DType dtype = DType::bf16;  // of x and the residual: float32 or bfloat16
   // Of the weights: `dtype`, bfloat16, or a byte with a scale a column, int8 or (uint8) float8's bits.
   DType weight_dtype = DType::bf16;
@@ -41,14 +41,14 @@ struct SkinnyMatmul {
   Activation act0 = Activation::linear, act1 = Activation::linear;  // of x weights, of x gate
   float scale = 1;                 // of the product, before the residual
   const void* residual = nullptr;  // [rows, n] added, or null; may be `out`
-  SkinnyExperts experts = {};      // their weights and gates: [count, k, n], scales [count, n]
+  SmallBatchExperts experts = {};  // their weights and gates: [count, k, n], scales [count, n]
   void* out = nullptr;             // [rows, n]
   DType out_dtype = DType::bf16;   // `dtype` or float32
 
-  /// Whether tensor cores take a product of more than kMostSkinnyRows with weights as they are: in a
+  /// Whether tensor cores take a product of more than kMaxSmallBatchRows with weights as they are: in a
   /// byte, and in bfloat16 what they are multiplied with.
   bool takes_tiles() const {
-    return rows > kMostSkinnyRows && dtype == DType::bf16 && !transposed && n % 4 == 0 &&
+    return rows > kMaxSmallBatchRows && dtype == DType::bf16 && !transposed && n % 4 == 0 &&
            k % 8 == 0 && (weight_dtype == DType::i8 || weight_dtype == DType::u8);
   }
 };

@@ -73,7 +73,7 @@ std::vector<float> expected(const Case& c, const Operands& in) {
   return out;
 }
 
-class SkinnyExpertsTest : public DeviceTest {
+class SmallBatchExpertsTest : public DeviceTest {
  protected:
   static std::vector<float> logits_of(const Case& c) {
     return c.logits.empty() ? normals(count(c.rows * c.experts), 6, 2) : c.logits;
@@ -113,7 +113,7 @@ class SkinnyExpertsTest : public DeviceTest {
     const OnDevice<float> norm_there(device(), in.norm), logits_there(device(), in.logits),
         scales_there(device(), scales);
     const DType dtype = sizeof(T) == 4 ? DType::f32 : DType::bf16;
-    device().kernels().skinny_matmul(
+    device().kernels().small_batch_matmul(
         {.dtype = dtype,
          .weight_dtype = c.bytes ? DType::i8 : dtype,
          .rows = c.rows,
@@ -153,7 +153,7 @@ class SkinnyExpertsTest : public DeviceTest {
   }
 };
 
-TEST_F(SkinnyExpertsTest, EveryChoiceHasItsRow) {
+TEST_F(SmallBatchExpertsTest, EveryChoiceHasItsRow) {
   for (int64_t rows : {1, 2, 5, 8}) check_both({rows, 72, 48, 4, 1});
   check_both({.rows = 8, .k = 40, .n = 24, .experts = 6, .chosen = 4, .norm = true});
   check_both({.rows = 3,
@@ -165,7 +165,7 @@ TEST_F(SkinnyExpertsTest, EveryChoiceHasItsRow) {
               .gate = true,
               .act0 = Activation::relu});
 }
-TEST_F(SkinnyExpertsTest, ChoicesAreJoined) {
+TEST_F(SmallBatchExpertsTest, ChoicesAreJoined) {
   for (int64_t rows : {1, 4, 8})
     check_both({.rows = rows,
                 .k = 72,
@@ -178,14 +178,14 @@ TEST_F(SkinnyExpertsTest, ChoicesAreJoined) {
       {.rows = 8, .k = 48, .n = 40, .experts = 7, .chosen = 3, .joins = true, .residual = true});
   check_both({.rows = 1, .k = 48, .n = 300, .experts = 2, .chosen = 2, .joins = true});
 }
-TEST_F(SkinnyExpertsTest, OddSizesAndAddresses) {
+TEST_F(SmallBatchExpertsTest, OddSizesAndAddresses) {
   check_both({.rows = 7, .k = 37, .n = 13, .experts = 3, .chosen = 2, .norm = true, .gate = true});
   check_both(
       {.rows = 5, .k = 13, .n = 37, .experts = 3, .chosen = 2, .joins = true, .residual = true});
   check_both({.rows = 2, .k = 40, .n = 24, .experts = 4, .chosen = 1, .gate = true, .shift = 1});
   check_both({.rows = 1, .k = 1, .n = 1, .experts = 1, .chosen = 1});
 }
-TEST_F(SkinnyExpertsTest, AllRowsWithOneExpertAndEachWithItsOwn) {
+TEST_F(SmallBatchExpertsTest, AllRowsWithOneExpertAndEachWithItsOwn) {
   const int64_t rows = 8, experts = 12;
   for (const bool own : {false, true}) {
     std::vector<float> logits(count(rows * experts));
@@ -208,7 +208,7 @@ TEST_F(SkinnyExpertsTest, AllRowsWithOneExpertAndEachWithItsOwn) {
               .chosen = 3,
               .logits = std::vector<float>(210, 0.5f)});
 }
-TEST_F(SkinnyExpertsTest, WeightsInBytesWithAScaleAColumnOfEachExpert) {
+TEST_F(SmallBatchExpertsTest, WeightsInBytesWithAScaleAColumnOfEachExpert) {
   check_both({.rows = 3, .k = 72, .n = 48, .experts = 4, .chosen = 2, .norm = true, .bytes = true});
   check_both({.rows = 6,
               .k = 33,
@@ -219,13 +219,13 @@ TEST_F(SkinnyExpertsTest, WeightsInBytesWithAScaleAColumnOfEachExpert) {
               .residual = true,
               .bytes = true});
 }
-TEST_F(SkinnyExpertsTest, LongRowsGoInParts) {
+TEST_F(SmallBatchExpertsTest, LongRowsGoInParts) {
   check<float>({.rows = 8, .k = 2500, .n = 8, .experts = 2, .chosen = 1, .norm = true});
   // Two lanes side by side: threads read what others hold.
   check<float>({.rows = 8, .k = 2064, .n = 768, .experts = 1, .chosen = 1});
   check<bfloat16>({.rows = 3, .k = 4704, .n = 8, .experts = 2, .chosen = 2, .joins = true});
 }
-TEST_F(SkinnyExpertsTest, ARowsBitsAreItsOwnInAnyCompany) {
+TEST_F(SmallBatchExpertsTest, ARowsBitsAreItsOwnInAnyCompany) {
   Case alone{.rows = 8, .k = 72, .n = 48, .experts = 4, .chosen = 2, .norm = true};
   alone.logits = normals(count(alone.rows * alone.experts), 9, 2);
   Case together = alone;  // all others choose what row 3 chooses

@@ -1,21 +1,21 @@
 #pragma once
-// What both kernels of skinny products share: rows of x in shared memory, weights as words, and what
+// What both kernels of small-batch products share: rows of x in shared memory, weights as words, and what
 // becomes of a sum. T: of x, W: of the weights.
 
-#include "kernels/decode_matmul/skinny.h"
+#include "kernels/decode_matmul/small_batch.h"
 #include "kernels/mlp/activate.cuh"
 #include "kernels/simt/narrow.cuh"
 #include "kernels/vectors/vectors.cuh"
 
 namespace quintet::QT_GPU {
 
-inline constexpr int kSkinnyWarps = 8, kSkinnyThreads = 32 * kSkinnyWarps;
+inline constexpr int kSmallBatchWarps = 8, kSmallBatchThreads = 32 * kSmallBatchWarps;
 /// Elements of x that are in shared memory at a time, of all rows of a block together.
 inline constexpr int kHeldElements = 16384;
 
 /// A launch: the product and what the host worked out.
-struct SkinnyTask {
-  SkinnyMatmul p;
+struct SmallBatchTask {
+  SmallBatchMatmul p;
   int lanes;  // lanes side by side in a row of the weights: 1, 2 or 4; not for transposed ones
   int chunk;  // elements of each row of x in shared memory at a time
 };
@@ -78,7 +78,7 @@ struct ConsecutiveRows {
   const int64_t first;
   const int count;
 
-  __device__ explicit ConsecutiveRows(const SkinnyMatmul& p)
+  __device__ explicit ConsecutiveRows(const SmallBatchMatmul& p)
       : first(int64_t{blockIdx.y} * kRows),
         count(p.rows - first < kRows ? static_cast<int>(p.rows - first) : kRows) {}
   __device__ int64_t from(int r) const { return first + r; }  // of x
@@ -89,16 +89,17 @@ struct ConsecutiveRows {
 /// Puts elements [begin, begin + count) of the block's rows of x, times the norm's scale, where
 /// place(row, element) says, and adds their squares.
 template <typename T, int kRows, class Rows, typename Place>
-QT_DEVICE void hold_rows(const SkinnyMatmul& p, const Rows& rows, int64_t begin, int count,
+QT_DEVICE void hold_rows(const SmallBatchMatmul& p, const Rows& rows, int64_t begin, int count,
                          simt::Shared<float> held, float (&squares)[kRows], const Place& place) {
   const T* x = static_cast<const T*>(p.x) + begin;
   // All loads of a turn are under way before the first is used.
   constexpr int kTogether = kRows <= 2 ? 8 : kRows == 4 ? 4 : 2;
-  for (int base = static_cast<int>(threadIdx.x); base < count; base += kTogether * kSkinnyThreads) {
+  for (int base = static_cast<int>(threadIdx.x); base < count;
+       base += kTogether * kSmallBatchThreads) {
     float scale[kTogether], v[kTogether][kRows];
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
-      const int i = base + u * kSkinnyThreads;
+      const int i = base + u * kSmallBatchThreads;
       scale[u] = p.norm != nullptr && i < count ? p.norm[begin + i] : 1.0f;
 #pragma unroll
       for (int r = 0; r < kRows; ++r)
@@ -106,7 +107,7 @@ QT_DEVICE void hold_rows(const SkinnyMatmul& p, const Rows& rows, int64_t begin,
     }
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
-      const int i = base + u * kSkinnyThreads;
+      const int i = base + u * kSmallBatchThreads;
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         squares[r] += v[u][r] * v[u][r];
@@ -128,25 +129,25 @@ QT_DEVICE void leave_squares(float (&squares)[kRows], simt::Shared<float> all) {
 
 /// What the norm divides row r by, as a factor.
 template <int kRows>
-QT_DEVICE float norm_factor(const SkinnyMatmul& p, simt::Shared<float> squares, int r) {
+QT_DEVICE float norm_factor(const SmallBatchMatmul& p, simt::Shared<float> squares, int r) {
   if (p.norm == nullptr) return 1;
   float sum = 0;
 #pragma unroll
-  for (int w = 0; w < kSkinnyWarps; ++w) sum += squares[w * kRows + r];
+  for (int w = 0; w < kSmallBatchWarps; ++w) sum += squares[w * kRows + r];
   return 1.0f / sqrtf(sum / static_cast<float>(p.k) + p.eps);
 }
 
 /// What is added to an output, if there is one.
 template <typename T>
-QT_DEVICE float residual_at(const SkinnyMatmul& p, int64_t row, int64_t column) {
+QT_DEVICE float residual_at(const SmallBatchMatmul& p, int64_t row, int64_t column) {
   if (p.residual == nullptr || row >= p.rows || column >= p.n) return 0;
   return simt::to_float(static_cast<const T*>(p.residual)[row * p.n + column]);
 }
 
 /// Makes an output of its products and writes it.
 template <typename T>
-QT_DEVICE void finish(const SkinnyMatmul& p, int64_t row, int64_t column, float main, float gate,
-                      float residual) {
+QT_DEVICE void finish(const SmallBatchMatmul& p, int64_t row, int64_t column, float main,
+                      float gate, float residual) {
   constexpr bool kFast = !std::is_same_v<T, float>;
   const int64_t at = row * p.n + column;
   float y = activation<kFast>(p.act0, main).value;

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "kernels/decode_matmul/columns.cuh"
-#include "kernels/decode_matmul/skinny_experts.h"
+#include "kernels/decode_matmul/small_batch_experts.h"
 #include "kernels/moe/softmax.cuh"
 #include "kernels/simt/host/scratch.h"
 
@@ -23,13 +23,13 @@ QT_DEVICE int element_of(unsigned set, int i) {
 /// The rows of the blockIdx.y-th of the experts that were chosen; count is 0 if there are fewer.
 template <int kRows>
 struct ExpertRows {
-  static constexpr size_t kShared = 2 * 4 * kMostSkinnyChoices;
+  static constexpr size_t kShared = 2 * 4 * kMaxSmallBatchChoices;
   static constexpr bool kFew = kRows > 1;
   int64_t matrix = 0;
   int count = 0;
 
-  __device__ explicit ExpertRows(const SkinnyMatmul& p) : p_(p) {
-    const SkinnyExperts& e = p.experts;
+  __device__ explicit ExpertRows(const SmallBatchMatmul& p) : p_(p) {
+    const SmallBatchExperts& e = p.experts;
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     const int chosen = static_cast<int>(e.chosen), choices = static_cast<int>(p.rows) * chosen;
     simt::wait_for_previous();
@@ -60,9 +60,11 @@ struct ExpertRows {
     moe::Softmax softmax;
     __device__ float operator[](int e) const { return softmax(logits[e]); }
   };
-  __device__ static simt::Shared<int> experts() { return simt::shared<int>(0, kMostSkinnyChoices); }
+  __device__ static simt::Shared<int> experts() {
+    return simt::shared<int>(0, kMaxSmallBatchChoices);
+  }
   __device__ static simt::Shared<float> weights() {
-    return simt::shared<float>(4 * kMostSkinnyChoices, kMostSkinnyChoices);
+    return simt::shared<float>(4 * kMaxSmallBatchChoices, kMaxSmallBatchChoices);
   }
   /// A warp chooses for a row.
   __device__ void choose(int row, int chosen) const {
@@ -78,7 +80,7 @@ struct ExpertRows {
     }
   }
 
-  const SkinnyMatmul& p_;
+  const SmallBatchMatmul& p_;
   unsigned members_ = 0;
   int from_[kRows] = {};
 };
@@ -98,7 +100,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <typename T, typename W>
-void launch_weights(const SkinnyMatmul& p, Stream stream) {
+void launch_weights(const SmallBatchMatmul& p, Stream stream) {
   const int64_t slots = std::min(p.rows * p.experts.chosen, p.experts.count);
   if (p.n % kWeights<W> != 0 || !are_aligned({p.weights, p.gate}))
     launch_columns<ExpertRows<8>, T, W, 8, false>(p, slots, stream);
@@ -108,7 +110,7 @@ void launch_weights(const SkinnyMatmul& p, Stream stream) {
     launch_columns<ExpertRows<8>, T, W, 8, true>(p, slots, stream);
 }
 
-void launch(const SkinnyMatmul& p, Stream stream) {
+void launch(const SmallBatchMatmul& p, Stream stream) {
   for_operands(p, [&]<typename T, typename W>(T, W) {
     // A float32 matrix beside bfloat16 is a router's, which is one.
     if constexpr (!std::is_same_v<T, bf16> || !std::is_same_v<W, float>)
@@ -118,16 +120,16 @@ void launch(const SkinnyMatmul& p, Stream stream) {
 
 }  // namespace
 
-void skinny_experts(const SkinnyMatmul& p, Stream stream) {
-  const SkinnyExperts& e = p.experts;
-  QT_ASSERT(p.rows <= kSkinnyWarps && e.chosen > 0 && e.chosen <= e.count && !p.transposed);
-  QT_ASSERT(p.rows * e.chosen <= kMostSkinnyChoices);
+void small_batch_experts(const SmallBatchMatmul& p, Stream stream) {
+  const SmallBatchExperts& e = p.experts;
+  QT_ASSERT(p.rows <= kSmallBatchWarps && e.chosen > 0 && e.chosen <= e.count && !p.transposed);
+  QT_ASSERT(p.rows * e.chosen <= kMaxSmallBatchChoices);
   QT_ASSERT(p.weight_dtype != DType::f32 || p.dtype == DType::f32);
   if (!e.joins) return launch(p, stream);
   QT_ASSERT(p.gate == nullptr && p.act0 == Activation::linear && p.out_dtype == p.dtype);
   if (e.chosen == 1) return launch(p, stream);
   const simt::Scratch workspace(p.rows * e.chosen * p.n * 4, stream);
-  SkinnyMatmul each = p;
+  SmallBatchMatmul each = p;
   each.residual = nullptr;
   each.out = workspace.data<float>();
   each.out_dtype = DType::f32;

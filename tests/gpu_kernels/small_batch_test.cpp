@@ -37,8 +37,8 @@ struct Operands {
 
 /// Tensor cores take x * norm rounded.
 bool rounds_normed(const Case& c, bool half, size_t weight_bytes) {
-  return half && weight_bytes == 1 && c.rows > kMostSkinnyRows && !c.transposed && c.shift == 0 &&
-         c.n % 4 == 0 && c.k % 8 == 0;
+  return half && weight_bytes == 1 && c.rows > kMaxSmallBatchRows && !c.transposed &&
+         c.shift == 0 && c.n % 4 == 0 && c.k % 8 == 0;
 }
 
 double scale_at(const std::vector<float>& scales, int64_t column) {
@@ -82,7 +82,7 @@ constexpr DType kDType<float> = DType::f32;
 template <>
 constexpr DType kDType<bfloat16> = DType::bf16;
 
-class Skinny : public DeviceTest {
+class SmallBatch : public DeviceTest {
  protected:
   /// Weights that use all of a narrow type's range, whose scales make them as large as the others.
   template <typename W>
@@ -122,7 +122,7 @@ class Skinny : public DeviceTest {
     const OnDevice<float> norm_there(device(), norm), scales_there(device(), weight_scales),
         gate_scales_there(device(), gate_scales),
         wide_out(device(), std::vector<float>(residual.size()));
-    device().kernels().skinny_matmul(
+    device().kernels().small_batch_matmul(
         {.dtype = kDType<T>,
          .weight_dtype = kDType<W>,
          .rows = c.rows,
@@ -168,20 +168,20 @@ class Skinny : public DeviceTest {
   }
 };
 
-TEST_F(Skinny, AllNumbersOfRows) {
+TEST_F(SmallBatch, AllNumbersOfRows) {
   for (int64_t rows : {1, 2, 3, 5, 8, 9, 32}) check_both({.rows = rows, .k = 72, .n = 48});
 }
-TEST_F(Skinny, OddSizesAndAddresses) {
+TEST_F(SmallBatch, OddSizesAndAddresses) {
   check_both({.rows = 3, .k = 37, .n = 13, .norm = true, .residual = true});
   check_both({.rows = 1, .k = 1, .n = 1});
   check_both({.rows = 2, .k = 40, .n = 24, .gate = true, .shift = 1});
   check_both({.rows = 2, .k = 37, .n = 21, .transposed = true});
 }
-TEST_F(Skinny, NormsAndResiduals) {
+TEST_F(SmallBatch, NormsAndResiduals) {
   check_both({.rows = 1, .k = 264, .n = 40, .norm = true});
   check_both({.rows = 4, .k = 136, .n = 32, .norm = true, .residual = true});
 }
-TEST_F(Skinny, GatedActivations) {
+TEST_F(SmallBatch, GatedActivations) {
   for (auto act : {Activation::relu, Activation::gelu, Activation::silu}) {
     check_both({.rows = 2, .k = 64, .n = 32, .norm = true, .gate = true, .act0 = act});
     check_both({.rows = 5, .k = 64, .n = 24, .act0 = act});
@@ -193,7 +193,7 @@ TEST_F(Skinny, GatedActivations) {
               .act0 = Activation::silu,
               .act1 = Activation::relu});
 }
-TEST_F(Skinny, Logits) {
+TEST_F(SmallBatch, Logits) {
   check_both({.rows = 1, .k = 64, .n = 3200, .norm = true, .wide_out = true, .scale = 0.25f});
   check_both({.rows = 4,
               .k = 80,
@@ -204,13 +204,13 @@ TEST_F(Skinny, Logits) {
               .scale = 0.5f});
   check_both({.rows = 6, .k = 640, .n = 33, .norm = true, .transposed = true, .wide_out = true});
 }
-TEST_F(Skinny, LongRowsGoInParts) {
+TEST_F(SmallBatch, LongRowsGoInParts) {
   check<float>({.rows = 8, .k = 2500, .n = 16, .norm = true});
   check<bfloat16>({.rows = 8, .k = 4704, .n = 8, .norm = true});
   check<bfloat16>({.rows = 7, .k = 4104, .n = 9, .transposed = true, .wide_out = true});
   check<bfloat16>({.rows = 1, .k = 17000, .n = 8, .residual = true});
 }
-TEST_F(Skinny, NarrowWeights) {
+TEST_F(SmallBatch, NarrowWeights) {
   for (int64_t rows : {1, 2, 3, 8, 9}) check_narrow({.rows = rows, .k = 72, .n = 48});
   check_narrow({.rows = 3, .k = 37, .n = 13, .norm = true, .residual = true});
   check_narrow({.rows = 1, .k = 1, .n = 1});
@@ -220,7 +220,7 @@ TEST_F(Skinny, NarrowWeights) {
   check_narrow({.rows = 1, .k = 64, .n = 3200, .norm = true, .wide_out = true, .scale = 0.25f});
   check_narrow({.rows = 6, .k = 640, .n = 33, .norm = true, .transposed = true, .wide_out = true});
 }
-TEST_F(Skinny, MoreRowsOfNarrowWeightsOnTensorCores) {
+TEST_F(SmallBatch, MoreRowsOfNarrowWeightsOnTensorCores) {
   const auto check_bytes = [&](const Case& c) {
     on_every_schedule([&] {
       check<bfloat16, int8_t>(c);
@@ -236,7 +236,7 @@ TEST_F(Skinny, MoreRowsOfNarrowWeightsOnTensorCores) {
       {.rows = 64, .k = 544, .n = 32, .norm = true, .gate = true, .act0 = Activation::silu});
   check_bytes({.rows = 70, .k = 40, .n = 28, .residual = true});
 }
-TEST_F(Skinny, LongRowsOfNarrowWeightsGoInParts) {
+TEST_F(SmallBatch, LongRowsOfNarrowWeightsGoInParts) {
   check<bfloat16, int8_t>({.rows = 8, .k = 4704, .n = 8, .norm = true, .gate = true});
   check<bfloat16, float8>({.rows = 7, .k = 4104, .n = 9, .transposed = true, .wide_out = true});
   check<float, int8_t>({.rows = 1, .k = 17000, .n = 8, .residual = true});

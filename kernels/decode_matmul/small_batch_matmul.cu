@@ -3,8 +3,8 @@
 
 #include "kernels/decode_matmul/byte_tiles.cuh"
 #include "kernels/decode_matmul/columns.cuh"
-#include "kernels/decode_matmul/skinny_experts.h"
-#include "kernels/decode_matmul/skinny_matmul_gpu.h"
+#include "kernels/decode_matmul/small_batch_experts.h"
+#include "kernels/decode_matmul/small_batch_matmul_gpu.h"
 #include "runtime/base/check.h"
 
 namespace quintet::QT_GPU {
@@ -14,16 +14,16 @@ constexpr int kColumnsTogether = 4;  // of a warp, when the weights are transpos
 
 /// Weights [n, k]: a warp owns kColumnsTogether outputs of each row, its lanes share k.
 template <typename T, typename W, int kRows, bool kVector>
-__global__ void __launch_bounds__(kSkinnyThreads)
-    transposed_kernel(const __grid_constant__ SkinnyTask a) {
+__global__ void __launch_bounds__(kSmallBatchThreads)
+    transposed_kernel(const __grid_constant__ SmallBatchTask a) {
   constexpr int kLane = kWeights<W>, kAhead = sizeof(W) == 1 ? 4 : 2, kStep = 32 * kLane;
-  const SkinnyMatmul& p = a.p;
+  const SmallBatchMatmul& p = a.p;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const ConsecutiveRows<kRows> rows(p);
-  const int64_t first_column = (int64_t{blockIdx.x} * kSkinnyWarps + warp) * kColumnsTogether;
+  const int64_t first_column = (int64_t{blockIdx.x} * kSmallBatchWarps + warp) * kColumnsTogether;
   auto held = simt::shared<float>(0, static_cast<size_t>(a.chunk) * kRows);
   auto all_squares = simt::shared<float>(static_cast<size_t>(a.chunk) * kRows * sizeof(float),
-                                         kSkinnyWarps * kRows);
+                                         kSmallBatchWarps * kRows);
 
   WeightWords<W> words[kAhead][kColumnsTogether];
   const auto fetch_part = [&](int64_t k, WeightWords<W>(&to)[kColumnsTogether]) {
@@ -85,23 +85,24 @@ __global__ void __launch_bounds__(kSkinnyThreads)
 }
 
 template <typename T, typename W, int kRows, bool kVector>
-void launch_rows(const SkinnyMatmul& p, Stream stream) {
+void launch_rows(const SmallBatchMatmul& p, Stream stream) {
   const unsigned rows = divided(p.rows, kRows);
   if (!p.transposed)
     return launch_columns<ConsecutiveRows<kRows>, T, W, kRows, kVector>(p, rows, stream);
   const int64_t most = kHeldElements / kRows;
-  const SkinnyTask task{p, 1, static_cast<int>(p.k < most ? (p.k + 3) / 4 * 4 : most)};
-  simt::launch(transposed_kernel<T, W, kRows, kVector>,
-               {.grid = dim3(divided(p.n, kSkinnyWarps * kColumnsTogether), rows),
-                .block = kSkinnyThreads,
-                .shared = (static_cast<size_t>(task.chunk) + kSkinnyWarps) * kRows * sizeof(float),
-                .stream = stream,
-                .early = true},
-               task);
+  const SmallBatchTask task{p, 1, static_cast<int>(p.k < most ? (p.k + 3) / 4 * 4 : most)};
+  simt::launch(
+      transposed_kernel<T, W, kRows, kVector>,
+      {.grid = dim3(divided(p.n, kSmallBatchWarps * kColumnsTogether), rows),
+       .block = kSmallBatchThreads,
+       .shared = (static_cast<size_t>(task.chunk) + kSmallBatchWarps) * kRows * sizeof(float),
+       .stream = stream,
+       .early = true},
+      task);
 }
 
 template <typename T, typename W>
-void launch_weights(const SkinnyMatmul& p, Stream stream) {
+void launch_weights(const SmallBatchMatmul& p, Stream stream) {
   const bool vector =
       (p.transposed ? p.k : p.n) % kWeights<W> == 0 && are_aligned({p.weights, p.gate});
   if (!vector) return launch_rows<T, W, 4, false>(p, stream);
@@ -113,7 +114,7 @@ void launch_weights(const SkinnyMatmul& p, Stream stream) {
 
 }  // namespace
 
-void skinny_matmul_gpu(const SkinnyMatmul& p, Stream stream) {
+void small_batch_matmul_gpu(const SmallBatchMatmul& p, Stream stream) {
   QT_ASSERT(p.rows >= 0 && p.k > 0 && p.n > 0 && !(p.transposed && p.gate != nullptr));
   QT_ASSERT(p.out_dtype == DType::f32 || p.out_dtype == p.dtype);
   QT_ASSERT(size_of(p.weight_dtype) > 1 ||
@@ -121,7 +122,7 @@ void skinny_matmul_gpu(const SkinnyMatmul& p, Stream stream) {
   if (p.rows == 0) return;
   if (p.takes_tiles() && are_aligned({p.x, p.weights, p.gate, p.norm}))
     return byte_tiles(p, stream);
-  if (p.experts.logits != nullptr) return skinny_experts(p, stream);
+  if (p.experts.logits != nullptr) return small_batch_experts(p, stream);
   for_operands(p, [&]<typename T, typename W>(T, W) { launch_weights<T, W>(p, stream); });
 }
 
