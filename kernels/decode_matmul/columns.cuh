@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kSmallBatchThreads)
   const Rows rows(p);
   if (rows.count == 0) return;
   constexpr size_t kFirst = Rows::kShared;
-  auto held = simt::shared<float>(kFirst, static_cast<size_t>(a.chunk) * kRows);
+  auto staged = simt::shared<float>(kFirst, static_cast<size_t>(a.chunk) * kRows);
   auto partial =
       simt::shared<float>(kFirst + static_cast<size_t>(a.chunk) * kRows * sizeof(float),
                           static_cast<size_t>(kSmallBatchWarps * kMatrices * kRows * width));
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(kSmallBatchThreads)
   for (int64_t begin = 0; begin < p.k; begin += a.chunk) {
     const int count = p.k - begin < a.chunk ? static_cast<int>(p.k - begin) : a.chunk;
     if (begin > 0) __syncthreads();
-    hold_rows<T, kRows>(p, rows, begin, count, held, squares,
-                        [](int r, int i) { return i * kRows + r; });
+    stage_rows<T, kRows>(p, rows, begin, count, staged, squares,
+                         [](int r, int i) { return i * kRows + r; });
     __syncthreads();
     for (int base = 0; base < count; base += kAhead * step) {
 #pragma unroll
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kSmallBatchThreads)
 #pragma unroll
         for (int r = 0; r < kRows; ++r) {
           if (Rows::kFew && r >= rows.count) break;
-          const float x = held[i * kRows + r];
+          const float x = staged[i * kRows + r];
 #pragma unroll
           for (int m = 0; m < kMatrices; ++m)
 #pragma unroll

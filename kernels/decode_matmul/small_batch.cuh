@@ -89,8 +89,8 @@ struct ConsecutiveRows {
 /// Puts elements [begin, begin + count) of the block's rows of x, times the norm's scale, where
 /// place(row, element) says, and adds their squares.
 template <typename T, int kRows, class Rows, typename Place>
-QT_DEVICE void hold_rows(const SmallBatchMatmul& p, const Rows& rows, int64_t begin, int count,
-                         simt::Shared<float> held, float (&squares)[kRows], const Place& place) {
+QT_DEVICE void stage_rows(const SmallBatchMatmul& p, const Rows& rows, int64_t begin, int count,
+                          simt::Shared<float> staged, float (&squares)[kRows], const Place& place) {
   const T* x = static_cast<const T*>(p.x) + begin;
   // All loads of a turn are under way before the first is used.
   constexpr int kTogether = kRows <= 2 ? 8 : kRows == 4 ? 4 : 2;
@@ -111,7 +111,7 @@ QT_DEVICE void hold_rows(const SmallBatchMatmul& p, const Rows& rows, int64_t be
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         squares[r] += v[u][r] * v[u][r];
-        if (i < count) held[place(r, i)] = v[u][r] * scale[u];
+        if (i < count) staged[place(r, i)] = v[u][r] * scale[u];
       }
     }
   }

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kSmallBatchThreads)
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const ConsecutiveRows<kRows> rows(p);
   const int64_t first_column = (int64_t{blockIdx.x} * kSmallBatchWarps + warp) * kColumnsTogether;
-  auto held = simt::shared<float>(0, static_cast<size_t>(a.chunk) * kRows);
+  auto staged = simt::shared<float>(0, static_cast<size_t>(a.chunk) * kRows);
   auto all_squares = simt::shared<float>(static_cast<size_t>(a.chunk) * kRows * sizeof(float),
                                          kSmallBatchWarps * kRows);
 
@@ -41,8 +41,8 @@ __global__ void __launch_bounds__(kSmallBatchThreads)
   for (int64_t begin = 0; begin < p.k; begin += a.chunk) {
     const int count = p.k - begin < a.chunk ? static_cast<int>(p.k - begin) : a.chunk;
     if (begin > 0) __syncthreads();
-    hold_rows<T, kRows>(p, rows, begin, count, held, squares,
-                        [&](int r, int i) { return r * a.chunk + i; });
+    stage_rows<T, kRows>(p, rows, begin, count, staged, squares,
+                         [&](int r, int i) { return r * a.chunk + i; });
     __syncthreads();
     for (int base = 0; base < count; base += kAhead * kStep) {
 #pragma unroll
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kSmallBatchThreads)
         for (int r = 0; r < kRows; ++r)
 #pragma unroll
           for (int i = 0; i < kLane; ++i) {
-            const float x = kVector || first + i < count ? held[r * a.chunk + first + i] : 0.0f;
+            const float x = kVector || first + i < count ? staged[r * a.chunk + first + i] : 0.0f;
 #pragma unroll
             for (int c = 0; c < kColumnsTogether; ++c) sums[c][r] += x * w[c][i];
           }

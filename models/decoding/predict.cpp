@@ -58,14 +58,14 @@ Decodes predict_with(Decoder& decoder, const HostArrays& batch, const PredictOpt
 }
 
 /// What the rows of all requests take of a cache.
-CacheOptions room_for(const std::vector<GenerationRequest>& requests) {
-  CacheOptions room;
+CacheOptions cache_for(const std::vector<GenerationRequest>& requests) {
+  CacheOptions cache;
   for (const GenerationRequest& request : requests) {
-    room.num_decodes = std::max(room.num_decodes, rows_of(request));
-    room.max_length = std::max<int64_t>(room.max_length,
-                                        std::ssize(request.prompt) + request.rules.max_new_tokens);
+    cache.num_decodes = std::max(cache.num_decodes, rows_of(request));
+    cache.max_length = std::max<int64_t>(cache.max_length,
+                                         std::ssize(request.prompt) + request.rules.max_new_tokens);
   }
-  return room;
+  return cache;
 }
 
 template <class Decoder>
@@ -78,9 +78,9 @@ Answers answer_with(Decoder& decoder, const HostArrays& batch,
                                            static_cast<size_t>(inputs.length));
     requests[i].inputs.assign(row.begin(), row.end());
   }
-  const CacheOptions room = room_for(requests);
-  decoder.begin(inputs.tokens, inputs.batch, inputs.length, room);
-  return generate(decoder, requests, room.num_decodes);
+  const CacheOptions cache = cache_for(requests);
+  decoder.begin(inputs.tokens, inputs.batch, inputs.length, cache);
+  return generate(decoder, requests, cache.num_decodes);
 }
 
 /// A decoder-only batch: its prefixes, and how much of each the cache is filled with.
@@ -130,9 +130,9 @@ Answers answer_prefixes(Decoder& decoder, const HostArrays& batch, bool bidirect
     request.prompt.assign(row, row + count + 1);
     request.prefilled = count;
   }
-  const CacheOptions room = room_for(requests);
-  decoder.begin_prefix(p.tokens, p.batch, p.length, p.prefix, bidirectional, room);
-  return generate(decoder, requests, room.num_decodes);
+  const CacheOptions cache = cache_for(requests);
+  decoder.begin_prefix(p.tokens, p.batch, p.length, p.prefix, bidirectional, cache);
+  return generate(decoder, requests, cache.num_decodes);
 }
 
 template <class Decoder>

@@ -52,13 +52,13 @@ class Comparison {
       firsts_.push_back(start == 0 || ids.empty() ? 0 : ids.back());
       first_positions_.push_back(start == 0 ? 0 : static_cast<int32_t>(ids.size()));
     }
-    const CacheOptions room{.num_decodes = 1,
-                            .max_length = static_cast<int64_t>(start * longest + steps)};
+    const CacheOptions cache{.num_decodes = 1,
+                             .max_length = static_cast<int64_t>(start * longest + steps)};
     for (TransformerDecoder* decoder : {&exact_, &other_})
       if (start > 0)
-        decoder->begin_prefix(tokens, items, length, prefix, texts.bidirectional, room);
+        decoder->begin_prefix(tokens, items, length, prefix, texts.bidirectional, cache);
       else
-        decoder->begin(tokens, items, length, room);
+        decoder->begin(tokens, items, length, cache);
     for (size_t t = 0; t < steps; ++t) step(t);
   }
 

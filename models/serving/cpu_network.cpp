@@ -87,7 +87,7 @@ class CpuNetwork final : public ServedNetwork {
   const LayerConfig& layer_;
   CpuPages pages_;
   const bool bidirectional_;
-  const decoding::BiasStrips bias_;
+  const decoding::BiasDiagonals bias_;
   std::vector<float> logits_;
 };
 

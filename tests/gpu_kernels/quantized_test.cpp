@@ -79,12 +79,12 @@ HostArrays batch_of(int64_t items, bool decoder_only) {
 
 template <class Decoder>
 void begin(Decoder& decoder, bool decoder_only, const HostArrays& batch, int64_t items) {
-  const CacheOptions room{.num_decodes = 1, .max_length = kTargets};
+  const CacheOptions cache{.num_decodes = 1, .max_length = kTargets};
   if (!decoder_only)
-    return decoder.begin(batch.at("encoder_input_tokens").as<int32_t>(), items, kInputs, room);
+    return decoder.begin(batch.at("encoder_input_tokens").as<int32_t>(), items, kInputs, cache);
   const std::vector<int32_t> prefix(static_cast<size_t>(items), 3);
   decoder.begin_prefix(batch.at("decoder_input_tokens").as<int32_t>(), items, kTargets, prefix,
-                       true, room);
+                       true, cache);
 }
 
 class Quantized : public DeviceTest {

@@ -41,14 +41,14 @@ void expect_steps_agree(const SparseNetwork& network) {
                          {"decoder_target_tokens", tokens(kRows, kTargets, 2)},
                          {"decoder_input_tokens", tokens(kRows, kTargets, 3)}};
   const HostArray whole = network.model->logits(batch).to_host();
-  const CacheOptions room{.num_decodes = 1, .max_length = kTargets};
+  const CacheOptions cache{.num_decodes = 1, .max_length = kTargets};
   const auto begun = [&](auto decoder) {
     const auto encoded = batch.at("encoder_input_tokens").as<int32_t>();
     const std::vector<int32_t> no_prefix(kRows);
     if (network.decoder_only())
-      decoder->begin_prefix(encoded, kRows, kInputs, no_prefix, false, room);
+      decoder->begin_prefix(encoded, kRows, kInputs, no_prefix, false, cache);
     else
-      decoder->begin(encoded, kRows, kInputs, room);
+      decoder->begin(encoded, kRows, kInputs, cache);
     return decoder;
   };
   std::unique_ptr<PackedNetwork> packed;

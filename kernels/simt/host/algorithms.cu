@@ -48,33 +48,33 @@ void exclusive_sum(const int32_t* x, int32_t* sums, int64_t n, Stream) {
 namespace quintet::cuda::simt {
 namespace {
 
-/// Calls run(room, bytes) twice: for the bytes it needs, and with them.
+/// Calls run(workspace, bytes) twice: for the bytes it needs, and with them.
 template <typename Run>
-void with_room(int64_t n, Stream stream, const Run& run) {
+void with_workspace(int64_t n, Stream stream, const Run& run) {
   if (n == 0) return;
   QT_ASSERT(n < int64_t{1} << 31);
-  const auto checked = [&](void* room, size_t& bytes) {
-    check_cuda(run(room, bytes, static_cast<int>(n), static_cast<cudaStream_t>(stream.handle)),
+  const auto checked = [&](void* workspace, size_t& bytes) {
+    check_cuda(run(workspace, bytes, static_cast<int>(n), static_cast<cudaStream_t>(stream.handle)),
                "a sort or sum of the whole GPU");
   };
   size_t bytes = 0;
   checked(nullptr, bytes);
-  const Scratch room(static_cast<int64_t>(bytes), stream);
-  checked(room.data<void>(), bytes);
+  const Scratch workspace(static_cast<int64_t>(bytes), stream);
+  checked(workspace.data<void>(), bytes);
 }
 
 }  // namespace
 
 void sort_pairs(const SortPairs& p, Stream stream) {
-  with_room(p.n, stream, [&](void* room, size_t& bytes, int n, cudaStream_t on) {
-    return cub::DeviceRadixSort::SortPairs(room, bytes, p.keys, p.sorted_keys, p.values,
+  with_workspace(p.n, stream, [&](void* workspace, size_t& bytes, int n, cudaStream_t on) {
+    return cub::DeviceRadixSort::SortPairs(workspace, bytes, p.keys, p.sorted_keys, p.values,
                                            p.sorted_values, n, 0, p.bits, on);
   });
 }
 
 void exclusive_sum(const int32_t* x, int32_t* sums, int64_t n, Stream stream) {
-  with_room(n, stream, [&](void* room, size_t& bytes, int count, cudaStream_t on) {
-    return cub::DeviceScan::ExclusiveSum(room, bytes, x, sums, count, on);
+  with_workspace(n, stream, [&](void* workspace, size_t& bytes, int count, cudaStream_t on) {
+    return cub::DeviceScan::ExclusiveSum(workspace, bytes, x, sums, count, on);
   });
 }
 

@@ -40,7 +40,7 @@ struct StepGroup {
 
 struct DecoderStep {
   CacheLayout layout;
-  const BiasStrips* bias = nullptr;  // as long as the highest position of a row that has a place
+  const BiasDiagonals* bias = nullptr;  // as long as the highest position of a row that has a place
   std::span<const StepRow> rows;
   std::span<const StepGroup> groups;
 };

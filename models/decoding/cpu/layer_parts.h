@@ -38,17 +38,17 @@ inline void mlp_activations(const PackedRows& x, const PackedMlp& mlp, Part part
 }
 
 /// Relative biases of a stack, by distance: row(layer, head, query)[key] for 0 <= key < length.
-class BiasStrips {
+class BiasDiagonals {
  public:
-  BiasStrips() = default;
-  BiasStrips(const PackedStack& stack, int64_t length);
+  BiasDiagonals() = default;
+  BiasDiagonals(const PackedStack& stack, int64_t length);
   const float* row(size_t layer, int64_t head, int64_t query) const {
     return data_.data() + first_[layer] + head * (2 * length_ - 1) + (length_ - 1 - query);
   }
 
  private:
   int64_t length_ = 0;
-  std::vector<int64_t> first_;  // of each layer; layers with the same table share its strips
+  std::vector<int64_t> first_;  // of each layer; layers with the same table share its diagonals
   std::vector<float> data_;     // [tables, heads, 2 length - 1]
 };
 

@@ -10,7 +10,7 @@
 
 namespace quintet::decoding {
 
-BiasStrips::BiasStrips(const PackedStack& stack, int64_t length) : length_(length) {
+BiasDiagonals::BiasDiagonals(const PackedStack& stack, int64_t length) : length_(length) {
   const PackedBias* last = nullptr;
   for (const PackedLayer& layer : stack.layers) {
     const PackedBias& bias = *layer.self.relative_bias;
@@ -42,7 +42,7 @@ struct StackRun {
   const KeyValueSink& sink;
   const LayerConfig& sizes;
   const int64_t rows, heads, joined, block;
-  BiasStrips bias;
+  BiasDiagonals bias;
   std::vector<float> x,
       query;  // [rows, embed]; [rows, joined_kv], where attention's results go too
   std::shared_ptr<float> memory;

@@ -7,7 +7,7 @@ namespace quintet::decoding {
 
 struct TransformerDecoder::State {
   SelfCache cache;
-  BiasStrips bias;
+  BiasDiagonals bias;
   Sequences encoder_input;
   std::vector<float> encoded;  // [encoder tokens, embed]
   std::shared_ptr<float> cross_memory;
@@ -74,7 +74,7 @@ void TransformerDecoder::begin(std::span<const int32_t> tokens, int64_t batch, i
   QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length && mask.size() == tokens.size());
   State& s = *state_;
   s.cache.start(spec.decoder, batch, options);
-  s.bias = BiasStrips(network_.decoder(), options.max_length);
+  s.bias = BiasDiagonals(network_.decoder(), options.max_length);
   s.encoder_input = without_padding(tokens, mask, batch, length);
   s.encoded = encode(network_, s.encoder_input);
   s.cross = lay_out_cross(spec.decoder, s.encoder_input, s.cross_memory);
@@ -90,7 +90,7 @@ void TransformerDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t b
   QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length);
   State& s = *state_;
   s.cache.start(spec.decoder, batch, options);
-  s.bias = BiasStrips(network_.decoder(), options.max_length);
+  s.bias = BiasDiagonals(network_.decoder(), options.max_length);
   s.encoder_input = {};
   s.encoded.clear();
   s.cross.clear();

@@ -195,24 +195,25 @@ Tensor DeviceDecoder::queue_layers() {
   const GpuKernels& kernels = Device::current().kernels();
   const Stream stream = Device::current().stream();
   const int64_t d = weights_->layer().head_dim, joined = weights_->joined_kv();
-  const int64_t room = s.options.max_length;
+  const int64_t cache_length = s.options.max_length;
   const bool by_head = weights_->spec.decoder.cross_attention;
   const Tensor attended(Spec{{s.row, {axis::kJoinedKv, joined}}, weights_->dtype()});
   const StepAttention attention{
       .self =
           [&](size_t i, const DecodeRows& rows, const void* key, const void* value,
               const Tensor& bias) {
-            kernels.decode_self({.rows = rows,
-                                 .cache = cache(s.keys[i], s.values[i], room * joined,
-                                                by_head ? room * d : d, by_head ? d : joined, room),
-                                 .key = key,
-                                 .value = value,
-                                 .key_stride = 3 * joined,
-                                 .positions = s.input(kPositions),
-                                 .sources = sources(s.sources),
-                                 .bias = bias.local().data<float>(),
-                                 .biases = bias.size(1)},
-                                stream);
+            kernels.decode_self(
+                {.rows = rows,
+                 .cache = cache(s.keys[i], s.values[i], cache_length * joined,
+                                by_head ? cache_length * d : d, by_head ? d : joined, cache_length),
+                 .key = key,
+                 .value = value,
+                 .key_stride = 3 * joined,
+                 .positions = s.input(kPositions),
+                 .sources = sources(s.sources),
+                 .bias = bias.local().data<float>(),
+                 .biases = bias.size(1)},
+                stream);
           },
       .cross =
           [&](size_t i, const DecodeRows& rows) {
