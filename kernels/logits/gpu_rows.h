@@ -60,7 +60,7 @@ struct SampleStep {
   int32_t* running = nullptr;           // [1] rows that have not ended; none: the step does nothing
   float* log_probs = nullptr;           // [rows]
   Key* keys = nullptr;                  // [2] of this step's draws; of all that follow
-  int32_t *next_tokens = nullptr, *next_positions = nullptr;  // [rows] the network's next question
+  int32_t *next_tokens = nullptr, *next_positions = nullptr;  // [rows] the network's next input
 };
 
 /// The largest elements of each row. top: 1 to kMostTop.
@@ -86,7 +86,7 @@ struct BeamStep {
   int64_t items = 0, beams = 1, vocab = 0;  // beams: 1 to 16
   int32_t eos_id = 1;
   int32_t resting_position = 0;  // of rows of items that are settled
-  // The network's answer: logits and their largest elements, top_gpu's.
+  // The network's output: logits and their largest elements, top_gpu's.
   const float* logits = nullptr;  // [rows, vocab]
   int64_t top = 1;
   const float* values = nullptr;
@@ -106,7 +106,7 @@ struct BeamStep {
   FinishedBeam* finished = nullptr;                                  // [rows]
   int32_t *written_tokens = nullptr,
           *written_parents = nullptr;  // [width - 1, rows]; parents: beams
-  // The network's next question.
+  // The network's next input.
   int32_t *next_tokens = nullptr, *next_positions = nullptr, *next_parents = nullptr;  // [rows]
 };
 

@@ -37,20 +37,20 @@ class Choices : public Generation {
     });
   }
 
-  const StepQuestion* question() const override {
-    return request_.rules.empty() ? &question_ : nullptr;
+  const SamplingRequest* sampling_request() const override {
+    return request_.rules.empty() ? &sampling_request_ : nullptr;
   }
-  void advance(const StepAnswer& answer) override {
+  void advance(const TopKResult& top_k) override {
     advance_with([&](size_t which, int64_t row, int64_t) {
-      const int64_t first = row * answer.width;
-      DrawnToken drawn{.token = std::max(answer.indices[first], 0),
-                       .log_prob = answer.log_prob(row, answer.values[first]),
-                       .logit = answer.values[first]};
-      if (!request_.sampling.greedy()) drawn = answer.drawn[which];
+      const int64_t first = row * top_k.width;
+      DrawnToken drawn{.token = std::max(top_k.indices[first], 0),
+                       .log_prob = top_k.log_prob(row, top_k.values[first]),
+                       .logit = top_k.values[first]};
+      if (!request_.sampling.greedy()) drawn = top_k.drawn[which];
       return TokenChoice{.token = drawn.token,
                          .log_prob = drawn.log_prob,
-                         .model_log_prob = answer.log_prob(row, drawn.logit),
-                         .top = answer.likeliest(row, request_.sampling.alternatives)};
+                         .model_log_prob = top_k.log_prob(row, drawn.logit),
+                         .top = top_k.likeliest(row, request_.sampling.alternatives)};
     });
   }
 
@@ -97,18 +97,18 @@ class Choices : public Generation {
   }
 
   void ask() {
-    question_.best = 0;
-    question_.draws.clear();
+    sampling_request_.best = 0;
+    sampling_request_.draws.clear();
     const SamplingRules& rules = request_.sampling;
     for_each_choice([&](int64_t row, int64_t decode) {
-      question_.best = std::max<int64_t>(1, rules.alternatives);
+      sampling_request_.best = std::max<int64_t>(1, rules.alternatives);
       if (rules.greedy()) return;
       const auto& tokens = sequences_[static_cast<size_t>(decode)].hypothesis.tokens;
-      question_.draws.push_back({.row = static_cast<int32_t>(row),
-                                 .temperature = rules.temperature,
-                                 .topp = rules.top_p < 1 ? rules.top_p : 0,
-                                 .topk = rules.top_k,
-                                 .key = draw_key(rules.seed, decode, std::ssize(tokens))});
+      sampling_request_.draws.push_back({.row = static_cast<int32_t>(row),
+                                         .temperature = rules.temperature,
+                                         .topp = rules.top_p < 1 ? rules.top_p : 0,
+                                         .topk = rules.top_k,
+                                         .key = draw_key(rules.seed, decode, std::ssize(tokens))});
     });
   }
 
@@ -144,7 +144,7 @@ class Choices : public Generation {
   int64_t fed_;  // tokens read so far
   std::vector<Sequence> sequences_;
   std::vector<RowStep> rows_;
-  StepQuestion question_;
+  SamplingRequest sampling_request_;
 };
 
 }  // namespace

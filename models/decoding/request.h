@@ -16,8 +16,8 @@
 #include <memory>
 
 #include "models/decoding/search/logit_rules.h"
-#include "models/decoding/search/step_answer.h"
 #include "models/decoding/search/token_model.h"
+#include "models/decoding/search/top_k_result.h"
 
 namespace quintet::decoding {
 
@@ -69,8 +69,8 @@ class Generation {
   /// Logits [rows().size(), vocab] of the token after each; they are changed.
   virtual void advance(std::span<float> logits) = 0;
   /// What the next step may answer instead of logits; null: only they will do. The same throughout.
-  virtual const StepQuestion* question() const { return nullptr; }
-  virtual void advance(const StepAnswer&) { throw Bug("whole rows are needed"); }
+  virtual const SamplingRequest* sampling_request() const { return nullptr; }
+  virtual void advance(const TopKResult&) { throw Bug("whole rows are needed"); }
   /// num_return_sequences hypotheses, beams best first, samples in their order; before the end,
   /// what is there so far.
   virtual std::vector<Hypothesis> results() const = 0;

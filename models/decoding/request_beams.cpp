@@ -36,7 +36,8 @@ class Beams : public Generation {
         vocab_(static_cast<size_t>(vocab_size)),
         kept_(static_cast<size_t>(request_.num_beams) *
               std::max<size_t>(2, 1 + request_.rules.eos_ids.size())),
-        question_{.best = std::max(static_cast<int64_t>(kept_), request_.sampling.alternatives)},
+        sampling_request_{
+            .best = std::max(static_cast<int64_t>(kept_), request_.sampling.alternatives)},
         fed_(request_.prefilled) {
     live_.push_back(
         {.history = request_.prompt, .tokens = {}, .log_prob = 0, .stops = request_.stops});
@@ -60,14 +61,14 @@ class Beams : public Generation {
     });
   }
 
-  const StepQuestion* question() const override {
-    return request_.rules.empty() ? &question_ : nullptr;
+  const SamplingRequest* sampling_request() const override {
+    return request_.rules.empty() ? &sampling_request_ : nullptr;
   }
-  void advance(const StepAnswer& answer) override {
+  void advance(const TopKResult& top_k) override {
     advance_with([&](size_t row) {
       const auto r = static_cast<int64_t>(row);
-      return Continuations{answer.likeliest(r, static_cast<int64_t>(kept_)),
-                           answer.likeliest(r, request_.sampling.alternatives)};
+      return Continuations{top_k.likeliest(r, static_cast<int64_t>(kept_)),
+                           top_k.likeliest(r, request_.sampling.alternatives)};
     });
   }
 
@@ -188,7 +189,7 @@ class Beams : public Generation {
   const GenerationRequest request_;
   const size_t vocab_;
   const size_t kept_;  // continuations looked at: enough that num_beams of them do not end
-  const StepQuestion question_;
+  const SamplingRequest sampling_request_;
   int64_t fed_;                       // tokens read so far
   std::vector<Beam> live_;            // best first
   std::vector<Hypothesis> finished_;  // best first, num_beams at most

@@ -13,8 +13,8 @@ class Scoring : public Generation {
       : targets_(std::move(targets)),
         alternatives_(alternatives),
         next_(start),
-        question_{.best = std::max<int64_t>(1, alternatives),
-                  .draws = {{.row = 0, .token = targets_.front()}}} {}
+        sampling_request_{.best = std::max<int64_t>(1, alternatives),
+                          .draws = {{.row = 0, .token = targets_.front()}}} {}
 
   std::span<const RowStep> rows() const override {
     return std::span(&next_, hypothesis_.tokens.size() < targets_.size() ? 1 : 0);
@@ -26,9 +26,9 @@ class Scoring : public Generation {
     take(log_prob, likeliest(logits, alternatives_));
   }
 
-  const StepQuestion* question() const override { return &question_; }
-  void advance(const StepAnswer& answer) override {
-    take(answer.log_prob(0, answer.drawn->logit), answer.likeliest(0, alternatives_));
+  const SamplingRequest* sampling_request() const override { return &sampling_request_; }
+  void advance(const TopKResult& top_k) override {
+    take(top_k.log_prob(0, top_k.drawn->logit), top_k.likeliest(0, alternatives_));
   }
 
   std::vector<Hypothesis> results() const override { return {hypothesis_}; }
@@ -49,13 +49,14 @@ class Scoring : public Generation {
     hypothesis_.score += log_prob;
     next_.token = hypothesis_.tokens.back().token;
     ++next_.position;
-    if (hypothesis_.tokens.size() < targets_.size()) question_.draws.front().token = wanted();
+    if (hypothesis_.tokens.size() < targets_.size())
+      sampling_request_.draws.front().token = wanted();
   }
 
   const TokenList targets_;
   const int64_t alternatives_;
   RowStep next_;
-  StepQuestion question_;
+  SamplingRequest sampling_request_;
   Hypothesis hypothesis_;
 };
 

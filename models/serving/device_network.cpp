@@ -252,8 +252,8 @@ std::vector<JobAnswer> DeviceNetwork::step(std::span<const StepJob> jobs) {
 }
 
 std::span<const RowDraw> DeviceNetwork::draws_of(const StepJob& job) const {
-  if (!answers_.holds(job.question)) return {};
-  return job.question->draws;
+  if (!answers_.holds(job.sampling_request)) return {};
+  return job.sampling_request->draws;
 }
 
 /// Of the step that has just ended.
@@ -263,8 +263,8 @@ std::vector<JobAnswer> DeviceNetwork::answers(std::span<const StepJob> jobs) con
   for (const StepJob& job : jobs) {
     const int64_t rows = std::ssize(job.steps), floats = rows * vocab_size();
     JobAnswer& one = all.emplace_back();
-    if (answers_.holds(job.question)) {
-      one.answer = answers_.from(row, draw);
+    if (answers_.holds(job.sampling_request)) {
+      one.top_k = answers_.from(row, draw);
     } else {
       auto* const host = reinterpret_cast<float*>(host_logits_.get()) + row * vocab_size();
       Device::current().copy_out(host, at(logits_, row * vocab_size()), 4 * floats);

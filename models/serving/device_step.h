@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "kernels/gpu/gpu_kernels.h"
-#include "models/decoding/search/step_answer.h"
+#include "models/decoding/search/top_k_result.h"
 
 namespace quintet::serving {
 
@@ -78,9 +78,10 @@ class AnswerMemory {
         device_(Device::current().memory().allocate(bytes())),
         host_(Device::current().pinned(bytes())) {}
 
-  /// Whether the question has its answer here.
-  bool holds(const decoding::StepQuestion* question) const {
-    return question != nullptr && question->best <= top_ && (draws_ || question->draws.empty());
+  /// Whether the sampling request has its result here.
+  bool holds(const decoding::SamplingRequest* sampling_request) const {
+    return sampling_request != nullptr && sampling_request->best <= top_ &&
+           (draws_ || sampling_request->draws.empty());
   }
   /// Behind the logits [rows, vocab].
   void queue(const float* logits, int64_t vocab, const RowDraw* draws) const {
@@ -94,7 +95,7 @@ class AnswerMemory {
     device.copy(host_.get(), device_.get(), bytes());
   }
   /// Of the rows and the draws from there on.
-  decoding::StepAnswer from(int64_t row, int64_t draw) const {
+  decoding::TopKResult from(int64_t row, int64_t draw) const {
     const TopRows top = parts(host_);
     return {.width = top_,
             .values = top.values + row * top_,

@@ -328,8 +328,9 @@ void Engine::step() {
   const std::exception_ptr error = compute([&] {
     for (const auto& running : running_) {
       const decoding::Generation& search = *running->job.search;
-      jobs.push_back(
-          {.rows = running->rows.get(), .steps = search.rows(), .question = search.question()});
+      jobs.push_back({.rows = running->rows.get(),
+                      .steps = search.rows(),
+                      .sampling_request = search.sampling_request()});
     }
     answers = network_->step(jobs);
   });
@@ -358,7 +359,7 @@ void Engine::advance(std::span<const JobAnswer> answers) {
     running.read = std::ssize(search.rows());
     try {
       if (got.logits.empty())
-        search.advance(got.answer);
+        search.advance(got.top_k);
       else
         search.advance(got.logits);
       if (running.job.on_step) running.job.on_step(search);

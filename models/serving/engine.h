@@ -3,7 +3,7 @@
 // encoded; then each step takes one token of every row of every job. A job's answer does not
 // depend, bit for bit, on what else is in the batch (models/serving/device_network.cpp: how far on
 // a GPU). Each job's search runs on the host, between the steps; what it reads of the logits, a GPU
-// finds (models/decoding/search/step_answer.h), except for requests whose rules change logits (penalties,
+// finds (models/decoding/search/top_k_result.h), except for requests whose rules change logits (penalties,
 // forced prefixes): their rows come to the host.
 //
 //   const EngineOptions options{.memory_bytes = 1 << 30};

@@ -5,7 +5,7 @@
 //   std::unique_ptr<ServedNetwork> network = cpu_network(packed, options);  // or device_network
 //   auto inputs = network->read({{&tokens}});
 //   auto rows = network->rows(inputs[0].get(), {.rows = 4, .max_length = 64});
-//   auto answers = network->step({{{rows.get(), search.rows(), search.question()}}});
+//   auto answers = network->step({{{rows.get(), search.rows(), search.sampling_request()}}});
 //
 // Used by one thread. What it does for a row does not depend on the other rows there are.
 
@@ -46,17 +46,17 @@ class RowCaches {
   virtual int64_t promised_bytes() const = 0;
 };
 
-/// A job's share of a step; rows() and question() of its search.
+/// A job's share of a step; rows() and sampling_request() of its search.
 struct StepJob {
   RowCaches* rows = nullptr;
   std::span<const decoding::RowStep> steps;
-  const decoding::StepQuestion* question = nullptr;
+  const decoding::SamplingRequest* sampling_request = nullptr;
 };
 /// What it gets, there until the next step: logits [steps, vocab], which the caller may change, or
-/// where they are empty the answer to its question.
+/// where they are empty what its sampling request gets.
 struct JobAnswer {
   std::span<float> logits = {};
-  decoding::StepAnswer answer = {};
+  decoding::TopKResult top_k = {};
 };
 
 class ServedNetwork {

@@ -15,8 +15,8 @@ class DeviceBeams {
   bool fits(const BeamPlan& plan) const;
   /// Forgets the search before.
   void start(const BeamPlan& plan);
-  /// Queues the step that follows `answer`, which names the network's answer and where its next
-  /// question goes; the same each time, so that it may be recorded.
+  /// Queues the step that follows `answer`, which names the network's output and where its next
+  /// input goes; the same each time, so that it may be recorded.
   void queue(BeamStep answer) const;
   /// Waits. Throws kData for an item whose logits are too few numbers.
   bool all_settled() const;

@@ -286,7 +286,7 @@ void DeviceDecoder::run_step(const StepInput& input) {
   s.step.run([this] { queue_step(); });
 }
 
-/// Puts the first question of a search that runs here.
+/// Puts the first input of a search that runs here.
 void DeviceDecoder::ask_first(
     const std::function<std::array<int32_t, 2>(int64_t row)>& token_and_position) {
   const State& s = *state_;
@@ -391,13 +391,13 @@ std::span<float> DeviceDecoder::fetch_logits() {
 
 std::span<const float> DeviceDecoder::last_logits() { return fetch_logits(); }
 
-void DeviceDecoder::step_unseen(const StepInput& input) {
+void DeviceDecoder::step_without_logits(const StepInput& input) {
   run_step(input);
   Device::current().synchronize();
 }
 
 std::vector<RowSummary> DeviceDecoder::step_greedily(const StepInput& input, bool) {
-  step_unseen(input);
+  step_without_logits(input);
   const TopRows best = state_->parts_of(state_->host_best.get());
   std::vector<RowSummary> rows;
   for (const int32_t row : last_rows_)

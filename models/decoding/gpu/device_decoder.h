@@ -40,7 +40,7 @@ class DeviceDecoder : public TokenModel {
   int64_t vocab_size() const override { return model_.vocab_size(); }
   std::span<float> step(const StepInput& input) override;
   std::vector<RowSummary> step_greedily(const StepInput& input, bool log_sums) override;
-  void step_unseen(const StepInput& input) override;
+  void step_without_logits(const StepInput& input) override;
   /// From the largest elements that every step sends, where they are enough.
   std::vector<RowSelection> select_last(const SelectOptions& options) override;
   /// With up to 16 beams. The host looks every few steps whether the search is over.

@@ -14,7 +14,7 @@ class DeviceSamples {
   /// Forgets the search before.
   void start(const SamplePlan& plan);
   /// Queues the draw from `logits` float32 [rows, vocab] and what follows it; `next` names where the
-  /// network's next question goes and where resting rows stand. The same each time, so that it may be
+  /// network's next input goes and where resting rows stand. The same each time, so that it may be
   /// recorded.
   void queue(const float* logits, int64_t vocab, SampleStep next) const;
   /// Waits.

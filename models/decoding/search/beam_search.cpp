@@ -209,7 +209,7 @@ class BeamSearch {
                           (item.sources.empty() ? static_cast<int32_t>(b) : item.sources[b]));
       }
     }
-    model_.step_unseen(
+    model_.step_without_logits(
         {.rows = rows, .tokens = tokens, .positions = positions, .sources = sources});
     // Dead beams matter only where the others have too few continuations. Looking at them is dear:
     // at -1e7 rounding makes most of a vocabulary equal.

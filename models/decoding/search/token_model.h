@@ -80,14 +80,14 @@ class TokenModel {
   virtual std::vector<RowSummary> step_greedily(const StepInput& input, bool log_sums);
   /// A step for searches that only select among its logits, with the values of the candidates;
   /// select_last may be called again with other options. A GPU need not send the logits.
-  virtual void step_unseen(const StepInput& input) { last_logits_ = step(input); }
+  virtual void step_without_logits(const StepInput& input) { last_logits_ = step(input); }
   virtual std::vector<RowSelection> select_last(const SelectOptions& options);
   /// A whole search without the host between its steps; nothing if this model has no such way.
   virtual std::optional<BeamTrace> run_beams(const BeamPlan&) { return std::nullopt; }
   virtual std::optional<SampleTrace> run_samples(const SamplePlan&) { return std::nullopt; }
 
  protected:
-  /// Logits [n, vocab] of the last step_unseen.
+  /// Logits [n, vocab] of the last step_without_logits.
   virtual std::span<const float> last_logits() { return last_logits_; }
 
  private:

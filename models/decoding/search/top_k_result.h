@@ -1,9 +1,9 @@
 #pragma once
 // What a search reads of a step's logits where that is little: a device then need not send whole
-// rows. Question and answer count rows as the search's rows() does.
+// rows. The sampling request and the top-k result count rows as the search's rows() does.
 //
-//   if (const StepQuestion* asked = generation.question()) ...  // null: it reads whole rows
-//   generation.advance(StepAnswer{...});
+//   if (const SamplingRequest* request = generation.sampling_request()) ...  // null: it reads whole rows
+//   generation.advance(TopKResult{...});
 
 #include <span>
 #include <vector>
@@ -13,12 +13,12 @@
 
 namespace quintet::decoding {
 
-struct StepQuestion {
+struct SamplingRequest {
   int64_t best = 0;                 // how many of each row's largest elements; 0: nothing of them
   std::vector<RowDraw> draws = {};  // tokens drawn, or given ones' logits
 };
 
-struct StepAnswer {
+struct TopKResult {
   int64_t width = 0;                  // elements listed of each row, at least those asked for
   const float* values = nullptr;      // [rows, width], TopRows'
   const int32_t* indices = nullptr;   // [rows, width]

@@ -1,4 +1,4 @@
-#include "models/decoding/search/step_answer.h"
+#include "models/decoding/search/top_k_result.h"
 
 #include <limits>
 
@@ -6,7 +6,7 @@
 
 namespace quintet::decoding {
 
-std::vector<TokenLogProb> StepAnswer::likeliest(int64_t row, int64_t count) const {
+std::vector<TokenLogProb> TopKResult::likeliest(int64_t row, int64_t count) const {
   QT_ASSERT(count <= width);
   std::vector<TokenLogProb> tokens;
   for (int64_t i = row * width; i < row * width + count; ++i) {
