@@ -128,7 +128,7 @@ std::string Metrics::text(const serving::EngineState& engine, int64_t connection
     return sample("cache_bytes", {{"kind", kind}}, fmt::format("{}", count));
   };
   out += metric("cache_bytes", "gauge", "Memory of keys and values.",
-                bytes("limit", engine.memory_limit) + bytes("promised", engine.memory_promised) +
+                bytes("limit", engine.memory_limit) + bytes("reserved", engine.memory_reserved) +
                     bytes("used", engine.memory_used));
   out += single("connections", "gauge", "Open connections.", connections);
   out += single("resident_bytes", "gauge", "Memory of the process.", resident_bytes());

@@ -41,7 +41,7 @@ class DevicePages {
 
   int64_t tokens() const { return tokens_; }
   int64_t bytes() const { return bytes_; }
-  /// Throws Bug when there is none left: they are promised before they are taken.
+  /// Throws Bug when there is none left: they are reserved before they are taken.
   Page take();
   Place place(const Page& page, int64_t token) const {
     return static_cast<Place>(page.number() * tokens_ + token % tokens_);

@@ -8,18 +8,18 @@
 
 namespace quintet::serving {
 
-/// Memory of caches, promised before it is taken. Used by one thread.
+/// Memory of caches, reserved before it is taken. Used by one thread.
 struct MemoryBudget {
-  int64_t limit = 0, promised = 0;  // bytes
-  bool fits(int64_t bytes) const { return promised + bytes <= limit; }
+  int64_t limit = 0, reserved = 0;  // bytes
+  bool fits(int64_t bytes) const { return reserved + bytes <= limit; }
 };
 
 class EncodedInput {
  public:
   EncodedInput(MemoryBudget& budget, int64_t bytes) : budget_(budget), bytes_(bytes) {
-    budget_.promised += bytes_;
+    budget_.reserved += bytes_;
   }
-  ~EncodedInput() { budget_.promised -= bytes_; }
+  ~EncodedInput() { budget_.reserved -= bytes_; }
   EncodedInput(const EncodedInput&) = delete;
   EncodedInput& operator=(const EncodedInput&) = delete;
 

@@ -39,7 +39,7 @@ struct Engine::Running {
   Job job;
   std::shared_ptr<const EncodedInput> input;
   std::unique_ptr<RowCaches> rows;
-  int64_t promised = 0;  // bytes
+  int64_t reserved = 0;  // bytes
   int64_t read = 0;      // tokens of the step in hand
   std::exception_ptr error = {};
 };
@@ -134,9 +134,9 @@ void Engine::publish() {
   counts_.encoder_tokens = inputs_.tokens_read();
   counts_.shared_inputs = inputs_.shared();
   counts_.memory_limit = budget_.limit;
-  counts_.memory_promised = counts_.memory_used = budget_.promised;
+  counts_.memory_reserved = counts_.memory_used = budget_.reserved;
   for (const auto& running : running_)
-    counts_.memory_used += running->rows->bytes() - running->promised;
+    counts_.memory_used += running->rows->bytes() - running->reserved;
   if (running_.empty()) counts_.rows = 0;
   const std::lock_guard lock(mutex_);
   published_ = counts_;
@@ -317,9 +317,9 @@ void Engine::encode_only(std::span<WaitingJob> jobs) {
 
 /// What the job may still take, from now on.
 void Engine::promise(Running& running) {
-  const int64_t bytes = running.rows->promised_bytes();
-  budget_.promised += bytes - running.promised;
-  running.promised = bytes;
+  const int64_t bytes = running.rows->reserved_bytes();
+  budget_.reserved += bytes - running.reserved;
+  running.reserved = bytes;
 }
 
 void Engine::step() {
@@ -381,7 +381,7 @@ void Engine::advance(std::span<const JobAnswer> answers) {
 /// Frees what a job in the batch holds, then says so.
 void Engine::finish(size_t index, std::exception_ptr error) {
   Job job = std::move(running_[index]->job);
-  budget_.promised -= running_[index]->promised;
+  budget_.reserved -= running_[index]->reserved;
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
   leave(job, {.error = std::move(error), .search = job.search.get()});
 }

@@ -11,7 +11,7 @@
 //   std::thread clients([&] { engine.submit(std::move(job)); ...; engine.close(); });
 //   engine.run();                                  // on the thread whose OpenMP team computes
 //
-// Memory is promised to a job for the longest it may become before it starts, so that what has
+// Memory is reserved to a job for the longest it may become before it starts, so that what has
 // started can always be finished; pages are taken as tokens are written. Should the machine's
 // memory end all the same, the job that holds most ends with bad_alloc and the others go on.
 
@@ -27,7 +27,7 @@ namespace quintet::serving {
 
 struct EngineState {
   int64_t waiting = 0, running = 0, rows = 0;  // jobs, jobs, rows of the last step
-  int64_t memory_limit = 0, memory_promised = 0, memory_used = 0;  // bytes
+  int64_t memory_limit = 0, memory_reserved = 0, memory_used = 0;  // bytes
   int64_t steps = 0, row_steps = 0, encoder_tokens = 0;
   int64_t whole_rows = 0;     // of row_steps, those whose logits the host read
   int64_t shared_inputs = 0;  // jobs that found their inputs encoded

@@ -68,14 +68,14 @@ class PagedRows : public RowCaches {
   std::span<const Place> past(int64_t row) const { return rows_[static_cast<size_t>(row)].places; }
   /// Pages that are taken, and those that may be at most, later steps included.
   int64_t pages() const { return held_; }
-  int64_t promised() const {
+  int64_t reserved() const {
     int64_t pages = 0;
     for (const Row& row : rows_)
       pages += row.live || !row.begun ? pages_for(pages_, limits_.max_length) : std::ssize(row.own);
     return pages;
   }
   int64_t bytes() const override { return pages() * pages_.bytes(); }
-  int64_t promised_bytes() const override { return promised() * pages_.bytes(); }
+  int64_t reserved_bytes() const override { return reserved() * pages_.bytes(); }
 
  private:
   struct Row {

@@ -43,7 +43,7 @@ class RowCaches {
   virtual ~RowCaches() = default;
   /// Taken, and what may be taken at most, later steps included.
   virtual int64_t bytes() const = 0;
-  virtual int64_t promised_bytes() const = 0;
+  virtual int64_t reserved_bytes() const = 0;
 };
 
 /// A job's share of a step; rows() and sampling_request() of its search.

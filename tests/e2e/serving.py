@@ -103,7 +103,7 @@ class Server:
     def wait_idle(self):
         """Nothing runs, waits or holds memory."""
         wait_for(lambda: (m := self.metrics())["quintet_running_requests"] == 0 and m["quintet_queue_requests"] == 0
-                 and m['quintet_cache_bytes{kind="promised"}'] == 0)
+                 and m['quintet_cache_bytes{kind="reserved"}'] == 0)
 
     def stop(self, expect=0):
         self.process.send_signal(signal.SIGTERM)

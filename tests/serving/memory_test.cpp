@@ -31,7 +31,7 @@ TEST(PagedRows, PagesOfRowsThatHaveEndedAreFreedUnlessOthersGoOnFromThem) {
   CpuPages pages(network->spec().decoder, 2);
   PagedRows rows(pages, {.rows = 3, .max_length = 6}, {});
   using Step = std::vector<decoding::RowStep>;
-  EXPECT_EQ(rows.promised(), 9);
+  EXPECT_EQ(rows.reserved(), 9);
   rows.follow(Step{{.row = 0, .position = 0, .source = 0}});
   EXPECT_EQ(rows.pages(), 1);
   for (int32_t row = 1; row < 3; ++row) EXPECT_TRUE(rows.past(row).empty());
@@ -43,7 +43,7 @@ TEST(PagedRows, PagesOfRowsThatHaveEndedAreFreedUnlessOthersGoOnFromThem) {
   EXPECT_EQ(rows.pages(), 6);
   rows.follow(Step{{1, 0, 3, 1}, {2, 0, 3, 2}});  // row 0 ended; its first token is everyone's
   EXPECT_EQ(rows.pages(), 5);
-  EXPECT_EQ(rows.promised(), 7);
+  EXPECT_EQ(rows.reserved(), 7);
   rows.follow(Step{{1, 0, 4, 1}});
   EXPECT_EQ(rows.pages(), 1 + 3);
 }
@@ -60,8 +60,8 @@ TEST(EngineMemory, StaysWithinItsLimitAndIsFreeAtTheEnd) {
       EngineOptions{.memory_bytes = limit, .max_rows = 12, .page_tokens = 4, .before_step = [&] {
                       if (engine == nullptr) return;
                       const auto state = engine.load()->state();
-                      EXPECT_LE(state.memory_promised, limit);
-                      EXPECT_LE(state.memory_used, state.memory_promised);
+                      EXPECT_LE(state.memory_reserved, limit);
+                      EXPECT_LE(state.memory_used, state.memory_reserved);
                       most_used = std::max(most_used, state.memory_used);
                       most_running = std::max(most_running, state.running);
                     }});
@@ -77,7 +77,7 @@ TEST(EngineMemory, StaysWithinItsLimitAndIsFreeAtTheEnd) {
   running->wait();
   for (const Ended& one : ended) EXPECT_TRUE(one.over && one.error == nullptr);
   const auto state = running->engine.state();
-  EXPECT_EQ(state.memory_promised, 0);
+  EXPECT_EQ(state.memory_reserved, 0);
   EXPECT_EQ(state.memory_used, 0);
   EXPECT_GT(most_used, 0);
   EXPECT_GT(most_running, 1);
@@ -135,12 +135,12 @@ TEST(EngineMemory, CancellingFreesItBeforeTheNextStep) {
   std::atomic<Engine*> engine = nullptr;
   std::atomic<uint64_t> victim = 0;
   std::atomic<int> steps_after = -1, steps = 0;
-  std::atomic<int64_t> promised_when_done = -1;
+  std::atomic<int64_t> reserved_when_done = -1;
   RunningEngine running(*network, {.before_step = [&] {
     if (++steps == 5) {
       engine.load()->cancel(victim);
       steps_after = 0;
-    } else if (steps_after >= 0 && promised_when_done < 0) {
+    } else if (steps_after >= 0 && reserved_when_done < 0) {
       ++steps_after;
     }
   }});
@@ -148,7 +148,7 @@ TEST(EngineMemory, CancellingFreesItBeforeTheNextStep) {
   Job job = generation_job({3, 4}, samples(3, 90), vocab);
   Ended ended;
   job.done = [&](const Outcome& outcome) {
-    promised_when_done = running.engine.state().memory_promised;
+    reserved_when_done = running.engine.state().memory_reserved;
     ended.error = outcome.error;
     ended.results = outcome.search->results();
   };
@@ -160,7 +160,7 @@ TEST(EngineMemory, CancellingFreesItBeforeTheNextStep) {
   victim = running.engine.submit(std::move(job));
   known = true;
   running.wait();
-  EXPECT_EQ(promised_when_done, 0);
+  EXPECT_EQ(reserved_when_done, 0);
   EXPECT_EQ(steps_after, 0);
   EXPECT_EQ(reason_of(ended.error), Refused::Reason::kCancelled);
   EXPECT_LT(ended.results.front().tokens.size(), 10u);

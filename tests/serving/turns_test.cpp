@@ -140,7 +140,7 @@ TEST(EngineFaults, AJobThatThrowsEndsAlone) {
     EXPECT_EQ(what(ended[i].error), i == 2 ? "injected" : "");
     EXPECT_EQ(ended[i].results.front().tokens.size(), i == 2 ? 3u : 8u);
   }
-  EXPECT_EQ(engine.state().memory_promised, 0);
+  EXPECT_EQ(engine.state().memory_reserved, 0);
 }
 
 TEST(EngineFaults, AFailedStepEndsItsJobsAndLaterOnesAreAnswered) {
@@ -216,7 +216,7 @@ TEST(EngineFaults, RowsThatCannotBeMadeAreAnErrorOfTheirJob) {
   engine.run();
   EXPECT_EQ(what(ended[0].error), std::bad_alloc().what());
   EXPECT_EQ(what(ended[1].error), "");
-  EXPECT_EQ(engine.state().memory_promised, 0);
+  EXPECT_EQ(engine.state().memory_reserved, 0);
 }
 
 TEST(EngineFaults, WithoutMemoryTheLargestJobEndsAndTheOthersAreAnsweredAsEver) {
@@ -243,7 +243,7 @@ TEST(EngineFaults, WithoutMemoryTheLargestJobEndsAndTheOthersAreAnsweredAsEver) 
     engine.close();
     engine.run();
     EXPECT_FALSE(engine.broken());
-    EXPECT_EQ(engine.state().memory_promised, 0);
+    EXPECT_EQ(engine.state().memory_reserved, 0);
     return ended;
   };
   const auto whole = answered({-1}), cut = answered({2, 3, 4, 7});
