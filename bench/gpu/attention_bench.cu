@@ -153,7 +153,7 @@ struct Problem {
   int64_t bytes() const { return 4 * q.bytes() + 4 * k.bytes(); }
 };
 
-enum class Path { kOp, kSm80, kSm90, kSm90Turns };
+enum class Path { kOp, kSm80, kSm90, kSm90PingPong };
 
 void forward(const Problem& p, Path path, Stream stream) {
   if (path == Path::kOp)
@@ -165,7 +165,7 @@ void forward(const Problem& p, Path path, Stream stream) {
   if (path == Path::kSm80)
     cuda::attention::forward_mma(prepared, out, lse, stream);
   else
-    cuda::attention::forward_wgmma(prepared, out, lse, stream, path == Path::kSm90Turns);
+    cuda::attention::forward_wgmma(prepared, out, lse, stream, path == Path::kSm90PingPong);
 }
 
 void backward(const Problem& p, Path path, Stream stream) {
@@ -242,9 +242,9 @@ void measure(const Case& c, bool bias, Path path, int runs) {
     problems.emplace_back(c, c.batch, DType::bf16, bias, 0);
     bytes += problems.back().bytes();
   }
-  std::string variant = path == Path::kSm80        ? "quintet_sm80"
-                        : path == Path::kSm90Turns ? "quintet_turns"
-                                                   : "quintet";
+  std::string variant = path == Path::kSm80           ? "quintet_sm80"
+                        : path == Path::kSm90PingPong ? "quintet_ping_pong"
+                                                      : "quintet";
   if (!bias && c.how != "cross") variant += "_no_bias";
   const auto first = [&](const Array& a, const char* name, const Array& want, std::string& text) {
     text += fmt::format("{}\"{}\": {:.2e}", text.empty() ? "" : ", ", name, distance(a, want));
@@ -264,7 +264,7 @@ void measure(const Case& c, bool bias, Path path, int runs) {
   auto ms = time_calls(problems, runs, stream,
                        [&](const Problem& p) { forward(p, path, device.stream()); });
   print(c, "forward", variant, ms, c.flops(), forward_errors);
-  if (path == Path::kSm90Turns) return;
+  if (path == Path::kSm90PingPong) return;
   ms = time_calls(problems, runs, stream,
                   [&](const Problem& p) { backward(p, path, device.stream()); });
   print(c, "backward", variant, ms, 2.5 * c.flops(), backward_errors);
@@ -291,7 +291,7 @@ int run(int argc, char** argv) {
   if (!device.starts_with("cuda")) return 0;  // nothing to measure elsewhere
   use_device(device);
   std::vector<Path> paths = {Path::kSm80};
-  if (cuda::simt::device().sm == 90) paths = {Path::kSm90, Path::kSm90Turns, Path::kSm80};
+  if (cuda::simt::device().sm == 90) paths = {Path::kSm90, Path::kSm90PingPong, Path::kSm80};
   for (const Case& c : tiny ? kTinyCases : kCases) {
     if (c.name().find(only) == std::string::npos) continue;
     for (const Path path : paths)

@@ -236,7 +236,7 @@ std::vector<WaitingJob> Engine::admit() {
     bytes += more;
     tokens += length;
     jobs.push_back(waiting_.take_next(now));
-    waiting_.charge(jobs.back().job.client, length);
+    waiting_.account(jobs.back().job.client, length);
   }
   return jobs;
 }
@@ -369,7 +369,7 @@ void Engine::advance(std::span<const JobAnswer> answers) {
   }
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& running : running_) waiting_.charge(running->job.client, running->read);
+    for (const auto& running : running_) waiting_.account(running->job.client, running->read);
   }
   for (size_t i = running_.size(); i-- > 0;) {
     Running& running = *running_[i];

@@ -21,7 +21,7 @@
 #include <set>
 
 #include "models/serving/encoded_inputs.h"
-#include "models/serving/waiting_list.h"
+#include "models/serving/fair_queue.h"
 
 namespace quintet::serving {
 
@@ -89,7 +89,7 @@ class Engine {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  WaitingList waiting_;
+  FairQueue waiting_;
   std::set<uint64_t> cancelled_;
   EngineState published_;
   uint64_t next_id_ = 1;

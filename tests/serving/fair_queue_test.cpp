@@ -1,4 +1,4 @@
-// Whose turn it is, and what happens to jobs that come too late or fail.
+// Which job comes next, and what happens to jobs that come too late or fail.
 
 #include <set>
 
@@ -26,9 +26,9 @@ std::string what(const std::exception_ptr& error) {
 }
 
 /// Jobs of a batch of one, which are done one after the other: in which order?
-class Turns {
+class Order {
  public:
-  explicit Turns(const TinyNetwork& network)
+  explicit Order(const TinyNetwork& network)
       : vocab_(network.spec().vocab_size), engine(network, {.max_rows = 1}) {}
   void submit(const std::string& name, int priority, const std::string& client,
               std::optional<Clock::time_point> deadline = {}, int64_t tokens = 3) {
@@ -55,27 +55,27 @@ class Turns {
   std::string order;
 };
 
-TEST(EngineTurns, PrioritiesThenDeadlinesThenArrival) {
+TEST(EngineFairQueue, PrioritiesThenDeadlinesThenArrival) {
   const auto network = tiny_network("encdec");
-  Turns turns(*network);
-  turns.submit("a", 0, "x");
-  turns.submit("b", 0, "x", Clock::now() + seconds(50));
-  turns.submit("c", 0, "x", Clock::now() + seconds(40));
-  turns.submit("d", 2, "x");
-  turns.submit("e", 1, "x");
-  EXPECT_EQ(turns.run(), "d e c b a ");
+  Order order(*network);
+  order.submit("a", 0, "x");
+  order.submit("b", 0, "x", Clock::now() + seconds(50));
+  order.submit("c", 0, "x", Clock::now() + seconds(40));
+  order.submit("d", 2, "x");
+  order.submit("e", 1, "x");
+  EXPECT_EQ(order.run(), "d e c b a ");
 }
 
-TEST(EngineTurns, AClientWithOneJobDoesNotWaitForTheMany) {
+TEST(EngineFairQueue, AClientWithOneJobDoesNotWaitForTheMany) {
   const auto network = tiny_network("encdec");
-  Turns turns(*network);
-  for (const char* name : {"a", "b", "c", "d"}) turns.submit(name, 0, "many");
-  turns.submit("one", 0, "single");
-  EXPECT_EQ(turns.run(), "a one b c d ");
+  Order order(*network);
+  for (const char* name : {"a", "b", "c", "d"}) order.submit(name, 0, "many");
+  order.submit("one", 0, "single");
+  EXPECT_EQ(order.run(), "a one b c d ");
 }
 
-TEST(EngineTurns, WaitingRaisesAJobsPriority) {
-  serving::WaitingList list;
+TEST(EngineFairQueue, WaitingRaisesAJobsPriority) {
+  serving::FairQueue list;
   const auto now = Clock::now();
   const auto add = [&](uint64_t id, int priority, Clock::time_point since) {
     list.add({.id = id, .job = {.priority = priority}, .since = since});
@@ -87,17 +87,17 @@ TEST(EngineTurns, WaitingRaisesAJobsPriority) {
   EXPECT_EQ(list.take_next(now).id, 2u);
 }
 
-TEST(EngineTurns, WhatIsLateIsRefusedWaitingOrRunning) {
+TEST(EngineFairQueue, WhatIsLateIsRefusedWaitingOrRunning) {
   const auto network = tiny_network("encdec");
-  Turns turns(*network);
-  turns.submit("late", 5, "x", Clock::now() - milliseconds(1));
-  turns.submit("runs", 1, "x", Clock::now() + milliseconds(100), 4000);
-  turns.submit("good", 0, "x");
-  EXPECT_EQ(turns.run(), "late! runs! good ");
-  EXPECT_EQ(turns.engine.state().encoder_tokens, 2);  // what was late was not begun
+  Order order(*network);
+  order.submit("late", 5, "x", Clock::now() - milliseconds(1));
+  order.submit("runs", 1, "x", Clock::now() + milliseconds(100), 4000);
+  order.submit("good", 0, "x");
+  EXPECT_EQ(order.run(), "late! runs! good ");
+  EXPECT_EQ(order.engine.state().encoder_tokens, 2);  // what was late was not begun
 }
 
-TEST(EngineTurns, AFullQueueAndAClosedEngineRefuse) {
+TEST(EngineFairQueue, AFullQueueAndAClosedEngineRefuse) {
   const auto network = tiny_network("encdec");
   const int64_t vocab = network->spec().vocab_size;
   Engine engine(*network, {.max_waiting = 2});

@@ -1,4 +1,4 @@
-#include "models/serving/waiting_list.h"
+#include "models/serving/fair_queue.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,7 +6,7 @@
 
 namespace quintet::serving {
 
-void WaitingList::add(WaitingJob job) {
+void FairQueue::add(WaitingJob job) {
   if (jobs_.size() == jobs_.capacity()) jobs_.reserve(2 * jobs_.size() + 1);  // before it counts
   const auto [client, is_new] = clients_.try_emplace(job.job.client);
   if (is_new) {  // who comes later claims nothing for the time before
@@ -19,7 +19,7 @@ void WaitingList::add(WaitingJob job) {
   jobs_.push_back(std::move(job));
 }
 
-std::vector<WaitingJob>::iterator WaitingList::best(Clock::time_point now) {
+std::vector<WaitingJob>::iterator FairQueue::best(Clock::time_point now) {
   using std::chrono::duration_cast;
   using std::chrono::seconds;
   const auto rank = [&](const WaitingJob& w) {
@@ -32,16 +32,16 @@ std::vector<WaitingJob>::iterator WaitingList::best(Clock::time_point now) {
       [&](const WaitingJob& a, const WaitingJob& b) { return rank(a) < rank(b); });
 }
 
-const Job& WaitingList::next(Clock::time_point now) { return best(now)->job; }
+const Job& FairQueue::next(Clock::time_point now) { return best(now)->job; }
 
-WaitingJob WaitingList::take_next(Clock::time_point now) {
+WaitingJob FairQueue::take_next(Clock::time_point now) {
   const auto at = best(now);
   WaitingJob job = std::move(*at);
   jobs_.erase(at);
   return job;
 }
 
-std::vector<WaitingJob> WaitingList::take_if(const std::function<bool(const WaitingJob&)>& leaves) {
+std::vector<WaitingJob> FairQueue::take_if(const std::function<bool(const WaitingJob&)>& leaves) {
   // No job may be lost for want of memory: it is taken when there is room for it.
   const auto first = std::stable_partition(jobs_.begin(), jobs_.end(),
                                            [&](const WaitingJob& job) { return !leaves(job); });
@@ -51,11 +51,11 @@ std::vector<WaitingJob> WaitingList::take_if(const std::function<bool(const Wait
   return left;
 }
 
-void WaitingList::charge(const std::string& client, int64_t tokens) {
+void FairQueue::account(const std::string& client, int64_t tokens) {
   clients_.at(client).served += static_cast<double>(tokens);
 }
 
-void WaitingList::leave(const std::string& client) {
+void FairQueue::leave(const std::string& client) {
   const auto found = clients_.find(client);
   if (--found->second.jobs == 0) clients_.erase(found);
 }

@@ -1,5 +1,5 @@
 #pragma once
-// Jobs that wait, and whose turn it is: the highest priority (which grows with waiting), then the
+// A fair queue of jobs that wait. First comes the highest priority (which grows with waiting), then the
 // client that has had the least of the machine, then the earliest deadline, then who came first.
 // Used under the engine's lock.
 
@@ -17,19 +17,19 @@ struct WaitingJob {
   Clock::time_point since;
 };
 
-class WaitingList {
+class FairQueue {
  public:
   void add(WaitingJob job);
   size_t size() const { return jobs_.size(); }
   bool empty() const { return jobs_.empty(); }
-  /// The job whose turn it is; the list must not be empty.
+  /// The first job; the queue must not be empty.
   const Job& next(Clock::time_point now);
   WaitingJob take_next(Clock::time_point now);
   /// Those that `leaves` accepts, in the order they came.
   std::vector<WaitingJob> take_if(const std::function<bool(const WaitingJob&)>& leaves);
 
   /// Work done for a client, in tokens read.
-  void charge(const std::string& client, int64_t tokens);
+  void account(const std::string& client, int64_t tokens);
   /// One of the client's jobs is over. A client without jobs is forgotten.
   void leave(const std::string& client);
 
