@@ -33,7 +33,7 @@ std::string sample(const std::string& name,
 /// All functions may be called from any thread.
 class Metrics {
  public:
-  /// A target that is none of the server's counts as "other": strangers invent no labels.
+  /// A target that is none of the server's counts as "other": clients invent no labels.
   void answered(const std::string& target, int status, double seconds);
   /// One request's tokens: how long the first one took, and each of the others on average.
   void generated(int64_t prompt_tokens, int64_t tokens, double first_seconds, double token_seconds);

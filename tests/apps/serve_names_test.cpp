@@ -1,4 +1,4 @@
-// Names that strangers choose: hosts, targets, labels of metrics.
+// Names that clients choose: hosts, targets, labels of metrics.
 
 #include <gtest/gtest.h>
 

@@ -133,7 +133,7 @@ TEST(Checkpoint, KeepsTheNewestAndThePinned) {
   }
   EXPECT_EQ(manager.steps(), (std::vector<int64_t>{5, 15, 100}));
   EXPECT_TRUE(same_state(read_checkpoint(checkpoint_path(lock.folder(), 5)).arrays,
-                         state));  // PINNED is no stranger
+                         state));  // PINNED belongs there
   // Going on from an earlier step: what was just saved stays, though two others are newer.
   manager.save(6, slices_of(state), "{}");
   EXPECT_EQ(manager.steps(), (std::vector<int64_t>{5, 6, 100}));

@@ -244,7 +244,7 @@ def test_keys_and_other_sites(folder):
             assert said.startswith(b"HTTP/1.1 " + expect), (target, said)
         assert b" 200 " in server.raw(b"GET /v1/models HTTP/1.0\r\n\r\n")
         assert b" 403 " in server.raw(b"GET /v1/models HTTP/1.0\r\nOrigin: http://evil.example\r\n\r\n")
-        # What strangers ask for is no label.
+        # What a client invents is no label.
         for path in "/v1/x\",status=\"200\"}", "/v1/y", "/v1/models/z":
             assert server.request("GET", path)[0] == 404
         labels = [line for line in server.metrics() if line.startswith("quintet_requests_total")]

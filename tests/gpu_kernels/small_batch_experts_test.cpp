@@ -225,7 +225,7 @@ TEST_F(SmallBatchExpertsTest, LongRowsGoInParts) {
   check<float>({.rows = 8, .k = 2064, .n = 768, .experts = 1, .chosen = 1});
   check<bfloat16>({.rows = 3, .k = 4704, .n = 8, .experts = 2, .chosen = 2, .joins = true});
 }
-TEST_F(SmallBatchExpertsTest, ARowsBitsAreItsOwnInAnyCompany) {
+TEST_F(SmallBatchExpertsTest, BatchInvariance) {
   Case alone{.rows = 8, .k = 72, .n = 48, .experts = 4, .chosen = 2, .norm = true};
   alone.logits = normals(count(alone.rows * alone.experts), 9, 2);
   Case together = alone;  // all others choose what row 3 chooses

@@ -1,4 +1,4 @@
-// What the engine answers: the same bits alone and in any company, and what generate() answers.
+// What the engine answers: batch-invariant outputs, the same bits as generate()'s.
 
 #include <cstring>
 #include <random>
@@ -119,16 +119,16 @@ TEST_P(Mixes, EveryAnswerHasTheBitsItHasAlone) {
       RunningEngine many(*network, {.max_rows = rows,
                                     .max_encoder_tokens = 1 + asking.number(40),
                                     .page_tokens = 1 + asking.number(6)});
-      std::vector<uint64_t> strangers;
+      std::vector<uint64_t> others;
       for (size_t i = 0; i < all.size(); ++i) {
         Job job = all[i].job(vocab);
         watch(job, mixed[i]);
         many.engine.submit(std::move(job));
-        strangers.push_back(many.engine.submit(asking.ask().job(vocab)));
+        others.push_back(many.engine.submit(asking.ask().job(vocab)));
         // delay: requests come between some of the steps
         if (asking.number(2) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         if (asking.number(3) == 0)
-          many.engine.cancel(strangers[static_cast<size_t>(asking.number(std::ssize(strangers)))]);
+          many.engine.cancel(others[static_cast<size_t>(asking.number(std::ssize(others)))]);
       }
     }
     for (size_t i = 0; i < all.size(); ++i) {

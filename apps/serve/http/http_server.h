@@ -1,5 +1,5 @@
 #pragma once
-// An HTTP/1.1 server that strangers may reach: one thread owns all sockets, every read and write
+// An HTTP/1.1 server for untrusted clients: one thread owns all sockets, every read and write
 // has a deadline, everything a client sends or leaves unread is bounded, and a client that goes
 // away is noticed at once. Knows nothing of models. Boost.Beast stays in http_server.cpp and
 // http_connection.cpp.
