@@ -1,4 +1,4 @@
-// What the engine answers: batch-invariant outputs, the same bits as generate()'s.
+// What the engine answers: the bits that generate() answers, whatever else runs (batch invariance).
 
 #include <cstring>
 #include <random>
@@ -12,7 +12,7 @@ namespace quintet::testing {
 namespace {
 
 /// A request of any kind, made anew each time it is run.
-struct Asked {
+struct RequestCase {
   TokenList inputs;
   GenerationRequest request;
   TokenList targets;     // not empty: scored
@@ -42,25 +42,25 @@ class Asking {
         vocab_(network.spec().vocab_size),
         decoder_only_(network.spec().decoder_only()) {}
 
-  Asked ask() {
-    Asked asked;
-    if (decoder_only_) asked.inputs.push_back(0);
-    for (int64_t n = 1 + number(12); n-- > 0;) asked.inputs.push_back(token());
-    asked.request.rules.max_new_tokens = 1 + number(20);
-    asked.request.rules.eos_ids = {1};
+  RequestCase ask() {
+    RequestCase request_case;
+    if (decoder_only_) request_case.inputs.push_back(0);
+    for (int64_t n = 1 + number(12); n-- > 0;) request_case.inputs.push_back(token());
+    request_case.request.rules.max_new_tokens = 1 + number(20);
+    request_case.request.rules.eos_ids = {1};
     const int64_t kind = number(decoder_only_ ? 5 : 6);
-    if (kind == 1) asked.request.num_beams = 2 + number(5);
+    if (kind == 1) request_case.request.num_beams = 2 + number(5);
     if (kind == 2 || kind == 3) {
-      asked.request.sampling = {.temperature = 0.5f + static_cast<float>(number(3)),
-                                .top_p = kind == 3 ? 0.8f : 1.0f,
-                                .seed = static_cast<uint64_t>(number(1000)),
-                                .alternatives = number(4)};
-      asked.request.num_return_sequences = 1 + number(4);
+      request_case.request.sampling = {.temperature = 0.5f + static_cast<float>(number(3)),
+                                       .top_p = kind == 3 ? 0.8f : 1.0f,
+                                       .seed = static_cast<uint64_t>(number(1000)),
+                                       .alternatives = number(4)};
+      request_case.request.num_return_sequences = 1 + number(4);
     }
     if (kind == 4)
-      for (int64_t n = 1 + number(10); n-- > 0;) asked.targets.push_back(token());
-    asked.encoded = kind == 5;
-    return asked;
+      for (int64_t n = 1 + number(10); n-- > 0;) request_case.targets.push_back(token());
+    request_case.encoded = kind == 5;
+    return request_case;
   }
   int64_t number(int64_t below) { return static_cast<int64_t>(random_() % below); }
 
@@ -102,7 +102,7 @@ TEST_P(Mixes, EveryAnswerHasTheBitsItHasAlone) {
   for (uint32_t seed = 0; seed < 2; ++seed) {
     SCOPED_TRACE(seed);
     Asking asking(seed, *network);
-    std::vector<Asked> all;
+    std::vector<RequestCase> all;
     for (int i = 0; i < (on_cpu() ? 24 : 6); ++i)  // some with the inputs of others
       all.push_back(i % 5 == 4 ? all[static_cast<size_t>(asking.number(i))] : asking.ask());
     std::vector<Ended> alone(all.size()), mixed(all.size());
@@ -151,26 +151,27 @@ void expect_answers_of_generate(const std::string& kind) {
   const int64_t vocab = network->spec().vocab_size;
   Asking asking(9, *network);
   for (int i = 0; i < (on_cpu() ? 20 : 8); ++i) {
-    Asked asked = asking.ask();
+    RequestCase request_case = asking.ask();
     if (i == 0)  // more beams than a GPU's kernel takes at once; a 0 that is no padding
-      asked = {.inputs = {5, 0, 7},
-               .request = {.rules = {.max_new_tokens = 9}, .num_beams = 6},
-               .targets = {}};
-    if (!asked.targets.empty() || asked.encoded) continue;
+      request_case = {.inputs = {5, 0, 7},
+                      .request = {.rules = {.max_new_tokens = 9}, .num_beams = 6},
+                      .targets = {}};
+    if (!request_case.targets.empty() || request_case.encoded) continue;
     Ended ended;
     {
       RunningEngine one(*network, {.max_rows = 10, .page_tokens = 3});
-      Job job = asked.job(vocab);
+      Job job = request_case.job(vocab);
       watch(job, ended);
       one.engine.submit(std::move(job));
     }
     decoding::TransformerDecoder decoder(*network->packed);
-    decoder.begin(
-        asked.inputs, 1, std::ssize(asked.inputs),
-        {.num_decodes = rows_of(asked.request), .max_length = asked.request.rules.max_new_tokens},
-        TokenList(asked.inputs.size(), 1));
+    decoder.begin(request_case.inputs, 1, std::ssize(request_case.inputs),
+                  {.num_decodes = rows_of(request_case.request),
+                   .max_length = request_case.request.rules.max_new_tokens},
+                  TokenList(request_case.inputs.size(), 1));
     const auto want =
-        generate(decoder, std::span(&asked.request, 1), rows_of(asked.request)).front();
+        generate(decoder, std::span(&request_case.request, 1), rows_of(request_case.request))
+            .front();
     ASSERT_EQ(ended.results.size(), want.size());
     for (size_t r = 0; r < want.size(); ++r) {
       EXPECT_EQ(ended.results[r].ids(), want[r].ids());
@@ -190,7 +191,7 @@ TEST(Engine, AnswersAsGenerateDoesWithABiasInEveryLayer) {
 TEST(Engine, AGpuSendsWholeRowsOnlyToRequestsWhoseRulesChangeLogits) {
   const auto network = tiny_network("encdec");
   const int64_t vocab = network->spec().vocab_size;
-  const std::vector<Asked> plain{
+  const std::vector<RequestCase> plain{
       {.inputs = {5, 6}, .request = {.rules = {.max_new_tokens = 5}}, .targets = {}},
       {.inputs = {5, 6},
        .request = {.rules = {.max_new_tokens = 5},
@@ -201,14 +202,14 @@ TEST(Engine, AGpuSendsWholeRowsOnlyToRequestsWhoseRulesChangeLogits) {
        .request = {.rules = {.max_new_tokens = 5}, .num_beams = 4},
        .targets = {}},
       {.inputs = {5, 6}, .request = {}, .targets = {7, 8, 1}}};
-  Asked ruled = plain.front();
+  RequestCase ruled = plain.front();
   ruled.request.rules.repetition_penalty = 2;
-  Asked wide = plain.front();
+  RequestCase wide = plain.front();
   wide.request.sampling.alternatives = kMostTop + 1;
-  const auto whole_share = [&](const Asked& asked) {
+  const auto whole_share = [&](const RequestCase& request_case) {
     RunningEngine one(*network, {.max_rows = 4});
     Ended ended;
-    Job job = asked.job(vocab);
+    Job job = request_case.job(vocab);
     watch(job, ended);
     one.engine.submit(std::move(job));
     one.wait();
@@ -217,7 +218,8 @@ TEST(Engine, AGpuSendsWholeRowsOnlyToRequestsWhoseRulesChangeLogits) {
     EXPECT_GT(state.row_steps, 0);
     return static_cast<double>(state.whole_rows) / static_cast<double>(state.row_steps);
   };
-  for (const Asked& asked : plain) EXPECT_EQ(whole_share(asked), on_cpu() ? 1 : 0);
+  for (const RequestCase& request_case : plain)
+    EXPECT_EQ(whole_share(request_case), on_cpu() ? 1 : 0);
   EXPECT_EQ(whole_share(ruled), 1);
   EXPECT_EQ(whole_share(wide), 1);
 }
@@ -226,16 +228,17 @@ TEST(Engine, ScoresAreThoseOfTheTokensItGenerates) {
   for (const char* kind : {"encdec", "decoder_only"}) {
     const auto network = tiny_network(kind);
     const int64_t vocab = network->spec().vocab_size;
-    Asked asked{.inputs = {5, 6, 7}, .request = {.rules = {.max_new_tokens = 9}}, .targets = {}};
-    if (network->spec().decoder_only()) asked.inputs.insert(asked.inputs.begin(), 0);
+    RequestCase request_case{
+        .inputs = {5, 6, 7}, .request = {.rules = {.max_new_tokens = 9}}, .targets = {}};
+    if (network->spec().decoder_only()) request_case.inputs.insert(request_case.inputs.begin(), 0);
     Ended generated, scored;
     for (Ended* ended : {&generated, &scored}) {
       RunningEngine one(*network, {.max_rows = 2});
-      Job job = asked.job(vocab);
+      Job job = request_case.job(vocab);
       watch(job, *ended);
       one.engine.submit(std::move(job));
       one.wait();
-      asked.targets = generated.results.front().ids();
+      request_case.targets = generated.results.front().ids();
     }
     const auto& a = generated.results.front().tokens;
     const auto& b = scored.results.front().tokens;
@@ -295,11 +298,11 @@ TEST(Engine, NumbersOfThreadsChangeNoBit) {
 #endif
   const auto network = tiny_network("encdec");
   Asking asking(3, *network);
-  const Asked asked = asking.ask();
+  const RequestCase request_case = asking.ask();
   std::vector<Ended> ended(3);
   for (size_t i = 0; i < ended.size(); ++i) {
     Engine engine(*network, {});
-    Job job = asked.job(network->spec().vocab_size);
+    Job job = request_case.job(network->spec().vocab_size);
     watch(job, ended[i]);
     engine.submit(std::move(job));
     engine.close();
