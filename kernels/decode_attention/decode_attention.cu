@@ -1,4 +1,4 @@
-// Attention over contiguous slots: chunks of tokens, joined in order.
+// Attention over contiguous sequences: chunks of tokens, joined in order.
 
 #include "kernels/decode_attention/decode_attention_gpu.h"
 #include "kernels/decode_attention/one_pass.cuh"
@@ -16,7 +16,7 @@ struct Task {
   float* partials;  // [blocks, chunks, queries, 2 + depth] when chunks > 1
 };
 
-/// Where a block finds its tokens. Cross-attention: all in the item's slot.
+/// Where a block finds its tokens. Cross-attention: all in the item's own.
 struct CrossTokens {
   int64_t base;
   int limit;
@@ -24,16 +24,16 @@ struct CrossTokens {
   __device__ int64_t offset(int t) const { return base + t * token_stride; }
   __device__ float bias(int) const { return 0; }
 };
-/// Self-attention: where `sources` says; the newest token in the row's own slot.
+/// Self-attention: where `sources` says; the newest token in the row's own sequence.
 struct SelfTokens {
-  int64_t item_base, slot_stride, token_stride;
+  int64_t item_base, sequence_stride, token_stride;
   int own, newest, limit;
   const uint16_t* sources;
   const float* biases;  // of the head, or null
   int last_bias;
   __device__ int64_t offset(int t) const {
-    const int slot = t == newest ? own : sources[t];
-    return item_base + slot * slot_stride + t * token_stride;
+    const int sequence = t == newest ? own : sources[t];
+    return item_base + sequence * sequence_stride + t * token_stride;
   }
   __device__ float bias(int t) const {
     if (biases == nullptr) return 0;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
   load_queries<T, kLanesPerKey, kQueries, kVector>(
       static_cast<const T*>(rows.query) + row * rows.query_stride + within, rows.query_stride,
       queries, head_dim, query);
-  const CrossTokens tokens{item * cache.slot_stride + head * cache.head_stride,
+  const CrossTokens tokens{item * cache.sequence_stride + head * cache.head_stride,
                            task.a.lengths[item], cache.token_stride};
   const int begin = static_cast<int>(blockIdx.y) * task.chunk_tokens;
   const int end =
@@ -95,10 +95,10 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = blockIdx.x / static_cast<unsigned>(heads), within = head * rows.head_dim;
   const int position = task.a.positions[row], own = static_cast<int>(row % rows.decodes);
   const bool appends = position < capacity;
-  const int64_t item_base = (row - own) * cache.slot_stride + head * cache.head_stride;
+  const int64_t item_base = (row - own) * cache.sequence_stride + head * cache.head_stride;
   const SelfTokens tokens{
       item_base,
-      cache.slot_stride,
+      cache.sequence_stride,
       cache.token_stride,
       own,
       appends ? position : -1,

@@ -2,11 +2,11 @@
 // Attention of generation on a GPU: one query a row, keys and values that stay where they were
 // written.
 //
-//   DecodeCache            keys and values of one layer; token t of a slot and head at
-//                          slot * slot_stride + head * head_stride + t * token_stride
+//   DecodeCache            keys and values of one layer; token t of a sequence and head at
+//                          sequence * sequence_stride + head * head_stride + t * token_stride
 //   decode_cross_gpu       keys and values of an item are read once for all of its rows
 //   decode_self_gpu        appends this step's key and value, then attends to the row's whole past,
-//                          each token read from the slot in which it was written: beams change
+//                          each token read from the sequence in which it was written: beams change
 //                          places without a copy
 //   decode_paged_gpu       either, over a pool: every row, or few rows with the same past, has a list
 //                          of the places of its tokens; rows that rest cost nothing

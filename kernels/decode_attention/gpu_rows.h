@@ -9,8 +9,8 @@ namespace quintet {
 
 struct DecodeCache {
   void *keys = nullptr, *values = nullptr;
-  int64_t slot_stride = 0, head_stride = 0, token_stride = 0;  // in elements
-  int64_t max_length = 0;                                      // tokens a slot has room for
+  int64_t sequence_stride = 0, head_stride = 0, token_stride = 0;  // in elements
+  int64_t max_length = 0;                                          // tokens of a sequence
 };
 
 /// What the rows ask. Row r's query starts at r * stride; heads lie behind each other.
@@ -22,16 +22,16 @@ struct DecodeRows {
   int64_t query_stride = 0, out_stride = 0;  // in elements
 };
 
-/// Slots are items. lengths [items]: tokens of the item, 1 to max_length.
+/// Sequences are items. lengths [items]: tokens of the item, 1 to max_length.
 struct DecodeCross {
   DecodeRows rows;
   DecodeCache cache;
   const int32_t* lengths = nullptr;
 };
 
-/// Slots are rows. positions [rows]: where the new token stands; beyond max_length nothing is
+/// Sequences are rows. positions [rows]: where the new token stands; beyond max_length nothing is
 /// written, and the whole cache is seen without bias, as T5X's one-hot writes do. sources [rows,
-/// max_length]: the decode of the item in whose slot each earlier token was written. bias [heads,
+/// max_length]: the decode of the item in whose sequence each earlier token was written. bias [heads,
 /// biases] float32: what is added for a key 0, 1, ... tokens back; those farther than the last get
 /// the last; or null.
 struct DecodeSelf {
@@ -47,8 +47,8 @@ struct DecodeSelf {
 
 /// Lets each row of a step continue the history of another row of its item. sources [rows,
 /// max_length]
-/// -> next [rows, max_length]: parents [rows] rows, or null: their own; the place of the new token
-/// becomes the row's own slot.
+/// -> next [rows, max_length]: parents [rows] rows, or null: their own; the new token
+/// is in the row's own sequence.
 struct FollowSources {
   int64_t items = 0, decodes = 1, max_length = 0;
   const int32_t *positions = nullptr, *parents = nullptr;
@@ -67,8 +67,8 @@ struct PagedGroup {
 };
 
 /// rows: `items` groups, resting ones too, of at most `decodes` rows, which may be up to
-/// kMostGroupRows; heads of a row lie behind each other. pool: a place of `cache` is what a token of
-/// slot 0 is elsewhere. key, value: of each row's new token, written to the last of its places first
+/// kMostGroupRows; heads of a row lie behind each other. pool: a slot of `cache` is what a token of
+/// sequence 0 is elsewhere. key, value: of each row's new token, written to the last of its places first
 /// (groups of one row then), or null. bias as in DecodeSelf, or null.
 struct DecodePaged {
   DecodeRows rows;

@@ -177,7 +177,7 @@ template <typename T>
 inline bool takes_vectors(const DecodeRows& rows, const DecodeCache& cache, int64_t key_stride,
                           std::initializer_list<const void*> more) {
   constexpr int64_t kLane = kLanes<T>;
-  for (int64_t n : {rows.head_dim, rows.query_stride, key_stride, cache.slot_stride,
+  for (int64_t n : {rows.head_dim, rows.query_stride, key_stride, cache.sequence_stride,
                     cache.head_stride, cache.token_stride})
     if (n % kLane != 0) return false;
   return are_aligned({rows.query, cache.keys, cache.values}) && are_aligned(more);

@@ -32,7 +32,7 @@ DecodeCache DevicePages::pool(size_t layer) const {
   std::byte* const keys = memory_.get() + static_cast<int64_t>(layer) * layer_bytes_;
   return {.keys = keys,
           .values = keys + layer_bytes_ / 2,
-          .slot_stride = 0,
+          .sequence_stride = 0,
           .head_stride = head_dim_,
           .token_stride = joined_,
           .max_length = slots_};

@@ -63,7 +63,7 @@ class PagedAttention : public ::testing::TestWithParam<std::tuple<Sizes, DType, 
   DecodeCache pool(const Elements& keys, const Elements& values) const {
     return {.keys = keys.data(),
             .values = values.data(),
-            .slot_stride = 0,
+            .sequence_stride = 0,
             .head_stride = sizes().head_dim,
             .token_stride = width(),
             .max_length = kPlaces};

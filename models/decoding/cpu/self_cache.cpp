@@ -26,7 +26,8 @@ void SelfCache::start(const StackSpec& decoder, int64_t batch, const CacheOption
                 wanted >> 18, batch * options.num_decodes, options.max_length);
   }
   places_.clear();
-  for (int64_t row = 0; row < batch * options.num_decodes; ++row)  // a prefix is in the first slot
+  for (int64_t row = 0; row < batch * options.num_decodes;
+       ++row)  // a prefix is in the first sequence
     for (int64_t t = 0; t < options.max_length; ++t)
       places_.push_back(place(row - row % options.num_decodes, t));
   next_places_ = places_;

@@ -1,6 +1,6 @@
 #pragma once
 // Keys and values of the decoder's self-attention for a batch whose size is known. A token is
-// written once, in its row's slot; when beam search lets a row continue another's sequence, only
+// written once, in its row's sequence; when beam search lets a row continue another's sequence, only
 // the list of places is rewritten.
 //
 //   SelfCache cache;
@@ -53,7 +53,7 @@ class SelfCache {
   CacheOptions options_;
   CacheLayout layout_;
   int64_t item_floats_ = 0, depth_ = 0, capacity_ = 0;
-  // [layers, items, heads] of keys, then values [max_length, slots, depth].
+  // [layers, items, heads] of keys, then values [max_length, sequences, depth].
   std::unique_ptr<float[], Free> data_;
   std::vector<float*> places_, next_places_;  // [rows, max_length]
 };

@@ -21,9 +21,9 @@ namespace quintet::decoding {
 namespace {
 
 uint16_t* sources(const Tensor& tensor) { return static_cast<uint16_t*>(tensor.local().pointer); }
-DecodeCache cache(const Tensor& keys, const Tensor& values, int64_t slot_stride,
+DecodeCache cache(const Tensor& keys, const Tensor& values, int64_t sequence_stride,
                   int64_t head_stride, int64_t token_stride, int64_t max_length) {
-  return {at(keys, 0), at(values, 0), slot_stride, head_stride, token_stride, max_length};
+  return {at(keys, 0), at(values, 0), sequence_stride, head_stride, token_stride, max_length};
 }
 
 }  // namespace
