@@ -148,7 +148,7 @@ void attend_some(const SharedQuery* rows, int64_t count, const SharedKeys& keys,
 }
 
 /// query: [depth], padded. scores: [limit padded]; sums: [depth].
-void attend_cached(const float* query, float* out, const CachedHead& head, float* const* places,
+void attend_cached(const float* query, float* out, const CachedHead& head, float* const* slots,
                    int64_t limit, const float* bias, int64_t head_dim, float* scores, float* sums) {
   const F d;
   const int64_t lanes = vector_lanes(), depth = (head_dim + lanes - 1) / lanes * lanes;
@@ -157,9 +157,9 @@ void attend_cached(const float* query, float* out, const CachedHead& head, float
   constexpr int64_t kEarly = 8;
   const int64_t lines = depth * 4 / 64;
   for (int64_t t = 0; t < limit; ++t) {
-    fetch(places[std::min(t + kEarly, limit - 1)] + head.keys, lines);
-    fetch(places[t] + head.values, lines);
-    const float* key = places[t] + head.keys;
+    fetch(slots[std::min(t + kEarly, limit - 1)] + head.keys, lines);
+    fetch(slots[t] + head.values, lines);
+    const float* key = slots[t] + head.keys;
     V sum = hn::Mul(hn::Load(d, query), hn::Load(d, key));
     for (int64_t c = lanes; c < depth; c += lanes)
       sum = hn::MulAdd(hn::Load(d, query + c), hn::Load(d, key + c), sum);
@@ -171,7 +171,7 @@ void attend_cached(const float* query, float* out, const CachedHead& head, float
     const int64_t vectors = std::min<int64_t>(4, (depth - c) / lanes);
     V s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0;
     for (int64_t t = 0; t < limit; ++t) {
-      const float* value = places[t] + head.values + c;
+      const float* value = slots[t] + head.values + c;
       const V weight = hn::Set(d, scores[t]);
       s0 = hn::MulAdd(weight, hn::Load(d, value), s0);
       if (vectors > 1) s1 = hn::MulAdd(weight, hn::Load(d, value + lanes), s1);
@@ -246,24 +246,24 @@ void attend_shared(std::span<const SharedQuery> queries, const SharedKeys& keys,
    scores + kAtOnce * keys.stride);
 }
 
-void attend_cache(const float* query, float* out, CachedHead head, std::span<float* const> places,
+void attend_cache(const float* query, float* out, CachedHead head, std::span<float* const> slots,
                   const float* bias, int64_t head_dim, std::vector<float>& scratch) {
   const int64_t depth = padded_to_vectors(head_dim);
-  const auto limit = static_cast<int64_t>(places.size());
+  const auto limit = static_cast<int64_t>(slots.size());
   const int64_t padded = padded_to_vectors(limit);
   float* scores = aligned_scratch(scratch, padded + 2 * depth);
   float* padded_query = scores + padded;
   std::copy_n(query, head_dim, padded_query);
   std::fill(padded_query + head_dim, padded_query + depth, 0.0f);
   HWY_DYNAMIC_DISPATCH(attend_cached)
-  (padded_query, out, head, places.data(), limit, bias, head_dim, scores, padded_query + depth);
+  (padded_query, out, head, slots.data(), limit, bias, head_dim, scores, padded_query + depth);
 }
 
-void append_to_cache(CachedHead head, float* place, const float* key, const float* value,
+void append_to_cache(CachedHead head, float* slot, const float* key, const float* value,
                      int64_t head_dim) {
   const int64_t depth = padded_to_vectors(head_dim);
   for (const auto& [to, source] :
-       {std::pair{place + head.keys, key}, std::pair{place + head.values, value}}) {
+       {std::pair{slot + head.keys, key}, std::pair{slot + head.values, value}}) {
     std::copy_n(source, head_dim, to);
     std::fill(to + head_dim, to + depth, 0.0f);
   }

@@ -5,8 +5,8 @@
 //
 //   SharedKeys      keys and values that all rows of an item read: cross-attention, the encoder, a prefix
 //   CachedHead      keys and values of a sequence that grows by a token a step. Nothing is ever moved:
-//                   a list says at which place each earlier token was written, so that beams change
-//                   places, and sequences lie scattered over pages, without a copy.
+//                   a list says at which slot each earlier token was written, so that beams change
+//                   slots, and sequences lie scattered over pages, without a copy.
 //
 // head_dim is padded to depth_of(head_dim), a whole number of vectors; the padding is zero.
 
@@ -49,18 +49,18 @@ void attend_shared(std::span<const SharedQuery> queries, const SharedKeys& keys,
                    std::vector<float>& scratch);
 
 /// One head of one layer of a growing cache: where its key and value, [padded_to_vectors(head_dim)]
-/// each, stand from a token's place on, in floats. Places are aligned to vectors.
+/// each, stand from a token's slot on, in floats. Slots are aligned to vectors.
 struct CachedHead {
   int64_t keys = 0, values = 0;
 };
 
-/// out [head_dim] = softmax(query keys^T + bias) values over the tokens at `places`; bias
-/// [places] or null.
-void attend_cache(const float* query, float* out, CachedHead head, std::span<float* const> places,
+/// out [head_dim] = softmax(query keys^T + bias) values over the tokens at `slots`; bias
+/// [slots] or null.
+void attend_cache(const float* query, float* out, CachedHead head, std::span<float* const> slots,
                   const float* bias, int64_t head_dim, std::vector<float>& scratch);
 
-/// Copies [head_dim] floats to the token at `place`, with zero padding.
-void append_to_cache(CachedHead head, float* place, const float* key, const float* value,
+/// Copies [head_dim] floats to the token at `slot`, with zero padding.
+void append_to_cache(CachedHead head, float* slot, const float* key, const float* value,
                      int64_t head_dim);
 
 }  // namespace quintet

@@ -7,9 +7,9 @@
 //   decode_cross_gpu       keys and values of an item are read once for all of its rows
 //   decode_self_gpu        appends this step's key and value, then attends to the row's whole past,
 //                          each token read from the sequence in which it was written: beams change
-//                          places without a copy
+//                          slots without a copy
 //   decode_paged_gpu       either, over a pool: every row, or few rows with the same past, has a list
-//                          of the places of its tokens; rows that rest cost nothing
+//                          of the slots of its tokens; rows that rest cost nothing
 //   store_paged_gpu        puts the keys and values of whole inputs into a pool
 //
 // A row is a sequence being written: item * decodes + decode. Logits are not scaled, as in T5;

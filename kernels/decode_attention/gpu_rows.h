@@ -59,16 +59,16 @@ struct FollowSources {
 /// The longest run of rows that one group may have.
 inline constexpr int64_t kMostGroupRows = 4;
 
-/// Neighbouring rows that attend to the same tokens, each found at a place of a pool. `rows` 0: a
+/// Neighbouring rows that attend to the same tokens, each found at a slot of a pool. `rows` 0: a
 /// group that rests; nothing is written for it.
 struct PagedGroup {
-  const int32_t* places = nullptr;  // [length], device memory
+  const int32_t* slots = nullptr;  // [length], device memory
   int32_t length = 0, row = 0, rows = 0;
 };
 
 /// rows: `items` groups, resting ones too, of at most `decodes` rows, which may be up to
 /// kMostGroupRows; heads of a row lie behind each other. pool: a slot of `cache` is what a token of
-/// sequence 0 is elsewhere. key, value: of each row's new token, written to the last of its places first
+/// sequence 0 is elsewhere. key, value: of each row's new token, written to the last of its slots first
 /// (groups of one row then), or null. bias as in DecodeSelf, or null.
 struct DecodePaged {
   DecodeRows rows;
@@ -80,13 +80,13 @@ struct DecodePaged {
   int64_t biases = 0;
 };
 
-/// Writes keys and values of tokens, [tokens, heads, head_dim] each, to their places in a pool.
+/// Writes keys and values of tokens, [tokens, heads, head_dim] each, to their slots in a pool.
 struct StorePaged {
   DType dtype = DType::bf16;
   DecodeCache pool;
   int64_t tokens = 0, heads = 0, head_dim = 0;
   const void *keys = nullptr, *values = nullptr;
-  const int32_t* places = nullptr;  // [tokens], device memory
+  const int32_t* slots = nullptr;  // [tokens], device memory
 };
 
 }  // namespace quintet

@@ -8,12 +8,12 @@ namespace quintet::QT_GPU {
 namespace {
 
 struct PagedTokens {
-  const int32_t* places;
+  const int32_t* slots;
   int64_t base, token_stride;
   int newest;
   const float* biases;  // of the head, or null
   int last_bias;
-  __device__ int64_t offset(int t) const { return base + places[t] * token_stride; }
+  __device__ int64_t offset(int t) const { return base + slots[t] * token_stride; }
   __device__ float bias(int t) const {
     if (biases == nullptr) return 0;
     const int back = newest - t;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads) paged_kernel(const __grid_constant__
   const PagedGroup group = a.groups[blockIdx.x / static_cast<unsigned>(heads)];
   if (group.rows == 0) return;
   const int64_t within = head * a.rows.head_dim;
-  const PagedTokens tokens{group.places,
+  const PagedTokens tokens{group.slots,
                            head * a.pool.head_stride,
                            a.pool.token_stride,
                            group.length - 1,
@@ -97,7 +97,7 @@ void paged_of(const DecodePaged& a, Stream stream) {
 template <typename T>
 __global__ void store_kernel(const __grid_constant__ StorePaged s) {
   const int64_t width = s.heads * s.head_dim, from = blockIdx.x * width;
-  const int64_t at = s.places[blockIdx.x] * s.pool.token_stride;
+  const int64_t at = s.slots[blockIdx.x] * s.pool.token_stride;
   for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
     const int64_t to = at + i / s.head_dim * s.pool.head_stride + i % s.head_dim;
     static_cast<T*>(s.pool.keys)[to] = static_cast<const T*>(s.keys)[from + i];

@@ -19,7 +19,7 @@ namespace {
 
 struct CpuInput final : InputCache {
   std::vector<SharedKeys> cross;  // [layers, heads]
-  std::vector<float*> prefix;     // places of all tokens but the last, which rows read again
+  std::vector<float*> prefix;     // slots of all tokens but the last, which rows read again
   CpuPages::Page cross_memory;
   std::vector<CpuPages::Page> pages;  // of the prefix
 };
@@ -98,7 +98,7 @@ std::unique_ptr<CpuInput> CpuNetwork::make(const Tokens& inputs) {
   if (decoder_only()) {
     for (int64_t t = 0; t < n; ++t) {
       if (t % pages_.tokens() == 0) made->pages.push_back(pages_.take());
-      made->prefix.push_back(pages_.place(made->pages.back(), t));
+      made->prefix.push_back(pages_.slot(made->pages.back(), t));
     }
     return made;
   }
@@ -134,13 +134,13 @@ void CpuNetwork::fill_prefixes(std::span<const Tokens* const> inputs,
                                std::span<const std::unique_ptr<CpuInput>> made) const {
   run_stack(network_, network_.decoder(), joined(inputs, !bidirectional_),
             [&](int64_t layer, int64_t item, int64_t index, const float* key, const float* value) {
-              float* place = made[static_cast<size_t>(item)]->prefix[static_cast<size_t>(index)];
+              float* slot = made[static_cast<size_t>(item)]->prefix[static_cast<size_t>(index)];
               for (int64_t h = 0; h < layer_.num_heads; ++h)
-                append_to_cache(pages_.layout().at(layer, h), place, key + h * layer_.head_dim,
+                append_to_cache(pages_.layout().at(layer, h), slot, key + h * layer_.head_dim,
                                 value + h * layer_.head_dim, layer_.head_dim);
             });
   // The last token of a prefix is read again by the first step, which writes it at a row's own
-  // place.
+  // slot.
   for (const auto& input : made) input->prefix.pop_back();
 }
 
@@ -193,7 +193,7 @@ std::vector<JobAnswer> CpuNetwork::step(std::span<const StepJob> jobs) {
       const std::span<float* const> past = caches.past(row.row);
       rows.push_back({.token = row.token,
                       .position = static_cast<int32_t>(past.size()) - 1,
-                      .place = past.back(),
+                      .slot = past.back(),
                       .past = past});
     }
   }

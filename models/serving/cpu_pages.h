@@ -1,5 +1,5 @@
 #pragma once
-// Pages of ordinary memory, allocated one by one. A place is the token's address.
+// Pages of ordinary memory, allocated one by one. A slot is the token's address.
 
 #include <memory>
 
@@ -15,18 +15,16 @@ class CpuPages {
     void operator()(float* p) const;
   };
   using Page = std::unique_ptr<float, Free>;
-  using Place = float*;
+  using Slot = float*;
 
   int64_t tokens() const { return tokens_; }
   int64_t bytes() const { return bytes_; }
   const decoding::CacheLayout& layout() const { return layout_; }
   /// Throws bad_alloc when memory is short.
   Page take() const;
-  Place place(const Page& page, int64_t token) const {
-    return page.get() + token % tokens_ * depth_;
-  }
-  bool holds(const Page& page, Place place) const {
-    return place >= page.get() && place < page.get() + bytes_ / 4;
+  Slot slot(const Page& page, int64_t token) const { return page.get() + token % tokens_ * depth_; }
+  bool holds(const Page& page, Slot slot) const {
+    return slot >= page.get() && slot < page.get() + bytes_ / 4;
   }
 
  private:

@@ -35,13 +35,13 @@ constexpr auto kTogether = static_cast<int32_t>(kMostGroupRows);  // rows that r
 struct DeviceInput final : InputCache {
   std::vector<DevicePages::Page> pages;
   // Of an encoder's input: all tokens; of a prefix: all but the last, which rows read again.
-  std::vector<int32_t> places;
-  Tensor device_places;
+  std::vector<int32_t> slots;
+  Tensor device_slots;
 };
 
 struct DeviceRows final : PagedRows<DevicePages> {
   DeviceRows(DevicePages& pages, const RowLimits& limits, const DeviceInput& read, bool prefix)
-      : PagedRows(pages, limits, prefix ? read.places : std::span<const int32_t>()), input(read) {}
+      : PagedRows(pages, limits, prefix ? read.slots : std::span<const int32_t>()), input(read) {}
   const DeviceInput& input;
 };
 
@@ -115,18 +115,18 @@ Tensor DeviceNetwork::encoded(const Tokens& tokens) const {
   return decoding::encode(model_, weights_, padded(tokens), padded(Tokens(tokens.size(), 1)));
 }
 
-/// To the input's places: keys and values [1, at least as many, joined_kv].
+/// To the input's slots: keys and values [1, at least as many, joined_kv].
 void DeviceNetwork::store(size_t layer, const DeviceInput& input, const Tensor& keys,
                           const Tensor& values) const {
   Device& device = Device::current();
   device.kernels().store_paged({.dtype = weights_.dtype(),
                                 .pool = pages_.pool(layer),
-                                .tokens = std::ssize(input.places),
+                                .tokens = std::ssize(input.slots),
                                 .heads = weights_.layer().num_heads,
                                 .head_dim = weights_.layer().head_dim,
                                 .keys = at(keys, 0),
                                 .values = at(values, 0),
-                                .places = decoding::ints(input.device_places)},
+                                .slots = decoding::ints(input.device_slots)},
                                device.stream());
 }
 
@@ -139,11 +139,11 @@ std::vector<std::unique_ptr<InputCache>> DeviceNetwork::read(
     const int64_t n = std::ssize(*tokens), kept = decoder_only() ? n - 1 : n;
     for (int64_t t = 0; t < n; ++t) {
       if (t % pages_.tokens() == 0) input->pages.push_back(pages_.take());
-      if (t < kept) input->places.push_back(pages_.place(input->pages.back(), t));
+      if (t < kept) input->slots.push_back(pages_.slot(input->pages.back(), t));
     }
     if (kept > 0) {
-      input->device_places = decoding::device_array(kept);
-      decoding::set_values<int32_t>(input->device_places, input->places);
+      input->device_slots = decoding::device_array(kept);
+      decoding::set_values<int32_t>(input->device_slots, input->slots);
     }
     if (kept > 0 && decoder_only()) {
       run_prefix(weights_, padded(*tokens), std::array{static_cast<int32_t>(n)}, bidirectional_,
@@ -227,8 +227,8 @@ std::vector<JobAnswer> DeviceNetwork::step(std::span<const StepJob> jobs) {
     QT_ASSERT(row + count <= max_rows_);
     const DeviceInput& input = caches.input;
     for (int32_t first = 0; !decoder_only() && first < count; first += kTogether)
-      memory_.cross()[group++] = {.places = decoding::ints(input.device_places),
-                                  .length = static_cast<int32_t>(input.places.size()),
+      memory_.cross()[group++] = {.slots = decoding::ints(input.device_slots),
+                                  .length = static_cast<int32_t>(input.slots.size()),
                                   .row = row + first,
                                   .rows = std::min(kTogether, count - first)};
     for (RowDraw wanted : draws_of(job)) {
@@ -238,7 +238,7 @@ std::vector<JobAnswer> DeviceNetwork::step(std::span<const StepJob> jobs) {
     for (const decoding::RowStep& step : job.steps) {
       const auto past = caches.past(step.row);
       memory_.tokens()[static_cast<size_t>(row)] = step.token;
-      memory_.self()[static_cast<size_t>(row)] = {.places = memory_.add_places(past),
+      memory_.self()[static_cast<size_t>(row)] = {.slots = memory_.add_slots(past),
                                                   .length = static_cast<int32_t>(past.size()),
                                                   .row = row,
                                                   .rows = 1};

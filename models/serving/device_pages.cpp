@@ -11,7 +11,7 @@ DevicePages::DevicePages(const decoding::DeviceWeights& weights, int64_t tokens,
   const auto layers = std::ssize(weights.decoder.layers);
   bytes_ = tokens * layers * 2 * slot_bytes;
   const int64_t pages =
-      std::min<int64_t>(bytes / bytes_, std::numeric_limits<Place>::max() / tokens);
+      std::min<int64_t>(bytes / bytes_, std::numeric_limits<Slot>::max() / tokens);
   QT_CHECK(pages > 0, "serving: {} bytes for caches hold no page of {} tokens, which takes {}",
            bytes, tokens, bytes_);
   slots_ = pages * tokens;

@@ -1,5 +1,5 @@
 #pragma once
-// Pages of one pool in the memory of the current device, which is allocated whole. A place is the
+// Pages of one pool in the memory of the current device, which is allocated whole. A slot is the
 // number of a token's slot; in every layer a slot has the token's key and value of all heads.
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace quintet::serving {
 
 class DevicePages {
  public:
-  using Place = int32_t;
+  using Slot = int32_t;
   /// Goes back when it ends. The pages must outlive it.
   class Page {
    public:
@@ -43,10 +43,10 @@ class DevicePages {
   int64_t bytes() const { return bytes_; }
   /// Throws Bug when there is none left: they are reserved before they are taken.
   Page take();
-  Place place(const Page& page, int64_t token) const {
-    return static_cast<Place>(page.number() * tokens_ + token % tokens_);
+  Slot slot(const Page& page, int64_t token) const {
+    return static_cast<Slot>(page.number() * tokens_ + token % tokens_);
   }
-  bool holds(const Page& page, Place place) const { return place / tokens_ == page.number(); }
+  bool holds(const Page& page, Slot slot) const { return slot / tokens_ == page.number(); }
   /// A layer's keys and values, as kernels take them.
   DecodeCache pool(size_t layer) const;
 

@@ -14,7 +14,7 @@
 namespace quintet::serving {
 
 /// What a step reads of the host, in one copy: the groups of self-attention and of cross-attention,
-/// what is drawn, tokens, and the places of all rows' tokens.
+/// what is drawn, tokens, and the slots of all rows' tokens.
 class StepMemory {
  public:
   StepMemory(int64_t rows, int64_t max_length)
@@ -35,21 +35,21 @@ class StepMemory {
     std::fill_n(self().data(), 2 * rows_, PagedGroup{});
     std::ranges::fill(draws(), RowDraw{});
     std::fill_n(ints(host_), rows_, 0);
-    places_ = 0;
+    slots_ = 0;
   }
   /// Where the list will be on the device.
-  const int32_t* add_places(std::span<const int32_t> places) {
-    std::copy(places.begin(), places.end(), ints(host_) + rows_ + places_);
-    const int32_t* const added = ints(device_) + rows_ + places_;
-    places_ += std::ssize(places);
+  const int32_t* add_slots(std::span<const int32_t> slots) {
+    std::copy(slots.begin(), slots.end(), ints(host_) + rows_ + slots_);
+    const int32_t* const added = ints(device_) + rows_ + slots_;
+    slots_ += std::ssize(slots);
     return added;
   }
-  void send() { Device::current().copy(device_.get(), host_.get(), bytes(places_)); }
+  void send() { Device::current().copy(device_.get(), host_.get(), bytes(slots_)); }
 
  private:
-  int64_t bytes(int64_t places) const {
+  int64_t bytes(int64_t slots) const {
     return rows_ * static_cast<int64_t>(2 * sizeof(PagedGroup) + sizeof(RowDraw)) +
-           4 * (rows_ + places);
+           4 * (rows_ + slots);
   }
   std::span<PagedGroup> groups(const Buffer& memory, int64_t which) const {
     return {reinterpret_cast<PagedGroup*>(memory.get()) + which * rows_,
@@ -65,7 +65,7 @@ class StepMemory {
 
   const int64_t rows_;
   Buffer device_, host_;
-  int64_t places_ = 0;
+  int64_t slots_ = 0;
 };
 
 /// What a step leaves for the host, in one copy: tokens that were asked for, and TopRows' parts.

@@ -7,7 +7,7 @@
 //   rows.follow(generation.rows());              // before each step
 //   rows.past(row)                               // where each token of the row stands, the new one last
 //
-// Pages says what a page and a token's place are (models/serving/cpu_pages.h, device_pages.h).
+// Pages says what a page and a token's slot are (models/serving/cpu_pages.h, device_pages.h).
 
 #include <algorithm>
 
@@ -29,16 +29,16 @@ template <class Pages>
 class PagedRows : public RowCaches {
  public:
   using Page = typename Pages::Page;
-  using Place = typename Pages::Place;
+  using Slot = typename Pages::Slot;
 
-  /// `prefix`: places of tokens that all rows begin with.
-  PagedRows(Pages& pages, RowLimits limits, std::span<const Place> prefix)
+  /// `prefix`: slots of tokens that all rows begin with.
+  PagedRows(Pages& pages, RowLimits limits, std::span<const Slot> prefix)
       : pages_(pages), limits_(limits), shared_(std::ssize(prefix)) {
     rows_.resize(static_cast<size_t>(limits.rows));
-    rows_.front().places.assign(prefix.begin(), prefix.end());
+    rows_.front().slots.assign(prefix.begin(), prefix.end());
   }
 
-  /// Lets each row of a step continue its source's history, and takes the place of its new token;
+  /// Lets each row of a step continue its source's history, and takes the slot of its new token;
   /// positions count from the end of the prefix.
   /// Frees the pages of rows that have ended, as far as no other row goes on from them.
   /// A step that failed may be taken again: what has been followed is not followed twice.
@@ -51,21 +51,21 @@ class PagedRows : public RowCaches {
       Row& row = rows_.at(static_cast<size_t>(step.row));
       const Row& source = rows_.at(static_cast<size_t>(step.source));
       const int64_t past = shared_ + step.position;
-      QT_ASSERT(std::ssize(source.places) >= past);
-      row.next.assign(source.places.begin(), source.places.begin() + past);
+      QT_ASSERT(std::ssize(source.slots) >= past);
+      row.next.assign(source.slots.begin(), source.slots.begin() + past);
       row.next.push_back(own_place(row, step.position));
       row.begun = row.live = true;
     }
     bool ended = false;
     for (Row& row : rows_) {
-      if (row.live) row.places.swap(row.next);
+      if (row.live) row.slots.swap(row.next);
       ended = ended || (row.begun && !row.live && !row.own.empty());
     }
     if (ended) free_ended_rows();
     followed_ = steps.front().position;
   }
   /// Where the tokens of a row stand, the newest last.
-  std::span<const Place> past(int64_t row) const { return rows_[static_cast<size_t>(row)].places; }
+  std::span<const Slot> past(int64_t row) const { return rows_[static_cast<size_t>(row)].slots; }
   /// Pages that are taken, and those that may be at most, later steps included.
   int64_t pages() const { return held_; }
   int64_t reserved() const {
@@ -80,20 +80,20 @@ class PagedRows : public RowCaches {
  private:
   struct Row {
     std::vector<Page> own;
-    std::vector<Place> places, next;  // of each token
+    std::vector<Slot> slots, next;  // of each token
     bool begun = false, live = false;
   };
 
-  Place own_place(Row& row, int64_t t) {
+  Slot own_place(Row& row, int64_t t) {
     QT_ASSERT(t >= 0 && t < limits_.max_length);
     for (; std::ssize(row.own) <= t / pages_.tokens(); ++held_) row.own.push_back(pages_.take());
-    return pages_.place(row.own[static_cast<size_t>(t / pages_.tokens())], t);
+    return pages_.slot(row.own[static_cast<size_t>(t / pages_.tokens())], t);
   }
 
   void free_ended_rows() {
     const auto goes_on_from = [&](const Row& row, const Page& page) {
-      return std::any_of(row.places.begin(), row.places.end(),
-                         [&](Place place) { return pages_.holds(page, place); });
+      return std::any_of(row.slots.begin(), row.slots.end(),
+                         [&](Slot slot) { return pages_.holds(page, slot); });
     };
     for (Row& row : rows_) {
       if (row.live || !row.begun) continue;
@@ -102,7 +102,7 @@ class PagedRows : public RowCaches {
           return other.live && goes_on_from(other, page);
         });
       }));
-      row.places.clear();
+      row.slots.clear();
     }
   }
 

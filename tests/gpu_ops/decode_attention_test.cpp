@@ -84,7 +84,7 @@ TEST_P(DecodeAttention, CrossReadsTheItemsTokens) {
     }
 }
 
-/// A cache in which rows have written tokens and beams have changed places.
+/// A cache in which rows have written tokens and beams have changed rows.
 struct History {
   std::vector<int32_t> positions;
   std::vector<uint16_t> sources;  // [rows, max_length]
@@ -169,15 +169,15 @@ TEST_P(DecodeAttention, SelfAppendsAndReadsOtherBeamsTokens) {
       AlignedFloats cached(2 * limit * padded_to_vectors(head_dim) + 64);
       const int64_t depth = padded_to_vectors(head_dim);
       const CachedHead cache{.keys = 0, .values = (limit * depth + 63) / 64 * 64};
-      std::vector<float*> places;
+      std::vector<float*> slots;
       std::vector<float> added;
       for (int64_t t = 0; t < limit; ++t) {
         const int64_t d = appended && t == position
                               ? own
                               : history.sources[static_cast<size_t>(row * length + t)];
         const int64_t from = (row - own + d) * slot + (head * length + t) * head_dim;
-        places.push_back(cached.start + t * depth);
-        append_to_cache(cache, places.back(), keys.part(from, head_dim).data(),
+        slots.push_back(cached.start + t * depth);
+        append_to_cache(cache, slots.back(), keys.part(from, head_dim).data(),
                         values.part(from, head_dim).data(), head_dim);
         added.push_back(
             bias[static_cast<size_t>(head * biases + std::min(position - t, biases - 1))]);
@@ -186,7 +186,7 @@ TEST_P(DecodeAttention, SelfAppendsAndReadsOtherBeamsTokens) {
       std::vector<float> want(static_cast<size_t>(head_dim));
       AlignedFloats padded(padded_to_vectors(head_dim));
       std::copy(asked.begin(), asked.end(), padded.start);
-      attend_cache(padded.start, want.data(), cache, places, appended ? added.data() : nullptr,
+      attend_cache(padded.start, want.data(), cache, slots, appended ? added.data() : nullptr,
                    head_dim, scratch);
       expect_close(out, row * width() + head * head_dim, want, dtype());
     }

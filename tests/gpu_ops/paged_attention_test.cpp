@@ -1,5 +1,5 @@
 // Attention over a pool on the emulated GPU against the CPU's: groups of rows whose tokens lie at
-// places in no order, some shared, beside groups that rest; two architectures, three schedules.
+// slots in no order, some shared, beside groups that rest; two architectures, three schedules.
 
 #include <numeric>
 
@@ -41,16 +41,14 @@ class PagedAttention : public ::testing::TestWithParam<std::tuple<Sizes, DType, 
     for (const Group& group : sizes().groups) {
       std::vector<int32_t> mine;
       for (int32_t t = 0; t < group.length; ++t) {
-        // Now and then a place that the first group reads too, but no group's newest.
+        // Now and then a slot that the first group reads too, but no group's newest.
         const bool shared = t + 1 < group.length && row > 0 && random_() % 4 == 0;
-        mine.push_back(shared ? places_[0][random_() % (places_[0].size() - 1)] : free_.back());
+        mine.push_back(shared ? slots_[0][random_() % (slots_[0].size() - 1)] : free_.back());
         if (!shared) free_.pop_back();
       }
-      places_.push_back(std::move(mine));
-      groups_.push_back({.places = places_.back().data(),
-                         .length = group.length,
-                         .row = row,
-                         .rows = group.rows});
+      slots_.push_back(std::move(mine));
+      groups_.push_back(
+          {.slots = slots_.back().data(), .length = group.length, .row = row, .rows = group.rows});
       row += std::max(group.rows, 1);  // rows that rest keep their place in the step
     }
     rows_ = row;
@@ -72,7 +70,7 @@ class PagedAttention : public ::testing::TestWithParam<std::tuple<Sizes, DType, 
   static constexpr int64_t kPlaces = 200;
   std::mt19937 random_{7};
   std::vector<int32_t> free_ = std::vector<int32_t>(kPlaces);
-  std::vector<std::vector<int32_t>> places_;
+  std::vector<std::vector<int32_t>> slots_;
   std::vector<PagedGroup> groups_;
   int64_t rows_ = 0;
 };
@@ -111,7 +109,7 @@ TEST_P(PagedAttention, ReadsTokensWhereTheyStandAndAppendsTheNewest) {
   for (int64_t i = 0; i < all; ++i) changed += before[static_cast<size_t>(i)] != keys.at(i);
   size_t writers = 0;
   for (const PagedGroup& group : groups_) writers += !beams() && group.rows > 0;
-  EXPECT_LE(changed, writers * static_cast<size_t>(width()));  // the newest tokens' places alone
+  EXPECT_LE(changed, writers * static_cast<size_t>(width()));  // the newest tokens' slots alone
   std::vector<float> scratch;
   for (const PagedGroup& group : groups_)
     for (int64_t row = group.row; row < group.row + std::max(group.rows, 1); ++row)
@@ -125,17 +123,17 @@ TEST_P(PagedAttention, ReadsTokensWhereTheyStandAndAppendsTheNewest) {
         const int64_t depth = padded_to_vectors(head_dim);
         AlignedFloats cached(2 * group.length * depth + 64);
         const CachedHead cache{.keys = 0, .values = (group.length * depth + 63) / 64 * 64};
-        std::vector<float*> places;
+        std::vector<float*> slots;
         std::vector<float> added;
         for (int64_t t = 0; t < group.length; ++t) {
-          const int64_t from = group.places[t] * width() + head * head_dim;
+          const int64_t from = group.slots[t] * width() + head * head_dim;
           if (!beams() && t + 1 == group.length) {
             const int64_t new_at = row * 2 * width() + head * head_dim;
             EXPECT_EQ(keys.part(from, head_dim), fresh.part(new_at, head_dim));
             EXPECT_EQ(values.part(from, head_dim), fresh.part(new_at + width(), head_dim));
           }
-          places.push_back(cached.start + t * depth);
-          append_to_cache(cache, places.back(), keys.part(from, head_dim).data(),
+          slots.push_back(cached.start + t * depth);
+          append_to_cache(cache, slots.back(), keys.part(from, head_dim).data(),
                           values.part(from, head_dim).data(), head_dim);
           if (!beams())
             added.push_back(bias[static_cast<size_t>(head * biases +
@@ -145,7 +143,7 @@ TEST_P(PagedAttention, ReadsTokensWhereTheyStandAndAppendsTheNewest) {
         std::vector<float> want(static_cast<size_t>(head_dim));
         AlignedFloats padded(depth);
         std::copy(asked.begin(), asked.end(), padded.start);
-        attend_cache(padded.start, want.data(), cache, places, beams() ? nullptr : added.data(),
+        attend_cache(padded.start, want.data(), cache, slots, beams() ? nullptr : added.data(),
                      head_dim, scratch);
         expect_close(out, out_at, want, dtype());
       }
@@ -156,9 +154,9 @@ TEST_P(PagedAttention, StoresInputsAtTheirPlaces) {
   const Elements keys(all, dtype(), nullptr), values(all, dtype(), nullptr);
   const Elements new_keys(tokens * width(), dtype(), &random_);
   const Elements new_values(tokens * width(), dtype(), &random_);
-  std::vector<int32_t> places(kPlaces);
-  std::iota(places.begin(), places.end(), 0);
-  std::shuffle(places.begin(), places.end(), random_);
+  std::vector<int32_t> slots(kPlaces);
+  std::iota(slots.begin(), slots.end(), 0);
+  std::shuffle(slots.begin(), slots.end(), random_);
   emulated::store_paged_gpu({.dtype = dtype(),
                              .pool = pool(keys, values),
                              .tokens = tokens,
@@ -166,10 +164,10 @@ TEST_P(PagedAttention, StoresInputsAtTheirPlaces) {
                              .head_dim = sizes().head_dim,
                              .keys = new_keys.data(),
                              .values = new_values.data(),
-                             .places = places.data()},
+                             .slots = slots.data()},
                             {});
   for (int64_t t = 0; t < kPlaces; ++t) {
-    const int64_t at = places[static_cast<size_t>(t)] * width();
+    const int64_t at = slots[static_cast<size_t>(t)] * width();
     if (t < tokens) {
       EXPECT_EQ(keys.part(at, width()), new_keys.part(t * width(), width()));
       EXPECT_EQ(values.part(at, width()), new_values.part(t * width(), width()));

@@ -174,10 +174,9 @@ class StepBackend {
     const StepRow& row = run_.row(r);
     const CachedHead keys = run_.step.layout.at(static_cast<int64_t>(layer), head);
     const float* query = run_.qkv.data() + r * 3 * joined + head * d;
-    if (row.place != nullptr)
-      append_to_cache(keys, row.place, query + joined, query + 2 * joined, d);
+    if (row.slot != nullptr) append_to_cache(keys, row.slot, query + joined, query + 2 * joined, d);
     attend_cache(query, run_.attended.data() + r * joined + head * d, keys, row.past,
-                 row.place != nullptr ? run_.step.bias->row(layer, head, row.position) : nullptr, d,
+                 row.slot != nullptr ? run_.step.bias->row(layer, head, row.position) : nullptr, d,
                  scratch_);
   }
 

@@ -15,7 +15,7 @@
 
 namespace quintet::decoding {
 
-/// How far apart a token's keys and values stand in its place, in floats.
+/// How far apart a token's keys and values stand in its slot, in floats.
 struct CacheLayout {
   int64_t layer = 0, head = 0, values = 0;
 
@@ -27,8 +27,8 @@ struct CacheLayout {
 
 struct StepRow {
   int32_t token = 0, position = 0;
-  float* place = nullptr;             // of the token; null: it is not kept, and there is no bias
-  std::span<float* const> past = {};  // places it attends to, its own the last
+  float* slot = nullptr;              // of the token; null: it is not kept, and there is no bias
+  std::span<float* const> past = {};  // slots it attends to, its own the last
 };
 
 /// Neighbouring rows with the same inputs.
@@ -40,7 +40,7 @@ struct StepGroup {
 
 struct DecoderStep {
   CacheLayout layout;
-  const BiasDiagonals* bias = nullptr;  // as long as the highest position of a row that has a place
+  const BiasDiagonals* bias = nullptr;  // as long as the highest position of a row that has a slot
   std::span<const StepRow> rows;
   std::span<const StepGroup> groups;
 };

@@ -25,15 +25,15 @@ void SelfCache::start(const StackSpec& decoder, int64_t batch, const CacheOption
                 "batch, fewer decodes or a shorter length",
                 wanted >> 18, batch * options.num_decodes, options.max_length);
   }
-  places_.clear();
+  slots_.clear();
   for (int64_t row = 0; row < batch * options.num_decodes;
        ++row)  // a prefix is in the first sequence
     for (int64_t t = 0; t < options.max_length; ++t)
-      places_.push_back(place(row - row % options.num_decodes, t));
-  next_places_ = places_;
+      slots_.push_back(slot(row - row % options.num_decodes, t));
+  next_slots_ = slots_;
 }
 
-float* SelfCache::place(int64_t row, int64_t t) const {
+float* SelfCache::slot(int64_t row, int64_t t) const {
   const int64_t decodes = options_.num_decodes;
   return data_.get() + row / decodes * item_floats_ + (t * decodes + row % decodes) * depth_;
 }
@@ -47,13 +47,13 @@ void SelfCache::follow(const StepInput& input) {
     const int64_t row = input.rows[i];
     const int64_t source = input.sources.empty() ? row : input.sources[i];
     const int64_t past = std::min<int64_t>(input.positions[i], length);
-    std::copy_n(history(places_, source), past, history(next_places_, row));
-    if (past < length) *(history(next_places_, row) + past) = place(row, past);
+    std::copy_n(history(slots_, source), past, history(next_slots_, row));
+    if (past < length) *(history(next_slots_, row) + past) = slot(row, past);
   }
   for (size_t i = 0; i < input.rows.size(); ++i) {
     const int64_t row = input.rows[i];
     const int64_t written = std::min<int64_t>(input.positions[i] + 1, length);
-    std::copy_n(history(next_places_, row), written, history(places_, row));
+    std::copy_n(history(next_slots_, row), written, history(slots_, row));
   }
 }
 

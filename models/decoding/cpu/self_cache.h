@@ -1,7 +1,7 @@
 #pragma once
 // Keys and values of the decoder's self-attention for a batch whose size is known. A token is
 // written once, in its row's sequence; when beam search lets a row continue another's sequence, only
-// the list of places is rewritten.
+// the list of slots is rewritten.
 //
 //   SelfCache cache;
 //   cache.start(spec.decoder, batch, {.num_decodes = 4, .max_length = 128});
@@ -37,13 +37,13 @@ class SelfCache {
 
   const CacheLayout& layout() const { return layout_; }
   /// Where a row writes its token t.
-  float* place(int64_t row, int64_t t) const;
-  /// Lets each row of a step continue its source's history, and claims the place of its new token.
+  float* slot(int64_t row, int64_t t) const;
+  /// Lets each row of a step continue its source's history, and claims the slot of its new token.
   void follow(const StepInput& input);
-  /// Places of the first `count` tokens of a row.
+  /// Slots of the first `count` tokens of a row.
   std::span<float* const> places_of(int64_t row, int64_t count) const {
-    return std::span(places_).subspan(static_cast<size_t>(row * options_.max_length),
-                                      static_cast<size_t>(count));
+    return std::span(slots_).subspan(static_cast<size_t>(row * options_.max_length),
+                                     static_cast<size_t>(count));
   }
 
  private:
@@ -55,7 +55,7 @@ class SelfCache {
   int64_t item_floats_ = 0, depth_ = 0, capacity_ = 0;
   // [layers, items, heads] of keys, then values [max_length, sequences, depth].
   std::unique_ptr<float[], Free> data_;
-  std::vector<float*> places_, next_places_;  // [rows, max_length]
+  std::vector<float*> slots_, next_slots_;  // [rows, max_length]
 };
 
 }  // namespace quintet::decoding

@@ -41,7 +41,7 @@ Sequences without_padding(std::span<const int32_t> tokens, std::span<const int32
   return s;
 }
 
-/// Places for cross-attention's keys and values, [layers, items, heads], in one block of memory.
+/// Slots for cross-attention's keys and values, [layers, items, heads], in one block of memory.
 std::vector<SharedKeys> lay_out_cross(const StackSpec& decoder, const Sequences& sequences,
                                       std::shared_ptr<float>& memory) {
   const auto length = [&](int64_t item) {
@@ -110,10 +110,10 @@ void TransformerDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t b
   }
   run_stack(network_, network_.decoder(), sequences,
             [&](int64_t layer, int64_t item, int64_t index, const float* key, const float* value) {
-              float* place = s.cache.place(item * options.num_decodes, index);
+              float* slot = s.cache.slot(item * options.num_decodes, index);
               for (int64_t h = 0; h < spec.decoder.layer.num_heads; ++h)
                 append_to_cache(
-                    s.cache.layout().at(layer, h), place, key + h * spec.decoder.layer.head_dim,
+                    s.cache.layout().at(layer, h), slot, key + h * spec.decoder.layer.head_dim,
                     value + h * spec.decoder.layer.head_dim, spec.decoder.layer.head_dim);
             });
 }
@@ -131,7 +131,7 @@ std::span<float> TransformerDecoder::step(const StepInput& input) {
     const bool inside = position < s.cache.max_length();
     rows.push_back({.token = input.tokens[i],
                     .position = position,
-                    .place = inside ? s.cache.place(row, position) : nullptr,
+                    .slot = inside ? s.cache.slot(row, position) : nullptr,
                     .past = s.cache.places_of(row, inside ? position + 1 : s.cache.max_length())});
     const int64_t item = row / s.cache.decodes();
     if (item != last_item)

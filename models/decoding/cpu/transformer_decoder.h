@@ -8,7 +8,7 @@
 //
 // Cross-attention's keys and values are computed once an item and shared by its decodes;
 // self-attention's are written once and never moved, beams find their history through a table of
-// sequences. Padding is not computed. One step is one parallel region on this process's OpenMP threads.
+// slots. Padding is not computed. One step is one parallel region on this process's OpenMP threads.
 
 #include <memory>
 
