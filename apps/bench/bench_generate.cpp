@@ -6,7 +6,7 @@
 #include "apps/model/predictor.h"
 #include "apps/model/trained_model.h"
 #include "models/decoding/cpu/transformer_decoder.h"
-#include "models/decoding/gpu/device_decoder.h"
+#include "models/decoding/gpu/gpu_decoder.h"
 #include "models/decoding/search/beam_search.h"
 #include "models/decoding/search/temperature_sample.h"
 
@@ -41,7 +41,7 @@ void time_trained(const BenchOptions& options, int64_t tokens, const TrainedMode
     decoding::TransformerDecoder decoder(*network);
     time_steps("generate", options, tokens, [&] { run(decoder); });
   } else {
-    decoding::DeviceDecoder decoder(model, kept_weights(model, weights));
+    decoding::GpuDecoder decoder(model, kept_weights(model, weights));
     time_steps("generate", options, tokens, [&] { run(decoder); });
   }
 }
@@ -57,7 +57,7 @@ void time_random(const BenchOptions& options, int64_t tokens, const T5Config& co
   } else {
     EncoderDecoderModel model(config, {});
     if (weights == WeightType::f32) model.parameters().initialize(key_from_seed(0));
-    decoding::DeviceDecoder decoder(model, {weights, random_source(config)});
+    decoding::GpuDecoder decoder(model, {weights, random_source(config)});
     time_steps("generate", options, tokens, [&] { run(decoder); });
   }
 }

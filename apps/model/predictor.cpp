@@ -73,8 +73,8 @@ Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
                      const Weights& weights)
     : model_(model.model) {
   if (!Device::current().is_cpu())
-    device_ = std::make_unique<decoding::DeviceDecoder>(*model.model,
-                                                        kept_weights(*model.model, weights));
+    device_ =
+        std::make_unique<decoding::GpuDecoder>(*model.model, kept_weights(*model.model, weights));
   else
     network_ = pack(*model.model, weights);
   const ModelSpec& spec = model.model->spec();

@@ -40,7 +40,7 @@ class Predictor {
   std::shared_ptr<const BaseModel> model_;  // which device_ reads
   bool decoder_only_ = false, returns_all_decodes_ = false;
   std::unique_ptr<decoding::PackedNetwork> network_;  // on the CPU, and of decoder-only models
-  std::unique_ptr<decoding::DeviceDecoder> device_;   // on a GPU
+  std::unique_ptr<decoding::GpuDecoder> device_;      // on a GPU
   decoding::PredictOptions options_;
 };
 

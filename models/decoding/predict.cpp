@@ -159,7 +159,7 @@ Answers answer_encoder_decoder(const PackedNetwork& network, const HostArrays& b
   return answer_with(decoder, batch, std::move(requests));
 }
 
-Answers answer_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
+Answers answer_encoder_decoder(GpuDecoder& decoder, const HostArrays& batch,
                                std::vector<GenerationRequest> requests) {
   return answer_with(decoder, batch, std::move(requests));
 }
@@ -171,7 +171,7 @@ Answers answer_decoder_only(const PackedNetwork& network, const HostArrays& batc
   return answer_prefixes(decoder, batch, inputs_bidirectional_attention, std::move(requests));
 }
 
-Answers answer_decoder_only(DeviceDecoder& decoder, const HostArrays& batch,
+Answers answer_decoder_only(GpuDecoder& decoder, const HostArrays& batch,
                             bool inputs_bidirectional_attention,
                             std::vector<GenerationRequest> requests) {
   return answer_prefixes(decoder, batch, inputs_bidirectional_attention, std::move(requests));
@@ -183,7 +183,7 @@ Decodes predict_encoder_decoder(const PackedNetwork& network, const HostArrays& 
   return predict_with(decoder, batch, options);
 }
 
-Decodes predict_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
+Decodes predict_encoder_decoder(GpuDecoder& decoder, const HostArrays& batch,
                                 const PredictOptions& options) {
   return predict_with(decoder, batch, options);
 }
@@ -194,7 +194,7 @@ Decodes predict_decoder_only(const PackedNetwork& network, const HostArrays& bat
   return predict_prefixes(decoder, batch, options);
 }
 
-Decodes predict_decoder_only(DeviceDecoder& decoder, const HostArrays& batch,
+Decodes predict_decoder_only(GpuDecoder& decoder, const HostArrays& batch,
                              const PredictOptions& options) {
   return predict_prefixes(decoder, batch, options);
 }

@@ -11,7 +11,7 @@
 #include <variant>
 
 #include "models/decoding/cpu/packed_network.h"
-#include "models/decoding/gpu/device_decoder.h"
+#include "models/decoding/gpu/gpu_decoder.h"
 #include "models/decoding/request.h"
 #include "models/decoding/search/beam_search.h"
 #include "models/decoding/search/temperature_sample.h"
@@ -33,7 +33,7 @@ struct PredictOptions {
 Decodes predict_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
                                 const PredictOptions& options);
 /// The same on the current device.
-Decodes predict_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
+Decodes predict_encoder_decoder(GpuDecoder& decoder, const HostArrays& batch,
                                 const PredictOptions& options);
 
 /// Needs decoder_input_tokens and decoder_causal_attention (1 on the prefix and the token after it,
@@ -41,7 +41,7 @@ Decodes predict_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
 /// left.
 Decodes predict_decoder_only(const PackedNetwork& network, const HostArrays& batch,
                              const PredictOptions& options);
-Decodes predict_decoder_only(DeviceDecoder& decoder, const HostArrays& batch,
+Decodes predict_decoder_only(GpuDecoder& decoder, const HostArrays& batch,
                              const PredictOptions& options);
 
 /// What each request gets, one an item of such a batch. Requests' inputs are the batch's; with a
@@ -49,12 +49,12 @@ Decodes predict_decoder_only(DeviceDecoder& decoder, const HostArrays& batch,
 using Answers = std::vector<std::vector<Hypothesis>>;
 Answers answer_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
                                std::vector<GenerationRequest> requests);
-Answers answer_encoder_decoder(DeviceDecoder& decoder, const HostArrays& batch,
+Answers answer_encoder_decoder(GpuDecoder& decoder, const HostArrays& batch,
                                std::vector<GenerationRequest> requests);
 Answers answer_decoder_only(const PackedNetwork& network, const HostArrays& batch,
                             bool inputs_bidirectional_attention,
                             std::vector<GenerationRequest> requests);
-Answers answer_decoder_only(DeviceDecoder& decoder, const HostArrays& batch,
+Answers answer_decoder_only(GpuDecoder& decoder, const HostArrays& batch,
                             bool inputs_bidirectional_attention,
                             std::vector<GenerationRequest> requests);
 

@@ -1,13 +1,13 @@
 #pragma once
 // In-flight batching: jobs join and leave between the steps of one batch. New jobs' inputs are
 // encoded; then each step takes one token of every row of every job. A job's answer does not
-// depend, bit for bit, on what else is in the batch (models/serving/device_network.cpp: how far on
+// depend, bit for bit, on what else is in the batch (models/serving/gpu_network.cpp: how far on
 // a GPU). Each job's search runs on the host, between the steps; what it reads of the logits, a GPU
 // finds (models/decoding/search/top_k_result.h), except for requests whose rules change logits (penalties,
 // forced prefixes): their rows come to the host.
 //
 //   const EngineOptions options{.memory_bytes = 1 << 30};
-//   Engine engine(cpu_network(network, options), options);  // or device_network
+//   Engine engine(cpu_network(network, options), options);  // or gpu_network
 //   std::thread clients([&] { engine.submit(std::move(job)); ...; engine.close(); });
 //   engine.run();                                  // on the thread whose OpenMP team computes
 //

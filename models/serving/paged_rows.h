@@ -7,7 +7,7 @@
 //   rows.follow(generation.rows());              // before each step
 //   rows.past(row)                               // where each token of the row stands, the new one last
 //
-// Pages says what a page and a token's slot are (models/serving/cpu_pages.h, device_pages.h).
+// Pages says what a page and a token's slot are (models/serving/cpu_pages.h, gpu_pages.h).
 
 #include <algorithm>
 

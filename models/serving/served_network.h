@@ -2,7 +2,7 @@
 // What the engine needs of a network, wherever it computes: what caches take, inputs read into
 // them, and a step of many jobs' rows.
 //
-//   std::unique_ptr<ServedNetwork> network = cpu_network(packed, options);  // or device_network
+//   std::unique_ptr<ServedNetwork> network = cpu_network(packed, options);  // or gpu_network
 //   auto inputs = network->read({{&tokens}});
 //   auto rows = network->rows(inputs[0].get(), {.rows = 4, .max_length = 64});
 //   auto answers = network->step({{{rows.get(), search.rows(), search.sampling_request()}}});
@@ -83,9 +83,9 @@ class ServedNetwork {
 /// The network must outlive what is returned.
 std::unique_ptr<ServedNetwork> cpu_network(const decoding::PackedNetwork& network,
                                            const EngineOptions& options);
-/// On the current device: models/serving/device_network.cpp says how. Encoder-decoder or
-/// decoder-only. The model must outlive what is returned (device_decoder.h says what of it is read).
-std::unique_ptr<ServedNetwork> device_network(const BaseModel& model, const EngineOptions& options,
-                                              const decoding::KeptWeights& kept = {});
+/// On the current device: models/serving/gpu_network.cpp says how. Encoder-decoder or
+/// decoder-only. The model must outlive what is returned (gpu_decoder.h says what of it is read).
+std::unique_ptr<ServedNetwork> gpu_network(const BaseModel& model, const EngineOptions& options,
+                                           const decoding::KeptWeights& kept = {});
 
 }  // namespace quintet::serving

@@ -56,13 +56,13 @@ TEST(DecodeGolden, TokensAreEqualAndScoresAgree) {
     const HostArrays batch = read_safetensors(decode_file(kind + ".batch.safetensors"));
     const PackedNetwork network(spec_from(parameters, meta["config"]), source_of(parameters));
     std::unique_ptr<BaseModel> model;
-    std::unique_ptr<DeviceDecoder> device;
+    std::unique_ptr<GpuDecoder> device;
     if (!Device::current().is_cpu()) {
       if (encoder)
         model = model_from(parameters, meta["config"]);
       else
         model = decoder_only_from(parameters, meta["config"], false);
-      device = std::make_unique<DeviceDecoder>(*model);
+      device = std::make_unique<GpuDecoder>(*model);
     }
     for (const auto& [name, c] : meta["cases"].members()) {
       if (!c.has("fn") || name.starts_with("encdec") != encoder) continue;

@@ -1,7 +1,7 @@
 // Beam search whose steps run on the device against the host's, over networks made of random numbers:
 // the same tokens and, as both take the device's sums, the same scores.
 
-#include "models/decoding/gpu/device_beams.h"
+#include "models/decoding/gpu/gpu_beams.h"
 #include "models/decoding/search/beam_search.h"
 #include "tests/gpu_kernels/on_device.h"
 #include "tests/gpu_kernels/random_network.h"
@@ -111,7 +111,7 @@ class Here : public TokenModel {
   std::span<float> step(const StepInput&) override { throw Bug("the host takes no step"); }
   std::optional<BeamTrace> run_beams(const BeamPlan& plan) override {
     constexpr int32_t kRests = 1000;
-    DeviceBeams beams(plan);
+    GpuBeams beams(plan);
     beams.start(plan);
     std::vector<int32_t> tokens, positions, parents;
     for (int64_t row = 0; row < network_.rows(); ++row) {

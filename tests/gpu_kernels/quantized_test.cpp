@@ -2,7 +2,7 @@
 // the same logits, whether few products or many take them, and the same tokens.
 
 #include "models/decoding/cpu/transformer_decoder.h"
-#include "models/decoding/gpu/device_decoder.h"
+#include "models/decoding/gpu/gpu_decoder.h"
 #include "models/decoding/predict.h"
 #include "tests/gpu_kernels/on_device.h"
 #include "tests/models/sparse_network.h"
@@ -95,7 +95,7 @@ class Quantized : public DeviceTest {
     const HostArrays batch = batch_of(items, decoder_only);
     const PackedNetwork packed = network.packed(type);
     TransformerDecoder host(packed);
-    DeviceDecoder device(*network.model, {type, network.source()});
+    GpuDecoder device(*network.model, {type, network.source()});
     begin(host, decoder_only, batch, items);
     begin(device, decoder_only, batch, items);
     double most = 0, largest = 0;
@@ -127,7 +127,7 @@ class Quantized : public DeviceTest {
         EXPECT_LT(difference(network, type, items), 2e-5);
       }
       const PackedNetwork packed = network.packed(type);
-      DeviceDecoder device(*network.model, {type, network.source()});
+      GpuDecoder device(*network.model, {type, network.source()});
       EXPECT_EQ(decodes(device, network, 3).tokens, decodes(packed, network, 3).tokens);
     }
   }
@@ -178,7 +178,7 @@ TEST_F(Quantized, EncodersWithExpertsStayTheModels) {
   };
   for (ParamInfo& info : sparse.model->parameters().all())
     if (info.name.starts_with("decoder/")) info.value = Tensor();
-  DeviceDecoder device(*sparse.model, {WeightType::int8, source});
+  GpuDecoder device(*sparse.model, {WeightType::int8, source});
   const HostArrays batch = batch_of(3, false);
   begin(device, false, batch, 3);
   const std::vector<int32_t> rows{0, 1, 2}, tokens{0, 0, 0}, positions{0, 0, 0};
@@ -196,7 +196,7 @@ TEST_F(Quantized, WeightsTakeTheirBytes) {
   Memory& memory = device().memory();
   const auto bytes = [&](WeightType type) {
     const int64_t before = memory.used_bytes();
-    const DeviceDecoder decoder(*network.model, {type, network.source()});
+    const GpuDecoder decoder(*network.model, {type, network.source()});
     return memory.used_bytes() - before;
   };
   const int64_t half = bytes(WeightType::bf16), byte = bytes(WeightType::int8);
@@ -211,7 +211,7 @@ TEST_F(Quantized, ParametersThatDoNotFitAreNamed) {
   Network network(small_config<T5Config>("float32"));
   const auto says = [&](const ParameterSource& source, const std::string& what) {
     try {
-      const DeviceDecoder decoder(*network.model, {WeightType::int8, source});
+      const GpuDecoder decoder(*network.model, {WeightType::int8, source});
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kData);

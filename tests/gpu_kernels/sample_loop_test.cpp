@@ -1,7 +1,7 @@
 // Temperature sampling whose steps run on the device against the host's, over networks made of random
 // numbers: the same tokens, and scores as near as the draws' own log probabilities (sample_test.cpp).
 
-#include "models/decoding/gpu/device_samples.h"
+#include "models/decoding/gpu/gpu_samples.h"
 #include "models/decoding/search/temperature_sample.h"
 #include "tests/gpu_kernels/on_device.h"
 #include "tests/gpu_kernels/random_network.h"
@@ -58,7 +58,7 @@ class Here : public TokenModel {
     constexpr int32_t kRests = 1000;
     constexpr int kIdleSteps = 3;  // behind the last: they change nothing
     History history(network_);
-    DeviceSamples samples(plan);
+    GpuSamples samples(plan);
     samples.start(plan);
     std::vector<int32_t> tokens(plan.first_tokens.begin(), plan.first_tokens.end());
     std::vector<int32_t> positions(plan.indices.begin(), plan.indices.end());

@@ -57,7 +57,7 @@ void expect_steps_agree(const SparseNetwork& network) {
     packed = network.packed();
     decoder = begun(std::make_unique<TransformerDecoder>(*packed));
   } else {
-    decoder = begun(std::make_unique<DeviceDecoder>(*network.model));
+    decoder = begun(std::make_unique<GpuDecoder>(*network.model));
   }
   std::vector<int32_t> rows(kRows);
   std::iota(rows.begin(), rows.end(), 0);
@@ -98,7 +98,7 @@ TEST(MoeDecoding, ADeviceWritesWhatTheCpuWrites) {
     const SparseOptions options = sparse_kinds()[kind];
     const SparseNetwork network = sparse_network(options);
     const auto packed = network.packed();
-    DeviceDecoder device(*network.model);
+    GpuDecoder device(*network.model);
     for (const int64_t items : {3, 7}) {
       HostArrays batch{{"encoder_input_tokens", inputs(items)},
                        {"decoder_input_tokens", tokens(items, kTargets, 3)},
@@ -137,7 +137,7 @@ TEST(MoeDecoding, RefusesExpertsThatChooseLaterTokens) {
   const EncoderFunction encode = [](auto, auto, auto) { return std::vector<float>(); };
   EXPECT_THROW(PackedNetwork(spec_of(c), none, encode), Error);
   if (on_cpu()) return;
-  EXPECT_THROW(DeviceDecoder(EncoderDecoderModel(c, {})), Error);
+  EXPECT_THROW(GpuDecoder(EncoderDecoderModel(c, {})), Error);
 }
 
 }  // namespace

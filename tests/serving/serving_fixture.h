@@ -71,8 +71,8 @@ inline std::unique_ptr<serving::ServedNetwork> served(const TinyNetwork& network
                                                       const EngineOptions& options) {
   return network.model == nullptr
              ? served(*network.packed, options)
-             : serving::device_network(*network.model, options,
-                                       {network.type, source_of(network.parameters)});
+             : serving::gpu_network(*network.model, options,
+                                    {network.type, source_of(network.parameters)});
 }
 
 /// Bytes of a page of so many tokens.

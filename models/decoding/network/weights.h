@@ -3,7 +3,7 @@
 // Form says what that place makes of a vector, a matrix, the projections of one input, an MLP, experts and
 // a relative position bias; its Loader makes each of the parameters of a name.
 //
-//   const Loader load(...);   // PackedNetwork's for the CPU, DeviceWeights' for a GPU
+//   const Loader load(...);   // PackedNetwork's for the CPU, GpuWeights' for a GPU
 //   const StackWeights<Loader::Form> decoder = load_stack(load, spec.decoder);
 
 #include <string>

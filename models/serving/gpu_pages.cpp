@@ -1,11 +1,11 @@
-#include "models/serving/device_pages.h"
+#include "models/serving/gpu_pages.h"
 
 #include <algorithm>
 #include <limits>
 
 namespace quintet::serving {
 
-DevicePages::DevicePages(const decoding::DeviceWeights& weights, int64_t tokens, int64_t bytes)
+GpuPages::GpuPages(const decoding::GpuWeights& weights, int64_t tokens, int64_t bytes)
     : tokens_(tokens), joined_(weights.joined_kv()), head_dim_(weights.layer().head_dim) {
   const int64_t slot_bytes = joined_ * size_of(weights.dtype());  // of keys or values
   const auto layers = std::ssize(weights.decoder.layers);
@@ -21,14 +21,14 @@ DevicePages::DevicePages(const decoding::DeviceWeights& weights, int64_t tokens,
   for (int64_t page = pages; page-- > 0;) free_.push_back(static_cast<int32_t>(page));
 }
 
-DevicePages::Page DevicePages::take() {
+GpuPages::Page GpuPages::take() {
   QT_ASSERT(!free_.empty());
   const int32_t number = free_.back();
   free_.pop_back();
   return {free_, number};
 }
 
-DecodeCache DevicePages::pool(size_t layer) const {
+DecodeCache GpuPages::pool(size_t layer) const {
   std::byte* const keys = memory_.get() + static_cast<int64_t>(layer) * layer_bytes_;
   return {.keys = keys,
           .values = keys + layer_bytes_ / 2,

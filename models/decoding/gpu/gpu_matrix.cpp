@@ -1,4 +1,4 @@
-#include "models/decoding/gpu/device_matrix.h"
+#include "models/decoding/gpu/gpu_matrix.h"
 
 #include <algorithm>
 #include <array>
@@ -32,8 +32,8 @@ HostArray joined(const std::vector<HostArray>& parts, int64_t height, int64_t it
 
 }  // namespace
 
-DeviceMatrix::DeviceMatrix(const QuantizedParameter& parameter, const Axes& axes, bool row_scales,
-                           DType computed)
+GpuMatrix::GpuMatrix(const QuantizedParameter& parameter, const Axes& axes, bool row_scales,
+                     DType computed)
     : values(uploaded(parameter.values, axes)), by_row(row_scales), wide(computed) {
   if (parameter.scales.elements() == 0) return;
   Axes of_scales = axes;
@@ -41,7 +41,7 @@ DeviceMatrix::DeviceMatrix(const QuantizedParameter& parameter, const Axes& axes
   scales = uploaded(parameter.scales, of_scales);
 }
 
-Tensor DeviceMatrix::expanded() const {
+Tensor GpuMatrix::expanded() const {
   if (is_wide()) return values;
   const Axes& axes = values.spec().axes;
   const Tensor out(Spec{axes, wide});
@@ -49,7 +49,7 @@ Tensor DeviceMatrix::expanded() const {
   return out;
 }
 
-void DeviceMatrix::expand(const int32_t* ids, int64_t rows, const Tensor& out) const {
+void GpuMatrix::expand(const int32_t* ids, int64_t rows, const Tensor& out) const {
   const Axes& axes = values.spec().axes;
   const int64_t k = axes[axes.size() - 2].size, n = axes.back().size;
   Device& device = Device::current();
@@ -66,7 +66,7 @@ void DeviceMatrix::expand(const int32_t* ids, int64_t rows, const Tensor& out) c
                                device.stream());
 }
 
-Tensor DeviceMatrix::rows(const int32_t* ids, const Axis& axis) const {
+Tensor GpuMatrix::rows(const int32_t* ids, const Axis& axis) const {
   const Tensor x(Spec{{axis, values.spec().axes[1]}, wide});
   if (is_wide()) {
     Device& device = Device::current();
@@ -80,16 +80,16 @@ Tensor DeviceMatrix::rows(const int32_t* ids, const Axis& axis) const {
   return x;
 }
 
-DeviceMatrix side_by_side(const std::vector<DeviceMatrix>& parts) {
+GpuMatrix side_by_side(const std::vector<GpuMatrix>& parts) {
   const Axis& height = parts[0].values.spec().axes[0];
   std::vector<HostArray> values, scales;
-  for (const DeviceMatrix& part : parts) {
+  for (const GpuMatrix& part : parts) {
     values.push_back(part.values.to_host());
     if (!part.scales.absent()) scales.push_back(part.scales.to_host());
   }
   const HostArray all = joined(values, height.size, size_of(values[0].dtype));
   const Axis width{axis::kJoinedKv, all.shape[1]};
-  DeviceMatrix matrix = parts[0];
+  GpuMatrix matrix = parts[0];
   matrix.values = uploaded(all, {height, width});
   if (!scales.empty()) matrix.scales = uploaded(joined(scales, 1, sizeof(float)), {width});
   return matrix;

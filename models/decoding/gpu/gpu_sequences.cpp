@@ -1,7 +1,7 @@
-#include "models/decoding/gpu/device_sequences.h"
+#include "models/decoding/gpu/gpu_sequences.h"
 
-#include "models/decoding/gpu/device_experts.h"
-#include "models/decoding/gpu/device_inputs.h"
+#include "models/decoding/gpu/gpu_experts.h"
+#include "models/decoding/gpu/gpu_inputs.h"
 #include "models/decoding/network/layer.h"
 
 namespace quintet::decoding {
@@ -21,32 +21,32 @@ struct SequenceBackend {
     const Tensor h = ops::rms_norm(x, norm);
     return stack.masks_padding ? ops::mask_tokens(h, mask.query_segments) : h;
   }
-  void project(size_t i, const DeviceAttention& attention) {
+  void project(size_t i, const GpuAttention& attention) {
     const Tensor h = normed(attention.norm);
-    const std::vector<DeviceMatrix>& parts = attention.in.parts;
+    const std::vector<GpuMatrix>& parts = attention.in.parts;
     key = ops::matmul(h, parts[1]);
     value = ops::matmul(h, parts[2]);
     if (sink) sink(i, key, value);
     query = ops::matmul(h, parts[0]);
   }
-  void attend_self(size_t, const DeviceAttention& attention) {
+  void attend_self(size_t, const GpuAttention& attention) {
     query = ops::attention(query, key, value, attention.relative_bias.table, mask,
                            {.num_heads = stack.layer.num_heads,
                             .max_distance = stack.layer.max_distance,
                             .bidirectional = stack.is_encoder});
   }
   void attend_cross(size_t) { QT_ASSERT(false); }  // whole sequences are encoders' and prefixes
-  void add_product(const DeviceMatrix& matrix) { x = ops::add(x, ops::matmul(query, matrix)); }
-  void add_mlp(const Tensor& norm, const DeviceForm::Mlp& mlp) {
+  void add_product(const GpuMatrix& matrix) { x = ops::add(x, ops::matmul(query, matrix)); }
+  void add_mlp(const Tensor& norm, const GpuForm::Mlp& mlp) {
     x = ops::add(x, ops::mlp(normed(norm), mlp.wi_0, mlp.wi_1, mlp.wo, mlp.activations));
   }
-  void add_mlp(const Tensor& norm, const DeviceForm::Experts& experts) {
+  void add_mlp(const Tensor& norm, const GpuForm::Experts& experts) {
     x = ops::add(x, through_experts(experts, normed(norm)));
   }
 };
 
 /// [batch, length, embed]
-Tensor embedded(const DeviceWeights& weights, const Tensor& tokens) {
+Tensor embedded(const GpuWeights& weights, const Tensor& tokens) {
   const std::vector<Axis>& axes = tokens.spec().axes;
   const Tensor x = weights.embedding.rows(tokens.local().data<int32_t>(),
                                           {"tokens", axes[0].size * axes[1].size});
@@ -64,7 +64,7 @@ HostArray marks_of(std::span<const int32_t> prefix, int64_t length) {
 
 }  // namespace
 
-Tensor encode(const BaseModel& model, const DeviceWeights& weights, const HostArray& tokens,
+Tensor encode(const BaseModel& model, const GpuWeights& weights, const HostArray& tokens,
               const HostArray& segments) {
   const Tensor ids = Tensor::from_host(tokens, kTokenAxes);
   const Tensor marks = Tensor::from_host(segments, kTokenAxes);
@@ -80,8 +80,8 @@ Tensor encode(const BaseModel& model, const DeviceWeights& weights, const HostAr
   return backend.normed(weights.encoder->norm);
 }
 
-void run_prefix(const DeviceWeights& weights, const HostArray& tokens,
-                std::span<const int32_t> prefix, bool bidirectional, const PrefixSink& sink) {
+void run_prefix(const GpuWeights& weights, const HostArray& tokens, std::span<const int32_t> prefix,
+                bool bidirectional, const PrefixSink& sink) {
   const Tensor marks = Tensor::from_host(marks_of(prefix, tokens.shape[1]), kTokenAxes);
   SequenceBackend backend{weights.spec.decoder,
                           {.query_segments = marks,

@@ -1,4 +1,4 @@
-#include "models/decoding/gpu/device_inputs.h"
+#include "models/decoding/gpu/gpu_inputs.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "models/decoding/gpu/device_beams.h"
+#include "models/decoding/gpu/gpu_beams.h"
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@ constexpr auto kFinishedInts = static_cast<int64_t>(sizeof(FinishedBeam) / sizeo
 
 }  // namespace
 
-DeviceBeams::DeviceBeams(const BeamPlan& plan)
+GpuBeams::GpuBeams(const BeamPlan& plan)
     : items_(plan.items),
       beams_(plan.beams),
       width_(plan.width),
@@ -29,13 +29,13 @@ DeviceBeams::DeviceBeams(const BeamPlan& plan)
       tokens_(device_array((width_ - 1) * items_ * beams_)),
       parents_(device_array((width_ - 1) * items_ * beams_)) {}
 
-bool DeviceBeams::fits(const BeamPlan& plan) const {
+bool GpuBeams::fits(const BeamPlan& plan) const {
   return items_ == plan.items && beams_ == plan.beams && width_ == plan.width &&
          lengths_ == std::ssize(plan.penalties) && eos_id_ == plan.eos_id &&
          penalty_at_end_ == plan.penalty_at_end;
 }
 
-void DeviceBeams::start(const BeamPlan& plan) {
+void GpuBeams::start(const BeamPlan& plan) {
   set_values(forced_, plan.forced);
   set_values(prompt_lengths_, plan.prompt_lengths);
   set_values(penalties_, plan.penalties);
@@ -49,7 +49,7 @@ void DeviceBeams::start(const BeamPlan& plan) {
   set_values<FinishedBeam>(finished_, none);
 }
 
-void DeviceBeams::queue(BeamStep step) const {
+void GpuBeams::queue(BeamStep step) const {
   step.items = items_;
   step.beams = beams_;
   step.eos_id = eos_id_;
@@ -67,7 +67,7 @@ void DeviceBeams::queue(BeamStep step) const {
   Device::current().kernels().beam(step, Device::current().stream());
 }
 
-bool DeviceBeams::all_settled() const {
+bool GpuBeams::all_settled() const {
   const std::vector<int32_t> states = values_of<int32_t>(states_);
   QT_CHECK_AS(
       ExitCode::kData, std::count(states.begin(), states.end(), BeamStep::kFailed) == 0,
@@ -77,7 +77,7 @@ bool DeviceBeams::all_settled() const {
   return std::count(states.begin(), states.end(), BeamStep::kSettled) == items_;
 }
 
-BeamTrace DeviceBeams::trace() const {
+BeamTrace GpuBeams::trace() const {
   return {.steps = values_of<int32_t>(steps_),
           .live = values_of<float>(live_),
           .finished = values_of<FinishedBeam>(finished_),

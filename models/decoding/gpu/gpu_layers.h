@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "kernels/decode_attention/gpu_rows.h"
-#include "models/decoding/gpu/device_weights.h"
+#include "models/decoding/gpu/gpu_weights.h"
 
 namespace quintet::decoding {
 
@@ -21,7 +21,7 @@ struct StepAttention {
 
 /// Output before the final norm, [rows, embed]. x: embedded tokens, which it may overwrite; `rows`:
 /// items and decodes of the kernels; attended: [rows, joined_kv] that attention writes.
-Tensor queue_layers(const DeviceWeights& weights, Tensor x, DecodeRows rows, const Tensor& attended,
+Tensor queue_layers(const GpuWeights& weights, Tensor x, DecodeRows rows, const Tensor& attended,
                     const StepAttention& attention);
 
 }  // namespace quintet::decoding

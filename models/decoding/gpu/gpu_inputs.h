@@ -1,5 +1,5 @@
 #pragma once
-// What DeviceDecoder makes of token ids before they are a network's.
+// What GpuDecoder makes of token ids before they are a network's.
 
 #include <span>
 #include <utility>

@@ -1,11 +1,11 @@
-#include "models/decoding/gpu/device_experts.h"
+#include "models/decoding/gpu/gpu_experts.h"
 
-#include "models/decoding/gpu/device_inputs.h"
+#include "models/decoding/gpu/gpu_inputs.h"
 
 namespace quintet::decoding {
 
-Tensor through_experts(const DeviceForm::Experts& experts, const Tensor& h) {
-  const DeviceForm::Mlp& mlp = experts.mlp;
+Tensor through_experts(const GpuForm::Experts& experts, const Tensor& h) {
+  const GpuForm::Mlp& mlp = experts.mlp;
   const ops::Routed routed = ops::route(
       h, experts.router,
       {.num_selected_experts = experts.chosen, .group_size = h.size(0) * h.size(1), .groups = 1});
@@ -14,7 +14,7 @@ Tensor through_experts(const DeviceForm::Experts& experts, const Tensor& h) {
   return ops::combine(ops::grouped_matmul(y, routed.offsets, mlp.wo), routed);
 }
 
-Tensor add_experts(const Tensor& norm, const DeviceForm::Experts& experts, const Tensor& x) {
+Tensor add_experts(const Tensor& norm, const GpuForm::Experts& experts, const Tensor& x) {
   const std::vector<Axis>& axes = x.spec().axes;  // [rows, embed]
   const Tensor h = with_axes(ops::rms_norm(x, norm),
                              {{axis::kBatch, 1}, {axis::kLength, axes[0].size}, axes[1]});

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "kernels/decode_attention/gpu_rows.h"
-#include "models/decoding/gpu/device_weights.h"
+#include "models/decoding/gpu/gpu_weights.h"
 
 namespace quintet::serving {
 
-class DevicePages {
+class GpuPages {
  public:
   using Slot = int32_t;
   /// Goes back when it ends. The pages must outlive it.
@@ -37,7 +37,7 @@ class DevicePages {
 
   /// As many pages of `tokens` tokens as fit into `bytes`. Throws a usage error when that is none,
   /// and Error(kEnvironment) naming bytes wanted and in use when the device has not so much memory.
-  DevicePages(const decoding::DeviceWeights& weights, int64_t tokens, int64_t bytes);
+  GpuPages(const decoding::GpuWeights& weights, int64_t tokens, int64_t bytes);
 
   int64_t tokens() const { return tokens_; }
   int64_t bytes() const { return bytes_; }

@@ -1,5 +1,5 @@
 #pragma once
-// A matrix of DeviceWeights: in the dtype that is computed in, or in fewer bits. Products of few rows
+// A matrix of GpuWeights: in the dtype that is computed in, or in fewer bits. Products of few rows
 // read it as it is; an op takes it like a tensor, made wide for that one use.
 //
 //   const Tensor y = ops::matmul(x, matrix);   // [k, n] for the time of the product
@@ -9,17 +9,17 @@
 
 namespace quintet::decoding {
 
-struct DeviceMatrix {
+struct GpuMatrix {
   Tensor values;  // [.., k, n]: in `wide`, or bfloat16, int8, uint8 (float8's bits)
   Tensor scales;  // float32, of values in a byte: [.., n]; of a table's rows: [k]
   bool by_row = false;
   DType wide = DType::f32;  // float32 or bfloat16: what is computed in
 
-  DeviceMatrix() = default;
-  DeviceMatrix(const Tensor& plain)  // NOLINT: most are
+  GpuMatrix() = default;
+  GpuMatrix(const Tensor& plain)  // NOLINT: most are
       : values(plain), wide(plain.absent() ? DType::f32 : plain.spec().dtype) {}
   /// Uploads a parameter of these axes.
-  DeviceMatrix(const QuantizedParameter& parameter, const Axes& axes, bool by_row, DType wide);
+  GpuMatrix(const QuantizedParameter& parameter, const Axes& axes, bool by_row, DType wide);
 
   bool absent() const { return values.absent(); }
   int64_t size(int dimension) const { return values.size(dimension); }
@@ -37,6 +37,6 @@ struct DeviceMatrix {
 };
 
 /// Matrices of equal height side by side: one product instead of several.
-DeviceMatrix side_by_side(const std::vector<DeviceMatrix>& parts);
+GpuMatrix side_by_side(const std::vector<GpuMatrix>& parts);
 
 }  // namespace quintet::decoding

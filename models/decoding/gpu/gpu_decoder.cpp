@@ -1,4 +1,4 @@
-#include "models/decoding/gpu/device_decoder.h"
+#include "models/decoding/gpu/gpu_decoder.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,12 +7,12 @@
 
 #include "kernels/gpu/gpu_kernels.h"
 #include "models/decoding/gpu/device_arrays.h"
-#include "models/decoding/gpu/device_beams.h"
-#include "models/decoding/gpu/device_inputs.h"
-#include "models/decoding/gpu/device_layers.h"
-#include "models/decoding/gpu/device_products.h"
-#include "models/decoding/gpu/device_samples.h"
-#include "models/decoding/gpu/device_sequences.h"
+#include "models/decoding/gpu/gpu_beams.h"
+#include "models/decoding/gpu/gpu_inputs.h"
+#include "models/decoding/gpu/gpu_layers.h"
+#include "models/decoding/gpu/gpu_products.h"
+#include "models/decoding/gpu/gpu_samples.h"
+#include "models/decoding/gpu/gpu_sequences.h"
 #include "models/decoding/gpu/repeated_work.h"
 #include "models/features.h"
 #include "runtime/execution/tape.h"
@@ -31,7 +31,7 @@ DecodeCache cache(const Tensor& keys, const Tensor& values, int64_t sequence_str
 constexpr int64_t kStepsBetweenLooks = 8;  // looking waits, steps after the last are for nothing
 enum InputRow { kTokens, kPositions, kParents, kInputRows };
 
-struct DeviceDecoder::State {
+struct GpuDecoder::State {
   CacheOptions options;
   int64_t batch, length, rows;
   Tensor lengths;                                // int32 [batch] tokens of each encoded item
@@ -48,13 +48,13 @@ struct DeviceDecoder::State {
   // The host's side of step_inputs, best and, once they were asked for, logits.
   Buffer host_inputs, host_best, host_logits;
   RepeatedWork step;
-  std::unique_ptr<DeviceBeams> beams;  // of the last search that ran here
+  std::unique_ptr<GpuBeams> beams;  // of the last search that ran here
   RepeatedWork beam_step;
-  std::unique_ptr<DeviceSamples> samples;  // likewise
+  std::unique_ptr<GpuSamples> samples;  // likewise
   RepeatedWork sample_step;
 
   /// `inputs`: tokens of the encoder, 0 without one.
-  State(const DeviceWeights& weights, int64_t items, int64_t inputs, const CacheOptions& cache)
+  State(const GpuWeights& weights, int64_t items, int64_t inputs, const CacheOptions& cache)
       : options(cache),
         batch(items),
         length(inputs),
@@ -108,15 +108,15 @@ struct DeviceDecoder::State {
   }
 };
 
-DeviceDecoder::DeviceDecoder(const BaseModel& model, const KeptWeights& kept)
-    : model_(model), weights_(std::make_unique<DeviceWeights>(model, kept)) {
+GpuDecoder::GpuDecoder(const BaseModel& model, const KeptWeights& kept)
+    : model_(model), weights_(std::make_unique<GpuWeights>(model, kept)) {
   QT_ASSERT(!Device::current().is_cpu());
 }
 
-DeviceDecoder::~DeviceDecoder() = default;
+GpuDecoder::~GpuDecoder() = default;
 
-void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_t length,
-                          const CacheOptions& options) {
+void GpuDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_t length,
+                       const CacheOptions& options) {
   QT_CHECK(batch > 0 && length > 0 && options.num_decodes > 0 && options.max_length > 0,
            "generation: encoder inputs [batch={}, length={}] and outputs [decodes={}, length={}] "
            "must not be empty",
@@ -150,9 +150,9 @@ void DeviceDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_
   }
 }
 
-void DeviceDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t batch, int64_t length,
-                                 std::span<const int32_t> prefix, bool bidirectional,
-                                 const CacheOptions& options) {
+void GpuDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t batch, int64_t length,
+                              std::span<const int32_t> prefix, bool bidirectional,
+                              const CacheOptions& options) {
   QT_CHECK(weights_->spec.decoder_only(), "generation: a prefix needs a decoder-only network");
   QT_ASSERT(static_cast<int64_t>(tokens.size()) == batch * length && std::ssize(prefix) == batch);
   const int32_t longest = *std::max_element(prefix.begin(), prefix.end());
@@ -181,7 +181,7 @@ void DeviceDecoder::begin_prefix(std::span<const int32_t> tokens, int64_t batch,
 }
 
 /// Room for a batch; nothing is written yet.
-void DeviceDecoder::start(int64_t batch, int64_t length, const CacheOptions& options) {
+void GpuDecoder::start(int64_t batch, int64_t length, const CacheOptions& options) {
   if (state_ == nullptr || !state_->fits(batch, length, options))
     state_ = std::make_unique<State>(*weights_, batch, length, options);
   // Both: rows that rest read places that were never written.
@@ -190,7 +190,7 @@ void DeviceDecoder::start(int64_t batch, int64_t length, const CacheOptions& opt
 }
 
 /// One decoder layer after another over the rows of the step: [rows, embed].
-Tensor DeviceDecoder::queue_layers() {
+Tensor GpuDecoder::queue_layers() {
   const State& s = *state_;
   const GpuKernels& kernels = Device::current().kernels();
   const Stream stream = Device::current().stream();
@@ -229,7 +229,7 @@ Tensor DeviceDecoder::queue_layers() {
 }
 
 /// From the inputs on the device to the logits there.
-void DeviceDecoder::queue_logits() {
+void GpuDecoder::queue_logits() {
   const State& s = *state_;
   Device& device = Device::current();
   const GpuKernels& kernels = device.kernels();
@@ -249,7 +249,7 @@ void DeviceDecoder::queue_logits() {
 }
 
 /// To the largest of them.
-void DeviceDecoder::queue_answer() {
+void GpuDecoder::queue_answer() {
   queue_logits();
   const State& s = *state_;
   TopRows top = s.parts_of(s.best.local().pointer);
@@ -257,7 +257,7 @@ void DeviceDecoder::queue_answer() {
   Device::current().kernels().top(top, Device::current().stream());
 }
 
-void DeviceDecoder::queue_step() {
+void GpuDecoder::queue_step() {
   const State& s = *state_;
   Device& device = Device::current();
   device.copy(ints(s.step_inputs), s.host_inputs.get(), s.step_inputs.bytes());
@@ -265,7 +265,7 @@ void DeviceDecoder::queue_step() {
   device.copy(s.host_best.get(), s.best.local().pointer, s.best.bytes());
 }
 
-void DeviceDecoder::run_step(const StepInput& input) {
+void GpuDecoder::run_step(const StepInput& input) {
   const Tape::Recording paused(nullptr);
   State& s = *state_;
   last_rows_.assign(input.rows.begin(), input.rows.end());
@@ -287,7 +287,7 @@ void DeviceDecoder::run_step(const StepInput& input) {
 }
 
 /// Puts the first input of a search that runs here.
-void DeviceDecoder::ask_first(
+void GpuDecoder::ask_first(
     const std::function<std::array<int32_t, 2>(int64_t row)>& token_and_position) {
   const State& s = *state_;
   HostArray inputs(DType::i32, {kInputRows, s.rows});
@@ -303,14 +303,14 @@ void DeviceDecoder::ask_first(
   s.step_inputs.set(inputs);
 }
 
-std::optional<BeamTrace> DeviceDecoder::run_beams(const BeamPlan& plan) {
+std::optional<BeamTrace> GpuDecoder::run_beams(const BeamPlan& plan) {
   State& s = *state_;
   QT_ASSERT(plan.items == s.batch && plan.beams == s.options.num_decodes);
   if (2 * plan.beams > s.top) return std::nullopt;
   const Tape::Recording paused(nullptr);
   if (s.beams == nullptr || !s.beams->fits(plan)) {
     s.beam_step = {};
-    s.beams = std::make_unique<DeviceBeams>(plan);
+    s.beams = std::make_unique<GpuBeams>(plan);
   }
   s.beams->start(plan);
   ask_first([&](int64_t row) {
@@ -341,14 +341,14 @@ std::optional<BeamTrace> DeviceDecoder::run_beams(const BeamPlan& plan) {
   return s.beams->trace();
 }
 
-std::optional<SampleTrace> DeviceDecoder::run_samples(const SamplePlan& plan) {
+std::optional<SampleTrace> GpuDecoder::run_samples(const SamplePlan& plan) {
   State& s = *state_;
   QT_ASSERT(plan.rows == s.rows && plan.decodes == s.options.num_decodes);
   if (vocab_size() > kMostDrawnFrom) return std::nullopt;
   const Tape::Recording paused(nullptr);
   if (s.samples == nullptr || !s.samples->fits(plan)) {
     s.sample_step = {};
-    s.samples = std::make_unique<DeviceSamples>(plan);
+    s.samples = std::make_unique<GpuSamples>(plan);
   }
   s.samples->start(plan);
   ask_first([&](int64_t row) {
@@ -371,12 +371,12 @@ std::optional<SampleTrace> DeviceDecoder::run_samples(const SamplePlan& plan) {
   return s.samples->trace();
 }
 
-std::span<float> DeviceDecoder::step(const StepInput& input) {
+std::span<float> GpuDecoder::step(const StepInput& input) {
   run_step(input);
   return fetch_logits();
 }
 
-std::span<float> DeviceDecoder::fetch_logits() {
+std::span<float> GpuDecoder::fetch_logits() {
   State& s = *state_;
   Device& device = Device::current();
   if (s.host_logits == nullptr) s.host_logits = device.pinned(s.logits.bytes());
@@ -389,14 +389,14 @@ std::span<float> DeviceDecoder::fetch_logits() {
   return {all, last_rows_.size() * vocab};
 }
 
-std::span<const float> DeviceDecoder::last_logits() { return fetch_logits(); }
+std::span<const float> GpuDecoder::last_logits() { return fetch_logits(); }
 
-void DeviceDecoder::step_without_logits(const StepInput& input) {
+void GpuDecoder::step_without_logits(const StepInput& input) {
   run_step(input);
   Device::current().synchronize();
 }
 
-std::vector<RowSummary> DeviceDecoder::step_greedily(const StepInput& input, bool) {
+std::vector<RowSummary> GpuDecoder::step_greedily(const StepInput& input, bool) {
   step_without_logits(input);
   const TopRows best = state_->parts_of(state_->host_best.get());
   std::vector<RowSummary> rows;
@@ -406,7 +406,7 @@ std::vector<RowSummary> DeviceDecoder::step_greedily(const StepInput& input, boo
   return rows;
 }
 
-std::vector<RowSelection> DeviceDecoder::select_last(const SelectOptions& options) {
+std::vector<RowSelection> GpuDecoder::select_last(const SelectOptions& options) {
   const TopRows best = state_->parts_of(state_->host_best.get());
   std::vector<RowSelection> rows;
   for (size_t i = 0; i < last_rows_.size(); ++i) {

@@ -9,9 +9,9 @@
 
 namespace quintet::decoding {
 
-class DeviceBeams {
+class GpuBeams {
  public:
-  explicit DeviceBeams(const BeamPlan& plan);
+  explicit GpuBeams(const BeamPlan& plan);
   bool fits(const BeamPlan& plan) const;
   /// Forgets the search before.
   void start(const BeamPlan& plan);

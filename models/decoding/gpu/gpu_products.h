@@ -3,7 +3,7 @@
 // kMostByteRows) take one kernel for a norm, a product and what follows it; more rows take the ops.
 
 #include "kernels/gpu/gpu_kernels.h"
-#include "models/decoding/gpu/device_experts.h"
+#include "models/decoding/gpu/gpu_experts.h"
 
 namespace quintet::decoding {
 
@@ -18,7 +18,7 @@ class Products {
   explicit Products(int64_t rows) : rows_(rows) {}
 
   /// rms_norm(x, norm) weights
-  Tensor normed(const Tensor& x, const Tensor& norm, const DeviceMatrix& weights) const {
+  Tensor normed(const Tensor& x, const Tensor& norm, const GpuMatrix& weights) const {
     const SmallBatchMatmul p = product({.norm = scale(norm)}, x, weights);
     if (!is_fused(p)) return ops::matmul(ops::rms_norm(x, norm), weights);
     const Tensor y(Spec{{x.spec().axes[0], weights.values.spec().axes[1]}, x.spec().dtype});
@@ -26,14 +26,14 @@ class Products {
     return y;
   }
   /// x + h weights, where x was if that saves memory
-  Tensor added(const Tensor& x, const Tensor& h, const DeviceMatrix& weights) const {
+  Tensor added(const Tensor& x, const Tensor& h, const GpuMatrix& weights) const {
     const SmallBatchMatmul p = product({.residual = x.local().pointer}, h, weights);
     if (!is_fused(p)) return ops::add(x, ops::matmul(h, weights));
     run(p, x);
     return x;
   }
   /// A dense MLP's first half of the norm of x.
-  Tensor activated(const Tensor& x, const Tensor& norm, const DeviceForm::Mlp& mlp) const {
+  Tensor activated(const Tensor& x, const Tensor& norm, const GpuForm::Mlp& mlp) const {
     const SmallBatchMatmul p = first_half(x, norm, mlp);
     if (!is_fused(p))
       return ops::mlp_in(ops::rms_norm(x, norm), mlp.wi_0, mlp.wi_1, mlp.activations);
@@ -42,12 +42,11 @@ class Products {
     return y;
   }
   /// x + experts of the norm of x, where x was if that saves memory
-  Tensor with_experts(const Tensor& x, const Tensor& norm,
-                      const DeviceForm::Experts& experts) const {
+  Tensor with_experts(const Tensor& x, const Tensor& norm, const GpuForm::Experts& experts) const {
     const int64_t choices = rows_ * experts.chosen;
     if (rows_ > kMaxSmallBatchRows || choices > kMaxSmallBatchChoices)
       return add_experts(norm, experts, x);
-    const DeviceForm::Mlp& mlp = experts.mlp;
+    const GpuForm::Mlp& mlp = experts.mlp;
     const Tensor logits(Spec{{x.spec().axes[0], experts.router.spec().axes[1]}, DType::f32});
     run(product({.norm = scale(norm)}, x, experts.router), logits);
     SmallBatchMatmul p = first_half(x, norm, mlp);
@@ -64,7 +63,7 @@ class Products {
     return x;
   }
   /// Logits of the decoder's norm of x, to float32 `logits`.
-  void project(const Tensor& x, const DeviceWeights& weights, const Tensor& logits) const {
+  void project(const Tensor& x, const GpuWeights& weights, const Tensor& logits) const {
     const SmallBatchMatmul p = product({.norm = scale(weights.decoder.norm),
                                         .transposed = weights.spec.logits_via_embedding,
                                         .scale = static_cast<float>(weights.spec.logit_scale())},
@@ -81,15 +80,14 @@ class Products {
 
  private:
   static const float* scale(const Tensor& norm) { return norm.local().data<float>(); }
-  static const float* scales(const DeviceMatrix& matrix) {
+  static const float* scales(const GpuMatrix& matrix) {
     return matrix.scales.absent() ? nullptr : matrix.scales.local().data<float>();
   }
   bool is_fused(const SmallBatchMatmul& p) const {
     return rows_ <= kMaxSmallBatchRows || (rows_ <= kMostByteRows && p.takes_tiles());
   }
   /// Of an MLP or of experts.
-  static SmallBatchMatmul first_half(const Tensor& x, const Tensor& norm,
-                                     const DeviceForm::Mlp& mlp) {
+  static SmallBatchMatmul first_half(const Tensor& x, const Tensor& norm, const GpuForm::Mlp& mlp) {
     const Gate gate = Gate::of("mlp_in", mlp.activations, !mlp.wi_1.absent());
     return product({.norm = scale(norm),
                     .gate = mlp.wi_1.absent() ? nullptr : mlp.wi_1.values.local().pointer,
@@ -98,8 +96,7 @@ class Products {
                     .act1 = gate.act1},
                    x, mlp.wi_0);
   }
-  static SmallBatchMatmul product(SmallBatchMatmul p, const Tensor& x,
-                                  const DeviceMatrix& weights) {
+  static SmallBatchMatmul product(SmallBatchMatmul p, const Tensor& x, const GpuMatrix& weights) {
     p.dtype = x.spec().dtype;
     p.weight_dtype = weights.values.spec().dtype;
     p.weight_scales = scales(weights);

@@ -1,6 +1,6 @@
-#include "models/decoding/gpu/device_layers.h"
+#include "models/decoding/gpu/gpu_layers.h"
 
-#include "models/decoding/gpu/device_products.h"
+#include "models/decoding/gpu/gpu_products.h"
 #include "models/decoding/network/layer.h"
 
 namespace quintet::decoding {
@@ -14,29 +14,29 @@ struct StepBackend {
   DecodeRows rows;
   Tensor x, qkv;  // [rows, embed]; [rows, joined_kv], in self-attention three side by side
 
-  void project(size_t, const DeviceAttention& weights) {
+  void project(size_t, const GpuAttention& weights) {
     qkv = products.normed(x, weights.norm, weights.in.joined);
     rows.query = at(qkv, 0);
     rows.query_stride = qkv.size(1);
   }
-  void attend_self(size_t i, const DeviceAttention& weights) {
+  void attend_self(size_t i, const GpuAttention& weights) {
     const int64_t joined = attended.size(1);
     attention.self(i, rows, at(qkv, joined), at(qkv, 2 * joined),
                    weights.relative_bias.by_distance);
   }
   void attend_cross(size_t i) { attention.cross(i, rows); }
-  void add_product(const DeviceMatrix& matrix) { x = products.added(x, attended, matrix); }
-  void add_mlp(const Tensor& norm, const DeviceForm::Mlp& mlp) {
+  void add_product(const GpuMatrix& matrix) { x = products.added(x, attended, matrix); }
+  void add_mlp(const Tensor& norm, const GpuForm::Mlp& mlp) {
     x = products.added(x, products.activated(x, norm, mlp), mlp.wo);
   }
-  void add_mlp(const Tensor& norm, const DeviceForm::Experts& experts) {
+  void add_mlp(const Tensor& norm, const GpuForm::Experts& experts) {
     x = products.with_experts(x, norm, experts);
   }
 };
 
 }  // namespace
 
-Tensor queue_layers(const DeviceWeights& weights, Tensor x, DecodeRows rows, const Tensor& attended,
+Tensor queue_layers(const GpuWeights& weights, Tensor x, DecodeRows rows, const Tensor& attended,
                     const StepAttention& attention) {
   rows.dtype = weights.dtype();
   rows.heads = weights.layer().num_heads;

@@ -2,15 +2,15 @@
 // Mixtures of experts of a decoder on the current device: none turns a row away, as on the CPU
 // (experts.h). Which experts a row has never reaches the host.
 
-#include "models/decoding/gpu/device_weights.h"
+#include "models/decoding/gpu/gpu_weights.h"
 
 namespace quintet::decoding {
 
 /// What experts make of h [batch, length, embed], normalized; the same axes.
-Tensor through_experts(const DeviceForm::Experts& experts, const Tensor& h);
+Tensor through_experts(const GpuForm::Experts& experts, const Tensor& h);
 
 /// x + experts of rms_norm(x, norm); x: [rows, embed]. Of many rows: few take kernels of their
-/// own (device_products.h).
-Tensor add_experts(const Tensor& norm, const DeviceForm::Experts& experts, const Tensor& x);
+/// own (gpu_products.h).
+Tensor add_experts(const Tensor& norm, const GpuForm::Experts& experts, const Tensor& x);
 
 }  // namespace quintet::decoding

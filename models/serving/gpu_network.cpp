@@ -1,4 +1,4 @@
-// A network on the current device. Inputs and rows share one pool of pages (device_pages.h). A step
+// A network on the current device. Inputs and rows share one pool of pages (gpu_pages.h). A step
 // is recorded once (a CUDA graph) and repeated over max_rows rows, of which those that rest attend
 // to nothing: products have the same shape whatever the batch, so what a row gets does not depend
 // on who else is there as far as the library's products treat all rows alike (those of the emulator
@@ -13,13 +13,13 @@
 
 #include "kernels/gpu/gpu_kernels.h"
 #include "models/decoding/gpu/device_arrays.h"
-#include "models/decoding/gpu/device_inputs.h"
-#include "models/decoding/gpu/device_layers.h"
-#include "models/decoding/gpu/device_products.h"
-#include "models/decoding/gpu/device_sequences.h"
+#include "models/decoding/gpu/gpu_inputs.h"
+#include "models/decoding/gpu/gpu_layers.h"
+#include "models/decoding/gpu/gpu_products.h"
+#include "models/decoding/gpu/gpu_sequences.h"
 #include "models/decoding/gpu/repeated_work.h"
-#include "models/serving/device_pages.h"
-#include "models/serving/device_step.h"
+#include "models/serving/gpu_pages.h"
+#include "models/serving/gpu_step.h"
 #include "models/serving/paged_rows.h"
 #include "runtime/execution/tape.h"
 
@@ -27,28 +27,28 @@ namespace quintet::serving {
 namespace {
 
 using decoding::at;
-using decoding::DeviceWeights;
+using decoding::GpuWeights;
 
 constexpr int64_t kLengthUnit = 64;
 constexpr auto kTogether = static_cast<int32_t>(kMostGroupRows);  // rows that read an input at once
 
-struct DeviceInput final : InputCache {
-  std::vector<DevicePages::Page> pages;
+struct GpuInput final : InputCache {
+  std::vector<GpuPages::Page> pages;
   // Of an encoder's input: all tokens; of a prefix: all but the last, which rows read again.
   std::vector<int32_t> slots;
   Tensor device_slots;
 };
 
-struct DeviceRows final : PagedRows<DevicePages> {
-  DeviceRows(DevicePages& pages, const RowLimits& limits, const DeviceInput& read, bool prefix)
+struct GpuRows final : PagedRows<GpuPages> {
+  GpuRows(GpuPages& pages, const RowLimits& limits, const GpuInput& read, bool prefix)
       : PagedRows(pages, limits, prefix ? read.slots : std::span<const int32_t>()), input(read) {}
-  const DeviceInput& input;
+  const GpuInput& input;
 };
 
-class DeviceNetwork final : public ServedNetwork {
+class GpuNetwork final : public ServedNetwork {
  public:
-  DeviceNetwork(const BaseModel& model, const EngineOptions& options,
-                const decoding::KeptWeights& kept)
+  GpuNetwork(const BaseModel& model, const EngineOptions& options,
+             const decoding::KeptWeights& kept)
       : model_(model),
         weights_(model, kept),
         max_rows_(options.max_rows),
@@ -76,24 +76,23 @@ class DeviceNetwork final : public ServedNetwork {
   std::vector<std::vector<float>> encode(std::span<const Tokens* const> inputs) override;
 
   std::unique_ptr<RowCaches> rows(const InputCache& input, const RowLimits& limits) override {
-    return std::make_unique<DeviceRows>(pages_, limits, static_cast<const DeviceInput&>(input),
-                                        decoder_only());
+    return std::make_unique<GpuRows>(pages_, limits, static_cast<const GpuInput&>(input),
+                                     decoder_only());
   }
   std::vector<JobAnswer> step(std::span<const StepJob> jobs) override;
 
  private:
   Tensor encoded(const Tokens& tokens) const;
-  void store(size_t layer, const DeviceInput& input, const Tensor& keys,
-             const Tensor& values) const;
+  void store(size_t layer, const GpuInput& input, const Tensor& keys, const Tensor& values) const;
   void queue_step();
   std::span<const RowDraw> draws_of(const StepJob& job) const;
   std::vector<JobAnswer> answers(std::span<const StepJob> jobs) const;
 
   const BaseModel& model_;
-  const DeviceWeights weights_;
+  const GpuWeights weights_;
   const int64_t max_rows_;
   const bool bidirectional_;
-  DevicePages pages_;
+  GpuPages pages_;
   const Axis row_;
   StepMemory memory_;
   const AnswerMemory answers_;
@@ -111,13 +110,13 @@ HostArray padded(const Tokens& tokens) {
 }
 
 /// The encoder's output, [1, padded length, embed]. A 0 among the tokens is one like any other.
-Tensor DeviceNetwork::encoded(const Tokens& tokens) const {
+Tensor GpuNetwork::encoded(const Tokens& tokens) const {
   return decoding::encode(model_, weights_, padded(tokens), padded(Tokens(tokens.size(), 1)));
 }
 
 /// To the input's slots: keys and values [1, at least as many, joined_kv].
-void DeviceNetwork::store(size_t layer, const DeviceInput& input, const Tensor& keys,
-                          const Tensor& values) const {
+void GpuNetwork::store(size_t layer, const GpuInput& input, const Tensor& keys,
+                       const Tensor& values) const {
   Device& device = Device::current();
   device.kernels().store_paged({.dtype = weights_.dtype(),
                                 .pool = pages_.pool(layer),
@@ -130,12 +129,11 @@ void DeviceNetwork::store(size_t layer, const DeviceInput& input, const Tensor& 
                                device.stream());
 }
 
-std::vector<std::unique_ptr<InputCache>> DeviceNetwork::read(
-    std::span<const Tokens* const> inputs) {
+std::vector<std::unique_ptr<InputCache>> GpuNetwork::read(std::span<const Tokens* const> inputs) {
   const Tape::Recording paused(nullptr);
   std::vector<std::unique_ptr<InputCache>> made;
   for (const Tokens* tokens : inputs) {
-    auto input = std::make_unique<DeviceInput>();
+    auto input = std::make_unique<GpuInput>();
     const int64_t n = std::ssize(*tokens), kept = decoder_only() ? n - 1 : n;
     for (int64_t t = 0; t < n; ++t) {
       if (t % pages_.tokens() == 0) input->pages.push_back(pages_.take());
@@ -163,7 +161,7 @@ std::vector<std::unique_ptr<InputCache>> DeviceNetwork::read(
   return made;
 }
 
-std::vector<std::vector<float>> DeviceNetwork::encode(std::span<const Tokens* const> inputs) {
+std::vector<std::vector<float>> GpuNetwork::encode(std::span<const Tokens* const> inputs) {
   const Tape::Recording paused(nullptr);
   std::vector<std::vector<float>> all;
   for (const Tokens* tokens : inputs) {
@@ -181,7 +179,7 @@ std::vector<std::vector<float>> DeviceNetwork::encode(std::span<const Tokens* co
 }
 
 /// From the step's inputs on the device to its answers.
-void DeviceNetwork::queue_step() {
+void GpuNetwork::queue_step() {
   Device& device = Device::current();
   const GpuKernels& kernels = device.kernels();
   const Stream stream = device.stream();
@@ -215,17 +213,17 @@ void DeviceNetwork::queue_step() {
   answers_.queue(logits_.local().data<float>(), vocab_size(), memory_.device_draws());
 }
 
-std::vector<JobAnswer> DeviceNetwork::step(std::span<const StepJob> jobs) {
+std::vector<JobAnswer> GpuNetwork::step(std::span<const StepJob> jobs) {
   const Tape::Recording paused(nullptr);
   memory_.clear();  // the step before was waited for: nothing reads it any more
   int32_t row = 0;
   size_t group = 0, draw = 0;
   for (const StepJob& job : jobs) {
-    auto& caches = static_cast<DeviceRows&>(*job.rows);
+    auto& caches = static_cast<GpuRows&>(*job.rows);
     caches.follow(job.steps);
     const auto count = static_cast<int32_t>(job.steps.size());
     QT_ASSERT(row + count <= max_rows_);
-    const DeviceInput& input = caches.input;
+    const GpuInput& input = caches.input;
     for (int32_t first = 0; !decoder_only() && first < count; first += kTogether)
       memory_.cross()[group++] = {.slots = decoding::ints(input.device_slots),
                                   .length = static_cast<int32_t>(input.slots.size()),
@@ -251,13 +249,13 @@ std::vector<JobAnswer> DeviceNetwork::step(std::span<const StepJob> jobs) {
   return answers(jobs);
 }
 
-std::span<const RowDraw> DeviceNetwork::draws_of(const StepJob& job) const {
+std::span<const RowDraw> GpuNetwork::draws_of(const StepJob& job) const {
   if (!answers_.holds(job.sampling_request)) return {};
   return job.sampling_request->draws;
 }
 
 /// Of the step that has just ended.
-std::vector<JobAnswer> DeviceNetwork::answers(std::span<const StepJob> jobs) const {
+std::vector<JobAnswer> GpuNetwork::answers(std::span<const StepJob> jobs) const {
   std::vector<JobAnswer> all;
   int64_t row = 0, draw = 0;
   for (const StepJob& job : jobs) {
@@ -278,10 +276,10 @@ std::vector<JobAnswer> DeviceNetwork::answers(std::span<const StepJob> jobs) con
 
 }  // namespace
 
-std::unique_ptr<ServedNetwork> device_network(const BaseModel& model, const EngineOptions& options,
-                                              const decoding::KeptWeights& kept) {
+std::unique_ptr<ServedNetwork> gpu_network(const BaseModel& model, const EngineOptions& options,
+                                           const decoding::KeptWeights& kept) {
   options.check();
-  return std::make_unique<DeviceNetwork>(model, options, kept);
+  return std::make_unique<GpuNetwork>(model, options, kept);
 }
 
 }  // namespace quintet::serving

@@ -1,26 +1,26 @@
 #pragma once
-// A network's parameters as DeviceDecoder reads them, in the memory of the current device; in fewer bits
+// A network's parameters as GpuDecoder reads them, in the memory of the current device; in fewer bits
 // also a dense encoder's.
 
 #include <optional>
 #include <vector>
 
 #include "models/base_model.h"
-#include "models/decoding/gpu/device_matrix.h"
+#include "models/decoding/gpu/gpu_matrix.h"
 #include "models/decoding/network/weights.h"
 
 namespace quintet::decoding {
 
 /// What a GPU makes of parameters.
-struct DeviceForm {
+struct GpuForm {
   using Vector = Tensor;
-  using Matrix = DeviceMatrix;
+  using Matrix = GpuMatrix;
   struct Projections {
-    std::vector<DeviceMatrix> parts;  // one by one, for whole sequences
-    DeviceMatrix joined;              // side by side, for steps
+    std::vector<GpuMatrix> parts;  // one by one, for whole sequences
+    GpuMatrix joined;              // side by side, for steps
   };
   struct Mlp {
-    DeviceMatrix wi_0, wi_1, wo;  // wi_1 absent unless gated; of experts [experts, ...] each
+    GpuMatrix wi_0, wi_1, wo;  // wi_1 absent unless gated; of experts [experts, ...] each
     std::vector<std::string> activations;
   };
   struct Experts {
@@ -33,18 +33,17 @@ struct DeviceForm {
     Tensor by_distance;  // of a decoder: [heads, distances back]
   };
 };
-using DeviceAttention = AttentionWeights<DeviceForm>;
+using GpuAttention = AttentionWeights<GpuForm>;
 
-struct DeviceWeights {
+struct GpuWeights {
   ModelSpec spec;
-  StackWeights<DeviceForm> decoder;
-  std::optional<StackWeights<DeviceForm>>
-      encoder;                     // of weights in fewer bits; else the model encodes
-  DeviceMatrix embedding, logits;  // logits: [embed, vocab], or tied: the embedding
+  StackWeights<GpuForm> decoder;
+  std::optional<StackWeights<GpuForm>> encoder;  // of weights in fewer bits; else the model encodes
+  GpuMatrix embedding, logits;                   // logits: [embed, vocab], or tied: the embedding
 
   /// An encoder with experts stays the model's. Throws a usage error if experts of the decoder choose
   /// tokens, kData naming a parameter of the source that does not fit.
-  explicit DeviceWeights(const BaseModel& model, const KeptWeights& kept = {});
+  explicit GpuWeights(const BaseModel& model, const KeptWeights& kept = {});
   DType dtype() const { return embedding.wide; }
   const LayerConfig& layer() const { return spec.decoder.layer; }
   int64_t joined_kv() const { return layer().joined_kv(); }

@@ -1,4 +1,4 @@
-#include "models/decoding/gpu/device_weights.h"
+#include "models/decoding/gpu/gpu_weights.h"
 
 #include "kernels/attention/buckets.h"
 #include "runtime/execution/tape.h"
@@ -21,24 +21,24 @@ Tensor bias_by_distance(const HostArray& table, int64_t max_distance) {
 /// Takes a model's parameters as they are kept; the model knows their sizes.
 class Loader {
  public:
-  using Form = DeviceForm;
+  using Form = GpuForm;
   Loader(const Parameters& parameters, const ModelSpec& spec, const KeptWeights& kept)
       : parameters_(parameters), spec_(spec), kept_(kept), wide_(dtype_from_name(spec.dtype)) {}
 
   bool in_fewer_bits() const { return kept_.type != WeightType::f32; }
   Tensor vector(const std::string& name, int64_t) const {
     if (!in_fewer_bits()) return parameters_.at(name).used();
-    return DeviceMatrix(read(name), parameters_.at(name).spec.axes, false, DType::f32).values;
+    return GpuMatrix(read(name), parameters_.at(name).spec.axes, false, DType::f32).values;
   }
   /// Decoding's attention does not scale its scores: the queries are.
-  DeviceMatrix matrix(const std::string& name) const {
+  GpuMatrix matrix(const std::string& name) const {
     if (in_fewer_bits())
       return {read(name), parameters_.at(name).spec.axes, name.ends_with("embedding"), wide_};
     const Tensor used = parameters_.at(name).used();
     const auto by = factor_of(spec_, name);
     return by ? ops::scale(used, 1 / static_cast<double>(*by)) : used;
   }
-  DeviceMatrix matrix(const std::string& name, int64_t, int64_t) const { return matrix(name); }
+  GpuMatrix matrix(const std::string& name, int64_t, int64_t) const { return matrix(name); }
   Form::Projections projections(const std::string& scope, std::initializer_list<const char*> names,
                                 ReadBy by) const {
     Form::Projections all;
@@ -52,7 +52,7 @@ class Loader {
                 const std::vector<std::string>& activations) const {
     const bool gated = activations.size() == 2;
     return {.wi_0 = matrix(scope + (gated ? "/wi_0/kernel" : "/wi/kernel")),
-            .wi_1 = gated ? matrix(scope + "/wi_1/kernel") : DeviceMatrix(),
+            .wi_1 = gated ? matrix(scope + "/wi_1/kernel") : GpuMatrix(),
             .wo = matrix(scope + "/wo/kernel"),
             .activations = activations};
   }
@@ -83,7 +83,7 @@ class Loader {
 
 }  // namespace
 
-DeviceWeights::DeviceWeights(const BaseModel& model, const KeptWeights& kept) : spec(model.spec()) {
+GpuWeights::GpuWeights(const BaseModel& model, const KeptWeights& kept) : spec(model.spec()) {
   const Tape::Recording paused(nullptr);
   spec.decoder.sparse.check_generates();
   const Loader load(model.parameters(), spec, kept);

@@ -1,7 +1,7 @@
 #pragma once
 // A network on the current device as a TokenModel: what TransformerDecoder is on the CPU.
 //
-//   DeviceDecoder decoder(model);   // its parameters stay in use
+//   GpuDecoder decoder(model);   // its parameters stay in use
 //   decoder.begin(encoder_tokens, batch, length, {.num_decodes = 4, .max_length = 128});
 //   const Decodes out = beam_search(prompts, decoder, eos_id, {.num_decodes = 4});
 //
@@ -18,17 +18,17 @@
 
 #include "kernels/decode_attention/gpu_rows.h"
 #include "models/decoding/cpu/self_cache.h"
-#include "models/decoding/gpu/device_weights.h"
+#include "models/decoding/gpu/gpu_weights.h"
 #include "models/decoding/search/token_model.h"
 
 namespace quintet::decoding {
 
-class DeviceDecoder : public TokenModel {
+class GpuDecoder : public TokenModel {
  public:
   /// Encoder-decoder or decoder-only. The model must outlive the decoder; of one whose weights are kept
   /// in fewer bits only an encoder with experts needs its parameters any more. Throws Bug on the CPU.
-  explicit DeviceDecoder(const BaseModel& model, const KeptWeights& kept = {});
-  ~DeviceDecoder() override;
+  explicit GpuDecoder(const BaseModel& model, const KeptWeights& kept = {});
+  ~GpuDecoder() override;
 
   /// Encodes tokens [batch, length] (0 is padding) and forgets the batch before.
   void begin(std::span<const int32_t> tokens, int64_t batch, int64_t length,
@@ -63,7 +63,7 @@ class DeviceDecoder : public TokenModel {
   Tensor queue_layers();
 
   const BaseModel& model_;
-  std::unique_ptr<DeviceWeights> weights_;
+  std::unique_ptr<GpuWeights> weights_;
   std::unique_ptr<State> state_;
   std::vector<int32_t> last_rows_;  // of the last step
 };

@@ -6,13 +6,13 @@
 #include <functional>
 #include <span>
 
-#include "models/decoding/gpu/device_weights.h"
+#include "models/decoding/gpu/gpu_weights.h"
 
 namespace quintet::decoding {
 
 /// Encoder output without dropout. tokens, segments: int32 [batch, length] (segment 0 is padding) ->
 /// [batch, length, embed]. The model encodes unless the weights have its encoder.
-Tensor encode(const BaseModel& model, const DeviceWeights& weights, const HostArray& tokens,
+Tensor encode(const BaseModel& model, const GpuWeights& weights, const HostArray& tokens,
               const HostArray& segments);
 
 /// Told of each layer's keys and values, [items, length, joined_kv] each.
@@ -20,7 +20,7 @@ using PrefixSink = std::function<void(size_t layer, const Tensor& keys, const Te
 
 /// Runs the layers over tokens [items, length], of which item i has prefix[i]; with `bidirectional`
 /// these see each other. What lies behind a prefix is void.
-void run_prefix(const DeviceWeights& weights, const HostArray& tokens,
-                std::span<const int32_t> prefix, bool bidirectional, const PrefixSink& sink);
+void run_prefix(const GpuWeights& weights, const HostArray& tokens, std::span<const int32_t> prefix,
+                bool bidirectional, const PrefixSink& sink);
 
 }  // namespace quintet::decoding

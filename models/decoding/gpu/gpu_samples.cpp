@@ -1,4 +1,4 @@
-#include "models/decoding/gpu/device_samples.h"
+#include "models/decoding/gpu/gpu_samples.h"
 
 #include "kernels/gpu/gpu_kernels.h"
 #include "models/decoding/gpu/device_arrays.h"
@@ -10,7 +10,7 @@ Key* keys_of(const Tensor& tensor) { return static_cast<Key*>(tensor.local().poi
 
 }  // namespace
 
-DeviceSamples::DeviceSamples(const SamplePlan& plan)
+GpuSamples::GpuSamples(const SamplePlan& plan)
     : rows_(plan.rows),
       decodes_(plan.decodes),
       width_(plan.width),
@@ -30,13 +30,13 @@ DeviceSamples::DeviceSamples(const SamplePlan& plan)
       drawn_(device_array(rows_)),
       drawn_log_probs_(device_array(rows_, DType::f32)) {}
 
-bool DeviceSamples::fits(const SamplePlan& plan) const {
+bool GpuSamples::fits(const SamplePlan& plan) const {
   return rows_ == plan.rows && decodes_ == plan.decodes && width_ == plan.width &&
          temperature_count_ == std::ssize(plan.temperatures) && eos_id_ == plan.eos_id &&
          topk_ == plan.topk && topp_ == plan.topp && rescale_log_probs_ == plan.rescale_log_probs;
 }
 
-void DeviceSamples::start(const SamplePlan& plan) {
+void GpuSamples::start(const SamplePlan& plan) {
   set_values(temperatures_, plan.temperatures);
   set_values(allowances_, plan.allowances);
   set_values(sequences_, plan.sequences);
@@ -49,7 +49,7 @@ void DeviceSamples::start(const SamplePlan& plan) {
     Device::current().fill(zeros.local().pointer, 0, zeros.bytes());
 }
 
-void DeviceSamples::queue(const float* logits, int64_t vocab, SampleStep next) const {
+void GpuSamples::queue(const float* logits, int64_t vocab, SampleStep next) const {
   const GpuKernels& kernels = Device::current().kernels();
   const Stream stream = Device::current().stream();
   kernels.sample({.logits = logits,
@@ -81,9 +81,9 @@ void DeviceSamples::queue(const float* logits, int64_t vocab, SampleStep next) c
   kernels.advance_samples(next, stream);
 }
 
-bool DeviceSamples::all_ended() const { return values_of<int32_t>(running_).front() == 0; }
+bool GpuSamples::all_ended() const { return values_of<int32_t>(running_).front() == 0; }
 
-SampleTrace DeviceSamples::trace() const {
+SampleTrace GpuSamples::trace() const {
   return {.sequences = values_of<int32_t>(sequences_), .log_probs = values_of<float>(log_probs_)};
 }
 

@@ -7,9 +7,9 @@
 
 namespace quintet::decoding {
 
-class DeviceSamples {
+class GpuSamples {
  public:
-  explicit DeviceSamples(const SamplePlan& plan);
+  explicit GpuSamples(const SamplePlan& plan);
   bool fits(const SamplePlan& plan) const;
   /// Forgets the search before.
   void start(const SamplePlan& plan);
