@@ -17,7 +17,7 @@
 // 128 (float32). All pointers are device memory, positions and lengths too, so that a step can be a
 // graph. The same results every time: chunks of tokens are joined in order.
 
-#include "kernels/decode_attention/gpu_rows.h"
+#include "kernels/decode_attention/decode_rows.h"
 #include "kernels/simt/target.h"
 
 namespace quintet::QT_GPU {

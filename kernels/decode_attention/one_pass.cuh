@@ -3,7 +3,7 @@
 // each lane keeps its part of the weighted sum; lanes and warps are joined at the end. Where the
 // tokens stand is the business of the kernels that include this.
 
-#include "kernels/decode_attention/gpu_rows.h"
+#include "kernels/decode_attention/decode_rows.h"
 #include "kernels/vectors/vectors.cuh"
 #include "runtime/base/check.h"
 

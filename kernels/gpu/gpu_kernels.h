@@ -5,11 +5,11 @@
 
 #include <span>
 
-#include "kernels/decode_attention/gpu_rows.h"
+#include "kernels/decode_attention/decode_rows.h"
 #include "kernels/decode_matmul/small_batch.h"
 #include "kernels/expand/expand.h"
 #include "kernels/kernel.h"
-#include "kernels/logits/gpu_rows.h"
+#include "kernels/logits/sample_rows.h"
 #include "kernels/optimizers/gpu_arrays.h"
 
 namespace quintet {

@@ -7,7 +7,7 @@
 // is 0 or its logarithm likewise. Ties go to the lower token. All pointers are device memory.
 // Deterministic: masses are added as integers.
 
-#include "kernels/logits/gpu_rows.h"
+#include "kernels/logits/sample_rows.h"
 #include "kernels/simt/target.h"
 
 namespace quintet::QT_GPU {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/decode_attention/gpu_rows.h"
+#include "kernels/decode_attention/decode_rows.h"
 #include "models/decoding/gpu/gpu_weights.h"
 
 namespace quintet::serving {

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "kernels/decode_attention/decode_attention.h"
-#include "kernels/decode_attention/gpu_rows.h"
+#include "kernels/decode_attention/decode_rows.h"
 #include "kernels/simt/emulator/emulator.h"
 #include "runtime/base/dtype.h"
 

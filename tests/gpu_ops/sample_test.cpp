@@ -6,8 +6,8 @@
 #include <cmath>
 #include <random>
 
-#include "kernels/logits/gpu_rows.h"
 #include "kernels/logits/logits.h"
+#include "kernels/logits/sample_rows.h"
 #include "models/decoding/search/filters.h"
 #include "runtime/base/dtype.h"
 #include "tests/simt/schedules.h"

@@ -1,9 +1,9 @@
 #pragma once
-// What a beam search on the current device keeps from step to step (kernels/logits/gpu_rows.h).
+// What a beam search on the current device keeps from step to step (kernels/logits/sample_rows.h).
 
 #include <vector>
 
-#include "kernels/logits/gpu_rows.h"
+#include "kernels/logits/sample_rows.h"
 #include "models/decoding/search/token_model.h"
 #include "runtime/tensor/tensor.h"
 

@@ -16,7 +16,7 @@
 #include <functional>
 #include <memory>
 
-#include "kernels/decode_attention/gpu_rows.h"
+#include "kernels/decode_attention/decode_rows.h"
 #include "models/decoding/cpu/self_cache.h"
 #include "models/decoding/gpu/gpu_weights.h"
 #include "models/decoding/search/token_model.h"

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "kernels/decode_attention/gpu_rows.h"
+#include "kernels/decode_attention/decode_rows.h"
 #include "models/decoding/gpu/gpu_weights.h"
 
 namespace quintet::decoding {

@@ -1,7 +1,7 @@
 #pragma once
-// What sampling on the current device keeps from step to step (kernels/logits/gpu_rows.h).
+// What sampling on the current device keeps from step to step (kernels/logits/sample_rows.h).
 
-#include "kernels/logits/gpu_rows.h"
+#include "kernels/logits/sample_rows.h"
 #include "models/decoding/search/token_model.h"
 #include "runtime/tensor/tensor.h"
 

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/logits/gpu_rows.h"
+#include "kernels/logits/sample_rows.h"
 #include "models/decoding/search/select.h"
 #include "runtime/base/check.h"
 #include "runtime/base/threefry.h"

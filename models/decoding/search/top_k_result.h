@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "kernels/logits/gpu_rows.h"
+#include "kernels/logits/sample_rows.h"
 #include "models/decoding/search/token_choice.h"
 
 namespace quintet::decoding {
