@@ -4,7 +4,7 @@
 //
 //   out[i, c] = values[ids ? ids[i] : i, c] * scale * factor, rounded to out's dtype
 //
-// One pass over memory: b bytes of a weight are read, those of the wide one written and read again by
+// One pass over memory: b bytes of a weight are read, those of the dequantized one written and read again by
 // what uses it.
 
 #include "kernels/kernel.h"

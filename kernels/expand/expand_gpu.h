@@ -1,5 +1,5 @@
 #pragma once
-// Matrices in few bits made wide on a GPU. expand.h says what; an id outside the table is a fault of
+// Quantized matrices dequantized on a GPU. expand.h says what; an id outside the table is a fault of
 // the device's next synchronisation (fault.h), its row becomes zeros.
 
 #include "kernels/expand/expand.h"

@@ -1,4 +1,4 @@
-// Matrices in few bits made wide, on the device and on the CPU, against one element at a time.
+// Quantized matrices dequantized, on the device and on the CPU, against one element at a time.
 
 #include "kernels/expand/expand.h"
 

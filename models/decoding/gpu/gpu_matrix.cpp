@@ -34,7 +34,7 @@ HostArray joined(const std::vector<HostArray>& parts, int64_t height, int64_t it
 
 GpuMatrix::GpuMatrix(const QuantizedParameter& parameter, const Axes& axes, bool row_scales,
                      DType computed)
-    : values(uploaded(parameter.values, axes)), by_row(row_scales), wide(computed) {
+    : values(uploaded(parameter.values, axes)), by_row(row_scales), compute_dtype(computed) {
   if (parameter.scales.elements() == 0) return;
   Axes of_scales = axes;
   of_scales.erase(of_scales.end() - (by_row ? 1 : 2));
@@ -42,9 +42,9 @@ GpuMatrix::GpuMatrix(const QuantizedParameter& parameter, const Axes& axes, bool
 }
 
 Tensor GpuMatrix::expanded() const {
-  if (is_wide()) return values;
+  if (is_dequantized()) return values;
   const Axes& axes = values.spec().axes;
-  const Tensor out(Spec{axes, wide});
+  const Tensor out(Spec{axes, compute_dtype});
   expand(nullptr, out.local().elements() / axes.back().size, out);
   return out;
 }
@@ -62,13 +62,13 @@ void GpuMatrix::expand(const int32_t* ids, int64_t rows, const Tensor& out) cons
                                 .rows = rows,
                                 .columns = n,
                                 .out = out.local().pointer,
-                                .out_dtype = wide},
+                                .out_dtype = compute_dtype},
                                device.stream());
 }
 
 Tensor GpuMatrix::rows(const int32_t* ids, const Axis& axis) const {
-  const Tensor x(Spec{{axis, values.spec().axes[1]}, wide});
-  if (is_wide()) {
+  const Tensor x(Spec{{axis, values.spec().axes[1]}, compute_dtype});
+  if (is_dequantized()) {
     Device& device = Device::current();
     const int64_t count[] = {axis.size};
     const std::array in{View::of(const_cast<int32_t*>(ids), count), values.local()};

@@ -1,6 +1,6 @@
 #pragma once
 // A matrix of GpuWeights: in the dtype that is computed in, or in fewer bits. Products of few rows
-// read it as it is; an op takes it like a tensor, made wide for that one use.
+// read it as it is; an op takes it like a tensor, dequantized for that one use.
 //
 //   const Tensor y = ops::matmul(x, matrix);   // [k, n] for the time of the product
 
@@ -10,29 +10,30 @@
 namespace quintet::decoding {
 
 struct GpuMatrix {
-  Tensor values;  // [.., k, n]: in `wide`, or bfloat16, int8, uint8 (float8's bits)
+  Tensor values;  // [.., k, n]: in `compute_dtype`, or bfloat16, int8, uint8 (float8's bits)
   Tensor scales;  // float32, of values in a byte: [.., n]; of a table's rows: [k]
   bool by_row = false;
-  DType wide = DType::f32;  // float32 or bfloat16: what is computed in
+  DType compute_dtype = DType::f32;  // float32 or bfloat16: what is computed in
 
   GpuMatrix() = default;
   GpuMatrix(const Tensor& plain)  // NOLINT: most are
-      : values(plain), wide(plain.absent() ? DType::f32 : plain.spec().dtype) {}
+      : values(plain), compute_dtype(plain.absent() ? DType::f32 : plain.spec().dtype) {}
   /// Uploads a parameter of these axes.
-  GpuMatrix(const QuantizedParameter& parameter, const Axes& axes, bool by_row, DType wide);
+  GpuMatrix(const QuantizedParameter& parameter, const Axes& axes, bool by_row,
+            DType compute_dtype);
 
   bool absent() const { return values.absent(); }
   int64_t size(int dimension) const { return values.size(dimension); }
   /// Whether ops can read the values themselves.
-  bool is_wide() const { return values.spec().dtype == wide; }
-  /// [.., k, n] in `wide`: the values themselves if they are, else another tensor.
+  bool is_dequantized() const { return values.spec().dtype == compute_dtype; }
+  /// [.., k, n] in `compute_dtype`: the values themselves if they are, else another tensor.
   Tensor expanded() const;
   operator Tensor() const { return absent() ? Tensor() : expanded(); }  // NOLINT: operand of an op
-  /// Rows [ids] of a table [vocab, embed] in `wide`; ids: int32 [rows] on the device.
+  /// Rows [ids] of a table [vocab, embed] in `compute_dtype`; ids: int32 [rows] on the device.
   Tensor rows(const int32_t* ids, const Axis& rows) const;
 
  private:
-  /// Rows [ids], or the first ones in order, to `out` in `wide`.
+  /// Rows [ids], or the first ones in order, to `out` in `compute_dtype`.
   void expand(const int32_t* ids, int64_t rows, const Tensor& out) const;
 };
 

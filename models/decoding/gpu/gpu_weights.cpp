@@ -23,7 +23,10 @@ class Loader {
  public:
   using Form = GpuForm;
   Loader(const Parameters& parameters, const ModelSpec& spec, const KeptWeights& kept)
-      : parameters_(parameters), spec_(spec), kept_(kept), wide_(dtype_from_name(spec.dtype)) {}
+      : parameters_(parameters),
+        spec_(spec),
+        kept_(kept),
+        compute_dtype_(dtype_from_name(spec.dtype)) {}
 
   bool in_fewer_bits() const { return kept_.type != WeightType::f32; }
   Tensor vector(const std::string& name, int64_t) const {
@@ -33,7 +36,8 @@ class Loader {
   /// Decoding's attention does not scale its scores: the queries are.
   GpuMatrix matrix(const std::string& name) const {
     if (in_fewer_bits())
-      return {read(name), parameters_.at(name).spec.axes, name.ends_with("embedding"), wide_};
+      return {read(name), parameters_.at(name).spec.axes, name.ends_with("embedding"),
+              compute_dtype_};
     const Tensor used = parameters_.at(name).used();
     const auto by = factor_of(spec_, name);
     return by ? ops::scale(used, 1 / static_cast<double>(*by)) : used;
@@ -78,7 +82,7 @@ class Loader {
   const Parameters& parameters_;
   const ModelSpec& spec_;
   const KeptWeights& kept_;
-  const DType wide_;
+  const DType compute_dtype_;
 };
 
 }  // namespace
