@@ -75,14 +75,14 @@ void GenerationFlags::take(const GenerationDefaults& defaults) {
   if (early_stopping == "no") early_stopping = defaults.early_stopping.value_or("no");
 }
 
-decoding::GenerationRequest GenerationFlags::request(const data::VocabularyPtr& targets,
-                                                     const std::vector<int32_t>& eos_ids,
-                                                     int64_t max_length, int64_t index) const {
+decoding::DecodingRequest GenerationFlags::request(const data::VocabularyPtr& targets,
+                                                   const std::vector<int32_t>& eos_ids,
+                                                   int64_t max_length, int64_t index) const {
   using decoding::EarlyStopping;
   QT_CHECK(targets != nullptr || (prefix.empty() && bad_words.empty() && stops.empty()),
            "quintet generate: --prefix, --bad_word and --stop are texts, and the model has no "
            "vocabulary");
-  decoding::GenerationRequest request;
+  decoding::DecodingRequest request;
   request.rules = {.eos_ids = eos_ids,
                    .max_new_tokens = max_length,
                    .repetition_penalty = static_cast<float>(repetition_penalty),

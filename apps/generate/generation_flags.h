@@ -37,9 +37,9 @@ struct GenerationFlags {
   bool makes_requests() const;
   /// The request for input number `index`, whose samples have a seed of their own: batches change
   /// no answer.
-  decoding::GenerationRequest request(const data::VocabularyPtr& targets,
-                                      const std::vector<int32_t>& eos_ids, int64_t max_length,
-                                      int64_t index) const;
+  decoding::DecodingRequest request(const data::VocabularyPtr& targets,
+                                    const std::vector<int32_t>& eos_ids, int64_t max_length,
+                                    int64_t index) const;
 };
 
 }  // namespace quintet

@@ -106,7 +106,7 @@ class Generator {
 
   void answer_requests(std::span<const std::string> texts) const {
     std::vector<std::vector<int32_t>> ids;
-    std::vector<decoding::GenerationRequest> requests;
+    std::vector<decoding::DecodingRequest> requests;
     for (const std::string& text : texts) {
       ids.push_back(input_ids(text));
       requests.push_back(generation_.request(model_.targets(), eos_ids(), length_,

@@ -107,7 +107,7 @@ decoding::Decodes Predictor::predict(const HostArrays& batch, Key key) const {
 }
 
 decoding::Answers Predictor::answer(const HostArrays& batch,
-                                    std::vector<decoding::GenerationRequest> requests) const {
+                                    std::vector<decoding::DecodingRequest> requests) const {
   using namespace decoding;
   const auto run = [&](auto& on) {
     return decoder_only_ ? answer_decoder_only(on, batch, options_.inputs_bidirectional_attention,

@@ -33,7 +33,7 @@ class Predictor {
   bool returns_all_decodes() const { return returns_all_decodes_; }
   /// What each request gets, one a row of the batch, instead of the decode function's predictions.
   decoding::Answers answer(const HostArrays& batch,
-                           std::vector<decoding::GenerationRequest> requests) const;
+                           std::vector<decoding::DecodingRequest> requests) const;
   int32_t eos_id() const { return options_.eos_id; }
 
  private:

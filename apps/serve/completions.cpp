@@ -37,13 +37,13 @@ class Completion : public std::enable_shared_from_this<Completion> {
       std::vector<int32_t> ids = service_.encode(request_.prompts[i], "prompt");
       prompt_tokens_ += std::ssize(ids);
       serving::Job job = service_.job(std::move(ids), client, request_.priority);
-      decoding::GenerationRequest generation = request_.generation;
+      decoding::DecodingRequest generation = request_.generation;
       if (service_.model().decoder_only()) generation.prompt = {job.inputs.back()};
       generation.inputs = job.inputs;
       generation.sampling.seed += i;
       job.rows = decoding::rows_of(generation);
       job.max_length = generation.rules.max_new_tokens;
-      job.search = start_generation(std::move(generation), vocabulary_size());
+      job.search = start_decoding(std::move(generation), vocabulary_size());
       jobs.push_back(std::move(job));
     }
     const auto self = shared_from_this();
@@ -59,7 +59,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   };
 
   AnswerMemory::Held hold() const {
-    const decoding::GenerationRequest& generation = request_.generation;
+    const decoding::DecodingRequest& generation = request_.generation;
     const bool beams = generation.num_beams > 1;
     const int64_t rows = decoding::rows_of(generation);
     return service_.answer_memory().hold({.prompts = std::ssize(request_.prompts),
@@ -162,7 +162,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   void begin_stream(size_t prompts) {
     for (int64_t i = 0; i < static_cast<int64_t>(prompts) * request_.n; ++i)
       parts_.push_back({.text = data::TextStream(service_.model().targets(), request_.stops)});
-    group_->stream([self = shared_from_this()](size_t job, const decoding::Generation& search) {
+    group_->stream([self = shared_from_this()](size_t job, const decoding::RequestDecoder& search) {
       for (size_t i = 0; i < static_cast<size_t>(self->request_.n); ++i)
         // Which beam is the best is known only at the end.
         if (const Hypothesis* one = search.settled(i)) self->show(job, i, *one, false);

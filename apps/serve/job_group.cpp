@@ -48,7 +48,7 @@ void JobGroup::start(std::vector<Job> jobs, AnswerMemory::Held held, Finish fini
     for (size_t i = 0; i < jobs.size(); ++i) {
       jobs[i].deadline = deadline_;
       jobs[i].answer_bytes = held_ == nullptr ? 0 : *held_ / std::ssize(jobs);
-      jobs[i].on_step = [self, i](const decoding::Generation& search) {
+      jobs[i].on_step = [self, i](const decoding::RequestDecoder& search) {
         if (self->first_seconds_[i] == 0) self->first_seconds_[i] = self->seconds();
         if (self->on_step_) self->on_step_(i, search);
       };

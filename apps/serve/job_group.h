@@ -38,7 +38,7 @@ class JobGroup : public std::enable_shared_from_this<JobGroup> {
   void start(std::vector<serving::Job> jobs, AnswerMemory::Held held, Finish finish);
   /// Answers in pieces, for which `on_step` is called after each step of job i with i and its
   /// search. An error after the first piece becomes the last one.
-  void stream(std::function<void(size_t, const decoding::Generation&)> on_step) {
+  void stream(std::function<void(size_t, const decoding::RequestDecoder&)> on_step) {
     on_step_ = std::move(on_step);
     streams_ = true;
   }
@@ -61,7 +61,7 @@ class JobGroup : public std::enable_shared_from_this<JobGroup> {
   const std::string endpoint_;
   const std::shared_ptr<Exchange> exchange_;
   const Clock::time_point began_, deadline_;
-  std::function<void(size_t, const decoding::Generation&)> on_step_;
+  std::function<void(size_t, const decoding::RequestDecoder&)> on_step_;
   Finish finish_;
   AnswerMemory::Held held_;
   Worker::Tasks answer_, end_others_;  // made before the work begins

@@ -58,9 +58,9 @@ Decodes predict_with(Decoder& decoder, const HostArrays& batch, const PredictOpt
 }
 
 /// What the rows of all requests take of a cache.
-CacheOptions cache_for(const std::vector<GenerationRequest>& requests) {
+CacheOptions cache_for(const std::vector<DecodingRequest>& requests) {
   CacheOptions cache;
-  for (const GenerationRequest& request : requests) {
+  for (const DecodingRequest& request : requests) {
     cache.num_decodes = std::max(cache.num_decodes, rows_of(request));
     cache.max_length = std::max<int64_t>(cache.max_length,
                                          std::ssize(request.prompt) + request.rules.max_new_tokens);
@@ -70,7 +70,7 @@ CacheOptions cache_for(const std::vector<GenerationRequest>& requests) {
 
 template <class Decoder>
 Answers answer_with(Decoder& decoder, const HostArrays& batch,
-                    std::vector<GenerationRequest> requests) {
+                    std::vector<DecodingRequest> requests) {
   const Feature inputs = feature(batch, "encoder_input_tokens");
   QT_ASSERT(inputs.batch == std::ssize(requests));
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -120,11 +120,11 @@ Prefixes prefixes_of(const HostArrays& batch) {
 
 template <class Decoder>
 Answers answer_prefixes(Decoder& decoder, const HostArrays& batch, bool bidirectional,
-                        std::vector<GenerationRequest> requests) {
+                        std::vector<DecodingRequest> requests) {
   const Prefixes p = prefixes_of(batch);
   QT_ASSERT(p.batch == std::ssize(requests));
   for (int64_t i = 0; i < p.batch; ++i) {
-    GenerationRequest& request = requests[static_cast<size_t>(i)];
+    DecodingRequest& request = requests[static_cast<size_t>(i)];
     const int32_t count = p.initial_index[static_cast<size_t>(i)];
     const auto row = p.tokens.begin() + i * p.length;
     request.prompt.assign(row, row + count + 1);
@@ -154,26 +154,26 @@ Decodes predict_prefixes(Decoder& decoder, const HostArrays& batch, const Predic
 }  // namespace
 
 Answers answer_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
-                               std::vector<GenerationRequest> requests) {
+                               std::vector<DecodingRequest> requests) {
   TransformerDecoder decoder(network);
   return answer_with(decoder, batch, std::move(requests));
 }
 
 Answers answer_encoder_decoder(GpuDecoder& decoder, const HostArrays& batch,
-                               std::vector<GenerationRequest> requests) {
+                               std::vector<DecodingRequest> requests) {
   return answer_with(decoder, batch, std::move(requests));
 }
 
 Answers answer_decoder_only(const PackedNetwork& network, const HostArrays& batch,
                             bool inputs_bidirectional_attention,
-                            std::vector<GenerationRequest> requests) {
+                            std::vector<DecodingRequest> requests) {
   TransformerDecoder decoder(network);
   return answer_prefixes(decoder, batch, inputs_bidirectional_attention, std::move(requests));
 }
 
 Answers answer_decoder_only(GpuDecoder& decoder, const HostArrays& batch,
                             bool inputs_bidirectional_attention,
-                            std::vector<GenerationRequest> requests) {
+                            std::vector<DecodingRequest> requests) {
   return answer_prefixes(decoder, batch, inputs_bidirectional_attention, std::move(requests));
 }
 

@@ -48,14 +48,14 @@ Decodes predict_decoder_only(GpuDecoder& decoder, const HostArrays& batch,
 /// decoder-only network its prefixes are their prompts.
 using Answers = std::vector<std::vector<Hypothesis>>;
 Answers answer_encoder_decoder(const PackedNetwork& network, const HostArrays& batch,
-                               std::vector<GenerationRequest> requests);
+                               std::vector<DecodingRequest> requests);
 Answers answer_encoder_decoder(GpuDecoder& decoder, const HostArrays& batch,
-                               std::vector<GenerationRequest> requests);
+                               std::vector<DecodingRequest> requests);
 Answers answer_decoder_only(const PackedNetwork& network, const HostArrays& batch,
                             bool inputs_bidirectional_attention,
-                            std::vector<GenerationRequest> requests);
+                            std::vector<DecodingRequest> requests);
 Answers answer_decoder_only(GpuDecoder& decoder, const HostArrays& batch,
                             bool inputs_bidirectional_attention,
-                            std::vector<GenerationRequest> requests);
+                            std::vector<DecodingRequest> requests);
 
 }  // namespace quintet::decoding

@@ -9,9 +9,9 @@ namespace quintet::decoding {
 namespace {
 
 /// num_return_sequences sequences, each chosen token by token.
-class Choices : public Generation {
+class TokenDecoder : public RequestDecoder {
  public:
-  Choices(GenerationRequest request, int64_t vocab_size)
+  TokenDecoder(DecodingRequest request, int64_t vocab_size)
       : request_(std::move(request)), vocab_(vocab_size), fed_(request_.prefilled) {
     sequences_.resize(static_cast<size_t>(request_.num_return_sequences));
     for (Sequence& sequence : sequences_) {
@@ -139,7 +139,7 @@ class Choices : public Generation {
     ask();
   }
 
-  const GenerationRequest request_;
+  const DecodingRequest request_;
   const int64_t vocab_;
   int64_t fed_;  // tokens read so far
   std::vector<Sequence> sequences_;
@@ -155,7 +155,7 @@ TokenList Hypothesis::ids() const {
   return ids;
 }
 
-void GenerationRequest::check(int64_t vocab_size) const {
+void DecodingRequest::check(int64_t vocab_size) const {
   QT_CHECK(!prompt.empty(), "generation: the prompt must hold the start token");
   QT_ASSERT(prefilled >= 0 && prefilled < std::ssize(prompt));
   QT_CHECK(
@@ -174,8 +174,7 @@ void GenerationRequest::check(int64_t vocab_size) const {
   sampling.check();
 }
 
-std::optional<FinishReason> ended(const GenerationRequest& request,
-                                  std::span<const int32_t> history,
+std::optional<FinishReason> ended(const DecodingRequest& request, std::span<const int32_t> history,
                                   const std::function<bool(int32_t)>& stops) {
   const auto generated = history.subspan(request.prompt.size());
   const TokenList& eos = request.rules.eos_ids;
@@ -185,21 +184,21 @@ std::optional<FinishReason> ended(const GenerationRequest& request,
   return std::nullopt;
 }
 
-int64_t rows_of(const GenerationRequest& request) {
+int64_t rows_of(const DecodingRequest& request) {
   return std::max(request.num_beams, request.num_return_sequences);
 }
 
-std::unique_ptr<Generation> start_generation(GenerationRequest request, int64_t vocab_size) {
+std::unique_ptr<RequestDecoder> start_decoding(DecodingRequest request, int64_t vocab_size) {
   request.check(vocab_size);
   if (!request.targets.empty())
     return start_scoring(
         request.targets, vocab_size, request.sampling.alternatives,
         {.token = request.prompt.back(), .position = static_cast<int32_t>(request.prefilled)});
   if (request.num_beams > 1) return start_beams(std::move(request), vocab_size);
-  return std::make_unique<Choices>(std::move(request), vocab_size);
+  return std::make_unique<TokenDecoder>(std::move(request), vocab_size);
 }
 
-void run(TokenModel& model, std::span<const std::unique_ptr<Generation>> running,
+void run(TokenModel& model, std::span<const std::unique_ptr<RequestDecoder>> running,
          int64_t rows_per_item) {
   const int64_t vocab = model.vocab_size();
   while (true) {
@@ -221,7 +220,7 @@ void run(TokenModel& model, std::span<const std::unique_ptr<Generation>> running
     const auto items = static_cast<int64_t>(running.size());
 #pragma omp parallel for schedule(dynamic, 1) if (items > 1)
     for (int64_t i = 0; i < items; ++i) {
-      Generation& one = *running[static_cast<size_t>(i)];
+      RequestDecoder& one = *running[static_cast<size_t>(i)];
       if (!one.rows().empty())
         one.advance(logits.subspan(begin[static_cast<size_t>(i)] * static_cast<size_t>(vocab),
                                    one.rows().size() * static_cast<size_t>(vocab)));
@@ -230,12 +229,12 @@ void run(TokenModel& model, std::span<const std::unique_ptr<Generation>> running
 }
 
 std::vector<std::vector<Hypothesis>> generate(TokenModel& model,
-                                              std::span<const GenerationRequest> requests,
+                                              std::span<const DecodingRequest> requests,
                                               int64_t rows_per_item) {
-  std::vector<std::unique_ptr<Generation>> running;
-  for (const GenerationRequest& request : requests) {
+  std::vector<std::unique_ptr<RequestDecoder>> running;
+  for (const DecodingRequest& request : requests) {
     QT_ASSERT(rows_of(request) <= rows_per_item);
-    running.push_back(start_generation(request, model.vocab_size()));
+    running.push_back(start_decoding(request, model.vocab_size()));
   }
   run(model, running, rows_per_item);
   std::vector<std::vector<Hypothesis>> results;

@@ -4,10 +4,10 @@
 // the same time; who runs it (generate() below, a server's engine) gathers the rows of many for
 // each step.
 //
-//   auto generation = start_generation({.rules = {.max_new_tokens = 64}, .num_beams = 4}, vocab);
-//   while (!generation->rows().empty())
-//     generation->advance(logits_after(generation->rows()));        // [rows, vocab]
-//   use(generation->results().front());                             // best first
+//   auto decoder = start_decoding({.rules = {.max_new_tokens = 64}, .num_beams = 4}, vocab);
+//   while (!decoder->rows().empty())
+//     decoder->advance(logits_after(decoder->rows()));              // [rows, vocab]
+//   use(decoder->results().front());                                // best first
 //
 // Rows number a request's sequences from 0; a row keeps its cache from step to step, or goes on
 // from another row's (`source`).
@@ -23,7 +23,7 @@ namespace quintet::decoding {
 
 enum class EarlyStopping { no, yes, never };  // transformers' False, True and "never"
 
-struct GenerationRequest {
+struct DecodingRequest {
   TokenList prompt{0};    // read before the first token is chosen; begins with the start token
   int64_t prefilled = 0;  // how many of them the model's cache holds already, in row 0
   TokenList inputs = {};  // of the encoder, for the rules that look at them
@@ -61,9 +61,9 @@ struct RowStep {
   int32_t source = 0;    // whose history it continues
 };
 
-class Generation {
+class RequestDecoder {
  public:
-  virtual ~Generation() = default;
+  virtual ~RequestDecoder() = default;
   /// What the next step reads, by increasing row; empty once the request is answered.
   virtual std::span<const RowStep> rows() const = 0;
   /// Logits [rows().size(), vocab] of the token after each; they are changed.
@@ -81,20 +81,20 @@ class Generation {
 };
 
 /// Rows that a request needs at most.
-int64_t rows_of(const GenerationRequest& request);
+int64_t rows_of(const DecodingRequest& request);
 
-/// Throws as GenerationRequest::check.
-std::unique_ptr<Generation> start_generation(GenerationRequest request, int64_t vocab_size);
+/// Throws as DecodingRequest::check.
+std::unique_ptr<RequestDecoder> start_decoding(DecodingRequest request, int64_t vocab_size);
 
 /// Advances all, one an item of the model, until each is answered; the model has begun with
 /// num_decodes = `rows_per_item`.
-void run(TokenModel& model, std::span<const std::unique_ptr<Generation>> running,
+void run(TokenModel& model, std::span<const std::unique_ptr<RequestDecoder>> running,
          int64_t rows_per_item);
 
 /// Answers all requests, one an item of the model, which has begun with num_decodes =
 /// `rows_per_item`.
 std::vector<std::vector<Hypothesis>> generate(TokenModel& model,
-                                              std::span<const GenerationRequest> requests,
+                                              std::span<const DecodingRequest> requests,
                                               int64_t rows_per_item);
 
 }  // namespace quintet::decoding

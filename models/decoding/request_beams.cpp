@@ -29,9 +29,9 @@ bool ranks_before(const Candidate& a, const Candidate& b) {
   return a.beam != b.beam ? a.beam < b.beam : a.token < b.token;
 }
 
-class Beams : public Generation {
+class Beams : public RequestDecoder {
  public:
-  Beams(GenerationRequest request, int64_t vocab_size)
+  Beams(DecodingRequest request, int64_t vocab_size)
       : request_(std::move(request)),
         vocab_(static_cast<size_t>(vocab_size)),
         kept_(static_cast<size_t>(request_.num_beams) *
@@ -186,7 +186,7 @@ class Beams : public Generation {
     }
   }
 
-  const GenerationRequest request_;
+  const DecodingRequest request_;
   const size_t vocab_;
   const size_t kept_;  // continuations looked at: enough that num_beams of them do not end
   const SamplingRequest sampling_request_;
@@ -198,7 +198,7 @@ class Beams : public Generation {
 
 }  // namespace
 
-std::unique_ptr<Generation> start_beams(GenerationRequest request, int64_t vocab_size) {
+std::unique_ptr<RequestDecoder> start_beams(DecodingRequest request, int64_t vocab_size) {
   return std::make_unique<Beams>(std::move(request), vocab_size);
 }
 

@@ -7,11 +7,10 @@
 
 namespace quintet::decoding {
 
-std::unique_ptr<Generation> start_beams(GenerationRequest request, int64_t vocab_size);
+std::unique_ptr<RequestDecoder> start_beams(DecodingRequest request, int64_t vocab_size);
 
 /// Why the sequence, which has just got its last token, ends there, if it does; `stops` is its own.
-std::optional<FinishReason> ended(const GenerationRequest& request,
-                                  std::span<const int32_t> history,
+std::optional<FinishReason> ended(const DecodingRequest& request, std::span<const int32_t> history,
                                   const std::function<bool(int32_t)>& stops);
 
 }  // namespace quintet::decoding

@@ -7,7 +7,7 @@
 namespace quintet::decoding {
 namespace {
 
-class Scoring : public Generation {
+class Scoring : public RequestDecoder {
  public:
   Scoring(TokenList targets, int64_t alternatives, RowStep start)
       : targets_(std::move(targets)),
@@ -62,8 +62,8 @@ class Scoring : public Generation {
 
 }  // namespace
 
-std::unique_ptr<Generation> start_scoring(TokenList targets, int64_t vocab_size,
-                                          int64_t alternatives, RowStep start) {
+std::unique_ptr<RequestDecoder> start_scoring(TokenList targets, int64_t vocab_size,
+                                              int64_t alternatives, RowStep start) {
   QT_CHECK(!targets.empty(), "scoring: no tokens to score");
   for (int32_t token : targets)
     QT_CHECK(token >= 0 && token < vocab_size,

@@ -9,7 +9,7 @@ namespace quintet::decoding {
 /// One hypothesis with the targets as its tokens and the model's log probabilities; `alternatives`
 /// of the likeliest tokens each; `start` is read before them. Throws a usage error for no targets and tokens outside the
 /// vocabulary.
-std::unique_ptr<Generation> start_scoring(TokenList targets, int64_t vocab_size,
-                                          int64_t alternatives = 0, RowStep start = {});
+std::unique_ptr<RequestDecoder> start_scoring(TokenList targets, int64_t vocab_size,
+                                              int64_t alternatives = 0, RowStep start = {});
 
 }  // namespace quintet::decoding

@@ -327,7 +327,7 @@ void Engine::step() {
   std::vector<JobAnswer> answers;
   const std::exception_ptr error = compute([&] {
     for (const auto& running : running_) {
-      const decoding::Generation& search = *running->job.search;
+      const decoding::RequestDecoder& search = *running->job.search;
       jobs.push_back({.rows = running->rows.get(),
                       .steps = search.rows(),
                       .sampling_request = search.sampling_request()});
@@ -355,7 +355,7 @@ void Engine::advance(std::span<const JobAnswer> answers) {
   for (int64_t i = 0; i < jobs; ++i) {
     Running& running = *running_[static_cast<size_t>(i)];
     const JobAnswer& got = answers[static_cast<size_t>(i)];
-    decoding::Generation& search = *running.job.search;
+    decoding::RequestDecoder& search = *running.job.search;
     running.read = std::ssize(search.rows());
     try {
       if (got.logits.empty())

@@ -15,9 +15,9 @@
 namespace quintet::serving {
 
 struct Outcome {
-  std::exception_ptr error = {};           // null: done; or what went wrong, or Refused
-  decoding::Generation* search = nullptr;  // as far as it came; null: it never began
-  std::span<const float> encoded = {};     // jobs without a search: [inputs, embed]
+  std::exception_ptr error = {};               // null: done; or what went wrong, or Refused
+  decoding::RequestDecoder* search = nullptr;  // as far as it came; null: it never began
+  std::span<const float> encoded = {};         // jobs without a search: [inputs, embed]
 };
 
 struct Job {
@@ -25,11 +25,11 @@ struct Job {
   std::vector<int32_t> inputs = {};
   /// Null: the inputs are only encoded. In a decoder-only network positions count from the prefix's
   /// last token, which the search reads first.
-  std::unique_ptr<decoding::Generation> search = nullptr;
+  std::unique_ptr<decoding::RequestDecoder> search = nullptr;
   int64_t rows = 0;        // of the search, at most
   int64_t max_length = 0;  // tokens a row reads at most
   /// After each step; called from any thread of the team. What it throws ends this job alone.
-  std::function<void(const decoding::Generation&)> on_step = {};
+  std::function<void(const decoding::RequestDecoder&)> on_step = {};
   /// Called on the engine's thread when the job's caches are free again; once, or again with what
   /// it threw, when it must not throw.
   std::function<void(const Outcome&)> done = {};

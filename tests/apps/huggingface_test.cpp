@@ -83,7 +83,7 @@ TEST_F(HuggingFace, AnswersAndScoresAreTransformers) {
     for (size_t i = 0; i < expected.inputs(); ++i)
       for (const auto& [name, answers] : expected.json["answers"][i].members()) {
         SCOPED_TRACE(name);
-        decoding::GenerationRequest request;
+        decoding::DecodingRequest request;
         request.rules.max_new_tokens = expected.json["new_tokens"].as_int();
         if (name != "greedy") request.num_beams = request.num_return_sequences = 4;
         if (name.ends_with("length_penalty_0")) request.length_penalty = 0;

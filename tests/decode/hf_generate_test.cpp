@@ -29,9 +29,9 @@ std::span<const int32_t> row_of(const HostArray& array, int64_t row) {
 }
 
 /// transformers' arguments for one row; an argument we do not know fails the test.
-GenerationRequest request_of(const Json& args, const HostArrays& inputs,
-                             std::span<const int32_t> input_ids, int64_t row) {
-  GenerationRequest r;
+DecodingRequest request_of(const Json& args, const HostArrays& inputs,
+                           std::span<const int32_t> input_ids, int64_t row) {
+  DecodingRequest r;
   r.inputs.assign(input_ids.begin(), input_ids.end());
   if (args.has("decoder_input_ids")) {
     const auto given = row_of(inputs.at(args["decoder_input_ids"].as_string()), row);
@@ -114,7 +114,7 @@ void expect_case(const std::string& name, const Json& c, const PackedNetwork& ne
   const std::string batch = c["batch"].as_string();
   const HostArray& ids = inputs.at(batch + "/input_ids");
   const bool masked = !args.has("attention_mask");
-  std::vector<GenerationRequest> requests;
+  std::vector<DecodingRequest> requests;
   // Without a mask all tokens count: transformers takes padding 0 for no padding token at all.
   const std::vector<int32_t> ones(ids.as<int32_t>().size(), 1);
   int64_t rows = 1, longest = 0;
@@ -216,7 +216,7 @@ std::map<std::string, std::vector<float>> forward(const PackedNetwork& network,
                 {.num_decodes = 1, .max_length = labels.shape[1]},
                 inputs.at("mixed/attention_mask").as<int32_t>());
   double total = 0, count = 0;
-  std::vector<std::unique_ptr<Generation>> scored;
+  std::vector<std::unique_ptr<RequestDecoder>> scored;
   for (const TokenList& tokens : targets)
     scored.push_back(start_scoring(tokens, decoder.vocab_size()));
   run(decoder, scored, 1);

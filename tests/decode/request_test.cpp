@@ -58,7 +58,7 @@ TEST(LogitRules, WrongValuesAreNamed) {
   EXPECT_THROW(LogitRules{.repetition_penalty = 0}.check(8), Error);
   EXPECT_THROW((LogitRules{.prefix = {8}}.check(8)), Error);
   EXPECT_THROW((SamplingRules{.top_p = 0}.check()), Error);
-  EXPECT_THROW((GenerationRequest{.num_return_sequences = 5, .num_beams = 4}.check(8)), Error);
+  EXPECT_THROW((DecodingRequest{.num_return_sequences = 5, .num_beams = 4}.check(8)), Error);
 }
 
 TEST(TokenChoice, DependsOnSeedDecodeAndPositionAlone) {
@@ -117,11 +117,11 @@ class Counting : public TokenModel {
   Row logits_;
 };
 
-TEST(Generation, RequestsOfABatchEndEachByItself) {
+TEST(RequestDecoder, RequestsOfABatchEndEachByItself) {
   const auto rules = [](int64_t most) {
     return LogitRules{.eos_ids = {15}, .max_new_tokens = most};
   };
-  const std::vector<GenerationRequest> requests{
+  const std::vector<DecodingRequest> requests{
       {.prompt = {0}, .rules = rules(3)},
       {.prompt = {0, 11, 12}, .rules = rules(9)},
       {.prompt = {7}, .rules = rules(9), .stops = [](int32_t token) { return token == 9; }}};
@@ -136,8 +136,8 @@ TEST(Generation, RequestsOfABatchEndEachByItself) {
   EXPECT_EQ(model.rows, 3u + 5 + 2);
 }
 
-TEST(Generation, AnswersDoNotDependOnTheBatch) {
-  std::vector<GenerationRequest> requests;
+TEST(RequestDecoder, AnswersDoNotDependOnTheBatch) {
+  std::vector<DecodingRequest> requests;
   for (uint64_t seed = 0; seed < 5; ++seed)
     requests.push_back({.rules = {.eos_ids = {15}, .max_new_tokens = 8},
                         .sampling = {.temperature = 2, .seed = seed},
@@ -152,10 +152,10 @@ TEST(Generation, AnswersDoNotDependOnTheBatch) {
   EXPECT_NE(together[0][0].ids(), together[1][0].ids());
 }
 
-TEST(Generation, BeamsThatMayNotGoOnEndWhereTheyAre) {
+TEST(RequestDecoder, BeamsThatMayNotGoOnEndWhereTheyAre) {
   LogitRules rules{.eos_ids = {15}, .max_new_tokens = 4, .min_new_tokens = 4};
   for (int32_t token = 0; token < 15; ++token) rules.suppress.push_back(token);
-  const GenerationRequest request{.rules = rules, .num_return_sequences = 2, .num_beams = 2};
+  const DecodingRequest request{.rules = rules, .num_return_sequences = 2, .num_beams = 2};
   Counting model;
   const auto results = generate(model, {&request, 1}, 2);
   ASSERT_EQ(results[0].size(), 1u);
@@ -250,7 +250,7 @@ TEST(TextStream, ACopyGoesOnByItself) {
   EXPECT_TRUE(first('b'));
 }
 
-TEST(Generation, StopsOfBeamsAreEachBeamsOwn) {
+TEST(RequestDecoder, StopsOfBeamsAreEachBeamsOwn) {
   // The best beam is 1 2 3 ..., the next 2 3 4 ... or 1 3 4 ...; each has its own tokens to stop
   // at.
   const auto seen = [last = int32_t{0}](int32_t token) mutable {
@@ -258,10 +258,10 @@ TEST(Generation, StopsOfBeamsAreEachBeamsOwn) {
     last = token;
     return jumped;
   };
-  const GenerationRequest request{.rules = {.eos_ids = {15}, .max_new_tokens = 6},
-                                  .num_return_sequences = 4,
-                                  .num_beams = 4,
-                                  .stops = seen};
+  const DecodingRequest request{.rules = {.eos_ids = {15}, .max_new_tokens = 6},
+                                .num_return_sequences = 4,
+                                .num_beams = 4,
+                                .stops = seen};
   Counting model;
   const auto results = generate(model, {&request, 1}, 4);
   for (const Hypothesis& one : results[0]) {

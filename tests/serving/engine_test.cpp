@@ -14,7 +14,7 @@ namespace {
 /// A request of any kind, made anew each time it is run.
 struct RequestCase {
   TokenList inputs;
-  GenerationRequest request;
+  DecodingRequest request;
   TokenList targets;     // not empty: scored
   bool encoded = false;  // only encoded
 

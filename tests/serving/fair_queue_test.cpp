@@ -12,7 +12,7 @@ using serving::Refused;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-GenerationRequest greedy(int64_t tokens) {
+DecodingRequest greedy(int64_t tokens) {
   return {.rules = {.eos_ids = {}, .max_new_tokens = tokens}};
 }
 
@@ -129,7 +129,7 @@ TEST(EngineFaults, AJobThatThrowsEndsAlone) {
     Job job = generation_job({5}, greedy(8), vocab);
     watch(job, ended[i]);
     if (i == 2)
-      job.on_step = [n = 0](const decoding::Generation&) mutable {
+      job.on_step = [n = 0](const decoding::RequestDecoder&) mutable {
         if (++n == 3) throw std::runtime_error("injected");
       };
     engine.submit(std::move(job));
@@ -222,13 +222,13 @@ TEST(EngineFaults, RowsThatCannotBeMadeAreAnErrorOfTheirJob) {
 TEST(EngineFaults, WithoutMemoryTheLargestJobEndsAndTheOthersAreAnsweredAsEver) {
   const auto network = tiny_network("encdec");
   const int64_t vocab = network->spec().vocab_size;
-  GenerationRequest beams = greedy(10);
+  DecodingRequest beams = greedy(10);
   beams.num_beams = beams.num_return_sequences = 3;
-  const std::vector<std::pair<GenerationRequest, int64_t>> asked{{greedy(10), 1 << 20},
-                                                                 {beams, 0},
-                                                                 {greedy(10), 4 << 20},
-                                                                 {greedy(10), 2 << 20},
-                                                                 {greedy(10), 3 << 20}};
+  const std::vector<std::pair<DecodingRequest, int64_t>> asked{{greedy(10), 1 << 20},
+                                                               {beams, 0},
+                                                               {greedy(10), 4 << 20},
+                                                               {greedy(10), 2 << 20},
+                                                               {greedy(10), 3 << 20}};
   const auto answered = [&](std::set<int> short_steps) {
     std::vector<Ended> ended(asked.size());
     serving::Engine engine(

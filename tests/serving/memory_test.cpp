@@ -20,7 +20,7 @@ Refused::Reason reason_of(const std::exception_ptr& error) {
   }
 }
 
-GenerationRequest samples(int64_t n, int64_t tokens) {
+DecodingRequest samples(int64_t n, int64_t tokens) {
   return {.rules = {.eos_ids = {}, .max_new_tokens = tokens},
           .sampling = {.temperature = 1},
           .num_return_sequences = n};
@@ -154,7 +154,7 @@ TEST(EngineMemory, CancellingFreesItBeforeTheNextStep) {
   };
   // Waits in the queue until the victim's number is known.
   std::atomic<bool> known = false;
-  job.on_step = [&](const decoding::Generation&) {
+  job.on_step = [&](const decoding::RequestDecoder&) {
     while (!known) std::this_thread::yield();
   };
   victim = running.engine.submit(std::move(job));

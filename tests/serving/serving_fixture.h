@@ -12,7 +12,7 @@
 
 namespace quintet::testing {
 
-using decoding::GenerationRequest;
+using decoding::DecodingRequest;
 using decoding::Hypothesis;
 using decoding::PackedNetwork;
 using decoding::TokenList;
@@ -107,13 +107,13 @@ inline void watch(Job& job, Ended& ended) {
   };
 }
 
-inline Job generation_job(TokenList inputs, GenerationRequest request, int64_t vocab) {
+inline Job generation_job(TokenList inputs, DecodingRequest request, int64_t vocab) {
   Job job;
   if (request.prompt == TokenList{0} && inputs.front() == 0) request.prompt = {inputs.back()};
   job.rows = decoding::rows_of(request);
   job.max_length = std::ssize(request.prompt) - 1 + request.rules.max_new_tokens;
   job.inputs = std::move(inputs);
-  job.search = start_generation(std::move(request), vocab);
+  job.search = start_decoding(std::move(request), vocab);
   return job;
 }
 

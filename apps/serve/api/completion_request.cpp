@@ -11,10 +11,10 @@
 namespace quintet::serve {
 namespace {
 
-using decoding::GenerationRequest;
+using decoding::DecodingRequest;
 
 /// {"token id": bias}, as OpenAI has it.
-void read_logit_bias(Fields& fields, int64_t vocab_size, GenerationRequest& request) {
+void read_logit_bias(Fields& fields, int64_t vocab_size, DecodingRequest& request) {
   const auto biases = fields.get("logit_bias");
   if (!biases) return;
   const auto wrong = [](const std::string& why) {
@@ -48,7 +48,7 @@ void read_stream(Fields& fields, CompletionRequest& request) {
 
 /// How many sequences are generated, and how.
 void read_search(Fields& fields, const ServeLimits& limits, CompletionRequest& request) {
-  GenerationRequest& g = request.generation;
+  DecodingRequest& g = request.generation;
   request.n = fields.integer("n", 1, 1, limits.sequences);
   const int64_t best_of = fields.integer("best_of", request.n, 1, limits.sequences);
   if (best_of < request.n)

@@ -20,7 +20,7 @@ struct ServeLimits {
 
 struct CompletionRequest {
   std::vector<Text> prompts;
-  decoding::GenerationRequest generation;  // of the first prompt; the others' seeds follow
+  decoding::DecodingRequest generation;  // of the first prompt; the others' seeds follow
   std::vector<std::string> stops;
   int64_t n = 1;  // answers to each prompt, the best of those that are generated
   std::optional<int64_t> logprobs;

@@ -2,8 +2,8 @@
 // What a search reads of a step's logits where that is little: a device then need not send whole
 // rows. The sampling request and the top-k result count rows as the search's rows() does.
 //
-//   if (const SamplingRequest* request = generation.sampling_request()) ...  // null: it reads whole rows
-//   generation.advance(TopKResult{...});
+//   if (const SamplingRequest* request = decoder.sampling_request()) ...  // null: it reads whole rows
+//   decoder.advance(TopKResult{...});
 
 #include <span>
 #include <vector>
