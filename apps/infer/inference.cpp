@@ -8,7 +8,7 @@
 #include "apps/process/signals.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "data/reading/contents.h"
-#include "data/service/peer_units.h"
+#include "data/service/peer_chunks.h"
 #include "runtime/base/files/atomic_file.h"
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/crc32c.h"
@@ -106,7 +106,7 @@ class TaskRun {
  public:
   TaskRun(const InferenceConfig& config, const std::filesystem::path& output_dir,
           const std::string& origin, const data::Task& task, const Ranks& ranks,
-          std::shared_ptr<data::UnitRunner> reader, const Answerer& answerer)
+          std::shared_ptr<data::ChunkRunner> reader, const Answerer& answerer)
       : config_(config),
         task_(task),
         ranks_(ranks),
@@ -237,7 +237,7 @@ class TaskRun {
   const InferenceConfig& config_;
   const data::Task& task_;
   const Ranks& ranks_;
-  const std::shared_ptr<data::UnitRunner> reader_;
+  const std::shared_ptr<data::ChunkRunner> reader_;
   const Answerer& answerer_;
   const data::FeatureConverterPtr converter_;
   InferenceFiles files_;
@@ -256,10 +256,10 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
   const auto vocabularies = vocabularies_of(*config.model, provider->output_features());
   const std::vector<std::filesystem::path> folders = checkpoint_folders(config.restore);
   std::optional<data::Mailbox> mail;
-  std::shared_ptr<data::UnitRunner> reader;  // of several ranks: each preprocesses its share
+  std::shared_ptr<data::ChunkRunner> reader;  // of several ranks: each preprocesses its share
   if (ranks.size() > 1)
-    reader = std::make_shared<data::PeerUnits>(mail.emplace(), ranks.size(), ranks.rank(),
-                                               ranks.session().hosts(), data::reader_threads(0));
+    reader = std::make_shared<data::PeerChunks>(mail.emplace(), ranks.size(), ranks.rank(),
+                                                ranks.session().hosts(), data::reader_threads(0));
   if (ranks.leads() && config.shard.index == 0) {
     make_folders(config.output_dir);
     if (!config.config_text.empty())

@@ -63,9 +63,9 @@ BatchSourceFn DataService::source() {
     if (!mail_) return own;
     const std::string begin = own->position();
     if (flags_.ranks == 0) {
-      batch_options.runner =
-          std::make_shared<data::PeerUnits>(*mail_, session_.size(), session_.rank(),
-                                            session_.hosts(), data::reader_threads(flags_.threads));
+      batch_options.runner = std::make_shared<data::PeerChunks>(
+          *mail_, session_.size(), session_.rank(), session_.hosts(),
+          data::reader_threads(flags_.threads));
       auto batches = std::make_unique<data::Batches>(provider, config, converter, batch_options);
       batches->restore(begin);
       return batches;

@@ -11,7 +11,7 @@
 #include <optional>
 
 #include "data/service/client.h"
-#include "data/service/peer_units.h"
+#include "data/service/peer_chunks.h"
 #include "runtime/mesh/collectives/collectives.h"
 #include "runtime/mpi/session.h"
 

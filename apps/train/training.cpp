@@ -6,7 +6,7 @@
 #include "apps/train/batch_memory.h"
 #include "apps/train/train_loop.h"
 #include "apps/train/train_memory.h"
-#include "data/reading/units.h"
+#include "data/reading/work_chunks.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/files/path_map.h"
 #include "runtime/profile/profile.h"

@@ -79,7 +79,7 @@ struct Batches::State {
   };
 
   StreamPtr stream;
-  std::shared_ptr<UnitRunner> runner;
+  std::shared_ptr<ChunkRunner> runner;
   double timeout_seconds = 0;
   Lengths lengths;
   int64_t batch_size = 0, prefetch = 0;
@@ -316,9 +316,9 @@ Batches::Batches(const Provider& provider, const DatasetConfig& config,
   QT_CHECK(!config.task_feature_lengths.empty(), "task_feature_lengths is required for training");
   // Checked before any file is opened.
   converter->model_feature_lengths(config.task_feature_lengths);
-  std::shared_ptr<UnitRunner> runner = options.runner;
+  std::shared_ptr<ChunkRunner> runner = options.runner;
   if (!runner && options.prefetch > 0)
-    runner = std::make_shared<UnitThreads>(reader_threads(options.threads));
+    runner = std::make_shared<ChunkThreads>(reader_threads(options.threads));
   const StreamOptions how{.split = config.split,
                           .sequence_length = config.task_feature_lengths,
                           .shuffle = config.shuffle,
@@ -413,8 +413,8 @@ std::vector<std::pair<int64_t, int64_t>> parse_batch_ranges(const std::string& t
 }
 
 StreamPtr evaluation_stream(const Provider& provider, const DatasetConfig& config,
-                            const ShardInfo& shard, std::shared_ptr<UnitRunner> runner) {
-  if (!runner) runner = std::make_shared<UnitThreads>(reader_threads(0));
+                            const ShardInfo& shard, std::shared_ptr<ChunkRunner> runner) {
+  if (!runner) runner = std::make_shared<ChunkThreads>(reader_threads(0));
   StreamOptions options{.split = config.split,
                         .shuffle = config.shuffle,
                         .seed = config.seed.value_or(0),

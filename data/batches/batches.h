@@ -72,7 +72,7 @@ struct BatchOptions {
   Shard shard = {};
   Shard turns =
       {};  // only every count-th batch is made, from number `index` of those after a restore on
-  std::shared_ptr<UnitRunner> runner = {};  // instead of threads
+  std::shared_ptr<ChunkRunner> runner = {};  // instead of threads
   double timeout_seconds =
       300;  // of waiting for another rank's part of a batch before the run ends
   std::filesystem::path index_file =
@@ -127,7 +127,7 @@ class Batches final : public BatchSource {
 /// Preprocessed examples of one pass over a part of a split, in order, made by `runner`, or by
 /// several threads.
 StreamPtr evaluation_stream(const Provider& provider, const DatasetConfig& config,
-                            const ShardInfo& shard = {}, std::shared_ptr<UnitRunner> runner = {});
+                            const ShardInfo& shard = {}, std::shared_ptr<ChunkRunner> runner = {});
 
 /// All preprocessed examples of one pass over a split: what an evaluator feeds to the model
 /// (through Batches) and compares with. At most `limit` of them.

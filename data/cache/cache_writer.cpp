@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kUnitExamples = int64_t{1} << 14;  // of the source
+constexpr int64_t kSpillExamples = int64_t{1} << 14;  // of the source
 // What the seed's key is folded with.
 constexpr uint32_t kPreprocessing = 11, kShuffling = 12;
 
@@ -97,7 +97,7 @@ class SplitWriter {
         reader_(task.config().source->open(split_)) {
     QT_CHECK(reader_->size().has_value(), "task '{}': split '{}' has no end and cannot be cached",
              task.name(), split_);
-    units_ = (*reader_->size() + kUnitExamples - 1) / kUnitExamples;
+    chunks_ = (*reader_->size() + kSpillExamples - 1) / kSpillExamples;
     num_files_ = std::max(task.config().source->num_shards(split_), options.min_shards);
     if (options.max_shards > 0) num_files_ = std::min(num_files_, options.max_shards);
     num_files_ = std::max<int64_t>(1, num_files_);
@@ -110,15 +110,15 @@ class SplitWriter {
       return Json::read(done)["examples"].as_int();
     }
     Reports preprocessing(options_, split_ + ": preprocessed", *reader_->size());
-    in_parallel(options_, units_, [&](int64_t unit) {
-      if (!fs::exists(stats_file(unit))) preprocess(unit);
-      preprocessing.done(kUnitExamples);
+    in_parallel(options_, chunks_, [&](int64_t chunk) {
+      if (!fs::exists(stats_file(chunk))) preprocess(chunk);
+      preprocessing.done(kSpillExamples);
     });
     options_.peers.gather("");
     CacheStats stats;
-    for (int64_t unit = 0; unit < units_; ++unit) {
-      stats.add(CacheStats::from_json(Json::read(stats_file(unit))));
-      spills_.emplace_back(unit_path(unit));
+    for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
+      stats.add(CacheStats::from_json(Json::read(stats_file(chunk))));
+      spills_.emplace_back(chunk_path(chunk));
     }
     QT_CHECK_AS(
         ExitCode::kData, stats.examples() > 0,
@@ -153,34 +153,34 @@ class SplitWriter {
   };
   struct Item {
     SpillEntry entry;
-    int64_t unit;
+    int64_t chunk;
   };
 
   fs::path spill_folder() const { return folder_ / ("spill." + split_); }
-  fs::path unit_path(int64_t unit) const {
-    return spill_folder() / fmt::format("unit-{:08}", unit);
+  fs::path chunk_path(int64_t chunk) const {
+    return spill_folder() / fmt::format("chunk-{:08}", chunk);
   }
-  fs::path stats_file(int64_t unit) const { return unit_path(unit) += ".json"; }
+  fs::path stats_file(int64_t chunk) const { return chunk_path(chunk) += ".json"; }
   fs::path record_file(int64_t file) const {
     return folder_ / cache_records_file(split_, file, num_files_);
   }
 
-  void preprocess(int64_t unit) const {
+  void preprocess(int64_t chunk) const {
     make_folders(spill_folder());
     const Key seed =
         fold_in(key_from_seed(options_.base_seed), crc32c(task_.name() + " " + split_));
     // Parts of a seed that differ by task: two tasks over one source must not draw alike.
     const auto order_of_source = std::make_shared<ReadOrder>(
         reader_, ReadOptions{.seed = fold_in(seed, kPreprocessing).b, .epochs = 1});
-    StreamPtr stream = place_stream(order_of_source, unit * kUnitExamples, kUnitExamples);
+    StreamPtr stream = place_stream(order_of_source, chunk * kSpillExamples, kSpillExamples);
     const Context context{task_.output_features(), {}};
     for (const PreprocessorPtr& step : task_.config().preprocessors) {
       if (dynamic_cast<const CacheDatasetPlaceholder*>(step.get()) != nullptr) break;
       stream = step->apply(std::move(stream), context);
     }
-    const Key order = split_at(fold_in(seed, kShuffling), static_cast<uint64_t>(unit));
+    const Key order = split_at(fold_in(seed, kShuffling), static_cast<uint64_t>(chunk));
     const auto held = options_.memory_bytes / (4 * options_.threads);
-    SpillWriter spill(unit_path(unit), static_cast<size_t>(held));
+    SpillWriter spill(chunk_path(chunk), static_cast<size_t>(held));
     CacheStats stats;
     Example example;
     for (uint64_t i = 0; stream->next(example); ++i) {
@@ -193,7 +193,7 @@ class SplitWriter {
       spill.add(uint64_t{key.a} << 32 | key.b, serialize_tf_example(example));
     }
     spill.finish();
-    atomic_write_file(stats_file(unit), stats.to_json().dump());  // says that the unit is whole
+    atomic_write_file(stats_file(chunk), stats.to_json().dump());  // says that the chunk is whole
   }
 
   /// Neighbouring buckets, as many as fit into a thread's share of the memory.
@@ -221,15 +221,15 @@ class SplitWriter {
   /// The examples of a group in their final order, with their records in `bytes` if it is given.
   std::vector<Item> order(const Group& group, std::string* bytes) const {
     std::vector<Item> items;
-    for (int64_t unit = 0; unit < units_; ++unit) {
-      const Spill& spill = spills_[static_cast<size_t>(unit)];
+    for (int64_t chunk = 0; chunk < chunks_; ++chunk) {
+      const Spill& spill = spills_[static_cast<size_t>(chunk)];
       auto entries = spill.entries(group.first_bucket, group.end_bucket);
       if (bytes != nullptr) spill.read(entries, *bytes);
-      for (const SpillEntry& entry : entries) items.push_back({entry, unit});
+      for (const SpillEntry& entry : entries) items.push_back({entry, chunk});
     }
     std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
-      return std::tie(a.entry.key, a.unit, a.entry.number) <
-             std::tie(b.entry.key, b.unit, b.entry.number);
+      return std::tie(a.entry.key, a.chunk, a.entry.number) <
+             std::tie(b.entry.key, b.chunk, b.entry.number);
     });
     return items;
   }
@@ -281,7 +281,7 @@ class SplitWriter {
     for (size_t i = 0; i < items.size(); ++i) {
       const std::string_view record(bytes.data() + items[i].entry.offset, items[i].entry.bytes);
       std::string_view rest = record;
-      next_tfrecord(rest, unit_path(items[i].unit).string());  // is what was spilled
+      next_tfrecord(rest, chunk_path(items[i].chunk).string());  // is what was spilled
       parts[file_of(group, i)] += record;
     }
     for (int64_t file = 0; file < num_files_; ++file) {
@@ -298,7 +298,7 @@ class SplitWriter {
   fs::path folder_;
   std::string split_;
   std::shared_ptr<const Reader> reader_;
-  int64_t units_ = 0, num_files_ = 0;
+  int64_t chunks_ = 0, num_files_ = 0;
   std::vector<Spill> spills_;
   std::vector<Group> groups_;
   std::vector<int64_t> file_bytes_;

@@ -6,7 +6,7 @@
 //
 //   write_cache(task, {.output_cache_dir = "/data/cache", .threads = 8});
 //
-// Units of work are spans of the source. Each leaves a spill file (spill.h) and its statistics; then
+// Chunks of work are spans of the source. Each leaves a spill file (spill.h) and its statistics; then
 // ranges of keys are put in order and written to their places in the files. All happens in
 // FOLDER.incomplete, which is renamed at the end.
 

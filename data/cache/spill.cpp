@@ -39,7 +39,7 @@ void SpillWriter::add(uint64_t key, std::string_view record) {
   append_tfrecord(held_, record);
   const auto number = entries_.size() + held_entries_.size();
   QT_CHECK_AS(ExitCode::kData, held_.size() - start <= UINT32_MAX && number < UINT32_MAX,
-              "an example of {} bytes, or number {} of its unit, is too much for a cache",
+              "an example of {} bytes, or number {} of its chunk, is too much for a cache",
               record.size(), number);
   held_entries_.push_back({.key = key,
                            .offset = start,

@@ -1,12 +1,12 @@
 #pragma once
 // The first half of a shuffle that is larger than memory: records with random 64-bit keys, written by
-// one unit of work to a file, with an index sorted by key. The second half takes from all spills the
+// one chunk to a file, with an index sorted by key. The second half takes from all spills the
 // records of a range of keys.
 //
-//   SpillWriter writer("spill/unit-00007");
+//   SpillWriter writer("spill/chunk-00007");
 //   writer.add(key, record);
 //   writer.finish();
-//   Spill spill("spill/unit-00007");
+//   Spill spill("spill/chunk-00007");
 //   for (const SpillEntry& entry : spill.entries(first_bucket, end_bucket)) ...
 
 #include <cstdint>

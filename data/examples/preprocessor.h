@@ -49,7 +49,7 @@ struct Context {
 class Preprocessor {
  public:
   virtual ~Preprocessor() = default;
-  /// How many examples it makes one of. A task's unit of reading is a multiple of it.
+  /// How many examples it makes one of. A task's chunk is a multiple of it.
   virtual int64_t examples_joined() const { return 1; }
   virtual StreamPtr apply(StreamPtr input, const Context& context) const = 0;
 };

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "data/reading/units.h"
+#include "data/reading/work_chunks.h"
 #include "runtime/base/check.h"
 
 namespace quintet::data {
@@ -101,8 +101,8 @@ StreamPtr place_stream(std::shared_ptr<const ReadOrder> order, int64_t first, in
 }
 
 StreamPtr read_stream(std::shared_ptr<const Reader> reader, const ReadOptions& options) {
-  return unit_stream(std::make_shared<ReadOrder>(std::move(reader), options),
-                     [](StreamPtr input) { return input; }, {});
+  return chunk_stream(std::make_shared<ReadOrder>(std::move(reader), options),
+                      [](StreamPtr input) { return input; }, {});
 }
 
 }  // namespace quintet::data

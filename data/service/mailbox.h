@@ -13,7 +13,7 @@
 
 namespace quintet::data {
 
-enum class Tag : int { start, credit, batch, waiting, stop, stopped, unit, units_end };
+enum class Tag : int { start, credit, batch, waiting, stop, stopped, chunk, chunks_end };
 
 struct Letter {
   int from = 0;

@@ -4,7 +4,7 @@
 #include <condition_variable>
 #include <thread>
 
-#include "data/service/unit_exchange.h"
+#include "data/service/chunk_exchange.h"
 #include "runtime/base/check.h"
 #include "runtime/base/thread.h"
 
@@ -93,7 +93,8 @@ class Server {
         provider_(provider),
         config_(config),
         converter_(std::move(converter)),
-        exchange_(std::make_shared<UnitExchange>(mail, ranks.first, ranks.count, index, threads)) {}
+        exchange_(std::make_shared<ChunkExchange>(mail, ranks.first, ranks.count, index, threads)) {
+  }
 
   void run() {
     while (!all_stopped()) {
@@ -130,8 +131,8 @@ class Server {
         leaders_.at(letter.from).stopped = true;
         mail_.send(letter.from, Tag::stopped, "");
         return;
-      case Tag::unit:
-      case Tag::units_end:
+      case Tag::chunk:
+      case Tag::chunks_end:
         return exchange_->take(std::move(letter));
       default:
         fail(ExitCode::kPeer, "data service: an unexpected message from rank {}", letter.from);
@@ -208,7 +209,7 @@ class Server {
   const Provider& provider_;
   const DatasetConfig& config_;
   FeatureConverterPtr converter_;
-  std::shared_ptr<UnitExchange> exchange_;
+  std::shared_ptr<ChunkExchange> exchange_;
   std::map<int, Leader> leaders_;  // by rank
   std::unique_ptr<Producer> producer_;
   int held_up_by_ = -1;

@@ -131,11 +131,11 @@ std::exception_ptr get_error(ByteReader& reader) {
 
 }  // namespace
 
-std::string to_wire(const Unit& unit) {
+std::string to_wire(const WorkChunk& chunk) {
   Writer writer;
-  put_error(writer, unit.error);
-  writer.put(unit.examples.size());
-  for (const Example& example : unit.examples) {
+  put_error(writer, chunk.error);
+  writer.put(chunk.examples.size());
+  for (const Example& example : chunk.examples) {
     writer.put(example.key.a);
     writer.put(example.key.b);
     writer.put(example.index);
@@ -149,12 +149,12 @@ std::string to_wire(const Unit& unit) {
   return writer.take();
 }
 
-Unit unit_from_wire(std::string_view bytes, const Origin& origin) {
+WorkChunk chunk_from_wire(std::string_view bytes, const Origin& origin) {
   ByteReader reader(bytes);
-  Unit unit;
-  unit.error = get_error(reader);
-  unit.examples.resize(reader.get<size_t>());
-  for (Example& example : unit.examples) {
+  WorkChunk chunk;
+  chunk.error = get_error(reader);
+  chunk.examples.resize(reader.get<size_t>());
+  for (Example& example : chunk.examples) {
     reader.get(example.key.a);
     reader.get(example.key.b);
     reader.get(example.index);
@@ -165,7 +165,7 @@ Unit unit_from_wire(std::string_view bytes, const Origin& origin) {
       example.items().emplace_back(std::move(name), get_value(reader, type));
     }
   }
-  return unit;
+  return chunk;
 }
 
 std::string to_wire(const Delivery& delivery, const Shard& shard) {

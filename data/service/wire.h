@@ -9,14 +9,14 @@
 #include <type_traits>
 
 #include "data/batches/batches.h"
-#include "data/reading/units.h"
+#include "data/reading/work_chunks.h"
 
 namespace quintet::data {
 
-/// A unit's examples and its error, if it has one.
-std::string to_wire(const Unit& unit);
+/// A chunk's examples and its error, if it has one.
+std::string to_wire(const WorkChunk& chunk);
 /// The examples' origin is `origin`. Throws kPeer for bytes that to_wire did not make.
-Unit unit_from_wire(std::string_view bytes, const Origin& origin);
+WorkChunk chunk_from_wire(std::string_view bytes, const Origin& origin);
 
 /// An answer to a request for a batch.
 struct Delivery {

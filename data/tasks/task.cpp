@@ -122,7 +122,7 @@ std::shared_ptr<const ReadOrder> Task::read_order(const StreamOptions& options) 
 }
 
 StreamPtr Task::raw_stream(const StreamOptions& options) const {
-  return unit_stream(read_order(options), [](StreamPtr input) { return input; }, {});
+  return chunk_stream(read_order(options), [](StreamPtr input) { return input; }, {});
 }
 
 StreamPtr Task::stream(const StreamOptions& options) const {
@@ -136,10 +136,10 @@ StreamPtr Task::stream(const StreamOptions& options) const {
   int64_t joined = 1;
   for (const PreprocessorPtr& step : steps(options))
     joined = std::max(joined, step->examples_joined());
-  return unit_stream(read_order(options), preprocess,
-                     {.places = (kUnitPlaces + joined - 1) / joined * joined,
-                      .runner = options.runner,
-                      .share = options.share});
+  return chunk_stream(read_order(options), preprocess,
+                      {.examples = (kChunkExamples + joined - 1) / joined * joined,
+                       .runner = options.runner,
+                       .share = options.share});
 }
 
 Answer Task::postprocess(const Answer& decoded, const Example& example, bool is_target) const {

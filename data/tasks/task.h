@@ -20,7 +20,7 @@
 #include "data/examples/preprocessor.h"
 #include "data/metrics/metric.h"
 #include "data/reading/contents.h"
-#include "data/reading/units.h"
+#include "data/reading/work_chunks.h"
 
 namespace quintet::data {
 
@@ -35,8 +35,8 @@ struct StreamOptions {
   std::vector<std::string> cache_dirs = {};          // where caches are looked for, in this order
   ShardInfo shard_info = {};                         // a part of the split, as the source cuts it
   OnBadExample on_bad_example = OnBadExample::fail;  // in caches; sources have their own
-  std::shared_ptr<UnitRunner> runner = {};           // makes units ahead; none: made when asked for
-  double share = 1;                                  // of what the runner works ahead
+  std::shared_ptr<ChunkRunner> runner = {};  // makes chunks ahead; none: made when asked for
+  double share = 1;                          // of the prefetch depth
 };
 
 /// A task or a mixture: something that gives preprocessed examples.

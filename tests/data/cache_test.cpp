@@ -172,9 +172,9 @@ TEST_F(Caches, NothingIsLeftOfAFailureAndARestartKeepsWhatIsDone) {
       message_of(ExitCode::kData, [&] { write_cache(tsv_task("t", {broken}), options("c")); }),
       "big.tsv:40001: 1 tab-separated columns"));
   EXPECT_FALSE(fs::exists(folder_ / "c/t"));
-  // The units before the bad line are done; those of other data are not taken for them.
-  const fs::path unit = folder_ / "c/t.incomplete/spill.train/unit-00000000.json";
-  ASSERT_TRUE(fs::exists(unit));
+  // The chunks before the bad line are done; those of other data are not taken for them.
+  const fs::path chunk = folder_ / "c/t.incomplete/spill.train/chunk-00000000.json";
+  ASSERT_TRUE(fs::exists(chunk));
   const auto mended = write("big.tsv", text);
   write_cache(tsv_task("t", {mended}), options("c"));
   EXPECT_EQ(contents(folder_ / "c/t"), contents(folder_ / "whole/t"));

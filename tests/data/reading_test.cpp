@@ -1,4 +1,4 @@
-// The order of reading, units, and what a position is made of.
+// The order of reading, chunks, and what a position is made of.
 #include <algorithm>
 #include <atomic>
 #include <nlohmann/json.hpp>
@@ -8,7 +8,7 @@
 #include "data/reading/contents.h"
 #include "data/reading/file_fingerprints.h"
 #include "data/reading/position_text.h"
-#include "data/reading/units.h"
+#include "data/reading/work_chunks.h"
 #include "tests/data/files.h"
 #include "tests/data/rows.h"
 
@@ -38,7 +38,7 @@ class Numbers final : public Reader {
   int64_t window_, bad_;
 };
 
-/// Joins ten, so that results show where units begin, and drops some.
+/// Joins ten, so that results show where chunks begin, and drops some.
 StreamPtr join_ten(StreamPtr input) {
   ReduceConcatTokens join;
   join.feature_key = "targets";
@@ -86,33 +86,33 @@ TEST(ReadOrder, ShufflesWithinWindowsWhereRandomAccessIsDear) {
   }
 }
 
-TEST(Units, GiveTheSameStreamWhoeverMakesThem) {
+TEST(Chunks, GiveTheSameStreamWhoeverMakesThem) {
   for (const auto size :
        {std::optional<int64_t>(3), std::optional<int64_t>(1000), std::optional<int64_t>()}) {
     const auto order = order_of(std::make_shared<Numbers>(size));
-    const auto want = take(*unit_stream(order, join_ten, {}), 300);
+    const auto want = take(*chunk_stream(order, join_ten, {}), 300);
     ASSERT_EQ(want.size(), 300u);
     for (const int threads : {1, 2, 8}) {
-      const auto runner = std::make_shared<UnitThreads>(threads);
-      EXPECT_EQ(take(*unit_stream(order, join_ten, {.runner = runner}), 300), want) << threads;
+      const auto runner = std::make_shared<ChunkThreads>(threads);
+      EXPECT_EQ(take(*chunk_stream(order, join_ten, {.runner = runner}), 300), want) << threads;
     }
   }
 }
 
-TEST(Units, AnEndIsAnEnd) {
+TEST(Chunks, AnEndIsAnEnd) {
   const auto order = order_of(std::make_shared<Numbers>(1000), 2);
-  const auto runner = std::make_shared<UnitThreads>(3);
-  const auto want = take(*unit_stream(order, join_ten, {}), 1000);
-  EXPECT_EQ(take(*unit_stream(order, join_ten, {.runner = runner}), 1000), want);
+  const auto runner = std::make_shared<ChunkThreads>(3);
+  const auto want = take(*chunk_stream(order, join_ten, {}), 1000);
+  EXPECT_EQ(take(*chunk_stream(order, join_ten, {.runner = runner}), 1000), want);
   size_t ids = 0;
   for (const auto& row : want) ids += row["targets"].size();
   EXPECT_EQ(ids, 2u * (1000 - 143));
 }
 
-TEST(Units, GoOnFromAPositionWithoutReadingWhatWasBefore) {
+TEST(Chunks, GoOnFromAPositionWithoutReadingWhatWasBefore) {
   const auto numbers = std::make_shared<Numbers>(int64_t{1} << 40);
   const auto order = order_of(numbers);
-  const auto stream = unit_stream(order, join_ten, {});
+  const auto stream = chunk_stream(order, join_ten, {});
   Example example;
   for (int i = 0; i < 1000; ++i) ASSERT_TRUE(stream->next(example));
   Position position;
@@ -120,34 +120,34 @@ TEST(Units, GoOnFromAPositionWithoutReadingWhatWasBefore) {
   EXPECT_EQ(position.size(), 2u);
   const auto want = take(*stream, 50);
   for (const bool threads : {false, true}) {
-    const auto runner = threads ? std::make_shared<UnitThreads>(2) : nullptr;
-    const auto resumed = unit_stream(order, join_ten, {.runner = runner});
+    const auto runner = threads ? std::make_shared<ChunkThreads>(2) : nullptr;
+    const auto resumed = chunk_stream(order, join_ten, {.runner = runner});
     PositionReader reader(position);
     numbers->reads = 0;
     resumed->restore(reader);
-    EXPECT_LE(numbers->reads, 5 * kUnitPlaces);
+    EXPECT_LE(numbers->reads, 5 * kChunkExamples);
     EXPECT_EQ(take(*resumed, 50), want);
   }
 }
 
-TEST(Units, AnErrorComesAfterTheExamplesBeforeIt) {
+TEST(Chunks, AnErrorComesAfterTheExamplesBeforeIt) {
   const auto order = std::make_shared<ReadOrder>(std::make_shared<Numbers>(1000, 0, 300),
                                                  ReadOptions{.epochs = 1});
   const auto same = [](StreamPtr input) { return input; };
   for (const bool threads : {false, true}) {
-    const auto runner = threads ? std::make_shared<UnitThreads>(2) : nullptr;
-    const auto stream = unit_stream(order, same, {.runner = runner});
+    const auto runner = threads ? std::make_shared<ChunkThreads>(2) : nullptr;
+    const auto stream = chunk_stream(order, same, {.runner = runner});
     EXPECT_EQ(take(*stream, 300).size(), 300u);
     for (int again = 0; again < 2; ++again)
       EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { take(*stream, 1); }), "number 300"));
   }
 }
 
-TEST(Units, ADataSetWithoutAUsableExampleIsAnError) {
+TEST(Chunks, ADataSetWithoutAUsableExampleIsAnError) {
   const auto drop = [](StreamPtr input) {
     return map_stream(std::move(input), [](Example&) { return false; });
   };
-  const auto stream = unit_stream(order_of(std::make_shared<Numbers>(5)), drop, {});
+  const auto stream = chunk_stream(order_of(std::make_shared<Numbers>(5)), drop, {});
   EXPECT_TRUE(
       contains(message_of(ExitCode::kData, [&] { take(*stream, 1); }), "none of the 5 examples"));
 }

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "data/service/client.h"
-#include "data/service/peer_units.h"
+#include "data/service/peer_chunks.h"
 #include "data/tasks/number_words.h"
 #include "runtime/mpi/session.h"
 
@@ -157,13 +157,13 @@ void train(Mailbox& mail, const mpi::Session& session, const ServiceOptions& opt
   }
 }
 
-/// Without data ranks: this rank makes its share of the units and compares with a process that
+/// Without data ranks: this rank makes its share of the chunks and compares with a process that
 /// makes all.
 void train_with_peers(Mailbox& mail, const mpi::Session& session, double timeout,
                       const Provider& provider, const FeatureConverterPtr& converter) {
   const Shard shard{session.rank(), session.size()};
   const auto peers =
-      std::make_shared<PeerUnits>(mail, session.size(), session.rank(), session.hosts(), 2);
+      std::make_shared<PeerChunks>(mail, session.size(), session.rank(), session.hosts(), 2);
   Batches shared(provider, make_config(), converter,
                  {.shard = shard, .runner = peers, .timeout_seconds = timeout});
   if (mode != "peers") {

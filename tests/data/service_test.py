@@ -44,7 +44,7 @@ def test_going_on_from_a_position_of_one_process(folder):
 
 
 def test_data_ranks_do_not_run_away(folder):
-    """After one batch, ranks hold four batches each, room for a few more, and some units: hundreds of examples."""
+    """After one batch, ranks hold four batches each, room for a few more, and some chunks: hundreds of examples."""
     result = mpirun(3, "pressure", 2, 1)
     assert result.code == 0, result
     read = [int(n) for n in re.findall(r"read (\d+)", result.out)]

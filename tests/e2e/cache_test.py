@@ -103,11 +103,11 @@ def test_killed_runs_go_on_and_end_the_same(folder):
         cache = folder / "killed" / "words" / "all"
         if cache.exists():
             assert files(folder / "killed") == files(folder / "whole")
-        kept = max(kept, len(list((folder / "killed").rglob("unit-*.json"))))
+        kept = max(kept, len(list((folder / "killed").rglob("chunk-*.json"))))
     result = quintet("cache", *task, f"--output_cache_dir={folder / 'killed'}", "--threads=1")
     assert "cached at" in result.out
     assert files(folder / "killed") == files(folder / "whole")
-    assert kept > 0, "no kill left a finished unit behind"
+    assert kept > 0, "no kill left a finished chunk behind"
 
 
 def test_two_runs_at_once_make_one_cache(folder):
@@ -129,7 +129,7 @@ def test_a_kill_after_the_last_file_leaves_nothing_over(folder):
     quintet("cache", *task, f"--output_cache_dir={folder / 'whole'}")
     process = start("cache", *task, f"--output_cache_dir={folder / 'cut'}", "--threads=1")
     work = folder / "cut" / "words" / "all.incomplete"
-    e2e.wait_for(lambda: any(work.glob("spill.*/unit-*.json")), 30)
+    e2e.wait_for(lambda: any(work.glob("spill.*/chunk-*.json")), 30)
     process.kill()
     process.communicate()
     for path in (folder / "whole" / "words" / "all").iterdir():

@@ -1,5 +1,5 @@
 #pragma once
-// Ranks share the making of units: each unit has an owner, who makes it with its threads and sends
+// Ranks share the making of chunks: each chunk has an owner, who makes it with its threads and sends
 // it to the others. So every rank sees the whole stream, and preprocesses its part of it.
 
 #include <atomic>
@@ -11,20 +11,20 @@
 
 namespace quintet::data {
 
-class UnitExchange final : public UnitRunner {
+class ChunkExchange final : public ChunkRunner {
  public:
   /// Between the `ranks` ranks of the job from `first` on, of which this is number `index`.
-  UnitExchange(Mailbox& mail, int first, int ranks, int index, int threads);
+  ChunkExchange(Mailbox& mail, int first, int ranks, int index, int threads);
   int64_t new_stream() override { return streams_++; }
-  std::future<Unit> run(int64_t stream, int64_t unit, const Origin& origin,
-                        std::function<Unit()> make) override;
-  int64_t ahead() const override;
-  void waits_for(int64_t stream, std::optional<int64_t> unit) override;
-  /// Which of the ranks owns the unit that this one has been waiting for longer than a moment; -1:
+  std::future<WorkChunk> run(int64_t stream, int64_t chunk, const Origin& origin,
+                             std::function<WorkChunk()> make) override;
+  int64_t prefetch_depth() const override;
+  void depends_on(int64_t stream, std::optional<int64_t> chunk) override;
+  /// Which of the ranks owns the chunk that this one has been waiting for longer than a moment; -1:
   /// none.
   int awaits();
   void cancel() override;
-  /// A letter of tag unit or units_end. From the thread that polls the mailbox.
+  /// A letter of tag chunk or chunks_end. From the thread that polls the mailbox.
   void take(Letter letter);
   /// Ends the threads and tells the others that nothing more comes.
   void leave();
@@ -34,11 +34,11 @@ class UnitExchange final : public UnitRunner {
  private:
   using Id = std::pair<int64_t, int64_t>;
   struct Awaited {
-    std::promise<Unit> promise;
+    std::promise<WorkChunk> promise;
     const Origin* origin = nullptr;
   };
   int owner(Id id) const { return static_cast<int>((id.first + id.second) % ranks_); }
-  void send_to_others(Id id, const Unit& unit);
+  void send_to_others(Id id, const WorkChunk& chunk);
   void arrived(std::string bytes);
 
   Mailbox& mail_;
@@ -51,7 +51,7 @@ class UnitExchange final : public UnitRunner {
   std::map<Id, std::string> early_;  // here, not asked for yet
   std::optional<Id> needed_;         // what the caller waits for,
   Clock::time_point needed_since_;
-  std::unique_ptr<UnitThreads> threads_;  // none after leave()
+  std::unique_ptr<ChunkThreads> threads_;  // none after leave()
 };
 
 }  // namespace quintet::data

@@ -1,4 +1,4 @@
-#include "data/service/unit_exchange.h"
+#include "data/service/chunk_exchange.h"
 
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
@@ -8,37 +8,37 @@ namespace {
 
 constexpr size_t kIdBytes = 2 * sizeof(int64_t);
 
-Unit cancelled() {
+WorkChunk cancelled() {
   return {{}, std::make_exception_ptr(Error(ExitCode::kPeer, "data service: the run has ended"))};
 }
 
 }  // namespace
 
-UnitExchange::UnitExchange(Mailbox& mail, int first, int ranks, int index, int threads)
+ChunkExchange::ChunkExchange(Mailbox& mail, int first, int ranks, int index, int threads)
     : mail_(mail),
       first_(first),
       ranks_(ranks),
       index_(index),
-      threads_(std::make_unique<UnitThreads>(threads)) {}
+      threads_(std::make_unique<ChunkThreads>(threads)) {}
 
-int64_t UnitExchange::ahead() const { return threads_->ahead() * ranks_; }
+int64_t ChunkExchange::prefetch_depth() const { return threads_->prefetch_depth() * ranks_; }
 
-std::future<Unit> UnitExchange::run(int64_t stream, int64_t unit, const Origin& origin,
-                                    std::function<Unit()> make) {
-  const Id id{stream, unit};
+std::future<WorkChunk> ChunkExchange::run(int64_t stream, int64_t chunk, const Origin& origin,
+                                          std::function<WorkChunk()> make) {
+  const Id id{stream, chunk};
   if (owner(id) == index_)
-    return threads_->run(stream, unit, origin, [this, id, make = std::move(make)] {
-      Unit made = make();
+    return threads_->run(stream, chunk, origin, [this, id, make = std::move(make)] {
+      WorkChunk made = make();
       send_to_others(id, made);
       return made;
     });
   const std::lock_guard lock(mutex_);
   Awaited awaited;
   awaited.origin = &origin;
-  std::future<Unit> result = awaited.promise.get_future();
+  std::future<WorkChunk> result = awaited.promise.get_future();
   const auto here = early_.find(id);
   if (here != early_.end()) {
-    awaited.promise.set_value(unit_from_wire(here->second, origin));
+    awaited.promise.set_value(chunk_from_wire(here->second, origin));
     early_.erase(here);
   } else if (cancelled_) {
     awaited.promise.set_value(cancelled());
@@ -48,32 +48,32 @@ std::future<Unit> UnitExchange::run(int64_t stream, int64_t unit, const Origin& 
   return result;
 }
 
-void UnitExchange::send_to_others(Id id, const Unit& unit) {
+void ChunkExchange::send_to_others(Id id, const WorkChunk& chunk) {
   if (ranks_ == 1) return;
   std::string bytes(kIdBytes, '\0');
   std::memcpy(bytes.data(), &id.first, sizeof id.first);
   std::memcpy(bytes.data() + sizeof id.first, &id.second, sizeof id.second);
-  bytes += to_wire(unit);
+  bytes += to_wire(chunk);
   for (int i = 0; i < ranks_; ++i)
-    if (i != index_) mail_.send(first_ + i, Tag::unit, bytes);
+    if (i != index_) mail_.send(first_ + i, Tag::chunk, bytes);
 }
 
-void UnitExchange::waits_for(int64_t stream, std::optional<int64_t> unit) {
+void ChunkExchange::depends_on(int64_t stream, std::optional<int64_t> chunk) {
   const std::lock_guard lock(mutex_);
   needed_.reset();
-  if (!unit) return;
-  needed_ = Id{stream, *unit};
+  if (!chunk) return;
+  needed_ = Id{stream, *chunk};
   needed_since_ = Clock::now();
 }
 
-int UnitExchange::awaits() {
+int ChunkExchange::awaits() {
   constexpr auto kMoment = std::chrono::milliseconds(500);
   const std::lock_guard lock(mutex_);
   const bool long_since = needed_ && Clock::now() - needed_since_ > kMoment;
   return long_since && owner(*needed_) != index_ ? owner(*needed_) : -1;
 }
 
-void UnitExchange::arrived(std::string bytes) {
+void ChunkExchange::arrived(std::string bytes) {
   Id id;
   std::memcpy(&id.first, bytes.data(), sizeof id.first);
   std::memcpy(&id.second, bytes.data() + sizeof id.first, sizeof id.second);
@@ -84,25 +84,25 @@ void UnitExchange::arrived(std::string bytes) {
     if (!cancelled_) early_.emplace(id, std::move(bytes));
     return;
   }
-  awaited->second.promise.set_value(unit_from_wire(bytes, *awaited->second.origin));
+  awaited->second.promise.set_value(chunk_from_wire(bytes, *awaited->second.origin));
   awaited_.erase(awaited);
 }
 
-void UnitExchange::take(Letter letter) {
-  if (letter.tag == Tag::units_end)
+void ChunkExchange::take(Letter letter) {
+  if (letter.tag == Tag::chunks_end)
     ++left_;
   else
     arrived(std::move(letter.bytes));
 }
 
-void UnitExchange::leave() {
+void ChunkExchange::leave() {
   cancel();
   threads_.reset();
   for (int i = 0; i < ranks_; ++i)
-    if (i != index_) mail_.send(first_ + i, Tag::units_end, "");
+    if (i != index_) mail_.send(first_ + i, Tag::chunks_end, "");
 }
 
-void UnitExchange::cancel() {
+void ChunkExchange::cancel() {
   const std::lock_guard lock(mutex_);
   cancelled_ = true;
   for (auto& [id, awaited] : awaited_) awaited.promise.set_value(cancelled());

@@ -1,4 +1,4 @@
-#include "data/service/peer_units.h"
+#include "data/service/peer_chunks.h"
 
 #include <exception>
 
@@ -8,13 +8,13 @@
 
 namespace quintet::data {
 
-PeerUnits::PeerUnits(Mailbox& mail, int ranks, int index, std::vector<std::string> hosts,
-                     int threads)
+PeerChunks::PeerChunks(Mailbox& mail, int ranks, int index, std::vector<std::string> hosts,
+                       int threads)
     : mail_(mail), hosts_(std::move(hosts)), exchange_(mail, 0, ranks, index, threads) {
   poller_ = start_thread("to take data from other ranks", [this] { run_poller(); });
 }
 
-PeerUnits::~PeerUnits() {
+PeerChunks::~PeerChunks() {
   if (std::uncaught_exceptions() > 0)  // the job is about to be ended
     abandoned_ = true;
   else
@@ -23,7 +23,7 @@ PeerUnits::~PeerUnits() {
   poller_.join();
 }
 
-void PeerUnits::run_poller() {
+void PeerChunks::run_poller() {
   constexpr auto kPause = std::chrono::milliseconds(1);
   constexpr auto kToLeave = std::chrono::seconds(10);
   std::optional<Clock::time_point> leaving_since;
@@ -44,7 +44,7 @@ void PeerUnits::run_poller() {
   }
 }
 
-std::string PeerUnits::held_up_by() {
+std::string PeerChunks::held_up_by() {
   const int rank = exchange_.awaits();
   return rank < 0 ? "" : fmt::format("rank {} ({})", rank, hosts_.at(static_cast<size_t>(rank)));
 }
