@@ -93,8 +93,8 @@ struct Batches::State {
   Place beginning, place;    // after the last batch that was handed out
   int64_t next_batch = 0;    // that make() makes
   bool batch_began = false;  // the last make_batch() found a row
-  Shard turns;
-  int64_t turn = 0;  // batches since the start or restore() that were not left out
+  Shard batch_shard;
+  int64_t batch_number = 0;  // batches since the start or restore() that were not left out
 
   std::thread thread;
   std::mutex mutex;
@@ -121,7 +121,7 @@ struct Batches::State {
     lengths = converter.model_feature_lengths(task_lengths);
     batch_size = config.batch_size;
     prefetch = options.prefetch;
-    turns = options.turns;
+    batch_shard = options.batch_shard;
     timeout_seconds = options.timeout_seconds;
     skip = config.skip_batches;
     strict_data = config.strict_data;
@@ -151,7 +151,7 @@ struct Batches::State {
         "data position has more numbers than this data set; the task's preprocessors changed");
     place = std::move(to);
     next_batch = place.batch;
-    turn = 0;
+    batch_number = 0;
   }
 
   /// Over the batches before number `batch`.
@@ -225,8 +225,8 @@ struct Batches::State {
       do {
         batch_began = false;
         const bool own = !skipped(next_batch++);
-        const bool keep = own && turn % turns.count == turns.index;
-        turn += own;
+        const bool keep = own && batch_number % batch_shard.count == batch_shard.index;
+        batch_number += own;
         Batch batch = make_batch(keep);
         if (batch_began && keep) made_now.batch = std::move(batch);
       } while (batch_began && !made_now.batch && !must_stop());

@@ -70,7 +70,7 @@ struct BatchOptions {
   int64_t prefetch = 4;                // batches made ahead; 0: made when asked for, no thread
   int threads = 0;                     // that preprocess, if prefetch > 0; 0: by the machine
   Shard shard = {};
-  Shard turns =
+  Shard batch_shard =
       {};  // only every count-th batch is made, from number `index` of those after a restore on
   std::shared_ptr<ChunkRunner> runner = {};  // instead of threads
   double timeout_seconds =

@@ -140,9 +140,9 @@ bool Evaluator::run_model(const TaskSet& set, const ModelFns& model,
   const Vocabulary& vocabulary = target_vocabulary(*set.task, target_field_name_);
   Batches batches(set.examples, dataset_, converter_);
   ModelOutputs own;
-  for (int64_t turn = 0; auto batch = batches.next(); turn = (turn + 1) % peers_.size) {
-    if (turn == 0 && stop()) return false;
-    if (turn != peers_.rank) continue;
+  for (int64_t rank = 0; auto batch = batches.next(); rank = (rank + 1) % peers_.size) {
+    if (rank == 0 && stop()) return false;
+    if (rank != peers_.rank) continue;
     if (wants_predictions) own.predictions.push_back(model.predict(*batch));
     if (wants_predictions && !wants_aux) own.predictions.back().aux_values.clear();
     if (wants_scores) own.scores.push_back(model.score(*batch));

@@ -93,25 +93,25 @@ void ServiceClient::take(Letter letter) {
 
 std::optional<Batch> ServiceClient::next() {
   start();
-  const auto turn = static_cast<size_t>(next_ % options_.data_ranks.count);
+  const auto data_rank = static_cast<size_t>(next_ % options_.data_ranks.count);
   const auto begin = Clock::now();
   std::unique_lock lock(mutex_);
-  for (double patience = options_.patience_seconds; here_[turn].empty();
+  for (double patience = options_.patience_seconds; here_[data_rank].empty();
        patience += options_.patience_seconds) {
     const double least = std::min(patience, options_.timeout_seconds);
     changed_.wait_until(lock, begin + std::chrono::duration<double>(least),
-                        [&] { return error_ || !here_[turn].empty(); });
+                        [&] { return error_ || !here_[data_rank].empty(); });
     if (error_) std::rethrow_exception(error_);
-    if (!here_[turn].empty()) break;
-    report_waiting(culprit(static_cast<int>(turn)), seconds_since(begin));
+    if (!here_[data_rank].empty()) break;
+    report_waiting(culprit(static_cast<int>(data_rank)), seconds_since(begin));
   }
-  Delivery& first = here_[turn].front();
+  Delivery& first = here_[data_rank].front();
   if (first.error) std::rethrow_exception(first.error);
   if (!first.batch) return std::nullopt;  // stays: the end is the end
   Delivery delivery = std::move(first);
-  here_[turn].pop_front();
+  here_[data_rank].pop_front();
   lock.unlock();
-  if (leads()) mail_.send(options_.data_ranks.first + static_cast<int>(turn), Tag::credit, "");
+  if (leads()) mail_.send(options_.data_ranks.first + static_cast<int>(data_rank), Tag::credit, "");
   position_ = std::move(delivery.position);
   ++next_;
   return std::move(delivery.batch);

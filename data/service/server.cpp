@@ -154,7 +154,7 @@ class Server {
       config.seed = start.seed;
       auto batches = std::make_unique<Batches>(
           provider_, config, converter_,
-          BatchOptions{.prefetch = 0, .turns = {index_, ranks_.count}, .runner = exchange_});
+          BatchOptions{.prefetch = 0, .batch_shard = {index_, ranks_.count}, .runner = exchange_});
       if (!start.position.empty()) batches->restore(start.position);
       return batches;
     });
