@@ -33,7 +33,7 @@ CacheStats::Form CacheStats::form_of(const Value& value) {
     else if constexpr (std::is_same_v<T, std::string>)
       return {"string", {}};
     else if constexpr (requires { v.shape; }) {  // the first dimension may differ
-      Form form{std::is_same_v<T, Grid<int32_t>> ? "int32" : "float32", v.shape};
+      Form form{std::is_same_v<T, NdArray<int32_t>> ? "int32" : "float32", v.shape};
       form.shape.front() = -1;
       return form;
     } else {

@@ -32,7 +32,7 @@ struct FormatOf {
     return Format{kArrayType<T>, {static_cast<int64_t>(v.size())}};
   }
   template <typename T>
-  std::optional<Format> operator()(const Grid<T>& v) const {
+  std::optional<Format> operator()(const NdArray<T>& v) const {
     return Format{kArrayType<T>, v.shape};
   }
 };
@@ -59,7 +59,7 @@ struct Copy {
   requires std::is_arithmetic_v<T>
   void operator()(const std::vector<T>& v) const { put(std::span(v)); }
   template <typename T>
-  void operator()(const Grid<T>& v) const {
+  void operator()(const NdArray<T>& v) const {
     put(std::span(v.values));
   }
 

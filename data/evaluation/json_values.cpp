@@ -80,8 +80,8 @@ JsonText array_json(const std::vector<T>& values, bool whole) {
   return array_json({&size, 1}, values, whole);
 }
 template <typename T>
-JsonText array_json(const Grid<T>& grid, bool whole) {
-  return array_json(grid.shape, grid.values, whole);
+JsonText array_json(const NdArray<T>& array, bool whole) {
+  return array_json(array.shape, array.values, whole);
 }
 
 JsonText to_json(const Value& value, bool whole) {

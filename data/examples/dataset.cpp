@@ -7,9 +7,10 @@
 namespace quintet::data {
 namespace {
 
-constexpr std::string_view kTypeNames[] = {
-    "token ids",       "text",          "an integer",       "a number", "a list of numbers",
-    "a list of texts", "a grid of ids", "a grid of numbers"};
+constexpr std::string_view kTypeNames[] = {"token ids",         "text",
+                                           "an integer",        "a number",
+                                           "a list of numbers", "a list of texts",
+                                           "an array of ids",   "an array of numbers"};
 static_assert(std::size(kTypeNames) == std::variant_size_v<Value>);
 
 [[noreturn]] void wrong_type(const Example& example, std::string_view name, const Value& value,
@@ -27,11 +28,11 @@ const T& get(const Example& example, std::string_view name, std::string_view exp
 
 /// [[1, 2], [3, 4]]
 template <typename T>
-std::string grid_text(const Grid<T>& grid, size_t axis, size_t& at) {
-  if (axis == grid.shape.size()) return fmt::format("{}", grid.values[at++]);
+std::string ndarray_text(const NdArray<T>& array, size_t axis, size_t& at) {
+  if (axis == array.shape.size()) return fmt::format("{}", array.values[at++]);
   std::string text = "[";
-  for (int64_t i = 0; i < grid.shape[axis]; ++i)
-    text += (i > 0 ? ", " : "") + grid_text(grid, axis + 1, at);
+  for (int64_t i = 0; i < array.shape[axis]; ++i)
+    text += (i > 0 ? ", " : "") + ndarray_text(array, axis + 1, at);
   return text + "]";
 }
 
@@ -44,7 +45,7 @@ struct Rank {
     return 1;
   }
   template <typename T>
-  size_t operator()(const Grid<T>& v) const {
+  size_t operator()(const NdArray<T>& v) const {
     return v.shape.size();
   }
 };
@@ -61,9 +62,9 @@ struct Print {
     return v.empty() ? "[]" : fmt::format("[\"{}\"]", fmt::join(v, "\", \""));
   }
   template <typename T>
-  std::string operator()(const Grid<T>& v) const {
+  std::string operator()(const NdArray<T>& v) const {
     size_t at = 0;
-    return grid_text(v, 0, at);
+    return ndarray_text(v, 0, at);
   }
 };
 

@@ -23,14 +23,14 @@ namespace quintet::data {
 
 /// A feature of two or more dimensions, row-major.
 template <typename T>
-struct Grid {
+struct NdArray {
   std::vector<int64_t> shape;
   std::vector<T> values;
-  bool operator==(const Grid&) const = default;
+  bool operator==(const NdArray&) const = default;
 };
 
 using Value = std::variant<Tokens, std::string, int64_t, double, std::vector<double>,
-                           std::vector<std::string>, Grid<int32_t>, Grid<double>>;
+                           std::vector<std::string>, NdArray<int32_t>, NdArray<double>>;
 /// Dimensions of a value: 0 for a single text or number.
 size_t rank_of(const Value& value);
 

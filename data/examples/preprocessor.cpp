@@ -175,10 +175,10 @@ void check_type(const Example& example, std::string_view name, FeatureType type,
   const Value& value = example.at(name);
   const bool is_float = std::holds_alternative<double>(value) ||
                         std::holds_alternative<std::vector<double>>(value) ||
-                        std::holds_alternative<Grid<double>>(value);
+                        std::holds_alternative<NdArray<double>>(value);
   const bool is_int = std::holds_alternative<int64_t>(value) ||
                       std::holds_alternative<Tokens>(value) ||
-                      std::holds_alternative<Grid<int32_t>>(value);
+                      std::holds_alternative<NdArray<int32_t>>(value);
   const bool is_float_wanted = type == FeatureType::float32;
   QT_CHECK_AS(ExitCode::kData, (is_float_wanted ? is_float : is_int) && rank_of(value) == rank,
               "{}: feature '{}' is {}; expected {} of rank {}", example.where(), name,

@@ -206,12 +206,12 @@ Value shaped(const FeatureSpec& spec, std::vector<T> values) {
   }
   if constexpr (!std::is_same_v<T, std::string>)
     if (spec.shape.size() > 1) {
-      Grid<T> grid{spec.shape, {}};
+      NdArray<T> array{spec.shape, {}};
       int64_t row = 1;
       for (size_t axis = 1; axis < spec.shape.size(); ++axis) row *= spec.shape[axis];
-      grid.shape.front() = std::ssize(values) / row;
-      grid.values = std::move(values);
-      return grid;
+      array.shape.front() = std::ssize(values) / row;
+      array.values = std::move(values);
+      return array;
     }
   return values;
 }
@@ -291,7 +291,7 @@ struct WriteList {
     for (const std::string& text : v) list.add_value(text);
   }
   template <typename T>
-  void operator()(const Grid<T>& v) const {
+  void operator()(const NdArray<T>& v) const {
     (*this)(v.values);
   }
 };

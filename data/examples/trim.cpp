@@ -12,7 +12,7 @@ struct Length {
     return static_cast<int64_t>(v.size());
   }
   template <typename T>
-  int64_t operator()(const Grid<T>& v) const {
+  int64_t operator()(const NdArray<T>& v) const {
     return v.shape.front();
   }
 };
@@ -25,7 +25,7 @@ struct Resize {
     v.resize(static_cast<size_t>(length));
   }
   template <typename T>
-  void operator()(Grid<T>& v) const {
+  void operator()(NdArray<T>& v) const {
     v.shape.front() = length;
     int64_t size = 1;
     for (int64_t axis : v.shape) size *= axis;

@@ -17,9 +17,9 @@ struct ToAnswer {
   Answer operator()(const std::vector<T>& values) const {
     return Answers(values.begin(), values.end());
   }
-  template <typename Grid>
-  Answer operator()(const Grid& grid) const {
-    return (*this)(grid.values);
+  template <typename NdArray>
+  Answer operator()(const NdArray& array) const {
+    return (*this)(array.values);
   }
 };
 

@@ -11,7 +11,7 @@ namespace {
 /// The choices of one example as one example with lists.
 Example gather(const Example& in, std::vector<Example> choices) {
   Example all;
-  Grid<int32_t> idx{{static_cast<int64_t>(choices.size()), 2}, {}};
+  NdArray<int32_t> idx{{static_cast<int64_t>(choices.size()), 2}, {}};
   std::vector<std::string> inputs, targets;
   Tokens is_correct;
   std::vector<double> weights;

@@ -27,9 +27,9 @@ class Writer {
       for (const T& value : values) put(value);
   }
   template <typename T>
-  void put(const Grid<T>& grid) {
-    put(grid.shape);
-    put(grid.values);
+  void put(const NdArray<T>& array) {
+    put(array.shape);
+    put(array.values);
   }
   void append(const void* data, size_t size) {
     bytes_.append(static_cast<const char*>(data), size);
@@ -73,9 +73,9 @@ class ByteReader {
     }
   }
   template <typename T>
-  void get(Grid<T>& grid) {
-    get(grid.shape);
-    get(grid.values);
+  void get(NdArray<T>& array) {
+    get(array.shape);
+    get(array.values);
   }
   template <typename T>
   T get() {

@@ -55,30 +55,30 @@ FileDataSource::ParseRecord parse_tsv(std::vector<std::string> names) {
 }
 
 /// The numbers of nested lists whose lists of a depth are all as long; false for anything else.
-bool fill_grid(const nlohmann::ordered_json& json, size_t axis, Grid<double>& grid) {
+bool fill_ndarray(const nlohmann::ordered_json& json, size_t axis, NdArray<double>& array) {
   if (!json.is_array()) {
-    if (axis != grid.shape.size() || !json.is_number()) return false;
-    grid.values.push_back(json.get<double>());
+    if (axis != array.shape.size() || !json.is_number()) return false;
+    array.values.push_back(json.get<double>());
     return true;
   }
   const auto size = static_cast<int64_t>(json.size());
-  if (axis == grid.shape.size() && grid.values.empty()) grid.shape.push_back(size);
-  return axis < grid.shape.size() && grid.shape[axis] == size &&
+  if (axis == array.shape.size() && array.values.empty()) array.shape.push_back(size);
+  return axis < array.shape.size() && array.shape[axis] == size &&
          std::all_of(json.begin(), json.end(),
-                     [&](const auto& item) { return fill_grid(item, axis + 1, grid); });
+                     [&](const auto& item) { return fill_ndarray(item, axis + 1, array); });
 }
 
 bool to_grid(const nlohmann::ordered_json& json, Value& value) {
-  Grid<double> grid;
-  if (!fill_grid(json, 0, grid)) return false;
+  NdArray<double> array;
+  if (!fill_ndarray(json, 0, array)) return false;
   // "1.0" is a float and "1" is not, as in Python.
   const bool whole = json.dump().find_first_of(".eE") == std::string::npos &&
-                     std::all_of(grid.values.begin(), grid.values.end(),
+                     std::all_of(array.values.begin(), array.values.end(),
                                  [](double v) { return std::abs(v) < 0x1p31; });
   if (whole)
-    value = Grid<int32_t>{std::move(grid.shape), {grid.values.begin(), grid.values.end()}};
+    value = NdArray<int32_t>{std::move(array.shape), {array.values.begin(), array.values.end()}};
   else
-    value = std::move(grid);
+    value = std::move(array);
   return true;
 }
 

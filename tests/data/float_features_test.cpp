@@ -22,10 +22,10 @@ Example example_of(int n) {
   for (int i = 0; i < n % 3; ++i) weights.push_back(n + 0.25 * i);
   for (int i = 0; i < 2 * (n % 5); ++i) table.push_back(0.5 * i - n);
   example.set("weights", weights);
-  example.set("table", Grid<double>{{n % 5, 2}, table});
+  example.set("table", NdArray<double>{{n % 5, 2}, table});
   Tokens pairs;
   for (int i = 0; i < 2 * (n % 2 + 1); ++i) pairs.push_back(10 * n + i);
-  example.set("pairs", Grid<int32_t>{{n % 2 + 1, 2}, pairs});
+  example.set("pairs", NdArray<int32_t>{{n % 2 + 1, 2}, pairs});
   return example;
 }
 
@@ -110,8 +110,9 @@ seqio.TFExampleDataSource.split_to_filepattern = {'train': ')" +
         };
         add(want_weights,
             padded<float>(std::get<std::vector<double>>(example.at("weights")), 2, 1));
-        add(want_table, padded<float>(std::get<Grid<double>>(example.at("table")).values, 3, 2));
-        add(want_pairs, padded<int32_t>(std::get<Grid<int32_t>>(example.at("pairs")).values, 2, 2));
+        add(want_table, padded<float>(std::get<NdArray<double>>(example.at("table")).values, 3, 2));
+        add(want_pairs,
+            padded<int32_t>(std::get<NdArray<int32_t>>(example.at("pairs")).values, 2, 2));
       }
       const auto equal = [](const auto& got, const auto& want) {
         return std::equal(got.begin(), got.end(), want.begin(), want.end());
@@ -173,7 +174,7 @@ TEST_F(FloatFeatures, GoThroughACache) {
     for (const float v : batch->features.at("table").as<float>()) got.insert(v);
   for (int n = 0; n < kExamples; ++n)
     for (const float v :
-         padded<float>(std::get<Grid<double>>(example_of(n).at("table")).values, 3, 2))
+         padded<float>(std::get<NdArray<double>>(example_of(n).at("table")).values, 3, 2))
       want.insert(v);
   EXPECT_EQ(got, want);
 }
@@ -195,8 +196,8 @@ TEST_F(FloatFeatures, ThatDoNotFitAreNamedWithTheirExample) {
   EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { read_all(dataset, as_float); }),
                        "feature 'pairs' is"));
   std::vector<Example> ragged(2);
-  ragged[0].set("table", Grid<double>{{1, 2}, {1, 2}});
-  ragged[1].set("table", Grid<double>{{1, 3}, {1, 2, 3}});
+  ragged[0].set("table", NdArray<double>{{1, 2}, {1, 2}});
+  ragged[1].set("table", NdArray<double>{{1, 3}, {1, 2, 3}});
   dataset.task_feature_lengths = {{"table", 1}};
   Batches batches(ragged, dataset, make_feature_converter("PassThroughFeatureConverter", {}));
   EXPECT_TRUE(

@@ -18,20 +18,20 @@ namespace quintet::data::testing {
 using nlohmann::ordered_json;
 
 template <typename T>
-Grid<T> grid_of(const ordered_json& json) {
-  Grid<T> grid;
+NdArray<T> ndarray_of(const ordered_json& json) {
+  NdArray<T> array;
   for (const ordered_json* axis = &json; axis->is_array(); axis = &axis->front())
-    grid.shape.push_back(static_cast<int64_t>(axis->size()));
+    array.shape.push_back(static_cast<int64_t>(axis->size()));
   const ordered_json flat = json.flatten();
-  for (const auto& value : flat) grid.values.push_back(value.get<T>());
-  return grid;
+  for (const auto& value : flat) array.values.push_back(value.get<T>());
+  return array;
 }
 
 template <typename T>
-ordered_json json_of(const Grid<T>& grid, size_t axis, size_t& at) {
-  if (axis == grid.shape.size()) return grid.values[at++];
+ordered_json json_of(const NdArray<T>& array, size_t axis, size_t& at) {
+  if (axis == array.shape.size()) return array.values[at++];
   ordered_json list = ordered_json::array();
-  for (int64_t i = 0; i < grid.shape[axis]; ++i) list.push_back(json_of(grid, axis + 1, at));
+  for (int64_t i = 0; i < array.shape[axis]; ++i) list.push_back(json_of(array, axis + 1, at));
   return list;
 }
 
@@ -44,7 +44,7 @@ inline Value value_of(const ordered_json& json) {
   if (json.is_array() && !json.empty() && json.front().is_array()) {
     const ordered_json flat = json.flatten();
     const bool floats = !flat.empty() && flat.front().is_number_float();
-    return floats ? Value(grid_of<double>(json)) : Value(grid_of<int32_t>(json));
+    return floats ? Value(ndarray_of<double>(json)) : Value(ndarray_of<int32_t>(json));
   }
   if (json.is_array() && !json.empty() && json.front().is_number_float())
     return json.get<std::vector<double>>();
@@ -55,7 +55,7 @@ inline Value value_of(const ordered_json& json) {
 struct ToJson {
   ordered_json operator()(const auto& v) const { return ordered_json(v); }
   template <typename T>
-  ordered_json operator()(const Grid<T>& v) const {
+  ordered_json operator()(const NdArray<T>& v) const {
     size_t at = 0;
     return json_of(v, 0, at);
   }

@@ -45,9 +45,10 @@ ProviderPtr make_provider(bool last_data_rank) {
         const auto number = example.index;
         for (const char* name : {"inputs", "targets"})
           example.set(name, ByteVocabulary().encode(std::to_string(number * number)));
-        example.set("table", Grid<double>{{number % 7, 2},
-                                          std::vector<double>(static_cast<size_t>(number % 7) * 2,
-                                                              0.5 * static_cast<double>(number))});
+        example.set("table",
+                    NdArray<double>{{number % 7, 2},
+                                    std::vector<double>(static_cast<size_t>(number % 7) * 2,
+                                                        0.5 * static_cast<double>(number))});
         return number % 5 != 0;
       });
     }

@@ -50,10 +50,10 @@ TEST(Tfds, FeaturesAreThoseOfItsJson) {
     EXPECT_EQ(std::get<std::vector<double>>(got.at("scores")), want["scores"].as_doubles());
     EXPECT_EQ(std::get<std::vector<std::string>>(got.at("answers/text")),
               want["answers"]["text"].as_strings());
-    const auto& grid = std::get<Grid<int32_t>>(got.at("grid"));
-    EXPECT_EQ(grid.shape, (std::vector<int64_t>{2, 3}));
-    for (size_t i = 0; i < grid.values.size(); ++i)
-      EXPECT_EQ(grid.values[i], want["grid"][i / 3][i % 3].as_int());
+    const auto& array = std::get<NdArray<int32_t>>(got.at("grid"));
+    EXPECT_EQ(array.shape, (std::vector<int64_t>{2, 3}));
+    for (size_t i = 0; i < array.values.size(); ++i)
+      EXPECT_EQ(array.values[i], want["grid"][i / 3][i % 3].as_int());
     const auto starts = want["answers"]["start"].as_ints();
     EXPECT_EQ(got.tokens("answers/start"), Tokens(starts.begin(), starts.end()));
   }
