@@ -435,7 +435,7 @@ std::vector<Example> evaluation_examples(const Provider& provider, const Dataset
   std::vector<Example> examples;
   Example example;
   while ((!limit || static_cast<int64_t>(examples.size()) < *limit) && stream->next(example)) {
-    example.origin = nullptr;  // which ends with the stream
+    example.provenance = nullptr;  // which ends with the stream
     examples.push_back(std::move(example));
   }
   QT_CHECK_AS(ExitCode::kData, !examples.empty(), "'{}' has no example in split '{}' to evaluate",

@@ -32,7 +32,7 @@ inline constexpr OnBadExample OnBadExample::fail{0}, OnBadExample::skip{INT64_MA
 /// "fail", "skip" or "skip:N"; none: something else.
 std::optional<OnBadExample> parse_on_bad_example(std::string_view text);
 
-class Reader : public Origin {
+class Reader : public Provenance {
  public:
   /// Number of examples; none: the reader generates without end.
   virtual std::optional<int64_t> size() const = 0;

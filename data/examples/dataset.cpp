@@ -151,7 +151,8 @@ int64_t Example::integer(std::string_view name) const {
 }
 
 std::string Example::where() const {
-  return origin != nullptr && index >= 0 ? origin->where(index) : fmt::format("example {}", index);
+  return provenance != nullptr && index >= 0 ? provenance->where(index)
+                                             : fmt::format("example {}", index);
 }
 
 size_t rank_of(const Value& value) { return std::visit(Rank{}, value); }

@@ -35,9 +35,9 @@ using Value = std::variant<Tokens, std::string, int64_t, double, std::vector<dou
 size_t rank_of(const Value& value);
 
 /// Where examples come from, for messages: "corpus.txt:12".
-class Origin {
+class Provenance {
  public:
-  virtual ~Origin() = default;
+  virtual ~Provenance() = default;
   virtual std::string where(int64_t index) const = 0;
 };
 
@@ -46,9 +46,9 @@ class Example {
  public:
   using Item = std::pair<std::string, Value>;
 
-  Key key;                         // randomness of this example
-  const Origin* origin = nullptr;  // owned by the source; outlives the stream
-  int64_t index = -1;              // in the origin
+  Key key;                                 // randomness of this example
+  const Provenance* provenance = nullptr;  // owned by the source; outlives the stream
+  int64_t index = -1;                      // in the provenance
 
   const std::vector<Item>& items() const { return items_; }
   std::vector<Item>& items() { return items_; }

@@ -21,7 +21,7 @@ bool guarded(const Example& place, Work&& work) {
     const Error placed = std::string_view(error.what()).starts_with(where)
                              ? error
                              : Error(ExitCode::kData, fmt::format("{}: {}", where, error.what()));
-    const auto* reader = dynamic_cast<const Reader*>(place.origin);
+    const auto* reader = dynamic_cast<const Reader*>(place.provenance);
     if (reader == nullptr) throw placed;
     reader->leave_out(place.index, placed);
     return false;
@@ -42,16 +42,16 @@ void check_dropped(int64_t in_a_row, const Example& last) {
 Example place_of(const Example& example) {
   Example place;
   place.key = example.key;
-  place.origin = example.origin;
+  place.provenance = example.provenance;
   place.index = example.index;
   return place;
 }
 
-/// Examples made at a place: its origin and index, and a key of its own for each.
+/// Examples made at a place: its provenance and index, and a key of its own for each.
 void put_at(const Example& place, std::vector<Example>& made) {
   for (size_t i = 0; i < made.size(); ++i) {
     made[i].key = split_at(place.key, i);
-    made[i].origin = place.origin;
+    made[i].provenance = place.provenance;
     made[i].index = place.index;
   }
 }

@@ -222,7 +222,7 @@ class FixedLengthStream final : public Stream {
       if (first) {
         out = Example();
         out.key = split_at(example_.key, used_);
-        out.origin = example_.origin;
+        out.provenance = example_.provenance;
         out.index = example_.index;
         first = false;
       }

@@ -84,7 +84,7 @@ bool ReadOrder::read(const Epoch& epoch, int64_t i, Example& out) const {
   const int64_t index = epoch.index(i);
   out.clear();
   out.key = epoch.key(index);
-  out.origin = reader_.get();
+  out.provenance = reader_.get();
   out.index = index;
   try {
     reader_->read(index, out);

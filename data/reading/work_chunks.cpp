@@ -172,7 +172,7 @@ ChunkThreads::ChunkThreads(int threads) : state_(std::make_shared<State>()) {
 
 ChunkThreads::~ChunkThreads() { state_->stop(threads_); }
 
-std::future<WorkChunk> ChunkThreads::run(int64_t, int64_t, const Origin&,
+std::future<WorkChunk> ChunkThreads::run(int64_t, int64_t, const Provenance&,
                                          std::function<WorkChunk()> make) {
   std::packaged_task<WorkChunk()> task(std::move(make));
   std::future<WorkChunk> result = task.get_future();

@@ -30,9 +30,9 @@ class ChunkRunner {
   virtual ~ChunkRunner() = default;
   /// A number for a stream of chunks; streams opened in the same order get the same numbers.
   virtual int64_t new_stream() = 0;
-  /// Chunk `chunk` of a stream, which `make` makes from examples of `origin`. Called in the order in
+  /// Chunk `chunk` of a stream, which `make` makes from examples of `provenance`. Called in the order in
   /// which chunks are needed.
-  virtual std::future<WorkChunk> run(int64_t stream, int64_t chunk, const Origin& origin,
+  virtual std::future<WorkChunk> run(int64_t stream, int64_t chunk, const Provenance& provenance,
                                      std::function<WorkChunk()> make) = 0;
   /// Chunks to ask for before they are needed, over all streams.
   virtual int64_t prefetch_depth() const = 0;
@@ -53,7 +53,7 @@ class ChunkThreads final : public ChunkRunner {
   /// Chunks that have not been begun are dropped.
   ~ChunkThreads() override;
   int64_t new_stream() override { return streams_++; }
-  std::future<WorkChunk> run(int64_t stream, int64_t chunk, const Origin& origin,
+  std::future<WorkChunk> run(int64_t stream, int64_t chunk, const Provenance& provenance,
                              std::function<WorkChunk()> make) override;
   int64_t prefetch_depth() const override;
 

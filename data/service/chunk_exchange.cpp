@@ -23,22 +23,23 @@ ChunkExchange::ChunkExchange(Mailbox& mail, int first, int ranks, int index, int
 
 int64_t ChunkExchange::prefetch_depth() const { return threads_->prefetch_depth() * ranks_; }
 
-std::future<WorkChunk> ChunkExchange::run(int64_t stream, int64_t chunk, const Origin& origin,
+std::future<WorkChunk> ChunkExchange::run(int64_t stream, int64_t chunk,
+                                          const Provenance& provenance,
                                           std::function<WorkChunk()> make) {
   const Id id{stream, chunk};
   if (owner(id) == index_)
-    return threads_->run(stream, chunk, origin, [this, id, make = std::move(make)] {
+    return threads_->run(stream, chunk, provenance, [this, id, make = std::move(make)] {
       WorkChunk made = make();
       send_to_others(id, made);
       return made;
     });
   const std::lock_guard lock(mutex_);
   Awaited awaited;
-  awaited.origin = &origin;
+  awaited.provenance = &provenance;
   std::future<WorkChunk> result = awaited.promise.get_future();
   const auto here = early_.find(id);
   if (here != early_.end()) {
-    awaited.promise.set_value(chunk_from_wire(here->second, origin));
+    awaited.promise.set_value(chunk_from_wire(here->second, provenance));
     early_.erase(here);
   } else if (cancelled_) {
     awaited.promise.set_value(cancelled());
@@ -84,7 +85,7 @@ void ChunkExchange::arrived(std::string bytes) {
     if (!cancelled_) early_.emplace(id, std::move(bytes));
     return;
   }
-  awaited->second.promise.set_value(chunk_from_wire(bytes, *awaited->second.origin));
+  awaited->second.promise.set_value(chunk_from_wire(bytes, *awaited->second.provenance));
   awaited_.erase(awaited);
 }
 

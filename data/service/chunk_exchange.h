@@ -16,7 +16,7 @@ class ChunkExchange final : public ChunkRunner {
   /// Between the `ranks` ranks of the job from `first` on, of which this is number `index`.
   ChunkExchange(Mailbox& mail, int first, int ranks, int index, int threads);
   int64_t new_stream() override { return streams_++; }
-  std::future<WorkChunk> run(int64_t stream, int64_t chunk, const Origin& origin,
+  std::future<WorkChunk> run(int64_t stream, int64_t chunk, const Provenance& provenance,
                              std::function<WorkChunk()> make) override;
   int64_t prefetch_depth() const override;
   void depends_on(int64_t stream, std::optional<int64_t> chunk) override;
@@ -35,7 +35,7 @@ class ChunkExchange final : public ChunkRunner {
   using Id = std::pair<int64_t, int64_t>;
   struct Awaited {
     std::promise<WorkChunk> promise;
-    const Origin* origin = nullptr;
+    const Provenance* provenance = nullptr;
   };
   int owner(Id id) const { return static_cast<int>((id.first + id.second) % ranks_); }
   void send_to_others(Id id, const WorkChunk& chunk);

@@ -18,9 +18,9 @@ class PeerChunks final : public ChunkRunner {
   /// Waits until the others have what they were sent.
   ~PeerChunks() override;
   int64_t new_stream() override { return exchange_.new_stream(); }
-  std::future<WorkChunk> run(int64_t stream, int64_t chunk, const Origin& origin,
+  std::future<WorkChunk> run(int64_t stream, int64_t chunk, const Provenance& provenance,
                              std::function<WorkChunk()> make) override {
-    return exchange_.run(stream, chunk, origin, std::move(make));
+    return exchange_.run(stream, chunk, provenance, std::move(make));
   }
   int64_t prefetch_depth() const override { return exchange_.prefetch_depth(); }
   void depends_on(int64_t stream, std::optional<int64_t> chunk) override {

@@ -149,7 +149,7 @@ std::string to_wire(const WorkChunk& chunk) {
   return writer.take();
 }
 
-WorkChunk chunk_from_wire(std::string_view bytes, const Origin& origin) {
+WorkChunk chunk_from_wire(std::string_view bytes, const Provenance& provenance) {
   ByteReader reader(bytes);
   WorkChunk chunk;
   chunk.error = get_error(reader);
@@ -158,7 +158,7 @@ WorkChunk chunk_from_wire(std::string_view bytes, const Origin& origin) {
     reader.get(example.key.a);
     reader.get(example.key.b);
     reader.get(example.index);
-    example.origin = &origin;
+    example.provenance = &provenance;
     for (auto items = reader.get<size_t>(); items > 0; --items) {
       auto name = reader.get<std::string>();
       const auto type = reader.get<size_t>();

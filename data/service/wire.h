@@ -15,8 +15,8 @@ namespace quintet::data {
 
 /// A chunk's examples and its error, if it has one.
 std::string to_wire(const WorkChunk& chunk);
-/// The examples' origin is `origin`. Throws kPeer for bytes that to_wire did not make.
-WorkChunk chunk_from_wire(std::string_view bytes, const Origin& origin);
+/// The examples' provenance is `provenance`. Throws kPeer for bytes that to_wire did not make.
+WorkChunk chunk_from_wire(std::string_view bytes, const Provenance& provenance);
 
 /// An answer to a request for a batch.
 struct Delivery {
