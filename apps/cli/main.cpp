@@ -104,7 +104,7 @@ int report_system(const std::system_error& error) {
 
 int run(std::span<char* const> args) {
   try {
-    receive_signals_apart();
+    start_signal_thread();
     const int code = dispatch(args);
     close_output();
     return code;

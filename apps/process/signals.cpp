@@ -54,7 +54,7 @@ void on_signal(int number) {
 
 }  // namespace
 
-void receive_signals_apart() {
+void start_signal_thread() {
   sigset_t sent;  // by others; what a thread brings upon itself stays its own
   sigfillset(&sent);
   for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPIPE})

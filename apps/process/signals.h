@@ -25,7 +25,7 @@ inline constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGUSR1, SIGHUP, SI
 /// oneDNN's float32 products point the stack register into a buffer on the heap when K is large
 /// (jit_avx512_common_gemm_f32, jit_avx_gemm_f32): a handler that runs on such a thread overwrites the heap
 /// below that buffer.
-void receive_signals_apart();
+void start_signal_thread();
 
 /// Whether a signal asked this process to stop.
 bool stop_signalled();
