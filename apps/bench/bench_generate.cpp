@@ -41,7 +41,7 @@ void time_trained(const BenchOptions& options, int64_t tokens, const TrainedMode
     decoding::TransformerDecoder decoder(*network);
     time_steps("generate", options, tokens, [&] { run(decoder); });
   } else {
-    decoding::GpuDecoder decoder(model, kept_weights(model, weights));
+    decoding::GpuDecoder decoder(model, inference_weights(model, weights));
     time_steps("generate", options, tokens, [&] { run(decoder); });
   }
 }

@@ -56,7 +56,7 @@ std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weig
                                                    encoder_of(model), weights.type);
 }
 
-decoding::KeptWeights kept_weights(const BaseModel& model, const Weights& weights) {
+decoding::InferenceWeights inference_weights(const BaseModel& model, const Weights& weights) {
   if (weights.type == WeightType::f32) return {};
   return {weights.type, parameters_of(model, weights)};
 }
@@ -73,8 +73,8 @@ Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
                      const Weights& weights)
     : model_(model.model) {
   if (!Device::current().is_cpu())
-    device_ =
-        std::make_unique<decoding::GpuDecoder>(*model.model, kept_weights(*model.model, weights));
+    device_ = std::make_unique<decoding::GpuDecoder>(*model.model,
+                                                     inference_weights(*model.model, weights));
   else
     network_ = pack(*model.model, weights);
   const ModelSpec& spec = model.model->spec();

@@ -19,7 +19,7 @@ namespace quintet {
 std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights = {});
 
 /// The same for decoding on a GPU.
-decoding::KeptWeights kept_weights(const BaseModel& model, const Weights& weights);
+decoding::InferenceWeights inference_weights(const BaseModel& model, const Weights& weights);
 
 class Predictor {
  public:

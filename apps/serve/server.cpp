@@ -25,7 +25,7 @@ Computed computed(const TextModel& model, const ServeFlags& flags) {
   const Weights weights = weights_to_generate(flags.quantize.type(), model.trained().reader);
   if (!Device::current().is_cpu()) {
     auto network =
-        serving::gpu_network(trained, flags.service.engine, kept_weights(trained, weights));
+        serving::gpu_network(trained, flags.service.engine, inference_weights(trained, weights));
     drop_packed(trained, weights);
     return {nullptr, std::move(network)};
   }

@@ -48,7 +48,7 @@ struct GpuRows final : PagedRows<GpuPages> {
 class GpuNetwork final : public ServedNetwork {
  public:
   GpuNetwork(const BaseModel& model, const EngineOptions& options,
-             const decoding::KeptWeights& kept)
+             const decoding::InferenceWeights& kept)
       : model_(model),
         weights_(model, kept),
         max_rows_(options.max_rows),
@@ -277,7 +277,7 @@ std::vector<JobAnswer> GpuNetwork::answers(std::span<const StepJob> jobs) const 
 }  // namespace
 
 std::unique_ptr<ServedNetwork> gpu_network(const BaseModel& model, const EngineOptions& options,
-                                           const decoding::KeptWeights& kept) {
+                                           const decoding::InferenceWeights& kept) {
   options.check();
   return std::make_unique<GpuNetwork>(model, options, kept);
 }

@@ -108,7 +108,7 @@ struct GpuDecoder::State {
   }
 };
 
-GpuDecoder::GpuDecoder(const BaseModel& model, const KeptWeights& kept)
+GpuDecoder::GpuDecoder(const BaseModel& model, const InferenceWeights& kept)
     : model_(model), weights_(std::make_unique<GpuWeights>(model, kept)) {
   QT_ASSERT(!Device::current().is_cpu());
 }

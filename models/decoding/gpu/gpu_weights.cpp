@@ -18,17 +18,17 @@ Tensor bias_by_distance(const HostArray& table, int64_t max_distance) {
   return Tensor::from_host(bias, {axis::kHeads, "distance"});
 }
 
-/// Takes a model's parameters as they are kept; the model knows their sizes.
+/// Takes a model's parameters as they are weights; the model knows their sizes.
 class Loader {
  public:
   using Form = GpuForm;
-  Loader(const Parameters& parameters, const ModelSpec& spec, const KeptWeights& kept)
+  Loader(const Parameters& parameters, const ModelSpec& spec, const InferenceWeights& weights)
       : parameters_(parameters),
         spec_(spec),
-        kept_(kept),
+        weights_(weights),
         compute_dtype_(dtype_from_name(spec.dtype)) {}
 
-  bool in_fewer_bits() const { return kept_.type != WeightType::f32; }
+  bool in_fewer_bits() const { return weights_.type != WeightType::f32; }
   Tensor vector(const std::string& name, int64_t) const {
     if (!in_fewer_bits()) return parameters_.at(name).used();
     return GpuMatrix(read(name), parameters_.at(name).spec.axes, false, DType::f32).values;
@@ -76,21 +76,22 @@ class Loader {
   QuantizedParameter read(const std::string& name) const {
     std::vector<int64_t> shape;
     for (const Axis& axis : parameters_.at(name).spec.axes) shape.push_back(axis.size);
-    return quantized_parameter(spec_, name, kept_.source(name), kept_.type, shape);
+    return quantized_parameter(spec_, name, weights_.source(name), weights_.type, shape);
   }
 
   const Parameters& parameters_;
   const ModelSpec& spec_;
-  const KeptWeights& kept_;
+  const InferenceWeights& weights_;
   const DType compute_dtype_;
 };
 
 }  // namespace
 
-GpuWeights::GpuWeights(const BaseModel& model, const KeptWeights& kept) : spec(model.spec()) {
+GpuWeights::GpuWeights(const BaseModel& model, const InferenceWeights& weights)
+    : spec(model.spec()) {
   const Tape::Recording paused(nullptr);
   spec.decoder.sparse.check_generates();
-  const Loader load(model.parameters(), spec, kept);
+  const Loader load(model.parameters(), spec, weights);
   decoder = load_stack(load, spec.decoder);
   embedding = load.matrix(spec.embedding_name());
   logits = spec.logits_via_embedding ? embedding : load.matrix("decoder/logits_dense/kernel");

@@ -43,7 +43,7 @@ struct GpuWeights {
 
   /// An encoder with experts stays the model's. Throws a usage error if experts of the decoder choose
   /// tokens, kData naming a parameter of the source that does not fit.
-  explicit GpuWeights(const BaseModel& model, const KeptWeights& kept = {});
+  explicit GpuWeights(const BaseModel& model, const InferenceWeights& weights = {});
   DType dtype() const { return embedding.compute_dtype; }
   const LayerConfig& layer() const { return spec.decoder.layer; }
   int64_t joined_kv() const { return layer().joined_kv(); }

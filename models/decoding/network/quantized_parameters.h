@@ -28,7 +28,7 @@ DType stored_dtype(WeightType type);
 std::optional<float> factor_of(const ModelSpec& spec, const std::string& name);
 
 /// The weights that a device generates with.
-struct KeptWeights {
+struct InferenceWeights {
   WeightType type = WeightType::f32;  // f32: as the model's parameters are, nothing is copied
   ParameterSource source = {};        // else: float32 parameters, or quantized ones
 };
