@@ -173,7 +173,7 @@ class SplitWriter {
     const auto order_of_source = std::make_shared<ReadOrder>(
         reader_, ReadOptions{.seed = fold_in(seed, kPreprocessing).b, .epochs = 1});
     StreamPtr stream = place_stream(order_of_source, chunk * kSpillExamples, kSpillExamples);
-    const Context context{task_.output_features(), {}};
+    const PreprocessContext context{task_.output_features(), {}};
     for (const PreprocessorPtr& step : task_.config().preprocessors) {
       if (dynamic_cast<const CacheDatasetPlaceholder*>(step.get()) != nullptr) break;
       stream = step->apply(std::move(stream), context);

@@ -22,7 +22,7 @@ std::vector<PassThroughFeature> passthrough_features(const gin::Arguments& a) {
 /// seqio.preprocessors.apply_feature_converter: model features as the end of a task.
 struct ApplyFeatureConverter final : Preprocessor {
   FeatureConverterPtr converter;
-  StreamPtr apply(StreamPtr input, const Context& context) const override {
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override {
     QT_CHECK(converter && context.sequence_length,
              "apply_feature_converter: needs feature_converter and task_feature_lengths");
     return converter->convert(std::move(input), *context.sequence_length);

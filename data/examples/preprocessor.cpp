@@ -197,14 +197,14 @@ std::optional<int64_t> find_length(const Lengths& lengths, std::string_view name
   return std::nullopt;
 }
 
-int64_t Context::length(std::string_view name, std::string_view who) const {
+int64_t PreprocessContext::length(std::string_view name, std::string_view who) const {
   const auto found = sequence_length ? find_length(*sequence_length, name) : std::nullopt;
   QT_CHECK(found.has_value(),
            "{}: needs the length of feature '{}'; give it in task_feature_lengths", who, name);
   return *found;
 }
 
-const Feature& Context::feature(std::string_view name, std::string_view who) const {
+const Feature& PreprocessContext::feature(std::string_view name, std::string_view who) const {
   const Feature* found = find_feature(output_features, name);
   QT_CHECK(found != nullptr, "{}: the task has no output feature '{}'", who, name);
   return *found;
@@ -226,6 +226,8 @@ StreamPtr group_stream(
   return std::make_unique<GroupStream>(std::move(input), size, std::move(merge));
 }
 
-StreamPtr CacheDatasetPlaceholder::apply(StreamPtr input, const Context&) const { return input; }
+StreamPtr CacheDatasetPlaceholder::apply(StreamPtr input, const PreprocessContext&) const {
+  return input;
+}
 
 }  // namespace quintet::data

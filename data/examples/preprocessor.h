@@ -38,7 +38,7 @@ using Lengths = std::vector<std::pair<std::string, int64_t>>;
 std::optional<int64_t> find_length(const Lengths& lengths, std::string_view name);
 
 /// What a preprocessor may know of its task.
-struct Context {
+struct PreprocessContext {
   Features output_features;
   std::optional<Lengths> sequence_length;  // none while caching
   /// The length of a feature; throws a usage error naming `who` if it was not given.
@@ -51,7 +51,7 @@ class Preprocessor {
   virtual ~Preprocessor() = default;
   /// How many examples it makes one of. A task's chunk is a multiple of it.
   virtual int64_t examples_joined() const { return 1; }
-  virtual StreamPtr apply(StreamPtr input, const Context& context) const = 0;
+  virtual StreamPtr apply(StreamPtr input, const PreprocessContext& context) const = 0;
 };
 using PreprocessorPtr = std::shared_ptr<const Preprocessor>;
 
@@ -70,7 +70,7 @@ StreamPtr group_stream(
 /// seqio.CacheDatasetPlaceholder: marks the point up to which a task is cached offline.
 struct CacheDatasetPlaceholder final : Preprocessor {
   bool required = false;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 }  // namespace quintet::data

@@ -18,13 +18,13 @@ int64_t Unsupervised::examples_joined() const {
   return joined;
 }
 
-StreamPtr Unsupervised::apply(StreamPtr input, const Context& context) const {
+StreamPtr Unsupervised::apply(StreamPtr input, const PreprocessContext& context) const {
   for (const PreprocessorPtr& preprocessor : preprocessors)
     input = preprocessor->apply(std::move(input), context);
   return input;
 }
 
-StreamPtr Denoise::apply(StreamPtr input, const Context& context) const {
+StreamPtr Denoise::apply(StreamPtr input, const PreprocessContext& context) const {
   QT_CHECK(noise_mask_fn && inputs_fn, "denoise: noise_mask_fn and inputs_fn are required");
   const Feature& targets = context.feature("targets", "denoise");
   const Feature* inputs = find_feature(context.output_features, input_feature_key);
@@ -53,7 +53,7 @@ StreamPtr Denoise::apply(StreamPtr input, const Context& context) const {
   });
 }
 
-StreamPtr SpanCorruption::apply(StreamPtr input, const Context& context) const {
+StreamPtr SpanCorruption::apply(StreamPtr input, const PreprocessContext& context) const {
   const int64_t inputs_length =
       context.length(input_feature_key, "span_corruption") - reserved_for_packing.value_or(0);
   const SpansLengths lengths =
@@ -92,7 +92,7 @@ StreamPtr SpanCorruption::apply(StreamPtr input, const Context& context) const {
   return denoise.apply(std::move(input), context);
 }
 
-StreamPtr IidDenoising::apply(StreamPtr input, const Context& context) const {
+StreamPtr IidDenoising::apply(StreamPtr input, const PreprocessContext& context) const {
   SelectRandomChunk select;
   select.max_length = kLongestChunk;
   Denoise denoise;
@@ -105,7 +105,7 @@ StreamPtr IidDenoising::apply(StreamPtr input, const Context& context) const {
   return denoise.apply(std::move(input), context);
 }
 
-StreamPtr PrefixLm::apply(StreamPtr input, const Context& context) const {
+StreamPtr PrefixLm::apply(StreamPtr input, const PreprocessContext& context) const {
   SelectRandomChunk select;
   select.max_length = kLongestChunk;
   Denoise denoise;

@@ -11,7 +11,7 @@ namespace quintet::data {
 struct Unsupervised final : Preprocessor {
   std::vector<PreprocessorPtr> preprocessors;
   int64_t examples_joined() const override;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's denoise: {targets} -> {inputs, targets}.
@@ -22,7 +22,7 @@ struct Denoise final : Preprocessor {
   NoiseFnPtr targets_fn;  // none: targets stay whole
   std::vector<std::string> passthrough_feature_keys;
   std::string input_feature_key = "inputs";
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's span_corruption: random chunk of at most 65,536 ids, 128 of them joined, split so that the
@@ -34,16 +34,16 @@ struct SpanCorruption final : Preprocessor {
   bool merge_examples_to_reduce_padding = true;
   std::optional<int64_t> reserved_for_packing = {};
   std::vector<std::string> passthrough_feature_keys;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's iid_denoising and prefix_lm.
 struct IidDenoising final : Preprocessor {
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 struct PrefixLm final : Preprocessor {
   double noise_density = 0.5;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 }  // namespace quintet::data

@@ -20,7 +20,7 @@ std::string label_text(const Example& example, const std::vector<std::string>& n
 
 }  // namespace
 
-StreamPtr Glue::apply(StreamPtr input, const Context&) const {
+StreamPtr Glue::apply(StreamPtr input, const PreprocessContext&) const {
   static const RE2 line_break("<br>"), bold("<(/)?b>");
   return map_stream(std::move(input), [*this](Example& example) {
     std::vector<std::string> keys = feature_names;
@@ -46,7 +46,7 @@ StreamPtr Glue::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr Stsb::apply(StreamPtr input, const Context&) const {
+StreamPtr Stsb::apply(StreamPtr input, const PreprocessContext&) const {
   return map_stream(std::move(input), [](Example& example) {
     const auto* score = std::get_if<double>(&example.at("label"));
     QT_CHECK_AS(ExitCode::kData, score != nullptr, "stsb: label is {}, expected a number",
@@ -63,7 +63,7 @@ StreamPtr Stsb::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr Record::apply(StreamPtr input, const Context&) const {
+StreamPtr Record::apply(StreamPtr input, const PreprocessContext&) const {
   static const RE2 after_mark(R"((\.|\?|\!|\"|\')\n@highlight\n)"), highlight(R"(\n@highlight\n)");
   return flat_map_stream(std::move(input), [](Example&& in, std::vector<Example>& out) {
     const std::string passage =

@@ -17,41 +17,41 @@ struct Glue final : Preprocessor {
   std::vector<std::string> label_names;
   std::vector<std::string> feature_names;     // none: all but label and idx, by name
   std::optional<std::string> id_key = "idx";  // kept as "idx"
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// STS-B: the similarity in steps of 0.2, as text.
 struct Stsb final : Preprocessor {
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// ReCoRD: an example for each answer.
 struct Record final : Preprocessor {
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// SuperGLUE's WSC: spans marked * and #, label as word.
 struct Wsc final : Preprocessor {
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// WSC as the question which noun a marked pronoun stands for.
 struct WscSimple final : Preprocessor {
   std::string label = "wsc:";
   bool correct_referent_only = false;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// GLUE's WNLI in the form of WscSimple: the pronoun is found by comparing the two sentences.
 struct WnliSimple final : Preprocessor {
   std::string label = "wsc:";
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// Definite Pronoun Resolution in the form of WscSimple.
 struct DefinitePronounResolutionSimple final : Preprocessor {
   std::string label = "wsc:";
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 }  // namespace quintet::data

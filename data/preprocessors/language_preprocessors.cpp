@@ -33,7 +33,7 @@ std::string language_name(const std::string& code) {
   return text;
 }
 
-StreamPtr Translate::apply(StreamPtr input, const Context&) const {
+StreamPtr Translate::apply(StreamPtr input, const PreprocessContext&) const {
   const std::string prefix = fmt::format("translate {} to {}: ", language_name(source_language),
                                          language_name(target_language));
   return map_stream(std::move(input), [*this, prefix](Example& example) {
@@ -42,7 +42,7 @@ StreamPtr Translate::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr MultiTranslate::apply(StreamPtr input, const Context& context) const {
+StreamPtr MultiTranslate::apply(StreamPtr input, const PreprocessContext& context) const {
   input = map_stream(std::move(input), [*this](Example& example) {
     const auto& languages = example.texts("translations/language");
     const auto& texts = example.texts("translations/translation");
@@ -66,21 +66,21 @@ StreamPtr MultiTranslate::apply(StreamPtr input, const Context& context) const {
   return translate.apply(std::move(input), context);
 }
 
-StreamPtr Summarize::apply(StreamPtr input, const Context&) const {
+StreamPtr Summarize::apply(StreamPtr input, const PreprocessContext&) const {
   return map_stream(std::move(input), [*this](Example& example) {
     set_pair(example, "summarize: " + example.text(article_key), example.text(summary_key));
     return true;
   });
 }
 
-StreamPtr Lm::apply(StreamPtr input, const Context&) const {
+StreamPtr Lm::apply(StreamPtr input, const PreprocessContext&) const {
   return map_stream(std::move(input), [](Example& example) {
     set_pair(example, "", example.text("text"));
     return true;
   });
 }
 
-StreamPtr PadNonspacedLanguages::apply(StreamPtr input, const Context&) const {
+StreamPtr PadNonspacedLanguages::apply(StreamPtr input, const PreprocessContext&) const {
   // Burmese; CJK ideographs, their extension A, compatibility forms, radicals, strokes and
   // punctuation; Hiragana, Katakana; Javanese, Khmer and its symbols, Lao, Tai Lue, Tai Tham, Thai,
   // Tibetan.
@@ -95,14 +95,14 @@ StreamPtr PadNonspacedLanguages::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr FilterByStringLength::apply(StreamPtr input, const Context&) const {
+StreamPtr FilterByStringLength::apply(StreamPtr input, const PreprocessContext&) const {
   return map_stream(std::move(input), [*this](Example& example) {
     const auto length = static_cast<int64_t>(example.text(feature_key).size());
     return length >= min_length && length <= max_length;
   });
 }
 
-StreamPtr PreprocessTensorflowExamples::apply(StreamPtr input, const Context&) const {
+StreamPtr PreprocessTensorflowExamples::apply(StreamPtr input, const PreprocessContext&) const {
   return map_stream(std::move(input), [*this](Example& example) {
     const auto value = [&example](std::string_view name, std::string& found) {
       if (!example.has(name)) return false;

@@ -13,7 +13,7 @@ namespace quintet::data {
 namespace {
 
 /// The length that all features share.
-int64_t packed_length(const Context& context, std::string_view who) {
+int64_t packed_length(const PreprocessContext& context, std::string_view who) {
   QT_CHECK(context.sequence_length && !context.sequence_length->empty(), "{}: needs lengths", who);
   const int64_t length = context.sequence_length->front().second;
   for (const auto& [name, other] : *context.sequence_length)
@@ -52,13 +52,15 @@ struct Joined {
 
 }  // namespace
 
-StreamPtr TargetsForPrefixLmObjective::apply(StreamPtr input, const Context& context) const {
+StreamPtr TargetsForPrefixLmObjective::apply(StreamPtr input,
+                                             const PreprocessContext& context) const {
   input = FullLm{}.apply(std::move(input), context);
   return trim_and_pad(std::move(input),
                       {{"targets", context.length("targets", "targets_for_prefix_lm_objective")}});
 }
 
-StreamPtr PackPrefixLmEncoderDecoder::apply(StreamPtr input, const Context& context) const {
+StreamPtr PackPrefixLmEncoderDecoder::apply(StreamPtr input,
+                                            const PreprocessContext& context) const {
   const int64_t length = packed_length(context, "pack_prefix_lm_encoder_decoder");
   return group_stream(std::move(input), 2,
                       [length, pad = pad_id](std::vector<Example>& in, std::vector<Example>& out) {
@@ -84,7 +86,7 @@ StreamPtr PackPrefixLmEncoderDecoder::apply(StreamPtr input, const Context& cont
                       });
 }
 
-StreamPtr PackPrefixLmDecoderOnly::apply(StreamPtr input, const Context& context) const {
+StreamPtr PackPrefixLmDecoderOnly::apply(StreamPtr input, const PreprocessContext& context) const {
   const int64_t length = packed_length(context, "pack_prefix_lm_decoder_only");
   return map_stream(std::move(input), [*this, length](Example& example) {
     Tokens targets = sequence(example, length);

@@ -27,7 +27,7 @@ std::string span_of(const std::string& context, const std::string& answer) {
 
 }  // namespace
 
-StreamPtr Squad::apply(StreamPtr input, const Context&) const {
+StreamPtr Squad::apply(StreamPtr input, const PreprocessContext&) const {
   return map_stream(std::move(input), [with_context = include_context](Example& example) {
     std::vector<std::string> answers = example.texts("answers/text");
     QT_CHECK_AS(ExitCode::kData, !answers.empty(), "squad: a question without an answer");
@@ -47,7 +47,7 @@ StreamPtr Squad::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr SquadSpanSpaceTokenized::apply(StreamPtr input, const Context& context) const {
+StreamPtr SquadSpanSpaceTokenized::apply(StreamPtr input, const PreprocessContext& context) const {
   return map_stream(Squad{}.apply(std::move(input), context), [](Example& example) {
     std::string span = span_of(example.text("context"), example.text("targets"));
     if (span.empty()) return false;
@@ -56,7 +56,7 @@ StreamPtr SquadSpanSpaceTokenized::apply(StreamPtr input, const Context& context
   });
 }
 
-StreamPtr TriviaQa::apply(StreamPtr input, const Context&) const {
+StreamPtr TriviaQa::apply(StreamPtr input, const PreprocessContext&) const {
   return flat_map_stream(std::move(input), [](Example&& in, std::vector<Example>& out) {
     std::vector<std::string> contexts;
     for (const char* name : {"entity_pages/wiki_context", "search_results/search_context"})
@@ -88,7 +88,7 @@ StreamPtr TriviaQa::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr TriviaQaTruncateInputs::apply(StreamPtr input, const Context& context) const {
+StreamPtr TriviaQaTruncateInputs::apply(StreamPtr input, const PreprocessContext& context) const {
   const int64_t length = context.length("inputs", "trivia_qa_truncate_inputs");
   return map_stream(std::move(input), [length](Example& example) {
     Tokens inputs = std::move(example.tokens("inputs"));

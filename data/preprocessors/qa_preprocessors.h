@@ -11,24 +11,24 @@ namespace quintet::data {
 
 struct Squad final : Preprocessor {
   bool include_context = true;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// Targets "start: 4 end: 5", in words of the context; questions whose answer is not found are
 /// dropped.
 struct SquadSpanSpaceTokenized final : Preprocessor {
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// An example for each context and each answer that is in it.
 struct TriviaQa final : Preprocessor {
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// On ids: inputs that are too long become a random piece that has the targets in it; examples
 /// without one are dropped.
 struct TriviaQaTruncateInputs final : Preprocessor {
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 }  // namespace quintet::data

@@ -35,7 +35,7 @@ Example gather(const Example& in, std::vector<Example> choices) {
 
 }  // namespace
 
-StreamPtr RankClassification::apply(StreamPtr input, const Context&) const {
+StreamPtr RankClassification::apply(StreamPtr input, const PreprocessContext&) const {
   QT_CHECK(inputs_fn && targets_fn && is_correct_fn,
            "rank_classification: inputs_fn, targets_fn and is_correct_fn are required");
   return flat_map_stream(std::move(input), [*this](Example&& in, std::vector<Example>& out) {
@@ -70,7 +70,8 @@ StreamPtr RankClassification::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr RankClassificationFormatter::apply(StreamPtr input, const Context& context) const {
+StreamPtr RankClassificationFormatter::apply(StreamPtr input,
+                                             const PreprocessContext& context) const {
   const size_t classes = std::max(inputs_formats.size(), targets_formats.size());
   for (size_t size : {inputs_formats.size(), targets_formats.size()})
     QT_CHECK(size == classes || size == 1,

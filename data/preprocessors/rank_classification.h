@@ -17,7 +17,7 @@ struct RankClassification final : Preprocessor {
   std::function<double(const Example&)> weight_fn;  // may be empty
   RankMode mode = RankMode::eval;
   std::vector<std::string> passthrough_feature_keys;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// Choices from templates such as "{premise} so {hypothesis}"; one of the two lists may be a single
@@ -27,7 +27,7 @@ struct RankClassificationFormatter final : Preprocessor {
   RankMode mode = RankMode::eval;
   std::string label_key = "label";
   std::optional<std::string> weight_key = {};
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 }  // namespace quintet::data

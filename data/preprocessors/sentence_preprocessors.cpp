@@ -31,7 +31,7 @@ Example pair(std::string_view first_key, std::string first, std::string_view sec
 
 }  // namespace
 
-StreamPtr SplitTextToWords::apply(StreamPtr input, const Context&) const {
+StreamPtr SplitTextToWords::apply(StreamPtr input, const PreprocessContext&) const {
   return map_stream(std::move(input), [*this](Example& example) {
     Words words = split_words(example.text(text_key));
     if (static_cast<int64_t>(words.size()) < min_num_words) return false;
@@ -40,7 +40,7 @@ StreamPtr SplitTextToWords::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr RandomSplitText::apply(StreamPtr input, const Context&) const {
+StreamPtr RandomSplitText::apply(StreamPtr input, const PreprocessContext&) const {
   QT_CHECK(min_words_per_segment > 0 && max_words_per_segment >= min_words_per_segment,
            "random_split_text: segments of {} to {} words", min_words_per_segment,
            max_words_per_segment);
@@ -62,7 +62,7 @@ StreamPtr RandomSplitText::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr FillInTheBlank::apply(StreamPtr input, const Context& context) const {
+StreamPtr FillInTheBlank::apply(StreamPtr input, const PreprocessContext& context) const {
   SplitTextToWords to_words;
   to_words.text_key = text_key;
   return flat_map_stream(
@@ -89,7 +89,7 @@ StreamPtr FillInTheBlank::apply(StreamPtr input, const Context& context) const {
       });
 }
 
-StreamPtr FillInTheBlankSized::apply(StreamPtr input, const Context& context) const {
+StreamPtr FillInTheBlankSized::apply(StreamPtr input, const PreprocessContext& context) const {
   std::vector<int64_t> bins = size_bins;
   std::sort(bins.begin(), bins.end());
   QT_CHECK(!bins.empty() && bins.front() > 0,
@@ -115,7 +115,7 @@ StreamPtr FillInTheBlankSized::apply(StreamPtr input, const Context& context) co
   });
 }
 
-StreamPtr NeighboringPairs::apply(StreamPtr input, const Context&) const {
+StreamPtr NeighboringPairs::apply(StreamPtr input, const PreprocessContext&) const {
   static const RE2 sentence(R"(([^.!?]*)([.!?]*))");
   return flat_map_stream(std::move(input), [*this](Example&& in, std::vector<Example>& out) {
     for (const std::string& line : split(in.text(text_key), "\n")) {
@@ -134,7 +134,7 @@ StreamPtr NeighboringPairs::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr NextSentencePrediction::apply(StreamPtr input, const Context& context) const {
+StreamPtr NextSentencePrediction::apply(StreamPtr input, const PreprocessContext& context) const {
   NeighboringPairs pairs;
   pairs.text_key = text_key;
   pairs.reuse_sentences = reuse_sentences;

@@ -59,7 +59,7 @@ std::string fill(std::string_view format, const std::vector<std::string>& names,
 
 }  // namespace
 
-StreamPtr Rekey::apply(StreamPtr input, const Context&) const {
+StreamPtr Rekey::apply(StreamPtr input, const PreprocessContext&) const {
   if (key_map.empty()) return input;
   return map_stream(std::move(input), [map = key_map](Example& example) {
     std::vector<Example::Item> items;
@@ -71,7 +71,7 @@ StreamPtr Rekey::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr Tokenize::apply(StreamPtr input, const Context& context) const {
+StreamPtr Tokenize::apply(StreamPtr input, const PreprocessContext& context) const {
   return map_stream(
       std::move(input), [*this, features = context.output_features](Example& example) {
         std::vector<Example::Item> items;
@@ -97,7 +97,7 @@ StreamPtr Tokenize::apply(StreamPtr input, const Context& context) const {
       });
 }
 
-StreamPtr ParseTsv::apply(StreamPtr input, const Context&) const {
+StreamPtr ParseTsv::apply(StreamPtr input, const PreprocessContext&) const {
   const char delimiter = single_delimiter(field_delim, "parse_tsv");
   QT_CHECK(field_columns.empty() || field_columns.size() == field_names.size(),
            "parse_tsv: {} field_columns for {} field_names", field_columns.size(),
@@ -117,7 +117,7 @@ StreamPtr ParseTsv::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr PreprocessTsv::apply(StreamPtr input, const Context&) const {
+StreamPtr PreprocessTsv::apply(StreamPtr input, const PreprocessContext&) const {
   const char delimiter = single_delimiter(field_delim, "preprocess_tsv");
   return map_stream(std::move(input), [*this, delimiter](Example& example) {
     const auto columns = split_columns(example.text("text"), delimiter, use_quote_delim);
@@ -130,14 +130,14 @@ StreamPtr PreprocessTsv::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr AddPrefix::apply(StreamPtr input, const Context&) const {
+StreamPtr AddPrefix::apply(StreamPtr input, const PreprocessContext&) const {
   return map_stream(std::move(input), [*this](Example& example) {
     example.set(feature_key, prefix + example.text(feature_key));
     return true;
   });
 }
 
-StreamPtr PrintDataset::apply(StreamPtr input, const Context&) const {
+StreamPtr PrintDataset::apply(StreamPtr input, const PreprocessContext&) const {
   return map_stream(std::move(input), [most = summarize](Example& example) {
     Example shown = example;
     for (auto& [name, value] : shown.items())

@@ -12,7 +12,7 @@ namespace quintet::data {
 /// seqio.preprocessors.rekey: new name -> old name; an old name that is empty (None) gives "".
 struct Rekey final : Preprocessor {
   std::vector<std::pair<std::string, std::string>> key_map;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// seqio.preprocessors.tokenize: encodes the task's output features; the text stays under
@@ -20,7 +20,7 @@ struct Rekey final : Preprocessor {
 struct Tokenize : Preprocessor {
   bool copy_pretokenized = true;
   bool with_eos = false;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's parse_tsv: splits the line in feature "text".
@@ -28,7 +28,7 @@ struct ParseTsv final : Preprocessor {
   std::vector<std::string> field_names = {"inputs", "targets"};
   std::string field_delim = "\t";
   std::vector<int64_t> field_columns;  // none: 0, 1, ..
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's preprocess_tsv: splits the line in feature "text" and puts the columns into two templates,
@@ -40,7 +40,7 @@ struct PreprocessTsv final : Preprocessor {
   std::string targets_format = "{1}";
   std::vector<std::string> field_names;
   bool use_quote_delim = false;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// Puts `prefix` before the text of feature `feature_key`: how one model is told which task is
@@ -48,14 +48,14 @@ struct PreprocessTsv final : Preprocessor {
 struct AddPrefix final : Preprocessor {
   std::string prefix;
   std::string feature_key = "inputs";
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// seqio.preprocessors.print_dataset: every example to stderr, `summarize` ids of a feature; for
 /// looking for faults.
 struct PrintDataset final : Preprocessor {
   int64_t summarize = 3;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 }  // namespace quintet::data

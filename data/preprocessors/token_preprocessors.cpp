@@ -20,7 +20,7 @@ int32_t eos_of(const Feature& feature, std::string_view name) {
 
 /// Calls change(tokens, name, feature) for each output feature that is present as ids.
 template <typename Change>
-StreamPtr for_each_feature(StreamPtr input, const Context& context, Change change) {
+StreamPtr for_each_feature(StreamPtr input, const PreprocessContext& context, Change change) {
   return map_stream(std::move(input),
                     [features = context.output_features, change](Example& example) {
                       for (const auto& [name, feature] : features)
@@ -74,20 +74,21 @@ struct ChunkKeys {
   }
 };
 
-int64_t length_less_eos(const Context& context, std::string_view feature, std::string_view who) {
+int64_t length_less_eos(const PreprocessContext& context, std::string_view feature,
+                        std::string_view who) {
   return context.length(feature, who) - (context.feature(feature, who).add_eos ? 1 : 0);
 }
 
 }  // namespace
 
-StreamPtr AppendEos::apply(StreamPtr input, const Context& context) const {
+StreamPtr AppendEos::apply(StreamPtr input, const PreprocessContext& context) const {
   return for_each_feature(std::move(input), context,
                           [](Tokens& tokens, const std::string& name, const Feature& feature) {
                             if (feature.add_eos) tokens.push_back(eos_of(feature, name));
                           });
 }
 
-StreamPtr AppendEosAfterTrim::apply(StreamPtr input, const Context& context) const {
+StreamPtr AppendEosAfterTrim::apply(StreamPtr input, const PreprocessContext& context) const {
   return for_each_feature(std::move(input), context,
                           [lengths = context.sequence_length.value_or(Lengths{})](
                               Tokens& tokens, const std::string& name, const Feature& feature) {
@@ -98,7 +99,7 @@ StreamPtr AppendEosAfterTrim::apply(StreamPtr input, const Context& context) con
                           });
 }
 
-StreamPtr TruncateInputsLeft::apply(StreamPtr input, const Context& context) const {
+StreamPtr TruncateInputsLeft::apply(StreamPtr input, const PreprocessContext& context) const {
   const auto length =
       context.sequence_length ? find_length(*context.sequence_length, "inputs") : std::nullopt;
   if (!length) return input;
@@ -108,7 +109,7 @@ StreamPtr TruncateInputsLeft::apply(StreamPtr input, const Context& context) con
   });
 }
 
-StreamPtr TrimTokensAtFront::apply(StreamPtr input, const Context& context) const {
+StreamPtr TrimTokensAtFront::apply(StreamPtr input, const PreprocessContext& context) const {
   Lengths keep;
   if (keys_to_trim.empty()) {
     QT_CHECK(context.sequence_length.has_value(), "trim_tokens_at_front: needs sequence lengths");
@@ -123,7 +124,7 @@ StreamPtr TrimTokensAtFront::apply(StreamPtr input, const Context& context) cons
   });
 }
 
-StreamPtr SelectRandomChunk::apply(StreamPtr input, const Context& context) const {
+StreamPtr SelectRandomChunk::apply(StreamPtr input, const PreprocessContext& context) const {
   const ChunkKeys keys(feature_key, additional_feature_keys, passthrough_feature_keys,
                        "select_random_chunk");
   const int64_t longest =
@@ -155,7 +156,7 @@ StreamPtr SelectRandomChunk::apply(StreamPtr input, const Context& context) cons
   });
 }
 
-StreamPtr ReduceConcatTokens::apply(StreamPtr input, const Context&) const {
+StreamPtr ReduceConcatTokens::apply(StreamPtr input, const PreprocessContext&) const {
   return group_stream(std::move(input), batch_size,
                       [key = feature_key](std::vector<Example>& in, std::vector<Example>& out) {
                         Tokens joined;
@@ -170,7 +171,7 @@ StreamPtr ReduceConcatTokens::apply(StreamPtr input, const Context&) const {
                       });
 }
 
-StreamPtr SplitTokens::apply(StreamPtr input, const Context&) const {
+StreamPtr SplitTokens::apply(StreamPtr input, const PreprocessContext&) const {
   const ChunkKeys keys(feature_key, additional_feature_keys, passthrough_feature_keys,
                        "split_tokens");
   QT_CHECK(max_tokens_per_segment > 0, "split_tokens: max_tokens_per_segment {} must be positive",
@@ -192,7 +193,7 @@ StreamPtr SplitTokens::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr SplitTokensToLength::apply(StreamPtr input, const Context& context) const {
+StreamPtr SplitTokensToLength::apply(StreamPtr input, const PreprocessContext& context) const {
   SplitTokens split;
   split.min_tokens_per_segment = min_tokens_per_segment;
   split.max_tokens_per_segment =
@@ -276,14 +277,15 @@ class FixedLengthStream final : public Stream {
 
 }  // namespace
 
-StreamPtr ConcatenateAndSplitToFixedLength::apply(StreamPtr input, const Context& context) const {
+StreamPtr ConcatenateAndSplitToFixedLength::apply(StreamPtr input,
+                                                  const PreprocessContext& context) const {
   const int64_t length =
       length_less_eos(context, feature_key, "concatenate_and_split_to_fixed_length");
   QT_CHECK(length > 0, "concatenate_and_split_to_fixed_length: pieces of {} ids", length);
   return std::make_unique<FixedLengthStream>(std::move(input), feature_key, length);
 }
 
-StreamPtr FullLm::apply(StreamPtr input, const Context& context) const {
+StreamPtr FullLm::apply(StreamPtr input, const PreprocessContext& context) const {
   SelectRandomChunk select;
   select.max_length = 65536;
   SplitTokens split;
@@ -294,7 +296,7 @@ StreamPtr FullLm::apply(StreamPtr input, const Context& context) const {
   return split.apply(std::move(input), context);
 }
 
-StreamPtr trim_output_features(StreamPtr input, const Context& context) {
+StreamPtr trim_output_features(StreamPtr input, const PreprocessContext& context) {
   if (!context.sequence_length) return input;
   Lengths longest;
   for (const auto& [name, length] : *context.sequence_length)

@@ -10,23 +10,23 @@ namespace quintet::data {
 
 /// seqio.preprocessors.append_eos: to every output feature with add_eos.
 struct AppendEos final : Preprocessor {
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// The same after trimming to one less than the feature's length (if lengths are given).
 struct AppendEosAfterTrim final : Preprocessor {
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// seqio.preprocessors.truncate_inputs_left: keeps the last sequence_length["inputs"] ids.
 struct TruncateInputsLeft final : Preprocessor {
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's trim_tokens_at_front: keeps the last length - 1 ids.
 struct TrimTokensAtFront final : Preprocessor {
   std::vector<std::string> keys_to_trim;  // none: all that have a length
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's select_random_chunk: drops empty examples, keeps one chunk of at most max_length ids that
@@ -39,7 +39,7 @@ struct SelectRandomChunk final : Preprocessor {
   bool uniform_random_start = false;
   std::optional<int64_t> min_length =
       {};  // given: the length is drawn from [min_length, max_length)
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's reduce_concat_tokens: joins the ids of batch_size examples, without zeros.
@@ -47,7 +47,7 @@ struct ReduceConcatTokens final : Preprocessor {
   std::string feature_key = "targets";
   int64_t batch_size = 128;
   int64_t examples_joined() const override { return batch_size; }
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's split_tokens: consecutive pieces of max_tokens_per_segment ids; with min_tokens_per_segment
@@ -58,7 +58,7 @@ struct SplitTokens final : Preprocessor {
   std::string feature_key = "targets";
   std::vector<std::string> additional_feature_keys;
   std::vector<std::string> passthrough_feature_keys;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's split_tokens_to_{inputs,targets}_length and, with min_tokens_per_segment 8,
@@ -69,21 +69,21 @@ struct SplitTokensToLength final : Preprocessor {
   std::string feature_key = "targets";
   std::vector<std::string> additional_feature_keys;
   std::vector<std::string> passthrough_feature_keys;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's concatenate_and_split_to_fixed_length: one endless text cut into equal pieces.
 struct ConcatenateAndSplitToFixedLength final : Preprocessor {
   std::string feature_key = "targets";
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// t5's full_lm: random chunk, EOS, join 128, split to the length of the targets.
 struct FullLm final : Preprocessor {
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// seqio.utils.trim_dataset: the first sequence_length[f] ids of every output feature.
-StreamPtr trim_output_features(StreamPtr input, const Context& context);
+StreamPtr trim_output_features(StreamPtr input, const PreprocessContext& context);
 
 }  // namespace quintet::data

@@ -57,7 +57,7 @@ std::string with_blank(const Example& example) {
 
 }  // namespace
 
-StreamPtr Wsc::apply(StreamPtr input, const Context&) const {
+StreamPtr Wsc::apply(StreamPtr input, const PreprocessContext&) const {
   return map_stream(std::move(input), [](Example& example) {
     const int64_t first = example.integer("span1_index"), second = example.integer("span2_index");
     std::string text = mark_span(example.text("text"), example.text("span1_text"), first, "*");
@@ -74,7 +74,7 @@ StreamPtr Wsc::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr WscSimple::apply(StreamPtr input, const Context&) const {
+StreamPtr WscSimple::apply(StreamPtr input, const PreprocessContext&) const {
   static const RE2 blank(" X ");
   return map_stream(std::move(input), [*this](Example& example) {
     if (correct_referent_only && label_of(example) == 0) return false;
@@ -90,7 +90,7 @@ StreamPtr WscSimple::apply(StreamPtr input, const Context&) const {
   });
 }
 
-StreamPtr DefinitePronounResolutionSimple::apply(StreamPtr input, const Context&) const {
+StreamPtr DefinitePronounResolutionSimple::apply(StreamPtr input, const PreprocessContext&) const {
   return map_stream(std::move(input), [*this](Example& example) {
     const RE2 pronoun(" (" + example.text("pronoun") + R"()( |\.|,))");
     check_pattern(pronoun);
@@ -214,7 +214,7 @@ std::string highlight(const std::string& sentence, size_t index) {
 
 }  // namespace
 
-StreamPtr WnliSimple::apply(StreamPtr input, const Context&) const {
+StreamPtr WnliSimple::apply(StreamPtr input, const PreprocessContext&) const {
   return map_stream(std::move(input), [*this](Example& example) {
     const std::string premise = example.text("sentence1"), hypothesis = example.text("sentence2");
     const PronounMatch match = best_match(clean_words(premise), clean_words(hypothesis));

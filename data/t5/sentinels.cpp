@@ -20,7 +20,7 @@ Tokens sentinels_of(const Vocabulary& vocabulary, int32_t count) {
 
 }  // namespace
 
-StreamPtr AddSentinels::apply(StreamPtr input, const Context& context) const {
+StreamPtr AddSentinels::apply(StreamPtr input, const PreprocessContext& context) const {
   const Tokens last =
       sentinels_of(*context.feature("inputs", "add_sentinels").vocabulary, num_sentinels);
   const Tokens first =
@@ -33,7 +33,8 @@ StreamPtr AddSentinels::apply(StreamPtr input, const Context& context) const {
   });
 }
 
-StreamPtr AppendEosAfterTrimAndPreserve::apply(StreamPtr input, const Context& context) const {
+StreamPtr AppendEosAfterTrimAndPreserve::apply(StreamPtr input,
+                                               const PreprocessContext& context) const {
   return map_stream(std::move(input), [*this, context](Example& example) {
     for (const auto& [name, feature] : context.output_features) {
       if (!feature.add_eos || !example.has(name)) continue;

@@ -10,13 +10,13 @@ namespace quintet::data {
 
 struct AddSentinels final : Preprocessor {
   int32_t num_sentinels = 1;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// append_eos_after_trim that keeps the last ids and cuts before them.
 struct AppendEosAfterTrimAndPreserve final : Preprocessor {
   int64_t preserve_final_n_tokens_when_trimming = 1;
-  StreamPtr apply(StreamPtr input, const Context& context) const override;
+  StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
 /// "glue_x_1_sentinel"; before _train, _dev, _test, _eval or a dot if the name has one of them.

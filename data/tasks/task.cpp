@@ -126,7 +126,7 @@ StreamPtr Task::raw_stream(const StreamOptions& options) const {
 }
 
 StreamPtr Task::stream(const StreamOptions& options) const {
-  const Context context{config_.output_features, options.sequence_length};
+  const PreprocessContext context{config_.output_features, options.sequence_length};
   const auto preprocess = [context, task = name(), steps = steps(options),
                            trim = options.trim_output_features](StreamPtr stream) {
     for (const PreprocessorPtr& step : steps) stream = step->apply(std::move(stream), context);

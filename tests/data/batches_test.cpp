@@ -49,7 +49,7 @@ class BatchesTest : public testing::FileTest {
         .output_features = {{"inputs", {vocabulary}}, {"targets", {vocabulary}}}});
   }
   struct TokenizeBytes final : Preprocessor {
-    StreamPtr apply(StreamPtr input, const Context&) const override {
+    StreamPtr apply(StreamPtr input, const PreprocessContext&) const override {
       return map_stream(std::move(input), [](Example& example) {
         for (const char* key : {"inputs", "targets"})
           example.set(key, ByteVocabulary().encode(example.text(key)));

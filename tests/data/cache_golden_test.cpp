@@ -25,7 +25,7 @@ fs::path fixture() { return quintet::testing::fixture_root() / "seqio/cache"; }
 
 /// The fixture's lines: inputs, targets, idx, score, id.
 struct ParseLine final : Preprocessor {
-  StreamPtr apply(StreamPtr input, const Context&) const override {
+  StreamPtr apply(StreamPtr input, const PreprocessContext&) const override {
     return map_stream(std::move(input), [](Example& example) {
       std::string line = example.text("text");
       std::vector<std::string> fields;

@@ -167,8 +167,8 @@ TEST(DenoiseGolden, SpanCorruptionKeepsEveryTokenAndFillsItsLength) {
     const Json json = Json::read(file);
     const auto vocab_size = static_cast<int32_t>(json["vocab_size"].as_int());
     const auto vocabulary = std::make_shared<PassThroughVocabulary>(vocab_size, 1);
-    const Context context{{{"inputs", {vocabulary}}, {"targets", {vocabulary}}},
-                          lengths_of(json["sequence_length"])};
+    const PreprocessContext context{{{"inputs", {vocabulary}}, {"targets", {vocabulary}}},
+                                    lengths_of(json["sequence_length"])};
     SpanCorruption corrupt;
     corrupt.merge_examples_to_reduce_padding = merge;
     StreamPtr stream = corrupt.apply(stream_of(examples_of(json["docs"].raw())), context);

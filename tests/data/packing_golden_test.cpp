@@ -23,7 +23,7 @@ Features features_by_name(const Json& case_json) {
 }
 
 StreamPtr run(const std::string& fn, const Json& case_json, StreamPtr input) {
-  Context context{features_by_name(case_json), std::nullopt};
+  PreprocessContext context{features_by_name(case_json), std::nullopt};
   for (const char* key : {"feature_lengths", "sequence_length"})
     if (case_json.has(key) && !case_json[key].is_null())
       context.sequence_length = lengths_of(case_json[key]);

@@ -49,7 +49,7 @@ class PreprocessorsGolden : public ::testing::Test {
   StreamPtr run(const std::string& name, const Json& row) {
     gin::Config config(registry_, {});
     gin::Callable::Named named;
-    Context context;
+    PreprocessContext context;
     const Json args = row["args"];
     for (const auto& [key, value] : args.members())
       if (!kTaskArguments.count(key)) named.emplace_back(key, gin_value(value.raw()));

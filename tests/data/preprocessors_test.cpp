@@ -15,13 +15,13 @@ using testing::message_of;
 using testing::rows;
 using testing::rows_text;
 
-Context context_of(Lengths lengths) {
+PreprocessContext context_of(Lengths lengths) {
   const auto vocabulary = std::make_shared<PassThroughVocabulary>(200, 1);
   return {{{"inputs", {vocabulary}}, {"targets", {vocabulary}}}, std::move(lengths)};
 }
 
 TEST(Preprocessors, EosIsAppendedAfterTrimming) {
-  const Context context = context_of({{"inputs", 3}, {"targets", 5}});
+  const PreprocessContext context = context_of({{"inputs", 3}, {"targets", 5}});
   EXPECT_EQ(rows_text(*AppendEosAfterTrim{}.apply(
                 rows(R"([{"inputs": [5, 6, 7, 8], "targets": [9], "other": [3]}])"), context)),
             R"([{"inputs":[5,6,1],"other":[3],"targets":[9,1]}])");
@@ -36,7 +36,7 @@ TEST(Preprocessors, AddPrefixPutsItBeforeTheInputs) {
 
 TEST(Preprocessors, AVocabularyWithoutEosIsAnErrorWhereEosIsWanted) {
   const auto vocabulary = std::make_shared<PassThroughVocabulary>(200);
-  const Context context{{{"targets", {vocabulary}}}, std::nullopt};
+  const PreprocessContext context{{{"targets", {vocabulary}}}, std::nullopt};
   EXPECT_TRUE(contains(message_of(ExitCode::kUsage,
                                   [&] {
                                     StreamPtr s =
@@ -86,7 +86,7 @@ std::string many_texts(int count) {
 
 /// Preprocessors that hold examples back: joined, split, cut, expanded, packed.
 std::vector<std::pair<std::string, std::function<StreamPtr()>>> holding_streams() {
-  static const Context context = context_of({{"inputs", 12}, {"targets", 12}});
+  static const PreprocessContext context = context_of({{"inputs", 12}, {"targets", 12}});
   const auto source = [] { return rows(many_texts(90)); };
   return {
       {"span_corruption", [=] { return SpanCorruption{}.apply(source(), context); }},

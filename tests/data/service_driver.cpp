@@ -40,7 +40,7 @@ void pass_time(double seconds) {
 /// by mode.
 ProviderPtr make_provider(bool last_data_rank) {
   struct Encode final : Preprocessor {
-    StreamPtr apply(StreamPtr input, const Context&) const override {
+    StreamPtr apply(StreamPtr input, const PreprocessContext&) const override {
       return map_stream(std::move(input), [](Example& example) {
         const auto number = example.index;
         for (const char* name : {"inputs", "targets"})

@@ -131,8 +131,8 @@ TEST(Sentences, NextSentencePredictionSwapsHalfOfThePairs) {
 
 TEST(TriviaQaTruncate, KeepsTheAnswerInSight) {
   const auto vocabulary = std::make_shared<PassThroughVocabulary>(200, 1);
-  const Context context{{{"inputs", {vocabulary}}, {"targets", {vocabulary}}},
-                        Lengths{{"inputs", 6}, {"targets", 4}}};
+  const PreprocessContext context{{{"inputs", {vocabulary}}, {"targets", {vocabulary}}},
+                                  Lengths{{"inputs", 6}, {"targets", 4}}};
   Example example;
   Tokens inputs(20, 9);
   inputs[12] = 50;
@@ -237,8 +237,8 @@ preprocessors.split_tokens.max_tokens_per_segment = @preprocessors.random_spans_
   const auto step =
       gin::as<PreprocessorPtr>(c.call("preprocessors.unsupervised"), {"unsupervised"});
   const auto vocabulary = std::make_shared<PassThroughVocabulary>(200, 1);
-  const Context context{{{"inputs", {vocabulary}}, {"targets", {vocabulary}}},
-                        Lengths{{"inputs", 64}, {"targets", 64}}};
+  const PreprocessContext context{{{"inputs", {vocabulary}}, {"targets", {vocabulary}}},
+                                  Lengths{{"inputs", 64}, {"targets", 64}}};
   Example text;
   text.set("targets", Tokens(1000, 42));
   StreamPtr stream = step->apply(stream_of({text}), context);
@@ -260,7 +260,7 @@ seqio.preprocessors.apply_feature_converter.feature_converter = @seqio.EncDecFea
 )");
   const auto step = gin::as<PreprocessorPtr>(c.call("seqio.preprocessors.apply_feature_converter"),
                                              {"apply_feature_converter"});
-  const Context context{{}, Lengths{{"inputs", 2}, {"targets", 3}}};
+  const PreprocessContext context{{}, Lengths{{"inputs", 2}, {"targets", 3}}};
   EXPECT_EQ(rows_text(*step->apply(rows(R"([{"inputs": [5], "targets": [6, 1]}])"), context)),
             R"([{"decoder_input_tokens":[3,6,1],"decoder_loss_weights":[1,1,0],)"
             R"("decoder_target_tokens":[6,1,0],"encoder_input_tokens":[5,0]}])");
