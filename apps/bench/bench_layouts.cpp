@@ -143,7 +143,7 @@ int run_bench_layouts(std::span<char* const> args) {
            "bench layouts: ranks that are threads run on the CPU; use mpirun, or --device=cpu");
   processes.open(Device::current());
 
-  std::unique_ptr<Session> session;
+  std::unique_ptr<GinSession> session;
   if (!gin_line.files.empty()) {
     options.bench.model = gin_line.files.back();
     session = model_session("bench layouts", gin_line);

@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <regex>
 
+#include "apps/config/gin_session.h"
 #include "apps/config/ineffective.h"
-#include "apps/config/session.h"
 #include "apps/input/same_data.h"
 #include "apps/process/ranks.h"
 #include "data/tasks/cache_folder.h"
@@ -45,7 +45,7 @@ std::vector<std::string> configured_tasks(gin::Config& config) {
   return names;
 }
 
-std::vector<const data::Task*> chosen_tasks(Session& session, const CacheFlags& flags) {
+std::vector<const data::Task*> chosen_tasks(GinSession& session, const CacheFlags& flags) {
   const data::TaskRegistry& registry = session.tasks();
   const auto wanted = expressions(flags.tasks), unwanted = expressions(flags.excluded_tasks);
   std::vector<const data::Task*> tasks;
@@ -93,7 +93,7 @@ void cache_tasks(CacheFlags flags, const gin::CommandLine& command_line,
   flags.cache.memory_bytes = flags.memory_mib << 20;
   flags.cache.base_seed = std::max<int64_t>(0, flags.base_seed);
 
-  Session session(command_line);
+  GinSession session(command_line);
   check_effects(session.config(), false);
   const auto tasks = chosen_tasks(session, flags);
   const Ranks ranks(RankFlags{});

@@ -2,7 +2,7 @@
 
 #include "apps/cli/verbs.h"
 #include "apps/config/feature_lengths.h"
-#include "apps/config/session.h"
+#include "apps/config/gin_session.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
 #include "data/batches/show.h"
@@ -48,7 +48,7 @@ int run_data(std::span<char* const> arguments) {
   if (!cli.parse(rest)) return 0;
   options.pack = !padded;
 
-  Session session(gin_line, {}, {.macros = {"TASK_FEATURE_LENGTHS"}});
+  GinSession session(gin_line, {}, {.macros = {"TASK_FEATURE_LENGTHS"}});
   if (what == "list") {
     data::list_tasks(session.tasks());
     return 0;

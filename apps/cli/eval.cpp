@@ -34,12 +34,12 @@ int run_eval(std::span<char* const> args) {
         evaluation_config_of(trained, flags),
         [&](const data::DatasetConfig& set) { return trained.session->task(set); }, flags.samples);
   }
-  const auto prepare = [](Session& session) {
+  const auto prepare = [](GinSession& session) {
     use_copies_of(session.config(), "t5x.eval.evaluate.restore_checkpoint_cfg");
     return true;
   };
   return run_entry_point(EntryPoint::evaluate, gin_line, prepare,
-                         [&](Session& session, const gin::Arguments& arguments) {
+                         [&](GinSession& session, const gin::Arguments& arguments) {
                            EvaluationConfig config = evaluation_config_from(arguments);
                            config.weights = flags.quantize.type();
                            return run_evaluation(

@@ -46,17 +46,18 @@ int run_infer(std::span<char* const> args) {
   // T5X's own flag over the configuration.
   if (flags.shard_id)
     gin_line.bindings.push_back(fmt::format("infer_script.infer.shard_id = {}", *flags.shard_id));
-  const auto prepare = [](Session& session) {
+  const auto prepare = [](GinSession& session) {
     use_copies_of(session.config(), "t5x.infer.infer.restore_checkpoint_cfg");
     return true;
   };
-  return run_entry_point(
-      EntryPoint::infer, gin_line, prepare, [&](Session& session, const gin::Arguments& arguments) {
-        InferenceConfig config = inference_config_from(arguments);
-        config.weights = flags.quantize.type();
-        return run_inference(config, ranks,
-                             [&](const data::DatasetConfig& set) { return session.task(set); });
-      });
+  return run_entry_point(EntryPoint::infer, gin_line, prepare,
+                         [&](GinSession& session, const gin::Arguments& arguments) {
+                           InferenceConfig config = inference_config_from(arguments);
+                           config.weights = flags.quantize.type();
+                           return run_inference(config, ranks, [&](const data::DatasetConfig& set) {
+                             return session.task(set);
+                           });
+                         });
 }
 
 }  // namespace quintet

@@ -17,10 +17,10 @@ std::string name_of(EntryPoint entry_point) {
 }
 
 int run_entry_point(EntryPoint entry_point, const gin::CommandLine& command_line,
-                    const std::function<bool(Session&)>& prepare,
-                    const std::function<int(Session&, const gin::Arguments&)>& body) {
+                    const std::function<bool(GinSession&)>& prepare,
+                    const std::function<int(GinSession&, const gin::Arguments&)>& body) {
   const std::string name = name_of(entry_point);
-  Session* running = nullptr;
+  GinSession* running = nullptr;
   int code = 0;
   const auto call = [&](const gin::Arguments& arguments) -> gin::Value {
     code = body(*running, arguments);
@@ -30,8 +30,8 @@ int run_entry_point(EntryPoint entry_point, const gin::CommandLine& command_line
   (entry_point == EntryPoint::train      ? bodies.train
    : entry_point == EntryPoint::evaluate ? bodies.evaluate
                                          : bodies.infer) = call;
-  Session session(command_line, std::move(bodies),
-                  {.main_modules = {name.substr(0, name.rfind('.'))}});
+  GinSession session(command_line, std::move(bodies),
+                     {.main_modules = {name.substr(0, name.rfind('.'))}});
   check_effects(session.config(), false);
   running = &session;
   if (prepare(session)) session.config().call(name);

@@ -2,11 +2,11 @@
 // Runs an entry point of T5X's scripts as gin files configure it.
 //
 //   return run_entry_point(EntryPoint::infer, command_line, prepare,
-//                          [&](Session& session, const gin::Arguments& arguments) {
+//                          [&](GinSession& session, const gin::Arguments& arguments) {
 //                            return run_inference(inference_config_from(arguments), ...);
 //                          });
 
-#include "apps/config/session.h"
+#include "apps/config/gin_session.h"
 
 namespace quintet {
 
@@ -19,7 +19,7 @@ std::string name_of(EntryPoint entry_point);
 /// gets the arguments bound to it and returns the exit code. 0 if `prepare` is false. Throws usage
 /// errors of the configuration.
 int run_entry_point(EntryPoint entry_point, const gin::CommandLine& command_line,
-                    const std::function<bool(Session&)>& prepare,
-                    const std::function<int(Session&, const gin::Arguments&)>& body);
+                    const std::function<bool(GinSession&)>& prepare,
+                    const std::function<int(GinSession&, const gin::Arguments&)>& body);
 
 }  // namespace quintet

@@ -82,7 +82,7 @@ TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& li
   gin::CommandLine all = line;
   if (all.files.empty()) all.files = {place.config.string()};
   all.bindings = with_no_data(place, line.bindings);
-  trained.session = std::make_unique<Session>(all);
+  trained.session = std::make_unique<GinSession>(all);
   trained.model = model_in(trained.session->config(), all.files.back());
   check_ids(*trained.model);
   if (load == Load::nothing) return trained;

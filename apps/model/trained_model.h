@@ -8,14 +8,14 @@
 #include <filesystem>
 #include <memory>
 
-#include "apps/config/session.h"
+#include "apps/config/gin_session.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "models/configurables.h"
 
 namespace quintet {
 
 struct TrainedModel {
-  std::unique_ptr<Session> session;  // outlives the model: its configuration answers for methods
+  std::unique_ptr<GinSession> session;  // outlives the model: its configuration answers for methods
   std::shared_ptr<ConfiguredModel> model;
   std::filesystem::path model_dir;
   std::filesystem::path checkpoint;  // the folder that was read; empty with load = false

@@ -7,13 +7,14 @@
 
 namespace quintet {
 
-std::unique_ptr<Session> model_session(const std::string& verb, gin::CommandLine line) {
+std::unique_ptr<GinSession> model_session(const std::string& verb, gin::CommandLine line) {
   QT_CHECK(!line.files.empty(), "quintet {}: no model; name a gin file that defines MODEL", verb);
   line.bindings.insert(line.bindings.begin(), "VOCABULARY = None");
-  return std::make_unique<Session>(line, EntryPoints{}, Session::Options{.macros = {"MODEL"}});
+  return std::make_unique<GinSession>(line, EntryPoints{},
+                                      GinSession::Options{.macros = {"MODEL"}});
 }
 
-LayoutCase gin_case(const ModelCase& bench, Session& session) {
+LayoutCase gin_case(const ModelCase& bench, GinSession& session) {
   LayoutCase what;
   what.make = [&session, mutex = std::make_shared<std::mutex>()] {
     const std::lock_guard lock(*mutex);

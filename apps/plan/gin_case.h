@@ -1,16 +1,16 @@
 #pragma once
 // The training step of a model that gin files define, for `quintet plan` and `quintet bench layouts`.
 
-#include "apps/config/session.h"
+#include "apps/config/gin_session.h"
 #include "apps/plan/model_case.h"
 
 namespace quintet {
 
 /// The configuration of gin files that bind MODEL; its vocabularies are not read, sizes are the
 /// model's own. Throws a usage error naming `verb` if there is no file.
-std::unique_ptr<Session> model_session(const std::string& verb, gin::CommandLine line);
+std::unique_ptr<GinSession> model_session(const std::string& verb, gin::CommandLine line);
 /// MODEL of a session, which must outlive the case, with its own optimizer on random batches of
 /// bench.batch rows. Any thread may make it.
-LayoutCase gin_case(const ModelCase& bench, Session& session);
+LayoutCase gin_case(const ModelCase& bench, GinSession& session);
 
 }  // namespace quintet

@@ -25,7 +25,7 @@ std::vector<SharedData> data_of(const TrainConfig& config, const ProviderOf& pro
 
 /// The model of a configuration anew: it is no cheap copy, but has memory only once it is
 /// allocated.
-ModelAndOptimizer model_of(Session& session) {
+ModelAndOptimizer model_of(GinSession& session) {
   const std::string name = "t5x.train.train.model";
   const auto configured =
       gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate(name), {name});
@@ -34,7 +34,7 @@ ModelAndOptimizer model_of(Session& session) {
 }
 
 /// What the entry point does with its arguments, on a rank that trains or serves data.
-int train(Session& session, const gin::Arguments& arguments, const TrainingFlags& flags,
+int train(GinSession& session, const gin::Arguments& arguments, const TrainingFlags& flags,
           Ranks& ranks, DataService& service) {
   TrainConfig config = train_config_from(arguments);
   ranks.agree_on("configuration", config.config_text);
@@ -58,7 +58,7 @@ int train(Session& session, const gin::Arguments& arguments, const TrainingFlags
 }
 
 /// Before the entry point is called: vocabularies' files may be gone from their paths.
-void use_copies_of_run(Session& session) {
+void use_copies_of_run(GinSession& session) {
   const gin::Value dir = session.config().evaluate("t5x.train.train.model_dir");
   if (const auto* path = dir.get_if<std::string>())
     use_copies_of(std::filesystem::path(local_path(*path)));
@@ -79,7 +79,7 @@ int run_training(TrainingFlags flags, gin::CommandLine command_line, const std::
 
   Profile profile;
   Clock::time_point start;
-  const auto prepare = [&](Session& session) {
+  const auto prepare = [&](GinSession& session) {
     if (flags.dry_run) {
       if (ranks.leads()) fmt::print("{}", session.config().config_str());
       return false;
@@ -90,7 +90,7 @@ int run_training(TrainingFlags flags, gin::CommandLine command_line, const std::
     return true;
   };
   const int code = run_entry_point(EntryPoint::train, command_line, prepare,
-                                   [&](Session& session, const gin::Arguments& bound) {
+                                   [&](GinSession& session, const gin::Arguments& bound) {
                                      return train(session, bound, flags, ranks, service);
                                    });
   Profile::current() = nullptr;

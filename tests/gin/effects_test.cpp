@@ -6,8 +6,8 @@
 
 #include "apps/config/decoding_config.h"
 #include "apps/config/evaluation_config.h"
+#include "apps/config/gin_session.h"
 #include "apps/config/ineffective.h"
-#include "apps/config/session.h"
 #include "runtime/base/check.h"
 
 namespace quintet {
@@ -125,11 +125,11 @@ void read_evaluation(const std::string& binding) {
     evaluation_config_from(args);
     return {};
   };
-  Session session({{"t5x/examples/t5/byt5/tiny.gin", "t5x/configs/runs/eval.gin"},
-                   {"DROPOUT_RATE = 0.0", "MIXTURE_OR_TASK_NAME = 'number_words'",
-                    "CHECKPOINT_PATH = '/tmp/none'", "EVAL_OUTPUT_DIR = '/tmp/none'", binding},
-                   {}},
-                  std::move(bodies), {});
+  GinSession session({{"t5x/examples/t5/byt5/tiny.gin", "t5x/configs/runs/eval.gin"},
+                      {"DROPOUT_RATE = 0.0", "MIXTURE_OR_TASK_NAME = 'number_words'",
+                       "CHECKPOINT_PATH = '/tmp/none'", "EVAL_OUTPUT_DIR = '/tmp/none'", binding},
+                      {}},
+                     std::move(bodies), {});
   session.config().call("t5x.eval.evaluate");
 }
 

@@ -9,8 +9,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "apps/config/gin_session.h"
 #include "apps/config/ineffective.h"
-#include "apps/config/session.h"
 #include "models/modules.h"
 #include "runtime/gin/resolved.h"
 #include "tests/harness/fixtures.h"
@@ -80,7 +80,7 @@ bool is_example(const std::string& file) {
 
 /// Resolves, and what `quintet train` writes into config.gin reads back as the same.
 void expect_resolves(const std::vector<std::string>& files) {
-  Session session(complete(files));
+  GinSession session(complete(files));
   const std::string written = session.config().config_str();
   gin::Config again(session.registry(), {.roots = config_roots()});
   again.parse_text(written, "config.gin");
@@ -123,7 +123,7 @@ TEST(ShippedGin, ExamplesResolveAndNameKnownTasks) {
     line.bindings.push_back(
         "seqio.SentencePieceVocabulary.sentencepiece_model_file = '" +
         (testing::fixture_root() / "seqio/vocab/bpe_nofallback.model").string() + "'");
-    Session session(line);
+    GinSession session(line);
     EXPECT_NO_THROW(session.task(gin::as<std::string>(
         session.config().evaluate("MIXTURE_OR_TASK_NAME"), {"MIXTURE_OR_TASK_NAME"})));
   }
@@ -142,7 +142,7 @@ TEST(ShippedGin, AsksForNothingThatIsNotDone) {
     runs.push_back({"flaxformer/t5x/configs/moe/models/switch_base.gin", run});
   for (const auto& files : runs) {
     SCOPED_TRACE(files.back());
-    Session session(complete(files));
+    GinSession session(complete(files));
     for (const auto& b : gin::ineffective_bindings(session.config(), ineffective_parameters()))
       EXPECT_TRUE(b.name == "t5x.train.train.use_hardware_rng" ||
                   b.name == "t5x.utils.RestoreCheckpointConfig.dtype")
@@ -163,7 +163,7 @@ TEST(ShippedGin, LocalTinyShrinksARun) {
     const std::vector<std::string> files = {folder + "/t5_1_1/examples/small_c4_pretrain.gin",
                                             folder + "/local_tiny.gin"};
     expect_resolves(files);
-    Session session(complete(files));
+    GinSession session(complete(files));
     const auto bound = [&](const std::string& name) {
       return gin::as<int64_t>(session.config().evaluate(name), {name});
     };
@@ -180,7 +180,7 @@ TEST(ShippedGin, ModelsWithExpertsResolveWithEveryRun) {
     for (const std::string& run : shipped("t5x/contrib/moe/configs/runs")) {
       if (model.ends_with("/base_model.gin")) continue;  // what all families share is not a model
       SCOPED_TRACE(model + " with " + run);
-      EXPECT_NO_THROW(Session session(complete({model, run})));
+      EXPECT_NO_THROW(GinSession session(complete({model, run})));
     }
 }
 
@@ -189,7 +189,7 @@ TEST(ShippedGin, OurOwnRunsResolve) {
     if (file == "quintet/switch_tiny.gin")
       continue;  // replaces the model of the run that includes it
     SCOPED_TRACE(file);
-    EXPECT_NO_THROW(Session session(complete({file})));
+    EXPECT_NO_THROW(GinSession session(complete({file})));
   }
 }
 
@@ -223,7 +223,7 @@ const std::vector<Size> kSizes = {{"t5_1_0/small", 32128, 512, 8, 6, 6, 64, 2048
 TEST(ShippedGin, ModelsHaveThePublishedSizes) {
   for (const Size& size : kSizes) {
     SCOPED_TRACE(size.file);
-    Session session(complete({"t5x/examples/t5/" + size.file + ".gin"}));
+    GinSession session(complete({"t5x/examples/t5/" + size.file + ".gin"}));
     const auto bound = [&](const std::string& name) {
       return gin::as<int64_t>(session.config().evaluate("t5x.examples.t5.network.T5Config." + name),
                               {name});
@@ -259,7 +259,7 @@ const std::vector<SparseSize> kSparseSizes = {
 TEST(ShippedGin, ModelsWithExpertsHaveThePublishedSizes) {
   for (const SparseSize& size : kSparseSizes) {
     SCOPED_TRACE(size.file);
-    Session session(complete({"flaxformer/t5x/configs/moe/models/" + size.file + ".gin"}));
+    GinSession session(complete({"flaxformer/t5x/configs/moe/models/" + size.file + ".gin"}));
     const T5Config c =
         gin::as<T5Module>(session.config().evaluate("ARCHITECTURE"), {"ARCHITECTURE"}).config;
     EXPECT_EQ(c.vocab_size, 32128);

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "apps/config/session.h"
+#include "apps/config/gin_session.h"
 #include "apps/config/show/show_config.h"
 #include "runtime/base/check.h"
 #include "runtime/gin/resolved.h"

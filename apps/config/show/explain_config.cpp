@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "apps/config/gin_flags.h"
+#include "apps/config/gin_session.h"
 #include "apps/config/ineffective.h"
-#include "apps/config/session.h"
 #include "apps/config/show/show_config.h"
 #include "runtime/gin/explain.h"
 

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/config/gin_flags.h"
+#include "apps/config/gin_session.h"
 #include "apps/config/ineffective.h"
-#include "apps/config/session.h"
 #include "apps/huggingface/gin_text.h"
 #include "runtime/gin/resolved.h"
 

@@ -1,4 +1,4 @@
-#include "apps/config/session.h"
+#include "apps/config/gin_session.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -58,7 +58,8 @@ void register_everything(gin::Registry& registry, EntryPoints entry_points) {
   registry.add_module("t5x.contrib.gpu.scripts_gpu.seqio_tasks");
 }
 
-Session::Session(const gin::CommandLine& command_line, EntryPoints entry_points, Options options) {
+GinSession::GinSession(const gin::CommandLine& command_line, EntryPoints entry_points,
+                       Options options) {
   register_everything(registry_, std::move(entry_points));
   config_ = std::make_unique<gin::Config>(
       registry_, gin::Config::Options{.search_paths = command_line.search_paths,
@@ -70,15 +71,15 @@ Session::Session(const gin::CommandLine& command_line, EntryPoints entry_points,
   if (!options.skip_unknown) gin::check_flags_used(*config_, read_by_program(options.macros));
 }
 
-const data::TaskRegistry& Session::tasks() {
+const data::TaskRegistry& GinSession::tasks() {
   if (tasks_ == nullptr)
     tasks_ = std::make_unique<data::TaskRegistry>(data::make_task_registry(*config_));
   return *tasks_;
 }
 
-data::ProviderPtr Session::task(const std::string& name) { return tasks().get(name); }
+data::ProviderPtr GinSession::task(const std::string& name) { return tasks().get(name); }
 
-data::ProviderPtr Session::task(const data::DatasetConfig& dataset) {
+data::ProviderPtr GinSession::task(const data::DatasetConfig& dataset) {
   return dataset.mixture_or_task ? dataset.mixture_or_task : task(dataset.mixture_or_task_name);
 }
 

@@ -3,7 +3,7 @@
 // it knows. Verbs that read gin files start with one.
 //
 //   std::vector<std::string> args(...);
-//   Session session(gin::extract_command_line(args));
+//   GinSession session(gin::extract_command_line(args));
 //   session.config().call("train_script.train");
 //   session.task("number_words");
 
@@ -26,7 +26,7 @@ void register_everything(gin::Registry& registry, EntryPoints entry_points = {})
 /// Our gin files, as T5X's users include them; QUINTET_CONFIGS in the environment comes first.
 std::vector<gin::ConfigRoot> config_roots();
 
-class Session {
+class GinSession {
  public:
   struct Options {
     std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer"};
@@ -34,8 +34,9 @@ class Session {
     std::vector<std::string> macros = {};  // read by name, without a reference in the gin files
   };
   /// Parses and finalizes. Throws usage errors with file and line.
-  Session(const gin::CommandLine& command_line, EntryPoints entry_points, Options options);
-  explicit Session(const gin::CommandLine& command_line) : Session(command_line, {}, Options{}) {}
+  GinSession(const gin::CommandLine& command_line, EntryPoints entry_points, Options options);
+  explicit GinSession(const gin::CommandLine& command_line)
+      : GinSession(command_line, {}, Options{}) {}
 
   gin::Config& config() { return *config_; }
   const gin::Registry& registry() const { return registry_; }
