@@ -32,7 +32,7 @@ void print_samples(const data::TaskOutputs& outputs, int64_t samples) {
 }
 
 void print_metrics(int64_t step, const std::string& task, size_t examples,
-                   const data::Metrics& metrics) {
+                   const data::MetricValues& metrics) {
   nlohmann::ordered_json json = {{"step", step}, {"task", task}, {"examples", examples}};
   for (const auto& [name, value] : scalars_of(metrics)) json[name] = json_number(value);
   fmt::print("{}\n", json.dump());

@@ -74,14 +74,14 @@ std::string Histogram::text(const std::string& name, const std::string& help) co
   return metric(name, "histogram", help, samples);
 }
 
-void Metrics::answered(const std::string& target, int status, double seconds) {
+void ServerMetrics::answered(const std::string& target, int status, double seconds) {
   const std::lock_guard lock(mutex_);
   ++requests_[{endpoint_of(target), status}];
   request_seconds_.add(seconds);
 }
 
-void Metrics::generated(int64_t prompt_tokens, int64_t tokens, double first_seconds,
-                        double token_seconds) {
+void ServerMetrics::generated(int64_t prompt_tokens, int64_t tokens, double first_seconds,
+                              double token_seconds) {
   const std::lock_guard lock(mutex_);
   prompt_tokens_ += prompt_tokens;
   tokens_ += tokens;
@@ -90,12 +90,12 @@ void Metrics::generated(int64_t prompt_tokens, int64_t tokens, double first_seco
   if (tokens > 1) token_seconds_.add(token_seconds, tokens - 1);
 }
 
-void Metrics::cancelled() {
+void ServerMetrics::cancelled() {
   const std::lock_guard lock(mutex_);
   ++cancelled_;
 }
 
-std::string Metrics::text(const serving::EngineState& engine, int64_t connections) const {
+std::string ServerMetrics::text(const serving::EngineState& engine, int64_t connections) const {
   const std::lock_guard lock(mutex_);
   std::string requests;
   for (const auto& [key, count] : requests_)

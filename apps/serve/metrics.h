@@ -31,7 +31,7 @@ std::string sample(const std::string& name,
                    const std::string& number);
 
 /// All functions may be called from any thread.
-class Metrics {
+class ServerMetrics {
  public:
   /// A target that is none of the server's counts as "other": clients invent no labels.
   void answered(const std::string& target, int status, double seconds);

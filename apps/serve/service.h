@@ -44,7 +44,7 @@ class Service {
   // For those that answer:
   const TextModel& model() const { return model_; }
   const ServiceOptions& options() const { return options_; }
-  Metrics& metrics() { return metrics_; }
+  ServerMetrics& metrics() { return metrics_; }
   Worker& worker() { return worker_; }
   AnswerMemory& answer_memory() { return answer_memory_; }
   /// Ids of a prompt; throws ApiError 400 for one that is too long.
@@ -63,7 +63,7 @@ class Service {
   const ServiceOptions options_;
   serving::Engine engine_;
   AnswerMemory answer_memory_;
-  Metrics metrics_;
+  ServerMetrics metrics_;
   std::function<int64_t()> connections_ = [] { return 0; };
   std::atomic<bool> draining_ = false;
   // The last: they end before what their tasks use. What is read waits for nobody's answer, and

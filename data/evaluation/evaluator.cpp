@@ -60,7 +60,7 @@ void append(std::vector<T>& all, std::vector<T>&& some) {
   all.insert(all.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
 }
 
-Metrics compute(const MetricFn& metric, const TaskOutputs& outputs) {
+MetricValues compute(const MetricFn& metric, const TaskOutputs& outputs) {
   const Answers& targets = *outputs.targets;
   if (const auto* of_scores = std::get_if<ScoreMetric>(&metric.compute))
     return (*of_scores)(targets, outputs.scores);
@@ -72,7 +72,7 @@ Metrics compute(const MetricFn& metric, const TaskOutputs& outputs) {
 void compute_metrics(TaskOutputs& outputs) {
   const std::string& task = outputs.task->name();
   for (const MetricFn& metric : outputs.task->metric_fns()) {
-    Metrics values;
+    MetricValues values;
     try {
       values = compute(metric, outputs);
     } catch (const Error& error) {

@@ -43,7 +43,7 @@ struct TaskOutputs {
   Answers predictions;                             // outputs, postprocessed
   Scores scores;
   AuxValues aux_values;
-  Metrics metrics;
+  MetricValues metrics;
 };
 
 class Evaluator {

@@ -29,7 +29,7 @@ JsonText result_json(const TaskOutputs& outputs, size_t i) {
   return json;
 }
 
-void append_metrics(const std::filesystem::path& file, int64_t step, const Metrics& metrics) {
+void append_metrics(const std::filesystem::path& file, int64_t step, const MetricValues& metrics) {
   std::string text;
   if (std::filesystem::exists(file))
     for (const Json& record : Json::read_lines(file))

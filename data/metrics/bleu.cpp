@@ -108,7 +108,7 @@ BleuScore sentence_bleu(std::string_view hypothesis, TextList references, BleuOp
 
 MetricFn bleu(const std::string& tokenizer) {
   bleu_tokenizer(tokenizer);  // an unknown one is an error now
-  return {"bleu", [tokenizer](const Answers& targets, const Answers& predictions) -> Metrics {
+  return {"bleu", [tokenizer](const Answers& targets, const Answers& predictions) -> MetricValues {
             const auto hypotheses = texts(predictions, "bleu", "prediction");
             std::vector<std::vector<std::string_view>> references;
             if (!targets.empty() && targets[0].get_if<Answers>() != nullptr)

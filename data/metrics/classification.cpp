@@ -12,8 +12,8 @@ double percent_equal(std::string_view metric, const Answers& targets, const Answ
   return 100.0 * (static_cast<double>(equal) / static_cast<double>(targets.size()));
 }
 
-Metrics f1_with_invalid(const std::string& name, const Answers& targets,
-                        const Answers& predictions) {
+MetricValues f1_with_invalid(const std::string& name, const Answers& targets,
+                             const Answers& predictions) {
   check_counts(name, targets.size(), predictions.size());
   const auto wanted = integers(targets, name, "target");
   const auto found = integers(predictions, name, "prediction");
@@ -34,20 +34,20 @@ Metrics f1_with_invalid(const std::string& name, const Answers& targets,
 }  // namespace
 
 MetricFn accuracy() {
-  return {"accuracy", [](const Answers& targets, const Answers& predictions) -> Metrics {
+  return {"accuracy", [](const Answers& targets, const Answers& predictions) -> MetricValues {
             return {{"accuracy", percent_equal("accuracy", targets, predictions)}};
           }};
 }
 
 MetricFn sequence_accuracy() {
   return {
-      "sequence_accuracy", [](const Answers& targets, const Answers& predictions) -> Metrics {
+      "sequence_accuracy", [](const Answers& targets, const Answers& predictions) -> MetricValues {
         return {{"sequence_accuracy", percent_equal("sequence_accuracy", targets, predictions)}};
       }};
 }
 
 MetricFn all_match() {
-  return {"all_match", [](const Answers& targets, const Answers& predictions) -> Metrics {
+  return {"all_match", [](const Answers& targets, const Answers& predictions) -> MetricValues {
             check_counts("all_match", targets.size(), predictions.size());
             return {{"exact_match", targets == predictions ? 100.0 : 0.0}};
           }};

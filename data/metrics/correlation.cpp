@@ -53,7 +53,7 @@ double spearman(const Numbers& x, const Numbers& y) {
 }
 
 MetricFn correlation(std::string name, double (*coefficient)(const Numbers&, const Numbers&)) {
-  return {name, [=](const Answers& targets, const Answers& predictions) -> Metrics {
+  return {name, [=](const Answers& targets, const Answers& predictions) -> MetricValues {
             check_counts(name, targets.size(), predictions.size());
             QT_CHECK_AS(ExitCode::kData, targets.size() > 1, "{}: needs two examples at least",
                         name);

@@ -39,7 +39,8 @@ int64_t distance(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
 }  // namespace
 
 MetricFn edit_distance(bool lower) {
-  return {"edit_distance", [lower](const Answers& targets, const Answers& predictions) -> Metrics {
+  return {"edit_distance",
+          [lower](const Answers& targets, const Answers& predictions) -> MetricValues {
             check_counts("edit_distance", targets.size(), predictions.size());
             const auto wanted = texts(targets, "edit_distance", "target");
             const auto found = texts(predictions, "edit_distance", "prediction");

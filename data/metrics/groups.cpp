@@ -20,14 +20,15 @@ void for_each_value(const std::string& name, const Answers& targets, const Answe
   for (size_t i = 0; i < groups.size(); ++i) visit(groups[i], wanted[i], found[i]);
 }
 
-Metrics mean_over(const std::map<Answer, Group>& groups, const MetricFn& metric, bool by_group) {
+MetricValues mean_over(const std::map<Answer, Group>& groups, const MetricFn& metric,
+                       bool by_group) {
   std::map<std::string, std::vector<double>> scores;
   for (const auto& [key, group] : groups)
     for (const auto& [name, score] : metric(group.targets, group.predictions)) {
       scores[name].push_back(score);
       if (by_group) scores[to_string(key) + "-" + name].push_back(score);
     }
-  Metrics means;
+  MetricValues means;
   for (const auto& [name, values] : scores) {
     double sum = 0;
     for (const double value : values) sum += value;

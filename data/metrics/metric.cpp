@@ -4,7 +4,7 @@
 
 namespace quintet::data {
 
-Metrics MetricFn::operator()(const Answers& targets, const Answers& predictions) const {
+MetricValues MetricFn::operator()(const Answers& targets, const Answers& predictions) const {
   const auto* of_predictions = std::get_if<PredictMetric>(&compute);
   QT_CHECK(of_predictions != nullptr, "metric '{}' does not compare predictions", name);
   return (*of_predictions)(targets, predictions);
@@ -16,7 +16,7 @@ MetricValue::operator double() const {
   return *scalar();
 }
 
-std::map<std::string, double> scalars_of(const Metrics& metrics) {
+std::map<std::string, double> scalars_of(const MetricValues& metrics) {
   std::map<std::string, double> scalars;
   for (const auto& [name, value] : metrics)
     if (const double* number = value.scalar()) scalars[name] = *number;

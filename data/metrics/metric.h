@@ -3,7 +3,7 @@
 // postprocessor that makes answers of decoded text.
 //
 //   const MetricFn squad = metrics::squad();              // t5_metrics.h
-//   const Metrics got = squad(targets, predictions);      // {{"em", 50.0}, {"f1", 72.5}}
+//   const MetricValues got = squad(targets, predictions);      // {{"em", 50.0}, {"f1", 72.5}}
 
 #include <functional>
 #include <map>
@@ -51,17 +51,18 @@ class MetricValue {
 };
 
 /// Name -> value.
-using Metrics = std::map<std::string, MetricValue>;
+using MetricValues = std::map<std::string, MetricValue>;
 /// Those that are numbers.
-std::map<std::string, double> scalars_of(const Metrics& metrics);
+std::map<std::string, double> scalars_of(const MetricValues& metrics);
 /// Log-likelihood of each target under the model.
 using Scores = std::vector<double>;
 /// What a model gave besides its predictions: name -> one value an example.
 using AuxValues = std::map<std::string, Answers>;
 
-using PredictMetric = std::function<Metrics(const Answers& targets, const Answers& predictions)>;
-using ScoreMetric = std::function<Metrics(const Answers& targets, const Scores& scores)>;
-using PredictWithAuxMetric = std::function<Metrics(
+using PredictMetric =
+    std::function<MetricValues(const Answers& targets, const Answers& predictions)>;
+using ScoreMetric = std::function<MetricValues(const Answers& targets, const Scores& scores)>;
+using PredictWithAuxMetric = std::function<MetricValues(
     const Answers& targets, const Answers& predictions, const AuxValues& aux_values)>;
 
 /// A metric. seqio tells by the names of its parameters what it wants of the model; here its type
@@ -73,7 +74,7 @@ struct MetricFn {
   bool wants_scores() const { return std::holds_alternative<ScoreMetric>(compute); }
   bool wants_aux_values() const { return std::holds_alternative<PredictWithAuxMetric>(compute); }
   /// For a metric of predictions; throws a usage error for another.
-  Metrics operator()(const Answers& targets, const Answers& predictions) const;
+  MetricValues operator()(const Answers& targets, const Answers& predictions) const;
 };
 
 /// seqio's postprocess_fn(decoded_model_output, example=, is_target=): makes the answer that

@@ -53,8 +53,8 @@ double token_f1(Tokens target, Tokens prediction) {
 }
 
 /// em and f1, 0 to 100, of texts that are normalised.
-Metrics qa_metrics(const std::string& name, const Answers& targets, const Answers& predictions,
-                   std::string (*normal)(std::string_view)) {
+MetricValues qa_metrics(const std::string& name, const Answers& targets, const Answers& predictions,
+                        std::string (*normal)(std::string_view)) {
   check_counts(name, targets.size(), predictions.size());
   const auto wanted = text_lists(targets, name, "target");
   const auto found = texts(predictions, name, "prediction");
@@ -103,7 +103,7 @@ std::string span_text(std::string_view context, std::string_view prediction) {
   return text;
 }
 
-Metrics compute_span_squad(const Answers& targets, const Answers& predictions) {
+MetricValues compute_span_squad(const Answers& targets, const Answers& predictions) {
   check_counts("span_squad", targets.size(), predictions.size());
   const Answers contexts = fields(targets, "context", "span_squad", "target");
   const auto context_texts = texts(contexts, "span_squad", "target");
@@ -114,7 +114,7 @@ Metrics compute_span_squad(const Answers& targets, const Answers& predictions) {
                     normalize_squad);
 }
 
-Metrics compute_coqa_f1(const Answers& targets, const Answers& predictions) {
+MetricValues compute_coqa_f1(const Answers& targets, const Answers& predictions) {
   check_counts("coqa_f1", targets.size(), predictions.size());
   const auto wanted = text_lists(targets, "coqa_f1", "target");
   const auto found = texts(predictions, "coqa_f1", "prediction");
@@ -142,7 +142,7 @@ std::string normalize_trivia_qa(std::string_view answer) {
 }
 
 ShardedSquad ShardedSquad::of(const Answers& targets, const Answers& predictions) {
-  const Metrics metrics = qa_metrics("ShardedSquad", targets, predictions, normalize_squad);
+  const MetricValues metrics = qa_metrics("ShardedSquad", targets, predictions, normalize_squad);
   return {metrics.at("em"), metrics.at("f1"), static_cast<int64_t>(targets.size())};
 }
 

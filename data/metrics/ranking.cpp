@@ -46,8 +46,8 @@ Step sum_of(const std::vector<Step>& steps) {
   return sum;
 }
 
-Metrics auc_of(const std::string& name, const Answers& targets, const std::vector<double>& scores,
-               std::optional<double> threshold) {
+MetricValues auc_of(const std::string& name, const Answers& targets,
+                    const std::vector<double>& scores, std::optional<double> threshold) {
   check_counts(name, targets.size(), scores.size());
   std::vector<int64_t> labels;
   if (threshold)
@@ -109,7 +109,7 @@ double percentage(double part, double whole) {
 }
 
 /// Accuracy where inputs have different numbers of choices.
-Metrics accuracy_by_input(const std::vector<Choice>& choices) {
+MetricValues accuracy_by_input(const std::vector<Choice>& choices) {
   double right = 0, sum = 0;
   for (size_t begin = 0, end = 0; begin < choices.size(); begin = end) {
     while (end < choices.size() && (*choices[end].idx)[0] == (*choices[begin].idx)[0]) ++end;
@@ -130,7 +130,7 @@ double second_probability(Choices pair) {
   return second / (first + second);
 }
 
-Metrics rank_choices(std::vector<Choice> choices, const RankClassification& options) {
+MetricValues rank_choices(std::vector<Choice> choices, const RankClassification& options) {
   if (!options.num_classes || *options.num_classes == 0) return accuracy_by_input(choices);
   const auto classes = static_cast<size_t>(*options.num_classes);
   QT_CHECK_AS(ExitCode::kData, choices.size() % classes == 0,
@@ -166,7 +166,7 @@ Metrics rank_choices(std::vector<Choice> choices, const RankClassification& opti
     scores.push_back(second_probability(group));
     weights.push_back(weight);
   }
-  Metrics metrics = {{"accuracy", percentage(right, weight_sum)}};
+  MetricValues metrics = {{"accuracy", percentage(right, weight_sum)}};
   if (several_right) return metrics;
   if (classes == 2) {
     metrics["f1"] = 100 * fbeta(second);

@@ -217,7 +217,7 @@ MetricFn rouge(RougeOptions options, bool verbose) {
   RougeScorer{options};  // an unknown type is an error now
   return {"rouge", [options, verbose](const Answers& targets, const Answers& predictions) {
             const auto means = bootstrap_means(fmeasures(options, targets, predictions));
-            Metrics metrics;
+            MetricValues metrics;
             for (size_t k = 0; k < means.size(); ++k) {
               metrics[options.score_keys[k]] = 100 * percentile(means[k], 0.5);
               if (verbose)
@@ -233,7 +233,7 @@ MetricFn rouge_mean(RougeOptions options) {
   RougeScorer{options};
   return {"rouge_mean", [options](const Answers& targets, const Answers& predictions) {
             const auto rows = fmeasures(options, targets, predictions);
-            Metrics metrics;
+            MetricValues metrics;
             for (size_t k = 0; k < rows.size(); ++k)
               metrics[options.score_keys[k]] = 100 * mean(rows[k]);
             return metrics;

@@ -245,7 +245,7 @@ MetricFn sklearn_metrics_wrapper(const std::string& metric_str, const SklearnOpt
       "sklearn_metrics_wrapper: average '{}' is not known; it is binary, micro, macro or weighted",
       options.average);
   const std::string name = options.metric_dict_str.empty() ? metric_str : options.metric_dict_str;
-  return {name, [=](const Answers& targets, const Answers& predictions) -> Metrics {
+  return {name, [=](const Answers& targets, const Answers& predictions) -> MetricValues {
             check_counts(name, targets.size(), predictions.size());
             double value = 0;
             if (const auto* of_classes = std::get_if<OfClasses>(&function)) {

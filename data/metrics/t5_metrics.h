@@ -3,7 +3,7 @@
 // these functions return; gin files name them the same (configurables.h).
 //
 //   MetricFn metric = metrics::deduplicate_metric(metrics::squad());
-//   Metrics got = metric(targets, predictions);
+//   MetricValues got = metric(targets, predictions);
 //
 // All throw kData, with the metric and the example, for unequal counts, no example at all, answers
 // of another type than they compare, and text that is not UTF-8. Percentages are 0 to 100.
@@ -40,7 +40,7 @@ struct ShardedSquad {
 
   static ShardedSquad of(const Answers& targets, const Answers& predictions);
   ShardedSquad merge(const ShardedSquad& other) const;
-  Metrics compute() const { return {{"em", em}, {"f1", f1}}; }
+  MetricValues compute() const { return {{"em", em}, {"f1", f1}}; }
 };
 MetricFn sharded_squad();
 

@@ -61,11 +61,11 @@ TEST(RequestTarget, MayNameItsHost) {
   EXPECT_EQ(parts("a:80"), Parts("a:80", "none"));
 }
 
-TEST(Metrics, LabelsAreEscapedAndNobodyInventsThem) {
+TEST(ServerMetrics, LabelsAreEscapedAndNobodyInventsThem) {
   EXPECT_EQ(sample("x", {{"a", "1\"2\\3\n4"}, {"b", "c"}}, "5"),
             "quintet_x{a=\"1\\\"2\\\\3\\n4\",b=\"c\"} 5\n");
   EXPECT_EQ(sample("x", {}, "5"), "quintet_x 5\n");
-  Metrics metrics;
+  ServerMetrics metrics;
   for (const std::string target :
        {"/v1/x\",status=\"200\"} 1", "/v1/", "/a", "", "/v1/scores", "/v1/models/a\n"})
     metrics.answered(target, 404, 0);

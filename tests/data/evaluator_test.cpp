@@ -113,34 +113,35 @@ TEST_F(EvaluatorTest, ComparesPredictionsInTheOrderOfTheExamples) {
 }
 
 TEST_F(EvaluatorTest, AsksTheModelOnlyForWhatMetricsWant) {
-  const MetricFn mean{"mean", ScoreMetric([](const Answers&, const Scores& scores) -> Metrics {
+  const MetricFn mean{"mean", ScoreMetric([](const Answers&, const Scores& scores) -> MetricValues {
                         return {{"mean", std::accumulate(scores.begin(), scores.end(), 0.0) /
                                              static_cast<double>(scores.size())}};
                       })};
   const MetricFn with_aux{
       "with_aux", PredictWithAuxMetric([](const Answers& targets, const Answers& predictions,
-                                          const AuxValues& aux) -> Metrics {
+                                          const AuxValues& aux) -> MetricValues {
         return {{"equal", targets == predictions}, {"last", aux.at("scores").back().number()}};
       })};
   const std::vector<Row> rows = {{"a", "a"}, {"b", "b"}, {"c", "c"}};
   const auto scored = evaluator(*task("scored", rows, {mean}))->evaluate(echo(), never);
   EXPECT_EQ(predict_calls_, 0);
   EXPECT_EQ(score_calls_, 2);
-  EXPECT_EQ(scored->front().metrics, (Metrics{{"mean", 101.0}}));
+  EXPECT_EQ(scored->front().metrics, (MetricValues{{"mean", 101.0}}));
   EXPECT_TRUE(scored->front().predictions.empty());
 
   const auto both = evaluator(*task("both", rows, {mean, with_aux}))->evaluate(echo(), never);
   EXPECT_EQ(predict_calls_, 2);
-  EXPECT_EQ(both->front().metrics, (Metrics{{"equal", 1}, {"last", -51.0}, {"mean", 101.0}}));
+  EXPECT_EQ(both->front().metrics, (MetricValues{{"equal", 1}, {"last", -51.0}, {"mean", 101.0}}));
 }
 
 TEST_F(EvaluatorTest, PeersShareTheBatchesAndAllHaveTheResults) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  const MetricFn scored{"scored", ScoreMetric([](const Answers&, const Scores& scores) -> Metrics {
+  const MetricFn scored{"scored",
+                        ScoreMetric([](const Answers&, const Scores& scores) -> MetricValues {
                           return {{"last", scores.back()}};
                         })};
   const MetricFn aux{"aux", PredictWithAuxMetric([](const Answers&, const Answers& predictions,
-                                                    const AuxValues& values) -> Metrics {
+                                                    const AuxValues& values) -> MetricValues {
                        return {{"all", Text{to_string(Answer(predictions)) +
                                             to_string(Answer(values.at("kept")))}}};
                      })};
@@ -208,13 +209,13 @@ TEST_F(EvaluatorTest, PeersShareTheBatchesAndAllHaveTheResults) {
 
 TEST_F(EvaluatorTest, TextsAndHistogramsAreMetricsToo) {
   const MetricFn shown{
-      "shown", PredictMetric([](const Answers&, const Answers&) -> Metrics {
+      "shown", PredictMetric([](const Answers&, const Answers&) -> MetricValues {
         return {{"number", 0.5}, {"text", Text{"# a"}}, {"spread", Histogram{{1, 2}, 3}}};
       })};
   const auto provider = task("values", {{"a", "a"}}, {shown});
   const auto judge = evaluator(*provider);
   const auto outputs = judge->evaluate(echo(), never);
-  const Metrics& got = outputs->front().metrics;
+  const MetricValues& got = outputs->front().metrics;
   EXPECT_EQ(*got.at("text").text(), Text{"# a"});
   EXPECT_EQ(got.at("spread").histogram()->values.size(), 2u);
   EXPECT_EQ(scalars_of(got), (std::map<std::string, double>{{"number", 0.5}}));
@@ -237,7 +238,7 @@ TEST_F(EvaluatorTest, PostprocessesTargetsOnceWithTheirExample) {
       });
   const auto judge = evaluator(*provider);
   for (int run = 0; run < 2; ++run)
-    EXPECT_EQ(judge->evaluate(echo(), never)->front().metrics, (Metrics{{"accuracy", 100.0}}));
+    EXPECT_EQ(judge->evaluate(echo(), never)->front().metrics, (MetricValues{{"accuracy", 100.0}}));
   EXPECT_EQ(targets, 2);
 }
 
@@ -258,7 +259,7 @@ TEST_F(EvaluatorTest, TakesTheFirstExamplesAndAnotherTargetField) {
   EXPECT_EQ(*some->front().targets, (Answers{"b", "d"}));
   const auto inputs =
       evaluator(*provider, {.target_field_name = "inputs"})->evaluate(echo(), never);
-  EXPECT_EQ(inputs->front().metrics, (Metrics{{"accuracy", 100.0}}));
+  EXPECT_EQ(inputs->front().metrics, (MetricValues{{"accuracy", 100.0}}));
   const std::string message =
       message_of(ExitCode::kUsage, [&] { evaluator(*provider, {.target_field_name = "labels"}); });
   EXPECT_TRUE(contains(message, "no feature 'labels'")) << message;
@@ -315,11 +316,11 @@ TEST_F(EvaluatorTest, WritesSeqiosFiles) {
   Tokens most(32), too_many(40);
   std::iota(most.begin(), most.end(), 0);
   std::iota(too_many.begin(), too_many.end(), 1);
-  const MetricFn with_aux{
-      "aux", PredictWithAuxMetric([](const Answers&, const Answers&, const AuxValues&) -> Metrics {
-        return {{"undefined", std::nan("")}};
-      })};
-  const MetricFn scored{"scored", ScoreMetric([](const Answers&, const Scores&) -> Metrics {
+  const MetricFn with_aux{"aux", PredictWithAuxMetric([](const Answers&, const Answers&,
+                                                         const AuxValues&) -> MetricValues {
+                            return {{"undefined", std::nan("")}};
+                          })};
+  const MetricFn scored{"scored", ScoreMetric([](const Answers&, const Scores&) -> MetricValues {
                           return {{"half", 0.5}};
                         })};
   const auto provider = task("a/task",

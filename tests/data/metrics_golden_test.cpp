@@ -81,7 +81,7 @@ class Row {
   void check_metric(const std::string& fn) const {
     const MetricFn judge = metric(fn);
     const Answers targets = testing::answers_of(row_["targets"]);
-    const Metrics got =
+    const MetricValues got =
         row_.has("scores")
             ? std::get<ScoreMetric>(judge.compute)(targets, row_["scores"].as_doubles())
             : judge(targets, testing::answers_of(row_["predictions"]));

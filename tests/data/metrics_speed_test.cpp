@@ -1,4 +1,4 @@
-// Metrics over 100,000 examples take seconds: nothing about them grows with the square of the set.
+// MetricValues over 100,000 examples take seconds: nothing about them grows with the square of the set.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

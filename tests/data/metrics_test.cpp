@@ -1,4 +1,4 @@
-// Metrics beyond the fixtures: input that cannot be judged, Unicode, sklearn's functions, shards.
+// MetricValues beyond the fixtures: input that cannot be judged, Unicode, sklearn's functions, shards.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -58,7 +58,7 @@ std::vector<Judged> judged_metrics() {
           {sklearn_metrics_wrapper("matthews_corrcoef"), 0, 1}};
 }
 
-TEST(Metrics, UnequalCountsAndNoExamplesAreErrorsThatNameTheMetric) {
+TEST(MetricValues, UnequalCountsAndNoExamplesAreErrorsThatNameTheMetric) {
   for (const Judged& j : judged_metrics()) {
     SCOPED_TRACE(j.metric.name);
     EXPECT_NO_THROW(j.metric({j.target}, {j.prediction}));
@@ -70,7 +70,7 @@ TEST(Metrics, UnequalCountsAndNoExamplesAreErrorsThatNameTheMetric) {
   }
 }
 
-TEST(Metrics, TextThatIsNotUtf8IsAnErrorThatNamesTheExample) {
+TEST(MetricValues, TextThatIsNotUtf8IsAnErrorThatNamesTheExample) {
   for (const std::string bad : {"lone \xED\xA0\x80 surrogate", "cut \xC3", "over\xC0\xAFlong"})
     for (const MetricFn& metric :
          {metrics::bleu(), metrics::rouge_mean(), metrics::edit_distance()}) {
@@ -86,7 +86,7 @@ TEST(Metrics, TextThatIsNotUtf8IsAnErrorThatNamesTheExample) {
   EXPECT_TRUE(contains(squad, "UTF-8")) << squad;
 }
 
-TEST(Metrics, AnswersOfAnotherTypeAreErrorsThatSayWhatWasFound) {
+TEST(MetricValues, AnswersOfAnotherTypeAreErrorsThatSayWhatWasFound) {
   const std::string text = data_error([] { metrics::bleu()({"a", "b"}, {"a", 7}); });
   EXPECT_EQ(text, "bleu: prediction 1: expected text, found 7");
   const std::string list = data_error([] { metrics::squad()({"a"}, {"a"}); });
@@ -101,7 +101,7 @@ TEST(Metrics, AnswersOfAnotherTypeAreErrorsThatSayWhatWasFound) {
   EXPECT_TRUE(contains(empty, "the list is empty")) << empty;
 }
 
-TEST(Metrics, NanScoresAreErrorsThatNameTheExample) {
+TEST(MetricValues, NanScoresAreErrorsThatNameTheExample) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const auto score = [](const MetricFn& metric, const Answers& targets, const Scores& scores) {
     return data_error([&] { std::get<ScoreMetric>(metric.compute)(targets, scores); });
@@ -117,18 +117,18 @@ TEST(Metrics, NanScoresAreErrorsThatNameTheExample) {
   EXPECT_TRUE(contains(score(metrics::rank_classification(), short_tuple, {0.1}), "expected (idx"));
   EXPECT_TRUE(contains(score(metrics::rank_classification({.num_classes = 3}), choices, {0.1, 0.2}),
                        "no multiple of num_classes"));
-  const Metrics pearson = metrics::pearson_corrcoef()({1.0, 2.0}, {nan, 1.0});
+  const MetricValues pearson = metrics::pearson_corrcoef()({1.0, 2.0}, {nan, 1.0});
   EXPECT_TRUE(std::isnan(pearson.at("pearson_corrcoef")));
   EXPECT_TRUE(std::isnan(metrics::spearman_corrcoef()({1.0, 2.0}, {nan, 1.0}).begin()->second));
 }
 
-TEST(Metrics, AMetricOfScoresDoesNotComparePredictions) {
+TEST(MetricValues, AMetricOfScoresDoesNotComparePredictions) {
   EXPECT_TRUE(metrics::score_auc().wants_scores());
   EXPECT_FALSE(metrics::squad().wants_scores());
   EXPECT_TRUE(contains(usage_error([] { metrics::score_auc()({0}, {1}); }), "score_auc"));
 }
 
-TEST(Metrics, UnknownOptionsAreErrorsBeforeAnythingIsComputed) {
+TEST(MetricValues, UnknownOptionsAreErrorsBeforeAnythingIsComputed) {
   EXPECT_TRUE(contains(usage_error([] { metrics::bleu("13b"); }), "did you mean '13a'"));
   EXPECT_TRUE(contains(usage_error([] { metrics::rouge({{"rouge0"}}); }), "rouge0"));
   EXPECT_TRUE(contains(usage_error([] { metrics::sklearn_metrics_wrapper("f1_scor"); }),
@@ -209,7 +209,7 @@ TEST(Sklearn, EqualsScikitLearn) {
   EXPECT_TRUE(std::isnan(value("cohen_kappa_score", {1, 1}, {1, 1})));
   EXPECT_EQ(metrics::sklearn_metrics_wrapper(
                 "accuracy_score", {.metric_dict_str = "percent", .factor = 100})({1, 2}, {1, 1}),
-            (Metrics{{"percent", 50.0}}));
+            (MetricValues{{"percent", 50.0}}));
 }
 
 /// Stems of NLTK 3.10.4.
@@ -273,29 +273,30 @@ TEST(Text, IsPythons) {
   EXPECT_EQ(metrics::parse_float("-Infinity"), -HUGE_VAL);
 }
 
-TEST(Metrics, ShardsOfSquadMergeToTheWhole) {
+TEST(MetricValues, ShardsOfSquadMergeToTheWhole) {
   const Answers targets = {Answers{"a cat"}, Answers{"two dogs", "dogs"}, Answers{"x"}};
   const Answers predictions = {"cat", "dogs bark", "y"};
   metrics::ShardedSquad merged;
   for (size_t i = 0; i < targets.size(); ++i)
     merged = merged.merge(metrics::ShardedSquad::of({targets[i]}, {predictions[i]}));
   EXPECT_EQ(merged.count, 3);
-  const Metrics whole = metrics::squad()(targets, predictions);
+  const MetricValues whole = metrics::squad()(targets, predictions);
   EXPECT_NEAR(merged.compute().at("f1"), whole.at("f1"), 1e-9);
   EXPECT_NEAR(merged.compute().at("em"), whole.at("em"), 1e-9);
 }
 
-TEST(Metrics, GroupsReportTheirOwnScores) {
+TEST(MetricValues, GroupsReportTheirOwnScores) {
   const auto pair = [](Answer group, int value) {
     return Answer(Fields{{"group", std::move(group)}, {"value", value}});
   };
-  const Metrics got = metrics::mean_group_metric(metrics::accuracy(), "group", "value", true)(
+  const MetricValues got = metrics::mean_group_metric(metrics::accuracy(), "group", "value", true)(
       {pair(Answers{1, 2}, 0), pair("b", 1), pair(Answers{1, 2}, 1)},
       {pair(0, 0), pair(0, 0), pair(0, 0)});
-  EXPECT_EQ(got, (Metrics{{"accuracy", 25.0}, {"(1, 2)-accuracy", 50.0}, {"b-accuracy", 0.0}}));
+  EXPECT_EQ(got,
+            (MetricValues{{"accuracy", 25.0}, {"(1, 2)-accuracy", 50.0}, {"b-accuracy", 0.0}}));
 }
 
-TEST(Metrics, RougesBootstrapIsTheSameEachTime) {
+TEST(MetricValues, RougesBootstrapIsTheSameEachTime) {
   const Answers targets = {"a b c", "d e f", "g h i"}, predictions = {"a b c", "d x y", "z z z"};
   const MetricFn rouge = metrics::rouge({}, false);
   EXPECT_EQ(rouge(targets, predictions), rouge(targets, predictions));

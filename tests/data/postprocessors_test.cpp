@@ -110,7 +110,7 @@ seqio.TaskRegistry.tasks = [@seqio.Task()]
   EXPECT_EQ(task.postprocess("YES", Example(), false), Answer(1));
   ASSERT_EQ(task.metric_fns().size(), 4u);
   EXPECT_EQ(task.metric_fns()[0].name, "mean_3class_f1");
-  EXPECT_EQ(task.metric_fns()[1]({0, 1}, {0, 1}), (Metrics{{"matthews_corrcoef", 100.0}}));
+  EXPECT_EQ(task.metric_fns()[1]({0, 1}, {0, 1}), (MetricValues{{"matthews_corrcoef", 100.0}}));
   EXPECT_EQ(task.metric_fns()[2].name, "deduplicate_metric(squad)");
   EXPECT_TRUE(task.metric_fns()[3].wants_scores());
 }

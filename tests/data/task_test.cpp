@@ -150,7 +150,8 @@ utils.DatasetConfig:
 )");
   const auto* task = tasks.get("my_task")->tasks().front();
   ASSERT_EQ(task->metric_fns().size(), 2u);
-  EXPECT_EQ(task->metric_fns()[1]({"a", "b"}, {"a", "c"}), (Metrics{{"sequence_accuracy", 50.0}}));
+  EXPECT_EQ(task->metric_fns()[1]({"a", "b"}, {"a", "c"}),
+            (MetricValues{{"sequence_accuracy", 50.0}}));
   StreamPtr stream = task->stream({.epochs = 1});
   EXPECT_EQ(testing::rows_text(*stream),
             R"([{"inputs":[114,113,104,1],"inputs_pretokenized":"one","targets":[52,1],)"
