@@ -11,9 +11,9 @@ std::vector<int64_t> sizes_of(const std::vector<RecordFilePtr>& files) {
   return sizes;
 }
 
-class Slice final : public RecordFile {
+class RecordRange final : public RecordFile {
  public:
-  Slice(RecordFilePtr file, int64_t begin, int64_t end)
+  RecordRange(RecordFilePtr file, int64_t begin, int64_t end)
       : file_(std::move(file)), begin_(begin), end_(end) {
     QT_ASSERT(begin >= 0 && begin <= end && end <= file_->size());
   }
@@ -32,7 +32,7 @@ class Slice final : public RecordFile {
 }  // namespace
 
 RecordFilePtr slice(RecordFilePtr file, int64_t begin, int64_t end) {
-  return std::make_shared<Slice>(std::move(file), begin, end);
+  return std::make_shared<RecordRange>(std::move(file), begin, end);
 }
 
 RecordFiles::RecordFiles(std::vector<RecordFilePtr> files)
