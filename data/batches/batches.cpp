@@ -72,7 +72,7 @@ struct Batches::State {
     Position stream;
     int64_t batch = 0;  // number of the next one
   };
-  struct Made {
+  struct Prepared {
     std::optional<Batch> batch;  // none: the end
     std::exception_ptr error;
     Place after;
@@ -99,8 +99,8 @@ struct Batches::State {
   std::thread thread;
   std::mutex mutex;
   std::condition_variable changed;
-  std::deque<Made> made;  // guarded by mutex
-  bool stopping = false;  // guarded by mutex
+  std::deque<Prepared> prepared_batches;  // guarded by mutex
+  bool stopping = false;                  // guarded by mutex
 
   ~State() {
     if (runner) runner->cancel();
@@ -219,8 +219,8 @@ struct Batches::State {
     return batch;
   }
 
-  Made make() {
-    Made made_now;
+  Prepared make() {
+    Prepared prepared;
     try {
       do {
         batch_began = false;
@@ -228,24 +228,26 @@ struct Batches::State {
         const bool keep = own && batch_number % batch_shard.count == batch_shard.index;
         batch_number += own;
         Batch batch = make_batch(keep);
-        if (batch_began && keep) made_now.batch = std::move(batch);
-      } while (batch_began && !made_now.batch && !must_stop());
-      stream->save(made_now.after.stream);
-      made_now.after.batch = next_batch;
+        if (batch_began && keep) prepared.batch = std::move(batch);
+      } while (batch_began && !prepared.batch && !must_stop());
+      stream->save(prepared.after.stream);
+      prepared.after.batch = next_batch;
     } catch (...) {
-      made_now.error = std::current_exception();
+      prepared.error = std::current_exception();
     }
-    return made_now;
+    return prepared;
   }
 
   void run() {
     while (true) {
-      Made next = make();
+      Prepared next = make();
       const bool last = !next.batch.has_value();
       std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return stopping || static_cast<int64_t>(made.size()) < prefetch; });
+      changed.wait(lock, [&] {
+        return stopping || static_cast<int64_t>(prepared_batches.size()) < prefetch;
+      });
       if (stopping) return;
-      made.push_back(std::move(next));
+      prepared_batches.push_back(std::move(next));
       changed.notify_all();
       if (last) return;
     }
@@ -264,7 +266,7 @@ struct Batches::State {
     changed.notify_all();
     if (thread.joinable()) thread.join();
     stopping = false;
-    made.clear();
+    prepared_batches.clear();
   }
 
   /// Says which process, if another one, is waited for, and does not wait for ever.
@@ -276,7 +278,7 @@ struct Batches::State {
                          std::chrono::duration<double>(seconds));
     };
     for (double until = std::min(kPatience, timeout_seconds);
-         !changed.wait_until(lock, after(until), [&] { return !made.empty(); });
+         !changed.wait_until(lock, after(until), [&] { return !prepared_batches.empty(); });
          until += std::min(kPatience, timeout_seconds)) {
       const std::string who = runner ? runner->held_up_by() : "";
       if (who.empty()) continue;
@@ -290,15 +292,15 @@ struct Batches::State {
 
   std::optional<Batch> next() {
     start();
-    Made taken;
+    Prepared taken;
     if (prefetch > 0) {
       std::unique_lock lock(mutex);
       wait_for_batch(lock);
-      Made& front = made.front();
+      Prepared& front = prepared_batches.front();
       if (front.error) std::rethrow_exception(front.error);
       if (!front.batch) return std::nullopt;  // stays in the queue: the end is the end
       taken = std::move(front);
-      made.pop_front();
+      prepared_batches.pop_front();
       changed.notify_all();
     } else {
       taken = make();

@@ -33,15 +33,15 @@ class Producer {
   /// Delivery number n of this rank, if it is there; after the last one, the last one again.
   std::shared_ptr<const Delivery> delivery(int64_t n) {
     const std::lock_guard lock(mutex_);
-    if (made_.empty()) return nullptr;
-    const int64_t last = first_ + static_cast<int64_t>(made_.size()) - 1;
-    if (n > last) return ended_ ? made_.back() : nullptr;
-    return made_[static_cast<size_t>(n - first_)];
+    if (prepared_.empty()) return nullptr;
+    const int64_t last = first_ + static_cast<int64_t>(prepared_.size()) - 1;
+    if (n > last) return ended_ ? prepared_.back() : nullptr;
+    return prepared_[static_cast<size_t>(n - first_)];
   }
   /// Those before number n are not needed any more.
   void drop_before(int64_t n) {
     const std::lock_guard lock(mutex_);
-    for (; first_ < n && made_.size() > (ended_ ? 1u : 0u); ++first_) made_.pop_front();
+    for (; first_ < n && prepared_.size() > (ended_ ? 1u : 0u); ++first_) prepared_.pop_front();
     changed_.notify_all();
   }
 
@@ -60,8 +60,8 @@ class Producer {
       }
       std::unique_lock lock(mutex_);
       ended_ = !delivery->batch.has_value();
-      made_.push_back(std::move(delivery));
-      changed_.wait(lock, [&] { return stopping_ || ended_ || made_.size() < room_; });
+      prepared_.push_back(std::move(delivery));
+      changed_.wait(lock, [&] { return stopping_ || ended_ || prepared_.size() < room_; });
       if (stopping_ || ended_) return;
     }
   }
@@ -71,8 +71,8 @@ class Producer {
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<const Delivery>> made_;  // guarded by mutex_, as are
-  int64_t first_ = 0;                                 // number of the front
+  std::deque<std::shared_ptr<const Delivery>> prepared_;  // guarded by mutex_, as are
+  int64_t first_ = 0;                                     // number of the front
   bool ended_ = false, stopping_ = false;
 };
 
