@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/serve/http/log.h"
+#include "apps/serve/insist.h"
 #include "runtime/base/clock.h"
 
 namespace quintet::serve {
@@ -98,7 +99,7 @@ void JobGroup::forget() {
 /// pointless, and so is what came of those that are over.
 void JobGroup::over(size_t index, const Outcome& outcome) noexcept {
   bool last = false;
-  Worker::Tasks next;
+  ThreadPool::Tasks next;
   {
     const std::lock_guard lock(mutex_);
     std::exception_ptr error = outcome.error;

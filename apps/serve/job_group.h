@@ -64,7 +64,7 @@ class JobGroup : public std::enable_shared_from_this<JobGroup> {
   std::function<void(size_t, const decoding::RequestDecoder&)> on_step_;
   Finish finish_;
   AnswerMemory::Held held_;
-  Worker::Tasks answer_, end_others_;  // made before the work begins
+  ThreadPool::Tasks answer_, end_others_;  // made before the work begins
   bool streams_ = false;
   std::once_flag begun_once_;
   std::atomic<bool> begun_ = false;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/serve/http/log.h"
+#include "apps/serve/insist.h"
 #include "apps/serve/job_group.h"
 #include "apps/serve/page.h"
 

@@ -10,9 +10,10 @@
 #include "apps/serve/api/completion_request.h"
 #include "apps/serve/http/host_names.h"
 #include "apps/serve/http/http_server.h"
+#include "apps/serve/http/log.h"
 #include "apps/serve/metrics.h"
-#include "apps/serve/worker.h"
 #include "models/serving/engine.h"
+#include "runtime/base/thread_pool.h"
 
 namespace quintet::serve {
 
@@ -45,7 +46,7 @@ class Service {
   const TextModel& model() const { return model_; }
   const ServiceOptions& options() const { return options_; }
   ServerMetrics& metrics() { return metrics_; }
-  Worker& worker() { return worker_; }
+  ThreadPool& worker() { return worker_; }
   AnswerMemory& answer_memory() { return answer_memory_; }
   /// Ids of a prompt; throws ApiError 400 for one that is too long.
   std::vector<int32_t> encode(const Text& prompt, const std::string& field) const;
@@ -66,9 +67,12 @@ class Service {
   ServerMetrics metrics_;
   std::function<int64_t()> connections_ = [] { return 0; };
   std::atomic<bool> draining_ = false;
-  // The last: they end before what their tasks use. What is read waits for nobody's answer, and
-  // no answer for what is read: a body may take a while.
-  Worker worker_, reader_;
+  // A thread each for reading requests and for writing answers: as JSON that takes milliseconds,
+  // which neither the sockets nor the batch should wait for. What is read waits for nobody's answer,
+  // and no answer for what is read: a body may take a while. The last members: they end before what
+  // their tasks use.
+  ThreadPool worker_{"to answer requests", 1, {.failed = log_failure}};
+  ThreadPool reader_{"to answer requests", 1, {.failed = log_failure}};
 };
 
 HttpResponse error_response(const ApiError& error);

@@ -1,11 +1,9 @@
 #include "data/cache/cache_writer.h"
 
-#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <thread>
 
 #include "data/cache/cache_stats.h"
 #include "data/cache/spill.h"
@@ -19,7 +17,7 @@
 #include "runtime/base/files/folder_lock.h"
 #include "runtime/base/formats/crc32c.h"
 #include "runtime/base/formats/tfrecord.h"
-#include "runtime/base/thread.h"
+#include "runtime/base/thread_pool.h"
 
 namespace quintet::data {
 namespace {
@@ -34,33 +32,9 @@ constexpr uint32_t kPreprocessing = 11, kShuffling = 12;
 /// after all have stopped.
 void in_parallel(const CacheOptions& options, int64_t count,
                  const std::function<void(int64_t)>& work) {
-  std::atomic<int64_t> next{0};
-  std::atomic<bool> failed{false};
-  std::exception_ptr error;
-  std::mutex mutex;
-  const auto run = [&] {
-    try {
-      while (!failed) {
-        const int64_t i = next++ * options.peers.size + options.peers.rank;
-        if (i >= count) return;
-        work(i);
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!failed.exchange(true)) error = std::current_exception();
-    }
-  };
-  std::vector<std::thread> threads;
-  try {
-    for (int i = 1; i < options.threads; ++i)
-      threads.push_back(start_thread("to preprocess (--threads)", run));
-  } catch (...) {
-    const std::lock_guard lock(mutex);
-    if (!failed.exchange(true)) error = std::current_exception();
-  }
-  run();
-  for (std::thread& thread : threads) thread.join();
-  if (error) std::rethrow_exception(error);
+  const int64_t rank = options.peers.rank, size = options.peers.size;
+  ThreadPool pool("to preprocess (--threads)", options.threads - 1);
+  pool.for_each((count - rank + size - 1) / size, [&](int64_t i) { work(i * size + rank); });
 }
 
 /// At most one line a few seconds.

@@ -1,13 +1,10 @@
 #include "data/reading/work_chunks.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
 #include <limits>
-#include <mutex>
 
 #include "runtime/base/check.h"
-#include "runtime/base/thread.h"
 
 namespace quintet::data {
 namespace {
@@ -131,60 +128,15 @@ class ChunkStream final : public Stream {
 
 }  // namespace
 
-struct ChunkThreads::State {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<std::packaged_task<WorkChunk()>> waiting;  // guarded by mutex
-  bool stopping = false;                                // guarded by mutex
-
-  void stop(std::vector<std::thread>& threads) {
-    {
-      const std::lock_guard lock(mutex);
-      stopping = true;
-    }
-    changed.notify_all();
-    for (std::thread& thread : threads) thread.join();
-  }
-  void work() {
-    while (true) {
-      std::packaged_task<WorkChunk()> task;
-      {
-        std::unique_lock lock(mutex);
-        changed.wait(lock, [&] { return stopping || !waiting.empty(); });
-        if (stopping) return;
-        task = std::move(waiting.front());
-        waiting.pop_front();
-      }
-      task();
-    }
-  }
-};
-
-ChunkThreads::ChunkThreads(int threads) : state_(std::make_shared<State>()) {
-  try {
-    for (int i = 0; i < std::max(1, threads); ++i)
-      threads_.push_back(start_thread("to preprocess", [state = state_] { state->work(); }));
-  } catch (...) {
-    state_->stop(threads_);
-    throw;
-  }
-}
-
-ChunkThreads::~ChunkThreads() { state_->stop(threads_); }
+ChunkThreads::ChunkThreads(int threads)
+    : pool_("to preprocess", std::max(1, threads), {.at_end = ThreadPool::AtEnd::drop}) {}
 
 std::future<WorkChunk> ChunkThreads::run(int64_t, int64_t, const Provenance&,
                                          std::function<WorkChunk()> make) {
-  std::packaged_task<WorkChunk()> task(std::move(make));
-  std::future<WorkChunk> result = task.get_future();
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->waiting.push_back(std::move(task));
-  }
-  state_->changed.notify_one();
-  return result;
+  return pool_.submit(std::move(make));
 }
 
-int64_t ChunkThreads::prefetch_depth() const { return 2 * static_cast<int64_t>(threads_.size()); }
+int64_t ChunkThreads::prefetch_depth() const { return 2 * pool_.size(); }
 
 int reader_threads(int requested) {
   constexpr int kMost = 16;

@@ -11,10 +11,10 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "data/reading/read_order.h"
+#include "runtime/base/thread_pool.h"
 
 namespace quintet::data {
 
@@ -50,18 +50,14 @@ class ChunkRunner {
 class ChunkThreads final : public ChunkRunner {
  public:
   explicit ChunkThreads(int threads);
-  /// Chunks that have not been begun are dropped.
-  ~ChunkThreads() override;
   int64_t new_stream() override { return streams_++; }
   std::future<WorkChunk> run(int64_t stream, int64_t chunk, const Provenance& provenance,
                              std::function<WorkChunk()> make) override;
   int64_t prefetch_depth() const override;
 
  private:
-  struct State;
-  std::shared_ptr<State> state_;
-  std::vector<std::thread> threads_;
   int64_t streams_ = 0;
+  ThreadPool pool_;  // drops at its end what has not been begun
 };
 /// The number of threads for a request (0: a quarter of the machine's, at least 1, at most 16).
 int reader_threads(int requested);

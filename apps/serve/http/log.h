@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <exception>
 
 namespace quintet::serve {
 
@@ -12,5 +13,8 @@ template <class... Args>
 void log_line(fmt::format_string<Args...> text, Args&&... args) {
   std::fputs(fmt::format(text, std::forward<Args>(args)...).c_str(), stderr);
 }
+
+/// For threads whose tasks have nobody else to tell.
+inline void log_failure(const std::exception& error) { log_line("serve: {}\n", error.what()); }
 
 }  // namespace quintet::serve
