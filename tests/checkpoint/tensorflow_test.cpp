@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 
+#include "checkpoint/bytes/decompress.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "checkpoint/tensorflow/mesh_names.h"
 #include "checkpoint/tensorflow/slice_key.h"
@@ -106,10 +108,131 @@ TEST(MeshNames, OthersAreRefusedByName) {
   }
 }
 
-/// Written by TensorFlow 2.16 (tests/oracles/gen_ocdbt.py).
-TEST(SliceKey, IsTensorFlows) {
-  EXPECT_EQ(tensorflow::slice_key("a", {0}, {tensorflow::kWholeAxis}),
-            std::string("\0a\0\x01\x01\x01\x80\x7f", 8));
+/// TensorFlow's own checkpoints with slices are below, these are numbers that they do not have.
+TEST(SliceKey, OfNumbersOfEverySize) {
+  using tensorflow::slice_key;
+  using namespace std::string_literals;
+  EXPECT_EQ(slice_key("a", {0}, {tensorflow::kWholeAxis}), "\0a\0\x01\x01\x01\x80\x7f"s);
+  EXPECT_EQ(slice_key("\0\xff"s, {}, {}), "\0\0\xff\xff\0\0\x01\0"s);
+  EXPECT_EQ(slice_key("", {64}, {8191}), "\0\0\x01\x01\x01\xc0\x40\xdf\xff"s);
+  EXPECT_EQ(slice_key("", {8192}, {1}), "\0\0\x01\x01\x01\xe0\x20\0\x81"s);
+}
+
+/// Checkpoints of variables in several parts, with their values by our names beside them.
+std::vector<fs::path> fixtures_in_parts() {
+  std::vector<fs::path> prefixes;
+  for (const auto& entry : fs::directory_iterator(fixture_root() / "ocdbt/tf"))
+    if (entry.path().extension() == ".index")
+      prefixes.push_back(entry.path().parent_path() / entry.path().stem());
+  return prefixes;
+}
+
+HostArrays values_of(const fs::path& prefix) {
+  return read_safetensors(prefix.parent_path() / prefix.stem() += ".safetensors");
+}
+
+TEST(TensorFlowReader, ReadsVariablesInParts) {
+  ASSERT_FALSE(fixtures_in_parts().empty());
+  for (const fs::path& prefix : fixtures_in_parts()) {
+    SCOPED_TRACE(prefix);
+    const auto reader = open_checkpoint(prefix);
+    EXPECT_TRUE(testing::same_state(testing::read_all(*reader), values_of(prefix)));
+    EXPECT_TRUE(reader->verify().empty());
+    testing::check_regions(*reader, values_of(prefix));
+  }
+}
+
+/// Every tensor and every block of the index has a checksum: damage is told, or it hit what nobody reads.
+TEST(DamagedTensorFlow, IsAnErrorOrUnchanged) {
+  for (const fs::path& prefix : fixtures_in_parts()) {
+    const testing::Scratch scratch;
+    for (const auto& entry : fs::directory_iterator(prefix.parent_path()))
+      fs::copy(entry.path(), scratch.path() / entry.path().filename());
+    const fs::path copy = scratch.path() / prefix.filename();
+    const HostArrays want = values_of(prefix);
+    const auto is_told = [&] {
+      try {
+        const auto reader = open_checkpoint(copy);
+        reader->verify();
+        EXPECT_TRUE(testing::same_state(testing::read_all(*reader), want));
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ExitCode::kData);
+        EXPECT_NE(std::string(error.what()).find(copy.string()), std::string::npos) << error.what();
+        return true;
+      }
+      return false;
+    };
+    ASSERT_FALSE(is_told());
+    std::mt19937 random(9);
+    for (const auto& entry : fs::directory_iterator(scratch.path())) {
+      if (entry.path().extension() == ".safetensors") continue;
+      SCOPED_TRACE(entry.path());
+      const std::string whole = read_file(entry.path());
+      int told = 0;
+      for (int i = 0; i < 2000; ++i) {
+        std::string bytes = whole;
+        char& byte = bytes[random() % bytes.size()];
+        byte = static_cast<char>(byte ^ (1 << random() % 8));
+        testing::write_bytes(entry.path(), bytes);
+        told += is_told() ? 1 : 0;
+      }
+      EXPECT_GT(told, 1700) << "the footer of an index has bytes that nobody reads";
+      for (size_t i = 0; i < 64; ++i) {
+        testing::write_bytes(entry.path(), whole.substr(0, whole.size() * i / 64));
+        EXPECT_TRUE(is_told()) << i;
+      }
+      testing::write_bytes(entry.path(), whole);
+    }
+  }
+}
+
+TEST(RefusedTensorFlow, WhatIsMissing) {
+  const fs::path prefix = fixtures_in_parts().front();
+  const testing::Scratch scratch;
+  fs::copy(prefix.string() + ".index", scratch.path() / "a.ckpt-3.index");
+  const std::string what =
+      testing::error_of(ExitCode::kData, [&] { open_checkpoint(scratch.path()); });
+  EXPECT_NE(what.find("a.ckpt-3.data-00000-of-00001"), std::string::npos) << what;
+}
+
+TEST(Snappy, AsItIsDescribed) {
+  // "abcdabcdabcdab": a literal of four bytes, a copy of ten from four bytes before.
+  using namespace std::string_literals;
+  const auto unpack = [](const std::string& bytes, size_t limit) {
+    const Bytes out = decompress(Codec::snappy, std::as_bytes(std::span(bytes)), limit, "here");
+    return std::string(reinterpret_cast<const char*>(out.data()), out.size());
+  };
+  EXPECT_EQ(unpack("\x0e\x0c"
+                   "abcd\x19\x04"s,
+                   100),
+            "abcdabcdabcdab");
+  EXPECT_EQ(unpack("\x0e\x0c"
+                   "abcd\x26\x04\x00"s,
+                   100),
+            "abcdabcdabcdab");
+  EXPECT_EQ(unpack("\x0e\x0c"
+                   "abcd\x27\x04\x00\x00\x00"s,
+                   100),
+            "abcdabcdabcdab");
+  EXPECT_EQ(unpack("\x05\xf0\x04hello"s, 100), "hello");
+  for (const std::string& bad : {"\x0e\x0c"
+                                 "abcd\x19\x05"s,
+                                 "\x0e\x0c"
+                                 "abcd\x19\x00"s,
+                                 "\x0f\x0c"
+                                 "abcd\x19\x04"s,
+                                 "\x0d\x0c"
+                                 "abcd\x19\x04"s,
+                                 "\x0e\x0c"
+                                 "abc"s,
+                                 "\x05\xf4\xff"s})
+    testing::error_of(ExitCode::kData, [&] { unpack(bad, 100); });
+  testing::error_of(ExitCode::kData, [&] {
+    unpack(
+        "\x0e\x0c"
+        "abcd\x19\x04"s,
+        13);
+  });
 }
 
 }  // namespace
