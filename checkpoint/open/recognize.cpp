@@ -138,7 +138,11 @@ bool is_huggingface(const fs::path& path) {
 
 bool is_t5x(const fs::path& path) {
   if (is_file(path)) return begins_with_train_state(path);
-  return is_msgpack_file(path / "checkpoint") || is_msgpack_file(path / "state" / "checkpoint");
+  // Orbax of 2023 wrote both; then the arrays are in the store.
+  const auto is_index_of = [](const fs::path& folder) {
+    return is_msgpack_file(folder / "checkpoint") && !is_file(folder / "manifest.ocdbt");
+  };
+  return is_index_of(path) || is_index_of(path / "state");
 }
 
 bool is_orbax(const fs::path& path) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "checkpoint/arrays/file_tensor.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/json.h"
@@ -14,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kMetadata = "_METADATA";
+constexpr const char* kIndex = "checkpoint";
 constexpr const char* kArray = ".zarray";
 constexpr const char* kProcess = "ocdbt.process_";
 
@@ -60,7 +62,8 @@ std::string with_slashes(std::string name) {
 }  // namespace
 
 Reader::Reader(fs::path folder) : CheckpointReader(std::move(folder)), item_(item_of(folder_)) {
-  read_names();
+  read_metadata();
+  read_index();
   if (ocdbt::Store::is_in(item_))
     add_store();
   else
@@ -72,7 +75,7 @@ Reader::Reader(fs::path folder) : CheckpointReader(std::move(folder)), item_(ite
 }
 
 /// A name in a store is the keys of its place in the tree with dots between, and keys may hold dots.
-void Reader::read_names() {
+void Reader::read_metadata() {
   if (!is_there(item_ / kMetadata)) return;
   const Json metadata = Json::read(item_ / kMetadata);
   QT_CHECK_AS(ExitCode::kData, !metadata.has("use_zarr3") || !metadata["use_zarr3"].as_bool(),
@@ -88,13 +91,26 @@ void Reader::read_names() {
   }
 }
 
+void Reader::read_index() {
+  if (!is_there(item_ / kIndex)) return;
+  index_file_ = std::make_unique<const MappedFile>(item_ / kIndex);
+  index_ = t5x::read_index(index_file_->bytes(), index_file_->path().string());
+  for (const auto& [path, leaf] : index_.leaves) {
+    if (leaf.folder.empty())
+      tensors_[path] = {leaf.array.dtype, leaf.array.shape};
+    else
+      names_[leaf.folder] = path;
+  }
+}
+
 void Reader::add(const std::string& name, zarr::Array array) {
   const auto known = names_.find(name);
   const std::string path =
       without_wrapper(known == names_.end() ? with_slashes(name) : known->second);
-  tensors_[path] = {array.dtype(), array.shape()};
-  QT_CHECK_AS(ExitCode::kData, arrays_.emplace(path, std::move(array)).second,
+  QT_CHECK_AS(ExitCode::kData,
+              tensors_.emplace(path, StoredTensor{array.dtype(), array.shape()}).second,
               "{}: has array '{}' twice", item_.string(), path);
+  arrays_.emplace(path, std::move(array));
 }
 
 void Reader::add_store() {
@@ -137,22 +153,20 @@ void Reader::check_all_are_there() const {
   for (const auto& [name, path] : names_)
     QT_CHECK_AS(ExitCode::kData, arrays_.contains(without_wrapper(path)),
                 "{}: {} lists array '{}', which is not there; the copy is not complete",
-                item_.string(), kMetadata, name);
+                item_.string(), index_file_ ? kIndex : kMetadata, name);
 }
 
 int64_t Reader::find_step() const {
-  const auto found = arrays_.find("state/step");
-  if (found == arrays_.end()) return 0;
-  const std::vector<int64_t>& shape = found->second.shape();
+  const auto found = tensors_.find("state/step");
+  if (found == tensors_.end()) return 0;
+  const auto& [dtype, shape] = found->second;
   const bool is_scalar = shape.empty() || shape == std::vector<int64_t>{1};
-  QT_CHECK_AS(
-      ExitCode::kData,
-      is_scalar && (found->second.dtype() == DType::i32 || found->second.dtype() == DType::i64),
-      "{}: state/step is {} [{}], expected an integer", item_.string(),
-      name_of(found->second.dtype()), fmt::join(shape, ", "));
+  QT_CHECK_AS(ExitCode::kData, is_scalar && (dtype == DType::i32 || dtype == DType::i64),
+              "{}: state/step is {} {}, expected an integer", item_.string(), name_of(dtype),
+              shape_text(shape));
   int64_t step = 0;  // little endian: four bytes of an int32 are its value
-  found->second.read(std::vector<int64_t>(shape.size()), shape,
-                     reinterpret_cast<std::byte*>(&step));
+  read({"state/step", std::vector<int64_t>(shape.size()), shape},
+       reinterpret_cast<std::byte*>(&step));
   return step;
 }
 
@@ -165,15 +179,24 @@ std::vector<std::pair<std::string, std::string>> Reader::details() const {
 NotFinite Reader::verify(int part, int parts) const {
   NotFinite not_finite;
   int64_t i = 0;
-  for (const auto& [name, array] : arrays_) {
+  for (const auto& [name, tensor] : tensors_) {
     if (i++ % parts != part) continue;
-    if (const int64_t count = array.verify(); count > 0) not_finite[name] = count;
+    int64_t count = 0;
+    if (const auto found = arrays_.find(name); found != arrays_.end())
+      count = found->second.verify();
+    else
+      for (const auto piece : index_.leaves.at(name).array.pieces)
+        count += count_not_finite(tensor.dtype, piece);
+    if (count > 0) not_finite[name] = count;
   }
   return not_finite;
 }
 
 void Reader::read_region(const TensorRegion& region, std::byte* target) const {
-  arrays_.at(region.name).read(region.origin, region.sizes, target);
+  if (const auto found = arrays_.find(region.name); found != arrays_.end())
+    found->second.read(region.origin, region.sizes, target);
+  else
+    index_.leaves.at(region.name).array.copy_region(region.origin, region.sizes, target);
 }
 
 }  // namespace quintet::orbax

@@ -8,10 +8,12 @@
 
 #include "checkpoint/ocdbt/encoding.h"
 #include "checkpoint/ocdbt/store.h"
+#include "checkpoint/open/open_checkpoint.h"
 #include "checkpoint/orbax/orbax_reader.h"
 #include "runtime/base/formats/crc32c.h"
 #include "tests/checkpoint/foreign.h"
 #include "tests/checkpoint/ocdbt_files.h"
+#include "tests/checkpoint/t5x_files.h"
 
 namespace quintet {
 namespace {
@@ -62,6 +64,31 @@ TEST(OrbaxReader, ReadsShardsOfSeveralDevicesAndProcesses) {
       testing::check_regions(reader, values_of(folder));
     }
   }
+}
+
+/// As Orbax of 2023 wrote it: a msgpack file names the store's arrays and holds others.
+TEST(OrbaxReader, ReadsAStoreWithAnIndexInMsgpack) {
+  namespace pack = testing::pack;
+  const testing::Scratch scratch;
+  const fs::path item = scratch.path() / "state";
+  fs::copy(fixture_root() / "ocdbt/arrays", item, fs::copy_options::recursive);
+  const auto all = values_of(fixture_root() / "ocdbt/arrays");
+  const std::string small = testing::floats({3, 4, 5});
+  testing::write_bytes(
+      item / "checkpoint",
+      pack::dict({{"target", pack::dict({{"a.b", pack::text("PLACEHOLDER://target.f32.whole")},
+                                         {"c", pack::array("float32", {3}, small)}})},
+                  {"state", pack::dict({{"step", pack::number(41)}})}}));
+  const auto reader = open_checkpoint(scratch.path());
+  EXPECT_EQ(reader->step(), 41);
+  HostArrays want = all;
+  want.erase("target/f32/whole");
+  want["target/a.b"] = all.at("target/f32/whole");
+  want["target/c"] = HostArray(DType::f32, {3});
+  std::memcpy(want["target/c"].bytes.data(), small.data(), small.size());
+  want["state/step"] = testing::read_region(*reader, {"state/step", {}, {}});
+  EXPECT_TRUE(testing::same_state(testing::read_all(*reader), want));
+  EXPECT_EQ(reader->verify().size(), 1u) << "of the array that is filled with infinity";
 }
 
 TEST(RefusedOcdbt, ASaveThatWasNotFinished) {
