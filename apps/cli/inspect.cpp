@@ -12,14 +12,20 @@ int run_inspect(std::span<char* const> args) {
   CommandLine cli(
       "inspect",
       "Lists the checkpoints of a model directory, or the tensors of a checkpoint, safetensors "
-      "file or Hugging Face directory, checks every byte and says whether every number is finite.",
+      "file or Hugging Face directory, checks every byte and says whether every number is finite. "
+      "Of two of them it tells the differences.",
       "quintet inspect /tmp/numbers\n"
       "quintet inspect /tmp/numbers/checkpoint_1000 --stats\n"
+      "quintet inspect /tmp/numbers/checkpoint_0 /tmp/numbers/checkpoint_1000\n"
+      "quintet inspect /tmp/numbers --tensor=target/decoder/decoder_norm/scale\n"
       "quintet inspect model.safetensors --format=json");
   cli.app()
       .add_option("path", options.path,
                   "model directory, checkpoint folder, Hugging Face directory or .safetensors file")
       ->required();
+  cli.app().add_option("second", options.second, "another, to be compared with the first");
+  cli.app().add_option("--tensor", options.tensor, "print this tensor alone");
+  cli.app().add_option("--output", options.output, "write it to this .npy file instead");
   cli.app()
       .add_option("--format", options.format, "text or json")
       ->check(CLI::IsMember({"text", "json"}));

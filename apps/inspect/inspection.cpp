@@ -1,11 +1,13 @@
 #include "apps/inspect/inspection.h"
 
 #include <cstdio>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "checkpoint/arrays/half.h"
+#include "apps/inspect/comparison.h"
+#include "apps/inspect/one_tensor.h"
+#include "apps/inspect/run_summary.h"
+#include "apps/inspect/tensor_values.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/finite.h"
@@ -14,7 +16,7 @@
 #include "checkpoint/open/open_checkpoint.h"
 #include "checkpoint/open/recognize.h"
 #include "checkpoint/reader.h"
-#include "checkpoint/safetensors.h"
+#include "checkpoint/region_reader.h"
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/json.h"
 
@@ -32,67 +34,20 @@ struct Listing {
   nlohmann::ordered_json head;  // path, step and the like
   std::vector<Row> rows;
   std::string state_json;
-  HostArrays arrays;                    // only for --stats
-  std::optional<NotFinite> not_finite;  // known where every byte was read
+  std::optional<NotFinite> not_finite;                // known where every byte was read
+  std::map<std::string, Statistics> statistics = {};  // with --stats
 };
 
-struct Stats {
-  double min = std::numeric_limits<double>::infinity(), max = -min, squares = 0;
-  int64_t not_finite = 0, count = 0;
-  void add(double value) {
-    ++count;
-    if (!std::isfinite(value)) {
-      ++not_finite;
-      return;
-    }
-    min = std::min(min, value);
-    max = std::max(max, value);
-    squares += value * value;
+/// Rows and, if they are asked for, statistics, which look at every number.
+void list_tensors(const CheckpointReader& reader, bool statistics, Listing& listing) {
+  for (const auto& [name, tensor] : reader.tensors())
+    listing.rows.push_back({name, tensor.dtype, tensor.shape});
+  if (!statistics) return;
+  listing.not_finite.emplace();
+  for (const Row& row : listing.rows) {
+    const Statistics& found = listing.statistics[row.name] = statistics_of(reader, row.name);
+    if (found.not_finite > 0) (*listing.not_finite)[row.name] = found.not_finite;
   }
-  double rms() const {
-    return std::sqrt(squares / static_cast<double>(std::max(count - not_finite, int64_t{1})));
-  }
-};
-
-template <typename T>
-Stats stats_of(const HostArray& array) {
-  Stats stats;
-  for (const T& value : array.as<T>()) {
-    if constexpr (std::is_same_v<T, bfloat16>)
-      stats.add(static_cast<float>(value));
-    else
-      stats.add(static_cast<double>(value));
-  }
-  return stats;
-}
-
-Stats stats_of_any(const HostArray& array) {
-  switch (array.dtype) {
-    case DType::f32:
-      return stats_of<float>(array);
-    case DType::f64:
-      return stats_of<double>(array);
-    case DType::bf16:
-      return stats_of<bfloat16>(array);
-    case DType::i32:
-      return stats_of<int32_t>(array);
-    case DType::i64:
-      return stats_of<int64_t>(array);
-    case DType::u8:
-      return stats_of<uint8_t>(array);
-    case DType::i8:
-      return stats_of<int8_t>(array);
-    case DType::u32:
-      return stats_of<uint32_t>(array);
-    default:
-      return {};
-  }
-}
-
-NotFinite count_not_finite(const HostArrays& arrays) {
-  std::vector<TensorSlice> slices;
-  for (const auto& [name, array] : arrays) slices.push_back(whole_slice(name, array));
-  return count_not_finite(slices);
 }
 
 Listing list_checkpoint(const InspectOptions& options) {
@@ -112,26 +67,19 @@ Listing list_checkpoint(const InspectOptions& options) {
                   {"format", kCheckpointVersion}, {"hosts", manifest.hosts},
                   {"file_bytes", file_bytes}};
   listing.state_json = manifest.state_json;
-  for (const auto& [name, tensor] : manifest.tensors)
-    listing.rows.push_back({name, tensor.dtype, tensor.shape});
-  if (options.stats) {
-    listing.arrays = read_checkpoint(options.path, Verify::size).arrays;
-    listing.not_finite = count_not_finite(listing.arrays);
-  }
+  reading(options.path,
+          [&] { list_tensors(NativeCheckpointReader(options.path), options.stats, listing); });
   return listing;
 }
 
 Listing list_safetensors(const InspectOptions& options) {
-  SafetensorsFile file = read_safetensors_file(options.path);
+  const auto reader = open_for_inspection(options.path);
   Listing listing;
-  listing.head = {{"path", options.path},
-                  {"kind", "safetensors"},
-                  {"file_bytes", std::filesystem::file_size(options.path)}};
-  if (!file.metadata.empty()) listing.state_json = nlohmann::json(file.metadata).dump();
-  for (const auto& [name, array] : file.arrays)
-    listing.rows.push_back({name, array.dtype, array.shape});
-  listing.arrays = std::move(file.arrays);
-  listing.not_finite = count_not_finite(listing.arrays);
+  listing.head = {
+      {"path", options.path}, {"kind", "safetensors"}, {"file_bytes", reader->file_bytes()}};
+  listing.state_json = reader->state_json();
+  listing.not_finite = reader->verify();
+  list_tensors(*reader, options.stats, listing);
   return listing;
 }
 
@@ -144,17 +92,8 @@ Listing list_foreign(const InspectOptions& options) {
   if (reader->step() != 0) listing.head["step"] = reader->step();
   for (const auto& [what, text] : reader->details()) listing.head[what] = text;
   listing.head["file_bytes"] = reader->file_bytes();
-  for (const auto& [name, tensor] : reader->tensors())
-    listing.rows.push_back({name, tensor.dtype, tensor.shape});
-  if (!options.stats) return listing;
-  for (const auto& [name, tensor] : reader->tensors()) {
-    HostArray array(tensor.dtype, tensor.shape);
-    reader->read({name, std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape},
-                 array.bytes.data());
-    if (array.dtype == DType::f16) array = as_float32(std::move(array));
-    listing.arrays[name] = std::move(array);
-  }
-  listing.not_finite = count_not_finite(listing.arrays);
+  if (std::filesystem::is_directory(options.path)) listing.head.update(summary_of(options.path));
+  list_tensors(*reader, options.stats, listing);
   return listing;
 }
 
@@ -164,6 +103,10 @@ int64_t elements_of(const Row& row) {
   return elements;
 }
 
+std::string text_of(const nlohmann::ordered_json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
 void print_json(const InspectOptions& options, const Listing& listing) {
   nlohmann::ordered_json json = listing.head;
   json["verified"] = options.verify;
@@ -171,7 +114,7 @@ void print_json(const InspectOptions& options, const Listing& listing) {
   for (const Row& row : listing.rows) {
     nlohmann::ordered_json item = {{"dtype", name_of(row.dtype)}, {"shape", row.shape}};
     if (options.stats) {
-      const Stats stats = stats_of_any(listing.arrays.at(row.name));
+      const Statistics& stats = listing.statistics.at(row.name);
       if (stats.count > stats.not_finite)
         item.update({{"min", stats.min}, {"max", stats.max}, {"rms", stats.rms()}});
       item["not_finite"] = stats.not_finite;
@@ -185,7 +128,7 @@ void print_json(const InspectOptions& options, const Listing& listing) {
 
 void print_text(const InspectOptions& options, const Listing& listing) {
   for (const auto& [key, value] : listing.head.items())
-    fmt::print("{:<12} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+    fmt::print("{:<12} {}\n", key, text_of(value));
   const std::string kind = listing.head["kind"];
   const bool has_checksums = kind == "checkpoint" || kind == "safetensors";
   fmt::print("{:<12} {}\n", "verified",
@@ -209,13 +152,39 @@ void print_text(const InspectOptions& options, const Listing& listing) {
     fmt::print("{:<{}}  {:<9} {:<20}", row.name, width, name_of(row.dtype),
                fmt::format("[{}]", fmt::join(row.shape, ", ")));
     if (options.stats) {
-      const Stats stats = stats_of_any(listing.arrays.at(row.name));
+      const Statistics& stats = listing.statistics.at(row.name);
       fmt::print("{:12.5g} {:12.5g} {:12.5g} {:11}", stats.min, stats.max, stats.rms(),
                  stats.not_finite);
     }
     fmt::print("\n");
   }
   fmt::print("{} tensors, {} elements\n", listing.rows.size(), elements);
+}
+
+/// Of a model directory, before its checkpoints; nothing if it has no configuration.
+void print_summary(const InspectOptions& options) {
+  nlohmann::ordered_json summary = summary_of(options.path);
+  if (summary.empty()) return;
+  summary["format"] = format_at(find_checkpoint(options.path))->name;
+  if (options.format == "json") {
+    nlohmann::ordered_json json = {{"path", options.path}, {"kind", "model directory"}};
+    json.update(summary);
+    fmt::print("{}\n", json.dump());
+    return;
+  }
+  for (const auto& [key, value] : summary.items()) {
+    if (key != "last_metrics") {
+      fmt::print("{:<12} {}\n", key, text_of(value));
+      continue;
+    }
+    for (const auto& [run, numbers] : value.items()) {
+      std::vector<std::string> parts;
+      for (const auto& [name, number] : numbers.items())
+        parts.push_back(fmt::format("{} {:.6g}", name, number.get<double>()));
+      fmt::print("{:<12} {}: {}\n", "last", run, fmt::join(parts, ", "));
+    }
+  }
+  fmt::print("\n");
 }
 
 struct Checked {
@@ -250,6 +219,7 @@ Checked check_checkpoint(const std::filesystem::path& folder, bool verify) {
 /// damage.
 int list_model_dir(const InspectOptions& options) {
   int code = 0;
+  print_summary(options);
   for (const int64_t step : list_checkpoints(options.path)) {
     const auto folder = checkpoint_path(options.path, step);
     const auto [bytes, problem, not_finite, deleted] = check_checkpoint(folder, options.verify);
@@ -287,6 +257,11 @@ int list_model_dir(const InspectOptions& options) {
 }  // namespace
 
 int inspect(const InspectOptions& options) {
+  if (!options.second.empty())
+    return compare_checkpoints(options.path, options.second, options.format);
+  if (!options.tensor.empty())
+    return show_tensor(options.path, options.tensor, options.format, options.output);
+  QT_CHECK(options.output.empty(), "--output={}: wants --tensor", options.output);
   const bool is_known = format_at(options.path) != nullptr;
   QT_CHECK(is_known || is_there(options.path), "{}: there is no such file or folder", options.path);
   const bool is_lone_file = !is_known && is_safetensors(options.path);

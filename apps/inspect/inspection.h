@@ -8,7 +8,8 @@ namespace quintet {
 
 /// What `quintet inspect` may be told.
 struct InspectOptions {
-  std::string path;
+  std::string path, second;    // second: is compared with the first
+  std::string tensor, output;  // one tensor, and the .npy file it goes to
   std::string format = "text";
   bool verify = true, stats = false;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -26,6 +27,30 @@ int64_t whole_lines(int descriptor, int64_t bytes, const std::filesystem::path& 
     --bytes;
   }
   return bytes;
+}
+
+/// Calls `take` with each whole line until it gives false or a line is not valid; the bytes before that one.
+int64_t for_lines(const std::filesystem::path& file, const std::function<bool(const Json&)>& take) {
+  if (!std::filesystem::exists(file)) return 0;
+  const std::string text = read_file(file);
+  size_t at = 0;
+  for (size_t end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    try {
+      if (!take(Json::parse(std::string_view(text).substr(at, end - at), file.string()))) break;
+    } catch (const Error&) {
+      break;
+    }
+  }
+  return static_cast<int64_t>(at);
+}
+
+/// The finite numbers of a line, by "<run>/<name>".
+std::map<std::string, double> numbers_of(const Json& line) {
+  std::map<std::string, double> found;
+  const std::string run = line.has("run") ? line["run"].as_string() + "/" : "";
+  for (const auto& [name, value] : line.raw().items())
+    if (name != "step" && value.is_number()) found[run + name] = value.get<double>();
+  return found;
 }
 
 }  // namespace
@@ -76,18 +101,40 @@ void MetricsLog::close() {
 }
 
 int64_t MetricsLog::bytes_before_step(const std::filesystem::path& file, int64_t step) {
-  if (!std::filesystem::exists(file)) return 0;
-  const std::string text = read_file(file);
-  size_t at = 0;
-  for (size_t end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
-    try {
-      const Json line = Json::parse(std::string_view(text).substr(at, end - at), file.string());
-      if (line["step"].as_int() >= step) break;
-    } catch (const Error&) {
-      break;
-    }
-  }
-  return static_cast<int64_t>(at);
+  return for_lines(file, [&](const Json& line) { return line["step"].as_int() < step; });
+}
+
+std::map<int64_t, double> MetricsLog::values(const std::filesystem::path& file,
+                                             std::string_view metric) {
+  std::map<int64_t, double> found;
+  for_lines(file, [&](const Json& line) {
+    for (const auto& [name, value] : numbers_of(line))
+      if (name == metric) found[line["step"].as_int()] = value;
+    return true;
+  });
+  return found;
+}
+
+std::map<std::string, std::map<std::string, double>> MetricsLog::last_lines(
+    const std::filesystem::path& file) {
+  std::map<std::string, std::map<std::string, double>> found;
+  for_lines(file, [&](const Json& line) {
+    auto& numbers = found[line.has("run") ? line["run"].as_string() : ""];
+    numbers.clear();
+    for (const auto& [name, value] : line.raw().items())
+      if (value.is_number()) numbers[name] = value.get<double>();
+    return true;
+  });
+  return found;
+}
+
+std::set<std::string> MetricsLog::metrics(const std::filesystem::path& file) {
+  std::set<std::string> found;
+  for_lines(file, [&](const Json& line) {
+    for (const auto& [name, value] : numbers_of(line)) found.insert(name);
+    return true;
+  });
+  return found;
 }
 
 }  // namespace quintet

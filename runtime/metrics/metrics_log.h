@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -38,6 +39,16 @@ class MetricsLog {
   /// Length of the lines before the first one of a step >= `step` (or that is not valid), so that a
   /// run resumed at that step writes each line once. 0 if there is no file.
   static int64_t bytes_before_step(const std::filesystem::path& file, int64_t step);
+
+  /// The finite values of "<run>/<name>" by step, the last of a step, of whole lines: the file may be growing.
+  /// Empty if there is no file.
+  static std::map<int64_t, double> values(const std::filesystem::path& file,
+                                          std::string_view metric);
+  /// "<run>/<name>" of everything in it.
+  static std::set<std::string> metrics(const std::filesystem::path& file);
+  /// By run, the finite numbers of its last line, "step" among them.
+  static std::map<std::string, std::map<std::string, double>> last_lines(
+      const std::filesystem::path& file);
 
  private:
   std::filesystem::path file_;

@@ -79,6 +79,85 @@ TEST(Inspect, ListsACheckpointsTensors) {
     EXPECT_NE(text.text.find(part), std::string::npos) << part << "\n" << text.text;
 }
 
+/// Two checkpoints that differ in every way that there is.
+class TwoCheckpoints : public ::testing::Test {
+ protected:
+  TwoCheckpoints() {
+    HostArrays a = testing::small_state();
+    a["odd/one"] = testing::filled<float>({2, 3}, 1);
+    a["odd/longer"] = testing::filled<float>({4}, 1);
+    a["odd/only_first"] = testing::filled<float>({1}, 1);
+    HostArrays b = a;
+    b.erase("odd/only_first");
+    b["odd/only_second"] = testing::filled<float>({1}, 1);
+    b["odd/longer"] = testing::filled<float>({5}, 1);
+    b["odd/one"].as<float>()[4] += 2;
+    same_ = static_cast<int64_t>(a.size()) - 3;
+    largest_ = 0;
+    for (const float value : a["odd/one"].as<float>())
+      largest_ = std::max(largest_, std::abs(value));
+    const FolderLock lock(scratch_.path());
+    CheckpointManager manager(lock, {.keep = 0});
+    manager.save(1, testing::slices_of(a), "{}");
+    manager.save(2, testing::slices_of(b), "{}");
+  }
+  std::string folder(int64_t step) const { return checkpoint_path(scratch_.path(), step).string(); }
+  const Scratch scratch_;
+  int64_t same_ = 0;
+  float largest_ = 0;
+};
+
+TEST_F(TwoCheckpoints, AreCompared) {
+  const Output output = inspect({folder(1), folder(2), "--format=json"});
+  EXPECT_EQ(output.code, 0) << output.text;
+  const Json json = Json::parse(output.text);
+  EXPECT_EQ(json["missing"][size_t{0}].as_string(), "odd/only_first");
+  EXPECT_EQ(json["extra"][size_t{0}].as_string(), "odd/only_second");
+  EXPECT_EQ(json["shapes"]["odd/longer"][size_t{1}].as_ints(), std::vector<int64_t>{5});
+  EXPECT_EQ(json["differences"].size(), 1u);
+  EXPECT_FLOAT_EQ(static_cast<float>(json["differences"]["odd/one"]["largest"].as_double()), 2);
+  EXPECT_FLOAT_EQ(static_cast<float>(json["differences"]["odd/one"]["relative"].as_double()),
+                  2 / largest_);
+  EXPECT_EQ(json["equal"].as_int(), same_);
+  const std::string text = inspect({folder(1), folder(2)}).text;
+  for (const char* part :
+       {"in the first alone\n  odd/only_first", "in the second alone\n  odd/only_second",
+        "odd/longer  [4]  [5]", "1 have others, 3 differ in name or shape"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << text;
+  const Json equal = Json::parse(inspect({folder(1), folder(1), "--format=json"}).text);
+  EXPECT_EQ(equal["differences"].size() + equal["shapes"].size() + equal["missing"].size(), 0u);
+  // A folder of checkpoints is its newest; another format holds the same names.
+  const auto file = scratch_.path() / "two.safetensors";
+  write_safetensors(file, read_checkpoint(folder(2)).arrays, {});
+  const Json formats = Json::parse(inspect({scratch_.path(), file, "--format=json"}).text);
+  EXPECT_EQ(formats["differences"].size() + formats["extra"].size() + formats["missing"].size(),
+            0u);
+  EXPECT_EQ(inspect({folder(1), scratch_.path() / "nothing"}).code, 3);
+}
+
+TEST_F(TwoCheckpoints, GiveOneTensor) {
+  const Output text = inspect({folder(1), "--tensor=odd/one"});
+  EXPECT_EQ(text.code, 0) << text.text;
+  EXPECT_EQ(text.text.find("odd/one  float32  [2, 3]\n[["), 0u) << text.text;
+  const Json json = Json::parse(inspect({folder(1), "--tensor=odd/one", "--format=json"}).text);
+  const HostArray stored = read_checkpoint(folder(1)).arrays.at("odd/one");
+  ASSERT_EQ(json["values"].size(), 6u);
+  for (size_t i = 0; i < 6; ++i)
+    EXPECT_EQ(static_cast<float>(json["values"][i].as_double()), stored.as<float>()[i]);
+  const std::string file = (scratch_.path() / "one.npy").string();
+  EXPECT_EQ(inspect({folder(1), "--tensor=odd/one", "--output=" + file}).code, 0);
+  const std::string bytes = read_file(file);
+  ASSERT_EQ(bytes.size(), 64 + 64 + 24u);
+  EXPECT_EQ(bytes.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
+  EXPECT_NE(bytes.find("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3, ), }"),
+            std::string::npos);
+  EXPECT_EQ(bytes.substr(128), std::string(reinterpret_cast<const char*>(stored.bytes.data()), 24));
+  const Output typo = inspect({folder(1), "--tensor=odd/on"});
+  EXPECT_EQ(typo.code, 2);
+  EXPECT_NE(typo.text.find("did you mean 'odd/one'"), std::string::npos) << typo.text;
+  EXPECT_EQ(inspect({folder(1), "--output=" + file}).code, 2);
+}
+
 /// `quintet inspect` in a process of its own, whose output can be read while it runs.
 class RunningInspect {
  public:

@@ -1,0 +1,73 @@
+#include "apps/inspect/run_summary.h"
+
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "apps/input/run_vocabularies.h"
+#include "apps/model/trained_model.h"
+#include "checkpoint/open/recognize.h"
+#include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/json.h"
+#include "runtime/metrics/metrics_log.h"
+
+namespace quintet {
+namespace {
+
+std::string stack_text(const StackSpec& stack) {
+  const LayerConfig& layer = stack.layer;
+  std::string text =
+      fmt::format("{} of {} layers, {} wide, {} heads of {}, MLP of {} ({})", stack.scope(),
+                  stack.num_layers, layer.emb_dim, layer.num_heads, layer.head_dim, layer.mlp_dim,
+                  fmt::join(layer.mlp_activations, ", "));
+  if (stack.has_experts())
+    text += fmt::format(", {} of them with experts", stack.sparse.num_sparse_layers);
+  return text;
+}
+
+std::string architecture_of(const ModelSpec& spec) {
+  std::string text = spec.encoder ? stack_text(*spec.encoder) + "; " : "";
+  return text + stack_text(spec.decoder) +
+         fmt::format("; {} ids, {}", spec.vocab_size,
+                     spec.logits_via_embedding ? "logits by the embedding"
+                                               : "logits by a matrix of their own");
+}
+
+/// Both as one if they are the same.
+nlohmann::ordered_json vocabulary_of(const ConfiguredModel& model) {
+  std::map<std::string, std::string> texts;
+  for (const auto& [name, record] : vocabularies_of(model))
+    texts[name.substr(name.find('.') + 1)] = to_string(record);
+  if (texts.empty()) return "none: ids are no text";
+  if (texts.begin()->second == texts.rbegin()->second) return texts.begin()->second;
+  return texts;
+}
+
+nlohmann::ordered_json task_of(const gin::Config& config) {
+  const gin::Value value = config.evaluate("t5x.train.train.train_dataset_cfg");
+  if (value.is_none()) return nullptr;
+  return gin::as<data::DatasetConfig>(value, {"train_dataset_cfg"}).mixture_or_task_name;
+}
+
+}  // namespace
+
+nlohmann::ordered_json summary_of(const std::filesystem::path& model_dir) {
+  nlohmann::ordered_json summary;
+  const bool is_run = is_there(model_dir / "config.gin");
+  if (!is_run && !is_huggingface(model_dir)) return summary;
+  try {
+    const TrainedModel trained = open_trained_model(model_dir, {}, Load::nothing);
+    const BaseModel& model = *trained.model->model;
+    summary = {{"architecture", architecture_of(model.spec())},
+               {"parameters", trained.model->model->parameters().elements()},
+               {"vocabulary", vocabulary_of(*trained.model)}};
+    if (is_run) summary["task"] = task_of(trained.session->config());
+  } catch (const Error& error) {
+    summary["problem"] = error.what();
+  }
+  for (const auto& [run, line] : MetricsLog::last_lines(model_dir / "metrics.jsonl"))
+    summary["last_metrics"][run] = line;
+  return summary;
+}
+
+}  // namespace quintet
