@@ -54,6 +54,11 @@ std::string make_run_id();
 
 struct CheckpointOptions {
   int keep = 1;  // newest steps kept; 0: all. A step with a file PINNED is never removed
+  /// Instead of all but the newest `keep`: of all steps, ascending but the one just saved last, those that
+  /// go. Neither that one nor PINNED ones do. Called by the thread that saved; adds warnings.
+  std::function<std::vector<int64_t>(const std::vector<int64_t>& steps,
+                                     std::vector<std::string>& warnings)>
+      choose_removed = {};
   int save_failures_max = 3;  // background saves that may fail in a row before poll() throws
   std::string run_id = {};    // written into every file; empty: made from time, host and pid
   std::shared_ptr<HostGroup> hosts = {};              // null: this process alone

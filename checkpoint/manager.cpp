@@ -100,18 +100,22 @@ Outcome CheckpointManager::Impl::write(int64_t step, const std::vector<TensorSli
   return result;
 }
 
-/// Keeps the step just saved and the newest others. A deletion that fails loses no data: a warning.
+/// Removes what is not kept; never the step just saved, nor PINNED ones, which count as kept. A deletion that
+/// fails loses no data: a warning.
 std::vector<std::string> CheckpointManager::Impl::apply_keep(int64_t just_saved) {
   std::vector<std::string> warnings;
-  if (options.keep <= 0) return warnings;
-  std::vector<int64_t> others = list_checkpoints(model_dir);
-  std::erase_if(others, [&](int64_t step) {
-    return step == just_saved || is_there(checkpoint_path(model_dir, step) / kPinnedName);
-  });
-  const auto kept = static_cast<size_t>(options.keep - 1);
-  for (size_t i = 0; i + kept < others.size(); ++i) {
+  if (options.keep <= 0 && !options.choose_removed) return warnings;
+  std::vector<int64_t> steps = list_checkpoints(model_dir);
+  std::erase(steps, just_saved);
+  steps.push_back(just_saved);
+  const auto surplus = std::max<std::ptrdiff_t>(std::ssize(steps) - options.keep, 0);
+  const std::vector<int64_t> removed = options.choose_removed
+                                           ? options.choose_removed(steps, warnings)
+                                           : std::vector(steps.begin(), steps.begin() + surplus);
+  for (const int64_t step : removed) {
+    if (step == just_saved || is_there(checkpoint_path(model_dir, step) / kPinnedName)) continue;
     try {
-      trash(model_dir, others[i]);
+      trash(model_dir, step);
     } catch (const Error& error) {
       warnings.push_back(fmt::format("an old checkpoint could not be removed: {}", error.what()));
     }

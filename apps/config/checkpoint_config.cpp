@@ -2,6 +2,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files/path_map.h"
+#include "runtime/gin/config.h"
 
 namespace quintet {
 namespace {
@@ -15,6 +16,8 @@ std::vector<std::string> paths_from(const gin::Value& value, const gin::Where& w
   return paths;
 }
 
+constexpr const char* kAssignmentMap = "t5x.state_utils.apply_assignment_map";
+
 std::vector<AssignmentRule> rules_from(const gin::Value& value, const gin::Where& where) {
   std::vector<AssignmentRule> rules;
   if (value.is_none()) return rules;
@@ -24,8 +27,74 @@ std::vector<AssignmentRule> rules_from(const gin::Value& value, const gin::Where
   return rules;
 }
 
-constexpr const char* kUpcycle = "t5x.contrib.moe.checkpoints.UpcycleCheckpointer";
 constexpr const char* kCheckpointer = "t5x.checkpoints.Checkpointer";
+constexpr const char* kSaveBestMetric = "train/accuracy";
+constexpr const char* kSaveBest = "t5x.checkpoints.SaveBestCheckpointer";
+constexpr const char* kManager = "t5x.checkpoints.OrbaxCheckpointManagerInterface";
+
+/// What a reference to `name` makes of the checkpoints to keep; nothing of another class.
+void take_best(SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where,
+               const std::string& name) {
+  if (value.is_none()) return;
+  const auto named = gin::as<gin::Callable>(value, where);
+  if (name == kSaveBest && named.name() == kCheckpointer) return;
+  QT_CHECK(named.name() == name, "{}: expected @{}, found @{}: Python is not run", where.text, name,
+           named.name());
+  config.best = gin::as<BestCheckpoints>(named(), where);
+  if (name == kSaveBest && config.best.metric.empty()) config.best.metric = kSaveBestMetric;
+}
+
+/// Both classes; T5X's defaults differ in the metric.
+void register_best(gin::Registry& registry, const std::string& name, const gin::Value& metric) {
+  auto params = registry.add_struct<BestCheckpoints>(name);
+  params
+      .arg_with("metric_name_to_monitor", metric,
+                [](BestCheckpoints& best, const gin::Value& value, const gin::Where& where) {
+                  best.metric = gin::as<std::optional<std::string>>(value, where).value_or("");
+                })
+      .arg_with("metric_mode", "max",
+                [](BestCheckpoints& best, const gin::Value& value, const gin::Where& where) {
+                  best.mode = gin::as<std::string>(value, where);
+                  QT_CHECK(best.mode == "max" || best.mode == "min",
+                           "{}: expected 'max' or 'min', found '{}'", where.text, best.mode);
+                })
+      .arg("keep_checkpoints_without_metrics", &BestCheckpoints::keep_checkpoints_without_metrics)
+      .arg_with("force_keep_period", {},
+                [](BestCheckpoints& best, const gin::Value& value, const gin::Where& where) {
+                  const auto period = gin::as<std::optional<int64_t>>(value, where);
+                  QT_CHECK(!period || *period > 0, "{}: {} must be above 0, or None", where.text,
+                           period.value_or(0));
+                  best.force_keep_period = period.value_or(0);
+                })
+      // What T5X gives them itself: apps/config/ineffective.cpp.
+      .accepted("keep")
+      .accepted("save_dtype")
+      .accepted("restore_dtype")
+      .accepted("keep_dataset_checkpoints");
+}
+
+/// Functions of T5X's: one of them can be named in gin.
+std::vector<AssignmentMap> transformations_from(const gin::Value& value, const gin::Where& where) {
+  std::vector<AssignmentMap> transformations;
+  if (value.is_none()) return transformations;
+  for (const auto& function : gin::as<std::vector<gin::Callable>>(value, where)) {
+    QT_CHECK(function.name() == kAssignmentMap,
+             "{}: expected @state_utils.apply_assignment_map, found @{}: Python is not run",
+             where.text, function.name());
+    transformations.push_back(gin::as<AssignmentMap>(function(), where));
+  }
+  return transformations;
+}
+
+std::optional<DType> dtype_from(const gin::Value& value, const gin::Where& where) {
+  if (value.is_none()) return std::nullopt;
+  const auto name = gin::as<std::string>(value, where);
+  QT_CHECK(name == "float32" || name == "bfloat16" || name == "float16",
+           "{}: expected 'float32', 'bfloat16', 'float16' or None, found '{}'", where.text, name);
+  return dtype_from_name(name);
+}
+
+constexpr const char* kUpcycle = "t5x.contrib.moe.checkpoints.UpcycleCheckpointer";
 
 struct Upcycling {
   int64_t num_experts = 0;
@@ -70,10 +139,17 @@ void register_save_config(gin::Registry& registry) {
                   QT_CHECK(!config.keep || *config.keep > 0, "{}: {} must be above 0, or None",
                            where.text, config.keep.value_or(0));
                 })
+      // SaveBestCheckpointer's word counts if both are named.
+      .arg_with("checkpoint_manager_cls", {},
+                [](SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
+                  take_best(config, value, where, kManager);
+                })
+      .arg_with("checkpointer_cls", {},
+                [](SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
+                  take_best(config, value, where, kSaveBest);
+                })
       .accepted("keep_dataset_checkpoints")  // apps/config/ineffective.cpp says why
       .accepted("save_dataset", false)
-      .accepted("checkpointer_cls")
-      .accepted("checkpoint_manager_cls")
       .accepted("state_transformation_fns");
 }
 
@@ -90,28 +166,69 @@ void register_restore_config(gin::Registry& registry) {
                      "{}: expected 'latest', 'specific' or 'all', found '{}'", where.text,
                      config.mode);
           })
-      .arg_with("assignment_map", {},
-                [](RestoreCheckpointConfig& config, const gin::Value& value,
-                   const gin::Where& where) { config.assignment_map = rules_from(value, where); })
+      .arg_with(
+          "assignment_map", {},
+          [](RestoreCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
+            if (!value.is_none())
+              config.transformations.push_back({where.text, rules_from(value, where)});
+          })
+      .arg_with(
+          "state_transformation_fns", gin::Value(gin::Tuple{}),
+          [](RestoreCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
+            for (AssignmentMap& map : transformations_from(value, where))
+              config.transformations.push_back(std::move(map));
+          })
       .arg("strict", &RestoreCheckpointConfig::strict)
       .arg("fallback_to_scratch", &RestoreCheckpointConfig::fallback_to_scratch)
       .arg_with("checkpointer_cls", {}, take_checkpointer)
-      .accepted("dtype")  // apps/config/ineffective.cpp says why
-      .accepted("restore_dataset", false)
-      .accepted("use_gda")
-      .accepted("checkpoint_manager_cls")
-      .accepted("state_transformation_fns");
+      .arg_with("dtype", {},
+                [](RestoreCheckpointConfig& config, const gin::Value& value,
+                   const gin::Where& where) { config.dtype = dtype_from(value, where); })
+      .arg("restore_dataset", &RestoreCheckpointConfig::restore_dataset)
+      .accepted("use_gda")  // apps/config/ineffective.cpp says why
+      .accepted("checkpoint_manager_cls");
 }
 
 }  // namespace
 
+void check_fallback(const RestoreCheckpointConfig& config) {
+  QT_CHECK(!config.fallback_to_scratch || !config.transformations.empty(),
+           "utils.RestoreCheckpointConfig.fallback_to_scratch: wants an assignment_map (or "
+           "state_transformation_fns) that says which arrays are not read");
+}
+
+RestoreCheckpointConfig restore_config_from(const gin::Arguments& args) {
+  auto config = args.get<RestoreCheckpointConfig>("restore_checkpoint_cfg");
+  check_fallback(config);
+  if (!config.fallback_to_scratch) return config;
+  config.fallback_seed = args.get<std::optional<int64_t>>("fallback_init_rng");
+  QT_CHECK(config.fallback_seed,
+           "{}.fallback_init_rng: fallback_to_scratch wants a number, from which arrays that the "
+           "checkpoint lacks are initialised",
+           args.target().name);
+  return config;
+}
+
+void apply_manager_bindings(SaveCheckpointConfig& config, const gin::Config& bound) {
+  if (config.best.metric.empty() && config.best.force_keep_period == 0)
+    config.best = bound.call_as<BestCheckpoints>(kManager);
+}
+
 void register_checkpoint_configs(gin::Registry& registry) {
   registry.add_function(kUpcycle, [](int64_t num_experts) { return Upcycling{num_experts}; },
                         {{"num_experts"}});
-  for (const char* name : {kCheckpointer, "t5x.checkpoints.OrbaxCheckpointManagerInterface"})
-    registry.add(name, {}, [](const gin::Arguments& args) -> gin::Value {
-      fail(ExitCode::kUsage, "{} is used as @ without ()", args.target().name);
-    });
+  registry.add(kCheckpointer, {}, [](const gin::Arguments& args) -> gin::Value {
+    fail(ExitCode::kUsage, "{} is used as @ without ()", args.target().name);
+  });
+  register_best(registry, kSaveBest, kSaveBestMetric);
+  register_best(registry, kManager, {});
+  registry.add_struct<AssignmentMap>(kAssignmentMap)
+      .arg_with("assignment_map", {},
+                [](AssignmentMap& map, const gin::Value& value, const gin::Where& where) {
+                  map.where = where.text;
+                  map.rules = rules_from(value, where);
+                })
+      .arg("require_all_rules_match", &AssignmentMap::require_all_rules_match);
   register_save_config(registry);
   register_restore_config(registry);
   registry.add_struct<CheckpointConfig>("t5x.utils.CheckpointConfig")

@@ -28,8 +28,8 @@ EvaluationConfig evaluation_config_from(const gin::Arguments& args) {
   EvaluationConfig config;
   config.model = args.get<std::shared_ptr<ConfiguredModel>>("model");
   config.dataset = args.get<data::DatasetConfig>("dataset_cfg");
-  config.restore = args.get<RestoreCheckpointConfig>("restore_checkpoint_cfg");
-  check_read_whole(config.restore, args);
+  config.restore = restore_config_from(args);
+  warn_of_ignored(config.restore, args);
   config.output_dir = local_path(args.get<std::string>("output_dir"));
   const gin::Value evaluator = args.value("inference_evaluator_cls");
   const auto* callable = evaluator.get_if<gin::Callable>();

@@ -93,10 +93,6 @@ std::vector<Row> rows_of_training() {
 std::vector<Row> rows_of_evaluation() {
   const std::string writer = "t5x.infer.write_inferences_to_file";
   return {
-      {{kEval, kInfer},
-       "fallback_init_rng",
-       kTold,
-       "a parameter that the checkpoint lacks is an error, not a random number"},
       {{kEval},
        "training_evaluator_cls",
        kRefused,
@@ -139,35 +135,29 @@ std::vector<Row> rows_of_evaluation() {
 std::vector<Row> rows_of_checkpoints() {
   const std::string save = "t5x.utils.SaveCheckpointConfig",
                     restore = "t5x.utils.RestoreCheckpointConfig";
+  const std::string best = "t5x.checkpoints.SaveBestCheckpointer",
+                    manager = "t5x.checkpoints.OrbaxCheckpointManagerInterface";
+  const std::string by_config = "bind it of utils.SaveCheckpointConfig, as in T5X";
   const std::string position = "the position in the data is a part of every checkpoint";
   return {
       {{save}, "save_dataset", kTold, position, always},
       {{save}, "keep_dataset_checkpoints", kTold, position},
-      {{save},
-       "checkpointer_cls",
-       kRefused,
-       "checkpoints are written in a format of their own",
-       is_named("t5x.checkpoints.Checkpointer")},
-      {{save, restore},
+      {{best, manager}, "keep", kTold, by_config},
+      {{best, manager}, "save_dtype", kTold, by_config},
+      {{best, manager}, "restore_dtype", kTold, "bind utils.RestoreCheckpointConfig.dtype"},
+      {{best, manager}, "keep_dataset_checkpoints", kTold, position},
+      {{restore},
        "checkpoint_manager_cls",
        kRefused,
-       "period, keep and checkpoint_steps say which checkpoints are kept",
-       is_named("t5x.checkpoints.OrbaxCheckpointManagerInterface")},
-      {{save, restore},
+       "checkpoints are read by what lies in their folder",
+       is_named(manager)},
+      {{save},
        "state_transformation_fns",
        kRefused,
-       "Python is not run; assignment_map says which array is read from where",
+       "Python is not run; assignment_map of utils.RestoreCheckpointConfig says which array is "
+       "read "
+       "from where",
        is_empty},
-      {{restore},
-       "dtype",
-       kTold,
-       "parameters are float32 in memory, whatever they were saved as",
-       [](const Value& value, const gin::Config&) { return value == Value("float32"); }},
-      {{restore},
-       "restore_dataset",
-       kRefused,
-       "a run goes on at its own position in the data; start_batch of utils.DatasetConfig begins "
-       "elsewhere"},
       {{restore}, "use_gda", kRemoved, "T5X has it no more; delete the line"},
   };
 }
@@ -284,20 +274,16 @@ void check_effects(const gin::Config& config, bool lenient) {
   if (!refused.empty()) gin::throw_problems(refused);
 }
 
-void check_read_whole(const RestoreCheckpointConfig& restore, const gin::Arguments& args) {
+void warn_of_ignored(const RestoreCheckpointConfig& restore, const gin::Arguments& args) {
+  if (mpi::Session::rank_of_process().value_or(0) != 0) return;
   const std::string& verb = args.target().name;
-  QT_CHECK(restore.assignment_map.empty(),
-           "{}: assignment_map of utils.RestoreCheckpointConfig acts in training alone; read a "
-           "checkpoint of the model itself",
-           verb);
-  QT_CHECK(restore.upcycled_experts == 0,
-           "{}: checkpointer_cls = @checkpoints.UpcycleCheckpointer acts in training alone", verb);
-  QT_CHECK(!restore.fallback_to_scratch,
-           "{}: fallback_to_scratch of utils.RestoreCheckpointConfig acts in training alone: a "
-           "parameter that the checkpoint lacks would be a random number",
-           verb);
+  if (restore.restore_dataset)
+    fmt::print(stderr,
+               "warning: {}: restore_dataset = True has no effect: data are read from their "
+               "beginning\n",
+               verb);
   const auto partitioner = args.get<PartitionerConfig>("partitioner");
-  if (partitioner.num_partitions > 1 && mpi::Session::rank_of_process().value_or(0) == 0)
+  if (partitioner.num_partitions > 1)
     fmt::print(stderr,
                "warning: {}: num_partitions = {} has no effect: every rank holds the whole model\n",
                verb, partitioner.num_partitions);

@@ -74,8 +74,8 @@ InferenceConfig inference_config_from(const gin::Arguments& args) {
   config.mode = args.get<std::string>("mode");
   config.model = args.get<std::shared_ptr<ConfiguredModel>>("model");
   config.dataset = args.get<data::DatasetConfig>("dataset_cfg");
-  config.restore = args.get<RestoreCheckpointConfig>("restore_checkpoint_cfg");
-  check_read_whole(config.restore, args);
+  config.restore = restore_config_from(args);
+  warn_of_ignored(config.restore, args);
   config.output_dir = local_path(args.get<std::string>("output_dir"));
   config.checkpoint_period = args.get<int64_t>("checkpoint_period");
   config.shard = {args.get<int64_t>("shard_id"), args.get<int64_t>("num_shards")};

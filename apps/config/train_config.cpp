@@ -37,6 +37,7 @@ TrainConfig train_config_from(const gin::Arguments& args) {
   config.train_eval_dataset = args.get<MaybeDataset>("train_eval_dataset_cfg");
   config.infer_eval_dataset = args.get<MaybeDataset>("infer_eval_dataset_cfg");
   config.checkpoint = args.get<CheckpointConfig>("checkpoint_cfg");
+  if (config.checkpoint.save) apply_manager_bindings(*config.checkpoint.save, args.config());
   config.partitioner = args.get<PartitionerConfig>("partitioner");
   config.trainer = made<TrainerOptions>(args, "trainer_cls");
   config.model_dir = local_path(args.get<std::string>("model_dir"));

@@ -6,6 +6,7 @@
 #include "apps/evaluate/task_evaluator.h"
 #include "apps/input/run_vocabularies.h"
 #include "apps/model/checkpoint_parameters.h"
+#include "apps/model/restored_checkpoint.h"
 #include "apps/process/output.h"
 #include "apps/process/signals.h"
 #include "checkpoint/open/open_checkpoint.h"
@@ -64,8 +65,11 @@ int run_evaluation(EvaluationConfig config, const ProviderOf& provider_of, int64
       checkpoint = open_checkpoint(folder);
       checkpoint->verify();
       check_recorded(*checkpoint, vocabularies);
+      BaseModel& model = *config.model->model;
+      checkpoint = restored(checkpoint, config.restore, shapes_of(model.parameters()));
       weights = weights_of(config.weights, checkpoint);
-      load_for(weights, *checkpoint, *config.model->model);
+      const std::optional<int64_t> seed = config.restore.fallback_seed;
+      fmt::print(stderr, "{}", initialized_text(load_for(weights, *checkpoint, model, seed)));
     } catch (const Error&) {
       // The run that trains the model deletes old checkpoints while the newer ones are evaluated.
       if (config.restore.mode != "all" || is_there(folder)) throw;

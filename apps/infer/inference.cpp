@@ -5,6 +5,7 @@
 #include "apps/input/same_data.h"
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/model/predictor.h"
+#include "apps/model/restored_checkpoint.h"
 #include "apps/process/signals.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "data/reading/contents.h"
@@ -20,15 +21,19 @@ namespace {
 class Answerer {
  public:
   /// Reads the parameters, unless they are quantized.
-  Answerer(const InferenceConfig& config, const std::shared_ptr<const CheckpointReader>& checkpoint)
+  Answerer(const InferenceConfig& config, const std::shared_ptr<const CheckpointReader>& checkpoint,
+           bool leads)
       : config_(config),
-        weights_(config.mode == "score" ? weights_of(config.weights, checkpoint)
-                                        : weights_to_generate(config.weights, checkpoint)) {
+        weights_(config.mode == "score" || config.restore.fallback_seed
+                     ? weights_of(config.weights, checkpoint)
+                     : weights_to_generate(config.weights, checkpoint)) {
     QT_CHECK(config.mode != "score" || !weights_.quantized,
              "infer: scores are computed in float32, {} holds weights in {}; name the run that it "
              "was made from",
              checkpoint->folder().string(), name_of(weights_.type));
-    load_for(weights_, *checkpoint, *config.model->model);
+    const std::string warning = initialized_text(
+        load_for(weights_, *checkpoint, *config.model->model, config.restore.fallback_seed));
+    if (leads) fmt::print(stderr, "{}", warning);
     if (config.mode != "score") {
       predictor_.emplace(*config.model, std::nullopt, weights_);
       if (!Device::current().is_cpu()) drop_packed(*config.model->model, weights_);
@@ -266,13 +271,15 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
       atomic_write_file(config.output_dir / "config.gin", config.config_text);
   }
   for (const std::filesystem::path& folder : folders) {
-    const auto checkpoint = open_checkpoint(folder);
-    checkpoint->verify();
-    check_recorded(*checkpoint, vocabularies, ranks.leads());
+    const auto stored = open_checkpoint(folder);
+    stored->verify();
+    check_recorded(*stored, vocabularies, ranks.leads());
+    const auto checkpoint =
+        restored(stored, config.restore, shapes_of(config.model->model->parameters()));
     const std::filesystem::path output_dir =
         folders.size() > 1 ? config.output_dir / fmt::format("checkpoint_{}", checkpoint->step())
                            : config.output_dir;
-    const Answerer answerer(config, checkpoint);
+    const Answerer answerer(config, checkpoint, ranks.leads());
     for (const data::Task* task : provider->tasks()) {
       const std::string origin = std::filesystem::canonical(folder).string();
       TaskRun run(config, output_dir, origin, *task, ranks, reader, answerer);

@@ -7,6 +7,7 @@
 #include "checkpoint/arrays/half.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/open/open_checkpoint.h"
+#include "runtime/base/threefry.h"
 
 namespace quintet {
 
@@ -24,14 +25,13 @@ std::vector<int64_t> origin_of(const View& view) {
   return {view.origin.begin(), view.origin.begin() + view.rank};
 }
 
-/// Reads this rank's block of `source` into `to`; a message if it does not fit, else empty.
-std::string read_array(const CheckpointReader& from, const std::string& source,
-                       const std::string& name, const View& to, Device& device) {
-  const StoredTensor& tensor = from.tensors().at(source);
+std::string read_array(const CheckpointReader& from, const std::string& name, const View& to,
+                       Device& device) {
+  const StoredTensor& tensor = from.tensors().at(name);
   if (tensor.shape != whole_shape_of(to))
     return fmt::format("{}: shape {} in the checkpoint, {} in the model", name,
                        shape_text(tensor.shape), shape_text(whole_shape_of(to)));
-  const TensorRegion region{source, origin_of(to), shape_of(to)};
+  const TensorRegion region{name, origin_of(to), shape_of(to)};
   if (tensor.dtype == to.dtype && device.is_cpu()) {
     from.read(region, static_cast<std::byte*>(to.pointer));
     return "";
@@ -47,10 +47,9 @@ std::string read_array(const CheckpointReader& from, const std::string& source,
   return "";
 }
 
-void fail_if_any(const std::vector<std::string>& problems, const std::string& where) {
+void fail_if_any(const std::vector<std::string>& problems, const std::string& where, size_t shown) {
   if (problems.empty()) return;
-  constexpr size_t kShown = 3;
-  const size_t shown = std::min(problems.size(), kShown);
+  shown = std::min(problems.size(), shown);
   fail(ExitCode::kData, "{}: does not fit this model:\n  {}{}", where,
        fmt::join(problems.begin(), problems.begin() + static_cast<std::ptrdiff_t>(shown), "\n  "),
        shown < problems.size() ? fmt::format("\n  and {} more", problems.size() - shown) : "");
@@ -71,20 +70,28 @@ void check_parameters(const CheckpointReader& checkpoint, const Parameters& para
   fail_if_any(problems, checkpoint.folder().string());
 }
 
-void load_parameters(const CheckpointReader& checkpoint, Parameters& parameters) {
+std::vector<std::string> load_parameters(const CheckpointReader& checkpoint, Parameters& parameters,
+                                         std::optional<int64_t> fallback_seed) {
   check_not_quantized(checkpoint);
-  check_parameters(checkpoint, parameters);
-  if (std::any_of(parameters.all().begin(), parameters.all().end(),
-                  [](const ParamInfo& info) { return info.value.absent(); }))
+  std::vector<std::string> missing, problems;
+  for (const ParamInfo& info : parameters.all())
+    if (!checkpoint.tensors().contains("target/" + info.name)) missing.push_back(info.name);
+  if (!fallback_seed) check_parameters(checkpoint, parameters);
+  if (fallback_seed && !missing.empty())
+    parameters.initialize(key_from_seed(*fallback_seed));
+  else if (std::any_of(parameters.all().begin(), parameters.all().end(),
+                       [](const ParamInfo& info) { return info.value.absent(); }))
     parameters.allocate();
-  std::vector<std::string> problems;
   for (ParamInfo& info : parameters.all()) {
-    const std::string problem = read_array(checkpoint, "target/" + info.name, info.name,
-                                           info.value.local(), info.value.device());
+    const std::string name = "target/" + info.name;
+    if (!checkpoint.tensors().contains(name)) continue;
+    const std::string problem =
+        read_array(checkpoint, name, info.value.local(), info.value.device());
     if (!problem.empty()) problems.push_back(problem);
   }
   parameters.refresh();
   fail_if_any(problems, checkpoint.folder().string());
+  return missing;
 }
 
 std::vector<std::filesystem::path> checkpoint_folders(const RestoreCheckpointConfig& config) {
@@ -97,6 +104,7 @@ std::vector<std::filesystem::path> checkpoint_folders(const RestoreCheckpointCon
     } else {
       folders.push_back(found);
     }
+    if (config.mode == "latest") break;  // T5X: of the first folder that has checkpoints
   }
   return folders;
 }

@@ -101,8 +101,9 @@ decoding::ParameterSource source_of(const Weights& weights) {
   };
 }
 
-void load_for(const Weights& weights, const CheckpointReader& checkpoint, BaseModel& model) {
-  if (!weights.stored) return load_parameters(checkpoint, model.parameters());
+std::vector<std::string> load_for(const Weights& weights, const CheckpointReader& checkpoint,
+                                  BaseModel& model, std::optional<int64_t> fallback_seed) {
+  if (!weights.stored) return load_parameters(checkpoint, model.parameters(), fallback_seed);
   if (!weights.quantized) check_parameters(checkpoint, model.parameters());
   for (ParamInfo& info : model.parameters().all()) {
     if (!stays(model.spec(), info.name)) continue;
@@ -115,6 +116,7 @@ void load_for(const Weights& weights, const CheckpointReader& checkpoint, BaseMo
     info.value.set(array);
   }
   model.parameters().refresh();
+  return {};
 }
 
 void write_quantized(const TrainedModel& trained, WeightType weights,

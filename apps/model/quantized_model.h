@@ -39,8 +39,10 @@ Weights weights_to_generate(std::optional<WeightType> asked,
 decoding::ParameterSource source_of(const Weights& weights);
 
 /// The parameters of a checkpoint that generation with these weights reads from the model: all, or where
-/// they are stored what the model itself encodes with, an encoder with experts and the embeddings.
-void load_for(const Weights& weights, const CheckpointReader& checkpoint, BaseModel& model);
+/// they are stored what the model itself encodes with, an encoder with experts and the embeddings. Those that
+/// are not stored may be initialised: load_parameters().
+std::vector<std::string> load_for(const Weights& weights, const CheckpointReader& checkpoint,
+                                  BaseModel& model, std::optional<int64_t> fallback_seed = {});
 
 /// Writes the model to `folder`, which must hold no checkpoint yet. The parameters must be on the CPU.
 void write_quantized(const TrainedModel& trained, WeightType weights,

@@ -4,6 +4,8 @@
 
 #include "apps/input/run_vocabularies.h"
 #include "apps/model/checkpoint_parameters.h"
+#include "apps/model/restored_checkpoint.h"
+#include "apps/train/state/retention.h"
 #include "apps/train/state/state_arrays.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "runtime/base/threefry.h"
@@ -60,25 +62,45 @@ void check_warm_start(const TrainRun& run, const CheckpointReader& from) {
   }
 }
 
+/// The position in the data at which the run that wrote a checkpoint went on.
+void restore_dataset(TrainRun& run, const CheckpointReader& from) {
+  const std::string where = from.folder().string();
+  QT_CHECK_AS(
+      ExitCode::kData, from.is_native(),
+      "{}: holds no position in the data; bind utils.RestoreCheckpointConfig.restore_dataset "
+      "= False",
+      where);
+  run.batches->restore(run_state_from_json(from.state_json(), where + ": state").data_position);
+}
+
 void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
   QT_CHECK(config.mode != "all", "utils.RestoreCheckpointConfig.mode = 'all' is for evaluation");
+  check_fallback(config);
   QT_CHECK(config.path.size() == 1,
            "utils.RestoreCheckpointConfig.path: expected one path, found {}", config.path.size());
   const std::filesystem::path folder = checkpoint_folders(config).back();
-  const auto checkpoint = open_checkpoint(folder);
-  const CheckpointReader& from = *checkpoint;
-  from.verify(run.ranks.rank(), run.ranks.size());
-  check_warm_start(run, from);
-  load_arrays(from, config, *run.trainer);
+  const auto stored = open_checkpoint(folder);
+  stored->verify(run.ranks.rank(), run.ranks.size());
+  check_warm_start(run, *stored);
+  const auto from = restored(stored, config, shapes_of(*run.trainer));
+  const bool parameters_alone = !has_optimizer_state(*stored);
+  // Who says which array is read from where is not told of the rest, as in T5X.
+  const Differences differences =
+      load_arrays(*from, *run.trainer,
+                  {.missing = config.fallback_to_scratch,
+                   .extra = !config.strict || !config.transformations.empty(),
+                   .no_optimizer = parameters_alone});
   const std::string bad = describe(count_not_finite(to_slices(*run.trainer, "float32").slices));
   QT_CHECK_AS(ExitCode::kData, run.ranks.highest(bad.empty() ? 0 : 1) == 0,
               "{}: {}; training cannot begin with them: name an earlier checkpoint",
               folder.string(), bad.empty() ? "holds values that are not finite" : bad);
-  run.trainer->restored(from.step(), 0);
-  run.state.step = run.state.first_step = from.step();
+  run.trainer->restored(from->step(), 0);
+  if (config.restore_dataset) restore_dataset(run, *stored);
+  run.state.step = run.state.first_step = from->step();
   if (run.ranks.leads())
-    fmt::print(stderr, "starting from {}{}\n", folder.string(),
-               from.is_native() ? "" : ": its parameters; the optimizer begins anew");
+    fmt::print(stderr, "{}starting from {}{}, step {}\n", initialized_text(differences.missing),
+               folder.string(),
+               parameters_alone ? ": its parameters; the optimizer begins anew" : "", from->step());
 }
 
 }  // namespace
@@ -88,7 +110,7 @@ void restore(TrainRun& run, const BatchSourceFn& batch_source) {
       vocabularies_of(*run.config.model, run.train_provider->output_features());
   CheckpointOptions options;
   if (run.config.checkpoint.save)
-    options.keep = static_cast<int>(run.config.checkpoint.save->keep.value_or(0));
+    set_retention(options, *run.config.checkpoint.save, run.config.model_dir);
   options.run_id = run.ranks.of_leader(make_run_id());
   options.hosts = run.ranks.writers();
   run.checkpoints = std::make_unique<CheckpointManager>(run.lock, options);
@@ -111,7 +133,7 @@ void restore(TrainRun& run, const BatchSourceFn& batch_source) {
   run.state.vocabularies = vocabularies;
   build_trainer(run, batch_source);
   if (own) {
-    load_arrays(*own, *run.trainer);
+    load_arrays(*own, *run.trainer, {.shown = 3});  // another model altogether, in a few lines
     run.trainer->restored(run.state.step, run.state.skipped_updates);
     run.batches->restore(run.state.data_position);
     run.stop_early = restore_actions(run.config.actions, run.state.actions);

@@ -30,4 +30,20 @@ HostArray as_float32(HostArray array) {
   return wide;
 }
 
+HostArray rounded(HostArray array, DType dtype) {
+  QT_ASSERT(array.dtype == DType::f32);
+  if (dtype == DType::f32) return array;
+  HostArray out(dtype, array.shape);
+  const auto from = array.as<float>();
+  if (dtype == DType::bf16) {
+    const auto to = out.as<bfloat16>();
+    for (size_t i = 0; i < to.size(); ++i) to[i] = bfloat16(from[i]);
+    return out;
+  }
+  QT_ASSERT(dtype == DType::f16);
+  auto* to = reinterpret_cast<_Float16*>(out.bytes.data());
+  for (size_t i = 0; i < from.size(); ++i) to[i] = static_cast<_Float16>(from[i]);
+  return out;
+}
+
 }  // namespace quintet

@@ -141,6 +141,37 @@ TEST(Checkpoint, KeepsTheNewestAndThePinned) {
   EXPECT_EQ(manager.steps(), (std::vector<int64_t>{6, 100}));
 }
 
+TEST(Checkpoint, PinnedOnesCountAsKept) {
+  const Scratch scratch;
+  const FolderLock lock(scratch.path());
+  CheckpointManager manager(lock, {.keep = 2});
+  for (int64_t step : {1, 2}) manager.save(step, slices_of(small_state()), "{}");
+  testing::write_bytes(checkpoint_path(scratch.path(), 2) / "PINNED", "");
+  manager.save(3, slices_of(small_state()), "{}");
+  EXPECT_EQ(manager.steps(), (std::vector<int64_t>{2, 3}));
+  manager.save(4, slices_of(small_state()), "{}");
+  EXPECT_EQ(manager.steps(), (std::vector<int64_t>{2, 3, 4}));
+}
+
+TEST(Checkpoint, AChoiceRemovesNeitherTheLastNorThePinned) {
+  const Scratch scratch;
+  const FolderLock lock(scratch.path());
+  std::vector<std::string> warned;
+  CheckpointOptions options;
+  options.warn = [&](const std::string& text) { warned.push_back(text); };
+  options.choose_removed = [](const std::vector<int64_t>& steps,
+                              std::vector<std::string>& warnings) {
+    warnings.emplace_back("all of them");
+    return steps;
+  };
+  CheckpointManager manager(lock, options);
+  manager.save(7, slices_of(small_state()), "{}");
+  testing::write_bytes(checkpoint_path(scratch.path(), 7) / "PINNED", "");
+  for (int64_t step : {8, 9}) manager.save(step, slices_of(small_state()), "{}");
+  EXPECT_EQ(manager.steps(), (std::vector<int64_t>{7, 9}));
+  EXPECT_EQ(warned, (std::vector<std::string>(3, "all of them")));
+}
+
 TEST(Checkpoint, SavingAStepAgainReplacesIt) {
   const Scratch scratch;
   const FolderLock lock(scratch.path());

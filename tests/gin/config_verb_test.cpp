@@ -129,13 +129,18 @@ TEST(ConfigVerb, ExplainsAsJson) {
                      "include 't5x/configs/runs/infer.gin'\n"
                      "from t5x import utils\n"
                      "utils.RestoreCheckpointConfig.dtype = 'float16'\n"
+                     "from t5x import infer\n"
+                     "infer.infer.keep_aux_as_numpy = True\n"
                      "elsewhere/utils.DatasetConfig.pack = True\n");
   const auto all = nlohmann::json::parse(run({mine.path(), "--explain", "--format=json"}));
   const auto* dtype = named(all, "t5x.utils.RestoreCheckpointConfig.dtype");
   ASSERT_NE(dtype, nullptr);
   EXPECT_EQ(dtype->at("place"), mine.path() + ":3");
   EXPECT_EQ(dtype->at("shadowed").at(0).at("value"), "'bfloat16'");
-  EXPECT_NE(dtype->at("without_effect").get<std::string>().find("float32"), std::string::npos);
+  EXPECT_FALSE(dtype->contains("without_effect"));
+  const auto* aux = named(all, "t5x.infer.infer.keep_aux_as_numpy");
+  ASSERT_NE(aux, nullptr);
+  EXPECT_NE(aux->at("without_effect").get<std::string>().find("numbers"), std::string::npos);
   EXPECT_EQ(dtype->at("used"), true);
   const auto* unused = named(all, "elsewhere/t5x.utils.DatasetConfig.pack");
   ASSERT_NE(unused, nullptr);

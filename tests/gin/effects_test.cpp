@@ -73,16 +73,15 @@ TEST_F(Effects, WhatHappensAnywayIsNotTold) {
   EXPECT_EQ(warnings("train.summarize_config_fn = @gin_utils.summarize_gin_config\n"
                      "train.get_dataset_fn = @t5x.utils.get_dataset\n"
                      "SaveCheckpointConfig.save_dataset = True\n"
-                     "RestoreCheckpointConfig.state_transformation_fns = ()\n"
-                     "RestoreCheckpointConfig.dtype = 'float32'\n"
+                     "SaveCheckpointConfig.state_transformation_fns = ()\n"
                      "utils.DatasetConfig.module = 't5.data.mixtures'\n"),
             "");
 }
 
 TEST_F(Effects, WhatWouldChangeResultsIsRefused) {
   for (const std::string binding :
-       {"RestoreCheckpointConfig.restore_dataset = True", "train.get_dataset_fn = @seqio.Task",
-        "utils.DatasetConfig.module = 'my_tasks'",
+       {"RestoreCheckpointConfig.checkpoint_manager_cls = @seqio.Task",
+        "train.get_dataset_fn = @seqio.Task", "utils.DatasetConfig.module = 'my_tasks'",
         "evaluate.training_evaluator_cls = @seqio.Evaluator",
         "PjitPartitioner.ici_mesh_shape = (1, 2, 2)", "TfdsDataSource.decoders = {}",
         "temperature_sample.logit_callback_fn = @seqio.Task",
@@ -133,15 +132,86 @@ void read_evaluation(const std::string& binding) {
   session.config().call("t5x.eval.evaluate");
 }
 
-TEST(Evaluation, ReadsCheckpointsAsTheyAre) {
+std::string error_of(const std::string& binding) {
+  try {
+    read_evaluation(binding);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Evaluation, IsToldWhatItReads) {
   EXPECT_NO_THROW(read_evaluation("utils.RestoreCheckpointConfig.strict = True"));
-  EXPECT_THROW(read_evaluation("utils.RestoreCheckpointConfig.assignment_map = [('a', 'b')]"),
-               Error);
-  EXPECT_THROW(read_evaluation("utils.RestoreCheckpointConfig.fallback_to_scratch = True"), Error);
+  EXPECT_NO_THROW(read_evaluation("utils.RestoreCheckpointConfig.assignment_map = [('a', 'b')]"));
+  EXPECT_NO_THROW(read_evaluation("utils.RestoreCheckpointConfig.dtype = 'float16'"));
+  EXPECT_NE(error_of("utils.RestoreCheckpointConfig.dtype = 'int8'").find("found 'int8'"),
+            std::string::npos);
+  EXPECT_NE(error_of("utils.RestoreCheckpointConfig.fallback_to_scratch = True")
+                .find("wants an assignment_map"),
+            std::string::npos);
   ::testing::internal::CaptureStderr();
   read_evaluation("partitioning.PjitPartitioner.num_partitions = 2");
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("num_partitions = 2 has no effect"),
-            std::string::npos);
+  read_evaluation("utils.RestoreCheckpointConfig.restore_dataset = True");
+  const std::string warned = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(warned.find("num_partitions = 2 has no effect"), std::string::npos);
+  EXPECT_NE(warned.find("restore_dataset = True has no effect"), std::string::npos);
+}
+
+/// What SaveCheckpointConfig() makes of bindings.
+SaveCheckpointConfig saving(const std::string& text) {
+  gin::Registry registry;
+  register_everything(registry);
+  gin::Config config(registry, gin::Config::Options{});
+  config.parse_text(
+      "from __gin__ import dynamic_registration\nfrom t5x import checkpoints\n"
+      "from t5x import state_utils\nfrom t5x import utils\n" +
+          text,
+      "my.gin");
+  config.finalize();
+  auto made = config.call_as<SaveCheckpointConfig>("t5x.utils.SaveCheckpointConfig");
+  apply_manager_bindings(made, config);
+  return made;
+}
+
+TEST(Saving, TheClassesThatKeepTheBestAreRead) {
+  const std::string best =
+      "utils.SaveCheckpointConfig.checkpointer_cls = "
+      "@checkpoints.SaveBestCheckpointer\n";
+  EXPECT_EQ(saving("").best.metric, "");
+  EXPECT_EQ(
+      saving("utils.SaveCheckpointConfig.checkpointer_cls = @checkpoints.Checkpointer").best.metric,
+      "");
+  const BestCheckpoints by_default = saving(best).best;
+  EXPECT_EQ(by_default.metric, "train/accuracy");
+  EXPECT_EQ(by_default.mode, "max");
+  EXPECT_TRUE(by_default.keep_checkpoints_without_metrics);
+  const BestCheckpoints bound = saving(best +
+                                       "checkpoints.SaveBestCheckpointer:\n"
+                                       "  metric_name_to_monitor = 'train/loss'\n"
+                                       "  metric_mode = 'min'\n"
+                                       "  keep_checkpoints_without_metrics = False\n"
+                                       "  force_keep_period = 100\n")
+                                    .best;
+  EXPECT_EQ(bound.metric, "train/loss");
+  EXPECT_EQ(bound.mode, "min");
+  EXPECT_FALSE(bound.keep_checkpoints_without_metrics);
+  EXPECT_EQ(bound.force_keep_period, 100);
+  const std::string manager =
+      "checkpoints.OrbaxCheckpointManagerInterface.force_keep_period = 10\n";
+  EXPECT_EQ(saving(manager).best.force_keep_period, 10);
+  EXPECT_EQ(saving(manager + "utils.SaveCheckpointConfig.checkpoint_manager_cls = "
+                             "@checkpoints.OrbaxCheckpointManagerInterface")
+                .best.force_keep_period,
+            10);
+  EXPECT_EQ(saving(manager + best).best.force_keep_period, 0);
+  for (const std::string wrong : {"checkpoints.SaveBestCheckpointer.metric_mode = 'most'",
+                                  "checkpoints.SaveBestCheckpointer.force_keep_period = 0"})
+    EXPECT_THROW(saving(best + wrong), Error) << wrong;
+  EXPECT_THROW(
+      saving("utils.SaveCheckpointConfig.checkpointer_cls = @state_utils.apply_assignment_map"),
+      Error);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/config/checkpoint_config.h"
+#include "apps/model/restored_checkpoint.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "runtime/mesh/collectives/collectives.h"
 #include "runtime/trainer/trainer.h"
@@ -21,12 +21,22 @@ StateSlices to_slices(Trainer& trainer, const std::string& dtype);
 /// Leaves those that this rank writes: of a block that several ranks hold one writes it, in turn.
 void keep_own(std::vector<TensorSlice>& slices, const Group& ranks);
 
-/// A run's own checkpoint: every array must be there with its shape. Throws kData listing all that differ.
-void load_arrays(const CheckpointReader& checkpoint, Trainer& trainer);
+/// Names and whole shapes of the arrays, state/step among them.
+ArrayShapes shapes_of(Trainer& trainer);
 
-/// Another run's checkpoint, as RestoreCheckpointConfig says: assignment rules, strictness, arrays that
-/// keep their initial value. Throws kData listing all names that do not fit.
-void load_arrays(const CheckpointReader& checkpoint, const RestoreCheckpointConfig& config,
-                 Trainer& trainer);
+/// What a checkpoint may have otherwise than the trainer.
+struct AllowedDifferences {
+  bool missing = false;       // fallback_to_scratch: such an array keeps its initial value
+  bool extra = false;         // not strict: it is not read
+  bool no_optimizer = false;  // parameters alone: the optimizer begins anew
+  size_t shown = SIZE_MAX;    // of those that are not allowed, in the error
+};
+struct Differences {
+  std::vector<std::string> missing, extra;
+};
+/// Reads every array of the trainer. Throws kData listing all that are missing, extra or of another shape
+/// and not allowed to be; gives those that are.
+Differences load_arrays(const CheckpointReader& checkpoint, Trainer& trainer,
+                        const AllowedDifferences& allowed = {});
 
 }  // namespace quintet
