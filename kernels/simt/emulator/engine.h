@@ -16,7 +16,7 @@ namespace quintet::emulated::simt::emulator {
 struct Fiber;
 struct Block;
 struct Warp;
-class Gang;
+class ResidentBlocks;
 // state.h:
 struct Copies;        // cp.async of a thread
 struct Products;      // wgmma of a thread
@@ -55,8 +55,8 @@ struct Collective {
 };
 
 struct Warp {
-  int first = 0;        // its lane 0 in Gang::threads
-  int number = 0;       // in Gang::warps
+  int first = 0;        // its lane 0 in ResidentBlocks::threads
+  int number = 0;       // in ResidentBlocks::warps
   unsigned exists = 0;  // lanes that are threads of the block
   unsigned ready = 0;
   std::vector<Collective> collectives;
@@ -88,8 +88,8 @@ struct Shape {
 struct Block {
   uint3 index;  // blockIdx
   const Shape* shape = nullptr;
-  Gang* gang = nullptr;
-  int number = 0;          // in the gang
+  ResidentBlocks* resident_blocks = nullptr;
+  int number = 0;          // among those that are resident together
   int live = 0;            // threads that have not ended
   char* shared = nullptr;  // dynamic shared memory, at a multiple of 1024
   std::array<BarrierState, 16> barriers;
@@ -123,7 +123,7 @@ void yield();
 /// Counts an atomic operation: one in 64 yields, so that a spinning thread cannot hold up the rest.
 void on_atomic();
 
-/// The block of the running thread's gang in whose shared memory [p, p + bytes) lies; throws Bug,
+/// The block resident with the running thread's in whose shared memory [p, p + bytes) lies; throws Bug,
 /// naming `what`, if there is none.
 Block& block_of(const void* p, size_t bytes, const char* what);
 

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "kernels/simt/emulator/engine/gang.h"
 #include "kernels/simt/emulator/engine/parts.h"
+#include "kernels/simt/emulator/engine/resident_blocks.h"
 #include "kernels/simt/emulator/engine/state.h"
 
 namespace quintet::emulated::simt::emulator {
@@ -34,7 +34,7 @@ void cp_async(void* dst, const void* src, size_t bytes, bool valid) {
     fail_here(fmt::format("cp.async: an address is not a multiple of {}", bytes));
   }
   const Copy copy{dst, src, bytes, valid};
-  if (gang().early()) {
+  if (resident_blocks().early()) {
     perform(copy);
   } else {
     copies().open.push_back(copy);

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "kernels/simt/emulator/engine/gang.h"
 #include "kernels/simt/emulator/engine/parts.h"
+#include "kernels/simt/emulator/engine/resident_blocks.h"
 #include "kernels/simt/emulator/engine/state.h"
 
 namespace quintet::emulated::simt::emulator {
@@ -42,7 +42,7 @@ namespace {
   if (++barrier.arrived < count) {
     if (arrive_only) return 0;
     barrier.lanes[static_cast<size_t>(self->linear / 32)] |= 1u << self->lane;
-    gang().suspend(what, id);
+    resident_blocks().suspend(what, id);
     return barrier.last_sum;
   }
   barrier.last_sum = barrier.sum;
@@ -50,10 +50,10 @@ namespace {
   Warp* warps = self->warp - self->linear / 32;
   const unsigned number = (all + 31) / 32;
   for (unsigned w = 0; w < number; ++w) {
-    if (barrier.lanes[w]) gang().wake(warps[w], barrier.lanes[w]);
+    if (barrier.lanes[w]) resident_blocks().wake(warps[w], barrier.lanes[w]);
     barrier.lanes[w] = 0;
   }
-  if (!arrive_only) gang().yield();  // the last to arrive is not the first to go on
+  if (!arrive_only) resident_blocks().yield();  // the last to arrive is not the first to go on
   return barrier.last_sum;
 }
 

@@ -3,27 +3,27 @@
 #include <fmt/format.h>
 
 #include "kernels/simt/emulator/barrier.h"
-#include "kernels/simt/emulator/engine/gang.h"
 #include "kernels/simt/emulator/engine/parts.h"
+#include "kernels/simt/emulator/engine/resident_blocks.h"
 
 namespace quintet::emulated::simt::emulator {
 namespace {
 
 BarrierState& cluster_barrier(const Thread& thread) {
-  return gang()
+  return resident_blocks()
       .cluster_barriers[static_cast<size_t>(thread.block->number) / thread.block->shape->cluster];
 }
 
 // `expected` counts the threads that have ended without an arrival in this phase, `sum` all that
 // ended.
 void complete_if_done(BarrierState& barrier) {
-  const Shape& shape = gang().shape;
+  const Shape& shape = resident_blocks().shape;
   const unsigned threads = shape.block.x * shape.block.y * shape.block.z * shape.cluster;
   if (barrier.arrived == 0 || barrier.arrived + barrier.expected < threads) return;
   ++barrier.phase;
   barrier.arrived = 0;
   barrier.expected = barrier.sum;
-  for (Thread* thread : barrier.waiting) gang().wake(thread);
+  for (Thread* thread : barrier.waiting) resident_blocks().wake(thread);
   barrier.waiting.clear();
 }
 
@@ -48,11 +48,11 @@ void cluster_wait() {
   self->cluster_arrived = false;
   if (barrier.phase != self->cluster_phase) return;
   barrier.waiting.push_back(self);
-  gang().suspend("cluster_wait", 0);
+  resident_blocks().suspend("cluster_wait", 0);
 }
 
 void leave_cluster(Thread& thread) {
-  if (gang().shape.cluster == 1) return;
+  if (resident_blocks().shape.cluster == 1) return;
   BarrierState& barrier = cluster_barrier(thread);
   ++barrier.sum;
   if (!thread.cluster_arrived || barrier.phase != thread.cluster_phase) ++barrier.expected;
@@ -60,18 +60,18 @@ void leave_cluster(Thread& thread) {
 }
 
 void grid_sync() {
-  const Shape& shape = gang().shape;
+  const Shape& shape = resident_blocks().shape;
   if (!shape.cooperative) fail_here("grid_sync: the launch is not cooperative");
-  BarrierState& barrier = gang().grid_barrier;
-  if (++barrier.arrived < gang().threads.size()) {
+  BarrierState& barrier = resident_blocks().grid_barrier;
+  if (++barrier.arrived < resident_blocks().threads.size()) {
     barrier.waiting.push_back(self);
-    gang().suspend("grid_sync", 0);
+    resident_blocks().suspend("grid_sync", 0);
     return;
   }
   barrier.arrived = 0;
-  for (Thread* thread : barrier.waiting) gang().wake(thread);
+  for (Thread* thread : barrier.waiting) resident_blocks().wake(thread);
   barrier.waiting.clear();
-  gang().yield();
+  resident_blocks().yield();
 }
 
 void* map_cluster_address(void* p, uint32_t rank) {
@@ -82,7 +82,7 @@ void* map_cluster_address(void* p, uint32_t rank) {
   const Block& from = block_of(p, 0, "map_cluster");
   const auto first = static_cast<uint32_t>(self->block->number) / self->block->shape->cluster *
                      self->block->shape->cluster;
-  const Block& to = gang().blocks[first + rank];
+  const Block& to = resident_blocks().blocks[first + rank];
   if (to.live == 0) fail_here(fmt::format("map_cluster: block of rank {} has ended", rank));
   return to.shared + (static_cast<char*>(p) - from.shared);
 }

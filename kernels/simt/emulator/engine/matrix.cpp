@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "kernels/simt/emulator/engine/gang.h"
+#include "kernels/simt/emulator/engine/resident_blocks.h"
 #include "kernels/simt/simt.cuh"
 
 namespace quintet::emulated::simt::emulator {
@@ -182,7 +182,7 @@ void widen(float* out, const void* in, int count, Element e) {
 void ldmatrix(uint32_t* r, int count, const void* row, bool transposed) {
   check_row(row, count, "ldmatrix");
   MatrixRows rows{r, nullptr, static_cast<char*>(const_cast<void*>(row)), count, {}};
-  if (self->lane < count * 8 && gang().early()) {
+  if (self->lane < count * 8 && resident_blocks().early()) {
     std::memcpy(rows.early, row, 16);
     rows.row = rows.early;
   }

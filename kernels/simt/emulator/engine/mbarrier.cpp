@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "kernels/simt/emulator/barrier.h"
-#include "kernels/simt/emulator/engine/gang.h"
 #include "kernels/simt/emulator/engine/parts.h"
+#include "kernels/simt/emulator/engine/resident_blocks.h"
 #include "kernels/simt/emulator/engine/state.h"
 
 namespace quintet::emulated::simt::emulator {
@@ -37,7 +37,7 @@ void complete_if_done(PhaseBarrier& barrier) {
   if (barrier.pending != 0 || barrier.bytes != 0) return;
   ++barrier.phase;
   barrier.pending = barrier.expected;
-  for (Thread* thread : barrier.waiting) gang().wake(thread);
+  for (Thread* thread : barrier.waiting) resident_blocks().wake(thread);
   barrier.waiting.clear();
 }
 
@@ -101,12 +101,12 @@ void mbarrier_wait(uint64_t* bar, uint32_t parity) {
     PhaseBarrier& barrier = find(bar, "mbarrier_wait");
     if ((barrier.phase & 1u) != parity) return;
     barrier.waiting.push_back(self);
-    gang().suspend("mbarrier_wait", barrier.offset * 2 + parity);
+    resident_blocks().suspend("mbarrier_wait", barrier.offset * 2 + parity);
   }
 }
 
 void fence_async() {
-  for (Block& block : gang().blocks) block.proxy_fenced = true;
+  for (Block& block : resident_blocks().blocks) block.proxy_fenced = true;
 }
 
 void proxy_issue(Block& block) {

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "kernels/simt/emulator/emulator.h"
-#include "kernels/simt/emulator/engine/gang.h"
 #include "kernels/simt/emulator/engine/parts.h"
+#include "kernels/simt/emulator/engine/resident_blocks.h"
 #include "kernels/simt/emulator/engine/state.h"
 #include "kernels/simt/simt.cuh"
 #include "runtime/base/check.h"
@@ -68,7 +68,7 @@ void run(const Launch& how, const Body& body) {
                     how.cooperative, how.name,  how.file,    how.line};
   ++mutable_counters().launches;
   const uint64_t number = ++launch_number;
-  Gang gang(shape, body, current_seed);
+  ResidentBlocks resident_blocks(shape, body, current_seed);
   const uint64_t blocks = uint64_t{how.grid.x} * how.grid.y * how.grid.z;
   const uint64_t together = how.cooperative ? blocks : how.cluster;
   const auto index_of = [&](uint64_t b) {
@@ -76,13 +76,13 @@ void run(const Launch& how, const Body& body) {
                  static_cast<unsigned>(b / how.grid.x % how.grid.y),
                  static_cast<unsigned>(b / how.grid.x / how.grid.y)};
   };
-  // Gangs run one after another, in an order without meaning: forward or backward by the seed.
-  const uint64_t gangs = blocks / together;
+  // Sets of resident blocks run one after another, in an order without meaning: forward or backward by the seed.
+  const uint64_t resident_sets = blocks / together;
   std::vector<uint3> indices(together);
-  for (uint64_t i = 0; i < gangs; ++i) {
-    const uint64_t g = (current_seed & 1u) ? gangs - 1 - i : i;
+  for (uint64_t i = 0; i < resident_sets; ++i) {
+    const uint64_t g = (current_seed & 1u) ? resident_sets - 1 - i : i;
     for (uint64_t b = 0; b < together; ++b) indices[b] = index_of(g * together + b);
-    gang.run(indices, number * 0x10000 + g);
+    resident_blocks.run(indices, number * 0x10000 + g);
   }
 }
 

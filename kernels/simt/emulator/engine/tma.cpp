@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "kernels/simt/emulator/barrier.h"
-#include "kernels/simt/emulator/engine/gang.h"
 #include "kernels/simt/emulator/engine/parts.h"
+#include "kernels/simt/emulator/engine/resident_blocks.h"
 #include "kernels/simt/emulator/engine/state.h"
 #include "kernels/simt/tensor_map.h"
 
@@ -118,8 +118,8 @@ BulkStores& stores() {
 /// Queues a store: it reads, and later writes, at moments the schedule chooses.
 void issue(std::shared_ptr<BulkStore> store) {
   stores().open.push_back(store);
-  gang().later([store] { store->advance(1); });
-  gang().later([store] { store->advance(2); });
+  resident_blocks().later([store] { store->advance(1); });
+  resident_blocks().later([store] { store->advance(2); });
 }
 
 void arrived_in(const Block& block) {
@@ -149,7 +149,7 @@ void tensor_load(void* dst, const TensorMap& map, uint64_t* bar, const Coordinat
   }
   for (const auto& [to, its_bar] : targets) {
     Block& block = block_of(to, 1, "tma_load");
-    gang().later([&block, to = to, its_bar = its_bar, map, at] {
+    resident_blocks().later([&block, to = to, its_bar = its_bar, map, at] {
       arrived_in(block);
       write_box(block, to, map, at);
       mbarrier_complete(its_bar, static_cast<uint32_t>(box_bytes(map)));
@@ -185,7 +185,7 @@ void tensor_store(const TensorMap& map, const void* src, const Coordinates& at, 
 void bulk_load(void* dst, const void* src, uint32_t bytes, uint64_t* bar) {
   check_bulk(dst, src, bytes, "bulk_load");
   Block& block = block_of(dst, bytes, "bulk_load");
-  gang().later([&block, dst, src, bytes, bar] {
+  resident_blocks().later([&block, dst, src, bytes, bar] {
     arrived_in(block);
     proxy_write(block, static_cast<char*>(dst), src, bytes);
     mbarrier_complete(bar, bytes);

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "kernels/simt/emulator/engine/gang.h"
+#include "kernels/simt/emulator/engine/resident_blocks.h"
 
 namespace quintet::emulated::simt::emulator {
 namespace {
@@ -121,19 +121,20 @@ void warp_collective(const char* what, unsigned mask, void* argument,
   here->lanes[lane] = argument;
   here->arrived |= 1u << lane;
   if (here->arrived != mask) {
-    gang().suspend(what, mask);
+    resident_blocks().suspend(what, mask);
     return;
   }
   here->what = nullptr;
   run(here->lanes, mask);
-  gang().wake(warp, mask & ~(1u << lane));
+  resident_blocks().wake(warp, mask & ~(1u << lane));
 }
 
 unsigned active_lanes() {
   const Warp& warp = *self->warp;
   unsigned lanes = 0;
   for (int i = 0; i < 32; ++i) {
-    if (((warp.exists >> i) & 1u) && !gang().threads[static_cast<size_t>(warp.first + i)].ended) {
+    if (((warp.exists >> i) & 1u) &&
+        !resident_blocks().threads[static_cast<size_t>(warp.first + i)].ended) {
       lanes |= 1u << i;
     }
   }

@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "kernels/simt/emulator/barrier.h"
-#include "kernels/simt/emulator/engine/gang.h"
 #include "kernels/simt/emulator/engine/parts.h"
+#include "kernels/simt/emulator/engine/resident_blocks.h"
 #include "kernels/simt/emulator/engine/state.h"
 #include "kernels/simt/emulator/matrix.h"
 #include "kernels/simt/swizzle.cuh"
@@ -150,7 +150,7 @@ void execute(const Block& block, uint32_t warp_in_group, const Product& p) {
 void execute_until(Warp& warp, uint64_t end) {
   if (!warp.products) return;  // none was ever issued
   WarpProducts& w = *warp.products;
-  const Thread& lane0 = gang().threads[static_cast<size_t>(warp.first)];
+  const Thread& lane0 = resident_blocks().threads[static_cast<size_t>(warp.first)];
   while (w.executed < end && !w.queue.empty() && w.queue.front()->arrived == 0xffffffffu) {
     execute(*lane0.block, static_cast<uint32_t>(lane0.linear / 32 % 4), *w.queue.front());
     w.queue.pop_front();
@@ -267,12 +267,12 @@ void wgmma(float* d, int n, const uint32_t* a, uint64_t desc_a, uint64_t desc_b,
   use_accumulators(mine, p, d, number);
   p.arrived |= 1u << self->lane;
   if (p.arrived != 0xffffffffu) return;
-  switch (gang().policy.delay) {
+  switch (resident_blocks().policy.delay) {
     case Delay::kAtOnce:
       execute_until(warp, number + 1);
       break;
     case Delay::kRandom:
-      gang().later([&warp, number] { execute_until(warp, number + 1); });
+      resident_blocks().later([&warp, number] { execute_until(warp, number + 1); });
       break;
     case Delay::kLate:
       break;

@@ -1,4 +1,4 @@
-#include "kernels/simt/emulator/engine/gang.h"
+#include "kernels/simt/emulator/engine/resident_blocks.h"
 
 #include <fmt/format.h>
 
@@ -69,13 +69,13 @@ std::string kernel_name(const Shape& shape) {
 Counters& mutable_counters() { return counted; }
 const Counters& counters() { return counted; }
 
-Gang::Gang(const Shape& s, const Body& body, uint64_t seed)
+ResidentBlocks::ResidentBlocks(const Shape& s, const Body& body, uint64_t seed)
     : random(seed), shape(s), body_(body), seed_(seed) {
   host_.host = true;
 }
-Gang::~Gang() { ASAN_UNPOISON_MEMORY_REGION(memory_.data(), memory_.size()); }
+ResidentBlocks::~ResidentBlocks() { ASAN_UNPOISON_MEMORY_REGION(memory_.data(), memory_.size()); }
 
-void Gang::prepare(const std::vector<uint3>& indices, uint64_t number) {
+void ResidentBlocks::prepare(const std::vector<uint3>& indices, uint64_t number) {
   random = Random(seed_ * 0x100000001B3ull + number);
   policy = policy_of(seed_, random);
   const size_t stride =
@@ -97,7 +97,7 @@ void Gang::prepare(const std::vector<uint3>& indices, uint64_t number) {
     Block& block = blocks[static_cast<size_t>(b)];
     block.index = indices[static_cast<size_t>(b)];
     block.shape = &shape;
-    block.gang = this;
+    block.resident_blocks = this;
     block.number = b;
     block.live = per_block;
     block.shared = base + static_cast<size_t>(b) * stride;
@@ -142,11 +142,11 @@ void Gang::prepare(const std::vector<uint3>& indices, uint64_t number) {
   counted.threads += threads.size();
 }
 
-void Gang::run(const std::vector<uint3>& indices, uint64_t number) {
+void ResidentBlocks::run(const std::vector<uint3>& indices, uint64_t number) {
   prepare(indices, number);
-  Gang* outer = current_gang;
+  ResidentBlocks* outer = current_resident_blocks;
   Thread* outer_self = self;
-  current_gang = this;
+  current_resident_blocks = this;
   if (ready_ > 0) {
     Thread* first = next();
     prepare_fiber(first);
@@ -167,15 +167,15 @@ void Gang::run(const std::vector<uint3>& indices, uint64_t number) {
       if (!thread.ended && thread.fiber) abandon_fiber(thread.fiber, fiber_main);
     }
     pending_.clear();
-    current_gang = outer;
+    current_resident_blocks = outer;
     std::rethrow_exception(error_);
   }
-  current_gang = outer;
+  current_resident_blocks = outer;
 }
 
-void Gang::fiber_main() {
+void ResidentBlocks::fiber_main() {
   for (;;) {
-    Gang* g = current_gang;
+    ResidentBlocks* g = current_resident_blocks;
     Fiber* fiber = self->fiber;
     Thread* then = nullptr;
     std::exception_ptr error;
@@ -207,7 +207,7 @@ void Gang::fiber_main() {
   }
 }
 
-void Gang::end_thread() {
+void ResidentBlocks::end_thread() {
   Thread& thread = *self;
   finish_thread(thread);
   thread.ended = true;
@@ -215,12 +215,12 @@ void Gang::end_thread() {
   --thread.block->live;
 }
 
-void Gang::prepare_fiber(Thread* thread) {
+void ResidentBlocks::prepare_fiber(Thread* thread) {
   if (!thread->fiber) thread->fiber = take_fiber(fiber_main);
   ++counted.switches;
 }
 
-Thread* Gang::next() {
+Thread* ResidentBlocks::next() {
   if (!pending_.empty()) {
     if (policy.delay == Delay::kAtOnce ||
         (policy.delay == Delay::kRandom && random.below(8) == 0)) {
@@ -261,7 +261,7 @@ Thread* Gang::next() {
   return &threads[static_cast<size_t>(warp->first + lane)];
 }
 
-Thread* Gang::next_or_stop(Thread* me) {
+Thread* ResidentBlocks::next_or_stop(Thread* me) {
   Thread* then = next();
   if (!then) {
     // The fiber is never continued: nothing on its stack may own memory.
@@ -272,22 +272,22 @@ Thread* Gang::next_or_stop(Thread* me) {
   return then;
 }
 
-void Gang::yield() {
+void ResidentBlocks::yield() {
   if (ready_ == 0 && pending_.empty()) return;
   wake(self);
   suspend(nullptr, 0);
 }
 
-void Gang::later(std::function<void()> work) {
+void ResidentBlocks::later(std::function<void()> work) {
   pending_.push_back({std::move(work)});
   if (policy.delay == Delay::kAtOnce) do_pending();
 }
 
-bool Gang::early() {
+bool ResidentBlocks::early() {
   return policy.delay == Delay::kAtOnce || (policy.delay == Delay::kRandom && (random.next() & 1u));
 }
 
-bool Gang::do_pending() {
+bool ResidentBlocks::do_pending() {
   if (pending_.empty()) return false;
   const size_t i = random.below(static_cast<uint32_t>(pending_.size()));
   const std::function<void()> work = std::move(pending_[i].run);
@@ -297,7 +297,7 @@ bool Gang::do_pending() {
   return true;
 }
 
-std::string Gang::stuck() const {
+std::string ResidentBlocks::stuck() const {
   std::string out = fmt::format("{}: deadlock", kernel_name(shape));
   int told = 0;
   for (const Block& block : blocks) {
@@ -334,7 +334,7 @@ Block& block_of(const void* p, size_t bytes, const char* what) {
     return address >= block.shared && address + bytes <= block.shared + block.shape->shared;
   };
   if (inside(*mine)) return *mine;
-  for (Block& block : mine->gang->blocks) {
+  for (Block& block : mine->resident_blocks->blocks) {
     if (!inside(block)) continue;
     if (block.live == 0) {
       fail_here(
@@ -347,10 +347,10 @@ Block& block_of(const void* p, size_t bytes, const char* what) {
                   what, bytes, address - mine->shared, mine->shape->shared));
 }
 
-void yield() { gang().yield(); }
+void yield() { resident_blocks().yield(); }
 
 void on_atomic() {
-  if (self && ++self->atomics % 64 == 0) gang().yield();
+  if (self && ++self->atomics % 64 == 0) resident_blocks().yield();
 }
 
 }  // namespace quintet::emulated::simt::emulator

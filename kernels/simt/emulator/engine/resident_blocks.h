@@ -49,10 +49,10 @@ struct Pending {
   std::function<void()> run;
 };
 
-class Gang {
+class ResidentBlocks {
  public:
-  Gang(const Shape& shape, const Body& body, uint64_t seed);
-  ~Gang();
+  ResidentBlocks(const Shape& shape, const Body& body, uint64_t seed);
+  ~ResidentBlocks();
   /// Runs the blocks with these indices, all resident together, to their end.
   void run(const std::vector<uint3>& indices, uint64_t number);
 
@@ -97,11 +97,11 @@ class Gang {
   std::vector<char> memory_;
 };
 
-/// The gang of the running thread.
-inline constinit thread_local Gang* current_gang = nullptr;
-inline Gang& gang() { return *current_gang; }
+/// The resident blocks of which the running thread is.
+inline constinit thread_local ResidentBlocks* current_resident_blocks = nullptr;
+inline ResidentBlocks& resident_blocks() { return *current_resident_blocks; }
 
-inline void Gang::suspend(const char* what, uint64_t id) {
+inline void ResidentBlocks::suspend(const char* what, uint64_t id) {
   Thread* me = self;
   me->waits = what;
   me->waits_id = id;
@@ -111,7 +111,7 @@ inline void Gang::suspend(const char* what, uint64_t id) {
   transfer(me->fiber, then->fiber);
 }
 
-inline void Gang::wake(Warp& warp, unsigned lanes) {
+inline void ResidentBlocks::wake(Warp& warp, unsigned lanes) {
   warp.ready |= lanes;
   ready_warps_[static_cast<size_t>(warp.number / 64)] |= uint64_t{1} << (warp.number % 64);
   ready_ += __builtin_popcount(lanes);
