@@ -60,7 +60,8 @@ TEST(T5xCheckpoint, TrainingGoesOnAsT5xs) {
     SCOPED_TRACE(folder);
     const Json expected = Json::read(folder / "expected.json");
     const double learning_rate = expected["learning_rate"].as_double();
-    const auto model = testing::build_model(expected["config"], {.z_loss = 1e-4});
+    const auto model =
+        testing::build_model(expected["config"], {.z_loss = 1e-4, .loss_normalizing_factor = {}});
     Trainer trainer(
         [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
           LossOutput out = model->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
