@@ -21,9 +21,11 @@ class LayerReader final : public CheckpointReader {
   int64_t step() const override { return stored_->step(); }
   std::vector<std::pair<std::string, std::string>> details() const override {
     auto details = stored_->details();
-    details.emplace_back("layout",
-                         fmt::format("{} arrays there are {} here: layers apart, heads joined",
-                                     stored_->tensors().size(), tensors_.size()));
+    details.emplace_back(
+        "layout",
+        fmt::format("{} arrays of the {} there: layers apart, heads joined, without slots "
+                    "of the optimizer that are not used",
+                    tensors_.size(), stored_->tensors().size()));
     return details;
   }
   using CheckpointReader::verify;

@@ -1,7 +1,8 @@
 #pragma once
 // T5X's other layouts by the names and shapes that our networks have: the layers of scanned stacks, which T5X
 // keeps in one array along an axis of their own (scalable_t5, flaxformer with scan_layers), an array each; and
-// heads that have axes of their own, in one axis. Parameters and optimizer state alike.
+// heads that have axes of their own, in one axis. Parameters and optimizer state alike; the zeros that T5X keeps
+// for slots of Adafactor that are not used are left out.
 //
 //   "target/encoder/encoder/attention/query/kernel"          [512, 24, 8, 64]
 //   "target/encoder/layers_7/attention/query/kernel"         [512, 512]

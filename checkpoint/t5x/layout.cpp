@@ -77,8 +77,8 @@ class Layout {
   std::map<std::string, Source> read() {
     const bool all_ours = std::all_of(parameters_.begin(), parameters_.end(),
                                       [](const auto& p) { return p.second.is_ours(); });
-    if (all_ours) return {};
     for (const auto& [name, tensor] : stored_) add(name, tensor.shape);
+    if (all_ours && sources_.size() == stored_.size()) return {};
     return std::move(sources_);
   }
 
@@ -154,8 +154,10 @@ class Layout {
 
   void add(const std::string& name, const Shape& shape) {
     const auto [parameter, at] = owner_of(name);
-    if (parameter == nullptr || parameter->is_ours()) return put(name, {name, shape});
+    if (parameter == nullptr) return put(name, {name, shape});
     const std::string slot = name.substr(std::min(name.size(), at + parameter->path.size()));
+    if (is_unused(*parameter, slot, shape)) return;
+    if (parameter->is_ours()) return put(name, {name, shape});
     const Axes axes = kept_axes(*parameter, name, shape);
     const std::string ours = is_swapped(*parameter, name) ? other_slot(slot) : slot;
     for (int64_t i = 0; i < parameter->count(); ++i)
@@ -166,6 +168,12 @@ class Layout {
     if (!sources_.emplace(name, std::move(source)).second) refuse(name, "is there twice");
   }
 
+  /// T5X's Adafactor keeps a number of 0 for what it does not need of a parameter.
+  static bool is_unused(const Parameter& parameter, const std::string& slot, const Shape& shape) {
+    constexpr std::string_view kSlots[] = {"/m", "/v", "/v_row", "/v_col"};
+    return shape == Shape{1} && parameter.shape != shape &&
+           std::find(std::begin(kSlots), std::end(kSlots), slot) != std::end(kSlots);
+  }
   static std::string other_slot(const std::string& slot) {
     return slot == "/v_row" ? "/v_col" : "/v_row";
   }
@@ -180,7 +188,6 @@ class Layout {
       for (size_t i = 0; i < all.size(); ++i) all[i] = i;
       return all;
     }
-    if (shape == Shape{1}) return {};  // a slot that is not used
     if (is_factored(name)) {
       const auto& [row, column] = factors_of(parameter, name);
       return name.ends_with("/v_row") ? row : column;
@@ -230,7 +237,7 @@ class Layout {
   /// Of a matrix of ours the rows are the smaller axis, as T5X's heuristic has it for those without layers:
   /// where it is the other way round in the stack, v_row and v_col change places.
   bool is_swapped(const Parameter& parameter, const std::string& name) const {
-    if (!is_factored(name) || stored_.at(name).shape == Shape{1}) return false;
+    if (!is_factored(name)) return false;
     Axes all(parameter.shape.size());
     for (size_t i = 0; i < all.size(); ++i) all[i] = i;
     const Shape ours = source(parameter, "", parameter.shape, all, 0).shape;
@@ -244,7 +251,6 @@ class Layout {
   static Source source(const Parameter& parameter, const std::string& stored, const Shape& shape,
                        const Axes& axes, int64_t layer) {
     Source source{.stored = stored, .shape = {}, .layer = layer};
-    if (axes.empty()) source.shape = shape;
     bool joins = false;
     for (size_t i = 0; i < axes.size(); ++i) {
       if (axes[i] == parameter.layers) {

@@ -19,7 +19,8 @@ struct Source {
   int64_t inner = 1;  // size of the second of the two
 };
 
-/// Ours by name, of all that are stored. Empty if every array is as ours already.
+/// Ours by name, of all that are stored but for the slots that Adafactor does not use. Empty if every array is
+/// as ours already.
 std::map<std::string, Source> layout_of(const std::map<std::string, StoredTensor>& stored,
                                         const std::string& where);
 

@@ -46,8 +46,7 @@ OptimizerPtr optimizer_of(const std::string& kind, double learning_rate) {
   if (kind == "adamw")
     return optax_optimizer(
         chain({clip_by_global_norm(1),
-               adamw(constant_schedule(learning_rate),
-                     {.b1 = 0.9, .b2 = 0.98, .eps = 1e-6, .weight_decay = 0.1})}));
+               adamw(learning_rate, {.b1 = 0.9, .b2 = 0.98, .eps = 1e-6, .weight_decay = 0.1})}));
   AdafactorOptions unfactored = options;
   unfactored.beta1 = 0.9;
   unfactored.factored = false;
@@ -62,6 +61,7 @@ TEST(T5xCheckpoint, TrainingGoesOnAsT5xs) {
     const double learning_rate = expected["learning_rate"].as_double();
     const auto model =
         testing::build_model(expected["config"], {.z_loss = 1e-4, .loss_normalizing_factor = {}});
+    model->parameters().initialize(Key{});
     Trainer trainer(
         [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
           LossOutput out = model->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
