@@ -52,7 +52,7 @@ nlohmann::ordered_json task_of(const gin::Config& config) {
 }  // namespace
 
 nlohmann::ordered_json summary_of(const std::filesystem::path& model_dir) {
-  nlohmann::ordered_json summary;
+  nlohmann::ordered_json summary = nlohmann::ordered_json::object();
   const bool is_run = is_there(model_dir / "config.gin");
   if (!is_run && !is_huggingface(model_dir)) return summary;
   try {
