@@ -92,7 +92,9 @@ Listing list_foreign(const InspectOptions& options) {
   if (reader->step() != 0) listing.head["step"] = reader->step();
   for (const auto& [what, text] : reader->details()) listing.head[what] = text;
   listing.head["file_bytes"] = reader->file_bytes();
-  if (std::filesystem::is_directory(options.path)) listing.head.update(summary_of(options.path));
+  const nlohmann::ordered_json summary = summary_of(options.path);
+  for (const auto& [key, value] : summary.items())  // config.json's architecture is a class
+    listing.head[listing.head.contains(key) ? "layers" : key] = value;
   list_tensors(*reader, options.stats, listing);
   return listing;
 }

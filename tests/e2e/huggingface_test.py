@@ -80,7 +80,8 @@ def test_it_converts_and_shows(folder):
     [one] = generated(folder / "small", "--max_tokens=5", "abc")
     assert "prediction" in one
     shown = json.loads(quintet("inspect", "--format=json", "--stats", BYTES).out)
-    assert shown["kind"] == "Hugging Face directory" and shown["weights"] == "torch", shown
+    assert shown["kind"] == "a Hugging Face directory" and shown["weights"] == "torch", shown
+    assert shown["layers"].startswith("encoder of 3 layers") and "ByteVocabulary" in shown["vocabulary"], shown
     assert shown["tensors"]["target/token_embedder/embedding"]["shape"] == [384, 24], shown
     assert "Hugging Face" in quintet("inspect", KINDS / "encoder").out
     assert "emb_dim = 24" in quintet("config", BYTES / "config.json").out
