@@ -1,5 +1,7 @@
 #include "checkpoint/ocdbt/btree.h"
 
+#include <fmt/format.h>
+
 namespace quintet::ocdbt {
 namespace {
 

@@ -66,7 +66,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const tensorflow::Bundle bundle(
         std::as_bytes(std::span(index)), "input",
         [&](int64_t, int64_t) { return std::as_bytes(std::span(shard)); });
-    for (const auto& [name, tensor] : bundle.tensors()) {
+    for (const auto& [key, tensor] : bundle.tensors()) {
+      const std::string& name = key;  // which a lambda may hold
       int64_t bytes = size_of(tensor.dtype);
       for (const int64_t axis : tensor.shape) bytes *= axis;
       std::vector<std::byte> values(static_cast<size_t>(bytes));
