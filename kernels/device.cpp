@@ -29,7 +29,7 @@ class Cpu final : public Device {
   void synchronize() override {}
 };
 
-Device* current_device = nullptr;
+Device* device_of_process = nullptr;
 
 }  // namespace
 
@@ -37,11 +37,14 @@ Device& Device::cpu() {
   static auto* device = new Cpu;
   return *device;
 }
-Device& Device::current() { return current_device != nullptr ? *current_device : cpu(); }
+Device& Device::current() {
+  if (Device* const device = ExecutionContext::current().device; device != nullptr) return *device;
+  return device_of_process != nullptr ? *device_of_process : cpu();
+}
 std::unique_ptr<Recording> Device::record(const std::function<void()>&) {
   throw NotRecordable(description() + " records nothing");
 }
 Buffer Device::pinned(int64_t bytes) { return Memory::host().allocate(bytes); }
-void Device::use(Device& device) { current_device = &device; }
+void Device::use(Device& device) { device_of_process = &device; }
 
 }  // namespace quintet

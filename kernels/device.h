@@ -1,6 +1,7 @@
 #pragma once
-// Where ops run: the CPU, a GPU, or a GPU that is emulated on the CPU. One is current for the whole
-// process; tensors made from then on lie in its memory and ops on them run its kernels.
+// Where ops run: the CPU, a GPU, or a GPU that is emulated on the CPU. Tensors lie in the memory of the
+// device that is current when they are made, and ops run its kernels: the one of the thread's context
+// (runtime/base/execution_context.h), else that of the process.
 //
 //   Device::use(open_device("auto"));       // runtime/device/devices.h
 //   Device& device = Device::current();
@@ -13,6 +14,7 @@
 #include <string>
 
 #include "kernels/kernel.h"
+#include "runtime/base/execution_context.h"
 #include "runtime/base/memory/memory.h"
 
 namespace quintet {
@@ -37,17 +39,28 @@ class Device {
  public:
   virtual ~Device() = default;
   static Device& current();
-  /// `device` must live until the process ends or another one is current.
+  /// Makes it the process's. `device` must live until the process ends or has another one.
   static void use(Device& device);
+  /// Makes a device this thread's for its lifetime.
+  using Use = ContextMember<&ExecutionContext::device>;
   /// The CPU.
   static Device& cpu();
 
-  /// "cpu", "cuda", "emulated"
+  /// "cpu", "cuda", "emulated", "abstract": for people; what a device can do the following say.
   virtual std::string kind() const = 0;
   /// For people: "NVIDIA H200, sm_90, 139.8 GiB"
   virtual std::string description() const = 0;
   /// Whether ordinary code can read its memory.
   virtual bool is_cpu() const { return false; }
+  /// Whether what is written to its memory can be read again; if not, only sizes count.
+  virtual bool memory_is_real() const { return true; }
+  /// Whether record() works.
+  virtual bool can_record() const { return false; }
+  /// Whether any optimizer works on arrays in its memory; if not, those with kernels for it do
+  /// (Optimizer::on_device), on whole arrays, and the others on copies in the host's.
+  virtual bool runs_any_optimizer() const { return true; }
+  /// Whether NCCL reads and writes its memory.
+  virtual bool supports_nccl() const { return false; }
   /// Kernels in the order of ops.def; empty on the CPU, whose kernels are in the op list itself.
   virtual std::span<const Kernel> ops() const = 0;
   /// Kernels outside the op list; throws Bug on the CPU.

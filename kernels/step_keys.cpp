@@ -6,8 +6,6 @@ namespace {
 constexpr size_t kMostKeys = 4096;
 constexpr auto kKeyBytes = static_cast<int64_t>(sizeof(Key));
 
-thread_local StepKeys* recording = nullptr;
-
 }  // namespace
 
 StepKeys::StepKeys(Key step) : step_(step) {
@@ -16,11 +14,9 @@ StepKeys::StepKeys(Key step) : step_(step) {
   on_host_ = device.pinned(kMostKeys * kKeyBytes);
 }
 
-StepKeys::Recording::Recording(StepKeys& keys) { recording = &keys; }
-StepKeys::Recording::~Recording() { recording = nullptr; }
-
 Key StepKeys::child(Key step, uint32_t place) {
   const Key key = fold_in(step, place);
+  StepKeys* const recording = ExecutionContext::current().keys;
   if (recording == nullptr || step != recording->step_) return key;
   if (recording->slots_.try_emplace({key.a, key.b}, recording->places_.size()).second)
     recording->places_.push_back(place);
@@ -29,6 +25,7 @@ Key StepKeys::child(Key step, uint32_t place) {
 }
 
 const Key* StepKeys::place_of(Key key) {
+  const StepKeys* const recording = ExecutionContext::current().keys;
   if (recording == nullptr) return nullptr;
   const auto slot = recording->slots_.find({key.a, key.b});
   if (slot == recording->slots_.end())

@@ -19,13 +19,7 @@ class StepKeys {
   explicit StepKeys(Key step);
 
   /// Children are remembered and kernels that are launched take them from memory.
-  class Recording {
-   public:
-    explicit Recording(StepKeys& keys);
-    ~Recording();
-    Recording(const Recording&) = delete;
-    Recording& operator=(const Recording&) = delete;
-  };
+  using Recording = ContextMember<&ExecutionContext::keys>;
   /// fold_in(step, place); the only keys of kernels that may be recorded.
   static Key child(Key step, uint32_t place);
   /// Where kernels that are recorded find `key`; nullptr if nothing is being recorded. Throws

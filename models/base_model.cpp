@@ -155,7 +155,7 @@ std::vector<double> BaseModel::TokenScores::sums() const {
 }
 
 BaseModel::TokenScores BaseModel::score_tokens(const HostArrays& batch) const {
-  QT_ASSERT(Sharding::current() == nullptr);
+  QT_ASSERT(ExecutionContext::current().sharding == nullptr);
   Tape::Recording paused(nullptr);
   const Rows rows = Rows::all(batch);
   const auto unscaled = [](const HostArrays& from) { return unscaled_loss_weights(from, {}); };
@@ -180,7 +180,7 @@ void BaseModel::set_compute_dtype(const std::string& dtype) {
 }
 
 Tensor BaseModel::logits(const HostArrays& batch) const {
-  QT_ASSERT(Sharding::current() == nullptr);
+  QT_ASSERT(ExecutionContext::current().sharding == nullptr);
   Tape::Recording paused(nullptr);
   return projection().logits(hidden(batch, Rows::all(batch), {}));
 }

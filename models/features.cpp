@@ -29,7 +29,7 @@ Tensor rows_of(const HostArrays& batch, Rows rows, const ArrayOf& make) {
   const Spec spec{{{axis::kBatch, array.shape[0] * parts}, {axis::kLength, array.shape[1]}},
                   array.dtype};
   const Block frame{{rows.begin * parts, 0}, {(rows.end - rows.begin) * parts, array.shape[1]}};
-  const Sharding* sharding = Sharding::current();
+  const Sharding* sharding = ExecutionContext::current().sharding;
   const Layout layout = sharding != nullptr ? sharding->place(spec) : Layout::whole(2);
   if (sharding != nullptr) sharding->block("batch", spec, layout, frame);  // refuses, naming it
   const Tensor tensor(spec, layout, frame);
@@ -38,7 +38,7 @@ Tensor rows_of(const HostArrays& batch, Rows rows, const ArrayOf& make) {
   const auto from = [&](int64_t row) {
     return array.bytes.data() + ((rows.begin + row) * array.shape[1] + block.origin[1]) * element;
   };
-  if (StepFeeds* feeds = StepFeeds::current()) {
+  if (StepFeeds* feeds = ExecutionContext::current().feeds) {
     QT_ASSERT(row_bytes == array.shape[1] * element);
     feeds->add(tensor, rows.begin * row_bytes, make);
     return tensor;

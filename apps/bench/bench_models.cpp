@@ -113,13 +113,12 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
   std::vector<double> seconds;
   step();
   Profile profile;
-  if (options.profile) Profile::current() = &profile;
   for (int64_t i = 0; i < options.steps; ++i) {
+    const Profile::Use use(options.profile ? &profile : nullptr);
     const auto start = Clock::now();
     step();
     seconds.push_back(seconds_since(start));
   }
-  Profile::current() = nullptr;
   std::sort(seconds.begin(), seconds.end());
   const double least = seconds.front(), median = seconds[seconds.size() / 2];
   const double rate = static_cast<double>(tokens_per_step) / least;

@@ -13,7 +13,7 @@ Tensor whole(const Tensor& x) {
 
 Cut gather(Parameters& parameters) {
   Cut cut;
-  if (Sharding::current() == nullptr) return cut;
+  if (ExecutionContext::current().sharding == nullptr) return cut;
   for (ParamInfo& info : parameters.all()) {
     cut.emplace_back(info.value, info.compute);
     info.value = whole(info.value);

@@ -1,14 +1,10 @@
 #include "apps/plan/layout_step.h"
 
-#include <omp.h>
-
 #include <algorithm>
-#include <exception>
 
 #include "runtime/abstract/abstract_device.h"
 #include "runtime/base/clock.h"
-#include "runtime/base/thread.h"
-#include "runtime/mesh/collectives/waiting.h"
+#include "runtime/base/execution_context.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/trainer/batch_rows.h"
 
@@ -28,7 +24,7 @@ class PaperOptimizer final : public Optimizer {
       bytes_ += static_cast<double>(slot.param.elements()) * (slot.copy.absent() ? 12 : 14);
   }
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
-    if (StepClock* clock = StepClock::current()) clock->work(0, bytes_);
+    if (StepClock* clock = ExecutionContext::current().clock) clock->work(0, bytes_);
     optimizer_->sum_on_paper(args, params);
   }
   std::vector<StateArray> state() override { return {}; }
@@ -39,62 +35,32 @@ class PaperOptimizer final : public Optimizer {
   double bytes_ = 0;
 };
 
-/// Runs `body` in a thread of its own with a team of `threads`: gathers and plans that a thread
-/// keeps are this layout's alone.
-void in_thread(int threads, const std::function<void()>& body) {
-  std::exception_ptr failure;
-  std::thread thread = start_thread("to measure a layout", [&] {
-    omp_set_num_threads(threads);
-    try {
-      body();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  });
-  thread.join();
-  if (failure) std::rethrow_exception(failure);
-}
-
-/// The abstract device is the current one during its lifetime.
-class OnPaper {
- public:
-  OnPaper() : previous_(Device::current()) { Device::use(device_); }
-  ~OnPaper() { Device::use(previous_); }
-  OnPaper(const OnPaper&) = delete;
-  OnPaper& operator=(const OnPaper&) = delete;
-
- private:
-  AbstractDevice device_;
-  Device& previous_;
-};
-
 /// The second of two steps: the first does not know yet which parameters to gather ahead.
 void run_on_paper(const LayoutCase& what, const TrainingLayout& layout, const PaperJob& job,
                   StepClock& clock, LayoutRow& row) {
-  const OnPaper device;
-  in_thread(1, [&] {
-    const auto comm = paper_comm(0, job.hosts, Device::current(), job.cost);
-    const Mesh mesh(layout.mesh(), comm.get());
-    const Sharding sharding(mesh, layout.rules());
-    const Sharding::Use use_sharding(sharding);
-    MemoryMeter meter;
-    const MemoryMeter::Use use_meter(meter);
-    const StepClock::Use use_clock(clock);
-    const ModelAndOptimizer trained = what.make();
-    trained.model->parameters().allocate();
-    trained.model->parameters().refresh();
-    Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
-                    on_paper(trained.optimizer), what.options, key_from_seed(1));
-    for (int step = 0; step < 2; ++step) {
-      const HostArrays batch = own_rows(what.batch(step));
-      meter.reset_peak();
-      comm->traffic().reset();
-      clock.reset();
-      trainer.train(batch);
-    }
-    row.memory = meter.peak();
-    row.traffic = comm->traffic().table();
-  });
+  AbstractDevice device;
+  const Device::Use use_device(device);
+  const auto comm = paper_comm(0, job.hosts, device, job.cost);
+  const Mesh mesh(layout.mesh(), comm.get());
+  const Sharding sharding(mesh, layout.rules());
+  const Sharding::Use use_sharding(sharding);
+  MemoryMeter meter;
+  const MemoryMeter::Use use_meter(meter);
+  const StepClock::Use use_clock(clock);
+  const ModelAndOptimizer trained = what.make();
+  trained.model->parameters().allocate();
+  trained.model->parameters().refresh();
+  Trainer trainer(loss_of(*trained.model), trained.model->parameters(), on_paper(trained.optimizer),
+                  what.options, key_from_seed(1));
+  for (int step = 0; step < 2; ++step) {
+    const HostArrays batch = own_rows(what.batch(step));
+    meter.reset_peak();
+    comm->traffic().reset();
+    clock.reset();
+    trainer.train(batch);
+  }
+  row.memory = meter.peak();
+  row.traffic = comm->traffic().table();
 }
 
 struct StepTimes {
@@ -117,13 +83,12 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, LayoutRow& 
     meter.reset_peak();
     comm.traffic().reset();
     StepTimes now;
-    const double waited = seconds_in_collectives();
+    const ContextMember<&ExecutionContext::waited> use_waited(now.exposed);
     const auto start = Clock::now();
     const HostArrays batch = own_rows(what.batch(step));
     now.data = seconds_since(start);
     trainer.train(batch);
     now.seconds = seconds_since(start);
-    now.exposed = seconds_in_collectives() - waited;
     if (step >= 2) times.push_back(now);
   }
   row.memory = meter.peak();
@@ -154,7 +119,7 @@ OptimizerPtr on_paper(OptimizerPtr optimizer) {
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,
                          int64_t steps) {
   LayoutRow row{.layout = layout};
-  in_thread(omp_get_max_threads(), [&] { run_on_ranks(what, comm, steps, row); });
+  run_on_ranks(what, comm, steps, row);
   return row;
 }
 

@@ -62,28 +62,25 @@ void run_step(const LayoutCase& what, StepLog& log) {
 
 void plan_mesh(const MeshPlan& plan, const LayoutCase& what, const LogicalAxisRules& configured) {
   AbstractDevice device;
-  Device::use(device);
-  {
-    const std::vector<MeshAxis> mesh = parse_mesh(plan.mesh);
-    const bool experts = std::any_of(mesh.begin(), mesh.end(),
-                                     [](const MeshAxis& axis) { return axis.name == "expert"; });
-    const AxisRuleOptions dims{.activation_partitioning_dims = std::max(plan.activations, 1),
-                               .parameter_partitioning_dims = std::max(plan.parameters, 1),
-                               .additional_rules = {}};
-    const LogicalAxisRules rules = experts ? moe_logical_axis_rules(dims)
-                                   : plan.activations + plan.parameters == 0
-                                       ? configured
-                                       : standard_logical_axis_rules(dims);
-    const auto comm = paper_comm(0, std::vector<std::string>(ranks_of(mesh), "paper"), device);
-    const Mesh ranks(mesh, comm.get());
-    const Sharding sharding(ranks, rules);
-    const Sharding::Use use(sharding);
-    StepLog log;
-    run_step(what, log);
-    if (plan.explain) fmt::print("{}\n", log.text());
-    fmt::print("Sent by each rank in one step:\n{}", log.totals());
-  }
-  Device::use(Device::cpu());
+  const Device::Use use_device(device);
+  const std::vector<MeshAxis> mesh = parse_mesh(plan.mesh);
+  const bool experts = std::any_of(mesh.begin(), mesh.end(),
+                                   [](const MeshAxis& axis) { return axis.name == "expert"; });
+  const AxisRuleOptions dims{.activation_partitioning_dims = std::max(plan.activations, 1),
+                             .parameter_partitioning_dims = std::max(plan.parameters, 1),
+                             .additional_rules = {}};
+  const LogicalAxisRules rules = experts ? moe_logical_axis_rules(dims)
+                                 : plan.activations + plan.parameters == 0
+                                     ? configured
+                                     : standard_logical_axis_rules(dims);
+  const auto comm = paper_comm(0, std::vector<std::string>(ranks_of(mesh), "paper"), device);
+  const Mesh ranks(mesh, comm.get());
+  const Sharding sharding(ranks, rules);
+  const Sharding::Use use_sharding(sharding);
+  StepLog log;
+  run_step(what, log);
+  if (plan.explain) fmt::print("{}\n", log.text());
+  fmt::print("Sent by each rank in one step:\n{}", log.totals());
 }
 
 }  // namespace quintet

@@ -2,7 +2,7 @@
 
 #include "apps/train/restorer.h"
 #include "apps/train/run_files.h"
-#include "runtime/mesh/collectives/waiting.h"
+#include "runtime/base/execution_context.h"
 
 namespace quintet {
 
@@ -81,9 +81,11 @@ void TrainLoop::train_step() {
               run_.step());
   // Before the position moves on: restoring it gives this batch again.
   const BadStep step{.step = run_.step(), .data_position = run_.state.data_position};
-  const double begin = now_seconds(), waited = seconds_in_collectives();
+  double waited = 0;
+  const ContextMember<&ExecutionContext::waited> use(waited);
+  const double begin = now_seconds();
   const StepResult result = run_.trainer->train(batch->features);
-  pace_.add(now_seconds() - begin - (seconds_in_collectives() - waited));
+  pace_.add(now_seconds() - begin - waited);
   check_ranks();
   run_.state.data_position = run_.batches->position();
   run_.state.step = run_.step();

@@ -84,16 +84,15 @@ int run_training(TrainingFlags flags, gin::CommandLine command_line, const std::
       if (ranks.leads()) fmt::print("{}", session.config().config_str());
       return false;
     }
-    if (flags.profile) Profile::current() = &profile;
     start = Clock::now();
     use_copies_of_run(session);
     return true;
   };
+  const Profile::Use use(flags.profile ? &profile : nullptr);
   const int code = run_entry_point(EntryPoint::train, command_line, prepare,
                                    [&](GinSession& session, const gin::Arguments& bound) {
                                      return train(session, bound, flags, ranks, service);
                                    });
-  Profile::current() = nullptr;
   if (flags.profile && !flags.dry_run && ranks.leads())
     fmt::print(stderr, "{}\n", profile.table(1, seconds_since(start)));
   return code;

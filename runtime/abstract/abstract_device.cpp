@@ -25,6 +25,16 @@ class AddressSpace final : public MemorySource {
   std::atomic<uintptr_t> next_{uintptr_t{1} << 60};
 };
 
+/// A kernel of any arguments.
+struct DoesNothing {
+  template <typename... Arguments>
+  using Kernel = void (*)(Arguments...);
+  template <typename... Arguments>
+  constexpr operator Kernel<Arguments...>() const {  // NOLINT: it becomes what the table has
+    return [](Arguments...) {};
+  }
+};
+
 AddressSpace& address_space() {
   static AddressSpace space;
   return space;
@@ -36,14 +46,28 @@ AbstractDevice::AbstractDevice()
     : ops_(all_ops().size(), [](Views, Views, const Attrs&, Stream) {}), memory_(address_space()) {}
 
 const GpuKernels& AbstractDevice::kernels() const {
-  static const GpuKernels table = [] {
-    GpuKernels nothing{};
-    nothing.cast = [](Views, Views, Stream) {};
-    nothing.fill = [](const View&, float, Stream) {};
-    nothing.accumulate = [](const View&, const View&, Stream) {};
-    nothing.measure_arrays = [](Views, ArrayStatistics*, Stream) {};
-    return nothing;
-  }();
+  static constexpr DoesNothing kNothing;
+  static constexpr GpuKernels table{.cast = kNothing,
+                                    .fill = kNothing,
+                                    .accumulate = kNothing,
+                                    .update_adam = kNothing,
+                                    .update_lion = kNothing,
+                                    .update_sgd = kNothing,
+                                    .update_adafactor = kNothing,
+                                    .measure_arrays = kNothing,
+                                    .decide_update = kNothing,
+                                    .skinny_matmul = kNothing,
+                                    .expand_rows = kNothing,
+                                    .decode_self = kNothing,
+                                    .decode_cross = kNothing,
+                                    .follow_sources = kNothing,
+                                    .decode_paged = kNothing,
+                                    .store_paged = kNothing,
+                                    .sample = kNothing,
+                                    .draw = kNothing,
+                                    .advance_samples = kNothing,
+                                    .top = kNothing,
+                                    .beam = kNothing};
   return table;
 }
 

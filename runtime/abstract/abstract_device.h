@@ -3,7 +3,7 @@
 // running a step on paper (`quintet plan`). Random numbers and data are left out: every value is void.
 //
 //   AbstractDevice device;
-//   Device::use(device);
+//   const Device::Use use(device);
 //   ... trainer.train(batch) ...
 //   device.memory().peak_bytes();
 
@@ -18,6 +18,7 @@ class AbstractDevice final : public Device {
  public:
   AbstractDevice();
   std::string kind() const override { return "abstract"; }
+  bool memory_is_real() const override { return false; }
   std::string description() const override { return "no device: sizes only"; }
   std::span<const Kernel> ops() const override { return ops_; }
   const GpuKernels& kernels() const override;

@@ -52,7 +52,7 @@ class PaperComm final : public Comm {
   }
   /// `bytes`: of the whole array.
   Pending take(const Members& group, const char* collective, int64_t bytes) const {
-    StepClock* clock = StepClock::current();
+    StepClock* clock = ExecutionContext::current().clock;
     if (clock == nullptr || !cost_) return {};
     const int64_t sent = Traffic::sent(collective, bytes, static_cast<int>(group.ranks.size()));
     const double end = clock->send(cost_(collective, static_cast<double>(sent), group.ranks));

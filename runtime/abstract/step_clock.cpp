@@ -3,15 +3,6 @@
 #include <algorithm>
 
 namespace quintet {
-namespace {
-
-thread_local StepClock* current_clock = nullptr;
-
-}  // namespace
-
-StepClock* StepClock::current() { return current_clock; }
-StepClock::Use::Use(StepClock& clock) : previous_(current_clock) { current_clock = &clock; }
-StepClock::Use::~Use() { current_clock = previous_; }
 
 void StepClock::op(const Cost& cost) {
   work(cost.flops, cost.bytes + machine_.score_passes * cost.score_bytes);

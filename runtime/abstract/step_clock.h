@@ -7,6 +7,7 @@
 //   { const StepClock::Use use(clock); trainer.train(batch); }
 //   clock.seconds(), clock.exposed(), clock.flops()
 
+#include "runtime/base/execution_context.h"
 #include "runtime/op/op.h"
 
 namespace quintet {
@@ -28,18 +29,7 @@ class StepClock {
  public:
   explicit StepClock(const Machine& machine) : machine_(machine) {}
 
-  /// Of this thread; null: nobody counts.
-  static StepClock* current();
-  class Use {
-   public:
-    explicit Use(StepClock& clock);
-    ~Use();
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-
-   private:
-    StepClock* previous_;
-  };
+  using Use = ContextMember<&ExecutionContext::clock>;
 
   void op(const Cost& cost);
   /// Work outside of ops.

@@ -196,7 +196,10 @@ class Gpu final : public Device {
   std::string kind() const override { return "emulated"; }
 #else
   std::string kind() const override { return "cuda"; }
+  bool supports_nccl() const override { return true; }
 #endif
+  bool can_record() const override { return true; }
+  bool runs_any_optimizer() const override { return false; }
   std::string description() const override { return description_; }
   std::span<const Kernel> ops() const override { return kOps; }
   const GpuKernels& kernels() const override { return kKernels; }

@@ -17,13 +17,13 @@ bool any_needs_grad(const Tensors& tensors) {
 }
 
 void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const Attrs& attrs) {
+  const ExecutionContext& context = ExecutionContext::current();
   std::vector<View> in, out;
   for (const Tensor& t : inputs) in.push_back(t.local());
   for (const Tensor& t : outputs) out.push_back(t.local());
-  StepClock* clock = StepClock::current();
-  const bool is_profiled = Profile::current() != nullptr;
-  const Cost cost = clock != nullptr || is_profiled ? cost_of(op, in, out) : Cost{};
-  if (clock != nullptr) clock->op(cost);
+  const bool is_profiled = context.profile != nullptr;
+  const Cost cost = context.clock != nullptr || is_profiled ? cost_of(op, in, out) : Cost{};
+  if (context.clock != nullptr) context.clock->op(cost);
   ProfileScope scope(op.name, static_cast<int64_t>(cost.bytes), cost.flops);
   Device& device = Device::current();
   kernel_of(op, device)(in, out, attrs, device.stream());
@@ -41,30 +41,25 @@ Tensors run_whole(const Op& op, const Tensors& inputs, const std::vector<ResultS
   return outputs;
 }
 
-/// The activation that moved last and where it went: the next op often wants the same (the products
-/// of query, key and value).
-struct LastMove {
-  Tensor from, to;
-};
-thread_local LastMove last_move;
-
 Tensor moved_activation(const Tensor& x, const Layout& to) {
-  if (Tape::current() == nullptr && !Tape::in_backward()) return moved(x, to);
-  if (last_move.from.id() != x.id() || last_move.to.layout() != to) {
-    last_move = {};
-    last_move = {x, moved(x, to)};
+  Tape::LastMove* const last = Tape::last_move();
+  if (last == nullptr) return moved(x, to);
+  if (last->from.id() != x.id() || last->to.layout() != to) {
+    *last = {};
+    *last = {x, moved(x, to)};
   }
-  return last_move.to;
+  return last->to;
 }
 
 /// Operands where a plan wants them. Gathered parameters die with it.
 class Operands {
  public:
-  Operands(const Op& op, const Tensors& inputs, const Plan& plan) {
+  Operands(const Op& op, const Tensors& inputs, const Plan& plan)
+      : gathers_(ExecutionContext::current().gathers) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const bool moves = inputs[i] && inputs[i].layout() != plan.inputs[i];
       gathered_.push_back(moves && op.rule.inputs[i].parameter);
-      all_.push_back(gathered_[i] ? Gathers::of_thread().take(inputs[i], plan.inputs[i])
+      all_.push_back(gathered_[i] ? gathered(inputs[i], plan.inputs[i])
                      : moves      ? moved_activation(inputs[i], plan.inputs[i])
                                   : inputs[i]);
     }
@@ -76,11 +71,16 @@ class Operands {
   const Tensors& all() const { return all_; }
   void drop() {
     for (size_t i = 0; i < all_.size(); ++i)
-      if (gathered_[i]) Gathers::of_thread().drop(std::move(all_[i]));
+      if (gathered_[i] && gathers_ != nullptr) gathers_->drop(std::move(all_[i]));
     all_.clear();
   }
 
  private:
+  Tensor gathered(const Tensor& parameter, const Layout& to) const {
+    return gathers_ != nullptr ? gathers_->take(parameter, to) : moved(parameter, to);
+  }
+
+  Gathers* gathers_;
   Tensors all_;
   std::vector<bool> gathered_;
 };
@@ -103,10 +103,11 @@ Tensors run_cut(const Op& op, const Tensors& inputs, std::vector<ResultShape> sh
     outputs.push_back(make[i] ? Tensor(shapes[i].spec, plan.results[i], shapes[i].frame)
                               : Tensor());
   }
-  if (StepLog* log = StepLog::current()) log->op(op, operands.all(), outputs, plan);
+  const ExecutionContext& context = ExecutionContext::current();
+  if (context.log != nullptr) context.log->op(op, operands.all(), outputs, plan);
   launch(op, operands.all(), outputs, attrs);
   operands.drop();
-  if (!Tape::in_backward())
+  if (!context.in_backward())
     for (size_t i = 0; i < outputs.size(); ++i) {
       // A sum that is kept for the gradient alone is one of several to be taken together.
       const bool open = op.rule.outputs[i].optional && !plan.results[i].partial.empty();
@@ -117,19 +118,18 @@ Tensors run_cut(const Op& op, const Tensors& inputs, std::vector<ResultShape> sh
 
 }  // namespace
 
-void forget_moves() { last_move = {}; }
-
 Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Wanted& wanted) {
   check_attributes(op.name, op.attributes, attrs);
   const auto shapes = bind(op.name, op.rule, inputs, attrs, wanted);
-  Tape* tape = Tape::current();
+  const ExecutionContext& context = ExecutionContext::current();
+  Tape* const tape = context.tape;
   const bool record = tape != nullptr && op.vjp != nullptr && any_needs_grad(inputs);
   Wanted make = wanted;
   if (make.empty())
     for (const RuleOperand& output : op.rule.outputs) make.push_back(!output.optional || record);
-  const Sharding* sharding = Sharding::current();
-  Tensors outputs = sharding == nullptr ? run_whole(op, inputs, shapes, attrs, make)
-                                        : run_cut(op, inputs, shapes, attrs, make, *sharding);
+  Tensors outputs = context.sharding == nullptr
+                        ? run_whole(op, inputs, shapes, attrs, make)
+                        : run_cut(op, inputs, shapes, attrs, make, *context.sharding);
   if (record) {
     for (Tensor& t : outputs)
       if (t) t.set_needs_grad(true);

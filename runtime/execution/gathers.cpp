@@ -2,14 +2,10 @@
 
 namespace quintet {
 
-Gathers& Gathers::of_thread() {
-  thread_local Gathers gathers;
-  return gathers;
-}
-
 void Gathers::begin_step() {
   drop_ahead();
   at_ = 0;
+  peak_ = live_;
   in_step_ = true;
 }
 

@@ -3,7 +3,7 @@
 // order of a step's gathers is that of the step before, so the next one is under way while an op
 // computes.
 //
-//   Gathers& gathers = Gathers::of_thread();
+//   Gathers gathers;               // of a trainer
 //   gathers.begin_step();
 //   Tensor w = gathers.take(parameter, layout);   // waits for it, starts the next
 //   ...
@@ -12,28 +12,26 @@
 
 #include <optional>
 
+#include "runtime/base/execution_context.h"
 #include "runtime/execution/reshard.h"
 
 namespace quintet {
 
 class Gathers {
  public:
-  /// Those of this thread, and so of its rank.
-  static Gathers& of_thread();
+  /// Parameters of this thread's ops are taken from it.
+  using Use = ContextMember<&ExecutionContext::gathers>;
 
   /// Between them the order of the step before is followed; parameters keep their values.
   void begin_step();
   void end_step();
-  /// Lets go of the parameters of the step before, or their memory would outlive their device.
-  void forget() { order_.clear(); }
   /// `parameter` in another layout. All ranks of the mesh take the same parameters in one order.
   Tensor take(const Tensor& parameter, const Layout& to);
   /// It has been used; its memory goes unless somebody else holds it.
   void drop(Tensor gathered);
 
   int64_t live_bytes() const { return live_; }
-  int64_t peak_bytes() const { return peak_; }  // since the last reset_peak
-  void reset_peak() { peak_ = live_; }
+  int64_t peak_bytes() const { return peak_; }  // since the step began
 
  private:
   struct Wish {

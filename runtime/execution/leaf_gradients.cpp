@@ -17,7 +17,7 @@ std::byte* bytes_at(const Tensor& x) { return static_cast<std::byte*>(x.local().
 
 /// Whether nothing but a sum over all ranks of some mesh axes is missing.
 bool is_all_reduce(const Tensor& x, const Layout& to) {
-  const Sharding* sharding = Sharding::current();
+  const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr) return false;
   const auto steps = moves(x.spec(), x.frame(), x.layout(), to, sharding->mesh());
   return steps.size() == 1 && steps[0].kind == MoveKind::kAllReduce;

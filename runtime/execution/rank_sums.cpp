@@ -8,10 +8,10 @@
 namespace quintet {
 
 void reduce_over_ranks(std::span<double> values, const MeshAxes& axes, Reduction how) {
-  const Sharding& sharding = *Sharding::current();
+  const Sharding& sharding = *ExecutionContext::current().sharding;
   const auto bytes = static_cast<int64_t>(values.size_bytes());
   const auto ranks = static_cast<int>(parts_of(axes, sharding.mesh()));
-  if (StepLog* log = StepLog::current())
+  if (StepLog* log = ExecutionContext::current().log)
     log->statistics(axes, bytes, Traffic::sent("all_reduce", bytes, ranks));
   if (sharding.ranks() == nullptr) return;
   sharding.ranks()

@@ -24,7 +24,7 @@ struct Runs {
 void copy_runs(const Runs& all, std::byte* in_all, const Runs& part, std::byte* in_part,
                int64_t first, bool into) {
   Device& device = Device::current();
-  if (device.kind() == "abstract") return;  // millions of runs, of nothing
+  if (!device.memory_is_real()) return;  // millions of runs, of nothing
   const int64_t bytes = part.size * part.inner;
   for (int64_t i = 0; i < part.outer; ++i) {
     std::byte* place = in_all + (i * all.size + first) * all.inner;
@@ -110,12 +110,12 @@ struct AsyncMove::Work {
 };
 
 Tensor moved(const Tensor& x, const Layout& to) {
-  const Sharding* sharding = Sharding::current();
+  const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr || x.absent() || x.layout() == to) return x;
   Tensor now = x;
   for (const Move& move : moves(x.spec(), x.frame(), x.layout(), to, sharding->mesh())) {
     const ProfileScope scope(name_of(move.kind), move.bytes);
-    if (StepLog* log = StepLog::current()) log->move(now, move);
+    if (StepLog* log = ExecutionContext::current().log) log->move(now, move);
     const Tensor next(x.spec(), move.after, x.frame());
     if (const Mesh* ranks = sharding->ranks(); ranks != nullptr) {
       AsyncMove::Work work{now, next};
@@ -134,11 +134,11 @@ AsyncMove::~AsyncMove() = default;
 const Tensor& AsyncMove::result() const { return work_->to; }
 
 std::optional<AsyncMove> AsyncMove::start(const Tensor& x, const Layout& to) {
-  const Sharding* sharding = Sharding::current();
+  const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr || sharding->ranks() == nullptr) return std::nullopt;
   const std::vector<Move> steps = moves(x.spec(), x.frame(), x.layout(), to, sharding->mesh());
   if (steps.size() != 1 || steps[0].kind == MoveKind::kSlice) return std::nullopt;
-  if (StepLog* log = StepLog::current()) log->move(x, steps[0]);
+  if (StepLog* log = ExecutionContext::current().log) log->move(x, steps[0]);
   auto work = std::make_unique<Work>(Work{x, Tensor(x.spec(), to, x.frame())});
   work->start(steps[0], sharding->ranks()->group(steps[0].axes));
   return AsyncMove(std::move(work));
@@ -151,7 +151,7 @@ Tensor AsyncMove::wait() {
 
 Tensor reshard(const Tensor& x, const Layout& to) {
   const Tensor y = moved(x, to);
-  Tape* tape = Tape::current();
+  Tape* tape = ExecutionContext::current().tape;
   if (tape == nullptr || !x.needs_grad() || y.id() == x.id()) return y;
   Tensor result = y;
   result.set_needs_grad(true);

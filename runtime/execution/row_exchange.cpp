@@ -30,7 +30,7 @@ struct Arrived {
   Spec spec;
   Layout layout;
   Arrived(const Layout& packed, const MeshAxes& axes, Axis each, DType dtype) {
-    const Axes& mesh = Sharding::current()->mesh();
+    const Axes& mesh = ExecutionContext::current().sharding->mesh();
     const MeshAxes rest = without(packed.dims[0], axes);
     each.size *= parts_of(axes, mesh);
     spec = {{{"packed", parts_of(rest, mesh)}, std::move(each)}, dtype};
@@ -47,13 +47,13 @@ Move log_exchange(const Tensor& x, const MeshAxes& axes, int64_t ranks, int64_t 
             1,
             layout,
             Traffic::sent("all_to_all", bytes, static_cast<int>(ranks))};
-  if (StepLog* log = StepLog::current()) log->move(x, move, &to);
+  if (StepLog* log = ExecutionContext::current().log) log->move(x, move, &to);
   return move;
 }
 
 /// `result` of `rows`, recorded; `back` brings gradients to where `rows` are.
 Tensor recorded(const Tensor& rows, Tensor result, std::function<Tensor(const Tensor&)> back) {
-  Tape* tape = Tape::current();
+  Tape* tape = ExecutionContext::current().tape;
   if (tape == nullptr || !rows.needs_grad()) return result;
   result.set_needs_grad(true);
   tape->record({nullptr,
@@ -71,7 +71,7 @@ Tensor recorded(const Tensor& rows, Tensor result, std::function<Tensor(const Te
 
 std::shared_ptr<const RowExchange> RowExchange::of(const Tensor& offsets, const Tensor& choices,
                                                    int64_t experts, int64_t places) {
-  const Sharding* sharding = Sharding::current();
+  const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr) return nullptr;
   const MeshAxes axes = sharding->place({{{axis::kExpert, experts}}, DType::f32}).dims[0];
   const MeshAxes& batch = offsets.layout().dims[0];
@@ -92,7 +92,7 @@ std::shared_ptr<const RowExchange> RowExchange::of(const Tensor& offsets, const 
 }
 
 int64_t RowExchange::count(const Tensor& offsets, int64_t experts) {
-  const Sharding& sharding = *Sharding::current();
+  const Sharding& sharding = *ExecutionContext::current().sharding;
   const int64_t own = experts / ranks_;
   const HostArray before = offsets.to_host();
   const auto* first = before.as<int32_t>().data();
@@ -126,10 +126,10 @@ int64_t RowExchange::count(const Tensor& offsets, int64_t experts) {
 
 int64_t RowExchange::room_for(int64_t arrived) const {
   const int64_t all = packed_.local().elements(), unit = std::max<int64_t>(1, all / kRoomParts);
-  const Sharding& sharding = *Sharding::current();
+  const Sharding& sharding = *ExecutionContext::current().sharding;
   const MeshAxes& batch = packed_.layout().dims[0];  // plans depend on sizes: all ranks must agree
   const auto parts = static_cast<int>(parts_of(batch, sharding.mesh()));
-  if (StepLog* log = StepLog::current())
+  if (StepLog* log = ExecutionContext::current().log)
     log->statistics(batch, size_of(DType::i64),
                     Traffic::sent("all_reduce", size_of(DType::i64), parts));
   int64_t most = std::max(arrived, all);
@@ -139,7 +139,7 @@ int64_t RowExchange::room_for(int64_t arrived) const {
 }
 
 Tensor RowExchange::moved(const Tensor& rows, bool out) const {
-  const Sharding& sharding = *Sharding::current();
+  const Sharding& sharding = *ExecutionContext::current().sharding;
   QT_ASSERT(rows.layout().partial.empty());
   const Axis& last = rows.spec().axes[2];
   Spec spec = packed_.spec();

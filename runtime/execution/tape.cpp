@@ -15,10 +15,6 @@ namespace {
 // Gradients of parameters that are put off hold their operands: so many at most.
 constexpr size_t kMostPutOff = 4;
 
-class Backward;
-thread_local Tape* current_tape = nullptr;
-thread_local Backward* running_backward = nullptr;
-
 /// Gradients on their way, by the tensor they belong to. Sums over ranks stay open until the
 /// gradient is used, so that one collective takes the sum of all that arrived.
 class Gradients {
@@ -45,21 +41,22 @@ class Gradients {
   std::unordered_map<const void*, Tensor> grads_;
 };
 
+}  // namespace
+
 /// Gradients run while it lives.
 class Backward {
  public:
-  explicit Backward(const std::vector<Node>& nodes) : previous_(running_backward) {
-    running_backward = this;
+  Backward(Tape& tape, const std::vector<Node>& nodes) : tape_(tape) {
     for (const Node& node : nodes) {
       for (const Tensor& output : node.outputs) made_.insert(output.id());
       for (const Tensor& input : node.inputs) ++to_come_[input.id()];
       exchanges_ += node.exchanges ? 1 : 0;
     }
   }
-  ~Backward() { running_backward = previous_; }
   Backward(const Backward&) = delete;
   Backward& operator=(const Backward&) = delete;
 
+  Tape& tape() { return tape_; }
   bool is_leaf(const Tensor& x) const { return !made_.contains(x.id()); }
   void add(const Tensor& leaf, Tensor grad) {
     leaves_.add(leaf, std::move(grad), to_come_[leaf.id()]);
@@ -95,8 +92,8 @@ class Backward {
  private:
   static bool moves(const Task& task) {
     const auto shapes = bind(task.op->name, task.op->rule, task.inputs, task.attrs);
-    const Plan& plan =
-        planned(*task.op, task.inputs, shapes, task.attrs, {true}, *Sharding::current());
+    const Plan& plan = planned(*task.op, task.inputs, shapes, task.attrs, {true},
+                               *ExecutionContext::current().sharding);
     for (size_t i = 0; i < task.inputs.size(); ++i)
       if (task.inputs[i].layout() != plan.inputs[i]) return true;
     return false;
@@ -110,7 +107,7 @@ class Backward {
     add(task.parameter, std::move(grad));
   }
 
-  Backward* previous_;
+  Tape& tape_;
   LeafGradients leaves_;
   std::unordered_set<const void*> made_;
   std::unordered_map<const void*, int64_t>
@@ -118,6 +115,8 @@ class Backward {
   int64_t exchanges_ = 0;  // still to come
   std::deque<Task> tasks_;
 };
+
+namespace {
 
 using Region = std::function<Tensors(const Tensors&)>;
 
@@ -139,17 +138,20 @@ Tensors region_vjp(const Region& region, const Node& node, const Tensors& grads)
 
 }  // namespace
 
-Tape* Tape::current() { return current_tape; }
-bool Tape::in_backward() { return running_backward != nullptr && current_tape == nullptr; }
-
-Tape::Recording::Recording(Tape* tape) : previous_(current_tape) { current_tape = tape; }
-Tape::Recording::~Recording() { current_tape = previous_; }
+Tape::LastMove* Tape::last_move() {
+  const ExecutionContext& context = ExecutionContext::current();
+  if (context.tape != nullptr) return &context.tape->last_move_;
+  return context.backward != nullptr ? &context.backward->tape().last_move_ : nullptr;
+}
 
 void Tape::backward(const Tensor& loss) { backward({loss}, {Tensor::scalar(1)}); }
 
 void Tape::backward(const Tensors& results, const Tensors& grads) {
-  Recording paused(nullptr);
-  Backward running(nodes_);
+  Backward running(*this, nodes_);
+  ExecutionContext context = ExecutionContext::current();
+  context.tape = nullptr;
+  context.backward = &running;
+  const ContextScope scope(context);
   Gradients pending;
   for (size_t i = 0; i < results.size(); ++i)
     if (results[i] && grads[i]) pending.add(results[i], grads[i]);
@@ -177,22 +179,23 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
     }
   }
   running.finish();
-  forget_moves();
+  last_move_ = {};
 }
 
 Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
                           const Attrs& attrs) {
-  const bool is_put_off =
-      running_backward != nullptr && running_backward->put_off({w, &op, inputs, attrs});
+  Backward* const backward = ExecutionContext::current().backward;
+  const bool is_put_off = backward != nullptr && backward->put_off({w, &op, inputs, attrs});
   return is_put_off ? Tensor() : call(op, inputs, attrs)[0];
 }
 
 void compute_while_waiting() {
-  if (running_backward != nullptr) running_backward->compute_put_off();
+  if (Backward* const backward = ExecutionContext::current().backward; backward != nullptr)
+    backward->compute_put_off();
 }
 
 Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs) {
-  Tape* tape = Tape::current();
+  Tape* tape = ExecutionContext::current().tape;
   if (tape == nullptr) return region(inputs);
   Tensors outputs;
   {

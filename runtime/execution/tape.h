@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "runtime/base/execution_context.h"
 #include "runtime/op/op.h"
 
 namespace quintet {
@@ -23,23 +24,8 @@ struct Node {
 
 class Tape {
  public:
-  /// The tape that records on this thread; nullptr while serving or evaluating.
-  static Tape* current();
-  /// Whether this thread runs gradients: sums over ranks may then stay open, the tape takes them.
-  static bool in_backward();
-
-  /// Makes `tape` current for its own lifetime (nullptr: pauses recording).
-  class Recording {
-   public:
-    explicit Recording(Tape* tape);
-    explicit Recording(Tape& tape) : Recording(&tape) {}
-    ~Recording();
-    Recording(const Recording&) = delete;
-    Recording& operator=(const Recording&) = delete;
-
-   private:
-    Tape* previous_;
-  };
+  /// Ops of this thread append themselves to a tape during its lifetime (nullptr: to none).
+  using Recording = ContextMember<&ExecutionContext::tape>;
 
   void record(Node node) { nodes_.push_back(std::move(node)); }
 
@@ -49,8 +35,17 @@ class Tape {
   /// The same from several results with given gradients.
   void backward(const Tensors& results, const Tensors& grads);
 
+  /// The activation that was brought to another layout last: the next op often wants the same (the
+  /// products of query, key and value).
+  struct LastMove {
+    Tensor from, to;
+  };
+  /// That of the tape which records on this thread or whose gradients run; nullptr: there is none.
+  static LastMove* last_move();
+
  private:
   std::vector<Node> nodes_;
+  LastMove last_move_;
 };
 
 /// For gradients: that of parameter `w`, by an op which makes nothing else. Nothing else waits for it:

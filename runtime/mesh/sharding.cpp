@@ -1,7 +1,6 @@
 #include "runtime/mesh/sharding.h"
 
 #include <algorithm>
-#include <atomic>
 #include <set>
 
 #include "runtime/base/check.h"
@@ -11,16 +10,12 @@
 namespace quintet {
 namespace {
 
-thread_local const Sharding* current_sharding = nullptr;
-
 std::string sizes_of(const Axes& mesh) {
   std::string text;
   for (const Axis& axis : mesh)
     text += fmt::format("{}{}={}", text.empty() ? "" : ", ", axis.name, axis.size);
   return text;
 }
-
-std::atomic<uint64_t> last_id = 0;
 
 Axes axes_of(const Mesh& mesh) {
   Axes axes;
@@ -44,8 +39,7 @@ Sharding::Sharding(Axes mesh, std::vector<int64_t> coordinates, LogicalAxisRules
     : mesh_(std::move(mesh)),
       coordinates_(std::move(coordinates)),
       rules_(std::move(rules)),
-      ranks_(ranks),
-      id_(++last_id) {
+      ranks_(ranks) {
   QT_ASSERT(coordinates_.size() == mesh_.size());
   for (auto& [logical, axes] : rules_) {
     for (const std::string& name : axes)
@@ -57,11 +51,8 @@ Sharding::Sharding(Axes mesh, std::vector<int64_t> coordinates, LogicalAxisRules
   }
 }
 
-const Sharding* Sharding::current() { return current_sharding; }
-Sharding::Use::Use(const Sharding& sharding) : previous_(current_sharding) {
-  current_sharding = sharding.size() > 1 ? &sharding : nullptr;
-}
-Sharding::Use::~Use() { current_sharding = previous_; }
+Sharding::Use::Use(const Sharding& sharding)
+    : ContextMember(sharding.size() > 1 ? &sharding : nullptr) {}
 
 int64_t Sharding::size() const {
   int64_t size = 1;

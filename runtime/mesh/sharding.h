@@ -6,11 +6,15 @@
 //   const Sharding::Use use(sharding);
 //   sharding.place(spec)   // {{"data"}, {}, {"model"}} of [batch, length, mlp]
 
+#include <memory>
+
+#include "runtime/base/execution_context.h"
 #include "runtime/mesh/rules.h"
 
 namespace quintet {
 
 class Mesh;
+class PlanCache;
 
 class Sharding {
  public:
@@ -22,25 +26,17 @@ class Sharding {
   /// Of the ranks of a mesh, which must outlive it.
   Sharding(const Mesh& mesh, LogicalAxisRules rules);
 
-  /// The one of this thread; nullptr: one rank.
-  static const Sharding* current();
-  /// Makes a sharding current for its lifetime; one of a single rank counts as none.
-  class Use {
+  /// Makes a sharding this thread's for its lifetime; one of a single rank counts as none.
+  class Use : ContextMember<&ExecutionContext::sharding> {
    public:
     explicit Use(const Sharding& sharding);
-    ~Use();
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-
-   private:
-    const Sharding* previous_;
   };
 
   const Axes& mesh() const { return mesh_; }
   const Mesh* ranks() const { return ranks_; }
   int64_t size() const;
-  /// Different for every sharding that this process makes.
-  uint64_t id() const { return id_; }
+  /// Plans that were made for it (runtime/plan/plan_cache.h). It is one rank's, so one thread's.
+  std::shared_ptr<PlanCache>& plans() const { return plans_; }
   /// Whether the rules say anything about an axis of this name.
   bool rules_know(const std::string& logical) const;
   /// Where the rules put an array.
@@ -57,7 +53,7 @@ class Sharding {
   std::vector<int64_t> coordinates_;
   LogicalAxisRules rules_;
   const Mesh* ranks_;
-  uint64_t id_;
+  mutable std::shared_ptr<PlanCache> plans_;
 };
 
 }  // namespace quintet

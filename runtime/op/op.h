@@ -63,9 +63,6 @@ Attrs attributes_for(const Op& op, const Attrs& attrs);
 Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs = {},
              const Wanted& wanted = {});
 
-/// While a tape records or runs back, call() keeps the last activation that it moved; this lets go.
-void forget_moves();
-
 // Functions of the records, declared from the list: `none` is nothing's name.
 #define OP(name, rule, attributes, cost, vjp, phases)                      \
   void name##_cpu(Views in, Views out, const Attrs& attrs, Stream stream); \

@@ -112,7 +112,7 @@ Tensors combine_vjp(const Node& node, const Tensors& grads) {
 
 Tensor ops::experts_in(const Tensor& x, const Tensor& offsets, const Tensor& wi_0,
                        const Tensor& wi_1, const std::vector<std::string>& activations) {
-  const bool gated = !wi_1.absent(), keep = Tape::current() != nullptr;
+  const bool gated = !wi_1.absent(), keep = ExecutionContext::current().tape != nullptr;
   Attrs attrs{{"x", experts_of(offsets)}};
   Gate::of("experts_in", activations, gated).add_to(attrs);
   return call(table::experts_in, {x, offsets, wi_0, wi_1}, attrs, {true, keep, keep && gated})[0];

@@ -5,18 +5,6 @@
 namespace quintet {
 namespace {
 
-/// The CPU is the current device during its lifetime.
-class OnCpu {
- public:
-  OnCpu() : previous_(Device::current()) { Device::use(Device::cpu()); }
-  ~OnCpu() { Device::use(previous_); }
-  OnCpu(const OnCpu&) = delete;
-  OnCpu& operator=(const OnCpu&) = delete;
-
- private:
-  Device& previous_;
-};
-
 class HostMirror final : public Optimizer {
  public:
   explicit HostMirror(OptimizerPtr optimizer) : optimizer_(std::move(optimizer)) {}
@@ -30,7 +18,7 @@ class HostMirror final : public Optimizer {
       grads_.push_back(zero_state_like(slot.param, Device::cpu()));
       slot.param = params_.back().view;
     }
-    const OnCpu on_cpu;
+    const Device::Use on_cpu(Device::cpu());
     optimizer_->init(slots);
   }
 
@@ -49,7 +37,7 @@ class HostMirror final : public Optimizer {
       slots[i].grad = grads_[i].view;
     }
     {
-      const OnCpu on_cpu;
+      const Device::Use on_cpu(Device::cpu());
       optimizer_->update(args, slots);
     }
     for (size_t i = 0; i < slots.size(); ++i) {

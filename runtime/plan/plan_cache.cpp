@@ -3,6 +3,12 @@
 #include <unordered_map>
 
 namespace quintet {
+
+class PlanCache {
+ public:
+  std::unordered_map<std::string, Plan> plans;
+};
+
 namespace {
 
 void append(std::string& key, int64_t number) {
@@ -40,12 +46,8 @@ std::string key_of(const Op& op, const Tensors& inputs, const std::vector<Result
 
 const Plan& planned(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
                     const Attrs& attrs, const Wanted& make, const Sharding& sharding) {
-  thread_local uint64_t of = 0;
-  thread_local std::unordered_map<std::string, Plan> plans;
-  if (of != sharding.id()) {
-    plans.clear();
-    of = sharding.id();
-  }
+  if (sharding.plans() == nullptr) sharding.plans() = std::make_shared<PlanCache>();
+  std::unordered_map<std::string, Plan>& plans = sharding.plans()->plans;
   const std::string key = key_of(op, inputs, shapes, attrs, make);
   const auto found = plans.find(key);
   if (found != plans.end()) return found->second;

@@ -7,11 +7,6 @@
 
 namespace quintet {
 
-Profile*& Profile::current() {
-  thread_local Profile* profile = nullptr;
-  return profile;
-}
-
 void Profile::add(std::string_view name, double seconds, int64_t bytes, double flops) {
   auto found = entries_.find(name);
   if (found == entries_.end()) found = entries_.emplace(std::string(name), Entry{}).first;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/execution_context.h"
 
 namespace quintet {
 
@@ -16,8 +17,8 @@ class Profile {
     int64_t calls = 0, bytes = 0;   // bytes: operands and results of all calls
     double seconds = 0, flops = 0;  // flops: of matrix products, as records of ops.def count
   };
-  /// The profile that ops of this thread report to; nullptr: none.
-  static Profile*& current();
+  /// Ops of this thread report to it.
+  using Use = ContextMember<&ExecutionContext::profile>;
 
   void add(std::string_view name, double seconds, int64_t bytes, double flops);
   const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
@@ -33,18 +34,18 @@ class Profile {
 class ProfileScope {
  public:
   ProfileScope(std::string_view name, int64_t bytes, double flops = 0)
-      : name_(name), bytes_(bytes), flops_(flops), active_(Profile::current() != nullptr) {
-    if (active_) start_ = Clock::now();
+      : name_(name), bytes_(bytes), flops_(flops), profile_(ExecutionContext::current().profile) {
+    if (profile_ != nullptr) start_ = Clock::now();
   }
   ~ProfileScope() {
-    if (active_) Profile::current()->add(name_, seconds_since(start_), bytes_, flops_);
+    if (profile_ != nullptr) profile_->add(name_, seconds_since(start_), bytes_, flops_);
   }
 
  private:
   std::string_view name_;
   int64_t bytes_;
   double flops_;
-  bool active_;
+  Profile* profile_;
   Clock::time_point start_;
 };
 

@@ -1,15 +1,6 @@
 #include "runtime/profile/step_log.h"
 
 namespace quintet {
-namespace {
-
-thread_local StepLog* current_log = nullptr;
-
-}  // namespace
-
-StepLog* StepLog::current() { return current_log; }
-StepLog::Use::Use(StepLog& log) : previous_(current_log) { current_log = &log; }
-StepLog::Use::~Use() { current_log = previous_; }
 
 void StepLog::section(std::string_view title) { text_ += fmt::format("{}:\n", title); }
 

@@ -9,6 +9,7 @@
 
 #include <map>
 
+#include "runtime/base/execution_context.h"
 #include "runtime/mesh/movement.h"
 #include "runtime/plan/plan.h"
 
@@ -16,17 +17,7 @@ namespace quintet {
 
 class StepLog {
  public:
-  static StepLog* current();
-  class Use {
-   public:
-    explicit Use(StepLog& log);
-    ~Use();
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-
-   private:
-    StepLog* previous_;
-  };
+  using Use = ContextMember<&ExecutionContext::log>;
 
   struct Sent {
     int64_t calls = 0, bytes = 0;

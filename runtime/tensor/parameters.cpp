@@ -15,7 +15,7 @@ bool has_copy(const ParamInfo& info) {
 
 /// Memory for this rank's part of a parameter.
 Tensor memory_for(const std::string& name, const Spec& spec) {
-  const Sharding* sharding = Sharding::current();
+  const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr) return Tensor(spec);
   const Layout layout = sharding->place(spec);
   sharding->block("parameter " + name, spec, layout, whole(spec));  // refuses what does not divide

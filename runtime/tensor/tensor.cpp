@@ -8,7 +8,9 @@ namespace quintet {
 
 Tensor::Tensor(Spec spec, Layout layout, Block frame) : impl_(std::make_shared<Impl>()) {
   QT_ASSERT(spec.axes.size() == frame.sizes.size() && spec.axes.size() <= kMaxRank);
-  Block block = layout.cut() ? Sharding::current()->block("array", spec, layout, frame) : frame;
+  Block block = layout.cut()
+                    ? ExecutionContext::current().sharding->block("array", spec, layout, frame)
+                    : frame;
   int64_t elements = 1;
   for (int64_t s : block.sizes) elements *= s;
   impl_->device = &Device::current();

@@ -3,15 +3,6 @@
 #include <cstring>
 
 namespace quintet {
-namespace {
-
-thread_local StepFeeds* recording = nullptr;
-
-}  // namespace
-
-StepFeeds* StepFeeds::current() { return recording; }
-StepFeeds::Recording::Recording(StepFeeds& feeds) { recording = &feeds; }
-StepFeeds::Recording::~Recording() { recording = nullptr; }
 
 void StepFeeds::add(const Tensor& to, int64_t first, ArrayOf make) {
   Feed feed{std::move(make), first, to.bytes(), to.device().pinned(to.bytes())};

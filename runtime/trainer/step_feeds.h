@@ -3,12 +3,13 @@
 // (runtime/trainer/step_graph.h).
 //
 //   StepFeeds feeds;
-//   { StepFeeds::Recording recording(feeds); StepFeeds::current()->add(tensor, 0, make); }
+//   { StepFeeds::Recording recording(feeds); feeds.add(tensor, 0, make); }
 //   feeds.read(next_batch);  // the next launch copies what make(next_batch) returns into tensor
 
 #include <functional>
 #include <vector>
 
+#include "runtime/base/execution_context.h"
 #include "runtime/tensor/tensor.h"
 
 namespace quintet {
@@ -18,15 +19,8 @@ using ArrayOf = std::function<HostArray(const HostArrays& batch)>;
 
 class StepFeeds {
  public:
-  /// Those that are being recorded on this thread; nullptr: tensors are filled at once.
-  static StepFeeds* current();
-  class Recording {
-   public:
-    explicit Recording(StepFeeds& feeds);
-    ~Recording();
-    Recording(const Recording&) = delete;
-    Recording& operator=(const Recording&) = delete;
-  };
+  /// While one lives, tensors are not filled at once.
+  using Recording = ContextMember<&ExecutionContext::feeds>;
 
   /// `to` gets bytes [first, first + to.bytes()) of the array.
   void add(const Tensor& to, int64_t first, ArrayOf make);

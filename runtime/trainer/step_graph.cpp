@@ -14,8 +14,8 @@ namespace {
 
 /// Those who look at each op would see none of a recording.
 bool is_watched() {
-  return Profile::current() != nullptr || StepClock::current() != nullptr ||
-         StepLog::current() != nullptr;
+  const ExecutionContext& context = ExecutionContext::current();
+  return context.profile != nullptr || context.clock != nullptr || context.log != nullptr;
 }
 
 }  // namespace
@@ -65,7 +65,6 @@ void StepGraph::record(const HostArrays& batch, Key key) {
   } catch (const Error& error) {
     may_record_ = false;
     fmt::print(stderr, "steps are not recorded as a graph: {}\n", error.what());
-    forget_moves();
   }
   for (const ParamInfo& info : parameters_.all()) info.used().set_grad({});
 }

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "runtime/execution/gathers.h"
 #include "runtime/execution/rank_sums.h"
 #include "runtime/execution/tape.h"
 #include "runtime/mesh/sharding.h"
@@ -40,7 +39,7 @@ class MeshReducer final : public Reducer {
   void max(std::span<double> values, const CutAxes& axes) override {
     reduce_over_ranks(values, axes, Reduction::max);
   }
-  bool on_paper() const override { return Device::current().kind() == "abstract"; }
+  bool on_paper() const override { return !Device::current().memory_is_real(); }
 };
 
 double squares_of(std::span<const float> values) {
@@ -88,8 +87,7 @@ void add_weight_metrics(Metrics& metrics, const std::vector<ParamSlot>& slots,
 
 /// Ranks exchange gradients through the host or beside the stream: their steps are not recorded.
 bool may_record() {
-  const Device& device = Device::current();
-  return !device.is_cpu() && device.kind() != "abstract" && Sharding::current() == nullptr;
+  return Device::current().can_record() && ExecutionContext::current().sharding == nullptr;
 }
 
 bool any_cut(const std::vector<ParamSlot>& slots) {
@@ -106,6 +104,8 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
       optimizer_(std::move(optimizer)),
       options_(std::move(options)),
       key_(key),
+      device_(Device::current()),
+      sharding_(ExecutionContext::current().sharding),
       graph_(
           parameters,
           [this](const HostArrays& batch, Key step_key,
@@ -114,11 +114,9 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
           },
           options_.step_graph && may_record()) {
   const int64_t count[] = {static_cast<int64_t>(parameters_.all().size())};
-  marks_ = zero_state(DType::i32, count, Device::current());
-  // The device's kernels take statistics of whole arrays; of cut ones the host does. On paper none.
-  const Device& device = Device::current();
-  if (!device.is_cpu() && device.kind() != "abstract" &&
-      (!optimizer_->on_device() || any_cut(slots())))
+  marks_ = zero_state(DType::i32, count, device_);
+  // The device's kernels take statistics of whole arrays; of cut ones the host does.
+  if (!device_.runs_any_optimizer() && (!optimizer_->on_device() || any_cut(slots())))
     optimizer_ = host_mirror(std::move(optimizer_));
   optimizer_->init(slots());
 }
@@ -154,13 +152,19 @@ void Trainer::compute_gradients(const HostArrays& batch, Key key,
       info.used().set_grad(ops::scale(grad, options_.gradient_scale));
 }
 
-Trainer::~Trainer() { Gathers::of_thread().forget(); }
+ExecutionContext Trainer::context() {
+  ExecutionContext context = ExecutionContext::current();
+  context.device = &device_;
+  context.sharding = sharding_;
+  context.gathers = &gathers_;
+  return context;
+}
 
 GradientCheck Trainer::take_gradients(const HostArrays& batch, Metrics& metrics, Reducer& reducer) {
-  Gathers::of_thread().begin_step();
+  gathers_.begin_step();
   metrics = graph_.run(batch, fold_in(key_, static_cast<uint32_t>(step_)));
-  Gathers::of_thread().end_step();
-  if (StepLog* log = StepLog::current()) log->section("gradient check and optimizer");
+  gathers_.end_step();
+  if (StepLog* log = ExecutionContext::current().log) log->section("gradient check and optimizer");
   ProfileScope scope("check_gradients", parameters_.elements() * 4);
   return check_gradients(slots(), &reducer, marks_.view.data<int32_t>());
 }
@@ -170,6 +174,7 @@ void Trainer::drop_gradients() {
 }
 
 std::string Trainer::first_bad_gradient(const HostArrays& batch) {
+  const ContextScope in_context(context());
   Metrics metrics;
   MeshReducer reducer;
   const GradientCheck check = take_gradients(batch, metrics, reducer);
@@ -178,6 +183,7 @@ std::string Trainer::first_bad_gradient(const HostArrays& batch) {
 }
 
 StepResult Trainer::train(const HostArrays& batch) {
+  const ContextScope in_context(context());
   StepResult result;
   MeshReducer reducer;
   const GradientCheck check = take_gradients(batch, result.metrics, reducer);
@@ -231,6 +237,7 @@ std::vector<StateArray> Trainer::state() {
 }
 
 void Trainer::restored(int64_t step, int64_t skipped) {
+  const ContextScope in_context(context());
   step_ = step;
   skipped_ = skipped;
   marks_.device->fill(marks_.buffer.get(), 0, marks_.view.elements() * size_of(DType::i32));

@@ -7,6 +7,8 @@
 
 #include <functional>
 
+#include "runtime/base/execution_context.h"
+#include "runtime/execution/gathers.h"
 #include "runtime/metrics/metric.h"
 #include "runtime/optim/gradients.h"
 #include "runtime/optim/optimizer.h"
@@ -44,11 +46,10 @@ struct StepResult {
 
 class Trainer {
  public:
-  /// Makes fresh optimizer state. Step s draws dropout masks from fold_in(key, s).
+  /// Makes fresh optimizer state. Step s draws dropout masks from fold_in(key, s). Steps run on the
+  /// device and the mesh that are current here, whatever others are when they are taken.
   Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimizer, TrainerOptions options,
           Key key);
-  /// In the thread that trained: what it remembers of the parameters goes with them.
-  ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
@@ -72,10 +73,12 @@ class Trainer {
   int64_t skipped_updates() const { return skipped_; }
   /// Makes room for other work than steps, evaluation for one: a recorded step keeps its memory.
   void forget_graph() { graph_.forget(); }
+  const Gathers& gathers() const { return gathers_; }
   /// Whether the last step's gradients came from a recording (runtime/trainer/step_graph.h).
   bool launched_graph() const { return graph_.launched(); }
 
  private:
+  ExecutionContext context();  // of a step: the thread's, with what is this trainer's own
   GradientCheck take_gradients(const HostArrays& batch, Metrics& metrics, Reducer& reducer);
   void drop_gradients();
   void compute_gradients(const HostArrays& batch, Key key,
@@ -87,6 +90,9 @@ class Trainer {
   OptimizerPtr optimizer_;
   TrainerOptions options_;
   Key key_;
+  Device& device_;
+  const Sharding* sharding_;
+  Gathers gathers_;
   StepGraph graph_;
   StateBuffer marks_;  // ParamSlot::not_finite of the parameters, in their order
   int64_t step_ = 0, skipped_ = 0;

@@ -56,14 +56,13 @@ Held hold() {
   Trainer trainer(with_gradients, model->parameters(), with_momentum(),
                   {.learning_rate = [](int64_t) { return 0.01F; }}, key_from_seed(9));
   for (int64_t i = 0; i < 3; ++i) {
-    Gathers::of_thread().reset_peak();
     trainer.train(own_rows(make_batch(training, i)));
-    held.most_gathered = std::max(held.most_gathered, Gathers::of_thread().peak_bytes());
-    EXPECT_EQ(Gathers::of_thread().live_bytes(), 0);
+    held.most_gathered = std::max(held.most_gathered, trainer.gathers().peak_bytes());
+    EXPECT_EQ(trainer.gathers().live_bytes(), 0);
   }
   for (const ParamInfo& info : model->parameters().all()) {
     held.parameters[info.name] = info.value.bytes();
-    const Sharding* sharding = Sharding::current();
+    const Sharding* sharding = ExecutionContext::current().sharding;
     const int64_t parts = sharding == nullptr ? 1 : parts_of({"data"}, sharding->mesh());
     const auto& dims = info.value.layout().dims;
     if (std::find(dims.begin(), dims.end(), MeshAxes{"data"}) != dims.end())
@@ -177,8 +176,8 @@ TEST_P(OnPaper, AStepSendsWhatRanksSend) {
     });
     StepLog log;
     AbstractDevice device;
-    Device::use(device);
     {
+      const Device::Use use_device(device);
       Axes mesh;
       for (const MeshAxis& axis : on.mesh) mesh.push_back({axis.name, axis.size});
       const Sharding sharding(mesh, std::vector<int64_t>(mesh.size()), on.rules);
@@ -188,7 +187,6 @@ TEST_P(OnPaper, AStepSendsWhatRanksSend) {
       const StepLog::Use logging(log);
       run_gradients(training, *model);
     }
-    Device::use(Device::cpu());
     EXPECT_FALSE(sent.empty());
     EXPECT_EQ(log.sent(), sent) << log.totals();
   }
@@ -218,13 +216,14 @@ TEST(Experts, AreNeverGathered) {
     on_ranks(partitioning({4 / ranks, ranks, 1}, 1, 1), [&](Comm&) {
       const auto model = make_model(training);
       model->parameters().initialize(key_from_seed(7));
-      Gathers::of_thread().reset_peak();
+      Gathers gathers;
       StepLog log;
       {
+        const Gathers::Use use_gathers(gathers);
         const StepLog::Use use(log);
         run_gradients(training, *model);
       }
-      EXPECT_EQ(Gathers::of_thread().peak_bytes(), 0);  // nothing else is cut in this layout
+      EXPECT_EQ(gathers.peak_bytes(), 0);  // nothing else is cut in this layout
       EXPECT_EQ(over_experts(log, "all_gather"), StepLog::Sent{}) << log.text();
       EXPECT_EQ(over_experts(log, "reduce_scatter"), StepLog::Sent{}) << log.text();
       // Two sparse layers: counts, rows there and back, their gradients back and there.

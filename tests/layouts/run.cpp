@@ -15,12 +15,12 @@ namespace {
 
 constexpr int64_t kVocabulary = 64, kInputs = 12, kTargets = 8;
 
-LayerConfig layers(Network network) {
+LayerConfig layers(Network network, int64_t mlp_dim) {
   LayerConfig config;
   config.emb_dim = 32;
   config.num_heads = 8;
   config.head_dim = 4;
-  config.mlp_dim = 48;
+  config.mlp_dim = mlp_dim;
   config.mlp_activations = network == Network::t5_1_0_tied
                                ? std::vector<std::string>{"relu"}
                                : std::vector<std::string>{"gelu", "linear"};
@@ -107,7 +107,7 @@ std::unique_ptr<BaseModel> make_model(const Training& training) {
       .aux_loss_factor = 0.01,
       .router_z_loss_factor = 0.001};
   const auto fill = [&](auto& config) {
-    static_cast<LayerConfig&>(config) = layers(training.network);
+    static_cast<LayerConfig&>(config) = layers(training.network, training.mlp_dim);
     config.vocab_size = kVocabulary;
     config.dropout_rate = training.dropout_rate;
     config.logits_via_embedding = training.network == Network::t5_1_0_tied;

@@ -292,9 +292,9 @@ TEST_F(StepGraphs, AreNotLaunchedWhileSomebodyLooksAtEachOp) {
   const HostArrays batch = batch_of(1, 8, 0, false);
   graph.run(batch, {});
   Profile profile;
-  Profile::current() = &profile;
+  std::optional<Profile::Use> use(std::in_place, profile);
   for (int step = 0; step < 3; ++step) graph.run(batch, {});
-  Profile::current() = nullptr;
+  use.reset();
   EXPECT_FALSE(graph.launched());
   EXPECT_EQ(profile.entries().at("scale").calls, 3);
   graph.run(batch, {});

@@ -17,7 +17,6 @@ namespace {
 constexpr int64_t kAlign = 64;
 // What the accounting calls blocks of an arena that nobody holds at the moment.
 constexpr auto kResting = static_cast<size_t>(MemoryKind::kActivations);
-thread_local MemoryKind current_kind = MemoryKind::kActivations;
 
 // Under AddressSanitizer nothing is rounded and nothing kept: it knows every block's bounds and end.
 bool exact() { return __asan_init != nullptr; }
@@ -63,8 +62,12 @@ void count_as(const Buffer& block, MemoryKind kind) {
   release->kind = kind;
 }
 
-MemoryScope::MemoryScope(MemoryKind kind) : previous_(current_kind) { current_kind = kind; }
-MemoryScope::~MemoryScope() { current_kind = previous_; }
+MemoryScope::MemoryScope(MemoryKind kind)
+    : ContextScope([&] {
+        ExecutionContext context = ExecutionContext::current();
+        context.memory_kind = kind;
+        return context;
+      }()) {}
 
 MemorySource& MemorySource::host() {
   static auto* source = new HostSource;  // like the memory below, never destroyed
@@ -86,7 +89,8 @@ struct Memory::ArenaBlocks {
 Buffer Memory::allocate(int64_t bytes) {
   QT_ASSERT(bytes >= 0);
   const int64_t capacity = capacity_for(bytes);
-  const MemoryKind kind = current_kind;
+  const ExecutionContext& context = ExecutionContext::current();
+  const MemoryKind kind = context.memory_kind;
   const std::shared_ptr<ArenaBlocks> arena = arena_;
   Block block = arena != nullptr ? take(arena->free, capacity) : Block{};
   const bool of_arena = block.pointer != nullptr;
@@ -113,7 +117,7 @@ Buffer Memory::allocate(int64_t bytes) {
     by_kind_[static_cast<size_t>(kind)] += block.capacity;
     peak_ = std::max(peak_, used_);
   }
-  const auto meter = MemoryMeter::current();
+  const auto meter = context.meter != nullptr ? context.meter->state() : nullptr;
   if (meter != nullptr) meter->add(kind, bytes);
   const auto move = [this, block, home = std::weak_ptr(arena)](MemoryKind from,
                                                                std::optional<MemoryKind> to) {

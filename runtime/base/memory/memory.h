@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/execution_context.h"
+
 namespace quintet {
 
 /// A block of memory; goes back to the allocator when its last owner lets go.
@@ -26,15 +28,9 @@ enum class MemoryKind { kActivations, kParameters, kGradients, kOptimizer, kScra
 inline constexpr int kMemoryKinds = 5;
 
 /// Blocks allocated by this thread during its lifetime count as `kind`.
-class MemoryScope {
+class MemoryScope : ContextScope {
  public:
   explicit MemoryScope(MemoryKind kind);
-  ~MemoryScope();
-  MemoryScope(const MemoryScope&) = delete;
-  MemoryScope& operator=(const MemoryScope&) = delete;
-
- private:
-  MemoryKind previous_;
 };
 
 /// Where an allocator's blocks come from.

@@ -1,11 +1,6 @@
 #include "runtime/base/memory/memory_meter.h"
 
 namespace quintet {
-namespace {
-
-thread_local std::shared_ptr<MemoryMeter::State> current_state;
-
-}  // namespace
 
 std::string_view name_of(MemoryKind kind) {
   constexpr std::string_view kNames[kMemoryKinds] = {"activations", "parameters", "gradients",
@@ -24,12 +19,6 @@ void MemoryMeter::State::move(MemoryKind from, MemoryKind to, int64_t bytes) {
   used[static_cast<size_t>(from)] -= bytes;
   used[static_cast<size_t>(to)] += bytes;
 }
-
-MemoryMeter::Use::Use(const MemoryMeter& meter) : previous_(current_state) {
-  current_state = meter.state_;
-}
-MemoryMeter::Use::~Use() { current_state = previous_; }
-const std::shared_ptr<MemoryMeter::State>& MemoryMeter::current() { return current_state; }
 
 MemoryMeter::Kinds MemoryMeter::used() const {
   const std::lock_guard lock(state_->mutex);

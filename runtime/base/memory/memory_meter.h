@@ -35,18 +35,8 @@ class MemoryMeter {
   };
 
   /// This thread's allocations count during its lifetime.
-  class Use {
-   public:
-    explicit Use(const MemoryMeter& meter);
-    ~Use();
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-
-   private:
-    std::shared_ptr<State> previous_;
-  };
-  /// Of this thread; null: none.
-  static const std::shared_ptr<State>& current();
+  using Use = ContextMember<&ExecutionContext::meter>;
+  const std::shared_ptr<State>& state() const { return state_; }
 
   Kinds used() const;
   Kinds peak() const;

@@ -7,14 +7,9 @@
 #include "kernels/device.h"
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
-#include "runtime/mesh/collectives/waiting.h"
+#include "runtime/base/execution_context.h"
 
 namespace quintet {
-namespace {
-
-thread_local double waited = 0;  // seconds
-
-}  // namespace
 
 Pending& Pending::operator=(Pending&& other) noexcept {
   std::swap(wait_, other.wait_);
@@ -31,9 +26,9 @@ void Pending::wait() {
   if (!wait) return;
   const auto start = Clock::now();
   wait();
-  waited += seconds_since(start);
+  if (double* const waited = ExecutionContext::current().waited; waited != nullptr)
+    *waited += seconds_since(start);
 }
-double seconds_in_collectives() { return waited; }
 
 void Traffic::add(const std::string& collective, const std::string& group, int64_t bytes) {
   const std::lock_guard lock(mutex_);

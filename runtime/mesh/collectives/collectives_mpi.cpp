@@ -204,7 +204,7 @@ class NoTransport final : public Transport {
 /// Whether this is one of several ranks with a GPU, no two of which share one. Ranks without one
 /// (data ranks) do not count. A single GPU has nobody to talk to: NCCL is not asked for.
 bool is_one_of_several_gpus(const mpi::Session& session, const Device& device) {
-  const bool gpu = device.kind() == "cuda";
+  const bool gpu = device.supports_nccl();
   std::set<std::string> seen;
   for (const std::string& text : session.gather(gpu ? session.host() + gpu_identity() : ""))
     if (!text.empty() && !seen.insert(text).second) return false;

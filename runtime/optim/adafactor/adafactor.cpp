@@ -123,7 +123,7 @@ void keep_place(View& moment, const View& param, const std::vector<size_t>& kept
 AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot)
     : factoring_(factoring_of(options, slot.name, slot.axes, whole_shape_of(slot.param))),
       layout_(layout_of(factoring_, shape_of(slot.param), whole_shape_of(slot.param),
-                        Device::current().kind() != "abstract")) {
+                        Device::current().memory_is_real())) {
   for (size_t i = 0; i < slot.cuts.size(); ++i) {
     const auto add_to = [&](CutAxes& cuts) {
       cuts.insert(cuts.end(), slot.cuts[i].begin(), slot.cuts[i].end());
