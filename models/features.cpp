@@ -30,7 +30,7 @@ Tensor rows_of(const HostArrays& batch, Rows rows, const ArrayOf& make) {
                   array.dtype};
   const Block frame{{rows.begin * parts, 0}, {(rows.end - rows.begin) * parts, array.shape[1]}};
   const Sharding* sharding = ExecutionContext::current().sharding;
-  const Layout layout = sharding != nullptr ? sharding->place(spec) : Layout::whole(2);
+  const Layout layout = sharding != nullptr ? sharding->place(spec) : Layout::replicated(2);
   if (sharding != nullptr) sharding->block("batch", spec, layout, frame);  // refuses, naming it
   const Tensor tensor(spec, layout, frame);
   const Block& block = tensor.block();

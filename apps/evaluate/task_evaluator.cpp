@@ -4,7 +4,7 @@
 
 #include "apps/input/run_data.h"
 #include "apps/model/predictor.h"
-#include "apps/model/whole_parameters.h"
+#include "apps/model/replicated_parameters.h"
 #include "data/evaluation/json_logger.h"
 #include "runtime/metrics/event_file.h"
 
@@ -51,7 +51,7 @@ TaskEvaluator::TaskEvaluator(const data::Provider& provider, const data::Dataset
 
 std::optional<TaskMetrics> TaskEvaluator::run(int64_t step, const std::function<bool()>& stop,
                                               const Weights& weights) {
-  const WholeParameters whole(model_->model->parameters());
+  const ReplicatedParameters replicated(model_->model->parameters());
   std::optional<Predictor> predictor;  // packs the parameters, so only where something is decoded
   data::ModelFns model;
   model.predict = [&](const data::Batch& batch) {

@@ -26,7 +26,7 @@ class TaskEvaluator {
   TaskEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
                 std::shared_ptr<const ConfiguredModel> model, EvaluatorConfig config);
 
-  /// On a mesh every rank decodes its share of the batches with the whole model (options.peers),
+  /// On a mesh every rank decodes its share of the batches with all parameters (options.peers),
   /// and all have the same metrics. Task -> metric -> value, written under log_dir as seqio's
   /// JSONLogger does. Nothing if `stop` became true on the way. Predictions are made with `weights`;
   /// scores are float32's, so a task that wants them is then a usage error.

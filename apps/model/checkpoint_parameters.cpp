@@ -17,7 +17,7 @@ std::vector<int64_t> shape_of(const View& view) {
 
 int64_t bytes_of(const View& view) { return view.elements() * size_of(view.dtype); }
 
-std::vector<int64_t> whole_shape_of(const View& view) {
+std::vector<int64_t> global_shape_of(const View& view) {
   return {view.global.begin(), view.global.begin() + view.rank};
 }
 
@@ -28,9 +28,9 @@ std::vector<int64_t> origin_of(const View& view) {
 std::string read_array(const CheckpointReader& from, const std::string& name, const View& to,
                        Device& device) {
   const StoredTensor& tensor = from.tensors().at(name);
-  if (tensor.shape != whole_shape_of(to))
+  if (tensor.shape != global_shape_of(to))
     return fmt::format("{}: shape {} in the checkpoint, {} in the model", name,
-                       shape_text(tensor.shape), shape_text(whole_shape_of(to)));
+                       shape_text(tensor.shape), shape_text(global_shape_of(to)));
   const TensorRegion region{name, origin_of(to), shape_of(to)};
   if (tensor.dtype == to.dtype && device.is_cpu()) {
     from.read(region, static_cast<std::byte*>(to.pointer));

@@ -12,9 +12,9 @@
 
 namespace quintet {
 
-/// Sizes of a rank's block, of the whole array, and where in it the block begins.
+/// Sizes of a rank's block, of the global array, and where in it the block begins.
 std::vector<int64_t> shape_of(const View& view);
-std::vector<int64_t> whole_shape_of(const View& view);
+std::vector<int64_t> global_shape_of(const View& view);
 std::vector<int64_t> origin_of(const View& view);
 int64_t bytes_of(const View& view);
 

@@ -50,7 +50,7 @@ class PaperComm final : public Comm {
   static int64_t all(const Members& group, int64_t count) {
     return count * static_cast<int64_t>(group.ranks.size());
   }
-  /// `bytes`: of the whole array.
+  /// `bytes`: of the global array.
   Pending take(const Members& group, const char* collective, int64_t bytes) const {
     StepClock* clock = ExecutionContext::current().clock;
     if (clock == nullptr || !cost_) return {};

@@ -23,7 +23,7 @@ inline constexpr const char* kRelposBuckets = "relpos_buckets";
 inline constexpr const char* kBlocks = "blocks";  // of a cut axis, one statistic each
 }  // namespace axis
 
-/// One axis of a whole (unsharded) array.
+/// One axis of a global (unsharded) array.
 struct Axis {
   std::string name;
   int64_t size = 0;

@@ -7,7 +7,7 @@
 //   const Key step = fold_in(root, 100);
 //   const bool keep = random_uniform(random_bits(step, i)) < 0.9f;       // element i of bernoulli(0.9)
 //
-// Whole arrays, vectorised and on all threads: kernels/random/random.h. Inside a Highway kernel:
+// Arrays, vectorised and on all threads: kernels/random/random.h. Inside a Highway kernel:
 // kernels/random/threefry-inl.h. Algorithm: Salmon et al., "Parallel random numbers: as easy as
 // 1, 2, 3" (SC 2011), 20 rounds.
 
@@ -63,7 +63,7 @@ Key fold_in_path(Key root, std::span<const std::string_view> module_path, uint32
 /// `count` says which of the module's own parameters it is, in order of creation.
 Key key_of_parameter(Key root, std::string_view parameter_path, uint32_t count = 1);
 
-/// Element i (flat, of the whole array) of jax.random.bits(key, shape, uint32).
+/// Element i (flat, of the global array) of jax.random.bits(key, shape, uint32).
 constexpr uint32_t random_bits(Key key, uint64_t i) {
   const Key block = split_at(key, i);
   return block.a ^ block.b;

@@ -1,6 +1,6 @@
 #pragma once
 // What a kernel sees of an array: this rank's contiguous, row-major block and where it lies in the
-// whole array. `origin` and `global` matter to kernels whose result depends on position (relative
+// global array. `origin` and `global` matter to kernels whose result depends on position (relative
 // bias, dropout masks, vocabulary-parallel embedding); all others use `sizes` alone.
 //
 //   const float* x = in[0].data<float>();
@@ -23,8 +23,8 @@ struct View {
   DType dtype = DType::f32;
   int rank = 0;
   std::array<int64_t, kMaxRank> sizes{};   // of the local block
-  std::array<int64_t, kMaxRank> origin{};  // of the block in the whole array
-  std::array<int64_t, kMaxRank> global{};  // sizes of the whole array
+  std::array<int64_t, kMaxRank> origin{};  // of the block in the global array
+  std::array<int64_t, kMaxRank> global{};  // sizes of the global array
 
   bool absent() const { return pointer == nullptr && rank < 0; }
   /// An optional operand that was not given.
@@ -33,7 +33,7 @@ struct View {
     v.rank = -1;
     return v;
   }
-  /// A whole array: origin 0, global = sizes.
+  /// An unsharded array: origin 0, global = sizes.
   template <typename T>
   static View of(T* data, std::span<const int64_t> sizes) {
     View v;

@@ -30,13 +30,14 @@ void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const A
   if (is_profiled) device.synchronize();
 }
 
-Tensors run_whole(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
-                  const Attrs& attrs, const Wanted& make) {
+Tensors run_unsharded(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
+                      const Attrs& attrs, const Wanted& make) {
   Tensors outputs;
   for (size_t i = 0; i < shapes.size(); ++i)
-    outputs.push_back(
-        make[i] ? Tensor(shapes[i].spec, Layout::whole(shapes[i].spec.axes.size()), shapes[i].frame)
-                : Tensor());
+    outputs.push_back(make[i]
+                          ? Tensor(shapes[i].spec, Layout::replicated(shapes[i].spec.axes.size()),
+                                   shapes[i].frame)
+                          : Tensor());
   launch(op, inputs, outputs, attrs);
   return outputs;
 }
@@ -128,7 +129,7 @@ Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Want
   if (make.empty())
     for (const RuleOperand& output : op.rule.outputs) make.push_back(!output.optional || record);
   Tensors outputs = context.sharding == nullptr
-                        ? run_whole(op, inputs, shapes, attrs, make)
+                        ? run_unsharded(op, inputs, shapes, attrs, make)
                         : run_cut(op, inputs, shapes, attrs, make, *context.sharding);
   if (record) {
     for (Tensor& t : outputs)

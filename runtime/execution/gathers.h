@@ -1,5 +1,5 @@
 #pragma once
-// Gathered parameters (ZeRO-3): whole, or as whole as an op needs them, only while it runs. The
+// Gathered parameters (ZeRO-3): replicated, or as far as an op needs that, only while it runs. The
 // order of a step's gathers is that of the step before, so the next one is under way while an op
 // computes.
 //

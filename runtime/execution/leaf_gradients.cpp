@@ -70,7 +70,7 @@ void LeafGradients::send(Bucket& bucket) {
   Tensor all = bucket.waiting.front().grad;
   if (bucket.waiting.size() > 1) {
     const Spec spec{{{"gradients", bucket.bytes / size_of(bucket.dtype)}}, bucket.dtype};
-    all = Tensor(spec, {Layout::whole(1).dims, bucket.axes}, whole(spec));
+    all = Tensor(spec, {Layout::replicated(1).dims, bucket.axes}, full_slice(spec));
     int64_t at = 0;
     for (const Waiting& waiting : bucket.waiting) {
       all.device().copy(bytes_at(all) + at, bytes_at(waiting.grad), waiting.grad.bytes());

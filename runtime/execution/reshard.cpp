@@ -41,9 +41,9 @@ std::byte* bytes_at(const Tensor& x) { return static_cast<std::byte*>(x.local().
 /// where that is its order already.
 class Parts {
  public:
-  Parts(Tensor x, size_t dim, int64_t parts) : x_(std::move(x)), whole_(x_, dim), one_(whole_) {
+  Parts(Tensor x, size_t dim, int64_t parts) : x_(std::move(x)), all_(x_, dim), one_(all_) {
     one_.size /= parts;
-    if (whole_.outer == 1) return;
+    if (all_.outer == 1) return;
     buffer_ = x_.device().memory().allocate(x_.bytes());
   }
   std::byte* data() const { return buffer_ != nullptr ? buffer_.get() : bytes_at(x_); }
@@ -54,11 +54,11 @@ class Parts {
   void each(bool into) const {
     if (buffer_ == nullptr) return;
     const int64_t bytes = one_.outer * one_.size * one_.inner;
-    for (int64_t part = 0; part * one_.size < whole_.size; ++part)
-      copy_runs(whole_, bytes_at(x_), one_, buffer_.get() + part * bytes, part * one_.size, into);
+    for (int64_t part = 0; part * one_.size < all_.size; ++part)
+      copy_runs(all_, bytes_at(x_), one_, buffer_.get() + part * bytes, part * one_.size, into);
   }
   Tensor x_;
-  Runs whole_, one_;
+  Runs all_, one_;
   Buffer buffer_;
 };
 

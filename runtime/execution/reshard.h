@@ -2,7 +2,7 @@
 // Bringing an array from one layout to another: an op too, whose gradient goes the other way
 // (all-gather <-> reduce-scatter, all-to-all <-> all-to-all, open sum <-> all-reduce).
 //
-//   Tensor y = reshard(x, Layout::whole(3));   // all of x on every rank
+//   Tensor y = reshard(x, Layout::replicated(3));   // all of x on every rank
 
 #include <memory>
 #include <optional>

@@ -119,7 +119,7 @@ int64_t RowExchange::count(const Tensor& offsets, int64_t experts) {
   for (int64_t e = 0; e < experts; ++e)
     if (const int64_t count = mine[static_cast<size_t>(e)]; count > 0)
       here_.push_back({static_cast<int>(e / own), first[e], count});
-  offsets_ = Tensor(there.spec, there.layout, whole(there.spec));
+  offsets_ = Tensor(there.spec, there.layout, full_slice(there.spec));
   offsets_.set(arrived);
   return next;
 }
@@ -148,7 +148,7 @@ Tensor RowExchange::moved(const Tensor& rows, bool out) const {
   spec.dtype = rows.spec().dtype;
   if (out) {
     Arrived there(packed_.layout(), axes_, {"rows", room_}, spec.dtype);
-    spec = std::move(there.spec), layout = std::move(there.layout), frame = whole(spec);
+    spec = std::move(there.spec), layout = std::move(there.layout), frame = full_slice(spec);
   }
   spec.axes.push_back(last);
   layout.dims.push_back(rows.layout().dims[2]);

@@ -22,16 +22,16 @@ struct Spec {
   bool operator==(const Spec&) const = default;
 };
 
-using MeshAxes = std::vector<std::string>;  // of one dimension, outermost first; empty: whole
+using MeshAxes = std::vector<std::string>;  // of one dimension, outermost first; empty: unsharded
 
-/// `dims[i]`: the mesh axes that cut dimension i, outermost first (empty: whole). `partial`: mesh
+/// `dims[i]`: the mesh axes that shard dimension i, outermost first (empty: none). `partial`: mesh
 /// axes over which the array is still a sum to be taken.
 struct Layout {
   std::vector<MeshAxes> dims;
   MeshAxes partial;
   bool operator==(const Layout&) const = default;
-  /// Nothing cut, no sum open.
-  static Layout whole(size_t rank) { return {std::vector<MeshAxes>(rank), {}}; }
+  /// On every rank all of the array, no sum open.
+  static Layout replicated(size_t rank) { return {std::vector<MeshAxes>(rank), {}}; }
   bool cut() const {
     for (const MeshAxes& axes : dims)
       if (!axes.empty()) return true;
@@ -46,7 +46,8 @@ struct Block {
   bool operator==(const Block&) const = default;
 };
 
-inline Block whole(const Spec& spec) {
+/// All of an array.
+inline Block full_slice(const Spec& spec) {
   Block block;
   for (const Axis& axis : spec.axes) {
     block.origin.push_back(0);

@@ -20,7 +20,7 @@ struct Move {
   MeshAxes axes;      // whose ranks take part, outermost first
   size_t dim = 0;     // the dimension they cut before (all-gather, all-to-all) or after it
   size_t to_dim = 0;  // the dimension they cut after an all-to-all
-  Layout after;       // of the whole array
+  Layout after;       // of the array
   int64_t bytes = 0;  // sent by each rank, as Traffic counts; 0 for a slice
 };
 

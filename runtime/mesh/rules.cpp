@@ -31,9 +31,9 @@ LogicalAxisRules standard_logical_axis_rules(const AxisRuleOptions& options) {
   if (embed.empty()) rules.push_back({"embed", {}});
   append(rules, {{"mlp", {"model"}}, {"heads", {"model"}}, {"kv", {}}, {"joined_kv", {"model"}}});
   append(rules, embed);
-  for (const char* whole :
+  for (const char* unsharded :
        {"relpos_buckets", "abspos_buckets", "length", "layers", "stack", "mlp_activations"})
-    rules.push_back({whole, {}});
+    rules.push_back({unsharded, {}});
   append(rules, options.additional_rules);
   return rules;
 }

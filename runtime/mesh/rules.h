@@ -1,5 +1,5 @@
 #pragma once
-// Logical axis rules: an ordered table that says which mesh axis cuts which logical axis. The whole
+// Logical axis rules: an ordered table that says which mesh axis shards which logical axis. The
 // sharding policy of a run is such a table. Sources: t5x/partitioning.py, flax/linen/spmd.py.
 //
 //   const auto rules = standard_logical_axis_rules({.parameter_partitioning_dims = 2});
@@ -17,9 +17,9 @@ namespace quintet {
 using LogicalAxisRules = std::vector<std::pair<std::string, MeshAxes>>;
 
 struct AxisRuleOptions {
-  int activation_partitioning_dims = 1;  // 2: the embed axis of activations is cut over `model`
+  int activation_partitioning_dims = 1;  // 2: the embed axis of activations is sharded over `model`
   int parameter_partitioning_dims =
-      1;  // 2: the embed axis of parameters is cut over `data` (ZeRO-3)
+      1;  // 2: the embed axis of parameters is sharded over `data` (ZeRO-3)
   LogicalAxisRules additional_rules = {};
 };
 
@@ -30,7 +30,7 @@ LogicalAxisRules moe_logical_axis_rules(const AxisRuleOptions& options);
 
 /// Mesh axes of each dimension: rules are tried in order; the first that fits a dimension holds; a
 /// mesh axis is used at most once an array. A dimension without a name, or that no rule names, is
-/// whole. Throws a usage error if a logical name appears twice.
+/// unsharded. Throws a usage error if a logical name appears twice.
 std::vector<MeshAxes> logical_to_mesh_axes(const std::vector<std::optional<std::string>>& names,
                                            const LogicalAxisRules& rules);
 

@@ -84,7 +84,7 @@ Block Sharding::block(std::string_view what, const Spec& spec, const Layout& lay
         frame.sizes[i] % parts == 0,
         "{} {}: axis '{}' of size {} cannot be cut over mesh axis '{}' of size {}, as the rule "
         "('{}', '{}') says; choose a size that it divides, another mesh, or a rule that leaves "
-        "'{}' whole",
+        "'{}' unsharded",
         what, to_string(spec), spec.axes[i].name, frame.sizes[i], fmt::join(axes, "+"), parts,
         spec.axes[i].name, fmt::join(axes, "', '"), spec.axes[i].name);
     block.sizes[i] = frame.sizes[i] / parts;

@@ -1,6 +1,6 @@
 #pragma once
 // The partitioning of a run: a mesh, this rank's place on it, and the rules that cut arrays by their
-// logical axes. Current for a thread; without one, arrays are whole and nothing is communicated.
+// logical axes. Current for a thread; without one, arrays are unsharded and nothing is communicated.
 //
 //   const Sharding sharding(mesh, standard_logical_axis_rules({}));
 //   const Sharding::Use use(sharding);

@@ -77,7 +77,7 @@ class Parser {
     } else if (c == '!' || c == '~' || c == '^' || c == '=') {
       require(!operand.terms.empty());
       RuleTerm& term = operand.terms.back();
-      (c == '!'   ? term.whole
+      (c == '!'   ? term.unsharded
        : c == '~' ? term.statistics
        : c == '^' ? term.per_block
                   : term.fixed) = true;

@@ -13,7 +13,7 @@ namespace quintet {
 
 struct RuleTerm {
   std::string letters;      // one letter, or several for a merged axis
-  bool whole = false;       // must not be cut over ranks
+  bool unsharded = false;   // must not be sharded over ranks
   bool statistics = false;  // may be, in phases
   bool per_block = false;   // a result's: one place for each of the letter's blocks
   bool fixed = false;       // an operand's: cut as it comes, never moved along this axis

@@ -90,7 +90,7 @@ struct CrossEntropyResult {
   Tensor loss, z_loss, correct;  // scalars: weighted sums over tokens; loss includes z_loss
   Tensor log_prob;               // [...] of each target, without smoothing or weights
 };
-/// Output projection and softmax cross-entropy in one op; logits are never held whole. x [...,
+/// Output projection and softmax cross-entropy in one op; all logits are never held at once. x [...,
 /// embed], projection [embed, vocab], targets int32 [...], weights [...]. T5X losses.py.
 CrossEntropyResult cross_entropy(const Tensor& x, const Tensor& projection, const Tensor& targets,
                                  const Tensor& weights, const CrossEntropyOptions& options);

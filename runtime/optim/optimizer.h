@@ -30,7 +30,7 @@ namespace quintet {
 /// update; View::none() as gradient means zero.
 struct ParamSlot {
   std::string name;  // T5X's path: "encoder/layers_0/mlp/wi/kernel"
-  Axes axes;         // logical, of the whole array
+  Axes axes;         // logical, of the global array
   View param;
   View grad = View::none();
   View copy = View::none();  // bfloat16 copy of param on a GPU, which on_device() updates write too

@@ -4,7 +4,7 @@
 //
 //   Bucket bucket;
 //   bucket.add(sums, slot.cut_axes());
-//   bucket.sum(args.reducer);          // sums are now those of the whole array, the same on all ranks
+//   bucket.sum(args.reducer);          // sums are now those of all shards, the same on all ranks
 
 #include <cstdint>
 #include <span>
@@ -28,7 +28,7 @@ class Reducer {
 
 class Bucket {
  public:
-  /// `values` must stay until sum(); without axes they are whole already.
+  /// `values` must stay until sum(); without axes they are complete already.
   void add(std::span<double> values, const CutAxes& axes);
   /// Throws Bug if something is cut and there is no reducer.
   void sum(Reducer* reducer) const { reduce(reducer, &Reducer::sum); }

@@ -74,11 +74,11 @@ class Planner {
     const size_t lead = letters.size() - operand.terms.size();
     for (size_t i = 0; i < letters.size(); ++i) {
       const RuleTerm* term = i < lead ? nullptr : &operand.terms[i - lead];
-      if (term != nullptr && term->whole) whole_.insert(letters[i]);
+      if (term != nullptr && term->unsharded) unsharded_.insert(letters[i]);
       if (term != nullptr && term->fixed) fixed_.insert(term->letters);
       if (term != nullptr && term->statistics) {
         statistics_.insert(letters[i]);
-        if (op_.phases == nullptr) whole_.insert(letters[i]);
+        if (op_.phases == nullptr) unsharded_.insert(letters[i]);
       }
       if (term != nullptr && term->per_block) continue;
       sizes_[letters[i]].insert(term != nullptr && term->letters.size() > 1
@@ -89,7 +89,7 @@ class Planner {
 
   bool feasible(const std::string& letter, int64_t parts) const {
     const auto& sizes = sizes_.at(letter);
-    return !whole_.contains(letter) &&
+    return !unsharded_.contains(letter) &&
            std::all_of(sizes.begin(), sizes.end(), [&](int64_t s) { return s % parts == 0; });
   }
 
@@ -179,7 +179,7 @@ class Planner {
     for (size_t i = 0; i < at.size(); ++i)
       plan.works_on.emplace_back(sharding_.mesh()[i].name, choices[i][at[i]]);
     const auto layout_for = [&](const std::vector<std::string>& letters) {
-      Layout layout = Layout::whole(letters.size());
+      Layout layout = Layout::replicated(letters.size());
       for (size_t d = 0; d < letters.size(); ++d)
         if (const auto found = assignment.find(letters[d]); found != assignment.end())
           layout.dims[d] = found->second;
@@ -257,8 +257,8 @@ class Planner {
   const Sharding& sharding_;
   std::vector<std::vector<std::string>> in_letters_, out_letters_;
   std::vector<Layout> targets_;
-  std::set<std::string> whole_, statistics_, in_inputs_;
-  std::set<std::string> fixed_;  // whole terms
+  std::set<std::string> unsharded_, statistics_, in_inputs_;
+  std::set<std::string> fixed_;  // unsharded terms
   std::map<std::string, std::set<int64_t>> sizes_;
 };
 

@@ -4,7 +4,7 @@
 //   const Initializer init = variance_scaling(1.0, FanMode::kIn, Distribution::kTruncatedNormal);
 //   init(key_of_parameter(root, "encoder/layers_0/mlp/wi_0/kernel"), shape, out);
 //
-// An initializer fills the whole array or, given the first flat index, a block of consecutive
+// An initializer fills the global array or, given the first flat index, a block of consecutive
 // elements; it knows nothing of tensors and meshes.
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace quintet {
 using BlockInitializer = std::function<void(Key key, std::span<const int64_t> shape, uint64_t begin,
                                             std::span<float> out)>;
 
-/// Where the initializer is used for whole arrays, begin is 0 and out has as many elements as
+/// Where the initializer is used for unsharded arrays, begin is 0 and out has as many elements as
 /// shape.
 class Initializer {
  public:

@@ -18,17 +18,18 @@ Tensor memory_for(const std::string& name, const Spec& spec) {
   const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr) return Tensor(spec);
   const Layout layout = sharding->place(spec);
-  sharding->block("parameter " + name, spec, layout, whole(spec));  // refuses what does not divide
-  return Tensor(spec, layout, whole(spec));
+  sharding->block("parameter " + name, spec, layout,
+                  full_slice(spec));  // refuses what does not divide
+  return Tensor(spec, layout, full_slice(spec));
 }
 
 /// Calls body(first, at, count) for every run of elements of a block that lie side by side in the
-/// whole array: where the run starts there and in the block.
+/// global array: where the run starts there and in the block.
 template <class Body>
 void for_runs(const Spec& spec, const Block& block, const Body& body) {
   const size_t rank = spec.axes.size();
   int64_t run = 1, count = 1;
-  size_t inner = rank;  // dimensions from here on are whole
+  size_t inner = rank;  // dimensions from here on are unsharded
   while (inner > 0 && (inner == rank || block.sizes[inner] == spec.axes[inner].size))
     run *= block.sizes[--inner];
   for (size_t d = 0; d < inner; ++d) count *= block.sizes[d];
@@ -74,7 +75,7 @@ void Parameters::initialize(Key root) {
   for (ParamInfo& info : all_) {
     HostArray values(DType::f32, info.value.block().sizes);
     const Key key = key_of_parameter(root, info.name);
-    const std::vector<int64_t> shape = whole(info.spec).sizes;
+    const std::vector<int64_t> shape = full_slice(info.spec).sizes;
     for_runs(info.spec, info.value.block(), [&](int64_t first, int64_t at, int64_t count) {
       info.initializer.block(
           key, shape, static_cast<uint64_t>(first),
@@ -111,7 +112,7 @@ void Parameters::load(const HostArrays& values) {
     const auto found = values.find(info.name);
     if (found == values.end()) {
       problems += fmt::format("\n  {}: missing", info.name);
-    } else if (found->second.shape != whole(info.spec).sizes ||
+    } else if (found->second.shape != full_slice(info.spec).sizes ||
                found->second.dtype != info.spec.dtype) {
       problems += fmt::format("\n  {}: expected {}, found [{}] {}", info.name, to_string(info.spec),
                               fmt::join(found->second.shape, ", "), name_of(found->second.dtype));

@@ -24,7 +24,7 @@ Tensor::Tensor(Spec spec, Layout layout, Block frame) : impl_(std::make_shared<I
 Tensor::Tensor(Spec spec) {
   Layout layout;
   layout.dims.resize(spec.axes.size());
-  const Block block = whole(spec);
+  const Block block = full_slice(spec);
   *this = Tensor(std::move(spec), std::move(layout), block);
 }
 

@@ -24,7 +24,7 @@ class Tensor {
   Tensor() = default;
   /// Uninitialised storage for this rank's part of `frame`, a range of the array that `layout` cuts.
   Tensor(Spec spec, Layout layout, Block frame);
-  /// Uninitialised and whole.
+  /// Uninitialised and unsharded.
   explicit Tensor(Spec spec);
   /// A scalar whose value the host knows: item() does not wait for the device.
   static Tensor scalar(float value);

@@ -19,8 +19,8 @@ BatchPart batch_part() {
 HostArrays own_rows(const HostArrays& batch, int64_t microbatches) {
   const BatchPart part = batch_part();
   HostArrays own;
-  for (const auto& [name, whole] : batch) {
-    std::vector<int64_t> shape = whole.shape;
+  for (const auto& [name, global] : batch) {
+    std::vector<int64_t> shape = global.shape;
     QT_CHECK(
         shape[0] % (part.count * microbatches) == 0,
         "{} [batch={}, ...]: cannot be cut over mesh axis '{}' of size {}{}; choose a multiple of "
@@ -29,11 +29,11 @@ HostArrays own_rows(const HostArrays& batch, int64_t microbatches) {
         microbatches > 1 ? fmt::format(" and into {} microbatches", microbatches) : "",
         part.count * microbatches);
     shape[0] /= part.count;
-    HostArray& rows = own[name] = HostArray(whole.dtype, shape);
+    HostArray& rows = own[name] = HostArray(global.dtype, shape);
     const size_t bytes = rows.bytes.size() / static_cast<size_t>(microbatches);
     for (int64_t i = 0; i < microbatches; ++i)
       std::memcpy(rows.bytes.data() + static_cast<size_t>(i) * bytes,
-                  whole.bytes.data() + static_cast<size_t>(i * part.count + part.index) * bytes,
+                  global.bytes.data() + static_cast<size_t>(i * part.count + part.index) * bytes,
                   bytes);
   }
   return own;

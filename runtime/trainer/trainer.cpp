@@ -115,7 +115,7 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
           options_.step_graph && may_record()) {
   const int64_t count[] = {static_cast<int64_t>(parameters_.all().size())};
   marks_ = zero_state(DType::i32, count, device_);
-  // The device's kernels take statistics of whole arrays; of cut ones the host does.
+  // The device's kernels take statistics of unsharded arrays; of sharded ones the host does.
   if (!device_.runs_any_optimizer() && (!optimizer_->on_device() || any_cut(slots())))
     optimizer_ = host_mirror(std::move(optimizer_));
   optimizer_->init(slots());

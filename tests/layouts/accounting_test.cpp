@@ -76,23 +76,24 @@ Held hold() {
 class Accounting : public ::testing::TestWithParam<std::vector<int>> {};
 
 TEST_P(Accounting, ARankHoldsItsShareAndTwoGatheredLayers) {
-  const Held whole = hold();
+  const Held unsharded = hold();
   const int data = GetParam()[0], model = GetParam()[1];
   std::mutex mutex;
   on_ranks(partitioning(GetParam(), 1, 2), [&](Comm&) {
     const Held rank = hold();
     const std::lock_guard lock(mutex);
     int64_t cut = 0;
-    for (const auto& [name, bytes] : whole.parameters) {
+    for (const auto& [name, bytes] : unsharded.parameters) {
       if (!name.ends_with("/kernel") && !name.ends_with("/embedding")) continue;
       SCOPED_TRACE(name);
       ++cut;
       EXPECT_EQ(rank.parameters.at(name) * data * model, bytes);
-      EXPECT_EQ(rank.gradients.at(name) * data * model, whole.gradients.at(name));
+      EXPECT_EQ(rank.gradients.at(name) * data * model, unsharded.gradients.at(name));
       const std::string state = "state/param_states/" + name;
-      EXPECT_EQ(rank.state.at(state + "/m") * data * model, whole.state.at(state + "/m"));
+      EXPECT_EQ(rank.state.at(state + "/m") * data * model, unsharded.state.at(state + "/m"));
       const int64_t moments = rank.state.at(state + "/v_row") + rank.state.at(state + "/v_col");
-      EXPECT_LE(moments, whole.state.at(state + "/v_row") + whole.state.at(state + "/v_col"));
+      EXPECT_LE(moments,
+                unsharded.state.at(state + "/v_row") + unsharded.state.at(state + "/v_col"));
     }
     EXPECT_GT(cut, 20);
     std::multiset<int64_t, std::greater<>> layers;

@@ -13,7 +13,7 @@ struct Layouts : ::testing::Test {
   void compare(const Training& training, const std::vector<int>& sizes, int activation_dims,
                int parameter_dims) {
     SCOPED_TRACE(describe(training, sizes, activation_dims, parameter_dims));
-    expect_same(run_whole(training),
+    expect_same(run_unsharded(training),
                 run_cut(training, partitioning(sizes, activation_dims, parameter_dims)));
   }
 };
@@ -77,7 +77,7 @@ TEST_F(Layouts, GiveTheSameRunWithExpertsThatNobodyChooses) {
 }
 
 TEST_F(Layouts, GiveTheSameRunForAnyRules) {
-  // Heads whole, the MLP's inner axis over both mesh axes, lengths cut outside of matrix products.
+  // Heads unsharded, the MLP's inner axis over both mesh axes, lengths cut outside of matrix products.
   const Partitioning any{{{"data", 2}, {"model", 2}},
                          {{"batch", {}},
                           {"mlp", {"model", "data"}},
@@ -86,7 +86,7 @@ TEST_F(Layouts, GiveTheSameRunForAnyRules) {
                           {"vocab", {"data"}},
                           {"length", {"model"}},
                           {"embed", {"data"}}}};
-  expect_same(run_whole({}), run_cut({}, any));
+  expect_same(run_unsharded({}), run_cut({}, any));
 }
 
 /// Axes in any order over mesh axes in any order.
@@ -109,7 +109,7 @@ LogicalAxisRules random_rules(uint32_t seed) {
 
 TEST_F(Layouts, GiveTheSameRunForRandomRules) {
   const Training training{.steps = 1, .optimizer = {}};
-  const Result alone = run_whole(training);
+  const Result alone = run_unsharded(training);
   for (uint32_t seed = 0; seed < 8; ++seed) {
     const Partitioning any{{{"data", 2}, {"model", 2}}, random_rules(seed)};
     std::string text;
@@ -140,7 +140,7 @@ TEST_F(Layouts, GiveTheSameRunWithOtherOptimizers) {
 TEST_F(Layouts, FollowTheCurveOfOneRank) {
   const Training training{
       .network = Network::decoder_only, .rows = 8, .steps = 100, .optimizer = {}};
-  const Result curve = run_whole(training);
+  const Result curve = run_unsharded(training);
   EXPECT_LT(curve.losses.back(), 0.9 * curve.losses.front());
   for (const Result& got : run_cut(training, partitioning({2, 2}, 2, 2)))
     for (size_t i = 0; i < curve.losses.size(); ++i)

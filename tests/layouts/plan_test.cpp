@@ -38,14 +38,14 @@ Planned plan(const Op& op, const std::vector<Axes>& operands, const Sharding& on
   Planned planned;
   for (const Axes& axes : operands) {
     const Spec spec{axes, DType::f32};
-    planned.inputs.push_back(Tensor(spec, on.place(spec), whole(spec)));
+    planned.inputs.push_back(Tensor(spec, on.place(spec), full_slice(spec)));
   }
   const auto shapes = quintet::bind(op.name, op.rule, planned.inputs, attrs);
   const Wanted make = wanted.empty() ? Wanted(shapes.size(), true) : wanted;
   planned.plan = plan_op(op, planned.inputs, shapes, attrs, make, on);
   const auto add = [&](const std::string& what, const Spec& spec, const Layout& from,
                        const Layout& to) {
-    for (const Move& move : moves(spec, whole(spec), from, to, on.mesh()))
+    for (const Move& move : moves(spec, full_slice(spec), from, to, on.mesh()))
       planned.moves.push_back(
           fmt::format("{}: {} over {}", what, name_of(move.kind), fmt::join(move.axes, "+")));
   };
@@ -153,7 +153,7 @@ TEST(Plan, IsRememberedForTheAttributesThatItReads) {
   const Sharding on({{"model", 4}}, {0}, {{"rows", {"model"}}});
   const Spec spec{{{"rows", 24}, {"embed", 8}}, DType::f32};
   const Sharding::Use use(on);
-  const Tensor x(spec, on.place(spec), whole(spec));
+  const Tensor x(spec, on.place(spec), full_slice(spec));
   const auto works_on = [&](int64_t groups) {
     const Attrs attrs{{"g", groups}};
     const auto shapes = quintet::bind(op.name, op.rule, {x}, attrs);
@@ -203,9 +203,9 @@ TEST(Moves, CountTheBytesThatARankSends) {
   const Spec spec{{{"embed", 32}, {"mlp", 64}}, DType::f32};  // 8,192 bytes
   const Axes mesh{{"data", 4}, {"model", 2}};
   const auto bytes = [&](const Layout& from, const Layout& to) {
-    return bytes_of(moves(spec, whole(spec), from, to, mesh));
+    return bytes_of(moves(spec, full_slice(spec), from, to, mesh));
   };
-  const Layout all = Layout::whole(2), rows{{{"data"}, {}}, {}}, columns{{{}, {"data"}}, {}};
+  const Layout all = Layout::replicated(2), rows{{{"data"}, {}}, {}}, columns{{{}, {"data"}}, {}};
   const Layout open{{{}, {}}, {"data"}};
   EXPECT_EQ(bytes(rows, all), 3 * 2048);
   EXPECT_EQ(bytes(all, rows), 0);
@@ -230,7 +230,7 @@ TEST(Moves, LeadFromAnyLayoutToAnyOther) {
     }
   for (const Layout& from : layouts)
     for (const Layout& to : layouts) {
-      const auto steps = moves(spec, whole(spec), from, to, mesh);
+      const auto steps = moves(spec, full_slice(spec), from, to, mesh);
       EXPECT_EQ(steps.empty() ? from : steps.back().after, to);
       EXPECT_LE(steps.size(), 5u);
     }
@@ -261,10 +261,10 @@ TEST(Rules, ThatCutWhatDoesNotDivideAreRefusedNamingOpTensorAndSizes) {
             }),
             "accepted");
   const Spec spec{narrow, DType::f32};
-  EXPECT_EQ(refusal([&] { on.block("parameter wi", spec, on.place(spec), whole(spec)); }),
+  EXPECT_EQ(refusal([&] { on.block("parameter wi", spec, on.place(spec), full_slice(spec)); }),
             "parameter wi [embed=32, mlp=6] float32: axis 'mlp' of size 6 cannot be cut over mesh "
             "axis 'model' of size 4, as the rule ('mlp', 'model') says; choose a size that it "
-            "divides, another mesh, or a rule that leaves 'mlp' whole");
+            "divides, another mesh, or a rule that leaves 'mlp' unsharded");
   const std::string of_result = refusal([&] {
     const Sharding::Use use(on);
     const Tensor x(Spec{kX, DType::f32}), w(spec);

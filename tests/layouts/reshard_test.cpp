@@ -16,7 +16,7 @@ const Spec kSpec{{{"a", 8}, {"b", 4}, {"c", 12}}, DType::f32};
 
 /// Element i of the whole array has the value i; of an open sum each rank has an equal part.
 Tensor numbered(const Layout& layout) {
-  const Tensor x(kSpec, layout, whole(kSpec));
+  const Tensor x(kSpec, layout, full_slice(kSpec));
   const float parts =
       static_cast<float>(parts_of(layout.partial, ExecutionContext::current().sharding->mesh()));
   HostArray values(DType::f32, x.block().sizes);

@@ -48,8 +48,8 @@ SparseStack sparse(const Training& training, int64_t chosen) {
   return stack;
 }
 
-std::vector<float> whole_values(const Tensor& x) {
-  const HostArray array = moved(x, Layout::whole(x.spec().axes.size())).to_host();
+std::vector<float> global_values(const Tensor& x) {
+  const HostArray array = moved(x, Layout::replicated(x.spec().axes.size())).to_host();
   return {array.as<float>().begin(), array.as<float>().end()};
 }
 
@@ -68,7 +68,7 @@ Result run(const Training& training) {
     tape.backward(step.loss);
     result.loss = step.loss.item();
     for (const ParamInfo& info : model->parameters().all()) {
-      result.gradients[info.name] = whole_values(info.value.grad());
+      result.gradients[info.name] = global_values(info.value.grad());
       info.value.set_grad({});
     }
   }
@@ -87,7 +87,7 @@ Result run(const Training& training) {
     result.losses.push_back(result.metrics.at("loss").value());
   }
   for (const ParamInfo& info : model->parameters().all())
-    result.parameters[info.name] = whole_values(info.value);
+    result.parameters[info.name] = global_values(info.value);
   return result;
 }
 
@@ -161,7 +161,7 @@ HostArrays make_batch(const Training& training, int64_t step) {
   return batch;
 }
 
-Result run_whole(const Training& training) { return run(training); }
+Result run_unsharded(const Training& training) { return run(training); }
 
 void on_ranks(const Partitioning& partitioning, const std::function<void(Comm&)>& body) {
   int ranks = 1;

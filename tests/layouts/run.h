@@ -1,5 +1,5 @@
 #pragma once
-// A small model trained on some layout, ranks being threads; what it computed comes back whole.
+// A small model trained on some layout, ranks being threads; what it computed comes back unsharded.
 
 #include <map>
 #include <memory>
@@ -52,7 +52,7 @@ LossFunction loss_of(const BaseModel& model);
 void on_ranks(const Partitioning& partitioning, const std::function<void(Comm&)>& body);
 
 /// The training on this rank alone.
-Result run_whole(const Training& training);
+Result run_unsharded(const Training& training);
 /// The same on a mesh: what each rank has at the end, gathered.
 std::vector<Result> run_cut(const Training& training, const Partitioning& partitioning);
 

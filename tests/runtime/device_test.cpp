@@ -1,12 +1,13 @@
 // What devices say of themselves, and the one that computes nothing.
 
+#include "tests/harness/device.h"
+
 #include <array>
 #include <cstring>
 
 #include "kernels/gpu/gpu_kernels.h"
 #include "runtime/abstract/abstract_device.h"
 #include "runtime/op/op.h"
-#include "tests/harness/device.h"
 
 namespace quintet::testing {
 namespace {

@@ -19,7 +19,7 @@ StateSlices to_slices(Trainer& trainer, const std::string& dtype) {
   out.copies.reserve(arrays.size() + 1);  // slices point into them
   for (const StateArray& array : arrays) {
     const View& view = array.view;
-    out.slices.push_back({array.name, view.dtype, whole_shape_of(view), origin_of(view),
+    out.slices.push_back({array.name, view.dtype, global_shape_of(view), origin_of(view),
                           shape_of(view), static_cast<const std::byte*>(view.pointer)});
     const bool is_rounded = dtype == "bfloat16" && array.name.starts_with("target/");
     if (is_rounded || !array.device->is_cpu()) {
@@ -57,7 +57,7 @@ void keep_own(std::vector<TensorSlice>& slices, const Group& ranks) {
 
 ArrayShapes shapes_of(Trainer& trainer) {
   ArrayShapes shapes;
-  for (const StateArray& array : trainer.state()) shapes[array.name] = whole_shape_of(array.view);
+  for (const StateArray& array : trainer.state()) shapes[array.name] = global_shape_of(array.view);
   shapes[kStep];
   return shapes;
 }

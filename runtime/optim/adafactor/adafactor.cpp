@@ -107,8 +107,8 @@ std::vector<int64_t> shape_of(const View& view) {
   return {view.sizes.begin(), view.sizes.begin() + view.rank};
 }
 
-/// Of the whole array.
-std::vector<int64_t> whole_shape_of(const View& view) {
+/// Of the global array.
+std::vector<int64_t> global_shape_of(const View& view) {
   return {view.global.begin(), view.global.begin() + view.rank};
 }
 
@@ -121,8 +121,8 @@ void keep_place(View& moment, const View& param, const std::vector<size_t>& kept
 }
 
 AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot)
-    : factoring_(factoring_of(options, slot.name, slot.axes, whole_shape_of(slot.param))),
-      layout_(layout_of(factoring_, shape_of(slot.param), whole_shape_of(slot.param),
+    : factoring_(factoring_of(options, slot.name, slot.axes, global_shape_of(slot.param))),
+      layout_(layout_of(factoring_, shape_of(slot.param), global_shape_of(slot.param),
                         Device::current().memory_is_real())) {
   for (size_t i = 0; i < slot.cuts.size(); ++i) {
     const auto add_to = [&](CutAxes& cuts) {

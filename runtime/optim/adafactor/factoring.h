@@ -35,12 +35,12 @@ struct FactoredLayout {
   std::vector<size_t> row_kept, column_kept;  // the axes they have
   std::vector<int32_t> row_batch;  // batch of each element of v_row; empty if there is one batch
   int64_t batches = 1;
-  // Of the whole array where it is cut:
+  // Of the global array where it is sharded:
   double row_count = 1, column_count = 1;  // elements averaged into one of v_row, of v_col
   double rows = 1;                         // elements of v_row a batch
   double batch_elements = 1;               // elements of the array a batch
 };
-/// `shape`: of the block that is here; `all`: of the whole array, whose elements the counts are of.
+/// `shape`: of the block that is here; `all`: of the global array, whose elements the counts are of.
 /// `lines`: also those in which kernels walk the array, and the batches of rows.
 FactoredLayout layout_of(const Factoring& factoring, const std::vector<int64_t>& shape,
                          const std::vector<int64_t>& all, bool lines = true);

@@ -84,7 +84,7 @@ float clip_scale(const ClipByGlobalNorm& clip, double norm) {
   return norm < clip.max_norm ? 1.0f : f32(clip.max_norm / norm);
 }
 
-/// One number a parameter, of its block; of the whole afterwards.
+/// One number a parameter, of its block; of the global array afterwards.
 void sum_over_ranks(std::vector<double>& numbers, std::span<const ParamSlot> params,
                     Reducer* reducer) {
   Bucket bucket;

@@ -1,4 +1,4 @@
-#include "apps/model/whole_parameters.h"
+#include "apps/model/replicated_parameters.h"
 
 #include "runtime/execution/reshard.h"
 
@@ -7,8 +7,8 @@ namespace {
 
 using Cut = std::vector<std::pair<Tensor, Tensor>>;
 
-Tensor whole(const Tensor& x) {
-  return x ? moved(x, Layout::whole(x.spec().axes.size())) : Tensor();
+Tensor replicated(const Tensor& x) {
+  return x ? moved(x, Layout::replicated(x.spec().axes.size())) : Tensor();
 }
 
 Cut gather(Parameters& parameters) {
@@ -16,18 +16,18 @@ Cut gather(Parameters& parameters) {
   if (ExecutionContext::current().sharding == nullptr) return cut;
   for (ParamInfo& info : parameters.all()) {
     cut.emplace_back(info.value, info.compute);
-    info.value = whole(info.value);
-    info.compute = whole(info.compute);
+    info.value = replicated(info.value);
+    info.compute = replicated(info.compute);
   }
   return cut;
 }
 
 }  // namespace
 
-WholeParameters::WholeParameters(Parameters& parameters)
+ReplicatedParameters::ReplicatedParameters(Parameters& parameters)
     : parameters_(parameters), cut_(gather(parameters)), nothing_cut_(one_rank_) {}
 
-WholeParameters::~WholeParameters() {
+ReplicatedParameters::~ReplicatedParameters() {
   for (size_t i = 0; i < cut_.size(); ++i) {
     parameters_.all()[i].value = std::move(cut_[i].first);
     parameters_.all()[i].compute = std::move(cut_[i].second);

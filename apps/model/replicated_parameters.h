@@ -1,0 +1,29 @@
+#pragma once
+// For decoding during a run on a mesh: every rank decodes with all parameters, as one device would.
+//
+//   const ReplicatedParameters replicated(model.parameters());   // gathered; sharded again when it goes
+
+#include <vector>
+
+#include "runtime/mesh/sharding.h"
+#include "runtime/tensor/parameters.h"
+
+namespace quintet {
+
+/// Gathers every parameter to every rank (in its memory: all of the model) and makes nothing sharded
+/// for its lifetime. Without a mesh it does nothing. All ranks make one together.
+class ReplicatedParameters {
+ public:
+  explicit ReplicatedParameters(Parameters& parameters);
+  ~ReplicatedParameters();
+  ReplicatedParameters(const ReplicatedParameters&) = delete;
+  ReplicatedParameters& operator=(const ReplicatedParameters&) = delete;
+
+ private:
+  Parameters& parameters_;
+  std::vector<std::pair<Tensor, Tensor>> cut_;  // value and compute
+  Sharding one_rank_{Axes{}, {}, {}};
+  Sharding::Use nothing_cut_;
+};
+
+}  // namespace quintet
