@@ -190,7 +190,7 @@ std::vector<Row> rows_of_models() {
       {{pjit, moe}, "backend", kTold, "--device chooses where a run computes"},
       {{pjit, moe}, "ici_mesh_shape", kRefused, mesh},
       {{pjit, moe}, "dcn_mesh_shape", kRefused, mesh},
-      {{moe}, "state_filter_fn", kTold, "logical_axis_rules say which arrays are cut"},
+      {{moe}, "state_filter_fn", kTold, "logical_axis_rules say which arrays are sharded"},
   };
 }
 

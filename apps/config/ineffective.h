@@ -16,7 +16,7 @@ const gin::IneffectiveTable& ineffective_parameters();
 /// the others on the first rank's stderr. With `lenient` it warns of all.
 void check_effects(const gin::Config& config, bool lenient);
 
-/// Of eval and infer: warns of a position in the data and of a bound partitioner that would cut the model.
+/// Of eval and infer: warns of a position in the data and of a bound partitioner that would shard the model.
 void warn_of_ignored(const RestoreCheckpointConfig& restore, const gin::Arguments& args);
 
 }  // namespace quintet

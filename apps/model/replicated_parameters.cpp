@@ -5,32 +5,32 @@
 namespace quintet {
 namespace {
 
-using Cut = std::vector<std::pair<Tensor, Tensor>>;
+using Shards = std::vector<std::pair<Tensor, Tensor>>;
 
 Tensor replicated(const Tensor& x) {
   return x ? moved(x, Layout::replicated(x.spec().axes.size())) : Tensor();
 }
 
-Cut gather(Parameters& parameters) {
-  Cut cut;
-  if (ExecutionContext::current().sharding == nullptr) return cut;
+Shards gather(Parameters& parameters) {
+  Shards shards;
+  if (ExecutionContext::current().sharding == nullptr) return shards;
   for (ParamInfo& info : parameters.all()) {
-    cut.emplace_back(info.value, info.compute);
+    shards.emplace_back(info.value, info.compute);
     info.value = replicated(info.value);
     info.compute = replicated(info.compute);
   }
-  return cut;
+  return shards;
 }
 
 }  // namespace
 
 ReplicatedParameters::ReplicatedParameters(Parameters& parameters)
-    : parameters_(parameters), cut_(gather(parameters)), nothing_cut_(one_rank_) {}
+    : parameters_(parameters), shards_(gather(parameters)), use_one_rank_(one_rank_) {}
 
 ReplicatedParameters::~ReplicatedParameters() {
-  for (size_t i = 0; i < cut_.size(); ++i) {
-    parameters_.all()[i].value = std::move(cut_[i].first);
-    parameters_.all()[i].compute = std::move(cut_[i].second);
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    parameters_.all()[i].value = std::move(shards_[i].first);
+    parameters_.all()[i].compute = std::move(shards_[i].second);
   }
 }
 

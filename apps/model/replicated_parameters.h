@@ -21,9 +21,9 @@ class ReplicatedParameters {
 
  private:
   Parameters& parameters_;
-  std::vector<std::pair<Tensor, Tensor>> cut_;  // value and compute
+  std::vector<std::pair<Tensor, Tensor>> shards_;  // value and compute
   Sharding one_rank_{Axes{}, {}, {}};
-  Sharding::Use nothing_cut_;
+  Sharding::Use use_one_rank_;
 };
 
 }  // namespace quintet

@@ -17,11 +17,11 @@ std::string gib(int64_t bytes) {
 TrainingLayout parse_layout(const std::string& text, int64_t experts) {
   static const std::regex kForm(R"((\d{1,6})x(\d{1,6})(?:x(\d{1,6}))?(?::a([12])p([12]))?)");
   std::smatch found;
-  QT_CHECK(
-      std::regex_match(text, found, kForm),
-      "--layouts: '{}' is not a layout; expected DATAxMODEL:aNpN, like 2x2:a1p2 (2 data, 2 "
-      "model ranks; activations cut by 1 dimension, parameters by 2), or DATAxMODELxEXPERT:aNpN",
-      text);
+  QT_CHECK(std::regex_match(text, found, kForm),
+           "--layouts: '{}' is not a layout; expected DATAxMODEL:aNpN, like 2x2:a1p2 (2 data, 2 "
+           "model ranks; activations sharded by 1 dimension, parameters by 2), or "
+           "DATAxMODELxEXPERT:aNpN",
+           text);
   QT_CHECK(
       experts > 0 || !found[3].matched,
       "--layouts: {} has an expert axis, but the model has no experts; expected DATAxMODEL:aNpN",

@@ -27,10 +27,11 @@ int64_t seed_from_clock() {
 
 /// The ranks that have the same rows of batches as this one.
 const Group& same_rows(const Mesh& mesh) {
-  const MeshAxes cut = batch_part().axes;
+  const MeshAxes sharded_over = batch_part().axes;
   MeshAxes others;
   for (const MeshAxis& axis : mesh.axes())
-    if (std::find(cut.begin(), cut.end(), axis.name) == cut.end()) others.push_back(axis.name);
+    if (std::find(sharded_over.begin(), sharded_over.end(), axis.name) == sharded_over.end())
+      others.push_back(axis.name);
   return mesh.group(others);
 }
 

@@ -15,13 +15,13 @@ data::ProviderPtr provider_for(const ProviderOf& provider_of,
 data::Shard shard_of(const std::string& scope, const data::DatasetConfig& dataset,
                      int64_t microbatches) {
   const auto [index, parts, axes] = batch_part();
-  QT_CHECK(
-      dataset.batch_size % (parts * microbatches) == 0,
-      "{}/utils.DatasetConfig.batch_size {}: cannot be cut into {} parts over mesh axis '{}'{}; "
-      "bind a multiple of {}",
-      scope, dataset.batch_size, parts, fmt::join(axes, "+"),
-      microbatches > 1 ? fmt::format(" and {} microbatches", microbatches) : "",
-      parts * microbatches);
+  QT_CHECK(dataset.batch_size % (parts * microbatches) == 0,
+           "{}/utils.DatasetConfig.batch_size {}: cannot be sharded into {} parts over mesh axis "
+           "'{}'{}; "
+           "bind a multiple of {}",
+           scope, dataset.batch_size, parts, fmt::join(axes, "+"),
+           microbatches > 1 ? fmt::format(" and {} microbatches", microbatches) : "",
+           parts * microbatches);
   return {index, parts, microbatches};
 }
 

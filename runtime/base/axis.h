@@ -20,7 +20,7 @@ inline constexpr const char* kExpert = "expert";
 inline constexpr const char* kExpertMlp = "expert_mlp";
 inline constexpr const char* kUnmodeled = "unmodeled";  // of the router
 inline constexpr const char* kRelposBuckets = "relpos_buckets";
-inline constexpr const char* kBlocks = "blocks";  // of a cut axis, one statistic each
+inline constexpr const char* kBlocks = "blocks";  // of a sharded axis, one statistic each
 }  // namespace axis
 
 /// One axis of a global (unsharded) array.

@@ -11,7 +11,7 @@
 namespace quintet {
 
 /// partitioning.PjitPartitioner and moe.partitioning.MoePjitPartitioner: how the ranks form a mesh
-/// and what is cut how.
+/// and what is sharded how.
 struct PartitionerConfig {
   std::string name;                   // of the configurable, for messages
   int64_t num_partitions = 1;         // size of the mesh's model axis

@@ -87,8 +87,8 @@ class Operands {
 };
 
 /// The op on a mesh: operands go where the plan wants them, results where the rules do.
-Tensors run_cut(const Op& op, const Tensors& inputs, std::vector<ResultShape> shapes,
-                const Attrs& attrs, const Wanted& make, const Sharding& sharding) {
+Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape> shapes,
+                    const Attrs& attrs, const Wanted& make, const Sharding& sharding) {
   const Plan& plan = planned(op, inputs, shapes, attrs, make, sharding);
   Operands operands(op, inputs, plan);
   if (plan.in_phases) {
@@ -130,7 +130,7 @@ Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Want
     for (const RuleOperand& output : op.rule.outputs) make.push_back(!output.optional || record);
   Tensors outputs = context.sharding == nullptr
                         ? run_unsharded(op, inputs, shapes, attrs, make)
-                        : run_cut(op, inputs, shapes, attrs, make, *context.sharding);
+                        : run_sharded(op, inputs, shapes, attrs, make, *context.sharding);
   if (record) {
     for (Tensor& t : outputs)
       if (t) t.set_needs_grad(true);

@@ -24,7 +24,7 @@ MeshAxes without(MeshAxes from, const MeshAxes& axes) {
   return from;
 }
 
-/// One block for each of the ranks that still have different rows, cut over them; `each` of the next
+/// One block for each of the ranks that still have different rows, sharded over them; `each` of the next
 /// axis for each of the ranks that have different experts.
 struct Arrived {
   Spec spec;

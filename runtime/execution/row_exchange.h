@@ -1,10 +1,10 @@
 #pragma once
 // Packed rows (kernels/moe/dispatch.h) on their way to the ranks that hold their experts, and back:
-// uneven all-to-alls over the mesh axes that cut experts. Which those are the rules say; every rank
+// uneven all-to-alls over the mesh axes that shard experts. Which those are the rules say; every rank
 // works on the rows that all ranks along them have for its experts.
 //
 //   const auto exchange = RowExchange::of(offsets, choices, experts, places);
-//   Tensor there = to_experts(rows, exchange);   // [blocks, n, e], n cut by expert
+//   Tensor there = to_experts(rows, exchange);   // [blocks, n, e], n sharded by expert
 //   ... experts_in(there, exchange->offsets(), ...) ...
 //   Tensor back = from_experts(there, exchange);
 //
@@ -25,7 +25,7 @@ namespace quintet {
 class RowExchange {
  public:
   /// offsets [b, s] and choices [b, n] of a routing among `experts`, each of which serves at most
-  /// `places` rows of a rank (0: all it has). nullptr where rows stay: the mesh does not cut experts, or
+  /// `places` rows of a rank (0: all it has). nullptr where rows stay: the mesh does not shard experts, or
   /// not the batch along with them. Called by all ranks.
   static std::shared_ptr<const RowExchange> of(const Tensor& offsets, const Tensor& choices,
                                                int64_t experts, int64_t places);
@@ -43,8 +43,8 @@ class RowExchange {
   int64_t room_for(int64_t arrived) const;  // the same on all ranks
   Tensor moved(const Tensor& rows, bool there) const;
 
-  MeshAxes axes_;        // that cut experts
-  Tensor packed_;        // choices: the batch, the rows and how they are cut before they leave
+  MeshAxes axes_;        // that shard experts
+  Tensor packed_;        // choices: the batch, the rows and how they are sharded before they leave
   int64_t room_ = 0;     // rows of a rank, there
   int64_t ranks_ = 1;    // along axes_
   Slices here_, there_;  // in rows: what goes to whom and what comes from whom

@@ -32,14 +32,14 @@ struct Layout {
   bool operator==(const Layout&) const = default;
   /// On every rank all of the array, no sum open.
   static Layout replicated(size_t rank) { return {std::vector<MeshAxes>(rank), {}}; }
-  bool cut() const {
+  bool sharded() const {
     for (const MeshAxes& axes : dims)
       if (!axes.empty()) return true;
     return false;
   }
 };
 
-/// A range of an array: what is on a rank, or, before it is cut over the mesh, the rows of a
+/// A range of an array: what is on a rank, or, before it is sharded over the mesh, the rows of a
 /// microbatch.
 struct Block {
   std::vector<int64_t> origin, sizes;

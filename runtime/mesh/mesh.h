@@ -1,5 +1,5 @@
 #pragma once
-// A mesh: ranks laid out along named axes. Arrays are cut along its axes (layout.h); collectives
+// A mesh: ranks laid out along named axes. Arrays are sharded along its axes (layout.h); collectives
 // run along them.
 //
 //   Mesh mesh({{"data", 2}, {"model", 2}}, &comm);
@@ -44,7 +44,7 @@ class Mesh {
   int coordinate(const std::string& axis, int position) const;
 
   /// The ranks that differ from this one only along `axes`, the first of them outermost: member i
-  /// holds block i of a dimension that `axes` cut, in that order. Axes the mesh has not count as 1.
+  /// holds block i of a dimension that `axes` shard, in that order. Axes the mesh has not count as 1.
   /// Needs no communication; the reference stays good as long as the mesh.
   const Group& group(const std::vector<std::string>& axes) const;
   /// All ranks of the mesh, by position.

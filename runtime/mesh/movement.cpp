@@ -30,7 +30,7 @@ class Walk {
   }
 
  private:
-  /// What cuts dimension d so far is right, and this is what comes next; nullptr: nothing.
+  /// What shards dimension d so far is right, and this is what comes next; nullptr: nothing.
   const std::string* next_of(size_t d) const {
     const MeshAxes &have = now_.dims[d], &want = to_.dims[d];
     return have.size() < want.size() && std::equal(have.begin(), have.end(), want.begin())

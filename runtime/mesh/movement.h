@@ -18,8 +18,8 @@ std::string_view name_of(MoveKind kind);
 struct Move {
   MoveKind kind;
   MeshAxes axes;      // whose ranks take part, outermost first
-  size_t dim = 0;     // the dimension they cut before (all-gather, all-to-all) or after it
-  size_t to_dim = 0;  // the dimension they cut after an all-to-all
+  size_t dim = 0;     // the dimension they shard before (all-gather, all-to-all) or after it
+  size_t to_dim = 0;  // the dimension they shard after an all-to-all
   Layout after;       // of the array
   int64_t bytes = 0;  // sent by each rank, as Traffic counts; 0 for a slice
 };
@@ -28,7 +28,7 @@ struct Move {
 /// an axis that the mesh does not have.
 int64_t parts_of(const MeshAxes& axes, const Axes& mesh);
 
-/// `frame`: the range of the array that is cut. Sums of `from` that `to` does not leave open are
+/// `frame`: the range of the array that is sharded. Sums of `from` that `to` does not leave open are
 /// taken first, scattered where `to` wants that.
 std::vector<Move> moves(const Spec& spec, const Block& frame, const Layout& from, const Layout& to,
                         const Axes& mesh);

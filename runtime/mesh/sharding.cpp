@@ -67,7 +67,7 @@ bool Sharding::rules_know(const std::string& logical) const {
 
 Layout Sharding::place(const Spec& spec) const {
   std::vector<std::optional<std::string>> names;
-  std::set<std::string> seen;  // of two axes of one name the first is cut
+  std::set<std::string> seen;  // of two axes of one name the first is sharded
   for (const Axis& axis : spec.axes)
     names.push_back(seen.insert(axis.name).second ? std::optional(axis.name) : std::nullopt);
   return {logical_to_mesh_axes(names, rules_), {}};
@@ -82,7 +82,7 @@ Block Sharding::block(std::string_view what, const Spec& spec, const Layout& lay
     const int64_t parts = parts_of(axes, mesh_);
     QT_CHECK(
         frame.sizes[i] % parts == 0,
-        "{} {}: axis '{}' of size {} cannot be cut over mesh axis '{}' of size {}, as the rule "
+        "{} {}: axis '{}' of size {} cannot be sharded over mesh axis '{}' of size {}, as the rule "
         "('{}', '{}') says; choose a size that it divides, another mesh, or a rule that leaves "
         "'{}' unsharded",
         what, to_string(spec), spec.axes[i].name, frame.sizes[i], fmt::join(axes, "+"), parts,

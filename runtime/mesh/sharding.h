@@ -1,5 +1,5 @@
 #pragma once
-// The partitioning of a run: a mesh, this rank's place on it, and the rules that cut arrays by their
+// The partitioning of a run: a mesh, this rank's place on it, and the rules that shard arrays by their
 // logical axes. Current for a thread; without one, arrays are unsharded and nothing is communicated.
 //
 //   const Sharding sharding(mesh, standard_logical_axis_rules({}));
@@ -45,7 +45,7 @@ class Sharding {
   /// one does not divide.
   Block block(std::string_view what, const Spec& spec, const Layout& layout,
               const Block& frame) const;
-  /// Which of the blocks that `axes` cut is this rank's.
+  /// Which of the blocks that `axes` make is this rank's.
   int64_t index_in(const MeshAxes& axes) const;
 
  private:

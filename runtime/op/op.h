@@ -42,7 +42,7 @@ struct Op {
   size_t index;  // in ops.def: of the kernel in Device::ops()
   CostOf cost;
   Vjp vjp;        // nullptr: the op has no gradient
-  Phases phases;  // where a `~` letter is cut over ranks; nullptr: none
+  Phases phases;  // where a `~` letter is sharded over ranks; nullptr: none
 
   /// Of a record of ops.def. Throws Bug naming the op if its rule or its attributes cannot be read or
   /// if it has no cost.

@@ -16,7 +16,7 @@ struct RuleTerm {
   bool unsharded = false;   // must not be sharded over ranks
   bool statistics = false;  // may be, in phases
   bool per_block = false;   // a result's: one place for each of the letter's blocks
-  bool fixed = false;       // an operand's: cut as it comes, never moved along this axis
+  bool fixed = false;       // an operand's: sharded as it comes, never moved along this axis
 };
 
 struct RuleOperand {

@@ -73,7 +73,7 @@ GradientCheck check_gradients(std::span<const ParamSlot> params, Reducer* reduce
   }
   Bucket bucket;
   for (size_t i = 0; i < params.size(); ++i)
-    bucket.add({&check.squares[i], 1}, params[i].cut_axes());
+    bucket.add({&check.squares[i], 1}, params[i].shard_axes());
   bucket.sum(reducer);
   double total = 0;
   for (size_t i = 0; i < params.size(); ++i) {

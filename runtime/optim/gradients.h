@@ -21,7 +21,7 @@ struct GradientCheck {
   std::vector<int32_t> marks;   // of `marks`, in ordinary memory
 };
 /// The sums are taken in blocks of fixed size and added in order: they do not depend on the
-/// threads. Of parameters that are cut all ranks ask together, with a reducer. `marks`: what the
+/// threads. Of parameters that are sharded all ranks ask together, with a reducer. `marks`: what the
 /// slots' not_finite point to, a number a slot side by side, which come to the host with the sums.
 GradientCheck check_gradients(std::span<const ParamSlot> params, Reducer* reducer = nullptr,
                               const int32_t* marks = nullptr);

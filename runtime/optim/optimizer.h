@@ -34,7 +34,7 @@ struct ParamSlot {
   View param;
   View grad = View::none();
   View copy = View::none();  // bfloat16 copy of param on a GPU, which on_device() updates write too
-  std::vector<CutAxes> cuts = {};  // by axis: the mesh axes that cut it; param is a block then
+  std::vector<MeshAxes> mesh_axes = {};  // by axis: those that shard it; param is a block then
   /// Set to 1 by an update that leaves a number of param or of its state NaN or infinite; in the
   /// device's memory, may be null.
   int32_t* not_finite = nullptr;
@@ -44,10 +44,11 @@ struct ParamSlot {
     if (!finite && not_finite != nullptr) std::atomic_ref(*not_finite).store(1);
   }
 
-  /// All mesh axes that cut the array.
-  CutAxes cut_axes() const {
-    CutAxes all;
-    for (const CutAxes& cut : cuts) all.insert(all.end(), cut.begin(), cut.end());
+  /// All mesh axes that shard the array.
+  MeshAxes shard_axes() const {
+    MeshAxes all;
+    for (const MeshAxes& axes_of_dim : mesh_axes)
+      all.insert(all.end(), axes_of_dim.begin(), axes_of_dim.end());
     return all;
   }
 };
@@ -70,7 +71,7 @@ struct UpdateArgs {
   /// Norm of all gradients as given (check_gradients), if known: saves a pass where they are
   /// clipped.
   std::optional<double> gradient_norm{};
-  Reducer* reducer = nullptr;  // needed where parameters are cut
+  Reducer* reducer = nullptr;  // needed where parameters are sharded
 };
 
 class Optimizer {

@@ -6,7 +6,7 @@
 
 namespace quintet {
 
-void Bucket::add(std::span<double> values, const CutAxes& axes) {
+void Bucket::add(std::span<double> values, const MeshAxes& axes) {
   if (axes.empty() || values.empty()) return;
   auto found = std::find_if(groups_.begin(), groups_.end(),
                             [&](const auto& group) { return group.first == axes; });
@@ -15,7 +15,7 @@ void Bucket::add(std::span<double> values, const CutAxes& axes) {
 }
 
 void Bucket::reduce(Reducer* reducer,
-                    void (Reducer::*how)(std::span<double>, const CutAxes&)) const {
+                    void (Reducer::*how)(std::span<double>, const MeshAxes&)) const {
   for (const auto& [axes, parts] : groups_) {
     QT_ASSERT(reducer != nullptr);
     if (reducer->on_paper()) {

@@ -1,27 +1,26 @@
 #pragma once
-// Sums of numbers that ranks hold parts of: statistics of arrays that are cut over a mesh. All that
+// Sums of numbers that ranks hold parts of: statistics of arrays that are sharded over a mesh. All that
 // one phase of an update needs goes into a few collectives, one for each set of mesh axes.
 //
 //   Bucket bucket;
-//   bucket.add(sums, slot.cut_axes());
+//   bucket.add(sums, slot.shard_axes());
 //   bucket.sum(args.reducer);          // sums are now those of all shards, the same on all ranks
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
-namespace quintet {
+#include "runtime/mesh/layout.h"
 
-using CutAxes = std::vector<std::string>;  // names of mesh axes
+namespace quintet {
 
 class Reducer {
  public:
   virtual ~Reducer() = default;
   /// Adds `values` over the ranks along `axes`; called by all of them in the same order.
-  virtual void sum(std::span<double> values, const CutAxes& axes) = 0;
-  virtual void max(std::span<double> values, const CutAxes& axes) = 0;
+  virtual void sum(std::span<double> values, const MeshAxes& axes) = 0;
+  virtual void max(std::span<double> values, const MeshAxes& axes) = 0;
   /// Nothing is computed: values have a number but do not exist.
   virtual bool on_paper() const { return false; }
 };
@@ -29,15 +28,15 @@ class Reducer {
 class Bucket {
  public:
   /// `values` must stay until sum(); without axes they are complete already.
-  void add(std::span<double> values, const CutAxes& axes);
-  /// Throws Bug if something is cut and there is no reducer.
+  void add(std::span<double> values, const MeshAxes& axes);
+  /// Throws Bug if something is sharded and there is no reducer.
   void sum(Reducer* reducer) const { reduce(reducer, &Reducer::sum); }
   void max(Reducer* reducer) const { reduce(reducer, &Reducer::max); }
 
  private:
-  void reduce(Reducer* reducer, void (Reducer::*how)(std::span<double>, const CutAxes&)) const;
+  void reduce(Reducer* reducer, void (Reducer::*how)(std::span<double>, const MeshAxes&)) const;
 
-  std::vector<std::pair<CutAxes, std::vector<std::span<double>>>> groups_;
+  std::vector<std::pair<MeshAxes, std::vector<std::span<double>>>> groups_;
 };
 
 }  // namespace quintet

@@ -11,7 +11,7 @@ namespace quintet {
 namespace {
 
 /// Letters of the dimensions of an operand; leading dimensions are "0", "1", ... Of a merged axis the
-/// first letter is the one that can be cut.
+/// first letter is the one that can be sharded.
 std::vector<std::string> letters_of(const RuleOperand& operand, size_t rank) {
   std::vector<std::string> letters;
   for (size_t i = 0; i + operand.terms.size() < rank; ++i) letters.push_back(std::to_string(i));
@@ -59,7 +59,8 @@ class Planner {
       best = std::move(*plan);
     } while (advance(at, choices));
     if (!least)
-      throw Bug(fmt::format("{}: operands that stay as they come are cut differently", op_.name));
+      throw Bug(
+          fmt::format("{}: operands that stay as they come are sharded differently", op_.name));
     for (size_t i = 0; i < shapes_.size(); ++i)  // refuses what does not divide
       if (make_[i] && best.blocks[i] == 0)
         sharding_.block(fmt::format("{}: result", op_.name), shapes_[i].spec, best.targets[i],
@@ -100,8 +101,8 @@ class Planner {
       if (feasible(letter, axis.size) && std::find(to.begin(), to.end(), letter) == to.end())
         to.push_back(letter);
     };
-    const auto for_cut = [&](const Layout& layout, const std::vector<std::string>& letters,
-                             const auto& body) {
+    const auto for_sharded = [&](const Layout& layout, const std::vector<std::string>& letters,
+                                 const auto& body) {
       for (size_t d = 0; d < letters.size(); ++d)
         if (std::find(layout.dims[d].begin(), layout.dims[d].end(), axis.name) !=
             layout.dims[d].end())
@@ -110,18 +111,18 @@ class Planner {
     if (axis.size > 1) {
       for (size_t i = 0; i < inputs_.size(); ++i)
         if (inputs_[i])
-          for_cut(inputs_[i].layout(), in_letters_[i], [&](const std::string& letter) {
+          for_sharded(inputs_[i].layout(), in_letters_[i], [&](const std::string& letter) {
             add(op_.rule.inputs[i].parameter ? parameters : activations, letter);
           });
       for (size_t i = 0; i < targets_.size(); ++i)
-        for_cut(targets_[i], out_letters_[i], [&](const std::string& letter) {
+        for_sharded(targets_[i], out_letters_[i], [&](const std::string& letter) {
           if (sizes_.contains(letter)) add(results, letter);
         });
     }
     std::vector<std::string> choices = !activations.empty()  ? activations
                                        : !parameters.empty() ? parameters
                                                              : results;
-    // A result may be wanted cut where a parameter is, or along an axis that no operand has.
+    // A result may be wanted sharded where a parameter is, or along an axis that no operand has.
     for (const std::string& letter : results)
       if (std::find(parameters.begin(), parameters.end(), letter) != parameters.end() ||
           !in_inputs_.contains(letter))
@@ -196,7 +197,7 @@ class Planner {
     return plan;
   }
 
-  /// Whether an operand's fixed axes are cut as they come.
+  /// Whether an operand's fixed axes are sharded as they come.
   bool stays(size_t i, const Layout& layout) const {
     const auto& terms = op_.rule.inputs[i].terms;
     const size_t lead = layout.dims.size() - terms.size();
@@ -234,7 +235,7 @@ class Planner {
     plan.targets.push_back(std::move(target));
   }
 
-  /// Dimension d is cut over `axes`, which then cut no other.
+  /// Dimension d is sharded over `axes`, which then shard no other.
   static void fix(Layout& layout, size_t d, const MeshAxes& axes) {
     for (MeshAxes& others : layout.dims)
       std::erase_if(others, [&](const std::string& axis) {

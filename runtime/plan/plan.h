@@ -1,7 +1,7 @@
 #pragma once
-// Where an op runs on a mesh: which letter of its rule each mesh axis cuts, and what moves for that.
-// Activations keep their layout and parameters move: a mesh axis works on a letter where it cuts an
-// activation already, else where it cuts a parameter, else where it is to cut the result; of several
+// Where an op runs on a mesh: which letter of its rule each mesh axis shards, and what moves for that.
+// Activations keep their layout and parameters move: a mesh axis works on a letter where it shards an
+// activation already, else where it shards a parameter, else where it is to shard the result; of several
 // such choices the one that moves the fewest bytes is taken, of equal ones the first.
 //
 //   const Plan plan = plan_op(op, inputs, shapes, attrs, make, sharding);
@@ -19,7 +19,7 @@ struct Plan {
   std::vector<Layout> results;  // that it makes, sums open
   std::vector<Layout> targets;  // where the rules put the results
   std::vector<int64_t> blocks;  // of each result: how many places a `^` axis has; 0: has none
-  bool in_phases = false;       // a `~` letter is cut: the op's phases run in its place
+  bool in_phases = false;       // a `~` letter is sharded: the op's phases run in its place
   int64_t bytes = 0;            // that a rank sends for all this
 };
 

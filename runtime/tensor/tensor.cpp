@@ -8,7 +8,7 @@ namespace quintet {
 
 Tensor::Tensor(Spec spec, Layout layout, Block frame) : impl_(std::make_shared<Impl>()) {
   QT_ASSERT(spec.axes.size() == frame.sizes.size() && spec.axes.size() <= kMaxRank);
-  Block block = layout.cut()
+  Block block = layout.sharded()
                     ? ExecutionContext::current().sharding->block("array", spec, layout, frame)
                     : frame;
   int64_t elements = 1;

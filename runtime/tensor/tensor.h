@@ -22,7 +22,7 @@ class Tensor {
  public:
   /// An absent operand.
   Tensor() = default;
-  /// Uninitialised storage for this rank's part of `frame`, a range of the array that `layout` cuts.
+  /// Uninitialised storage for this rank's part of `frame`, a range of the array that `layout` shards.
   Tensor(Spec spec, Layout layout, Block frame);
   /// Uninitialised and unsharded.
   explicit Tensor(Spec spec);

@@ -21,13 +21,13 @@ HostArrays own_rows(const HostArrays& batch, int64_t microbatches) {
   HostArrays own;
   for (const auto& [name, global] : batch) {
     std::vector<int64_t> shape = global.shape;
-    QT_CHECK(
-        shape[0] % (part.count * microbatches) == 0,
-        "{} [batch={}, ...]: cannot be cut over mesh axis '{}' of size {}{}; choose a multiple of "
-        "{} rows",
-        name, shape[0], fmt::join(part.axes, "+"), part.count,
-        microbatches > 1 ? fmt::format(" and into {} microbatches", microbatches) : "",
-        part.count * microbatches);
+    QT_CHECK(shape[0] % (part.count * microbatches) == 0,
+             "{} [batch={}, ...]: cannot be sharded over mesh axis '{}' of size {}{}; choose a "
+             "multiple of "
+             "{} rows",
+             name, shape[0], fmt::join(part.axes, "+"), part.count,
+             microbatches > 1 ? fmt::format(" and into {} microbatches", microbatches) : "",
+             part.count * microbatches);
     shape[0] /= part.count;
     HostArray& rows = own[name] = HostArray(global.dtype, shape);
     const size_t bytes = rows.bytes.size() / static_cast<size_t>(microbatches);

@@ -1,6 +1,6 @@
 #pragma once
 // A batch over the ranks of a mesh: every rank has the rows of its data shard and no others, those of
-// the first microbatch, then those of the second, and so on. Each microbatch is cut alone, so that all
+// the first microbatch, then those of the second, and so on. Each microbatch is sharded alone, so that all
 // ranks have as much to do.
 //
 //   16 rows, 2 microbatches, 2 data shards: shard 0 has rows 0-3 and 8-11, shard 1 has 4-7 and 12-15
@@ -15,7 +15,7 @@ namespace quintet {
 /// Which of the parts of every microbatch this thread's rank has.
 struct BatchPart {
   int64_t index = 0, count = 1;
-  MeshAxes axes;  // that the rules cut batches over
+  MeshAxes axes;  // that the rules shard batches over
 };
 BatchPart batch_part();
 

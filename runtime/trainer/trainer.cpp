@@ -33,10 +33,10 @@ std::vector<float> values_of(const View& view) {
 /// Sums over the ranks of this thread's mesh, in ordinary memory.
 class MeshReducer final : public Reducer {
  public:
-  void sum(std::span<double> values, const CutAxes& axes) override {
+  void sum(std::span<double> values, const MeshAxes& axes) override {
     reduce_over_ranks(values, axes);
   }
-  void max(std::span<double> values, const CutAxes& axes) override {
+  void max(std::span<double> values, const MeshAxes& axes) override {
     reduce_over_ranks(values, axes, Reduction::max);
   }
   bool on_paper() const override { return !Device::current().memory_is_real(); }
@@ -66,8 +66,8 @@ void add_weight_metrics(Metrics& metrics, const std::vector<ParamSlot>& slots,
   }
   Bucket sums, maxima;
   for (size_t i = 0; i < slots.size(); ++i) {
-    sums.add({&squares[2 * i], 2}, slots[i].cut_axes());
-    maxima.add({&largest_of[i], 1}, slots[i].cut_axes());
+    sums.add({&squares[2 * i], 2}, slots[i].shard_axes());
+    maxima.add({&largest_of[i], 1}, slots[i].shard_axes());
   }
   sums.sum(&reducer);
   maxima.max(&reducer);
@@ -90,9 +90,9 @@ bool may_record() {
   return Device::current().can_record() && ExecutionContext::current().sharding == nullptr;
 }
 
-bool any_cut(const std::vector<ParamSlot>& slots) {
+bool any_sharded(const std::vector<ParamSlot>& slots) {
   return std::any_of(slots.begin(), slots.end(),
-                     [](const ParamSlot& slot) { return !slot.cut_axes().empty(); });
+                     [](const ParamSlot& slot) { return !slot.shard_axes().empty(); });
 }
 
 }  // namespace
@@ -116,7 +116,7 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
   const int64_t count[] = {static_cast<int64_t>(parameters_.all().size())};
   marks_ = zero_state(DType::i32, count, device_);
   // The device's kernels take statistics of unsharded arrays; of sharded ones the host does.
-  if (!device_.runs_any_optimizer() && (!optimizer_->on_device() || any_cut(slots())))
+  if (!device_.runs_any_optimizer() && (!optimizer_->on_device() || any_sharded(slots())))
     optimizer_ = host_mirror(std::move(optimizer_));
   optimizer_->init(slots());
 }

@@ -12,7 +12,7 @@
 namespace quintet {
 namespace {
 
-/// On four ranks, two of which hold each half of "target/cut" and all "target/whole", a bit of
+/// On four ranks, two of which hold each half of "target/sharded" and all "target/replicated", a bit of
 /// `name` flips on rank 3. What each rank throws.
 std::vector<std::string> messages_when(const std::string& name) {
   std::mutex mutex;
@@ -25,8 +25,8 @@ std::vector<std::string> messages_when(const std::string& name) {
       view.origin[0] = origin;
       return StateArray{called, {"embed"}, view};
     };
-    std::vector<StateArray> state = {array("target/whole", whole, 0),
-                                     array("target/cut", half, 3 * (comm.rank() % 2))};
+    std::vector<StateArray> state = {array("target/replicated", whole, 0),
+                                     array("target/sharded", half, 3 * (comm.rank() % 2))};
     for (const StateArray& one : state)
       if (comm.rank() == 3 && one.name == name)
         reinterpret_cast<uint32_t*>(one.view.pointer)[1] ^= 1u;
@@ -43,12 +43,12 @@ std::vector<std::string> messages_when(const std::string& name) {
 
 TEST(Replicas, OneFlippedBitIsFoundByAllRanksAndNamed) {
   for (const std::string& message : messages_when("nothing")) EXPECT_EQ(message, "");
-  for (const std::string& message : messages_when("target/whole"))
-    EXPECT_TRUE(message.starts_with("target/whole [0]: rank 0 on ") &&
+  for (const std::string& message : messages_when("target/replicated"))
+    EXPECT_TRUE(message.starts_with("target/replicated [0]: rank 0 on ") &&
                 message.find(" and rank 3 on ") != std::string::npos)
         << message;
-  for (const std::string& message : messages_when("target/cut"))
-    EXPECT_TRUE(message.starts_with("target/cut [3]: rank 1 on ") &&
+  for (const std::string& message : messages_when("target/sharded"))
+    EXPECT_TRUE(message.starts_with("target/sharded [3]: rank 1 on ") &&
                 message.find(" and rank 3 on ") != std::string::npos)
         << message;
 }

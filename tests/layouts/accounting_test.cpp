@@ -1,4 +1,4 @@
-// What a rank holds and sends: with parameters cut over both mesh axes its share of parameters,
+// What a rank holds and sends: with parameters sharded over both mesh axes its share of parameters,
 // gradients and optimizer state, never more than two layers gathered; and a step on paper sends what
 // a step on ranks does.
 
@@ -82,11 +82,11 @@ TEST_P(Accounting, ARankHoldsItsShareAndTwoGatheredLayers) {
   on_ranks(partitioning(GetParam(), 1, 2), [&](Comm&) {
     const Held rank = hold();
     const std::lock_guard lock(mutex);
-    int64_t cut = 0;
+    int64_t sharded = 0;
     for (const auto& [name, bytes] : unsharded.parameters) {
       if (!name.ends_with("/kernel") && !name.ends_with("/embedding")) continue;
       SCOPED_TRACE(name);
-      ++cut;
+      ++sharded;
       EXPECT_EQ(rank.parameters.at(name) * data * model, bytes);
       EXPECT_EQ(rank.gradients.at(name) * data * model, unsharded.gradients.at(name));
       const std::string state = "state/param_states/" + name;
@@ -95,7 +95,7 @@ TEST_P(Accounting, ARankHoldsItsShareAndTwoGatheredLayers) {
       EXPECT_LE(moments,
                 unsharded.state.at(state + "/v_row") + unsharded.state.at(state + "/v_col"));
     }
-    EXPECT_GT(cut, 20);
+    EXPECT_GT(sharded, 20);
     std::multiset<int64_t, std::greater<>> layers;
     for (const auto& [layer, bytes] : rank.gathered_layers) layers.insert(bytes);
     EXPECT_GT(rank.most_gathered, 0);
@@ -149,7 +149,7 @@ TEST(Gradients, OfAnArrayThatIsUsedOftenAreSummedOverRanksOnce) {
       run_gradients(training, *model);
       Traffic::Entry scattered;
       for (const ParamInfo& info : model->parameters().all())
-        if (info.value.layout().cut())
+        if (info.value.layout().sharded())
           scattered.calls += 1,
               scattered.bytes += Traffic::sent("reduce_scatter", info.value.bytes() * 4, 4);
       const Traffic::Table sent = comm.traffic().table();
@@ -224,7 +224,7 @@ TEST(Experts, AreNeverGathered) {
         const StepLog::Use use(log);
         run_gradients(training, *model);
       }
-      EXPECT_EQ(gathers.peak_bytes(), 0);  // nothing else is cut in this layout
+      EXPECT_EQ(gathers.peak_bytes(), 0);  // nothing else is sharded in this layout
       EXPECT_EQ(over_experts(log, "all_gather"), StepLog::Sent{}) << log.text();
       EXPECT_EQ(over_experts(log, "reduce_scatter"), StepLog::Sent{}) << log.text();
       // Two sparse layers: counts, rows there and back, their gradients back and there.

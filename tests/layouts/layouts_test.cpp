@@ -14,7 +14,7 @@ struct Layouts : ::testing::Test {
                int parameter_dims) {
     SCOPED_TRACE(describe(training, sizes, activation_dims, parameter_dims));
     expect_same(run_unsharded(training),
-                run_cut(training, partitioning(sizes, activation_dims, parameter_dims)));
+                run_sharded(training, partitioning(sizes, activation_dims, parameter_dims)));
   }
 };
 
@@ -77,7 +77,7 @@ TEST_F(Layouts, GiveTheSameRunWithExpertsThatNobodyChooses) {
 }
 
 TEST_F(Layouts, GiveTheSameRunForAnyRules) {
-  // Heads unsharded, the MLP's inner axis over both mesh axes, lengths cut outside of matrix products.
+  // Heads unsharded, the MLP's inner axis over both mesh axes, lengths sharded outside of matrix products.
   const Partitioning any{{{"data", 2}, {"model", 2}},
                          {{"batch", {}},
                           {"mlp", {"model", "data"}},
@@ -86,7 +86,7 @@ TEST_F(Layouts, GiveTheSameRunForAnyRules) {
                           {"vocab", {"data"}},
                           {"length", {"model"}},
                           {"embed", {"data"}}}};
-  expect_same(run_unsharded({}), run_cut({}, any));
+  expect_same(run_unsharded({}), run_sharded({}, any));
 }
 
 /// Axes in any order over mesh axes in any order.
@@ -116,7 +116,7 @@ TEST_F(Layouts, GiveTheSameRunForRandomRules) {
     for (const auto& [axis, over] : any.rules)
       text += fmt::format("{}: {}; ", axis, fmt::join(over, "+"));
     SCOPED_TRACE(text);
-    expect_same(alone, run_cut(training, any));
+    expect_same(alone, run_sharded(training, any));
   }
 }
 
@@ -142,7 +142,7 @@ TEST_F(Layouts, FollowTheCurveOfOneRank) {
       .network = Network::decoder_only, .rows = 8, .steps = 100, .optimizer = {}};
   const Result curve = run_unsharded(training);
   EXPECT_LT(curve.losses.back(), 0.9 * curve.losses.front());
-  for (const Result& got : run_cut(training, partitioning({2, 2}, 2, 2)))
+  for (const Result& got : run_sharded(training, partitioning({2, 2}, 2, 2)))
     for (size_t i = 0; i < curve.losses.size(); ++i)
       ASSERT_NEAR(got.losses[i], curve.losses[i], 1e-4 * curve.losses[i]) << "step " << i;
 }

@@ -95,7 +95,7 @@ TEST(Plan, TwoDimensionsGatherActivationsBeforeAndScatterThemAfter) {
   EXPECT_EQ(plan(ops::table::mlp_grad, {kX, kIn, kIn, kOut, kH, kH, kX}, on).moves, backward);
 }
 
-// Axes marked `=` are cut as they come: rows that lie with their experts bring no expert's matrices to
+// Axes marked `=` are sharded as they come: rows that lie with their experts bring no expert's matrices to
 // them, rows that do not are never dealt out by place.
 TEST(Plan, PackedRowsStayWhereTheyAre) {
   LogicalAxisRules rules{
@@ -147,7 +147,7 @@ TEST(Plan, AttentionIsCutByHeads) {
 }
 
 TEST(Plan, IsRememberedForTheAttributesThatItReads) {
-  // Of packed rows nothing but the attribute says how many groups there are to cut.
+  // Of packed rows nothing but the attribute says how many groups there are to shard.
   const Op op("group", "x: (gn)e -> y: (gn)e with g", "", nullptr, 0, no_products, nullptr,
               nullptr);
   const Sharding on({{"model", 4}}, {0}, {{"rows", {"model"}}});
@@ -183,7 +183,7 @@ TEST(Plan, StatisticsOfACutAxisAreTakenInPhases) {
 }
 
 TEST(Plan, SequenceParallelNormsAreARuleTable) {
-  // Beyond T5X: outside of matrix products the length is cut over `model`.
+  // Beyond T5X: outside of matrix products the length is sharded over `model`.
   const Sharding on({{"data", 1}, {"model", 4}}, {0, 0},
                     {{"batch", {"data"}},
                      {"vocab", {"model"}},
@@ -220,9 +220,9 @@ TEST(Moves, LeadFromAnyLayoutToAnyOther) {
   const Spec spec{{{"a", 16}, {"b", 16}}, DType::f32};
   const Axes mesh{{"x", 2}, {"y", 2}};
   std::vector<Layout> layouts;
-  const std::vector<MeshAxes> cuts{{}, {"x"}, {"y"}, {"x", "y"}, {"y", "x"}};
-  for (const MeshAxes& a : cuts)
-    for (const MeshAxes& b : cuts) {
+  const std::vector<MeshAxes> shardings{{}, {"x"}, {"y"}, {"x", "y"}, {"y", "x"}};
+  for (const MeshAxes& a : shardings)
+    for (const MeshAxes& b : shardings) {
       const bool twice = std::any_of(a.begin(), a.end(), [&](const std::string& axis) {
         return std::find(b.begin(), b.end(), axis) != b.end();
       });
@@ -261,10 +261,11 @@ TEST(Rules, ThatCutWhatDoesNotDivideAreRefusedNamingOpTensorAndSizes) {
             }),
             "accepted");
   const Spec spec{narrow, DType::f32};
-  EXPECT_EQ(refusal([&] { on.block("parameter wi", spec, on.place(spec), full_slice(spec)); }),
-            "parameter wi [embed=32, mlp=6] float32: axis 'mlp' of size 6 cannot be cut over mesh "
-            "axis 'model' of size 4, as the rule ('mlp', 'model') says; choose a size that it "
-            "divides, another mesh, or a rule that leaves 'mlp' unsharded");
+  EXPECT_EQ(
+      refusal([&] { on.block("parameter wi", spec, on.place(spec), full_slice(spec)); }),
+      "parameter wi [embed=32, mlp=6] float32: axis 'mlp' of size 6 cannot be sharded over mesh "
+      "axis 'model' of size 4, as the rule ('mlp', 'model') says; choose a size that it "
+      "divides, another mesh, or a rule that leaves 'mlp' unsharded");
   const std::string of_result = refusal([&] {
     const Sharding::Use use(on);
     const Tensor x(Spec{kX, DType::f32}), w(spec);
@@ -273,7 +274,7 @@ TEST(Rules, ThatCutWhatDoesNotDivideAreRefusedNamingOpTensorAndSizes) {
   });
   EXPECT_TRUE(
       of_result.starts_with("matmul: result [batch=16, length=8, mlp=6] float32: axis 'mlp' "
-                            "of size 6 cannot be cut over mesh axis 'model' of size 4"))
+                            "of size 6 cannot be sharded over mesh axis 'model' of size 4"))
       << of_result;
 }
 

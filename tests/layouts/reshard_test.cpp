@@ -34,10 +34,10 @@ Tensor numbered(const Layout& layout) {
 
 std::vector<Layout> layouts() {
   std::vector<Layout> all;
-  const std::vector<MeshAxes> cuts{{}, {"x"}, {"y"}, {"x", "y"}, {"y", "x"}};
-  for (const MeshAxes& a : cuts)
-    for (const MeshAxes& b : cuts)
-      for (const MeshAxes& c : cuts) {
+  const std::vector<MeshAxes> shardings{{}, {"x"}, {"y"}, {"x", "y"}, {"y", "x"}};
+  for (const MeshAxes& a : shardings)
+    for (const MeshAxes& b : shardings)
+      for (const MeshAxes& c : shardings) {
         MeshAxes used;
         for (const MeshAxes& axes : {a, b, c}) used.insert(used.end(), axes.begin(), axes.end());
         std::sort(used.begin(), used.end());
@@ -54,7 +54,7 @@ TEST(Reshard, KeepsTheArray) {
     const std::vector<Layout> all = layouts();
     for (Layout from : all)
       for (const Layout& to : all) {
-        // An axis that cuts nothing may have a sum open.
+        // An axis that shards nothing may have a sum open.
         for (const char* axis : {"", "x"}) {
           const bool in_use = std::any_of(
               from.dims.begin(), from.dims.end(),

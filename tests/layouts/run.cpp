@@ -175,7 +175,7 @@ void on_ranks(const Partitioning& partitioning, const std::function<void(Comm&)>
   });
 }
 
-std::vector<Result> run_cut(const Training& training, const Partitioning& partitioning) {
+std::vector<Result> run_sharded(const Training& training, const Partitioning& partitioning) {
   std::mutex mutex;
   std::map<int, Result> by_rank;
   on_ranks(partitioning, [&](Comm& comm) {

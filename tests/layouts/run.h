@@ -54,6 +54,6 @@ void on_ranks(const Partitioning& partitioning, const std::function<void(Comm&)>
 /// The training on this rank alone.
 Result run_unsharded(const Training& training);
 /// The same on a mesh: what each rank has at the end, gathered.
-std::vector<Result> run_cut(const Training& training, const Partitioning& partitioning);
+std::vector<Result> run_sharded(const Training& training, const Partitioning& partitioning);
 
 }  // namespace quintet::testing

@@ -31,7 +31,8 @@ TEST_P(Sweep, EveryLayoutGivesTheSameRun) {
   for (const int activation_dims : {1, 2})
     for (const int parameter_dims : {1, 2}) {
       SCOPED_TRACE(describe(training, sizes, activation_dims, parameter_dims));
-      expect_same(want, run_cut(training, partitioning(sizes, activation_dims, parameter_dims)));
+      expect_same(want,
+                  run_sharded(training, partitioning(sizes, activation_dims, parameter_dims)));
     }
 }
 

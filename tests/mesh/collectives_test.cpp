@@ -177,7 +177,7 @@ TEST(Mesh, CoordinatesAndGroups) {
     EXPECT_EQ(mesh.coordinate("expert"), r / 2 % 2);
     EXPECT_EQ(mesh.coordinate("model"), r % 2);
     EXPECT_EQ(mesh.coordinate("elsewhere"), 0);
-    // Block i of a dimension cut by {expert, data}: expert outermost.
+    // Block i of a dimension sharded by {expert, data}: expert outermost.
     EXPECT_EQ(mesh.group({"expert", "data"}).rank(),
               mesh.coordinate("expert") * 2 + mesh.coordinate("data"));
     const auto texts = gather_text(mesh.group({"expert", "data"}), std::to_string(r));

@@ -27,7 +27,7 @@ struct StepNumbers {
 };
 
 /// One parameter: its layout and state, and the phases of an update. Between two phases stand the
-/// sums that, once arrays are cut, have to be taken over all ranks.
+/// sums that, once arrays are sharded, have to be taken over all ranks.
 class AdafactorParam {
  public:
   AdafactorParam(const AdafactorOptions& options, const ParamSlot& slot);
@@ -35,7 +35,7 @@ class AdafactorParam {
   void update(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot,
               const float* gradient);
 
-  // The phases, in order. Where the array is cut over ranks, what a phase puts into the bucket has
+  // The phases, in order. Where the array is sharded over ranks, what a phase puts into the bucket has
   // to be summed before the next.
   void take_sums(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot,
                  const float* gradient);
@@ -43,12 +43,12 @@ class AdafactorParam {
   void take_moments(const AdafactorOptions& options, const StepNumbers& numbers,
                     const ParamSlot& slot);
   void add_means(Bucket& bucket) {
-    if (factoring_.factored) bucket.add(numbers(means_, layout_.batches), row_cuts_);
+    if (factoring_.factored) bucket.add(numbers(means_, layout_.batches), row_axes_);
   }
   void take_squares(const AdafactorOptions& options);
-  void add_squares(Bucket& bucket) { bucket.add(numbers(update_sums_, layout_.batches), cuts_); }
+  void add_squares(Bucket& bucket) { bucket.add(numbers(update_sums_, layout_.batches), axes_); }
   void apply(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot);
-  bool cut() const { return !cuts_.empty(); }
+  bool sharded() const { return !axes_.empty(); }
 
   void list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const;
   /// What the device's kernel updates; arrays in its memory.
@@ -79,8 +79,8 @@ class AdafactorParam {
   FactoredLayout layout_;
   bool scaled_by_param_ = true;
   StateBuffer v_row_, v_col_, v_, m_;
-  CutAxes row_cuts_, column_cuts_,
-      cuts_;  // mesh axes that cut ROW axes, COLUMN axes, any but BATCH
+  MeshAxes row_axes_, column_axes_,
+      axes_;  // mesh axes that shard ROW axes, COLUMN axes, any but BATCH
   // Scratch of an update.
   cpu::AdafactorArrays arrays_{};
   std::vector<double> row_sums_, column_sums_, means_;  // of squares; of v_row by batch
@@ -124,13 +124,13 @@ AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot&
     : factoring_(factoring_of(options, slot.name, slot.axes, global_shape_of(slot.param))),
       layout_(layout_of(factoring_, shape_of(slot.param), global_shape_of(slot.param),
                         Device::current().memory_is_real())) {
-  for (size_t i = 0; i < slot.cuts.size(); ++i) {
-    const auto add_to = [&](CutAxes& cuts) {
-      cuts.insert(cuts.end(), slot.cuts[i].begin(), slot.cuts[i].end());
+  for (size_t i = 0; i < slot.mesh_axes.size(); ++i) {
+    const auto add_to = [&](MeshAxes& axes) {
+      axes.insert(axes.end(), slot.mesh_axes[i].begin(), slot.mesh_axes[i].end());
     };
-    if (factoring_.dims[i] == FactorDim::kRow) add_to(row_cuts_);
-    if (factoring_.dims[i] == FactorDim::kColumn) add_to(column_cuts_);
-    if (factoring_.dims[i] != FactorDim::kBatch) add_to(cuts_);
+    if (factoring_.dims[i] == FactorDim::kRow) add_to(row_axes_);
+    if (factoring_.dims[i] == FactorDim::kColumn) add_to(column_axes_);
+    if (factoring_.dims[i] != FactorDim::kBatch) add_to(axes_);
   }
   if (const auto* map = std::get_if<HParamMap<bool>>(&options.multiply_by_parameter_scale))
     scaled_by_param_ = map->at(slot.name);
@@ -246,10 +246,10 @@ void AdafactorParam::take_sums(const AdafactorOptions& options, const StepNumber
 
 void AdafactorParam::add_sums(Bucket& bucket) {
   if (factoring_.factored) {
-    bucket.add(numbers(row_sums_, v_row_.view.elements()), column_cuts_);
-    bucket.add(numbers(column_sums_, v_col_.view.elements()), row_cuts_);
+    bucket.add(numbers(row_sums_, v_row_.view.elements()), column_axes_);
+    bucket.add(numbers(column_sums_, v_col_.view.elements()), row_axes_);
   }
-  bucket.add(numbers(param_sums_, layout_.batches), cuts_);
+  bucket.add(numbers(param_sums_, layout_.batches), axes_);
 }
 
 void AdafactorParam::take_moments(const AdafactorOptions& options, const StepNumbers& numbers,
@@ -371,7 +371,7 @@ class Adafactor final : public Optimizer {
       if (params[i].grad.absent()) zeros[i] = zero_state_like(params[i].param, Device::cpu());
       gradients[i] = params[i].grad.absent() ? zeros[i].floats() : params[i].grad.data<float>();
     }
-    if (std::any_of(params_.begin(), params_.end(), [](const auto& p) { return p.cut(); }))
+    if (std::any_of(params_.begin(), params_.end(), [](const auto& p) { return p.sharded(); }))
       return update_in_phases(args, numbers, params, gradients);
     const auto update_one = [&](size_t i) {
       params_[i].update(options_, numbers, params[i], gradients[i]);
@@ -400,7 +400,7 @@ class Adafactor final : public Optimizer {
                                     [&](size_t i) { return slots_[i].param.elements() <= share; });
     return {{order.begin(), small}, {small, order.end()}};
   }
-  /// Arrays that are cut: each phase of all, and one bucket of sums between two.
+  /// Arrays that are sharded: each phase of all, and one bucket of sums between two.
   void update_in_phases(const UpdateArgs& args, const StepNumbers& numbers,
                         std::span<const ParamSlot> params,
                         const std::vector<const float*>& gradients) {

@@ -88,7 +88,7 @@ float clip_scale(const ClipByGlobalNorm& clip, double norm) {
 void sum_over_ranks(std::vector<double>& numbers, std::span<const ParamSlot> params,
                     Reducer* reducer) {
   Bucket bucket;
-  for (size_t i = 0; i < numbers.size(); ++i) bucket.add({&numbers[i], 1}, params[i].cut_axes());
+  for (size_t i = 0; i < numbers.size(); ++i) bucket.add({&numbers[i], 1}, params[i].shard_axes());
   bucket.sum(reducer);
 }
 
