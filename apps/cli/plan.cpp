@@ -1,4 +1,4 @@
-// `quintet plan`: a training step of a model on paper: on one mesh, which op runs where, what moves, how
+// `quintet plan`: a training step of a model on paper: on one mesh, which op runs where, what is resharded, how
 // many bytes each rank sends; on a cluster, what every layout costs (plan_cluster.h).
 
 #include "apps/cli/verbs.h"

@@ -8,7 +8,7 @@ namespace {
 using Shards = std::vector<std::pair<Tensor, Tensor>>;
 
 Tensor replicated(const Tensor& x) {
-  return x ? moved(x, Layout::replicated(x.spec().axes.size())) : Tensor();
+  return x ? resharded(x, Layout::replicated(x.spec().axes.size())) : Tensor();
 }
 
 Shards gather(Parameters& parameters) {

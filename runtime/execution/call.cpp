@@ -42,12 +42,12 @@ Tensors run_unsharded(const Op& op, const Tensors& inputs, const std::vector<Res
   return outputs;
 }
 
-Tensor moved_activation(const Tensor& x, const Layout& to) {
-  Tape::LastMove* const last = Tape::last_move();
-  if (last == nullptr) return moved(x, to);
+Tensor resharded_activation(const Tensor& x, const Layout& to) {
+  Tape::LastReshard* const last = Tape::last_reshard();
+  if (last == nullptr) return resharded(x, to);
   if (last->from.id() != x.id() || last->to.layout() != to) {
     *last = {};
-    *last = {x, moved(x, to)};
+    *last = {x, resharded(x, to)};
   }
   return last->to;
 }
@@ -58,10 +58,10 @@ class Operands {
   Operands(const Op& op, const Tensors& inputs, const Plan& plan)
       : gathers_(ExecutionContext::current().gathers) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      const bool moves = inputs[i] && inputs[i].layout() != plan.inputs[i];
-      gathered_.push_back(moves && op.rule.inputs[i].parameter);
+      const bool reshards = inputs[i] && inputs[i].layout() != plan.inputs[i];
+      gathered_.push_back(reshards && op.rule.inputs[i].parameter);
       all_.push_back(gathered_[i] ? gathered(inputs[i], plan.inputs[i])
-                     : moves      ? moved_activation(inputs[i], plan.inputs[i])
+                     : reshards   ? resharded_activation(inputs[i], plan.inputs[i])
                                   : inputs[i]);
     }
   }
@@ -78,7 +78,7 @@ class Operands {
 
  private:
   Tensor gathered(const Tensor& parameter, const Layout& to) const {
-    return gathers_ != nullptr ? gathers_->take(parameter, to) : moved(parameter, to);
+    return gathers_ != nullptr ? gathers_->take(parameter, to) : resharded(parameter, to);
   }
 
   Gathers* gathers_;
@@ -112,7 +112,8 @@ Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape
     for (size_t i = 0; i < outputs.size(); ++i) {
       // A sum that is kept for the gradient alone is one of several to be taken together.
       const bool open = op.rule.outputs[i].optional && !plan.results[i].partial.empty();
-      if (make[i] && plan.blocks[i] == 0 && !open) outputs[i] = moved(outputs[i], plan.targets[i]);
+      if (make[i] && plan.blocks[i] == 0 && !open)
+        outputs[i] = resharded(outputs[i], plan.targets[i]);
     }
   return outputs;
 }

@@ -24,7 +24,7 @@ Tensor Gathers::take(const Tensor& parameter, const Layout& to) {
     ahead_.reset();
   } else {
     drop_ahead();
-    gathered = moved(parameter, to);
+    gathered = resharded(parameter, to);
     count(gathered);
   }
   if (!in_step_) return gathered;
@@ -39,7 +39,7 @@ Tensor Gathers::take(const Tensor& parameter, const Layout& to) {
 
 void Gathers::start_next() {
   if (at_ >= order_.size()) return;
-  ahead_ = AsyncMove::start(order_[at_].parameter, order_[at_].to);
+  ahead_ = AsyncReshard::start(order_[at_].parameter, order_[at_].to);
   if (ahead_) count(ahead_->result());
 }
 

@@ -45,7 +45,7 @@ class Gathers {
   std::vector<Wish> order_;  // of the step before, as far as this step has followed it
   size_t at_ = 0;
   bool in_step_ = false;
-  std::optional<AsyncMove> ahead_;  // of order_[at_]
+  std::optional<AsyncReshard> ahead_;  // of order_[at_]
   int64_t live_ = 0, peak_ = 0;
 };
 

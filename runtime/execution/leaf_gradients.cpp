@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "runtime/mesh/movement.h"
+#include "runtime/mesh/reshard_plan.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/op/op.h"
 
@@ -19,8 +19,8 @@ std::byte* bytes_at(const Tensor& x) { return static_cast<std::byte*>(x.local().
 bool is_all_reduce(const Tensor& x, const Layout& to) {
   const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr) return false;
-  const auto steps = moves(x.spec(), x.frame(), x.layout(), to, sharding->mesh());
-  return steps.size() == 1 && steps[0].kind == MoveKind::kAllReduce;
+  const auto plan = reshard_plan(x.spec(), x.frame(), x.layout(), to, sharding->mesh());
+  return plan.size() == 1 && plan[0].kind == ReshardKind::kAllReduce;
 }
 
 }  // namespace
@@ -88,20 +88,20 @@ void LeafGradients::send(Bucket& bucket) {
 }
 
 void LeafGradients::start(std::vector<Part> parts, Tensor all, const Layout& to) {
-  std::optional<AsyncMove> move = AsyncMove::start(all, to);
+  std::optional<AsyncReshard> reshard = AsyncReshard::start(all, to);
   receive();
-  if (move) {
-    sent_.emplace(Sent{std::move(parts), std::move(*move)});
+  if (reshard) {
+    sent_.emplace(Sent{std::move(parts), std::move(*reshard)});
     return;
   }
-  Tensor placed = moved(all, to);
+  Tensor placed = resharded(all, to);
   all = {};
   store(parts, std::move(placed));
 }
 
 void LeafGradients::receive() {
   if (!sent_) return;
-  Tensor all = sent_->move.wait();
+  Tensor all = sent_->reshard.wait();
   const std::vector<Part> parts = std::move(sent_->parts);
   sent_.reset();
   store(parts, std::move(all));

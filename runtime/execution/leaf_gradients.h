@@ -44,7 +44,7 @@ class LeafGradients {
   };
   struct Sent {  // under way
     std::vector<Part> parts;
-    AsyncMove move;
+    AsyncReshard reshard;
   };
 
   void place(const Tensor& leaf, Tensor grad);

@@ -1,7 +1,7 @@
 #include "runtime/execution/rank_sums.h"
 
 #include "runtime/mesh/mesh.h"
-#include "runtime/mesh/movement.h"
+#include "runtime/mesh/reshard_plan.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/profile/step_log.h"
 

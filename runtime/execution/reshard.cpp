@@ -2,7 +2,7 @@
 
 #include "runtime/execution/tape.h"
 #include "runtime/mesh/mesh.h"
-#include "runtime/mesh/movement.h"
+#include "runtime/mesh/reshard_plan.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/profile/profile.h"
 #include "runtime/profile/step_log.h"
@@ -66,38 +66,39 @@ class Parts {
 
 /// One collective: its arrays, and what is packed for it and unpacked from it. The last member goes
 /// first: nothing is let go of while ranks still write to it.
-struct AsyncMove::Work {
+struct AsyncReshard::Work {
   Tensor from, to;
   std::optional<Parts> packed = {}, unpacked = {};
   Pending pending = {};
 
-  void start(const Move& move, const Group& group) {
+  void start(const ReshardStep& step, const Group& group) {
     const DType dtype = from.spec().dtype;
     const int64_t elements = from.local().elements();
     void *const x = from.local().pointer, *const y = to.local().pointer;
-    if (move.kind == MoveKind::kReduceScatter || move.kind == MoveKind::kAllToAll) {
-      packed.emplace(from, move.kind == MoveKind::kAllToAll ? move.to_dim : move.dim, group.size());
+    if (step.kind == ReshardKind::kReduceScatter || step.kind == ReshardKind::kAllToAll) {
+      packed.emplace(from, step.kind == ReshardKind::kAllToAll ? step.to_dim : step.dim,
+                     group.size());
       packed->split();
     }
-    if (move.kind == MoveKind::kAllGather || move.kind == MoveKind::kAllToAll)
-      unpacked.emplace(to, move.dim, group.size());
-    switch (move.kind) {
-      case MoveKind::kAllReduce:
+    if (step.kind == ReshardKind::kAllGather || step.kind == ReshardKind::kAllToAll)
+      unpacked.emplace(to, step.dim, group.size());
+    switch (step.kind) {
+      case ReshardKind::kAllReduce:
         from.device().copy(y, x, from.bytes());
         pending = group.all_reduce(y, elements, dtype);
         break;
-      case MoveKind::kAllGather:
+      case ReshardKind::kAllGather:
         pending = group.all_gather(x, unpacked->data(), elements, dtype);
         break;
-      case MoveKind::kReduceScatter:
+      case ReshardKind::kReduceScatter:
         pending = group.reduce_scatter(packed->data(), y, elements / group.size(), dtype);
         break;
-      case MoveKind::kAllToAll:
+      case ReshardKind::kAllToAll:
         pending =
             group.all_to_all(packed->data(), unpacked->data(), elements / group.size(), dtype);
         break;
-      case MoveKind::kSlice: {
-        const Runs all(from, move.dim), part(to, move.dim);
+      case ReshardKind::kSlice: {
+        const Runs all(from, step.dim), part(to, step.dim);
         copy_runs(all, bytes_at(from), part, bytes_at(to), group.rank() * part.size, false);
         break;
       }
@@ -109,17 +110,18 @@ struct AsyncMove::Work {
   }
 };
 
-Tensor moved(const Tensor& x, const Layout& to) {
+Tensor resharded(const Tensor& x, const Layout& to) {
   const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr || x.absent() || x.layout() == to) return x;
   Tensor now = x;
-  for (const Move& move : moves(x.spec(), x.frame(), x.layout(), to, sharding->mesh())) {
-    const ProfileScope scope(name_of(move.kind), move.bytes);
-    if (StepLog* log = ExecutionContext::current().log) log->move(now, move);
-    const Tensor next(x.spec(), move.after, x.frame());
+  for (const ReshardStep& step :
+       reshard_plan(x.spec(), x.frame(), x.layout(), to, sharding->mesh())) {
+    const ProfileScope scope(name_of(step.kind), step.bytes);
+    if (StepLog* log = ExecutionContext::current().log) log->reshard(now, step);
+    const Tensor next(x.spec(), step.after, x.frame());
     if (const Mesh* ranks = sharding->ranks(); ranks != nullptr) {
-      AsyncMove::Work work{now, next};
-      work.start(move, ranks->group(move.axes));
+      AsyncReshard::Work work{now, next};
+      work.start(step, ranks->group(step.axes));
       work.finish();
     }
     now = next;
@@ -127,30 +129,31 @@ Tensor moved(const Tensor& x, const Layout& to) {
   return now;
 }
 
-AsyncMove::AsyncMove(std::unique_ptr<Work> work) : work_(std::move(work)) {}
-AsyncMove::AsyncMove(AsyncMove&&) noexcept = default;
-AsyncMove& AsyncMove::operator=(AsyncMove&&) noexcept = default;
-AsyncMove::~AsyncMove() = default;
-const Tensor& AsyncMove::result() const { return work_->to; }
+AsyncReshard::AsyncReshard(std::unique_ptr<Work> work) : work_(std::move(work)) {}
+AsyncReshard::AsyncReshard(AsyncReshard&&) noexcept = default;
+AsyncReshard& AsyncReshard::operator=(AsyncReshard&&) noexcept = default;
+AsyncReshard::~AsyncReshard() = default;
+const Tensor& AsyncReshard::result() const { return work_->to; }
 
-std::optional<AsyncMove> AsyncMove::start(const Tensor& x, const Layout& to) {
+std::optional<AsyncReshard> AsyncReshard::start(const Tensor& x, const Layout& to) {
   const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr || sharding->ranks() == nullptr) return std::nullopt;
-  const std::vector<Move> steps = moves(x.spec(), x.frame(), x.layout(), to, sharding->mesh());
-  if (steps.size() != 1 || steps[0].kind == MoveKind::kSlice) return std::nullopt;
-  if (StepLog* log = ExecutionContext::current().log) log->move(x, steps[0]);
+  const std::vector<ReshardStep> plan =
+      reshard_plan(x.spec(), x.frame(), x.layout(), to, sharding->mesh());
+  if (plan.size() != 1 || plan[0].kind == ReshardKind::kSlice) return std::nullopt;
+  if (StepLog* log = ExecutionContext::current().log) log->reshard(x, plan[0]);
   auto work = std::make_unique<Work>(Work{x, Tensor(x.spec(), to, x.frame())});
-  work->start(steps[0], sharding->ranks()->group(steps[0].axes));
-  return AsyncMove(std::move(work));
+  work->start(plan[0], sharding->ranks()->group(plan[0].axes));
+  return AsyncReshard(std::move(work));
 }
 
-Tensor AsyncMove::wait() {
+Tensor AsyncReshard::wait() {
   work_->finish();
   return std::move(work_->to);
 }
 
 Tensor reshard(const Tensor& x, const Layout& to) {
-  const Tensor y = moved(x, to);
+  const Tensor y = resharded(x, to);
   Tape* tape = ExecutionContext::current().tape;
   if (tape == nullptr || !x.needs_grad() || y.id() == x.id()) return y;
   Tensor result = y;

@@ -13,24 +13,24 @@ namespace quintet {
 
 /// `x` in another layout, recorded by a tape. Every rank of the mesh calls it.
 Tensor reshard(const Tensor& x, const Layout& to);
-/// The same for the runtime's own use: not recorded, and x itself where nothing has to move.
-Tensor moved(const Tensor& x, const Layout& to);
+/// The same for the runtime's own use: not recorded, and x itself where it has that layout.
+Tensor resharded(const Tensor& x, const Layout& to);
 
 /// A change of layout that is one collective, under way while other work goes on.
-class AsyncMove {
+class AsyncReshard {
  public:
   /// nullopt where the change is something else.
-  static std::optional<AsyncMove> start(const Tensor& x, const Layout& to);
-  AsyncMove(AsyncMove&&) noexcept;
-  AsyncMove& operator=(AsyncMove&&) noexcept;
-  ~AsyncMove();
+  static std::optional<AsyncReshard> start(const Tensor& x, const Layout& to);
+  AsyncReshard(AsyncReshard&&) noexcept;
+  AsyncReshard& operator=(AsyncReshard&&) noexcept;
+  ~AsyncReshard();
   const Tensor& result() const;  // its values are there after wait()
   Tensor wait();
 
  private:
-  friend Tensor moved(const Tensor& x, const Layout& to);
+  friend Tensor resharded(const Tensor& x, const Layout& to);
   struct Work;
-  explicit AsyncMove(std::unique_ptr<Work> work);
+  explicit AsyncReshard(std::unique_ptr<Work> work);
   std::unique_ptr<Work> work_;
 };
 

@@ -4,7 +4,7 @@
 
 #include "runtime/execution/tape.h"
 #include "runtime/mesh/mesh.h"
-#include "runtime/mesh/movement.h"
+#include "runtime/mesh/reshard_plan.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/profile/profile.h"
 #include "runtime/profile/step_log.h"
@@ -39,16 +39,16 @@ struct Arrived {
 };
 
 /// Tells the log of an exchange of `x`, of which `bytes` are here, and how it then lies.
-Move log_exchange(const Tensor& x, const MeshAxes& axes, int64_t ranks, int64_t bytes,
-                  const Spec& to, const Layout& layout) {
-  Move move{MoveKind::kAllToAll,
-            axes,
-            0,
-            1,
-            layout,
-            Traffic::sent("all_to_all", bytes, static_cast<int>(ranks))};
-  if (StepLog* log = ExecutionContext::current().log) log->move(x, move, &to);
-  return move;
+ReshardStep log_exchange(const Tensor& x, const MeshAxes& axes, int64_t ranks, int64_t bytes,
+                         const Spec& to, const Layout& layout) {
+  ReshardStep step{ReshardKind::kAllToAll,
+                   axes,
+                   0,
+                   1,
+                   layout,
+                   Traffic::sent("all_to_all", bytes, static_cast<int>(ranks))};
+  if (StepLog* log = ExecutionContext::current().log) log->reshard(x, step, &to);
+  return step;
 }
 
 /// `result` of `rows`, recorded; `back` brings gradients to where `rows` are.
@@ -99,10 +99,10 @@ int64_t RowExchange::count(const Tensor& offsets, int64_t experts) {
   std::vector<int32_t> mine(static_cast<size_t>(experts)), theirs(mine.size());  // [rank][expert]
   for (size_t e = 0; e < mine.size(); ++e) mine[e] = first[e + 1] - first[e];
   const Arrived there(offsets.layout(), axes_, {"experts", own + 1}, DType::i32);
-  const Move move =
+  const ReshardStep step =
       log_exchange(offsets, axes_, ranks_, experts * size_of(DType::i32), there.spec, there.layout);
   if (const Mesh* ranks = sharding.ranks(); ranks != nullptr) {
-    const ProfileScope scope(name_of(move.kind), move.bytes);
+    const ProfileScope scope(name_of(step.kind), step.bytes);
     ranks->group(axes_).on_host().all_to_all(mine.data(), theirs.data(), own, DType::i32).wait();
   }
   HostArray arrived(DType::i32, {1, own + 1});
@@ -138,7 +138,7 @@ int64_t RowExchange::room_for(int64_t arrived) const {
   return (most + unit - 1) / unit * unit;
 }
 
-Tensor RowExchange::moved(const Tensor& rows, bool out) const {
+Tensor RowExchange::exchanged(const Tensor& rows, bool out) const {
   const Sharding& sharding = *ExecutionContext::current().sharding;
   QT_ASSERT(rows.layout().partial.empty());
   const Axis& last = rows.spec().axes[2];
@@ -156,7 +156,8 @@ Tensor RowExchange::moved(const Tensor& rows, bool out) const {
   frame.sizes.push_back(rows.frame().sizes[2]);
   const Tensor result(spec, layout, frame);
   const int64_t depth = rows.local().depth(), elements = packed_.local().elements() * depth;
-  const Move move = log_exchange(rows, axes_, ranks_, elements * size_of(spec.dtype), spec, layout);
+  const ReshardStep step =
+      log_exchange(rows, axes_, ranks_, elements * size_of(spec.dtype), spec, layout);
   Pending rows_travel;
   if (const Mesh* ranks = sharding.ranks(); ranks != nullptr) {
     const auto elements_of = [&](Slices slices) {
@@ -168,20 +169,20 @@ Tensor RowExchange::moved(const Tensor& rows, bool out) const {
         elements_of(out ? there_ : here_), elements, spec.dtype);
   }
   compute_while_waiting();
-  const ProfileScope scope(name_of(move.kind), move.bytes);  // what nothing hides
+  const ProfileScope scope(name_of(step.kind), step.bytes);  // what nothing hides
   rows_travel.wait();
   return result;
 }
 
 Tensor to_experts(const Tensor& rows, const std::shared_ptr<const RowExchange>& exchange) {
   if (exchange == nullptr) return rows;
-  return recorded(rows, exchange->moved(rows, true),
+  return recorded(rows, exchange->exchanged(rows, true),
                   [exchange](const Tensor& grad) { return from_experts(grad, exchange); });
 }
 
 Tensor from_experts(const Tensor& rows, const std::shared_ptr<const RowExchange>& exchange) {
   if (exchange == nullptr) return rows;
-  return recorded(rows, exchange->moved(rows, false),
+  return recorded(rows, exchange->exchanged(rows, false),
                   [exchange](const Tensor& grad) { return to_experts(grad, exchange); });
 }
 

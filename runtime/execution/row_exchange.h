@@ -41,7 +41,7 @@ class RowExchange {
   /// How many rows arrive; fills offsets_ and the slices.
   int64_t count(const Tensor& offsets, int64_t experts);
   int64_t room_for(int64_t arrived) const;  // the same on all ranks
-  Tensor moved(const Tensor& rows, bool there) const;
+  Tensor exchanged(const Tensor& rows, bool there) const;
 
   MeshAxes axes_;        // that shard experts
   Tensor packed_;        // choices: the batch, the rows and how they are sharded before they leave

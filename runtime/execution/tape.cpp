@@ -22,8 +22,8 @@ class Gradients {
   void add(const Tensor& tensor, Tensor grad) {
     Tensor& sum = grads_[tensor.id()];
     if (sum && sum.layout() != grad.layout()) {
-      sum = moved(sum, tensor.layout());
-      grad = moved(grad, tensor.layout());
+      sum = resharded(sum, tensor.layout());
+      grad = resharded(grad, tensor.layout());
     }
     sum =
         sum.absent() ? std::move(grad) : LeafGradients::accumulate(std::move(sum), std::move(grad));
@@ -34,7 +34,7 @@ class Gradients {
     if (found == grads_.end()) return {};
     Tensor grad = std::move(found->second);
     grads_.erase(found);
-    return moved(grad, tensor.layout());
+    return resharded(grad, tensor.layout());
   }
 
  private:
@@ -77,9 +77,9 @@ class Backward {
     Tensors inputs;
     Attrs attrs;
   };
-  /// Whether it is. What would have to move is computed with the gradient that moves it, too.
+  /// Whether it is. What would have to be resharded is computed with the gradient that reshards it, too.
   bool put_off(Task task) {
-    if (exchanges_ == 0 || !is_leaf(task.parameter) || moves(task)) return false;
+    if (exchanges_ == 0 || !is_leaf(task.parameter) || reshards(task)) return false;
     ++to_come_[task.parameter.id()];
     tasks_.push_back(std::move(task));
     if (tasks_.size() > kMostPutOff) compute_first();
@@ -90,7 +90,7 @@ class Backward {
   }
 
  private:
-  static bool moves(const Task& task) {
+  static bool reshards(const Task& task) {
     const auto shapes = bind(task.op->name, task.op->rule, task.inputs, task.attrs);
     const Plan& plan = planned(*task.op, task.inputs, shapes, task.attrs, {true},
                                *ExecutionContext::current().sharding);
@@ -138,10 +138,10 @@ Tensors region_vjp(const Region& region, const Node& node, const Tensors& grads)
 
 }  // namespace
 
-Tape::LastMove* Tape::last_move() {
+Tape::LastReshard* Tape::last_reshard() {
   const ExecutionContext& context = ExecutionContext::current();
-  if (context.tape != nullptr) return &context.tape->last_move_;
-  return context.backward != nullptr ? &context.backward->tape().last_move_ : nullptr;
+  if (context.tape != nullptr) return &context.tape->last_reshard_;
+  return context.backward != nullptr ? &context.backward->tape().last_reshard_ : nullptr;
 }
 
 void Tape::backward(const Tensor& loss) { backward({loss}, {Tensor::scalar(1)}); }
@@ -179,7 +179,7 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
     }
   }
   running.finish();
-  last_move_ = {};
+  last_reshard_ = {};
 }
 
 Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,

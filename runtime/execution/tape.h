@@ -35,17 +35,17 @@ class Tape {
   /// The same from several results with given gradients.
   void backward(const Tensors& results, const Tensors& grads);
 
-  /// The activation that was brought to another layout last: the next op often wants the same (the
+  /// The activation that was resharded last: the next op often wants the same (the
   /// products of query, key and value).
-  struct LastMove {
+  struct LastReshard {
     Tensor from, to;
   };
   /// That of the tape which records on this thread or whose gradients run; nullptr: there is none.
-  static LastMove* last_move();
+  static LastReshard* last_reshard();
 
  private:
   std::vector<Node> nodes_;
-  LastMove last_move_;
+  LastReshard last_reshard_;
 };
 
 /// For gradients: that of parameter `w`, by an op which makes nothing else. Nothing else waits for it:

@@ -5,7 +5,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/mesh/mesh.h"
-#include "runtime/mesh/movement.h"
+#include "runtime/mesh/reshard_plan.h"
 
 namespace quintet {
 namespace {

@@ -16,7 +16,7 @@ struct RuleTerm {
   bool unsharded = false;   // must not be sharded over ranks
   bool statistics = false;  // may be, in phases
   bool per_block = false;   // a result's: one place for each of the letter's blocks
-  bool fixed = false;       // an operand's: sharded as it comes, never moved along this axis
+  bool fixed = false;       // an operand's: sharded as it comes, never resharded along this axis
 };
 
 struct RuleOperand {
@@ -25,7 +25,7 @@ struct RuleOperand {
   bool optional = false;
   bool float32 = false;    // whatever the activations' dtype
   bool int32 = false;      // else
-  bool parameter = false;  // moves to where activations are
+  bool parameter = false;  // resharded to where activations are
   std::vector<RuleTerm> terms;
 };
 

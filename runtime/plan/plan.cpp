@@ -5,7 +5,7 @@
 #include <optional>
 #include <set>
 
-#include "runtime/mesh/movement.h"
+#include "runtime/mesh/reshard_plan.h"
 
 namespace quintet {
 namespace {
@@ -190,8 +190,8 @@ class Planner {
       plan.inputs.push_back(layout_for(in_letters_[i]));
       if (inputs_[i] && !stays(i, plan.inputs[i])) return std::nullopt;
       if (inputs_[i])
-        plan.bytes += bytes_of(moves(inputs_[i].spec(), inputs_[i].frame(), inputs_[i].layout(),
-                                     plan.inputs[i], sharding_.mesh()));
+        plan.bytes += bytes_of(reshard_plan(inputs_[i].spec(), inputs_[i].frame(),
+                                            inputs_[i].layout(), plan.inputs[i], sharding_.mesh()));
     }
     for (size_t i = 0; i < shapes_.size(); ++i) add_result(plan, i, layout_for(out_letters_[i]));
     return plan;
@@ -229,8 +229,8 @@ class Planner {
       if (!sharding_.rules_know(shapes_[i].spec.axes[d].name) && unused(target, layout.dims[d]))
         target.dims[d] = layout.dims[d];
     if (make_[i] && plan.blocks[i] == 0)
-      plan.bytes +=
-          bytes_of(moves(shapes_[i].spec, shapes_[i].frame, layout, target, sharding_.mesh()));
+      plan.bytes += bytes_of(
+          reshard_plan(shapes_[i].spec, shapes_[i].frame, layout, target, sharding_.mesh()));
     plan.results.push_back(std::move(layout));
     plan.targets.push_back(std::move(target));
   }

@@ -1,6 +1,6 @@
 #pragma once
-// Where an op runs on a mesh: which letter of its rule each mesh axis shards, and what moves for that.
-// Activations keep their layout and parameters move: a mesh axis works on a letter where it shards an
+// Where an op runs on a mesh: which letter of its rule each mesh axis shards, and what is resharded for that.
+// Activations keep their layout and parameters are resharded: a mesh axis works on a letter where it shards an
 // activation already, else where it shards a parameter, else where it is to shard the result; of several
 // such choices the one that moves the fewest bytes is taken, of equal ones the first.
 //

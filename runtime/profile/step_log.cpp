@@ -24,8 +24,8 @@ void StepLog::op(const Op& what, const Tensors& operands, const Tensors& results
                   work.empty() ? "the same on every rank" : work, list(operands), list(results));
 }
 
-void StepLog::move(const Tensor& from, const Move& step, const Spec* to) {
-  if (step.kind == MoveKind::kSlice) return;
+void StepLog::reshard(const Tensor& from, const ReshardStep& step, const Spec* to) {
+  if (step.kind == ReshardKind::kSlice) return;
   const std::string axes = fmt::format("{}", fmt::join(step.axes, ","));
   Sent& sent = sent_[{std::string(name_of(step.kind)), axes}];
   ++sent.calls;
@@ -37,11 +37,11 @@ void StepLog::move(const Tensor& from, const Move& step, const Spec* to) {
 
 void StepLog::statistics(const std::vector<std::string>& axes, int64_t bytes, int64_t sent) {
   const std::string over = fmt::format("{}", fmt::join(axes, ","));
-  Sent& entry = sent_[{std::string(name_of(MoveKind::kAllReduce)), over}];
+  Sent& entry = sent_[{std::string(name_of(ReshardKind::kAllReduce)), over}];
   ++entry.calls;
   entry.bytes += sent;
   text_ += fmt::format("    {:<14} over {:<11} {:>13} bytes: {} numbers\n",
-                       name_of(MoveKind::kAllReduce), over, sent, bytes / size_of(DType::f64));
+                       name_of(ReshardKind::kAllReduce), over, sent, bytes / size_of(DType::f64));
 }
 
 std::string StepLog::totals() const {

@@ -1,6 +1,6 @@
 #pragma once
 // What a step does, op by op: where the planner lets each op run, the layouts of its operands and
-// results, and every change of layout with the bytes that a rank sends. Filled by call() and moved()
+// results, and every change of layout with the bytes that a rank sends. Filled by call() and resharded()
 // of the thread for which it is current; on an abstract device (abstract_device.h) without computing.
 //
 //   StepLog log;
@@ -10,7 +10,7 @@
 #include <map>
 
 #include "runtime/base/execution_context.h"
-#include "runtime/mesh/movement.h"
+#include "runtime/mesh/reshard_plan.h"
 #include "runtime/plan/plan.h"
 
 namespace quintet {
@@ -31,7 +31,7 @@ class StepLog {
   void section(std::string_view title);
   void op(const Op& what, const Tensors& operands, const Tensors& results, const Plan& plan);
   /// `to`: of the array after the step, where that is not `from`'s.
-  void move(const Tensor& from, const Move& step, const Spec* to = nullptr);
+  void reshard(const Tensor& from, const ReshardStep& step, const Spec* to = nullptr);
   /// An all-reduce of `bytes` of statistics, of which this rank sends `sent`.
   void statistics(const std::vector<std::string>& axes, int64_t bytes, int64_t sent);
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "runtime/execution/rank_sums.h"
-#include "runtime/mesh/movement.h"
+#include "runtime/mesh/reshard_plan.h"
 #include "runtime/mesh/sharding.h"
 
 namespace quintet {

@@ -1,4 +1,4 @@
-// Where ops run on a mesh and what moves for it: the planner's choices, the collectives and bytes of
+// Where ops run on a mesh and what is resharded for it: the planner's choices, the collectives and bytes of
 // changes of layout, and what is refused. No rank talks to another here.
 
 #include "runtime/plan/plan.h"
@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "runtime/mesh/movement.h"
+#include "runtime/mesh/reshard_plan.h"
 #include "runtime/plan/plan_cache.h"
 
 namespace quintet {
@@ -28,7 +28,7 @@ const Axes kIn{{"embed", 32}, {"mlp", 64}}, kOut{{"mlp", 64}, {"embed", 32}};
 struct Planned {
   Plan plan;
   Tensors inputs;
-  std::vector<std::string> moves;  // "1: all_gather over data", "result: all_reduce over model"
+  std::vector<std::string> reshards;  // "1: all_gather over data", "result: all_reduce over model"
 };
 
 /// The plan of an op whose operands lie where the rules put them.
@@ -45,9 +45,9 @@ Planned plan(const Op& op, const std::vector<Axes>& operands, const Sharding& on
   planned.plan = plan_op(op, planned.inputs, shapes, attrs, make, on);
   const auto add = [&](const std::string& what, const Spec& spec, const Layout& from,
                        const Layout& to) {
-    for (const Move& move : moves(spec, full_slice(spec), from, to, on.mesh()))
-      planned.moves.push_back(
-          fmt::format("{}: {} over {}", what, name_of(move.kind), fmt::join(move.axes, "+")));
+    for (const ReshardStep& step : reshard_plan(spec, full_slice(spec), from, to, on.mesh()))
+      planned.reshards.push_back(
+          fmt::format("{}: {} over {}", what, name_of(step.kind), fmt::join(step.axes, "+")));
   };
   for (size_t i = 0; i < planned.inputs.size(); ++i)
     add(std::to_string(i), planned.inputs[i].spec(), planned.inputs[i].layout(),
@@ -61,25 +61,25 @@ using Texts = std::vector<std::string>;
 
 TEST(Plan, ZeRO3GathersParametersAndScattersTheirGradients) {
   const Sharding on = sharding(4, 1, 1, 2);
-  EXPECT_EQ(plan(ops::table::matmul, {kX, kIn}, on).moves, (Texts{"1: all_gather over data"}));
-  EXPECT_EQ(plan(ops::table::matmul_t, {kH, kIn}, on).moves, (Texts{"1: all_gather over data"}));
-  EXPECT_EQ(plan(ops::table::matmul_grad_w, {kX, kH}, on).moves,
+  EXPECT_EQ(plan(ops::table::matmul, {kX, kIn}, on).reshards, (Texts{"1: all_gather over data"}));
+  EXPECT_EQ(plan(ops::table::matmul_t, {kH, kIn}, on).reshards, (Texts{"1: all_gather over data"}));
+  EXPECT_EQ(plan(ops::table::matmul_grad_w, {kX, kH}, on).reshards,
             (Texts{"result: reduce_scatter over data"}));
 }
 
 TEST(Plan, ActivationsStayHoweverFewTheyAre) {
   const Axes few{{"batch", 4}, {"length", 1}, {"embed", 32}};
-  EXPECT_EQ(plan(ops::table::matmul, {few, kIn}, sharding(4, 1, 1, 2)).moves,
+  EXPECT_EQ(plan(ops::table::matmul, {few, kIn}, sharding(4, 1, 1, 2)).reshards,
             (Texts{"1: all_gather over data"}));
 }
 
 TEST(Plan, MegatronReducesOnceForwardAndOnceBackward) {
   const Sharding on = sharding(1, 4, 1, 1);
-  EXPECT_EQ(plan(ops::table::mlp, {kX, kIn, kIn, kOut}, on).moves,
+  EXPECT_EQ(plan(ops::table::mlp, {kX, kIn, kIn, kOut}, on).reshards,
             (Texts{"result: all_reduce over model"}));
-  EXPECT_EQ(plan(ops::table::mlp_grad, {kX, kIn, kIn, kOut, kH, kH, kX}, on).moves,
+  EXPECT_EQ(plan(ops::table::mlp_grad, {kX, kIn, kIn, kOut, kH, kH, kX}, on).reshards,
             (Texts{"result: all_reduce over model"}));
-  EXPECT_EQ(plan(ops::table::matmul_grad_w, {kH, kX}, on).moves, Texts{});
+  EXPECT_EQ(plan(ops::table::matmul_grad_w, {kH, kX}, on).reshards, Texts{});
 }
 
 TEST(Plan, TwoDimensionsGatherActivationsBeforeAndScatterThemAfter) {
@@ -88,11 +88,11 @@ TEST(Plan, TwoDimensionsGatherActivationsBeforeAndScatterThemAfter) {
                       "2: all_gather over data", "3: all_gather over data"};
   Texts forward = gathers, backward = gathers;
   forward.push_back("result: reduce_scatter over model");
-  EXPECT_EQ(plan(ops::table::mlp, {kX, kIn, kIn, kOut}, on).moves, forward);
+  EXPECT_EQ(plan(ops::table::mlp, {kX, kIn, kIn, kOut}, on).reshards, forward);
   backward.insert(backward.end(),
                   {"6: all_gather over model", "result: reduce_scatter over model",
                    "result: reduce_scatter over data", "result: reduce_scatter over data"});
-  EXPECT_EQ(plan(ops::table::mlp_grad, {kX, kIn, kIn, kOut, kH, kH, kX}, on).moves, backward);
+  EXPECT_EQ(plan(ops::table::mlp_grad, {kX, kIn, kIn, kOut, kH, kH, kX}, on).reshards, backward);
 }
 
 // Axes marked `=` are sharded as they come: rows that lie with their experts bring no expert's matrices to
@@ -111,23 +111,24 @@ TEST(Plan, PackedRowsStayWhereTheyAre) {
   };
   const Attrs experts{{"x", int64_t{4}}};
   EXPECT_EQ(
-      plan(ops::table::grouped_matmul, {rows("arrived", w[1]), offsets, w}, on, experts).moves,
+      plan(ops::table::grouped_matmul, {rows("arrived", w[1]), offsets, w}, on, experts).reshards,
       (Texts{"2: all_gather over data"}));
   EXPECT_EQ(plan(ops::table::grouped_matmul_grad_w,
                  {rows("arrived", w[1]), offsets, rows("arrived", w[2])}, on, experts)
-                .moves,
+                .reshards,
             (Texts{"result: reduce_scatter over data"}));
-  EXPECT_EQ(plan(ops::table::grouped_matmul, {rows("n", w[1]), all_offsets, w}, on, experts).moves,
-            (Texts{"2: all_gather over expert", "2: all_gather over data"}));
+  EXPECT_EQ(
+      plan(ops::table::grouped_matmul, {rows("n", w[1]), all_offsets, w}, on, experts).reshards,
+      (Texts{"2: all_gather over expert", "2: all_gather over data"}));
   EXPECT_THROW(
       plan(ops::table::grouped_matmul, {rows("arrived", w[1]), all_offsets, w}, on, experts), Bug);
 }
 
 TEST(Plan, EmbeddingIsParallelInTheVocabulary) {
   const Axes ids{{"batch", 16}, {"length", 8}}, table{{"vocab", 64}, {"embed", 32}};
-  EXPECT_EQ(plan(ops::table::embed, {ids, table}, sharding(1, 4, 1, 1)).moves,
+  EXPECT_EQ(plan(ops::table::embed, {ids, table}, sharding(1, 4, 1, 1)).reshards,
             (Texts{"result: all_reduce over model"}));
-  EXPECT_EQ(plan(ops::table::embed, {ids, table}, sharding(1, 4, 2, 1)).moves,
+  EXPECT_EQ(plan(ops::table::embed, {ids, table}, sharding(1, 4, 2, 1)).reshards,
             (Texts{"result: reduce_scatter over model"}));
 }
 
@@ -142,7 +143,7 @@ TEST(Plan, AttentionIsCutByHeads) {
     return plan(ops::table::attention, {q, q, q, table, segments, segments, segments}, on,
                 {{"h", heads}});
   };
-  EXPECT_EQ(on_model(8).moves, Texts{});
+  EXPECT_EQ(on_model(8).reshards, Texts{});
   EXPECT_EQ(to_string(on_model(8).plan), "model on h");
 }
 
@@ -192,10 +193,10 @@ TEST(Plan, SequenceParallelNormsAreARuleTable) {
                      {"heads", {"model"}},
                      {"length", {"model"}}});
   const Axes scale{{"embed", 32}};
-  EXPECT_EQ(plan(ops::table::rms_norm, {kX, scale}, on).moves, Texts{});
+  EXPECT_EQ(plan(ops::table::rms_norm, {kX, scale}, on).reshards, Texts{});
   EXPECT_EQ(to_string(plan(ops::table::rms_norm, {kX, scale}, on).plan), "model on 1");
-  EXPECT_EQ(plan(ops::table::add_rms_norm, {kX, kX, scale}, on).moves, Texts{});
-  EXPECT_EQ(plan(ops::table::matmul, {kH, kOut}, on).moves,
+  EXPECT_EQ(plan(ops::table::add_rms_norm, {kX, kX, scale}, on).reshards, Texts{});
+  EXPECT_EQ(plan(ops::table::matmul, {kH, kOut}, on).reshards,
             (Texts{"result: reduce_scatter over model"}));
 }
 
@@ -203,7 +204,7 @@ TEST(Moves, CountTheBytesThatARankSends) {
   const Spec spec{{{"embed", 32}, {"mlp", 64}}, DType::f32};  // 8,192 bytes
   const Axes mesh{{"data", 4}, {"model", 2}};
   const auto bytes = [&](const Layout& from, const Layout& to) {
-    return bytes_of(moves(spec, full_slice(spec), from, to, mesh));
+    return bytes_of(reshard_plan(spec, full_slice(spec), from, to, mesh));
   };
   const Layout all = Layout::replicated(2), rows{{{"data"}, {}}, {}}, columns{{{}, {"data"}}, {}};
   const Layout open{{{}, {}}, {"data"}};
@@ -230,7 +231,7 @@ TEST(Moves, LeadFromAnyLayoutToAnyOther) {
     }
   for (const Layout& from : layouts)
     for (const Layout& to : layouts) {
-      const auto steps = moves(spec, full_slice(spec), from, to, mesh);
+      const auto steps = reshard_plan(spec, full_slice(spec), from, to, mesh);
       EXPECT_EQ(steps.empty() ? from : steps.back().after, to);
       EXPECT_LE(steps.size(), 5u);
     }

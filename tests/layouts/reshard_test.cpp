@@ -1,11 +1,11 @@
-// Changes of layout keep the array, whatever moves; gradients go back to where they belong.
+// Changes of layout keep the array, whatever the steps; gradients go back to where they belong.
 
 #include "runtime/execution/reshard.h"
 
 #include <gtest/gtest.h>
 
 #include "runtime/execution/tape.h"
-#include "runtime/mesh/movement.h"
+#include "runtime/mesh/reshard_plan.h"
 #include "runtime/ops/ops.h"
 #include "tests/layouts/run.h"
 
@@ -61,7 +61,7 @@ TEST(Reshard, KeepsTheArray) {
               [](const MeshAxes& d) { return std::find(d.begin(), d.end(), "x") != d.end(); });
           if (*axis != 0 && in_use) continue;
           from.partial = *axis != 0 ? MeshAxes{axis} : MeshAxes{};
-          const Tensor got = moved(numbered(from), to), want = numbered(to);
+          const Tensor got = resharded(numbered(from), to), want = numbered(to);
           ASSERT_EQ(got.block(), want.block());
           ASSERT_EQ(got.to_host().bytes, want.to_host().bytes)
               << to_string(kSpec, from) << " -> " << to_string(kSpec, to);

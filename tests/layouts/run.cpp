@@ -49,7 +49,7 @@ SparseStack sparse(const Training& training, int64_t chosen) {
 }
 
 std::vector<float> global_values(const Tensor& x) {
-  const HostArray array = moved(x, Layout::replicated(x.spec().axes.size())).to_host();
+  const HostArray array = resharded(x, Layout::replicated(x.spec().axes.size())).to_host();
   return {array.as<float>().begin(), array.as<float>().end()};
 }
 

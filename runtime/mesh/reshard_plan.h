@@ -3,7 +3,7 @@
 // bytes each rank sends in them. The one place where communication is counted: the planner weighs
 // with it, reshard() runs it, `quintet plan` prints it. Pure: needs no mesh but its sizes.
 //
-//   for (const Move& move : moves(spec, frame, from, to, {{"data", 4}, {"model", 2}})) ...
+//   for (const ReshardStep& step : reshard_plan(spec, frame, from, to, {{"data", 4}, {"model", 2}})) ...
 
 #include <string_view>
 
@@ -11,12 +11,12 @@
 
 namespace quintet {
 
-enum class MoveKind { kReduceScatter, kSlice, kAllToAll, kAllReduce, kAllGather };
+enum class ReshardKind { kReduceScatter, kSlice, kAllToAll, kAllReduce, kAllGather };
 /// "all_gather": as Traffic has it.
-std::string_view name_of(MoveKind kind);
+std::string_view name_of(ReshardKind kind);
 
-struct Move {
-  MoveKind kind;
+struct ReshardStep {
+  ReshardKind kind;
   MeshAxes axes;      // whose ranks take part, outermost first
   size_t dim = 0;     // the dimension they shard before (all-gather, all-to-all) or after it
   size_t to_dim = 0;  // the dimension they shard after an all-to-all
@@ -30,8 +30,8 @@ int64_t parts_of(const MeshAxes& axes, const Axes& mesh);
 
 /// `frame`: the range of the array that is sharded. Sums of `from` that `to` does not leave open are
 /// taken first, scattered where `to` wants that.
-std::vector<Move> moves(const Spec& spec, const Block& frame, const Layout& from, const Layout& to,
-                        const Axes& mesh);
-int64_t bytes_of(const std::vector<Move>& moves);
+std::vector<ReshardStep> reshard_plan(const Spec& spec, const Block& frame, const Layout& from,
+                                      const Layout& to, const Axes& mesh);
+int64_t bytes_of(const std::vector<ReshardStep>& steps);
 
 }  // namespace quintet

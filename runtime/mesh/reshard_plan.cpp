@@ -1,4 +1,4 @@
-#include "runtime/mesh/movement.h"
+#include "runtime/mesh/reshard_plan.h"
 
 #include <algorithm>
 
@@ -12,21 +12,22 @@ bool contains(const MeshAxes& axes, const std::string& axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-/// Walks from one layout to another, one collective at a time.
-class Walk {
+/// Goes from one layout to another, one collective at a time.
+class Planner {
  public:
-  Walk(const Spec& spec, const Block& frame, const Layout& from, const Layout& to, const Axes& mesh)
+  Planner(const Spec& spec, const Block& frame, const Layout& from, const Layout& to,
+          const Axes& mesh)
       : to_(to), mesh_(mesh), now_(from) {
     bytes_ = size_of(spec.dtype);
     for (const int64_t size : frame.sizes) bytes_ *= size;
     for (const MeshAxes& axes : from.dims) bytes_ /= parts_of(axes, mesh);
   }
 
-  std::vector<Move> run() {
+  std::vector<ReshardStep> run() {
     while (reduce_scatter() || slice() || all_to_all() || all_reduce() || all_gather()) {
     }
     QT_ASSERT(now_ == to_);
-    return std::move(moves_);
+    return std::move(steps_);
   }
 
  private:
@@ -49,12 +50,12 @@ class Walk {
                        [&](const MeshAxes& axes) { return contains(axes, axis); });
   }
   /// `bytes`: the array's where it is largest, before or after.
-  bool add(MoveKind kind, MeshAxes axes, size_t dim, size_t to_dim, int64_t bytes) {
-    const int64_t sent = kind == MoveKind::kSlice
+  bool add(ReshardKind kind, MeshAxes axes, size_t dim, size_t to_dim, int64_t bytes) {
+    const int64_t sent = kind == ReshardKind::kSlice
                              ? 0
                              : Traffic::sent(std::string(name_of(kind)), bytes,
                                              static_cast<int>(parts_of(axes, mesh_)));
-    moves_.push_back({kind, std::move(axes), dim, to_dim, now_, sent});
+    steps_.push_back({kind, std::move(axes), dim, to_dim, now_, sent});
     return true;
   }
 
@@ -70,7 +71,7 @@ class Walk {
       if (axes.empty()) continue;
       const int64_t before = bytes_;
       bytes_ /= parts_of(axes, mesh_);
-      return add(MoveKind::kReduceScatter, axes, d, 0, before);
+      return add(ReshardKind::kReduceScatter, axes, d, 0, before);
     }
     return false;
   }
@@ -82,7 +83,7 @@ class Walk {
       const MeshAxes axes{*next};
       now_.dims[d].push_back(axes[0]);
       bytes_ /= parts_of(axes, mesh_);
-      return add(MoveKind::kSlice, axes, d, 0, 0);
+      return add(ReshardKind::kSlice, axes, d, 0, 0);
     }
     return false;
   }
@@ -98,7 +99,7 @@ class Walk {
         const MeshAxes axes{*next};
         now_.dims[from].pop_back();
         now_.dims[d].push_back(axes[0]);
-        return add(MoveKind::kAllToAll, axes, from, d, bytes_);
+        return add(ReshardKind::kAllToAll, axes, from, d, bytes_);
       }
     }
     return false;
@@ -111,7 +112,7 @@ class Walk {
         axes.push_back(axis.name);
     if (axes.empty()) return false;
     for (const std::string& axis : axes) std::erase(now_.partial, axis);
-    return add(MoveKind::kAllReduce, axes, 0, 0, bytes_);
+    return add(ReshardKind::kAllReduce, axes, 0, 0, bytes_);
   }
 
   bool all_gather() {
@@ -120,7 +121,7 @@ class Walk {
       if (axes.empty()) continue;
       now_.dims[d].resize(now_.dims[d].size() - axes.size());
       bytes_ *= parts_of(axes, mesh_);
-      return add(MoveKind::kAllGather, axes, d, 0, bytes_);
+      return add(ReshardKind::kAllGather, axes, d, 0, bytes_);
     }
     return false;
   }
@@ -129,25 +130,25 @@ class Walk {
   const Axes& mesh_;
   Layout now_;
   int64_t bytes_;
-  std::vector<Move> moves_;
+  std::vector<ReshardStep> steps_;
 };
 
 }  // namespace
 
-std::string_view name_of(MoveKind kind) {
+std::string_view name_of(ReshardKind kind) {
   switch (kind) {
-    case MoveKind::kReduceScatter:
+    case ReshardKind::kReduceScatter:
       return "reduce_scatter";
-    case MoveKind::kSlice:
+    case ReshardKind::kSlice:
       return "slice";
-    case MoveKind::kAllToAll:
+    case ReshardKind::kAllToAll:
       return "all_to_all";
-    case MoveKind::kAllReduce:
+    case ReshardKind::kAllReduce:
       return "all_reduce";
-    case MoveKind::kAllGather:
+    case ReshardKind::kAllGather:
       return "all_gather";
   }
-  throw Bug("unknown move");
+  throw Bug("unknown reshard step");
 }
 
 int64_t parts_of(const MeshAxes& axes, const Axes& mesh) {
@@ -161,14 +162,14 @@ int64_t parts_of(const MeshAxes& axes, const Axes& mesh) {
   return parts;
 }
 
-std::vector<Move> moves(const Spec& spec, const Block& frame, const Layout& from, const Layout& to,
-                        const Axes& mesh) {
-  return from == to ? std::vector<Move>() : Walk(spec, frame, from, to, mesh).run();
+std::vector<ReshardStep> reshard_plan(const Spec& spec, const Block& frame, const Layout& from,
+                                      const Layout& to, const Axes& mesh) {
+  return from == to ? std::vector<ReshardStep>() : Planner(spec, frame, from, to, mesh).run();
 }
 
-int64_t bytes_of(const std::vector<Move>& moves) {
+int64_t bytes_of(const std::vector<ReshardStep>& steps) {
   int64_t bytes = 0;
-  for (const Move& move : moves) bytes += move.bytes;
+  for (const ReshardStep& step : steps) bytes += step.bytes;
   return bytes;
 }
 
