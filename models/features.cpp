@@ -28,11 +28,13 @@ Tensor rows_of(const HostArrays& batch, Rows rows, const ArrayOf& make) {
   const int64_t parts = batch_part().count;
   const Spec spec{{{axis::kBatch, array.shape[0] * parts}, {axis::kLength, array.shape[1]}},
                   array.dtype};
-  const Block frame{{rows.begin * parts, 0}, {(rows.end - rows.begin) * parts, array.shape[1]}};
+  const Block global_slice{{rows.begin * parts, 0},
+                           {(rows.end - rows.begin) * parts, array.shape[1]}};
   const Sharding* sharding = ExecutionContext::current().sharding;
   const Layout layout = sharding != nullptr ? sharding->place(spec) : Layout::replicated(2);
-  if (sharding != nullptr) sharding->block("batch", spec, layout, frame);  // refuses, naming it
-  const Tensor tensor(spec, layout, frame);
+  if (sharding != nullptr)
+    sharding->block("batch", spec, layout, global_slice);  // refuses, naming it
+  const Tensor tensor(spec, layout, global_slice);
   const Block& block = tensor.block();
   const int64_t element = size_of(array.dtype), row_bytes = block.sizes[1] * element;
   const auto from = [&](int64_t row) {

@@ -128,7 +128,7 @@ MoeLayer::MoeLayer(const Scope& scope, const LayerConfig& config, const MoeConfi
 }
 
 ops::RouteOptions MoeLayer::routing_of(const Tensor& x, const Context& context) const {
-  const int64_t batch = x.frame().sizes[0], length = x.frame().sizes[1],
+  const int64_t batch = x.global_slice().sizes[0], length = x.global_slice().sizes[1],
                 experts = config_.num_experts;
   const Groups groups = padded(batch, length, experts);
   const int64_t tokens = groups.padded_batch * groups.padded_length;

@@ -36,7 +36,7 @@ Tensors run_unsharded(const Op& op, const Tensors& inputs, const std::vector<Res
   for (size_t i = 0; i < shapes.size(); ++i)
     outputs.push_back(make[i]
                           ? Tensor(shapes[i].spec, Layout::replicated(shapes[i].spec.axes.size()),
-                                   shapes[i].frame)
+                                   shapes[i].global_slice)
                           : Tensor());
   launch(op, inputs, outputs, attrs);
   return outputs;
@@ -100,8 +100,8 @@ Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape
     if (const int64_t blocks = plan.blocks[i]; blocks > 0)
       for (size_t d = 0; d < shapes[i].spec.axes.size(); ++d)
         if (shapes[i].spec.axes[d].name == axis::kBlocks)
-          shapes[i].spec.axes[d].size = shapes[i].frame.sizes[d] = blocks;
-    outputs.push_back(make[i] ? Tensor(shapes[i].spec, plan.results[i], shapes[i].frame)
+          shapes[i].spec.axes[d].size = shapes[i].global_slice.sizes[d] = blocks;
+    outputs.push_back(make[i] ? Tensor(shapes[i].spec, plan.results[i], shapes[i].global_slice)
                               : Tensor());
   }
   const ExecutionContext& context = ExecutionContext::current();

@@ -19,7 +19,7 @@ std::byte* bytes_at(const Tensor& x) { return static_cast<std::byte*>(x.local().
 bool is_all_reduce(const Tensor& x, const Layout& to) {
   const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr) return false;
-  const auto plan = reshard_plan(x.spec(), x.frame(), x.layout(), to, sharding->mesh());
+  const auto plan = reshard_plan(x.spec(), x.global_slice(), x.layout(), to, sharding->mesh());
   return plan.size() == 1 && plan[0].kind == ReshardKind::kAllReduce;
 }
 
@@ -79,7 +79,7 @@ void LeafGradients::send(Bucket& bucket) {
   }
   std::vector<Part> parts;
   for (const Waiting& waiting : bucket.waiting)
-    parts.push_back({waiting.leaf, waiting.grad.spec(), waiting.grad.frame()});
+    parts.push_back({waiting.leaf, waiting.grad.spec(), waiting.grad.global_slice()});
   Layout to = all.layout();
   to.partial.clear();
   bucket.waiting.clear();
@@ -110,8 +110,8 @@ void LeafGradients::receive() {
 void LeafGradients::store(const std::vector<Part>& parts, Tensor all) {
   if (parts.size() == 1) return store(parts[0].leaf, std::move(all));
   int64_t at = 0;
-  for (const auto& [leaf, spec, frame] : parts) {
-    Tensor grad(spec, leaf.layout(), frame);
+  for (const auto& [leaf, spec, global_slice] : parts) {
+    Tensor grad(spec, leaf.layout(), global_slice);
     all.device().copy(grad.local().pointer, bytes_at(all) + at, grad.bytes());
     at += grad.bytes();
     store(leaf, std::move(grad));
@@ -125,7 +125,9 @@ void LeafGradients::store(const Tensor& leaf, Tensor grad) {
 }
 
 Tensor LeafGradients::accumulate(Tensor a, Tensor b) {
-  const Tensor target = a.unique() ? a : b.unique() ? b : Tensor(a.spec(), a.layout(), a.frame());
+  const Tensor target = a.unique()   ? a
+                        : b.unique() ? b
+                                     : Tensor(a.spec(), a.layout(), a.global_slice());
   const std::array in{a.local(), b.local()};
   const std::array out{target.local()};
   Device& device = Device::current();

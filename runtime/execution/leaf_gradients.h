@@ -40,7 +40,7 @@ class LeafGradients {
   struct Part {
     Tensor leaf;
     Spec spec;
-    Block frame;
+    Block global_slice;
   };
   struct Sent {  // under way
     std::vector<Part> parts;

@@ -115,10 +115,10 @@ Tensor resharded(const Tensor& x, const Layout& to) {
   if (sharding == nullptr || x.absent() || x.layout() == to) return x;
   Tensor now = x;
   for (const ReshardStep& step :
-       reshard_plan(x.spec(), x.frame(), x.layout(), to, sharding->mesh())) {
+       reshard_plan(x.spec(), x.global_slice(), x.layout(), to, sharding->mesh())) {
     const ProfileScope scope(name_of(step.kind), step.bytes);
     if (StepLog* log = ExecutionContext::current().log) log->reshard(now, step);
-    const Tensor next(x.spec(), step.after, x.frame());
+    const Tensor next(x.spec(), step.after, x.global_slice());
     if (const Mesh* ranks = sharding->ranks(); ranks != nullptr) {
       AsyncReshard::Work work{now, next};
       work.start(step, ranks->group(step.axes));
@@ -139,10 +139,10 @@ std::optional<AsyncReshard> AsyncReshard::start(const Tensor& x, const Layout& t
   const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr || sharding->ranks() == nullptr) return std::nullopt;
   const std::vector<ReshardStep> plan =
-      reshard_plan(x.spec(), x.frame(), x.layout(), to, sharding->mesh());
+      reshard_plan(x.spec(), x.global_slice(), x.layout(), to, sharding->mesh());
   if (plan.size() != 1 || plan[0].kind == ReshardKind::kSlice) return std::nullopt;
   if (StepLog* log = ExecutionContext::current().log) log->reshard(x, plan[0]);
-  auto work = std::make_unique<Work>(Work{x, Tensor(x.spec(), to, x.frame())});
+  auto work = std::make_unique<Work>(Work{x, Tensor(x.spec(), to, x.global_slice())});
   work->start(plan[0], sharding->ranks()->group(plan[0].axes));
   return AsyncReshard(std::move(work));
 }

@@ -144,17 +144,17 @@ Tensor RowExchange::exchanged(const Tensor& rows, bool out) const {
   const Axis& last = rows.spec().axes[2];
   Spec spec = packed_.spec();
   Layout layout = packed_.layout();
-  Block frame = packed_.frame();
+  Block global_slice = packed_.global_slice();
   spec.dtype = rows.spec().dtype;
   if (out) {
     Arrived there(packed_.layout(), axes_, {"rows", room_}, spec.dtype);
-    spec = std::move(there.spec), layout = std::move(there.layout), frame = full_slice(spec);
+    spec = std::move(there.spec), layout = std::move(there.layout), global_slice = full_slice(spec);
   }
   spec.axes.push_back(last);
   layout.dims.push_back(rows.layout().dims[2]);
-  frame.origin.push_back(rows.frame().origin[2]);
-  frame.sizes.push_back(rows.frame().sizes[2]);
-  const Tensor result(spec, layout, frame);
+  global_slice.origin.push_back(rows.global_slice().origin[2]);
+  global_slice.sizes.push_back(rows.global_slice().sizes[2]);
+  const Tensor result(spec, layout, global_slice);
   const int64_t depth = rows.local().depth(), elements = packed_.local().elements() * depth;
   const ReshardStep step =
       log_exchange(rows, axes_, ranks_, elements * size_of(spec.dtype), spec, layout);

@@ -15,11 +15,11 @@ bool contains(const MeshAxes& axes, const std::string& axis) {
 /// Goes from one layout to another, one collective at a time.
 class Planner {
  public:
-  Planner(const Spec& spec, const Block& frame, const Layout& from, const Layout& to,
+  Planner(const Spec& spec, const Block& global_slice, const Layout& from, const Layout& to,
           const Axes& mesh)
       : to_(to), mesh_(mesh), now_(from) {
     bytes_ = size_of(spec.dtype);
-    for (const int64_t size : frame.sizes) bytes_ *= size;
+    for (const int64_t size : global_slice.sizes) bytes_ *= size;
     for (const MeshAxes& axes : from.dims) bytes_ /= parts_of(axes, mesh);
   }
 
@@ -162,9 +162,10 @@ int64_t parts_of(const MeshAxes& axes, const Axes& mesh) {
   return parts;
 }
 
-std::vector<ReshardStep> reshard_plan(const Spec& spec, const Block& frame, const Layout& from,
-                                      const Layout& to, const Axes& mesh) {
-  return from == to ? std::vector<ReshardStep>() : Planner(spec, frame, from, to, mesh).run();
+std::vector<ReshardStep> reshard_plan(const Spec& spec, const Block& global_slice,
+                                      const Layout& from, const Layout& to, const Axes& mesh) {
+  return from == to ? std::vector<ReshardStep>()
+                    : Planner(spec, global_slice, from, to, mesh).run();
 }
 
 int64_t bytes_of(const std::vector<ReshardStep>& steps) {

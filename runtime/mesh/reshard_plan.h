@@ -3,7 +3,7 @@
 // bytes each rank sends in them. The one place where communication is counted: the planner weighs
 // with it, reshard() runs it, `quintet plan` prints it. Pure: needs no mesh but its sizes.
 //
-//   for (const ReshardStep& step : reshard_plan(spec, frame, from, to, {{"data", 4}, {"model", 2}})) ...
+//   for (const ReshardStep& step : reshard_plan(spec, global_slice, from, to, {{"data", 4}, {"model", 2}})) ...
 
 #include <string_view>
 
@@ -28,10 +28,10 @@ struct ReshardStep {
 /// an axis that the mesh does not have.
 int64_t parts_of(const MeshAxes& axes, const Axes& mesh);
 
-/// `frame`: the range of the array that is sharded. Sums of `from` that `to` does not leave open are
+/// `global_slice`: the range of the array that is sharded. Sums of `from` that `to` does not leave open are
 /// taken first, scattered where `to` wants that.
-std::vector<ReshardStep> reshard_plan(const Spec& spec, const Block& frame, const Layout& from,
-                                      const Layout& to, const Axes& mesh);
+std::vector<ReshardStep> reshard_plan(const Spec& spec, const Block& global_slice,
+                                      const Layout& from, const Layout& to, const Axes& mesh);
 int64_t bytes_of(const std::vector<ReshardStep>& steps);
 
 }  // namespace quintet

@@ -74,20 +74,20 @@ Layout Sharding::place(const Spec& spec) const {
 }
 
 Block Sharding::block(std::string_view what, const Spec& spec, const Layout& layout,
-                      const Block& frame) const {
-  Block block = frame;
+                      const Block& global_slice) const {
+  Block block = global_slice;
   for (size_t i = 0; i < layout.dims.size(); ++i) {
     const MeshAxes& axes = layout.dims[i];
     if (axes.empty()) continue;
     const int64_t parts = parts_of(axes, mesh_);
     QT_CHECK(
-        frame.sizes[i] % parts == 0,
+        global_slice.sizes[i] % parts == 0,
         "{} {}: axis '{}' of size {} cannot be sharded over mesh axis '{}' of size {}, as the rule "
         "('{}', '{}') says; choose a size that it divides, another mesh, or a rule that leaves "
         "'{}' unsharded",
-        what, to_string(spec), spec.axes[i].name, frame.sizes[i], fmt::join(axes, "+"), parts,
-        spec.axes[i].name, fmt::join(axes, "', '"), spec.axes[i].name);
-    block.sizes[i] = frame.sizes[i] / parts;
+        what, to_string(spec), spec.axes[i].name, global_slice.sizes[i], fmt::join(axes, "+"),
+        parts, spec.axes[i].name, fmt::join(axes, "', '"), spec.axes[i].name);
+    block.sizes[i] = global_slice.sizes[i] / parts;
     block.origin[i] += index_in(axes) * block.sizes[i];
   }
   return block;

@@ -41,10 +41,10 @@ class Sharding {
   bool rules_know(const std::string& logical) const;
   /// Where the rules put an array.
   Layout place(const Spec& spec) const;
-  /// This rank's part of `frame`. Throws a usage error naming `what`, the axis and the sizes where
+  /// This rank's part of `global_slice`. Throws a usage error naming `what`, the axis and the sizes where
   /// one does not divide.
   Block block(std::string_view what, const Spec& spec, const Layout& layout,
-              const Block& frame) const;
+              const Block& global_slice) const;
   /// Which of the blocks that `axes` make is this rank's.
   int64_t index_in(const MeshAxes& axes) const;
 

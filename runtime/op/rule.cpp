@@ -155,11 +155,12 @@ class Binding {
  private:
   static void append(ResultShape& shape, const Bound& b) {
     shape.spec.axes.push_back(b.axis);
-    shape.frame.origin.push_back(b.origin);
-    shape.frame.sizes.push_back(b.size);
+    shape.global_slice.origin.push_back(b.origin);
+    shape.global_slice.sizes.push_back(b.size);
   }
   static Bound bound(std::string_view operand, const Tensor& tensor, size_t i) {
-    return {tensor.spec().axes[i], tensor.frame().origin[i], tensor.frame().sizes[i], operand};
+    return {tensor.spec().axes[i], tensor.global_slice().origin[i], tensor.global_slice().sizes[i],
+            operand};
   }
 
   void bind_leading(std::string_view operand, const Tensor& tensor, size_t lead) {

@@ -45,10 +45,10 @@ struct Rule {
   const RuleSize* size_of(std::string_view letter) const;
 };
 
-/// Shape of one result; `frame`: the rows of it that all ranks together make.
+/// Shape of one result; `global_slice`: the rows of it that all ranks together make.
 struct ResultShape {
   Spec spec;
-  Block frame;
+  Block global_slice;
 };
 
 /// Checks `inputs` against the rule and derives every result; one that `wanted` (if not empty)

@@ -17,7 +17,7 @@ int64_t experts_of(const Tensor& offsets) {
 }  // namespace
 
 ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) {
-  const int64_t batch = x.frame().sizes[0], length = x.size(1), experts = w.size(1);
+  const int64_t batch = x.global_slice().sizes[0], length = x.size(1), experts = w.size(1);
   const int64_t own = x.block().sizes[0];
   QT_CHECK(
       own == batch || (own * length % o.group_size == 0 && o.padded_batch == 0),

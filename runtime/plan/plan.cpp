@@ -30,14 +30,14 @@ class Planner {
       const RuleOperand& operand = op.rule.inputs[i];
       in_letters_.push_back(inputs[i] ? letters_of(operand, inputs[i].spec().axes.size())
                                       : std::vector<std::string>());
-      if (inputs[i]) note(operand, in_letters_.back(), inputs[i].frame(), sizes);
+      if (inputs[i]) note(operand, in_letters_.back(), inputs[i].global_slice(), sizes);
     }
     for (size_t i = 0; i < shapes.size(); ++i) {
       const RuleOperand& operand = op.rule.outputs[i];
       out_letters_.push_back(make[i] ? letters_of(operand, shapes[i].spec.axes.size())
                                      : std::vector<std::string>());
       targets_.push_back(make[i] ? sharding.place(shapes[i].spec) : Layout());
-      if (make[i]) note(operand, out_letters_.back(), shapes[i].frame, sizes);
+      if (make[i]) note(operand, out_letters_.back(), shapes[i].global_slice, sizes);
     }
     for (const auto& letters : in_letters_) in_inputs_.insert(letters.begin(), letters.end());
   }
@@ -64,14 +64,14 @@ class Planner {
     for (size_t i = 0; i < shapes_.size(); ++i)  // refuses what does not divide
       if (make_[i] && best.blocks[i] == 0)
         sharding_.block(fmt::format("{}: result", op_.name), shapes_[i].spec, best.targets[i],
-                        shapes_[i].frame);
+                        shapes_[i].global_slice);
     return best;
   }
 
  private:
   /// What an operand or a result says about its letters.
-  void note(const RuleOperand& operand, const std::vector<std::string>& letters, const Block& frame,
-            const Attrs& sizes) {
+  void note(const RuleOperand& operand, const std::vector<std::string>& letters,
+            const Block& global_slice, const Attrs& sizes) {
     const size_t lead = letters.size() - operand.terms.size();
     for (size_t i = 0; i < letters.size(); ++i) {
       const RuleTerm* term = i < lead ? nullptr : &operand.terms[i - lead];
@@ -84,7 +84,7 @@ class Planner {
       if (term != nullptr && term->per_block) continue;
       sizes_[letters[i]].insert(term != nullptr && term->letters.size() > 1
                                     ? sizes.get<int64_t>(letters[i])
-                                    : frame.sizes[i]);
+                                    : global_slice.sizes[i]);
     }
   }
 
@@ -190,7 +190,7 @@ class Planner {
       plan.inputs.push_back(layout_for(in_letters_[i]));
       if (inputs_[i] && !stays(i, plan.inputs[i])) return std::nullopt;
       if (inputs_[i])
-        plan.bytes += bytes_of(reshard_plan(inputs_[i].spec(), inputs_[i].frame(),
+        plan.bytes += bytes_of(reshard_plan(inputs_[i].spec(), inputs_[i].global_slice(),
                                             inputs_[i].layout(), plan.inputs[i], sharding_.mesh()));
     }
     for (size_t i = 0; i < shapes_.size(); ++i) add_result(plan, i, layout_for(out_letters_[i]));
@@ -230,7 +230,7 @@ class Planner {
         target.dims[d] = layout.dims[d];
     if (make_[i] && plan.blocks[i] == 0)
       plan.bytes += bytes_of(
-          reshard_plan(shapes_[i].spec, shapes_[i].frame, layout, target, sharding_.mesh()));
+          reshard_plan(shapes_[i].spec, shapes_[i].global_slice, layout, target, sharding_.mesh()));
     plan.results.push_back(std::move(layout));
     plan.targets.push_back(std::move(target));
   }

@@ -27,7 +27,7 @@ std::string key_of(const Op& op, const Tensors& inputs, const std::vector<Result
     }
     for (size_t i = 0; i < x.spec().axes.size(); ++i) {
       key += x.spec().axes[i].name;
-      append(key, x.frame().sizes[i]);
+      append(key, x.global_slice().sizes[i]);
       for (const std::string& axis : x.layout().dims[i]) key += axis + ',';
     }
     key += name_of(x.spec().dtype);
@@ -36,7 +36,7 @@ std::string key_of(const Op& op, const Tensors& inputs, const std::vector<Result
   }
   for (size_t i = 0; i < shapes.size(); ++i) {
     key += make[i] ? '1' : '0';
-    for (const int64_t size : shapes[i].frame.sizes) append(key, size);
+    for (const int64_t size : shapes[i].global_slice.sizes) append(key, size);
   }
   for (const RuleSize& size : op.rule.sizes) append(key, attrs.get<int64_t>(size.letter));
   return key;

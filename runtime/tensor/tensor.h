@@ -22,8 +22,9 @@ class Tensor {
  public:
   /// An absent operand.
   Tensor() = default;
-  /// Uninitialised storage for this rank's part of `frame`, a range of the array that `layout` shards.
-  Tensor(Spec spec, Layout layout, Block frame);
+  /// Uninitialised storage for this rank's part of `global_slice`, a range of the array that `layout`
+  /// shards.
+  Tensor(Spec spec, Layout layout, Block global_slice);
   /// Uninitialised and unsharded.
   explicit Tensor(Spec spec);
   /// A scalar whose value the host knows: item() does not wait for the device.
@@ -36,7 +37,7 @@ class Tensor {
   explicit operator bool() const { return impl_ != nullptr; }
   const Spec& spec() const { return impl_->spec; }
   const Layout& layout() const { return impl_->layout; }
-  const Block& frame() const { return impl_->frame; }
+  const Block& global_slice() const { return impl_->global_slice; }
   const Block& block() const { return impl_->block; }
   int64_t size(int i) const;  // global size of axis i; negative counts from the end
   int64_t bytes() const;      // of the local block
@@ -72,7 +73,7 @@ class Tensor {
   struct Impl {
     Spec spec;
     Layout layout;
-    Block frame, block;
+    Block global_slice, block;
     Buffer buffer;
     Device* device = nullptr;
     std::optional<double> host_value;

@@ -27,7 +27,7 @@ TEST(Rule, GivesResultsTheAxesOfTheirLetters) {
       {tensor({{"batch", 2}, {"length", 3}, {"embed", 4}}), tensor({{"embed", 4}, {"mlp", 5}})},
       {});
   EXPECT_EQ(to_string(shapes[0].spec), "[batch=2, length=3, mlp=5] float32");
-  EXPECT_EQ(shapes[0].frame.sizes, (std::vector<int64_t>{2, 3, 5}));
+  EXPECT_EQ(shapes[0].global_slice.sizes, (std::vector<int64_t>{2, 3, 5}));
 }
 
 TEST(Rule, CarriesTheBlockOfAMicrobatch) {
@@ -36,7 +36,7 @@ TEST(Rule, CarriesTheBlockOfAMicrobatch) {
   const Tensor x(Spec{{{"batch", 8}, {"embed", 4}}, DType::f32}, layout, {{6, 0}, {2, 4}});
   const auto shapes = bind("op", Rule::parse("op", "x: ...k, w: kn -> y: ...n"),
                            {x, tensor({{"embed", 4}, {"mlp", 3}})}, {});
-  EXPECT_EQ(shapes[0].frame, (Block{{6, 0}, {2, 3}}));
+  EXPECT_EQ(shapes[0].global_slice, (Block{{6, 0}, {2, 3}}));
   EXPECT_EQ(shapes[0].spec.axes[0].size, 8);
 }
 
