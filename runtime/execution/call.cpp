@@ -31,7 +31,7 @@ void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const A
 }
 
 Tensors run_unsharded(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
-                      const Attrs& attrs, const Wanted& make) {
+                      const Attrs& attrs, const OutputMask& make) {
   Tensors outputs;
   for (size_t i = 0; i < shapes.size(); ++i)
     outputs.push_back(make[i]
@@ -88,7 +88,7 @@ class Operands {
 
 /// The op on a mesh: operands go where the plan wants them, results where the rules do.
 Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape> shapes,
-                    const Attrs& attrs, const Wanted& make, const Sharding& sharding) {
+                    const Attrs& attrs, const OutputMask& make, const Sharding& sharding) {
   const Plan& plan = planned(op, inputs, shapes, attrs, make, sharding);
   Operands operands(op, inputs, plan);
   if (plan.in_phases) {
@@ -120,13 +120,13 @@ Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape
 
 }  // namespace
 
-Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const Wanted& wanted) {
+Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs, const OutputMask& mask) {
   check_attributes(op.name, op.attributes, attrs);
-  const auto shapes = bind(op.name, op.rule, inputs, attrs, wanted);
+  const auto shapes = bind(op.name, op.rule, inputs, attrs, mask);
   const ExecutionContext& context = ExecutionContext::current();
   Tape* const tape = context.tape;
   const bool record = tape != nullptr && op.vjp != nullptr && any_needs_grad(inputs);
-  Wanted make = wanted;
+  OutputMask make = mask;
   if (make.empty())
     for (const RuleOperand& output : op.rule.outputs) make.push_back(!output.optional || record);
   Tensors outputs = context.sharding == nullptr

@@ -18,9 +18,9 @@ struct Node;
 /// where none arrived).
 using Vjp = Tensors (*)(const Node& node, const Tensors& grads);
 /// Which results to make; empty: optional ones only while a tape records.
-using Wanted = std::vector<bool>;
+using OutputMask = std::vector<bool>;
 /// What call() does, by other ops.
-using Phases = Tensors (*)(const Tensors& inputs, const Attrs& attrs, const Wanted& wanted);
+using Phases = Tensors (*)(const Tensors& inputs, const Attrs& attrs, const OutputMask& mask);
 
 /// What one launch of an op does, on the blocks that it is given.
 struct Cost {
@@ -61,14 +61,14 @@ Attrs attributes_for(const Op& op, const Attrs& attrs);
 /// The only path by which an op runs: bind the rule, plan layouts, allocate, launch, record.
 /// Throws a usage error when shapes do not fit the rule, Bug when attributes are not the record's.
 Tensors call(const Op& op, const Tensors& inputs, const Attrs& attrs = {},
-             const Wanted& wanted = {});
+             const OutputMask& mask = {});
 
 // Functions of the records, declared from the list: `none` is nothing's name.
 #define OP(name, rule, attributes, cost, vjp, phases)                      \
   void name##_cpu(Views in, Views out, const Attrs& attrs, Stream stream); \
   Cost cost(Views in, Views out);                                          \
   Tensors vjp(const Node& node, const Tensors& grads);                     \
-  Tensors phases(const Tensors& inputs, const Attrs& attrs, const Wanted& wanted);
+  Tensors phases(const Tensors& inputs, const Attrs& attrs, const OutputMask& mask);
 #include "runtime/op/ops.def"
 #undef OP
 

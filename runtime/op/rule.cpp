@@ -235,7 +235,7 @@ const RuleSize* Rule::size_of(std::string_view letter) const {
 }
 
 std::vector<ResultShape> bind(std::string_view op, const Rule& rule, const Tensors& inputs,
-                              const Attrs& attrs, const std::vector<bool>& wanted) {
+                              const Attrs& attrs, const std::vector<bool>& mask) {
   if (inputs.size() != rule.inputs.size())
     throw Bug(fmt::format("{}: {} operands, rule has {}", op, inputs.size(), rule.inputs.size()));
   Binding binding(op, rule, attrs);
@@ -248,7 +248,7 @@ std::vector<ResultShape> bind(std::string_view op, const Rule& rule, const Tenso
   }
   std::vector<ResultShape> results;
   for (size_t i = 0; i < rule.outputs.size(); ++i)
-    results.push_back(wanted.empty() || wanted[i]
+    results.push_back(mask.empty() || mask[i]
                           ? binding.result(rule.outputs[i], result_dtype(rule.outputs[i], inputs))
                           : ResultShape{});
   return results;

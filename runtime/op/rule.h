@@ -51,10 +51,10 @@ struct ResultShape {
   Block global_slice;
 };
 
-/// Checks `inputs` against the rule and derives every result; one that `wanted` (if not empty)
+/// Checks `inputs` against the rule and derives every result; one that `mask` (if not empty)
 /// leaves out has no axes. Throws a usage error naming the op, the axis and the two operands that
 /// disagree.
 std::vector<ResultShape> bind(std::string_view op, const Rule& rule, const Tensors& inputs,
-                              const Attrs& attrs, const std::vector<bool>& wanted = {});
+                              const Attrs& attrs, const std::vector<bool>& mask = {});
 
 }  // namespace quintet

@@ -30,13 +30,13 @@ Tensors cross_entropy_vjp(const Node& node, const Tensors& grads) {
 namespace {
 
 Tensors in_phases(const Op& statistics_op, const Op& apply, const Tensors& inputs,
-                  const Attrs& attrs, const Wanted& wanted) {
+                  const Attrs& attrs, const OutputMask& mask) {
   const auto in = inputs_of<rules::cross_entropy>(inputs);
   Attrs with_size = attrs;
   with_size.set("s", int64_t{5});  // numbers that a block passes on
   Tensors operands = inputs;
   operands.push_back(call(statistics_op, {in["x"], in["projection"], in["targets"]}, with_size)[0]);
-  return call(apply, operands, attrs, wanted);
+  return call(apply, operands, attrs, mask);
 }
 
 /// Of the logits and of products as large.
@@ -57,14 +57,14 @@ Cost cross_entropy_cost(Views in, Views out) { return products_cost(in, 1 + grad
 // The logits are those of the phase before, made again.
 Cost cross_entropy_apply_cost(Views in, Views out) { return products_cost(in, gradients(out)); }
 
-Tensors cross_entropy_phases(const Tensors& in, const Attrs& attrs, const Wanted& wanted) {
+Tensors cross_entropy_phases(const Tensors& in, const Attrs& attrs, const OutputMask& mask) {
   return in_phases(ops::table::cross_entropy_statistics, ops::table::cross_entropy_apply, in, attrs,
-                   wanted);
+                   mask);
 }
 
-Tensors cross_entropy_t_phases(const Tensors& in, const Attrs& attrs, const Wanted& wanted) {
+Tensors cross_entropy_t_phases(const Tensors& in, const Attrs& attrs, const OutputMask& mask) {
   return in_phases(ops::table::cross_entropy_t_statistics, ops::table::cross_entropy_t_apply, in,
-                   attrs, wanted);
+                   attrs, mask);
 }
 
 }  // namespace quintet

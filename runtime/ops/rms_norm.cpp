@@ -46,13 +46,13 @@ Tensors add_rms_norm_vjp(const Node& node, const Tensors& grads) {
           made["dscale"]};
 }
 
-Tensors rms_norm_phases(const Tensors& inputs, const Attrs& attrs, const Wanted&) {
+Tensors rms_norm_phases(const Tensors& inputs, const Attrs& attrs, const OutputMask&) {
   const auto in = inputs_of<rules::rms_norm>(inputs);
   const Tensors squares = call(ops::table::rms_norm_squares, {in["x"]});
   return call(ops::table::rms_norm_apply, {in["x"], in["scale"], squares[0]}, attrs);
 }
 
-Tensors rms_norm_grad_phases(const Tensors& inputs, const Attrs& attrs, const Wanted&) {
+Tensors rms_norm_grad_phases(const Tensors& inputs, const Attrs& attrs, const OutputMask&) {
   const auto in = inputs_of<rules::rms_norm_grad>(inputs);
   const Tensors made = call(ops::table::rms_norm_products, inputs);
   const auto sums = results_of<rules::rms_norm_products>(made);
@@ -60,21 +60,22 @@ Tensors rms_norm_grad_phases(const Tensors& inputs, const Attrs& attrs, const Wa
               {in["x"], in["scale"], in["dy"], sums["squares"], sums["products"]}, attrs);
 }
 
-Tensors add_rms_norm_phases(const Tensors& inputs, const Attrs& attrs, const Wanted&) {
+Tensors add_rms_norm_phases(const Tensors& inputs, const Attrs& attrs, const OutputMask&) {
   const auto in = inputs_of<rules::add_rms_norm>(inputs);
   const Op &add = ops::table::add, &norm = ops::table::rms_norm;
   const Tensor x_new = call(add, {in["x"], in["y"]}, attributes_for(add, attrs))[0];
   return {x_new, call(norm, {x_new, in["scale"]}, attributes_for(norm, attrs))[0]};
 }
 
-Tensors add_rms_norm_grad_phases(const Tensors& inputs, const Attrs& attrs, const Wanted& wanted) {
+Tensors add_rms_norm_grad_phases(const Tensors& inputs, const Attrs& attrs,
+                                 const OutputMask& mask) {
   const auto in = inputs_of<rules::add_rms_norm_grad>(inputs);
   const Op &norm_grad = ops::table::rms_norm_grad, &dropout = ops::table::dropout;
   const Tensors made =
       call(norm_grad, {in["x_new"], in["scale"], in["dout"]}, attributes_for(norm_grad, attrs));
   const auto norm = results_of<rules::rms_norm_grad>(made);
   const Tensor dx = call(ops::table::add, {in["dx_new"], norm["dx"]})[0];
-  const bool drops = wanted[Position<rules::add_rms_norm_grad, Side::kResults>("dy").index];
+  const bool drops = mask[Position<rules::add_rms_norm_grad, Side::kResults>("dy").index];
   return {dx, drops ? call(dropout, {dx}, attributes_for(dropout, attrs))[0] : Tensor(),
           norm["dscale"]};
 }

@@ -24,7 +24,7 @@ using Assignment = std::map<std::string, MeshAxes>;  // letter -> mesh axes, out
 class Planner {
  public:
   Planner(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
-          const Attrs& sizes, const Wanted& make, const Sharding& sharding)
+          const Attrs& sizes, const OutputMask& make, const Sharding& sharding)
       : op_(op), inputs_(inputs), shapes_(shapes), make_(make), sharding_(sharding) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const RuleOperand& operand = op.rule.inputs[i];
@@ -254,7 +254,7 @@ class Planner {
   const Op& op_;
   const Tensors& inputs_;
   const std::vector<ResultShape>& shapes_;
-  const Wanted& make_;
+  const OutputMask& make_;
   const Sharding& sharding_;
   std::vector<std::vector<std::string>> in_letters_, out_letters_;
   std::vector<Layout> targets_;
@@ -266,7 +266,7 @@ class Planner {
 }  // namespace
 
 Plan plan_op(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
-             const Attrs& attrs, const Wanted& make, const Sharding& sharding) {
+             const Attrs& attrs, const OutputMask& make, const Sharding& sharding) {
   return Planner(op, inputs, shapes, select_sizes(op.rule, attrs), make, sharding).run();
 }
 

@@ -27,7 +27,7 @@ struct Plan {
 /// rule names, the key of what plan_cache.h remembers. Throws a usage error naming the op and the
 /// array where a size does not divide.
 Plan plan_op(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
-             const Attrs& attrs, const Wanted& make, const Sharding& sharding);
+             const Attrs& attrs, const OutputMask& make, const Sharding& sharding);
 
 /// "data on batch, model on f"
 std::string to_string(const Plan& plan);

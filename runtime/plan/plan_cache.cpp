@@ -17,7 +17,7 @@ void append(std::string& key, int64_t number) {
 
 /// All that a plan depends on.
 std::string key_of(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
-                   const Attrs& attrs, const Wanted& make) {
+                   const Attrs& attrs, const OutputMask& make) {
   std::string key;
   append(key, static_cast<int64_t>(op.index));
   for (const Tensor& x : inputs) {
@@ -45,7 +45,7 @@ std::string key_of(const Op& op, const Tensors& inputs, const std::vector<Result
 }  // namespace
 
 const Plan& planned(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
-                    const Attrs& attrs, const Wanted& make, const Sharding& sharding) {
+                    const Attrs& attrs, const OutputMask& make, const Sharding& sharding) {
   if (sharding.plans() == nullptr) sharding.plans() = std::make_shared<PlanCache>();
   std::unordered_map<std::string, Plan>& plans = sharding.plans()->plans;
   const std::string key = key_of(op, inputs, shapes, attrs, make);

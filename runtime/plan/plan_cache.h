@@ -7,6 +7,6 @@ namespace quintet {
 
 /// plan_op's answer, remembered by this thread for as long as `sharding` is the same.
 const Plan& planned(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
-                    const Attrs& attrs, const Wanted& make, const Sharding& sharding);
+                    const Attrs& attrs, const OutputMask& make, const Sharding& sharding);
 
 }  // namespace quintet

@@ -33,7 +33,7 @@ struct Planned {
 
 /// The plan of an op whose operands lie where the rules put them.
 Planned plan(const Op& op, const std::vector<Axes>& operands, const Sharding& on, Attrs attrs = {},
-             const Wanted& wanted = {}) {
+             const OutputMask& mask = {}) {
   const Sharding::Use use(on);
   Planned planned;
   for (const Axes& axes : operands) {
@@ -41,7 +41,7 @@ Planned plan(const Op& op, const std::vector<Axes>& operands, const Sharding& on
     planned.inputs.push_back(Tensor(spec, on.place(spec), full_slice(spec)));
   }
   const auto shapes = quintet::bind(op.name, op.rule, planned.inputs, attrs);
-  const Wanted make = wanted.empty() ? Wanted(shapes.size(), true) : wanted;
+  const OutputMask make = mask.empty() ? OutputMask(shapes.size(), true) : mask;
   planned.plan = plan_op(op, planned.inputs, shapes, attrs, make, on);
   const auto add = [&](const std::string& what, const Spec& spec, const Layout& from,
                        const Layout& to) {
