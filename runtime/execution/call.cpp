@@ -1,5 +1,5 @@
 #include "runtime/abstract/step_clock.h"
-#include "runtime/execution/gathers.h"
+#include "runtime/execution/gather_cache.h"
 #include "runtime/execution/reshard.h"
 #include "runtime/execution/tape.h"
 #include "runtime/op/op.h"
@@ -56,7 +56,7 @@ Tensor resharded_activation(const Tensor& x, const Layout& to) {
 class Operands {
  public:
   Operands(const Op& op, const Tensors& inputs, const Plan& plan)
-      : gathers_(ExecutionContext::current().gathers) {
+      : gather_cache_(ExecutionContext::current().gather_cache) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const bool reshards = inputs[i] && inputs[i].layout() != plan.inputs[i];
       gathered_.push_back(reshards && op.rule.inputs[i].parameter);
@@ -72,16 +72,16 @@ class Operands {
   const Tensors& all() const { return all_; }
   void drop() {
     for (size_t i = 0; i < all_.size(); ++i)
-      if (gathered_[i] && gathers_ != nullptr) gathers_->drop(std::move(all_[i]));
+      if (gathered_[i] && gather_cache_ != nullptr) gather_cache_->drop(std::move(all_[i]));
     all_.clear();
   }
 
  private:
   Tensor gathered(const Tensor& parameter, const Layout& to) const {
-    return gathers_ != nullptr ? gathers_->take(parameter, to) : resharded(parameter, to);
+    return gather_cache_ != nullptr ? gather_cache_->take(parameter, to) : resharded(parameter, to);
   }
 
-  Gathers* gathers_;
+  GatherCache* gather_cache_;
   Tensors all_;
   std::vector<bool> gathered_;
 };

@@ -156,14 +156,14 @@ ExecutionContext Trainer::context() {
   ExecutionContext context = ExecutionContext::current();
   context.device = &device_;
   context.sharding = sharding_;
-  context.gathers = &gathers_;
+  context.gather_cache = &gather_cache_;
   return context;
 }
 
 GradientCheck Trainer::take_gradients(const HostArrays& batch, Metrics& metrics, Reducer& reducer) {
-  gathers_.begin_step();
+  gather_cache_.begin_step();
   metrics = graph_.run(batch, fold_in(key_, static_cast<uint32_t>(step_)));
-  gathers_.end_step();
+  gather_cache_.end_step();
   if (StepLog* log = ExecutionContext::current().log) log->section("gradient check and optimizer");
   ProfileScope scope("check_gradients", parameters_.elements() * 4);
   return check_gradients(slots(), &reducer, marks_.view.data<int32_t>());

@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "runtime/base/execution_context.h"
-#include "runtime/execution/gathers.h"
+#include "runtime/execution/gather_cache.h"
 #include "runtime/metrics/metric.h"
 #include "runtime/optim/gradients.h"
 #include "runtime/optim/optimizer.h"
@@ -73,7 +73,7 @@ class Trainer {
   int64_t skipped_updates() const { return skipped_; }
   /// Makes room for other work than steps, evaluation for one: a recorded step keeps its memory.
   void forget_graph() { graph_.forget(); }
-  const Gathers& gathers() const { return gathers_; }
+  const GatherCache& gather_cache() const { return gather_cache_; }
   /// Whether the last step's gradients came from a recording (runtime/trainer/step_graph.h).
   bool launched_graph() const { return graph_.launched(); }
 
@@ -92,7 +92,7 @@ class Trainer {
   Key key_;
   Device& device_;
   const Sharding* sharding_;
-  Gathers gathers_;
+  GatherCache gather_cache_;
   StepGraph graph_;
   StateBuffer marks_;  // ParamSlot::not_finite of the parameters, in their order
   int64_t step_ = 0, skipped_ = 0;

@@ -10,7 +10,7 @@
 
 #include "runtime/abstract/abstract_device.h"
 #include "runtime/base/memory/memory_meter.h"
-#include "runtime/execution/gathers.h"
+#include "runtime/execution/gather_cache.h"
 #include "runtime/execution/tape.h"
 #include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/profile/step_log.h"
@@ -57,8 +57,8 @@ Held hold() {
                   {.learning_rate = [](int64_t) { return 0.01F; }}, key_from_seed(9));
   for (int64_t i = 0; i < 3; ++i) {
     trainer.train(own_rows(make_batch(training, i)));
-    held.most_gathered = std::max(held.most_gathered, trainer.gathers().peak_bytes());
-    EXPECT_EQ(trainer.gathers().live_bytes(), 0);
+    held.most_gathered = std::max(held.most_gathered, trainer.gather_cache().peak_bytes());
+    EXPECT_EQ(trainer.gather_cache().live_bytes(), 0);
   }
   for (const ParamInfo& info : model->parameters().all()) {
     held.parameters[info.name] = info.value.bytes();
@@ -217,14 +217,14 @@ TEST(Experts, AreNeverGathered) {
     on_ranks(partitioning({4 / ranks, ranks, 1}, 1, 1), [&](Comm&) {
       const auto model = make_model(training);
       model->parameters().initialize(key_from_seed(7));
-      Gathers gathers;
+      GatherCache gather_cache;
       StepLog log;
       {
-        const Gathers::Use use_gathers(gathers);
+        const GatherCache::Use use_gather_cache(gather_cache);
         const StepLog::Use use(log);
         run_gradients(training, *model);
       }
-      EXPECT_EQ(gathers.peak_bytes(), 0);  // nothing else is sharded in this layout
+      EXPECT_EQ(gather_cache.peak_bytes(), 0);  // nothing else is sharded in this layout
       EXPECT_EQ(over_experts(log, "all_gather"), StepLog::Sent{}) << log.text();
       EXPECT_EQ(over_experts(log, "reduce_scatter"), StepLog::Sent{}) << log.text();
       // Two sparse layers: counts, rows there and back, their gradients back and there.

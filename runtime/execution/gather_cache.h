@@ -1,14 +1,14 @@
 #pragma once
-// Gathered parameters (ZeRO-3): replicated, or as far as an op needs that, only while it runs. The
-// order of a step's gathers is that of the step before, so the next one is under way while an op
+// All-gathered parameters (ZeRO-3): replicated, or as far as an op needs that, only while it runs. A
+// step gathers in the order of the step before, so the next parameter is prefetched while an op
 // computes.
 //
-//   Gathers gathers;               // of a trainer
-//   gathers.begin_step();
-//   Tensor w = gathers.take(parameter, layout);   // waits for it, starts the next
+//   GatherCache cache;             // of a trainer
+//   cache.begin_step();
+//   Tensor w = cache.take(parameter, layout);   // waits for it, starts the next
 //   ...
-//   gathers.drop(std::move(w));
-//   gathers.end_step();
+//   cache.drop(std::move(w));
+//   cache.end_step();
 
 #include <optional>
 
@@ -17,10 +17,10 @@
 
 namespace quintet {
 
-class Gathers {
+class GatherCache {
  public:
   /// Parameters of this thread's ops are taken from it.
-  using Use = ContextMember<&ExecutionContext::gathers>;
+  using Use = ContextMember<&ExecutionContext::gather_cache>;
 
   /// Between them the order of the step before is followed; parameters keep their values.
   void begin_step();
@@ -34,18 +34,18 @@ class Gathers {
   int64_t peak_bytes() const { return peak_; }  // since the step began
 
  private:
-  struct Wish {
+  struct PrefetchRequest {
     Tensor parameter;
     Layout to;
   };
-  void start_next();
-  void drop_ahead();
+  void prefetch_next();
+  void drop_prefetched();
   void count(const Tensor& gathered);
 
-  std::vector<Wish> order_;  // of the step before, as far as this step has followed it
+  std::vector<PrefetchRequest> order_;  // of the step before, as far as this step has followed it
   size_t at_ = 0;
   bool in_step_ = false;
-  std::optional<AsyncReshard> ahead_;  // of order_[at_]
+  std::optional<AsyncReshard> prefetched_;  // of order_[at_]
   int64_t live_ = 0, peak_ = 0;
 };
 
