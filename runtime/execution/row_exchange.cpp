@@ -168,7 +168,7 @@ Tensor RowExchange::exchanged(const Tensor& rows, bool out) const {
         rows.local().pointer, elements_of(out ? here_ : there_), result.local().pointer,
         elements_of(out ? there_ : here_), elements, spec.dtype);
   }
-  compute_while_waiting();
+  overlap_deferred_gradients();
   const ProfileScope scope(name_of(step.kind), step.bytes);  // what nothing hides
   rows_travel.wait();
   return result;

@@ -5,15 +5,15 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "runtime/execution/leaf_gradients.h"
+#include "runtime/execution/gradient_buckets.h"
 #include "runtime/execution/reshard.h"
 #include "runtime/plan/plan_cache.h"
 
 namespace quintet {
 namespace {
 
-// Gradients of parameters that are put off hold their operands: so many at most.
-constexpr size_t kMostPutOff = 4;
+// Deferred weight gradients hold their operands: so many at most.
+constexpr size_t kMostDeferred = 4;
 
 /// Gradients on their way, by the tensor they belong to. Sums over ranks stay open until the
 /// gradient is used, so that one collective takes the sum of all that arrived.
@@ -25,8 +25,8 @@ class Gradients {
       sum = resharded(sum, tensor.layout());
       grad = resharded(grad, tensor.layout());
     }
-    sum =
-        sum.absent() ? std::move(grad) : LeafGradients::accumulate(std::move(sum), std::move(grad));
+    sum = sum.absent() ? std::move(grad)
+                       : GradientBuckets::accumulate(std::move(sum), std::move(grad));
   }
   /// The gradient of `tensor`, in its layout.
   Tensor take(const Tensor& tensor) {
@@ -59,33 +59,33 @@ class Backward {
   Tape& tape() { return tape_; }
   bool is_leaf(const Tensor& x) const { return !made_.contains(x.id()); }
   void add(const Tensor& leaf, Tensor grad) {
-    leaves_.add(leaf, std::move(grad), to_come_[leaf.id()]);
+    buckets_.add(leaf, std::move(grad), to_come_[leaf.id()]);
   }
 
   void begin(const Node& node) { exchanges_ -= node.exchanges ? 1 : 0; }
   /// The node's gradient of this input is there, or there is none.
   void end(const Tensor& input) { --to_come_[input.id()]; }
   void finish() {
-    compute_put_off();
-    leaves_.settle();
+    compute_deferred();
+    buckets_.finish();
   }
 
-  /// A parameter's gradient, to be computed later.
+  /// A weight gradient, deferred.
   struct Task {
     Tensor parameter;
     const Op* op;
     Tensors inputs;
     Attrs attrs;
   };
-  /// Whether it is. What would have to be resharded is computed with the gradient that reshards it, too.
-  bool put_off(Task task) {
+  /// Whether it was. What would have to be resharded is computed with the gradient that reshards it.
+  bool defer(Task task) {
     if (exchanges_ == 0 || !is_leaf(task.parameter) || reshards(task)) return false;
     ++to_come_[task.parameter.id()];
     tasks_.push_back(std::move(task));
-    if (tasks_.size() > kMostPutOff) compute_first();
+    if (tasks_.size() > kMostDeferred) compute_first();
     return true;
   }
-  void compute_put_off() {
+  void compute_deferred() {
     while (!tasks_.empty()) compute_first();
   }
 
@@ -108,7 +108,7 @@ class Backward {
   }
 
   Tape& tape_;
-  LeafGradients leaves_;
+  GradientBuckets buckets_;
   std::unordered_set<const void*> made_;
   std::unordered_map<const void*, int64_t>
       to_come_;            // gradients that nodes and tasks may still give
@@ -185,13 +185,13 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
 Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
                           const Attrs& attrs) {
   Backward* const backward = ExecutionContext::current().backward;
-  const bool is_put_off = backward != nullptr && backward->put_off({w, &op, inputs, attrs});
+  const bool is_put_off = backward != nullptr && backward->defer({w, &op, inputs, attrs});
   return is_put_off ? Tensor() : call(op, inputs, attrs)[0];
 }
 
-void compute_while_waiting() {
+void overlap_deferred_gradients() {
   if (Backward* const backward = ExecutionContext::current().backward; backward != nullptr)
-    backward->compute_put_off();
+    backward->compute_deferred();
 }
 
 Tensors remat(const std::function<Tensors(const Tensors&)>& region, const Tensors& inputs) {

@@ -19,7 +19,7 @@ struct Node {
   Tensors inputs, outputs;
   Attrs attrs;
   std::function<Tensors(const Node& node, const Tensors& grads)> gradient = {};
-  bool exchanges = false;  // its gradient calls compute_while_waiting()
+  bool exchanges = false;  // its gradient calls overlap_deferred_gradients()
 };
 
 class Tape {
@@ -48,12 +48,13 @@ class Tape {
   LastReshard last_reshard_;
 };
 
-/// For gradients: that of parameter `w`, by an op which makes nothing else. Nothing else waits for it:
-/// where an exchange of rows lies ahead backward() puts it off until then, and this is absent.
+/// For gradients: that of parameter `w`, by an op which makes nothing else. No other gradient depends
+/// on it: where an exchange of rows follows backward() defers it until then, and this is absent.
 Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
                           const Attrs& attrs = {});
-/// For who has started a collective and would wait now: computes what has been put off, if anything.
-void compute_while_waiting();
+/// For who has started a collective and would wait now: computes the deferred weight gradients, if
+/// there are any, so that they overlap it.
+void overlap_deferred_gradients();
 
 /// Runs `region(inputs)` without keeping what it computes; the backward pass runs it again (remat).
 /// `region` must be a function of its inputs and of leaf parameters alone.

@@ -1,4 +1,4 @@
-#include "runtime/execution/leaf_gradients.h"
+#include "runtime/execution/gradient_buckets.h"
 
 #include <algorithm>
 #include <array>
@@ -25,7 +25,7 @@ bool is_all_reduce(const Tensor& x, const Layout& to) {
 
 }  // namespace
 
-void LeafGradients::add(const Tensor& leaf, Tensor grad, int64_t to_come) {
+void GradientBuckets::add(const Tensor& leaf, Tensor grad, int64_t to_come) {
   const auto before = std::find_if(unfinished_.begin(), unfinished_.end(),
                                    [&](const Waiting& w) { return w.leaf.id() == leaf.id(); });
   if (before != unfinished_.end()) {
@@ -42,18 +42,18 @@ void LeafGradients::add(const Tensor& leaf, Tensor grad, int64_t to_come) {
     place(leaf, std::move(grad));
 }
 
-void LeafGradients::place(const Tensor& leaf, Tensor grad) {
+void GradientBuckets::place(const Tensor& leaf, Tensor grad) {
   if (!wait_for_others(leaf, grad)) start({{leaf, {}, {}}}, std::move(grad), leaf.layout());
 }
 
-void LeafGradients::settle() {
+void GradientBuckets::finish() {
   for (auto& [leaf, sum] : std::exchange(unfinished_, {})) place(leaf, std::move(sum));
   for (Bucket& bucket : buckets_)
     if (!bucket.waiting.empty()) send(bucket);
   receive();
 }
 
-bool LeafGradients::wait_for_others(const Tensor& leaf, Tensor& grad) {
+bool GradientBuckets::wait_for_others(const Tensor& leaf, Tensor& grad) {
   if (grad.bytes() > kBucketBytes || !is_all_reduce(grad, leaf.layout())) return false;
   const MeshAxes& axes = grad.layout().partial;
   const DType dtype = grad.spec().dtype;
@@ -66,7 +66,7 @@ bool LeafGradients::wait_for_others(const Tensor& leaf, Tensor& grad) {
   return true;
 }
 
-void LeafGradients::send(Bucket& bucket) {
+void GradientBuckets::send(Bucket& bucket) {
   Tensor all = bucket.waiting.front().grad;
   if (bucket.waiting.size() > 1) {
     const Spec spec{{{"gradients", bucket.bytes / size_of(bucket.dtype)}}, bucket.dtype};
@@ -87,7 +87,7 @@ void LeafGradients::send(Bucket& bucket) {
   start(std::move(parts), std::move(all), to);
 }
 
-void LeafGradients::start(std::vector<Part> parts, Tensor all, const Layout& to) {
+void GradientBuckets::start(std::vector<Part> parts, Tensor all, const Layout& to) {
   std::optional<AsyncReshard> reshard = AsyncReshard::start(all, to);
   receive();
   if (reshard) {
@@ -99,7 +99,7 @@ void LeafGradients::start(std::vector<Part> parts, Tensor all, const Layout& to)
   store(parts, std::move(placed));
 }
 
-void LeafGradients::receive() {
+void GradientBuckets::receive() {
   if (!sent_) return;
   Tensor all = sent_->reshard.wait();
   const std::vector<Part> parts = std::move(sent_->parts);
@@ -107,7 +107,7 @@ void LeafGradients::receive() {
   store(parts, std::move(all));
 }
 
-void LeafGradients::store(const std::vector<Part>& parts, Tensor all) {
+void GradientBuckets::store(const std::vector<Part>& parts, Tensor all) {
   if (parts.size() == 1) return store(parts[0].leaf, std::move(all));
   int64_t at = 0;
   for (const auto& [leaf, spec, global_slice] : parts) {
@@ -118,13 +118,13 @@ void LeafGradients::store(const std::vector<Part>& parts, Tensor all) {
   }
 }
 
-void LeafGradients::store(const Tensor& leaf, Tensor grad) {
+void GradientBuckets::store(const Tensor& leaf, Tensor grad) {
   Tensor before = leaf.grad();
   leaf.set_grad({});
   leaf.set_grad(before ? accumulate(std::move(before), std::move(grad)) : std::move(grad));
 }
 
-Tensor LeafGradients::accumulate(Tensor a, Tensor b) {
+Tensor GradientBuckets::accumulate(Tensor a, Tensor b) {
   const Tensor target = a.unique()   ? a
                         : b.unique() ? b
                                      : Tensor(a.spec(), a.layout(), a.global_slice());

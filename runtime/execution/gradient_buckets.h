@@ -1,11 +1,11 @@
 #pragma once
-// Gradients of leaves on their way to their leaves' layouts, while the next are computed. Sums over
-// ranks of small ones wait for each other and are taken together: a collective of few bytes takes as
-// long as its messages wait, not as its bytes travel.
+// Gradients of leaves are resharded to their leaves' layouts while the next are computed. Sums over
+// ranks of small ones are taken together, in buckets: a collective of few bytes takes as long as its
+// messages wait, not as its bytes travel.
 //
-//   LeafGradients leaves;
-//   leaves.add(leaf, grad, 0);   // as they appear
-//   leaves.settle();             // leaf.grad() is there
+//   GradientBuckets buckets;
+//   buckets.add(leaf, grad, 0);   // as they appear
+//   buckets.finish();             // leaf.grad() is there
 
 #include <optional>
 #include <vector>
@@ -14,13 +14,13 @@
 
 namespace quintet {
 
-class LeafGradients {
+class GradientBuckets {
  public:
   /// `grad` is added to what the leaf has. Every rank of the mesh calls it. Until the last of those that
   /// are `to_come` they are summed where they are, so that one collective takes their sum.
   void add(const Tensor& leaf, Tensor grad, int64_t to_come);
   /// Waits for those that are under way.
-  void settle();
+  void finish();
 
   /// a + b of one layout, into the storage of whichever is not shared.
   static Tensor accumulate(Tensor a, Tensor b);
