@@ -80,7 +80,7 @@ struct Measured {
   double peak = 0;  // FLOP/s of all ranks
 };
 
-/// On every rank; `rows`: what has been found out on paper about each layout.
+/// On every rank; `rows`: what was planned of each layout.
 Measured measure(const LayoutCase& what, std::vector<LayoutRow> rows, double flops, Comm& comm,
                  int64_t steps) {
   Measured measured{.rows = std::move(rows), .peak = measured_peak(comm)};
@@ -156,7 +156,7 @@ int run_bench_layouts(std::span<char* const> args) {
                                           : parse_layouts(options.layouts, ranks, what.experts))
     rows.push_back(plan_layout(
         what, layout,
-        {.hosts = std::vector<std::string>(static_cast<size_t>(ranks), "paper"), .machine = {}},
+        {.hosts = std::vector<std::string>(static_cast<size_t>(ranks), "abstract"), .machine = {}},
         1));
   const double flops = model_flops(what);
   Measured measured;

@@ -1,4 +1,4 @@
-// `quintet plan`: a training step of a model on paper: on one mesh, which op runs where, what is resharded, how
+// `quintet plan`: a simulated training step of a model: on one mesh, which op runs where, what is resharded, how
 // many bytes each rank sends; on a cluster, what every layout costs (plan_cluster.h).
 
 #include "apps/cli/verbs.h"
@@ -40,7 +40,7 @@ int run_plan(std::span<char* const> args) {
   std::vector<std::string> left(args.begin(), args.end());
   gin::CommandLine gin_line = gin::extract_command_line(left);
   PlanOptions options;
-  CommandLine cli("plan", "A training step on a mesh, on paper: layouts, collectives, bytes.",
+  CommandLine cli("plan", "A training step on a mesh, simulated: layouts, collectives, bytes.",
                   "quintet plan t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "
                   "--mesh=data=4,model=2 --parameters=2 --explain");
   CLI::App& app = cli.app();

@@ -29,7 +29,7 @@
        "quintet config t5x/examples/t5/t5_1_1/base.gin --gin.DROPOUT_RATE=0.0")               \
   VERB(data, "shows a task's examples raw, preprocessed and packed",                          \
        "quintet data show number_words --num=2")                                              \
-  VERB(plan, "a training step on a mesh, on paper: layouts, collectives, bytes",              \
+  VERB(plan, "a training step on a mesh, simulated: layouts, collectives, bytes",             \
        "quintet plan t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "                \
        "--mesh=data=4,model=2")                                                               \
   VERB(cache, "preprocesses tasks into seqio's offline caches",                               \

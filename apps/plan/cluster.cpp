@@ -39,8 +39,8 @@ double Cluster::collective_seconds(std::string_view collective, double bytes,
   return bytes / (bandwidth * 1e9) + latency;
 }
 
-PaperJob Cluster::job() const {
-  PaperJob job;
+SimulatedJob Cluster::job() const {
+  SimulatedJob job;
   for (int64_t i = 0; i < devices; ++i)
     job.hosts.push_back(fmt::format("host{:06}", i / devices_per_host));
   job.machine = {.flops = tflops * 1e12,

@@ -31,7 +31,7 @@ struct Cluster {
   double link_gb_per_s = 1, link_us = 0;
   double network_gb_per_s_per_host = 0, network_us = 0;
 
-  PaperJob job() const;
+  SimulatedJob job() const;
   /// Seconds of a collective of which every rank sends `bytes`. Of the network of a host the ranks of
   /// one group get their share: the other devices of the host send at the same time.
   double collective_seconds(std::string_view collective, double bytes,

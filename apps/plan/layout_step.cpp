@@ -13,9 +13,9 @@ namespace {
 
 /// Only the memory of an optimizer's state, the bytes that an update touches, and its sums over
 /// ranks.
-class PaperOptimizer final : public Optimizer {
+class AbstractOptimizer final : public Optimizer {
  public:
-  explicit PaperOptimizer(OptimizerPtr optimizer) : optimizer_(std::move(optimizer)) {}
+  explicit AbstractOptimizer(OptimizerPtr optimizer) : optimizer_(std::move(optimizer)) {}
   void init(std::span<const ParamSlot> params) override {
     optimizer_->init(params);
     for (const StateArray& array : optimizer_->state())
@@ -25,7 +25,7 @@ class PaperOptimizer final : public Optimizer {
   }
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     if (StepClock* clock = ExecutionContext::current().clock) clock->work(0, bytes_);
-    optimizer_->sum_on_paper(args, params);
+    optimizer_->simulate_sums(args, params);
   }
   std::vector<StateArray> state() override { return {}; }
   bool on_device() const override { return true; }
@@ -36,11 +36,11 @@ class PaperOptimizer final : public Optimizer {
 };
 
 /// The second of two steps: the first does not know yet which parameters to gather ahead.
-void run_on_paper(const LayoutCase& what, const TrainingLayout& layout, const PaperJob& job,
-                  StepClock& clock, LayoutRow& row) {
+void simulate(const LayoutCase& what, const TrainingLayout& layout, const SimulatedJob& job,
+              StepClock& clock, LayoutRow& row) {
   AbstractDevice device;
   const Device::Use use_device(device);
-  const auto comm = paper_comm(0, job.hosts, device, job.cost);
+  const auto comm = abstract_comm(0, job.hosts, device, job.cost);
   const Mesh mesh(layout.mesh(), comm.get());
   const Sharding sharding(mesh, layout.rules());
   const Sharding::Use use_sharding(sharding);
@@ -50,8 +50,8 @@ void run_on_paper(const LayoutCase& what, const TrainingLayout& layout, const Pa
   const ModelAndOptimizer trained = what.make();
   trained.model->parameters().allocate();
   trained.model->parameters().refresh();
-  Trainer trainer(loss_of(*trained.model), trained.model->parameters(), on_paper(trained.optimizer),
-                  what.options, key_from_seed(1));
+  Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
+                  abstract_optimizer(trained.optimizer), what.options, key_from_seed(1));
   for (int step = 0; step < 2; ++step) {
     const HostArrays batch = own_rows(what.batch(step));
     meter.reset_peak();
@@ -112,8 +112,8 @@ LossFunction loss_of(const BaseModel& model) {
   };
 }
 
-OptimizerPtr on_paper(OptimizerPtr optimizer) {
-  return std::make_shared<PaperOptimizer>(std::move(optimizer));
+OptimizerPtr abstract_optimizer(OptimizerPtr optimizer) {
+  return std::make_shared<AbstractOptimizer>(std::move(optimizer));
 }
 
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,
@@ -123,12 +123,12 @@ LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, C
   return row;
 }
 
-LayoutRow plan_layout(const LayoutCase& what, const TrainingLayout& layout, const PaperJob& job,
+LayoutRow plan_layout(const LayoutCase& what, const TrainingLayout& layout, const SimulatedJob& job,
                       double model_flops) {
   LayoutRow row{.layout = layout};
   StepClock clock(job.machine);
   try {
-    run_on_paper(what, layout, job, clock, row);
+    simulate(what, layout, job, clock, row);
   } catch (const Error& error) {
     if (error.code() != ExitCode::kUsage) throw;
     row.refused = error.what();
@@ -146,7 +146,7 @@ LayoutRow plan_layout(const LayoutCase& what, const TrainingLayout& layout, cons
 double model_flops(const LayoutCase& what) {
   StepClock clock({});
   LayoutRow row{.layout = {}};
-  run_on_paper(what, row.layout, {.hosts = {"paper"}, .machine = {}}, clock, row);
+  simulate(what, row.layout, {.hosts = {"abstract"}, .machine = {}}, clock, row);
   return clock.flops();
 }
 

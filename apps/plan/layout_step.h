@@ -1,5 +1,5 @@
 #pragma once
-// A training step of some layout, for `quintet bench layouts` on ranks and `quintet plan` on paper:
+// A training step of some layout, for `quintet bench layouts` on ranks and, simulated, `quintet plan`:
 // both run this, so that they count the same.
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 #include "apps/plan/layouts.h"
 #include "models/base_model.h"
-#include "runtime/abstract/collectives_paper.h"
+#include "runtime/abstract/abstract_collectives.h"
 #include "runtime/abstract/step_clock.h"
 #include "runtime/optim/optimizer.h"
 #include "runtime/trainer/trainer.h"
@@ -27,8 +27,8 @@ struct LayoutCase {
   TrainerOptions options = {};                    // of a plan
 };
 
-/// What a job runs on, on paper.
-struct PaperJob {
+/// What a simulated job runs on.
+struct SimulatedJob {
   std::vector<std::string> hosts;  // of every rank
   Machine machine;
   CollectiveCost cost = {};
@@ -36,7 +36,7 @@ struct PaperJob {
 };
 
 /// Only the memory and the collectives of an optimizer.
-OptimizerPtr on_paper(OptimizerPtr optimizer);
+OptimizerPtr abstract_optimizer(OptimizerPtr optimizer);
 LossFunction loss_of(const BaseModel& model);
 
 /// Times `steps` steps after two that warm up; every rank of `comm` calls it. The row's times are
@@ -44,8 +44,8 @@ LossFunction loss_of(const BaseModel& model);
 /// `refused`.
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,
                          int64_t steps);
-/// The same on paper: rank 0's. MFU is against the peak of job.machine for `model_flops` of a step.
-LayoutRow plan_layout(const LayoutCase& what, const TrainingLayout& layout, const PaperJob& job,
+/// The same simulated: rank 0's. MFU is against the peak of job.machine for `model_flops` of a step.
+LayoutRow plan_layout(const LayoutCase& what, const TrainingLayout& layout, const SimulatedJob& job,
                       double model_flops);
 /// Of one step, whatever the layout.
 double model_flops(const LayoutCase& what);

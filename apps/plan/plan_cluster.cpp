@@ -72,7 +72,7 @@ void plan_cluster(const ClusterPlan& plan, const std::string& title, const Layou
   if (!plan.cluster.empty()) {
     const Cluster cluster = read_cluster(plan.cluster);
     const int devices = static_cast<int>(cluster.devices);
-    const PaperJob job = cluster.job();
+    const SimulatedJob job = cluster.job();
     facts = facts_of(cluster);
     const double flops = model_flops(what);
     facts.emplace_back("a step", fmt::format("{} tokens, {:.4g} TFLOP", what.tokens, flops / 1e12));

@@ -1,6 +1,6 @@
 #pragma once
-// `quintet plan --cluster=FILE`: every layout of a cluster's devices on paper; and published runs on
-// paper beside what was published.
+// `quintet plan --cluster=FILE`: every layout of a cluster's devices, simulated; and published runs,
+// simulated, beside what was published.
 
 #include "apps/plan/cluster.h"
 #include "apps/plan/layout_report.h"

@@ -53,7 +53,7 @@ void run_step(const LayoutCase& what, StepLog& log) {
     log.section("backward");
     return result;
   };
-  Trainer trainer(loss, model.parameters(), on_paper(trained.optimizer), {}, {});
+  Trainer trainer(loss, model.parameters(), abstract_optimizer(trained.optimizer), {}, {});
   const StepLog::Use use(log);
   trainer.train(own_rows(what.batch(0)));
 }
@@ -73,7 +73,7 @@ void plan_mesh(const MeshPlan& plan, const LayoutCase& what, const LogicalAxisRu
                                  : plan.activations + plan.parameters == 0
                                      ? configured
                                      : standard_logical_axis_rules(dims);
-  const auto comm = paper_comm(0, std::vector<std::string>(ranks_of(mesh), "paper"), device);
+  const auto comm = abstract_comm(0, std::vector<std::string>(ranks_of(mesh), "abstract"), device);
   const Mesh ranks(mesh, comm.get());
   const Sharding sharding(ranks, rules);
   const Sharding::Use use_sharding(sharding);

@@ -1,5 +1,5 @@
 #pragma once
-// `quintet plan --mesh=AXES`: a training step on one mesh, on paper.
+// `quintet plan --mesh=AXES`: a simulated training step on one mesh.
 
 #include <string>
 

@@ -41,7 +41,7 @@ MemoryNeed training_need(const TrainConfig& config, const std::function<ModelAnd
   try {
     LayoutCase what{.make = make, .batch = [&](int64_t) { return batch_of_ones(config); }};
     what.options = config.trainer;
-    step = plan_layout(what, {}, {.hosts = {"paper"}, .machine = {}}, 1);
+    step = plan_layout(what, {}, {.hosts = {"abstract"}, .machine = {}}, 1);
   } catch (const Error& error) {
     if (error.code() == ExitCode::kEnvironment) throw;
     return need;  // the run itself tells what is wrong

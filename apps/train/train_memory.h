@@ -10,7 +10,7 @@
 namespace quintet {
 
 /// What a run of one rank on processors takes at most, beyond what the process has now: a step on
-/// paper (abstract_device.h), the copy that is saved, threads, libraries. `make`: the model
+/// an abstract device (abstract_device.h), the copy that is saved, threads, libraries. `make`: the model
 /// and its optimizer anew; `readers`: threads that preprocess. No tensors where the step cannot be
 /// worked out.
 MemoryNeed training_need(const TrainConfig& config, const std::function<ModelAndOptimizer()>& make,

@@ -1,6 +1,6 @@
 #pragma once
 // A device on which nothing is computed: ops have layouts and sizes, memory is counted, not used. For
-// running a step on paper (`quintet plan`). Random numbers and data are left out: every value is void.
+// simulating a step (`quintet plan`). Random numbers and data are left out: every value is void.
 //
 //   AbstractDevice device;
 //   const Device::Use use(device);

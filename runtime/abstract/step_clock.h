@@ -1,6 +1,6 @@
 #pragma once
-// The time of a step on paper: ops take turns on a rank's device, collectives on its links; an op
-// that needs what a collective brings waits for it. Since a step on paper starts and awaits
+// The time of a simulated step: ops take turns on a rank's device, collectives on its links; an op
+// that needs what a collective brings waits for it. Since a simulated step starts and awaits
 // collectives where a real one does, what is hidden behind ops and what is not follows from it.
 //
 //   StepClock clock(machine);

@@ -11,8 +11,8 @@
 // The counts are exchanged first, once a routing. Arriving rows are sorted by expert, those of one
 // expert by the rank they come from: the order of the batch. There is room for the most rows that a
 // capacity lets come; without one for as many as the busiest rank gets, at least an even share, which
-// it is on paper. So that a step on paper sends what a step on ranks does, traffic is counted as of
-// experts that are all chosen alike (Group::exchange).
+// it is in a simulated step. So that such a step sends what a step on ranks does, traffic is counted
+// as of experts that are all chosen alike (Group::exchange).
 
 #include <memory>
 

@@ -48,8 +48,8 @@ class HostMirror final : public Optimizer {
     }
   }
 
-  void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) override {
-    optimizer_->sum_on_paper(args, params);
+  void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) override {
+    optimizer_->simulate_sums(args, params);
   }
   std::vector<StateArray> state() override { return optimizer_->state(); }
   bool on_device() const override { return false; }

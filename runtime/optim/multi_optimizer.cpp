@@ -35,9 +35,9 @@ class MultiOptimizer final : public Optimizer {
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     for (Group& group : groups_) group.optimizer->update(of_group(args), slots_of(group, params));
   }
-  void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) override {
+  void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     for (Group& group : groups_)
-      group.optimizer->sum_on_paper(of_group(args), slots_of(group, params));
+      group.optimizer->simulate_sums(of_group(args), slots_of(group, params));
   }
 
   bool on_device() const override {

@@ -83,9 +83,9 @@ class Optimizer {
   /// One update. `params` are those of init, in the same order. Gradients must be finite (NaN
   /// policy N1), save for Adafactor's skip_nan_updates.
   virtual void update(const UpdateArgs& args, std::span<const ParamSlot> params) = 0;
-  /// The sums over ranks that an update takes, of numbers that mean nothing: for counting them where
-  /// nothing is computed.
-  virtual void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) {
+  /// The sums over ranks that an update takes, of values that mean nothing: for counting them in a
+  /// simulated step.
+  virtual void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) {
     static_cast<void>(args), static_cast<void>(params);
   }
   /// Every array of the state, in a fixed order; writing through the views restores a checkpoint.

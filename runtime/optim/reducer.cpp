@@ -18,7 +18,7 @@ void Bucket::reduce(Reducer* reducer,
                     void (Reducer::*how)(std::span<double>, const MeshAxes&)) const {
   for (const auto& [axes, parts] : groups_) {
     QT_ASSERT(reducer != nullptr);
-    if (reducer->on_paper()) {
+    if (reducer->is_abstract()) {
       size_t count = 0;
       for (const auto& part : parts) count += part.size();
       (reducer->*how)({static_cast<double*>(nullptr), count}, axes);

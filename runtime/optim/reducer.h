@@ -22,7 +22,7 @@ class Reducer {
   virtual void sum(std::span<double> values, const MeshAxes& axes) = 0;
   virtual void max(std::span<double> values, const MeshAxes& axes) = 0;
   /// Nothing is computed: values have a number but do not exist.
-  virtual bool on_paper() const { return false; }
+  virtual bool is_abstract() const { return false; }
 };
 
 class Bucket {

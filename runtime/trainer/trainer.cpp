@@ -39,7 +39,7 @@ class MeshReducer final : public Reducer {
   void max(std::span<double> values, const MeshAxes& axes) override {
     reduce_over_ranks(values, axes, Reduction::max);
   }
-  bool on_paper() const override { return !Device::current().memory_is_real(); }
+  bool is_abstract() const override { return !Device::current().memory_is_real(); }
 };
 
 double squares_of(std::span<const float> values) {

@@ -1,4 +1,4 @@
-// Steps on paper send what steps on ranks send, the optimizer's sums included.
+// Simulated steps send what steps on ranks send, the optimizer's sums included.
 
 #include "apps/plan/layout_step.h"
 
@@ -28,11 +28,11 @@ LayoutCase tiny(const std::function<OptimizerPtr()>& optimizer) {
 }
 
 LayoutRow planned(const LayoutCase& what, const TrainingLayout& layout) {
-  return plan_layout(what, layout, {.hosts = std::vector<std::string>(4, "paper"), .machine = {}},
-                     1);
+  return plan_layout(what, layout,
+                     {.hosts = std::vector<std::string>(4, "abstract"), .machine = {}}, 1);
 }
 
-/// Paper and ranks count the same, other than for AdamW, which needs no sums.
+/// Simulation and ranks count the same, other than for AdamW, which needs no sums.
 void expect_sums_are_counted(const std::function<OptimizerPtr()>& optimizer) {
   const LayoutCase what = tiny(optimizer);
   for (const TrainingLayout& layout : parse_layouts("4x1:a1p2,2x2:a1p2,1x4:a2p1", 4)) {
@@ -42,14 +42,14 @@ void expect_sums_are_counted(const std::function<OptimizerPtr()>& optimizer) {
       LayoutRow row = measure_layout(what, layout, comm, 1);
       if (comm.rank() == 0) measured = std::move(row);
     });
-    const LayoutRow on_paper = planned(what, layout);
-    EXPECT_EQ(on_paper.refused, "");
-    EXPECT_EQ(on_paper.traffic, measured.traffic);
-    EXPECT_NE(on_paper.traffic, planned(tiny({}), layout).traffic);  // AdamW's
+    const LayoutRow simulated = planned(what, layout);
+    EXPECT_EQ(simulated.refused, "");
+    EXPECT_EQ(simulated.traffic, measured.traffic);
+    EXPECT_NE(simulated.traffic, planned(tiny({}), layout).traffic);  // AdamW's
   }
 }
 
-TEST(LayoutStep, AdafactorsSumsAreCountedOnPaperAsOnRanks) {
+TEST(LayoutStep, AdafactorsSumsAreSimulatedAsOnRanks) {
   expect_sums_are_counted([] {
     return adafactor({.beta1 = 0.9,
                       .min_dim_size_to_factor = 8,
@@ -57,7 +57,7 @@ TEST(LayoutStep, AdafactorsSumsAreCountedOnPaperAsOnRanks) {
   });
 }
 
-TEST(LayoutStep, NormsThatAChainClipsByAreCountedOnPaperAsOnRanks) {
+TEST(LayoutStep, NormsThatAChainClipsByAreSimulatedAsOnRanks) {
   // No kernel fuses a clip behind the moments; two of them are two sums.
   expect_sums_are_counted([] {
     return optax_optimizer(chain({scale_by_adam({}), clip_by_global_norm(1), scale(0.5),
@@ -92,7 +92,7 @@ TEST(LayoutStep, ScoresThatAttentionKeepsTakeTime) {
   const TrainingLayout layout{.data = 4};
   const auto seconds = [&](const Machine& machine) {
     return plan_layout(what, layout,
-                       {.hosts = std::vector<std::string>(4, "paper"), .machine = machine}, 1)
+                       {.hosts = std::vector<std::string>(4, "abstract"), .machine = machine}, 1)
         .seconds;
   };
   // 2 rows a rank, 2 layers a stack, 4 heads: 16 x 16, 8 x 8 and 8 x 16 scores of 4 bytes, 3 times.

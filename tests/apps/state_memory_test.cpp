@@ -7,7 +7,7 @@
 
 #include "apps/train/state/state_arrays.h"
 #include "checkpoint/region_reader.h"
-#include "runtime/abstract/collectives_paper.h"
+#include "runtime/abstract/abstract_collectives.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/optim/optax/optax.h"
@@ -27,7 +27,7 @@ int64_t peak_bytes() {
 }
 void forget_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-/// Rank 0 of 2 x 2, the others on paper: a quarter of a matrix and of Adam's moments.
+/// Rank 0 of 2 x 2, the others abstract: a quarter of a matrix and of Adam's moments.
 class StateMemory : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -67,7 +67,8 @@ class StateMemory : public ::testing::Test {
   }
 
   const Scratch scratch_;
-  std::unique_ptr<Comm> comm_ = paper_comm(0, std::vector<std::string>(4, "paper"), Device::cpu());
+  std::unique_ptr<Comm> comm_ =
+      abstract_comm(0, std::vector<std::string>(4, "abstract"), Device::cpu());
   const Mesh mesh_{{{"data", 2}, {"model", 2}}, comm_.get()};
   const Sharding sharding_{mesh_, standard_logical_axis_rules({.parameter_partitioning_dims = 2})};
   const Sharding::Use use_{sharding_};

@@ -1,4 +1,4 @@
-"""Layouts measured on ranks and planned on paper: both count the same bytes; reports; what is refused."""
+"""Layouts measured on ranks and planned: both count the same bytes; reports; what is refused."""
 
 import json
 import re
@@ -33,20 +33,20 @@ def page(file):
     return xml.etree.ElementTree.fromstring(text)
 
 
-def assert_same_counts(on_ranks, on_paper):
-    assert on_ranks.keys() == on_paper.keys(), (on_ranks.keys(), on_paper.keys())
+def assert_same_counts(on_ranks, planned):
+    assert on_ranks.keys() == planned.keys(), (on_ranks.keys(), planned.keys())
     for name, row in on_ranks.items():
-        assert row["sent"] and row["sent"] == on_paper[name]["sent"], (name, row["sent"], on_paper[name]["sent"])
-        assert row["peak_bytes"]["parameters"] > 0 and row["peak_bytes"] == on_paper[name]["peak_bytes"], \
-            (name, row["peak_bytes"], on_paper[name]["peak_bytes"])
+        assert row["sent"] and row["sent"] == planned[name]["sent"], (name, row["sent"], planned[name]["sent"])
+        assert row["peak_bytes"]["parameters"] > 0 and row["peak_bytes"] == planned[name]["peak_bytes"], \
+            (name, row["peak_bytes"], planned[name]["peak_bytes"])
 
 
 def test_the_plan_counts_what_ranks_count(folder):
     measured = quintet("bench", "layouts", "--ranks=4", "--steps=2", *MODEL, f"--report={folder}/measured.html")
     planned = quintet("plan", cluster(folder), *MODEL, f"--report={folder}/planned.html")
-    on_ranks, on_paper = rows(measured.out), rows(planned.out)
+    on_ranks, planned = rows(measured.out), rows(planned.out)
     assert len(on_ranks) == 8, on_ranks.keys()
-    assert_same_counts(on_ranks, on_paper)
+    assert_same_counts(on_ranks, planned)
     for name, row in on_ranks.items():
         parts = row["seconds"]
         assert abs(sum(parts.values()) - row["seconds_per_step"]) < 1e-6, row
@@ -76,11 +76,11 @@ def test_processes_count_what_threads_count(folder):
                            "--steps=1", "--layouts=2x2:a1p2,4x1:a1p1", *MODEL], capture_output=True, text=True,
                           env=environment, stdin=subprocess.DEVNULL, timeout=200)
     assert done.returncode == 0, done.stderr
-    on_paper = rows(quintet("plan", cluster(folder), *MODEL).out)
+    planned = rows(quintet("plan", cluster(folder), *MODEL).out)
     on_ranks = rows(done.stdout)
     assert list(on_ranks) == ["2x2:a1p2", "4x1:a1p1"], on_ranks
     for name, row in on_ranks.items():
-        assert row["sent"] == on_paper[name]["sent"] and row["peak_bytes"] == on_paper[name]["peak_bytes"], name
+        assert row["sent"] == planned[name]["sent"] and row["peak_bytes"] == planned[name]["peak_bytes"], name
 
 
 def test_layouts_that_cannot_run_are_listed_with_the_reason(folder):

@@ -1,5 +1,5 @@
 // What a rank holds and sends: with parameters sharded over both mesh axes its share of parameters,
-// gradients and optimizer state, never more than two layers gathered; and a step on paper sends what
+// gradients and optimizer state, never more than two layers gathered; and a simulated step sends what
 // a step on ranks does.
 
 #include <gtest/gtest.h>
@@ -158,9 +158,9 @@ TEST(Gradients, OfAnArrayThatIsUsedOftenAreSummedOverRanksOnce) {
   }
 }
 
-struct OnPaper : ::testing::TestWithParam<std::tuple<Training, std::vector<int>>> {};
+struct Simulated : ::testing::TestWithParam<std::tuple<Training, std::vector<int>>> {};
 
-TEST_P(OnPaper, AStepSendsWhatRanksSend) {
+TEST_P(Simulated, AStepSendsWhatRanksSend) {
   const auto& [training, sizes] = GetParam();
   for (const int activation_dims : {1, 2}) {
     SCOPED_TRACE(activation_dims);
@@ -194,7 +194,7 @@ TEST_P(OnPaper, AStepSendsWhatRanksSend) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Meshes, OnPaper,
+    Meshes, Simulated,
     ::testing::Values(
         std::tuple(Training{.optimizer = {}}, std::vector{2, 2}),
         std::tuple(Training{.network = Network::experts, .optimizer = {}}, std::vector{2, 2, 2}),

@@ -59,7 +59,7 @@ class AdafactorParam {
     const size_t begin = i == 0 ? 0 : layout_.chunk_ends[i - 1];
     return {layout_.lines.data() + begin, layout_.chunk_ends[i] - begin};
   }
-  /// What goes into a bucket; on paper it is not there and only counts.
+  /// What goes into a bucket; in a simulated step it is not there and only counts.
   static std::span<double> numbers(std::vector<double>& values, int64_t count) {
     return {values.data(), static_cast<size_t>(count)};
   }
@@ -351,7 +351,7 @@ class Adafactor final : public Optimizer {
     return arrays;
   }
   bool on_device() const override { return true; }
-  void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) override {
+  void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     numbers_of(args, params);
     for (const auto add :
          {&AdafactorParam::add_sums, &AdafactorParam::add_means, &AdafactorParam::add_squares}) {

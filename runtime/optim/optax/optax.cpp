@@ -105,7 +105,7 @@ class OptaxOptimizer final : public Optimizer {
 
   void init(std::span<const ParamSlot> params) override;
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override;
-  void sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) override;
+  void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) override;
   std::vector<StateArray> state() override;
   bool on_device() const override { return fused_.has_value(); }
 
@@ -306,7 +306,7 @@ void OptaxOptimizer::run_fused_on_cpu(const FusedStep& step, std::span<const Par
 
 /// Norms that clips take: of all gradients as given, which may be known, or of what a chain made of
 /// them.
-void OptaxOptimizer::sum_on_paper(const UpdateArgs& args, std::span<const ParamSlot> params) {
+void OptaxOptimizer::simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) {
   if (fused_) {
     if (fused_->global_norm != nullptr && !args.gradient_norm)
       check_gradients(params, args.reducer);

@@ -1,8 +1,8 @@
 #pragma once
-// A job on paper: one rank, the others do not exist. Collectives are counted as Traffic counts them,
+// A simulated job: one rank, the others do not exist. Collectives are counted as Traffic counts them,
 // take as long as `cost` says on the rank's StepClock, and move nothing.
 //
-//   const auto comm = paper_comm(0, hosts, Device::current(), cost);
+//   const auto comm = abstract_comm(0, hosts, Device::current(), cost);
 //   const Mesh mesh({{"data", 64}, {"model", 8}}, comm.get());
 
 #include <functional>
@@ -20,7 +20,7 @@ using CollectiveCost =
     std::function<double(std::string_view collective, double bytes, const std::vector<int>& ranks)>;
 
 /// `hosts`: of every rank. `cost`: empty, collectives take no time.
-std::unique_ptr<Comm> paper_comm(int rank, std::vector<std::string> hosts, Device& device,
-                                 CollectiveCost cost = {});
+std::unique_ptr<Comm> abstract_comm(int rank, std::vector<std::string> hosts, Device& device,
+                                    CollectiveCost cost = {});
 
 }  // namespace quintet

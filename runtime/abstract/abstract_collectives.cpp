@@ -1,4 +1,4 @@
-#include "runtime/abstract/collectives_paper.h"
+#include "runtime/abstract/abstract_collectives.h"
 
 #include "kernels/device.h"
 #include "runtime/abstract/step_clock.h"
@@ -6,14 +6,14 @@
 namespace quintet {
 namespace {
 
-class PaperComm final : public Comm {
+class AbstractComm final : public Comm {
  public:
-  PaperComm(int rank, std::vector<std::string> hosts, Device& device, CollectiveCost cost)
+  AbstractComm(int rank, std::vector<std::string> hosts, Device& device, CollectiveCost cost)
       : rank_(rank), hosts_(std::move(hosts)), device_(device), cost_(std::move(cost)) {}
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(hosts_.size()); }
   const std::vector<std::string>& hosts() const override { return hosts_; }
-  std::unique_ptr<Comm> channel() override { return paper_comm(rank_, hosts_, device_, cost_); }
+  std::unique_ptr<Comm> channel() override { return abstract_comm(rank_, hosts_, device_, cost_); }
   Device& device() const override { return device_; }
   Comm& host() override { return *this; }
 
@@ -67,9 +67,9 @@ class PaperComm final : public Comm {
 
 }  // namespace
 
-std::unique_ptr<Comm> paper_comm(int rank, std::vector<std::string> hosts, Device& device,
-                                 CollectiveCost cost) {
-  return std::make_unique<PaperComm>(rank, std::move(hosts), device, std::move(cost));
+std::unique_ptr<Comm> abstract_comm(int rank, std::vector<std::string> hosts, Device& device,
+                                    CollectiveCost cost) {
+  return std::make_unique<AbstractComm>(rank, std::move(hosts), device, std::move(cost));
 }
 
 }  // namespace quintet
