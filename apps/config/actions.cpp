@@ -85,8 +85,9 @@ class TerminateOnNan final : public Action {
   std::string run(int64_t step, const TaskMetrics& metrics) override {
     const auto value = lookup(metrics, task_, metric_);
     if (value && !std::isfinite(*value))
-      fail(ExitCode::kNumbers, "step {}: {}/{} is {}; lower the learning rate or look at the data",
-           step, task_, metric_, *value);
+      fail(ExitCode::kNonFinite,
+           "step {}: {}/{} is {}; lower the learning rate or look at the data", step, task_,
+           metric_, *value);
     return "";
   }
 

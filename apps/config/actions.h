@@ -20,7 +20,7 @@ using ActionState = std::map<std::string, double>;
 class Action {
  public:
   virtual ~Action() = default;
-  /// A reason to stop, or nothing. Throws kNumbers when the run must not go on.
+  /// A reason to stop, or nothing. Throws kNonFinite when the run must not go on.
   virtual std::string run(int64_t step, const TaskMetrics& metrics) = 0;
 
   /// What a checkpoint keeps of it; empty: nothing.

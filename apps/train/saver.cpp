@@ -16,7 +16,7 @@ bool Saver::due() const {
 }
 
 void Saver::save_if_good() {
-  const std::string reason = numbers_.why_not_saved();
+  const std::string reason = non_finite_.why_not_saved();
   if (reason.empty()) save(false);
   if (!reason.empty() && !overdue_)
     run_.progress->line(
@@ -34,7 +34,7 @@ void Saver::save(bool wait) {
       run_.config.checkpoint.save ? run_.config.checkpoint.save->dtype : std::string("float32");
   StateSlices arrays = to_slices(*run_.trainer, dtype);
   const std::string bad = describe(count_not_finite(arrays.slices));
-  if (run_.ranks.highest(bad.empty() ? 0 : 1) != 0) numbers_.stop_on_ruin(bad, run_.step() - 1);
+  if (run_.ranks.highest(bad.empty() ? 0 : 1) != 0) non_finite_.stop_on_ruin(bad, run_.step() - 1);
   keep_own(arrays.slices, run_.mesh.world().on_host());
   if (wait)
     run_.checkpoints->save(run_.step(), arrays.slices, to_json(run_.state));
@@ -45,8 +45,8 @@ void Saver::save(bool wait) {
 
 void Saver::save_end() {
   if (run_.saved_step == run_.step()) return;
-  if (const std::string reason = numbers_.why_not_saved(); !reason.empty())
-    numbers_.stop_unsaved(reason);
+  if (const std::string reason = non_finite_.why_not_saved(); !reason.empty())
+    non_finite_.stop_unsaved(reason);
   save(false);
 }
 

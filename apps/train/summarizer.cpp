@@ -39,13 +39,13 @@ void Summarizer::add(const Metrics& step) {
   last_step_ = step;
 }
 
-/// The actions of TRAIN; one that ends the run on numbers ends it with a report.
+/// The actions of TRAIN; one that ends the run on non-finite values ends it with a report.
 std::string Summarizer::run_train_actions(const std::map<std::string, double>& values) {
   try {
     return run_actions(run_.config.actions, "TRAIN", run_.step(), {{"train", values}});
   } catch (const Error& error) {
-    if (error.code() != ExitCode::kNumbers || !numbers_.has_batch()) throw;
-    numbers_.stop_on_action(error, values);
+    if (error.code() != ExitCode::kNonFinite || !non_finite_.has_batch()) throw;
+    non_finite_.stop_on_action(error, values);
   }
 }
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "apps/train/numbers_guard.h"
+#include "apps/train/non_finite_guard.h"
 #include "apps/train/train_run.h"
 #include "runtime/base/clock.h"
 
@@ -13,8 +13,8 @@ namespace quintet {
 class Summarizer {
  public:
   /// The run starts now.
-  Summarizer(TrainRun& run, NumbersGuard& numbers)
-      : run_(run), numbers_(numbers), started_(now_seconds()) {}
+  Summarizer(TrainRun& run, NonFiniteGuard& numbers)
+      : run_(run), non_finite_(numbers), started_(now_seconds()) {}
 
   /// It is restored, and about to train.
   void ready() { ready_seconds_ = now_seconds() - started_; }
@@ -33,7 +33,7 @@ class Summarizer {
   std::string run_train_actions(const std::map<std::string, double>& values);
 
   TrainRun& run_;
-  NumbersGuard& numbers_;
+  NonFiniteGuard& non_finite_;
   double started_, ready_seconds_ = 0, window_started_ = 0;
   int64_t window_first_step_ = 0;
   Metrics last_step_;

@@ -10,11 +10,11 @@ TrainLoop::TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provide
                      BatchSourceFn batch_source)
     : run_(std::move(config), ranks, provider_of),
       batch_source_(std::move(batch_source)),
-      numbers_(run_),
-      saver_(run_, numbers_) {}
+      non_finite_(run_),
+      saver_(run_, non_finite_) {}
 
 int TrainLoop::run() {
-  summarizer_.emplace(run_, numbers_);
+  summarizer_.emplace(run_, non_finite_);
   restore(run_, batch_source_);
   write_run_files(run_);
   evaluations_ = std::make_unique<Evaluations>(run_);
@@ -59,8 +59,8 @@ void TrainLoop::show_progress() {
 
 std::optional<std::string> TrainLoop::stop_reason() {
   const std::optional<std::string> own = run_.stop.reason();
-  const int64_t agreed = run_.ranks.highest(numbers_.ruined() ? 2 : own ? 1 : 0);
-  if (agreed == 2) numbers_.stop_on_ruined_update();
+  const int64_t agreed = run_.ranks.highest(non_finite_.ruined() ? 2 : own ? 1 : 0);
+  if (agreed == 2) non_finite_.stop_on_ruined_update();
   if (agreed == 0) return std::nullopt;
   return own.value_or("a signal to another rank");
 }
@@ -90,7 +90,7 @@ void TrainLoop::train_step() {
   run_.state.data_position = run_.batches->position();
   run_.state.step = run_.step();
   run_.state.skipped_updates = run_.trainer->skipped_updates();
-  numbers_.after_update(result, step, std::move(batch->features));
+  non_finite_.after_update(result, step, std::move(batch->features));
   if (!result.skipped) summarizer_->add(result.metrics);
   if (run_.progress->due())
     run_.progress->update(run_.step(), summarizer_->detail());
@@ -111,7 +111,7 @@ void TrainLoop::check_ranks() {
 int TrainLoop::saved_run_again(const std::string& reason) {
   run_.checkpoints->wait();
   const int64_t step = run_.step();
-  const std::string bad = run_.saved_step != step ? numbers_.why_not_saved() : std::string();
+  const std::string bad = run_.saved_step != step ? non_finite_.why_not_saved() : std::string();
   if (bad.empty() && run_.saved_step != step) saver_.save(true);
   run_.summaries->close();
   run_.stop.clear_stop_file();

@@ -14,7 +14,7 @@
 #include "apps/input/data_service.h"
 #include "apps/process/rank_checks.h"
 #include "apps/train/evaluations.h"
-#include "apps/train/numbers_guard.h"
+#include "apps/train/non_finite_guard.h"
 #include "apps/train/saver.h"
 #include "apps/train/summarizer.h"
 #include "apps/train/train_run.h"
@@ -27,7 +27,7 @@ class TrainLoop {
   TrainLoop(TrainConfig config, Ranks& ranks, const ProviderOf& provider_of,
             BatchSourceFn batch_source);
 
-  /// Trains to the end (0) or until asked to stop (75). Throws kNumbers after ten skipped updates
+  /// Trains to the end (0) or until asked to stop (75). Throws kNonFinite after ten skipped updates
   /// in a row or one that left a number that is not finite, kDisk when saving fails for good.
   int run();
 
@@ -43,7 +43,7 @@ class TrainLoop {
 
   TrainRun run_;
   BatchSourceFn batch_source_;
-  NumbersGuard numbers_;
+  NonFiniteGuard non_finite_;
   Saver saver_;
   std::optional<Summarizer> summarizer_;
   std::unique_ptr<Evaluations> evaluations_;

@@ -23,7 +23,7 @@ enum class ExitCode {
   kEnvironment = 4,
   kDisk = 5,
   kPeer = 6,
-  kNumbers = 7,
+  kNonFinite = 7,
   kSavedRunAgain = 75,
 };
 

@@ -98,7 +98,7 @@ TEST(TerminateOnNan, EndsWithExitCodeSeven) {
     action->run(2, {{"train", {{"loss", std::numeric_limits<double>::quiet_NaN()}}}});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kNumbers);
+    EXPECT_EQ(error.code(), ExitCode::kNonFinite);
   }
 }
 

@@ -86,7 +86,7 @@ def test_two_ranks_train_as_one(folder):
 
 
 def test_a_rank_has_the_rows_of_its_shard_and_no_others(folder):
-    """A run that ends on numbers tells what its ranks had of the last batches."""
+    """A run that ends on non-finite values tells what its ranks had of the last batches."""
     arguments = ["--gin.optimizers.adamw.learning_rate=1e30", "--gin.BATCH_SIZE=8", "--gin.trainer.Trainer.num_microbatches=2"]
 
     def batches_of(name):

@@ -22,7 +22,7 @@ namespace {
 using namespace testing;
 
 /// Watchdogs that do not hear of each other.
-class Silence final : public WatchLine {
+class Silence final : public WatchChannel {
  public:
   void send(const Note&) override {}
   std::vector<Note> receive() override { return {}; }

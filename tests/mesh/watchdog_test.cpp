@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-class Silence final : public WatchLine {
+class Silence final : public WatchChannel {
  public:
   explicit Silence(std::atomic<int>& asked) : asked_(asked) {}
   void send(const Note& to) override { asked_ += to.question ? 1 : 0; }

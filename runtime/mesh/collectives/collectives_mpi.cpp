@@ -24,9 +24,9 @@ constexpr int kQuestionTag = 1, kAnswerTag = 2;
 
 /// Notes of the watchdogs over a communicator of their own. A note that was sent is not waited for:
 /// its reader may be gone.
-class MpiLine final : public WatchLine {
+class MpiChannel final : public WatchChannel {
  public:
-  explicit MpiLine(MPI_Comm comm) : comm_(comm) {}
+  explicit MpiChannel(MPI_Comm comm) : comm_(comm) {}
   void send(const Note& note) override {
     auto& text = *texts_.emplace_back(std::make_unique<std::string>(note.text));
     MPI_Request request;
@@ -85,7 +85,7 @@ struct Job {
           mpi::Session::fail(ExitCode::kPeer);
         }};
     watchdog = std::make_unique<Watchdog>(std::move(watch), rank, hosts, local_processes(s),
-                                          std::make_unique<MpiLine>(duplicate()));
+                                          std::make_unique<MpiChannel>(duplicate()));
   }
   static MPI_Comm duplicate() {
     MPI_Comm comm;

@@ -31,12 +31,12 @@ bool has_ended(int process) {
 }  // namespace
 
 Watchdog::Watchdog(Options options, int rank, std::vector<std::string> hosts,
-                   std::map<int, int> local_processes, std::unique_ptr<WatchLine> line)
+                   std::map<int, int> local_processes, std::unique_ptr<WatchChannel> channel)
     : options_(std::move(options)),
       rank_(rank),
       hosts_(std::move(hosts)),
       processes_(std::move(local_processes)),
-      line_(std::move(line)),
+      channel_(std::move(channel)),
       last_end_(now_seconds()),
       thread_(start_thread("to watch ranks", [this] { serve(); })) {}
 
@@ -62,7 +62,7 @@ Watchdog::Waiting::~Waiting() {
 
 void Watchdog::serve() {
   while (!closed_) {
-    for (const WatchLine::Note& note : line_->receive())
+    for (const WatchChannel::Note& note : channel_->receive())
       if (note.question) answer(note);
     watch_processes();
     look_for_long_waits();
@@ -89,8 +89,8 @@ void Watchdog::end(const std::string& what) const {
   options_.end(fmt::format("{}: {}; it {}", place(rank_), what, state()));
 }
 
-void Watchdog::answer(const WatchLine::Note& question) {
-  line_->send({question.rank, false, state()});
+void Watchdog::answer(const WatchChannel::Note& question) {
+  channel_->send({question.rank, false, state()});
 }
 
 void Watchdog::watch_processes() {
@@ -155,13 +155,13 @@ std::map<int, std::string> Watchdog::answers_of(const std::vector<int>& ranks, d
   size_t asked = 0;
   for (const int rank : ranks)
     if (rank != rank_) {
-      line_->send({rank, true, ""});
+      channel_->send({rank, true, ""});
       ++asked;
     }
   std::map<int, std::string> answers;
   const double end = now_seconds() + seconds;
   while (answers.size() < asked && now_seconds() < end && !closed_) {
-    for (const WatchLine::Note& note : line_->receive()) {
+    for (const WatchChannel::Note& note : channel_->receive()) {
       if (note.question)
         answer(note);
       else if (std::find(ranks.begin(), ranks.end(), note.rank) != ranks.end())

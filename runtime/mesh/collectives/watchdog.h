@@ -21,9 +21,9 @@
 namespace quintet {
 
 /// How watchdogs of different processes reach each other. Called by the watchdog's thread alone.
-class WatchLine {
+class WatchChannel {
  public:
-  virtual ~WatchLine() = default;
+  virtual ~WatchChannel() = default;
   struct Note {
     int rank;
     bool question;  // else an answer
@@ -42,7 +42,7 @@ class Watchdog {
   };
   /// Local processes by rank: they are watched directly.
   Watchdog(Options options, int rank, std::vector<std::string> hosts,
-           std::map<int, int> local_processes, std::unique_ptr<WatchLine> line);
+           std::map<int, int> local_processes, std::unique_ptr<WatchChannel> channel);
   ~Watchdog();
 
   /// Ends the job with a message of another's, such as NCCL's.
@@ -75,13 +75,13 @@ class Watchdog {
   std::string state() const;
   std::string place(int rank) const;
   std::map<int, std::string> answers_of(const std::vector<int>& ranks, double seconds);
-  void answer(const WatchLine::Note& question);
+  void answer(const WatchChannel::Note& question);
 
   const Options options_;
   const int rank_;
   const std::vector<std::string> hosts_;
   std::map<int, int> processes_;
-  std::unique_ptr<WatchLine> line_;
+  std::unique_ptr<WatchChannel> channel_;
   mutable std::mutex mutex_;
   std::map<int64_t, Wait> waits_;
   std::string last_ = "no collective yet";

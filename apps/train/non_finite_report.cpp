@@ -1,4 +1,4 @@
-#include "apps/train/numbers_report.h"
+#include "apps/train/non_finite_report.h"
 
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -31,7 +31,7 @@ nlohmann::ordered_json described(const HostArray& array) {
 
 }  // namespace
 
-void NumbersReport::add(const BadStep& bad, const HostArrays& batch) {
+void NonFiniteReport::add(const BadStep& bad, const HostArrays& batch) {
   nlohmann::ordered_json features = nlohmann::ordered_json::object();
   for (const auto& [name, array] : batch) features[name] = described(array);
   const nlohmann::ordered_json step = {{"step", bad.step},
@@ -43,14 +43,14 @@ void NumbersReport::add(const BadStep& bad, const HostArrays& batch) {
   if (steps_.size() > kSteps) steps_.pop_front();
 }
 
-std::string NumbersReport::text() const {
+std::string NonFiniteReport::text() const {
   std::vector<std::string_view> steps;
   for (const auto& [number, json] : steps_) steps.push_back(json);
   return fmt::format("[{}]", fmt::join(steps, ","));
 }
 
-std::filesystem::path NumbersReport::write(const std::filesystem::path& model_dir,
-                                           const std::vector<std::string>& shards) const {
+std::filesystem::path NonFiniteReport::write(const std::filesystem::path& model_dir,
+                                             const std::vector<std::string>& shards) const {
   const int64_t newest = steps_.empty() ? 0 : steps_.back().first;
   const auto file = model_dir / fmt::format("not_finite_{}.json", newest);
   auto steps = nlohmann::ordered_json::parse(text());

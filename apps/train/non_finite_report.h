@@ -1,5 +1,5 @@
 #pragma once
-// What a run that stops on numbers leaves behind: the batches of the steps whose gradients were not
+// What a run that stops on non-finite values leaves behind: the batches of the steps whose gradients were not
 // finite, so that the data can be looked at and the steps run again.
 //
 //   report.add({.step = 12, .tensor = "decoder/logits_dense/kernel", ...}, batch.features);
@@ -28,7 +28,7 @@ struct BadStep {
 };
 
 /// The newest ten bad steps of this process.
-class NumbersReport {
+class NonFiniteReport {
  public:
   /// Of each feature: shape, CRC-32C of its values and the first eight rows.
   void add(const BadStep& bad, const HostArrays& batch);

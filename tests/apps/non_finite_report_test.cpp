@@ -1,4 +1,4 @@
-#include "apps/train/numbers_report.h"
+#include "apps/train/non_finite_report.h"
 
 #include <gtest/gtest.h>
 
@@ -17,9 +17,9 @@ HostArrays batch_from(int32_t first, int64_t rows) {
   return {{"inputs", inputs}};
 }
 
-TEST(NumbersReport, HoldsStepTensorPlaceAndFirstRows) {
+TEST(NonFiniteReport, HoldsStepTensorPlaceAndFirstRows) {
   const testing::Scratch folder;
-  NumbersReport report;
+  NonFiniteReport report;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   report.add({.step = 7, .tensor = "decoder/kernel", .loss = nan, .data_position = "{\"at\":28}"},
              batch_from(100, 20));
@@ -36,11 +36,11 @@ TEST(NumbersReport, HoldsStepTensorPlaceAndFirstRows) {
   EXPECT_EQ(inputs["first_rows"][size_t{2}].as_ints(), (std::vector<int64_t>{120, 121, 122}));
 }
 
-TEST(NumbersReport, TellsBatchesApartBeyondTheirFirstRows) {
+TEST(NonFiniteReport, TellsBatchesApartBeyondTheirFirstRows) {
   const testing::Scratch folder;
   HostArrays one = batch_from(0, 20), other = one;
   other.at("inputs").as<int32_t>().back() += 1;
-  NumbersReport report;
+  NonFiniteReport report;
   report.add({.step = 1}, one);
   report.add({.step = 2}, other);
   const Json steps = Json::read(report.write(folder.path()))["steps"];
@@ -48,9 +48,9 @@ TEST(NumbersReport, TellsBatchesApartBeyondTheirFirstRows) {
             steps[size_t{1}]["features"]["inputs"]["crc32c"].as_string());
 }
 
-TEST(NumbersReport, JoinsTheRowsOfAllShards) {
+TEST(NonFiniteReport, JoinsTheRowsOfAllShards) {
   const testing::Scratch folder;
-  NumbersReport first, second;
+  NonFiniteReport first, second;
   for (int64_t step = 3; step < 5; ++step) {
     first.add({.step = step}, batch_from(0, 2));
     second.add({.step = step}, batch_from(static_cast<int32_t>(100 * step), 2));
@@ -64,9 +64,9 @@ TEST(NumbersReport, JoinsTheRowsOfAllShards) {
             (std::vector<int64_t>{400, 401, 402}));
 }
 
-TEST(NumbersReport, KeepsTheNewestTenAndTakesNarrowBatches) {
+TEST(NonFiniteReport, KeepsTheNewestTenAndTakesNarrowBatches) {
   const testing::Scratch folder;
-  NumbersReport report;
+  NonFiniteReport report;
   for (int64_t step = 0; step < 12; ++step) report.add({.step = step}, batch_from(0, step % 3));
   const Json steps = Json::read(report.write(folder.path()))["steps"];
   EXPECT_EQ(steps.size(), 10u);

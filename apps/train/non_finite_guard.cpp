@@ -1,4 +1,4 @@
-#include "apps/train/numbers_guard.h"
+#include "apps/train/non_finite_guard.h"
 
 #include "runtime/trainer/batch_rows.h"
 
@@ -9,13 +9,14 @@ constexpr int64_t kSkipsInARow = 10;  // updates that may be skipped before the 
 
 }  // namespace
 
-void NumbersGuard::after_update(const StepResult& result, const BadStep& step, HostArrays batch) {
+void NonFiniteGuard::after_update(const StepResult& result, const BadStep& step, HostArrays batch) {
   look_at(result, step, batch);
   batch_before_ = std::move(last_batch_);
   last_batch_.emplace(step, std::move(batch));
 }
 
-void NumbersGuard::look_at(const StepResult& result, const BadStep& step, const HostArrays& batch) {
+void NonFiniteGuard::look_at(const StepResult& result, const BadStep& step,
+                             const HostArrays& batch) {
   ruined_ = result.ruined;
   if (!result.skipped) {
     run_.state.skipped_in_a_row = 0;
@@ -39,7 +40,7 @@ void NumbersGuard::look_at(const StepResult& result, const BadStep& step, const 
 }
 
 /// Ends the run; what is known of the batches goes into a file that the message names.
-void NumbersGuard::stop(const std::string& what) {
+void NonFiniteGuard::stop(const std::string& what) {
   run_.summaries->flush();
   run_.checkpoints->wait();
   const std::optional<int64_t> good = run_.checkpoints->latest_step();
@@ -55,26 +56,26 @@ void NumbersGuard::stop(const std::string& what) {
       gather_text(run_.mesh.group(batch_part().axes).on_host(), bad_steps_.text());
   const std::string file =
       run_.ranks.leads() ? bad_steps_.write(run_.config.model_dir, shards).string() : std::string();
-  fail(ExitCode::kNumbers, "{}. {}. Steps, tensors and batches: {}", what, go_on,
+  fail(ExitCode::kNonFinite, "{}. {}. Steps, tensors and batches: {}", what, go_on,
        run_.ranks.of_leader(file));
 }
 
-void NumbersGuard::stop_on_ruined_update() {
+void NonFiniteGuard::stop_on_ruined_update() {
   last_batch_ = std::move(batch_before_);  // the gradients of the one since came too late
   const char* what = " or its optimizer state holds values that are not finite";
   stop_on_ruin(ruined_.empty() ? "" : ruined_ + what, run_.step() - 2);
 }
 
-void NumbersGuard::stop_on_ruin(const std::string& where, int64_t update) {
+void NonFiniteGuard::stop_on_ruin(const std::string& where, int64_t update) {
   std::string first;
   for (const std::string& of_rank : run_.ranks.gather(where))
     if (first.empty()) first = of_rank;
-  if (!last_batch_) fail(ExitCode::kNumbers, "before the first step {}", first);
+  if (!last_batch_) fail(ExitCode::kNonFinite, "before the first step {}", first);
   blame_last_batch(first, last_batch_->first.loss);
   stop(fmt::format("after the update of step {} {}; nothing was saved since", update, first));
 }
 
-void NumbersGuard::blame_last_batch(const std::string& what, double loss) {
+void NonFiniteGuard::blame_last_batch(const std::string& what, double loss) {
   auto& [step, batch] = *last_batch_;
   step.tensor = what;
   step.loss = loss;
@@ -83,7 +84,7 @@ void NumbersGuard::blame_last_batch(const std::string& what, double loss) {
 
 /// The batch of the last step shows whether training can go on from the parameters as they are:
 /// finite ones may still be so large that it cannot.
-std::string NumbersGuard::why_not_saved() {
+std::string NonFiniteGuard::why_not_saved() {
   if (run_.state.skipped_in_a_row > 0)
     return fmt::format("the last update was skipped ({} in a row)", run_.state.skipped_in_a_row);
   if (!last_batch_) return "";
@@ -91,13 +92,14 @@ std::string NumbersGuard::why_not_saved() {
   return bad.empty() ? "" : fmt::format("the gradient of {} would not be finite now", bad);
 }
 
-void NumbersGuard::stop_unsaved(const std::string& why) {
+void NonFiniteGuard::stop_unsaved(const std::string& why) {
   if (run_.state.skipped_in_a_row == 0) blame_last_batch(why, last_batch_->first.loss);
   stop(fmt::format("the run is at its end, step {}, but {}, so the end is not saved", run_.step(),
                    why));
 }
 
-void NumbersGuard::stop_on_action(const Error& error, const std::map<std::string, double>& values) {
+void NonFiniteGuard::stop_on_action(const Error& error,
+                                    const std::map<std::string, double>& values) {
   const auto loss = values.find("loss");
   blame_last_batch("a metric of the summary after this step",
                    loss != values.end() ? loss->second : last_batch_->first.loss);

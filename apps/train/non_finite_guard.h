@@ -1,6 +1,6 @@
 #pragma once
 // Numbers of a training run that are not finite: skipped updates are counted, nothing is saved from
-// which training could not go on, and a run that cannot recover ends with kNumbers and a report of
+// which training could not go on, and a run that cannot recover ends with kNonFinite and a report of
 // the batches.
 
 #include <map>
@@ -8,16 +8,16 @@
 #include <string>
 #include <utility>
 
-#include "apps/train/numbers_report.h"
+#include "apps/train/non_finite_report.h"
 #include "apps/train/train_run.h"
 
 namespace quintet {
 
-class NumbersGuard {
+class NonFiniteGuard {
  public:
-  explicit NumbersGuard(TrainRun& run) : run_(run) {}
+  explicit NonFiniteGuard(TrainRun& run) : run_(run) {}
 
-  /// After every update, with the batch it was of. Throws kNumbers after ten skipped updates in a row.
+  /// After every update, with the batch it was of. Throws kNonFinite after ten skipped updates in a row.
   void after_update(const StepResult& result, const BadStep& step, HostArrays batch);
   /// Whether the last update left a parameter that is not finite, as far as this rank knows.
   bool ruined() const { return !ruined_.empty(); }
@@ -32,7 +32,7 @@ class NumbersGuard {
   [[noreturn]] void stop_on_ruin(const std::string& where, int64_t update);
   /// At the last step, which must not be saved.
   [[noreturn]] void stop_unsaved(const std::string& why);
-  /// An action threw kNumbers when it saw these values of a summary.
+  /// An action threw kNonFinite when it saw these values of a summary.
   [[noreturn]] void stop_on_action(const Error& error, const std::map<std::string, double>& values);
 
  private:
@@ -42,7 +42,7 @@ class NumbersGuard {
   void blame_last_batch(const std::string& what, double loss);
 
   TrainRun& run_;
-  NumbersReport bad_steps_;
+  NonFiniteReport bad_steps_;
   std::string ruined_;  // a parameter that an update left not finite
   std::optional<std::pair<BadStep, HostArrays>> last_batch_, batch_before_;  // for a report
 };
