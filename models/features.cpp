@@ -50,8 +50,7 @@ Tensor rows_of(const HostArrays& batch, Rows rows, const ArrayOf& make) {
     return tensor;
   }
   for (int64_t i = 0; i < block.sizes[0]; ++i)
-    tensor.device().copy_in(static_cast<std::byte*>(tensor.local().pointer) + i * row_bytes,
-                            from(i), row_bytes);
+    tensor.device().copy_in(tensor.raw() + i * row_bytes, from(i), row_bytes);
   return tensor;
 }
 

@@ -13,8 +13,6 @@ namespace {
 
 constexpr int64_t kBucketBytes = 8 << 20;
 
-std::byte* bytes_at(const Tensor& x) { return static_cast<std::byte*>(x.local().pointer); }
-
 /// Whether nothing but a sum over all ranks of some mesh axes is missing.
 bool is_all_reduce(const Tensor& x, const Layout& to) {
   const Sharding* sharding = ExecutionContext::current().sharding;
@@ -73,7 +71,7 @@ void GradientBuckets::send(Bucket& bucket) {
     all = Tensor(spec, {Layout::replicated(1).dims, bucket.axes}, full_slice(spec));
     int64_t at = 0;
     for (const Waiting& waiting : bucket.waiting) {
-      all.device().copy(bytes_at(all) + at, bytes_at(waiting.grad), waiting.grad.bytes());
+      all.device().copy(all.raw() + at, waiting.grad.raw(), waiting.grad.bytes());
       at += waiting.grad.bytes();
     }
   }
@@ -112,7 +110,7 @@ void GradientBuckets::store(const std::vector<Part>& parts, Tensor all) {
   int64_t at = 0;
   for (const auto& [leaf, spec, global_slice] : parts) {
     Tensor grad(spec, leaf.layout(), global_slice);
-    all.device().copy(grad.local().pointer, bytes_at(all) + at, grad.bytes());
+    all.device().copy(grad.local().pointer, all.raw() + at, grad.bytes());
     at += grad.bytes();
     store(leaf, std::move(grad));
   }

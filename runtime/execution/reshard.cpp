@@ -35,8 +35,6 @@ void copy_runs(const Runs& all, std::byte* in_all, const Runs& part, std::byte* 
   }
 }
 
-std::byte* bytes_at(const Tensor& x) { return static_cast<std::byte*>(x.local().pointer); }
-
 /// [parts][...]: the array cut into equal parts along `dim`, one after the other; the array itself
 /// where that is its order already.
 class Parts {
@@ -46,7 +44,7 @@ class Parts {
     if (all_.outer == 1) return;
     buffer_ = x_.device().memory().allocate(x_.bytes());
   }
-  std::byte* data() const { return buffer_ != nullptr ? buffer_.get() : bytes_at(x_); }
+  std::byte* data() const { return buffer_ != nullptr ? buffer_.get() : x_.raw(); }
   void split() const { each(false); }
   void join() const { each(true); }
 
@@ -55,7 +53,7 @@ class Parts {
     if (buffer_ == nullptr) return;
     const int64_t bytes = one_.outer * one_.size * one_.inner;
     for (int64_t part = 0; part * one_.size < all_.size; ++part)
-      copy_runs(all_, bytes_at(x_), one_, buffer_.get() + part * bytes, part * one_.size, into);
+      copy_runs(all_, x_.raw(), one_, buffer_.get() + part * bytes, part * one_.size, into);
   }
   Tensor x_;
   Runs all_, one_;
@@ -99,7 +97,7 @@ struct AsyncReshard::Work {
         break;
       case ReshardKind::kSlice: {
         const Runs all(from, step.dim), part(to, step.dim);
-        copy_runs(all, bytes_at(from), part, bytes_at(to), group.rank() * part.size, false);
+        copy_runs(all, from.raw(), part, to.raw(), group.rank() * part.size, false);
         break;
       }
     }

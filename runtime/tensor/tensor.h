@@ -44,6 +44,8 @@ class Tensor {
 
   /// The local block, or View::none() of an absent tensor.
   View local() const;
+  /// The first byte of the local block, in the device's memory.
+  std::byte* raw() const { return impl_->buffer.get(); }
   /// Elements of the local block; throws Bug if T is not the dtype or on a GPU (use to_host).
   template <typename T>
   std::span<T> data() const {

@@ -9,7 +9,7 @@ namespace quintet::decoding {
 
 /// Element `element` of a tensor, of its first row.
 inline void* at(const Tensor& tensor, int64_t element) {
-  return static_cast<std::byte*>(tensor.local().pointer) + element * size_of(tensor.spec().dtype);
+  return tensor.raw() + element * size_of(tensor.spec().dtype);
 }
 
 /// Products of a step's rows with weights, and what stands around them.
