@@ -32,8 +32,8 @@ Metrics base_metrics(const HostArrays& batch, Rows rows, const CountedFeatures& 
                      const LossNormalizingFactor& factor, const ops::CrossEntropyResult& result) {
   const HostArray weights = unscaled_loss_weights(batch, factor);
   const int64_t length = weights.shape[1];
-  const auto own_rows = static_cast<double>(rows.end - rows.begin);
-  const double batch_size = own_rows * static_cast<double>(batch_part().count);
+  const auto local_rows = static_cast<double>(rows.end - rows.begin);
+  const double batch_size = local_rows * static_cast<double>(batch_part().count);
   std::vector<double> counts(2);  // in this rank's rows: sum of the weights, those that are not 0
   for (int64_t i = rows.begin * length; i < rows.end * length; ++i) {
     const float w = weights.as<float>()[static_cast<size_t>(i)];
@@ -44,7 +44,7 @@ Metrics base_metrics(const HostArrays& batch, Rows rows, const CountedFeatures& 
   for (const auto& [name, source] : features) {
     const HostArray& tokens = feature(batch, source);
     // A packed row holds as many examples as its last segment says.
-    double examples = own_rows;
+    double examples = local_rows;
     if (source.ends_with("_segment_ids")) {
       examples = 0;
       const auto ids = tokens.as<int32_t>();

@@ -53,7 +53,7 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
                   abstract_optimizer(trained.optimizer), what.options, key_from_seed(1));
   for (int step = 0; step < 2; ++step) {
-    const HostArrays batch = own_rows(what.batch(step));
+    const HostArrays batch = local_rows(what.batch(step));
     meter.reset_peak();
     comm->traffic().reset();
     clock.reset();
@@ -85,7 +85,7 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, LayoutRow& 
     StepTimes now;
     const ContextMember<&ExecutionContext::waited> use_waited(now.exposed);
     const auto start = Clock::now();
-    const HostArrays batch = own_rows(what.batch(step));
+    const HostArrays batch = local_rows(what.batch(step));
     now.data = seconds_since(start);
     trainer.train(batch);
     now.seconds = seconds_since(start);

@@ -55,7 +55,7 @@ void run_step(const LayoutCase& what, StepLog& log) {
   };
   Trainer trainer(loss, model.parameters(), abstract_optimizer(trained.optimizer), {}, {});
   const StepLog::Use use(log);
-  trainer.train(own_rows(what.batch(0)));
+  trainer.train(local_rows(what.batch(0)));
 }
 
 }  // namespace

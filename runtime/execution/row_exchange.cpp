@@ -12,9 +12,9 @@
 namespace quintet {
 namespace {
 
-// Room for as many rows as come is a multiple of this part of a rank's own: few sizes, which plans and
+// The capacity for rows that come is a multiple of this part of a rank's rows: few sizes, which plans and
 // the allocator meet again.
-constexpr int64_t kRoomParts = 8;
+constexpr int64_t kCapacityParts = 8;
 
 /// `from` without those of `axes`, in order.
 MeshAxes without(MeshAxes from, const MeshAxes& axes) {
@@ -83,49 +83,49 @@ std::shared_ptr<const RowExchange> RowExchange::of(const Tensor& offsets, const 
   exchange->packed_ = choices;
   exchange->ranks_ = parts_of(axes, sharding->mesh());
   const int64_t arrived = exchange->count(offsets, experts);
-  const int64_t all = choices.local().elements(), own = experts / exchange->ranks_;
-  exchange->room_ =
-      places == 0 ? exchange->room_for(arrived) : exchange->ranks_ * std::min(all, own * places);
-  if (arrived > exchange->room_)
-    throw Bug(fmt::format("experts: {} rows arrive, room for {}", arrived, exchange->room_));
+  const int64_t all = choices.local().elements(), local = experts / exchange->ranks_;
+  exchange->capacity_ = places == 0 ? exchange->capacity_for(arrived)
+                                    : exchange->ranks_ * std::min(all, local * places);
+  if (arrived > exchange->capacity_)
+    throw Bug(fmt::format("experts: {} rows arrive, capacity {}", arrived, exchange->capacity_));
   return exchange;
 }
 
 int64_t RowExchange::count(const Tensor& offsets, int64_t experts) {
   const Sharding& sharding = *ExecutionContext::current().sharding;
-  const int64_t own = experts / ranks_;
+  const int64_t local = experts / ranks_;
   const HostArray before = offsets.to_host();
   const auto* first = before.as<int32_t>().data();
   std::vector<int32_t> mine(static_cast<size_t>(experts)), theirs(mine.size());  // [rank][expert]
   for (size_t e = 0; e < mine.size(); ++e) mine[e] = first[e + 1] - first[e];
-  const Arrived there(offsets.layout(), axes_, {"experts", own + 1}, DType::i32);
+  const Arrived there(offsets.layout(), axes_, {"experts", local + 1}, DType::i32);
   const ReshardStep step =
       log_exchange(offsets, axes_, ranks_, experts * size_of(DType::i32), there.spec, there.layout);
   if (const Mesh* ranks = sharding.ranks(); ranks != nullptr) {
     const ProfileScope scope(name_of(step.kind), step.bytes);
-    ranks->group(axes_).on_host().all_to_all(mine.data(), theirs.data(), own, DType::i32).wait();
+    ranks->group(axes_).on_host().all_to_all(mine.data(), theirs.data(), local, DType::i32).wait();
   }
-  HostArray arrived(DType::i32, {1, own + 1});
+  HostArray arrived(DType::i32, {1, local + 1});
   int64_t next = 0;
-  for (int64_t e = 0; e < own; ++e) {
+  for (int64_t e = 0; e < local; ++e) {
     arrived.as<int32_t>()[static_cast<size_t>(e)] = static_cast<int32_t>(next);
     for (int64_t rank = 0; rank < ranks_; ++rank) {
-      const int64_t count = theirs[static_cast<size_t>(rank * own + e)];
+      const int64_t count = theirs[static_cast<size_t>(rank * local + e)];
       if (count > 0) there_.push_back({static_cast<int>(rank), next, count});
       next += count;
     }
   }
-  arrived.as<int32_t>()[static_cast<size_t>(own)] = static_cast<int32_t>(next);
+  arrived.as<int32_t>()[static_cast<size_t>(local)] = static_cast<int32_t>(next);
   for (int64_t e = 0; e < experts; ++e)
     if (const int64_t count = mine[static_cast<size_t>(e)]; count > 0)
-      here_.push_back({static_cast<int>(e / own), first[e], count});
+      here_.push_back({static_cast<int>(e / local), first[e], count});
   offsets_ = Tensor(there.spec, there.layout, full_slice(there.spec));
   offsets_.set(arrived);
   return next;
 }
 
-int64_t RowExchange::room_for(int64_t arrived) const {
-  const int64_t all = packed_.local().elements(), unit = std::max<int64_t>(1, all / kRoomParts);
+int64_t RowExchange::capacity_for(int64_t arrived) const {
+  const int64_t all = packed_.local().elements(), unit = std::max<int64_t>(1, all / kCapacityParts);
   const Sharding& sharding = *ExecutionContext::current().sharding;
   const MeshAxes& batch = packed_.layout().dims[0];  // plans depend on sizes: all ranks must agree
   const auto parts = static_cast<int>(parts_of(batch, sharding.mesh()));
@@ -147,7 +147,7 @@ Tensor RowExchange::exchanged(const Tensor& rows, bool out) const {
   Block global_slice = packed_.global_slice();
   spec.dtype = rows.spec().dtype;
   if (out) {
-    Arrived there(packed_.layout(), axes_, {"rows", room_}, spec.dtype);
+    Arrived there(packed_.layout(), axes_, {"rows", capacity_}, spec.dtype);
     spec = std::move(there.spec), layout = std::move(there.layout), global_slice = full_slice(spec);
   }
   spec.axes.push_back(last);

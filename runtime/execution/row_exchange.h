@@ -40,14 +40,14 @@ class RowExchange {
 
   /// How many rows arrive; fills offsets_ and the slices.
   int64_t count(const Tensor& offsets, int64_t experts);
-  int64_t room_for(int64_t arrived) const;  // the same on all ranks
+  int64_t capacity_for(int64_t arrived) const;  // the same on all ranks
   Tensor exchanged(const Tensor& rows, bool there) const;
 
-  MeshAxes axes_;        // that shard experts
-  Tensor packed_;        // choices: the batch, the rows and how they are sharded before they leave
-  int64_t room_ = 0;     // rows of a rank, there
-  int64_t ranks_ = 1;    // along axes_
-  Slices here_, there_;  // in rows: what goes to whom and what comes from whom
+  MeshAxes axes_;         // that shard experts
+  Tensor packed_;         // choices: the batch, the rows and how they are sharded before they leave
+  int64_t capacity_ = 0;  // rows of a rank, there
+  int64_t ranks_ = 1;     // along axes_
+  Slices here_, there_;   // in rows: what goes to whom and what comes from whom
   Tensor offsets_;
 };
 

@@ -48,7 +48,7 @@ class Backward {
  public:
   Backward(Tape& tape, const std::vector<Node>& nodes) : tape_(tape) {
     for (const Node& node : nodes) {
-      for (const Tensor& output : node.outputs) made_.insert(output.id());
+      for (const Tensor& output : node.outputs) outputs_.insert(output.id());
       for (const Tensor& input : node.inputs) ++to_come_[input.id()];
       exchanges_ += node.exchanges ? 1 : 0;
     }
@@ -57,7 +57,7 @@ class Backward {
   Backward& operator=(const Backward&) = delete;
 
   Tape& tape() { return tape_; }
-  bool is_leaf(const Tensor& x) const { return !made_.contains(x.id()); }
+  bool is_leaf(const Tensor& x) const { return !outputs_.contains(x.id()); }
   void add(const Tensor& leaf, Tensor grad) {
     buckets_.add(leaf, std::move(grad), to_come_[leaf.id()]);
   }
@@ -109,7 +109,7 @@ class Backward {
 
   Tape& tape_;
   GradientBuckets buckets_;
-  std::unordered_set<const void*> made_;
+  std::unordered_set<const void*> outputs_;
   std::unordered_map<const void*, int64_t>
       to_come_;            // gradients that nodes and tasks may still give
   int64_t exchanges_ = 0;  // still to come

@@ -71,11 +71,11 @@ Session::Session(int timeout_seconds) {
   int size = 1;
   QT_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
   QT_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size));
-  std::array<char, 256> own{};
+  std::array<char, 256> local{};
   const std::string name = hosts_.front();
-  std::copy(name.begin(), name.end(), own.begin());
+  std::copy(name.begin(), name.end(), local.begin());
   std::vector<std::array<char, 256>> all(static_cast<size_t>(size));
-  QT_MPI(MPI_Allgather(own.data(), 256, MPI_CHAR, all.data(), 256, MPI_CHAR, MPI_COMM_WORLD));
+  QT_MPI(MPI_Allgather(local.data(), 256, MPI_CHAR, all.data(), 256, MPI_CHAR, MPI_COMM_WORLD));
   alarm(0);
   hosts_.clear();
   for (const auto& host_of_rank : all) hosts_.emplace_back(host_of_rank.data());
@@ -92,12 +92,12 @@ Session::~Session() {
 
 std::vector<std::string> Session::gather(const std::string& text) const {
   if (!active_) return {text};
-  const int own = static_cast<int>(text.size());
+  const int local = static_cast<int>(text.size());
   std::vector<int> sizes(hosts_.size()), places(hosts_.size());
-  QT_MPI(MPI_Allgather(&own, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD));
+  QT_MPI(MPI_Allgather(&local, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD));
   std::exclusive_scan(sizes.begin(), sizes.end(), places.begin(), 0);
   std::string all(static_cast<size_t>(places.back() + sizes.back()), '\0');
-  QT_MPI(MPI_Allgatherv(text.data(), own, MPI_CHAR, all.data(), sizes.data(), places.data(),
+  QT_MPI(MPI_Allgatherv(text.data(), local, MPI_CHAR, all.data(), sizes.data(), places.data(),
                         MPI_CHAR, MPI_COMM_WORLD));
   std::vector<std::string> texts;
   for (size_t i = 0; i < sizes.size(); ++i)
@@ -109,8 +109,8 @@ bool Session::all_equal(std::optional<uint64_t> number) const {
   if (!active_) return true;
   // The greatest number, and the complement of the least.
   std::array<uint64_t, 2> most{};
-  const std::array<uint64_t, 2> own{number.value_or(0), number ? ~*number : 0};
-  QT_MPI(MPI_Allreduce(own.data(), most.data(), 2, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD));
+  const std::array<uint64_t, 2> local{number.value_or(0), number ? ~*number : 0};
+  QT_MPI(MPI_Allreduce(local.data(), most.data(), 2, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD));
   return most[0] == ~most[1] || (most[0] == 0 && most[1] == 0);
 }
 

@@ -27,10 +27,10 @@ Tensor ops::attention(const Tensor& q, const Tensor& k, const Tensor& v,
 
 Tensors attention_vjp(const Node& node, const Tensors& grads) {
   const bool has_bias = !inputs_of<rules::attention>(node.inputs)["relative_bias"].absent();
-  const auto kept = results_of<rules::attention>(node.outputs);
+  const auto saved = results_of<rules::attention>(node.outputs);
   Tensors operands = node.inputs;
   operands.insert(operands.end(),
-                  {kept["out"], kept["logsumexp"], results_of<rules::attention>(grads)["out"]});
+                  {saved["out"], saved["logsumexp"], results_of<rules::attention>(grads)["out"]});
   Tensors result =
       call(ops::table::attention_grad, operands, node.attrs, {true, true, true, has_bias});
   result.resize(node.inputs.size());
@@ -39,7 +39,7 @@ Tensors attention_vjp(const Node& node, const Tensors& grads) {
 
 namespace {
 
-/// Of `products` of queries with all keys, and of scores that are kept `times`.
+/// Of `products` of queries with all keys, and of scores that are saved `times`.
 Cost scores_cost(const View& q, const View& k, const View& logsumexp, double products,
                  double times) {
   const double keys = size(k, 1);

@@ -20,10 +20,10 @@ ops::CrossEntropyResult ops::cross_entropy(const Tensor& x, const Tensor& projec
 // The kernel makes the gradients of the loss in its forward pass, while it holds the logits.
 Tensors cross_entropy_vjp(const Node& node, const Tensors& grads) {
   const auto d = results_of<rules::cross_entropy>(grads),
-             kept = results_of<rules::cross_entropy>(node.outputs);
+             saved = results_of<rules::cross_entropy>(node.outputs);
   QT_ASSERT(d["loss"] && !d["z_loss"] && !d["correct"] && !d["log_prob"]);
   const double factor = d["loss"].item();
-  return {ops::scale(kept["dx"], factor), ops::scale(kept["dprojection"], factor), Tensor(),
+  return {ops::scale(saved["dx"], factor), ops::scale(saved["dprojection"], factor), Tensor(),
           Tensor()};
 }
 

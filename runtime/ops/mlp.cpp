@@ -26,13 +26,13 @@ Tensor ops::mlp_in(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1,
 
 Tensors mlp_vjp(const Node& node, const Tensors& grads) {
   const auto in = inputs_of<rules::mlp>(node.inputs);
-  const auto kept = results_of<rules::mlp>(node.outputs);
+  const auto saved = results_of<rules::mlp>(node.outputs);
   const Tensor &wi_1 = in["wi_1"], &wo = in["wo"], &dz = results_of<rules::mlp>(grads)["z"];
   Tensors operands = node.inputs;
-  operands.insert(operands.end(), {kept["h0"], kept["h1"], dz});
-  const Tensors made =
+  operands.insert(operands.end(), {saved["h0"], saved["h1"], dz});
+  const Tensors outputs =
       call(ops::table::mlp_grad, operands, node.attrs, {true, true, !wi_1.absent(), true});
-  const auto d = results_of<rules::mlp_grad>(made);
+  const auto d = results_of<rules::mlp_grad>(outputs);
   return {
       d["dx"], d["dwi_0"], d["dwi_1"],
       wo.needs_grad() ? parameter_gradient(wo, ops::table::matmul_grad_w, {d["y"], dz}) : Tensor()};

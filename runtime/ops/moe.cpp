@@ -10,47 +10,47 @@ namespace {
 
 /// Of offsets, of all experts or of a rank's: of all.
 int64_t experts_of(const Tensor& offsets) {
-  const int64_t own = offsets.block().sizes[1];
-  return offsets.size(1) / own * (own - 1);
+  const int64_t local = offsets.block().sizes[1];
+  return offsets.size(1) / local * (local - 1);
 }
 
 }  // namespace
 
 ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) {
   const int64_t batch = x.global_slice().sizes[0], length = x.size(1), experts = w.size(1);
-  const int64_t own = x.block().sizes[0];
+  const int64_t local = x.block().sizes[0];
   QT_CHECK(
-      own == batch || (own * length % o.group_size == 0 && o.padded_batch == 0),
+      local == batch || (local * length % o.group_size == 0 && o.padded_batch == 0),
       "route: {} of the batch's {} rows of {} tokens are on a rank, which does not make whole "
       "groups "
       "of {} tokens{}; take a larger batch, a smaller max_group_size or fewer ranks over the batch",
-      own, batch, length, o.group_size, o.padded_batch == 0 ? "" : " with the padding they need");
+      local, batch, length, o.group_size, o.padded_batch == 0 ? "" : " with the padding they need");
   const bool by_experts = o.router == Router::experts_choose;
   const int64_t choices = by_experts ? experts : o.num_selected_experts;
   // The most rows that can be served, shared out over the rows of the batch.
   const int64_t slots = o.groups * experts * std::min(o.capacity, o.group_size);
   const int64_t rows =
       by_experts ? (slots + batch - 1) / std::max<int64_t>(batch, 1) : length * choices;
-  const Tensors made = call(table::route, {x, w},
-                            {{"router", static_cast<int64_t>(o.router)},
-                             {"k", choices},
-                             {"capacity", o.capacity},
-                             {"group_size", o.group_size},
-                             {"groups", o.groups},
-                             {"batch_priority", o.batch_priority},
-                             {"ignore_padding", o.ignore_padding},
-                             {"n", rows},
-                             {"s", experts + 1},
-                             {"c", int64_t{5}},
-                             {"padded_batch", o.padded_batch},
-                             {"padded_length", o.padded_length},
-                             {"jitter", o.jitter},
-                             {"key0", static_cast<int64_t>(o.jitter_key.a)},
-                             {"key1", static_cast<int64_t>(o.jitter_key.b)}});
+  const Tensors outputs = call(table::route, {x, w},
+                               {{"router", static_cast<int64_t>(o.router)},
+                                {"k", choices},
+                                {"capacity", o.capacity},
+                                {"group_size", o.group_size},
+                                {"groups", o.groups},
+                                {"batch_priority", o.batch_priority},
+                                {"ignore_padding", o.ignore_padding},
+                                {"n", rows},
+                                {"s", experts + 1},
+                                {"c", int64_t{5}},
+                                {"padded_batch", o.padded_batch},
+                                {"padded_length", o.padded_length},
+                                {"jitter", o.jitter},
+                                {"key0", static_cast<int64_t>(o.jitter_key.a)},
+                                {"key1", static_cast<int64_t>(o.jitter_key.b)}});
   // Of one expert of a rank's tokens; nobody counts them where tokens are padded to whole groups.
   const int64_t places =
-      o.padded_batch == 0 ? own * length / o.group_size * std::min(o.capacity, o.group_size) : 0;
-  const auto out = results_of<rules::route>(made);
+      o.padded_batch == 0 ? local * length / o.group_size * std::min(o.capacity, o.group_size) : 0;
+  const auto out = results_of<rules::route>(outputs);
   const auto exchange = RowExchange::of(out["offsets"], out["choices"], experts, places);
   return {.gates = out["gates"],
           .auxiliary_loss = out["auxiliary_loss"],
@@ -67,10 +67,10 @@ ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) 
 
 Tensors route_vjp(const Node& node, const Tensors& grads) {
   const auto in = inputs_of<rules::route>(node.inputs);
-  const auto kept = results_of<rules::route>(node.outputs), d = results_of<rules::route>(grads);
+  const auto saved = results_of<rules::route>(node.outputs), d = results_of<rules::route>(grads);
   const Op& gradient = ops::table::route_grad;
   return call(gradient,
-              {in["x"], in["w"], kept["logits"], kept["experts"], kept["gates"], d["gates"],
+              {in["x"], in["w"], saved["logits"], saved["experts"], saved["gates"], d["gates"],
                d["auxiliary_loss"], d["z_loss"]},
               attributes_for(gradient, node.attrs));
 }
@@ -120,13 +120,14 @@ Tensor ops::experts_in(const Tensor& x, const Tensor& offsets, const Tensor& wi_
 
 Tensors experts_in_vjp(const Node& node, const Tensors& grads) {
   const auto in = inputs_of<rules::experts_in>(node.inputs);
-  const auto kept = results_of<rules::experts_in>(node.outputs);
+  const auto saved = results_of<rules::experts_in>(node.outputs);
   const bool gated = !in["wi_1"].absent();
   Tensors operands = node.inputs;
   operands.insert(operands.end(),
-                  {kept["h0"], kept["h1"], results_of<rules::experts_in>(grads)["y"]});
-  const Tensors made = call(ops::table::experts_in_grad, operands, node.attrs, {true, true, gated});
-  const auto d = results_of<rules::experts_in_grad>(made);
+                  {saved["h0"], saved["h1"], results_of<rules::experts_in>(grads)["y"]});
+  const Tensors outputs =
+      call(ops::table::experts_in_grad, operands, node.attrs, {true, true, gated});
+  const auto d = results_of<rules::experts_in_grad>(outputs);
   return {d["dx"], Tensor(), d["dwi_0"], d["dwi_1"]};
 }
 

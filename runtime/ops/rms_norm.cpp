@@ -18,8 +18,8 @@ ops::ResidualNorm ops::add_rms_norm(const Tensor& x, const Tensor& y, const Tens
                                     const Dropout& dropout, double eps) {
   Attrs attrs = dropout.attrs();
   attrs.set("eps", eps);
-  const Tensors made = call(table::add_rms_norm, {x, y, scale}, attrs);
-  const auto results = results_of<rules::add_rms_norm>(made);
+  const Tensors outputs = call(table::add_rms_norm, {x, y, scale}, attrs);
+  const auto results = results_of<rules::add_rms_norm>(outputs);
   return {results["x_new"], results["out"]};
 }
 
@@ -32,18 +32,18 @@ Tensors add_rms_norm_vjp(const Node& node, const Tensors& grads) {
   if (dx_new && dout) {
     const Tensors all = call(ops::table::add_rms_norm_grad, {x_new, scale, dout, dx_new},
                              node.attrs, {true, drops, true});
-    const auto made = results_of<rules::add_rms_norm_grad>(all);
-    return {made["dx"], drops ? made["dy"] : made["dx"], made["dscale"]};
+    const auto results = results_of<rules::add_rms_norm_grad>(all);
+    return {results["dx"], drops ? results["dy"] : results["dx"], results["dscale"]};
   }
   // Only one of the results was used.
   const Op &norm_grad = ops::table::rms_norm_grad, &dropout = ops::table::dropout;
   const Tensors norm =
       dx_new ? Tensors{dx_new, {}}
              : call(norm_grad, {x_new, scale, dout}, attributes_for(norm_grad, node.attrs));
-  const auto made = results_of<rules::rms_norm_grad>(norm);
-  const Tensor& dx = made["dx"];
+  const auto results = results_of<rules::rms_norm_grad>(norm);
+  const Tensor& dx = results["dx"];
   return {dx, drops ? call(dropout, {dx}, attributes_for(dropout, node.attrs))[0] : dx,
-          made["dscale"]};
+          results["dscale"]};
 }
 
 Tensors rms_norm_phases(const Tensors& inputs, const Attrs& attrs, const OutputMask&) {
@@ -54,8 +54,8 @@ Tensors rms_norm_phases(const Tensors& inputs, const Attrs& attrs, const OutputM
 
 Tensors rms_norm_grad_phases(const Tensors& inputs, const Attrs& attrs, const OutputMask&) {
   const auto in = inputs_of<rules::rms_norm_grad>(inputs);
-  const Tensors made = call(ops::table::rms_norm_products, inputs);
-  const auto sums = results_of<rules::rms_norm_products>(made);
+  const Tensors outputs = call(ops::table::rms_norm_products, inputs);
+  const auto sums = results_of<rules::rms_norm_products>(outputs);
   return call(ops::table::rms_norm_grad_apply,
               {in["x"], in["scale"], in["dy"], sums["squares"], sums["products"]}, attrs);
 }
@@ -71,9 +71,9 @@ Tensors add_rms_norm_grad_phases(const Tensors& inputs, const Attrs& attrs,
                                  const OutputMask& mask) {
   const auto in = inputs_of<rules::add_rms_norm_grad>(inputs);
   const Op &norm_grad = ops::table::rms_norm_grad, &dropout = ops::table::dropout;
-  const Tensors made =
+  const Tensors outputs =
       call(norm_grad, {in["x_new"], in["scale"], in["dout"]}, attributes_for(norm_grad, attrs));
-  const auto norm = results_of<rules::rms_norm_grad>(made);
+  const auto norm = results_of<rules::rms_norm_grad>(outputs);
   const Tensor dx = call(ops::table::add, {in["dx_new"], norm["dx"]})[0];
   const bool drops = mask[Position<rules::add_rms_norm_grad, Side::kResults>("dy").index];
   return {dx, drops ? call(dropout, {dx}, attributes_for(dropout, attrs))[0] : Tensor(),

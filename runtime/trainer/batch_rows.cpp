@@ -16,9 +16,9 @@ BatchPart batch_part() {
   return {sharding->index_in(axes), parts_of(axes, sharding->mesh()), axes};
 }
 
-HostArrays own_rows(const HostArrays& batch, int64_t microbatches) {
+HostArrays local_rows(const HostArrays& batch, int64_t microbatches) {
   const BatchPart part = batch_part();
-  HostArrays own;
+  HostArrays local;
   for (const auto& [name, global] : batch) {
     std::vector<int64_t> shape = global.shape;
     QT_CHECK(shape[0] % (part.count * microbatches) == 0,
@@ -29,14 +29,14 @@ HostArrays own_rows(const HostArrays& batch, int64_t microbatches) {
              microbatches > 1 ? fmt::format(" and into {} microbatches", microbatches) : "",
              part.count * microbatches);
     shape[0] /= part.count;
-    HostArray& rows = own[name] = HostArray(global.dtype, shape);
+    HostArray& rows = local[name] = HostArray(global.dtype, shape);
     const size_t bytes = rows.bytes.size() / static_cast<size_t>(microbatches);
     for (int64_t i = 0; i < microbatches; ++i)
       std::memcpy(rows.bytes.data() + static_cast<size_t>(i) * bytes,
                   global.bytes.data() + static_cast<size_t>(i * part.count + part.index) * bytes,
                   bytes);
   }
-  return own;
+  return local;
 }
 
 void sum_over_batch(std::span<double> counts) {

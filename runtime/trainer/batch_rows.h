@@ -20,7 +20,7 @@ struct BatchPart {
 BatchPart batch_part();
 
 /// This rank's rows of a batch that every rank has. Throws a usage error where they do not divide.
-HostArrays own_rows(const HostArrays& batch, int64_t microbatches = 1);
+HostArrays local_rows(const HostArrays& batch, int64_t microbatches = 1);
 
 /// Adds up what the ranks counted in their rows; all that share a batch call it.
 void sum_over_batch(std::span<double> counts);

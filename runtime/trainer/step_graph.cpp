@@ -53,15 +53,16 @@ std::string StepGraph::shape_of(const HostArrays& batch) const {
 }
 
 void StepGraph::record(const HostArrays& batch, Key key) {
-  auto made = std::make_unique<Recorded>(key);
+  auto recorded = std::make_unique<Recorded>(key);
   try {
-    made->recording = Device::current().record([&] {
-      const StepKeys::Recording keys(made->keys);
-      const StepFeeds::Recording feeds(made->feeds);
-      work_(batch, key, [&](const StepLoss& loss) { made->losses.push_back(loss); });
+    recorded->recording = Device::current().record([&] {
+      const StepKeys::Recording keys(recorded->keys);
+      const StepFeeds::Recording feeds(recorded->feeds);
+      work_(batch, key, [&](const StepLoss& loss) { recorded->losses.push_back(loss); });
     });
-    for (const ParamInfo& info : parameters_.all()) made->gradients.push_back(info.used().grad());
-    recorded_ = std::move(made);
+    for (const ParamInfo& info : parameters_.all())
+      recorded->gradients.push_back(info.used().grad());
+    recorded_ = std::move(recorded);
   } catch (const Error& error) {
     may_record_ = false;
     fmt::print(stderr, "steps are not recorded as a graph: {}\n", error.what());

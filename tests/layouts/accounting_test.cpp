@@ -56,7 +56,7 @@ Held hold() {
   Trainer trainer(with_gradients, model->parameters(), with_momentum(),
                   {.learning_rate = [](int64_t) { return 0.01F; }}, key_from_seed(9));
   for (int64_t i = 0; i < 3; ++i) {
-    trainer.train(own_rows(make_batch(training, i)));
+    trainer.train(local_rows(make_batch(training, i)));
     held.most_gathered = std::max(held.most_gathered, trainer.gather_cache().peak_bytes());
     EXPECT_EQ(trainer.gather_cache().live_bytes(), 0);
   }
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Accounting,
 
 /// Forward and backward of one batch.
 void run_gradients(const Training& training, BaseModel& model) {
-  const HostArrays batch = own_rows(make_batch(training, 0));
+  const HostArrays batch = local_rows(make_batch(training, 0));
   Tape tape;
   StepLoss step;
   {
@@ -229,8 +229,8 @@ TEST(Experts, AreNeverGathered) {
       EXPECT_EQ(over_experts(log, "reduce_scatter"), StepLog::Sent{}) << log.text();
       // Two sparse layers: counts, rows there and back, their gradients back and there.
       const int64_t layers = 2, experts = 4, embed = 32, float_bytes = 4;
-      const int64_t own_rows = training.rows / 4, encoder = own_rows * 12 * 2,
-                    decoder = own_rows * 8;
+      const int64_t local_rows = training.rows / 4, encoder = local_rows * 12 * 2,
+                    decoder = local_rows * 8;
       const int64_t bytes =
           4 * (encoder + decoder) * embed * float_bytes + layers * experts * float_bytes;
       EXPECT_EQ(over_experts(log, "all_to_all"),

@@ -58,7 +58,7 @@ Result run(const Training& training) {
   model->parameters().initialize(key_from_seed(7));
   Result result;
   {
-    const HostArrays batch = own_rows(make_batch(training, 0));
+    const HostArrays batch = local_rows(make_batch(training, 0));
     Tape tape;
     StepLoss step;
     {
@@ -83,7 +83,7 @@ Result run(const Training& training) {
                   key_from_seed(9));
   for (int64_t i = 0; i < training.steps; ++i) {
     result.metrics =
-        trainer.train(own_rows(make_batch(training, i), training.microbatches)).metrics;
+        trainer.train(local_rows(make_batch(training, i), training.microbatches)).metrics;
     result.losses.push_back(result.metrics.at("loss").value());
   }
   for (const ParamInfo& info : model->parameters().all())

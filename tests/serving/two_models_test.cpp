@@ -62,7 +62,7 @@ class Learner {
   static const ExecutionContext& context() { return ExecutionContext::current(); }
   HostArrays batch() const {
     const ContextMember<&ExecutionContext::sharding> on_its_mesh(sharding_);
-    return own_rows(make_batch(training_, trainer_->step()), training_.microbatches);
+    return local_rows(make_batch(training_, trainer_->step()), training_.microbatches);
   }
 
   Training training_;

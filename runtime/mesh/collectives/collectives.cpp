@@ -126,8 +126,8 @@ std::vector<std::string> gather_text(const Group& group, const std::string& text
   if (group.size() == 1) return {text};
   const Group host = group.on_host();
   std::vector<int64_t> sizes(static_cast<size_t>(group.size()));
-  const auto own = static_cast<int64_t>(text.size());
-  host.all_gather(&own, sizes.data(), 1, DType::i64).wait();
+  const auto bytes = static_cast<int64_t>(text.size());
+  host.all_gather(&bytes, sizes.data(), 1, DType::i64).wait();
   const int64_t longest = *std::max_element(sizes.begin(), sizes.end());
   std::string padded = text;
   padded.resize(static_cast<size_t>(longest));

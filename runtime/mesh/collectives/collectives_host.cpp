@@ -182,18 +182,18 @@ class HostComm final : public Comm {
 
   static void swap_slices(const Call& call, void* in, const Slices& sends, void* out,
                           const Slices& receives, int64_t element) {
-    std::vector<Message> own[2], away[2];  // sent, received
+    std::vector<Message> local[2], away[2];  // sent, received
     const auto sort = [&](const Slices& slices, void* data, size_t side) {
       for (const Slice& slice : slices)
         if (slice.count > 0)
-          (slice.member == call.self ? own : away)[side].push_back(
+          (slice.member == call.self ? local : away)[side].push_back(
               {call.at(slice.member), block(data, slice.first, element), slice.count * element});
     };
     sort(sends, in, 0);
     sort(receives, out, 1);
-    QT_ASSERT(own[0].size() == own[1].size());
-    for (size_t i = 0; i < own[0].size(); ++i)
-      std::memcpy(own[1][i].data, own[0][i].data, static_cast<size_t>(own[0][i].bytes));
+    QT_ASSERT(local[0].size() == local[1].size());
+    for (size_t i = 0; i < local[0].size(); ++i)
+      std::memcpy(local[1][i].data, local[0][i].data, static_cast<size_t>(local[0][i].bytes));
     call.exchange(away[0], away[1]);
   }
 
@@ -271,12 +271,12 @@ class HostComm final : public Comm {
         counts.push_back(begin + length * (i + 1) / n - origins.back());
       }
       const auto part = [&](int i) { return block(in, origins[static_cast<size_t>(i)], element); };
-      std::byte* own = part(call.self);
-      reduce_piece(call, part, counts, own, dtype, how, scratch);
+      std::byte* local = part(call.self);
+      reduce_piece(call, part, counts, local, dtype, how, scratch);
       std::vector<Message> sends, receives;
       for (int i = 0; i < call.size(); ++i) {
         if (i == call.self) continue;
-        sends.push_back({call.at(i), own, counts[static_cast<size_t>(call.self)] * element});
+        sends.push_back({call.at(i), local, counts[static_cast<size_t>(call.self)] * element});
         receives.push_back({call.at(i), part(i), counts[static_cast<size_t>(i)] * element});
       }
       call.exchange(sends, receives);

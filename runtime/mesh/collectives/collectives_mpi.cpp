@@ -59,14 +59,14 @@ class MpiChannel final : public WatchChannel {
 std::map<int, int> local_processes(const mpi::Session& session) {
   struct stat space {};
   stat("/proc/self/ns/pid", &space);
-  const std::array<int64_t, 2> own = {getpid(), static_cast<int64_t>(space.st_ino)};
+  const std::array<int64_t, 2> local = {getpid(), static_cast<int64_t>(space.st_ino)};
   std::vector<std::array<int64_t, 2>> all(static_cast<size_t>(session.size()));
-  QT_MPI(MPI_Allgather(own.data(), 2, MPI_INT64_T, all.data(), 2, MPI_INT64_T, MPI_COMM_WORLD));
+  QT_MPI(MPI_Allgather(local.data(), 2, MPI_INT64_T, all.data(), 2, MPI_INT64_T, MPI_COMM_WORLD));
   std::map<int, int> processes;
   for (int rank = 0; rank < session.size(); ++rank) {
     const auto& [process, its_space] = all[static_cast<size_t>(rank)];
     const bool here = session.hosts()[static_cast<size_t>(rank)] == session.host() &&
-                      its_space == own[1] && space.st_ino != 0;
+                      its_space == local[1] && space.st_ino != 0;
     if (here && rank != session.rank()) processes[rank] = static_cast<int>(process);
   }
   return processes;

@@ -152,15 +152,15 @@ void Watchdog::ask(int64_t id, const Wait& wait, double waited) {
 }
 
 std::map<int, std::string> Watchdog::answers_of(const std::vector<int>& ranks, double seconds) {
-  size_t asked = 0;
+  size_t requested = 0;
   for (const int rank : ranks)
     if (rank != rank_) {
       channel_->send({rank, true, ""});
-      ++asked;
+      ++requested;
     }
   std::map<int, std::string> answers;
   const double end = now_seconds() + seconds;
-  while (answers.size() < asked && now_seconds() < end && !closed_) {
+  while (answers.size() < requested && now_seconds() < end && !closed_) {
     for (const WatchChannel::Note& note : channel_->receive()) {
       if (note.question)
         answer(note);

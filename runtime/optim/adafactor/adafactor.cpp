@@ -112,11 +112,11 @@ std::vector<int64_t> global_shape_of(const View& view) {
   return {view.global.begin(), view.global.begin() + view.rank};
 }
 
-/// A moment that has the axes `kept` of a block lies where the block does.
-void keep_place(View& moment, const View& param, const std::vector<size_t>& kept) {
-  for (size_t i = 0; i < kept.size(); ++i) {
-    moment.origin[i] = param.origin[kept[i]];
-    moment.global[i] = param.global[kept[i]];
+/// A moment that has the axes `dims` of a block lies where the block does.
+void keep_place(View& moment, const View& param, const std::vector<size_t>& dims) {
+  for (size_t i = 0; i < dims.size(); ++i) {
+    moment.origin[i] = param.origin[dims[i]];
+    moment.global[i] = param.global[dims[i]];
   }
 }
 
@@ -139,8 +139,8 @@ AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot&
   if (factoring_.factored) {
     v_row_ = zero_state(DType::f32, layout_.row_shape, Device::current());
     v_col_ = zero_state(DType::f32, layout_.column_shape, Device::current());
-    keep_place(v_row_.view, slot.param, layout_.row_kept);
-    keep_place(v_col_.view, slot.param, layout_.column_kept);
+    keep_place(v_row_.view, slot.param, layout_.row_dims);
+    keep_place(v_col_.view, slot.param, layout_.column_dims);
   } else {
     v_ = zero_state_like(slot.param, Device::current());
   }
@@ -151,7 +151,7 @@ AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot&
 
 void AdafactorParam::list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const {
   const std::vector<std::string> all = names_of(slot.axes);
-  const auto kept = [&](const std::vector<size_t>& which) {
+  const auto names_of = [&](const std::vector<size_t>& which) {
     std::vector<std::string> axes;
     for (size_t i : which) axes.push_back(all[i]);
     return axes;
@@ -160,8 +160,8 @@ void AdafactorParam::list_state(const ParamSlot& slot, std::vector<StateArray>& 
     if (state.buffer != nullptr)
       arrays.push_back({slot.name + "/" + field, std::move(axes), state.view, state.device});
   };
-  add("v_row", v_row_, kept(layout_.row_kept));
-  add("v_col", v_col_, kept(layout_.column_kept));
+  add("v_row", v_row_, names_of(layout_.row_dims));
+  add("v_col", v_col_, names_of(layout_.column_dims));
   add("v", v_, all);
   add("m", m_, all);
 }

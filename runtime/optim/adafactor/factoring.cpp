@@ -177,11 +177,11 @@ FactoredLayout layout_of(const Factoring& factoring, const std::vector<int64_t>&
     const auto size = static_cast<double>(all[i]);
     if (dim != FactorDim::kColumn) {
       layout.row_shape.push_back(shape[i]);
-      layout.row_kept.push_back(i);
+      layout.row_dims.push_back(i);
     }
     if (dim != FactorDim::kRow) {
       layout.column_shape.push_back(shape[i]);
-      layout.column_kept.push_back(i);
+      layout.column_dims.push_back(i);
     }
     if (dim == FactorDim::kBatch) {
       layout.batches *= shape[i];

@@ -32,7 +32,7 @@ struct FactoredLayout {
   bool along_is_row = false;  // which moment varies along a line; the other is "across"
   std::vector<int64_t> row_shape,
       column_shape;                           // v_row: without COLUMN axes; v_col: without ROW axes
-  std::vector<size_t> row_kept, column_kept;  // the axes they have
+  std::vector<size_t> row_dims, column_dims;  // the axes they have
   std::vector<int32_t> row_batch;  // batch of each element of v_row; empty if there is one batch
   int64_t batches = 1;
   // Of the global array where it is sharded:
