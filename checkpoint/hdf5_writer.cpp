@@ -10,7 +10,7 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/blocks.h"
+#include "checkpoint/arrays/blocks.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/crc32c.h"
@@ -338,30 +338,44 @@ int64_t most_state_bytes(const Manifest& manifest) {
   return bytes + kHeapBytes + header_bytes(names);
 }
 
-std::vector<ManifestSlice> write_data_file(const std::filesystem::path& path,
-                                           const std::vector<TensorSlice>& slices,
-                                           const FileLabel& label) {
+struct DataFile::Impl {
+  std::filesystem::path path;
+  Id file;
+  std::map<std::string, int> seen = {};  // slices of a tensor so far
+};
+
+DataFile::DataFile(std::filesystem::path path, const std::vector<TensorSlice>& slices,
+                   const FileLabel& label) {
   const auto lock = enter_library();
   Id file = create_file(path, H5F_LIBVER_V18);
   reserve(file, path, most_data_bytes(slices));
   write_label(file, path, label);
-  std::vector<ManifestSlice> result;
-  std::map<std::string, int> seen;
-  for (const TensorSlice& slice : slices) {
-    ManifestSlice written;
-    written.dataset = "/" + slice.name;
-    written.origin = slice.origin;
-    written.sizes = slice.sizes;
-    if (const int index = seen[slice.name]++; index > 0)
-      written.dataset += fmt::format("#{}", index);
-    if (const int64_t bytes = bytes_of(slice); bytes > 0) {
-      written.extents = write_slice(file, slice, written.dataset, path);
-      written.crc = crc32c(std::span(slice.data, static_cast<size_t>(bytes)));
-    }
-    result.push_back(std::move(written));
+  impl_ = std::make_unique<Impl>(Impl{std::move(path), std::move(file)});
+}
+
+DataFile::~DataFile() {
+  const auto lock = enter_library();
+  impl_.reset();
+}
+
+ManifestSlice DataFile::write(const TensorSlice& slice) {
+  const auto lock = enter_library();
+  ManifestSlice written;
+  written.dataset = "/" + slice.name;
+  written.origin = slice.origin;
+  written.sizes = slice.sizes;
+  if (const int index = impl_->seen[slice.name]++; index > 0)
+    written.dataset += fmt::format("#{}", index);
+  if (const int64_t bytes = bytes_of(slice); bytes > 0) {
+    written.extents = write_slice(impl_->file, slice, written.dataset, impl_->path);
+    written.crc = crc32c(std::span(slice.data, static_cast<size_t>(bytes)));
   }
-  close_file(file, path);
-  return result;
+  return written;
+}
+
+void DataFile::close() {
+  const auto lock = enter_library();
+  close_file(impl_->file, impl_->path);
 }
 
 namespace {

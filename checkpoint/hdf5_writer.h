@@ -7,6 +7,7 @@
 // disk, so it is switched off, space is reserved before the first byte, and files are not locked.
 
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,17 +27,30 @@ struct FileLabel {
   int64_t host = 0;
 };
 
-/// Bytes that write_data_file and write_state_file need at most, which they reserve first: at most
+/// Bytes that a DataFile and write_state_file need at most, which they reserve first: at most
 /// a quarter, and 16 KiB, above what they write.
 int64_t most_data_bytes(const std::vector<TensorSlice>& slices);
 int64_t most_state_bytes(const Manifest& manifest);
 
-/// Writes the slices, a dataset each, into a new file; scalars as one element, empty slices not at
-/// all. Returns them with dataset, extents and CRC-32C of the memory they were written from; `file`
-/// is left 0. Throws ExitCode::kDisk. Not trimmed, not synced.
-std::vector<ManifestSlice> write_data_file(const std::filesystem::path& path,
-                                           const std::vector<TensorSlice>& slices,
-                                           const FileLabel& label);
+/// A new file of slices, a dataset each. Throws ExitCode::kDisk. Not trimmed, not synced.
+///
+///   DataFile file(path, slices, label);              // reserves space for them; their data is not read
+///   for (const TensorSlice& slice : slices) written.push_back(file.write(slice));
+///   file.close();
+class DataFile {
+ public:
+  DataFile(std::filesystem::path path, const std::vector<TensorSlice>& slices,
+           const FileLabel& label);
+  ~DataFile();
+  /// Scalars become one element, empty slices nothing at all. Gives dataset, extents and CRC-32C of the
+  /// memory it was written from; `file` is left 0.
+  ManifestSlice write(const TensorSlice& slice);
+  void close();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 /// Writes state.h5 into `folder`, beside the data files it refers to by relative names: one dataset a
 /// tensor under the tensor's name, virtual (missing parts read as NaN, or the lowest integer), scalars

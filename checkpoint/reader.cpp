@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "checkpoint/blocks.h"
+#include "checkpoint/arrays/blocks.h"
 #include "checkpoint/commit.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "checkpoint/blocks.h"
+#include "checkpoint/arrays/blocks.h"
 #include "checkpoint/reader.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"

@@ -18,6 +18,7 @@ constexpr uint64_t kMaxHeader = 100'000'000;
 constexpr uint64_t kAlignment = 8;  // of the data, so that it can be mapped
 constexpr std::string_view kCrcPrefix = "crc32c:";
 constexpr std::string_view kHeaderCrc = "crc32c";
+constexpr std::string_view kNoDigits = "00000000";
 constexpr std::string_view kHeaderCrcText =
     "\"crc32c\":\"";  // quotes in names are escaped: no other
 
@@ -58,11 +59,13 @@ SafetensorsEntry parse_entry(const std::string& name, const Json& json, int64_t 
   return entry;
 }
 
+std::string digits_of(uint32_t crc) { return fmt::format("{:08x}", crc); }
+
 void check_crc(const SafetensorsEntry& entry, const HostArray& array,
                const SafetensorsMetadata& metadata, const std::filesystem::path& file) {
   const auto expected = metadata.find(std::string(kCrcPrefix) + entry.name);
   if (expected == metadata.end()) return;
-  const std::string found = fmt::format("{:08x}", crc32c(array.bytes));
+  const std::string found = digits_of(crc32c(array.bytes));
   QT_CHECK_AS(ExitCode::kData, found == expected->second,
               "{}: tensor '{}' is damaged: CRC-32C is {}, expected {}", file.string(), entry.name,
               found, expected->second);
@@ -82,41 +85,11 @@ void check_header_crc(std::string text, const SafetensorsMetadata& metadata,
                       const std::filesystem::path& file) {
   const auto first = metadata.lower_bound(std::string(kHeaderCrc));
   if (first == metadata.end() || !first->first.starts_with(kHeaderCrc)) return;  // not from us
-  const std::string expected = exchange_header_crc(text, "00000000");
-  const std::string found = fmt::format("{:08x}", crc32c(text));
+  const std::string expected = exchange_header_crc(text, std::string(kNoDigits));
+  const std::string found = digits_of(crc32c(text));
   QT_CHECK_AS(ExitCode::kData, found == expected,
               "{}: the header is damaged: CRC-32C is {}, expected {}", file.string(), found,
               expected.empty() ? "none" : expected);
-}
-
-/// Tensors in the order of their data: wider elements first, so that all are aligned; then by name.
-std::vector<std::pair<std::string, const HostArray*>> data_order(const HostArrays& arrays) {
-  std::vector<std::pair<std::string, const HostArray*>> order;
-  for (const auto& [name, array] : arrays) order.emplace_back(name, &array);
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-    return size_of(a.second->dtype) > size_of(b.second->dtype);
-  });
-  return order;
-}
-
-std::string header_text(const HostArrays& arrays, SafetensorsMetadata metadata) {
-  nlohmann::ordered_json header;
-  for (const auto& [name, array] : arrays)
-    metadata[std::string(kCrcPrefix) + name] = fmt::format("{:08x}", crc32c(array.bytes));
-  metadata[std::string(kHeaderCrc)] = "00000000";
-  header["__metadata__"] = metadata;
-  size_t at = 0;
-  for (const auto& [name, array] : data_order(arrays)) {
-    append_member(header, name,
-                  {{"dtype", tag_of(array->dtype)},
-                   {"shape", array->shape},
-                   {"data_offsets", {at, at + array->bytes.size()}}});
-    at += array->bytes.size();
-  }
-  std::string text = header.dump();
-  text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
-  exchange_header_crc(text, fmt::format("{:08x}", crc32c(text)));
-  return text;
 }
 
 }  // namespace
@@ -180,23 +153,71 @@ HostArrays read_safetensors(const std::filesystem::path& file) {
   return read_safetensors_file(file).arrays;
 }
 
+std::string make_safetensors_header(std::vector<SafetensorsEntry>& tensors,
+                                    SafetensorsMetadata metadata, const std::string& where) {
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+                     return std::pair(-size_of(a.dtype), std::string_view(a.name)) <
+                            std::pair(-size_of(b.dtype), std::string_view(b.name));
+                   });
+  for (const auto& [key, text] : metadata)
+    QT_CHECK(!key.starts_with(kHeaderCrc), "{}: metadata '{}' is a name of our checksums", where,
+             key);
+  for (const SafetensorsEntry& tensor : tensors)
+    metadata[std::string(kCrcPrefix) + tensor.name] = kNoDigits;
+  metadata[std::string(kHeaderCrc)] = kNoDigits;
+  nlohmann::ordered_json header;
+  header["__metadata__"] = metadata;
+  int64_t at = 0;
+  for (SafetensorsEntry& tensor : tensors) {
+    QT_CHECK(tensor.name != "__metadata__", "{}: '__metadata__' cannot be a tensor's name", where);
+    tensor.begin = at;
+    tensor.end = at += checked_bytes(tensor.dtype, tensor.shape, tensor.name);
+    append_member(header, tensor.name,
+                  {{"dtype", tag_of(tensor.dtype)},
+                   {"shape", tensor.shape},
+                   {"data_offsets", {tensor.begin, tensor.end}}});
+  }
+  try {
+    std::string text = header.dump();
+    text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+    return text;
+  } catch (const nlohmann::json::exception&) {
+    fail(ExitCode::kUsage, "{}: a name or metadata text is not valid UTF-8", where);
+  }
+}
+
+std::map<std::string, size_t> safetensors_crc_places(std::string_view header,
+                                                     const std::vector<SafetensorsEntry>& tensors) {
+  std::map<std::string, size_t> places;
+  for (const SafetensorsEntry& tensor : tensors) places[tensor.name] = 0;
+  size_t at = 0;
+  for (auto& [name, place] : places) {  // the metadata has them in this order
+    const std::string key = nlohmann::json(std::string(kCrcPrefix) + name).dump() + ":\"";
+    at = header.find(key, at);
+    QT_ASSERT(at != std::string_view::npos);
+    place = at += key.size();
+  }
+  return places;
+}
+
+void sign_safetensors_header(std::string& header) {
+  exchange_header_crc(header, std::string(kNoDigits));
+  exchange_header_crc(header, digits_of(crc32c(header)));
+}
+
 void write_safetensors(const std::filesystem::path& file, const HostArrays& arrays,
                        const SafetensorsMetadata& metadata) {
-  QT_CHECK(!arrays.contains("__metadata__"), "{}: '__metadata__' cannot be a tensor's name",
-           file.string());
-  for (const auto& [key, text] : metadata)
-    QT_CHECK(!key.starts_with(kHeaderCrc), "{}: metadata '{}' is a name of our checksums",
-             file.string(), key);
-  std::string header;
-  try {
-    header = header_text(arrays, metadata);
-  } catch (const nlohmann::json::exception&) {
-    fail(ExitCode::kUsage, "{}: a name or metadata text is not valid UTF-8", file.string());
-  }
+  std::vector<SafetensorsEntry> tensors;
+  for (const auto& [name, array] : arrays) tensors.push_back({name, array.dtype, array.shape});
+  std::string header = make_safetensors_header(tensors, metadata, file.string());
+  for (const auto& [name, place] : safetensors_crc_places(header, tensors))
+    header.replace(place, kNoDigits.size(), digits_of(crc32c(arrays.at(name).bytes)));
+  sign_safetensors_header(header);
   const uint64_t header_bytes = header.size();
   std::vector<std::span<const std::byte>> pieces{std::as_bytes(std::span(&header_bytes, 1)),
                                                  std::as_bytes(std::span(header))};
-  for (const auto& [name, array] : data_order(arrays)) pieces.emplace_back(array->bytes);
+  for (const SafetensorsEntry& tensor : tensors) pieces.emplace_back(arrays.at(tensor.name).bytes);
   atomic_write_file(file, pieces);
 }
 

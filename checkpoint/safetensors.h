@@ -51,4 +51,15 @@ struct SafetensorsHeader {
 SafetensorsHeader parse_safetensors_header(std::string_view json, int64_t data_bytes,
                                            const std::string& where);
 
+/// The header of a file with these tensors, which get their order and places: wider elements first, so
+/// that all are aligned. Checksums are zeros in it. Throws ExitCode::kUsage naming `where` for names
+/// that cannot be.
+std::string make_safetensors_header(std::vector<SafetensorsEntry>& tensors,
+                                    SafetensorsMetadata metadata, const std::string& where);
+/// Where the tensors' checksums, eight hexadecimal digits each, stand in such a header.
+std::map<std::string, size_t> safetensors_crc_places(std::string_view header,
+                                                     const std::vector<SafetensorsEntry>& tensors);
+/// Writes the header's checksum of itself into it, once the others are there.
+void sign_safetensors_header(std::string& header);
+
 }  // namespace quintet

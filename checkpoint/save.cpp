@@ -1,12 +1,8 @@
 #include "checkpoint/save.h"
 
-#include <exception>
-#include <functional>
 #include <set>
 
 #include "checkpoint/commit.h"
-#include "checkpoint/hdf5_writer.h"
-#include "checkpoint/manifest.h"
 #include "checkpoint/reader.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
@@ -14,8 +10,7 @@
 namespace quintet {
 namespace {
 
-void check_slices(int64_t step, const std::vector<TensorSlice>& slices) {
-  QT_CHECK(step >= 0, "checkpoint: step {} is negative", step);
+void check_names(const std::vector<TensorSlice>& slices) {
   std::set<std::string> names;
   for (const TensorSlice& slice : slices) names.insert(slice.name);
   for (const TensorSlice& slice : slices) {
@@ -63,90 +58,105 @@ ManifestFile sealed(const std::filesystem::path& path, const std::vector<TensorS
   return result;
 }
 
-std::filesystem::path part_path(const std::filesystem::path& temporary, int host) {
-  return temporary / fmt::format("part-{:05}.json", host);
+}  // namespace
+
+NativeCheckpointWriter::NativeCheckpointWriter(std::filesystem::path folder,
+                                               std::vector<TensorSlice> slices, FileLabel label,
+                                               int hosts, std::string state_json)
+    : folder_(std::move(folder)),
+      slices_(std::move(slices)),
+      label_(std::move(label)),
+      state_json_(std::move(state_json)) {
+  QT_CHECK(label_.step >= 0, "checkpoint: step {} is negative", label_.step);
+  check_names(slices_);
+  check_space(folder_.parent_path(), slices_);
+  share_.step = label_.step;
+  share_.run_id = label_.run_id;
+  share_.hosts = hosts;
 }
 
-/// This host's file, as a manifest of one file.
-Manifest write_share(const std::filesystem::path& temporary, int64_t step,
-                     const std::string& run_id, const std::vector<TensorSlice>& slices,
-                     const HostGroup& hosts) {
-  Manifest part;
-  part.step = step;
-  part.run_id = run_id;
-  part.hosts = hosts.count();
-  const auto path = temporary / data_file_name(hosts.index(), hosts.count());
-  const auto written = write_data_file(path, slices, {step, run_id, hosts.index()});
-  part.files.push_back(sealed(path, slices, written));
-  for (size_t i = 0; i < slices.size(); ++i) {
-    ManifestTensor& tensor = part.tensors[slices[i].name];
-    QT_ASSERT(tensor.slices.empty() ||
-              (tensor.dtype == slices[i].dtype && tensor.shape == slices[i].global_shape));
-    tensor.dtype = slices[i].dtype;
-    tensor.shape = slices[i].global_shape;
-    tensor.slices.push_back(written[i]);
-  }
-  return part;
+std::filesystem::path NativeCheckpointWriter::data_path() const {
+  return folder_ / data_file_name(label_.host, share_.hosts);
 }
 
-/// Host 0: joins the shares, adds state.h5 and the manifest, checks all of it as a reader would.
-void write_whole(const std::filesystem::path& temporary, Manifest whole,
-                 const std::string& state_json) {
+std::filesystem::path NativeCheckpointWriter::part_path(int host) const {
+  return folder_ / fmt::format("part-{:05}.json", host);
+}
+
+DataFile& NativeCheckpointWriter::data_file() {
+  if (!file_) file_.emplace(data_path(), slices_, label_);
+  return *file_;
+}
+
+void NativeCheckpointWriter::begin() {
+  remove_tree(folder_);
+  make_folder(folder_);
+}
+
+void NativeCheckpointWriter::write(const std::string& name, const HostArray& tensor) {
+  write(whole_slice(name, tensor));
+}
+
+void NativeCheckpointWriter::write(const TensorSlice& slice) {
+  QT_ASSERT(written_.size() < slices_.size() && slices_[written_.size()].name == slice.name);
+  written_.push_back(data_file().write(slice));
+  ManifestTensor& tensor = share_.tensors[slice.name];
+  QT_ASSERT(tensor.slices.empty() ||
+            (tensor.dtype == slice.dtype && tensor.shape == slice.global_shape));
+  tensor.dtype = slice.dtype;
+  tensor.shape = slice.global_shape;
+  tensor.slices.push_back(written_.back());
+}
+
+void NativeCheckpointWriter::finish_share() {
+  QT_ASSERT(written_.size() == slices_.size());
+  data_file().close();
+  share_.files.push_back(sealed(data_path(), slices_, written_));
+  if (label_.host != 0) write_text(part_path(static_cast<int>(label_.host)), manifest_text(share_));
+}
+
+/// Joins the shares, adds state.h5 and the manifest, checks all of it as a reader would.
+void NativeCheckpointWriter::finish() {
+  Manifest whole = share_;
   for (int host = 1; host < whole.hosts; ++host) {
-    const auto path = part_path(temporary, host);
+    const auto path = part_path(host);
     File file = File::open_read(path);
     std::string text(static_cast<size_t>(file.size()), '\0');
     file.read_at(0, std::as_writable_bytes(std::span(text)));
     merge_part(whole, parse_manifest(text, path.string(), Coverage::part));
     remove_tree(path);
   }
-  write_state_file(temporary, whole);
-  whole.files.push_back(sealed(temporary / kStateName, {}, {}));
-  whole.state_json = state_json;
+  write_state_file(folder_, whole);
+  whole.files.push_back(sealed(folder_ / kStateName, {}, {}));
+  whole.state_json = state_json_;
   const std::string text = manifest_text(whole);
-  parse_manifest(text, (temporary / kManifestName).string());  // what we write, we can read
-  write_text(temporary / kManifestName, text);
-  sync_folder(temporary);
+  parse_manifest(text, (folder_ / kManifestName).string());  // what we write, we can read
+  write_text(folder_ / kManifestName, text);
+  sync_folder(folder_);
 }
-
-/// Runs one stage on this host and agrees with the others on whether it went well.
-void stage(HostGroup& hosts, const std::function<void()>& work) {
-  std::exception_ptr failure;
-  try {
-    work();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  const bool all = hosts.all_ok(!failure);
-  if (failure) std::rethrow_exception(failure);
-  QT_CHECK_AS(ExitCode::kDisk, all, "checkpoint: another host could not save its part");
-}
-
-}  // namespace
 
 int64_t write_checkpoint(const std::filesystem::path& model_dir, int64_t step,
                          const std::string& run_id, const std::vector<TensorSlice>& slices,
                          const std::string& state_json, HostGroup& hosts) {
   const std::filesystem::path temporary = temporary_path(model_dir, step);
-  Manifest part;
+  std::optional<NativeCheckpointWriter> writer;
   try {
     stage(hosts, [&] {
-      check_slices(step, slices);
-      check_space(model_dir, slices);
-      if (hosts.index() != 0) return;
-      remove_tree(temporary);
-      make_folder(temporary);
+      writer.emplace(temporary, slices, FileLabel{step, run_id, hosts.index()}, hosts.count(),
+                     state_json);
+      if (hosts.index() == 0) writer->begin();
     });
     stage(hosts, [&] {
-      part = write_share(temporary, step, run_id, slices, hosts);
-      if (hosts.index() != 0) write_text(part_path(temporary, hosts.index()), manifest_text(part));
+      for (const TensorSlice& slice : slices) writer->write(slice);
+      writer->finish_share();
     });
     stage(hosts, [&] {
       if (hosts.index() != 0) return;
-      write_whole(temporary, part, state_json);
+      writer->finish();
       publish(model_dir, step);
     });
   } catch (...) {
+    writer.reset();  // which has files open there
     if (hosts.index() == 0) {
       try {
         remove_tree(temporary);
@@ -155,7 +165,7 @@ int64_t write_checkpoint(const std::filesystem::path& model_dir, int64_t step,
     }
     throw;
   }
-  return part.files.at(0).bytes;
+  return writer->bytes();
 }
 
 }  // namespace quintet

@@ -1,6 +1,6 @@
 #include "checkpoint/t5x/layers.h"
 
-#include "checkpoint/blocks.h"
+#include "checkpoint/arrays/blocks.h"
 #include "checkpoint/t5x/layout.h"
 #include "runtime/base/check.h"
 

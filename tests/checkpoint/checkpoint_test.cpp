@@ -6,15 +6,15 @@
 #include <sys/stat.h>
 
 #include <atomic>
-#include <barrier>
 #include <chrono>
 #include <thread>
 
-#include "checkpoint/blocks.h"
+#include "checkpoint/arrays/blocks.h"
 #include "checkpoint/hdf5_writer.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/region_reader.h"
 #include "tests/checkpoint/scratch.h"
+#include "tests/checkpoint/thread_hosts.h"
 
 namespace quintet {
 namespace {
@@ -25,6 +25,7 @@ using testing::same_state;
 using testing::Scratch;
 using testing::slices_of;
 using testing::small_state;
+using testing::ThreadHosts;
 
 TEST(Checkpoint, RestoresWhatWasSaved) {
   const Scratch scratch;
@@ -244,33 +245,6 @@ TEST(Checkpoint, OnlyCanonicalNamesAreSteps) {
   EXPECT_EQ(list_checkpoints(scratch.path()), (std::vector<int64_t>{0, 12}));
   EXPECT_TRUE(list_checkpoints(scratch.path() / "nowhere").empty());
 }
-
-/// Threads as hosts.
-class ThreadHosts : public HostGroup {
- public:
-  struct Meeting {
-    explicit Meeting(int count) : barrier(count) {}
-    std::barrier<> barrier;
-    std::atomic<bool> ok{true};
-  };
-  ThreadHosts(std::shared_ptr<Meeting> meeting, int index, int count)
-      : meeting_(std::move(meeting)), index_(index), count_(count) {}
-  int index() const override { return index_; }
-  int count() const override { return count_; }
-  bool all_ok(bool ok) override {
-    if (!ok) meeting_->ok = false;
-    meeting_->barrier.arrive_and_wait();
-    const bool all = meeting_->ok;
-    meeting_->barrier.arrive_and_wait();
-    meeting_->ok = true;
-    meeting_->barrier.arrive_and_wait();
-    return all;
-  }
-
- private:
-  std::shared_ptr<Meeting> meeting_;
-  int index_, count_;
-};
 
 /// The rows [row, row + rows) of a matrix as a slice.
 TensorSlice rows_of(const std::string& name, const HostArray& array, int64_t row, int64_t rows) {

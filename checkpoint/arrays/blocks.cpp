@@ -1,4 +1,4 @@
-#include "checkpoint/blocks.h"
+#include "checkpoint/arrays/blocks.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,0 +1,166 @@
+#include "apps/convert/conversion.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "apps/convert/compare_models.h"
+#include "apps/convert/model_source.h"
+#include "apps/flags/command_line.h"
+#include "apps/input/run_vocabularies.h"
+#include "apps/process/progress.h"
+#include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/write/copy_checkpoint.h"
+#include "checkpoint/write/new_folder.h"
+#include "kernels/device.h"
+
+namespace quintet {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string names_of_formats() {
+  std::string names;
+  for (const WriteFormat& format : write_formats())
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", format.name);
+  return names;
+}
+
+int64_t bytes_in(const StoredTensors& tensors) {
+  int64_t bytes = 0;
+  for (const auto& [name, tensor] : tensors)
+    bytes += checked_bytes(tensor.dtype, tensor.shape, name);
+  return bytes;
+}
+
+/// What lies beside the weights: the configuration and the vocabulary.
+void write_side_files(const ModelSource& source, const WriteFormat& format,
+                      const fs::path& folder) {
+  if (format.is_run_directory) {
+    write_new_file(folder / "config.gin", source.trained.session->config().config_str());
+    return copy_vocabularies(folder, vocabularies_of(*source.trained.model));
+  }
+  for (const auto& [name, text] : source.directory().files) write_new_file(folder / name, text);
+}
+
+/// A native checkpoint's state, or the vocabularies.
+std::string state_json_of(const ModelSource& source) {
+  if (source.reader->is_native()) return source.reader->state_json();
+  return nlohmann::ordered_json{{"vocabularies", to_json(vocabularies_of(*source.trained.model))}}
+      .dump();
+}
+
+WriteRequest request_of(const ConversionFlags& flags, const ModelSource& source,
+                        const WriteFormat& format) {
+  WriteRequest request;
+  request.folder = NewFolder::prepared_path(flags.destination);
+  request.step = source.reader->step();
+  request.tensors = tensors_for(*source.reader, format, flags.weights());
+  if (!flags.shard_size.empty())
+    request.shard_bytes = bytes_of_size("--shard_size", flags.shard_size);
+  if (format.is_run_directory) {
+    request.folder /= fmt::format("checkpoint_{}", request.step);
+    request.state_json = state_json_of(source);
+  } else {
+    request.config = source.directory().config;
+  }
+  return request;
+}
+
+void report(const ConversionFlags& flags, const ModelSource& source, const WriteFormat& format,
+            const StoredTensors& tensors) {
+  const size_t left = source.reader->tensors().size() - tensors.size();
+  if (left > 0)
+    fmt::print(stderr,
+               "{}: without {} tensors of the optimizer's state, which {} has no place for\n",
+               flags.destination, left, format.title);
+  fmt::print(stderr, "{}: {} of {} at step {}, {} tensors, {:.1f} MiB, read back and compared\n",
+             flags.destination, format.title, flags.source, source.reader->step(), tensors.size(),
+             static_cast<double>(bytes_in(tensors)) / (1 << 20));
+}
+
+}  // namespace
+
+void ConversionFlags::add_to(CLI::App& app) {
+  CLI::Option_group& group = *app.add_option_group("From one format to another");
+  group.add_option("source", source,
+                   "a run's directory, a checkpoint in it, or a Hugging Face directory");
+  group.add_option("destination", destination, "a folder that is not there yet");
+  group.add_option("--to", format, fmt::format("the format: {}", names_of_formats()));
+  group.add_option("--dtype", dtype, "of the weights; default: as they are")
+      ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
+  group.add_option("--shard_size", shard_size,
+                   "hf: the largest file of weights, such as 5GB, 500MB or 2GiB; default: 50GB");
+  group.add_flag("--check", check, "compute logits with both models and print what they differ by");
+  ranks.add_to(app);
+}
+
+void ConversionFlags::check_with(bool quantizes) const {
+  QT_CHECK(
+      asked() != quantizes,
+      "quintet convert: expected either SRC DST --to=FORMAT, or --model_dir=DIR --quantize=TYPE");
+  QT_CHECK(asked() || (source.empty() && dtype.empty() && shard_size.empty() && !check),
+           "quintet convert: SRC, --dtype, --shard_size and --check go with --to=FORMAT");
+  QT_CHECK(!asked() || !destination.empty(),
+           "quintet convert: name what is read and the folder that is written: SRC DST --to={}",
+           format);
+  QT_CHECK(!asked() || shard_size.empty() || !write_format_named(format).is_run_directory,
+           "--shard_size={}: files of weights are divided so in Hugging Face directories alone",
+           shard_size);
+}
+
+std::optional<DType> ConversionFlags::weights() const {
+  if (dtype.empty()) return std::nullopt;
+  return dtype_from_name(dtype);
+}
+
+int64_t bytes_of_size(const std::string& flag, const std::string& text) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"", 1},         {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},
+      {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}};
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  for (const auto& [unit, bytes] : kUnits)
+    if (error == std::errc() && unit == std::string_view(end, text.data() + text.size()) &&
+        number * bytes >= 1 && number * bytes < 0x1p62)
+      return static_cast<int64_t>(number * bytes);
+  fail(ExitCode::kUsage, "{}={}: expected a size such as 5GB, 500MB or 2GiB", flag, text);
+}
+
+void convert_model(const ConversionFlags& flags, const gin::CommandLine& gin_line) {
+  const WriteFormat& format = write_format_named(flags.format);
+  Ranks ranks(flags.ranks);
+  ranks.agree_on("build", build_text());
+  ranks.agree_on("command line",
+                 fmt::format("{} {} --to={} --dtype={} --shard_size={}", flags.source,
+                             flags.destination, flags.format, flags.dtype, flags.shard_size));
+  ranks.open(Device::current());
+  const ModelSource source =
+      open_model_source(flags.source, gin_line, format.is_run_directory || flags.check);
+  const std::shared_ptr<HostGroup> together = ranks.writers();
+  HostGroup alone;
+  HostGroup& hosts = together ? *together : alone;
+  stage(hosts, [&] { source.reader->verify(hosts.index(), hosts.count()); });
+  WriteRequest request = request_of(flags, source, format);
+  request.run_id = ranks.of_leader(make_run_id());
+  std::optional<NewFolder> folder;
+  stage(hosts, [&] {
+    if (ranks.leads()) folder.emplace(flags.destination);
+  });
+  Progress progress(
+      "convert", 0, bytes_in(request.tensors) / hosts.count(),
+      ranks.leads() ? Progress::from_environment() : Progress::Options{.seconds = 1e9});
+  copy_checkpoint(*source.reader, format, request, hosts,
+                  [&](int64_t bytes) { progress.update(bytes); });
+  progress.finish();
+  stage(hosts, [&] {
+    if (!ranks.leads()) return;
+    write_side_files(source, format, folder->prepared());
+    if (flags.check)
+      compare_models(flags.source, gin_line, folder->prepared(), flags.weights().has_value());
+    folder->commit();
+    report(flags, source, format, request.tensors);
+  });
+}
+
+}  // namespace quintet

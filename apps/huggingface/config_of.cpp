@@ -1,0 +1,104 @@
+#include "apps/huggingface/config_of.h"
+
+#include <fmt/ranges.h>
+
+#include "models/network.h"
+
+namespace quintet {
+namespace {
+
+/// What cannot be said, a line each.
+class Misfits {
+ public:
+  void unless(bool fits, std::string what) {
+    if (!fits) all_.push_back(std::move(what));
+  }
+  void check() const {
+    QT_CHECK(all_.empty(), "the model cannot be a Hugging Face directory:\n  {}",
+             fmt::join(all_, "\n  "));
+  }
+
+ private:
+  std::vector<std::string> all_;
+};
+
+bool is_known(const std::string& activation) {
+  return activation == "relu" || activation == "gelu" || activation == "silu" ||
+         activation == "swish" || activation == "linear";
+}
+
+void set_activation(const LayerConfig& layer, huggingface::Config& config, Misfits& misfits) {
+  const auto& names = layer.mlp_activations;
+  config.gated = names.size() == 2;
+  const bool fits =
+      (names.size() == 1 || (config.gated && names[1] == "linear")) && is_known(names.front());
+  misfits.unless(fits, fmt::format("mlp_activations = ({}): there are relu, gelu, silu and linear, "
+                                   "alone or with 'linear' as gate",
+                                   fmt::join(names, ", ")));
+  config.activation = names.front() == "swish" ? "silu" : names.front();
+}
+
+std::string of_experts(const StackSpec& stack, std::string_view what) {
+  return fmt::format("{}'s experts: {}", stack.scope(), what);
+}
+
+/// Experts are transformers' where each or every second layer has some, and a token has one.
+void set_experts(const StackSpec& stack, huggingface::Config& config, Misfits& misfits) {
+  const SparseStack& sparse = stack.sparse;
+  (stack.is_encoder ? config.num_sparse_encoder_layers : config.num_sparse_decoder_layers) =
+      sparse.num_sparse_layers;
+  if (!stack.has_experts()) return;
+  const MoeConfig& moe = sparse.moe;
+  misfits.unless(config.num_experts == 0 || config.num_experts == moe.num_experts,
+                 of_experts(stack, "encoder and decoder have different num_experts"));
+  config.num_experts = moe.num_experts;
+  config.router_jitter_noise = moe.router.jitter_noise;
+  const bool is_divided = stack.num_layers == sparse.num_sparse_layers ||
+                          stack.num_layers == 2 * sparse.num_sparse_layers;
+  bool fits = is_divided;
+  for (int64_t i = 0; fits && i < stack.num_layers; ++i)
+    fits = (stack.sparse_at(i) != nullptr) == config.is_sparse(stack.is_encoder, i);
+  misfits.unless(fits, of_experts(stack, "expected in every layer or every second one"));
+  misfits.unless(moe.router.kind == Router::tokens_choose && moe.router.num_selected_experts == 1,
+                 of_experts(stack, "expected routers by which a token chooses one expert"));
+  misfits.unless(!sparse.extra_mlp, of_experts(stack, "a dense MLP after them has no place"));
+  misfits.unless(moe.mlp_dim == stack.layer.mlp_dim,
+                 of_experts(stack, "they have another mlp_dim than dense layers"));
+  misfits.unless(moe.activations == stack.layer.mlp_activations && !config.gated,
+                 of_experts(stack, "expected the activation of dense layers, without a gate"));
+}
+
+}  // namespace
+
+huggingface::Config huggingface_config(const ModelSpec& spec) {
+  Misfits misfits;
+  misfits.unless(!spec.decoder_only(), "it has no encoder");
+  misfits.check();
+  const LayerConfig& layer = spec.decoder.layer;
+  huggingface::Config config;
+  config.vocab_size = spec.vocab_size;
+  config.d_model = layer.emb_dim;
+  config.d_kv = layer.head_dim;
+  config.d_ff = layer.mlp_dim;
+  config.num_heads = layer.num_heads;
+  config.num_layers = spec.encoder->num_layers;
+  config.num_decoder_layers = spec.decoder.num_layers;
+  config.num_buckets = layer.num_buckets;
+  config.max_distance = layer.max_distance;
+  config.dropout_rate = layer.dropout_rate;
+  config.tie_word_embeddings = config.scale_decoder_outputs = spec.logits_via_embedding;
+  misfits.unless(!layer.scale_attn_logits, "scale_attn_logits = True: T5's scores are not scaled");
+  set_activation(layer, config, misfits);
+  set_experts(*spec.encoder, config, misfits);
+  set_experts(spec.decoder, config, misfits);
+  const bool has_experts = config.num_experts > 0;
+  misfits.unless(layer.shared_relative_position_bias || !has_experts,
+                 "experts and a relative position bias in each layer");
+  config.model_type = has_experts                            ? "switch_transformers"
+                      : !layer.shared_relative_position_bias ? "umt5"
+                                                             : "t5";
+  misfits.check();
+  return config;
+}
+
+}  // namespace quintet
