@@ -1,7 +1,5 @@
-// Checkpoints of T5X in every form that it writes: our networks give T5X's logits from them, and training goes
-// on as T5X's does (tests/oracles/gen_t5x.py).
+// Training goes on from T5X's checkpoints as T5X's own does (tests/oracles/gen_t5x.py).
 
-#include "apps/model/checkpoint_parameters.h"
 #include "apps/train/state/state_arrays.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "tests/models/train_fixture.h"
@@ -11,31 +9,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::fixture_folders;
-using testing::fixture_root;
-using testing::kT1;
-using testing::near_array;
-
-TEST(T5xCheckpoint, GivesT5xsLogits) {
-  const Json cases = Json::read(fixture_root() / "checkpoint/checkpoint.json")["cases"];
-  int compared = 0;
-  for (const auto& [name, record] : cases.members()) {
-    const fs::path folder = fixture_root() / "checkpoint" / name;
-    const auto batch = read_safetensors(folder / "batch.safetensors");
-    const auto want = read_safetensors(folder / "logits_at_step3.safetensors").at("logits");
-    for (const char* form : {"t5x", "orbax"}) {
-      SCOPED_TRACE(folder / form);
-      if (!fs::is_directory(folder / form)) continue;
-      const auto model = testing::build_model(record["config"], {});
-      const auto checkpoint = open_checkpoint(folder / form);
-      EXPECT_EQ(checkpoint->step(), record["step"].as_int());
-      load_parameters(*checkpoint, model->parameters());
-      const HostArray logits = model->logits(batch).to_host();
-      EXPECT_TRUE(near_array(logits.as<float>(), want.as<float>(), kT1));
-      ++compared;
-    }
-  }
-  EXPECT_GT(compared, 0);
-}
 
 OptimizerPtr optimizer_of(const std::string& kind, double learning_rate) {
   AdafactorOptions options{.decay_rate = 0.8,
@@ -55,7 +28,9 @@ OptimizerPtr optimizer_of(const std::string& kind, double learning_rate) {
 }
 
 TEST(T5xCheckpoint, TrainingGoesOnAsT5xs) {
-  for (const fs::path& folder : fixture_folders("t5x")) {
+  const std::vector<fs::path> folders = fixture_folders("t5x");
+  if (folders.empty()) GTEST_SKIP() << "no fixtures t5x/";
+  for (const fs::path& folder : folders) {
     SCOPED_TRACE(folder);
     const Json expected = Json::read(folder / "expected.json");
     const double learning_rate = expected["learning_rate"].as_double();
