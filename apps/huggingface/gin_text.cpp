@@ -1,8 +1,7 @@
 #include "apps/huggingface/gin_text.h"
 
 #include "checkpoint/huggingface/huggingface_reader.h"
-#include "runtime/base/files/posix_file.h"
-#include "runtime/base/formats/json.h"
+#include "data/huggingface/tokenizer_files.h"
 #include "runtime/gin/registry/finder.h"
 #include "runtime/gin/syntax/value.h"
 
@@ -18,6 +17,7 @@ constexpr const char* kImports = R"(from __gin__ import dynamic_registration
 
 import __main__ as train_script
 import seqio
+from quintet import data
 from t5x import adafactor
 from t5x import models
 )";
@@ -36,24 +36,10 @@ train_script.train.model = %MODEL
 
 /// The model's vocabulary by the tokenizer's files; None if there are none.
 std::string vocabulary_text(const fs::path& directory) {
-  const fs::path settings = directory / "tokenizer_config.json";
-  std::string name;
-  int64_t extra_ids = 100;
-  if (is_there(settings)) {
-    const Json json = Json::read(settings);
-    if (json.has("tokenizer_class") && !json["tokenizer_class"].is_null())
-      name = json["tokenizer_class"].as_string();
-    if (json.has("extra_ids")) extra_ids = json["extra_ids"].as_int();
-  }
-  if (name.starts_with("ByT5"))
-    return fmt::format(
-        "VOCABULARY = @seqio.ByteVocabulary()\nseqio.ByteVocabulary.extra_ids = {}\n", extra_ids);
-  if (!is_there(directory / "spiece.model")) return "VOCABULARY = None\n";
+  if (data::tokenizer_kind(directory) == data::TokenizerKind::none) return "VOCABULARY = None\n";
   return fmt::format(
-      "VOCABULARY = @seqio.SentencePieceVocabulary()\n"
-      "seqio.SentencePieceVocabulary.sentencepiece_model_file = {}\n"
-      "seqio.SentencePieceVocabulary.extra_ids = {}\n",
-      quoted(fs::absolute(directory / "spiece.model").lexically_normal().string()), extra_ids);
+      "VOCABULARY = @data.HuggingFaceVocabulary()\ndata.HuggingFaceVocabulary.directory = {}\n",
+      quoted(fs::absolute(directory).lexically_normal().string()));
 }
 
 std::string model_text(const std::string& name, const std::string& module) {
@@ -142,9 +128,6 @@ std::string switch_text(const Config& c, bool tied) {
 std::string huggingface_gin_text(const fs::path& directory) {
   const huggingface::Reader reader(directory);
   const Config& config = reader.config();
-  QT_CHECK_AS(ExitCode::kData, !config.encoder_only(),
-              "{}: is a {}, which has no decoder: inspect shows it, nothing else runs it yet",
-              directory.string(), config.architecture);
   const std::string network =
       config.is_switch() ? switch_text(config, reader.tied()) : dense_text(config, reader.tied());
   return kImports + network + vocabulary_text(directory) + kTraining;

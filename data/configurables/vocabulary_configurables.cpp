@@ -1,4 +1,5 @@
 #include "data/configurables/configurables.h"
+#include "data/huggingface/huggingface_vocabulary.h"
 #include "data/tasks/gin_types.h"
 #include "data/vocabularies/bert_vocabulary.h"
 #include "data/vocabularies/codepoint_vocabularies.h"
@@ -98,6 +99,11 @@ void register_vocabularies(Registry& r) {
                    return std::make_shared<PassThroughVocabulary>(size, eos_id);
                  },
                  {"size", {"eos_id", nullptr}});
+  r.add_function("quintet.data.HuggingFaceVocabulary",
+                 [](std::string directory) -> VocabularyPtr {
+                   return std::make_shared<HuggingFaceVocabulary>(std::move(directory));
+                 },
+                 {"directory"});
   register_characters_and_words(r);
   for (const char* name :
        {"ByteVocabulary", "SentencePieceVocabulary", "PassThroughVocabulary", "UnigramVocabulary",

@@ -5,6 +5,7 @@
 
 #include "data/vocabularies/bert_vocabulary.h"
 #include "data/vocabularies/codepoint_vocabularies.h"
+#include "data/vocabularies/file_vocabulary.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/path_map.h"
 #include "runtime/base/formats/crc32c.h"
@@ -47,6 +48,8 @@ fs::path place_of(const std::string& path, Files& all) {
 std::string path_of(const Vocabulary& vocabulary) {
   if (const auto* pieces = dynamic_cast<const SentencePieceVocabulary*>(&vocabulary))
     return pieces->model_file();
+  if (const auto* other = dynamic_cast<const FileVocabulary*>(&vocabulary))
+    return other->model_file();
   if (const auto* bert = dynamic_cast<const BertWordPieceVocabulary*>(&vocabulary))
     return bert->vocab_lookup_table();
   if (const auto* characters = dynamic_cast<const PartialCodepointVocabulary*>(&vocabulary))
