@@ -225,8 +225,9 @@ Transformer::Transformer(const Scope& scope, const T5Config& config)
                                   {"num_decoder_layers", config.num_decoder_layers}}),
              spec_of(config))),
       embedding_(embedding_table(scope, config.vocab_size, config.emb_dim)),
-      encoder_(scope / "encoder", *spec_.encoder, wants_remat(config.remat_policy)),
-      decoder_(scope / "decoder", spec_.decoder, wants_remat(config.remat_policy)) {
+      encoder_(scope / "encoder", *spec_.encoder, wants_remat(config.remat_policy)) {
+  if (spec_.encoder_only()) return;
+  decoder_.emplace(scope / "decoder", spec_.decoder, wants_remat(config.remat_policy));
   if (!config.logits_via_embedding)
     logits_dense_ = logits_kernel(scope / "decoder", config.vocab_size, config);
 }
@@ -239,12 +240,15 @@ Tensor Transformer::encode(const Tensor& tokens, const Tensor& segments,
 Tensor Transformer::decode(const Tensor& encoded, const Tensor& encoder_segments,
                            const Tensor& input_tokens, const Tensor& segments,
                            const Tensor& token_mask, const Context& context) const {
+  QT_CHECK(decoder_.has_value(),
+           "this model is an encoder alone: it has embeddings (quintet generate --embed=mean, "
+           "/v1/embeddings of quintet serve), but no answers, scores or loss");
   const ops::AttentionMask self_mask{
       .query_segments = segments, .key_segments = segments, .prefix = {}, .causal = true};
   const ops::AttentionMask cross_mask{
       .query_segments = segments, .key_segments = encoder_segments, .prefix = {}};
-  return decoder_(ops::embed(input_tokens, embedding_), encoded, self_mask, cross_mask,
-                  spec_.decoder.masks_padding ? token_mask : Tensor(), context);
+  return (*decoder_)(ops::embed(input_tokens, embedding_), encoded, self_mask, cross_mask,
+                     spec_.decoder.masks_padding ? token_mask : Tensor(), context);
 }
 
 Projection Transformer::projection() const {

@@ -6,6 +6,7 @@
 //   Tensor memory = network.encode(tokens, segments, context);
 
 #include <deque>
+#include <optional>
 #include <variant>
 
 #include "models/layers.h"
@@ -143,7 +144,7 @@ class Transformer {
   ModelSpec spec_;
   Param embedding_;
   Encoder encoder_;
-  Decoder decoder_;
+  std::optional<Decoder> decoder_;  // none: an encoder alone
   Param logits_dense_;
 };
 

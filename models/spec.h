@@ -43,6 +43,8 @@ struct ModelSpec {
   StackSpec decoder{};
 
   bool decoder_only() const { return !encoder.has_value(); }
+  /// Its decoder has no layers: it encodes, and answers nothing.
+  bool encoder_only() const { return encoder.has_value() && decoder.num_layers == 0; }
   bool encoder_has_experts() const { return encoder.has_value() && encoder->has_experts(); }
   int64_t emb_dim() const { return decoder.layer.emb_dim; }
   /// What logits of tied embeddings are multiplied by.

@@ -24,6 +24,10 @@ void add_flags(CommandLine& cli, GenerateFlags& flags) {
   app.add_flag("--ids", flags.ids, "inputs, --target and answers are token ids: '12 7 1'");
   app.add_option("--target", flags.target,
                  "score this answer: the sum of its tokens' log probabilities");
+  app.add_option("--embed", flags.embed,
+                 "the encoder's output in place of answers, as JSON: its mean over the tokens, or "
+                 "that of every token")
+      ->check(CLI::IsMember({"mean", "tokens"}));
   flags.generation.add_to(app);
   app.add_option("--max_decode_len,--max_tokens", flags.max_decode_len,
                  "tokens of an answer at most")
@@ -54,6 +58,7 @@ int run_generate(std::span<char* const> args) {
   flags.generation.check();
   QT_CHECK(flags.texts.empty() || flags.input.empty(),
            "quintet generate: give inputs as arguments or with --input, not both");
+  flags.check_embed();
   flags.compute.start();
   generate(flags, gin_line);
   return 0;

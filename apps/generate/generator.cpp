@@ -5,9 +5,11 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "apps/generate/embedder.h"
 #include "apps/generate/token_ids.h"
 #include "apps/model/predictor.h"
 #include "apps/model/text_model.h"
@@ -63,9 +65,6 @@ class Generator {
     return ids;
   }
   int64_t vocab_size() const { return model_.configured().model->vocab_size(); }
-  std::vector<int32_t> eos_ids() const {
-    return model_.defaults() ? model_.defaults()->eos_ids : std::vector<int32_t>{model_.eos_id()};
-  }
 
   HostArrays features(const std::vector<std::vector<int32_t>>& ids) const {
     const auto rows = static_cast<int64_t>(ids.size());
@@ -109,7 +108,7 @@ class Generator {
     std::vector<decoding::DecodingRequest> requests;
     for (const std::string& text : texts) {
       ids.push_back(input_ids(text));
-      requests.push_back(generation_.request(model_.targets(), eos_ids(), length_,
+      requests.push_back(generation_.request(model_.targets(), model_.eos_ids(), length_,
                                              answered_ + std::ssize(requests)));
       requests.back().targets = target_;
     }
@@ -217,16 +216,18 @@ class Generator {
   int64_t answered_ = 0;
 };
 
-void answer_interactively(Generator& generator) {
+using Answer = std::function<void(std::span<const std::string>)>;
+
+void answer_interactively(const Answer& answer) {
   fmt::print(stderr, "One input a line; Ctrl-D ends.\n");
   std::string line;
   while (fmt::print(stderr, "> "), std::fflush(stderr), std::getline(std::cin, line))
-    if (!line.empty()) generator.answer(std::span(&line, 1));
+    if (!line.empty()) answer(std::span(&line, 1));
   fmt::print(stderr, "\n");
 }
 
 /// Answers as soon as a batch of lines is there.
-void answer_lines(Generator& generator, std::istream& in, const std::string& name,
+void answer_lines(const Answer& answer, std::istream& in, const std::string& name,
                   int64_t batch_size) {
   std::vector<std::string> lines;
   std::string line;
@@ -234,13 +235,25 @@ void answer_lines(Generator& generator, std::istream& in, const std::string& nam
     if (line.ends_with('\r')) line.pop_back();
     lines.push_back(line);
     if (static_cast<int64_t>(lines.size()) < batch_size) continue;
-    generator.answer(lines);
+    answer(lines);
     lines.clear();
   }
   QT_CHECK_AS(ExitCode::kData, !in.bad(),
               "{}: cannot read all of it: {}; check that it is a file of text", name,
               std::strerror(errno));
-  generator.answer(lines);
+  answer(lines);
+}
+
+/// Of all inputs that the flags name.
+void answer_inputs(const GenerateFlags& flags, const Answer& answer, std::ifstream& file) {
+  if (!flags.texts.empty())
+    answer(flags.texts);
+  else if (file.is_open())
+    answer_lines(answer, file, flags.input, flags.batch_size);
+  else if (flags.input.empty() && isatty(STDIN_FILENO) != 0)
+    answer_interactively(answer);
+  else
+    answer_lines(answer, std::cin, "standard input", flags.batch_size);
 }
 
 }  // namespace
@@ -251,15 +264,27 @@ void generate(const GenerateFlags& flags, const gin::CommandLine& line) {
     file.open(flags.input);
     QT_CHECK_AS(ExitCode::kData, file.good(), "{}: cannot open; check the path", flags.input);
   }
-  Generator generator(flags, line);
-  if (!flags.texts.empty())
-    generator.answer(flags.texts);
-  else if (file.is_open())
-    answer_lines(generator, file, flags.input, flags.batch_size);
-  else if (flags.input.empty() && isatty(STDIN_FILENO) != 0)
-    answer_interactively(generator);
-  else
-    answer_lines(generator, std::cin, "standard input", flags.batch_size);
+  const auto answer_with = [&](auto& with) {
+    answer_inputs(
+        flags, [&](std::span<const std::string> texts) { with.answer(texts); }, file);
+  };
+  if (flags.embed.empty()) {
+    Generator generator(flags, line);
+    answer_with(generator);
+  } else {
+    Embedder embedder(flags, line);
+    answer_with(embedder);
+  }
+}
+
+void GenerateFlags::check_embed() const {
+  if (embed.empty()) return;
+  QT_CHECK(quantize.name.empty(),
+           "quintet generate: --embed computes in float32; leave --quantize out");
+  QT_CHECK(
+      target.empty() && !generation.makes_requests() && !generation.beams && max_decode_len == 0,
+      "quintet generate: --embed gives no answers; leave out --target and what is said of "
+      "answers");
 }
 
 }  // namespace quintet

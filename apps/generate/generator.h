@@ -1,5 +1,5 @@
 #pragma once
-// Answers of a trained model to texts, on stdout: what `quintet generate` runs.
+// Answers of a trained model to texts, or their embeddings, on stdout: what `quintet generate` runs.
 
 #include <span>
 #include <string>
@@ -14,12 +14,16 @@ namespace quintet {
 
 struct GenerateFlags {
   std::string model_dir, input, target, format = "text";
-  bool ids = false;  // inputs, target and answers are token ids
+  std::string embed;  // mean or tokens: the encoder's output in place of answers
+  bool ids = false;   // inputs, target and answers are token ids
   std::vector<std::string> texts;
   GenerationFlags generation;
   int64_t max_decode_len = 0, batch_size = 8;
   QuantizeFlag quantize;
   ComputeFlags compute;
+
+  /// Throws a usage error for flags that do not go with --embed.
+  void check_embed() const;
 };
 
 /// Answers `texts`, the lines of `input` or those of standard input. `bindings`: gin bindings over the

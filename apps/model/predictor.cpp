@@ -72,6 +72,9 @@ void drop_packed(BaseModel& model, const Weights& weights) {
 Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
                      const Weights& weights)
     : model_(model.model) {
+  QT_CHECK(!model.model->spec().encoder_only(),
+           "this model is an encoder alone and gives no answers; quintet generate --embed=mean and "
+           "/v1/embeddings of quintet serve give its embeddings");
   if (!Device::current().is_cpu())
     device_ = std::make_unique<decoding::GpuDecoder>(*model.model,
                                                      inference_weights(*model.model, weights));

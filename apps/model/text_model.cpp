@@ -2,11 +2,13 @@
 
 #include "checkpoint/huggingface/config.h"
 #include "data/batches/batches.h"
+#include "data/huggingface/huggingface_vocabulary.h"
 
 namespace quintet {
 
-TextModel::TextModel(const std::string& model_dir, const gin::CommandLine& line, bool ids_only)
-    : trained_(open_trained_model(model_dir, line, Load::to_generate)) {
+TextModel::TextModel(const std::string& model_dir, const gin::CommandLine& line, bool ids_only,
+                     Load load)
+    : trained_(open_trained_model(model_dir, line, load)) {
   const ConfiguredModel& model = *trained_.model;
   decoder_only_ = model.model->spec().decoder_only();
   inputs_ = vocabulary(decoder_only_ ? model.output_vocabulary : model.input_vocabulary, ids_only);
@@ -32,6 +34,10 @@ data::VocabularyPtr TextModel::vocabulary(const gin::Value& value, bool ids_only
 int32_t TextModel::eos_id() const {
   if (defaults_ && !defaults_->eos_ids.empty()) return defaults_->eos_ids.front();
   return targets_ == nullptr ? 1 : targets_->eos_id().value_or(1);
+}
+
+std::vector<int32_t> TextModel::eos_ids() const {
+  return defaults_ ? defaults_->eos_ids : std::vector<int32_t>{eos_id()};
 }
 
 /// Target length and whether inputs end with EOS, from the data the run was trained or evaluated
@@ -63,8 +69,9 @@ void TextModel::learn_from(const data::DatasetConfig& dataset) {
 }
 
 std::vector<int32_t> TextModel::encode(const std::string& text) const {
-  std::vector<int32_t> ids = inputs_->encode(text);
-  if (add_eos_ || ids.empty()) ids.push_back(inputs_->eos_id().value_or(1));
+  const auto* theirs = dynamic_cast<const data::HuggingFaceVocabulary*>(inputs_.get());
+  std::vector<int32_t> ids = theirs != nullptr ? theirs->encode_input(text) : inputs_->encode(text);
+  if ((add_eos_ && theirs == nullptr) || ids.empty()) ids.push_back(inputs_->eos_id().value_or(1));
   return ids;
 }
 

@@ -20,7 +20,8 @@ class TextModel {
  public:
   /// Throws what open_trained_model throws, and a usage error if the model has no vocabulary, unless
   /// only ids are asked for.
-  TextModel(const std::string& model_dir, const gin::CommandLine& line, bool ids_only = false);
+  TextModel(const std::string& model_dir, const gin::CommandLine& line, bool ids_only = false,
+            Load load = Load::to_generate);
 
   const TrainedModel& trained() const { return trained_; }
   const ConfiguredModel& configured() const { return *trained_.model; }
@@ -30,6 +31,8 @@ class TextModel {
   /// Null: the model has no vocabulary, only its ids can be asked for.
   const data::VocabularyPtr& targets() const { return targets_; }
   int32_t eos_id() const;
+  /// All that end an answer: several where a Hugging Face directory names them.
+  std::vector<int32_t> eos_ids() const;
   /// What a Hugging Face directory says of its answers; none: a run of ours.
   const std::optional<GenerationDefaults>& defaults() const { return defaults_; }
   /// Tokens of an answer, as the run was trained or evaluated; 128 if it does not say.

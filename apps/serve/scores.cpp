@@ -48,6 +48,7 @@ void answer_score(Service& service, const HttpRequest& request, const Client& cl
                   std::shared_ptr<Exchange> exchange) {
   const ServeLimits& limits = service.options().limits;
   const TextModel& model = service.model();
+  check_answers(model);
   const int64_t vocab_size = model.configured().model->vocab_size();
   const auto group = std::make_shared<JobGroup>(service, request, std::move(exchange));
   Fields fields(request.body, group->stop_check());

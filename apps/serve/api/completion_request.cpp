@@ -91,6 +91,11 @@ void read_stops(Fields& fields, const TextModel& model, const ServeLimits& limit
 
 }  // namespace
 
+void check_answers(const TextModel& model) {
+  if (model.configured().model->spec().encoder_only())
+    throw ApiError(400, "this model is an encoder alone: use /v1/embeddings");
+}
+
 void check_model(Fields& fields, const std::string& name) {
   const std::string wanted = fields.string("model", name);
   if (wanted != name)
@@ -103,13 +108,14 @@ CompletionRequest read_completion(Fields fields, const TextModel& model,
   CompletionRequest request;
   const int64_t vocab_size = model.configured().model->vocab_size();
   check_model(fields, model.name());
+  check_answers(model);
   request.prompts = texts(fields, "prompt", limits.prompts, vocab_size);
   if (fields.get("logprobs")) request.logprobs = fields.integer("logprobs", 0, 0, limits.logprobs);
   read_stream(fields, request);
   read_search(fields, limits, request);
   read_stops(fields, model, limits, request);
   decoding::LogitRules& rules = request.generation.rules;
-  rules.eos_ids = {model.eos_id()};
+  rules.eos_ids = model.eos_ids();
   rules.max_new_tokens = fields.integer(
       "max_tokens", std::min(model.answer_length(), limits.answer_tokens), 1, limits.answer_tokens);
   rules.min_new_tokens = fields.integer("min_tokens", 0, 0, rules.max_new_tokens);

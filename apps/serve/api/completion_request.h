@@ -33,5 +33,7 @@ CompletionRequest read_completion(Fields fields, const TextModel& model, const S
 
 /// Throws ApiError 404 for another model's name. Without a name ours is meant.
 void check_model(Fields& fields, const std::string& name);
+/// Throws ApiError 400 for an encoder alone.
+void check_answers(const TextModel& model);
 
 }  // namespace quintet::serve

@@ -93,6 +93,7 @@ LayerWeights<typename Loader::Form> load_layer(const Loader& load, const StackSp
 
 template <class Loader>
 StackWeights<typename Loader::Form> load_stack(const Loader& load, const StackSpec& stack) {
+  if (!stack.is_encoder && stack.num_layers == 0) return {};  // of an encoder alone
   const std::string scope = stack.scope();
   StackWeights<typename Loader::Form> weights{
       .layers = {},
