@@ -68,6 +68,8 @@ void GenerationFlags::take(const GenerationDefaults& defaults) {
       topp = defaults.top_p;
     }
   }
+  rules = defaults.rules;
+  renormalize_logits = defaults.renormalize_logits;
   if (beams && !length_penalty) length_penalty = defaults.length_penalty;
   if (repetition_penalty == 1) repetition_penalty = defaults.repetition_penalty.value_or(1);
   if (no_repeat_ngram_size == 0) no_repeat_ngram_size = defaults.no_repeat_ngram_size.value_or(0);
@@ -83,12 +85,13 @@ decoding::DecodingRequest GenerationFlags::request(const data::VocabularyPtr& ta
            "quintet generate: --prefix, --bad_word and --stop are texts, and the model has no "
            "vocabulary");
   decoding::DecodingRequest request;
-  request.rules = {.eos_ids = eos_ids,
-                   .max_new_tokens = max_length,
-                   .repetition_penalty = static_cast<float>(repetition_penalty),
-                   .no_repeat_ngram_size = no_repeat_ngram_size,
-                   .min_new_tokens = min_length,
-                   .prefix = prefix.empty() ? decoding::TokenList() : targets->encode(prefix)};
+  request.rules = rules;
+  request.rules.eos_ids = eos_ids;
+  request.rules.max_new_tokens = max_length;
+  request.rules.repetition_penalty = static_cast<float>(repetition_penalty);
+  request.rules.no_repeat_ngram_size = no_repeat_ngram_size;
+  request.rules.min_new_tokens = min_length;
+  if (!prefix.empty()) request.rules.prefix = targets->encode(prefix);
   for (const std::string& word : bad_words) {
     request.rules.bad_words.push_back(targets->encode(word));
     QT_CHECK(!request.rules.bad_words.back().empty(), "--bad_word='{}' has no tokens", word);
@@ -102,6 +105,7 @@ decoding::DecodingRequest GenerationFlags::request(const data::VocabularyPtr& ta
   request.num_beams = beams.value_or(1);
   request.num_return_sequences = num_decodes.value_or(1);
   request.length_penalty = static_cast<float>(length_penalty.value_or(1.0));
+  request.renormalize_logits = renormalize_logits;
   request.early_stopping = early_stopping == "yes"     ? EarlyStopping::yes
                            : early_stopping == "never" ? EarlyStopping::never
                                                        : EarlyStopping::no;

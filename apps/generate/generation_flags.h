@@ -26,6 +26,8 @@ struct GenerationFlags {
   double repetition_penalty = 1;
   std::optional<double> length_penalty;
   std::string early_stopping = "no";
+  bool renormalize_logits = false;
+  decoding::LogitRules rules;  // of a Hugging Face directory; what flags say is added
 
   void add_to(CLI::App& app);
   /// What a Hugging Face directory says, where flags say nothing.

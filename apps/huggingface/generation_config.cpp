@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "checkpoint/huggingface/config.h"
 #include "runtime/base/check.h"
@@ -15,26 +16,46 @@ namespace {
 namespace fs = std::filesystem;
 
 // Fields that change answers and are not taken from the file, and the value with which they change nothing.
-constexpr std::array<std::pair<const char*, const char*>, 14> kNotTaken{
-    {{"encoder_no_repeat_ngram_size", "0"},
-     {"encoder_repetition_penalty", "1.0"},
-     {"bad_words_ids", "null"},
-     {"forced_bos_token_id", "null"},
-     {"forced_eos_token_id", "null"},
-     {"suppress_tokens", "null"},
-     {"begin_suppress_tokens", "null"},
-     {"exponential_decay_length_penalty", "null"},
-     {"sequence_bias", "null"},
-     {"num_beam_groups", "1"},
+constexpr std::array<std::pair<const char*, const char*>, 15> kNotTaken{
+    {{"num_beam_groups", "1"},
      {"diversity_penalty", "0.0"},
      {"typical_p", "1.0"},
+     {"min_p", "null"},
+     {"epsilon_cutoff", "0.0"},
+     {"eta_cutoff", "0.0"},
      {"penalty_alpha", "null"},
-     {"guidance_scale", "null"}}};
+     {"guidance_scale", "null"},
+     {"constraints", "null"},
+     {"force_words_ids", "null"},
+     {"stop_strings", "null"},
+     {"max_time", "null"},
+     {"watermarking_config", "null"},
+     {"num_return_sequences", "1"},
+     {"remove_invalid_values", "false"}}};
+// Those that say nothing of the answers.
+constexpr std::array<const char*, 14> kOfTheInterface{"use_cache",
+                                                      "output_scores",
+                                                      "output_logits",
+                                                      "output_attentions",
+                                                      "transformers_version",
+                                                      "bos_token_id",
+                                                      "pad_token_id",
+                                                      "return_dict_in_generate",
+                                                      "output_hidden_states",
+                                                      "_from_model_config",
+                                                      "cache_implementation",
+                                                      "trust_remote_code",
+                                                      "generation_kwargs",
+                                                      "temperature"};
 
 class Fields {
  public:
   explicit Fields(const Json& json) : json_(json) {}
-  bool has(const std::string& name) const { return json_.has(name) && !json_[name].is_null(); }
+  bool has(const std::string& name) const {
+    read_.insert(name);
+    return json_.has(name) && !json_[name].is_null();
+  }
+  const std::set<std::string>& read() const { return read_; }
   std::optional<int64_t> integer(const std::string& name, int64_t least) const {
     if (!has(name)) return std::nullopt;
     const int64_t value = json_[name].as_int();
@@ -50,16 +71,60 @@ class Fields {
 
  private:
   const Json& json_;
+  mutable std::set<std::string> read_;
 };
 
-void warn_of_others(const Json& json) {
-  for (const auto& [name, value] : kNotTaken) {
-    if (!json.has(name)) continue;
-    const nlohmann::json found = json[name].raw(), none = nlohmann::json::parse(value);
-    if (found != none && !found.is_null())
-      fmt::print(stderr, "warning: {}.{} = {} has no effect here\n", json.path(), name,
-                 found.dump());
+/// `read`: what has been taken. config.json has fields of other uses, too.
+void warn_of_others(const Json& json, const std::set<std::string>& read, bool has_file) {
+  for (const auto& [name, member] : json.members()) {
+    const nlohmann::json found = member.raw();
+    const auto* known = std::find_if(kNotTaken.begin(), kNotTaken.end(),
+                                     [&key = name](const auto& one) { return key == one.first; });
+    const bool foreign =
+        has_file && known == kNotTaken.end() && !read.contains(name) &&
+        std::find(kOfTheInterface.begin(), kOfTheInterface.end(), name) == kOfTheInterface.end();
+    const bool acts_there =
+        known != kNotTaken.end() && found != nlohmann::json::parse(known->second);
+    if (!found.is_null() && (foreign || acts_there))
+      fmt::print(stderr, "warning: {} = {} has no effect here\n", member.path(), found.dump());
   }
+}
+
+decoding::TokenList token_list(const Json& json) {
+  if (!json.is_array()) return {static_cast<int32_t>(json.as_int())};
+  const std::vector<int64_t> ids = json.as_ints();
+  return {ids.begin(), ids.end()};
+}
+
+/// Transformers' logits processors.
+decoding::LogitRules read_rules(const Json& json, const Fields& fields,
+                                const std::vector<int32_t>& eos_ids) {
+  decoding::LogitRules rules;
+  if (fields.has("bad_words_ids"))
+    for (const Json& word : json["bad_words_ids"].items())
+      rules.bad_words.push_back(token_list(word));
+  if (fields.has("suppress_tokens")) rules.suppress = token_list(json["suppress_tokens"]);
+  if (fields.has("begin_suppress_tokens"))
+    rules.begin_suppress = token_list(json["begin_suppress_tokens"]);
+  if (fields.has("forced_bos_token_id")) rules.prefix = token_list(json["forced_bos_token_id"]);
+  if (fields.has("forced_eos_token_id")) {
+    rules.forced_eos = true;
+    QT_CHECK_AS(ExitCode::kData, token_list(json["forced_eos_token_id"]) == eos_ids,
+                "{}.forced_eos_token_id: expected the end tokens [{}]", json.path(),
+                fmt::join(eos_ids, ", "));
+  }
+  if (fields.has("sequence_bias"))
+    for (const Json& one : json["sequence_bias"].items())
+      rules.sequence_bias.emplace_back(token_list(one[0]), static_cast<float>(one[1].as_double()));
+  if (fields.has("exponential_decay_length_penalty")) {
+    const Json decay = json["exponential_decay_length_penalty"];
+    rules.decay_length_penalty = {decay[0].as_int(), static_cast<float>(decay[1].as_double())};
+  }
+  rules.encoder_repetition_penalty =
+      static_cast<float>(fields.number("encoder_repetition_penalty").value_or(1));
+  rules.encoder_no_repeat_ngram_size =
+      fields.integer("encoder_no_repeat_ngram_size", 0).value_or(0);
+  return rules;
 }
 
 }  // namespace
@@ -80,8 +145,13 @@ GenerationDefaults read_generation_defaults(const fs::path& directory) {
   // max_length counts the start token.
   if (const auto length = fields.integer("max_length", 2); length && !defaults.max_new_tokens)
     defaults.max_new_tokens = *length - 1;
+  QT_CHECK_AS(ExitCode::kData, fields.integer("decoder_start_token_id", -1).value_or(0) == 0,
+              "{}.decoder_start_token_id: expected 0, as decoders start here", json.path());
   defaults.num_beams = fields.integer("num_beams", 1);
   defaults.min_new_tokens = fields.integer("min_new_tokens", 0);
+  // min_length counts the start token, too.
+  if (const auto length = fields.integer("min_length", 0); length && *length > 0)
+    defaults.min_new_tokens = std::max(defaults.min_new_tokens.value_or(0), *length - 1);
   defaults.no_repeat_ngram_size = fields.integer("no_repeat_ngram_size", 0);
   defaults.length_penalty = fields.number("length_penalty");
   defaults.repetition_penalty = fields.number("repetition_penalty");
@@ -94,7 +164,11 @@ GenerationDefaults read_generation_defaults(const fs::path& directory) {
     defaults.top_k = fields.integer("top_k", 0).value_or(50);
     defaults.top_p = fields.number("top_p");
   }
-  warn_of_others(json);
+  for (const char* name : {"top_k", "top_p"}) fields.has(name);  // read without sampling, too
+  if (fields.has("renormalize_logits"))
+    defaults.renormalize_logits = json["renormalize_logits"].as_bool();
+  defaults.rules = read_rules(json, fields, defaults.eos_ids);
+  warn_of_others(json, fields.read(), has_file);
   return defaults;
 }
 

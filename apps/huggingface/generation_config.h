@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "models/decoding/search/logit_rules.h"
+
 namespace quintet {
 
 struct GenerationDefaults {
@@ -16,6 +18,8 @@ struct GenerationDefaults {
   std::optional<int64_t> max_new_tokens, num_beams, min_new_tokens, no_repeat_ngram_size, top_k;
   std::optional<double> length_penalty, repetition_penalty, temperature, top_p;
   std::optional<std::string> early_stopping;  // as the flag: no, yes, never
+  bool renormalize_logits = false;
+  decoding::LogitRules rules;  // forbidden, forced and favoured tokens; what has no field above
 };
 
 /// Of the directory's generation_config.json, or without one of config.json. Fields that ask for something
