@@ -21,14 +21,20 @@ bool stays(const ModelSpec& spec, const std::string& name) {
   return spec.encoder_has_experts() && !name.starts_with("decoder/");
 }
 
-HostArray read_parameter(const CheckpointReader& checkpoint, const std::string& name) {
+HostArray read_region(const CheckpointReader& checkpoint, const std::string& name,
+                      const std::optional<decoding::ParameterPart>& part = {}) {
   const auto found = checkpoint.tensors().find("target/" + name);
   QT_CHECK_AS(ExitCode::kData, found != checkpoint.tensors().end(),
               "{}: has no parameter {}; does config.gin belong to it?",
               checkpoint.folder().string(), name);
-  HostArray array(found->second.dtype, found->second.shape);
-  checkpoint.read({found->first, std::vector<int64_t>(array.shape.size(), 0), array.shape},
-                  array.bytes.data());
+  TensorRegion region{found->first, std::vector<int64_t>(found->second.shape.size(), 0),
+                      found->second.shape};
+  if (part) {
+    region.origin.at(static_cast<size_t>(part->axis)) = part->begin;
+    region.sizes.at(static_cast<size_t>(part->axis)) = part->count;
+  }
+  HostArray array(found->second.dtype, region.sizes);
+  checkpoint.read(region, array.bytes.data());
   return array;
 }
 
@@ -79,17 +85,27 @@ decoding::ParameterSource source_of(const Weights& weights) {
   struct Buffers {
     HostArray values, scales;
   };
-  return [checkpoint = weights.stored, quantized = weights.quantized,
-          buffers =
-              std::make_shared<Buffers>()](const std::string& name) -> decoding::StoredParameter {
+  const auto buffers = std::make_shared<Buffers>();
+  decoding::ParameterSource::Part part;
+  // Ours are stored in chunks that parts would read several times.
+  if (!weights.quantized && !weights.stored->is_native())
+    part = [checkpoint = weights.stored, buffers](
+               const std::string& name,
+               const decoding::ParameterPart& which) -> decoding::StoredParameter {
+      buffers->values = {};  // before the next one is there
+      buffers->values = widened(read_region(*checkpoint, name, which), name);
+      return View::of(buffers->values.as<float>().data(), buffers->values.shape);
+    };
+  const auto whole = [checkpoint = weights.stored, quantized = weights.quantized,
+                      buffers](const std::string& name) -> decoding::StoredParameter {
     buffers->values = {};  // before the next one is there
-    buffers->values = read_parameter(*checkpoint, name);
+    buffers->values = read_region(*checkpoint, name);
     if (!quantized) buffers->values = widened(std::move(buffers->values), name);
     View view = View::of(reinterpret_cast<const uint8_t*>(buffers->values.bytes.data()),
                          buffers->values.shape);
     view.dtype = buffers->values.dtype;
     if (size_of(view.dtype) > 1) return view;
-    buffers->scales = read_parameter(*checkpoint, name + kScale);
+    buffers->scales = read_region(*checkpoint, name + kScale);
     QT_CHECK_AS(ExitCode::kData,
                 buffers->scales.dtype == DType::f32 &&
                     buffers->scales.elements() * view.size(name.ends_with("embedding") ? -1 : -2) ==
@@ -99,6 +115,7 @@ decoding::ParameterSource source_of(const Weights& weights) {
                 name_of(buffers->scales.dtype), view.elements(), name);
     return {view, buffers->scales.as<float>().data()};
   };
+  return {whole, std::move(part)};
 }
 
 std::vector<std::string> load_for(const Weights& weights, const CheckpointReader& checkpoint,
@@ -107,7 +124,7 @@ std::vector<std::string> load_for(const Weights& weights, const CheckpointReader
   if (!weights.quantized) check_parameters(checkpoint, model.parameters());
   for (ParamInfo& info : model.parameters().all()) {
     if (!stays(model.spec(), info.name)) continue;
-    const HostArray array = widened(read_parameter(checkpoint, info.name), info.name);
+    const HostArray array = widened(read_region(checkpoint, info.name), info.name);
     info.value = Tensor(info.spec);
     QT_CHECK_AS(
         ExitCode::kData, array.dtype == DType::f32 && std::ssize(array.bytes) == info.value.bytes(),

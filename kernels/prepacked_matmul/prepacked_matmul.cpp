@@ -564,6 +564,11 @@ void PackedMatrix::set_columns(int64_t first, const StoredMatrix& w, int64_t col
   for (int64_t c = 0; c < columns; ++c) set_column(first + c, w.from(c, c), stride);
 }
 
+void PackedMatrix::set_columns_transposed(int64_t first, const StoredMatrix& w, int64_t columns) {
+#pragma omp parallel for schedule(static)
+  for (int64_t c = 0; c < columns; ++c) set_column(first + c, w.from(c * k_, c), 1);
+}
+
 void PackedMatrix::column(int64_t index, float* out) const {
   const int64_t width = panel_width(), at = index % width;
   const std::byte* from = panel(index / width);
@@ -594,8 +599,7 @@ PackedMatrix PackedMatrix::pack(const StoredMatrix& w, int64_t k, int64_t n, Hug
 PackedMatrix PackedMatrix::pack_transposed(const StoredMatrix& w, int64_t n, int64_t k,
                                            HugeArena& arena, WeightType type) {
   PackedMatrix packed(k, n, arena, type);
-#pragma omp parallel for schedule(static)
-  for (int64_t c = 0; c < n; ++c) packed.set_column(c, w.from(c * k, c), 1);
+  packed.set_columns_transposed(0, w, n);
   return packed;
 }
 

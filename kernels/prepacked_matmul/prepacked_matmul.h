@@ -103,6 +103,8 @@ class PackedMatrix {
 
   /// Copies w [k, columns], row-major with the given stride, to columns [first, first + columns).
   void set_columns(int64_t first, const StoredMatrix& w, int64_t columns, int64_t stride);
+  /// The same of w [columns, k], dense, with its scales of the columns.
+  void set_columns_transposed(int64_t first, const StoredMatrix& w, int64_t columns);
   /// The weights of a column as they are used, [k].
   void column(int64_t index, float* out) const;
 

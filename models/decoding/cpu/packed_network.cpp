@@ -18,7 +18,10 @@ class Loader {
   /// Float32, or what is packed as `type` as it is.
   StoredMatrix read(const std::string& name, int64_t rows, int64_t columns,
                     WeightType type = WeightType::f32) const {
-    const StoredParameter stored = source_(name);
+    return check(name, source_(name), rows, columns, type);
+  }
+  static StoredMatrix check(const std::string& name, const StoredParameter& stored, int64_t rows,
+                            int64_t columns, WeightType type) {
     const View& view = stored.values;
     // Kernels may come as [embed, heads, kv]: the order of elements is the same.
     QT_CHECK_AS(ExitCode::kData,
@@ -29,6 +32,22 @@ class Loader {
                 name, rows, columns, name_of(stored_dtype(type)), view.elements(),
                 name_of(view.dtype));
     return {view.pointer, view.dtype, stored.scales};
+  }
+  /// Calls use(first, part, count) with rows (axis 0) or columns (axis 1) of a matrix, which together are
+  /// all of it: a few at a time, if the source gives parts. A part is dense.
+  template <typename Use>
+  void in_parts(const std::string& name, int64_t rows, int64_t columns, int axis, WeightType type,
+                Use use) const {
+    constexpr int64_t kElements = 4 << 20;  // of a part, about
+    const int64_t all = axis == 0 ? rows : columns, across = axis == 0 ? columns : rows;
+    if (!source_.has_parts()) return use(0, read(name, rows, columns, type), all);
+    const int64_t most = std::max<int64_t>(kElements / across, 1);
+    for (int64_t first = 0; first < all; first += most) {
+      const int64_t count = std::min(most, all - first);
+      const StoredParameter part = source_.part(name, {axis, first, count});
+      use(first, check(name, part, axis == 0 ? count : rows, axis == 0 ? columns : count, type),
+          count);
+    }
   }
   std::vector<float> vector(const std::string& name, int64_t size) const {
     const auto* p = static_cast<const float*>(read(name, 1, size).values);
@@ -135,7 +154,7 @@ PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, Enco
   const LayerConfig& layer = spec_.decoder.layer;
   QT_CHECK(
       spec_.vocab_size > 0 && layer.emb_dim > 0 && layer.joined_kv() > 0 && layer.mlp_dim > 0 &&
-          spec_.decoder.num_layers > 0,
+          (spec_.decoder.num_layers > 0 || spec_.encoder_only()),
       "generation: the network's sizes must be positive (vocab {}, emb {}, heads {} x {}, mlp {}, "
       "decoder layers {})",
       spec_.vocab_size, layer.emb_dim, layer.num_heads, layer.head_dim, layer.mlp_dim,
@@ -152,25 +171,41 @@ PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, Enco
   const int64_t v = spec_.vocab_size, e = layer.emb_dim;
   const std::string embedding = spec_.embedding_name();
   if (spec_.logits_via_embedding) {
-    logits_ =
-        PackedMatrix::pack_transposed(load.read(embedding, v, e, weights), v, e, arena, weights);
+    logits_ = PackedMatrix(e, v, arena, weights);
+    load.in_parts(embedding, v, e, 0, weights,
+                  [&](int64_t first, const StoredMatrix& rows, int64_t count) {
+                    logits_.set_columns_transposed(first, rows, count);
+                  });
     logit_scale_ = 1.0f / std::sqrt(static_cast<float>(e));
   } else {
     const WeightType high = high_precision(weights);
-    const StoredMatrix table = load.read(embedding, v, e, high);
     embedding_dtype_ = stored_dtype(high);
     embedding_ = arena.allocate((v * e * size_of(embedding_dtype_) + 3) / 4);
-    if (table.dtype == embedding_dtype_)
-      std::memcpy(embedding_.get(), table.values,
-                  static_cast<size_t>(v * e * size_of(embedding_dtype_)));
-    else
-      std::transform(
-          static_cast<const float*>(table.values), static_cast<const float*>(table.values) + v * e,
-          reinterpret_cast<bfloat16*>(embedding_.get()), [](float x) { return bfloat16(x); });
-    logits_ = load.matrix("decoder/logits_dense/kernel", e, v);
+    load.in_parts(embedding, v, e, 0, high,
+                  [&](int64_t first, const StoredMatrix& rows, int64_t count) {
+                    set_embeddings(first, rows, count);
+                  });
+    logits_ = PackedMatrix(e, v, arena, weights);
+    load.in_parts("decoder/logits_dense/kernel", e, v, 1, weights,
+                  [&](int64_t first, const StoredMatrix& columns, int64_t count) {
+                    logits_.set_columns(first, columns, count, count);
+                  });
   }
   if (spec_.encoder && !encode_) encoder_ = load_stack(load, *spec_.encoder);
   decoder_ = load_stack(load, spec_.decoder);
+}
+
+void PackedNetwork::set_embeddings(int64_t first, const StoredMatrix& rows, int64_t count) {
+  const int64_t begin = first * spec_.emb_dim(), n = count * spec_.emb_dim();
+  if (rows.dtype == embedding_dtype_) {
+    const int64_t size = size_of(embedding_dtype_);
+    std::memcpy(reinterpret_cast<std::byte*>(embedding_.get()) + begin * size, rows.values,
+                static_cast<size_t>(n * size));
+    return;
+  }
+  const auto* from = static_cast<const float*>(rows.values);
+  std::transform(from, from + n, reinterpret_cast<bfloat16*>(embedding_.get()) + begin,
+                 [](float x) { return bfloat16(x); });
 }
 
 void PackedNetwork::embed(int32_t token, float* out) const {

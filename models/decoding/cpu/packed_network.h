@@ -85,6 +85,8 @@ class PackedNetwork {
   PackedNetwork with_part(const PackedNetwork& other, const std::string& part) const;
 
  private:
+  /// Rows of the token table, [count, embed].
+  void set_embeddings(int64_t first, const StoredMatrix& rows, int64_t count);
   /// The layer of a part; none for logits.
   PackedLayer* find(const std::string& part);
   ModelSpec spec_;

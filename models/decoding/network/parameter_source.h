@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include "runtime/base/view.h"
 
@@ -15,7 +17,35 @@ struct StoredParameter {
 
   StoredParameter(const View& v, const float* s = nullptr) : values(v), scales(s) {}  // NOLINT
 };
-/// The parameter of that name; the view need only last until the next call.
-using ParameterSource = std::function<StoredParameter(const std::string& name)>;
+/// A part of a matrix: rows (axis 0) or columns (axis 1) [begin, begin + count).
+struct ParameterPart {
+  int axis = 0;
+  int64_t begin = 0, count = 0;
+};
+
+/// Parameters by name, whole, and some sources give parts of a matrix, so that no copy of all of it is
+/// made. A view need only last until the next call.
+class ParameterSource {
+ public:
+  using Whole = std::function<StoredParameter(const std::string& name)>;
+  using Part = std::function<StoredParameter(const std::string& name, const ParameterPart& part)>;
+
+  ParameterSource() = default;
+  template <typename Function>
+  requires std::is_invocable_v<Function, const std::string&> ParameterSource(
+      Function whole, Part part = {})  // NOLINT: a function is a source
+      : whole_(std::move(whole)), part_(std::move(part)) {}
+
+  explicit operator bool() const { return static_cast<bool>(whole_); }
+  StoredParameter operator()(const std::string& name) const { return whole_(name); }
+  bool has_parts() const { return static_cast<bool>(part_); }
+  StoredParameter part(const std::string& name, const ParameterPart& which) const {
+    return part_(name, which);
+  }
+
+ private:
+  Whole whole_;
+  Part part_;
+};
 
 }  // namespace quintet::decoding
