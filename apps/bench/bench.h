@@ -11,6 +11,7 @@
   BENCH(attention, "attention with a relative position bias")    \
   BENCH(gemm, "a matrix product")                                \
   BENCH(data, "text, TFRecords or a cache to packed batches")    \
+  BENCH(load, "a model's weights until the first token")         \
   BENCH(checkpoint, "saving in the background and restoring")
 
 namespace quintet {

@@ -1,9 +1,11 @@
 """Hugging Face directories in every verb that takes a model; the answers are transformers' (tests/oracles/gen_huggingface.py)."""
 
 import json
+import math
 import os
 import pathlib
 import shutil
+import subprocess
 
 import e2e
 from e2e import ROOT, quintet
@@ -47,12 +49,27 @@ def test_a_given_answer_is_scored(folder):
 def test_generation_config_says_what_flags_do_not(folder):
     model, want = folder / "model", expected("t5_1_1")
     shutil.copytree(KINDS / "t5_1_1", model)
-    config = {"num_beams": 4, "max_length": 13, "length_penalty": 0.0, "forced_eos_token_id": 1}
+    config = {"num_beams": 4, "max_length": 13, "length_penalty": 0.0, "diversity_penalty": 0.5, "unheard_of": 1}
     (model / "generation_config.json").write_text(json.dumps(config))
     done = quintet("generate", f"--model_dir={model}", "--format=json", "--ids", line_of(want["inputs"][0]))
     best = want["answers"][0]["beam4_length_penalty_0"][0]
     assert json.loads(done.out)["ids"] == best["ids"], (done, best)
-    assert "forced_eos_token_id = 1 has no effect" in done.err, done.err
+    assert "diversity_penalty = 0.5 has no effect" in done.err and "unheard_of = 1 has no effect" in done.err, done.err
+
+
+def test_generation_config_forbids_and_forces(folder):
+    model, want = folder / "model", expected("t5_1_1")
+    shutil.copytree(KINDS / "t5_1_1", model)
+    line = line_of(want["inputs"][0])
+    first = want["answers"][0]["greedy"][0]["ids"][0]
+    for rule, holds in (({"bad_words_ids": [[first]]}, lambda ids: first not in ids), ({"suppress_tokens": [first]}, lambda ids: first not in ids),
+                        ({"begin_suppress_tokens": [first]}, lambda ids: ids[0] != first), ({"forced_bos_token_id": 9}, lambda ids: ids[0] == 9),
+                        ({"forced_eos_token_id": 1}, lambda ids: ids[-1] == 1), ({"min_length": 4}, lambda ids: 1 not in ids[:3])):
+        (model / "generation_config.json").write_text(json.dumps({"eos_token_id": 1, **rule}))
+        [one] = generated(model, "--ids", "--max_tokens=6", line)
+        assert holds(one["ids"]), (rule, one)
+    (model / "generation_config.json").write_text('{"decoder_start_token_id": 5}')
+    assert "decoder_start_token_id" in quintet("generate", f"--model_dir={model}", "--ids", line, expect=3).err
 
 
 def test_ids_that_are_none_are_usage_errors(folder):
@@ -85,7 +102,76 @@ def test_it_converts_and_shows(folder):
     assert shown["tensors"]["target/token_embedder/embedding"]["shape"] == [384, 24], shown
     assert "Hugging Face" in quintet("inspect", KINDS / "encoder").out
     assert "emb_dim = 24" in quintet("config", BYTES / "config.json").out
-    assert "no decoder" in quintet("generate", f"--model_dir={KINDS / 'encoder'}", "--ids", "5 1", expect=3).err
+
+
+def test_an_encoder_gives_embeddings_and_no_answers(folder):
+    want = expected("encoder")
+    lines = [line_of(ids) for ids in want["inputs"]]
+    encoder = KINDS / "encoder"
+    tokens = generated(encoder, "--ids", "--embed=tokens", *lines)
+    for one, mean in zip(tokens, generated(encoder, "--ids", "--embed=mean", "--batch_size=2", *lines)):
+        rows = one["embeddings"]
+        assert len(rows) == len(one["input_ids"])
+        for i, x in enumerate(mean["embedding"]):
+            assert abs(x - sum(row[i] for row in rows) / len(rows)) < 1e-5, (i, x)
+    for flags in ([], ["--target=5"], ["--beams=2"]):
+        assert "encoder alone" in quintet("generate", f"--model_dir={encoder}", "--ids", *flags, "5 1", expect=2).err
+    assert "answers" in quintet("generate", f"--model_dir={encoder}", "--ids", "--embed=mean", "--target=5", "5 1", expect=2).err
+    wide = folder / "bytes"  # an encoder whose ids are text
+    shutil.copytree(BYTES, wide)
+    config = json.loads((wide / "config.json").read_text())
+    (wide / "config.json").write_text(json.dumps({**config, "architectures": ["T5EncoderModel"]}))
+    [one] = generated(wide, "--embed=mean", "abc")
+    assert one["input"] == "abc"
+    with serving(wide) as server:
+        served = server.post("/v1/embeddings", input="abc")["data"][0]["embedding"]
+        assert len(served) == 24 and max(abs(a - b) for a, b in zip(served, one["embedding"])) < 1e-5, (served, one)
+        for address, body in (("/v1/completions", {"prompt": "abc"}), ("/v1/score", {"prompt": "abc", "target": "d"})):
+            assert "encoder alone" in str(server.post(address, expect=400, **body))
+
+
+def sparse_directory(folder, vocab, width):
+    """A model of one layer a side, its weights zeros that take no room on the disk."""
+    layer = {f"layer.0.SelfAttention.{x}.weight": [width, width] for x in "qkvo"}
+    bias = {"block.0.layer.0.SelfAttention.relative_attention_bias.weight": [32, 4]}
+    mlp = {"DenseReluDense.wi.weight": [width, width], "DenseReluDense.wo.weight": [width, width], "layer_norm.weight": [width]}
+    shapes = {"shared.weight": [vocab, width], "lm_head.weight": [vocab, width]}
+    for side, last in (("encoder", 1), ("decoder", 2)):
+        cross = {f"layer.1.EncDecAttention.{x}.weight": [width, width] for x in "qkvo"} if last == 2 else {}
+        parts = {**layer, **cross, **{f"layer.{i}.layer_norm.weight": [width] for i in range(last)}, **{f"layer.{last}.{k}": v for k, v in mlp.items()}}
+        shapes |= {f"{side}.final_layer_norm.weight": [width], **{f"{side}.{k}": v for k, v in bias.items()}, **{f"{side}.block.0.{k}": v for k, v in parts.items()}}
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        size = 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    folder.mkdir()
+    with open(folder / "model.safetensors", "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + at)
+    config = {"model_type": "t5", "vocab_size": vocab, "d_model": width, "d_kv": width // 4, "d_ff": width, "num_layers": 1, "num_heads": 4,
+              "feed_forward_proj": "relu", "tie_word_embeddings": False}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def peak_of(model_dir):
+    """Bytes of memory that generation took at most."""
+    command = [e2e.QUINTET, "generate", f"--model_dir={model_dir}", "--ids", "--max_tokens=1", "--quantize=int8", "--threads=1", "5 1"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0, status
+    return 1024 * usage.ru_maxrss
+
+
+def test_a_large_vocabulary_is_read_in_parts(folder):
+    """The file's tables have 64 MB each, what is made of them 16 (8 bits) and 32 (bfloat16)."""
+    vocab, width = 1 << 16, 256
+    small, large = sparse_directory(folder / "small", 512, width), sparse_directory(folder / "large", vocab, width)
+    packed = vocab * width * 3
+    peak = peak_of(large) - peak_of(small)
+    assert peak < packed + (48 << 20), f"{peak / 2**20:.0f} MiB for {packed / 2**20:.0f} MiB of weights"
 
 
 def test_training_starts_from_it(folder):

@@ -1,0 +1,111 @@
+// `quintet bench load`: how long a model's weights take until they can be used, and until the first token.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "apps/bench/bench.h"
+#include "apps/flags/command_line.h"
+#include "apps/flags/compute_flags.h"
+#include "apps/flags/quantize_flag.h"
+#include "apps/model/predictor.h"
+#include "apps/model/trained_model.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/files/posix_file.h"
+
+namespace quintet {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string model_dir;
+  int64_t repeat = 3, inputs = 16;
+  QuantizeFlag quantize;
+  ComputeFlags compute;
+};
+
+/// Seconds of each part; the least of all repetitions.
+struct Measured {
+  double cat = 1e9, open = 1e9, pack = 1e9, first_token = 1e9;
+  double bytes = 0;  // of the files
+};
+
+/// As `cat FILE > /dev/null`: every byte once through a buffer.
+double read_files(const fs::path& folder, double& bytes) {
+  std::vector<char> buffer(size_t{1} << 20);
+  const auto start = Clock::now();
+  bytes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    const File file = File::open_read(fs::weakly_canonical(entry.path()));
+    for (ssize_t n; (n = ::read(file.descriptor(), buffer.data(), buffer.size())) > 0;)
+      bytes += static_cast<double>(n);
+  }
+  return seconds_since(start);
+}
+
+void measure(const Options& options, Measured& best) {
+  const auto least = [](double& of, double seconds) { of = std::min(of, seconds); };
+  least(best.cat, read_files(options.model_dir, best.bytes));
+  auto start = Clock::now();
+  const TrainedModel trained = open_trained_model(options.model_dir, {}, Load::to_generate);
+  least(best.open, seconds_since(start));
+  start = Clock::now();
+  const Predictor predictor(*trained.model, {},
+                            weights_to_generate(options.quantize.type(), trained.reader));
+  least(best.pack, seconds_since(start));
+  start = Clock::now();
+  HostArrays batch;
+  auto& inputs = batch["encoder_input_tokens"] = HostArray(DType::i32, {1, options.inputs});
+  std::fill(inputs.as<int32_t>().begin(), inputs.as<int32_t>().end(), 1);
+  batch["decoder_input_tokens"] = HostArray(DType::i32, {1, 1});
+  decoding::DecodingRequest request;
+  request.rules.max_new_tokens = 1;
+  std::vector<decoding::DecodingRequest> requests;
+  requests.push_back(std::move(request));
+  predictor.answer(batch, std::move(requests));
+  least(best.first_token, seconds_since(start));
+}
+
+}  // namespace
+
+int run_bench_load(std::span<char* const> args) {
+  Options options;
+  CommandLine cli(
+      "bench load",
+      "Loads a model, several times: seconds until its files are open and checked, until "
+      "its weights are packed, from then to the first token, and of reading the same "
+      "files as cat does. Times are the least of all repetitions.",
+      "quintet bench load --model_dir=flan-t5-base --threads=2\n"
+      "quintet bench load --model_dir=flan-t5-base --quantize=int8");
+  CLI::App& app = cli.app();
+  app.add_option("--model_dir", options.model_dir,
+                 "the directory of a training run, a checkpoint, or a Hugging Face directory")
+      ->required();
+  app.add_option("--repeat", options.repeat, "how often")->check(CLI::Range(1, 1000));
+  app.add_option("--inputs", options.inputs, "tokens of the input")->check(CLI::Range(1, 100'000));
+  options.quantize.add_to(app);
+  options.compute.add_to(app);
+  if (!cli.parse(args)) return 0;
+  options.compute.start();
+  Measured m;
+  for (int64_t i = 0; i < options.repeat; ++i) measure(options, m);
+  const double usable = m.open + m.pack, megabytes = m.bytes / 1e6;
+  fmt::print(stderr,
+             "{:.0f} MB\ncat          {:8.4f} s  {:.0f} MB/s\nopen         {:8.4f} s\npack         "
+             "{:8.4f} s\nusable       {:8.4f} s  {:.2f} x cat\nfirst token  {:8.4f} s after that\n",
+             megabytes, m.cat, megabytes / m.cat, m.open, m.pack, usable, usable / m.cat,
+             m.first_token);
+  const nlohmann::ordered_json json = {
+      {"bench", "load"},          {"model_dir", options.model_dir},
+      {"megabytes", megabytes},   {"cat_seconds", m.cat},
+      {"open_seconds", m.open},   {"pack_seconds", m.pack},
+      {"usable_seconds", usable}, {"first_token_seconds", m.first_token}};
+  fmt::print("{}\n", json.dump());
+  return 0;
+}
+
+}  // namespace quintet
