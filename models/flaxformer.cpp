@@ -20,7 +20,7 @@ struct DropoutDef {
 };
 struct Norm {};
 struct RelativeBias {
-  int64_t num_heads = 0;
+  int64_t num_buckets = 32, max_distance = 128;
 };
 struct Embedding {
   int64_t num_embeddings = 0, features = 0;
@@ -44,6 +44,7 @@ struct LayerDef {
   std::optional<MlpDef> extra_mlp;
   double dropout_rate = 0;
   bool has_relative_bias = false;  // a table of its own
+  RelativeBias bias = {};          // that, or the stack's
 };
 struct StackDef {
   int64_t num_layers = 0, num_sparse_layers = 0;
@@ -112,14 +113,13 @@ void add_components(Registry& r) {
           expect_is(a, "center_scale_at_zero", false);
           return object(Norm{});
         });
-  r.add(kComponents + "relative_position_biases.RelativePositionBiases",
-        with({{"num_heads"}},
-             {"num_buckets", "max_distance", "dtype", "embedding_init", "head_axis_name"}),
-        [](const Arguments& a) {
-          expect_is(a, "num_buckets", 32);
-          expect_is(a, "max_distance", 128);
-          return object(RelativeBias{a.get<int64_t>("num_heads")});
-        });
+  r.add(
+      kComponents + "relative_position_biases.RelativePositionBiases",
+      with({{"num_heads"}, {"num_buckets", 32}, {"max_distance", 128}},
+           {"dtype", "embedding_init", "head_axis_name"}),
+      [](const Arguments& a) {
+        return object(RelativeBias{a.get<int64_t>("num_buckets"), a.get<int64_t>("max_distance")});
+      });
   r.add(kComponents + "embedding.Embed",
         with({{"num_embeddings"}, {"features"}},
              {"cast_input_dtype", "dtype", "attend_dtype", "embedding_init", "one_hot", "axes",
@@ -257,6 +257,7 @@ gin::Value layer(const Arguments& a, const std::string& attention) {
   if (a.has("extra_mlp") && !a.value("extra_mlp").is_none())
     def.extra_mlp = a.get<MlpDef>("extra_mlp");
   def.has_relative_bias = !a.value("relative_position_bias_factory").is_none();
+  def.bias = made<RelativeBias>(a, "relative_position_bias_factory");
   return object(def);
 }
 
@@ -290,6 +291,8 @@ gin::Value stack(const Arguments& a) {
                .num_sparse_layers = a.get<int64_t>("num_sparse_layers"),
                .layout = layer_layout_from_name(a.get<std::string>("sparse_layout"))};
   def.dense = made<LayerDef>(a, "layer_factory");
+  if (!def.dense.has_relative_bias)
+    def.dense.bias = made<RelativeBias>(a, "shared_relative_position_bias_factory");
   if (def.num_sparse_layers > 0) def.sparse = made<LayerDef>(a, "sparse_layer_factory");
   def.has_output_logits =
       a.has("output_logits_factory") && !a.value("output_logits_factory").is_none();
@@ -309,6 +312,8 @@ void take_layer(T5Config& c, const LayerDef& def) {
   c.mlp_activations = mlp->activations;
   c.dropout_rate = def.dropout_rate;
   c.shared_relative_position_bias = !def.has_relative_bias;
+  c.num_buckets = def.bias.num_buckets;
+  c.max_distance = def.bias.max_distance;
   QT_CHECK(
       def.attention.dropout_rate == c.dropout_rate && mlp->dropout_rate == c.dropout_rate,
       "dropout rates of layers differ: {} after parts, {} of attention weights, {} in the MLP; "
@@ -351,12 +356,14 @@ T5Module encoder_decoder(const Arguments& a) {
   take_layer(c, decoder.dense);
   T5Config other = c;
   take_layer(other, encoder.dense);
-  QT_CHECK(other.num_heads == c.num_heads && other.head_dim == c.head_dim &&
-               other.mlp_dim == c.mlp_dim && other.mlp_activations == c.mlp_activations &&
-               other.shared_relative_position_bias == c.shared_relative_position_bias &&
-               other.dropout_rate == c.dropout_rate,
-           "t5_architecture.EncoderDecoder: encoder and decoder layers must have the same sizes "
-           "and relative position biases both of the stack or both of each layer");
+  QT_CHECK(
+      other.num_heads == c.num_heads && other.head_dim == c.head_dim &&
+          other.mlp_dim == c.mlp_dim && other.mlp_activations == c.mlp_activations &&
+          other.shared_relative_position_bias == c.shared_relative_position_bias &&
+          other.num_buckets == c.num_buckets && other.max_distance == c.max_distance &&
+          other.dropout_rate == c.dropout_rate,
+      "t5_architecture.EncoderDecoder: encoder and decoder layers must have the same sizes "
+      "and relative position biases of the same size, both of the stack or both of each layer");
   c.sparse_encoder = sparse_stack(encoder, c);
   c.sparse_decoder = sparse_stack(decoder, c);
   return {c};

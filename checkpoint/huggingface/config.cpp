@@ -194,9 +194,9 @@ void read_activation(Fields& fields, const Json& json, Config& config) {
 }
 
 /// transformers 5 writes scale_decoder_outputs for T5 and ties mT5 without scaling; before, scaling went
-/// with tying.
+/// with tying. A file that does not say who wrote it is read as transformers 5 reads it.
 void read_output(Fields& fields, Config& config) {
-  const bool since_5 = std::atoi(fields.text("transformers_version", "4").c_str()) >= 5;
+  const bool since_5 = std::atoi(fields.text("transformers_version", "5").c_str()) >= 5;
   config.tie_word_embeddings =
       fields.flag("tie_word_embeddings", config.model_type != "mt5" || since_5);
   const bool scaled = config.tie_word_embeddings && !(config.model_type == "mt5" && since_5);
