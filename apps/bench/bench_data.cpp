@@ -32,6 +32,7 @@ using namespace quintet::data;  // every name here is of that folder
 struct Options {
   std::string input, model, source = "text", objective = "spans", folder;
   int64_t inputs = 512, targets = 0, batch = 128, resume_steps = 0;
+  int64_t shuffle_buffer_size = Task::kShuffleBufferSize;
   double seconds = 5;
   bool pack = true, prepare = false;
   bool is_lm() const { return objective == "lm"; }
@@ -133,7 +134,8 @@ std::shared_ptr<const Task> make_task(const Options& options, const VocabularyPt
   return std::make_shared<Task>(Task::Config{.name = "bench",
                                              .source = std::move(source),
                                              .preprocessors = std::move(steps),
-                                             .output_features = std::move(features)});
+                                             .output_features = std::move(features),
+                                             .shuffle_buffer_size = options.shuffle_buffer_size});
 }
 
 /// The folder that we and peers measure on: text-*.txt, text.tfrecord-*, bench.model, cache/bench.
@@ -219,6 +221,9 @@ bool parse(std::span<char* const> args, Options& options) {
   app.add_option("--inputs", options.inputs, "length of inputs")->capture_default_str();
   app.add_option("--targets", options.targets, "length of targets; default: 114, lm: 512");
   app.add_option("--batch", options.batch, "rows of a batch")->capture_default_str();
+  app.add_option("--shuffle_buffer_size", options.shuffle_buffer_size,
+                 "examples held to shuffle the pieces of documents; 1: none")
+      ->capture_default_str();
   app.add_option("--seconds", options.seconds, "of CPU time")->capture_default_str();
   app.add_option("--resume_steps", options.resume_steps,
                  "time resuming from a position so many one-row batches in");
@@ -263,6 +268,7 @@ void measure(const Options& options) {
                                  {"inputs", options.is_lm() ? 0 : options.inputs},
                                  {"targets", options.targets},
                                  {"packed", options.pack},
+                                 {"shuffle_buffer_size", options.shuffle_buffer_size},
                                  {"vocab_size", vocabulary->vocab_size()}};
   if (options.resume_steps > 0) {
     json["resume_steps"] = options.resume_steps;

@@ -1,98 +1,141 @@
 #include "apps/config/actions.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <deque>
 #include <optional>
 
 #include "runtime/base/check.h"
+#include "runtime/mpi/session.h"
 
 namespace quintet {
 namespace {
 
-/// The metric's value; nothing if the mode has no such task or metric.
-std::optional<double> lookup(const TaskMetrics& metrics, const std::string& task,
-                             const std::string& metric) {
-  const auto found = metrics.find(task);
-  if (found == metrics.end()) return std::nullopt;
-  const auto value = found->second.find(metric);
-  if (value == found->second.end()) return std::nullopt;
-  return value->second;
-}
+constexpr std::array<std::string_view, 3> kActionModes = {"TRAIN", "TRAIN_EVAL", "INFER_EVAL"};
 
-/// Stops when a metric has not improved by more than atol and rtol for `patience` evaluations.
+/// One metric of one task.
+class Watched {
+ public:
+  Watched(std::string action, std::string task, std::string metric)
+      : action_(std::move(action)), task_(std::move(task)), metric_(std::move(metric)) {}
+  /// Nothing, and a warning the first time, if the mode has no such task or metric.
+  std::optional<double> value(const TaskMetrics& metrics) {
+    const auto found = metrics.find(task_);
+    if (found == metrics.end()) return missing("task", keys(metrics));
+    const auto value = found->second.find(metric_);
+    if (value == found->second.end()) return missing("metric", keys(found->second));
+    return value->second;
+  }
+  std::string name() const { return task_ + "/" + metric_; }
+
+ private:
+  template <typename Map>
+  static std::vector<std::string> keys(const Map& map) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : map) names.push_back(name);
+    return names;
+  }
+  std::nullopt_t missing(const char* what, const std::vector<std::string>& known) {
+    if (!is_told_ && mpi::Session::rank_of_process().value_or(0) == 0)
+      fmt::print(stderr,
+                 "warning: {}: there is no {} of '{}' here, so it does nothing; there are: {}\n",
+                 action_, what, name(), fmt::join(known, ", "));
+    is_told_ = true;
+    return std::nullopt;
+  }
+
+  std::string action_, task_, metric_;
+  bool is_told_ = false;
+};
+
+/// T5X's: stops when each of the last `patience` values is no better than the one before it.
 class EarlyStopping final : public Action {
  public:
-  EarlyStopping(std::pair<std::string, std::string> metric, const std::string& mode,
+  EarlyStopping(const std::pair<std::string, std::string>& metric, const std::string& mode,
                 int64_t patience, double atol, double rtol)
-      : metric_(std::move(metric)),
+      : metric_(kName, metric.first, metric.second),
         smaller_is_better_(mode == "min"),
         patience_(patience),
         atol_(atol),
         rtol_(rtol) {
-    QT_CHECK(mode == "min" || mode == "max",
-             "trainer.EarlyStoppingAction.mode: expected 'min' or 'max', found '{}'", mode);
+    QT_CHECK(mode == "min" || mode == "max", "{}.mode: expected 'min' or 'max', found '{}'", kName,
+             mode);
+    QT_CHECK(patience > 0, "{}.patience is {}, expected at least 1", kName, patience);
+    QT_CHECK(atol >= 0, "{}.atol is {}, expected 0 or more", kName, atol);
+    QT_CHECK(rtol >= 0, "{}.rtol is {}, expected 0 or more", kName, rtol);
   }
 
   std::string run(int64_t step, const TaskMetrics& metrics) override {
-    const auto value = lookup(metrics, metric_.first, metric_.second);
+    const auto value = metric_.value(metrics);
     if (!value) return "";
-    const double margin = best_ ? atol_ + rtol_ * std::abs(*best_) : 0;
-    const bool better =
-        !best_ || (smaller_is_better_ ? *value < *best_ - margin : *value > *best_ + margin);
-    if (better) {
-      best_ = *value;
-      waited_ = 0;
-      return "";
-    }
-    ++waited_;
+    history_.push_back(*value);
+    forget_old();
     const std::string reason = reason_to_stop();
     return reason.empty() ? "" : fmt::format("step {}: {}", step, reason);
   }
 
   ActionState state() const override {
-    if (!best_) return {};
-    return {{"best", *best_}, {"waited", static_cast<double>(waited_)}};
+    ActionState state;
+    for (size_t i = 0; i < history_.size(); ++i) state[fmt::format("{:09}", i)] = history_[i];
+    return state;
   }
   std::string restore(const ActionState& state) override {
-    best_ = state.at("best");
-    waited_ = static_cast<int64_t>(state.at("waited"));
+    history_.clear();
+    for (const auto& [number, value] : state) history_.push_back(value);
+    forget_old();
     return reason_to_stop();
   }
   std::string name() const override {
-    return fmt::format("EarlyStopping {}/{} {}", metric_.first, metric_.second,
+    return fmt::format("EarlyStoppingAction {} {}", metric_.name(),
                        smaller_is_better_ ? "min" : "max");
   }
 
  private:
+  static constexpr const char* kName = "trainer.EarlyStoppingAction";
+  void forget_old() {
+    while (static_cast<int64_t>(history_.size()) > patience_) history_.pop_front();
+  }
+  /// In float32, as T5X compares. Not a number is no worse than any.
+  bool is_no_better(double value, double before) const {
+    const double least = atol_ + rtol_ * std::abs(before);
+    const auto now = static_cast<float>(value);
+    return smaller_is_better_ ? now >= static_cast<float>(before - least)
+                              : now <= static_cast<float>(before + least);
+  }
   std::string reason_to_stop() const {
-    if (waited_ < patience_) return "";
-    return fmt::format("{}/{} has not improved on {} for {} evaluations", metric_.first,
-                       metric_.second, *best_, waited_);
+    if (static_cast<int64_t>(history_.size()) < patience_) return "";
+    for (size_t i = 1; i < history_.size(); ++i)
+      if (!is_no_better(history_[i], history_[i - 1])) return "";
+    return fmt::format("{} has not improved for {} evaluations: {}", metric_.name(), patience_,
+                       fmt::join(history_, ", "));
   }
 
-  std::pair<std::string, std::string> metric_;
+  Watched metric_;
   bool smaller_is_better_;
-  int64_t patience_, waited_ = 0;
+  int64_t patience_;
   double atol_, rtol_;
-  std::optional<double> best_;
+  std::deque<double> history_;  // the last `patience` values
 };
 
-/// Ends the run with exit code 7 when a metric is not a finite number.
+/// When a metric is not a finite number, fails with exit code 7, or stops as T5X does.
 class TerminateOnNan final : public Action {
  public:
-  TerminateOnNan(std::string task, std::string metric)
-      : task_(std::move(task)), metric_(std::move(metric)) {}
+  TerminateOnNan(const std::string& task, const std::string& metric, bool fails)
+      : metric_("trainer.TerminateOnNanAction", task, metric), fails_(fails) {}
 
   std::string run(int64_t step, const TaskMetrics& metrics) override {
-    const auto value = lookup(metrics, task_, metric_);
-    if (value && !std::isfinite(*value))
-      fail(ExitCode::kNonFinite,
-           "step {}: {}/{} is {}; lower the learning rate or look at the data", step, task_,
-           metric_, *value);
-    return "";
+    const auto value = metric_.value(metrics);
+    if (!value || std::isfinite(*value)) return "";
+    const std::string reason = fmt::format("step {}: {} is {}", step, metric_.name(), *value);
+    QT_CHECK_AS(ExitCode::kNonFinite, !fails_, "{}; lower the learning rate or look at the data",
+                reason);
+    return reason;
   }
 
  private:
-  std::string task_, metric_;
+  Watched metric_;
+  bool fails_;
 };
 
 }  // namespace
@@ -131,20 +174,27 @@ std::string restore_actions(const Actions& actions,
   return reason;
 }
 
+void check_modes(const Actions& actions, const std::string& where) {
+  for (const auto& [mode, list] : actions)
+    QT_CHECK(std::find(kActionModes.begin(), kActionModes.end(), mode) != kActionModes.end(),
+             "{}: '{}' is no mode of actions; expected {}", where, mode,
+             fmt::join(kActionModes, ", "));
+}
+
 void register_actions(gin::Registry& registry) {
-  registry.add_function("t5x.trainer.EarlyStoppingAction",
-                        [](std::pair<std::string, std::string> metric, const std::string& mode,
-                           int64_t patience, double atol, double rtol) -> std::shared_ptr<Action> {
-                          return std::make_shared<EarlyStopping>(std::move(metric), mode, patience,
-                                                                 atol, rtol);
-                        },
-                        {{"metric"}, {"mode"}, {"patience", 3}, {"atol", 0.0}, {"rtol", 0.0}});
+  registry.add_function(
+      "t5x.trainer.EarlyStoppingAction",
+      [](const std::pair<std::string, std::string>& metric, const std::string& mode,
+         int64_t patience, double atol, double rtol) -> std::shared_ptr<Action> {
+        return std::make_shared<EarlyStopping>(metric, mode, patience, atol, rtol);
+      },
+      {{"metric"}, {"mode"}, {"patience", 3}, {"atol", 0.0}, {"rtol", 0.0}});
   registry.add_function(
       "t5x.trainer.TerminateOnNanAction",
-      [](const std::string& task, const std::string& metric) -> std::shared_ptr<Action> {
-        return std::make_shared<TerminateOnNan>(task, metric);
+      [](const std::string& task, const std::string& metric, bool fail) -> std::shared_ptr<Action> {
+        return std::make_shared<TerminateOnNan>(task, metric, fail);
       },
-      {{"task"}, {"metric", "loss"}});
+      {{"task"}, {"metric", "loss"}, {"fail", true}});
 }
 
 }  // namespace quintet

@@ -34,6 +34,9 @@ class Action {
 /// Keys TRAIN, TRAIN_EVAL and INFER_EVAL; in TRAIN the task is named "train".
 using Actions = std::map<std::string, std::vector<std::shared_ptr<Action>>>;
 
+/// Throws a usage error for another key.
+void check_modes(const Actions& actions, const std::string& where);
+
 /// Runs those of `mode`; the first reason to stop, or empty.
 std::string run_actions(const Actions& actions, const std::string& mode, int64_t step,
                         const TaskMetrics& metrics);

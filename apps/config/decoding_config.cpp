@@ -14,7 +14,7 @@ constexpr const char* kTemperatureSample = "t5x.decoding.temperature_sample";
 
 BeamOptions beam_options(const gin::Arguments& args, int64_t num_decodes) {
   BeamOptions options;
-  options.num_decodes = args.get_or<int64_t>("num_decodes", num_decodes);
+  options.num_decodes = num_decodes;
   options.alpha = args.get<float>("alpha");
   options.max_decode_len = args.get<std::optional<int64_t>>("max_decode_len");
   options.max_decode_step = args.get<int64_t>("max_decode_step");
@@ -24,7 +24,7 @@ BeamOptions beam_options(const gin::Arguments& args, int64_t num_decodes) {
 
 SampleOptions sample_options(const gin::Arguments& args, int64_t num_decodes) {
   SampleOptions options;
-  options.num_decodes = args.get_or<int64_t>("num_decodes", num_decodes);
+  options.num_decodes = num_decodes;
   options.temperature = {args.get<float>("temperature")};
   options.topk = args.get<int64_t>("topk");
   options.topp = args.get<float>("topp");
@@ -43,13 +43,18 @@ std::variant<BeamOptions, SampleOptions> configured_decode_fn(const ConfiguredMo
   if (const auto* callable = model.decode_fn.get_if<gin::Callable>()) name = callable->name();
   int64_t num_decodes = 1;
   gin::Callable::Named decoder_params;  // win over what is bound to the decode function
+  const std::string method_name = model.name + ".predict_batch_with_aux";
   if (model.config != nullptr) {
-    const gin::Arguments method = model.config->arguments(model.name + ".predict_batch_with_aux");
+    const gin::Arguments method = model.config->arguments(method_name);
     num_decodes = method.get<std::optional<int64_t>>("num_decodes").value_or(1);
     using Params = std::optional<std::map<std::string, gin::Value>>;
     for (const auto& [param, value] :
-         method.get<Params>("decoder_params").value_or(Params::value_type{}))
+         method.get<Params>("decoder_params").value_or(Params::value_type{})) {
+      QT_CHECK(param != "num_decodes",
+               "{}: 'num_decodes' is given by num_decodes of {} itself; bind that",
+               method.where("decoder_params").text, method_name);
       decoder_params.emplace_back(param, value);
+    }
   }
   QT_CHECK(name == kBeamSearch || name == kTemperatureSample,
            "{}.decode_fn: {} is not a decode function; use @decoding.beam_search or "

@@ -31,6 +31,8 @@ EvaluationConfig evaluation_config_from(const gin::Arguments& args) {
   config.restore = restore_config_from(args);
   warn_of_ignored(config.restore, args);
   config.output_dir = local_path(args.get<std::string>("output_dir"));
+  config.partitioner = args.get<PartitionerConfig>("partitioner");
+  config.config_text = args.config().config_str();
   const gin::Value evaluator = args.value("inference_evaluator_cls");
   const auto* callable = evaluator.get_if<gin::Callable>();
   if (!evaluator.is_none())

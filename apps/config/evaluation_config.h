@@ -11,6 +11,7 @@
 #include "data/batches/batches.h"
 #include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "models/configurables.h"
+#include "runtime/configurables/configurables.h"
 
 namespace quintet {
 
@@ -20,8 +21,10 @@ struct EvaluationConfig {
   data::DatasetConfig dataset;
   RestoreCheckpointConfig restore;
   EvaluatorConfig evaluator;
-  std::filesystem::path output_dir;        // empty: nothing is written
-  bool verify_vocabs = true;               // the task has the model's vocabularies
+  std::filesystem::path output_dir;  // empty: nothing is written
+  PartitionerConfig partitioner;     // its rules are written down; every rank has the whole model
+  std::string config_text;           // written to output_dir/config.gin
+  bool verify_vocabs = true;         // the task has the model's vocabularies
   std::optional<WeightType> weights = {};  // none: as the checkpoint has them
 };
 

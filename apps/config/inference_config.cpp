@@ -89,6 +89,7 @@ InferenceConfig inference_config_from(const gin::Arguments& args) {
       line.get<std::optional<std::vector<std::string>>>("input_fields_to_include");
   config.line.output_ids = line.get<bool>("output_ids");
   config.verify_vocabs = verifies_vocabs(args.config(), "t5x.infer.infer");
+  config.partitioner = args.get<PartitionerConfig>("partitioner");
   config.config_text = args.config().config_str();
   return config;
 }

@@ -12,6 +12,7 @@
 #include "data/evaluation/inference_lines.h"
 #include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "models/configurables.h"
+#include "runtime/configurables/configurables.h"
 
 namespace quintet {
 
@@ -31,6 +32,7 @@ struct InferenceConfig {
   data::InferenceLineOptions line;
   std::optional<WeightType> weights;  // of networks that decode on the CPU; none: as they are
   bool verify_vocabs = true;          // the task has the model's vocabularies
+  PartitionerConfig partitioner;      // its rules are written down
   std::string config_text;            // written to output_dir/config.gin
 
   /// Throws a usage error naming the argument.

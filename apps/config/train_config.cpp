@@ -54,6 +54,7 @@ TrainConfig train_config_from(const gin::Arguments& args) {
     config.evaluator = made<EvaluatorConfig>(args, "inference_evaluator_cls");
   const gin::Value actions = args.value("actions");
   if (!actions.is_none()) config.actions = args.get<Actions>("actions");
+  check_modes(config.actions, args.where("actions").text);
   config.verify_vocabs = verifies_vocabs(args.config());
   if (config.train_eval_dataset) check_positive(args, "eval_steps", config.eval_steps);
   config.config_text = args.config().config_str();

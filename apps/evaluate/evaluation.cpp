@@ -6,6 +6,7 @@
 #include "apps/evaluate/task_evaluator.h"
 #include "apps/input/run_vocabularies.h"
 #include "apps/model/checkpoint_parameters.h"
+#include "apps/model/model_info.h"
 #include "apps/model/restored_checkpoint.h"
 #include "apps/process/output.h"
 #include "apps/process/signals.h"
@@ -54,7 +55,10 @@ int run_evaluation(EvaluationConfig config, const ProviderOf& provider_of, int64
   const auto vocabularies = vocabularies_of(*config.model, provider->output_features());
   std::optional<TaskEvaluator> evaluator;
   EvaluationLog log(config.output_dir, provider->name());
-  for (const std::filesystem::path& folder : checkpoint_folders(config.restore)) {
+  const std::vector<std::filesystem::path> folders = checkpoint_folders(config.restore);
+  describe_results(config.output_dir, folders, config.config_text,
+                   config.model->model->parameters(), config.partitioner.logical_axis_rules);
+  for (const std::filesystem::path& folder : folders) {
     if (config.restore.mode == "all" && log.has(folder)) {
       fmt::print(stderr, "{} has been evaluated\n", folder.string());
       continue;

@@ -23,6 +23,7 @@ EvaluationConfig evaluation_config_of(const TrainedModel& trained, const Evaluat
   config.restore = flags.set.restore_of(trained);
   config.verify_vocabs = flags.set.verifies_vocabs(trained);
   config.output_dir = flags.output_dir;
+  config.config_text = trained.session->config().config_str();
   config.weights = flags.quantize.type();
   if (flags.num_examples > 0) config.evaluator.options.num_examples = flags.num_examples;
   return config;

@@ -2,22 +2,31 @@
 
 #include <algorithm>
 
+#include "apps/evaluate/step_timing.h"
+#include "runtime/base/clock.h"
+
 namespace quintet {
 namespace {
 
+/// T5X's get_training_eval_datasets: a small set is read again, epoch by epoch, until there are
+/// enough whole batches.
 std::vector<HostArrays> read_batches(const data::Provider& provider,
                                      const data::DatasetConfig& dataset,
                                      const data::FeatureConverterPtr& converter,
-                                     const data::Shard& shard, int64_t limit) {
+                                     const data::Shard& shard, int64_t eval_steps) {
   std::vector<HostArrays> batches;
-  data::Batches source(provider, dataset, converter, {.epochs = 1, .prefetch = 0, .shard = shard});
-  while (static_cast<int64_t>(batches.size()) < limit) {
+  data::Batches source(provider, dataset, converter,
+                       {.epochs = eval_steps * dataset.batch_size,
+                        .repeat_rows = true,
+                        .prefetch = 0,
+                        .shard = shard});
+  while (static_cast<int64_t>(batches.size()) < eval_steps) {
     auto batch = source.next();
-    if (!batch) break;
+    QT_CHECK_AS(ExitCode::kData, batch.has_value(),
+                "task '{}', split '{}': no examples to evaluate on", provider.name(),
+                dataset.split);
     batches.push_back(std::move(batch->features));
   }
-  QT_CHECK_AS(ExitCode::kData, !batches.empty(),
-              "task '{}', split '{}': no examples to evaluate on", provider.name(), dataset.split);
   return batches;
 }
 
@@ -30,12 +39,13 @@ bool has_split(const data::Task& task, const std::string& split) {
 
 LossEvaluator::LossEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
                              const data::FeatureConverterPtr& converter, const data::Shard& shard,
-                             int64_t eval_steps,
-                             const std::function<void(const std::string&)>& say) {
+                             int64_t eval_steps, int64_t devices,
+                             const std::function<void(const std::string&)>& say)
+    : batch_size_(dataset.batch_size), devices_(devices) {
   const bool is_mixture =
       provider.tasks().size() > 1 || provider.tasks()[0]->name() != provider.name();
   for (const data::Task* task : provider.tasks()) {
-    if (!is_mixture || has_split(*task, dataset.split))
+    if (has_split(*task, dataset.split))
       batches_.emplace_back(task->name(),
                             read_batches(*task, dataset, converter, shard, eval_steps));
     else
@@ -52,10 +62,13 @@ std::optional<TaskMetrics> LossEvaluator::run(const BaseModel& model,
   TaskMetrics result;
   for (const auto& [task, batches] : batches_) {
     Metrics sums;
+    const double begin = now_seconds();
     for (const HostArrays& batch : batches) {
       if (stop()) return std::nullopt;
       merge_step(sums, model.eval_fn(batch));
     }
+    const auto steps = static_cast<int64_t>(batches.size());
+    result[task] = timing_of({now_seconds() - begin, steps, batch_size_, devices_}, sums);
     for (const auto& [name, metric] : sums) result[task][name] = metric.value();
   }
   return result;

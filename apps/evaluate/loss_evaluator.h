@@ -1,7 +1,7 @@
 #pragma once
 // Teacher-forced evaluation: T5X's training_eval, for each task of a mixture and for the mixture.
 //
-//   LossEvaluator evaluator(provider, dataset, converter, shard, eval_steps, say);
+//   LossEvaluator evaluator(provider, dataset, converter, shard, eval_steps, devices, say);
 //   auto metrics = evaluator.run(model, stop);                // {"my_task": {"loss": ...}}
 
 #include <functional>
@@ -15,18 +15,20 @@ namespace quintet {
 
 class LossEvaluator {
  public:
-  /// Reads up to eval_steps batches a task and keeps its shard's rows in memory. An example counts
-  /// at most once, also when the set is smaller than that. As in T5X, a mixture's tasks that lack
-  /// the split are skipped, each with a line to `say`; a mixture of which none has it, and a single
-  /// task without it, are usage errors.
+  /// Reads eval_steps whole batches a task and keeps its shard's rows in memory; as in T5X, a set that
+  /// is smaller is read again until they are full, and a task without the split is skipped, with a
+  /// line to `say`. A mixture of which no task has it is a usage error. `devices` that compute
+  /// together are the cores of timing/.
   LossEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
                 const data::FeatureConverterPtr& converter, const data::Shard& shard,
-                int64_t eval_steps, const std::function<void(const std::string&)>& say);
+                int64_t eval_steps, int64_t devices,
+                const std::function<void(const std::string&)>& say);
   /// Nothing if `stop` became true on the way.
   std::optional<TaskMetrics> run(const BaseModel& model, const std::function<bool()>& stop) const;
 
  private:
   std::vector<std::pair<std::string, std::vector<HostArrays>>> batches_;  // by task
+  int64_t batch_size_, devices_;
 };
 
 }  // namespace quintet

@@ -4,14 +4,13 @@
 #include "apps/input/run_vocabularies.h"
 #include "apps/input/same_data.h"
 #include "apps/model/checkpoint_parameters.h"
+#include "apps/model/model_info.h"
 #include "apps/model/predictor.h"
 #include "apps/model/restored_checkpoint.h"
 #include "apps/process/signals.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "data/reading/contents.h"
 #include "data/service/peer_chunks.h"
-#include "runtime/base/files/atomic_file.h"
-#include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/crc32c.h"
 
 namespace quintet {
@@ -265,11 +264,9 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
   if (ranks.size() > 1)
     reader = std::make_shared<data::PeerChunks>(mail.emplace(), ranks.size(), ranks.rank(),
                                                 ranks.session().hosts(), data::reader_threads(0));
-  if (ranks.leads() && config.shard.index == 0) {
-    make_folders(config.output_dir);
-    if (!config.config_text.empty())
-      atomic_write_file(config.output_dir / "config.gin", config.config_text);
-  }
+  if (ranks.leads() && config.shard.index == 0)
+    describe_results(config.output_dir, folders, config.config_text,
+                     config.model->model->parameters(), config.partitioner.logical_axis_rules);
   for (const std::filesystem::path& folder : folders) {
     const auto stored = open_checkpoint(folder);
     stored->verify();

@@ -1,5 +1,7 @@
 #include "apps/train/evaluations.h"
 
+#include "runtime/base/clock.h"
+
 namespace quintet {
 
 Evaluations::Evaluations(TrainRun& run) : run_(run) {
@@ -7,7 +9,7 @@ Evaluations::Evaluations(TrainRun& run) : run_(run) {
     loss_evaluator_ = std::make_unique<LossEvaluator>(
         *run_.train_eval_provider, *set,
         converter_for(*run_.config.model, data::converter_options(*set)), run_.train_eval_shard,
-        run_.config.eval_steps, [this](const std::string& line) {
+        run_.config.eval_steps, run_.ranks.size(), [this](const std::string& line) {
           if (run_.ranks.leads()) fmt::print(stderr, "{}\n", line);
         });
   if (run_.config.infer_eval_dataset) {
@@ -32,8 +34,10 @@ bool Evaluations::run(const std::function<bool()>& asked) {
     found["TRAIN_EVAL"] = std::move(*metrics);
   }
   if (task_evaluator_) {
+    const double begin = now_seconds();
     auto metrics = task_evaluator_->run(step, asked);
     if (!metrics) return false;
+    run_.summaries->write("train", step, {{"timing/evaluate_seconds", now_seconds() - begin}});
     found["INFER_EVAL"] = std::move(*metrics);
   }
   for (const auto& [mode, tasks] : found) {

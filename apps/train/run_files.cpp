@@ -1,13 +1,15 @@
 #include "apps/train/run_files.h"
 
 #include "apps/input/run_vocabularies.h"
-#include "apps/train/state/model_info.h"
+#include "apps/model/model_info.h"
 #include "runtime/base/files/atomic_file.h"
 
 namespace quintet {
 
 void write_run_files(TrainRun& run) {
-  const std::string info = model_info(run.config.model->model->parameters(), *run.trainer);
+  const std::string info =
+      model_info(run.config.model->model->parameters(), run.config.partitioner.logical_axis_rules,
+                 run.trainer->state());
   if (run.ranks.leads()) {
     run.summaries =
         std::make_unique<Summaries>(run.config.model_dir, run.state.metrics_bytes,

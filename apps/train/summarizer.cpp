@@ -1,5 +1,7 @@
 #include "apps/train/summarizer.h"
 
+#include "apps/evaluate/step_timing.h"
+
 namespace quintet {
 namespace {
 
@@ -7,24 +9,6 @@ std::map<std::string, double> values_of(const Metrics& metrics) {
   std::map<std::string, double> values;
   for (const auto& [name, metric] : metrics) values[name] = metric.value();
   return values;
-}
-
-/// T5X's timing/ names; "core" is a device, and there is one.
-void add_timing(std::map<std::string, double>& values, double seconds, int64_t steps,
-                int64_t batch_size, const Metrics& window, double uptime) {
-  const auto count = static_cast<double>(steps);
-  const double sequences = count * static_cast<double>(batch_size);
-  const auto tokens = window.find("loss_per_nonpadding_target_token");
-  values["timing/seconds"] = seconds;
-  values["timing/seqs"] = sequences;
-  values["timing/uptime"] = uptime;
-  if (seconds <= 0) return;
-  values["timing/steps_per_second"] = count / seconds;
-  values["timing/seqs_per_second"] = values["timing/seqs_per_second_per_core"] =
-      sequences / seconds;
-  if (tokens != window.end())
-    values["timing/target_tokens_per_second"] = values["timing/target_tokens_per_second_per_core"] =
-        tokens->second.count / seconds;
 }
 
 }  // namespace
@@ -53,8 +37,10 @@ void Summarizer::summarize() {
   if (run_.step() == window_first_step_) return;
   std::map<std::string, double> values = values_of(run_.state.window);
   const double now = now_seconds();
-  add_timing(values, now - window_started_, run_.step() - window_first_step_,
-             run_.config.train_dataset.batch_size, run_.state.window, now - started_);
+  values.merge(timing_of({now - window_started_, run_.step() - window_first_step_,
+                          run_.config.train_dataset.batch_size, run_.ranks.size()},
+                         run_.state.window));
+  values["timing/uptime"] = now - started_;
   values["skipped_updates"] = static_cast<double>(run_.state.skipped_updates);
   const auto rate = last_step_.find("learning_rate");
   if (rate != last_step_.end()) values["learning_rate/current"] = rate->second.value();
@@ -63,6 +49,8 @@ void Summarizer::summarize() {
     values["timing/checkpoint_stall_seconds"] = run_.checkpoints->last_timing().stall_seconds;
   }
   values["timing/init_or_restore_seconds"] = ready_seconds_;
+  values["timing/train_iter_warmup"] = first_batch_seconds_;
+  values["timing/compilation_seconds"] = 0;  // nothing is compiled
   run_.summaries->write("train", run_.step(), values);
   const std::string reason = run_train_actions(values);
   if (run_.stop_early.empty()) run_.stop_early = reason;

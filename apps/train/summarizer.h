@@ -18,6 +18,8 @@ class Summarizer {
 
   /// It is restored, and about to train.
   void ready() { ready_seconds_ = now_seconds() - started_; }
+  /// The first batch was waited for so long.
+  void waited_for_first_batch(double seconds) { first_batch_seconds_ = seconds; }
   /// Timing begins with the next step.
   void begin_window();
   /// Of a step whose update was not skipped.
@@ -34,7 +36,7 @@ class Summarizer {
 
   TrainRun& run_;
   NonFiniteGuard& non_finite_;
-  double started_, ready_seconds_ = 0, window_started_ = 0;
+  double started_, ready_seconds_ = 0, first_batch_seconds_ = 0, window_started_ = 0;
   int64_t window_first_step_ = 0;
   Metrics last_step_;
 };

@@ -72,9 +72,17 @@ bool TrainLoop::evaluate() {
   return true;
 }
 
+std::optional<data::Batch> TrainLoop::next_batch() {
+  const double begin = now_seconds();
+  auto batch = run_.batches->next();
+  if (is_first_batch_) summarizer_->waited_for_first_batch(now_seconds() - begin);
+  is_first_batch_ = false;
+  return batch;
+}
+
 void TrainLoop::train_step() {
   if (run_.ranks.comm() != nullptr) run_.ranks.comm()->set_step(run_.step());
-  auto batch = run_.batches->next();
+  auto batch = next_batch();
   QT_CHECK_AS(ExitCode::kData, batch.has_value(),
               "task '{}', split '{}': the training data ended at step {}; it must repeat",
               run_.config.train_dataset.mixture_or_task_name, run_.config.train_dataset.split,

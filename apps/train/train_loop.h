@@ -33,6 +33,7 @@ class TrainLoop {
 
  private:
   void show_progress();
+  std::optional<data::Batch> next_batch();
   void train_step();
   /// Ranks look at each other.
   void check_ranks();
@@ -48,6 +49,7 @@ class TrainLoop {
   std::optional<Summarizer> summarizer_;
   std::unique_ptr<Evaluations> evaluations_;
   Pace pace_;
+  bool is_first_batch_ = true;
 };
 
 }  // namespace quintet

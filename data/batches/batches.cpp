@@ -85,7 +85,8 @@ struct Batches::State {
   int64_t batch_size = 0, prefetch = 0;
   Shard shard;
   std::vector<std::pair<int64_t, int64_t>> skip;
-  bool strict_data = false;
+  bool strict_data = false, repeat_rows = false;
+  bool any_row = false;  // since the beginning
   std::filesystem::path index_file;
   std::string identity;
   Contents contents;
@@ -125,6 +126,7 @@ struct Batches::State {
     timeout_seconds = options.timeout_seconds;
     skip = config.skip_batches;
     strict_data = config.strict_data;
+    repeat_rows = options.repeat_rows;
     index_file = options.index_file;
     identity = fmt::format("{} {} {} {}{}{}", config.mixture_or_task_name, config.split,
                            lengths_text(task_lengths), packing_text(converter),
@@ -203,12 +205,21 @@ struct Batches::State {
     });
   }
 
+  /// The next row of the stream, from its beginning again if rows repeat.
+  bool next_row(Example& row) {
+    if (stream->next(row)) return any_row = true;
+    if (!repeat_rows || !any_row) return false;
+    PositionReader reader(beginning.stream);
+    stream->restore(reader);
+    return stream->next(row);
+  }
+
   /// The next batch of the stream; without `keep` its rows are passed over.
   Batch make_batch(bool keep) {
     Batch batch;
     Example example;
     const int64_t run = shard.run(batch_size);
-    for (int64_t row = 0; row < batch_size && !must_stop() && stream->next(example); ++row) {
+    for (int64_t row = 0; row < batch_size && !must_stop() && next_row(example); ++row) {
       if (row == 0 && keep) batch.features = arrays_for(example, lengths, run * shard.microbatches);
       const bool own = row / run % shard.count == shard.index;
       const int64_t microbatch = row / run / shard.count;

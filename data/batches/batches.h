@@ -67,8 +67,9 @@ struct Shard {
 
 struct BatchOptions {
   std::optional<int64_t> epochs = {};  // none: for ever; 1 for an evaluation
-  int64_t prefetch = 4;                // batches made ahead; 0: made when asked for, no thread
-  int threads = 0;                     // that preprocess, if prefetch > 0; 0: by the machine
+  bool repeat_rows = false;  // after the last row comes the first again, in the same batch
+  int64_t prefetch = 4;      // batches made ahead; 0: made when asked for, no thread
+  int threads = 0;           // that preprocess, if prefetch > 0; 0: by the machine
   Shard shard = {};
   Shard batch_shard =
       {};  // only every count-th batch is made, from number `index` of those after a restore on

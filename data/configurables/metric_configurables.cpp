@@ -23,13 +23,29 @@ Answer label_of(const Value& value, const Where& where) {
   return gin::as<int64_t>(value, where);
 }
 
+constexpr const char* kDefaultTokenizer = "rouge_score.tokenizers.DefaultTokenizer";
+
+/// Of rouge_score.tokenizers: use_stemmer of the scorer counts for nothing beside one.
+struct DefaultTokenizer {
+  bool use_stemmer = false;
+};
+
 MetricFn rouge_from(const Arguments& a, bool bootstrap) {
-  QT_CHECK(
-      !a.get<bool>("split_summaries") && a.value("tokenizer").is_none(),
-      "{}: split_summaries and tokenizer are not supported; \" . \" and newlines end sentences",
-      a.target().name);
+  QT_CHECK(!a.get<bool>("split_summaries"),
+           "{}: split_summaries = True asks for NLTK's sentences, which are not here; \" . \" and "
+           "newlines end sentences",
+           a.target().name);
   metrics::RougeOptions options{a.get<std::vector<std::string>>("score_keys"),
                                 a.get<bool>("use_stemmer")};
+  if (const Value tokenizer = a.value("tokenizer"); !tokenizer.is_none()) {
+    const auto plain = tokenizer.object_as<DefaultTokenizer>();
+    options.use_stemmer = plain != nullptr && plain->use_stemmer;
+    options.tokenizer = tokenizer.object_as<const Vocabulary>();
+    QT_CHECK(plain != nullptr || options.tokenizer != nullptr,
+             "{}: expected @{}() or a vocabulary such as @seqio.SentencePieceVocabulary(), whose "
+             "ids are the tokens, found {}",
+             a.where("tokenizer").text, kDefaultTokenizer, tokenizer.repr());
+  }
   return bootstrap ? metrics::rouge(options, a.get<bool>("verbose")) : metrics::rouge_mean(options);
 }
 
@@ -67,6 +83,10 @@ void register_metric_fns(Registry& r) {
       {"spearman_corrcoef", metrics::spearman_corrcoef}};
   for (const auto& [name, make] : plain) r.add_function(kMetrics + name, make, {});
 
+  r.add(kDefaultTokenizer, {{"use_stemmer", false}}, [](const Arguments& a) {
+    return Value::object(
+        std::make_shared<DefaultTokenizer>(DefaultTokenizer{a.get<bool>("use_stemmer")}));
+  });
   r.add_function(kMetrics + "bleu", metrics::bleu, {{"tokenizer", "intl"}});
   for (const bool bootstrap : {true, false})
     r.add(kMetrics + (bootstrap ? "rouge" : "rouge_mean"),

@@ -228,6 +228,8 @@ void register_sources(Registry& r) {
   r.add("tf.io.FixedLenSequenceFeature",
         {"shape", "dtype", {"allow_missing", false}, {"default_value", nullptr}}, sequence_feature);
   r.add("tf.io.VarLenFeature", {"dtype"}, sequence_feature);
+  for (const char* name : {"FixedLenFeature", "FixedLenSequenceFeature", "VarLenFeature"})
+    r.add_alias(std::string("tensorflow.io.") + name, std::string("tf.io.") + name);
   for (const char* name : {"TextLineDataSource", "TFExampleDataSource", "TfdsDataSource",
                            "FileDataSource", "FunctionDataSource"})
     r.add_alias(std::string("seqio.") + name, std::string("seqio.dataset_providers.") + name);

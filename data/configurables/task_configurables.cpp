@@ -27,6 +27,8 @@ PostprocessFn postprocess_fn(const Arguments& a) {
   return postprocessors::chain(a.get<std::vector<PostprocessFn>>("postprocess_fn"));
 }
 
+constexpr const char* kSampleFn = "tensorflow.data.Dataset.sample_from_datasets";
+
 Value make_task(const Arguments& a) {
   const auto metrics = a.value("metric_fns");
   return gin::to_value(std::make_shared<const Task>(Task::Config{
@@ -37,7 +39,21 @@ Value make_task(const Arguments& a) {
       .metric_fns =
           metrics.is_none() ? std::vector<MetricFn>{} : a.get<std::vector<MetricFn>>("metric_fns"),
       .postprocess_fn = postprocess_fn(a),
+      .shuffle_buffer_size = a.get<std::optional<int64_t>>("shuffle_buffer_size"),
   }));
+}
+
+void register_mixtures(Registry& r) {
+  r.add_struct<MixtureSpec>("seqio.dataset_providers.Mixture")
+      .required("name", &MixtureSpec::name)
+      .required("tasks", &MixtureSpec::tasks)
+      .arg("default_rate", &MixtureSpec::default_rate)
+      .arg("sample_fn", &MixtureSpec::sample_fn);
+  // seqio's default is this with stop_on_empty_dataset = True.
+  r.add(kSampleFn, {{"stop_on_empty_dataset", false}}, [](const Arguments& a) -> gin::Value {
+    fail(ExitCode::kUsage, "{} is used as @{} without ()", a.target().name, a.target().name);
+  });
+  r.add_alias("tf.data.Dataset.sample_from_datasets", kSampleFn);
 }
 
 }  // namespace
@@ -50,12 +66,9 @@ void register_tasks(Registry& r) {
          "output_features",
          {"postprocess_fn", nullptr},
          {"metric_fns", nullptr},
-         {"shuffle_buffer_size", nullptr}},
+         {"shuffle_buffer_size", Task::kShuffleBufferSize}},
         make_task);
-  r.add_struct<MixtureSpec>("seqio.dataset_providers.Mixture")
-      .required("name", &MixtureSpec::name)
-      .required("tasks", &MixtureSpec::tasks)
-      .arg("default_rate", &MixtureSpec::default_rate);
+  register_mixtures(r);
   register_mixing_rates(r);
   register_t5_defaults(r);
   r.add_function("seqio.dataset_providers.TaskRegistry",
@@ -110,7 +123,19 @@ ProviderPtr resolve(const gin::Value& value, const TaskRegistry& registry, const
   return registry.get(gin::as<std::string>(value, where));
 }
 
-ProviderPtr make_mixture(const MixtureSpec& spec, const TaskRegistry& registry) {
+/// Whether a mixture ends with the first of its tasks that does.
+bool stops_on_empty(const MixtureSpec& spec, const gin::Config& config) {
+  if (spec.sample_fn.is_none()) return true;
+  const auto* function = spec.sample_fn.get_if<gin::Callable>();
+  QT_CHECK(function != nullptr && function->name() == kSampleFn,
+           "mixture '{}': sample_fn is {}; Python is not run: bind @{} and its "
+           "stop_on_empty_dataset, or leave it out",
+           spec.name, spec.sample_fn.repr(), kSampleFn);
+  return config.arguments(kSampleFn).get<bool>("stop_on_empty_dataset");
+}
+
+ProviderPtr make_mixture(const MixtureSpec& spec, const TaskRegistry& registry,
+                         const gin::Config& config) {
   std::vector<Mixture::Part> parts;
   for (size_t i = 0; i < spec.tasks.size(); ++i) {
     const Where where = Where{"mixture '" + spec.name + "': tasks"}.item(i);
@@ -122,7 +147,7 @@ ProviderPtr make_mixture(const MixtureSpec& spec, const TaskRegistry& registry) 
       parts.emplace_back(resolve(task, registry, where), rate_from(rate, where));
     }
   }
-  return std::make_shared<Mixture>(spec.name, std::move(parts));
+  return std::make_shared<Mixture>(spec.name, std::move(parts), stops_on_empty(spec, config));
 }
 
 }  // namespace
@@ -136,8 +161,8 @@ TaskRegistry make_task_registry(const gin::Config& config) {
   for (const gin::Value& task : config.call_as<std::vector<gin::Value>>("seqio.TaskRegistry"))
     registry.add(gin::as<std::shared_ptr<const Task>>(task, where));
   for (const gin::Value& mixture : config.call_as<std::vector<gin::Value>>("seqio.MixtureRegistry"))
-    registry.add(
-        make_mixture(gin::as<MixtureSpec>(mixture, {"seqio.MixtureRegistry.mixtures"}), registry));
+    registry.add(make_mixture(gin::as<MixtureSpec>(mixture, {"seqio.MixtureRegistry.mixtures"}),
+                              registry, config));
   return registry;
 }
 

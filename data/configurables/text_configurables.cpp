@@ -25,6 +25,21 @@ struct Convert<data::RankMode> {
   }
 };
 
+template <>
+struct Convert<data::RankClassification::Texts> : MadeByReference<data::RankClassification::Texts> {
+  static std::string expected() { return "a function such as @quintet.data.texts_of"; }
+};
+template <>
+struct Convert<std::function<std::vector<bool>(const data::Example&)>>
+    : MadeByReference<std::function<std::vector<bool>(const data::Example&)>> {
+  static std::string expected() { return "a function such as @quintet.data.one_hot_of"; }
+};
+template <>
+struct Convert<std::function<double(const data::Example&)>>
+    : MadeByReference<std::function<double(const data::Example&)>> {
+  static std::string expected() { return "a function such as @quintet.data.number_of"; }
+};
+
 }  // namespace quintet::gin
 
 namespace quintet::data {
@@ -114,6 +129,41 @@ void register_language(Registry& r, const std::string& t5) {
       .arg("max_length", &FilterByStringLength::max_length);
 }
 
+template <typename Function>
+Value object_of(Function function) {
+  return Value::object(std::make_shared<Function>(std::move(function)));
+}
+
+void register_rank_classification(Registry& r, const std::string& t5) {
+  r.add("quintet.data.texts_of", {"key"},
+        [](const gin::Arguments& a) { return object_of(texts_of(a.get<std::string>("key"))); });
+  r.add("quintet.data.one_hot_of", {"key", "num_classes"}, [](const gin::Arguments& a) {
+    return object_of(one_hot_of(a.get<std::string>("key"), a.get<int64_t>("num_classes")));
+  });
+  r.add("quintet.data.number_of", {"key"},
+        [](const gin::Arguments& a) { return object_of(number_of(a.get<std::string>("key"))); });
+  r.add(t5 + "rank_classification",
+        {"inputs_fn",
+         "targets_fn",
+         "is_correct_fn",
+         {"weight_fn", nullptr},
+         {"mode", "eval"},
+         {"passthrough_feature_keys", nullptr}},
+        [](const gin::Arguments& a) {
+          auto rank = std::make_shared<RankClassification>();
+          rank->inputs_fn = a.get<RankClassification::Texts>("inputs_fn");
+          rank->targets_fn = a.get<RankClassification::Texts>("targets_fn");
+          rank->is_correct_fn = a.get<decltype(rank->is_correct_fn)>("is_correct_fn");
+          if (!a.value("weight_fn").is_none())
+            rank->weight_fn = a.get<decltype(rank->weight_fn)>("weight_fn");
+          rank->mode = a.get<RankMode>("mode");
+          rank->passthrough_feature_keys =
+              a.get<std::optional<std::vector<std::string>>>("passthrough_feature_keys")
+                  .value_or(std::vector<std::string>{});
+          return gin::to_value(PreprocessorPtr(rank));
+        });
+}
+
 void register_glue(Registry& r, const std::string& t5) {
   auto glue = r.add_struct<Glue>(t5 + "glue");
   glue.required("benchmark_name", &Glue::benchmark_name)
@@ -190,6 +240,7 @@ void register_text_preprocessors(Registry& r) {
   register_tsv(r);
   register_language(r, t5);
   register_glue(r, t5);
+  register_rank_classification(r, t5);
   register_questions(r, t5);
   register_sentences(r, t5);
 }

@@ -28,7 +28,7 @@ RougeScore score_of(double matched, double target_size, double prediction_size) 
 }
 
 /// Runs of a-z and 0-9 in lower-case text; stemmed where longer than three.
-Ids tokenize(std::string_view text, bool use_stemmer, Words& words) {
+Ids default_tokens(std::string_view text, bool use_stemmer, Words& words) {
   const std::string lowered = lower(text);
   const auto is_token = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
   Ids ids;
@@ -41,6 +41,11 @@ Ids tokenize(std::string_view text, bool use_stemmer, Words& words) {
     i = end + 1;
   }
   return ids;
+}
+
+Ids tokenize(std::string_view text, const RougeOptions& options, Words& words) {
+  return options.tokenizer ? options.tokenizer->encode(text)
+                           : default_tokens(text, options.use_stemmer, words);
 }
 
 /// lengths[i][j]: longest common subsequence of the first i and j tokens.
@@ -76,11 +81,11 @@ void mark_lcs(const Ids& target, const Ids& prediction, std::vector<bool>& marke
   }
 }
 
-std::vector<Ids> sentences(std::string_view text, bool use_stemmer, Words& words) {
+std::vector<Ids> sentences(std::string_view text, const RougeOptions& options, Words& words) {
   std::vector<Ids> all;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    if (end > begin) all.push_back(tokenize(text.substr(begin, end - begin), use_stemmer, words));
+    if (end > begin) all.push_back(tokenize(text.substr(begin, end - begin), options, words));
     begin = end + 1;
   }
   return all;
@@ -190,8 +195,8 @@ std::vector<RougeScore> RougeScorer::score(std::string_view target,
   for (const std::string& key : options_.score_keys)
     if (is_ngram_type(key)) max_order = std::max(max_order, static_cast<size_t>(key[5] - '0'));
   Words words;
-  const Ids wanted = tokenize(target, options_.use_stemmer, words);
-  const Ids found = tokenize(prediction, options_.use_stemmer, words);
+  const Ids wanted = tokenize(target, options_, words);
+  const Ids found = tokenize(prediction, options_, words);
   const NGrams wanted_ngrams(wanted, max_order), found_ngrams(found, max_order);
   std::vector<RougeScore> scores;
   for (const std::string& key : options_.score_keys) {
@@ -200,8 +205,8 @@ std::vector<RougeScore> RougeScorer::score(std::string_view target,
                                 static_cast<double>(wanted.size()),
                                 static_cast<double>(found.size())));
     } else if (key == "rougeLsum") {
-      scores.push_back(summary_lcs(sentences(target, options_.use_stemmer, words),
-                                   sentences(prediction, options_.use_stemmer, words)));
+      scores.push_back(
+          summary_lcs(sentences(target, options_, words), sentences(prediction, options_, words)));
     } else {
       const auto n = static_cast<size_t>(key[5] - '0');
       const int64_t matched = NGrams::matches(wanted_ngrams.counts(n), found_ngrams.counts(n));

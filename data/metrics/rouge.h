@@ -8,12 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "data/vocabularies/vocabulary.h"
+
 namespace quintet::data::metrics {
 
 struct RougeOptions {
   std::vector<std::string> score_keys = {"rouge1", "rouge2",
                                          "rougeLsum"};  // rouge1 to rouge9, rougeL
   bool use_stemmer = false;
+  VocabularyPtr tokenizer = {};  // its ids are the tokens; none: rouge_score's DefaultTokenizer
 };
 
 struct RougeScore {

@@ -70,6 +70,37 @@ StreamPtr RankClassification::apply(StreamPtr input, const PreprocessContext&) c
   });
 }
 
+RankClassification::Texts texts_of(std::string key) {
+  return [key = std::move(key)](const Example& example) {
+    const auto* text = std::get_if<std::string>(&example.at(key));
+    return text != nullptr ? std::vector{*text} : example.texts(key);
+  };
+}
+
+std::function<std::vector<bool>(const Example&)> one_hot_of(std::string key, int64_t classes) {
+  QT_CHECK(classes > 0, "one_hot: num_classes is {}, expected at least 1", classes);
+  return [key = std::move(key), classes](const Example& example) {
+    std::vector<bool> correct(static_cast<size_t>(classes));
+    const auto* labels = std::get_if<Tokens>(&example.at(key));
+    // A label outside of the choices marks none.
+    const auto mark = [&](int64_t label) {
+      if (label >= 0 && label < classes) correct[static_cast<size_t>(label)] = true;
+    };
+    if (labels == nullptr)
+      mark(example.integer(key));
+    else
+      std::for_each(labels->begin(), labels->end(), mark);
+    return correct;
+  };
+}
+
+std::function<double(const Example&)> number_of(std::string key) {
+  return [key = std::move(key)](const Example& example) {
+    const auto* number = std::get_if<double>(&example.at(key));
+    return number != nullptr ? *number : static_cast<double>(example.integer(key));
+  };
+}
+
 StreamPtr RankClassificationFormatter::apply(StreamPtr input,
                                              const PreprocessContext& context) const {
   const size_t classes = std::max(inputs_formats.size(), targets_formats.size());
@@ -94,26 +125,8 @@ StreamPtr RankClassificationFormatter::apply(StreamPtr input,
   rank.mode = mode;
   rank.inputs_fn = filled(inputs_formats);
   rank.targets_fn = filled(targets_formats);
-  rank.is_correct_fn = [key = label_key, classes](const Example& example) {
-    std::vector<bool> correct(classes);
-    const Value& value = example.at(key);
-    const auto* labels = std::get_if<Tokens>(&value);
-    // A label outside of the choices marks none.
-    const auto mark = [&](int64_t label) {
-      if (label >= 0 && static_cast<size_t>(label) < classes)
-        correct[static_cast<size_t>(label)] = true;
-    };
-    if (labels == nullptr)
-      mark(example.integer(key));
-    else
-      std::for_each(labels->begin(), labels->end(), mark);
-    return correct;
-  };
-  if (weight_key)
-    rank.weight_fn = [key = *weight_key](const Example& example) {
-      const auto* weight = std::get_if<double>(&example.at(key));
-      return weight != nullptr ? *weight : static_cast<double>(example.integer(key));
-    };
+  rank.is_correct_fn = one_hot_of(label_key, static_cast<int64_t>(classes));
+  if (weight_key) rank.weight_fn = number_of(*weight_key);
   return rank.apply(std::move(input), context);
 }
 

@@ -20,6 +20,12 @@ struct RankClassification final : Preprocessor {
   StreamPtr apply(StreamPtr input, const PreprocessContext& context) const override;
 };
 
+/// What gin files give as inputs_fn and targets_fn, is_correct_fn and weight_fn: the texts of a feature;
+/// a mark for each of `classes` by the number, or list of numbers, in a feature; its number.
+RankClassification::Texts texts_of(std::string key);
+std::function<std::vector<bool>(const Example&)> one_hot_of(std::string key, int64_t classes);
+std::function<double(const Example&)> number_of(std::string key);
+
 /// Choices from templates such as "{premise} so {hypothesis}"; one of the two lists may be a single
 /// template for all choices. label_key holds the number of the right choice, or a list of them.
 struct RankClassificationFormatter final : Preprocessor {

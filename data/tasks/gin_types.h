@@ -15,6 +15,7 @@ struct MixtureSpec {
   std::string name;
   std::vector<gin::Value> tasks;  // names, tasks, or pairs of one and its rate
   gin::Value default_rate = 1.0;  // or a function such as @seqio.mixing_rate_num_examples
+  gin::Value sample_fn = {};      // @tf.data.Dataset.sample_from_datasets; none: seqio's default
 };
 
 /// The object that a value is or, if it is an uncalled reference, makes.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "data/tasks/cache_folder.h"
 #include "runtime/base/check.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet::data {
 
@@ -22,6 +24,21 @@ MixtureRate examples_rate(ExamplesRate options) {
     stream.split = options.split;
     return mixing_rate(static_cast<double>(part->contents(stream).examples), options);
   };
+}
+
+double characters_rate(const Provider& part, const StreamOptions& stream,
+                       const CharactersRate& options) {
+  const auto folder = find_cache(part.name(), stream.cache_dirs);
+  QT_CHECK(folder.has_value(),
+           "mixing_rate_num_characters of '{}': needs the statistics of its cache, and it is not "
+           "cached in {}; make the cache with 'quintet cache --tasks={}'",
+           part.name(),
+           stream.cache_dirs.empty() ? "any directory (--seqio_additional_cache_dirs gives them)"
+                                     : fmt::format("{}", fmt::join(stream.cache_dirs, ", ")),
+           part.name());
+  const auto file = cache_stats_file(*folder, "train");
+  const double count = Json::read(file)[options.char_count_name].as_double();
+  return options.temperature == 1 ? count : std::pow(count, 1 / options.temperature);
 }
 
 MixtureRate configured_rate(const std::string& name, const gin::Config& config) {
@@ -56,7 +73,18 @@ void register_mixing_rates(gin::Registry& r) {
   std::vector<gin::Param> with_split = params;
   with_split.emplace_back("split", "train");
   r.add("seqio.utils.mixing_rate_num_examples", with_split, by_examples);
-  r.add_alias("seqio.mixing_rate_num_examples", "seqio.utils.mixing_rate_num_examples");
+  r.add("seqio.utils.mixing_rate_num_characters",
+        {"task",
+         {"options", nullptr},
+         {"temperature", 1.0},
+         {"char_count_name", CharactersRate().char_count_name}},
+        [](const gin::Arguments& a) {
+          return gin::Value(characters_rate(
+              *a.get<ProviderPtr>("task"), a.get_or<StreamOptions>("options", {}),
+              {a.get<double>("temperature"), a.get<std::string>("char_count_name")}));
+        });
+  for (const std::string name : {"mixing_rate_num_examples", "mixing_rate_num_characters"})
+    r.add_alias("seqio." + name, "seqio.utils." + name);
   r.add("t5.data.utils.rate_num_examples", params, by_examples);
   r.add("t5.data.utils.rate_unsupervised", {"task", {"options", nullptr}, {"value", 1e6}},
         [](const gin::Arguments& a) { return gin::Value(a.get<double>("value")); });

@@ -9,17 +9,21 @@
 namespace quintet::data {
 namespace {
 
-/// Draws the next part by its rate. A part that ends leaves the draw to the others.
+/// Draws the next part by its rate. A part that ends is the end, or leaves its draws to the others.
 class MixtureStream final : public Stream {
  public:
-  MixtureStream(std::vector<StreamPtr> parts, std::vector<double> rates, Key key)
-      : parts_(std::move(parts)), rates_(std::move(rates)), key_(key) {
+  MixtureStream(std::vector<StreamPtr> parts, std::vector<double> rates, Key key,
+                bool stops_on_empty)
+      : parts_(std::move(parts)),
+        rates_(std::move(rates)),
+        key_(key),
+        stops_on_empty_(stops_on_empty) {
     ended_.assign(parts_.size(), 0);
   }
   bool next(Example& out) override {
     while (true) {
       const double total = total_rate();
-      if (total <= 0) return false;
+      if (total <= 0 || (stops_on_empty_ && any_ended())) return false;
       const size_t part = pick(total);
       ++draws_;
       if (parts_[part]->next(out)) {
@@ -51,6 +55,9 @@ class MixtureStream final : public Stream {
 
  private:
   static constexpr size_t kFlags = 62;  // parts whose end one integer of the position tells
+  bool any_ended() const {
+    return std::any_of(ended_.begin(), ended_.end(), [](int64_t ended) { return ended != 0; });
+  }
   double total_rate() const {
     double total = 0;
     for (size_t i = 0; i < rates_.size(); ++i) total += ended_[i] ? 0 : rates_[i];
@@ -72,6 +79,7 @@ class MixtureStream final : public Stream {
   std::vector<double> rates_;
   std::vector<int64_t> ended_;
   Key key_;
+  bool stops_on_empty_;
   int64_t draws_ = 0;
 };
 
@@ -84,8 +92,8 @@ int64_t seed_of_part(int64_t seed, const std::string& name) {
 
 }  // namespace
 
-Mixture::Mixture(std::string name, std::vector<Part> parts)
-    : name_(std::move(name)), parts_(std::move(parts)) {
+Mixture::Mixture(std::string name, std::vector<Part> parts, bool stops_on_empty)
+    : name_(std::move(name)), parts_(std::move(parts)), stops_on_empty_(stops_on_empty) {
   QT_CHECK(!parts_.empty(), "mixture '{}' has no tasks", name_);
   for (const auto& [part, rate] : parts_) {
     QT_CHECK(part != nullptr, "mixture '{}': None is not a task", name_);
@@ -182,7 +190,8 @@ StreamPtr Mixture::stream(const StreamOptions& options) const {
   }
   constexpr uint32_t kDraws = 3;
   return std::make_unique<MixtureStream>(std::move(streams), std::move(rates),
-                                         fold_in(key_from_seed(options.seed), kDraws));
+                                         fold_in(key_from_seed(options.seed), kDraws),
+                                         stops_on_empty_);
 }
 
 std::vector<const Task*> Mixture::tasks() const {

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "data/preprocessors/token_preprocessors.h"
+#include "data/reading/shuffle_buffer.h"
 #include "data/tasks/cache_folder.h"
 #include "runtime/base/check.h"
 #include "runtime/base/nearest.h"
@@ -38,6 +39,16 @@ StreamPtr check_features(StreamPtr input, const Features& features, const std::s
   });
 }
 
+/// Only stages that hold examples back, of those that they made of one or of a group, add to the place
+/// of the stream that they read.
+bool makes_several_of_one(const Preprocess& preprocess,
+                          const std::shared_ptr<const ReadOrder>& order) {
+  Position raw, preprocessed;
+  place_stream(order, 0, 0)->save(raw);
+  preprocess(place_stream(order, 0, 0))->save(preprocessed);
+  return preprocessed.size() > raw.size();
+}
+
 }  // namespace
 
 Task::Task(Config config) : config_(std::move(config)) {
@@ -48,6 +59,9 @@ Task::Task(Config config) : config_(std::move(config)) {
   for (const auto& [name, feature] : config_.output_features)
     QT_CHECK(feature.vocabulary != nullptr, "task '{}': feature '{}' has no vocabulary",
              config_.name, name);
+  QT_CHECK(config_.shuffle_buffer_size.value_or(1) > 0,
+           "task '{}': shuffle_buffer_size is {}, expected at least 1, or None to forbid shuffling",
+           config_.name, *config_.shuffle_buffer_size);
 }
 
 size_t Task::cache_point() const {
@@ -136,10 +150,26 @@ StreamPtr Task::stream(const StreamOptions& options) const {
   int64_t joined = 1;
   for (const PreprocessorPtr& step : steps(options))
     joined = std::max(joined, step->examples_joined());
-  return chunk_stream(read_order(options), preprocess,
-                      {.examples = (kChunkExamples + joined - 1) / joined * joined,
-                       .runner = options.runner,
-                       .share = options.share});
+  const auto order = read_order(options);
+  StreamPtr stream = chunk_stream(order, preprocess,
+                                  {.examples = (kChunkExamples + joined - 1) / joined * joined,
+                                   .runner = options.runner,
+                                   .share = options.share});
+  return shuffled(std::move(stream), preprocess, order, options);
+}
+
+StreamPtr Task::shuffled(StreamPtr stream, const Preprocess& preprocess,
+                         const std::shared_ptr<const ReadOrder>& order,
+                         const StreamOptions& options) const {
+  if (!options.shuffle) return stream;
+  QT_CHECK(config_.shuffle_buffer_size.has_value(),
+           "task '{}': shuffling is forbidden, as its shuffle_buffer_size is None; set shuffle = "
+           "False",
+           name());
+  if (*config_.shuffle_buffer_size == 1 || !makes_several_of_one(preprocess, order)) return stream;
+  constexpr uint32_t kShuffle = 0x5bffe1;  // no number of an epoch
+  return shuffle_stream(std::move(stream), *config_.shuffle_buffer_size,
+                        fold_in(key_from_seed(options.seed), kShuffle));
 }
 
 Answer Task::postprocess(const Answer& decoded, const Example& example, bool is_target) const {

@@ -66,8 +66,12 @@ class Task final : public Provider {
     Features output_features;
     std::vector<MetricFn> metric_fns = {};
     PostprocessFn postprocess_fn = {};  // none: the decoded text itself
+    /// Examples held to shuffle what preprocessors make of one; none: the task must not be shuffled.
+    std::optional<int64_t> shuffle_buffer_size = kShuffleBufferSize;
   };
-  /// Throws a usage error if the name has other characters than letters, digits, _ . : # - or /.
+  static constexpr int64_t kShuffleBufferSize = 1000;  // seqio's
+  /// Throws a usage error if the name has other characters than letters, digits, _ . : # - or /, and
+  /// for a shuffle_buffer_size below 1.
   explicit Task(Config config);
   const std::string& name() const override { return config_.name; }
   const Features& output_features() const override { return config_.output_features; }
@@ -93,6 +97,11 @@ class Task final : public Provider {
 
  private:
   size_t cache_point() const;  // among the preprocessors; their number if there is none
+  /// The stream in a random order, if it is shuffled and preprocessing by `preprocess` makes several
+  /// examples of one: without that, the order of reading is a permutation of all already.
+  StreamPtr shuffled(StreamPtr stream, const Preprocess& preprocess,
+                     const std::shared_ptr<const ReadOrder>& order,
+                     const StreamOptions& options) const;
   /// What is left to do to examples of source(options).
   std::vector<PreprocessorPtr> steps(const StreamOptions& options) const;
   std::shared_ptr<const Reader> open(const StreamOptions& options) const;
@@ -110,11 +119,12 @@ using MixtureRate =
     std::variant<double, std::function<double(const ProviderPtr&, const StreamOptions&)>>;
 
 /// Tasks sampled in proportion to their rates; draw n of a mixture is a function of (seed, n). A
-/// mixture in a mixture divides its rate among its tasks. Tasks without the split are left out.
+/// mixture in a mixture divides its rate among its tasks. Tasks without the split are left out. The
+/// first task that ends is the mixture's end, as in seqio, or leaves its draws to the others.
 class Mixture final : public Provider {
  public:
   using Part = std::pair<ProviderPtr, MixtureRate>;
-  Mixture(std::string name, std::vector<Part> parts);
+  Mixture(std::string name, std::vector<Part> parts, bool stops_on_empty = true);
   const std::string& name() const override { return name_; }
   const Features& output_features() const override;
   std::vector<std::string> splits() const override;  // those that a part has
@@ -131,6 +141,7 @@ class Mixture final : public Provider {
   std::vector<std::pair<const Task*, double>> drawn(const StreamOptions& options) const;
   std::string name_;
   std::vector<Part> parts_;
+  bool stops_on_empty_;
 };
 
 /// Providers by name. Not global: an application makes one and passes it on.

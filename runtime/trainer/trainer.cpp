@@ -56,17 +56,20 @@ double largest(std::span<const float> values) {
 void add_weight_metrics(Metrics& metrics, const std::vector<ParamSlot>& slots,
                         const std::vector<std::vector<float>>& before,
                         const std::vector<double>& gradient_squares, Reducer& reducer) {
-  std::vector<double> squares, largest_of;  // of parameter and update; of the parameter
+  std::vector<double> squares;     // of a parameter, of its update, of update / old parameter
+  std::vector<double> largest_of;  // of a parameter
   for (size_t i = 0; i < slots.size(); ++i) {
     const std::vector<float> after = values_of(slots[i].param);
     std::vector<float> update = after;
     for (size_t j = 0; j < update.size(); ++j) update[j] -= before[i][j];
-    squares.insert(squares.end(), {squares_of(after), squares_of(update)});
+    std::vector<float> divided = update;
+    for (size_t j = 0; j < divided.size(); ++j) divided[j] /= before[i][j];
+    squares.insert(squares.end(), {squares_of(after), squares_of(update), squares_of(divided)});
     largest_of.push_back(largest(after));
   }
   Bucket sums, maxima;
   for (size_t i = 0; i < slots.size(); ++i) {
-    sums.add({&squares[2 * i], 2}, slots[i].shard_axes());
+    sums.add({&squares[3 * i], 3}, slots[i].shard_axes());
     maxima.add({&largest_of[i], 1}, slots[i].shard_axes());
   }
   sums.sum(&reducer);
@@ -74,13 +77,12 @@ void add_weight_metrics(Metrics& metrics, const std::vector<ParamSlot>& slots,
   for (size_t i = 0; i < slots.size(); ++i) {
     double elements = 1;
     for (const Axis& axis : slots[i].axes) elements *= static_cast<double>(axis.size);
-    const double weight = std::sqrt(squares[2 * i] / elements);
-    const double change = std::sqrt(squares[2 * i + 1] / elements);
+    const auto rms = [&](double sum) { return std::sqrt(sum / elements); };
     const std::string& name = slots[i].name;
-    metrics["weight_rms/" + name] = {weight, 1, true};
-    metrics["weight_gradient_rms/" + name] = {std::sqrt(gradient_squares[i] / elements), 1, true};
-    metrics["weight_update_rms/" + name] = {change, 1, true};
-    metrics["weight_update_divided_by_weight_rms/" + name] = {change / weight, 1, true};
+    metrics["weight_rms/" + name] = {rms(squares[3 * i]), 1, true};
+    metrics["weight_gradient_rms/" + name] = {rms(gradient_squares[i]), 1, true};
+    metrics["weight_update_rms/" + name] = {rms(squares[3 * i + 1]), 1, true};
+    metrics["weight_update_divided_by_weight_rms/" + name] = {rms(squares[3 * i + 2]), 1, true};
     metrics["weight_max/" + name] = {largest_of[i], 1, true};
   }
 }

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <fstream>
 #include <limits>
 
 #include "runtime/base/check.h"
+#include "runtime/base/formats/json.h"
 #include "runtime/gin/config.h"
+#include "tests/harness/fixtures.h"
 
 namespace quintet {
 namespace {
@@ -28,58 +32,101 @@ class ActionFromGin {
   gin::Config config_;
 };
 
-TEST(EarlyStopping, StopsAfterPatienceEvaluationsWithoutImprovement) {
-  ActionFromGin gin(
-      "trainer.EarlyStoppingAction.metric = ('task', 'loss')\n"
-      "trainer.EarlyStoppingAction.mode = 'min'\n"
-      "trainer.EarlyStoppingAction.patience = 2\n"
-      "trainer.EarlyStoppingAction.atol = 0.1\n");
-  const auto action = gin.make("t5x.trainer.EarlyStoppingAction");
-  const auto at = [&](double loss) { return action->run(1, {{"task", {{"loss", loss}}}}); };
-  EXPECT_EQ(at(5.0), "");
-  EXPECT_EQ(at(4.0), "");
-  EXPECT_EQ(at(3.95), "");  // within atol: the first without improvement
-  EXPECT_NE(at(3.96), "");
+/// EarlyStoppingAction of ('task', 'loss').
+std::shared_ptr<Action> early_stopping(const std::string& bindings) {
+  const std::string name = "trainer.EarlyStoppingAction.";
+  std::string text = name + "metric = ('task', 'loss')\n";
+  for (size_t begin = 0; begin < bindings.size();) {
+    const size_t end = std::min(bindings.find(';', begin), bindings.size());
+    text += name + bindings.substr(begin, end - begin) + "\n";
+    begin = end + 1;
+  }
+  return ActionFromGin(text).make("t5x.trainer.EarlyStoppingAction");
+}
+
+std::string shown(Action& action, double loss) {
+  return action.run(1, {{"task", {{"loss", loss}}}});
+}
+
+TEST(EarlyStopping, StopsWhereT5xDoes) {
+  const auto file = testing::fixture_root() / "semantics" / "early_stopping.jsonl";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
+  std::ifstream lines(file);
+  int stopped = 0, went_on = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json row = Json::parse(line);
+    const auto action = early_stopping(
+        fmt::format("mode = '{}';patience = {};atol = {};rtol = {}", row["mode"].as_string(),
+                    row["patience"].as_int(), row["atol"].as_double(), row["rtol"].as_double()));
+    const Json stops_after = row["stops_after"];
+    int64_t at = 0;
+    bool stops = false;
+    for (const Json& value : row["values"].items()) {
+      const double loss =
+          value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.as_double();
+      stops = !shown(*action, loss).empty();
+      if (stops) break;
+      ++at;
+    }
+    EXPECT_EQ(stops ? at : -1, stops_after.is_null() ? -1 : stops_after.as_int()) << line;
+    ++(stops ? stopped : went_on);
+  }
+  EXPECT_GT(stopped, 3);
+  EXPECT_GT(went_on, 3);
+}
+
+TEST(EarlyStopping, ComparesEachValueWithTheOneBefore) {
+  const auto action = early_stopping("mode = 'min';patience = 3");
+  for (const double loss : {1.0, 5.0, 4.9, 6.0}) EXPECT_EQ(shown(*action, loss), "") << loss;
+  EXPECT_NE(shown(*action, 6.0), "");  // 4.9, 6, 6
+  EXPECT_NE(shown(*early_stopping("mode = 'max';patience = 1"), 3.0), "");
+}
+
+TEST(EarlyStopping, RefusesWhatT5xRefuses) {
+  for (const char* wrong : {"mode = 'least'", "mode = 'min';atol = -1.0",
+                            "mode = 'min';rtol = -0.1", "mode = 'min';patience = 0"})
+    EXPECT_THROW(early_stopping(wrong), Error) << wrong;
 }
 
 TEST(EarlyStopping, OtherTasksDoNotCount) {
-  ActionFromGin gin(
-      "trainer.EarlyStoppingAction.metric = ('task', 'accuracy')\n"
-      "trainer.EarlyStoppingAction.mode = 'max'\n"
-      "trainer.EarlyStoppingAction.patience = 1\n");
-  const auto action = gin.make("t5x.trainer.EarlyStoppingAction");
-  EXPECT_EQ(action->run(1, {{"task", {{"accuracy", 0.5}}}}), "");
-  EXPECT_EQ(action->run(2, {{"other", {{"accuracy", 0.1}}}}), "");
-  EXPECT_NE(action->run(3, {{"task", {{"accuracy", 0.5}}}}), "");
+  const auto action = early_stopping("mode = 'max';patience = 2");
+  EXPECT_EQ(action->run(1, {{"task", {{"loss", 0.5}}}}), "");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(action->run(2, {{"other", {{"loss", 0.1}}}}), "");
+  EXPECT_EQ(action->run(2, {{"task", {{"accuracy", 0.1}}}}), "");
+  const std::string warning = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(warning.find("no task of 'task/loss'"), std::string::npos) << warning;
+  EXPECT_NE(warning.find("other"), std::string::npos) << warning;
+  EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1) << warning;
+  EXPECT_NE(action->run(3, {{"task", {{"loss", 0.5}}}}), "");
 }
 
 TEST(EarlyStopping, GoesOnWaitingAfterARestart) {
-  const std::string bindings =
-      "trainer.EarlyStoppingAction.metric = ('task', 'loss')\n"
-      "trainer.EarlyStoppingAction.mode = 'min'\n"
-      "trainer.EarlyStoppingAction.patience = ";
-  ActionFromGin two(bindings + "2\n"), three(bindings + "3\n");
-  const auto make = [](ActionFromGin& gin) {
-    return Actions{{"TRAIN", {gin.make("t5x.trainer.EarlyStoppingAction")}}};
+  const auto make = [](int patience) {
+    return Actions{
+        {"TRAIN", {early_stopping(fmt::format("mode = 'min';patience = {}", patience))}}};
   };
   const auto at = [](const Actions& actions, double loss) {
     return run_actions(actions, "TRAIN", 1, {{"task", {{"loss", loss}}}});
   };
-  const Actions first = make(two);
+  const Actions first = make(3);
   EXPECT_TRUE(action_states(first).empty());  // nothing seen yet
   EXPECT_EQ(at(first, 4.0), "");
   EXPECT_EQ(at(first, 5.0), "");
 
-  const Actions second = make(two);
+  const Actions second = make(3);
   EXPECT_EQ(restore_actions(second, action_states(first)), "");
-  EXPECT_NE(at(second, 4.5), "");  // the second without improvement on 4
-  EXPECT_NE(restore_actions(make(two), action_states(second)), "") << "had ended";
-  EXPECT_EQ(restore_actions(make(three), action_states(second)), "") << "more patience goes on";
+  EXPECT_NE(at(second, 5.0), "");  // 4, 5, 5
+  EXPECT_NE(restore_actions(make(3), action_states(second)), "") << "had ended";
+  const Actions patient = make(4);
+  EXPECT_EQ(restore_actions(patient, action_states(second)), "") << "more patience goes on";
+  EXPECT_NE(at(patient, 5.0), "");
+  EXPECT_EQ(at(make(3), 5.0), "") << "without its state it begins anew";
 }
 
 TEST(EarlyStopping, TakesNothingFromOneThatLooksAtAnotherMetric) {
   const std::string patience =
-      "trainer.EarlyStoppingAction.patience = 1\n"
+      "trainer.EarlyStoppingAction.patience = 2\n"
       "trainer.EarlyStoppingAction.mode = 'min'\n";
   ActionFromGin loss(patience + "trainer.EarlyStoppingAction.metric = ('task', 'loss')\n");
   ActionFromGin other(patience + "trainer.EarlyStoppingAction.metric = ('task', 'z_loss')\n");
@@ -90,15 +137,35 @@ TEST(EarlyStopping, TakesNothingFromOneThatLooksAtAnotherMetric) {
   EXPECT_EQ(run_actions(second, "TRAIN", 2, {{"task", {{"z_loss", 2.0}}}}), "");
 }
 
-TEST(TerminateOnNan, EndsWithExitCodeSeven) {
-  ActionFromGin gin("trainer.TerminateOnNanAction.task = 'train'\n");
-  const auto action = gin.make("t5x.trainer.TerminateOnNanAction");
-  EXPECT_EQ(action->run(1, {{"train", {{"loss", 2.0}}}}), "");
+TEST(TerminateOnNan, FailsOrStopsAsT5xDoes) {
+  const TaskMetrics good = {{"train", {{"loss", 2.0}}}};
+  const std::string task = "trainer.TerminateOnNanAction.task = 'train'\n";
+  for (const double bad :
+       {std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()}) {
+    const auto fails = ActionFromGin(task).make("t5x.trainer.TerminateOnNanAction");
+    EXPECT_EQ(fails->run(1, good), "");
+    try {
+      fails->run(2, {{"train", {{"loss", bad}}}});
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kNonFinite);
+    }
+    const auto stops = ActionFromGin(task + "trainer.TerminateOnNanAction.fail = False\n")
+                           .make("t5x.trainer.TerminateOnNanAction");
+    EXPECT_EQ(stops->run(1, good), "");
+    EXPECT_NE(stops->run(2, {{"train", {{"loss", bad}}}}), "");
+  }
+}
+
+TEST(Actions, KnowT5xsModesAlone) {
+  EXPECT_NO_THROW(check_modes({{"TRAIN", {}}, {"TRAIN_EVAL", {}}, {"INFER_EVAL", {}}}, "actions"));
   try {
-    action->run(2, {{"train", {{"loss", std::numeric_limits<double>::quiet_NaN()}}}});
+    check_modes({{"EVAL", {}}}, "run.gin:3");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kNonFinite);
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_NE(std::string(error.what()).find("run.gin:3: 'EVAL'"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -4,7 +4,9 @@
 #include <set>
 
 #include "data/tasks/number_words.h"
+#include "runtime/base/formats/json.h"
 #include "tests/data/files.h"
+#include "tests/harness/fixtures.h"
 
 namespace quintet::data {
 namespace {
@@ -443,6 +445,55 @@ TEST_F(BatchesTest, StoppingEarlyDoesNotHang) {
   for (int i = 0; i < 20; ++i) {
     Batches batches = open(i % 2 == 0, {.prefetch = 1 + i % 3});
     if (i % 4 != 0) batches.next();
+  }
+}
+
+TEST_F(BatchesTest, SmallSetsFillWholeBatchesAsT5xsTrainingEvaluation) {
+  const auto file = ::quintet::testing::fixture_root() / "semantics" / "train_eval.json";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
+  for (const Json& row : Json::read(file).items()) {
+    const auto ids = row["ids"].as_ints();
+    const int64_t length = row["length"].as_int(), batch_size = row["batch_size"].as_int();
+    const auto task = std::make_shared<Task>(Task::Config{
+        .name = "few",
+        .source =
+            std::make_shared<FunctionDataSource>("few",
+                                                 std::map<std::string, FunctionDataSource::Split>{
+                                                     {"validation",
+                                                      {std::ssize(ids),
+                                                       [&](int64_t i, Example& out) {
+                                                         out.set("targets",
+                                                                 Tokens{static_cast<int32_t>(
+                                                                     ids[static_cast<size_t>(i)])});
+                                                       }}}}),
+        .preprocessors = {},
+        .output_features = {{"targets", {std::make_shared<PassThroughVocabulary>(99, 1)}}}});
+    DatasetConfig config = config_of(row["pack"].as_bool(), batch_size);
+    config.task_feature_lengths = {{"targets", length}};
+    config.split = "validation";
+    config.shuffle = false;
+    for (const int64_t shards : {1, 2}) {
+      std::vector<Batches> parts;
+      for (int64_t i = 0; i < shards; ++i)
+        parts.emplace_back(*task, config,
+                           make_feature_converter("LMFeatureConverter", {.pack = config.pack}),
+                           BatchOptions{.epochs = row["eval_steps"].as_int() * batch_size,
+                                        .repeat_rows = true,
+                                        .prefetch = 0,
+                                        .shard = {i, shards}});
+      for (const Json& want : row["batches"].items()) {
+        std::vector<int64_t> got, expected;
+        for (Batches& part : parts) {
+          const auto batch = part.next();
+          ASSERT_TRUE(batch);
+          for (const int32_t id : batch->features.at("decoder_target_tokens").as<int32_t>())
+            got.push_back(id);
+        }
+        for (const Json& tokens : want.items())
+          for (const int64_t id : tokens.as_ints()) expected.push_back(id);
+        EXPECT_EQ(got, expected) << want.path() << " of " << shards;
+      }
+    }
   }
 }
 

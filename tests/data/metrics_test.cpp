@@ -302,5 +302,14 @@ TEST(MetricValues, RougesBootstrapIsTheSameEachTime) {
   EXPECT_EQ(rouge(targets, predictions), rouge(targets, predictions));
 }
 
+TEST(Metrics, RougeTakesTheIdsOfAVocabularyAsTokens) {
+  metrics::RougeOptions options{.score_keys = {"rouge1", "rougeLsum"}};
+  EXPECT_EQ(metrics::rouge_mean(options)({"ab"}, {"ac"}),
+            (MetricValues{{"rouge1", 0.0}, {"rougeLsum", 0.0}}));
+  options.tokenizer = std::make_shared<ByteVocabulary>();
+  EXPECT_EQ(metrics::rouge_mean(options)({"ab"}, {"ac"}),
+            (MetricValues{{"rouge1", 50.0}, {"rougeLsum", 50.0}}));
+}
+
 }  // namespace
 }  // namespace quintet::data

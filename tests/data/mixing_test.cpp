@@ -87,6 +87,56 @@ TEST(Mixture, InAMixtureDividesItsRate) {
   EXPECT_NEAR(counts[6], 1500, 4 * std::sqrt(3500 * 3 / 7.0 * 4 / 7));
 }
 
+TEST(Mixture, EndsWithItsFirstTaskAsInSeqioOrWithTheLast) {
+  const auto file = fixture_root() / "semantics" / "mixture_end.json";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
+  for (const Json& row : Json::read(file).items()) {
+    const bool stops = row["stop_on_empty_dataset"].as_bool();
+    const auto examples = row["examples"].as_ints(), given = row["given"].as_ints();
+    const Mixture mixture("mixture",
+                          {{task("few", examples[0], 1), 1.0}, {task("many", examples[1], 2), 1.0}},
+                          stops);
+    const StreamPtr stream = mixture.stream({.seed = 3, .epochs = 1});
+    std::map<int32_t, int64_t> counts;
+    for (const Example& example : collect(*stream)) ++counts[example.tokens("targets")[0]];
+    EXPECT_EQ(counts[1], given[0]) << stops;
+    if (stops) {  // as many of the other as random draws give
+      const double wide = 5 * std::sqrt(2 * static_cast<double>(given[0]));
+      for (const int64_t other : {counts[2], given[1]})
+        EXPECT_LE(std::abs(static_cast<double>(other - given[0])), wide);
+    } else {
+      EXPECT_EQ(counts[2], given[1]);
+    }
+    Example none;
+    EXPECT_FALSE(stream->next(none)) << "an end is an end";
+    Position position;
+    stream->save(position);
+    const StreamPtr again = mixture.stream({.seed = 3, .epochs = 1});
+    PositionReader reader(position);
+    again->restore(reader);
+    EXPECT_FALSE(again->next(none));
+  }
+}
+
+TEST(MixingRates, ByCharactersAreThoseOfSeqio) {
+  const auto file = fixture_root() / "semantics" / "characters.json";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
+  const StreamOptions stream{.cache_dirs = {(fixture_root() / "seqio/cache/cache").string()}};
+  const auto cached = task("oracle_tsv", 5, 1);
+  for (const Json& row : Json::read(file).items()) {
+    const double want = row["rate"].as_double();
+    EXPECT_NEAR(
+        characters_rate(*cached, stream,
+                        {row["temperature"].as_double(), row["char_count_name"].as_string()}),
+        want, 1e-9 * want)
+        << row.path();
+  }
+  EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { characters_rate(*cached, stream, {}); }),
+                       "text_chars"));
+  EXPECT_TRUE(contains(message_of(ExitCode::kUsage, [&] { characters_rate(*cached, {}, {}); }),
+                       "quintet cache --tasks=oracle_tsv"));
+}
+
 TEST(Mixture, LeavesOutTasksWithoutTheSplit) {
   const auto a = task("a", 10, 5), b = task("b", 10, 6, {"train", "validation"});
   const Mixture mixture("mixture", {{a, 1.0}, {b, 1.0}});
@@ -104,6 +154,7 @@ TEST_F(GinMixtures, RatesAreNumbersOrFunctions) {
   const auto tasks = tasks_of(R"(
 import seqio
 import t5.data
+import tensorflow as tf
 from t5.data import preprocessors
 seqio.Feature.vocabulary = @seqio.PassThroughVocabulary()
 seqio.PassThroughVocabulary.size = 50
@@ -125,6 +176,7 @@ limited/seqio.mixing_rate_num_examples.maximum = 2
 computed/seqio.Mixture:
   name = 'computed'
   tasks = [('a', @seqio.mixing_rate_num_examples), ('b', @limited/seqio.mixing_rate_num_examples)]
+  sample_fn = @tf.data.Dataset.sample_from_datasets
 nested/seqio.Mixture:
   name = 'nested'
   tasks = ['b', ('computed', 3), ('a', @t5.data.rate_unsupervised)]
@@ -137,6 +189,11 @@ seqio.MixtureRegistry.mixtures = [@computed/seqio.Mixture(), @nested/seqio.Mixtu
     return dynamic_cast<const Mixture&>(*tasks.get(name)).rates({});
   };
   EXPECT_EQ(rates("computed"), (std::vector<double>{4, 2}));
+  const auto length = [&](const std::string& name) {
+    return collect(*tasks.get(name)->stream({.epochs = 1})).size();
+  };
+  EXPECT_EQ(length("computed"), 9u);  // sample_fn goes on to the end of the last
+  EXPECT_LT(length("nested"), 9u);
   const auto nested = rates("nested");
   ASSERT_EQ(nested.size(), 2u);
   EXPECT_DOUBLE_EQ(nested[0], std::sqrt(5.0) + 3 * 2 / 6.0);

@@ -77,7 +77,8 @@ TEST(NumberWords, BuiltInTasksGoBothWays) {
     each = evaluation_examples(*task, config).size();
     EXPECT_NEAR(static_cast<double>(each), 450, 60) << task->name();
   }
-  EXPECT_EQ(examples.size(), 2 * each);
+  EXPECT_GT(examples.size(), each);  // the mixture ends with the first task that does
+  EXPECT_LE(examples.size(), 2 * each);
   for (const Example& example : examples) {
     const std::string &inputs = example.text("inputs_pretokenized"),
                       &targets = example.text("targets_pretokenized");

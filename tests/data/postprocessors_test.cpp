@@ -84,6 +84,7 @@ TEST_F(PostprocessedTask, IsNamedInGin) {
   gin::Config config(names, gin::Config::Options());
   config.parse_text(R"(
 import seqio
+from rouge_score import tokenizers
 from t5.data import postprocessors
 from t5.evaluation import metrics
 seqio.Feature.vocabulary = @seqio.ByteVocabulary()
@@ -95,7 +96,12 @@ seqio.Task:
   output_features = {'targets': @seqio.Feature()}
   postprocess_fn = [@postprocessors.lower_text, @postprocessors.string_label_to_class_id]
   metric_fns = [@cb/metrics.mean_multiclass_f1, @cola/metrics.sklearn_metrics_wrapper,
-                @metrics.deduplicate_metric, @metrics.rank_classification]
+                @metrics.deduplicate_metric, @metrics.rank_classification,
+                @plain/metrics.rouge_mean, @stems/metrics.rouge_mean, @bytes/metrics.rouge_mean]
+metrics.rouge_mean.score_keys = ('rouge1',)
+stems/metrics.rouge_mean.tokenizer = @tokenizers.DefaultTokenizer()
+tokenizers.DefaultTokenizer.use_stemmer = True
+bytes/metrics.rouge_mean.tokenizer = @seqio.ByteVocabulary()
 postprocessors.string_label_to_class_id.label_classes = ['no', 'yes']
 cb/metrics.mean_multiclass_f1.num_classes = 3
 cola/metrics.sklearn_metrics_wrapper.metric_str = 'matthews_corrcoef'
@@ -108,11 +114,17 @@ seqio.TaskRegistry.tasks = [@seqio.Task()]
   const TaskRegistry registry = make_task_registry(config);
   const Task& task = *registry.get("judged")->tasks().front();
   EXPECT_EQ(task.postprocess("YES", Example(), false), Answer(1));
-  ASSERT_EQ(task.metric_fns().size(), 4u);
+  ASSERT_EQ(task.metric_fns().size(), 7u);
   EXPECT_EQ(task.metric_fns()[0].name, "mean_3class_f1");
   EXPECT_EQ(task.metric_fns()[1]({0, 1}, {0, 1}), (MetricValues{{"matthews_corrcoef", 100.0}}));
   EXPECT_EQ(task.metric_fns()[2].name, "deduplicate_metric(squad)");
   EXPECT_TRUE(task.metric_fns()[3].wants_scores());
+  const auto rouge = [&](size_t i) {
+    return task.metric_fns()[i]({"walked"}, {"walking"}).at("rouge1");
+  };
+  EXPECT_EQ(rouge(4), MetricValue(0.0));
+  EXPECT_EQ(rouge(5), MetricValue(100.0));  // one stem
+  EXPECT_NE(rouge(6), MetricValue(0.0));    // bytes in common
 }
 
 }  // namespace

@@ -36,20 +36,23 @@ void pass_time(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-/// A mixture of the built-in tasks and of numbers as bytes, some of which are dropped; with faults
-/// by mode.
+/// A mixture of the built-in tasks and of numbers as bytes, of which some are dropped and some come
+/// twice, so that a buffer shuffles them; with faults by mode.
 ProviderPtr make_provider(bool last_data_rank) {
   struct Encode final : Preprocessor {
     StreamPtr apply(StreamPtr input, const PreprocessContext&) const override {
-      return map_stream(std::move(input), [](Example& example) {
+      return flat_map_stream(std::move(input), [](Example&& example, std::vector<Example>& out) {
         const auto number = example.index;
-        for (const char* name : {"inputs", "targets"})
-          example.set(name, ByteVocabulary().encode(std::to_string(number * number)));
-        example.set("table",
+        for (int64_t i = 0; i < (number % 5 + 1) / 2; ++i) {
+          Example piece;
+          for (const char* name : {"inputs", "targets"})
+            piece.set(name, ByteVocabulary().encode(std::to_string(number * number + i)));
+          piece.set("table",
                     NdArray<double>{{number % 7, 2},
                                     std::vector<double>(static_cast<size_t>(number % 7) * 2,
                                                         0.5 * static_cast<double>(number))});
-        return number % 5 != 0;
+          out.push_back(std::move(piece));
+        }
       });
     }
   };

@@ -287,6 +287,37 @@ TEST(RankClassification, FunctionsOfC) {
                        "2 inputs, 1 targets"));
 }
 
+/// The example of t5's own docstring.
+TEST_F(ThroughGin, RankClassificationTakesFunctionsOfFeatures) {
+  const std::string bindings = R"(
+from quintet import data
+from t5.data import preprocessors
+inputs/data.texts_of.key = 'prefix'
+targets/data.texts_of.key = 'suffix'
+data.one_hot_of.key = 'label'
+data.one_hot_of.num_classes = 2
+data.number_of.key = 'weight'
+preprocessors.rank_classification:
+  inputs_fn = @inputs/data.texts_of
+  targets_fn = @targets/data.texts_of
+  is_correct_fn = @data.one_hot_of
+  weight_fn = @data.number_of
+)";
+  const auto ranked = [&](const std::string& more) {
+    const auto step = gin::as<PreprocessorPtr>(
+        config(bindings + more).call("t5.data.preprocessors.rank_classification"), {"step"});
+    return rows_text(*step->apply(rows(R"([{"prefix": ["The farmland needed ",
+        "The farmland wanted "], "suffix": ["water", "cows"], "label": 0, "weight": 1.5}])"),
+                                  {}));
+  };
+  const std::string water = R"({"idx":[0,0],"inputs":"The farmland needed ","is_correct":1,)"
+                            R"("targets":"water","weight":1.5})",
+                    cows = R"({"idx":[0,1],"inputs":"The farmland wanted ","is_correct":0,)"
+                           R"("targets":"cows","weight":1.5})";
+  EXPECT_EQ(ranked(""), "[" + water + "," + cows + "]");
+  EXPECT_EQ(ranked("preprocessors.rank_classification.mode = 'train'"), "[" + water + "]");
+}
+
 TEST(Translate, AnUnknownLanguageIsAnError) {
   EXPECT_EQ(language_name("de-AT"), "German");
   EXPECT_TRUE(contains(message_of(ExitCode::kUsage, [] { language_name("xx"); }), "'xx'"));

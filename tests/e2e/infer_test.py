@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import random
 import signal
 import subprocess
@@ -36,7 +37,7 @@ def one_result(out, mode="predict"):
     names = sorted(path.name for path in out.iterdir())
     results = [name for name in names if name.startswith("infer_") and not name.endswith(".COMPLETED")]
     assert len(results) == 1 and f"-{mode}.jsonl-00000-of-00001" in results[0], names
-    assert results[0] + ".COMPLETED" in names and "config.gin" in names and len(names) == 3, names
+    assert results[0] + ".COMPLETED" in names and {"config.gin", "model-info.txt"} < set(names) and len(names) == 4, names
     return out / results[0]
 
 
@@ -67,6 +68,22 @@ def test_all_decodes_and_fields_are_bound_in_gin(folder):
     for answer in lines(one_result(out, "predict_with_aux")):
         assert len(answer["prediction"]) == 3 and len(answer["aux"]["scores"]) == 3, answer
         assert answer["aux"]["scores"] == sorted(answer["aux"]["scores"]), answer
+
+
+def test_num_decodes_of_the_model_wins_as_in_t5x(folder):
+    fixture = pathlib.Path(os.environ.get("QUINTET_FIXTURES", e2e.ROOT / "tests" / "fixtures")) / "semantics/num_decodes.json"
+    if not fixture.exists():
+        return  # other fixtures
+    run, file = trained(folder), questions(folder, 2)
+    method, beam_search = "models.EncoderDecoderModel.predict_batch_with_aux", "decoding.beam_search.num_decodes"
+    for i, row in enumerate(json.loads(fixture.read_text())):
+        bound = [f"--gin.{name}={row[key]}" for name, key in
+                 ((f"{method}.num_decodes", "predict_batch_with_aux"), (beam_search, "decode_fn")) if row[key] is not None]
+        out, _ = infer(folder, run, f"decodes{i}", f"--input={file}", f"--gin.{method}.return_all_decodes=True", *bound,
+                          f"--gin.models.EncoderDecoderModel.decode_fn=@decoding.beam_search")
+        assert {len(answer["prediction"]) for answer in lines(one_result(out))} == {row["decodes"]}, row
+    _, refused = infer(folder, run, "params", f"--input={file}", f"--gin.{method}.decoder_params={{'num_decodes': 2}}", expect=2)
+    assert "bind that" in refused.err, refused
 
 
 def test_ranks_and_chunks_change_nothing_and_shards_partition(folder):

@@ -83,6 +83,12 @@ def test_two_ranks_train_as_one(folder):
     e2e.quintet(*tiny(folder / "one", 20))
     mpirun(2, *tiny(folder / "two", 20))
     assert_close_runs(folder / "one", folder / "two")
+    one, two = ((folder / name / "model-info.txt").read_text() for name in ("one", "two"))
+    assert one == two and "shape (embed=16, mlp=16)" in one and "partition spec (None, 'model')" in one, two
+    for record in map(json.loads, (folder / "two" / "metrics.jsonl").read_text().splitlines()):
+        if "loss" in record:  # a core is a device, and each rank has one
+            for name in ("timing/seqs_per_second", "timing/target_tokens_per_second"):
+                assert abs(record[name] / record[name + "_per_core"] - 2) < 1e-9, record
 
 
 def test_a_rank_has_the_rows_of_its_shard_and_no_others(folder):

@@ -38,6 +38,7 @@ def test_configurations(folder):
     refuses(2, ["number_words"], *tiny(run, 10, "--gin.TASK='number_word'"))
     refuses(2, ["num_partitions"], *tiny(run, 10, "--gin.partitioning.PjitPartitioner.num_partitions=2"))
     refuses(2, ["total_steps"], *tiny(run, 10, "--gin.train_script.train.total_steps=-5"))
+    refuses(2, ["actions", "'EVAL'", "TRAIN_EVAL"], *tiny(run, 10, "--gin.train_script.train.actions={'EVAL': []}"))
     small = ["plan", "t5x/examples/t5/t5_1_1/small.gin", "--gin.DROPOUT_RATE=0.0"]
     refuses(2, ["relpos_bias/rel_embedding", "'heads' of size 6", "'model' of size 4"], *small, "--mesh=data=2,model=4")
     refuses(2, ["batch=10", "'data' of size 4"], *small, "--mesh=data=4,model=2", "--batch=10")

@@ -16,6 +16,16 @@ HostArrays batch_at(const HostArrays& stacked, int64_t index) {
   return batch;
 }
 
+/// Of (after - before) / before.
+double rms_of_ratio(const std::vector<float>& before, const std::vector<float>& after) {
+  double sum = 0;
+  for (size_t i = 0; i < before.size(); ++i) {
+    const double ratio = static_cast<double>((after[i] - before[i]) / before[i]);
+    sum += ratio * ratio;
+  }
+  return std::sqrt(sum / static_cast<double>(before.size()));
+}
+
 class TrainFixture : public ::testing::TestWithParam<std::filesystem::path> {
  protected:
   void SetUp() override {
@@ -75,6 +85,24 @@ class TrainFixture : public ::testing::TestWithParam<std::filesystem::path> {
     }
   }
 
+  std::map<std::string, std::vector<float>> parameters() const {
+    std::map<std::string, std::vector<float>> values;
+    for (const ParamInfo& info : model_->parameters().all()) {
+      const HostArray array = info.value.to_host();
+      values[info.name].assign(array.as<float>().begin(), array.as<float>().end());
+    }
+    return values;
+  }
+
+  void compare_update_ratios(const std::map<std::string, std::vector<float>>& before,
+                             const Metrics& got) {
+    for (const auto& [name, after] : parameters()) {
+      const double want = rms_of_ratio(before.at(name), after);
+      EXPECT_NEAR(got.at("weight_update_divided_by_weight_rms/" + name).value(), want, 1e-5 * want)
+          << name;
+    }
+  }
+
   void compare_checkpoint(int64_t updates) {
     std::map<std::string, HostArray> state;
     for (const StateArray& array : trainer_->state()) state[array.name] = host_copy(array);
@@ -104,10 +132,30 @@ class TrainFixture : public ::testing::TestWithParam<std::filesystem::path> {
   std::unique_ptr<Trainer> trainer_;
 };
 
+TEST(WeightMetrics, DivideEveryUpdateByItsOldWeightInT5x) {
+  const auto file = fixture_root() / "semantics" / "weight_metrics.json";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
+  const Json json = Json::read(file);
+  const double rate = json["sgd_learning_rate"].as_double();
+  const auto values = [](const Json& array) {
+    std::vector<float> all;
+    for (const double x : array["values"].as_doubles()) all.push_back(static_cast<float>(x));
+    return all;
+  };
+  for (const auto& [name, old] : json["before"].members()) {
+    const std::vector<float> before = values(old), gradient = values(json["gradients"][name]);
+    std::vector<float> after = before;
+    for (size_t i = 0; i < after.size(); ++i) after[i] -= static_cast<float>(rate) * gradient[i];
+    const double want = json["metrics"]["weight_update_divided_by_weight_rms/" + name].as_double();
+    EXPECT_NEAR(rms_of_ratio(before, after), want, 1e-5 * want) << name;
+  }
+}
+
 TEST_P(TrainFixture, FollowsTheReference) {
   const HostArrays batches = read_safetensors(GetParam() / (*meta_)["batches"].as_string());
   const auto recorded = (*meta_)["checkpoint_steps"].as_ints();
   for (int64_t step = 0; step < (*meta_)["steps"].as_int(); ++step) {
+    const auto before = parameters();
     const StepResult result = trainer_->train(batch_at(batches, step));
     EXPECT_FALSE(result.skipped);
     compare_metrics(step, result.metrics);
@@ -116,6 +164,7 @@ TEST_P(TrainFixture, FollowsTheReference) {
       SCOPED_TRACE(fmt::format("after {} updates", step + 1));
       compare_checkpoint(step + 1);
       compare_weight_metrics(static_cast<size_t>(found - recorded.begin()), result.metrics);
+      compare_update_ratios(before, result.metrics);
     }
     if (HasFailure()) break;
   }
