@@ -56,7 +56,7 @@ const GpuKernels& AbstractDevice::kernels() const {
                                     .update_adafactor = kNothing,
                                     .measure_arrays = kNothing,
                                     .decide_update = kNothing,
-                                    .skinny_matmul = kNothing,
+                                    .small_batch_matmul = kNothing,
                                     .expand_rows = kNothing,
                                     .decode_self = kNothing,
                                     .decode_cross = kNothing,
