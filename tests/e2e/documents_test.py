@@ -27,7 +27,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md")), ROOT / "C
          *sorted(file for file in ROOT.glob("*/README.md"))]
 BLOCK = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.M | re.S)
 NOT_RUN = re.compile(r"# not run by the tests.*: \S")
-COMMAND = re.compile(r"^(quintet|scripts/|bench/|mpirun|sbatch|curl|ctest|cmake|python3) ?", re.M)
+COMMAND = re.compile(r"^(quintet |scripts/|bench/|mpirun |sbatch |curl |ctest |cmake |python3 )", re.M)
 VERBS_PAGE = ROOT / "docs/reference/verbs.md"
 # The program, with training that is not short already cut to ten steps.
 SHORT = f"""#!/usr/bin/env bash
