@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "data/huggingface/huggingface_vocabulary.h"
 #include "data/vocabularies/vocabulary_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
@@ -67,7 +68,14 @@ TextFiles huggingface_files(const data::Vocabulary* vocabulary, int64_t eos_id) 
   TextFiles files = {{kGeneration, generation_config(eos_id)}};
   if (vocabulary == nullptr) return files;
   const auto* pieces = dynamic_cast<const data::SentencePieceVocabulary*>(vocabulary);
-  const bool is_bytes = dynamic_cast<const data::ByteVocabulary*>(vocabulary) != nullptr;
+  const auto* tokenizer = dynamic_cast<const data::HuggingFaceVocabulary*>(vocabulary);
+  if (tokenizer != nullptr && !tokenizer->model_file().empty()) {
+    files = huggingface_files(fs::path(tokenizer->model_file()).parent_path(), eos_id);
+    files[kGeneration] = generation_config(eos_id);
+    return files;
+  }
+  const bool is_bytes =
+      tokenizer != nullptr || dynamic_cast<const data::ByteVocabulary*>(vocabulary) != nullptr;
   QT_CHECK(
       pieces != nullptr || is_bytes,
       "the model's vocabulary is {}: Hugging Face's T5 has a SentencePiece or a byte vocabulary",

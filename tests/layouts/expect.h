@@ -37,10 +37,15 @@ inline void expect_same(const Result& want, const std::vector<Result>& ranks) {
     // Adafactor divides by roots of means of squares: a gradient's relative error, times the rate.
     expect_close(want.parameters, got.parameters, 2e-5, "value");
     ASSERT_EQ(want.metrics.size(), got.metrics.size());
-    for (const auto& [name, metric] : want.metrics)
+    for (const auto& [name, metric] : want.metrics) {
+      if (got.metrics.at(name).value() == metric.value()) continue;  // infinities, too
+      // A mean of quotients by single weights: one near zero, which rounding moves, weighs most.
+      const double tolerance =
+          name.starts_with("weight_update_divided_by_weight_rms/") ? 5e-2 : 1e-4;
       EXPECT_NEAR(got.metrics.at(name).value(), metric.value(),
-                  1e-4 * std::abs(metric.value()) + 1e-7)
+                  tolerance * std::abs(metric.value()) + 1e-7)
           << name;
+    }
     if (::testing::Test::HasFailure()) return;
   }
 }
