@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -43,10 +44,34 @@ int64_t bytes_now(const Limit& limit) {
   return 0;
 }
 
-[[gnu::noinline]] void grow_stack() {
+[[gnu::noinline]] void touch_stack() {
   char pages[kStackBytes];
   std::memset(pages, 0, sizeof(pages));
   asm volatile("" : : "r"(pages) : "memory");  // it is used, the compiler is told
+}
+
+void on_stack_refused(int) {
+  constexpr char kMessage[] =
+      "error: the limit of memory (ulimit -v, -d) leaves no room for the program's stack; raise "
+      "it\n";
+  (void)!write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  _exit(static_cast<int>(ExitCode::kEnvironment));
+}
+
+/// Maps the main thread's stack. What is refused there, the kernel tells by SIGSEGV alone.
+void grow_stack() {
+  static std::array<char, size_t{1} << 16> handlers_stack;
+  stack_t stack{}, stack_before{};
+  stack.ss_sp = handlers_stack.data();
+  stack.ss_size = handlers_stack.size();
+  struct sigaction refused = {}, before = {};
+  refused.sa_handler = on_stack_refused;
+  refused.sa_flags = SA_ONSTACK;
+  ::sigaltstack(&stack, &stack_before);
+  ::sigaction(SIGSEGV, &refused, &before);
+  touch_stack();
+  ::sigaction(SIGSEGV, &before, nullptr);
+  ::sigaltstack(&stack_before, nullptr);
 }
 
 /// Of an exception that nobody caught: in a thread, or in a parallel region.
