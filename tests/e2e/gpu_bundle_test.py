@@ -165,7 +165,7 @@ def test_a_program_linked_to_the_toolkit_is_refused(tmp_path):
         shutil.rmtree(tmp_path / "out", ignore_errors=True)
 
 
-if shutil.which("zstd") is None:
-    print("skipped: zstd is not there (apt-get install zstd)")
+if shutil.which("xz") is None:
+    print("skipped: xz is not there (apt-get install xz-utils)")
     sys.exit(77)
 run(globals())
