@@ -11,6 +11,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files/atomic_file.h"
 #include "runtime/base/files/posix_file.h"
+#include "runtime/base/formats/json.h"
 
 namespace quintet {
 namespace {
@@ -53,6 +54,8 @@ std::filesystem::path temporary_path(const std::filesystem::path& model_dir, int
 void publish(const std::filesystem::path& model_dir, int64_t step) {
   const auto temporary = temporary_path(model_dir, step), final = checkpoint_path(model_dir, step);
   const bool replaces = is_there(final);
+  if (replaces && is_there(final / kPinnedName))
+    atomic_write_file(temporary / kPinnedName, read_file(final / kPinnedName));
   if (!replaces) {
     rename_path(temporary, final);
   } else if (!exchange(temporary, final)) {

@@ -19,7 +19,7 @@ std::optional<int64_t> step_of(const std::string& name);
 /// Where a save of the step is prepared.
 std::filesystem::path temporary_path(const std::filesystem::path& model_dir, int64_t step);
 /// Makes a synced temporary folder visible; a checkpoint already there is exchanged in one move and
-/// then deleted. Durable on return.
+/// then deleted, its file PINNED taken over. Durable on return.
 void publish(const std::filesystem::path& model_dir, int64_t step);
 /// Deletes a visible checkpoint: gone from sight at once and for good, its files a little later.
 void trash(const std::filesystem::path& model_dir, int64_t step);

@@ -154,6 +154,21 @@ TEST(Checkpoint, PinnedOnesCountAsKept) {
   EXPECT_EQ(manager.steps(), (std::vector<int64_t>{2, 3, 4}));
 }
 
+TEST(Checkpoint, APinnedOneThatIsSavedAgainStaysPinned) {
+  const Scratch scratch;
+  const FolderLock lock(scratch.path());
+  CheckpointManager manager(lock, {.keep = 1});
+  const auto pin = checkpoint_path(scratch.path(), 3) / "PINNED";
+  manager.save(3, slices_of(small_state(1)), "{}");
+  testing::write_bytes(pin, "the paper's");
+  manager.save(3, slices_of(small_state(2)), "{}");
+  EXPECT_EQ(read_file(pin), "the paper's");
+  EXPECT_TRUE(
+      same_state(read_checkpoint(checkpoint_path(lock.folder(), 3)).arrays, small_state(2)));
+  manager.save(4, slices_of(small_state()), "{}");
+  EXPECT_EQ(manager.steps(), (std::vector<int64_t>{3, 4}));
+}
+
 TEST(Checkpoint, AChoiceRemovesNeitherTheLastNorThePinned) {
   const Scratch scratch;
   const FolderLock lock(scratch.path());
