@@ -30,7 +30,9 @@ int run_inspect(std::span<char* const> args) {
       .add_option("--format", options.format, "text or json")
       ->check(CLI::IsMember({"text", "json"}));
   cli.app().add_flag("--verify,!--no-verify", options.verify, "check CRCs, not only sizes");
-  cli.app().add_flag("--stats", options.stats, "smallest, largest, root mean square, not finite");
+  cli.app().add_flag("--stats", options.stats,
+                     "smallest, largest, root mean square, not finite; of a model directory those "
+                     "of its newest checkpoint");
   if (!cli.parse(args)) return 0;
   return inspect(options);
 }

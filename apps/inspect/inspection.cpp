@@ -163,11 +163,28 @@ void print_text(const InspectOptions& options, const Listing& listing) {
   fmt::print("{} tensors, {} elements\n", listing.rows.size(), elements);
 }
 
-/// Of a model directory, before its checkpoints; nothing if it has no configuration.
+/// Elements of the parameters of a checkpoint.
+int64_t parameters_of(const std::filesystem::path& folder) {
+  int64_t parameters = 0;
+  const auto reader = open_checkpoint(folder);
+  for (const auto& [name, tensor] : reader->tensors())
+    if (name.starts_with("target/")) parameters += elements_of({name, tensor.dtype, tensor.shape});
+  return parameters;
+}
+
+/// Of a model directory, before its checkpoints; without a configuration what the newest of them says.
 void print_summary(const InspectOptions& options) {
+  const std::filesystem::path newest = find_checkpoint(options.path);
   nlohmann::ordered_json summary = summary_of(options.path);
-  if (summary.empty()) return;
-  summary["format"] = format_at(find_checkpoint(options.path))->name;
+  if (summary.empty()) {
+    summary["architecture"] = "not known: there is no config.gin";
+    try {
+      summary["parameters"] = parameters_of(newest);
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kData) throw;  // else it is told below
+    }
+  }
+  if (const auto* format = format_at(newest)) summary["format"] = format->name;
   if (options.format == "json") {
     nlohmann::ordered_json json = {{"path", options.path}, {"kind", "model directory"}};
     json.update(summary);
@@ -259,16 +276,24 @@ int list_model_dir(const InspectOptions& options) {
 }  // namespace
 
 int inspect(const InspectOptions& options) {
+  QT_CHECK(options.second.empty() || (options.tensor.empty() && !options.stats),
+           "--{}: is of one checkpoint, not of two", options.stats ? "stats" : "tensor");
+  QT_CHECK(options.tensor.empty() || !options.stats, "--stats: is not of --tensor");
+  QT_CHECK(options.output.empty() || !options.tensor.empty(), "--output={}: wants --tensor",
+           options.output);
   if (!options.second.empty())
     return compare_checkpoints(options.path, options.second, options.format);
   if (!options.tensor.empty())
     return show_tensor(options.path, options.tensor, options.format, options.output);
-  QT_CHECK(options.output.empty(), "--output={}: wants --tensor", options.output);
   const bool is_known = format_at(options.path) != nullptr;
   QT_CHECK(is_known || is_there(options.path), "{}: there is no such file or folder", options.path);
   const bool is_lone_file = !is_known && is_safetensors(options.path);
-  if (!is_lone_file && find_checkpoint(options.path) != options.path)
-    return list_model_dir(options);
+  if (!is_lone_file && find_checkpoint(options.path) != options.path) {
+    if (!options.stats) return list_model_dir(options);
+    InspectOptions newest = options;
+    newest.path = find_checkpoint(options.path).string();
+    return inspect(newest);
+  }
   const Listing listing = is_lone_file              ? list_safetensors(options)
                           : is_native(options.path) ? list_checkpoint(options)
                                                     : list_foreign(options);

@@ -103,7 +103,15 @@ def test_inspect_says_what_it_is(folder):
     ours, theirs = (json.loads(quintet("inspect", "--format=json", "--stats", model / "checkpoint_10").out) for model in (run, twin))
     assert theirs["kind"] == "a T5X checkpoint" and theirs["step"] == 10 and "version 3" in theirs["written by"], theirs
     assert ours["tensors"] == theirs["tensors"], (ours, theirs)
-    assert "checkpoint_10" in quintet("inspect", twin).out
+    text = quintet("inspect", twin).out
+    assert "checkpoint_10" in text and "format       a T5X checkpoint" in text, text
+    # Without a config.gin the newest checkpoint says how many parameters there are.
+    (twin / "config.gin").unlink()
+    summaries = [json.loads(quintet("inspect", "--format=json", model).out.splitlines()[0]) for model in (run, twin)]
+    assert summaries[0]["parameters"] == summaries[1]["parameters"] > 0, summaries
+    assert json.loads(quintet("inspect", "--format=json", "--stats", twin).out) == theirs
+    for more in ((run, "--stats"), (run, "--tensor=x"), ("--stats", "--tensor=x")):
+        quintet("inspect", twin, *more, expect=2)
     chunk = next((twin / "checkpoint_10").glob("target.*kernel/0.0"))
     data = bytearray(chunk.read_bytes())
     data[len(data) // 2] ^= 4
