@@ -4,6 +4,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "tests/checkpoint/scratch.h"
 #include "tests/harness/fixtures.h"
+#include "tests/harness/peak_allocation.h"
 
 namespace quintet::testing {
 
@@ -19,6 +20,38 @@ inline HostArrays read_all(const CheckpointReader& reader) {
     arrays[name] =
         read_region(reader, {name, std::vector<int64_t>(tensor.shape.size()), tensor.shape});
   return arrays;
+}
+
+inline int64_t bytes_of_files(const std::filesystem::path& folder) {
+  int64_t bytes = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) bytes += static_cast<int64_t>(entry.file_size());
+  return bytes;
+}
+
+/// While it lives, work takes at most 1.2 times so many bytes of memory, and what a reader needs for the
+/// smallest file: damaged sizes are compared with the file's before anything is allocated.
+class MemoryBound {
+ public:
+  explicit MemoryBound(int64_t bytes) : most_(bytes * 6 / 5 + kAnyFile) {}
+  ~MemoryBound() { EXPECT_LE(peak_.bytes(), most_); }
+  MemoryBound(const MemoryBound&) = delete;
+  MemoryBound& operator=(const MemoryBound&) = delete;
+
+ private:
+  static constexpr int64_t kAnyFile = 128 << 10;
+  int64_t most_;
+  PeakAllocation peak_;
+};
+
+/// Opens, verifies and reads a checkpoint of these files, one tensor after the other.
+template <typename Open>
+void read_within(int64_t bytes, const Open& open) {
+  const MemoryBound bound(bytes);
+  const auto reader = open();
+  reader->verify();
+  for (const auto& [name, tensor] : reader->tensors())
+    read_region(*reader, {name, std::vector<int64_t>(tensor.shape.size()), tensor.shape});
 }
 
 /// The inner block of every matrix.

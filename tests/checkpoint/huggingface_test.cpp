@@ -8,26 +8,15 @@
 #include "checkpoint/huggingface/huggingface_reader.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "runtime/base/files/atomic_file.h"
-#include "tests/checkpoint/scratch.h"
-#include "tests/harness/fixtures.h"
+#include "tests/checkpoint/foreign.h"
 
 namespace quintet {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::fixture_root;
+using testing::read_all;
 using testing::Scratch;
-
-HostArrays read_all(const CheckpointReader& reader) {
-  HostArrays arrays;
-  for (const auto& [name, tensor] : reader.tensors()) {
-    HostArray array(tensor.dtype, tensor.shape);
-    reader.read({name, std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape},
-                array.bytes.data());
-    arrays[name] = std::move(array);
-  }
-  return arrays;
-}
 
 bool same(const HostArrays& a, const HostArrays& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
@@ -57,9 +46,8 @@ class Copy {
   /// What opening, verifying and reading says; empty: nothing is wrong.
   std::string problem() const {
     try {
-      const auto reader = open_checkpoint(path());
-      reader->verify();
-      read_all(*reader);
+      testing::read_within(testing::bytes_of_files(path()),
+                           [&] { return open_checkpoint(path()); });
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kData) << error.what();
       return error.what();

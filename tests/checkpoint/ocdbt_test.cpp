@@ -212,6 +212,8 @@ class DamagedStore {
       if (entry.is_regular_file() && entry.file_size() > 0) files_.push_back(entry.path());
     std::sort(files_.begin(), files_.end());
     before_ = values();
+    unpacked_ = testing::bytes_of_files(folder());
+    for (const auto& [key, value] : before_) unpacked_ += std::ssize(key) + std::ssize(value);
   }
   const std::vector<fs::path>& files() const { return files_; }
 
@@ -246,6 +248,7 @@ class DamagedStore {
  private:
   fs::path folder() const { return scratch_.path() / "store"; }
   std::map<std::string, std::string> values() const {
+    const testing::MemoryBound bound(unpacked_);
     std::map<std::string, std::string> all;
     for (const ocdbt::Store store = open_store(folder()); const auto& [key, value] : store.values())
       all[key] = {reinterpret_cast<const char*>(value.data()), value.size()};
@@ -267,6 +270,7 @@ class DamagedStore {
   testing::Scratch scratch_;
   std::vector<fs::path> files_;
   std::map<std::string, std::string> before_;
+  int64_t unpacked_ = 1 << 30;  // bytes of the files and of what they hold
 };
 
 TEST(DamagedOcdbt, IsAnErrorOrOneByteOfAValue) {

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <random>
 
-#include "tests/checkpoint/scratch.h"
+#include "tests/checkpoint/foreign.h"
 
 namespace quintet {
 namespace {
@@ -73,7 +73,10 @@ TEST(Safetensors, EveryFlippedBitIsSeen) {
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ (1 << random() % 8));
     testing::write_bytes(damaged, bad);
-    error_of(ExitCode::kData, [&] { read_safetensors(damaged); });
+    error_of(ExitCode::kData, [&] {
+      const testing::MemoryBound bound(std::ssize(bad));
+      read_safetensors(damaged);
+    });
     if (::testing::Test::HasFailure()) FAIL() << "byte " << at << " of " << good.size();
   }
 }
@@ -85,7 +88,10 @@ TEST(Safetensors, CutFilesAreRefused) {
   const std::string good = read_file(file);
   for (size_t i = 0; i < 64; ++i) {
     testing::write_bytes(file, good.substr(0, good.size() * i / 64));
-    const std::string message = error_of(ExitCode::kData, [&] { read_safetensors(file); });
+    const std::string message = error_of(ExitCode::kData, [&] {
+      const testing::MemoryBound bound(std::ssize(good) * static_cast<int64_t>(i) / 64);
+      read_safetensors(file);
+    });
     EXPECT_NE(message.find("a.safetensors"), std::string::npos);
   }
 }

@@ -87,9 +87,8 @@ class Small {
   /// What opening and reading says; empty: nothing is wrong.
   std::string problem() const {
     try {
-      const auto reader = open_checkpoint(path());
-      reader->verify();
-      testing::read_all(*reader);
+      testing::read_within(testing::bytes_of_files(path()),
+                           [&] { return open_checkpoint(path()); });
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kData) << error.what();
       return error.what();
