@@ -129,10 +129,10 @@ void register_models(gin::Registry& registry) {
                });
   for (const std::string model : {"t5x.models.EncoderDecoderModel", "t5x.models.DecoderOnlyModel",
                                   "t5x.contrib.moe.models.MoeEncoderDecoderModel"}) {
-    registry.add_method(model + ".predict_batch_with_aux", {{"num_decodes", nullptr},
-                                                            {"return_all_decodes", false},
-                                                            {"decoder_params", nullptr},
-                                                            {"prompt_with_targets", false}});
+    std::vector<gin::Param> predict = {
+        {"num_decodes", nullptr}, {"return_all_decodes", false}, {"decoder_params", nullptr}};
+    if (!model.ends_with(".DecoderOnlyModel")) predict.emplace_back("prompt_with_targets", false);
+    registry.add_method(model + ".predict_batch_with_aux", predict);
     registry.add_method(model + ".score_batch", {{"return_intermediates", false}});
   }
   for (const std::string which : {"input", "output"})

@@ -6,6 +6,7 @@ namespace {
 using gin::Arguments;
 using gin::Param;
 using gin::Registry;
+using Names = std::vector<std::string>;
 
 const std::string kT5 = "flaxformer.architectures.t5.t5_architecture.";
 const std::string kMoe = "flaxformer.architectures.moe.";
@@ -13,7 +14,9 @@ const std::string kComponents = "flaxformer.components.";
 
 // What gin's objects say of their parts.
 struct Initial {
+  std::string kind;  // "normal" or "variance_scaling"
   double scale = 1;  // variance_scaling: of 1 / fan; normal: stddev
+  std::string mode = "fan_in", distribution = "normal";  // of variance_scaling
 };
 struct DropoutDef {
   double rate = 0;
@@ -21,26 +24,38 @@ struct DropoutDef {
 struct Norm {};
 struct RelativeBias {
   int64_t num_buckets = 32, max_distance = 128;
+  std::optional<int64_t> num_heads = {};
+  std::optional<double> scale = {};  // none: not said
 };
 struct Embedding {
   int64_t num_embeddings = 0, features = 0;
 };
-struct LogitsDense {};
+struct LogitsDense {
+  int64_t features = 0;
+  std::optional<double> scale = {};
+};
 struct AttentionDef {
   int64_t num_heads = 0, head_dim = 0;
   double dropout_rate = 0, scale = 1;
+  bool operator==(const AttentionDef&) const = default;
 };
 struct MlpDef {
   int64_t dim = 0;
   std::vector<std::string> activations;
-  double dropout_rate = 0, scale = 1;
+  double dropout_rate = 0;
+  std::optional<double> scale = {};
+  std::string distribution = {};  // of its initial matrices; empty: not said
+};
+struct MoeDef {
+  MoeConfig config{};
+  std::optional<double> scale = {};
 };
 struct RouterWeights {
   double stddev = 2e-2;
 };
 struct LayerDef {
   AttentionDef attention;
-  gin::Value mlp;  // MlpDef or MoeConfig
+  gin::Value mlp;  // MlpDef or MoeDef
   std::optional<MlpDef> extra_mlp;
   double dropout_rate = 0;
   bool has_relative_bias = false;  // a table of its own
@@ -50,7 +65,7 @@ struct StackDef {
   int64_t num_layers = 0, num_sparse_layers = 0;
   LayerLayout layout = LayerLayout::mixed;
   LayerDef dense{}, sparse{};
-  bool has_output_logits = false;
+  std::optional<LogitsDense> output_logits = {};
 };
 
 /// A parameter that this implementation has with one value alone.
@@ -60,9 +75,26 @@ void expect_is(const Arguments& args, const std::string& name, const gin::Value&
              args.where(name).text, name, only.repr(), args.value(name).repr());
 }
 
-double scale_of(const Arguments& args, const std::string& name) {
+/// What is bound to `name`, if anything is: an initializer of the kind that the network has there.
+std::optional<Initial> initial_of(const Arguments& args, const std::string& name,
+                                  const std::string& kind) {
   const gin::Value value = args.value(name);
-  return value.is_none() ? 1 : gin::as<Initial>(value, args.where(name)).scale;
+  if (value.is_none()) return std::nullopt;
+  const auto initial = gin::as<Initial>(value, args.where(name));
+  QT_CHECK(initial.kind == kind, "{}: this network begins with linen.initializers.{}, found {}",
+           args.where(name).text, kind, initial.kind);
+  return initial;
+}
+
+/// The scale of variance_scaling with this mode and distribution.
+std::optional<double> scale_of(const Arguments& args, const std::string& name,
+                               const std::string& mode, const std::string& distribution) {
+  const auto initial = initial_of(args, name, "variance_scaling");
+  if (!initial) return std::nullopt;
+  QT_CHECK(initial->mode == mode && initial->distribution == distribution,
+           "{}: this network draws from mode = '{}', distribution = '{}', found '{}', '{}'",
+           args.where(name).text, mode, distribution, initial->mode, initial->distribution);
+  return initial->scale;
 }
 
 double dropout_of(const Arguments& args, const std::string& name) {
@@ -97,10 +129,16 @@ gin::Value object(T value) {
 
 void add_linen(Registry& r) {
   r.add("flax.linen.initializers.variance_scaling",
-        with({{"scale", 1.0}}, {"mode", "distribution", "in_axis", "out_axis", "dtype"}),
-        [](const Arguments& a) { return object(Initial{a.get<double>("scale")}); });
+        with({{"scale", 1.0}, {"mode", "fan_in"}, {"distribution", "normal"}},
+             {"in_axis", "out_axis", "dtype"}),
+        [](const Arguments& a) {
+          return object(Initial{"variance_scaling", a.get<double>("scale"),
+                                a.get<std::string>("mode"), a.get<std::string>("distribution")});
+        });
   r.add("flax.linen.initializers.normal", with({{"stddev", 1e-2}}, {"dtype"}),
-        [](const Arguments& a) { return object(Initial{a.get<double>("stddev")}); });
+        [](const Arguments& a) {
+          return object(Initial{"normal", a.get<double>("stddev")});
+        });
   r.add("flax.linen.Dropout",
         with({{"rate", 0.0}}, {"broadcast_dims", "deterministic", "rng_collection"}),
         [](const Arguments& a) { return object(DropoutDef{a.get<double>("rate")}); });
@@ -113,27 +151,32 @@ void add_components(Registry& r) {
           expect_is(a, "center_scale_at_zero", false);
           return object(Norm{});
         });
-  r.add(
-      kComponents + "relative_position_biases.RelativePositionBiases",
-      with({{"num_heads"}, {"num_buckets", 32}, {"max_distance", 128}},
-           {"dtype", "embedding_init", "head_axis_name"}),
-      [](const Arguments& a) {
-        return object(RelativeBias{a.get<int64_t>("num_buckets"), a.get<int64_t>("max_distance")});
-      });
+  r.add(kComponents + "relative_position_biases.RelativePositionBiases",
+        with({{"num_heads"}, {"num_buckets", 32}, {"max_distance", 128}},
+             {"dtype", "embedding_init", "head_axis_name"}),
+        [](const Arguments& a) {
+          return object(RelativeBias{a.get<int64_t>("num_buckets"), a.get<int64_t>("max_distance"),
+                                     a.get<int64_t>("num_heads"),
+                                     scale_of(a, "embedding_init", "fan_avg", "uniform")});
+        });
   r.add(kComponents + "embedding.Embed",
         with({{"num_embeddings"}, {"features"}},
              {"cast_input_dtype", "dtype", "attend_dtype", "embedding_init", "one_hot", "axes",
               "name", "input_axis_names"}),
         [](const Arguments& a) {
+          const auto initial = initial_of(a, "embedding_init", "normal");
+          QT_CHECK(!initial || initial->scale == 1,
+                   "{}: the stddev of this network's embeddings is 1, found {}",
+                   a.where("embedding_init").text, initial->scale);
           return object(Embedding{a.get<int64_t>("num_embeddings"), a.get<int64_t>("features")});
         });
   r.add(kComponents + "dense.DenseGeneral",
-        optional_params({"features", "use_bias", "dtype", "axis", "kernel_init", "bias_init",
-                         "precision", "kernel_axis_names", "reshaped_kernel_axis_name",
-                         "reshape_kernel"}),
+        with({{"features"}}, {"use_bias", "dtype", "axis", "kernel_init", "bias_init", "precision",
+                              "kernel_axis_names", "reshaped_kernel_axis_name", "reshape_kernel"}),
         [](const Arguments& a) {
           expect_is(a, "use_bias", false);
-          return object(LogitsDense{});
+          return object(LogitsDense{a.get<int64_t>("features"),
+                                    scale_of(a, "kernel_init", "fan_in", "truncated_normal")});
         });
 }
 
@@ -148,7 +191,8 @@ void add_attention_and_mlp(Registry& r) {
             expect_is(a, name, false);
           expect_is(a, "output_projection", true);
           return object(AttentionDef{a.get<int64_t>("num_heads"), a.get<int64_t>("head_dim"),
-                                     a.get<double>("dropout_rate"), scale_of(a, "kernel_init")});
+                                     a.get<double>("dropout_rate"),
+                                     scale_of(a, "kernel_init", "fan_in", "normal").value_or(1)});
         });
   r.add(kComponents + "dense.MlpBlock",
         with({{"use_bias"},
@@ -167,9 +211,14 @@ void add_attention_and_mlp(Registry& r) {
           QT_CHECK(a.get<double>("final_dropout_rate") == 0,
                    "{}: this network drops nothing there; bind 0",
                    a.where("final_dropout_rate").text);
-          return object(MlpDef{
-              a.get<int64_t>("intermediate_dim"), a.get<std::vector<std::string>>("activations"),
-              a.get<double>("intermediate_dropout_rate"), scale_of(a, "kernel_init")});
+          MlpDef mlp{a.get<int64_t>("intermediate_dim"),
+                     a.get<std::vector<std::string>>("activations"),
+                     a.get<double>("intermediate_dropout_rate")};
+          if (const auto initial = initial_of(a, "kernel_init", "variance_scaling")) {
+            mlp.distribution = initial->distribution;
+            mlp.scale = scale_of(a, "kernel_init", "fan_in", mlp.distribution);
+          }
+          return object(mlp);
         });
 }
 
@@ -183,6 +232,13 @@ gin::Value router(const Arguments& a, Router kind) {
     c.batch_prioritized_routing = a.get<bool>("batch_prioritized_routing");
   }
   return object(c);
+}
+
+/// Experts' matrices are drawn from another distribution than those of other MLPs.
+void check_distribution(const MlpDef& mlp, const std::string& wanted, const gin::Where& where) {
+  QT_CHECK(mlp.distribution.empty() || mlp.distribution == wanted,
+           "{}: the distribution of these matrices' kernel_init is '{}' here, found '{}'",
+           where.text, wanted, mlp.distribution);
 }
 
 gin::Value moe_layer(const Arguments& a) {
@@ -202,7 +258,8 @@ gin::Value moe_layer(const Arguments& a) {
   QT_CHECK(!partitions || *partitions <= c.num_experts,
            "{}: more partitions ({}) than experts ({})", a.where("num_expert_partitions").text,
            partitions.value_or(0), c.num_experts);
-  return object(c);
+  check_distribution(expert, "normal", a.where("expert"));
+  return object(MoeDef{c, expert.scale});
 }
 
 void add_moe(Registry& r) {
@@ -217,8 +274,8 @@ void add_moe(Registry& r) {
         [](const Arguments& a) {
           QT_CHECK(a.has("use_bias") && !a.get<bool>("use_bias"),
                    "routing.RouterWeights.use_bias: routers have no bias here; bind False");
-          return object(
-              RouterWeights{a.value("kernel_init").is_none() ? 2e-2 : scale_of(a, "kernel_init")});
+          return object(RouterWeights{
+              initial_of(a, "kernel_init", "normal").value_or(Initial{"", 2e-2}).scale});
         });
   const std::vector<Param> common = {
       {"router_weights"}, {"jitter_noise"}, {"dtype"}, {"ignore_padding_tokens"}};
@@ -254,6 +311,15 @@ gin::Value layer(const Arguments& a, const std::string& attention) {
                .mlp = a.value("mlp"),
                .extra_mlp = {},
                .dropout_rate = dropout_of(a, "dropout_factory")};
+  if (const auto mlp = def.mlp.object_as<MlpDef>())
+    check_distribution(*mlp, "truncated_normal", a.where("mlp"));
+  else
+    gin::as<MoeDef>(def.mlp, a.where("mlp"));
+  if (a.has("encoder_decoder_attention"))
+    QT_CHECK(
+        a.get<AttentionDef>("encoder_decoder_attention") == def.attention,
+        "{}: this network has one size, dropout rate and scale of all attention; bind what {} has",
+        a.where("encoder_decoder_attention").text, a.where(attention).text);
   if (a.has("extra_mlp") && !a.value("extra_mlp").is_none())
     def.extra_mlp = a.get<MlpDef>("extra_mlp");
   def.has_relative_bias = !a.value("relative_position_bias_factory").is_none();
@@ -294,8 +360,13 @@ gin::Value stack(const Arguments& a) {
   if (!def.dense.has_relative_bias)
     def.dense.bias = made<RelativeBias>(a, "shared_relative_position_bias_factory");
   if (def.num_sparse_layers > 0) def.sparse = made<LayerDef>(a, "sparse_layer_factory");
-  def.has_output_logits =
-      a.has("output_logits_factory") && !a.value("output_logits_factory").is_none();
+  for (const char* name : {"input_dropout_factory", "output_dropout_factory", "dropout_factory"})
+    if (a.has(name))
+      QT_CHECK(dropout_of(a, name) == def.dense.dropout_rate,
+               "{}: this network has one dropout rate after parts, the layers' {}, found {}",
+               a.where(name).text, def.dense.dropout_rate, dropout_of(a, name));
+  if (a.has("output_logits_factory") && !a.value("output_logits_factory").is_none())
+    def.output_logits = made<LogitsDense>(a, "output_logits_factory");
   return object(def);
 }
 
@@ -314,6 +385,14 @@ void take_layer(T5Config& c, const LayerDef& def) {
   c.shared_relative_position_bias = !def.has_relative_bias;
   c.num_buckets = def.bias.num_buckets;
   c.max_distance = def.bias.max_distance;
+  for (const std::optional<double>& scale : {mlp->scale, def.bias.scale})
+    QT_CHECK(scale.value_or(c.init_scale) == c.init_scale,
+             "initial scales of layers differ: {} of attention, {} of the MLP or the relative "
+             "position biases; this network has one",
+             c.init_scale, scale.value_or(0));
+  QT_CHECK(def.bias.num_heads.value_or(c.num_heads) == c.num_heads,
+           "RelativePositionBiases.num_heads: expected the {} heads of attention, found {}",
+           c.num_heads, def.bias.num_heads.value_or(0));
   QT_CHECK(
       def.attention.dropout_rate == c.dropout_rate && mlp->dropout_rate == c.dropout_rate,
       "dropout rates of layers differ: {} after parts, {} of attention weights, {} in the MLP; "
@@ -324,11 +403,14 @@ void take_layer(T5Config& c, const LayerDef& def) {
 SparseStack sparse_stack(const StackDef& def, const T5Config& c) {
   SparseStack s{.num_sparse_layers = def.num_sparse_layers, .layout = def.layout};
   if (def.num_sparse_layers == 0) return s;
-  const auto moe = def.sparse.mlp.object_as<MoeConfig>();
+  const auto moe = def.sparse.mlp.object_as<MoeDef>();
   QT_CHECK(moe != nullptr,
            "sparse_layer_factory: expected a layer whose mlp is a moe_layers.MoeLayer, found {}",
            def.sparse.mlp.describe());
-  s.moe = *moe;
+  s.moe = moe->config;
+  QT_CHECK(moe->scale.value_or(c.init_scale) == c.init_scale,
+           "initial scales differ: {} of attention, {} of experts; this network has one",
+           c.init_scale, moe->scale.value_or(0));
   QT_CHECK(def.sparse.has_relative_bias == def.dense.has_relative_bias,
            "relative_position_bias_factory: bind it for layer_factory and sparse_layer_factory, or "
            "for neither");
@@ -351,9 +433,16 @@ T5Module encoder_decoder(const Arguments& a) {
   c.dtype = a.get<std::string>("dtype");
   c.num_encoder_layers = encoder.num_layers;
   c.num_decoder_layers = decoder.num_layers;
-  c.logits_via_embedding = !decoder.has_output_logits;
+  c.logits_via_embedding = !decoder.output_logits;
   c.masks_padding = true;
   take_layer(c, decoder.dense);
+  if (decoder.output_logits) {
+    const LogitsDense& logits = *decoder.output_logits;
+    QT_CHECK(logits.features == c.vocab_size && logits.scale.value_or(c.init_scale) == c.init_scale,
+             "output_logits_factory: expected {} features and scale {}, as elsewhere in this "
+             "network, found {} and {}",
+             c.vocab_size, c.init_scale, logits.features, logits.scale.value_or(c.init_scale));
+  }
   T5Config other = c;
   take_layer(other, encoder.dense);
   QT_CHECK(
@@ -370,10 +459,7 @@ T5Module encoder_decoder(const Arguments& a) {
 }
 
 void add_architectures(Registry& r) {
-  std::vector<std::string> more = {"input_dropout_factory",
-                                   "output_dropout_factory",
-                                   "dropout_factory",
-                                   "layer_norm_factory",
+  std::vector<std::string> more = {"layer_norm_factory",
                                    "position_embedder_factory",
                                    "shared_relative_position_bias_factory",
                                    "dtype",
@@ -391,7 +477,11 @@ void add_architectures(Registry& r) {
                                       {"sparse_layer_factory", nullptr},
                                       {"layer_factory"}},
                                      more);
-    if (which == std::string("Decoder")) params.emplace_back("output_logits_factory", gin::Value());
+    const bool decodes = which == std::string("Decoder");
+    for (const Param& param :
+         optional_params(decodes ? Names{"dropout_factory", "output_logits_factory"}
+                                 : Names{"input_dropout_factory", "output_dropout_factory"}))
+      params.push_back(param);
     r.add(kMoe + "moe_architecture.Sparse" + which, params, stack);
   }
   r.add(kT5 + "EncoderDecoder",

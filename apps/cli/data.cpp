@@ -3,6 +3,7 @@
 #include "apps/cli/verbs.h"
 #include "apps/config/feature_lengths.h"
 #include "apps/config/gin_session.h"
+#include "apps/config/ineffective.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
 #include "data/batches/show.h"
@@ -49,6 +50,7 @@ int run_data(std::span<char* const> arguments) {
   options.pack = !padded;
 
   GinSession session(gin_line, {}, {.macros = {"TASK_FEATURE_LENGTHS"}});
+  check_effects(session.config(), false);
   if (what == "list") {
     data::list_tasks(session.tasks());
     return 0;

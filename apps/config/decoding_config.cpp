@@ -40,7 +40,8 @@ SampleOptions sample_options(const gin::Arguments& args, int64_t num_decodes) {
 std::variant<BeamOptions, SampleOptions> configured_decode_fn(const ConfiguredModel& model,
                                                               bool decoder_only) {
   std::string name = decoder_only ? kTemperatureSample : kBeamSearch;
-  if (const auto* callable = model.decode_fn.get_if<gin::Callable>()) name = callable->name();
+  if (!model.decode_fn.is_none())
+    name = gin::as<gin::Callable>(model.decode_fn, {model.name + ".decode_fn"}).name();
   int64_t num_decodes = 1;
   gin::Callable::Named decoder_params;  // win over what is bound to the decode function
   const std::string method_name = model.name + ".predict_batch_with_aux";

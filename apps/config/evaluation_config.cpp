@@ -18,11 +18,35 @@ void register_evaluation(gin::Registry& registry,
                 {"training_evaluator_cls", none},
                 {"summarize_config_fn", none},
                 {"train_state_initializer_cls", none},
-                {"train_eval_dataset_cfg", none},
+                {"train_eval_get_dataset_fn", none},
                 {"fallback_init_rng", none},
                 {"use_orbax", true}},
                std::move(run));
 }
+
+namespace {
+
+constexpr const char* kTrainEvalDatasets = "t5x.utils.get_training_eval_datasets";
+
+/// Batches of a teacher-forced evaluation: 0 if training_evaluator_cls is None. T5X's evaluate leaves
+/// their number to a binding, too.
+int64_t train_eval_steps(const gin::Arguments& args) {
+  const gin::Value evaluator = args.value("training_evaluator_cls");
+  if (evaluator.is_none()) return 0;
+  const gin::Where where = args.where("training_evaluator_cls");
+  const std::string name = gin::as<gin::Callable>(evaluator, where).name();
+  QT_CHECK(name == "t5x.trainer.Trainer" || name == "t5x.contrib.moe.trainer.MoeTrainer",
+           "{}: expected @trainer.Trainer, found @{}: Python is not run", where.text, name);
+  const auto steps =
+      args.config().arguments(kTrainEvalDatasets).get<std::optional<int64_t>>("eval_steps");
+  QT_CHECK(steps && *steps > 0,
+           "{}: bind utils.get_training_eval_datasets.eval_steps, the number of batches, to 1 or "
+           "more",
+           where.text);
+  return *steps;
+}
+
+}  // namespace
 
 EvaluationConfig evaluation_config_from(const gin::Arguments& args) {
   EvaluationConfig config;
@@ -32,6 +56,7 @@ EvaluationConfig evaluation_config_from(const gin::Arguments& args) {
   warn_of_ignored(config.restore, args);
   config.output_dir = local_path(args.get<std::string>("output_dir"));
   config.partitioner = args.get<PartitionerConfig>("partitioner");
+  config.train_eval_steps = train_eval_steps(args);
   config.config_text = args.config().config_str();
   const gin::Value evaluator = args.value("inference_evaluator_cls");
   const auto* callable = evaluator.get_if<gin::Callable>();

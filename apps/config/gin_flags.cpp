@@ -1,5 +1,6 @@
 #include "apps/config/gin_flags.h"
 
+#include "runtime/base/check.h"
 #include "runtime/gin/config.h"
 
 namespace quintet {
@@ -9,13 +10,21 @@ gin::ReadByProgram read_by_program(std::vector<std::string> macros) {
   return {.macros = std::move(macros),
           .configurables = {"t5x.train.train", "t5x.eval.evaluate", "t5x.infer.", "t5x.decoding.",
                             "t5x.partitioning.PjitPartitioner", "t5x.utils.DatasetConfig",
+                            "t5x.utils.get_training_eval_datasets",
                             "t5x.checkpoints.OrbaxCheckpointManagerInterface", "seqio.", "t5.",
                             "quintet.data."}};
 }
 
 bool verifies_vocabs(const gin::Config& config, const std::string& function) {
   const std::string binding = function + ".verify_matching_vocabs_fn";
-  return config.query(binding) == nullptr || !config.evaluate(binding).is_none();
+  if (config.query(binding) == nullptr) return true;
+  const gin::Value value = config.evaluate(binding);
+  if (value.is_none()) return false;
+  constexpr const char* kVerify = "t5x.utils.verify_matching_vocabs";
+  const std::string name = gin::as<gin::Callable>(value, {binding}).name();
+  QT_CHECK(name == kVerify, "{}: expected @{} or None, found @{}: Python is not run", binding,
+           kVerify, name);
+  return true;
 }
 
 }  // namespace quintet

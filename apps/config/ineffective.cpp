@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "apps/config/checkpoint_config.h"
+#include "apps/config/ineffective/rows.h"
 #include "data/converters/feature_converter.h"
 #include "runtime/base/check.h"
 #include "runtime/configurables/configurables.h"
@@ -12,39 +13,16 @@
 #include "runtime/mpi/session.h"
 
 namespace quintet {
-namespace {
 
+using namespace ineffective;
 using gin::Value;
-using Verdict = gin::Ineffective::Verdict;
-constexpr Verdict kTold = Verdict::told, kRefused = Verdict::refused, kRemoved = Verdict::removed;
-using IsMet = std::function<bool(const Value&, const gin::Config&)>;
 
-struct Row {
-  std::vector<std::string> configurables;
-  std::string parameter;
-  Verdict verdict;
-  std::string reason;
-  IsMet is_met = {};
-};
+namespace {
 
 constexpr const char* kTrain = "t5x.train.train";
 constexpr const char* kEval = "t5x.eval.evaluate";
 constexpr const char* kInfer = "t5x.infer.infer";
-
-/// A reference to what happens anyway.
-IsMet is_named(std::string name) {
-  return [name = std::move(name)](const Value& value, const gin::Config&) {
-    const auto* reference = value.get_if<gin::Reference>();
-    return reference != nullptr && reference->target != nullptr && reference->target->name == name;
-  };
-}
-
-bool always(const Value&, const gin::Config&) { return true; }
-
-bool is_empty(const Value& value, const gin::Config&) {
-  const std::vector<Value>* items = gin::sequence(value);
-  return value.is_none() || (items != nullptr && items->empty());
-}
+constexpr const char* kTrainEvalDatasets = "t5x.utils.get_training_eval_datasets";
 
 /// A module of tasks that are built in, or that an import of the configuration has read as gin.
 bool is_known_module(const Value& value, const gin::Config& config) {
@@ -67,12 +45,12 @@ std::vector<Row> rows_of_training() {
        kRefused,
        "data are read by utils.get_dataset alone; tasks of your own are written in gin",
        is_named("t5x.utils.get_dataset")},
-      {{kTrain},
+      {{kTrain, kEval},
        "train_eval_get_dataset_fn",
        kRefused,
        "data are read by utils.get_training_eval_datasets alone; tasks of your own are written in "
        "gin",
-       is_named("t5x.utils.get_training_eval_datasets")},
+       is_named(kTrainEvalDatasets)},
       {{kTrain}, "prepare_train_iter_fn", kRemoved, removed},
       {{kTrain}, "training_eval_average_metrics", kRemoved, removed},
       {{kTrain}, "use_jax_array", kRemoved, removed},
@@ -93,16 +71,14 @@ std::vector<Row> rows_of_training() {
 std::vector<Row> rows_of_evaluation() {
   const std::string writer = "t5x.infer.write_inferences_to_file";
   return {
-      {{kEval},
-       "training_evaluator_cls",
-       kRefused,
-       "teacher-forced evaluation is a part of training; see "
-       "train_script.train.train_eval_dataset_cfg"},
-      {{kEval},
-       "train_eval_dataset_cfg",
-       kRefused,
-       "teacher-forced evaluation is a part of training; see "
-       "train_script.train.train_eval_dataset_cfg"},
+      {{kTrainEvalDatasets},
+       "eval_steps",
+       kTold,
+       "train_script.train.eval_steps decides; eval reads it with a training_evaluator_cls",
+       [](const Value&, const gin::Config& config) {
+         const std::string evaluator = std::string(kEval) + ".training_evaluator_cls";
+         return config.query(evaluator) != nullptr && !config.evaluate(evaluator).is_none();
+       }},
       {{kInfer},
        "write_fn",
        kRefused,
@@ -251,7 +227,7 @@ const gin::IneffectiveTable& ineffective_parameters() {
   static const gin::IneffectiveTable table = [] {
     gin::IneffectiveTable made;
     for (const auto& rows : {rows_of_training(), rows_of_evaluation(), rows_of_checkpoints(),
-                             rows_of_models(), rows_of_data()})
+                             rows_of_models(), rows_of_data(), rows_of_flaxformer()})
       for (const Row& row : rows)
         for (const std::string& name : row.configurables)
           made[name + "." + row.parameter] = {row.verdict, row.reason, row.is_met};

@@ -96,9 +96,10 @@ void register_train(gin::Registry& registry, std::function<gin::Value(const gin:
   };
   registry.add("t5x.train.train", params, std::move(run));
   const auto no_effect = [](const gin::Arguments&) -> gin::Value { return {}; };
-  for (const char* name : {"t5x.utils.get_dataset", "t5x.utils.get_training_eval_datasets",
-                           "t5x.utils.verify_matching_vocabs", "t5x.utils.TrainStateInitializer",
-                           "t5x.gin_utils.summarize_gin_config"})
+  // train passes its own; evaluate with a training_evaluator_cls reads it.
+  registry.add("t5x.utils.get_training_eval_datasets", {{"eval_steps", none}}, no_effect);
+  for (const char* name : {"t5x.utils.get_dataset", "t5x.utils.verify_matching_vocabs",
+                           "t5x.utils.TrainStateInitializer", "t5x.gin_utils.summarize_gin_config"})
     if (registry.find(name) == nullptr) registry.add(name, {}, no_effect);
 }
 

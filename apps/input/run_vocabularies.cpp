@@ -23,8 +23,7 @@ std::vector<std::pair<std::string, VocabularyPtr>> of_model(const ConfiguredMode
   std::vector<std::pair<std::string, VocabularyPtr>> all;
   for (const auto& [name, value] : {std::pair("model.input_vocabulary", &model.input_vocabulary),
                                     {"model.output_vocabulary", &model.output_vocabulary}})
-    if (auto vocabulary = value->object_as<const data::Vocabulary>())
-      all.emplace_back(name, std::move(vocabulary));
+    if (!value->is_none()) all.emplace_back(name, gin::as<VocabularyPtr>(*value, {name}));
   return all;
 }
 

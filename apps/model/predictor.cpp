@@ -87,7 +87,7 @@ Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
   options_.decode_fn = configured_decode_fn(model, decoder_only_);
   if (model.config != nullptr) {
     const gin::Arguments method = model.config->arguments(model.name + ".predict_batch_with_aux");
-    options_.prompt_with_targets = method.get<bool>("prompt_with_targets");
+    if (!decoder_only_) options_.prompt_with_targets = method.get<bool>("prompt_with_targets");
     returns_all_decodes_ = method.get<bool>("return_all_decodes");
   }
   if (beams) {

@@ -3,6 +3,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "apps/config/ineffective.h"
 #include "models/configurables.h"
 
 namespace quintet {
@@ -10,8 +11,10 @@ namespace quintet {
 std::unique_ptr<GinSession> model_session(const std::string& verb, gin::CommandLine line) {
   QT_CHECK(!line.files.empty(), "quintet {}: no model; name a gin file that defines MODEL", verb);
   line.bindings.insert(line.bindings.begin(), "VOCABULARY = None");
-  return std::make_unique<GinSession>(line, EntryPoints{},
-                                      GinSession::Options{.macros = {"MODEL"}});
+  auto session =
+      std::make_unique<GinSession>(line, EntryPoints{}, GinSession::Options{.macros = {"MODEL"}});
+  check_effects(session->config(), false);
+  return session;
 }
 
 LayoutCase gin_case(const ModelCase& bench, GinSession& session) {

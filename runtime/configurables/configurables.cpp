@@ -72,6 +72,8 @@ gin::Value moe_partitioner(const gin::Arguments& args) {
   return gin::Value::object(std::make_shared<PartitionerConfig>(std::move(config)));
 }
 
+struct WeightMetricsComputer {};
+
 /// An empty pattern matches nothing, as in Python.
 struct NamePattern {
   std::string expression;
@@ -98,7 +100,8 @@ TrainerOptions trainer_options(const gin::Arguments& args) {
            args.where("num_microbatches").text, parts);
   options.num_microbatches = std::max<int64_t>(parts, 1);  // 0: as T5X's
   options.learning_rate = args.get<Schedule>("learning_rate_fn");
-  options.weight_metrics = !args.value("weight_metrics_computer").is_none();
+  options.weight_metrics =
+      args.get<std::optional<WeightMetricsComputer>>("weight_metrics_computer").has_value();
   return options;
 }
 
@@ -177,8 +180,7 @@ void register_runtime(gin::Registry& registry) {
       "t5x.contrib.moe.training_utils.match_fn",
       [](const std::optional<std::string>& prefix) { return NamePattern{prefix.value_or("")}; },
       {{"prefix"}});
-  registry.add("t5x.trainer.WeightMetricsComputer", {},
-               [](const gin::Arguments&) -> gin::Value { return true; });
+  registry.add_struct<WeightMetricsComputer>("t5x.trainer.WeightMetricsComputer");
 }
 
 }  // namespace quintet

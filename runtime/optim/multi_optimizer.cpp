@@ -29,6 +29,11 @@ class MultiOptimizer final : public Optimizer {
         group.members.push_back(i);
       }
     }
+    for (size_t i = 0; i < groups_.size(); ++i)
+      QT_CHECK(!groups_[i].members.empty() || params.empty(),
+               "MultiOptimizer: traversals_and_optimizers[{}] matches none of the {} parameters "
+               "(the first is /{}); correct its pattern or delete the group",
+               i, params.size(), params[0].name);
     for (Group& group : groups_) group.optimizer->init(slots_of(group, params));
   }
 

@@ -21,7 +21,7 @@ Traversal matching(const std::string& expression);
 
 /// State keeps the names it has in its group's optimizer; optax's, which has no names of parameters
 /// at its front, goes under the number of the group. Throws a usage error if two groups match a
-/// parameter.
+/// parameter, or a group none, which T5X does not say.
 OptimizerPtr multi_optimizer(std::vector<std::pair<Traversal, OptimizerPtr>> groups);
 
 }  // namespace quintet

@@ -207,4 +207,60 @@ def test_teacher_forced_evaluation_reads_a_small_set_until_eval_steps_batches_ar
     assert abs(losses[6] - losses[3]) < 1e-5 * losses[3], losses
 
 
+TRAINING_EVALUATOR = """
+from __gin__ import dynamic_registration
+import __main__ as script
+import seqio
+from t5x import partitioning
+from t5x import trainer
+from t5x import utils
+include 'quintet/byte_tiny.gin'
+DROPOUT_RATE = 0.0
+TRAIN_STEPS = 200
+script.evaluate:
+  model = %MODEL
+  dataset_cfg = @utils.DatasetConfig()
+  restore_checkpoint_cfg = @utils.RestoreCheckpointConfig()
+  partitioner = @partitioning.PjitPartitioner()
+  output_dir = '{out}'
+  inference_evaluator_cls = @seqio.Evaluator
+  training_evaluator_cls = @trainer.Trainer
+partitioning.PjitPartitioner.num_partitions = 1
+seqio.Evaluator.num_examples = 2
+utils.DatasetConfig:
+  mixture_or_task_name = 'number_words'
+  task_feature_lengths = {{'inputs': 52, 'targets': 44}}
+  split = 'validation'
+  batch_size = 64
+  shuffle = False
+  seed = 0
+utils.RestoreCheckpointConfig.path = '{run}'
+"""
+
+
+def test_a_training_evaluator_gives_the_losses_of_training(folder):
+    run, out = folder / "run", folder / "out"
+    quintet(*tiny(run, 4))
+    gin = folder / "eval.gin"
+    gin.write_text(TRAINING_EVALUATOR.format(run=run, out=out))
+    steps = "utils.get_training_eval_datasets.eval_steps"
+    ask = ["eval", f"--gin_file={gin}", *(flag for flag in e2e.TINY if ".T5Config." in flag)]
+    assert f"bind {steps}" in quintet(*ask, expect=2).err
+    result = quintet(*ask, f"--gin.{steps}=1")
+    trained = {record["run"]: record for record in lines(run / "metrics.jsonl") if record.get("step") == 4}
+    printed = {f"training_eval/{line['training_eval']}": line for line in map(json.loads, result.out.splitlines())
+               if "training_eval" in line}
+    assert set(printed) == {name for name in trained if name.startswith("training_eval/")} and len(printed) == 3, result
+    written = {record["run"]: record for record in lines(out / "metrics.jsonl")}
+    for name, line in printed.items():
+        for loss in ("loss", "accuracy", "loss_per_nonpadding_target_token"):
+            assert abs(line[loss] - trained[name][loss]) <= 1e-6 * trained[name][loss], (name, line, trained[name])
+        assert written[name]["loss"] == line["loss"], written
+    quantized = quintet(*ask, f"--gin.{steps}=1", "--quantize=int8", expect=2)
+    assert "losses are computed in float32 alone" in quantized.err, quantized
+    # Training has a number of its own, so there the binding is told to have no effect.
+    told = quintet(*tiny(folder / "told", 3, f"--gin.{steps}=3"))
+    assert f"t5x.{steps} = 3 has no effect" in told.err, told
+
+
 e2e.run(globals())

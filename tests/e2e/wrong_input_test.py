@@ -17,6 +17,7 @@ def refuses(code, words, *arguments, **options):
     missing = [word for word in words if word not in result.err]
     assert not missing, f"{missing} not in the message of {' '.join(map(str, arguments))}: {result}"
     assert "terminate called" not in result.err, result
+    return result
 
 
 def gin(folder, text):
@@ -90,6 +91,27 @@ def test_numbers_that_make_no_sense(folder):
     refuses(2, ["period"], *tiny(run, 10, "--gin.utils.SaveCheckpointConfig.period=0"))
     refuses(2, ["--batch"], "bench", "train", "--batch=0")
     refuses(2, ["--model"], "bench", "train", "--model=t5_1_1_smal")
+
+
+LOOKED_FOR = """
+from __gin__ import dynamic_registration
+import __main__ as train_script
+include 't5x/examples/t5/t5_1_1/tiny.gin'
+DROPOUT_RATE = 0.0
+train_script.train.gc_period = 7
+train_script.train.use_jax_array = True
+"""
+
+
+def test_every_verb_looks_for_bindings_that_nothing_reads(folder):
+    gin = folder / "looked_for.gin"
+    gin.write_text(LOOKED_FOR)
+    sizes = ["--batch=2", "--inputs=8", "--targets=8"]
+    for verb in (["config", gin], ["plan", gin, *sizes], ["bench", "layouts", gin, *sizes], ["data", "list", f"--gin_file={gin}"],
+                 ["data", "show", "number_words", f"--gin_file={gin}"]):
+        done = refuses(2, ["looked_for.gin:7", "use_jax_array = True", "delete the line"], *verb)
+        assert "looked_for.gin:6: t5x.train.train.gc_period = 7 has no effect" in done.err, done
+        refuses(2, ["nothing in the configuration reads the macro 'DROPOUT_RAT'"], *verb, "--gin.DROPOUT_RAT=0.1")
 
 
 TEXT_TASK = """

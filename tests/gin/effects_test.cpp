@@ -82,7 +82,7 @@ TEST_F(Effects, WhatWouldChangeResultsIsRefused) {
   for (const std::string binding :
        {"RestoreCheckpointConfig.checkpoint_manager_cls = @seqio.Task",
         "train.get_dataset_fn = @seqio.Task", "utils.DatasetConfig.module = 'my_tasks'",
-        "evaluate.training_evaluator_cls = @seqio.Evaluator",
+        "evaluate.train_eval_get_dataset_fn = @seqio.Task",
         "PjitPartitioner.ici_mesh_shape = (1, 2, 2)", "TfdsDataSource.decoders = {}",
         "temperature_sample.logit_callback_fn = @seqio.Task",
         "SaveCheckpointConfig.state_transformation_fns = [@seqio.Task]"})
@@ -93,6 +93,24 @@ TEST_F(Effects, WhatT5xHasNoMoreIsRefusedWithAnyValue) {
   EXPECT_NE(error("RestoreCheckpointConfig.use_gda = False").find("delete the line"),
             std::string::npos);
   EXPECT_NE(error("train.prepare_train_iter_fn = None").find("delete the line"), std::string::npos);
+}
+
+TEST_F(Effects, PartsOfFlaxformerAreComparedWithWhatTheNetworkHas) {
+  const std::string parts = "flaxformer.components.", norm = parts + "layer_norm.T5LayerNorm",
+                    stack = "flaxformer.architectures.moe.moe_architecture.SparseEncoder.";
+  EXPECT_EQ(warnings(norm + ".epsilon = 1e-6\n" + parts + "dense.MlpBlock.dtype = 'bfloat16'\n" +
+                     parts + "embedding.Embed.axes = ('vocab', 'embed')\n" + stack +
+                     "layer_norm_factory = @" + norm + "\n"),
+            "");
+  EXPECT_NE(error(norm + ".epsilon = 1e-5\n").find("is 1e-6"), std::string::npos);
+  EXPECT_NE(error(stack + "layer_norm_factory = @seqio.Task\n").find("layer_norm.T5LayerNorm is"),
+            std::string::npos);
+  const std::string told =
+      warnings("flaxformer.architectures.t5.t5_architecture.EncoderDecoder.dtype = 'float32'\n" +
+               parts + "dense.MlpBlock.dtype = 'bfloat16'\n");
+  EXPECT_NE(told.find("dtype = 'bfloat16' has no effect: t5_architecture.EncoderDecoder.dtype is"),
+            std::string::npos)
+      << told;
 }
 
 TEST_F(Effects, AllRefusedAreListedAndALenientReaderIsWarned) {

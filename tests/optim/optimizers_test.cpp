@@ -378,7 +378,10 @@ TEST(Optimizers, AnAbsentGradientIsZero) {
   for (const auto& [name, make] : every_optimizer()) {
     SCOPED_TRACE(name);
     Problem absent, zero;
-    for (Problem* p : {&absent, &zero}) p->add("a/kernel", {"embed", "mlp"}, {130, 140});
+    for (Problem* p : {&absent, &zero}) {
+      p->add("a/kernel", {"embed", "mlp"}, {130, 140});
+      p->add("b/scale", {"embed"}, {7});
+    }
     const OptimizerPtr first = make(), second = make();
     first->init(absent.slots(0));
     second->init(zero.slots(0));
@@ -465,6 +468,15 @@ TEST(MultiOptimizer, FreezesWhatNoGroupMatches) {
           ->init(problem.slots(0)),
       Error);
   EXPECT_THROW(matching("(unclosed"), Error);
+  try {
+    multi_optimizer({{matching("^/encoder/"), adafactor()}, {matching("^/encodr/"), adafactor()}})
+        ->init(problem.slots(0));
+    FAIL() << "a group without parameters is no error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("traversals_and_optimizers[1] matches none of the 2"),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 TEST(Gradients, NormAndTheFirstBadTensor) {

@@ -1,0 +1,238 @@
+// No parameter of T5X or flaxformer is accepted in silence: a gin file's binding of it acts, is told
+// of, or is refused. tests/gin/t5x_parameters.txt has all their names (tests/oracles/list_gin_parameters.py).
+// That a parameter acts shows a value that nothing expects: whoever reads it says so.
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "apps/config/decoding_config.h"
+#include "apps/config/evaluation_config.h"
+#include "apps/config/gin_flags.h"
+#include "apps/config/gin_session.h"
+#include "apps/config/ineffective.h"
+#include "apps/config/inference_config.h"
+#include "apps/config/train_config.h"
+#include "apps/input/run_data.h"
+#include "apps/input/run_vocabularies.h"
+#include "runtime/base/check.h"
+
+namespace quintet {
+namespace {
+
+struct Unexpected {};
+
+/// Tasks to be made of sources and preprocessors, and what else the files leave open.
+constexpr const char* kBound = R"(
+DROPOUT_RATE = 0.0
+MIXTURE_OR_TASK_NAME = 'number_words'
+TASK_FEATURE_LENGTHS = {'inputs': 8, 'targets': 8}
+TRAIN_STEPS = 3
+BATCH_SIZE = 8
+MODEL_DIR = '/tmp/run'
+INITIAL_CHECKPOINT_PATH = '/tmp/run'
+CHECKPOINT_PATH = '/tmp/run'
+EVAL_OUTPUT_DIR = '/tmp/eval'
+INFER_OUTPUT_DIR = '/tmp/infer'
+VOCABULARY = @seqio.ByteVocabulary()
+utils.RestoreCheckpointConfig.fallback_to_scratch = True
+utils.RestoreCheckpointConfig.assignment_map = [('a', None)]
+t5x.eval.evaluate.fallback_init_rng = 1
+t5x.infer.infer.fallback_init_rng = 1
+utils.get_training_eval_datasets.eval_steps = 1
+t5x.eval.evaluate.training_evaluator_cls = @t5x.trainer.Trainer
+adafactor.HParamMap.rules = ()
+gin_utils.sum_fn.var1 = 1
+gin_utils.sum_fn.var2 = 1
+gin_utils.bool_fn.var1 = 1
+gin_utils.string_split_fn.text = 'a,b'
+gin_utils.string_split_fn.separator = ','
+infer.create_task_from_tfexample_file.paths = '/tmp/a'
+infer.create_task_from_tfexample_file.file_type = 'tfrecord'
+infer.create_task_from_tfexample_file.inputs_key = 'inputs'
+infer.create_task_from_tfexample_file.targets_key = None
+infer.create_task_from_tfexample_file.features = {'inputs': @seqio.Feature(), 'targets': @seqio.Feature()}
+seqio.Feature.vocabulary = %VOCABULARY
+t5x.utils.DatasetConfig:
+  split = 'train'
+  batch_size = 8
+  shuffle = False
+  seed = 0
+models.get_input_vocabulary.model = %MODEL
+models.get_output_vocabulary.model = %MODEL
+t5x.models.DecoderOnlyModel.module = @t5x.examples.decoder_only.network.DecoderWrapper()
+t5x.models.DecoderOnlyModel.vocabulary = %VOCABULARY
+t5x.models.DecoderOnlyModel.optimizer_def = %OPTIMIZER
+t5x.examples.decoder_only.network.DecoderWrapper.config = @t5x.examples.decoder_only.network.TransformerConfig()
+t5x.examples.decoder_only.network.TransformerConfig.vocab_size = 384
+t5x.examples.scalable_t5.network.T5Config.vocab_size = 384
+t5x.examples.scalable_t5.network.Transformer.config = @t5x.examples.scalable_t5.network.T5Config()
+t5x.contrib.gpu.t5.network.T5Config.vocab_size = 384
+t5x.contrib.gpu.t5.network.Transformer.config = @t5x.contrib.gpu.t5.network.T5Config()
+t5x.contrib.moe.checkpoints.UpcycleCheckpointer.num_experts = 2
+t5x.contrib.moe.trainer.MoeTrainer.num_expert_partitions = 1
+t5x.optimizers.chain.transformations = []
+t5x.optimizers.MultiOptimizer.traversals_and_optimizers = []
+trainer.EarlyStoppingAction.metric = ('a', 'loss')
+trainer.EarlyStoppingAction.mode = 'min'
+trainer.TerminateOnNanAction.task = 'train'
+)";
+constexpr const char* kMoeBound = R"(
+flaxformer.components.dense.DenseGeneral.features = 8
+flaxformer.architectures.moe.moe_layers.MoeLayer.router = @flaxformer.architectures.moe.routing.TokensChooseMaskedRouter()
+flaxformer.architectures.moe.routing.TokensChooseMaskedRouter.batch_prioritized_routing = False
+flaxformer.architectures.moe.routing.TokensChooseScatterRouter:
+  router_weights = @flaxformer.architectures.moe.routing.RouterWeights()
+  jitter_noise = 0.0
+  dtype = 'float32'
+  ignore_padding_tokens = False
+  num_selected_experts = 1
+  batch_prioritized_routing = False
+flaxformer.architectures.moe.routing.ExpertsChooseMaskedRouter:
+  router_weights = @flaxformer.architectures.moe.routing.RouterWeights()
+  jitter_noise = 0.0
+  dtype = 'float32'
+  ignore_padding_tokens = False
+)";
+
+/// Files whose bindings a call of a configurable may need, by the beginning of its name.
+std::string files_for(const std::string& name) {
+  const std::string byt5 = "include 't5x/examples/t5/byt5/tiny.gin'\n";
+  if (name.starts_with("flaxformer.") || name.starts_with("t5x.contrib.moe."))
+    return "include 'flaxformer/t5x/configs/moe/models/switch_tiny.gin'\n"
+           "include 't5x/contrib/moe/configs/runs/pretrain.gin'\n";
+  if (name.starts_with("t5x.eval.")) return byt5 + "include 't5x/configs/runs/eval.gin'\n";
+  if (name.starts_with("t5x.infer.")) return byt5 + "include 't5x/configs/runs/infer.gin'\n";
+  return byt5 + "include 't5x/configs/runs/finetune.gin'\n";
+}
+
+struct Names {
+  std::string configurable;
+  std::vector<std::string> parameters;
+};
+
+std::vector<Names> names_of_t5x() {
+  std::ifstream file(std::string(QUINTET_SOURCE_DIR) + "/tests/gin/t5x_parameters.txt");
+  std::vector<Names> all;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    Names names;
+    words >> names.configurable;
+    names.configurable.pop_back();  // the colon
+    for (std::string word; words >> word;) names.parameters.push_back(word);
+    all.push_back(std::move(names));
+  }
+  return all;
+}
+
+EntryPoints readers() {
+  EntryPoints bodies;
+  bodies.train = [](const gin::Arguments& args) -> gin::Value {
+    train_config_from(args);
+    return {};
+  };
+  bodies.evaluate = [](const gin::Arguments& args) -> gin::Value {
+    evaluation_config_from(args);
+    return {};
+  };
+  bodies.infer = [](const gin::Arguments& args) -> gin::Value {
+    inference_config_from(args);
+    return {};
+  };
+  return bodies;
+}
+
+/// What a run reads of a model that it was given.
+void read_model(const gin::Config& config, const std::string& name) {
+  const auto model = gin::as<std::shared_ptr<ConfiguredModel>>(config.call(name), {name});
+  const bool decoder_only = model->model->spec().decoder_only();
+  vocabularies_of(*model);
+  converter_for(*model, {});
+  configured_decode_fn(*model, decoder_only);
+  const gin::Arguments predict = config.arguments(name + ".predict_batch_with_aux");
+  predict.get<bool>("return_all_decodes");
+  if (!decoder_only) predict.get<bool>("prompt_with_targets");
+  config.arguments(name + ".score_batch").get<bool>("return_intermediates");
+}
+
+/// Reads all that a run reads of a configurable.
+void read(const gin::Config& config, const gin::Configurable& target) {
+  const std::string& name = target.name;
+  if (name.starts_with("t5x.decoding.")) {
+    ConfiguredModel model;
+    model.name = "t5x.models.EncoderDecoderModel";
+    model.config = &config;
+    configured_decode_fn(model, name.ends_with(".temperature_sample"));
+  } else if (name == "t5x.infer.write_inferences_to_file") {
+    config.call("t5x.infer.infer");
+  } else if (const size_t at = name.find("Model."); at != std::string::npos) {
+    read_model(config, name.substr(0, at + 5));
+  } else if (name.ends_with("Model")) {
+    read_model(config, name);
+  } else if (name != "t5x.checkpoints.Checkpointer") {
+    config.call(name);
+  }
+  if (name == "t5x.train.train" || name == "t5x.infer.infer") verifies_vocabs(config, name);
+}
+
+class AcceptedNames : public ::testing::Test {
+ protected:
+  AcceptedNames() {
+    register_everything(registry_, readers());
+    registry_.add("tests.unexpected", {}, [](const gin::Arguments&) {
+      return gin::Value::object(std::make_shared<Unexpected>(), "tests.unexpected");
+    });
+  }
+  /// What reading a configurable says if one more thing is bound; empty: nothing.
+  std::string error(const gin::Configurable& target, const std::string& binding) {
+    gin::Config config(registry_, gin::Config::Options{.roots = config_roots()});
+    const std::string files = files_for(target.name);
+    config.parse_text(
+        files + kBound + (files.find("moe") != std::string::npos ? kMoeBound : "") + binding,
+        "my.gin");
+    config.finalize();
+    try {
+      read(config, target);
+    } catch (const Bug&) {
+      throw;
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  }
+  gin::Registry registry_;
+};
+
+TEST_F(AcceptedNames, ActOrAreInTheTable) {
+  int unknown = 0, refused = 0, listed = 0, act = 0;
+  for (const auto& [name, parameters] : names_of_t5x()) {
+    const gin::Configurable* target = registry_.find(name);
+    // Of bool_fn any value is one.
+    if (target == nullptr || name == "t5x.gin_utils.bool_fn") {
+      ++unknown;
+      continue;
+    }
+    for (const std::string& parameter : parameters) {
+      if (!target->accepts(parameter)) {
+        ++refused;
+      } else if (ineffective_parameters().contains(target->name + "." + parameter)) {
+        ++listed;
+      } else {
+        ++act;
+        const std::string said =
+            error(*target, fmt::format("{}.{} = @tests.unexpected()\n", target->name, parameter));
+        EXPECT_NE(said.find(parameter), std::string::npos)
+            << target->name << "." << parameter << " is bound in silence: " << said;
+      }
+    }
+    EXPECT_EQ(error(*target, "").find("Required bindings"), std::string::npos) << name;
+  }
+  EXPECT_GT(unknown, 400);
+  EXPECT_GT(refused, 100);
+  EXPECT_GT(listed, 120);
+  EXPECT_GT(act, 200);
+}
+
+}  // namespace
+}  // namespace quintet
