@@ -14,34 +14,38 @@ namespace {
 void add_flags(CommandLine& cli, CacheFlags& flags) {
   CLI::App& app = cli.app();
   const auto natural = CLI::Range(int64_t{0}, int64_t{99'999});
-  app.add_option("--tasks", flags.tasks,
-                 "regular expressions of whole names; default: all of the gin files")
+  app.add_option(
+         "--tasks", flags.tasks,
+         "regular expressions that match complete names; default: all tasks of the gin files")
       ->delimiter(',');
-  app.add_option("--excluded_tasks", flags.excluded_tasks, "likewise, tasks to leave out")
+  app.add_option("--excluded_tasks", flags.excluded_tasks, "likewise, tasks to exclude")
       ->delimiter(',');
   app.add_option("--output_cache_dir", flags.cache.output_cache_dir, "where the caches go")
       ->required();
   app.add_option("--tasks_additional_cache_dirs", flags.other_cache_dirs,
-                 "a task that is cached in one of these is left out")
+                 "skip tasks that are cached in one of these folders")
       ->delimiter(',');
-  app.add_option("--min_shards", flags.cache.min_shards, "least number of files a split")
+  app.add_option("--min_shards", flags.cache.min_shards, "smallest number of files per split")
       ->capture_default_str()
       ->check(natural);
-  app.add_option("--max_shards", flags.cache.max_shards, "most files a split; 0: no limit")
+  app.add_option("--max_shards", flags.cache.max_shards,
+                 "largest number of files per split; 0: no limit")
       ->capture_default_str()
       ->check(natural);
-  app.add_option("--base_seed", flags.base_seed, "of random preprocessing and of the order");
-  app.add_flag("--overwrite", flags.overwrite, "make caches again that are there");
+  app.add_option("--base_seed", flags.base_seed, "seed of random preprocessing and of the order");
+  app.add_flag("--overwrite", flags.overwrite, "replace existing caches");
   app.add_flag("--ignore_other_caches", flags.ignore_other_caches,
-               "cache even what --tasks_additional_cache_dirs have");
-  app.add_flag("--enable_char_counts", flags.cache.enable_char_counts, "count characters, too");
+               "do not skip tasks that are in --tasks_additional_cache_dirs");
+  app.add_flag("--enable_char_counts", flags.cache.enable_char_counts, "also count characters");
   app.add_option("--output_format", "tfrecord")
       ->type_name("TEXT")
       ->check(CLI::IsMember({"tfrecord"}));
   app.add_flag("--preserve_random_access")->group("");
-  app.add_option("--threads", flags.cache.threads, "of this process; default: its processors")
+  app.add_option("--threads", flags.cache.threads,
+                 "threads of this process; default: all processors")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--memory_mib", flags.memory_mib, "of this process, for examples in flight")
+  app.add_option("--memory_mib", flags.memory_mib,
+                 "memory of this process for examples in flight, in MiB")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{16}, int64_t{1} << 24));
   describe_gin_flags(app, "the tasks (seqio.TaskRegistry.tasks)");
@@ -56,7 +60,8 @@ int run_cache(std::span<char* const> arguments) {
   CacheFlags flags;
   flags.cache.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   CommandLine cli(
-      "cache", "Preprocesses tasks up to their cache point, shuffled, for seqio and for us.",
+      "cache",
+      "Preprocesses tasks up to their cache point and writes shuffled caches in seqio's format.",
       "quintet cache --gin_file=my_task.gin --tasks=my_task --output_cache_dir=/data/cache\n"
       "mpirun -n 8 quintet cache --gin_file=my_task.gin --output_cache_dir=/data/cache");
   add_flags(cli, flags);

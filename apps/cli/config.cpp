@@ -16,20 +16,20 @@ void add_flags(CommandLine& cli, std::vector<std::string>& files, ShowConfigOpti
   describe_gin_flags(app, "a gin file");
   app.add_option("--format", options.format, "text (gin) or json")
       ->check(CLI::IsMember({"text", "json"}));
-  auto* parse_only =
-      app.add_flag("--parse_only", options.parse_only,
-                   "names as written, nothing looked up; includes that are missing are listed");
-  auto* skip_unknown =
-      app.add_flag("--skip_unknown", options.skip_unknown,
-                   "names that this version does not know are told on stderr, not errors");
+  auto* parse_only = app.add_flag("--parse_only", options.parse_only,
+                                  "do not look up names; list missing includes");
+  auto* skip_unknown = app.add_flag("--skip_unknown", options.skip_unknown,
+                                    "warn about unknown names on stderr instead of failing");
   auto* keep_macros = app.add_flag("--keep_macros", options.keep_macros,
-                                   "json: macros as references, not as their values");
-  auto* explain = app.add_flag("--explain", options.explain,
-                               "of every value: the file and line or flag that set it, what it "
-                               "replaced; at the end the bindings that nothing uses");
-  auto* diff = app.add_option("--diff", options.diff,
-                              "two gin files or model directories: the values that differ")
-                   ->expected(2);
+                                   "with --format=json: macros as references, not as their values");
+  auto* explain =
+      app.add_flag("--explain", options.explain,
+                   "show for every value the file and line or flag that set it and what "
+                   "it replaced; at the end the unused bindings");
+  auto* diff =
+      app.add_option("--diff", options.diff,
+                     "show the values that differ between two gin files or model directories")
+          ->expected(2);
   for (auto* other : {parse_only, skip_unknown, keep_macros}) {
     explain->excludes(other);
     diff->excludes(other);
@@ -44,7 +44,7 @@ int run_config(std::span<char* const> args) {
   gin::CommandLine gin_line = gin::extract_command_line(left);
   std::vector<std::string> files;
   ShowConfigOptions options;
-  CommandLine cli("config", "Prints the configuration that gin files and flags come to.",
+  CommandLine cli("config", "Prints the configuration that gin files and flags result in.",
                   "quintet config t5x/examples/t5/t5_1_1/base.gin --gin.DROPOUT_RATE=0.0\n"
                   "quintet config --format=json --gin_file=run.gin --gin.BATCH_SIZE=64\n"
                   "quintet config --format=json --parse_only --gin_file=run.gin\n"

@@ -15,13 +15,15 @@ int run_convert(std::span<char* const> args) {
   ConversionFlags conversion;
   QuantizationFlags quantization;
   ComputeFlags compute;
-  CommandLine cli("convert",
-                  "A model from one checkpoint format to another; or one in fewer bits, which "
-                  "generate, infer and serve read as it is, and what it loses by that.",
-                  "quintet convert /tmp/numbers /tmp/numbers-hf --to=hf --dtype=bfloat16\n"
-                  "quintet convert /tmp/numbers-hf /tmp/numbers-native --to=native --check\n"
-                  "quintet convert --model_dir=/tmp/numbers --quantize=int8 --output=/tmp/small\n"
-                  "quintet convert --model_dir=/tmp/numbers --quantize=int8 --report");
+  CommandLine cli(
+      "convert",
+      "Converts a model to another checkpoint format (source, destination, --to); or quantizes "
+      "it (--model_dir, --quantize, --output) for generate, infer and serve, and reports "
+      "the loss of accuracy (--report).",
+      "quintet convert /tmp/numbers /tmp/numbers-hf --to=hf --dtype=bfloat16\n"
+      "quintet convert /tmp/numbers-hf /tmp/numbers-native --to=native --check\n"
+      "quintet convert --model_dir=/tmp/numbers --quantize=int8 --output=/tmp/small\n"
+      "quintet convert --model_dir=/tmp/numbers --quantize=int8 --report");
   conversion.add_to(cli.app());
   quantization.add_to(cli.app());
   describe_gin_flags(cli.app(), kGinFileOfModel);

@@ -29,20 +29,20 @@ int run_data(std::span<char* const> arguments) {
   CLI::App& app = cli.app();
   app.add_option("what", what, "show or list")->required()->check(CLI::IsMember({"show", "list"}));
   app.add_option("task", name, "task or mixture (for show)");
-  app.add_option("--split", options.split, "of the data set")->capture_default_str();
-  app.add_option("--num", options.num, "examples and rows")
+  app.add_option("--split", options.split, "split of the data set")->capture_default_str();
+  app.add_option("--num", options.num, "number of examples and rows to show")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
   app.add_option(
          "--task_feature_lengths", lengths,
          "name=length,..; default: %TASK_FEATURE_LENGTHS of the gin files, else 512 and 114")
       ->delimiter(',');
-  app.add_flag("--shuffle", options.shuffle, "examples in the order of training");
-  app.add_option("--seed", options.seed, "of that order")->capture_default_str();
-  app.add_flag("--no_pack", padded, "rows padded instead of packed");
+  app.add_flag("--shuffle", options.shuffle, "show examples in the order of training");
+  app.add_option("--seed", options.seed, "seed of that order")->capture_default_str();
+  app.add_flag("--no_pack", padded, "pad rows instead of packing");
   app.add_flag("--best_fit", options.best_fit,
-               "rows packed by best fit (use_custom_packing_ops) instead of greedily");
-  app.add_option("--most_ids", options.most_ids, "ids of a feature that are printed")
+               "pack rows by best fit (use_custom_packing_ops) instead of greedily");
+  app.add_option("--most_ids", options.most_ids, "print at most so many ids of a feature")
       ->capture_default_str();
   describe_gin_flags(app, "more tasks (seqio.TaskRegistry.tasks)");
   describe_data_flags(app);

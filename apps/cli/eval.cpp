@@ -14,7 +14,7 @@ int run_eval(std::span<char* const> args) {
   std::vector<std::string> left(args.begin(), args.end());
   const gin::CommandLine gin_line = extract_data_command_line(left);
   EvaluationFlags flags;
-  CommandLine cli("eval", "Metrics of a task over checkpoints: JSON lines on stdout.",
+  CommandLine cli("eval", "Computes a task's metrics for checkpoints: JSON lines on stdout.",
                   "quintet eval --model_dir=/tmp/numbers --samples=10\n"
                   "quintet eval --model_dir=/tmp/numbers --checkpoint=all --task=number_to_words\n"
                   "quintet eval --gin_file=my_eval.gin");

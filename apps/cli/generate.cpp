@@ -13,26 +13,27 @@ namespace {
 void add_flags(CommandLine& cli, GenerateFlags& flags) {
   CLI::App& app = cli.app();
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
-  app.add_option("--model_dir", flags.model_dir,
+  app.add_option("--model_dir,--model", flags.model_dir,
                  "the directory of a training run, a checkpoint of any program, or a Hugging Face "
                  "directory")
       ->required();
-  app.add_option("text", flags.texts, "inputs; without any, lines of --input or stdin");
-  app.add_option("--input", flags.input, "a file of inputs, one a line; - is stdin");
-  app.add_option("--format", flags.format, "text, or json: one object a line")
+  app.add_option("text", flags.texts, "inputs; without any, lines of --input or standard input");
+  app.add_option("--input", flags.input, "a file of inputs, one per line; - is standard input");
+  app.add_option("--format", flags.format, "text, or json: one object per line")
       ->check(CLI::IsMember({"text", "json"}));
   app.add_flag("--ids", flags.ids, "inputs, --target and answers are token ids: '12 7 1'");
   app.add_option("--target", flags.target,
                  "score this answer: the sum of its tokens' log probabilities");
-  app.add_option("--embed", flags.embed,
-                 "the encoder's output in place of answers, as JSON: its mean over the tokens, or "
-                 "that of every token")
+  app.add_option(
+         "--embed", flags.embed,
+         "print the encoder's output instead of answers, as JSON: the mean over the tokens, or "
+         "each token's")
       ->check(CLI::IsMember({"mean", "tokens"}));
   flags.generation.add_to(app);
   app.add_option("--max_decode_len,--max_tokens", flags.max_decode_len,
-                 "tokens of an answer at most")
+                 "at most so many tokens per answer")
       ->check(positive);
-  app.add_option("--batch_size", flags.batch_size, "inputs at a time")->check(positive);
+  app.add_option("--batch_size", flags.batch_size, "inputs per batch")->check(positive);
   flags.quantize.add_to(app);
   flags.compute.add_to(app);
   describe_gin_flags(app, kGinFileOfModel);
@@ -45,7 +46,7 @@ int run_generate(std::span<char* const> args) {
   const gin::CommandLine gin_line = gin::extract_command_line(left);
   GenerateFlags flags;
   CommandLine cli(
-      "generate", "Answers of a trained model to texts, on stdout.",
+      "generate", "Prints a trained model's answers to texts, their scores, or embeddings.",
       "quintet generate --model_dir=/tmp/numbers 'words: 1234'\n"
       "quintet generate --model_dir=/tmp/numbers --input=questions.txt --format=json\n"
       "quintet generate --model_dir=/tmp/numbers --beams=4 --num_decodes=4 'words: 17'\n"

@@ -16,7 +16,8 @@ int run_infer(std::span<char* const> args) {
   gin::CommandLine gin_line = extract_data_command_line(left);
   InferenceFlags flags;
   CommandLine cli(
-      "infer", "Predictions or scores of a data set, as JSON lines in --output_dir.",
+      "infer",
+      "Writes predictions or scores of a data set as JSON lines into --output_dir; resumes.",
       "quintet infer --model_dir=/tmp/numbers --input=questions.jsonl --output_dir=/tmp/answers\n"
       "quintet infer --model_dir=/tmp/numbers --task=number_words --mode=score "
       "--output_dir=/tmp/scores\n"

@@ -12,8 +12,8 @@ int run_inspect(std::span<char* const> args) {
   CommandLine cli(
       "inspect",
       "Lists the checkpoints of a model directory, or the tensors of a checkpoint, safetensors "
-      "file or Hugging Face directory, checks every byte and says whether every number is finite. "
-      "Of two of them it tells the differences.",
+      "file or Hugging Face directory; verifies every byte and that every number is finite. "
+      "With two paths: prints the differences.",
       "quintet inspect /tmp/numbers\n"
       "quintet inspect /tmp/numbers/checkpoint_1000 --stats\n"
       "quintet inspect /tmp/numbers/checkpoint_0 /tmp/numbers/checkpoint_1000\n"
@@ -23,16 +23,17 @@ int run_inspect(std::span<char* const> args) {
       .add_option("path", options.path,
                   "model directory, checkpoint folder, Hugging Face directory or .safetensors file")
       ->required();
-  cli.app().add_option("second", options.second, "another, to be compared with the first");
-  cli.app().add_option("--tensor", options.tensor, "print this tensor alone");
-  cli.app().add_option("--output", options.output, "write it to this .npy file instead");
+  cli.app().add_option("second", options.second, "another one, to compare with the first");
+  cli.app().add_option("--tensor", options.tensor, "print only this tensor");
+  cli.app().add_option("--output", options.output, "write the tensor to this .npy file instead");
   cli.app()
       .add_option("--format", options.format, "text or json")
       ->check(CLI::IsMember({"text", "json"}));
-  cli.app().add_flag("--verify,!--no-verify", options.verify, "check CRCs, not only sizes");
+  cli.app().add_flag("--verify,!--no-verify", options.verify,
+                     "check CRCs, not only sizes; default: yes");
   cli.app().add_flag("--stats", options.stats,
-                     "smallest, largest, root mean square, not finite; of a model directory those "
-                     "of its newest checkpoint");
+                     "of each tensor, in a model directory of the newest checkpoint: minimum, "
+                     "maximum, root mean square, count of non-finite numbers");
   if (!cli.parse(args)) return 0;
   return inspect(options);
 }

@@ -40,16 +40,16 @@ int run_plan(std::span<char* const> args) {
   std::vector<std::string> left(args.begin(), args.end());
   gin::CommandLine gin_line = gin::extract_command_line(left);
   PlanOptions options;
-  CommandLine cli("plan", "A training step on a mesh, simulated: layouts, collectives, bytes.",
+  CommandLine cli("plan", "Simulates a training step on a mesh: layouts, collectives, bytes.",
                   "quintet plan t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "
                   "--mesh=data=4,model=2 --parameters=2 --explain");
   CLI::App& app = cli.app();
   app.add_option("FILE", options.files, "gin files that define MODEL");
   app.add_option("--mesh", options.on_mesh.mesh, "axes and sizes of the mesh, outermost first");
-  app.add_option("--batch", options.bench.batch, "rows of a batch")->check(CLI::PositiveNumber);
-  app.add_option("--inputs", options.bench.inputs, "input tokens a row")
+  app.add_option("--batch", options.bench.batch, "rows per batch")->check(CLI::PositiveNumber);
+  app.add_option("--inputs", options.bench.inputs, "input tokens per row")
       ->check(CLI::PositiveNumber);
-  app.add_option("--targets", options.bench.targets, "target tokens a row")
+  app.add_option("--targets", options.bench.targets, "target tokens per row")
       ->check(CLI::PositiveNumber);
   app.add_option("--activations", options.on_mesh.activations,
                  "1 or 2: T5X's rules for activations; else those of partitioning.PjitPartitioner")
@@ -67,10 +67,11 @@ int run_plan(std::span<char* const> args) {
                  "with --cluster: DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas "
                  "between; default: all of them");
   app.add_option("--published", options.on_cluster.published,
-                 "a file of published runs, planned beside what was published");
-  app.add_option("--report", options.on_cluster.report, "with --cluster: an HTML file");
+                 "a file of published runs: prints plans beside the published figures");
+  app.add_option("--report", options.on_cluster.report,
+                 "with --cluster: write an HTML page to this file");
   app.add_flag("--explain", options.on_mesh.explain,
-               "op by op: layouts and collectives of one step");
+               "print layouts and collectives of one step, op by op");
   if (!cli.parse(left)) return 0;
   gin_line.files.insert(gin_line.files.end(), options.files.begin(), options.files.end());
   plan(options, gin_line);

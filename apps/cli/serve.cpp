@@ -13,9 +13,9 @@ int run_serve(std::span<char* const> args) {
   const gin::CommandLine gin_line = gin::extract_command_line(left);
   serve::ServeFlags flags;
   CommandLine cli(
-      "serve", "A trained model as an HTTP server that OpenAI's clients can talk to.",
-      "quintet serve --model /tmp/numbers\n"
-      "quintet serve --model /tmp/numbers --host 0.0.0.0 --port 80 --api_keys keys.txt");
+      "serve", "Serves a trained model over HTTP, for OpenAI's clients.",
+      "quintet serve --model_dir=/tmp/numbers\n"
+      "quintet serve --model_dir=/tmp/numbers --host=0.0.0.0 --port=80 --api_keys=keys.txt");
   flags.add_to(cli.app());
   describe_gin_flags(cli.app(), kGinFileOfModel);
   if (!cli.parse(left)) return 0;

@@ -13,17 +13,19 @@ namespace {
 void add_flags(CommandLine& cli, TrainingFlags& flags) {
   CLI::App& app = cli.app();
   describe_gin_flags(app, "a gin file");
-  app.add_option("--model_dir", flags.model_dir, "short for --gin.MODEL_DIR=\"'...'\"");
+  app.add_option("--model_dir", flags.model_dir,
+                 "where the run writes, and resumes from; short for --gin.MODEL_DIR");
   flags.compute.add_to(app);
   flags.ranks.add_to(app);
   flags.data.add_to(app);
   app.add_flag("--strict_data", flags.strict_data,
-               "end if data files have changed since the checkpoint, instead of a warning");
-  app.add_flag("--dry_run", flags.dry_run, "print the configuration and end");
-  app.add_flag("--profile", flags.profile, "time and bytes of each op at the end, on stderr");
+               "exit if data files have changed since the checkpoint, instead of a warning");
+  app.add_flag("--dry_run", flags.dry_run, "print the configuration and exit");
+  app.add_flag("--profile", flags.profile, "print time and bytes of each op at the end, on stderr");
   app.add_flag("--no_step_graph", flags.no_step_graph,
                "on a GPU: launch every kernel of every step, instead of a recorded CUDA graph");
-  app.add_option("--run_mode", "train; eval and infer are those verbs, as in T5X's main.py")
+  app.add_option("--run_mode",
+                 "eval and infer run those verbs, as in T5X's main.py; default: train")
       ->type_name("TEXT")
       ->check(CLI::IsMember({"train", "eval", "infer"}));
   describe_data_flags(app);
@@ -60,9 +62,11 @@ int run_train(std::span<char* const> args) {
   std::vector<std::string> left(args.begin(), args.end());
   const gin::CommandLine gin_line = extract_data_command_line(left);
   TrainingFlags flags;
-  CommandLine cli("train", "Trains as gin files say; goes on from the newest checkpoint.",
-                  "quintet train --gin_file=quintet/quickstart.gin --model_dir=/tmp/numbers\n"
-                  "quintet train --gin_file=my_t5.gin --gin_file=my_run.gin --gin.BATCH_SIZE=64");
+  CommandLine cli(
+      "train",
+      "Trains as gin files say; resumes from the newest checkpoint of the model directory.",
+      "quintet train --gin_file=quintet/quickstart.gin --model_dir=/tmp/numbers\n"
+      "quintet train --gin_file=my_t5.gin --gin_file=my_run.gin --gin.BATCH_SIZE=64");
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;
   flags.launch.check();

@@ -10,33 +10,33 @@
 #include <span>
 
 // VERB(name, what it does, an example)
-#define QUINTET_VERBS(VERB)                                                                   \
-  VERB(train, "pretrains or fine-tunes as gin files say; goes on where a run was stopped",    \
-       "quintet train --gin_file=quintet/quickstart.gin --model_dir=/tmp/numbers")            \
-  VERB(eval, "metrics of a task over checkpoints",                                            \
-       "quintet eval --model_dir=/tmp/numbers --samples=10")                                  \
-  VERB(infer, "predictions or scores of a data set, as JSON lines; goes on where it stopped", \
-       "quintet infer --model_dir=/tmp/numbers --input=q.jsonl --output_dir=/tmp/answers")    \
-  VERB(convert, "a model with its weights in fewer bits, and what it loses by that",          \
-       "quintet convert --model_dir=/tmp/numbers --quantize=int8 --output=/tmp/small")        \
-  VERB(inspect, "looks into a model directory, checkpoint or safetensors file, checks it",    \
-       "quintet inspect /tmp/numbers")                                                        \
-  VERB(generate, "text in, text out, by a trained model",                                     \
-       "quintet generate --model_dir=/tmp/numbers --beams=4 'words: 1234'")                   \
-  VERB(serve, "a trained model as an HTTP server with a web page",                            \
-       "quintet serve --model /tmp/numbers --port 8000")                                      \
-  VERB(config, "prints the configuration that gin files and flags come to",                   \
-       "quintet config t5x/examples/t5/t5_1_1/base.gin --gin.DROPOUT_RATE=0.0")               \
-  VERB(data, "shows a task's examples raw, preprocessed and packed",                          \
-       "quintet data show number_words --num=2")                                              \
-  VERB(plan, "a training step on a mesh, simulated: layouts, collectives, bytes",             \
-       "quintet plan t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "                \
-       "--mesh=data=4,model=2")                                                               \
-  VERB(cache, "preprocesses tasks into seqio's offline caches",                               \
-       "quintet cache --gin_file=my_task.gin --tasks=my_task --output_cache_dir=/tmp/c")      \
-  VERB(tokenizer, "trains SentencePiece models; text to ids and back",                        \
-       "quintet tokenizer train --input a.txt --vocab_size 8000 --model_prefix a")            \
-  VERB(bench, "times training, generation and more; one JSON object on stdout",               \
+#define QUINTET_VERBS(VERB)                                                                \
+  VERB(train, "pretrains or fine-tunes as gin files say; resumes an interrupted run",      \
+       "quintet train --gin_file=quintet/quickstart.gin --model_dir=/tmp/numbers")         \
+  VERB(eval, "computes a task's metrics for checkpoints",                                  \
+       "quintet eval --model_dir=/tmp/numbers --samples=10")                               \
+  VERB(infer, "writes predictions or scores of a data set as JSON lines; resumes",         \
+       "quintet infer --model_dir=/tmp/numbers --input=q.jsonl --output_dir=/tmp/answers") \
+  VERB(convert, "converts between native, T5X and Hugging Face formats; quantizes",        \
+       "quintet convert /tmp/numbers /tmp/numbers-hf --to=hf")                             \
+  VERB(inspect, "shows, verifies or compares model directories and checkpoints",           \
+       "quintet inspect /tmp/numbers")                                                     \
+  VERB(generate, "generates text, scores or embeddings with a trained model",              \
+       "quintet generate --model_dir=/tmp/numbers --beams=4 'words: 1234'")                \
+  VERB(serve, "serves a model over HTTP: OpenAI's completions interface, a web page",      \
+       "quintet serve --model_dir=/tmp/numbers --port=8000")                               \
+  VERB(config, "prints the configuration that gin files and flags result in",              \
+       "quintet config t5x/examples/t5/t5_1_1/base.gin --gin.DROPOUT_RATE=0.0")            \
+  VERB(data, "shows a task's examples raw, preprocessed and packed",                       \
+       "quintet data show number_words --num=2")                                           \
+  VERB(plan, "simulates a training step on a mesh: layouts, collectives, bytes",           \
+       "quintet plan t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "             \
+       "--mesh=data=4,model=2")                                                            \
+  VERB(cache, "preprocesses tasks into seqio's offline caches",                            \
+       "quintet cache --gin_file=my_task.gin --tasks=my_task --output_cache_dir=/tmp/c")   \
+  VERB(tokenizer, "trains SentencePiece models; text to ids and back",                     \
+       "quintet tokenizer train --input a.txt --vocab_size 8000 --model_prefix a")         \
+  VERB(bench, "times training, generation and more; prints JSON objects",                  \
        "quintet bench train --model=t5_1_1_small --batch=8 --inputs=256 --targets=64")
 
 namespace quintet {

@@ -82,16 +82,22 @@ void report(const ConversionFlags& flags, const ModelSource& source, const Write
 }  // namespace
 
 void ConversionFlags::add_to(CLI::App& app) {
-  CLI::Option_group& group = *app.add_option_group("From one format to another");
-  group.add_option("source", source,
-                   "a run's directory, a checkpoint in it, or a Hugging Face directory");
-  group.add_option("destination", destination, "a folder that is not there yet");
-  group.add_option("--to", format, fmt::format("the format: {}", names_of_formats()));
-  group.add_option("--dtype", dtype, "of the weights; default: as they are")
+  constexpr const char* kGroup = "Conversion to another format";
+  app.add_option("source", source,
+                 "a run's directory, a checkpoint in it, or a Hugging Face directory");
+  app.add_option("destination", destination, "a folder that does not exist yet");
+  app.add_option("--to", format, fmt::format("format of the destination: {}", names_of_formats()))
+      ->group(kGroup);
+  app.add_option("--dtype", dtype, "round the parameters to this type; default: as they are")
+      ->group(kGroup)
       ->check(CLI::IsMember({"float32", "bfloat16", "float16"}));
-  group.add_option("--shard_size", shard_size,
-                   "hf: the largest file of weights, such as 5GB, 500MB or 2GiB; default: 50GB");
-  group.add_flag("--check", check, "compute logits with both models and print what they differ by");
+  app.add_option(
+         "--shard_size", shard_size,
+         "with --to=hf: largest size of a weights file, such as 5GB, 500MB or 2GiB; default: 50GB")
+      ->group(kGroup);
+  app.add_flag("--check", check,
+               "compute logits with both models and print their largest difference")
+      ->group(kGroup);
   ranks.add_to(app);
 }
 

@@ -7,10 +7,11 @@ namespace quintet {
 void EvaluationFlags::add_to(CLI::App& app) {
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
   set.add_to(app);
-  app.add_option("--num_examples", num_examples, "at most so many a task")->check(positive);
+  app.add_option("--num_examples", num_examples, "at most so many examples per task; default: all")
+      ->check(positive);
   app.add_option("--output_dir", output_dir,
-                 "where seqio's files of metrics and predictions go; default: nowhere");
-  app.add_option("--samples", samples, "predictions to show on stderr");
+                 "folder for seqio's files of metrics and predictions; default: none written");
+  app.add_option("--samples", samples, "print so many predictions on stderr");
   quantize.add_to(app);
   compute.add_to(app);
   launch.add_to(app);

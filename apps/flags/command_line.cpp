@@ -33,6 +33,7 @@ CommandLine::CommandLine(const std::string& verb, const std::string& summary,
   }
   app_->footer(footer + "\n");
   app_->formatter(help_format(help_width()));
+  app_->option_defaults()->always_capture_default();
 }
 
 CommandLine::~CommandLine() = default;
@@ -42,8 +43,9 @@ bool CommandLine::parse(std::span<char* const> args) {
 }
 
 bool CommandLine::parse(const std::vector<std::string>& args) {
-  app_->add_option("--path_map", path_rules_,
-                   "gs://t5-data=/data/t5: the folder that stands for an address; may be repeated")
+  app_->add_option(
+          "--path_map", path_rules_,
+          "the local folder of a storage address, as in gs://t5-data=/data/t5; may be repeated")
       ->allow_extra_args(false);
   std::vector<std::string> reversed(args.rbegin(), args.rend());
   try {
@@ -54,6 +56,8 @@ bool CommandLine::parse(const std::vector<std::string>& args) {
   } catch (const CLI::ParseError& error) {
     std::string hint;
     for (const std::string& text : args) {
+      if (text.ends_with(".gin") && !text.starts_with("-"))
+        hint += " (a gin file is named with --gin_file=" + text + ")";
       const std::string flag = text.substr(0, text.find('='));
       const std::vector<std::string> known = flags_of(*app_);
       if (flag.starts_with("--") && std::find(known.begin(), known.end(), flag) == known.end())

@@ -62,17 +62,20 @@ void describe_gin_flags(CLI::App& app, const std::string& gin_file) {
   constexpr const char* kGroup = "Configuration";
   const std::string about_file = gin_file + "; may be repeated, later ones win";
   app.add_option("--gin_file", about_file)->group(kGroup);
-  app.add_option("--gin.NAME", "=VALUE: binds a name, as in --gin.BATCH_SIZE=8")->group(kGroup);
-  app.add_option("--gin_bindings", "the same as a line of gin, as in 'BATCH_SIZE = 8'")
+  app.add_option("--gin.NAME", "--gin.NAME=VALUE sets a name, as in --gin.BATCH_SIZE=8")
       ->group(kGroup);
-  app.add_option("--gin_search_paths", "folders of gin files, with commas between")->group(kGroup);
+  app.add_option("--gin_bindings", "the same written as gin, as in 'BATCH_SIZE = 8'")
+      ->group(kGroup);
+  app.add_option("--gin_search_paths", "folders to search for gin files, comma-separated")
+      ->group(kGroup);
 }
 
 void describe_data_flags(CLI::App& app) {
-  app.add_option(kCacheDirs, "where seqio's offline caches are, with commas between")
-      ->group("Data");
-  app.add_option(kTfdsDir, "where TFDS's prepared directories are")->group("Data");
-  app.add_option(kBadRecords, "fail, skip or skip:N: examples that cannot be read; default: fail")
+  app.add_option(kCacheDirs, "folders with seqio's offline caches, comma-separated")->group("Data");
+  app.add_option(kTfdsDir, "folder with data sets prepared by TFDS")->group("Data");
+  app.add_option(kBadRecords,
+                 "what to do with unreadable examples: fail, skip, or skip at most N (skip:N); "
+                 "default: fail")
       ->group("Data");
 }
 

@@ -55,16 +55,23 @@ std::string kind_of(const CLI::Option& option) {
   return type.substr(0, type.find(':'));
 }
 
+/// Whether `value` is a default, not the mark of one that is not given: empty, or 0 where `limits` forbid it.
+bool is_default(const std::string& value, const std::string& limits) {
+  const bool starts_at_zero = limits.empty() || limits.starts_with("0 ");
+  return !value.empty() && value != "[]" && (value != "0" || starts_at_zero);
+}
+
 class HelpFormat final : public CLI::Formatter {
  public:
   explicit HelpFormat(size_t width) : width_(width) {}
 
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     const std::string kind = is_positional ? "" : kind_of(*option);
-    const std::string left =
-        "  " + option->get_name(is_positional, true) + (kind.empty() ? "" : " " + kind);
+    const std::string names =  // without what a flag that begins with "no" sets
+        std::regex_replace(option->get_name(is_positional, true), std::regex(R"(\{\w*\})"), "");
+    const std::string left = "  " + names + (kind.empty() ? "" : " " + kind);
     std::string facts = limits_of(option->get_type_name());
-    if (const std::string value = option->get_default_str(); !value.empty() && value != "[]")
+    if (const std::string value = option->get_default_str(); is_default(value, facts))
       facts += (facts.empty() ? "" : "; ") + ("default " + value);
     if (option->get_required()) facts += facts.empty() ? "required" : "; required";
     const std::string right = option->get_description() + (facts.empty() ? "" : " (" + facts + ")");

@@ -16,8 +16,9 @@ struct QuantizeFlag {
 
   void add_to(CLI::App& app) {
     app.add_option("--quantize", name,
-                   "weights: f32, bf16, int8 or fp8 (a scale a column), or on the CPU int8_dynamic "
-                   "(and what they are multiplied with in 8 bits); default: as the model has them")
+                   "weights as f32, bf16, int8 or fp8 (one scale per column); int8_dynamic, on the "
+                   "CPU, also "
+                   "quantizes activations to 8 bits; default: as the model has them")
         ->check(CLI::IsMember({"f32", "bf16", "int8", "int8_dynamic", "fp8"}));
   }
   /// Once the device is open; throws a usage error for what a GPU does not compute.

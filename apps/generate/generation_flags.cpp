@@ -7,27 +7,29 @@ namespace quintet {
 
 void GenerationFlags::add_to(CLI::App& app) {
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 30);
-  app.add_option("--beams", beams, "beam search; default: as the run's configuration says")
+  app.add_option("--beams", beams,
+                 "number of beams of a beam search; default: as the run's configuration says")
       ->check(positive);
-  app.add_option("--temperature", temperature, "sample; 0 is greedy")->check(CLI::Range(0.0, 1e6));
-  app.add_option("--topk", topk, "sample from the k likeliest tokens")->check(positive);
-  app.add_option("--topp", topp, "sample from the likeliest tokens that have this mass")
+  app.add_option("--temperature", temperature, "sample at this temperature; 0 is greedy")
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--topk", topk, "sample from the k most likely tokens")->check(positive);
+  app.add_option("--topp", topp,
+                 "sample from the most likely tokens whose probabilities reach this sum")
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--seed", seed, "of the samples; input i has seed + i");
-  app.add_option("--num_decodes", num_decodes, "answers to each input, the best first")
-      ->check(positive);
+  app.add_option("--seed", seed, "seed of the samples; input i uses seed + i");
+  app.add_option("--num_decodes", num_decodes, "answers per input, best first")->check(positive);
   app.add_option("--stop", stops, "end an answer before this text; may be repeated")
       ->allow_extra_args(false);
-  app.add_option("--min_length", min_length, "tokens of an answer at least")
+  app.add_option("--min_length", min_length, "at least so many tokens per answer")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--prefix", prefix, "text that every answer begins with");
-  app.add_option("--bad_word", bad_words, "text that no answer holds; may be repeated")
+  app.add_option("--bad_word", bad_words, "text that no answer may contain; may be repeated")
       ->allow_extra_args(false);
   app.add_option("--repetition_penalty", repetition_penalty,
-                 "above 1: tokens that an answer holds already are less likely")
+                 "above 1: tokens that the answer already contains become less likely")
       ->check(CLI::Range(1e-6, 1e6));
   app.add_option("--no_repeat_ngram_size", no_repeat_ngram_size,
-                 "no so many tokens in a row twice in an answer")
+                 "no sequence of so many tokens occurs twice in an answer")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--length_penalty", length_penalty,
                  "beams: scores are divided by the length to this power");
@@ -35,8 +37,9 @@ void GenerationFlags::add_to(CLI::App& app) {
                  "beams: end with the first --beams answers (yes), when better ones are unlikely "
                  "(no) or impossible (never)")
       ->check(CLI::IsMember({"no", "yes", "never"}));
-  app.add_option("--logprobs", logprobs,
-                 "with --format=json: each token's log probability and so many alternatives")
+  app.add_option(
+         "--logprobs", logprobs,
+         "with --format=json: each token's log probability and those of so many alternatives")
       ->check(CLI::Range(0, 1000));
 }
 

@@ -10,19 +10,20 @@ void InferenceFlags::add_to(CLI::App& app) {
   set.add_to(app);
   app.add_option(
       "--input", input,
-      "instead of --task: a file with texts 'inputs' (and 'targets', for scores), .jsonl, or "
-      ".tfrecord of tf.Example; a pattern for several");
+      "instead of --task: a .jsonl file, or .tfrecord of tf.Example, with texts 'inputs' (and "
+      "'targets', for scores); a pattern for several files");
   app.add_option("--mode", mode, "predict, score, or predict_with_aux")->capture_default_str();
-  app.add_option("--output_dir", output_dir, "where results go");
+  app.add_option("--output_dir", output_dir, "folder for the results");
   app.add_option("--checkpoint_period", checkpoint_period,
-                 "batches of a chunk, after which a killed run goes on")
+                 "batches per chunk; an interrupted job resumes after its last complete chunk")
       ->capture_default_str()
       ->check(positive);
-  app.add_option("--shard_id", shard_id, "which part of the data set");
-  app.add_option("--num_shards", num_shards, "parts that jobs share the data set in")
+  app.add_option("--shard_id", shard_id, "which part of the data set this job takes, from 0");
+  app.add_option("--num_shards", num_shards, "number of parts into which jobs divide the data set")
       ->check(positive);
-  app.add_flag("--include_all_inputs", line.include_all_inputs, "write all features");
-  app.add_flag("--output_ids", line.output_ids, "write the predictions' ids, too");
+  app.add_flag("--include_all_inputs", line.include_all_inputs,
+               "also write all other features of the inputs");
+  app.add_flag("--output_ids", line.output_ids, "also write the predictions' token ids");
   quantize.add_to(app);
   compute.add_to(app);
   launch.add_to(app);

@@ -10,13 +10,13 @@
 namespace quintet {
 
 void DataServiceFlags::add_to(CLI::App& app) {
-  app.add_option("--data_service_ranks", ranks,
-                 "the last ranks that only read, preprocess and pack data; 0: threads")
-      ->check(CLI::Range(0, 1 << 20));
   app.add_option(
-         "--data_threads", threads,
-         "threads that preprocess, of each process; 0: a quarter of the machine's, on a data rank "
-         "its share of them all")
+         "--data_service_ranks", ranks,
+         "number of data ranks, which only read, preprocess and pack: the last ones; 0: none")
+      ->check(CLI::Range(0, 1 << 20));
+  app.add_option("--data_threads", threads,
+                 "preprocessing threads per process; 0: a quarter of the machine's, on a data rank "
+                 "its share")
       ->check(CLI::Range(0, 1024));
   app.add_option("--data_timeout", timeout,
                  "seconds that a step waits for a data rank before the run ends")

@@ -18,9 +18,10 @@ int64_t bytes_below(const std::filesystem::path& folder) {
 void QuantizationFlags::add_to(CLI::App& app) {
   set.add_to(app);
   quantize.add_to(app);
-  app.add_option("--output", output, "a new folder for the model in bf16, int8 or fp8");
-  app.add_flag("--report", report, "each layer's loss on the run's evaluation set");
-  app.add_option("--num_examples", num_examples, "that are compared")
+  app.add_option("--output", output, "new folder for the quantized model");
+  app.add_flag("--report", report,
+               "print each layer's quantization loss on the run's evaluation set");
+  app.add_option("--num_examples", num_examples, "examples that --report compares")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
 }

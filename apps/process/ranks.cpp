@@ -56,8 +56,7 @@ std::string joined(const std::vector<Ranks::Line>& lines, std::string Ranks::Lin
 
 void RankFlags::add_to(CLI::App& app) {
   app.add_option("--collective_timeout", collective_timeout,
-                 "seconds that a rank waits for the others before the job ends; 0: for "
-                 "ever")
+                 "seconds that a rank waits for the others before the job ends; 0: unlimited")
       ->capture_default_str()
       ->group("Under mpirun or srun")
       ->check(CLI::NonNegativeNumber);
@@ -67,7 +66,7 @@ void RankFlags::add_to(CLI::App& app) {
       ->group("Under mpirun or srun")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--check_replicas", check_replicas,
-                 "every so many steps ranks compare what they hold copies of; 0: never")
+                 "steps between comparisons of replicated parameters over ranks; 0: never")
       ->capture_default_str()
       ->group("Under mpirun or srun")
       ->check(CLI::NonNegativeNumber);

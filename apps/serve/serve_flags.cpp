@@ -11,40 +11,57 @@ void ServeFlags::add_to(CLI::App& app) {
   ServeLimits& limits = service.limits;
   HttpLimits& sockets = http.limits;
   serving::EngineOptions& engine = service.engine;
-  app.add_option("--model,--model_dir", model_dir,
-                 "the directory of a training run, or a checkpoint")
+  app.add_option("--model_dir,--model", model_dir,
+                 "the directory of a training run, a checkpoint, or a Hugging Face directory")
       ->required();
   app.add_option("--host", http.host,
-                 "address to listen on; 0.0.0.0 is all networks: give --api_keys then");
-  app.add_option("--port", http.port, "0: any that is free")->check(CLI::Range(0, 65535));
-  app.add_option("--api_keys", keys_file, "file with a key a line: KEY [NAME [PRIORITY]]");
+                 "address to listen on; 0.0.0.0: all networks (set --api_keys then)");
+  app.add_option("--port", http.port, "0: any free port")->check(CLI::Range(0, 65535));
+  app.add_option("--api_keys", keys_file, "file with one key per line: KEY [NAME [PRIORITY]]");
   app.add_option("--allowed_hosts", allowed_hosts,
-                 "names besides localhost by which it may be asked: name, *.name or *, by commas")
+                 "host names accepted besides localhost: name, *.name or *, comma-separated")
       ->delimiter(',');
-  app.add_option("--cache_mib", cache_mib, "memory for keys and values")->check(positive);
-  app.add_option("--answers_mib", answers_mib,
-                 "memory for answers that are made and sent; one request may take half of it")
+  app.add_option("--cache_mib", cache_mib, "memory for the key-value cache, in MiB")
       ->check(positive);
-  app.add_option("--max_batch", engine.max_rows, "sequences in a step")->check(positive);
-  app.add_option("--max_queue", engine.max_waiting, "prompts that may wait")->check(positive);
-  app.add_option("--max_prompts", limits.prompts, "prompts of a request")->check(positive);
-  app.add_option("--max_prompt_tokens", limits.prompt_tokens)->check(positive);
-  app.add_option("--max_tokens", limits.answer_tokens, "tokens of an answer")->check(positive);
-  app.add_option("--max_n", limits.sequences, "n, best_of and num_beams")->check(positive);
-  app.add_option("--request_seconds", limits.request_seconds, "from a request to its answer")
+  app.add_option(
+         "--answers_mib", answers_mib,
+         "memory for answers being generated and sent, in MiB; one request may take half of it")
+      ->check(positive);
+  app.add_option("--max_batch", engine.max_rows, "largest number of sequences per step")
+      ->check(positive);
+  app.add_option("--max_queue", engine.max_waiting, "largest number of waiting prompts")
+      ->check(positive);
+  app.add_option("--max_prompts", limits.prompts, "largest number of prompts per request")
+      ->check(positive);
+  app.add_option("--max_prompt_tokens", limits.prompt_tokens, "largest number of tokens per prompt")
+      ->check(positive);
+  app.add_option("--max_tokens", limits.answer_tokens, "largest number of tokens per answer")
+      ->check(positive);
+  app.add_option("--max_n", limits.sequences, "largest value of n, best_of and num_beams")
+      ->check(positive);
+  app.add_option("--request_seconds", limits.request_seconds,
+                 "time limit from a request to its answer")
       ->check(seconds);
-  app.add_option("--max_connections", sockets.connections)->check(positive);
+  app.add_option("--max_connections", sockets.connections, "open connections")->check(positive);
   app.add_option("--max_connections_per_address", sockets.connections_per_address,
-                 "0: half of --max_connections, and any number of this machine's own")
+                 "open connections per client address; 0: half of --max_connections, unlimited "
+                 "from this machine")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  app.add_option("--max_body_bytes", sockets.body_bytes)->check(positive);
-  app.add_option("--header_seconds", sockets.header_seconds)->check(seconds);
-  app.add_option("--body_seconds", sockets.body_seconds)->check(seconds);
-  app.add_option("--write_seconds", sockets.write_seconds)->check(seconds);
-  app.add_option("--idle_seconds", sockets.idle_seconds)->check(seconds);
-  app.add_option("--drain_seconds", drain_seconds, "for running requests after SIGTERM")
+  app.add_option("--max_body_bytes", sockets.body_bytes, "size of a request's body")
+      ->check(positive);
+  app.add_option("--header_seconds", sockets.header_seconds, "time limit to receive the headers")
       ->check(seconds);
-  app.add_flag("--log_prompts", service.log_prompts, "write requests to stderr");
+  app.add_option("--body_seconds", sockets.body_seconds, "time limit to receive the body")
+      ->check(seconds);
+  app.add_option("--write_seconds", sockets.write_seconds, "time limit for a client to accept data")
+      ->check(seconds);
+  app.add_option("--idle_seconds", sockets.idle_seconds,
+                 "closes connections without a request after this time")
+      ->check(seconds);
+  app.add_option("--drain_seconds", drain_seconds,
+                 "time for running requests to complete after SIGTERM")
+      ->check(seconds);
+  app.add_flag("--log_prompts", service.log_prompts, "write the texts of requests to stderr");
   quantize.add_to(app);
   compute.add_to(app);
 }

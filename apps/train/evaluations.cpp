@@ -48,7 +48,7 @@ bool Evaluations::run(const std::function<bool()>& asked) {
         if (decodes || name == "accuracy")
           text += fmt::format("  {} {:.4g}", name, value);
         else if (name == run_.loss_per_token())
-          text += fmt::format("  loss {:.4f} a target token", value);
+          text += fmt::format("  loss {:.4f} per target token", value);
       if (!decodes) run_.summaries->write("training_eval/" + task.substr(0, 113), step, metrics);
       if (!decodes || !run_.config.evaluator.pylogging_logger)
         run_.progress->line(fmt::format("step {}: {} {}{}", step, task,

@@ -70,7 +70,7 @@ def test_losses_of_a_run_have_one_unit(folder):
     more = ["--gin.models.EncoderDecoderModel.loss_normalizing_factor=None"]  # T5X's default: summed over the batch
     result = quintet(*tiny(folder / "run", 10, *more), environment={"QUINTET_PROGRESS": "lines"})
     bar = float(re.findall(r"10/10 .*?loss (\d+\.\d+)", result.err)[-1])
-    evaluated = float(re.search(r"teacher-forced:.* loss (\d+\.\d+) a target token", result.err)[1])
+    evaluated = float(re.search(r"teacher-forced:.* loss (\d+\.\d+) per target token", result.err)[1])
     assert 0.3 < evaluated / bar < 3, result
 
 
