@@ -94,20 +94,20 @@ Measured measure(const Options& options, const std::filesystem::path& folder) {
 int run_bench_checkpoint(std::span<char* const> args) {
   Options options;
   CommandLine cli("bench checkpoint",
-                  "Saves made-up tensors in the background, several times, and restores them. "
-                  "Times are the least of all saves.",
+                  "Saves generated tensors in the background, several times, and restores them. "
+                  "Times are the minimum over all saves.",
                   "quintet bench checkpoint --megabytes=1000\n"
                   "quintet bench checkpoint --dir=/mnt/scratch/bench");
   cli.app()
       .add_option("--dir", options.folder, "new folder to write to and remove; default: in /tmp")
       ->check(CLI::NonexistentPath);
   cli.app()
-      .add_option("--megabytes", options.megabytes, "size of the state")
+      .add_option("--megabytes", options.megabytes, "size of the state in MB")
       ->check(CLI::Range(1, 1'000'000));
   cli.app()
-      .add_option("--tensors", options.tensors, "in how many tensors")
+      .add_option("--tensors", options.tensors, "number of tensors")
       ->check(CLI::Range(1, 100'000));
-  cli.app().add_option("--saves", options.saves, "how often")->check(CLI::Range(2, 1000));
+  cli.app().add_option("--saves", options.saves, "number of saves")->check(CLI::Range(2, 1000));
   if (!cli.parse(args)) return 0;
   const std::filesystem::path folder =
       options.folder.empty() ? std::filesystem::temp_directory_path() /

@@ -206,25 +206,27 @@ bool parse(std::span<char* const> args, Options& options) {
       "bench data", "Times reading, tokenizing, span corruption and packing on one core.",
       "quintet bench data\nquintet bench data --input='docs/*.txt' --vocabulary=docs.model\n"
       "quintet bench data --prepare --folder=/tmp/b\n"
-      "quintet bench data --folder=/tmp/b --source=cached --objective=lm");
+      "quintet bench data --folder=/tmp/b --source=cached");
   CLI::App& app = cli.app();
-  app.add_option("--input", options.input, "text files; default: made-up text");
+  app.add_option("--input", options.input, "text files; default: generated text");
   app.add_option("--vocabulary", options.model, "a .model file, or 'byte'; default: trained here");
-  app.add_option("--folder", options.folder, "that --prepare has filled; default: a temporary one");
-  app.add_flag("--prepare", options.prepare, "write text, TFRecords, model and cache, and end");
-  app.add_option("--source", options.source, "of examples, in --folder")
+  app.add_option("--folder", options.folder,
+                 "folder that --prepare has filled; default: a temporary one");
+  app.add_flag("--prepare", options.prepare, "write text, TFRecords, model and cache, and exit");
+  app.add_option("--source", options.source, "source of the examples in --folder")
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "tfrecord", "cached"}));
-  app.add_option("--objective", options.objective, "spans, or lm: targets alone")
+  app.add_option("--objective", options.objective, "spans (span corruption), or lm: targets only")
       ->capture_default_str()
       ->check(CLI::IsMember({"spans", "lm"}));
   app.add_option("--inputs", options.inputs, "length of inputs")->capture_default_str();
   app.add_option("--targets", options.targets, "length of targets; default: 114, lm: 512");
-  app.add_option("--batch", options.batch, "rows of a batch")->capture_default_str();
+  app.add_option("--batch", options.batch, "rows per batch")->capture_default_str();
   app.add_option("--shuffle_buffer_size", options.shuffle_buffer_size,
                  "examples held to shuffle the pieces of documents; 1: none")
       ->capture_default_str();
-  app.add_option("--seconds", options.seconds, "of CPU time")->capture_default_str();
+  app.add_option("--seconds", options.seconds, "seconds of CPU time to measure")
+      ->capture_default_str();
   app.add_option("--resume_steps", options.resume_steps,
                  "time resuming from a position so many one-row batches in");
   app.add_flag("--no_pack", padded, "pad rows instead of packing");

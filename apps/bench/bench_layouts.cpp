@@ -31,13 +31,12 @@ struct Options {
 };
 
 bool parse(const std::vector<std::string>& args, Options& options) {
-  CommandLine cli(
-      "bench layouts",
-      "Times training steps on every layout of some ranks: those of mpirun, or threads.",
-      "quintet bench layouts --ranks=4 --model=t5_1_1_small --report=layouts.html\n"
-      "mpirun -n 4 quintet bench layouts --layouts=2x2:a1p2,4x1:a1p1\n"
-      "quintet bench layouts t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "
-      "--gin.network.T5Config.dtype=\"'float32'\" --ranks=2");
+  CommandLine cli("bench layouts",
+                  "Times training steps on every layout of the ranks: those of mpirun, or threads.",
+                  "quintet bench layouts --ranks=4 --model=t5_1_1_small --report=layouts.html\n"
+                  "mpirun -n 4 quintet bench layouts --layouts=2x2:a1p2,4x1:a1p1\n"
+                  "quintet bench layouts t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "
+                  "--gin.network.T5Config.dtype=\"'float32'\" --ranks=2");
   CLI::App& app = cli.app();
   app.add_option("FILE", options.files, "gin files that define MODEL, instead of --model");
   add_model_flags(app, options.bench);
@@ -48,7 +47,7 @@ bool parse(const std::vector<std::string>& args, Options& options) {
       "--layouts", options.layouts,
       "DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas between; default: "
       "all of them");
-  app.add_option("--report", options.report, "an HTML file");
+  app.add_option("--report", options.report, "write an HTML page to this file");
   options.bench.compute.add_to(app);
   options.rank_flags.add_to(app);
   return cli.parse(args);

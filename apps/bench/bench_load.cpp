@@ -78,14 +78,14 @@ int run_bench_load(std::span<char* const> args) {
       "bench load",
       "Loads a model, several times: seconds until its files are open and checked, until "
       "its weights are packed, from then to the first token, and of reading the same "
-      "files as cat does. Times are the least of all repetitions.",
+      "files as cat does. Times are the minimum over all repetitions.",
       "quintet bench load --model_dir=flan-t5-base --threads=2\n"
       "quintet bench load --model_dir=flan-t5-base --quantize=int8");
   CLI::App& app = cli.app();
   app.add_option("--model_dir", options.model_dir,
                  "the directory of a training run, a checkpoint, or a Hugging Face directory")
       ->required();
-  app.add_option("--repeat", options.repeat, "how often")->check(CLI::Range(1, 1000));
+  app.add_option("--repeat", options.repeat, "number of repetitions")->check(CLI::Range(1, 1000));
   app.add_option("--inputs", options.inputs, "tokens of the input")->check(CLI::Range(1, 100'000));
   options.quantize.add_to(app);
   options.compute.add_to(app);

@@ -50,7 +50,8 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
         ->check(CLI::Range(0.0, 1.0));
     app.add_option("--model_dir", options.model_dir,
                    "a run or a Hugging Face directory, instead of --model with random weights");
-    app.add_flag("--encode_only", options.encode_only, "one pass of the encoder, no tokens made");
+    app.add_flag("--encode_only", options.encode_only,
+                 "only one pass of the encoder, without generating tokens");
     options.quantize.add_to(app);
   } else {
     app.add_option("--optimizer", options.optimizer, "adamw or adafactor")

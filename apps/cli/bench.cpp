@@ -28,7 +28,8 @@ void print_usage(std::FILE* out) {
   for (const Bench& bench : kBenches) fmt::print(out, "  {:<10} {}\n", bench.name, bench.summary);
   fmt::print(out,
              "\nExamples:\n  quintet bench train --model=t5_1_1_small --batch=8 --inputs=256 "
-             "--targets=64 --threads=2 --steps=5\n  quintet bench train --profile\n");
+             "--targets=64 --threads=2 --steps=5\n  quintet bench train --profile\n\n"
+             "'quintet bench WHAT --help' shows the flags of a benchmark.\n");
 }
 
 }  // namespace

@@ -73,12 +73,12 @@ int run_tokenizer_train(std::span<char* const> args) {
   app.add_option("--normalization", options.normalization, "nmt_nfkc, nfkc, identity, ..")
       ->capture_default_str();
   app.add_flag("--byte_fallback", options.byte_fallback, "unknown characters as bytes");
-  app.add_flag("--split_digits", options.split_digits, "every digit a piece of its own");
+  app.add_flag("--split_digits", options.split_digits, "make every digit a separate piece");
   app.add_option("--input_sentence_size", options.input_sentence_size,
-                 "sample that many lines, evenly spread")
+                 "sample at most so many lines, evenly spread")
       ->capture_default_str();
-  app.add_flag("--skip_bad_utf8", options.on_bad_utf8_skip, "leave lines out that are not UTF-8");
-  app.add_flag("--quiet", quiet, "say nothing");
+  app.add_flag("--skip_bad_utf8", options.on_bad_utf8_skip, "skip lines that are not UTF-8");
+  app.add_flag("--quiet", quiet, "print no progress");
   if (!cli.parse(args)) return 0;
   const auto report = data::train_tokenizer(options, prefix);
   if (!quiet)
@@ -90,7 +90,7 @@ int run_tokenizer_train(std::span<char* const> args) {
 int run_tokenizer_encode(std::span<char* const> args) {
   Vocabulary vocabulary;
   bool pieces = false;
-  CommandLine cli("tokenizer encode", "Text to ids: a line of ids for every line of text.",
+  CommandLine cli("tokenizer encode", "Text to ids: one line of ids per line of text.",
                   "quintet tokenizer encode --model docs.model --text 'hello world'\n"
                   "quintet tokenizer encode --model docs.model --pieces < lines.txt");
   vocabulary.add_options(cli.app(), "the text; without it, lines of standard input");
@@ -113,7 +113,7 @@ int run_tokenizer_encode(std::span<char* const> args) {
 int run_tokenizer_decode(std::span<char* const> args) {
   Vocabulary vocabulary;
   CommandLine cli(
-      "tokenizer decode", "Ids to text: a line of text for every line of ids.",
+      "tokenizer decode", "Ids to text: one line of text per line of ids.",
       "quintet tokenizer decode --model docs.model --text '12 7 301'\n"
       "quintet tokenizer encode --model byte < a.txt | quintet tokenizer decode --model byte");
   vocabulary.add_options(cli.app(), "ids between spaces; without it, lines of standard input");

@@ -129,8 +129,8 @@ def helps():
             continue
         verb = line.split()[0]
         found[verb] = quintet(verb, "--help").out
-        parts = re.findall(rf"^  quintet {verb} ([a-z]\w*) ", found[verb], re.M) if verb in ("bench", "tokenizer") else []
-        for part in dict.fromkeys(parts):
+        listed = found[verb].partition("Examples:")[0]
+        for part in re.findall(r"^  ([a-z]+) ", listed, re.M) if verb in ("bench", "tokenizer") else ():
             found[f"{verb} {part}"] = quintet(verb, part, "--help").out
     return found
 
@@ -224,6 +224,11 @@ def test_every_example_of_help_runs(folder):
         short = command.replace("/tmp/", f"{folder}/").replace("/data/", f"{folder}/data/").replace("/mnt/scratch/", f"{folder}/scratch/")
         short = short.replace("t5_1_1_small --", "t5_1_1_tiny --").replace("--vocab_size 8000", "--vocab_size 70")
         short = short.replace("--megabytes=1000", "--megabytes=10").replace("checkpoint_1000", "checkpoint_10")
+        short = short.replace("flan-t5-base", str(ROOT / "tests/fixtures/huggingface/t5_1_1")).replace("=2048", "=64")
+        if "bench layouts" in short:
+            short += ("" if ".gin" in short or "--model" in short else " --model=t5_1_1_tiny") + " --batch=8 --inputs=16 --targets=8 --steps=1"
+        if "bench data" in short:
+            short += " --seconds=0.1"
         if "train " in short and "--model_dir" in short:
             short = short.replace(f"{folder}/numbers", f"{folder}/trained")
         if "quintet serve" in short:
