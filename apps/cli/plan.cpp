@@ -3,6 +3,7 @@
 
 #include "apps/cli/verbs.h"
 #include "apps/flags/command_line.h"
+#include "apps/flags/data_flags.h"
 #include "apps/plan/gin_case.h"
 #include "apps/plan/model_case.h"
 #include "apps/plan/plan_cluster.h"
@@ -44,21 +45,20 @@ int run_plan(std::span<char* const> args) {
                   "quintet plan t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "
                   "--mesh=data=4,model=2 --parameters=2 --explain");
   CLI::App& app = cli.app();
+  const auto positive = CLI::PositiveNumber;
   app.add_option("FILE", options.files, "gin files that define MODEL");
+  describe_gin_flags(app, "a gin file that defines MODEL");
   app.add_option("--mesh", options.on_mesh.mesh, "axes and sizes of the mesh, outermost first");
-  app.add_option("--batch", options.bench.batch, "rows per batch")->check(CLI::PositiveNumber);
-  app.add_option("--inputs", options.bench.inputs, "input tokens per row")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--targets", options.bench.targets, "target tokens per row")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--batch", options.bench.batch, "rows per batch")->check(positive);
+  app.add_option("--inputs", options.bench.inputs, "input tokens per row")->check(positive);
+  app.add_option("--targets", options.bench.targets, "target tokens per row")->check(positive);
   app.add_option("--activations", options.on_mesh.activations,
                  "1 or 2: T5X's rules for activations; else those of partitioning.PjitPartitioner")
       ->check(CLI::Range(1, 2));
   app.add_option("--parameters", options.on_mesh.parameters,
                  "1 or 2: T5X's rules for parameters (2: ZeRO-3)")
       ->check(CLI::Range(1, 2));
-  app.add_option("--model", options.bench.model,
-                 "instead of gin files: t5_1_1_small, ... as bench has them");
+  app.add_option("--model", options.bench.model, "instead of gin files: t5_1_1_small, ...");
   app.add_option("--dtype", options.bench.dtype, "of --model: float32 or bfloat16")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--cluster", options.on_cluster.cluster,
@@ -68,8 +68,7 @@ int run_plan(std::span<char* const> args) {
                  "between; default: all of them");
   app.add_option("--published", options.on_cluster.published,
                  "a file of published runs: prints plans beside the published figures");
-  app.add_option("--report", options.on_cluster.report,
-                 "with --cluster: write an HTML page to this file");
+  app.add_option("--report", options.on_cluster.report, "with --cluster: HTML page to write");
   app.add_flag("--explain", options.on_mesh.explain,
                "print layouts and collectives of one step, op by op");
   if (!cli.parse(left)) return 0;

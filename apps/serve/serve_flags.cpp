@@ -5,7 +5,6 @@
 namespace quintet::serve {
 
 void ServeFlags::add_to(CLI::App& app) {
-  app.option_defaults()->always_capture_default();
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
   const auto seconds = CLI::Range(0.01, 1e6);
   ServeLimits& limits = service.limits;
