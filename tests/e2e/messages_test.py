@@ -133,7 +133,7 @@ def test_help_is_in_plain_words_and_fits_the_terminal(folder):
         shown = quintet("help", verb).out
         assert not re.search(r":(INT|FLOAT|POSITIVE|NONNEGATIVE)| in \[|\n\n\n", shown), shown
         assert shown == quintet(verb, "--help").out
-    assert "(0 to 4096; default 0)" in re.sub(r"\s+", " ", quintet("train", "--help").out
+    assert "(0 to 4096; default 0)" in re.sub(r"\s+", " ", quintet("train", "--help").out)
 
 
 def test_folders_and_addresses_that_cannot_be_used_are_named(folder):
