@@ -222,7 +222,8 @@ def test_every_example_of_help_runs(folder):
     for command in sorted(commands, key=lambda command: ("tokenizer train" not in command, "--prepare" not in command)):
         port = free_port()
         short = command.replace("/tmp/", f"{folder}/").replace("/data/", f"{folder}/data/").replace("/mnt/scratch/", f"{folder}/scratch/")
-        short = short.replace("t5_1_1_small --", "t5_1_1_tiny --").replace("--vocab_size 8000", "--vocab_size 70")
+        short = short.replace("train --profile", "train --model=t5_1_1_small --profile").replace("t5_1_1_small --", "t5_1_1_tiny --")
+        short = short.replace("--vocab_size 8000", "--vocab_size 70")
         short = short.replace("--megabytes=1000", "--megabytes=10").replace("checkpoint_1000", "checkpoint_10")
         short = short.replace("flan-t5-base", str(ROOT / "tests/fixtures/huggingface/t5_1_1")).replace("=2048", "=64")
         if "bench layouts" in short:
