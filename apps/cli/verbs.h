@@ -18,7 +18,7 @@
   VERB(infer, "writes predictions or scores of a data set as JSON lines; resumes",         \
        "quintet infer --model_dir=/tmp/numbers --input=q.jsonl --output_dir=/tmp/answers") \
   VERB(convert, "converts between native, T5X and Hugging Face formats; quantizes",        \
-       "quintet convert /tmp/numbers /tmp/numbers-hf --to=hf")                             \
+       "quintet convert /tmp/numbers /tmp/numbers-hf --to=hf --dtype=bfloat16")            \
   VERB(inspect, "shows, verifies or compares model directories and checkpoints",           \
        "quintet inspect /tmp/numbers")                                                     \
   VERB(generate, "generates text, scores or embeddings with a trained model",              \

@@ -233,7 +233,7 @@ def test_every_example_of_help_runs(folder):
         if "train " in short and "--model_dir" in short:
             short = short.replace(f"{folder}/numbers", f"{folder}/trained")
         if "quintet serve" in short:
-            short = re.sub(r" --port \d+", "", short) + f" --port {port}"
+            short = re.sub(r" --port[ =]\d+", "", short) + f" --port {port}"
             code = serves(short, folder, settings, port)
             failed += [f"{command}: exit {code}"] if code != 0 else []
             continue
