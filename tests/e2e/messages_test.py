@@ -129,11 +129,17 @@ def test_help_is_in_plain_words_and_fits_the_terminal(folder):
         flags = shown[:shown.index("Examples:")].splitlines()
         long = [line for line in flags if len(line) > columns and len(line.split()) > 1]
         assert not long and max(map(len, flags)) > 0.7 * columns, (columns, long)
-    for verb in ("train", "serve", "generate", "plan", "cache"):
+    for verb in ("train", "serve", "generate", "plan", "cache", "convert", "inspect"):
         shown = quintet("help", verb).out
-        assert not re.search(r":(INT|FLOAT|POSITIVE|NONNEGATIVE)| in \[|\n\n\n", shown), shown
+        assert not re.search(r":(INT|FLOAT|POSITIVE|NONNEGATIVE)| in \[|\n\n\n|\{false\}|Option Group", shown), shown
         assert shown == quintet(verb, "--help").out
     assert "(0 to 4096; default 0)" in re.sub(r"\s+", " ", quintet("train", "--help").out)
+    assert "1 or more; default 0" not in re.sub(r"\s+", " ", quintet("eval", "--help").out)  # 0 is "not given" there
+
+
+def test_a_gin_file_without_its_flag_is_told_the_flag(folder):
+    result = quintet("train", "quintet/quickstart.gin", f"--model_dir={folder}/run", expect=2)
+    assert "--gin_file=quintet/quickstart.gin" in result.err, result.err
 
 
 def test_folders_and_addresses_that_cannot_be_used_are_named(folder):
