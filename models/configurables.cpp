@@ -139,6 +139,8 @@ void register_models(gin::Registry& registry) {
     registry.add("t5x.models.get_" + which + "_vocabulary", {{"model"}},
                  [which](const gin::Arguments& args) -> gin::Value {
                    const auto model = args.get<std::shared_ptr<ConfiguredModel>>("model");
+                   QT_CHECK(model != nullptr, "{}: expected a model, found None",
+                            args.where("model").text);
                    return which == "input" ? model->input_vocabulary : model->output_vocabulary;
                  });
 }

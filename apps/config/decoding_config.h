@@ -1,5 +1,5 @@
 #pragma once
-// The decode function of a model, as gin files name it and bind its arguments.
+// The model of an entry point, and its decode function as gin files name it and bind its arguments.
 
 #include <variant>
 
@@ -8,6 +8,9 @@
 #include "models/decoding/search/temperature_sample.h"
 
 namespace quintet {
+
+/// The argument `model`; throws a usage error if it is None.
+std::shared_ptr<ConfiguredModel> configured_model(const gin::Arguments& args);
 
 /// The decode function of the gin files, or T5X's default for this kind of model. Throws a usage
 /// error if it is not one of ours.

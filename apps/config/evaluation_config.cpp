@@ -1,5 +1,6 @@
 #include "apps/config/evaluation_config.h"
 
+#include "apps/config/decoding_config.h"
 #include "apps/config/ineffective.h"
 #include "runtime/base/files/path_map.h"
 
@@ -50,7 +51,7 @@ int64_t train_eval_steps(const gin::Arguments& args) {
 
 EvaluationConfig evaluation_config_from(const gin::Arguments& args) {
   EvaluationConfig config;
-  config.model = args.get<std::shared_ptr<ConfiguredModel>>("model");
+  config.model = configured_model(args);
   config.dataset = args.get<data::DatasetConfig>("dataset_cfg");
   config.restore = restore_config_from(args);
   warn_of_ignored(config.restore, args);

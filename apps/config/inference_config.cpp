@@ -1,5 +1,6 @@
 #include "apps/config/inference_config.h"
 
+#include "apps/config/decoding_config.h"
 #include "apps/config/gin_flags.h"
 #include "apps/config/ineffective.h"
 #include "data/tasks/gin_types.h"
@@ -72,7 +73,7 @@ void register_inference(gin::Registry& registry,
 InferenceConfig inference_config_from(const gin::Arguments& args) {
   InferenceConfig config;
   config.mode = args.get<std::string>("mode");
-  config.model = args.get<std::shared_ptr<ConfiguredModel>>("model");
+  config.model = configured_model(args);
   config.dataset = args.get<data::DatasetConfig>("dataset_cfg");
   config.restore = restore_config_from(args);
   warn_of_ignored(config.restore, args);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "apps/config/decoding_config.h"
 #include "apps/config/gin_flags.h"
 #include "runtime/base/files/path_map.h"
 
@@ -32,7 +33,7 @@ int64_t positive_or_zero(const gin::Arguments& args, const std::string& name) {
 
 TrainConfig train_config_from(const gin::Arguments& args) {
   TrainConfig config;
-  config.model = args.get<std::shared_ptr<ConfiguredModel>>("model");
+  config.model = configured_model(args);
   config.train_dataset = args.get<data::DatasetConfig>("train_dataset_cfg");
   config.train_eval_dataset = args.get<MaybeDataset>("train_eval_dataset_cfg");
   config.infer_eval_dataset = args.get<MaybeDataset>("infer_eval_dataset_cfg");

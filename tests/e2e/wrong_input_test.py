@@ -83,6 +83,8 @@ def test_numbers_that_make_no_sense(folder):
             *tiny(run, 10, "--gin.BATCH_SIZE=1000000000000"), timeout=30)
     refuses(4, ["train/utils.DatasetConfig", "inputs: 1000000000000", "GiB"],
             *tiny(run, 10, "--gin.TRAIN_LENGTHS={'inputs': 1000000000000, 'targets': 60}"), timeout=30)
+    for name in ("train_script.train.model", "models.EncoderDecoderModel.module", "train_script.train.partitioner"):
+        refuses(2, [name.split(".")[-1], "found None"], *tiny(run, 10, f"--gin.{name}=None"))
     assert not run.exists()
     run = folder / "run"
     refuses(2, ["targets"], *tiny(run, 10, "--gin.TRAIN_LENGTHS={'inputs': 72, 'targets': 0}"))
