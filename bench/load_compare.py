@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Loading, saving and restoring against other programs, in one run on one machine.
 
-bench/load_compare.py [--quintet build/quintet] [--sizes 250,3000] [--threads 2] [--folder /tmp/load-compare] [--orbax-python PYTHON] [--only load|checkpoint]
+bench/load_compare.py [--quintet build/quintet] [--sizes 250,3000] [--threads 2] [--folder /tmp/load-compare] [--orbax-python PYTHON] [--only load|checkpoint|convert]
 
 load: Hugging Face directories of about so many MB with random weights (made once in --folder, kept for the next run), in the page cache:
   cat          every byte once through a buffer
@@ -13,11 +13,15 @@ checkpoint: as many MB in 100 float32 tensors, written to disk to the last byte 
   copy         a plain copy of the same bytes with fsync, and reading them
   torch.save   and torch.load
   orbax        PyTreeCheckpointer, if --orbax-python names a Python that has it
+convert: the same directories, read back and compared, in the folder's file system:
+  copy         a plain copy of the weights' file with fsync
+  quintet      quintet convert to each format, the whole process, and its peak memory
 Times are the least of --repeat runs. One JSON object a line on stdout, a table on stderr. Needs torch, transformers 5, safetensors; ctranslate2.
 """
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -202,6 +206,27 @@ def compare_checkpoint(ns, megabytes):
       report('checkpoint', megabytes, 'orbax', save_seconds=save, restore_seconds=restore)
 
 
+def compare_convert(ns, megabytes):
+  path = make_model(ns.folder, megabytes)
+  size = file_size(path)
+  with tempfile.TemporaryDirectory(dir=ns.folder) as d:
+    written, _ = least([copy(os.path.join(path, 'model.safetensors'), os.path.join(d, 'copy')) for _ in range(ns.repeat)])
+    report('convert', size, 'copy', save_seconds=written)
+    for to in ('native', 'hf', 't5x'):
+      runs = []
+      for i in range(ns.repeat):
+        out = os.path.join(d, to)
+        begin = time.perf_counter()
+        process = subprocess.Popen([ns.quintet, 'convert', path, out, f'--to={to}', f'--threads={ns.threads}'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        runs.append([time.perf_counter() - begin, usage.ru_maxrss / 1024])
+        if status:
+          raise RuntimeError(f'convert --to={to}: {status}')
+        shutil.rmtree(out)
+      seconds, peak = least(runs)
+      report('convert', size, f'quintet {to}', convert_seconds=seconds, times_copy=seconds / written, peak_mebibytes=peak)
+
+
 def main():
   ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
   ap.add_argument('--quintet', default=os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'build', 'quintet'))
@@ -210,14 +235,13 @@ def main():
   ap.add_argument('--repeat', type=int, default=3)
   ap.add_argument('--folder', default=os.path.join(tempfile.gettempdir(), 'load-compare'))
   ap.add_argument('--orbax-python', help='a Python that has orbax-checkpoint')
-  ap.add_argument('--only', choices=['load', 'checkpoint'])
+  ap.add_argument('--only', choices=['load', 'checkpoint', 'convert'])
   ns = ap.parse_args()
   os.makedirs(ns.folder, exist_ok=True)
   for megabytes in map(int, ns.sizes.split(',')):
-    if ns.only != 'checkpoint':
-      compare_load(ns, megabytes)
-    if ns.only != 'load':
-      compare_checkpoint(ns, megabytes)
+    for what, compare in (('load', compare_load), ('checkpoint', compare_checkpoint), ('convert', compare_convert)):
+      if ns.only in (None, what):
+        compare(ns, megabytes)
 
 
 if __name__ == '__main__':

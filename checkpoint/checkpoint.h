@@ -59,6 +59,10 @@ struct CheckpointOptions {
   std::function<std::vector<int64_t>(const std::vector<int64_t>& steps,
                                      std::vector<std::string>& warnings)>
       choose_removed = {};
+  /// Called by the thread that saved, on all hosts, when a checkpoint is there and old ones are gone; adds
+  /// warnings. What it throws is as if the save had failed.
+  std::function<void(int64_t step, HostGroup& hosts, std::vector<std::string>& warnings)>
+      after_save = {};
   int save_failures_max = 3;  // background saves that may fail in a row before poll() throws
   std::string run_id = {};    // written into every file; empty: made from time, host and pid
   std::shared_ptr<HostGroup> hosts = {};              // null: this process alone

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/commit.h"
 #include "checkpoint/hdf5_writer.h"
 #include "checkpoint/manifest.h"
@@ -85,18 +86,21 @@ struct CheckpointManager::Impl {
   void settle();
 };
 
-/// One save and the removal of old ones, on whichever thread.
+/// One save, the removal of old ones and what follows, on whichever thread.
 Outcome CheckpointManager::Impl::write(int64_t step, const std::vector<TensorSlice>& slices,
                                        const std::string& state_json) {
   const auto start = Clock::now();
   Outcome result;
   try {
     result.bytes = write_checkpoint(model_dir, step, options.run_id, slices, state_json, hosts());
-    if (hosts().index() == 0) result.warnings = apply_keep(step);
+    result.seconds = seconds_since(start);
+    stage(hosts(), [&] {
+      if (hosts().index() == 0) result.warnings = apply_keep(step);
+    });
+    if (options.after_save) options.after_save(step, hosts(), result.warnings);
   } catch (...) {
     result.failure = std::current_exception();
   }
-  result.seconds = seconds_since(start);
   return result;
 }
 

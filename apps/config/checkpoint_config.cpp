@@ -1,7 +1,13 @@
 #include "apps/config/checkpoint_config.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "checkpoint/write/formats.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/path_map.h"
+#include "runtime/base/nearest.h"
 #include "runtime/gin/config.h"
 
 namespace quintet {
@@ -32,16 +38,46 @@ constexpr const char* kSaveBestMetric = "train/accuracy";
 constexpr const char* kSaveBest = "t5x.checkpoints.SaveBestCheckpointer";
 constexpr const char* kManager = "t5x.checkpoints.OrbaxCheckpointManagerInterface";
 
-/// What a reference to `name` makes of the checkpoints to keep; nothing of another class.
-void take_best(SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where,
-               const std::string& name) {
+/// The class of T5X's that a value names: one of `known`.
+gin::Callable class_from(const gin::Value& value, const gin::Where& where,
+                         const std::vector<std::string>& known) {
+  auto named = gin::as<gin::Callable>(value, where);
+  QT_CHECK(std::find(known.begin(), known.end(), named.name()) != known.end(),
+           "{}: expected @{}, found @{}{}: Python is not run", where.text,
+           fmt::join(known, " or @"), named.name(), did_you_mean(named.name(), known));
+  return named;
+}
+
+void take_manager(SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
+  if (!value.is_none())
+    config.best = gin::as<BestCheckpoints>(class_from(value, where, {kManager})(), where);
+}
+
+void add_copies(SaveCheckpointConfig& config, const std::string& format) {
+  if (std::find(config.copies.begin(), config.copies.end(), format) == config.copies.end())
+    config.copies.push_back(format);
+}
+
+/// Checkpoints in T5X's format, or which of ours are kept; our own are always written.
+void take_saver(SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
   if (value.is_none()) return;
-  const auto named = gin::as<gin::Callable>(value, where);
-  if (name == kSaveBest && named.name() == kCheckpointer) return;
-  QT_CHECK(named.name() == name, "{}: expected @{}, found @{}: Python is not run", where.text, name,
-           named.name());
+  const gin::Callable named = class_from(value, where, {kCheckpointer, kSaveBest});
+  if (named.name() == kCheckpointer) return add_copies(config, "t5x");
   config.best = gin::as<BestCheckpoints>(named(), where);
-  if (name == kSaveBest && config.best.metric.empty()) config.best.metric = kSaveBestMetric;
+  if (config.best.metric.empty()) config.best.metric = kSaveBestMetric;
+}
+
+void take_copies(SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
+  if (value.is_none()) return;
+  std::vector<std::string> known;
+  for (const WriteFormat& format : write_formats())
+    if (format.name != "native") known.emplace_back(format.name);
+  for (const auto& name : gin::as<std::vector<std::string>>(value, where)) {
+    QT_CHECK(std::find(known.begin(), known.end(), name) != known.end(),
+             "{}: expected formats of '{}', found '{}'{}", where.text, fmt::join(known, "', '"),
+             name, did_you_mean(name, known));
+    add_copies(config, name);
+  }
 }
 
 /// Both classes; T5X's defaults differ in the metric.
@@ -104,10 +140,8 @@ struct Upcycling {
 void take_checkpointer(RestoreCheckpointConfig& config, const gin::Value& value,
                        const gin::Where& where) {
   if (value.is_none()) return;
-  const auto named = gin::as<gin::Callable>(value, where);
+  const gin::Callable named = class_from(value, where, {kCheckpointer, kUpcycle});
   if (named.name() == kCheckpointer) return;
-  QT_CHECK(named.name() == kUpcycle, "{}: expected @checkpoints.Checkpointer or @{}, found @{}",
-           where.text, kUpcycle, named.name());
   config.upcycled_experts = gin::as<Upcycling>(named(), where).num_experts;
   QT_CHECK(config.upcycled_experts > 0, "{}.num_experts: expected 1 or more, found {}", kUpcycle,
            config.upcycled_experts);
@@ -140,14 +174,9 @@ void register_save_config(gin::Registry& registry) {
                            where.text, config.keep.value_or(0));
                 })
       // SaveBestCheckpointer's word counts if both are named.
-      .arg_with("checkpoint_manager_cls", {},
-                [](SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
-                  take_best(config, value, where, kManager);
-                })
-      .arg_with("checkpointer_cls", {},
-                [](SaveCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
-                  take_best(config, value, where, kSaveBest);
-                })
+      .arg_with("checkpoint_manager_cls", {}, take_manager)
+      .arg_with("checkpointer_cls", {}, take_saver)
+      .arg_with("copies", {}, take_copies)
       .accepted("keep_dataset_checkpoints")  // apps/config/ineffective.cpp says why
       .accepted("save_dataset", false)
       .accepted("state_transformation_fns");

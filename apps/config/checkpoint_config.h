@@ -27,6 +27,7 @@ struct SaveCheckpointConfig {
   std::vector<int64_t> checkpoint_steps;  // further steps to save at
   std::optional<int64_t> keep;            // newest ones, or best ones and the newest; none: all
   BestCheckpoints best;
+  std::vector<std::string> copies = {};  // formats that each is written in besides: "t5x", "hf"
 };
 
 /// A rule of assignment_map: names of the model that match the pattern are read from the name that the

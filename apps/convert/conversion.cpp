@@ -33,6 +33,8 @@ int64_t bytes_in(const StoredTensors& tensors) {
   return bytes;
 }
 
+int64_t megabytes(int64_t bytes) { return (bytes + 999'999) / 1'000'000; }
+
 /// What lies beside the weights: the configuration and the vocabulary.
 void write_side_files(const ModelSource& source, const WriteFormat& format,
                       const fs::path& folder) {
@@ -153,11 +155,12 @@ void convert_model(const ConversionFlags& flags, const gin::CommandLine& gin_lin
   stage(hosts, [&] {
     if (ranks.leads()) folder.emplace(flags.destination);
   });
-  Progress progress(
-      "convert", 0, bytes_in(request.tensors) / hosts.count(),
-      ranks.leads() ? Progress::from_environment() : Progress::Options{.seconds = 1e9});
+  Progress::Options shown = Progress::from_environment();
+  if (!ranks.leads()) shown.out = nullptr;
+  shown.unit = "MB";
+  Progress progress("convert", 0, megabytes(bytes_in(request.tensors) / hosts.count()), shown);
   copy_checkpoint(*source.reader, format, request, hosts,
-                  [&](int64_t bytes) { progress.update(bytes); });
+                  [&](int64_t bytes) { progress.update(megabytes(bytes)); });
   progress.finish();
   stage(hosts, [&] {
     if (!ranks.leads()) return;

@@ -6,6 +6,7 @@
 
 #include "apps/inspect/tensor_values.h"
 #include "checkpoint/arrays/half.h"
+#include "checkpoint/arrays/numpy_type.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/atomic_file.h"
 #include "runtime/base/formats/json.h"
@@ -17,39 +18,12 @@ namespace {
 constexpr int64_t kPrintedWhole = 1000;  // elements
 constexpr int64_t kEdge = 3;             // of an axis of a larger one, at either end
 
-/// NumPy's name of a dtype, little-endian.
-const char* npy_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "<f4";
-    case DType::f64:
-      return "<f8";
-    case DType::f16:
-      return "<f2";
-    case DType::i32:
-      return "<i4";
-    case DType::i64:
-      return "<i8";
-    case DType::u32:
-      return "<u4";
-    case DType::u8:
-      return "|u1";
-    case DType::i8:
-      return "|i1";
-    case DType::boolean:
-      return "|b1";
-    case DType::bf16:
-      break;
-  }
-  QT_ASSERT(false);
-}
-
 /// Version 1.0 of numpy.lib.format: magic, length and a Python dict, padded to 64 bytes.
 std::string npy_header(const HostArray& array) {
   std::string shape;
   for (const int64_t size : array.shape) shape += fmt::format("{}, ", size);
   std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}",
-                                   npy_type(array.dtype), shape);
+                                   numpy_type(array.dtype), shape);
   constexpr size_t kBefore = 10, kAligned = 64;
   header.append(kAligned - 1 - (kBefore + header.size()) % kAligned, ' ');
   header += '\n';

@@ -72,9 +72,11 @@ std::string Progress::text() const {
   const double elapsed = options_.clock() - started_;
   const int64_t fresh = done_ - first_;
   const double rate = elapsed > 0 && fresh > 0 ? static_cast<double>(fresh) / elapsed : 0;
-  std::string text = fmt::format("{} {}/{}", label_, done_, total_);
+  const std::string unit = options_.unit.empty() ? "" : " " + options_.unit;
+  std::string text = fmt::format("{} {}/{}{}", label_, done_, total_, unit);
   if (rate > 0) {
-    text += rate >= 1 ? fmt::format("  {:.1f}/s", rate) : fmt::format("  {:.1f} s each", 1 / rate);
+    text += rate >= 1 || !unit.empty() ? fmt::format("  {:.1f}{}/s", rate, unit)
+                                       : fmt::format("  {:.1f} s each", 1 / rate);
     if (done_ < total_)
       text += "  ETA " + duration(static_cast<double>(total_ - done_) / rate);
     else

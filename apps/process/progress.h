@@ -19,6 +19,7 @@ class Progress {
     std::FILE* out = stderr;      // not owned
     double seconds = -1;          // between drawings; below 0: 0.1 for a bar, 10 for lines
     double (*clock)() = nullptr;  // seconds that never go back; null: the steady clock
+    std::string unit = {};        // of what is counted: "MB"; none: steps, lines
   };
   /// For the terminal of stderr, as the environment says (QUINTET_PROGRESS=bar, lines or none).
   static Options from_environment();

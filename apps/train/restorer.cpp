@@ -104,20 +104,47 @@ void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
                parameters_alone ? ": its parameters; the optimizer begins anew" : "", from->step());
 }
 
+void open_checkpoints(TrainRun& run, const data::VocabularyRecords& vocabularies) {
+  const auto& save = run.config.checkpoint.save;
+  CheckpointOptions options;
+  if (save) set_retention(options, *save, run.config.model_dir);
+  options.run_id = run.ranks.of_leader(make_run_id());
+  options.hosts = run.ranks.writers();
+  if (save && !save->copies.empty()) {
+    run.copies = std::make_unique<CheckpointCopies>(
+        run.config.model_dir, save->copies, *run.config.model,
+        CheckpointCopies::RunFiles{run.config.config_text, vocabularies});
+    options.after_save = [copies = run.copies.get()](int64_t step, HostGroup& hosts,
+                                                     std::vector<std::string>& warnings) {
+      copies->follow(step, hosts, warnings);
+    };
+  }
+  run.checkpoints = std::make_unique<CheckpointManager>(run.lock, options);
+}
+
+/// Of the newest checkpoint, which a run that ended may have left without.
+void write_missing_copies(TrainRun& run, int64_t step) {
+  if (run.copies == nullptr) return;
+  if (run.ranks.leads()) run.copies->tidy();
+  if (run.ranks.highest(run.copies->lacks(step) ? 1 : 0) == 0) return;
+  const std::shared_ptr<HostGroup> together = run.ranks.writers();
+  HostGroup alone;
+  std::vector<std::string> warnings;
+  run.copies->follow(step, together ? *together : alone, warnings);
+  for (const std::string& text : warnings) fmt::print(stderr, "warning: {}\n", text);
+}
+
 }  // namespace
 
 void restore(TrainRun& run, const BatchSourceFn& batch_source) {
   const auto vocabularies =
       vocabularies_of(*run.config.model, run.train_provider->output_features());
-  CheckpointOptions options;
-  if (run.config.checkpoint.save)
-    set_retention(options, *run.config.checkpoint.save, run.config.model_dir);
-  options.run_id = run.ranks.of_leader(make_run_id());
-  options.hosts = run.ranks.writers();
-  run.checkpoints = std::make_unique<CheckpointManager>(run.lock, options);
+  open_checkpoints(run, vocabularies);
   std::shared_ptr<const CheckpointReader> own;
-  if (const auto step = run.checkpoints->latest_whole())
+  if (const auto step = run.checkpoints->latest_whole()) {
     own = open_checkpoint(checkpoint_path(run.config.model_dir, *step));
+    write_missing_copies(run, *step);
+  }
   run.resumed = own != nullptr;
   if (own) {
     const std::string where = own->folder().string();

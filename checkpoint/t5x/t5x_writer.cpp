@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 
 #include "checkpoint/arrays/msgpack_writer.h"
 #include "checkpoint/manifest.h"
@@ -39,6 +40,27 @@ void add_specification(MsgpackWriter& out, const std::string& name, const Stored
   out.text("id"), out.text("gzip");
   out.text("level"), out.integer(1);
   out.text("shape"), out.integers(tensor.shape);
+}
+
+/// The slots that T5X's Adafactor keeps for every parameter, as a number of 0 where it has no use for them.
+constexpr std::string_view kSlots[] = {"m", "v", "v_col", "v_row"};
+const StoredTensor kUnused{DType::f32, {1}};
+
+/// Names of the slots that are not there of parameters that have others.
+std::set<std::string> unused_slots(const StoredTensors& tensors) {
+  constexpr std::string_view kTarget = "target/", kStates = "state/param_states/";
+  std::set<std::string> unused;
+  for (const auto& [name, tensor] : tensors) {
+    if (!name.starts_with(kTarget) || tensor.shape == kUnused.shape) continue;
+    const auto slot_of = [&, &full = name](std::string_view slot) {
+      return fmt::format("{}{}/{}", kStates, full.substr(kTarget.size()), slot);
+    };
+    const auto is_there = [&](std::string_view slot) { return tensors.contains(slot_of(slot)); };
+    if (std::none_of(std::begin(kSlots), std::end(kSlots), is_there)) continue;
+    for (const std::string_view slot : kSlots)
+      if (!is_there(slot)) unused.insert(slot_of(slot));
+  }
+  return unused;
 }
 
 /// Names as nested dictionaries.
@@ -104,13 +126,17 @@ HostArray Writer::take_inline(const std::string& name) const {
 }
 
 void Writer::finish() {
+  const std::set<std::string> unused = unused_slots(tensors_);
   Tree tree;
   for (const auto& [name, tensor] : tensors_) tree.add(name);
+  for (const std::string& name : unused) tree.add(name);
   MsgpackWriter out;
   out.dict(2);
   out.text("version"), out.integer(kVersion);
   out.text("optimizer");
+  const HostArray zero(kUnused.dtype, kUnused.shape);
   tree.write(out, [&](const std::string& name) {
+    if (unused.contains(name)) return out.array(zero.dtype, zero.shape, zero.bytes);
     const StoredTensor& tensor = tensors_.at(name);
     if (!is_inline(name, tensor)) return add_specification(out, name, tensor);
     const HostArray array = take_inline(name);

@@ -8,6 +8,7 @@
 
 #include "checkpoint/arrays/copy_block.h"
 #include "checkpoint/arrays/mapped_file.h"
+#include "checkpoint/arrays/numpy_type.h"
 #include "checkpoint/finite.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
@@ -22,12 +23,8 @@ constexpr int64_t kLargeChunk = 64 << 20;
 
 DType dtype_from(const std::string& name, const std::string& where) {
   // T5X of 2021 stored bfloat16 as unsigned integers and had none of these.
-  constexpr std::pair<std::string_view, DType> kTypes[] = {
-      {"<f4", DType::f32}, {"bfloat16", DType::bf16}, {"<u2", DType::bf16},   {"<f2", DType::f16},
-      {"<f8", DType::f64}, {"<i4", DType::i32},       {"<i8", DType::i64},    {"<u4", DType::u32},
-      {"|u1", DType::u8},  {"|i1", DType::i8},        {"|b1", DType::boolean}};
-  for (const auto& [known, dtype] : kTypes)
-    if (name == known) return dtype;
+  if (name == "<u2") return DType::bf16;
+  if (const auto dtype = dtype_of_numpy_type(name)) return *dtype;
   fail(ExitCode::kData,
        "{}: dtype '{}' is not read; expected one of <f4, <f2, <f8, bfloat16, <i4, <i8, <u4, |u1, "
        "|i1, |b1",

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "checkpoint/arrays/blocks.h"
+#include "checkpoint/arrays/numpy_type.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
 
@@ -20,33 +21,6 @@ namespace fs = std::filesystem;
 constexpr int kGzipWindow = 15 + 16;  // zlib's way to ask for gzip's header and checksum
 constexpr int kGzipLevel = 1;         // T5X's
 constexpr size_t kPiece = 1 << 18;
-
-/// NumPy's names, and TensorStore's for bfloat16.
-std::string_view zarr_name(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "<f4";
-    case DType::f64:
-      return "<f8";
-    case DType::f16:
-      return "<f2";
-    case DType::bf16:
-      return "bfloat16";
-    case DType::i32:
-      return "<i4";
-    case DType::i64:
-      return "<i8";
-    case DType::u32:
-      return "<u4";
-    case DType::u8:
-      return "|u1";
-    case DType::i8:
-      return "|i1";
-    case DType::boolean:
-      return "|b1";
-  }
-  throw Bug("zarr: dtype without a name");
-}
 
 /// A file of bytes that are compressed on their way.
 class GzipFile {
@@ -165,7 +139,7 @@ std::string zarr_metadata(const ZarrLayout& layout) {
   return nlohmann::json{{"chunks", layout.chunks},
                         {"compressor", {{"id", "gzip"}, {"level", kGzipLevel}}},
                         {"dimension_separator", "."},
-                        {"dtype", zarr_name(layout.dtype)},
+                        {"dtype", numpy_type(layout.dtype)},
                         {"fill_value", nullptr},
                         {"filters", nullptr},
                         {"order", "C"},

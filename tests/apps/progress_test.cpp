@@ -105,5 +105,15 @@ TEST(Progress, DurationsReadShort) {
   EXPECT_EQ(Progress::duration(3720), "1h02m");
 }
 
+TEST(Progress, CountsInAUnit) {
+  Capture capture;
+  Progress::Options in_megabytes = options(capture, false);
+  in_megabytes.unit = "MB";
+  Progress progress("convert", 0, 3000, in_megabytes);
+  g_now = 20;
+  progress.update(10);
+  EXPECT_EQ(capture.text(), "convert 10/3000 MB  0.5 MB/s  ETA 1h39m\n");
+}
+
 }  // namespace
 }  // namespace quintet

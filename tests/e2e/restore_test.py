@@ -206,7 +206,7 @@ def test_a_metric_that_nobody_writes_is_told(folder):
     assert "there is no metric 'train/los' by which checkpoints are kept" in result.err, result
     assert len(steps_of(folder / "run")) == 6, result
     other = with_import(folder, "utils.SaveCheckpointConfig.checkpointer_cls = @state_utils.apply_assignment_map\n")
-    assert "expected @t5x.checkpoints.SaveBestCheckpointer" in quintet(*tiny(folder / "no", 2, other), expect=2).err
+    assert "or @t5x.checkpoints.SaveBestCheckpointer" in quintet(*tiny(folder / "no", 2, other), expect=2).err
 
 
 def test_inspect_says_what_a_run_is(folder):

@@ -193,6 +193,23 @@ SaveCheckpointConfig saving(const std::string& text) {
   return made;
 }
 
+TEST(Saving, CopiesAreAskedForByNameOrByT5xsClass) {
+  using Formats = std::vector<std::string>;
+  const std::string by_class =
+      "utils.SaveCheckpointConfig.checkpointer_cls = @checkpoints.Checkpointer\n";
+  const std::string by_name = "utils.SaveCheckpointConfig.copies = ['hf', 't5x']\n";
+  EXPECT_EQ(saving("").copies, Formats());
+  EXPECT_EQ(saving(by_class).copies, Formats({"t5x"}));
+  EXPECT_EQ(saving(by_name).copies, Formats({"hf", "t5x"}));
+  EXPECT_EQ(saving(by_class + by_name).copies, Formats({"t5x", "hf"}));
+  EXPECT_EQ(saving("utils.SaveCheckpointConfig.checkpointer_cls = "
+                   "@checkpoints.SaveBestCheckpointer\n")
+                .copies,
+            Formats());
+  for (const std::string wrong : {"'native'", "'h5'", "''"})
+    EXPECT_THROW(saving("utils.SaveCheckpointConfig.copies = [" + wrong + "]\n"), Error) << wrong;
+}
+
 TEST(Saving, TheClassesThatKeepTheBestAreRead) {
   const std::string best =
       "utils.SaveCheckpointConfig.checkpointer_cls = "
