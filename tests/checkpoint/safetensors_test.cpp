@@ -67,11 +67,11 @@ TEST(Safetensors, EveryFlippedBitIsSeen) {
   uint64_t header = 0;
   std::memcpy(&header, good.data(), 8);
   std::mt19937 random(3);
-  // Every byte up to the end of the header, then 2,000 anywhere.
-  for (size_t i = 0; i < 8 + header + 2000; ++i) {
-    const size_t at = i < 8 + header ? i : random() % good.size();
+  // Every bit of the header's size, every byte of the header, then 2,000 anywhere.
+  for (size_t i = 0; i < 64 + header + 2000; ++i) {
+    const size_t at = i < 64 ? i / 8 : i < 64 + header ? i - 64 + 8 : random() % good.size();
     std::string bad = good;
-    bad[at] = static_cast<char>(bad[at] ^ (1 << random() % 8));
+    bad[at] = static_cast<char>(bad[at] ^ (1 << (i < 64 ? i % 8 : random() % 8)));
     testing::write_bytes(damaged, bad);
     error_of(ExitCode::kData, [&] {
       const testing::MemoryBound bound(std::ssize(bad));
