@@ -43,6 +43,15 @@ class CheckpointReader {
   /// not finite.
   virtual NotFinite verify(int part, int parts) const = 0;
   NotFinite verify() const { return verify(0, 1); }
+  /// Whether read() itself finds all that verify() finds: the format's checksums are those of what is
+  /// decompressed.
+  virtual bool reading_verifies() const { return false; }
+  /// Of what is going to be read: verify(), unless reading does it.
+  void verify_before_reading(int part = 0, int parts = 1) const {
+    if (!reading_verifies()) verify(part, parts);
+  }
+  /// Where a tensor lies: tensors read in the order of these cost one pass over what is compressed together.
+  virtual std::string storage_key(const std::string& name) const { return name; }
   /// Copies a region, row-major and dense, of the tensor's dtype, to `target`. Throws ExitCode::kData if
   /// there is no such tensor, a usage error if the region is not inside it.
   void read(const TensorRegion& region, std::byte* target) const;

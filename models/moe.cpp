@@ -21,7 +21,9 @@ LayerLayout layer_layout_from_name(const std::string& name) {
   if (name == "bottom") return LayerLayout::bottom;
   if (name == "middle") return LayerLayout::middle;
   if (name == "mixed") return LayerLayout::mixed;
-  QT_CHECK(name == "top", "sparse_layout: expected bottom, middle, mixed or top, found '{}'", name);
+  if (name == "second") return LayerLayout::second;
+  QT_CHECK(name == "top",
+           "sparse_layout: expected bottom, middle, mixed, top or second, found '{}'", name);
   return LayerLayout::top;
 }
 
@@ -37,16 +39,24 @@ bool SparseStack::is_sparse(int64_t layer, int64_t num_layers) const {
       return num_layers - sparse <= 2 * layer && 2 * layer < num_layers + sparse;
     case LayerLayout::top:
       return layer >= num_layers - sparse;
+    case LayerLayout::second:
+      return num_layers / sparse == 1 || layer % (num_layers / sparse) == 1;
     case LayerLayout::mixed:
       break;
   }
   QT_CHECK(
       num_layers % sparse == 0,
       "sparse_layout: mixed needs num_sparse_layers={} to divide num_layers={}; choose another "
-      "number or bottom, middle or top",
+      "number or bottom, middle, top or second",
       sparse, num_layers);
   const int64_t every = num_layers / sparse;
   return layer % every == every - 1;
+}
+
+int64_t SparseStack::count(int64_t num_layers) const {
+  int64_t count = 0;
+  for (int64_t i = 0; i < num_layers; ++i) count += is_sparse(i, num_layers) ? 1 : 0;
+  return count;
 }
 
 void SparseStack::check_generates() const {

@@ -10,8 +10,9 @@
 
 namespace quintet {
 
-/// gin: moe_enums.LayerLayout: where a stack's sparse layers are.
-enum class LayerLayout { bottom, middle, mixed, top };
+/// gin: moe_enums.LayerLayout: where a stack's sparse layers are. Ours is `second`, as transformers places them:
+/// the second of every num_layers / num_sparse_layers (rounded down) layers, or all if that is 1.
+enum class LayerLayout { bottom, middle, mixed, top, second };
 /// Throws a usage error that lists the known names.
 LayerLayout layer_layout_from_name(const std::string& name);
 
@@ -48,6 +49,8 @@ struct SparseStack {
 
   /// Throws a usage error if sparse layers are mixed and do not divide the layers.
   bool is_sparse(int64_t layer, int64_t num_layers) const;
+  /// With `second` there may be more than num_sparse_layers.
+  int64_t count(int64_t num_layers) const;
   /// Throws a usage error if a decoder of such layers cannot write token after token.
   void check_generates() const;
 };

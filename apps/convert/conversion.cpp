@@ -148,7 +148,7 @@ void convert_model(const ConversionFlags& flags, const gin::CommandLine& gin_lin
   const std::shared_ptr<HostGroup> together = ranks.writers();
   HostGroup alone;
   HostGroup& hosts = together ? *together : alone;
-  stage(hosts, [&] { source.reader->verify(hosts.index(), hosts.count()); });
+  stage(hosts, [&] { source.reader->verify_before_reading(hosts.index(), hosts.count()); });
   WriteRequest request = request_of(flags, source, format);
   request.run_id = ranks.of_leader(make_run_id());
   std::optional<NewFolder> folder;

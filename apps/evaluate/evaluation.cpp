@@ -51,7 +51,7 @@ std::optional<Loaded> load(const EvaluationConfig& config, const std::filesystem
                            const data::VocabularyRecords& vocabularies) {
   try {
     Loaded loaded{open_checkpoint(folder), {}};
-    loaded.checkpoint->verify();
+    loaded.checkpoint->verify_before_reading();
     check_recorded(*loaded.checkpoint, vocabularies);
     BaseModel& model = *config.model->model;
     loaded.checkpoint = restored(loaded.checkpoint, config.restore, shapes_of(model.parameters()));

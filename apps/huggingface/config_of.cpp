@@ -42,23 +42,32 @@ std::string of_experts(const StackSpec& stack, std::string_view what) {
   return fmt::format("{}'s experts: {}", stack.scope(), what);
 }
 
-/// Experts are transformers' where each or every second layer has some, and a token has one.
+/// Takes the number of sparse layers by which transformers places them as the stack does, if there is one.
+bool set_sparse_layers(const StackSpec& stack, huggingface::Config& config) {
+  int64_t& sparse =
+      stack.is_encoder ? config.num_sparse_encoder_layers : config.num_sparse_decoder_layers;
+  // More than layers: none.
+  for (sparse = stack.num_layers + 1; sparse > 0; --sparse) {
+    bool fits = true;
+    for (int64_t i = 0; fits && i < stack.num_layers; ++i)
+      fits = (stack.sparse_at(i) != nullptr) == config.is_sparse(stack.is_encoder, i);
+    if (fits) return true;
+  }
+  return false;
+}
+
+/// Experts are transformers' where its places are the stack's, and a token has one.
 void set_experts(const StackSpec& stack, huggingface::Config& config, Misfits& misfits) {
   const SparseStack& sparse = stack.sparse;
-  (stack.is_encoder ? config.num_sparse_encoder_layers : config.num_sparse_decoder_layers) =
-      sparse.num_sparse_layers;
+  const bool placed = set_sparse_layers(stack, config);
   if (!stack.has_experts()) return;
   const MoeConfig& moe = sparse.moe;
   misfits.unless(config.num_experts == 0 || config.num_experts == moe.num_experts,
                  of_experts(stack, "encoder and decoder have different num_experts"));
   config.num_experts = moe.num_experts;
   config.router_jitter_noise = moe.router.jitter_noise;
-  const bool is_divided = stack.num_layers == sparse.num_sparse_layers ||
-                          stack.num_layers == 2 * sparse.num_sparse_layers;
-  bool fits = is_divided;
-  for (int64_t i = 0; fits && i < stack.num_layers; ++i)
-    fits = (stack.sparse_at(i) != nullptr) == config.is_sparse(stack.is_encoder, i);
-  misfits.unless(fits, of_experts(stack, "expected in every layer or every second one"));
+  misfits.unless(placed,
+                 of_experts(stack, "expected in every layer, or in the second of every so many"));
   misfits.unless(moe.router.kind == Router::tokens_choose && moe.router.num_selected_experts == 1,
                  of_experts(stack, "expected routers by which a token chooses one expert"));
   misfits.unless(!sparse.extra_mlp, of_experts(stack, "a dense MLP after them has no place"));
@@ -89,14 +98,14 @@ huggingface::Config huggingface_config(const ModelSpec& spec) {
   config.tie_word_embeddings = config.scale_decoder_outputs = spec.logits_via_embedding;
   misfits.unless(!layer.scale_attn_logits, "scale_attn_logits = True: T5's scores are not scaled");
   set_activation(layer, config, misfits);
-  set_experts(*spec.encoder, config, misfits);
-  set_experts(spec.decoder, config, misfits);
-  const bool has_experts = config.num_experts > 0;
-  misfits.unless(layer.shared_relative_position_bias || !has_experts,
-                 "experts and a relative position bias in each layer");
+  const bool has_experts = spec.encoder_has_experts() || spec.decoder.has_experts();
   config.model_type = has_experts                            ? "switch_transformers"
                       : !layer.shared_relative_position_bias ? "umt5"
                                                              : "t5";
+  set_experts(*spec.encoder, config, misfits);
+  set_experts(spec.decoder, config, misfits);
+  misfits.unless(layer.shared_relative_position_bias || !has_experts,
+                 "experts and a relative position bias in each layer");
   misfits.check();
   return config;
 }

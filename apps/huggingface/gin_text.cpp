@@ -1,5 +1,7 @@
 #include "apps/huggingface/gin_text.h"
 
+#include <algorithm>
+
 #include "checkpoint/huggingface/huggingface_reader.h"
 #include "data/huggingface/tokenizer_files.h"
 #include "runtime/gin/registry/finder.h"
@@ -98,8 +100,13 @@ std::string switch_text(const Config& c, bool tied) {
   };
   size("NUM_ENCODER_LAYERS", c.num_layers);
   size("NUM_DECODER_LAYERS", c.num_decoder_layers);
-  size("NUM_ENCODER_SPARSE_LAYERS", c.num_sparse_encoder_layers);
-  size("NUM_DECODER_SPARSE_LAYERS", c.num_sparse_decoder_layers);
+  for (const bool encoder : {true, false}) {
+    const char* side = encoder ? "ENCODER" : "DECODER";
+    const int64_t sparse = encoder ? c.num_sparse_encoder_layers : c.num_sparse_decoder_layers;
+    size(fmt::format("NUM_{}_SPARSE_LAYERS", side),
+         c.sparse_step(encoder) == 0 ? 0 : std::max<int64_t>(sparse, 1));
+    add(fmt::format("{}_SPARSE_LAYOUT", side), "'second'");
+  }
   size("NUM_HEADS", c.num_heads);
   size("HEAD_DIM", c.d_kv);
   size("EMBED_DIM", c.d_model);

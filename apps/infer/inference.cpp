@@ -269,7 +269,7 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
                      config.model->model->parameters(), config.partitioner.logical_axis_rules);
   for (const std::filesystem::path& folder : folders) {
     const auto stored = open_checkpoint(folder);
-    stored->verify();
+    stored->verify_before_reading();
     check_recorded(*stored, vocabularies, ranks.leads());
     const auto checkpoint =
         restored(stored, config.restore, shapes_of(config.model->model->parameters()));

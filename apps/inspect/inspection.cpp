@@ -83,11 +83,18 @@ Listing list_safetensors(const InspectOptions& options) {
   return listing;
 }
 
+/// Compares with all checksums and counts what is not finite, or leaves that to who reads every number next.
+std::optional<NotFinite> verified(const CheckpointReader& reader, bool is_read_next) {
+  reader.verify_before_reading();
+  if (is_read_next) return std::nullopt;
+  return reader.reading_verifies() ? reader.verify() : count_not_finite(reader);
+}
+
 /// Of another program; tensors by our names, as they are read for generation and training.
 Listing list_foreign(const InspectOptions& options) {
   const auto reader = open_checkpoint(options.path);
-  if (options.verify) reader->verify();
   Listing listing;
+  if (options.verify) listing.not_finite = verified(*reader, options.stats);
   listing.head = {{"path", options.path}, {"kind", format_at(options.path)->name}};
   if (reader->step() != 0) listing.head["step"] = reader->step();
   for (const auto& [what, text] : reader->details()) listing.head[what] = text;
@@ -219,7 +226,7 @@ Checked check_checkpoint(const std::filesystem::path& folder, bool verify) {
     if (format_at(folder) != nullptr && !is_native(folder)) {
       const auto reader = open_checkpoint(folder);
       result.bytes = reader->file_bytes();
-      if (verify) reader->verify();
+      if (verify) result.not_finite = verified(*reader, false);
       return result;
     }
     const Manifest manifest = read_manifest(folder);

@@ -21,7 +21,7 @@ std::string stack_text(const StackSpec& stack) {
                   stack.num_layers, layer.emb_dim, layer.num_heads, layer.head_dim, layer.mlp_dim,
                   fmt::join(layer.mlp_activations, ", "));
   if (stack.has_experts())
-    text += fmt::format(", {} of them with experts", stack.sparse.num_sparse_layers);
+    text += fmt::format(", {} of them with experts", stack.sparse.count(stack.num_layers));
   return text;
 }
 

@@ -141,4 +141,15 @@ Statistics statistics_of(const CheckpointReader& reader, const std::string& name
   return statistics;
 }
 
+NotFinite count_not_finite(const CheckpointReader& reader) {
+  NotFinite not_finite;
+  for (const auto& [name, tensor] : reader.tensors()) {
+    int64_t count = 0;
+    for (const TensorRegion& block : blocks_of(reader, name))
+      count += count_not_finite(tensor.dtype, read_block(reader, block).bytes);
+    if (count > 0) not_finite[name] = count;
+  }
+  return not_finite;
+}
+
 }  // namespace quintet

@@ -33,5 +33,7 @@ struct Statistics {
   double rms() const;
 };
 Statistics statistics_of(const CheckpointReader& reader, const std::string& name);
+/// Of all tensors: every number is read.
+NotFinite count_not_finite(const CheckpointReader& reader);
 
 }  // namespace quintet

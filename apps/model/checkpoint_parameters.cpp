@@ -82,11 +82,15 @@ std::vector<std::string> load_parameters(const CheckpointReader& checkpoint, Par
   else if (std::any_of(parameters.all().begin(), parameters.all().end(),
                        [](const ParamInfo& info) { return info.value.absent(); }))
     parameters.allocate();
-  for (ParamInfo& info : parameters.all()) {
-    const std::string name = "target/" + info.name;
+  std::vector<std::pair<std::string, ParamInfo*>> order;
+  for (ParamInfo& info : parameters.all())
+    order.emplace_back(checkpoint.storage_key("target/" + info.name), &info);
+  std::sort(order.begin(), order.end());
+  for (const auto& [key, info] : order) {
+    const std::string name = "target/" + info->name;
     if (!checkpoint.tensors().contains(name)) continue;
     const std::string problem =
-        read_array(checkpoint, name, info.value.local(), info.value.device());
+        read_array(checkpoint, name, info->value.local(), info->value.device());
     if (!problem.empty()) problems.push_back(problem);
   }
   parameters.refresh();

@@ -5,6 +5,7 @@
 
 #include "apps/input/run_vocabularies.h"
 #include "apps/model/checkpoint_parameters.h"
+#include "checkpoint/arrays/file_tensor.h"
 #include "checkpoint/arrays/half.h"
 #include "checkpoint/checkpoint.h"
 #include "models/decoding/network/quantized_parameters.h"
@@ -35,6 +36,36 @@ HostArray read_region(const CheckpointReader& checkpoint, const std::string& nam
   }
   HostArray array(found->second.dtype, region.sizes);
   checkpoint.read(region, array.bytes.data());
+  return array;
+}
+
+/// An array that is in memory for its parts.
+struct Kept {
+  std::string name;
+  HostArray array;
+};
+
+/// Chunks that are compressed would be so often decompressed as they have parts: an array of ordinary size is
+/// read once.
+HostArray read_part(const CheckpointReader& checkpoint, const std::string& name,
+                    const decoding::ParameterPart& part, Kept& kept) {
+  constexpr int64_t kMostElements = 64 << 20;
+  const auto found = checkpoint.tensors().find("target/" + name);
+  int64_t elements = 1;
+  if (found != checkpoint.tensors().end())
+    for (const int64_t size : found->second.shape) elements *= size;
+  if (!checkpoint.reading_verifies() || elements > kMostElements)
+    return read_region(checkpoint, name, part);
+  if (kept.name != name) {
+    kept = {};  // before the next one is there
+    kept = {name, read_region(checkpoint, name)};
+  }
+  std::vector<int64_t> origin(kept.array.shape.size(), 0), sizes = kept.array.shape;
+  origin.at(static_cast<size_t>(part.axis)) = part.begin;
+  sizes.at(static_cast<size_t>(part.axis)) = part.count;
+  HostArray array(kept.array.dtype, sizes);
+  FileTensor::dense(kept.array.dtype, kept.array.shape, kept.array.bytes)
+      .copy_region(origin, sizes, array.bytes.data());
   return array;
 }
 
@@ -84,6 +115,7 @@ Weights weights_to_generate(std::optional<WeightType> asked,
 decoding::ParameterSource source_of(const Weights& weights) {
   struct Buffers {
     HostArray values, scales;
+    Kept kept = {};
   };
   const auto buffers = std::make_shared<Buffers>();
   decoding::ParameterSource::Part part;
@@ -93,12 +125,13 @@ decoding::ParameterSource source_of(const Weights& weights) {
                const std::string& name,
                const decoding::ParameterPart& which) -> decoding::StoredParameter {
       buffers->values = {};  // before the next one is there
-      buffers->values = widened(read_region(*checkpoint, name, which), name);
+      buffers->values = widened(read_part(*checkpoint, name, which, buffers->kept), name);
       return View::of(buffers->values.as<float>().data(), buffers->values.shape);
     };
   const auto whole = [checkpoint = weights.stored, quantized = weights.quantized,
                       buffers](const std::string& name) -> decoding::StoredParameter {
     buffers->values = {};  // before the next one is there
+    buffers->kept = {};
     buffers->values = read_region(*checkpoint, name);
     if (!quantized) buffers->values = widened(std::move(buffers->values), name);
     View view = View::of(reinterpret_cast<const uint8_t*>(buffers->values.bytes.data()),

@@ -44,6 +44,11 @@ class RestoredCheckpoint final : public CheckpointReader {
   bool is_native() const override { return stored_->is_native(); }
   using CheckpointReader::verify;
   NotFinite verify(int part, int parts) const override { return stored_->verify(part, parts); }
+  bool reading_verifies() const override { return stored_->reading_verifies(); }
+  std::string storage_key(const std::string& name) const override {
+    const auto found = sources_.find(name);
+    return stored_->storage_key(found == sources_.end() ? name : found->second);
+  }
 
  protected:
   void read_region(const TensorRegion& region, std::byte* target) const override {

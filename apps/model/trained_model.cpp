@@ -89,7 +89,7 @@ TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& li
   trained.checkpoint = place.checkpoint;
   if (trained.checkpoint.empty()) trained.checkpoint = find_checkpoint(trained.model_dir);
   trained.reader = open_checkpoint(trained.checkpoint);
-  trained.reader->verify();
+  trained.reader->verify_before_reading();
   check_recorded(*trained.reader, vocabularies_of(*trained.model));
   load_for(
       load == Load::all ? weights_of({}, trained.reader) : weights_to_generate({}, trained.reader),

@@ -81,7 +81,7 @@ void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
            "utils.RestoreCheckpointConfig.path: expected one path, found {}", config.path.size());
   const std::filesystem::path folder = checkpoint_folders(config).back();
   const auto stored = open_checkpoint(folder);
-  stored->verify(run.ranks.rank(), run.ranks.size());
+  stored->verify_before_reading(run.ranks.rank(), run.ranks.size());
   check_warm_start(run, *stored);
   const auto from = restored(stored, config, shapes_of(*run.trainer));
   const bool parameters_alone = !has_optimizer_state(*stored);

@@ -104,20 +104,24 @@ void FileTensor::copy_region(const std::vector<int64_t>& origin, const std::vect
   copy(uint8_t{});
 }
 
-bool FileTensor::equals(const FileTensor& other) const {
+bool FileTensor::equals(const FileTensor& other, const std::function<void()>& between) const {
   if (dtype != other.dtype || shape != other.shape) return false;
   if (first == other.first && strides == other.strides && pieces.size() == 1 &&
       other.pieces.size() == 1 && pieces[0].data() == other.pieces[0].data())
     return true;
   if (shape.empty() || elements() == 0) return elements() == other.elements();
-  std::vector<int64_t> origin(shape.size(), 0), row = shape;
-  row[0] = 1;
-  const auto bytes = static_cast<size_t>(elements() / shape[0] * size_of(dtype));
-  std::vector<std::byte> mine(bytes), theirs(bytes);
-  for (origin[0] = 0; origin[0] < shape[0]; ++origin[0]) {
-    copy_region(origin, row, mine.data());
-    other.copy_region(origin, row, theirs.data());
-    if (mine != theirs) return false;
+  constexpr int64_t kPart = 4 << 20;
+  const int64_t row = elements() / shape[0] * size_of(dtype),
+                rows = std::max(kPart / row, int64_t{1});
+  std::vector<int64_t> origin(shape.size(), 0), part = shape;
+  std::vector<std::byte> mine(static_cast<size_t>(std::min(rows, shape[0]) * row)), theirs = mine;
+  for (; origin[0] < shape[0]; origin[0] += rows) {
+    part[0] = std::min(rows, shape[0] - origin[0]);
+    copy_region(origin, part, mine.data());
+    other.copy_region(origin, part, theirs.data());
+    between();
+    if (std::memcmp(mine.data(), theirs.data(), static_cast<size_t>(part[0] * row)) != 0)
+      return false;
   }
   return true;
 }

@@ -6,6 +6,7 @@
 //   tensor.transposed().copy_region({3, 0}, {1, 512}, reinterpret_cast<std::byte*>(row.data()));
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -40,8 +41,8 @@ struct FileTensor {
   /// Elements [origin, origin + sizes) to `target`, row-major and dense, of the same dtype.
   void copy_region(const std::vector<int64_t>& origin, const std::vector<int64_t>& sizes,
                    std::byte* target) const;
-  /// Whether both have the same elements.
-  bool equals(const FileTensor& other) const;
+  /// Whether both have the same elements. Calls `between` after every few MB.
+  bool equals(const FileTensor& other, const std::function<void()>& between) const;
 };
 
 /// By the names of PyTorch's modules: "encoder.block.0.layer.0.SelfAttention.q.weight".

@@ -168,12 +168,16 @@ void read_kind(Fields& fields, const Json& json, Config& config) {
 }
 
 void read_activation(Fields& fields, const Json& json, Config& config) {
-  const std::string projection = fields.text(
-      "feed_forward_proj", config.model_type == "t5" || config.is_switch() ? "relu" : "gated-gelu");
+  const std::string projection =
+      fields.text("feed_forward_proj", config.model_type == "t5" ? "relu" : "gated-gelu");
   config.gated = projection.starts_with("gated-");
   std::string name = config.gated ? projection.substr(6) : projection;
   if (projection == "gated-gelu") name = "gelu_new";  // transformers' reading
   config.gated = fields.flag("is_gated_act", config.gated);
+  if (config.is_switch()) {  // dense_act_fn alone counts there, and nothing is gated
+    config.gated = false;
+    name = "relu";
+  }
   name = fields.text("dense_act_fn", name);
   constexpr std::array<std::pair<const char*, const char*>, 6> kNames{
       {{"relu", "relu"},
@@ -201,6 +205,9 @@ void read_output(Fields& fields, Config& config) {
       fields.flag("tie_word_embeddings", config.model_type != "mt5" || since_5);
   const bool scaled = config.tie_word_embeddings && !(config.model_type == "mt5" && since_5);
   config.scale_decoder_outputs = fields.flag("scale_decoder_outputs", scaled);
+  if (config.model_type != "t5")
+    fields.only("scale_decoder_outputs", scaled, config.scale_decoder_outputs,
+                "transformers reads it for T5 alone; here tie_word_embeddings decides");
 }
 
 void read_tokens(Fields& fields, const Json& json, Config& config) {
@@ -216,34 +223,32 @@ void read_tokens(Fields& fields, const Json& json, Config& config) {
                 config.vocab_size);
 }
 
-void read_experts(Fields& fields, const Json& json, Config& config) {
+void read_experts(Fields& fields, Config& config) {
   if (!config.is_switch()) return;
   config.num_experts = fields.size("num_experts", 8, 1, 1 << 20);
   config.num_sparse_encoder_layers = fields.size("num_sparse_encoder_layers", 3, 0, kMostLayers);
   config.num_sparse_decoder_layers = fields.size("num_sparse_decoder_layers", 3, 0, kMostLayers);
   config.router_jitter_noise = fields.number("router_jitter_noise", 0.01);
   fields.only("router_bias", false, fields.flag("router_bias", false), "routers have no bias here");
-  for (const char* side : {"encoder", "decoder"}) {
-    const bool encoder = side == std::string("encoder");
-    const int64_t layers = encoder ? config.num_layers : config.num_decoder_layers;
-    const int64_t sparse =
-        encoder ? config.num_sparse_encoder_layers : config.num_sparse_decoder_layers;
-    fields.size(fmt::format("{}_sparse_step", side), 0, 0);  // follows from the others
-    QT_CHECK_AS(
-        ExitCode::kData, sparse == 0 ? layers == 1 : layers == sparse || layers == 2 * sparse,
-        "{}.num_sparse_{}_layers: {} of {} layers are not supported: expected every layer or "
-        "every second one",
-        json.path(), side, sparse, layers);
+  for (const bool encoder : {true, false}) {
+    const std::string name = encoder ? "encoder_sparse_step" : "decoder_sparse_step";
+    const int64_t step = config.sparse_step(encoder), found = fields.size(name, step, 0);
+    if (encoder || !config.encoder_only())
+      fields.only(name, step, found, "layers divided by those with experts, rounded down");
   }
 }
 
 }  // namespace
 
-bool Config::is_sparse(bool encoder, int64_t i) const {
+int64_t Config::sparse_step(bool encoder) const {
   const int64_t sparse = encoder ? num_sparse_encoder_layers : num_sparse_decoder_layers;
-  if (sparse == 0) return false;
-  const int64_t every = (encoder ? num_layers : num_decoder_layers) / sparse;
-  return i % every == every - 1;
+  // As there, 0 sparse layers are one, unless there is no layer for it.
+  return (encoder ? num_layers : num_decoder_layers) / std::max<int64_t>(sparse, 1);
+}
+
+bool Config::is_sparse(bool encoder, int64_t i) const {
+  const int64_t step = is_switch() ? sparse_step(encoder) : 0;
+  return step == 1 || (step > 1 && i % step == 1);
 }
 
 std::span<const WithoutEffect> fields_without_effect() { return kWithoutEffect; }
@@ -299,7 +304,7 @@ Config parse_config(const Json& json) {
   read_activation(fields, json, c);
   read_output(fields, c);
   read_tokens(fields, json, c);
-  read_experts(fields, json, c);
+  read_experts(fields, c);
   fields.check_all_known();
   return c;
 }

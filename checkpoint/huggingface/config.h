@@ -39,7 +39,9 @@ struct Config {
   bool encoder_only() const { return num_decoder_layers == 0; }
   /// Each layer has a table of relative position biases of its own.
   bool bias_in_each_layer() const { return model_type == "umt5"; }
-  /// Whether the MLP of layer i is a mixture of experts.
+  /// transformers': one layer in so many has experts, or 0: none has.
+  int64_t sparse_step(bool encoder) const;
+  /// Whether the MLP of layer i is a mixture of experts: the second of each step.
   bool is_sparse(bool encoder, int64_t i) const;
 };
 

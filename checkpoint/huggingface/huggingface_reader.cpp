@@ -48,25 +48,38 @@ std::vector<std::pair<std::string, std::string>> Reader::details() const {
           {"files", std::to_string(files_.files().size())}};
 }
 
+std::span<const char* const> Reader::tables() const {
+  // transformers 5 ties no table of an untied Switch Transformer, whose layers do not read the shared one.
+  const bool apart =
+      config_.is_switch() && !config_.tie_word_embeddings && files_.tensors().contains(kTables[1]);
+  return std::span(kTables).first(config_.encoder_only() ? 2 : 3).subspan(apart ? 1 : 0);
+}
+
 const FileTensor& Reader::embeddings() const {
-  for (const char* name : kTables)
+  for (const char* name : tables())
     if (files_.tensors().contains(name)) return files_.tensors().at(name);
   fail(ExitCode::kData, "{}: has no tensor '{}'; does config.json belong to these weights?",
        folder_.string(), kTables[0]);
 }
 
+bool Reader::same(const FileTensor& a, const FileTensor& b) const {
+  return a.equals(b, [&] {
+    files_.release(a);
+    files_.release(b);
+  });
+}
+
 void Reader::check_embeddings() const {
   const FileTensor& first = embeddings();
-  for (const char* name : kTables) {
+  for (const char* name : tables()) {
     const auto found = files_.tensors().find(name);
     if (found == files_.tensors().end() || &found->second == &first) continue;
     QT_CHECK_AS(
-        ExitCode::kData, found->second.equals(first),
+        ExitCode::kData, same(found->second, first),
         "{}: tensor '{}' differs from the other embeddings; expected one table for encoder and "
-        "decoder",
+        "decoder (transformers 5 makes more of a Switch Transformer unless it says "
+        "tie_word_embeddings = true)",
         folder_.string(), name);
-    files_.release(first);
-    files_.release(found->second);
   }
 }
 
@@ -80,10 +93,7 @@ bool Reader::has_own_projection() const {
     return false;
   }
   if (!config_.tie_word_embeddings) return true;
-  const bool again = head->second.equals(embeddings());
-  files_.release(head->second);
-  files_.release(embeddings());
-  return !again;
+  return !same(head->second, embeddings());
 }
 
 void Reader::add(const MappedTensor& tensor, float factor) {

@@ -39,7 +39,11 @@ class Reader final : public CheckpointReader {
     std::vector<FileTensor> parts;  // in our axes; of several each is one of our first axis
     float factor = 1;               // and then float32
   };
+  /// Names that a table of embeddings may have.
+  std::span<const char* const> tables() const;
   const FileTensor& embeddings() const;
+  /// Whether both have the same elements; their pages are let go.
+  bool same(const FileTensor& a, const FileTensor& b) const;
   void check_embeddings() const;
   bool has_own_projection() const;
   void add(const MappedTensor& tensor, float factor);

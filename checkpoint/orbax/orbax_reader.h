@@ -26,6 +26,7 @@ class Reader final : public CheckpointReader {
   using CheckpointReader::verify;
   /// Reads every chunk. Nodes of the store have been compared with their checksums; chunks have none.
   NotFinite verify(int part, int parts) const override;
+  bool reading_verifies() const override { return true; }
 
  protected:
   void read_region(const TensorRegion& region, std::byte* target) const override;

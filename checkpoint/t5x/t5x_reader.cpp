@@ -52,6 +52,9 @@ zarr::Array Reader::open_array(const std::string& name, const Leaf& leaf) const 
               "checkpoint is not complete",
               file_.path().string(), name, leaf.folder);
   const zarr::Chunks chunks = zarr::files_in(folder);
+  QT_CHECK_AS(ExitCode::kData, !is_there(folder / "zarr.json"),
+              "{}: is of zarr format 3, only 2 is read, which T5X writes; store it as that",
+              folder.string());
   if (!is_there(folder / kArray)) {
     QT_CHECK_AS(ExitCode::kData, !leaf.metadata.empty(),
                 "{}: is missing, and {} does not say what '{}' is; the copy of this checkpoint is "

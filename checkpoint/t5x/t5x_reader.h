@@ -30,6 +30,7 @@ class Reader final : public CheckpointReader {
   /// Reads every array. gzip has a checksum of what it holds; the msgpack file, and arrays that are not
   /// compressed or with zstd, have none.
   NotFinite verify(int part, int parts) const override;
+  bool reading_verifies() const override { return true; }
 
  protected:
   void read_region(const TensorRegion& region, std::byte* target) const override;

@@ -95,6 +95,7 @@ void copy_checkpoint(const CheckpointReader& from, const WriteFormat& format, Wr
   request.host = hosts.index();
   request.hosts = hosts.count();
   request.share = share_of(request.tensors, request.host, request.hosts);
+  std::ranges::sort(request.share, {}, [&](const auto& name) { return from.storage_key(name); });
   const bool leads = request.host == 0;
   std::unique_ptr<CheckpointWriter> writer;
   stage(hosts, [&] {

@@ -36,7 +36,10 @@ Codec codec_from(const Json& compressor, const std::string& where) {
   const std::string id = compressor["id"].as_string();
   if (id == "zstd") return Codec::zstd;
   if (id == "gzip" || id == "zlib") return Codec::zlib;
-  fail(ExitCode::kData, "{}: compressor '{}' is not read; expected gzip, zlib or zstd", where, id);
+  fail(ExitCode::kData,
+       "{}: compressor '{}' is not read; expected gzip (T5X's), zlib or zstd (Orbax's): store the "
+       "array again with one of these",
+       where, id);
 }
 
 template <typename T>

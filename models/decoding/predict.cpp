@@ -76,7 +76,9 @@ Answers answer_with(Decoder& decoder, const HostArrays& batch,
   for (size_t i = 0; i < requests.size(); ++i) {
     const auto row = inputs.tokens.subspan(i * static_cast<size_t>(inputs.length),
                                            static_cast<size_t>(inputs.length));
-    requests[i].inputs.assign(row.begin(), row.end());
+    // Padding is that of the longest of the batch: rules on inputs do not see it.
+    const auto last = std::find_if(row.rbegin(), row.rend(), [](int32_t id) { return id != 0; });
+    requests[i].inputs.assign(row.begin(), last.base());
   }
   const CacheOptions cache = cache_for(requests);
   decoder.begin(inputs.tokens, inputs.batch, inputs.length, cache);

@@ -192,7 +192,7 @@ TEST(Convert, WhatHuggingFaceHasNoPlaceForIsNamed) {
   names(refused_experts([](T5Config& c) { c.sparse_encoder.extra_mlp = true; }),
         "a dense MLP after them");
   names(refused_experts([](T5Config& c) { c.sparse_encoder.layout = LayerLayout::bottom; }),
-        "expected in every layer or every second one");
+        "in the second of every so many");
   names(refused_experts([](T5Config& c) { c.sparse_decoder.moe.router.num_selected_experts = 2; }),
         "a token chooses one expert");
   names(refused_experts([](T5Config& c) { c.sparse_decoder.moe.mlp_dim = 7; }), "another mlp_dim");

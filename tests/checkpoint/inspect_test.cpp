@@ -12,6 +12,7 @@
 #include "apps/cli/verbs.h"
 #include "checkpoint/safetensors.h"
 #include "tests/checkpoint/scratch.h"
+#include "tests/harness/fixtures.h"
 
 namespace quintet {
 namespace {
@@ -77,6 +78,41 @@ TEST(Inspect, ListsACheckpointsTensors) {
        {"target/encoder/layers_0/mlp/wi_0/kernel", "[7, 13]", "bfloat16", "every byte",
         "13 tensors", "NO: some/floats (1 value) holds values that are not finite"})
     EXPECT_NE(text.text.find(part), std::string::npos) << part << "\n" << text.text;
+}
+
+TEST(Inspect, LooksAtEveryNumberOfOtherProgramsCheckpoints) {
+  for (const char* folder : {"huggingface/t5_1_1", "huggingface/flax"}) {
+    const auto path = testing::fixture_root() / folder;
+    for (const char* how : {"--verify", "--stats"}) {
+      const Json json = Json::parse(inspect({path, "--format=json", how}).text);
+      EXPECT_EQ(json["not_finite"].members().size(), 0u) << path;
+    }
+    EXPECT_FALSE(
+        Json::parse(inspect({path, "--format=json", "--no-verify"}).text).has("not_finite"));
+  }
+  const Scratch scratch;
+  std::filesystem::copy(testing::fixture_root() / "huggingface/t5_1_0", scratch.path(),
+                        std::filesystem::copy_options::recursive);
+  const auto file = scratch.path() / "model.safetensors";
+  std::string bytes = read_file(file);
+  for (size_t i = 1; i <= 4; ++i) bytes[bytes.size() - i] = static_cast<char>(i == 1 ? 0x7f : 0xff);
+  testing::write_bytes(file, bytes);
+  EXPECT_NE(inspect({scratch.path()}).text.find("(1 value) holds values that are not finite"),
+            std::string::npos);
+}
+
+TEST(Inspect, OfAModelDirectoryShowsTheNewestsStatistics) {
+  const Scratch scratch;
+  {
+    const FolderLock lock(scratch.path());
+    CheckpointManager manager(lock, {.keep = 0});
+    for (const int64_t step : {1, 2})
+      manager.save(step, testing::slices_of(testing::small_state()), "{}");
+  }
+  const std::string newest = checkpoint_path(scratch.path(), 2).string();
+  for (const char* format : {"--format=text", "--format=json"})
+    EXPECT_EQ(inspect({scratch.path(), "--stats", format}).text,
+              inspect({newest, "--stats", format}).text);
 }
 
 /// Two checkpoints that differ in every way that there is.

@@ -2,9 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
 #include <random>
 
+#include "checkpoint/arrays/file_tensor.h"
 #include "checkpoint/open/open_checkpoint.h"
+#include "checkpoint/t5x/layers.h"
 #include "checkpoint/t5x/t5x_reader.h"
 #include "tests/checkpoint/foreign.h"
 #include "tests/checkpoint/t5x_files.h"
@@ -160,6 +164,49 @@ TEST(T5xLayers, AreAnArrayEach) {
     testing::check_regions(*reader, testing::read_all(*reader));
   }
   EXPECT_GT(compared, 0);
+}
+
+/// Arrays of three layers, and how often they are read.
+class CountingReader final : public CheckpointReader {
+ public:
+  CountingReader() : CheckpointReader("stacks") {
+    for (const char* kernel : {"wi", "wo"})
+      tensors_[fmt::format("target/encoder/encoder/mlp/{}/kernel", kernel)] = {DType::f32,
+                                                                               {2, 3, 2}};
+  }
+  int64_t file_bytes() const override { return 0; }
+  NotFinite verify(int /*part*/, int /*parts*/) const override { return {}; }
+  mutable int reads = 0;
+
+ protected:
+  void read_region(const TensorRegion& region, std::byte* target) const override {
+    ++reads;
+    std::vector<float> values(12);
+    std::iota(values.begin(), values.end(), 0.0f);
+    FileTensor::dense(DType::f32, {2, 3, 2}, std::as_bytes(std::span(values)))
+        .copy_region(region.origin, region.sizes, target);
+  }
+};
+
+TEST(T5xLayers, OfAStackAreReadTogether) {
+  const auto stored = std::make_shared<CountingReader>();
+  const auto reader = t5x::by_layer(stored);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : reader->tensors()) names.push_back(name);
+  ASSERT_EQ(names.size(), 6u);
+  std::ranges::sort(names, {}, [&](const auto& name) { return reader->storage_key(name); });
+  const auto layer = [](float i) {
+    return std::vector<float>{2 * i, 2 * i + 1, 2 * i + 6, 2 * i + 7};
+  };
+  const auto read = [&](const std::string& name) {
+    const HostArray array = testing::read_region(*reader, {name, {0, 0}, {2, 2}});
+    return std::vector<float>(array.as<float>().begin(), array.as<float>().end());
+  };
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(read(names[i]), layer(static_cast<float>(i % 3)));
+  EXPECT_EQ(stored->reads, 2);
+  // Of a stack of which no first layer was asked for, and again of one that is done.
+  for (const size_t i : {1u, 5u, 2u}) EXPECT_EQ(read(names[i]), layer(static_cast<float>(i % 3)));
+  EXPECT_EQ(stored->reads, 5);
 }
 
 /// flaxformer scans over groups of layers that differ: of two subblocks, group i has layers 2 i and 2 i + 1.

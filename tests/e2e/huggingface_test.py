@@ -28,7 +28,7 @@ def generated(model_dir, *arguments):
 
 
 def test_ids_in_ids_out_with_transformers_scores(folder):
-    for kind in ("t5_1_0", "t5_1_1", "umt5", "switch"):
+    for kind in ("t5_1_0", "t5_1_1", "umt5", "switch", "switch_steps"):
         want = expected(kind)
         inputs = [line_of(ids) for ids in want["inputs"]]
         tokens = f"--max_tokens={want['new_tokens']}"
@@ -72,6 +72,18 @@ def test_generation_config_forbids_and_forces(folder):
     assert "decoder_start_token_id" in quintet("generate", f"--model_dir={model}", "--ids", line, expect=3).err
 
 
+def test_rules_on_inputs_do_not_see_their_batch(folder):
+    """A shorter input is padded: its padding is no token that is favoured, where all but it and three others are forbidden."""
+    model, want = folder / "model", expected("t5_1_1")
+    shutil.copytree(KINDS / "t5_1_1", model)
+    lines = sorted(map(line_of, want["inputs"]), key=len)
+    others = sorted(set(range(2, 96)) - {x for ids in want["inputs"] for x in ids})
+    config = {"eos_token_id": 1, "max_new_tokens": 8, "encoder_repetition_penalty": 1e6, "suppress_tokens": [x for x in range(1, 96) if x not in others[:3]]}
+    (model / "generation_config.json").write_text(json.dumps(config))
+    together = generated(model, "--ids", *lines)
+    assert [one["ids"] for one in together] == [generated(model, "--ids", line)[0]["ids"] for line in lines], together
+
+
 def test_ids_that_are_none_are_usage_errors(folder):
     for bad in ("5 x", "0 4", "96", "-3", "1.5", " "):
         done = quintet("generate", f"--model_dir={KINDS / 't5_1_1'}", "--ids", "--", bad, expect=2)
@@ -90,6 +102,20 @@ def test_text_of_a_model_of_bytes(folder):
     quintet("infer", f"--model_dir={BYTES}", f"--input={folder / 'q.jsonl'}", f"--output_dir={folder / 'out'}")
     [written] = (folder / "out").glob("*.jsonl-00000-of-00001")
     assert json.loads(written.read_text())["prediction"], written.read_text()
+
+
+def test_a_task_is_evaluated_and_scored(folder):
+    """Of bytes as the model's, but for its extra ids."""
+    flags = [f"--model_dir={BYTES}", "--task=number_to_words", "--gin_bindings=train_script.train.verify_matching_vocabs_fn = None"]
+    assert "different vocabularies" in quintet("eval", *flags[:2], expect=2).err
+    [metrics] = map(json.loads, quintet("eval", *flags, "--num_examples=3").out.splitlines())
+    assert metrics["task"] == "number_to_words" and metrics["examples"] == 3 and "sequence_accuracy" in metrics, metrics
+    quintet("infer", *flags, "--mode=score", "--num_shards=100", f"--output_dir={folder / 'out'}")
+    [written] = (folder / "out").glob("*-score.jsonl-00000-of-00100")
+    for one in map(json.loads, written.read_text().splitlines()[:2]):
+        inputs, target = ([*(b + 3 for b in one["inputs"][f"{x}_pretokenized"].encode()), 1] for x in ("inputs", "targets"))
+        [scored] = generated(BYTES, "--ids", f"--target={line_of(target)}", line_of(inputs))
+        assert abs(scored["score"] - one["score"]) < 1e-3, (scored, one)
 
 
 def test_it_converts_and_shows(folder):
@@ -130,15 +156,15 @@ def test_an_encoder_gives_embeddings_and_no_answers(folder):
             assert "encoder alone" in str(server.post(address, expect=400, **body))
 
 
-def sparse_directory(folder, vocab, width):
+def sparse_directory(folder, vocab, width, mlp=256):
     """A model of one layer a side, its weights zeros that take no room on the disk."""
     layer = {f"layer.0.SelfAttention.{x}.weight": [width, width] for x in "qkvo"}
     bias = {"block.0.layer.0.SelfAttention.relative_attention_bias.weight": [32, 4]}
-    mlp = {"DenseReluDense.wi.weight": [width, width], "DenseReluDense.wo.weight": [width, width], "layer_norm.weight": [width]}
+    last_layer = {"DenseReluDense.wi.weight": [mlp, width], "DenseReluDense.wo.weight": [width, mlp], "layer_norm.weight": [width]}
     shapes = {"shared.weight": [vocab, width], "lm_head.weight": [vocab, width]}
     for side, last in (("encoder", 1), ("decoder", 2)):
         cross = {f"layer.1.EncDecAttention.{x}.weight": [width, width] for x in "qkvo"} if last == 2 else {}
-        parts = {**layer, **cross, **{f"layer.{i}.layer_norm.weight": [width] for i in range(last)}, **{f"layer.{last}.{k}": v for k, v in mlp.items()}}
+        parts = {**layer, **cross, **{f"layer.{i}.layer_norm.weight": [width] for i in range(last)}, **{f"layer.{last}.{k}": v for k, v in last_layer.items()}}
         shapes |= {f"{side}.final_layer_norm.weight": [width], **{f"{side}.{k}": v for k, v in bias.items()}, **{f"{side}.block.0.{k}": v for k, v in parts.items()}}
     header, at = {}, 0
     for name, shape in shapes.items():
@@ -150,7 +176,7 @@ def sparse_directory(folder, vocab, width):
     with open(folder / "model.safetensors", "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + at)
-    config = {"model_type": "t5", "vocab_size": vocab, "d_model": width, "d_kv": width // 4, "d_ff": width, "num_layers": 1, "num_heads": 4,
+    config = {"model_type": "t5", "vocab_size": vocab, "d_model": width, "d_kv": width // 4, "d_ff": mlp, "num_layers": 1, "num_heads": 4,
               "feed_forward_proj": "relu", "tie_word_embeddings": False}
     (folder / "config.json").write_text(json.dumps(config))
     return folder
@@ -163,6 +189,15 @@ def peak_of(model_dir):
     _, status, usage = os.wait4(process.pid, 0)
     assert status == 0, status
     return 1024 * usage.ru_maxrss
+
+
+def test_a_large_matrix_is_read_in_parts(folder):
+    """The file's matrices have 64 MB each, what is made of them 16 (8 bits) and 32 (an MLP's second, bfloat16)."""
+    width, mlp = 256, 1 << 16
+    small, large = sparse_directory(folder / "small", 512, width), sparse_directory(folder / "large", 512, width, mlp)
+    packed = 2 * width * mlp * 3
+    peak = peak_of(large) - peak_of(small)
+    assert peak < packed + (48 << 20), f"{peak / 2**20:.0f} MiB for {packed / 2**20:.0f} MiB of weights"
 
 
 def test_a_large_vocabulary_is_read_in_parts(folder):

@@ -29,6 +29,8 @@ TEST(SparseStack, PlacesLayersAsFlaxformer) {
   EXPECT_EQ(sparse_layers(LayerLayout::top, 2, 6), (V{4, 5}));
   EXPECT_EQ(sparse_layers(LayerLayout::mixed, 2, 6), (V{2, 5}));
   EXPECT_EQ(sparse_layers(LayerLayout::mixed, 6, 6), (V{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(sparse_layers(LayerLayout::second, 3, 11), (V{1, 4, 7, 10}));
+  EXPECT_EQ(sparse_layers(LayerLayout::second, 3, 5), (V{0, 1, 2, 3, 4}));
   for (const LayerLayout layout : {LayerLayout::bottom, LayerLayout::mixed, LayerLayout::top})
     EXPECT_EQ(sparse_layers(layout, 0, 6), V());
 }

@@ -70,7 +70,9 @@ Differences load_arrays(const CheckpointReader& checkpoint, Trainer& trainer,
   std::set<std::string> known = {kStep};
   if (!checkpoint.tensors().contains(kStep) && !allowed.no_optimizer)
     found.missing.push_back(kStep);
-  for (const StateArray& array : trainer.state()) {
+  std::vector<StateArray> arrays = trainer.state();
+  std::ranges::sort(arrays, {}, [&](const auto& a) { return checkpoint.storage_key(a.name); });
+  for (const StateArray& array : arrays) {
     known.insert(array.name);
     if (allowed.no_optimizer && array.name.starts_with("state/")) continue;
     if (!checkpoint.tensors().contains(array.name)) {

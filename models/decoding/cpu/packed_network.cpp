@@ -54,66 +54,44 @@ class Loader {
     return std::vector<float>(p, p + size);
   }
   PackedMatrix matrix(const std::string& name, int64_t k, int64_t n) const {
-    return PackedMatrix::pack(read(name, k, n, type_), k, n, arena_, type_);
+    PackedMatrix packed(k, n, arena_, type_);
+    by_columns(name, kAlone, k, n, type_,
+               [&](int64_t, int64_t first, const StoredMatrix& columns, int64_t count) {
+                 packed.set_columns(first, columns, count, count);
+               });
+    return packed;
   }
   PackedMatrix projections(const std::string& scope, std::initializer_list<const char*> parts,
                            ReadBy) const {
     const int64_t width = layer_.joined_kv();
     PackedMatrix packed(layer_.emb_dim, width * static_cast<int64_t>(parts.size()), arena_, type_);
-    int64_t first = 0;
+    int64_t begin = 0;
     for (const char* part : parts) {
       const std::string name = scope + "/" + part + "/kernel";
-      StoredMatrix weights = read(name, layer_.emb_dim, width, type_);
-      std::vector<float> scaled;
-      if (const auto by = factor_of(spec_, name); by && weights.dtype == DType::f32) {
-        const auto* w = static_cast<const float*>(weights.values);
-        scaled.assign(w, w + layer_.emb_dim * width);
-        for (float& x : scaled) x /= *by;
-        weights = scaled.data();
-      }
-      packed.set_columns(first, weights, width, width);
-      first += width;
+      by_columns(name, kAlone, layer_.emb_dim, width, type_,
+                 [&](int64_t, int64_t first, StoredMatrix weights, int64_t count) {
+                   std::vector<float> scaled;
+                   if (const auto by = factor_of(spec_, name); by && weights.dtype == DType::f32) {
+                     const auto* w = static_cast<const float*>(weights.values);
+                     scaled.assign(w, w + layer_.emb_dim * count);
+                     for (float& x : scaled) x /= *by;
+                     weights = scaled.data();
+                   }
+                   packed.set_columns(begin + first, weights, count, count);
+                 });
+      begin += width;
     }
     return packed;
   }
-  /// The MLP below a scope, or, of several stacked there, number `expert`.
-  PackedMlp mlp(const std::string& scope, int64_t f, const std::vector<std::string>& activations,
-                int64_t experts = 1, int64_t expert = 0) const {
-    const int64_t e = layer_.emb_dim;
-    const auto kernel = [&](const std::string& name, int64_t rows, int64_t columns,
-                            WeightType type) {
-      return read(fmt::format("{}/{}/kernel", scope, name), experts * rows, columns, type)
-          .from(expert * rows * columns, expert * columns);
-    };
-    PackedMlp mlp;
-    mlp.width = f;
-    for (const std::string& name : activations)
-      mlp.activations.push_back(activation_from_name(name));
-    if (activations.size() == 2) {
-      const int64_t width = panel_width(), pairs = (f + width - 1) / width;
-      mlp.in = PackedMatrix(e, pairs * 2 * width, arena_, type_);
-      for (int64_t gate = 0; gate < 2; ++gate) {
-        const StoredMatrix w = kernel(fmt::format("wi_{}", gate), e, f, type_);
-        for (int64_t pair = 0; pair < pairs; ++pair)
-          mlp.in.set_columns((2 * pair + gate) * width, w.from(pair * width, pair * width),
-                             std::min(width, f - pair * width), f);
-      }
-    } else {
-      mlp.in = PackedMatrix::pack(kernel("wi", e, f, type_), e, f, arena_, type_);
-    }
-    const WeightType high = high_precision(type_);
-    mlp.out = PackedMatrix::pack(kernel("wo", f, e, high), f, e, arena_, high);
-    return mlp;
+  PackedMlp mlp(const std::string& scope, int64_t f,
+                const std::vector<std::string>& activations) const {
+    return std::move(mlps(scope, kAlone, f, activations).front());
   }
   PackedExperts experts(const std::string& scope, const MoeConfig& moe) const {
-    PackedExperts packed;
-    packed.router =
-        vector(scope + "/router/router_weights/w/kernel", layer_.emb_dim * moe.num_experts);
-    packed.chosen = moe.router.num_selected_experts;
-    for (int64_t i = 0; i < moe.num_experts; ++i)
-      packed.experts.push_back(
-          mlp(scope + "/expert", moe.mlp_dim, moe.activations, moe.num_experts, i));
-    return packed;
+    return {.router =
+                vector(scope + "/router/router_weights/w/kernel", layer_.emb_dim * moe.num_experts),
+            .chosen = moe.router.num_selected_experts,
+            .experts = mlps(scope + "/expert", moe.num_experts, moe.mlp_dim, moe.activations)};
   }
   PackedForm::Bias relative_bias(const std::string& name, const StackSpec& stack) const {
     const LayerConfig& c = stack.layer;
@@ -125,6 +103,64 @@ class Loader {
   }
 
  private:
+  static constexpr int64_t kAlone = 0;  // one matrix, which is in no stack
+  /// Calls use(matrix, first, part, count) with columns of one matrix, or of each of a stack: a few
+  /// at a time, or a matrix at a time, if the source gives parts. A part is dense.
+  template <typename Use>
+  void by_columns(const std::string& name, int64_t matrices, int64_t k, int64_t n, WeightType type,
+                  Use use) const {
+    if (matrices == kAlone)
+      return in_parts(name, k, n, 1, type,
+                      [&](int64_t first, const StoredMatrix& part, int64_t count) {
+                        use(0, first, part, count);
+                      });
+    std::optional<StoredMatrix> all;
+    if (!source_.has_parts()) all = read(name, matrices * k, n, type);
+    for (int64_t i = 0; i < matrices; ++i)
+      use(i, 0,
+          all ? all->from(i * k * n, i * n)
+              : check(name, source_.part(name, {0, i, 1}), k, n, type),
+          n);
+  }
+  /// The MLP below a scope, or those stacked there.
+  std::vector<PackedMlp> mlps(const std::string& scope, int64_t count, int64_t f,
+                              const std::vector<std::string>& activations) const {
+    const int64_t e = layer_.emb_dim, width = panel_width();
+    const bool gated = activations.size() == 2;
+    const WeightType high = high_precision(type_);
+    std::vector<PackedMlp> mlps(static_cast<size_t>(std::max<int64_t>(count, 1)));
+    for (PackedMlp& mlp : mlps) {
+      mlp.width = f;
+      for (const std::string& name : activations)
+        mlp.activations.push_back(activation_from_name(name));
+      // A gate's panels lie between those of what it opens.
+      mlp.in = PackedMatrix(e, gated ? (f + width - 1) / width * 2 * width : f, arena_, type_);
+      mlp.out = PackedMatrix(f, e, arena_, high);
+    }
+    const auto kernel = [&](const char* name) { return fmt::format("{}/{}/kernel", scope, name); };
+    using Index = int64_t;
+    for (int64_t gate = 0; gated && gate < 2; ++gate)
+      by_columns(kernel(gate == 0 ? "wi_0" : "wi_1"), count, e, f, type_,
+                 [&](Index i, Index first, const StoredMatrix& w, int64_t n) {
+                   for (int64_t at = 0, next = 0; at < n; at = next) {
+                     const int64_t panel = (first + at) / width, in_panel = (first + at) % width;
+                     next = std::min(n, at + width - in_panel);
+                     mlps[static_cast<size_t>(i)].in.set_columns(
+                         (2 * panel + gate) * width + in_panel, w.from(at, at), next - at, n);
+                   }
+                 });
+    if (!gated)
+      by_columns(kernel("wi"), count, e, f, type_,
+                 [&](Index i, Index first, const StoredMatrix& w, int64_t n) {
+                   mlps[static_cast<size_t>(i)].in.set_columns(first, w, n, n);
+                 });
+    by_columns(kernel("wo"), count, f, e, high,
+               [&](Index i, Index first, const StoredMatrix& w, int64_t n) {
+                 mlps[static_cast<size_t>(i)].out.set_columns(first, w, n, n);
+               });
+    return mlps;
+  }
+
   const ParameterSource& source_;
   const ModelSpec& spec_;
   const LayerConfig& layer_ = spec_.decoder.layer;  // an encoder's sizes are the same
