@@ -207,7 +207,7 @@ void GpuNetwork::queue_step() {
                 {.rows = rows, .pool = pages_.pool(i), .groups = memory_.device_cross()}, stream);
           }};
   const Tensor x =
-      decoding::queue_layers(weights_, weights_.embedding.rows(memory_.device_tokens(), row_),
+      decoding::queue_layers(weights_, weights_.embedding.rows(memory_.device_tokens(), {row_}),
                              {.items = max_rows_}, attended, attention);
   decoding::Products(max_rows_).project(x, weights_, logits_);
   answers_.queue(logits_.local().data<float>(), vocab_size(), memory_.device_draws());

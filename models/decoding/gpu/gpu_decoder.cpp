@@ -223,7 +223,7 @@ Tensor GpuDecoder::queue_layers() {
                                   .lengths = ints(s.lengths)},
                                  stream);
           }};
-  return decoding::queue_layers(*weights_, weights_->embedding.rows(s.input(kTokens), s.row),
+  return decoding::queue_layers(*weights_, weights_->embedding.rows(s.input(kTokens), {s.row}),
                                 {.items = s.batch, .decodes = s.options.num_decodes}, attended,
                                 attention);
 }

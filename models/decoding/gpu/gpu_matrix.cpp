@@ -66,17 +66,18 @@ void GpuMatrix::expand(const int32_t* ids, int64_t rows, const Tensor& out) cons
                                device.stream());
 }
 
-Tensor GpuMatrix::rows(const int32_t* ids, const Axis& axis) const {
-  const Tensor x(Spec{{axis, values.spec().axes[1]}, compute_dtype});
+Tensor GpuMatrix::rows(const int32_t* ids, Axes axes) const {
+  axes.push_back(values.spec().axes[1]);
+  const Tensor x(Spec{std::move(axes), compute_dtype});
+  const int64_t count[] = {x.local().rows()};
   if (is_dequantized()) {
     Device& device = Device::current();
-    const int64_t count[] = {axis.size};
     const std::array in{View::of(const_cast<int32_t*>(ids), count), values.local()};
     const std::array out{x.local()};
     kernel_of(ops::table::embed, device)(in, out, {}, device.stream());
     return x;
   }
-  expand(ids, axis.size, x);
+  expand(ids, count[0], x);
   return x;
 }
 

@@ -29,8 +29,9 @@ struct GpuMatrix {
   /// [.., k, n] in `compute_dtype`: the values themselves if they are, else another tensor.
   Tensor expanded() const;
   operator Tensor() const { return absent() ? Tensor() : expanded(); }  // NOLINT: operand of an op
-  /// Rows [ids] of a table [vocab, embed] in `compute_dtype`; ids: int32 [rows] on the device.
-  Tensor rows(const int32_t* ids, const Axis& rows) const;
+  /// Rows [ids] of a table [vocab, embed] in `compute_dtype`: [axes.., embed]; ids: int32 [axes..] on
+  /// the device.
+  Tensor rows(const int32_t* ids, Axes axes) const;
 
  private:
   /// Rows [ids], or the first ones in order, to `out` in `compute_dtype`.

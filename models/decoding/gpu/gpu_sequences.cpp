@@ -1,7 +1,6 @@
 #include "models/decoding/gpu/gpu_sequences.h"
 
 #include "models/decoding/gpu/gpu_experts.h"
-#include "models/decoding/gpu/gpu_inputs.h"
 #include "models/decoding/network/layer.h"
 
 namespace quintet::decoding {
@@ -13,13 +12,19 @@ const std::vector<std::string> kTokenAxes{axis::kBatch, axis::kLength};
 struct SequenceBackend {
   const StackSpec& stack;
   const ops::AttentionMask mask;
-  const PrefixSink sink;     // or empty
-  Tensor x;                  // [batch, length, embed]
-  Tensor query, key, value;  // [batch, length, joined_kv]; query: attention's result, too
+  const PrefixSink sink;           // or empty
+  Tensor x;                        // [batch, length, embed]
+  Tensor residual{};               // likewise: what the next norm adds to x; absent at first
+  Tensor query{}, key{}, value{};  // [batch, length, joined_kv]; query: attention's result, too
 
-  Tensor normed(const Tensor& norm) const {
-    const Tensor h = ops::rms_norm(x, norm);
-    return stack.masks_padding ? ops::mask_tokens(h, mask.query_segments) : h;
+  Tensor normed(const Tensor& norm) {
+    ops::ResidualNorm sum{x, {}};
+    if (residual.absent())
+      sum.out = ops::rms_norm(x, norm);
+    else
+      sum = ops::add_rms_norm(x, residual, norm);
+    x = sum.x_new;
+    return stack.masks_padding ? ops::mask_tokens(sum.out, mask.query_segments) : sum.out;
   }
   void project(size_t i, const GpuAttention& attention) {
     const Tensor h = normed(attention.norm);
@@ -36,21 +41,18 @@ struct SequenceBackend {
                             .bidirectional = stack.is_encoder});
   }
   void attend_cross(size_t) { QT_ASSERT(false); }  // whole sequences are encoders' and prefixes
-  void add_product(const GpuMatrix& matrix) { x = ops::add(x, ops::matmul(query, matrix)); }
+  void add_product(const GpuMatrix& matrix) { residual = ops::matmul(query, matrix); }
   void add_mlp(const Tensor& norm, const GpuForm::Mlp& mlp) {
-    x = ops::add(x, ops::mlp(normed(norm), mlp.wi_0, mlp.wi_1, mlp.wo, mlp.activations));
+    residual = ops::mlp(normed(norm), mlp.wi_0, mlp.wi_1, mlp.wo, mlp.activations);
   }
   void add_mlp(const Tensor& norm, const GpuForm::Experts& experts) {
-    x = ops::add(x, through_experts(experts, normed(norm)));
+    residual = through_experts(experts, normed(norm));
   }
 };
 
 /// [batch, length, embed]
 Tensor embedded(const GpuWeights& weights, const Tensor& tokens) {
-  const std::vector<Axis>& axes = tokens.spec().axes;
-  const Tensor x = weights.embedding.rows(tokens.local().data<int32_t>(),
-                                          {"tokens", axes[0].size * axes[1].size});
-  return with_axes(x, {axes[0], axes[1], x.spec().axes[1]});
+  return weights.embedding.rows(tokens.local().data<int32_t>(), tokens.spec().axes);
 }
 
 /// int32 [items, length]: 1 where the prefix is.
@@ -72,10 +74,7 @@ Tensor encode(const BaseModel& model, const GpuWeights& weights, const HostArray
   SequenceBackend backend{*weights.spec.encoder,
                           {.query_segments = marks, .key_segments = marks, .prefix = {}},
                           {},
-                          embedded(weights, ids),
-                          {},
-                          {},
-                          {}};
+                          embedded(weights, ids)};
   run_layers(backend, *weights.encoder);
   return backend.normed(weights.encoder->norm);
 }
@@ -89,10 +88,7 @@ void run_prefix(const GpuWeights& weights, const HostArray& tokens, std::span<co
                            .prefix = bidirectional ? marks : Tensor(),
                            .causal = true},
                           sink,
-                          embedded(weights, Tensor::from_host(tokens, kTokenAxes)),
-                          {},
-                          {},
-                          {}};
+                          embedded(weights, Tensor::from_host(tokens, kTokenAxes))};
   run_layers(backend, weights.decoder);
 }
 

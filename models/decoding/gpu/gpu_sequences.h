@@ -11,7 +11,7 @@
 namespace quintet::decoding {
 
 /// Encoder output without dropout. tokens, segments: int32 [batch, length] (segment 0 is padding) ->
-/// [batch, length, embed]. The model encodes unless the weights have its encoder.
+/// [batch, length, embed]. An encoder with experts is run by the model, which routes a whole batch.
 Tensor encode(const BaseModel& model, const GpuWeights& weights, const HostArray& tokens,
               const HostArray& segments);
 

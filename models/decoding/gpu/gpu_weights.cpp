@@ -95,8 +95,7 @@ GpuWeights::GpuWeights(const BaseModel& model, const InferenceWeights& weights)
   decoder = load_stack(load, spec.decoder);
   embedding = load.matrix(spec.embedding_name());
   logits = spec.logits_via_embedding ? embedding : load.matrix("decoder/logits_dense/kernel");
-  if (spec.encoder && load.in_fewer_bits() && !spec.encoder_has_experts())
-    encoder = load_stack(load, *spec.encoder);
+  if (spec.encoder && !spec.encoder_has_experts()) encoder = load_stack(load, *spec.encoder);
 }
 
 }  // namespace quintet::decoding

@@ -1,6 +1,5 @@
 #pragma once
-// A network's parameters as GpuDecoder reads them, in the memory of the current device; in fewer bits
-// also a dense encoder's.
+// A network's parameters as GpuDecoder reads them, in the memory of the current device.
 
 #include <optional>
 #include <vector>
@@ -38,7 +37,7 @@ using GpuAttention = AttentionWeights<GpuForm>;
 struct GpuWeights {
   ModelSpec spec;
   StackWeights<GpuForm> decoder;
-  std::optional<StackWeights<GpuForm>> encoder;  // of weights in fewer bits; else the model encodes
+  std::optional<StackWeights<GpuForm>> encoder;  // of dense layers
   GpuMatrix embedding, logits;                   // logits: [embed, vocab], or tied: the embedding
 
   /// An encoder with experts stays the model's. Throws a usage error if experts of the decoder choose
