@@ -23,7 +23,7 @@ struct DropoutDef {
 };
 struct Norm {};
 struct RelativeBias {
-  int64_t num_buckets = 32, max_distance = 128;
+  int64_t num_buckets = 0, max_distance = 0;
   std::optional<int64_t> num_heads = {};
   std::optional<double> scale = {};  // none: not said
 };
@@ -152,7 +152,7 @@ void add_components(Registry& r) {
           return object(Norm{});
         });
   r.add(kComponents + "relative_position_biases.RelativePositionBiases",
-        with({{"num_heads"}, {"num_buckets", 32}, {"max_distance", 128}},
+        with({{"num_heads"}, {"num_buckets"}, {"max_distance"}},
              {"dtype", "embedding_init", "head_axis_name"}),
         [](const Arguments& a) {
           return object(RelativeBias{a.get<int64_t>("num_buckets"), a.get<int64_t>("max_distance"),
@@ -382,6 +382,10 @@ void take_layer(T5Config& c, const LayerDef& def) {
   c.mlp_dim = mlp->dim;
   c.mlp_activations = mlp->activations;
   c.dropout_rate = def.dropout_rate;
+  QT_CHECK(def.bias.num_buckets > 0,
+           "t5_architecture: networks here have relative position biases; bind a stack's "
+           "shared_relative_position_bias_factory or its layers' relative_position_bias_factory to "
+           "relative_position_biases.RelativePositionBiases");
   c.shared_relative_position_bias = !def.has_relative_bias;
   c.num_buckets = def.bias.num_buckets;
   c.max_distance = def.bias.max_distance;

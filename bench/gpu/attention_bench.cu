@@ -138,7 +138,10 @@ struct Problem {
   }
   Attrs attrs() const {
     const bool causal = c.how == "causal";
-    return {{"h", c.heads}, {"causal", causal}, {"bidirectional", !causal}};
+    return {{"h", c.heads},
+            {"causal", causal},
+            {"bidirectional", !causal},
+            {"max_distance", int64_t{128}}};  // T5's
   }
   std::vector<View> inputs() const {
     const bool packed = c.how == "packed4";

@@ -20,8 +20,8 @@
 // such rows, to the table too. With no keys at all (k = 0) out is 0.
 //
 // Attributes: h (int, heads of the whole array; q, k, v may hold some of them: origin of their last
-//   axis), causal (bool, false), bidirectional (bool, true) and max_distance (int, 128) of the
-//   buckets, scale (double, 1: T5 does not scale), q_offset (int, 0: position of the first query,
+//   axis), causal (bool, false), bidirectional (bool, true) and, with a table, max_distance (int) of
+//   the buckets, scale (double, 1: T5 does not scale), q_offset (int, 0: position of the first query,
 //   for decoding), rate (double, 0), key0, key1 (int, the words of a Threefry key): keep[b, h, k]
 //   is 0 with probability rate, else 1 / (1 - rate), one draw for all queries as in T5X: element
 //   (b, h, k) of jax.random.bernoulli(key, 1 - rate, [b, h, 1, k]), by global index.

@@ -15,8 +15,7 @@ namespace quintet {
 /// unless bidirectional, where they have the upper half of the buckets.
 struct BucketRule {
   bool bidirectional = true;
-  int64_t buckets = 32;
-  int64_t max_distance = 128;
+  int64_t buckets = 0, max_distance = 0;  // the model's
 
   /// Throws a usage error unless at least one distance has a bucket of its own and max_distance is
   /// beyond the last such distance.

@@ -25,6 +25,7 @@ struct Call {
   Call(std::vector<double> ids, Attrs given, int64_t length = 9)
       : queries(length), keys(length), attrs(std::move(given)) {
     attrs.set("h", heads);
+    if (!attrs.has("max_distance")) attrs.set("max_distance", int64_t{6});
     const Shape x{batch, length, heads * depth};
     const Operand segments =
         ids.empty() ? no_operand() : values({batch, length}, std::move(ids), DType::i32);

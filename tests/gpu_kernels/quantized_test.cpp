@@ -21,6 +21,7 @@ Config small_config(const std::string& dtype) {
   Config c;
   c.vocab_size = kVocab, c.emb_dim = 24, c.num_heads = 3, c.head_dim = 8, c.mlp_dim = 21;
   c.mlp_activations = {"gelu", "linear"};
+  c.num_buckets = 8, c.max_distance = 5;  // unlike T5's, and nearer than the farthest token
   c.dtype = dtype;
   if constexpr (std::is_same_v<Config, T5Config>)
     c.num_encoder_layers = c.num_decoder_layers = 2;

@@ -20,6 +20,7 @@ struct Setting {
   std::string name;
   int64_t batch = 1, queries = 0, keys = 0, heads = 2, depth = 64;
   int64_t buckets = 32;  // 0: no table
+  int64_t max_distance = 128;
   bool causal = false, has_prefix = false;
   std::vector<int64_t> segments{};  // lengths; the rest is padding; empty: no segments
   bool has_holes = false;           // segments alternate from key to key
@@ -127,6 +128,7 @@ struct Problem {
     }
     dout = normal_array(in[0].shape, random, true);
     attrs.set("h", s.heads);
+    if (s.buckets > 0) attrs.set("max_distance", s.max_distance);
     attrs.set("causal", s.causal);
     attrs.set("bidirectional", !s.causal);
   }
@@ -200,11 +202,7 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{.name = "tiny", .queries = 3, .keys = 5, .heads = 1, .depth = 8},
         Setting{.name = "plain", .queries = 70, .keys = 150, .buckets = 0},
         Setting{.name = "bias", .queries = 150, .keys = 140},
-        Setting{.name = "far",
-                .queries = 300,
-                .keys = 270,
-                .heads = 1,
-                .attrs = {{"max_distance", int64_t{20}}}},
+        Setting{.name = "far", .queries = 300, .keys = 270, .heads = 1, .max_distance = 20},
         Setting{.name = "scaled",
                 .batch = 2,
                 .queries = 33,

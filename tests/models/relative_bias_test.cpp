@@ -67,5 +67,35 @@ TEST(RelativeBias, IsAFactoryOfFlaxformersLayers) {
   EXPECT_THROW(read_flaxformer(network + encoder + bias("t5_architecture.DecoderLayer")), Error);
 }
 
+std::string flaxformer_says(const std::string& bindings) {
+  try {
+    read_flaxformer(bindings);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(RelativeBias, HasTheSizesThatFlaxformersFilesBind) {
+  const std::string imports =
+      "from flaxformer.architectures.t5 import t5_architecture\n"
+      "from flaxformer.components import relative_position_biases\n";
+  const std::string network =
+      imports + Json::read(fixture_root() / "model" / "moe_switch" / "meta.json")["config"]["gin"]
+                    .as_string();
+  const T5Config config =
+      read_flaxformer(network +
+                      "relative_position_biases.RelativePositionBiases.num_buckets = 12\n"
+                      "relative_position_biases.RelativePositionBiases.max_distance = 40\n");
+  EXPECT_EQ(config.num_buckets, 12);
+  EXPECT_EQ(config.max_distance, 40);
+  const std::string none =
+      "moe_architecture.SparseEncoder.shared_relative_position_bias_factory = None\n"
+      "moe_architecture.SparseDecoder.shared_relative_position_bias_factory = None\n";
+  EXPECT_NE(flaxformer_says(network + none).find("shared_relative_position_bias_factory"),
+            std::string::npos)
+      << flaxformer_says(network + none);
+}
+
 }  // namespace
 }  // namespace quintet::testing

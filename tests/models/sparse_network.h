@@ -43,6 +43,7 @@ Config sparse_config(const SparseOptions& options) {
   Config c;
   c.vocab_size = kSparseVocab, c.emb_dim = 24, c.num_heads = 3, c.head_dim = 8, c.mlp_dim = 20;
   c.mlp_activations = {"relu"};
+  c.num_buckets = 8, c.max_distance = 5;  // unlike T5's, and nearer than the farthest token
   c.dtype = options.dtype;
   c.shared_relative_position_bias = options.shared_bias;
   SparseStack stack;

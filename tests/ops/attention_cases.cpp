@@ -19,6 +19,7 @@ struct Setting {
   std::string name;
   int64_t batch = 2, queries = 5, keys = 5, heads = 2, depth = 4;
   int64_t buckets = 0;  // 0: no table
+  int64_t max_distance = 128;
   Operand q_segments = no_operand(), kv_segments = no_operand(), prefix = no_operand();
   Attrs attrs{};
   bool has_gradient =
@@ -40,6 +41,7 @@ OpCase make_case(const Setting& s) {
   c.outputs = {result(q), result({s.batch, s.heads, s.queries})};
   c.attrs = s.attrs;
   c.attrs.set("h", s.heads);
+  if (s.buckets > 0) c.attrs.set("max_distance", s.max_distance);
   c.oracle = forward_oracle;
   if (s.has_gradient)
     c.grads = {{.kernel = attention_grad_cpu,
@@ -97,7 +99,8 @@ void add_shapes(std::vector<Setting>& settings) {
                       .heads = 3,
                       .depth = 13,
                       .buckets = 8,
-                      .attrs = {{"scale", 0.3}, {"max_distance", 20}}});
+                      .max_distance = 20,
+                      .attrs = {{"scale", 0.3}}});
   settings.push_back(
       {.name = "wide", .batch = 1, .queries = 9, .keys = 6, .heads = 1, .depth = 70});
   settings.push_back({.name = "two_tiles",

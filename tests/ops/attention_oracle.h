@@ -92,7 +92,7 @@ class AttentionOracle {
   int64_t key_position(int64_t j) const { return in_[1].origin[1] + j; }
   int64_t bucket(int64_t i, int64_t j) const {
     const BucketRule rule{attrs_.get_or<bool>("bidirectional", true), in_[3].depth(),
-                          attrs_.get_or<int64_t>("max_distance", 128)};
+                          attrs_.get<int64_t>("max_distance")};
     return rule.bucket(key_position(j) - query_position(i));
   }
   double keep(int64_t b, int64_t h, int64_t j) const {

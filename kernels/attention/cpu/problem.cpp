@@ -69,9 +69,7 @@ Problem::Problem(Views in, const Attrs& attrs) {
   causal = attrs.get_or<bool>("causal", false);
   scale = static_cast<float>(attrs.get_or<double>("scale", 1.0));
   first_relative = k_view.origin[1] - q_view.origin[1] - attrs.get_or<int64_t>("q_offset", 0);
-  rule.bidirectional = attrs.get_or<bool>("bidirectional", true);
-  rule.max_distance = attrs.get_or<int64_t>("max_distance", 128);
-  make_bias_diagonals(in[3]);
+  make_bias_diagonals(in[3], attrs);
   read_masks(in);
   find_allowed_keys();
   if (const double rate = attrs.get_or<double>("rate", 0.0); rate != 0)
@@ -88,14 +86,16 @@ void Problem::read_masks(Views in) {
            "attention: q_segments and kv_segments must be given together, only one of them is");
 }
 
-void Problem::make_bias_diagonals(const View& table) {
+void Problem::make_bias_diagonals(const View& table, const Attrs& attrs) {
   const int64_t span = queries + keys;
   if (table.absent()) {
     bias_diagonals.assign(static_cast<size_t>(span + kDiagonalsPadding), 0.0F);
     return;
   }
   cpu::expect_shape(table.rank == 2 && table.size(0) == heads, "attention", "table [h, r]");
-  rule.buckets = table.size(1);
+  rule = {.bidirectional = attrs.get_or<bool>("bidirectional", true),
+          .buckets = table.size(1),
+          .max_distance = attrs.get<int64_t>("max_distance")};
   rule.check();
   if (queries == 0) return;
   buckets = rule.diagonals(first_relative - (queries - 1), span - 1);

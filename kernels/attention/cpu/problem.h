@@ -58,7 +58,7 @@ struct Problem {
 
  private:
   void read_masks(Views in);
-  void make_bias_diagonals(const View& table);
+  void make_bias_diagonals(const View& table, const Attrs& attrs);
   void draw_keep(const View& q_view, int64_t all_heads, double rate, Key key);
   void find_allowed_keys();
   /// The keys of the query's segment, whatever their order.

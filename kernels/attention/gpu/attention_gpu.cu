@@ -21,7 +21,7 @@ bool is_aligned(std::initializer_list<const View*> views) {
 // Copies of 16 bytes need head sizes that are multiples of 8 and aligned rows.
 Path path_of(const View& q, const Attrs& attrs, const View& table, bool aligned) {
   const int64_t depth = q.global[2] / std::max<int64_t>(attrs.get<int64_t>("h"), 1);
-  const int64_t reach = table.absent() ? 0 : attrs.get_or<int64_t>("max_distance", 128);
+  const int64_t reach = table.absent() ? 0 : attrs.get<int64_t>("max_distance");
   const bool fits = q.dtype == DType::bf16 && depth > 0 && depth % 8 == 0 && depth <= 128 &&
                     reach <= kMostReach && aligned && attrs.get_or<double>("scale", 1.0) > 0;
   if (!fits) return Path::kGeneral;

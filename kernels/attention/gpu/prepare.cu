@@ -221,7 +221,7 @@ void Prepared::read_table(const View& table, const Attrs& attrs) {
            name_of(table.dtype));
   const BucketRule rule{.bidirectional = attrs.get_or<bool>("bidirectional", true),
                         .buckets = table.size(1),
-                        .max_distance = attrs.get_or<int64_t>("max_distance", 128)};
+                        .max_distance = attrs.get<int64_t>("max_distance")};
   rule.check();
   const int64_t first = problem.first_relative;
   const int64_t farthest = std::max(
@@ -231,7 +231,7 @@ void Prepared::read_table(const View& table, const Attrs& attrs) {
   problem.reach = static_cast<int>(std::min(rule.max_distance, farthest));
   // The same rule call after call: its logarithms are taken once.
   thread_local BucketRule known;
-  thread_local Buckets buckets = buckets_of(known);
+  thread_local Buckets buckets{};
   if (known.bidirectional != rule.bidirectional || known.buckets != rule.buckets ||
       known.max_distance != rule.max_distance) {
     buckets = buckets_of(rule);

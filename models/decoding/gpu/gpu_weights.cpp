@@ -6,14 +6,15 @@
 namespace quintet::decoding {
 namespace {
 
-/// What is added for a key 0, 1, ... tokens back.
+/// What is added for a key 0, 1, ..., max_distance tokens back; the last one also for those farther.
 Tensor bias_by_distance(const HostArray& table, int64_t max_distance) {
   const int64_t heads = table.shape[0], buckets = table.shape[1];
   const BucketRule rule{.bidirectional = false, .buckets = buckets, .max_distance = max_distance};
-  HostArray bias(DType::f32, {heads, max_distance});
+  const int64_t distances = max_distance + 1;
+  HostArray bias(DType::f32, {heads, distances});
   for (int64_t h = 0; h < heads; ++h)
-    for (int64_t back = 0; back < max_distance; ++back)
-      bias.as<float>()[static_cast<size_t>(h * max_distance + back)] =
+    for (int64_t back = 0; back < distances; ++back)
+      bias.as<float>()[static_cast<size_t>(h * distances + back)] =
           table.as<float>()[static_cast<size_t>(h * buckets + rule.bucket(-back))];
   return Tensor::from_host(bias, {axis::kHeads, "distance"});
 }
