@@ -99,16 +99,17 @@ class TokenDecoder : public RequestDecoder {
   void ask() {
     sampling_request_.best = 0;
     sampling_request_.draws.clear();
-    const SamplingRules& rules = request_.sampling;
+    const SamplingParameters& parameters = request_.sampling;
     for_each_choice([&](int64_t row, int64_t decode) {
-      sampling_request_.best = std::max<int64_t>(1, rules.alternatives);
-      if (rules.greedy()) return;
+      sampling_request_.best = std::max<int64_t>(1, parameters.alternatives);
+      if (parameters.greedy()) return;
       const auto& tokens = sequences_[static_cast<size_t>(decode)].hypothesis.tokens;
-      sampling_request_.draws.push_back({.row = static_cast<int32_t>(row),
-                                         .temperature = rules.temperature,
-                                         .topp = rules.top_p < 1 ? rules.top_p : 0,
-                                         .topk = rules.top_k,
-                                         .key = draw_key(rules.seed, decode, std::ssize(tokens))});
+      sampling_request_.draws.push_back(
+          {.row = static_cast<int32_t>(row),
+           .temperature = parameters.temperature,
+           .topp = parameters.top_p < 1 ? parameters.top_p : 0,
+           .topk = parameters.top_k,
+           .key = draw_key(parameters.seed, decode, std::ssize(tokens))});
     });
   }
 

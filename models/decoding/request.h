@@ -28,7 +28,7 @@ struct DecodingRequest {
   int64_t prefilled = 0;  // how many of them the model's cache holds already, in row 0
   TokenList inputs = {};  // of the encoder, for the rules that look at them
   LogitRules rules = {};  // max_new_tokens must be positive; eos_ids end a sequence
-  SamplingRules sampling = {};
+  SamplingParameters sampling = {};
   int64_t num_return_sequences = 1;  // samples, or the best of the beams
   int64_t num_beams = 1;
   float length_penalty = 1;  // beams are scored by log probability / generated length ^ this

@@ -57,7 +57,7 @@ TEST(LogitRules, WordsAreForcedForbiddenAndBiased) {
 TEST(LogitRules, WrongValuesAreNamed) {
   EXPECT_THROW(LogitRules{.repetition_penalty = 0}.check(8), Error);
   EXPECT_THROW((LogitRules{.prefix = {8}}.check(8)), Error);
-  EXPECT_THROW((SamplingRules{.top_p = 0}.check()), Error);
+  EXPECT_THROW((SamplingParameters{.top_p = 0}.check()), Error);
   EXPECT_THROW((DecodingRequest{.num_return_sequences = 5, .num_beams = 4}.check(8)), Error);
 }
 

@@ -1,4 +1,4 @@
-// Draws of many requests at once, each by its own rules, against choose_token.
+// Draws of many requests at once, each by its own parameters, against choose_token.
 
 #include "models/decoding/search/token_choice.h"
 #include "tests/gpu_kernels/on_device.h"
@@ -7,7 +7,7 @@ namespace quintet::testing {
 namespace {
 
 using decoding::choose_token;
-using decoding::SamplingRules;
+using decoding::SamplingParameters;
 
 class Draws : public DeviceTest {
  protected:
@@ -28,7 +28,7 @@ class Draws : public DeviceTest {
   }
 };
 
-const SamplingRules kRules[] = {
+const SamplingParameters kParameters[] = {
     {.temperature = 1},
     {.temperature = 0.3f, .seed = 5},
     {.temperature = 1, .top_k = 1},
@@ -46,16 +46,16 @@ TEST_F(Draws, AreThoseOfTheHostEachByItsOwnRules) {
   for (size_t i = 0; i < logits.size(); i += 3) logits[i] = std::round(logits[i]);  // ties
   std::vector<RowDraw> draws;
   std::vector<decoding::TokenChoice> want;
-  for (const SamplingRules& rules : kRules)
+  for (const SamplingParameters& parameters : kParameters)
     for (int32_t decode = 0; decode < 4; ++decode) {
-      const auto row = static_cast<int32_t>((decode + rules.top_k) % kRows);
+      const auto row = static_cast<int32_t>((decode + parameters.top_k) % kRows);
       draws.push_back({.row = row,
-                       .temperature = rules.temperature,
-                       .topp = rules.top_p < 1 ? rules.top_p : 0,
-                       .topk = rules.top_k,
-                       .key = decoding::draw_key(rules.seed, decode, 3)});
+                       .temperature = parameters.temperature,
+                       .topp = parameters.top_p < 1 ? parameters.top_p : 0,
+                       .topk = parameters.top_k,
+                       .key = decoding::draw_key(parameters.seed, decode, 3)});
       std::vector<float> copy(logits.begin() + row * kVocab, logits.begin() + (row + 1) * kVocab);
-      want.push_back(choose_token(copy, rules, decode, 3));
+      want.push_back(choose_token(copy, parameters, decode, 3));
     }
   on_every_schedule([&] {
     const std::vector<DrawnToken> got = drawn(logits, kVocab, draws);

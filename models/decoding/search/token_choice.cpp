@@ -34,7 +34,7 @@ int64_t draw(std::span<const float> row, Key key, bool few) {
 
 }  // namespace
 
-void SamplingRules::check() const {
+void SamplingParameters::check() const {
   QT_CHECK(temperature >= 0 && temperature < std::numeric_limits<float>::infinity(),
            "temperature {} must be 0 or more", temperature);
   QT_CHECK(top_k >= 0, "top_k {} must be 0 or more", top_k);
@@ -63,26 +63,26 @@ Key draw_key(uint64_t seed, int64_t decode, int64_t position) {
   return fold_in(fold_in(root, static_cast<uint32_t>(decode)), static_cast<uint32_t>(position));
 }
 
-TokenChoice choose_token(std::span<float> row, const SamplingRules& rules, int64_t decode,
+TokenChoice choose_token(std::span<float> row, const SamplingParameters& parameters, int64_t decode,
                          int64_t position) {
   TokenChoice choice;
-  choice.top = likeliest(row, rules.alternatives);
+  choice.top = likeliest(row, parameters.alternatives);
   const RowSummary before = summarize(row);
-  if (rules.greedy()) {
+  if (parameters.greedy()) {
     choice.token = static_cast<int32_t>(before.argmax);
     choice.log_prob = choice.model_log_prob = log_softmax(before, before.max);
     return choice;
   }
-  const bool cut = rules.top_k > 0 || rules.top_p < 1;
+  const bool cut = parameters.top_k > 0 || parameters.top_p < 1;
   std::vector<float> scratch;
-  divide(row, rules.temperature);
-  if (rules.top_k > 0 && rules.top_k < std::ssize(row))
-    topk_mask(row, rules.top_k, kNever, scratch);
-  if (rules.top_p < 1) topp_mask(row, rules.top_p, kNever, scratch);
-  choice.token = static_cast<int32_t>(draw(row, draw_key(rules.seed, decode, position), cut));
+  divide(row, parameters.temperature);
+  if (parameters.top_k > 0 && parameters.top_k < std::ssize(row))
+    topk_mask(row, parameters.top_k, kNever, scratch);
+  if (parameters.top_p < 1) topp_mask(row, parameters.top_p, kNever, scratch);
+  choice.token = static_cast<int32_t>(draw(row, draw_key(parameters.seed, decode, position), cut));
   const float drawn = row[static_cast<size_t>(choice.token)];
   choice.log_prob = log_softmax(summarize(row), drawn);
-  choice.model_log_prob = log_softmax(before, drawn * rules.temperature);
+  choice.model_log_prob = log_softmax(before, drawn * parameters.temperature);
   return choice;
 }
 

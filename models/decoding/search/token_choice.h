@@ -2,8 +2,8 @@
 // Choosing one token of a row, for one request: the result is a function of the row, the request's
 // seed and the token's place alone, whatever else is computed at the same time.
 //
-//   const SamplingRules rules{.temperature = 0.7f, .top_p = 0.9f, .seed = 17};
-//   const TokenChoice next = choose_token(row, rules, /*decode=*/0, /*position=*/3);
+//   const SamplingParameters parameters{.temperature = 0.7f, .top_p = 0.9f, .seed = 17};
+//   const TokenChoice next = choose_token(row, parameters, /*decode=*/0, /*position=*/3);
 
 #include <cstdint>
 #include <span>
@@ -13,7 +13,7 @@
 
 namespace quintet::decoding {
 
-struct SamplingRules {
+struct SamplingParameters {
   float temperature = 0;  // 0: the likeliest token
   int64_t top_k = 0;      // sample from the k likeliest; 0: from all
   float top_p = 1;        // from the fewest likely ones that have this mass
@@ -45,7 +45,7 @@ Key draw_key(uint64_t seed, int64_t decode, int64_t position);
 
 /// Changes row, logits [vocab]. Temperature, top_k and top_p act in transformers' order; ties with
 /// the last token kept are kept.
-TokenChoice choose_token(std::span<float> row, const SamplingRules& rules, int64_t decode,
+TokenChoice choose_token(std::span<float> row, const SamplingParameters& parameters, int64_t decode,
                          int64_t position);
 
 }  // namespace quintet::decoding
