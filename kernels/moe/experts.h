@@ -17,7 +17,7 @@
 //                    mask[j] = 0 or 1 / (1 - rate), drawn for element x f_global + j (dropout.h)
 //
 // The rows and matrices may be those of a range of all experts, x counting within it: the origin of
-// offsets' last axis, s places for each range before it, says which.
+// offsets' last axis, s elements for each range before it, says which.
 //
 // Attributes: act0, act1 of experts_in and its gradient (mlp.h); experts_dropout: rate, key0, key1;
 // grouped_matmul_grad_w: x, the number of experts.

@@ -1,4 +1,4 @@
-// Routing on a GPU: in one launch (route_one_pass.cu) or, where the order of places depends on
+// Routing on a GPU: in one launch (route_one_pass.cu) or, where the order of slots depends on
 // probabilities (batch priority, experts that choose), by sorting. Then a warp weighs a token: softmax,
 // padding, its largest experts. All choices, in the order in which they are placed, are sorted by expert
 // and group, keeping that order: a choice's position is its distance from where its expert and group

@@ -16,7 +16,7 @@
 //     8 positions [b, l, k]  int32    its place in the expert's buffer of its group; those at or
 //                                     beyond the capacity are not served; -1: has none
 //     9 counts    [c] = [5]  float32  tokens served by some expert, choices served, sum of their
-//                                     gates, tokens that count, places of all buffers (for metrics)
+//                                     gates, tokens that count, slots of all buffers (for metrics)
 //    10 load      [x]        float32  choices served by each expert
 //   route_grad  x, w, logits, experts, gates, dgates [b, l, k]?, dauxiliary?, dz_loss?
 //               ->  dx [b, l, e], dw [e, x]
@@ -32,7 +32,7 @@
 //   capacity, group_size, groups     groups: of the whole batch, which the losses are means over
 //   batch_priority  bool: tokens with the larger first gate are placed first (else: earlier ones)
 //   ignore_padding  bool: tokens whose x is all zero are padding. tokens_choose: they go nowhere and
-//                   count nowhere; others: their probabilities count as 0, but they may take places.
+//                   count nowhere; others: their probabilities count as 0, but they may take slots.
 //                   No router packs them
 //   n, s, c         sizes of results: n b is at least the number of rows that can be served
 //   padded_batch, padded_length   (0 or absent: b, l) the tokens are those of x padded with zeros to

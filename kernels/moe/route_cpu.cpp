@@ -15,7 +15,7 @@ namespace {
 
 using cpu::Routing;
 
-// What is known of one token before places are given.
+// What is known of one token before slots are given.
 struct Token {
   int64_t place;  // in x; -1: added padding
   bool padding;   // its probabilities do not count
@@ -89,8 +89,8 @@ class Block {
     }
     *out[2].data<float>() = static_cast<float>(sum.auxiliary);
     *out[3].data<float>() = static_cast<float>(sum.z_loss / r_.all_tokens());
-    const auto places = static_cast<double>(r_.local_groups() * r_.experts * r_.capacity);
-    const double counts[] = {sum.served_tokens, sum.served, sum.gates, sum.counted, places};
+    const auto slots = static_cast<double>(r_.local_groups() * r_.experts * r_.capacity);
+    const double counts[] = {sum.served_tokens, sum.served, sum.gates, sum.counted, slots};
     std::transform(counts, counts + 5, out[9].data<float>(),
                    [](double v) { return static_cast<float>(v); });
     auto* load = out[10].data<float>();
@@ -100,7 +100,7 @@ class Block {
   }
 
  private:
-  // The tokens of one group get their places.
+  // The tokens of one group get their slots.
   class Group {
    public:
     Group(Block& all, int64_t number)

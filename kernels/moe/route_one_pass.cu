@@ -5,7 +5,7 @@
 //
 //   weigh, rank   tiles: softmax, choices, their ranks and how many each expert has in the tile
 //   scan          experts: prefix sums over the tiles of each group, and over groups
-//   give_places   tiles: positions, packed rows
+//   assign_slots   tiles: positions, packed rows
 //   write_totals  one block adds up what tiles and experts have in common
 //
 // Logits are read once and probabilities never written. Tiles depend on shapes alone, so the same
@@ -256,7 +256,7 @@ __device__ void scan(const Plan& plan, const Work& to, int expert) {
   if (lane == 0) to.packed[expert] = packed, to.load[expert] = load, to.balance[expert] = balance;
 }
 
-__device__ void give_places(const Plan& plan, const Work& from, int number, const Routes& to) {
+__device__ void assign_slots(const Plan& plan, const Work& from, int number, const Routes& to) {
   const Routing& r = plan.r;
   const Workspace workspace{static_cast<int>(r.experts)};
   const auto offsets = workspace.offsets();
@@ -317,7 +317,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   if (threadIdx.x < 32) prefix_sums(work.packed, offsets, experts);
   __syncthreads();
   const int32_t rows = offsets[experts - 1] + work.packed[experts - 1];
-  for (int i = block; i < plan.tiles; i += blocks) give_places(plan, work, i, to);
+  for (int i = block; i < plan.tiles; i += blocks) assign_slots(plan, work, i, to);
   for (int64_t i = rows + thread; i < to.capacity; i += threads) to.choices[i] = -1;
   for (int64_t i = thread; i < r.rows * (r.experts + 1); i += threads) {
     const int64_t e = i % (r.experts + 1);

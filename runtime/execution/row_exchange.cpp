@@ -70,7 +70,7 @@ Tensor recorded(const Tensor& rows, Tensor result, std::function<Tensor(const Te
 }  // namespace
 
 std::shared_ptr<const RowExchange> RowExchange::of(const Tensor& offsets, const Tensor& choices,
-                                                   int64_t experts, int64_t places) {
+                                                   int64_t experts, int64_t slots) {
   const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr) return nullptr;
   const MeshAxes axes = sharding->place({{{axis::kExpert, experts}}, DType::f32}).dims[0];
@@ -84,8 +84,8 @@ std::shared_ptr<const RowExchange> RowExchange::of(const Tensor& offsets, const 
   exchange->ranks_ = parts_of(axes, sharding->mesh());
   const int64_t arrived = exchange->count(offsets, experts);
   const int64_t all = choices.local().elements(), local = experts / exchange->ranks_;
-  exchange->capacity_ = places == 0 ? exchange->capacity_for(arrived)
-                                    : exchange->ranks_ * std::min(all, local * places);
+  exchange->capacity_ = slots == 0 ? exchange->capacity_for(arrived)
+                                   : exchange->ranks_ * std::min(all, local * slots);
   if (arrived > exchange->capacity_)
     throw Bug(fmt::format("experts: {} rows arrive, capacity {}", arrived, exchange->capacity_));
   return exchange;

@@ -3,7 +3,7 @@
 // uneven all-to-alls over the mesh axes that shard experts. Which those are the rules say; every rank
 // works on the rows that all ranks along them have for its experts.
 //
-//   const auto exchange = RowExchange::of(offsets, choices, experts, places);
+//   const auto exchange = RowExchange::of(offsets, choices, experts, slots);
 //   Tensor there = to_experts(rows, exchange);   // [blocks, n, e], n sharded by expert
 //   ... experts_in(there, exchange->offsets(), ...) ...
 //   Tensor back = from_experts(there, exchange);
@@ -25,10 +25,10 @@ namespace quintet {
 class RowExchange {
  public:
   /// offsets [b, s] and choices [b, n] of a routing among `experts`, each of which serves at most
-  /// `places` rows of a rank (0: all it has). nullptr where rows stay: the mesh does not shard experts, or
+  /// `slots` rows of a rank (0: all it has). nullptr where rows stay: the mesh does not shard experts, or
   /// not the batch along with them. Called by all ranks.
   static std::shared_ptr<const RowExchange> of(const Tensor& offsets, const Tensor& choices,
-                                               int64_t experts, int64_t places);
+                                               int64_t experts, int64_t slots);
 
   /// [blocks, s] of the rows where they arrive; this rank's experts and none.
   const Tensor& offsets() const { return offsets_; }

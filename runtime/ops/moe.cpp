@@ -48,10 +48,10 @@ ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) 
                                 {"key0", static_cast<int64_t>(o.jitter_key.a)},
                                 {"key1", static_cast<int64_t>(o.jitter_key.b)}});
   // Of one expert of a rank's tokens; nobody counts them where tokens are padded to whole groups.
-  const int64_t places =
+  const int64_t expert_slots =
       o.padded_batch == 0 ? local * length / o.group_size * std::min(o.capacity, o.group_size) : 0;
   const auto out = results_of<rules::route>(outputs);
-  const auto exchange = RowExchange::of(out["offsets"], out["choices"], experts, places);
+  const auto exchange = RowExchange::of(out["offsets"], out["choices"], experts, expert_slots);
   return {.gates = out["gates"],
           .auxiliary_loss = out["auxiliary_loss"],
           .z_loss = out["z_loss"],
