@@ -207,7 +207,7 @@ Checkpoint read_checkpoint(const std::filesystem::path& folder, Verify verify) {
     result.arrays.emplace(name, HostArray(tensor.dtype, tensor.shape));
   auto by_file = slices_by_file(manifest);
   for (size_t i = 0; i < by_file.size(); ++i) {
-    // Slices of cut tensors pass through memory of their own, a file's worth at a time.
+    // Slices of sharded tensors pass through memory of their own, a file's worth at a time.
     std::vector<std::vector<std::byte>> held;
     for (Loading& loading : by_file[i]) {
       HostArray& array = result.arrays.at(*loading.name);

@@ -18,7 +18,7 @@
 
 namespace quintet {
 
-/// Names of a model's arrays, state/step among them, and their whole shapes.
+/// Names of a model's arrays, state/step among them, and their global shapes.
 using ArrayShapes = std::map<std::string, std::vector<int64_t>>;
 
 /// Of a model without an optimizer, as eval and infer read it.

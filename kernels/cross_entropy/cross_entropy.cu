@@ -57,7 +57,7 @@ LossRule rule_of(const Attrs& attrs, int64_t vocabulary) {
 }
 
 /// One call of the op, or of one of its phases. x: [tokens, width]; w: [width, vocabulary], a block of
-/// the columns where it is cut, or transposed.
+/// the columns where it is sharded, or transposed.
 template <typename T>
 class CrossEntropy {
  public:

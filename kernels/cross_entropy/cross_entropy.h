@@ -25,7 +25,7 @@
 // (compute_metrics).
 
 //
-// Where the vocabulary is cut over ranks the op runs in two phases: each rank passes on what its
+// Where the vocabulary is sharded over ranks the op runs in two phases: each rank passes on what its
 // block of the logits comes to (cross_entropy_statistics: x, w, targets -> [..., 1, 5]), and from
 // those of all blocks [..., blocks, 5] and the logits, computed again, follows the rest
 // (cross_entropy_apply: x, w, targets, weights, statistics -> as above). The sums, log_probability

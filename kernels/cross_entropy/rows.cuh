@@ -36,7 +36,7 @@ struct Rows {
   TokenLoss* losses;
   float* log_probabilities;  // may be null
   const BlockStatistics* statistics =
-      nullptr;  // of all blocks of a cut vocabulary: [tokens, blocks]
+      nullptr;  // of all blocks of a sharded vocabulary: [tokens, blocks]
   int64_t blocks = 0;
   bool has_gradient;    // else logits are left as they are
   int64_t first_token;  // the chunk's place among all tokens, for faults
@@ -44,11 +44,11 @@ struct Rows {
   LossRule rule;
 };
 
-/// The losses and the gradient; where the vocabulary is cut, this block's part of them.
+/// The losses and the gradient; where the vocabulary is sharded, this block's part of them.
 template <typename T>
 void process_rows(const Rows<T>& rows, int64_t tokens, Stream stream);
 
-/// What goes before where it is cut: statistics [tokens] of this block.
+/// What goes before where it is sharded: statistics [tokens] of this block.
 template <typename T>
 void summarize_rows(const Rows<T>& rows, int64_t tokens, BlockStatistics* statistics,
                     Stream stream);

@@ -1,7 +1,7 @@
 #pragma once
 // Arrays of random numbers, bit for bit JAX's (bits, uniform, bernoulli) or within 2e-6 (normals).
 // Each fills elements [begin, begin + out.size()) of the flattened whole array, on all threads; the
-// values do not depend on where the block is cut. Highway, OpenMP; 2.6 ns a normal on one Emerald
+// values do not depend on how the array is sharded. Highway, OpenMP; 2.6 ns a normal on one Emerald
 // Rapids core.
 //
 //   std::vector<float> w(512 * 512);

@@ -17,7 +17,7 @@
 // Attributes: eps and, if y is dropped out, those of dropout.h. On the CPU results equal those of
 // add, dropout and rms_norm one after the other, bit for bit.
 //
-// Where e is cut over ranks the norm and its gradient run in two phases; x, scale and dy are then
+// Where e is sharded over ranks the norm and its gradient run in two phases; x, scale and dy are then
 // blocks:
 //   rms_norm_squares     x -> sum of x^2 [...]            rms_norm_apply       x, scale, squares -> y
 //   rms_norm_products    x, scale, dy -> sum of x^2, sum of g x

@@ -11,7 +11,7 @@ namespace quintet::QT_GPU {
 void rms_norm_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 
-// The phases where rows are cut over ranks (rms_norm.h); sums are float32.
+// The phases where rows are sharded over ranks (rms_norm.h); sums are float32.
 void rms_norm_squares_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_apply_gpu(Views in, Views out, const Attrs& attrs, Stream stream);
 void rms_norm_products_gpu(Views in, Views out, const Attrs& attrs, Stream stream);

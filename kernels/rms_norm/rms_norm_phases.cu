@@ -1,4 +1,4 @@
-// Rows that are cut over ranks: sums over a rank's block of each row, a warp a row; then what follows
+// Rows that are sharded over ranks: sums over a rank's block of each row, a warp a row; then what follows
 // from the sums over whole rows.
 
 #include <algorithm>

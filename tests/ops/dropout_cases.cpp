@@ -86,7 +86,7 @@ std::vector<OpCase> dropout_cases() {
   return cases;
 }
 
-// jax.random.bernoulli(key, keep, shape) of whole arrays, cut into blocks, is the same mask.
+// jax.random.bernoulli(key, keep, shape) of whole arrays, sharded into blocks, is the same mask.
 TEST(Dropout, BlocksGetTheMaskOfTheWhole) {
   const std::vector<int64_t> whole{4, 6, 10}, half{2, 6, 10};
   for (int64_t broadcast_dim : {0, -2}) {

@@ -1,4 +1,4 @@
-// Cases of the phases of norms and losses whose last axis is cut over ranks (op/ops.def): what
+// Cases of the phases of norms and losses whose last axis is sharded over ranks (op/ops.def): what
 // one rank computes on its block.
 
 #include <cmath>

@@ -21,7 +21,7 @@ StateSlices to_slices(Trainer& trainer, const std::string& dtype);
 /// Leaves those that this rank writes: of a block that several ranks hold one writes it, in turn.
 void keep_own(std::vector<TensorSlice>& slices, const Group& ranks);
 
-/// Names and whole shapes of the arrays, state/step among them.
+/// Names and global shapes of the arrays, state/step among them.
 ArrayShapes shapes_of(Trainer& trainer);
 
 /// What a checkpoint may have otherwise than the trainer.
