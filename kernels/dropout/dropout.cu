@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t group = warp / mask.words_per_row;
   const int64_t column = warp % mask.words_per_row * 32 + threadIdx.x % 32;
   const bool kept = group < groups && column < depth &&
-                    is_kept(mask.rule, mask.rule.places.first(group * mask.length) +
+                    is_kept(mask.rule, mask.rule.numbers.first(group * mask.length) +
                                            static_cast<uint64_t>(column));
   const uint32_t word = __ballot_sync(kWholeWarp, kept);
   if (group < groups && threadIdx.x % 32 == 0) words[warp] = word;
@@ -40,9 +40,9 @@ template <typename T>
 __global__ void drop_each(const __grid_constant__ DropoutRule rule, const T* residual, const T* x,
                           T* y, int64_t n, int64_t depth, bool vector) {
   for_units<kLanes<T>>(n, vector, [&](int64_t i, auto count) {
-    const uint64_t number = rule.places.whole
+    const uint64_t number = rule.numbers.unsharded
                                 ? static_cast<uint64_t>(i)
-                                : rule.places.first(i / depth) + static_cast<uint64_t>(i % depth);
+                                : rule.numbers.first(i / depth) + static_cast<uint64_t>(i % depth);
     drop_unit<count>(rule.keep, kept_bits<count>(rule, number), residual, x, y, i);
   });
 }
@@ -65,7 +65,7 @@ __global__ void drop_shared(const __grid_constant__ DropoutMask mask, const T* r
 StoredDropoutMask make_mask(const char* op, const View& x, const Attrs& attrs, Stream stream) {
   DropoutMask mask;
   mask.rule = dropout_rule(op, x, attrs);
-  if (!mask.rule.places.shared || x.elements() == 0) return {simt::Scratch(0, stream), mask};
+  if (!mask.rule.numbers.shared || x.elements() == 0) return {simt::Scratch(0, stream), mask};
   QT_ASSERT(x.rows() <= UINT32_MAX);
   mask.length = x.size(-2);
   mask.words_per_row = (x.depth() + 31) / 32;
@@ -91,7 +91,7 @@ void apply_dropout(const char* op, const View& x, const View& residual, const Vi
     const T* plus = optional_elements<T>(residual, op, "residual");
     T* to = elements<T>(y, op, "y");
     const bool aligned = are_aligned({from, plus, to});
-    if (rule.places.shared) {
+    if (rule.numbers.shared) {
       const bool vector = aligned && depth % kLanes<T> == 0;
       simt::launch(vector ? drop_shared<kLanes<T>, T> : drop_shared<1, T>,
                    {.grid = blocks_for(vector ? n / kLanes<T> : n),
@@ -100,7 +100,7 @@ void apply_dropout(const char* op, const View& x, const View& residual, const Vi
                    made.mask, plus, from, to, x.rows(), depth);
       return;
     }
-    const bool vector = aligned && rule.places.whole;
+    const bool vector = aligned && rule.numbers.unsharded;
     simt::launch(drop_each<T>,
                  {.grid = blocks_for(vector ? n / kLanes<T> + 1 : n),
                   .block = kBlockThreads,

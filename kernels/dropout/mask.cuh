@@ -12,10 +12,10 @@
 namespace quintet::QT_GPU {
 
 /// Numbers of a block's elements in the whole array, row by row of the last axis.
-struct Places {
+struct RowNumbers {
   int32_t rank = 0;
-  bool shared = false;  // axis rank - 2 counts as one
-  bool whole = true;    // the block is the whole array
+  bool shared = false;    // axis rank - 2 counts as one
+  bool unsharded = true;  // the block is the global array
   int64_t sizes[kMaxRank]{}, origin[kMaxRank]{}, global[kMaxRank]{};
 
   /// Number of the first element of local row `row` (leading axes flattened).
@@ -36,7 +36,7 @@ struct DropoutRule {
   KeySource key;
   uint32_t threshold = 0;  // keep an element if the upper 23 of its bits are below
   float keep = 1;          // 1 - rate
-  Places places;
+  RowNumbers numbers;
 };
 
 /// Throws usage errors that name `op` for a rate outside [0, 1] or another broadcast_dim than 0,
@@ -52,14 +52,14 @@ inline DropoutRule dropout_rule(const char* op, const View& x, const Attrs& attr
   if (rate > 0) rule.key = KeySource(attrs);
   rule.keep = static_cast<float>(1.0 - rate);
   rule.threshold = static_cast<uint32_t>(std::ceil(static_cast<double>(rule.keep) * 0x1p23));
-  rule.places.rank = x.rank;
-  rule.places.shared = broadcast_dim == -2;
+  rule.numbers.rank = x.rank;
+  rule.numbers.shared = broadcast_dim == -2;
   for (int i = 0; i < x.rank; ++i) {
     const auto a = static_cast<size_t>(i);
-    rule.places.sizes[i] = x.sizes[a];
-    rule.places.origin[i] = x.origin[a];
-    rule.places.global[i] = x.global[a];
-    rule.places.whole = rule.places.whole && x.sizes[a] == x.global[a];
+    rule.numbers.sizes[i] = x.sizes[a];
+    rule.numbers.origin[i] = x.origin[a];
+    rule.numbers.global[i] = x.global[a];
+    rule.numbers.unsharded = rule.numbers.unsharded && x.sizes[a] == x.global[a];
   }
   return rule;
 }
@@ -96,7 +96,7 @@ struct DropoutMask {
   template <int kCount>
   __device__ uint32_t bits(int64_t row, int64_t column) const {
     if (words == nullptr)
-      return kept_bits<kCount>(rule, rule.places.first(row) + static_cast<uint64_t>(column));
+      return kept_bits<kCount>(rule, rule.numbers.first(row) + static_cast<uint64_t>(column));
     return shared_bits(row, column);
   }
   /// The same of rows that share bits, for any number of them within 32.

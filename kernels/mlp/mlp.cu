@@ -120,7 +120,7 @@ struct Mlp {
     const View &w0_view = in[1], &w1_view = in[2];
     expect(w0_view.rank == 2 && w0_view.size(0) == e &&
            (w1_view.absent() || (w1_view.size(0) == e && w1_view.size(1) == f)));
-    QT_ASSERT(!attrs.has("rate") || dropout.mask.rule.places.shared);
+    QT_ASSERT(!attrs.has("rate") || dropout.mask.rule.numbers.shared);
     x = elements<T>(in[0], op, "x");
     w0 = elements<T>(w0_view, op, "wi_0");
     w1 = optional_elements<T>(w1_view, op, "wi_1");
