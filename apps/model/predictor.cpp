@@ -20,9 +20,9 @@ decoding::EncoderFunction encoder_of(const BaseModel& model) {
         model.encode({{"encoder_input_tokens", inputs}}, {0, batch}, {.dropless = true}).to_host();
     if (encoded.dtype == DType::f32)
       return std::vector<float>(encoded.as<float>().begin(), encoded.as<float>().end());
-    std::vector<float> wide;
-    for (const bfloat16 x : encoded.as<bfloat16>()) wide.push_back(static_cast<float>(x));
-    return wide;
+    std::vector<float> floats;
+    for (const bfloat16 x : encoded.as<bfloat16>()) floats.push_back(static_cast<float>(x));
+    return floats;
   };
 }
 

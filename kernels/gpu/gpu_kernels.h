@@ -7,7 +7,7 @@
 
 #include "kernels/decode_attention/decode_rows.h"
 #include "kernels/decode_matmul/small_batch.h"
-#include "kernels/expand/expand.h"
+#include "kernels/dequantize/dequantize.h"
 #include "kernels/kernel.h"
 #include "kernels/logits/sample_rows.h"
 #include "kernels/optimizers/gpu_arrays.h"
@@ -35,7 +35,8 @@ struct GpuKernels {
   /// Generation. kernels/decode_matmul/small_batch_matmul_gpu.h,
   /// kernels/decode_attention/decode_attention_gpu.h, kernels/logits/logits_gpu.h
   void (*small_batch_matmul)(const SmallBatchMatmul& product, Stream stream);
-  void (*expand_rows)(const ExpandRows& expand, Stream stream);  // kernels/expand/expand_gpu.h
+  void (*dequantize_rows)(const DequantizeRows& rows,
+                          Stream stream);  // kernels/dequantize/dequantize_gpu.h
   void (*decode_self)(const DecodeSelf& attention, Stream stream);
   void (*decode_cross)(const DecodeCross& attention, Stream stream);
   void (*follow_sources)(const FollowSources& follow, Stream stream);

@@ -110,13 +110,13 @@ struct Quad<WeightType::fp8> {
   HWY_INLINE Quad(const std::byte* w, size_t vector) {
     const I di;
     const VI quad = hn::Load(di, reinterpret_cast<const int32_t*>(w) + vector * hn::Lanes(di));
-    step[0] = wide(hn::ShiftLeft<24>(quad));
-    step[1] = wide(hn::ShiftLeft<16>(quad));
-    step[2] = wide(hn::ShiftLeft<8>(quad));
-    step[3] = wide(quad);
+    step[0] = to_float(hn::ShiftLeft<24>(quad));
+    step[1] = to_float(hn::ShiftLeft<16>(quad));
+    step[2] = to_float(hn::ShiftLeft<8>(quad));
+    step[3] = to_float(quad);
   }
   /// Of the highest byte: its bits in a float's places, whose exponent has 120 more for bias.
-  static HWY_INLINE V wide(VI high) {
+  static HWY_INLINE V to_float(VI high) {
     const F d;
     const I di;
     const VI sign = hn::And(high, hn::Set(di, std::numeric_limits<int32_t>::min()));

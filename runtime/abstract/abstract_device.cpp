@@ -57,7 +57,7 @@ const GpuKernels& AbstractDevice::kernels() const {
                                     .measure_arrays = kNothing,
                                     .decide_update = kNothing,
                                     .small_batch_matmul = kNothing,
-                                    .expand_rows = kNothing,
+                                    .dequantize_rows = kNothing,
                                     .decode_self = kNothing,
                                     .decode_cross = kNothing,
                                     .follow_sources = kNothing,

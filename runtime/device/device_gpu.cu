@@ -6,8 +6,8 @@
 #include "kernels/cast/cast_gpu.h"
 #include "kernels/decode_attention/decode_attention_gpu.h"
 #include "kernels/decode_matmul/small_batch_matmul_gpu.h"
+#include "kernels/dequantize/dequantize_gpu.h"
 #include "kernels/elementwise/elementwise_gpu.h"
-#include "kernels/expand/expand_gpu.h"
 #include "kernels/gpu/gpu_kernels.h"
 #include "kernels/logits/logits_gpu.h"
 #include "kernels/optimizers/optimizers_gpu.h"
@@ -56,7 +56,7 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
                               .measure_arrays = measure_arrays_gpu,
                               .decide_update = decide_update_gpu,
                               .small_batch_matmul = small_batch_matmul_gpu,
-                              .expand_rows = expand_rows_gpu,
+                              .dequantize_rows = dequantize_rows_gpu,
                               .decode_self = decode_self_gpu,
                               .decode_cross = decode_cross_gpu,
                               .follow_sources = follow_sources_gpu,

@@ -41,29 +41,30 @@ GpuMatrix::GpuMatrix(const QuantizedParameter& parameter, const Axes& axes, bool
   scales = uploaded(parameter.scales, of_scales);
 }
 
-Tensor GpuMatrix::expanded() const {
+Tensor GpuMatrix::dequantized() const {
   if (is_dequantized()) return values;
   const Axes& axes = values.spec().axes;
   const Tensor out(Spec{axes, compute_dtype});
-  expand(nullptr, out.local().elements() / axes.back().size, out);
+  dequantize(nullptr, out.local().elements() / axes.back().size, out);
   return out;
 }
 
-void GpuMatrix::expand(const int32_t* ids, int64_t rows, const Tensor& out) const {
+void GpuMatrix::dequantize(const int32_t* ids, int64_t rows, const Tensor& out) const {
   const Axes& axes = values.spec().axes;
   const int64_t k = axes[axes.size() - 2].size, n = axes.back().size;
   Device& device = Device::current();
-  device.kernels().expand_rows({.dtype = values.spec().dtype,
-                                .values = values.local().pointer,
-                                .scales = scales.absent() ? nullptr : scales.local().data<float>(),
-                                .rows_together = by_row ? 0 : k,
-                                .ids = ids,
-                                .table_rows = values.local().elements() / n,
-                                .rows = rows,
-                                .columns = n,
-                                .out = out.local().pointer,
-                                .out_dtype = compute_dtype},
-                               device.stream());
+  device.kernels().dequantize_rows(
+      {.dtype = values.spec().dtype,
+       .values = values.local().pointer,
+       .scales = scales.absent() ? nullptr : scales.local().data<float>(),
+       .rows_together = by_row ? 0 : k,
+       .ids = ids,
+       .table_rows = values.local().elements() / n,
+       .rows = rows,
+       .columns = n,
+       .out = out.local().pointer,
+       .out_dtype = compute_dtype},
+      device.stream());
 }
 
 Tensor GpuMatrix::rows(const int32_t* ids, Axes axes) const {
@@ -77,7 +78,7 @@ Tensor GpuMatrix::rows(const int32_t* ids, Axes axes) const {
     kernel_of(ops::table::embed, device)(in, out, {}, device.stream());
     return x;
   }
-  expand(ids, count[0], x);
+  dequantize(ids, count[0], x);
   return x;
 }
 

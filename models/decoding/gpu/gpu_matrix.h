@@ -27,15 +27,17 @@ struct GpuMatrix {
   /// Whether ops can read the values themselves.
   bool is_dequantized() const { return values.spec().dtype == compute_dtype; }
   /// [.., k, n] in `compute_dtype`: the values themselves if they are, else another tensor.
-  Tensor expanded() const;
-  operator Tensor() const { return absent() ? Tensor() : expanded(); }  // NOLINT: operand of an op
+  Tensor dequantized() const;
+  operator Tensor() const {
+    return absent() ? Tensor() : dequantized();
+  }  // NOLINT: operand of an op
   /// Rows [ids] of a table [vocab, embed] in `compute_dtype`: [axes.., embed]; ids: int32 [axes..] on
   /// the device.
   Tensor rows(const int32_t* ids, Axes axes) const;
 
  private:
   /// Rows [ids], or the first ones in order, to `out` in `compute_dtype`.
-  void expand(const int32_t* ids, int64_t rows, const Tensor& out) const;
+  void dequantize(const int32_t* ids, int64_t rows, const Tensor& out) const;
 };
 
 /// Matrices of equal height side by side: one product instead of several.

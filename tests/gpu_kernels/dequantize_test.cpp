@@ -1,6 +1,6 @@
 // Quantized matrices dequantized, on the device and on the CPU, against one element at a time.
 
-#include "kernels/expand/expand.h"
+#include "kernels/dequantize/dequantize.h"
 
 #include "runtime/base/float8.h"
 #include "tests/gpu_kernels/on_device.h"
@@ -19,7 +19,7 @@ struct Case {
   int shift = 0;
 };
 
-class Expand : public DeviceTest {
+class Dequantize : public DeviceTest {
  protected:
   template <typename W>
   static W stored(float x) {
@@ -51,18 +51,18 @@ class Expand : public DeviceTest {
                        scale * c.factor);
       }
     }
-    ExpandRows p{.dtype = dtype,
-                 .values = values.data(),
-                 .scales = count == 0 ? nullptr : scales.data(),
-                 .rows_together = c.scales == Scales::by_row ? 0 : together,
-                 .factor = c.factor,
-                 .ids = c.ids.empty() ? nullptr : c.ids.data(),
-                 .table_rows = c.rows,
-                 .rows = rows,
-                 .columns = c.columns};
+    DequantizeRows p{.dtype = dtype,
+                     .values = values.data(),
+                     .scales = count == 0 ? nullptr : scales.data(),
+                     .rows_together = c.scales == Scales::by_row ? 0 : together,
+                     .factor = c.factor,
+                     .ids = c.ids.empty() ? nullptr : c.ids.data(),
+                     .table_rows = c.rows,
+                     .rows = rows,
+                     .columns = c.columns};
     std::vector<float> out(want.size());
     p.out = out.data();
-    expand_rows_cpu(p);
+    dequantize_rows_cpu(p);
     EXPECT_EQ(out, want) << "on the CPU";
     const OnDevice<W> there(device(), values, c.shift);
     const OnDevice<float> scales_there(device(), scales);
@@ -70,14 +70,14 @@ class Expand : public DeviceTest {
     p.values = there.data();
     if (count > 0) p.scales = scales_there.data();
     if (!c.ids.empty()) p.ids = ids_there.data();
-    const OnDevice<float> wide(device(), out);
-    p.out = wide.data();
-    device().kernels().expand_rows(p, device().stream());
-    EXPECT_EQ(wide.back(), want);
+    const OnDevice<float> dequantized(device(), out);
+    p.out = dequantized.data();
+    device().kernels().dequantize_rows(p, device().stream());
+    EXPECT_EQ(dequantized.back(), want);
     const OnDevice<bfloat16> half(device(), rounded(std::vector<float>(want.size())));
     p.out = half.data();
     p.out_dtype = DType::bf16;
-    device().kernels().expand_rows(p, device().stream());
+    device().kernels().dequantize_rows(p, device().stream());
     EXPECT_EQ(widened(half.back()), widened(rounded(want)));
   }
   void check_all(const Case& c) {
@@ -90,21 +90,21 @@ class Expand : public DeviceTest {
   }
 };
 
-TEST_F(Expand, MatricesWithAndWithoutScales) {
+TEST_F(Dequantize, MatricesWithAndWithoutScales) {
   check_all({.rows = 7, .columns = 24});
   check_all({.rows = 5, .columns = 13, .scales = Scales::by_column});
   check_all({.rows = 9, .columns = 40, .scales = Scales::by_row, .factor = 8});
   check_all({.rows = 1, .columns = 1, .scales = Scales::by_column});
   check_all({.rows = 6, .columns = 16, .scales = Scales::by_column, .shift = 1});
 }
-TEST_F(Expand, SeveralMatricesHaveScalesOfTheirOwn) {
+TEST_F(Dequantize, SeveralMatricesHaveScalesOfTheirOwn) {
   check_all({.rows = 12, .columns = 16, .scales = Scales::by_column, .matrices = 3});
 }
-TEST_F(Expand, RowsOfATable) {
+TEST_F(Dequantize, RowsOfATable) {
   check_all({.rows = 30, .columns = 8, .scales = Scales::by_row, .ids = {3, 0, 29, 3}});
   check_all({.rows = 30, .columns = 5, .ids = {7}});
 }
-TEST_F(Expand, EveryByteOfFloat8) {
+TEST_F(Dequantize, EveryByteOfFloat8) {
   std::vector<float8> all(256);
   for (size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<uint8_t>(i);
   std::vector<float> want;
@@ -112,32 +112,32 @@ TEST_F(Expand, EveryByteOfFloat8) {
     want.push_back(std::isnan(static_cast<float>(x)) ? 0 : static_cast<float>(x));
   const OnDevice<float8> there(device(), all);
   const OnDevice<float> out(device(), want);
-  device().kernels().expand_rows({.dtype = DType::u8,
-                                  .values = there.data(),
-                                  .rows_together = 1,
-                                  .table_rows = 1,
-                                  .rows = 1,
-                                  .columns = 256,
-                                  .out = out.data()},
-                                 device().stream());
+  device().kernels().dequantize_rows({.dtype = DType::u8,
+                                      .values = there.data(),
+                                      .rows_together = 1,
+                                      .table_rows = 1,
+                                      .rows = 1,
+                                      .columns = 256,
+                                      .out = out.data()},
+                                     device().stream());
   std::vector<float> got = out.back();
   got[0x7f] = got[0xff] = 0;  // NaN, or 480 before sm_89
   EXPECT_EQ(got, want);
 }
-TEST_F(Expand, AnIdOutsideTheTableIsSaid) {
+TEST_F(Dequantize, AnIdOutsideTheTableIsSaid) {
   const std::vector<int8_t> table(24, 1);
   const std::vector<int32_t> ids{0, 3};
   const OnDevice<int8_t> there(device(), table);
   const OnDevice<int32_t> ids_there(device(), ids);
   const OnDevice<float> out(device(), std::vector<float>(16));
-  ExpandRows p{.dtype = DType::i8,
-               .values = there.data(),
-               .ids = ids_there.data(),
-               .table_rows = 3,
-               .rows = 2,
-               .columns = 8,
-               .out = out.data()};
-  device().kernels().expand_rows(p, device().stream());
+  DequantizeRows p{.dtype = DType::i8,
+                   .values = there.data(),
+                   .ids = ids_there.data(),
+                   .table_rows = 3,
+                   .rows = 2,
+                   .columns = 8,
+                   .out = out.data()};
+  device().kernels().dequantize_rows(p, device().stream());
   const auto says = [](const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::kData);
     EXPECT_NE(std::string(error.what()).find("id 3 at position 1: expected 0 to 2"),
@@ -155,7 +155,7 @@ TEST_F(Expand, AnIdOutsideTheTableIsSaid) {
   std::vector<float> host(16);
   p.out = host.data();
   try {
-    expand_rows_cpu(p);
+    dequantize_rows_cpu(p);
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     says(error);

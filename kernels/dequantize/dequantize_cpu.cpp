@@ -1,11 +1,11 @@
 #include "kernels/cpu/parallel.h"
-#include "kernels/expand/expand.h"
+#include "kernels/dequantize/dequantize.h"
 #include "runtime/base/float8.h"
 
 namespace quintet {
 namespace {
 
-float wide(const ExpandRows& p, int64_t at) {
+float stored(const DequantizeRows& p, int64_t at) {
   switch (p.dtype) {
     case DType::bf16:
       return static_cast<float>(static_cast<const bfloat16*>(p.values)[at]);
@@ -20,7 +20,7 @@ float wide(const ExpandRows& p, int64_t at) {
 
 }  // namespace
 
-void expand_rows_cpu(const ExpandRows& p) {
+void dequantize_rows_cpu(const DequantizeRows& p) {
   QT_ASSERT(p.out_dtype == DType::f32);
   for (int64_t i = 0; p.ids != nullptr && i < p.rows; ++i)
     QT_CHECK_AS(ExitCode::kData, p.ids[i] >= 0 && p.ids[i] < p.table_rows,
@@ -37,7 +37,7 @@ void expand_rows_cpu(const ExpandRows& p) {
                                     : p.scales + row / p.rows_together * p.columns;
           float* out = static_cast<float*>(p.out) + i * p.columns;
           for (int64_t c = 0; c < p.columns; ++c)
-            out[c] = wide(p, row * p.columns + c) *
+            out[c] = stored(p, row * p.columns + c) *
                      (scales == nullptr ? 1.0f : scales[p.rows_together == 0 ? 0 : c]) * p.factor;
         }
       });

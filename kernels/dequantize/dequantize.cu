@@ -1,4 +1,4 @@
-#include "kernels/expand/expand_gpu.h"
+#include "kernels/dequantize/dequantize_gpu.h"
 #include "kernels/simt/fault.cuh"
 #include "kernels/simt/narrow.cuh"
 #include "kernels/vectors/vectors.cuh"
@@ -10,7 +10,7 @@ namespace {
 constexpr int kUnit = 8;  // elements of a thread at a time
 
 template <int kCount, typename W>
-QT_DEVICE void load_wide(const W* p, float (&v)[kCount]) {
+QT_DEVICE void load_stored(const W* p, float (&v)[kCount]) {
   if constexpr (kCount == 1) {
     v[0] = simt::to_float(*p);
   } else if constexpr (sizeof(W) == 1) {
@@ -30,7 +30,7 @@ QT_DEVICE void load_wide(const W* p, float (&v)[kCount]) {
 
 template <typename W, typename T>
 __global__ void __launch_bounds__(kBlockThreads)
-    expand_kernel(const __grid_constant__ ExpandRows p, bool vector, FaultSlot* fault) {
+    dequantize_kernel(const __grid_constant__ DequantizeRows p, bool vector, FaultSlot* fault) {
   const auto* values = static_cast<const W*>(p.values);
   T* out = static_cast<T*>(p.out);
   for_units<kUnit>(p.rows * p.columns, vector, [&](int64_t at, auto count) {
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     const int64_t row = p.ids != nullptr ? p.ids[i] : i;
     float v[kCount] = {};
     if (row >= 0 && row < p.table_rows) {
-      load_wide<kCount>(values + row * p.columns + column, v);
+      load_stored<kCount>(values + row * p.columns + column, v);
 #pragma unroll
       for (int c = 0; c < kCount; ++c) {
         if (p.scales != nullptr)
@@ -55,30 +55,30 @@ __global__ void __launch_bounds__(kBlockThreads)
 }
 
 template <typename W>
-void expand_to(const ExpandRows& p, Stream stream) {
+void dequantize_to(const DequantizeRows& p, Stream stream) {
   const bool vector = p.columns % kUnit == 0 && are_aligned({p.values, p.out});
   const int64_t threads = p.rows * p.columns / (vector ? kUnit : 1);
   const simt::Launch how{.grid = blocks_for(threads), .block = kBlockThreads, .stream = stream};
   if (p.out_dtype == DType::f32)
-    simt::launch(expand_kernel<W, float>, how, p, vector, simt::fault_slot());
+    simt::launch(dequantize_kernel<W, float>, how, p, vector, simt::fault_slot());
   else
-    simt::launch(expand_kernel<W, bf16>, how, p, vector, simt::fault_slot());
+    simt::launch(dequantize_kernel<W, bf16>, how, p, vector, simt::fault_slot());
 }
 
 }  // namespace
 
-void expand_rows_gpu(const ExpandRows& p, Stream stream) {
+void dequantize_rows_gpu(const DequantizeRows& p, Stream stream) {
   QT_ASSERT(p.out_dtype == DType::f32 || p.out_dtype == DType::bf16);
   if (p.rows * p.columns == 0) return;
   switch (p.dtype) {
     case DType::f32:
-      return expand_to<float>(p, stream);
+      return dequantize_to<float>(p, stream);
     case DType::bf16:
-      return expand_to<bf16>(p, stream);
+      return dequantize_to<bf16>(p, stream);
     case DType::i8:
-      return expand_to<int8_t>(p, stream);
+      return dequantize_to<int8_t>(p, stream);
     case DType::u8:
-      return expand_to<simt::e4m3>(p, stream);
+      return dequantize_to<simt::e4m3>(p, stream);
     default:
       QT_ASSERT(false);
   }

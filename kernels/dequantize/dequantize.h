@@ -1,5 +1,5 @@
 #pragma once
-// Rows of a matrix in few bits as the numbers that they stand for: before products of many rows, and
+// Rows of a quantized matrix, dequantized: before products of many rows, and
 // of an embedding table for the tokens that are there.
 //
 //   out[i, c] = values[ids ? ids[i] : i, c] * scale * factor, rounded to out's dtype
@@ -11,7 +11,7 @@
 
 namespace quintet {
 
-struct ExpandRows {
+struct DequantizeRows {
   DType dtype = DType::bf16;      // of values: float32, bfloat16, int8, or uint8: float8's bits
   const void* values = nullptr;   // [table rows, columns]
   const float* scales = nullptr;  // or null
@@ -26,6 +26,6 @@ struct ExpandRows {
 };
 
 /// Throws kData for an id outside the table.
-void expand_rows_cpu(const ExpandRows& expand);
+void dequantize_rows_cpu(const DequantizeRows& rows);
 
 }  // namespace quintet
