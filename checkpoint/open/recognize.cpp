@@ -31,13 +31,13 @@ std::string first_bytes(const fs::path& path, size_t most) {
   return bytes;
 }
 
-/// Whether an entry of a folder has a name that `wanted` likes; a folder that cannot be listed has none.
-template <typename Wanted>
-bool has_entry(const fs::path& folder, Wanted wanted) {
+/// Whether an entry of a folder has a name for which `matches` is true; a folder that cannot be listed has none.
+template <typename Predicate>
+bool has_entry(const fs::path& folder, Predicate matches) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error))
-    if (wanted(entry->path())) return true;
+    if (matches(entry->path())) return true;
   return false;
 }
 

@@ -16,9 +16,9 @@ struct Evaluator::TaskSet {
 
 namespace {
 
-template <typename Wanted>
-bool any_metric(const Task& task, Wanted wanted) {
-  return std::any_of(task.metric_fns().begin(), task.metric_fns().end(), wanted);
+template <typename Predicate>
+bool any_metric(const Task& task, Predicate matches) {
+  return std::any_of(task.metric_fns().begin(), task.metric_fns().end(), matches);
 }
 
 /// Those that have the split and a metric.
