@@ -158,7 +158,7 @@ class Layout {
     const std::string slot = name.substr(std::min(name.size(), at + parameter->path.size()));
     if (is_unused(*parameter, slot, shape)) return;
     if (parameter->is_ours()) return put(name, {name, shape});
-    const Axes axes = kept_axes(*parameter, name, shape);
+    const Axes axes = slot_axes(*parameter, name, shape);
     const std::string ours = is_swapped(*parameter, name) ? other_slot(slot) : slot;
     for (int64_t i = 0; i < parameter->count(); ++i)
       put(name.substr(0, at) + parameter->name_of(i) + ours,
@@ -182,7 +182,7 @@ class Layout {
   }
 
   /// Which of the parameter's axes an array of its optimizer state has.
-  Axes kept_axes(const Parameter& parameter, const std::string& name, const Shape& shape) const {
+  Axes slot_axes(const Parameter& parameter, const std::string& name, const Shape& shape) const {
     if (shape == parameter.shape) {
       Axes all(shape.size());
       for (size_t i = 0; i < all.size(); ++i) all[i] = i;
