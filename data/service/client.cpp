@@ -18,7 +18,7 @@ ServiceClient::ServiceClient(Mailbox& mail, ServiceOptions options, std::vector<
       options_(std::move(options)),
       hosts_(std::move(hosts)),
       here_(static_cast<size_t>(options_.data_ranks.count)),
-      waits_for_(here_.size(), -1) {
+      dependencies_(here_.size(), -1) {
   QT_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
   if (options_.group.empty()) options_.group = {rank_};
 }
@@ -46,7 +46,7 @@ void ServiceClient::start() {
   if (leads())
     for (int i = 0; i < options_.data_ranks.count; ++i)
       mail_.send(options_.data_ranks.first + i, Tag::start,
-                 to_wire(Start{options_.seed, position_, options_.shard, options_.ahead}));
+                 to_wire(Start{options_.seed, position_, options_.shard, options_.prefetch_depth}));
   thread_ = start_thread("to take data from other ranks", [this] { run(); });
 }
 
@@ -84,7 +84,7 @@ void ServiceClient::take(Letter letter) {
   } else if (letter.tag == Tag::waiting) {
     const auto [sender, other] = waiting_from_wire(letter.bytes);
     const std::lock_guard lock(mutex_);
-    waits_for_.at(static_cast<size_t>(sender)) = other;
+    dependencies_.at(static_cast<size_t>(sender)) = other;
   } else {
     const std::lock_guard lock(mutex_);
     ++stopped_;
@@ -120,7 +120,7 @@ std::optional<Batch> ServiceClient::next() {
 /// Who holds up a data rank: itself, or the one it waits for.
 int ServiceClient::culprit(int data_rank) const {
   for (int steps = 0; steps < options_.data_ranks.count; ++steps) {
-    const int other = waits_for_[static_cast<size_t>(data_rank)];
+    const int other = dependencies_[static_cast<size_t>(data_rank)];
     if (other < 0) break;
     data_rank = other;
   }

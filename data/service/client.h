@@ -20,7 +20,7 @@ struct ServiceOptions {
   Shard shard = {};             // of every batch that this rank's group gets
   std::vector<int> group = {};  // ranks of the job that get the same rows; the first asks for them
   int64_t seed = 0;
-  int64_t ahead = 4;             // batches that each data rank may send before they are used
+  int64_t prefetch_depth = 4;    // batches that each data rank may send before they are used
   double timeout_seconds = 300;  // of waiting for a batch before the run ends
   double patience_seconds = 10;  // of waiting before each line about it
 };
@@ -59,7 +59,7 @@ class ServiceClient final : public BatchSource {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::deque<Delivery>> here_;  // of each data rank; guarded by mutex_, as are
-  std::vector<int> waits_for_;              // what each data rank waits for; -1: nothing
+  std::vector<int> dependencies_;           // the data rank that each one waits for; -1: none
   std::exception_ptr error_;                // of the thread
   bool stopping_ = false, abandoned_ = false;
   int stopped_ = 0;  // data ranks (or the leader) that have answered a stop
