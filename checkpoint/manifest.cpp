@@ -68,7 +68,7 @@ std::string text_without_crc(const Manifest& manifest, const nlohmann::ordered_j
 }
 
 /// Of the text before the last member; throws if the CRC there is another or is not there.
-void check_own_crc(const std::string& text, const std::string& where) {
+void check_crc(const std::string& text, const std::string& where) {
   const size_t tail = kTail.size() + 8 + kEnd.size();
   const bool has_tail = text.size() > tail && text.ends_with(kEnd) &&
                         text.compare(text.size() - tail, kTail.size(), kTail) == 0;
@@ -247,7 +247,7 @@ std::string manifest_text(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(const std::string& text, const std::string& where, Coverage coverage) {
-  check_own_crc(text, where);
+  check_crc(text, where);
   const Json json = Json::parse(text, where);
   QT_CHECK_AS(ExitCode::kData, json["format"].as_string() == kFormat,
               "{}: format is '{}', expected '{}'", where, json["format"].as_string(), kFormat);

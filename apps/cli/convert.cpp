@@ -29,9 +29,9 @@ int run_convert(std::span<char* const> args) {
   describe_gin_flags(cli.app(), kGinFileOfModel);
   compute.add_to(cli.app());
   if (!cli.parse(left)) return 0;
-  conversion.check_with(quantization.asked());
+  conversion.check_with(quantization.requested());
   compute.start();
-  if (conversion.asked())
+  if (conversion.requested())
     convert_model(conversion, gin_line);
   else
     quantize_model(quantization, gin_line);

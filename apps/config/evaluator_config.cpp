@@ -26,14 +26,14 @@ void register_evaluator(gin::Registry& registry) {
                  config.options.shuffle = args.get<bool>("shuffle");
                  config.options.target_field_name = args.get<std::string>("target_field_name");
                  const auto loggers = args.get<std::vector<gin::Callable>>("logger_cls");
-                 const auto asked = [&](const std::string& name) {
+                 const auto requested = [&](const std::string& name) {
                    return std::any_of(loggers.begin(), loggers.end(), [&](const auto& logger) {
                      return logger.name() == "seqio.loggers." + name;
                    });
                  };
-                 config.json_logger = asked("JSONLogger");
-                 config.tensorboard_logger = asked("TensorBoardLogger");
-                 config.pylogging_logger = asked("PyLoggingLogger");
+                 config.json_logger = requested("JSONLogger");
+                 config.tensorboard_logger = requested("TensorBoardLogger");
+                 config.pylogging_logger = requested("PyLoggingLogger");
                  config.write_n_results = args.config()
                                               .arguments("seqio.loggers.JSONLogger")
                                               .get<std::optional<int64_t>>("write_n_results");

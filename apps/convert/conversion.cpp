@@ -105,14 +105,14 @@ void ConversionFlags::add_to(CLI::App& app) {
 
 void ConversionFlags::check_with(bool quantizes) const {
   QT_CHECK(
-      asked() != quantizes,
+      requested() != quantizes,
       "quintet convert: expected either SRC DST --to=FORMAT, or --model_dir=DIR --quantize=TYPE");
-  QT_CHECK(asked() || (source.empty() && dtype.empty() && shard_size.empty() && !check),
+  QT_CHECK(requested() || (source.empty() && dtype.empty() && shard_size.empty() && !check),
            "quintet convert: SRC, --dtype, --shard_size and --check go with --to=FORMAT");
-  QT_CHECK(!asked() || !destination.empty(),
+  QT_CHECK(!requested() || !destination.empty(),
            "quintet convert: name what is read and the folder that is written: SRC DST --to={}",
            format);
-  QT_CHECK(!asked() || shard_size.empty() || !write_format_named(format).is_run_directory,
+  QT_CHECK(!requested() || shard_size.empty() || !write_format_named(format).is_run_directory,
            "--shard_size={}: files of weights are divided so in Hugging Face directories alone",
            shard_size);
 }

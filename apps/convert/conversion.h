@@ -22,7 +22,7 @@ struct ConversionFlags {
   RankFlags ranks;
 
   void add_to(CLI::App& app);
-  bool asked() const { return !format.empty(); }
+  bool requested() const { return !format.empty(); }
   /// Throws a usage error for flags that do not go together; `quantizes`: whether there are such flags, too.
   void check_with(bool quantizes) const;
   /// float32, bfloat16 or float16; none: as the source has them.

@@ -15,7 +15,7 @@ struct QuantizationFlags {
   int64_t num_examples = 16;
 
   void add_to(CLI::App& app);
-  bool asked() const { return !set.model_dir.empty() || !quantize.name.empty(); }
+  bool requested() const { return !set.model_dir.empty() || !quantize.name.empty(); }
 };
 
 /// Writes a model directory, reports each layer's loss, or both. Throws usage errors for flags that do not

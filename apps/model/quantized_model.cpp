@@ -93,21 +93,21 @@ void check_not_quantized(const CheckpointReader& checkpoint) {
       checkpoint.folder().string(), name_of(*type));
 }
 
-Weights weights_of(std::optional<WeightType> asked,
+Weights weights_of(std::optional<WeightType> requested,
                    const std::shared_ptr<const CheckpointReader>& checkpoint) {
   const auto type = quantization_of(*checkpoint);
-  if (!type) return {.type = asked.value_or(WeightType::f32)};
-  const bool fits =
-      !asked || asked == type || (type == WeightType::int8 && asked == WeightType::int8_dynamic);
-  QT_CHECK(fits, "--quantize={}: {} holds weights in {}; leave the flag out{}", name_of(*asked),
+  if (!type) return {.type = requested.value_or(WeightType::f32)};
+  const bool fits = !requested || requested == type ||
+                    (type == WeightType::int8 && requested == WeightType::int8_dynamic);
+  QT_CHECK(fits, "--quantize={}: {} holds weights in {}; leave the flag out{}", name_of(*requested),
            checkpoint->folder().string(), name_of(*type),
            type == WeightType::int8 ? ", or use int8_dynamic" : "");
-  return {.type = asked.value_or(*type), .stored = checkpoint, .quantized = true};
+  return {.type = requested.value_or(*type), .stored = checkpoint, .quantized = true};
 }
 
-Weights weights_to_generate(std::optional<WeightType> asked,
+Weights weights_to_generate(std::optional<WeightType> requested,
                             const std::shared_ptr<const CheckpointReader>& checkpoint) {
-  Weights weights = weights_of(asked, checkpoint);
+  Weights weights = weights_of(requested, checkpoint);
   if (Device::current().is_cpu()) weights.stored = checkpoint;
   return weights;
 }

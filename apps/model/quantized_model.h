@@ -4,7 +4,7 @@
 // {"quantized": "int8", "vocabularies": ..}, and vocabularies/ with their files. models/decoding/network/quantized_parameters.h says what the values are.
 //
 //   write_quantized(trained, WeightType::int8, "/tmp/small");
-//   const auto network = pack(*model, weights_of(asked, reader));
+//   const auto network = pack(*model, weights_of(requested, reader));
 
 #include <filesystem>
 #include <memory>
@@ -29,11 +29,11 @@ std::optional<WeightType> quantization_of(const CheckpointReader& checkpoint);
 void check_not_quantized(const CheckpointReader& checkpoint);
 /// What the flag asks for, none being what is there; throws a usage error if a quantized checkpoint
 /// is in others.
-Weights weights_of(std::optional<WeightType> asked,
+Weights weights_of(std::optional<WeightType> requested,
                    const std::shared_ptr<const CheckpointReader>& checkpoint);
 /// The same for who only generates: on the CPU parameters go from the checkpoint to where they are packed,
 /// and are never in memory twice.
-Weights weights_to_generate(std::optional<WeightType> asked,
+Weights weights_to_generate(std::optional<WeightType> requested,
                             const std::shared_ptr<const CheckpointReader>& checkpoint);
 /// Reads what is stored, a parameter at a time: in float32, unless it is quantized.
 decoding::ParameterSource source_of(const Weights& weights);

@@ -24,18 +24,18 @@ Evaluations::Evaluations(TrainRun& run) : run_(run) {
   }
 }
 
-bool Evaluations::run(const std::function<bool()>& asked) {
+bool Evaluations::run(const std::function<bool()>& stop_requested) {
   const int64_t step = run_.step();
   run_.trainer->forget_graph();
   std::map<std::string, TaskMetrics> found;
   if (loss_evaluator_) {
-    auto metrics = loss_evaluator_->run(*run_.config.model->model, asked);
+    auto metrics = loss_evaluator_->run(*run_.config.model->model, stop_requested);
     if (!metrics) return false;
     found["TRAIN_EVAL"] = std::move(*metrics);
   }
   if (task_evaluator_) {
     const double begin = now_seconds();
-    auto metrics = task_evaluator_->run(step, asked);
+    auto metrics = task_evaluator_->run(step, stop_requested);
     if (!metrics) return false;
     run_.summaries->write("train", step, {{"timing/evaluate_seconds", now_seconds() - begin}});
     found["INFER_EVAL"] = std::move(*metrics);

@@ -15,8 +15,8 @@ class Evaluations {
   /// Reads the evaluation sets that the configuration names.
   explicit Evaluations(TrainRun& run);
   /// Writes the metrics of this step and runs TRAIN_EVAL's and INFER_EVAL's actions. False, and
-  /// nothing is written: `asked` became true on the way. All ranks call it.
-  bool run(const std::function<bool()>& asked);
+  /// nothing is written: `stop_requested` became true on the way. All ranks call it.
+  bool run(const std::function<bool()>& stop_requested);
 
  private:
   TrainRun& run_;

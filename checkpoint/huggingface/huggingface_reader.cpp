@@ -27,14 +27,14 @@ bool is_readable(DType dtype) {
 Reader::Reader(std::filesystem::path folder)
     : CheckpointReader(std::move(folder)), config_(read_config(folder_)), files_(folder_) {
   check_embeddings();
-  const bool own = !config_.encoder_only() && has_own_projection();
-  tied_ = config_.encoder_only() || (!own && config_.scale_decoder_outputs);
+  const bool untied = !config_.encoder_only() && has_untied_projection();
+  tied_ = config_.encoder_only() || (!untied && config_.scale_decoder_outputs);
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.d_model)));
   for (MappedTensor tensor : mapped_tensors(config_, !tied_)) {
     float factor = 1;
     if (tensor.sources.front() == kHead) {
       if (config_.scale_decoder_outputs) factor = scale;
-      if (!own) tensor.sources = {kTables[0]};
+      if (!untied) tensor.sources = {kTables[0]};
     }
     add(tensor, factor);
   }
@@ -84,7 +84,7 @@ void Reader::check_embeddings() const {
 }
 
 /// A file of a tied model may have the table again.
-bool Reader::has_own_projection() const {
+bool Reader::has_untied_projection() const {
   const auto head = files_.tensors().find(kHead);
   if (head == files_.tensors().end()) {
     QT_CHECK_AS(ExitCode::kData, config_.tie_word_embeddings || config_.model_type == "mt5",

@@ -45,7 +45,7 @@ class Reader final : public CheckpointReader {
   /// Whether both have the same elements; their pages are let go.
   bool same(const FileTensor& a, const FileTensor& b) const;
   void check_embeddings() const;
-  bool has_own_projection() const;
+  bool has_untied_projection() const;
   void add(const MappedTensor& tensor, float factor);
   void check_nothing_left() const;
 

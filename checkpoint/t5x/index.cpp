@@ -108,8 +108,9 @@ class Walker {
   }
   /// The part of .zarray that the index repeats, completed by what T5X never writes otherwise.
   std::string zarray(const MsgpackValue& value, const std::string& path) const {
-    const MsgpackValue* said = value.find("metadata");
-    if (said == nullptr || said->find("shape") == nullptr || said->find("chunks") == nullptr)
+    const MsgpackValue* metadata = value.find("metadata");
+    if (metadata == nullptr || metadata->find("shape") == nullptr ||
+        metadata->find("chunks") == nullptr)
       return "";
     const auto* dtype = std::find_if(
         std::begin(kDTypes), std::end(kDTypes),
@@ -119,7 +120,7 @@ class Walker {
                                    {"fill_value", nullptr}, {"filters", nullptr},
                                    {"order", "C"},          {"compressor", nullptr}};
     for (const char* sizes : {"shape", "chunks"}) {
-      const auto* list = said->find(sizes)->as<MsgpackValue::List>();
+      const auto* list = metadata->find(sizes)->as<MsgpackValue::List>();
       if (list == nullptr) refuse(path, fmt::format("has {} that is no list", sizes));
       json[sizes] = nlohmann::ordered_json::array();
       for (const MsgpackValue& size : *list) {
@@ -127,7 +128,7 @@ class Walker {
         json[sizes].push_back(*size.as<int64_t>());
       }
     }
-    const MsgpackValue* compressor = said->find("compressor");
+    const MsgpackValue* compressor = metadata->find("compressor");
     if (compressor != nullptr && compressor->as<Dict>() != nullptr)
       json["compressor"]["id"] = std::string(text_of(compressor->find("id")).substr(0, 40));
     return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

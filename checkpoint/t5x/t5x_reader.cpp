@@ -64,14 +64,15 @@ zarr::Array Reader::open_array(const std::string& name, const Leaf& leaf) const 
   }
   zarr::Array array(read_file(folder / kArray), chunks, (folder / kArray).string());
   if (!leaf.metadata.empty()) {
-    const zarr::Array said(leaf.metadata, chunks,
-                           fmt::format("{}: '{}'", file_.path().string(), name));
+    const zarr::Array described(leaf.metadata, chunks,
+                                fmt::format("{}: '{}'", file_.path().string(), name));
     const std::string file = file_.path().filename().string();
-    QT_CHECK_AS(ExitCode::kData, said.shape() == array.shape(), "{}: has shape {}, {} says {}",
+    QT_CHECK_AS(ExitCode::kData, described.shape() == array.shape(), "{}: has shape {}, {} says {}",
                 (folder / kArray).string(), shape_text(array.shape()), file,
-                shape_text(said.shape()));
-    QT_CHECK_AS(ExitCode::kData, said.dtype() == array.dtype(), "{}: is {}, {} says {}",
-                (folder / kArray).string(), name_of(array.dtype()), file, name_of(said.dtype()));
+                shape_text(described.shape()));
+    QT_CHECK_AS(ExitCode::kData, described.dtype() == array.dtype(), "{}: is {}, {} says {}",
+                (folder / kArray).string(), name_of(array.dtype()), file,
+                name_of(described.dtype()));
   }
   return array;
 }

@@ -21,7 +21,7 @@ struct Files {
   std::mutex mutex;
   std::map<std::string, fs::path> copies;      // by path
   std::map<std::string, VocabularyFile> read;  // by path
-  std::set<std::string> said;                  // paths whose copy was read
+  std::set<std::string> reported;              // paths whose copy was read
 };
 
 Files& files() {
@@ -39,7 +39,7 @@ fs::path place_of(const std::string& path, Files& all) {
       ExitCode::kData, fs::exists(copy->second, ignored),
       "{}: the vocabulary is not there, and neither is the run's own copy {}; bring one back", path,
       copy->second.string());
-  if (all.said.insert(path).second)
+  if (all.reported.insert(path).second)
     fmt::print(stderr, "{}: is not there; reading the run's own copy {}\n", path,
                copy->second.string());
   return copy->second;
@@ -86,7 +86,7 @@ void use_vocabulary_copies(std::map<std::string, fs::path> copies) {
   Files& all = files();
   const std::lock_guard lock(all.mutex);
   all.copies = std::move(copies);
-  all.said.clear();
+  all.reported.clear();
 }
 
 }  // namespace quintet::data

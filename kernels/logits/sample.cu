@@ -235,13 +235,14 @@ QT_DEVICE int token_of(int index, int64_t vocab) { return index < vocab ? index 
 template <typename T>
 __global__ void __launch_bounds__(kThreads, 2) sample_kernel(const __grid_constant__ SampleRows s) {
   const int64_t row_id = s.row_ids == nullptr ? blockIdx.x : s.row_ids[blockIdx.x];
-  const float asked = s.temperatures == nullptr
-                          ? 0.0f
-                          : s.temperatures[s.has_one_temperature ? 0 : row_id / s.num_decodes];
-  const bool is_greedy = !(asked > kMinTemperature);
+  const float temperature =
+      s.temperatures == nullptr
+          ? 0.0f
+          : s.temperatures[s.has_one_temperature ? 0 : row_id / s.num_decodes];
+  const bool is_greedy = !(temperature > kMinTemperature);
   const Row<T> as_given{static_cast<const T*>(s.logits) + blockIdx.x * s.stride,
                         static_cast<int>(s.vocab), 1.0f};
-  const Row<T> row{as_given.logits, as_given.vocab, is_greedy ? 1.0f : asked};
+  const Row<T> row{as_given.logits, as_given.vocab, is_greedy ? 1.0f : temperature};
   const auto all = [](float x) { return x == x; };
   const Summary whole = summarize(row, all);
   int token = whole.best.index;
@@ -264,14 +265,14 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(const __grid_consta
 __global__ void __launch_bounds__(kThreads, 2) draw_kernel(const __grid_constant__ DrawRows d) {
   simt::start_next();
   simt::wait_for_previous();
-  const RowDraw asked = d.draws[blockIdx.x];
-  if (asked.row < 0) return;
-  const Row<float> row{d.logits + asked.row * d.vocab, static_cast<int>(d.vocab),
-                       asked.temperature};
-  DrawnToken drawn{.token = asked.token};
-  if (asked.token < 0) {
-    const Drawn of = draw_of_cut(row, summarize(row, [](float x) { return x == x; }), asked.topk,
-                                 asked.topp, asked.key, 0);
+  const RowDraw request = d.draws[blockIdx.x];
+  if (request.row < 0) return;
+  const Row<float> row{d.logits + request.row * d.vocab, static_cast<int>(d.vocab),
+                       request.temperature};
+  DrawnToken drawn{.token = request.token};
+  if (request.token < 0) {
+    const Drawn of = draw_of_cut(row, summarize(row, [](float x) { return x == x; }), request.topk,
+                                 request.topp, request.key, 0);
     drawn.token = token_of(of.token, d.vocab);
     drawn.log_prob = (row.at(drawn.token) - of.left.best.score) - of.left.log_sum;
   }

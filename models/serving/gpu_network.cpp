@@ -48,9 +48,9 @@ struct GpuRows final : PagedRows<GpuPages> {
 class GpuNetwork final : public ServedNetwork {
  public:
   GpuNetwork(const BaseModel& model, const EngineOptions& options,
-             const decoding::InferenceWeights& kept)
+             const decoding::InferenceWeights& weights)
       : model_(model),
-        weights_(model, kept),
+        weights_(model, weights),
         max_rows_(options.max_rows),
         bidirectional_(options.bidirectional_prefix),
         pages_(weights_, options.page_tokens, options.memory_bytes),
@@ -134,21 +134,21 @@ std::vector<std::unique_ptr<InputCache>> GpuNetwork::read(std::span<const Tokens
   std::vector<std::unique_ptr<InputCache>> made;
   for (const Tokens* tokens : inputs) {
     auto input = std::make_unique<GpuInput>();
-    const int64_t n = std::ssize(*tokens), kept = decoder_only() ? n - 1 : n;
+    const int64_t n = std::ssize(*tokens), cached = decoder_only() ? n - 1 : n;
     for (int64_t t = 0; t < n; ++t) {
       if (t % pages_.tokens() == 0) input->pages.push_back(pages_.take());
-      if (t < kept) input->slots.push_back(pages_.slot(input->pages.back(), t));
+      if (t < cached) input->slots.push_back(pages_.slot(input->pages.back(), t));
     }
-    if (kept > 0) {
-      input->device_slots = decoding::device_array(kept);
+    if (cached > 0) {
+      input->device_slots = decoding::device_array(cached);
       decoding::set_values<int32_t>(input->device_slots, input->slots);
     }
-    if (kept > 0 && decoder_only()) {
+    if (cached > 0 && decoder_only()) {
       run_prefix(weights_, padded(*tokens), std::array{static_cast<int32_t>(n)}, bidirectional_,
                  [&](size_t layer, const Tensor& keys, const Tensor& values) {
                    store(layer, *input, keys, values);
                  });
-    } else if (kept > 0) {
+    } else if (cached > 0) {
       const Tensor x = encoded(*tokens);
       for (size_t i = 0; i < weights_.decoder.layers.size(); ++i) {
         const auto& weights = weights_.decoder.layers[i].cross->key_value.parts;
@@ -277,9 +277,9 @@ std::vector<JobAnswer> GpuNetwork::answers(std::span<const StepJob> jobs) const 
 }  // namespace
 
 std::unique_ptr<ServedNetwork> gpu_network(const BaseModel& model, const EngineOptions& options,
-                                           const decoding::InferenceWeights& kept) {
+                                           const decoding::InferenceWeights& weights) {
   options.check();
-  return std::make_unique<GpuNetwork>(model, options, kept);
+  return std::make_unique<GpuNetwork>(model, options, weights);
 }
 
 }  // namespace quintet::serving

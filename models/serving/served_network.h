@@ -86,6 +86,6 @@ std::unique_ptr<ServedNetwork> cpu_network(const decoding::PackedNetwork& networ
 /// On the current device: models/serving/gpu_network.cpp says how. Encoder-decoder or
 /// decoder-only. The model must outlive what is returned (gpu_decoder.h says what of it is read).
 std::unique_ptr<ServedNetwork> gpu_network(const BaseModel& model, const EngineOptions& options,
-                                           const decoding::InferenceWeights& kept = {});
+                                           const decoding::InferenceWeights& weights = {});
 
 }  // namespace quintet::serving

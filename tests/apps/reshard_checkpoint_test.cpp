@@ -73,7 +73,7 @@ void restore_and_save(Comm& comm, MeshSize size, const std::filesystem::path& di
               std::cos(static_cast<float>(i) + static_cast<float>(array.name.size()));
   }
   StateSlices state = to_slices(trainer, "float32");
-  keep_own(state.slices, mesh.world());
+  drop_replicas(state.slices, mesh.world());
   manager.save(step, state.slices, "{}");
 }
 

@@ -41,17 +41,17 @@ void set_retention(CheckpointOptions& options, const SaveCheckpointConfig& confi
   options.keep = static_cast<int>(config.keep.value_or(0));
   const std::string& metric = config.best.metric;
   if (metric.empty() && config.best.force_keep_period == 0) return;
-  options.choose_removed = [config, metric, file = model_dir / "metrics.jsonl", told = false](
+  options.choose_removed = [config, metric, file = model_dir / "metrics.jsonl", warned = false](
                                const std::vector<int64_t>& steps,
                                std::vector<std::string>& warnings) mutable {
     std::map<int64_t, double> values;
     if (!metric.empty()) values = MetricsLog::values(file, metric);
-    if (!metric.empty() && values.empty() && !told &&
+    if (!metric.empty() && values.empty() && !warned &&
         std::ssize(steps) > config.keep.value_or(0) + 1) {
       const std::set<std::string> known = MetricsLog::metrics(file);
       warnings.push_back(fmt::format("there is no metric '{}' by which checkpoints are kept{}",
                                      metric, did_you_mean(metric, {known.begin(), known.end()})));
-      told = true;
+      warned = true;
     }
     return removed_steps(config, steps, values);
   };

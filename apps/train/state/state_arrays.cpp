@@ -35,7 +35,7 @@ StateSlices to_slices(Trainer& trainer, const std::string& dtype) {
   return out;
 }
 
-void keep_own(std::vector<TensorSlice>& slices, const Group& ranks) {
+void drop_replicas(std::vector<TensorSlice>& slices, const Group& ranks) {
   std::string origins;
   for (const TensorSlice& slice : slices)
     origins += fmt::format("{}\n", fmt::join(slice.origin, ","));

@@ -19,7 +19,7 @@ struct StateSlices {
 /// target/... as `dtype` ("float32" or "bfloat16"), state/param_states/... as they are, state/step.
 StateSlices to_slices(Trainer& trainer, const std::string& dtype);
 /// Leaves those that this rank writes: of a block that several ranks hold one writes it, in turn.
-void keep_own(std::vector<TensorSlice>& slices, const Group& ranks);
+void drop_replicas(std::vector<TensorSlice>& slices, const Group& ranks);
 
 /// Names and global shapes of the arrays, state/step among them.
 ArrayShapes shapes_of(Trainer& trainer);

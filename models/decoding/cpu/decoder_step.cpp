@@ -46,9 +46,9 @@ struct StepRun {
   const ReadOrder order;
   std::vector<float> x, qkv, attended, hidden;
 
-  StepRun(const PackedNetwork& packed, const DecoderStep& asked)
+  StepRun(const PackedNetwork& packed, const DecoderStep& decoder_step)
       : network(packed),
-        step(asked),
+        step(decoder_step),
         sizes(network.spec().decoder.layer),
         rows(static_cast<int64_t>(step.rows.size())),
         joined(sizes.joined_kv()),

@@ -49,10 +49,10 @@ struct StackRun {
   std::vector<SharedKeys> keys;  // [items, heads]
 
   StackRun(const PackedNetwork& network, const PackedStack& layers, const Sequences& s,
-           const KeyValueSink& told)
+           const KeyValueSink& key_value_sink)
       : stack(layers),
         sequences(s),
-        sink(told),
+        sink(key_value_sink),
         sizes(network.spec().decoder.layer),
         rows(s.size()),
         heads(sizes.num_heads),

@@ -108,8 +108,8 @@ struct GpuDecoder::State {
   }
 };
 
-GpuDecoder::GpuDecoder(const BaseModel& model, const InferenceWeights& kept)
-    : model_(model), weights_(std::make_unique<GpuWeights>(model, kept)) {
+GpuDecoder::GpuDecoder(const BaseModel& model, const InferenceWeights& weights)
+    : model_(model), weights_(std::make_unique<GpuWeights>(model, weights)) {
   QT_ASSERT(!Device::current().is_cpu());
 }
 

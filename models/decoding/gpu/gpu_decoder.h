@@ -27,7 +27,7 @@ class GpuDecoder : public TokenModel {
  public:
   /// Encoder-decoder or decoder-only. The model must outlive the decoder; of one whose weights are kept
   /// in fewer bits only an encoder with experts needs its parameters any more. Throws Bug on the CPU.
-  explicit GpuDecoder(const BaseModel& model, const InferenceWeights& kept = {});
+  explicit GpuDecoder(const BaseModel& model, const InferenceWeights& weights = {});
   ~GpuDecoder() override;
 
   /// Encodes tokens [batch, length] (0 is padding) and forgets the batch before.
