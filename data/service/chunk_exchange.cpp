@@ -89,11 +89,11 @@ void ChunkExchange::arrived(std::string bytes) {
   awaited_.erase(awaited);
 }
 
-void ChunkExchange::take(Letter letter) {
-  if (letter.tag == Tag::chunks_end)
+void ChunkExchange::receive(Message message) {
+  if (message.tag == Tag::chunks_end)
     ++left_;
   else
-    arrived(std::move(letter.bytes));
+    arrived(std::move(message.bytes));
 }
 
 void ChunkExchange::leave() {

@@ -24,8 +24,8 @@ class ChunkExchange final : public ChunkRunner {
   /// none.
   int awaits();
   void cancel() override;
-  /// A letter of tag chunk or chunks_end. From the thread that polls the mailbox.
-  void take(Letter letter);
+  /// A message of tag chunk or chunks_end. From the thread that polls the mailbox.
+  void receive(Message message);
   /// Ends the threads and tells the others that nothing more comes.
   void leave();
   /// Whether the others have left, too.

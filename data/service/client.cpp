@@ -50,13 +50,13 @@ void ServiceClient::start() {
   thread_ = start_thread("to take data from other ranks", [this] { run(); });
 }
 
-/// Takes in letters until all who send have answered a stop.
+/// Takes in messages until all who send have answered a stop.
 void ServiceClient::run() {
   const int senders = leads() ? options_.data_ranks.count : 1;
   std::optional<Clock::time_point> stop_began;
   try {
     while (true) {
-      while (auto letter = mail_.poll()) take(std::move(*letter));
+      while (auto message = mail_.poll()) receive(std::move(*message));
       {
         const std::lock_guard lock(mutex_);
         if (abandoned_ || (stopped_ == senders && mail_.empty())) return;
@@ -72,17 +72,17 @@ void ServiceClient::run() {
   }
 }
 
-void ServiceClient::take(Letter letter) {
-  if (leads() && (letter.tag != Tag::stopped || stopped_ + 1 == options_.data_ranks.count))
+void ServiceClient::receive(Message message) {
+  if (leads() && (message.tag != Tag::stopped || stopped_ + 1 == options_.data_ranks.count))
     for (const int member : options_.group)
-      if (member != rank_) mail_.send(member, letter.tag, letter.bytes);
-  if (letter.tag == Tag::batch) {
-    Delivery delivery = delivery_from_wire(letter.bytes);
+      if (member != rank_) mail_.send(member, message.tag, message.bytes);
+  if (message.tag == Tag::batch) {
+    Delivery delivery = delivery_from_wire(message.bytes);
     const std::lock_guard lock(mutex_);
     here_.at(static_cast<size_t>(delivery.sender)).push_back(std::move(delivery));
     changed_.notify_all();
-  } else if (letter.tag == Tag::waiting) {
-    const auto [sender, other] = waiting_from_wire(letter.bytes);
+  } else if (message.tag == Tag::waiting) {
+    const auto [sender, other] = waiting_from_wire(message.bytes);
     const std::lock_guard lock(mutex_);
     dependencies_.at(static_cast<size_t>(sender)) = other;
   } else {

@@ -43,7 +43,7 @@ class ServiceClient final : public BatchSource {
   bool leads() const;
   void start();
   void run();
-  void take(Letter letter);
+  void receive(Message message);
   void stop();
   int culprit(int data_rank) const;  // guarded by mutex_
   void report_waiting(int data_rank, double seconds) const;

@@ -41,12 +41,12 @@ struct Mailbox::State {
       const std::lock_guard lock(mutex);
       queued.swap(waiting);
     }
-    for (auto& letter : queued) {
-      QT_MPI(MPI_Isend(letter->bytes.data(), count_of(letter->bytes), MPI_BYTE, letter->rank,
-                       static_cast<int>(letter->tag), comm, &letter->request));
-      leaving.push_back(std::move(letter));
+    for (auto& transfer : queued) {
+      QT_MPI(MPI_Isend(transfer->bytes.data(), count_of(transfer->bytes), MPI_BYTE, transfer->rank,
+                       static_cast<int>(transfer->tag), comm, &transfer->request));
+      leaving.push_back(std::move(transfer));
     }
-    std::erase_if(leaving, [](auto& letter) { return done(*letter); });
+    std::erase_if(leaving, [](auto& transfer) { return done(*transfer); });
   }
 
   void move_in() {
@@ -58,12 +58,12 @@ struct Mailbox::State {
       if (found == 0) return;
       int bytes = 0;
       QT_MPI(MPI_Get_count(&status, MPI_BYTE, &bytes));
-      auto letter = std::make_unique<Transfer>();
-      letter->rank = status.MPI_SOURCE;
-      letter->tag = static_cast<Tag>(status.MPI_TAG);
-      letter->bytes.resize(static_cast<size_t>(bytes));
-      QT_MPI(MPI_Imrecv(letter->bytes.data(), bytes, MPI_BYTE, &message, &letter->request));
-      arriving.push_back(std::move(letter));
+      auto transfer = std::make_unique<Transfer>();
+      transfer->rank = status.MPI_SOURCE;
+      transfer->tag = static_cast<Tag>(status.MPI_TAG);
+      transfer->bytes.resize(static_cast<size_t>(bytes));
+      QT_MPI(MPI_Imrecv(transfer->bytes.data(), bytes, MPI_BYTE, &message, &transfer->request));
+      arriving.push_back(std::move(transfer));
     }
   }
 };
@@ -76,22 +76,22 @@ Mailbox::Mailbox() : state_(std::make_unique<State>()) {
 Mailbox::~Mailbox() = default;  // freeing the channel would wait for the other ranks
 
 void Mailbox::send(int to, Tag tag, std::string bytes) {
-  auto letter = std::make_unique<Transfer>();
-  letter->rank = to;
-  letter->tag = tag;
-  letter->bytes = std::move(bytes);
+  auto transfer = std::make_unique<Transfer>();
+  transfer->rank = to;
+  transfer->tag = tag;
+  transfer->bytes = std::move(bytes);
   const std::lock_guard lock(state_->mutex);
-  state_->waiting.push_back(std::move(letter));
+  state_->waiting.push_back(std::move(transfer));
 }
 
-std::optional<Letter> Mailbox::poll() {
+std::optional<Message> Mailbox::poll() {
   state_->move_out();
   state_->move_in();
   if (state_->arriving.empty() || !done(*state_->arriving.front())) return std::nullopt;
   Transfer& first = *state_->arriving.front();
-  Letter letter{first.rank, first.tag, std::move(first.bytes)};
+  Message message{first.rank, first.tag, std::move(first.bytes)};
   state_->arriving.pop_front();
-  return letter;
+  return message;
 }
 
 bool Mailbox::empty() {

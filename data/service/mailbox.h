@@ -3,7 +3,7 @@
 //
 //   Mailbox mail;                                  // by all ranks of the job
 //   mail.send(rank, Tag::credit, "");
-//   while (auto letter = mail.poll()) ...          // from one thread
+//   while (auto message = mail.poll()) ...          // from one thread
 
 #include <deque>
 #include <memory>
@@ -15,7 +15,7 @@ namespace quintet::data {
 
 enum class Tag : int { start, credit, batch, waiting, stop, stopped, chunk, chunks_end };
 
-struct Letter {
+struct Message {
   int from = 0;
   Tag tag = {};
   std::string bytes;
@@ -32,7 +32,7 @@ class Mailbox {
   /// Queues a message; from any thread. Messages between two ranks arrive in order.
   void send(int to, Tag tag, std::string bytes);
   /// Moves messages along and gives the next that has arrived, if one has. From one thread.
-  std::optional<Letter> poll();
+  std::optional<Message> poll();
   /// Whether all messages that were sent have gone.
   bool empty();
 

@@ -29,7 +29,7 @@ void PeerChunks::run_poller() {
   std::optional<Clock::time_point> leaving_since;
   try {
     while (!abandoned_) {
-      while (auto letter = mail_.poll()) exchange_.take(std::move(*letter));
+      while (auto message = mail_.poll()) exchange_.receive(std::move(*message));
       if (leaving_) {
         const auto now = Clock::now();
         if (!leaving_since) leaving_since = now;

@@ -99,8 +99,8 @@ class Server {
   void run() {
     while (!all_stopped()) {
       bool idle = true;
-      while (auto letter = mail_.poll()) {
-        take(std::move(*letter));
+      while (auto message = mail_.poll()) {
+        receive(std::move(*message));
         idle = false;
       }
       if (deliver()) idle = false;
@@ -120,22 +120,22 @@ class Server {
                                     [](const auto& leader) { return leader.second.stopped; });
   }
 
-  void take(Letter letter) {
-    switch (letter.tag) {
+  void receive(Message message) {
+    switch (message.tag) {
       case Tag::start:
-        return begin(letter.from, start_from_wire(letter.bytes));
+        return begin(message.from, start_from_wire(message.bytes));
       case Tag::credit:
-        ++leaders_.at(letter.from).credits;
+        ++leaders_.at(message.from).credits;
         return;
       case Tag::stop:
-        leaders_.at(letter.from).stopped = true;
-        mail_.send(letter.from, Tag::stopped, "");
+        leaders_.at(message.from).stopped = true;
+        mail_.send(message.from, Tag::stopped, "");
         return;
       case Tag::chunk:
       case Tag::chunks_end:
-        return exchange_->take(std::move(letter));
+        return exchange_->receive(std::move(message));
       default:
-        fail(ExitCode::kPeer, "data service: an unexpected message from rank {}", letter.from);
+        fail(ExitCode::kPeer, "data service: an unexpected message from rank {}", message.from);
     }
   }
 
@@ -196,8 +196,8 @@ class Server {
     producer_.reset();
     exchange_->leave();
     while (!exchange_->all_left() || !mail_.empty()) {
-      if (auto letter = mail_.poll())
-        take(std::move(*letter));
+      if (auto message = mail_.poll())
+        receive(std::move(*message));
       else
         std::this_thread::sleep_for(kPause);
     }

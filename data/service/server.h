@@ -4,7 +4,7 @@
 //
 // Batch n after the start is made by data rank n mod K and sent when the shard's leader has given a
 // credit for it; a batch is made while there is room for it, so that ranks that train slowly hold
-// data ranks back. Every letter that makes a rank wait can be late, none can be lost: there is no
+// data ranks back. Every message that makes a rank wait can be late, none can be lost: there is no
 // way to hang but a rank that does.
 
 #include "data/service/mailbox.h"
