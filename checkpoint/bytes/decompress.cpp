@@ -98,14 +98,14 @@ void unzlib(std::span<const std::byte> stored, Output& out, const std::string& w
     const bool full = out.is_full();
     const std::span<std::byte> space = full ? std::span(none) : out.space();
     const auto in = static_cast<uInt>(std::min(stored.size() - taken, kMost));
-    const auto room = static_cast<uInt>(std::min(space.size(), kMost));
+    const auto capacity = static_cast<uInt>(std::min(space.size(), kMost));
     stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(stored.data() + taken));
     stream.avail_in = in;
     stream.next_out = reinterpret_cast<Bytef*>(space.data());
-    stream.avail_out = room;
+    stream.avail_out = capacity;
     result = inflate(&stream, Z_NO_FLUSH);
     taken += in - stream.avail_in;
-    const size_t made = room - stream.avail_out;
+    const size_t made = capacity - stream.avail_out;
     if (full && made > 0) out.space();  // throws
     out.add(made);
     if (result != Z_OK && result != Z_STREAM_END)

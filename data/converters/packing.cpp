@@ -42,16 +42,16 @@ Sizes sizes_of(const Lengths& lengths, const std::vector<Example>& group) {
   return sizes;
 }
 
-/// Room that is left in a row.
-class Room {
+/// What is left of a row, a bin of next fit and best fit.
+class Bin {
  public:
-  explicit Room(const Lengths& lengths) {
+  explicit Bin(const Lengths& lengths) {
     for (const auto& [name, length] : lengths) left_.push_back(length);
   }
   bool fits(const std::vector<int64_t>& sizes) const {
     return std::equal(sizes.begin(), sizes.end(), left_.begin(), std::less_equal<>());
   }
-  void take(const std::vector<int64_t>& sizes) {
+  void add(const std::vector<int64_t>& sizes) {
     for (size_t f = 0; f < sizes.size(); ++f) left_[f] -= sizes[f];
   }
   const std::vector<int64_t>& left() const { return left_; }
@@ -62,14 +62,14 @@ class Room {
 
 std::vector<Row> greedy_rows(const Lengths& lengths, const Sizes& sizes) {
   std::vector<Row> rows(1);
-  Room room(lengths);
+  Bin bin(lengths);
   for (size_t i = 0; i < sizes.size(); ++i) {
-    if (!room.fits(sizes[i])) {
+    if (!bin.fits(sizes[i])) {
       rows.emplace_back();
-      room = Room(lengths);
+      bin = Bin(lengths);
     }
     rows.back().push_back(i);
-    room.take(sizes[i]);
+    bin.add(sizes[i]);
   }
   return rows;
 }
@@ -88,13 +88,13 @@ std::vector<Row> best_fit_rows(const Lengths& lengths, const Sizes& sizes) {
   std::stable_sort(longest_first.begin(), longest_first.end(),
                    [&](size_t a, size_t b) { return part(sizes[a]) > part(sizes[b]); });
   std::vector<Row> rows;
-  std::vector<Room> rooms;
+  std::vector<Bin> bins;
   for (const size_t i : longest_first) {
     size_t best = rows.size();
     int64_t least = std::numeric_limits<int64_t>::max();
     for (size_t r = 0; r < rows.size(); ++r) {
-      if (!rooms[r].fits(sizes[i])) continue;
-      const int64_t left = part(rooms[r].left());
+      if (!bins[r].fits(sizes[i])) continue;
+      const int64_t left = part(bins[r].left());
       if (left < least) {
         least = left;
         best = r;
@@ -102,10 +102,10 @@ std::vector<Row> best_fit_rows(const Lengths& lengths, const Sizes& sizes) {
     }
     if (best == rows.size()) {
       rows.emplace_back();
-      rooms.emplace_back(lengths);
+      bins.emplace_back(lengths);
     }
     rows[best].push_back(i);
-    rooms[best].take(sizes[i]);
+    bins[best].add(sizes[i]);
   }
   for (Row& row : rows) std::sort(row.begin(), row.end());
   std::sort(rows.begin(), rows.end());

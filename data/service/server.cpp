@@ -16,7 +16,7 @@ constexpr auto kPause = std::chrono::milliseconds(1);  // of a rank that has not
 /// Makes this rank's batches in a thread, a few ahead of the slowest shard.
 class Producer {
  public:
-  Producer(int index, size_t room) : index_(index), room_(room) {}
+  Producer(int index, size_t capacity) : index_(index), capacity_(capacity) {}
   ~Producer() { stop(); }
 
   void start(std::function<std::unique_ptr<Batches>()> open) {
@@ -61,13 +61,13 @@ class Producer {
       std::unique_lock lock(mutex_);
       ended_ = !delivery->batch.has_value();
       prepared_.push_back(std::move(delivery));
-      changed_.wait(lock, [&] { return stopping_ || ended_ || prepared_.size() < room_; });
+      changed_.wait(lock, [&] { return stopping_ || ended_ || prepared_.size() < capacity_; });
       if (stopping_ || ended_) return;
     }
   }
 
   int index_;
-  size_t room_;
+  size_t capacity_;
   std::thread thread_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -185,8 +185,8 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
 Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,
                           const Attrs& attrs) {
   Backward* const backward = ExecutionContext::current().backward;
-  const bool is_put_off = backward != nullptr && backward->defer({w, &op, inputs, attrs});
-  return is_put_off ? Tensor() : call(op, inputs, attrs)[0];
+  const bool is_deferred = backward != nullptr && backward->defer({w, &op, inputs, attrs});
+  return is_deferred ? Tensor() : call(op, inputs, attrs)[0];
 }
 
 void overlap_deferred_gradients() {
