@@ -70,7 +70,7 @@ constexpr GpuKernels kKernels{.cast = cast_gpu,
 
 #ifdef QUINTET_EMULATE
 
-/// Blocks of their own, so that AddressSanitizer sees their ends.
+/// Separate blocks, so that AddressSanitizer sees their ends.
 class Source final : public MemorySource {
  public:
   void* allocate(int64_t bytes) override {

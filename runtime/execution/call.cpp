@@ -110,7 +110,7 @@ Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape
   operands.drop();
   if (!context.in_backward())
     for (size_t i = 0; i < outputs.size(); ++i) {
-      // A sum that is kept for the gradient alone is one of several to be taken together.
+      // A sum that is saved for the gradient alone is one of several to be taken together.
       const bool open = op.rule.outputs[i].optional && !plan.results[i].partial.empty();
       if (make[i] && plan.blocks[i] == 0 && !open)
         outputs[i] = resharded(outputs[i], plan.targets[i]);

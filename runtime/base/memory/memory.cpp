@@ -18,7 +18,7 @@ constexpr int64_t kAlign = 64;
 // What the accounting calls blocks of an arena that nobody holds at the moment.
 constexpr auto kResting = static_cast<size_t>(MemoryKind::kActivations);
 
-// Under AddressSanitizer nothing is rounded and nothing kept: it knows every block's bounds and end.
+// Under AddressSanitizer nothing is rounded and nothing cached: it knows every block's bounds and end.
 bool exact() { return __asan_init != nullptr; }
 
 /// Rounded so that blocks of nearly equal tensors are interchangeable: 1/8 of the size is lost at

@@ -22,7 +22,7 @@ constexpr int64_t kPieceBytes = int64_t{1} << 30;  // MPI counts are int
 constexpr size_t kChannels = 4;
 constexpr int kQuestionTag = 1, kAnswerTag = 2;
 
-/// Notes of the watchdogs over a communicator of their own. A note that was sent is not waited for:
+/// Notes of the watchdogs over a separate communicator. A note that was sent is not waited for:
 /// its reader may be gone.
 class MpiChannel final : public WatchChannel {
  public:
