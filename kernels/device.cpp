@@ -23,6 +23,7 @@ class Cpu final : public Device {
   void copy(void* to, const void* from, int64_t bytes) override {
     if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
   }
+  void copy(const StridedCopy& copy) override { copy_strided_cpu(copy); }
   void fill(void* to, int byte, int64_t bytes) override {
     if (bytes > 0) std::memset(to, byte, static_cast<size_t>(bytes));
   }

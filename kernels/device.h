@@ -13,7 +13,9 @@
 #include <span>
 #include <string>
 
+#include "kernels/device_counts.h"
 #include "kernels/kernel.h"
+#include "kernels/strided_copy.h"
 #include "runtime/base/execution_context.h"
 #include "runtime/base/memory/memory.h"
 
@@ -77,6 +79,8 @@ class Device {
   virtual void copy_out(void* host, const void* from, int64_t bytes) = 0;
   /// Either side may be pinned memory; not waited for.
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
+  /// Of its own memory; one launch on a GPU.
+  virtual void copy(const StridedCopy& copy) = 0;
   virtual void fill(void* to, int byte, int64_t bytes) = 0;
   virtual void synchronize() = 0;
   /// Records `work` without running it. It has run once before (so that plans are there); what it
@@ -84,6 +88,11 @@ class Device {
   /// NotRecordable if it waits for the device or copies ordinary memory, as copy_in and copy_out do.
   /// Here, where there are no graphs: always.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work);
+
+  DeviceCounters& counters() { return counters_; }
+
+ private:
+  DeviceCounters counters_;
 };
 
 }  // namespace quintet

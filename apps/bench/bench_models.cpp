@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "apps/flags/command_line.h"
+#include "apps/plan/layouts.h"
 #include "data/converters/batch_rows.h"
 #include "data/converters/feature_converter.h"
 #include "runtime/base/clock.h"
@@ -114,16 +115,18 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
   std::vector<double> seconds;
   step();
   Profile profile;
+  const DeviceCounts before = Device::current().counters().read();
   for (int64_t i = 0; i < options.steps; ++i) {
     const Profile::Use use(options.profile ? &profile : nullptr);
     const auto start = Clock::now();
     step();
     seconds.push_back(seconds_since(start));
   }
+  const DeviceCounts counts = Device::current().counters().read() - before;
   std::sort(seconds.begin(), seconds.end());
   const double least = seconds.front(), median = seconds[seconds.size() / 2];
   const double rate = static_cast<double>(tokens_per_step) / least;
-  const nlohmann::ordered_json json = {
+  nlohmann::ordered_json json = {
       {"bench", what},
       {"device", Device::current().description()},
       {"model", options.model_dir.empty() ? options.model : options.model_dir},
@@ -139,6 +142,7 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
       {"seconds_per_step", {{"min", least}, {"median", median}}},
       {"peak_bytes", peak_resident_bytes()},
       {"tensor_bytes", Device::current().memory().peak_bytes()}};
+  json.update(counts_json(counts, options.steps));
   fmt::print("{}\n", json.dump());
   fmt::print(stderr, "{} {}: {:.1f} tokens/s, {:.3f} s a step (median {:.3f}), peak {} MiB\n", what,
              options.model, rate, least, median, peak_resident_bytes() >> 20);

@@ -57,7 +57,9 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
     meter.reset_peak();
     comm->traffic().reset();
     clock.reset();
+    const DeviceCounts before = device.counters().read();
     trainer.train(batch);
+    row.counts = device.counters().read() - before;
   }
   row.memory = meter.peak();
   row.traffic = comm->traffic().table();
@@ -87,8 +89,10 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, LayoutRow& 
     const auto start = Clock::now();
     const HostArrays batch = local_rows(what.batch(step));
     now.data = seconds_since(start);
+    const DeviceCounts before = comm.device().counters().read();
     trainer.train(batch);
     now.seconds = seconds_since(start);
+    row.counts = comm.device().counters().read() - before;
     if (step >= 2) times.push_back(now);
   }
   row.memory = meter.peak();

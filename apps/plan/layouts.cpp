@@ -122,6 +122,14 @@ std::string layout_table(const std::vector<LayoutRow>& rows) {
   return text + refused;
 }
 
+nlohmann::ordered_json counts_json(const DeviceCounts& counts, int64_t steps) {
+  return {{"launches", counts.launches / steps},
+          {"copies", counts.copies / steps},
+          {"host_waits", counts.host_waits / steps},
+          {"bytes_to_host", counts.bytes_to_host / steps},
+          {"staged_bytes", counts.staged_bytes / steps}};
+}
+
 std::string layout_json(const LayoutRow& row, bool best,
                         const std::vector<std::pair<std::string, std::string>>& facts) {
   nlohmann::ordered_json json;
@@ -141,6 +149,8 @@ std::string layout_json(const LayoutRow& row, bool best,
                             {"over", what.second},
                             {"calls", entry.calls},
                             {"bytes", entry.bytes}});
+  json["exposed_communication"] = row.compute > 0 ? row.exposed / row.compute : 0;
+  json.update(counts_json(row.counts, 1));
   for (int kind = 0; kind < kMemoryKinds; ++kind)
     json["peak_bytes"][std::string(name_of(static_cast<MemoryKind>(kind)))] =
         row.memory[static_cast<size_t>(kind)];

@@ -3,9 +3,11 @@
 // `quintet plan` works out, as a table and as JSON. layout_report.h draws them.
 
 #include <algorithm>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "kernels/device_counts.h"
 #include "runtime/base/memory/memory_meter.h"
 #include "runtime/mesh/collectives/collectives.h"
 #include "runtime/mesh/mesh.h"
@@ -42,6 +44,8 @@ struct LayoutRow {
   Traffic::Table traffic = {};  // sent by a rank in a step
   MemoryMeter::Kinds memory{};  // of a rank, when it held most
   bool fits = true;             // into a device's memory
+  DeviceCounts counts =
+      {};  // of a step of one rank; of all ranks if they are threads that share a GPU
 
   int64_t sent_bytes() const;
   bool runs() const { return refused.empty() && fits; }
@@ -51,6 +55,8 @@ struct LayoutRow {
 const LayoutRow* best_of(const std::vector<LayoutRow>& rows);
 /// For people; the best is marked by a star.
 std::string layout_table(const std::vector<LayoutRow>& rows);
+/// Members of a JSON object: launches, copies, host_waits, bytes_to_host, staged_bytes of one of `steps`.
+nlohmann::ordered_json counts_json(const DeviceCounts& counts, int64_t steps);
 /// One object; `facts`: members to put first.
 std::string layout_json(const LayoutRow& row, bool best,
                         const std::vector<std::pair<std::string, std::string>>& facts);

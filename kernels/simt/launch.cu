@@ -1,3 +1,4 @@
+#include "kernels/device.h"
 #include "kernels/simt/launch.cuh"
 #include "kernels/simt/resident.cuh"
 
@@ -83,6 +84,7 @@ void launch_raw(const void* kernel, const Launch& how, void** args) {
   }
   config.attrs = attributes;
   check(cudaLaunchKernelExC(&config, kernel, args), how, "kernel launch failed");
+  quintet::Device::current().counters().launch();
 }
 
 int64_t resident_blocks(const void* kernel, const Launch& how) {

@@ -48,7 +48,7 @@ struct Body {
   const void* bound;
 };
 void run(const Launch& launch, const Body& body);
-void queue(std::function<void()> work);
+void queue_launch(std::function<void()> launch);
 }  // namespace emulator
 
 /// Runs `kernel` for every thread; returns when all have ended. Throws what a thread threw, and Bug
@@ -60,7 +60,7 @@ void launch(void (*kernel)(P...), const Launch& how, A&&... args) {
     std::tuple<std::decay_t<P>...> args;
   };
   const Bound bound{kernel, {static_cast<std::decay_t<P>>(args)...}};
-  emulator::queue([bound, how] {
+  emulator::queue_launch([bound, how] {
     emulator::run(how, {[](const void* b) {
                           const auto& it = *static_cast<const Bound*>(b);
                           std::apply(it.kernel, it.args);

@@ -18,7 +18,8 @@ class AbstractComm final : public Comm {
   Comm& host() override { return *this; }
 
  protected:
-  Pending all_reduce(const Members& group, void*, int64_t count, DType dtype, Reduction) override {
+  Pending all_reduce(const Members& group, const void*, void*, int64_t count, DType dtype,
+                     Reduction) override {
     return take(group, "all_reduce", count * size_of(dtype));
   }
   Pending all_gather(const Members& group, const void*, void*, int64_t count,

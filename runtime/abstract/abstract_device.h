@@ -1,6 +1,7 @@
 #pragma once
 // A device on which nothing is computed: ops have layouts and sizes, memory is counted, not used. For
-// simulating a step (`quintet plan`). Random numbers and data are left out: every value is void.
+// simulating a step (`quintet plan`). Random numbers and data are left out: every value is void. Its
+// counters take every op and every kernel for one launch: the least that a GPU does.
 //
 //   AbstractDevice device;
 //   const Device::Use use(device);
@@ -24,11 +25,12 @@ class AbstractDevice final : public Device {
   const GpuKernels& kernels() const override;
   Memory& memory() override { return memory_; }
   Stream stream() const override { return {}; }
-  void copy_in(void*, const void*, int64_t) override {}
+  void copy_in(void*, const void*, int64_t) override { counters().copy(); }
   void copy_out(void* host, const void*, int64_t bytes) override;  // zeros
-  void copy(void*, const void*, int64_t) override {}
+  void copy(void*, const void*, int64_t) override { counters().copy(); }
+  void copy(const StridedCopy&) override { counters().launch(); }
   void fill(void*, int, int64_t) override {}
-  void synchronize() override {}
+  void synchronize() override { counters().wait(); }
 
  private:
   std::vector<Kernel> ops_;

@@ -2,6 +2,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
 
 #include "kernels/cast/cast_gpu.h"
 #include "kernels/decode_attention/decode_attention_gpu.h"
@@ -11,6 +14,7 @@
 #include "kernels/gpu/gpu_kernels.h"
 #include "kernels/logits/logits_gpu.h"
 #include "kernels/optimizers/optimizers_gpu.h"
+#include "kernels/strided_copy/strided_copy_gpu.h"
 #ifdef QUINTET_EMULATE
 #include "kernels/simt/emulator/emulator.h"
 #else
@@ -90,6 +94,7 @@ void fill_bytes(void* to, int byte, int64_t bytes, Stream) {
 }
 void wait(Stream) {}
 Stream make_stream() { return {}; }
+Buffer pinned_block(int64_t bytes) { return Memory::host().allocate(bytes); }
 
 /// Stand-in for a CUDA graph: launches, copies and products with the arguments they were given. What
 /// is in its memory is lost before each launch: nothing may be left over from the last.
@@ -107,6 +112,7 @@ class Graph final : public Recording {
     arena_.close();
   }
   void launch() override {
+    Device::current().counters().launch();
     for (const Memory::Block& block : arena_.blocks())
       std::memset(block.pointer, 0xff, static_cast<size_t>(block.capacity));
     for (const auto& work : work_) work();
@@ -152,6 +158,13 @@ Stream make_stream() {
   return {stream};
 }
 
+Buffer pinned_block(int64_t bytes) {
+  void* pointer = nullptr;
+  check_cuda(cudaHostAlloc(&pointer, static_cast<size_t>(bytes), cudaHostAllocDefault),
+             "pinned memory");
+  return {static_cast<std::byte*>(pointer), [](std::byte* p) { cudaFreeHost(p); }};
+}
+
 class Graph final : public Recording {
  public:
   Graph(Memory& memory, Stream stream, const std::function<void()>& work)
@@ -174,7 +187,10 @@ class Graph final : public Recording {
   ~Graph() override { cudaGraphExecDestroy(graph_); }
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
-  void launch() override { check_cuda(cudaGraphLaunch(graph_, stream_), "launch a graph"); }
+  void launch() override {
+    Device::current().counters().launch();
+    check_cuda(cudaGraphLaunch(graph_, stream_), "launch a graph");
+  }
 
  private:
   cudaStream_t stream_;
@@ -183,6 +199,28 @@ class Graph final : public Recording {
 };
 
 #endif
+
+/// Which addresses are the host's, so that what a copy moves there is counted.
+class PinnedBlocks {
+ public:
+  void add(const std::byte* pointer, int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    ends_[pointer] = pointer + bytes;
+  }
+  void remove(const std::byte* pointer) {
+    const std::lock_guard lock(mutex_);
+    ends_.erase(pointer);
+  }
+  bool contain(const void* pointer) const {
+    const std::lock_guard lock(mutex_);
+    const auto after = ends_.upper_bound(static_cast<const std::byte*>(pointer));
+    return after != ends_.begin() && pointer < std::prev(after)->second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, const std::byte*> ends_;
+};
 
 class Gpu final : public Device {
  public:
@@ -207,18 +245,23 @@ class Gpu final : public Device {
   Stream stream() const override { return stream_; }
   void copy_in(void* to, const void* host, int64_t bytes) override {
     if (is_recording_) throw NotRecordable("a copy of ordinary memory cannot be recorded");
+    counters().copy();
     move_bytes(to, host, bytes, stream_);
   }
   void copy_out(void* host, const void* from, int64_t bytes) override {
+    counters().copy(bytes);
     move_bytes(host, from, bytes, stream_);
     synchronize();
   }
   void copy(void* to, const void* from, int64_t bytes) override {
+    counters().copy(pinned_->contain(to) ? bytes : 0);
     move_bytes(to, from, bytes, stream_);
   }
+  void copy(const StridedCopy& copy) override { copy_strided_gpu(copy, stream_); }
   void fill(void* to, int byte, int64_t bytes) override { fill_bytes(to, byte, bytes, stream_); }
   void synchronize() override {
     if (is_recording_) throw NotRecordable("a wait for the device cannot be recorded");
+    counters().wait();
     // Into pinned memory: this copy waits for nothing, the stream's end is waited for once.
     move_bytes(seen_fault_.get(), fault_.get(), sizeof(FaultSlot), stream_);
     wait(stream_);
@@ -228,14 +271,11 @@ class Gpu final : public Device {
     fill(fault_.get(), 0, sizeof fault);
     throw_fault(fault);
   }
-#ifndef QUINTET_EMULATE
   Buffer pinned(int64_t bytes) override {
-    void* pointer = nullptr;
-    check_cuda(cudaHostAlloc(&pointer, static_cast<size_t>(bytes), cudaHostAllocDefault),
-               "pinned memory");
-    return {static_cast<std::byte*>(pointer), [](std::byte* p) { cudaFreeHost(p); }};
+    Buffer block = pinned_block(bytes);
+    pinned_->add(block.get(), bytes);
+    return {block.get(), [block, all = pinned_](std::byte* p) { all->remove(p); }};
   }
-#endif
   std::unique_ptr<Recording> record(const std::function<void()>& work) override {
     struct During {
       bool& is;
@@ -252,6 +292,7 @@ class Gpu final : public Device {
   Source source_;
   Memory memory_;
   Stream stream_;
+  std::shared_ptr<PinnedBlocks> pinned_ = std::make_shared<PinnedBlocks>();
   Buffer fault_, seen_fault_;
   bool is_recording_ = false;
 };

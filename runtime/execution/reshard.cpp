@@ -20,44 +20,51 @@ struct Runs {
   }
 };
 
-/// Copies every run of `part` out of (or, `into`, to) its place at `first` in the runs of `all`.
-void copy_runs(const Runs& all, std::byte* in_all, const Runs& part, std::byte* in_part,
-               int64_t first, bool into) {
-  Device& device = Device::current();
-  if (!device.memory_is_real()) return;  // millions of runs, of nothing
-  const int64_t bytes = part.size * part.inner;
-  for (int64_t i = 0; i < part.outer; ++i) {
-    std::byte* place = in_all + (i * all.size + first) * all.inner;
-    if (into)
-      device.copy(place, in_part + i * bytes, bytes);
-    else
-      device.copy(in_part + i * bytes, place, bytes);
-  }
+/// The copy of `count` neighbouring parts of `all`, each like `part`, out of the array to [count][part].
+StridedCopy parts_out(const Runs& all, const std::byte* array, const Runs& part, int64_t count,
+                      std::byte* parts) {
+  const int64_t run = part.size * part.inner;
+  return {.to = parts,
+          .from = array,
+          .bytes = run,
+          .counts = {count, part.outer},
+          .to_strides = {part.outer * run, run},
+          .from_strides = {run, all.size * all.inner}};
+}
+/// The same the other way.
+StridedCopy reversed(const StridedCopy& copy) {
+  return {.to = const_cast<void*>(copy.from),
+          .from = copy.to,
+          .bytes = copy.bytes,
+          .counts = copy.counts,
+          .to_strides = copy.from_strides,
+          .from_strides = copy.to_strides};
 }
 
 /// [parts][...]: the array cut into equal parts along `dim`, one after the other; the array itself
 /// where that is its order already.
 class Parts {
  public:
-  Parts(Tensor x, size_t dim, int64_t parts) : x_(std::move(x)), all_(x_, dim), one_(all_) {
-    one_.size /= parts;
-    if (all_.outer == 1) return;
+  Parts(Tensor x, size_t dim, int64_t parts) : x_(std::move(x)) {
+    const Runs all(x_, dim);
+    if (all.outer == 1) return;
+    Runs one = all;
+    one.size /= parts;
     buffer_ = x_.device().memory().allocate(x_.bytes());
+    split_ = parts_out(all, x_.raw(), one, parts, buffer_.get());
   }
   std::byte* data() const { return buffer_ != nullptr ? buffer_.get() : x_.raw(); }
-  void split() const { each(false); }
-  void join() const { each(true); }
+  void split() const {
+    if (buffer_ != nullptr) x_.device().copy(split_);
+  }
+  void join() const {
+    if (buffer_ != nullptr) x_.device().copy(reversed(split_));
+  }
 
  private:
-  void each(bool into) const {
-    if (buffer_ == nullptr) return;
-    const int64_t bytes = one_.outer * one_.size * one_.inner;
-    for (int64_t part = 0; part * one_.size < all_.size; ++part)
-      copy_runs(all_, x_.raw(), one_, buffer_.get() + part * bytes, part * one_.size, into);
-  }
   Tensor x_;
-  Runs all_, one_;
   Buffer buffer_;
+  StridedCopy split_{};
 };
 
 }  // namespace
@@ -82,8 +89,7 @@ struct AsyncReshard::Work {
       unpacked.emplace(to, step.dim, group.size());
     switch (step.kind) {
       case ReshardKind::kAllReduce:
-        from.device().copy(y, x, from.bytes());
-        pending = group.all_reduce(y, elements, dtype);
+        pending = group.all_reduce(x, y, elements, dtype);
         break;
       case ReshardKind::kAllGather:
         pending = group.all_gather(x, unpacked->data(), elements, dtype);
@@ -97,7 +103,8 @@ struct AsyncReshard::Work {
         break;
       case ReshardKind::kSlice: {
         const Runs all(from, step.dim), part(to, step.dim);
-        copy_runs(all, from.raw(), part, to.raw(), group.rank() * part.size, false);
+        const int64_t first = group.rank() * part.size * part.inner;
+        from.device().copy(parts_out(all, from.raw() + first, part, 1, to.raw()));
         break;
       }
     }

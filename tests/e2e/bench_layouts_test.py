@@ -83,6 +83,32 @@ def test_processes_count_what_threads_count(folder):
         assert row["sent"] == planned[name]["sent"] and row["peak_bytes"] == planned[name]["peak_bytes"], name
 
 
+def test_a_gpu_packs_what_it_reshards_in_one_launch_each(folder):
+    """Launches and copies of a step are for the model alone to say: rows twice as many add none."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+
+    def counts(batch):
+        done = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "4", QUINTET, "bench", "layouts",
+                               "--device=emulated", "--steps=1", "--layouts=2x2:a2p2,4x1:a1p1", MODEL[0], *MODEL[2:], batch],
+                              capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL, timeout=200)
+        assert done.returncode == 0, done.stderr
+        return rows(done.stdout)
+
+    few, many = counts("--batch=4"), counts("--batch=16")
+    for name, row in few.items():
+        collectives = sum(entry["calls"] for entry in row["sent"])
+        assert 0 < row["copies"] < 2 * collectives + 250, row
+        assert row["launches"] > 100 and row["staged_bytes"] > 0, row
+        for count in ("launches", "copies", "host_waits", "bytes_to_host"):
+            assert row[count] == many[name][count], (name, count, row[count], many[name][count])
+    assert few["4x1:a1p1"]["bytes_to_host"] < 2048, few  # nothing is sharded: the optimizer stays on the device
+    on_cpu = rows(quintet("bench", "layouts", "--ranks=2", "--steps=1", "--layouts=2x1:a1p2", *MODEL).out)
+    assert all(on_cpu["2x1:a1p2"][count] == 0 for count in ("launches", "copies", "host_waits", "bytes_to_host")), on_cpu
+    plan = rows(quintet("plan", cluster(folder), "--layouts=2x2:a2p2", *MODEL).out)["2x2:a2p2"]
+    assert 100 < plan["launches"] <= few["2x2:a2p2"]["launches"], (plan, few)
+    assert plan["exposed_communication"] == plan["seconds"]["exposed"] / plan["seconds"]["compute"], plan
+
+
 def test_layouts_that_cannot_run_are_listed_with_the_reason(folder):
     result = quintet("plan", cluster(folder, devices=8, devices_per_host=8), *MODEL)
     refused = {name: row["refused"] for name, row in rows(result.out).items() if "refused" in row}

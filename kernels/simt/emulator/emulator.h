@@ -29,6 +29,8 @@ void set_sm(int sm);
 void set_recorder(std::function<void(std::function<void()>)> recorder);
 /// Work of the stream that is no launch: runs it, or hands it over. It must hold its arguments.
 void queue(std::function<void()> work);
+/// The same for a launch, which the device counts.
+void queue_launch(std::function<void()> launch);
 
 /// Counters of this host thread since it started.
 struct Counters {

@@ -213,6 +213,7 @@ void gemm(Stream stream, const Gemm& g) {
   }
   static Library library;
   library.run(g, static_cast<cudaStream_t>(stream.handle));
+  quintet::Device::current().counters().launch();
 }
 
 }  // namespace quintet::cuda::simt

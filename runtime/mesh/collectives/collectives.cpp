@@ -75,10 +75,11 @@ void Group::record(const char* collective, int64_t bytes) const {
   comm_->traffic().add(collective, name_, Traffic::sent(collective, bytes, size()));
 }
 
-Pending Group::all_reduce(void* data, int64_t count, DType dtype, Reduction how) const {
-  if (alone(data, data, count, dtype)) return {};
+Pending Group::all_reduce(const void* from, void* to, int64_t count, DType dtype,
+                          Reduction how) const {
+  if (alone(from, to, count, dtype)) return {};
   record("all_reduce", count * size_of(dtype));
-  return comm_->all_reduce(members(), data, count, dtype, how);
+  return comm_->all_reduce(members(), from, to, count, dtype, how);
 }
 Pending Group::all_gather(const void* from, void* to, int64_t count, DType dtype) const {
   if (alone(from, to, count, dtype)) return {};

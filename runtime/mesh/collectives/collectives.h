@@ -108,7 +108,8 @@ class Comm {
     int self;
     const std::string& name;
   };
-  virtual Pending all_reduce(const Members&, void* data, int64_t count, DType, Reduction) = 0;
+  virtual Pending all_reduce(const Members&, const void* from, void* to, int64_t count, DType,
+                             Reduction) = 0;
   virtual Pending all_gather(const Members&, const void* from, void* to, int64_t count, DType) = 0;
   virtual Pending reduce_scatter(const Members&, const void* from, void* to, int64_t count, DType,
                                  Reduction) = 0;
@@ -142,8 +143,13 @@ class Group {
   Group on_host() const { return {comm_ == nullptr ? nullptr : &comm_->host(), ranks_, name_}; }
 
   // Counts are elements; [size][count] means one block of count elements for each member, in order.
-  /// data: [count] -> the sum or maximum over all members, the same bits on each.
-  Pending all_reduce(void* data, int64_t count, DType dtype, Reduction how = Reduction::sum) const;
+  /// from: [count] -> to: [count], the sum or maximum over all members, the same bits on each. They may
+  /// be the same.
+  Pending all_reduce(const void* from, void* to, int64_t count, DType dtype,
+                     Reduction how = Reduction::sum) const;
+  Pending all_reduce(void* data, int64_t count, DType dtype, Reduction how = Reduction::sum) const {
+    return all_reduce(data, data, count, dtype, how);
+  }
   /// from: [count] of each member -> to: [size][count]. `from` may lie at its place inside `to`.
   Pending all_gather(const void* from, void* to, int64_t count, DType dtype) const;
   /// from: [size][count] -> to: [count], block number rank() reduced over all members.

@@ -35,11 +35,12 @@ class HostComm final : public Comm {
   }
   void set_step(int64_t step) override { step_ = step; }
 
-  Pending all_reduce(const Members& group, void* data, int64_t count, DType dtype,
+  Pending all_reduce(const Members& group, const void* from, void* to, int64_t count, DType dtype,
                      Reduction how) override {
-    return start(group, "all_reduce", data, count, data, count, count, dtype,
+    return start(group, "all_reduce", from, count, to, count, count, dtype,
                  [=](const Call& call, void* in, void* out) {
-                   reduce_and_gather(call, in, out, count, dtype, how);
+                   if (in != out) std::memcpy(out, in, static_cast<size_t>(count * size_of(dtype)));
+                   reduce_and_gather(call, out, count, dtype, how);
                  });
   }
   Pending all_gather(const Members& group, const void* from, void* to, int64_t count,
@@ -129,7 +130,10 @@ class HostComm final : public Comm {
     const int64_t out_bytes = out_count * size_of(dtype);
     if (!device_.is_cpu()) {
       staged_in = device_.pinned(std::max<int64_t>(in_count * size_of(dtype), 1));
-      if (in_count > 0) device_.copy_out(staged_in.get(), in, in_count * size_of(dtype));
+      if (in_count > 0) {
+        device_.copy_out(staged_in.get(), in, in_count * size_of(dtype));
+        device_.counters().stage_out(in_count * size_of(dtype));
+      }
       host_in = staged_in.get();
       staged_out = in == out ? staged_in : device_.pinned(std::max<int64_t>(out_bytes, 1));
       host_out = staged_out.get();
@@ -140,7 +144,9 @@ class HostComm final : public Comm {
     });
     return Pending([=, this, task = std::move(task)] {
       queue_.wait(task);
-      if (staged_out && out_bytes > 0) device_.copy_in(out, staged_out.get(), out_bytes);
+      if (!staged_out || out_bytes == 0) return;
+      device_.copy_in(out, staged_out.get(), out_bytes);
+      device_.counters().stage_in(out_bytes);
     });
   }
 
@@ -255,12 +261,11 @@ class HostComm final : public Comm {
   }
 
   /// Each member reduces its part of a piece, then gets the other parts.
-  static void reduce_and_gather(const Call& call, void* in, void* out, int64_t count, DType dtype,
+  static void reduce_and_gather(const Call& call, void* data, int64_t count, DType dtype,
                                 Reduction how) {
-    QT_ASSERT(in == out);
     const int64_t element = size_of(dtype), n = call.size();
     if (count * element <= kSmallBytes && n <= kFewRanks)
-      return gather_and_reduce(call, in, count, dtype, how);
+      return gather_and_reduce(call, data, count, dtype, how);
     const int64_t piece = kPieceBytes / element * n;
     std::vector<std::byte> scratch;
     for (int64_t begin = 0; begin < count; begin += piece) {
@@ -270,7 +275,9 @@ class HostComm final : public Comm {
         origins.push_back(begin + length * i / n);
         counts.push_back(begin + length * (i + 1) / n - origins.back());
       }
-      const auto part = [&](int i) { return block(in, origins[static_cast<size_t>(i)], element); };
+      const auto part = [&](int i) {
+        return block(data, origins[static_cast<size_t>(i)], element);
+      };
       std::byte* local = part(call.self);
       reduce_piece(call, part, counts, local, dtype, how, scratch);
       std::vector<Message> sends, receives;

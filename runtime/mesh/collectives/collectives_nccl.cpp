@@ -105,11 +105,11 @@ class NcclComm final : public Comm {
     host_->set_step(step);
   }
 
-  Pending all_reduce(const Members& group, void* data, int64_t count, DType dtype,
+  Pending all_reduce(const Members& group, const void* from, void* to, int64_t count, DType dtype,
                      Reduction how) override {
     return start(group, "all_reduce", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
-      QT_NCCL_CALL(AllReduce(data, data, static_cast<size_t>(count), type_of(dtype), op_of(how),
-                             comm, stream));
+      QT_NCCL_CALL(AllReduce(from, to, static_cast<size_t>(count), type_of(dtype), op_of(how), comm,
+                             stream));
     });
   }
   Pending all_gather(const Members& group, const void* from, void* to, int64_t count,

@@ -51,7 +51,7 @@ void one_gemm(const Gemm& g, const void* a, const void* b, void* c) {
 }  // namespace
 
 void gemm(Stream, const Gemm& problem) {
-  emulator::queue([g = problem] {
+  emulator::queue_launch([g = problem] {
     const auto at = [](const void* p, DType type, int64_t elements) {
       return static_cast<const char*>(p) + elements * size_of(type);
     };

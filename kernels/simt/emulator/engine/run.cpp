@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/device.h"
 #include "kernels/simt/emulator/emulator.h"
 #include "kernels/simt/emulator/engine/parts.h"
 #include "kernels/simt/emulator/engine/resident_blocks.h"
@@ -60,6 +61,11 @@ void queue(std::function<void()> work) {
     recorder(std::move(work));
   else
     work();
+}
+
+void queue_launch(std::function<void()> launch) {
+  quintet::Device::current().counters().launch();
+  queue(std::move(launch));
 }
 
 void run(const Launch& how, const Body& body) {
