@@ -49,7 +49,7 @@ def test_its_flags_are_the_programs(folder):
         if flag not in ("--system", "--now"):  # useradd's, systemctl's
             assert re.search(rf"{flag}\b", shown), f"{flag} is not in quintet serve --help:\n{shown}"
     drain = float(re.search(r"--drain_seconds, (\d+)", UNIT.read_text()).group(1))
-    assert re.search(rf"--drain_seconds .*default {drain:g}\)$", shown, re.M), shown
+    assert re.search(rf"--drain_seconds [^-]*default\s+{drain:g}\)", shown), shown
     assert float(settings()["TimeoutStopSec"]) > drain
     assert int(settings()["LimitNOFILE"]) >= 1024
 

@@ -1,6 +1,7 @@
 #include "apps/train/state/state_arrays.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <sstream>
 
@@ -71,7 +72,12 @@ Differences load_arrays(const CheckpointReader& checkpoint, Trainer& trainer,
   if (!checkpoint.tensors().contains(kStep) && !allowed.no_optimizer)
     found.missing.push_back(kStep);
   std::vector<StateArray> arrays = trainer.state();
-  std::ranges::sort(arrays, {}, [&](const auto& a) { return checkpoint.storage_key(a.name); });
+  // Those that are stored together one after the other, in the trainer's order else.
+  std::map<std::string, size_t> first;
+  for (size_t i = 0; i < arrays.size(); ++i)
+    first.try_emplace(checkpoint.storage_key(arrays[i].name), i);
+  std::ranges::stable_sort(
+      arrays, {}, [&](const auto& array) { return first.at(checkpoint.storage_key(array.name)); });
   for (const StateArray& array : arrays) {
     known.insert(array.name);
     if (allowed.no_optimizer && array.name.starts_with("state/")) continue;

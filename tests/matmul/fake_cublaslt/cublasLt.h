@@ -1,6 +1,7 @@
 #pragma once
 // As much of cuBLASLt as kernels/simt/host/cublaslt.h loads: float32 products in plain loops,
 // three algorithms for each problem, of which a test says the speed.
+// NOLINTBEGIN(readability-identifier-naming): the names are NVIDIA's
 
 #include <cstddef>
 #include <cstdint>
@@ -98,3 +99,4 @@ struct FakeCublasLt {
   }
 };
 FakeCublasLt& fake_cublaslt();
+// NOLINTEND(readability-identifier-naming)

@@ -1,6 +1,7 @@
 #pragma once
 // As much of CUDA's runtime as kernels/simt/host/gemm_cublaslt.cpp and autotuner.cpp use: the host, with a clock that the
 // fake cuBLASLt moves on.
+// NOLINTBEGIN(readability-identifier-naming): the names are NVIDIA's
 
 #include <cstddef>
 
@@ -26,3 +27,4 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t stop);
+// NOLINTEND(readability-identifier-naming)

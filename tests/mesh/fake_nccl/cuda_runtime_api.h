@@ -1,6 +1,7 @@
 #pragma once
 // As much of CUDA's runtime as collectives_nccl.cpp uses, made of threads: a stream runs
 // its work in a thread of its own, in order; the null stream is whoever calls. Device memory is ordinary.
+// NOLINTBEGIN(readability-identifier-naming): the names are NVIDIA's
 
 #include <cstddef>
 
@@ -23,3 +24,4 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
+// NOLINTEND(readability-identifier-naming)

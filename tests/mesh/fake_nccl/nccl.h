@@ -2,6 +2,7 @@
 // As much of NCCL as collectives_nccl.cpp uses, between threads of one process. As in
 // NCCL collectives run in streams; a rank that does not come is waited for. A library to be loaded:
 // a program that calls one of these itself does not link.
+// NOLINTBEGIN(readability-identifier-naming): the names are NVIDIA's
 
 #include "cuda_runtime_api.h"
 
@@ -54,3 +55,4 @@ ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int from, ncc
 /// Whether every communicator reports an error, as after a link went down.
 void break_fake_nccl(bool broken);
 }
+// NOLINTEND(readability-identifier-naming)
