@@ -37,16 +37,16 @@ class Watched {
     return names;
   }
   std::nullopt_t missing(const char* what, const std::vector<std::string>& known) {
-    if (!is_told_ && mpi::Session::rank_of_process().value_or(0) == 0)
+    if (!has_warned_ && mpi::Session::rank_of_process().value_or(0) == 0)
       fmt::print(stderr,
                  "warning: {}: there is no {} of '{}' here, so it does nothing; there are: {}\n",
                  action_, what, name(), fmt::join(known, ", "));
-    is_told_ = true;
+    has_warned_ = true;
     return std::nullopt;
   }
 
   std::string action_, task_, metric_;
-  bool is_told_ = false;
+  bool has_warned_ = false;
 };
 
 /// T5X's: stops when each of the last `patience` values is no better than the one before it.

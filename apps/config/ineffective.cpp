@@ -37,9 +37,9 @@ bool is_known_module(const Value& value, const gin::Config& config) {
 std::vector<Row> rows_of_training() {
   const std::string removed = "T5X has it no more; delete the line";
   return {
-      {{kTrain}, "use_hardware_rng", kTold, "random numbers are Threefry's on every machine"},
-      {{kTrain}, "concurrent_metrics", kTold, "it changes no metric"},
-      {{kTrain}, "gc_period", kTold, "there is no garbage collector"},
+      {{kTrain}, "use_hardware_rng", kWarned, "random numbers are Threefry's on every machine"},
+      {{kTrain}, "concurrent_metrics", kWarned, "it changes no metric"},
+      {{kTrain}, "gc_period", kWarned, "there is no garbage collector"},
       {{kTrain},
        "get_dataset_fn",
        kRefused,
@@ -54,10 +54,10 @@ std::vector<Row> rows_of_training() {
       {{kTrain}, "prepare_train_iter_fn", kRemoved, removed},
       {{kTrain}, "training_eval_average_metrics", kRemoved, removed},
       {{kTrain}, "use_jax_array", kRemoved, removed},
-      {{kTrain, kEval, kInfer}, "use_orbax", kTold, "checkpoints have a format of their own"},
+      {{kTrain, kEval, kInfer}, "use_orbax", kWarned, "checkpoints have a format of their own"},
       {{kTrain, kEval, kInfer},
        "summarize_config_fn",
-       kTold,
+       kWarned,
        "what is written about a configuration is fixed",
        is_named("t5x.gin_utils.summarize_gin_config")},
       {{kTrain, kEval, kInfer},
@@ -73,7 +73,7 @@ std::vector<Row> rows_of_evaluation() {
   return {
       {{kTrainEvalDatasets},
        "eval_steps",
-       kTold,
+       kWarned,
        "train_script.train.eval_steps decides; eval reads it with a training_evaluator_cls",
        [](const Value&, const gin::Config& config) {
          const std::string evaluator = std::string(kEval) + ".training_evaluator_cls";
@@ -89,7 +89,7 @@ std::vector<Row> rows_of_evaluation() {
        kRefused,
        "parts are joined by infer.merge_chunks_to_file alone",
        is_named("t5x.infer.merge_chunks_to_file")},
-      {{kInfer}, "keep_aux_as_numpy", kTold, "scores are written as numbers either way"},
+      {{kInfer}, "keep_aux_as_numpy", kWarned, "scores are written as numbers either way"},
       {{writer},
        "json_encoder_cls",
        kRefused,
@@ -97,14 +97,14 @@ std::vector<Row> rows_of_evaluation() {
       {{"seqio.loggers.PyLoggingLogger", "seqio.loggers.TensorBoardLogger",
         "seqio.loggers.JSONLogger"},
        "output_dir",
-       kTold,
+       kWarned,
        "the entry point's folder has all that is logged"},
       {{"seqio.evaluation.Evaluator"},
        "log_dir",
-       kTold,
+       kWarned,
        "the entry point's folder has all that is logged"},
-      {{"seqio.evaluation.Evaluator"}, "use_memory_cache", kTold, "it changes no metric"},
-      {{"seqio.evaluation.Evaluator"}, "async_compute_metrics", kTold, "it changes no metric"},
+      {{"seqio.evaluation.Evaluator"}, "use_memory_cache", kWarned, "it changes no metric"},
+      {{"seqio.evaluation.Evaluator"}, "async_compute_metrics", kWarned, "it changes no metric"},
   };
 }
 
@@ -116,12 +116,12 @@ std::vector<Row> rows_of_checkpoints() {
   const std::string by_config = "bind it of utils.SaveCheckpointConfig, as in T5X";
   const std::string position = "the position in the data is a part of every checkpoint";
   return {
-      {{save}, "save_dataset", kTold, position, always},
-      {{save}, "keep_dataset_checkpoints", kTold, position},
-      {{best, manager}, "keep", kTold, by_config},
-      {{best, manager}, "save_dtype", kTold, by_config},
-      {{best, manager}, "restore_dtype", kTold, "bind utils.RestoreCheckpointConfig.dtype"},
-      {{best, manager}, "keep_dataset_checkpoints", kTold, position},
+      {{save}, "save_dataset", kWarned, position, always},
+      {{save}, "keep_dataset_checkpoints", kWarned, position},
+      {{best, manager}, "keep", kWarned, by_config},
+      {{best, manager}, "save_dtype", kWarned, by_config},
+      {{best, manager}, "restore_dtype", kWarned, "bind utils.RestoreCheckpointConfig.dtype"},
+      {{best, manager}, "keep_dataset_checkpoints", kWarned, position},
       {{restore},
        "checkpoint_manager_cls",
        kRefused,
@@ -153,24 +153,24 @@ std::vector<Row> rows_of_models() {
        "bind predict_batch_with_aux.num_decodes and return_all_decodes"},
       {{"t5x.examples.scalable_t5.network.T5Config"},
        "param_scan_axis",
-       kTold,
+       kWarned,
        "layers are not scanned"},
       {{beams, sampling},
        "num_decodes",
-       kTold,
+       kWarned,
        "num_decodes of the model's predict_batch_with_aux decides"},
-      {{beams, sampling}, "cache_offset", kTold, "how keys and values are kept is fixed"},
+      {{beams, sampling}, "cache_offset", kWarned, "how keys and values are kept is fixed"},
       {{sampling}, "state_callback_fn", kRefused, "Python is not run"},
       {{sampling}, "logit_callback_fn", kRefused, "Python is not run"},
       {{"t5x.adafactor.Adafactor"},
        "learning_rate",
-       kTold,
+       kWarned,
        "the trainer's learning_rate_fn gives one at every step, as in T5X"},
-      {{pjit, moe}, "params_on_devices", kTold, "parameters are where they are computed with"},
-      {{pjit, moe}, "backend", kTold, "--device chooses where a run computes"},
+      {{pjit, moe}, "params_on_devices", kWarned, "parameters are where they are computed with"},
+      {{pjit, moe}, "backend", kWarned, "--device chooses where a run computes"},
       {{pjit, moe}, "ici_mesh_shape", kRefused, mesh},
       {{pjit, moe}, "dcn_mesh_shape", kRefused, mesh},
-      {{moe}, "state_filter_fn", kTold, "logical_axis_rules say which arrays are sharded"},
+      {{moe}, "state_filter_fn", kWarned, "logical_axis_rules say which arrays are sharded"},
   };
 }
 
@@ -193,17 +193,17 @@ std::vector<Row> rows_of_data() {
        "Python cannot be imported; `import MODULE` in a gin file reads MODULE.gin, with tasks in "
        "gin",
        is_known_module},
-      {shuffled, "file_shuffle_buffer_size", kTold,
+      {shuffled, "file_shuffle_buffer_size", kWarned,
        "the order of reading is a permutation of all examples"},
-      {counted, "num_input_examples", kTold, "examples are counted"},
-      {cached, "caching_permitted", kTold, "`quintet cache` writes what it is asked for"},
+      {counted, "num_input_examples", kWarned, "examples are counted"},
+      {cached, "caching_permitted", kWarned, "`quintet cache` writes what it is asked for"},
       {{seqio + "TFExampleDataSource"}, "reader_cls", kRefused, "TFRecord files alone are read"},
       {{tfds}, "decoders", kRefused, "features are decoded as the data set describes them"},
       {{tfds}, "tfds_builder_kwargs", kRefused, "data sets are read as they were prepared"},
-      {{tfds}, "read_only", kTold, "data sets are only read", always},
+      {{tfds}, "read_only", kWarned, "data sets are only read", always},
       {{"tf.io.FixedLenSequenceFeature"},
        "allow_missing",
-       kTold,
+       kWarned,
        "a missing sequence is empty",
        always},
       {{"tf.io.FixedLenSequenceFeature"},
@@ -212,12 +212,12 @@ std::vector<Row> rows_of_data() {
        "rows are not padded with a value"},
       {converters, "use_custom_packing_ops", kRefused,
        "bind utils.DatasetConfig.use_custom_packing_ops"},
-      {{"t5.data.preprocessors.random_spans_helper"}, "verbose", kTold, "nothing is logged"},
+      {{"t5.data.preprocessors.random_spans_helper"}, "verbose", kWarned, "nothing is logged"},
       {{"seqio.vocabularies.SentencePieceVocabulary"},
        "use_fast_tokenizer",
-       kTold,
+       kWarned,
        "there is one implementation"},
-      {{"seqio.vocabularies.BertWordPieceVocabulary"}, "token_out_type", kTold, "ids are int32"},
+      {{"seqio.vocabularies.BertWordPieceVocabulary"}, "token_out_type", kWarned, "ids are int32"},
   };
 }
 
@@ -242,7 +242,7 @@ void check_effects(const gin::Config& config, bool lenient) {
   for (const gin::IneffectiveBinding& b :
        gin::ineffective_bindings(config, ineffective_parameters())) {
     const std::string what = fmt::format("{}: {} = {}", b.place, b.name, b.value.repr());
-    if (b.verdict != kTold && !lenient)
+    if (b.verdict != kWarned && !lenient)
       refused.push_back(fmt::format("{}: cannot be asked for: {}", what, b.reason));
     else if (leads)
       fmt::print(stderr, "warning: {} has no effect: {}\n", what, b.reason);

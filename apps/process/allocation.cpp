@@ -101,10 +101,11 @@ int posix_memalign(void** block, size_t alignment, size_t bytes) {
 /// Code that is made as it runs (oneDNN) lies in memory of its own. A library that asks for very
 /// much, for large pages or for shared memory, has another way.
 void* mmap64(void* at, size_t bytes, int protection, int flags, int file, off64_t offset) {
-  constexpr int kOwn = MAP_PRIVATE | MAP_ANONYMOUS, kPlain = kOwn | MAP_NORESERVE | MAP_STACK;
+  constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS,
+                kPlain = kPrivate | MAP_NORESERVE | MAP_STACK;
   constexpr size_t kMuch = size_t{64} << 20;
   const long result = syscall(SYS_mmap, at, bytes, protection, flags, file, offset);
-  if (result == -1 && errno == ENOMEM && (flags & kOwn) == kOwn && (flags & ~kPlain) == 0 &&
+  if (result == -1 && errno == ENOMEM && (flags & kPrivate) == kPrivate && (flags & ~kPlain) == 0 &&
       protection != PROT_NONE && bytes < kMuch)
     refused(bytes);
   return reinterpret_cast<void*>(result);

@@ -140,16 +140,16 @@ void restore(TrainRun& run, const BatchSourceFn& batch_source) {
   const auto vocabularies =
       vocabularies_of(*run.config.model, run.train_provider->output_features());
   open_checkpoints(run, vocabularies);
-  std::shared_ptr<const CheckpointReader> own;
+  std::shared_ptr<const CheckpointReader> checkpoint;
   if (const auto step = run.checkpoints->latest_whole()) {
-    own = open_checkpoint(checkpoint_path(run.config.model_dir, *step));
+    checkpoint = open_checkpoint(checkpoint_path(run.config.model_dir, *step));
     write_missing_copies(run, *step);
   }
-  run.resumed = own != nullptr;
-  if (own) {
-    const std::string where = own->folder().string();
-    run.state = run_state_from_json(own->state_json(), where + ": state");
-    check_recorded(*own, vocabularies, run.ranks.leads());
+  run.resumed = checkpoint != nullptr;
+  if (checkpoint) {
+    const std::string where = checkpoint->folder().string();
+    run.state = run_state_from_json(checkpoint->state_json(), where + ": state");
+    check_recorded(*checkpoint, vocabularies, run.ranks.leads());
     QT_CHECK(!run.config.random_seed || run.state.seed == *run.config.random_seed,
              "{}: was trained with random_seed {}, this run says {}; use the same seed or another "
              "model_dir",
@@ -160,8 +160,9 @@ void restore(TrainRun& run, const BatchSourceFn& batch_source) {
   }
   run.state.vocabularies = vocabularies;
   build_trainer(run, batch_source);
-  if (own) {
-    load_arrays(*own, *run.trainer, {.shown = 3});  // another model altogether, in a few lines
+  if (checkpoint) {
+    // Another model altogether is reported in a few lines.
+    load_arrays(*checkpoint, *run.trainer, {.shown = 3});
     run.trainer->restored(run.state.step, run.state.skipped_updates);
     run.batches->restore(run.state.data_position);
     run.stop_early = restore_actions(run.config.actions, run.state.actions);

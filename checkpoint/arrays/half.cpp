@@ -17,17 +17,17 @@ float float_from_half(uint16_t bits) {
 
 HostArray as_float32(HostArray array) {
   if (array.dtype == DType::f32) return array;
-  HostArray wide(DType::f32, array.shape);
-  const auto to = wide.as<float>();
+  HostArray floats(DType::f32, array.shape);
+  const auto to = floats.as<float>();
   if (array.dtype == DType::bf16) {
     const auto from = array.as<bfloat16>();
     for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<float>(from[i]);
-    return wide;
+    return floats;
   }
   QT_ASSERT(array.dtype == DType::f16);
   const auto* from = reinterpret_cast<const uint16_t*>(array.bytes.data());
   for (size_t i = 0; i < to.size(); ++i) to[i] = float_from_half(from[i]);
-  return wide;
+  return floats;
 }
 
 HostArray rounded(HostArray array, DType dtype) {

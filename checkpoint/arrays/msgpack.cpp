@@ -93,7 +93,7 @@ class Parser {
     }
   }
 
-  MsgpackValue kept(int depth) {
+  MsgpackValue copied(int depth) {
     check(values_left_-- > 0, "has more values than parameters need");
     return read_value(depth);
   }
@@ -107,7 +107,7 @@ class Parser {
   MsgpackValue list(uint64_t size, int depth) {
     check(size <= kMostInList, "a list is longer than parameters need");
     MsgpackValue::List values;
-    for (uint64_t i = 0; i < size; ++i) values.push_back(kept(depth + 1));
+    for (uint64_t i = 0; i < size; ++i) values.push_back(copied(depth + 1));
     return {std::move(values)};
   }
 
@@ -117,7 +117,7 @@ class Parser {
       const MsgpackValue key = read_value(depth + 1);
       const auto* name = key.as<std::string_view>();
       check(name != nullptr, "a dictionary's key is no text");
-      members.push_back({*name, kept(depth + 1)});
+      members.push_back({*name, copied(depth + 1)});
     }
     check_keys(members);
     MsgpackValue value{std::move(members)};

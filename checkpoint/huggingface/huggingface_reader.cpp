@@ -156,8 +156,8 @@ void Reader::read_region(const TensorRegion& region, std::byte* target) const {
     } else {
       HostArray stored(part.dtype, sizes);
       part.copy_region(origin, sizes, stored.bytes.data());
-      const HostArray wide = as_float32(std::move(stored));
-      const auto from = wide.as<float>();
+      const HostArray floats = as_float32(std::move(stored));
+      const auto from = floats.as<float>();
       auto* values = reinterpret_cast<float*>(to);
       for (size_t i = 0; i < from.size(); ++i) values[i] = from[i] * source.factor;
     }

@@ -64,8 +64,8 @@ class Store::Walk {
                                                    entry.location.file->path));
     } else {
       spend(entry.value.size(), where);
-      const std::string& kept = store_.inline_values_.emplace_back(entry.value);
-      bytes = std::as_bytes(std::span(kept.data(), kept.size()));
+      const std::string& value = store_.inline_values_.emplace_back(entry.value);
+      bytes = std::as_bytes(std::span(value.data(), value.size()));
     }
     const auto& values = store_.values_;
     QT_CHECK_AS(ExitCode::kData, values.empty() || values.rbegin()->first < entry.key,

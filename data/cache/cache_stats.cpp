@@ -49,10 +49,10 @@ CacheStats::Form CacheStats::form_of(const Value& value) {
 void CacheStats::add_form(const std::string& name, const Form& form) {
   const auto [at, is_new] = forms_.emplace(name, form);
   if (at->second == form) return;
-  Form wide = form;
-  wide.dtype = at->second.dtype;
+  Form merged = form;
+  merged.dtype = at->second.dtype;
   const bool integers = at->second.dtype.starts_with("int") && form.dtype.starts_with("int");
-  QT_CHECK_AS(ExitCode::kData, integers && wide == at->second,
+  QT_CHECK_AS(ExitCode::kData, integers && merged == at->second,
               "feature '{}' is {} of rank {} here, {} of rank {} in other examples", name,
               form.dtype, form.shape.size(), at->second.dtype, at->second.shape.size());
   at->second.dtype = "int64";

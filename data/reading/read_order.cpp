@@ -14,7 +14,7 @@ class PlaceStream final : public Stream {
  public:
   PlaceStream(std::shared_ptr<const ReadOrder> order, int64_t first, int64_t count)
       : order_(std::move(order)), at_(first), end_(first + count) {
-    if (const auto places = order_->places()) end_ = std::min(end_, *places);
+    if (const auto size = order_->size()) end_ = std::min(end_, *size);
   }
   bool next(Example& out) override {
     while (at_ < end_) {
@@ -45,7 +45,7 @@ ReadOrder::ReadOrder(std::shared_ptr<const Reader> reader, const ReadOptions& op
       reader_->where(-1));
 }
 
-std::optional<int64_t> ReadOrder::places() const {
+std::optional<int64_t> ReadOrder::size() const {
   if (size_ && *size_ == 0) return 0;
   return options_.epochs ? std::optional(*size_ * *options_.epochs) : std::nullopt;
 }
@@ -65,16 +65,16 @@ ReadOrder::Epoch ReadOrder::epoch(int64_t number) const {
   epoch.in_windows_ = fold_in(key, kInWindows);
   epoch.rest_ = epoch.window_ > 0 ? *size_ % epoch.window_ : 0;
   epoch.in_full_windows_ = *size_ - epoch.rest_;
-  const int64_t things = epoch.window_ > 0 ? *size_ / epoch.window_ : *size_;
-  epoch.whole_.emplace(fold_in(key, kOrder), things);
+  const int64_t items = epoch.window_ > 0 ? *size_ / epoch.window_ : *size_;
+  epoch.permutation_.emplace(fold_in(key, kOrder), items);
   return epoch;
 }
 
 int64_t ReadOrder::Epoch::index(int64_t i) const {
-  if (!whole_) return i;
-  if (window_ == 0) return (*whole_)(i);
+  if (!permutation_) return i;
+  if (window_ == 0) return (*permutation_)(i);
   const bool full = i < in_full_windows_;
-  const int64_t window = full ? (*whole_)(i / window_) : in_full_windows_ / window_;
+  const int64_t window = full ? (*permutation_)(i / window_) : in_full_windows_ / window_;
   const Permutation inside(split_at(in_windows_, static_cast<uint64_t>(window)),
                            full ? window_ : rest_);
   return window * window_ + inside(full ? i % window_ : i - in_full_windows_);

@@ -19,7 +19,7 @@ class ReadOrder {
   ReadOrder(std::shared_ptr<const Reader> reader, const ReadOptions& options);
 
   /// Places there are; none: no end.
-  std::optional<int64_t> places() const;
+  std::optional<int64_t> size() const;
   const Reader& reader() const { return *reader_; }
 
   /// One epoch's order and keys; made once and used for many places.
@@ -33,9 +33,9 @@ class ReadOrder {
     friend class ReadOrder;
     int64_t number_ = 0, window_ = 0;
     Key examples_, in_windows_;
-    std::optional<Permutation> whole_;  // of all examples, or of the full windows
-    int64_t in_full_windows_ = 0;       // examples in them
-    int64_t rest_ = 0;                  // examples after them
+    std::optional<Permutation> permutation_;  // of all examples, or of the full windows
+    int64_t in_full_windows_ = 0;             // examples in them
+    int64_t rest_ = 0;                        // examples after them
   };
   Epoch epoch(int64_t number) const;
   /// The epoch of a place and its number within; an endless reader has one epoch.

@@ -17,8 +17,8 @@ class ChunkStream final : public Stream {
         options_(std::move(options)) {
     // Wrong arguments of preprocessors show now, not in a thread.
     maker_->preprocess(place_stream(maker_->order, 0, 0));
-    if (const auto places = maker_->order->places())
-      chunks_ = (*places + options_.examples - 1) / options_.examples;
+    if (const auto size = maker_->order->size())
+      chunks_ = (*size + options_.examples - 1) / options_.examples;
     if (!options_.runner) return;
     number_ = options_.runner->new_stream();
     prefetch_depth_ = std::max<int64_t>(
@@ -106,7 +106,7 @@ class ChunkStream final : public Stream {
   }
   /// Without this, a data set whose every example is dropped would be read for ever.
   void check_any() const {
-    if (maker_->order->places()) return;
+    if (maker_->order->size()) return;
     constexpr int64_t kLeast = 100'000, kMost = 10'000'000;
     const int64_t size = maker_->order->reader().size().value_or(kMost);
     QT_CHECK_AS(ExitCode::kData, without_ < std::clamp(size, kLeast, kMost),

@@ -11,20 +11,20 @@ constexpr const char* kValidation = "validation";
 class HoldOutReader final : public Reader {
  public:
   HoldOutReader(std::shared_ptr<const Reader> whole, int64_t every, bool held_out)
-      : whole_(std::move(whole)), every_(every), held_out_(held_out) {
-    on_bad_example = whole_->on_bad_example;
+      : source_(std::move(whole)), every_(every), held_out_(held_out) {
+    on_bad_example = source_->on_bad_example;
   }
   std::optional<int64_t> size() const override {
-    const int64_t all = *whole_->size(), held_out = (all + every_ - 1) / every_;
+    const int64_t all = *source_->size(), held_out = (all + every_ - 1) / every_;
     return held_out_ ? held_out : all - held_out;
   }
-  void read(int64_t i, Example& out) const override { whole_->read(index_of(i), out); }
-  std::string where(int64_t i) const override { return whole_->where(i < 0 ? i : index_of(i)); }
-  std::vector<std::string> files() const override { return whole_->files(); }
+  void read(int64_t i, Example& out) const override { source_->read(index_of(i), out); }
+  std::string where(int64_t i) const override { return source_->where(i < 0 ? i : index_of(i)); }
+  std::vector<std::string> files() const override { return source_->files(); }
 
  private:
   int64_t index_of(int64_t i) const { return held_out_ ? i * every_ : i + i / (every_ - 1) + 1; }
-  std::shared_ptr<const Reader> whole_;
+  std::shared_ptr<const Reader> source_;
   int64_t every_;
   bool held_out_;
 };
@@ -32,21 +32,21 @@ class HoldOutReader final : public Reader {
 class EveryNth final : public Reader {
  public:
   EveryNth(std::shared_ptr<const Reader> whole, const ShardInfo& shard)
-      : whole_(std::move(whole)), shard_(shard) {
-    on_bad_example = whole_->on_bad_example;
+      : source_(std::move(whole)), shard_(shard) {
+    on_bad_example = source_->on_bad_example;
   }
   std::optional<int64_t> size() const override {
-    const auto all = whole_->size();
+    const auto all = source_->size();
     if (!all) return std::nullopt;
     return (*all - shard_.index + shard_.num_shards - 1) / shard_.num_shards;
   }
-  void read(int64_t i, Example& out) const override { whole_->read(index_of(i), out); }
-  std::string where(int64_t i) const override { return whole_->where(i < 0 ? i : index_of(i)); }
-  std::vector<std::string> files() const override { return whole_->files(); }
+  void read(int64_t i, Example& out) const override { source_->read(index_of(i), out); }
+  std::string where(int64_t i) const override { return source_->where(i < 0 ? i : index_of(i)); }
+  std::vector<std::string> files() const override { return source_->files(); }
 
  private:
   int64_t index_of(int64_t i) const { return shard_.index + i * shard_.num_shards; }
-  std::shared_ptr<const Reader> whole_;
+  std::shared_ptr<const Reader> source_;
   ShardInfo shard_;
 };
 

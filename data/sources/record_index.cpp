@@ -19,7 +19,7 @@
 namespace quintet::data {
 namespace {
 
-/// Before the offsets in a kept file.
+/// Before the offsets in a cached file.
 struct Header {
   char magic[8] = {'Q', 'T', 'I', 'N', 'D', 'E', 'X', '1'};
   int64_t file_bytes = 0, modified_ns = 0, records = 0;
@@ -41,7 +41,7 @@ struct Mapping {
   ~Mapping() { ::munmap(bytes, size); }
 };
 
-/// The offsets kept in `path`, if they are those of a file with this header.
+/// The offsets cached in `path`, if they are those of a file with this header.
 std::pair<std::shared_ptr<const void>, Offsets> load(const std::filesystem::path& path,
                                                      const Header& expected) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -86,19 +86,19 @@ void keep(const std::filesystem::path& path, Header header, Offsets offsets) {
 RecordIndex::RecordIndex(const InputFile& file, const std::string& kind,
                          const std::function<void(std::vector<int64_t>&)>& find)
     : file_bytes_(file.size()) {
-  std::filesystem::path kept;
+  std::filesystem::path cached;
   Header header;
   struct stat status {};
   // The text of a compressed file has to be made anyway, and the offsets with it.
-  if (file.size() >= kKeptFrom && !file.is_compressed() &&
+  if (file.size() >= kCachedFromBytes && !file.is_compressed() &&
       ::stat(file.path().c_str(), &status) == 0 && !index_folder().empty()) {
     const std::string name = kind + " " + std::filesystem::absolute(file.path()).string();
     header.file_bytes = file.size();
     header.modified_ns = status.st_mtim.tv_sec * 1'000'000'000 + status.st_mtim.tv_nsec;
     header.name_crc = crc32c(name);
-    kept = index_folder() /
-           fmt::format("{:08x}-{:016x}", header.name_crc, std::hash<std::string>{}(name));
-    std::tie(owner_, starts_) = load(kept, header);
+    cached = index_folder() /
+             fmt::format("{:08x}-{:016x}", header.name_crc, std::hash<std::string>{}(name));
+    std::tie(owner_, starts_) = load(cached, header);
     if (owner_ != nullptr) return;
   }
   auto found = std::make_shared<std::vector<int64_t>>();
@@ -106,7 +106,7 @@ RecordIndex::RecordIndex(const InputFile& file, const std::string& kind,
   found->shrink_to_fit();
   starts_ = *found;
   owner_ = std::move(found);
-  if (!kept.empty()) keep(kept, header, starts_);
+  if (!cached.empty()) keep(cached, header, starts_);
 }
 
 }  // namespace quintet::data

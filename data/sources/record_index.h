@@ -1,5 +1,5 @@
 #pragma once
-// Where the records of a file begin. Built by one pass over the file; that of a large file is kept
+// Where the records of a file begin. Built by one pass over the file; that of a large file is cached
 // in $QUINTET_INDEX_DIR (default ~/.cache/quintet/index) and mapped into memory the next time, for
 // as long as the file's size and time of change are the same.
 //
@@ -24,7 +24,7 @@ class RecordIndex {
     int64_t begin, end;
   };
   /// `find` appends the offset of every record, rising. `kind` says which rule it follows: it is
-  /// part of what a kept index is found by.
+  /// part of what a cached index is found by.
   RecordIndex(const InputFile& file, const std::string& kind,
               const std::function<void(std::vector<int64_t>&)>& find);
   int64_t size() const { return static_cast<int64_t>(starts_.size()); }
@@ -34,8 +34,8 @@ class RecordIndex {
     return {starts_[at], at + 1 < starts_.size() ? starts_[at + 1] : file_bytes_};
   }
 
-  /// Files of at least this many bytes have their index kept.
-  static constexpr int64_t kKeptFrom = int64_t{64} << 20;
+  /// Files of at least this many bytes have their index cached.
+  static constexpr int64_t kCachedFromBytes = int64_t{64} << 20;
 
  private:
   int64_t file_bytes_;

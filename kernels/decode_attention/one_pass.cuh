@@ -99,11 +99,11 @@ QT_DEVICE void attend_tokens(const Tokens& tokens, const T* keys, const T* value
       float most = running.largest[r];
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) most = fmaxf(most, scores[u][r]);
-      const float kept = simt::exp2_approx(running.largest[r] - most);
+      const float rescale = simt::exp2_approx(running.largest[r] - most);
       running.largest[r] = most;
-      running.total[r] *= kept;
+      running.total[r] *= rescale;
 #pragma unroll
-      for (int i = 0; i < kLane; ++i) running.sums[r][i] *= kept;
+      for (int i = 0; i < kLane; ++i) running.sums[r][i] *= rescale;
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) {
         const float weight = simt::exp2_approx(scores[u][r] - most);

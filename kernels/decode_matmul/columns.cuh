@@ -74,17 +74,17 @@ __global__ void __launch_bounds__(kSmallBatchThreads)
   simt::wait_for_previous();
 
   // A thread's output, if it has one: a block has at most 8 rows of 32 columns.
-  const int own_row = static_cast<int>(threadIdx.x) / width;
-  const int own_column = static_cast<int>(threadIdx.x) % width;
-  const bool owns = own_row < rows.count && first_column + own_column < p.n;
-  const int64_t to_row = owns ? rows.to(own_row) : 0;
-  const float residual = owns ? residual_at<T>(p, to_row, first_column + own_column) : 0.0f;
+  const int out_row = static_cast<int>(threadIdx.x) / width;
+  const int out_column = static_cast<int>(threadIdx.x) % width;
+  const bool has_output = out_row < rows.count && first_column + out_column < p.n;
+  const int64_t to_row = has_output ? rows.to(out_row) : 0;
+  const float residual = has_output ? residual_at<T>(p, to_row, first_column + out_column) : 0.0f;
   float scales[kMatrices];
 #pragma unroll
   for (int m = 0; m < kMatrices; ++m)
     scales[m] =
         column_scale<W>(m == 0 ? p.weight_scales : p.gate_scales,
-                        rows.matrix * p.n + first_column + own_column, (rows.matrix + 1) * p.n);
+                        rows.matrix * p.n + first_column + out_column, (rows.matrix + 1) * p.n);
   float sums[kMatrices][kRows][kLane] = {}, squares[kRows] = {};
   for (int64_t begin = 0; begin < p.k; begin += a.chunk) {
     const int count = p.k - begin < a.chunk ? static_cast<int>(p.k - begin) : a.chunk;
@@ -125,15 +125,15 @@ __global__ void __launch_bounds__(kSmallBatchThreads)
       if (writes) partial[((warp * kMatrices + m) * kRows + r) * width + share] = sums[m][r][0];
     }
   __syncthreads();
-  if (!owns) return;
-  const float factor = norm_factor<kRows>(p, all_squares, own_row) * rows.weight(own_row);
+  if (!has_output) return;
+  const float factor = norm_factor<kRows>(p, all_squares, out_row) * rows.weight(out_row);
   float total[kMatrices] = {};
 #pragma unroll
   for (int w = 0; w < kSmallBatchWarps; ++w)
 #pragma unroll
     for (int m = 0; m < kMatrices; ++m)
-      total[m] += partial[((w * kMatrices + m) * kRows + own_row) * width + own_column];
-  finish<T>(p, to_row, first_column + own_column, factor * scales[0] * total[0],
+      total[m] += partial[((w * kMatrices + m) * kRows + out_row) * width + out_column];
+  finish<T>(p, to_row, first_column + out_column, factor * scales[0] * total[0],
             kMatrices == 2 ? factor * scales[kMatrices - 1] * total[kMatrices - 1] : 0.0f,
             residual);
 }

@@ -12,20 +12,20 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int64_t warp = (int64_t{blockIdx.x} * kBlockThreads + threadIdx.x) / 32;
   const int64_t group = warp / mask.words_per_row;
   const int64_t column = warp % mask.words_per_row * 32 + threadIdx.x % 32;
-  const bool kept = group < groups && column < depth &&
+  const bool keep = group < groups && column < depth &&
                     is_kept(mask.rule, mask.rule.numbers.first(group * mask.length) +
                                            static_cast<uint64_t>(column));
-  const uint32_t word = __ballot_sync(kWholeWarp, kept);
+  const uint32_t word = __ballot_sync(kWholeWarp, keep);
   if (group < groups && threadIdx.x % 32 == 0) words[warp] = word;
 }
 
 template <int kCount, typename T>
-__device__ void drop_unit(float keep, uint32_t kept, const T* residual, const T* x, T* y,
+__device__ void drop_unit(float keep, uint32_t keep_mask, const T* residual, const T* x, T* y,
                           int64_t i) {
   float v[kCount];
   load<kCount>(x + i, v);
 #pragma unroll
-  for (int k = 0; k < kCount; ++k) v[k] = dropped(keep, kept >> k & 1u, v[k]);
+  for (int k = 0; k < kCount; ++k) v[k] = dropped(keep, keep_mask >> k & 1u, v[k]);
   if (residual != nullptr) {
     float r[kCount];
     load<kCount>(residual + i, r);
@@ -43,7 +43,7 @@ __global__ void drop_each(const __grid_constant__ DropoutRule rule, const T* res
     const uint64_t number = rule.numbers.unsharded
                                 ? static_cast<uint64_t>(i)
                                 : rule.numbers.first(i / depth) + static_cast<uint64_t>(i % depth);
-    drop_unit<count>(rule.keep, kept_bits<count>(rule, number), residual, x, y, i);
+    drop_unit<count>(rule.keep, keep_bits<count>(rule, number), residual, x, y, i);
   });
 }
 

@@ -27,7 +27,7 @@ HWY_INLINE hn::Vec<Words> keep_bits(const DropoutRule& rule, uint64_t index) {
   return hn::VecFromMask(d, hn::Lt(bits, hn::Set(d, rule.threshold)));
 }
 
-HWY_INLINE FloatVec kept(const DropoutRule& rule, FloatVec x, hn::Vec<Words> bits) {
+HWY_INLINE FloatVec dropped(const DropoutRule& rule, FloatVec x, hn::Vec<Words> bits) {
   const Floats d;
   return hn::And(hn::Div(x, hn::Set(d, rule.keep)), hn::BitCast(d, bits));
 }
@@ -39,13 +39,13 @@ void drop_elements(const DropoutRule& rule, uint64_t index, const float* residua
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    auto v = kept(rule, hn::LoadU(d, x + i), keep_bits(rule, index + static_cast<uint64_t>(i)));
+    auto v = dropped(rule, hn::LoadU(d, x + i), keep_bits(rule, index + static_cast<uint64_t>(i)));
     if (residual != nullptr) v = hn::Add(hn::LoadU(d, residual + i), v);
     hn::StoreU(v, d, y + i);
   }
   if (i == n) return;
   auto v =
-      kept(rule, load_first(d, x + i, n - i), keep_bits(rule, index + static_cast<uint64_t>(i)));
+      dropped(rule, load_first(d, x + i, n - i), keep_bits(rule, index + static_cast<uint64_t>(i)));
   if (residual != nullptr) v = hn::Add(load_first(d, residual + i, n - i), v);
   store_first(d, v, y + i, n - i);
 }
@@ -65,7 +65,7 @@ void drop_row(const DropoutRule& rule, const uint32_t* mask, const float* residu
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
   for (; i + lanes <= depth; i += lanes) {
-    auto v = kept(rule, hn::LoadU(d, x + i), hn::LoadU(dw, mask + i));
+    auto v = dropped(rule, hn::LoadU(d, x + i), hn::LoadU(dw, mask + i));
     if (residual != nullptr) v = hn::Add(hn::LoadU(d, residual + i), v);
     hn::StoreU(v, d, y + i);
   }

@@ -70,7 +70,7 @@ QT_DEVICE bool is_kept(const DropoutRule& rule, uint64_t number) {
 QT_DEVICE float dropped(float keep, bool kept, float x) { return kept ? x / keep : 0.0f; }
 /// Bit i: whether element `first` + i is kept.
 template <int kCount>
-QT_DEVICE uint32_t kept_bits(const DropoutRule& rule, uint64_t first) {
+QT_DEVICE uint32_t keep_bits(const DropoutRule& rule, uint64_t first) {
   uint32_t bits = 0;
 #pragma unroll
   for (int i = 0; i < kCount; ++i)
@@ -96,7 +96,7 @@ struct DropoutMask {
   template <int kCount>
   __device__ uint32_t bits(int64_t row, int64_t column) const {
     if (words == nullptr)
-      return kept_bits<kCount>(rule, rule.numbers.first(row) + static_cast<uint64_t>(column));
+      return keep_bits<kCount>(rule, rule.numbers.first(row) + static_cast<uint64_t>(column));
     return shared_bits(row, column);
   }
   /// The same of rows that share bits, for any number of them within 32.

@@ -204,8 +204,8 @@ struct Drawn {
 
 /// whole: of the row. topk, topp: 0 is off.
 template <typename T>
-QT_DEVICE Drawn draw_of_cut(const Row<T>& row, Summary whole, int64_t topk, float topp, Key key,
-                            uint64_t first) {
+QT_DEVICE Drawn draw_of_truncated(const Row<T>& row, Summary whole, int64_t topk, float topp,
+                                  Key key, uint64_t first) {
   Summary left = whole;
   float least = -INFINITY, share = 0;
   const auto probability = [&](float x) { return expf(x - left.best.score - left.log_sum); };
@@ -248,8 +248,9 @@ __global__ void __launch_bounds__(kThreads, 2) sample_kernel(const __grid_consta
   int token = whole.best.index;
   float log_prob = s.rescale_log_probs ? 0.0f : -whole.log_sum;
   if (!is_greedy) {
-    const Drawn drawn = draw_of_cut(row, whole, s.topk, s.topp, *s.key,
-                                    static_cast<uint64_t>(row_id) * static_cast<uint64_t>(s.vocab));
+    const Drawn drawn =
+        draw_of_truncated(row, whole, s.topk, s.topp, *s.key,
+                          static_cast<uint64_t>(row_id) * static_cast<uint64_t>(s.vocab));
     token = token_of(drawn.token, s.vocab);
     const Summary scored = s.rescale_log_probs ? drawn.left : summarize(as_given, all);
     const float x = s.rescale_log_probs ? row.at(token) : as_given.at(token);
@@ -271,8 +272,8 @@ __global__ void __launch_bounds__(kThreads, 2) draw_kernel(const __grid_constant
                        request.temperature};
   DrawnToken drawn{.token = request.token};
   if (request.token < 0) {
-    const Drawn of = draw_of_cut(row, summarize(row, [](float x) { return x == x; }), request.topk,
-                                 request.topp, request.key, 0);
+    const Drawn of = draw_of_truncated(row, summarize(row, [](float x) { return x == x; }),
+                                       request.topk, request.topp, request.key, 0);
     drawn.token = token_of(of.token, d.vocab);
     drawn.log_prob = (row.at(drawn.token) - of.left.best.score) - of.left.log_sum;
   }

@@ -232,9 +232,9 @@ void backward(Views in, Views out, const Attrs& attrs, Stream stream) {
   const T *wo = mlp.out_matrix(in[3]), *dz = mlp.rows_of(in[6], o, "dz");
   T *h0 = mlp.rows_of(in[4], f, "h0"), *h1 = gated ? mlp.rows_of(in[5], f, "h1") : nullptr;
   T *dx = mlp.rows_of(out[0], e, "dx"), *y = mlp.rows_of(out[3], f, "y");
-  const simt::Scratch room0(mlp.hidden_bytes(), stream);
-  const simt::Scratch room1(gated ? mlp.hidden_bytes() : 0, stream);
-  T *d0 = room0.template data<T>(), *d1 = gated ? room1.template data<T>() : nullptr;
+  const simt::Scratch workspace0(mlp.hidden_bytes(), stream);
+  const simt::Scratch workspace1(gated ? mlp.hidden_bytes() : 0, stream);
+  T *d0 = workspace0.template data<T>(), *d1 = gated ? workspace1.template data<T>() : nullptr;
   mlp.fused_or(mlp::Kind::kHiddenGrad,
                {.depth = static_cast<int>(o),
                 .columns = static_cast<int>(f),

@@ -66,16 +66,16 @@ struct Mlp {
                           body(r * f, f, [&](float* y) { rule(begin + r, nullptr, y, y); });
                       });
   }
-  /// y of a chunk; products to kept0 and kept1 unless null. All begin at the chunk.
-  void first_half(int64_t begin, int64_t count, float* y, float* kept0, float* kept1) const {
+  /// y of a chunk; products to saved0 and saved1 unless null. All begin at the chunk.
+  void first_half(int64_t begin, int64_t count, float* y, float* saved0, float* saved1) const {
     const auto product = [&](const float* w, float* h) {
       cpu::gemm({.m = count, .n = f, .k = e}, x + begin * e, e, w, f, h, f);
     };
-    float* h0 = kept0 != nullptr ? kept0 : y;  // activated in place if not kept
+    float* h0 = saved0 != nullptr ? saved0 : y;  // activated in place if not saved
     product(w0, h0);
     float* h1 = nullptr;
     if (w1 != nullptr) {
-      h1 = kept1 != nullptr ? kept1 : cpu::scratch(Scratch::kGateProducts, count * f);
+      h1 = saved1 != nullptr ? saved1 : cpu::scratch(Scratch::kGateProducts, count * f);
       product(w1, h1);
     }
     for_parts(begin, count, [&](int64_t at, int64_t n, const auto& drop) {

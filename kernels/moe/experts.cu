@@ -90,10 +90,10 @@ void experts_in_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream)
   const View &x = in[0], &offsets = in[1], &w0 = in[2], &w1 = in[3], &h0 = in[4], &h1 = in[5];
   const bool gated = !w1.absent();
   const int64_t bytes = h0.elements() * size_of(h0.dtype);
-  const simt::Scratch room0(bytes, stream), room1(gated ? bytes : 0, stream);
+  const simt::Scratch workspace0(bytes, stream), workspace1(gated ? bytes : 0, stream);
   View d0 = h0, d1 = gated ? h1 : View::none();
-  d0.pointer = room0.data<void>();
-  if (gated) d1.pointer = room1.data<void>();
+  d0.pointer = workspace0.data<void>();
+  if (gated) d1.pointer = workspace1.data<void>();
   activate_grad_gpu(std::vector<View>{h0, gated ? h1 : View::none(), in[6]},
                     std::vector<View>{d0, d1}, attrs, stream);
   for_dtype(x, op, [&]<typename T>(T) {

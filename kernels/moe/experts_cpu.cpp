@@ -83,8 +83,8 @@ void experts_in_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   cpu::expect_shape(in[2].rank == 3 && in[2].size(0) == p.experts && in[2].size(1) == depth, op,
                     "bne, bs, xef, xef? -> bnf");
   const float *x = cpu::f32(in[0], op, "x"), *wi_1 = optional(in[3], op, "wi_1");
-  float *y = cpu::f32(out[0], op, "y"), *kept0 = optional(out[1], op, "h0");
-  float* h0 = kept0 != nullptr ? kept0 : y;  // activated in place if not kept
+  float *y = cpu::f32(out[0], op, "y"), *saved0 = optional(out[1], op, "h0");
+  float* h0 = saved0 != nullptr ? saved0 : y;  // activated in place if not saved
   float* h1 = optional(out[2], op, "h1");
   if (wi_1 != nullptr && h1 == nullptr) h1 = cpu::scratch(Scratch::kGateProducts, p.rows * f);
   products(p, false, x, depth, cpu::f32(in[2], op, "wi_0"), h0, f);

@@ -165,17 +165,17 @@ void router_gradients(const View& x, const View& w, const Attrs& attrs, const fl
                       .c = dw.pointer,
                       .a_transposed = true});
   const simt::Scratch workspace(is_bf16(dx) ? dx.elements() * 4 : 0, stream);
-  float* wide = is_bf16(dx) ? workspace.data<float>() : dx.data<float>();
+  float* dx_float = is_bf16(dx) ? workspace.data<float>() : dx.data<float>();
   simt::gemm(stream, {.m = tokens,
                       .n = embed,
                       .k = experts,
                       .a = dlogits,
                       .b = weights,
-                      .c = wide,
+                      .c = dx_float,
                       .b_transposed = true});
   if (!jitter.is_on() || dx.elements() == 0) return;
   for_dtype(dx, "route_grad", [&]<typename T>(T) {
-    simt::launch(jitter_kernel<float, T>, over(dx.elements(), stream), jitter, wide,
+    simt::launch(jitter_kernel<float, T>, over(dx.elements(), stream), jitter, dx_float,
                  elements<T>(dx, "route_grad", "dx"), dx.elements());
   });
 }

@@ -17,10 +17,10 @@ template <typename T>
 struct PhaseArgs {
   const T *x, *dy = nullptr;
   const float* scale = nullptr;
-  const float *squares = nullptr, *products = nullptr;    // [rows] of whole rows
-  T* out = nullptr;                                       // y or dx
-  float *own_squares = nullptr, *own_products = nullptr;  // [rows] of the block
-  float* partials = nullptr;                              // [blocks, depth] parts of dscale
+  const float *squares = nullptr, *products = nullptr;            // [rows] of whole rows
+  T* out = nullptr;                                               // y or dx
+  float *partial_squares = nullptr, *partial_products = nullptr;  // [rows] of the block
+  float* partials = nullptr;                                      // [blocks, depth] parts of dscale
   int64_t rows;
   int32_t depth, whole_depth;
   float eps;
@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   squares = warp_sum(squares);
   products = warp_sum(products);
   if (lane > 0) return;
-  a.own_squares[row] = squares;
-  if (a.dy != nullptr) a.own_products[row] = products;
+  a.partial_squares[row] = squares;
+  if (a.dy != nullptr) a.partial_products[row] = products;
 }
 
 template <typename T, int kLane>
@@ -141,7 +141,7 @@ void launch_sums(const PhaseArgs<T>& a, Stream stream) {
 void rms_norm_squares_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   for_dtype(in[0], "rms_norm", [&]<typename T>(T) {
     PhaseArgs<T> a = args_of<T>(in[0], attrs);
-    a.own_squares = elements<float>(out[0], "rms_norm", "squares");
+    a.partial_squares = elements<float>(out[0], "rms_norm", "squares");
     launch_sums(a, stream);
   });
 }
@@ -151,8 +151,8 @@ void rms_norm_products_gpu(Views in, Views out, const Attrs& attrs, Stream strea
     PhaseArgs<T> a = args_of<T>(in[0], attrs);
     a.scale = elements<float>(in[1], "rms_norm_grad", "scale");
     a.dy = elements<T>(in[2], "rms_norm_grad", "dy");
-    a.own_squares = elements<float>(out[0], "rms_norm_grad", "squares");
-    a.own_products = elements<float>(out[1], "rms_norm_grad", "products");
+    a.partial_squares = elements<float>(out[0], "rms_norm_grad", "squares");
+    a.partial_products = elements<float>(out[1], "rms_norm_grad", "products");
     launch_sums(a, stream);
   });
 }

@@ -53,7 +53,7 @@ class PagedRows : public RowCaches {
       const int64_t past = shared_ + step.position;
       QT_ASSERT(std::ssize(source.slots) >= past);
       row.next.assign(source.slots.begin(), source.slots.begin() + past);
-      row.next.push_back(own_place(row, step.position));
+      row.next.push_back(writable_slot(row, step.position));
       row.begun = row.live = true;
     }
     bool ended = false;
@@ -84,7 +84,7 @@ class PagedRows : public RowCaches {
     bool begun = false, live = false;
   };
 
-  Slot own_place(Row& row, int64_t t) {
+  Slot writable_slot(Row& row, int64_t t) {
     QT_ASSERT(t >= 0 && t < limits_.max_length);
     for (; std::ssize(row.own) <= t / pages_.tokens(); ++held_) row.own.push_back(pages_.take());
     return pages_.slot(row.own[static_cast<size_t>(t / pages_.tokens())], t);

@@ -42,7 +42,7 @@ void fail_thread(std::string_view purpose, const std::system_error& error) {
 }
 
 void check_threads(std::string_view purpose, int count, size_t stack_bytes) {
-  std::latch all_asked(1);
+  std::latch all_requested(1);
   const auto wait = [](void* latch) -> void* {
     static_cast<std::latch*>(latch)->wait();
     return nullptr;
@@ -55,10 +55,10 @@ void check_threads(std::string_view purpose, int count, size_t stack_bytes) {
   int failure = 0;
   for (int i = 0; i < count && failure == 0; ++i) {
     pthread_t thread;
-    failure = pthread_create(&thread, &attributes, wait, &all_asked);
+    failure = pthread_create(&thread, &attributes, wait, &all_requested);
     if (failure == 0) threads.push_back(thread);
   }
-  all_asked.count_down();
+  all_requested.count_down();
   for (const pthread_t thread : threads) pthread_join(thread, nullptr);
   pthread_attr_destroy(&attributes);
   if (failure != 0) fail_thread(purpose, std::system_error(failure, std::generic_category()));

@@ -69,7 +69,7 @@ class Reached {
 };
 
 /// A gin file asks for the macro's value: %gin.REQUIRED was bound before.
-bool is_asked_for(const Bound& bound) {
+bool is_requested(const Bound& bound) {
   return std::any_of(bound.shadowed.begin(), bound.shadowed.end(), [](const Bound& before) {
     return before.value == Value(Macro{kRequiredName});
   });
@@ -129,7 +129,7 @@ void check_flags_used(const Config& config, const ReadByProgram& by_program) {
       if (!bound.where.file.starts_with(kBindingFile)) continue;
       const std::string name = binding_name(entry, param);
       if (entry.target == state.macro) {
-        if (!reached.has_macro(entry.scope) && !is_asked_for(bound))
+        if (!reached.has_macro(entry.scope) && !is_requested(bound))
           problem(name, fmt::format("nothing in the configuration reads the macro '{}'{}", name,
                                     did_you_mean(name, macros)));
       } else if (const std::string scope = unknown_scope(entry, reached); !scope.empty()) {

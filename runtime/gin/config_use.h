@@ -28,11 +28,11 @@ void check_flags_used(const Config& config, const ReadByProgram& by_program);
 /// Why nothing reads a parameter that the original has.
 struct Ineffective {
   enum class Verdict {
-    told,     // changes no result: another value than the default is worth a warning
+    warned,   // changes no result: another value than the default is worth a warning
     refused,  // would change results: another value than the default is an error
     removed   // the original has it no more and refuses it: any value is an error
   };
-  Verdict verdict = Verdict::told;
+  Verdict verdict = Verdict::warned;
   std::string reason;  // ends a sentence: "parameters are float32 in memory"
   /// Whether a value, macros expanded, asks for no more than the default does; may be empty.
   std::function<bool(const Value&, const Config&)> is_met;

@@ -93,15 +93,15 @@ Session::~Session() {
 std::vector<std::string> Session::gather(const std::string& text) const {
   if (!active_) return {text};
   const int local = static_cast<int>(text.size());
-  std::vector<int> sizes(hosts_.size()), places(hosts_.size());
+  std::vector<int> sizes(hosts_.size()), offsets(hosts_.size());
   QT_MPI(MPI_Allgather(&local, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD));
-  std::exclusive_scan(sizes.begin(), sizes.end(), places.begin(), 0);
-  std::string all(static_cast<size_t>(places.back() + sizes.back()), '\0');
-  QT_MPI(MPI_Allgatherv(text.data(), local, MPI_CHAR, all.data(), sizes.data(), places.data(),
+  std::exclusive_scan(sizes.begin(), sizes.end(), offsets.begin(), 0);
+  std::string all(static_cast<size_t>(offsets.back() + sizes.back()), '\0');
+  QT_MPI(MPI_Allgatherv(text.data(), local, MPI_CHAR, all.data(), sizes.data(), offsets.data(),
                         MPI_CHAR, MPI_COMM_WORLD));
   std::vector<std::string> texts;
   for (size_t i = 0; i < sizes.size(); ++i)
-    texts.push_back(all.substr(static_cast<size_t>(places[i]), static_cast<size_t>(sizes[i])));
+    texts.push_back(all.substr(static_cast<size_t>(offsets[i]), static_cast<size_t>(sizes[i])));
   return texts;
 }
 

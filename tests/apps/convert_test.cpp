@@ -105,7 +105,7 @@ TEST(Convert, WhatIsWrittenComputesWhatTransformersDid) {
   }
 }
 
-TEST(Convert, FilesOfWeightsAreNoLargerThanAsked) {
+TEST(Convert, FilesOfWeightsAreNoLargerThanRequested) {
   for (const auto& folder : fixture_folders("huggingface")) {
     SCOPED_TRACE(folder);
     const Scratch scratch;
@@ -140,7 +140,7 @@ TEST(Convert, EveryByteOfTheWeightsIsChecked) {
   }
 }
 
-TEST(Convert, DtypesAreWhatWasAskedFor) {
+TEST(Convert, DtypesAreThoseRequested) {
   const Scratch scratch;
   const fs::path from = generators().front();
   for (const char* dtype : {"bfloat16", "float16", "float32"}) {

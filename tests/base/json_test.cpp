@@ -59,7 +59,7 @@ TEST(Json, StopsAtItsLimits) {
             "file: more than 100 keys");
 }
 
-TEST(Json, StopsWhenItIsTold) {
+TEST(Json, StopsWhenCancelled) {
   int left = 3;
   const JsonLimits limits{.check_stop = [&] {
     if (left-- == 0) throw std::runtime_error("enough");

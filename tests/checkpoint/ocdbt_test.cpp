@@ -219,12 +219,12 @@ class DamagedStore {
 
   /// Unless it is an error that names the folder, what a flip changes is one byte of one value: they have
   /// no checksum. Gives whether it is an error.
-  bool flip_is_told(const fs::path& file, size_t bit) const {
+  bool flip_is_reported(const fs::path& file, size_t bit) const {
     const std::string whole = read_file(file);
     std::string bytes = whole;
     bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
     testing::write_bytes(file, bytes);
-    const bool told = is_told([&](const std::map<std::string, std::string>& after) {
+    const bool told = is_reported([&](const std::map<std::string, std::string>& after) {
       ASSERT_EQ(after.size(), before_.size());
       int differ = 0;
       for (const auto& [key, value] : before_) {
@@ -237,10 +237,10 @@ class DamagedStore {
     return told;
   }
   /// A store that is read all the same holds what it held.
-  bool cut_is_told(const fs::path& file, size_t size) const {
+  bool cut_is_reported(const fs::path& file, size_t size) const {
     const std::string whole = read_file(file);
     testing::write_bytes(file, whole.substr(0, size));
-    const bool told = is_told([&](const auto& after) { EXPECT_EQ(after, before_); });
+    const bool told = is_reported([&](const auto& after) { EXPECT_EQ(after, before_); });
     testing::write_bytes(file, whole);
     return told;
   }
@@ -255,7 +255,7 @@ class DamagedStore {
     return all;
   }
   template <typename Check>
-  bool is_told(const Check& check) const {
+  bool is_reported(const Check& check) const {
     try {
       check(values());
     } catch (const Error& error) {
@@ -281,17 +281,17 @@ TEST(DamagedOcdbt, IsAnErrorOrOneByteOfAValue) {
     int told = 0;
     for (int i = 0; i < 2000; ++i) {
       const fs::path& file = store.files()[random() % store.files().size()];
-      told += store.flip_is_told(file, random() % (fs::file_size(file) * 8)) ? 1 : 0;
+      told += store.flip_is_reported(file, random() % (fs::file_size(file) * 8)) ? 1 : 0;
     }
     EXPECT_GT(told, 100);
     for (size_t i = 0; i < 64; ++i) {
       const fs::path& file = store.files()[random() % store.files().size()];
-      store.cut_is_told(file, fs::file_size(file) * i / 64);
+      store.cut_is_reported(file, fs::file_size(file) * i / 64);
     }
     for (const fs::path& file : store.files()) {
       if (file.filename() != "manifest.ocdbt") continue;
       for (size_t i = 0; i < 64; ++i)
-        EXPECT_TRUE(store.cut_is_told(file, fs::file_size(file) * i / 64));
+        EXPECT_TRUE(store.cut_is_reported(file, fs::file_size(file) * i / 64));
     }
   }
 }

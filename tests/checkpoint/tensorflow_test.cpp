@@ -151,7 +151,7 @@ TEST(DamagedTensorFlow, IsAnErrorOrUnchanged) {
     const fs::path copy = scratch.path() / prefix.filename();
     const HostArrays want = values_of(prefix);
     const int64_t size = testing::bytes_of_files(scratch.path());
-    const auto is_told = [&] {
+    const auto is_reported = [&] {
       try {
         testing::read_within(size, [&] { return open_checkpoint(copy); });
         EXPECT_TRUE(testing::same_state(testing::read_all(*open_checkpoint(copy)), want));
@@ -162,7 +162,7 @@ TEST(DamagedTensorFlow, IsAnErrorOrUnchanged) {
       }
       return false;
     };
-    ASSERT_FALSE(is_told());
+    ASSERT_FALSE(is_reported());
     std::mt19937 random(9);
     for (const auto& entry : fs::directory_iterator(scratch.path())) {
       if (entry.path().extension() == ".safetensors") continue;
@@ -174,12 +174,12 @@ TEST(DamagedTensorFlow, IsAnErrorOrUnchanged) {
         char& byte = bytes[random() % bytes.size()];
         byte = static_cast<char>(byte ^ (1 << random() % 8));
         testing::write_bytes(entry.path(), bytes);
-        told += is_told() ? 1 : 0;
+        told += is_reported() ? 1 : 0;
       }
       EXPECT_GT(told, 1700) << "the footer of an index has bytes that nobody reads";
       for (size_t i = 0; i < 64; ++i) {
         testing::write_bytes(entry.path(), whole.substr(0, whole.size() * i / 64));
-        EXPECT_TRUE(is_told()) << i;
+        EXPECT_TRUE(is_reported()) << i;
       }
       testing::write_bytes(entry.path(), whole);
     }

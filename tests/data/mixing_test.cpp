@@ -200,7 +200,7 @@ seqio.MixtureRegistry.mixtures = [@computed/seqio.Mixture(), @nested/seqio.Mixtu
   EXPECT_DOUBLE_EQ(nested[1], 3 * 4 / 6.0 + 7);
 }
 
-TEST(TaskRegistry, BuiltInTasksAreMadeWhenAskedForAndGiveWay) {
+TEST(TaskRegistry, BuiltInTasksAreMadeOnRequestAndGiveWay) {
   TaskRegistry registry;
   int made = 0;
   registry.add("built_in", [&](const TaskRegistry&) {

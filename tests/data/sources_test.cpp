@@ -92,7 +92,7 @@ TEST_F(Sources, ErrorsNameFileLineAndWhatWasExpected) {
   EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { tsv.open("test"); }), "'test'"));
 }
 
-TEST_F(Sources, BadExamplesAreSkippedIfAsked) {
+TEST_F(Sources, BadExamplesAreSkippedOnRequest) {
   const TsvDataSource tsv({{"train", {write("a.tsv", "1\tone\nbad\n\xFF\t3\n2\ttwo\n")}}}, {},
                           {.on_bad_example = OnBadExample::skip});
   EXPECT_EQ(rows_text(*once(tsv)),

@@ -240,7 +240,7 @@ TEST_F(GinTasks, MistakesAreNamed) {
                        "number_to_words"));
 }
 
-TEST_F(GinTasks, ATaskThatForgetsToTokenizeIsTold) {
+TEST_F(GinTasks, ATaskThatForgetsToTokenizeIsReported) {
   const auto vocabulary = std::make_shared<ByteVocabulary>();
   const Task task({.name = "raw",
                    .source = std::make_shared<TextLineDataSource>(

@@ -136,7 +136,7 @@ TEST_F(TfRecords, NoMoreBadRecordsAreSkippedThanAllowed) {
 
 TEST_F(TfRecords, AnIndexIsKeptAndForgottenWithTheFile) {
   ::setenv("QUINTET_INDEX_DIR", (folder_ / "index").c_str(), 1);
-  const auto big = write("big", std::string(RecordIndex::kKeptFrom, 'x'));
+  const auto big = write("big", std::string(RecordIndex::kCachedFromBytes, 'x'));
   int passes = 0;
   const auto records = [&] {
     const RecordIndex index(InputFile(big), "test", [&](std::vector<int64_t>& starts) {
@@ -148,8 +148,8 @@ TEST_F(TfRecords, AnIndexIsKeptAndForgottenWithTheFile) {
   EXPECT_EQ(records(), 1);
   EXPECT_EQ(records(), 1);
   EXPECT_EQ(passes, 1);
-  const auto kept = *std::filesystem::directory_iterator(folder_ / "index");
-  std::filesystem::resize_file(kept.path(), std::filesystem::file_size(kept.path()) - 1);
+  const auto cached = *std::filesystem::directory_iterator(folder_ / "index");
+  std::filesystem::resize_file(cached.path(), std::filesystem::file_size(cached.path()) - 1);
   EXPECT_EQ(records(), 2) << "a damaged index was used";
   std::ofstream(big, std::ios::app) << "more";
   EXPECT_EQ(records(), 3) << "the file has changed";

@@ -42,7 +42,7 @@ def test_a_model_answers_the_same_in_every_format(folder):
     assert json.loads((folder / "2-hf" / "generation_config.json").read_text())["eos_token_id"] == 1
 
 
-def test_rounded_weights_are_told_apart(folder):
+def test_rounded_weights_are_distinguished(folder):
     done = quintet("convert", KINDS / "t5_1_0", folder / "half", "--to=hf", "--dtype=bfloat16", "--check")
     assert 0 < json.loads(done.out)["largest_difference"] < json.loads(done.out)["largest_logit"] / 10, done
     assert json.loads((folder / "half" / "config.json").read_text())["torch_dtype"] == "bfloat16"
@@ -175,7 +175,7 @@ def test_memory_is_that_of_the_largest_tensor(folder):
             source = folder / "to-t5x"
 
 
-def test_what_cannot_be_done_is_said(folder):
+def test_what_cannot_be_done_is_reported(folder):
     model = KINDS / "t5_1_1"
     for arguments, words in (
             ([model, folder / "out", "--to=gguf"], "formats are native, t5x, hf"),

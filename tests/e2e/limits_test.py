@@ -54,7 +54,7 @@ def open_to_user(folder):
         os.chown(path, USER, USER)
 
 
-def is_told(code, error, where):
+def is_reported(code, error, where):
     """4 or 5, and a sentence that begins with 'error:'."""
     if code == 127:
         return  # less than the program itself takes: the loader says so before it begins
@@ -80,7 +80,7 @@ def sweep(folder, limit_of, limits):
         need = need_of(error)
         if code == 0:
             continue
-        is_told(code, error, f"limit {limit}")
+        is_reported(code, error, f"limit {limit}")
         assert code in (4, 127), f"limit {limit}: {error}"
         if need is not None:
             needs.add(need)
@@ -90,7 +90,7 @@ def sweep(folder, limit_of, limits):
     return needs
 
 
-def memory_is_told(folder, limit_of, little, all_limits):
+def memory_is_reported(folder, limit_of, little, all_limits):
     """little: MiB that suffice to work the need out, and for no more."""
     need_another_user()
     open_to_user(folder)
@@ -104,12 +104,12 @@ def memory_is_told(folder, limit_of, little, all_limits):
         assert code == 0, f"limit {limit}, above the need {need}: exit {code}: {error[-1500:]}"
 
 
-def test_memory_below_the_need_is_told_and_above_it_enough(folder):
-    memory_is_told(folder, lambda limit: {"memory": limit}, 150, range(100, 401, 5))
+def test_memory_below_the_need_is_reported_and_above_it_enough(folder):
+    memory_is_reported(folder, lambda limit: {"memory": limit}, 150, range(100, 401, 5))
 
 
-def test_data_below_the_need_is_told_and_above_it_enough(folder):
-    memory_is_told(folder, lambda limit: {"data": limit}, 50, range(5, 201, 5))
+def test_data_below_the_need_is_reported_and_above_it_enough(folder):
+    memory_is_reported(folder, lambda limit: {"data": limit}, 50, range(5, 201, 5))
 
 
 def test_the_need_grows_with_the_model_and_the_batch(folder):
@@ -151,17 +151,17 @@ def test_no_verb_dies_of_memory(folder):
                 shutil.rmtree(folder / name, ignore_errors=True)
             code, error = outcome(folder, commands[verb](), memory=limit)
             if code != 0 and not (verb == "serve" and "203.0.113.1" in error):
-                is_told(code, error, f"{verb} within {limit} MiB")
+                is_reported(code, error, f"{verb} within {limit} MiB")
 
 
-def test_a_stack_that_cannot_be_had_is_told(folder):
+def test_a_stack_that_cannot_be_had_is_reported(folder):
     """From the least the loader takes, in steps of 32 KiB, to 3 MiB above it: the main thread's stack is among that."""
     need_another_user()
 
     def code_within(kib):
         code, error = outcome(folder, ["--version"], memory=kib / 1024)
         if code != 0:
-            is_told(code, error, f"--version within {kib} KiB")
+            is_reported(code, error, f"--version within {kib} KiB")
         return code
 
     refused, loaded = 1024, 1 << 20
@@ -171,7 +171,7 @@ def test_a_stack_that_cannot_be_had_is_told(folder):
     assert 4 in [code_within(kib) for kib in range(loaded, loaded + 3072, 32)]
 
 
-def test_threads_that_cannot_be_had_are_told(folder):
+def test_threads_that_cannot_be_had_are_reported(folder):
     """One process with 1 to 6 threads: what cannot be saved beside training is saved in its turn."""
     need_another_user()
     open_to_user(folder)
@@ -179,7 +179,7 @@ def test_threads_that_cannot_be_had_are_told(folder):
     for threads in range(1, 7):
         code, error = outcome(folder, training(folder), threads=threads)
         if code != 0:
-            is_told(code, error, f"{threads} threads")
+            is_reported(code, error, f"{threads} threads")
             assert code == 4 and "thread" in error and f"ulimit -u: {threads}," in error, error
         waited |= "to save a checkpoint" in error and "training waits for this save" in error
         if code == 0:
@@ -188,7 +188,7 @@ def test_threads_that_cannot_be_had_are_told(folder):
     assert waited and codes[0] == 4 and codes[-1] == 0 and codes == sorted(codes, reverse=True), codes
 
 
-def test_a_team_that_cannot_be_had_is_told(folder):
+def test_a_team_that_cannot_be_had_is_reported(folder):
     """OpenMP's library would end the process with code 1, at the start and at every later parallel region."""
     need_another_user()
     open_to_user(folder)
@@ -196,11 +196,11 @@ def test_a_team_that_cannot_be_had_is_told(folder):
     for threads in range(1, 7):
         code, error = outcome(folder, training(folder), threads=threads, environment={"OMP_NUM_THREADS": "2"})
         if code != 0:
-            is_told(code, error, f"a team of 2 among {threads} threads")
+            is_reported(code, error, f"a team of 2 among {threads} threads")
         codes.append(code)
     assert codes[-1] == 0, codes
     code, error = outcome(folder, training(folder), threads=7, environment={"OMP_NUM_THREADS": "16"})
-    is_told(code, error, "a team of 16")
+    is_reported(code, error, "a team of 16")
     assert code == 4 and "--threads" in error, error
 
 

@@ -45,14 +45,14 @@ def test_limits_of_numbers_can_be_read(folder):
         assert "--port" in result.err and "65535" in result.err, result
 
 
-def test_a_file_that_infer_cannot_read_is_told_before_it_is_read(folder):
+def test_a_file_that_infer_cannot_read_is_reported_before_it_is_read(folder):
     model = trained(folder)
     (folder / "plain.txt").write_text("words: 17\n")
     result = quintet("infer", model, f"--input={folder}/plain.txt", f"--output_dir={folder}/o", expect=2)
     assert ".jsonl" in result.err and ".tfrecord" in result.err and "checksum" not in result.err, result
 
 
-def test_another_model_s_directory_is_told_in_a_few_lines(folder):
+def test_another_model_s_directory_is_reported_in_a_few_lines(folder):
     trained(folder)
     result = quintet(*tiny(folder / "run", 20, "--gin.network.T5Config.emb_dim=24"), expect=3)
     lines = result.err.strip().splitlines()
@@ -137,7 +137,7 @@ def test_help_is_in_plain_words_and_fits_the_terminal(folder):
     assert "1 or more; default 0" not in re.sub(r"\s+", " ", quintet("eval", "--help").out)  # 0 is "not given" there
 
 
-def test_a_gin_file_without_its_flag_is_told_the_flag(folder):
+def test_a_gin_file_without_its_flag_is_answered_with_the_flag(folder):
     result = quintet("train", "quintet/quickstart.gin", f"--model_dir={folder}/run", expect=2)
     assert "--gin_file=quintet/quickstart.gin" in result.err, result.err
 
@@ -171,7 +171,7 @@ def test_the_table_of_layouts_comes_after_the_results(folder):
     assert table and table[0] > results[-1], done.stdout
 
 
-def test_an_unknown_task_is_told_how_to_find_the_known_ones(folder):
+def test_an_unknown_task_is_answered_with_how_to_find_the_known_ones(folder):
     result = quintet("data", "show", "nope", expect=2)
     assert "quintet data list" in result.err and len(result.err) < 200, result
     listed = quintet("data", "list")

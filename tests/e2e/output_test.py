@@ -101,7 +101,7 @@ def test_answers_beyond_a_limit_of_the_file_are_missed(folder):
         assert len(found) == limit and whole.encode().startswith(found), (limit, len(found))
 
 
-def test_an_error_that_only_shows_at_the_end_is_told(folder):
+def test_an_error_that_only_shows_at_the_end_is_reported(folder):
     assert SHIM.exists(), f"{SHIM} is not built"
     faults = dict(ENVIRONMENT, LD_PRELOAD=str(SHIM), QT_FAULT="close:1=EDQUOT", QT_FAULT_DIR=str(folder),
                   ASAN_OPTIONS="verify_asan_link_order=0:detect_leaks=0")
@@ -160,7 +160,7 @@ def test_training_goes_on_without_a_reader_of_stderr(folder):
     assert done.returncode == 0 and e2e.steps_of(folder / "full")[-1] == 4, done
 
 
-def test_files_that_are_not_written_to_the_end_are_told(folder):
+def test_files_that_are_not_written_to_the_end_are_reported(folder):
     """The last write and the last close of each file of summaries."""
     assert SHIM.exists(), f"{SHIM} is not built"
     run = folder / "run"

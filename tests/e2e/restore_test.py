@@ -200,7 +200,7 @@ def test_the_best_and_the_pinned_checkpoints_stay(folder):
     assert steps_of(run) == sorted({0, best[0], least, 12, 14}), (steps_of(run), loss)
 
 
-def test_a_metric_that_nobody_writes_is_told(folder):
+def test_a_metric_that_nobody_writes_is_reported(folder):
     more = with_import(folder, "checkpoints.OrbaxCheckpointManagerInterface.metric_name_to_monitor = 'train/los'\n")
     result = quintet(*tiny(folder / "run", 5, more, *saving(period=1, keep=1)))
     assert "there is no metric 'train/los' by which checkpoints are kept" in result.err, result

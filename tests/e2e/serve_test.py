@@ -307,7 +307,7 @@ def test_files_cut_short_before_it_serves_are_named(folder):
             file.write_bytes(whole)
 
 
-def test_logs_hold_no_text_unless_asked(folder):
+def test_logs_hold_no_text_unless_requested(folder):
     model = trained(folder)
     for flags in [], ["--log_prompts"]:
         with serving(model, *flags) as server:

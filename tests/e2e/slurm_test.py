@@ -84,7 +84,7 @@ def said(environment, *words, check=True):
     return subprocess.run(words, env=environment, check=check, capture_output=True, text=True, timeout=60).stdout.strip()
 
 
-def test_a_job_that_is_asked_to_end_saves_and_is_queued_again(folder):
+def test_a_job_that_is_requested_to_end_saves_and_is_queued_again(folder):
     missing = [name for name in DAEMONS if command(name) is None]
     if os.geteuid() != 0 or missing:
         e2e.skip(f"a Slurm of our own needs root and {', '.join(DAEMONS)} (Debian: slurm-wlm); missing here: "

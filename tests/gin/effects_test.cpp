@@ -59,7 +59,7 @@ TEST_F(Effects, EveryRowOfTheTableNamesAParameter) {
   }
 }
 
-TEST_F(Effects, OtherValuesThanTheDefaultAreToldWithFileAndLine) {
+TEST_F(Effects, OtherValuesThanTheDefaultAreReportedWithFileAndLine) {
   EXPECT_EQ(warnings("\ntrain.use_hardware_rng = True\n"),
             "warning: my.gin:2: t5x.train.train.use_hardware_rng = True has no effect: random "
             "numbers are Threefry's on every machine\n");
@@ -69,7 +69,7 @@ TEST_F(Effects, OtherValuesThanTheDefaultAreToldWithFileAndLine) {
   EXPECT_EQ(warnings("RNG = False\ntrain.use_hardware_rng = %RNG\n"), "");
 }
 
-TEST_F(Effects, WhatHappensAnywayIsNotTold) {
+TEST_F(Effects, WhatHappensAnywayIsNotReported) {
   EXPECT_EQ(warnings("train.summarize_config_fn = @gin_utils.summarize_gin_config\n"
                      "train.get_dataset_fn = @t5x.utils.get_dataset\n"
                      "SaveCheckpointConfig.save_dataset = True\n"
@@ -160,7 +160,7 @@ std::string error_of(const std::string& binding) {
   return "no error";
 }
 
-TEST(Evaluation, IsToldWhatItReads) {
+TEST(Evaluation, IsGivenWhatItReads) {
   EXPECT_NO_THROW(read_evaluation("utils.RestoreCheckpointConfig.strict = True"));
   EXPECT_NO_THROW(read_evaluation("utils.RestoreCheckpointConfig.assignment_map = [('a', 'b')]"));
   EXPECT_NO_THROW(read_evaluation("utils.RestoreCheckpointConfig.dtype = 'float16'"));
@@ -193,7 +193,7 @@ SaveCheckpointConfig saving(const std::string& text) {
   return made;
 }
 
-TEST(Saving, CopiesAreAskedForByNameOrByT5xsClass) {
+TEST(Saving, CopiesAreChosenByNameOrByT5xsClass) {
   using Formats = std::vector<std::string>;
   const std::string by_class =
       "utils.SaveCheckpointConfig.checkpointer_cls = @checkpoints.Checkpointer\n";

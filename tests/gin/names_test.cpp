@@ -115,7 +115,7 @@ TEST_F(GinNames, ImportsAndUseDecideBetweenEqualSuffixes) {
             "t5x.examples.t5.network.T5Config.x\n");
 }
 
-TEST_F(GinNames, AnUnknownModuleIsToldOnce) {
+TEST_F(GinNames, AnUnknownModuleIsReportedOnce) {
   const std::string text =
       error(dynamic + "from elsewhere import network\nnetwork.T5Config.x = 1\nnetwork.Other.x = 2");
   EXPECT_NE(text.find("No module named 'elsewhere.network'"), std::string::npos);

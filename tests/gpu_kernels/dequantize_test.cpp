@@ -124,7 +124,7 @@ TEST_F(Dequantize, EveryByteOfFloat8) {
   got[0x7f] = got[0xff] = 0;  // NaN, or 480 before sm_89
   EXPECT_EQ(got, want);
 }
-TEST_F(Dequantize, AnIdOutsideTheTableIsSaid) {
+TEST_F(Dequantize, AnIdOutsideTheTableIsReported) {
   const std::vector<int8_t> table(24, 1);
   const std::vector<int32_t> ids{0, 3};
   const OnDevice<int8_t> there(device(), table);

@@ -50,7 +50,7 @@ TEST(Initializers, GiveT5xInitialParameters) {
   EXPECT_GT(checked, 0);
 }
 
-TEST(Initializers, VarianceScalingTakesTheAxesAndModeItIsTold) {
+TEST(Initializers, VarianceScalingTakesTheAxesAndModeItIsGiven) {
   const std::vector<int64_t> shape{3, 200, 5, 400};
   std::vector<float> x(3 * 200 * 5 * 400);
   const auto deviation = [&](const VarianceScalingOptions& options) {

@@ -158,7 +158,7 @@ TEST_F(Algorithms, ThatDoNotFitAreMeasuredAgain) {
   EXPECT_EQ(outcome.ran.substr(outcome.ran.size() - 2), "22");
 }
 
-TEST_F(Algorithms, OfAnotherGpuAreSaidSoAndMeasuredAgain) {
+TEST_F(Algorithms, OfAnotherGpuAreReportedAndMeasuredAgain) {
   in_process({.fastest = 1});
   std::string text = text_of(file());
   text.resize(text.rfind("crc32c"));

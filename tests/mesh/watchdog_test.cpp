@@ -46,7 +46,7 @@ bool ends_the_job(bool goes_on_waiting) {
 
 TEST(Watchdog, APeerThatDoesNotAnswerEndsTheJob) { EXPECT_TRUE(ends_the_job(true)); }
 
-TEST(Watchdog, AWaitThatIsOverWhileThePeerIsAskedDoesNot) { EXPECT_FALSE(ends_the_job(false)); }
+TEST(Watchdog, AWaitThatIsOverWhileThePeerIsQueriedDoesNot) { EXPECT_FALSE(ends_the_job(false)); }
 
 }  // namespace
 }  // namespace quintet

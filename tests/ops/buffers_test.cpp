@@ -20,7 +20,7 @@ TEST(Buffers, NoticeWritesBeforeAndAfterThePayload) {
     }
 }
 
-TEST(Buffers, StartAtTheAddressAskedFor) {
+TEST(Buffers, StartAtTheAddressRequested) {
   for (int shift : {0, 1}) {
     const Buffer buffer({5}, DType::f32, {}, {}, shift);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.view().pointer) % 64, 4u * shift);

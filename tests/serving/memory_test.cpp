@@ -166,7 +166,7 @@ TEST(EngineMemory, CancellingFreesItBeforeTheNextStep) {
   EXPECT_LT(ended.results.front().tokens.size(), 10u);
 }
 
-TEST(DeviceMemory, WhatTheDeviceHasNotIsSaidBeforeAnyJob) {
+TEST(DeviceMemory, WhatTheDeviceHasNotIsReportedBeforeAnyJob) {
   if (on_cpu()) GTEST_SKIP() << "the CPU takes pages one by one";
   const auto network = tiny_network("encdec");
   const auto code_of = [&](int64_t bytes) {

@@ -1,7 +1,7 @@
 #pragma once
 // The rows that the table of ineffective.h is made of.
 //
-//   {{kTrain}, "gc_period", kTold, "there is no garbage collector"}
+//   {{kTrain}, "gc_period", kWarned, "there is no garbage collector"}
 //   {{kEncoder, kDecoder}, "layer_norm_factory", kRefused, "...", is_named("...T5LayerNorm")}
 
 #include <string>
@@ -12,7 +12,8 @@
 namespace quintet::ineffective {
 
 using Verdict = gin::Ineffective::Verdict;
-constexpr Verdict kTold = Verdict::told, kRefused = Verdict::refused, kRemoved = Verdict::removed;
+constexpr Verdict kWarned = Verdict::warned, kRefused = Verdict::refused,
+                  kRemoved = Verdict::removed;
 using IsMet = std::function<bool(const gin::Value&, const gin::Config&)>;
 
 /// One parameter of several configurables; see gin::Ineffective.

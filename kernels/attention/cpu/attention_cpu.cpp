@@ -171,7 +171,8 @@ void weighted_sum(const float* weight, const float* x, int64_t count, int64_t st
 }
 
 /// The same head query by query; scores: [keys rounded up to a vector].
-void forward_few(const Problem& p, int64_t b, int64_t head, float* out, float* lse, float* scores) {
+void forward_few_queries(const Problem& p, int64_t b, int64_t head, float* out, float* lse,
+                         float* scores) {
   const float* keep = p.keep_row(b, head);
   const float *k = p.head_rows(p.k, p.keys, b, head), *v = p.head_rows(p.v, p.keys, b, head);
   for (int64_t i = 0; i < p.queries; ++i) {
@@ -199,7 +200,7 @@ void forward_few(const Problem& p, int64_t b, int64_t head, float* out, float* l
 
 void forward_head(const Problem& p, int64_t b, int64_t head, float* out, float* lse,
                   float* memory) {
-  if (p.queries <= kFewQueries) return forward_few(p, b, head, out, lse, memory);
+  if (p.queries <= kFewQueries) return forward_few_queries(p, b, head, out, lse, memory);
   ForwardHead(p, b, head, memory).run(out, lse);
 }
 

@@ -110,7 +110,8 @@ void Problem::make_bias_diagonals(const View& table, const Attrs& attrs) {
 
 void Problem::draw_keep(const View& q_view, int64_t all_heads, double rate, Key key) {
   QT_CHECK(rate > 0 && rate < 1, "attention: dropout rate {} must be at least 0 and below 1", rate);
-  const float keep_probability = static_cast<float>(1.0 - rate), kept = 1.0F / keep_probability;
+  const float keep_probability = static_cast<float>(1.0 - rate),
+              keep_scale = 1.0F / keep_probability;
   const int64_t first_head = depth == 0 ? 0 : q_view.origin[2] / depth;
   std::vector<uint8_t> drawn(static_cast<size_t>(batch * heads * keys));
   const auto draw = [&](int64_t first, int64_t rows) {
@@ -125,7 +126,7 @@ void Problem::draw_keep(const View& q_view, int64_t all_heads, double rate, Key 
     for (int64_t b = 0; b < batch; ++b) draw(b, 1);
   keep.resize(drawn.size() + kDiagonalsPadding);
   std::transform(drawn.begin(), drawn.end(), keep.begin(),
-                 [kept](uint8_t is_kept) { return is_kept != 0 ? kept : 0.0F; });
+                 [keep_scale](uint8_t is_kept) { return is_kept != 0 ? keep_scale : 0.0F; });
 }
 
 bool Problem::allowed(int64_t b, int64_t query, int64_t key) const {
@@ -133,10 +134,10 @@ bool Problem::allowed(int64_t b, int64_t query, int64_t key) const {
     const int32_t segment = q_segments[b * queries + query];
     if (segment == 0 || segment != kv_segments[b * keys + key]) return false;
   }
-  const int64_t own = query - first_relative;  // the key at the query's position
-  if (!causal || key <= own) return true;
-  return prefix != nullptr && own >= 0 && own < keys && prefix[b * keys + own] != 0 &&
-         prefix[b * keys + key] != 0;
+  const int64_t self_key = query - first_relative;  // the key at the query's position
+  if (!causal || key <= self_key) return true;
+  return prefix != nullptr && self_key >= 0 && self_key < keys &&
+         prefix[b * keys + self_key] != 0 && prefix[b * keys + key] != 0;
 }
 
 AllowedKeys Problem::allowed_in(int64_t b, int64_t query, int64_t begin, int64_t end) const {
@@ -176,15 +177,15 @@ void Problem::find_allowed_keys() {
       // Neighbouring queries mostly share a segment, whose keys are looked for once.
       const int32_t* of = q_segments == nullptr ? nullptr : q_segments + b * queries + i;
       if (i == 0 || (of != nullptr && of[0] != of[-1])) segment = segment_keys(b, i);
-      const int64_t own = i - first_relative;
-      const int64_t until = causal ? std::clamp<int64_t>(own + 1, 0, keys) : keys;
-      const bool in_prefix = runs.has(own);
+      const int64_t self_key = i - first_relative;
+      const int64_t until = causal ? std::clamp<int64_t>(self_key + 1, 0, keys) : keys;
+      const bool in_prefix = runs.has(self_key);
       AllowedKeys found = segment;
       const bool is_simple =
-          !segment.has_holes && (!in_prefix || runs.last_run_before(own, segment.end));
+          !segment.has_holes && (!in_prefix || runs.last_run_before(self_key, segment.end));
       if (is_simple)
         found.end = static_cast<int32_t>(
-            std::min<int64_t>(segment.end, in_prefix ? runs.end_of(own) : until));
+            std::min<int64_t>(segment.end, in_prefix ? runs.end_of(self_key) : until));
       else
         found = allowed_in(b, i, segment.begin,
                            in_prefix ? segment.end : std::min<int64_t>(segment.end, until));

@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kGeneralThreads)
           float weight = 0, dscore = 0;
           if (attends(p, b, query, at, keys)) {
             weight = expf(score - lse[query]);
-            dscore = weight * (p.kept * dweights[i][j] - delta[query]);
+            dscore = weight * (p.keep_scale * dweights[i][j] - delta[query]);
           }
           weights[row * kStride + column] = weight;
           dscores[row * kStride + column] = dscore;
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kGeneralThreads)
         if (tx + 16 * c >= p.depth) continue;
         const int64_t at = p.offset(p.keys, b, at_key, head) + tx + 16 * c;
         to.dk[at] = simt::from_float<T>(p.scale * dk[i][c]);
-        to.dv[at] = simt::from_float<T>(is_kept ? p.kept * dv[i][c] : 0.0F);
+        to.dv[at] = simt::from_float<T>(is_kept ? p.keep_scale * dv[i][c] : 0.0F);
       }
     }
   }

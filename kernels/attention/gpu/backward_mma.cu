@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         const auto weights = [&](int j, int half) {
           return make_float2(scores[4 * j + 2 * half], scores[4 * j + 2 * half + 1]);
         };
-        differentiate_transposed<kFragments>(weights, dweights, delta + from / 2, p.kept, c);
+        differentiate_transposed<kFragments>(weights, dweights, delta + from / 2, p.keep_scale, c);
 #pragma unroll
         for (int j = 0; j < kFragments; ++j)
 #pragma unroll
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     simt::cp_async_wait<0>();
     store_keys<kDepth>(p, b, head, key0 + warp * 16, dk, p.scale, nullptr, to.dk);
-    store_keys<kDepth>(p, b, head, key0 + warp * 16, dv, p.kept, in.keep, to.dv);
+    store_keys<kDepth>(p, b, head, key0 + warp * 16, dv, p.keep_scale, in.keep, to.dv);
   }
   if (to.dbias_diagonals == nullptr) return;
   __syncthreads();

@@ -228,7 +228,7 @@ class Consumer {
       release(barriers.keys_empty(keys.stage()));
       const int first = block * kKeys + thread / 32 * 16;
       store_keys(first, dk, p.scale, nullptr, to.dk);
-      store_keys(first, dv, p.kept, in.keep, to.dv);
+      store_keys(first, dv, p.keep_scale, in.keep, to.dv);
     }
   }
 
@@ -309,7 +309,8 @@ class Consumer {
     simt::wgmma_fence_registers(dweights);
     differentiate_transposed<kQueries / 8>(
         [&](int j, int half) { return simt::unpack<bf16>(weights[j / 2][2 * (j % 2) + half]); },
-        dweights, simt::shared<float2>(statistics + S::kStatisticsBytes, kQueries / 2), p.kept, c);
+        dweights, simt::shared<float2>(statistics + S::kStatisticsBytes, kQueries / 2),
+        p.keep_scale, c);
     pack(dweights, dscores);
     simt::wgmma_fence_registers(dv);
     simt::wgmma_fence_registers(dk);

@@ -50,7 +50,7 @@ struct Problem {
   int first_relative;  // position of key 0 minus position of query 0
   int reach;           // relative positions beyond +-reach have the bias of +-reach
   float scale;
-  float kept;  // what a value that dropout kept is multiplied with; 1 without dropout
+  float keep_scale;  // what a value that dropout kept is multiplied with; 1 without dropout
   bool causal;
   const int32_t *q_segments, *kv_segments, *prefix;  // null: not given
   const int2* rows;    // [batch, queries] of packed RowKeys; null: they follow from `causal`
@@ -115,11 +115,11 @@ __device__ inline bool allowed(const Problem& p, int b, int i, int j) {
     if (segment == 0 || segment != p.kv_segments[static_cast<int64_t>(b) * p.keys + j])
       return false;
   }
-  const int own = i - p.first_relative;  // the key at the query's position
-  if (!p.causal || j <= own) return true;
-  if (p.prefix == nullptr || own < 0 || own >= p.keys) return false;
+  const int self_key = i - p.first_relative;  // the key at the query's position
+  if (!p.causal || j <= self_key) return true;
+  if (p.prefix == nullptr || self_key < 0 || self_key >= p.keys) return false;
   const int32_t* flags = p.prefix + static_cast<int64_t>(b) * p.keys;
-  return flags[own] != 0 && flags[j] != 0;
+  return flags[self_key] != 0 && flags[j] != 0;
 }
 
 /// Whether query i attends to key j (of a row whose range is `row`), masked or not.

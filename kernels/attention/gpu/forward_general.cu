@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kGeneralThreads)
   for (int i = 0; i < kRows; ++i) {
     const int query = first + ty + 16 * i;
     if (query >= p.queries) continue;
-    const float share = total[i] > 0 ? p.kept / total[i] : total[i] == 0 ? 0 : total[i];
+    const float share = total[i] > 0 ? p.keep_scale / total[i] : total[i] == 0 ? 0 : total[i];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c)
       if (tx + 16 * c < p.depth)

@@ -28,7 +28,7 @@ __device__ void store_rows(const Problem& p, int b, int head, int query, const f
   for (int half = 0; half < 2; ++half) {
     const int i = query + 8 * half;
     if (i >= p.queries) continue;
-    const float share = softmax.share(half) * p.kept;
+    const float share = softmax.share(half) * p.keep_scale;
     auto* to = reinterpret_cast<uint32_t*>(out + p.offset(p.queries, b, i, head));
 #pragma unroll
     for (int j = 0; j < kDepth / 8; ++j)

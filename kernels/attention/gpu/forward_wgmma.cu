@@ -252,7 +252,7 @@ class Consumer {
     const auto out = tile(0, queries.stage()) + 64 * group * kBoxColumns;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float share = softmax.share(half) * p.kept;
+      const float share = softmax.share(half) * p.keep_scale;
 #pragma unroll
       for (int j = 0; j < kDepth / 8; ++j) {
         const int r = row + 8 * half, chunk = j % 8;

@@ -198,11 +198,11 @@ __device__ void weights_transposed(float (&s)[4 * kFragments], float scale,
   }
 }
 
-/// Gradients of weights become gradients of scores: dp = p * (kept * dp - delta), delta as lse
+/// Gradients of weights become gradients of scores: dp = p * (keep_scale * dp - delta), delta as lse
 /// above. weights(j, half): of fragment j the two weights of row `half`.
 template <int kFragments, typename Weights>
 __device__ void differentiate_transposed(const Weights& weights, float (&dp)[4 * kFragments],
-                                         simt::Shared<float2> delta, float kept, int c) {
+                                         simt::Shared<float2> delta, float keep_scale, int c) {
 #pragma unroll
   for (int j = 0; j < kFragments; ++j) {
     const float2 less = delta[4 * j + c];
@@ -210,8 +210,8 @@ __device__ void differentiate_transposed(const Weights& weights, float (&dp)[4 *
     for (int half = 0; half < 2; ++half) {
       const float2 p = weights(j, half);
       float* two = &dp[4 * j + 2 * half];
-      two[0] = p.x * fmaf(kept, two[0], -less.x);
-      two[1] = p.y * fmaf(kept, two[1], -less.y);
+      two[0] = p.x * fmaf(keep_scale, two[0], -less.x);
+      two[1] = p.y * fmaf(keep_scale, two[1], -less.y);
     }
   }
 }

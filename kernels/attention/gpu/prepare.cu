@@ -40,7 +40,7 @@ constexpr int kRowWarps = 8, kRowsOfWarp = kTileQueries / kRowWarps;
 
 // What a row knows of itself and has seen of its keys.
 struct RowScan {
-  int segment, own;  // own: the key at the query's position
+  int segment, self_key;  // self_key: the key at the query's position
   bool is_prefix;
   int begin, last, count;
 };
@@ -59,11 +59,12 @@ __global__ void __launch_bounds__(32 * kRowWarps)
   RowScan scans[kRowsOfWarp];
 #pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r) {
-    const int i = min(first + r, p.queries - 1), own = i - p.first_relative;
+    const int i = min(first + r, p.queries - 1), self_key = i - p.first_relative;
     const int segment =
         p.q_segments == nullptr ? 1 : p.q_segments[static_cast<int64_t>(b) * p.queries + i];
-    const bool is_prefix = flags != nullptr && own >= 0 && own < p.keys && flags[own] != 0;
-    scans[r] = {segment, own, is_prefix, p.keys, -1, 0};
+    const bool is_prefix =
+        flags != nullptr && self_key >= 0 && self_key < p.keys && flags[self_key] != 0;
+    scans[r] = {segment, self_key, is_prefix, p.keys, -1, 0};
   }
   for (int base = lane; base < p.keys; base += 32 * kHeld) {
     int segments[kHeld];  // 0: no key
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(32 * kRowWarps)
       for (int n = 0; n < kHeld; ++n) {
         const int j = base + 32 * n;
         const bool is_seen =
-            !p.causal || j <= row.own || (row.is_prefix && (prefixes >> n & 1U) != 0);
+            !p.causal || j <= row.self_key || (row.is_prefix && (prefixes >> n & 1U) != 0);
         if (segments[n] == 0 || segments[n] != row.segment || !is_seen) continue;
         row.begin = min(row.begin, j);
         row.last = j;
@@ -276,12 +277,12 @@ void Prepared::read_masks(Views in, Stream stream) {
 }
 
 void Prepared::drop(const View& q_view, const Attrs& attrs, Stream stream) {
-  problem.kept = 1;
+  problem.keep_scale = 1;
   const auto rate = attrs.get_or<double>("rate", 0.0);
   if (rate == 0) return;
   QT_CHECK(rate > 0 && rate < 1, "attention: dropout rate {} must be at least 0 and below 1", rate);
   const auto keep_probability = static_cast<float>(1.0 - rate);
-  problem.kept = 1.0F / keep_probability;
+  problem.keep_scale = 1.0F / keep_probability;
   const Dropout drop{KeySource(attrs), keep_probability, q_view.origin[0], attrs.get<int64_t>("h"),
                      problem.depth == 0 ? 0 : q_view.origin[2] / problem.depth};
   const int64_t flags = static_cast<int64_t>(problem.batch) * problem.heads * problem.keys;

@@ -96,7 +96,7 @@ class SequenceBackend {
 
   void project(size_t layer, const PackedAttention& attention) {
     const int64_t joined = run_.joined;
-    own_blocks([&](int64_t first, int64_t count) {
+    for_blocks_of_thread([&](int64_t first, int64_t count) {
       packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, attention.norm.data(),
                               kNormEpsilon);
       block_.resize(static_cast<size_t>(count * 3 * joined));
@@ -121,14 +121,14 @@ class SequenceBackend {
   void attend_cross(size_t) { QT_ASSERT(false); }  // whole sequences are encoders' and prefixes
 
   void add_product(const PackedMatrix& w) {
-    own_blocks([&](int64_t first, int64_t count) {
+    for_blocks_of_thread([&](int64_t first, int64_t count) {
       packed_.pack(query(first), count, run_.joined);
       add_packed(w, first);
     });
   }
 
   void add_mlp(const std::vector<float>& norm, const PackedMlp& mlp) {
-    own_blocks([&](int64_t first, int64_t count) {
+    for_blocks_of_thread([&](int64_t first, int64_t count) {
       packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
       block_.resize(static_cast<size_t>(count * mlp.width));
       mlp_activations(packed_, mlp, Part{}, block_.data());
@@ -137,7 +137,7 @@ class SequenceBackend {
     });
   }
   void add_mlp(const std::vector<float>& norm, const PackedExperts& experts) {
-    own_blocks([&](int64_t first, int64_t count) {
+    for_blocks_of_thread([&](int64_t first, int64_t count) {
       packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
       normalized_.resize(static_cast<size_t>(count * run_.sizes.emb_dim));
       packed_.unpack(normalized_.data());
@@ -153,7 +153,7 @@ class SequenceBackend {
   float* query(int64_t row) { return run_.query.data() + row * run_.joined; }
 
   template <class Body>
-  void own_blocks(const Body& body) const {
+  void for_blocks_of_thread(const Body& body) const {
     const int64_t blocks = (run_.rows + run_.block - 1) / run_.block;
     for (int64_t b = part_.begin(blocks); b < part_.end(blocks); ++b)
       body(b * run_.block, std::min(run_.block, run_.rows - b * run_.block));

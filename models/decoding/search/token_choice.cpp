@@ -15,8 +15,8 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 float log_softmax(const RowSummary& row, float logit) { return (logit - row.max) - row.log_sum; }
 
 /// Draws from softmax(row); tokens at minus infinity take no noise.
-int64_t draw(std::span<const float> row, Key key, bool few) {
-  if (!few) return draw_categorical(row, key, 0);
+int64_t draw(std::span<const float> row, Key key, bool truncated) {
+  if (!truncated) return draw_categorical(row, key, 0);
   std::vector<int32_t> kept;
   indices_at_least(row, std::numeric_limits<float>::lowest(), kept);
   int64_t token = 0;
@@ -73,13 +73,14 @@ TokenChoice choose_token(std::span<float> row, const SamplingParameters& paramet
     choice.log_prob = choice.model_log_prob = log_softmax(before, before.max);
     return choice;
   }
-  const bool cut = parameters.top_k > 0 || parameters.top_p < 1;
+  const bool truncated = parameters.top_k > 0 || parameters.top_p < 1;
   std::vector<float> scratch;
   divide(row, parameters.temperature);
   if (parameters.top_k > 0 && parameters.top_k < std::ssize(row))
     topk_mask(row, parameters.top_k, kNever, scratch);
   if (parameters.top_p < 1) topp_mask(row, parameters.top_p, kNever, scratch);
-  choice.token = static_cast<int32_t>(draw(row, draw_key(parameters.seed, decode, position), cut));
+  choice.token =
+      static_cast<int32_t>(draw(row, draw_key(parameters.seed, decode, position), truncated));
   const float drawn = row[static_cast<size_t>(choice.token)];
   choice.log_prob = log_softmax(summarize(row), drawn);
   choice.model_log_prob = log_softmax(before, drawn * parameters.temperature);

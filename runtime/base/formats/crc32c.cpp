@@ -71,9 +71,9 @@ __attribute__((target("sse4.2"))) uint32_t update_sse42(const std::byte* p, size
     p += 2 * kLane;
     size -= 3 * kLane;
   }
-  uint64_t wide = crc;
-  for (; size >= 8; size -= 8, p += 8) wide = __builtin_ia32_crc32di(wide, load64(p));
-  crc = static_cast<uint32_t>(wide);
+  uint64_t state = crc;
+  for (; size >= 8; size -= 8, p += 8) state = __builtin_ia32_crc32di(state, load64(p));
+  crc = static_cast<uint32_t>(state);
   for (; size != 0; --size, ++p)
     crc = __builtin_ia32_crc32qi(crc, std::to_integer<unsigned char>(*p));
   return crc;
