@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "apps/process/small_blocks.h"
 #include "runtime/base/check.h"
 #include "runtime/base/memory/out_of_memory.h"
 
@@ -52,6 +53,8 @@ constinit Next<void*(size_t)> next_malloc("malloc", __libc_malloc);
 constinit Next<void*(size_t, size_t)> next_calloc("calloc", __libc_calloc);
 constinit Next<void*(void*, size_t)> next_realloc("realloc", __libc_realloc);
 constinit Next<int(void**, size_t, size_t)> next_posix_memalign("posix_memalign", nullptr);
+
+constinit thread_local quintet::SmallBlocks small_blocks;
 
 constexpr size_t kAbsurd = size_t{1} << 40;  // no library that means it asks for so much
 
@@ -117,6 +120,7 @@ void* mmap(void* at, size_t bytes, int protection, int flags, int file, off_t of
 }  // extern "C"
 
 void* operator new(size_t bytes) {
+  if (void* block = small_blocks.take(bytes)) return block;
   while (true) {
     if (void* block = next_malloc.get()(bytes > 0 ? bytes : 1)) return block;
     const std::new_handler handler = std::get_new_handler();
@@ -125,5 +129,7 @@ void* operator new(size_t bytes) {
   }
 }
 
-void operator delete(void* block) noexcept { std::free(block); }
-void operator delete(void* block, size_t) noexcept { std::free(block); }
+void operator delete(void* block) noexcept {
+  if (!small_blocks.keep(block)) std::free(block);
+}
+void operator delete(void* block, size_t) noexcept { operator delete(block); }

@@ -6,9 +6,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
+#include <memory>
 #include <new>
+#include <thread>
+#include <vector>
 
+#include "apps/process/small_blocks.h"
 #include "runtime/base/memory/out_of_memory.h"
 
 namespace quintet {
@@ -66,6 +71,59 @@ TEST(Allocation, OurOwnCodeLearnsOfIt) {
   EXPECT_EQ(memalign(64, kTooMuch), nullptr);
   EXPECT_EQ(std::aligned_alloc(64, kTooMuch), nullptr);
   EXPECT_EQ(mmap(nullptr, kTooMuch, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), MAP_FAILED);
+}
+
+constexpr size_t kSmall = 100;  // bytes
+using Small = std::unique_ptr<std::array<char, kSmall>>;
+
+/// Bytes of blocks that malloc has given and that were not given back.
+int64_t bytes_in_use() { return static_cast<int64_t>(mallinfo2().uordblks); }
+
+TEST(SmallBlocks, ADeletedBlockIsTheNextOfItsSize) {
+  void* block = ::operator new(40);
+  ::operator delete(block);
+  void* larger = ::operator new(41);
+  void* fits = ::operator new(33);
+  EXPECT_NE(larger, block);
+  EXPECT_EQ(fits, block);
+  ::operator delete(larger);
+  ::operator delete(fits);
+  ::operator delete(nullptr);
+}
+
+TEST(SmallBlocks, HoldWhatIsAskedFor) {
+  for (int round = 0; round < 2; ++round) {
+    std::vector<void*> blocks;
+    for (size_t bytes = 0; bytes < 300; ++bytes) {
+      blocks.push_back(::operator new(bytes));
+      EXPECT_GE(malloc_usable_size(blocks.back()), bytes);
+    }
+    for (void* block : blocks) ::operator delete(block);
+  }
+}
+
+TEST(SmallBlocks, AThreadHoldsFew) {
+  std::vector<Small> blocks(20 * SmallBlocks::kMost);
+  const int64_t before = bytes_in_use();
+  for (Small& block : blocks) block = std::make_unique<Small::element_type>();
+  blocks.clear();
+  EXPECT_LT(bytes_in_use() - before, static_cast<int64_t>(2 * SmallBlocks::kMost * kSmall));
+}
+
+TEST(SmallBlocks, AThreadThatEndsGivesThemBack) {
+  constexpr int kThreads = 50;
+  const auto work = [] {
+    static thread_local std::vector<Small> deleted_last;  // after what the thread holds was freed
+    deleted_last.resize(SmallBlocks::kMost);
+    for (Small& block : deleted_last) block = std::make_unique<Small::element_type>();
+    std::vector<Small>(std::move(deleted_last)).clear();
+    deleted_last.resize(SmallBlocks::kMost);
+    for (Small& block : deleted_last) block = std::make_unique<Small::element_type>();
+  };
+  std::thread(work).join();
+  const int64_t before = bytes_in_use();
+  for (int i = 0; i < kThreads; ++i) std::thread(work).join();
+  EXPECT_LT(bytes_in_use() - before, static_cast<int64_t>(5 * SmallBlocks::kMost * kSmall));
 }
 
 }  // namespace
