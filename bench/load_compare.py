@@ -96,14 +96,12 @@ def python(code, *arguments, program=sys.executable):
 
 
 def make_model(folder, megabytes):
-  """width so that float32 weights have about that size"""
+  """the width whose float32 weights come nearest to that size"""
   import numpy as np
   from safetensors.numpy import save_file
   vocab = 32128
-  width = 64
   parameters = lambda d: 2 * vocab * d + 12 * (4 * d * d + 3 * d * 4 * d) + 12 * (8 * d * d + 3 * d * 4 * d)
-  while parameters(width + 64) * 4 <= megabytes * 1e6:
-    width += 64
+  width = min(range(64, 8192, 64), key=lambda d: abs(parameters(d) * 4 - megabytes * 1e6))
   c = dict(BASE, vocab_size=vocab, d_model=width, d_ff=4 * width, num_heads=width // 64)
   path = os.path.join(folder, f'model-{megabytes}')
   if os.path.exists(os.path.join(path, 'config.json')):

@@ -11,7 +11,7 @@ const std::string& CheckpointReader::state_json() const {
   return nothing;
 }
 
-void CheckpointReader::read(const TensorRegion& region, std::byte* target) const {
+void CheckpointReader::check_region(const TensorRegion& region) const {
   const auto found = tensors_.find(region.name);
   QT_CHECK_AS(ExitCode::kData, found != tensors_.end(), "{}: has no tensor '{}'", folder_.string(),
               region.name);
@@ -22,7 +22,16 @@ void CheckpointReader::read(const TensorRegion& region, std::byte* target) const
              region.origin[i] + region.sizes[i] <= shape[i];
   QT_CHECK(inside, "{}: the region asked for is not inside tensor '{}' of shape [{}]",
            folder_.string(), region.name, fmt::join(shape, ", "));
+}
+
+void CheckpointReader::read(const TensorRegion& region, std::byte* target) const {
+  check_region(region);
   read_region(region, target);
+}
+
+std::optional<RegionInPlace> CheckpointReader::in_place(const TensorRegion& region) const {
+  check_region(region);
+  return region_in_place(region);
 }
 
 }  // namespace quintet

@@ -8,6 +8,8 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,13 @@ namespace quintet {
 struct StoredTensor {
   DType dtype = DType::f32;
   std::vector<int64_t> shape;
+};
+
+/// A region where it lies in a mapped file. Its pages count as this process's memory until it is gone.
+struct RegionInPlace {
+  const std::byte* values = nullptr;  // aligned to an element
+  std::vector<int64_t> strides;       // of the region's axes, in elements
+  std::shared_ptr<void> pages;        // gives them back
 };
 
 class CheckpointReader {
@@ -55,14 +64,23 @@ class CheckpointReader {
   /// Copies a region, row-major and dense, of the tensor's dtype, to `target`. Throws ExitCode::kData if
   /// there is no such tensor, a usage error if the region is not inside it.
   void read(const TensorRegion& region, std::byte* target) const;
+  /// The same without a copy; none where elements do not lie in a file as they are: compressed, scaled, in
+  /// several pieces, unaligned. Valid while this reader lives. Throws as read() does.
+  std::optional<RegionInPlace> in_place(const TensorRegion& region) const;
 
  protected:
   explicit CheckpointReader(std::filesystem::path folder) : folder_(std::move(folder)) {}
   /// Of a tensor and a region that are there.
   virtual void read_region(const TensorRegion& region, std::byte* target) const = 0;
+  virtual std::optional<RegionInPlace> region_in_place(const TensorRegion& /*region*/) const {
+    return std::nullopt;
+  }
 
   std::filesystem::path folder_;
   std::map<std::string, StoredTensor> tensors_;
+
+ private:
+  void check_region(const TensorRegion& region) const;
 };
 
 }  // namespace quintet

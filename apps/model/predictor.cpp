@@ -1,6 +1,7 @@
 #include "apps/model/predictor.h"
 
 #include "apps/config/decoding_config.h"
+#include "apps/model/weights/stored_parameters.h"
 #include "data/vocabularies/vocabulary.h"
 #include "runtime/base/memory/memory.h"
 

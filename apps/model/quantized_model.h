@@ -11,17 +11,11 @@
 #include <optional>
 
 #include "apps/model/trained_model.h"
+#include "apps/model/weights/stored_parameters.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "models/decoding/cpu/packed_network.h"
 
 namespace quintet {
-
-/// The weights a network is packed in, and where they come from.
-struct Weights {
-  WeightType type = WeightType::f32;
-  std::shared_ptr<const CheckpointReader> stored = {};  // null: from the model's parameters
-  bool quantized = false;                               // `stored` has them in `type`
-};
 
 /// In which weights a checkpoint is; none: a training run's.
 std::optional<WeightType> quantization_of(const CheckpointReader& checkpoint);
@@ -35,8 +29,6 @@ Weights weights_of(std::optional<WeightType> requested,
 /// and are never in memory twice.
 Weights weights_to_generate(std::optional<WeightType> requested,
                             const std::shared_ptr<const CheckpointReader>& checkpoint);
-/// Reads what is stored, a parameter at a time: in float32, unless it is quantized.
-decoding::ParameterSource source_of(const Weights& weights);
 
 /// The parameters of a checkpoint that generation with these weights reads from the model: all, or where
 /// they are stored what the model itself encodes with, an encoder with experts and the embeddings. Those that

@@ -104,6 +104,21 @@ void FileTensor::copy_region(const std::vector<int64_t>& origin, const std::vect
   copy(uint8_t{});
 }
 
+std::optional<std::span<const std::byte>> FileTensor::region_in_place(
+    std::span<const int64_t> origin, std::span<const int64_t> sizes) const {
+  int64_t begin = first, last = first;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) return std::nullopt;
+    begin += origin[i] * strides[i];
+    last += (origin[i] + sizes[i] - 1) * strides[i];
+  }
+  const int64_t element = size_of(dtype);
+  if (pieces.size() != 1) return std::nullopt;
+  const std::byte* at = pieces.front().data() + begin * element;
+  if (reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(element) != 0) return std::nullopt;
+  return std::span(at, static_cast<size_t>((last + 1 - begin) * element));
+}
+
 bool FileTensor::equals(const FileTensor& other, const std::function<void()>& between) const {
   if (dtype != other.dtype || shape != other.shape) return false;
   if (first == other.first && strides == other.strides && pieces.size() == 1 &&

@@ -41,6 +41,10 @@ struct FileTensor {
   /// Elements [origin, origin + sizes) to `target`, row-major and dense, of the same dtype.
   void copy_region(const std::vector<int64_t>& origin, const std::vector<int64_t>& sizes,
                    std::byte* target) const;
+  /// The file's bytes from a region's first element to its last; none if its elements are not aligned or lie
+  /// in several pieces.
+  std::optional<std::span<const std::byte>> region_in_place(std::span<const int64_t> origin,
+                                                            std::span<const int64_t> sizes) const;
   /// Whether both have the same elements. Calls `between` after every few MB.
   bool equals(const FileTensor& other, const std::function<void()>& between) const;
 };

@@ -174,4 +174,20 @@ void Reader::read_region(const TensorRegion& region, std::byte* target) const {
               target + i * bytes);
 }
 
+std::optional<RegionInPlace> Reader::region_in_place(const TensorRegion& region) const {
+  const Source& source = sources_.at(region.name);
+  const size_t axes = source.parts.front().shape.size(), stack = region.sizes.size() - axes;
+  const int64_t number = stack == 0 ? 0 : region.origin[0];
+  if (source.factor != 1 || (stack == 1 && region.sizes[0] != 1)) return std::nullopt;
+  const FileTensor& part = source.parts[static_cast<size_t>(number)];
+  const std::optional<std::span<const std::byte>> bytes = part.region_in_place(
+      std::span(region.origin).subspan(stack), std::span(region.sizes).subspan(stack));
+  if (!bytes) return std::nullopt;
+  RegionInPlace result{.values = bytes->data(), .strides = part.strides, .pages = {}};
+  if (stack == 1) result.strides.insert(result.strides.begin(), part.elements());
+  result.pages = {const_cast<std::byte*>(bytes->data()),
+                  [this, part = *bytes](void*) { files_.release(part); }};
+  return result;
+}
+
 }  // namespace quintet::huggingface

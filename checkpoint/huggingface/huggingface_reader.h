@@ -33,6 +33,7 @@ class Reader final : public CheckpointReader {
 
  protected:
   void read_region(const TensorRegion& region, std::byte* target) const override;
+  std::optional<RegionInPlace> region_in_place(const TensorRegion& region) const override;
 
  private:
   struct Source {

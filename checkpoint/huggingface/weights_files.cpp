@@ -100,8 +100,11 @@ int64_t WeightsFiles::bytes() const {
 }
 
 void WeightsFiles::release(const FileTensor& tensor) const {
-  for (const auto& file : files_)
-    for (const auto piece : tensor.pieces) file->release(piece);
+  for (const auto piece : tensor.pieces) release(piece);
+}
+
+void WeightsFiles::release(std::span<const std::byte> part) const {
+  for (const auto& file : files_) file->release(part);
 }
 
 void WeightsFiles::verify(int part, int parts) const {

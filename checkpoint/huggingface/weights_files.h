@@ -31,6 +31,8 @@ class WeightsFiles {
   int64_t bytes() const;
   /// Lets go of the memory of a tensor's pages.
   void release(const FileTensor& tensor) const;
+  /// The same of pages inside a part of a file.
+  void release(std::span<const std::byte> part) const;
   /// Compares every `parts`-th tensor from number `part` on with its checksum, if the file has one.
   void verify(int part, int parts) const;
 

@@ -301,9 +301,9 @@ void normalize(const float* x, int64_t k, const float* gain, float eps, float* o
   for (; i < k; ++i) out[i] = x[i] * scale * gain[i];
 }
 
-/// x [rows, k], rows `stride` apart -> out [k, rows], in squares of 4 x 4; the last square of a row
-/// range overlaps the one before.
-void transpose(const float* x, int64_t rows, int64_t k, int64_t stride, float* out) {
+/// In squares of 4 x 4; the last square of a row range overlaps the one before.
+void transpose(const float* x, int64_t rows, int64_t k, int64_t stride, float* out,
+               int64_t out_stride) {
   const int64_t whole = k / 4 * 4;
 #if HWY_TARGET != HWY_SCALAR
   const hn::FixedTag<float, 4> d;
@@ -315,11 +315,11 @@ void transpose(const float* x, int64_t rows, int64_t k, int64_t stride, float* o
       const auto c = hn::LoadU(d, in + 2 * stride + i), e = hn::LoadU(d, in + 3 * stride + i);
       const auto ac0 = hn::InterleaveLower(d, a, c), ac1 = hn::InterleaveUpper(d, a, c);
       const auto be0 = hn::InterleaveLower(d, b, e), be1 = hn::InterleaveUpper(d, b, e);
-      float* to = out + i * rows + first;
+      float* to = out + i * out_stride + first;
       hn::StoreU(hn::InterleaveLower(d, ac0, be0), d, to);
-      hn::StoreU(hn::InterleaveUpper(d, ac0, be0), d, to + rows);
-      hn::StoreU(hn::InterleaveLower(d, ac1, be1), d, to + 2 * rows);
-      hn::StoreU(hn::InterleaveUpper(d, ac1, be1), d, to + 3 * rows);
+      hn::StoreU(hn::InterleaveUpper(d, ac0, be0), d, to + out_stride);
+      hn::StoreU(hn::InterleaveLower(d, ac1, be1), d, to + 2 * out_stride);
+      hn::StoreU(hn::InterleaveUpper(d, ac1, be1), d, to + 3 * out_stride);
     }
   }
   const int64_t begin = rows >= 4 ? whole : 0;
@@ -327,7 +327,7 @@ void transpose(const float* x, int64_t rows, int64_t k, int64_t stride, float* o
   const int64_t begin = 0 * whole;
 #endif
   for (int64_t i = begin; i < k; ++i)
-    for (int64_t r = 0; r < rows; ++r) out[i * rows + r] = x[r * stride + i];
+    for (int64_t r = 0; r < rows; ++r) out[i * out_stride + r] = x[r * stride + i];
 }
 
 template <class Value>
@@ -408,6 +408,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include <sys/mman.h>
 
+#include "kernels/prepacked_matmul/transpose.h"
 #include "runtime/base/check.h"
 #include "runtime/base/memory/huge_pages.h"
 #include "runtime/base/memory/out_of_memory.h"
@@ -480,129 +481,6 @@ WeightType weight_type_from_name(const std::string& name) {
 
 const char* name_of(WeightType type) { return kWeightTypes[static_cast<size_t>(type)]; }
 
-PackedMatrix::PackedMatrix(int64_t k, int64_t n, HugeArena& arena, WeightType type)
-    : k_(k), n_(n), panels_((n + panel_width() - 1) / panel_width()), type_(type) {
-  const std::shared_ptr<float> memory = arena.allocate((bytes() + 3) / 4);
-  data_ = {memory, reinterpret_cast<std::byte*>(memory.get())};
-  const auto columns = static_cast<size_t>(panels_ * panel_width());
-  if (weight_bytes(type) == 1) scales_.resize(columns);
-  if (type == WeightType::int8_dynamic) sums_.resize(columns);
-}
-
-float quantize_column(const float* w, int64_t k, int64_t stride, int8_t* out) {
-  float largest = 1e-30f;
-  for (int64_t i = 0; i < k; ++i) largest = std::max(largest, std::abs(w[i * stride]));
-  for (int64_t i = 0; i < k; ++i)
-    out[i * stride] = static_cast<int8_t>(std::lrint(w[i * stride] * (127 / largest)));
-  return largest / 127;
-}
-
-float quantize_column(const float* w, int64_t k, int64_t stride, float8* out) {
-  float largest = 1e-30f;
-  for (int64_t i = 0; i < k; ++i) largest = std::max(largest, std::abs(w[i * stride]));
-  const float factor = float8::kLargest / largest;
-  for (int64_t i = 0; i < k; ++i) out[i * stride] = float8(w[i * stride] * factor);
-  return largest / float8::kLargest;
-}
-
-void PackedMatrix::set_column(int64_t index, const StoredMatrix& w, int64_t stride) {
-  const int64_t width = panel_width(), at = index % width;
-  std::byte* panel = data_.get() + index / width * panel_bytes();
-  // Element i stands in step i % steps of group i / steps: `steps` values of a column side by side.
-  const int64_t steps = 4 / weight_bytes(type_);
-  const auto place = [&](int64_t i) { return (i / steps * width + at) * steps + i % steps; };
-  if (w.dtype == DType::bf16) {
-    QT_ASSERT(type_ == WeightType::bf16);
-    const auto* from = static_cast<const bfloat16*>(w.values);
-    auto* out = reinterpret_cast<uint16_t*>(panel);
-    for (int64_t i = 0; i < k_; ++i) out[place(i)] = from[i * stride].bits;
-    return;
-  }
-  if (w.dtype == DType::i8) {
-    QT_ASSERT(type_ == WeightType::int8 || type_ == WeightType::int8_dynamic);
-    const auto* from = static_cast<const int8_t*>(w.values);
-    auto* out = reinterpret_cast<int8_t*>(panel);
-    int32_t sum = 0;
-    for (int64_t i = 0; i < k_; ++i) sum += out[place(i)] = from[i * stride];
-    scales_[static_cast<size_t>(index)] = *w.scales;
-    if (!sums_.empty()) sums_[static_cast<size_t>(index)] = 128 * sum;
-    return;
-  }
-  if (w.dtype == DType::u8) {
-    QT_ASSERT(type_ == WeightType::fp8);
-    const auto* from = static_cast<const float8*>(w.values);
-    auto* out = reinterpret_cast<float8*>(panel);
-    for (int64_t i = 0; i < k_; ++i) out[place(i)] = from[i * stride];
-    scales_[static_cast<size_t>(index)] = *w.scales;
-    return;
-  }
-  const auto* from = static_cast<const float*>(w.values);
-  if (type_ == WeightType::f32) {
-    auto* out = reinterpret_cast<float*>(panel);
-    for (int64_t i = 0; i < k_; ++i) out[place(i)] = from[i * stride];
-  } else if (type_ == WeightType::bf16) {
-    auto* out = reinterpret_cast<uint16_t*>(panel);
-    for (int64_t i = 0; i < k_; ++i) out[place(i)] = bfloat16(from[i * stride]).bits;
-  } else {
-    std::vector<float> column(static_cast<size_t>(k_));
-    for (int64_t i = 0; i < k_; ++i) column[static_cast<size_t>(i)] = from[i * stride];
-    const auto quantized = [&](auto zero, DType dtype) {
-      std::vector<decltype(zero)> rounded(column.size());
-      const float scale = quantize_column(column.data(), k_, 1, rounded.data());
-      set_column(index, {rounded.data(), dtype, &scale}, 1);
-    };
-    if (type_ == WeightType::fp8)
-      quantized(float8(), DType::u8);
-    else
-      quantized(int8_t(), DType::i8);
-  }
-}
-
-void PackedMatrix::set_columns(int64_t first, const StoredMatrix& w, int64_t columns,
-                               int64_t stride) {
-#pragma omp parallel for schedule(static)
-  for (int64_t c = 0; c < columns; ++c) set_column(first + c, w.from(c, c), stride);
-}
-
-void PackedMatrix::set_columns_transposed(int64_t first, const StoredMatrix& w, int64_t columns) {
-#pragma omp parallel for schedule(static)
-  for (int64_t c = 0; c < columns; ++c) set_column(first + c, w.from(c * k_, c), 1);
-}
-
-void PackedMatrix::column(int64_t index, float* out) const {
-  const int64_t width = panel_width(), at = index % width;
-  const std::byte* from = panel(index / width);
-  const int64_t steps = 4 / weight_bytes(type_);
-  const auto place = [&](int64_t i) { return (i / steps * width + at) * steps + i % steps; };
-  for (int64_t i = 0; i < k_; ++i) {
-    if (type_ == WeightType::f32)
-      out[i] = reinterpret_cast<const float*>(from)[place(i)];
-    else if (type_ == WeightType::bf16)
-      out[i] =
-          std::bit_cast<float>(uint32_t{reinterpret_cast<const uint16_t*>(from)[place(i)]} << 16);
-    else if (type_ == WeightType::fp8)
-      out[i] = static_cast<float>(reinterpret_cast<const float8*>(from)[place(i)]) *
-               scales_[static_cast<size_t>(index)];
-    else
-      out[i] = static_cast<float>(reinterpret_cast<const int8_t*>(from)[place(i)]) *
-               scales_[static_cast<size_t>(index)];
-  }
-}
-
-PackedMatrix PackedMatrix::pack(const StoredMatrix& w, int64_t k, int64_t n, HugeArena& arena,
-                                WeightType type) {
-  PackedMatrix packed(k, n, arena, type);
-  packed.set_columns(0, w, n, n);
-  return packed;
-}
-
-PackedMatrix PackedMatrix::pack_transposed(const StoredMatrix& w, int64_t n, int64_t k,
-                                           HugeArena& arena, WeightType type) {
-  PackedMatrix packed(k, n, arena, type);
-  packed.set_columns_transposed(0, w, n);
-  return packed;
-}
-
 PanelRange PackedMatrix::share(int64_t part, int64_t parts, int64_t unit) const {
   const int64_t units = (panels_ + unit - 1) / unit;
   return {std::min(panels_, units * part / parts * unit),
@@ -619,11 +497,16 @@ void PackedRows::resize(int64_t rows, int64_t k) {
   quantized_ = false;
 }
 
+void transpose(const float* x, int64_t rows, int64_t k, int64_t stride, float* out,
+               int64_t out_stride) {
+  HWY_DYNAMIC_DISPATCH(transpose)(x, rows, k, stride, out, out_stride);
+}
+
 namespace {
 
 /// [rows, k] -> [padded k, rows].
 void regroup(const float* x, int64_t rows, int64_t k, int64_t stride, float* out) {
-  HWY_DYNAMIC_DISPATCH(transpose)(x, rows, k, stride, out);
+  transpose(x, rows, k, stride, out, rows);
   std::fill(out + k * rows, out + padded_k(k) * rows, 0.0f);
 }
 

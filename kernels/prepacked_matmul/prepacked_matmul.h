@@ -68,20 +68,30 @@ constexpr int64_t weight_bytes(WeightType type) {
   return type == WeightType::f32 ? 4 : type == WeightType::bf16 ? 2 : 1;
 }
 
-/// A matrix as its owner holds it, row-major: float32, bfloat16, or with a scale a column int8 or
-/// (uint8) float8's bits. What is quantized already is packed as it is.
+/// A matrix [k, n] as its owner holds it, element (i, j) at values[i * row_stride + j * column_stride]:
+/// float32, bfloat16, or with a scale a column int8 or (uint8) float8's bits. What is quantized already
+/// is packed as it is.
 struct StoredMatrix {
   const void* values = nullptr;
   DType dtype = DType::f32;
   const float* scales = nullptr;  // of the columns of what is in a byte
+  int64_t row_stride = 0, column_stride = 1;
 
-  StoredMatrix(const float* w) : values(w) {}  // NOLINT: most are
-  StoredMatrix(const void* w, DType type, const float* by) : values(w), dtype(type), scales(by) {}
-  /// The part that begins so many elements, and so many columns, further on.
-  StoredMatrix from(int64_t elements, int64_t columns) const {
-    return {static_cast<const std::byte*>(values) + elements * size_of(dtype), dtype,
-            scales == nullptr ? nullptr : scales + columns};
+  static StoredMatrix row_major(const float* w, int64_t n) {
+    return {w, DType::f32, nullptr, n, 1};
   }
+  StoredMatrix transposed() const { return {values, dtype, scales, column_stride, row_stride}; }
+  /// The part that begins at a row and a column.
+  StoredMatrix from(int64_t row, int64_t column) const {
+    const int64_t elements = row * row_stride + column * column_stride;
+    return {static_cast<const std::byte*>(values) + elements * size_of(dtype), dtype,
+            scales == nullptr ? nullptr : scales + column, row_stride, column_stride};
+  }
+};
+
+/// Which panels consecutive columns fill: every `step`-th from number `first` on.
+struct PanelOrder {
+  int64_t first = 0, step = 1;
 };
 
 /// Rounds w [k], its elements `stride` apart, to 8 bits at out [k], as far apart: the largest
@@ -95,16 +105,14 @@ class PackedMatrix {
   PackedMatrix() = default;
   /// Room for a [k, n] matrix, to be filled by set_columns.
   PackedMatrix(int64_t k, int64_t n, HugeArena& arena, WeightType type = WeightType::f32);
-  static PackedMatrix pack(const StoredMatrix& w, int64_t k, int64_t n, HugeArena& arena,
+  static PackedMatrix pack(const float* w, int64_t k, int64_t n, HugeArena& arena,
                            WeightType type = WeightType::f32);
-  /// w is [n, k], its scales of the n: y = x w^T.
-  static PackedMatrix pack_transposed(const StoredMatrix& w, int64_t n, int64_t k, HugeArena& arena,
+  /// w is [n, k]: y = x w^T.
+  static PackedMatrix pack_transposed(const float* w, int64_t n, int64_t k, HugeArena& arena,
                                       WeightType type = WeightType::f32);
 
-  /// Copies w [k, columns], row-major with the given stride, to columns [first, first + columns).
-  void set_columns(int64_t first, const StoredMatrix& w, int64_t columns, int64_t stride);
-  /// The same of w [columns, k], dense, with its scales of the columns.
-  void set_columns_transposed(int64_t first, const StoredMatrix& w, int64_t columns);
+  /// Copies w [k, columns] to columns [first, first + columns) of the panels in this order.
+  void set_columns(int64_t first, const StoredMatrix& w, int64_t columns, PanelOrder order = {});
   /// The weights of a column as they are used, [k].
   void column(int64_t index, float* out) const;
 
@@ -122,7 +130,10 @@ class PackedMatrix {
   PanelRange share(int64_t part, int64_t parts, int64_t unit = 1) const;
 
  private:
-  void set_column(int64_t index, const StoredMatrix& w, int64_t stride);
+  /// Columns [at, at + columns) of one panel.
+  void set_in_panel(int64_t panel, int64_t at, const StoredMatrix& w, int64_t columns);
+  template <typename Rounded>
+  void quantize_in_panel(int64_t panel, int64_t at, const StoredMatrix& w, int64_t columns);
   int64_t k_ = 0, n_ = 0, panels_ = 0;
   WeightType type_ = WeightType::f32;
   std::shared_ptr<std::byte> data_;

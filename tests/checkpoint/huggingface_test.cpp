@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 
 #include "checkpoint/huggingface/formats.h"
@@ -75,6 +76,51 @@ TEST(HuggingFaceReader, ReadsARegionAsItReadsTheWhole) {
                 .as<float>()[static_cast<size_t>((origin[0] + i) * array.shape[1] + origin[1] + j)])
             << name;
   }
+}
+
+/// The elements of a region in place, by its strides.
+HostArray collected(const RegionInPlace& found, DType dtype, const std::vector<int64_t>& sizes) {
+  HostArray array(dtype, sizes);
+  const auto element = static_cast<size_t>(size_of(dtype));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(found.values) % element, 0U);
+  std::vector<int64_t> at(sizes.size(), 0);
+  for (size_t i = 0; i < array.bytes.size(); i += element) {
+    int64_t from = 0;
+    for (size_t d = 0; d < at.size(); ++d) from += at[d] * found.strides[d];
+    std::memcpy(array.bytes.data() + i, found.values + from * static_cast<int64_t>(element),
+                element);
+    for (size_t d = at.size(); d-- > 0 && ++at[d] == sizes[d];) at[d] = 0;
+  }
+  return array;
+}
+
+TEST(HuggingFaceReader, GivesRegionsInPlaceAsItReadsThem) {
+  int64_t in_place = 0, stacked = 0;
+  for (const auto& entry : fs::directory_iterator(fixture_root() / "huggingface")) {
+    if (!fs::exists(entry.path() / "config.json")) continue;
+    const huggingface::Reader reader(entry.path());
+    for (const auto& [name, tensor] : reader.tensors()) {
+      TensorRegion region{name, {}, {}};
+      for (const int64_t size : tensor.shape) {
+        region.origin.push_back(size / 3);
+        region.sizes.push_back(std::max<int64_t>(size / 2, 1));
+      }
+      if (tensor.shape.size() == 3) region.sizes[0] = 1;  // experts are a tensor each
+      const auto found = reader.in_place(region);
+      if (!found) continue;
+      ++(tensor.shape.size() == 3 ? stacked : in_place);
+      HostArray copied(tensor.dtype, region.sizes);
+      reader.read(region, copied.bytes.data());
+      EXPECT_EQ(collected(*found, tensor.dtype, region.sizes).bytes, copied.bytes)
+          << entry.path() << ": " << name;
+      if (tensor.shape.size() != 3 || tensor.shape[0] < 2) continue;
+      region.origin[0] = 0;
+      region.sizes[0] = 2;
+      EXPECT_FALSE(reader.in_place(region)) << name;
+    }
+  }
+  EXPECT_GT(in_place, 0);
+  EXPECT_GT(stacked, 0);
 }
 
 TEST(HuggingFaceReader, KnowsATableThatIsThereTwice) {

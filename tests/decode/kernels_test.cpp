@@ -175,6 +175,39 @@ TEST(PackedMatmul, RowsComeBackNormalised) {
   }
 }
 
+/// Columns of a wider matrix, from either order, a few at a time and into every second panel, are the
+/// columns of the whole.
+TEST(PackedMatmul, ColumnsComeInParts) {
+  constexpr int64_t kDepth = 67, kSpare = 3;
+  const int64_t width = panel_width(), n = 2 * width + 5;
+  const int64_t row = n + kSpare, column = kDepth + kSpare;
+  const auto w = random_floats(kDepth * row, 7);
+  std::vector<float> by_column(static_cast<size_t>(row * column));
+  for (int64_t i = 0; i < kDepth; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      by_column[static_cast<size_t>(j * column + i)] = w[static_cast<size_t>(i * row + j)];
+  const StoredMatrix orders[] = {{w.data(), DType::f32, nullptr, row, 1},
+                                 {by_column.data(), DType::f32, nullptr, 1, column}};
+  std::vector<float> want(kDepth), got(kDepth);
+  for (const WeightType type : {WeightType::f32, WeightType::bf16, WeightType::int8,
+                                WeightType::int8_dynamic, WeightType::fp8})
+    for (const StoredMatrix& stored : orders) {
+      HugeArena arena;
+      PackedMatrix whole(kDepth, n, arena, type), parts(kDepth, 2 * 3 * width, arena, type);
+      whole.set_columns(0, stored, n);
+      for (int64_t first = 0, count = 7; first < n; first += count, count = width + 1)
+        parts.set_columns(first, stored.from(0, first), std::min(count, n - first), {1, 2});
+      for (int64_t c = 0; c < n; ++c) {
+        whole.column(c, want.data());
+        parts.column((2 * (c / width) + 1) * width + c % width, got.data());
+        EXPECT_EQ(got, want) << name_of(type) << " " << c;
+        if (type != WeightType::f32) continue;
+        for (int64_t i = 0; i < kDepth; ++i)
+          EXPECT_EQ(want[static_cast<size_t>(i)], w[static_cast<size_t>(i * row + c)]);
+      }
+    }
+}
+
 TEST(PackedMatmul, TilesAreUsedAsTheyShould) {
   const int64_t width = panel_width(), columns = width - 1;
   std::vector<float> values = random_floats(2 * width, 5);

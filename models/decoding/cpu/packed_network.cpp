@@ -31,17 +31,20 @@ class Loader {
                 "configuration belong to this checkpoint?",
                 name, rows, columns, name_of(stored_dtype(type)), view.elements(),
                 name_of(view.dtype));
-    return {view.pointer, view.dtype, stored.scales};
+    const auto [row_stride, column_stride] =
+        stored.strides.value_or(std::array<int64_t, 2>{columns, 1});
+    return {view.pointer, view.dtype, stored.scales, row_stride, column_stride};
   }
   /// Calls use(first, part, count) with rows (axis 0) or columns (axis 1) of a matrix, which together are
-  /// all of it: a few at a time, if the source gives parts. A part is dense.
+  /// all of it: a few at a time, whole panels of them, if the source gives parts.
   template <typename Use>
   void in_parts(const std::string& name, int64_t rows, int64_t columns, int axis, WeightType type,
                 Use use) const {
     constexpr int64_t kElements = 4 << 20;  // of a part, about
     const int64_t all = axis == 0 ? rows : columns, across = axis == 0 ? columns : rows;
     if (!source_.has_parts()) return use(0, read(name, rows, columns, type), all);
-    const int64_t most = std::max<int64_t>(kElements / across, 1);
+    const int64_t width = panel_width(),
+                  most = std::max<int64_t>(kElements / across / width, 1) * width;
     for (int64_t first = 0; first < all; first += most) {
       const int64_t count = std::min(most, all - first);
       const StoredParameter part = source_.part(name, {axis, first, count});
@@ -57,7 +60,7 @@ class Loader {
     PackedMatrix packed(k, n, arena_, type_);
     by_columns(name, kAlone, k, n, type_,
                [&](int64_t, int64_t first, const StoredMatrix& columns, int64_t count) {
-                 packed.set_columns(first, columns, count, count);
+                 packed.set_columns(first, columns, count);
                });
     return packed;
   }
@@ -71,17 +74,21 @@ class Loader {
       by_columns(name, kAlone, layer_.emb_dim, width, type_,
                  [&](int64_t, int64_t first, StoredMatrix weights, int64_t count) {
                    std::vector<float> scaled;
-                   if (const auto by = factor_of(spec_, name); by && weights.dtype == DType::f32) {
-                     const auto* w = static_cast<const float*>(weights.values);
-                     scaled.assign(w, w + layer_.emb_dim * count);
-                     for (float& x : scaled) x /= *by;
-                     weights = scaled.data();
-                   }
-                   packed.set_columns(begin + first, weights, count, count);
+                   if (const auto by = factor_of(spec_, name); by && weights.dtype == DType::f32)
+                     weights = divided(weights, layer_.emb_dim, count, *by, scaled);
+                   packed.set_columns(begin + first, weights, count);
                  });
       begin += width;
     }
     return packed;
+  }
+  /// Whose values are float32, and then in `memory`.
+  static StoredMatrix divided(const StoredMatrix& w, int64_t rows, int64_t columns, float by,
+                              std::vector<float>& memory) {
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j)
+        memory.push_back(*static_cast<const float*>(w.from(i, j).values) / by);
+    return StoredMatrix::row_major(memory.data(), columns);
   }
   PackedMlp mlp(const std::string& scope, int64_t f,
                 const std::vector<std::string>& activations) const {
@@ -105,7 +112,7 @@ class Loader {
  private:
   static constexpr int64_t kAlone = 0;  // one matrix, which is in no stack
   /// Calls use(matrix, first, part, count) with columns of one matrix, or of each of a stack: a few
-  /// at a time, or a matrix at a time, if the source gives parts. A part is dense.
+  /// at a time, or a matrix at a time, if the source gives parts.
   template <typename Use>
   void by_columns(const std::string& name, int64_t matrices, int64_t k, int64_t n, WeightType type,
                   Use use) const {
@@ -116,11 +123,15 @@ class Loader {
                       });
     std::optional<StoredMatrix> all;
     if (!source_.has_parts()) all = read(name, matrices * k, n, type);
-    for (int64_t i = 0; i < matrices; ++i)
-      use(i, 0,
-          all ? all->from(i * k * n, i * n)
-              : check(name, source_.part(name, {0, i, 1}), k, n, type),
-          n);
+    for (int64_t i = 0; i < matrices; ++i) {
+      if (!all) {
+        use(i, 0, check(name, source_.part(name, {0, i, 1}), k, n, type), n);
+        continue;
+      }
+      StoredMatrix one = all->from(i * k, 0);
+      if (one.scales != nullptr) one.scales += i * n;
+      use(i, 0, one, n);
+    }
   }
   /// The MLP below a scope, or those stacked there.
   std::vector<PackedMlp> mlps(const std::string& scope, int64_t count, int64_t f,
@@ -142,21 +153,16 @@ class Loader {
     for (int64_t gate = 0; gated && gate < 2; ++gate)
       by_columns(kernel(gate == 0 ? "wi_0" : "wi_1"), count, e, f, type_,
                  [&](Index i, Index first, const StoredMatrix& w, int64_t n) {
-                   for (int64_t at = 0, next = 0; at < n; at = next) {
-                     const int64_t panel = (first + at) / width, in_panel = (first + at) % width;
-                     next = std::min(n, at + width - in_panel);
-                     mlps[static_cast<size_t>(i)].in.set_columns(
-                         (2 * panel + gate) * width + in_panel, w.from(at, at), next - at, n);
-                   }
+                   mlps[static_cast<size_t>(i)].in.set_columns(first, w, n, {gate, 2});
                  });
     if (!gated)
       by_columns(kernel("wi"), count, e, f, type_,
                  [&](Index i, Index first, const StoredMatrix& w, int64_t n) {
-                   mlps[static_cast<size_t>(i)].in.set_columns(first, w, n, n);
+                   mlps[static_cast<size_t>(i)].in.set_columns(first, w, n);
                  });
     by_columns(kernel("wo"), count, f, e, high,
                [&](Index i, Index first, const StoredMatrix& w, int64_t n) {
-                 mlps[static_cast<size_t>(i)].out.set_columns(first, w, n, n);
+                 mlps[static_cast<size_t>(i)].out.set_columns(first, w, n);
                });
     return mlps;
   }
@@ -210,7 +216,7 @@ PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, Enco
     logits_ = PackedMatrix(e, v, arena, weights);
     load.in_parts(embedding, v, e, 0, weights,
                   [&](int64_t first, const StoredMatrix& rows, int64_t count) {
-                    logits_.set_columns_transposed(first, rows, count);
+                    logits_.set_columns(first, rows.transposed(), count);
                   });
     logit_scale_ = 1.0f / std::sqrt(static_cast<float>(e));
   } else {
@@ -224,7 +230,7 @@ PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, Enco
     logits_ = PackedMatrix(e, v, arena, weights);
     load.in_parts("decoder/logits_dense/kernel", e, v, 1, weights,
                   [&](int64_t first, const StoredMatrix& columns, int64_t count) {
-                    logits_.set_columns(first, columns, count, count);
+                    logits_.set_columns(first, columns, count);
                   });
   }
   if (spec_.encoder && !encode_) encoder_ = load_stack(load, *spec_.encoder);
@@ -232,16 +238,19 @@ PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, Enco
 }
 
 void PackedNetwork::set_embeddings(int64_t first, const StoredMatrix& rows, int64_t count) {
-  const int64_t begin = first * spec_.emb_dim(), n = count * spec_.emb_dim();
-  if (rows.dtype == embedding_dtype_) {
-    const int64_t size = size_of(embedding_dtype_);
-    std::memcpy(reinterpret_cast<std::byte*>(embedding_.get()) + begin * size, rows.values,
-                static_cast<size_t>(n * size));
-    return;
+  const int64_t e = spec_.emb_dim();
+  QT_ASSERT(rows.column_stride == 1 && rows.row_stride == e);
+  auto* to = reinterpret_cast<std::byte*>(embedding_.get()) + first * e * size_of(embedding_dtype_);
+#pragma omp parallel for schedule(static)
+  for (int64_t row = 0; row < count; ++row) {
+    std::byte* out = to + row * e * size_of(embedding_dtype_);
+    const void* from = rows.from(row, 0).values;
+    if (rows.dtype == embedding_dtype_)
+      std::memcpy(out, from, static_cast<size_t>(e * size_of(embedding_dtype_)));
+    else
+      std::transform(static_cast<const float*>(from), static_cast<const float*>(from) + e,
+                     reinterpret_cast<bfloat16*>(out), [](float x) { return bfloat16(x); });
   }
-  const auto* from = static_cast<const float*>(rows.values);
-  std::transform(from, from + n, reinterpret_cast<bfloat16*>(embedding_.get()) + begin,
-                 [](float x) { return bfloat16(x); });
 }
 
 void PackedNetwork::embed(int32_t token, float* out) const {

@@ -1,7 +1,9 @@
 #pragma once
 // Where generation takes a network's parameters from: a model, a checkpoint, a test's arrays.
 
+#include <array>
 #include <functional>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -14,6 +16,8 @@ namespace quintet::decoding {
 struct StoredParameter {
   View values;
   const float* scales = nullptr;  // int8: one a column, of tied embeddings a row
+  // Of a part of a matrix, of its rows and columns, in elements; else it is dense.
+  std::optional<std::array<int64_t, 2>> strides = {};
 
   StoredParameter(const View& v, const float* s = nullptr) : values(v), scales(s) {}  // NOLINT
 };
