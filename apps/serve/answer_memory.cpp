@@ -87,7 +87,25 @@ void AnswerMemory::check(const AnswerSize& size, const AnswerFields& fields) con
 
 AnswerMemory::Held AnswerMemory::hold(const AnswerSize& size, const AnswerFields& fields) {
   check(size, fields);
-  auto mine = std::make_unique<int64_t>(bytes(size));
+  return hold_bytes(bytes(size));
+}
+
+AnswerMemory::Held AnswerMemory::hold_vectors(int64_t count, int64_t width,
+                                              const std::string& field) {
+  // A number, its text (-1.2345679e-05), which the whole answer repeats, and the room that the text grows into.
+  constexpr int64_t kNumberBytes = 4 + 3 * 16;
+  const int64_t vector = width * kNumberBytes, most = limit_ / 2;
+  if (count > most / vector)
+    throw ApiError(400,
+                   fmt::format("{}: {} vectors of {} numbers may take {:.1f} MiB, and one request "
+                               "may take {:.1f}, half of --answers_mib; {} would do",
+                               field, count, width, mib(count * vector), mib(most), most / vector),
+                   field, "answer_too_large");
+  return hold_bytes(count * vector);
+}
+
+AnswerMemory::Held AnswerMemory::hold_bytes(int64_t most) {
+  auto mine = std::make_unique<int64_t>(most);
   const int64_t held = held_->fetch_add(*mine) + *mine;
   // From here on the bytes are given back, also if making the pointer fails.
   Held result(mine.release(), [all = held_](const int64_t* bytes) {

@@ -43,8 +43,11 @@ class AnswerMemory {
   /// Throws ApiError 400 naming the field to make smaller if that exceeds what one request may
   /// hold, 503 if it exceeds what others have left.
   Held hold(const AnswerSize& size, const AnswerFields& fields);
+  /// The same for vectors of `width` numbers; `field` names what there are too many of.
+  Held hold_vectors(int64_t count, int64_t width, const std::string& field);
 
  private:
+  Held hold_bytes(int64_t most);
   void check(const AnswerSize& size, const AnswerFields& fields) const;
 
   const int64_t limit_;

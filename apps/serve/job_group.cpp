@@ -6,6 +6,7 @@
 
 #include "apps/serve/http/log.h"
 #include "apps/serve/insist.h"
+#include "models/decoding/encoding.h"
 #include "runtime/base/clock.h"
 
 namespace quintet::serve {
@@ -15,6 +16,16 @@ using serving::Outcome;
 
 std::string dumped(const JsonText& json) {
   return json.dump(-1, ' ', false, JsonText::error_handler_t::replace);
+}
+
+std::string listed(const TextModel& model, int64_t prompt_tokens, const std::string& objects) {
+  std::string body =
+      dumped({{"object", "list"},
+              {"data", JsonText::array()},
+              {"model", model.name()},
+              {"usage", {{"prompt_tokens", prompt_tokens}, {"total_tokens", prompt_tokens}}}});
+  body.insert(body.find("[]") + 1, objects);  // the list stands where an empty one would
+  return body + "\n";
 }
 
 JobGroup::JobGroup(Service& service, const HttpRequest& request, std::shared_ptr<Exchange> exchange)
@@ -107,7 +118,7 @@ void JobGroup::over(size_t index, const Outcome& outcome) noexcept {
       if (outcome.search != nullptr && error == nullptr && error_ == nullptr)
         results_[index].hypotheses = outcome.search->take_results();
       if (!outcome.encoded.empty())
-        results_[index].encoded = mean_of(outcome.encoded, prompt_tokens_[index]);
+        results_[index].encoded = kept(outcome.encoded, prompt_tokens_[index]);
     } catch (...) {  // no memory
       error = std::current_exception();
     }
@@ -200,13 +211,9 @@ void JobGroup::count() const {
   }
 }
 
-std::vector<float> JobGroup::mean_of(std::span<const float> encoded, int64_t tokens) {
-  const size_t width = encoded.size() / static_cast<size_t>(tokens);
-  std::vector<double> sum(width, 0);
-  for (size_t i = 0; i < encoded.size(); ++i) sum[i % width] += static_cast<double>(encoded[i]);
-  std::vector<float> mean;
-  for (double s : sum) mean.push_back(static_cast<float>(s / static_cast<double>(tokens)));
-  return mean;
+std::vector<float> JobGroup::kept(std::span<const float> encoded, int64_t tokens) const {
+  if (keeps_each_token_) return {encoded.begin(), encoded.end()};
+  return decoding::mean_of_rows(encoded, std::ssize(encoded) / tokens);
 }
 
 }  // namespace quintet::serve

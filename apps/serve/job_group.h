@@ -14,10 +14,13 @@ using JsonText = nlohmann::ordered_json;
 /// Without a byte that is not UTF-8.
 std::string dumped(const JsonText& json);
 
+/// OpenAI's answer with a list of objects, given as their JSON: what the model made of so many tokens.
+std::string listed(const TextModel& model, int64_t prompt_tokens, const std::string& objects);
+
 /// What is left of a job that is over.
 struct JobResult {
   std::vector<decoding::Hypothesis> hypotheses;
-  std::vector<float> encoded;  // the mean over the inputs
+  std::vector<float> encoded;  // the mean over the inputs, or [tokens, embed]
 };
 
 class JobGroup : public std::enable_shared_from_this<JobGroup> {
@@ -42,6 +45,8 @@ class JobGroup : public std::enable_shared_from_this<JobGroup> {
     on_step_ = std::move(on_step);
     streams_ = true;
   }
+  /// Of jobs without a search a vector for each token is kept, not their mean.
+  void keep_each_token() { keeps_each_token_ = true; }
   /// One server-sent event of a stream.
   void send(const std::string& data);
   double seconds() const;
@@ -53,7 +58,7 @@ class JobGroup : public std::enable_shared_from_this<JobGroup> {
   void respond();
   int respond_error(const std::exception_ptr& thrown);
   void count() const;
-  static std::vector<float> mean_of(std::span<const float> encoded, int64_t tokens);
+  std::vector<float> kept(std::span<const float> encoded, int64_t tokens) const;
   void cancel();
   void forget();
 
@@ -65,7 +70,7 @@ class JobGroup : public std::enable_shared_from_this<JobGroup> {
   Finish finish_;
   AnswerMemory::Held held_;
   ThreadPool::Tasks answer_, end_others_;  // made before the work begins
-  bool streams_ = false;
+  bool streams_ = false, keeps_each_token_ = false;
   std::once_flag begun_once_;
   std::atomic<bool> begun_ = false;
   std::vector<uint64_t> ids_;

@@ -1,23 +1,14 @@
-// POST /v1/score and POST /v1/embeddings: what the model thinks of given texts.
+// POST /v1/score: what the model thinks of given answers.
 
-#include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "apps/serve/answer_text.h"
 #include "apps/serve/job_group.h"
-#include "data/examples/base64.h"
 #include "models/decoding/scoring.h"
 
 namespace quintet::serve {
 namespace {
-
-JsonText answer_of(const TextModel& model, int64_t prompt_tokens, JsonText data) {
-  return {{"object", "list"},
-          {"data", std::move(data)},
-          {"model", model.name()},
-          {"usage", {{"prompt_tokens", prompt_tokens}, {"total_tokens", prompt_tokens}}}};
-}
 
 void write_score(std::string& out, size_t index, const decoding::Hypothesis& one) {
   fmt::format_to(std::back_inserter(out), R"({{"index":{},"score":)", index);
@@ -95,47 +86,7 @@ void answer_score(Service& service, const HttpRequest& request, const Client& cl
       write_score(data, i, results[i].hypotheses.front());
       results[i] = {};
     }
-    // The list stands where an empty one would.
-    std::string body = dumped(answer_of(model, tokens, JsonText::array()));
-    body.insert(body.find("[]") + 1, data);
-    return HttpResponse{.body = std::move(body) + "\n"};
-  });
-}
-
-void answer_embeddings(Service& service, const HttpRequest& request, const Client& client,
-                       std::shared_ptr<Exchange> exchange) {
-  const TextModel& model = service.model();
-  if (model.decoder_only())
-    throw ApiError(400, "this model has no encoder, so it has no embeddings");
-  const auto group = std::make_shared<JobGroup>(service, request, std::move(exchange));
-  Fields fields(request.body, group->stop_check());
-  check_model(fields, model.name());
-  const std::vector<Text> inputs = texts(fields, "input", service.options().limits.prompts,
-                                         model.configured().model->vocab_size());
-  const std::string format = fields.string("encoding_format", "float");
-  if (format != "float" && format != "base64")
-    throw ApiError(400, "encoding_format: float or base64", "encoding_format");
-  fields.string("user", "");
-  fields.check_all_read();
-  std::vector<serving::Job> jobs;
-  int64_t tokens = 0;
-  for (const Text& input : inputs) {
-    group->check_wanted();
-    jobs.push_back(service.job(service.encode(input, "input"), client, 0));
-    tokens += std::ssize(jobs.back().inputs);
-  }
-  group->start(std::move(jobs), nullptr, [&model, tokens, format](std::vector<JobResult>& results) {
-    JsonText data = JsonText::array();
-    for (const JobResult& result : results) {
-      const std::vector<float>& mean = result.encoded;
-      std::string bytes(4 * mean.size(), '\0');
-      std::memcpy(bytes.data(), mean.data(), bytes.size());
-      data.push_back(
-          {{"object", "embedding"},
-           {"index", data.size()},
-           {"embedding", format == "float" ? JsonText(mean) : JsonText(data::base64(bytes))}});
-    }
-    return HttpResponse{.body = dumped(answer_of(model, tokens, std::move(data))) + "\n"};
+    return HttpResponse{.body = listed(model, tokens, data)};
   });
 }
 

@@ -109,6 +109,30 @@ def test_embeddings_as_numbers_and_as_bytes(folder):
         assert max(abs(a - b) for a, b in zip(unpacked, numbers[0]["embedding"])) < 1e-6
 
 
+def test_embeddings_of_each_token(folder):
+    model = trained(folder)
+    with serving(model) as server:
+        by_ids = server.post("/v1/embeddings", input=[[7, 9, 1], [5, 1]], pooling="none", dimensions=16)
+        assert by_ids["usage"] == {"prompt_tokens": 5, "total_tokens": 5}, by_ids["usage"]
+        rows = [item["embedding"] for item in by_ids["data"]]
+        assert [[len(row) for row in one] for one in rows] == [[16] * 3, [16] * 2], rows
+        means = server.post("/v1/embeddings", input=[[7, 9, 1], [5, 1]], dimensions=None, pooling="mean")["data"]
+        for one, mean in zip(rows, means, strict=True):
+            assert all(abs(sum(column) / len(one) - m) < 1e-6 for column, m in zip(zip(*one), mean["embedding"], strict=True))
+        coded = server.post("/v1/embeddings", input=[7, 9, 1], pooling="none", encoding_format="base64")["data"][0]["embedding"]
+        unpacked = [struct.unpack("<16f", base64.b64decode(row)) for row in coded]
+        assert all(abs(a - b) < 1e-6 for one, other in zip(unpacked, rows[0], strict=True) for a, b in zip(one, other)), coded
+        # The encoder of generate --embed.
+        line = quintet("generate", f"--model_dir={model}", "--ids", "--embed=tokens", "7 9 1").out
+        assert all(abs(a - b) < 1e-6 for one, other in zip(json.loads(line)["embeddings"], rows[0], strict=True) for a, b in zip(one, other)), line
+    # 20 tokens of 16 numbers fit into half of 1 MiB, 64 x 200 do not.
+    with serving(model, "--answers_mib=1") as server:
+        assert len(server.post("/v1/embeddings", input=[5] * 20, pooling="none")["data"][0]["embedding"]) == 20
+        error = server.post("/v1/embeddings", expect=400, input=[[5] * 200] * 64, pooling="none")["error"]
+        assert error["param"] == "input" and error["code"] == "answer_too_large" and "630 would do" in error["message"], error
+        assert len(server.post("/v1/embeddings", input=[[5] * 200] * 64)["data"]) == 64
+
+
 def test_a_gpu_answers_as_the_cpu_does(folder):
     need_emulator()
     model = trained(folder)
@@ -179,7 +203,8 @@ def test_every_wrong_field_is_named(folder):
                 refused("/v1/score", field, {"prompt": "a", "target": "b", field: value})
         refused("/v1/score", "target", {"prompt": ["a", "b"], "target": ["a", "b", "c"]})
         refused("/v1/score", "target", {"prompt": "a", "target": [[]], "add_eos": False})
-        for field, values in {"input": text, "encoding_format": ["int8", 5], "user": [5], "model": [5], "dimensions": [5]}.items():
+        for field, values in {"input": text, "encoding_format": ["int8", 5], "user": [5], "model": [5],
+                              "dimensions": [5, 0, -1, "x", 1 << 70], "pooling": ["max", "", 5]}.items():
             for value in values:
                 refused("/v1/embeddings", field, {"input": "a", field: value})
         for path in "/v1/score", "/v1/embeddings":
