@@ -35,7 +35,7 @@ def config(kind, rng):
   c.update({'t5': gen.T5, 't5_gated': gen.T5, 'mt5': gen.MT5, 'umt5': gen.UMT5, 'switch': gen.SWITCH, 'encoder': gen.T5}[kind])
   if kind == 'switch':
     c.update(num_experts=rng.choice([1, 2, 4, 5, 7]), num_sparse_encoder_layers=rng.randrange(encoder + 2), num_sparse_decoder_layers=rng.randrange(decoder + 2),
-             dense_act_fn=rng.choice(['relu', 'relu', 'gelu_new', 'silu']), tie_word_embeddings=rng.random() < 0.7)
+             dense_act_fn=rng.choice(['relu', 'relu', 'gelu_new', 'silu']), tie_word_embeddings=rng.random() < 0.6, expert_capacity=rng.choice([64, 64, 1, 3, 9]))
   elif kind == 't5':
     c.update(feed_forward_proj='relu')
     tied = rng.choice([None, True, False])
@@ -76,7 +76,8 @@ def cut(ids, eos):
 def theirs(m, c, ids, tokens, **kw):
   """ids and score of transformers' answer, and how close the next best was to it at any step"""
   with torch.no_grad():
-    o = m.generate(input_ids=torch.tensor([ids]), do_sample=False, max_new_tokens=tokens, use_cache=False, return_dict_in_generate=True, output_scores=True,
+    o = m.generate(input_ids=torch.tensor([ids]), do_sample=False, max_new_tokens=tokens, use_cache=c.get('expert_capacity', 64) < 64, return_dict_in_generate=True,
+                   output_scores=True,
                    eos_token_id=c['eos_token_id'], **kw)
   made = cut(o.sequences[0].tolist()[1:], eos_of(c))
   if 'num_beams' in kw:
@@ -127,7 +128,7 @@ def one(quintet, kind, seed, keep):
     formats.append('flax')
   fmt = rng.choice(formats)
   sd = {k: v.to(getattr(torch, dtype)) for k, v in gen.draw(numbers, gen.shapes_of(c), c, rng.choice([1.0, 1.5])).items()}
-  if kind == 'switch' and not c['tie_word_embeddings']:  # transformers 5 ties no table of such a model and draws those that are not there
+  if kind == 'switch' and not c['tie_word_embeddings'] and rng.random() < 0.5:  # one table, as Google's untied ones would be
     sd.update({f'{side}.embed_tokens.weight': sd['shared.weight'] for side in ('encoder', 'decoder')})
   m = gen.load(c, sd)
   folder = tempfile.mkdtemp(prefix=f'random-{kind}-')

@@ -66,6 +66,7 @@ struct StackDef {
   LayerLayout layout = LayerLayout::mixed;
   LayerDef dense{}, sparse{};
   std::optional<LogitsDense> output_logits = {};
+  std::optional<Embedding> embedding = {};  // of this stack alone
 };
 
 /// A parameter that this implementation has with one value alone.
@@ -251,6 +252,7 @@ gin::Value moe_layer(const Arguments& a) {
               .min_expert_capacity = a.get<int64_t>("min_expert_capacity"),
               .strict_group_size = a.get<bool>("strict_group_size"),
               .dropless = a.get<bool>("dropless"),
+              .expert_capacity = a.get<int64_t>("expert_capacity"),
               .mlp_dim = expert.dim,
               .activations = expert.activations,
               .dropout_rate = expert.dropout_rate,
@@ -299,7 +301,8 @@ void add_moe(Registry& r) {
               {"num_model_partitions", nullptr},
               {"min_expert_capacity", 4},
               {"strict_group_size", false},
-              {"dropless", false}},
+              {"dropless", false},
+              {"expert_capacity", 0}},
              {"dropout_rate", "dtype", "split_params", "precision", "input_hidden_dims_axes",
               "output_hidden_dims_axes"}),
         moe_layer);
@@ -365,6 +368,8 @@ gin::Value stack(const Arguments& a) {
       QT_CHECK(dropout_of(a, name) == def.dense.dropout_rate,
                "{}: this network has one dropout rate after parts, the layers' {}, found {}",
                a.where(name).text, def.dense.dropout_rate, dropout_of(a, name));
+  if (a.has("token_embedder_factory") && !a.value("token_embedder_factory").is_none())
+    def.embedding = made<Embedding>(a, "token_embedder_factory");
   if (a.has("output_logits_factory") && !a.value("output_logits_factory").is_none())
     def.output_logits = made<LogitsDense>(a, "output_logits_factory");
   return object(def);
@@ -426,12 +431,30 @@ SparseStack sparse_stack(const StackDef& def, const T5Config& c) {
   return s;
 }
 
+/// One table for both stacks, or one for each of the same size.
+Embedding embedding_of(const Arguments& a, const StackDef& encoder, const StackDef& decoder) {
+  const bool shared = !a.value("shared_token_embedder_factory").is_none();
+  QT_CHECK(encoder.embedding.has_value() != shared && decoder.embedding.has_value() != shared,
+           "{}: bind it, or None and the token_embedder_factory of both stacks",
+           a.where("shared_token_embedder_factory").text);
+  if (shared) return made<Embedding>(a, "shared_token_embedder_factory");
+  QT_CHECK(
+      encoder.embedding->num_embeddings == decoder.embedding->num_embeddings &&
+          encoder.embedding->features == decoder.embedding->features,
+      "token_embedder_factory: encoder and decoder have tables of one size here, found {} x {} "
+      "and {} x {}",
+      encoder.embedding->num_embeddings, encoder.embedding->features,
+      decoder.embedding->num_embeddings, decoder.embedding->features);
+  return *encoder.embedding;
+}
+
 T5Module encoder_decoder(const Arguments& a) {
   expect_is(a, "scan_layers", false);
   const auto encoder = made<StackDef>(a, "encoder_factory");
   const auto decoder = made<StackDef>(a, "decoder_factory");
-  const auto embedding = made<Embedding>(a, "shared_token_embedder_factory");
+  const Embedding embedding = embedding_of(a, encoder, decoder);
   T5Config c;
+  c.separate_embeddings = encoder.embedding.has_value();
   c.vocab_size = embedding.num_embeddings;
   c.emb_dim = embedding.features;
   c.dtype = a.get<std::string>("dtype");

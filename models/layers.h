@@ -14,8 +14,6 @@ struct LayerRouting;  // models/moe.h
 struct Context {
   bool train = false;
   Key dropout_key{};
-  bool dropless =
-      false;  // experts that tokens choose serve them all, so that no input depends on others
   std::vector<LayerRouting>* routings = nullptr;  // where sparse layers leave what losses need
 };
 

@@ -121,6 +121,14 @@ MoeLayer::MoeLayer(const Scope& scope, const LayerConfig& config, const MoeConfi
            "activations of experts: expected one or two names, found {}", moe.activations.size());
   QT_CHECK(!moe.dropless || moe.router.kind != Router::experts_choose,
            "dropless: experts that choose need a capacity; only tokens can choose without one");
+  QT_CHECK(
+      moe.expert_capacity == 0 ||
+          (moe.expert_capacity > 0 && !moe.dropless && chosen == 1 &&
+           moe.router.kind != Router::experts_choose && !moe.router.batch_prioritized_routing),
+      "expert_capacity: expected 0 or, of experts that tokens choose, one each and in their order "
+      "(num_selected_experts = 1, batch_prioritized_routing and dropless False), a positive "
+      "number; found {}",
+      moe.expert_capacity);
   const bool gated = moe.activations.size() == 2;
   const Axis embed{axis::kEmbed, config.emb_dim};
   const Axis expert{axis::kExpert, experts}, mlp{axis::kExpertMlp, moe.mlp_dim};
@@ -137,46 +145,57 @@ MoeLayer::MoeLayer(const Scope& scope, const LayerConfig& config, const MoeConfi
   wo_ = kernel("wo", mlp, embed);
 }
 
-ops::RouteOptions MoeLayer::routing_of(const Tensor& x, const Context& context) const {
-  const int64_t batch = x.global_slice().sizes[0], length = x.global_slice().sizes[1],
-                experts = config_.num_experts;
+ops::RouteOptions routing_of(const MoeConfig& moe, int64_t batch, int64_t length, bool train) {
+  const int64_t experts = moe.num_experts;
+  if (moe.expert_capacity > 0)
+    return {.router = moe.router.kind,
+            .capacity = moe.expert_capacity,
+            .group_size = length,
+            .groups = batch,
+            .ignore_padding = true};
   const Groups groups = padded(batch, length, experts);
   const int64_t tokens = groups.padded_batch * groups.padded_length;
-  const int64_t count =
-      num_groups(tokens, config_.max_group_size, experts, 1, config_.strict_group_size);
-  const double factor =
-      context.train ? config_.train_capacity_factor : config_.eval_capacity_factor;
+  const int64_t count = num_groups(tokens, moe.max_group_size, experts, 1, moe.strict_group_size);
+  const double factor = train ? moe.train_capacity_factor : moe.eval_capacity_factor;
   const int64_t capacity =
-      expert_capacity(factor, tokens / count, experts, config_.min_expert_capacity);
-  const bool by_tokens = config_.router.kind != Router::experts_choose;
-  const bool dropless = by_tokens && (config_.dropless || context.dropless);
-  QT_CHECK(dropless || capacity > 0,
+      expert_capacity(factor, tokens / count, experts, moe.min_expert_capacity);
+  QT_CHECK(moe.dropless || capacity > 0,
            "MoeLayer: experts would serve nobody: capacity factor {} for {} tokens and {} experts; "
            "raise {}_capacity_factor or min_expert_capacity",
-           factor, tokens / count, experts, context.train ? "train" : "eval");
+           factor, tokens / count, experts, train ? "train" : "eval");
   const bool is_padded = groups.padded_batch != batch || groups.padded_length != length;
-  return {.router = config_.router.kind,
-          .num_selected_experts = config_.router.num_selected_experts,
-          .capacity = dropless ? 0 : capacity,
+  return {.router = moe.router.kind,
+          .num_selected_experts = moe.router.num_selected_experts,
+          .capacity = moe.dropless ? 0 : capacity,
           .group_size = tokens / count,
           .groups = count,
-          .batch_priority = config_.router.batch_prioritized_routing,
-          .ignore_padding = config_.router.ignore_padding_tokens,
+          .batch_priority = moe.router.batch_prioritized_routing,
+          .ignore_padding = moe.router.ignore_padding_tokens,
           .padded_batch = is_padded ? groups.padded_batch : 0,
-          .padded_length = is_padded ? groups.padded_length : 0,
-          .jitter = context.train ? config_.router.jitter_noise : 0,
-          .jitter_key = jitter_.key(context)};
+          .padded_length = is_padded ? groups.padded_length : 0};
 }
 
-Tensor MoeLayer::operator()(const Tensor& x, const Context& context, LayerRouting* routing) const {
-  const ops::Routed routed = ops::route(x, router_, routing_of(x, context));
+ops::RouteOptions inference_routing(const MoeConfig& moe, int64_t batch, int64_t length) {
+  if (moe.routes_sequences()) return routing_of(moe, batch, length, false);
+  return {.num_selected_experts = moe.router.num_selected_experts,
+          .group_size = batch * length,
+          .groups = 1};
+}
+
+Tensor MoeLayer::operator()(const Tensor& x, const Context& context, LayerRouting* left) const {
+  ops::RouteOptions routing =
+      routing_of(config_, x.global_slice().sizes[0], x.global_slice().sizes[1], context.train);
+  if (context.train) {
+    routing.jitter = config_.router.jitter_noise;
+    routing.jitter_key = jitter_.key(context);
+  }
+  const ops::Routed routed = ops::route(x, router_, routing);
   Tensor h = ops::dispatch(x, routed);  // [batch, rows, embed], packed by expert
   h = ops::experts_in(h, routed.offsets, wi_0_, wi_1_.absent() ? Tensor() : wi_1_.tensor(),
                       config_.activations);  // [batch, rows, expert_mlp]
   h = ops::experts_dropout(h, routed.offsets, dropout_(context));
   h = ops::grouped_matmul(h, routed.offsets, wo_);  // [batch, rows, embed]
-  if (routing != nullptr)
-    *routing = {routed.auxiliary_loss, routed.z_loss, routed.counts, routed.load};
+  if (left != nullptr) *left = {routed.auxiliary_loss, routed.z_loss, routed.counts, routed.load};
   return ops::combine(h, routed);  // [batch, length, embed]
 }
 

@@ -34,10 +34,18 @@ struct MoeConfig {
   int64_t min_expert_capacity = 4;
   bool strict_group_size = false;
   bool dropless = false;  // experts serve whoever comes; ours
+  // Tokens of a sequence that an expert serves, the first that choose it; 0: the factors above say. What
+  // transformers calls so; padding counts for nothing.
+  int64_t expert_capacity = 0;
   int64_t mlp_dim = 0;
   std::vector<std::string> activations = {"relu"};
   double dropout_rate = 0;  // between an expert's products
   RouterConfig router{};
+
+  /// Whether in generation, where all tokens are served, where a token goes depends on others.
+  bool routes_sequences() const {
+    return router.kind == Router::experts_choose || expert_capacity > 0;
+  }
 };
 
 /// What gin says of a stack's sparse layers: moe_architecture.SparseEncoder, SparseDecoder.
@@ -51,6 +59,10 @@ struct SparseStack {
   bool is_sparse(int64_t layer, int64_t num_layers) const;
   /// With `second` there may be more than num_sparse_layers.
   int64_t count(int64_t num_layers) const;
+  /// Whether a token's result depends on the other sequences of its batch.
+  bool routes_batches() const {
+    return num_sparse_layers > 0 && moe.router.kind == Router::experts_choose;
+  }
   /// Throws a usage error if a decoder of such layers cannot write token after token.
   void check_generates() const;
 };
@@ -71,6 +83,12 @@ int64_t num_groups(int64_t num_tokens, int64_t max_group_size, int64_t num_exper
 int64_t expert_capacity(double capacity_factor, int64_t tokens_per_group, int64_t num_experts,
                         int64_t min_expert_capacity);
 
+/// How x [batch, length, ..] is routed, without jitter. Throws a usage error for sizes that make no groups.
+ops::RouteOptions routing_of(const MoeConfig& moe, int64_t batch, int64_t length, bool train);
+/// The same in generation: where tokens choose, all are served, so that no answer depends on others, unless
+/// there is an expert_capacity.
+ops::RouteOptions inference_routing(const MoeConfig& moe, int64_t batch, int64_t length);
+
 /// What a sparse layer leaves for losses and metrics.
 struct LayerRouting {
   Tensor auxiliary_loss, z_loss;  // scalars
@@ -85,11 +103,9 @@ class MoeLayer {
   /// Throws a usage error for sizes, factors or routers that make no layer.
   MoeLayer(const Scope& scope, const LayerConfig& config, const MoeConfig& moe);
   /// x: [batch, length, embed] -> the same. Tokens without an expert give 0.
-  Tensor operator()(const Tensor& x, const Context& context, LayerRouting* routing = nullptr) const;
+  Tensor operator()(const Tensor& x, const Context& context, LayerRouting* left = nullptr) const;
 
  private:
-  ops::RouteOptions routing_of(const Tensor& x, const Context& context) const;
-
   MoeConfig config_;
   DropoutPlace jitter_, dropout_;
   Param router_, wi_0_, wi_1_, wo_;  // wi_1 absent unless gated

@@ -224,7 +224,11 @@ Transformer::Transformer(const Scope& scope, const T5Config& config)
     : spec_((check_sizes(config, {{"num_encoder_layers", config.num_encoder_layers},
                                   {"num_decoder_layers", config.num_decoder_layers}}),
              spec_of(config))),
-      embedding_(embedding_table(scope, config.vocab_size, config.emb_dim)),
+      encoder_embedding_(embedding_table(config.separate_embeddings ? scope / "encoder" : scope,
+                                         config.vocab_size, config.emb_dim)),
+      decoder_embedding_(config.separate_embeddings
+                             ? embedding_table(scope / "decoder", config.vocab_size, config.emb_dim)
+                             : encoder_embedding_),
       encoder_(scope / "encoder", *spec_.encoder, wants_remat(config.remat_policy)) {
   if (spec_.encoder_only()) return;
   decoder_.emplace(scope / "decoder", spec_.decoder, wants_remat(config.remat_policy));
@@ -234,7 +238,7 @@ Transformer::Transformer(const Scope& scope, const T5Config& config)
 
 Tensor Transformer::encode(const Tensor& tokens, const Tensor& segments,
                            const Context& context) const {
-  return encoder_(ops::embed(tokens, embedding_), segments, context);
+  return encoder_(ops::embed(tokens, encoder_embedding_), segments, context);
 }
 
 Tensor Transformer::decode(const Tensor& encoded, const Tensor& encoder_segments,
@@ -247,12 +251,12 @@ Tensor Transformer::decode(const Tensor& encoded, const Tensor& encoder_segments
       .query_segments = segments, .key_segments = segments, .prefix = {}, .causal = true};
   const ops::AttentionMask cross_mask{
       .query_segments = segments, .key_segments = encoder_segments, .prefix = {}};
-  return (*decoder_)(ops::embed(input_tokens, embedding_), encoded, self_mask, cross_mask,
+  return (*decoder_)(ops::embed(input_tokens, decoder_embedding_), encoded, self_mask, cross_mask,
                      spec_.decoder.masks_padding ? token_mask : Tensor(), context);
 }
 
 Projection Transformer::projection() const {
-  return make_projection(spec_, embedding_, logits_dense_);
+  return make_projection(spec_, decoder_embedding_, logits_dense_);
 }
 
 DecoderOnlyTransformer::DecoderOnlyTransformer(const Scope& scope, const TransformerConfig& config)

@@ -24,7 +24,8 @@ struct T5Config : LayerConfig {
   bool float32_attention_logits = false;  // always true here: logits are float32
   std::string remat_policy = "none";  // or "full": layers are computed again for the backward pass
   SparseStack sparse_encoder, sparse_decoder;  // layers that are mixtures of experts
-  bool masks_padding = false;  // flaxformer: padding enters attention and MLP as zeros
+  bool masks_padding = false;        // flaxformer: padding enters attention and MLP as zeros
+  bool separate_embeddings = false;  // flaxformer: encoder and decoder have a table each
 };
 
 /// gin: network.TransformerConfig of T5X's decoder_only example.
@@ -142,7 +143,7 @@ class Transformer {
 
  private:
   ModelSpec spec_;
-  Param embedding_;
+  Param encoder_embedding_, decoder_embedding_;  // may be one
   Encoder encoder_;
   std::optional<Decoder> decoder_;  // none: an encoder alone
   Param logits_dense_;

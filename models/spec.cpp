@@ -10,6 +10,7 @@ ModelSpec spec_of(const T5Config& config) {
   return {.vocab_size = config.vocab_size,
           .dtype = config.dtype,
           .logits_via_embedding = config.logits_via_embedding,
+          .separate_embeddings = config.separate_embeddings,
           .encoder = StackSpec{.layer = config,
                                .num_layers = config.num_encoder_layers,
                                .is_encoder = true,

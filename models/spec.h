@@ -38,6 +38,7 @@ struct ModelSpec {
   int64_t vocab_size = 0;
   std::string dtype = "float32";                // of activations on a GPU
   bool logits_via_embedding = false;            // tied; else a kernel of their own
+  bool separate_embeddings = false;             // a table for each stack; else one for both
   bool inputs_bidirectional_attention = false;  // of a decoder without encoder: its prefix
   std::optional<StackSpec> encoder{};
   StackSpec decoder{};
@@ -49,8 +50,10 @@ struct ModelSpec {
   int64_t emb_dim() const { return decoder.layer.emb_dim; }
   /// What logits of tied embeddings are multiplied by.
   double logit_scale() const;
-  std::string embedding_name() const {
-    return decoder_only() ? "decoder/token_embedder/embedding" : "token_embedder/embedding";
+  /// The table that a stack reads.
+  std::string embedding_name(const StackSpec& stack) const {
+    return (separate_embeddings || decoder_only() ? stack.scope() + "/" : "") +
+           "token_embedder/embedding";
   }
 };
 

@@ -51,7 +51,7 @@ void time_random(const BenchOptions& options, int64_t tokens, const T5Config& co
                  const auto& run) {
   const WeightType weights = options.quantize.type().value_or(WeightType::f32);
   if (Device::current().is_cpu()) {
-    const decoding::PackedNetwork network(spec_of(config), random_source(config), {}, weights);
+    const decoding::PackedNetwork network(spec_of(config), random_source(config), weights);
     decoding::TransformerDecoder decoder(network);
     time_steps("generate", options, tokens, [&] { run(decoder); });
   } else {

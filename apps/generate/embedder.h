@@ -1,12 +1,14 @@
 #pragma once
 // Embeddings of texts by a model's encoder, a JSON object a line on stdout: `quintet generate --embed`.
 
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "apps/generate/generator.h"
 #include "apps/model/text_model.h"
+#include "models/decoding/encoding.h"
 
 namespace quintet {
 
@@ -22,6 +24,7 @@ class Embedder {
 
   const GenerateFlags& flags_;
   const TextModel model_;
+  std::function<std::vector<std::vector<float>>(decoding::EncoderInputs)> encode_;
 };
 
 }  // namespace quintet

@@ -279,8 +279,6 @@ void generate(const GenerateFlags& flags, const gin::CommandLine& line) {
 
 void GenerateFlags::check_embed() const {
   if (embed.empty()) return;
-  QT_CHECK(quantize.name.empty(),
-           "quintet generate: --embed computes in float32; leave --quantize out");
   QT_CHECK(
       target.empty() && !generation.makes_requests() && !generation.beams && max_decode_len == 0,
       "quintet generate: --embed gives no answers; leave out --target and what is said of "

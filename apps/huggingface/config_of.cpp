@@ -66,6 +66,7 @@ void set_experts(const StackSpec& stack, huggingface::Config& config, Misfits& m
                  of_experts(stack, "encoder and decoder have different num_experts"));
   config.num_experts = moe.num_experts;
   config.router_jitter_noise = moe.router.jitter_noise;
+  if (moe.expert_capacity > 0) config.expert_capacity = moe.expert_capacity;
   misfits.unless(placed,
                  of_experts(stack, "expected in every layer, or in the second of every so many"));
   misfits.unless(moe.router.kind == Router::tokens_choose && moe.router.num_selected_experts == 1,
@@ -96,12 +97,16 @@ huggingface::Config huggingface_config(const ModelSpec& spec) {
   config.max_distance = layer.max_distance;
   config.dropout_rate = layer.dropout_rate;
   config.tie_word_embeddings = config.scale_decoder_outputs = spec.logits_via_embedding;
+  config.separate_embeddings = spec.separate_embeddings;
   misfits.unless(!layer.scale_attn_logits, "scale_attn_logits = True: T5's scores are not scaled");
   set_activation(layer, config, misfits);
   const bool has_experts = spec.encoder_has_experts() || spec.decoder.has_experts();
   config.model_type = has_experts                            ? "switch_transformers"
                       : !layer.shared_relative_position_bias ? "umt5"
                                                              : "t5";
+  misfits.unless(!spec.separate_embeddings || (has_experts && !spec.logits_via_embedding),
+                 "encoder and decoder have embeddings of their own, which untied Switch "
+                 "Transformers alone have");
   set_experts(*spec.encoder, config, misfits);
   set_experts(spec.decoder, config, misfits);
   misfits.unless(layer.shared_relative_position_bias || !has_experts,

@@ -88,7 +88,10 @@ std::string switch_text(const Config& c, bool tied) {
   std::string text =
       "from flaxformer.architectures.moe import moe_architecture\n"
       "from flaxformer.architectures.moe import moe_layers\n"
+      "from flaxformer.architectures.moe import routing\n"
+      "from flaxformer.architectures.t5 import t5_architecture\n"
       "from flaxformer.components import dense\n"
+      "from flaxformer.components import embedding\n"
       "from flaxformer.components import relative_position_biases\n"
       "from t5x.contrib.moe import models as moe_models\n\n"
       "include 'flaxformer/t5x/configs/moe/architectures/moe.gin'\n\n";
@@ -124,8 +127,18 @@ std::string switch_text(const Config& c, bool tied) {
   add("relative_position_biases.RelativePositionBiases.num_buckets", std::to_string(c.num_buckets));
   add("relative_position_biases.RelativePositionBiases.max_distance",
       std::to_string(c.max_distance));
-  // transformers gives each expert room for expert_capacity tokens of a sequence; here all have room.
-  add("moe_layers.MoeLayer.dropless", "True");
+  if (c.expert_capacity >= huggingface::kEveryToken) {
+    add("moe_layers.MoeLayer.dropless", "True");
+  } else {
+    size("moe_layers.MoeLayer.expert_capacity", c.expert_capacity);
+    add("sparse_encoder/routing.TokensChooseMaskedRouter.batch_prioritized_routing", "False");
+  }
+  if (c.separate_embeddings) {
+    add("t5_architecture.EncoderDecoder.shared_token_embedder_factory", "None");
+    for (const char* stack : {"Encoder", "Decoder"})
+      add(fmt::format("moe_architecture.Sparse{}.token_embedder_factory", stack),
+          "@embedding.Embed");
+  }
   if (tied) add("moe_architecture.SparseDecoder.output_logits_factory", "None");
   return text + model_text("moe_models.MoeEncoderDecoderModel", "%ARCHITECTURE");
 }

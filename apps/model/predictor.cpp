@@ -11,22 +11,6 @@ namespace {
 using decoding::BeamOptions;
 using decoding::SampleOptions;
 
-/// An encoder with experts routes a whole batch, as in evaluation; a dense one is packed.
-decoding::EncoderFunction encoder_of(const BaseModel& model) {
-  if (!model.spec().encoder_has_experts()) return {};
-  return [&model](std::span<const int32_t> tokens, int64_t batch, int64_t length) {
-    HostArray inputs(DType::i32, {batch, length});
-    std::copy(tokens.begin(), tokens.end(), inputs.as<int32_t>().begin());
-    const HostArray encoded =
-        model.encode({{"encoder_input_tokens", inputs}}, {0, batch}, {.dropless = true}).to_host();
-    if (encoded.dtype == DType::f32)
-      return std::vector<float>(encoded.as<float>().begin(), encoded.as<float>().end());
-    std::vector<float> floats;
-    for (const bfloat16 x : encoded.as<bfloat16>()) floats.push_back(static_cast<float>(x));
-    return floats;
-  };
-}
-
 int32_t eos_of(const ConfiguredModel& model) {
   const auto vocabulary = model.output_vocabulary.object_as<const data::Vocabulary>();
   return vocabulary == nullptr ? 1 : vocabulary->eos_id().value_or(1);
@@ -54,7 +38,15 @@ decoding::ParameterSource parameters_of(const BaseModel& model, const Weights& w
 
 std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights) {
   return std::make_unique<decoding::PackedNetwork>(model.spec(), parameters_of(model, weights),
-                                                   encoder_of(model), weights.type);
+                                                   weights.type);
+}
+
+std::unique_ptr<decoding::PackedNetwork> pack_encoder(const BaseModel& model,
+                                                      const Weights& weights) {
+  ModelSpec spec = model.spec();
+  spec.decoder.num_layers = 0;
+  return std::make_unique<decoding::PackedNetwork>(spec, parameters_of(model, weights),
+                                                   weights.type);
 }
 
 decoding::InferenceWeights inference_weights(const BaseModel& model, const Weights& weights) {
@@ -64,15 +56,12 @@ decoding::InferenceWeights inference_weights(const BaseModel& model, const Weigh
 
 void drop_packed(BaseModel& model, const Weights& weights) {
   if (!Device::current().is_cpu() && weights.type == WeightType::f32) return;
-  for (ParamInfo& info : model.parameters().all())
-    if (!model.spec().encoder_has_experts() || info.name.starts_with("decoder/"))
-      info.value = info.compute = Tensor();
+  for (ParamInfo& info : model.parameters().all()) info.value = info.compute = Tensor();
   Device::current().memory().release_cached();
 }
 
 Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
-                     const Weights& weights)
-    : model_(model.model) {
+                     const Weights& weights) {
   QT_CHECK(!model.model->spec().encoder_only(),
            "this model is an encoder alone and gives no answers; quintet generate --embed=mean and "
            "/v1/embeddings of quintet serve give its embeddings");

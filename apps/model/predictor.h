@@ -14,9 +14,11 @@
 
 namespace quintet {
 
-/// The model's parameters as they are now, or a quantized checkpoint's, for decoding on the CPU. The
-/// model stays if its encoder has experts.
+/// The model's parameters as they are now, or a quantized checkpoint's, for decoding on the CPU.
 std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights = {});
+/// Of the encoder alone: a network without decoder.
+std::unique_ptr<decoding::PackedNetwork> pack_encoder(const BaseModel& model,
+                                                      const Weights& weights);
 
 /// The same for decoding on a GPU.
 decoding::InferenceWeights inference_weights(const BaseModel& model, const Weights& weights);
@@ -37,7 +39,6 @@ class Predictor {
   int32_t eos_id() const { return options_.eos_id; }
 
  private:
-  std::shared_ptr<const BaseModel> model_;  // which device_ reads
   bool decoder_only_ = false, returns_all_decodes_ = false;
   std::unique_ptr<decoding::PackedNetwork> network_;  // on the CPU, and of decoder-only models
   std::unique_ptr<decoding::GpuDecoder> device_;      // on a GPU
@@ -45,7 +46,7 @@ class Predictor {
 };
 
 /// Lets go of the parameters that generation has copies of: on the CPU all, on a GPU those kept in fewer
-/// bits. An encoder with experts stays.
+/// bits.
 void drop_packed(BaseModel& model, const Weights& weights);
 
 }  // namespace quintet

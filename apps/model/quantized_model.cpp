@@ -12,15 +12,6 @@
 #include "runtime/base/formats/json.h"
 
 namespace quintet {
-namespace {
-
-/// Whether a parameter is kept as it was trained: an encoder with experts is the model's own.
-bool stays(const ModelSpec& spec, const std::string& name) {
-  return spec.encoder_has_experts() && !name.starts_with("decoder/");
-}
-
-}  // namespace
-
 std::optional<WeightType> quantization_of(const CheckpointReader& checkpoint) {
   const Json state = Json::parse(checkpoint.state_json(), checkpoint.folder().string() + ": state");
   if (!state.has("quantized")) return std::nullopt;
@@ -59,17 +50,6 @@ std::vector<std::string> load_for(const Weights& weights, const CheckpointReader
                                   BaseModel& model, std::optional<int64_t> fallback_seed) {
   if (!weights.stored) return load_parameters(checkpoint, model.parameters(), fallback_seed);
   if (!weights.quantized) check_parameters(checkpoint, model.parameters());
-  for (ParamInfo& info : model.parameters().all()) {
-    if (!stays(model.spec(), info.name)) continue;
-    const HostArray array = widened(read_stored(checkpoint, info.name), info.name);
-    info.value = Tensor(info.spec);
-    QT_CHECK_AS(
-        ExitCode::kData, array.dtype == DType::f32 && std::ssize(array.bytes) == info.value.bytes(),
-        "{}: parameter {}: expected {}, found {} values of {}", checkpoint.folder().string(),
-        info.name, to_string(info.spec), array.elements(), name_of(array.dtype));
-    info.value.set(array);
-  }
-  model.parameters().refresh();
   return {};
 }
 
@@ -80,10 +60,6 @@ void write_quantized(const TrainedModel& trained, WeightType weights,
            "--output={}: there is a checkpoint already; name another folder", folder.string());
   HostArrays arrays;
   for (const ParamInfo& info : model.parameters().all()) {
-    if (stays(model.spec(), info.name)) {
-      arrays["target/" + info.name] = info.value.to_host();
-      continue;
-    }
     auto q = decoding::quantize_parameter(model.spec(), info.name, info.value.local(), weights);
     arrays["target/" + info.name] = std::move(q.values);
     if (q.scales.elements() > 0) arrays["target/" + scales_name(info.name)] = std::move(q.scales);

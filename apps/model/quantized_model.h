@@ -30,9 +30,8 @@ Weights weights_of(std::optional<WeightType> requested,
 Weights weights_to_generate(std::optional<WeightType> requested,
                             const std::shared_ptr<const CheckpointReader>& checkpoint);
 
-/// The parameters of a checkpoint that generation with these weights reads from the model: all, or where
-/// they are stored what the model itself encodes with, an encoder with experts and the embeddings. Those that
-/// are not stored may be initialised: load_parameters().
+/// The parameters of a checkpoint that generation with these weights reads from the model: all, or none where
+/// they are read from the checkpoint. Those that are not stored may be initialised: load_parameters().
 std::vector<std::string> load_for(const Weights& weights, const CheckpointReader& checkpoint,
                                   BaseModel& model, std::optional<int64_t> fallback_seed = {});
 

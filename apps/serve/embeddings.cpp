@@ -97,21 +97,21 @@ void answer_embeddings(Service& service, const HttpRequest& request, const Clien
     throw ApiError(400, "this model has no encoder, so it has no embeddings");
   const auto group = std::make_shared<JobGroup>(service, request, std::move(exchange));
   Fields fields(request.body, group->stop_check());
-  const EmbeddingRequest asked = read_request(fields, service);
+  const EmbeddingRequest embeddings = read_request(fields, service);
   std::vector<serving::Job> jobs;
   int64_t tokens = 0;
-  for (const Text& input : asked.inputs) {
+  for (const Text& input : embeddings.inputs) {
     group->check_wanted();
     jobs.push_back(service.job(service.encode(input, "input"), client, 0));
     tokens += std::ssize(jobs.back().inputs);
   }
   const int64_t width = model.configured().model->spec().emb_dim();
-  const int64_t vectors = asked.each_token ? tokens : std::ssize(jobs);
+  const int64_t vectors = embeddings.each_token ? tokens : std::ssize(jobs);
   const auto held = service.answer_memory().hold_vectors(vectors, width, "input");
-  if (asked.each_token) group->keep_each_token();
+  if (embeddings.each_token) group->keep_each_token();
   group->start(std::move(jobs), held,
-               [&model, tokens, width, asked](std::vector<JobResult>& results) {
-                 const std::string data = data_of(results, static_cast<size_t>(width), asked);
+               [&model, tokens, width, embeddings](std::vector<JobResult>& results) {
+                 const std::string data = data_of(results, static_cast<size_t>(width), embeddings);
                  return HttpResponse{.body = listed(model, tokens, data)};
                });
 }

@@ -118,7 +118,7 @@ void JobGroup::over(size_t index, const Outcome& outcome) noexcept {
       if (outcome.search != nullptr && error == nullptr && error_ == nullptr)
         results_[index].hypotheses = outcome.search->take_results();
       if (!outcome.encoded.empty())
-        results_[index].encoded = kept(outcome.encoded, prompt_tokens_[index]);
+        results_[index].encoded = vectors_of(outcome.encoded, prompt_tokens_[index]);
     } catch (...) {  // no memory
       error = std::current_exception();
     }
@@ -211,7 +211,7 @@ void JobGroup::count() const {
   }
 }
 
-std::vector<float> JobGroup::kept(std::span<const float> encoded, int64_t tokens) const {
+std::vector<float> JobGroup::vectors_of(std::span<const float> encoded, int64_t tokens) const {
   if (keeps_each_token_) return {encoded.begin(), encoded.end()};
   return decoding::mean_of_rows(encoded, std::ssize(encoded) / tokens);
 }

@@ -58,7 +58,7 @@ class JobGroup : public std::enable_shared_from_this<JobGroup> {
   void respond();
   int respond_error(const std::exception_ptr& thrown);
   void count() const;
-  std::vector<float> kept(std::span<const float> encoded, int64_t tokens) const;
+  std::vector<float> vectors_of(std::span<const float> encoded, int64_t tokens) const;
   void cancel();
   void forget();
 

@@ -41,8 +41,7 @@ constexpr WithoutEffect kWithoutEffect[] = {
     {"router_aux_loss_coef", "bind aux_loss_factor for training"},
     {"router_type", "tokens choose their expert"},
     {"router_ignore_padding_tokens", "answers do not depend on padding here"},
-    {"expert_capacity", "no token is left out when answers are generated"},
-    {"batch_prioritized_routing", "no token is left out when answers are generated"},
+    {"batch_prioritized_routing", "a sequence's first tokens are served first"},
     {"add_router_probs", "of transformers' interface"},
     {"is_encoder_decoder", "the architecture says it"},
     {"is_decoder", "the architecture says it"},
@@ -229,6 +228,7 @@ void read_experts(Fields& fields, Config& config) {
   config.num_sparse_encoder_layers = fields.size("num_sparse_encoder_layers", 3, 0, kMostLayers);
   config.num_sparse_decoder_layers = fields.size("num_sparse_decoder_layers", 3, 0, kMostLayers);
   config.router_jitter_noise = fields.number("router_jitter_noise", 0.01);
+  config.expert_capacity = fields.size("expert_capacity", 64);
   fields.only("router_bias", false, fields.flag("router_bias", false), "routers have no bias here");
   for (const bool encoder : {true, false}) {
     const std::string name = encoder ? "encoder_sparse_step" : "decoder_sparse_step";

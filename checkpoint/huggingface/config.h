@@ -17,6 +17,8 @@ class Json;
 
 namespace quintet::huggingface {
 
+inline constexpr int64_t kEveryToken = 1 << 20;  // an expert_capacity that no sequence reaches
+
 /// The fields that decide what the network computes; names and defaults are transformers'.
 struct Config {
   std::string model_type;    // t5, mt5, umt5, switch_transformers
@@ -29,10 +31,12 @@ struct Config {
   bool gated = false;
   bool tie_word_embeddings = true;
   bool scale_decoder_outputs = true;  // logits are divided by sqrt(d_model)
+  bool separate_embeddings = false;   // not of config.json: the weights' tables differ
   std::vector<int64_t> eos_token_ids = {1};
   // Switch Transformers:
   int64_t num_experts = 0, num_sparse_encoder_layers = 0, num_sparse_decoder_layers = 0;
   double router_jitter_noise = 0;
+  int64_t expert_capacity = kEveryToken;  // tokens of a sequence that an expert serves
 
   bool is_switch() const { return model_type == "switch_transformers"; }
   /// T5EncoderModel and its like: no decoder.

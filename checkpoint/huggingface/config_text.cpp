@@ -7,9 +7,6 @@
 namespace quintet::huggingface {
 namespace {
 
-// Tokens of a sequence that an expert serves in transformers: all that come, as here.
-constexpr int64_t kExpertCapacity = 1 << 20;
-
 std::string class_prefix(const Config& c) {
   if (c.model_type == "mt5") return "MT5";
   if (c.model_type == "umt5") return "UMT5";
@@ -36,7 +33,7 @@ void add_experts(const Config& c, nlohmann::json& json) {
       c.num_sparse_encoder_layers > 0 ? c.num_layers / c.num_sparse_encoder_layers : 0;
   json["decoder_sparse_step"] =
       c.num_sparse_decoder_layers > 0 ? c.num_decoder_layers / c.num_sparse_decoder_layers : 0;
-  json["expert_capacity"] = kExpertCapacity;
+  json["expert_capacity"] = c.expert_capacity;
   json["router_bias"] = false;
   json["router_jitter_noise"] = c.router_jitter_noise;
   json["router_dtype"] = "float32";

@@ -26,7 +26,8 @@ bool is_readable(DType dtype) {
 
 Reader::Reader(std::filesystem::path folder)
     : CheckpointReader(std::move(folder)), config_(read_config(folder_)), files_(folder_) {
-  check_embeddings();
+  config_.separate_embeddings = has_separate_embeddings();
+  if (!config_.separate_embeddings) check_embeddings();
   const bool untied = !config_.encoder_only() && has_untied_projection();
   tied_ = config_.encoder_only() || (!untied && config_.scale_decoder_outputs);
   const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.d_model)));
@@ -77,10 +78,16 @@ void Reader::check_embeddings() const {
     QT_CHECK_AS(
         ExitCode::kData, same(found->second, first),
         "{}: tensor '{}' differs from the other embeddings; expected one table for encoder and "
-        "decoder (transformers 5 makes more of a Switch Transformer unless it says "
-        "tie_word_embeddings = true)",
+        "decoder",
         folder_.string(), name);
   }
+}
+
+bool Reader::has_separate_embeddings() const {
+  const auto encoder = files_.tensors().find(kTables[1]),
+             decoder = files_.tensors().find(kTables[2]), none = files_.tensors().end();
+  return config_.is_switch() && !config_.tie_word_embeddings && !config_.encoder_only() &&
+         encoder != none && decoder != none && !same(encoder->second, decoder->second);
 }
 
 /// A file of a tied model may have the table again.

@@ -46,6 +46,7 @@ class Reader final : public CheckpointReader {
   /// Whether both have the same elements; their pages are let go.
   bool same(const FileTensor& a, const FileTensor& b) const;
   void check_embeddings() const;
+  bool has_separate_embeddings() const;
   bool has_untied_projection() const;
   void add(const MappedTensor& tensor, float factor);
   void check_nothing_left() const;

@@ -52,8 +52,9 @@ Writer::Writer(std::filesystem::path folder, Config config, const StoredTensors&
     QT_CHECK_AS(ExitCode::kData, found != tensors.end(),
                 "there is no tensor '{}', which a {} of these sizes has", name, config_.model_type);
     check_fits(name, tensor, found->second);
-    for (const std::string& theirs : tensor.sources)
-      entries.push_back({theirs, found->second.dtype, part_shape(tensor)});
+    for (const auto* names : {&tensor.sources, &tensor.copies})
+      for (const std::string& theirs : *names)
+        entries.push_back({theirs, found->second.dtype, part_shape(tensor)});
     mapped_.emplace(name, std::move(tensor));
   }
   for (const auto& [name, tensor] : tensors)
@@ -113,6 +114,7 @@ void Writer::write(const std::string& name, const HostArray& tensor) {
     const FileTensor part =
         FileTensor::dense(tensor.dtype, shape, std::span(tensor.bytes).subspan(i * bytes, bytes));
     write_part(mapped.transposed ? part.transposed() : part, mapped.sources[i]);
+    for (const std::string& copy : mapped.copies) write_part(part, copy);
   }
 }
 

@@ -8,7 +8,7 @@ namespace {
 class Table {
  public:
   Table(const Config& config, bool untied) : c_(config) {
-    add("token_embedder/embedding", {c_.vocab_size, c_.d_model}, "shared.weight");
+    add_tables(untied);
     add_stack("encoder", c_.num_layers);
     if (c_.encoder_only()) return;
     add_stack("decoder", c_.num_decoder_layers);
@@ -17,6 +17,20 @@ class Table {
   std::vector<MappedTensor> take() { return std::move(tensors_); }
 
  private:
+  /// transformers 5 reads a table for each stack of an untied Switch Transformer, and shared.weight nowhere.
+  void add_tables(bool untied) {
+    const std::string name = "token_embedder/embedding", encoder = "encoder.embed_tokens.weight",
+                      decoder = "decoder.embed_tokens.weight", shared = "shared.weight";
+    const std::vector<int64_t> shape{c_.vocab_size, c_.d_model};
+    if (c_.separate_embeddings) {
+      add("encoder/" + name, shape, encoder);
+      add("decoder/" + name, shape, decoder);
+      tensors_.back().copies = {shared};
+      return;
+    }
+    add(name, shape, shared);
+    if (c_.is_switch() && untied && !c_.encoder_only()) tensors_.back().copies = {encoder, decoder};
+  }
   void add(std::string ours, std::vector<int64_t> shape, std::string theirs,
            bool transposed = false) {
     tensors_.push_back({std::move(ours), std::move(shape), {std::move(theirs)}, transposed});

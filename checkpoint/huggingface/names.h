@@ -12,10 +12,11 @@
 namespace quintet::huggingface {
 
 struct MappedTensor {
-  std::string name;                  // ours, below "target/"
-  std::vector<int64_t> shape;        // ours
-  std::vector<std::string> sources;  // Hugging Face's; of several each is one of our first axis
-  bool transposed = false;           // theirs has the axes in the opposite order
+  std::string name;                      // ours, below "target/"
+  std::vector<int64_t> shape;            // ours
+  std::vector<std::string> sources;      // Hugging Face's; of several each is one of our first axis
+  bool transposed = false;               // theirs has the axes in the opposite order
+  std::vector<std::string> copies = {};  // written too, of the same values
 };
 
 /// Every parameter. `untied`: the output projection has a matrix of its own, "lm_head.weight".

@@ -7,13 +7,13 @@
 
 #include "models/decoding/cpu/cross_keys.h"
 #include "models/decoding/cpu/decoder_step.h"
+#include "models/decoding/encoding.h"
 #include "models/serving/cpu_pages.h"
 #include "models/serving/paged_rows.h"
 
 namespace quintet::serving {
 
 using decoding::PackedNetwork;
-using decoding::Sequences;
 
 namespace {
 
@@ -29,20 +29,6 @@ struct CpuRows final : PagedRows<CpuPages> {
       : PagedRows(pages, limits, read.prefix), input(read) {}
   const CpuInput& input;
 };
-
-Sequences joined(std::span<const Tokens* const> inputs, bool causal) {
-  Sequences s;
-  for (const Tokens* tokens : inputs) {
-    const auto n = static_cast<int64_t>(tokens->size());
-    s.tokens.insert(s.tokens.end(), tokens->begin(), tokens->end());
-    for (int64_t t = 0; t < n; ++t) {
-      s.positions.push_back(static_cast<int32_t>(t));
-      s.limits.push_back(causal ? t + 1 : n);
-    }
-    s.begin.push_back(s.size() + n);
-  }
-  return s;
-}
 
 class CpuNetwork final : public ServedNetwork {
  public:
@@ -66,7 +52,9 @@ class CpuNetwork final : public ServedNetwork {
   }
 
   std::vector<std::unique_ptr<InputCache>> read(std::span<const Tokens* const> inputs) override;
-  std::vector<std::vector<float>> encode(std::span<const Tokens* const> inputs) override;
+  std::vector<std::vector<float>> encode(std::span<const Tokens* const> inputs) override {
+    return encode_each(network_, inputs);
+  }
 
   std::unique_ptr<RowCaches> rows(const InputCache& input, const RowLimits& limits) override {
     return std::make_unique<CpuRows>(pages_, limits, static_cast<const CpuInput&>(input));
@@ -75,8 +63,6 @@ class CpuNetwork final : public ServedNetwork {
 
  private:
   std::unique_ptr<CpuInput> make(const Tokens& inputs);
-  std::vector<float> encoder_output(std::span<const Tokens* const> inputs,
-                                    const Sequences& all) const;
   void fill_prefixes(std::span<const Tokens* const> inputs,
                      std::span<const std::unique_ptr<CpuInput>> made) const;
   void fill_cross(std::span<const Tokens* const> inputs,
@@ -117,22 +103,9 @@ std::unique_ptr<CpuInput> CpuNetwork::make(const Tokens& inputs) {
   return made;
 }
 
-/// Encoders that are no packed network may let neighbours change a row's bits: each input by
-/// itself.
-std::vector<float> CpuNetwork::encoder_output(std::span<const Tokens* const> inputs,
-                                              const Sequences& all) const {
-  if (!network_.encoder_function()) return decoding::encode(network_, all);
-  std::vector<float> encoded;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::vector<float> one = decoding::encode(network_, joined(inputs.subspan(i, 1), false));
-    encoded.insert(encoded.end(), one.begin(), one.end());
-  }
-  return encoded;
-}
-
 void CpuNetwork::fill_prefixes(std::span<const Tokens* const> inputs,
                                std::span<const std::unique_ptr<CpuInput>> made) const {
-  run_stack(network_, network_.decoder(), joined(inputs, !bidirectional_),
+  run_stack(network_, network_.decoder(), decoding::joined(inputs, !bidirectional_),
             [&](int64_t layer, int64_t item, int64_t index, const float* key, const float* value) {
               float* slot = made[static_cast<size_t>(item)]->prefix[static_cast<size_t>(index)];
               for (int64_t h = 0; h < layer_.num_heads; ++h)
@@ -146,15 +119,14 @@ void CpuNetwork::fill_prefixes(std::span<const Tokens* const> inputs,
 
 void CpuNetwork::fill_cross(std::span<const Tokens* const> inputs,
                             std::span<const std::unique_ptr<CpuInput>> made) const {
-  const Sequences sequences = joined(inputs, false);
-  std::vector<float> encoded = encoder_output(inputs, sequences);
+  std::vector<float> encoded = run_encoder(network_, inputs);
   std::vector<SharedKeys> keys;
   for (int64_t layer = 0; layer < spec_.decoder.num_layers; ++layer)
     for (const auto& input : made) {
       const auto first = input->cross.begin() + layer * layer_.num_heads;
       keys.insert(keys.end(), first, first + layer_.num_heads);
     }
-  finish_encoding(network_, sequences, encoded, keys);
+  finish_encoding(network_, decoding::joined(inputs, false), encoded, keys);
 }
 
 std::vector<std::unique_ptr<InputCache>> CpuNetwork::read(std::span<const Tokens* const> inputs) {
@@ -165,18 +137,6 @@ std::vector<std::unique_ptr<InputCache>> CpuNetwork::read(std::span<const Tokens
   else
     fill_cross(inputs, made);
   return {std::make_move_iterator(made.begin()), std::make_move_iterator(made.end())};
-}
-
-std::vector<std::vector<float>> CpuNetwork::encode(std::span<const Tokens* const> inputs) {
-  const Sequences sequences = joined(inputs, false);
-  std::vector<float> encoded = encoder_output(inputs, sequences);
-  finish_encoding(network_, sequences, encoded, {});
-  std::vector<std::vector<float>> all;
-  for (int64_t i = 0; i < sequences.items(); ++i)
-    all.emplace_back(
-        encoded.begin() + sequences.begin[static_cast<size_t>(i)] * layer_.emb_dim,
-        encoded.begin() + sequences.begin[static_cast<size_t>(i + 1)] * layer_.emb_dim);
-  return all;
 }
 
 std::vector<JobAnswer> CpuNetwork::step(std::span<const StepJob> jobs) {

@@ -3,7 +3,7 @@
 // to nothing: products have the same shape whatever the batch, so what a row gets does not depend
 // on who else is there as far as the library's products treat all rows alike (those of the emulator
 // and of our kernels do). For the same reason inputs are encoded one by one, behind them padding up
-// to a multiple of kLengthUnit tokens, which is masked: products are then measured for few lengths.
+// to a multiple of 64 tokens, which is masked: products are then measured for few lengths.
 // Logits, [rows, vocab] in float32, stay there: the recording ends with the largest elements of each
 // row and the tokens that were asked for, which alone are copied into pinned memory of the host. Jobs
 // whose questions want more, or that ask none, get their rows.
@@ -12,6 +12,7 @@
 #include <array>
 
 #include "kernels/gpu/gpu_kernels.h"
+#include "models/decoding/encoding.h"
 #include "models/decoding/gpu/device_arrays.h"
 #include "models/decoding/gpu/gpu_inputs.h"
 #include "models/decoding/gpu/gpu_layers.h"
@@ -29,7 +30,6 @@ namespace {
 using decoding::at;
 using decoding::GpuWeights;
 
-constexpr int64_t kLengthUnit = 64;
 constexpr auto kTogether = static_cast<int32_t>(kMostGroupRows);  // rows that read an input at once
 
 struct GpuInput final : InputCache {
@@ -49,8 +49,7 @@ class GpuNetwork final : public ServedNetwork {
  public:
   GpuNetwork(const BaseModel& model, const EngineOptions& options,
              const decoding::InferenceWeights& weights)
-      : model_(model),
-        weights_(model, weights),
+      : weights_(model, weights),
         max_rows_(options.max_rows),
         bidirectional_(options.bidirectional_prefix),
         pages_(weights_, options.page_tokens, options.memory_bytes),
@@ -73,7 +72,9 @@ class GpuNetwork final : public ServedNetwork {
   }
 
   std::vector<std::unique_ptr<InputCache>> read(std::span<const Tokens* const> inputs) override;
-  std::vector<std::vector<float>> encode(std::span<const Tokens* const> inputs) override;
+  std::vector<std::vector<float>> encode(std::span<const Tokens* const> inputs) override {
+    return encode_each(weights_, inputs);
+  }
 
   std::unique_ptr<RowCaches> rows(const InputCache& input, const RowLimits& limits) override {
     return std::make_unique<GpuRows>(pages_, limits, static_cast<const GpuInput&>(input),
@@ -82,13 +83,11 @@ class GpuNetwork final : public ServedNetwork {
   std::vector<JobAnswer> step(std::span<const StepJob> jobs) override;
 
  private:
-  Tensor encoded(const Tokens& tokens) const;
   void store(size_t layer, const GpuInput& input, const Tensor& keys, const Tensor& values) const;
   void queue_step();
   std::span<const RowDraw> draws_of(const StepJob& job) const;
   std::vector<JobAnswer> answers(std::span<const StepJob> jobs) const;
 
-  const BaseModel& model_;
   const GpuWeights weights_;
   const int64_t max_rows_;
   const bool bidirectional_;
@@ -100,19 +99,6 @@ class GpuNetwork final : public ServedNetwork {
   const Buffer host_logits_;
   decoding::RepeatedWork step_;
 };
-
-/// int32 [1, length]: the tokens, then zeros up to a whole unit.
-HostArray padded(const Tokens& tokens) {
-  const int64_t n = std::ssize(tokens);
-  HostArray array(DType::i32, {1, (n + kLengthUnit - 1) / kLengthUnit * kLengthUnit});
-  std::copy(tokens.begin(), tokens.end(), array.as<int32_t>().begin());
-  return array;
-}
-
-/// The encoder's output, [1, padded length, embed]. A 0 among the tokens is one like any other.
-Tensor GpuNetwork::encoded(const Tokens& tokens) const {
-  return decoding::encode(model_, weights_, padded(tokens), padded(Tokens(tokens.size(), 1)));
-}
 
 /// To the input's slots: keys and values [1, at least as many, joined_kv].
 void GpuNetwork::store(size_t layer, const GpuInput& input, const Tensor& keys,
@@ -144,12 +130,12 @@ std::vector<std::unique_ptr<InputCache>> GpuNetwork::read(std::span<const Tokens
       decoding::set_values<int32_t>(input->device_slots, input->slots);
     }
     if (cached > 0 && decoder_only()) {
-      run_prefix(weights_, padded(*tokens), std::array{static_cast<int32_t>(n)}, bidirectional_,
-                 [&](size_t layer, const Tensor& keys, const Tensor& values) {
+      run_prefix(weights_, decoding::padded_for_gpu(*tokens), std::array{static_cast<int32_t>(n)},
+                 bidirectional_, [&](size_t layer, const Tensor& keys, const Tensor& values) {
                    store(layer, *input, keys, values);
                  });
     } else if (cached > 0) {
-      const Tensor x = encoded(*tokens);
+      const Tensor x = run_encoder(weights_, *tokens);
       for (size_t i = 0; i < weights_.decoder.layers.size(); ++i) {
         const auto& weights = weights_.decoder.layers[i].cross->key_value.parts;
         store(i, *input, ops::matmul(x, weights[0]), ops::matmul(x, weights[1]));
@@ -159,23 +145,6 @@ std::vector<std::unique_ptr<InputCache>> GpuNetwork::read(std::span<const Tokens
   }
   Device::current().synchronize();  // what went wrong is theirs
   return made;
-}
-
-std::vector<std::vector<float>> GpuNetwork::encode(std::span<const Tokens* const> inputs) {
-  const Tape::Recording paused(nullptr);
-  std::vector<std::vector<float>> all;
-  for (const Tokens* tokens : inputs) {
-    const Tensor x = encoded(*tokens);
-    const HostArray array = x.to_host();
-    const auto n = static_cast<int64_t>(tokens->size()) * x.size(2);
-    std::vector<float> one;
-    for (int64_t i = 0; i < n; ++i)
-      one.push_back(array.dtype == DType::f32
-                        ? array.as<float>()[static_cast<size_t>(i)]
-                        : static_cast<float>(array.as<bfloat16>()[static_cast<size_t>(i)]));
-    all.push_back(std::move(one));
-  }
-  return all;
 }
 
 /// From the step's inputs on the device to its answers.

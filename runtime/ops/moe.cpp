@@ -16,6 +16,34 @@ int64_t experts_of(const Tensor& offsets) {
 
 }  // namespace
 
+int64_t ops::RouteOptions::choices(int64_t experts) const {
+  return router == Router::experts_choose ? experts : num_selected_experts;
+}
+
+int64_t ops::RouteOptions::packed_rows(int64_t batch, int64_t length, int64_t experts) const {
+  if (router != Router::experts_choose) return length * num_selected_experts;
+  const int64_t slots = groups * experts * std::min(capacity, group_size);
+  return (slots + batch - 1) / std::max<int64_t>(batch, 1);
+}
+
+Attrs ops::RouteOptions::attributes(int64_t batch, int64_t length, int64_t experts) const {
+  return {{"router", static_cast<int64_t>(router)},
+          {"k", choices(experts)},
+          {"capacity", capacity},
+          {"group_size", group_size},
+          {"groups", groups},
+          {"batch_priority", batch_priority},
+          {"ignore_padding", ignore_padding},
+          {"n", packed_rows(batch, length, experts)},
+          {"s", experts + 1},
+          {"c", int64_t{5}},
+          {"padded_batch", padded_batch},
+          {"padded_length", padded_length},
+          {"jitter", jitter},
+          {"key0", static_cast<int64_t>(jitter_key.a)},
+          {"key1", static_cast<int64_t>(jitter_key.b)}};
+}
+
 ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) {
   const int64_t batch = x.global_slice().sizes[0], length = x.size(1), experts = w.size(1);
   const int64_t local = x.block().sizes[0];
@@ -25,28 +53,7 @@ ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) 
       "groups "
       "of {} tokens{}; take a larger batch, a smaller max_group_size or fewer ranks over the batch",
       local, batch, length, o.group_size, o.padded_batch == 0 ? "" : " with the padding they need");
-  const bool by_experts = o.router == Router::experts_choose;
-  const int64_t choices = by_experts ? experts : o.num_selected_experts;
-  // The most rows that can be served, shared out over the rows of the batch.
-  const int64_t slots = o.groups * experts * std::min(o.capacity, o.group_size);
-  const int64_t rows =
-      by_experts ? (slots + batch - 1) / std::max<int64_t>(batch, 1) : length * choices;
-  const Tensors outputs = call(table::route, {x, w},
-                               {{"router", static_cast<int64_t>(o.router)},
-                                {"k", choices},
-                                {"capacity", o.capacity},
-                                {"group_size", o.group_size},
-                                {"groups", o.groups},
-                                {"batch_priority", o.batch_priority},
-                                {"ignore_padding", o.ignore_padding},
-                                {"n", rows},
-                                {"s", experts + 1},
-                                {"c", int64_t{5}},
-                                {"padded_batch", o.padded_batch},
-                                {"padded_length", o.padded_length},
-                                {"jitter", o.jitter},
-                                {"key0", static_cast<int64_t>(o.jitter_key.a)},
-                                {"key1", static_cast<int64_t>(o.jitter_key.b)}});
+  const Tensors outputs = call(table::route, {x, w}, o.attributes(batch, length, experts));
   // Of one expert of a rank's tokens; nobody counts them where tokens are padded to whole groups.
   const int64_t expert_slots =
       o.padded_batch == 0 ? local * length / o.group_size * std::min(o.capacity, o.group_size) : 0;

@@ -104,6 +104,12 @@ struct RouteOptions {
   int64_t padded_batch = 0, padded_length = 0;  // with the zeros that make whole groups
   double jitter = 0;
   Key jitter_key{};
+
+  /// Choices of a token; packed rows for each of `batch` rows of `length` tokens, which hold all that can be served.
+  int64_t choices(int64_t experts) const;
+  int64_t packed_rows(int64_t batch, int64_t length, int64_t experts) const;
+  /// Of the kernel (kernels/moe/route.h).
+  Attrs attributes(int64_t batch, int64_t length, int64_t experts) const;
 };
 /// Who goes where, and what the losses and metrics of a mixture-of-experts layer need. b, l: batch,
 /// length; k: choices a token; n b: packed rows; s: experts + 1 (kernels/moe/route.h).

@@ -77,7 +77,6 @@ inline decoding::PackedNetwork hf_network(const std::filesystem::path& folder,
             const int64_t sizes[] = {k, n};
             return View::of(std::as_const(turned).data(), sizes);
           },
-          {},
           weights};
 }
 

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "models/decoding/cpu/transformer_decoder.h"
+#include "models/decoding/encoding.h"
 #include "models/decoding/request.h"
 #include "models/decoding/scoring.h"
 #include "tests/decode/hf_fixture.h"
@@ -200,7 +201,7 @@ std::map<std::string, std::vector<float>> forward(const PackedNetwork& network,
         } else {
           hidden.resize(hidden.size() + e, 0);
         }
-      const auto mean = decoder.mean_encoded(i);
+      const auto mean = mean_of_rows(encoded, static_cast<int64_t>(e));
       pooled.insert(pooled.end(), mean.begin(), mean.end());
     }
   }

@@ -78,9 +78,14 @@ void expect_equal(const PackedNetwork& a, const PackedNetwork& b) {
   }
   std::vector<float> x(static_cast<size_t>(a.spec().emb_dim())), y(x.size());
   for (int32_t token = 0; token < a.spec().vocab_size; ++token) {
-    a.embed(token, x.data());
-    b.embed(token, y.data());
-    ASSERT_EQ(x, y) << "token " << token;
+    for (const bool encodes : {true, false}) {
+      const auto stack = [&](const PackedNetwork& n) -> const PackedStack& {
+        return encodes ? n.encoder() : n.decoder();
+      };
+      a.embed(stack(a), token, x.data());
+      b.embed(stack(b), token, y.data());
+      ASSERT_EQ(x, y) << "token " << token;
+    }
   }
 }
 
@@ -102,8 +107,8 @@ void expect_same_network(const Config& config) {
       bytes += std::ssize(held.values.bytes) + std::ssize(held.scales.bytes);
       return {view_of(held.values), held.scales.as<float>().data()};
     };
-    const PackedNetwork network(spec, quantized, {}, type);
-    expect_equal(PackedNetwork(spec, plain, {}, type), network);
+    const PackedNetwork network(spec, quantized, type);
+    expect_equal(PackedNetwork(spec, plain, type), network);
     int64_t floats = 0;
     for (const auto& [name, array] : parameters) floats += array.elements();
     if (!spec.decoder.has_experts()) {  // stacked experts are read one by one
@@ -127,6 +132,8 @@ TEST(QuantizedParameters, MakeTheNetworkThatIsQuantizedWhenMade) {
   sparse.sparse_decoder.moe.num_experts = 4;
   sparse.sparse_decoder.moe.mlp_dim = 18;
   sparse.sparse_decoder.moe.activations = {"relu"};
+  sparse.sparse_encoder = sparse.sparse_decoder;
+  sparse.separate_embeddings = true;
   expect_same_network<Transformer>(sparse);
   T5Config biased = encoder_decoder();
   biased.shared_relative_position_bias = false;
@@ -145,7 +152,7 @@ TEST(QuantizedParameters, OfOtherTypesThanTheNetworksAreRefused) {
     return {view_of(held.values), held.scales.as<float>().data()};
   };
   for (const WeightType type : {WeightType::f32, WeightType::bf16, WeightType::fp8})
-    EXPECT_THROW(PackedNetwork(spec, quantized, {}, type), Error) << name_of(type);
+    EXPECT_THROW(PackedNetwork(spec, quantized, type), Error) << name_of(type);
 }
 
 /// KL(exact || other) a token of the targets, each read after the inputs and the targets before it.
@@ -183,7 +190,7 @@ TEST(QuantizationLoss, OfADecoderOnlyNetworkIsOfWhatFollowsThePrefix) {
     return view_of(parameters.at(name));
   };
   const PackedNetwork exact(spec_of(config), source);
-  const PackedNetwork small(spec_of(config), source, {}, WeightType::int8);
+  const PackedNetwork small(spec_of(config), source, WeightType::int8);
   const std::vector<Ids> inputs{{5, 9, 11, 30}, {}, {7, 8}}, targets{{3, 4}, {6, 2, 9}, {12}};
   double want = 0;
   for (size_t i = 0; i < inputs.size(); ++i)

@@ -55,7 +55,7 @@ struct Network {
     };
   }
   PackedNetwork packed(WeightType type) const {
-    return PackedNetwork(model->spec(), source(), {}, type);
+    return PackedNetwork(model->spec(), source(), type);
   }
 };
 

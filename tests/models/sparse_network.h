@@ -15,12 +15,15 @@ struct SparseOptions {
   bool gated = false, extra = false;
   std::optional<Router> encoder = Router::tokens_choose;  // none: dense
   std::string dtype = "float32";
+  int64_t capacity = 0;     // of the encoder's experts, tokens of a sequence
+  bool separate = false;    // encoder and decoder have embeddings of their own
   bool shared_bias = true;  // else every layer has a relative position bias
 
   std::string name() const {
-    return fmt::format("{}{}_{}{}{}_{}", shared_bias ? "" : "umt5_",
+    return fmt::format("{}{}_{}{}{}{}{}_{}", shared_bias ? "" : "umt5_",
                        decoder_only ? "decoder_only" : "encdec", chosen, gated ? "_gated" : "",
-                       extra ? "_extra" : "", dtype);
+                       extra ? "_extra" : "", capacity > 0 ? "_capacity" : "",
+                       separate ? "_separate" : "", dtype);
   }
 };
 
@@ -32,6 +35,7 @@ inline std::vector<SparseOptions> sparse_kinds() {
           {.chosen = 2, .gated = true, .extra = true},
           {.chosen = 2, .gated = true, .encoder = Router::experts_choose},
           {.gated = true, .encoder = {}, .shared_bias = false},
+          {.separate = true},
           {.decoder_only = true, .chosen = 1},
           {.decoder_only = true, .chosen = 3, .gated = true, .extra = true},
           {.decoder_only = true, .chosen = 1, .shared_bias = false}};
@@ -62,10 +66,12 @@ Config sparse_config(const SparseOptions& options) {
   } else {
     c.num_encoder_layers = c.num_decoder_layers = 2;
     c.masks_padding = true;
+    c.separate_embeddings = options.separate;
     c.sparse_decoder = stack;
     if (options.encoder) {
       c.sparse_encoder = stack;
       c.sparse_encoder.moe.router.kind = *options.encoder;
+      c.sparse_encoder.moe.expert_capacity = options.capacity;
     }
   }
   return c;
@@ -77,23 +83,15 @@ struct SparseNetwork {
 
   const ModelSpec& spec() const { return model->spec(); }
   bool decoder_only() const { return spec().decoder_only(); }
-  /// For the CPU; experts of an encoder are those of the model, which must outlive it.
-  std::unique_ptr<decoding::PackedNetwork> packed() const {
-    decoding::EncoderFunction encode;
-    if (spec().encoder_has_experts())
-      encode = [both = model.get()](std::span<const int32_t> ids, int64_t rows, int64_t length) {
-        HostArray inputs(DType::i32, {rows, length});
-        std::copy(ids.begin(), ids.end(), inputs.as<int32_t>().begin());
-        const HostArray y =
-            both->encode({{"encoder_input_tokens", inputs}}, {0, rows}, {.dropless = true})
-                .to_host();
-        return std::vector<float>(y.as<float>().begin(), y.as<float>().end());
-      };
-    const auto source = [this](const std::string& name) {
+  decoding::ParameterSource source() const {
+    return [this](const std::string& name) {
       const HostArray& array = parameters.at(name);
       return View::of(array.as<float>().data(), array.shape);
     };
-    return std::make_unique<decoding::PackedNetwork>(spec(), source, encode);
+  }
+  /// For the CPU.
+  std::unique_ptr<decoding::PackedNetwork> packed() const {
+    return std::make_unique<decoding::PackedNetwork>(spec(), source());
   }
 };
 

@@ -10,6 +10,9 @@ DIR/<kind>/expected.safetensors        logits_<i> [tokens of target i, vocab]; e
 Ids have no start token and no padding; answers hold the end token if they reached it. score: sum of log-probabilities; beams: divided by
 length ** length_penalty, the end token counted. Weights are drawn until answers vary and float64 gives the same ids.
 
+switch_capacity: answers are made with keys and values cached, as by default, so that a decoder's tokens are routed one by one and none is left
+out; logits are of whole targets, where some are. switch_two_tables: encoder and decoder have embeddings of their own.
+
 umT5: transformers 5 scales its decoder's outputs whatever config.json says, transformers 4 and T5X as it says. Recorded as it says.
 """
 import argparse
@@ -51,6 +54,8 @@ KINDS = {  # config, format, dtype of the weights
     'switch_steps': (dict(SWITCH, num_layers=5, num_sparse_encoder_layers=2, num_decoder_layers=3, num_sparse_decoder_layers=1, num_experts=3,
                           dense_act_fn='gelu_new', expert_capacity=1 << 20, encoder_sparse_step=2, decoder_sparse_step=3), 'torch', 'float32'),
     'switch_one_expert': (dict(SWITCH, num_experts=1, num_layers=1, num_decoder_layers=1, expert_capacity=1 << 20), 'safetensors', 'float32'),
+    'switch_capacity': (dict(SWITCH, num_layers=3, num_sparse_encoder_layers=3, num_experts=3, expert_capacity=2), 'safetensors', 'float32'),
+    'switch_two_tables': (dict(SWITCH, num_experts=2, tie_word_embeddings=False), 'torch', 'float32'),
     'buckets': (dict(T5, feed_forward_proj='gated-silu', tie_word_embeddings=False, relative_attention_num_buckets=12,
                      relative_attention_max_distance=20, d_model=20, d_kv=5), 'safetensors', 'float32'),
     'tied_unscaled': (dict(T5, feed_forward_proj='relu', scale_decoder_outputs=False), 'safetensors', 'float32'),
@@ -76,7 +81,7 @@ def draw(rng, shapes, c, push):
         n *= 6 * rng.choice([-1.0, 1.0], shape)   # otherwise a tied model mostly repeats the token it was given
     elif 'relative_attention_bias' in name:
       n *= 0.8
-    elif name == 'shared.weight':
+    elif name == 'shared.weight' or 'embed_tokens' in name:
       n *= 0.35 if tied else 1.0
       n[0] *= 0.05
     elif name == 'lm_head.weight':
@@ -99,7 +104,8 @@ def shapes_of(c):
     json.dump(c, open(os.path.join(d, 'config.json'), 'w'))
     m = model_class(c)(AutoConfig.from_pretrained(d)) if c['architectures'] == ['T5EncoderModel'] else AutoModelForSeq2SeqLM.from_config(
         AutoConfig.from_pretrained(d))
-  shapes = {k: tuple(v.shape) for k, v in m.state_dict().items() if 'embed_tokens' not in k}
+  apart = c['model_type'] == 'switch_transformers' and not c['tie_word_embeddings']   # transformers 5 ties no table of such a model
+  shapes = {k: tuple(v.shape) for k, v in m.state_dict().items() if apart or 'embed_tokens' not in k}
   if c.get('tie_word_embeddings', True) or c['architectures'] == ['T5EncoderModel']:
     shapes.pop('lm_head.weight', None)
   return shapes
@@ -120,8 +126,9 @@ def load(c, sd):
 
 
 def answers(m, ids, **kw):
+  by_steps = getattr(m.config, 'expert_capacity', 64) < 64
   with torch.no_grad():
-    o = m.generate(input_ids=torch.tensor([ids]), do_sample=False, max_new_tokens=NEW_TOKENS, use_cache=False, return_dict_in_generate=True,
+    o = m.generate(input_ids=torch.tensor([ids]), do_sample=False, max_new_tokens=NEW_TOKENS, use_cache=by_steps, return_dict_in_generate=True,
                    output_scores=True, num_return_sequences=kw.get('num_beams', 1), **kw)
   rows = []
   for r, s in enumerate(o.sequences.tolist()):

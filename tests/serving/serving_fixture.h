@@ -52,9 +52,8 @@ inline std::unique_ptr<TinyNetwork> tiny_network(const std::string& kind,
   if (in_bytes) tiny->type = WeightType::int8;
   const HostArrays& parameters = tiny->parameters = read_safetensors(
       decode_file(kind.substr(in_bytes ? std::string("int8_").size() : 0) + ".params.safetensors"));
-  tiny->packed =
-      std::make_unique<PackedNetwork>(spec_from(parameters, config), source_of(parameters),
-                                      decoding::EncoderFunction(), tiny->type);
+  tiny->packed = std::make_unique<PackedNetwork>(spec_from(parameters, config),
+                                                 source_of(parameters), tiny->type);
   if (on_cpu()) return tiny;
   if (tiny->spec().decoder_only())
     tiny->model = decoder_only_from(parameters, config, false);

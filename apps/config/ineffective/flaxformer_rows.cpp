@@ -131,8 +131,6 @@ std::vector<Row> rows_of_structure() {
        is_one_of({false})},
       {kStacks, "capture_gradients", kWarned, "nothing is kept of a step", is_one_of({false})},
       {kStacks, "position_embedder_factory", kRefused, "positions are relative"},
-      {kStacks, "token_embedder_factory", kRefused,
-       "bind shared_token_embedder_factory of t5_architecture.EncoderDecoder"},
       {kStacks, "shared_token_embedder", kRefused,
        "bind shared_token_embedder_factory of t5_architecture.EncoderDecoder"},
       {kStacks, "layer_remat", kWarned, "what a step needs is kept", is_one_of({"none", "legacy"})},

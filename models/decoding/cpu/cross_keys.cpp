@@ -13,27 +13,6 @@ int64_t cross_floats(const StackSpec& decoder, int64_t length) {
          SharedKeys::floats(length, decoder.layer.head_dim);
 }
 
-std::vector<float> encode(const PackedNetwork& network, const Sequences& sequences) {
-  if (!network.encoder_function()) return run_stack(network, network.encoder(), sequences);
-  const int64_t batch = sequences.items(), e = network.spec().emb_dim();
-  const int64_t length =
-      1 + *std::max_element(sequences.positions.begin(), sequences.positions.end());
-  std::vector<int32_t> tokens(static_cast<size_t>(batch * length));
-  const auto each = [&](const auto& body) {  // of the tokens: its number, and its place in `tokens`
-    for (int64_t item = 0; item < batch; ++item)
-      for (size_t t = static_cast<size_t>(sequences.begin[static_cast<size_t>(item)]);
-           t < static_cast<size_t>(sequences.begin[static_cast<size_t>(item + 1)]); ++t)
-        body(t, item * length + sequences.positions[t]);
-  };
-  each([&](size_t t, int64_t place) { tokens[static_cast<size_t>(place)] = sequences.tokens[t]; });
-  const std::vector<float> all = network.encoder_function()(tokens, batch, length);
-  std::vector<float> encoded(sequences.tokens.size() * static_cast<size_t>(e));
-  each([&](size_t t, int64_t place) {
-    std::copy_n(all.begin() + place * e, e, encoded.begin() + static_cast<int64_t>(t) * e);
-  });
-  return encoded;
-}
-
 void finish_encoding(const PackedNetwork& network, const Sequences& sequences,
                      std::span<float> encoded, std::span<const SharedKeys> keys) {
   const LayerConfig& layer_config = network.spec().decoder.layer;
@@ -53,13 +32,9 @@ void finish_encoding(const PackedNetwork& network, const Sequences& sequences,
     const int64_t size = prefill_block_rows(rows, part.count), blocks = (rows + size - 1) / size;
     for (int64_t b = part.begin(blocks); b < part.end(blocks); ++b) {
       const int64_t first = b * size, count = std::min(size, rows - first);
-      if (network.encoder_function()) {
-        packed.pack(encoded.data() + first * e, count, e);
-      } else {
-        packed.pack_normalized(encoded.data() + first * e, count, e, network.encoder().norm.data(),
-                               kNormEpsilon);
-        packed.unpack(encoded.data() + first * e);
-      }
+      packed.pack_normalized(encoded.data() + first * e, count, e, network.encoder().norm.data(),
+                             kNormEpsilon);
+      packed.unpack(encoded.data() + first * e);
       block.resize(static_cast<size_t>(count * 2 * joined));
       for (size_t layer = 0; !keys.empty() && layer < layers.size(); ++layer) {
         const PackedMatrix& w = layers[layer].cross->key_value;

@@ -13,12 +13,7 @@ namespace quintet::decoding {
 /// Floats of an input's keys and values in all layers.
 int64_t cross_floats(const StackSpec& decoder, int64_t length);
 
-/// The encoder's output before its final norm, or, of a network with a function that encodes, after it:
-/// [n, embed] for the n tokens.
-std::vector<float> encode(const PackedNetwork& network, const Sequences& sequences);
-
-/// encoded [n, embed]: the encoder's output before its final norm, which is done in place unless encode() has. keys:
-/// [layers, items, heads], each laid out (SharedKeys::at) for its item's length and filled here; or
+/// encoded [n, embed]: the encoder's output before its final norm, which is done in place. keys: [layers, items, heads], each laid out (SharedKeys::at) for its item's length and filled here; or
 /// empty, when only the norm is wanted.
 void finish_encoding(const PackedNetwork& network, const Sequences& sequences,
                      std::span<float> encoded, std::span<const SharedKeys> keys);

@@ -56,7 +56,8 @@ struct StepRun {
         x(static_cast<size_t>(rows * sizes.emb_dim)),
         qkv(static_cast<size_t>(rows * 3 * joined)),
         attended(static_cast<size_t>(rows * joined)) {
-    for (int64_t r = 0; r < rows; ++r) network.embed(row(r).token, x.data() + r * sizes.emb_dim);
+    for (int64_t r = 0; r < rows; ++r)
+      network.embed(network.decoder(), row(r).token, x.data() + r * sizes.emb_dim);
     const MoeConfig& moe = network.spec().decoder.sparse.moe;
     hidden.resize(static_cast<size_t>(
         rows * std::max(sizes.mlp_dim, moe.router.num_selected_experts * moe.mlp_dim)));

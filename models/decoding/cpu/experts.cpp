@@ -27,7 +27,7 @@ ExpertRows route_rows(const PackedExperts& experts, const float* x, int64_t rows
   std::vector<float> p;
   for (int64_t r = 0; r < rows; ++r) {
     probabilities(experts, x + r * embed, p);
-    for (int64_t j = 0; j < experts.chosen; ++j) {
+    for (int64_t j = 0; j < experts.moe.router.num_selected_experts; ++j) {
       const auto best = static_cast<size_t>(std::max_element(p.begin(), p.end()) - p.begin());
       by_expert[best].emplace_back(r, p[best]);
       p[best] = -1;

@@ -1,9 +1,11 @@
 #pragma once
 // A mixture of experts in generation: a row goes to the experts its router likes best, and none is
 // turned away, so that a row's result does not depend on the rows beside it. (The reference's
-// capacities leave room for a step's few rows too.)
+// capacities leave room for a step's few rows too.) In whole sequences experts may choose their tokens, or
+// have a capacity of each sequence (models/moe.h).
 
 #include "models/decoding/cpu/layer_parts.h"
+#include "models/decoding/cpu/prefill.h"
 
 namespace quintet::decoding {
 
@@ -15,6 +17,13 @@ struct ExpertRows {
 
 /// x: [rows, embed], normalized.
 ExpertRows route_rows(const PackedExperts& experts, const float* x, int64_t rows);
+
+/// The same of whole sequences, x: [sequences.size(), embed], where what a row gets depends on others.
+ExpertRows route_sequences(const PackedExperts& experts, const float* x,
+                           const Sequences& sequences);
+
+/// Those of rows [first, first + count), counted from `first`.
+ExpertRows part_of(const ExpertRows& routed, int64_t first, int64_t count);
 
 /// The products of every expert's rows, in two phases; between them all parts must have finished the
 /// first. A team's buffers; a part's rows.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "models/decoding/network/quantized_parameters.h"
 
@@ -97,7 +98,7 @@ class Loader {
   PackedExperts experts(const std::string& scope, const MoeConfig& moe) const {
     return {.router =
                 vector(scope + "/router/router_weights/w/kernel", layer_.emb_dim * moe.num_experts),
-            .chosen = moe.router.num_selected_experts,
+            .moe = moe,
             .experts = mlps(scope + "/expert", moe.num_experts, moe.mlp_dim, moe.activations)};
   }
   PackedForm::Bias relative_bias(const std::string& name, const StackSpec& stack) const {
@@ -190,9 +191,8 @@ std::vector<const PackedMatrix*> matrices_of(const PackedLayer& layer) {
 
 }  // namespace
 
-PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, EncoderFunction encoder,
-                             WeightType weights)
-    : spec_(std::move(spec)), encode_(std::move(encoder)) {
+PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, WeightType weights)
+    : spec_(std::move(spec)) {
   const LayerConfig& layer = spec_.decoder.layer;
   QT_CHECK(
       spec_.vocab_size > 0 && layer.emb_dim > 0 && layer.joined_kv() > 0 && layer.mlp_dim > 0 &&
@@ -204,75 +204,86 @@ PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, Enco
   const size_t gates = layer.mlp_activations.size();
   QT_CHECK(gates == 1 || gates == 2, "generation: {} MLP activations; one or two are supported",
            gates);
-  QT_CHECK(encode_ || !spec_.encoder_has_experts(),
-           "generation: an encoder with experts needs a function that encodes");
   spec_.decoder.sparse.check_generates();
   HugeArena arena;
   const Loader load(source, spec_, arena, weights);
   // The largest tensors first: while a source still holds them, little else is packed.
   const int64_t v = spec_.vocab_size, e = layer.emb_dim;
-  const std::string embedding = spec_.embedding_name();
+  const auto table_of = [&](const StackSpec& stack) {
+    const WeightType high = high_precision(weights);
+    TokenTable table{.rows = arena.allocate((v * e * size_of(stored_dtype(high)) + 3) / 4),
+                     .dtype = stored_dtype(high)};
+    load.in_parts(spec_.embedding_name(stack), v, e, 0, high,
+                  [&](int64_t first, const StoredMatrix& rows, int64_t count) {
+                    table.set_rows(first, rows, count, e);
+                  });
+    return table;
+  };
+  if (spec_.separate_embeddings) encoder_table_ = table_of(*spec_.encoder);
   if (spec_.logits_via_embedding) {
     logits_ = PackedMatrix(e, v, arena, weights);
-    load.in_parts(embedding, v, e, 0, weights,
+    load.in_parts(spec_.embedding_name(spec_.decoder), v, e, 0, weights,
                   [&](int64_t first, const StoredMatrix& rows, int64_t count) {
                     logits_.set_columns(first, rows.transposed(), count);
                   });
     logit_scale_ = 1.0f / std::sqrt(static_cast<float>(e));
-  } else {
-    const WeightType high = high_precision(weights);
-    embedding_dtype_ = stored_dtype(high);
-    embedding_ = arena.allocate((v * e * size_of(embedding_dtype_) + 3) / 4);
-    load.in_parts(embedding, v, e, 0, high,
-                  [&](int64_t first, const StoredMatrix& rows, int64_t count) {
-                    set_embeddings(first, rows, count);
-                  });
+  } else if (!spec_.encoder_only()) {
+    decoder_table_ = table_of(spec_.decoder);
     logits_ = PackedMatrix(e, v, arena, weights);
     load.in_parts("decoder/logits_dense/kernel", e, v, 1, weights,
                   [&](int64_t first, const StoredMatrix& columns, int64_t count) {
                     logits_.set_columns(first, columns, count);
                   });
+  } else if (!spec_.separate_embeddings) {
+    encoder_table_ = table_of(*spec_.encoder);
   }
-  if (spec_.encoder && !encode_) encoder_ = load_stack(load, *spec_.encoder);
+  if (!spec_.separate_embeddings && !spec_.encoder_only()) encoder_table_ = decoder_table_;
+  if (spec_.encoder) encoder_ = load_stack(load, *spec_.encoder);
   decoder_ = load_stack(load, spec_.decoder);
 }
 
-void PackedNetwork::set_embeddings(int64_t first, const StoredMatrix& rows, int64_t count) {
-  const int64_t e = spec_.emb_dim();
-  QT_ASSERT(rows.column_stride == 1 && rows.row_stride == e);
-  auto* to = reinterpret_cast<std::byte*>(embedding_.get()) + first * e * size_of(embedding_dtype_);
+void PackedNetwork::TokenTable::set_rows(int64_t first, const StoredMatrix& from, int64_t count,
+                                         int64_t width) {
+  QT_ASSERT(from.column_stride == 1 && from.row_stride == width);
+  const int64_t row_bytes = width * size_of(dtype);
+  auto* to = reinterpret_cast<std::byte*>(rows.get()) + first * row_bytes;
 #pragma omp parallel for schedule(static)
-  for (int64_t row = 0; row < count; ++row) {
-    std::byte* out = to + row * e * size_of(embedding_dtype_);
-    const void* from = rows.from(row, 0).values;
-    if (rows.dtype == embedding_dtype_)
-      std::memcpy(out, from, static_cast<size_t>(e * size_of(embedding_dtype_)));
+  for (int64_t i = 0; i < count; ++i) {
+    std::byte* out = to + i * row_bytes;
+    const void* values = from.from(i, 0).values;
+    if (from.dtype == dtype)
+      std::memcpy(out, values, static_cast<size_t>(row_bytes));
     else
-      std::transform(static_cast<const float*>(from), static_cast<const float*>(from) + e,
+      std::transform(static_cast<const float*>(values), static_cast<const float*>(values) + width,
                      reinterpret_cast<bfloat16*>(out), [](float x) { return bfloat16(x); });
   }
 }
 
-void PackedNetwork::embed(int32_t token, float* out) const {
+void PackedNetwork::TokenTable::row(int32_t token, int64_t width, float* out) const {
+  if (dtype == DType::f32) {
+    std::copy_n(rows.get() + token * width, width, out);
+    return;
+  }
+  const auto* values = reinterpret_cast<const bfloat16*>(rows.get()) + token * width;
+  std::transform(values, values + width, out, [](bfloat16 x) { return static_cast<float>(x); });
+}
+
+void PackedNetwork::embed(const PackedStack& stack, int32_t token, float* out) const {
   QT_CHECK_AS(ExitCode::kData, token >= 0 && token < spec_.vocab_size,
               "generation: token {} lies outside the vocabulary of {}", token, spec_.vocab_size);
-  const int64_t e = spec_.emb_dim();
-  if (embedding_ != nullptr && embedding_dtype_ == DType::bf16) {
-    const auto* row = reinterpret_cast<const bfloat16*>(embedding_.get()) + token * e;
-    std::transform(row, row + e, out, [](bfloat16 x) { return static_cast<float>(x); });
-    return;
-  }
-  if (embedding_ != nullptr) {
-    std::copy_n(embedding_.get() + token * e, e, out);
-    return;
-  }
-  logits_.column(token, out);
+  const TokenTable& table = &stack == &encoder_ ? encoder_table_ : decoder_table_;
+  if (table.rows != nullptr)
+    table.row(token, spec_.emb_dim(), out);
+  else
+    logits_.column(token, out);
 }
 
 int64_t PackedNetwork::bytes() const {
   int64_t bytes = logits_.bytes();
-  if (embedding_ != nullptr)
-    bytes += size_of(embedding_dtype_) * spec_.vocab_size * spec_.emb_dim();
+  std::set<const float*> counted{nullptr};
+  for (const TokenTable* table : {&encoder_table_, &decoder_table_})
+    if (counted.insert(table->rows.get()).second)
+      bytes += size_of(table->dtype) * spec_.vocab_size * spec_.emb_dim();
   for (const PackedStack* stack : {&encoder_, &decoder_})
     for (const PackedLayer& layer : stack->layers)
       for (const PackedMatrix* m : matrices_of(layer)) bytes += m->bytes();

@@ -5,7 +5,6 @@
 //
 //   const PackedNetwork network(model.spec(), [&](const std::string& name) { return view(name); });
 
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,7 +27,7 @@ struct PackedMlp {
 
 struct PackedExperts {
   std::vector<float> router;  // [embed, experts]
-  int64_t chosen = 1;         // experts a row
+  MoeConfig moe;
   std::vector<PackedMlp> experts;
 };
 
@@ -50,19 +49,13 @@ using PackedAttention = AttentionWeights<PackedForm>;
 using PackedLayer = LayerWeights<PackedForm>;
 using PackedStack = StackWeights<PackedForm>;
 
-/// Encoder output [batch, length, embed] for tokens [batch, length], 0 being padding.
-using EncoderFunction = std::function<std::vector<float>(std::span<const int32_t> tokens,
-                                                         int64_t batch, int64_t length)>;
-
 class PackedNetwork {
  public:
   /// Throws kData naming a parameter that is missing or of another size, with both sizes.
-  /// `encoder`: encodes in place of the packed encoder, which is not made then. Encoders with
-  /// sparse layers need one: they route all tokens of a batch together. `weights`: of all matrices;
-  /// with 8 bits the MLP's second matrix, `wo`, stays in bfloat16, because what it is multiplied
+  /// `weights`: of all matrices; with 8 bits the MLP's second matrix, `wo`, stays in bfloat16, because what it is multiplied
   /// with has a few large values (transformers keeps it in float32 for that), as does a table of
   /// embeddings that are not the logits' too.
-  PackedNetwork(ModelSpec spec, const ParameterSource& source, EncoderFunction encoder = {},
+  PackedNetwork(ModelSpec spec, const ParameterSource& source,
                 WeightType weights = WeightType::f32);
 
   const ModelSpec& spec() const { return spec_; }
@@ -70,10 +63,9 @@ class PackedNetwork {
   const PackedStack& decoder() const { return decoder_; }
   const PackedMatrix& logits() const { return logits_; }
   float logit_scale() const { return logit_scale_; }
-  const EncoderFunction& encoder_function() const { return encode_; }
-  /// Copies a token's embedding to out [embed]; throws kData if the token is outside the
+  /// Copies a token's embedding in a stack to out [embed]; throws kData if the token is outside the
   /// vocabulary.
-  void embed(int32_t token, float* out) const;
+  void embed(const PackedStack& stack, int32_t token, float* out) const;
   /// Of all weights.
   int64_t bytes() const;
 
@@ -85,15 +77,18 @@ class PackedNetwork {
   PackedNetwork with_part(const PackedNetwork& other, const std::string& part) const;
 
  private:
-  /// Rows of the token table, [count, embed].
-  void set_embeddings(int64_t first, const StoredMatrix& rows, int64_t count);
+  /// [vocab, embed], float32 or bfloat16; null if tied: then read from packed logits.
+  struct TokenTable {
+    std::shared_ptr<float> rows;
+    DType dtype = DType::f32;
+
+    void set_rows(int64_t first, const StoredMatrix& from, int64_t count, int64_t width);
+    void row(int32_t token, int64_t width, float* out) const;
+  };
   /// The layer of a part; none for logits.
   PackedLayer* find(const std::string& part);
   ModelSpec spec_;
-  // [vocab, embed], float32 or bfloat16; null if tied: then read from packed logits.
-  std::shared_ptr<float> embedding_;
-  DType embedding_dtype_ = DType::f32;
-  EncoderFunction encode_;
+  TokenTable encoder_table_, decoder_table_;
   PackedStack encoder_, decoder_;
   PackedMatrix logits_;
   float logit_scale_ = 1;

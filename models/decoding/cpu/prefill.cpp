@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <exception>
 
 #include "kernels/decode_attention/decode_attention.h"
 #include "models/decoding/cpu/experts.h"
@@ -46,7 +47,10 @@ struct StackRun {
   std::vector<float> x,
       query;  // [rows, embed]; [rows, joined_kv], where attention's results go too
   std::shared_ptr<float> memory;
-  std::vector<SharedKeys> keys;  // [items, heads]
+  std::vector<SharedKeys> keys;   // [items, heads]
+  std::vector<float> normalized;  // [rows, embed], for experts that route whole sequences
+  ExpertRows routed;
+  std::exception_ptr error;  // of the threads
 
   StackRun(const PackedNetwork& network, const PackedStack& layers, const Sequences& s,
            const KeyValueSink& key_value_sink)
@@ -62,10 +66,19 @@ struct StackRun {
         x(static_cast<size_t>(rows * sizes.emb_dim)),
         query(static_cast<size_t>(rows * joined)) {
     for (int64_t r = 0; r < rows; ++r)
-      network.embed(sequences.tokens[static_cast<size_t>(r)], x.data() + r * sizes.emb_dim);
+      network.embed(stack, sequences.tokens[static_cast<size_t>(r)], x.data() + r * sizes.emb_dim);
     lay_out_keys();
   }
 
+  /// One thread does, the others wait.
+  void route(const PackedExperts& experts) {
+    try {
+      routed = route_sequences(experts, normalized.data(), sequences);
+    } catch (...) {
+      error = std::current_exception();
+      routed = {.begin = std::vector<int64_t>(experts.experts.size() + 1), .row = {}, .gate = {}};
+    }
+  }
   void lay_out_keys() {
     int64_t floats = 0;
     for (int64_t i = 0; i < sequences.items(); ++i)
@@ -137,18 +150,41 @@ class SequenceBackend {
     });
   }
   void add_mlp(const std::vector<float>& norm, const PackedExperts& experts) {
+    if (experts.moe.routes_sequences()) return add_routed_together(norm, experts);
     for_blocks_of_thread([&](int64_t first, int64_t count) {
-      packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
       normalized_.resize(static_cast<size_t>(count * run_.sizes.emb_dim));
-      packed_.unpack(normalized_.data());
-      const ExpertRows routed = route_rows(experts, normalized_.data(), count);
-      block_.resize(routed.row.size() * static_cast<size_t>(experts.experts.front().width));
-      ExpertProducts::in(experts, routed, normalized_.data(), Part{}, packed_, block_.data());
-      ExpertProducts::out(experts, routed, block_.data(), Part{}, packed_, x(first));
+      normalize(first, count, norm, normalized_.data());
+      add_experts(experts, route_rows(experts, normalized_.data(), count), normalized_.data(),
+                  first);
     });
   }
 
  private:
+  /// Every row is normalized before any is routed.
+  void add_routed_together(const std::vector<float>& norm, const PackedExperts& experts) {
+    if (part_.index == 0) run_.normalized.resize(run_.x.size());
+#pragma omp barrier
+    for_blocks_of_thread(
+        [&](int64_t first, int64_t count) { normalize(first, count, norm, normalized(first)); });
+#pragma omp barrier
+    if (part_.index == 0) run_.route(experts);
+#pragma omp barrier
+    for_blocks_of_thread([&](int64_t first, int64_t count) {
+      add_experts(experts, part_of(run_.routed, first, count), normalized(first), first);
+    });
+  }
+  void normalize(int64_t first, int64_t count, const std::vector<float>& norm, float* out) {
+    packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
+    packed_.unpack(out);
+  }
+  /// x += gates times the experts of the rows from `first` on.
+  void add_experts(const PackedExperts& experts, const ExpertRows& routed, const float* rows,
+                   int64_t first) {
+    block_.resize(routed.row.size() * static_cast<size_t>(experts.experts.front().width));
+    ExpertProducts::in(experts, routed, rows, Part{}, packed_, block_.data());
+    ExpertProducts::out(experts, routed, block_.data(), Part{}, packed_, x(first));
+  }
+  float* normalized(int64_t row) { return run_.normalized.data() + row * run_.sizes.emb_dim; }
   float* x(int64_t row) { return run_.x.data() + row * run_.sizes.emb_dim; }
   float* query(int64_t row) { return run_.query.data() + row * run_.joined; }
 
@@ -214,6 +250,7 @@ std::vector<float> run_stack(const PackedNetwork& network, const PackedStack& st
     SequenceBackend backend(run, {omp_get_thread_num(), omp_get_num_threads()});
     run_layers(backend, stack);
   }
+  if (run.error != nullptr) std::rethrow_exception(run.error);
   return std::move(run.x);
 }
 

@@ -76,7 +76,7 @@ void TransformerDecoder::begin(std::span<const int32_t> tokens, int64_t batch, i
   s.cache.start(spec.decoder, batch, options);
   s.bias = BiasDiagonals(network_.decoder(), options.max_length);
   s.encoder_input = without_padding(tokens, mask, batch, length);
-  s.encoded = encode(network_, s.encoder_input);
+  s.encoded = run_stack(network_, network_.encoder(), s.encoder_input);
   s.cross = lay_out_cross(spec.decoder, s.encoder_input, s.cross_memory);
   finish_encoding(network_, s.encoder_input, s.encoded, s.cross);
   batch_ = batch;
@@ -157,16 +157,6 @@ std::span<const float> TransformerDecoder::encoded(int64_t item) const {
                 end = begin[static_cast<size_t>(item + 1)];
   return std::span(state_->encoded)
       .subspan(static_cast<size_t>(first * e), static_cast<size_t>((end - first) * e));
-}
-
-std::vector<float> TransformerDecoder::mean_encoded(int64_t item) const {
-  const std::span<const float> all = encoded(item);
-  std::vector<double> sum(static_cast<size_t>(network_.spec().emb_dim()), 0);
-  for (size_t i = 0; i < all.size(); ++i) sum[i % sum.size()] += static_cast<double>(all[i]);
-  std::vector<float> mean(sum.size());
-  const auto tokens = static_cast<double>(all.size() / sum.size());
-  for (size_t e = 0; e < sum.size(); ++e) mean[e] = static_cast<float>(sum[e] / tokens);
-  return mean;
 }
 
 int64_t TransformerDecoder::cache_bytes() const { return state_->cache.bytes(); }

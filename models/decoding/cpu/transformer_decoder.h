@@ -42,8 +42,6 @@ class TransformerDecoder : public TokenModel {
 
   /// Encoder output of item i after its final norm, [tokens that are not padding, embed].
   std::span<const float> encoded(int64_t item) const;
-  /// Mean over those tokens, [embed].
-  std::vector<float> mean_encoded(int64_t item) const;
   int64_t cache_bytes() const;
 
  private:

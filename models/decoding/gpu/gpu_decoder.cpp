@@ -109,7 +109,7 @@ struct GpuDecoder::State {
 };
 
 GpuDecoder::GpuDecoder(const BaseModel& model, const InferenceWeights& weights)
-    : model_(model), weights_(std::make_unique<GpuWeights>(model, weights)) {
+    : weights_(std::make_unique<GpuWeights>(model, weights)) {
   QT_ASSERT(!Device::current().is_cpu());
 }
 
@@ -131,7 +131,7 @@ void GpuDecoder::begin(std::span<const int32_t> tokens, int64_t batch, int64_t l
   std::copy(tokens.begin(), tokens.end(), inputs.as<int32_t>().begin());
   std::transform(tokens.begin(), tokens.end(), segments.as<int32_t>().begin(),
                  [](int32_t token) { return token > 0 ? 1 : 0; });
-  Tensor encoded = encode(model_, *weights_, inputs, segments);  // [batch, length, embed]
+  Tensor encoded = encode(*weights_, inputs, segments);  // [batch, length, embed]
   const auto [order, lengths] = without_padding(tokens, batch, length);
   if (!order.empty()) {
     HostArray places(DType::i32, {batch, length});

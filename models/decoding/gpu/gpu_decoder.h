@@ -1,7 +1,7 @@
 #pragma once
 // A network on the current device as a TokenModel: what TransformerDecoder is on the CPU.
 //
-//   GpuDecoder decoder(model);   // its parameters stay in use
+//   GpuDecoder decoder(model);   // shares its parameters
 //   decoder.begin(encoder_tokens, batch, length, {.num_decodes = 4, .max_length = 128});
 //   const Decodes out = beam_search(prompts, decoder, eos_id, {.num_decodes = 4});
 //
@@ -25,8 +25,8 @@ namespace quintet::decoding {
 
 class GpuDecoder : public TokenModel {
  public:
-  /// Encoder-decoder or decoder-only. The model must outlive the decoder; of one whose weights are kept
-  /// in fewer bits only an encoder with experts needs its parameters any more. Throws Bug on the CPU.
+  /// Encoder-decoder or decoder-only. The model is not read afterwards; its parameters are shared unless
+  /// weights are kept in fewer bits. Throws Bug on the CPU.
   explicit GpuDecoder(const BaseModel& model, const InferenceWeights& weights = {});
   ~GpuDecoder() override;
 
@@ -37,7 +37,7 @@ class GpuDecoder : public TokenModel {
   void begin_prefix(std::span<const int32_t> tokens, int64_t batch, int64_t length,
                     std::span<const int32_t> prefix, bool bidirectional,
                     const CacheOptions& options);
-  int64_t vocab_size() const override { return model_.vocab_size(); }
+  int64_t vocab_size() const override { return weights_->spec.vocab_size; }
   std::span<float> step(const StepInput& input) override;
   std::vector<RowSummary> step_greedily(const StepInput& input, bool log_sums) override;
   void step_without_logits(const StepInput& input) override;
@@ -62,7 +62,6 @@ class GpuDecoder : public TokenModel {
   std::span<float> fetch_logits();
   Tensor queue_layers();
 
-  const BaseModel& model_;
   std::unique_ptr<GpuWeights> weights_;
   std::unique_ptr<State> state_;
   std::vector<int32_t> last_rows_;  // of the last step

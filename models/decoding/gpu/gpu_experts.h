@@ -1,5 +1,5 @@
 #pragma once
-// Mixtures of experts of a decoder on the current device: none turns a row away, as on the CPU
+// Mixtures of experts on the current device; those of a step turn no row away, as on the CPU
 // (experts.h). Which experts a row has never reaches the host.
 
 #include "models/decoding/gpu/gpu_weights.h"
@@ -7,7 +7,8 @@
 namespace quintet::decoding {
 
 /// What experts make of h [batch, length, embed], normalized; the same axes.
-Tensor through_experts(const GpuForm::Experts& experts, const Tensor& h);
+Tensor through_experts(const GpuForm::Experts& experts, const Tensor& h,
+                       const ops::RouteOptions& routing);
 
 /// x + experts of rms_norm(x, norm); x: [rows, embed]. Of many rows: few take kernels of their
 /// own (gpu_products.h).

@@ -43,7 +43,7 @@ class Products {
   }
   /// x + experts of the norm of x, where x was if that saves memory
   Tensor with_experts(const Tensor& x, const Tensor& norm, const GpuForm::Experts& experts) const {
-    const int64_t choices = rows_ * experts.chosen;
+    const int64_t choices = rows_ * experts.chosen();
     if (rows_ > kMaxSmallBatchRows || choices > kMaxSmallBatchChoices)
       return add_experts(norm, experts, x);
     const GpuForm::Mlp& mlp = experts.mlp;
@@ -52,7 +52,7 @@ class Products {
     SmallBatchMatmul p = first_half(x, norm, mlp);
     p.experts = {.logits = logits.local().data<float>(),
                  .count = experts.router.size(1),
-                 .chosen = experts.chosen};
+                 .chosen = experts.chosen()};
     const Tensor h(Spec{{{"choices", choices}, mlp.wi_0.values.spec().axes[2]}, x.spec().dtype});
     run(p, h);
     SmallBatchMatmul out =

@@ -46,13 +46,14 @@ struct SequenceBackend {
     residual = ops::mlp(normed(norm), mlp.wi_0, mlp.wi_1, mlp.wo, mlp.activations);
   }
   void add_mlp(const Tensor& norm, const GpuForm::Experts& experts) {
-    residual = through_experts(experts, normed(norm));
+    const Tensor h = normed(norm);
+    residual = through_experts(experts, h, inference_routing(experts.moe, h.size(0), h.size(1)));
   }
 };
 
 /// [batch, length, embed]
-Tensor embedded(const GpuWeights& weights, const Tensor& tokens) {
-  return weights.embedding.rows(tokens.local().data<int32_t>(), tokens.spec().axes);
+Tensor embedded(const GpuMatrix& table, const Tensor& tokens) {
+  return table.rows(tokens.local().data<int32_t>(), tokens.spec().axes);
 }
 
 /// int32 [items, length]: 1 where the prefix is.
@@ -66,17 +67,15 @@ HostArray marks_of(std::span<const int32_t> prefix, int64_t length) {
 
 }  // namespace
 
-Tensor encode(const BaseModel& model, const GpuWeights& weights, const HostArray& tokens,
-              const HostArray& segments) {
+Tensor encode(const GpuWeights& weights, const HostArray& tokens, const HostArray& segments) {
   const Tensor ids = Tensor::from_host(tokens, kTokenAxes);
   const Tensor marks = Tensor::from_host(segments, kTokenAxes);
-  if (!weights.encoder) return model.encode(ids, marks, {.dropless = true});
   SequenceBackend backend{*weights.spec.encoder,
                           {.query_segments = marks, .key_segments = marks, .prefix = {}},
                           {},
-                          embedded(weights, ids)};
-  run_layers(backend, *weights.encoder);
-  return backend.normed(weights.encoder->norm);
+                          embedded(weights.encoder_embedding, ids)};
+  run_layers(backend, weights.encoder);
+  return backend.normed(weights.encoder.norm);
 }
 
 void run_prefix(const GpuWeights& weights, const HostArray& tokens, std::span<const int32_t> prefix,
@@ -88,7 +87,7 @@ void run_prefix(const GpuWeights& weights, const HostArray& tokens, std::span<co
                            .prefix = bidirectional ? marks : Tensor(),
                            .causal = true},
                           sink,
-                          embedded(weights, Tensor::from_host(tokens, kTokenAxes))};
+                          embedded(weights.embedding, Tensor::from_host(tokens, kTokenAxes))};
   run_layers(backend, weights.decoder);
 }
 

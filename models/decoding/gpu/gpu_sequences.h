@@ -11,9 +11,8 @@
 namespace quintet::decoding {
 
 /// Encoder output without dropout. tokens, segments: int32 [batch, length] (segment 0 is padding) ->
-/// [batch, length, embed]. An encoder with experts is run by the model, which routes a whole batch.
-Tensor encode(const BaseModel& model, const GpuWeights& weights, const HostArray& tokens,
-              const HostArray& segments);
+/// [batch, length, embed].
+Tensor encode(const GpuWeights& weights, const HostArray& tokens, const HostArray& segments);
 
 /// Told of each layer's keys and values, [items, length, joined_kv] each.
 using PrefixSink = std::function<void(size_t layer, const Tensor& keys, const Tensor& values)>;

@@ -63,7 +63,7 @@ class Loader {
   }
   Form::Experts experts(const std::string& scope, const MoeConfig& moe) const {
     return {.router = vector(scope + "/router/router_weights/w/kernel", 0),
-            .chosen = moe.router.num_selected_experts,
+            .moe = moe,
             .mlp = mlp(scope + "/expert", moe.mlp_dim, moe.activations)};
   }
   Form::Bias relative_bias(const std::string& name, const StackSpec& stack) const {
@@ -94,9 +94,11 @@ GpuWeights::GpuWeights(const BaseModel& model, const InferenceWeights& weights)
   spec.decoder.sparse.check_generates();
   const Loader load(model.parameters(), spec, weights);
   decoder = load_stack(load, spec.decoder);
-  embedding = load.matrix(spec.embedding_name());
+  embedding = load.matrix(spec.embedding_name(spec.decoder));
+  encoder_embedding =
+      spec.separate_embeddings ? load.matrix(spec.embedding_name(*spec.encoder)) : embedding;
   logits = spec.logits_via_embedding ? embedding : load.matrix("decoder/logits_dense/kernel");
-  if (spec.encoder && !spec.encoder_has_experts()) encoder = load_stack(load, *spec.encoder);
+  if (spec.encoder) encoder = load_stack(load, *spec.encoder);
 }
 
 }  // namespace quintet::decoding

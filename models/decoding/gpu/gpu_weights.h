@@ -1,7 +1,6 @@
 #pragma once
 // A network's parameters as GpuDecoder reads them, in the memory of the current device.
 
-#include <optional>
 #include <vector>
 
 #include "models/base_model.h"
@@ -23,9 +22,11 @@ struct GpuForm {
     std::vector<std::string> activations;
   };
   struct Experts {
-    Tensor router;       // [embed, experts]
-    int64_t chosen = 1;  // experts of a row
+    Tensor router;  // [embed, experts]
+    MoeConfig moe;
     Mlp mlp;
+
+    int64_t chosen() const { return moe.router.num_selected_experts; }  // of a row
   };
   struct Bias {
     Tensor table;        // [heads, buckets]
@@ -37,10 +38,11 @@ using GpuAttention = AttentionWeights<GpuForm>;
 struct GpuWeights {
   ModelSpec spec;
   StackWeights<GpuForm> decoder;
-  std::optional<StackWeights<GpuForm>> encoder;  // of dense layers
-  GpuMatrix embedding, logits;                   // logits: [embed, vocab], or tied: the embedding
+  StackWeights<GpuForm> encoder;           // of a decoder alone: empty
+  GpuMatrix encoder_embedding, embedding;  // embedding: the decoder's; may be one
+  GpuMatrix logits;                        // [embed, vocab], or tied: the embedding
 
-  /// An encoder with experts stays the model's. Throws a usage error if experts of the decoder choose
+  /// Throws a usage error if experts of the decoder choose
   /// tokens, kData naming a parameter of the source that does not fit.
   explicit GpuWeights(const BaseModel& model, const InferenceWeights& weights = {});
   DType dtype() const { return embedding.compute_dtype; }
