@@ -36,6 +36,8 @@ def config(kind, rng):
   if kind == 'switch':
     c.update(num_experts=rng.choice([1, 2, 4, 5, 7]), num_sparse_encoder_layers=rng.randrange(encoder + 2), num_sparse_decoder_layers=rng.randrange(decoder + 2),
              dense_act_fn=rng.choice(['relu', 'relu', 'gelu_new', 'silu']), tie_word_embeddings=rng.random() < 0.6, expert_capacity=rng.choice([64, 64, 1, 3, 9]))
+    if decoder > encoder:  # transformers' cache has as many layers as the encoder, and without a cache a decoder's tokens are left out, too
+      c.update(expert_capacity=64)
   elif kind == 't5':
     c.update(feed_forward_proj='relu')
     tied = rng.choice([None, True, False])
@@ -129,7 +131,7 @@ def one(quintet, kind, seed, keep):
   fmt = rng.choice(formats)
   sd = {k: v.to(getattr(torch, dtype)) for k, v in gen.draw(numbers, gen.shapes_of(c), c, rng.choice([1.0, 1.5])).items()}
   if kind == 'switch' and not c['tie_word_embeddings'] and rng.random() < 0.5:  # one table, as Google's untied ones would be
-    sd.update({f'{side}.embed_tokens.weight': sd['shared.weight'] for side in ('encoder', 'decoder')})
+    sd.update({f'{side}.embed_tokens.weight': sd['shared.weight'].clone() for side in ('encoder', 'decoder')})
   m = gen.load(c, sd)
   folder = tempfile.mkdtemp(prefix=f'random-{kind}-')
   try:

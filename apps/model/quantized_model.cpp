@@ -12,6 +12,7 @@
 #include "runtime/base/formats/json.h"
 
 namespace quintet {
+
 std::optional<WeightType> quantization_of(const CheckpointReader& checkpoint) {
   const Json state = Json::parse(checkpoint.state_json(), checkpoint.folder().string() + ": state");
   if (!state.has("quantized")) return std::nullopt;

@@ -34,9 +34,8 @@ class Encoders : public DeviceTest {
     const SparseNetwork network = sparse_network(options);
     const Tape::Recording paused(nullptr);
     const decoding::GpuWeights weights(*network.model);
-    ASSERT_TRUE(weights.encoder.has_value());
     const auto [tokens, segments] = batch();
-    const HostArray got = decoding::encode(*network.model, weights, tokens, segments).to_host();
+    const HostArray got = decoding::encode(weights, tokens, segments).to_host();
     const HostArray want =
         network.model
             ->encode(Tensor::from_host(tokens, {axis::kBatch, axis::kLength}),
@@ -45,7 +44,7 @@ class Encoders : public DeviceTest {
     EXPECT_EQ(got.shape, want.shape);
     EXPECT_EQ(got.dtype, want.dtype);
     EXPECT_EQ(got.bytes, want.bytes);
-    EXPECT_EQ(weights.encoder->layers[1].self.out.values.raw(),
+    EXPECT_EQ(weights.encoder.layers[1].self.out.values.raw(),
               network.model->parameters().at("encoder/layers_1/attention/out/kernel").used().raw());
   }
 };
