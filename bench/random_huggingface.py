@@ -101,6 +101,9 @@ def compare_answers(quintet, folder, m, c, rng):
       if a['ids'] != ids:
         wrong.append(f'{name} of {x}: {a["ids"]} ({a["score"]:.6f}), transformers {ids} ({score:.6f})')
   target = [rng.randrange(2, top) for _ in range(5)] + [eos[0]]
+  for router in m.decoder.modules():  # a given answer is read token by token here, as generate() with its cache reads: none is left out
+    if hasattr(router, 'expert_capacity'):
+      router.expert_capacity = len(target)
   with torch.no_grad():
     logits = m(input_ids=torch.tensor([inputs[0]]), labels=torch.tensor([target])).logits[0].double()
   score = float(sum(torch.log_softmax(logits, -1)[t, x] for t, x in enumerate(target)))
