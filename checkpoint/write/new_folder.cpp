@@ -19,17 +19,6 @@ void check_is_free(const fs::path& target) {
            target.string());
 }
 
-void sync_tree(const fs::path& folder) {
-  for (const std::string& name : names_in(folder)) {
-    const fs::path path = folder / name;
-    if (fs::is_directory(path))
-      sync_tree(path);
-    else
-      File::open_write(path).sync();
-  }
-  sync_folder(folder);
-}
-
 }  // namespace
 
 fs::path NewFolder::prepared_path(const fs::path& target) {
@@ -53,7 +42,7 @@ NewFolder::~NewFolder() {
 }
 
 void NewFolder::commit() {
-  sync_tree(prepared());
+  sync_file_system(prepared());
   check_is_free(target_);
   rename_path(prepared(), target_);
   committed_ = true;

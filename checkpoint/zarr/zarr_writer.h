@@ -24,7 +24,8 @@ std::vector<int64_t> zarr_chunks(const std::vector<int64_t>& shape, DType dtype,
                                  int64_t most_bytes);
 /// The text of .zarray.
 std::string zarr_metadata(const ZarrLayout& layout);
-/// Makes the folder and writes metadata and chunks, several at a time; durable but for the folder's name.
+/// Makes the folder and writes metadata and chunks, several at a time; numbers that gzip hardly makes smaller are
+/// stored in it as they are. Not durable yet: sync_file_system().
 /// Throws ExitCode::kDisk.
 void write_zarr(const std::filesystem::path& folder, const ZarrLayout& layout,
                 std::span<const std::byte> bytes);

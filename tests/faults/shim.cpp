@@ -287,6 +287,18 @@ ssize_t pread64(int descriptor, void* data, size_t size, off64_t offset) {
 int fsync(int descriptor) {
   return sync_as(descriptor, [&] { return static_cast<int>(syscall(SYS_fsync, descriptor)); });
 }
+int syncfs(int descriptor) {
+  if (const int error = strike("fsync", path_of(descriptor))) return failed(error);
+  const int result = static_cast<int>(syscall(SYS_syncfs, descriptor));
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  if (result == 0) {
+    s.unsynced_contents.clear();
+    s.unsynced_names.clear();
+    s.unsynced_renames.clear();
+  }
+  return result;
+}
 int fdatasync(int descriptor) {
   return sync_as(descriptor, [&] { return static_cast<int>(syscall(SYS_fdatasync, descriptor)); });
 }

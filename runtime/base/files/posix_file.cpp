@@ -170,15 +170,23 @@ std::vector<std::string> names_in(const std::filesystem::path& folder) {
   return names;
 }
 
-void sync_folder(const std::filesystem::path& folder) {
+namespace {
+
+void sync_opened(const std::filesystem::path& folder, int (*sync)(int descriptor)) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) fail_disk(folder, "open", errno);
-  const int failed = ::fsync(descriptor);
+  const int failed = sync(descriptor);
   const int error = errno;
   ::close(descriptor);
   // EINVAL: a file system whose folders need no syncing.
   if (failed != 0 && error != EINVAL) fail_disk(folder, "sync", error);
 }
+
+}  // namespace
+
+void sync_folder(const std::filesystem::path& folder) { sync_opened(folder, ::fsync); }
+
+void sync_file_system(const std::filesystem::path& folder) { sync_opened(folder, ::syncfs); }
 
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0)

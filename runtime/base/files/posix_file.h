@@ -73,6 +73,9 @@ bool is_there(const std::filesystem::path& path);
 std::vector<std::string> names_in(const std::filesystem::path& folder);
 /// Makes names in the folder durable.
 void sync_folder(const std::filesystem::path& folder);
+/// Makes everything that was written to the folder's file system durable, in one go: many files take a flush
+/// of the disk, not one each.
+void sync_file_system(const std::filesystem::path& folder);
 /// rename(2).
 void rename_path(const std::filesystem::path& from, const std::filesystem::path& to);
 /// mkdir(2); an existing folder is an error.
