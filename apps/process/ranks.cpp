@@ -70,6 +70,10 @@ void RankFlags::add_to(CLI::App& app) {
       ->capture_default_str()
       ->group("Under mpirun or srun")
       ->check(CLI::NonNegativeNumber);
+  app.add_flag("--share_gpus", share_gpus,
+               "ranks may have one GPU together, slowly: what they exchange goes through ordinary "
+               "memory; else it is an error")
+      ->group("Under mpirun or srun");
 }
 
 Ranks::Ranks(const RankFlags& flags) : flags_(flags), session_(flags.init_timeout) {}
@@ -115,7 +119,9 @@ void Ranks::open(Device& device, int data_ranks) {
   data_ranks_ = data_ranks;
   if (!session_.active()) return;
   comm_ = open_mpi(session_, device,
-                   {.timeout_seconds = flags_.collective_timeout, .signalled = stop_signalled});
+                   {.timeout_seconds = flags_.collective_timeout,
+                    .signalled = stop_signalled,
+                    .share_gpus = flags_.share_gpus});
 }
 
 Group Ranks::group() const { return first_ranks(*comm_, size()); }

@@ -27,6 +27,7 @@ struct RankFlags {
   double collective_timeout = 600;  // seconds; 0: for ever
   int init_timeout = 1800;          // seconds until all ranks have started
   int64_t check_replicas = 1000;    // steps; 0: never
+  bool share_gpus = false;          // ranks of one GPU are meant
 
   void add_to(CLI::App& app);
 };

@@ -465,10 +465,10 @@ void bench_optimizers(Bench& bench) {
       .learning_rate = 1e-9f, .decay = 0.9f, .mixing = 0.1f, .clipping_threshold = 1.0};
   // Gradient and parameter read once, parameter and copy written once.
   bench.measure("optim_adafactor t5_large", 14 * n,
-                [&] { cuda::update_adafactor_gpu(factored, adafactor, nullptr, stream()); });
+                [&] { cuda::update_adafactor_gpu(factored, adafactor, nullptr, {}, stream()); });
   const Array statistics({static_cast<int64_t>(arrays.size() + 1) * 4}, kF32);
   bench.measure("optim_measure t5_large", 4 * n, [&] {
-    cuda::measure_arrays_gpu(views, statistics.data<ArrayStatistics>(), stream());
+    cuda::measure_arrays_gpu(views, statistics.data<ArrayStatistics>(), nullptr, stream());
   });
   std::vector<View> from, to;
   for (const UpdateArrays& a : arrays) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include "kernels/optimizers/adafactor.cuh"
@@ -153,29 +154,52 @@ __device__ void store_moment(const Entry& e, const AdafactorStep& step, double s
   if (is_row) e.rows[i] = next;
 }
 
+/// Whether a sum over ranks is there for what `exchanged` sums, and this block has none to take.
+__device__ bool is_exchanged(Phase phase, const double* exchanged) {
+  return phase == Phase::use && exchanged != nullptr;
+}
+
 /// v_along: sums over tiles of members.
-__device__ void along_moments(const Entry& e, const AdafactorStep& step, int64_t chunk) {
+__device__ void along_moments(const Entry& e, const AdafactorStep& step, Phase phase,
+                              int64_t chunk) {
   const AdafactorShape& s = e.a.shape;
   const int64_t i = chunk * kMomentElements + threadIdx.x % kMomentElements;
   const int64_t parts = member_tiles(s), group = i / s.length;
+  double* exchanged = s.along_is_row ? e.a.sums.rows : e.a.sums.columns;
   double sum = 0;
+  if (is_exchanged(phase, exchanged)) {
+    if (threadIdx.x < kMomentElements && i < s.along_elements())
+      store_moment(e, step, exchanged[i], s.along_count, s.along_is_row, e.along, i);
+    return;
+  }
   if (i < s.along_elements())
 #pragma unroll 4
     for (int64_t part = threadIdx.x / kMomentElements; part < parts; part += kMomentThreads)
       sum += static_cast<double>(
           __ldg(e.along_sums + (group * parts + part) * s.length + i % s.length));
   sum = moment_sum(sum);
-  if (threadIdx.x < kMomentElements && i < s.along_elements())
-    store_moment(e, step, sum, s.along_count(), s.along_is_row, e.along, i);
+  if (threadIdx.x >= kMomentElements || i >= s.along_elements()) return;
+  if (phase == Phase::sum)
+    exchanged[i] = sum;
+  else
+    store_moment(e, step, sum, s.along_count, s.along_is_row, e.along, i);
 }
 
 /// v_across: sums over tiles of columns, and over the groups of a batch.
-__device__ void across_moments(const Entry& e, const AdafactorStep& step, int64_t chunk) {
+__device__ void across_moments(const Entry& e, const AdafactorStep& step, Phase phase,
+                               int64_t chunk) {
   const AdafactorShape& s = e.a.shape;
   const int64_t k = chunk * kMomentElements + threadIdx.x % kMomentElements;
   const auto batch = static_cast<uint32_t>(k / s.members);
   const auto member = static_cast<uint32_t>(k % s.members);
   const Steps of_batch = steps_of(s, AdafactorShape::kBatch, batch);
+  const int64_t i = of_batch.across + steps_of(s, AdafactorShape::kAcross, member).across;
+  double* exchanged = s.along_is_row ? e.a.sums.columns : e.a.sums.rows;
+  if (is_exchanged(phase, exchanged)) {
+    if (threadIdx.x < kMomentElements && k < s.across_elements())
+      store_moment(e, step, exchanged[i], s.across_count, !s.along_is_row, e.across, i);
+    return;
+  }
   const int64_t columns = column_tiles(s), parts = s.groups / s.batches * columns;
   double sum = 0;
   if (k < s.across_elements())
@@ -186,33 +210,37 @@ __device__ void across_moments(const Entry& e, const AdafactorStep& step, int64_
           __ldg(e.across_sums + (part % columns * s.groups + group) * s.members + member));
     }
   sum = moment_sum(sum);
-  if (threadIdx.x < kMomentElements && k < s.across_elements())
-    store_moment(e, step, sum, s.across_count(), !s.along_is_row, e.across,
-                 of_batch.across + steps_of(s, AdafactorShape::kAcross, member).across);
+  if (threadIdx.x >= kMomentElements || k >= s.across_elements()) return;
+  if (phase == Phase::sum)
+    exchanged[i] = sum;
+  else
+    store_moment(e, step, sum, s.across_count, !s.along_is_row, e.across, i);
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
-    moments_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
+    moments_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers, Phase phase) {
   if (numbers.skips()) return;
   const Entry& e = entry_of(table, blockIdx.x);
   const int64_t along_chunks = ceil_div(e.a.shape.along_elements(), kMomentElements);
   const int64_t chunk = blockIdx.x - e.first_chunk;
   if (chunk < along_chunks)
-    along_moments(e, numbers.step, chunk);
+    along_moments(e, numbers.step, phase, chunk);
   else
-    across_moments(e, numbers.step, chunk - along_chunks);
+    across_moments(e, numbers.step, phase, chunk - along_chunks);
 }
 
 /// A block a batch: the root of the mean over the batch's rows of the new v_row.
 __global__ void __launch_bounds__(kBlockThreads)
-    means_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
+    means_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers, Phase phase) {
   if (numbers.skips()) return;
   const Entry& e = entry_of(table, blockIdx.x);
   const AdafactorShape& s = e.a.shape;
   const auto batch = static_cast<uint32_t>(blockIdx.x - e.first_chunk);
   const Steps of_batch = steps_of(s, AdafactorShape::kBatch, batch);
   double sum = 0;
-  if (s.along_is_row) {
+  if (is_exchanged(phase, e.a.sums.means)) {
+    sum = e.a.sums.means[batch];
+  } else if (s.along_is_row) {
     const int64_t count = int64_t{s.groups / s.batches} * s.length;
     for (int64_t j = threadIdx.x; j < count; j += kBlockThreads) {
       const auto same = static_cast<uint32_t>(j / s.length);
@@ -224,8 +252,12 @@ __global__ void __launch_bounds__(kBlockThreads)
       sum += static_cast<double>(
           e.rows[of_batch.across + steps_of(s, AdafactorShape::kAcross, m).across]);
   }
-  sum = block_sum(sum, workspace());
-  if (threadIdx.x == 0) e.root_means[batch] = sqrtf(static_cast<float>(sum / s.rows()));
+  if (!is_exchanged(phase, e.a.sums.means)) sum = block_sum(sum, workspace());
+  if (threadIdx.x != 0) return;
+  if (phase == Phase::sum)
+    e.a.sums.means[batch] = sum;
+  else
+    e.root_means[batch] = sqrtf(static_cast<float>(sum / s.rows()));
 }
 
 /// Sum over the tiles of a batch, on all threads.
@@ -293,6 +325,26 @@ __global__ void __launch_bounds__(kBlockThreads, 4)
   if (threadIdx.x == 0) e.update_squares[tile.number] = static_cast<float>(total);
 }
 
+/// A block a batch: the squares of a sharded array's block, for the other ranks.
+__global__ void __launch_bounds__(kBlockThreads)
+    batch_squares_kernel(const __grid_constant__ Table<Entry> table, Numbers numbers) {
+  if (numbers.skips()) return;
+  const Entry& e = entry_of(table, blockIdx.x);
+  const auto batch = static_cast<uint32_t>(blockIdx.x - e.first_chunk);
+  const double param = sum_of_tiles(e, batch, e.param_squares);
+  const double update =
+      numbers.step.clipping_threshold != 0 ? sum_of_tiles(e, batch, e.update_squares) : 0;
+  if (threadIdx.x != 0) return;
+  e.a.sums.param[batch] = param;
+  e.a.sums.update[batch] = update;
+}
+
+/// Squares of the parameter or of its update in a batch of the global array.
+__device__ double squares_of_batch(const Entry& e, uint32_t batch, const double* exchanged,
+                                   const float* by_tile) {
+  return exchanged != nullptr ? exchanged[batch] : sum_of_tiles(e, batch, by_tile);
+}
+
 /// A block a batch: what its unclipped update is multiplied by, from learning rate, size of the
 /// parameter, and clipping by the root mean square of the update.
 __global__ void __launch_bounds__(kBlockThreads)
@@ -301,10 +353,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   const Entry& e = entry_of(table, blockIdx.x);
   const AdafactorStep& step = numbers.step;
   const auto batch = static_cast<uint32_t>(blockIdx.x - e.first_chunk);
-  const double elements = e.a.shape.batch_elements();
+  const double elements = e.a.shape.batch_elements;
   float size = step.learning_rate;
   if (e.a.scaled_by_param) {
-    const double squares = sum_of_tiles(e, batch, e.param_squares);
+    const double squares = squares_of_batch(e, batch, e.a.sums.param, e.param_squares);
     float param =
         nan_max(static_cast<float>(step.epsilon2), static_cast<float>(sqrt(squares / elements)));
     const auto largest = static_cast<float>(step.max_parameter_scale);
@@ -312,7 +364,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     size *= param;
   }
   if (step.clipping_threshold != 0) {
-    const double squares = sum_of_tiles(e, batch, e.update_squares);
+    const double squares = squares_of_batch(e, batch, e.a.sums.update, e.update_squares);
     const auto root = static_cast<float>(sqrt(squares / elements));
     size /= nan_max(1.0f, root / static_cast<float>(step.clipping_threshold));
   }
@@ -415,32 +467,51 @@ int64_t place(Entry& e, float* base) {
   return used;
 }
 
+bool is_sharded(const Entry& e) { return e.a.sums.param != nullptr; }
+
 bool is_vector(const AdafactorGpuArray& a) {
   return a.shape.length % kUnit == 0 && a.shape.elements % kUnit == 0 &&
          are_aligned({a.gradient, a.param, a.v, a.momentum, a.copy});
 }
 
 /// One update of the arrays of `entries`, whose scratch memory has been placed.
-void update(std::span<const Entry> entries, const Numbers& numbers, Stream stream) {
-  const auto each = [&](auto kernel, const auto& chunks_of) {
+void update(std::span<const Entry> entries, const Numbers& numbers, const ExchangeSums& exchange,
+            Stream stream) {
+  const auto each = [&](auto kernel, const auto& chunks_of, auto... more) {
     in_tables<Entry>(entries, chunks_of, [&](const Table<Entry>& table, int64_t chunks) {
       simt::launch(kernel,
                    {.grid = static_cast<unsigned>(chunks),
                     .block = kBlockThreads,
                     .shared = kShared,
                     .stream = stream},
-                   table, numbers);
+                   table, numbers, more...);
     });
   };
   const auto all_tiles = [](const Entry& e) { return tiles(e.a.shape); };
   const auto all_batches = [](const Entry& e) {
     return e.a.shape.elements == 0 ? int64_t{0} : int64_t{e.a.shape.batches};
   };
+  const auto moments = [](const Entry& e) { return moment_chunks(e.a.shape); };
+  const auto means = [&](const Entry& e) { return e.a.shape.factored ? all_batches(e) : 0; };
+  // Of sharded arrays alone, whose sums go to the other ranks before they are used.
+  const auto sharded = [](const auto& chunks_of) {
+    return [&](const Entry& e) { return is_sharded(e) ? chunks_of(e) : int64_t{0}; };
+  };
+  const auto exchange_after = [&](AdafactorExchange what, const auto& sum) {
+    if (std::none_of(entries.begin(), entries.end(), is_sharded)) return;
+    sum();
+    exchange(what);
+  };
   each(sums_kernel, all_tiles);
-  each(moments_kernel, [](const Entry& e) { return moment_chunks(e.a.shape); });
-  each(means_kernel, [&](const Entry& e) { return e.a.shape.factored ? all_batches(e) : 0; });
+  exchange_after(AdafactorExchange::moments,
+                 [&] { each(moments_kernel, sharded(moments), Phase::sum); });
+  each(moments_kernel, moments, Phase::use);
+  exchange_after(AdafactorExchange::means, [&] { each(means_kernel, sharded(means), Phase::sum); });
+  each(means_kernel, means, Phase::use);
   if (numbers.step.clipping_threshold != 0)
     each(squares_kernel, [](const Entry& e) { return e.a.shape.factored ? tiles(e.a.shape) : 0; });
+  exchange_after(AdafactorExchange::squares,
+                 [&] { each(batch_squares_kernel, sharded(all_batches)); });
   each(steps_kernel, all_batches);
   each(apply_kernel, all_tiles);
 }
@@ -449,7 +520,8 @@ void update(std::span<const Entry> entries, const Numbers& numbers, Stream strea
 }  // namespace adafactor
 
 void update_adafactor_gpu(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
-                          const UpdateControl* control, Stream stream) {
+                          const UpdateControl* control, const ExchangeSums& exchange,
+                          Stream stream) {
   using namespace adafactor;
   std::vector<Entry> entries;
   int64_t floats = 0;
@@ -466,7 +538,7 @@ void update_adafactor_gpu(std::span<const AdafactorGpuArray> arrays, const Adafa
   const simt::Scratch workspace(floats * static_cast<int64_t>(sizeof(float)), stream);
   float* at = workspace.data<float>();
   for (Entry& e : entries) at += place(e, at);
-  update(entries, Numbers{step, control}, stream);
+  update(entries, Numbers{step, control}, exchange, stream);
 }
 
 }  // namespace quintet::QT_GPU

@@ -1,14 +1,15 @@
 #pragma once
-// Adafactor on a GPU in four launches over a list of arrays:
-//   sums     tiles    squares of gradients summed along lines and across them, of parameters by
-//   tile;
-//                     unfactored arrays: new moments, squares of update and parameter by tile
-//   moments  elements new v_row and v_col from those sums
-//   squares  tiles    squares of the unclipped update by tile (factored, if updates are clipped)
-//   apply    tiles    the update
-// A tile is up to kTileLines lines of one group by kTileColumns elements. What a batch needs of
-// other tiles (the mean of v_row, its sums of squares), each tile's block adds up by itself, in one
-// order.
+// Adafactor on a GPU in six launches over a list of arrays:
+//   sums     tiles     squares of gradients summed along lines and across them, of parameters by
+//                      tile; unfactored arrays: new moments, squares of update and parameter by tile
+//   moments  elements  new v_row and v_col from those sums
+//   means    batches   the mean of the new v_row
+//   squares  tiles     squares of the unclipped update by tile (factored, if updates are clipped)
+//   steps    batches   what an update is multiplied by
+//   apply    tiles     the update
+// A tile is up to kTileLines lines of one group by kTileColumns elements. Sums have one order. Of
+// arrays that are sharded over ranks, moments, means and steps take sums over all ranks: a launch
+// before each leaves the block's in AdafactorSums, which the caller adds up over the ranks.
 
 #include "kernels/optimizers/optimizers_gpu.h"
 #include "kernels/vectors/multi.cuh"
@@ -165,6 +166,9 @@ struct Numbers {
     return control == nullptr ? step.gradient_scale : step.gradient_scale * control->scale;
   }
 };
+
+/// A sharded array's sums are taken and sent first, then used as those of all ranks.
+enum class Phase : uint8_t { sum, use };
 
 /// The new value of a state, which stays what it was where a NaN is skipped.
 QT_DEVICE float kept(const AdafactorStep& step, float next, float old) {

@@ -15,7 +15,7 @@ std::vector<MomentAxisSize> merged(std::span<const MomentAxisSize> axes, bool fa
   std::vector<MomentAxisSize> merged;
   for (const MomentAxisSize& axis : axes) {
     if (!merged.empty() && merged.back().kind == axis.kind)
-      merged.back().size *= axis.size;
+      merged.back().size *= axis.size, merged.back().global *= axis.global;
     else
       merged.push_back(axis);
   }
@@ -41,6 +41,12 @@ AdafactorShape adafactor_shape(std::span<const MomentAxisSize> axes) {
   }
   const std::vector<MomentAxisSize> all = merged(axes, shape.factored);
   const MomentAxisSize& last = all.back();
+  for (const MomentAxisSize& axis : all) {
+    if (axis.kind == MomentAxis::batch) continue;
+    (axis.kind == last.kind ? shape.across_count : shape.along_count) *=
+        static_cast<double>(axis.global);
+    shape.batch_elements *= static_cast<double>(axis.global);
+  }
   if (all.size() == 1 && !shape.factored) {
     shape.length = narrow(std::min(kLine, shape.elements));
     shape.members = narrow(shape.length == 0 ? 0 : (shape.elements + kLine - 1) / kLine);

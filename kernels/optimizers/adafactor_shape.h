@@ -15,6 +15,7 @@ enum class MomentAxis : uint8_t { none, batch, row, column };
 struct MomentAxisSize {
   MomentAxis kind;
   int64_t size;
+  int64_t global = size;  // of the array, where it is sharded and `size` is a block's
 };
 
 /// Axes after consecutive ones of one kind have been merged. A line is the last of them. The other
@@ -42,12 +43,10 @@ struct AdafactorShape {
 
   constexpr int64_t along_elements() const { return int64_t{groups} * length; }
   constexpr int64_t across_elements() const { return int64_t{batches} * members; }
-  /// Elements of the array that are averaged into one of v_along, of v_across; of one batch.
-  constexpr double along_count() const { return members; }
-  constexpr double across_count() const { return static_cast<double>(along_elements()) / batches; }
-  constexpr double batch_elements() const { return static_cast<double>(elements) / batches; }
-  /// Elements of v_row a batch.
-  constexpr double rows() const { return along_is_row ? across_count() : along_count(); }
+  /// Elements of the global array that are averaged into one of v_along, of v_across; of one batch.
+  double along_count = 1, across_count = 1, batch_elements = 1;
+  /// Elements of v_row a batch, likewise.
+  constexpr double rows() const { return along_is_row ? across_count : along_count; }
 };
 
 /// Of an array with these axes (kinds as decided by factoring_of): both rows and columns, and no

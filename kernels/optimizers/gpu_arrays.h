@@ -2,6 +2,8 @@
 // What the optimizers' passes on a GPU take: lists of arrays in device memory, numbers of a step.
 // Nothing here knows options, schedules or names: runtime/optim does.
 
+#include <functional>
+
 #include "kernels/optimizers/adafactor_shape.h"
 #include "kernels/optimizers/elementwise.h"
 
@@ -32,6 +34,23 @@ struct ArrayStatistics {
   int32_t is_finite = 1;
 };
 
+/// What gradients come to, as the host hears of it: of all of them together.
+struct GradientSummary {
+  double squares = 0;      // not finite if a number is not
+  int32_t any_marked = 0;  // of the marks of an update before
+};
+
+/// Sums over a sharded array's block, which become those over the array; in device memory. Null where
+/// the array is not sharded.
+struct AdafactorSums {
+  double *rows = nullptr, *columns = nullptr;  // of squared gradients, as v_row and v_col
+  double* means = nullptr;                     // of v_row, by batch
+  double *param = nullptr, *update = nullptr;  // squares, by batch
+};
+/// The sums that ranks exchange between two phases of an update.
+enum class AdafactorExchange { moments, means, squares };
+using ExchangeSums = std::function<void(AdafactorExchange)>;
+
 /// One array of Adafactor. Its moments' shape says whether v_row and v_col are used (factored), or
 /// v.
 struct AdafactorGpuArray {
@@ -43,6 +62,7 @@ struct AdafactorGpuArray {
   int32_t* not_finite = nullptr;
   bool scaled_by_param = true;
   AdafactorShape shape;
+  AdafactorSums sums{};
 };
 /// Numbers of an update that all arrays share; see runtime/optim/adafactor/adafactor.h.
 struct AdafactorStep {

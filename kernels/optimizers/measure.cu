@@ -95,17 +95,34 @@ __device__ ArrayStatistics join(const ArrayStatistics* parts, int64_t count) {
 /// A block an array.
 __global__ void __launch_bounds__(kBlockThreads)
     join_chunks(const __grid_constant__ Table<Entry> table, const ArrayStatistics* chunks,
-                ArrayStatistics* statistics) {
+                ArrayStatistics* statistics, double* squares) {
   const Entry& e = table.entries[blockIdx.x];
   const int64_t count = e.n == 0 ? 1 : (e.n + kChunk - 1) / kChunk;
   const ArrayStatistics result = join(chunks + table.chunks_before + e.first_chunk, count);
-  if (threadIdx.x == 0) statistics[e.index] = result;
+  if (threadIdx.x != 0) return;
+  statistics[e.index] = result;
+  if (squares != nullptr) squares[e.index] = result.squares;
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
     join_arrays(ArrayStatistics* statistics, int64_t count) {
   const ArrayStatistics result = join(statistics, count);
   if (threadIdx.x == 0) statistics[count] = result;
+}
+
+/// A warp: its lanes fetch, the first one adds.
+__global__ void summarize(const double* squares, const int32_t* marks, int64_t count,
+                          GradientSummary* summary) {
+  double total = 0;
+  bool marked = false;
+  for (int64_t begin = 0; begin < count; begin += 32) {
+    const int64_t i = begin + threadIdx.x;
+    const double mine = i < count ? squares[i] : 0;
+    marked |= i < count && marks != nullptr && marks[i] != 0;
+    for (int lane = 0; lane < 32; ++lane) total += __shfl_sync(kWholeWarp, mine, lane);
+  }
+  const bool any = __any_sync(kWholeWarp, marked) != 0;
+  if (threadIdx.x == 0) *summary = {total, any ? 1 : 0};
 }
 
 __global__ void decide(const ArrayStatistics* all, double max_norm, UpdateControl* control) {
@@ -118,7 +135,7 @@ constexpr size_t kShared = 256 + 32 * sizeof(float);
 
 }  // namespace
 
-void measure_arrays_gpu(Views arrays, ArrayStatistics* statistics, Stream stream) {
+void measure_arrays_gpu(Views arrays, ArrayStatistics* statistics, double* squares, Stream stream) {
   std::vector<Entry> entries;
   int64_t chunks = 0;
   for (const View& view : arrays) {
@@ -139,11 +156,17 @@ void measure_arrays_gpu(Views arrays, ArrayStatistics* statistics, Stream stream
         simt::launch(measure_chunks, how, table, part);
         simt::Launch an_array = how;
         an_array.grid = static_cast<unsigned>(table.count);
-        simt::launch(join_chunks, an_array, table, part, statistics);
+        simt::launch(join_chunks, an_array, table, part, statistics, squares);
       });
   simt::launch(join_arrays,
                {.grid = 1, .block = kBlockThreads, .shared = kShared, .stream = stream}, statistics,
                static_cast<int64_t>(arrays.size()));
+}
+
+void summarize_gradients_gpu(const double* squares, const int32_t* marks, int64_t count,
+                             GradientSummary* summary, Stream stream) {
+  simt::launch(summarize, {.grid = 1, .block = 32, .stream = stream}, squares, marks, count,
+               summary);
 }
 
 void decide_update_gpu(const ArrayStatistics* all, double max_norm, UpdateControl* control,

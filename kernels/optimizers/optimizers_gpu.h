@@ -22,9 +22,12 @@ void update_sgd_gpu(std::span<const UpdateArrays> arrays, const cpu::SgdStep& st
                     const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
 
 /// statistics[i] of arrays[i], and statistics[arrays.size()] of all: its squares are the sum in the
-/// order of the arrays. In device memory; one copy of (size + 1) * 16 bytes brings it to the host.
+/// order of the arrays; squares[i], unless null, the same as statistics[i].squares. In device memory.
 /// Arrays are float32; absent ones count as empty.
-void measure_arrays_gpu(Views arrays, ArrayStatistics* statistics, Stream stream);
+void measure_arrays_gpu(Views arrays, ArrayStatistics* statistics, double* squares, Stream stream);
+/// From the squares of `count` gradients, added in order, and as many marks (null: none).
+void summarize_gradients_gpu(const double* squares, const int32_t* marks, int64_t count,
+                             GradientSummary* summary, Stream stream);
 /// From the statistics of all gradients, without the host: clips by the global norm `max_norm` (0:
 /// not; scale = norm < max_norm ? 1 : max_norm / norm) and skips updates whose gradients are not
 /// finite.
@@ -32,7 +35,10 @@ void decide_update_gpu(const ArrayStatistics* all, double max_norm, UpdateContro
                        Stream stream);
 
 /// One Adafactor update of all arrays, moments included, as AdafactorParam::update on the CPU.
+/// `exchange` is called three times if an array is sharded, else never: it queues, on the stream, what
+/// makes a block's sums in AdafactorSums those of the global arrays. Means follow moments, squares means.
 void update_adafactor_gpu(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
-                          const UpdateControl* control, Stream stream);
+                          const UpdateControl* control, const ExchangeSums& exchange,
+                          Stream stream);
 
 }  // namespace quintet::QT_GPU

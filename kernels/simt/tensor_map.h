@@ -45,13 +45,14 @@ template <typename T>
 TensorMap make_tensor_map(const T* base, std::initializer_list<int64_t> sizes,
                           std::initializer_list<int64_t> strides, std::initializer_list<int> box,
                           Swizzle swizzle = Swizzle::kNone) {
-  constexpr TensorElement element = std::is_same_v<T, bf16>      ? TensorElement::kBf16
-                                    : std::is_same_v<T, half>    ? TensorElement::kHalf
-                                    : std::is_same_v<T, float>   ? TensorElement::kFloat
-                                    : std::is_same_v<T, int32_t> ? TensorElement::kInt32
-                                                                 : TensorElement::kInt8;
-  static_assert(sizeof(T) == 1 || element != TensorElement::kInt8, "make_tensor_map: element type");
-  return make_tensor_map_of(element, base, sizes, strides, box, swizzle);
+  constexpr TensorElement kElement = std::is_same_v<T, bf16>      ? TensorElement::kBf16
+                                     : std::is_same_v<T, half>    ? TensorElement::kHalf
+                                     : std::is_same_v<T, float>   ? TensorElement::kFloat
+                                     : std::is_same_v<T, int32_t> ? TensorElement::kInt32
+                                                                  : TensorElement::kInt8;
+  static_assert(sizeof(T) == 1 || kElement != TensorElement::kInt8,
+                "make_tensor_map: element type");
+  return make_tensor_map_of(kElement, base, sizes, strides, box, swizzle);
 }
 
 }  // namespace quintet::QT_GPU::simt

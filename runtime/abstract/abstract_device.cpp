@@ -57,6 +57,7 @@ const GpuKernels& AbstractDevice::kernels() const {
                                     .update_sgd = kNothing,
                                     .update_adafactor = kNothing,
                                     .measure_arrays = kNothing,
+                                    .summarize_gradients = kNothing,
                                     .decide_update = kNothing,
                                     .small_batch_matmul = kNothing,
                                     .dequantize_rows = kNothing,

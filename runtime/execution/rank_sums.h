@@ -1,5 +1,5 @@
 #pragma once
-// Sums of a few numbers in ordinary memory over the ranks of this thread's mesh: statistics, counts.
+// Sums of a few numbers over the ranks of this thread's mesh: statistics, counts.
 
 #include <span>
 
@@ -12,5 +12,7 @@ namespace quintet {
 /// planned the values stay.
 void reduce_over_ranks(std::span<double> values, const MeshAxes& axes,
                        Reduction how = Reduction::sum);
+/// The sum of values in the current device's memory, queued on its stream.
+void sum_over_ranks_on_device(std::span<double> values, const MeshAxes& axes);
 
 }  // namespace quintet

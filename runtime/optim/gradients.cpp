@@ -1,7 +1,8 @@
 #include "runtime/optim/gradients.h"
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <numeric>
 
 #include "kernels/gpu/gpu_kernels.h"
 #include "kernels/optimizers/elementwise.h"
@@ -39,53 +40,122 @@ std::vector<double> squares_on_cpu(std::span<const ParamSlot> params) {
   return squares;
 }
 
-/// Sums of squares and marks from a device, in one copy.
-void measure_on(Device& device, std::span<const ParamSlot> params, const int32_t* marks,
-                GradientCheck& check) {
-  std::vector<View> gradients;
-  for (const ParamSlot& slot : params) gradients.push_back(slot.grad);
-  const size_t sums = (params.size() + 1) * sizeof(ArrayStatistics);
-  const size_t marked = check.marks.size() * sizeof(int32_t);
-  std::vector<std::byte> host(sums + marked);
-  const Buffer on_device = device.memory().allocate(static_cast<int64_t>(host.size()));
-  device.kernels().measure_arrays(gradients, reinterpret_cast<ArrayStatistics*>(on_device.get()),
-                                  device.stream());
-  if (marked > 0) device.copy(on_device.get() + sums, marks, static_cast<int64_t>(marked));
-  device.copy_out(host.data(), on_device.get(), static_cast<int64_t>(host.size()));
-  std::vector<ArrayStatistics> statistics(params.size());
-  std::memcpy(statistics.data(), host.data(), params.size() * sizeof(ArrayStatistics));
-  if (marked > 0) std::memcpy(check.marks.data(), host.data() + sums, marked);
-  for (const ArrayStatistics& one : statistics) check.squares.push_back(one.squares);
+/// Squares and marks in a device's memory, and what they come to.
+class DeviceCheck {
+ public:
+  DeviceCheck(Device& device, std::span<const ParamSlot> params, const int32_t* marks)
+      : device_(device), marks_(marks), order_(params.size()) {
+    // Side by side what is sharded over the same axes: a collective each.
+    std::iota(order_.begin(), order_.end(), size_t{0});
+    std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
+      return params[a].shard_axes() < params[b].shard_axes();
+    });
+    std::vector<View> gradients;
+    for (const size_t i : order_) {
+      gradients.push_back(params[i].grad);
+      axes_.push_back(params[i].shard_axes());
+    }
+    const int64_t n = std::ssize(order_);
+    memory_ = device.memory().allocate(
+        (n + 1) * static_cast<int64_t>(sizeof(ArrayStatistics) + sizeof(double)) +
+        static_cast<int64_t>(sizeof(GradientSummary)));
+    auto* statistics = reinterpret_cast<ArrayStatistics*>(memory_.get());
+    squares_ = reinterpret_cast<double*>(statistics + n + 1);
+    summary_ = reinterpret_cast<GradientSummary*>(squares_ + n + 1);
+    device.kernels().measure_arrays(gradients, statistics, squares_, device.stream());
+  }
+
+  void sum(Reducer* reducer) {
+    for (size_t begin = 0, end = 0; begin < order_.size(); begin = end) {
+      while (end < order_.size() && axes_[end] == axes_[begin]) ++end;
+      if (axes_[begin].empty()) continue;
+      QT_ASSERT(reducer != nullptr);
+      reducer->sum_on_device({squares_ + begin, end - begin}, axes_[begin]);
+    }
+  }
+
+  GradientSummary summary() {
+    device_.kernels().summarize_gradients(squares_, marks_, std::ssize(order_), summary_,
+                                          device_.stream());
+    GradientSummary summary;
+    device_.copy_out(&summary, summary_, sizeof summary);
+    return summary;
+  }
+
+  /// In the order of the slots.
+  std::vector<double> squares() {
+    std::vector<double> sorted(order_.size()), squares(order_.size());
+    device_.copy_out(sorted.data(), squares_, static_cast<int64_t>(sorted.size() * sizeof(double)));
+    for (size_t i = 0; i < order_.size(); ++i) squares[order_[i]] = sorted[i];
+    return squares;
+  }
+
+  std::vector<int32_t> marks() {
+    std::vector<int32_t> marks(order_.size());
+    device_.copy_out(marks.data(), marks_, static_cast<int64_t>(marks.size() * sizeof(int32_t)));
+    return marks;
+  }
+
+ private:
+  Device& device_;
+  const int32_t* marks_;
+  std::vector<size_t> order_;   // slots as they are measured
+  std::vector<MeshAxes> axes_;  // of each of those
+  Buffer memory_;
+  double* squares_ = nullptr;
+  GradientSummary* summary_ = nullptr;
+};
+
+/// Squares of finite floats cannot overflow a double: only a bad number makes the sum bad.
+std::string first_not_finite(std::span<const ParamSlot> params,
+                             const std::vector<double>& squares) {
+  const auto bad = std::find_if(squares.begin(), squares.end(),
+                                [](double square) { return !std::isfinite(square); });
+  return bad == squares.end() ? "" : params[static_cast<size_t>(bad - squares.begin())].name;
+}
+
+std::string first_marked(std::span<const ParamSlot> params, std::span<const int32_t> marks) {
+  const auto marked =
+      std::find_if(marks.begin(), marks.end(), [](int32_t mark) { return mark != 0; });
+  return marked == marks.end() ? "" : params[static_cast<size_t>(marked - marks.begin())].name;
+}
+
+GradientCheck check_on(Device& device, std::span<const ParamSlot> params,
+                       const GradientCheckOptions& options) {
+  DeviceCheck on_device(device, params, options.marks);
+  on_device.sum(options.reducer);
+  const GradientSummary summary = on_device.summary();
+  GradientCheck check;
+  check.norm = std::sqrt(summary.squares);
+  check.all_finite = std::isfinite(summary.squares);
+  if (options.each || !check.all_finite) check.squares = on_device.squares();
+  if (!check.all_finite) check.first_bad = first_not_finite(params, check.squares);
+  if (summary.any_marked != 0) check.first_marked = first_marked(params, on_device.marks());
+  return check;
+}
+
+GradientCheck check_on_cpu(std::span<const ParamSlot> params, const GradientCheckOptions& options) {
+  GradientCheck check;
+  check.squares = squares_on_cpu(params);
+  Bucket bucket;
+  for (size_t i = 0; i < params.size(); ++i)
+    bucket.add({&check.squares[i], 1}, params[i].shard_axes());
+  bucket.sum(options.reducer);
+  const double total = std::accumulate(check.squares.begin(), check.squares.end(), 0.0);
+  check.norm = std::sqrt(total);
+  check.all_finite = std::isfinite(total);
+  if (!check.all_finite) check.first_bad = first_not_finite(params, check.squares);
+  if (options.marks != nullptr)
+    check.first_marked = first_marked(params, {options.marks, params.size()});
+  return check;
 }
 
 }  // namespace
 
-GradientCheck check_gradients(std::span<const ParamSlot> params, Reducer* reducer,
-                              const int32_t* marks) {
+GradientCheck check_gradients(std::span<const ParamSlot> params,
+                              const GradientCheckOptions& options) {
   Device& device = Device::current();
-  GradientCheck check;
-  if (marks != nullptr) check.marks.resize(params.size());
-  if (device.is_cpu()) {
-    check.squares = squares_on_cpu(params);
-    if (marks != nullptr) std::copy_n(marks, params.size(), check.marks.begin());
-  } else {
-    measure_on(device, params, marks, check);
-  }
-  Bucket bucket;
-  for (size_t i = 0; i < params.size(); ++i)
-    bucket.add({&check.squares[i], 1}, params[i].shard_axes());
-  bucket.sum(reducer);
-  double total = 0;
-  for (size_t i = 0; i < params.size(); ++i) {
-    total += check.squares[i];
-    // Squares of finite floats cannot overflow a double: only a bad number makes the sum bad.
-    if (check.all_finite && !std::isfinite(check.squares[i])) {
-      check.all_finite = false;
-      check.first_bad = params[i].name;
-    }
-  }
-  check.norm = std::sqrt(total);
-  return check;
+  return device.is_cpu() ? check_on_cpu(params, options) : check_on(device, params, options);
 }
 
 double sum_of_squares(const float* values, int64_t n) {

@@ -16,15 +16,21 @@ namespace quintet {
 struct GradientCheck {
   double norm = 0;  // sqrt of the sum of all squares; NaN or infinite if a gradient is
   bool all_finite = true;
-  std::string first_bad;        // name of the first parameter whose gradient is not finite
-  std::vector<double> squares;  // sum of squares of each gradient, in the order of the slots
-  std::vector<int32_t> marks;   // of `marks`, in ordinary memory
+  std::string first_bad;     // name of the first parameter whose gradient is not finite
+  std::string first_marked;  // of the first whose mark is set
+  std::vector<double>
+      squares;  // sum of squares of each gradient, in the order of the slots, if asked for
 };
-/// The sums are taken in blocks of fixed size and added in order: they do not depend on the
-/// threads. Of parameters that are sharded all ranks ask together, with a reducer. `marks`: what the
-/// slots' not_finite point to, a number a slot side by side, which come to the host with the sums.
-GradientCheck check_gradients(std::span<const ParamSlot> params, Reducer* reducer = nullptr,
-                              const int32_t* marks = nullptr);
+struct GradientCheckOptions {
+  Reducer* reducer = nullptr;  // needed where parameters are sharded; all ranks ask together
+  /// What the slots' not_finite point to, a number a slot side by side.
+  const int32_t* marks = nullptr;
+  bool each = false;  // the squares of each gradient too
+};
+/// The sums are taken in blocks of fixed size and added in order: they do not depend on the threads. On a
+/// GPU 16 bytes come to the host, and more only if something is not finite, is marked, or is asked for.
+GradientCheck check_gradients(std::span<const ParamSlot> params,
+                              const GradientCheckOptions& options = {});
 
 /// Sum of squares of n floats, the same for any number of threads.
 double sum_of_squares(const float* values, int64_t n);

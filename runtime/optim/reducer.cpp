@@ -35,4 +35,36 @@ void Bucket::reduce(Reducer* reducer,
   }
 }
 
+void DeviceBucket::add(double** place, int64_t count, const MeshAxes& axes) {
+  auto found = std::find_if(groups_.begin(), groups_.end(),
+                            [&](const Group& group) { return group.axes == axes; });
+  if (found == groups_.end()) found = groups_.insert(groups_.end(), Group{axes, {}});
+  found->places.push_back({place, count});
+}
+
+void DeviceBucket::allocate(Device& device) {
+  int64_t all = 0;
+  for (const Group& group : groups_)
+    for (const Place& place : group.places) all += place.count;
+  if (all == 0) return;
+  buffer_ = device.memory().allocate(all * size_of(DType::f64));
+  auto* at = reinterpret_cast<double*>(buffer_.get());
+  for (Group& group : groups_) {
+    double* const begin = at;
+    for (const Place& place : group.places) {
+      *place.pointer = at;
+      at += place.count;
+    }
+    group.values = {begin, at};
+  }
+}
+
+void DeviceBucket::sum(Reducer* reducer) const {
+  for (const Group& group : groups_) {
+    if (group.axes.empty() || group.values.empty()) continue;
+    QT_ASSERT(reducer != nullptr);
+    reducer->sum_on_device(group.values, group.axes);
+  }
+}
+
 }  // namespace quintet

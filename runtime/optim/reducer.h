@@ -5,12 +5,15 @@
 //   Bucket bucket;
 //   bucket.add(sums, slot.shard_axes());
 //   bucket.sum(args.reducer);          // sums are now those of all shards, the same on all ranks
+//
+// A DeviceBucket is one in a device's memory, whose numbers have their places for good.
 
 #include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "kernels/device.h"
 #include "runtime/mesh/layout.h"
 
 namespace quintet {
@@ -21,6 +24,8 @@ class Reducer {
   /// Adds `values` over the ranks along `axes`; called by all of them in the same order.
   virtual void sum(std::span<double> values, const MeshAxes& axes) = 0;
   virtual void max(std::span<double> values, const MeshAxes& axes) = 0;
+  /// As sum, of values in the current device's memory; queued on its stream, not waited for.
+  virtual void sum_on_device(std::span<double> values, const MeshAxes& axes) = 0;
   /// Nothing is computed: values have a number but do not exist.
   virtual bool is_abstract() const { return false; }
 };
@@ -37,6 +42,30 @@ class Bucket {
   void reduce(Reducer* reducer, void (Reducer::*how)(std::span<double>, const MeshAxes&)) const;
 
   std::vector<std::pair<MeshAxes, std::vector<std::span<double>>>> groups_;
+};
+
+class DeviceBucket {
+ public:
+  /// `*place` will point to `count` numbers, side by side with those of the same axes; it must stay
+  /// until allocate().
+  void add(double** place, int64_t count, const MeshAxes& axes);
+  /// Gives all of them their memory, which is the bucket's.
+  void allocate(Device& device);
+  /// A collective for each set of axes. Throws Bug if something is sharded and there is no reducer.
+  void sum(Reducer* reducer) const;
+
+ private:
+  struct Place {
+    double** pointer;
+    int64_t count;
+  };
+  struct Group {
+    MeshAxes axes;
+    std::vector<Place> places;
+    std::span<double> values{};
+  };
+  std::vector<Group> groups_;
+  Buffer buffer_;
 };
 
 }  // namespace quintet

@@ -30,7 +30,7 @@ std::vector<float> values_of(const View& view) {
   return values;
 }
 
-/// Sums over the ranks of this thread's mesh, in ordinary memory.
+/// Sums over the ranks of this thread's mesh.
 class MeshReducer final : public Reducer {
  public:
   void sum(std::span<double> values, const MeshAxes& axes) override {
@@ -38,6 +38,9 @@ class MeshReducer final : public Reducer {
   }
   void max(std::span<double> values, const MeshAxes& axes) override {
     reduce_over_ranks(values, axes, Reduction::max);
+  }
+  void sum_on_device(std::span<double> values, const MeshAxes& axes) override {
+    sum_over_ranks_on_device(values, axes);
   }
   bool is_abstract() const override { return !Device::current().memory_is_real(); }
 };
@@ -92,11 +95,6 @@ bool may_record() {
   return Device::current().can_record() && ExecutionContext::current().sharding == nullptr;
 }
 
-bool any_sharded(const std::vector<ParamSlot>& slots) {
-  return std::any_of(slots.begin(), slots.end(),
-                     [](const ParamSlot& slot) { return !slot.shard_axes().empty(); });
-}
-
 }  // namespace
 
 Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimizer,
@@ -117,8 +115,7 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
           options_.step_graph && may_record()) {
   const int64_t count[] = {static_cast<int64_t>(parameters_.all().size())};
   marks_ = zero_state(DType::i32, count, device_);
-  // The device's kernels take statistics of unsharded arrays; of sharded ones the host does.
-  if (!device_.runs_any_optimizer() && (!optimizer_->on_device() || any_sharded(slots())))
+  if (!device_.runs_any_optimizer() && !optimizer_->on_device())
     optimizer_ = host_mirror(std::move(optimizer_));
   optimizer_->init(slots());
 }
@@ -168,7 +165,9 @@ GradientCheck Trainer::take_gradients(const HostArrays& batch, Metrics& metrics,
   gather_cache_.end_step();
   if (StepLog* log = ExecutionContext::current().log) log->section("gradient check and optimizer");
   ProfileScope scope("check_gradients", parameters_.elements() * 4);
-  return check_gradients(slots(), &reducer, marks_.view.data<int32_t>());
+  return check_gradients(
+      slots(),
+      {.reducer = &reducer, .marks = marks_.view.data<int32_t>(), .each = options_.weight_metrics});
 }
 
 void Trainer::drop_gradients() {
@@ -190,10 +189,7 @@ StepResult Trainer::train(const HostArrays& batch) {
   MeshReducer reducer;
   const GradientCheck check = take_gradients(batch, result.metrics, reducer);
   const std::vector<ParamSlot> params = slots();
-  const auto mark = std::find_if(check.marks.begin(), check.marks.end(),
-                                 [](int32_t marked) { return marked != 0; });
-  if (mark != check.marks.end())
-    result.ruined = params[static_cast<size_t>(mark - check.marks.begin())].name;
+  result.ruined = check.first_marked;
   const int64_t updates = step_ - skipped_;
   const float rate = options_.learning_rate ? options_.learning_rate(updates) : 0.0f;
   result.metrics["weight_gradient_norm"] = {check.norm, 1, true};

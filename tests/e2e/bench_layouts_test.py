@@ -101,7 +101,7 @@ def test_a_gpu_packs_what_it_reshards_in_one_launch_each(folder):
         assert row["launches"] > 100 and row["staged_bytes"] > 0, row
         for count in ("launches", "copies", "host_waits", "bytes_to_host"):
             assert row[count] == many[name][count], (name, count, row[count], many[name][count])
-    assert few["4x1:a1p1"]["bytes_to_host"] < 2048, few  # nothing is sharded: the optimizer stays on the device
+        assert row["bytes_to_host"] < 1024 and row["host_waits"] < 8, row  # sharded or not, the optimizer stays on the device
     on_cpu = rows(quintet("bench", "layouts", "--ranks=2", "--steps=1", "--layouts=2x1:a1p2", *MODEL).out)
     assert all(on_cpu["2x1:a1p2"][count] == 0 for count in ("launches", "copies", "host_waits", "bytes_to_host")), on_cpu
     plan = rows(quintet("plan", cluster(folder), "--layouts=2x2:a2p2", *MODEL).out)["2x2:a2p2"]

@@ -200,6 +200,30 @@ def test_cut_norms_and_losses_on_emulated_gpus_follow_the_cpus_curve(folder):
     assert_close_runs(folder / "one", folder / "two")
 
 
+ADAFACTOR = """
+from __gin__ import dynamic_registration
+from t5x import adafactor
+OPTIMIZER = @adafactor.Adafactor()
+adafactor.Adafactor:
+  learning_rate = 0.01
+  logical_factor_rules = @adafactor.standard_logical_factor_rules()
+  global_norm_clip_threshold = 1.0
+"""
+
+
+def test_sharded_adafactor_on_emulated_gpus_follows_the_cpus_curve(folder):
+    need_emulator()
+    (folder / "adafactor.gin").write_text(ADAFACTOR)
+    more = [f"--gin_file={folder}/adafactor.gin", *SHORT]
+    e2e.quintet(*tiny(folder / "one", 3, *more))
+    cut = [*MESHES["model"], MESHES["zero"][1]]
+    mpirun(4, *tiny(folder / "four", 3, *more, *cut), "--device=emulated")
+    assert_close_runs(folder / "one", folder / "four")
+    norms = [[record["weight_gradient_norm"] for record in e2e.metrics(folder / name) if "weight_gradient_norm" in record]
+             for name in ("one", "four")]
+    assert len(norms[0]) == 3 and all(abs(x - y) <= 1e-5 * x for x, y in zip(*norms, strict=True)), norms
+
+
 def test_experts_go_on_and_decode_on_another_mesh(folder):
     decode = ["--gin.train_script.train.infer_eval_dataset_cfg=@infer_eval/utils.DatasetConfig()",
               "--gin.seqio.Evaluator.num_examples=10", "--gin.optax.warmup_cosine_decay_schedule.decay_steps=20"]

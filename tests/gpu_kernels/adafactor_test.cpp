@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 
 #include "tests/gpu_kernels/on_device.h"
 
@@ -16,6 +17,25 @@ using Sizes = std::vector<int64_t>;
 struct Shape {
   std::vector<std::string> axes;
   Sizes sizes;
+  std::vector<MeshAxes> mesh_axes = {};  // sizes are those of a block then
+};
+
+/// Two ranks along each mesh axis, which all hold the same: a sum is so many times one rank's.
+class AlikeRanks final : public Reducer {
+ public:
+  void sum(std::span<double> values, const MeshAxes& axes) override {
+    ++sums;
+    for (double& value : values) value = std::ldexp(value, static_cast<int>(axes.size()));
+  }
+  void max(std::span<double>, const MeshAxes&) override {}
+  void sum_on_device(std::span<double> values, const MeshAxes& axes) override {
+    std::vector<double> host(values.size());
+    Device& device = Device::current();
+    device.copy_out(host.data(), values.data(), static_cast<int64_t>(values.size_bytes()));
+    sum(host, axes);
+    device.copy_in(values.data(), host.data(), static_cast<int64_t>(values.size_bytes()));
+  }
+  int sums = 0;
 };
 
 size_t elements(const Sizes& sizes) {
@@ -58,12 +78,15 @@ class Pair {
       spoil(i, gradients_[i]);
       gradients_on_.emplace_back(device_, gradients_[i], 0);
     }
-    const UpdateArgs args{.step = number, .learning_rate = 0.05f};
+    UpdateArgs args{.step = number, .learning_rate = 0.05f, .reducer = &ranks_of_cpu_};
     Device::use(Device::cpu());
     on_cpu_->update(args, slots(false));
     Device::use(device_);
+    args.reducer = &ranks_of_device_;
     on_device_->update(args, slots(true));
+    EXPECT_EQ(ranks_of_device_.sums, ranks_of_cpu_.sums);
   }
+  int sums_over_ranks() const { return ranks_of_device_.sums; }
   /// ParamSlot::not_finite, the same on both.
   std::vector<int32_t> marks() {
     EXPECT_EQ(marks_on_.back(), marks_);
@@ -102,6 +125,9 @@ class Pair {
       slot.grad = on ? gradients_on_[i].view(shapes_[i].sizes)
                      : View::of(gradients_[i].data(), shapes_[i].sizes);
       if (on) slot.copy = copies_on_[i].view(shapes_[i].sizes);
+      slot.mesh_axes = shapes_[i].mesh_axes;
+      for (size_t a = 0; a < slot.mesh_axes.size(); ++a)
+        for (View* view : {&slot.param, &slot.grad}) view->global[a] <<= slot.mesh_axes[a].size();
       slot.not_finite = on ? marks_on_.data() + i : &marks_[i];
       slots.push_back(slot);
     }
@@ -110,6 +136,7 @@ class Pair {
   Device& device_;
   std::vector<Shape> shapes_;
   OptimizerPtr on_cpu_, on_device_;
+  AlikeRanks ranks_of_cpu_, ranks_of_device_;
   std::vector<std::vector<float>> params_, gradients_;
   std::vector<OnDevice<float>> params_on_, gradients_on_;
   std::vector<OnDevice<bfloat16>> copies_on_;
@@ -172,6 +199,30 @@ TEST_F(AdafactorOnDevice, FactorsByLogicalAxes) {
                                   {{"embed", "heads", "embed"}, {6, 70, 10}},
                                   {{"heads", "embed", "layers", "kv"}, {3, 70, 2, 9}}};
   on_every_schedule([&] { compare(device(), options, shapes); });
+}
+
+// Moments that are sharded over other axes than the sums they are made of; arrays that are not factored,
+// that have sharded batches alone, and that are not sharded, in one update.
+TEST_F(AdafactorOnDevice, ExchangesTheSumsOfShardedArrays) {
+  AdafactorOptions options;
+  options.logical_factor_rules = standard_logical_factor_rules();
+  const MeshAxes data{"data"}, model{"model"}, both{"data", "model"}, none;
+  const std::vector<Shape> shapes{{{"embed", "mlp"}, {130, 300}, {data, model}},
+                                  {{"vocab", "embed"}, {150, 140}, {model, data}},
+                                  {{"embed", "joined_kv"}, {128, 128}, {none, both}},
+                                  {{"embed", "mlp"}, {130, 140}},
+                                  {{"heads", "relpos_buckets"}, {4, 32}, {model, none}},
+                                  {{"embed"}, {77}, {data}},
+                                  {{"layers", "embed", "mlp"}, {3, 40, 70}, {none, data, model}},
+                                  {{"layers", "embed", "mlp"}, {3, 40, 70}, {data, none, none}},
+                                  {{"embed", "heads", "embed"}, {6, 70, 10}, {none, model, data}}};
+  on_every_schedule([&] { compare(device(), options, shapes); });
+  options.beta1 = 0.9;
+  options.clipping_threshold.reset();
+  compare(device(), options, shapes);
+  Pair pair(device(), options, shapes, 0);
+  pair.step(0, no_spoil);
+  EXPECT_EQ(pair.sums_over_ranks(), 8);  // three exchanges, of two to four sets of axes
 }
 
 TEST_F(AdafactorOnDevice, KeepsNumbersThatWouldBecomeNaN) {

@@ -170,7 +170,7 @@ Decision decide(Device& device, const std::vector<View>& views, double max_norm)
   const Buffer control = device.memory().allocate(sizeof(UpdateControl));
   auto* on = reinterpret_cast<ArrayStatistics*>(statistics.get());
   auto* control_on = reinterpret_cast<UpdateControl*>(control.get());
-  device.kernels().measure_arrays(views, on, device.stream());
+  device.kernels().measure_arrays(views, on, nullptr, device.stream());
   device.kernels().decide_update(on + views.size(), max_norm, control_on, device.stream());
   Decision d{std::vector<ArrayStatistics>(count), {}};
   device.copy_out(d.statistics.data(), on, static_cast<int64_t>(count * sizeof(ArrayStatistics)));

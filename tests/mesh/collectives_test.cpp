@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "runtime/base/check.h"
+#include "runtime/mesh/collectives/collectives_mpi.h"
 #include "runtime/mesh/collectives/collectives_threads.h"
 #include "runtime/mesh/mesh.h"
 #include "tests/harness/device.h"
@@ -17,6 +18,23 @@ namespace quintet {
 namespace {
 
 using namespace testing;
+
+TEST(Gpus, OfTwoRanksAreNotOneUnlessMeant) {
+  EXPECT_TRUE(each_has_its_gpu({"3b of a", "af of a", "3b of b", ""}, false));
+  EXPECT_FALSE(each_has_its_gpu({"3b of a", "", ""}, false));  // nobody to talk to
+  EXPECT_FALSE(each_has_its_gpu({"", ""}, false));
+  const std::vector<std::string> bound_badly{"3b of a", "3b of b", "", "3b of a"};
+  EXPECT_FALSE(each_has_its_gpu(bound_badly, true));
+  try {
+    each_has_its_gpu(bound_badly, false);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    const std::string what = error.what();
+    EXPECT_NE(what.find("ranks 0 and 3 have the same GPU, 3b of a;"), std::string::npos) << what;
+    EXPECT_NE(what.find("--share_gpus"), std::string::npos) << what;
+  }
+}
 
 class Sizes : public ::testing::TestWithParam<std::tuple<int, int64_t>> {};
 INSTANTIATE_TEST_SUITE_P(, Sizes,

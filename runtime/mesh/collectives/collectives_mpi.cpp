@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <set>
+#include <map>
 
 #include "kernels/device.h"
 #include "runtime/mesh/collectives/collectives_host.h"
@@ -200,26 +200,33 @@ class NoTransport final : public Transport {
   std::vector<std::string> hosts_;
 };
 
-#ifdef QUINTET_WITH_NCCL
-/// Whether this is one of several ranks with a GPU, no two of which share one. Ranks without one
-/// (data ranks) do not count. A single GPU has nobody to talk to: NCCL is not asked for.
-bool is_one_of_several_gpus(const mpi::Session& session, const Device& device) {
-  const bool gpu = device.supports_nccl();
-  std::set<std::string> seen;
-  for (const std::string& text : session.gather(gpu ? session.host() + gpu_identity() : ""))
-    if (!text.empty() && !seen.insert(text).second) return false;
-  return gpu && seen.size() > 1;
-}
-#endif
-
 }  // namespace
+
+bool each_has_its_gpu(const std::vector<std::string>& gpus, bool share_gpus) {
+  std::map<std::string, size_t> first;  // rank
+  for (size_t rank = 0; rank < gpus.size(); ++rank) {
+    if (gpus[rank].empty()) continue;
+    const auto [other, is_new] = first.try_emplace(gpus[rank], rank);
+    if (is_new) continue;
+    QT_CHECK(share_gpus,
+             "ranks {} and {} have the same GPU, {}; start as many ranks a host as it has GPUs "
+             "(scripts/launch, or srun with --ntasks-per-node and --gpus-per-node alike), or pass "
+             "--share_gpus, which is slow: what they exchange goes through ordinary memory",
+             other->second, rank, gpus[rank]);
+    return false;
+  }
+  return first.size() > 1;  // a single GPU has nobody to talk to
+}
 
 std::unique_ptr<Comm> open_mpi(const mpi::Session& session, Device& device, MpiOptions options) {
   QT_ASSERT(session.active());
   const auto job = std::make_shared<Job>(session, options);
   auto transport = std::make_unique<MpiTransport>(job, std::make_shared<size_t>(0));
 #ifdef QUINTET_WITH_NCCL
-  if (is_one_of_several_gpus(session, device))
+  const bool gpu = device.supports_nccl();
+  const auto gpus =
+      session.gather(gpu ? fmt::format("{} of {}", gpu_identity(), session.host()) : "");
+  if (each_has_its_gpu(gpus, options.share_gpus) && gpu)
     return open_nccl(host_comm(std::move(transport), Device::cpu()), *job->watchdog, device);
 #endif
   return host_comm(std::move(transport), device);

@@ -7,6 +7,8 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "runtime/mesh/collectives/collectives.h"
 #include "runtime/mpi/session.h"
@@ -16,7 +18,12 @@ namespace quintet {
 struct MpiOptions {
   double timeout_seconds = 600;          // of a collective (--collective_timeout); 0: for ever
   std::function<bool()> signalled = {};  // whether this process was asked to stop by a signal
+  bool share_gpus = false;  // ranks of one GPU are meant (--share_gpus), not a launcher's mistake
 };
+
+/// Whether ranks talk by NCCL: several have a GPU, and each its own. `gpus`: each rank's, "" where it
+/// has none, as data ranks. Throws a usage error that names two ranks of one GPU unless they may share.
+bool each_has_its_gpu(const std::vector<std::string>& gpus, bool share_gpus);
 
 /// Called by all ranks of an active session. Ranks with a GPU each talk by NCCL where the build has
 /// it; others, also where they share a GPU, through ordinary memory. The comm carries what lies in `device`'s memory; it

@@ -46,9 +46,14 @@ class AdafactorParam {
     if (factoring_.factored) bucket.add(numbers(means_, layout_.batches), row_axes_);
   }
   void take_squares(const AdafactorOptions& options);
-  void add_squares(Bucket& bucket) { bucket.add(numbers(update_sums_, layout_.batches), axes_); }
+  void add_squares(Bucket& bucket) {
+    bucket.add(numbers(param_sums_, layout_.batches), axes_);
+    bucket.add(numbers(update_sums_, layout_.batches), axes_);
+  }
   void apply(const AdafactorOptions& options, const StepNumbers& numbers, const ParamSlot& slot);
   bool sharded() const { return !axes_.empty(); }
+  /// Places on a GPU for what the three buckets of sums hold of this parameter.
+  void place_sums(DeviceBucket& moments, DeviceBucket& means, DeviceBucket& squares);
 
   void list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const;
   /// What the device's kernel updates; arrays in its memory.
@@ -79,6 +84,7 @@ class AdafactorParam {
   FactoredLayout layout_;
   bool scaled_by_param_ = true;
   StateBuffer v_row_, v_col_, v_, m_;
+  AdafactorSums sums_on_gpu_;
   MeshAxes row_axes_, column_axes_,
       axes_;  // mesh axes that shard ROW axes, COLUMN axes, any but BATCH
   // Scratch of an update.
@@ -172,7 +178,8 @@ AdafactorGpuArray AdafactorParam::on_gpu(const ParamSlot& slot) const {
   };
   std::vector<MomentAxisSize> axes;
   for (size_t i = 0; i < factoring_.dims.size(); ++i)
-    axes.push_back({moment_axis(factoring_.dims[i]), slot.param.size(static_cast<int>(i))});
+    axes.push_back({moment_axis(factoring_.dims[i]), slot.param.size(static_cast<int>(i)),
+                    slot.param.global[i]});
   return {.gradient = slot.grad.absent() ? nullptr : slot.grad.data<float>(),
           .param = slot.param.data<float>(),
           .v_row = floats(v_row_),
@@ -182,7 +189,8 @@ AdafactorGpuArray AdafactorParam::on_gpu(const ParamSlot& slot) const {
           .copy = slot.copy.absent() ? nullptr : slot.copy.pointer,
           .not_finite = slot.not_finite,
           .scaled_by_param = scaled_by_param_,
-          .shape = adafactor_shape(axes)};
+          .shape = adafactor_shape(axes),
+          .sums = sums_on_gpu_};
 }
 
 std::vector<double> AdafactorParam::by_batch(const std::vector<float>& line_squares) const {
@@ -249,7 +257,17 @@ void AdafactorParam::add_sums(Bucket& bucket) {
     bucket.add(numbers(row_sums_, v_row_.view.elements()), column_axes_);
     bucket.add(numbers(column_sums_, v_col_.view.elements()), row_axes_);
   }
-  bucket.add(numbers(param_sums_, layout_.batches), axes_);
+}
+
+void AdafactorParam::place_sums(DeviceBucket& moments, DeviceBucket& means, DeviceBucket& squares) {
+  if (!sharded()) return;
+  if (factoring_.factored) {
+    moments.add(&sums_on_gpu_.rows, v_row_.view.elements(), column_axes_);
+    moments.add(&sums_on_gpu_.columns, v_col_.view.elements(), row_axes_);
+    means.add(&sums_on_gpu_.means, layout_.batches, row_axes_);
+  }
+  squares.add(&sums_on_gpu_.param, layout_.batches, axes_);
+  squares.add(&sums_on_gpu_.update, layout_.batches, axes_);
 }
 
 void AdafactorParam::take_moments(const AdafactorOptions& options, const StepNumbers& numbers,
@@ -344,6 +362,12 @@ class Adafactor final : public Optimizer {
     params_.clear();
     slots_.assign(params.begin(), params.end());
     for (const ParamSlot& slot : params) params_.emplace_back(options_, slot);
+    if (Device::current().is_cpu() || !Device::current().memory_is_real()) return;
+    const MemoryScope scope(MemoryKind::kOptimizer);
+    moments_ = means_ = squares_ = {};
+    for (AdafactorParam& param : params_) param.place_sums(moments_, means_, squares_);
+    for (DeviceBucket* bucket : {&moments_, &means_, &squares_})
+      bucket->allocate(Device::current());
   }
   std::vector<StateArray> state() override {
     std::vector<StateArray> arrays;
@@ -363,7 +387,7 @@ class Adafactor final : public Optimizer {
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     QT_ASSERT(params.size() == params_.size());
     const StepNumbers numbers = numbers_of(args, params);
-    if (!Device::current().is_cpu()) return update_on_gpu(numbers, params);
+    if (!Device::current().is_cpu()) return update_on_gpu(numbers, params, args.reducer);
     std::vector<StateBuffer> zeros(params.size());  // in the place of absent gradients
     std::vector<const float*> gradients(params.size());
     for (size_t i = 0; i < params.size(); ++i) {
@@ -419,14 +443,17 @@ class Adafactor final : public Optimizer {
     for (size_t i = 0; i < params.size(); ++i) params_[i].apply(options_, numbers, params[i]);
   }
   StepNumbers numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const;
-  void update_on_gpu(const StepNumbers& numbers, std::span<const ParamSlot> params) const;
+  void update_on_gpu(const StepNumbers& numbers, std::span<const ParamSlot> params,
+                     Reducer* reducer) const;
 
   AdafactorOptions options_;
   std::vector<AdafactorParam> params_;
-  std::vector<ParamSlot> slots_;  // names and axes
+  std::vector<ParamSlot> slots_;            // names and axes
+  DeviceBucket moments_, means_, squares_;  // on a GPU, of sharded parameters
 };
 
-void Adafactor::update_on_gpu(const StepNumbers& numbers, std::span<const ParamSlot> params) const {
+void Adafactor::update_on_gpu(const StepNumbers& numbers, std::span<const ParamSlot> params,
+                              Reducer* reducer) const {
   std::vector<AdafactorGpuArray> arrays;
   for (size_t i = 0; i < params.size(); ++i)
     if (params[i].param.elements() > 0) arrays.push_back(params_[i].on_gpu(params[i]));
@@ -442,7 +469,13 @@ void Adafactor::update_on_gpu(const StepNumbers& numbers, std::span<const ParamS
                            .max_parameter_scale = options_.max_parameter_scale.value_or(0),
                            .skip_nan = options_.skip_nan_updates};
   Device& device = Device::current();
-  device.kernels().update_adafactor(arrays, step, nullptr, device.stream());
+  const auto exchange = [&](AdafactorExchange what) {
+    const DeviceBucket& bucket = what == AdafactorExchange::moments ? moments_
+                                 : what == AdafactorExchange::means ? means_
+                                                                    : squares_;
+    bucket.sum(reducer);
+  };
+  device.kernels().update_adafactor(arrays, step, nullptr, exchange, device.stream());
 }
 
 StepNumbers Adafactor::numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const {
@@ -457,8 +490,9 @@ StepNumbers Adafactor::numbers_of(const UpdateArgs& args, std::span<const ParamS
                    std::pow(static_cast<double>(args.learning_rate), exponent);
   n.keep = f32(1.0 - weight_decay);
   if (const double limit = options_.global_norm_clip_threshold.value_or(0.0); limit != 0) {
-    const double norm =
-        args.gradient_norm ? *args.gradient_norm : check_gradients(params, args.reducer).norm;
+    const double norm = args.gradient_norm
+                            ? *args.gradient_norm
+                            : check_gradients(params, {.reducer = args.reducer}).norm;
     n.gradient_scale = f32(std::isnan(norm) ? norm : limit * std::min(1.0 / limit, 1.0 / norm));
   }
   return n;

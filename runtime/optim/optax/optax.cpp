@@ -239,9 +239,10 @@ FusedStep OptaxOptimizer::fused_step(const UpdateArgs& args,
                                      std::span<const ParamSlot> params) const {
   FusedStep step;
   if (fused_->global_norm != nullptr)
-    step.use.scale = clip_scale(
-        *fused_->global_norm,
-        args.gradient_norm ? *args.gradient_norm : check_gradients(params, args.reducer).norm);
+    step.use.scale =
+        clip_scale(*fused_->global_norm,
+                   args.gradient_norm ? *args.gradient_norm
+                                      : check_gradients(params, {.reducer = args.reducer}).norm);
   if (fused_->clip != nullptr) step.use.limit = f32(fused_->clip->max_delta);
   const float rate = learning_rate_of(*fused_->rate);
   const Stage* core = fused_->core;
@@ -309,7 +310,7 @@ void OptaxOptimizer::run_fused_on_cpu(const FusedStep& step, std::span<const Par
 void OptaxOptimizer::simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) {
   if (fused_) {
     if (fused_->global_norm != nullptr && !args.gradient_norm)
-      check_gradients(params, args.reducer);
+      check_gradients(params, {.reducer = args.reducer});
     return;
   }
   for (const Stage& stage : stages_) {
