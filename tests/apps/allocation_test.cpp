@@ -20,7 +20,7 @@ namespace quintet {
 namespace {
 
 // More than the limit, and than any machine has.
-volatile size_t kMuch = size_t{1} << 34, kTooMuch = size_t{1} << 50;
+volatile size_t much = size_t{1} << 34, too_much = size_t{1} << 50;
 
 /// The process has no more memory than now.
 void limit_memory() {
@@ -31,26 +31,26 @@ void limit_memory() {
 TEST(AllocationDeathTest, WhatALibraryCannotHaveEndsTheProgram) {
   const auto told = ::testing::ExitedWithCode(4);
   const char* text = "error: out of memory: a library wanted 17179869184 bytes";
-  EXPECT_EXIT((limit_memory(), std::free(std::malloc(kMuch))), told, text);
-  EXPECT_EXIT((limit_memory(), std::free(std::calloc(kMuch / 8, 8))), told, text);
-  EXPECT_EXIT((limit_memory(), std::free(std::realloc(std::malloc(8), kMuch))), told, text);
+  EXPECT_EXIT((limit_memory(), std::free(std::malloc(much))), told, text);
+  EXPECT_EXIT((limit_memory(), std::free(std::calloc(much / 8, 8))), told, text);
+  EXPECT_EXIT((limit_memory(), std::free(std::realloc(std::malloc(8), much))), told, text);
   void* block = nullptr;
-  EXPECT_EXIT((limit_memory(), (void)!posix_memalign(&block, 64, kMuch)), told, text);
+  EXPECT_EXIT((limit_memory(), (void)!posix_memalign(&block, 64, much)), told, text);
 }
 
 TEST(AllocationDeathTest, AServerThatRunsGoesOn) {
   const auto try_it = [] {
     refused_memory_ends_program = false;
     limit_memory();
-    _exit(std::malloc(kMuch) == nullptr ? 42 : 1);
+    _exit(std::malloc(much) == nullptr ? 42 : 1);
   };
   EXPECT_EXIT(try_it(), ::testing::ExitedWithCode(42), "");
 }
 
 /// They have another way if they do not get it.
 TEST(Allocation, WhatLibrariesProbeForIsRefusedAsEver) {
-  EXPECT_EQ(std::malloc(kTooMuch), nullptr);
-  EXPECT_EQ(std::calloc(kTooMuch, kTooMuch), nullptr);
+  EXPECT_EQ(std::malloc(too_much), nullptr);
+  EXPECT_EQ(std::calloc(too_much, too_much), nullptr);
   constexpr int kLargePages = MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB;
   void* pages = mmap(nullptr, 2 << 20, PROT_READ | PROT_WRITE, kLargePages, -1, 0);
   if (pages != MAP_FAILED) munmap(pages, 2 << 20);  // this machine keeps some
@@ -66,11 +66,11 @@ TEST(AllocationDeathTest, MemoryForCodeEndsTheProgramToo) {
 }
 
 TEST(Allocation, OurOwnCodeLearnsOfIt) {
-  EXPECT_THROW(::operator delete(::operator new(kTooMuch)), std::bad_alloc);
-  EXPECT_EQ(::operator new(kTooMuch, std::nothrow), nullptr);
-  EXPECT_EQ(memalign(64, kTooMuch), nullptr);
-  EXPECT_EQ(std::aligned_alloc(64, kTooMuch), nullptr);
-  EXPECT_EQ(mmap(nullptr, kTooMuch, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), MAP_FAILED);
+  EXPECT_THROW(::operator delete(::operator new(too_much)), std::bad_alloc);
+  EXPECT_EQ(::operator new(too_much, std::nothrow), nullptr);
+  EXPECT_EQ(memalign(64, too_much), nullptr);
+  EXPECT_EQ(std::aligned_alloc(64, too_much), nullptr);
+  EXPECT_EQ(mmap(nullptr, too_much, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), MAP_FAILED);
 }
 
 constexpr size_t kSmall = 100;  // bytes
@@ -116,7 +116,7 @@ TEST(SmallBlocks, AThreadThatEndsGivesThemBack) {
     static thread_local std::vector<Small> deleted_last;  // after what the thread holds was freed
     deleted_last.resize(SmallBlocks::kMost);
     for (Small& block : deleted_last) block = std::make_unique<Small::element_type>();
-    std::vector<Small>(std::move(deleted_last)).clear();
+    std::vector<Small>().swap(deleted_last);
     deleted_last.resize(SmallBlocks::kMost);
     for (Small& block : deleted_last) block = std::make_unique<Small::element_type>();
   };

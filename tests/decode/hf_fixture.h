@@ -29,12 +29,12 @@ inline ModelSpec hf_spec(const Json& config) {
 
 /// T5X's name of a parameter, in Hugging Face's.
 inline std::string hf_name(const std::string& name) {
-  static const std::map<std::string, std::string> kFixed{
+  static const std::map<std::string, std::string> fixed{
       {"token_embedder/embedding", "shared.weight"},
       {"decoder/logits_dense/kernel", "lm_head.weight"},
       {"encoder/encoder_norm/scale", "encoder.final_layer_norm.weight"},
       {"decoder/decoder_norm/scale", "decoder.final_layer_norm.weight"}};
-  if (const auto found = kFixed.find(name); found != kFixed.end()) return found->second;
+  if (const auto found = fixed.find(name); found != fixed.end()) return found->second;
   const std::string stack = name.substr(0, 7);
   const std::string block = stack + ".block.";
   if (name.ends_with("relpos_bias/rel_embedding"))
@@ -42,7 +42,7 @@ inline std::string hf_name(const std::string& name) {
   const size_t number = name.find('_') + 1, slash = name.find('/', number);
   const std::string layer = block + name.substr(number, slash - number) + ".layer.";
   const std::string part = name.substr(slash + 1), mlp = stack == "encoder" ? "1." : "2.";
-  static const std::map<std::string, std::string> kParts{
+  static const std::map<std::string, std::string> parts{
       {"query", "q"}, {"key", "k"}, {"value", "v"}, {"out", "o"}};
   if (part.starts_with("pre_mlp")) return layer + mlp + "layer_norm.weight";
   if (part.starts_with("pre_cross")) return layer + "1.layer_norm.weight";
@@ -51,8 +51,7 @@ inline std::string hf_name(const std::string& name) {
   const std::string matrix = part.substr(first, part.find('/', first) - first);
   if (part.starts_with("mlp/")) return layer + mlp + "DenseReluDense." + matrix + ".weight";
   const bool cross = part.starts_with("encoder_decoder");
-  return layer + (cross ? "1.EncDecAttention." : "0.SelfAttention.") + kParts.at(matrix) +
-         ".weight";
+  return layer + (cross ? "1.EncDecAttention." : "0.SelfAttention.") + parts.at(matrix) + ".weight";
 }
 
 inline decoding::PackedNetwork hf_network(const std::filesystem::path& folder,

@@ -107,12 +107,12 @@ bool is_watched(const std::string& path) {
 }
 
 int number_of(const std::string& name) {
-  static const std::map<std::string, int> kNumbers = {
+  static const std::map<std::string, int> numbers = {
       {"ENOSPC", ENOSPC},         {"EIO", EIO},       {"EDQUOT", EDQUOT}, {"EFBIG", EFBIG},
       {"EOPNOTSUPP", EOPNOTSUPP}, {"ENOLCK", ENOLCK}, {"EROFS", EROFS},   {"EACCES", EACCES},
       {"ESTALE", ESTALE},         {"EINTR", EINTR}};
-  const auto found = kNumbers.find(name);
-  return found != kNumbers.end() ? found->second : EIO;
+  const auto found = numbers.find(name);
+  return found != numbers.end() ? found->second : EIO;
 }
 
 ino_t inode_of(const std::string& path) {
@@ -125,10 +125,10 @@ void lose_power(bool undo_renames) {
   const std::string folder = s.folder;
   s.folder.clear();  // what follows is not counted
   if (undo_renames)
-    for (auto rename_ = s.unsynced_renames.rbegin(); rename_ != s.unsynced_renames.rend();
-         ++rename_)
-      syscall(SYS_renameat2, AT_FDCWD, rename_->to.c_str(), AT_FDCWD, rename_->from.c_str(),
-              rename_->exchange ? RENAME_EXCHANGE : 0);
+    for (auto renamed = s.unsynced_renames.rbegin(); renamed != s.unsynced_renames.rend();
+         ++renamed)
+      syscall(SYS_renameat2, AT_FDCWD, renamed->to.c_str(), AT_FDCWD, renamed->from.c_str(),
+              renamed->exchange ? RENAME_EXCHANGE : 0);
   std::vector<std::string> all;
   std::error_code ignored;
   for (const auto& entry : fs::recursive_directory_iterator(folder, ignored))

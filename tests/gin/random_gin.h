@@ -21,11 +21,11 @@ class RandomGin {
   }
 
   std::string text() {
-    static const std::vector<std::string> kPieces = {
+    static const std::vector<std::string> pieces = {
         "a", "bc", " ",      "  ",         "\n",     "\t",   "'", "\"", "\\",   "#",
         "%", "@x", "\u00e9", "\U0001f642", "\u200b", "\x01", "{", "]",  "word", "long_word_"};
     std::string out;
-    for (size_t n = below(4) == 0 ? below(60) : below(6); n > 0; --n) out += pick(kPieces);
+    for (size_t n = below(4) == 0 ? below(60) : below(6); n > 0; --n) out += pick(pieces);
     return out;
   }
 

@@ -23,7 +23,7 @@ class DeviceEnvironment : public ::testing::Environment {
   }
 };
 
-inline const auto* const device_environment =
+inline const auto* const kDeviceEnvironment =
     ::testing::AddGlobalTestEnvironment(new DeviceEnvironment);
 
 }  // namespace quintet::testing

@@ -42,8 +42,9 @@ HostArrays random_batch(int64_t rows, int64_t inputs, int64_t targets) {
 }
 
 struct Training {
-  explicit Training(int64_t microbatches, LossNormalizingFactor factor = {}, double rate = 0.1)
-      : model(small_config(), {.z_loss = 1e-3, .loss_normalizing_factor = std::move(factor)}) {
+  explicit Training(int64_t microbatches, const LossNormalizingFactor& factor = {},
+                    double rate = 0.1)
+      : model(small_config(), {.z_loss = 1e-3, .loss_normalizing_factor = factor}) {
     model.parameters().initialize(key_from_seed(7));
     trainer = std::make_unique<Trainer>(
         [this](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
