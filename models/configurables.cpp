@@ -45,7 +45,7 @@ std::shared_ptr<ConfiguredModel> configured(const gin::Arguments& args,
   result->model = std::move(model);
   result->input_vocabulary = args.value(input);
   result->output_vocabulary = args.value(output);
-  result->optimizer = args.get<OptimizerPtr>("optimizer_def");
+  result->optimizer = args.get<std::optional<OptimizerPtr>>("optimizer_def").value_or(nullptr);
   result->decode_fn = args.value("decode_fn");
   result->feature_converter_cls = args.value("feature_converter_cls");
   result->name = args.target().name;
@@ -139,8 +139,6 @@ void register_models(gin::Registry& registry) {
     registry.add("t5x.models.get_" + which + "_vocabulary", {{"model"}},
                  [which](const gin::Arguments& args) -> gin::Value {
                    const auto model = args.get<std::shared_ptr<ConfiguredModel>>("model");
-                   QT_CHECK(model != nullptr, "{}: expected a model, found None",
-                            args.where("model").text);
                    return which == "input" ? model->input_vocabulary : model->output_vocabulary;
                  });
 }

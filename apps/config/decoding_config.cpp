@@ -38,9 +38,7 @@ SampleOptions sample_options(const gin::Arguments& args, int64_t num_decodes) {
 }  // namespace
 
 std::shared_ptr<ConfiguredModel> configured_model(const gin::Arguments& args) {
-  auto model = args.get<std::shared_ptr<ConfiguredModel>>("model");
-  QT_CHECK(model != nullptr, "{}: expected a model, found None", args.where("model").text);
-  return model;
+  return args.get<std::shared_ptr<ConfiguredModel>>("model");
 }
 
 std::variant<BeamOptions, SampleOptions> configured_decode_fn(const ConfiguredModel& model,

@@ -43,7 +43,9 @@ TrainConfig train_config_from(const gin::Arguments& args) {
   config.trainer = made<TrainerOptions>(args, "trainer_cls");
   config.model_dir = local_path(args.get<std::string>("model_dir"));
   QT_CHECK(!config.model_dir.empty(), "{}: must not be empty", args.where("model_dir").text);
-  config.total_steps = positive_or_zero(args, "total_steps");
+  config.total_steps = args.get<int64_t>("total_steps");
+  QT_CHECK(config.total_steps >= 0, "{}: {} must not be below 0", args.where("total_steps").text,
+           config.total_steps);
   config.relative_steps = args.get<std::optional<int64_t>>("relative_steps");
   config.eval_steps = positive_or_zero(args, "eval_steps");
   config.eval_period = positive_or_zero(args, "eval_period");

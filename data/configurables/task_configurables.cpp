@@ -141,7 +141,9 @@ ProviderPtr make_mixture(const MixtureSpec& spec, const TaskRegistry& registry,
     const Where where = Where{"mixture '" + spec.name + "': tasks"}.item(i);
     const Value& item = spec.tasks[i];
     if (gin::sequence(item) == nullptr) {
-      parts.emplace_back(resolve(item, registry, where), rate_from(spec.default_rate, where));
+      parts.emplace_back(
+          resolve(item, registry, where),
+          rate_from(spec.default_rate, {"mixture '" + spec.name + "': default_rate"}));
     } else {
       const auto [task, rate] = gin::as<std::pair<Value, Value>>(item, where);
       parts.emplace_back(resolve(task, registry, where), rate_from(rate, where));

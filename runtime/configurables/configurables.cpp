@@ -99,7 +99,9 @@ TrainerOptions trainer_options(const gin::Arguments& args) {
   QT_CHECK(parts >= 0, "{}: expected 1 or more, or 0 or None for whole batches, found {}",
            args.where("num_microbatches").text, parts);
   options.num_microbatches = std::max<int64_t>(parts, 1);  // 0: as T5X's
-  options.learning_rate = args.get<Schedule>("learning_rate_fn");
+  if (args.has("learning_rate_fn"))
+    options.learning_rate =
+        gin::as_required<Schedule>(args.value("learning_rate_fn"), args.where("learning_rate_fn"));
   options.weight_metrics =
       args.get<std::optional<WeightMetricsComputer>>("weight_metrics_computer").has_value();
   return options;

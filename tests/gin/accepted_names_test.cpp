@@ -1,4 +1,4 @@
-// No parameter of T5X or flaxformer is accepted in silence: a gin file's binding of it acts, is told
+// No parameter of T5X, flaxformer, seqio or t5 is accepted in silence: a gin file's binding of it acts, is told
 // of, or is refused. tests/gin/t5x_parameters.txt has all their names (tests/oracles/list_gin_parameters.py).
 // That a parameter acts shows a value that nothing expects: whoever reads it says so.
 
@@ -16,6 +16,7 @@
 #include "apps/config/train_config.h"
 #include "apps/input/run_data.h"
 #include "apps/input/run_vocabularies.h"
+#include "data/configurables/configurables.h"
 #include "runtime/base/check.h"
 
 namespace quintet {
@@ -77,6 +78,65 @@ t5x.optimizers.MultiOptimizer.traversals_and_optimizers = []
 trainer.EarlyStoppingAction.metric = ('a', 'loss')
 trainer.EarlyStoppingAction.mode = 'min'
 trainer.TerminateOnNanAction.task = 'train'
+)";
+/// Of seqio and t5: what the others of a configurable's parameters must be for it to be called.
+constexpr const char* kDataBound = R"(
+seqio.FunctionDataSource.dataset_fn = @quintet.data.NumberWordsDataSource
+seqio.FunctionDataSource.splits = ['train']
+seqio.FileDataSource.read_file_fn = @tf.data.TextLineDataset
+seqio.FileDataSource.split_to_filepattern = {'train': '/tmp/a'}
+seqio.TextLineDataSource.split_to_filepattern = {'train': '/tmp/a'}
+seqio.TFExampleDataSource.split_to_filepattern = {'train': '/tmp/a'}
+seqio.TFExampleDataSource.feature_description = None
+seqio.Task.name = 'a'
+seqio.Task.source = @seqio.FunctionDataSource()
+seqio.Task.output_features = {'inputs': @seqio.Feature(), 'targets': @seqio.Feature()}
+seqio.Mixture.name = 'm'
+seqio.Mixture.tasks = ['number_words']
+seqio.Mixture.default_rate = 1.0
+seqio.MixtureRegistry.mixtures = [@seqio.Mixture()]
+seqio.preprocessors.preprocess_tensorflow_examples.inputs_format = 'a'
+seqio.preprocessors.preprocess_tensorflow_examples.targets_format = 'a'
+seqio.mixing_rate_num_examples.task = @seqio.Task()
+seqio.mixing_rate_num_characters.task = @seqio.Task()
+seqio.PassThroughVocabulary.size = 8
+seqio.UnigramVocabulary.unigrams = ['a']
+seqio.SentencePieceVocabulary.sentencepiece_model_file = '/tmp/a'
+seqio.PartialCodepointVocabulary.codepoints = [97]
+seqio.vocabularies.PartialCodepointVocabulary.create_from_file.vocab_file = '/tmp/a'
+seqio.BertWordPieceVocabulary.vocab_lookup_table = '/tmp/a'
+t5.data.postprocessors.string_label_to_class_id.label_classes = ['a']
+t5.data.preprocessors.translate.source_language = 'a'
+t5.data.preprocessors.translate.target_language = 'a'
+t5.data.preprocessors.multi_translate.source_language = 'a'
+t5.data.preprocessors.multi_translate.target_language = 'a'
+t5.data.preprocessors.summarize.article_key = 'a'
+t5.data.preprocessors.summarize.summary_key = 'a'
+t5.data.preprocessors.glue.benchmark_name = 'a'
+t5.data.preprocessors.glue.label_names = ['a']
+t5.data.preprocessors.rank_classification.inputs_fn = @quintet.data.texts_of
+t5.data.preprocessors.rank_classification.targets_fn = @quintet.data.texts_of
+t5.data.preprocessors.rank_classification.is_correct_fn = @quintet.data.one_hot_of
+quintet.data.texts_of.key = 'a'
+quintet.data.one_hot_of.key = 'a'
+quintet.data.one_hot_of.num_classes = 2
+t5.data.preprocessors.split_tokens.max_tokens_per_segment = 8
+t5.data.preprocessors.random_spans_helper:
+  inputs_length = 8
+  noise_density = 0.1
+  mean_noise_span_length = 3.0
+  extra_tokens_per_span_inputs = 1
+  extra_tokens_per_span_targets = 1
+t5.data.preprocessors.denoise:
+  noise_density = 0.1
+  noise_mask_fn = @t5.data.preprocessors.iid_noise_mask
+  inputs_fn = @t5.data.preprocessors.drop_noise_tokens
+t5.data.rate_num_examples.task = @seqio.Task()
+t5.data.rate_unsupervised.task = @seqio.Task()
+t5.evaluation.metrics.deduplicate_metric.metric_fn = @t5.evaluation.metrics.accuracy
+t5.evaluation.metrics.mean_group_metric.metric_fn = @t5.evaluation.metrics.accuracy
+t5.evaluation.metrics.sklearn_metrics_wrapper.metric_str = 'matthews_corrcoef'
+t5.evaluation.metrics.mean_multiclass_f1.num_classes = 2
 )";
 constexpr const char* kMoeBound = R"(
 flaxformer.components.dense.DenseGeneral.features = 8
@@ -170,6 +230,12 @@ void read(const gin::Config& config, const gin::Configurable& target) {
     read_model(config, name.substr(0, at + 5));
   } else if (name.ends_with("Model")) {
     read_model(config, name);
+  } else if (name == "seqio.loggers.JSONLogger") {
+    config.call("seqio.evaluation.Evaluator");
+  } else if (name == "t5.data.preprocessors.sentinel_id") {
+    config.call("t5.data.preprocessors.noise_token_to_sentinel");
+  } else if (name == "seqio.dataset_providers.Mixture") {
+    data::make_task_registry(config);
   } else if (name != "t5x.checkpoints.Checkpointer") {
     config.call(name);
   }
@@ -188,9 +254,9 @@ class AcceptedNames : public ::testing::Test {
   std::string error(const gin::Configurable& target, const std::string& binding) {
     gin::Config config(registry_, gin::Config::Options{.roots = config_roots()});
     const std::string files = files_for(target.name);
-    config.parse_text(
-        files + kBound + (files.find("moe") != std::string::npos ? kMoeBound : "") + binding,
-        "my.gin");
+    config.parse_text(files + kBound + kDataBound +
+                          (files.find("moe") != std::string::npos ? kMoeBound : "") + binding,
+                      "my.gin");
     config.finalize();
     try {
       read(config, target);
@@ -231,7 +297,40 @@ TEST_F(AcceptedNames, ActOrAreInTheTable) {
   EXPECT_GT(unknown, 400);
   EXPECT_GT(refused, 100);
   EXPECT_GT(listed, 120);
-  EXPECT_GT(act, 200);
+  EXPECT_GT(act, 300);
+}
+
+TEST_F(AcceptedNames, RequiredObjectsAreNotNone) {
+  const std::string train = "t5x.train.train", rates = "seqio.utils.mixing_rate_num_",
+                    data = "seqio.dataset_providers.";
+  const std::vector<std::pair<std::string, std::string>> objects = {
+      {train, "model"},
+      {train, "train_dataset_cfg"},
+      {train, "checkpoint_cfg"},
+      {train, "partitioner"},
+      {train, "trainer_cls"},
+      {train, "total_steps"},
+      {"t5x.trainer.Trainer", "learning_rate_fn"},
+      {"t5x.models.EncoderDecoderModel", "module"},
+      {"t5x.examples.t5.network.Transformer", "config"},
+      {data + "Task", "source"},
+      {data + "Task", "output_features"},
+      {data + "Feature", "vocabulary"},
+      {rates + "examples", "task"},
+      {rates + "characters", "task"},
+      {"t5.data.utils.rate_num_examples", "task"},
+      {"t5.data.preprocessors.denoise", "noise_mask_fn"},
+  };
+  const auto expect = [this](const std::string& name, const std::string& parameter,
+                             const std::string& value) {
+    const std::string path = name + "." + parameter;
+    const std::string said = error(*registry_.find(name), fmt::format("{} = {}\n", path, value));
+    EXPECT_TRUE(said.starts_with("my.gin:")) << path << ": " << said;
+    EXPECT_NE(said.find(path), std::string::npos) << said;
+    EXPECT_NE(said.find("found None"), std::string::npos) << said;
+  };
+  for (const auto& [name, parameter] : objects) expect(name, parameter, "None");
+  expect(data + "Task", "preprocessors", "[None]");
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Lists every parameter that gin files may bind of T5X and flaxformer.
+"""Lists every parameter that gin files may bind of T5X, flaxformer, seqio and t5.
 
-    list_gin_parameters.py T5X_CHECKOUT FLAXFORMER_CHECKOUT > tests/gin/t5x_parameters.txt
+    list_gin_parameters.py T5X FLAXFORMER SEQIO T5 > tests/gin/t5x_parameters.txt
+
+Each argument is the folder that holds the package: a checkout, or site-packages.
 
 Under dynamic registration that is every parameter of every public function, class and method of a module. Only
 names are read, from the syntax tree; nothing is run. A line: full name, a colon, the parameters.
@@ -73,7 +75,7 @@ def public(name):
 
 
 def main():
-    packages = zip(sys.argv[1:], ("t5x", "flaxformer"), strict=True)
+    packages = zip(sys.argv[1:], ("t5x", "flaxformer", "seqio", "t5"), strict=True)
     trees = [found for checkout, package in packages for found in modules(checkout, package)]
     classes = {}  # by their last name: a base is rarely of another module's namesake
     for _, tree in trees:

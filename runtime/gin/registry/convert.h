@@ -127,6 +127,20 @@ struct Convert<std::shared_ptr<T>> {
   }
 };
 
+template <typename T>
+constexpr bool kNoneIsNull = false;
+template <typename T>
+constexpr bool kNoneIsNull<std::shared_ptr<T>> = true;
+template <typename R, typename... A>
+constexpr bool kNoneIsNull<std::function<R(A...)>> = true;
+
+/// As `as`, of what must be there: None is neither an object nor a function.
+template <typename T>
+T as_required(const Value& value, const Where& where) {
+  if (kNoneIsNull<T> && value.is_none()) conversion_error(where, Convert<T>::expected(), value);
+  return as<T>(value, where);
+}
+
 /// The items of a list or tuple, or nullptr.
 const std::vector<Value>* sequence(const Value& value);
 
@@ -139,7 +153,8 @@ struct Convert<std::vector<T>> {
     if (items == nullptr) conversion_error(where, expected(), value);
     std::vector<T> out;
     out.reserve(items->size());
-    for (size_t i = 0; i < items->size(); ++i) out.push_back(as<T>((*items)[i], where.item(i)));
+    for (size_t i = 0; i < items->size(); ++i)
+      out.push_back(as_required<T>((*items)[i], where.item(i)));
     return out;
   }
   static Value to(std::vector<T> value) {

@@ -32,6 +32,11 @@ Where Arguments::where(const std::string& name) const {
   return {target_->name + "." + name};
 }
 
+bool Arguments::is_required(const std::string& name) const {
+  const Param* param = target_->find(name);
+  return param != nullptr && param->required && !param->default_value;
+}
+
 std::vector<std::string> Arguments::names() const {
   std::vector<std::string> out;
   for (const auto& [name, item] : items_) out.push_back(name);

@@ -56,10 +56,12 @@ class Arguments {
 
   /// Bound in a gin file or passed by the caller (a default does not count).
   bool has(const std::string& name) const { return items_.contains(name); }
-  /// The value converted, or else the default; throws if there is neither.
+  /// The value converted, or else the default; throws if there is neither, and if it is None for an object or a function
+  /// whose parameter has no default.
   template <typename T>
   T get(const std::string& name) const {
-    return as<T>(value(name), where(name));
+    return is_required(name) ? as_required<T>(value(name), where(name))
+                             : as<T>(value(name), where(name));
   }
   /// The value, or else `otherwise` (ignores the registered default).
   template <typename T>
@@ -75,6 +77,7 @@ class Arguments {
   const Configurable& target() const { return *target_; }
 
  private:
+  bool is_required(const std::string& name) const;
   const Config* config_;
   const Configurable* target_;
   std::map<std::string, Item> items_;
@@ -104,7 +107,9 @@ class StructParams {
 
   template <typename M, typename Base>
   StructParams& required(const std::string& name, M Base::*member) {
-    return add(Param(name), setter(member));
+    return add(Param(name), [member](T& object, const Value& v, const Where& w) {
+      object.*member = as_required<M>(v, w);
+    });
   }
   template <typename M, typename Base>
   StructParams& arg(const std::string& name, M Base::*member) {
