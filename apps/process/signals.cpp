@@ -87,8 +87,9 @@ StopRequests::StopRequests(std::filesystem::path model_dir)
 StopRequests::~StopRequests() {
   for (size_t i = 0; i < kStopSignals.size(); ++i)
     sigaction(kStopSignals[i], &g_former[i], nullptr);
-  // The kernel sends it again every second until the process, whose work is saved, has ended.
-  if (g_received == SIGXCPU) signal(SIGXCPU, SIG_IGN);
+  // What follows the first one must not kill the process, whose work is saved, on its way to exit 75.
+  if (is_repeated(g_received))
+    for (const int following : {SIGHUP, SIGXCPU, SIGTERM}) signal(following, SIG_IGN);
 }
 
 std::optional<std::string> StopRequests::reason() {
