@@ -117,6 +117,8 @@ void Ranks::agree_on(const std::string& what, const std::string& text) const {
 
 void Ranks::open(Device& device, int data_ranks) {
   data_ranks_ = data_ranks;
+  if (flags_.share_gpus && leads() && !device.supports_nccl())
+    fmt::print(stderr, "warning: --share_gpus has no effect: the device is {}\n", device.kind());
   if (!session_.active()) return;
   comm_ = open_mpi(session_, device,
                    {.timeout_seconds = flags_.collective_timeout,

@@ -81,7 +81,8 @@ def assert_close_runs(one, other, tolerance=1e-4):
 
 def test_two_ranks_train_as_one(folder):
     e2e.quintet(*tiny(folder / "one", 20))
-    mpirun(2, *tiny(folder / "two", 20))
+    done = mpirun(2, *tiny(folder / "two", 20), "--share_gpus")
+    assert done.err.count("warning: --share_gpus has no effect: the device is cpu") == 1, done.err
     assert_close_runs(folder / "one", folder / "two")
     one, two = ((folder / name / "model-info.txt").read_text() for name in ("one", "two"))
     assert one == two and "shape (embed=16, mlp=16)" in one and "partition spec (None, 'model')" in one, two
