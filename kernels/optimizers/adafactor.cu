@@ -154,9 +154,19 @@ __device__ void store_moment(const Entry& e, const AdafactorStep& step, double s
   if (is_row) e.rows[i] = next;
 }
 
-/// Whether a sum over ranks is there for what `exchanged` sums, and this block has none to take.
-__device__ bool is_exchanged(Phase phase, const double* exchanged) {
-  return phase == Phase::use && exchanged != nullptr;
+/// Whether the array's sums over ranks are there, and this block has none to take.
+__device__ bool is_exchanged(Phase phase, const Entry& e) {
+  return phase == Phase::use && is_sharded(e);
+}
+
+/// Leaves the sum for the other ranks, or makes the moment of it, or of what they have made of it.
+__device__ void finish_moment(const Entry& e, const AdafactorStep& step, Phase phase, double sum,
+                              double count, bool is_row, float* factors, int64_t i) {
+  double* exchanged = is_row ? e.a.sums.rows : e.a.sums.columns;
+  if (phase == Phase::sum)
+    exchanged[i] = sum;
+  else
+    store_moment(e, step, is_exchanged(phase, e) ? exchanged[i] : sum, count, is_row, factors, i);
 }
 
 /// v_along: sums over tiles of members.
@@ -165,24 +175,15 @@ __device__ void along_moments(const Entry& e, const AdafactorStep& step, Phase p
   const AdafactorShape& s = e.a.shape;
   const int64_t i = chunk * kMomentElements + threadIdx.x % kMomentElements;
   const int64_t parts = member_tiles(s), group = i / s.length;
-  double* exchanged = s.along_is_row ? e.a.sums.rows : e.a.sums.columns;
   double sum = 0;
-  if (is_exchanged(phase, exchanged)) {
-    if (threadIdx.x < kMomentElements && i < s.along_elements())
-      store_moment(e, step, exchanged[i], s.along_count, s.along_is_row, e.along, i);
-    return;
-  }
-  if (i < s.along_elements())
+  if (i < s.along_elements() && !is_exchanged(phase, e))
 #pragma unroll 4
     for (int64_t part = threadIdx.x / kMomentElements; part < parts; part += kMomentThreads)
       sum += static_cast<double>(
           __ldg(e.along_sums + (group * parts + part) * s.length + i % s.length));
   sum = moment_sum(sum);
-  if (threadIdx.x >= kMomentElements || i >= s.along_elements()) return;
-  if (phase == Phase::sum)
-    exchanged[i] = sum;
-  else
-    store_moment(e, step, sum, s.along_count, s.along_is_row, e.along, i);
+  if (threadIdx.x < kMomentElements && i < s.along_elements())
+    finish_moment(e, step, phase, sum, s.along_count, s.along_is_row, e.along, i);
 }
 
 /// v_across: sums over tiles of columns, and over the groups of a batch.
@@ -193,16 +194,9 @@ __device__ void across_moments(const Entry& e, const AdafactorStep& step, Phase 
   const auto batch = static_cast<uint32_t>(k / s.members);
   const auto member = static_cast<uint32_t>(k % s.members);
   const Steps of_batch = steps_of(s, AdafactorShape::kBatch, batch);
-  const int64_t i = of_batch.across + steps_of(s, AdafactorShape::kAcross, member).across;
-  double* exchanged = s.along_is_row ? e.a.sums.columns : e.a.sums.rows;
-  if (is_exchanged(phase, exchanged)) {
-    if (threadIdx.x < kMomentElements && k < s.across_elements())
-      store_moment(e, step, exchanged[i], s.across_count, !s.along_is_row, e.across, i);
-    return;
-  }
   const int64_t columns = column_tiles(s), parts = s.groups / s.batches * columns;
   double sum = 0;
-  if (k < s.across_elements())
+  if (k < s.across_elements() && !is_exchanged(phase, e))
     for (int64_t part = threadIdx.x / kMomentElements; part < parts; part += kMomentThreads) {
       const auto same = static_cast<uint32_t>(part / columns);
       const int64_t group = of_batch.group + steps_of(s, AdafactorShape::kSame, same).group;
@@ -210,11 +204,9 @@ __device__ void across_moments(const Entry& e, const AdafactorStep& step, Phase 
           __ldg(e.across_sums + (part % columns * s.groups + group) * s.members + member));
     }
   sum = moment_sum(sum);
-  if (threadIdx.x >= kMomentElements || k >= s.across_elements()) return;
-  if (phase == Phase::sum)
-    exchanged[i] = sum;
-  else
-    store_moment(e, step, sum, s.across_count, !s.along_is_row, e.across, i);
+  if (threadIdx.x < kMomentElements && k < s.across_elements())
+    finish_moment(e, step, phase, sum, s.across_count, !s.along_is_row, e.across,
+                  of_batch.across + steps_of(s, AdafactorShape::kAcross, member).across);
 }
 
 __global__ void __launch_bounds__(kBlockThreads)
@@ -238,8 +230,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   const auto batch = static_cast<uint32_t>(blockIdx.x - e.first_chunk);
   const Steps of_batch = steps_of(s, AdafactorShape::kBatch, batch);
   double sum = 0;
-  if (is_exchanged(phase, e.a.sums.means)) {
-    sum = e.a.sums.means[batch];
+  if (is_exchanged(phase, e)) {
+    if (threadIdx.x == 0) sum = e.a.sums.means[batch];
   } else if (s.along_is_row) {
     const int64_t count = int64_t{s.groups / s.batches} * s.length;
     for (int64_t j = threadIdx.x; j < count; j += kBlockThreads) {
@@ -252,7 +244,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       sum += static_cast<double>(
           e.rows[of_batch.across + steps_of(s, AdafactorShape::kAcross, m).across]);
   }
-  if (!is_exchanged(phase, e.a.sums.means)) sum = block_sum(sum, workspace());
+  sum = block_sum(sum, workspace());
   if (threadIdx.x != 0) return;
   if (phase == Phase::sum)
     e.a.sums.means[batch] = sum;
@@ -466,8 +458,6 @@ int64_t place(Entry& e, float* base) {
   e.update_squares = take(tiles(s));
   return used;
 }
-
-bool is_sharded(const Entry& e) { return e.a.sums.param != nullptr; }
 
 bool is_vector(const AdafactorGpuArray& a) {
   return a.shape.length % kUnit == 0 && a.shape.elements % kUnit == 0 &&

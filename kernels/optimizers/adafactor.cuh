@@ -37,6 +37,8 @@ struct Entry {
   int32_t vector;
 };
 
+/// Over ranks, along an axis that its sums are taken over.
+inline __host__ __device__ bool is_sharded(const Entry& e) { return e.a.sums.param != nullptr; }
 inline __host__ __device__ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline __host__ __device__ int64_t member_tiles(const AdafactorShape& s) {
   return ceil_div(s.members, kTileLines);

@@ -45,15 +45,16 @@ class DeviceCheck {
  public:
   DeviceCheck(Device& device, std::span<const ParamSlot> params, const int32_t* marks)
       : device_(device), marks_(marks), order_(params.size()) {
+    std::vector<MeshAxes> axes;
+    for (const ParamSlot& slot : params) axes.push_back(slot.shard_axes());
     // Side by side what is sharded over the same axes: a collective each.
     std::iota(order_.begin(), order_.end(), size_t{0});
-    std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
-      return params[a].shard_axes() < params[b].shard_axes();
-    });
+    std::stable_sort(order_.begin(), order_.end(),
+                     [&](size_t a, size_t b) { return axes[a] < axes[b]; });
     std::vector<View> gradients;
     for (const size_t i : order_) {
       gradients.push_back(params[i].grad);
-      axes_.push_back(params[i].shard_axes());
+      axes_.push_back(std::move(axes[i]));
     }
     const int64_t n = std::ssize(order_);
     memory_ = device.memory().allocate(
