@@ -3,7 +3,8 @@
 //
 // Layout, and why (measured with HDF5 1.10.8, 1,000 random bit flips each): chunked with Fletcher32
 // and bounds V18-V18 let none pass unseen to other HDF5 readers, where plain datasets let through 98 %;
-// newer bounds leave a file that a kill makes unreadable. The library's exit handler crashes on a full
+// newer bounds leave a file that a kill makes unreadable. The library is given chunks with their sums, which
+// its filter computes at a fraction of memory's speed. Its exit handler crashes on a full
 // disk, so it is switched off, space is reserved before the first byte, and files are not locked.
 
 #include <filesystem>

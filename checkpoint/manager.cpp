@@ -1,3 +1,4 @@
+#include <omp.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -215,7 +216,10 @@ void CheckpointManager::save_async(int64_t step, const std::vector<TensorSlice>&
   impl.done = false;
   impl.pending = true;
   try {
-    impl.writer = start_thread("to save a checkpoint", write);
+    impl.writer = start_thread("to save a checkpoint", [write] {
+      omp_set_num_threads(1);  // of this thread: the others train
+      write();
+    });
   } catch (const Error& error) {
     impl.warn(fmt::format("{}; training waits for this save", error.what()));
     write();

@@ -1,9 +1,13 @@
 #include "checkpoint/reader.h"
 
 #include <algorithm>
+#include <atomic>
+#include <deque>
 #include <map>
 
 #include "checkpoint/arrays/blocks.h"
+#include "checkpoint/bytes/decompress.h"
+#include "checkpoint/bytes/for_each_in_parallel.h"
 #include "checkpoint/commit.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
@@ -13,6 +17,7 @@ namespace quintet {
 namespace {
 
 constexpr int64_t kScratchBytes = 1 << 20;
+constexpr int64_t kPiecesAtOnce = 16;  // by a thread, of a megabyte or less
 
 /// An extent to be read: into memory, or through scratch for its CRC alone.
 struct Piece {
@@ -26,54 +31,68 @@ struct Piece {
 class FileReader {
  public:
   FileReader(const std::filesystem::path& path, Verify verify)
-      : file_(File::open_read(path)), verify_(verify), scratch_(kScratchBytes) {}
+      : file_(File::open_read(path)), verify_(verify) {}
 
   int64_t size() const { return file_.size(); }
-  /// Fills the piece and its CRC.
-  void read(const Piece& piece) {
+  /// Fills the pieces and their CRCs.
+  void read(const std::vector<Piece>& pieces) {
+    const int64_t parts = (std::ssize(pieces) + kPiecesAtOnce - 1) / kPiecesAtOnce;
+    for_each_in_parallel(parts, [&](int64_t part) {
+      Bytes scratch(kScratchBytes);
+      const int64_t end = std::min((part + 1) * kPiecesAtOnce, std::ssize(pieces));
+      for (int64_t i = part * kPiecesAtOnce; i < end; ++i)
+        read(pieces[static_cast<size_t>(i)], scratch);
+    });
+  }
+  /// The same, and what lies between them; the CRC of the whole file.
+  uint32_t read_whole(std::vector<Piece> pieces, int64_t file_bytes) {
+    std::sort(pieces.begin(), pieces.end(),
+              [](const Piece& a, const Piece& b) { return a.extent.offset < b.extent.offset; });
+    std::vector<Piece> all;
+    std::deque<uint32_t> gap_crcs;
+    int64_t at = 0;
+    const auto add_gap = [&](int64_t end) {
+      if (end > at) all.push_back({.extent = {at, end - at}, .crc = &gap_crcs.emplace_back(0)});
+    };
+    for (const Piece& piece : pieces) {
+      add_gap(piece.extent.offset);
+      all.push_back(piece);
+      at = piece.extent.offset + piece.extent.bytes;
+    }
+    add_gap(file_bytes);
+    read(all);
+    uint32_t crc = 0;
+    for (const Piece& piece : all)
+      crc = crc32c_concat(crc, *piece.crc, static_cast<uint64_t>(piece.extent.bytes));
+    return crc;
+  }
+
+ private:
+  void read(const Piece& piece, Bytes& scratch) const {
     if (piece.target != nullptr) {
       const std::span<std::byte> bytes(piece.target, static_cast<size_t>(piece.extent.bytes));
       file_.read_at(piece.extent.offset, bytes);
       *piece.crc = verify_ == Verify::crc ? crc32c(bytes) : 0;
     } else {
-      *piece.crc = sum(piece.extent, piece.dtype, piece.not_finite);
+      *piece.crc = sum(piece, scratch);
     }
   }
-  /// CRC of a range, and how many of its numbers are not finite.
-  uint32_t sum(const Extent& range, DType dtype = DType::u8, int64_t* not_finite = nullptr) {
+  /// CRC of a piece; adds to how many of its numbers are not finite.
+  uint32_t sum(const Piece& piece, Bytes& scratch) const {
     uint32_t crc = 0;
-    for (int64_t at = 0; at < range.bytes; at += kScratchBytes) {
-      const auto size = static_cast<size_t>(std::min(kScratchBytes, range.bytes - at));
-      const auto bytes = std::span(scratch_).first(size);
-      file_.read_at(range.offset + at, bytes);
+    for (int64_t at = 0; at < piece.extent.bytes; at += kScratchBytes) {
+      const auto size = static_cast<size_t>(std::min(kScratchBytes, piece.extent.bytes - at));
+      const auto bytes = std::span(scratch.data(), size);
+      file_.read_at(piece.extent.offset + at, bytes);
       crc = crc32c(bytes, crc);
-      if (not_finite != nullptr) *not_finite += count_not_finite(dtype, bytes);
+      if (piece.not_finite == nullptr) continue;
+      std::atomic_ref(*piece.not_finite) += count_not_finite(piece.dtype, bytes);
     }
-    return crc;
-  }
-  /// Reads the pieces and what lies between them in file order; the CRC of the whole file.
-  uint32_t read_whole(std::vector<Piece> pieces, int64_t file_bytes) {
-    std::sort(pieces.begin(), pieces.end(),
-              [](const Piece& a, const Piece& b) { return a.extent.offset < b.extent.offset; });
-    uint32_t crc = 0;
-    int64_t at = 0;
-    const auto append = [&](uint32_t next, int64_t bytes) {
-      crc = crc32c_concat(crc, next, static_cast<uint64_t>(bytes));
-      at += bytes;
-    };
-    for (const Piece& piece : pieces) {
-      if (const int64_t gap = piece.extent.offset - at; gap > 0) append(sum({at, gap}), gap);
-      read(piece);
-      append(*piece.crc, piece.extent.bytes);
-    }
-    append(sum({at, file_bytes - at}), file_bytes - at);
     return crc;
   }
 
- private:
   File file_;
   Verify verify_;
-  std::vector<std::byte> scratch_;
 };
 
 /// A slice on its way in.
@@ -117,7 +136,7 @@ void load_file(const std::filesystem::path& folder, const ManifestFile& file,
   for (Loading& loading : slices)
     for (const Piece& piece : pieces_of(loading)) pieces.push_back(piece);
   if (verify == Verify::size || !whole) {
-    for (const Piece& piece : pieces) reader.read(piece);
+    reader.read(pieces);
   } else {
     const uint32_t crc = reader.read_whole(pieces, file.bytes);
     for (const Loading& loading : slices) check_slice(loading, path);
@@ -137,6 +156,18 @@ std::vector<std::vector<Loading>> slices_by_file(const Manifest& manifest) {
     for (const ManifestSlice& slice : tensor.slices)
       by_file[slice.file].push_back({.name = &name, .slice = &slice, .dtype = tensor.dtype});
   return by_file;
+}
+
+/// Of zeros; making them takes as long as reading them.
+HostArrays arrays_of(const Manifest& manifest) {
+  HostArrays arrays;
+  std::vector<std::pair<HostArray*, const ManifestTensor*>> made;
+  for (const auto& [name, tensor] : manifest.tensors) made.emplace_back(&arrays[name], &tensor);
+  for_each_in_parallel(std::ssize(made), [&](int64_t i) {
+    const auto& [array, tensor] = made[static_cast<size_t>(i)];
+    *array = HostArray(tensor->dtype, tensor->shape);
+  });
+  return arrays;
 }
 
 }  // namespace
@@ -203,8 +234,7 @@ Checkpoint read_checkpoint(const std::filesystem::path& folder, Verify verify) {
   const Manifest manifest = read_manifest(folder);
   check_files(folder, manifest);
   Checkpoint result{manifest.step, manifest.run_id, {}, manifest.state_json};
-  for (const auto& [name, tensor] : manifest.tensors)
-    result.arrays.emplace(name, HostArray(tensor.dtype, tensor.shape));
+  result.arrays = arrays_of(manifest);
   auto by_file = slices_by_file(manifest);
   for (size_t i = 0; i < by_file.size(); ++i) {
     // Slices of sharded tensors pass through memory of their own, a file's worth at a time.

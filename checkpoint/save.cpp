@@ -42,19 +42,20 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
   file.close_checked();
 }
 
-/// Makes a finished file durable and describes it.
+/// Makes a finished file durable and describes it. The disk writes while the file is read back.
 ManifestFile sealed(const std::filesystem::path& path, const std::vector<TensorSlice>& slices,
                     const std::vector<ManifestSlice>& written) {
   File file = File::open_write(path);
   file.trim();
-  file.sync();
+  start_writing_out(file.descriptor());
   ManifestFile result{path.filename().string(), file.size(), 0};
-  file.close_checked();
   try {
     result.crc = read_back(path, slices, written);
   } catch (const Error& error) {
     fail(ExitCode::kDisk, "{} (just written and read back: failing disk or memory?)", error.what());
   }
+  file.sync();
+  file.close_checked();
   return result;
 }
 

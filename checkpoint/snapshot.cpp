@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "checkpoint/manifest.h"
+#include "runtime/base/memory/huge_pages.h"
 
 namespace quintet {
 namespace {
@@ -23,10 +24,14 @@ void Snapshot::take(const std::vector<TensorSlice>& slices) {
   if (total > capacity_) {
     memory_.reset();  // the old one first: never two copies
     capacity_ = 0;
-    memory_ = std::make_unique_for_overwrite<std::byte[]>(total);
+    size_t space = total + kHugePage;
+    memory_ = std::make_unique_for_overwrite<std::byte[]>(space);
+    void* first = memory_.get();
+    first_ = static_cast<std::byte*>(std::align(kHugePage, total, first, space));
+    advise_huge_pages(first_, static_cast<int64_t>(total));
     capacity_ = total;
   }
-  std::byte* at = memory_.get();
+  std::byte* at = first_;
   for (const TensorSlice& slice : slices) {
     const auto bytes = static_cast<size_t>(checked_bytes(slice.dtype, slice.sizes, slice.name));
     if (bytes > 0) std::memcpy(at, slice.data, bytes);

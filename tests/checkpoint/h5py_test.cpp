@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "checkpoint/manifest.h"
+#include "runtime/base/files/read_file.h"
 #include "tests/checkpoint/scratch.h"
 
 namespace quintet {
@@ -68,6 +70,33 @@ TEST(StateFile, H5pyReadsWholeTensorsAlsoAfterAMove) {
   const auto moved = scratch.path() / "elsewhere";
   std::filesystem::rename(checkpoint_path(lock.folder(), 7), moved);
   EXPECT_EQ(run_h5py(python, moved, scratch.path() / "expected"), 0);
+}
+
+TEST(StateFile, H5pyRefusesAChunkThatHasChanged) {
+  const std::string python = python_with_h5py();
+  if (python.empty()) GTEST_SKIP() << "no Python with h5py (QUINTET_PYTHON names another)";
+  const Scratch scratch;
+  const HostArrays state{{"tall", testing::filled<float>({90'001, 7}, 4)}};
+  const FolderLock lock(scratch.path() / "model");
+  CheckpointManager(lock).save(7, testing::slices_of(state), "{}");
+  const auto folder = checkpoint_path(lock.folder(), 7);
+  const auto read = [&] {
+    return std::system(fmt::format("{} -c \"import h5py; h5py.File('{}')['tall'][()]\" 2>/dev/null",
+                                   python, (folder / "state.h5").string())
+                           .c_str());
+  };
+  EXPECT_EQ(read(), 0);
+  const Manifest manifest = read_manifest(folder);
+  const auto& extents = manifest.tensors.at("tall").slices.at(0).extents;
+  EXPECT_GT(extents.size(), 2u);
+  const auto data = folder / manifest.files.at(0).name;
+  const std::string whole = read_file(data);
+  for (const Extent& extent : extents) {
+    std::string changed = whole;
+    changed[static_cast<size_t>(extent.offset + extent.bytes / 2)] ^= 1;
+    testing::write_bytes(data, changed);
+    EXPECT_NE(read(), 0) << extent.offset;
+  }
 }
 
 TEST(StateFile, PartsThatAreGoneReadAsNaN) {

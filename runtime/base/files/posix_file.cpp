@@ -152,6 +152,11 @@ void reserve_space(int descriptor, const std::filesystem::path& path, int64_t by
     fail_disk(path, "reserve space", errno, bytes);
 }
 
+void start_writing_out(int descriptor) {
+  // What fails here fails in sync(), too.
+  static_cast<void>(::sync_file_range(descriptor, 0, 0, SYNC_FILE_RANGE_WRITE));
+}
+
 bool is_there(const std::filesystem::path& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0) return true;

@@ -67,6 +67,8 @@ class File {
 /// Reserves space in an open file, so that later writes cannot run out of it; its size stays. A file
 /// system that cannot reserve is no error: writing will tell.
 void reserve_space(int descriptor, const std::filesystem::path& path, int64_t bytes);
+/// Has the system begin to bring what was written to the disk; sync() then has less to wait for.
+void start_writing_out(int descriptor);
 /// True if there is anything of this name, a dangling link too.
 bool is_there(const std::filesystem::path& path);
 /// Names in a folder, sorted; throws ExitCode::kDisk if it cannot be listed.

@@ -1,0 +1,13 @@
+#pragma once
+// Blocks of files, several at a time.
+
+#include <cstdint>
+#include <functional>
+
+namespace quintet {
+
+/// work(i) for each i < count, about in this order, by the caller and threads of its own, together as many as
+/// OpenMP has here: not by OpenMP's, which a process that forks lacks. Throws what the first to fail threw.
+void for_each_in_parallel(int64_t count, const std::function<void(int64_t)>& work);
+
+}  // namespace quintet
