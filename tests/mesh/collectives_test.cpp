@@ -5,9 +5,13 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
+#include <functional>
 
+#include "kernels/device.h"
 #include "runtime/base/check.h"
+#include "runtime/mesh/collectives/collectives_host.h"
 #include "runtime/mesh/collectives/collectives_mpi.h"
 #include "runtime/mesh/collectives/collectives_threads.h"
 #include "runtime/mesh/mesh.h"
@@ -38,7 +42,7 @@ TEST(Gpus, OfTwoRanksAreNotOneUnlessMeant) {
 
 class Sizes : public ::testing::TestWithParam<std::tuple<int, int64_t>> {};
 INSTANTIATE_TEST_SUITE_P(, Sizes,
-                         ::testing::Combine(::testing::Values(1, 2, 3, 4, 8),
+                         ::testing::Combine(::testing::Values(1, 2, 3, 4, 8, 9, 13, 16),
                                             ::testing::Values(1, 7, 1000, 5'000'003 / 2)));
 
 TEST_P(Sizes, AllReduceAddsFromTheLeftOnEveryRank) {
@@ -119,6 +123,82 @@ TEST(Collectives, TrafficIsCountedByCollectiveAndGroup) {
                                  {{"all_gather", "data,model"}, {1, 1200}}};
     EXPECT_EQ(comm.traffic().table(), want);
   });
+}
+
+/// How often a rank of n sends for a gather: to all others where they are few, else in rounds of
+/// twice as many blocks each. In a round whose blocks wrap round the end there are two messages.
+int64_t gather_messages(int64_t n, int64_t rank) {
+  if (n <= 8) return n - 1;
+  int64_t messages = 0;
+  for (int64_t distance = 1; distance < n; distance *= 2)
+    messages += rank + std::min(distance, n - distance) > n ? 2 : 1;
+  return messages;
+}
+
+/// A carrier on which this rank alone exists: counts what it would send.
+class CountingTransport final : public Transport {
+ public:
+  CountingTransport(int rank, int ranks, int64_t& bytes)
+      : rank_(rank), hosts_(static_cast<size_t>(ranks), "host"), bytes_(bytes) {}
+  int rank() const override { return rank_; }
+  const std::vector<std::string>& hosts() const override { return hosts_; }
+  void exchange(std::span<const Message> sends, std::span<const Message>,
+                const Activity&) override {
+    for (const Message& message : sends) bytes_ += message.bytes;
+  }
+  std::unique_ptr<Transport> channel() override { return nullptr; }
+
+ private:
+  int rank_;
+  std::vector<std::string> hosts_;
+  int64_t& bytes_;
+};
+
+/// Messages that a call sends.
+int64_t messages_of(Comm& comm, const std::function<void(const Group&)>& call) {
+  const int64_t before = comm.traffic().messages();
+  call(comm.world());
+  return comm.traffic().messages() - before;
+}
+
+void expect_few_messages(Comm& comm) {
+  SCOPED_TRACE(fmt::format("rank {} of {}", comm.rank(), comm.size()));
+  const int64_t few = gather_messages(comm.size(), comm.rank());
+  EXPECT_EQ(few, messages_of(comm, [](const Group& all) { all.barrier(); }));
+  EXPECT_EQ(few, messages_of(comm, [](const Group& all) {
+              int64_t number = all.rank();
+              all.all_reduce(&number, 1, DType::i64, Reduction::max).wait();
+            }));
+  std::vector<float> whole(static_cast<size_t>(comm.size()) * 3);
+  EXPECT_EQ(few, messages_of(comm, [&](const Group& all) {
+              all.all_gather(&whole[static_cast<size_t>(3 * all.rank())], whole.data(), 3,
+                             DType::f32)
+                  .wait();
+            }));
+  EXPECT_LE(
+      messages_of(comm,
+                  [&](const Group& all) { all.broadcast(whole.data(), 3, DType::f32, 1).wait(); }),
+      std::bit_width(static_cast<unsigned>(comm.size())));
+}
+
+TEST(Messages, OfWhatAllGatherAreAsManyAsRounds) {
+  for (const int n : {2, 4, 8, 9, 16, 21}) run_ranks(n, expect_few_messages);
+}
+
+// What the ranks above send is counted by the same formula for ranks that nobody has here.
+TEST(Messages, Of512And4096Ranks) {
+  for (const int n : {512, 4096})
+    for (const int rank : {0, n / 2 + 1, n - 1}) {
+      int64_t bytes = 0;
+      const auto comm =
+          host_comm(std::make_unique<CountingTransport>(rank, n, bytes), Device::cpu());
+      expect_few_messages(*comm);
+      const int64_t rounds = std::bit_width(static_cast<unsigned>(n)) - 1;
+      EXPECT_LE(gather_messages(n, rank), 2 * rounds);
+      bytes = 0;
+      comm->world().barrier();
+      EXPECT_EQ(bytes, n - 1);
+    }
 }
 
 TEST(Collectives, AnotherChannelHasAnOrderOfItsOwn) {

@@ -43,6 +43,7 @@ Traffic::Table Traffic::table() const {
 void Traffic::reset() {
   const std::lock_guard lock(mutex_);
   table_.clear();
+  messages_ = 0;
 }
 int64_t Traffic::sent(const std::string& collective, int64_t bytes, int n) {
   return (collective == "all_reduce" ? 2 : 1) * bytes * (n - 1) / n;

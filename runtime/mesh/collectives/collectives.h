@@ -9,9 +9,16 @@
 //   sum.wait();
 //
 // Pointers are to memory of the comm's device. All members of a group call the same collectives in
-// the same order. Sums are taken in the order of the group's ranks, so the same ranks give the same
-// bits whatever carries the bytes. Knows nothing of tensors or layouts.
+// the same order. All get the same bits of a sum. In which order it is taken depends on the carrier:
+//
+//   MPI, threads   that of the group's ranks, from the left; 16-bit floats in float32, rounded once:
+//                  the same ranks give the same bits, however many hosts they are on
+//   NCCL           that of the ring or tree which the library chooses for the size, the group and the
+//                  links; 16-bit floats may be rounded at every hop: near the above, not equal to it
+//
+// Ranks that share a GPU talk by MPI. Knows nothing of tensors or layouts.
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -58,6 +65,9 @@ class Traffic {
   using Table = std::map<std::pair<std::string, std::string>, Entry>;  // {collective, group}
   void add(const std::string& collective, const std::string& group, int64_t bytes);
   Table table() const;
+  /// Messages that this rank sent to others through ordinary memory; NCCL's are not known.
+  void add_messages(int64_t count) { messages_ += count; }
+  int64_t messages() const { return messages_; }
   void reset();
   /// Bytes each of n ranks sends for a collective over an array of `bytes` (before a reduce-scatter
   /// or all-to-all, after an all-gather): (n-1)/n of it, twice that for an all-reduce.
@@ -66,6 +76,7 @@ class Traffic {
  private:
   mutable std::mutex mutex_;
   Table table_;
+  std::atomic<int64_t> messages_ = 0;
 };
 
 /// A part of an uneven exchange: `count` elements at `first` of an array, for or from a member.

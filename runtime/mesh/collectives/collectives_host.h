@@ -1,7 +1,6 @@
 #pragma once
-// Collectives over ordinary memory, made of messages: every pair of ranks exchanges its blocks
-// directly and reductions add blocks in the order of the ranks, so that the bits do not depend on
-// what carries them. A GPU's data pass through ordinary memory.
+// Collectives over ordinary memory, made of messages (host_algorithms.h), the same whatever carries
+// them; so are their bits. A GPU's data pass through ordinary memory.
 
 #include <memory>
 
