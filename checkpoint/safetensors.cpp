@@ -15,7 +15,7 @@ namespace quintet {
 namespace {
 
 constexpr uint64_t kMaxHeader = 100'000'000;
-constexpr uint64_t kAlignment = 8;  // of the data, so that it can be mapped
+constexpr uint64_t kDataAlignment = 8;  // of the data, so that it can be mapped
 constexpr std::string_view kCrcPrefix = "crc32c:";
 constexpr std::string_view kHeaderCrc = "crc32c";
 constexpr std::string_view kNoDigits = "00000000";
@@ -180,7 +180,7 @@ std::string make_safetensors_header(std::vector<SafetensorsEntry>& tensors,
   }
   try {
     std::string text = header.dump();
-    text.resize((text.size() + kAlignment - 1) / kAlignment * kAlignment, ' ');
+    text.resize((text.size() + kDataAlignment - 1) / kDataAlignment * kDataAlignment, ' ');
     return text;
   } catch (const nlohmann::json::exception&) {
     fail(ExitCode::kUsage, "{}: a name or metadata text is not valid UTF-8", where);

@@ -8,11 +8,11 @@
 namespace quintet {
 namespace {
 
-constexpr size_t kAlignment = 64;
+constexpr size_t kArrayAlignment = 64;
 
 size_t padded(const TensorSlice& slice) {
   const auto bytes = static_cast<size_t>(checked_bytes(slice.dtype, slice.sizes, slice.name));
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kArrayAlignment - 1) / kArrayAlignment * kArrayAlignment;
 }
 
 }  // namespace

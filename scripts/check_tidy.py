@@ -16,6 +16,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "lib"))
 from clang_tools import VERSION, find_tool  # noqa: E402
@@ -25,12 +26,20 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FINDING = re.compile(r"^\S+:\d+:\d+: (?:error|warning): .*\[(?!clang-diagnostic-error)[\w.,-]+\]$", re.M)
 
 
-def built_files(build):
-    """Files of ours that the compiler for the host is given; nvcc's flags mean nothing to clang-tidy."""
-    commands = json.loads((build / "compile_commands.json").read_text())
-    paths = {pathlib.Path(command["directory"], command["file"]).resolve() for command in commands}
-    return sorted(path for path in paths if path.suffix == ".cpp" and path.is_relative_to(ROOT)
-                  and not path.is_relative_to(build.resolve()))
+def commands_by_file(build):
+    """Commands for the files of ours that the compiler for the host is given; nvcc's flags mean nothing to clang-tidy.
+    What a unity file includes is compiled as that is."""
+    found = {}
+    for command in json.loads((build / "compile_commands.json").read_text()):
+        path = pathlib.Path(command["directory"], command["file"]).resolve()
+        if path.parent.name == "Unity" and path.is_relative_to(build.resolve()):
+            sources = [pathlib.Path(name) for name in re.findall(r'#include "(.*)"', path.read_text())]
+        else:
+            sources = [path]
+        for source in sources:
+            if source.suffix == ".cpp" and source.is_relative_to(ROOT) and not source.is_relative_to(build.resolve()):
+                found[source] = {**command, "file": str(source), "command": command["command"].replace(str(path), str(source))}
+    return found
 
 
 def changed_files():
@@ -39,8 +48,8 @@ def changed_files():
     return [ROOT / name for name in changed.stdout.splitlines()]
 
 
-def findings(program, build, file):
-    done = subprocess.run([program, "-p", build, "--quiet", file], capture_output=True, text=True)
+def findings(program, commands, file):
+    done = subprocess.run([program, "-p", commands, "--quiet", file], capture_output=True, text=True)
     found = {match.group() for match in FINDING.finditer(done.stdout)}
     return found | ({f"{file}: clang-tidy ended by signal {-done.returncode}"} if done.returncode < 0 else set())
 
@@ -56,13 +65,14 @@ def main():
     if program is None or not (args.build / "compile_commands.json").exists():
         print(f"check_tidy: skipped: no clang-tidy {VERSION} (Debian: clang-tidy), or nothing is configured in {args.build}")
         return 77
-    built = built_files(args.build)
-    asked = args.files or (built if args.all else changed_files())
+    built = commands_by_file(args.build)
+    asked = args.files or (sorted(built) if args.all else changed_files())
     files = [path for path in (pathlib.Path(path).resolve() for path in asked) if path in built]
     if not args.all and not args.files:
         files = files[:args.most]
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = sorted({line for lines in pool.map(lambda file: findings(program, args.build, file), files) for line in lines})
+    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        (pathlib.Path(folder) / "compile_commands.json").write_text(json.dumps([built[file] for file in files]))
+        found = sorted({line for lines in pool.map(lambda file: findings(program, folder, file), files) for line in lines})
     print("\n".join(found) if found else f"tidy: {len(files)} files")
     return 1 if found else 0
 

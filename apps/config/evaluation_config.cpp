@@ -27,8 +27,6 @@ void register_evaluation(gin::Registry& registry,
 
 namespace {
 
-constexpr const char* kTrainEvalDatasets = "t5x.utils.get_training_eval_datasets";
-
 /// Batches of a teacher-forced evaluation: 0 if training_evaluator_cls is None. T5X's evaluate leaves
 /// their number to a binding, too.
 int64_t train_eval_steps(const gin::Arguments& args) {

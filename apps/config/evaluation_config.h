@@ -15,6 +15,8 @@
 
 namespace quintet {
 
+inline constexpr const char* kTrainEvalDatasets = "t5x.utils.get_training_eval_datasets";
+
 /// The arguments of eval_script.evaluate.
 struct EvaluationConfig {
   std::shared_ptr<ConfiguredModel> model;

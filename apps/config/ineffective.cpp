@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "apps/config/checkpoint_config.h"
+#include "apps/config/evaluation_config.h"
 #include "apps/config/ineffective/rows.h"
 #include "data/converters/feature_converter.h"
 #include "runtime/base/check.h"
@@ -22,7 +23,6 @@ namespace {
 constexpr const char* kTrain = "t5x.train.train";
 constexpr const char* kEval = "t5x.eval.evaluate";
 constexpr const char* kInfer = "t5x.infer.infer";
-constexpr const char* kTrainEvalDatasets = "t5x.utils.get_training_eval_datasets";
 
 /// A module of tasks that are built in, or that an import of the configuration has read as gin.
 bool is_known_module(const Value& value, const gin::Config& config) {

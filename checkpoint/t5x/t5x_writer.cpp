@@ -48,12 +48,12 @@ const StoredTensor kUnused{DType::f32, {1}};
 
 /// Names of the slots that are not there of parameters that have others.
 std::set<std::string> unused_slots(const StoredTensors& tensors) {
-  constexpr std::string_view kTarget = "target/", kStates = "state/param_states/";
+  constexpr std::string_view kParameters = "target/", kStates = "state/param_states/";
   std::set<std::string> unused;
   for (const auto& [name, tensor] : tensors) {
-    if (!name.starts_with(kTarget) || tensor.shape == kUnused.shape) continue;
+    if (!name.starts_with(kParameters) || tensor.shape == kUnused.shape) continue;
     const auto slot_of = [&, &full = name](std::string_view slot) {
-      return fmt::format("{}{}/{}", kStates, full.substr(kTarget.size()), slot);
+      return fmt::format("{}{}/{}", kStates, full.substr(kParameters.size()), slot);
     };
     const auto is_there = [&](std::string_view slot) { return tensors.contains(slot_of(slot)); };
     if (std::none_of(std::begin(kSlots), std::end(kSlots), is_there)) continue;

@@ -9,7 +9,7 @@ using nlohmann::json;
 
 json to_json(const Answer& answer);
 
-struct ToJson {
+struct OutputJson {
   json operator()(const Fields& fields) const {
     json object = json::object();
     for (const auto& [name, value] : fields) object[name] = to_json(value);
@@ -23,7 +23,7 @@ struct ToJson {
   json operator()(const auto& single) const { return single; }
 };
 
-json to_json(const Answer& answer) { return std::visit(ToJson(), answer.data()); }
+json to_json(const Answer& answer) { return std::visit(OutputJson(), answer.data()); }
 
 Answer to_answer(const json& value) {
   if (value.is_string()) return value.get<std::string>();

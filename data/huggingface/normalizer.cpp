@@ -100,7 +100,7 @@ void append_unless_mark(int32_t c, std::string& out) {
   if ((U_GET_GC_MASK(c) & U_GC_M_MASK) == 0) append_utf8(out, c);
 }
 
-Normalizer read_sequence(const Json& json) {
+Normalizer normalizer_sequence(const Json& json) {
   std::vector<Normalizer> parts;
   for (const Json& part : json.items())
     if (Normalizer one = read_normalizer(part)) parts.push_back(std::move(one));
@@ -120,7 +120,7 @@ Normalizer charsmap_normalizer(const std::string& bytes, const std::string& wher
 Normalizer read_normalizer(const Json& json) {
   if (json.is_null()) return {};
   const std::string type = json["type"].as_string();
-  if (type == "Sequence") return read_sequence(json["normalizers"]);
+  if (type == "Sequence") return normalizer_sequence(json["normalizers"]);
   if (type == "Precompiled") return charsmap_normalizer(charsmap_bytes(json), json.path());
   if (type == "Replace") return read_replace(json);
   if (type == "Strip") return read_strip(json);

@@ -104,7 +104,7 @@ PreTokenizer read_digits(const Json& json) {
   });
 }
 
-PreTokenizer read_sequence(const Json& json) {
+PreTokenizer pre_tokenizer_sequence(const Json& json) {
   std::vector<PreTokenizer> parts;
   for (const Json& part : json.items())
     if (PreTokenizer one = read_pre_tokenizer(part)) parts.push_back(std::move(one));
@@ -118,7 +118,7 @@ PreTokenizer read_sequence(const Json& json) {
 PreTokenizer read_pre_tokenizer(const Json& json) {
   if (json.is_null()) return {};
   const std::string type = json["type"].as_string();
-  if (type == "Sequence") return read_sequence(json["pretokenizers"]);
+  if (type == "Sequence") return pre_tokenizer_sequence(json["pretokenizers"]);
   if (type == "WhitespaceSplit") return each_piece(split_at_spaces);
   if (type == "Metaspace") return read_metaspace(json);
   if (type == "Digits") return read_digits(json);

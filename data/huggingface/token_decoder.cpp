@@ -8,7 +8,7 @@
 namespace quintet::data {
 namespace {
 
-using Tokens = std::vector<std::string>;
+using TokenTexts = std::vector<std::string>;
 
 void replace_all(std::string& text, const std::string& pattern, const std::string& content) {
   for (size_t at = 0; (at = text.find(pattern, at)) != std::string::npos; at += content.size())
@@ -29,8 +29,8 @@ std::optional<char> byte_of(const std::string& token) {
 }
 
 /// Bytes in a row become their text, or U+FFFD each if they are none.
-void join_bytes(Tokens& tokens) {
-  Tokens result;
+void join_bytes(TokenTexts& tokens) {
+  TokenTexts result;
   std::string bytes;
   const auto flush = [&] {
     if (find_bad_utf8(bytes) == std::string::npos) {
@@ -52,7 +52,7 @@ void join_bytes(Tokens& tokens) {
   tokens = std::move(result);
 }
 
-void fuse(Tokens& tokens) {
+void fuse(TokenTexts& tokens) {
   std::string all;
   for (const std::string& token : tokens) all += token;
   tokens = {std::move(all)};
@@ -72,8 +72,8 @@ std::string not_empty(const Json& value) {
 }
 
 template <typename Change>
-std::function<void(Tokens&)> each_token(Change change) {
-  return [change](Tokens& tokens) {
+std::function<void(TokenTexts&)> each_token(Change change) {
+  return [change](TokenTexts& tokens) {
     for (std::string& token : tokens) change(token);
   };
 }
@@ -83,7 +83,7 @@ std::function<void(Tokens&)> each_token(Change change) {
 TokenDecoder TokenDecoder::metaspace(const std::string& mark, bool drops_first) {
   TokenDecoder decoder;
   decoder.metaspace_ = {mark, drops_first};
-  decoder.steps_.emplace_back([mark, drops_first](Tokens& tokens) {
+  decoder.steps_.emplace_back([mark, drops_first](TokenTexts& tokens) {
     for (size_t i = 0; i < tokens.size(); ++i)
       decode_metaspace(mark, i == 0 && drops_first, tokens[i]);
   });
@@ -99,7 +99,7 @@ TokenDecoder TokenDecoder::read_metaspace(const Json& json) {
   return metaspace(not_empty(json["replacement"]), drops_first);
 }
 
-std::function<void(Tokens&)> TokenDecoder::read_step(const Json& json) {
+std::function<void(TokenTexts&)> TokenDecoder::read_step(const Json& json) {
   const std::string type = json["type"].as_string();
   if (type == "ByteFallback") return join_bytes;
   if (type == "Fuse") return fuse;
@@ -134,7 +134,7 @@ TokenDecoder TokenDecoder::read(const Json& json) {
   return decoder;
 }
 
-std::string TokenDecoder::decode(Tokens tokens) const {
+std::string TokenDecoder::decode(TokenTexts tokens) const {
   for (const auto& step : steps_) step(tokens);
   std::string text;
   for (size_t i = 0; i < tokens.size(); ++i) {

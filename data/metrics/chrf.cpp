@@ -13,7 +13,7 @@ struct Statistics {
 };
 
 /// Words with one punctuation mark at their end, else at their start, as a word of its own.
-std::vector<std::string> words_of(std::u32string_view text) {
+std::vector<std::string> words_and_punctuation(std::u32string_view text) {
   std::vector<std::string> words;
   for (std::u32string_view word : split(text)) {
     if (word.size() > 1 && is_ascii_punctuation(word.back())) {
@@ -40,7 +40,7 @@ Segment segment_of(std::string_view text, const ChrfOptions& options, Words& wor
     if (options.whitespace || !is_space(c)) characters.push_back(static_cast<int32_t>(c));
   std::vector<int32_t> ids;
   if (options.word_order > 0)
-    for (const std::string& word : words_of(points)) ids.push_back(words.id(word));
+    for (const std::string& word : words_and_punctuation(points)) ids.push_back(words.id(word));
   return {NGrams(std::move(characters), options.char_order),
           NGrams(std::move(ids), options.word_order)};
 }

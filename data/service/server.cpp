@@ -11,7 +11,7 @@
 namespace quintet::data {
 namespace {
 
-constexpr auto kPause = std::chrono::milliseconds(1);  // of a rank that has nothing to do
+constexpr auto kIdlePause = std::chrono::milliseconds(1);  // of a rank that has nothing to do
 
 /// Makes this rank's batches in a thread, a few ahead of the slowest shard.
 class Producer {
@@ -105,7 +105,7 @@ class Server {
       }
       if (deliver()) idle = false;
       tell_what_holds_up();
-      if (idle) std::this_thread::sleep_for(kPause);
+      if (idle) std::this_thread::sleep_for(kIdlePause);
     }
     leave();
   }
@@ -199,7 +199,7 @@ class Server {
       if (auto message = mail_.poll())
         receive(std::move(*message));
       else
-        std::this_thread::sleep_for(kPause);
+        std::this_thread::sleep_for(kIdlePause);
     }
   }
 
