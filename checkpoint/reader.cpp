@@ -7,7 +7,7 @@
 
 #include "checkpoint/arrays/blocks.h"
 #include "checkpoint/bytes/decompress.h"
-#include "checkpoint/bytes/for_each_in_parallel.h"
+#include "checkpoint/bytes/parallel.h"
 #include "checkpoint/commit.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "checkpoint/arrays/blocks.h"
+#include "checkpoint/bytes/parallel.h"
 #include "checkpoint/reader.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
@@ -12,7 +13,8 @@ namespace quintet {
 namespace {
 
 constexpr int64_t kWindowBytes = 1 << 20;
-constexpr int64_t kGapBytes = 1 << 16;  // read rather than skipped: a disk is quicker so
+constexpr int64_t kPartBytes = 8 << 20;  // read by one thread
+constexpr int64_t kGapBytes = 1 << 16;   // read rather than skipped: a disk is quicker so
 
 /// Bytes that lie side by side in a slice and in a region.
 struct Run {
@@ -65,6 +67,15 @@ class SliceBytes {
     }
   }
   void read(int64_t at, std::span<std::byte> to) const {
+    const int64_t parts = (std::ssize(to) + kPartBytes - 1) / kPartBytes;
+    for_each_in_parallel(parts, [&](int64_t i) {
+      const int64_t begin = i * kPartBytes, bytes = std::min(kPartBytes, std::ssize(to) - begin);
+      read_part(at + begin, to.subspan(static_cast<size_t>(begin), static_cast<size_t>(bytes)));
+    });
+  }
+
+ private:
+  void read_part(int64_t at, std::span<std::byte> to) const {
     auto i = static_cast<size_t>(std::upper_bound(starts_.begin(), starts_.end(), at) -
                                  starts_.begin() - 1);
     for (size_t done = 0; done < to.size(); ++i) {
@@ -76,7 +87,6 @@ class SliceBytes {
     }
   }
 
- private:
   File file_;
   const std::vector<Extent>& extents_;
   std::vector<int64_t> starts_;

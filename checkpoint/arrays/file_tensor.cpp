@@ -5,16 +5,36 @@
 #include <algorithm>
 #include <cstring>
 
+#include "checkpoint/bytes/parallel.h"
 #include "runtime/base/check.h"
 
 namespace quintet {
 namespace {
 
-/// Elements of a region by strides, innermost two axes in tiles so that both sides stay in the cache.
+constexpr int64_t kParallelBytes = 8 << 20;  // of a region that several threads copy
+constexpr int64_t kBlockBytes = 2 << 20;     // by one of them
+
+/// A matrix whose rows are the source's columns, through a tile of it: long runs of the source, which lie far
+/// apart, are read in one go, and lines of the target are written whole.
+template <typename T>
+void copy_transposed(const T* from, int64_t rows, int64_t columns, int64_t stride, T* to) {
+  constexpr int64_t kHeight = 256, kWidth = 64 / static_cast<int64_t>(sizeof(T));
+  T tile[kWidth]
+        [kHeight + 1];  // whose columns are not a power of two apart, so that a cache holds them
+  for (int64_t i = 0; i < rows; i += kHeight)
+    for (int64_t j = 0; j < columns; j += kWidth) {
+      const int64_t height = std::min(kHeight, rows - i), width = std::min(kWidth, columns - j);
+      for (int64_t x = 0; x < width; ++x)
+        std::memcpy(tile[x], from + (j + x) * stride + i, static_cast<size_t>(height) * sizeof(T));
+      for (int64_t y = 0; y < height; ++y)
+        for (int64_t x = 0; x < width; ++x) to[(i + y) * columns + j + x] = tile[x][y];
+    }
+}
+
+/// Elements of a region by strides.
 template <typename T>
 void copy_strided(const T* from, std::span<const int64_t> sizes, std::span<const int64_t> strides,
                   T* to) {
-  constexpr int64_t kTile = 32;
   if (sizes.empty()) {
     *to = *from;
     return;
@@ -33,11 +53,27 @@ void copy_strided(const T* from, std::span<const int64_t> sizes, std::span<const
       copy_strided(from + i * strides[0], sizes.subspan(1), strides.subspan(1), to + i * inner);
     return;
   }
-  for (int64_t i = 0; i < sizes[0]; i += kTile)
-    for (int64_t j = 0; j < sizes[1]; j += kTile)
-      for (int64_t y = i; y < std::min(i + kTile, sizes[0]); ++y)
-        for (int64_t x = j; x < std::min(j + kTile, sizes[1]); ++x)
-          to[y * sizes[1] + x] = from[y * strides[0] + x * strides[1]];
+  if (strides[0] == 1) return copy_transposed(from, sizes[0], sizes[1], strides[1], to);
+  for (int64_t y = 0; y < sizes[0]; ++y)
+    for (int64_t x = 0; x < sizes[1]; ++x)
+      to[y * sizes[1] + x] = from[y * strides[0] + x * strides[1]];
+}
+
+/// The same of large regions, by several threads: blocks of rows each.
+template <typename T>
+void copy_in_blocks(const T* from, const std::vector<int64_t>& sizes,
+                    const std::vector<int64_t>& strides, T* to) {
+  int64_t row = 1;
+  for (size_t i = 1; i < sizes.size(); ++i) row *= sizes[i];
+  const int64_t row_bytes = row * static_cast<int64_t>(sizeof(T));
+  if (sizes.empty() || sizes[0] * row_bytes < kParallelBytes)
+    return copy_strided<T>(from, sizes, strides, to);
+  const int64_t rows = std::max(kBlockBytes / row_bytes, int64_t{1});
+  for_each_in_parallel((sizes[0] + rows - 1) / rows, [&](int64_t i) {
+    std::vector<int64_t> part = sizes;
+    part[0] = std::min(rows, sizes[0] - i * rows);
+    copy_strided<T>(from + i * rows * strides[0], part, strides, to + i * rows * row);
+  });
 }
 
 }  // namespace
@@ -95,8 +131,7 @@ void FileTensor::copy_region(const std::vector<int64_t>& origin, const std::vect
     uint64_t bits;
   };
   const auto copy = [&]<typename T>(T) {
-    copy_strided(reinterpret_cast<const T*>(bytes), std::span<const int64_t>(sizes),
-                 std::span<const int64_t>(strides), reinterpret_cast<T*>(target));
+    copy_in_blocks(reinterpret_cast<const T*>(bytes), sizes, strides, reinterpret_cast<T*>(target));
   };
   if (element == 4) return copy(Four{});
   if (element == 2) return copy(Two{});

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/bytes/decompress.h"
+#include "checkpoint/bytes/parallel.h"
 #include "checkpoint/huggingface/config_text.h"
 #include "checkpoint/manifest.h"
 #include "runtime/base/check.h"
@@ -12,7 +14,7 @@
 namespace quintet::huggingface {
 namespace {
 
-constexpr int64_t kBlockBytes = 4 << 20;  // of a tensor that is transposed on its way
+constexpr int64_t kBlockBytes = 2 << 20;  // of a tensor that is transposed on its way
 
 /// Their shape of one of a tensor's parts.
 std::vector<int64_t> part_shape(const MappedTensor& tensor) {
@@ -123,23 +125,30 @@ void Writer::write_part(const FileTensor& part, const std::string& theirs) {
   Shard& shard = shards_[place.shard];
   const SafetensorsEntry& entry = shard.tensors[place.entry];
   QT_ASSERT(part.shape == entry.shape && part.dtype == entry.dtype);
-  auto at = static_cast<int64_t>(sizeof(uint64_t) + shard.header.size()) + entry.begin;
+  const int64_t first = static_cast<int64_t>(sizeof(uint64_t) + shard.header.size()) + entry.begin;
   const int64_t row_bytes = (entry.end - entry.begin) / entry.shape[0];
   const int64_t rows = std::clamp<int64_t>(kBlockBytes / row_bytes, 1, entry.shape[0]);
-  std::vector<std::byte> block(static_cast<size_t>(rows * row_bytes));
-  std::vector<int64_t> origin(entry.shape.size(), 0), sizes = entry.shape;
+  std::vector<uint32_t> crcs(static_cast<size_t>((entry.shape[0] + rows - 1) / rows));
+  const auto bytes_of = [&](int64_t i) {
+    return std::min(rows, entry.shape[0] - i * rows) * row_bytes;
+  };
+  File& file = file_of(shard);
+  for_each_in_parallel(std::ssize(crcs), [&](int64_t i) {
+    std::vector<int64_t> origin(entry.shape.size(), 0), sizes = entry.shape;
+    origin[0] = i * rows;
+    sizes[0] = bytes_of(i) / row_bytes;
+    Bytes block(static_cast<size_t>(bytes_of(i)));
+    part.copy_region(origin, sizes, block.data());
+    crcs[static_cast<size_t>(i)] = crc32c(block.span());
+    file.write_at(first + origin[0] * row_bytes, block.span());
+  });
+  start_writing_out(file.descriptor());
   uint32_t crc = 0;
-  for (origin[0] = 0; origin[0] < entry.shape[0]; origin[0] += rows) {
-    sizes[0] = std::min(rows, entry.shape[0] - origin[0]);
-    const auto bytes = std::span(block).first(static_cast<size_t>(sizes[0] * row_bytes));
-    part.copy_region(origin, sizes, bytes.data());
-    crc = crc32c(bytes, crc);
-    file_of(shard).write_at(at, bytes);
-    at += std::ssize(bytes);
-  }
+  for (int64_t i = 0; i < std::ssize(crcs); ++i)
+    crc = crc32c_concat(crc, crcs[static_cast<size_t>(i)], static_cast<uint64_t>(bytes_of(i)));
   const std::string digits = fmt::format("{:08x}", crc);
-  file_of(shard).write_at(static_cast<int64_t>(sizeof(uint64_t) + shard.crc_places.at(theirs)),
-                          std::as_bytes(std::span(digits)));
+  file.write_at(static_cast<int64_t>(sizeof(uint64_t) + shard.crc_places.at(theirs)),
+                std::as_bytes(std::span(digits)));
 }
 
 void Writer::finish_share() {

@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "checkpoint/arrays/half.h"
+#include "checkpoint/bytes/parallel.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "runtime/base/check.h"
-#include "runtime/base/formats/crc32c.h"
 
 namespace quintet {
 namespace {
@@ -18,17 +18,22 @@ int64_t bytes_of(const std::string& name, const StoredTensor& tensor) {
   return checked_bytes(tensor.dtype, tensor.shape, name);
 }
 
-HostArray read_whole(const CheckpointReader& from, const std::string& name) {
+/// Into the memory that `array` has, if it is enough.
+void read_whole(const CheckpointReader& from, const std::string& name, HostArray& array) {
   const StoredTensor& stored = from.tensors().at(name);
-  HostArray array(stored.dtype, stored.shape);
+  const auto bytes = static_cast<size_t>(bytes_of(name, stored));
+  if (bytes > array.bytes.capacity()) array.bytes = {};  // before there is more
+  array.bytes.resize(bytes);
+  array.dtype = stored.dtype;
+  array.shape = stored.shape;
   from.read({name, std::vector<int64_t>(stored.shape.size(), 0), stored.shape}, array.bytes.data());
-  return array;
 }
 
 /// A tensor in the form in which it is to be written.
-HostArray converted(const CheckpointReader& from, const std::string& name, DType dtype) {
-  HostArray array = read_whole(from, name);
-  if (array.dtype == dtype) return array;
+void read_converted(const CheckpointReader& from, const std::string& name, DType dtype,
+                    HostArray& array) {
+  read_whole(from, name, array);
+  if (array.dtype == dtype) return;
   const std::string_view before = name_of(array.dtype);
   const int64_t not_finite = count_not_finite(array.dtype, array.bytes);
   array = rounded(as_float32(std::move(array)), dtype);
@@ -36,7 +41,6 @@ HostArray converted(const CheckpointReader& from, const std::string& name, DType
   QT_CHECK_AS(ExitCode::kData, lost == 0,
               "{}: {} values of tensor '{}' ({}) are too large for {}; use bfloat16 or float32",
               from.folder().string(), lost, name, before, name_of(dtype));
-  return array;
 }
 
 /// Throws unless the checkpoint holds this host's tensors as they were written, and no others than all.
@@ -54,8 +58,11 @@ void read_back(const WriteRequest& request, const std::map<std::string, uint32_t
   }
   for (const auto& [name, tensor] : request.tensors)
     if (!written->tensors().contains(name)) fail_on(name, "was missing");
-  for (const auto& [name, crc] : crcs)
-    if (crc32c(read_whole(*written, name).bytes) != crc) fail_on(name, "had changed");
+  HostArray array;
+  for (const auto& [name, crc] : crcs) {
+    read_whole(*written, name, array);
+    if (crc32c_in_parallel(array.bytes) != crc) fail_on(name, "had changed");
+  }
 }
 
 }  // namespace
@@ -105,10 +112,11 @@ void copy_checkpoint(const CheckpointReader& from, const WriteFormat& format, Wr
   std::map<std::string, uint32_t> crcs;
   stage(hosts, [&] {
     int64_t done = 0;
+    HostArray array;
     for (const std::string& name : request.share) {
-      const HostArray array = converted(from, name, request.tensors.at(name).dtype);
+      read_converted(from, name, request.tensors.at(name).dtype, array);
       writer->write(name, array);
-      crcs[name] = crc32c(array.bytes);
+      crcs[name] = crc32c_in_parallel(array.bytes);
       if (progress) progress(done += std::ssize(array.bytes));
     }
     writer->finish_share();
