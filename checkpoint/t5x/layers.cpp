@@ -1,9 +1,12 @@
 #include "checkpoint/t5x/layers.h"
 
+#include <algorithm>
+#include <list>
 #include <mutex>
 
 #include "checkpoint/arrays/blocks.h"
 #include "checkpoint/arrays/file_tensor.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/t5x/layout.h"
 #include "runtime/base/check.h"
 
@@ -12,10 +15,12 @@ namespace {
 
 class LayerReader final : public CheckpointReader {
  public:
-  LayerReader(std::shared_ptr<const CheckpointReader> stored, std::map<std::string, Source> sources)
+  LayerReader(std::shared_ptr<const CheckpointReader> stored, std::map<std::string, Source> sources,
+              int64_t most_bytes)
       : CheckpointReader(stored->folder()),
         stored_(std::move(stored)),
-        sources_(std::move(sources)) {
+        sources_(std::move(sources)),
+        most_bytes_(most_bytes) {
     for (const auto& [name, source] : sources_)
       tensors_[name] = {stored_->tensors().at(source.stored).dtype, source.shape};
   }
@@ -65,8 +70,14 @@ class LayerReader final : public CheckpointReader {
   }
 
  private:
-  /// Chunks hold all layers of a stack. Who reads the first layer is taken to go on with the others: the same
-  /// region of all is decompressed then, and kept until the last.
+  /// Of one region of a stack, all layers.
+  struct Stack {
+    TensorRegion region;  // of stored_
+    HostArray values;
+  };
+
+  /// Chunks hold all layers of a stack. Who reads the first layer is taken to go on with the others, in whatever
+  /// order: the same region of all is decompressed then, and kept until the last.
   void read_stored(const Source& source, std::vector<int64_t> origin, std::vector<int64_t> sizes,
                    std::byte* target) const {
     if (source.layer_axis < 0) return stored_->read({source.stored, origin, sizes}, target);
@@ -75,37 +86,48 @@ class LayerReader final : public CheckpointReader {
     origin.insert(origin.begin() + source.layer_axis, 0);
     sizes.insert(sizes.begin() + source.layer_axis, layers);
     const std::lock_guard lock(mutex_);
-    const bool is_kept =
-        kept_.name == source.stored && kept_.origin == origin && kept_.sizes == sizes;
-    if (!is_kept && source.layer == 0) {
-      stack_ = {};  // before the next one is there
-      kept_ = {source.stored, origin, sizes};
-      stack_ = HostArray(stored_->tensors().at(source.stored).dtype, sizes);
-      stored_->read(kept_, stack_.bytes.data());
-    }
+    auto kept = std::ranges::find_if(stacks_, [&](const Stack& stack) {
+      return stack.region.name == source.stored && stack.region.origin == origin &&
+             stack.region.sizes == sizes;
+    });
+    if (kept == stacks_.end() && source.layer == 0)
+      kept = read_stack({source.stored, origin, sizes});
     std::vector<int64_t> within(origin.size());
     sizes[axis] = 1;
     within[axis] = origin[axis] = source.layer;
-    if (!is_kept && source.layer != 0) return stored_->read({source.stored, origin, sizes}, target);
-    FileTensor::dense(stack_.dtype, stack_.shape, stack_.bytes).copy_region(within, sizes, target);
-    if (source.layer + 1 < layers) return;
-    kept_ = {};
-    stack_ = {};
+    if (kept == stacks_.end()) return stored_->read({source.stored, origin, sizes}, target);
+    const HostArray& values = kept->values;
+    FileTensor::dense(values.dtype, values.shape, values.bytes).copy_region(within, sizes, target);
+    if (source.layer + 1 == layers) stacks_.erase(kept);
+  }
+
+  /// In place of the oldest ones where together they are too large.
+  std::list<Stack>::iterator read_stack(TensorRegion region) const {
+    const DType dtype = stored_->tensors().at(region.name).dtype;
+    int64_t bytes = checked_bytes(dtype, region.sizes, region.name);
+    for (const Stack& stack : stacks_) bytes += std::ssize(stack.values.bytes);
+    for (; !stacks_.empty() && bytes > most_bytes_; stacks_.pop_front())
+      bytes -= std::ssize(stacks_.front().values.bytes);
+    Stack stack{std::move(region), {}};
+    stack.values = HostArray(dtype, stack.region.sizes);
+    stored_->read(stack.region, stack.values.bytes.data());
+    return stacks_.insert(stacks_.end(), std::move(stack));
   }
 
   std::shared_ptr<const CheckpointReader> stored_;
   std::map<std::string, Source> sources_;
+  int64_t most_bytes_;
   mutable std::mutex mutex_;
-  mutable TensorRegion kept_;  // of stored_: what stack_ holds; no name: nothing
-  mutable HostArray stack_;
+  mutable std::list<Stack> stacks_;
 };
 
 }  // namespace
 
-std::shared_ptr<const CheckpointReader> by_layer(std::shared_ptr<const CheckpointReader> stored) {
+std::shared_ptr<const CheckpointReader> by_layer(std::shared_ptr<const CheckpointReader> stored,
+                                                 int64_t most_bytes) {
   std::map<std::string, Source> sources = layout_of(stored->tensors(), stored->folder().string());
   if (sources.empty()) return stored;
-  return std::make_shared<const LayerReader>(std::move(stored), std::move(sources));
+  return std::make_shared<const LayerReader>(std::move(stored), std::move(sources), most_bytes);
 }
 
 }  // namespace quintet::t5x

@@ -7,14 +7,19 @@
 //   "target/encoder/encoder/attention/query/kernel"          [512, 24, 8, 64]
 //   "target/encoder/layers_7/attention/query/kernel"         [512, 512]
 
+#include <cstdint>
 #include <memory>
 
 #include "checkpoint/checkpoint_reader.h"
 
 namespace quintet::t5x {
 
-/// What reads `stored` so; `stored` itself where it has neither. Throws ExitCode::kData naming an array
+constexpr int64_t kMostStackBytes = int64_t{2} << 30;
+
+/// What reads `stored` so, and keeps stacks whose first layer was read and whose last was not, of `most_bytes`
+/// or one: each is then decompressed once; `stored` itself where it has neither. Throws ExitCode::kData naming an array
 /// whose shape fits no layout of T5X.
-std::shared_ptr<const CheckpointReader> by_layer(std::shared_ptr<const CheckpointReader> stored);
+std::shared_ptr<const CheckpointReader> by_layer(std::shared_ptr<const CheckpointReader> stored,
+                                                 int64_t most_bytes = kMostStackBytes);
 
 }  // namespace quintet::t5x

@@ -209,6 +209,29 @@ TEST(T5xLayers, OfAStackAreReadTogether) {
   EXPECT_EQ(stored->reads, 5);
 }
 
+/// As a network is made: layer by layer, each from all stacks.
+int reads_layer_by_layer(int64_t most_bytes) {
+  const auto stored = std::make_shared<CountingReader>();
+  const auto reader = t5x::by_layer(stored, most_bytes);
+  for (int layer = 0; layer < 3; ++layer)
+    for (const char* kernel : {"wi", "wo"}) {
+      const HostArray array = testing::read_region(
+          *reader,
+          {fmt::format("target/encoder/layers_{}/mlp/{}/kernel", layer, kernel), {0, 0}, {2, 2}});
+      const float first = 2.0f * static_cast<float>(layer);
+      EXPECT_TRUE(std::ranges::equal(array.as<float>(),
+                                     std::vector<float>{first, first + 1, first + 6, first + 7}));
+    }
+  return stored->reads;
+}
+
+TEST(T5xLayers, OfSeveralStacksAreReadTogether) {
+  EXPECT_EQ(reads_layer_by_layer(t5x::kMostStackBytes), 2);
+  EXPECT_EQ(reads_layer_by_layer(96), 2);  // both of them
+  EXPECT_EQ(reads_layer_by_layer(95), 4);  // the newer one
+  EXPECT_EQ(reads_layer_by_layer(0), 4);   // one is always kept
+}
+
 /// flaxformer scans over groups of layers that differ: of two subblocks, group i has layers 2 i and 2 i + 1.
 TEST(T5xLayers, OfSubblocksFollowOneAnother) {
   const Small small;

@@ -15,6 +15,7 @@
 #include "checkpoint/t5x/t5x_writer.h"
 #include "checkpoint/write/copy_checkpoint.h"
 #include "checkpoint/write/new_folder.h"
+#include "checkpoint/zarr/zarr_array.h"
 #include "checkpoint/zarr/zarr_writer.h"
 #include "runtime/base/files/posix_file.h"
 #include "tests/checkpoint/scratch.h"
@@ -111,6 +112,33 @@ TEST(Zarr, ChunksAreContiguousAndNeitherTooLargeNorTooSmall) {
   EXPECT_EQ(chunks({3, 2'003}), (Shape{1, 1'024}));  // primes
   EXPECT_EQ(chunks({2, 3, 5}), (Shape{2, 3, 5}));
   EXPECT_EQ(chunks({0, 5'000}), (Shape{1, 1'000}));
+}
+
+/// Bytes on disk for each of an array whose share `zeros` is zero and whose rest is noise, once it reads back.
+double stored_share(double zeros) {
+  const Scratch scratch;
+  HostArray array = filled<uint8_t>({1'024, 256}, 5);
+  for (size_t row = 0; row < array.bytes.size(); row += 256)
+    std::fill_n(array.bytes.begin() + static_cast<std::ptrdiff_t>(row),
+                static_cast<int64_t>(256 * zeros), std::byte{0});
+  const ZarrLayout layout{array.dtype, array.shape, {512, 256}};
+  write_zarr(scratch.path() / "array", layout, array.bytes);
+  HostArray read(array.dtype, array.shape);
+  zarr::Array(zarr_metadata(layout), zarr::files_in(scratch.path() / "array"), "array")
+      .read({0, 0}, array.shape, read.bytes.data());
+  EXPECT_TRUE(read.bytes == array.bytes) << zeros;
+  const auto size = fs::file_size(scratch.path() / "array" / "0.0") +
+                    fs::file_size(scratch.path() / "array" / "1.0");
+  return static_cast<double>(size) / static_cast<double>(array.bytes.size());
+}
+
+TEST(Zarr, OnlyWhatLosesAnEighthIsCompressed) {
+  EXPECT_LT(stored_share(1), 0.02);
+  EXPECT_LT(stored_share(0.5), 0.6);
+  EXPECT_LT(stored_share(0.25), 0.85);
+  EXPECT_GT(stored_share(0.06), 1);  // gzip's header and checksum, and the numbers as they are
+  EXPECT_GT(stored_share(0), 1);
+  EXPECT_LT(stored_share(0), 1.001);
 }
 
 /// Writes native checkpoints, one number of which is another one.
