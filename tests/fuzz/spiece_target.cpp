@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "data/huggingface/huggingface_vocabulary.h"
+#include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/target.h"
 
 namespace quintet {
@@ -12,10 +13,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// The directory's spiece.model: a disk waits for each file that is written anew.
+testing::MemoryFile& input() {
+  static testing::MemoryFile file;
+  return file;
+}
+
 const fs::path& folder() {
   static const fs::path made = [] {
     const fs::path path = fs::temp_directory_path() / fmt::format("fuzz-{}-spiece", getpid());
+    fs::remove_all(path);
     fs::create_directories(path);
+    fs::create_symlink(input().path(), path / "spiece.model");
     std::ofstream(path / "tokenizer_config.json")
         << R"({"tokenizer_class": "T5Tokenizer", "extra_ids": 2})";
     return path;
@@ -46,8 +55,7 @@ std::vector<std::string> testing::fuzz_seeds() {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace quintet;
-  std::ofstream(folder() / "spiece.model", std::ios::binary)
-      .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  input().set(data, size);
   testing::allow_errors([&] {
     const data::HuggingFaceVocabulary vocabulary(folder().string());
     vocabulary.decode(vocabulary.encode_input("a  bé <x>\te\xcc\x81 <extra_id_0></s> 12"));

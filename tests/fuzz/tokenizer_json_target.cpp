@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "data/huggingface/huggingface_vocabulary.h"
+#include "tests/fuzz/memory_file.h"
 #include "tests/fuzz/target.h"
 
 namespace quintet {
@@ -13,13 +14,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Both directories' tokenizer.json: a disk waits for each file that is written anew.
+testing::MemoryFile& input() {
+  static testing::MemoryFile file;
+  return file;
+}
+
 /// Two directories of this process, which differ in tokenizer_config.json.
 const std::vector<fs::path>& folders() {
   static const std::vector<fs::path> made = [] {
     std::vector<fs::path> all;
     for (const char* name : {"T5Tokenizer", "PreTrainedTokenizerFast"}) {
       all.push_back(fs::temp_directory_path() / fmt::format("fuzz-{}-{}", getpid(), name));
+      fs::remove_all(all.back());
       fs::create_directories(all.back());
+      fs::create_symlink(input().path(), all.back() / "tokenizer.json");
       std::ofstream(all.back() / "tokenizer_config.json")
           << fmt::format(R"({{"tokenizer_class": "{}", "extra_ids": 2}})", name);
     }
@@ -56,13 +65,11 @@ std::vector<std::string> testing::fuzz_seeds() {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace quintet;
-  for (const auto& folder : folders()) {
-    std::ofstream(folder / "tokenizer.json", std::ios::binary)
-        .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  input().set(data, size);
+  for (const auto& folder : folders())
     testing::allow_errors([&] {
       const data::HuggingFaceVocabulary vocabulary(folder.string());
       vocabulary.decode(vocabulary.encode_input(kText));
     });
-  }
   return 0;
 }
