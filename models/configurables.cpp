@@ -46,6 +46,7 @@ std::shared_ptr<ConfiguredModel> configured(const gin::Arguments& args,
   result->input_vocabulary = args.value(input);
   result->output_vocabulary = args.value(output);
   result->optimizer = args.get<std::optional<OptimizerPtr>>("optimizer_def").value_or(nullptr);
+  result->optimizer_where = args.where("optimizer_def").text;
   result->decode_fn = args.value("decode_fn");
   result->feature_converter_cls = args.value("feature_converter_cls");
   result->name = args.target().name;
@@ -109,6 +110,12 @@ gin::Value encoder_decoder_model(const gin::Arguments& args) {
 }
 
 }  // namespace
+
+const OptimizerPtr& ConfiguredModel::optimizer_to_train() const {
+  QT_CHECK(optimizer != nullptr,
+           "{}: expected an optimizer such as @adafactor.Adafactor(), found None", optimizer_where);
+  return optimizer;
+}
 
 void register_models(gin::Registry& registry) {
   add_networks(registry);

@@ -17,10 +17,14 @@ struct ConfiguredModel {
   std::shared_ptr<BaseModel> model;
   gin::Value input_vocabulary, output_vocabulary;
   OptimizerPtr optimizer;               // null: the model cannot be trained
+  std::string optimizer_where;          // file, line and name of optimizer_def, for messages
   gin::Value decode_fn;                 // @decoding.beam_search or the like; None: T5X's default
   gin::Value feature_converter_cls;     // None: the model's own
   std::string name;                     // registered name, for method bindings
   const gin::Config* config = nullptr;  // where they are looked up
+
+  /// `optimizer`; a usage error where it is null.
+  const OptimizerPtr& optimizer_to_train() const;
 };
 
 void register_models(gin::Registry& registry);

@@ -100,6 +100,7 @@ int run_bench_checkpoint(std::span<char* const> args) {
                   "quintet bench checkpoint --dir=/mnt/scratch/bench");
   cli.app()
       .add_option("--dir", options.folder, "new folder to write to and remove; default: in /tmp")
+      ->transform(mapped_path)
       ->check(CLI::NonexistentPath);
   cli.app()
       .add_option("--megabytes", options.megabytes, "size of the state in MB")

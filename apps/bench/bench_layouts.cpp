@@ -47,7 +47,8 @@ bool parse(const std::vector<std::string>& args, Options& options) {
       "--layouts", options.layouts,
       "DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas between; default: "
       "all of them");
-  app.add_option("--report", options.report, "write an HTML page to this file");
+  app.add_option("--report", options.report, "write an HTML page to this file")
+      ->transform(mapped_path);
   options.bench.compute.add_to(app);
   options.rank_flags.add_to(app);
   return cli.parse(args);

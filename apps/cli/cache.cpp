@@ -21,7 +21,8 @@ void add_flags(CommandLine& cli, CacheFlags& flags) {
   app.add_option("--excluded_tasks", flags.excluded_tasks, "likewise, tasks to exclude")
       ->delimiter(',');
   app.add_option("--output_cache_dir", flags.cache.output_cache_dir, "where the caches go")
-      ->required();
+      ->required()
+      ->transform(mapped_path);
   app.add_option("--tasks_additional_cache_dirs", flags.other_cache_dirs,
                  "skip tasks that are cached in one of these folders")
       ->delimiter(',');

@@ -7,6 +7,7 @@
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
 #include "apps/input/run_vocabularies.h"
+#include "runtime/mpi/session.h"
 
 namespace quintet {
 
@@ -23,6 +24,11 @@ int run_eval(std::span<char* const> args) {
   describe_data_flags(cli.app());
   if (!cli.parse(left)) return 0;
   flags.launch.check();
+  const mpi::Session ranks;
+  QT_CHECK(ranks.size() == 1,
+           "quintet eval: expected one process, found {} ranks, which would each evaluate all "
+           "examples; start it without mpirun or srun ('quintet infer' shares examples)",
+           ranks.size());
   flags.compute.start();
   QT_CHECK(
       flags.set.model_dir.empty() != gin_line.files.empty(),

@@ -22,10 +22,15 @@ int run_inspect(std::span<char* const> args) {
   cli.app()
       .add_option("path", options.path,
                   "model directory, checkpoint folder, Hugging Face directory or .safetensors file")
-      ->required();
-  cli.app().add_option("second", options.second, "another one, to compare with the first");
+      ->required()
+      ->transform(mapped_path);
+  cli.app()
+      .add_option("second", options.second, "another one, to compare with the first")
+      ->transform(mapped_path);
   cli.app().add_option("--tensor", options.tensor, "print only this tensor");
-  cli.app().add_option("--output", options.output, "write the tensor to this .npy file instead");
+  cli.app()
+      .add_option("--output", options.output, "write the tensor to this .npy file instead")
+      ->transform(mapped_path);
   cli.app()
       .add_option("--format", options.format, "text or json")
       ->check(CLI::IsMember({"text", "json"}));

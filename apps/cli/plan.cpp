@@ -66,9 +66,9 @@ int run_plan(std::span<char* const> args) {
   app.add_option("--layouts", options.on_cluster.layouts,
                  "with --cluster: DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas "
                  "between; default: all of them");
-  app.add_option("--published", options.on_cluster.published,
-                 "a file of published runs: prints plans beside the published figures");
-  app.add_option("--report", options.on_cluster.report, "with --cluster: HTML page to write");
+  app.add_option("--published", options.on_cluster.published, "plans beside a file's figures");
+  app.add_option("--report", options.on_cluster.report, "with --cluster: HTML page to write")
+      ->transform(mapped_path);
   app.add_flag("--explain", options.on_mesh.explain,
                "print layouts and collectives of one step, op by op");
   if (!cli.parse(left)) return 0;

@@ -19,8 +19,13 @@ T made(const gin::Arguments& args, const std::string& name) {
   return gin::as<T>(callable != nullptr ? (*callable)() : value, args.where(name));
 }
 
-void check_positive(const gin::Arguments& args, const std::string& name, int64_t value) {
-  QT_CHECK(value > 0, "{}: {} must be above 0", args.where(name).text, value);
+/// Of batches that are computed without asking the data set for its longest features.
+void check_lengths(const data::DatasetConfig& set) {
+  QT_CHECK(
+      !set.task_feature_lengths.empty(),
+      "{}: expected a length for each feature of the task, such as {{'inputs': 512, 'targets': "
+      "114}}, found none",
+      set.lengths_where);
 }
 
 int64_t positive_or_zero(const gin::Arguments& args, const std::string& name) {
@@ -34,7 +39,9 @@ int64_t positive_or_zero(const gin::Arguments& args, const std::string& name) {
 TrainConfig train_config_from(const gin::Arguments& args) {
   TrainConfig config;
   config.model = configured_model(args);
+  static_cast<void>(config.model->optimizer_to_train());
   config.train_dataset = args.get<data::DatasetConfig>("train_dataset_cfg");
+  check_lengths(config.train_dataset);
   config.train_eval_dataset = args.get<MaybeDataset>("train_eval_dataset_cfg");
   config.infer_eval_dataset = args.get<MaybeDataset>("infer_eval_dataset_cfg");
   config.checkpoint = args.get<CheckpointConfig>("checkpoint_cfg");
@@ -59,7 +66,12 @@ TrainConfig train_config_from(const gin::Arguments& args) {
   if (!actions.is_none()) config.actions = args.get<Actions>("actions");
   check_modes(config.actions, args.where("actions").text);
   config.verify_vocabs = verifies_vocabs(args.config());
-  if (config.train_eval_dataset) check_positive(args, "eval_steps", config.eval_steps);
+  if (config.train_eval_dataset) {
+    check_lengths(*config.train_eval_dataset);
+    QT_CHECK(config.eval_steps > 0,
+             "{}: expected 1 or more, or train_eval_dataset_cfg = None, found {}",
+             args.where("eval_steps").text, args.value("eval_steps").repr());
+  }
   config.config_text = args.config().config_str();
   return config;
 }

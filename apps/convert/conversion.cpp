@@ -87,7 +87,8 @@ void ConversionFlags::add_to(CLI::App& app) {
   constexpr const char* kGroup = "Conversion to another format";
   app.add_option("source", source,
                  "a run's directory, a checkpoint in it, or a Hugging Face directory");
-  app.add_option("destination", destination, "a folder that does not exist yet");
+  app.add_option("destination", destination, "a folder that does not exist yet")
+      ->transform(mapped_path);
   app.add_option("--to", format, fmt::format("format of the destination: {}", names_of_formats()))
       ->group(kGroup);
   app.add_option("--dtype", dtype, "round the parameters to this type; default: as they are")

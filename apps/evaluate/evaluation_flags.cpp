@@ -10,7 +10,8 @@ void EvaluationFlags::add_to(CLI::App& app) {
   app.add_option("--num_examples", num_examples, "at most so many examples per task; default: all")
       ->check(positive);
   app.add_option("--output_dir", output_dir,
-                 "folder for seqio's files of metrics and predictions; default: none written");
+                 "folder for seqio's files of metrics and predictions; default: none written")
+      ->transform(mapped_path);
   app.add_option("--samples", samples, "print so many predictions on stderr");
   quantize.add_to(app);
   compute.add_to(app);

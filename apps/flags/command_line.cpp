@@ -19,7 +19,22 @@ std::vector<std::string> flags_of(const CLI::App& app) {
   return flags;
 }
 
+/// Before flags are read, since theirs are paths to map.
+void use_path_rules(const std::vector<std::string>& args) {
+  constexpr std::string_view kFlag = "--path_map";
+  PathMap paths = PathMap::of_environment();
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i].starts_with(std::string(kFlag) + "="))
+      paths.add(args[i].substr(kFlag.size() + 1), std::string(kFlag));
+    else if (args[i] == kFlag && i + 1 < args.size())
+      paths.add(args[++i], std::string(kFlag));
+  }
+  use_path_map(std::move(paths));
+}
+
 }  // namespace
+
+std::string mapped_path(std::string path) { return local_path(path); }
 
 CommandLine::CommandLine(const std::string& verb, const std::string& summary,
                          const std::string& examples)
@@ -43,11 +58,14 @@ bool CommandLine::parse(std::span<char* const> args) {
 }
 
 bool CommandLine::parse(const std::vector<std::string>& args) {
+  std::vector<std::string> rules;  // read before the other flags
   app_->add_option(
-          "--path_map", path_rules_,
+          "--path_map", rules,
           "the local folder of a storage address, as in gs://t5-data=/data/t5; may be repeated")
       ->allow_extra_args(false);
   std::vector<std::string> reversed(args.rbegin(), args.rend());
+  const auto asks_help = [](const std::string& arg) { return arg == "--help" || arg == "-h"; };
+  if (std::none_of(args.begin(), args.end(), asks_help)) use_path_rules(args);
   try {
     app_->parse(reversed);
   } catch (const CLI::CallForHelp&) {
@@ -66,9 +84,6 @@ bool CommandLine::parse(const std::vector<std::string>& args) {
     fail(ExitCode::kUsage, "quintet {}: {}{}; 'quintet {} --help' lists the flags", verb_,
          error.what(), hint, verb_);
   }
-  PathMap paths = PathMap::of_environment();
-  for (const std::string& rule : path_rules_) paths.add(rule, "--path_map");
-  use_path_map(std::move(paths));
   return true;
 }
 

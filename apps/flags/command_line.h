@@ -14,6 +14,10 @@
 
 namespace quintet {
 
+/// For flags whose value is a file or folder, as option->transform(mapped_path): of a storage address the
+/// local path that --path_map and the other rules give it (local_path, exit 3 without a rule).
+std::string mapped_path(std::string path);
+
 class CommandLine {
  public:
   /// `examples`: one command a line, printed by --help.
@@ -27,7 +31,6 @@ class CommandLine {
 
  private:
   std::string verb_;
-  std::vector<std::string> path_rules_;
   std::unique_ptr<CLI::App> app_;
 };
 

@@ -20,10 +20,20 @@ bool is_first_rank() {
 
 void LaunchFlags::add_to(CLI::App& app) {
   constexpr const char* kGroup = "Flags of T5X's command lines";
-  app.add_flag("--logtostderr,--alsologtostderr", logtostderr,
+  app.add_flag("--logtostderr,--alsologtostderr,!--nologtostderr,!--noalsologtostderr", logtostderr,
                "logs go to stderr, as they always do")
       ->group(kGroup);
-  app.add_flag("--multiprocess_gpu", multiprocess_gpu,
+  for (const std::string name :
+       {"--verbosity", "--stderrthreshold", "--log_dir", "--logger_levels"})
+    app.add_option_function<std::string>(
+           name == "--verbosity" ? "-v," + name : name,
+           [this, name](const std::string&) { log_options.push_back(name); },
+           "without effect: all there is to log goes to stderr")
+        ->group(kGroup);
+  app.add_flag("--showprefixforinfo,!--noshowprefixforinfo", showprefixforinfo,
+               "without effect: lines have no prefix")
+      ->group(kGroup);
+  app.add_flag("--multiprocess_gpu,!--nomultiprocess_gpu", multiprocess_gpu,
                "without effect: mpirun or srun starts ranks")
       ->group(kGroup);
   app.add_option("--coordinator_address", coordinator_address,
@@ -41,12 +51,19 @@ void LaunchFlags::check() const {
       "--process_count={}: this process was started alone; start all of them with 'mpirun -n {} "
       "quintet ...' or srun",
       process_count, process_count);
+  if (!is_first_rank()) return;
+  std::vector<std::string> logs = log_options;
+  if (!logtostderr) logs.emplace_back("--nologtostderr");
+  if (!showprefixforinfo) logs.emplace_back("--noshowprefixforinfo");
+  if (!logs.empty())
+    fmt::print(stderr, "{}: without effect; all there is to log goes to stderr, without a prefix\n",
+               fmt::join(logs, ", "));
   std::string given;
   if (multiprocess_gpu) given += ", --multiprocess_gpu";
   if (!coordinator_address.empty()) given += ", --coordinator_address";
   if (process_count != 1) given += ", --process_count";
   if (process_index != 0) given += ", --process_index";
-  if (!given.empty() && is_first_rank())
+  if (!given.empty())
     fmt::print(stderr, "{}: without effect; mpirun or srun says which ranks there are\n",
                given.substr(2));
 }

@@ -8,6 +8,7 @@
 //   launch.check();
 
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -18,10 +19,11 @@ namespace quintet {
 struct LaunchFlags {
   std::string coordinator_address;
   int process_count = 1, process_index = 0;
-  bool multiprocess_gpu = false, logtostderr = true;
+  bool multiprocess_gpu = false, logtostderr = true, showprefixforinfo = true;
+  std::vector<std::string> log_options;  // names of absl.logging's that were given
 
   void add_to(CLI::App& app);
-  /// Says of those given that launchers decide what they ask for, on the first rank. Throws a usage
+  /// Says of those given that they have no effect, on the first rank. Throws a usage
   /// error if several processes are asked for and no launcher started this one.
   void check() const;
 };

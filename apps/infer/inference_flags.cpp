@@ -13,7 +13,7 @@ void InferenceFlags::add_to(CLI::App& app) {
       "instead of --task: a .jsonl file, or .tfrecord of tf.Example, with texts 'inputs' (and "
       "'targets', for scores); a pattern for several files");
   app.add_option("--mode", mode, "predict, score, or predict_with_aux")->capture_default_str();
-  app.add_option("--output_dir", output_dir, "folder for the results");
+  app.add_option("--output_dir", output_dir, "folder for the results")->transform(mapped_path);
   app.add_option("--checkpoint_period", checkpoint_period,
                  "batches per chunk; an interrupted job resumes after its last complete chunk")
       ->capture_default_str()

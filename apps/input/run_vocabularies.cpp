@@ -109,17 +109,21 @@ void check_ids(const ConfiguredModel& model, const data::Provider& provider,
 }
 
 void verify_matching_vocabs(const ConfiguredModel& model, const data::Provider& provider) {
-  if (of_model(model).empty()) return;
   const auto [inputs, targets] = of_task(provider);
-  for (const auto& [name, vocabulary] : of_model(model)) {
-    const data::Vocabulary& of_task = name == "model.input_vocabulary" ? *inputs : *targets;
-    const std::string other = difference(record_of(*vocabulary), record_of(of_task));
-    QT_CHECK(*vocabulary == of_task,
-             "task '{}' and the model have different vocabularies: {} is {} in the task's '{}'; "
-             "bind one "
-             "vocabulary for both, or train_script.train.verify_matching_vocabs_fn = None (or "
-             "infer_script.infer's) if that is meant",
-             provider.name(), name, other, name == "model.input_vocabulary" ? "inputs" : "targets");
+  for (const bool is_input : {true, false}) {
+    const char* role = is_input ? "input_vocabulary" : "output_vocabulary";
+    const gin::Value& value = is_input ? model.input_vocabulary : model.output_vocabulary;
+    const data::Vocabulary& wanted = is_input ? *inputs : *targets;
+    const auto own = gin::as<VocabularyPtr>(value, {role});
+    QT_CHECK(
+        own != nullptr && *own == wanted,
+        "task '{}' and the model have different vocabularies: model.{} is {} in the task's "
+        "'{}'; bind one vocabulary for both, or train_script.train.verify_matching_vocabs_fn = "
+        "None (or infer_script.infer's) if that is meant",
+        provider.name(), role,
+        own == nullptr ? fmt::format("None, not {}", wanted.description())
+                       : difference(record_of(*own), record_of(wanted)),
+        is_input ? "inputs" : "targets");
   }
 }
 

@@ -1,5 +1,6 @@
 #include "apps/model/quantization_flags.h"
 
+#include "apps/flags/command_line.h"
 #include "apps/model/quantization_report.h"
 #include "apps/model/quantized_model.h"
 
@@ -18,7 +19,7 @@ int64_t bytes_below(const std::filesystem::path& folder) {
 void QuantizationFlags::add_to(CLI::App& app) {
   set.add_to(app);
   quantize.add_to(app);
-  app.add_option("--output", output, "new folder for the quantized model");
+  app.add_option("--output", output, "new folder for the quantized model")->transform(mapped_path);
   app.add_flag("--report", report,
                "print each layer's quantization loss on the run's evaluation set");
   app.add_option("--num_examples", num_examples, "examples that --report compares")

@@ -23,8 +23,7 @@ LayoutCase gin_case(const ModelCase& bench, GinSession& session) {
     const std::lock_guard lock(*mutex);
     const auto configured =
         gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate("MODEL"), {"MODEL"});
-    QT_CHECK(configured->optimizer != nullptr, "MODEL has no optimizer_def");
-    return ModelAndOptimizer{configured->model, configured->optimizer};
+    return ModelAndOptimizer{configured->model, configured->optimizer_to_train()};
   };
   const ModelAndOptimizer example = what.make();
   const bool encodes = !example.model->spec().decoder_only();

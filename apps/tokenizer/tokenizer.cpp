@@ -62,7 +62,9 @@ int run_tokenizer_train(std::span<char* const> args) {
       ->required();
   app.add_option("--vocab_size", options.vocab_size, "pieces, special ids included, extra ids not")
       ->required();
-  app.add_option("--model_prefix", prefix, "writes PREFIX.model and PREFIX.vocab")->required();
+  app.add_option("--model_prefix", prefix, "writes PREFIX.model and PREFIX.vocab")
+      ->required()
+      ->transform(mapped_path);
   app.add_option("--model_type", options.model_type, "unigram, bpe, char or word")
       ->capture_default_str()
       ->check(CLI::IsMember({"unigram", "bpe", "char", "word"}));

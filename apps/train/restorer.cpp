@@ -40,9 +40,9 @@ void build_trainer(TrainRun& run, const BatchSourceFn& batch_source) {
   const Key root = key_from_seed(run.state.seed);
   Parameters& parameters = run.config.model->model->parameters();
   parameters.initialize(split_at(root, 0));
-  run.trainer =
-      std::make_unique<Trainer>(loss_function(*run.config.model->model), parameters,
-                                run.config.model->optimizer, run.config.trainer, split_at(root, 1));
+  run.trainer = std::make_unique<Trainer>(loss_function(*run.config.model->model), parameters,
+                                          run.config.model->optimizer_to_train(),
+                                          run.config.trainer, split_at(root, 1));
   data::DatasetConfig train = run.config.train_dataset;
   if (!train.seed) train.seed = run.state.seed;
   if (run.resumed) train.start_batch = 0;  // the checkpoint says where

@@ -51,8 +51,6 @@ TrainRun::TrainRun(TrainConfig run_config, Ranks& run_ranks, const ProviderOf& p
       mesh(mesh_axes(config.partitioner, ranks.size()), ranks.comm()),
       sharding(mesh, config.partitioner.logical_axis_rules),
       on_the_mesh(sharding) {
-  QT_CHECK(config.model->optimizer != nullptr,
-           "{}.optimizer_def is None; training needs an optimizer", config.model->name);
   const int64_t parts = config.trainer.num_microbatches;
   QT_CHECK(parts < 1 || config.train_dataset.batch_size % parts == 0,
            "trainer.Trainer.num_microbatches {} does not divide "

@@ -29,8 +29,7 @@ ModelAndOptimizer model_of(GinSession& session) {
   const std::string name = "t5x.train.train.model";
   const auto configured =
       gin::as<std::shared_ptr<ConfiguredModel>>(session.config().evaluate(name), {name});
-  QT_CHECK(configured->optimizer != nullptr, "{}: has no optimizer", name);
-  return {configured->model, configured->optimizer};
+  return {configured->model, configured->optimizer_to_train()};
 }
 
 /// What the entry point does with its arguments, on a rank that trains or serves data.

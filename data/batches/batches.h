@@ -23,7 +23,8 @@ namespace quintet::data {
 struct DatasetConfig {
   std::string mixture_or_task_name;
   ProviderPtr mixture_or_task = {};  // given instead of a name
-  Lengths task_feature_lengths;
+  Lengths task_feature_lengths;      // none: the longest of the data set, in an evaluation
+  std::string lengths_where = "utils.DatasetConfig.task_feature_lengths";  // for messages
   std::string split = "train";
   int64_t batch_size = 0;
   bool shuffle = false;

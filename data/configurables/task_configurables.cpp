@@ -92,6 +92,7 @@ void register_tasks(Registry& r) {
                 })
       .arg_with("task_feature_lengths", nullptr,
                 [](DatasetConfig& config, const gin::Value& value, const Where& where) {
+                  config.lengths_where = where.text;
                   if (!value.is_none())
                     config.task_feature_lengths = gin::as<Lengths>(value, where);
                 })

@@ -238,6 +238,13 @@ utils.RestoreCheckpointConfig.path = '{run}'
 """
 
 
+def test_eval_is_refused_on_several_ranks(folder):
+    quintet(*tiny(folder / "run", 3))
+    result = e2e.mpirun(e2e.QUINTET, 2, "eval", f"--model_dir={folder}/run")
+    assert result.code == 2 and "expected one process, found 2 ranks" in result.err, result
+    assert not result.out, result
+
+
 def test_a_training_evaluator_gives_the_losses_of_training(folder):
     run, out = folder / "run", folder / "out"
     quintet(*tiny(run, 4))

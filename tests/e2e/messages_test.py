@@ -94,6 +94,28 @@ def test_addresses_of_storage_are_mapped_to_folders(folder):
     result = quintet("generate", "--model_dir=gs://runs/a", "line 7", environment={"QUINTET_PATH_MAP": f"gs://runs={folder}/runs"})
     assert "the run's own copy" in result.err, result
     assert "expected SCHEME" in quintet("generate", "--model_dir=x", "--path_map=a=b", "x", expect=2).err
+    quintet("generate", "--help", environment={"QUINTET_PATH_MAP": "no rule"})
+
+
+def test_addresses_are_mapped_in_flags_that_name_what_is_written(folder):
+    """Not taken for folders below the current one; without a rule exit 3 and nothing written."""
+    quintet(*tiny(folder / "run", 3))
+    (folder / "gin").mkdir()
+    (folder / "gin" / "more.gin").write_text("EXTRA = 1\n")
+    verbs = [["inspect", "gs://x/run"], ["inspect", "gs://x/run", "gs://x/run"],
+             ["inspect", "gs://x/run", "--tensor=target/decoder/decoder_norm/scale", "--output=gs://x/scale.npy"],
+             ["convert", "gs://x/run", "gs://x/hf", "--to=hf"],
+             ["convert", "--model_dir=gs://x/run", "--quantize=int8", "--output=gs://x/int8"],
+             ["eval", "--model_dir=gs://x/run", "--output_dir=gs://x/eval", "--num_examples=2"],
+             ["infer", "--model_dir=gs://x/run", "--output_dir=gs://x/infer"],
+             ["tokenizer", "train", f"--input={folder}/gin/more.gin", "--vocab_size=11", "--model_prefix=gs://x/tokens"],
+             ["config", "more.gin", "--gin_search_paths=gs://x/gin"], ["config", "gs://x/gin/more.gin"]]
+    for verb in verbs:
+        assert "--path_map=gs://x=FOLDER" in quintet(*verb, cwd=folder, expect=3).err, verb
+        quintet(*verb, f"--path_map=gs://x={folder}", cwd=folder)
+    assert not (folder / "gs:").exists()
+    for written in ("scale.npy", "hf/config.json", "int8", "eval", "infer", "tokens.model"):
+        assert (folder / written).exists(), written
 
 
 def test_flags_of_other_launchers_act_or_say_that_they_do_not(folder):
@@ -101,6 +123,8 @@ def test_flags_of_other_launchers_act_or_say_that_they_do_not(folder):
     assert "without effect" not in result.err, result
     result = quintet(*tiny(folder / "run", 4), "--multiprocess_gpu", "--coordinator_address=h:1", "--process_index=1")
     assert "--multiprocess_gpu, --coordinator_address, --process_index: without effect" in result.err, result
+    result = quintet(*tiny(folder / "run", 4), "-v=1", "--stderrthreshold=info", "--nologtostderr", "--nomultiprocess_gpu", "--dry_run")
+    assert "--verbosity, --stderrthreshold, --nologtostderr: without effect" in result.err, result
     result = quintet(*tiny(folder / "run", 5), "--process_count=4", expect=2)
     assert "mpirun -n 4" in result.err, result
     result = quintet("train", "--run_mode=eval", f"--model_dir={folder}/run", "--num_examples=2", "--samples=1")

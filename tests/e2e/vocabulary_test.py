@@ -183,6 +183,8 @@ def test_task_and_model_must_have_the_same_vocabulary(folder):
         assert word in result.err, (word, result)
     verify = "--gin.train_script.train.verify_matching_vocabs_fn=@utils.verify_matching_vocabs"
     assert "task 'pairs'" in quintet(*tiny("run", 10, *task, other, verify), expect=2, cwd=folder).err
+    none = "--gin.models.EncoderDecoderModel.output_vocabulary=None"
+    assert "model.output_vocabulary is None" in quintet(*tiny("run", 10, *task, none), expect=2, cwd=folder).err
     quintet(*tiny("run", 10, *task, other, "--gin.train_script.train.verify_matching_vocabs_fn=None"), cwd=folder)
     result = quintet("eval", "--model_dir=run", "--task=pairs", "--num_examples=2", expect=2, cwd=folder)
     assert "'pairs' has no metric" in result.err and "vocabular" not in result.err, result

@@ -310,6 +310,7 @@ TEST_F(AcceptedNames, RequiredObjectsAreNotNone) {
       {train, "partitioner"},
       {train, "trainer_cls"},
       {train, "total_steps"},
+      {train, "eval_steps"},
       {"t5x.trainer.Trainer", "learning_rate_fn"},
       {"t5x.models.EncoderDecoderModel", "module"},
       {"t5x.examples.t5.network.Transformer", "config"},
@@ -330,6 +331,14 @@ TEST_F(AcceptedNames, RequiredObjectsAreNotNone) {
     EXPECT_NE(said.find("found None"), std::string::npos) << said;
   };
   for (const auto& [name, parameter] : objects) expect(name, parameter, "None");
+  // Of what a training needs and an evaluation does not.
+  for (const std::string path : {"t5x.models.EncoderDecoderModel.optimizer_def",
+                                 "train/t5x.utils.DatasetConfig.task_feature_lengths",
+                                 "train_eval/t5x.utils.DatasetConfig.task_feature_lengths"}) {
+    const std::string said = error(*registry_.find(train), path + " = None\n");
+    EXPECT_TRUE(said.starts_with("my.gin:")) << path << ": " << said;
+    EXPECT_NE(said.find(", found "), std::string::npos) << said;
+  }
   expect(data + "Task", "preprocessors", "[None]");
 }
 

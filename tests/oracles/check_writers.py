@@ -54,6 +54,8 @@ def check_tensors(kind, before, after):
   for name, tensor in after.items():
     if not before:
       continue
+    if name == 'shared.weight' and 'decoder.embed_tokens.weight' in before:   # read by nobody where each stack has its own
+      continue
     twin = before.get(name, before.get('shared.weight') if name == 'lm_head.weight' else None)
     assert twin is not None and twin.dtype == tensor.dtype and torch.equal(twin, tensor), (kind, name)
 
@@ -67,11 +69,12 @@ def check_logits(kind, folder, expected, arrays):
   assert not info['missing_keys'] and not info['unexpected_keys'] and not info['mismatched_keys'], (kind, info)
   if model.config.model_type == 'umt5':
     model.config.tie_word_embeddings = tied   # transformers 5 takes it for tied whatever the file says
+  by_steps = getattr(model.config, 'expert_capacity', 64) < 64   # as the answers were recorded: a capacity counts the tokens of a call
   worst = 0
   for i, (ids, target) in enumerate(zip(expected['inputs'], expected['targets'])):
     with torch.no_grad():
       logits = model(input_ids=torch.tensor([ids]), labels=torch.tensor([target])).logits[0].numpy()
-      greedy = model.generate(input_ids=torch.tensor([ids]), do_sample=False, max_new_tokens=expected['new_tokens'], use_cache=False)[0].tolist()[1:]
+      greedy = model.generate(input_ids=torch.tensor([ids]), do_sample=False, max_new_tokens=expected['new_tokens'], use_cache=by_steps)[0].tolist()[1:]
     want = arrays[f'logits_{i}']
     worst = max(worst, float(np.abs(logits - want).max() / np.abs(want).max()))
     answer = expected['answers'][i]['greedy'][0]['ids']
@@ -183,7 +186,7 @@ def run_hf(ns):
       if source.name in CTRANSLATE2:
         check_ctranslate2(source.name, out / 'hf', expected)
         done.append('CTranslate2 gives the greedy ids')
-      if source.name != 'switch' and expected['dtype'] == 'float32':   # which NumPy reads
+      if not source.name.startswith('switch') and expected['dtype'] == 'float32':   # which NumPy reads
         check_gguf(source.name, out / 'hf')
         done.append('every tensor has a GGUF name')
       print(source.name + ':', '; '.join(done), flush=True)

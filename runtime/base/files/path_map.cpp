@@ -56,6 +56,10 @@ std::string_view known_file(std::string_view path) {
       {"gs://t5-data/vocabs/cc_all.32000/sentencepiece.model",
        "spiece.model of t5-small, t5-v1_1 and flan-t5 at Hugging Face: 791,656 bytes, SHA-256 "
        "d60acb128cf7b7f2536e8f38a5b18a05535c9e14c7a355904270e15b0945ea86"},
+      {"gs://t5-data/vocabs/cc_all.32000.100extra/sentencepiece.model",
+       "the vocabulary of spiece.model of t5-small, t5-v1_1 and flan-t5 at Hugging Face (791,656 "
+       "bytes, SHA-256 d60acb128cf7b7f2536e8f38a5b18a05535c9e14c7a355904270e15b0945ea86) with "
+       "seqio.SentencePieceVocabulary.extra_ids = 100"},
       {"gs://t5-data/vocabs/mc4.250000.100extra/sentencepiece.model",
        "spiece.model of google/mt5-small at Hugging Face: 4,309,802 bytes, SHA-256 "
        "ef78f86560d809067d12bac6c09f19a462cb3af3f54d2b8acbba26e1433125d6"}};

@@ -32,12 +32,13 @@ std::optional<std::string> Finder::find(const std::string& file,
   if (file.empty()) return std::nullopt;
   if (is_file(file)) return file;
   if (is_address(file)) {
-    const auto path = find_local_path(file);
-    return path && is_file(*path) ? path : std::nullopt;
+    const std::string path = local_path(file);
+    return is_file(path) ? std::optional(path) : std::nullopt;
   }
   if (fs::path(file).is_absolute()) return std::nullopt;
   for (const std::string& folder : search_paths_)
-    if (const fs::path path = fs::path(folder) / file; is_file(path)) return path.string();
+    if (const fs::path path = fs::path(local_path(folder)) / file; is_file(path))
+      return path.string();
   if (!including.empty())
     if (const fs::path path = fs::path(including).parent_path() / file; is_file(path))
       return path.string();
