@@ -1,5 +1,6 @@
 #include "apps/config/decoding_config.h"
 
+#include "apps/config/ineffective.h"
 #include "models/decoding/predict.h"
 
 namespace quintet {
@@ -38,7 +39,9 @@ SampleOptions sample_options(const gin::Arguments& args, int64_t num_decodes) {
 }  // namespace
 
 std::shared_ptr<ConfiguredModel> configured_model(const gin::Arguments& args) {
-  return args.get<std::shared_ptr<ConfiguredModel>>("model");
+  auto model = args.get<std::shared_ptr<ConfiguredModel>>("model");
+  warn_of_dtype(*model);
+  return model;
 }
 
 std::variant<BeamOptions, SampleOptions> configured_decode_fn(const ConfiguredModel& model,

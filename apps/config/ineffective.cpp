@@ -7,6 +7,8 @@
 #include "apps/config/evaluation_config.h"
 #include "apps/config/ineffective/rows.h"
 #include "data/converters/feature_converter.h"
+#include "kernels/device.h"
+#include "models/configurables.h"
 #include "runtime/base/check.h"
 #include "runtime/configurables/configurables.h"
 #include "runtime/gin/config_state.h"
@@ -256,6 +258,16 @@ void check_effects(const gin::Config& config, bool lenient) {
       fmt::print(stderr, "warning: {} has no effect: {}\n", what, b.reason);
   }
   if (!refused.empty()) gin::throw_problems(refused);
+}
+
+void warn_of_dtype(const ConfiguredModel& model) {
+  const std::string& dtype = model.model->spec().dtype;
+  if (dtype != "float32" && Device::current().is_cpu() &&
+      mpi::Session::rank_of_process().value_or(0) == 0)
+    fmt::print(stderr,
+               "warning: {}: dtype = '{}' has no effect on a CPU, which computes in float32; bind "
+               "'float32', or compute on a GPU (--device)\n",
+               model.name, dtype);
 }
 
 void warn_of_ignored(const RestoreCheckpointConfig& restore, const gin::Arguments& args) {

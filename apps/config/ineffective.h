@@ -7,6 +7,7 @@
 
 namespace quintet {
 
+struct ConfiguredModel;
 struct RestoreCheckpointConfig;
 
 /// The table; its parameters are registered, with their defaults, where the others of the same configurable are.
@@ -15,6 +16,9 @@ const gin::IneffectiveTable& ineffective_parameters();
 /// Throws one usage error that lists the bindings that would change results, or that T5X itself refuses, and warns of
 /// the others on the first rank's stderr. With `lenient` it warns of all.
 void check_effects(const gin::Config& config, bool lenient);
+
+/// Warns on the first rank of a dtype that the current device does not compute in.
+void warn_of_dtype(const ConfiguredModel& model);
 
 /// Of eval and infer: warns of a position in the data and of a bound partitioner that would shard the model.
 void warn_of_ignored(const RestoreCheckpointConfig& restore, const gin::Arguments& args);

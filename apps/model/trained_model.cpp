@@ -1,5 +1,6 @@
 #include "apps/model/trained_model.h"
 
+#include "apps/config/ineffective.h"
 #include "apps/input/run_vocabularies.h"
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/model/quantized_model.h"
@@ -84,6 +85,7 @@ TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& li
   all.bindings = with_no_data(place, line.bindings);
   trained.session = std::make_unique<GinSession>(all);
   trained.model = model_in(trained.session->config(), all.files.back());
+  warn_of_dtype(*trained.model);
   check_ids(*trained.model);
   if (load == Load::nothing) return trained;
   trained.checkpoint = place.checkpoint;

@@ -118,6 +118,14 @@ def test_addresses_are_mapped_in_flags_that_name_what_is_written(folder):
         assert (folder / written).exists(), written
 
 
+def test_a_cpu_says_once_that_it_computes_in_float32(folder):
+    said = "dtype = 'bfloat16' has no effect on a CPU"
+    assert quintet(*tiny(folder / "run", 3, "--gin.network.T5Config.dtype='bfloat16'")).err.count(said) == 1
+    assert quintet("generate", f"--model={folder}/run", "5").err.count(said) == 1
+    assert quintet("eval", f"--model={folder}/run", "--num_examples=1").err.count(said) == 1
+    assert said not in quintet("generate", f"--model={folder}/run", "5", "--gin.network.T5Config.dtype='float32'").err
+
+
 def test_flags_of_other_launchers_act_or_say_that_they_do_not(folder):
     result = quintet(*tiny(folder / "run", 3), "--alsologtostderr", "--logtostderr", "--initialization_timeout=60", "--run_mode=train")
     assert "without effect" not in result.err, result
