@@ -21,9 +21,7 @@ class ChunkStream final : public Stream {
       chunks_ = (*size + options_.examples - 1) / options_.examples;
     if (!options_.runner) return;
     number_ = options_.runner->new_stream();
-    prefetch_depth_ = std::max<int64_t>(
-        1, static_cast<int64_t>(static_cast<double>(options_.runner->prefetch_depth()) *
-                                options_.share));
+    look_how_far_ahead();
   }
 
   bool next(Example& out) override {
@@ -82,6 +80,11 @@ class ChunkStream final : public Stream {
     }
   };
 
+  void look_how_far_ahead() {
+    prefetch_depth_ = std::max<int64_t>(
+        1, static_cast<int64_t>(static_cast<double>(options_.runner->prefetch_depth()) *
+                                options_.share));
+  }
   /// Has the runner begin with the chunks that are needed soon.
   void ask() {
     while (options_.runner && requested_ < std::min(chunks_, next_ + prefetch_depth_)) {
@@ -97,6 +100,7 @@ class ChunkStream final : public Stream {
       chunk_ = coming_.front().get();
       options_.runner->depends_on(number_, {});
       coming_.pop_front();
+      look_how_far_ahead();
     } else {
       chunk_ = maker_->make(next_);
     }

@@ -1,11 +1,14 @@
 #include "data/service/chunk_exchange.h"
 
+#include <algorithm>
+
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
 
 namespace quintet::data {
 namespace {
 
+constexpr int64_t kChunksOfUnknownSize = 16;
 constexpr size_t kIdBytes = 2 * sizeof(int64_t);
 
 WorkChunk cancelled() {
@@ -21,7 +24,12 @@ ChunkExchange::ChunkExchange(Mailbox& mail, int first, int ranks, int index, int
       index_(index),
       threads_(std::make_unique<ChunkThreads>(threads)) {}
 
-int64_t ChunkExchange::prefetch_depth() const { return threads_->prefetch_depth() * ranks_; }
+int64_t ChunkExchange::prefetch_depth() const {
+  const int64_t busy = threads_->prefetch_depth() * ranks_, chunks = chunks_;
+  if (ranks_ == 1) return busy;
+  if (chunks == 0) return std::min(busy, kChunksOfUnknownSize);
+  return std::clamp<int64_t>(kChunkBytesAhead / (bytes_ / chunks + 1), 1, busy);
+}
 
 std::future<WorkChunk> ChunkExchange::run(int64_t stream, int64_t chunk,
                                           const Provenance& provenance,
@@ -49,12 +57,18 @@ std::future<WorkChunk> ChunkExchange::run(int64_t stream, int64_t chunk,
   return result;
 }
 
+void ChunkExchange::count(const std::string& message) {
+  bytes_ += std::ssize(message);
+  ++chunks_;
+}
+
 void ChunkExchange::send_to_others(Id id, const WorkChunk& chunk) {
   if (ranks_ == 1) return;
   std::string bytes(kIdBytes, '\0');
   std::memcpy(bytes.data(), &id.first, sizeof id.first);
   std::memcpy(bytes.data() + sizeof id.first, &id.second, sizeof id.second);
   bytes += to_wire(chunk);
+  count(bytes);
   for (int i = 0; i < ranks_; ++i)
     if (i != index_) mail_.send(first_ + i, Tag::chunk, bytes);
 }
@@ -78,6 +92,7 @@ void ChunkExchange::arrived(std::string bytes) {
   Id id;
   std::memcpy(&id.first, bytes.data(), sizeof id.first);
   std::memcpy(&id.second, bytes.data() + sizeof id.first, sizeof id.second);
+  count(bytes);
   bytes.erase(0, kIdBytes);
   const std::lock_guard lock(mutex_);
   const auto awaited = awaited_.find(id);

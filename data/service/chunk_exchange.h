@@ -11,6 +11,9 @@
 
 namespace quintet::data {
 
+/// Of a rank's chunks that are not needed yet, as messages.
+constexpr int64_t kChunkBytesAhead = 64 << 20;
+
 class ChunkExchange final : public ChunkRunner {
  public:
   /// Between the `ranks` ranks of the job from `first` on, of which this is number `index`.
@@ -18,6 +21,8 @@ class ChunkExchange final : public ChunkRunner {
   int64_t new_stream() override { return streams_++; }
   std::future<WorkChunk> run(int64_t stream, int64_t chunk, const Provenance& provenance,
                              std::function<WorkChunk()> make) override;
+  /// As many as keep the threads of all ranks busy, if they fit into kChunkBytesAhead; few, until the first
+  /// chunks show their size. Every rank holds all chunks that are ahead, whoever makes them.
   int64_t prefetch_depth() const override;
   void depends_on(int64_t stream, std::optional<int64_t> chunk) override;
   /// Which of the ranks owns the chunk that this one has been waiting for longer than a moment; -1:
@@ -40,11 +45,13 @@ class ChunkExchange final : public ChunkRunner {
   int owner(Id id) const { return static_cast<int>((id.first + id.second) % ranks_); }
   void send_to_others(Id id, const WorkChunk& chunk);
   void arrived(std::string bytes);
+  void count(const std::string& message);
 
   Mailbox& mail_;
   int first_, ranks_, index_;
   int64_t streams_ = 0;
   std::atomic<int> left_{0};
+  std::atomic<int64_t> chunks_{0}, bytes_{0};  // sent and received
   std::mutex mutex_;
   bool cancelled_ = false;           // guarded by mutex_, as are
   std::map<Id, Awaited> awaited_;    // asked for, not here yet

@@ -6,7 +6,8 @@
 // this process, bit for bit, also from a position in the middle), floats (the same, with a feature
 // of floats of two dimensions), slow, dead, stopped (of the last data rank; of the last rank
 // without data ranks), bad (data), peers (same, without data ranks), pressure (how far data ranks
-// work ahead), keep_up (what a step waits).
+// work ahead), ahead (how far ranks without data ranks do, of large examples), keep_up (what a step
+// waits).
 #include <unistd.h>
 
 #include <atomic>
@@ -47,6 +48,8 @@ ProviderPtr make_provider(bool last_data_rank) {
           Example piece;
           for (const char* name : {"inputs", "targets"})
             piece.set(name, ByteVocabulary().encode(std::to_string(number * number + i)));
+          if (mode == "ahead")
+            piece.set("large", NdArray<double>{{1, 5000}, std::vector<double>(5000)});
           piece.set("table",
                     NdArray<double>{{number % 7, 2},
                                     std::vector<double>(static_cast<size_t>(number % 7) * 2,
@@ -166,10 +169,16 @@ void train(Mailbox& mail, const mpi::Session& session, const ServiceOptions& opt
 void train_with_peers(Mailbox& mail, const mpi::Session& session, double timeout,
                       const Provider& provider, const FeatureConverterPtr& converter) {
   const Shard shard{session.rank(), session.size()};
-  const auto peers =
-      std::make_shared<PeerChunks>(mail, session.size(), session.rank(), session.hosts(), 2);
+  const auto peers = std::make_shared<PeerChunks>(mail, session.size(), session.rank(),
+                                                  session.hosts(), mode == "ahead" ? 32 : 2);
   Batches shared(provider, make_config(), converter,
                  {.shard = shard, .runner = peers, .timeout_seconds = timeout});
+  if (mode == "ahead") {
+    for (int i = 0; i < 20; ++i) shared.next();
+    pass_time(1);
+    fmt::print("read {}\n", examples_read.load());
+    return;
+  }
   if (mode != "peers") {
     for (int i = 0; i < 10'000; ++i) shared.next();
     return;

@@ -83,6 +83,14 @@ def test_training_ranks_share_the_work_without_data_ranks(folder):
     assert result.seconds < 30, result.seconds
 
 
+def test_ranks_that_share_the_work_hold_no_more_than_a_number_of_bytes(folder):
+    """An example of 40 KB, 2 ranks of 32 threads, which would be busy with 128 chunks of 128 examples: 64 MB are 13."""
+    result = mpirun(2, "ahead", 0, 1)
+    assert result.code == 0, result
+    read = [int(n) for n in re.findall(r"read (\d+)", result.out)]
+    assert len(read) == 2 and sum(read) < 6000, read
+
+
 def test_a_dead_data_rank_ends_the_run(folder):
     result = mpirun(3, "dead", 2, 1, 4)
     assert result.code not in (0, 75) and "rank 2" in result.err, result
