@@ -3,8 +3,8 @@
 //
 //   FolderLock lock(model_dir);
 //   CheckpointManager checkpoints(lock, {.keep = 3});       // removes leftovers of a killed run
-//   if (const auto step = checkpoints.latest_whole())
-//     load(read_checkpoint(checkpoint_path(model_dir, *step), Verify::size));
+//   if (const auto latest = checkpoints.latest_whole())
+//     load(*latest);
 //   ...
 //   checkpoints.save_async(step, slices, state_json);       // copies, writes in the background
 //   checkpoints.poll();                                      // each step: surfaces failed saves
@@ -25,6 +25,8 @@
 #include "runtime/base/host_array.h"
 
 namespace quintet {
+
+class CheckpointReader;
 
 /// A block of a tensor held by this host. The blocks of all hosts tile the tensor, each element once.
 struct TensorSlice {
@@ -47,6 +49,8 @@ class HostGroup {
   virtual int count() const { return 1; }
   /// Waits for all hosts; true if every one of them said `ok`.
   virtual bool all_ok(bool ok) { return ok; }
+  /// The first host's text; all hosts call it.
+  virtual std::string of_first(const std::string& text) { return text; }
 };
 
 /// One that no other run has: from time and process.
@@ -140,10 +144,11 @@ class CheckpointManager {
   Timing last_timing() const;
 
   /// The newest checkpoint that is whole, its checksums verified by all hosts together, and holds
-  /// finite numbers alone. Others that are newer are reported loudly and set aside as
+  /// finite numbers alone. The first host looks which files there are and sends the others its
+  /// manifest. Others that are newer are reported loudly and set aside as
   /// `damaged-checkpoint_<step>`; if there are checkpoints and none is good, throws ExitCode::kData.
-  /// Nullopt: there are none.
-  std::optional<int64_t> latest_whole();
+  /// Null: there are none.
+  std::shared_ptr<const CheckpointReader> latest_whole();
 
   /// Removes a step; the deletion is all or nothing, whatever kills us. PINNED ones too.
   void remove(int64_t step);

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <iterator>
+#include <sstream>
 #include <thread>
 #include <utility>
 
@@ -48,6 +50,11 @@ std::vector<int64_t> list_checkpoints(const std::filesystem::path& model_dir) {
 }
 
 namespace {
+
+std::vector<int64_t> numbers_in(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<int64_t>(in), {}};
+}
 
 /// What a save leaves for the calling thread.
 struct Outcome {
@@ -249,9 +256,9 @@ void CheckpointManager::finish() {
 
 CheckpointManager::Timing CheckpointManager::last_timing() const { return impl_->timing; }
 
-std::optional<int64_t> CheckpointManager::latest_whole() {
-  std::vector<int64_t> all = steps();
+std::shared_ptr<const CheckpointReader> CheckpointManager::latest_whole() {
   HostGroup& hosts = impl_->hosts();
+  std::vector<int64_t> all = numbers_in(hosts.of_first(fmt::format("{}", fmt::join(steps(), " "))));
   std::string problems;
   while (!all.empty()) {
     const int64_t step = all.back();
@@ -259,9 +266,10 @@ std::optional<int64_t> CheckpointManager::latest_whole() {
     const std::filesystem::path folder = checkpoint_path(impl_->model_dir, step);
     std::string problem = "another host found it damaged or not finite";
     bool whole = true;
+    std::shared_ptr<const NativeCheckpointReader> reader;
     try {
-      const NativeCheckpointReader reader(folder);
-      const NotFinite bad = reader.verify(hosts.index(), hosts.count());
+      reader = NativeCheckpointReader::open_together(folder, hosts);
+      const NotFinite bad = reader->verify(hosts.index(), hosts.count());
       whole = bad.empty();
       if (!whole) problem = fmt::format("{}: {}", folder.string(), describe(bad));
     } catch (const Error& error) {
@@ -269,7 +277,7 @@ std::optional<int64_t> CheckpointManager::latest_whole() {
       whole = false;
       problem = error.what();
     }
-    if (hosts.all_ok(whole)) return step;
+    if (hosts.all_ok(whole)) return reader;
     problems += fmt::format("\n  {}", problem);
     if (all.empty()) break;
     const auto aside = hosts.index() == 0 ? set_aside(impl_->model_dir, step) : folder;
@@ -281,7 +289,7 @@ std::optional<int64_t> CheckpointManager::latest_whole() {
               "{}: no checkpoint is whole and finite:{}\nrestore one from a copy, or choose a new "
               "model_dir",
               impl_->model_dir.string(), problems);
-  return std::nullopt;
+  return nullptr;
 }
 
 void CheckpointManager::remove(int64_t step) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "checkpoint/bytes/byte_reader.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/crc32c.h"
@@ -16,8 +17,9 @@ namespace {
 constexpr std::string_view kFormat = "quintet-checkpoint";
 constexpr std::string_view kTail = ",\n\"crc32c\":\"";  // then 8 hexadecimal digits and "}\n
 constexpr std::string_view kEnd = "\"}\n";
-constexpr size_t kMaxRankOnDisk = 31;  // HDF5 allows 32
-constexpr size_t kMaxSlices = 4096;    // a tensor; bounds the pairwise overlap check
+constexpr size_t kMaxRankOnDisk = 31;   // HDF5 allows 32
+constexpr size_t kMaxSlices = 1 << 16;  // a tensor: a block a rank
+constexpr size_t kMaxOddSlices = 4096;  // of those that are no grid, compared in pairs
 
 std::string hex(uint32_t crc) { return fmt::format("{:08x}", crc); }
 
@@ -133,6 +135,43 @@ ManifestSlice parse_slice(const Json& json, const ManifestTensor& tensor,
   return slice;
 }
 
+/// Appends what ByteReader reads.
+class ByteWriter {
+ public:
+  void number(int64_t value) {
+    auto rest = static_cast<uint64_t>(value);
+    for (; rest >= 0x80; rest >>= 7) bytes_ += static_cast<char>(rest | 0x80);
+    bytes_ += static_cast<char>(rest);
+  }
+  void text(std::string_view text) {
+    number(std::ssize(text));
+    bytes_ += text;
+  }
+  template <typename Items, typename Write>
+  void list(const Items& items, Write write) {
+    number(std::ssize(items));
+    for (const auto& item : items) write(item);
+  }
+  void numbers(const std::vector<int64_t>& values) {
+    list(values, [&](int64_t value) { number(value); });
+  }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  std::string bytes_;
+};
+
+/// Whether all slices are cells of one grid, none twice: as a mesh writes them. Then they are disjoint.
+bool are_cells_of_a_grid(const std::vector<ManifestSlice>& slices) {
+  std::set<std::vector<int64_t>> origins;
+  for (const ManifestSlice& slice : slices) {
+    if (slice.sizes != slices.front().sizes || !origins.insert(slice.origin).second) return false;
+    for (size_t i = 0; i < slice.sizes.size(); ++i)
+      if (slice.sizes[i] == 0 || slice.origin[i] % slice.sizes[i] != 0) return false;
+  }
+  return true;
+}
+
 bool overlap(const ManifestSlice& a, const ManifestSlice& b) {
   for (size_t i = 0; i < a.sizes.size(); ++i)
     if (a.origin[i] >= b.origin[i] + b.sizes[i] || b.origin[i] >= a.origin[i] + a.sizes[i])
@@ -143,11 +182,14 @@ bool overlap(const ManifestSlice& a, const ManifestSlice& b) {
 /// Disjoint blocks inside the tensor whose volumes add up to its own leave no hole.
 void check_tiling(const std::string& where, const ManifestTensor& tensor) {
   int64_t total = 0;
+  const bool disjoint = are_cells_of_a_grid(tensor.slices);
+  QT_CHECK_AS(ExitCode::kData, disjoint || tensor.slices.size() <= kMaxOddSlices,
+              "{}: more than {} slices that are no grid", where, kMaxOddSlices);
   for (size_t a = 0; a < tensor.slices.size(); ++a) {
     const int64_t bytes = checked_bytes(tensor.dtype, tensor.slices[a].sizes, where);
     QT_CHECK_AS(ExitCode::kData, !__builtin_add_overflow(total, bytes, &total),
                 "{}: slices are too large", where);
-    for (size_t b = 0; bytes > 0 && b < a; ++b)
+    for (size_t b = 0; !disjoint && bytes > 0 && b < a; ++b)
       QT_CHECK_AS(ExitCode::kData,
                   checked_bytes(tensor.dtype, tensor.slices[b].sizes, where) == 0 ||
                       !overlap(tensor.slices[a], tensor.slices[b]),
@@ -294,6 +336,68 @@ Manifest read_manifest(const std::filesystem::path& folder) {
     QT_CHECK_AS(ExitCode::kData, name == fmt::format("{}{}", kPrefix, manifest.step),
                 "{}: holds step {}; the folder was renamed or files were exchanged",
                 folder.string(), manifest.step);
+  return manifest;
+}
+
+std::string packed(const Manifest& manifest) {
+  ByteWriter out;
+  out.number(manifest.step);
+  out.text(manifest.run_id);
+  out.number(manifest.hosts);
+  out.text(manifest.state_json);
+  out.list(manifest.files, [&](const ManifestFile& file) {
+    out.text(file.name);
+    out.number(file.bytes);
+    out.number(file.crc);
+  });
+  out.list(manifest.tensors, [&](const auto& named) {
+    out.text(named.first);
+    out.number(static_cast<int64_t>(named.second.dtype));
+    out.numbers(named.second.shape);
+    out.list(named.second.slices, [&](const ManifestSlice& slice) {
+      out.number(static_cast<int64_t>(slice.file));
+      out.text(slice.dataset);
+      out.numbers(slice.origin);
+      out.numbers(slice.sizes);
+      out.number(slice.crc);
+      out.list(slice.extents, [&](const Extent& extent) {
+        out.number(extent.offset);
+        out.number(extent.bytes);
+      });
+    });
+  });
+  return out.bytes();
+}
+
+Manifest unpacked(std::string_view bytes) {
+  ByteReader in(std::as_bytes(std::span(bytes)), "the first host's manifest");
+  const auto number = [&] { return static_cast<int64_t>(in.varint()); };
+  const auto text = [&] { return std::string(in.text(in.varint())); };
+  const auto list = [&](auto& items, auto read) {
+    for (uint64_t left = in.varint(in.left()); left > 0; --left) items.push_back(read());
+  };
+  const auto numbers = [&] {
+    std::vector<int64_t> all;
+    list(all, number);
+    return all;
+  };
+  // Members are read in the order in which they stand in braces.
+  Manifest manifest{number(), text(), number(), {}, {}, text()};
+  list(manifest.files, [&] {
+    return ManifestFile{text(), number(), static_cast<uint32_t>(number())};
+  });
+  for (uint64_t left = in.varint(in.left()); left > 0; --left) {
+    ManifestTensor& tensor = manifest.tensors[text()];
+    tensor.dtype = static_cast<DType>(number());
+    tensor.shape = numbers();
+    list(tensor.slices, [&] {
+      ManifestSlice slice{static_cast<size_t>(number()),   text(), numbers(), numbers(),
+                          static_cast<uint32_t>(number()), {}};
+      list(slice.extents, [&] { return Extent{number(), number()}; });
+      return slice;
+    });
+  }
+  in.expect_end();
   return manifest;
 }
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/base/dtype.h"
@@ -71,6 +72,10 @@ Manifest parse_manifest(const std::string& text, const std::string& where,
                         Coverage coverage = Coverage::whole);
 /// folder/MANIFEST.json; checks that the folder's name, if `checkpoint_<n>`, has the same step.
 Manifest read_manifest(const std::filesystem::path& folder);
+
+/// A good manifest as few bytes, for hosts of the same program; and back.
+std::string packed(const Manifest& manifest);
+Manifest unpacked(std::string_view bytes);
 
 /// Adds another host's files and slices.
 void merge_part(Manifest& whole, Manifest part);

@@ -26,7 +26,7 @@ uint32_t read_back(const std::filesystem::path& file, const std::vector<TensorSl
                    const std::vector<ManifestSlice>& written);
 
 /// Reads every file once, or every `parts`-th from number `part` on, front to back; throws
-/// ExitCode::kData naming the first damaged tensor or file. Needs no memory for the tensors. Gives
+/// ExitCode::kData naming the first damaged tensor or file, but for what check_files finds. Needs no memory for the tensors. Gives
 /// what in those files is not finite, which is no damage.
 NotFinite verify_files(const std::filesystem::path& folder, const Manifest& manifest, int part = 0,
                        int parts = 1);

@@ -12,6 +12,7 @@
 namespace quintet {
 namespace {
 
+constexpr size_t kMostOpen = 512;  // files, of the 1,024 that a process may have open
 constexpr int64_t kWindowBytes = 1 << 20;
 constexpr int64_t kPartBytes = 8 << 20;  // read by one thread
 constexpr int64_t kGapBytes = 1 << 16;   // read rather than skipped: a disk is quicker so
@@ -58,8 +59,8 @@ std::vector<Run> shared_runs(const Block& slice, const Block& region, int64_t el
 /// Bytes of a slice by their place in it, wherever its extents lie in the file.
 class SliceBytes {
  public:
-  SliceBytes(const std::filesystem::path& path, const ManifestSlice& slice)
-      : file_(File::open_read(path)), extents_(slice.extents) {
+  SliceBytes(std::shared_ptr<const File> file, const ManifestSlice& slice)
+      : file_(std::move(file)), extents_(slice.extents) {
     int64_t at = 0;
     for (const Extent& extent : extents_) {
       starts_.push_back(at);
@@ -82,12 +83,12 @@ class SliceBytes {
       const int64_t inside = at + static_cast<int64_t>(done) - starts_[i];
       const auto bytes = static_cast<size_t>(
           std::min<int64_t>(extents_[i].bytes - inside, static_cast<int64_t>(to.size() - done)));
-      file_.read_at(extents_[i].offset + inside, to.subspan(done, bytes));
+      file_->read_at(extents_[i].offset + inside, to.subspan(done, bytes));
       done += bytes;
     }
   }
 
-  File file_;
+  std::shared_ptr<const File> file_;
   const std::vector<Extent>& extents_;
   std::vector<int64_t> starts_;
 };
@@ -118,21 +119,59 @@ void copy_runs(const SliceBytes& from, const std::vector<Run>& runs, std::byte* 
   }
 }
 
+Manifest checked_manifest(const std::filesystem::path& folder) {
+  const bool was_there = is_there(folder);
+  Manifest manifest;
+  const auto read = [&] {
+    manifest = read_manifest(folder);
+    check_files(folder, manifest);
+  };
+  if (was_there)
+    reading(folder, read);
+  else
+    read();
+  return manifest;
+}
+
 }  // namespace
 
 NativeCheckpointReader::NativeCheckpointReader(std::filesystem::path folder)
-    : CheckpointReader(std::move(folder)) {
-  const bool was_there = is_there(folder_);
-  const auto read = [&] {
-    manifest_ = read_manifest(folder_);
-    check_files(folder_, manifest_);
-  };
-  if (was_there)
-    reading(folder_, read);
-  else
-    read();
+    : NativeCheckpointReader(folder, checked_manifest(folder)) {}
+
+NativeCheckpointReader::NativeCheckpointReader(std::filesystem::path folder, Manifest manifest)
+    : CheckpointReader(std::move(folder)), manifest_(std::move(manifest)) {
   for (const auto& [name, tensor] : manifest_.tensors)
     tensors_[name] = {tensor.dtype, tensor.shape};
+}
+
+std::shared_ptr<const NativeCheckpointReader> NativeCheckpointReader::open_together(
+    std::filesystem::path folder, HostGroup& hosts) {
+  constexpr char kGood = '+', kBad = '-';  // then the manifest, or what is wrong
+  Manifest manifest;
+  std::string verdict;
+  if (hosts.index() == 0) {
+    try {
+      manifest = checked_manifest(folder);
+      verdict = kGood + (hosts.count() > 1 ? packed(manifest) : "");
+    } catch (const Error& error) {
+      if (error.code() != ExitCode::kData) throw;
+      verdict = kBad + std::string(error.what());
+    }
+  }
+  verdict = hosts.of_first(verdict);
+  if (verdict.front() == kBad) throw Error(ExitCode::kData, verdict.substr(1));
+  if (hosts.index() != 0) manifest = unpacked(std::string_view(verdict).substr(1));
+  return std::shared_ptr<const NativeCheckpointReader>(
+      new NativeCheckpointReader(std::move(folder), std::move(manifest)));
+}
+
+std::shared_ptr<const File> NativeCheckpointReader::file(size_t index) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = open_.find(index);
+  if (found != open_.end()) return found->second;
+  if (open_.size() >= kMostOpen) open_.clear();
+  return open_[index] =
+             std::make_shared<const File>(File::open_read(folder_ / manifest_.files[index].name));
 }
 
 int64_t NativeCheckpointReader::file_bytes() const {
@@ -153,9 +192,7 @@ void NativeCheckpointReader::read_region(const TensorRegion& region, std::byte* 
     const auto runs = shared_runs({slice.origin, slice.sizes}, {region.origin, region.sizes},
                                   size_of(tensor.dtype));
     if (runs.empty()) continue;
-    reading(folder_, [&] {
-      copy_runs({folder_ / manifest_.files[slice.file].name, slice}, runs, target);
-    });
+    reading(folder_, [&] { copy_runs({file(slice.file), slice}, runs, target); });
   }
 }
 

@@ -12,6 +12,7 @@
 #include "apps/bench/bench.h"
 #include "apps/flags/command_line.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/formats/json.h"
 
@@ -83,7 +84,7 @@ Measured measure(const Options& options, const std::filesystem::path& folder) {
   manager.finish();
   for (int i = 0; i < 2; ++i) {
     const auto start = Clock::now();
-    read_checkpoint(checkpoint_path(folder, manager.latest_whole().value()), Verify::size);
+    read_checkpoint(manager.latest_whole()->folder(), Verify::size);
     result.restore = std::min(result.restore, seconds_since(start));
   }
   return result;

@@ -5,14 +5,15 @@
 #include <string>
 #include <vector>
 
-#include "runtime/mesh/collectives/collectives.h"
+#include "runtime/mesh/mesh.h"
 #include "runtime/optim/optimizer.h"
 
 namespace quintet {
 
-/// Compares the checksums of every block that several ranks hold. Throws kPeer naming the first
-/// that differs, with both ranks. All ranks call it.
-void check_replicas(const std::vector<StateArray>& state, const Group& ranks);
+/// Compares the checksums of every block that several ranks hold: the largest and the smallest of all
+/// ranks' are reduced, two numbers an array. Throws kPeer on all ranks, naming a block that differs
+/// and two ranks. All ranks of the mesh call it.
+void check_replicas(const std::vector<StateArray>& state, const Mesh& mesh);
 
 /// Seconds that a rank's steps take of its own work: waiting for others aside.
 class Pace {

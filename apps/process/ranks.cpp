@@ -16,6 +16,16 @@
 namespace quintet {
 namespace {
 
+/// The text of the group's first rank, on all.
+std::string text_of_first(const Group& group, const std::string& text) {
+  const Group host = group.on_host();
+  auto bytes = static_cast<int64_t>(text.size());
+  host.broadcast(&bytes, 1, DType::i64, 0).wait();
+  std::string result = group.rank() == 0 ? text : std::string(static_cast<size_t>(bytes), '\0');
+  host.broadcast(result.data(), bytes, DType::u8, 0).wait();
+  return result;
+}
+
 /// Collectives of their own, so that a save in the background does not meet those of training.
 class Writers final : public HostGroup {
  public:
@@ -27,6 +37,7 @@ class Writers final : public HostGroup {
     group_.all_reduce(&failed, 1, DType::i32, Reduction::max).wait();
     return failed == 0;
   }
+  std::string of_first(const std::string& text) override { return text_of_first(group_, text); }
 
  private:
   std::unique_ptr<Comm> comm_;
@@ -135,7 +146,7 @@ int64_t Ranks::highest(int64_t number) const {
 }
 
 std::string Ranks::of_leader(const std::string& text) const {
-  return gather(leads() ? text : "").front();
+  return comm_ == nullptr ? text : text_of_first(first_ranks(comm_->host(), size()), text);
 }
 
 std::vector<std::string> Ranks::gather(const std::string& text) const {

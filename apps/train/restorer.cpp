@@ -25,16 +25,6 @@ int64_t seed_from_clock() {
   return std::chrono::system_clock::now().time_since_epoch().count() & 0x7fffffff;
 }
 
-/// The ranks that have the same rows of batches as this one.
-const Group& same_rows(const Mesh& mesh) {
-  const MeshAxes sharded_over = batch_part().axes;
-  MeshAxes others;
-  for (const MeshAxis& axis : mesh.axes())
-    if (std::find(sharded_over.begin(), sharded_over.end(), axis.name) == sharded_over.end())
-      others.push_back(axis.name);
-  return mesh.group(others);
-}
-
 void build_trainer(TrainRun& run, const BatchSourceFn& batch_source) {
   // T5X's keys: one for initial parameters, one for all steps.
   const Key root = key_from_seed(run.state.seed);
@@ -48,7 +38,7 @@ void build_trainer(TrainRun& run, const BatchSourceFn& batch_source) {
   if (run.resumed) train.start_batch = 0;  // the checkpoint says where
   run.batches = batch_source(*run.train_provider, train,
                              converter_for(*run.config.model, data::converter_options(train)),
-                             run.train_shard, same_rows(run.mesh));
+                             run.train_shard, run.mesh.replicas(batch_part().axes));
 }
 
 /// Another run's vocabularies are this run's: else an error, or a warning if none are verified.
@@ -141,10 +131,7 @@ void restore(TrainRun& run, const BatchSourceFn& batch_source) {
       vocabularies_of(*run.config.model, run.train_provider->output_features());
   open_checkpoints(run, vocabularies);
   std::shared_ptr<const CheckpointReader> checkpoint;
-  if (const auto step = run.checkpoints->latest_whole()) {
-    checkpoint = open_checkpoint(checkpoint_path(run.config.model_dir, *step));
-    write_missing_copies(run, *step);
-  }
+  if ((checkpoint = run.checkpoints->latest_whole())) write_missing_copies(run, checkpoint->step());
   run.resumed = checkpoint != nullptr;
   if (checkpoint) {
     const std::string where = checkpoint->folder().string();

@@ -35,7 +35,7 @@ void Saver::save(bool wait) {
   StateSlices arrays = to_slices(*run_.trainer, dtype);
   const std::string bad = describe(count_not_finite(arrays.slices));
   if (run_.ranks.highest(bad.empty() ? 0 : 1) != 0) non_finite_.stop_on_ruin(bad, run_.step() - 1);
-  drop_replicas(arrays.slices, run_.mesh.world().on_host());
+  drop_replicas(arrays, run_.mesh);
   if (wait)
     run_.checkpoints->save(run_.step(), arrays.slices, to_json(run_.state));
   else

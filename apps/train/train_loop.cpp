@@ -109,8 +109,7 @@ void TrainLoop::train_step() {
 void TrainLoop::check_ranks() {
   if (run_.ranks.comm() == nullptr) return;
   const int64_t period = run_.ranks.flags().check_replicas;
-  if (period > 0 && run_.step() % period == 0)
-    check_replicas(run_.trainer->state(), run_.ranks.group());
+  if (period > 0 && run_.step() % period == 0) check_replicas(run_.trainer->state(), run_.mesh);
   if (!pace_.due()) return;
   const std::string slow = pace_.slow_ranks(run_.ranks.group());
   if (!slow.empty()) run_.progress->line("warning: " + slow);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
+#include <unordered_map>
 
 #include "runtime/base/check.h"
 
@@ -12,11 +14,13 @@ namespace {
 std::vector<int> by_host(const std::vector<std::string>& hosts, int count) {
   std::vector<int> ranks(static_cast<size_t>(count));
   std::iota(ranks.begin(), ranks.end(), 0);
-  const auto first_of_host = [&](int rank) {
-    return std::find(hosts.begin(), hosts.end(), hosts[static_cast<size_t>(rank)]);
-  };
-  std::stable_sort(ranks.begin(), ranks.end(),
-                   [&](int a, int b) { return first_of_host(a) < first_of_host(b); });
+  std::unordered_map<std::string_view, int> first;  // rank of a host
+  std::vector<int> first_of_host;                   // of a rank's
+  for (const int rank : ranks)
+    first_of_host.push_back(
+        first.try_emplace(hosts[static_cast<size_t>(rank)], rank).first->second);
+  std::ranges::stable_sort(ranks, {},
+                           [&](int rank) { return first_of_host[static_cast<size_t>(rank)]; });
   return ranks;
 }
 
@@ -78,11 +82,14 @@ const Group& Mesh::group(const std::vector<std::string>& axes) const {
   return groups_.emplace(axes, Group(comm_, std::move(members), name)).first->second;
 }
 
-const Group& Mesh::world() const {
-  std::vector<std::string> all;
-  for (const MeshAxis& axis : axes_) all.push_back(axis.name);
-  return group(all);
+const Group& Mesh::replicas(const std::vector<std::string>& axes) const {
+  std::vector<std::string> others;
+  for (const MeshAxis& axis : axes_)
+    if (std::find(axes.begin(), axes.end(), axis.name) == axes.end()) others.push_back(axis.name);
+  return group(others);
 }
+
+const Group& Mesh::world() const { return replicas({}); }
 
 std::string to_string(const Mesh& mesh) {
   std::string text;

@@ -47,6 +47,9 @@ class Mesh {
   /// holds block i of a dimension that `axes` shard, in that order. Axes the mesh has not count as 1.
   /// Needs no communication; the reference stays good as long as the mesh.
   const Group& group(const std::vector<std::string>& axes) const;
+  /// Those that differ along all other axes alone: they hold the same block of an array which `axes`
+  /// shard.
+  const Group& replicas(const std::vector<std::string>& axes) const;
   /// All ranks of the mesh, by position.
   const Group& world() const;
   /// Comm rank of a position.

@@ -59,6 +59,7 @@ struct StateArray {
   std::vector<std::string> axes;    // logical name of each axis of `view`
   View view;                        // float32, or int32 counts of rank 0
   Device* device = &Device::cpu();  // in whose memory it lies
+  MeshAxes mesh_axes = {};          // all that shard it: `view` is a block then
 };
 
 /// A copy in ordinary memory.

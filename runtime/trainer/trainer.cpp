@@ -224,8 +224,11 @@ std::vector<StateArray> Trainer::state() {
   for (const ParamInfo& info : parameters_.all()) {
     std::vector<std::string> axes;
     for (const Axis& axis : info.spec.axes) axes.push_back(axis.name);
-    arrays.push_back(
-        {"target/" + info.name, std::move(axes), info.value.local(), &info.value.device()});
+    MeshAxes mesh_axes;
+    for (const MeshAxes& shard : info.value.layout().dims)
+      mesh_axes.insert(mesh_axes.end(), shard.begin(), shard.end());
+    arrays.push_back({"target/" + info.name, std::move(axes), info.value.local(),
+                      &info.value.device(), std::move(mesh_axes)});
   }
   for (StateArray array : optimizer_->state()) {
     array.name = "state/param_states/" + array.name;

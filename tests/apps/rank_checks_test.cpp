@@ -19,19 +19,22 @@ std::vector<std::string> messages_when(const std::string& name) {
   std::vector<std::string> messages(4);
   run_threads({.count = 4, .timeout = std::chrono::minutes(1)}, [&](Comm& comm) {
     std::vector<float> whole(6, 0.5f), half(3, 0.25f);
-    const auto array = [](const char* called, std::vector<float>& values, int64_t origin) {
+    const Mesh mesh({{"data", 2}, {"model", 2}}, &comm);
+    const auto array = [](const char* called, std::vector<float>& values, int64_t origin,
+                          const MeshAxes& mesh_axes) {
       const int64_t sizes[] = {static_cast<int64_t>(values.size())};
       View view = View::of(values.data(), sizes);
       view.origin[0] = origin;
-      return StateArray{called, {"embed"}, view};
+      return StateArray{called, {"embed"}, view, &Device::cpu(), mesh_axes};
     };
-    std::vector<StateArray> state = {array("target/replicated", whole, 0),
-                                     array("target/sharded", half, 3 * (comm.rank() % 2))};
+    std::vector<StateArray> state = {
+        array("target/replicated", whole, 0, {}),
+        array("target/sharded", half, 3 * mesh.coordinate("model"), {"model"})};
     for (const StateArray& one : state)
       if (comm.rank() == 3 && one.name == name)
         reinterpret_cast<uint32_t*>(one.view.pointer)[1] ^= 1u;
     try {
-      check_replicas(state, comm.world());
+      check_replicas(state, mesh);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ExitCode::kPeer);
       const std::lock_guard lock(mutex);

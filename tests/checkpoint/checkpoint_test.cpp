@@ -33,9 +33,9 @@ TEST(Checkpoint, RestoresWhatWasSaved) {
   const FolderLock lock(scratch.path() / "model");
   CheckpointManager manager(lock, {.run_id = "run \"1\""});
   EXPECT_EQ(manager.latest_step(), std::nullopt);
-  EXPECT_EQ(manager.latest_whole(), std::nullopt);
+  EXPECT_EQ(manager.latest_whole(), nullptr);
   manager.save(7, slices_of(state), R"({"data":{"epoch":2,"at":123456789012345},"loss":0.1})");
-  EXPECT_EQ(manager.latest_whole(), 7);
+  EXPECT_EQ(manager.latest_whole()->step(), 7);
   const Checkpoint restored = read_checkpoint(checkpoint_path(lock.folder(), 7));
   EXPECT_EQ(restored.step, 7);
   EXPECT_EQ(restored.run_id, "run \"1\"");
@@ -43,6 +43,45 @@ TEST(Checkpoint, RestoresWhatWasSaved) {
   EXPECT_TRUE(same_state(restored.arrays, state));
   EXPECT_TRUE(
       same_state(read_checkpoint(checkpoint_path(lock.folder(), 7), Verify::size).arrays, state));
+}
+
+/// A tensor [n] of so many slices a rank, at the places where `origin` has them.
+Manifest manifest_of(int64_t slices, int64_t length,
+                     const std::function<int64_t(int64_t)>& origin) {
+  Manifest manifest{.step = 3, .run_id = "r", .files = {}, .tensors = {}};
+  manifest.files = {{data_file_name(0, 1), slices * length * 4, 5}, {kStateName, 1, 6}};
+  ManifestTensor& tensor = manifest.tensors["target/x"];
+  tensor.shape = {slices * length};
+  for (int64_t i = 0; i < slices; ++i)
+    tensor.slices.push_back({.dataset = fmt::format("target/x_{}", i),
+                             .origin = {origin(i)},
+                             .sizes = {length},
+                             .crc = static_cast<uint32_t>(i),
+                             .extents = {{i * length * 4, length * 4}}});
+  return manifest;
+}
+
+TEST(ManifestOfManyRanks, IsReadAndSentInFewBytes) {
+  const Manifest manifest = manifest_of(5000, 3, [](int64_t i) { return 3 * i; });
+  const std::string text = manifest_text(manifest), bytes = packed(manifest);
+  EXPECT_EQ(manifest_text(parse_manifest(text, "manifest")), text);
+  EXPECT_EQ(manifest_text(unpacked(bytes)), text);
+  EXPECT_LT(bytes.size() * 4, text.size());
+  for (const size_t cut : {size_t{1}, bytes.size() / 2, bytes.size() - 1})
+    testing::error_of(ExitCode::kData, [&] { unpacked(bytes.substr(0, cut)); });
+}
+
+TEST(ManifestOfManyRanks, HasNoSliceTwiceNorBesideTheGrid) {
+  const auto refusal = [](const Manifest& manifest) {
+    return testing::error_of(ExitCode::kData,
+                             [&] { parse_manifest(manifest_text(manifest), "manifest"); });
+  };
+  for (const int64_t shift : {2, 1}) {  // onto the second one; half of it
+    const auto moved = manifest_of(2, 2, [&](int64_t i) { return i == 0 ? 0 : 2 - shift; });
+    EXPECT_NE(refusal(moved).find("overlap"), std::string::npos) << refusal(moved);
+  }
+  const auto odd = manifest_of(5000, 3, [](int64_t i) { return std::max<int64_t>(3 * i - 1, 0); });
+  EXPECT_NE(refusal(odd).find("no grid"), std::string::npos) << refusal(odd);
 }
 
 TEST(Checkpoint, RestoresTensorsOfManyChunks) {

@@ -146,7 +146,7 @@ TEST_F(Damage, ARunDoesNotGoOnFromNumbersThatAreNotFinite) {
   state.at("state/double").as<double>()[2] = kInfinity;
   state.at("state/bytes").as<uint8_t>()[0] = 0xff;
   manager.save(300, testing::slices_of(state), "{}");
-  EXPECT_EQ(manager.latest_whole(), 200);
+  EXPECT_EQ(manager.latest_whole()->step(), 200);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("state/double (1 value) and 2 other tensors hold values that are not "
                              "finite"),
@@ -162,7 +162,7 @@ TEST_F(Damage, ARunGoesBackLoudlyAndSetsTheDamagedOneAside) {
   std::vector<std::string> warnings;
   CheckpointManager manager(
       lock, {.keep = 1, .warn = [&](const std::string& text) { warnings.push_back(text); }});
-  ASSERT_EQ(manager.latest_whole(), 100);
+  ASSERT_EQ(manager.latest_whole()->step(), 100);
   const Checkpoint restored = read_checkpoint(checkpoint_path(model_dir(), 100));
   EXPECT_EQ(restored.step, 100);
   EXPECT_EQ(restored.state_json, R"({"at":100})");

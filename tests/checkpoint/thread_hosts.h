@@ -21,6 +21,7 @@ class ThreadHosts : public HostGroup {
     explicit Meeting(int count) : barrier(count) {}
     std::barrier<> barrier;
     std::atomic<bool> ok{true};
+    std::string text;  // the first host's
   };
   ThreadHosts(std::shared_ptr<Meeting> meeting, int index, int count)
       : meeting_(std::move(meeting)), index_(index), count_(count) {}
@@ -34,6 +35,13 @@ class ThreadHosts : public HostGroup {
     meeting_->ok = true;
     meeting_->barrier.arrive_and_wait();
     return all;
+  }
+  std::string of_first(const std::string& text) override {
+    if (index_ == 0) meeting_->text = text;
+    meeting_->barrier.arrive_and_wait();
+    std::string first = meeting_->text;
+    meeting_->barrier.arrive_and_wait();
+    return first;
   }
 
  private:

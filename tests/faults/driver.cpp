@@ -11,6 +11,7 @@
 
 #include <string>
 
+#include "checkpoint/checkpoint_reader.h"
 #include "runtime/base/files/atomic_file.h"
 
 namespace quintet {
@@ -49,8 +50,8 @@ int run(const std::filesystem::path& model_dir, const std::string& mode, int64_t
   CheckpointManager manager(lock, {.keep = mode == "keep_all" ? 0 : 2});
   int64_t step = 0;
   if (const auto latest = manager.latest_whole()) {
-    testing::check_state(read_checkpoint(checkpoint_path(model_dir, *latest), Verify::size));
-    step = *latest;
+    testing::check_state(read_checkpoint(latest->folder(), Verify::size));
+    step = latest->step();
   }
   say(fmt::format("restored {}", step));
   atomic_write_file(model_dir / "config.gin", "steps = 1\n");

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/model/quantized_model.h"
@@ -22,6 +21,7 @@ StateSlices to_slices(Trainer& trainer, const std::string& dtype) {
     const View& view = array.view;
     out.slices.push_back({array.name, view.dtype, global_shape_of(view), origin_of(view),
                           shape_of(view), static_cast<const std::byte*>(view.pointer)});
+    out.mesh_axes.push_back(array.mesh_axes);
     const bool is_rounded = dtype == "bfloat16" && array.name.starts_with("target/");
     if (is_rounded || !array.device->is_cpu()) {
       HostArray copy = host_copy(array);
@@ -33,27 +33,19 @@ StateSlices to_slices(Trainer& trainer, const std::string& dtype) {
   out.copies.emplace_back(DType::i32, std::vector<int64_t>{});
   out.copies.back().as<int32_t>()[0] = static_cast<int32_t>(trainer.step());
   out.slices.push_back(whole_slice(kStep, out.copies.back()));
+  out.mesh_axes.emplace_back();
   return out;
 }
 
-void drop_replicas(std::vector<TensorSlice>& slices, const Group& ranks) {
-  std::string origins;
-  for (const TensorSlice& slice : slices)
-    origins += fmt::format("{}\n", fmt::join(slice.origin, ","));
-  const std::vector<std::string> of_ranks = gather_text(ranks, origins);
-  std::vector<std::istringstream> lines(of_ranks.begin(), of_ranks.end());
-  std::vector<TensorSlice> own;
-  for (size_t i = 0; i < slices.size(); ++i) {
-    std::vector<std::string> line(lines.size());
-    std::vector<int> holders;  // of this rank's block
-    for (size_t rank = 0; rank < lines.size(); ++rank)
-      QT_ASSERT(std::getline(lines[rank], line[rank]));
-    const auto self = static_cast<size_t>(ranks.rank());
-    for (size_t rank = 0; rank < lines.size(); ++rank)
-      if (line[rank] == line[self]) holders.push_back(static_cast<int>(rank));
-    if (holders[i % holders.size()] == ranks.rank()) own.push_back(slices[i]);
+void drop_replicas(StateSlices& state, const Mesh& mesh) {
+  StateSlices own{.slices = {}, .mesh_axes = {}, .copies = std::move(state.copies)};
+  for (size_t i = 0; i < state.slices.size(); ++i) {
+    const Group& holders = mesh.replicas(state.mesh_axes[i]);
+    if (static_cast<int>(i % static_cast<size_t>(holders.size())) != holders.rank()) continue;
+    own.slices.push_back(std::move(state.slices[i]));
+    own.mesh_axes.push_back(std::move(state.mesh_axes[i]));
   }
-  slices = std::move(own);
+  state = std::move(own);
 }
 
 ArrayShapes shapes_of(Trainer& trainer) {

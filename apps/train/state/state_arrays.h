@@ -6,7 +6,7 @@
 
 #include "apps/model/restored_checkpoint.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "runtime/mesh/collectives/collectives.h"
+#include "runtime/mesh/mesh.h"
 #include "runtime/trainer/trainer.h"
 
 namespace quintet {
@@ -14,12 +14,14 @@ namespace quintet {
 /// Blocks of the trainer's arrays, and the copies that some of them point to.
 struct StateSlices {
   std::vector<TensorSlice> slices;
+  std::vector<MeshAxes> mesh_axes;  // of each slice: those that shard its tensor
   std::vector<HostArray> copies;
 };
 /// target/... as `dtype` ("float32" or "bfloat16"), state/param_states/... as they are, state/step.
 StateSlices to_slices(Trainer& trainer, const std::string& dtype);
-/// Leaves those that this rank writes: of a block that several ranks hold one writes it, in turn.
-void drop_replicas(std::vector<TensorSlice>& slices, const Group& ranks);
+/// Leaves those that this rank writes: of a block that several ranks hold one writes it, in turn. Which
+/// one follows from the mesh; nothing is sent.
+void drop_replicas(StateSlices& state, const Mesh& mesh);
 
 /// Names and global shapes of the arrays, state/step among them.
 ArrayShapes shapes_of(Trainer& trainer);

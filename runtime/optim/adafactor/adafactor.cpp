@@ -156,18 +156,22 @@ AdafactorParam::AdafactorParam(const AdafactorOptions& options, const ParamSlot&
 }
 
 void AdafactorParam::list_state(const ParamSlot& slot, std::vector<StateArray>& arrays) const {
-  const std::vector<std::string> all = names_of(slot.axes);
-  const auto names_of = [&](const std::vector<size_t>& which) {
-    std::vector<std::string> axes;
-    for (size_t i : which) axes.push_back(all[i]);
-    return axes;
+  std::vector<size_t> all(slot.axes.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  const auto add = [&](const char* field, const StateBuffer& state,
+                       const std::vector<size_t>& dims) {
+    if (state.buffer == nullptr) return;
+    StateArray& array = arrays.emplace_back(slot.name + "/" + field, std::vector<std::string>{},
+                                            state.view, state.device, MeshAxes{});
+    for (const size_t i : dims) {
+      array.axes.push_back(slot.axes[i].name);
+      if (slot.mesh_axes.empty()) continue;
+      const MeshAxes& shard = slot.mesh_axes[i];
+      array.mesh_axes.insert(array.mesh_axes.end(), shard.begin(), shard.end());
+    }
   };
-  const auto add = [&](const char* field, const StateBuffer& state, std::vector<std::string> axes) {
-    if (state.buffer != nullptr)
-      arrays.push_back({slot.name + "/" + field, std::move(axes), state.view, state.device});
-  };
-  add("v_row", v_row_, names_of(layout_.row_dims));
-  add("v_col", v_col_, names_of(layout_.column_dims));
+  add("v_row", v_row_, layout_.row_dims);
+  add("v_col", v_col_, layout_.column_dims);
   add("v", v_, all);
   add("m", m_, all);
 }

@@ -124,6 +124,7 @@ class OptaxOptimizer final : public Optimizer {
   std::optional<FusedPlan> fused_;  // points into stages_
   std::vector<std::string> names_;
   std::vector<std::vector<std::string>> axes_;
+  std::vector<MeshAxes> mesh_axes_;
   std::vector<int64_t> elements_;
   std::vector<ArrayBlock> blocks_;
   std::vector<StateBuffer> zeros_;  // in the place of absent gradients
@@ -134,6 +135,7 @@ void OptaxOptimizer::init(std::span<const ParamSlot> params) {
   for (const ParamSlot& slot : params) {
     names_.push_back(slot.name);
     axes_.push_back(names_of(slot.axes));
+    mesh_axes_.push_back(slot.shard_axes());
     elements_.push_back(slot.param.elements());
   }
   blocks_ = cut_into_blocks(elements_);
@@ -158,8 +160,8 @@ std::vector<StateArray> OptaxOptimizer::state() {
     const std::string& prefix = stage.part.state_prefix;
     const auto add = [&](const char* field, const std::vector<StateBuffer>& buffers) {
       for (size_t i = 0; i < buffers.size(); ++i)
-        arrays.push_back(
-            {prefix + field + "/" + names_[i], axes_[i], buffers[i].view, buffers[i].device});
+        arrays.push_back({prefix + field + "/" + names_[i], axes_[i], buffers[i].view,
+                          buffers[i].device, mesh_axes_[i]});
     };
     if (stage.count.buffer != nullptr)
       arrays.push_back({prefix + "count", {}, stage.count.view, stage.count.device});
