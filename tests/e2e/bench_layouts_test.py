@@ -9,6 +9,8 @@ import xml.etree.ElementTree
 import e2e
 from e2e import QUINTET, quintet
 
+# T5X's standard tables: activations and parameters each on one or two axes.
+FOUR_TABLES = "2x2:a1p1,2x2:a1p2,2x2:a2p1,2x2:a2p2"
 MODEL = ["--model=t5_1_1_tiny", "--batch=8", "--inputs=16", "--targets=8"]
 SWITCH = ["flaxformer/t5x/configs/moe/models/switch_tiny.gin", "--gin.NUM_MODEL_PARTITIONS=1",
           "--gin.ACTIVATION_DTYPE='float32'", "--gin.MOE_TRUNCATED_DTYPE='float32'", *MODEL[1:]]
@@ -89,7 +91,7 @@ def test_a_gpu_packs_what_it_reshards_in_one_launch_each(folder):
 
     def counts(batch):
         done = subprocess.run(["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "4", QUINTET, "bench", "layouts",
-                               "--device=emulated", "--steps=1", "--layouts=2x2:a2p2,4x1:a1p1", MODEL[0], *MODEL[2:], batch],
+                               "--device=emulated", "--steps=1", f"--layouts={FOUR_TABLES},4x1:a1p1", MODEL[0], *MODEL[2:], batch],
                               capture_output=True, text=True, env=environment, stdin=subprocess.DEVNULL, timeout=200)
         assert done.returncode == 0, done.stderr
         return rows(done.stdout)
