@@ -157,7 +157,7 @@ def test_the_page_of_verbs_is_what_help_prints(folder):
 def test_flags_that_documents_name_are_there(folder):
     known = "\n".join([*helps().values(), *(file.read_text(encoding="utf-8", errors="ignore") for place in ("scripts", "bench", "tests/e2e")
                                             for file in (ROOT / place).glob("**/*") if file.is_file() and file.suffix not in (".md", ".json"))])
-    foreign = {"--allow-run-as-root", "--mpi", "--signal", "--preset", "--build", "--test-dir", "--output-on-failure"}
+    foreign = {"--allow-run-as-root", "--export", "--mpi", "--signal", "--preset", "--build", "--test-dir", "--output-on-failure"}
     for page in PAGES:
         text = BLOCK.sub("", page.read_text(encoding="utf-8"))
         for flag in set(re.findall(r"`[^`\n]*?(--[a-z][\w-]*)", text)) - foreign:
