@@ -43,6 +43,8 @@ def test_signals_meet_no_thread_that_computes(folder):
     """oneDNN moves the stack register into the heap; a handler there overwrites what lies below."""
     process = start(*tiny(folder / "run", 100000))
     until_step(process, folder / "run")
+    process.send_signal(signal.SIGSTOP)
+    os.waitpid(process.pid, os.WUNTRACED)  # all threads have stopped: none ends while it is looked at
     masks = {}
     for task in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
         fields = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
