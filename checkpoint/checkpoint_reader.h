@@ -11,12 +11,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/finite.h"
 
 namespace quintet {
+
+/// What the names of parameters begin with.
+inline constexpr std::string_view kParameterPrefix = "target/";
 
 struct StoredTensor {
   DType dtype = DType::f32;

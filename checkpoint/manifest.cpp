@@ -10,6 +10,7 @@
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/crc32c.h"
 #include "runtime/base/formats/json.h"
+#include "runtime/base/formats/varint.h"
 
 namespace quintet {
 namespace {
@@ -138,11 +139,7 @@ ManifestSlice parse_slice(const Json& json, const ManifestTensor& tensor,
 /// Appends what ByteReader reads.
 class ByteWriter {
  public:
-  void number(int64_t value) {
-    auto rest = static_cast<uint64_t>(value);
-    for (; rest >= 0x80; rest >>= 7) bytes_ += static_cast<char>(rest | 0x80);
-    bytes_ += static_cast<char>(rest);
-  }
+  void number(int64_t value) { append_varint(bytes_, static_cast<uint64_t>(value)); }
   void text(std::string_view text) {
     number(std::ssize(text));
     bytes_ += text;

@@ -38,7 +38,8 @@ def commands_by_file(build):
             sources = [path]
         for source in sources:
             if source.suffix == ".cpp" and source.is_relative_to(ROOT) and not source.is_relative_to(build.resolve()):
-                found[source] = {**command, "file": str(source), "command": command["command"].replace(str(path), str(source))}
+                found.setdefault(source, {**command, "file": str(source),
+                                          "command": command["command"].replace(str(path), str(source))})
     return found
 
 

@@ -56,10 +56,7 @@ Listing list_checkpoint(const InspectOptions& options) {
   reading(options.path, [&] {
     manifest = read_manifest(options.path);
     check_files(options.path, manifest);
-    if (options.verify) {
-      check_files(options.path, manifest);
-      not_finite = verify_files(options.path, manifest);
-    }
+    if (options.verify) not_finite = verify_files(options.path, manifest);
   });
   Listing listing;
   listing.not_finite = std::move(not_finite);
@@ -235,10 +232,7 @@ Checked check_checkpoint(const std::filesystem::path& folder, bool verify) {
     const Manifest manifest = read_manifest(folder);
     for (const ManifestFile& file : manifest.files) result.bytes += file.bytes;
     check_files(folder, manifest);
-    if (verify) {
-      check_files(folder, manifest);
-      result.not_finite = verify_files(folder, manifest);
-    }
+    if (verify) result.not_finite = verify_files(folder, manifest);
   } catch (const Error& error) {
     result.deleted = !is_there(folder);
     if (!result.deleted && error.code() != ExitCode::kData) throw;

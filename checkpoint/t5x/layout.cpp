@@ -15,7 +15,6 @@ namespace {
 using Axes = std::vector<size_t>;
 using Shape = std::vector<int64_t>;
 
-constexpr std::string_view kTarget = "target/";
 constexpr std::string_view kSubblock = "subblock_";
 constexpr size_t kMostFactoredAxes = 6;
 
@@ -69,7 +68,8 @@ class Layout {
   Layout(const std::map<std::string, StoredTensor>& stored, const std::string& where)
       : stored_(stored), where_(where) {
     for (const auto& [name, tensor] : stored_)
-      if (name.starts_with(kTarget)) add_parameter(name.substr(kTarget.size()), tensor.shape);
+      if (name.starts_with(kParameterPrefix))
+        add_parameter(name.substr(kParameterPrefix.size()), tensor.shape);
     for (auto& [path, parameter] : parameters_)
       if (parameter.step == 0) parameter.step = std::ssize(subblocks_[parameter.stack]);
   }
@@ -90,9 +90,11 @@ class Layout {
   /// The axis of the layers is 1, T5X's default, unless the norms show that it is 0.
   size_t axis_of_layers(const std::string& stack) const {
     for (const auto& [name, tensor] : stored_) {
-      if (!name.starts_with(kTarget) || !name.ends_with("_norm/scale")) continue;
-      const bool stacked = name.starts_with(fmt::format("{}{}/{}/", kTarget, stack, stack));
-      const auto norm = stored_.find(fmt::format("{}{}/{}_norm/scale", kTarget, stack, stack));
+      if (!name.starts_with(kParameterPrefix) || !name.ends_with("_norm/scale")) continue;
+      const bool stacked =
+          name.starts_with(fmt::format("{}{}/{}/", kParameterPrefix, stack, stack));
+      const auto norm =
+          stored_.find(fmt::format("{}{}/{}_norm/scale", kParameterPrefix, stack, stack));
       if (!stacked || tensor.shape.size() != 2 || norm == stored_.end()) continue;
       return tensor.shape[0] == norm->second.shape.back() ? 1 : 0;
     }
@@ -112,7 +114,7 @@ class Layout {
   void add_layers(Parameter& parameter, const std::vector<std::string>& parts) {
     parameter.layers = axis_of_layers(parts[0]);
     if (parameter.shape.size() < 2)
-      refuse(std::string(kTarget) + parameter.path,
+      refuse(std::string(kParameterPrefix) + parameter.path,
              fmt::format("has shape {}, expected one axis of layers among others",
                          shape_text(parameter.shape)));
     parameter.stack = parts[0];
@@ -121,7 +123,7 @@ class Layout {
       const std::string number = rest->substr(kSubblock.size());
       if (number.empty() || number.size() > 4 ||
           number.find_first_not_of("0123456789") != std::string::npos)
-        refuse(std::string(kTarget) + parameter.path, "has a subblock without a number");
+        refuse(std::string(kParameterPrefix) + parameter.path, "has a subblock without a number");
       parameter.first_layer = std::stoll(number);
       parameter.step = 0;  // as many as there are subblocks: known when all have been seen
       subblocks_[parts[0]].insert(*rest++);

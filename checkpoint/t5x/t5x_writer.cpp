@@ -5,6 +5,7 @@
 #include <set>
 
 #include "checkpoint/arrays/msgpack_writer.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/zarr/zarr_writer.h"
 #include "runtime/base/check.h"
@@ -48,12 +49,12 @@ const StoredTensor kUnused{DType::f32, {1}};
 
 /// Names of the slots that are not there of parameters that have others.
 std::set<std::string> unused_slots(const StoredTensors& tensors) {
-  constexpr std::string_view kParameters = "target/", kStates = "state/param_states/";
+  constexpr std::string_view kStates = "state/param_states/";
   std::set<std::string> unused;
   for (const auto& [name, tensor] : tensors) {
-    if (!name.starts_with(kParameters) || tensor.shape == kUnused.shape) continue;
+    if (!name.starts_with(kParameterPrefix) || tensor.shape == kUnused.shape) continue;
     const auto slot_of = [&, &full = name](std::string_view slot) {
-      return fmt::format("{}{}/{}", kStates, full.substr(kParameters.size()), slot);
+      return fmt::format("{}{}/{}", kStates, full.substr(kParameterPrefix.size()), slot);
     };
     const auto is_there = [&](std::string_view slot) { return tensors.contains(slot_of(slot)); };
     if (std::none_of(std::begin(kSlots), std::end(kSlots), is_there)) continue;
@@ -89,7 +90,7 @@ struct Tree {
 }  // namespace
 
 bool is_inline(const std::string& name, const StoredTensor& tensor) {
-  if (name.starts_with("target/")) return false;
+  if (name.starts_with(kParameterPrefix)) return false;
   const int64_t bytes = checked_bytes(tensor.dtype, tensor.shape, name);
   const bool is_placeholder = tensor.shape.size() == 1 && tensor.shape[0] == 1;
   const bool is_factor = name.ends_with("/v_row") || name.ends_with("/v_col");

@@ -12,8 +12,6 @@
 namespace quintet {
 namespace {
 
-constexpr std::string_view kParameters = "target/";
-
 int64_t bytes_of(const std::string& name, const StoredTensor& tensor) {
   return checked_bytes(tensor.dtype, tensor.shape, name);
 }
@@ -71,7 +69,7 @@ StoredTensors tensors_for(const CheckpointReader& from, const WriteFormat& forma
                           std::optional<DType> dtype) {
   StoredTensors tensors;
   for (const auto& [name, tensor] : from.tensors()) {
-    const bool is_parameter = name.starts_with(kParameters);
+    const bool is_parameter = name.starts_with(kParameterPrefix);
     if (!is_parameter && !format.has_optimizer) continue;
     StoredTensor& added = tensors[name] = tensor;
     if (!is_parameter || !dtype) continue;

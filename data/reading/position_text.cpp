@@ -2,6 +2,7 @@
 
 #include "data/examples/base64.h"
 #include "runtime/base/check.h"
+#include "runtime/base/formats/varint.h"
 
 namespace quintet::data {
 namespace {
@@ -14,11 +15,8 @@ namespace {
 
 std::string position_text(const Position& position) {
   std::string bytes;
-  for (const int64_t value : position) {
-    uint64_t left = static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63);
-    for (; left >= 128; left >>= 7) bytes += static_cast<char>(left | 128);
-    bytes += static_cast<char>(left);
-  }
+  for (const int64_t value : position)
+    append_varint(bytes, static_cast<uint64_t>(value) << 1 ^ static_cast<uint64_t>(value >> 63));
   return base64(bytes);
 }
 

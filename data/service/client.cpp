@@ -8,7 +8,6 @@
 namespace quintet::data {
 namespace {
 
-constexpr auto kPause = std::chrono::milliseconds(1);
 constexpr double kSecondsToStop = 10;
 
 }  // namespace
@@ -63,7 +62,7 @@ void ServiceClient::run() {
         if (stopping_ && !stop_began) stop_began = Clock::now();
       }
       if (stop_began && seconds_since(*stop_began) > kSecondsToStop) return;
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kPollPause);
     }
   } catch (...) {
     const std::lock_guard lock(mutex_);

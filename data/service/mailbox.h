@@ -5,6 +5,7 @@
 //   mail.send(rank, Tag::credit, "");
 //   while (auto message = mail.poll()) ...          // from one thread
 
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,9 @@
 namespace quintet::data {
 
 enum class Tag : int { start, credit, batch, waiting, stop, stopped, chunk, chunks_end };
+
+/// Of who polls and finds no message.
+inline constexpr auto kPollPause = std::chrono::milliseconds(1);
 
 struct Message {
   int from = 0;

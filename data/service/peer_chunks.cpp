@@ -24,7 +24,6 @@ PeerChunks::~PeerChunks() {
 }
 
 void PeerChunks::run_poller() {
-  constexpr auto kPause = std::chrono::milliseconds(1);
   constexpr auto kToLeave = std::chrono::seconds(10);
   std::optional<Clock::time_point> leaving_since;
   try {
@@ -36,7 +35,7 @@ void PeerChunks::run_poller() {
         if (exchange_.all_left() && mail_.empty()) return;
         if (now - *leaving_since > kToLeave) return;
       }
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kPollPause);
     }
   } catch (const std::exception& error) {
     fmt::print(stderr, "data: {}\n", error.what());

@@ -11,8 +11,6 @@
 namespace quintet::data {
 namespace {
 
-constexpr auto kIdlePause = std::chrono::milliseconds(1);  // of a rank that has nothing to do
-
 /// Makes this rank's batches in a thread, a few ahead of the slowest shard.
 class Producer {
  public:
@@ -105,7 +103,7 @@ class Server {
       }
       if (deliver()) idle = false;
       tell_what_holds_up();
-      if (idle) std::this_thread::sleep_for(kIdlePause);
+      if (idle) std::this_thread::sleep_for(kPollPause);
     }
     leave();
   }
@@ -199,7 +197,7 @@ class Server {
       if (auto message = mail_.poll())
         receive(std::move(*message));
       else
-        std::this_thread::sleep_for(kIdlePause);
+        std::this_thread::sleep_for(kPollPause);
     }
   }
 

@@ -21,8 +21,6 @@
 namespace quintet::data {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{1} << 20;
-
 /// A file that vanishes when it is closed, written from the front.
 class Spool {
  public:
@@ -58,7 +56,7 @@ int gunzip(const std::string& path, int descriptor) {
   QT_CHECK_AS(ExitCode::kData, file != nullptr, "{}: cannot open: {}", path, std::strerror(errno));
   const std::unique_ptr<gzFile_s, decltype(&gzclose)> closer(file, gzclose);
   Spool spool;
-  std::vector<char> block(kBlockBytes);
+  std::vector<char> block(InputFile::kBlockBytes);
   int read = 0;
   while ((read = gzread(file, block.data(), static_cast<unsigned>(block.size()))) > 0)
     spool.write(block.data(), static_cast<size_t>(read));
@@ -73,7 +71,7 @@ int unzstd(const std::string& path, int descriptor) {
   const std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(),
                                                                      ZSTD_freeDCtx);
   Spool spool;
-  std::vector<char> in(kBlockBytes), out(kBlockBytes);
+  std::vector<char> in(InputFile::kBlockBytes), out(InputFile::kBlockBytes);
   size_t hint = 1;  // 0: a frame has just ended
   while (true) {
     const ssize_t got = ::read(descriptor, in.data(), in.size());

@@ -14,6 +14,8 @@ namespace quintet::data {
 
 class InputFile {
  public:
+  /// Of those in which it is read from end to end.
+  static constexpr size_t kBlockBytes = size_t{1} << 20;
   /// Throws kData: missing, a folder, unreadable, damaged compression; kDisk: no space to decompress.
   explicit InputFile(std::string path);
   InputFile(InputFile&& other) noexcept;

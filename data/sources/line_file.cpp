@@ -11,7 +11,6 @@ namespace quintet::data {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr size_t kScanBytes = size_t{1} << 20;
 
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r") == std::string_view::npos;
@@ -20,7 +19,7 @@ bool is_blank(std::string_view text) {
 /// Appends where the lines begin, without the first `skip` of them and, if asked, the blank ones.
 void find_lines(const InputFile& file, int64_t skip, bool skip_blank_lines,
                 std::vector<int64_t>& starts) {
-  std::vector<char> block(kScanBytes);
+  std::vector<char> block(InputFile::kBlockBytes);
   int64_t line_start = 0, offset = 0;
   bool blank = true;  // so far
   const auto end_line = [&](int64_t next) {
@@ -87,7 +86,7 @@ class LineFile final : public RecordFile {
 
   std::string where(int64_t i) const override {
     const int64_t end = index_.extent(i).begin;
-    std::vector<char> block(std::min(kScanBytes, static_cast<size_t>(end)));
+    std::vector<char> block(std::min(InputFile::kBlockBytes, static_cast<size_t>(end)));
     int64_t newlines = 0;
     for (int64_t offset = 0; offset < end;) {
       const size_t want = std::min(block.size(), static_cast<size_t>(end - offset));

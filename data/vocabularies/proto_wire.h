@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "runtime/base/check.h"
+#include "runtime/base/formats/varint.h"
 
 namespace quintet::data {
 
@@ -39,10 +40,7 @@ class ProtoWriter {
   const std::string& str() const { return out_; }
 
  private:
-  void raw(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) out_.push_back(static_cast<char>(value | 0x80));
-    out_.push_back(static_cast<char>(value));
-  }
+  void raw(uint64_t value) { append_varint(out_, value); }
   std::string out_;
 };
 
