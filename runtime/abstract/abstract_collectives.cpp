@@ -1,5 +1,7 @@
 #include "runtime/abstract/abstract_collectives.h"
 
+#include <algorithm>
+
 #include "kernels/device.h"
 #include "runtime/abstract/step_clock.h"
 
@@ -51,13 +53,22 @@ class AbstractComm final : public Comm {
   static int64_t all(const Members& group, int64_t count) {
     return count * static_cast<int64_t>(group.ranks.size());
   }
+  Links links_of(const std::vector<int>& ranks) const {
+    const auto host_of = [&](int rank) -> const std::string& {
+      return hosts_[static_cast<size_t>(rank)];
+    };
+    const bool together = std::ranges::all_of(
+        ranks, [&](int rank) { return host_of(rank) == host_of(ranks.front()); });
+    return together ? Links::within_host : Links::between_hosts;
+  }
   /// `bytes`: of the global array.
   Pending take(const Members& group, const char* collective, int64_t bytes) const {
     StepClock* clock = ExecutionContext::current().clock;
     if (clock == nullptr || !cost_) return {};
     const int64_t sent = Traffic::sent(collective, bytes, static_cast<int>(group.ranks.size()));
-    const double end = clock->send(cost_(collective, static_cast<double>(sent), group.ranks));
-    return Pending([clock, end] { clock->wait(end); });
+    const auto transfer = clock->send(cost_(collective, static_cast<double>(sent), group.ranks),
+                                      links_of(group.ranks), group.background);
+    return Pending([clock, transfer] { clock->wait(*transfer); });
   }
 
   int rank_;

@@ -17,15 +17,41 @@ void StepClock::work(double flops, double bytes) {
   flops_ += flops;
 }
 
-double StepClock::send(double seconds) {
-  const double start = std::max(links_free_, now_);
-  links_free_ = start + seconds;
-  sending_ += seconds;
-  if (machine_.overlap < 1) wait(start + (1 - machine_.overlap) * seconds);
-  return links_free_;
+void StepClock::Queue::start(Transfer& transfer) {
+  free = transfer.end = std::max(free, transfer.ready) + transfer.seconds;
 }
 
-void StepClock::wait(double moment) {
+void StepClock::Queue::start_background(double moment) {
+  while (!background.empty() && std::max(free, background.front()->ready) < moment) {
+    start(*background.front());
+    background.pop_front();
+  }
+}
+
+std::shared_ptr<StepClock::Transfer> StepClock::send(double seconds, Links links, bool background) {
+  sending_ += seconds;
+  const auto transfer = std::make_shared<Transfer>(Transfer{now_, seconds, links});
+  Queue& queue = queue_of(links);
+  if (background && machine_.overlap == 1) {
+    queue.background.push_back(transfer);
+    return transfer;
+  }
+  queue.start_background(now_);
+  queue.start(*transfer);
+  if (machine_.overlap < 1) wait_until(transfer->end - machine_.overlap * seconds);
+  return transfer;
+}
+
+void StepClock::wait(Transfer& transfer) {
+  Queue& queue = queue_of(transfer.links);
+  while (transfer.end < 0) {
+    queue.start(*queue.background.front());
+    queue.background.pop_front();
+  }
+  wait_until(transfer.end);
+}
+
+void StepClock::wait_until(double moment) {
   exposed_ += std::max(0.0, moment - now_);
   now_ = std::max(now_, moment);
 }

@@ -1,11 +1,16 @@
 #pragma once
-// The time of a simulated step: ops take turns on a rank's device, collectives on its links; an op
-// that needs what a collective brings waits for it. Since a simulated step starts and awaits
+// The time of a simulated step: ops take turns on a rank's device, collectives on the links that they
+// use, those within a host beside those between hosts, and of several that could start those in the
+// background last; an op that needs what a collective brings waits for it. Since a simulated step starts and awaits
 // collectives where a real one does, what is hidden behind ops and what is not follows from it.
 //
 //   StepClock clock(machine);
 //   { const StepClock::Use use(clock); trainer.train(batch); }
 //   clock.seconds(), clock.exposed(), clock.flops()
+
+#include <array>
+#include <deque>
+#include <memory>
 
 #include "runtime/base/execution_context.h"
 #include "runtime/op/op.h"
@@ -25,6 +30,9 @@ struct Machine {
   double overlap = 1;  // part of a collective's time that ops can hide
 };
 
+/// What a collective travels on.
+enum class Links { within_host, between_hosts };
+
 class StepClock {
  public:
   explicit StepClock(const Machine& machine) : machine_(machine) {}
@@ -34,23 +42,38 @@ class StepClock {
   void op(const Cost& cost);
   /// Work outside of ops.
   void work(double flops, double bytes);
-  /// A collective starts once the links are free; the moment when it ends. What cannot overlap ops
-  /// is waited for here.
-  double send(double seconds);
-  /// Nothing goes on before that moment.
-  void wait(double moment);
+  struct Transfer {
+    double ready, seconds;  // it may start then; it takes so long
+    Links links;
+    double end = -1;  // -1: not known yet, others may still overtake it
+  };
+  /// A collective, which starts once its links are free. What cannot overlap ops is waited for here.
+  std::shared_ptr<Transfer> send(double seconds, Links links, bool background);
+  /// Nothing goes on before it has ended.
+  void wait(Transfer& transfer);
   /// A new step.
   void reset();
 
   double seconds() const { return now_; }
   double compute() const { return compute_; }
   double exposed() const { return exposed_; }  // waited for collectives
-  double sending() const { return sending_; }  // the links were busy
+  double sending() const { return sending_; }  // collectives took
   double flops() const { return flops_; }
 
  private:
+  struct Queue {
+    double free = 0;  // when the links are
+    std::deque<std::shared_ptr<Transfer>> background;
+    void start(Transfer& transfer);
+    /// Those in the background that start before `moment`.
+    void start_background(double moment);
+  };
+  Queue& queue_of(Links links) { return queues_[static_cast<size_t>(links)]; }
+  void wait_until(double moment);
+
   Machine machine_;
-  double now_ = 0, links_free_ = 0, compute_ = 0, exposed_ = 0, sending_ = 0, flops_ = 0;
+  std::array<Queue, 2> queues_;
+  double now_ = 0, compute_ = 0, exposed_ = 0, sending_ = 0, flops_ = 0;
 };
 
 }  // namespace quintet

@@ -113,7 +113,7 @@ Tensors run_sharded(const Op& op, const Tensors& inputs, std::vector<ResultShape
       // A sum that is saved for the gradient alone is one of several to be taken together.
       const bool open = op.rule.outputs[i].optional && !plan.results[i].partial.empty();
       if (make[i] && plan.blocks[i] == 0 && !open)
-        outputs[i] = resharded(outputs[i], plan.targets[i]);
+        outputs[i] = resharded(std::move(outputs[i]), plan.targets[i]);
     }
   return outputs;
 }

@@ -1,7 +1,7 @@
 #pragma once
 // All-gathered parameters (ZeRO-3): replicated, or as far as an op needs that, only while it runs. A
-// step gathers in the order of the step before, so the next parameter is prefetched while an op
-// computes.
+// step gathers in the order of the step before, so the next parameters are prefetched while ops
+// compute, as many as the bytes allow.
 //
 //   GatherCache cache;             // of a trainer
 //   cache.begin_step();
@@ -10,7 +10,7 @@
 //   cache.drop(std::move(w));
 //   cache.end_step();
 
-#include <optional>
+#include <deque>
 
 #include "runtime/base/execution_context.h"
 #include "runtime/execution/reshard.h"
@@ -21,6 +21,12 @@ class GatherCache {
  public:
   /// Parameters of this thread's ops are taken from it.
   using Use = ContextMember<&ExecutionContext::gather_cache>;
+
+  /// Two layers of T5 XXL in bfloat16 whose matrices are divided among 8 ranks.
+  static constexpr int64_t kAheadBytes = int64_t{96} << 20;
+
+  /// Prefetches up to `ahead_bytes`, or one parameter that is larger.
+  explicit GatherCache(int64_t ahead_bytes = kAheadBytes) : ahead_bytes_(ahead_bytes) {}
 
   /// Between them the order of the step before is followed; parameters keep their values.
   void begin_step();
@@ -34,19 +40,21 @@ class GatherCache {
   int64_t peak_bytes() const { return peak_; }  // since the step began
 
  private:
-  struct PrefetchRequest {
+  struct Request {
     Tensor parameter;
     Layout to;
+    int64_t bytes;
   };
-  void prefetch_next();
+  void prefetch();
   void drop_prefetched();
-  void count(const Tensor& gathered);
+  void count(int64_t bytes);
 
-  std::vector<PrefetchRequest> order_;  // of the step before, as far as this step has followed it
+  int64_t ahead_bytes_;
+  std::vector<Request> order_;  // of the step before, as far as this step has followed it
   size_t at_ = 0;
   bool in_step_ = false;
-  std::optional<AsyncReshard> prefetched_;  // of order_[at_]
-  int64_t live_ = 0, peak_ = 0;
+  std::deque<AsyncReshard> prefetched_;  // of order_[at_] and those behind it
+  int64_t prefetched_bytes_ = 0, live_ = 0, peak_ = 0;
 };
 
 }  // namespace quintet

@@ -12,6 +12,9 @@ namespace quintet {
 namespace {
 
 constexpr int64_t kBucketBytes = 8 << 20;
+// Gradients that may wait for the links at once. A decoder's backward pass makes them faster than links
+// between hosts take them, an encoder's, of longer rows, slower.
+constexpr int64_t kSentBytes = int64_t{4} << 30;
 
 /// Whether nothing but a sum over all ranks of some mesh axes is missing.
 bool is_all_reduce(const Tensor& x, const Layout& to) {
@@ -48,7 +51,7 @@ void GradientBuckets::finish() {
   for (auto& [leaf, sum] : std::exchange(unfinished_, {})) place(leaf, std::move(sum));
   for (Bucket& bucket : buckets_)
     if (!bucket.waiting.empty()) send(bucket);
-  receive();
+  while (!sent_.empty()) receive_first();
 }
 
 bool GradientBuckets::wait_for_others(const Tensor& leaf, Tensor& grad) {
@@ -86,23 +89,19 @@ void GradientBuckets::send(Bucket& bucket) {
 }
 
 void GradientBuckets::start(std::vector<Part> parts, Tensor all, const Layout& to) {
-  std::optional<AsyncReshard> reshard = AsyncReshard::start(all, to);
-  receive();
-  if (reshard) {
-    sent_.emplace(Sent{std::move(parts), std::move(*reshard)});
-    return;
-  }
-  Tensor placed = resharded(all, to);
-  all = {};
-  store(parts, std::move(placed));
+  if (all.layout() == to) return store(parts, std::move(all));
+  const int64_t bytes = all.bytes();
+  all.count_as(MemoryKind::kGradients);
+  sent_.push_back({std::move(parts), AsyncReshard(std::move(all), to, true), bytes});
+  sent_bytes_ += bytes;
+  while (sent_.size() > 1 && sent_bytes_ > kSentBytes) receive_first();
 }
 
-void GradientBuckets::receive() {
-  if (!sent_) return;
-  Tensor all = sent_->reshard.wait();
-  const std::vector<Part> parts = std::move(sent_->parts);
-  sent_.reset();
-  store(parts, std::move(all));
+void GradientBuckets::receive_first() {
+  Sent first = std::move(sent_.front());
+  sent_.pop_front();
+  sent_bytes_ -= first.bytes;
+  store(first.parts, first.reshard.wait());
 }
 
 void GradientBuckets::store(const std::vector<Part>& parts, Tensor all) {

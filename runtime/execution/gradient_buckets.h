@@ -1,5 +1,6 @@
 #pragma once
-// Gradients of leaves are resharded to their leaves' layouts while the next are computed. Sums over
+// Gradients of leaves are resharded to their leaves' layouts while the next are computed, several at a
+// time. Sums over
 // ranks of small ones are taken together, in buckets: a collective of few bytes takes as long as its
 // messages wait, not as its bytes travel.
 //
@@ -7,7 +8,7 @@
 //   buckets.add(leaf, grad, 0);   // as they appear
 //   buckets.finish();             // leaf.grad() is there
 
-#include <optional>
+#include <deque>
 #include <vector>
 
 #include "runtime/execution/reshard.h"
@@ -45,19 +46,21 @@ class GradientBuckets {
   struct Sent {  // under way
     std::vector<Part> parts;
     AsyncReshard reshard;
+    int64_t bytes;
   };
 
   void place(const Tensor& leaf, Tensor grad);
   bool wait_for_others(const Tensor& leaf, Tensor& grad);
   void send(Bucket& bucket);
   void start(std::vector<Part> parts, Tensor all, const Layout& to);
-  void receive();
+  void receive_first();
   static void store(const std::vector<Part>& parts, Tensor all);
   static void store(const Tensor& leaf, Tensor grad);
 
   std::vector<Waiting> unfinished_;  // more of the leaf is to come
   std::vector<Bucket> buckets_;
-  std::optional<Sent> sent_;
+  std::deque<Sent> sent_;
+  int64_t sent_bytes_ = 0;
 };
 
 }  // namespace quintet

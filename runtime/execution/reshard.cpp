@@ -67,6 +67,12 @@ class Parts {
   StridedCopy split_{};
 };
 
+std::vector<ReshardStep> steps_between(const Tensor& x, const Layout& to) {
+  const Sharding* sharding = ExecutionContext::current().sharding;
+  if (sharding == nullptr || x.absent() || x.layout() == to) return {};
+  return reshard_plan(x.spec(), x.global_slice(), x.layout(), to, sharding->mesh());
+}
+
 }  // namespace
 
 /// One collective: its arrays, and what is packed for it and unpacked from it. The last member goes
@@ -115,46 +121,47 @@ struct AsyncReshard::Work {
   }
 };
 
-Tensor resharded(const Tensor& x, const Layout& to) {
-  const Sharding* sharding = ExecutionContext::current().sharding;
-  if (sharding == nullptr || x.absent() || x.layout() == to) return x;
-  Tensor now = x;
-  for (const ReshardStep& step :
-       reshard_plan(x.spec(), x.global_slice(), x.layout(), to, sharding->mesh())) {
-    const ProfileScope scope(name_of(step.kind), step.bytes);
-    if (StepLog* log = ExecutionContext::current().log) log->reshard(now, step);
-    const Tensor next(x.spec(), step.after, x.global_slice());
-    if (const Mesh* ranks = sharding->ranks(); ranks != nullptr) {
-      AsyncReshard::Work work{now, next};
-      work.start(step, ranks->group(step.axes));
-      work.finish();
-    }
-    now = next;
-  }
-  return now;
+AsyncReshard::AsyncReshard(Tensor x, const Layout& to, bool background)
+    : now_(std::move(x)), steps_(steps_between(now_, to)), background_(background) {
+  if (!steps_.empty()) start_next();
 }
-
-AsyncReshard::AsyncReshard(std::unique_ptr<Work> work) : work_(std::move(work)) {}
+AsyncReshard::AsyncReshard(Tensor x, const ReshardStep& step)
+    : now_(std::move(x)), steps_{step}, background_(false) {
+  start_next();
+}
 AsyncReshard::AsyncReshard(AsyncReshard&&) noexcept = default;
 AsyncReshard& AsyncReshard::operator=(AsyncReshard&&) noexcept = default;
 AsyncReshard::~AsyncReshard() = default;
-const Tensor& AsyncReshard::result() const { return work_->to; }
 
-std::optional<AsyncReshard> AsyncReshard::start(const Tensor& x, const Layout& to) {
-  const Sharding* sharding = ExecutionContext::current().sharding;
-  if (sharding == nullptr || sharding->ranks() == nullptr) return std::nullopt;
-  const std::vector<ReshardStep> plan =
-      reshard_plan(x.spec(), x.global_slice(), x.layout(), to, sharding->mesh());
-  if (plan.size() != 1 || plan[0].kind == ReshardKind::kSlice) return std::nullopt;
-  if (StepLog* log = ExecutionContext::current().log) log->reshard(x, plan[0]);
-  auto work = std::make_unique<Work>(Work{x, Tensor(x.spec(), to, x.global_slice())});
-  work->start(plan[0], sharding->ranks()->group(plan[0].axes));
-  return AsyncReshard(std::move(work));
+void AsyncReshard::start_next() {
+  const ReshardStep& step = steps_[at_];
+  if (StepLog* log = ExecutionContext::current().log) log->reshard(now_, step);
+  const bool in_place = step.kind == ReshardKind::kAllReduce && now_.unique();
+  Tensor to =
+      in_place ? now_.summed(step.after) : Tensor(now_.spec(), step.after, now_.global_slice());
+  work_ = std::make_unique<Work>(Work{std::move(now_), std::move(to)});
+  const Mesh* ranks = ExecutionContext::current().sharding->ranks();
+  if (ranks == nullptr) return;
+  const Group& group = ranks->group(step.axes);
+  work_->start(step, background_ ? group.in_background() : group);
 }
 
 Tensor AsyncReshard::wait() {
-  work_->finish();
-  return std::move(work_->to);
+  for (; at_ < steps_.size(); ++at_) {
+    if (work_ == nullptr) start_next();
+    work_->finish();
+    now_ = std::move(work_->to);
+    work_.reset();
+  }
+  return std::move(now_);
+}
+
+Tensor resharded(Tensor x, const Layout& to) {
+  for (const ReshardStep& step : steps_between(x, to)) {
+    const ProfileScope scope(name_of(step.kind), step.bytes);
+    x = AsyncReshard(std::move(x), step).wait();
+  }
+  return x;
 }
 
 Tensor reshard(const Tensor& x, const Layout& to) {

@@ -5,33 +5,41 @@
 //   Tensor y = reshard(x, Layout::replicated(3));   // all of x on every rank
 
 #include <memory>
-#include <optional>
+#include <vector>
 
+#include "runtime/mesh/reshard_plan.h"
 #include "runtime/tensor/tensor.h"
 
 namespace quintet {
 
 /// `x` in another layout, recorded by a tape. Every rank of the mesh calls it.
 Tensor reshard(const Tensor& x, const Layout& to);
-/// The same for the runtime's own use: not recorded, and x itself where it has that layout.
-Tensor resharded(const Tensor& x, const Layout& to);
+/// The same for the runtime's own use: not recorded, and x itself where it has that layout. A sum is taken
+/// in place where nobody else holds x.
+Tensor resharded(Tensor x, const Layout& to);
 
-/// A change of layout that is one collective, under way while other work goes on.
+/// A change of layout under way while other work goes on: of several collectives the first, the others
+/// follow in wait(). A sum is taken in place where nobody else holds `x`.
 class AsyncReshard {
  public:
-  /// nullopt where the change is something else.
-  static std::optional<AsyncReshard> start(const Tensor& x, const Layout& to);
+  /// `background`: it is not waited for soon (Group::in_background).
+  AsyncReshard(Tensor x, const Layout& to, bool background = false);
   AsyncReshard(AsyncReshard&&) noexcept;
   AsyncReshard& operator=(AsyncReshard&&) noexcept;
   ~AsyncReshard();
-  const Tensor& result() const;  // its values are there after wait()
   Tensor wait();
 
  private:
-  friend Tensor resharded(const Tensor& x, const Layout& to);
+  friend Tensor resharded(Tensor x, const Layout& to);
   struct Work;
-  explicit AsyncReshard(std::unique_ptr<Work> work);
-  std::unique_ptr<Work> work_;
+  AsyncReshard(Tensor x, const ReshardStep& step);
+  void start_next();
+
+  Tensor now_;
+  std::vector<ReshardStep> steps_;
+  size_t at_ = 0;
+  bool background_;
+  std::unique_ptr<Work> work_;  // of steps_[at_]
 };
 
 }  // namespace quintet

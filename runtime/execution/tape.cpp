@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "runtime/execution/gradient_buckets.h"
 #include "runtime/execution/reshard.h"
+#include "runtime/mesh/sharding.h"
 #include "runtime/plan/plan_cache.h"
 
 namespace quintet {
@@ -15,30 +17,48 @@ namespace {
 // Deferred weight gradients hold their operands: so many at most.
 constexpr size_t kMostDeferred = 4;
 
-/// Gradients on their way, by the tensor they belong to. Sums over ranks stay open until the
-/// gradient is used, so that one collective takes the sum of all that arrived.
+/// Gradients on their way, by the tensor they belong to. Sums over ranks stay open until all that the
+/// tensor gets has arrived, so that one collective takes the sum; it is under way until the gradient is
+/// used.
 class Gradients {
  public:
   void add(const Tensor& tensor, Tensor grad) {
-    Tensor& sum = grads_[tensor.id()];
+    Tensor& sum = grads_[tensor.id()].sum;
     if (sum && sum.layout() != grad.layout()) {
-      sum = resharded(sum, tensor.layout());
-      grad = resharded(grad, tensor.layout());
+      sum = resharded(std::move(sum), tensor.layout());
+      grad = resharded(std::move(grad), tensor.layout());
     }
     sum = sum.absent() ? std::move(grad)
                        : GradientBuckets::accumulate(std::move(sum), std::move(grad));
+  }
+  /// Nothing more is added.
+  void complete(const Tensor& tensor) {
+    const auto found = grads_.find(tensor.id());
+    if (found == grads_.end() || found->second.sum.layout() == tensor.layout()) return;
+    found->second.moving.emplace(std::move(found->second.sum), tensor.layout());
+  }
+  /// Whether what there is will be, or is being, brought to the layout of `tensor`.
+  bool moves(const Tensor& tensor) const {
+    const auto found = grads_.find(tensor.id());
+    if (found == grads_.end()) return false;
+    return found->second.moving || found->second.sum.layout() != tensor.layout();
   }
   /// The gradient of `tensor`, in its layout.
   Tensor take(const Tensor& tensor) {
     const auto found = grads_.find(tensor.id());
     if (found == grads_.end()) return {};
-    Tensor grad = std::move(found->second);
+    Arrived arrived = std::move(found->second);
     grads_.erase(found);
-    return resharded(grad, tensor.layout());
+    return arrived.moving ? arrived.moving->wait()
+                          : resharded(std::move(arrived.sum), tensor.layout());
   }
 
  private:
-  std::unordered_map<const void*, Tensor> grads_;
+  struct Arrived {
+    Tensor sum;
+    std::optional<AsyncReshard> moving = {};
+  };
+  std::unordered_map<const void*, Arrived> grads_;
 };
 
 }  // namespace
@@ -63,8 +83,13 @@ class Backward {
   }
 
   void begin(const Node& node) { exchanges_ -= node.exchanges ? 1 : 0; }
-  /// The node's gradient of this input is there, or there is none.
-  void end(const Tensor& input) { --to_come_[input.id()]; }
+  /// The node's gradient of this input is there, or there is none. Whether it was the last.
+  bool end(const Tensor& input) { return --to_come_[input.id()] == 0; }
+  /// The node is done: nothing that runs now is left to hide its weight gradients behind, unless a
+  /// gradient that it `moves` or a later exchange is.
+  void end_node(bool moves) {
+    if (!moves && exchanges_ == 0) compute_deferred();
+  }
   void finish() {
     compute_deferred();
     buckets_.finish();
@@ -79,7 +104,7 @@ class Backward {
   };
   /// Whether it was. What would have to be resharded is computed with the gradient that reshards it.
   bool defer(Task task) {
-    if (exchanges_ == 0 || !is_leaf(task.parameter) || reshards(task)) return false;
+    if (!has_ranks() || !is_leaf(task.parameter) || reshards(task)) return false;
     ++to_come_[task.parameter.id()];
     tasks_.push_back(std::move(task));
     if (tasks_.size() > kMostDeferred) compute_first();
@@ -90,6 +115,10 @@ class Backward {
   }
 
  private:
+  static bool has_ranks() {
+    const Sharding* const sharding = ExecutionContext::current().sharding;
+    return sharding != nullptr && sharding->ranks() != nullptr;
+  }
   static bool reshards(const Task& task) {
     const auto shapes = bind(task.op->name, task.op->rule, task.inputs, task.attrs);
     const Plan& plan = planned(*task.op, task.inputs, shapes, task.attrs, {true},
@@ -160,23 +189,32 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
     nodes_.pop_back();
     running.begin(node);
     Tensors arrived;
-    for (const Tensor& output : node.outputs) arrived.push_back(pending.take(output));
+    for (const Tensor& output : node.outputs) {
+      if (pending.moves(output)) running.compute_deferred();
+      arrived.push_back(pending.take(output));
+    }
     Tensors sent(node.inputs.size());
     if (std::any_of(arrived.begin(), arrived.end(), [](const Tensor& g) { return !g.absent(); }))
       sent = node.op != nullptr         ? node.op->vjp(node, arrived)
              : node.gradient != nullptr ? node.gradient(node, arrived)
                                         : std::move(arrived);  // reshard
     QT_ASSERT(sent.size() == node.inputs.size());
+    bool moves = false;
     for (size_t i = 0; i < sent.size(); ++i) {
       const Tensor& input = node.inputs[i];
-      running.end(input);
-      if (!input.needs_grad() || sent[i].absent()) continue;
-      if (running.is_leaf(input)) {
-        running.add(input, std::move(sent[i]));
-      } else {
-        pending.add(input, std::move(sent[i]));
+      const bool is_last = running.end(input);
+      const bool is_leaf = running.is_leaf(input);
+      if (input.needs_grad() && !sent[i].absent()) {
+        if (is_leaf)
+          running.add(input, std::move(sent[i]));
+        else
+          pending.add(input, std::move(sent[i]));
       }
+      if (is_leaf) continue;
+      if (is_last) pending.complete(input);
+      moves |= pending.moves(input);
     }
+    running.end_node(moves);
   }
   running.finish();
   last_reshard_ = {};

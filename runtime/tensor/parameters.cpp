@@ -13,11 +13,17 @@ bool has_copy(const ParamInfo& info) {
          axes.back().name != axis::kUnmodeled;
 }
 
-/// Memory for this rank's part of a parameter.
+/// A collective takes longer to begin than this many bytes take to travel.
+constexpr int64_t kSmallBytes = 64 << 10;
+
+/// Memory for this rank's part of a parameter: as the rules place it, but a small vector, a norm's scale
+/// or a bias, is whole on every rank; gathering it would cost a collective for each use.
 Tensor memory_for(const std::string& name, const Spec& spec) {
   const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr) return Tensor(spec);
-  const Layout layout = sharding->place(spec);
+  const bool is_small =
+      spec.axes.size() == 1 && spec.elements() * size_of(spec.dtype) <= kSmallBytes;
+  const Layout layout = is_small ? Layout::replicated(1) : sharding->place(spec);
   sharding->block("parameter " + name, spec, layout,
                   full_slice(spec));  // refuses what does not divide
   return Tensor(spec, layout, full_slice(spec));

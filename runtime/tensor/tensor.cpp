@@ -107,6 +107,16 @@ Tensor Tensor::detach() const {
   return leaf;
 }
 
+Tensor Tensor::summed(const Layout& layout) const {
+  QT_ASSERT(layout.dims == impl_->layout.dims);
+  Tensor sum = detach();
+  sum.impl_->layout = layout;
+  sum.impl_->host_value.reset();
+  return sum;
+}
+
+void Tensor::count_as(MemoryKind kind) const { quintet::count_as(impl_->buffer, kind); }
+
 Tensor Tensor::grad() const {
   Tensor grad;
   if (impl_ != nullptr) grad.impl_ = impl_->grad;
@@ -114,7 +124,7 @@ Tensor Tensor::grad() const {
 }
 
 void Tensor::set_grad(Tensor grad) const {
-  if (grad) count_as(grad.impl_->buffer, MemoryKind::kGradients);
+  if (grad) grad.count_as(MemoryKind::kGradients);
   impl_->grad = std::move(grad.impl_);
 }
 

@@ -63,6 +63,10 @@ class Tensor {
   Tensor& set_needs_grad(bool needs_grad);
   /// The same storage under a new identity: a leaf without gradient.
   Tensor detach() const;
+  /// The same storage, where the open sums that `layout` does not leave are going to be taken in place.
+  Tensor summed(const Layout& layout) const;
+  /// What it counts as from now on (memory_meter.h).
+  void count_as(MemoryKind kind) const;
   /// Gradient of a leaf after Tape::backward; absent if none reached it.
   Tensor grad() const;
   void set_grad(Tensor grad) const;

@@ -106,6 +106,7 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
       key_(key),
       device_(Device::current()),
       sharding_(ExecutionContext::current().sharding),
+      gather_cache_(options_.gather_ahead_bytes),
       graph_(
           parameters,
           [this](const HostArrays& batch, Key step_key,

@@ -76,12 +76,63 @@ TEST(LayoutStep, NormsThatAChainClipsByAreSimulatedAsOnRanks) {
 TEST(LayoutStep, WhatCannotOverlapIsExposed) {
   for (const double overlap : {1.0, 0.5, 0.0}) {
     StepClock clock({.flops = 1, .overlap = overlap});
-    const double end = clock.send(4);
+    const auto sent = clock.send(4, Links::between_hosts, false);
     clock.work(3, 0);  // 3 seconds, of which `overlap` run beside the collective
-    clock.wait(end);
+    clock.wait(*sent);
     EXPECT_NEAR(clock.exposed(), overlap == 1 ? 1 : overlap == 0 ? 4 : 2, 1e-9);
     EXPECT_NEAR(clock.seconds(), clock.compute() + clock.exposed(), 1e-9);
   }
+}
+
+TEST(LayoutStep, LinksWithinAHostAndBetweenHostsAreTwo) {
+  StepClock clock({});
+  const auto first = clock.send(4, Links::between_hosts, false),
+             second = clock.send(3, Links::within_host, false),
+             third = clock.send(2, Links::between_hosts, false);
+  clock.wait(*second);
+  EXPECT_EQ(clock.seconds(), 3);
+  clock.wait(*first);
+  EXPECT_EQ(clock.seconds(), 4);
+  clock.wait(*third);
+  EXPECT_EQ(clock.seconds(), 6);
+}
+
+TEST(LayoutStep, WhatIsInTheBackgroundTravelsWhenTheLinksAreFree) {
+  StepClock clock({.flops = 1});
+  const auto first = clock.send(4, Links::between_hosts, true),
+             second = clock.send(4, Links::between_hosts, true);
+  clock.work(1, 0);  // the first has begun
+  const auto urgent = clock.send(2, Links::between_hosts, false);
+  clock.wait(*urgent);
+  EXPECT_EQ(clock.seconds(), 6);  // behind the first, before the second
+  clock.wait(*second);
+  EXPECT_EQ(clock.seconds(), 10);
+  EXPECT_EQ(clock.exposed(), 9);
+  clock.wait(*first);
+  EXPECT_EQ(clock.seconds(), 10);
+}
+
+/// What a step of `layout` waits for links on which a collective takes `seconds`, as a part of its sum.
+double exposed_part(const std::string& layout, double seconds) {
+  const Machine slow{.flops = 1e6};  // an op takes longer than a collective
+  const LayoutRow row = plan_layout(tiny({}), parse_layouts(layout, 4)[0],
+                                    {.hosts = std::vector<std::string>(4, "abstract"),
+                                     .machine = slow,
+                                     .cost = [=](auto, auto, const auto&) { return seconds; }},
+                                    1);
+  int64_t calls = 0;
+  for (const auto& [what, entry] : row.traffic) calls += entry.calls;
+  return row.exposed / (seconds * static_cast<double>(calls));
+}
+
+// Tensor parallelism sums a layer's results forward, which nothing hides, and as many gradients backward.
+TEST(LayoutStep, SumsOfGradientsHideBehindWeightGradients) {
+  EXPECT_LT(exposed_part("1x4:a1p1", 1e-3), 0.7);
+}
+
+// But for the first parameter, the last gradient, the loss and the norm.
+TEST(LayoutStep, GathersAndScattersOfParametersHide) {
+  EXPECT_LT(exposed_part("4x1:a1p2", 1e-3), 0.1);
 }
 
 TEST(LayoutStep, ScoresThatAttentionKeepsTakeTime) {

@@ -72,6 +72,28 @@ TEST_P(Ranks, CollectivesAgreeWithPlainLoops) {
               "");
 }
 
+TEST_F(Nccl, WhatIsInTheBackgroundIsOvertaken) {
+  EXPECT_EQ(over_nccl(2,
+                      [](Comm& comm) {
+                        const Group group = comm.world(), background = group.in_background();
+                        float made = 1, sum = 1, urgent = 2;
+                        // A group's first collective makes what carries it, on all ranks in one order.
+                        background.all_reduce(&made, 1, DType::f32).wait();
+                        group.all_reduce(&made, 1, DType::f32).wait();
+                        const auto start = [&] {
+                          return background.all_reduce(&sum, 1, DType::f32);
+                        };
+                        // On rank 0 it cannot end before the urgent one, which was started later.
+                        Pending first = comm.rank() == 0 ? start() : Pending();
+                        group.all_reduce(&urgent, 1, DType::f32).wait();
+                        EXPECT_EQ(urgent, 4);
+                        if (comm.rank() == 1) first = start();
+                        first.wait();
+                        EXPECT_EQ(sum, 2);
+                      }),
+            "");
+}
+
 TEST_F(Nccl, AnErrorOfItsOwnEndsTheJob) {
   void* fake = dlopen(FAKE_NCCL, RTLD_NOW);
   ASSERT_NE(fake, nullptr) << dlerror();

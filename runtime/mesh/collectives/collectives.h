@@ -118,6 +118,7 @@ class Comm {
     const std::vector<int>& ranks;
     int self;
     const std::string& name;
+    bool background;
   };
   virtual Pending all_reduce(const Members&, const void* from, void* to, int64_t count, DType,
                              Reduction) = 0;
@@ -152,6 +153,13 @@ class Group {
   Comm* comm() const { return comm_; }
   /// The same ranks for data in ordinary memory.
   Group on_host() const { return {comm_ == nullptr ? nullptr : &comm_->host(), ranks_, name_}; }
+  /// The same ranks for what nobody waits for soon, gradients' sums: other collectives overtake it where
+  /// the carrier can (NCCL, on a stream of its own).
+  Group in_background() const {
+    Group group = *this;
+    group.background_ = true;
+    return group;
+  }
 
   // Counts are elements; [size][count] means one block of count elements for each member, in order.
   /// from: [count] -> to: [count], the sum or maximum over all members, the same bits on each. They may
@@ -184,12 +192,13 @@ class Group {
  private:
   bool alone(const void* from, void* to, int64_t count, DType dtype) const;
   void record(const char* collective, int64_t bytes) const;
-  Comm::Members members() const { return {ranks_, self_, name_}; }
+  Comm::Members members() const { return {ranks_, self_, name_, background_}; }
 
   Comm* comm_;
   std::vector<int> ranks_;
   int self_ = 0;
   std::string name_;
+  bool background_ = false;
 };
 
 /// Text of every member of a group, in order; for what is small: names, verdicts, addresses.

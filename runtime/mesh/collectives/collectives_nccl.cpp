@@ -84,15 +84,17 @@ class NcclComm final : public Comm {
   NcclComm(std::unique_ptr<Comm> host, Watchdog& watchdog, Device& device)
       : host_(std::move(host)), watchdog_(watchdog), device_(device) {
     QT_CUDA(cudaGetDevice(&gpu_));
-    QT_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    QT_CUDA(cudaDeviceGetStreamPriorityRange(&lowest_, &highest_));
     poller_ = start_thread("to watch NCCL", [this] { poll(); });
   }
   ~NcclComm() override {
     closed_ = true;
     poller_.join();
-    for (auto& [ranks, comm] : comms_) nccl_.CommAbort(comm);
     for (const Flight& flight : flights_) cudaEventDestroy(flight.done);
-    cudaStreamDestroy(stream_);
+    for (auto& [key, ring] : rings_) {
+      if (ring.comm != nullptr) nccl_.CommAbort(ring.comm);
+      cudaStreamDestroy(ring.stream);
+    }
   }
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
@@ -188,34 +190,44 @@ class NcclComm final : public Comm {
 
   cudaStream_t compute() const { return static_cast<cudaStream_t>(device_.stream().handle); }
 
-  /// The ring or tree of a group; its members' first use of it, all in the same order, makes it.
-  ncclComm_t comm_of(const Members& group) {
+  /// The ring or tree of a group and the stream that its collectives follow each other on.
+  struct Ring {
+    ncclComm_t comm = nullptr;
+    cudaStream_t stream = nullptr;
+  };
+
+  /// Its members' first use of it, all in the same order, makes it. In the background a group has another
+  /// one, so that its sums stop neither itself nor other groups.
+  Ring ring_of(const Members& group) {
     const std::lock_guard lock(mutex_);
-    const auto found = comms_.find(group.ranks);
-    if (found != comms_.end()) return found->second;
+    const std::pair key(group.ranks, group.background);
+    const auto found = rings_.find(key);
+    if (found != rings_.end()) return found->second;
     ncclUniqueId id{};
     if (group.self == 0) QT_NCCL_CALL(GetUniqueId(&id));
     Group(host_.get(), group.ranks, group.name)
         .broadcast(&id, static_cast<int64_t>(sizeof(id)), DType::u8, 0)
         .wait();
-    ncclComm_t comm;
-    QT_NCCL_CALL(CommInitRank(&comm, static_cast<int>(group.ranks.size()), id, group.self));
-    return comms_[group.ranks] = comm;
+    Ring ring;
+    QT_NCCL_CALL(CommInitRank(&ring.comm, static_cast<int>(group.ranks.size()), id, group.self));
+    QT_CUDA(cudaStreamCreateWithPriority(&ring.stream, cudaStreamNonBlocking,
+                                         group.background ? lowest_ : highest_));
+    return rings_[key] = ring;
   }
 
   /// After what the device's stream has been given so far; wait() makes later work there wait.
   template <typename Work>
   Pending start(const Members& group, const char* name, int64_t count, const Work& work) {
-    const ncclComm_t comm = comm_of(group);
+    const auto [comm, stream] = ring_of(group);
     cudaEvent_t ready = record(compute());
-    QT_CUDA(cudaStreamWaitEvent(stream_, ready, 0));
+    QT_CUDA(cudaStreamWaitEvent(stream, ready, 0));
     QT_CUDA(cudaEventDestroy(ready));
-    work(comm, stream_);
-    cudaEvent_t done = record(stream_);
+    work(comm, stream);
+    cudaEvent_t done = record(stream);
     {
       const std::lock_guard lock(mutex_);
       flights_.push_back(
-          {record(stream_),
+          {record(stream),
            std::make_unique<Watchdog::Waiting>(
                watchdog_, Activity{name, group.name, count, sequence_++, step_, group.ranks},
                false)});
@@ -232,19 +244,19 @@ class NcclComm final : public Comm {
     while (!closed_) {
       {
         const std::lock_guard lock(mutex_);
-        while (!flights_.empty() && cudaEventQuery(flights_.front().done) == cudaSuccess) {
-          cudaEventDestroy(flights_.front().done);
-          flights_.pop_front();
-        }
-        for (auto& [ranks, comm] : comms_) {
+        std::erase_if(flights_, [](const Flight& flight) {
+          const bool done = cudaEventQuery(flight.done) == cudaSuccess;
+          if (done) cudaEventDestroy(flight.done);
+          return done;
+        });
+        for (auto& [key, ring] : rings_) {
           ncclResult_t state = ncclSuccess;
-          if (nccl_.CommGetAsyncError(comm, &state) == ncclSuccess && state == ncclSuccess)
+          if (nccl_.CommGetAsyncError(ring.comm, &state) == ncclSuccess && state == ncclSuccess)
             continue;
           if (state == ncclInProgress) continue;
-          watchdog_.end(
-              fmt::format("NCCL: {} ({})", nccl_.GetErrorString(state), nccl_.GetLastError(comm)));
-          nccl_.CommAbort(comm);
-          comms_.erase(ranks);
+          watchdog_.end(fmt::format("NCCL: {} ({})", nccl_.GetErrorString(state),
+                                    nccl_.GetLastError(ring.comm)));
+          nccl_.CommAbort(std::exchange(ring.comm, nullptr));
           return;
         }
       }
@@ -257,11 +269,12 @@ class NcclComm final : public Comm {
   Watchdog& watchdog_;
   Device& device_;
   int gpu_ = 0;
-  cudaStream_t stream_ = nullptr;
+  int lowest_ = 0, highest_ = 0;  // priorities of streams
   int64_t sequence_ = 0;
   std::atomic<int64_t> step_{-1};
   std::mutex mutex_;
-  std::map<std::vector<int>, ncclComm_t> comms_;
+  std::map<std::pair<std::vector<int>, bool>, Ring>
+      rings_;  // by ranks and whether in the background
   std::deque<Flight> flights_;
   std::atomic<bool> closed_{false};
   std::thread poller_;

@@ -45,7 +45,11 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int) {
   std::memset(id, 0, static_cast<size_t>(length));
   return cudaSuccess;
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = *greatest = 0;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   *stream = new FakeStream;
   return cudaSuccess;
 }
