@@ -51,6 +51,9 @@ class HostGroup {
   virtual bool all_ok(bool ok) { return ok; }
   /// The first host's text; all hosts call it.
   virtual std::string of_first(const std::string& text) { return text; }
+  /// A text from one host to another, which calls hear() for it.
+  virtual void tell(int host, const std::string& text);
+  virtual std::string hear(int host);
 };
 
 /// One that no other run has: from time and process.

@@ -6,7 +6,8 @@
 //   const auto writer = format_named("t5x").make({.folder = folder, .tensors = tensors});
 //   writer->begin();                                     // first host; the others wait
 //   for (name of mine) writer->write(name, array);       // each tensor by one host
-//   writer->finish_share();                              // each host; then the first:
+//   writer->finish_share();                              // each host
+//   writer->join(hosts);                                 // all of them together; then the first:
 //   writer->finish();
 
 #include <filesystem>
@@ -32,6 +33,8 @@ class CheckpointWriter {
   virtual void write(const std::string& name, const HostArray& tensor) = 0;
   /// This host's tensors are written: makes them durable.
   virtual void finish_share() = 0;
+  /// All hosts, when each has finished: the first learns of the others' shares what it does not know.
+  virtual void join(HostGroup&) {}
   /// The first host, when all have finished their shares: writes what tells of all tensors. Then files and
   /// their folder are durable.
   virtual void finish() = 0;

@@ -199,7 +199,7 @@ void check_tiling(const std::string& where, const ManifestTensor& tensor) {
 
 ManifestTensor parse_tensor(const std::string& name, const Json& json, const std::string& where,
                             const std::map<std::string, size_t>& file_index,
-                            const std::vector<ManifestFile>& files, Coverage coverage) {
+                            const std::vector<ManifestFile>& files) {
   ManifestTensor tensor;
   try {
     check_tensor_name(name);
@@ -215,7 +215,7 @@ ManifestTensor parse_tensor(const std::string& name, const Json& json, const std
               json.path(), kMaxSlices);
   for (const Json& item : json["slices"].items())
     tensor.slices.push_back(parse_slice(item, tensor, file_index, files));
-  if (coverage == Coverage::whole) check_tiling(json.path(), tensor);
+  check_tiling(json.path(), tensor);
   return tensor;
 }
 
@@ -285,7 +285,7 @@ std::string manifest_text(const Manifest& manifest) {
   }
 }
 
-Manifest parse_manifest(const std::string& text, const std::string& where, Coverage coverage) {
+Manifest parse_manifest(const std::string& text, const std::string& where) {
   check_crc(text, where);
   const Json json = Json::parse(text, where);
   QT_CHECK_AS(ExitCode::kData, json["format"].as_string() == kFormat,
@@ -302,15 +302,13 @@ Manifest parse_manifest(const std::string& text, const std::string& where, Cover
   QT_CHECK_AS(ExitCode::kData, manifest.step >= 0 && manifest.hosts >= 1 && manifest.hosts < 100000,
               "{}: step {} or hosts {} out of range", where, manifest.step, manifest.hosts);
   manifest.files = parse_files(json["files"], manifest.hosts);
-  if (coverage == Coverage::whole)
-    QT_CHECK_AS(ExitCode::kData, static_cast<int64_t>(manifest.files.size()) == manifest.hosts + 1,
-                "{}: lists {} files, {} hosts need {}", where, manifest.files.size(),
-                manifest.hosts, manifest.hosts + 1);
+  QT_CHECK_AS(ExitCode::kData, static_cast<int64_t>(manifest.files.size()) == manifest.hosts + 1,
+              "{}: lists {} files, {} hosts need {}", where, manifest.files.size(), manifest.hosts,
+              manifest.hosts + 1);
   std::map<std::string, size_t> file_index;
   for (size_t i = 0; i < manifest.files.size(); ++i) file_index[manifest.files[i].name] = i;
   for (const auto& [name, tensor] : json["tensors"].members())
-    manifest.tensors[name] =
-        parse_tensor(name, tensor, where, file_index, manifest.files, coverage);
+    manifest.tensors[name] = parse_tensor(name, tensor, where, file_index, manifest.files);
   check_extents_disjoint(manifest, where);
   QT_CHECK_AS(ExitCode::kData, json["state"].is_object(), "{}: state is not an object", where);
   manifest.state_json = json["state"].raw().dump();
@@ -367,7 +365,7 @@ std::string packed(const Manifest& manifest) {
 }
 
 Manifest unpacked(std::string_view bytes) {
-  ByteReader in(std::as_bytes(std::span(bytes)), "the first host's manifest");
+  ByteReader in(std::as_bytes(std::span(bytes)), "another host's manifest");
   const auto number = [&] { return static_cast<int64_t>(in.varint()); };
   const auto text = [&] { return std::string(in.text(in.varint())); };
   const auto list = [&](auto& items, auto read) {

@@ -63,21 +63,18 @@ std::string data_file_name(int64_t host, int64_t hosts);
 
 /// The file's text. Throws ExitCode::kUsage if state_json is not a JSON object.
 std::string manifest_text(const Manifest& manifest);
-/// whole: the slices must tile their tensors. part: one host's share, before they are merged.
-enum class Coverage { whole, part };
 /// Parses and validates everything that does not need the other files: throws ExitCode::kData naming
 /// `where` on any change to the text, an unknown version, names of files that are not ours, slices
-/// that overlap or leave holes, extents outside their file or over each other.
-Manifest parse_manifest(const std::string& text, const std::string& where,
-                        Coverage coverage = Coverage::whole);
+/// that overlap or leave holes in their tensors, extents outside their file or over each other.
+Manifest parse_manifest(const std::string& text, const std::string& where);
 /// folder/MANIFEST.json; checks that the folder's name, if `checkpoint_<n>`, has the same step.
 Manifest read_manifest(const std::filesystem::path& folder);
 
-/// A good manifest as few bytes, for hosts of the same program; and back.
+/// A good manifest, or a host's share of one, as few bytes for hosts of the same program; and back.
 std::string packed(const Manifest& manifest);
 Manifest unpacked(std::string_view bytes);
 
-/// Adds another host's files and slices.
+/// Adds the files and slices of other hosts' shares, in a time that grows with those alone.
 void merge_part(Manifest& whole, Manifest part);
 
 }  // namespace quintet

@@ -80,10 +80,6 @@ std::filesystem::path NativeCheckpointWriter::data_path() const {
   return folder_ / data_file_name(label_.host, share_.hosts);
 }
 
-std::filesystem::path NativeCheckpointWriter::part_path(int host) const {
-  return folder_ / fmt::format("part-{:05}.json", host);
-}
-
 DataFile& NativeCheckpointWriter::data_file() {
   if (!file_) file_.emplace(data_path(), slices_, label_);
   return *file_;
@@ -113,24 +109,24 @@ void NativeCheckpointWriter::finish_share() {
   QT_ASSERT(written_.size() == slices_.size());
   data_file().close();
   share_.files.push_back(sealed(data_path(), slices_, written_));
-  if (label_.host != 0) write_text(part_path(static_cast<int>(label_.host)), manifest_text(share_));
 }
 
-/// Joins the shares, adds state.h5 and the manifest, checks all of it as a reader would.
-void NativeCheckpointWriter::finish() {
-  Manifest whole = share_;
-  for (int host = 1; host < whole.hosts; ++host) {
-    const auto path = part_path(host);
-    File file = File::open_read(path);
-    std::string text(static_cast<size_t>(file.size()), '\0');
-    file.read_at(0, std::as_writable_bytes(std::span(text)));
-    merge_part(whole, parse_manifest(text, path.string(), Coverage::part));
-    remove_tree(path);
+void join_shares(Manifest& share, HostGroup& hosts) {
+  const int self = hosts.index();
+  for (int distance = 1; distance < hosts.count(); distance *= 2) {
+    if (self % (2 * distance) != 0) return hosts.tell(self - distance, packed(share));
+    if (self + distance < hosts.count()) merge_part(share, unpacked(hosts.hear(self + distance)));
   }
-  write_state_file(folder_, whole);
-  whole.files.push_back(sealed(folder_ / kStateName, {}, {}));
-  whole.state_json = state_json_;
-  const std::string text = manifest_text(whole);
+}
+
+void NativeCheckpointWriter::join(HostGroup& hosts) { join_shares(share_, hosts); }
+
+/// Adds state.h5 and the manifest, checks all of it as a reader would.
+void NativeCheckpointWriter::finish() {
+  write_state_file(folder_, share_);
+  share_.files.push_back(sealed(folder_ / kStateName, {}, {}));
+  share_.state_json = state_json_;
+  const std::string text = manifest_text(share_);
   parse_manifest(text, (folder_ / kManifestName).string());  // what we write, we can read
   write_text(folder_ / kManifestName, text);
   sync_folder(folder_);
@@ -152,6 +148,7 @@ int64_t write_checkpoint(const std::filesystem::path& model_dir, int64_t step,
       writer->finish_share();
     });
     stage(hosts, [&] {
+      writer->join(hosts);
       if (hosts.index() != 0) return;
       writer->finish();
       publish(model_dir, step);

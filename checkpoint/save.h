@@ -28,13 +28,13 @@ class NativeCheckpointWriter final : public CheckpointWriter {
   void write(const std::string& name, const HostArray& tensor) override;
   void write(const TensorSlice& slice);
   void finish_share() override;
+  void join(HostGroup& hosts) override;
   void finish() override;
   /// Of this host's file, once its share is finished.
   int64_t bytes() const { return share_.files.at(0).bytes; }
 
  private:
   std::filesystem::path data_path() const;
-  std::filesystem::path part_path(int host) const;
   DataFile& data_file();
 
   std::filesystem::path folder_;
@@ -43,8 +43,14 @@ class NativeCheckpointWriter final : public CheckpointWriter {
   std::string state_json_;
   std::optional<DataFile> file_;
   std::vector<ManifestSlice> written_;
-  Manifest share_;  // this host's, as a manifest of one file
+  Manifest
+      share_;  // this host's, as a manifest of one file; after join() that of hosts after it, too
 };
+
+/// Of all hosts the shares come to the first, in the order of hosts, up a tree: in each round every other
+/// host that is left hands what it has to the one before it. The first hears log2 n times, of each share
+/// once.
+void join_shares(Manifest& share, HostGroup& hosts);
 
 /// Writes `checkpoint_<step>/` with the other hosts and returns the bytes of this host's file. On any
 /// failure, here or on another host, throws and leaves nothing behind that was not there before.

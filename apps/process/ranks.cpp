@@ -38,6 +38,18 @@ class Writers final : public HostGroup {
     return failed == 0;
   }
   std::string of_first(const std::string& text) override { return text_of_first(group_, text); }
+  void tell(int host, const std::string& text) override {
+    const auto bytes = std::ssize(text);
+    group_.send(&bytes, 1, DType::i64, host).wait();
+    group_.send(text.data(), bytes, DType::u8, host).wait();
+  }
+  std::string hear(int host) override {
+    int64_t bytes = 0;
+    group_.receive(&bytes, 1, DType::i64, host).wait();
+    std::string text(static_cast<size_t>(bytes), '\0');
+    group_.receive(text.data(), bytes, DType::u8, host).wait();
+    return text;
+  }
 
  private:
   std::unique_ptr<Comm> comm_;

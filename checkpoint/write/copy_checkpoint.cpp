@@ -120,6 +120,7 @@ void copy_checkpoint(const CheckpointReader& from, const WriteFormat& format, Wr
     writer->finish_share();
   });
   stage(hosts, [&] {
+    writer->join(hosts);
     if (leads) writer->finish();
   });
   stage(hosts, [&] { read_back(request, crcs); });

@@ -13,6 +13,7 @@
 #include "checkpoint/hdf5_writer.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/region_reader.h"
+#include "checkpoint/save.h"
 #include "tests/checkpoint/scratch.h"
 #include "tests/checkpoint/thread_hosts.h"
 
@@ -69,6 +70,65 @@ TEST(ManifestOfManyRanks, IsReadAndSentInFewBytes) {
   EXPECT_LT(bytes.size() * 4, text.size());
   for (const size_t cut : {size_t{1}, bytes.size() / 2, bytes.size() - 1})
     testing::error_of(ExitCode::kData, [&] { unpacked(bytes.substr(0, cut)); });
+}
+
+/// Host 0 of many, whose others have handed on what they have.
+class FirstOfMany final : public HostGroup {
+ public:
+  explicit FirstOfMany(int count, int64_t tensors) : count_(count), tensors_(tensors) {}
+  int count() const override { return count_; }
+  Manifest share(int host) const {
+    Manifest manifest{.step = 3, .run_id = "r", .hosts = count_, .files = {}, .tensors = {}};
+    manifest.files = {{data_file_name(host, count_), tensors_ * 16, 5}};
+    for (int64_t i = 0; i < tensors_; ++i)
+      manifest.tensors[fmt::format("target/layer_{}/kernel", i)] = {
+          .shape = {count_, 4},
+          .slices = {{.dataset = fmt::format("target/layer_{}/kernel", i),
+                      .origin = {host, 0},
+                      .sizes = {1, 4},
+                      .crc = 77,
+                      .extents = {{i * 16, 16}}}}};
+    return manifest;
+  }
+  std::string hear(int host) override {
+    Manifest joined = share(host);
+    for (int next = host + 1; next < std::min(2 * host, count_); ++next)
+      merge_part(joined, share(next));
+    texts.push_back(packed(joined));
+    return texts.back();
+  }
+  std::vector<std::string> texts;
+
+ private:
+  int count_;
+  int64_t tensors_;
+};
+
+TEST(ManifestOfManyRanks, IsJoinedFromSharesOnce) {
+  for (const int count : {2, 5, 512, 4096}) {
+    FirstOfMany hosts(count, 20);
+    Manifest whole = hosts.share(0);
+    join_shares(whole, hosts);
+    ASSERT_EQ(std::ssize(whole.files), count);
+    for (int host = 0; host < count; ++host) {
+      EXPECT_EQ(whole.files[static_cast<size_t>(host)].name, data_file_name(host, count));
+      for (const auto& [name, tensor] : whole.tensors)
+        EXPECT_EQ(tensor.slices[static_cast<size_t>(host)].origin[0], host) << name;
+    }
+    int rounds = 0;
+    size_t bytes = 0, of_shares = 0;
+    while ((1 << rounds) < count) ++rounds;
+    for (const std::string& text : hosts.texts) bytes += text.size();
+    for (int host = 1; host < count; ++host) of_shares += packed(hosts.share(host)).size();
+    EXPECT_EQ(std::ssize(hosts.texts), rounds);
+    EXPECT_LE(bytes, of_shares);
+    const auto start = std::chrono::steady_clock::now();
+    Manifest again = hosts.share(0);
+    for (const std::string& text : hosts.texts) merge_part(again, unpacked(text));
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    fmt::print("{} hosts: {} messages, {:.1f} MB, {:.3f} s\n", count, rounds,
+               static_cast<double>(bytes) / 1e6, seconds.count());
+  }
 }
 
 TEST(ManifestOfManyRanks, HasNoSliceTwiceNorBesideTheGrid) {

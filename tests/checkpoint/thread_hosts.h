@@ -5,8 +5,11 @@
 
 #include <atomic>
 #include <barrier>
+#include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -22,6 +25,9 @@ class ThreadHosts : public HostGroup {
     std::barrier<> barrier;
     std::atomic<bool> ok{true};
     std::string text;  // the first host's
+    std::mutex mutex;
+    std::condition_variable told;
+    std::map<std::pair<int, int>, std::string> texts;  // under way, by {from, to}
   };
   ThreadHosts(std::shared_ptr<Meeting> meeting, int index, int count)
       : meeting_(std::move(meeting)), index_(index), count_(count) {}
@@ -42,6 +48,16 @@ class ThreadHosts : public HostGroup {
     std::string first = meeting_->text;
     meeting_->barrier.arrive_and_wait();
     return first;
+  }
+  void tell(int host, const std::string& said) override {
+    const std::lock_guard lock(meeting_->mutex);
+    meeting_->texts[{index_, host}] = said;
+    meeting_->told.notify_all();
+  }
+  std::string hear(int host) override {
+    std::unique_lock lock(meeting_->mutex);
+    meeting_->told.wait(lock, [&] { return meeting_->texts.contains({host, index_}); });
+    return meeting_->texts.extract({host, index_}).mapped();
   }
 
  private:
