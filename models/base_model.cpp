@@ -1,5 +1,7 @@
 #include "models/base_model.h"
 
+#include <algorithm>
+
 #include "models/features.h"
 #include "runtime/execution/tape.h"
 #include "runtime/mesh/sharding.h"
@@ -27,24 +29,20 @@ double count_tokens(const HostArray& array, Rows rows) {
 
 using CountedFeatures = std::vector<std::pair<std::string, std::string>>;
 
-/// T5X's compute_base_metrics. `features`: see BaseModel::counted_features.
-Metrics base_metrics(const HostArrays& batch, Rows rows, const CountedFeatures& features,
-                     const LossNormalizingFactor& factor, const ops::CrossEntropyResult& result) {
-  const HostArray weights = unscaled_loss_weights(batch, factor);
+/// kLossCounts numbers of this rank's rows; of features that a model counts fewer of, 0.
+std::vector<double> count_rows(const HostArrays& batch, const HostArray& weights, Rows rows,
+                               const CountedFeatures& features) {
   const int64_t length = weights.shape[1];
-  const auto local_rows = static_cast<double>(rows.end - rows.begin);
-  const double batch_size = local_rows * static_cast<double>(batch_part().count);
-  std::vector<double> counts(2);  // in this rank's rows: sum of the weights, those that are not 0
+  std::vector<double> counts(2);
   for (int64_t i = rows.begin * length; i < rows.end * length; ++i) {
     const float w = weights.as<float>()[static_cast<size_t>(i)];
     counts[0] += static_cast<double>(w);
     counts[1] += w != 0 ? 1 : 0;
   }
-  std::vector<std::pair<std::string, double>> counted;  // features, and their positions in all rows
   for (const auto& [name, source] : features) {
     const HostArray& tokens = feature(batch, source);
     // A packed row holds as many examples as its last segment says.
-    double examples = local_rows;
+    auto examples = static_cast<double>(rows.end - rows.begin);
     if (source.ends_with("_segment_ids")) {
       examples = 0;
       const auto ids = tokens.as<int32_t>();
@@ -53,15 +51,41 @@ Metrics base_metrics(const HostArrays& batch, Rows rows, const CountedFeatures& 
                                                           ids.begin() + (r + 1) * tokens.shape[1]));
     }
     counts.insert(counts.end(), {count_tokens(tokens, rows), examples});
-    counted.emplace_back(name, batch_size * static_cast<double>(tokens.shape[1]));
   }
-  const double all_targets = batch_size * static_cast<double>(length);
+  QT_ASSERT(counts.size() <= kLossCounts);
+  counts.resize(kLossCounts);
+  return counts;
+}
+
+/// Of the rows of all ranks: what they agreed on before the step, or are asked now.
+std::vector<double> counts_of(const HostArrays& batch, Rows rows, const CountedFeatures& features,
+                              const LossNormalizingFactor& factor) {
+  if (const auto agreed = batch.find(kStepCounts); agreed != batch.end()) {
+    const auto all = agreed->second.as<double>();
+    const auto first = static_cast<size_t>(rows.begin / (rows.end - rows.begin)) * kLossCounts;
+    return {all.begin() + static_cast<std::ptrdiff_t>(first),
+            all.begin() + static_cast<std::ptrdiff_t>(first + kLossCounts)};
+  }
+  std::vector<double> counts =
+      count_rows(batch, unscaled_loss_weights(batch, factor), rows, features);
   sum_over_batch(counts);
+  return counts;
+}
+
+/// T5X's compute_base_metrics. `features`: see BaseModel::counted_features.
+Metrics base_metrics(const HostArrays& batch, Rows rows, const CountedFeatures& features,
+                     const LossNormalizingFactor& factor, const ops::CrossEntropyResult& result) {
+  const std::vector<double> counts = counts_of(batch, rows, features, factor);
+  const double batch_size =
+      static_cast<double>(rows.end - rows.begin) * static_cast<double>(batch_part().count);
+  const double all_targets =
+      batch_size * static_cast<double>(feature(batch, "decoder_target_tokens").shape[1]);
   const double weight_sum = counts[0];
   Metrics metrics{{"non_padding_fraction/loss_weights", {weight_sum, all_targets}}};
   Metric overall;
-  for (size_t i = 0; i < counted.size(); ++i) {
-    const auto& [name, positions] = counted[i];
+  for (size_t i = 0; i < features.size(); ++i) {
+    const auto& [name, source] = features[i];
+    const double positions = batch_size * static_cast<double>(feature(batch, source).shape[1]);
     const Metric fraction =
         metrics["non_padding_fraction/" + name] = {counts[2 + 2 * i], positions};
     overall.total += fraction.total;
@@ -141,9 +165,27 @@ LossOutput BaseModel::with_routings(LossOutput output, const std::vector<LayerRo
   return output;
 }
 
+StepFlags BaseModel::agree(HostArrays* batch, int64_t microbatches, const StepFlags& own) const {
+  const int64_t parts = std::max<int64_t>(microbatches, 1);
+  HostArray counts(DType::f64, {parts, static_cast<int64_t>(kLossCounts)});
+  if (batch != nullptr) {
+    const HostArray weights = unscaled_loss_weights(*batch, options_.loss_normalizing_factor);
+    const CountedFeatures features = counted_features(*batch);
+    const int64_t rows = Rows::all(*batch).end / parts;
+    for (int64_t part = 0; part < parts; ++part)
+      std::ranges::copy(count_rows(*batch, weights, {part * rows, (part + 1) * rows}, features),
+                        counts.as<double>().begin() + part * static_cast<int64_t>(kLossCounts));
+  }
+  const StepFlags agreed = agree_on_step(own, counts.as<double>());
+  if (batch != nullptr) (*batch)[kStepCounts] = std::move(counts);
+  return agreed;
+}
+
 Metrics BaseModel::eval_fn(const HostArrays& batch) const {
   Tape::Recording paused(nullptr);
-  return loss_fn(batch, Rows::all(batch), {}).metrics(batch);
+  HostArrays counted = batch;
+  agree(&counted, 1, {});
+  return loss_fn(counted, Rows::all(batch), {}).metrics(counted);
 }
 
 std::vector<double> BaseModel::TokenScores::sums() const {

@@ -11,6 +11,7 @@
 #include "models/loss_weights.h"
 #include "models/network.h"
 #include "runtime/metrics/metric.h"
+#include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
 
@@ -52,6 +53,9 @@ class BaseModel {
   /// ranks. With a tape recording, the loss can be differentiated. Throws kData naming a missing
   /// feature.
   LossOutput loss_fn(const HostArrays& batch, Rows rows, const Context& context) const;
+  /// Before a step on `batch` (null: this rank has none): what the loss counts in the rows of all ranks
+  /// joins the batch (kStepCounts), and the ranks' flags are agreed on, in one collective.
+  StepFlags agree(HostArrays* batch, int64_t microbatches, const StepFlags& own) const;
   /// Teacher-forced metrics without dropout.
   Metrics eval_fn(const HostArrays& batch) const;
   /// Log-probability of each target, times its loss weight; by this rank alone, not on a mesh.

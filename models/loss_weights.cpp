@@ -27,9 +27,14 @@ void average_per_sequence(HostArray& weights, const HostArray* segments) {
   }
 }
 
-/// Over the rows of all ranks.
-double sum(const HostArray& weights) {
+/// Over the rows of all ranks, unless they have agreed on it.
+double sum(const HostArrays& batch, const HostArray& weights) {
   double total = 0;
+  if (const auto counts = batch.find(kStepCounts); counts != batch.end()) {
+    const auto agreed = counts->second.as<double>();
+    for (size_t i = 0; i < agreed.size(); i += kLossCounts) total += agreed[i];
+    return total;
+  }
   for (const float w : weights.as<float>()) total += static_cast<double>(w);
   sum_over_batch({&total, 1});
   return total;
@@ -82,7 +87,7 @@ LossWeights loss_weights(const HostArrays& batch, const LossNormalizingFactor& f
   if (const auto* special = std::get_if<SpecialLossNormalizingFactor>(&factor))
     result.factor = *special == SpecialLossNormalizingFactor::kNumTotalTargetTokens
                         ? static_cast<double>(result.weights.elements() * batch_part().count)
-                        : sum(result.weights);
+                        : sum(batch, result.weights);
   QT_CHECK_AS(ExitCode::kData, result.factor != 0,
               "loss_normalizing_factor is 0: the batch has no target to take a loss of");
   return result;

@@ -24,6 +24,10 @@ struct LossWeights {
   double factor = 1;  // what the summed loss is divided by
 };
 
+/// Numbers of a microbatch in a batch's kStepCounts: the sum of its loss weights, those that are not
+/// 0, and tokens and examples of at most two features.
+inline constexpr size_t kLossCounts = 6;
+
 /// The weights of this rank's rows, the factor of all. From the features decoder_target_tokens,
 /// decoder_loss_weights (where absent: targets > 0) and, for AVERAGE_PER_SEQUENCE of packed batches,
 /// decoder_segment_ids. Throws kData naming a missing feature, and when the factor is zero.

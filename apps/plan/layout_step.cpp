@@ -53,11 +53,12 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
                   abstract_optimizer(trained.optimizer), what.options, key_from_seed(1));
   for (int step = 0; step < 2; ++step) {
-    const HostArrays batch = local_rows(what.batch(step));
+    HostArrays batch = local_rows(what.batch(step));
     meter.reset_peak();
     comm->traffic().reset();
     clock.reset();
     const DeviceCounts before = device.counters().read();
+    trained.model->agree(&batch, what.options.num_microbatches, {});
     trainer.train(batch);
     row.counts = device.counters().read() - before;
   }
@@ -87,12 +88,14 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, LayoutRow& 
     StepTimes now;
     const ContextMember<&ExecutionContext::waited> use_waited(now.exposed);
     const auto start = Clock::now();
-    const HostArrays batch = local_rows(what.batch(step));
+    HostArrays batch = local_rows(what.batch(step));
     now.data = seconds_since(start);
     const DeviceCounts before = comm.device().counters().read();
+    trained.model->agree(&batch, 1, {});
     trainer.train(batch);
     now.seconds = seconds_since(start);
     row.counts = comm.device().counters().read() - before;
+    row.messages = comm.traffic().messages();
     if (step >= 2) times.push_back(now);
   }
   row.memory = meter.peak();

@@ -149,6 +149,7 @@ std::string layout_json(const LayoutRow& row, bool best,
                             {"over", what.second},
                             {"calls", entry.calls},
                             {"bytes", entry.bytes}});
+  if (row.messages > 0) json["messages"] = row.messages;
   json["exposed_communication"] = row.compute > 0 ? row.exposed / row.compute : 0;
   json.update(counts_json(row.counts, 1));
   for (int kind = 0; kind < kMemoryKinds; ++kind)

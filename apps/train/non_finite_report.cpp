@@ -6,6 +6,7 @@
 #include "runtime/base/files/atomic_file.h"
 #include "runtime/base/formats/crc32c.h"
 #include "runtime/base/formats/json.h"
+#include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
 namespace {
@@ -33,7 +34,8 @@ nlohmann::ordered_json described(const HostArray& array) {
 
 void NonFiniteReport::add(const BadStep& bad, const HostArrays& batch) {
   nlohmann::ordered_json features = nlohmann::ordered_json::object();
-  for (const auto& [name, array] : batch) features[name] = described(array);
+  for (const auto& [name, array] : batch)
+    if (name != kStepCounts) features[name] = described(array);
   const nlohmann::ordered_json step = {{"step", bad.step},
                                        {"tensor", bad.tensor},
                                        {"loss", json_number(bad.loss)},

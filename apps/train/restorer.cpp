@@ -157,6 +157,7 @@ void restore(TrainRun& run, const BatchSourceFn& batch_source) {
   } else if (run.config.checkpoint.restore && !run.config.checkpoint.restore->path.empty()) {
     warm_start(run, *run.config.checkpoint.restore);
   }
+  run.state.data_position = run.batches->position();
   run.total_steps = run.config.relative_steps ? run.state.first_step + *run.config.relative_steps
                                               : run.config.total_steps;
   QT_CHECK(run.trainer->step() <= run.total_steps,

@@ -27,7 +27,6 @@ void Saver::save_if_good() {
 void Saver::save(bool wait) {
   run_.summaries->flush();
   run_.state.step = run_.step();
-  run_.state.data_position = run_.batches->position();
   run_.state.metrics_bytes = run_.summaries->metrics_bytes();
   run_.state.actions = action_states(run_.config.actions);
   const std::string dtype =

@@ -29,8 +29,7 @@ int TrainLoop::run() {
     return saved_run_again(*stop_reason());
   summarizer_->begin_window();
   while (run_.step() < run_.total_steps && run_.stop_early.empty()) {
-    if (const auto reason = stop_reason()) return saved_run_again(*reason);
-    train_step();
+    if (const auto reason = train_step()) return saved_run_again(*reason);
     run_.checkpoints->poll();
     if (run_.due(run_.config.stats_period)) summarizer_->summarize();
     if (saver_.due()) saver_.save_if_good();
@@ -58,11 +57,14 @@ void TrainLoop::show_progress() {
 }
 
 std::optional<std::string> TrainLoop::stop_reason() {
-  const std::optional<std::string> own = run_.stop.reason();
-  const int64_t agreed = run_.ranks.highest(non_finite_.ruined() ? 2 : own ? 1 : 0);
-  if (agreed == 2) non_finite_.stop_on_ruined_update();
-  if (agreed == 0) return std::nullopt;
-  return own.value_or("a signal to another rank");
+  const int64_t agreed = run_.ranks.highest(non_finite_.ruined() ? 2 : run_.stop.reason() ? 1 : 0);
+  return stop_reason({.stop = agreed == 1, .ruined = agreed == 2});
+}
+
+std::optional<std::string> TrainLoop::stop_reason(const StepFlags& agreed) {
+  if (agreed.ruined) non_finite_.stop_on_ruined_update();
+  if (!agreed.stop) return std::nullopt;
+  return run_.stop.reason().value_or("a signal to another rank");
 }
 
 bool TrainLoop::evaluate() {
@@ -80,10 +82,16 @@ std::optional<data::Batch> TrainLoop::next_batch() {
   return batch;
 }
 
-void TrainLoop::train_step() {
+std::optional<std::string> TrainLoop::train_step() {
   if (run_.ranks.comm() != nullptr) run_.ranks.comm()->set_step(run_.step());
   auto batch = next_batch();
-  QT_CHECK_AS(ExitCode::kData, batch.has_value(),
+  const StepFlags agreed = run_.config.model->model->agree(batch ? &batch->features : nullptr,
+                                                           run_.config.trainer.num_microbatches,
+                                                           {.stop = run_.stop.reason().has_value(),
+                                                            .ended = !batch.has_value(),
+                                                            .ruined = non_finite_.ruined()});
+  if (auto reason = stop_reason(agreed)) return reason;
+  QT_CHECK_AS(ExitCode::kData, !agreed.ended,
               "task '{}', split '{}': the training data ended at step {}; it must repeat",
               run_.config.train_dataset.mixture_or_task_name, run_.config.train_dataset.split,
               run_.step());
@@ -104,6 +112,7 @@ void TrainLoop::train_step() {
     run_.progress->update(run_.step(), summarizer_->detail());
   else
     run_.progress->update(run_.step());
+  return std::nullopt;
 }
 
 void TrainLoop::check_ranks() {

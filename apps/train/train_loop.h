@@ -34,12 +34,15 @@ class TrainLoop {
  private:
   void show_progress();
   std::optional<data::Batch> next_batch();
-  void train_step();
+  /// Why there was none: all ranks stop at the same step, whichever was asked to.
+  std::optional<std::string> train_step();
   /// Ranks look at each other.
   void check_ranks();
   bool evaluate();  // false: asked to stop on the way
-  /// All ranks stop at the same step, whichever was asked to.
+  /// Asks all ranks.
   std::optional<std::string> stop_reason();
+  /// What they have agreed on before a step.
+  std::optional<std::string> stop_reason(const StepFlags& agreed);
   int saved_run_again(const std::string& reason);
 
   TrainRun run_;

@@ -101,4 +101,18 @@ int64_t Sharding::index_in(const MeshAxes& axes) const {
   return index;
 }
 
+MeshAxes Sharding::axes() const {
+  MeshAxes axes;
+  for (const Axis& axis : mesh_)
+    if (axis.size > 1) axes.push_back(axis.name);
+  return axes;
+}
+
+bool Sharding::has_first_copy(const MeshAxes& axes, const MeshAxes& ranks) const {
+  MeshAxes others;
+  for (const std::string& axis : ranks)
+    if (std::find(axes.begin(), axes.end(), axis) == axes.end()) others.push_back(axis);
+  return index_in(others) == 0;
+}
+
 }  // namespace quintet

@@ -33,6 +33,8 @@ class Sharding {
   };
 
   const Axes& mesh() const { return mesh_; }
+  /// Those of the mesh that have more than one rank.
+  MeshAxes axes() const;
   const Mesh* ranks() const { return ranks_; }
   int64_t size() const;
   /// Plans that were made for it (runtime/plan/plan_cache.h). It is one rank's, so one thread's.
@@ -47,6 +49,9 @@ class Sharding {
               const Block& global_slice) const;
   /// Which of the blocks that `axes` make is this rank's.
   int64_t index_in(const MeshAxes& axes) const;
+  /// Of the ranks along `ranks` that hold the same block of an array which `axes` shard, whether this is
+  /// the first: who counts it where each block counts once.
+  bool has_first_copy(const MeshAxes& axes, const MeshAxes& ranks) const;
 
  private:
   Axes mesh_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "kernels/gpu/gpu_kernels.h"
@@ -40,10 +41,42 @@ std::vector<double> squares_on_cpu(std::span<const ParamSlot> params) {
   return squares;
 }
 
+/// The squares of all gradients together, in one collective: each block is counted by one of the ranks
+/// that hold it.
+class TotalOverRanks {
+ public:
+  TotalOverRanks(std::span<const ParamSlot> params, Reducer* reducer) : reducer_(reducer) {
+    for (const ParamSlot& slot : params) {
+      axes_.push_back(slot.shard_axes());
+      for (const std::string& axis : axes_.back())
+        if (std::find(ranks_.begin(), ranks_.end(), axis) == ranks_.end()) ranks_.push_back(axis);
+    }
+    std::sort(ranks_.begin(), ranks_.end());  // the same group whatever the first parameter is
+    QT_ASSERT(ranks_.empty() || reducer != nullptr);
+  }
+  /// Whether this rank counts the block of parameter number `param`.
+  bool counts(size_t param) const {
+    return ranks_.empty() || reducer_->counts(axes_[param], ranks_);
+  }
+  void sum(double& total) const {
+    if (!ranks_.empty()) reducer_->sum({&total, 1}, ranks_);
+  }
+  void sum_on_device(double& total) const {
+    if (!ranks_.empty()) reducer_->sum_on_device({&total, 1}, ranks_);
+  }
+
+ private:
+  Reducer* reducer_;
+  std::vector<MeshAxes> axes_;
+  MeshAxes ranks_;  // along which something is sharded
+};
+
 /// Squares and marks in a device's memory, and what they come to.
 class DeviceCheck {
  public:
-  DeviceCheck(Device& device, std::span<const ParamSlot> params, const int32_t* marks)
+  /// Of the gradients that `counts` names; the others are taken for zero.
+  DeviceCheck(Device& device, std::span<const ParamSlot> params, const int32_t* marks,
+              const std::function<bool(size_t)>& counts)
       : device_(device), marks_(marks), order_(params.size()) {
     std::vector<MeshAxes> axes;
     for (const ParamSlot& slot : params) axes.push_back(slot.shard_axes());
@@ -53,7 +86,7 @@ class DeviceCheck {
                      [&](size_t a, size_t b) { return axes[a] < axes[b]; });
     std::vector<View> gradients;
     for (const size_t i : order_) {
-      gradients.push_back(params[i].grad);
+      gradients.push_back(counts(i) ? params[i].grad : View::none());
       axes_.push_back(std::move(axes[i]));
     }
     const int64_t n = std::ssize(order_);
@@ -75,9 +108,10 @@ class DeviceCheck {
     }
   }
 
-  GradientSummary summary() {
+  GradientSummary summary(const TotalOverRanks& ranks) {
     device_.kernels().summarize_gradients(squares_, marks_, std::ssize(order_), summary_,
                                           device_.stream());
+    ranks.sum_on_device(summary_->squares);
     GradientSummary summary;
     device_.copy_out(&summary, summary_, sizeof summary);
     return summary;
@@ -121,15 +155,23 @@ std::string first_marked(std::span<const ParamSlot> params, std::span<const int3
   return marked == marks.end() ? "" : params[static_cast<size_t>(marked - marks.begin())].name;
 }
 
+std::vector<double> squares_of_each(Device& device, std::span<const ParamSlot> params,
+                                    Reducer* reducer) {
+  DeviceCheck all(device, params, nullptr, [](size_t) { return true; });
+  all.sum(reducer);
+  return all.squares();
+}
+
 GradientCheck check_on(Device& device, std::span<const ParamSlot> params,
                        const GradientCheckOptions& options) {
-  DeviceCheck on_device(device, params, options.marks);
-  on_device.sum(options.reducer);
-  const GradientSummary summary = on_device.summary();
+  const TotalOverRanks ranks(params, options.reducer);
+  DeviceCheck on_device(device, params, options.marks, [&](size_t i) { return ranks.counts(i); });
+  const GradientSummary summary = on_device.summary(ranks);
   GradientCheck check;
   check.norm = std::sqrt(summary.squares);
   check.all_finite = std::isfinite(summary.squares);
-  if (options.each || !check.all_finite) check.squares = on_device.squares();
+  if (options.each || !check.all_finite)
+    check.squares = squares_of_each(device, params, options.reducer);
   if (!check.all_finite) check.first_bad = first_not_finite(params, check.squares);
   if (summary.any_marked != 0) check.first_marked = first_marked(params, on_device.marks());
   return check;
@@ -138,13 +180,19 @@ GradientCheck check_on(Device& device, std::span<const ParamSlot> params,
 GradientCheck check_on_cpu(std::span<const ParamSlot> params, const GradientCheckOptions& options) {
   GradientCheck check;
   check.squares = squares_on_cpu(params);
-  Bucket bucket;
+  const TotalOverRanks ranks(params, options.reducer);
+  double total = 0;
   for (size_t i = 0; i < params.size(); ++i)
-    bucket.add({&check.squares[i], 1}, params[i].shard_axes());
-  bucket.sum(options.reducer);
-  const double total = std::accumulate(check.squares.begin(), check.squares.end(), 0.0);
+    if (ranks.counts(i)) total += check.squares[i];
+  ranks.sum(total);
   check.norm = std::sqrt(total);
   check.all_finite = std::isfinite(total);
+  if (options.each || !check.all_finite) {
+    Bucket bucket;
+    for (size_t i = 0; i < params.size(); ++i)
+      bucket.add({&check.squares[i], 1}, params[i].shard_axes());
+    bucket.sum(options.reducer);
+  }
   if (!check.all_finite) check.first_bad = first_not_finite(params, check.squares);
   if (options.marks != nullptr)
     check.first_marked = first_marked(params, {options.marks, params.size()});

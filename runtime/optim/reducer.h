@@ -26,6 +26,9 @@ class Reducer {
   virtual void max(std::span<double> values, const MeshAxes& axes) = 0;
   /// As sum, of values in the current device's memory; queued on its stream, not waited for.
   virtual void sum_on_device(std::span<double> values, const MeshAxes& axes) = 0;
+  /// Whether this rank counts a block that `axes` shard where each counts once among the ranks along
+  /// `ranks`: one of those that hold copies does.
+  virtual bool counts(const MeshAxes& axes, const MeshAxes& ranks) const = 0;
   /// Nothing is computed: values have a number but do not exist.
   virtual bool is_abstract() const { return false; }
 };

@@ -1,5 +1,6 @@
 #include "runtime/trainer/batch_rows.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "runtime/execution/rank_sums.h"
@@ -42,6 +43,19 @@ HostArrays local_rows(const HostArrays& batch, int64_t microbatches) {
 void sum_over_batch(std::span<double> counts) {
   const BatchPart part = batch_part();
   if (part.count > 1) reduce_over_ranks(counts, part.axes);
+}
+
+StepFlags agree_on_step(const StepFlags& own, std::span<double> counts) {
+  const Sharding* sharding = ExecutionContext::current().sharding;
+  if (sharding == nullptr) return own;
+  const MeshAxes all = sharding->axes();
+  const bool is_first = sharding->has_first_copy(batch_part().axes, all);
+  std::vector<double> said = {own.stop ? 1.0 : 0, own.ended ? 1.0 : 0, own.ruined ? 1.0 : 0};
+  const size_t flags = said.size();
+  for (const double count : counts) said.push_back(is_first ? count : 0);
+  reduce_over_ranks(said, all);
+  std::copy(said.begin() + static_cast<std::ptrdiff_t>(flags), said.end(), counts.begin());
+  return {said[0] > 0, said[1] > 0, said[2] > 0};
 }
 
 }  // namespace quintet

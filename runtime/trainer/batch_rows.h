@@ -25,4 +25,18 @@ HostArrays local_rows(const HostArrays& batch, int64_t microbatches = 1);
 /// Adds up what the ranks counted in their rows; all that share a batch call it.
 void sum_over_batch(std::span<double> counts);
 
+/// The feature of a batch that says what a loss counts in the rows of all ranks, float64
+/// [microbatches, numbers]; where a batch lacks it, the loss asks the other ranks itself.
+inline constexpr const char* kStepCounts = "step_counts";
+
+/// What a rank has to say before a step.
+struct StepFlags {
+  bool stop = false;    // it was asked to stop
+  bool ended = false;   // it has no batch
+  bool ruined = false;  // an update before left numbers that are not finite
+};
+/// What any rank says, in one collective that also makes the counts of this rank's rows those of all
+/// rows. All ranks of the mesh call it, with as many counts.
+StepFlags agree_on_step(const StepFlags& own, std::span<double> counts);
+
 }  // namespace quintet

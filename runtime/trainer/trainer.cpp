@@ -12,14 +12,15 @@
 #include "runtime/optim/path_pattern.h"
 #include "runtime/profile/profile.h"
 #include "runtime/profile/step_log.h"
+#include "runtime/trainer/batch_rows.h"
 
 namespace quintet {
 namespace {
 
 int64_t batch_rows(const HostArrays& batch) {
-  QT_CHECK_AS(ExitCode::kData, !batch.empty() && !batch.begin()->second.shape.empty(),
-              "trainer: the batch has no features");
-  return batch.begin()->second.shape[0];
+  for (const auto& [name, array] : batch)
+    if (name != kStepCounts && !array.shape.empty()) return array.shape[0];
+  fail(ExitCode::kData, "trainer: the batch has no features");
 }
 
 /// A copy in ordinary memory of a parameter of the current device.
@@ -41,6 +42,9 @@ class MeshReducer final : public Reducer {
   }
   void sum_on_device(std::span<double> values, const MeshAxes& axes) override {
     sum_over_ranks_on_device(values, axes);
+  }
+  bool counts(const MeshAxes& axes, const MeshAxes& ranks) const override {
+    return ExecutionContext::current().sharding->has_first_copy(axes, ranks);
   }
   bool is_abstract() const override { return !Device::current().memory_is_real(); }
 };

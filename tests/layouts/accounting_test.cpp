@@ -13,8 +13,10 @@
 #include "runtime/execution/gather_cache.h"
 #include "runtime/execution/tape.h"
 #include "runtime/optim/adafactor/adafactor.h"
+#include "runtime/optim/optax/optax.h"
 #include "runtime/profile/step_log.h"
 #include "runtime/trainer/batch_rows.h"
+#include "runtime/trainer/trainer.h"
 #include "tests/layouts/expect.h"
 
 namespace quintet::testing {
@@ -161,6 +163,69 @@ TEST(Gradients, OfAnArrayThatIsUsedOftenAreSummedOverRanksOnce) {
       EXPECT_EQ(sent.at({"reduce_scatter", "data"}), scattered);
     });
   }
+}
+
+/// Metrics of the second of two steps of two microbatches, and what it sent; `agreed`: ranks asked each
+/// other before it.
+struct StepSent {
+  Metrics metrics;
+  Traffic::Table table;
+};
+StepSent second_step(const Training& training, Comm& comm, bool agreed) {
+  const auto model = make_model(training);
+  model->parameters().initialize(key_from_seed(7));
+  Trainer trainer(
+      loss_of(*model), model->parameters(), optax_optimizer(sgd(0.1)),
+      {.num_microbatches = training.microbatches, .learning_rate = [](int64_t) { return 0.01F; }},
+      key_from_seed(9));
+  StepSent sent;
+  for (int64_t i = 0; i < 2; ++i) {
+    HostArrays batch = local_rows(make_batch(training, i), training.microbatches);
+    comm.traffic().reset();
+    if (agreed) model->agree(&batch, training.microbatches, {});
+    sent.metrics = trainer.train(batch).metrics;
+  }
+  sent.table = comm.traffic().table();
+  return sent;
+}
+
+TEST(Step, RanksAgreeOnAllTheyCountInOneCollective) {
+  for (const Network network : {Network::t5_1_1, Network::decoder_only}) {
+    const Training training{.network = network, .packed = true, .microbatches = 2, .optimizer = {}};
+    on_ranks(partitioning({2, 2}, 1, 2), [&](Comm& comm) {
+      const StepSent alone = second_step(training, comm, false);
+      const StepSent agreed = second_step(training, comm, true);
+      EXPECT_EQ(agreed.metrics.size(), alone.metrics.size());
+      for (const auto& [name, metric] : alone.metrics)
+        EXPECT_EQ(agreed.metrics.at(name).value(), metric.value()) << name;
+      const auto calls = [](const StepSent& sent, const char* group) {
+        const auto found = sent.table.find({"all_reduce", group});
+        return found == sent.table.end() ? 0 : found->second.calls;
+      };
+      // Of each microbatch the factor of its loss and the counts of its metrics.
+      EXPECT_EQ(calls(alone, "data") - calls(agreed, "data"), 4);
+      // The agreement.
+      EXPECT_EQ(calls(agreed, "data,model") - calls(alone, "data,model"), 1);
+      // Three sums of each loss, and one of all gradients' squares.
+      EXPECT_EQ(calls(alone, "data,model"), 2 * 3 + 1);
+    });
+  }
+}
+
+TEST(Step, EveryFlagOfARankIsHeardByAllAndRowsCountOnce) {
+  for (int flag = 0; flag < 4; ++flag)
+    on_ranks(partitioning({2, 3}, 1, 1), [&](Comm& comm) {
+      const bool says = comm.rank() == 4;
+      std::vector<double> counts = {comm.rank() < 3 ? 10.0 : 1.0,
+                                    0.5};  // of the rows of a data shard
+      const StepFlags agreed = agree_on_step(
+          {.stop = says && flag == 1, .ended = says && flag == 2, .ruined = says && flag == 3},
+          counts);
+      EXPECT_EQ(agreed.stop, flag == 1);
+      EXPECT_EQ(agreed.ended, flag == 2);
+      EXPECT_EQ(agreed.ruined, flag == 3);
+      EXPECT_EQ(counts, (std::vector<double>{11, 1}));
+    });
 }
 
 struct Simulated : ::testing::TestWithParam<std::tuple<Training, std::vector<int>>> {};
