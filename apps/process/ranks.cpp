@@ -11,6 +11,7 @@
 #include "kernels/device.h"
 #include "runtime/base/formats/crc32c.h"
 #include "runtime/base/hash.h"
+#include "runtime/device/devices.h"
 #include "runtime/mesh/collectives/collectives_mpi.h"
 
 namespace quintet {
@@ -55,6 +56,11 @@ class Writers final : public HostGroup {
   std::unique_ptr<Comm> comm_;
   Group group_;
 };
+
+constexpr const char* kOneMachine =
+    "copies of a parameter would drift apart on them; use hosts of one kind with the same driver, "
+    "MPI and NCCL "
+    "(scontrol show node, nvidia-smi, lscpu), or make them alike (ONEDNN_MAX_CPU_ISA)";
 
 Group first_ranks(Comm& comm, int count) {
   std::vector<int> ranks(static_cast<size_t>(count));
@@ -102,7 +108,7 @@ void RankFlags::add_to(CLI::App& app) {
 Ranks::Ranks(const RankFlags& flags) : flags_(flags), session_(flags.init_timeout) {}
 
 void Ranks::agree_on(const std::string& what, const std::vector<Line>& lines,
-                     const std::string& advice) const {
+                     const std::string& advice, ExitCode code) const {
   const std::string own = joined(lines, &Line::compared);
   if (session_.all_equal(lines.empty() ? std::nullopt : std::optional(fnv1a<uint64_t>(own))))
     return;
@@ -127,7 +133,7 @@ void Ranks::agree_on(const std::string& what, const std::vector<Line>& lines,
     const std::vector<std::string> all = lines_of(shown[rank]);
     return at < all.size() ? all[at] : "(nothing more)";
   };
-  fail(ExitCode::kUsage,
+  fail(code,
        "ranks were started with a different {}:\n  rank {} on {}: {}\n  rank {} on {}: {}\n{}",
        what, a, session_.hosts()[a], line_of(a), b, session_.hosts()[b], line_of(b), advice);
 }
@@ -143,9 +149,16 @@ void Ranks::open(Device& device, int data_ranks) {
   if (flags_.share_gpus && leads() && !device.supports_nccl())
     fmt::print(stderr, "warning: --share_gpus has no effect: the device is {}\n", device.kind());
   if (!session_.active()) return;
+  if (rank() < size()) {
+    const std::string own = fmt::format("{}; {}", arithmetic_of(device), carriers_of(device));
+    agree_on("machine", {{own, own}}, kOneMachine, ExitCode::kEnvironment);
+  } else {
+    agree_on("machine", {}, kOneMachine, ExitCode::kEnvironment);
+  }
   comm_ = open_mpi(session_, device,
                    {.timeout_seconds = flags_.collective_timeout,
                     .signalled = stop_signalled,
+                    .init_timeout = flags_.init_timeout,
                     .share_gpus = flags_.share_gpus});
 }
 

@@ -41,16 +41,17 @@ class Ranks {
   struct Line {
     std::string compared, shown;
   };
-  /// Builds, arguments and data must be the same on all ranks: throws a usage error, on all of them,
-  /// that names the first line that differs, with both ranks' values and `advice`. All ranks call
+  /// Builds, arguments and data must be the same on all ranks: throws an error of this code, on all of
+  /// them, that names the first line that differs, with both ranks' values and `advice`. All ranks call
   /// it; those without lines have no part in it. One number a rank is reduced while all is well.
-  void agree_on(const std::string& what, const std::vector<Line>& lines,
-                const std::string& advice) const;
+  void agree_on(const std::string& what, const std::vector<Line>& lines, const std::string& advice,
+                ExitCode code = ExitCode::kUsage) const;
   /// The same for a text's lines: programs, flags, configurations.
   void agree_on(const std::string& what, const std::string& text) const;
 
   /// Starts talking about data in the device's memory. The last `data_ranks` ranks call it too and
-  /// have no part in what follows.
+  /// have no part in what follows. Throws Error(kEnvironment) that names two ranks whose processors,
+  /// drivers or libraries differ: the same numbers would become different ones on them.
   void open(Device& device, int data_ranks = 0);
 
   int rank() const { return session_.rank(); }

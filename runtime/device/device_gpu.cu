@@ -317,6 +317,14 @@ std::unique_ptr<Device> open_device(int sm) {
 
 #else
 
+std::string versions() {
+  int driver = 0, runtime = 0;
+  cudaDriverGetVersion(&driver);
+  cudaRuntimeGetVersion(&runtime);
+  return fmt::format("CUDA driver {}.{}, runtime {}.{}", driver / 1000, driver % 1000 / 10,
+                     runtime / 1000, runtime % 1000 / 10);
+}
+
 std::unique_ptr<Device> open_device(int ordinal) {
   int count = 0, driver = 0, runtime = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

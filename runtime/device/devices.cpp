@@ -1,5 +1,6 @@
 #include "runtime/device/devices.h"
 
+#include "kernels/cpu/instruction_set.h"
 #include "runtime/device/gpu_ops.h"
 
 namespace quintet {
@@ -50,6 +51,15 @@ Device& use_device(const std::string& name) {
   Device& device = open(name);
   Device::use(device);
   return device;
+}
+
+std::string arithmetic_of(const Device& device) {
+  if (device.is_cpu()) return "CPU with " + cpu::instruction_set();
+  std::string text = device.description();
+#ifdef QUINTET_WITH_CUDA
+  if (device.kind() == "cuda") text += ", " + cuda::versions();
+#endif
+  return text;
 }
 
 }  // namespace quintet

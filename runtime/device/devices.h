@@ -14,4 +14,8 @@ namespace quintet {
 /// asked for and there is none, and when the build has no CUDA.
 Device& use_device(const std::string& name);
 
+/// What its numbers depend on beside the program, for people too: "CPU with AVX3_ZEN4, oneDNN 2.7.2 with
+/// AVX512_CORE_BF16"; "NVIDIA H200, sm_90, 139.8 GiB, CUDA driver 12.4, runtime 13.0".
+std::string arithmetic_of(const Device& device);
+
 }  // namespace quintet

@@ -6,6 +6,7 @@
 // scales and relative-bias tables are float32.
 
 #include <memory>
+#include <string>
 
 #include "kernels/device.h"
 
@@ -20,6 +21,8 @@ std::unique_ptr<Device> open_device(int ordinal);
 /// Loads the libraries of the machine that every use of a GPU takes. Throws Error(kEnvironment)
 /// naming the one that is missing.
 void load_libraries();
+/// "CUDA driver 12.4, runtime 13.0"
+std::string versions();
 }  // namespace cuda
 namespace emulated {
 #include "runtime/op/ops.def"

@@ -21,17 +21,29 @@ std::string host_name() {
 }
 
 /// MPI_Init and MPI_Abort may themselves hang; an alarm ends them.
-void end_at_alarm(const char* message, ExitCode code, unsigned seconds) {
-  static const char* text;
+void end_at_alarm(const std::string& message, ExitCode code, unsigned seconds) {
+  static std::string text;
   static int status;
+  alarm(0);
   text = message;
   status = static_cast<int>(code);
   std::signal(SIGALRM, [](int) {
-    const ssize_t ignored = write(STDERR_FILENO, text, std::char_traits<char>::length(text));
+    const ssize_t ignored = write(STDERR_FILENO, text.data(), text.size());
     static_cast<void>(ignored);
     _exit(status);
   });
   alarm(seconds);
+}
+
+/// srun without PMI: its tasks are jobs of one each, which may be meant.
+void warn_of_tasks_without_pmi() {
+  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  if (tasks == nullptr || std::atoi(tasks) < 2) return;
+  fmt::print(
+      stderr,
+      "warning: srun started {} tasks that do not know of each other, and this one is a job of "
+      "its own; for ranks of one job: srun --mpi=pmix\n",
+      tasks);
 }
 
 }  // namespace
@@ -56,11 +68,23 @@ bool launched() {
   return false;
 }
 
-Session::Session(int timeout_seconds) {
+Session::TimeLimit::TimeLimit(const Session& session, const std::string& to) {
+  const std::string self =
+      session.active_ ? fmt::format("rank {} on {}", session.rank_, session.host()) : "a rank";
+  end_at_alarm(fmt::format("error: MPI: not all ranks came {} in time: {} has waited {} s "
+                           "(--init_timeout)\n",
+                           to, self, session.timeout_seconds_),
+               ExitCode::kEnvironment, static_cast<unsigned>(session.timeout_seconds_));
+}
+Session::TimeLimit::~TimeLimit() { alarm(0); }
+
+Session::Session(int timeout_seconds) : timeout_seconds_(timeout_seconds) {
   hosts_ = {host_name()};
-  if (!launched()) return;
-  end_at_alarm("error: MPI: not all ranks came to the start in time (--init_timeout)\n",
-               ExitCode::kEnvironment, static_cast<unsigned>(timeout_seconds));
+  if (!launched()) {
+    warn_of_tasks_without_pmi();
+    return;
+  }
+  const TimeLimit limit(*this, "to the start");
   int level = 0;
   QT_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level));
   QT_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
@@ -76,7 +100,6 @@ Session::Session(int timeout_seconds) {
   std::copy(name.begin(), name.end(), local.begin());
   std::vector<std::array<char, 256>> all(static_cast<size_t>(size));
   QT_MPI(MPI_Allgather(local.data(), 256, MPI_CHAR, all.data(), 256, MPI_CHAR, MPI_COMM_WORLD));
-  alarm(0);
   hosts_.clear();
   for (const auto& host_of_rank : all) hosts_.emplace_back(host_of_rank.data());
   const auto end = hosts_.begin() + rank_;
@@ -92,6 +115,7 @@ Session::~Session() {
 
 std::vector<std::string> Session::gather(const std::string& text) const {
   if (!active_) return {text};
+  const TimeLimit limit(*this, "to compare how they were started");
   const int local = static_cast<int>(text.size());
   std::vector<int> sizes(hosts_.size()), offsets(hosts_.size());
   QT_MPI(MPI_Allgather(&local, 1, MPI_INT, sizes.data(), 1, MPI_INT, MPI_COMM_WORLD));
@@ -107,6 +131,7 @@ std::vector<std::string> Session::gather(const std::string& text) const {
 
 bool Session::all_equal(std::optional<uint64_t> number) const {
   if (!active_) return true;
+  const TimeLimit limit(*this, "to compare how they were started");
   // The greatest number, and the complement of the least.
   std::array<uint64_t, 2> most{};
   const std::array<uint64_t, 2> local{number.value_or(0), number ? ~*number : 0};

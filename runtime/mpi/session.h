@@ -25,7 +25,8 @@ bool launched();
 class Session {
  public:
   /// Starts MPI where launched(). Throws Error(kEnvironment) if MPI has no thread support, and ends
-  /// the process with code 4 after `timeout_seconds` if a rank does not come (0: never).
+  /// the process with code 4 after `timeout_seconds` if a rank does not come (0: never). Says on stderr
+  /// where srun started several tasks that do not know of each other.
   explicit Session(int timeout_seconds = 1800);
   /// Waits for the other ranks and ends MPI; during an exception, ends all ranks.
   ~Session();
@@ -41,10 +42,20 @@ class Session {
   const std::string& host() const { return hosts_[static_cast<size_t>(rank_)]; }
   const std::vector<std::string>& hosts() const { return hosts_; }
 
-  /// Text of every rank, in order; for what is small. All ranks call it.
+  /// While it lives, what ranks do together at the start has the session's time: a process that is
+  /// still in it then ends with code 4 and says that it waits `to` do that ("to compare flags").
+  class TimeLimit {
+   public:
+    TimeLimit(const Session& session, const std::string& to);
+    ~TimeLimit();
+    TimeLimit(const TimeLimit&) = delete;
+    TimeLimit& operator=(const TimeLimit&) = delete;
+  };
+
+  /// Text of every rank, in order; for what is small. All ranks call it, in the session's time.
   std::vector<std::string> gather(const std::string& text) const;
 
-  /// Whether all ranks that have a number have the same one. All ranks call it.
+  /// Whether all ranks that have a number have the same one. All ranks call it, in the session's time.
   bool all_equal(std::optional<uint64_t> number) const;
 
   /// This process's rank, while MPI runs.
@@ -54,6 +65,7 @@ class Session {
 
  private:
   bool active_ = false;
+  int timeout_seconds_ = 0;
   int rank_ = 0, local_rank_ = 0, local_size_ = 1;
   std::vector<std::string> hosts_;
 };

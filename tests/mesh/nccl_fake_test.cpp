@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 #include <nccl.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <limits>
+#include <set>
 #include <thread>
 
 #include "kernels/device.h"
@@ -13,6 +16,9 @@
 #include "runtime/mesh/collectives/collectives_nccl.h"
 #include "runtime/mesh/collectives/collectives_threads.h"
 #include "runtime/mesh/collectives/watchdog.h"
+#include "runtime/mesh/mesh.h"
+#include "runtime/mesh/sharding.h"
+#include "runtime/ops/ops.h"
 #include "tests/harness/wait_for.h"
 #include "tests/mesh/collective_cases.h"
 
@@ -28,9 +34,14 @@ class Silence final : public WatchChannel {
   std::vector<Note> receive() override { return {}; }
 };
 
+struct Job {
+  bool until_it_ends = false;  // ranks wait for it
+  double collective_timeout = 60, init_timeout = 60;
+  std::function<void()> at_end = [] {};  // where the process would end
+};
+
 /// Runs a case over NCCL; what ended the job, if a watchdog did.
-std::string over_nccl(int count, const std::function<void(Comm&)>& body,
-                      bool until_it_ends = false) {
+std::string over_nccl(int count, const std::function<void(Comm&)>& body, const Job& job = {}) {
   std::mutex mutex;
   std::string ended;
   const auto has_ended = [&] {
@@ -38,17 +49,20 @@ std::string over_nccl(int count, const std::function<void(Comm&)>& body,
     return !ended.empty();
   };
   run_ranks(count, [&](Comm& threads) {
-    Watchdog watchdog({.timeout_seconds = 60,
+    Watchdog watchdog({.timeout_seconds = job.collective_timeout,
                        .signalled = {},
                        .end =
                            [&](const std::string& what) {
                              const std::lock_guard lock(mutex);
-                             ended = what;
+                             if (ended.empty()) ended = what;
+                             job.at_end();
                            }},
                       threads.rank(), threads.hosts(), {}, std::make_unique<Silence>());
-    const auto comm = open_nccl(threads.channel(), watchdog, Device::cpu());
+    const auto comm =
+        open_nccl(threads.channel(), watchdog, Device::cpu(),
+                  {.ranks = threads.world().ranks(), .init_timeout = job.init_timeout});
     body(*comm);
-    if (until_it_ends) {
+    if (job.until_it_ends) {
       EXPECT_TRUE(wait_for(has_ended));
     }
     comm->world().barrier();  // nobody leaves while others wait
@@ -56,10 +70,25 @@ std::string over_nccl(int count, const std::function<void(Comm&)>& body,
   return ended;
 }
 
+/// A function of the fake, which is loaded as NCCL is.
+template <typename Function>
+Function* fake(const char* name) {
+  void* library = dlopen(FAKE_NCCL, RTLD_NOW);
+  if (library == nullptr) throw std::runtime_error(dlerror());
+  return reinterpret_cast<Function*>(dlsym(library, name));
+}
+void set_fault(FakeFault fault) { fake<decltype(set_fake_fault)>("set_fake_fault")(fault); }
+int splits() { return fake<decltype(fake_splits)>("fake_splits")(); }
+int aborts() { return fake<decltype(fake_aborts)>("fake_aborts")(); }
+
 /// The library that is loaded as NCCL.
 class Nccl : public ::testing::Test {
  protected:
   void SetUp() override { use(FAKE_NCCL); }
+  void TearDown() override {
+    set_fault(FakeFault::none);
+    break_fake_cuda(false);
+  }
   static void use(const std::string& path) { setenv("QUINTET_NCCL", path.c_str(), 1); }
 };
 
@@ -94,20 +123,201 @@ TEST_F(Nccl, WhatIsInTheBackgroundIsOvertaken) {
             "");
 }
 
-TEST_F(Nccl, AnErrorOfItsOwnEndsTheJob) {
-  void* fake = dlopen(FAKE_NCCL, RTLD_NOW);
-  ASSERT_NE(fake, nullptr) << dlerror();
-  const auto break_it =
-      reinterpret_cast<decltype(&break_fake_nccl)>(dlsym(fake, "break_fake_nccl"));
-  const auto body = [&](Comm& comm) {
-    all_reduce_case(comm, 7, Sums::rounded);
-    comm.world().barrier();
-    break_it(true);
-  };
-  const std::string ended = over_nccl(2, body, true);
-  break_it(false);
-  EXPECT_NE(ended.find("NCCL: remote process exited"), std::string::npos) << ended;
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
 }
+
+/// All ranks have used all groups of a mesh when `broken` happens.
+std::string ended_by(const std::function<void()>& broken) {
+  return over_nccl(4,
+                   [&](Comm& comm) {
+                     const Mesh mesh({{"data", 2}, {"model", 2}}, &comm);
+                     std::vector<float> x(8);
+                     for (const MeshAxes& axes :
+                          {MeshAxes{"data"}, MeshAxes{"model"}, MeshAxes{"data", "model"}})
+                       mesh.group(axes).all_reduce(x.data(), 8, DType::f32).wait();
+                     comm.world().barrier();
+                     broken();
+                   },
+                   {.until_it_ends = true});
+}
+
+TEST_F(Nccl, AnErrorOfItsOwnEndsTheJobAndAbortsAllCommunicators) {
+  const int before = aborts();
+  const std::string ended = ended_by([] { set_fault(FakeFault::link); });
+  EXPECT_TRUE(has(ended, "NCCL: remote process exited")) << ended;
+  EXPECT_EQ(aborts() - before, 4 * 3);
+}
+
+TEST_F(Nccl, AKernelThatFailedEndsTheJob) {
+  const auto body = [](Comm& comm) {
+    std::vector<float> x(8);
+    comm.world().all_reduce(x.data(), 8, DType::f32).wait();
+    comm.world().barrier();
+    break_fake_cuda(true);
+    try {
+      comm.world().all_reduce(x.data(), 8, DType::f32).wait();
+    } catch (const Error&) {  // the other rank was the first to see it
+    }
+  };
+  const std::string ended = over_nccl(2, body, {.until_it_ends = true});
+  EXPECT_TRUE(has(ended, "CUDA: fake") && has(ended, "all_reduce over world")) << ended;
+}
+
+TEST_F(Nccl, CommunicatorsOfAxesAreSplitFromOneOfAllGpus) {
+  const int before = splits();
+  over_nccl(4, [](Comm& comm) {
+    const Mesh mesh({{"data", 2}, {"model", 2}}, &comm);
+    for (int again = 0; again < 2; ++again)
+      for (const MeshAxes& axes :
+           {MeshAxes{"data"}, MeshAxes{"model"}, MeshAxes{"data", "model"}}) {
+        auto x = static_cast<float>(1 << comm.rank());
+        const Group& group = mesh.group(axes);
+        float sum = 0;
+        for (const int rank : group.ranks()) sum += static_cast<float>(1 << rank);
+        group.all_reduce(&x, 1, DType::f32).wait();
+        EXPECT_EQ(x, sum) << group.name();
+      }
+  });
+  EXPECT_EQ(splits() - before, 4 * 2);  // the third is the world
+}
+
+/// What ends ranks whose communicators are not made.
+Error start_error(FakeFault fault, double init_timeout) {
+  set_fault(fault);
+  std::vector<float> x(8);
+  try {
+    over_nccl(2, [&](Comm& comm) { comm.world().all_reduce(x.data(), 8, DType::f32).wait(); },
+              {.init_timeout = init_timeout});
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(ExitCode::kDone, "no error");
+}
+
+TEST_F(Nccl, ACommunicatorThatIsNotMadeInTimeEndsTheRank) {
+  const int before = aborts();
+  const Error error = start_error(FakeFault::init_hangs, 0.3);
+  EXPECT_EQ(error.code(), ExitCode::kEnvironment);
+  EXPECT_TRUE(has(error.what(), "--init_timeout") && has(error.what(), "over all GPUs"))
+      << error.what();
+  EXPECT_GE(aborts() - before, 1);
+}
+
+TEST_F(Nccl, ACommunicatorThatCannotBeMadeEndsTheRank) {
+  const Error error = start_error(FakeFault::init_fails, 60);
+  EXPECT_EQ(error.code(), ExitCode::kPeer);
+  EXPECT_TRUE(has(error.what(), "ncclCommInitRankConfig: unhandled system error")) << error.what();
+}
+
+TEST_F(Nccl, ALaunchThatBlocksIsSeen) {
+  const std::string ended =
+      over_nccl(2,
+                [](Comm& comm) {
+                  std::vector<float> x(8);
+                  comm.set_step(7);
+                  comm.world().all_reduce(x.data(), 8, DType::f32).wait();
+                  set_fault(FakeFault::launch_blocks);
+                  std::thread patience([&] {  // the test ends, whether the launch is seen or not
+                                              // delay: longer than the watchdog takes
+                    std::this_thread::sleep_for(std::chrono::seconds(8));
+                    set_fault(FakeFault::none);
+                  });
+                  comm.world().all_reduce(x.data(), 8, DType::f32).wait();
+                  patience.join();
+                },
+                {.collective_timeout = 0.3, .at_end = [] { set_fault(FakeFault::none); }});
+  EXPECT_TRUE(has(ended, "all_reduce over world") && has(ended, "step 7")) << ended;
+}
+
+TEST_F(Nccl, ARankThatDoesNotComeIsNamed) {
+  const std::string ended =
+      over_nccl(3,
+                [](Comm& comm) {
+                  std::vector<float> x(8);
+                  comm.world().all_reduce(x.data(), 8, DType::f32).wait();
+                  if (comm.rank() == 2) return;
+                  static_cast<void>(comm.world().all_reduce(x.data(), 8, DType::f32));
+                },
+                {.until_it_ends = true, .collective_timeout = 0.3, .at_end = [] {
+                   fake<decltype(release_fake_ranks)>("release_fake_ranks")();
+                 }});
+  EXPECT_TRUE(has(ended, "all_reduce over world") && has(ended, "which does not answer")) << ended;
+}
+
+/// Rank `other` of three does something else at step 5; steps go on.
+std::string message_of_order(int other,
+                             const std::function<void(const Group&, float*)>& something) {
+  std::mutex mutex;
+  std::set<std::string> messages;
+  over_nccl(3, [&](Comm& comm) {
+    std::vector<float> x(64);
+    try {
+      for (int step = 0; step < 64; ++step) {
+        comm.set_step(step);
+        if (step == 5 && comm.rank() == other)
+          something(comm.world(), x.data());
+        else
+          comm.world().all_reduce(x.data(), 8, DType::f32).wait();
+      }
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kPeer);
+      const std::lock_guard lock(mutex);
+      messages.insert(error.what());
+    }
+  });
+  EXPECT_LE(messages.size(), 1u);
+  return messages.empty() ? "" : *messages.begin();
+}
+
+TEST_F(Nccl, RanksThatCallDifferentCollectivesAreNamed) {
+  EXPECT_EQ(message_of_order(
+                2, [](const Group& all, float* x) { all.all_reduce(x, 8, DType::f32).wait(); }),
+            "");
+  for (const int other : {0, 2}) {
+    const std::string message = message_of_order(
+        other, [](const Group& all, float* x) { all.all_gather(x, x + 8, 8, DType::f32).wait(); });
+    EXPECT_TRUE(has(message, "collectives out of order: rank 0 on ") &&
+                has(message, other == 0 ? "called all_gather over world of 8 elements, step 5"
+                                        : "called all_reduce over world of 8 elements, step 5") &&
+                has(message, other == 0 ? "rank 1 on " : "rank 2 on "))
+        << message;
+  }
+}
+
+TEST_F(Nccl, ItsMaximumPassesOverNanAndItsSumDoesNot) {
+  over_nccl(2, [](Comm& comm) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    std::vector<float> most = {comm.rank() == 0 ? nan : 1.0f}, sum = most;
+    comm.world().all_reduce(most.data(), 1, DType::f32, Reduction::max).wait();
+    comm.world().all_reduce(sum.data(), 1, DType::f32).wait();
+    EXPECT_EQ(most[0], 1.0f);
+    EXPECT_TRUE(std::isnan(sum[0]));
+  });
+}
+
+TEST_F(Nccl, ALossOfNanIsNanOverAShardedVocabulary) {
+  over_nccl(2, [](Comm& comm) {
+    const Mesh mesh({{"model", 2}}, &comm);
+    const Sharding sharding(mesh, {{"vocab", {"model"}}});
+    const Sharding::Use use(sharding);
+    for (const float bad : {0.5f, std::numeric_limits<float>::quiet_NaN()}) {
+      HostArray kernel(DType::f32, {2, 8}), x(DType::f32, {1, 1, 2}), ids(DType::i32, {1, 1}),
+          weights(DType::f32, {1, 1});
+      std::ranges::fill(kernel.as<float>(), 0.25f);
+      kernel.as<float>()[7] = bad;  // of the last token, which rank 1 has
+      std::ranges::fill(x.as<float>(), 1.0f);
+      weights.as<float>()[0] = 1;
+      const auto result = ops::cross_entropy(Tensor::from_host(x, {"batch", "length", "embed"}),
+                                             Tensor::from_host(kernel, {"embed", "vocab"}),
+                                             Tensor::from_host(ids, {"batch", "length"}),
+                                             Tensor::from_host(weights, {"batch", "length"}), {});
+      EXPECT_EQ(std::isnan(result.loss.item()), std::isnan(bad));
+    }
+  });
+}
+
+TEST_F(Nccl, SaysItsVersion) { EXPECT_EQ(nccl_version(), "2.21.5"); }
 
 /// What starting says; its exit code is the environment's.
 std::string refusal() {
@@ -131,7 +341,7 @@ TEST_F(Nccl, IsMissedBySentenceWhereItIsNot) {
 TEST_F(Nccl, ThatLacksAFunctionIsRefusedByName) {
   use("libz.so.1");
   const std::string said = refusal();
-  for (const char* part : {"libz.so.1 has no function ncclGetErrorString", "QUINTET_NCCL"})
+  for (const char* part : {"libz.so.1 has no function ncclGetVersion", "QUINTET_NCCL"})
     EXPECT_NE(said.find(part), std::string::npos) << said;
 }
 

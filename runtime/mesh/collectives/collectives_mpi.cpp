@@ -220,16 +220,38 @@ bool each_has_its_gpu(const std::vector<std::string>& gpus, bool share_gpus) {
 
 std::unique_ptr<Comm> open_mpi(const mpi::Session& session, Device& device, MpiOptions options) {
   QT_ASSERT(session.active());
-  const auto job = std::make_shared<Job>(session, options);
+  const auto job = [&] {
+    const mpi::Session::TimeLimit limit(session, "to open their channels");
+    return std::make_shared<Job>(session, options);
+  }();
   auto transport = std::make_unique<MpiTransport>(job, std::make_shared<size_t>(0));
 #ifdef QUINTET_WITH_NCCL
   const bool gpu = device.supports_nccl();
   const auto gpus =
       session.gather(gpu ? fmt::format("{} of {}", gpu_identity(), session.host()) : "");
-  if (each_has_its_gpu(gpus, options.share_gpus) && gpu)
-    return open_nccl(host_comm(std::move(transport), Device::cpu()), *job->watchdog, device);
+  if (each_has_its_gpu(gpus, options.share_gpus) && gpu) {
+    NcclOptions nccl{.init_timeout = static_cast<double>(options.init_timeout)};
+    for (size_t rank = 0; rank < gpus.size(); ++rank)
+      if (!gpus[rank].empty()) nccl.ranks.push_back(static_cast<int>(rank));
+    return open_nccl(host_comm(std::move(transport), Device::cpu()), *job->watchdog, device,
+                     std::move(nccl));
+  }
 #endif
   return host_comm(std::move(transport), device);
+}
+
+std::string carriers_of(const Device& device) {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  QT_MPI(MPI_Get_library_version(text.data(), &length));
+  const std::string_view version(text.data(), static_cast<size_t>(length));
+  std::string carriers(version.substr(0, version.find_first_of(",\n")));
+#ifdef QUINTET_WITH_NCCL
+  if (device.supports_nccl()) carriers += ", NCCL " + nccl_version();
+#else
+  static_cast<void>(device);
+#endif
+  return carriers;
 }
 
 std::unique_ptr<Comm> open_single(Device& device) {

@@ -18,6 +18,7 @@ namespace quintet {
 struct MpiOptions {
   double timeout_seconds = 600;          // of a collective (--collective_timeout); 0: for ever
   std::function<bool()> signalled = {};  // whether this process was asked to stop by a signal
+  int init_timeout = 1800;  // seconds that NCCL may take to start (--init_timeout); 0: for ever
   bool share_gpus = false;  // ranks of one GPU are meant (--share_gpus), not a launcher's mistake
 };
 
@@ -31,6 +32,10 @@ bool each_has_its_gpu(const std::vector<std::string>& gpus, bool share_gpus);
 /// hangs ends the job with exit code 6 and a message on stderr.
 std::unique_ptr<Comm> open_mpi(const mpi::Session& session, Device& device,
                                MpiOptions options = {});
+
+/// The libraries that carry what lies in the device's memory: "Open MPI v4.1.4, NCCL 2.21.5"; of an
+/// active session. Throws Error(kEnvironment) where NCCL is needed and missing.
+std::string carriers_of(const Device& device);
 
 /// A comm of one rank, for a process that no launcher started.
 std::unique_ptr<Comm> open_single(Device& device);

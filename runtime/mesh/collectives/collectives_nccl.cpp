@@ -2,6 +2,7 @@
 
 #include <nccl.h>
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <map>
@@ -9,6 +10,8 @@
 #include "kernels/device.h"
 #include "kernels/simt/cuda_check.h"
 #include "runtime/base/check.h"
+#include "runtime/base/clock.h"
+#include "runtime/base/hash.h"
 #include "runtime/base/shared_library.h"
 #include "runtime/base/thread.h"
 #include "runtime/mesh/collectives/watchdog.h"
@@ -23,11 +26,13 @@ struct Nccl {
       {.name = "libnccl.so.2",
        .variable = "QUINTET_NCCL",
        .purpose = "ranks with a GPU each talk by NCCL",
-       .remedy = "install NCCL 2.13 or newer (libnccl2) on every host, or run one rank"}};
+       .remedy = "install NCCL 2.18 or newer (libnccl2) on every host, or run one rank"}};
+  QT_LOADED(nccl, GetVersion)
   QT_LOADED(nccl, GetErrorString)
   QT_LOADED(nccl, GetLastError)
   QT_LOADED(nccl, GetUniqueId)
-  QT_LOADED(nccl, CommInitRank)
+  QT_LOADED(nccl, CommInitRankConfig)
+  QT_LOADED(nccl, CommSplit)
   QT_LOADED(nccl, CommAbort)
   QT_LOADED(nccl, CommGetAsyncError)
   QT_LOADED(nccl, GroupStart)
@@ -44,6 +49,9 @@ struct Nccl {
                 call, GetErrorString(code));
   }
 };
+constexpr std::chrono::milliseconds kPoll(2);
+constexpr int64_t kOrderSteps = 16, kMostIssued = 8 << 20;  // steps, bytes
+
 #define QT_NCCL_CALL(call) nccl_.check(nccl_.call, "nccl" #call)
 
 ncclDataType_t type_of(DType dtype) {
@@ -81,8 +89,8 @@ cudaEvent_t record(cudaStream_t stream) {
 
 class NcclComm final : public Comm {
  public:
-  NcclComm(std::unique_ptr<Comm> host, Watchdog& watchdog, Device& device)
-      : host_(std::move(host)), watchdog_(watchdog), device_(device) {
+  NcclComm(std::unique_ptr<Comm> host, Watchdog& watchdog, Device& device, NcclOptions options)
+      : host_(std::move(host)), watchdog_(watchdog), device_(device), options_(std::move(options)) {
     QT_CUDA(cudaGetDevice(&gpu_));
     QT_CUDA(cudaDeviceGetStreamPriorityRange(&lowest_, &highest_));
     poller_ = start_thread("to watch NCCL", [this] { poll(); });
@@ -90,11 +98,9 @@ class NcclComm final : public Comm {
   ~NcclComm() override {
     closed_ = true;
     poller_.join();
+    abort_all();
     for (const Flight& flight : flights_) cudaEventDestroy(flight.done);
-    for (auto& [key, ring] : rings_) {
-      if (ring.comm != nullptr) nccl_.CommAbort(ring.comm);
-      cudaStreamDestroy(ring.stream);
-    }
+    for (auto& [key, ring] : rings_) cudaStreamDestroy(ring.stream);
   }
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
@@ -105,26 +111,33 @@ class NcclComm final : public Comm {
   void set_step(int64_t step) override {
     step_ = step;
     host_->set_step(step);
+    if (++steps_ % kOrderSteps == 0) check_order();
   }
 
   Pending all_reduce(const Members& group, const void* from, void* to, int64_t count, DType dtype,
                      Reduction how) override {
     return start(group, "all_reduce", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
-      QT_NCCL_CALL(AllReduce(from, to, static_cast<size_t>(count), type_of(dtype), op_of(how), comm,
-                             stream));
+      await(comm,
+            nccl_.AllReduce(from, to, static_cast<size_t>(count), type_of(dtype), op_of(how), comm,
+                            stream),
+            "ncclAllReduce");
     });
   }
   Pending all_gather(const Members& group, const void* from, void* to, int64_t count,
                      DType dtype) override {
     return start(group, "all_gather", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
-      QT_NCCL_CALL(AllGather(from, to, static_cast<size_t>(count), type_of(dtype), comm, stream));
+      await(comm,
+            nccl_.AllGather(from, to, static_cast<size_t>(count), type_of(dtype), comm, stream),
+            "ncclAllGather");
     });
   }
   Pending reduce_scatter(const Members& group, const void* from, void* to, int64_t count,
                          DType dtype, Reduction how) override {
     return start(group, "reduce_scatter", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
-      QT_NCCL_CALL(ReduceScatter(from, to, static_cast<size_t>(count), type_of(dtype), op_of(how),
-                                 comm, stream));
+      await(comm,
+            nccl_.ReduceScatter(from, to, static_cast<size_t>(count), type_of(dtype), op_of(how),
+                                comm, stream),
+            "ncclReduceScatter");
     });
   }
   Pending all_to_all(const Members& group, const void* from, void* to, int64_t count,
@@ -139,7 +152,7 @@ class NcclComm final : public Comm {
         QT_NCCL_CALL(Recv(static_cast<std::byte*>(to) + i * bytes, static_cast<size_t>(count),
                           type_of(dtype), i, comm, stream));
       }
-      QT_NCCL_CALL(GroupEnd());
+      await(comm, nccl_.GroupEnd(), "ncclGroupEnd");
     });
   }
   Pending exchange(const Members& group, const void* from, Slices sends, void* to, Slices receives,
@@ -155,25 +168,29 @@ class NcclComm final : public Comm {
         QT_NCCL_CALL(Recv(static_cast<std::byte*>(to) + slice.first * element,
                           static_cast<size_t>(slice.count), type_of(dtype), slice.member, comm,
                           stream));
-      QT_NCCL_CALL(GroupEnd());
+      await(comm, nccl_.GroupEnd(), "ncclGroupEnd");
     });
   }
   Pending broadcast(const Members& group, void* data, int64_t count, DType dtype,
                     int root) override {
     return start(group, "broadcast", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
-      QT_NCCL_CALL(
-          Broadcast(data, data, static_cast<size_t>(count), type_of(dtype), root, comm, stream));
+      await(comm,
+            nccl_.Broadcast(data, data, static_cast<size_t>(count), type_of(dtype), root, comm,
+                            stream),
+            "ncclBroadcast");
     });
   }
   Pending send(const Members& group, const void* data, int64_t count, DType dtype,
                int to) override {
     return start(group, "send", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
-      QT_NCCL_CALL(Send(data, static_cast<size_t>(count), type_of(dtype), to, comm, stream));
+      await(comm, nccl_.Send(data, static_cast<size_t>(count), type_of(dtype), to, comm, stream),
+            "ncclSend");
     });
   }
   Pending receive(const Members& group, void* data, int64_t count, DType dtype, int from) override {
     return start(group, "receive", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
-      QT_NCCL_CALL(Recv(data, static_cast<size_t>(count), type_of(dtype), from, comm, stream));
+      await(comm, nccl_.Recv(data, static_cast<size_t>(count), type_of(dtype), from, comm, stream),
+            "ncclRecv");
     });
   }
   void barrier(const Members& group) override {
@@ -196,22 +213,95 @@ class NcclComm final : public Comm {
     cudaStream_t stream = nullptr;
   };
 
+  /// All ranks that have a GPU, on the host.
+  Group all_ranks() { return {host_.get(), options_.ranks, "GPUs"}; }
+
+  /// Returns when `comm` has done what it was asked for and answered with `code`: it does not block.
+  void await(ncclComm_t comm, ncclResult_t code, const char* call) const {
+    for (; code == ncclInProgress; std::this_thread::sleep_for(kPoll))
+      QT_NCCL_CALL(CommGetAsyncError(comm, &code));
+    nccl_.check(code, call);
+  }
+  /// The same of a communicator that is being made; one that takes too long is given up.
+  void await_start(ncclComm_t comm, ncclResult_t code, const char* call,
+                   const std::string& over) const {
+    const double begin = now_seconds();
+    for (; code == ncclInProgress; std::this_thread::sleep_for(kPoll)) {
+      if (options_.init_timeout > 0 && now_seconds() - begin > options_.init_timeout) {
+        nccl_.CommAbort(comm);
+        fail(
+            ExitCode::kEnvironment,
+            "NCCL: {} over {} is not done after {:.0f} s (--init_timeout): rank {} on {} waits for "
+            "GPUs or links of other ranks; NCCL_DEBUG=INFO says which",
+            call, over, options_.init_timeout, rank(), hosts()[static_cast<size_t>(rank())]);
+      }
+      QT_NCCL_CALL(CommGetAsyncError(comm, &code));
+    }
+    nccl_.check(code, call);
+  }
+
+  ncclComm_t make_world() {
+    ncclUniqueId id{};
+    const Group all = all_ranks();
+    if (all.rank() == 0) QT_NCCL_CALL(GetUniqueId(&id));
+    all.broadcast(&id, static_cast<int64_t>(sizeof(id)), DType::u8, 0).wait();
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    config.splitShare = 1;
+    const ncclResult_t code = nccl_.CommInitRankConfig(&comm, all.size(), id, all.rank(), &config);
+    await_start(comm, code, "ncclCommInitRankConfig", "all GPUs");
+    return comm;
+  }
+
+  /// A part of the world that shares its connections and buffers; in the background, where it runs at
+  /// the same time, one of its own. All ranks with a GPU make theirs at once: groups along axes of a mesh
+  /// are such.
+  ncclComm_t split_world(const Members& group) {
+    const std::string name = name_of(group);
+    const std::vector<std::string> names = gather_text(all_ranks(), name);
+    for (size_t i = 0; i < names.size(); ++i)
+      QT_CHECK_AS(ExitCode::kPeer, names[i] == name,
+                  "collectives out of order: rank {} begins to use {}, rank {} on {} {}", rank(),
+                  name, options_.ranks[i], hosts()[static_cast<size_t>(options_.ranks[i])],
+                  names[i]);
+    ncclComm_t comm = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    config.splitShare = group.background ? 0 : 1;
+    const ncclResult_t code =
+        nccl_.CommSplit(world_, group.ranks.front(), group.self, &comm, &config);
+    await_start(world_, code, "ncclCommSplit", name);
+    ncclResult_t state = ncclSuccess;
+    QT_NCCL_CALL(CommGetAsyncError(comm, &state));
+    await_start(comm, state, "ncclCommSplit", name);
+    return comm;
+  }
+
+  static std::string name_of(const Members& group) {
+    return group.background ? group.name + " in the background" : group.name;
+  }
+
   /// Its members' first use of it, all in the same order, makes it. In the background a group has another
   /// one, so that its sums stop neither itself nor other groups.
   Ring ring_of(const Members& group) {
-    const std::lock_guard lock(mutex_);
     const std::pair key(group.ranks, group.background);
-    const auto found = rings_.find(key);
-    if (found != rings_.end()) return found->second;
-    ncclUniqueId id{};
-    if (group.self == 0) QT_NCCL_CALL(GetUniqueId(&id));
-    Group(host_.get(), group.ranks, group.name)
-        .broadcast(&id, static_cast<int64_t>(sizeof(id)), DType::u8, 0)
-        .wait();
-    Ring ring;
-    QT_NCCL_CALL(CommInitRank(&ring.comm, static_cast<int>(group.ranks.size()), id, group.self));
+    {
+      const std::lock_guard lock(mutex_);
+      QT_CHECK_AS(ExitCode::kPeer, !aborted_, "NCCL: its communicators were given up");
+      const auto found = rings_.find(key);
+      if (found != rings_.end()) return found->second;
+    }
+    if (world_ == nullptr) {
+      ncclComm_t world = make_world();
+      const std::lock_guard lock(mutex_);
+      world_ = world;
+    }
+    const bool is_world = group.ranks == options_.ranks && !group.background;
+    Ring ring{.comm = is_world ? world_ : split_world(group)};
     QT_CUDA(cudaStreamCreateWithPriority(&ring.stream, cudaStreamNonBlocking,
                                          group.background ? lowest_ : highest_));
+    const std::lock_guard lock(mutex_);
     return rings_[key] = ring;
   }
 
@@ -219,6 +309,10 @@ class NcclComm final : public Comm {
   template <typename Work>
   Pending start(const Members& group, const char* name, int64_t count, const Work& work) {
     const auto [comm, stream] = ring_of(group);
+    const Activity activity{name, group.name, count, sequence_++, step_, group.ranks};
+    note_order(name_of(group), activity);
+    // Before the launch, which may block.
+    auto waiting = std::make_unique<Watchdog::Waiting>(watchdog_, activity, false);
     cudaEvent_t ready = record(compute());
     QT_CUDA(cudaStreamWaitEvent(stream, ready, 0));
     QT_CUDA(cudaEventDestroy(ready));
@@ -226,11 +320,7 @@ class NcclComm final : public Comm {
     cudaEvent_t done = record(stream);
     {
       const std::lock_guard lock(mutex_);
-      flights_.push_back(
-          {record(stream),
-           std::make_unique<Watchdog::Waiting>(
-               watchdog_, Activity{name, group.name, count, sequence_++, step_, group.ranks},
-               false)});
+      flights_.push_back({record(stream), std::move(waiting)});
     }
     return Pending([this, done] {
       QT_CUDA(cudaStreamWaitEvent(compute(), done, 0));
@@ -238,29 +328,87 @@ class NcclComm final : public Comm {
     });
   }
 
-  /// Takes finished collectives off the watchdog's list and asks NCCL whether something broke.
+  /// What all ranks must call alike, on each ring by itself.
+  void note_order(const std::string& ring, const Activity& activity) {
+    std::string& calls = issued_[ring];
+    if (std::ssize(calls) > kMostIssued) calls.clear();  // work without steps
+    calls += fmt::format("{} over {} of {} elements, step {}\n", activity.collective, ring,
+                         activity.count, activity.step);
+  }
+
+  /// Every kOrderSteps steps: ranks that called different collectives are found, also where sizes were
+  /// alike and NCCL took one for the other.
+  void check_order() {
+    const Group all = all_ranks();
+    std::string texts;
+    for (const auto& [ring, calls] : issued_) texts += calls;
+    issued_.clear();
+    std::vector<int64_t> hashes(options_.ranks.size());
+    const auto own = static_cast<int64_t>(fnv1a<uint64_t>(texts));
+    all.all_gather(&own, hashes.data(), 1, DType::i64).wait();
+    const auto different = std::ranges::find_if(hashes, [&](int64_t h) { return h != hashes[0]; });
+    if (different == hashes.end()) return;
+    const auto other = static_cast<size_t>(different - hashes.begin());
+    const auto calls = gather_text(all, texts);
+    const std::string &a = calls[0], &b = calls[other];
+    const auto differ = static_cast<size_t>(
+        std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+    const size_t line = differ == 0 ? 0 : a.rfind('\n', differ - 1) + 1;
+    const auto line_at = [&](const std::string& text) {
+      return line < text.size() ? text.substr(line, text.find('\n', line) - line)
+                                : std::string("nothing more");
+    };
+    fail(ExitCode::kPeer, "collectives out of order: rank {} on {} called {}; rank {} on {} {}",
+         options_.ranks[0], hosts()[static_cast<size_t>(options_.ranks[0])], line_at(a),
+         options_.ranks[other], hosts()[static_cast<size_t>(options_.ranks[other])], line_at(b));
+  }
+
+  /// Parts before the whole that they share with.
+  void abort_all() {
+    aborted_ = true;
+    for (auto& [key, ring] : rings_)
+      if (ring.comm != world_) nccl_.CommAbort(ring.comm);
+    if (world_ != nullptr) nccl_.CommAbort(world_);
+    for (auto& [key, ring] : rings_) ring.comm = nullptr;
+    world_ = nullptr;
+  }
+
+  /// Takes finished collectives off the watchdog's list; what is wrong with CUDA or NCCL, or empty.
+  std::string look() {
+    for (auto flight = flights_.begin(); flight != flights_.end();) {
+      const cudaError_t state = cudaEventQuery(flight->done);
+      if (state != cudaSuccess && state != cudaErrorNotReady)
+        return fmt::format("CUDA: {} ({})", cudaGetErrorString(state), cudaGetErrorName(state));
+      if (state == cudaSuccess) cudaEventDestroy(flight->done);
+      flight = state == cudaSuccess ? flights_.erase(flight) : flight + 1;
+    }
+    for (const auto& [key, ring] : rings_) {
+      if (ring.comm == nullptr) continue;
+      ncclResult_t state = ncclSuccess;
+      if (const ncclResult_t asked = nccl_.CommGetAsyncError(ring.comm, &state);
+          asked != ncclSuccess)
+        state = asked;
+      if (state != ncclSuccess && state != ncclInProgress)
+        return fmt::format("NCCL: {} ({})", nccl_.GetErrorString(state),
+                           nccl_.GetLastError(ring.comm));
+    }
+    return "";
+  }
+
+  /// Ends the job at the first thing that is wrong: one rank's communicators that broke leave the others
+  /// waiting on the device for ever.
   void poll() {
     cudaSetDevice(gpu_);
     while (!closed_) {
       {
         const std::lock_guard lock(mutex_);
-        std::erase_if(flights_, [](const Flight& flight) {
-          const bool done = cudaEventQuery(flight.done) == cudaSuccess;
-          if (done) cudaEventDestroy(flight.done);
-          return done;
-        });
-        for (auto& [key, ring] : rings_) {
-          ncclResult_t state = ncclSuccess;
-          if (nccl_.CommGetAsyncError(ring.comm, &state) == ncclSuccess && state == ncclSuccess)
-            continue;
-          if (state == ncclInProgress) continue;
-          watchdog_.end(fmt::format("NCCL: {} ({})", nccl_.GetErrorString(state),
-                                    nccl_.GetLastError(ring.comm)));
-          nccl_.CommAbort(std::exchange(ring.comm, nullptr));
+        if (const std::string wrong = look(); !wrong.empty()) {
+          watchdog_.end(wrong);
+          abort_all();
           return;
         }
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      std::this_thread::sleep_for(kPoll);
     }
   }
 
@@ -268,13 +416,17 @@ class NcclComm final : public Comm {
   std::unique_ptr<Comm> host_;
   Watchdog& watchdog_;
   Device& device_;
+  const NcclOptions options_;
   int gpu_ = 0;
   int lowest_ = 0, highest_ = 0;  // priorities of streams
-  int64_t sequence_ = 0;
+  int64_t sequence_ = 0, steps_ = 0;
   std::atomic<int64_t> step_{-1};
+  std::map<std::string, std::string> issued_;  // by ring: collectives since their order was checked
   std::mutex mutex_;
   std::map<std::pair<std::vector<int>, bool>, Ring>
-      rings_;  // by ranks and whether in the background
+      rings_;                   // by ranks and whether in the background
+  ncclComm_t world_ = nullptr;  // all GPUs; of a ring, too
+  bool aborted_ = false;
   std::deque<Flight> flights_;
   std::atomic<bool> closed_{false};
   std::thread poller_;
@@ -290,8 +442,16 @@ std::string gpu_identity() {
   return bus.data();
 }
 
-std::unique_ptr<Comm> open_nccl(std::unique_ptr<Comm> host, Watchdog& watchdog, Device& device) {
-  return std::make_unique<NcclComm>(std::move(host), watchdog, device);
+std::string nccl_version() {
+  const Nccl nccl;
+  int code = 0;
+  nccl.check(nccl.GetVersion(&code), "ncclGetVersion");
+  return fmt::format("{}.{}.{}", code / 10000, code % 10000 / 100, code % 100);
+}
+
+std::unique_ptr<Comm> open_nccl(std::unique_ptr<Comm> host, Watchdog& watchdog, Device& device,
+                                NcclOptions options) {
+  return std::make_unique<NcclComm>(std::move(host), watchdog, device, std::move(options));
 }
 
 }  // namespace quintet

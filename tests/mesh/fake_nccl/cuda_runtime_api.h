@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorNotReady = 600 };
+enum cudaError_t { cudaSuccess = 0, cudaErrorNotReady = 600, cudaErrorIllegalAddress = 700 };
 struct FakeStream;
 struct FakeEvent;
 using cudaStream_t = FakeStream*;
@@ -25,4 +25,6 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
+/// Whether kernels have failed: events say so.
+void break_fake_cuda(bool broken);
 // NOLINTEND(readability-identifier-naming)

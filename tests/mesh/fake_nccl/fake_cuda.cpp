@@ -1,3 +1,4 @@
+#include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <memory>
@@ -28,7 +29,11 @@ struct Mark {
   }
 };
 
+std::atomic<bool> broken{false};
+
 }  // namespace
+
+void break_fake_cuda(bool is_broken) { broken = is_broken; }
 
 struct FakeEvent {
   std::shared_ptr<Mark> mark = std::make_shared<Mark>();
@@ -78,6 +83,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (broken) return cudaErrorIllegalAddress;
   return event->mark->is_reached() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {

@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "fake_stream.h"
@@ -23,6 +26,14 @@ struct Team {
   std::condition_variable changed;
   Froms froms;
   size_t came = 0, round = 0;
+  int members = 0;       // that have begun to make their communicator
+  bool aborted = false;  // by a rank: nobody is waited for any more
+  /// One split of it: colour and key by rank, and the teams of the colours once all have said theirs.
+  struct Split {
+    std::map<int, std::pair<int, int>> wishes;
+    std::map<int, std::shared_ptr<Team>> parts;
+  };
+  std::vector<std::shared_ptr<Split>> splits;
   std::map<std::pair<int, int>, std::deque<Bytes>> letters;
 
   void meet() {
@@ -33,14 +44,15 @@ struct Team {
       ++round;
       changed.notify_all();
     }
-    changed.wait(lock, [&] { return round != now; });
+    changed.wait(lock, [&] { return round != now || aborted; });
   }
 };
 
 std::mutex teams_mutex;
 std::map<int, std::shared_ptr<Team>> teams;
 int next_team = 1;
-bool broken = false;
+std::atomic<FakeFault> fault{FakeFault::none};
+std::atomic<int> splits_made{0}, aborts{0};
 thread_local int open_groups = 0;
 
 size_t size_of(ncclDataType_t type) {
@@ -73,7 +85,9 @@ Bytes reduced_as(const Froms& froms, size_t begin, size_t count, ncclRedOp_t op)
     };
     Sum total = at(0);
     for (size_t r = 1; r < froms.size(); ++r)
-      total = op == ncclSum ? static_cast<Sum>(total + at(r)) : std::max(total, at(r));
+      // As NCCL's maximum, which passes over NaN.
+      total = op == ncclSum ? static_cast<Sum>(total + at(r))
+                            : static_cast<Sum>(std::fmax(total, at(r)));
     const T value(total);
     std::memcpy(result.data() + i * sizeof(T), &value, sizeof(T));
   }
@@ -93,6 +107,28 @@ Bytes reduced(const Froms& froms, size_t begin, size_t count, ncclDataType_t typ
 struct FakeNccl {
   std::shared_ptr<Team> team;
   int rank;
+  std::shared_ptr<Team::Split> split = nullptr;  // it is a part of `whole`, and which is open
+  std::shared_ptr<Team> whole = nullptr;
+  int color = 0;
+  size_t splits = 0;  // this rank's
+
+  /// Whether all ranks have come; under teams_mutex.
+  bool is_ready() {
+    if (split == nullptr) return team->members == static_cast<int>(team->froms.size());
+    if (team != nullptr) return true;
+    if (split->wishes.size() < whole->froms.size()) return false;
+    std::vector<std::pair<int, int>> keys;  // key, rank in the whole
+    for (const auto& [member, wish] : split->wishes)
+      if (wish.first == color) keys.emplace_back(wish.second, member);
+    std::sort(keys.begin(), keys.end());
+    auto& part = split->parts[color];
+    if (part == nullptr) part = std::make_shared<Team>(static_cast<int>(keys.size()));
+    team = part;
+    const auto self =
+        std::find_if(keys.begin(), keys.end(), [&](const auto& key) { return key.second == rank; });
+    rank = static_cast<int>(self - keys.begin());
+    return true;
+  }
 
   /// Every rank's `from` -> `make` of them -> this rank's `to`, once everybody has read.
   ncclResult_t exchange(const void* from, void* to, cudaStream_t stream,
@@ -103,6 +139,10 @@ struct FakeNccl {
         team->froms[static_cast<size_t>(rank)] = static_cast<const std::byte*>(from);
       }
       team->meet();
+      {
+        const std::lock_guard lock(team->mutex);
+        if (team->aborted) return;  // what is not there is not read
+      }
       const Bytes made = make(team->froms);
       team->meet();
       std::memcpy(to, made.data(), made.size());
@@ -111,7 +151,9 @@ struct FakeNccl {
   }
 };
 
-const char* ncclGetErrorString(ncclResult_t) { return "remote process exited"; }
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclSystemError ? "unhandled system error" : "remote process exited";
+}
 const char* ncclGetLastError(ncclComm_t) { return "fake"; }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   const std::lock_guard lock(teams_mutex);
@@ -119,22 +161,54 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   ++next_team;
   return ncclSuccess;
 }
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+ncclResult_t ncclGetVersion(int* version) {
+  *version = 22105;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  if (config->blocking != 0) return ncclInvalidUsage;  // would hold up who makes it
   const std::lock_guard lock(teams_mutex);
   int number = 0;
   std::memcpy(&number, id.internal, sizeof(number));
   auto& team = teams[number];
   if (team == nullptr) team = std::make_shared<Team>(ranks);
+  ++team->members;
   *comm = new FakeNccl{team, rank};
-  return ncclSuccess;
+  return ncclInProgress;
+}
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part,
+                           ncclConfig_t* config) {
+  if (config->blocking != 0) return ncclInvalidUsage;
+  const std::lock_guard lock(teams_mutex);
+  auto& splits = comm->team->splits;
+  if (comm->splits == splits.size()) splits.push_back(std::make_shared<Team::Split>());
+  const auto split = splits[comm->splits++];
+  split->wishes[comm->rank] = {color, key};
+  *part = new FakeNccl{nullptr, comm->rank, split, comm->team, color};
+  splits_made += config->splitShare;
+  return ncclInProgress;
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  {
+    const std::lock_guard lock(teams_mutex);
+    ++aborts;
+    if (comm->team != nullptr) {
+      const std::lock_guard team_lock(comm->team->mutex);
+      comm->team->aborted = true;
+      comm->team->changed.notify_all();
+    }
+  }
   delete comm;
   return ncclSuccess;
 }
-ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* state) {
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   const std::lock_guard lock(teams_mutex);
-  *state = broken ? ncclRemoteError : ncclSuccess;
+  const bool is_ready = comm->is_ready();
+  *state = fault == FakeFault::link                      ? ncclRemoteError
+           : fault == FakeFault::init_fails              ? ncclSystemError
+           : !is_ready || fault == FakeFault::init_hangs ? ncclInProgress
+                                                         : ncclSuccess;
   return ncclSuccess;
 }
 ncclResult_t ncclGroupStart() {
@@ -145,6 +219,7 @@ ncclResult_t ncclGroupEnd() { return open_groups-- > 0 ? ncclSuccess : ncclInval
 
 ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  while (fault == FakeFault::launch_blocks) std::this_thread::yield();
   return comm->exchange(from, to, stream,
                         [=](const Froms& froms) { return reduced(froms, 0, count, type, op); });
 }
@@ -185,7 +260,8 @@ ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int from, ncc
   stream->add([=, team = comm->team, rank = comm->rank, bytes = count * size_of(type)] {
     std::unique_lock lock(team->mutex);
     auto& letters = team->letters[{from, rank}];
-    team->changed.wait(lock, [&] { return !letters.empty(); });
+    team->changed.wait(lock, [&] { return !letters.empty() || team->aborted; });
+    if (letters.empty()) return;
     std::copy_n(letters.front().data(), std::min(bytes, letters.front().size()),
                 static_cast<std::byte*>(to));
     letters.pop_front();
@@ -193,7 +269,14 @@ ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int from, ncc
   return ncclSuccess;
 }
 
-void break_fake_nccl(bool is_broken) {
+void set_fake_fault(FakeFault what) { fault = what; }
+int fake_splits() { return splits_made; }
+int fake_aborts() { return aborts; }
+void release_fake_ranks() {
   const std::lock_guard lock(teams_mutex);
-  broken = is_broken;
+  for (const auto& [number, team] : teams) {
+    const std::lock_guard team_lock(team->mutex);
+    team->aborted = true;
+    team->changed.notify_all();
+  }
 }

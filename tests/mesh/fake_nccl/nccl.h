@@ -8,6 +8,7 @@
 
 enum ncclResult_t {
   ncclSuccess = 0,
+  ncclSystemError = 2,
   ncclInvalidUsage = 5,
   ncclRemoteError = 6,
   ncclInProgress = 7
@@ -29,12 +30,21 @@ struct ncclUniqueId {
 };
 struct FakeNccl;
 using ncclComm_t = FakeNccl*;
+struct ncclConfig_t {
+  int blocking, splitShare;
+};
+#define NCCL_CONFIG_INITIALIZER \
+  { 1, 0 }
 
 extern "C" {
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t comm);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank);
+ncclResult_t ncclGetVersion(int* version);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config);
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part,
+                           ncclConfig_t* config);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);
 ncclResult_t ncclGroupStart();
@@ -51,8 +61,22 @@ ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int t
                       cudaStream_t stream);
 ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int from, ncclComm_t comm,
                       cudaStream_t stream);
+}
 
-/// Whether every communicator reports an error, as after a link went down.
-void break_fake_nccl(bool broken);
+/// What is wrong with it.
+enum class FakeFault {
+  none,
+  link,          // every communicator reports an error, as after a link went down
+  init_fails,    // communicators that are being made do
+  init_hangs,    // making one never ends
+  launch_blocks  // all-reduces do not return from their launch while this lasts
+};
+extern "C" {
+void set_fake_fault(FakeFault fault);
+/// Communicators made by a split that share with the whole, and those aborted, since the program started.
+int fake_splits();
+int fake_aborts();
+/// Ranks that wait for others go on, as if the others' processes had ended theirs.
+void release_fake_ranks();
 }
 // NOLINTEND(readability-identifier-naming)
