@@ -14,7 +14,7 @@ checkpoint: as many MB in 100 float32 tensors, written to disk to the last byte 
   torch.save   and torch.load
   orbax        PyTreeCheckpointer, if --orbax-python names a Python that has it
 convert: the same directories, read back and compared, in the folder's file system:
-  copy         a plain copy of the weights' file with fsync
+  copy         a plain copy of the weights' file with fsync, and the same followed by cmp, which reads it back as a conversion does
   quintet      quintet convert to each format, the whole process, and its peak memory
 Times are the least of --repeat runs. One JSON object a line on stdout, a table on stderr. Needs torch, transformers 5, safetensors; ctranslate2.
 """
@@ -175,14 +175,27 @@ def convert_to_ctranslate2(path, converted):
     ctranslate2.converters.TransformersConverter(d).convert(converted)
 
 
-def copy(source, target):
-  """as cp with fsync, then reading it"""
-  begin = time.perf_counter()
+def write_copy(source, target):
+  """as cp with fsync"""
   with open(source, 'rb') as a, open(target, 'wb') as b:
     while part := a.read(1 << 22):
       b.write(part)
     b.flush()
     os.fsync(b.fileno())
+
+
+def copy_and_compare(source, target):
+  begin = time.perf_counter()
+  write_copy(source, target)
+  subprocess.run(['cmp', source, target], check=True)
+  os.remove(target)
+  return time.perf_counter() - begin
+
+
+def copy(source, target):
+  """written, then read"""
+  begin = time.perf_counter()
+  write_copy(source, target)
   written = time.perf_counter()
   with open(target, 'rb', buffering=0) as a:
     buffer = bytearray(1 << 20)
@@ -216,6 +229,8 @@ def compare_convert(ns, megabytes):
   with tempfile.TemporaryDirectory(dir=ns.folder) as d:
     written, _ = least([copy(os.path.join(path, 'model.safetensors'), os.path.join(d, 'copy')) for _ in range(ns.repeat)])
     report('convert', size, 'copy', save_seconds=written)
+    compared = min(copy_and_compare(os.path.join(path, 'model.safetensors'), os.path.join(d, 'copy')) for _ in range(ns.repeat))
+    report('convert', size, 'copy and cmp', convert_seconds=compared)
     for to in ('native', 'hf', 't5x'):
       runs = []
       for i in range(ns.repeat):
@@ -225,7 +240,8 @@ def compare_convert(ns, megabytes):
         runs.append([time.perf_counter() - begin, int(done.stdout) / 1024])
         shutil.rmtree(out)
       seconds, peak = least(runs)
-      report('convert', size, f'quintet {to}', convert_seconds=seconds, times_copy=seconds / written, peak_mebibytes=peak)
+      report('convert', size, f'quintet {to}', convert_seconds=seconds, times_copy=seconds / written, times_copy_and_cmp=seconds / compared,
+             peak_mebibytes=peak)
 
 
 def main():

@@ -9,6 +9,7 @@
 #include "apps/bench/bench.h"
 #include "apps/bench/bench_models.h"
 #include "apps/flags/command_line.h"
+#include "apps/flags/microbatch_flags.h"
 #include "apps/plan/gin_case.h"
 #include "apps/plan/layout_report.h"
 #include "apps/plan/layout_step.h"
@@ -28,6 +29,7 @@ struct Options {
   int ranks = 0;
   std::string layouts, report;
   RankFlags rank_flags;
+  MicrobatchFlags microbatches;
 };
 
 bool parse(const std::vector<std::string>& args, Options& options) {
@@ -51,6 +53,8 @@ bool parse(const std::vector<std::string>& args, Options& options) {
       ->transform(mapped_path);
   options.bench.compute.add_to(app);
   options.rank_flags.add_to(app);
+  options.microbatches.add_microbatches_to(app);
+  options.microbatches.add_to(app);
   return cli.parse(args);
 }
 
@@ -148,8 +152,9 @@ int run_bench_layouts(std::span<char* const> args) {
     options.bench.model = gin_line.files.back();
     session = model_session("bench layouts", gin_line);
   }
-  const LayoutCase what =
+  LayoutCase what =
       session != nullptr ? gin_case(options.bench, *session) : layout_case(options.bench);
+  what.options = options.microbatches.options();
   std::vector<LayoutRow> rows;
   for (const TrainingLayout& layout : options.layouts.empty()
                                           ? all_layouts(ranks, what.experts)

@@ -4,6 +4,7 @@
 #include "apps/cli/verbs.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
+#include "apps/flags/microbatch_flags.h"
 #include "apps/plan/gin_case.h"
 #include "apps/plan/model_case.h"
 #include "apps/plan/plan_cluster.h"
@@ -18,18 +19,20 @@ struct PlanOptions {
   ModelCase bench = {.model = "", .batch = 128, .inputs = 512, .targets = 114};  // or its model
   MeshPlan on_mesh;
   ClusterPlan on_cluster;
+  MicrobatchFlags microbatches;
 };
 
 void plan(const PlanOptions& options, const gin::CommandLine& gin_line) {
   const ClusterPlan& on_cluster = options.on_cluster;
   const bool has_cluster = !on_cluster.cluster.empty();
-  if (has_cluster && !options.bench.model.empty())
-    return plan_cluster(on_cluster, options.bench.model, layout_case(options.bench));
   if (!has_cluster && !on_cluster.published.empty())
     return plan_cluster(on_cluster, "published runs", {});
-  const auto session = model_session("plan", gin_line);
-  const LayoutCase what = gin_case(options.bench, *session);
-  if (has_cluster) return plan_cluster(on_cluster, gin_line.files.back(), what);
+  const bool is_named = has_cluster && !options.bench.model.empty();
+  const auto session = is_named ? nullptr : model_session("plan", gin_line);
+  LayoutCase what = is_named ? layout_case(options.bench) : gin_case(options.bench, *session);
+  what.options = options.microbatches.options();
+  if (has_cluster)
+    return plan_cluster(on_cluster, is_named ? options.bench.model : gin_line.files.back(), what);
   const auto partitioner =
       session->config().call_as<PartitionerConfig>("partitioning.PjitPartitioner");
   plan_mesh(options.on_mesh, what, partitioner.logical_axis_rules);
@@ -61,16 +64,11 @@ int run_plan(std::span<char* const> args) {
   app.add_option("--model", options.bench.model, "instead of gin files: t5_1_1_small, ...");
   app.add_option("--dtype", options.bench.dtype, "of --model: float32 or bfloat16")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
-  app.add_option("--cluster", options.on_cluster.cluster,
-                 "a JSON file that describes devices and links: plans every layout of them");
-  app.add_option("--layouts", options.on_cluster.layouts,
-                 "with --cluster: DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas "
-                 "between; default: all of them");
-  app.add_option("--published", options.on_cluster.published, "plans beside a file's figures");
-  app.add_option("--report", options.on_cluster.report, "with --cluster: HTML page to write")
-      ->transform(mapped_path);
+  options.on_cluster.add_to(app);
   app.add_flag("--explain", options.on_mesh.explain,
                "print layouts and collectives of one step, op by op");
+  options.microbatches.add_microbatches_to(app);
+  options.microbatches.add_to(app);
   if (!cli.parse(left)) return 0;
   gin_line.files.insert(gin_line.files.end(), options.files.begin(), options.files.end());
   plan(options, gin_line);

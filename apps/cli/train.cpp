@@ -24,6 +24,7 @@ void add_flags(CommandLine& cli, TrainingFlags& flags) {
   app.add_flag("--profile", flags.profile, "print time and bytes of each op at the end, on stderr");
   app.add_flag("--no_step_graph", flags.no_step_graph,
                "on a GPU: launch every kernel of every step, instead of a recorded CUDA graph");
+  flags.microbatches.add_to(app);
   app.add_option("--run_mode",
                  "eval and infer run those verbs, as in T5X's main.py; default: train")
       ->type_name("TEXT")

@@ -78,8 +78,8 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, LayoutRow& 
   const MemoryMeter::Use use_meter(meter);
   const ModelAndOptimizer trained = what.make();
   trained.model->parameters().initialize(key_from_seed(0));
-  Trainer trainer(loss_of(*trained.model), trained.model->parameters(), trained.optimizer, {},
-                  key_from_seed(1));
+  Trainer trainer(loss_of(*trained.model), trained.model->parameters(), trained.optimizer,
+                  what.options, key_from_seed(1));
   std::vector<StepTimes> times;
   for (int64_t step = 0; step < steps + 2; ++step) {
     comm.world().barrier();

@@ -24,7 +24,7 @@ struct LayoutCase {
   std::function<HostArrays(int64_t step)> batch;  // of all ranks
   int64_t tokens = 0;                             // of a batch
   int64_t experts = 0;                            // of a layer; 0: the model has none
-  TrainerOptions options = {};                    // of a plan
+  TrainerOptions options = {};
 };
 
 /// What a simulated job runs on.

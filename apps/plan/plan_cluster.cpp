@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "apps/flags/command_line.h"
 #include "apps/plan/model_case.h"
 #include "apps/process/output.h"
 #include "runtime/base/files/atomic_file.h"
@@ -64,6 +65,16 @@ std::vector<PublishedRun> plan_published(const std::string& file) {
   for (const Json& run : as_usage([&] { return json["runs"].items(); }))
     runs.push_back(as_usage([&] { return plan_run(run, json["clusters"]); }));
   return runs;
+}
+
+void ClusterPlan::add_to(CLI::App& app) {
+  app.add_option("--cluster", cluster,
+                 "a JSON file that describes devices and links: plans every layout of them");
+  app.add_option("--layouts", layouts,
+                 "with --cluster: DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas "
+                 "between; default: all of them");
+  app.add_option("--published", published, "plans beside a file's figures");
+  app.add_option("--report", report, "with --cluster: HTML page to write")->transform(mapped_path);
 }
 
 void plan_cluster(const ClusterPlan& plan, const std::string& title, const LayoutCase& what) {

@@ -5,10 +5,16 @@
 #include "apps/plan/cluster.h"
 #include "apps/plan/layout_report.h"
 
+namespace CLI {
+class App;
+}
+
 namespace quintet {
 
 struct ClusterPlan {
   std::string cluster, layouts, published, report;  // files; layouts as in parse_layouts
+
+  void add_to(CLI::App& app);
 };
 
 /// `title`: of the model. Prints one JSON object a layout on stdout, the table on stderr.

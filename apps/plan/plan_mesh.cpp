@@ -53,7 +53,8 @@ void run_step(const LayoutCase& what, StepLog& log) {
     log.section("backward");
     return result;
   };
-  Trainer trainer(loss, model.parameters(), abstract_optimizer(trained.optimizer), {}, {});
+  Trainer trainer(loss, model.parameters(), abstract_optimizer(trained.optimizer), what.options,
+                  {});
   const StepLog::Use use(log);
   trainer.train(local_rows(what.batch(0)));
 }

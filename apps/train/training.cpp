@@ -40,6 +40,12 @@ int train(GinSession& session, const gin::Arguments& arguments, const TrainingFl
   check_batches_fit(config, ranks.size());
   config.train_dataset.strict_data |= flags.strict_data;
   config.trainer.step_graph = !flags.no_step_graph;
+  if (ranks.size() > 1)
+    flags.microbatches.apply_to(config.trainer);
+  else if (flags.microbatches.interleave_microbatches ||
+           flags.microbatches.reduce_gradients == "step")
+    fmt::print(stderr,
+               "warning: --interleave_microbatches, --reduce_gradients: no effect on one rank\n");
   const auto provider_of = [&](const data::DatasetConfig& set) { return session.task(set); };
   agree_on_data(ranks, *config.model, data_of(config, provider_of), service.serves());
   if (service.serves()) {

@@ -5,6 +5,7 @@
 
 #include "apps/flags/compute_flags.h"
 #include "apps/flags/launch_flags.h"
+#include "apps/flags/microbatch_flags.h"
 #include "apps/input/data_service.h"
 #include "apps/process/ranks.h"
 #include "runtime/gin/command_line.h"
@@ -18,6 +19,7 @@ struct TrainingFlags {
   RankFlags ranks;
   DataServiceFlags data;
   LaunchFlags launch;
+  MicrobatchFlags microbatches;
   bool dry_run = false, profile = false, strict_data = false, no_step_graph = false;
 };
 

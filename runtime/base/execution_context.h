@@ -9,6 +9,8 @@
 //
 // Knows what it points at by name only.
 
+#include <cstddef>
+
 namespace quintet {
 
 class Backward;
@@ -22,6 +24,7 @@ class StepFeeds;
 class StepKeys;
 class StepLog;
 class Tape;
+class Turns;
 enum class MemoryKind;
 
 struct ExecutionContext {
@@ -30,6 +33,8 @@ struct ExecutionContext {
   Tape* tape = nullptr;                 // ops append themselves; nullptr while none records
   Backward* backward = nullptr;         // runs gradients
   GatherCache* gather_cache = nullptr;  // of the trainer whose step this is
+  Turns* turns = nullptr;               // of work that others take turns with
+  size_t turn = 0;                      // which of them this is
   StepFeeds* feeds = nullptr;           // what is read of the batch, while a step is recorded
   StepKeys* keys = nullptr;             // random keys, likewise
   Profile* profile = nullptr;           // time and bytes of each op

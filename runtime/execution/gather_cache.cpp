@@ -2,58 +2,78 @@
 
 #include <algorithm>
 
+#include "runtime/base/check.h"
+
 namespace quintet {
 
-void GatherCache::begin_step() {
-  drop_prefetched();
-  at_ = 0;
+void GatherCache::begin_step(size_t turns) {
+  drop_from(first_);
+  at_.assign(turns, 0);
+  first_ = 0;
   peak_ = live_;
-  in_step_ = true;
 }
 
 void GatherCache::end_step() {
-  drop_prefetched();
-  order_.resize(at_);
-  in_step_ = false;
+  drop_from(first_);
+  order_.resize(furthest());
+  at_.clear();
 }
 
+size_t GatherCache::furthest() const { return at_.empty() ? 0 : *std::ranges::max_element(at_); }
+
 Tensor GatherCache::take(const Tensor& parameter, const Layout& to) {
-  const bool known = in_step_ && at_ < order_.size() &&
-                     order_[at_].parameter.id() == parameter.id() && order_[at_].to == to;
-  Tensor gathered;
-  if (known && !prefetched_.empty()) {
-    gathered = prefetched_.front().wait();
-    prefetched_.pop_front();
-    prefetched_bytes_ -= gathered.bytes();
-  } else {
-    drop_prefetched();
-    gathered = resharded(parameter, to);
+  if (at_.empty()) {
+    Tensor gathered = resharded(parameter, to);
     count(gathered.bytes());
+    return gathered;
   }
-  if (!in_step_) return gathered;
+  size_t& at = at_[ExecutionContext::current().turn];
+  const bool known =
+      at < order_.size() && order_[at].parameter.id() == parameter.id() && order_[at].to == to;
   if (!known) {
-    order_.resize(at_);
-    order_.push_back({parameter, to, gathered.bytes()});
+    QT_ASSERT(at == furthest());  // passes that take turns do the same
+    drop_from(at);
+    order_.resize(at);
+    order_.push_back({parameter, to, 0});
   }
-  ++at_;
+  while (first_ + gathered_.size() <= at) start(order_[first_ + gathered_.size()]);
+  Gathered& mine = gathered_[at - first_];
+  if (mine.tensor.absent()) {
+    mine.tensor = mine.moving.wait();
+    if (!known) count(order_[at].bytes = mine.bytes = mine.tensor.bytes());
+  }
+  Tensor gathered = mine.tensor;
+  ++at;
+  if (--mine.to_come == 0) {  // those before it went likewise
+    gathered_.pop_front();
+    ++first_;
+  }
   prefetch();
   return gathered;
 }
 
+void GatherCache::start(const Request& request) {
+  gathered_.push_back({AsyncReshard(request.parameter, request.to), {}, at_.size(), request.bytes});
+  count(request.bytes);
+}
+
 void GatherCache::prefetch() {
-  for (size_t next = at_ + prefetched_.size(); next < order_.size(); ++next) {
-    const auto& [parameter, to, bytes] = order_[next];
-    if (!prefetched_.empty() && prefetched_bytes_ + bytes > ahead_bytes_) return;
-    prefetched_.emplace_back(parameter, to);
-    prefetched_bytes_ += bytes;
-    count(bytes);
+  const size_t next = furthest();
+  int64_t ahead = 0;
+  for (size_t i = next; i < first_ + gathered_.size(); ++i) ahead += gathered_[i - first_].bytes;
+  for (size_t i = first_ + gathered_.size(); i < order_.size(); ++i) {
+    if (ahead > 0 && ahead + order_[i].bytes > ahead_bytes_) return;
+    start(order_[i]);
+    ahead += order_[i].bytes;
   }
 }
 
-void GatherCache::drop_prefetched() {
-  for (AsyncReshard& gathered : prefetched_) drop(gathered.wait());
-  prefetched_.clear();
-  prefetched_bytes_ = 0;
+void GatherCache::drop_from(size_t at) {
+  while (first_ + gathered_.size() > at) {
+    Gathered last = std::move(gathered_.back());
+    gathered_.pop_back();
+    drop(last.tensor ? std::move(last.tensor) : last.moving.wait());
+  }
 }
 
 void GatherCache::count(int64_t bytes) {
@@ -61,6 +81,8 @@ void GatherCache::count(int64_t bytes) {
   peak_ = std::max(peak_, live_);
 }
 
-void GatherCache::drop(Tensor gathered) { live_ -= gathered.bytes(); }
+void GatherCache::drop(Tensor gathered) {
+  if (gathered.unique()) live_ -= gathered.bytes();
+}
 
 }  // namespace quintet

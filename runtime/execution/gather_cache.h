@@ -9,6 +9,9 @@
 //   ...
 //   cache.drop(std::move(w));
 //   cache.end_step();
+//
+// Passes over the model that take turns (turns.h) share what is gathered: it stays until the last has taken
+// it.
 
 #include <deque>
 
@@ -28,8 +31,9 @@ class GatherCache {
   /// Prefetches up to `ahead_bytes`, or one parameter that is larger.
   explicit GatherCache(int64_t ahead_bytes = kAheadBytes) : ahead_bytes_(ahead_bytes) {}
 
-  /// Between them the order of the step before is followed; parameters keep their values.
-  void begin_step();
+  /// Between them the order of the step before is followed; parameters keep their values. `turns`: how
+  /// many passes take turns.
+  void begin_step(size_t turns = 1);
   void end_step();
   /// `parameter` in another layout. All ranks of the mesh take the same parameters in one order.
   Tensor take(const Tensor& parameter, const Layout& to);
@@ -45,16 +49,25 @@ class GatherCache {
     Layout to;
     int64_t bytes;
   };
+  /// Gathered, or on the way.
+  struct Gathered {
+    AsyncReshard moving;
+    Tensor tensor;   // once somebody has waited
+    size_t to_come;  // turns that will take it
+    int64_t bytes;
+  };
+  size_t furthest() const;
+  void start(const Request& request);
   void prefetch();
-  void drop_prefetched();
+  void drop_from(size_t at);
   void count(int64_t bytes);
 
   int64_t ahead_bytes_;
-  std::vector<Request> order_;  // of the step before, as far as this step has followed it
-  size_t at_ = 0;
-  bool in_step_ = false;
-  std::deque<AsyncReshard> prefetched_;  // of order_[at_] and those behind it
-  int64_t prefetched_bytes_ = 0, live_ = 0, peak_ = 0;
+  std::vector<Request> order_;     // of the step before, as far as this step has followed it
+  std::vector<size_t> at_;         // of each turn; empty between steps
+  std::deque<Gathered> gathered_;  // of order_[first_] and those behind it
+  size_t first_ = 0;
+  int64_t live_ = 0, peak_ = 0;
 };
 
 }  // namespace quintet

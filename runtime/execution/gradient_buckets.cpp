@@ -37,7 +37,8 @@ void GradientBuckets::add(const Tensor& leaf, Tensor grad, int64_t to_come) {
     else
       place(leaf, std::move(sum));
   }
-  if (to_come > 0 && grad.layout() != leaf.layout())
+  const bool is_last = to_come == 0 && ++passed_[leaf.id()] == passes_;
+  if (!is_last && grad.layout() != leaf.layout())
     unfinished_.push_back({leaf, std::move(grad)});
   else
     place(leaf, std::move(grad));

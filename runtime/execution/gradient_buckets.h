@@ -4,11 +4,12 @@
 // ranks of small ones are taken together, in buckets: a collective of few bytes takes as long as its
 // messages wait, not as its bytes travel.
 //
-//   GradientBuckets buckets;
+//   GradientBuckets buckets;        // of one backward pass, or of several that are summed first
 //   buckets.add(leaf, grad, 0);   // as they appear
 //   buckets.finish();             // leaf.grad() is there
 
 #include <deque>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/execution/reshard.h"
@@ -17,8 +18,11 @@ namespace quintet {
 
 class GradientBuckets {
  public:
+  explicit GradientBuckets(int64_t passes = 1) : passes_(passes) {}
+
   /// `grad` is added to what the leaf has. Every rank of the mesh calls it. Until the last of those that
-  /// are `to_come` they are summed where they are, so that one collective takes their sum.
+  /// are `to_come` in this pass, and in the other passes, they are summed where they are, so that one
+  /// collective takes their sum.
   void add(const Tensor& leaf, Tensor grad, int64_t to_come);
   /// Waits for those that are under way.
   void finish();
@@ -57,6 +61,9 @@ class GradientBuckets {
   static void store(const std::vector<Part>& parts, Tensor all);
   static void store(const Tensor& leaf, Tensor grad);
 
+  int64_t passes_;
+  std::unordered_map<const void*, int64_t>
+      passed_;                       // a leaf's passes that have given all they have
   std::vector<Waiting> unfinished_;  // more of the leaf is to come
   std::vector<Bucket> buckets_;
   std::deque<Sent> sent_;

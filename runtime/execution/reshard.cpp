@@ -1,6 +1,7 @@
 #include "runtime/execution/reshard.h"
 
 #include "runtime/execution/tape.h"
+#include "runtime/execution/turns.h"
 #include "runtime/mesh/mesh.h"
 #include "runtime/mesh/reshard_plan.h"
 #include "runtime/mesh/sharding.h"
@@ -159,7 +160,9 @@ Tensor AsyncReshard::wait() {
 Tensor resharded(Tensor x, const Layout& to) {
   for (const ReshardStep& step : steps_between(x, to)) {
     const ProfileScope scope(name_of(step.kind), step.bytes);
-    x = AsyncReshard(std::move(x), step).wait();
+    AsyncReshard moving(std::move(x), step);
+    take_turn();
+    x = moving.wait();
   }
   return x;
 }

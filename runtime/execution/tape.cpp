@@ -8,6 +8,7 @@
 
 #include "runtime/execution/gradient_buckets.h"
 #include "runtime/execution/reshard.h"
+#include "runtime/execution/turns.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/plan/plan_cache.h"
 
@@ -49,8 +50,9 @@ class Gradients {
     if (found == grads_.end()) return {};
     Arrived arrived = std::move(found->second);
     grads_.erase(found);
-    return arrived.moving ? arrived.moving->wait()
-                          : resharded(std::move(arrived.sum), tensor.layout());
+    if (!arrived.moving) return resharded(std::move(arrived.sum), tensor.layout());
+    take_turn();
+    return arrived.moving->wait();
   }
 
  private:
@@ -66,7 +68,8 @@ class Gradients {
 /// Gradients run while it lives.
 class Backward {
  public:
-  Backward(Tape& tape, const std::vector<Node>& nodes) : tape_(tape) {
+  Backward(Tape& tape, const std::vector<Node>& nodes, GradientBuckets& buckets)
+      : tape_(tape), buckets_(buckets) {
     for (const Node& node : nodes) {
       for (const Tensor& output : node.outputs) outputs_.insert(output.id());
       for (const Tensor& input : node.inputs) ++to_come_[input.id()];
@@ -89,10 +92,6 @@ class Backward {
   /// gradient that it `moves` or a later exchange is.
   void end_node(bool moves) {
     if (!moves && exchanges_ == 0) compute_deferred();
-  }
-  void finish() {
-    compute_deferred();
-    buckets_.finish();
   }
 
   /// A weight gradient, deferred.
@@ -137,7 +136,7 @@ class Backward {
   }
 
   Tape& tape_;
-  GradientBuckets buckets_;
+  GradientBuckets& buckets_;
   std::unordered_set<const void*> outputs_;
   std::unordered_map<const void*, int64_t>
       to_come_;            // gradients that nodes and tasks may still give
@@ -174,9 +173,18 @@ Tape::LastReshard* Tape::last_reshard() {
 }
 
 void Tape::backward(const Tensor& loss) { backward({loss}, {Tensor::scalar(1)}); }
+void Tape::backward(const Tensor& loss, GradientBuckets& buckets) {
+  backward({loss}, {Tensor::scalar(1)}, buckets);
+}
 
 void Tape::backward(const Tensors& results, const Tensors& grads) {
-  Backward running(*this, nodes_);
+  GradientBuckets buckets;
+  backward(results, grads, buckets);
+  buckets.finish();
+}
+
+void Tape::backward(const Tensors& results, const Tensors& grads, GradientBuckets& buckets) {
+  Backward running(*this, nodes_, buckets);
   ExecutionContext context = ExecutionContext::current();
   context.tape = nullptr;
   context.backward = &running;
@@ -216,7 +224,7 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
     }
     running.end_node(moves);
   }
-  running.finish();
+  running.compute_deferred();
   last_reshard_ = {};
 }
 

@@ -22,6 +22,8 @@ struct Node {
   bool exchanges = false;  // its gradient calls overlap_deferred_gradients()
 };
 
+class GradientBuckets;
+
 class Tape {
  public:
   /// Ops of this thread append themselves to a tape during its lifetime (nullptr: to none).
@@ -32,6 +34,9 @@ class Tape {
   /// Runs every gradient once and empties the tape. Leaves that need a gradient get it added to
   /// grad(). `loss`: a scalar. Throws Bug if it is not the result of a recorded op.
   void backward(const Tensor& loss);
+  /// The same, but gradients of leaves go into buckets that other passes share; who owns them finishes
+  /// them.
+  void backward(const Tensor& loss, GradientBuckets& buckets);
   /// The same from several results with given gradients.
   void backward(const Tensors& results, const Tensors& grads);
 
@@ -44,6 +49,8 @@ class Tape {
   static LastReshard* last_reshard();
 
  private:
+  void backward(const Tensors& results, const Tensors& grads, GradientBuckets& buckets);
+
   std::vector<Node> nodes_;
   LastReshard last_reshard_;
 };

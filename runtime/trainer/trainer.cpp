@@ -1,11 +1,14 @@
 #include "runtime/trainer/trainer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
+#include "runtime/execution/gradient_buckets.h"
 #include "runtime/execution/rank_sums.h"
 #include "runtime/execution/tape.h"
+#include "runtime/execution/turns.h"
 #include "runtime/mesh/sharding.h"
 #include "runtime/ops/ops.h"
 #include "runtime/optim/host_mirror.h"
@@ -118,6 +121,11 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
             compute_gradients(batch, step_key, done);
           },
           options_.step_graph && may_record()) {
+  QT_CHECK(
+      !options_.interleave || options_.num_microbatches % 2 == 0,
+      "--interleave_microbatches takes two microbatches at a time, but there is an odd number of "
+      "them, {}; bind trainer.Trainer.num_microbatches to an even one",
+      options_.num_microbatches);
   const int64_t count[] = {static_cast<int64_t>(parameters_.all().size())};
   marks_ = zero_state(DType::i32, count, device_);
   if (!device_.runs_any_optimizer() && !optimizer_->on_device())
@@ -139,16 +147,31 @@ void Trainer::compute_gradients(const HostArrays& batch, Key key,
   const int64_t rows = batch_rows(batch), parts = std::max<int64_t>(options_.num_microbatches, 1);
   QT_CHECK(rows % parts == 0, "num_microbatches {} does not divide the batch of {} rows", parts,
            rows);
-  for (int64_t part = 0; part < parts; ++part) {
+  const int64_t together = options_.interleave ? 2 : 1;
+  const bool once = options_.reduction == GradientReduction::step;
+  std::vector<StepLoss> losses(static_cast<size_t>(together));
+  const auto run = [&](int64_t part, GradientBuckets& buckets) {
+    StepLoss& step = losses[static_cast<size_t>(part % together)];
     Tape tape;
-    StepLoss step;
     {
       Tape::Recording recording(tape);
       step = loss_(batch, part * (rows / parts), (part + 1) * (rows / parts), key);
     }
-    tape.backward(step.loss);
-    done(step);
+    tape.backward(step.loss, buckets);
+  };
+  GradientBuckets of_step(parts);
+  for (int64_t part = 0; part < parts; part += together) {
+    GradientBuckets of_part(together);
+    GradientBuckets& buckets = once ? of_step : of_part;
+    if (options_.interleave)
+      run_in_turns(std::array<std::function<void()>, 2>{[&] { run(part, buckets); },
+                                                        [&] { run(part + 1, buckets); }});
+    else
+      run(part, buckets);
+    of_part.finish();
+    for (const StepLoss& step : losses) done(step);
   }
+  of_step.finish();
   if (options_.gradient_scale == 1 || options_.scaled_gradients.empty()) return;
   const PathPattern pattern("^" + options_.scaled_gradients);
   for (const ParamInfo& info : parameters_.all())
@@ -165,7 +188,7 @@ ExecutionContext Trainer::context() {
 }
 
 GradientCheck Trainer::take_gradients(const HostArrays& batch, Metrics& metrics, Reducer& reducer) {
-  gather_cache_.begin_step();
+  gather_cache_.begin_step(options_.interleave ? 2 : 1);
   metrics = graph_.run(batch, fold_in(key_, static_cast<uint32_t>(step_)));
   gather_cache_.end_step();
   if (StepLog* log = ExecutionContext::current().log) log->section("gradient check and optimizer");

@@ -24,8 +24,16 @@ namespace quintet {
 using LossFunction =
     std::function<StepLoss(const HostArrays& batch, int64_t begin, int64_t end, Key key)>;
 
+/// When gradients are summed over ranks: after every microbatch, in T5X's order, or once a step, the sum of
+/// a rank's own, which takes room for whole gradients.
+enum class GradientReduction { microbatch, step };
+
 struct TrainerOptions {
   int64_t num_microbatches = 1;  // must divide the rows of a rank
+  GradientReduction reduction = GradientReduction::microbatch;
+  /// Two microbatches at a time take turns, so that one computes while the other waits for ranks; the sum
+  /// of their gradients is reduced. Needs an even number of them.
+  bool interleave = false;
   Schedule learning_rate;  // of T5X's optimizers; Optax's have their own and it is only logged
   /// T5X's MoeTrainer: gradients of parameters whose name matches are multiplied by this number.
   std::string scaled_gradients{};  // a regular expression for the beginning of a name; "": none

@@ -9,6 +9,7 @@
 #include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/multi_optimizer.h"
 #include "runtime/optim/optax/optax.h"
+#include "tests/harness/stacks.h"
 
 namespace quintet {
 namespace {
@@ -113,9 +114,11 @@ TEST(LayoutStep, WhatIsInTheBackgroundTravelsWhenTheLinksAreFree) {
 }
 
 /// What a step of `layout` waits for links on which a collective takes `seconds`, as a part of its sum.
-double exposed_part(const std::string& layout, double seconds) {
+double exposed_part(const std::string& layout, double seconds, const TrainerOptions& options = {}) {
   const Machine slow{.flops = 1e6};  // an op takes longer than a collective
-  const LayoutRow row = plan_layout(tiny({}), parse_layouts(layout, 4)[0],
+  LayoutCase step = tiny({});
+  step.options = options;
+  const LayoutRow row = plan_layout(step, parse_layouts(layout, 4)[0],
                                     {.hosts = std::vector<std::string>(4, "abstract"),
                                      .machine = slow,
                                      .cost = [=](auto, auto, const auto&) { return seconds; }},
@@ -128,6 +131,15 @@ double exposed_part(const std::string& layout, double seconds) {
 // Tensor parallelism sums a layer's results forward, which nothing hides, and as many gradients backward.
 TEST(LayoutStep, SumsOfGradientsHideBehindWeightGradients) {
   EXPECT_LT(exposed_part("1x4:a1p1", 1e-3), 0.7);
+}
+
+// One half of the batch computes while the other waits; the embeddings and the loss are left.
+TEST(LayoutStep, SumsOfResultsHideBehindTheOtherHalf) {
+  QT_SKIP_SANITIZED();
+  TrainerOptions in_turns;
+  in_turns.num_microbatches = 2;
+  in_turns.interleave = true;
+  EXPECT_LT(exposed_part("1x4:a1p1", 1e-3, in_turns), 0.35);
 }
 
 // But for the first parameter, the last gradient, the loss and the norm.

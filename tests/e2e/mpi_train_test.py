@@ -92,6 +92,18 @@ def test_two_ranks_train_as_one(folder):
                 assert abs(record[name] / record[name + "_per_core"] - 2) < 1e-9, record
 
 
+def test_microbatches_take_turns_or_are_reduced_once(folder):
+    halves = "--gin.trainer.Trainer.num_microbatches=2"
+    flags = ("--interleave_microbatches", "--reduce_gradients=step")
+    alone = e2e.quintet(*tiny(folder / "one", 10), *flags[:1])
+    assert alone.err.count("warning: --interleave_microbatches, --reduce_gradients: no effect on one rank") == 1, alone.err
+    for i, flag in enumerate(flags):
+        mpirun(2, *tiny(folder / str(i), 10), halves, flag)
+        assert_close_runs(folder / "one", folder / str(i))
+    odd = mpirun(2, *tiny(folder / "odd", 10), flags[0], expect=2)
+    assert "bind trainer.Trainer.num_microbatches to an even one" in odd.err, odd.err
+
+
 def test_a_rank_has_the_rows_of_its_shard_and_no_others(folder):
     """A run that ends on non-finite values tells what its ranks had of the last batches."""
     arguments = ["--gin.optimizers.adamw.learning_rate=1e30", "--gin.BATCH_SIZE=8", "--gin.trainer.Trainer.num_microbatches=2"]

@@ -17,6 +17,7 @@
 #include "runtime/profile/step_log.h"
 #include "runtime/trainer/batch_rows.h"
 #include "runtime/trainer/trainer.h"
+#include "tests/harness/stacks.h"
 #include "tests/layouts/expect.h"
 
 namespace quintet::testing {
@@ -226,6 +227,42 @@ TEST(Step, EveryFlagOfARankIsHeardByAllAndRowsCountOnce) {
       EXPECT_EQ(agreed.ruined, flag == 3);
       EXPECT_EQ(counts, (std::vector<double>{11, 1}));
     });
+}
+
+/// Calls over `data` of the third step, whose gathers are ahead of their use.
+std::pair<int64_t, int64_t> gathers_and_scatters(Comm& comm, const Training& training,
+                                                 const TrainerOptions& options) {
+  const auto model = make_model(training);
+  model->parameters().initialize(key_from_seed(7));
+  Trainer trainer(loss_of(*model), model->parameters(), with_momentum(), options, key_from_seed(9));
+  for (int64_t i = 0; i < 3; ++i) {
+    comm.traffic().reset();
+    trainer.train(local_rows(make_batch(training, i), options.num_microbatches));
+    EXPECT_EQ(trainer.gather_cache().live_bytes(), 0);
+  }
+  const Traffic::Table sent = comm.traffic().table();
+  return {sent.at({"all_gather", "data"}).calls, sent.at({"reduce_scatter", "data"}).calls};
+}
+
+TEST(Microbatches, ThatTakeTurnsShareGathersAndScatters) {
+  QT_SKIP_SANITIZED();
+  const Training training{.optimizer = {}};
+  const Schedule rate = [](int64_t) { return 0.01F; };
+  on_ranks(partitioning({2, 2}, 1, 2), [&](Comm& comm) {
+    const auto whole = gathers_and_scatters(comm, training, {.learning_rate = rate});
+    EXPECT_GT(whole.first, 20);
+    EXPECT_GT(whole.second, 20);
+    EXPECT_EQ(
+        gathers_and_scatters(comm, training,
+                             {.num_microbatches = 2, .interleave = true, .learning_rate = rate}),
+        whole);
+    EXPECT_EQ(gathers_and_scatters(comm, training,
+                                   {.num_microbatches = 4,
+                                    .reduction = GradientReduction::step,
+                                    .interleave = true,
+                                    .learning_rate = rate}),
+              std::pair(2 * whole.first, whole.second));
+  });
 }
 
 struct Simulated : ::testing::TestWithParam<std::tuple<Training, std::vector<int>>> {};

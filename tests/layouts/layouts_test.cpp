@@ -4,6 +4,7 @@
 #include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/multi_optimizer.h"
 #include "runtime/optim/optax/optax.h"
+#include "tests/harness/stacks.h"
 #include "tests/layouts/expect.h"
 
 namespace quintet::testing {
@@ -29,6 +30,28 @@ TEST_F(Layouts, GiveTheSameRunWithRematMicrobatchesAndPacking) {
   compare(training, {2, 1}, 1, 2);
   compare(training, {1, 2}, 2, 1);
   compare(training, {2, 2}, 2, 2);
+}
+
+TEST_F(Layouts, GiveTheSameRunWhenGradientsAreReducedOnceAStep) {
+  const Training training{.microbatches = 4, .optimizer = {}, .reduction = GradientReduction::step};
+  compare(training, {2, 2}, 1, 2);
+  compare(training, {4, 1}, 1, 1);
+}
+
+TEST_F(Layouts, GiveTheSameRunWhenMicrobatchesTakeTurns) {
+  QT_SKIP_SANITIZED();
+  const Training training{.microbatches = 4, .optimizer = {}, .interleave = true};
+  compare(training, {2, 2}, 1, 2);
+  compare(training, {1, 4}, 2, 1);
+  compare({.remat = true, .packed = true, .microbatches = 2, .optimizer = {}, .interleave = true},
+          {2, 2}, 2, 2);
+  compare({.microbatches = 4,
+           .optimizer = {},
+           .reduction = GradientReduction::step,
+           .interleave = true},
+          {2, 2}, 1, 2);
+  compare({.network = Network::experts, .microbatches = 2, .optimizer = {}, .interleave = true},
+          {1, 2, 2}, 1, 2);
 }
 
 TEST_F(Layouts, GiveTheSameRunOfTiedT5) {

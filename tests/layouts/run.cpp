@@ -78,6 +78,8 @@ Result run(const Training& training) {
                       : adafactor({.min_dim_size_to_factor = 16,
                                    .logical_factor_rules = moe_logical_factor_rules()}),
                   {.num_microbatches = training.microbatches,
+                   .reduction = training.reduction,
+                   .interleave = training.interleave,
                    .learning_rate = [](int64_t) { return 0.01F; },
                    .weight_metrics = true},
                   key_from_seed(9));

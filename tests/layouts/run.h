@@ -27,6 +27,8 @@ struct Training {
   int64_t steps = 5;
   double dropout_rate = 0.1;
   std::function<OptimizerPtr()> optimizer;  // default: Adafactor
+  GradientReduction reduction = GradientReduction::microbatch;
+  bool interleave = false;
 };
 
 struct Partitioning {

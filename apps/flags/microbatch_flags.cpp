@@ -1,0 +1,37 @@
+#include "apps/flags/microbatch_flags.h"
+
+#include <CLI/App.hpp>
+
+namespace quintet {
+
+void MicrobatchFlags::add_to(CLI::App& app) {
+  app.add_option(
+         "--reduce_gradients", reduce_gradients,
+         "when gradients are summed over ranks: after every microbatch, or once a step, which "
+         "sends less and holds whole gradients")
+      ->check(CLI::IsMember({"microbatch", "step"}));
+  app.add_flag(
+      "--interleave_microbatches", interleave_microbatches,
+      "on several ranks: two microbatches take turns, so that one computes while the other "
+      "waits for ranks");
+}
+
+void MicrobatchFlags::add_microbatches_to(CLI::App& app) {
+  app.add_option("--microbatches", microbatches, "parts of a rank's batch, one after the other")
+      ->check(CLI::PositiveNumber);
+}
+
+void MicrobatchFlags::apply_to(TrainerOptions& options) const {
+  options.reduction =
+      reduce_gradients == "step" ? GradientReduction::step : GradientReduction::microbatch;
+  options.interleave = interleave_microbatches;
+}
+
+TrainerOptions MicrobatchFlags::options() const {
+  TrainerOptions options;
+  options.num_microbatches = microbatches;
+  apply_to(options);
+  return options;
+}
+
+}  // namespace quintet

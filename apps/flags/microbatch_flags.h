@@ -1,0 +1,31 @@
+#pragma once
+// How the microbatches of a training step share a mesh.
+//
+//   --reduce_gradients=microbatch|step   when gradients are summed over ranks
+//   --interleave_microbatches            two take turns, so that one computes while the other waits
+
+#include <string>
+
+#include "runtime/trainer/trainer.h"
+
+namespace CLI {
+class App;
+}
+
+namespace quintet {
+
+struct MicrobatchFlags {
+  std::string reduce_gradients = "microbatch";
+  bool interleave_microbatches = false;
+  int64_t microbatches = 1;
+
+  void add_to(CLI::App& app);
+  /// For verbs without trainer.Trainer.num_microbatches.
+  void add_microbatches_to(CLI::App& app);
+  /// Sets what the flags say; num_microbatches stays.
+  void apply_to(TrainerOptions& options) const;
+  /// The same and num_microbatches.
+  TrainerOptions options() const;
+};
+
+}  // namespace quintet
