@@ -8,6 +8,7 @@
   BENCH(train, "training steps of a T5 1.1 with AdamW")          \
   BENCH(layouts, "training steps on every layout of some ranks") \
   BENCH(generate, "greedy decoding or beam search by a T5 1.1")  \
+  BENCH(ranks, "generation by ranks that share a model")         \
   BENCH(attention, "attention with a relative position bias")    \
   BENCH(gemm, "a matrix product")                                \
   BENCH(data, "text, TFRecords or a cache to packed batches")    \

@@ -13,24 +13,6 @@
 namespace quintet {
 namespace {
 
-/// Random parameters, drawn tensor by tensor as they are packed: the peak is what generation needs.
-decoding::ParameterSource random_source(const T5Config& config) {
-  struct Declared {
-    Parameters parameters;
-    Transformer network;
-    std::vector<float> values;
-    explicit Declared(const T5Config& c) : network(Scope(parameters), c) {}
-  };
-  return [declared = std::make_shared<Declared>(config)](const std::string& name) {
-    const ParamInfo& info = declared->parameters.at(name);
-    std::vector<int64_t> sizes;
-    for (const Axis& axis : info.spec.axes) sizes.push_back(axis.size);
-    declared->values = std::vector<float>(static_cast<size_t>(info.spec.elements()));
-    info.initializer(key_of_parameter(key_from_seed(0), name), sizes, declared->values);
-    return View::of(declared->values.data(), sizes);
-  };
-}
-
 /// Of a model directory.
 void time_trained(const BenchOptions& options, int64_t tokens, const TrainedModel& trained,
                   const auto& run) {

@@ -110,6 +110,23 @@ HostArrays packed_batch(const BenchOptions& options, int64_t vocab_size) {
   return batch;
 }
 
+decoding::ParameterSource random_source(const T5Config& config) {
+  struct Declared {
+    Parameters parameters;
+    Transformer network;
+    std::vector<float> values;
+    explicit Declared(const T5Config& c) : network(Scope(parameters), c) {}
+  };
+  return [declared = std::make_shared<Declared>(config)](const std::string& name) {
+    const ParamInfo& info = declared->parameters.at(name);
+    std::vector<int64_t> sizes;
+    for (const Axis& axis : info.spec.axes) sizes.push_back(axis.size);
+    declared->values = std::vector<float>(static_cast<size_t>(info.spec.elements()));
+    info.initializer(key_of_parameter(key_from_seed(0), name), sizes, declared->values);
+    return View::of(declared->values.data(), sizes);
+  };
+}
+
 void time_steps(const std::string& what, const BenchOptions& options, int64_t tokens_per_step,
                 const std::function<void()>& step) {
   std::vector<double> seconds;

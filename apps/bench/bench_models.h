@@ -10,6 +10,8 @@
 #include "apps/flags/compute_flags.h"
 #include "apps/flags/quantize_flag.h"
 #include "apps/plan/model_case.h"
+#include "models/decoding/network/parameter_source.h"
+#include "models/network.h"
 
 namespace quintet {
 
@@ -35,6 +37,9 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
 /// As random_batch, of examples with the lengths of `options.examples`, packed by best fit into as many rows as it takes.
 /// Throws a usage error for what is no INPUTS/TARGETS, or too long for a row.
 HostArrays packed_batch(const BenchOptions& options, int64_t vocab_size);
+
+/// Random parameters, drawn tensor by tensor as they are packed: the peak is what generation needs.
+decoding::ParameterSource random_source(const T5Config& config);
 
 /// Runs step() once to warm up and `options.steps` times timed, prints one JSON object on stdout
 /// (tokens_per_second of the fastest step, seconds_per_step, peak_bytes: largest resident set of the

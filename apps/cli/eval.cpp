@@ -7,39 +7,40 @@
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
 #include "apps/input/run_vocabularies.h"
-#include "runtime/mpi/session.h"
 
 namespace quintet {
 
 int run_eval(std::span<char* const> args) {
   std::vector<std::string> left(args.begin(), args.end());
-  const gin::CommandLine gin_line = extract_data_command_line(left);
+  gin::CommandLine gin_line = extract_data_command_line(left);
   EvaluationFlags flags;
   CommandLine cli("eval", "Computes a task's metrics for checkpoints: JSON lines on stdout.",
                   "quintet eval --model_dir=/tmp/numbers --samples=10\n"
                   "quintet eval --model_dir=/tmp/numbers --checkpoint=all --task=number_to_words\n"
-                  "quintet eval --gin_file=my_eval.gin");
+                  "mpirun -n 4 quintet eval --gin_file=my_eval.gin");
   flags.add_to(cli.app());
   describe_gin_flags(cli.app(), "instead of --model_dir: a gin file with eval_script.evaluate");
   describe_data_flags(cli.app());
   if (!cli.parse(left)) return 0;
   flags.launch.check();
-  const mpi::Session ranks;
-  QT_CHECK(ranks.size() == 1,
-           "quintet eval: expected one process, found {} ranks, which would each evaluate all "
-           "examples; start it without mpirun or srun ('quintet infer' shares examples)",
-           ranks.size());
-  flags.compute.start();
   QT_CHECK(
       flags.set.model_dir.empty() != gin_line.files.empty(),
       "quintet eval: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE{}",
       gin_line.files.empty() ? "" : ", not both");
+  Ranks ranks(flags.ranks);
+  ranks.agree_on("build", build_text());
+  ranks.agree_on("command line", fmt::format("{}", fmt::join(args, "\n")));
+  flags.compute.start();
+  ranks.open(Device::current());
   if (!flags.set.model_dir.empty()) {
     const TrainedModel trained = open_trained_model(flags.set.model_dir, gin_line, Load::nothing);
     return run_evaluation(
-        evaluation_config_of(trained, flags),
+        evaluation_config_of(trained, flags), ranks,
         [&](const data::DatasetConfig& set) { return trained.session->task(set); }, flags.samples);
   }
+  if (flags.num_partitions > 1)
+    gin_line.bindings.push_back(
+        fmt::format("partitioning.PjitPartitioner.num_partitions = {}", flags.num_partitions));
   const auto prepare = [](GinSession& session) {
     use_copies_of(session.config(), "t5x.eval.evaluate.restore_checkpoint_cfg");
     return true;
@@ -49,7 +50,7 @@ int run_eval(std::span<char* const> args) {
                            EvaluationConfig config = evaluation_config_from(arguments);
                            config.weights = flags.quantize.type();
                            return run_evaluation(
-                               std::move(config),
+                               std::move(config), ranks,
                                [&](const data::DatasetConfig& set) { return session.task(set); },
                                flags.samples);
                          });

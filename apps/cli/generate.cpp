@@ -36,6 +36,7 @@ void add_flags(CommandLine& cli, GenerateFlags& flags) {
   app.add_option("--batch_size", flags.batch_size, "inputs per batch")->check(positive);
   flags.quantize.add_to(app);
   flags.compute.add_to(app);
+  flags.ranks.add_to(app);
   describe_gin_flags(app, kGinFileOfModel);
 }
 
@@ -53,6 +54,7 @@ int run_generate(std::span<char* const> args) {
       "quintet generate --model_dir=/tmp/numbers --format=json --logprobs=2 --stop=' ' 'words: "
       "17'\n"
       "quintet generate --model_dir=/tmp/numbers --ids --format=json --beams=4 '12 7 1'\n"
+      "mpirun -n 2 quintet generate --model_dir=/tmp/numbers 'words: 1234'\n"
       "echo 'number: ten' | quintet generate --model_dir=/tmp/numbers --temperature=0.7");
   add_flags(cli, flags);
   if (!cli.parse(left)) return 0;
@@ -60,8 +62,12 @@ int run_generate(std::span<char* const> args) {
   QT_CHECK(flags.texts.empty() || flags.input.empty(),
            "quintet generate: give inputs as arguments or with --input, not both");
   flags.check_embed();
+  Ranks ranks(flags.ranks);
+  ranks.agree_on("build", build_text());
+  ranks.agree_on("command line", fmt::format("{}", fmt::join(args, "\n")));
   flags.compute.start();
-  generate(flags, gin_line);
+  ranks.open(Device::current());
+  generate(flags, ranks, gin_line);
   return 0;
 }
 

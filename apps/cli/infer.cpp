@@ -47,6 +47,9 @@ int run_infer(std::span<char* const> args) {
   // T5X's own flag over the configuration.
   if (flags.shard_id)
     gin_line.bindings.push_back(fmt::format("infer_script.infer.shard_id = {}", *flags.shard_id));
+  if (flags.num_partitions > 1)
+    gin_line.bindings.push_back(
+        fmt::format("partitioning.PjitPartitioner.num_partitions = {}", flags.num_partitions));
   const auto prepare = [](GinSession& session) {
     use_copies_of(session.config(), "t5x.infer.infer.restore_checkpoint_cfg");
     return true;

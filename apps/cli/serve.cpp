@@ -15,11 +15,17 @@ int run_serve(std::span<char* const> args) {
   CommandLine cli(
       "serve", "Serves a trained model over HTTP, for OpenAI's clients.",
       "quintet serve --model_dir=/tmp/numbers\n"
-      "quintet serve --model_dir=/tmp/numbers --host=0.0.0.0 --port=80 --api_keys=keys.txt");
+      "quintet serve --model_dir=/tmp/numbers --host=0.0.0.0 --port=80 --api_keys=keys.txt\n"
+      "mpirun -n 2 quintet serve --model_dir=/tmp/numbers");
   flags.add_to(cli.app());
   describe_gin_flags(cli.app(), kGinFileOfModel);
   if (!cli.parse(left)) return 0;
-  serve::run_server(flags, gin_line);
+  Ranks ranks(flags.ranks);
+  ranks.agree_on("build", build_text());
+  ranks.agree_on("command line", fmt::format("{}", fmt::join(args, "\n")));
+  flags.compute.start();
+  ranks.open(Device::current());
+  serve::run_server(flags, ranks, gin_line);
   return 0;
 }
 

@@ -24,10 +24,10 @@ struct EvaluationConfig {
   RestoreCheckpointConfig restore;
   EvaluatorConfig evaluator;
   std::filesystem::path output_dir;  // empty: nothing is written
-  PartitionerConfig partitioner;     // its rules are written down; every rank has the whole model
-  std::string config_text;           // written to output_dir/config.gin
-  int64_t train_eval_steps = 0;      // batches of training_evaluator_cls, before decoding; 0: none
-  bool verify_vocabs = true;         // the task has the model's vocabularies
+  PartitionerConfig partitioner;  // its rules are written down; num_partitions ranks hold a model
+  std::string config_text;        // written to output_dir/config.gin
+  int64_t train_eval_steps = 0;   // batches of training_evaluator_cls, before decoding; 0: none
+  bool verify_vocabs = true;      // the task has the model's vocabularies
   std::optional<WeightType> weights = {};  // none: as the checkpoint has them
 };
 

@@ -278,11 +278,6 @@ void warn_of_ignored(const RestoreCheckpointConfig& restore, const gin::Argument
                "warning: {}: restore_dataset = True has no effect: data are read from their "
                "beginning\n",
                verb);
-  const auto partitioner = args.get<PartitionerConfig>("partitioner");
-  if (partitioner.num_partitions > 1)
-    fmt::print(stderr,
-               "warning: {}: num_partitions = {} has no effect: every rank holds the whole model\n",
-               verb, partitioner.num_partitions);
 }
 
 }  // namespace quintet

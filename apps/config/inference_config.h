@@ -32,8 +32,8 @@ struct InferenceConfig {
   data::InferenceLineOptions line;
   std::optional<WeightType> weights;  // of networks that decode on the CPU; none: as they are
   bool verify_vocabs = true;          // the task has the model's vocabularies
-  PartitionerConfig partitioner;      // its rules are written down
-  std::string config_text;            // written to output_dir/config.gin
+  PartitionerConfig partitioner;  // its rules are written down; num_partitions ranks hold a model
+  std::string config_text;        // written to output_dir/config.gin
 
   /// Throws a usage error naming the argument.
   void check() const;

@@ -1,14 +1,17 @@
 #include "apps/evaluate/evaluation.h"
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "apps/evaluate/evaluation_log.h"
 #include "apps/evaluate/loss_evaluator.h"
 #include "apps/evaluate/task_evaluator.h"
 #include "apps/input/run_vocabularies.h"
+#include "apps/input/same_data.h"
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/model/model_info.h"
 #include "apps/model/restored_checkpoint.h"
+#include "apps/process/inference_ranks.h"
 #include "apps/process/output.h"
 #include "apps/process/signals.h"
 #include "checkpoint/open/open_checkpoint.h"
@@ -48,45 +51,52 @@ struct Loaded {
 
 /// Nothing if the run that trains the model deleted the checkpoint while others were evaluated.
 std::optional<Loaded> load(const EvaluationConfig& config, const std::filesystem::path& folder,
-                           const data::VocabularyRecords& vocabularies) {
+                           const data::VocabularyRecords& vocabularies, SharedMemoryGroup* group,
+                           bool leads) {
   try {
     Loaded loaded{open_checkpoint(folder), {}};
     loaded.checkpoint->verify_before_reading();
-    check_recorded(*loaded.checkpoint, vocabularies);
+    check_recorded(*loaded.checkpoint, vocabularies, leads);
     BaseModel& model = *config.model->model;
     loaded.checkpoint = restored(loaded.checkpoint, config.restore, shapes_of(model.parameters()));
-    loaded.weights = weights_of(config.weights, loaded.checkpoint);
+    loaded.weights = group == nullptr || config.restore.fallback_seed
+                         ? weights_of(config.weights, loaded.checkpoint)
+                         : weights_to_generate(config.weights, loaded.checkpoint);
+    loaded.weights.ranks = group;
     const std::optional<int64_t> seed = config.restore.fallback_seed;
-    fmt::print(stderr, "{}",
-               initialized_text(load_for(loaded.weights, *loaded.checkpoint, model, seed)));
+    const std::string warning =
+        initialized_text(load_for(loaded.weights, *loaded.checkpoint, model, seed));
+    if (leads) fmt::print(stderr, "{}", warning);
     return loaded;
   } catch (const Error&) {
     if (config.restore.mode != "all" || is_there(folder)) throw;
-    fmt::print(stderr, "{} was deleted meanwhile\n", folder.string());
+    if (leads) fmt::print(stderr, "{} was deleted meanwhile\n", folder.string());
     return std::nullopt;
   }
 }
 
 /// What T5X's training_evaluator_cls asks for; nothing if it is None.
 std::optional<LossEvaluator> loss_evaluator_of(const EvaluationConfig& config,
-                                               const data::Provider& provider) {
+                                               const data::Provider& provider, const Ranks& ranks) {
   if (config.train_eval_steps == 0) return std::nullopt;
-  constexpr int64_t kDevices = 1;
   return LossEvaluator(provider, config.dataset,
                        converter_for(*config.model, data::converter_options(config.dataset)), {},
-                       config.train_eval_steps, kDevices,
-                       [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
+                       config.train_eval_steps, ranks.size(), [&](const std::string& line) {
+                         if (ranks.leads()) fmt::print(stderr, "{}\n", line);
+                       });
 }
 
 /// Teacher-forced losses, to stdout and as training does. False if asked to stop.
 bool evaluate_losses(const LossEvaluator& evaluator, const BaseModel& model, const Loaded& loaded,
-                     const std::function<bool()>& stop, Summaries& summaries) {
+                     const std::function<bool()>& stop, const data::Peers& peers,
+                     Summaries& summaries) {
   QT_CHECK(loaded.weights.type == WeightType::f32,
            "eval_script.evaluate.training_evaluator_cls: losses are computed in float32 alone; "
            "bind None, or leave --quantize");
   const int64_t step = loaded.checkpoint->step();
-  const auto metrics = evaluator.run(model, stop);
+  const auto metrics = evaluator.run(model, stop, peers);
   if (!metrics) return false;
+  if (peers.rank > 0) return true;
   for (const auto& [task, values] : *metrics) {
     summaries.write("training_eval/" + task.substr(0, 113), step, values);
     nlohmann::ordered_json json = {{"step", step}, {"training_eval", task}};
@@ -97,38 +107,71 @@ bool evaluate_losses(const LossEvaluator& evaluator, const BaseModel& model, con
   return true;
 }
 
+/// The first rank's, which sees the folder at one moment.
+std::vector<std::filesystem::path> folders_of(const EvaluationConfig& config, const Ranks& ranks) {
+  std::string lines;
+  if (ranks.leads())
+    for (const auto& folder : checkpoint_folders(config.restore)) lines += folder.string() + "\n";
+  std::istringstream in(ranks.of_leader(lines));
+  std::vector<std::filesystem::path> folders;
+  for (std::string line; std::getline(in, line);) folders.emplace_back(line);
+  return folders;
+}
+
+void report(const EvaluationConfig& config, int64_t step, const std::vector<data::TaskOutputs>& all,
+            int64_t samples, Summaries& summaries) {
+  for (const data::TaskOutputs& outputs : all) {
+    print_samples(outputs, samples);
+    print_metrics(step, outputs.task->name(), outputs.examples->size(), outputs.metrics);
+  }
+  log_metrics(config.evaluator, step, all, summaries,
+              [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
+  summaries.flush();
+  flush_output();  // only then is the checkpoint done with
+}
+
 }  // namespace
 
-int run_evaluation(EvaluationConfig config, const ProviderOf& provider_of, int64_t samples) {
+int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf& provider_of,
+                   int64_t samples) {
   StopRequests stop({});
-  const auto asked = [&] { return stop.reason().has_value(); };
+  const auto asked = [&] { return ranks.highest(stop.reason() ? 1 : 0) > 0; };
+  const InferenceRanks division(ranks, model_ranks_of(config.partitioner.num_partitions, ranks));
+  const data::Peers peers = division.peers();
+  config.evaluator.options.peers = peers;
   const data::ProviderPtr provider = provider_of(config.dataset);
   std::unique_ptr<Summaries> summaries = Summaries::none();
-  if (!config.output_dir.empty()) {
+  if (!config.output_dir.empty() && ranks.leads()) {
     summaries = std::make_unique<Summaries>(config.output_dir, int64_t{1} << 60);
     config.evaluator.log_dir = config.output_dir / "inference_eval";
   }
   check_ids(*config.model, *provider, config.dataset);
   if (config.verify_vocabs) verify_matching_vocabs(*config.model, *provider);
+  agree_on_data(ranks, *config.model, {{"eval", provider, config.dataset}});
   const auto vocabularies = vocabularies_of(*config.model, provider->output_features());
   std::optional<LossEvaluator> losses;
   std::optional<TaskEvaluator> evaluator;
   EvaluationLog log(config.output_dir, provider->name());
-  const std::vector<std::filesystem::path> folders = checkpoint_folders(config.restore);
-  describe_results(config.output_dir, folders, config.config_text,
-                   config.model->model->parameters(), config.partitioner.logical_axis_rules);
+  const std::vector<std::filesystem::path> folders = folders_of(config, ranks);
+  if (ranks.leads())
+    describe_results(config.output_dir, folders, config.config_text,
+                     config.model->model->parameters(), config.partitioner.logical_axis_rules);
   for (const std::filesystem::path& folder : folders) {
-    if (config.restore.mode == "all" && log.has(folder)) {
-      fmt::print(stderr, "{} has been evaluated\n", folder.string());
-      continue;
-    }
-    const auto loaded = load(config, folder, vocabularies);
-    if (!loaded) continue;
+    const bool done = ranks.leads() && config.restore.mode == "all" && log.has(folder);
+    if (done) fmt::print(stderr, "{} has been evaluated\n", folder.string());
+    if (ranks.highest(done ? 1 : 0) > 0) continue;
+    const auto loaded = load(config, folder, vocabularies, division.group(), ranks.leads());
+    if (ranks.highest(loaded ? 0 : 1) > 0) continue;
     if (!evaluator) {
-      losses = loss_evaluator_of(config, *provider);
+      losses = loss_evaluator_of(config, *provider, ranks);
+      check_whole(losses.has_value(), loaded->weights,
+                  "eval_script.evaluate.training_evaluator_cls: losses");
       evaluator.emplace(*provider, config.dataset, config.model, config.evaluator);
+      check_whole(evaluator->scores(), loaded->weights,
+                  "quintet eval: scores, which a metric of this task is made of,");
     }
-    if (losses && !evaluate_losses(*losses, *config.model->model, *loaded, asked, *summaries))
+    if (losses &&
+        !evaluate_losses(*losses, *config.model->model, *loaded, asked, peers, *summaries))
       return static_cast<int>(ExitCode::kSavedRunAgain);
     const int64_t step = loaded->checkpoint->step();
     const auto metrics = evaluator->run(step, asked, loaded->weights);
@@ -137,15 +180,8 @@ int run_evaluation(EvaluationConfig config, const ProviderOf& provider_of, int64
         !evaluator->outputs().empty(),
         "quintet eval: no task of '{}' has both a metric and a split '{}'; --split names another",
         provider->name(), config.dataset.split);
-    for (const data::TaskOutputs& outputs : evaluator->outputs()) {
-      const std::string& task = outputs.task->name();
-      print_samples(outputs, samples);
-      print_metrics(step, task, outputs.examples->size(), outputs.metrics);
-    }
-    log_metrics(config.evaluator, step, evaluator->outputs(), *summaries,
-                [](const std::string& line) { fmt::print(stderr, "{}\n", line); });
-    summaries->flush();
-    flush_output();  // only then is the checkpoint done with
+    if (!ranks.leads()) continue;
+    report(config, step, evaluator->outputs(), samples, *summaries);
     log.add(folder);
   }
   summaries->close();

@@ -8,16 +8,18 @@
 #include "apps/flags/launch_flags.h"
 #include "apps/flags/quantize_flag.h"
 #include "apps/model/trained_dataset.h"
+#include "apps/process/ranks.h"
 
 namespace quintet {
 
 struct EvaluationFlags {
   TrainedDatasetFlags set;
   std::string output_dir;
-  int64_t samples = 0, num_examples = 0;
+  int64_t samples = 0, num_examples = 0, num_partitions = 1;
   QuantizeFlag quantize;
   ComputeFlags compute;
   LaunchFlags launch;
+  RankFlags ranks;
 
   void add_to(CLI::App& app);
 };

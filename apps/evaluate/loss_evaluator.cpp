@@ -1,6 +1,7 @@
 #include "apps/evaluate/loss_evaluator.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "apps/evaluate/step_timing.h"
 #include "runtime/base/clock.h"
@@ -35,6 +36,33 @@ bool has_split(const data::Task& task, const std::string& split) {
   return std::find(splits.begin(), splits.end(), split) != splits.end();
 }
 
+/// MessagePack: numbers keep their bits.
+std::string to_bytes(const std::vector<Metrics>& steps) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const Metrics& step : steps) {
+    nlohmann::json& metrics = all.emplace_back(nlohmann::json::object());
+    for (const auto& [name, metric] : step)
+      metrics[name] = {metric.total, metric.count, metric.per_step};
+  }
+  const std::vector<uint8_t> bytes = nlohmann::json::to_msgpack(all);
+  return {bytes.begin(), bytes.end()};
+}
+
+/// Adds step i, which rank i % peers.size has taken, in the order of the steps.
+Metrics sum_of(const std::vector<Metrics>& own, size_t steps, const data::Peers& peers) {
+  Metrics sums;
+  std::vector<nlohmann::json> all;
+  for (const std::string& bytes : peers.gather(to_bytes(own)))
+    all.push_back(nlohmann::json::from_msgpack(bytes));
+  for (size_t i = 0; i < steps; ++i) {
+    Metrics step;
+    for (const auto& [name, metric] : all[i % all.size()].at(i / all.size()).items())
+      step[name] = {metric[0].get<double>(), metric[1].get<double>(), metric[2].get<bool>()};
+    merge_step(sums, step);
+  }
+  return sums;
+}
+
 }  // namespace
 
 LossEvaluator::LossEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
@@ -58,15 +86,18 @@ LossEvaluator::LossEvaluator(const data::Provider& provider, const data::Dataset
 }
 
 std::optional<TaskMetrics> LossEvaluator::run(const BaseModel& model,
-                                              const std::function<bool()>& stop) const {
+                                              const std::function<bool()>& stop,
+                                              const data::Peers& peers) const {
   TaskMetrics result;
   for (const auto& [task, batches] : batches_) {
-    Metrics sums;
+    std::vector<Metrics> own;
     const double begin = now_seconds();
-    for (const HostArrays& batch : batches) {
-      if (stop()) return std::nullopt;
-      merge_step(sums, model.eval_fn(batch));
+    for (int rank = 0; const HostArrays& batch : batches) {
+      if (rank == 0 && stop()) return std::nullopt;
+      if (rank == peers.rank) own.push_back(model.eval_fn(batch));
+      rank = (rank + 1) % peers.size;
     }
+    const Metrics sums = sum_of(own, batches.size(), peers);
     const auto steps = static_cast<int64_t>(batches.size());
     result[task] = timing_of({now_seconds() - begin, steps, batch_size_, devices_}, sums);
     for (const auto& [name, metric] : sums) result[task][name] = metric.value();

@@ -9,6 +9,7 @@
 
 #include "apps/config/actions.h"
 #include "data/batches/batches.h"
+#include "data/examples/peers.h"
 #include "models/base_model.h"
 
 namespace quintet {
@@ -23,8 +24,10 @@ class LossEvaluator {
                 const data::FeatureConverterPtr& converter, const data::Shard& shard,
                 int64_t eval_steps, int64_t devices,
                 const std::function<void(const std::string&)>& say);
-  /// Nothing if `stop` became true on the way.
-  std::optional<TaskMetrics> run(const BaseModel& model, const std::function<bool()>& stop) const;
+  /// Nothing if `stop` became true on the way, which must be so on all peers or none. `peers` that each
+  /// have all of the model take the batches by turns, and all have the metrics that one alone would.
+  std::optional<TaskMetrics> run(const BaseModel& model, const std::function<bool()>& stop,
+                                 const data::Peers& peers = {}) const;
 
  private:
   std::vector<std::pair<std::string, std::vector<HostArrays>>> batches_;  // by task

@@ -39,7 +39,22 @@ std::string log_text(const data::MetricValue& value) {
                                    : "a histogram, which only TensorBoard shows";
 }
 
+/// Whether a task has a metric of scores, or one of predictions.
+bool any_metric_wants_scores(const data::Evaluator& evaluator, bool scores) {
+  for (const data::Task* task : evaluator.tasks())
+    for (const data::MetricFn& metric : task->metric_fns())
+      if (metric.wants_scores() == scores) return true;
+  return false;
+}
+
 }  // namespace
+
+void check_whole(bool needed, const Weights& weights, const std::string& what) {
+  QT_CHECK(!needed || weights.ranks == nullptr,
+           "{} are computed by ranks that have the whole model; leave num_partitions at 1, so that "
+           "ranks share the examples alone",
+           what);
+}
 
 TaskEvaluator::TaskEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
                              std::shared_ptr<const ConfiguredModel> model, EvaluatorConfig config)
@@ -47,17 +62,18 @@ TaskEvaluator::TaskEvaluator(const data::Provider& provider, const data::Dataset
       config_(std::move(config)),
       evaluator_(
           provider, dataset, [this](const data::Lengths&) { return converter_for(*model_, {}); },
-          config_.options) {}
+          config_.options),
+      decodes_(any_metric_wants_scores(evaluator_, false)),
+      scores_(any_metric_wants_scores(evaluator_, true)) {}
 
 std::optional<TaskMetrics> TaskEvaluator::run(int64_t step, const std::function<bool()>& stop,
                                               const Weights& weights) {
-  const ReplicatedParameters replicated(model_->model->parameters());
-  std::optional<Predictor> predictor;  // packs the parameters, so only where something is decoded
+  std::optional<ReplicatedParameters> replicated;
+  if (scores_ || !Device::current().is_cpu()) replicated.emplace(model_->model->parameters());
+  std::optional<Predictor> predictor;  // packs the parameters, which all ranks do together
+  if (decodes_) predictor.emplace(*model_, std::nullopt, weights);
   data::ModelFns model;
-  model.predict = [&](const data::Batch& batch) {
-    if (!predictor) predictor.emplace(*model_, std::nullopt, weights);
-    return best_predictions(*predictor, batch);
-  };
+  model.predict = [&](const data::Batch& batch) { return best_predictions(*predictor, batch); };
   model.score = [&](const data::Batch& batch) {
     QT_CHECK(
         weights.type == WeightType::f32,

@@ -20,18 +20,24 @@ void log_metrics(const EvaluatorConfig& config, int64_t step,
                  const std::vector<data::TaskOutputs>& outputs, Summaries& summaries,
                  const std::function<void(const std::string&)>& say);
 
+/// Throws a usage error if `needed`, and these weights are held by several ranks together: what is computed of
+/// whole parameters, `what`, then cannot be.
+void check_whole(bool needed, const Weights& weights, const std::string& what);
+
 class TaskEvaluator {
  public:
   /// Reads and preprocesses the evaluation sets of the provider's tasks once.
   TaskEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
                 std::shared_ptr<const ConfiguredModel> model, EvaluatorConfig config);
 
-  /// On a mesh every rank decodes its share of the batches with all parameters (options.peers),
-  /// and all have the same metrics. Task -> metric -> value, written under log_dir as seqio's
+  /// On a mesh every rank, or group of weights.ranks, decodes its share of the batches (options.peers), and all
+  /// have the same metrics. Parameters are gathered one by one while they are packed; for scores, and on a GPU, all at a time. Task -> metric -> value, written under log_dir as seqio's
   /// JSONLogger does. Nothing if `stop` became true on the way. Predictions are made with `weights`;
   /// scores are float32's, so a task that wants them is then a usage error.
   std::optional<TaskMetrics> run(int64_t step, const std::function<bool()>& stop,
                                  const Weights& weights = {});
+  /// Whether a metric is made of scores, which are computed of whole parameters.
+  bool scores() const { return scores_; }
   /// Of the last run.
   const std::vector<data::TaskOutputs>& outputs() const { return outputs_; }
 
@@ -39,6 +45,7 @@ class TaskEvaluator {
   std::shared_ptr<const ConfiguredModel> model_;
   EvaluatorConfig config_;
   data::Evaluator evaluator_;
+  bool decodes_, scores_;  // whether a metric wants that
   std::vector<data::TaskOutputs> outputs_;
 };
 

@@ -22,11 +22,13 @@ JsonText rows_of(std::span<const float> encoded, size_t width) {
 
 }  // namespace
 
-Embedder::Embedder(const GenerateFlags& flags, const gin::CommandLine& line)
+Embedder::Embedder(const GenerateFlags& flags, const gin::CommandLine& line,
+                   SharedMemoryGroup* ranks)
     : flags_(flags), model_(flags.model_dir, line, flags.ids) {
   QT_CHECK(!model_.decoder_only(), "{}: has no encoder, so it has no embeddings", flags.model_dir);
   BaseModel& model = *model_.configured().model;
-  const Weights weights = weights_to_generate(flags.quantize.type(), model_.trained().reader);
+  Weights weights = weights_to_generate(flags.quantize.type(), model_.trained().reader);
+  weights.ranks = ranks;
   const auto encode_with = [](auto network) {
     return [network](decoding::EncoderInputs inputs) { return encode_each(*network, inputs); };
   };

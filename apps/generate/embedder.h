@@ -15,7 +15,7 @@ namespace quintet {
 class Embedder {
  public:
   /// Throws what TextModel throws, and a usage error for a model without encoder.
-  Embedder(const GenerateFlags& flags, const gin::CommandLine& line);
+  Embedder(const GenerateFlags& flags, const gin::CommandLine& line, SharedMemoryGroup* ranks);
   /// Prints one object for each text, in order.
   void answer(std::span<const std::string> texts) const;
 

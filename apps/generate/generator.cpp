@@ -13,6 +13,7 @@
 #include "apps/generate/token_ids.h"
 #include "apps/model/predictor.h"
 #include "apps/model/text_model.h"
+#include "apps/process/inference_ranks.h"
 #include "apps/process/output.h"
 #include "data/vocabularies/text_stream.h"
 #include "runtime/base/formats/json.h"
@@ -25,18 +26,19 @@ using JsonText = nlohmann::ordered_json;
 /// Whole lines of text to predictions, a batch at a time.
 class Generator {
  public:
-  Generator(const GenerateFlags& flags, const gin::CommandLine& line)
+  Generator(const GenerateFlags& flags, const gin::CommandLine& line, SharedMemoryGroup* ranks)
       : flags_(flags),
         model_(flags.model_dir, line, flags.ids),
-        weights_(weights_to_generate(flags.quantize.type(), model_.trained().reader)),
+        weights_(weights_of_ranks(ranks)),
         predictor_(model_.configured(), flags.generation.beams, weights_),
         length_(flags.max_decode_len > 0 ? flags.max_decode_len : model_.answer_length()),
         generation_(flags.generation) {
     if (model_.defaults()) generation_.take(*model_.defaults());
     if (!flags.target.empty()) target_ = target_ids();
     drop_packed(*model_.configured().model, weights_);
-    fmt::print(stderr, "{} at step {}, at most {} tokens\n", model_.trained().model_dir.string(),
-               model_.trained().step, length_);
+    if (ranks == nullptr || ranks->leads())
+      fmt::print(stderr, "{} at step {}, at most {} tokens\n", model_.trained().model_dir.string(),
+                 model_.trained().step, length_);
   }
 
   /// Prints what the model answers to each text, in order.
@@ -51,6 +53,11 @@ class Generator {
   }
 
  private:
+  Weights weights_of_ranks(SharedMemoryGroup* ranks) const {
+    Weights weights = weights_to_generate(flags_.quantize.type(), model_.trained().reader);
+    weights.ranks = ranks;
+    return weights;
+  }
   /// As transformers' generate answers them; else by the decode function of the run's configuration.
   bool answers_requests() const {
     return flags_.ids || !target_.empty() || model_.defaults() || generation_.makes_requests();
@@ -256,23 +263,49 @@ void answer_inputs(const GenerateFlags& flags, const Answer& answer, std::ifstre
     answer_lines(answer, std::cin, "standard input", flags.batch_size);
 }
 
+/// The same on ranks that hold the model together: the first reads, all compute, the first prints. An empty
+/// message is the end.
+void answer_together(const GenerateFlags& flags, SharedMemoryGroup& ranks, const Answer& answer,
+                     std::ifstream& file) {
+  using Json = nlohmann::json;
+  if (ranks.leads()) {
+    answer_inputs(
+        flags,
+        [&](std::span<const std::string> texts) {
+          const auto bytes = Json::to_msgpack(Json(std::vector(texts.begin(), texts.end())));
+          ranks.of_leader({bytes.begin(), bytes.end()});
+          answer(texts);
+        },
+        file);
+    ranks.of_leader("");
+    return;
+  }
+  QT_ASSERT(std::freopen("/dev/null", "w", stdout) != nullptr);
+  for (std::string bytes = ranks.of_leader(""); !bytes.empty(); bytes = ranks.of_leader(""))
+    answer(Json::from_msgpack(bytes).get<std::vector<std::string>>());
+}
+
 }  // namespace
 
-void generate(const GenerateFlags& flags, const gin::CommandLine& line) {
+void generate(const GenerateFlags& flags, const Ranks& ranks, const gin::CommandLine& line) {
+  const InferenceRanks division(ranks, ranks.size());
   std::ifstream file;
-  if (!flags.input.empty() && flags.input != "-") {
+  if (ranks.leads() && !flags.input.empty() && flags.input != "-") {
     file.open(flags.input);
     QT_CHECK_AS(ExitCode::kData, file.good(), "{}: cannot open; check the path", flags.input);
   }
   const auto answer_with = [&](auto& with) {
-    answer_inputs(
-        flags, [&](std::span<const std::string> texts) { with.answer(texts); }, file);
+    const Answer answer = [&](std::span<const std::string> texts) { with.answer(texts); };
+    if (division.group() == nullptr)
+      answer_inputs(flags, answer, file);
+    else
+      answer_together(flags, *division.group(), answer, file);
   };
   if (flags.embed.empty()) {
-    Generator generator(flags, line);
+    Generator generator(flags, line, division.group());
     answer_with(generator);
   } else {
-    Embedder embedder(flags, line);
+    Embedder embedder(flags, line, division.group());
     answer_with(embedder);
   }
 }

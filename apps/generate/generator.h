@@ -8,6 +8,7 @@
 #include "apps/flags/compute_flags.h"
 #include "apps/flags/quantize_flag.h"
 #include "apps/generate/generation_flags.h"
+#include "apps/process/ranks.h"
 #include "runtime/gin/command_line.h"
 
 namespace quintet {
@@ -21,13 +22,15 @@ struct GenerateFlags {
   int64_t max_decode_len = 0, batch_size = 8;
   QuantizeFlag quantize;
   ComputeFlags compute;
+  RankFlags ranks;
 
   /// Throws a usage error for flags that do not go with --embed.
   void check_embed() const;
 };
 
 /// Answers `texts`, the lines of `input` or those of standard input. `bindings`: gin bindings over the
-/// run's. Throws what open_trained_model throws, and kData for a file that cannot be read.
-void generate(const GenerateFlags& flags, const gin::CommandLine& line);
+/// run's. Several ranks hold the model together; the first one reads and prints. Throws what open_trained_model
+/// throws, and kData for a file that cannot be read.
+void generate(const GenerateFlags& flags, const Ranks& ranks, const gin::CommandLine& line);
 
 }  // namespace quintet

@@ -7,6 +7,7 @@
 #include "apps/model/model_info.h"
 #include "apps/model/predictor.h"
 #include "apps/model/restored_checkpoint.h"
+#include "apps/process/inference_ranks.h"
 #include "apps/process/signals.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "data/reading/contents.h"
@@ -21,11 +22,12 @@ class Answerer {
  public:
   /// Reads the parameters, unless they are quantized.
   Answerer(const InferenceConfig& config, const std::shared_ptr<const CheckpointReader>& checkpoint,
-           bool leads)
+           SharedMemoryGroup* ranks, bool leads)
       : config_(config),
         weights_(config.mode == "score" || config.restore.fallback_seed
                      ? weights_of(config.weights, checkpoint)
                      : weights_to_generate(config.weights, checkpoint)) {
+    weights_.ranks = ranks;
     QT_CHECK(config.mode != "score" || !weights_.quantized,
              "infer: scores are computed in float32, {} holds weights in {}; name the run that it "
              "was made from",
@@ -100,7 +102,7 @@ class Answerer {
   }
 
   const InferenceConfig& config_;
-  const Weights weights_;
+  Weights weights_;
   bool returns_intermediates_ = false;
   std::optional<Predictor> predictor_;
 };
@@ -110,10 +112,12 @@ class TaskRun {
  public:
   TaskRun(const InferenceConfig& config, const std::filesystem::path& output_dir,
           const std::string& origin, const data::Task& task, const Ranks& ranks,
-          std::shared_ptr<data::ChunkRunner> reader, const Answerer& answerer)
+          const InferenceRanks& division, std::shared_ptr<data::ChunkRunner> reader,
+          const Answerer& answerer)
       : config_(config),
         task_(task),
         ranks_(ranks),
+        division_(division),
         reader_(std::move(reader)),
         answerer_(answerer),
         converter_(converter_for(*config.model, {})),
@@ -207,15 +211,15 @@ class TaskRun {
     // As T5X draws: a key a chunk, split once a batch.
     Key key = fold_in(key_from_seed(0), static_cast<uint32_t>(chunk));
     std::string lines;
-    for (int64_t first = 0; first < batches; first += ranks_.size()) {
+    for (int64_t first = 0; first < batches; first += division_.groups()) {
       if (ranks_.highest(stop.reason() ? 1 : 0) > 0) return std::nullopt;
       std::string own;
-      for (int64_t batch = first; batch < std::min(batches, first + ranks_.size()); ++batch) {
-        if (batch - first == ranks_.rank())
+      for (int64_t batch = first; batch < std::min(batches, first + division_.groups()); ++batch) {
+        if (batch - first == division_.group_index())
           own = answer_batch(examples, batch * size, split_at(key, 0));
         key = split_at(key, 1);
       }
-      for (const std::string& text : ranks_.gather(own)) lines += text;
+      for (const std::string& text : division_.gather(own)) lines += text;
     }
     return lines;
   }
@@ -241,6 +245,7 @@ class TaskRun {
   const InferenceConfig& config_;
   const data::Task& task_;
   const Ranks& ranks_;
+  const InferenceRanks& division_;
   const std::shared_ptr<data::ChunkRunner> reader_;
   const Answerer& answerer_;
   const data::FeatureConverterPtr converter_;
@@ -252,6 +257,10 @@ class TaskRun {
 int run_inference(const InferenceConfig& config, const Ranks& ranks,
                   const ProviderOf& provider_of) {
   config.check();
+  const InferenceRanks division(ranks, model_ranks_of(config.partitioner.num_partitions, ranks));
+  QT_CHECK(config.mode != "score" || division.group() == nullptr,
+           "infer: scores are computed by ranks that have the whole model; leave num_partitions at "
+           "1, so that ranks share the examples alone");
   StopRequests stop({});
   const data::ProviderPtr provider = provider_of(config.dataset);
   check_ids(*config.model, *provider, config.dataset);
@@ -276,10 +285,10 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
     const std::filesystem::path output_dir =
         folders.size() > 1 ? config.output_dir / fmt::format("checkpoint_{}", checkpoint->step())
                            : config.output_dir;
-    const Answerer answerer(config, checkpoint, ranks.leads());
+    const Answerer answerer(config, checkpoint, division.group(), ranks.leads());
     for (const data::Task* task : provider->tasks()) {
       const std::string origin = std::filesystem::canonical(folder).string();
-      TaskRun run(config, output_dir, origin, *task, ranks, reader, answerer);
+      TaskRun run(config, output_dir, origin, *task, ranks, division, reader, answerer);
       if (run.run(stop)) continue;
       if (ranks.leads())
         fmt::print(stderr, "stopped by {}; run the same command again to go on\n",

@@ -16,7 +16,7 @@ namespace quintet {
 struct InferenceFlags {
   TrainedDatasetFlags set;
   std::string input, mode = "predict", output_dir;
-  int64_t checkpoint_period = 100, num_shards = 1;
+  int64_t checkpoint_period = 100, num_shards = 1, num_partitions = 1;
   std::optional<int64_t> shard_id;
   data::InferenceLineOptions line;
   QuantizeFlag quantize;

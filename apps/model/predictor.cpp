@@ -4,6 +4,7 @@
 #include "apps/model/weights/stored_parameters.h"
 #include "data/vocabularies/vocabulary.h"
 #include "runtime/base/memory/memory.h"
+#include "runtime/execution/reshard.h"
 
 namespace quintet {
 namespace {
@@ -20,15 +21,26 @@ int32_t eos_of(const ConfiguredModel& model) {
 
 namespace {
 
-/// Float32 parameters, or a quantized checkpoint's.
+/// A parameter that is whole while the next one is not asked for.
+struct WholeParameter {
+  Tensor gathered;
+  HostArray copy;
+};
+
+/// Float32 parameters, or a quantized checkpoint's. On a mesh each is gathered when it is asked for, by all ranks
+/// together, and gone when the next one is.
 decoding::ParameterSource parameters_of(const BaseModel& model, const Weights& weights) {
   if (weights.stored) return source_of(weights);
-  return [&model, copy = std::make_shared<HostArray>()](const std::string& name) {
+  return [&model, whole = std::make_shared<WholeParameter>()](const std::string& name) {
     const Tensor& value = model.parameters().at(name).value;
-    View view = value.local();
+    whole->gathered = Tensor();
+    whole->gathered = ExecutionContext::current().sharding == nullptr
+                          ? value
+                          : resharded(value, Layout::replicated(value.spec().axes.size()));
+    View view = whole->gathered.local();
     if (!value.device().is_cpu()) {
-      *copy = value.to_host();
-      view.pointer = copy->bytes.data();
+      whole->copy = whole->gathered.to_host();
+      view.pointer = whole->copy.bytes.data();
     }
     return view;
   };
@@ -38,7 +50,7 @@ decoding::ParameterSource parameters_of(const BaseModel& model, const Weights& w
 
 std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weights& weights) {
   return std::make_unique<decoding::PackedNetwork>(model.spec(), parameters_of(model, weights),
-                                                   weights.type);
+                                                   weights.type, weights.ranks);
 }
 
 std::unique_ptr<decoding::PackedNetwork> pack_encoder(const BaseModel& model,
@@ -46,7 +58,7 @@ std::unique_ptr<decoding::PackedNetwork> pack_encoder(const BaseModel& model,
   ModelSpec spec = model.spec();
   spec.decoder.num_layers = 0;
   return std::make_unique<decoding::PackedNetwork>(spec, parameters_of(model, weights),
-                                                   weights.type);
+                                                   weights.type, weights.ranks);
 }
 
 decoding::InferenceWeights inference_weights(const BaseModel& model, const Weights& weights) {

@@ -36,8 +36,7 @@ void ServeFlags::add_to(CLI::App& app) {
       ->check(positive);
   app.add_option("--max_tokens", limits.answer_tokens, "largest number of tokens per answer")
       ->check(positive);
-  app.add_option("--max_n", limits.sequences, "largest value of n, best_of and num_beams")
-      ->check(positive);
+  app.add_option("--max_n", limits.sequences, "largest n, best_of and num_beams")->check(positive);
   app.add_option("--request_seconds", limits.request_seconds,
                  "time limit from a request to its answer")
       ->check(seconds);
@@ -63,6 +62,7 @@ void ServeFlags::add_to(CLI::App& app) {
   app.add_flag("--log_prompts", service.log_prompts, "write the texts of requests to stderr");
   quantize.add_to(app);
   compute.add_to(app);
+  ranks.add_to(app);
 }
 
 }  // namespace quintet::serve

@@ -6,6 +6,7 @@
 
 #include "apps/flags/compute_flags.h"
 #include "apps/flags/quantize_flag.h"
+#include "apps/process/ranks.h"
 #include "apps/serve/service.h"
 
 namespace quintet::serve {
@@ -19,6 +20,7 @@ struct ServeFlags {
   double drain_seconds = 90;
   QuantizeFlag quantize;
   ComputeFlags compute;
+  RankFlags ranks;
 
   void add_to(CLI::App& app);
 };

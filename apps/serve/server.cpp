@@ -1,10 +1,13 @@
 #include "apps/serve/server.h"
 
+#include <csignal>
 #include <thread>
 
 #include "apps/model/predictor.h"
 #include "apps/model/text_model.h"
+#include "apps/process/inference_ranks.h"
 #include "apps/serve/http/log.h"
+#include "models/serving/led_network.h"
 #include "runtime/base/memory/out_of_memory.h"
 #include "runtime/base/thread.h"
 
@@ -20,9 +23,10 @@ struct Computed {
   std::unique_ptr<serving::ServedNetwork> network;
 };
 
-Computed computed(const TextModel& model, const ServeFlags& flags) {
+Computed computed(const TextModel& model, const ServeFlags& flags, SharedMemoryGroup* ranks) {
   BaseModel& trained = *model.configured().model;
-  const Weights weights = weights_to_generate(flags.quantize.type(), model.trained().reader);
+  Weights weights = weights_to_generate(flags.quantize.type(), model.trained().reader);
+  weights.ranks = ranks;
   if (!Device::current().is_cpu()) {
     auto network =
         serving::gpu_network(trained, flags.service.engine, inference_weights(trained, weights));
@@ -32,6 +36,8 @@ Computed computed(const TextModel& model, const ServeFlags& flags) {
   auto packed = pack(trained, weights);
   drop_packed(trained, weights);  // what serves is a copy: files may change now
   auto network = serving::cpu_network(*packed, flags.service.engine);
+  if (ranks != nullptr && ranks->leads())
+    network = serving::led_network(std::move(network), *ranks);
   return {std::move(packed), std::move(network)};
 }
 
@@ -41,8 +47,7 @@ bool is_local(const std::string& host) {
 
 }  // namespace
 
-void run_server(ServeFlags flags, const gin::CommandLine& line) {
-  flags.compute.start();
+void run_server(ServeFlags flags, const Ranks& ranks, const gin::CommandLine& line) {
   flags.service.hosts = HostNames(flags.allowed_hosts);
   if (!flags.keys_file.empty()) flags.service.keys = ApiKeys(flags.keys_file);
 
@@ -56,7 +61,13 @@ void run_server(ServeFlags flags, const gin::CommandLine& line) {
            "--max_n={} exceeds --max_batch={}: such a request could never run",
            flags.service.limits.sequences, engine.max_rows);
 
-  Computed network = computed(model, flags);
+  const InferenceRanks division(ranks, ranks.size());
+  Computed network = computed(model, flags, division.group());
+  if (!ranks.leads()) {
+    // The first rank finishes what is running, then says so.
+    for (const int number : {SIGINT, SIGTERM, SIGUSR1}) std::signal(number, SIG_IGN);
+    return serving::follow(*network.network, *division.group());
+  }
   Service service(model, std::move(network.network), std::move(flags.service));
   flags.http.error_body = [](int status, const std::string& message) {
     return ApiError(status, message).body();

@@ -9,6 +9,6 @@ namespace quintet::serve {
 /// Serves until it is asked to stop. `bindings`: gin bindings over the run's. Throws what
 /// open_trained_model throws, usage errors for sizes that exclude one another, kEnvironment for a
 /// port or a device that fails.
-void run_server(ServeFlags flags, const gin::CommandLine& line);
+void run_server(ServeFlags flags, const Ranks& ranks, const gin::CommandLine& line);
 
 }  // namespace quintet::serve

@@ -1,10 +1,37 @@
 #include "apps/train/evaluations.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "runtime/base/clock.h"
 
 namespace quintet {
 
-Evaluations::Evaluations(TrainRun& run) : run_(run) {
+namespace {
+
+/// Ranks that decode together: as many of a host as its ranks and the heads allow, since neither all of the model
+/// nor the same bytes of it should be read by each.
+int64_t decoding_ranks(const TrainRun& run) {
+  const ModelSpec& spec = run.config.model->model->spec();
+  if (!Device::current().is_cpu() || spec.decoder.has_experts() || spec.encoder_has_experts())
+    return 1;
+  // Neighbours of one host, as many on each.
+  const std::vector<std::string>& hosts = run.ranks.session().hosts();
+  int64_t common = 0, same = 0;
+  for (int64_t rank = 0; rank < run.ranks.size(); ++rank) {
+    const auto at = hosts.begin() + rank;
+    same = rank > 0 && *at == *(at - 1) ? same + 1 : 1;
+    if (rank + 1 == run.ranks.size() || *(at + 1) != *at) common = std::gcd(common, same);
+  }
+  int64_t count = std::min(common, spec.decoder.layer.num_heads);
+  while (common % count != 0) --count;
+  return count;
+}
+
+}  // namespace
+
+Evaluations::Evaluations(TrainRun& run)
+    : run_(run), division_(run.ranks, run.config.infer_eval_dataset ? decoding_ranks(run) : 1) {
   if (const auto& set = run_.config.train_eval_dataset)
     loss_evaluator_ = std::make_unique<LossEvaluator>(
         *run_.train_eval_provider, *set,
@@ -15,9 +42,7 @@ Evaluations::Evaluations(TrainRun& run) : run_(run) {
   if (run_.config.infer_eval_dataset) {
     if (run_.ranks.leads())
       run_.config.evaluator.log_dir = run_.config.model_dir / "inference_eval";
-    run_.config.evaluator.options.peers = {
-        run_.ranks.rank(), run_.ranks.size(),
-        [this](const std::string& text) { return run_.ranks.gather(text); }};
+    run_.config.evaluator.options.peers = division_.peers();
     task_evaluator_ =
         std::make_unique<TaskEvaluator>(*run_.infer_eval_provider, *run_.config.infer_eval_dataset,
                                         run_.config.model, run_.config.evaluator);
@@ -35,7 +60,7 @@ bool Evaluations::run(const std::function<bool()>& stop_requested) {
   }
   if (task_evaluator_) {
     const double begin = now_seconds();
-    auto metrics = task_evaluator_->run(step, stop_requested);
+    auto metrics = task_evaluator_->run(step, stop_requested, {.ranks = division_.group()});
     if (!metrics) return false;
     run_.summaries->write("train", step, {{"timing/evaluate_seconds", now_seconds() - begin}});
     found["INFER_EVAL"] = std::move(*metrics);

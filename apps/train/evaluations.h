@@ -6,6 +6,7 @@
 
 #include "apps/evaluate/loss_evaluator.h"
 #include "apps/evaluate/task_evaluator.h"
+#include "apps/process/inference_ranks.h"
 #include "apps/train/train_run.h"
 
 namespace quintet {
@@ -20,6 +21,7 @@ class Evaluations {
 
  private:
   TrainRun& run_;
+  InferenceRanks division_;
   std::unique_ptr<LossEvaluator> loss_evaluator_;
   std::unique_ptr<TaskEvaluator> task_evaluator_;
 };

@@ -238,11 +238,18 @@ utils.RestoreCheckpointConfig.path = '{run}'
 """
 
 
-def test_eval_is_refused_on_several_ranks(folder):
-    quintet(*tiny(folder / "run", 3))
-    result = e2e.mpirun(e2e.QUINTET, 2, "eval", f"--model_dir={folder}/run")
-    assert result.code == 2 and "expected one process, found 2 ranks" in result.err, result
-    assert not result.out, result
+def test_ranks_share_the_examples_and_give_one_ranks_metrics(folder):
+    train_judged(folder, results="6")  # of which one metric is made of scores
+    ask = ["eval", f"--model_dir={folder}/run", "--samples=3"]
+    alone = quintet(*ask, f"--output_dir={folder}/alone")
+    shared = e2e.mpirun(e2e.QUINTET, 3, *ask, f"--output_dir={folder}/shared")
+    assert shared.code == 0 and shared.out == alone.out and json.loads(alone.out)["examples"] == 11, (alone, shared)
+    assert shared.err.count("->") == 3, shared.err
+    for name in ("judged.jsonl", "judged-metrics.jsonl"):
+        for file in (folder / "alone").rglob(f"*{name}"):
+            assert (folder / "shared" / file.relative_to(folder / "alone")).read_bytes() == file.read_bytes(), file
+    held = e2e.mpirun(e2e.QUINTET, 2, *ask, "--num_partitions=2")
+    assert held.code == 2 and "scores, which a metric of this task is made of," in held.err, held
 
 
 def test_a_training_evaluator_gives_the_losses_of_training(folder):
@@ -263,6 +270,13 @@ def test_a_training_evaluator_gives_the_losses_of_training(folder):
         for loss in ("loss", "accuracy", "loss_per_nonpadding_target_token"):
             assert abs(line[loss] - trained[name][loss]) <= 1e-6 * trained[name][loss], (name, line, trained[name])
         assert written[name]["loss"] == line["loss"], written
+    three = f"--gin.{steps}=3"
+    printed = {}
+    for ranks in (1, 2):
+        shared = e2e.mpirun(e2e.QUINTET, ranks, *ask, three, f"--gin.script.evaluate.output_dir='{folder}/out{ranks}'")
+        assert shared.code == 0, shared
+        printed[ranks] = shared.out.splitlines()
+    assert printed[1] == printed[2] and len(printed[1]) > 3, printed
     quantized = quintet(*ask, f"--gin.{steps}=1", "--quantize=int8", expect=2)
     assert "losses are computed in float32 alone" in quantized.err, quantized
     # Training has a number of its own, so there the binding is told to have no effect.

@@ -170,10 +170,8 @@ TEST(Evaluation, IsGivenWhatItReads) {
                 .find("wants an assignment_map"),
             std::string::npos);
   ::testing::internal::CaptureStderr();
-  read_evaluation("partitioning.PjitPartitioner.num_partitions = 2");
   read_evaluation("utils.RestoreCheckpointConfig.restore_dataset = True");
   const std::string warned = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(warned.find("num_partitions = 2 has no effect"), std::string::npos);
   EXPECT_NE(warned.find("restore_dataset = True has no effect"), std::string::npos);
 }
 

@@ -12,6 +12,7 @@
 #include "kernels/prepacked_matmul/prepacked_matmul.h"
 #include "models/decoding/network/parameter_source.h"
 #include "runtime/base/host_array.h"
+#include "runtime/mesh/shared_memory_group.h"
 
 namespace quintet {
 
@@ -20,6 +21,7 @@ struct Weights {
   WeightType type = WeightType::f32;
   std::shared_ptr<const CheckpointReader> stored = {};  // null: from the model's parameters
   bool quantized = false;                               // `stored` has them in `type`
+  SharedMemoryGroup* ranks = nullptr;                   // that hold the network together
 };
 
 /// Of a quantized checkpoint: the parameter that has the scales of another one.

@@ -60,6 +60,7 @@ struct Listener : std::enable_shared_from_this<Listener> {
                 other_host ? "--host: this machine does not have that address" : "--port");
     signals.add(SIGINT);
     signals.add(SIGTERM);
+    signals.add(SIGUSR1);  // which mpirun passes on without a deadline
   }
 
   void accept() {

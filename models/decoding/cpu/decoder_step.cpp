@@ -42,9 +42,13 @@ struct StepRun {
   const PackedNetwork& network;
   const DecoderStep& step;
   const LayerConfig& sizes;
-  const int64_t rows, joined;
+  const int64_t rows, joined;  // joined: of this rank's heads
+  const int64_t attended_width, hidden_width, vocab;
   const ReadOrder order;
-  std::vector<float> x, qkv, attended, hidden;
+  SharedActivations activations;
+  float *x, *attended, *hidden;
+  float* shared_logits;  // null: a rank alone
+  std::vector<float> qkv;
 
   StepRun(const PackedNetwork& packed, const DecoderStep& decoder_step)
       : network(packed),
@@ -52,21 +56,31 @@ struct StepRun {
         sizes(network.spec().decoder.layer),
         rows(static_cast<int64_t>(step.rows.size())),
         joined(sizes.joined_kv()),
+        attended_width(network.all_joined_kv()),
+        hidden_width(hidden_width_of(network.spec())),
+        vocab(network.spec().vocab_size),
         order(network),
-        x(static_cast<size_t>(rows * sizes.emb_dim)),
-        qkv(static_cast<size_t>(rows * 3 * joined)),
-        attended(static_cast<size_t>(rows * joined)) {
+        activations(network.ranks(), rows * (sizes.emb_dim + attended_width + hidden_width +
+                                             (network.ranks() == nullptr ? 0 : vocab))),
+        x(activations.take(rows * sizes.emb_dim)),
+        attended(activations.take(rows * attended_width)),
+        hidden(activations.take(rows * hidden_width)),
+        shared_logits(network.ranks() == nullptr ? nullptr : activations.take(rows * vocab)),
+        qkv(static_cast<size_t>(rows * 3 * joined)) {
     for (int64_t r = 0; r < rows; ++r)
-      network.embed(network.decoder(), row(r).token, x.data() + r * sizes.emb_dim);
-    const MoeConfig& moe = network.spec().decoder.sparse.moe;
-    hidden.resize(static_cast<size_t>(
-        rows * std::max(sizes.mlp_dim, moe.router.num_selected_experts * moe.mlp_dim)));
+      network.embed(network.decoder(), row(r).token, x + r * sizes.emb_dim);
+    if (network.ranks() != nullptr) network.ranks()->wait();
+  }
+  static int64_t hidden_width_of(const ModelSpec& spec) {
+    const MoeConfig& moe = spec.decoder.sparse.moe;
+    return std::max(spec.decoder.layer.mlp_dim, moe.router.num_selected_experts * moe.mlp_dim);
   }
   const StepRow& row(int64_t r) const { return step.rows[static_cast<size_t>(r)]; }
 };
 
 /// A thread's part of a layer over a step's rows (layer.h): of every product its share of the columns,
-/// of all rows. Each phase ends where a part needs what others made.
+/// of all rows. Each phase ends where a part needs what others made; of a network that several ranks hold, their
+/// threads are one team, whose ranks exchange whole rows through the shared activations.
 class StepBackend {
  public:
   StepBackend(StepRun& run, Part part, TeamBarrier& barrier)
@@ -93,7 +107,7 @@ class StepBackend {
         attend_row(layer, within / count, group.begin + within % count);
       }
     }
-    barrier_.wait();
+    barrier_.wait_for_ranks();
   }
 
   void attend_cross(size_t layer) {
@@ -106,31 +120,31 @@ class StepBackend {
       queries_.clear();
       for (int64_t r = group.begin; r < group.end; ++r)
         queries_.push_back({.query = run_.qkv.data() + r * run_.joined + head * d,
-                            .out = run_.attended.data() + r * run_.joined + head * d,
+                            .out = attended(r, head),
                             .limit = keys.length,
                             .bias = nullptr});
       attend_shared(queries_, keys, d, scratch_);
     }
-    barrier_.wait();
+    barrier_.wait_for_ranks();
   }
 
-  void add_product(const PackedMatrix& w) { add_product(run_.attended.data(), run_.joined, w); }
+  void add_product(const PackedMatrix& w) { add_product(run_.attended, run_.attended_width, w); }
 
   void add_mlp(const std::vector<float>& norm, const PackedMlp& mlp) {
     pack_normalized(norm);
-    mlp_activations(packed_, mlp, part_, run_.hidden.data(), next());
-    barrier_.wait();
-    add_product(run_.hidden.data(), mlp.width, mlp.out);
+    mlp_activations(packed_, mlp, part_, run_.hidden, next());
+    barrier_.wait_for_ranks();
+    add_product(run_.hidden, mlp.width, mlp.out);
   }
   /// Every part routes all rows: that is little, and they agree without waiting.
   void add_mlp(const std::vector<float>& norm, const PackedExperts& experts) {
     pack_normalized(norm);
-    normalized_.resize(run_.x.size());
+    normalized_.resize(static_cast<size_t>(run_.rows * run_.sizes.emb_dim));
     packed_.unpack(normalized_.data());
     const ExpertRows routed = route_rows(experts, normalized_.data(), run_.rows);
-    ExpertProducts::in(experts, routed, normalized_.data(), part_, packed_, run_.hidden.data());
+    ExpertProducts::in(experts, routed, normalized_.data(), part_, packed_, run_.hidden);
     barrier_.wait();
-    ExpertProducts::out(experts, routed, run_.hidden.data(), part_, packed_, run_.x.data());
+    ExpertProducts::out(experts, routed, run_.hidden, part_, packed_, run_.x);
     barrier_.wait();
   }
 
@@ -138,17 +152,32 @@ class StepBackend {
   void write_logits(float* logits) {
     const PackedMatrix& w = run_.network.logits();
     pack_normalized(run_.network.decoder().norm);
+    float* to = run_.shared_logits != nullptr ? run_.shared_logits : logits;
     multiply(
         packed_, w, share(w),
-        [&, vocab = run_.network.spec().vocab_size, scale = run_.network.logit_scale()](
-            const Tile& tile) { scale_tile(tile, logits, vocab, scale); },
+        [&, first = to + run_.network.columns(run_.vocab).begin,
+         scale = run_.network.logit_scale()](const Tile& tile) {
+          scale_tile(tile, first, run_.vocab, scale);
+        },
         next());
+    if (run_.shared_logits != nullptr) copy_logits(logits);
   }
 
  private:
+  /// From all ranks, before the next step writes there.
+  void copy_logits(float* logits) {
+    barrier_.wait_for_ranks();
+    const int64_t count = run_.rows * run_.vocab, begin = part_.begin(count);
+    std::copy(run_.shared_logits + begin, run_.shared_logits + part_.end(count), logits + begin);
+    barrier_.wait_for_ranks();
+  }
+  /// Where the result of one of this rank's heads goes.
+  float* attended(int64_t r, int64_t head) const {
+    return run_.attended + r * run_.attended_width + run_.network.head_columns().begin +
+           head * run_.sizes.head_dim;
+  }
   void pack_normalized(const std::vector<float>& norm) {
-    packed_.pack_normalized(run_.x.data(), run_.rows, run_.sizes.emb_dim, norm.data(),
-                            kNormEpsilon);
+    packed_.pack_normalized(run_.x, run_.rows, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
   }
   PanelRange share(const PackedMatrix& m, int64_t unit = 1) const {
     return m.share(part_.index, part_.count, unit);
@@ -166,8 +195,10 @@ class StepBackend {
     packed_.pack(input, run_.rows, k);
     multiply(
         packed_, w, share(w),
-        [&](const Tile& tile) { add_tile(tile, run_.x.data(), run_.sizes.emb_dim); }, next());
-    barrier_.wait();
+        [&, e = run_.sizes.emb_dim, x = run_.x + run_.network.columns(run_.sizes.emb_dim).begin](
+            const Tile& tile) { add_tile(tile, x, e); },
+        next());
+    barrier_.wait_for_ranks();
   }
 
   void attend_row(size_t layer, int64_t head, int64_t r) {
@@ -176,7 +207,7 @@ class StepBackend {
     const CachedHead keys = run_.step.layout.at(static_cast<int64_t>(layer), head);
     const float* query = run_.qkv.data() + r * 3 * joined + head * d;
     if (row.slot != nullptr) append_to_cache(keys, row.slot, query + joined, query + 2 * joined, d);
-    attend_cache(query, run_.attended.data() + r * joined + head * d, keys, row.past,
+    attend_cache(query, attended(r, head), keys, row.past,
                  row.slot != nullptr ? run_.step.bias->row(layer, head, row.position) : nullptr, d,
                  scratch_);
   }
@@ -198,7 +229,7 @@ void run_step(const PackedNetwork& network, const DecoderStep& step, float* logi
 #pragma omp parallel
   {
 #pragma omp single
-    barrier.emplace(omp_get_num_threads());
+    barrier.emplace(omp_get_num_threads(), network.ranks());
     StepBackend backend(run, {omp_get_thread_num(), omp_get_num_threads()}, *barrier);
     run_layers(backend, network.decoder());
     backend.write_logits(logits);

@@ -46,7 +46,8 @@ struct DecoderStep {
 };
 
 /// Throws kData for a token outside the vocabulary. One parallel region on this process's OpenMP
-/// threads.
+/// threads. Ranks that hold the network together all call it for the same rows, each with its caches, and all
+/// have the logits.
 void run_step(const PackedNetwork& network, const DecoderStep& step, float* logits);
 
 }  // namespace quintet::decoding

@@ -8,18 +8,11 @@ namespace quintet::decoding {
 
 inline constexpr float kNormEpsilon = 1e-6f;  // layers.py LayerNorm
 
-/// One thread of a team.
-struct Part {
-  int64_t index = 0, count = 1;
-  /// This part's share of `units` units.
-  int64_t begin(int64_t units) const { return units * index / count; }
-  int64_t end(int64_t units) const { return units * (index + 1) / count; }
-};
-
-/// h [rows, mlp] = the MLP's activations for x, the panels of this part.
+/// h [rows, mlp] = the MLP's activations for x, of this rank's columns the panels of this part.
 inline void mlp_activations(const PackedRows& x, const PackedMlp& mlp, Part part, float* h,
                             const void* next = nullptr) {
-  const int64_t width = panel_width(), f = mlp.width;
+  const int64_t width = panel_width(), f = mlp.width, columns = mlp.columns.count();
+  h += mlp.columns.begin;
   if (mlp.activations.size() == 1) {
     const auto activate = [&](const Tile& tile) { activate_tile(tile, mlp.activations[0], h, f); };
     multiply(x, mlp.in, mlp.in.share(part.index, part.count), activate, next);
@@ -28,7 +21,7 @@ inline void mlp_activations(const PackedRows& x, const PackedMlp& mlp, Part part
   const auto gate = [&](const Tile& tile) {
     Tile t = tile;
     t.column = tile.panel / 2 * width;
-    t.columns = std::min(width, f - t.column);
+    t.columns = std::min(width, columns - t.column);
     if (tile.panel % 2 == 0)
       activate_tile(t, mlp.activations[0], h, f);
     else

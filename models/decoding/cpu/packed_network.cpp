@@ -13,8 +13,9 @@ namespace {
 class Loader {
  public:
   using Form = PackedForm;
-  Loader(const ParameterSource& source, const ModelSpec& spec, HugeArena& arena, WeightType type)
-      : source_(source), spec_(spec), arena_(arena), type_(type) {}
+  Loader(const PackedNetwork& network, const ParameterSource& source, HugeArena& arena,
+         WeightType type)
+      : network_(network), source_(source), spec_(network.spec()), arena_(arena), type_(type) {}
 
   /// Float32, or what is packed as `type` as it is.
   StoredMatrix read(const std::string& name, int64_t rows, int64_t columns,
@@ -36,19 +37,25 @@ class Loader {
         stored.strides.value_or(std::array<int64_t, 2>{columns, 1});
     return {view.pointer, view.dtype, stored.scales, row_stride, column_stride};
   }
-  /// Calls use(first, part, count) with rows (axis 0) or columns (axis 1) of a matrix, which together are
-  /// all of it: a few at a time, whole panels of them, if the source gives parts.
+  /// Calls use(first, part, count) with some rows (axis 0) or columns (axis 1) of a matrix, `first` counted from the
+  /// first of them: a few at a time, whole panels of them, if the source gives parts.
   template <typename Use>
-  void in_parts(const std::string& name, int64_t rows, int64_t columns, int axis, WeightType type,
-                Use use) const {
+  void in_parts(const std::string& name, int64_t rows, int64_t columns, int axis,
+                const Columns& wanted, WeightType type, Use use) const {
     constexpr int64_t kElements = 4 << 20;  // of a part, about
-    const int64_t all = axis == 0 ? rows : columns, across = axis == 0 ? columns : rows;
-    if (!source_.has_parts()) return use(0, read(name, rows, columns, type), all);
+    const int64_t across = axis == 0 ? columns : rows;
+    if (!source_.has_parts()) {
+      const StoredMatrix all = read(name, rows, columns, type);
+      // The scales of rows are those of the transposed matrix's columns.
+      const StoredMatrix own = axis == 1 ? all.from(0, wanted.begin)
+                                         : all.transposed().from(0, wanted.begin).transposed();
+      return use(0, own, wanted.count());
+    }
     const int64_t width = panel_width(),
                   most = std::max<int64_t>(kElements / across / width, 1) * width;
-    for (int64_t first = 0; first < all; first += most) {
-      const int64_t count = std::min(most, all - first);
-      const StoredParameter part = source_.part(name, {axis, first, count});
+    for (int64_t first = 0; first < wanted.count(); first += most) {
+      const int64_t count = std::min(most, wanted.count() - first);
+      const StoredParameter part = source_.part(name, {axis, wanted.begin + first, count});
       use(first, check(name, part, axis == 0 ? count : rows, axis == 0 ? columns : count, type),
           count);
     }
@@ -58,8 +65,9 @@ class Loader {
     return std::vector<float>(p, p + size);
   }
   PackedMatrix matrix(const std::string& name, int64_t k, int64_t n) const {
-    PackedMatrix packed(k, n, arena_, type_);
-    by_columns(name, kAlone, k, n, type_,
+    const Columns own = network_.columns(n);
+    PackedMatrix packed(k, own.count(), arena_, type_);
+    by_columns(name, kAlone, k, n, own, type_,
                [&](int64_t, int64_t first, const StoredMatrix& columns, int64_t count) {
                  packed.set_columns(first, columns, count);
                });
@@ -67,12 +75,13 @@ class Loader {
   }
   PackedMatrix projections(const std::string& scope, std::initializer_list<const char*> parts,
                            ReadBy) const {
-    const int64_t width = layer_.joined_kv();
+    const Columns& own = network_.head_columns();
+    const int64_t width = own.count();
     PackedMatrix packed(layer_.emb_dim, width * static_cast<int64_t>(parts.size()), arena_, type_);
     int64_t begin = 0;
     for (const char* part : parts) {
       const std::string name = scope + "/" + part + "/kernel";
-      by_columns(name, kAlone, layer_.emb_dim, width, type_,
+      by_columns(name, kAlone, layer_.emb_dim, network_.all_joined_kv(), own, type_,
                  [&](int64_t, int64_t first, StoredMatrix weights, int64_t count) {
                    std::vector<float> scaled;
                    if (const auto by = factor_of(spec_, name); by && weights.dtype == DType::f32)
@@ -107,18 +116,26 @@ class Loader {
         PackedBias{.buckets = {.bidirectional = stack.is_encoder,
                                .buckets = c.num_buckets,
                                .max_distance = c.max_distance},
-                   .table = vector(name, c.num_heads * c.num_buckets)});
+                   .table = heads_of(vector(name, c.num_heads * c.num_buckets), c)});
   }
 
  private:
+  /// This rank's rows of a table [heads, buckets].
+  std::vector<float> heads_of(std::vector<float> table, const LayerConfig& c) const {
+    const Columns& own = network_.head_columns();
+    const auto at = [&](int64_t column) {
+      return table.begin() + column / c.head_dim * c.num_buckets;
+    };
+    return {at(own.begin), at(own.end)};
+  }
   static constexpr int64_t kAlone = 0;  // one matrix, which is in no stack
-  /// Calls use(matrix, first, part, count) with columns of one matrix, or of each of a stack: a few
-  /// at a time, or a matrix at a time, if the source gives parts.
+  /// Calls use(matrix, first, part, count) with this rank's columns of one matrix, or with all of each of a
+  /// stack: a few at a time, or a matrix at a time, if the source gives parts.
   template <typename Use>
-  void by_columns(const std::string& name, int64_t matrices, int64_t k, int64_t n, WeightType type,
-                  Use use) const {
+  void by_columns(const std::string& name, int64_t matrices, int64_t k, int64_t n,
+                  const Columns& own, WeightType type, Use use) const {
     if (matrices == kAlone)
-      return in_parts(name, k, n, 1, type,
+      return in_parts(name, k, n, 1, own, type,
                       [&](int64_t first, const StoredMatrix& part, int64_t count) {
                         use(0, first, part, count);
                       });
@@ -139,35 +156,39 @@ class Loader {
                               const std::vector<std::string>& activations) const {
     const int64_t e = layer_.emb_dim, width = panel_width();
     const bool gated = activations.size() == 2;
+    const Columns own = network_.columns(f);
+    const int64_t o = own.count(), panels = (o + width - 1) / width;
     const WeightType high = high_precision(type_);
     std::vector<PackedMlp> mlps(static_cast<size_t>(std::max<int64_t>(count, 1)));
     for (PackedMlp& mlp : mlps) {
       mlp.width = f;
+      mlp.columns = own;
       for (const std::string& name : activations)
         mlp.activations.push_back(activation_from_name(name));
       // A gate's panels lie between those of what it opens.
-      mlp.in = PackedMatrix(e, gated ? (f + width - 1) / width * 2 * width : f, arena_, type_);
-      mlp.out = PackedMatrix(f, e, arena_, high);
+      mlp.in = PackedMatrix(e, gated ? panels * 2 * width : o, arena_, type_);
+      mlp.out = PackedMatrix(f, network_.columns(e).count(), arena_, high);
     }
     const auto kernel = [&](const char* name) { return fmt::format("{}/{}/kernel", scope, name); };
     using Index = int64_t;
     for (int64_t gate = 0; gated && gate < 2; ++gate)
-      by_columns(kernel(gate == 0 ? "wi_0" : "wi_1"), count, e, f, type_,
+      by_columns(kernel(gate == 0 ? "wi_0" : "wi_1"), count, e, f, own, type_,
                  [&](Index i, Index first, const StoredMatrix& w, int64_t n) {
                    mlps[static_cast<size_t>(i)].in.set_columns(first, w, n, {gate, 2});
                  });
     if (!gated)
-      by_columns(kernel("wi"), count, e, f, type_,
+      by_columns(kernel("wi"), count, e, f, own, type_,
                  [&](Index i, Index first, const StoredMatrix& w, int64_t n) {
                    mlps[static_cast<size_t>(i)].in.set_columns(first, w, n);
                  });
-    by_columns(kernel("wo"), count, f, e, high,
+    by_columns(kernel("wo"), count, f, e, network_.columns(e), high,
                [&](Index i, Index first, const StoredMatrix& w, int64_t n) {
                  mlps[static_cast<size_t>(i)].out.set_columns(first, w, n);
                });
     return mlps;
   }
 
+  const PackedNetwork& network_;
   const ParameterSource& source_;
   const ModelSpec& spec_;
   const LayerConfig& layer_ = spec_.decoder.layer;  // an encoder's sizes are the same
@@ -189,11 +210,22 @@ std::vector<const PackedMatrix*> matrices_of(const PackedLayer& layer) {
   return all;
 }
 
+/// Of a network that ranks hold together.
+void check_shares(const ModelSpec& spec, const Part& part) {
+  QT_CHECK(part.count <= spec.decoder.layer.num_heads,
+           "tensor parallel: {} ranks for {} attention heads; at most as many as heads are useful",
+           part.count, spec.decoder.layer.num_heads);
+  QT_CHECK(part.count == 1 || !(spec.decoder.has_experts() || spec.encoder_has_experts()),
+           "tensor parallel: a model with experts is decoded by one rank; leave --num_partitions "
+           "at 1, so that ranks share examples");
+}
+
 }  // namespace
 
-PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, WeightType weights)
-    : spec_(std::move(spec)) {
-  const LayerConfig& layer = spec_.decoder.layer;
+PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, WeightType weights,
+                             SharedMemoryGroup* ranks)
+    : spec_(std::move(spec)), ranks_(ranks) {
+  LayerConfig& layer = spec_.decoder.layer;
   QT_CHECK(
       spec_.vocab_size > 0 && layer.emb_dim > 0 && layer.joined_kv() > 0 && layer.mlp_dim > 0 &&
           (spec_.decoder.num_layers > 0 || spec_.encoder_only()),
@@ -205,15 +237,22 @@ PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, Weig
   QT_CHECK(gates == 1 || gates == 2, "generation: {} MLP activations; one or two are supported",
            gates);
   spec_.decoder.sparse.check_generates();
+  const Part part = part_of_ranks();
+  check_shares(spec_, part);
+  all_joined_kv_ = layer.joined_kv();
+  head_columns_ = {part.begin(layer.num_heads) * layer.head_dim,
+                   part.end(layer.num_heads) * layer.head_dim};
   HugeArena arena;
-  const Loader load(source, spec_, arena, weights);
+  const Loader load(*this, source, arena, weights);
   // The largest tensors first: while a source still holds them, little else is packed.
   const int64_t v = spec_.vocab_size, e = layer.emb_dim;
+  const Columns tokens = columns(v);
   const auto table_of = [&](const StackSpec& stack) {
     const WeightType high = high_precision(weights);
-    TokenTable table{.rows = arena.allocate((v * e * size_of(stored_dtype(high)) + 3) / 4),
-                     .dtype = stored_dtype(high)};
-    load.in_parts(spec_.embedding_name(stack), v, e, 0, high,
+    TokenTable table{
+        .rows = arena.allocate((tokens.count() * e * size_of(stored_dtype(high)) + 3) / 4),
+        .dtype = stored_dtype(high)};
+    load.in_parts(spec_.embedding_name(stack), v, e, 0, tokens, high,
                   [&](int64_t first, const StoredMatrix& rows, int64_t count) {
                     table.set_rows(first, rows, count, e);
                   });
@@ -221,16 +260,16 @@ PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, Weig
   };
   if (spec_.separate_embeddings) encoder_table_ = table_of(*spec_.encoder);
   if (spec_.logits_via_embedding) {
-    logits_ = PackedMatrix(e, v, arena, weights);
-    load.in_parts(spec_.embedding_name(spec_.decoder), v, e, 0, weights,
+    logits_ = PackedMatrix(e, tokens.count(), arena, weights);
+    load.in_parts(spec_.embedding_name(spec_.decoder), v, e, 0, tokens, weights,
                   [&](int64_t first, const StoredMatrix& rows, int64_t count) {
                     logits_.set_columns(first, rows.transposed(), count);
                   });
     logit_scale_ = 1.0f / std::sqrt(static_cast<float>(e));
   } else if (!spec_.encoder_only()) {
     decoder_table_ = table_of(spec_.decoder);
-    logits_ = PackedMatrix(e, v, arena, weights);
-    load.in_parts("decoder/logits_dense/kernel", e, v, 1, weights,
+    logits_ = PackedMatrix(e, tokens.count(), arena, weights);
+    load.in_parts("decoder/logits_dense/kernel", e, v, 1, tokens, weights,
                   [&](int64_t first, const StoredMatrix& columns, int64_t count) {
                     logits_.set_columns(first, columns, count);
                   });
@@ -240,6 +279,18 @@ PackedNetwork::PackedNetwork(ModelSpec spec, const ParameterSource& source, Weig
   if (!spec_.separate_embeddings && !spec_.encoder_only()) encoder_table_ = decoder_table_;
   if (spec_.encoder) encoder_ = load_stack(load, *spec_.encoder);
   decoder_ = load_stack(load, spec_.decoder);
+  layer.num_heads = head_columns_.count() / layer.head_dim;
+  if (spec_.encoder) spec_.encoder->layer.num_heads = layer.num_heads;
+}
+
+Part PackedNetwork::part_of_ranks() const {
+  return ranks_ == nullptr ? Part{} : Part{ranks_->rank(), ranks_->size()};
+}
+
+Columns PackedNetwork::columns(int64_t n) const {
+  const int64_t width = panel_width(), panels = (n + width - 1) / width;
+  const Part part = part_of_ranks();
+  return {std::min(n, part.begin(panels) * width), std::min(n, part.end(panels) * width)};
 }
 
 void PackedNetwork::TokenTable::set_rows(int64_t first, const StoredMatrix& from, int64_t count,
@@ -272,10 +323,12 @@ void PackedNetwork::embed(const PackedStack& stack, int32_t token, float* out) c
   QT_CHECK_AS(ExitCode::kData, token >= 0 && token < spec_.vocab_size,
               "generation: token {} lies outside the vocabulary of {}", token, spec_.vocab_size);
   const TokenTable& table = &stack == &encoder_ ? encoder_table_ : decoder_table_;
+  const Columns own = columns(spec_.vocab_size);
+  if (!own.contains(token)) return;
   if (table.rows != nullptr)
-    table.row(token, spec_.emb_dim(), out);
+    table.row(static_cast<int32_t>(token - own.begin), spec_.emb_dim(), out);
   else
-    logits_.column(token, out);
+    logits_.column(token - own.begin, out);
 }
 
 int64_t PackedNetwork::bytes() const {
@@ -283,7 +336,7 @@ int64_t PackedNetwork::bytes() const {
   std::set<const float*> counted{nullptr};
   for (const TokenTable* table : {&encoder_table_, &decoder_table_})
     if (counted.insert(table->rows.get()).second)
-      bytes += size_of(table->dtype) * spec_.vocab_size * spec_.emb_dim();
+      bytes += size_of(table->dtype) * columns(spec_.vocab_size).count() * spec_.emb_dim();
   for (const PackedStack* stack : {&encoder_, &decoder_})
     for (const PackedLayer& layer : stack->layers)
       for (const PackedMatrix* m : matrices_of(layer)) bytes += m->bytes();

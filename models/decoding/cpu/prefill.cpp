@@ -42,10 +42,14 @@ struct StackRun {
   const Sequences& sequences;
   const KeyValueSink& sink;
   const LayerConfig& sizes;
-  const int64_t rows, heads, joined, block;
+  SharedMemoryGroup* const ranks;
+  const int64_t rows, heads, joined, block;  // heads, joined: this rank's
+  const int64_t query_width;                 // of all ranks
   BiasDiagonals bias;
-  std::vector<float> x,
-      query;  // [rows, embed]; [rows, joined_kv], where attention's results go too
+  SharedActivations activations;
+  float *x, *queries;  // [rows, embed]; [rows, query_width], where attention's results go too
+  float* hidden;       // [rows, mlp] of ranks that share it
+  Columns head_columns, embed_columns;
   std::shared_ptr<float> memory;
   std::vector<SharedKeys> keys;   // [items, heads]
   std::vector<float> normalized;  // [rows, embed], for experts that route whole sequences
@@ -58,15 +62,23 @@ struct StackRun {
         sequences(s),
         sink(key_value_sink),
         sizes(network.spec().decoder.layer),
+        ranks(network.ranks()),
         rows(s.size()),
         heads(sizes.num_heads),
         joined(sizes.joined_kv()),
         block(prefill_block_rows(rows, omp_get_max_threads())),
+        query_width(network.all_joined_kv()),
         bias(stack, 1 + *std::max_element(s.positions.begin(), s.positions.end())),
-        x(static_cast<size_t>(rows * sizes.emb_dim)),
-        query(static_cast<size_t>(rows * joined)) {
+        activations(ranks,
+                    rows * (sizes.emb_dim + query_width + (ranks == nullptr ? 0 : sizes.mlp_dim))),
+        x(activations.take(rows * sizes.emb_dim)),
+        queries(activations.take(rows * query_width)),
+        hidden(ranks == nullptr ? nullptr : activations.take(rows * sizes.mlp_dim)),
+        head_columns(network.head_columns()),
+        embed_columns(network.columns(sizes.emb_dim)) {
     for (int64_t r = 0; r < rows; ++r)
-      network.embed(stack, sequences.tokens[static_cast<size_t>(r)], x.data() + r * sizes.emb_dim);
+      network.embed(stack, sequences.tokens[static_cast<size_t>(r)], x + r * sizes.emb_dim);
+    if (ranks != nullptr) ranks->wait();
     lay_out_keys();
   }
 
@@ -102,7 +114,7 @@ struct StackRun {
 };
 
 /// A thread's share of a layer over whole sequences (layer.h): products of its own rows, block by block,
-/// and attention of its own heads.
+/// and attention of its own heads. Of a network that several ranks hold, each computes its columns of all rows.
 class SequenceBackend {
  public:
   SequenceBackend(StackRun& run, Part part) : run_(run), part_(part) {}
@@ -130,17 +142,20 @@ class SequenceBackend {
     for (int64_t u = part_.begin(units); u < part_.end(units); ++u)
       attend(layer, u / run_.heads, u % run_.heads);
 #pragma omp barrier
+    meet_ranks();
   }
   void attend_cross(size_t) { QT_ASSERT(false); }  // whole sequences are encoders' and prefixes
 
   void add_product(const PackedMatrix& w) {
     for_blocks_of_thread([&](int64_t first, int64_t count) {
-      packed_.pack(query(first), count, run_.joined);
+      packed_.pack(run_.queries + first * run_.query_width, count, run_.query_width);
       add_packed(w, first);
     });
+    meet_ranks();
   }
 
   void add_mlp(const std::vector<float>& norm, const PackedMlp& mlp) {
+    if (run_.ranks != nullptr) return add_mlp_of_ranks(norm, mlp);
     for_blocks_of_thread([&](int64_t first, int64_t count) {
       packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
       block_.resize(static_cast<size_t>(count * mlp.width));
@@ -160,9 +175,31 @@ class SequenceBackend {
   }
 
  private:
+  /// Between the two products ranks exchange whole rows.
+  void add_mlp_of_ranks(const std::vector<float>& norm, const PackedMlp& mlp) {
+    const auto hidden = [&](int64_t row) { return run_.hidden + row * mlp.width; };
+    for_blocks_of_thread([&](int64_t first, int64_t count) {
+      packed_.pack_normalized(x(first), count, run_.sizes.emb_dim, norm.data(), kNormEpsilon);
+      mlp_activations(packed_, mlp, Part{}, hidden(first));
+    });
+    meet_ranks();
+    for_blocks_of_thread([&](int64_t first, int64_t count) {
+      packed_.pack(hidden(first), count, mlp.width);
+      add_packed(mlp.out, first);
+    });
+    meet_ranks();
+  }
+  /// Waits for all threads of all ranks, if there are several.
+  void meet_ranks() const {
+    if (run_.ranks == nullptr) return;
+#pragma omp barrier
+    if (part_.index == 0) run_.ranks->wait();
+#pragma omp barrier
+  }
   /// Every row is normalized before any is routed.
   void add_routed_together(const std::vector<float>& norm, const PackedExperts& experts) {
-    if (part_.index == 0) run_.normalized.resize(run_.x.size());
+    if (part_.index == 0)
+      run_.normalized.resize(static_cast<size_t>(run_.rows * run_.sizes.emb_dim));
 #pragma omp barrier
     for_blocks_of_thread(
         [&](int64_t first, int64_t count) { normalize(first, count, norm, normalized(first)); });
@@ -185,8 +222,11 @@ class SequenceBackend {
     ExpertProducts::out(experts, routed, block_.data(), Part{}, packed_, x(first));
   }
   float* normalized(int64_t row) { return run_.normalized.data() + row * run_.sizes.emb_dim; }
-  float* x(int64_t row) { return run_.x.data() + row * run_.sizes.emb_dim; }
-  float* query(int64_t row) { return run_.query.data() + row * run_.joined; }
+  float* x(int64_t row) { return run_.x + row * run_.sizes.emb_dim; }
+  /// Of this rank's heads.
+  float* query(int64_t row) {
+    return run_.queries + row * run_.query_width + run_.head_columns.begin;
+  }
 
   template <class Body>
   void for_blocks_of_thread(const Body& body) const {
@@ -229,7 +269,9 @@ class SequenceBackend {
   /// x += the packed rows w
   void add_packed(const PackedMatrix& w, int64_t first) {
     multiply(packed_, w, {0, w.panels()},
-             [&](const Tile& tile) { add_tile(tile, x(first), run_.sizes.emb_dim); });
+             [&, to = x(first) + run_.embed_columns.begin](const Tile& tile) {
+               add_tile(tile, to, run_.sizes.emb_dim);
+             });
   }
 
   StackRun& run_;
@@ -251,7 +293,9 @@ std::vector<float> run_stack(const PackedNetwork& network, const PackedStack& st
     run_layers(backend, stack);
   }
   if (run.error != nullptr) std::rethrow_exception(run.error);
-  return std::move(run.x);
+  std::vector<float> encoded(run.x, run.x + run.rows * run.sizes.emb_dim);
+  if (run.ranks != nullptr) run.ranks->wait();  // before another pass writes there
+  return encoded;
 }
 
 }  // namespace quintet::decoding

@@ -24,7 +24,8 @@ using KeyValueSink = std::function<void(int64_t layer, int64_t item, int64_t ind
                                         const float* key, const float* value)>;
 
 /// Output of the stack's layers before the final norm, [n, embed]. Throws kData for a token outside
-/// the vocabulary.
+/// the vocabulary. Ranks that hold the network together all call it for the same sequences; the sink is told of
+/// this rank's heads.
 std::vector<float> run_stack(const PackedNetwork& network, const PackedStack& stack,
                              const Sequences& sequences, const KeyValueSink& sink = nullptr);
 

@@ -1,0 +1,64 @@
+#include "apps/process/inference_ranks.h"
+
+#include "kernels/device.h"
+
+namespace quintet {
+
+InferenceRanks::InferenceRanks(const Ranks& ranks, int64_t model_ranks)
+    : ranks_(ranks), size_(static_cast<int>(model_ranks)) {
+  QT_CHECK(model_ranks >= 1 && model_ranks <= SharedMemoryGroup::kMostRanks &&
+               ranks.size() % model_ranks == 0,
+           "num_partitions = {}: it must divide the {} ranks; start as many as are to hold a model "
+           "together, times the groups that share the examples",
+           model_ranks, ranks.size());
+  if (model_ranks == 1) return;
+  QT_CHECK(
+      Device::current().is_cpu(),
+      "num_partitions = {}: tensor-parallel decoding computes on CPUs; on GPUs leave it at 1, so "
+      "that every rank has the whole model and ranks share the examples",
+      model_ranks);
+  const int first = ranks.rank() / size_ * size_;
+  const std::vector<std::string>& hosts = ranks.session().hosts();
+  for (int rank = first; rank < first + size_; ++rank)
+    QT_CHECK(
+        hosts[static_cast<size_t>(rank)] == hosts[static_cast<size_t>(first)],
+        "num_partitions = {}: ranks {} on {} and {} on {} would hold a model together; such ranks "
+        "exchange activations through memory: start whole groups on each host",
+        model_ranks, first, hosts[static_cast<size_t>(first)], rank,
+        hosts[static_cast<size_t>(rank)]);
+  std::optional<SharedMemoryGroup::File> file;
+  if (ranks.rank() == first) file.emplace();
+  const std::vector<std::string> paths = ranks.gather(file ? file->path() : "");
+  group_ = std::make_unique<SharedMemoryGroup>(
+      paths[static_cast<size_t>(first)], SharedMemoryGroup::Place{ranks.rank() - first, size_},
+      SharedMemoryGroup::Options{.timeout_seconds = ranks.flags().collective_timeout,
+                                 .end = [](const std::string& message) {
+                                   fmt::print(stderr, "error: {}\n", message);
+                                   mpi::Session::fail(ExitCode::kPeer);
+                                 }});
+  ranks.gather("");  // all have opened it
+}
+
+std::vector<std::string> InferenceRanks::gather(const std::string& text) const {
+  const bool speaks = group_ == nullptr || group_->leads();
+  const std::vector<std::string> all = ranks_.gather(speaks ? text : "");
+  std::vector<std::string> texts;
+  for (size_t rank = 0; rank < all.size(); rank += static_cast<size_t>(size_))
+    texts.push_back(all[rank]);
+  return texts;
+}
+
+data::Peers InferenceRanks::peers() const {
+  return {group_index(), groups(), [this](const std::string& text) { return gather(text); }};
+}
+
+int64_t model_ranks_of(int64_t num_partitions, const Ranks& ranks) {
+  if (ranks.size() > 1 || num_partitions == 1) return num_partitions;
+  fmt::print(stderr,
+             "warning: num_partitions = {} has no effect: one rank holds the whole model; start "
+             "several with mpirun\n",
+             num_partitions);
+  return 1;
+}
+
+}  // namespace quintet

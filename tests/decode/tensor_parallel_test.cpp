@@ -1,0 +1,185 @@
+// Networks that several ranks hold together, threads here: every rank has the logits of one rank alone, bit
+// for bit, and holds its share of the weights.
+
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <map>
+#include <numeric>
+#include <thread>
+
+#include "models/decoding/cpu/transformer_decoder.h"
+#include "models/network.h"
+#include "tests/harness/threads.h"
+
+namespace quintet::testing {
+namespace {
+
+using namespace decoding;
+
+constexpr int64_t kItems = 3, kLength = 9, kSteps = 4;
+
+template <class Config>
+Config small_config() {
+  Config c;
+  c.vocab_size = 301, c.emb_dim = 90, c.num_heads = 3, c.head_dim = 10, c.mlp_dim = 140;
+  c.mlp_activations = {"gelu", "linear"};
+  return c;
+}
+
+T5Config encoder_decoder() {
+  auto c = small_config<T5Config>();
+  c.num_encoder_layers = 2, c.num_decoder_layers = 2;
+  return c;
+}
+
+using Arrays = std::map<std::string, HostArray>;
+
+template <class Network, class Config>
+Arrays parameters_of(const Config& config) {
+  Parameters declared;
+  const Network network(Scope(declared), config);
+  Arrays arrays;
+  for (const ParamInfo& info : declared.all()) {
+    std::vector<int64_t> sizes;
+    for (const Axis& axis : info.spec.axes) sizes.push_back(axis.size);
+    HostArray& array = arrays[info.name] = HostArray(DType::f32, sizes);
+    for (size_t i = 0; float& x : array.as<float>())
+      x = static_cast<float>(random_bits(key_of_parameter(key_from_seed(1), info.name), i++) %
+                             2001) /
+              4000 -
+          0.25f;
+  }
+  return arrays;
+}
+
+struct Got {
+  std::vector<float> logits;  // of all steps
+  int64_t bytes = 0;          // of the weights
+};
+
+/// What a rank gets of some inputs, and how much of the network it holds.
+Got decode(const ModelSpec& spec, const Arrays& parameters, WeightType type,
+           SharedMemoryGroup* ranks) {
+  use_threads(2);
+  const PackedNetwork network(
+      spec,
+      [&](const std::string& name) {
+        const HostArray& array = parameters.at(name);
+        return View::of(array.as<float>().data(), array.shape);
+      },
+      type, ranks);
+  std::vector<int32_t> inputs;
+  for (int32_t i = 0; i < kItems * kLength; ++i) inputs.push_back((i * 37 + 5) % 300 + 1);
+  inputs[kLength - 1] = 0;  // padding
+  TransformerDecoder decoder(network);
+  const CacheOptions cache{.num_decodes = 1, .max_length = kLength + kSteps};
+  if (spec.decoder_only())
+    decoder.begin_prefix(inputs, kItems, kLength, std::vector<int32_t>(kItems, kLength), true,
+                         cache);
+  else
+    decoder.begin(inputs, kItems, kLength, cache);
+  Got got{.logits = {}, .bytes = network.bytes()};
+  std::vector<int32_t> rows(kItems), tokens(kItems, 0);
+  std::iota(rows.begin(), rows.end(), 0);
+  for (int32_t t = 0; t < kSteps; ++t) {
+    const std::vector<int32_t> positions(kItems, spec.decoder_only() ? t + kLength : t);
+    const auto logits =
+        decoder.step({.rows = rows, .tokens = tokens, .positions = positions, .sources = {}});
+    got.logits.insert(got.logits.end(), logits.begin(), logits.end());
+    for (size_t r = 0; r < rows.size(); ++r) tokens[r] = (tokens[r] * 3 + 7 + t) % 300;
+  }
+  return got;
+}
+
+void expect_ranks_agree(const ModelSpec& spec, const Arrays& parameters) {
+  for (const WeightType type : {WeightType::f32, WeightType::bf16, WeightType::int8_dynamic}) {
+    const Got alone = decode(spec, parameters, type, nullptr);
+    for (const int size : {2, 3}) {
+      SCOPED_TRACE(fmt::format("{} ranks, {}", size, name_of(type)));
+      const SharedMemoryGroup::File file;
+      std::vector<Got> got(static_cast<size_t>(size));
+      std::vector<std::thread> ranks;
+      for (int rank = 0; rank < size; ++rank)
+        ranks.emplace_back([&, rank] {
+          SharedMemoryGroup group(file.path(), {rank, size}, {.timeout_seconds = 0, .end = {}});
+          got[static_cast<size_t>(rank)] = decode(spec, parameters, type, &group);
+        });
+      for (std::thread& rank : ranks) rank.join();
+      int64_t bytes = 0;
+      for (const Got& one : got) {
+        EXPECT_EQ(one.logits, alone.logits);
+        EXPECT_LT(one.bytes, alone.bytes * 3 / 4);
+        bytes += one.bytes;
+      }
+      // Of all ranks, what one has, but for panels that are filled up.
+      EXPECT_GE(bytes, alone.bytes);
+      EXPECT_LT(bytes, alone.bytes * 3 / 2);
+    }
+  }
+}
+
+TEST(TensorParallel, AnEncoderDecoderGivesOneRanksBits) {
+  T5Config config = encoder_decoder();
+  for (const bool tied : {true, false}) {
+    config.logits_via_embedding = tied;
+    expect_ranks_agree(spec_of(config), parameters_of<Transformer>(config));
+  }
+}
+
+TEST(TensorParallel, ADecoderGivesOneRanksBits) {
+  auto config = small_config<TransformerConfig>();
+  config.num_layers = 2;
+  expect_ranks_agree(spec_of(config), parameters_of<DecoderOnlyTransformer>(config));
+}
+
+TEST(TensorParallel, MoreRanksThanHeadsAreRefused) {
+  const T5Config config = encoder_decoder();
+  const Arrays parameters = parameters_of<Transformer>(config);
+  const SharedMemoryGroup::File file;
+  SharedMemoryGroup group(file.path(), {0, 4}, {.timeout_seconds = 0, .end = {}});
+  EXPECT_THROW(decode(spec_of(config), parameters, WeightType::f32, &group), Error);
+}
+
+TEST(SharedMemoryGroup, TextsAndFloatsOfOneAreSeenByAll) {
+  constexpr int kSize = 4;
+  const SharedMemoryGroup::File file;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kSize; ++rank)
+    ranks.emplace_back([&, rank] {
+      SharedMemoryGroup group(file.path(), {rank, kSize}, {.timeout_seconds = 0, .end = {}});
+      for (int round = 1; round < 200; ++round) {
+        const int64_t count = round * 100 * kSize;  // grows beyond pages
+        float* shared = group.floats(count);
+        for (int64_t i = rank; i < count; i += kSize) shared[i] = static_cast<float>(round + i);
+        group.wait();
+        for (int64_t i = 0; i < count; ++i)
+          ASSERT_EQ(shared[i], static_cast<float>(round + i)) << i << " of round " << round;
+        group.wait();
+        const std::string text(static_cast<size_t>(round * 977),
+                               static_cast<char>('a' + round % 26));
+        ASSERT_EQ(group.of_leader(group.leads() ? text : ""), text);
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(SharedMemoryGroup, ARankThatDoesNotComeIsNamed) {
+  const SharedMemoryGroup::File file;
+  struct Ended : std::runtime_error {
+    using std::runtime_error::runtime_error;
+  };
+  SharedMemoryGroup group(
+      file.path(), {0, 3},
+      {.timeout_seconds = 0.2, .end = [](const std::string& message) { throw Ended(message); }});
+  try {
+    group.wait();
+    FAIL() << "waited for nobody";
+  } catch (const Ended& error) {
+    EXPECT_NE(std::string(error.what()).find("for rank 1, which does not come"), std::string::npos)
+        << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace quintet::testing

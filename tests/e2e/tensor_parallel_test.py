@@ -1,0 +1,161 @@
+"""Ranks that hold a model together: generate, infer, eval and serve give one rank's answers to the bit; ranks that die or stop."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+
+import e2e
+from e2e import QUINTET, quintet
+from serving import FREE, Server, in_threads, serving, trained
+
+TEXTS = ["words: 1234", "number: nine", "words: 7", "words: 42", "number: twelve"]
+MPIRUN = ("mpirun", "--oversubscribe", "--allow-run-as-root", "-n")
+
+
+def ranks(count, *arguments, expect=0, **options):
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+    done = subprocess.run([*MPIRUN, str(count), QUINTET, *map(str, arguments)], capture_output=True, timeout=240 * e2e.PATIENCE,
+                          env=environment, **{"stdin": subprocess.DEVNULL, **options})
+    result = e2e.Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    assert result.code == expect, f"{count} ranks: {' '.join(map(str, arguments))}: expected exit {expect}: {result}"
+    return result
+
+
+def test_generate_answers_as_one_rank_does(folder):
+    ask = ["generate", f"--model_dir={trained(folder)}", "--format=json"]
+    short = "--max_decode_len=12"
+    for how in ([short, "--beams=3", "--num_decodes=3"], [short, "--temperature=1", "--seed=3", "--logprobs=2"],
+                ["--embed=mean"], [short, "--quantize=int8"]):
+        alone = quintet(*ask, *how, *TEXTS)
+        together = ranks(2, *ask, *how, *TEXTS)
+        assert alone.out and together.out == alone.out, (how, alone.out, together)
+    lines = ranks(2, *ask, short, "--batch_size=2", stdin=None, input="\n".join(TEXTS).encode() + b"\n").out
+    assert lines == quintet(*ask, short, *TEXTS).out, lines
+
+
+def test_infer_and_eval_share_examples_between_groups_of_ranks(folder):
+    run = trained(folder)
+    questions = folder / "questions.jsonl"
+    questions.write_text("".join(json.dumps({"inputs": text}) + "\n" for text in TEXTS * 3))
+    infer = ["infer", f"--model_dir={run}", f"--input={questions}", "--batch_size=2", "--checkpoint_period=3"]
+    evaluate = ["eval", f"--model_dir={run}", "--task=number_to_words", "--num_examples=9", "--batch_size=2", "--samples=2"]
+    quintet(*infer, f"--output_dir={folder / 'alone'}")
+    expected = next((folder / "alone").glob("*-predict.jsonl-00000-of-00001"))
+    metrics = quintet(*evaluate, f"--output_dir={folder / 'metrics'}").out
+    assert json.loads(metrics)["examples"] == 9, metrics
+    for count, partitions in ((3, 1), (2, 2), (4, 2)):
+        out = folder / f"{count}x{partitions}"
+        ranks(count, *infer, f"--output_dir={out}", f"--num_partitions={partitions}")
+        assert (out / expected.name).read_bytes() == expected.read_bytes(), (count, partitions)
+        files = folder / f"metrics{count}x{partitions}"
+        told = ranks(count, *evaluate, f"--output_dir={files}", f"--num_partitions={partitions}")
+        assert told.out == metrics, (count, partitions, told)
+        for file in (folder / "metrics").rglob("*.jsonl"):
+            if file.name != "metrics.jsonl":  # has times
+                same = files / file.relative_to(folder / "metrics")
+                assert same.read_bytes() == file.read_bytes(), file
+
+
+def test_the_evaluation_inside_a_run_decodes_on_the_meshs_shards(folder):
+    decode = ["--gin.train_script.train.infer_eval_dataset_cfg=@infer_eval/utils.DatasetConfig()",
+              "--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='number_to_words'",
+              "--gin.infer_eval/utils.DatasetConfig.batch_size=2", "--gin.seqio.Evaluator.num_examples=7"]
+    for count, more in ((2, ["--gin.partitioning.PjitPartitioner.num_partitions=2"]),
+                        (4, ["--gin.partitioning.standard_logical_axis_rules.parameter_partitioning_dims=2", "--gin.partitioning.PjitPartitioner.logical_axis_rules=@partitioning.standard_logical_axis_rules()"])):
+        run = folder / f"run{count}"
+        ranks(count, *e2e.tiny(run, 4, *decode, *more))
+        quintet("eval", f"--model_dir={run}", f"--output_dir={folder / f'alone{count}'}")
+        for name in ("number_to_words.jsonl", "number_to_words-metrics.jsonl"):
+            for inside in (run / "inference_eval").glob(f"*{name}"):
+                assert inside.read_bytes() == (folder / f"alone{count}" / "inference_eval" / inside.name).read_bytes(), inside
+        assert len(list((run / "inference_eval").glob("*.jsonl"))) >= 2
+
+
+def test_what_cannot_be_shared_is_refused(folder):
+    run = trained(folder)
+    infer = ["infer", f"--model_dir={run}", "--task=number_words", f"--output_dir={folder / 'out'}"]
+    for count, arguments, words in (
+            (3, [*infer, "--num_partitions=2"], "num_partitions = 2: it must divide the 3 ranks"),
+            (2, [*infer, "--num_partitions=2", "--mode=score"], "scores are computed by ranks that have the whole model"),
+            (3, ["generate", f"--model_dir={run}", "words: 1"], "3 ranks for 2 attention heads")):
+        refused = ranks(count, *arguments, expect=2).err
+        assert words in refused, refused
+    warned = quintet(*infer, "--num_partitions=2", "--split=validation", "--checkpoint_period=1", expect=None).err
+    assert "num_partitions = 2 has no effect: one rank holds the whole model" in warned, warned
+
+
+def process_of(server, rank):
+    """The process of a rank that a server's mpirun started."""
+    mpirun = server.process.pid
+    for pid in pathlib.Path(f"/proc/{mpirun}/task/{mpirun}/children").read_text().split():
+        if f"OMPI_COMM_WORLD_RANK={rank}\0".encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes():
+            return int(pid)
+    raise AssertionError(f"no rank {rank}")
+
+
+@contextlib.contextmanager
+def together(model, *flags):
+    """A server of two ranks, which the test ends."""
+    server = Server(model, *flags, program=(*MPIRUN, "2", QUINTET))
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+
+
+def test_serve_answers_as_one_rank_does(folder):
+    model = trained(folder)
+    asked = [dict(prompt=text, max_tokens=9, n=2, best_of=2, temperature=t, seed=5, logprobs=1, logit_bias=FREE["logit_bias"])
+             for text in TEXTS for t in (0, 1)]
+
+    def answers(server):
+        # Many at a time: jobs join and leave between steps, and their caches come and go on both ranks.
+        got = in_threads(len(asked), lambda i: server.complete(**asked[i])["choices"])
+        embedded = server.post("/v1/embeddings", input=TEXTS)["data"]
+        scored = server.post("/v1/score", prompt=TEXTS[0], target=["one", "two"])["data"]
+        return got, embedded, scored
+
+    with serving(model) as server:
+        alone = answers(server)
+    with together(model) as server:
+        assert answers(server) == alone
+        server.wait_idle()
+        assert answers(server)[0] == alone[0]
+        os.kill(process_of(server, 0), signal.SIGTERM)
+        assert server.process.wait(timeout=60 * e2e.PATIENCE) == 0, server.log
+    with together(model) as server:
+        assert server.complete(**asked[0])["choices"] == alone[0][0]
+        server.process.send_signal(signal.SIGUSR1)  # which mpirun passes on to both
+        assert server.process.wait(timeout=60 * e2e.PATIENCE) == 0, server.log
+
+
+def test_a_dead_or_stopped_follower_ends_the_server(folder):
+    model = trained(folder)
+    with together(model, "--collective_timeout=3") as server:
+        assert server.complete(prompt="words: 7", max_tokens=3)["choices"]
+        os.kill(process_of(server, 1), signal.SIGKILL)
+        assert server.process.wait(timeout=30 * e2e.PATIENCE) != 0
+        server.reader.join()
+        assert "rank 1 on" in "".join(server.log) and "has died" in "".join(server.log), server.log
+    with together(model, "--collective_timeout=3") as server:
+        follower = process_of(server, 1)
+        os.kill(follower, signal.SIGSTOP)
+        in_threads(1, lambda _: failing(server))
+        assert server.process.wait(timeout=30 * e2e.PATIENCE) == 6
+        server.reader.join()
+        assert "for rank 1, which does not come" in "".join(server.log), server.log
+
+
+def failing(server):
+    try:
+        server.complete(prompt="words: 7", max_tokens=3)
+    except OSError:
+        return
+    raise AssertionError("a server without one of its ranks has answered")
+
+
+e2e.run(globals())
