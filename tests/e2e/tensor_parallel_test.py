@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 
 import e2e
 from e2e import QUINTET, quintet
@@ -72,6 +73,39 @@ def test_the_evaluation_inside_a_run_decodes_on_the_meshs_shards(folder):
             for inside in (run / "inference_eval").glob(f"*{name}"):
                 assert inside.read_bytes() == (folder / f"alone{count}" / "inference_eval" / inside.name).read_bytes(), inside
         assert len(list((run / "inference_eval").glob("*.jsonl"))) >= 2
+
+
+PEAKS = """
+import json, os, resource, subprocess, sys
+done = subprocess.run(sys.argv[2:], stdin=subprocess.DEVNULL)
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+open(sys.argv[1] + os.environ["OMPI_COMM_WORLD_RANK"], "w").write(str(peak))
+sys.exit(done.returncode)
+"""
+
+
+def test_the_evaluation_inside_a_run_needs_a_ranks_share_of_memory(folder):
+    sizes = [f"--gin.network.T5Config.{name}={size}" for name, size in (
+        ("emb_dim", 512), ("num_heads", 8), ("head_dim", 64), ("mlp_dim", 4096), ("num_encoder_layers", 2), ("num_decoder_layers", 2))]
+    model_kib = 2 * (4 + 8) * 512 * 512 * 4 // 1024 + 4 * 3 * 512 * 4096 * 4 // 1024  # attention and MLPs: 122 MB
+    zero = ["--gin.partitioning.standard_logical_axis_rules.parameter_partitioning_dims=2",
+            "--gin.partitioning.PjitPartitioner.logical_axis_rules=@partitioning.standard_logical_axis_rules()"]
+    peaks = {}
+    for decodes in ("None", "@infer_eval/utils.DatasetConfig()"):
+        run = folder / f"run{len(decodes)}"
+        command = e2e.tiny(run, 3, *sizes, *zero, f"--gin.train_script.train.infer_eval_dataset_cfg={decodes}",
+                           "--gin.infer_eval/utils.DatasetConfig.mixture_or_task_name='number_to_words'",
+                           "--gin.infer_eval/utils.DatasetConfig.batch_size=2", "--gin.seqio.Evaluator.num_examples=2")
+        if decodes == "None":
+            command = [flag for flag in command if "infer_eval/" not in flag and "Evaluator" not in flag]
+        done = subprocess.run([*MPIRUN, "4", sys.executable, "-c", PEAKS, str(run) + "-peak", QUINTET, *map(str, command)],
+                              capture_output=True, timeout=240 * e2e.PATIENCE, stdin=subprocess.DEVNULL,
+                              env=dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive"))
+        assert done.returncode == 0, done
+        peaks[decodes] = max(int(pathlib.Path(f"{run}-peak{rank}").read_text()) for rank in range(4))
+    more = peaks["@infer_eval/utils.DatasetConfig()"] - peaks["None"]
+    # A quarter, and one parameter at a time; all of it, gathered and packed, is twice the model.
+    assert more < 0.75 * model_kib, (peaks, model_kib)
 
 
 def test_what_cannot_be_shared_is_refused(folder):
