@@ -1,5 +1,4 @@
-// `quintet train`: T5X's train.py. Pretrains or fine-tunes as gin files say, and goes on by itself
-// from the newest whole checkpoint of its model directory.
+// `quintet train`: T5X's train.py; goes on from the newest whole checkpoint of its model directory.
 
 #include "apps/cli/verbs.h"
 #include "apps/flags/command_line.h"
@@ -24,6 +23,8 @@ void add_flags(CommandLine& cli, TrainingFlags& flags) {
   app.add_flag("--profile", flags.profile, "print time and bytes of each op at the end, on stderr");
   app.add_flag("--no_step_graph", flags.no_step_graph,
                "on a GPU: launch every kernel of every step, instead of a recorded CUDA graph");
+  app.add_flag("--optimizer_offload", flags.optimizer_offload,
+               "on a GPU: optimizer state and update on the host, for what does not fit; slow");
   flags.microbatches.add_to(app);
   app.add_option("--run_mode",
                  "eval and infer run those verbs, as in T5X's main.py; default: train")

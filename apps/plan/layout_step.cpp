@@ -28,7 +28,6 @@ class AbstractOptimizer final : public Optimizer {
     optimizer_->simulate_sums(args, params);
   }
   std::vector<StateArray> state() override { return {}; }
-  bool on_device() const override { return true; }
 
  private:
   OptimizerPtr optimizer_;

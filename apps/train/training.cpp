@@ -46,6 +46,9 @@ int train(GinSession& session, const gin::Arguments& arguments, const TrainingFl
            flags.microbatches.reduce_gradients == "step")
     fmt::print(stderr,
                "warning: --interleave_microbatches, --reduce_gradients: no effect on one rank\n");
+  config.trainer.optimizer_offload = flags.optimizer_offload;
+  if (flags.optimizer_offload && ranks.leads() && Device::current().is_cpu())
+    fmt::print(stderr, "warning: --optimizer_offload has no effect: the device is cpu\n");
   const auto provider_of = [&](const data::DatasetConfig& set) { return session.task(set); };
   agree_on_data(ranks, *config.model, data_of(config, provider_of), service.serves());
   if (service.serves()) {

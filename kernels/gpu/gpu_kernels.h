@@ -27,14 +27,16 @@ struct GpuKernels {
                       const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
   void (*update_sgd)(std::span<const UpdateArrays> arrays, const cpu::SgdStep& step,
                      const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
+  void (*update_stage)(std::span<const UpdateArrays> arrays, const UpdateStage& stage,
+                       const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
   void (*update_adafactor)(std::span<const AdafactorGpuArray> arrays, const AdafactorStep& step,
                            const UpdateControl* control, const ExchangeSums& exchange,
                            Stream stream);
   void (*measure_arrays)(Views arrays, ArrayStatistics* statistics, double* squares, Stream stream);
   void (*summarize_gradients)(const double* squares, const int32_t* marks, int64_t count,
                               GradientSummary* summary, Stream stream);
-  void (*decide_update)(const ArrayStatistics* all, double max_norm, UpdateControl* control,
-                        Stream stream);
+  void (*decide_update)(const double* squares, double max_norm, const UpdateControl* given,
+                        UpdateControl* control, Stream stream);
   /// Generation. kernels/decode_matmul/small_batch_matmul_gpu.h,
   /// kernels/decode_attention/decode_attention_gpu.h, kernels/logits/logits_gpu.h
   void (*small_batch_matmul)(const SmallBatchMatmul& product, Stream stream);

@@ -3,6 +3,7 @@
 // Nothing here knows options, schedules or names: runtime/optim does.
 
 #include <functional>
+#include <variant>
 
 #include "kernels/optimizers/adafactor_shape.h"
 #include "kernels/optimizers/elementwise.h"
@@ -26,6 +27,31 @@ struct UpdateControl {
   float scale = 1;   // gradients are multiplied by it too
   int32_t skip = 0;  // not 0: the update leaves everything as it is (NaN policy N1)
 };
+
+/// One elementary transformation of a chain, on gradients in place (UpdateArrays::gradient, not null):
+/// clips and scales are a GradientUse of any of them.
+///   decay   g += decay * param
+///   trace   first = g + momentum * first;  g = nesterov ? g + momentum * first : first
+///   lion    g = sign((1 - b1) g + b1 first), first as in cpu::LionStep
+///   adam    g = the direction of cpu::AdamStep, without rate and decay
+///   apply   param += g, and the copy
+struct UseStage {};
+struct DecayStage {
+  float decay;
+};
+struct TraceStage {
+  float momentum;
+  bool nesterov;
+};
+struct LionStage {
+  cpu::LionStep step;
+};
+struct AdamStage {
+  cpu::AdamStep step;
+};
+struct ApplyStage {};
+using UpdateStage =
+    std::variant<UseStage, DecayStage, TraceStage, LionStage, AdamStage, ApplyStage>;
 
 /// What is known of an array after one pass. Finite numbers have a finite sum of squares.
 struct ArrayStatistics {

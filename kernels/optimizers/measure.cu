@@ -125,9 +125,11 @@ __global__ void summarize(const double* squares, const int32_t* marks, int64_t c
   if (threadIdx.x == 0) *summary = {total, any ? 1 : 0};
 }
 
-__global__ void decide(const ArrayStatistics* all, double max_norm, UpdateControl* control) {
-  const double norm = sqrt(all->squares);
-  control->skip = all->is_finite != 0 ? 0 : 1;
+__global__ void decide(const double* squares, double max_norm, const UpdateControl* given,
+                       UpdateControl* control) {
+  const double norm = sqrt(*squares);
+  const bool is_finite = norm - norm == 0;
+  control->skip = is_finite && (given == nullptr || given->skip == 0) ? 0 : 1;
   control->scale = max_norm == 0 || norm < max_norm ? 1.0f : static_cast<float>(max_norm / norm);
 }
 
@@ -169,9 +171,10 @@ void summarize_gradients_gpu(const double* squares, const int32_t* marks, int64_
                summary);
 }
 
-void decide_update_gpu(const ArrayStatistics* all, double max_norm, UpdateControl* control,
-                       Stream stream) {
-  simt::launch(decide, {.grid = 1, .block = 1, .stream = stream}, all, max_norm, control);
+void decide_update_gpu(const double* squares, double max_norm, const UpdateControl* given,
+                       UpdateControl* control, Stream stream) {
+  simt::launch(decide, {.grid = 1, .block = 1, .stream = stream}, squares, max_norm, given,
+               control);
 }
 
 }  // namespace quintet::QT_GPU

@@ -21,6 +21,10 @@ void update_lion_gpu(std::span<const UpdateArrays> arrays, const cpu::LionStep& 
 void update_sgd_gpu(std::span<const UpdateArrays> arrays, const cpu::SgdStep& step,
                     const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
 
+/// One stage of a chain that none of the above is.
+void update_stage_gpu(std::span<const UpdateArrays> arrays, const UpdateStage& stage,
+                      const cpu::GradientUse& use, const UpdateControl* control, Stream stream);
+
 /// statistics[i] of arrays[i], and statistics[arrays.size()] of all: its squares are the sum in the
 /// order of the arrays; squares[i], unless null, the same as statistics[i].squares. In device memory.
 /// Arrays are float32; absent ones count as empty.
@@ -28,11 +32,11 @@ void measure_arrays_gpu(Views arrays, ArrayStatistics* statistics, double* squar
 /// From the squares of `count` gradients, added in order, and as many marks (null: none).
 void summarize_gradients_gpu(const double* squares, const int32_t* marks, int64_t count,
                              GradientSummary* summary, Stream stream);
-/// From the statistics of all gradients, without the host: clips by the global norm `max_norm` (0:
+/// From the sum of all gradients' squares, without the host: clips by the global norm `max_norm` (0:
 /// not; scale = norm < max_norm ? 1 : max_norm / norm) and skips updates whose gradients are not
-/// finite.
-void decide_update_gpu(const ArrayStatistics* all, double max_norm, UpdateControl* control,
-                       Stream stream);
+/// finite, and those that `given` (null: none) skips.
+void decide_update_gpu(const double* squares, double max_norm, const UpdateControl* given,
+                       UpdateControl* control, Stream stream);
 
 /// One Adafactor update of all arrays, moments included, as AdafactorParam::update on the CPU.
 /// `exchange` is called three times if an array is sharded, else never: it queues, on the stream, what

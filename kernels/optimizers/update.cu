@@ -1,3 +1,5 @@
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "kernels/optimizers/optimizers_gpu.h"
@@ -71,6 +73,59 @@ struct Sgd {
   }
 };
 
+/// Rules of stages change the gradient itself, and leave the parameter.
+struct OnGradient {};
+struct Use : OnGradient {
+  static constexpr int kStates = 0;
+  __device__ void operator()(float&, Number&) const {}
+};
+struct Decay : OnGradient {
+  DecayStage s{};
+  static constexpr int kStates = 0;
+  __device__ void operator()(float& g, Number& x) const { g += s.decay * x.param; }
+};
+struct Momentum : OnGradient {
+  TraceStage s{};
+  static constexpr int kStates = 1;
+  __device__ void operator()(float& g, Number& x) const {
+    x.first = g + s.momentum * x.first;
+    g = s.nesterov ? g + s.momentum * x.first : x.first;
+  }
+};
+struct LionSign : OnGradient {
+  cpu::LionStep s{};
+  static constexpr int kStates = 1;
+  __device__ void operator()(float& g, Number& x) const {
+    const float blend = __fadd_rn(__fmul_rn(s.one_minus_b1, g), __fmul_rn(s.b1, x.first));
+    x.first = s.one_minus_b2 * g + s.b2 * x.first;
+    g = blend == 0 ? 0.0f : copysignf(1.0f, blend);
+  }
+};
+struct AdamDirection : OnGradient {
+  cpu::AdamStep s{};
+  static constexpr int kStates = 2;
+  __device__ void operator()(float& g, Number& x) const {
+    x.first = s.b1 * x.first + s.one_minus_b1 * g;
+    x.second = s.b2 * x.second + s.one_minus_b2 * (g * g);
+    g = (s.mu_use * x.first + s.gradient_use * g) /
+        (sqrtf(s.nu_use * x.second + s.eps_root) + s.eps);
+  }
+};
+struct Apply {
+  static constexpr int kStates = 0;
+  __device__ void operator()(float g, Number& x) const { x.param += g; }
+};
+
+Use rule_of(const UseStage&) { return {}; }
+Decay rule_of(const DecayStage& stage) { return {{}, stage}; }
+Momentum rule_of(const TraceStage& stage) { return {{}, stage}; }
+LionSign rule_of(const LionStage& stage) { return {{}, stage.step}; }
+AdamDirection rule_of(const AdamStage& stage) { return {{}, stage.step}; }
+Apply rule_of(const ApplyStage&) { return {}; }
+
+template <typename Rule>
+concept ChangesGradient = std::is_base_of_v<OnGradient, Rule>;
+
 template <int kCount, typename Rule>
 __device__ void update_unit(const UpdateArrays& a, const Rule& rule, const UsedGradient& use,
                             int64_t i, float& bad) {
@@ -82,16 +137,21 @@ __device__ void update_unit(const UpdateArrays& a, const Rule& rule, const UsedG
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
     Number x{param[k], first[k], second[k]};
-    rule(use(g[k]), x);
+    g[k] = use(g[k]);
+    rule(g[k], x);
     param[k] = x.param, first[k] = x.first, second[k] = x.second;
     watch(bad, x.param);
     if constexpr (Rule::kStates > 0) watch(bad, x.first);
     if constexpr (Rule::kStates > 1) watch(bad, x.second);
   }
-  store<kCount>(a.param + i, param);
+  if constexpr (ChangesGradient<Rule>)
+    store<kCount>(const_cast<float*>(a.gradient) + i, g);
+  else
+    store<kCount>(a.param + i, param);
   if constexpr (Rule::kStates > 0) store<kCount>(a.first + i, first);
   if constexpr (Rule::kStates > 1) store<kCount>(a.second + i, second);
-  if (a.copy != nullptr) store<kCount>(static_cast<bf16*>(a.copy) + i, param);
+  if (a.copy != nullptr && !ChangesGradient<Rule>)
+    store<kCount>(static_cast<bf16*>(a.copy) + i, param);
 }
 
 template <typename Rule>
@@ -155,6 +215,12 @@ void update_sgd_gpu(std::span<const UpdateArrays> arrays, const cpu::SgdStep& st
   for (const UpdateArrays& a : arrays) (a.first != nullptr ? with : without).push_back(a);
   update_all(std::span<const UpdateArrays>(with), Sgd<true>{step}, use, control, stream);
   update_all(std::span<const UpdateArrays>(without), Sgd<false>{step}, use, control, stream);
+}
+
+void update_stage_gpu(std::span<const UpdateArrays> arrays, const UpdateStage& stage,
+                      const cpu::GradientUse& use, const UpdateControl* control, Stream stream) {
+  for (const UpdateArrays& a : arrays) QT_ASSERT(a.n == 0 || a.gradient != nullptr);
+  std::visit([&](const auto& s) { update_all(arrays, rule_of(s), use, control, stream); }, stage);
 }
 
 }  // namespace quintet::QT_GPU

@@ -71,16 +71,15 @@ class TotalOverRanks {
   MeshAxes ranks_;  // along which something is sharded
 };
 
-/// Squares and marks in a device's memory, and what they come to.
-class DeviceCheck {
+/// The squares of gradients in a device's memory; those side by side that are sharded over the same axes.
+class DeviceSquares {
  public:
   /// Of the gradients that `counts` names; the others are taken for zero.
-  DeviceCheck(Device& device, std::span<const ParamSlot> params, const int32_t* marks,
-              const std::function<bool(size_t)>& counts)
-      : device_(device), marks_(marks), order_(params.size()) {
+  DeviceSquares(Device& device, std::span<const ParamSlot> params,
+                const std::function<bool(size_t)>& counts)
+      : device_(device), order_(params.size()) {
     std::vector<MeshAxes> axes;
     for (const ParamSlot& slot : params) axes.push_back(slot.shard_axes());
-    // Side by side what is sharded over the same axes: a collective each.
     std::iota(order_.begin(), order_.end(), size_t{0});
     std::stable_sort(order_.begin(), order_.end(),
                      [&](size_t a, size_t b) { return axes[a] < axes[b]; });
@@ -91,54 +90,33 @@ class DeviceCheck {
     }
     const int64_t n = std::ssize(order_);
     memory_ = device.memory().allocate(
-        (n + 1) * static_cast<int64_t>(sizeof(ArrayStatistics) + sizeof(double)) +
-        static_cast<int64_t>(sizeof(GradientSummary)));
+        (n + 1) * static_cast<int64_t>(sizeof(ArrayStatistics) + sizeof(double)));
     auto* statistics = reinterpret_cast<ArrayStatistics*>(memory_.get());
     squares_ = reinterpret_cast<double*>(statistics + n + 1);
-    summary_ = reinterpret_cast<GradientSummary*>(squares_ + n + 1);
     device.kernels().measure_arrays(gradients, statistics, squares_, device.stream());
   }
+  const double* squares() const { return squares_; }
 
-  void sum(Reducer* reducer) {
+  /// Of each gradient over all ranks, in the order of the slots; a collective for each set of axes.
+  std::vector<double> of_each(Reducer* reducer) {
     for (size_t begin = 0, end = 0; begin < order_.size(); begin = end) {
       while (end < order_.size() && axes_[end] == axes_[begin]) ++end;
       if (axes_[begin].empty()) continue;
       QT_ASSERT(reducer != nullptr);
       reducer->sum_on_device({squares_ + begin, end - begin}, axes_[begin]);
     }
-  }
-
-  GradientSummary summary(const TotalOverRanks& ranks) {
-    device_.kernels().summarize_gradients(squares_, marks_, std::ssize(order_), summary_,
-                                          device_.stream());
-    ranks.sum_on_device(summary_->squares);
-    GradientSummary summary;
-    device_.copy_out(&summary, summary_, sizeof summary);
-    return summary;
-  }
-
-  /// In the order of the slots.
-  std::vector<double> squares() {
     std::vector<double> sorted(order_.size()), squares(order_.size());
     device_.copy_out(sorted.data(), squares_, static_cast<int64_t>(sorted.size() * sizeof(double)));
     for (size_t i = 0; i < order_.size(); ++i) squares[order_[i]] = sorted[i];
     return squares;
   }
 
-  std::vector<int32_t> marks() {
-    std::vector<int32_t> marks(order_.size());
-    device_.copy_out(marks.data(), marks_, static_cast<int64_t>(marks.size() * sizeof(int32_t)));
-    return marks;
-  }
-
  private:
   Device& device_;
-  const int32_t* marks_;
   std::vector<size_t> order_;   // slots as they are measured
   std::vector<MeshAxes> axes_;  // of each of those
   Buffer memory_;
   double* squares_ = nullptr;
-  GradientSummary* summary_ = nullptr;
 };
 
 /// Squares of finite floats cannot overflow a double: only a bad number makes the sum bad.
@@ -153,28 +131,6 @@ std::string first_marked(std::span<const ParamSlot> params, std::span<const int3
   const auto marked =
       std::find_if(marks.begin(), marks.end(), [](int32_t mark) { return mark != 0; });
   return marked == marks.end() ? "" : params[static_cast<size_t>(marked - marks.begin())].name;
-}
-
-std::vector<double> squares_of_each(Device& device, std::span<const ParamSlot> params,
-                                    Reducer* reducer) {
-  DeviceCheck all(device, params, nullptr, [](size_t) { return true; });
-  all.sum(reducer);
-  return all.squares();
-}
-
-GradientCheck check_on(Device& device, std::span<const ParamSlot> params,
-                       const GradientCheckOptions& options) {
-  const TotalOverRanks ranks(params, options.reducer);
-  DeviceCheck on_device(device, params, options.marks, [&](size_t i) { return ranks.counts(i); });
-  const GradientSummary summary = on_device.summary(ranks);
-  GradientCheck check;
-  check.norm = std::sqrt(summary.squares);
-  check.all_finite = std::isfinite(summary.squares);
-  if (options.each || !check.all_finite)
-    check.squares = squares_of_each(device, params, options.reducer);
-  if (!check.all_finite) check.first_bad = first_not_finite(params, check.squares);
-  if (summary.any_marked != 0) check.first_marked = first_marked(params, on_device.marks());
-  return check;
 }
 
 GradientCheck check_on_cpu(std::span<const ParamSlot> params, const GradientCheckOptions& options) {
@@ -203,8 +159,58 @@ GradientCheck check_on_cpu(std::span<const ParamSlot> params, const GradientChec
 
 GradientCheck check_gradients(std::span<const ParamSlot> params,
                               const GradientCheckOptions& options) {
-  Device& device = Device::current();
-  return device.is_cpu() ? check_on_cpu(params, options) : check_on(device, params, options);
+  return Device::current().is_cpu() ? check_on_cpu(params, options)
+                                    : QueuedCheck(params, options).read();
+}
+
+struct QueuedCheck::Impl {
+  Device& device;
+  std::vector<ParamSlot> params;
+  GradientCheckOptions options;
+  Buffer memory{};
+  GradientSummary* summary = nullptr;
+  UpdateControl* control = nullptr;
+};
+
+QueuedCheck::QueuedCheck(std::span<const ParamSlot> params, const GradientCheckOptions& options)
+    : impl_(std::make_unique<Impl>(
+          Impl{Device::current(), {params.begin(), params.end()}, options})) {
+  Device& device = impl_->device;
+  const TotalOverRanks ranks(params, options.reducer);
+  const DeviceSquares of_rank(device, params, [&](size_t i) { return ranks.counts(i); });
+  impl_->memory = device.memory().allocate(sizeof(GradientSummary) + sizeof(UpdateControl));
+  impl_->summary = reinterpret_cast<GradientSummary*>(impl_->memory.get());
+  impl_->control = reinterpret_cast<UpdateControl*>(impl_->summary + 1);
+  device.kernels().summarize_gradients(of_rank.squares(), options.marks, std::ssize(params),
+                                       impl_->summary, device.stream());
+  ranks.sum_on_device(impl_->summary->squares);
+  device.kernels().decide_update(squares(), 0, nullptr, impl_->control, device.stream());
+}
+QueuedCheck::~QueuedCheck() = default;
+QueuedCheck::QueuedCheck(QueuedCheck&&) noexcept = default;
+QueuedCheck& QueuedCheck::operator=(QueuedCheck&&) noexcept = default;
+
+const double* QueuedCheck::squares() const { return &impl_->summary->squares; }
+const UpdateControl* QueuedCheck::control() const { return impl_->control; }
+
+GradientCheck QueuedCheck::read() const {
+  const auto& [device, params, options, memory, summary_on, control] = *impl_;
+  GradientSummary summary;
+  device.copy_out(&summary, summary_on, sizeof summary);
+  GradientCheck check;
+  check.norm = std::sqrt(summary.squares);
+  check.all_finite = std::isfinite(summary.squares);
+  if (options.each || !check.all_finite)
+    check.squares =
+        DeviceSquares(device, params, [](size_t) { return true; }).of_each(options.reducer);
+  if (!check.all_finite) check.first_bad = first_not_finite(params, check.squares);
+  if (summary.any_marked != 0) {
+    std::vector<int32_t> marks(params.size());
+    device.copy_out(marks.data(), options.marks,
+                    static_cast<int64_t>(marks.size() * sizeof(int32_t)));
+    check.first_marked = first_marked(params, marks);
+  }
+  return check;
 }
 
 double sum_of_squares(const float* values, int64_t n) {

@@ -32,6 +32,26 @@ struct GradientCheckOptions {
 GradientCheck check_gradients(std::span<const ParamSlot> params,
                               const GradientCheckOptions& options = {});
 
+/// The same check on a GPU in two halves: queued, for an update that reads it in the device's memory, and
+/// read by the host when the update is queued. Gradients must stay until then, unless they are finite.
+class QueuedCheck {
+ public:
+  explicit QueuedCheck(std::span<const ParamSlot> params, const GradientCheckOptions& options = {});
+  ~QueuedCheck();
+  QueuedCheck(QueuedCheck&&) noexcept;
+  QueuedCheck& operator=(QueuedCheck&&) noexcept;
+  /// In the device's memory: the sum of all squares; that an update with a gradient that is not finite is
+  /// to be skipped.
+  const double* squares() const;
+  const UpdateControl* control() const;
+  /// Waits for the device.
+  GradientCheck read() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 /// Sum of squares of n floats, the same for any number of threads.
 double sum_of_squares(const float* values, int64_t n);
 

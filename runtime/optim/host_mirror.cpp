@@ -1,5 +1,8 @@
 #include "runtime/optim/host_mirror.h"
 
+#include <algorithm>
+
+#include "kernels/gpu/gpu_kernels.h"
 #include "runtime/optim/state_buffer.h"
 
 namespace quintet {
@@ -14,8 +17,8 @@ class HostMirror final : public Optimizer {
     grads_.clear();
     std::vector<ParamSlot> slots(params.begin(), params.end());
     for (ParamSlot& slot : slots) {
-      params_.push_back(zero_state_like(slot.param, Device::cpu()));
-      grads_.push_back(zero_state_like(slot.param, Device::cpu()));
+      params_.push_back(pinned_like(slot.param));
+      grads_.push_back(pinned_like(slot.param));
       slot.param = params_.back().view;
     }
     const Device::Use on_cpu(Device::cpu());
@@ -28,36 +31,50 @@ class HostMirror final : public Optimizer {
     std::vector<ParamSlot> slots(params.begin(), params.end());
     std::vector<int32_t> marks(slots.size());
     for (size_t i = 0; i < slots.size(); ++i) {
-      copy_out(device, params[i].param, params_[i].view);
+      copy(device, params[i].param, params_[i].view);
       slots[i].param = params_[i].view;
       slots[i].copy = View::none();
       slots[i].not_finite = &marks[i];
       if (slots[i].grad.absent()) continue;
-      copy_out(device, params[i].grad, grads_[i].view);
+      copy(device, params[i].grad, grads_[i].view);
       slots[i].grad = grads_[i].view;
     }
+    device.synchronize();  // once for all arrays
     {
       const Device::Use on_cpu(Device::cpu());
       optimizer_->update(args, slots);
     }
+    std::vector<View> updated, rounded;
     for (size_t i = 0; i < slots.size(); ++i) {
-      device.copy_in(params[i].param.pointer, slots[i].param.pointer,
-                     slots[i].param.elements() * size_of(DType::f32));
+      copy(device, slots[i].param,
+           params[i].param);  // not waited for: the next step's work is behind it
+      if (!params[i].copy.absent()) {
+        updated.push_back(params[i].param);
+        rounded.push_back(params[i].copy);
+      }
       if (marks[i] != 0 && params[i].not_finite != nullptr)
         device.copy_in(params[i].not_finite, &marks[i], sizeof marks[i]);
     }
+    if (!updated.empty()) device.kernels().cast(updated, rounded, device.stream());
   }
 
   void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     optimizer_->simulate_sums(args, params);
   }
   std::vector<StateArray> state() override { return optimizer_->state(); }
-  bool on_device() const override { return false; }
+  void take_back() override { optimizer_->take_back(); }
 
  private:
-  static void copy_out(Device& device, const View& from, const View& to) {
+  static void copy(Device& device, const View& from, const View& to) {
     QT_ASSERT(from.dtype == DType::f32);
-    device.copy_out(to.pointer, from.pointer, from.elements() * size_of(DType::f32));
+    device.copy(to.pointer, from.pointer, from.elements() * size_of(DType::f32));
+  }
+  static StateBuffer pinned_like(const View& array) {
+    StateBuffer pinned{
+        Device::current().pinned(std::max<int64_t>(array.elements() * size_of(DType::f32), 1)),
+        array};
+    pinned.view.pointer = pinned.buffer.get();
+    return pinned;
   }
   OptimizerPtr optimizer_;
   std::vector<StateBuffer> params_, grads_;

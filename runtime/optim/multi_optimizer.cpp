@@ -45,9 +45,8 @@ class MultiOptimizer final : public Optimizer {
       group.optimizer->simulate_sums(of_group(args), slots_of(group, params));
   }
 
-  bool on_device() const override {
-    return std::all_of(groups_.begin(), groups_.end(),
-                       [](const Group& group) { return group.optimizer->on_device(); });
+  void take_back() override {
+    for (Group& group : groups_) group.optimizer->take_back();
   }
 
   std::vector<StateArray> state() override {
@@ -74,6 +73,7 @@ class MultiOptimizer final : public Optimizer {
   /// A group clips by its own gradients.
   static UpdateArgs of_group(UpdateArgs args) {
     args.gradient_norm.reset();
+    args.squares = nullptr;
     return args;
   }
   static std::span<const ParamSlot> slots_of(Group& group, std::span<const ParamSlot> params) {

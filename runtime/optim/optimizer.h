@@ -26,6 +26,8 @@
 
 namespace quintet {
 
+struct UpdateControl;  // kernels/optimizers/gpu_arrays.h
+
 /// One parameter: float32, row-major. `param` is updated in place; `grad` may be overwritten by an
 /// update; View::none() as gradient means zero.
 struct ParamSlot {
@@ -33,7 +35,7 @@ struct ParamSlot {
   Axes axes;         // logical, of the global array
   View param;
   View grad = View::none();
-  View copy = View::none();  // bfloat16 copy of param on a GPU, which on_device() updates write too
+  View copy = View::none();              // bfloat16 copy of param on a GPU, which updates write too
   std::vector<MeshAxes> mesh_axes = {};  // by axis: those that shard it; param is a block then
   /// Set to 1 by an update that leaves a number of param or of its state NaN or infinite; in the
   /// device's memory, may be null.
@@ -73,6 +75,10 @@ struct UpdateArgs {
   /// clipped.
   std::optional<double> gradient_norm{};
   Reducer* reducer = nullptr;  // needed where parameters are sharded
+  /// In a GPU's memory, where the host does not know yet (QueuedCheck in gradients.h): the sum of the
+  /// squares of all gradients as given, and whether the update is to leave everything as it is.
+  const double* squares = nullptr;
+  const UpdateControl* control = nullptr;
 };
 
 class Optimizer {
@@ -84,6 +90,8 @@ class Optimizer {
   /// One update. `params` are those of init, in the same order. Gradients must be finite (NaN
   /// policy N1), save for Adafactor's skip_nan_updates.
   virtual void update(const UpdateArgs& args, std::span<const ParamSlot> params) = 0;
+  /// The last update was skipped on the device: what it counted on the host is as before.
+  virtual void take_back() {}
   /// The sums over ranks that an update takes, of values that mean nothing: for counting them in a
   /// simulated step.
   virtual void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) {
@@ -92,9 +100,6 @@ class Optimizer {
   /// Every array of the state, in a fixed order; writing through the views restores a checkpoint.
   /// Slots that T5X keeps for form's sake (zeros of shape [1]) are left out.
   virtual std::vector<StateArray> state() = 0;
-  /// Whether it updates parameters in the memory of the current device by the device's kernels. If
-  /// not, runtime/optim/host_mirror.h makes it do so on the host.
-  virtual bool on_device() const = 0;
 };
 
 using OptimizerPtr = std::shared_ptr<Optimizer>;

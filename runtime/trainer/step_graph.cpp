@@ -18,6 +18,15 @@ bool is_watched() {
   return context.profile != nullptr || context.clock != nullptr || context.log != nullptr;
 }
 
+/// Asked for when the step is queued; `batch` must stay until then.
+std::function<Metrics()> metrics_of(std::vector<StepLoss> losses, const HostArrays& batch) {
+  return [losses = std::move(losses), &batch] {
+    Metrics metrics;
+    for (const StepLoss& loss : losses) merge_microbatch(metrics, loss.metrics(batch));
+    return metrics;
+  };
+}
+
 }  // namespace
 
 struct StepGraph::Recorded {
@@ -35,10 +44,10 @@ StepGraph::~StepGraph() = default;
 
 void StepGraph::forget() { recorded_.reset(); }
 
-Metrics StepGraph::run_now(const HostArrays& batch, Key key) const {
-  Metrics metrics;
-  work_(batch, key, [&](const StepLoss& loss) { merge_microbatch(metrics, loss.metrics(batch)); });
-  return metrics;
+std::function<Metrics()> StepGraph::run_now(const HostArrays& batch, Key key) const {
+  std::vector<StepLoss> losses;
+  work_(batch, key, [&](const StepLoss& loss) { losses.push_back(loss); });
+  return metrics_of(std::move(losses), batch);
 }
 
 /// All that a recording takes for granted.
@@ -70,7 +79,7 @@ void StepGraph::record(const HostArrays& batch, Key key) {
   for (const ParamInfo& info : parameters_.all()) info.used().set_grad({});
 }
 
-Metrics StepGraph::run(const HostArrays& batch, Key key) {
+std::function<Metrics()> StepGraph::run(const HostArrays& batch, Key key) {
   launched_ = false;
   if (!may_record_ || is_watched()) return run_now(batch, key);
   std::string shape = shape_of(batch);
@@ -87,9 +96,7 @@ Metrics StepGraph::run(const HostArrays& batch, Key key) {
   launched_ = true;
   size_t i = 0;
   for (const ParamInfo& info : parameters_.all()) info.used().set_grad(recorded_->gradients[i++]);
-  Metrics metrics;
-  for (const StepLoss& loss : recorded_->losses) merge_microbatch(metrics, loss.metrics(batch));
-  return metrics;
+  return metrics_of(recorded_->losses, batch);
 }
 
 }  // namespace quintet

@@ -7,7 +7,8 @@
 // numbers depend on the gradients' norm.
 //
 //   StepGraph graph(parameters, work);
-//   const Metrics metrics = graph.run(batch, key);   // gradients lie with the parameters
+//   const auto metrics = graph.run(batch, key);   // gradients lie with the parameters
+//   log(metrics());
 
 #include <functional>
 #include <memory>
@@ -35,7 +36,8 @@ class StepGraph {
 
   /// Runs the work, or launches its recording. A step is recorded when it is like the one before it.
   /// Work that cannot be recorded is run each time; why is said once, on stderr.
-  Metrics run(const HostArrays& batch, Key key);
+  /// What is returned waits for the device and gives the metrics; `batch` must stay until then.
+  std::function<Metrics()> run(const HostArrays& batch, Key key);
   /// Gives a recording's memory back; the next step like the last one is recorded again.
   void forget();
   /// Whether the last step was the launch of a recording.
@@ -43,7 +45,7 @@ class StepGraph {
 
  private:
   struct Recorded;
-  Metrics run_now(const HostArrays& batch, Key key) const;
+  std::function<Metrics()> run_now(const HostArrays& batch, Key key) const;
   std::string shape_of(const HostArrays& batch) const;
   void record(const HostArrays& batch, Key key);
 

@@ -128,7 +128,7 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
       options_.num_microbatches);
   const int64_t count[] = {static_cast<int64_t>(parameters_.all().size())};
   marks_ = zero_state(DType::i32, count, device_);
-  if (!device_.runs_any_optimizer() && !optimizer_->on_device())
+  if (options_.optimizer_offload && !device_.is_cpu())
     optimizer_ = host_mirror(std::move(optimizer_));
   optimizer_->init(slots());
 }
@@ -187,15 +187,12 @@ ExecutionContext Trainer::context() {
   return context;
 }
 
-GradientCheck Trainer::take_gradients(const HostArrays& batch, Metrics& metrics, Reducer& reducer) {
+std::function<Metrics()> Trainer::take_gradients(const HostArrays& batch) {
   gather_cache_.begin_step(options_.interleave ? 2 : 1);
-  metrics = graph_.run(batch, fold_in(key_, static_cast<uint32_t>(step_)));
+  auto metrics = graph_.run(batch, fold_in(key_, static_cast<uint32_t>(step_)));
   gather_cache_.end_step();
   if (StepLog* log = ExecutionContext::current().log) log->section("gradient check and optimizer");
-  ProfileScope scope("check_gradients", parameters_.elements() * 4);
-  return check_gradients(
-      slots(),
-      {.reducer = &reducer, .marks = marks_.view.data<int32_t>(), .each = options_.weight_metrics});
+  return metrics;
 }
 
 void Trainer::drop_gradients() {
@@ -204,44 +201,74 @@ void Trainer::drop_gradients() {
 
 std::string Trainer::first_bad_gradient(const HostArrays& batch) {
   const ContextScope in_context(context());
-  Metrics metrics;
   MeshReducer reducer;
-  const GradientCheck check = take_gradients(batch, metrics, reducer);
+  take_gradients(batch);
+  const GradientCheck check = check_gradients(slots(), {.reducer = &reducer});
   drop_gradients();
   return check.first_bad;
 }
 
+/// The check first, then the update that it allows.
+GradientCheck Trainer::update_if_finite(UpdateArgs args, const GradientCheckOptions& options,
+                                        Metrics& weights) {
+  const std::vector<ParamSlot> params = slots();
+  const GradientCheck check = [&] {
+    ProfileScope scope("check_gradients", parameters_.elements() * 4);
+    return check_gradients(params, options);
+  }();
+  if (!check.all_finite) return check;
+  std::vector<std::vector<float>> before;
+  if (options_.weight_metrics)
+    for (const ParamSlot& slot : params) before.push_back(values_of(slot.param));
+  args.gradient_norm = check.norm;
+  {
+    ProfileScope scope("optimizer", parameters_.elements() * 4);
+    optimizer_->update(args, params);
+  }
+  if (options_.weight_metrics)
+    add_weight_metrics(weights, params, before, check.squares, *args.reducer);
+  return check;
+}
+
+/// On a GPU: the update is queued behind the check and reads there whether it is to do something.
+GradientCheck Trainer::queue_update(UpdateArgs args, const GradientCheckOptions& options) {
+  const std::vector<ParamSlot> params = slots();
+  const QueuedCheck queued = [&] {
+    ProfileScope scope("check_gradients", parameters_.elements() * 4);
+    return QueuedCheck(params, options);
+  }();
+  args.squares = queued.squares();
+  args.control = queued.control();
+  {
+    ProfileScope scope("optimizer", parameters_.elements() * 4);
+    optimizer_->update(args, params);
+  }
+  GradientCheck check = queued.read();
+  if (!check.all_finite) optimizer_->take_back();
+  return check;
+}
+
 StepResult Trainer::train(const HostArrays& batch) {
   const ContextScope in_context(context());
-  StepResult result;
   MeshReducer reducer;
-  const GradientCheck check = take_gradients(batch, result.metrics, reducer);
-  const std::vector<ParamSlot> params = slots();
-  result.ruined = check.first_marked;
+  const auto metrics = take_gradients(batch);
   const int64_t updates = step_ - skipped_;
   const float rate = options_.learning_rate ? options_.learning_rate(updates) : 0.0f;
+  const UpdateArgs args{.step = updates, .learning_rate = rate, .reducer = &reducer};
+  const GradientCheckOptions options{
+      .reducer = &reducer, .marks = marks_.view.data<int32_t>(), .each = options_.weight_metrics};
+  Metrics weights;
+  const bool on_host = device_.is_cpu() || options_.weight_metrics || options_.optimizer_offload;
+  const GradientCheck check =
+      on_host ? update_if_finite(args, options, weights) : queue_update(args, options);
+  StepResult result{.metrics = metrics(),
+                    .skipped = !check.all_finite,
+                    .first_bad = check.first_bad,
+                    .ruined = check.first_marked};
+  result.metrics.merge(weights);
   result.metrics["weight_gradient_norm"] = {check.norm, 1, true};
   result.metrics["learning_rate"] = {static_cast<double>(rate), 1, true};
-  if (check.all_finite) {
-    std::vector<std::vector<float>> before;
-    if (options_.weight_metrics)
-      for (const ParamSlot& slot : params) before.push_back(values_of(slot.param));
-    {
-      ProfileScope scope("optimizer", parameters_.elements() * 4);
-      optimizer_->update({.step = updates,
-                          .learning_rate = rate,
-                          .gradient_norm = check.norm,
-                          .reducer = &reducer},
-                         params);
-      if (!optimizer_->on_device()) parameters_.refresh();
-    }
-    if (options_.weight_metrics)
-      add_weight_metrics(result.metrics, params, before, check.squares, reducer);
-  } else {
-    result.skipped = true;
-    result.first_bad = check.first_bad;
-    ++skipped_;
-  }
+  if (result.skipped) ++skipped_;
   drop_gradients();
   ++step_;
   return result;

@@ -1,5 +1,6 @@
 #pragma once
 // One training step: microbatches, gradients, the check that they are finite, the update, metrics.
+// On a GPU all of it is queued before the host waits for anything.
 // Knows models as a loss function over rows of a batch.
 //
 //   Trainer trainer(loss, model.parameters(), optimizer, {.learning_rate = schedule}, key);
@@ -42,6 +43,7 @@ struct TrainerOptions {
   bool weight_metrics = false;  // T5X's WeightMetricsComputer: norms of every parameter
   bool step_graph =
       true;  // on a GPU that has the model alone, gradients of like batches are recorded
+  bool optimizer_offload = false;  // of a GPU: the optimizer's state and work are the host's
 };
 
 struct StepResult {
@@ -88,7 +90,10 @@ class Trainer {
 
  private:
   ExecutionContext context();  // of a step: the thread's, with what is this trainer's own
-  GradientCheck take_gradients(const HostArrays& batch, Metrics& metrics, Reducer& reducer);
+  std::function<Metrics()> take_gradients(const HostArrays& batch);
+  GradientCheck update_if_finite(UpdateArgs args, const GradientCheckOptions& options,
+                                 Metrics& weights);
+  GradientCheck queue_update(UpdateArgs args, const GradientCheckOptions& options);
   void drop_gradients();
   void compute_gradients(const HostArrays& batch, Key key,
                          const std::function<void(const StepLoss&)>& done);

@@ -136,6 +136,53 @@ TEST_F(Updates, SgdIsThatOfTheCpu) {
   });
 }
 
+/// A stage on the device against the same on plain numbers; `body`: (gradient, param, first, second).
+template <typename Body>
+void compare_stage(Device& device, const UpdateStage& stage, const Body& body) {
+  for (int shift : {0, 1}) {
+    std::vector<Param> params = make_params(device, shift);
+    device.kernels().update_stage(arrays_of(params), stage, kUse, nullptr, device.stream());
+    const bool applies = std::holds_alternative<ApplyStage>(stage);
+    for (Param& p : params) {
+      for (size_t i = 0; i < p.param.size(); ++i) {
+        float& g = p.gradient[i];
+        g = std::min(std::max(kUse.scale * g, -kUse.limit), kUse.limit);
+        body(g, p.param[i], p.first[i], p.second[i]);
+      }
+      expect_near(p.param_on.back(), p.param, 1e-6, 0.1, "param");
+      expect_near(p.first_on.back(), p.first, 1e-6, 0.1, "first");
+      expect_near(p.second_on.back(), p.second, 1e-6, 1e-3, "second");
+      if (!applies) expect_near(p.gradient_on.back(), p.gradient, 1e-6, 0.1, "gradient");
+    }
+  }
+}
+
+TEST_F(Updates, StagesOfChainsAreThoseOfOptax) {
+  on_every_schedule([&] {
+    compare_stage(device(), UseStage{}, [](float&, float&, float&, float&) {});
+    compare_stage(device(), DecayStage{0.25f},
+                  [](float& g, float& param, float&, float&) { g += 0.25f * param; });
+    for (const bool nesterov : {false, true})
+      compare_stage(device(), TraceStage{0.9f, nesterov}, [&](float& g, float&, float& t, float&) {
+        t = g + 0.9f * t;
+        g = nesterov ? g + 0.9f * t : t;
+      });
+    compare_stage(device(), LionStage{kLion}, [](float& g, float&, float& mu, float&) {
+      const float blend = kLion.one_minus_b1 * g + kLion.b1 * mu;
+      mu = kLion.one_minus_b2 * g + kLion.b2 * mu;
+      g = blend == 0 ? 0.0f : std::copysign(1.0f, blend);
+    });
+    compare_stage(device(), AdamStage{kAdam}, [](float& g, float&, float& mu, float& nu) {
+      mu = kAdam.b1 * mu + kAdam.one_minus_b1 * g;
+      nu = kAdam.b2 * nu + kAdam.one_minus_b2 * g * g;
+      g = (kAdam.mu_use * mu + kAdam.gradient_use * g) /
+          (std::sqrt(kAdam.nu_use * nu + kAdam.eps_root) + kAdam.eps);
+    });
+    compare_stage(device(), ApplyStage{},
+                  [](float& g, float& param, float&, float&) { param += g; });
+  });
+}
+
 TEST_F(Updates, AnAbsentGradientIsZero) {
   Param p(device(), 300, 5, 0);
   UpdateArrays arrays = p.arrays();
@@ -171,7 +218,8 @@ Decision decide(Device& device, const std::vector<View>& views, double max_norm)
   auto* on = reinterpret_cast<ArrayStatistics*>(statistics.get());
   auto* control_on = reinterpret_cast<UpdateControl*>(control.get());
   device.kernels().measure_arrays(views, on, nullptr, device.stream());
-  device.kernels().decide_update(on + views.size(), max_norm, control_on, device.stream());
+  device.kernels().decide_update(&(on + views.size())->squares, max_norm, nullptr, control_on,
+                                 device.stream());
   Decision d{std::vector<ArrayStatistics>(count), {}};
   device.copy_out(d.statistics.data(), on, static_cast<int64_t>(count * sizeof(ArrayStatistics)));
   device.copy_out(&d.control, control_on, sizeof(UpdateControl));

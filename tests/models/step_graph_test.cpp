@@ -3,6 +3,7 @@
 // in their memory, so that a number of the step that was left in an argument shows.
 
 #include <cstring>
+#include <limits>
 
 #include "kernels/gpu/gpu_kernels.h"
 #include "kernels/step_keys.h"
@@ -10,6 +11,7 @@
 #include "runtime/execution/tape.h"
 #include "runtime/ops/ops.h"
 #include "runtime/optim/adafactor/adafactor.h"
+#include "runtime/optim/multi_optimizer.h"
 #include "runtime/optim/optax/optax.h"
 #include "runtime/profile/profile.h"
 #include "runtime/trainer/trainer.h"
@@ -166,7 +168,7 @@ TEST_F(StepGraphs, GiveTheBitsOfStepsThatAreNotRecorded) {
               (std::vector<bool>{false, true, true, true}));
 }
 
-TEST_F(StepGraphs, OfDecodersAndOfOptimizersOnTheHost) {
+TEST_F(StepGraphs, OfDecodersAndOfChainsThatNoKernelFuses) {
   expect_same([] { return prefix_lm("bfloat16"); }, [] { return optax_optimizer(adamw(3e-3)); },
               batches_like({10, 10, 10}, true));
   expect_same([] { return prefix_lm("float32"); },
@@ -174,6 +176,130 @@ TEST_F(StepGraphs, OfDecodersAndOfOptimizersOnTheHost) {
                 return optax_optimizer(chain({scale(0.5), adam(3e-3)}));
               },
               batches_like({10, 10, 10}, false));
+}
+
+/// Notes how often the host had waited for the device when an update was queued.
+class WaitsBefore final : public Optimizer {
+ public:
+  WaitsBefore(OptimizerPtr inner, std::vector<int64_t>& waits)
+      : inner_(std::move(inner)), waits_(waits) {}
+  void init(std::span<const ParamSlot> params) override { inner_->init(params); }
+  void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
+    waits_.push_back(Device::current().counters().read().host_waits);
+    inner_->update(args, params);
+    waits_.push_back(Device::current().counters().read().host_waits);
+  }
+  void take_back() override { inner_->take_back(); }
+  std::vector<StateArray> state() override { return inner_->state(); }
+
+ private:
+  OptimizerPtr inner_;
+  std::vector<int64_t>& waits_;
+};
+
+TEST_F(StepGraphs, AStepIsQueuedBeforeTheHostWaits) {
+  const auto optimizers = {
+      optax_optimizer(chain({clip_by_global_norm(0.1), adamw(1e-3)})),
+      optax_optimizer(chain({scale(0.5), clip_by_global_norm(0.1), lion(1e-3)})),
+      adafactor({.min_dim_size_to_factor = 8, .global_norm_clip_threshold = 1.0})};
+  for (const OptimizerPtr& optimizer : optimizers)
+    for (const int64_t microbatches : {1, 2}) {
+      std::vector<int64_t> waits;
+      const auto model = encoder_decoder("bfloat16");
+      model->parameters().initialize(key_from_seed(3));
+      Trainer trainer(
+          [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+            LossOutput out =
+                model->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+            return StepLoss{std::move(out.loss), std::move(out.metrics)};
+          },
+          model->parameters(), std::make_shared<WaitsBefore>(optimizer, waits),
+          {.num_microbatches = microbatches,
+           .learning_rate = [](int64_t) { return 0.01f; },
+           .step_graph = false},
+          key_from_seed(1));
+      for (uint32_t step = 0; step < 3; ++step) {
+        const HostArrays batch = batch_of(4, 12, step, true);
+        waits.assign(1, Device::current().counters().read().host_waits);
+        trainer.train(batch);
+        EXPECT_EQ(waits, std::vector<int64_t>(3, waits[0])) << "step " << step;
+        EXPECT_GT(Device::current().counters().read().host_waits, waits[0]);  // the loss is read
+      }
+    }
+}
+
+/// Values of parameters and optimizer state.
+HostArrays state_of(Trainer& trainer) {
+  HostArrays all;
+  for (const StateArray& array : trainer.state()) all[array.name] = host_copy(array);
+  return all;
+}
+
+// A parameter that is NaN makes all gradients so: the device itself leaves the update out.
+TEST_F(StepGraphs, AnUpdateThatTheDeviceSkipsChangesNothing) {
+  const auto make = {
+      +[] {
+        return optax_optimizer(chain({clip_by_global_norm(0.1), adamw(1e-3)}));
+      },
+      +[] {
+        return optax_optimizer(chain({scale(0.5), trace(0.9), clip_by_global_norm(1), adam(1e-3)}));
+      },
+      +[] { return adafactor({.beta1 = 0.9, .min_dim_size_to_factor = 8}); },
+      +[] {
+        return multi_optimizer(
+            {{matching(".*kernel.*"),
+              optax_optimizer(chain({clip_by_global_norm(0.1), sgd(0.1, {.momentum = 0.9})}))},
+             {matching(".*(scale|embedding).*"), optax_optimizer(lion(1e-3))}});
+      }};
+  for (const auto& optimizer : make) {
+    const auto model = encoder_decoder("float32");
+    model->parameters().initialize(key_from_seed(3));
+    Trainer trainer(
+        [&](const HostArrays& batch, int64_t begin, int64_t end, Key key) {
+          LossOutput out = model->loss_fn(batch, {begin, end}, {.train = true, .dropout_key = key});
+          return StepLoss{std::move(out.loss), std::move(out.metrics)};
+        },
+        model->parameters(), optimizer(), {.learning_rate = [](int64_t) { return 0.01f; }},
+        key_from_seed(1));
+    const HostArrays batch = batch_of(4, 12, 0, true);
+    trainer.train(batch);
+    const View scale = model->parameters().all().front().value.local();
+    const float good = model->parameters().all().front().value.to_host().as<float>()[0];
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    Device::current().copy_in(scale.pointer, &nan, sizeof nan);
+    model->parameters().refresh();
+    const HostArrays before = state_of(trainer);
+    const StepResult skipped = trainer.train(batch);
+    EXPECT_TRUE(skipped.skipped);
+    EXPECT_FALSE(skipped.first_bad.empty());
+    EXPECT_EQ(trainer.skipped_updates(), 1);
+    for (const auto& [name, array] : state_of(trainer))
+      EXPECT_EQ(array.bytes, before.at(name).bytes) << name;
+    Device::current().copy_in(scale.pointer, &good, sizeof good);
+    model->parameters().refresh();
+    EXPECT_FALSE(trainer.train(batch).skipped);
+  }
+}
+
+// What the host does in place of the device is the same to rounding.
+TEST_F(StepGraphs, AnOffloadedOptimizerTrainsAlike) {
+  const auto optimizer = [] {
+    return optax_optimizer(chain({clip_by_global_norm(0.1), adamw(1e-2)}));
+  };
+  for (const char* dtype : {"float32", "bfloat16"}) {
+    const auto make = [&] { return encoder_decoder(dtype); };
+    const std::vector<HostArrays> batches = batches_like({12, 12, 12}, true);
+    const auto on_device = train(make, optimizer(), batches, {.learning_rate = {}});
+    const auto on_host =
+        train(make, optimizer(), batches, {.learning_rate = {}, .optimizer_offload = true});
+    for (size_t step = 0; step < batches.size(); ++step)
+      EXPECT_NEAR(on_host.metrics[step].at("loss").value(),
+                  on_device.metrics[step].at("loss").value(), 1e-3)
+          << dtype << " " << step;
+    for (const auto& [name, want] : on_device.parameters)
+      for (size_t i = 0; i < want.as<float>().size(); ++i)
+        ASSERT_NEAR(on_host.parameters.at(name).as<float>()[i], want.as<float>()[i], 1e-5) << name;
+  }
 }
 
 TEST_F(StepGraphs, OfExpertsWithJitter) {
@@ -207,7 +333,7 @@ TEST_F(StepGraphs, AreRecordedAgainWhenParametersMove) {
       },
       true);
   const HostArrays batch = batch_of(4, 12, 0, false);
-  const auto run = [&] { return graph.run(batch, key_from_seed(5)).at("loss").total; };
+  const auto run = [&] { return graph.run(batch, key_from_seed(5))().at("loss").total; };
   const double loss = run();
   EXPECT_EQ(run(), loss);
   EXPECT_TRUE(graph.launched());
@@ -228,7 +354,7 @@ TEST_F(StepGraphs, RefuseWhatTheyWouldNotReadAnew) {
         none, [&](const HostArrays& batch, Key key, const auto&) { work(batch, key); }, true);
     const HostArrays batch = batch_of(1, 8, 0, false);
     ::testing::internal::CaptureStderr();
-    for (int step = 0; step < 3; ++step) graph.run(batch, key_from_seed(step));
+    for (int step = 0; step < 3; ++step) graph.run(batch, key_from_seed(step))();
     EXPECT_FALSE(graph.launched());
     return ::testing::internal::GetCapturedStderr();
   };

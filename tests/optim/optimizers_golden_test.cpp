@@ -274,7 +274,6 @@ class Renamed final : public Optimizer {
     for (StateArray& array : arrays) array.name = array.name.substr(2);
     return arrays;
   }
-  bool on_device() const override { return inner_->on_device(); }
 
  private:
   OptimizerPtr inner_;

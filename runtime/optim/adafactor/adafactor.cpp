@@ -10,6 +10,7 @@
 #include "runtime/base/check.h"
 #include "runtime/optim/adafactor/factoring.h"
 #include "runtime/optim/blocks.h"
+#include "runtime/optim/device_clip.h"
 #include "runtime/optim/gradients.h"
 #include "runtime/optim/state_buffer.h"
 
@@ -378,9 +379,8 @@ class Adafactor final : public Optimizer {
     for (size_t i = 0; i < params_.size(); ++i) params_[i].list_state(slots_[i], arrays);
     return arrays;
   }
-  bool on_device() const override { return true; }
   void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) override {
-    numbers_of(args, params);
+    clip_.simulate(args, params, options_.global_norm_clip_threshold.value_or(0.0));
     for (const auto add :
          {&AdafactorParam::add_sums, &AdafactorParam::add_means, &AdafactorParam::add_squares}) {
       Bucket bucket;
@@ -391,7 +391,7 @@ class Adafactor final : public Optimizer {
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
     QT_ASSERT(params.size() == params_.size());
     const StepNumbers numbers = numbers_of(args, params);
-    if (!Device::current().is_cpu()) return update_on_gpu(numbers, params, args.reducer);
+    if (!Device::current().is_cpu()) return update_on_gpu(numbers, params, args);
     std::vector<StateBuffer> zeros(params.size());  // in the place of absent gradients
     std::vector<const float*> gradients(params.size());
     for (size_t i = 0; i < params.size(); ++i) {
@@ -448,16 +448,17 @@ class Adafactor final : public Optimizer {
   }
   StepNumbers numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const;
   void update_on_gpu(const StepNumbers& numbers, std::span<const ParamSlot> params,
-                     Reducer* reducer) const;
+                     const UpdateArgs& args);
 
   AdafactorOptions options_;
   std::vector<AdafactorParam> params_;
   std::vector<ParamSlot> slots_;            // names and axes
   DeviceBucket moments_, means_, squares_;  // on a GPU, of sharded parameters
+  DeviceClip clip_;
 };
 
 void Adafactor::update_on_gpu(const StepNumbers& numbers, std::span<const ParamSlot> params,
-                              Reducer* reducer) const {
+                              const UpdateArgs& args) {
   std::vector<AdafactorGpuArray> arrays;
   for (size_t i = 0; i < params.size(); ++i)
     if (params[i].param.elements() > 0) arrays.push_back(params_[i].on_gpu(params[i]));
@@ -477,9 +478,11 @@ void Adafactor::update_on_gpu(const StepNumbers& numbers, std::span<const ParamS
     const DeviceBucket& bucket = what == AdafactorExchange::moments ? moments_
                                  : what == AdafactorExchange::means ? means_
                                                                     : squares_;
-    bucket.sum(reducer);
+    bucket.sum(args.reducer);
   };
-  device.kernels().update_adafactor(arrays, step, nullptr, exchange, device.stream());
+  const UpdateControl* control =
+      clip_.decide(args, params, options_.global_norm_clip_threshold.value_or(0.0));
+  device.kernels().update_adafactor(arrays, step, control, exchange, device.stream());
 }
 
 StepNumbers Adafactor::numbers_of(const UpdateArgs& args, std::span<const ParamSlot> params) const {
@@ -493,7 +496,8 @@ StepNumbers Adafactor::numbers_of(const UpdateArgs& args, std::span<const ParamS
     weight_decay = options_.weight_decay_rate.value_or(1.0) *
                    std::pow(static_cast<double>(args.learning_rate), exponent);
   n.keep = f32(1.0 - weight_decay);
-  if (const double limit = options_.global_norm_clip_threshold.value_or(0.0); limit != 0) {
+  if (const double limit = options_.global_norm_clip_threshold.value_or(0.0);
+      limit != 0 && Device::current().is_cpu()) {
     const double norm = args.gradient_norm
                             ? *args.gradient_norm
                             : check_gradients(params, {.reducer = args.reducer}).norm;

@@ -6,6 +6,7 @@
 
 #include "kernels/gpu/gpu_kernels.h"
 #include "runtime/optim/blocks.h"
+#include "runtime/optim/device_clip.h"
 #include "runtime/optim/gradients.h"
 #include "runtime/optim/optax/transformation.h"
 #include "runtime/optim/state_buffer.h"
@@ -20,9 +21,7 @@ float bias_correction(double beta, int32_t t) {
   return 1.0f / (1.0f - std::pow(f32(beta), static_cast<float>(t)));
 }
 
-void increment(int32_t& count) {
-  if (count != std::numeric_limits<int32_t>::max()) ++count;
-}
+constexpr int32_t kMostUpdates = std::numeric_limits<int32_t>::max();
 
 /// An elementary transformation with its state, an array a parameter in each of mu and nu.
 struct Stage {
@@ -107,7 +106,7 @@ class OptaxOptimizer final : public Optimizer {
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override;
   void simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) override;
   std::vector<StateArray> state() override;
-  bool on_device() const override { return fused_.has_value(); }
+  void take_back() override;
 
  private:
   void find_fused_plan();
@@ -118,6 +117,7 @@ class OptaxOptimizer final : public Optimizer {
   void run_stage(Stage& stage, const UpdateArgs& args, std::span<const ParamSlot> params,
                  std::span<float* const> gradients);
   std::vector<float*> gradients_of(std::span<const ParamSlot> params);
+  void run_stages_on_gpu(const UpdateArgs& args, std::span<const ParamSlot> params);
 
   TransformationPtr transformation_;
   std::vector<Stage> stages_;
@@ -128,6 +128,7 @@ class OptaxOptimizer final : public Optimizer {
   std::vector<int64_t> elements_;
   std::vector<ArrayBlock> blocks_;
   std::vector<StateBuffer> zeros_;  // in the place of absent gradients
+  DeviceClip clip_;
 };
 
 void OptaxOptimizer::init(std::span<const ParamSlot> params) {
@@ -140,7 +141,7 @@ void OptaxOptimizer::init(std::span<const ParamSlot> params) {
   }
   blocks_ = cut_into_blocks(elements_);
   zeros_.resize(params.size());
-  Device& device = on_device() ? Device::current() : Device::cpu();
+  Device& device = Device::current();
   for (Stage& stage : stages_) {
     const auto* rate = stage.as<ScaleByLearningRate>();
     const bool adam = stage.as<ScaleByAdam>() != nullptr, lion = stage.as<ScaleByLion>() != nullptr;
@@ -201,7 +202,7 @@ std::vector<float*> OptaxOptimizer::gradients_of(std::span<const ParamSlot> para
     QT_ASSERT(params[i].name == names_[i] && params[i].param.elements() == elements_[i]);
     if (params[i].grad.absent()) {
       // A fresh one each time: stages may write to gradients.
-      zeros_[i] = zero_state_like(params[i].param, Device::cpu());
+      zeros_[i] = zero_state_like(params[i].param, Device::current());
       gradients.push_back(zeros_[i].floats());
     } else {
       gradients.push_back(params[i].grad.data<float>());
@@ -213,10 +214,17 @@ std::vector<float*> OptaxOptimizer::gradients_of(std::span<const ParamSlot> para
 void OptaxOptimizer::update(const UpdateArgs& args, std::span<const ParamSlot> params) {
   if (fused_)
     run_fused(args, params);
-  else
+  else if (Device::current().is_cpu())
     run_stages(args, params);
+  else
+    run_stages_on_gpu(args, params);
   for (Stage& stage : stages_)
-    if (stage.count.buffer != nullptr) increment(stage.count.count());
+    if (stage.count.buffer != nullptr && stage.count.count() != kMostUpdates) ++stage.count.count();
+}
+
+void OptaxOptimizer::take_back() {
+  for (Stage& stage : stages_)
+    if (stage.count.buffer != nullptr) --stage.count.count();
 }
 
 void OptaxOptimizer::run_stages(const UpdateArgs& args, std::span<const ParamSlot> params) {
@@ -240,7 +248,7 @@ void OptaxOptimizer::run_stages(const UpdateArgs& args, std::span<const ParamSlo
 FusedStep OptaxOptimizer::fused_step(const UpdateArgs& args,
                                      std::span<const ParamSlot> params) const {
   FusedStep step;
-  if (fused_->global_norm != nullptr)
+  if (fused_->global_norm != nullptr && Device::current().is_cpu())
     step.use.scale =
         clip_scale(*fused_->global_norm,
                    args.gradient_norm ? *args.gradient_norm
@@ -277,13 +285,66 @@ void OptaxOptimizer::run_fused(const UpdateArgs& args, std::span<const ParamSlot
          .not_finite = slot.not_finite});
   }
   const GpuKernels& kernels = device.kernels();
+  const UpdateControl* control = clip_.decide(
+      args, params, fused_->global_norm != nullptr ? fused_->global_norm->max_norm : 0);
   if (const auto* adam = std::get_if<cpu::AdamStep>(&step.numbers))
-    kernels.update_adam(arrays, *adam, step.use, nullptr, device.stream());
+    kernels.update_adam(arrays, *adam, step.use, control, device.stream());
   else if (const auto* lion = std::get_if<cpu::LionStep>(&step.numbers))
-    kernels.update_lion(arrays, *lion, step.use, nullptr, device.stream());
+    kernels.update_lion(arrays, *lion, step.use, control, device.stream());
   else
-    kernels.update_sgd(arrays, std::get<cpu::SgdStep>(step.numbers), step.use, nullptr,
+    kernels.update_sgd(arrays, std::get<cpu::SgdStep>(step.numbers), step.use, control,
                        device.stream());
+}
+
+/// What a stage does to gradients on a GPU, with the clip or scale it is.
+std::pair<UpdateStage, cpu::GradientUse> on_gpu(const Stage& stage) {
+  if (const auto* clip = stage.as<Clip>()) return {UseStage{}, {.limit = f32(clip->max_delta)}};
+  if (const auto* scale = stage.as<Scale>()) return {UseStage{}, {.scale = f32(scale->step_size)}};
+  if (stage.as<ScaleByLearningRate>() != nullptr)
+    return {UseStage{}, {.scale = -learning_rate_of(stage)}};
+  if (const auto* decay = stage.as<AddDecayedWeights>())
+    return {DecayStage{f32(decay->weight_decay)}, {}};
+  if (const auto* trace = stage.as<Trace>())
+    return {TraceStage{f32(trace->decay), trace->nesterov}, {}};
+  if (stage.as<ScaleByLion>() != nullptr) return {LionStage{lion_step(stage, 0, 0)}, {}};
+  if (stage.as<ScaleByAdam>() != nullptr) return {AdamStage{adam_step(stage, 0, 0)}, {}};
+  return {UseStage{}, {}};
+}
+
+/// A pass over gradients for each stage, and one that adds them to parameters.
+void OptaxOptimizer::run_stages_on_gpu(const UpdateArgs& args, std::span<const ParamSlot> params) {
+  Device& device = Device::current();
+  const std::vector<float*> gradients = gradients_of(params);
+  const auto run = [&](const UpdateStage& what, const cpu::GradientUse& use,
+                       const UpdateControl* control, const Stage* stage) {
+    std::vector<UpdateArrays> arrays;
+    for (size_t i = 0; i < params.size(); ++i)
+      arrays.push_back(
+          {.gradient = gradients[i],
+           .param = params[i].param.data<float>(),
+           .first = stage != nullptr && !stage->mu.empty() ? stage->mu[i].floats() : nullptr,
+           .second = stage != nullptr && !stage->nu.empty() ? stage->nu[i].floats() : nullptr,
+           .copy = params[i].copy.absent() ? nullptr : params[i].copy.pointer,
+           .n = elements_[i],
+           .not_finite = params[i].not_finite});
+    device.kernels().update_stage(arrays, what, use, control, device.stream());
+  };
+  UpdateArgs given = args;  // until a stage changes the gradients
+  std::vector<ParamSlot> slots(params.begin(), params.end());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    slots[i].grad = params[i].param;
+    slots[i].grad.pointer = gradients[i];
+  }
+  for (Stage& stage : stages_) {
+    if (stage.as<Identity>() != nullptr) continue;
+    const auto* norm = stage.as<ClipByGlobalNorm>();
+    const auto [what, use] = on_gpu(stage);
+    run(what, use, norm != nullptr ? clip_.decide(given, slots, norm->max_norm) : args.control,
+        &stage);
+    given.gradient_norm.reset();
+    given.squares = nullptr;
+  }
+  run(ApplyStage{}, {}, args.control, nullptr);
 }
 
 void OptaxOptimizer::run_fused_on_cpu(const FusedStep& step, std::span<const ParamSlot> params) {
@@ -310,11 +371,9 @@ void OptaxOptimizer::run_fused_on_cpu(const FusedStep& step, std::span<const Par
 /// Norms that clips take: of all gradients as given, which may be known, or of what a chain made of
 /// them.
 void OptaxOptimizer::simulate_sums(const UpdateArgs& args, std::span<const ParamSlot> params) {
-  if (fused_) {
-    if (fused_->global_norm != nullptr && !args.gradient_norm)
-      check_gradients(params, {.reducer = args.reducer});
-    return;
-  }
+  if (fused_)
+    return DeviceClip::simulate(args, params,
+                                fused_->global_norm != nullptr ? fused_->global_norm->max_norm : 0);
   for (const Stage& stage : stages_) {
     if (stage.as<ClipByGlobalNorm>() == nullptr) continue;
     std::vector<double> squares(params.size());
