@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "runtime/base/clock.h"
+#include "runtime/base/stacks.h"
 #include "runtime/base/thread.h"
 
 namespace quintet {
@@ -57,7 +58,8 @@ void on_signal(int number) {
 void start_signal_thread() {
   sigset_t sent;  // by others; what a thread brings upon itself stays its own
   sigfillset(&sent);
-  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPIPE})
+  for (const int own :
+       {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPIPE, kStackSignal})
     sigdelset(&sent, own);
   pthread_sigmask(SIG_BLOCK, &sent, nullptr);
   start_thread("to receive signals", [sent] {

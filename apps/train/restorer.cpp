@@ -8,6 +8,7 @@
 #include "apps/train/state/retention.h"
 #include "apps/train/state/state_arrays.h"
 #include "checkpoint/open/open_checkpoint.h"
+#include "runtime/base/files/atomic_file.h"
 #include "runtime/base/threefry.h"
 #include "runtime/trainer/batch_rows.h"
 
@@ -94,11 +95,28 @@ void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
                parameters_alone ? ": its parameters; the optimizer begins anew" : "", from->step());
 }
 
+/// Every rank writes files of its own: one that cannot says so now, not at the first save. The leader has
+/// tried it with its lock.
+void check_writable_by_all(const TrainRun& run) {
+  std::string failure;
+  try {
+    if (!run.ranks.leads())
+      check_writable(run.config.model_dir, fmt::format("rank-{}", run.ranks.rank()));
+  } catch (const Error& error) {
+    failure = fmt::format("rank {} on {}: {}", run.ranks.rank(), run.ranks.session().host(),
+                          error.what());
+  }
+  if (run.ranks.highest(failure.empty() ? 0 : 1) == 0) return;
+  for (const std::string& text : run.ranks.gather(failure))
+    QT_CHECK_AS(ExitCode::kDisk, text.empty(), "{}", text);
+}
+
 void open_checkpoints(TrainRun& run, const data::VocabularyRecords& vocabularies) {
   const auto& save = run.config.checkpoint.save;
   CheckpointOptions options;
   if (save) set_retention(options, *save, run.config.model_dir);
-  options.run_id = run.ranks.of_leader(make_run_id());
+  options.run_id = run.ranks.of_leader(make_run_id());  // the folder is there
+  check_writable_by_all(run);
   options.hosts = run.ranks.writers();
   if (save && !save->copies.empty()) {
     run.copies = std::make_unique<CheckpointCopies>(

@@ -12,7 +12,7 @@ import time
 
 import e2e
 from e2e import QUINTET, steps_of, tiny, wait_for
-from mpi_train_test import ENVIRONMENT, MESHES, MPIRUN, command, finished, mpirun, processes_of, start, with_fault
+from mpi_train_test import assert_close_runs, ENVIRONMENT, MESHES, MPIRUN, command, finished, mpirun, processes_of, start, with_fault
 
 
 def on_two_ranks(first, second, timeout=120):
@@ -132,6 +132,85 @@ def test_a_rank_that_is_slower_than_the_others_is_named(folder):
         thread.join()
         os.kill(slow, signal.SIGUSR1)
     assert process.wait(60) == 75, log.read_text()  # it was no reason to end
+
+
+def test_a_rank_that_never_starts_ends_the_job(folder):
+    result = on_two_ranks([QUINTET, *map(str, tiny(folder / "run", 20)), "--init_timeout=4"], ["sleep", "100"])
+    assert result.code == 4 and "not all ranks came to the start in time" in result.err and "--init_timeout" in result.err, result
+
+
+def test_ranks_whose_processors_compute_differently_are_refused(folder):
+    run = [QUINTET, *map(str, tiny(folder / "run", 20))]
+    result = on_two_ranks(run, ["env", "ONEDNN_MAX_CPU_ISA=SSE41", *run])
+    assert result.code == 4 and "different machine" in result.err and "drift apart" in result.err, result
+    shown = re.findall(r"rank ([01]) on \S+: CPU with (\S+), oneDNN \S+ with its instruction set (\S+); Open MPI v\S+", result.err)
+    assert {(rank, dnnl) for rank, _, dnnl in shown} >= {("1", "0x1")} and len({rank for rank, _, _ in shown}) == 2, result
+    assert len({dnnl for _, _, dnnl in shown}) == 2 and not steps_of(folder / "run"), result
+
+
+def begun_on_two_ranks(folder):
+    """A run of 20 steps, a copy of it after 10, and the command that goes on from there."""
+    arguments = ["--gin.EVAL_PERIOD=500", "--gin.utils.SaveCheckpointConfig.period=5", *MESHES["zero"]]
+    arguments.append("--gin.utils.SaveCheckpointConfig.keep=None")
+    mpirun(2, *tiny(folder / "whole", 20, *arguments))
+    shutil.copytree(folder / "whole", folder / "run")
+    for path in (folder / "run").glob("checkpoint_*"):
+        if int(path.name.split("_")[1]) > 10:
+            shutil.rmtree(path)
+    return [QUINTET, *map(str, tiny(folder / "run", 20, *arguments))]
+
+
+def test_saves_that_fail_or_are_slow_on_another_rank(folder):
+    """C10 and C11 of a rank that does not lead: one save that fails costs that save, all of them end the run with 5, a slow
+    disk costs time; what there is goes on to the same end."""
+    run = begun_on_two_ranks(folder)
+
+    def with_rank_1(fault):
+        return on_two_ranks(run, [*with_fault(fault, folder / "run"), *run])
+
+    result = with_rank_1("fsync:3+=EIO")  # after those of the probe at the start
+    assert result.code == 5 and "could not save" in result.err and steps_of(folder / "run")[-1] == 10, result
+    result = with_rank_1("fsync:1+=SLEEP200")
+    assert result.code == 0, result
+    e2e.assert_same_run(folder / "whole", folder / "run", 20)
+
+
+def test_a_folder_that_another_rank_cannot_write_to_is_reported_at_the_start(folder):
+    for fault in ("open:1+=EROFS", "open:1+=EACCES", "rename:1+=EIO"):
+        run = [QUINTET, *map(str, tiny(folder / "run", 20))]
+        result = on_two_ranks(run, [*with_fault(fault, folder / "run"), *run])
+        assert result.code == 5 and "rank 1 on" in result.err and str(folder / "run") in result.err, result
+        assert not steps_of(folder / "run"), result
+
+
+def test_sigterm_under_the_launcher_saves(folder):
+    """scripts/launch gives ranks the time that a plain mpirun does not."""
+    arguments = ["--gin.EVAL_PERIOD=500", "--gin.utils.SaveCheckpointConfig.period=5000", *MESHES["zero"]]
+    process = subprocess.Popen([e2e.ROOT / "scripts" / "launch", "-n", "2", "--grace", "8", *map(str, tiny(folder / "run", 2000, *arguments))],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=dict(ENVIRONMENT, QUINTET=QUINTET))
+    wait_for(lambda: steps_of(folder / "run") or process.poll() is not None, 60)
+    process.send_signal(signal.SIGTERM)
+    result = finished(process)
+    assert "stopped by SIGTERM and saved" in result.err and steps_of(folder / "run")[-1] > 0, result
+    wait_for(lambda: not processes_of(folder / "run"), 20)
+
+
+def test_checkpoints_of_any_number_of_ranks_go_on_on_any_other(folder):
+    """C8 under mpirun: what 1, 2 and 4 ranks saved is taken over by 1, 2 and 4, which go on alike."""
+    arguments = ["--gin.EVAL_PERIOD=500", *MESHES["zero"]]
+
+    for ranks in (1, 2, 4):
+        e2e.quintet(*tiny(folder / f"{ranks}", 4, *arguments)) if ranks == 1 else mpirun(ranks, *tiny(folder / f"{ranks}", 4, *arguments))
+        for others in (1, 2, 4):
+            if others == ranks:
+                continue
+            run = folder / f"{ranks}_{others}"
+            shutil.copytree(folder / f"{ranks}", run)
+            flags = tiny(run, 8, *arguments)
+            e2e.quintet(*flags) if others == 1 else mpirun(others, *flags)
+            assert steps_of(run)[-1] == 8, run
+    for run in folder.glob("*_*"):
+        assert_close_runs(folder / "1_2", run)
 
 
 def test_replicas_that_agree_train_on_and_one_wrong_bit_ends_the_run(folder):

@@ -1,6 +1,7 @@
 // A job of ranks for mpi_test.py: mpi_driver MODE [TIMEOUT_SECONDS [RANK]].
 //   collectives: all of them against plain loops, bit for bit; prints "bits agree" and the traffic
 //   gpu:         the same between GPUs, one a rank; prints "GPUs agree"
+//   late:        RANK does not come to what all do at the start
 //   else:        steps of all-reduces over a mesh, in which RANK misbehaves at step 5: dies, stops,
 //                loops (computes for ever), order (calls another collective), throws
 
@@ -115,8 +116,12 @@ void misbehave(const std::string& mode, Comm& comm, const Mesh& mesh) {
 
 int run(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "";
-  mpi::Session session;
+  mpi::Session session(mode == "late" ? std::stoi(argv[2]) : 1800);
   try {
+    if (mode == "late") {
+      while (session.rank() == std::stoi(argv[3])) ::pause();
+      session.gather("here");
+    }
     Device& device =
         mode == "gpu" ? use_device(fmt::format("cuda:{}", session.local_rank())) : Device::cpu();
     const auto comm =

@@ -56,8 +56,17 @@ def test_a_stopped_rank_is_named_after_the_timeout(folder):
         faulty("stops", ranks, bad, 15, 3, f"for rank {bad} on ", "does not answer", "all_reduce", "step 5")
 
 
-def test_a_rank_that_computes_for_ever_is_named(folder):
-    faulty("loops", 4, 3, 15, 3, "rank 3 on ", "is in no collective", "all_reduce", "step 5")
+def test_a_rank_that_computes_for_ever_is_named_and_shows_where(folder):
+    faulty("loops", 4, 3, 15, 3, "rank 3 on ", "is in no collective", "all_reduce", "step 5",
+           r"stack of thread \d+ \(mpi_driver\) of rank 3 on (?s:.{0,2000})\(pause\+0x")
+
+
+def test_a_rank_that_does_not_come_to_the_start_ends_the_others(folder):
+    result = mpirun(3, "late", 3, 1)
+    assert result.code == 4 and "not all ranks came to compare how they were started" in result.err, result
+    assert "--init_timeout" in result.err and re.search(r"rank [02] on \S+ has waited 3 s", result.err), result
+    assert result.seconds < 15, result.seconds
+    nobody_left("late")
 
 
 def test_ranks_in_different_collectives_are_found(folder):

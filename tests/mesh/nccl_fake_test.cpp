@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <nccl.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -185,14 +186,24 @@ TEST_F(Nccl, CommunicatorsOfAxesAreSplitFromOneOfAllGpus) {
 /// What ends ranks whose communicators are not made.
 Error start_error(FakeFault fault, double init_timeout) {
   set_fault(fault);
+  std::atomic<bool> ended{false};
+  std::thread patience([&] {  // the test ends, whether they are given up or not
+    wait_for([&] { return ended.load(); }, std::chrono::seconds(10));
+    set_fault(FakeFault::none);
+  });
+  const auto end = [&](const Error& error) {
+    ended = true;
+    patience.join();
+    return error;
+  };
   std::vector<float> x(8);
   try {
     over_nccl(2, [&](Comm& comm) { comm.world().all_reduce(x.data(), 8, DType::f32).wait(); },
               {.init_timeout = init_timeout});
   } catch (const Error& error) {
-    return error;
+    return end(error);
   }
-  return Error(ExitCode::kDone, "no error");
+  return end(Error(ExitCode::kDone, "no error"));
 }
 
 TEST_F(Nccl, ACommunicatorThatIsNotMadeInTimeEndsTheRank) {

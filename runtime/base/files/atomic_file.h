@@ -23,8 +23,8 @@ void atomic_write_file(const std::filesystem::path& file,
                        std::span<const std::span<const std::byte>> pieces);
 
 /// Makes sure, before work that may take days, that files can be made in `folder`: writes, syncs,
-/// renames and removes a small file `.writable-<owner>`. For the holder of a lock of that name
-/// alone; what a killed one left goes. Throws ExitCode::kDisk.
+/// renames and removes a small file `.writable-<owner>`. For one at a time of that name; what a killed
+/// one left goes. Throws ExitCode::kDisk.
 void check_writable(const std::filesystem::path& folder, const std::string& owner);
 
 /// Removes what a run leaves in `folder` that was killed in the middle of one of these. For those only

@@ -9,6 +9,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/stacks.h"
 #include "runtime/base/thread.h"
 
 namespace quintet {
@@ -16,6 +17,8 @@ namespace {
 
 constexpr double kAnswerSeconds = 1.0;        // a watchdog that lives answers in 0.05
 constexpr double kSignalAnswerSeconds = 0.7;  // mpirun gives one second from SIGTERM to SIGKILL
+constexpr double kStackSeconds = 5.0;         // for a rank to print where its threads are
+constexpr const char* kShowStacks = "stacks";
 constexpr std::chrono::milliseconds kRound(50);
 
 /// Gone, or dead and not yet buried.
@@ -38,7 +41,9 @@ Watchdog::Watchdog(Options options, int rank, std::vector<std::string> hosts,
       processes_(std::move(local_processes)),
       channel_(std::move(channel)),
       last_end_(now_seconds()),
-      thread_(start_thread("to watch ranks", [this] { serve(); })) {}
+      thread_(start_thread("to watch ranks", [this] { serve(); })) {
+  handle_stack_signal();
+}
 
 Watchdog::~Watchdog() {
   closed_ = true;
@@ -90,6 +95,7 @@ void Watchdog::end(const std::string& what) const {
 }
 
 void Watchdog::answer(const WatchChannel::Note& question) {
+  if (question.text == kShowStacks) print_stacks(place(rank_));
   channel_->send({question.rank, false, state()});
 }
 
@@ -128,14 +134,17 @@ void Watchdog::ask(int64_t id, const Wait& wait, double waited) {
     if (!waits_.contains(id)) return;  // over meanwhile: who has left since owes no answer
   }
   std::string silent, elsewhere, waiting;
+  std::vector<int> to_blame;
   for (const int rank : wait.activity.ranks) {
     if (rank == rank_) continue;
     const auto found = answers.find(rank);
     if (found == answers.end())
       silent += fmt::format("{}{}", silent.empty() ? "" : ", ", place(rank));
-    else
-      (found->second.starts_with("waits") ? waiting : elsewhere) +=
-          fmt::format("\n  {} {}", place(rank), found->second);
+    else {
+      const bool waits = found->second.starts_with("waits");
+      (waits ? waiting : elsewhere) += fmt::format("\n  {} {}", place(rank), found->second);
+      if (!waits) to_blame.push_back(rank);
+    }
   }
   const std::string self =
       fmt::format("{} has waited {:.1f} s in {}", place(rank_), waited, to_string(wait.activity));
@@ -146,16 +155,18 @@ void Watchdog::ask(int64_t id, const Wait& wait, double waited) {
     // Whoever keeps a rank waiting that we wait for has been waited for longer, and is reported
     // there.
     if (elsewhere.empty()) std::this_thread::sleep_for(std::chrono::seconds(2));
+    answers_of(to_blame, kStackSeconds, kShowStacks);
     options_.end(fmt::format("{} (--collective_timeout is {:.0f} s):{}{}", self,
                              options_.timeout_seconds, elsewhere, waiting));
   }
 }
 
-std::map<int, std::string> Watchdog::answers_of(const std::vector<int>& ranks, double seconds) {
+std::map<int, std::string> Watchdog::answers_of(const std::vector<int>& ranks, double seconds,
+                                                const std::string& question) {
   size_t requested = 0;
   for (const int rank : ranks)
     if (rank != rank_) {
-      channel_->send({rank, true, ""});
+      channel_->send({rank, true, question});
       ++requested;
     }
   std::map<int, std::string> answers;

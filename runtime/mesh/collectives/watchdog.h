@@ -5,6 +5,8 @@
 //
 //   Watchdog::Waiting waiting(watchdog, activity);   // around every wait for other ranks
 //
+// A rank that is named and still answers first prints where each of its threads is (base/stacks.h).
+//
 // A process of the same host that has ended is seen within 0.2 s, before mpirun sees it.
 
 #include <atomic>
@@ -74,7 +76,8 @@ class Watchdog {
   void ask(int64_t id, const Wait& wait, double waited);
   std::string state() const;
   std::string place(int rank) const;
-  std::map<int, std::string> answers_of(const std::vector<int>& ranks, double seconds);
+  std::map<int, std::string> answers_of(const std::vector<int>& ranks, double seconds,
+                                        const std::string& question = "");
   void answer(const WatchChannel::Note& question);
 
   const Options options_;
