@@ -84,6 +84,25 @@ def test_data_ranks_on_the_second_host(folder):
     assert_close_runs(folder / "one", folder / "two")
 
 
+def test_groups_of_ranks_that_hold_a_model_share_the_examples_of_two_hosts(folder):
+    e2e.quintet(*tiny(folder / "run", 4))
+    model = f"--model_dir={folder / 'run'}"
+    evaluate = ["eval", model, "--task=number_to_words", "--num_examples=9", "--batch_size=2"]
+    infer = ["infer", model, "--task=number_to_words", "--batch_size=64", "--checkpoint_period=1"]
+    alone = e2e.quintet(*evaluate).out
+    e2e.quintet(*infer, f"--output_dir={folder / 'alone'}")
+    for partitions in (1, 2):
+        shared = finished(start(folder, 2, *evaluate, f"--num_partitions={partitions}"), folder)
+        assert shared.code == 0 and shared.out == alone, (alone, shared)
+        out = folder / f"out{partitions}"
+        shared = finished(start(folder, 2, *infer, f"--num_partitions={partitions}", f"--output_dir={out}"), folder)
+        assert shared.code == 0, shared
+        for file in (folder / "alone").glob("*.jsonl-*-of-00001"):
+            assert (out / file.name).read_bytes() == file.read_bytes(), file
+    apart = finished(start(folder, 1, "generate", model, "words: 7"), folder)
+    assert apart.code == 2 and "ranks 0 on hosta and 1 on hostb would hold a model together" in apart.err, apart
+
+
 def test_a_pulled_cable_ends_the_job(folder):
     process = start(folder, 1, *tiny(folder / "run", 100000, "--gin.EVAL_PERIOD=50000", "--collective_timeout=3"))
     wait_for(lambda: (folder / "run" / "checkpoint_0").exists() or process.poll() is not None, 60)
