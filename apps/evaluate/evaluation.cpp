@@ -1,7 +1,6 @@
 #include "apps/evaluate/evaluation.h"
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "apps/evaluate/evaluation_log.h"
 #include "apps/evaluate/loss_evaluator.h"
@@ -107,17 +106,6 @@ bool evaluate_losses(const LossEvaluator& evaluator, const BaseModel& model, con
   return true;
 }
 
-/// The first rank's, which sees the folder at one moment.
-std::vector<std::filesystem::path> folders_of(const EvaluationConfig& config, const Ranks& ranks) {
-  std::string lines;
-  if (ranks.leads())
-    for (const auto& folder : checkpoint_folders(config.restore)) lines += folder.string() + "\n";
-  std::istringstream in(ranks.of_leader(lines));
-  std::vector<std::filesystem::path> folders;
-  for (std::string line; std::getline(in, line);) folders.emplace_back(line);
-  return folders;
-}
-
 void report(const EvaluationConfig& config, int64_t step, const std::vector<data::TaskOutputs>& all,
             int64_t samples, Summaries& summaries) {
   for (const data::TaskOutputs& outputs : all) {
@@ -152,7 +140,7 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
   std::optional<LossEvaluator> losses;
   std::optional<TaskEvaluator> evaluator;
   EvaluationLog log(config.output_dir, provider->name());
-  const std::vector<std::filesystem::path> folders = folders_of(config, ranks);
+  const std::vector<std::filesystem::path> folders = checkpoint_folders(config.restore, ranks);
   if (ranks.leads())
     describe_results(config.output_dir, folders, config.config_text,
                      config.model->model->parameters(), config.partitioner.logical_axis_rules);

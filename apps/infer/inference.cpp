@@ -267,7 +267,7 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
   if (config.verify_vocabs) verify_matching_vocabs(*config.model, *provider);
   agree_on_data(ranks, *config.model, {{"infer", provider, config.dataset}});
   const auto vocabularies = vocabularies_of(*config.model, provider->output_features());
-  const std::vector<std::filesystem::path> folders = checkpoint_folders(config.restore);
+  const std::vector<std::filesystem::path> folders = checkpoint_folders(config.restore, ranks);
   std::optional<data::Mailbox> mail;
   std::shared_ptr<data::ChunkRunner> reader;  // of several ranks: each preprocesses its share
   if (ranks.size() > 1)

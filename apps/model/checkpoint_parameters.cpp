@@ -1,8 +1,10 @@
 #include "apps/model/checkpoint_parameters.h"
 
 #include <algorithm>
+#include <sstream>
 
 #include "apps/model/quantized_model.h"
+#include "apps/process/ranks.h"
 #include "checkpoint/arrays/file_tensor.h"
 #include "checkpoint/arrays/half.h"
 #include "checkpoint/checkpoint.h"
@@ -110,6 +112,17 @@ std::vector<std::filesystem::path> checkpoint_folders(const RestoreCheckpointCon
     }
     if (config.mode == "latest") break;  // T5X: of the first folder that has checkpoints
   }
+  return folders;
+}
+
+std::vector<std::filesystem::path> checkpoint_folders(const RestoreCheckpointConfig& config,
+                                                      const Ranks& ranks) {
+  std::string lines;
+  if (ranks.leads())
+    for (const auto& folder : checkpoint_folders(config)) lines += folder.string() + "\n";
+  std::istringstream in(ranks.of_leader(lines));
+  std::vector<std::filesystem::path> folders;
+  for (std::string line; std::getline(in, line);) folders.emplace_back(line);
   return folders;
 }
 

@@ -12,6 +12,8 @@
 
 namespace quintet {
 
+class Ranks;
+
 /// Sizes of a rank's block, of the global array, and where in it the block begins.
 std::vector<int64_t> shape_of(const View& view);
 std::vector<int64_t> global_shape_of(const View& view);
@@ -36,5 +38,8 @@ std::vector<std::string> load_parameters(const CheckpointReader& checkpoint, Par
 /// The checkpoint folders a configuration means, in order of step: one, or for mode 'all' every one.
 /// Throws kData if there is none.
 std::vector<std::filesystem::path> checkpoint_folders(const RestoreCheckpointConfig& config);
+/// Those that the first rank sees, on all: a run that trains the model saves and deletes meanwhile. All ranks call it.
+std::vector<std::filesystem::path> checkpoint_folders(const RestoreCheckpointConfig& config,
+                                                      const Ranks& ranks);
 
 }  // namespace quintet
