@@ -21,6 +21,10 @@ namespace quintet {
 
 /// What the names of parameters begin with.
 inline constexpr std::string_view kParameterPrefix = "target/";
+/// The name in a checkpoint of a model's parameter `name`.
+inline std::string parameter_key(std::string_view name) {
+  return std::string(kParameterPrefix).append(name);
+}
 
 struct StoredTensor {
   DType dtype = DType::f32;

@@ -54,13 +54,9 @@ std::shared_ptr<ConfiguredModel> configured(const gin::Arguments& args,
   return result;
 }
 
-const std::vector<gin::Param> kSharedParams = {{"optimizer_def"},
-                                               {"decode_fn", nullptr},
-                                               {"feature_converter_cls", nullptr},
-                                               {"label_smoothing", 0.0},
-                                               {"z_loss", 0.0},
-                                               {"loss_normalizing_factor", nullptr},
-                                               {"default_decoder_params", nullptr}};
+const std::vector<gin::Param> kSharedParams = {
+    {"optimizer_def"},        {"decode_fn", nullptr}, {"feature_converter_cls", nullptr},
+    {"label_smoothing", 0.0}, {"z_loss", 0.0},        {"loss_normalizing_factor", nullptr}};
 
 std::vector<gin::Param> with_shared(std::vector<gin::Param> params) {
   params.insert(params.end(), kSharedParams.begin(), kSharedParams.end());
@@ -122,7 +118,17 @@ void register_models(gin::Registry& registry) {
   register_flaxformer(registry);
   std::vector<gin::Param> params =
       with_shared({{"module"}, {"input_vocabulary"}, {"output_vocabulary"}});
-  registry.add("t5x.models.EncoderDecoderModel", params, encoder_decoder_model);
+  registry.add_struct<DecoderParams>("t5x.models.DecoderParams")
+      .arg("return_all_decodes", &DecoderParams::return_all_decodes)
+      .arg("num_decodes", &DecoderParams::num_decodes);
+  std::vector<gin::Param> with_defaults = params;
+  with_defaults.emplace_back("default_decoder_params", nullptr);
+  registry.add("t5x.models.EncoderDecoderModel", with_defaults, [](const gin::Arguments& args) {
+    const gin::Value model = encoder_decoder_model(args);
+    model.object_as<ConfiguredModel>()->default_decoder_params =
+        args.get<std::optional<DecoderParams>>("default_decoder_params").value_or(DecoderParams{});
+    return model;
+  });
   for (const char* factor : {"aux_loss_factor", "router_z_loss_factor"})
     params.emplace_back(factor, 0.0);
   registry.add("t5x.contrib.moe.models.MoeEncoderDecoderModel", params, encoder_decoder_model);
@@ -137,7 +143,7 @@ void register_models(gin::Registry& registry) {
   for (const std::string model : {"t5x.models.EncoderDecoderModel", "t5x.models.DecoderOnlyModel",
                                   "t5x.contrib.moe.models.MoeEncoderDecoderModel"}) {
     std::vector<gin::Param> predict = {
-        {"num_decodes", nullptr}, {"return_all_decodes", false}, {"decoder_params", nullptr}};
+        {"num_decodes", nullptr}, {"return_all_decodes", nullptr}, {"decoder_params", nullptr}};
     if (!model.ends_with(".DecoderOnlyModel")) predict.emplace_back("prompt_with_targets", false);
     registry.add_method(model + ".predict_batch_with_aux", predict);
     registry.add_method(model + ".score_batch", {{"return_intermediates", false}});

@@ -11,14 +11,21 @@
 
 namespace quintet {
 
+/// t5x.models.DecoderParams: of predict_batch_with_aux where it binds none itself.
+struct DecoderParams {
+  bool return_all_decodes = false;
+  int64_t num_decodes = 1;
+};
+
 /// What @models.EncoderDecoderModel() gives: a model and what trains and feeds it. Vocabularies
 /// stay gin values: models know only their sizes, `data` knows the rest.
 struct ConfiguredModel {
   std::shared_ptr<BaseModel> model;
   gin::Value input_vocabulary, output_vocabulary;
-  OptimizerPtr optimizer;               // null: the model cannot be trained
-  std::string optimizer_where;          // file, line and name of optimizer_def, for messages
-  gin::Value decode_fn;                 // @decoding.beam_search or the like; None: T5X's default
+  OptimizerPtr optimizer;       // null: the model cannot be trained
+  std::string optimizer_where;  // file, line and name of optimizer_def, for messages
+  gin::Value decode_fn;         // @decoding.beam_search or the like; None: T5X's default
+  DecoderParams default_decoder_params;
   gin::Value feature_converter_cls;     // None: the model's own
   std::string name;                     // registered name, for method bindings
   const gin::Config* config = nullptr;  // where they are looked up

@@ -49,19 +49,22 @@ std::vector<const data::Task*> chosen_tasks(GinSession& session, const CacheFlag
   const data::TaskRegistry& registry = session.tasks();
   const auto wanted = expressions(flags.tasks), unwanted = expressions(flags.excluded_tasks);
   std::vector<const data::Task*> tasks;
-  for (const std::string& name :
-       flags.tasks.empty() ? configured_tasks(session.config()) : registry.names()) {
+  const auto names = registry.names();
+  for (size_t i = 0; i < wanted.size(); ++i)
+    if (std::none_of(names.begin(), names.end(),
+                     [&](const std::string& name) { return std::regex_match(name, wanted[i]); }))
+      registry.get(flags.tasks[i]);  // an error that knows the nearest name
+  for (const std::string& name : flags.tasks.empty() ? configured_tasks(session.config()) : names) {
     if (any_matches(unwanted, name) || !(wanted.empty() || any_matches(wanted, name))) continue;
     if (const auto* task = dynamic_cast<const data::Task*>(registry.get(name).get()))
       tasks.push_back(task);
   }
   if (!tasks.empty()) return tasks;
-  if (flags.tasks.size() == 1)
-    registry.get(flags.tasks[0]);  // an error that knows the nearest name
+  const auto defined = configured_tasks(session.config());
   fail(ExitCode::kUsage,
-       "quintet cache: no task is chosen; the gin files define {}; 'quintet data list' "
-       "lists all",
-       fmt::join(configured_tasks(session.config()), ", "));
+       "quintet cache: no task is chosen; name built-in ones with --tasks=NAME,NAME ('quintet data "
+       "list' lists them), or a gin file that binds seqio.TaskRegistry.tasks{}",
+       defined.empty() ? "" : fmt::format("; the gin files define {}", fmt::join(defined, ", ")));
 }
 
 /// Whether a cache is to be made; says why not.

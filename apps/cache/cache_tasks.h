@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/flags/launch_flags.h"
 #include "data/cache/cache_writer.h"
 #include "runtime/gin/command_line.h"
 
@@ -11,6 +12,7 @@ namespace quintet {
 
 /// What `quintet cache` may be told beside gin bindings.
 struct CacheFlags {
+  LaunchFlags launch;
   std::vector<std::string> tasks, excluded_tasks, other_cache_dirs;
   data::CacheOptions cache;
   bool overwrite = false, ignore_other_caches = false;

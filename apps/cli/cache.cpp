@@ -51,6 +51,7 @@ void add_flags(CommandLine& cli, CacheFlags& flags) {
       ->check(CLI::Range(int64_t{16}, int64_t{1} << 24));
   describe_gin_flags(app, "the tasks (seqio.TaskRegistry.tasks)");
   describe_data_flags(app);
+  flags.launch.add_to(app);
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ int run_cache(std::span<char* const> arguments) {
       "quintet cache --gin_file=my_task.gin --tasks=my_task --output_cache_dir=/data/cache\n"
       "mpirun -n 8 quintet cache --gin_file=my_task.gin --output_cache_dir=/data/cache");
   add_flags(cli, flags);
-  if (!cli.parse(args)) return 0;
+  if (!cli.parse(args) || !flags.launch.check()) return 0;
   cache_tasks(std::move(flags), gin_line, fmt::format("{}", fmt::join(arguments, "\n")));
   return 0;
 }

@@ -21,8 +21,7 @@ int run_eval(std::span<char* const> args) {
   flags.add_to(cli.app());
   describe_gin_flags(cli.app(), "instead of --model_dir: a gin file with eval_script.evaluate");
   describe_data_flags(cli.app());
-  if (!cli.parse(left)) return 0;
-  flags.launch.check();
+  if (!cli.parse(left) || !flags.launch.check()) return 0;
   QT_CHECK(
       flags.set.model_dir.empty() != gin_line.files.empty(),
       "quintet eval: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE{}",
@@ -34,6 +33,10 @@ int run_eval(std::span<char* const> args) {
   ranks.open(Device::current());
   if (!flags.set.model_dir.empty()) {
     const TrainedModel trained = open_trained_model(flags.set.model_dir, gin_line, Load::nothing);
+    if (flags.launch.dry_run) {
+      print_configuration(*trained.session, ranks.leads());
+      return 0;
+    }
     return run_evaluation(
         evaluation_config_of(trained, flags), ranks,
         [&](const data::DatasetConfig& set) { return trained.session->task(set); }, flags.samples);
@@ -41,7 +44,8 @@ int run_eval(std::span<char* const> args) {
   if (flags.num_partitions > 1)
     gin_line.bindings.push_back(
         fmt::format("partitioning.PjitPartitioner.num_partitions = {}", flags.num_partitions));
-  const auto prepare = [](GinSession& session) {
+  const auto prepare = [&](GinSession& session) {
+    if (flags.launch.dry_run) return print_configuration(session, ranks.leads());
     use_copies_of(session.config(), "t5x.eval.evaluate.restore_checkpoint_cfg");
     return true;
   };

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "apps/cli/verbs.h"
+#include "apps/flags/flag_files.h"
 #include "apps/process/memory_limit.h"
 #include "apps/process/output.h"
 #include "apps/process/signals.h"
@@ -48,6 +49,13 @@ void print_usage(std::FILE* stream) {
              "\n'quintet VERB --help' shows a verb's flags; 'quintet --version' what was built.\n");
 }
 
+int run_verb(const Verb& verb, std::span<char* const> args) {
+  std::vector<std::string> all = with_flag_files({args.begin(), args.end()});
+  std::vector<char*> texts;
+  for (std::string& text : all) texts.push_back(text.data());
+  return verb.run(texts);
+}
+
 int dispatch(std::span<char* const> args) {
   if (args.empty()) {
     print_usage(stderr);
@@ -68,7 +76,7 @@ int dispatch(std::span<char* const> args) {
   }
   std::vector<std::string> names;
   for (const Verb& verb : kVerbs) {
-    if (verb.name == name) return verb.run(args.subspan(1));
+    if (verb.name == name) return run_verb(verb, args.subspan(1));
     names.emplace_back(verb.name);
   }
   fail(ExitCode::kUsage, "quintet: '{}' is not a verb{}\n'quintet --help' lists the verbs", name,

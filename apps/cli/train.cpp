@@ -19,7 +19,7 @@ void add_flags(CommandLine& cli, TrainingFlags& flags) {
   flags.data.add_to(app);
   app.add_flag("--strict_data", flags.strict_data,
                "exit if data files have changed since the checkpoint, instead of a warning");
-  app.add_flag("--dry_run", flags.dry_run, "print the configuration and exit");
+  flags.launch.add_dry_run(app);
   app.add_flag("--profile", flags.profile, "print time and bytes of each op at the end, on stderr");
   app.add_flag("--no_step_graph", flags.no_step_graph,
                "on a GPU: launch every kernel of every step, instead of a recorded CUDA graph");
@@ -70,8 +70,7 @@ int run_train(std::span<char* const> args) {
       "quintet train --gin_file=quintet/quickstart.gin --model_dir=/tmp/numbers\n"
       "quintet train --gin_file=my_t5.gin --gin_file=my_run.gin --gin.BATCH_SIZE=64");
   add_flags(cli, flags);
-  if (!cli.parse(left)) return 0;
-  flags.launch.check();
+  if (!cli.parse(left) || !flags.launch.check()) return 0;
   QT_CHECK(!gin_line.files.empty() || !gin_line.bindings.empty(),
            "quintet train: no configuration; name one with --gin_file=FILE");
   return run_training(flags, gin_line, fmt::format("{}", fmt::join(args, "\n")));

@@ -184,9 +184,12 @@ void register_save_config(gin::Registry& registry) {
 
 void register_restore_config(gin::Registry& registry) {
   registry.add_struct<RestoreCheckpointConfig>("t5x.utils.RestoreCheckpointConfig")
-      .arg_with("path", {},
-                [](RestoreCheckpointConfig& config, const gin::Value& value,
-                   const gin::Where& where) { config.path = paths_from(value, where); })
+      .arg_with(
+          "path", {},
+          [](RestoreCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
+            config.path = paths_from(value, where);
+            config.has_path = true;
+          })
       .arg_with(
           "mode", "latest",
           [](RestoreCheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
@@ -228,6 +231,10 @@ void check_fallback(const RestoreCheckpointConfig& config) {
 
 RestoreCheckpointConfig restore_config_from(const gin::Arguments& args) {
   auto config = args.get<RestoreCheckpointConfig>("restore_checkpoint_cfg");
+  QT_CHECK(!config.path.empty(),
+           "{}: utils.RestoreCheckpointConfig.path: expected a checkpoint or a folder of them, "
+           "found none",
+           args.where("restore_checkpoint_cfg").text);
   check_fallback(config);
   if (!config.fallback_to_scratch) return config;
   config.fallback_seed = args.get<std::optional<int64_t>>("fallback_init_rng");
@@ -268,6 +275,10 @@ void register_checkpoint_configs(gin::Registry& registry) {
       .arg_with("restore", {},
                 [](CheckpointConfig& config, const gin::Value& value, const gin::Where& where) {
                   config.restore = gin::as<std::optional<RestoreCheckpointConfig>>(value, where);
+                  QT_CHECK(!config.restore || config.restore->has_path,
+                           "{}: utils.RestoreCheckpointConfig.path is required; [] starts from "
+                           "scratch",
+                           where.text);
                 });
 }
 

@@ -47,7 +47,8 @@ struct AssignmentMap {
 /// t5x.utils.RestoreCheckpointConfig: what a run without checkpoints of its own starts from, and what
 /// eval and infer read.
 struct RestoreCheckpointConfig {
-  std::vector<std::string> path;  // one in training
+  std::vector<std::string> path;  // one in training, or none: nothing is restored
+  bool has_path = false;          // gin says it
   std::string mode = "latest";  // of the folder; 'specific': path is a checkpoint; 'all': every one
   std::vector<AssignmentMap> transformations;  // assignment_map, then state_transformation_fns
   bool strict = true;  // in training: the checkpoint may hold nothing that the model lacks

@@ -54,7 +54,8 @@ std::variant<BeamOptions, SampleOptions> configured_decode_fn(const ConfiguredMo
   const std::string method_name = model.name + ".predict_batch_with_aux";
   if (model.config != nullptr) {
     const gin::Arguments method = model.config->arguments(method_name);
-    num_decodes = method.get<std::optional<int64_t>>("num_decodes").value_or(1);
+    num_decodes = method.get<std::optional<int64_t>>("num_decodes")
+                      .value_or(model.default_decoder_params.num_decodes);
     using Params = std::optional<std::map<std::string, gin::Value>>;
     for (const auto& [param, value] :
          method.get<Params>("decoder_params").value_or(Params::value_type{})) {

@@ -38,4 +38,9 @@ int run_entry_point(EntryPoint entry_point, const gin::CommandLine& command_line
   return code;
 }
 
+bool print_configuration(GinSession& session, bool leads) {
+  if (leads) fmt::print("{}", session.config().config_str());
+  return false;
+}
+
 }  // namespace quintet

@@ -22,4 +22,7 @@ int run_entry_point(EntryPoint entry_point, const gin::CommandLine& command_line
                     const std::function<bool(GinSession&)>& prepare,
                     const std::function<int(GinSession&, const gin::Arguments&)>& body);
 
+/// What --dry_run does instead of the entry point, on the first rank. False, as `prepare` says that nothing is called.
+bool print_configuration(GinSession& session, bool leads = true);
+
 }  // namespace quintet

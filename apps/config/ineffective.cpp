@@ -148,11 +148,6 @@ std::vector<Row> rows_of_models() {
   const std::string mesh =
       "a mesh is made from num_partitions or model_parallel_submesh; bind one of them";
   return {
-      {{"t5x.models.EncoderDecoderModel", "t5x.models.DecoderOnlyModel",
-        "t5x.contrib.moe.models.MoeEncoderDecoderModel"},
-       "default_decoder_params",
-       kRefused,
-       "bind predict_batch_with_aux.num_decodes and return_all_decodes"},
       {{"t5x.examples.scalable_t5.network.T5Config"},
        "param_scan_axis",
        kWarned,

@@ -133,8 +133,8 @@ int run_evaluation(EvaluationConfig config, const Ranks& ranks, const ProviderOf
     summaries = std::make_unique<Summaries>(config.output_dir, int64_t{1} << 60);
     config.evaluator.log_dir = config.output_dir / "inference_eval";
   }
-  check_ids(*config.model, *provider, config.dataset);
   if (config.verify_vocabs) verify_matching_vocabs(*config.model, *provider);
+  check_ids(*config.model, *provider, config.dataset);
   agree_on_data(ranks, *config.model, {{"eval", provider, config.dataset}});
   const auto vocabularies = vocabularies_of(*config.model, provider->output_features());
   std::optional<LossEvaluator> losses;

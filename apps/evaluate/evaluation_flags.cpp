@@ -21,6 +21,7 @@ void EvaluationFlags::add_to(CLI::App& app) {
       ->group("Under mpirun or srun");
   quantize.add_to(app);
   compute.add_to(app);
+  launch.add_dry_run(app);
   launch.add_to(app);
   ranks.add_to(app);
 }

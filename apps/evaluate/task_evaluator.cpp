@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "apps/config/decoding_config.h"
 #include "apps/input/run_data.h"
 #include "apps/model/predictor.h"
 #include "apps/model/replicated_parameters.h"
@@ -64,7 +65,9 @@ TaskEvaluator::TaskEvaluator(const data::Provider& provider, const data::Dataset
           provider, dataset, [this](const data::Lengths&) { return converter_for(*model_, {}); },
           config_.options),
       decodes_(any_metric_wants_scores(evaluator_, false)),
-      scores_(any_metric_wants_scores(evaluator_, true)) {}
+      scores_(any_metric_wants_scores(evaluator_, true)) {
+  configured_decode_fn(*model_, model_->model->spec().decoder_only());  // a wrong one, told at once
+}
 
 std::optional<TaskMetrics> TaskEvaluator::run(int64_t step, const std::function<bool()>& stop,
                                               const Weights& weights) {

@@ -26,7 +26,8 @@ void check_whole(bool needed, const Weights& weights, const std::string& what);
 
 class TaskEvaluator {
  public:
-  /// Reads and preprocesses the evaluation sets of the provider's tasks once.
+  /// Reads and preprocesses the evaluation sets of the provider's tasks once. Throws a usage error for a
+  /// decode function that is none.
   TaskEvaluator(const data::Provider& provider, const data::DatasetConfig& dataset,
                 std::shared_ptr<const ConfiguredModel> model, EvaluatorConfig config);
 

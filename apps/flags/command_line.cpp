@@ -4,6 +4,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 
+#include "apps/flags/flag_files.h"
 #include "apps/flags/help_format.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/path_map.h"
@@ -63,11 +64,19 @@ bool CommandLine::parse(const std::vector<std::string>& args) {
           "--path_map", rules,
           "the local folder of a storage address, as in gs://t5-data=/data/t5; may be repeated")
       ->allow_extra_args(false);
-  std::vector<std::string> reversed(args.rbegin(), args.rend());
-  const auto asks_help = [](const std::string& arg) { return arg == "--help" || arg == "-h"; };
+  const std::vector<std::string> known = flags_of(*app_);
+  const auto is_known = [&](const std::string& flag) {
+    return std::find(known.begin(), known.end(), flag) != known.end();
+  };
+  std::vector<std::string> left = args;
+  if (is_known(kUndefokFlag)) left = without_undefined(args, {known.begin(), known.end()});
+  const auto asks_help = [](const std::string& arg) {
+    return arg == "-h" || arg == "--help" || arg == "--helpfull" || arg == "--helpshort";
+  };
   if (std::none_of(args.begin(), args.end(), asks_help)) use_path_rules(args);
+  std::reverse(left.begin(), left.end());
   try {
-    app_->parse(reversed);
+    app_->parse(left);
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app_->help());
     return false;
@@ -77,8 +86,7 @@ bool CommandLine::parse(const std::vector<std::string>& args) {
       if (text.ends_with(".gin") && !text.starts_with("-"))
         hint += " (a gin file is named with --gin_file=" + text + ")";
       const std::string flag = text.substr(0, text.find('='));
-      const std::vector<std::string> known = flags_of(*app_);
-      if (flag.starts_with("--") && std::find(known.begin(), known.end(), flag) == known.end())
+      if (flag.starts_with("--") && !is_known(flag))
         hint += " (" + flag + " is unknown" + did_you_mean(flag, known) + ")";
     }
     fail(ExitCode::kUsage, "quintet {}: {}{}; 'quintet {} --help' lists the flags", verb_,

@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <cstdlib>
 
+#include "apps/flags/flag_files.h"
 #include "runtime/base/check.h"
 #include "runtime/mpi/session.h"
 
@@ -16,10 +17,41 @@ bool is_first_rank() {
   return true;
 }
 
+constexpr const char* kGroup = "Flags of T5X's command lines";
+
 }  // namespace
 
+/// Of absl.app and absl.flags. --flagfile: with_flag_files; --undefok: CommandLine::parse.
+void LaunchFlags::add_absl_flags(CLI::App& app) {
+  app.add_flag_callback(
+         "--helpfull,--helpshort", [] { throw CLI::CallForHelp(); }, "--help")
+      ->group(kGroup);
+  app.add_flag_callback(
+         "--helpxml",
+         [] {
+           fail(ExitCode::kUsage, "--helpxml: help has no XML form; --help prints it as text");
+         },
+         "refused: help is text")
+      ->group(kGroup);
+  app.add_flag("--only_check_args", only_check_args, "check the flags and exit")->group(kGroup);
+  app.add_option(kUndefokFlag, "names of flags, with commas between, to ignore if they are unknown")
+      ->group(kGroup);
+  for (const std::string name : {"pdb", "pdb_post_mortem", "run_with_pdb", "run_with_profiling",
+                                 "use_cprofile_for_profiling"})
+    app.add_flag_function(
+           fmt::format("--{0},!--no{0}", name),
+           [this, name](int64_t) { python_options.push_back("--" + name); },
+           "without effect: no Python is run")
+        ->group(kGroup);
+  app.add_option_function<std::string>(
+         "--profile_file",
+         [this](const std::string&) { python_options.emplace_back("--profile_file"); },
+         "likewise; train has --profile")
+      ->group(kGroup);
+}
+
 void LaunchFlags::add_to(CLI::App& app) {
-  constexpr const char* kGroup = "Flags of T5X's command lines";
+  add_absl_flags(app);
   app.add_flag("--logtostderr,--alsologtostderr,!--nologtostderr,!--noalsologtostderr", logtostderr,
                "logs go to stderr, as they always do")
       ->group(kGroup);
@@ -45,13 +77,17 @@ void LaunchFlags::add_to(CLI::App& app) {
       ->group(kGroup);
 }
 
-void LaunchFlags::check() const {
+void LaunchFlags::add_dry_run(CLI::App& app) {
+  app.add_flag("--dry_run", dry_run, "print the configuration and exit");
+}
+
+bool LaunchFlags::check() const {
   QT_CHECK(
       process_count <= 1 || mpi::launched(),
       "--process_count={}: this process was started alone; start all of them with 'mpirun -n {} "
       "quintet ...' or srun",
       process_count, process_count);
-  if (!is_first_rank()) return;
+  if (!is_first_rank()) return !only_check_args;
   std::vector<std::string> logs = log_options;
   if (!logtostderr) logs.emplace_back("--nologtostderr");
   if (!showprefixforinfo) logs.emplace_back("--noshowprefixforinfo");
@@ -66,6 +102,12 @@ void LaunchFlags::check() const {
   if (!given.empty())
     fmt::print(stderr, "{}: without effect; mpirun or srun says which ranks there are\n",
                given.substr(2));
+  if (!python_options.empty())
+    fmt::print(stderr,
+               "{}: without effect; no Python is run that could be debugged or profiled ('train "
+               "--profile' times each op)\n",
+               fmt::join(python_options, ", "));
+  return !only_check_args;
 }
 
 }  // namespace quintet

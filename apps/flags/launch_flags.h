@@ -1,11 +1,10 @@
 #pragma once
-// The flags by which T5X's and absl's command lines start a job and say where logs go, of train, eval
-// and infer. Source: t5x/train.py, t5x/main.py, absl.logging.
+// The flags by which T5X's and absl's command lines start a job and say where logs go, of train, eval,
+// infer and cache. Source: t5x/train.py, t5x/main.py, absl.app, absl.flags, absl.logging.
 //
 //   LaunchFlags launch;
 //   launch.add_to(cli.app());
-//   if (!cli.parse(args)) return 0;
-//   launch.check();
+//   if (!cli.parse(args) || !launch.check()) return 0;
 
 #include <string>
 #include <vector>
@@ -20,12 +19,19 @@ struct LaunchFlags {
   std::string coordinator_address;
   int process_count = 1, process_index = 0;
   bool multiprocess_gpu = false, logtostderr = true, showprefixforinfo = true;
-  std::vector<std::string> log_options;  // names of absl.logging's that were given
+  bool only_check_args = false, dry_run = false;
+  std::vector<std::string> log_options;     // names of absl.logging's that were given
+  std::vector<std::string> python_options;  // of absl.app's, for Python's debugger and profilers
 
   void add_to(CLI::App& app);
-  /// Says of those given that they have no effect, on the first rank. Throws a usage
-  /// error if several processes are asked for and no launcher started this one.
-  void check() const;
+  /// --dry_run of T5X's main.py, of verbs that then print their configuration and end.
+  void add_dry_run(CLI::App& app);
+  /// Says of those given that they have no effect, on the first rank. False: only the flags were to be
+  /// checked. Throws a usage error if several processes are asked for and no launcher started this one.
+  bool check() const;
+
+ private:
+  void add_absl_flags(CLI::App& app);
 };
 
 }  // namespace quintet

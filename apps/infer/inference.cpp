@@ -263,8 +263,8 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
            "1, so that ranks share the examples alone");
   StopRequests stop({});
   const data::ProviderPtr provider = provider_of(config.dataset);
-  check_ids(*config.model, *provider, config.dataset);
   if (config.verify_vocabs) verify_matching_vocabs(*config.model, *provider);
+  check_ids(*config.model, *provider, config.dataset);
   agree_on_data(ranks, *config.model, {{"infer", provider, config.dataset}});
   const auto vocabularies = vocabularies_of(*config.model, provider->output_features());
   const std::vector<std::filesystem::path> folders = checkpoint_folders(config.restore, ranks);

@@ -32,6 +32,7 @@ void InferenceFlags::add_to(CLI::App& app) {
       ->group("Under mpirun or srun");
   quantize.add_to(app);
   compute.add_to(app);
+  launch.add_dry_run(app);
   launch.add_to(app);
   ranks.add_to(app);
 }

@@ -175,7 +175,8 @@ int64_t parameters_of(const std::filesystem::path& folder) {
   int64_t parameters = 0;
   const auto reader = open_checkpoint(folder);
   for (const auto& [name, tensor] : reader->tensors())
-    if (name.starts_with("target/")) parameters += elements_of({name, tensor.dtype, tensor.shape});
+    if (name.starts_with(kParameterPrefix))
+      parameters += elements_of({name, tensor.dtype, tensor.shape});
   return parameters;
 }
 

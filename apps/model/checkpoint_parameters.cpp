@@ -62,7 +62,7 @@ void check_parameters(const CheckpointReader& checkpoint, const Parameters& para
   for (const ParamInfo& info : parameters.all()) {
     std::vector<int64_t> shape;
     for (const Axis& axis : info.spec.axes) shape.push_back(axis.size);
-    const auto found = checkpoint.tensors().find("target/" + info.name);
+    const auto found = checkpoint.tensors().find(parameter_key(info.name));
     if (found == checkpoint.tensors().end())
       problems.push_back(fmt::format("{}: not in the checkpoint", info.name));
     else if (found->second.shape != shape)
@@ -77,7 +77,7 @@ std::vector<std::string> load_parameters(const CheckpointReader& checkpoint, Par
   check_not_quantized(checkpoint);
   std::vector<std::string> missing, problems;
   for (const ParamInfo& info : parameters.all())
-    if (!checkpoint.tensors().contains("target/" + info.name)) missing.push_back(info.name);
+    if (!checkpoint.tensors().contains(parameter_key(info.name))) missing.push_back(info.name);
   if (!fallback_seed) check_parameters(checkpoint, parameters);
   if (fallback_seed && !missing.empty())
     parameters.initialize(key_from_seed(*fallback_seed));
@@ -86,10 +86,10 @@ std::vector<std::string> load_parameters(const CheckpointReader& checkpoint, Par
     parameters.allocate();
   std::vector<std::pair<std::string, ParamInfo*>> order;
   for (ParamInfo& info : parameters.all())
-    order.emplace_back(checkpoint.storage_key("target/" + info.name), &info);
+    order.emplace_back(checkpoint.storage_key(parameter_key(info.name)), &info);
   std::sort(order.begin(), order.end());
   for (const auto& [key, info] : order) {
-    const std::string name = "target/" + info->name;
+    const std::string name = parameter_key(info->name);
     if (!checkpoint.tensors().contains(name)) continue;
     const std::string problem =
         read_array(checkpoint, name, info->value.local(), info->value.device());

@@ -90,7 +90,8 @@ Predictor::Predictor(const ConfiguredModel& model, std::optional<int64_t> beams,
   if (model.config != nullptr) {
     const gin::Arguments method = model.config->arguments(model.name + ".predict_batch_with_aux");
     if (!decoder_only_) options_.prompt_with_targets = method.get<bool>("prompt_with_targets");
-    returns_all_decodes_ = method.get<bool>("return_all_decodes");
+    returns_all_decodes_ = method.get<std::optional<bool>>("return_all_decodes")
+                               .value_or(model.default_decoder_params.return_all_decodes);
   }
   if (beams) {
     BeamOptions beam;

@@ -62,8 +62,9 @@ void write_quantized(const TrainedModel& trained, WeightType weights,
   HostArrays arrays;
   for (const ParamInfo& info : model.parameters().all()) {
     auto q = decoding::quantize_parameter(model.spec(), info.name, info.value.local(), weights);
-    arrays["target/" + info.name] = std::move(q.values);
-    if (q.scales.elements() > 0) arrays["target/" + scales_name(info.name)] = std::move(q.scales);
+    arrays[parameter_key(info.name)] = std::move(q.values);
+    if (q.scales.elements() > 0)
+      arrays[parameter_key(scales_name(info.name))] = std::move(q.scales);
   }
   std::vector<TensorSlice> slices;
   for (const auto& [name, array] : arrays) slices.push_back(whole_slice(name, array));

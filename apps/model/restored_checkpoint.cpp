@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kStep = "state/step";
 
-bool is_parameter(const std::string& name) { return name.starts_with("target/"); }
+bool is_parameter(const std::string& name) { return name.starts_with(kParameterPrefix); }
 
 class RestoredCheckpoint final : public CheckpointReader {
  public:
@@ -128,7 +128,7 @@ class RestoredCheckpoint final : public CheckpointReader {
 ArrayShapes shapes_of(const Parameters& parameters) {
   ArrayShapes shapes;
   for (const ParamInfo& info : parameters.all()) {
-    std::vector<int64_t>& shape = shapes["target/" + info.name];
+    std::vector<int64_t>& shape = shapes[parameter_key(info.name)];
     for (const Axis& axis : info.spec.axes) shape.push_back(axis.size);
   }
   shapes[kStep];

@@ -29,8 +29,8 @@ data::Shard shard_of(const std::string& scope, const data::DatasetConfig& datase
 void check_vocabularies(const TrainRun& run) {
   const ConfiguredModel& model = *run.config.model;
   const auto check = [&](const data::ProviderPtr& provider, const data::DatasetConfig& dataset) {
-    check_ids(model, *provider, dataset);
     if (run.config.verify_vocabs) verify_matching_vocabs(model, *provider);
+    check_ids(model, *provider, dataset);
   };
   check(run.train_provider, run.config.train_dataset);
   if (run.config.train_eval_dataset) check(run.train_eval_provider, *run.config.train_eval_dataset);

@@ -88,10 +88,7 @@ int run_training(TrainingFlags flags, gin::CommandLine command_line, const std::
   Profile profile;
   Clock::time_point start;
   const auto prepare = [&](GinSession& session) {
-    if (flags.dry_run) {
-      if (ranks.leads()) fmt::print("{}", session.config().config_str());
-      return false;
-    }
+    if (flags.launch.dry_run) return print_configuration(session, ranks.leads());
     start = Clock::now();
     use_copies_of_run(session);
     return true;
@@ -101,7 +98,7 @@ int run_training(TrainingFlags flags, gin::CommandLine command_line, const std::
                                    [&](GinSession& session, const gin::Arguments& bound) {
                                      return train(session, bound, flags, ranks, service);
                                    });
-  if (flags.profile && !flags.dry_run && ranks.leads())
+  if (flags.profile && !flags.launch.dry_run && ranks.leads())
     fmt::print(stderr, "{}\n", profile.table(1, seconds_since(start)));
   return code;
 }

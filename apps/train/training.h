@@ -20,8 +20,7 @@ struct TrainingFlags {
   DataServiceFlags data;
   LaunchFlags launch;
   MicrobatchFlags microbatches;
-  bool dry_run = false, profile = false, strict_data = false, no_step_graph = false,
-       optimizer_offload = false;
+  bool profile = false, strict_data = false, no_step_graph = false, optimizer_offload = false;
 };
 
 /// All ranks call it; those that serve data do so until training ends. `arguments`: of the command,

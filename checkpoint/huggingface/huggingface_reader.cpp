@@ -126,7 +126,7 @@ void Reader::add(const MappedTensor& tensor, float factor) {
                 name, name_of(part.dtype), stacked ? ", the same for all experts" : "");
     used_[name] = true;
   }
-  const std::string ours = "target/" + tensor.name;
+  const std::string ours = parameter_key(tensor.name);
   tensors_[ours] = {factor == 1 ? source.parts.front().dtype : DType::f32, tensor.shape};
   sources_[ours] = std::move(source);
 }

@@ -46,10 +46,10 @@ void check_fits(const std::string& name, const MappedTensor& wanted, const Store
 Writer::Writer(std::filesystem::path folder, Config config, const StoredTensors& tensors,
                int64_t shard_bytes)
     : folder_(std::move(folder)), config_(std::move(config)) {
-  const bool untied = tensors.contains("target/decoder/logits_dense/kernel");
+  const bool untied = tensors.contains(parameter_key("decoder/logits_dense/kernel"));
   std::vector<SafetensorsEntry> entries;
   for (MappedTensor& tensor : mapped_tensors(config_, untied)) {
-    const std::string name = "target/" + tensor.name;
+    const std::string name = parameter_key(tensor.name);
     const auto found = tensors.find(name);
     QT_CHECK_AS(ExitCode::kData, found != tensors.end(),
                 "there is no tensor '{}', which a {} of these sizes has", name, config_.model_type);

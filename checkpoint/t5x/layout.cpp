@@ -114,7 +114,7 @@ class Layout {
   void add_layers(Parameter& parameter, const std::vector<std::string>& parts) {
     parameter.layers = axis_of_layers(parts[0]);
     if (parameter.shape.size() < 2)
-      refuse(std::string(kParameterPrefix) + parameter.path,
+      refuse(parameter_key(parameter.path),
              fmt::format("has shape {}, expected one axis of layers among others",
                          shape_text(parameter.shape)));
     parameter.stack = parts[0];
@@ -123,7 +123,7 @@ class Layout {
       const std::string number = rest->substr(kSubblock.size());
       if (number.empty() || number.size() > 4 ||
           number.find_first_not_of("0123456789") != std::string::npos)
-        refuse(std::string(kParameterPrefix) + parameter.path, "has a subblock without a number");
+        refuse(parameter_key(parameter.path), "has a subblock without a number");
       parameter.first_layer = std::stoll(number);
       parameter.step = 0;  // as many as there are subblocks: known when all have been seen
       subblocks_[parts[0]].insert(*rest++);

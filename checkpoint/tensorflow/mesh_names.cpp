@@ -6,6 +6,7 @@
 #include <optional>
 #include <regex>
 
+#include "checkpoint/checkpoint_reader.h"
 #include "runtime/base/check.h"
 
 namespace quintet::tensorflow {
@@ -109,8 +110,8 @@ std::map<std::string, std::string> mesh_to_ours(const std::vector<std::string>& 
     else if (!ours)
       unknown.push_back(name);
     else
-      mapped[name] =
-          slot.empty() ? "target/" + *ours : fmt::format("state/param_states/{}/{}", *ours, slot);
+      mapped[name] = slot.empty() ? parameter_key(*ours)
+                                  : fmt::format("state/param_states/{}/{}", *ours, slot);
   }
   constexpr size_t kShown = 3;
   const auto shown = unknown.begin() + static_cast<int64_t>(std::min(unknown.size(), kShown));

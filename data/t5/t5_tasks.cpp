@@ -136,6 +136,9 @@ void add_unsupervised(Adder& add) {
     add({.name = std::string("c4_v220_") + objective,
          .tfds_name = "c4/en:2.2.0",
          .preprocessors = {text_as_targets, kTokenize, kCache, {objective}, kAppendEos}});
+  add({.name = "the_pile_span_corruption",  // of t5x/contrib/gpu
+       .tfds_name = "ThePile:1.0.0",
+       .preprocessors = {text_as_targets, kTokenize, kCache, {"span_corruption"}, kAppendEos}});
   const auto add_unsupervised_task = [&](const std::string& name, const std::string& tfds_name) {
     add({.name = name,
          .tfds_name = tfds_name,
@@ -233,8 +236,10 @@ void add_glue(Adder& add) {
       {"wnli", {"not_entailment", "entailment"}},
       {"ax", three, {}, "mnli", {}, true},
   };
-  for (const Benchmark& benchmark : benchmarks)
+  for (const Benchmark& benchmark : benchmarks) {
     add_benchmark(add, "glue", "1.0.0", "v002", benchmark, false);
+    add_benchmark(add, "glue", "2.0.0", "v2", benchmark, false);  // of t5x/contrib/gpu
+  }
 }
 
 void add_super_glue(Adder& add) {

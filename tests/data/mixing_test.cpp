@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <tuple>
 
 #include "data/t5/sentinels.h"
 #include "data/tasks/mixing_rates.h"
@@ -259,6 +260,23 @@ TEST_F(GinMixtures, T5sOwnTasksAndMixturesAreBuiltIn) {
       }
     }
   }
+}
+
+/// t5x/contrib/gpu/scripts_gpu/seqio_tasks.py: T5's tasks of other data sets.
+TEST_F(GinMixtures, TasksOfT5xsContribGpuAreBuiltIn) {
+  const TaskRegistry tasks = tasks_of(
+      "import seqio\nimport t5.data.mixtures\n"
+      "VOCABULARY = @seqio.ByteVocabulary()\nseqio.ByteVocabulary.extra_ids = 100");
+  const auto parts = [&](const std::string& name) {
+    const auto provider = tasks.get(name);
+    const auto& config = dynamic_cast<const Task&>(*provider).config();
+    return std::tuple(config.preprocessors.size(), config.metric_fns.size(),
+                      static_cast<bool>(config.postprocess_fn), config.output_features.size());
+  };
+  EXPECT_EQ(parts("the_pile_span_corruption"), parts("c4_v220_span_corruption"));
+  for (const std::string set : {"cola", "sst2", "mrpc", "qqp", "stsb", "mnli", "mnli_mismatched",
+                                "mnli_matched", "qnli", "rte", "wnli", "ax"})
+    EXPECT_EQ(parts("glue_" + set + "_v2"), parts("glue_" + set + "_v002")) << set;
 }
 
 TEST_F(GinMixtures, T5sVocabularyThatIsNotHereIsAnErrorWithAWayOut) {

@@ -83,8 +83,21 @@ def test_a_second_run_says_so_and_others_are_refused(folder):
     assert files(folder / "cache") != before
     nearest = quintet("cache", task[0], "--tasks=word:all", out, expect=2)
     assert "words:all" in nearest.err, nearest
+    one_of_two = quintet("cache", task[0], "--tasks=words:.*,word:all", out, expect=2)
+    assert "'word:all'" in one_of_two.err, one_of_two
     (folder / "cache" / "words" / "all" / "COMPLETED").unlink()
     assert "no completed cache" in quintet("cache", *task, out, expect=3).err
+
+
+def test_without_tasks_it_is_told_how_to_name_them(folder):
+    out = f"--output_cache_dir={folder / 'cache'}"
+    for flags in ([], [write_task(folder)[0], "--excluded_tasks=.*"]):
+        error = quintet("cache", *flags, out, expect=2).err
+        assert "no task is chosen; name built-in ones with --tasks=" in error and "seqio.TaskRegistry.tasks" in error, error
+        assert ("the gin files define words:all" in error) == bool(flags), error
+    assert "'words_all'" in quintet("cache", "--tasks=words_all,words", out, expect=2).err
+    quintet("cache", "--alsologtostderr", "--only_check_args", out)
+    assert not (folder / "cache").exists()
 
 
 def test_killed_runs_go_on_and_end_the_same(folder):

@@ -1,5 +1,6 @@
 """Evaluation through the program: metrics of predictions and of scores, seqio's files, the same values from `eval`."""
 
+import collections
 import fcntl
 import json
 import select
@@ -65,6 +66,8 @@ def test_training_writes_seqios_files(folder):
     right = sum(result["prediction"] == result["target"] for result in results)
     assert abs(metrics[0]["accuracy"] - 100 * right / 11) < 1e-9
     assert list((logs / "judged").glob("events.out.tfevents.*"))
+    written = {name for record in lines(folder / "run/metrics.jsonl") if record.get("run") == "train" for name in record}
+    assert {f"timing/{name}" for name in ("evaluate_seconds", "train_iter_warmup", "compilation_seconds")} <= written, written
 
     # `eval` gives the same numbers on stdout and the same files.
     done = quintet("eval", f"--model_dir={folder}/run", f"--output_dir={folder}/again")
@@ -81,6 +84,79 @@ def test_training_writes_seqios_files(folder):
     assert kept == ((folder / "run/config.gin").read_bytes(), (folder / "run/model-info.txt").read_bytes())
     refused = quintet("eval", f"--model_dir={folder}/run", "--quantize=int8", expect=2).err
     assert "scores, which are computed in float32" in refused, refused
+
+
+CHOICE = """
+from __gin__ import dynamic_registration
+import seqio
+from quintet import data
+from t5.data import preprocessors
+from t5.data import postprocessors
+from t5.evaluation import metrics
+
+data.JsonlDataSource.split_to_filepattern = {{'validation': '{file}'}}
+seqio.Feature.vocabulary = @seqio.ByteVocabulary()
+inputs/data.texts_of.key = 'prefix'
+targets/data.texts_of.key = 'suffix'
+data.one_hot_of.key = 'label'
+data.one_hot_of.num_classes = 2
+preprocessors.rank_classification:
+  inputs_fn = @inputs/data.texts_of
+  targets_fn = @targets/data.texts_of
+  is_correct_fn = @data.one_hot_of
+choice/seqio.Task:
+  name = 'choice'
+  source = @data.JsonlDataSource()
+  preprocessors = [@preprocessors.rank_classification, @seqio.preprocessors.tokenize, @seqio.preprocessors.append_eos]
+  output_features = {{'inputs': @seqio.Feature(), 'targets': @seqio.Feature()}}
+  postprocess_fn = @postprocessors.rank_classification
+  metric_fns = [@metrics.rank_classification]
+summary/seqio.Task:
+  name = 'summary'
+  source = @words/data.JsonlDataSource()
+  preprocessors = [@seqio.preprocessors.tokenize, @seqio.preprocessors.append_eos]
+  output_features = {{'inputs': @seqio.Feature(), 'targets': @seqio.Feature()}}
+  metric_fns = [@metrics.rouge_mean]
+words/data.JsonlDataSource.split_to_filepattern = {{'train': '{texts}', 'validation': '{texts}'}}
+metrics.rouge_mean.score_keys = ('rouge1',)
+metrics.rouge_mean.tokenizer = @seqio.ByteVocabulary()
+seqio.TaskRegistry.tasks = [@choice/seqio.Task(), @summary/seqio.Task()]
+seqio.JSONLogger.write_n_results = None
+"""
+
+
+def run_with_tasks(folder, steps, *more):
+    (folder / "choice.gin").write_text(CHOICE.format(file=folder / "pairs.jsonl", texts=folder / "texts.jsonl"))
+    quintet(*tiny(folder / "run", steps, f"--gin_file={folder}/choice.gin", *more))
+
+
+def test_a_model_chooses_among_texts(folder):
+    labels = [1, 1, 0, 1, 1, 0, 1]
+    (folder / "pairs.jsonl").write_text("".join(
+        json.dumps({"prefix": [f"{i} is ", f"{i} was "], "suffix": ["wet", "a cow"], "label": label}) + "\n"
+        for i, label in enumerate(labels)))
+    run_with_tasks(folder, 4)
+    quintet("infer", f"--model_dir={folder}/run", "--task=choice", "--split=validation", "--mode=score", f"--output_dir={folder}/scores")
+    scores = [line["score"] for file in (folder / "scores").glob("choice*-of-00001") for line in lines(file)]
+    assert len(scores) == 2 * len(labels), scores
+    chosen = [int(wrong > right) for right, wrong in zip(scores[::2], scores[1::2])]
+    want = 100 * sum(a == b for a, b in zip(chosen, labels)) / len(labels)
+    got = json.loads(quintet("eval", f"--model_dir={folder}/run", "--task=choice", "--split=validation").out.splitlines()[-1])
+    assert want not in (0, 50, 100) and abs(got["accuracy"] - want) < 1e-4, (got, want)
+
+
+def test_rouge_counts_the_tokens_of_a_vocabulary(folder):
+    (folder / "texts.jsonl").write_text("".join(json.dumps({"inputs": f"{i}", "targets": "éa bc " * i}) + "\n" for i in range(1, 5)))
+    run_with_tasks(folder, 60, "--gin.TASK='summary'", "--gin.WARMUP_STEPS=5")
+    got = json.loads(quintet("eval", f"--model_dir={folder}/run", "--task=summary", "--split=validation",
+                             f"--output_dir={folder}/out").out.splitlines()[-1])
+    answers = lines(folder / "out/inference_eval/summary-000060.jsonl")
+    assert len(answers) == 4
+    f_measures = []
+    for answer in answers:
+        wanted, found = (collections.Counter(answer[key].encode()) for key in ("target", "prediction"))
+        f_measures.append(200 * (wanted & found).total() / (wanted.total() + found.total()))
+    assert sum(f_measures) > 0 and abs(got["rouge1"] - sum(f_measures) / 4) < 1e-4, (got, f_measures)
 
 
 def test_the_number_of_results_and_of_examples_can_be_limited(folder):

@@ -86,6 +86,19 @@ def test_num_decodes_of_the_model_wins_as_in_t5x(folder):
     assert "bind that" in refused.err, refused
 
 
+def test_default_decoder_params_hold_where_the_method_binds_none(folder):
+    run, file = trained(folder), questions(folder, 2)
+    model = "models.EncoderDecoderModel"
+    params = [f"--gin.{model}.default_decoder_params=@models.DecoderParams()", "--gin.models.DecoderParams.num_decodes=2",
+              "--gin.models.DecoderParams.return_all_decodes=True", f"--gin.{model}.decode_fn=@decoding.beam_search"]
+    for name, bound, decodes in (("default", [], 2), ("bound", [f"--gin.{model}.predict_batch_with_aux.num_decodes=3"], 3)):
+        out, _ = infer(folder, run, name, f"--input={file}", *params, *bound)
+        assert {len(answer["prediction"]) for answer in lines(one_result(out))} == {decodes}, name
+    one = f"--gin.{model}.predict_batch_with_aux.return_all_decodes=False"
+    out, _ = infer(folder, run, "best", f"--input={file}", *params, one)
+    assert all(isinstance(answer["prediction"], str) for answer in lines(one_result(out)))
+
+
 def test_ranks_and_chunks_change_nothing_and_shards_partition(folder):
     run, file = trained(folder), questions(folder)
     whole, _ = infer(folder, run, "whole", f"--input={file}", "--batch_size=2")

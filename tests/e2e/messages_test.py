@@ -139,6 +139,55 @@ def test_flags_of_other_launchers_act_or_say_that_they_do_not(folder):
     assert '"step": 4' in result.out or '"step":4' in result.out, result
     assert "quintet plan" in quintet("train", "--run_mode", "precompile", expect=2).err
     assert "--run_mode" in quintet("train", "--run_mode=nothing", "--gin.A=1", expect=2).err
+    (folder / "questions.jsonl").write_text('{"inputs": "4"}\n')
+    quintet("train", "--run_mode", "infer", f"--model_dir={folder}/run", f"--input={folder}/questions.jsonl", f"--output_dir={folder}/out")
+    assert list((folder / "out").glob("*.COMPLETED"))
+
+
+def test_a_dry_run_of_any_mode_prints_its_configuration(folder):
+    run = [f"--model_dir={folder}/run", f"--output_dir={folder}/none"]
+    quintet(*tiny(folder / "run", 3))
+    for mode in ("eval", "infer"):
+        assert "emb_dim = 16" in quintet("train", f"--run_mode={mode}", *run, "--dry_run").out, mode
+    gin = folder / "infer.gin"
+    gin.write_text("include 'quintet/byte_tiny.gin'\ninclude 't5x/configs/runs/infer.gin'\n")
+    bound = {"DROPOUT_RATE": 0.0, "TRAIN_STEPS": 1, "MIXTURE_OR_TASK_NAME": "'number_words'", "CHECKPOINT_PATH": f"'{folder}/nowhere'",
+             "TASK_FEATURE_LENGTHS": "{'inputs': 8, 'targets': 8}", "INFER_OUTPUT_DIR": f"'{folder}/none'"}
+    flags = [f"--gin.{name}={value}" for name, value in bound.items()]
+    assert "infer_script.infer" in quintet("infer", f"--gin_file={gin}", *flags, "--dry_run").out
+    assert not (folder / "none").exists()
+
+
+def test_flags_of_absl_act_or_say_that_they_do_not(folder):
+    run = tiny(folder / "run", 2)
+    result = quintet(*run, "--run_with_pdb", "--nopdb", "--pdb_post_mortem", "--run_with_profiling", "--profile_file=x",
+                     "--use_cprofile_for_profiling", "--only_check_args")
+    assert "--pdb, --pdb_post_mortem, --run_with_pdb, --run_with_profiling, --use_cprofile_for_profiling, --profile_file: " \
+           "without effect; no Python is run" in result.err, result
+    assert not (folder / "run").exists()  # --only_check_args
+    assert "--helpxml" in quintet(*run, "--helpxml", expect=2).err
+    shown = quintet("train", "--help").out
+    for flag in ("--helpfull", "--helpshort"):
+        assert quintet("train", flag).out == shown, flag
+
+
+def test_a_flagfile_stands_for_its_flags(folder):
+    (folder / "more.flags").write_text("--gin.TRAIN_STEPS=3\n")
+    (folder / "run.flags").write_text("# of this run\n// and of others\n\n" + "\n".join(tiny(folder / "run", 2)[1:]) +
+                                      f"\n  --flagfile={folder}/more.flags\n")
+    printed = quintet("train", "--flagfile", folder / "run.flags", "--dry_run").out
+    assert "total_steps = %TRAIN_STEPS" in printed and "TRAIN_STEPS = 3" in printed, printed
+    assert "cannot be read" in quintet("train", f"--flagfile={folder}/none.flags", expect=2).err
+    (folder / "more.flags").write_text(f"--flagfile={folder}/run.flags\n")
+    assert "run.flags: names itself" in quintet("train", f"--flagfile={folder}/run.flags", expect=2).err
+
+
+def test_flags_that_undefok_names_are_ignored_where_unknown(folder):
+    run = [*tiny(folder / "run", 2), "--only_check_args"]
+    quintet(*run, "--undefok=new,newer", "--new=1", "--nonewer", "--newer")
+    assert "--newest" in quintet(*run, "--undefok=new,newer", "--newest", expect=2).err
+    # A flag that is known keeps its meaning.
+    assert "mpirun -n 4" in quintet(*run, "--undefok=process_count", "--process_count=4", expect=2).err
 
 
 def help_on_a_terminal(verb, columns):

@@ -157,6 +157,27 @@ def test_eval_and_infer_take_the_same_rules(folder):
         assert "not read from the checkpoint and have initial values: encoder/layers_1/" in seeded.err, seeded
 
 
+def test_a_path_is_a_checkpoint_a_folder_of_them_or_none(folder):
+    quintet(*tiny(folder / "run", 4, *saving(period=2)))
+    for name, path, mode, step in (("a", "run", "latest", 4), ("b", "run/checkpoint_2", "latest", 2), ("c", "run/checkpoint_2", "specific", 2)):
+        result = quintet(*tiny(folder / name, 5, *restoring(folder / path, mode=mode)))
+        assert f"starting from {folder}/run/checkpoint_{step}, step {step}" in result.err, result
+    scratch = quintet(*tiny(folder / "d", 2, RESTORE, "--gin.utils.RestoreCheckpointConfig.path=[]"))
+    assert "starting from" not in scratch.err and "step 0 of 2" in scratch.err, scratch
+    for error, *flags in (("path is required; [] starts from scratch", RESTORE), ("is for evaluation", *restoring(folder / "run", mode="all")),
+                          ("'latest', 'specific' or 'all', found 'lates'", *restoring(folder / "run", mode="lates"))):
+        assert error in quintet(*tiny(folder / "e", 5, *flags), expect=2).err, error
+    (folder / "empty").mkdir()
+    for path in ("empty", "run/checkpoint_3"):
+        assert f"{folder}/{path}: this is" in quintet(*tiny(folder / "e", 5, *restoring(folder / path)), expect=3).err
+    for mode, steps in (("all", [0, 2, 4]), ("latest", [4])):
+        ask, out = asking(folder, "evaluate", folder / "run", f"--gin.utils.RestoreCheckpointConfig.mode='{mode}'")
+        assert [json.loads(line)["step"] for line in quintet(*ask).out.splitlines()] == steps, mode
+    for verb in ("evaluate", "infer"):
+        ask, out = asking(folder, verb, folder / "run", "--gin.utils.RestoreCheckpointConfig.path=[]")
+        assert "expected a checkpoint or a folder of them, found none" in quintet(*ask, expect=2).err
+
+
 def test_a_restored_dtype_rounds(folder):
     quintet(*tiny(folder / "run", 2))
     exact, out = asking(folder, "infer", folder / "run")

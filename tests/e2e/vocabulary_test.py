@@ -192,6 +192,10 @@ def test_task_and_model_must_have_the_same_vocabulary(folder):
     for verb in (["eval"], ["infer", "--output_dir=answers"]):
         result = quintet(*verb, "--model_dir=same", "--task=number_words", expect=2, cwd=folder)
         assert "task 'number_" in result.err and "different vocabularies" in result.err, result
+    # Also where the model has not even ids for the other vocabulary.
+    few = ["--gin.network.T5Config.vocab_size=200", "--gin.models.EncoderDecoderModel.input_vocabulary=@few/seqio.PassThroughVocabulary()",
+           "--gin.models.EncoderDecoderModel.output_vocabulary=@few/seqio.PassThroughVocabulary()", "--gin.few/seqio.PassThroughVocabulary.size=200"]
+    assert "different vocabularies" in quintet(*tiny("few", 4, *task, *few), expect=2, cwd=folder).err
 
 
 def test_ids_beyond_the_models_are_refused(folder):

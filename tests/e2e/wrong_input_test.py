@@ -47,6 +47,13 @@ def test_configurations(folder):
     refuses(2, ["--mesh=data"], *small, "--mesh=data")
 
 
+def test_a_decode_function_that_is_none_is_found_before_the_first_step(folder):
+    decoding = ["--gin.train_script.train.infer_eval_dataset_cfg=@infer_eval/utils.DatasetConfig()",
+                "--gin.models.EncoderDecoderModel.decode_fn=@seqio.Task"]
+    refuses(2, ["decode_fn", "use @decoding.beam_search"], *tiny(folder / "run", 10, *decoding))
+    assert not steps_of(folder / "run")
+
+
 def test_flags_that_nothing_reads(folder):
     run = folder / "run"
     refuses(2, ["--gin.TRIAN_STEPS", "'TRAIN_STEPS'"], *tiny(run, 10, "--gin.TRIAN_STEPS=5"))

@@ -211,7 +211,7 @@ void read_model(const gin::Config& config, const std::string& name) {
   converter_for(*model, {});
   configured_decode_fn(*model, decoder_only);
   const gin::Arguments predict = config.arguments(name + ".predict_batch_with_aux");
-  predict.get<bool>("return_all_decodes");
+  predict.get<std::optional<bool>>("return_all_decodes");
   if (!decoder_only) predict.get<bool>("prompt_with_targets");
   config.arguments(name + ".score_batch").get<bool>("return_intermediates");
 }

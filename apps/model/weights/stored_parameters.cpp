@@ -8,7 +8,7 @@ namespace {
 
 TensorRegion region_of(const CheckpointReader& checkpoint, const std::string& name,
                        const std::optional<decoding::ParameterPart>& part) {
-  const auto found = checkpoint.tensors().find("target/" + name);
+  const auto found = checkpoint.tensors().find(parameter_key(name));
   QT_CHECK_AS(ExitCode::kData, found != checkpoint.tensors().end(),
               "{}: has no parameter {}; does config.gin belong to it?",
               checkpoint.folder().string(), name);
@@ -32,7 +32,7 @@ struct Kept {
 HostArray read_part(const CheckpointReader& checkpoint, const std::string& name,
                     const decoding::ParameterPart& part, Kept& kept) {
   constexpr int64_t kMostElements = 64 << 20;
-  const auto found = checkpoint.tensors().find("target/" + name);
+  const auto found = checkpoint.tensors().find(parameter_key(name));
   int64_t elements = 1;
   if (found != checkpoint.tensors().end())
     for (const int64_t size : found->second.shape) elements *= size;

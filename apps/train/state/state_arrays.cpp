@@ -22,7 +22,7 @@ StateSlices to_slices(Trainer& trainer, const std::string& dtype) {
     out.slices.push_back({array.name, view.dtype, global_shape_of(view), origin_of(view),
                           shape_of(view), static_cast<const std::byte*>(view.pointer)});
     out.mesh_axes.push_back(array.mesh_axes);
-    const bool is_rounded = dtype == "bfloat16" && array.name.starts_with("target/");
+    const bool is_rounded = dtype == "bfloat16" && array.name.starts_with(kParameterPrefix);
     if (is_rounded || !array.device->is_cpu()) {
       HostArray copy = host_copy(array);
       out.copies.push_back(is_rounded ? rounded(std::move(copy), DType::bf16) : std::move(copy));
