@@ -52,12 +52,19 @@ std::string state_json_of(const ModelSource& source) {
       .dump();
 }
 
+std::optional<t5x::Stacking> stacking_of(const ConversionFlags& flags, const ModelSource& source) {
+  if (!flags.scan_axis) return std::nullopt;
+  const LayerConfig& layer = source.trained.model->model->spec().decoder.layer;
+  return t5x::Stacking{*flags.scan_axis, layer.num_heads};
+}
+
 WriteRequest request_of(const ConversionFlags& flags, const ModelSource& source,
                         const WriteFormat& format) {
   WriteRequest request;
   request.folder = NewFolder::prepared_path(flags.destination);
   request.step = source.reader->step();
   request.tensors = tensors_for(*source.reader, format, flags.weights());
+  request.stacking = stacking_of(flags, source);
   if (!flags.shard_size.empty())
     request.shard_bytes = bytes_of_size("--shard_size", flags.shard_size);
   if (format.is_run_directory) {
@@ -98,6 +105,11 @@ void ConversionFlags::add_to(CLI::App& app) {
          "--shard_size", shard_size,
          "with --to=hf: largest size of a weights file, such as 5GB, 500MB or 2GiB; default: 50GB")
       ->group(kGroup);
+  app.add_option("--scan_axis", scan_axis,
+                 "with --to=t5x: all layers of a stack in one array, as scalable_t5 has them with "
+                 "scan_layers, along this axis; 1 is its param_scan_axis")
+      ->group(kGroup)
+      ->check(CLI::Range(0, 1));
   app.add_flag("--check", check,
                "compute logits with both models and print their largest difference")
       ->group(kGroup);
@@ -116,6 +128,10 @@ void ConversionFlags::check_with(bool quantizes) const {
   QT_CHECK(!requested() || shard_size.empty() || !write_format_named(format).is_run_directory,
            "--shard_size={}: files of weights are divided so in Hugging Face directories alone",
            shard_size);
+  QT_CHECK(
+      !scan_axis || format == "t5x",
+      "--scan_axis={}: T5X's networks alone have all layers in one array; it goes with --to=t5x",
+      *scan_axis);
 }
 
 std::optional<DType> ConversionFlags::weights() const {
@@ -141,11 +157,14 @@ void convert_model(const ConversionFlags& flags, const gin::CommandLine& gin_lin
   Ranks ranks(flags.ranks);
   ranks.agree_on("build", build_text());
   ranks.agree_on("command line",
-                 fmt::format("{} {} --to={} --dtype={} --shard_size={}", flags.source,
-                             flags.destination, flags.format, flags.dtype, flags.shard_size));
+                 fmt::format("{} {} --to={} --dtype={} --shard_size={} --scan_axis={}",
+                             flags.source, flags.destination, flags.format, flags.dtype,
+                             flags.shard_size, flags.scan_axis.value_or(-1)));
   ranks.open(Device::current());
-  const ModelSource source =
+  ModelSource source =
       open_model_source(flags.source, gin_line, format.is_run_directory || flags.check);
+  if (const auto stacking = stacking_of(flags, source))
+    source.reader = t5x::stacked(source.reader, *stacking);
   const std::shared_ptr<HostGroup> together = ranks.writers();
   HostGroup alone;
   HostGroup& hosts = together ? *together : alone;

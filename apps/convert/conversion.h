@@ -18,6 +18,7 @@ namespace quintet {
 
 struct ConversionFlags {
   std::string source, destination, format, dtype, shard_size;
+  std::optional<int> scan_axis;
   bool check = false;
   RankFlags ranks;
 

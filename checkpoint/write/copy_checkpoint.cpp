@@ -43,7 +43,8 @@ void read_converted(const CheckpointReader& from, const std::string& name, DType
 
 /// Throws unless the checkpoint holds this host's tensors as they were written, and no others than all.
 void read_back(const WriteRequest& request, const std::map<std::string, uint32_t>& crcs) {
-  const auto written = open_checkpoint(request.folder);
+  auto written = open_checkpoint(request.folder);
+  if (request.stacking) written = t5x::stacked(written, *request.stacking);
   const auto fail_on = [&](const std::string& name, const std::string& what) {
     fail(ExitCode::kDisk, "{}: tensor '{}' {} when it was read back: failing disk or memory?",
          request.folder.string(), name, what);

@@ -12,6 +12,7 @@
 
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/huggingface/config.h"
+#include "checkpoint/t5x/stacks.h"
 
 namespace quintet {
 
@@ -24,6 +25,7 @@ struct WriteRequest {
   int64_t step = 0;
   std::string run_id = {}, state_json = "{}";      // native
   std::optional<huggingface::Config> config = {};  // hf
+  std::optional<t5x::Stacking> stacking = {};      // t5x: what `from` was made with
   int64_t shard_bytes = int64_t{50'000'000'000};   // hf: of a file, as transformers 5
 };
 

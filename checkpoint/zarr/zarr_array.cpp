@@ -84,7 +84,7 @@ Array::Array(std::string_view metadata, Chunks chunks, std::string where)
   chunk_shape_ = json["chunks"].as_ints();
   codec_ = codec_from(json["compressor"], where_);
   QT_CHECK_AS(ExitCode::kData, json["filters"].is_null() || json["filters"].size() == 0,
-              "{}: has filters, which are not read", where_);
+              "{}: has filters, which are not read; store the array again without", where_);
   const std::string order = json["order"].as_string();
   QT_CHECK_AS(ExitCode::kData, order == "C" || order == "F", "{}: order '{}', expected 'C' or 'F'",
               where_, order);

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <regex>
 
 #include "checkpoint/arrays/file_tensor.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "checkpoint/t5x/layers.h"
+#include "checkpoint/t5x/stacks.h"
 #include "checkpoint/t5x/t5x_reader.h"
 #include "tests/checkpoint/foreign.h"
 #include "tests/checkpoint/t5x_files.h"
@@ -264,6 +266,81 @@ TEST(T5xLayers, OfSubblocksFollowOneAnother) {
   EXPECT_NE(small.problem().find("subblock without a number"), std::string::npos);
 }
 
+/// What T5X stores of a scanned network comes again from a layer each.
+TEST(T5xStacks, AreTheInverseOfLayers) {
+  constexpr int64_t kHeads = 2;
+  std::vector<std::pair<fs::path, int>> stored;
+  for (const auto& [folder, values] : fixtures("t5x"))
+    if (folder.string().find("scalable_t5") != std::string::npos) stored.emplace_back(folder, 1);
+  for (const char* name : {"scanned", "scanned_adamw", "scanned_axis_0"})
+    stored.emplace_back(testing::fixture_root() / "t5x" / name / "checkpoint_3",
+                        std::string(name).ends_with("_0") ? 0 : 1);
+  ASSERT_EQ(stored.size(), 4u);
+  for (const auto& [folder, axis] : stored) {
+    SCOPED_TRACE(folder);
+    const HostArrays want = testing::read_all(t5x::Reader(folder));
+    const auto layers = open_checkpoint(folder);
+    const auto reader = t5x::stacked(layers, {.axis = axis, .heads = kHeads});
+    const HostArrays got = testing::read_all(*reader);
+    EXPECT_LT(got.size(), layers->tensors().size());
+    for (const auto& [name, array] : got)
+      if (want.contains(name))
+        EXPECT_TRUE(testing::same_state({{name, array}}, {{name, want.at(name)}}));
+      else
+        ADD_FAILURE() << name;
+    for (const auto& [name, array] : want)
+      EXPECT_TRUE(got.contains(name) || array.shape == std::vector<int64_t>{1}) << name;
+    testing::check_regions(*reader, got);
+    EXPECT_EQ(reader->step(), 3);
+  }
+}
+
+TEST(T5xStacks, RefuseWhatScannedNetworksHaveNotByName) {
+  const auto problem = [](const fs::path& folder) -> std::string {
+    try {
+      t5x::stacked(open_checkpoint(folder), {.axis = 1, .heads = 2});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ExitCode::kUsage) << error.what();
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(problem(testing::fixture_root() / "checkpoint/t5_1_1/t5x")
+                .find("relpos_bias/rel_embedding' is shared by all layers"),
+            std::string::npos);
+  EXPECT_NE(problem(testing::fixture_root() / "huggingface/switch").find("experts"),
+            std::string::npos);
+  const Small small;
+  const auto write = [&](const char* second, int64_t width) {
+    const auto layer = [](int64_t n) {
+      const std::string kernel =
+          pack::array("float32", {1, n}, std::string(static_cast<size_t>(4 * n), '\0'));
+      return pack::dict({{"mlp", pack::dict({{"wi", pack::dict({{"kernel", kernel}})}})}});
+    };
+    const std::string layers = pack::dict({{"layers_0", layer(2)}, {second, layer(width)}});
+    small.write("checkpoint", pack::dict({{"target", pack::dict({{"encoder", layers}})}}));
+    return problem(small.path());
+  };
+  EXPECT_NE(write("layers_2", 2).find("is not of every layer"), std::string::npos);
+  EXPECT_NE(write("layers_1", 3).find("is not as that of other layers"), std::string::npos);
+  EXPECT_EQ(write("layers_1", 2), "");
+}
+
+/// flaxformer's trees as T5X saves them (tests/oracles/gen_flaxformer.py): no array is other than it was.
+TEST(T5xReader, ReadsFlaxformersTreesBitForBit) {
+  const std::vector<fs::path> folders = fixture_folders("flaxformer");
+  ASSERT_FALSE(folders.empty());
+  for (const fs::path& folder : folders) {
+    SCOPED_TRACE(folder);
+    const HostArrays want = read_safetensors(folder / "values.safetensors");
+    EXPECT_TRUE(testing::same_state(
+        testing::read_all(t5x::Reader(folder / "checkpoint_2" / "checkpoint")), want));
+    const auto layers = open_checkpoint(folder);
+    EXPECT_EQ(layers->step(), 2);
+    EXPECT_TRUE(layers->tensors().contains("target/encoder/layers_1/attention/out/kernel"));
+  }
+}
+
 TEST(T5xReader, ReadsTreesOfEveryWriter) {
   const Small small;
   const std::string a = pack::array("float32", {2}, testing::floats({1, 2}));
@@ -306,6 +383,31 @@ TEST(T5xReader, ReadsTreesOfEveryWriter) {
   // The file alone, whatever its name.
   fs::rename(small.path() / "checkpoint", small.path() / "test_t5_tiny.checkpoint_0");
   EXPECT_EQ(open_checkpoint(small.path() / "test_t5_tiny.checkpoint_0")->tensors().size(), 1u);
+}
+
+/// What neither T5X nor Orbax writes of zarr is named, with what to do.
+TEST(RefusedT5x, OtherZarrByName) {
+  const auto problem_of = [](const std::string& file, const std::string& text) {
+    const Small small;
+    small.write("target.b/" + file, text);
+    return small.problem();
+  };
+  const auto array = [](const std::string& compressor) {
+    return testing::zarray("<f4", "[3,3]", "[2,2]", compressor);
+  };
+  const std::string filters = std::regex_replace(
+      array(testing::kGzip), std::regex("\"filters\":null"), R"("filters":[{"id":"delta"}])");
+  for (const auto& [file, text, what, advice] :
+       {std::tuple(".zarray", array(R"({"id":"blosc","cname":"lz4"})"),
+                   "compressor 'blosc' is not read", "store the array again"),
+        {".zarray", array(R"({"id":"bz2"})"), "compressor 'bz2' is not read", "gzip"},
+        {".zarray", filters, "has filters", "store the array again without"},
+        {"zarr.json", R"({"zarr_format":3})", "is of zarr format 3", "store it as that"}}) {
+    const std::string problem = problem_of(file, text);
+    EXPECT_NE(problem.find(what), std::string::npos) << problem;
+    EXPECT_NE(problem.find(advice), std::string::npos) << problem;
+    EXPECT_NE(problem.find("target.b"), std::string::npos) << problem;
+  }
 }
 
 TEST(RefusedT5x, WhatIsMissingOrOutside) {

@@ -42,6 +42,24 @@ def test_a_model_answers_the_same_in_every_format(folder):
     assert json.loads((folder / "2-hf" / "generation_config.json").read_text())["eos_token_id"] == 1
 
 
+def test_layers_in_one_array_and_apart_again(folder):
+    source = KINDS / "umt5"
+    for axis in (0, 1):
+        stacked, again = folder / f"stacked_{axis}", folder / f"again_{axis}"
+        done = quintet("convert", source, stacked, "--to=t5x", f"--scan_axis={axis}", "--check")
+        assert json.loads(done.out)["largest_difference"] == 0, done
+        names = [path.name for path in stacked.glob("checkpoint_*/*")]
+        assert "target.encoder.encoder.attention.query.kernel" in names and not any("layers_0" in name for name in names), names
+        quintet("convert", stacked, again, "--to=native")
+        assert "layers_0" in quintet("inspect", next(again.glob("checkpoint_*"))).out
+        quintet("convert", again, folder / f"hf_{axis}", "--to=hf")
+        same = quintet("inspect", source, folder / f"hf_{axis}").out
+        assert "64 tensors have the same numbers, 0 have others, 0 differ" in same, same
+    refused = quintet("convert", KINDS / "t5_1_1", folder / "shared", "--to=t5x", "--scan_axis=1", expect=2)
+    assert "is shared by all layers" in refused.err and not (folder / "shared").exists(), refused
+    assert "--to=t5x" in quintet("convert", source, folder / "no", "--to=hf", "--scan_axis=1", expect=2).err
+
+
 def test_rounded_weights_are_distinguished(folder):
     done = quintet("convert", KINDS / "t5_1_0", folder / "half", "--to=hf", "--dtype=bfloat16", "--check")
     assert 0 < json.loads(done.out)["largest_difference"] < json.loads(done.out)["largest_logit"] / 10, done
