@@ -14,8 +14,9 @@ InferenceRanks::InferenceRanks(const Ranks& ranks, int64_t model_ranks)
   if (model_ranks == 1) return;
   QT_CHECK(
       Device::current().is_cpu(),
-      "num_partitions = {}: tensor-parallel decoding computes on CPUs; on GPUs leave it at 1, so "
-      "that every rank has the whole model and ranks share the examples",
+      "{} ranks would hold a model together: tensor-parallel decoding computes on CPUs, and on a "
+      "GPU a rank has the whole model; start generate and serve once, leave num_partitions of "
+      "eval and infer at 1",
       model_ranks);
   const int first = ranks.rank() / size_ * size_;
   const std::vector<std::string>& hosts = ranks.session().hosts();
