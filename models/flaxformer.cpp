@@ -52,6 +52,7 @@ struct MoeDef {
 };
 struct RouterWeights {
   double stddev = 2e-2;
+  bool use_bias = true;
 };
 struct LayerDef {
   AttentionDef attention;
@@ -224,10 +225,12 @@ void add_attention_and_mlp(Registry& r) {
 }
 
 gin::Value router(const Arguments& a, Router kind) {
+  const auto weights = a.get<RouterWeights>("router_weights");
   RouterConfig c{.kind = kind,
                  .ignore_padding_tokens = a.get<bool>("ignore_padding_tokens"),
                  .jitter_noise = a.get<double>("jitter_noise"),
-                 .weights_stddev = a.get<RouterWeights>("router_weights").stddev};
+                 .weights_stddev = weights.stddev,
+                 .use_bias = weights.use_bias};
   if (kind != Router::experts_choose) {
     c.num_selected_experts = a.get<int64_t>("num_selected_experts");
     c.batch_prioritized_routing = a.get<bool>("batch_prioritized_routing");
@@ -274,10 +277,12 @@ void add_moe(Registry& r) {
         optional_params({"use_bias", "dtype", "kernel_init", "bias_init", "precision", "axis",
                          "kernel_axis_names", "reshape_kernel"}),
         [](const Arguments& a) {
-          QT_CHECK(a.has("use_bias") && !a.get<bool>("use_bias"),
-                   "routing.RouterWeights.use_bias: routers have no bias here; bind False");
+          const bool use_bias = !a.has("use_bias") || a.get<bool>("use_bias");
+          QT_CHECK(!use_bias || !a.has("bias_init") || a.value("bias_init").is_none(),
+                   "{}: biases of routers begin at 0 here; leave it out",
+                   a.where("bias_init").text);
           return object(RouterWeights{
-              initial_of(a, "kernel_init", "normal").value_or(Initial{"", 2e-2}).scale});
+              initial_of(a, "kernel_init", "normal").value_or(Initial{"", 2e-2}).scale, use_bias});
         });
   const std::vector<Param> common = {
       {"router_weights"}, {"jitter_noise"}, {"dtype"}, {"ignore_padding_tokens"}};

@@ -137,9 +137,11 @@ MoeLayer::MoeLayer(const Scope& scope, const LayerConfig& config, const MoeConfi
         .param("kernel", {expert, in, out},
                normal_initializer(std::sqrt(config.init_scale / static_cast<double>(in.size))));
   };
-  router_ = (scope / "router" / "router_weights" / "w")
-                .param("kernel", {embed, {axis::kUnmodeled, experts}},
-                       normal_initializer(moe.router.weights_stddev));
+  const Scope router = scope / "router" / "router_weights" / "w";
+  router_ = router.param("kernel", {embed, {axis::kUnmodeled, experts}},
+                         normal_initializer(moe.router.weights_stddev));
+  if (moe.router.use_bias)
+    router_bias_ = router.param("bias", {{axis::kUnmodeled, experts}}, zeros_initializer());
   wi_0_ = kernel(gated ? "wi_0" : "wi", embed, mlp);
   if (gated) wi_1_ = kernel("wi_1", embed, mlp);
   wo_ = kernel("wo", mlp, embed);
@@ -153,6 +155,13 @@ ops::RouteOptions routing_of(const MoeConfig& moe, int64_t batch, int64_t length
             .group_size = length,
             .groups = batch,
             .ignore_padding = true};
+  // A router with a bias is not padded, and where nobody is turned away groups matter for losses alone.
+  if (moe.dropless && moe.router.use_bias)
+    return {.router = moe.router.kind,
+            .num_selected_experts = moe.router.num_selected_experts,
+            .group_size = length,
+            .groups = batch,
+            .ignore_padding = moe.router.ignore_padding_tokens};
   const Groups groups = padded(batch, length, experts);
   const int64_t tokens = groups.padded_batch * groups.padded_length;
   const int64_t count = num_groups(tokens, moe.max_group_size, experts, 1, moe.strict_group_size);
@@ -189,7 +198,8 @@ Tensor MoeLayer::operator()(const Tensor& x, const Context& context, LayerRoutin
     routing.jitter = config_.router.jitter_noise;
     routing.jitter_key = jitter_.key(context);
   }
-  const ops::Routed routed = ops::route(x, router_, routing);
+  const ops::Routed routed =
+      ops::route(x, router_, router_bias_.absent() ? Tensor() : router_bias_.tensor(), routing);
   Tensor h = ops::dispatch(x, routed);  // [batch, rows, embed], packed by expert
   h = ops::experts_in(h, routed.offsets, wi_0_, wi_1_.absent() ? Tensor() : wi_1_.tensor(),
                       config_.activations);  // [batch, rows, expert_mlp]

@@ -24,6 +24,7 @@ struct RouterConfig {
   bool ignore_padding_tokens = false;
   double jitter_noise = 0;
   double weights_stddev = 2e-2;  // of the router's initial weights
+  bool use_bias = false;         // logits have one; 0 at first
 };
 
 /// gin: moe_layers.MoeLayer and its expert, a dense.MlpBlock.
@@ -108,7 +109,7 @@ class MoeLayer {
  private:
   MoeConfig config_;
   DropoutPlace jitter_, dropout_;
-  Param router_, wi_0_, wi_1_, wo_;  // wi_1 absent unless gated
+  Param router_, router_bias_, wi_0_, wi_1_, wo_;  // router_bias, wi_1: may be absent
 };
 
 /// Metrics of flaxformer's layers, means over layers, by their names below "experts/"; the losses

@@ -46,6 +46,12 @@ struct ModelSpec {
   bool decoder_only() const { return !encoder.has_value(); }
   /// Its decoder has no layers: it encodes, and answers nothing.
   bool encoder_only() const { return encoder.has_value() && decoder.num_layers == 0; }
+  /// The same without its decoder.
+  ModelSpec encoder_alone() const {
+    ModelSpec spec = *this;
+    spec.decoder.num_layers = 0;
+    return spec;
+  }
   bool encoder_has_experts() const { return encoder.has_value() && encoder->has_experts(); }
   int64_t emb_dim() const { return decoder.layer.emb_dim; }
   /// What logits of tied embeddings are multiplied by.

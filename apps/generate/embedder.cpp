@@ -35,8 +35,8 @@ Embedder::Embedder(const GenerateFlags& flags, const gin::CommandLine& line,
   if (Device::current().is_cpu())
     encode_ = encode_with(std::shared_ptr(pack_encoder(model, weights)));
   else
-    encode_ = encode_with(
-        std::make_shared<decoding::GpuWeights>(model, inference_weights(model, weights)));
+    encode_ = encode_with(std::make_shared<decoding::GpuWeights>(
+        model.spec().encoder_alone(), model.parameters(), inference_weights(model, weights)));
   drop_packed(model, weights);
 }
 

@@ -23,8 +23,8 @@ class Misfits {
 };
 
 bool is_known(const std::string& activation) {
-  return activation == "relu" || activation == "gelu" || activation == "silu" ||
-         activation == "swish" || activation == "linear";
+  return activation == "relu" || activation == "gelu" || activation == "gelu_erf" ||
+         activation == "silu" || activation == "swish" || activation == "linear";
 }
 
 void set_activation(const LayerConfig& layer, huggingface::Config& config, Misfits& misfits) {
@@ -32,9 +32,10 @@ void set_activation(const LayerConfig& layer, huggingface::Config& config, Misfi
   config.gated = names.size() == 2;
   const bool fits =
       (names.size() == 1 || (config.gated && names[1] == "linear")) && is_known(names.front());
-  misfits.unless(fits, fmt::format("mlp_activations = ({}): there are relu, gelu, silu and linear, "
-                                   "alone or with 'linear' as gate",
-                                   fmt::join(names, ", ")));
+  misfits.unless(
+      fits, fmt::format("mlp_activations = ({}): there are relu, gelu, gelu_erf, silu and linear, "
+                        "alone or with 'linear' as gate",
+                        fmt::join(names, ", ")));
   config.activation = names.front() == "swish" ? "silu" : names.front();
 }
 
@@ -64,7 +65,10 @@ void set_experts(const StackSpec& stack, huggingface::Config& config, Misfits& m
   const MoeConfig& moe = sparse.moe;
   misfits.unless(config.num_experts == 0 || config.num_experts == moe.num_experts,
                  of_experts(stack, "encoder and decoder have different num_experts"));
+  misfits.unless(config.num_experts == 0 || config.router_bias == moe.router.use_bias,
+                 of_experts(stack, "the routers of encoder and decoder differ in use_bias"));
   config.num_experts = moe.num_experts;
+  config.router_bias = moe.router.use_bias;
   config.router_jitter_noise = moe.router.jitter_noise;
   if (moe.expert_capacity > 0) config.expert_capacity = moe.expert_capacity;
   misfits.unless(placed,

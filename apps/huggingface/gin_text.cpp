@@ -119,6 +119,7 @@ std::string switch_text(const Config& c, bool tied) {
   size("NUM_EXPERT_PARTITIONS", 1);
   size("NUM_MODEL_PARTITIONS", 1);
   add("DROPOUT_RATE", fmt::format("{}", c.dropout_rate));
+  if (c.router_bias) add("routing.RouterWeights.use_bias", "True");
   add("JITTER_NOISE", fmt::format("{}", c.router_jitter_noise));
   add("ACTIVATION_DTYPE", "'float32'");
   add("MOE_TRUNCATED_DTYPE", "'float32'");

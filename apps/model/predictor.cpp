@@ -55,10 +55,8 @@ std::unique_ptr<decoding::PackedNetwork> pack(const BaseModel& model, const Weig
 
 std::unique_ptr<decoding::PackedNetwork> pack_encoder(const BaseModel& model,
                                                       const Weights& weights) {
-  ModelSpec spec = model.spec();
-  spec.decoder.num_layers = 0;
-  return std::make_unique<decoding::PackedNetwork>(spec, parameters_of(model, weights),
-                                                   weights.type, weights.ranks);
+  return std::make_unique<decoding::PackedNetwork>(
+      model.spec().encoder_alone(), parameters_of(model, weights), weights.type, weights.ranks);
 }
 
 decoding::InferenceWeights inference_weights(const BaseModel& model, const Weights& weights) {

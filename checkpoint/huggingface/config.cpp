@@ -178,10 +178,11 @@ void read_activation(Fields& fields, const Json& json, Config& config) {
     name = "relu";
   }
   name = fields.text("dense_act_fn", name);
-  constexpr std::array<std::pair<const char*, const char*>, 6> kNames{
+  constexpr std::array<std::pair<const char*, const char*>, 7> kNames{
       {{"relu", "relu"},
        {"gelu_new", "gelu"},
        {"gelu_pytorch_tanh", "gelu"},
+       {"gelu", "gelu_erf"},
        {"silu", "silu"},
        {"swish", "silu"},
        {"linear", "linear"}}};
@@ -192,7 +193,7 @@ void read_activation(Fields& fields, const Json& json, Config& config) {
     }
   fail(ExitCode::kData,
        "{}: the activation '{}' (feed_forward_proj, dense_act_fn) is not supported; supported are "
-       "relu, gelu_new, gelu_pytorch_tanh, silu, swish and linear",
+       "relu, gelu, gelu_new, gelu_pytorch_tanh, silu, swish and linear",
        json.path(), name);
 }
 
@@ -229,7 +230,7 @@ void read_experts(Fields& fields, Config& config) {
   config.num_sparse_decoder_layers = fields.size("num_sparse_decoder_layers", 3, 0, kMostLayers);
   config.router_jitter_noise = fields.number("router_jitter_noise", 0.01);
   config.expert_capacity = fields.size("expert_capacity", 64);
-  fields.only("router_bias", false, fields.flag("router_bias", false), "routers have no bias here");
+  config.router_bias = fields.flag("router_bias", false);
   for (const bool encoder : {true, false}) {
     const std::string name = encoder ? "encoder_sparse_step" : "decoder_sparse_step";
     const int64_t step = config.sparse_step(encoder), found = fields.size(name, step, 0);

@@ -27,7 +27,7 @@ struct Config {
   int64_t num_layers = 6, num_decoder_layers = 6;
   int64_t num_buckets = 32, max_distance = 128;  // of the relative position bias
   double dropout_rate = 0.1;
-  std::string activation = "relu";  // our name: relu, gelu (the tanh approximation) or silu
+  std::string activation = "relu";  // our name: relu, gelu (the tanh form), gelu_erf, silu, linear
   bool gated = false;
   bool tie_word_embeddings = true;
   bool scale_decoder_outputs = true;  // logits are divided by sqrt(d_model)
@@ -36,6 +36,7 @@ struct Config {
   // Switch Transformers:
   int64_t num_experts = 0, num_sparse_encoder_layers = 0, num_sparse_decoder_layers = 0;
   double router_jitter_noise = 0;
+  bool router_bias = false;
   int64_t expert_capacity = kEveryToken;  // tokens of a sequence that an expert serves
 
   bool is_switch() const { return model_type == "switch_transformers"; }

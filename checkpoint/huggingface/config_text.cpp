@@ -18,10 +18,12 @@ std::string architecture(const Config& c) {
 }
 
 void add_activation(const Config& c, nlohmann::json& json) {
-  const std::string name = c.activation == "gelu" ? "gelu_new" : c.activation;
+  const std::string name = c.activation == "gelu"       ? "gelu_new"
+                           : c.activation == "gelu_erf" ? "gelu"
+                                                        : c.activation;
   json["dense_act_fn"] = name;
   json["is_gated_act"] = c.gated;
-  // "gated-gelu" is transformers' name for gelu_new.
+  // "gated-gelu" is transformers' name for gelu_new; dense_act_fn says otherwise for the exact one.
   json["feed_forward_proj"] = !c.gated ? name : name == "gelu_new" ? "gated-gelu" : "gated-" + name;
 }
 
@@ -34,7 +36,7 @@ void add_experts(const Config& c, nlohmann::json& json) {
   json["decoder_sparse_step"] =
       c.num_sparse_decoder_layers > 0 ? c.num_decoder_layers / c.num_sparse_decoder_layers : 0;
   json["expert_capacity"] = c.expert_capacity;
-  json["router_bias"] = false;
+  json["router_bias"] = c.router_bias;
   json["router_jitter_noise"] = c.router_jitter_noise;
   json["router_dtype"] = "float32";
   json["router_ignore_padding_tokens"] = false;

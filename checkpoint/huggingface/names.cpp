@@ -60,8 +60,10 @@ class Table {
     matrix(ours + "/wo", c_.d_ff, c_.d_model, theirs + ".wo");
   }
   void experts(const std::string& ours, const std::string& theirs) {
-    matrix(ours + "/router/router_weights/w", c_.d_model, c_.num_experts,
-           theirs + ".router.classifier");
+    const std::string router = ours + "/router/router_weights/w",
+                      classifier = theirs + ".router.classifier";
+    matrix(router, c_.d_model, c_.num_experts, classifier);
+    if (c_.router_bias) add(router + "/bias", {c_.num_experts}, classifier + ".bias");
     const auto stacked = [&](const std::string& name, int64_t in, int64_t out) {
       MappedTensor tensor{.name = ours + "/expert/" + name + "/kernel",
                           .shape = {c_.num_experts, in, out},

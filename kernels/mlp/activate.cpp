@@ -7,6 +7,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "kernels/cpu/normal-inl.h"
 #include "kernels/cpu/simd-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -36,6 +37,9 @@ HWY_INLINE Point point(FloatVec h) {
     const auto s = sigmoid(d, h);
     const auto value = hn::Mul(h, s);
     return {value, hn::MulAdd(value, hn::Sub(one, s), s)};
+  } else if constexpr (kAct == Activation::gelu_erf) {
+    const auto [cdf, density] = normal(d, h);
+    return {hn::Mul(h, cdf), hn::MulAdd(h, density, cdf)};
   } else {
     // The tanh form: h (1 + tanh u) / 2 = h s, s = 1 / (1 + e^-2u), 2u = a h + b h^3.
     const auto a = hn::Set(d, 1.5957691216057308F);    // 2 sqrt(2 / pi)
@@ -72,6 +76,8 @@ void points(Activation act, const float* h, float* values, float* slopes, int64_
       return points<Activation::gelu>(h, values, slopes, n);
     case Activation::silu:
       return points<Activation::silu>(h, values, slopes, n);
+    case Activation::gelu_erf:
+      return points<Activation::gelu_erf>(h, values, slopes, n);
   }
 }
 

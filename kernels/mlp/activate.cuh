@@ -32,6 +32,9 @@ QT_DEVICE Point activation(float h) {
     // h s; its derivative s + h s (1 - s).
     const float s = sigmoid<kFast>(h), value = h * s;
     return {value, s + value * (1.0f - s)};
+  } else if constexpr (kAct == Activation::gelu_erf) {
+    const float cdf = 0.5f * erfcf(-0.7071067811865476f * h);
+    return {h * cdf, cdf + h * (0.3989422804014327f * expf(-0.5f * h * h))};
   } else {
     // The tanh form: h (1 + tanh u) / 2 = h s, s = 1 / (1 + e^-2u), 2u = a h + b h^3.
     constexpr float kA = 1.5957691216057308f;    // 2 sqrt(2 / pi)
@@ -55,6 +58,8 @@ QT_DEVICE Point activation(Activation act, float h) {
       return activation<Activation::gelu, kFast>(h);
     case Activation::silu:
       return activation<Activation::silu, kFast>(h);
+    case Activation::gelu_erf:
+      return activation<Activation::gelu_erf, kFast>(h);
     default:
       return {h, 1.0f};
   }

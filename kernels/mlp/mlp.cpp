@@ -9,14 +9,15 @@ struct Named {
   std::string_view name;
   Activation activation;
 };
-constexpr std::array<Named, 5> kNames{{{"linear", Activation::linear},
+constexpr std::array<Named, 6> kNames{{{"linear", Activation::linear},
                                        {"relu", Activation::relu},
                                        {"gelu", Activation::gelu},
                                        {"silu", Activation::silu},
-                                       {"swish", Activation::silu}}};
+                                       {"swish", Activation::silu},
+                                       {"gelu_erf", Activation::gelu_erf}}};
 
 Activation activation_of(const char* op, int64_t number) {
-  if (number < 0 || number > static_cast<int64_t>(Activation::silu))
+  if (number < 0 || number > static_cast<int64_t>(Activation::gelu_erf))
     throw Bug(fmt::format("{}: no activation has the number {}", op, number));
   return static_cast<Activation>(number);
 }

@@ -66,6 +66,8 @@ void for_activation(Activation act, const Body& body) {
       return body(Constant<Activation::gelu>{});
     case Activation::silu:
       return body(Constant<Activation::silu>{});
+    case Activation::gelu_erf:
+      return body(Constant<Activation::gelu_erf>{});
   }
 }
 template <typename Body>

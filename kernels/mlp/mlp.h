@@ -22,8 +22,9 @@
 
 namespace quintet {
 
-/// T5X's names (T5Config.mlp_activations); gelu is the tanh form, silu is also called swish.
-enum class Activation : int64_t { linear, relu, gelu, silu };
+/// T5X's names (T5Config.mlp_activations): gelu is the tanh form, silu is also called swish. The exact
+/// gelu_erf, h Phi(h), which Hugging Face calls gelu, has no name there.
+enum class Activation : int64_t { linear, relu, gelu, silu, gelu_erf };
 
 /// Throws a usage error that lists the known names.
 Activation activation_from_name(std::string_view name);

@@ -397,7 +397,8 @@ void route_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
       r.choices, r.experts);
   const simt::Scratch workspace(out[1].absent() ? 4 * r.real_tokens() * r.experts : 0, stream);
   float* logits = out[1].absent() ? workspace.data<float>() : out[1].data<float>();
-  moe::router_product(x, w, attrs, logits, stream);
+  const View bias = in.size() > 2 ? in[2] : View::none();
+  moe::router_product(x, w, bias, attrs, logits, stream);
   if (r.tokens() > 0)
     return moe::can_route_in_one_pass(r) ? moe::route_in_one_pass(r, x, logits, out, stream)
                                          : route_by_sorting(r, x, logits, out, stream);

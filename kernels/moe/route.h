@@ -2,9 +2,9 @@
 // Which tokens go to which expert of a mixture-of-experts layer (arXiv:2101.03961, 2202.09368; the
 // rules are those of flaxformer's routers).
 //
-//   route       x [b, l, e], w [e, x]  ->
+//   route       x [b, l, e], w [e, x], bias [x]?  ->
 //     0 gates     [b, l, k]  float32  weight of each choice in the layer's result; 0: not served
-//     1 logits?   [b, l, x]  float32  x w, for the gradient
+//     1 logits?   [b, l, x]  float32  x w + bias, for the gradient
 //     2 auxiliary scalar     float32  this block's share of the load balancing loss
 //     3 z_loss    scalar     float32  this block's share of the mean of logsumexp(logits)^2
 //     4 rows      [b, l, k]  int32    packed row of each choice (dispatch.h); -1: not served, or padding
@@ -19,9 +19,9 @@
 //                                     gates, tokens that count, slots of all buffers (for metrics)
 //    10 load      [x]        float32  choices served by each expert
 //   route_grad  x, w, logits, experts, gates, dgates [b, l, k]?, dauxiliary?, dz_loss?
-//               ->  dx [b, l, e], dw [e, x]
+//               ->  dx [b, l, e], dw [e, x], dbias [x]?
 //
-// w is float32, and logits, probabilities and losses are computed in float32 whatever x is.
+// w and bias are float32, and logits, probabilities and losses are computed in float32 whatever x is.
 // Tokens are numbered row by row of x. Consecutive `group_size` tokens make a group; the block holds
 // whole groups. In each group and for each expert there is room for `capacity` choices (0: for all).
 // Packed rows are sorted by expert, then group, then position, without gaps.
@@ -37,7 +37,7 @@
 //   n, s, c         sizes of results: n b is at least the number of rows that can be served
 //   padded_batch, padded_length   (0 or absent: b, l) the tokens are those of x padded with zeros to
 //                   this many rows and columns; the added ones take part in routing, not in the results.
-//                   Then x is the whole batch
+//                   Then x is the whole batch, and there is no bias
 //   jitter, key0, key1   x is multiplied by uniform(1 - jitter, 1 + jitter), drawn by the element's
 //                   global index; absent or 0: not
 //

@@ -271,7 +271,13 @@ void route_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   float* logits = out[1].absent() ? cpu::scratch(cpu::Scratch::kGateProducts,
                                                  routing.real_tokens() * routing.experts)
                                   : out[1].data<float>();
-  cpu::gemm({.m = routing.real_tokens(), .n = routing.experts, .k = routing.embed},
+  const bool has_bias = in.size() > 2 && !in[2].absent();
+  for (int64_t t = 0; has_bias && t < routing.real_tokens(); ++t)
+    std::copy_n(cpu::f32(in[2], "route", "bias"), routing.experts, logits + t * routing.experts);
+  cpu::gemm({.m = routing.real_tokens(),
+             .n = routing.experts,
+             .k = routing.embed,
+             .beta = has_bias ? 1.0F : 0.0F},
             cpu::jittered(in[0], attrs), routing.embed, cpu::f32(in[1], "route", "w"),
             routing.experts, logits, routing.experts);
   std::fill_n(out[0].data<float>(), out[0].elements(), 0.0F);

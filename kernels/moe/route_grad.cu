@@ -29,6 +29,7 @@ struct Gradients {
   const float *logits, *gates, *dgates;  // dgates, dauxiliary, dz_loss: null if 0
   const int32_t *experts, *counts;
   const float *dauxiliary, *dz_loss;
+  bool of_bias;  // padding, whose logits are the bias, has a z-loss
 };
 
 /// A warp a token: dlogits [tokens, experts] of the block.
@@ -43,12 +44,19 @@ __global__ void __launch_bounds__(kBlockThreads)
       from.counts == nullptr ? nullptr : from.counts + number / r.group_size * r.experts;
   const int lane = static_cast<int>(threadIdx.x % 32), experts = static_cast<int>(r.experts);
   float* to = dlogits + t * experts;
-  if (r.ignore_padding && moe::is_zero(x + t * r.embed, r.embed)) {
+  const bool padding = r.ignore_padding && moe::is_zero(x + t * r.embed, r.embed);
+  if (padding && !from.of_bias) {
     for (int e = lane; e < experts; e += 32) to[e] = 0;
     return;
   }
   const float* logits = from.logits + t * experts;
   const moe::Softmax softmax(logits, experts);
+  const float dz =
+      from.dz_loss == nullptr ? 0.0f : 2.0f * *from.dz_loss / static_cast<float>(r.all_tokens());
+  if (padding) {
+    for (int e = lane; e < experts; e += 32) to[e] = softmax(logits[e]) * dz * softmax.log_sum();
+    return;
+  }
   const auto size = static_cast<float>(r.group_size);
   const float balance = counts == nullptr ? 0.0f
                                           : *from.dauxiliary * static_cast<float>(experts) /
@@ -70,8 +78,6 @@ __global__ void __launch_bounds__(kBlockThreads)
     mean += softmax(logits[e]) * dp;
   }
   mean = warp_sum(mean);
-  const float dz =
-      from.dz_loss == nullptr ? 0.0f : 2.0f * *from.dz_loss / static_cast<float>(r.all_tokens());
   for (int e = lane; e < experts; e += 32)
     to[e] = softmax(logits[e]) * (to[e] - mean + dz * softmax.log_sum());
 }
@@ -90,6 +96,8 @@ void route_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
   from.dgates = optional_elements<float>(in[5], op, "dgates");
   from.dauxiliary = optional_elements<float>(in[6], op, "dauxiliary");
   from.dz_loss = optional_elements<float>(in[7], op, "dz_loss");
+  const View dbias = out.size() > 2 ? out[2] : View::none();
+  from.of_bias = !dbias.absent();
   const bool balances =
       r.router != Router::experts_choose && from.dauxiliary != nullptr && groups > 0;
   const simt::Scratch counts(balances ? 4 * groups * r.experts : 0, stream);
@@ -106,7 +114,7 @@ void route_grad_gpu(Views in, Views out, const Attrs& attrs, Stream stream) {
       simt::launch(logits_kernel<T>, moe::over(32 * r.tokens(), stream), r, from,
                    elements<T>(x, op, "x"), dlogits.data<float>());
     });
-  moe::router_gradients(x, w, attrs, dlogits.data<float>(), out[0], out[1], stream);
+  moe::router_gradients(x, w, attrs, dlogits.data<float>(), out[0], out[1], dbias, stream);
 }
 
 }  // namespace quintet::QT_GPU

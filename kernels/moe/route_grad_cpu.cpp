@@ -43,6 +43,7 @@ void route_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
                            (static_cast<float>(r.groups) * static_cast<float>(r.group_size) *
                             static_cast<float>(r.group_size));
   const std::vector<float> count = balances ? chosen(r, experts) : std::vector<float>();
+  const bool has_bias = out.size() > 2 && !out[2].absent();
   float* dlogits = cpu::scratch(cpu::Scratch::kGrads, r.real_tokens() * r.experts);
   cpu::parallel_for(r.tokens(), cpu::row_grain(8 * r.experts), [&](int64_t begin, int64_t end) {
     std::vector<float> p(static_cast<size_t>(r.experts)), dp(p.size());
@@ -50,11 +51,17 @@ void route_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
       const int64_t t = r.place(number);
       if (t < 0) continue;
       float* dlogit = dlogits + t * r.experts;
-      if (r.ignore_padding && cpu::is_zero(x + t * r.embed, r.embed)) {
+      const bool padding = r.ignore_padding && cpu::is_zero(x + t * r.embed, r.embed);
+      if (padding && !has_bias) {
         std::fill_n(dlogit, r.experts, 0.0F);
         continue;
       }
       const float log_sum = cpu::softmax(logits + t * r.experts, p.data(), r.experts);
+      if (padding) {  // of the bias's own logits the z-loss remains
+        for (int64_t e = 0; e < r.experts; ++e)
+          dlogit[e] = p[static_cast<size_t>(e)] * dz * log_sum;
+        continue;
+      }
       std::fill(dp.begin(), dp.end(), 0.0F);
       for (int64_t j = 0; dgates != nullptr && j < r.choices; ++j)
         if (const int64_t c = t * r.choices + j; gates[c] != 0)
@@ -79,6 +86,11 @@ void route_grad_cpu(Views in, Views out, const Attrs& attrs, Stream) {
   cpu::gemm({.m = r.embed, .n = r.experts, .k = r.real_tokens(), .transpose_a = true},
             cpu::jittered(in[0], attrs), r.embed, dlogits, r.experts, cpu::f32(out[1], op, "dw"),
             r.experts);
+  if (!has_bias) return;
+  float* dbias = cpu::f32(out[2], op, "dbias");
+  std::fill_n(dbias, r.experts, 0.0F);
+  for (int64_t t = 0; t < r.real_tokens(); ++t)
+    for (int64_t e = 0; e < r.experts; ++e) dbias[e] += dlogits[t * r.experts + e];
 }
 
 }  // namespace quintet

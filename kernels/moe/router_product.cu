@@ -2,6 +2,7 @@
 // is cut into three parts of 8 bits each, their products come from one bfloat16 product three times as
 // wide and are added. With jitter, x itself is float32.
 
+#include "kernels/elementwise/elementwise_gpu.h"
 #include "kernels/moe/router_gpu.h"
 #include "kernels/random/threefry.cuh"
 #include "kernels/simt/host/gemm.h"
@@ -68,6 +69,12 @@ __global__ void __launch_bounds__(kBlockThreads)
   });
 }
 
+/// Row by row.
+__global__ void __launch_bounds__(kBlockThreads)
+    add_bias_kernel(const float* bias, float* logits, int64_t rows, int64_t columns) {
+  for_units<1>(rows * columns, false, [&](int64_t i, auto) { logits[i] += bias[i % columns]; });
+}
+
 simt::Launch over(int64_t n, Stream stream) {
   return {.grid = blocks_for(n), .block = kBlockThreads, .stream = stream};
 }
@@ -96,12 +103,9 @@ struct Float32 {
   }
 };
 
-}  // namespace
-
-void router_product(const View& x, const View& w, const Attrs& attrs, float* logits,
-                    Stream stream) {
+/// x w
+void product(const View& x, const View& w, const Attrs& attrs, float* logits, Stream stream) {
   const int64_t tokens = x.rows(), embed = x.depth(), experts = w.depth();
-  if (tokens * experts == 0) return;
   const Jitter jitter(x, attrs);
   const float* weights = elements<float>(w, "route", "w");
   if (is_bf16(x) && !jitter.is_on()) {
@@ -123,8 +127,22 @@ void router_product(const View& x, const View& w, const Attrs& attrs, float* log
              {.m = tokens, .n = experts, .k = embed, .a = from.data, .b = weights, .c = logits});
 }
 
-void router_gradients(const View& x, const View& w, const Attrs& attrs, const float* dlogits,
-                      const View& dx, const View& dw, Stream stream) {
+/// The sums of columns.
+void bias_gradient(const float* dlogits, int64_t tokens, const View& dbias, Stream stream) {
+  const simt::Scratch ones(tokens * 4, stream);
+  const int64_t sizes[] = {tokens};
+  if (tokens > 0) fill_gpu(View::of(ones.data<float>(), sizes), 1, stream);
+  simt::gemm(stream, {.m = 1,
+                      .n = dbias.elements(),
+                      .k = tokens,
+                      .a = ones.data<float>(),
+                      .b = dlogits,
+                      .c = dbias.pointer});
+}
+
+/// dlogits w^T and x^T dlogits
+void product_gradients(const View& x, const View& w, const Attrs& attrs, const float* dlogits,
+                       const View& dx, const View& dw, Stream stream) {
   const int64_t tokens = x.rows(), embed = x.depth(), experts = w.depth();
   const Jitter jitter(x, attrs);
   const float* weights = elements<float>(w, "route", "w");
@@ -178,6 +196,24 @@ void router_gradients(const View& x, const View& w, const Attrs& attrs, const fl
     simt::launch(jitter_kernel<float, T>, over(dx.elements(), stream), jitter, dx_float,
                  elements<T>(dx, "route_grad", "dx"), dx.elements());
   });
+}
+
+}  // namespace
+
+void router_product(const View& x, const View& w, const View& bias, const Attrs& attrs,
+                    float* logits, Stream stream) {
+  const int64_t tokens = x.rows(), experts = w.depth();
+  if (tokens * experts == 0) return;
+  product(x, w, attrs, logits, stream);
+  if (!bias.absent())
+    simt::launch(add_bias_kernel, over(tokens * experts, stream),
+                 elements<float>(bias, "route", "bias"), logits, tokens, experts);
+}
+
+void router_gradients(const View& x, const View& w, const Attrs& attrs, const float* dlogits,
+                      const View& dx, const View& dw, const View& dbias, Stream stream) {
+  product_gradients(x, w, attrs, dlogits, dx, dw, stream);
+  if (!dbias.absent()) bias_gradient(dlogits, x.rows(), dbias, stream);
 }
 
 }  // namespace quintet::QT_GPU::moe

@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/cpu/exp-inl.h"
+#include "kernels/cpu/normal-inl.h"
 
 #ifndef QUINTET_PACKED_MATMUL_ONCE
 #define QUINTET_PACKED_MATMUL_ONCE
@@ -373,6 +374,8 @@ HWY_INLINE V activate(Activation activation, V x) {
       const V cubic = hn::Mul(hn::Mul(x, x), hn::Mul(x, hn::Set(d, 0.044715f)));
       return hn::Mul(x, logistic(hn::Mul(hn::Set(d, 1.5957691216f), hn::Add(x, cubic))));
     }
+    case Activation::gelu_erf:
+      return hn::Mul(x, normal(d, x).cdf);
   }
   return x;
 }

@@ -44,7 +44,8 @@ Attrs ops::RouteOptions::attributes(int64_t batch, int64_t length, int64_t exper
           {"key1", static_cast<int64_t>(jitter_key.b)}};
 }
 
-ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) {
+ops::Routed ops::route(const Tensor& x, const Tensor& w, const Tensor& bias,
+                       const RouteOptions& o) {
   const int64_t batch = x.global_slice().sizes[0], length = x.size(1), experts = w.size(1);
   const int64_t local = x.block().sizes[0];
   QT_CHECK(
@@ -53,7 +54,11 @@ ops::Routed ops::route(const Tensor& x, const Tensor& w, const RouteOptions& o) 
       "groups "
       "of {} tokens{}; take a larger batch, a smaller max_group_size or fewer ranks over the batch",
       local, batch, length, o.group_size, o.padded_batch == 0 ? "" : " with the padding they need");
-  const Tensors outputs = call(table::route, {x, w}, o.attributes(batch, length, experts));
+  QT_CHECK(bias.absent() || o.padded_batch == 0,
+           "route: {} tokens are no multiple of the {} experts, and routers with a bias are not "
+           "padded; take a batch or length that makes one",
+           batch * length, experts);
+  const Tensors outputs = call(table::route, {x, w, bias}, o.attributes(batch, length, experts));
   // Of one expert of a rank's tokens; nobody counts them where tokens are padded to whole groups.
   const int64_t expert_slots =
       o.padded_batch == 0 ? local * length / o.group_size * std::min(o.capacity, o.group_size) : 0;
@@ -79,7 +84,7 @@ Tensors route_vjp(const Node& node, const Tensors& grads) {
   return call(gradient,
               {in["x"], in["w"], saved["logits"], saved["experts"], saved["gates"], d["gates"],
                d["auxiliary_loss"], d["z_loss"]},
-              attributes_for(gradient, node.attrs));
+              attributes_for(gradient, node.attrs), {true, true, !in["bias"].absent()});
 }
 
 Cost route_cost(Views in, Views) {

@@ -39,7 +39,7 @@ struct Dropout {
 Tensor dropout(const Tensor& x, const Dropout& dropout);
 
 /// dropout(act0(x wi_0) act1(x wi_1)) wo, or without wi_1 of act0(x wi_0). x [..., embed], wi [embed,
-/// mlp], wo [mlp, embed]. `activations`: T5X's names, one or two of relu, gelu, silu, linear
+/// mlp], wo [mlp, embed]. `activations`: T5X's names, one or two of relu, gelu, gelu_erf, silu, linear
 /// (kernels/mlp/mlp.h); `dropout`: in T5's form.
 Tensor mlp(const Tensor& x, const Tensor& wi_0, const Tensor& wi_1, const Tensor& wo,
            const std::vector<std::string>& activations, const Dropout& dropout = {});
@@ -122,8 +122,8 @@ struct Routed {
   Tensor counts, load;                          // [5], [experts]
   std::shared_ptr<const RowExchange> exchange;  // of rows with the ranks that hold their experts
 };
-/// x [batch, length, embed] by router weights w [embed, experts].
-Routed route(const Tensor& x, const Tensor& w, const RouteOptions& options);
+/// x [batch, length, embed] by router weights w [embed, experts] and bias [experts], which may be absent.
+Routed route(const Tensor& x, const Tensor& w, const Tensor& bias, const RouteOptions& options);
 /// x [batch, length, embed] -> packed rows [batch, n, embed], sorted by expert, on the ranks that hold
 /// their experts (row_exchange.h); and back, summed by gates.
 Tensor dispatch(const Tensor& x, const Routed& routed);

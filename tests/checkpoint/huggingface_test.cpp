@@ -202,7 +202,8 @@ TEST(RefusedHuggingFace, FieldsByName) {
         {"\"pad_token_id\": 0", "\"pad_token_id\": 3", "pad_token_id"},
         {"\"decoder_start_token_id\": 0", "\"decoder_start_token_id\": 2",
          "decoder_start_token_id"},
-        {"\"feed_forward_proj\": \"relu\"", "\"feed_forward_proj\": \"gelu\"", "feed_forward_proj"},
+        {"\"feed_forward_proj\": \"relu\"", "\"feed_forward_proj\": \"gelu_fast\"",
+         "feed_forward_proj"},
         {"\"use_cache\": true", "\"rope_theta\": 10000", "rope_theta"},
         {"\"d_kv\": 8", "\"d_kv\": 9", "d_kv"},
         {"\"d_kv\": 8", "\"d_kv\": \"8\"", "d_kv"}}) {

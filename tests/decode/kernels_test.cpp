@@ -234,6 +234,7 @@ TEST(PackedMatmul, TilesAreUsedAsTheyShould) {
   const auto gelu = [](double x) {
     return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   };
+  const auto gelu_erf = [](double x) { return 0.5 * x * std::erfc(-x / M_SQRT2); };
   const auto silu = [](double x) { return x / (1 + std::exp(-x)); };
   check(
       "store", [&](float* y) { store_tile(tile, y, stride); }, [](double t, double) { return t; });
@@ -246,6 +247,9 @@ TEST(PackedMatmul, TilesAreUsedAsTheyShould) {
   check(
       "gelu", [&](float* y) { activate_tile(tile, Activation::gelu, y, stride); },
       [&](double t, double) { return gelu(t); });
+  check(
+      "gelu_erf", [&](float* y) { activate_tile(tile, Activation::gelu_erf, y, stride); },
+      [&](double t, double) { return gelu_erf(t); });
   check(
       "relu", [&](float* y) { activate_tile(tile, Activation::relu, y, stride); },
       [](double t, double) { return std::max(t, 0.0); });

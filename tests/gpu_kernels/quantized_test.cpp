@@ -1,7 +1,10 @@
 // Networks whose weights a device keeps in fewer bits against the same weights on the CPU: step by step
 // the same logits, whether few products or many take them, and the same tokens.
 
+#include <set>
+
 #include "models/decoding/cpu/transformer_decoder.h"
+#include "models/decoding/encoding.h"
 #include "models/decoding/gpu/gpu_decoder.h"
 #include "models/decoding/predict.h"
 #include "tests/gpu_kernels/on_device.h"
@@ -206,6 +209,34 @@ TEST_F(Quantized, WeightsTakeTheirBytes) {
   int64_t elements = 0;
   for (const auto& [name, array] : network.parameters) elements += array.elements();
   EXPECT_LT(half, 2 * elements * 13 / 10);
+}
+
+/// Embeddings need no decoder: nothing of it is read or lies on the device.
+TEST_F(Quantized, AnEncoderAloneTakesNothingOfTheDecoder) {
+  for (const bool separate : {false, true}) {
+    auto config = small_config<T5Config>("bfloat16");
+    config.separate_embeddings = separate;
+    const Network network(config);
+    std::set<std::string> read, wanted;
+    const ParameterSource source = [&](const std::string& name) {
+      read.insert(name);
+      return network.source()(name);
+    };
+    for (const auto& [name, array] : network.parameters)
+      if (!name.starts_with("decoder/")) wanted.insert(name);
+    Memory& memory = device().memory();
+    const int64_t before = memory.used_bytes();
+    const GpuWeights encoder(network.model->spec().encoder_alone(), network.model->parameters(),
+                             {WeightType::bf16, source});
+    const int64_t alone = memory.used_bytes() - before;
+    EXPECT_EQ(read, wanted);
+    const GpuWeights both(*network.model, {WeightType::bf16, network.source()});
+    EXPECT_LT(alone, (memory.used_bytes() - before - alone) / 2);
+    const std::vector<int32_t> tokens{3, 9, 4};
+    const std::vector<const std::vector<int32_t>*> inputs{&tokens};
+    EXPECT_EQ(encode_each(encoder, inputs), encode_each(both, inputs));
+    EXPECT_EQ(encoder.dtype(), both.dtype());
+  }
 }
 
 TEST_F(Quantized, ParametersThatDoNotFitAreNamed) {

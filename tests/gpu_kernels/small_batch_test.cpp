@@ -26,6 +26,8 @@ double plain(Activation act, double h) {
       return h / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (h + 0.044715 * h * h * h)));
     case Activation::silu:
       return h / (1 + std::exp(-h));
+    case Activation::gelu_erf:
+      return h / 2 * std::erfc(-h / std::sqrt(2.0));
   }
   return NAN;
 }
@@ -182,7 +184,7 @@ TEST_F(SmallBatch, NormsAndResiduals) {
   check_both({.rows = 4, .k = 136, .n = 32, .norm = true, .residual = true});
 }
 TEST_F(SmallBatch, GatedActivations) {
-  for (auto act : {Activation::relu, Activation::gelu, Activation::silu}) {
+  for (auto act : {Activation::relu, Activation::gelu, Activation::silu, Activation::gelu_erf}) {
     check_both({.rows = 2, .k = 64, .n = 32, .norm = true, .gate = true, .act0 = act});
     check_both({.rows = 5, .k = 64, .n = 24, .act0 = act});
   }

@@ -48,7 +48,7 @@ class Routers : public ::testing::Test {
     Tape tape;
     {
       const Tape::Recording recording(tape);
-      routed_ = ops::route(x_, w_,
+      routed_ = ops::route(x_, w_, Tensor(),
                            {.router = kind,
                             .num_selected_experts = by_experts ? 1 : c["k"].as_int(),
                             .capacity = capacity_,

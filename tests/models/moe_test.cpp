@@ -21,6 +21,48 @@ std::vector<int64_t> sparse_layers(LayerLayout layout, int64_t sparse, int64_t l
   return found;
 }
 
+// Padding's logits are the bias: nothing chooses there, but the z-loss counts it.
+TEST(MoeRouting, TheBiasHasTheZLossOfPadding) {
+  const std::vector<float> b{0.5F, -1.0F, 2.0F, 0.0F};
+  HostArray zeros(DType::f32, {1, 4, 8}), w(DType::f32, {8, 4}), bias(DType::f32, {4});
+  std::copy(b.begin(), b.end(), bias.as<float>().begin());
+  const Tensor x = Tensor::from_host(zeros, {axis::kBatch, axis::kLength, axis::kEmbed});
+  Tensor learned = Tensor::from_host(bias, {axis::kUnmodeled});
+  learned.set_needs_grad(true);
+  Tape tape;
+  ops::Routed routed;
+  {
+    const Tape::Recording recording(tape);
+    routed = ops::route(x, Tensor::from_host(w, {axis::kEmbed, axis::kUnmodeled}), learned,
+                        {.capacity = 4, .group_size = 4, .groups = 1, .ignore_padding = true});
+  }
+  tape.backward({routed.z_loss}, {Tensor::scalar(1)});
+  double sum = 0;
+  for (const float v : b) sum += std::exp(static_cast<double>(v));
+  const HostArray grad = learned.grad().to_host();
+  EXPECT_NEAR(routed.z_loss.to_host().as<float>()[0], std::pow(std::log(sum), 2), 1e-5);
+  for (size_t e = 0; e < b.size(); ++e)
+    EXPECT_NEAR(grad.as<float>()[e], 2 * std::log(sum) * std::exp(static_cast<double>(b[e])) / sum,
+                1e-5);
+}
+
+TEST(MoeRouting, ABiasIsNotPadded) {
+  HostArray tokens(DType::f32, {1, 5, 8}), w(DType::f32, {8, 4}), bias(DType::f32, {4});
+  try {
+    ops::route(
+        Tensor::from_host(tokens, {axis::kBatch, axis::kLength, axis::kEmbed}),
+        Tensor::from_host(w, {axis::kEmbed, axis::kUnmodeled}),
+        Tensor::from_host(bias, {axis::kUnmodeled}),
+        {.capacity = 4, .group_size = 8, .groups = 1, .padded_batch = 1, .padded_length = 8});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kUsage);
+    EXPECT_NE(std::string(error.what()).find("5 tokens are no multiple of the 4 experts"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(SparseStack, PlacesLayersAsFlaxformer) {
   using V = std::vector<int64_t>;
   EXPECT_EQ(sparse_layers(LayerLayout::bottom, 2, 6), (V{0, 1}));

@@ -15,15 +15,16 @@ struct SparseOptions {
   bool gated = false, extra = false;
   std::optional<Router> encoder = Router::tokens_choose;  // none: dense
   std::string dtype = "float32";
-  int64_t capacity = 0;     // of the encoder's experts, tokens of a sequence
-  bool separate = false;    // encoder and decoder have embeddings of their own
+  int64_t capacity = 0;   // of the encoder's experts, tokens of a sequence
+  bool separate = false;  // encoder and decoder have embeddings of their own
+  bool router_bias = false;
   bool shared_bias = true;  // else every layer has a relative position bias
 
   std::string name() const {
-    return fmt::format("{}{}_{}{}{}{}{}_{}", shared_bias ? "" : "umt5_",
+    return fmt::format("{}{}_{}{}{}{}{}{}_{}", shared_bias ? "" : "umt5_",
                        decoder_only ? "decoder_only" : "encdec", chosen, gated ? "_gated" : "",
                        extra ? "_extra" : "", capacity > 0 ? "_capacity" : "",
-                       separate ? "_separate" : "", dtype);
+                       separate ? "_separate" : "", router_bias ? "_router_bias" : "", dtype);
   }
 };
 
@@ -36,6 +37,8 @@ inline std::vector<SparseOptions> sparse_kinds() {
           {.chosen = 2, .gated = true, .encoder = Router::experts_choose},
           {.gated = true, .encoder = {}, .shared_bias = false},
           {.separate = true},
+          {.chosen = 2, .router_bias = true},
+          {.decoder_only = true, .chosen = 2, .gated = true, .router_bias = true},
           {.decoder_only = true, .chosen = 1},
           {.decoder_only = true, .chosen = 3, .gated = true, .extra = true},
           {.decoder_only = true, .chosen = 1, .shared_bias = false}};
@@ -60,6 +63,7 @@ Config sparse_config(const SparseOptions& options) {
   stack.moe.eval_capacity_factor = 8;
   stack.moe.router.num_selected_experts = options.chosen;
   stack.moe.router.weights_stddev = 1;
+  stack.moe.dropless = stack.moe.router.use_bias = options.router_bias;
   if constexpr (std::is_same_v<Config, TransformerConfig>) {
     c.num_layers = 2;
     c.sparse = stack;
@@ -105,8 +109,13 @@ inline SparseNetwork sparse_network(const SparseOptions& options) {
   else
     make.template operator()<EncoderDecoderModel>(sparse_config<T5Config>(options));
   network.model->parameters().initialize(key_from_seed(3));
-  for (const ParamInfo& info : network.model->parameters().all())
-    network.parameters[info.name] = info.value.to_host();
+  for (const ParamInfo& info : network.model->parameters().all()) {
+    HostArray& array = network.parameters[info.name] = info.value.to_host();
+    if (!info.name.ends_with("router_weights/w/bias")) continue;
+    for (size_t e = 0; e < array.as<float>().size(); ++e)  // enough to change choices
+      array.as<float>()[e] = static_cast<float>(e % 3) - 1.0F;
+    info.value.set(array);
+  }
   return network;
 }
 

@@ -24,6 +24,8 @@ double activate(Activation act, double x) {
              (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
     case Activation::silu:
       return x / (1 + std::exp(-x));
+    case Activation::gelu_erf:
+      return x * 0.5 * std::erfc(-x / std::numbers::sqrt2);
   }
   return std::nan("");
 }
@@ -210,11 +212,13 @@ std::vector<OpCase> mlp_cases() {
     for (OpCase& c : ops) c.only_bench = s.is_bench;
     cases.insert(cases.end(), ops.begin(), ops.end());
   };
-  for (Activation act : {linear, relu, gelu, silu}) {
+  for (Activation act : {linear, relu, gelu, silu, gelu_erf}) {
     add({.leading = {2, 3}, .e = 5, .f = 19, .act0 = act, .is_gated = false});
     add({.leading = {7}, .e = 4, .f = 9, .act0 = act, .act1 = linear});
   }
   add({.leading = {3}, .e = 6, .f = 17, .act0 = silu, .act1 = gelu});
+  add({.leading = {3}, .e = 6, .f = 17, .act0 = relu, .act1 = gelu_erf});
+  add({.leading = {130}, .e = 24, .f = 264, .o = 40, .act0 = gelu_erf, .dropout = 0.2});
   add({.leading = {}, .e = 3, .f = 1, .act0 = gelu});
   add({.leading = {0, 2}, .e = 3, .f = 4, .act0 = gelu});
   // More rows than a chunk, and not a multiple of one.
@@ -260,7 +264,7 @@ Point point(Activation act, float at) {
 
 // Large arguments: the exponential must not overflow into NaN.
 TEST(Mlp, ActivationsAreFiniteFarFromZero) {
-  for (Activation act : {Activation::gelu, Activation::silu})
+  for (Activation act : {Activation::gelu, Activation::silu, Activation::gelu_erf})
     for (float at : {-1e4F, -200.0F, -90.0F, -20.0F, 20.0F, 90.0F, 200.0F, 1e4F}) {
       const Point p = point(act, at);
       EXPECT_NEAR(p.value, activate(act, static_cast<double>(at)), 1e-5) << name_of(act) << at;
@@ -269,13 +273,14 @@ TEST(Mlp, ActivationsAreFiniteFarFromZero) {
 }
 
 TEST(Mlp, ActivationsKeepNaN) {
-  for (Activation act : {Activation::linear, Activation::relu, Activation::gelu, Activation::silu})
+  for (Activation act : {Activation::linear, Activation::relu, Activation::gelu, Activation::silu,
+                         Activation::gelu_erf})
     EXPECT_TRUE(std::isnan(point(act, std::nanf("")).value)) << name_of(act);
 }
 
 // Values are within a few units in the last place of float: T5X's own are no closer.
 TEST(Mlp, ActivationsAreAccurate) {
-  for (Activation act : {Activation::gelu, Activation::silu})
+  for (Activation act : {Activation::gelu, Activation::silu, Activation::gelu_erf})
     for (double at = -6; at < 6; at += 0.0371) {
       const auto x = static_cast<float>(at);
       const double want = activate(act, static_cast<double>(x));
@@ -284,7 +289,7 @@ TEST(Mlp, ActivationsAreAccurate) {
 }
 
 TEST(Mlp, ActivationsHaveT5XNames) {
-  for (const char* name : {"linear", "relu", "gelu", "silu"})
+  for (const char* name : {"linear", "relu", "gelu", "silu", "gelu_erf"})
     EXPECT_EQ(name_of(activation_from_name(name)), name);
   EXPECT_EQ(activation_from_name("swish"), Activation::silu);
   try {

@@ -16,7 +16,7 @@ namespace {
 class RouteOracle {
  public:
   RouteOracle(const Arrays& in, Arrays& out, const Attrs& attrs)
-      : x_(in[0]), w_(in[1]), out_(out), attrs_(attrs) {
+      : x_(in[0]), w_(in[1]), bias_(in[2]), out_(out), attrs_(attrs) {
     const auto padded = [&](const char* name, int axis) {
       const auto given = attrs.get_or<int64_t>(name, 0);
       return given == 0 ? x_.size(axis) : given;
@@ -63,6 +63,8 @@ class RouteOracle {
     const int64_t b = number / length_, l = number % length_;
     if (b < x_.size(0) && l < x_.size(1)) t.place = b * x_.size(1) + l;
     std::vector<double> logits(static_cast<size_t>(experts_));
+    for (int64_t e = 0; !bias_.absent && e < experts_; ++e)
+      logits[static_cast<size_t>(e)] = bias_[e];
     double size = 0, largest = -1e300, sum = 0;
     for (int64_t i = 0; t.place >= 0 && i < x_.depth(); ++i) {
       const double v = x_[t.place * x_.depth() + i];
@@ -172,7 +174,7 @@ class RouteOracle {
     return static_cast<double>(drawn);
   }
 
-  const Array &x_, &w_;
+  const Array &x_, &w_, &bias_;
   Arrays& out_;
   const Attrs& attrs_;
   int64_t batch_, length_, k_, experts_, size_, capacity_;
@@ -188,6 +190,7 @@ struct Settings {
   bool one_sided = false;  // the first expert is everybody's favourite
   int64_t padded_batch = 0, padded_length = 0;
   double jitter = 0;
+  bool bias = false;
   int64_t origin = 0, all_rows = 0;  // of the batch
 };
 
@@ -213,7 +216,7 @@ OpCase route_case(const std::string& name, const Settings& s) {
     const double v = draw(i, random);
     return s.one_sided && i % s.experts == 0 ? 2 + std::abs(v) : v;
   };
-  c.inputs = {x, w};
+  c.inputs = {x, w, s.bias ? normal({s.experts}) : no_operand()};
   const auto with = [&](Result r) {
     r.origin.assign(r.shape.size(), 0);
     r.global = r.shape;
@@ -249,7 +252,7 @@ OpCase route_case(const std::string& name, const Settings& s) {
   c.grads = {{route_grad_cpu,
               {input(0), input(1), output(1), output(7), output(0), cotangent(0), cotangent(2),
                cotangent(3)},
-              {0, 1}}};
+              {0, 1, s.bias ? 2 : -1}}};
   return c;
 }
 
@@ -277,6 +280,18 @@ std::vector<OpCase> moe_route_cases() {
   }
   add("ties", {.k = 2, .priority = true, .ties = true});
   add("experts_choose/ties", {.router = experts_choose, .ties = true});
+  for (const bool ignore : {false, true})
+    add(fmt::format("bias{}", ignore ? "/padding_ignored" : ""),
+        {.k = 2, .ignore = ignore, .bias = true});
+  add("bias/experts_choose", {.router = experts_choose, .bias = true});
+  add("bias/jitter", {.k = 2, .jitter = 0.3, .bias = true});
+  add("bias/many_experts", {.batch = 4,
+                            .length = 32,
+                            .embed = 7,
+                            .experts = 37,
+                            .k = 3,
+                            .group_size = 64,
+                            .bias = true});
   add("no_limit", {.k = 2, .capacity = 0});
   add("room_for_one", {.k = 2, .capacity = 1});
   add("experts_choose/more_room_than_tokens",

@@ -46,6 +46,7 @@ KINDS = {  # config, format, dtype of the weights
     't5_1_0_head_repeated': (dict(T5, feed_forward_proj='relu'), 'torch', 'float32'),
     't5_1_1': (dict(T5, **GATED), 'torch', 'float32'),
     'flan': (dict(T5, **GATED, dense_act_fn='gelu_new', is_gated_act=True, n_positions=512), 'safetensors_sharded', 'float32'),
+    'gelu_erf': (dict(T5, **GATED, dense_act_fn='gelu', is_gated_act=True), 'safetensors', 'float32'),
     'mt5': (dict(MT5, **GATED, vocab_size=120, num_heads=4, d_kv=6), 'torch_sharded', 'float32'),
     'umt5': (dict(UMT5, **GATED, num_layers=3, num_decoder_layers=2), 'torch', 'float32'),
     'byt5': (dict(T5, **GATED, vocab_size=384, num_layers=3, num_decoder_layers=1, tokenizer_class='ByT5Tokenizer', gradient_checkpointing=False),
@@ -55,6 +56,7 @@ KINDS = {  # config, format, dtype of the weights
                           dense_act_fn='gelu_new', expert_capacity=1 << 20, encoder_sparse_step=2, decoder_sparse_step=3), 'torch', 'float32'),
     'switch_one_expert': (dict(SWITCH, num_experts=1, num_layers=1, num_decoder_layers=1, expert_capacity=1 << 20), 'safetensors', 'float32'),
     'switch_capacity': (dict(SWITCH, num_layers=3, num_sparse_encoder_layers=3, num_experts=3, expert_capacity=2), 'safetensors', 'float32'),
+    'switch_router_bias': (dict(SWITCH, num_experts=3, router_bias=True, dense_act_fn='gelu', expert_capacity=1 << 20), 'safetensors', 'float32'),
     'switch_two_tables': (dict(SWITCH, num_experts=2, tie_word_embeddings=False), 'torch', 'float32'),
     'buckets': (dict(T5, feed_forward_proj='gated-silu', tie_word_embeddings=False, relative_attention_num_buckets=12,
                      relative_attention_max_distance=20, d_model=20, d_kv=5), 'safetensors', 'float32'),
@@ -81,6 +83,8 @@ def draw(rng, shapes, c, push):
         n *= 6 * rng.choice([-1.0, 1.0], shape)   # otherwise a tied model mostly repeats the token it was given
     elif 'relative_attention_bias' in name:
       n *= 0.8
+    elif name.endswith('classifier.bias'):
+      n *= 1.5   # enough to change which experts are chosen
     elif name == 'shared.weight' or 'embed_tokens' in name:
       n *= 0.35 if tied else 1.0
       n[0] *= 0.05

@@ -135,8 +135,8 @@ TEST(Op, CountsTheProductsOfExperts) {
   EXPECT_EQ(flops(experts_in, {x, offsets, w, w}, {y, y, y}), 2 * product);
   EXPECT_EQ(flops(experts_in_grad, {x, offsets, w, none, y, none, y}, {x, w, none}), 2 * product);
   EXPECT_EQ(flops(experts_in_grad, {x, offsets, w, w, y, y, y}, {x, w, w}), 4 * product);
-  EXPECT_EQ(flops(route, {x, router}, std::vector<View>(11, none)), 2 * 48 * 3);
-  EXPECT_EQ(flops(route_grad, {x, router, none, none, none, none, none, none}, {x, router}),
+  EXPECT_EQ(flops(route, {x, router, none}, std::vector<View>(11, none)), 2 * 48 * 3);
+  EXPECT_EQ(flops(route_grad, {x, router, none, none, none, none, none, none}, {x, router, none}),
             4 * 48 * 3);
 }
 

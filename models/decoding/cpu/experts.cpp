@@ -6,10 +6,11 @@
 namespace quintet::decoding {
 namespace {
 
-/// softmax(x router) of one row.
+/// softmax(x router + bias) of one row.
 void probabilities(const PackedExperts& experts, const float* x, std::vector<float>& p) {
   const size_t count = experts.experts.size();
-  p.assign(count, 0.0F);
+  p = experts.router_bias;
+  p.resize(count, 0.0F);
   for (size_t i = 0; i < experts.router.size() / count; ++i)
     for (size_t e = 0; e < count; ++e) p[e] += x[i] * experts.router[i * count + e];
   const float largest = *std::max_element(p.begin(), p.end());

@@ -107,6 +107,9 @@ class Loader {
   PackedExperts experts(const std::string& scope, const MoeConfig& moe) const {
     return {.router =
                 vector(scope + "/router/router_weights/w/kernel", layer_.emb_dim * moe.num_experts),
+            .router_bias = moe.router.use_bias
+                               ? vector(scope + "/router/router_weights/w/bias", moe.num_experts)
+                               : std::vector<float>(),
             .moe = moe,
             .experts = mlps(scope + "/expert", moe.num_experts, moe.mlp_dim, moe.activations)};
   }

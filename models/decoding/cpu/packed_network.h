@@ -61,7 +61,8 @@ struct PackedMlp {
 };
 
 struct PackedExperts {
-  std::vector<float> router;  // [embed, experts]
+  std::vector<float> router;       // [embed, experts]
+  std::vector<float> router_bias;  // [experts], or empty
   MoeConfig moe;
   std::vector<PackedMlp> experts;
 };

@@ -74,7 +74,10 @@ ExpertRows chosen_by_experts(const PackedExperts& experts, const float* rows,
     out.back().dtype = array.dtype;
   }
   const View in[] = {View::of(padded.x.data(), std::vector{b, l, padded.embed}),
-                     View::of(experts.router.data(), std::vector{padded.embed, count})};
+                     View::of(experts.router.data(), std::vector{padded.embed, count}),
+                     experts.router_bias.empty()
+                         ? View::none()
+                         : View::of(experts.router_bias.data(), std::vector{count})};
   route_cpu(in, out, options.attributes(b, l, count), {});
   const auto gates = results[kGates].as<float>();
   const auto packed = results[kChoices].as<int32_t>(), offsets = results[kOffsets].as<int32_t>();

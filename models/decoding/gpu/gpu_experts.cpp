@@ -7,7 +7,7 @@ namespace quintet::decoding {
 Tensor through_experts(const GpuForm::Experts& experts, const Tensor& h,
                        const ops::RouteOptions& routing) {
   const GpuForm::Mlp& mlp = experts.mlp;
-  const ops::Routed routed = ops::route(h, experts.router, routing);
+  const ops::Routed routed = ops::route(h, experts.router, experts.router_bias, routing);
   Tensor y = ops::dispatch(h, routed);  // [batch, rows, embed], packed by expert
   y = ops::experts_in(y, routed.offsets, mlp.wi_0, mlp.wi_1, mlp.activations);
   return ops::combine(ops::grouped_matmul(y, routed.offsets, mlp.wo), routed);

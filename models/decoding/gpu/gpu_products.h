@@ -44,7 +44,8 @@ class Products {
   /// x + experts of the norm of x, where x was if that saves memory
   Tensor with_experts(const Tensor& x, const Tensor& norm, const GpuForm::Experts& experts) const {
     const int64_t choices = rows_ * experts.chosen();
-    if (rows_ > kMaxSmallBatchRows || choices > kMaxSmallBatchChoices)
+    if (rows_ > kMaxSmallBatchRows || choices > kMaxSmallBatchChoices ||
+        !experts.router_bias.absent())
       return add_experts(norm, experts, x);
     const GpuForm::Mlp& mlp = experts.mlp;
     const Tensor logits(Spec{{x.spec().axes[0], experts.router.spec().axes[1]}, DType::f32});

@@ -62,7 +62,9 @@ class Loader {
             .activations = activations};
   }
   Form::Experts experts(const std::string& scope, const MoeConfig& moe) const {
-    return {.router = vector(scope + "/router/router_weights/w/kernel", 0),
+    const std::string router = scope + "/router/router_weights/w/";
+    return {.router = vector(router + "kernel", 0),
+            .router_bias = moe.router.use_bias ? vector(router + "bias", 0) : Tensor(),
             .moe = moe,
             .mlp = mlp(scope + "/expert", moe.mlp_dim, moe.activations)};
   }
@@ -88,17 +90,22 @@ class Loader {
 
 }  // namespace
 
-GpuWeights::GpuWeights(const BaseModel& model, const InferenceWeights& weights)
-    : spec(model.spec()) {
+GpuWeights::GpuWeights(ModelSpec part, const Parameters& parameters,
+                       const InferenceWeights& weights)
+    : spec(std::move(part)) {
   const Tape::Recording paused(nullptr);
+  const Loader load(parameters, spec, weights);
+  if (spec.encoder) {
+    encoder = load_stack(load, *spec.encoder);
+    encoder_embedding = load.matrix(spec.embedding_name(*spec.encoder));
+  }
+  if (spec.encoder_only()) return;
   spec.decoder.sparse.check_generates();
-  const Loader load(model.parameters(), spec, weights);
   decoder = load_stack(load, spec.decoder);
-  embedding = load.matrix(spec.embedding_name(spec.decoder));
-  encoder_embedding =
-      spec.separate_embeddings ? load.matrix(spec.embedding_name(*spec.encoder)) : embedding;
+  embedding = spec.encoder && !spec.separate_embeddings
+                  ? encoder_embedding
+                  : load.matrix(spec.embedding_name(spec.decoder));
   logits = spec.logits_via_embedding ? embedding : load.matrix("decoder/logits_dense/kernel");
-  if (spec.encoder) encoder = load_stack(load, *spec.encoder);
 }
 
 }  // namespace quintet::decoding

@@ -22,7 +22,8 @@ struct GpuForm {
     std::vector<std::string> activations;
   };
   struct Experts {
-    Tensor router;  // [embed, experts]
+    Tensor router;       // [embed, experts]
+    Tensor router_bias;  // [experts], or absent
     MoeConfig moe;
     Mlp mlp;
 
@@ -44,8 +45,12 @@ struct GpuWeights {
 
   /// Throws a usage error if experts of the decoder choose
   /// tokens, kData naming a parameter of the source that does not fit.
-  explicit GpuWeights(const BaseModel& model, const InferenceWeights& weights = {});
-  DType dtype() const { return embedding.compute_dtype; }
+  explicit GpuWeights(const BaseModel& model, const InferenceWeights& weights = {})
+      : GpuWeights(model.spec(), model.parameters(), weights) {}
+  /// Of a part of the model, as ModelSpec::encoder_alone() is; what a network without decoder reads is
+  /// all that is loaded.
+  GpuWeights(ModelSpec spec, const Parameters& parameters, const InferenceWeights& weights);
+  DType dtype() const { return (spec.encoder ? encoder_embedding : embedding).compute_dtype; }
   const LayerConfig& layer() const { return spec.decoder.layer; }
   int64_t joined_kv() const { return layer().joined_kv(); }
 };
