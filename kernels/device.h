@@ -58,9 +58,6 @@ class Device {
   virtual bool memory_is_real() const { return true; }
   /// Whether record() works.
   virtual bool can_record() const { return false; }
-  /// Whether any optimizer works on arrays in its memory; if not, those with kernels for it do
-  /// (Optimizer::on_device), and the others on copies in the host's.
-  virtual bool runs_any_optimizer() const { return true; }
   /// Whether NCCL reads and writes its memory.
   virtual bool supports_nccl() const { return false; }
   /// Kernels in the order of ops.def; empty on the CPU, whose kernels are in the op list itself.

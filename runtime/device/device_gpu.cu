@@ -239,7 +239,6 @@ class Gpu final : public Device {
   bool supports_nccl() const override { return true; }
 #endif
   bool can_record() const override { return true; }
-  bool runs_any_optimizer() const override { return false; }
   std::string description() const override { return description_; }
   std::span<const Kernel> ops() const override { return kOps; }
   const GpuKernels& kernels() const override { return kKernels; }
