@@ -160,8 +160,7 @@ def test_wrong_configurations_are_named(folder):
             (["--gin.NUM_ENCODER_LAYERS=3", "--gin.NUM_ENCODER_SPARSE_LAYERS=2"], ["num_sparse_layers=2", "num_layers=3"]),
             (["--gin.NUM_EXPERT_PARTITIONS=5"], ["partitions", "5"]),
             (["--gin.TRAIN_EXPERT_CAPACITY_FACTOR=0.0", "--gin.moe_layers.MoeLayer.min_expert_capacity=0"],
-             ["capacity", "train_capacity_factor"]),
-            (["--gin.routing.RouterWeights.use_bias=True"], ["use_bias"])]:
+             ["capacity", "train_capacity_factor"])]:
         result = quintet(*switch(folder / "run", 10, *more), expect=2)
         for word in words:
             assert word in result.err, f"{more}: {word} not in {result}"
