@@ -35,7 +35,7 @@ int64_t peak_resident_bytes() {
 bool parse_bench_options(const std::string& what, const std::string& summary,
                          std::span<char* const> args, bool generates, BenchOptions& options) {
   CommandLine cli("bench " + what, summary,
-                  "quintet bench " + what +
+                  options.launcher + "quintet bench " + what +
                       " --model=t5_1_1_small --batch=8 --inputs=256 --targets=64 --dtype=float32 "
                       "--threads=2 --steps=5");
   CLI::App& app = cli.app();

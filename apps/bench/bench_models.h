@@ -27,6 +27,7 @@ struct BenchOptions : ModelCase {
   ComputeFlags compute;
   QuantizeFlag quantize = {};  // generate only
   bool profile = false;
+  std::string launcher = {};  // before the program's name in the example of --help
 };
 
 /// Reads the flags that all benchmarks have. False: help was printed. `generates`: those of generation, too,

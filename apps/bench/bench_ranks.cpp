@@ -137,6 +137,7 @@ int run_bench_ranks(std::span<char* const> args) {
   BenchOptions options;
   options.batch = 1;
   options.inputs = options.targets = 128;
+  options.launcher = "mpirun -n 2 ";
   if (!parse_bench_options(
           "ranks",
           "Times the decoder's steps by one rank and by all ranks of mpirun, which hold a T5 "

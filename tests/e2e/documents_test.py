@@ -197,7 +197,7 @@ def example_files(folder):
 
 
 def serves(command, folder, settings, port):
-    """An example of `serve`, which answers until SIGTERM ends it: its exit code."""
+    """An example of `serve`, which answers until a signal ends it: its exit code. mpirun passes SIGUSR1 on and kills after SIGTERM."""
     process = subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=folder, env=settings, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL)
 
@@ -208,7 +208,7 @@ def serves(command, folder, settings, port):
             return False
 
     e2e.wait_for(ready_or_over)
-    process.terminate()
+    process.send_signal(signal.SIGUSR1 if "mpirun" in command else signal.SIGTERM)
     return process.wait(timeout=30 * PATIENCE)
 
 

@@ -327,7 +327,7 @@ def test_a_full_disk_on_one_host_leaves_the_checkpoint_before(folder):
     mpirun(2, *tiny(folder / "run", 20))
     shutil.copytree(folder / "run", folder / "whole")
     shutil.rmtree(folder / "run" / "checkpoint_20")
-    bad = with_fault("fallocate:1+=ENOSPC", folder / "run")
+    bad = with_fault("fallocate:2+=ENOSPC", folder / "run")  # the first is of the file that is tried at the start
     result = subprocess.run([*MPIRUN, "-n", "1", *run, ":", "-n", "1", *bad, *run], capture_output=True,
                             env=ENVIRONMENT, timeout=120)
     text = result.stderr.decode()
