@@ -100,8 +100,7 @@ void cache_tasks(CacheFlags flags, const gin::CommandLine& command_line,
   check_effects(session.config(), false);
   const auto tasks = chosen_tasks(session, flags);
   const Ranks ranks(RankFlags{});
-  ranks.agree_on("build", build_text());
-  ranks.agree_on("command line", arguments);
+  ranks.agree_on_program(arguments);
   agree_on_data(ranks, tasks);
   const mpi::Session& mpi = ranks.session();
   std::unique_ptr<Comm> comm;

@@ -27,8 +27,7 @@ int run_eval(std::span<char* const> args) {
       "quintet eval: name a run with --model_dir=DIR, or a configuration with --gin_file=FILE{}",
       gin_line.files.empty() ? "" : ", not both");
   Ranks ranks(flags.ranks);
-  ranks.agree_on("build", build_text());
-  ranks.agree_on("command line", fmt::format("{}", fmt::join(args, "\n")));
+  ranks.agree_on_program(fmt::format("{}", fmt::join(args, "\n")));
   flags.compute.start();
   ranks.open(Device::current());
   if (!flags.set.model_dir.empty()) {
@@ -41,9 +40,7 @@ int run_eval(std::span<char* const> args) {
         evaluation_config_of(trained, flags), ranks,
         [&](const data::DatasetConfig& set) { return trained.session->task(set); }, flags.samples);
   }
-  if (flags.num_partitions > 1)
-    gin_line.bindings.push_back(
-        fmt::format("partitioning.PjitPartitioner.num_partitions = {}", flags.num_partitions));
+  flags.partitions.bind(gin_line);
   const auto prepare = [&](GinSession& session) {
     if (flags.launch.dry_run) return print_configuration(session, ranks.leads());
     use_copies_of(session.config(), "t5x.eval.evaluate.restore_checkpoint_cfg");

@@ -63,8 +63,7 @@ int run_generate(std::span<char* const> args) {
            "quintet generate: give inputs as arguments or with --input, not both");
   flags.check_embed();
   Ranks ranks(flags.ranks);
-  ranks.agree_on("build", build_text());
-  ranks.agree_on("command line", fmt::format("{}", fmt::join(args, "\n")));
+  ranks.agree_on_program(fmt::format("{}", fmt::join(args, "\n")));
   flags.compute.start();
   ranks.open(Device::current());
   generate(flags, ranks, gin_line);

@@ -33,8 +33,7 @@ int run_infer(std::span<char* const> args) {
   QT_CHECK(flags.set.model_dir.empty() || !flags.output_dir.empty(),
            "quintet infer: name a folder for the results with --output_dir=DIR");
   Ranks ranks(flags.ranks);
-  ranks.agree_on("build", build_text());
-  ranks.agree_on("command line", fmt::format("{}", fmt::join(args, "\n")));
+  ranks.agree_on_program(fmt::format("{}", fmt::join(args, "\n")));
   flags.compute.start();
   ranks.open(Device::current());
   if (!flags.set.model_dir.empty()) {
@@ -50,9 +49,7 @@ int run_infer(std::span<char* const> args) {
   // T5X's own flag over the configuration.
   if (flags.shard_id)
     gin_line.bindings.push_back(fmt::format("infer_script.infer.shard_id = {}", *flags.shard_id));
-  if (flags.num_partitions > 1)
-    gin_line.bindings.push_back(
-        fmt::format("partitioning.PjitPartitioner.num_partitions = {}", flags.num_partitions));
+  flags.partitions.bind(gin_line);
   const auto prepare = [&](GinSession& session) {
     if (flags.launch.dry_run) return print_configuration(session, ranks.leads());
     use_copies_of(session.config(), "t5x.infer.infer.restore_checkpoint_cfg");

@@ -21,8 +21,7 @@ int run_serve(std::span<char* const> args) {
   describe_gin_flags(cli.app(), kGinFileOfModel);
   if (!cli.parse(left)) return 0;
   Ranks ranks(flags.ranks);
-  ranks.agree_on("build", build_text());
-  ranks.agree_on("command line", fmt::format("{}", fmt::join(args, "\n")));
+  ranks.agree_on_program(fmt::format("{}", fmt::join(args, "\n")));
   flags.compute.start();
   ranks.open(Device::current());
   serve::run_server(flags, ranks, gin_line);

@@ -155,11 +155,9 @@ int64_t bytes_of_size(const std::string& flag, const std::string& text) {
 void convert_model(const ConversionFlags& flags, const gin::CommandLine& gin_line) {
   const WriteFormat& format = write_format_named(flags.format);
   Ranks ranks(flags.ranks);
-  ranks.agree_on("build", build_text());
-  ranks.agree_on("command line",
-                 fmt::format("{} {} --to={} --dtype={} --shard_size={} --scan_axis={}",
-                             flags.source, flags.destination, flags.format, flags.dtype,
-                             flags.shard_size, flags.scan_axis.value_or(-1)));
+  ranks.agree_on_program(fmt::format("{} {} --to={} --dtype={} --shard_size={} --scan_axis={}",
+                                     flags.source, flags.destination, flags.format, flags.dtype,
+                                     flags.shard_size, flags.scan_axis.value_or(-1)));
   ranks.open(Device::current());
   ModelSource source =
       open_model_source(flags.source, gin_line, format.is_run_directory || flags.check);

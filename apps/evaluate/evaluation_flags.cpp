@@ -13,12 +13,7 @@ void EvaluationFlags::add_to(CLI::App& app) {
                  "folder for seqio's files of metrics and predictions; default: none written")
       ->transform(mapped_path);
   app.add_option("--samples", samples, "print so many predictions on stderr");
-  app.add_option(
-         "--num_partitions", num_partitions,
-         "ranks that hold the model together (tensor parallelism, on CPUs of one host); such "
-         "groups share the examples")
-      ->check(positive)
-      ->group("Under mpirun or srun");
+  partitions.add_to(app);
   quantize.add_to(app);
   compute.add_to(app);
   launch.add_dry_run(app);
@@ -35,7 +30,7 @@ EvaluationConfig evaluation_config_of(const TrainedModel& trained, const Evaluat
   config.output_dir = flags.output_dir;
   config.config_text = trained.session->config().config_str();
   config.weights = flags.quantize.type();
-  config.partitioner.num_partitions = flags.num_partitions;
+  config.partitioner.num_partitions = flags.partitions.count;
   if (flags.num_examples > 0) config.evaluator.options.num_examples = flags.num_examples;
   return config;
 }

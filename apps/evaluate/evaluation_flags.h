@@ -6,6 +6,7 @@
 #include "apps/config/evaluation_config.h"
 #include "apps/flags/compute_flags.h"
 #include "apps/flags/launch_flags.h"
+#include "apps/flags/partitions_flag.h"
 #include "apps/flags/quantize_flag.h"
 #include "apps/model/trained_dataset.h"
 #include "apps/process/ranks.h"
@@ -15,7 +16,8 @@ namespace quintet {
 struct EvaluationFlags {
   TrainedDatasetFlags set;
   std::string output_dir;
-  int64_t samples = 0, num_examples = 0, num_partitions = 1;
+  int64_t samples = 0, num_examples = 0;
+  PartitionsFlag partitions;
   QuantizeFlag quantize;
   ComputeFlags compute;
   LaunchFlags launch;

@@ -24,12 +24,7 @@ void InferenceFlags::add_to(CLI::App& app) {
   app.add_flag("--include_all_inputs", line.include_all_inputs,
                "also write all other features of the inputs");
   app.add_flag("--output_ids", line.output_ids, "also write the predictions' token ids");
-  app.add_option(
-         "--num_partitions", num_partitions,
-         "ranks that hold the model together (tensor parallelism, on CPUs of one host); such "
-         "groups share the examples")
-      ->check(positive)
-      ->group("Under mpirun or srun");
+  partitions.add_to(app);
   quantize.add_to(app);
   compute.add_to(app);
   launch.add_dry_run(app);
@@ -84,7 +79,7 @@ InferenceConfig inference_config_of(const TrainedModel& trained, const Inference
   config.shard = {flags.shard_id.value_or(0), flags.num_shards};
   config.line = flags.line;
   config.weights = flags.quantize.type();
-  config.partitioner.num_partitions = flags.num_partitions;
+  config.partitioner.num_partitions = flags.partitions.count;
   config.config_text = trained.session->config().config_str();
   return config;
 }

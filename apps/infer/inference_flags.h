@@ -7,6 +7,7 @@
 #include "apps/config/inference_config.h"
 #include "apps/flags/compute_flags.h"
 #include "apps/flags/launch_flags.h"
+#include "apps/flags/partitions_flag.h"
 #include "apps/flags/quantize_flag.h"
 #include "apps/model/trained_dataset.h"
 #include "apps/process/ranks.h"
@@ -16,9 +17,10 @@ namespace quintet {
 struct InferenceFlags {
   TrainedDatasetFlags set;
   std::string input, mode = "predict", output_dir;
-  int64_t checkpoint_period = 100, num_shards = 1, num_partitions = 1;
+  int64_t checkpoint_period = 100, num_shards = 1;
   std::optional<int64_t> shard_id;
   data::InferenceLineOptions line;
+  PartitionsFlag partitions;
   QuantizeFlag quantize;
   ComputeFlags compute;
   LaunchFlags launch;

@@ -62,6 +62,16 @@ constexpr const char* kOneMachine =
     "MPI and NCCL "
     "(scontrol show node, nvidia-smi, lscpu), or make them alike (ONEDNN_MAX_CPU_ISA)";
 
+/// Version and a checksum of this program.
+std::string build_text() {
+  std::ifstream program("/proc/self/exe", std::ios::binary);
+  std::string piece(1 << 20, '\0');
+  uint32_t crc = 0;
+  while (program.read(piece.data(), static_cast<std::streamsize>(piece.size())).gcount() > 0)
+    crc = crc32c(std::string_view(piece.data(), static_cast<size_t>(program.gcount())), crc);
+  return fmt::format("quintet {}, checksum {:08x}", kVersion, crc);
+}
+
 Group first_ranks(Comm& comm, int count) {
   std::vector<int> ranks(static_cast<size_t>(count));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -144,6 +154,11 @@ void Ranks::agree_on(const std::string& what, const std::string& text) const {
   agree_on(what, lines, "start all of them with the same program, files and flags");
 }
 
+void Ranks::agree_on_program(const std::string& arguments) const {
+  agree_on("build", build_text());
+  agree_on("command line", arguments);
+}
+
 void Ranks::open(Device& device, int data_ranks) {
   data_ranks_ = data_ranks;
   if (flags_.share_gpus && leads() && !device.supports_nccl())
@@ -187,15 +202,6 @@ std::shared_ptr<HostGroup> Ranks::writers() const {
 std::shared_ptr<HostGroup> writers_of(std::unique_ptr<Comm> comm, int count) {
   const Group all = first_ranks(*comm, count);
   return std::make_shared<Writers>(std::move(comm), all);
-}
-
-std::string build_text() {
-  std::ifstream program("/proc/self/exe", std::ios::binary);
-  std::string piece(1 << 20, '\0');
-  uint32_t crc = 0;
-  while (program.read(piece.data(), static_cast<std::streamsize>(piece.size())).gcount() > 0)
-    crc = crc32c(std::string_view(piece.data(), static_cast<size_t>(program.gcount())), crc);
-  return fmt::format("quintet {}, checksum {:08x}", kVersion, crc);
 }
 
 }  // namespace quintet

@@ -48,6 +48,8 @@ class Ranks {
                 ExitCode code = ExitCode::kUsage) const;
   /// The same for a text's lines: programs, flags, configurations.
   void agree_on(const std::string& what, const std::string& text) const;
+  /// On the build and on what the verb was started with.
+  void agree_on_program(const std::string& arguments) const;
 
   /// Starts talking about data in the device's memory. The last `data_ranks` ranks call it too and
   /// have no part in what follows. Throws Error(kEnvironment) that names two ranks whose processors,
@@ -81,8 +83,5 @@ class Ranks {
 
 /// Ranks 0 .. count-1 of a comm as those that write one checkpoint.
 std::shared_ptr<HostGroup> writers_of(std::unique_ptr<Comm> comm, int count);
-
-/// Version and a checksum of this program.
-std::string build_text();
 
 }  // namespace quintet

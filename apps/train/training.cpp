@@ -78,8 +78,7 @@ int run_training(TrainingFlags flags, gin::CommandLine command_line, const std::
   if (!flags.model_dir.empty())
     command_line.bindings.push_back("MODEL_DIR = " + gin::Value(flags.model_dir).repr());
   Ranks ranks(flags.ranks);
-  ranks.agree_on("build", build_text());
-  ranks.agree_on("command line", arguments);
+  ranks.agree_on_program(arguments);
   DataService service(flags.data, ranks.session());
   if (service.serves()) flags.compute.device = "cpu";
   flags.compute.start();

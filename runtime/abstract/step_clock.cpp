@@ -29,7 +29,6 @@ void StepClock::Queue::start_background(double moment) {
 }
 
 std::shared_ptr<StepClock::Transfer> StepClock::send(double seconds, Links links, bool background) {
-  sending_ += seconds;
   const auto transfer = std::make_shared<Transfer>(Transfer{now_, seconds, links});
   Queue& queue = queue_of(links);
   if (background && machine_.overlap == 1) {

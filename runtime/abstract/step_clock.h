@@ -1,8 +1,9 @@
 #pragma once
 // The time of a simulated step: ops take turns on a rank's device, collectives on the links that they
 // use, those within a host beside those between hosts, and of several that could start those in the
-// background last; an op that needs what a collective brings waits for it. Since a simulated step starts and awaits
-// collectives where a real one does, what is hidden behind ops and what is not follows from it.
+// background last; an op that needs what a collective brings waits for it. Since a simulated step
+// starts and awaits collectives where a real one does, what is hidden behind ops and what is not follows
+// from it.
 //
 //   StepClock clock(machine);
 //   { const StepClock::Use use(clock); trainer.train(batch); }
@@ -57,7 +58,6 @@ class StepClock {
   double seconds() const { return now_; }
   double compute() const { return compute_; }
   double exposed() const { return exposed_; }  // waited for collectives
-  double sending() const { return sending_; }  // collectives took
   double flops() const { return flops_; }
 
  private:
@@ -73,7 +73,7 @@ class StepClock {
 
   Machine machine_;
   std::array<Queue, 2> queues_;
-  double now_ = 0, compute_ = 0, exposed_ = 0, sending_ = 0, flops_ = 0;
+  double now_ = 0, compute_ = 0, exposed_ = 0, flops_ = 0;
 };
 
 }  // namespace quintet

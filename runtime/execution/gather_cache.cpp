@@ -40,7 +40,7 @@ Tensor GatherCache::take(const Tensor& parameter, const Layout& to) {
   Gathered& mine = gathered_[at - first_];
   if (mine.tensor.absent()) {
     mine.tensor = mine.moving.wait();
-    if (!known) count(order_[at].bytes = mine.bytes = mine.tensor.bytes());
+    if (!known) count(order_[at].bytes = mine.tensor.bytes());
   }
   Tensor gathered = mine.tensor;
   ++at;
@@ -53,17 +53,16 @@ Tensor GatherCache::take(const Tensor& parameter, const Layout& to) {
 }
 
 void GatherCache::start(const Request& request) {
-  gathered_.push_back({AsyncReshard(request.parameter, request.to), {}, at_.size(), request.bytes});
+  gathered_.push_back({AsyncReshard(request.parameter, request.to), {}, at_.size()});
   count(request.bytes);
 }
 
 void GatherCache::prefetch() {
-  const size_t next = furthest();
   int64_t ahead = 0;
-  for (size_t i = next; i < first_ + gathered_.size(); ++i) ahead += gathered_[i - first_].bytes;
-  for (size_t i = first_ + gathered_.size(); i < order_.size(); ++i) {
-    if (ahead > 0 && ahead + order_[i].bytes > ahead_bytes_) return;
-    start(order_[i]);
+  for (size_t i = furthest(); i < order_.size(); ++i) {
+    const bool started = i < first_ + gathered_.size();
+    if (!started && ahead > 0 && ahead + order_[i].bytes > ahead_bytes_) return;
+    if (!started) start(order_[i]);
     ahead += order_[i].bytes;
   }
 }

@@ -54,7 +54,6 @@ class GatherCache {
     AsyncReshard moving;
     Tensor tensor;   // once somebody has waited
     size_t to_come;  // turns that will take it
-    int64_t bytes;
   };
   size_t furthest() const;
   void start(const Request& request);

@@ -11,6 +11,7 @@
 #include "models/decoding/cpu/transformer_decoder.h"
 #include "models/decoding/quantization_loss.h"
 #include "models/network.h"
+#include "tests/decode/random_parameters.h"
 
 namespace quintet::testing {
 namespace {
@@ -30,25 +31,6 @@ T5Config encoder_decoder() {
   auto c = small_config<T5Config>();
   c.num_encoder_layers = 1, c.num_decoder_layers = 2;
   return c;
-}
-
-/// Random parameters by name.
-template <class Network, class Config>
-std::map<std::string, HostArray> parameters_of(const Config& config) {
-  Parameters declared;
-  const Network network(Scope(declared), config);
-  std::map<std::string, HostArray> arrays;
-  for (const ParamInfo& info : declared.all()) {
-    std::vector<int64_t> sizes;
-    for (const Axis& axis : info.spec.axes) sizes.push_back(axis.size);
-    HostArray& array = arrays[info.name] = HostArray(DType::f32, sizes);
-    for (size_t i = 0; float& x : array.as<float>())
-      x = static_cast<float>(random_bits(key_of_parameter(key_from_seed(1), info.name), i++) %
-                             2001) /
-              1000 -
-          1;
-  }
-  return arrays;
 }
 
 View view_of(const HostArray& array) {
@@ -91,7 +73,7 @@ void expect_equal(const PackedNetwork& a, const PackedNetwork& b) {
 
 template <class Network, class Config>
 void expect_same_network(const Config& config) {
-  const auto parameters = parameters_of<Network>(config);
+  const auto parameters = parameters_of<Network>(config, 1);
   const ModelSpec spec = spec_of(config);
   const ParameterSource plain = [&](const std::string& name) {
     return view_of(parameters.at(name));
@@ -144,7 +126,7 @@ TEST(QuantizedParameters, MakeTheNetworkThatIsQuantizedWhenMade) {
 }
 
 TEST(QuantizedParameters, OfOtherTypesThanTheNetworksAreRefused) {
-  const auto parameters = parameters_of<Transformer>(encoder_decoder());
+  const auto parameters = parameters_of<Transformer>(encoder_decoder(), 1);
   const ModelSpec spec = spec_of(encoder_decoder());
   QuantizedParameter held;
   const ParameterSource quantized = [&](const std::string& name) -> StoredParameter {
@@ -185,7 +167,7 @@ double divergence(const PackedNetwork& exact, const PackedNetwork& other, const 
 TEST(QuantizationLoss, OfADecoderOnlyNetworkIsOfWhatFollowsThePrefix) {
   auto config = small_config<TransformerConfig>();
   config.num_layers = 2;
-  const auto parameters = parameters_of<DecoderOnlyTransformer>(config);
+  const auto parameters = parameters_of<DecoderOnlyTransformer>(config, 1);
   const ParameterSource source = [&](const std::string& name) {
     return view_of(parameters.at(name));
   };

@@ -10,6 +10,7 @@
 
 #include "models/decoding/cpu/transformer_decoder.h"
 #include "models/network.h"
+#include "tests/decode/random_parameters.h"
 #include "tests/harness/threads.h"
 
 namespace quintet::testing {
@@ -34,24 +35,6 @@ T5Config encoder_decoder() {
 }
 
 using Arrays = std::map<std::string, HostArray>;
-
-template <class Network, class Config>
-Arrays parameters_of(const Config& config) {
-  Parameters declared;
-  const Network network(Scope(declared), config);
-  Arrays arrays;
-  for (const ParamInfo& info : declared.all()) {
-    std::vector<int64_t> sizes;
-    for (const Axis& axis : info.spec.axes) sizes.push_back(axis.size);
-    HostArray& array = arrays[info.name] = HostArray(DType::f32, sizes);
-    for (size_t i = 0; float& x : array.as<float>())
-      x = static_cast<float>(random_bits(key_of_parameter(key_from_seed(1), info.name), i++) %
-                             2001) /
-              4000 -
-          0.25f;
-  }
-  return arrays;
-}
 
 struct Got {
   std::vector<float> logits;  // of all steps
@@ -123,19 +106,19 @@ TEST(TensorParallel, AnEncoderDecoderGivesOneRanksBits) {
   T5Config config = encoder_decoder();
   for (const bool tied : {true, false}) {
     config.logits_via_embedding = tied;
-    expect_ranks_agree(spec_of(config), parameters_of<Transformer>(config));
+    expect_ranks_agree(spec_of(config), parameters_of<Transformer>(config, 0.25F));
   }
 }
 
 TEST(TensorParallel, ADecoderGivesOneRanksBits) {
   auto config = small_config<TransformerConfig>();
   config.num_layers = 2;
-  expect_ranks_agree(spec_of(config), parameters_of<DecoderOnlyTransformer>(config));
+  expect_ranks_agree(spec_of(config), parameters_of<DecoderOnlyTransformer>(config, 0.25F));
 }
 
 TEST(TensorParallel, MoreRanksThanHeadsAreRefused) {
   const T5Config config = encoder_decoder();
-  const Arrays parameters = parameters_of<Transformer>(config);
+  const Arrays parameters = parameters_of<Transformer>(config, 0.25F);
   const SharedMemoryGroup::File file;
   SharedMemoryGroup group(file.path(), {0, 4}, {.timeout_seconds = 0, .end = {}});
   EXPECT_THROW(decode(spec_of(config), parameters, WeightType::f32, &group), Error);
