@@ -145,8 +145,6 @@ std::vector<Row> rows_of_models() {
                     sampling = "t5x.decoding.temperature_sample";
   const std::string pjit = "t5x.partitioning.PjitPartitioner",
                     moe = "t5x.contrib.moe.partitioning.MoePjitPartitioner";
-  const std::string mesh =
-      "a mesh is made from num_partitions or model_parallel_submesh; bind one of them";
   return {
       {{"t5x.examples.scalable_t5.network.T5Config"},
        "param_scan_axis",
@@ -165,8 +163,6 @@ std::vector<Row> rows_of_models() {
        "the trainer's learning_rate_fn gives one at every step, as in T5X"},
       {{pjit, moe}, "params_on_devices", kWarned, "parameters are where they are computed with"},
       {{pjit, moe}, "backend", kWarned, "--device chooses where a run computes"},
-      {{pjit, moe}, "ici_mesh_shape", kRefused, mesh},
-      {{pjit, moe}, "dcn_mesh_shape", kRefused, mesh},
       {{moe}, "state_filter_fn", kWarned, "logical_axis_rules say which arrays are sharded"},
   };
 }

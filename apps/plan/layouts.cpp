@@ -15,43 +15,56 @@ std::string gib(int64_t bytes) {
 }
 
 TrainingLayout parse_layout(const std::string& text, int64_t experts) {
-  static const std::regex kForm(R"((\d{1,6})x(\d{1,6})(?:x(\d{1,6}))?(?::a([12])p([12]))?)");
+  static const std::regex kForm(
+      R"((?:r(\d{1,6})x)?(\d{1,6})x(\d{1,6})(?:x(\d{1,6}))?(?::a([12])p([12])(s?))?)");
   std::smatch found;
   QT_CHECK(std::regex_match(text, found, kForm),
            "--layouts: '{}' is not a layout; expected DATAxMODEL:aNpN, like 2x2:a1p2 (2 data, 2 "
-           "model ranks; activations sharded by 1 dimension, parameters by 2), or "
-           "DATAxMODELxEXPERT:aNpN",
+           "model ranks; activations sharded by 1 dimension, parameters by 2), a1p2s (sequence "
+           "parallel), rREPLICAxDATAxMODEL:aNpN, or DATAxMODELxEXPERT:aNpN",
            text);
   QT_CHECK(
-      experts > 0 || !found[3].matched,
+      experts > 0 || !found[4].matched,
       "--layouts: {} has an expert axis, but the model has no experts; expected DATAxMODEL:aNpN",
       text);
-  TrainingLayout layout{.data = std::stoi(found[1]), .model = std::stoi(found[2])};
-  if (experts > 0) layout.expert = found[3].matched ? std::stoi(found[3]) : 1;
-  if (found[4].matched) {
-    layout.activations = std::stoi(found[4]);
-    layout.parameters = std::stoi(found[5]);
+  TrainingLayout layout{.data = std::stoi(found[2]), .model = std::stoi(found[3])};
+  if (found[1].matched) layout.replica = std::stoi(found[1]);
+  if (experts > 0) layout.expert = found[4].matched ? std::stoi(found[4]) : 1;
+  if (found[5].matched) {
+    layout.activations = std::stoi(found[5]);
+    layout.parameters = std::stoi(found[6]);
+    layout.sequence = found[7].length() > 0;
   }
+  QT_CHECK(
+      !layout.sequence || layout.activations == 1,
+      "--layouts: '{}': sequence parallelism (s) is a table of 1 dimension of activations: a1p{}s",
+      text, layout.parameters);
   return layout;
 }
 
 }  // namespace
 
 std::string TrainingLayout::name() const {
-  return fmt::format("{}x{}{}:a{}p{}", data, model, expert > 0 ? fmt::format("x{}", expert) : "",
-                     activations, parameters);
+  return fmt::format("{}{}x{}{}:a{}p{}{}", replica > 1 ? fmt::format("r{}x", replica) : "", data,
+                     model, expert > 0 ? fmt::format("x{}", expert) : "", activations, parameters,
+                     sequence ? "s" : "");
 }
 
 std::vector<MeshAxis> TrainingLayout::mesh() const {
-  if (expert == 0) return {{"data", data}, {"model", model}};
-  return {{"data", data}, {"expert", expert}, {"model", model}};
+  std::vector<MeshAxis> axes = {{"data", data}, {"model", model}};
+  if (expert > 0) axes.insert(axes.begin() + 1, {"expert", expert});
+  if (replica > 1) axes.insert(axes.begin(), {"replica", replica});
+  return axes;
 }
 
 LogicalAxisRules TrainingLayout::rules() const {
   const AxisRuleOptions options{.activation_partitioning_dims = activations,
                                 .parameter_partitioning_dims = parameters,
-                                .additional_rules = {}};
-  return expert > 0 ? moe_logical_axis_rules(options) : standard_logical_axis_rules(options);
+                                .additional_rules = {},
+                                .sequence_parallel = sequence};
+  LogicalAxisRules rules =
+      expert > 0 ? moe_logical_axis_rules(options) : standard_logical_axis_rules(options);
+  return replica > 1 ? with_replicas(std::move(rules)) : rules;
 }
 
 std::vector<TrainingLayout> all_layouts(int ranks, int64_t experts) {
@@ -60,6 +73,9 @@ std::vector<TrainingLayout> all_layouts(int ranks, int64_t experts) {
     for (int activations = 1; activations <= (model > 1 ? 2 : 1); ++activations)
       for (int parameters = 1; parameters <= (data > 1 ? 2 : 1); ++parameters)
         layouts.push_back({data, model, activations, parameters, expert});
+    // Whether parameters are sharded over all data ranks or some is what replicas change.
+    for (int replica = 2; 2 * replica <= data; ++replica)
+      if (data % replica == 0) layouts.push_back({data / replica, model, 1, 2, expert, replica});
   };
   for (int model = 1; model <= ranks; ++model) {
     if (ranks % model != 0) continue;

@@ -16,14 +16,17 @@
 namespace quintet {
 
 /// A (data, model) mesh and the dimensions of T5X's tables of rules; named "2x2:a1p2". Of a model with
-/// experts a (data, expert, model) mesh and the tables of t5x.contrib.moe; named "2x2x4:a1p2".
+/// experts a (data, expert, model) mesh and the tables of t5x.contrib.moe; named "2x2x4:a1p2". With
+/// replicas in front of it "r4x2x2:a1p2", with sequence parallelism "2x2:a1p2s".
 struct TrainingLayout {
   int data = 1, model = 1, activations = 1, parameters = 1;
   int expert = 0;  // 0: the model has no experts
+  int replica = 1;
+  bool sequence = false;
   bool operator==(const TrainingLayout&) const = default;
 
   std::string name() const;
-  int64_t ranks() const { return int64_t{data} * model * std::max(expert, 1); }
+  int64_t ranks() const { return int64_t{replica} * data * model * std::max(expert, 1); }
   std::vector<MeshAxis> mesh() const;
   LogicalAxisRules rules() const;
 };

@@ -65,15 +65,18 @@ void plan_mesh(const MeshPlan& plan, const LayoutCase& what, const LogicalAxisRu
   AbstractDevice device;
   const Device::Use use_device(device);
   const std::vector<MeshAxis> mesh = parse_mesh(plan.mesh);
-  const bool experts = std::any_of(mesh.begin(), mesh.end(),
-                                   [](const MeshAxis& axis) { return axis.name == "expert"; });
+  const auto has_axis = [&](std::string_view name) {
+    return std::ranges::any_of(mesh, [&](const MeshAxis& axis) { return axis.name == name; });
+  };
+  const bool experts = has_axis("expert");
   const AxisRuleOptions dims{.activation_partitioning_dims = std::max(plan.activations, 1),
                              .parameter_partitioning_dims = std::max(plan.parameters, 1),
                              .additional_rules = {}};
-  const LogicalAxisRules rules = experts ? moe_logical_axis_rules(dims)
-                                 : plan.activations + plan.parameters == 0
-                                     ? configured
-                                     : standard_logical_axis_rules(dims);
+  LogicalAxisRules rules = experts ? moe_logical_axis_rules(dims)
+                           : plan.activations + plan.parameters == 0
+                               ? configured
+                               : standard_logical_axis_rules(dims);
+  if (has_axis("replica")) rules = with_replicas(std::move(rules));
   const auto comm = abstract_comm(0, std::vector<std::string>(ranks_of(mesh), "abstract"), device);
   const Mesh ranks(mesh, comm.get());
   const Sharding sharding(ranks, rules);

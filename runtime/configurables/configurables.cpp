@@ -7,6 +7,8 @@
 namespace quintet {
 namespace {
 
+constexpr const char* kHybridAxes[] = {"replica", "data", "model"};
+
 /// [('batch', 'data'), ('embed', None), ('batch', ('expert', 'data'))]
 LogicalAxisRules rules_from(const gin::Value& value, const gin::Where& where) {
   if (auto made = value.object_as<LogicalAxisRules>()) return *made;
@@ -28,11 +30,52 @@ LogicalAxisRules rules_from(const gin::Value& value, const gin::Where& where) {
 gin::Value rules_function(const gin::Arguments& args, bool moe) {
   AxisRuleOptions options{args.get<int>("activation_partitioning_dims"),
                           args.get<int>("parameter_partitioning_dims"),
-                          {}};
+                          {},
+                          args.get<bool>("sequence_parallel")};
   const gin::Value more = args.value("additional_rules");
   if (!more.is_none()) options.additional_rules = rules_from(more, args.where("additional_rules"));
   return gin::Value::object(std::make_shared<LogicalAxisRules>(
       moe ? moe_logical_axis_rules(options) : standard_logical_axis_rules(options)));
+}
+
+/// T5X's hybrid mesh of (replica, data, model): dcn_mesh_shape slices of ici_mesh_shape. They decide, as in
+/// T5X, whose gin files bind num_partitions = 1 beside them.
+void read_hybrid_mesh(const gin::Arguments& args, PartitionerConfig& config) {
+  using Shape = std::vector<int64_t>;
+  const auto shape = [&](const char* name) { return args.get<std::optional<Shape>>(name); };
+  const auto ici = shape("ici_mesh_shape"), dcn = shape("dcn_mesh_shape");
+  if (!ici && !dcn) return;
+  const std::string name = args.where(ici ? "ici_mesh_shape" : "dcn_mesh_shape").text;
+  QT_CHECK(ici && dcn,
+           "{}: T5X makes a mesh of slices from ici_mesh_shape and dcn_mesh_shape together; "
+           "bind the other one, or num_replicas and num_partitions",
+           name);
+  Shape sizes;
+  for (const Shape* each : {&*ici, &*dcn})
+    QT_CHECK(each->size() == 3 && std::ranges::all_of(*each, [](int64_t n) { return n >= 1; }),
+             "{}: expected sizes of 3 axes (replica, data, model), each 1 or more, found ({})",
+             args.where(each == &*ici ? "ici_mesh_shape" : "dcn_mesh_shape").text,
+             fmt::join(*each, ", "));
+  for (size_t i = 0; i < 3; ++i) {
+    sizes.push_back((*ici)[i] * (*dcn)[i]);
+    for (size_t j = i + 1; j < 3; ++j)
+      QT_CHECK((*ici)[i] == 1 || (*dcn)[j] == 1,
+               "{}: ranks of a slice are neighbours, {} ranks of '{}' in a slice and {} slices "
+               "along '{}' "
+               "would tear it; bind dcn_mesh_shape = ({}, {}, {})",
+               name, (*ici)[i], kHybridAxes[i], (*dcn)[j], kHybridAxes[j],
+               (*dcn)[0] * (*dcn)[1] * (*dcn)[2], 1, 1);
+  }
+  QT_CHECK(config.num_partitions == 1 || config.num_partitions == sizes[2],
+           "{}: {} model ranks, but {} has {}; bind one of them", name, sizes[2], config.name,
+           config.num_partitions);
+  QT_CHECK(config.num_replicas == 1 || config.num_replicas == sizes[0],
+           "{}: {} replicas, but {} has {}; bind one of them", name, sizes[0],
+           args.where("num_replicas").text, config.num_replicas);
+  config.num_replicas = sizes[0];
+  config.num_data = sizes[1];
+  config.num_partitions = sizes[2];
+  config.name = name;
 }
 
 /// num_partitions, or the product of model_parallel_submesh: T5X wants exactly one of them.
@@ -49,15 +92,23 @@ PartitionerConfig partitioner_config(const gin::Arguments& args) {
     for (const int64_t n : *submesh) config.num_partitions *= n;
   QT_CHECK(config.num_partitions >= 1, "{}: expected 1 or more, found {}",
            args.where("num_partitions").text, config.num_partitions);
+  config.num_replicas = args.get<int64_t>("num_replicas");
+  QT_CHECK(config.num_replicas >= 1, "{}: expected 1 or more, found {}",
+           args.where("num_replicas").text, config.num_replicas);
+  read_hybrid_mesh(args, config);
   const gin::Value rules = args.value("logical_axis_rules");
   if (!rules.is_none())
     config.logical_axis_rules = rules_from(rules, args.where("logical_axis_rules"));
   return config;
 }
 
-gin::Value partitioner(const gin::Arguments& args) {
-  return gin::Value::object(std::make_shared<PartitionerConfig>(partitioner_config(args)));
+gin::Value made(PartitionerConfig config) {
+  if (config.num_replicas > 1)
+    config.logical_axis_rules = with_replicas(std::move(config.logical_axis_rules));
+  return gin::Value::object(std::make_shared<PartitionerConfig>(std::move(config)));
 }
+
+gin::Value partitioner(const gin::Arguments& args) { return made(partitioner_config(args)); }
 
 gin::Value moe_partitioner(const gin::Arguments& args) {
   PartitionerConfig config = partitioner_config(args);
@@ -69,7 +120,7 @@ gin::Value moe_partitioner(const gin::Arguments& args) {
     QT_CHECK(config.num_expert_partitions >= 1, "{}: expected 1 or more, found {}",
              args.where(name).text, config.num_expert_partitions);
   }
-  return gin::Value::object(std::make_shared<PartitionerConfig>(std::move(config)));
+  return made(std::move(config));
 }
 
 struct WeightMetricsComputer {};
@@ -129,10 +180,21 @@ std::vector<MeshAxis> mesh_axes(const PartitionerConfig& config, int ranks) {
       "mpirun -n {} quintet ...",
       config.name, config.num_partitions, ranks == 1 ? "one rank" : fmt::format("{} ranks", ranks),
       config.num_partitions);
-  const int64_t others = ranks / config.num_partitions;
+  int64_t others = ranks / config.num_partitions;
+  QT_CHECK(
+      others % config.num_replicas == 0,
+      "{}: {} replicas of {} model ranks do not divide the {} ranks of this run; bind num_replicas "
+      "to a divisor of {}",
+      config.name, config.num_replicas, config.num_partitions, ranks, others);
+  others /= config.num_replicas;
+  QT_CHECK(config.num_data.value_or(others) == others,
+           "{}: a mesh of {} replica x {} data x {} model ranks, but this run has {} ranks; start "
+           "as many",
+           config.name, config.num_replicas, *config.num_data, config.num_partitions, ranks);
   int64_t expert = std::min(config.num_expert_partitions, others);
   while (others % expert != 0) --expert;
-  return {{"data", static_cast<int>(others / expert)},
+  return {{"replica", static_cast<int>(config.num_replicas)},
+          {"data", static_cast<int>(others / expert)},
           {"expert", static_cast<int>(expert)},
           {"model", static_cast<int>(config.num_partitions)}};
 }
@@ -140,6 +202,7 @@ std::vector<MeshAxis> mesh_axes(const PartitionerConfig& config, int ranks) {
 void register_runtime(gin::Registry& registry) {
   const std::vector<gin::Param> dims = {{"activation_partitioning_dims", 1},
                                         {"parameter_partitioning_dims", 1},
+                                        {"sequence_parallel", false},
                                         {"additional_rules", nullptr}};
   registry.add("t5x.partitioning.standard_logical_axis_rules", dims,
                [](const gin::Arguments& args) { return rules_function(args, false); });
@@ -148,6 +211,7 @@ void register_runtime(gin::Registry& registry) {
   registry.add("t5x.partitioning.PjitPartitioner",
                {{"num_partitions", nullptr},
                 {"model_parallel_submesh", nullptr},
+                {"num_replicas", 1},
                 {"params_on_devices", true},
                 {"backend", nullptr},
                 {"ici_mesh_shape", nullptr},
@@ -159,6 +223,7 @@ void register_runtime(gin::Registry& registry) {
                 {"num_experts", nullptr},
                 {"num_expert_partitions", nullptr},
                 {"model_parallel_submesh", nullptr},
+                {"num_replicas", 1},
                 {"params_on_devices", true},
                 {"backend", nullptr},
                 {"ici_mesh_shape", nullptr},

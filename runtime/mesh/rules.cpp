@@ -26,13 +26,19 @@ LogicalAxisRules standard_logical_axis_rules(const AxisRuleOptions& options) {
   for (const int dims : {options.activation_partitioning_dims, options.parameter_partitioning_dims})
     QT_CHECK(dims == 1 || dims == 2,
              "standard_logical_axis_rules: partitioning dims must be 1 or 2, found {}", dims);
+  QT_CHECK(!options.sequence_parallel || options.activation_partitioning_dims == 1,
+           "standard_logical_axis_rules: sequence_parallel shards the length of activations over "
+           "'model', "
+           "activation_partitioning_dims = 2 their embed axis; choose one");
   LogicalAxisRules rules = {{"batch", {"data"}}, {"vocab", {"model"}}};
   const LogicalAxisRules embed = embed_rules(options);
   if (embed.empty()) rules.push_back({"embed", {}});
   append(rules, {{"mlp", {"model"}}, {"heads", {"model"}}, {"kv", {}}, {"joined_kv", {"model"}}});
   append(rules, embed);
-  for (const char* unsharded :
-       {"relpos_buckets", "abspos_buckets", "length", "layers", "stack", "mlp_activations"})
+  for (const char* unsharded : {"relpos_buckets", "abspos_buckets"})
+    rules.push_back({unsharded, {}});
+  rules.push_back({"length", options.sequence_parallel ? MeshAxes{"model"} : MeshAxes{}});
+  for (const char* unsharded : {"layers", "stack", "mlp_activations"})
     rules.push_back({unsharded, {}});
   append(rules, options.additional_rules);
   return rules;
@@ -47,6 +53,13 @@ LogicalAxisRules moe_logical_axis_rules(const AxisRuleOptions& options) {
   append(with_experts.additional_rules, options.additional_rules);
   LogicalAxisRules rules = standard_logical_axis_rules(with_experts);
   rules.front().second = {"expert", "data"};
+  return rules;
+}
+
+LogicalAxisRules with_replicas(LogicalAxisRules rules) {
+  for (auto& [logical, axes] : rules)
+    if (logical == "batch" && std::find(axes.begin(), axes.end(), "replica") == axes.end())
+      axes.insert(axes.begin(), "replica");
   return rules;
 }
 

@@ -21,12 +21,20 @@ struct AxisRuleOptions {
   int parameter_partitioning_dims =
       1;  // 2: the embed axis of parameters is sharded over `data` (ZeRO-3)
   LogicalAxisRules additional_rules = {};
+  /// Between blocks, where no other axis of an activation is sharded over `model`, its length is:
+  /// Megatron's sequence parallelism (arXiv:2205.05198). With 1 dimension of activations.
+  bool sequence_parallel = false;
 };
 
-/// T5X's standard_logical_axis_rules. Throws a usage error unless both dims are 1 or 2.
+/// T5X's standard_logical_axis_rules. Throws a usage error unless both dims are 1 or 2, and for sequence
+/// parallelism of 2 dimensions of activations.
 LogicalAxisRules standard_logical_axis_rules(const AxisRuleOptions& options);
 /// The same of t5x.contrib.moe: with the axes of experts.
 LogicalAxisRules moe_logical_axis_rules(const AxisRuleOptions& options);
+
+/// Batches over the axis `replica` too, as T5X's partitioner has it on a hybrid mesh: what the rules shard
+/// over `data` is then sharded within a replica and repeated in the others (hybrid ZeRO).
+LogicalAxisRules with_replicas(LogicalAxisRules rules);
 
 /// Mesh axes of each dimension: rules are tried in order; the first that fits a dimension holds; a
 /// mesh axis is used at most once an array. A dimension without a name, or that no rule names, is

@@ -28,10 +28,12 @@ std::string refusal(F body) {
 TEST(Layouts, EveryFactorisationWithEveryTableThatMatters) {
   std::vector<std::string> names;
   for (const TrainingLayout& layout : all_layouts(4)) names.push_back(layout.name());
-  EXPECT_EQ(names, (std::vector<std::string>{"4x1:a1p1", "4x1:a1p2", "2x2:a1p1", "2x2:a1p2",
-                                             "2x2:a2p1", "2x2:a2p2", "1x4:a1p1", "1x4:a2p1"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"4x1:a1p1", "4x1:a1p2", "r2x2x1:a1p2", "2x2:a1p1", "2x2:a1p2",
+                                      "2x2:a2p1", "2x2:a2p2", "1x4:a1p1", "1x4:a2p1"}));
   EXPECT_EQ(all_layouts(1).size(), 1U);
-  EXPECT_EQ(all_layouts(12).size(), 20U);  // 1, 2, 3, 4, 6, 12: 2 + 4 * 4 + 2
+  // 1, 2, 3, 4, 6, 12 model ranks: 2 + 4 * 4 + 2; replicas: 4 of 12 data ranks, 2 of 6, 1 of 4
+  EXPECT_EQ(all_layouts(12).size(), 27U);
 }
 
 TEST(Layouts, ModelsWithExpertsHaveAThirdAxis) {
@@ -41,10 +43,10 @@ TEST(Layouts, ModelsWithExpertsHaveAThirdAxis) {
     EXPECT_EQ(parse_layouts(layout.name(), 4, 6), std::vector{layout});
     names.push_back(layout.name());
   }
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"4x1x1:a1p1", "4x1x1:a1p2", "2x1x2:a1p1", "2x1x2:a1p2",
-                                      "2x2x1:a1p1", "2x2x1:a1p2", "2x2x1:a2p1", "2x2x1:a2p2",
-                                      "1x2x2:a1p1", "1x2x2:a2p1", "1x4x1:a1p1", "1x4x1:a2p1"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"4x1x1:a1p1", "4x1x1:a1p2", "r2x2x1x1:a1p2",
+                                             "2x1x2:a1p1", "2x1x2:a1p2", "2x2x1:a1p1", "2x2x1:a1p2",
+                                             "2x2x1:a2p1", "2x2x1:a2p2", "1x2x2:a1p1", "1x2x2:a2p1",
+                                             "1x4x1:a1p1", "1x4x1:a2p1"}));
   const TrainingLayout layout = parse_layouts("2x3x4:a1p2", 24, 8)[0];
   EXPECT_EQ(layout.mesh(), (std::vector<MeshAxis>{{"data", 2}, {"expert", 4}, {"model", 3}}));
   EXPECT_EQ(parse_layouts("2x2:a1p2", 4, 6)[0].name(), "2x2x1:a1p2");
@@ -57,6 +59,10 @@ TEST(Layouts, AreReadByName) {
   ASSERT_EQ(layouts.size(), 2U);
   EXPECT_EQ(layouts[0], (TrainingLayout{2, 2, 2, 1}));
   EXPECT_EQ(layouts[1], (TrainingLayout{4, 1, 1, 1}));
+  const TrainingLayout replicas = parse_layouts("r4x2x3:a1p2", 24)[0];
+  EXPECT_EQ(replicas.name(), "r4x2x3:a1p2");
+  EXPECT_EQ(replicas.mesh(), (std::vector<MeshAxis>{{"replica", 4}, {"data", 2}, {"model", 3}}));
+  EXPECT_EQ(replicas.rules().front().second, (MeshAxes{"replica", "data"}));
   EXPECT_NE(refusal([] { parse_layouts("2x2:a3p1", 4); }).find("'2x2:a3p1'"), std::string::npos);
   EXPECT_NE(refusal([] { parse_layouts("2x2,", 4); }).find("'' is not a layout"),
             std::string::npos);

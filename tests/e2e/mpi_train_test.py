@@ -180,6 +180,18 @@ def test_every_layout_follows_the_single_rank_curve(folder):
     assert_close_runs(folder / "one", folder / "both")
 
 
+def test_replicas_of_a_sharded_model_follow_the_single_rank_curve(folder):
+    zero, replicas = MESHES["zero"], "--gin.partitioning.PjitPartitioner.num_replicas=2"
+    slices = [f"--gin.partitioning.PjitPartitioner.{name}" for name in ("ici_mesh_shape=(1, 2, 1)", "dcn_mesh_shape=(2, 1, 1)")]
+    e2e.quintet(*tiny(folder / "one", 20))
+    mpirun(4, *tiny(folder / "four", 20, *zero, replicas), "--check_replicas=1")
+    assert_close_runs(folder / "one", folder / "four", 1e-6)
+    info = (folder / "four" / "model-info.txt").read_text()
+    assert "partition spec ('model', 'data')" in info and "replica" not in info, info
+    mpirun(4, *tiny(folder / "sliced", 20, *zero, *slices))
+    e2e.assert_same_run(folder / "four", folder / "sliced", 20)
+
+
 def test_experts_on_many_ranks_follow_the_single_rank_curve(folder):
     def experts(parts):
         return f"--gin.NUM_EXPERT_PARTITIONS={parts}"
@@ -258,9 +270,10 @@ def test_experts_go_on_and_decode_on_another_mesh(folder):
 def test_a_run_goes_on_on_another_mesh(folder):
     e2e.quintet(*tiny(folder / "one", 20))
     run = folder / "moved"
-    save = "--gin.utils.SaveCheckpointConfig.period=5"
+    save = "--gin.utils.SaveCheckpointConfig.period=4"
     e2e.quintet(*tiny(run, 20, save))
-    for since, ranks, more in ((5, 2, MESHES["model"]), (10, 2, MESHES["zero"]), (15, 1, [])):
+    replicas = [*MESHES["zero"], "--gin.partitioning.PjitPartitioner.num_replicas=2"]
+    for since, ranks, more in ((4, 2, MESHES["model"]), (8, 4, replicas), (12, 2, MESHES["zero"]), (16, 1, [])):
         for step in steps_of(run):
             if step > since:
                 shutil.rmtree(run / f"checkpoint_{step}")

@@ -79,7 +79,7 @@ def test_numbers_that_make_no_sense(folder):
     refuses(2, ["batch_size"], *tiny(run, 10, "--gin.BATCH_SIZE=0"))
     refuses(2, ["num_microbatches", "3", "4"], *tiny(run, 10, "--gin.trainer.Trainer.num_microbatches=3"))
     run = folder / "none of these makes it"
-    refuses(2, ["--gin.partitioning.PjitPartitioner.ici_mesh_shape=(1, 1)", "num_partitions"],
+    refuses(2, ["PjitPartitioner.ici_mesh_shape = (1, 1)", "dcn_mesh_shape"],
             *tiny(run, 10, "--gin.partitioning.PjitPartitioner.ici_mesh_shape=(1, 1)"))
     refuses(2, ["num_microbatches", "-1"], *tiny(run, 10, "--gin.trainer.Trainer.num_microbatches=-1"))
     refuses(2, ["adamw.learning_rate", "-0.1"], *tiny(run, 10, "--gin.optimizers.adamw.learning_rate=-0.1"))

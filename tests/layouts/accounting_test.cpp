@@ -145,6 +145,32 @@ TEST(Gradients, OfSmallArraysAreSummedTogether) {
   });
 }
 
+// Parameters are gathered and gradients scattered within a replica; shards alone are summed over replicas.
+TEST(Gradients, OfReplicasAreSummedShardByShard) {
+  const Training training{.optimizer = {}};
+  on_ranks(replicated(2, partitioning({2, 2}, 1, 2)), [&](Comm& comm) {
+    const auto model = make_model(training);
+    model->parameters().initialize(key_from_seed(7));
+    comm.traffic().reset();
+    run_gradients(training, *model);
+    Traffic::Entry shards, scattered;
+    for (const ParamInfo& info : model->parameters().all()) {
+      const auto& dims = info.value.layout().dims;
+      if (std::ranges::find(dims, MeshAxes{"data"}) == dims.end()) continue;
+      shards.calls += 1, scattered.calls += 1;
+      shards.bytes += Traffic::sent("all_reduce", info.value.bytes(), 2);
+      scattered.bytes += Traffic::sent("reduce_scatter", info.value.bytes() * 2, 2);
+    }
+    EXPECT_GT(shards.calls, 20);
+    const Traffic::Table sent = comm.traffic().table();
+    EXPECT_EQ(sent.at({"all_reduce", "replica"}), shards);
+    EXPECT_EQ(sent.at({"reduce_scatter", "data"}), scattered);
+    for (const auto& [what, entry] : sent)
+      EXPECT_TRUE(what.second.find("replica") == std::string::npos || what.first == "all_reduce")
+          << what.first << " over " << what.second;
+  });
+}
+
 // Encoder and decoder share an embedding, which T5 1.0's logits use too.
 TEST(Gradients, OfAnArrayThatIsUsedOftenAreSummedOverRanksOnce) {
   for (const Network network : {Network::t5_1_1, Network::t5_1_0_tied, Network::decoder_only}) {

@@ -62,6 +62,12 @@ inline Partitioning partitioning(const std::vector<int>& sizes, int activation_d
   return {{{"data", sizes[0]}, {"model", sizes[1]}}, standard_logical_axis_rules(options)};
 }
 
+/// As many copies of a mesh along an axis `replica`, which batches are sharded over too.
+inline Partitioning replicated(int replicas, Partitioning one) {
+  one.mesh.insert(one.mesh.begin(), {"replica", replicas});
+  return {one.mesh, with_replicas(one.rules)};
+}
+
 inline std::string describe(const Training& training, const std::vector<int>& sizes,
                             int activation_dims, int parameter_dims) {
   return fmt::format("mesh {}, activations {}D, parameters {}D, network {}{}{}, {} microbatches",

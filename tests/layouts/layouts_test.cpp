@@ -69,11 +69,22 @@ TEST_F(Layouts, GiveTheSameRunOfADecoder) {
 
 TEST_F(Layouts, GiveTheSameRunOnThreeAxes) { compare({.optimizer = {}}, {2, 2, 2}, 2, 2); }
 
+TEST_F(Layouts, GiveTheSameRunOnReplicasOfAMesh) {
+  const Training training{.packed = true, .microbatches = 2, .optimizer = {}};
+  expect_same(run_unsharded(training),
+              run_sharded(training, replicated(2, partitioning({2, 1}, 1, 2))));
+  expect_same(run_unsharded({}), run_sharded({}, replicated(2, partitioning({2, 2}, 1, 2))));
+  const Training experts{.network = Network::experts, .optimizer = {}};
+  expect_same(run_unsharded(experts),
+              run_sharded(experts, replicated(2, partitioning({1, 2, 1}, 1, 1))));
+}
+
 TEST_F(Layouts, GiveTheSameRunWithExperts) {
   const Training training{.network = Network::experts, .optimizer = {}};
   compare(training, {2, 2}, 1, 2);
   compare(training, {1, 4, 1}, 1, 1);
   compare(training, {1, 2, 2}, 1, 1);
+  compare(training, {2, 2, 2}, 1, 2);
   compare(training, {2, 2, 2}, 2, 2);
   compare({.network = Network::experts, .remat = true, .microbatches = 2, .optimizer = {}},
           {1, 2, 1}, 1, 2);

@@ -67,5 +67,26 @@ INSTANTIATE_TEST_SUITE_P(Experts, Sweep,
                                             ::testing::Values(false), ::testing::Values(1, 2)),
                          name_of_case);
 
+/// Parameters sharded over the data ranks of one of several replicas.
+TEST(Replicas, EveryMeshOfThemGivesTheSameRun) {
+  for (const Network network :
+       {Network::t5_1_1, Network::t5_1_0_tied, Network::decoder_only, Network::experts})
+    for (const int64_t microbatches : {1, 2}) {
+      const Training training{
+          .network = network, .remat = true, .microbatches = microbatches, .optimizer = {}};
+      const Result want = run_unsharded(training);
+      for (const int replicas : {2, 4})
+        for (const std::vector<int>& sizes :
+             network == Network::experts ? meshes_of_experts() : meshes()) {
+          const int data = sizes[0] * (sizes.size() == 3 ? sizes[1] : 1);
+          if (replicas * data * sizes.back() > 8 ||
+              (network == Network::experts && replicas * data > 4))
+            continue;
+          SCOPED_TRACE(fmt::format("{} replicas, {}", replicas, describe(training, sizes, 1, 2)));
+          expect_same(want, run_sharded(training, replicated(replicas, partitioning(sizes, 1, 2))));
+        }
+    }
+}
+
 }  // namespace
 }  // namespace quintet::testing
