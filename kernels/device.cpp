@@ -1,6 +1,7 @@
 #include "kernels/device.h"
 
 #include <omp.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -16,6 +17,9 @@ class Cpu final : public Device {
   bool is_cpu() const override { return true; }
   std::span<const Kernel> ops() const override { return {}; }
   const GpuKernels& kernels() const override { throw Bug("the CPU has no table of GPU kernels"); }
+  int64_t memory_bytes() const override {
+    return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  }
   Memory& memory() override { return Memory::host(); }
   Stream stream() const override { return {}; }
   void copy_in(void* to, const void* host, int64_t bytes) override { copy(to, host, bytes); }

@@ -65,6 +65,8 @@ class Device {
   /// Kernels outside the op list; throws Bug on the CPU.
   virtual const GpuKernels& kernels() const = 0;
 
+  /// That it has in all, whoever uses it; 0: not known.
+  virtual int64_t memory_bytes() const { return 0; }
   virtual Memory& memory() = 0;
   /// Memory of the host that the device copies from and to by itself: copies of it do not wait.
   virtual Buffer pinned(int64_t bytes);

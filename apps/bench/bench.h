@@ -7,6 +7,7 @@
 #define QUINTET_BENCHES(BENCH)                                   \
   BENCH(train, "training steps of a T5 1.1 with AdamW")          \
   BENCH(layouts, "training steps on every layout of some ranks") \
+  BENCH(cluster, "ops and collectives, for quintet plan")        \
   BENCH(generate, "greedy decoding or beam search by a T5 1.1")  \
   BENCH(ranks, "generation by ranks that share a model")         \
   BENCH(attention, "attention with a relative position bias")    \

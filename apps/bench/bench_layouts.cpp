@@ -1,23 +1,19 @@
 // `quintet bench layouts`: training steps on every layout of N ranks, which are those of mpirun or
 // threads of this process.
 
-#include <omp.h>
-
-#include <chrono>
 #include <cstdio>
 
 #include "apps/bench/bench.h"
 #include "apps/bench/bench_models.h"
+#include "apps/bench/rank_bench.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/microbatch_flags.h"
 #include "apps/plan/gin_case.h"
 #include "apps/plan/layout_report.h"
 #include "apps/plan/layout_step.h"
 #include "apps/process/output.h"
-#include "apps/process/ranks.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/files/atomic_file.h"
-#include "runtime/mesh/collectives/collectives_threads.h"
 #include "runtime/ops/ops.h"
 
 namespace quintet {
@@ -26,9 +22,8 @@ namespace {
 struct Options {
   std::vector<std::string> files;
   BenchOptions bench;
-  int ranks = 0;
   std::string layouts, report;
-  RankFlags rank_flags;
+  RankBench ranks;
   MicrobatchFlags microbatches;
 };
 
@@ -43,8 +38,6 @@ bool parse(const std::vector<std::string>& args, Options& options) {
   app.add_option("FILE", options.files, "gin files that define MODEL, instead of --model");
   add_model_flags(app, options.bench);
   app.add_option("--steps", options.bench.steps, "timed steps")->check(CLI::PositiveNumber);
-  app.add_option("--ranks", options.ranks, "threads of this process; under mpirun, its ranks")
-      ->check(CLI::Range(1, 64));
   app.add_option(
       "--layouts", options.layouts,
       "DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas between; default: "
@@ -52,7 +45,7 @@ bool parse(const std::vector<std::string>& args, Options& options) {
   app.add_option("--report", options.report, "write an HTML page to this file")
       ->transform(mapped_path);
   options.bench.compute.add_to(app);
-  options.rank_flags.add_to(app);
+  options.ranks.add_to(app);
   options.microbatches.add_microbatches_to(app);
   options.microbatches.add_to(app);
   return cli.parse(args);
@@ -98,24 +91,24 @@ Measured measure(const LayoutCase& what, std::vector<LayoutRow> rows, double flo
   return measured;
 }
 
-void print(const Options& options, int ranks, const std::string& carrier,
-           const Measured& measured) {
+void print(const Options& options, const Measured& measured) {
   const BenchOptions& bench = options.bench;
   const std::string device = Device::current().description();
+  const std::string ranks = fmt::format("{} {}", options.ranks.size(), options.ranks.carrier());
   const LayoutRow* best = best_of(measured.rows);
   for (const LayoutRow& row : measured.rows)
-    fmt::print("{}\n", layout_json(row, &row == best,
-                                   {{"bench", "layouts"},
-                                    {"model", bench.model},
-                                    {"device", device},
-                                    {"ranks", fmt::format("{} {}", ranks, carrier)}}));
+    fmt::print(
+        "{}\n",
+        layout_json(
+            row, &row == best,
+            {{"bench", "layouts"}, {"model", bench.model}, {"device", device}, {"ranks", ranks}}));
   flush_output();  // the table does not land in a line of the results
   fmt::print(stderr, "{}", layout_table(measured.rows));
   if (options.report.empty()) return;
   atomic_write_file(
       options.report,
-      layout_report(fmt::format("Layouts of {} on {} ranks", bench.model, ranks),
-                    {{"ranks", fmt::format("{} {}", ranks, carrier)},
+      layout_report(fmt::format("Layouts of {} on {} ranks", bench.model, options.ranks.size()),
+                    {{"ranks", ranks},
                      {"device", device},
                      {"batch", fmt::format("{} x ({} + {}) tokens", bench.batch, bench.inputs,
                                            bench.targets)},
@@ -134,18 +127,8 @@ int run_bench_layouts(std::span<char* const> args) {
   gin::CommandLine gin_line = gin::extract_command_line(left);
   if (!parse(left, options)) return 0;
   gin_line.files.insert(gin_line.files.end(), options.files.begin(), options.files.end());
-  Ranks processes(options.rank_flags);
-  processes.agree_on("command line", fmt::format("{}", fmt::join(args, "\n")));
-  const int started = processes.session().size();
-  const bool threads = started == 1;
-  QT_CHECK(threads || options.ranks == 0 || options.ranks == started,
-           "bench layouts: --ranks={}, but mpirun started {}; leave --ranks away", options.ranks,
-           started);
-  const int ranks = threads ? std::max(options.ranks, 1) : started;
-  options.bench.compute.start();
-  QT_CHECK(!threads || ranks == 1 || Device::current().is_cpu(),
-           "bench layouts: ranks that are threads run on the CPU; use mpirun, or --device=cpu");
-  processes.open(Device::current());
+  options.ranks.start("layouts", {args.begin(), args.end()}, options.bench.compute);
+  const int ranks = options.ranks.size();
 
   std::unique_ptr<GinSession> session;
   if (!gin_line.files.empty()) {
@@ -165,17 +148,12 @@ int run_bench_layouts(std::span<char* const> args) {
         1));
   const double flops = model_flops(what);
   Measured measured;
-  if (processes.comm() != nullptr) {
-    measured = measure(what, rows, flops, *processes.comm(), options.bench.steps);
-  } else {
-    const int all = omp_get_max_threads();
-    run_threads({.count = ranks, .timeout = std::chrono::hours(1)}, [&](Comm& comm) {
-      omp_set_num_threads(std::max(1, all / ranks));
-      Measured of_rank = measure(what, rows, flops, comm, options.bench.steps);
-      if (comm.rank() == 0) measured = std::move(of_rank);
-    });
-  }
-  if (processes.leads()) print(options, ranks, threads ? "threads" : "processes", measured);
+  options.ranks.run([&](Comm& comm) {
+    Measured of_rank = measure(what, rows, flops, comm, options.bench.steps);
+    if (comm.rank() == 0) measured = std::move(of_rank);
+  });
+  if (!options.ranks.leads()) return 0;
+  print(options, measured);
   QT_CHECK(best_of(measured.rows) != nullptr, "bench layouts: no layout of {} can run on {} ranks",
            options.bench.model, ranks);
   return 0;

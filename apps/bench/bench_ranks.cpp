@@ -13,6 +13,7 @@
 #include "models/decoding/cpu/transformer_decoder.h"
 #include "models/decoding/search/temperature_sample.h"
 #include "runtime/base/clock.h"
+#include "runtime/base/median.h"
 
 namespace quintet {
 namespace {
@@ -49,11 +50,6 @@ class ReadBandwidth {
 struct Measured {
   std::vector<double> bandwidth, tokens;  // a second, of each round
 };
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 nlohmann::ordered_json json_of(const Measured& measured) {
   return {{"read_gb_per_second", median(measured.bandwidth) / 1e9},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -25,18 +26,35 @@ std::pair<int64_t, int64_t> spread(const std::vector<int>& ranks, int64_t per_ho
 
 }  // namespace
 
-double Cluster::collective_seconds(std::string_view collective, double bytes,
-                                   const std::vector<int>& ranks) const {
+double CollectiveTimes::of(double sent) const {
+  if (bytes.size() < 2 || sent <= bytes.front()) return seconds.front();
+  const auto end = std::upper_bound(bytes.begin() + 1, bytes.end() - 1, sent);
+  const auto i = static_cast<size_t>(end - bytes.begin());
+  const double slope = (seconds[i] - seconds[i - 1]) / (bytes[i] - bytes[i - 1]);
+  return seconds[i - 1] + std::max(slope, 0.0) * (sent - bytes[i - 1]);
+}
+
+TransferTime Cluster::collective_time(std::string_view collective, double bytes,
+                                      const std::vector<int>& ranks) const {
   const auto [together, hosts] = spread(ranks, devices_per_host);
+  for (const CollectiveTimes& times : collectives)
+    if (times.collective == collective && times.hosts == hosts &&
+        times.ranks == std::ssize(ranks)) {
+      const double seconds = times.of(bytes);  // what no byte takes, ops can always hide
+      return {seconds, (1 - overlap) * (seconds - times.seconds.front())};
+    }
   // A tree in each host, and one of hosts.
   const auto hops = [](int64_t of) { return std::ceil(std::log2(static_cast<double>(of))); };
   const double latency = (hops(together) * link_us + hops(hosts) * network_us) * 1e-6 *
                          (collective == "all_reduce" ? 2 : 1);
-  if (hosts == 1) return bytes / (link_gb_per_s * 1e9) + latency;
-  const double share = network_gb_per_s_per_host * static_cast<double>(together) /
-                       static_cast<double>(devices_per_host);
-  const double bandwidth = together > 1 ? std::min(share, link_gb_per_s) : share;
-  return bytes / (bandwidth * 1e9) + latency;
+  double gb_per_s = link_gb_per_s;
+  if (hosts > 1) {
+    const double share = network_gb_per_s_per_host * static_cast<double>(together) /
+                         static_cast<double>(devices_per_host);
+    gb_per_s = together > 1 ? std::min(share, link_gb_per_s) : share;
+  }
+  const double seconds = bytes / (gb_per_s * 1e9) + latency;
+  return {seconds, (1 - overlap) * seconds};
 }
 
 SimulatedJob Cluster::job() const {
@@ -49,14 +67,72 @@ SimulatedJob Cluster::job() const {
                  .memory_efficiency = memory_efficiency,
                  .op_seconds = op_us * 1e-6,
                  .score_passes = score_passes,
-                 .overlap = overlap};
+                 .ops = ops};
   job.cost = [cluster = *this](std::string_view collective, double bytes,
                                const std::vector<int>& ranks) {
-    return cluster.collective_seconds(collective, bytes, ranks);
+    return cluster.collective_time(collective, bytes, ranks);
   };
   job.memory_bytes = static_cast<int64_t>(memory_gib * (1 << 30));
   return job;
 }
+
+namespace {
+
+double not_negative(const Json& value) {
+  const double number = value.as_double();
+  QT_CHECK(std::isfinite(number) && number >= 0, "{}: expected a non-negative number, found {}",
+           value.path(), number);
+  return number;
+}
+
+OpTimes op_times(const Json& json) {
+  OpTimes ops;
+  for (const auto& [name, parts] : json.members()) {
+    OpTime& time = ops[name];
+    const std::map<std::string, std::pair<double*, double>> members = {
+        {"call_us", {&time.call, 1e-6}},
+        {"us_per_gflop", {&time.flop, 1e-15}},
+        {"us_per_gb", {&time.byte, 1e-15}},
+        {"us_per_gexp", {&time.exponential, 1e-15}}};
+    for (const auto& [part, value] : parts.members()) {
+      const auto found = members.find(part);
+      QT_CHECK(found != members.end(), "{}: expected call_us, us_per_gflop, us_per_gb, us_per_gexp",
+               value.path());
+      *found->second.first = not_negative(value) * found->second.second;
+    }
+  }
+  return ops;
+}
+
+CollectiveTimes collective_times(const Json& json) {
+  CollectiveTimes times{.collective = json["collective"].as_string(),
+                        .ranks = json["ranks"].as_int(),
+                        .hosts = json["hosts"].as_int(),
+                        .bytes = json["bytes"].as_doubles(),
+                        .seconds = json["us"].as_doubles()};
+  for (double& us : times.seconds) us *= 1e-6;
+  const auto is_time = [](double second) { return std::isfinite(second) && second >= 0; };
+  QT_CHECK(!times.bytes.empty() && times.bytes.size() == times.seconds.size() &&
+               std::is_sorted(times.bytes.begin(), times.bytes.end(), std::less_equal()) &&
+               std::all_of(times.seconds.begin(), times.seconds.end(), is_time),
+           "{}: expected bytes in ascending order and us, as many", json.path());
+  return times;
+}
+
+/// A member that is no number; false: it is none of these.
+bool read_other(const std::string& name, const Json& value, Cluster& cluster) {
+  if (name == "name")
+    cluster.name = value.as_string();
+  else if (name == "ops")
+    cluster.ops = op_times(value);
+  else if (name == "collectives")
+    for (const Json& times : value.items()) cluster.collectives.push_back(collective_times(times));
+  else
+    return false;
+  return true;
+}
+
+}  // namespace
 
 Cluster cluster_of(const Json& json) {
   Cluster cluster;
@@ -81,14 +157,11 @@ Cluster cluster_of(const Json& json) {
       {"network_us", {&cluster.network_us, false, false, true}},
       {"score_passes", {&cluster.score_passes, false, false, true}},
       {"overlap", {&cluster.overlap, false, true, true}}};
-  std::vector<std::string> names{"name"};
+  std::vector<std::string> names{"collectives", "name", "ops"};
   for (const auto& [name, member] : members) names.push_back(name);
   as_usage([&] {
     for (const auto& [name, value] : json.members()) {
-      if (name == "name") {
-        cluster.name = value.as_string();
-        continue;
-      }
+      if (read_other(name, value, cluster)) continue;
       const auto found = members.find(name);
       QT_CHECK(found != members.end(), "{}: '{}' says nothing about a cluster{}; it has: {}",
                json.path(), name, did_you_mean(name, names), fmt::join(names, ", "));

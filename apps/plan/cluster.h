@@ -5,6 +5,10 @@
 //    "tflops": 312, "matmul_efficiency": 0.6, "memory_gb_per_s": 2000, "memory_efficiency": 0.85,
 //    "op_us": 5, "link_gb_per_s": 200, "link_us": 5, "network_gb_per_s_per_host": 180, "network_us": 15}
 //
+// What `quintet bench cluster` measured takes the place of these numbers: "ops" {"attention": {"call_us": 9,
+// "us_per_gflop": 70, "us_per_gb": 0, "us_per_gexp": 900}, ...}, the time of an op from what it does;
+// "collectives" [{"collective": "all_gather", "ranks": 8, "hosts": 1, "bytes": [...], "us": [...]}, ...],
+// by what a rank sends, in ascending order, of groups with as many ranks on as many hosts.
 // tflops are of the dtype that the model computes in; efficiencies the part of a data sheet's number
 // that is reached; latencies are of one hop; a collective has log2 of a group's ranks in
 // a host of links and log2 of its hosts of the network, an all-reduce twice as many.
@@ -13,11 +17,22 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "apps/plan/layout_step.h"
 #include "runtime/base/formats/json.h"
 
 namespace quintet {
+
+/// Of a collective between `ranks` of as many hosts, by the bytes that each sends.
+struct CollectiveTimes {
+  std::string collective;
+  int64_t ranks = 1, hosts = 1;
+  std::vector<double> bytes = {}, seconds = {};  // bytes ascend
+
+  /// Between two sizes on their line; beyond the largest at its bandwidth.
+  double of(double sent) const;
+};
 
 struct Cluster {
   std::string name;
@@ -30,12 +45,14 @@ struct Cluster {
   double overlap = 1;       // part of a collective's time that ops can hide
   double link_gb_per_s = 1, link_us = 0;
   double network_gb_per_s_per_host = 0, network_us = 0;
+  OpTimes ops = {};                               // measured
+  std::vector<CollectiveTimes> collectives = {};  // measured
 
   SimulatedJob job() const;
-  /// Seconds of a collective of which every rank sends `bytes`. Of the network of a host the ranks of
+  /// Of a collective of which every rank sends `bytes`. Of the network of a host the ranks of
   /// one group get their share: the other devices of the host send at the same time.
-  double collective_seconds(std::string_view collective, double bytes,
-                            const std::vector<int>& ranks) const;
+  TransferTime collective_time(std::string_view collective, double bytes,
+                               const std::vector<int>& ranks) const;
 };
 
 /// Throw usage errors that name the file and the member that is missing, unknown or senseless.

@@ -11,6 +11,8 @@
 namespace quintet {
 namespace {
 
+constexpr int64_t kWarmUpSteps = 2;
+
 /// Only the memory of an optimizer's state, the bytes that an update touches, and its sums over
 /// ranks.
 class AbstractOptimizer final : public Optimizer {
@@ -24,7 +26,8 @@ class AbstractOptimizer final : public Optimizer {
       bytes_ += static_cast<double>(slot.param.elements()) * (slot.copy.absent() ? 12 : 14);
   }
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
-    if (StepClock* clock = ExecutionContext::current().clock) clock->work(0, bytes_);
+    if (StepClock* clock = ExecutionContext::current().clock)
+      clock->op("optimizer", {.bytes = bytes_});
     optimizer_->simulate_sums(args, params);
   }
   std::vector<StateArray> state() override { return {}; }
@@ -69,7 +72,8 @@ struct StepTimes {
   double seconds = 0, exposed = 0, data = 0;
 };
 
-void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, LayoutRow& row) {
+void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, Profile* profile,
+                  LayoutRow& row) {
   const Mesh mesh(row.layout.mesh(), &comm);
   const Sharding sharding(mesh, row.layout.rules());
   const Sharding::Use use_sharding(sharding);
@@ -80,12 +84,14 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, LayoutRow& 
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(), trained.optimizer,
                   what.options, key_from_seed(1));
   std::vector<StepTimes> times;
-  for (int64_t step = 0; step < steps + 2; ++step) {
+  for (int64_t step = 0; step < steps + kWarmUpSteps; ++step) {
     comm.world().barrier();
     meter.reset_peak();
     comm.traffic().reset();
     StepTimes now;
     const ContextMember<&ExecutionContext::waited> use_waited(now.exposed);
+    const Profile::Use use_profile(
+        profile != nullptr && step >= kWarmUpSteps ? profile : ExecutionContext::current().profile);
     const auto start = Clock::now();
     HostArrays batch = local_rows(what.batch(step));
     now.data = seconds_since(start);
@@ -95,7 +101,7 @@ void run_on_ranks(const LayoutCase& what, Comm& comm, int64_t steps, LayoutRow& 
     now.seconds = seconds_since(start);
     row.counts = comm.device().counters().read() - before;
     row.messages = comm.traffic().messages();
-    if (step >= 2) times.push_back(now);
+    if (step >= kWarmUpSteps) times.push_back(now);
   }
   row.memory = meter.peak();
   row.traffic = comm.traffic().table();
@@ -123,9 +129,9 @@ OptimizerPtr abstract_optimizer(OptimizerPtr optimizer) {
 }
 
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,
-                         int64_t steps) {
+                         int64_t steps, Profile* profile) {
   LayoutRow row{.layout = layout};
-  run_on_ranks(what, comm, steps, row);
+  run_on_ranks(what, comm, steps, profile, row);
   return row;
 }
 
@@ -147,6 +153,15 @@ LayoutRow plan_layout(const LayoutCase& what, const TrainingLayout& layout, cons
   row.mfu = model_flops / row.seconds / job.machine.flops / static_cast<double>(layout.ranks());
   row.fits = job.memory_bytes == 0 || MemoryMeter::sum(row.memory) <= job.memory_bytes;
   return row;
+}
+
+std::map<std::string, StepClock::OpTotal, std::less<>> planned_ops(const LayoutCase& what,
+                                                                   const TrainingLayout& layout) {
+  StepClock clock({});
+  LayoutRow row{.layout = layout};
+  const std::vector<std::string> hosts(static_cast<size_t>(layout.ranks()), "abstract");
+  simulate(what, layout, {.hosts = hosts, .machine = {}}, clock, row);
+  return clock.ops();
 }
 
 double model_flops(const LayoutCase& what) {

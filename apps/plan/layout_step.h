@@ -10,6 +10,7 @@
 #include "runtime/abstract/abstract_collectives.h"
 #include "runtime/abstract/step_clock.h"
 #include "runtime/optim/optimizer.h"
+#include "runtime/profile/profile.h"
 #include "runtime/trainer/trainer.h"
 
 namespace quintet {
@@ -40,14 +41,17 @@ OptimizerPtr abstract_optimizer(OptimizerPtr optimizer);
 LossFunction loss_of(const BaseModel& model);
 
 /// Times `steps` steps after two that warm up; every rank of `comm` calls it. The row's times are
-/// this rank's, of the median step. An error that all ranks meet (sizes that do not divide) becomes
+/// this rank's, of the median step; `profile`: of the ops of all these steps. An error that all ranks meet (sizes that do not divide) becomes
 /// `refused`.
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,
-                         int64_t steps);
+                         int64_t steps, Profile* profile = nullptr);
 /// The same simulated: rank 0's. MFU is against the peak of job.machine for `model_flops` of a step.
 LayoutRow plan_layout(const LayoutCase& what, const TrainingLayout& layout, const SimulatedJob& job,
                       double model_flops);
 /// Of one step, whatever the layout.
 double model_flops(const LayoutCase& what);
+/// What each op does in a step of rank 0.
+std::map<std::string, StepClock::OpTotal, std::less<>> planned_ops(const LayoutCase& what,
+                                                                   const TrainingLayout& layout);
 
 }  // namespace quintet

@@ -88,7 +88,10 @@ HostArrays random_batch(const ModelCase& options, int64_t vocab_size) {
 }
 
 LayoutCase layout_case(const ModelCase& options) {
-  const T5Config config = published_model_config(options.model, options.dtype);
+  return layout_case(published_model_config(options.model, options.dtype), options);
+}
+
+LayoutCase layout_case(const T5Config& config, const ModelCase& options) {
   LayoutCase what;
   what.make = [config] {
     LossOptions loss;

@@ -34,5 +34,6 @@ HostArrays random_batch(const ModelCase& options, int64_t vocab_size);
 
 /// Training with AdamW: the model with random parameters, random batches.
 LayoutCase layout_case(const ModelCase& options);
+LayoutCase layout_case(const T5Config& config, const ModelCase& options);
 
 }  // namespace quintet

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/device.h"
-#include "runtime/abstract/step_clock.h"
 
 namespace quintet {
 namespace {

@@ -11,13 +11,14 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/abstract/step_clock.h"
 #include "runtime/mesh/collectives/collectives.h"
 
 namespace quintet {
 
-/// Seconds of a collective between some ranks, each of which sends `bytes`.
-using CollectiveCost =
-    std::function<double(std::string_view collective, double bytes, const std::vector<int>& ranks)>;
+/// Of a collective between some ranks, each of which sends `bytes`.
+using CollectiveCost = std::function<TransferTime(std::string_view collective, double bytes,
+                                                  const std::vector<int>& ranks)>;
 
 /// `hosts`: of every rank. `cost`: empty, collectives take no time.
 std::unique_ptr<Comm> abstract_comm(int rank, std::vector<std::string> hosts, Device& device,

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/gpu/gpu_kernels.h"
+#include "runtime/abstract/step_clock.h"
 #include "runtime/op/op.h"
 
 namespace quintet {
@@ -73,6 +74,13 @@ const GpuKernels& AbstractDevice::kernels() const {
                                     .top = kNothing,
                                     .beam = kNothing};
   return table;
+}
+
+void AbstractDevice::copy(const StridedCopy& copy) {
+  counters().launch();
+  if (StepClock* clock = ExecutionContext::current().clock)
+    clock->op("copy",
+              {.bytes = 2.0 * static_cast<double>(copy.bytes * copy.counts[0] * copy.counts[1])});
 }
 
 void AbstractDevice::copy_out(void* host, const void*, int64_t bytes) {

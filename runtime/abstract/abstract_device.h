@@ -28,7 +28,7 @@ class AbstractDevice final : public Device {
   void copy_in(void*, const void*, int64_t) override { counters().copy(); }
   void copy_out(void* host, const void*, int64_t bytes) override;  // zeros
   void copy(void*, const void*, int64_t) override { counters().copy(); }
-  void copy(const StridedCopy&) override { counters().launch(); }
+  void copy(const StridedCopy& copy) override;
   void fill(void*, int, int64_t) override {}
   void synchronize() override { counters().wait(); }
 

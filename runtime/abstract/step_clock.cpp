@@ -4,17 +4,28 @@
 
 namespace quintet {
 
-void StepClock::op(const Cost& cost) {
-  work(cost.flops, cost.bytes + machine_.score_passes * cost.score_bytes);
+double OpTime::of(const Cost& cost) const {
+  return call + flop * cost.flops + byte * cost.bytes + exponential * cost.exponentials;
 }
 
-void StepClock::work(double flops, double bytes) {
+void StepClock::op(std::string_view name, const Cost& cost) {
+  const auto measured = machine_.ops.find(name);
+  const double bytes = cost.bytes + machine_.score_passes * cost.score_bytes;
   const double seconds =
-      std::max({flops / (machine_.flops * machine_.matmul_efficiency),
-                bytes / (machine_.memory_bytes * machine_.memory_efficiency), machine_.op_seconds});
+      measured != machine_.ops.end()
+          ? measured->second.of(cost)
+          : std::max({cost.flops / (machine_.flops * machine_.matmul_efficiency),
+                      bytes / (machine_.memory_bytes * machine_.memory_efficiency),
+                      machine_.op_seconds});
   now_ += seconds;
   compute_ += seconds;
-  flops_ += flops;
+  flops_ += cost.flops;
+  auto total = ops_.find(name);
+  if (total == ops_.end()) total = ops_.emplace(std::string(name), OpTotal{}).first;
+  total->second.calls += 1;
+  total->second.cost.flops += cost.flops;
+  total->second.cost.bytes += cost.bytes;
+  total->second.cost.exponentials += cost.exponentials;
 }
 
 void StepClock::Queue::start(Transfer& transfer) {
@@ -28,16 +39,17 @@ void StepClock::Queue::start_background(double moment) {
   }
 }
 
-std::shared_ptr<StepClock::Transfer> StepClock::send(double seconds, Links links, bool background) {
-  const auto transfer = std::make_shared<Transfer>(Transfer{now_, seconds, links});
+std::shared_ptr<StepClock::Transfer> StepClock::send(TransferTime time, Links links,
+                                                     bool background) {
+  const auto transfer = std::make_shared<Transfer>(Transfer{now_, time.seconds, links});
   Queue& queue = queue_of(links);
-  if (background && machine_.overlap == 1) {
+  if (background && time.busy == 0) {
     queue.background.push_back(transfer);
     return transfer;
   }
   queue.start_background(now_);
   queue.start(*transfer);
-  if (machine_.overlap < 1) wait_until(transfer->end - machine_.overlap * seconds);
+  if (time.busy > 0) wait_until(transfer->end - time.seconds + time.busy);
   return transfer;
 }
 
@@ -55,6 +67,6 @@ void StepClock::wait_until(double moment) {
   now_ = std::max(now_, moment);
 }
 
-void StepClock::reset() { *this = StepClock(machine_); }
+void StepClock::reset() { *this = StepClock(std::move(machine_)); }
 
 }  // namespace quintet

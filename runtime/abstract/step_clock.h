@@ -11,12 +11,24 @@
 
 #include <array>
 #include <deque>
+#include <map>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "runtime/base/execution_context.h"
 #include "runtime/op/op.h"
 
 namespace quintet {
+
+/// Seconds that an op was measured to take: of a call, and of each of what it does.
+struct OpTime {
+  double call = 0, flop = 0, byte = 0, exponential = 0;
+
+  double of(const Cost& cost) const;
+};
+
+using OpTimes = std::map<std::string, OpTime, std::less<>>;
 
 /// One device and its links, as on its data sheet, and the part of it that is reached.
 struct Machine {
@@ -28,7 +40,15 @@ struct Machine {
   /// How often attention reads or writes its scores in memory, a gradient twice as often; 0: a fused
   /// kernel keeps them.
   double score_passes = 0;
-  double overlap = 1;  // part of a collective's time that ops can hide
+  OpTimes ops = {};  // measured; of others, the above
+};
+
+/// Seconds of a collective.
+struct TransferTime {
+  double seconds = 0;
+  double busy = 0;  // of them, in which no op can run beside it
+
+  TransferTime(double all, double not_hidden = 0) : seconds(all), busy(not_hidden) {}  // NOLINT
 };
 
 /// What a collective travels on.
@@ -36,20 +56,19 @@ enum class Links { within_host, between_hosts };
 
 class StepClock {
  public:
-  explicit StepClock(const Machine& machine) : machine_(machine) {}
+  explicit StepClock(Machine machine) : machine_(std::move(machine)) {}
 
   using Use = ContextMember<&ExecutionContext::clock>;
 
-  void op(const Cost& cost);
-  /// Work outside of ops.
-  void work(double flops, double bytes);
+  /// An op, or other work of the device: "optimizer", "copy".
+  void op(std::string_view name, const Cost& cost);
   struct Transfer {
     double ready, seconds;  // it may start then; it takes so long
     Links links;
     double end = -1;  // -1: not known yet, others may still overtake it
   };
   /// A collective, which starts once its links are free. What cannot overlap ops is waited for here.
-  std::shared_ptr<Transfer> send(double seconds, Links links, bool background);
+  std::shared_ptr<Transfer> send(TransferTime time, Links links, bool background);
   /// Nothing goes on before it has ended.
   void wait(Transfer& transfer);
   /// A new step.
@@ -59,6 +78,11 @@ class StepClock {
   double compute() const { return compute_; }
   double exposed() const { return exposed_; }  // waited for collectives
   double flops() const { return flops_; }
+  struct OpTotal {
+    int64_t calls = 0;
+    Cost cost = {};
+  };
+  const std::map<std::string, OpTotal, std::less<>>& ops() const { return ops_; }
 
  private:
   struct Queue {
@@ -74,6 +98,7 @@ class StepClock {
   Machine machine_;
   std::array<Queue, 2> queues_;
   double now_ = 0, compute_ = 0, exposed_ = 0, flops_ = 0;
+  std::map<std::string, OpTotal, std::less<>> ops_;
 };
 
 }  // namespace quintet

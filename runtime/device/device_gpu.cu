@@ -237,6 +237,11 @@ class Gpu final : public Device {
 #else
   std::string kind() const override { return "cuda"; }
   bool supports_nccl() const override { return true; }
+  int64_t memory_bytes() const override {
+    size_t free = 0, all = 0;
+    check_cuda(cudaMemGetInfo(&free, &all), "memory of the device");
+    return static_cast<int64_t>(all);
+  }
 #endif
   bool can_record() const override { return true; }
   std::string description() const override { return description_; }

@@ -23,7 +23,7 @@ void launch(const Op& op, const Tensors& inputs, const Tensors& outputs, const A
   for (const Tensor& t : outputs) out.push_back(t.local());
   const bool is_profiled = context.profile != nullptr;
   const Cost cost = context.clock != nullptr || is_profiled ? cost_of(op, in, out) : Cost{};
-  if (context.clock != nullptr) context.clock->op(cost);
+  if (context.clock != nullptr) context.clock->op(op.name, cost);
   ProfileScope scope(op.name, static_cast<int64_t>(cost.bytes), cost.flops);
   Device& device = Device::current();
   kernel_of(op, device)(in, out, attrs, device.stream());

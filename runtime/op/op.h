@@ -29,6 +29,7 @@ struct Cost {
   double flops = 0;
   double score_bytes = 0;  // of attention's scores, if they were kept in memory; a gradient's twice
   double bytes = 0;        // of operands and results, each once: cost_of() adds them
+  double exponentials = 0;  // of scores and logits
 };
 using CostOf = Cost (*)(Views in, Views out);
 /// Of ops that only read and write.

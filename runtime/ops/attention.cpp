@@ -45,7 +45,8 @@ Cost scores_cost(const View& q, const View& k, const View& logsumexp, double pro
   const double keys = size(k, 1);
   const double scores = logsumexp.absent() ? 0 : elements(logsumexp) * keys;
   return {.flops = 2 * products * elements(q) * keys,
-          .score_bytes = times * scores * static_cast<double>(size_of(q.dtype))};
+          .score_bytes = times * scores * static_cast<double>(size_of(q.dtype)),
+          .exponentials = scores};
 }
 
 }  // namespace

@@ -43,7 +43,9 @@ Tensors in_phases(const Op& statistics_op, const Op& apply, const Tensors& input
 Cost products_cost(Views in, double products) {
   const auto operands = inputs_of<rules::cross_entropy>(in);
   const View& x = operands["x"];
-  return {.flops = 2 * static_cast<double>(x.rows()) * elements(operands["projection"]) * products};
+  const auto rows = static_cast<double>(x.rows());
+  return {.flops = 2 * rows * elements(operands["projection"]) * products,
+          .exponentials = rows * elements(operands["projection"]) / size(x, -1)};
 }
 double gradients(Views out) {
   const auto results = results_of<rules::cross_entropy>(out);

@@ -8,22 +8,10 @@
 #include "apps/plan/layout_report.h"
 #include "apps/plan/layouts.h"
 #include "runtime/base/formats/json.h"
+#include "tests/harness/refusal.h"
 
 namespace quintet {
 namespace {
-
-/// The message of the usage error that `body` throws.
-template <typename F>
-std::string refusal(F body) {
-  try {
-    body();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ExitCode::kUsage);
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was refused";
-  return "";
-}
 
 TEST(Layouts, EveryFactorisationWithEveryTableThatMatters) {
   std::vector<std::string> names;
@@ -137,11 +125,12 @@ constexpr const char* kCluster =
 
 TEST(Clusters, CollectivesUseLinksOrTheirShareOfTheNetwork) {
   const Cluster cluster = cluster_of(Json::parse(std::string(kCluster) + "}"));
-  EXPECT_NEAR(cluster.collective_seconds("all_gather", 1e10, {0, 1, 2, 3}), 1 + 2e-6, 1e-9);
+  EXPECT_NEAR(cluster.collective_time("all_gather", 1e10, {0, 1, 2, 3}).seconds, 1 + 2e-6, 1e-9);
   // One device of each host: a quarter of its 8 GB/s.
-  EXPECT_NEAR(cluster.collective_seconds("all_reduce", 1e10, {0, 4, 8, 12}), 5 + 4 * 5e-6, 1e-9);
+  EXPECT_NEAR(cluster.collective_time("all_reduce", 1e10, {0, 4, 8, 12}).seconds, 5 + 4 * 5e-6,
+              1e-9);
   // All devices of two hosts: all of it.
-  EXPECT_NEAR(cluster.collective_seconds("all_gather", 1e10, {0, 1, 2, 3, 4, 5, 6, 7}),
+  EXPECT_NEAR(cluster.collective_time("all_gather", 1e10, {0, 1, 2, 3, 4, 5, 6, 7}).seconds,
               1.25 + 2 * 1e-6 + 5e-6, 1e-9);
   EXPECT_EQ(cluster.job().hosts.size(), 16U);
   EXPECT_EQ(cluster.job().memory_bytes, 1 << 30);

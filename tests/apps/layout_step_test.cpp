@@ -76,9 +76,9 @@ TEST(LayoutStep, NormsThatAChainClipsByAreSimulatedAsOnRanks) {
 
 TEST(LayoutStep, WhatCannotOverlapIsExposed) {
   for (const double overlap : {1.0, 0.5, 0.0}) {
-    StepClock clock({.flops = 1, .overlap = overlap});
-    const auto sent = clock.send(4, Links::between_hosts, false);
-    clock.work(3, 0);  // 3 seconds, of which `overlap` run beside the collective
+    StepClock clock({.flops = 1});
+    const auto sent = clock.send({4, (1 - overlap) * 4}, Links::between_hosts, false);
+    clock.op("", {.flops = 3});  // 3 seconds, of which `overlap` run beside the collective
     clock.wait(*sent);
     EXPECT_NEAR(clock.exposed(), overlap == 1 ? 1 : overlap == 0 ? 4 : 2, 1e-9);
     EXPECT_NEAR(clock.seconds(), clock.compute() + clock.exposed(), 1e-9);
@@ -102,7 +102,7 @@ TEST(LayoutStep, WhatIsInTheBackgroundTravelsWhenTheLinksAreFree) {
   StepClock clock({.flops = 1});
   const auto first = clock.send(4, Links::between_hosts, true),
              second = clock.send(4, Links::between_hosts, true);
-  clock.work(1, 0);  // the first has begun
+  clock.op("", {.flops = 1});  // the first has begun
   const auto urgent = clock.send(2, Links::between_hosts, false);
   clock.wait(*urgent);
   EXPECT_EQ(clock.seconds(), 6);  // behind the first, before the second

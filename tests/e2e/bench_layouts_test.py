@@ -43,6 +43,22 @@ def assert_same_counts(on_ranks, planned):
             (name, row["peak_bytes"], planned[name]["peak_bytes"])
 
 
+def test_a_measured_cluster_is_what_a_plan_reads(folder):
+    file = folder / "measured.json"
+    lines = [json.loads(line) for line in quintet("bench", "cluster", "--ranks=2", f"--output={file}", "--name=mine").out.splitlines()]
+    assert {line["collective"] for line in lines if "collective" in line} == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}
+    assert all(line["us"] > 0 for line in lines if "collective" in line or "product" in line), lines
+    measured = json.loads(file.read_text())
+    assert (measured["name"], measured["devices"], measured["devices_per_host"]) == ("mine", 2, 2)
+    # Ops of sharded steps too, and what is none.
+    assert {"matmul", "attention_grad", "cross_entropy", "cross_entropy_apply", "rms_norm_squares", "optimizer", "copy"} <= measured["ops"].keys()
+    planned = rows(quintet("plan", f"--cluster={file}", *MODEL).out)
+    slower = {**measured, "ops": {name: {part: 10 * us for part, us in op.items()} for name, op in measured["ops"].items()}}
+    file.write_text(json.dumps(slower))
+    for name, row in rows(quintet("plan", f"--cluster={file}", *MODEL).out).items():
+        assert abs(row["seconds"]["compute"] / planned[name]["seconds"]["compute"] - 10) < 1e-6, (name, row, planned[name])
+
+
 def test_the_plan_counts_what_ranks_count(folder):
     measured = quintet("bench", "layouts", "--ranks=4", "--steps=2", *MODEL, f"--report={folder}/measured.html")
     planned = quintet("plan", cluster(folder), *MODEL, f"--report={folder}/planned.html")
