@@ -31,11 +31,13 @@ void plan(const PlanOptions& options, const gin::CommandLine& gin_line) {
   const auto session = is_named ? nullptr : model_session("plan", gin_line);
   LayoutCase what = is_named ? layout_case(options.bench) : gin_case(options.bench, *session);
   what.options = options.microbatches.options();
+  on_cluster.check(what.options);
+  std::unique_ptr<GinSession> remat;
+  if (on_cluster.search && !is_named) remat = add_remat(what, options.bench, gin_line);
   if (has_cluster)
     return plan_cluster(on_cluster, is_named ? options.bench.model : gin_line.files.back(), what);
-  const auto partitioner =
-      session->config().call_as<PartitionerConfig>("partitioning.PjitPartitioner");
-  plan_mesh(options.on_mesh, what, partitioner.logical_axis_rules);
+  const auto of = session->config().call_as<PartitionerConfig>("partitioning.PjitPartitioner");
+  plan_mesh(options.on_mesh, what, of.logical_axis_rules);
 }
 
 }  // namespace

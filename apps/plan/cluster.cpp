@@ -61,18 +61,21 @@ SimulatedJob Cluster::job() const {
   SimulatedJob job;
   for (int64_t i = 0; i < devices; ++i)
     job.hosts.push_back(fmt::format("host{:06}", i / devices_per_host));
-  job.machine = {.flops = tflops * 1e12,
-                 .matmul_efficiency = matmul_efficiency,
-                 .memory_bytes = memory_gb_per_s * 1e9,
-                 .memory_efficiency = memory_efficiency,
-                 .op_seconds = op_us * 1e-6,
-                 .score_passes = score_passes,
-                 .ops = ops};
+  job.machine = {
+      .flops = tflops * 1e12,
+      .matmul_efficiency = matmul_efficiency,
+      .memory_bytes = memory_gb_per_s * 1e9,
+      .memory_efficiency = memory_efficiency,
+      .op_seconds = op_us * 1e-6,
+      .score_passes = score_passes,
+      .host_link_bytes = host_gb_per_s * 1e9,
+      .host_memory_bytes = host_memory_gb_per_s * 1e9 / static_cast<double>(devices_per_host),
+      .ops = ops};
   job.cost = [cluster = *this](std::string_view collective, double bytes,
                                const std::vector<int>& ranks) {
     return cluster.collective_time(collective, bytes, ranks);
   };
-  job.memory_bytes = static_cast<int64_t>(memory_gib * (1 << 30));
+  job.memory_bytes = static_cast<int64_t>(memory_gib * memory_usable * (1 << 30));
   return job;
 }
 
@@ -146,6 +149,9 @@ Cluster cluster_of(const Json& json) {
       {"devices", {&devices, true, false}},
       {"devices_per_host", {&per_host, false, false}},
       {"memory_gib", {&cluster.memory_gib, true, false}},
+      {"memory_usable", {&cluster.memory_usable, false, true}},
+      {"host_gb_per_s", {&cluster.host_gb_per_s, false, false, true}},
+      {"host_memory_gb_per_s", {&cluster.host_memory_gb_per_s, false, false}},
       {"tflops", {&cluster.tflops, true, false}},
       {"matmul_efficiency", {&cluster.matmul_efficiency, false, true}},
       {"memory_gb_per_s", {&cluster.memory_gb_per_s, true, false}},

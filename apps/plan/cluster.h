@@ -9,6 +9,8 @@
 // "us_per_gflop": 70, "us_per_gb": 0, "us_per_gexp": 900}, ...}, the time of an op from what it does;
 // "collectives" [{"collective": "all_gather", "ranks": 8, "hosts": 1, "bytes": [...], "us": [...]}, ...],
 // by what a rank sends, in ascending order, of groups with as many ranks on as many hosts.
+// memory_usable: the rest is for CUDA's context, NCCL's buffers, fragmentation and head room. host_gb_per_s,
+// host_memory_gb_per_s: of a device's link to its host, and of the host's memory: an optimizer on the host.
 // tflops are of the dtype that the model computes in; efficiencies the part of a data sheet's number
 // that is reached; latencies are of one hop; a collective has log2 of a group's ranks in
 // a host of links and log2 of its hosts of the network, an all-reduce twice as many.
@@ -45,6 +47,10 @@ struct Cluster {
   double overlap = 1;       // part of a collective's time that ops can hide
   double link_gb_per_s = 1, link_us = 0;
   double network_gb_per_s_per_host = 0, network_us = 0;
+  double memory_usable = 0.92;  // part of memory_gib that tensors can have
+  double host_gb_per_s =
+      25;  // of a device's link to its host; of the host's memory, for all devices:
+  double host_memory_gb_per_s = 200;
   OpTimes ops = {};                               // measured
   std::vector<CollectiveTimes> collectives = {};  // measured
 

@@ -39,4 +39,12 @@ LayoutCase gin_case(const ModelCase& bench, GinSession& session) {
   return what;
 }
 
+std::unique_ptr<GinSession> add_remat(LayoutCase& what, const ModelCase& bench,
+                                      gin::CommandLine line) {
+  line.bindings.push_back("network.T5Config.remat_policy = 'full'");
+  auto session = model_session("plan", std::move(line));
+  what.make_remat = gin_case(bench, *session).make;
+  return session;
+}
+
 }  // namespace quintet

@@ -12,5 +12,9 @@ std::unique_ptr<GinSession> model_session(const std::string& verb, gin::CommandL
 /// MODEL of a session, which must outlive the case, with its own optimizer on random batches of
 /// bench.batch rows. Any thread may make it.
 LayoutCase gin_case(const ModelCase& bench, GinSession& session);
+/// Gives a case the same model with layers that are computed again; returns its session, which must
+/// outlive the case.
+std::unique_ptr<GinSession> add_remat(LayoutCase& what, const ModelCase& bench,
+                                      gin::CommandLine line);
 
 }  // namespace quintet

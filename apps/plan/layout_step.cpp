@@ -1,6 +1,7 @@
 #include "apps/plan/layout_step.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "runtime/abstract/abstract_device.h"
 #include "runtime/base/clock.h"
@@ -13,28 +14,37 @@ namespace {
 
 constexpr int64_t kWarmUpSteps = 2;
 
-/// Only the memory of an optimizer's state, the bytes that an update touches, and its sums over
-/// ranks.
+/// Only the memory of an optimizer's state, the bytes that an update touches, and its sums over ranks.
+/// `offload`: state and work are the host's (host_mirror.h).
 class AbstractOptimizer final : public Optimizer {
  public:
-  explicit AbstractOptimizer(OptimizerPtr optimizer) : optimizer_(std::move(optimizer)) {}
+  AbstractOptimizer(OptimizerPtr optimizer, bool offload)
+      : optimizer_(std::move(optimizer)), offload_(offload) {}
   void init(std::span<const ParamSlot> params) override {
+    const MemoryMeter::Use use_meter(offload_ ? nullptr : ExecutionContext::current().meter);
     optimizer_->init(params);
     for (const StateArray& array : optimizer_->state())
       bytes_ += 2.0 * static_cast<double>(array.view.elements() * size_of(array.view.dtype));
-    for (const ParamSlot& slot : params)  // read gradient and parameter, write it and its copy
+    for (const ParamSlot& slot : params) {  // read gradient and parameter, write it and its copy
       bytes_ += static_cast<double>(slot.param.elements()) * (slot.copy.absent() ? 12 : 14);
+      elements_ += static_cast<double>(slot.param.elements());
+    }
   }
   void update(const UpdateArgs& args, std::span<const ParamSlot> params) override {
-    if (StepClock* clock = ExecutionContext::current().clock)
-      clock->op("optimizer", {.bytes = bytes_});
+    if (StepClock* clock = ExecutionContext::current().clock) {
+      if (offload_)  // parameters and gradients come, parameters go back beside the next step
+        clock->host_work(2 * 4 * elements_, bytes_);
+      else
+        clock->op("optimizer", {.bytes = bytes_});
+    }
     optimizer_->simulate_sums(args, params);
   }
   std::vector<StateArray> state() override { return {}; }
 
  private:
   OptimizerPtr optimizer_;
-  double bytes_ = 0;
+  bool offload_;
+  double bytes_ = 0, elements_ = 0;
 };
 
 /// The second of two steps: the first does not know yet which parameters to gather ahead.
@@ -52,8 +62,11 @@ void simulate(const LayoutCase& what, const TrainingLayout& layout, const Simula
   const ModelAndOptimizer trained = what.make();
   trained.model->parameters().allocate();
   trained.model->parameters().refresh();
+  TrainerOptions options = what.options;
+  const bool offload = std::exchange(options.optimizer_offload, false);
   Trainer trainer(loss_of(*trained.model), trained.model->parameters(),
-                  abstract_optimizer(trained.optimizer), what.options, key_from_seed(1));
+                  std::make_shared<AbstractOptimizer>(trained.optimizer, offload), options,
+                  key_from_seed(1));
   for (int step = 0; step < 2; ++step) {
     HostArrays batch = local_rows(what.batch(step));
     meter.reset_peak();
@@ -125,7 +138,7 @@ LossFunction loss_of(const BaseModel& model) {
 }
 
 OptimizerPtr abstract_optimizer(OptimizerPtr optimizer) {
-  return std::make_shared<AbstractOptimizer>(std::move(optimizer));
+  return std::make_shared<AbstractOptimizer>(std::move(optimizer), false);
 }
 
 LayoutRow measure_layout(const LayoutCase& what, const TrainingLayout& layout, Comm& comm,

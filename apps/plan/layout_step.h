@@ -21,10 +21,11 @@ struct ModelAndOptimizer {
   OptimizerPtr optimizer;
 };
 struct LayoutCase {
-  std::function<ModelAndOptimizer()> make;        // a fresh one
-  std::function<HostArrays(int64_t step)> batch;  // of all ranks
-  int64_t tokens = 0;                             // of a batch
-  int64_t experts = 0;                            // of a layer; 0: the model has none
+  std::function<ModelAndOptimizer()> make;             // a fresh one
+  std::function<ModelAndOptimizer()> make_remat = {};  // that computes layers again; empty: none
+  std::function<HostArrays(int64_t step)> batch;       // of all ranks
+  int64_t tokens = 0;                                  // of a batch
+  int64_t experts = 0;                                 // of a layer; 0: the model has none
   TrainerOptions options = {};
 };
 

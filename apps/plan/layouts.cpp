@@ -127,13 +127,14 @@ std::string layout_table(const std::vector<LayoutRow>& rows) {
       continue;
     }
     text += fmt::format(
-        "{:<{}}{:>12.1f}{:>8.2f}{:>12.5f}{:>12.5f}{:>12.5f}{:>12.5f}{:>12.2f}{:>10}{}\n",
+        "{:<{}}{:>12.1f}{:>8.2f}{:>12.5f}{:>12.5f}{:>12.5f}{:>12.5f}{:>12.2f}{:>10}{}{}\n",
         row.layout.name(), width, row.tokens_per_second, 100 * row.mfu, row.seconds, row.compute,
         row.exposed, row.data, static_cast<double>(row.sent_bytes()) / (1 << 20),
         gib(MemoryMeter::sum(row.memory)),
         &row == best ? " *"
         : row.fits   ? ""
-                     : " too large");
+                     : " too large",
+        row.flags.empty() ? "" : "  " + row.flags);
   }
   return text + refused;
 }
@@ -151,6 +152,7 @@ std::string layout_json(const LayoutRow& row, bool best,
   nlohmann::ordered_json json;
   for (const auto& [key, value] : facts) json[key] = value;
   json["layout"] = row.layout.name();
+  if (!row.flags.empty()) json["flags"] = row.flags;
   if (!row.refused.empty()) {
     json["refused"] = row.refused;
     return json.dump();

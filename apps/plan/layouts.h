@@ -41,6 +41,7 @@ std::vector<TrainingLayout> parse_layouts(const std::string& text, int ranks, in
 /// One step of one layout.
 struct LayoutRow {
   TrainingLayout layout;
+  std::string flags = {};    // that the step needs beside the layout
   std::string refused = {};  // why it cannot run; the rest is zero then
   double seconds = 0, compute = 0, exposed = 0, data = 0;  // of a step; exposed: communication
   double tokens_per_second = 0, mfu = 0;

@@ -92,13 +92,17 @@ LayoutCase layout_case(const ModelCase& options) {
 }
 
 LayoutCase layout_case(const T5Config& config, const ModelCase& options) {
-  LayoutCase what;
-  what.make = [config] {
+  const auto make = [](const T5Config& of) {
     LossOptions loss;
     loss.z_loss = 1e-4;
-    return ModelAndOptimizer{std::make_shared<EncoderDecoderModel>(config, loss),
+    return ModelAndOptimizer{std::make_shared<EncoderDecoderModel>(of, loss),
                              optax_optimizer(adamw(1e-3))};
   };
+  T5Config remat = config;
+  remat.remat_policy = "full";
+  LayoutCase what;
+  what.make = [=] { return make(config); };
+  what.make_remat = [=] { return make(remat); };
   what.batch = [options, vocabulary = config.vocab_size](int64_t) {
     return random_batch(options, vocabulary);
   };

@@ -4,6 +4,7 @@
 
 #include "apps/flags/command_line.h"
 #include "apps/plan/model_case.h"
+#include "apps/plan/search.h"
 #include "apps/process/output.h"
 #include "runtime/base/files/atomic_file.h"
 
@@ -73,8 +74,17 @@ void ClusterPlan::add_to(CLI::App& app) {
   app.add_option("--layouts", layouts,
                  "with --cluster: DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas "
                  "between; default: all of them");
+  app.add_flag("--search", search,
+               "with --cluster: microbatches, remat and an optimizer on the host too, for the "
+               "fastest step of each layout that fits; the fastest first");
   app.add_option("--published", published, "plans beside a file's figures");
   app.add_option("--report", report, "with --cluster: HTML page to write")->transform(mapped_path);
+}
+
+void ClusterPlan::check(const TrainerOptions& options) const {
+  QT_CHECK(!search || !cluster.empty(), "--search: of which devices? Say --cluster=FILE");
+  QT_CHECK(!search || (options.num_microbatches == 1 && !options.interleave),
+           "--search chooses microbatches: leave --microbatches and --interleave_microbatches");
 }
 
 void plan_cluster(const ClusterPlan& plan, const std::string& title, const LayoutCase& what) {
@@ -87,10 +97,13 @@ void plan_cluster(const ClusterPlan& plan, const std::string& title, const Layou
     facts = facts_of(cluster);
     const double flops = model_flops(what);
     facts.emplace_back("a step", fmt::format("{} tokens, {:.4g} TFLOP", what.tokens, flops / 1e12));
-    for (const TrainingLayout& layout : plan.layouts.empty()
-                                            ? all_layouts(devices, what.experts)
-                                            : parse_layouts(plan.layouts, devices, what.experts))
-      rows.push_back(plan_layout(what, layout, job, flops));
+    const auto layouts = plan.layouts.empty() ? all_layouts(devices, what.experts)
+                                              : parse_layouts(plan.layouts, devices, what.experts);
+    if (plan.search)
+      rows = search_layouts(what, layouts, job, flops);
+    else
+      for (const TrainingLayout& layout : layouts)
+        rows.push_back(plan_layout(what, layout, job, flops));
     const LayoutRow* best = best_of(rows);
     for (const LayoutRow& row : rows)
       fmt::print("{}\n",
@@ -98,7 +111,8 @@ void plan_cluster(const ClusterPlan& plan, const std::string& title, const Layou
     flush_output();  // the table does not land in a line of the results
     fmt::print(stderr, "{}", layout_table(rows));
     fmt::print(stderr, "{}\n",
-               best == nullptr ? "no layout runs and fits" : "take " + best->layout.name());
+               best == nullptr ? "no layout runs and fits"
+                               : fmt::format("take {} {}", best->layout.name(), best->flags));
   }
   std::vector<PublishedRun> published;
   if (!plan.published.empty()) {

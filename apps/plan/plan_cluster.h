@@ -13,8 +13,11 @@ namespace quintet {
 
 struct ClusterPlan {
   std::string cluster, layouts, published, report;  // files; layouts as in parse_layouts
+  bool search = false;
 
   void add_to(CLI::App& app);
+  /// Throws usage errors of flags that do not go together.
+  void check(const TrainerOptions& options) const;
 };
 
 /// `title`: of the model. Prints one JSON object a layout on stdout, the table on stderr.

@@ -28,6 +28,13 @@ void StepClock::op(std::string_view name, const Cost& cost) {
   total->second.cost.exponentials += cost.exponentials;
 }
 
+void StepClock::host_work(double link_bytes, double memory_bytes) {
+  const double seconds =
+      link_bytes / machine_.host_link_bytes + memory_bytes / machine_.host_memory_bytes;
+  now_ += seconds;
+  compute_ += seconds;
+}
+
 void StepClock::Queue::start(Transfer& transfer) {
   free = transfer.end = std::max(free, transfer.ready) + transfer.seconds;
 }

@@ -40,7 +40,9 @@ struct Machine {
   /// How often attention reads or writes its scores in memory, a gradient twice as often; 0: a fused
   /// kernel keeps them.
   double score_passes = 0;
-  OpTimes ops = {};  // measured; of others, the above
+  double host_link_bytes = 0;    // a second, between the device and its host's memory; 0: not known
+  double host_memory_bytes = 0;  // a second, of the host's memory, the device's share
+  OpTimes ops = {};              // measured; of others, the above
 };
 
 /// Seconds of a collective.
@@ -62,6 +64,8 @@ class StepClock {
 
   /// An op, or other work of the device: "optimizer", "copy".
   void op(std::string_view name, const Cost& cost);
+  /// Work of the host, for which the device waits: bytes over the link, bytes of the host's memory.
+  void host_work(double link_bytes, double memory_bytes);
   struct Transfer {
     double ready, seconds;  // it may start then; it takes so long
     Links links;

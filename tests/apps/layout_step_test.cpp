@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "apps/plan/model_case.h"
+#include "apps/plan/search.h"
 #include "runtime/mesh/collectives/collectives_threads.h"
 #include "runtime/optim/adafactor/adafactor.h"
 #include "runtime/optim/multi_optimizer.h"
@@ -160,6 +161,63 @@ TEST(LayoutStep, ScoresThatAttentionKeepsTakeTime) {
   };
   // 2 rows a rank, 2 layers a stack, 4 heads: 16 x 16, 8 x 8 and 8 x 16 scores of 4 bytes, 3 times.
   EXPECT_NEAR(seconds(unfused) - seconds(fused), 2 * 2 * 4 * (256 + 64 + 128) * 4 * 3 / 1e9, 1e-9);
+}
+
+/// The fastest step of 2x2:a1p1 within so many bytes.
+LayoutRow searched(int64_t memory_bytes, double host_link = 0) {
+  ModelCase options;
+  options.model = "t5_1_1_tiny";
+  options.inputs = 64;
+  options.targets = 32;
+  options.batch = 16;
+  const LayoutCase what = layout_case(options);
+  return search_layouts(
+      what, parse_layouts("2x2:a1p1", 4),
+      {.hosts = std::vector<std::string>(4, "abstract"),
+       .machine = {.flops = 1e9, .host_link_bytes = host_link, .host_memory_bytes = 1e9},
+       .memory_bytes = memory_bytes},
+      1)[0];
+}
+
+TEST(Search, TakesTheFastestStepThatFits) {
+  QT_SKIP_SANITIZED();
+  const LayoutRow whole = searched(0);
+  EXPECT_TRUE(whole.runs());
+  EXPECT_EQ(whole.flags.find("remat"), std::string::npos);
+  const int64_t bytes = MemoryMeter::sum(whole.memory);
+  EXPECT_EQ(searched(bytes).flags, whole.flags);  // exactly so much
+  const LayoutRow less = searched(bytes - 1);
+  EXPECT_TRUE(less.runs());
+  EXPECT_NE(less.flags, whole.flags);
+  EXPECT_GT(less.seconds, whole.seconds);
+  EXPECT_LT(MemoryMeter::sum(less.memory), bytes);
+
+  // Fewer bytes than the smallest microbatch takes: layers are computed again, then the state leaves.
+  int64_t most = MemoryMeter::sum(less.memory);
+  std::vector<std::string> seen;
+  for (LayoutRow row = less; row.runs(); row = searched(most - 1, 1e9)) {
+    most = MemoryMeter::sum(row.memory);
+    seen.push_back(row.flags);
+  }
+  const auto first = [&](const char* flag) {
+    return std::ranges::find_if(
+        seen, [&](const std::string& flags) { return flags.find(flag) != std::string::npos; });
+  };
+  EXPECT_LT(first("remat_policy"), first("--optimizer_offload"));
+  EXPECT_LT(first("--optimizer_offload"), seen.end());
+  // Nothing fits: the least that it takes is told.
+  const LayoutRow none = searched(most - 1, 1e9);
+  EXPECT_FALSE(none.fits);
+  EXPECT_EQ(MemoryMeter::sum(none.memory), most);
+}
+
+TEST(Search, TheHostsLinkIsPaidFor) {
+  QT_SKIP_SANITIZED();
+  const int64_t little = MemoryMeter::sum(searched(1, 1e9).memory);
+  EXPECT_FALSE(searched(little).fits);  // no link is known
+  const double fast = searched(little, 2e6).seconds, slow = searched(little, 1e6).seconds;
+  const auto elements = 8.0 / 1e6;                     // 8 bytes a parameter there and back
+  EXPECT_GT(slow - fast, 0.4 * elements * 32128 * 8);  // of the embedding's half, at least
 }
 
 TEST(LayoutStep, ExpertsCostTheirTokensAndTheRouter) {
