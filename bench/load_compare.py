@@ -15,13 +15,15 @@ checkpoint: as many MB in 100 float32 tensors, written to disk to the last byte 
   orbax        PyTreeCheckpointer, if --orbax-python names a Python that has it
 convert: the same directories, read back and compared, in the folder's file system:
   copy         a plain copy of the weights' file with fsync, and the same followed by cmp, which reads it back as a conversion does
-  quintet      quintet convert to each format, the whole process, and its peak memory
+  quintet      quintet convert to each format, the whole process, its processor time and its peak memory
+               in turns, after sync: a disk's speed changes; times_copy and times_copy_and_cmp are medians of the repeats' own ratios
 Times are the least of --repeat runs. One JSON object a line on stdout, a table on stderr. Needs torch, transformers 5, safetensors; ctranslate2.
 """
 import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -81,7 +83,8 @@ print(saved - begin, time.perf_counter() - saved)
 PEAK = '''
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_maxrss, used.ru_utime + used.ru_stime)
 '''
 
 
@@ -103,8 +106,6 @@ def python(code, *arguments, program=sys.executable):
 
 def make_model(folder, megabytes):
   """the width whose float32 weights come nearest to that size"""
-  import numpy as np
-  from safetensors.numpy import save_file
   vocab = 32128
   parameters = lambda d: 2 * vocab * d + 12 * (4 * d * d + 3 * d * 4 * d) + 12 * (8 * d * d + 3 * d * 4 * d)
   width = min(range(64, 8192, 64), key=lambda d: abs(parameters(d) * 4 - megabytes * 1e6))
@@ -112,6 +113,8 @@ def make_model(folder, megabytes):
   path = os.path.join(folder, f'model-{megabytes}')
   if os.path.exists(os.path.join(path, 'config.json')):
     return path
+  import numpy as np
+  from safetensors.numpy import save_file
   os.makedirs(path, exist_ok=True)
   rng = np.random.default_rng(0)
   tensor = lambda *shape: rng.standard_normal(shape, np.float32) * shape[-1] ** -0.5
@@ -223,25 +226,37 @@ def compare_checkpoint(ns, megabytes):
       report('checkpoint', megabytes, 'orbax', save_seconds=save, restore_seconds=restore)
 
 
+def convert(ns, path, target, to):
+  """Seconds, of the processor too, and peak in MiB."""
+  begin = time.perf_counter()
+  done = subprocess.run([sys.executable, '-c', PEAK, ns.quintet, 'convert', path, target, f'--to={to}', f'--threads={ns.threads}'], check=True, capture_output=True, text=True)
+  seconds = time.perf_counter() - begin
+  shutil.rmtree(target)
+  peak, processor = map(float, done.stdout.split())
+  return seconds, processor, peak / 1024
+
+
 def compare_convert(ns, megabytes):
   path = make_model(ns.folder, megabytes)
   size = file_size(path)
+  weights = os.path.join(path, 'model.safetensors')
+  formats = ('native', 'hf', 't5x')
+  copies, compared, runs = [], [], {to: [] for to in formats}
   with tempfile.TemporaryDirectory(dir=ns.folder) as d:
-    written, _ = least([copy(os.path.join(path, 'model.safetensors'), os.path.join(d, 'copy')) for _ in range(ns.repeat)])
-    report('convert', size, 'copy', save_seconds=written)
-    compared = min(copy_and_compare(os.path.join(path, 'model.safetensors'), os.path.join(d, 'copy')) for _ in range(ns.repeat))
-    report('convert', size, 'copy and cmp', convert_seconds=compared)
-    for to in ('native', 'hf', 't5x'):
-      runs = []
-      for i in range(ns.repeat):
-        out = os.path.join(d, to)
-        begin = time.perf_counter()
-        done = subprocess.run([sys.executable, '-c', PEAK, ns.quintet, 'convert', path, out, f'--to={to}', f'--threads={ns.threads}'], check=True, capture_output=True, text=True)
-        runs.append([time.perf_counter() - begin, int(done.stdout) / 1024])
-        shutil.rmtree(out)
-      seconds, peak = least(runs)
-      report('convert', size, f'quintet {to}', convert_seconds=seconds, times_copy=seconds / written, times_copy_and_cmp=seconds / compared,
-             peak_mebibytes=peak)
+    for _ in range(ns.repeat):
+      for times, work in ((copies, lambda: copy(weights, os.path.join(d, 'copy'))[0]), (compared, lambda: copy_and_compare(weights, os.path.join(d, 'copy')))):
+        os.sync()
+        times.append(work())
+      for to in formats:
+        os.sync()
+        runs[to].append(convert(ns, path, os.path.join(d, to), to))
+  report('convert', size, 'copy', save_seconds=min(copies))
+  report('convert', size, 'copy and cmp', convert_seconds=min(compared))
+  for to in formats:
+    seconds, processor, peak = zip(*runs[to])
+    ratio = lambda others: statistics.median(a / b for a, b in zip(seconds, others))
+    report('convert', size, f'quintet {to}', convert_seconds=min(seconds), times_copy=ratio(copies), times_copy_and_cmp=ratio(compared), processor_seconds=min(processor),
+           peak_mebibytes=max(peak))
 
 
 def main():

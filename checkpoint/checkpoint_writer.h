@@ -9,6 +9,7 @@
 //   writer->finish_share();                              // each host
 //   writer->join(hosts);                                 // all of them together; then the first:
 //   writer->finish();
+//   sync_file_system(folder);                            // each host: nothing need be durable before
 
 #include <filesystem>
 #include <functional>
@@ -31,12 +32,11 @@ class CheckpointWriter {
   virtual void begin() = 0;
   /// One of the tensors that were announced, of that dtype and shape.
   virtual void write(const std::string& name, const HostArray& tensor) = 0;
-  /// This host's tensors are written: makes them durable.
-  virtual void finish_share() = 0;
+  /// This host's tensors are written, all of its files closed.
+  virtual void finish_share() {}
   /// All hosts, when each has finished: the first learns of the others' shares what it does not know.
   virtual void join(HostGroup&) {}
-  /// The first host, when all have finished their shares: writes what tells of all tensors. Then files and
-  /// their folder are durable.
+  /// The first host, when all have finished their shares: writes what tells of all tensors.
   virtual void finish() = 0;
 };
 

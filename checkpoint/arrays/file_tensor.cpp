@@ -11,14 +11,14 @@
 namespace quintet {
 namespace {
 
-constexpr int64_t kParallelBytes = 8 << 20;  // of a region that several threads copy
+constexpr int64_t kParallelBytes = 4 << 20;  // of a region that several threads copy
 constexpr int64_t kBlockBytes = 2 << 20;     // by one of them
 
 /// A matrix whose rows are the source's columns, through a tile of it: long runs of the source, which lie far
 /// apart, are read in one go, and lines of the target are written whole.
 template <typename T>
 void copy_transposed(const T* from, int64_t rows, int64_t columns, int64_t stride, T* to) {
-  constexpr int64_t kHeight = 256, kWidth = 64 / static_cast<int64_t>(sizeof(T));
+  constexpr int64_t kHeight = 256, kWidth = 256 / static_cast<int64_t>(sizeof(T));
   T tile[kWidth]
         [kHeight + 1];  // whose columns are not a power of two apart, so that a cache holds them
   for (int64_t i = 0; i < rows; i += kHeight)

@@ -27,7 +27,6 @@ std::vector<int64_t> part_shape(const MappedTensor& tensor) {
 void write_text(const std::filesystem::path& path, const std::string& text) {
   File file = File::create_new(path);
   file.write_at(0, std::as_bytes(std::span(text)));
-  file.sync();
   file.close_checked();
 }
 
@@ -154,7 +153,6 @@ void Writer::write_part(const FileTensor& part, const std::string& theirs) {
 void Writer::finish_share() {
   for (Shard& shard : shards_) {
     if (!shard.file) continue;
-    shard.file->sync();
     shard.file->close_checked();
     shard.file.reset();
   }
@@ -180,13 +178,11 @@ void Writer::finish() {
     sign_safetensors_header(shard.header);
     file.write_at(sizeof(uint64_t), std::as_bytes(std::span(shard.header)));
     file.trim();
-    file.sync();
     file.close_checked();
     shard.file.reset();
   }
   if (shards_.size() > 1) write_text(folder_ / "model.safetensors.index.json", index_text());
   write_text(folder_ / "config.json", config_text(config_, dtype_));
-  sync_folder(folder_);
 }
 
 }  // namespace quintet::huggingface

@@ -15,7 +15,7 @@ namespace quintet::t5x {
 namespace {
 
 constexpr int64_t kVersion = 3;
-constexpr int64_t kChunkBytes = 16 << 20;   // T5X's are at most 64 MiB and as small as its shards
+constexpr int64_t kChunkBytes = 4 << 20;    // T5X's are at most 64 MiB and as small as its shards
 constexpr int64_t kInlineBytes = 16 << 20;  // what is more is a folder, whatever it is
 
 std::string folder_name(std::string name) {
@@ -116,8 +116,6 @@ void Writer::write(const std::string& name, const HostArray& tensor) {
   file.close_checked();
 }
 
-void Writer::finish_share() { sync_file_system(folder_); }
-
 HostArray Writer::take_inline(const std::string& name) const {
   HostArray array(tensors_.at(name).dtype, tensors_.at(name).shape);
   const auto path = inline_path(name);
@@ -147,9 +145,7 @@ void Writer::finish() {
   File file = File::create_new(folder_ / "checkpoint");
   file.reserve(std::ssize(text));
   file.write_at(0, std::as_bytes(std::span(text)));
-  file.sync();
   file.close_checked();
-  sync_folder(folder_);
 }
 
 }  // namespace quintet::t5x

@@ -17,7 +17,6 @@ class Writer final : public CheckpointWriter {
 
   void begin() override;
   void write(const std::string& name, const HostArray& tensor) override;
-  void finish_share() override;
   void finish() override;
 
  private:

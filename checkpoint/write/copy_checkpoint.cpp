@@ -8,6 +8,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/open/open_checkpoint.h"
 #include "runtime/base/check.h"
+#include "runtime/base/files/posix_file.h"
 
 namespace quintet {
 namespace {
@@ -124,7 +125,10 @@ void copy_checkpoint(const CheckpointReader& from, const WriteFormat& format, Wr
     writer->join(hosts);
     if (leads) writer->finish();
   });
-  stage(hosts, [&] { read_back(request, crcs); });
+  stage(hosts, [&] {
+    read_back(request, crcs);  // while the disk writes
+    sync_file_system(request.folder);
+  });
 }
 
 }  // namespace quintet

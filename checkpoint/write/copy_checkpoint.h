@@ -17,7 +17,8 @@ StoredTensors tensors_for(const CheckpointReader& from, const WriteFormat& forma
                           std::optional<DType> dtype);
 
 /// Writes request.tensors, read from `from`, to request.folder. This host's share is chosen here. All
-/// hosts call it, with the same arguments; `progress` is told the bytes that this host has written.
+/// hosts call it, with the same arguments; `progress` is told the bytes that this host has written. Files are
+/// durable when it returns.
 /// Throws ExitCode::kDisk for what cannot be written or does not read back as it was written,
 /// ExitCode::kData naming a parameter whose numbers the dtype cannot hold. Needs memory for one tensor in
 /// its old and new form.

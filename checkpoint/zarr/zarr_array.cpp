@@ -9,6 +9,7 @@
 #include "checkpoint/arrays/copy_block.h"
 #include "checkpoint/arrays/mapped_file.h"
 #include "checkpoint/arrays/numpy_type.h"
+#include "checkpoint/bytes/parallel.h"
 #include "checkpoint/finite.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
@@ -146,6 +147,16 @@ void Array::for_each_chunk(const Index& origin, const Index& sizes,
   }
 }
 
+/// Whether a block is a whole chunk whose elements lie in their order, and nothing between them, in a dense
+/// array of `sizes`.
+bool Array::is_in_one_run(const Index& block, const Index& sizes) const {
+  size_t axis = 0;  // the first along which there is more than one
+  while (axis < block.size() && block[axis] == 1) ++axis;
+  for (size_t i = axis + 1; i < block.size(); ++i)
+    if (block[i] != sizes[i]) return false;
+  return block == chunk_shape_ && (!column_major_ || axis + 1 >= block.size());
+}
+
 void Array::read_chunk(const Index& chunk, const Index& origin, const Index& sizes,
                        std::byte* target) const {
   const std::string key = key_of(chunk);
@@ -171,16 +182,23 @@ void Array::read_chunk(const Index& chunk, const Index& origin, const Index& siz
               "{} is missing; the copy of this checkpoint is not complete", where);
   if (!stored) return copy(fill_.data());
   const auto bytes = static_cast<size_t>(chunk_elements() * element);
-  if (!column_major_ && sizes == chunk_shape_ && block == sizes)
-    return decompress_to(codec_, stored->bytes, {target, bytes}, where);
+  if (is_in_one_run(block, sizes))
+    return decompress_to(codec_, stored->bytes, {target + to * element, bytes}, where);
   Bytes elements(bytes);
   decompress_to(codec_, stored->bytes, {elements.data(), bytes}, where);
   copy(elements.data());
 }
 
 void Array::read(const Index& origin, const Index& sizes, std::byte* target) const {
-  for_each_chunk(origin, sizes,
-                 [&](const Index& chunk) { read_chunk(chunk, origin, sizes, target); });
+  std::vector<Index> chunks;
+  for_each_chunk(origin, sizes, [&](const Index& chunk) { chunks.push_back(chunk); });
+  const auto read_one = [&](const Index& chunk) { read_chunk(chunk, origin, sizes, target); };
+  // A chunk of another shape than the region's goes through memory of its own, of which there is one then.
+  if (chunks.size() > 1 && is_in_one_run(chunk_shape_, sizes))
+    for_each_in_parallel(std::ssize(chunks),
+                         [&](int64_t i) { read_one(chunks[static_cast<size_t>(i)]); });
+  else
+    std::ranges::for_each(chunks, read_one);
 }
 
 int64_t Array::verify() const {

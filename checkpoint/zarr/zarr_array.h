@@ -51,6 +51,7 @@ class Array {
  private:
   using Index = std::vector<int64_t>;
   void check_sizes() const;
+  bool is_in_one_run(const Index& block, const Index& sizes) const;
   void read_chunk(const Index& chunk, const Index& origin, const Index& sizes,
                   std::byte* target) const;
   /// Of each chunk that has elements in the region.

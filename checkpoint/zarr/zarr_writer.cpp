@@ -4,12 +4,12 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "checkpoint/arrays/blocks.h"
 #include "checkpoint/arrays/numpy_type.h"
+#include "checkpoint/bytes/parallel.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
 
@@ -49,6 +49,7 @@ class GzipFile {
   }
   void close() {
     deflate_piece({}, Z_FINISH);
+    start_writing_out(file_.descriptor());
     file_.close_checked();
   }
 
@@ -167,25 +168,17 @@ void write_zarr(const fs::path& folder, const ZarrLayout& layout,
   int64_t count = 1;
   for (size_t d = 0; d < layout.shape.size(); ++d) count *= chunks_along(d);
   const int level = level_for(bytes);
-  std::exception_ptr failure;
-#pragma omp parallel for schedule(dynamic)
-  for (int64_t i = 0; i < count; ++i) {
+  for_each_in_parallel(count, [&](int64_t i) {
     std::vector<int64_t> origin(layout.shape.size());
     for (int64_t d = std::ssize(origin) - 1, left = i; d >= 0; --d) {
       const auto k = static_cast<size_t>(d);
       origin[k] = left % chunks_along(k) * layout.chunks[k];
       left /= chunks_along(k);
     }
-    try {
-      GzipFile file(folder / chunk_key(layout, origin), level);
-      add_chunk(file, layout, origin, bytes);
-      file.close();
-    } catch (...) {
-#pragma omp critical(zarr_writer_failure)
-      failure = std::current_exception();
-    }
-  }
-  if (failure) std::rethrow_exception(failure);
+    GzipFile file(folder / chunk_key(layout, origin), level);
+    add_chunk(file, layout, origin, bytes);
+    file.close();
+  });
 }
 
 }  // namespace quintet

@@ -84,6 +84,26 @@ def test_a_copy_that_fails_is_a_warning(folder):
     assert_are_conversions(run, folder, (4,))
 
 
+def test_copies_are_durable_before_they_have_their_name(folder):
+    if not SHIM.exists():
+        e2e.skip(f"{SHIM} is not built")
+    log = folder / "log"
+    def trained(run, to, **fault):
+        environment = {"LD_PRELOAD": str(SHIM), "QT_FAULT_DIR": str(run), **fault}
+        return quintet(*tiny(run, 3, *saving(copies=(to,), keep=1)), expect=None, environment=environment)
+    for to in FORMATS:
+        done = trained(folder / "whole", to, QT_FAULT_LOG=str(log))
+        assert done.code == 0, done
+        lines = log.read_text().splitlines()
+        renamed = max(number for number, line in enumerate(lines, 1) if line.split()[1] == "rename" and f"/{to}/" in line)
+        assert trained(folder / "dark", to, QT_FAULT=f"any:{renamed + 1}=POWER").code != 0
+        copies = [files_of(folder / run / to / "checkpoint_3") for run in ("whole", "dark")]
+        assert copies[0] and copies[0] == copies[1], (to, {name: len(content) for name, content in copies[1].items()})
+        shutil.rmtree(folder / "whole")
+        shutil.rmtree(folder / "dark")
+        log.unlink()
+
+
 def test_killed_runs_have_their_copies_in_the_end(folder):
     if not SHIM.exists():
         e2e.skip(f"{SHIM} is not built")
