@@ -31,26 +31,17 @@ Tensor rows_of(const HostArrays& batch, Rows rows, const ArrayOf& make) {
   const Block global_slice{{rows.begin * parts, 0},
                            {(rows.end - rows.begin) * parts, array.shape[1]}};
   const Sharding* sharding = ExecutionContext::current().sharding;
-  const Layout layout = sharding != nullptr ? sharding->place(spec) : Layout::replicated(2);
+  // Of its rows a rank has all tokens, whatever shards the length of activations.
+  Layout layout = Layout::replicated(2);
+  if (sharding != nullptr) layout.dims[0] = sharding->row_axes();
   if (sharding != nullptr)
     sharding->block("batch", spec, layout, global_slice);  // refuses, naming it
   const Tensor tensor(spec, layout, global_slice);
-  const Block& block = tensor.block();
-  const int64_t element = size_of(array.dtype), row_bytes = block.sizes[1] * element;
-  const auto from = [&](int64_t row) {
-    return array.bytes.data() + ((rows.begin + row) * array.shape[1] + block.origin[1]) * element;
-  };
-  if (StepFeeds* feeds = ExecutionContext::current().feeds) {
-    QT_ASSERT(row_bytes == array.shape[1] * element);
-    feeds->add(tensor, rows.begin * row_bytes, make);
-    return tensor;
-  }
-  if (row_bytes == array.shape[1] * element) {
-    tensor.device().copy_in(tensor.local().pointer, from(0), tensor.bytes());
-    return tensor;
-  }
-  for (int64_t i = 0; i < block.sizes[0]; ++i)
-    tensor.device().copy_in(tensor.raw() + i * row_bytes, from(i), row_bytes);
+  const int64_t offset = rows.begin * array.shape[1] * size_of(array.dtype);
+  if (StepFeeds* feeds = ExecutionContext::current().feeds)
+    feeds->add(tensor, offset, make);
+  else
+    tensor.device().copy_in(tensor.local().pointer, array.bytes.data() + offset, tensor.bytes());
   return tensor;
 }
 

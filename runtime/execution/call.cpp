@@ -43,13 +43,9 @@ Tensors run_unsharded(const Op& op, const Tensors& inputs, const std::vector<Res
 }
 
 Tensor resharded_activation(const Tensor& x, const Layout& to) {
-  Tape::LastReshard* const last = Tape::last_reshard();
-  if (last == nullptr) return resharded(x, to);
-  if (last->from.id() != x.id() || last->to.layout() != to) {
-    *last = {};
-    *last = {x, resharded(x, to)};
-  }
-  return last->to;
+  Tape::Reshards* const reshards = Tape::reshards();
+  if (reshards == nullptr) return resharded(x, to);
+  return reshards->take(x, to, ExecutionContext::current().tape != nullptr);
 }
 
 /// Operands where a plan wants them. Gathered parameters die with it.

@@ -166,10 +166,30 @@ Tensors region_vjp(const Region& region, const Node& node, const Tensors& grads)
 
 }  // namespace
 
-Tape::LastReshard* Tape::last_reshard() {
+Tape::Reshards* Tape::reshards() {
   const ExecutionContext& context = ExecutionContext::current();
-  if (context.tape != nullptr) return &context.tape->last_reshard_;
-  return context.backward != nullptr ? &context.backward->tape().last_reshard_ : nullptr;
+  if (context.tape != nullptr) return &context.tape->reshards_;
+  return context.backward != nullptr ? &context.backward->tape().reshards_ : nullptr;
+}
+
+Tensor Tape::Reshards::take(const Tensor& x, const Layout& to, bool records) {
+  std::erase_if(kept_, [](const Entry& entry) { return entry.from.unique(); });
+  const auto is = [&](const Entry& entry) {
+    return entry.from.id() == x.id() && entry.to.layout() == to;
+  };
+  if (last_.from && is(last_)) return last_.to;
+  if (const auto kept = std::ranges::find_if(kept_, is); kept != kept_.end()) return kept->to;
+  last_ = {};  // its memory goes before there is more
+  Entry entry{x, resharded(x, to)};
+  const bool again =
+      std::ranges::any_of(seen_, [&](const Tensor& seen) { return seen.id() == x.id(); });
+  if (again) {
+    kept_.push_back(entry);
+    return entry.to;
+  }
+  if (records) seen_.push_back(x);
+  last_ = entry;
+  return entry.to;
 }
 
 void Tape::backward(const Tensor& loss) { backward({loss}, {Tensor::scalar(1)}); }
@@ -184,6 +204,7 @@ void Tape::backward(const Tensors& results, const Tensors& grads) {
 }
 
 void Tape::backward(const Tensors& results, const Tensors& grads, GradientBuckets& buckets) {
+  reshards_.end_recording();
   Backward running(*this, nodes_, buckets);
   ExecutionContext context = ExecutionContext::current();
   context.tape = nullptr;
@@ -225,7 +246,7 @@ void Tape::backward(const Tensors& results, const Tensors& grads, GradientBucket
     running.end_node(moves);
   }
   running.compute_deferred();
-  last_reshard_ = {};
+  reshards_ = {};
 }
 
 Tensor parameter_gradient(const Tensor& w, const Op& op, const Tensors& inputs,

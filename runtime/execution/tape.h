@@ -40,19 +40,31 @@ class Tape {
   /// The same from several results with given gradients.
   void backward(const Tensors& results, const Tensors& grads);
 
-  /// The activation that was resharded last: the next op often wants the same (the
-  /// products of query, key and value).
-  struct LastReshard {
-    Tensor from, to;
+  /// Activations that ops want resharded alike: the last one, which the next op often wants too (the products
+  /// of query, key and value), and those that recorded ops came back to after others (the encoder's output,
+  /// for every layer of the decoder), until no gradient needs them any more.
+  class Reshards {
+   public:
+    Tensor take(const Tensor& x, const Layout& to, bool records);
+    /// Gradients run from here on.
+    void end_recording() { seen_.clear(); }
+
+   private:
+    struct Entry {
+      Tensor from, to;
+    };
+    Entry last_;
+    std::vector<Entry> kept_;
+    Tensors seen_;  // the tape's nodes hold them anyway
   };
-  /// That of the tape which records on this thread or whose gradients run; nullptr: there is none.
-  static LastReshard* last_reshard();
+  /// Those of the tape which records on this thread or whose gradients run; nullptr: there is none.
+  static Reshards* reshards();
 
  private:
   void backward(const Tensors& results, const Tensors& grads, GradientBuckets& buckets);
 
   std::vector<Node> nodes_;
-  LastReshard last_reshard_;
+  Reshards reshards_;
 };
 
 /// For gradients: that of parameter `w`, by an op which makes nothing else. No other gradient depends

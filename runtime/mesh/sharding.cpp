@@ -73,6 +73,11 @@ Layout Sharding::place(const Spec& spec) const {
   return {logical_to_mesh_axes(names, rules_), {}};
 }
 
+MeshAxes Sharding::row_axes() const {
+  // Of [batch, length]: rules may give a mesh axis to the length first.
+  return place({{{axis::kBatch, 1}, {axis::kLength, 1}}}).dims.front();
+}
+
 Block Sharding::block(std::string_view what, const Spec& spec, const Layout& layout,
                       const Block& global_slice) const {
   Block block = global_slice;

@@ -43,6 +43,8 @@ class Sharding {
   bool rules_know(const std::string& logical) const;
   /// Where the rules put an array.
   Layout place(const Spec& spec) const;
+  /// The mesh axes that shard the rows of batches.
+  MeshAxes row_axes() const;
   /// This rank's part of `global_slice`. Throws a usage error naming `what`, the axis and the sizes where
   /// one does not divide.
   Block block(std::string_view what, const Spec& spec, const Layout& layout,

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 
 #include "runtime/mesh/reshard_plan.h"
 
@@ -19,13 +20,22 @@ std::vector<std::string> letters_of(const RuleOperand& operand, size_t rank) {
   return letters;
 }
 
+bool contains(const MeshAxes& axes, const std::string& axis) {
+  return std::ranges::find(axes, axis) != axes.end();
+}
+
 using Assignment = std::map<std::string, MeshAxes>;  // letter -> mesh axes, outermost first
 
 class Planner {
  public:
   Planner(const Op& op, const Tensors& inputs, const std::vector<ResultShape>& shapes,
           const Attrs& sizes, const OutputMask& make, const Sharding& sharding)
-      : op_(op), inputs_(inputs), shapes_(shapes), make_(make), sharding_(sharding) {
+      : op_(op),
+        inputs_(inputs),
+        shapes_(shapes),
+        make_(make),
+        sharding_(sharding),
+        row_axes_(sharding.row_axes()) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const RuleOperand& operand = op.rule.inputs[i];
       in_letters_.push_back(inputs[i] ? letters_of(operand, inputs[i].spec().axes.size())
@@ -45,7 +55,8 @@ class Planner {
   Plan run() {
     std::vector<std::vector<std::string>> choices;
     for (const Axis& axis : sharding_.mesh()) choices.push_back(choices_for(axis));
-    std::optional<std::pair<int64_t, int64_t>> least;  // idle axes, bytes
+    using Cost = std::tuple<int64_t, int64_t, int64_t>;  // idle axes, moved parameters, bytes
+    std::optional<Cost> least;
     Plan best;
     std::vector<size_t> at(choices.size(), 0);
     do {
@@ -53,7 +64,7 @@ class Planner {
       if (!plan) continue;
       const auto idle = std::count_if(plan->works_on.begin(), plan->works_on.end(),
                                       [](const auto& work) { return work.second.empty(); });
-      const std::pair<int64_t, int64_t> cost{idle, plan->bytes};
+      const Cost cost{idle, moved_parameters(*plan), plan->bytes};
       if (least && *least <= cost) continue;
       least = cost;
       best = std::move(*plan);
@@ -122,6 +133,8 @@ class Planner {
     std::vector<std::string> choices = !activations.empty()  ? activations
                                        : !parameters.empty() ? parameters
                                                              : results;
+    if (!shards_rows(axis.name))
+      for (const std::string& letter : parameters) add(choices, letter);
     // A result may be wanted sharded where a parameter is, or along an axis that no operand has.
     for (const std::string& letter : results)
       if (std::find(parameters.begin(), parameters.end(), letter) != parameters.end() ||
@@ -197,6 +210,33 @@ class Planner {
     return plan;
   }
 
+  bool shards_rows(const std::string& axis) const { return contains(row_axes_, axis); }
+
+  /// Parameters that leave where a mesh axis shards them which shards no rows, and gradients of parameters
+  /// so sharded that are a sum over such an axis.
+  int64_t moved_parameters(const Plan& plan) const {
+    int64_t moved = 0;
+    for (const Axis& axis : sharding_.mesh()) {
+      if (axis.size == 1 || shards_rows(axis.name)) continue;
+      for (size_t i = 0; i < inputs_.size(); ++i)
+        if (inputs_[i] && op_.rule.inputs[i].parameter)
+          for (size_t d = 0; d < plan.inputs[i].dims.size(); ++d)
+            moved += contains(inputs_[i].layout().dims[d], axis.name) &&
+                     !contains(plan.inputs[i].dims[d], axis.name);
+      for (size_t i = 0; i < shapes_.size(); ++i)
+        moved += make_[i] && contains(plan.results[i].partial, axis.name) &&
+                 is_gradient_of_parameter(shapes_[i].spec) &&
+                 std::ranges::any_of(targets_[i].dims, [&](const MeshAxes& axes) {
+                   return contains(axes, axis.name);
+                 });
+    }
+    return moved;
+  }
+  static bool is_gradient_of_parameter(const Spec& result) {
+    return std::ranges::none_of(result.axes,
+                                [](const Axis& axis) { return axis.name == axis::kBatch; });
+  }
+
   /// Whether an operand's fixed axes are sharded as they come.
   bool stays(size_t i, const Layout& layout) const {
     const auto& terms = op_.rule.inputs[i].terms;
@@ -219,7 +259,8 @@ class Planner {
                                    out_letters_[i].end())
           layout.partial.push_back(axis);
     }
-    Layout target = targets_[i];
+    const bool saved = op_.rule.outputs[i].optional && op_.vjp != nullptr;
+    Layout target = saved ? layout : targets_[i];
     const auto& terms = op_.rule.outputs[i].terms;
     for (size_t t = 0, d = target.dims.size() - terms.size(); make_[i] && t < terms.size();
          ++t, ++d)
@@ -256,6 +297,7 @@ class Planner {
   const std::vector<ResultShape>& shapes_;
   const OutputMask& make_;
   const Sharding& sharding_;
+  const MeshAxes row_axes_;
   std::vector<std::vector<std::string>> in_letters_, out_letters_;
   std::vector<Layout> targets_;
   std::set<std::string> unsharded_, statistics_, in_inputs_;

@@ -1,8 +1,10 @@
 #pragma once
 // Where an op runs on a mesh: which letter of its rule each mesh axis shards, and what is resharded for that.
-// Activations keep their layout and parameters are resharded: a mesh axis works on a letter where it shards an
-// activation already, else where it shards a parameter, else where it is to shard the result; of several
-// such choices the one that moves the fewest bytes is taken, of equal ones the first.
+// Over a mesh axis that shards rows of batches activations keep their layout and parameters are resharded: the
+// axis works on a letter where it shards an activation already, else where it shards a parameter, else where
+// it is to shard the result. Over any other axis (`model`) parameters stay, and gradients that would be summed
+// into them, and activations are gathered where they are sharded otherwise (Megatron's sequence parallelism).
+// Of several such choices the one that moves the fewest bytes is taken, of equal ones the first.
 //
 //   const Plan plan = plan_op(op, inputs, shapes, attrs, make, sharding);
 //   plan.inputs[1]   // the layout in which the kernel needs its second operand
@@ -17,7 +19,8 @@ struct Plan {
   std::vector<std::pair<std::string, std::string>> works_on;
   std::vector<Layout> inputs;   // that the kernel needs
   std::vector<Layout> results;  // that it makes, sums open
-  std::vector<Layout> targets;  // where the rules put the results
+  std::vector<Layout>
+      targets;  // where the rules put the results; of those saved for a gradient: as made
   std::vector<int64_t> blocks;  // of each result: how many places a `^` axis has; 0: has none
   bool in_phases = false;       // a `~` letter is sharded: the op's phases run in its place
   int64_t bytes = 0;            // that a rank sends for all this

@@ -12,8 +12,7 @@ namespace quintet {
 BatchPart batch_part() {
   const Sharding* sharding = ExecutionContext::current().sharding;
   if (sharding == nullptr) return {};
-  // As of every feature: rules may give a mesh axis to the length first.
-  const MeshAxes axes = sharding->place({{{axis::kBatch, 1}, {axis::kLength, 1}}}).dims.front();
+  const MeshAxes axes = sharding->row_axes();
   return {sharding->index_in(axes), parts_of(axes, sharding->mesh()), axes};
 }
 

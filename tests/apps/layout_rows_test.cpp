@@ -16,12 +16,12 @@ namespace {
 TEST(Layouts, EveryFactorisationWithEveryTableThatMatters) {
   std::vector<std::string> names;
   for (const TrainingLayout& layout : all_layouts(4)) names.push_back(layout.name());
-  EXPECT_EQ(names,
-            (std::vector<std::string>{"4x1:a1p1", "4x1:a1p2", "r2x2x1:a1p2", "2x2:a1p1", "2x2:a1p2",
-                                      "2x2:a2p1", "2x2:a2p2", "1x4:a1p1", "1x4:a2p1"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"4x1:a1p1", "4x1:a1p2", "r2x2x1:a1p2", "2x2:a1p1",
+                                             "2x2:a1p2", "2x2:a2p1", "2x2:a2p2", "2x2:a1p1s",
+                                             "2x2:a1p2s", "1x4:a1p1", "1x4:a2p1", "1x4:a1p1s"}));
   EXPECT_EQ(all_layouts(1).size(), 1U);
-  // 1, 2, 3, 4, 6, 12 model ranks: 2 + 4 * 4 + 2; replicas: 4 of 12 data ranks, 2 of 6, 1 of 4
-  EXPECT_EQ(all_layouts(12).size(), 27U);
+  // 1, 2, 3, 4, 6, 12 model ranks: 2 + 4 * 6 + 3; replicas: 4 of 12 data ranks, 2 of 6, 1 of 4
+  EXPECT_EQ(all_layouts(12).size(), 36U);
 }
 
 TEST(Layouts, ModelsWithExpertsHaveAThirdAxis) {
@@ -47,6 +47,10 @@ TEST(Layouts, AreReadByName) {
   ASSERT_EQ(layouts.size(), 2U);
   EXPECT_EQ(layouts[0], (TrainingLayout{2, 2, 2, 1}));
   EXPECT_EQ(layouts[1], (TrainingLayout{4, 1, 1, 1}));
+  const TrainingLayout sequence = parse_layouts("2x2:a1p2s", 4)[0];
+  EXPECT_TRUE(sequence.sequence);
+  EXPECT_EQ(sequence.name(), "2x2:a1p2s");
+  EXPECT_NE(refusal([] { parse_layouts("2x2:a2p2s", 4); }).find("a1p2s"), std::string::npos);
   const TrainingLayout replicas = parse_layouts("r4x2x3:a1p2", 24)[0];
   EXPECT_EQ(replicas.name(), "r4x2x3:a1p2");
   EXPECT_EQ(replicas.mesh(), (std::vector<MeshAxis>{{"replica", 4}, {"data", 2}, {"model", 3}}));

@@ -178,6 +178,8 @@ def test_every_layout_follows_the_single_rank_curve(folder):
     both = [MESHES["zero"][1], MESHES["zero"][2], *MESHES["model"]]
     mpirun(4, *tiny(folder / "both", 20, *both))
     assert_close_runs(folder / "one", folder / "both")
+    mpirun(4, *tiny(folder / "sequence", 20, *both, "--gin.partitioning.standard_logical_axis_rules.sequence_parallel=True"))
+    assert_close_runs(folder / "one", folder / "sequence")
 
 
 def test_replicas_of_a_sharded_model_follow_the_single_rank_curve(folder):

@@ -334,6 +334,92 @@ INSTANTIATE_TEST_SUITE_P(
         std::tuple(Training{.network = Network::experts, .dropless = true, .optimizer = {}},
                    std::vector{1, 4, 1})));
 
+/// What a rank sends over `model` in a simulated forward and backward pass, bytes by collective.
+std::map<std::string, int64_t> sent_over_model(const Training& training, const Partitioning& on) {
+  AbstractDevice device;
+  const Device::Use use_device(device);
+  Axes mesh;
+  for (const MeshAxis& axis : on.mesh) mesh.push_back({axis.name, axis.size});
+  const Sharding sharding(mesh, std::vector<int64_t>(mesh.size()), on.rules);
+  const Sharding::Use use(sharding);
+  const auto model = make_model(training);
+  model->parameters().allocate();
+  StepLog log;
+  {
+    const StepLog::Use logging(log);
+    run_gradients(training, *model);
+  }
+  std::map<std::string, int64_t> bytes;
+  for (const auto& [what, sent] : log.sent())
+    if (what.second == "model") bytes[what.first] = sent.bytes;
+  return bytes;
+}
+
+// arXiv:2205.05198, section 4.2.2: an all-reduce of tensor parallelism is a reduce-scatter and an all-gather, so that
+// nothing is added; but of a block's input a rank saves its share, and gathers it again for the gradient of its weights.
+TEST(SequenceParallelism, SendsWhatTensorParallelismDoesAndGathersInputsAgain) {
+  const Training training{.num_layers = 3, .optimizer = {}};
+  for (const int model : {2, 4}) {
+    const auto tensor = sent_over_model(training, partitioning({1, model}, 1, 1));
+    const auto sequence = sent_over_model(training, sequence_parallel(1, model, 1));
+    const int64_t unit =
+        training.rows * 32 * 4 * (model - 1) / model;  // of a token of each row, float32
+    const int64_t inputs = 12 * unit, targets = 8 * unit, encoder_layers = 1;
+    // Blocks forward and backward; embedding, output of the encoder, loss.
+    const int64_t sums =
+        (4 * encoder_layers + 2) * inputs + (6 * training.num_layers + 2) * targets;
+    const int64_t again = 2 * encoder_layers * inputs + 3 * training.num_layers * targets;
+    // The encoder's output is kept as of the second layer that wants it.
+    const int64_t encoded = inputs;
+    // Of the loss: a number for each target, and three in all.
+    const int64_t log_prob = targets / 32, scalars = Traffic::sent("all_reduce", 3 * 4, model);
+    EXPECT_EQ(tensor.at("all_reduce"), 2 * (sums + log_prob) + scalars);
+    EXPECT_EQ(sequence.at("reduce_scatter"), sums + log_prob);
+    EXPECT_EQ(sequence.at("all_gather") - tensor.at("all_gather"), sums + again + encoded);
+  }
+}
+
+/// Bytes that a layer of a decoder saves for its gradient.
+int64_t saved_by_a_layer(const Partitioning* on) {
+  std::array<int64_t, 2> saved{};
+  for (const int64_t layers : {2, 3}) {
+    const auto measure = [&] {
+      const Training training{
+          .network = Network::decoder_only, .num_layers = layers, .optimizer = {}};
+      const auto model = make_model(training);
+      model->parameters().initialize(key_from_seed(7));
+      MemoryMeter meter;
+      const MemoryMeter::Use use(meter);
+      Tape tape;
+      const Tape::Recording recording(tape);
+      const HostArrays batch = local_rows(make_batch(training, 0));
+      const StepLoss step = loss_of(*model)(batch, 0, Rows::all(batch).end, key_from_seed(5));
+      if (Sharding const* s = ExecutionContext::current().sharding;
+          s == nullptr || s->ranks()->rank() == 0)
+        saved[static_cast<size_t>(layers - 2)] =
+            meter.used()[static_cast<size_t>(MemoryKind::kActivations)];
+    };
+    if (on == nullptr)
+      measure();
+    else
+      on_ranks(*on, [&](Comm&) { measure(); });
+  }
+  return saved[1] - saved[0];
+}
+
+// The same paper, equations 2 and 4: tensor parallelism repeats what lies between blocks on every rank, sequence
+// parallelism divides all of a layer's activations.
+TEST(SequenceParallelism, DividesAllThatALayerSaves) {
+  const int64_t alone = saved_by_a_layer(nullptr);
+  EXPECT_GT(alone, 0);
+  for (const int model : {2, 4}) {
+    const Partitioning tensor = partitioning({1, model}, 1, 1),
+                       sequence = sequence_parallel(1, model, 1);
+    EXPECT_EQ(saved_by_a_layer(&sequence) * model, alone);
+    EXPECT_GT(saved_by_a_layer(&tensor) * model, alone);
+  }
+}
+
 /// Calls and bytes of `collective` over groups with the axis `expert`.
 StepLog::Sent over_experts(const StepLog& log, std::string_view collective) {
   StepLog::Sent sum;

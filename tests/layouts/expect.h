@@ -62,6 +62,13 @@ inline Partitioning partitioning(const std::vector<int>& sizes, int activation_d
   return {{{"data", sizes[0]}, {"model", sizes[1]}}, standard_logical_axis_rules(options)};
 }
 
+/// A (data, model) mesh on which the length of activations is sharded over `model` between blocks.
+inline Partitioning sequence_parallel(int data, int model, int parameter_dims) {
+  return {{{"data", data}, {"model", model}},
+          standard_logical_axis_rules(
+              {.parameter_partitioning_dims = parameter_dims, .sequence_parallel = true})};
+}
+
 /// As many copies of a mesh along an axis `replica`, which batches are sharded over too.
 inline Partitioning replicated(int replicas, Partitioning one) {
   one.mesh.insert(one.mesh.begin(), {"replica", replicas});

@@ -79,6 +79,23 @@ TEST_F(Layouts, GiveTheSameRunOnReplicasOfAMesh) {
               run_sharded(experts, replicated(2, partitioning({1, 2, 1}, 1, 1))));
 }
 
+TEST_F(Layouts, GiveTheSameRunWithSequenceParallelism) {
+  const auto compare_all = [](const Training& training, const std::vector<Partitioning>& all) {
+    const Result want = run_unsharded(training);
+    for (const Partitioning& on : all) expect_same(want, run_sharded(training, on));
+  };
+  compare_all({}, {sequence_parallel(1, 4, 1), sequence_parallel(2, 2, 1),
+                   sequence_parallel(2, 2, 2), replicated(2, sequence_parallel(2, 2, 2))});
+  compare_all({.remat = true, .packed = true, .microbatches = 2, .optimizer = {}},
+              {sequence_parallel(2, 2, 2)});
+  compare_all({.packed = true, .microbatches = 4, .optimizer = {}, .interleave = true},
+              {sequence_parallel(2, 2, 2)});
+  compare_all({.network = Network::t5_1_0_tied, .packed = true, .optimizer = {}},
+              {sequence_parallel(1, 4, 1), sequence_parallel(2, 2, 2)});
+  compare_all({.network = Network::decoder_only, .remat = true, .optimizer = {}},
+              {sequence_parallel(1, 2, 1), sequence_parallel(2, 4, 2)});
+}
+
 TEST_F(Layouts, GiveTheSameRunWithExperts) {
   const Training training{.network = Network::experts, .optimizer = {}};
   compare(training, {2, 2}, 1, 2);

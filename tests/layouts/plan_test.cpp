@@ -82,6 +82,29 @@ TEST(Plan, MegatronReducesOnceForwardAndOnceBackward) {
   EXPECT_EQ(plan(ops::table::matmul_grad_w, {kH, kX}, on).reshards, Texts{});
 }
 
+TEST(Plan, SequenceParallelismMovesActivationsAndNeverParameters) {
+  const Sharding on({{"data", 2}, {"model", 4}}, {0, 0},
+                    standard_logical_axis_rules({.sequence_parallel = true}));
+  const Axes q{{"embed", 32}, {"joined_kv", 32}},
+      heads{{"batch", 16}, {"length", 8}, {"joined_kv", 32}};
+  EXPECT_EQ(plan(ops::table::matmul, {kX, q}, on).reshards, (Texts{"0: all_gather over model"}));
+  EXPECT_EQ(plan(ops::table::matmul_grad_w, {kX, heads}, on).reshards,
+            (Texts{"0: all_gather over model", "result: all_reduce over data"}));
+  EXPECT_EQ(plan(ops::table::matmul_t, {heads, q}, on).reshards,
+            (Texts{"result: reduce_scatter over model"}));
+  // However many rows there are, and whether or not products are saved.
+  const Axes many{{"batch", 16384}, {"length", 8}, {"embed", 32}};
+  for (const bool saved : {false, true})
+    EXPECT_EQ(plan(ops::table::mlp, {many, kIn, kIn, kOut}, on, {}, {true, saved, saved}).reshards,
+              (Texts{"0: all_gather over model", "result: reduce_scatter over model"}));
+  const Axes ids{{"batch", 16}, {"length", 8}}, table{{"vocab", 64}, {"embed", 32}};
+  EXPECT_EQ(plan(ops::table::embed, {ids, table}, on).reshards,
+            (Texts{"0: all_gather over model", "result: reduce_scatter over model"}));
+  EXPECT_EQ(plan(ops::table::embed_grad, {ids, kX}, on, {{"v", int64_t{64}}}).reshards,
+            (Texts{"0: all_gather over model", "1: all_gather over model",
+                   "result: all_reduce over data"}));
+}
+
 TEST(Plan, TwoDimensionsGatherActivationsBeforeAndScatterThemAfter) {
   const Sharding on = sharding(2, 2, 2, 2);
   const Texts gathers{"0: all_gather over model", "1: all_gather over data",

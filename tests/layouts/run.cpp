@@ -118,13 +118,13 @@ std::unique_ptr<BaseModel> make_model(const Training& training) {
   if (training.network == Network::decoder_only) {
     TransformerConfig config;
     fill(config);
-    config.num_layers = 2;
+    config.num_layers = training.num_layers;
     return std::make_unique<DecoderOnlyModel>(config, loss, true);
   }
   T5Config config;
   fill(config);
   config.num_encoder_layers = 1;
-  config.num_decoder_layers = 2;
+  config.num_decoder_layers = training.num_layers;
   if (training.network == Network::experts) {
     config.masks_padding = true;
     config.sparse_encoder = sparse(training, 2);

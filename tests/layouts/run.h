@@ -23,7 +23,7 @@ struct Training {
   bool remat = false, packed = false;
   bool dropless = false, experts_choose = false;  // of experts
   double router_stddev = 0.5;                     // 0: all tokens choose the first expert
-  int64_t mlp_dim = 48, microbatches = 1, rows = 16;
+  int64_t mlp_dim = 48, num_layers = 2, microbatches = 1, rows = 16;
   int64_t steps = 5;
   double dropout_rate = 0.1;
   std::function<OptimizerPtr()> optimizer;  // default: Adafactor

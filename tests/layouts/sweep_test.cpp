@@ -67,6 +67,26 @@ INSTANTIATE_TEST_SUITE_P(Experts, Sweep,
                                             ::testing::Values(false), ::testing::Values(1, 2)),
                          name_of_case);
 
+TEST(SequenceParallelism, OnEveryMeshGivesTheSameRun) {
+  for (const Network network : {Network::t5_1_1, Network::t5_1_0_tied, Network::decoder_only})
+    for (const bool remat : {false, true})
+      for (const int64_t microbatches : {1, 2}) {
+        const Training training{.network = network,
+                                .remat = remat,
+                                .packed = remat,
+                                .microbatches = microbatches,
+                                .optimizer = {}};
+        const Result want = run_unsharded(training);
+        for (const int model : {2, 4})
+          for (int data = 1; data * model <= 8; data *= 2)
+            for (const int parameter_dims : {1, 2}) {
+              SCOPED_TRACE(describe(training, {data, model}, 1, parameter_dims));
+              expect_same(want,
+                          run_sharded(training, sequence_parallel(data, model, parameter_dims)));
+            }
+      }
+}
+
 /// Parameters sharded over the data ranks of one of several replicas.
 TEST(Replicas, EveryMeshOfThemGivesTheSameRun) {
   for (const Network network :
