@@ -1,4 +1,5 @@
-// `quintet bench data`: from text, TFRecords or an offline cache to packed batches, on one core.
+// `quintet bench data`: from text, TFRecords or an offline cache to packed batches, on one core; under mpirun by data
+// ranks, which send them to the first rank.
 
 #include <time.h>
 #include <unistd.h>
@@ -18,11 +19,13 @@
 #include "data/preprocessors/denoise.h"
 #include "data/preprocessors/text_preprocessors.h"
 #include "data/preprocessors/token_preprocessors.h"
+#include "data/service/client.h"
 #include "data/tokenizer/tokenizer_trainer.h"
 #include "runtime/base/clock.h"
 #include "runtime/base/files/atomic_file.h"
 #include "runtime/base/files/posix_file.h"
 #include "runtime/base/formats/tfrecord.h"
+#include "runtime/mpi/session.h"
 
 namespace quintet {
 namespace {
@@ -33,6 +36,7 @@ struct Options {
   std::string input, model, source = "text", objective = "spans", folder;
   int64_t inputs = 512, targets = 0, batch = 128, resume_steps = 0;
   int64_t shuffle_buffer_size = Task::kShuffleBufferSize;
+  int64_t virtual_shards = 1;
   double seconds = 5;
   bool pack = true, prepare = false;
   bool is_lm() const { return objective == "lm"; }
@@ -168,18 +172,21 @@ DatasetConfig config_of(const Options& options) {
                        .seed = 1,
                        .use_cached = options.source == "cached",
                        .cache_dirs = {options.folder + "/cache"},
-                       .pack = options.pack};
+                       .pack = options.pack,
+                       .virtual_shards = options.virtual_shards};
   if (!options.is_lm())
     config.task_feature_lengths.insert(config.task_feature_lengths.begin(),
                                        {"inputs", options.inputs});
   return config;
 }
 
+FeatureConverterPtr converter_of(const DatasetConfig& config, bool is_lm) {
+  return make_feature_converter(is_lm ? "LMFeatureConverter" : "EncDecFeatureConverter",
+                                converter_options(config));
+}
+
 Batches open_batches(const Task& task, const DatasetConfig& config, bool is_lm) {
-  return Batches(task, config,
-                 make_feature_converter(is_lm ? "LMFeatureConverter" : "EncDecFeatureConverter",
-                                        converter_options(config)),
-                 {.prefetch = 0});
+  return Batches(task, config, converter_of(config, is_lm), {.prefetch = 0});
 }
 
 /// Seconds from nothing to the first batch after `steps` batches.
@@ -206,7 +213,8 @@ bool parse(std::span<char* const> args, Options& options) {
       "bench data", "Times reading, tokenizing, span corruption and packing on one core.",
       "quintet bench data\nquintet bench data --input='docs/*.txt' --vocabulary=docs.model\n"
       "quintet bench data --prepare --folder=/tmp/b\n"
-      "quintet bench data --folder=/tmp/b --source=cached");
+      "quintet bench data --folder=/tmp/b --source=cached\n"
+      "mpirun -n 3 quintet bench data --folder=/tmp/b --virtual_shards=8");
   CLI::App& app = cli.app();
   app.add_option("--input", options.input, "text files; default: generated text");
   app.add_option("--vocabulary", options.model, "a .model file, or 'byte'; default: trained here");
@@ -225,7 +233,11 @@ bool parse(std::span<char* const> args, Options& options) {
   app.add_option("--shuffle_buffer_size", options.shuffle_buffer_size,
                  "examples held to shuffle the pieces of documents; 1: none")
       ->capture_default_str();
-  app.add_option("--seconds", options.seconds, "seconds of CPU time to measure")
+  app.add_option("--virtual_shards", options.virtual_shards,
+                 "parts of the examples that are packed each for itself")
+      ->capture_default_str();
+  app.add_option("--seconds", options.seconds,
+                 "seconds of CPU time to measure; of data ranks, by the clock")
       ->capture_default_str();
   app.add_option("--resume_steps", options.resume_steps,
                  "time resuming from a position so many one-row batches in");
@@ -238,6 +250,45 @@ bool parse(std::span<char* const> args, Options& options) {
   return true;
 }
 
+struct Counts {
+  int64_t rows = 0, tokens = 0, examples = 0;
+
+  void add(const Batch& batch, const Options& options) {
+    rows += batch.rows;
+    for (const std::string& name : options.features())
+      for (int32_t id : batch.features.at(name).as<int32_t>()) tokens += id != 0;
+    examples += examples_in(batch);
+  }
+};
+
+/// The first rank takes what the others, data ranks, send.
+void measure_data_ranks(const Options& options, const mpi::Session& session) {
+  const VocabularyPtr vocabulary = open_vocabulary(options);
+  const auto task = make_task(options, vocabulary);
+  const DatasetConfig config = config_of(options);
+  Mailbox mail;
+  const ServiceRanks ranks{1, session.size() - 1};
+  if (session.rank() > 0)
+    return serve_batches(mail, ranks, session.rank() - 1, *task, config,
+                         converter_of(config, options.is_lm()), 1);
+  ServiceClient client(mail, {.data_ranks = ranks, .seed = *config.seed}, session.hosts());
+  for (int i = 0; i < 4 * ranks.count; ++i) client.next();  // what was made ahead
+  Counts counts;
+  double seconds = 0;
+  for (const auto start = Clock::now(); (seconds = seconds_since(start)) < options.seconds;)
+    counts.add(*client.next(), options);
+  const double tokens = static_cast<double>(counts.tokens) / seconds;
+  fmt::print(stderr, "{} data ranks, {} virtual shards: {:.0f} tokens/s\n", ranks.count,
+             options.virtual_shards, tokens);
+  const nlohmann::ordered_json json = {{"bench", "data"},
+                                       {"source", options.source},
+                                       {"data_ranks", ranks.count},
+                                       {"virtual_shards", options.virtual_shards},
+                                       {"tokens_per_second", tokens},
+                                       {"wall_seconds", seconds}};
+  fmt::print("{}\n", json.dump());
+}
+
 /// Prints what `options.seconds` of reading batches come to.
 void measure(const Options& options) {
   const VocabularyPtr vocabulary = open_vocabulary(options);
@@ -246,15 +297,11 @@ void measure(const Options& options) {
   batches.next();  // opens files
   const double start = thread_seconds();
   const auto wall_start = Clock::now();
-  int64_t rows = 0, tokens = 0, examples = 0;
+  Counts counts;
   double seconds = 0;
-  while ((seconds = thread_seconds() - start) < options.seconds) {
-    const auto batch = batches.next();
-    rows += batch->rows;
-    for (const std::string& name : options.features())
-      for (int32_t id : batch->features.at(name).as<int32_t>()) tokens += id != 0;
-    examples += examples_in(*batch);
-  }
+  while ((seconds = thread_seconds() - start) < options.seconds)
+    counts.add(*batches.next(), options);
+  const auto& [rows, tokens, examples] = counts;
   const double wall = seconds_since(wall_start);
   fmt::print(stderr, "{} from {}: {:.0f} examples/s, {:.0f} tokens/s\n", vocabulary->description(),
              options.source, static_cast<double>(examples) / seconds,
@@ -284,8 +331,16 @@ void measure(const Options& options) {
 int run_bench_data(std::span<char* const> args) {
   Options options;
   if (!parse(args, options)) return 0;
-  const TemporaryFolder temporary;
   const bool has_folder = !options.folder.empty();
+  const mpi::Session session;
+  QT_CHECK(session.size() == 1 || has_folder,
+           "quintet bench data: ranks share files: name a --folder that --prepare has filled");
+  if (session.size() > 1) {
+    if (options.input.empty()) options.input = options.folder + "/text-*.txt";
+    measure_data_ranks(options, session);
+    return 0;
+  }
+  const TemporaryFolder temporary;
   if (!has_folder) options.folder = temporary.path.string();
   if (options.input.empty()) options.input = options.folder + "/text-*.txt";
   if (options.prepare) {

@@ -55,6 +55,42 @@ Lengths longest(const std::vector<Example>& examples) {
 
 }  // namespace
 
+namespace {
+
+void check_virtual_shards(const DatasetConfig& config, const BatchOptions& options) {
+  const int64_t shards = config.virtual_shards, makers = options.batch_shard.count;
+  QT_CHECK(shards > 0, "virtual_shards is {}, expected at least 1", shards);
+  QT_CHECK(shards == 1 || !options.epochs,
+           "virtual_shards is {}: an evaluation passes over its examples in order; leave it away",
+           shards);
+  QT_CHECK(shards == 1 || shards % makers == 0,
+           "virtual_shards is {}, which {} data ranks do not divide; start a number that does",
+           shards, makers);
+  QT_CHECK(shards == 1 || makers == 1 || config.skip_batches.empty(),
+           "skip_batches with {} virtual shards and {} data ranks: start one data rank", shards,
+           makers);
+}
+
+/// Other random choices in each, for the same number of an example; of the first those without shards.
+int64_t seed_of_shard(int64_t seed, int64_t shard) {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+  return static_cast<int64_t>(static_cast<uint64_t>(seed) + static_cast<uint64_t>(shard) * kOdd);
+}
+
+}  // namespace
+
+std::string joined_position(const std::string& before, const std::string& of_maker,
+                            int64_t makers) {
+  auto maker = nlohmann::ordered_json::parse(of_maker);
+  if (before.empty() || makers == 1 || !maker.contains("streams")) return of_maker;
+  const auto others = nlohmann::ordered_json::parse(before);
+  const int64_t newest = maker["batches"].get<int64_t>() - 1;
+  for (size_t i = 0; i < maker["streams"].size(); ++i)
+    if ((static_cast<int64_t>(i) - newest) % makers != 0)
+      maker["streams"][i] = others["streams"][i];
+  return maker.dump();
+}
+
 ProviderPtr find_provider(const TaskRegistry& registry, const DatasetConfig& config) {
   if (config.mixture_or_task) return config.mixture_or_task;
   return registry.get(config.mixture_or_task_name);
@@ -65,11 +101,11 @@ ConverterOptions converter_options(const DatasetConfig& config) {
           .packing = config.use_custom_packing_ops ? Packing::best_fit : Packing::greedy};
 }
 
-/// The stream of model features, and the thread that turns it into batches. Between start() and
-/// stop() only the thread touches `stream`.
+/// Streams of model features, one a virtual shard, and the thread that turns them into batches. Between
+/// start() and stop() only the thread touches `streams`.
 struct Batches::State {
   struct Place {  // between two batches
-    Position stream;
+    std::vector<Position> streams;
     int64_t batch = 0;  // number of the next one
   };
   struct Prepared {
@@ -78,7 +114,7 @@ struct Batches::State {
     Place after;
   };
 
-  StreamPtr stream;
+  std::vector<StreamPtr> streams;
   std::shared_ptr<ChunkRunner> runner;
   double timeout_seconds = 0;
   Lengths lengths;
@@ -108,7 +144,7 @@ struct Batches::State {
     stop();
   }
 
-  void set_up(StreamPtr model_features, const DatasetConfig& config,
+  void set_up(std::vector<StreamPtr> model_features, const DatasetConfig& config,
               const FeatureConverter& converter, const Lengths& task_lengths,
               const BatchOptions& options) {
     QT_CHECK(config.batch_size > 0, "batch_size is {}, expected at least 1", config.batch_size);
@@ -118,7 +154,7 @@ struct Batches::State {
         "batch_size {} is not a multiple of the {} data shards{}; choose one that is",
         config.batch_size, shard.count,
         shard.microbatches > 1 ? fmt::format(" times {} microbatches", shard.microbatches) : "");
-    stream = std::move(model_features);
+    streams = std::move(model_features);
     lengths = converter.model_feature_lengths(task_lengths);
     batch_size = config.batch_size;
     prefetch = options.prefetch;
@@ -132,25 +168,43 @@ struct Batches::State {
                            lengths_text(task_lengths), packing_text(converter),
                            config.shuffle ? " shuffled" : "",
                            config.seed ? fmt::format(" seed {}", *config.seed) : "");
-    stream->save(beginning.stream);
+    if (streams.size() > 1) identity += fmt::format(" in {} virtual shards", streams.size());
+    beginning.streams = saved_streams();
     place = beginning;
   }
 
+  /// The stream that batch number `batch` is of.
+  Stream& stream_of_batch(int64_t batch) {
+    return *streams[static_cast<size_t>(batch) % streams.size()];
+  }
+
+  std::vector<Position> saved_streams() const {
+    std::vector<Position> positions(streams.size());
+    for (size_t i = 0; i < streams.size(); ++i) streams[i]->save(positions[i]);
+    return positions;
+  }
+
   std::string position() {
-    const nlohmann::ordered_json json = {
-        {"data", identity},           {"batch_size", batch_size},
-        {"batches", place.batch},     {"examples", contents.examples},
-        {"files", fingerprint_now()}, {"stream", position_text(place.stream)}};
+    nlohmann::ordered_json json = {{"data", identity},
+                                   {"batch_size", batch_size},
+                                   {"batches", place.batch},
+                                   {"examples", contents.examples},
+                                   {"files", fingerprint_now()}};
+    if (place.streams.size() == 1) json["stream"] = position_text(place.streams.front());
+    for (const Position& stream : place.streams)
+      if (place.streams.size() > 1) json["streams"].push_back(position_text(stream));
     return json.dump();
   }
 
   void go_to(Place to) {
     stop();
-    PositionReader reader(to.stream);
-    stream->restore(reader);
-    QT_CHECK_AS(
-        ExitCode::kData, reader.done(),
-        "data position has more numbers than this data set; the task's preprocessors changed");
+    for (size_t i = 0; i < streams.size(); ++i) {
+      PositionReader reader(to.streams[i]);
+      streams[i]->restore(reader);
+      QT_CHECK_AS(
+          ExitCode::kData, reader.done(),
+          "data position has more numbers than this data set; the task's preprocessors changed");
+    }
     place = std::move(to);
     next_batch = place.batch;
     batch_number = 0;
@@ -160,13 +214,12 @@ struct Batches::State {
   void pass_to(int64_t batch, BatchIndex& index) {
     while (next_batch < batch) {
       batch_began = false;
-      make_batch(false);
+      make_batch(next_batch, false);
       QT_CHECK_AS(ExitCode::kData, batch_began, "{}: the data ends at batch {}, before batch {}",
                   identity, next_batch, batch);
       place.batch = ++next_batch;
       if (!index.due(next_batch) && next_batch < batch) continue;
-      place.stream.clear();
-      stream->save(place.stream);
+      place.streams = saved_streams();
       index.add(next_batch, position());
     }
   }
@@ -206,20 +259,21 @@ struct Batches::State {
   }
 
   /// The next row of the stream, from its beginning again if rows repeat.
-  bool next_row(Example& row) {
-    if (stream->next(row)) return any_row = true;
+  bool next_row(Stream& stream, Example& row) {
+    if (stream.next(row)) return any_row = true;
     if (!repeat_rows || !any_row) return false;
-    PositionReader reader(beginning.stream);
-    stream->restore(reader);
-    return stream->next(row);
+    PositionReader reader(beginning.streams.front());
+    stream.restore(reader);
+    return stream.next(row);
   }
 
-  /// The next batch of the stream; without `keep` its rows are passed over.
-  Batch make_batch(bool keep) {
+  /// Batch number `number`, the next of its stream; without `keep` its rows are passed over.
+  Batch make_batch(int64_t number, bool keep) {
     Batch batch;
     Example example;
+    Stream& stream = stream_of_batch(number);
     const int64_t run = shard.run(batch_size);
-    for (int64_t row = 0; row < batch_size && !must_stop() && next_row(example); ++row) {
+    for (int64_t row = 0; row < batch_size && !must_stop() && next_row(stream, example); ++row) {
       if (row == 0 && keep) batch.features = arrays_for(example, lengths, run * shard.microbatches);
       const bool own = row / run % shard.count == shard.index;
       const int64_t microbatch = row / run / shard.count;
@@ -235,13 +289,19 @@ struct Batches::State {
     try {
       do {
         batch_began = false;
-        const bool own = !skipped(next_batch++);
+        const int64_t number = next_batch++;
+        const bool own = !skipped(number);
         const bool keep = own && batch_number % batch_shard.count == batch_shard.index;
         batch_number += own;
-        Batch batch = make_batch(keep);
+        if (!keep && batch_shard.count > 1 &&
+            streams.size() > 1) {  // its stream is another maker's
+          batch_began = true;
+          continue;
+        }
+        Batch batch = make_batch(number, keep);
         if (batch_began && keep) prepared.batch = std::move(batch);
       } while (batch_began && !prepared.batch && !must_stop());
-      stream->save(prepared.after.stream);
+      prepared.after.streams = saved_streams();
       prepared.after.batch = next_batch;
     } catch (...) {
       prepared.error = std::current_exception();
@@ -332,20 +392,28 @@ Batches::Batches(const Provider& provider, const DatasetConfig& config,
   std::shared_ptr<ChunkRunner> runner = options.runner;
   if (!runner && options.prefetch > 0)
     runner = std::make_shared<ChunkThreads>(reader_threads(options.threads));
-  const StreamOptions how{.split = config.split,
-                          .sequence_length = config.task_feature_lengths,
-                          .shuffle = config.shuffle,
-                          .seed = config.seed.value_or(0),
-                          .epochs = options.epochs,
-                          .trim_output_features = config.trim_output_features,
-                          .use_cached = config.use_cached,
-                          .cache_dirs = config.cache_dirs,
-                          .on_bad_example = config.on_bad_example,
-                          .runner = runner};
-  state_->set_up(converter->convert(provider.stream(how), config.task_feature_lengths), config,
-                 *converter, config.task_feature_lengths, options);
-  state_->runner = std::move(runner);
+  const int64_t shards = config.virtual_shards;
+  check_virtual_shards(config, options);
+  StreamOptions how{.split = config.split,
+                    .sequence_length = config.task_feature_lengths,
+                    .shuffle = config.shuffle,
+                    .seed = config.seed.value_or(0),
+                    .epochs = options.epochs,
+                    .trim_output_features = config.trim_output_features,
+                    .use_cached = config.use_cached,
+                    .cache_dirs = config.cache_dirs,
+                    .on_bad_example = config.on_bad_example,
+                    .runner = runner};
   state_->contents = provider.contents(how);
+  how.share = 1.0 / static_cast<double>(std::max<int64_t>(shards / options.batch_shard.count, 1));
+  std::vector<StreamPtr> streams;
+  for (int64_t i = 0; i < shards; ++i) {
+    how.shard_info = {i, shards};
+    how.seed = seed_of_shard(config.seed.value_or(0), i);
+    streams.push_back(converter->convert(provider.stream(how), config.task_feature_lengths));
+  }
+  state_->set_up(std::move(streams), config, *converter, config.task_feature_lengths, options);
+  state_->runner = std::move(runner);
 }
 
 Batches::Batches(std::vector<Example> examples, const DatasetConfig& config,
@@ -353,7 +421,8 @@ Batches::Batches(std::vector<Example> examples, const DatasetConfig& config,
     : state_(std::make_unique<State>()) {
   Lengths lengths = config.task_feature_lengths;
   if (lengths.empty()) lengths = converter->used_lengths(longest(examples));
-  StreamPtr stream = converter->convert(stream_of(std::move(examples)), lengths);
+  std::vector<StreamPtr> stream;
+  stream.push_back(converter->convert(stream_of(std::move(examples)), lengths));
   state_->set_up(std::move(stream), config, *converter, lengths, {.prefetch = 0});
 }
 
@@ -384,7 +453,15 @@ void Batches::restore(std::string_view text) {
               "lengths, packing, shuffling and seed, or start with a new model directory",
               identity, state_->identity);
   state_->check_contents(json["examples"].as_int(), json["files"].as_string());
-  state_->go_to({position_from_text(json["stream"].as_string()), json["batches"].as_int()});
+  std::vector<Position> streams;
+  if (json.has("stream")) streams.push_back(position_from_text(json["stream"].as_string()));
+  if (json.has("streams"))
+    for (const std::string& text_of_one : json["streams"].as_strings())
+      streams.push_back(position_from_text(text_of_one));
+  QT_CHECK_AS(ExitCode::kData, streams.size() == state_->streams.size(),
+              "data position: places of {} virtual shards, expected {}", streams.size(),
+              state_->streams.size());
+  state_->go_to({std::move(streams), json["batches"].as_int()});
 }
 
 void Batches::seek(int64_t batch) {

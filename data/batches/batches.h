@@ -37,6 +37,9 @@ struct DatasetConfig {
   bool use_memory_cache = true;
   bool trim_output_features = true;
   // Quintet's own.
+  /// Parts of the examples that are packed each for itself, so that data ranks pack different parts: batch n
+  /// has rows of part n modulo their number. Batches depend on it, and on no number of ranks.
+  int64_t virtual_shards = 1;
   std::vector<std::pair<int64_t, int64_t>> skip_batches =
       {};                   // first and last of ranges that are left out
   int64_t start_batch = 0;  // that a new run begins with
@@ -72,8 +75,9 @@ struct BatchOptions {
   int64_t prefetch = 4;      // batches made ahead; 0: made when asked for, no thread
   int threads = 0;           // that preprocess, if prefetch > 0; 0: by the machine
   Shard shard = {};
-  Shard batch_shard =
-      {};  // only every count-th batch is made, from number `index` of those after a restore on
+  /// Only every count-th batch is made, from number `index` of those after a restore on; of several virtual
+  /// shards only those that these batches are of are read.
+  Shard batch_shard = {};
   std::shared_ptr<ChunkRunner> runner = {};  // instead of threads
   double timeout_seconds =
       300;  // of waiting for another rank's part of a batch before the run ends
@@ -93,10 +97,15 @@ class BatchSource {
   virtual void restore(std::string_view position) = 0;
 };
 
+/// Where a run is that takes batches in turns from `makers` Batches, each of which makes its part (BatchOptions::
+/// batch_shard): `before`, and what the one that made the newest batch says.
+std::string joined_position(const std::string& before, const std::string& of_maker, int64_t makers);
+
 class Batches final : public BatchSource {
  public:
   /// Throws a usage error for a batch size or length below 1, a batch size that the shards and their
-  /// microbatches do not divide, or a feature without a length.
+  /// microbatches do not divide, a feature without a length, and virtual shards of an evaluation, that the makers of
+  /// batches do not divide, or with skip_batches and several makers.
   Batches(const Provider& provider, const DatasetConfig& config, FeatureConverterPtr converter,
           BatchOptions options = {});
   /// Over examples in memory that are already preprocessed.

@@ -113,6 +113,7 @@ void register_tasks(Registry& r) {
                     config.skip_batches = parse_batch_ranges(gin::as<std::string>(value, where));
                 })
       .arg("start_batch", &DatasetConfig::start_batch)
+      .arg("virtual_shards", &DatasetConfig::virtual_shards)
       .arg("strict_data", &DatasetConfig::strict_data)
       .accepted("module");
 }

@@ -111,7 +111,7 @@ std::optional<Batch> ServiceClient::next() {
   here_[data_rank].pop_front();
   lock.unlock();
   if (leads()) mail_.send(options_.data_ranks.first + static_cast<int>(data_rank), Tag::credit, "");
-  position_ = std::move(delivery.position);
+  position_ = joined_position(position_, delivery.position, options_.data_ranks.count);
   ++next_;
   return std::move(delivery.batch);
 }

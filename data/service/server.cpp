@@ -91,6 +91,7 @@ class Server {
         provider_(provider),
         config_(config),
         converter_(std::move(converter)),
+        threads_(threads),
         exchange_(std::make_shared<ChunkExchange>(mail, ranks.first, ranks.count, index, threads)) {
   }
 
@@ -150,9 +151,11 @@ class Server {
                     leader, leaders_.begin()->first);
       DatasetConfig config = config_;
       config.seed = start.seed;
+      std::shared_ptr<ChunkRunner> runner = exchange_;
+      if (config.virtual_shards > 1) runner = std::make_shared<ChunkThreads>(threads_);
       auto batches = std::make_unique<Batches>(
           provider_, config, converter_,
-          BatchOptions{.prefetch = 0, .batch_shard = {index_, ranks_.count}, .runner = exchange_});
+          BatchOptions{.prefetch = 0, .batch_shard = {index_, ranks_.count}, .runner = runner});
       if (!start.position.empty()) batches->restore(start.position);
       return batches;
     });
@@ -207,6 +210,7 @@ class Server {
   const Provider& provider_;
   const DatasetConfig& config_;
   FeatureConverterPtr converter_;
+  int threads_;
   std::shared_ptr<ChunkExchange> exchange_;
   std::map<int, Leader> leaders_;  // by rank
   std::unique_ptr<Producer> producer_;

@@ -225,6 +225,79 @@ TEST_F(BatchesTest, ADataSetSmallerThanTheShardsIsSpreadOverThem) {
   }
 }
 
+/// Numbers of the examples of tsv_task in each of the next batches.
+std::vector<std::vector<int>> numbers_of(Batches& batches, int count) {
+  std::vector<std::vector<int>> numbers;
+  for (int i = 0; i < count; ++i) {
+    const Batch batch = *batches.next();
+    const HostArray& inputs = batch.features.at("encoder_input_tokens");
+    std::vector<int>& of_batch = numbers.emplace_back();
+    for (int64_t row = 0; row < inputs.shape[0]; ++row) {
+      const auto tokens = inputs.as<int32_t>().subspan(static_cast<size_t>(row * inputs.shape[1]),
+                                                       static_cast<size_t>(inputs.shape[1]));
+      const std::string text = ByteVocabulary().decode({tokens.begin(), tokens.end()});
+      of_batch.push_back(std::stoi(text.substr(1)));
+    }
+  }
+  return numbers;
+}
+
+TEST_F(BatchesTest, VirtualShardsArePackedEachForItself) {
+  const ProviderPtr task = tsv_task(24);
+  DatasetConfig config = config_of(false);
+  config.mixture_or_task_name = "tsv";
+  config.virtual_shards = 3;
+  Batches batches(*task, config, converter_of(false));
+  const auto epoch = numbers_of(batches, 6);
+  std::set<int> seen;
+  for (size_t n = 0; n < epoch.size(); ++n)
+    for (const int number : epoch[n]) {
+      EXPECT_EQ(number % 3, static_cast<int>(n) % 3);
+      seen.insert(number);
+    }
+  EXPECT_EQ(seen.size(), 24U);  // each once in an epoch
+
+  // From a position on, and from a jump.
+  Batches again(*task, config, converter_of(false));
+  numbers_of(again, 4);
+  Batches resumed(*task, config, converter_of(false)),
+      jumped(*task, config, converter_of(false), {.index_file = write("index", "")});
+  resumed.restore(again.position());
+  jumped.seek(4);
+  const std::vector<std::vector<int>> rest(epoch.begin() + 4, epoch.end());
+  EXPECT_EQ(numbers_of(resumed, 2), rest);
+  EXPECT_EQ(numbers_of(jumped, 2), rest);
+  EXPECT_EQ(resumed.position(), batches.position());
+
+  // Bad batches are left out of the part that they are of.
+  config.skip_batches = {{1, 2}};
+  Batches skipping(*task, config, converter_of(false));
+  EXPECT_EQ(numbers_of(skipping, 2), (std::vector<std::vector<int>>{epoch[0], epoch[3]}));
+}
+
+TEST_F(BatchesTest, WhatVirtualShardsCannotDoIsRefused) {
+  DatasetConfig config = config_of(true);
+  config.virtual_shards = 4;
+  const auto message = [&](const BatchOptions& options) {
+    return message_of(ExitCode::kUsage, [&] {
+      Batches(*registry_.get("number_words"), config, converter_of(true), options);
+    });
+  };
+  EXPECT_TRUE(contains(message({.epochs = 1}), "an evaluation"));
+  EXPECT_TRUE(contains(message({.batch_shard = {0, 3}}), "3 data ranks do not divide"));
+  config.skip_batches = {{1, 1}};
+  EXPECT_TRUE(contains(message({.batch_shard = {0, 2}}), "start one data rank"));
+  config.skip_batches = {};
+  Batches in_four(*registry_.get("number_words"), config, converter_of(true));
+  const std::string position = in_four.position();
+  config.virtual_shards = 2;
+  Batches in_two(*registry_.get("number_words"), config, converter_of(true));
+  EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { in_two.restore(position); }),
+                       "in 4 virtual shards"));
+  config.virtual_shards = 0;
+  EXPECT_TRUE(contains(message({}), "virtual_shards is 0"));
+}
+
 TEST_F(BatchesTest, BadBatchesAreLeftOut) {
   EXPECT_EQ(parse_batch_ranges(" 3-5, 9 "),
             (std::vector<std::pair<int64_t, int64_t>>{{3, 5}, {9, 9}}));

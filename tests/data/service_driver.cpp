@@ -3,8 +3,8 @@
 //   service_driver MODE DATA_RANKS MODEL [SECONDS]
 //
 // MODEL ranks next to each other get the same rows. Modes: same (batches compared with Batches in
-// this process, bit for bit, also from a position in the middle), floats (the same, with a feature
-// of floats of two dimensions), slow, dead, stopped (of the last data rank; of the last rank
+// this process, bit for bit, also from a position in the middle), virtual (the same in virtual
+// shards; virtual_resumed, virtual_peers), floats (the same, with a feature of floats of two dimensions), slow, dead, stopped (of the last data rank; of the last rank
 // without data ranks), bad (data), peers (same, without data ranks), pressure (how far data ranks
 // work ahead), ahead (how far ranks without data ranks do, of large examples), keep_up (what a step
 // waits).
@@ -98,13 +98,17 @@ DatasetConfig make_config() {
             .batch_size = 8,
             .shuffle = true,
             .seed = 5};
-  return {.mixture_or_task_name = "mix",
-          .task_feature_lengths = {{"inputs", 96}, {"targets", 96}},
-          .batch_size = 8,
-          .shuffle = true,
-          .seed = 5,
-          .pack = true,
-          .skip_batches = {{3, 4}}};
+  DatasetConfig config{.mixture_or_task_name = "mix",
+                       .task_feature_lengths = {{"inputs", 96}, {"targets", 96}},
+                       .batch_size = 8,
+                       .shuffle = true,
+                       .seed = 5,
+                       .pack = true};
+  if (mode.starts_with("virtual"))
+    config.virtual_shards = 6;
+  else
+    config.skip_batches = {{3, 4}};
+  return config;
 }
 
 void check(bool good, const std::string& what) {
@@ -136,10 +140,10 @@ void train(Mailbox& mail, const mpi::Session& session, const ServiceOptions& opt
            const Provider& provider, const FeatureConverterPtr& converter) {
   const BatchOptions batch_options{.prefetch = 0, .shard = options.shard};
   ServiceClient client(mail, options, session.hosts());
-  if (mode == "same" || mode == "floats" || mode == "microbatches") {
+  if (mode == "same" || mode == "floats" || mode == "microbatches" || mode == "virtual") {
     Batches own(provider, make_config(), converter, batch_options);
     compare(client, own, 40);
-  } else if (mode == "resumed") {
+  } else if (mode.ends_with("resumed")) {
     Batches first(provider, make_config(), converter);
     for (int i = 0; i < 33; ++i) first.next();
     Batches own(provider, make_config(), converter, batch_options);
@@ -179,7 +183,7 @@ void train_with_peers(Mailbox& mail, const mpi::Session& session, double timeout
     fmt::print("read {}\n", examples_read.load());
     return;
   }
-  if (mode != "peers") {
+  if (!mode.ends_with("peers")) {
     for (int i = 0; i < 10'000; ++i) shared.next();
     return;
   }

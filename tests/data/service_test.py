@@ -25,6 +25,20 @@ def test_batches_are_those_of_one_process(folder):
         assert result.code == 0, (shape, result)
 
 
+def test_virtual_shards_give_the_same_batches_to_any_number_of_data_ranks(folder):
+    for mode in "virtual", "virtual_resumed":
+        for ranks, data, model in [(2, 1, 1), (3, 2, 1), (4, 3, 1), (4, 2, 2)]:
+            result = mpirun(ranks, mode, data, model)
+            assert result.code == 0, (mode, ranks, data, model, result)
+    result = mpirun(2, "virtual_peers", 0, 1)
+    assert result.code == 0, result
+
+
+def test_data_ranks_divide_virtual_shards(folder):
+    result = mpirun(5, "virtual", 4, 1)
+    assert result.code == 2 and "virtual_shards is 6, which 4 data ranks do not divide" in result.err, result
+
+
 def test_a_shard_gets_its_part_of_every_microbatch(folder):
     for ranks, data, model in [(3, 1, 1), (6, 2, 2)]:
         result = mpirun(ranks, "microbatches", data, model)
