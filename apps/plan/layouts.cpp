@@ -73,9 +73,12 @@ std::vector<TrainingLayout> all_layouts(int ranks, int64_t experts) {
     for (int activations = 1; activations <= (model > 1 ? 2 : 1); ++activations)
       for (int parameters = 1; parameters <= (data > 1 ? 2 : 1); ++parameters)
         layouts.push_back({data, model, activations, parameters, expert});
-    for (int parameters = 1; model > 1 && expert == 0 && parameters <= (data > 1 ? 2 : 1);
-         ++parameters)
-      layouts.push_back({.data = data, .model = model, .parameters = parameters, .sequence = true});
+    for (int parameters = 1; model > 1 && parameters <= (data > 1 ? 2 : 1); ++parameters)
+      layouts.push_back({.data = data,
+                         .model = model,
+                         .parameters = parameters,
+                         .expert = expert,
+                         .sequence = true});
     // Whether parameters are sharded over all data ranks or some is what replicas change.
     for (int replica = 2; 2 * replica <= data; ++replica)
       if (data % replica == 0) layouts.push_back({data / replica, model, 1, 2, expert, replica});

@@ -31,10 +31,11 @@ TEST(Layouts, ModelsWithExpertsHaveAThirdAxis) {
     EXPECT_EQ(parse_layouts(layout.name(), 4, 6), std::vector{layout});
     names.push_back(layout.name());
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"4x1x1:a1p1", "4x1x1:a1p2", "r2x2x1x1:a1p2",
-                                             "2x1x2:a1p1", "2x1x2:a1p2", "2x2x1:a1p1", "2x2x1:a1p2",
-                                             "2x2x1:a2p1", "2x2x1:a2p2", "1x2x2:a1p1", "1x2x2:a2p1",
-                                             "1x4x1:a1p1", "1x4x1:a2p1"}));
+  EXPECT_EQ(names, (std::vector<std::string>{
+                       "4x1x1:a1p1", "4x1x1:a1p2", "r2x2x1x1:a1p2", "2x1x2:a1p1", "2x1x2:a1p2",
+                       "2x2x1:a1p1", "2x2x1:a1p2", "2x2x1:a2p1", "2x2x1:a2p2", "2x2x1:a1p1s",
+                       "2x2x1:a1p2s", "1x2x2:a1p1", "1x2x2:a2p1", "1x2x2:a1p1s", "1x4x1:a1p1",
+                       "1x4x1:a2p1", "1x4x1:a1p1s"}));
   const TrainingLayout layout = parse_layouts("2x3x4:a1p2", 24, 8)[0];
   EXPECT_EQ(layout.mesh(), (std::vector<MeshAxis>{{"data", 2}, {"expert", 4}, {"model", 3}}));
   EXPECT_EQ(parse_layouts("2x2:a1p2", 4, 6)[0].name(), "2x2x1:a1p2");

@@ -80,7 +80,7 @@ def test_experts_have_an_axis_of_their_own(folder):
     measured = quintet("bench", "layouts", "--ranks=4", "--steps=1", *SWITCH)
     on_ranks = rows(measured.out)
     assert_same_counts(on_ranks, rows(quintet("plan", cluster(folder), *SWITCH).out))
-    assert len(on_ranks) == 14 and not any("refused" in row for row in on_ranks.values()), on_ranks.keys()
+    assert len(on_ranks) == 18 and not any("refused" in row for row in on_ranks.values()), on_ranks.keys()
     parameters = lambda name: on_ranks[name]["peak_bytes"]["parameters"]
     assert parameters("1x1x4:a1p1") < parameters("2x1x2:a1p1") < parameters("4x1x1:a1p1")
     assert sum(row["best"] for row in on_ranks.values()) == 1

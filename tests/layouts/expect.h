@@ -69,6 +69,13 @@ inline Partitioning sequence_parallel(int data, int model, int parameter_dims) {
               {.parameter_partitioning_dims = parameter_dims, .sequence_parallel = true})};
 }
 
+/// The same of a model with experts.
+inline Partitioning sequence_parallel_experts(int data, int expert, int model, int parameter_dims) {
+  return {{{"data", data}, {"expert", expert}, {"model", model}},
+          moe_logical_axis_rules(
+              {.parameter_partitioning_dims = parameter_dims, .sequence_parallel = true})};
+}
+
 /// As many copies of a mesh along an axis `replica`, which batches are sharded over too.
 inline Partitioning replicated(int replicas, Partitioning one) {
   one.mesh.insert(one.mesh.begin(), {"replica", replicas});

@@ -94,6 +94,8 @@ TEST_F(Layouts, GiveTheSameRunWithSequenceParallelism) {
               {sequence_parallel(1, 4, 1), sequence_parallel(2, 2, 2)});
   compare_all({.network = Network::decoder_only, .remat = true, .optimizer = {}},
               {sequence_parallel(1, 2, 1), sequence_parallel(2, 4, 2)});
+  compare_all({.network = Network::experts, .optimizer = {}},
+              {sequence_parallel_experts(1, 2, 2, 1), sequence_parallel_experts(2, 2, 2, 2)});
 }
 
 TEST_F(Layouts, GiveTheSameRunWithExperts) {

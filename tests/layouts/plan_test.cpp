@@ -105,6 +105,17 @@ TEST(Plan, SequenceParallelismMovesActivationsAndNeverParameters) {
                    "result: all_reduce over data"}));
 }
 
+// A packed row names its token by number: whoever packs has all tokens of its rows.
+TEST(Plan, TokensArePackedFromWholeRows) {
+  const Sharding on({{"data", 2}, {"model", 4}}, {0, 0},
+                    standard_logical_axis_rules({.sequence_parallel = true}));
+  const Axes rows{{"batch", 16}, {"length", 8}, {"choices", 2}},
+      choices{{"batch", 16}, {"packed", 16}};
+  EXPECT_EQ(
+      plan(ops::table::dispatch, {kX, rows, choices, rows}, on).reshards,
+      (Texts{"0: all_gather over model", "1: all_gather over model", "3: all_gather over model"}));
+}
+
 TEST(Plan, TwoDimensionsGatherActivationsBeforeAndScatterThemAfter) {
   const Sharding on = sharding(2, 2, 2, 2);
   const Texts gathers{"0: all_gather over model", "1: all_gather over data",

@@ -87,6 +87,25 @@ TEST(SequenceParallelism, OnEveryMeshGivesTheSameRun) {
       }
 }
 
+TEST(SequenceParallelism, OfModelsWithExpertsGivesTheSameRun) {
+  for (const bool remat : {false, true})
+    for (const auto& [dropless, choose] : {std::pair(false, false), {true, false}, {false, true}}) {
+      const Training training{.network = Network::experts,
+                              .remat = remat,
+                              .dropless = dropless,
+                              .experts_choose = choose,
+                              .optimizer = {}};
+      const Result want = run_unsharded(training);
+      for (const auto& [data, expert, model] :
+           {std::tuple(1, 2, 2), {2, 1, 2}, {1, 4, 2}, {2, 2, 2}, {1, 1, 4}})
+        for (const int parameter_dims : {1, 2}) {
+          SCOPED_TRACE(describe(training, {data, expert, model}, 1, parameter_dims));
+          expect_same(want, run_sharded(training, sequence_parallel_experts(data, expert, model,
+                                                                            parameter_dims)));
+        }
+    }
+}
+
 /// Parameters sharded over the data ranks of one of several replicas.
 TEST(Replicas, EveryMeshOfThemGivesTheSameRun) {
   for (const Network network :
