@@ -57,12 +57,17 @@ Lengths longest(const std::vector<Example>& examples) {
 
 namespace {
 
+void check_no_virtual_shards(const DatasetConfig& config) {
+  QT_CHECK(config.virtual_shards == 1,
+           "virtual_shards is {}: an evaluation passes over its examples in order; bind it for "
+           "training alone: train/utils.DatasetConfig.virtual_shards",
+           config.virtual_shards);
+}
+
 void check_virtual_shards(const DatasetConfig& config, const BatchOptions& options) {
   const int64_t shards = config.virtual_shards, makers = options.batch_shard.count;
   QT_CHECK(shards > 0, "virtual_shards is {}, expected at least 1", shards);
-  QT_CHECK(shards == 1 || !options.epochs,
-           "virtual_shards is {}: an evaluation passes over its examples in order; leave it away",
-           shards);
+  if (options.epochs) check_no_virtual_shards(config);
   QT_CHECK(shards == 1 || shards % makers == 0,
            "virtual_shards is {}, which {} data ranks do not divide; start a number that does",
            shards, makers);
@@ -504,6 +509,7 @@ std::vector<std::pair<int64_t, int64_t>> parse_batch_ranges(const std::string& t
 
 StreamPtr evaluation_stream(const Provider& provider, const DatasetConfig& config,
                             const ShardInfo& shard, std::shared_ptr<ChunkRunner> runner) {
+  check_no_virtual_shards(config);
   if (!runner) runner = std::make_shared<ChunkThreads>(reader_threads(0));
   StreamOptions options{.split = config.split,
                         .shuffle = config.shuffle,
