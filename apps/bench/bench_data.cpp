@@ -270,7 +270,7 @@ void measure_data_ranks(const Options& options, const mpi::Session& session) {
   const ServiceRanks ranks{1, session.size() - 1};
   if (session.rank() > 0)
     return serve_batches(mail, ranks, session.rank() - 1, *task, config,
-                         converter_of(config, options.is_lm()), 1);
+                         converter_of(config, options.is_lm()), session.hosts(), 1);
   ServiceClient client(mail, {.data_ranks = ranks, .seed = *config.seed}, session.hosts());
   for (int i = 0; i < 4 * ranks.count; ++i) client.next();  // what was made ahead
   Counts counts;

@@ -49,7 +49,7 @@ void DataService::serve(const data::Provider& provider, const data::DatasetConfi
   const int threads =
       flags_.threads > 0 ? flags_.threads : std::clamp(processors / session_.local_size(), 1, 16);
   data::serve_batches(*mail_, ranks(), session_.rank() - ranks().first, provider, config,
-                      std::move(converter), threads);
+                      std::move(converter), session_.hosts(), threads);
 }
 
 BatchSourceFn DataService::source() {

@@ -17,10 +17,31 @@ WorkChunk cancelled() {
 
 }  // namespace
 
-ChunkExchange::ChunkExchange(Mailbox& mail, int first, int ranks, int index, int threads)
+std::vector<int> chunk_receivers(std::span<const std::string> hosts, int self, int from) {
+  const auto host = [&](int rank) -> const std::string& {
+    return hosts[static_cast<size_t>(rank)];
+  };
+  const bool own = from == self;
+  std::map<std::string_view, std::vector<int>> on_host;
+  for (int rank = 0; rank < std::ssize(hosts); ++rank) on_host[host(rank)].push_back(rank);
+  std::vector<int> receivers;
+  if (!own && host(from) == host(self)) return receivers;
+  for (const auto& [name, ranks] : on_host) {
+    if (name == host(self)) {
+      std::ranges::copy_if(ranks, std::back_inserter(receivers), [&](int r) { return r != self; });
+    } else if (own) {  // senders choose different ones, so that all of a host's ranks receive
+      receivers.push_back(ranks[static_cast<size_t>(self) % ranks.size()]);
+    }
+  }
+  return receivers;
+}
+
+ChunkExchange::ChunkExchange(Mailbox& mail, int first, std::vector<std::string> hosts, int index,
+                             int threads)
     : mail_(mail),
+      hosts_(std::move(hosts)),
       first_(first),
-      ranks_(ranks),
+      ranks_(static_cast<int>(hosts_.size())),
       index_(index),
       threads_(std::make_unique<ChunkThreads>(threads)) {}
 
@@ -69,8 +90,12 @@ void ChunkExchange::send_to_others(Id id, const WorkChunk& chunk) {
   std::memcpy(bytes.data() + sizeof id.first, &id.second, sizeof id.second);
   bytes += to_wire(chunk);
   count(bytes);
-  for (int i = 0; i < ranks_; ++i)
-    if (i != index_) mail_.send(first_ + i, Tag::chunk, bytes);
+  pass_on(index_, bytes);
+}
+
+void ChunkExchange::pass_on(int from, const std::string& bytes) {
+  for (const int rank : chunk_receivers(hosts_, index_, from))
+    mail_.send(first_ + rank, Tag::chunk, bytes);
 }
 
 void ChunkExchange::depends_on(int64_t stream, std::optional<int64_t> chunk) {
@@ -105,10 +130,12 @@ void ChunkExchange::arrived(std::string bytes) {
 }
 
 void ChunkExchange::receive(Message message) {
-  if (message.tag == Tag::chunks_end)
+  if (message.tag == Tag::chunks_end) {
     ++left_;
-  else
-    arrived(std::move(message.bytes));
+    return;
+  }
+  pass_on(message.from - first_, message.bytes);
+  arrived(std::move(message.bytes));
 }
 
 void ChunkExchange::leave() {

@@ -1,9 +1,13 @@
 #pragma once
 // Ranks share the making of chunks: each chunk has an owner, who makes it with its threads and sends
-// it to the others. So every rank sees the whole stream, and preprocesses its part of it.
+// it to the others. So every rank sees the whole stream, and preprocesses its part of it. Another host gets a
+// chunk once: one of its ranks passes it on to its neighbours.
 
 #include <atomic>
 #include <map>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "data/service/mailbox.h"
 #include "data/service/wire.h"
@@ -14,10 +18,14 @@ namespace quintet::data {
 /// Of a rank's chunks that are not needed yet, as messages.
 constexpr int64_t kChunkBytesAhead = 64 << 20;
 
+/// Of ranks on `hosts`, those to which rank `self` sends what comes from rank `from`: its own chunks to its
+/// neighbours and to one rank of every other host, another host's to its neighbours; nobody else's.
+std::vector<int> chunk_receivers(std::span<const std::string> hosts, int self, int from);
+
 class ChunkExchange final : public ChunkRunner {
  public:
-  /// Between the `ranks` ranks of the job from `first` on, of which this is number `index`.
-  ChunkExchange(Mailbox& mail, int first, int ranks, int index, int threads);
+  /// Between ranks of the job from `first` on, which are on `hosts`; this is number `index` of them.
+  ChunkExchange(Mailbox& mail, int first, std::vector<std::string> hosts, int index, int threads);
   int64_t new_stream() override { return streams_++; }
   std::future<WorkChunk> run(int64_t stream, int64_t chunk, const Provenance& provenance,
                              std::function<WorkChunk()> make) override;
@@ -44,10 +52,12 @@ class ChunkExchange final : public ChunkRunner {
   };
   int owner(Id id) const { return static_cast<int>((id.first + id.second) % ranks_); }
   void send_to_others(Id id, const WorkChunk& chunk);
+  void pass_on(int from, const std::string& bytes);
   void arrived(std::string bytes);
   void count(const std::string& message);
 
   Mailbox& mail_;
+  std::vector<std::string> hosts_;
   int first_, ranks_, index_;
   int64_t streams_ = 0;
   std::atomic<int> left_{0};

@@ -10,7 +10,9 @@ namespace quintet::data {
 
 PeerChunks::PeerChunks(Mailbox& mail, int ranks, int index, std::vector<std::string> hosts,
                        int threads)
-    : mail_(mail), hosts_(std::move(hosts)), exchange_(mail, 0, ranks, index, threads) {
+    : mail_(mail),
+      hosts_(std::move(hosts)),
+      exchange_(mail, 0, {hosts_.begin(), hosts_.begin() + ranks}, index, threads) {
   poller_ = start_thread("to take data from other ranks", [this] { run_poller(); });
 }
 

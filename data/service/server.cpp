@@ -84,7 +84,8 @@ struct Leader {
 class Server {
  public:
   Server(Mailbox& mail, const ServiceRanks& ranks, int index, const Provider& provider,
-         const DatasetConfig& config, FeatureConverterPtr converter, int threads)
+         const DatasetConfig& config, FeatureConverterPtr converter,
+         const std::vector<std::string>& hosts, int threads)
       : mail_(mail),
         ranks_(ranks),
         index_(index),
@@ -92,8 +93,10 @@ class Server {
         config_(config),
         converter_(std::move(converter)),
         threads_(threads),
-        exchange_(std::make_shared<ChunkExchange>(mail, ranks.first, ranks.count, index, threads)) {
-  }
+        exchange_(std::make_shared<ChunkExchange>(
+            mail, ranks.first,
+            std::vector(hosts.begin() + ranks.first, hosts.begin() + ranks.first + ranks.count),
+            index, threads)) {}
 
   void run() {
     while (!all_stopped()) {
@@ -220,8 +223,9 @@ class Server {
 }  // namespace
 
 void serve_batches(Mailbox& mail, const ServiceRanks& ranks, int index, const Provider& provider,
-                   const DatasetConfig& config, FeatureConverterPtr converter, int threads) {
-  Server(mail, ranks, index, provider, config, std::move(converter), threads).run();
+                   const DatasetConfig& config, FeatureConverterPtr converter,
+                   const std::vector<std::string>& hosts, int threads) {
+  Server(mail, ranks, index, provider, config, std::move(converter), hosts, threads).run();
 }
 
 }  // namespace quintet::data

@@ -18,8 +18,9 @@ struct ServiceRanks {
 };
 
 /// Serves until every shard's leader has ended. `ranks` are the data ranks, `index` which of them
-/// this is. Errors in the data go to the training ranks, which end with them.
+/// this is, `hosts` those of all ranks of the job. Errors in the data go to the training ranks, which end with them.
 void serve_batches(Mailbox& mail, const ServiceRanks& ranks, int index, const Provider& provider,
-                   const DatasetConfig& config, FeatureConverterPtr converter, int threads);
+                   const DatasetConfig& config, FeatureConverterPtr converter,
+                   const std::vector<std::string>& hosts, int threads);
 
 }  // namespace quintet::data

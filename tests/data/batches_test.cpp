@@ -3,6 +3,7 @@
 #include <atomic>
 #include <set>
 
+#include "data/service/chunk_exchange.h"
 #include "data/tasks/number_words.h"
 #include "runtime/base/formats/json.h"
 #include "tests/data/files.h"
@@ -296,6 +297,28 @@ TEST_F(BatchesTest, WhatVirtualShardsCannotDoIsRefused) {
                        "in 4 virtual shards"));
   config.virtual_shards = 0;
   EXPECT_TRUE(contains(message({}), "virtual_shards is 0"));
+}
+
+TEST_F(BatchesTest, EveryRankGetsAChunkOnceAndAHostOnce) {
+  const std::vector<std::string> hosts = {"a", "a", "b", "b", "b", "c"};
+  for (int owner = 0; owner < 6; ++owner) {
+    std::map<int, int> got;                  // by rank
+    std::map<std::string, int> from_others;  // by host
+    const auto send = [&](int self) {
+      for (const int to : chunk_receivers(hosts, self, owner)) {
+        ++got[to];
+        from_others[hosts[static_cast<size_t>(to)]] +=
+            hosts[static_cast<size_t>(to)] != hosts[static_cast<size_t>(self)];
+      }
+    };
+    send(owner);
+    for (const auto& [rank, count] : std::map(got)) send(rank);
+    for (int rank = 0; rank < 6; ++rank)
+      EXPECT_EQ(got[rank], rank == owner ? 0 : 1) << owner << " to " << rank;
+    for (const auto& [host, count] : from_others)
+      EXPECT_EQ(count, host == hosts[static_cast<size_t>(owner)] ? 0 : 1)
+          << owner << " to " << host;
+  }
 }
 
 TEST_F(BatchesTest, BadBatchesAreLeftOut) {

@@ -4,7 +4,7 @@
 //
 // MODEL ranks next to each other get the same rows. Modes: same (batches compared with Batches in
 // this process, bit for bit, also from a position in the middle), virtual (the same in virtual
-// shards; virtual_resumed, virtual_peers), floats (the same, with a feature of floats of two dimensions), slow, dead, stopped (of the last data rank; of the last rank
+// shards; virtual_resumed, virtual_peers), hosts_same and hosts_peers (of two ranks a host), floats (the same, with a feature of floats of two dimensions), slow, dead, stopped (of the last data rank; of the last rank
 // without data ranks), bad (data), peers (same, without data ranks), pressure (how far data ranks
 // work ahead), ahead (how far ranks without data ranks do, of large examples), keep_up (what a step
 // waits).
@@ -126,6 +126,14 @@ bool equal(const Batch& a, const Batch& b) {
   return true;
 }
 
+/// Two ranks a host, whatever the machine, in modes of hosts.
+std::vector<std::string> hosts_of(const mpi::Session& session) {
+  std::vector<std::string> hosts = session.hosts();
+  for (size_t i = 0; i < hosts.size(); ++i)
+    if (mode.starts_with("hosts_")) hosts[i] = fmt::format("host{}", i / 2);
+  return hosts;
+}
+
 /// `count` batches from a position on, against those of this process.
 std::string compare(ServiceClient& client, Batches& own, int count) {
   for (int i = 0; i < count; ++i) {
@@ -140,7 +148,8 @@ void train(Mailbox& mail, const mpi::Session& session, const ServiceOptions& opt
            const Provider& provider, const FeatureConverterPtr& converter) {
   const BatchOptions batch_options{.prefetch = 0, .shard = options.shard};
   ServiceClient client(mail, options, session.hosts());
-  if (mode == "same" || mode == "floats" || mode == "microbatches" || mode == "virtual") {
+  if (mode == "same" || mode == "floats" || mode == "microbatches" || mode == "virtual" ||
+      mode == "hosts_same") {
     Batches own(provider, make_config(), converter, batch_options);
     compare(client, own, 40);
   } else if (mode.ends_with("resumed")) {
@@ -174,7 +183,7 @@ void train_with_peers(Mailbox& mail, const mpi::Session& session, double timeout
                       const Provider& provider, const FeatureConverterPtr& converter) {
   const Shard shard{session.rank(), session.size()};
   const auto peers = std::make_shared<PeerChunks>(mail, session.size(), session.rank(),
-                                                  session.hosts(), mode == "ahead" ? 32 : 2);
+                                                  hosts_of(session), mode == "ahead" ? 32 : 2);
   Batches shared(provider, make_config(), converter,
                  {.shard = shard, .runner = peers, .timeout_seconds = timeout});
   if (mode == "ahead") {
@@ -207,7 +216,7 @@ int run(int argc, char** argv) {
   Mailbox mail;
   if (session.rank() >= ranks.first) {
     serve_batches(mail, ranks, session.rank() - ranks.first, *provider, make_config(), converter,
-                  2);
+                  hosts_of(session), 2);
     if (mode == "pressure") fmt::print("rank {} read {}\n", session.rank(), examples_read.load());
     return 0;
   }

@@ -34,6 +34,12 @@ def test_virtual_shards_give_the_same_batches_to_any_number_of_data_ranks(folder
     assert result.code == 0, result
 
 
+def test_a_host_gets_a_chunk_once_and_its_ranks_all(folder):
+    for ranks, mode, data in [(4, "hosts_peers", 0), (8, "hosts_peers", 0), (6, "hosts_same", 4)]:
+        result = mpirun(ranks, mode, data, 1, 15)
+        assert result.code == 0, (ranks, mode, result)
+
+
 def test_data_ranks_divide_virtual_shards(folder):
     result = mpirun(5, "virtual", 4, 1)
     assert result.code == 2 and "virtual_shards is 6, which 4 data ranks do not divide" in result.err, result
