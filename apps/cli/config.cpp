@@ -12,7 +12,7 @@ namespace {
 
 void add_flags(CommandLine& cli, std::vector<std::string>& files, ShowConfigOptions& options) {
   CLI::App& app = cli.app();
-  app.add_option("FILE", files, "gin files, as with --gin_file");
+  app.add_option("FILE", files, "gin files, as with --gin_file, or model directories");
   describe_gin_flags(app, "a gin file");
   app.add_option("--format", options.format, "text (gin) or json")
       ->check(CLI::IsMember({"text", "json"}));
@@ -27,9 +27,7 @@ void add_flags(CommandLine& cli, std::vector<std::string>& files, ShowConfigOpti
                    "show for every value the file and line or flag that set it and what "
                    "it replaced; at the end the unused bindings");
   auto* diff =
-      app.add_option("--diff", options.diff,
-                     "show the values that differ between two gin files or model directories")
-          ->expected(2);
+      app.add_flag("--diff", options.diff, "show the values that differ between two FILEs");
   for (auto* other : {parse_only, skip_unknown, keep_macros}) {
     explain->excludes(other);
     diff->excludes(other);
@@ -52,8 +50,8 @@ int run_config(std::span<char* const> args) {
                   "quintet config --diff quintet/quickstart.gin quintet/switch_quickstart.gin");
   add_flags(cli, files, options);
   if (!cli.parse(left)) return 0;
-  gin_line.files.insert(gin_line.files.end(), files.begin(), files.end());
-  QT_CHECK(!gin_line.files.empty() || !gin_line.bindings.empty() || !options.diff.empty(),
+  for (const std::string& file : files) gin_line.files.push_back(gin_file_of(file));
+  QT_CHECK(!gin_line.files.empty() || !gin_line.bindings.empty(),
            "quintet config: no configuration; name a gin file");
   show_config(gin_line, options);
   return 0;

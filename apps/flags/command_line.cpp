@@ -1,8 +1,11 @@
 #include "apps/flags/command_line.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cstdio>
 
 #include "apps/flags/flag_files.h"
 #include "apps/flags/help_format.h"
@@ -69,7 +72,11 @@ bool CommandLine::parse(const std::vector<std::string>& args) {
     return std::find(known.begin(), known.end(), flag) != known.end();
   };
   std::vector<std::string> left = args;
-  if (is_known(kUndefokFlag)) left = without_undefined(args, {known.begin(), known.end()});
+  if (is_known(kUndefokFlag)) {  // of a verb that takes absl's flags
+    left = without_undefined(args, {known.begin(), known.end()});
+    if (const auto jax = take_jax_flags(left); !jax.empty())
+      fmt::print(stderr, "{}: without effect; jax is not run\n", fmt::join(jax, ", "));
+  }
   const auto asks_help = [](const std::string& arg) {
     return arg == "-h" || arg == "--help" || arg == "--helpfull" || arg == "--helpshort";
   };

@@ -58,6 +58,15 @@ std::vector<std::string> with_flag_files(const std::vector<std::string>& args) {
   return all;
 }
 
+std::vector<std::string> take_jax_flags(std::vector<std::string>& args) {
+  const auto others = std::ranges::stable_partition(args, [](const std::string& arg) {
+    return !arg.starts_with("--jax_") && !arg.starts_with("--nojax_");
+  });
+  std::vector<std::string> taken(others.begin(), others.end());
+  args.erase(others.begin(), others.end());
+  return taken;
+}
+
 std::vector<std::string> without_undefined(const std::vector<std::string>& args,
                                            const std::set<std::string>& known) {
   std::set<std::string> ignored;

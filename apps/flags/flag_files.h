@@ -21,4 +21,7 @@ std::vector<std::string> with_flag_files(const std::vector<std::string>& args);
 std::vector<std::string> without_undefined(const std::vector<std::string>& args,
                                            const std::set<std::string>& known);
 
+/// Takes the flags of jax out of `args` (--jax_NAME, --nojax_NAME, a value behind "=") and returns them.
+std::vector<std::string> take_jax_flags(std::vector<std::string>& args);
+
 }  // namespace quintet

@@ -185,6 +185,7 @@ def test_a_flagfile_stands_for_its_flags(folder):
 def test_flags_that_undefok_names_are_ignored_where_unknown(folder):
     run = [*tiny(folder / "run", 2), "--only_check_args"]
     quintet(*run, "--undefok=new,newer", "--new=1", "--nonewer", "--newer")
+    assert "--jax_backend=cpu, --nojax_jit: without effect" in quintet(*run, "--jax_backend=cpu", "--nojax_jit").err
     assert "--newest" in quintet(*run, "--undefok=new,newer", "--newest", expect=2).err
     # A flag that is known keeps its meaning.
     assert "mpirun -n 4" in quintet(*run, "--undefok=process_count", "--process_count=4", expect=2).err

@@ -163,7 +163,8 @@ TEST(ConfigVerb, PrintsTheValuesThatDiffer) {
   std::filesystem::create_directories(folder);
   std::filesystem::copy_file(a.path(), folder + "/config.gin",
                              std::filesystem::copy_options::overwrite_existing);
-  EXPECT_EQ(run({"--format=json", "--diff", a.path(), folder}), "{}\n");
+  EXPECT_EQ(run({"--diff", "--format=json", a.path(), folder}), "{}\n");
+  EXPECT_EQ(run({folder}), run({a.path()}));
   std::filesystem::remove_all(folder);
 }
 

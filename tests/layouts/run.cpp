@@ -44,7 +44,8 @@ SparseStack sparse(const Training& training, int64_t chosen) {
       .num_selected_experts = chosen,
       .batch_prioritized_routing = chosen == 2,
       .jitter_noise = 0.01,
-      .weights_stddev = training.router_stddev};
+      .weights_stddev = training.router_stddev,
+      .use_bias = true};
   return stack;
 }
 

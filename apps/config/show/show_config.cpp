@@ -1,12 +1,14 @@
 #include "apps/config/show/show_config.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/config/gin_flags.h"
 #include "apps/config/gin_session.h"
 #include "apps/config/ineffective.h"
 #include "apps/huggingface/gin_text.h"
+#include "runtime/base/files/posix_file.h"
 #include "runtime/gin/resolved.h"
 
 namespace quintet {
@@ -54,10 +56,18 @@ std::string marks(const gin::Config& config) {
 
 }  // namespace
 
+std::string gin_file_of(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path folder = path;
+  if (!std::filesystem::is_directory(folder, error)) return path;
+  const bool is_theirs = !is_there(folder / "config.gin") && is_there(folder / "config.json");
+  return (folder / (is_theirs ? "config.json" : "config.gin")).string();
+}
+
 void show_config(const gin::CommandLine& command_line, const ShowConfigOptions& options) {
   if (options.parse_only) return show_parsed(command_line, options);
   if (options.explain) return explain_config(command_line, options);
-  if (!options.diff.empty()) return diff_config(command_line, options);
+  if (options.diff) return diff_config(command_line, options);
 
   gin::Registry registry;
   register_everything(registry);

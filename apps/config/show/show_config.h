@@ -10,9 +10,12 @@ namespace quintet {
 
 struct ShowConfigOptions {
   std::string format = "text";  // gin, or json
-  bool parse_only = false, skip_unknown = false, keep_macros = false, explain = false;
-  std::vector<std::string> diff = {};  // two gin files or model directories
+  bool parse_only = false, skip_unknown = false, keep_macros = false, explain = false, diff = false;
 };
+
+/// Of a model directory its config.gin, of a Hugging Face directory its config.json, which is read as gin; else the path
+/// itself.
+std::string gin_file_of(const std::string& path);
 
 /// On stdout; unknown names and missing includes on stderr. Throws usage errors of the configuration.
 void show_config(const gin::CommandLine& command_line, const ShowConfigOptions& options);
@@ -21,8 +24,8 @@ void show_config(const gin::CommandLine& command_line, const ShowConfigOptions& 
 /// reads it. On stdout, what nothing uses last; the configuration need not be complete.
 void explain_config(const gin::CommandLine& command_line, const ShowConfigOptions& options);
 
-/// The names that two gin files or model directories (`options.diff`) bind to different values, macros expanded, under
-/// the same bindings of `command_line`, on stdout.
+/// The names that the two gin files of `command_line` bind to different values, macros expanded, under its bindings, on
+/// stdout.
 void diff_config(const gin::CommandLine& command_line, const ShowConfigOptions& options);
 
 }  // namespace quintet
