@@ -52,6 +52,7 @@ void GradientBuckets::finish() {
   for (auto& [leaf, sum] : std::exchange(unfinished_, {})) place(leaf, std::move(sum));
   for (Bucket& bucket : buckets_)
     if (!bucket.waiting.empty()) send(bucket);
+  while (advanced_ < sent_.size()) advance_next();
   while (!sent_.empty()) receive_first();
 }
 
@@ -95,10 +96,20 @@ void GradientBuckets::start(std::vector<Part> parts, Tensor all, const Layout& t
   all.count_as(MemoryKind::kGradients);
   sent_.push_back({std::move(parts), AsyncReshard(std::move(all), to, true), bytes});
   sent_bytes_ += bytes;
+  not_advanced_bytes_ += bytes;
+  while (not_advanced_bytes_ > kSentBytes / 2) advance_next();
   while (sent_.size() > 1 && sent_bytes_ > kSentBytes) receive_first();
 }
 
+void GradientBuckets::advance_next() {
+  Sent& next = sent_[advanced_++];
+  not_advanced_bytes_ -= next.bytes;
+  next.reshard.advance();
+}
+
 void GradientBuckets::receive_first() {
+  if (advanced_ == 0) advance_next();
+  --advanced_;
   Sent first = std::move(sent_.front());
   sent_.pop_front();
   sent_bytes_ -= first.bytes;

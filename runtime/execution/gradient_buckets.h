@@ -58,6 +58,8 @@ class GradientBuckets {
   void send(Bucket& bucket);
   void start(std::vector<Part> parts, Tensor all, const Layout& to);
   void receive_first();
+  /// The sum over replicas of a gradient that has been scattered begins.
+  void advance_next();
   static void store(const std::vector<Part>& parts, Tensor all);
   static void store(const Tensor& leaf, Tensor grad);
 
@@ -68,6 +70,8 @@ class GradientBuckets {
   std::vector<Bucket> buckets_;
   std::deque<Sent> sent_;
   int64_t sent_bytes_ = 0;
+  size_t advanced_ = 0;  // of sent_, the first ones: those whose second collective has begun
+  int64_t not_advanced_bytes_ = 0;
 };
 
 }  // namespace quintet

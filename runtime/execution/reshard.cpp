@@ -147,12 +147,23 @@ void AsyncReshard::start_next() {
   work_->start(step, background_ ? group.in_background() : group);
 }
 
+void AsyncReshard::finish() {
+  work_->finish();
+  now_ = std::move(work_->to);
+  work_.reset();
+  ++at_;
+}
+
+void AsyncReshard::advance() {
+  if (at_ + 1 >= steps_.size()) return;
+  finish();
+  start_next();
+}
+
 Tensor AsyncReshard::wait() {
-  for (; at_ < steps_.size(); ++at_) {
+  while (at_ < steps_.size()) {
     if (work_ == nullptr) start_next();
-    work_->finish();
-    now_ = std::move(work_->to);
-    work_.reset();
+    finish();
   }
   return std::move(now_);
 }

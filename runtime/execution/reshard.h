@@ -19,7 +19,7 @@ Tensor reshard(const Tensor& x, const Layout& to);
 Tensor resharded(Tensor x, const Layout& to);
 
 /// A change of layout under way while other work goes on: of several collectives the first, the others
-/// follow in wait(). A sum is taken in place where nobody else holds `x`.
+/// follow in advance() and wait(). A sum is taken in place where nobody else holds `x`.
 class AsyncReshard {
  public:
   /// `background`: it is not waited for soon (Group::in_background).
@@ -28,12 +28,15 @@ class AsyncReshard {
   AsyncReshard& operator=(AsyncReshard&&) noexcept;
   ~AsyncReshard();
   Tensor wait();
+  /// Waits for the collective under way and begins the next one, if there is another.
+  void advance();
 
  private:
   friend Tensor resharded(Tensor x, const Layout& to);
   struct Work;
   AsyncReshard(Tensor x, const ReshardStep& step);
   void start_next();
+  void finish();
 
   Tensor now_;
   std::vector<ReshardStep> steps_;
