@@ -185,6 +185,35 @@ def chunks(out):
         return 0
 
 
+def ranks_of(out):
+    """Ids of the processes that write to a folder."""
+    words = f"--output_dir={out}".encode()
+    commands = [(path.parent.name, path.read_bytes().split(b"\0")) for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")]
+    return sorted(int(number) for number, command in commands if command[0] == QUINTET.encode() and words in command)
+
+
+def test_a_killed_rank_ends_all_and_the_next_run_goes_on(folder):
+    run, file = trained(folder), questions(folder, 400)
+    arguments = [f"--model_dir={run}", f"--input={file}", "--batch_size=2", "--checkpoint_period=2", "--threads=1"]
+    out, _ = infer(folder, run, "clean", *arguments[1:])
+    expected = one_result(out).read_bytes()
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive")
+    for together in (1, 2):
+        out = folder / f"killed{together}"
+        command = ["mpirun", "--oversubscribe", "--allow-run-as-root", "-n", "2", QUINTET, "infer", f"--output_dir={out}", *arguments,
+                   f"--num_partitions={together}"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, stdin=subprocess.DEVNULL)
+        wait_for(lambda: process.poll() is not None or chunks(out) >= 4)
+        os.kill(ranks_of(out)[-1], signal.SIGKILL)
+        _, err = process.communicate(timeout=60 * e2e.PATIENCE)
+        assert process.returncode in (6, 137), (process.returncode, err)
+        wait_for(lambda: not ranks_of(out), 20)
+        assert not list(out.glob("*.COMPLETED")), list(out.iterdir())
+        done = subprocess.run(command, capture_output=True, timeout=200 * e2e.PATIENCE, env=environment, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0 and b"goes on at chunk" in done.stderr, done
+        assert one_result(out).read_bytes() == expected
+
+
 def test_killed_runs_go_on_and_end_with_the_same_bytes(folder):
     run, file = trained(folder), questions(folder, 120)
     arguments = [f"--model_dir={run}", f"--input={file}", "--batch_size=2", "--checkpoint_period=2", "--threads=1"]
