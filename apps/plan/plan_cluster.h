@@ -14,6 +14,7 @@ namespace quintet {
 struct ClusterPlan {
   std::string cluster, layouts, published, report;  // files; layouts as in parse_layouts
   bool search = false;
+  std::string format = "text";
 
   void add_to(CLI::App& app);
   /// Throws usage errors of flags that do not go together.

@@ -181,6 +181,8 @@ def test_a_search_chooses_what_fits(folder):
     assert less["fits"] and less["peak_bytes"]["all"] < 0.7 * 0.92 * whole["peak_bytes"]["all"], less
     assert less["seconds_per_step"] > whole["seconds_per_step"], (less, whole)
     assert f"take 2x2:a1p2 {less['flags']}" in result.err, result.err
+    alone = quintet("plan", "--search", "--format=json", cluster(folder, memory_gib=0.7 * gib), *gin)
+    assert alone.out == result.out and not alone.err, alone
 
 
 def test_published_runs_are_planned(folder):
