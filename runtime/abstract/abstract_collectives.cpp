@@ -19,17 +19,16 @@ class AbstractComm final : public Comm {
   Comm& host() override { return *this; }
 
  protected:
-  Pending all_reduce(const Members& group, const void*, void*, int64_t count, DType dtype,
+  Pending all_reduce(const Members& group, const CollectiveArrays& arrays, DType dtype,
                      Reduction) override {
-    return take(group, "all_reduce", count * size_of(dtype));
+    return take(group, "all_reduce", total_count(arrays) * size_of(dtype));
   }
-  Pending all_gather(const Members& group, const void*, void*, int64_t count,
-                     DType dtype) override {
-    return take(group, "all_gather", all(group, count) * size_of(dtype));
+  Pending all_gather(const Members& group, const CollectiveArrays& arrays, DType dtype) override {
+    return take(group, "all_gather", all(group, total_count(arrays)) * size_of(dtype));
   }
-  Pending reduce_scatter(const Members& group, const void*, void*, int64_t count, DType dtype,
+  Pending reduce_scatter(const Members& group, const CollectiveArrays& arrays, DType dtype,
                          Reduction) override {
-    return take(group, "reduce_scatter", all(group, count) * size_of(dtype));
+    return take(group, "reduce_scatter", all(group, total_count(arrays)) * size_of(dtype));
   }
   Pending all_to_all(const Members& group, const void*, void*, int64_t count,
                      DType dtype) override {

@@ -1,7 +1,7 @@
 #pragma once
 // All-gathered parameters (ZeRO-3): replicated, or as far as an op needs that, only while it runs. A
 // step gathers in the order of the step before, so the next parameters are prefetched while ops
-// compute, as many as the bytes allow.
+// compute, as many as the bytes allow; those of a layer in one collective.
 //
 //   GatherCache cache;             // of a trainer
 //   cache.begin_step();
@@ -14,8 +14,10 @@
 // it.
 
 #include <deque>
+#include <memory>
 
 #include "runtime/base/execution_context.h"
+#include "runtime/execution/parameter_layers.h"
 #include "runtime/execution/reshard.h"
 
 namespace quintet {
@@ -28,8 +30,9 @@ class GatherCache {
   /// Two layers of T5 XXL in bfloat16 whose matrices are divided among 8 ranks.
   static constexpr int64_t kAheadBytes = int64_t{96} << 20;
 
-  /// Prefetches up to `ahead_bytes`, or one parameter that is larger.
-  explicit GatherCache(int64_t ahead_bytes = kAheadBytes) : ahead_bytes_(ahead_bytes) {}
+  /// Prefetches up to `ahead_bytes`, or one parameter that is larger; of a layer a quarter of it at once.
+  explicit GatherCache(int64_t ahead_bytes = kAheadBytes, ParameterLayers layers = {})
+      : ahead_bytes_(ahead_bytes), layers_(std::move(layers)) {}
 
   /// Between them the order of the step before is followed; parameters keep their values. `turns`: how
   /// many passes take turns.
@@ -47,21 +50,31 @@ class GatherCache {
   struct Request {
     Tensor parameter;
     Layout to;
+    Route route;
     int64_t bytes;
+  };
+  /// What goes in one collective.
+  struct Bundle {
+    AsyncReshard moving;
+    Tensors tensors;  // once somebody has waited
   };
   /// Gathered, or on the way.
   struct Gathered {
-    AsyncReshard moving;
-    Tensor tensor;   // once somebody has waited
-    size_t to_come;  // turns that will take it
+    std::shared_ptr<Bundle> bundle;
+    size_t place;        // in it
+    size_t to_come;      // turns that will take it
+    Tensor tensor = {};  // once somebody has waited
+    const Tensor& wait();
   };
   size_t furthest() const;
-  void start(const Request& request);
+  size_t bundle_end(size_t begin) const;
+  void start(size_t begin);
   void prefetch();
   void drop_from(size_t at);
   void count(int64_t bytes);
 
   int64_t ahead_bytes_;
+  ParameterLayers layers_;
   std::vector<Request> order_;     // of the step before, as far as this step has followed it
   std::vector<size_t> at_;         // of each turn; empty between steps
   std::deque<Gathered> gathered_;  // of order_[first_] and those behind it

@@ -4,25 +4,21 @@
 #include <array>
 #include <utility>
 
-#include "runtime/mesh/reshard_plan.h"
-#include "runtime/mesh/sharding.h"
 #include "runtime/op/op.h"
 
 namespace quintet {
 namespace {
 
 constexpr int64_t kBucketBytes = 8 << 20;
+// The last gradients of a pass, about a layer of them, go in small buckets: no work hides what is sent
+// then.
+constexpr size_t kLast = 12;
+constexpr int64_t kLastBytes = 4 << 20;
+// A layer's gradients wait for each other up to so many.
+constexpr int64_t kLayerBytes = 64 << 20;
 // Gradients that may wait for the links at once. A decoder's backward pass makes them faster than links
 // between hosts take them, an encoder's, of longer rows, slower.
 constexpr int64_t kSentBytes = int64_t{4} << 30;
-
-/// Whether nothing but a sum over all ranks of some mesh axes is missing.
-bool is_all_reduce(const Tensor& x, const Layout& to) {
-  const Sharding* sharding = ExecutionContext::current().sharding;
-  if (sharding == nullptr) return false;
-  const auto plan = reshard_plan(x.spec(), x.global_slice(), x.layout(), to, sharding->mesh());
-  return plan.size() == 1 && plan[0].kind == ReshardKind::kAllReduce;
-}
 
 }  // namespace
 
@@ -45,56 +41,45 @@ void GradientBuckets::add(const Tensor& leaf, Tensor grad, int64_t to_come) {
 }
 
 void GradientBuckets::place(const Tensor& leaf, Tensor grad) {
-  if (!wait_for_others(leaf, grad)) start({{leaf, {}, {}}}, std::move(grad), leaf.layout());
+  if (grad.layout() == leaf.layout()) return store(leaf, std::move(grad));
+  Route route = route_between(grad, leaf.layout());
+  auto bucket = std::ranges::find(buckets_, route, &Bucket::route);
+  if (bucket == buckets_.end()) bucket = buckets_.insert(bucket, Bucket{std::move(route), {}, 0});
+  if (!joins(*bucket, leaf, grad)) send(*bucket);
+  bucket->bytes += grad.bytes();
+  bucket->waiting.push_back({leaf, std::move(grad)});
+  const bool ends = ++placed_ + kLast > layers_.size() || layers_.layer_of(leaf).empty();
+  if (bucket->bytes > (ends ? kLastBytes : kLayerBytes)) send(*bucket);
+}
+
+bool GradientBuckets::joins(const Bucket& bucket, const Tensor& leaf, const Tensor& grad) const {
+  if (bucket.waiting.empty()) return true;
+  if (!bucket.route.takes_several()) return false;
+  if (bucket.bytes + grad.bytes() <= kBucketBytes) return true;
+  const std::string_view layer = layers_.layer_of(leaf);
+  return !layer.empty() && layer == layers_.layer_of(bucket.waiting.back().leaf);
 }
 
 void GradientBuckets::finish() {
   for (auto& [leaf, sum] : std::exchange(unfinished_, {})) place(leaf, std::move(sum));
-  for (Bucket& bucket : buckets_)
-    if (!bucket.waiting.empty()) send(bucket);
+  for (Bucket& bucket : buckets_) send(bucket);
   while (advanced_ < sent_.size()) advance_next();
   while (!sent_.empty()) receive_first();
 }
 
-bool GradientBuckets::wait_for_others(const Tensor& leaf, Tensor& grad) {
-  if (grad.bytes() > kBucketBytes || !is_all_reduce(grad, leaf.layout())) return false;
-  const MeshAxes& axes = grad.layout().partial;
-  const DType dtype = grad.spec().dtype;
-  auto bucket = std::find_if(buckets_.begin(), buckets_.end(),
-                             [&](const Bucket& b) { return b.axes == axes && b.dtype == dtype; });
-  if (bucket == buckets_.end()) bucket = buckets_.insert(bucket, Bucket{axes, dtype, {}, 0});
-  if (bucket->bytes + grad.bytes() > kBucketBytes) send(*bucket);
-  bucket->bytes += grad.bytes();
-  bucket->waiting.push_back({leaf, std::move(grad)});
-  return true;
-}
-
 void GradientBuckets::send(Bucket& bucket) {
-  Tensor all = bucket.waiting.front().grad;
-  if (bucket.waiting.size() > 1) {
-    const Spec spec{{{"gradients", bucket.bytes / size_of(bucket.dtype)}}, bucket.dtype};
-    all = Tensor(spec, {Layout::replicated(1).dims, bucket.axes}, full_slice(spec));
-    int64_t at = 0;
-    for (const Waiting& waiting : bucket.waiting) {
-      all.device().copy(all.raw() + at, waiting.grad.raw(), waiting.grad.bytes());
-      at += waiting.grad.bytes();
-    }
+  if (bucket.waiting.empty()) return;
+  Tensors leaves, grads;
+  std::vector<Layout> layouts;
+  for (auto& [leaf, grad] : bucket.waiting) {
+    grad.count_as(MemoryKind::kGradients);
+    layouts.push_back(leaf.layout());
+    grads.push_back(std::move(grad));
+    leaves.push_back(std::move(leaf));
   }
-  std::vector<Part> parts;
-  for (const Waiting& waiting : bucket.waiting)
-    parts.push_back({waiting.leaf, waiting.grad.spec(), waiting.grad.global_slice()});
-  Layout to = all.layout();
-  to.partial.clear();
   bucket.waiting.clear();
-  bucket.bytes = 0;
-  start(std::move(parts), std::move(all), to);
-}
-
-void GradientBuckets::start(std::vector<Part> parts, Tensor all, const Layout& to) {
-  if (all.layout() == to) return store(parts, std::move(all));
-  const int64_t bytes = all.bytes();
-  all.count_as(MemoryKind::kGradients);
-  sent_.push_back({std::move(parts), AsyncReshard(std::move(all), to, true), bytes});
+  const int64_t bytes = std::exchange(bucket.bytes, 0);
+  sent_.push_back({std::move(leaves), AsyncReshard(std::move(grads), layouts, true), bytes});
   sent_bytes_ += bytes;
   not_advanced_bytes_ += bytes;
   while (not_advanced_bytes_ > kSentBytes / 2) advance_next();
@@ -113,18 +98,8 @@ void GradientBuckets::receive_first() {
   Sent first = std::move(sent_.front());
   sent_.pop_front();
   sent_bytes_ -= first.bytes;
-  store(first.parts, first.reshard.wait());
-}
-
-void GradientBuckets::store(const std::vector<Part>& parts, Tensor all) {
-  if (parts.size() == 1) return store(parts[0].leaf, std::move(all));
-  int64_t at = 0;
-  for (const auto& [leaf, spec, global_slice] : parts) {
-    Tensor grad(spec, leaf.layout(), global_slice);
-    all.device().copy(grad.local().pointer, all.raw() + at, grad.bytes());
-    at += grad.bytes();
-    store(leaf, std::move(grad));
-  }
+  Tensors grads = first.reshard.wait_all();
+  for (size_t i = 0; i < grads.size(); ++i) store(first.leaves[i], std::move(grads[i]));
 }
 
 void GradientBuckets::store(const Tensor& leaf, Tensor grad) {

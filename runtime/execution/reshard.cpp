@@ -1,5 +1,9 @@
 #include "runtime/execution/reshard.h"
 
+#include <algorithm>
+#include <deque>
+#include <utility>
+
 #include "runtime/execution/tape.h"
 #include "runtime/execution/turns.h"
 #include "runtime/mesh/mesh.h"
@@ -79,55 +83,86 @@ std::vector<ReshardStep> steps_between(const Tensor& x, const Layout& to) {
 /// One collective: its arrays, and what is packed for it and unpacked from it. The last member goes
 /// first: nothing is let go of while ranks still write to it.
 struct AsyncReshard::Work {
-  Tensor from, to;
-  std::optional<Parts> packed = {}, unpacked = {};
+  Tensors from, to;
+  std::deque<Parts> packed = {}, unpacked = {};
   Pending pending = {};
 
-  void start(const ReshardStep& step, const Group& group) {
-    const DType dtype = from.spec().dtype;
-    const int64_t elements = from.local().elements();
-    void *const x = from.local().pointer, *const y = to.local().pointer;
-    if (step.kind == ReshardKind::kReduceScatter || step.kind == ReshardKind::kAllToAll) {
-      packed.emplace(from, step.kind == ReshardKind::kAllToAll ? step.to_dim : step.dim,
-                     group.size());
-      packed->split();
+  void start(std::span<const ReshardStep> steps, const Group& group) {
+    const ReshardKind kind = steps[0].kind;
+    const DType dtype = from[0].spec().dtype;
+    CollectiveArrays arrays;
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (kind == ReshardKind::kSlice)
+        slice(i, steps[i], group);
+      else
+        arrays.push_back(array(i, steps[i], group.size()));
     }
-    if (step.kind == ReshardKind::kAllGather || step.kind == ReshardKind::kAllToAll)
-      unpacked.emplace(to, step.dim, group.size());
-    switch (step.kind) {
+    switch (kind) {
       case ReshardKind::kAllReduce:
-        pending = group.all_reduce(x, y, elements, dtype);
+        pending = group.all_reduce(arrays, dtype);
         break;
       case ReshardKind::kAllGather:
-        pending = group.all_gather(x, unpacked->data(), elements, dtype);
+        pending = group.all_gather(arrays, dtype);
         break;
       case ReshardKind::kReduceScatter:
-        pending = group.reduce_scatter(packed->data(), y, elements / group.size(), dtype);
+        pending = group.reduce_scatter(arrays, dtype);
         break;
-      case ReshardKind::kAllToAll:
-        pending =
-            group.all_to_all(packed->data(), unpacked->data(), elements / group.size(), dtype);
-        break;
-      case ReshardKind::kSlice: {
-        const Runs all(from, step.dim), part(to, step.dim);
-        const int64_t first = group.rank() * part.size * part.inner;
-        from.device().copy(parts_out(all, from.raw() + first, part, 1, to.raw()));
+      case ReshardKind::kAllToAll: {
+        QT_ASSERT(arrays.size() == 1);
+        pending = group.all_to_all(arrays[0].from, arrays[0].to, arrays[0].count, dtype);
         break;
       }
+      case ReshardKind::kSlice:
+        break;
     }
   }
   void finish() {
     pending.wait();
-    if (unpacked) unpacked->join();
+    for (const Parts& parts : unpacked) parts.join();
+  }
+
+  /// What the collective takes of array number i.
+  CollectiveArray array(size_t i, const ReshardStep& step, int64_t ranks) {
+    CollectiveArray array{from[i].local().pointer, to[i].local().pointer,
+                          from[i].local().elements()};
+    if (step.kind == ReshardKind::kReduceScatter || step.kind == ReshardKind::kAllToAll) {
+      const size_t dim = step.kind == ReshardKind::kAllToAll ? step.to_dim : step.dim;
+      packed.emplace_back(from[i], dim, ranks).split();
+      array.from = packed.back().data();
+      array.count /= ranks;
+    }
+    if (step.kind == ReshardKind::kAllGather || step.kind == ReshardKind::kAllToAll)
+      array.to = unpacked.emplace_back(to[i], step.dim, ranks).data();
+    return array;
+  }
+  void slice(size_t i, const ReshardStep& step, const Group& group) const {
+    const Runs all(from[i], step.dim), part(to[i], step.dim);
+    const int64_t first = group.rank() * part.size * part.inner;
+    from[i].device().copy(parts_out(all, from[i].raw() + first, part, 1, to[i].raw()));
   }
 };
 
-AsyncReshard::AsyncReshard(Tensor x, const Layout& to, bool background)
-    : now_(std::move(x)), steps_(steps_between(now_, to)), background_(background) {
-  if (!steps_.empty()) start_next();
+bool Route::takes_several() const {
+  return std::ranges::none_of(
+      steps, [](const auto& step) { return step.first == ReshardKind::kAllToAll; });
 }
+
+Route route_between(const Tensor& x, const Layout& to) {
+  Route route{{}, x.spec().dtype};
+  for (const ReshardStep& step : steps_between(x, to))
+    route.steps.emplace_back(step.kind, step.axes);
+  return route;
+}
+
+AsyncReshard::AsyncReshard(Tensors xs, const std::vector<Layout>& to, bool background)
+    : now_(std::move(xs)), background_(background) {
+  for (size_t i = 0; i < now_.size(); ++i) steps_.push_back(steps_between(now_[i], to[i]));
+  if (rounds() > 0) start_next();
+}
+AsyncReshard::AsyncReshard(Tensor x, const Layout& to, bool background)
+    : AsyncReshard(Tensors{std::move(x)}, std::vector{to}, background) {}
 AsyncReshard::AsyncReshard(Tensor x, const ReshardStep& step)
-    : now_(std::move(x)), steps_{step}, background_(false) {
+    : now_{std::move(x)}, steps_{{step}}, background_(false) {
   start_next();
 }
 AsyncReshard::AsyncReshard(AsyncReshard&&) noexcept = default;
@@ -135,16 +170,20 @@ AsyncReshard& AsyncReshard::operator=(AsyncReshard&&) noexcept = default;
 AsyncReshard::~AsyncReshard() = default;
 
 void AsyncReshard::start_next() {
-  const ReshardStep& step = steps_[at_];
-  if (StepLog* log = ExecutionContext::current().log) log->reshard(now_, step);
-  const bool in_place = step.kind == ReshardKind::kAllReduce && now_.unique();
-  Tensor to =
-      in_place ? now_.summed(step.after) : Tensor(now_.spec(), step.after, now_.global_slice());
-  work_ = std::make_unique<Work>(Work{std::move(now_), std::move(to)});
+  std::vector<ReshardStep> steps;
+  for (const auto& of_array : steps_) steps.push_back(of_array[at_]);
+  if (StepLog* log = ExecutionContext::current().log) log->reshard(now_, steps);
+  Tensors to;
+  for (size_t i = 0; i < now_.size(); ++i) {
+    const bool in_place = steps[i].kind == ReshardKind::kAllReduce && now_[i].unique();
+    to.push_back(in_place ? now_[i].summed(steps[i].after)
+                          : Tensor(now_[i].spec(), steps[i].after, now_[i].global_slice()));
+  }
+  work_ = std::make_unique<Work>(Work{std::exchange(now_, {}), std::move(to)});
   const Mesh* ranks = ExecutionContext::current().sharding->ranks();
   if (ranks == nullptr) return;
-  const Group& group = ranks->group(step.axes);
-  work_->start(step, background_ ? group.in_background() : group);
+  const Group& group = ranks->group(steps[0].axes);
+  work_->start(steps, background_ ? group.in_background() : group);
 }
 
 void AsyncReshard::finish() {
@@ -155,18 +194,19 @@ void AsyncReshard::finish() {
 }
 
 void AsyncReshard::advance() {
-  if (at_ + 1 >= steps_.size()) return;
+  if (at_ + 1 >= rounds()) return;
   finish();
   start_next();
 }
 
-Tensor AsyncReshard::wait() {
-  while (at_ < steps_.size()) {
+Tensors AsyncReshard::wait_all() {
+  while (at_ < rounds()) {
     if (work_ == nullptr) start_next();
     finish();
   }
   return std::move(now_);
 }
+Tensor AsyncReshard::wait() { return std::move(wait_all().front()); }
 
 Tensor resharded(Tensor x, const Layout& to) {
   for (const ReshardStep& step : steps_between(x, to)) {

@@ -26,13 +26,30 @@ void StepLog::op(const Op& what, const Tensors& operands, const Tensors& results
 
 void StepLog::reshard(const Tensor& from, const ReshardStep& step, const Spec* to) {
   if (step.kind == ReshardKind::kSlice) return;
-  const std::string axes = fmt::format("{}", fmt::join(step.axes, ","));
-  Sent& sent = sent_[{std::string(name_of(step.kind)), axes}];
-  ++sent.calls;
-  sent.bytes += step.bytes;
-  text_ += fmt::format("    {:<14} over {:<11} {:>13} bytes: {} -> {}\n", name_of(step.kind), axes,
-                       step.bytes, describe(from),
+  count(step, step.bytes);
+  text_ += fmt::format("    {:<14} over {:<11} {:>13} bytes: {} -> {}\n", name_of(step.kind),
+                       fmt::join(step.axes, ","), step.bytes, describe(from),
                        to_string(to == nullptr ? from.spec() : *to, step.after));
+}
+
+void StepLog::reshard(const Tensors& from, std::span<const ReshardStep> steps) {
+  if (from.size() == 1) return reshard(from[0], steps[0]);
+  if (steps[0].kind == ReshardKind::kSlice) return;
+  int64_t bytes = 0;
+  for (const ReshardStep& step : steps) bytes += step.bytes;
+  count(steps[0], bytes);
+  text_ += fmt::format("    {:<14} over {:<11} {:>13} bytes of {} arrays:\n",
+                       name_of(steps[0].kind), fmt::join(steps[0].axes, ","), bytes, from.size());
+  for (size_t i = 0; i < from.size(); ++i)
+    text_ += fmt::format("      {} -> {}\n", describe(from[i]),
+                         to_string(from[i].spec(), steps[i].after));
+}
+
+void StepLog::count(const ReshardStep& step, int64_t bytes) {
+  Sent& sent =
+      sent_[{std::string(name_of(step.kind)), fmt::format("{}", fmt::join(step.axes, ","))}];
+  ++sent.calls;
+  sent.bytes += bytes;
 }
 
 void StepLog::statistics(const std::vector<std::string>& axes, int64_t bytes, int64_t sent) {

@@ -32,6 +32,8 @@ class StepLog {
   void op(const Op& what, const Tensors& operands, const Tensors& results, const Plan& plan);
   /// `to`: of the array after the step, where that is not `from`'s.
   void reshard(const Tensor& from, const ReshardStep& step, const Spec* to = nullptr);
+  /// Of several arrays in one collective, each with its step.
+  void reshard(const Tensors& from, std::span<const ReshardStep> steps);
   /// An all-reduce of `bytes` of statistics, of which this rank sends `sent`.
   void statistics(const std::vector<std::string>& axes, int64_t bytes, int64_t sent);
 
@@ -41,6 +43,7 @@ class StepLog {
   std::string totals() const;
 
  private:
+  void count(const ReshardStep& step, int64_t bytes);
   std::string describe(const Tensor& tensor) const;
 
   std::map<const void*, std::string> names_;

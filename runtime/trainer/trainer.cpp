@@ -26,6 +26,12 @@ int64_t batch_rows(const HostArrays& batch) {
   fail(ExitCode::kData, "trainer: the batch has no features");
 }
 
+ParameterLayers layers_of(const Parameters& parameters) {
+  ParameterLayers layers;
+  for (const ParamInfo& info : parameters.all()) layers.add(info.used(), info.name);
+  return layers;
+}
+
 /// A copy in ordinary memory of a parameter of the current device.
 std::vector<float> values_of(const View& view) {
   std::vector<float> values(static_cast<size_t>(view.elements()));
@@ -113,7 +119,8 @@ Trainer::Trainer(LossFunction loss, Parameters& parameters, OptimizerPtr optimiz
       key_(key),
       device_(Device::current()),
       sharding_(ExecutionContext::current().sharding),
-      gather_cache_(options_.gather_ahead_bytes),
+      layers_(layers_of(parameters)),
+      gather_cache_(options_.gather_ahead_bytes, layers_),
       graph_(
           parameters,
           [this](const HostArrays& batch, Key step_key,
@@ -159,9 +166,9 @@ void Trainer::compute_gradients(const HostArrays& batch, Key key,
     }
     tape.backward(step.loss, buckets);
   };
-  GradientBuckets of_step(parts);
+  GradientBuckets of_step(parts, layers_);
   for (int64_t part = 0; part < parts; part += together) {
-    GradientBuckets of_part(together);
+    GradientBuckets of_part(together, layers_);
     GradientBuckets& buckets = once ? of_step : of_part;
     if (options_.interleave)
       run_in_turns(std::array<std::function<void()>, 2>{[&] { run(part, buckets); },

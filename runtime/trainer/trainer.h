@@ -106,6 +106,7 @@ class Trainer {
   Key key_;
   Device& device_;
   const Sharding* sharding_;
+  ParameterLayers layers_;
   GatherCache gather_cache_;
   StepGraph graph_;
   StateBuffer marks_;  // ParamSlot::not_finite of the parameters, in their order

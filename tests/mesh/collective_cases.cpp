@@ -135,6 +135,43 @@ void blocks_case(Comm& comm, int64_t count, Sums sums) {
 
 // Member r has two slices for member s, of (r + 2 s) % 3 and of s elements, in this order; they arrive
 // the last sender's first.
+void several_case(Comm& comm, Sums sums) {
+  const Group world = comm.world();
+  const auto n = static_cast<int64_t>(comm.size());
+  const std::vector<int64_t> counts = {3, 0, 500};
+  std::vector<OnDevice<float>> own, sum, every, part;
+  CollectiveArrays sums_of, gathers, scatters;
+  for (const int64_t count : counts) {
+    own.emplace_back(comm, numbers(comm.rank(), count));
+    sum.emplace_back(comm, numbers(comm.rank(), count * n));
+    every.emplace_back(comm, count * n);
+    part.emplace_back(comm, count);
+    sums_of.push_back({sum.back().data(), sum.back().data(), count * n});
+    gathers.push_back({own.back().data(), every.back().data(), count});
+    scatters.push_back({every.back().data(), part.back().data(), count});
+  }
+  Pending gather = world.all_gather(gathers, DType::f32);
+  Pending reduce = world.all_reduce(sums_of, DType::f32);
+  gather.wait();
+  reduce.wait();
+  world.reduce_scatter(scatters, DType::f32).wait();
+  for (size_t i = 0; i < counts.size(); ++i) {
+    std::vector<float> blocks, times;
+    for (int rank = 0; rank < comm.size(); ++rank) {
+      const auto block = numbers(rank, counts[i]);
+      blocks.insert(blocks.end(), block.begin(), block.end());
+    }
+    for (const float x : numbers(comm.rank(), counts[i])) {
+      float total = x;
+      for (int64_t rank = 1; rank < n; ++rank) total += x;
+      times.push_back(total);
+    }
+    expect_equal("all_gather of several", every[i].host(), blocks);
+    expect_sums("all_reduce of several", sum[i].host(), sum_of(all(comm), counts[i] * n), sums);
+    expect_sums("reduce_scatter of several", part[i].host(), times, sums);
+  }
+}
+
 void exchange_case(Comm& comm) {
   const int self = comm.rank(), ranks = comm.size();
   const auto lengths = [](int from, int to) {
@@ -222,6 +259,7 @@ void all_cases(Comm& comm, std::initializer_list<int64_t> counts, Sums sums) {
     broadcast_case(comm, count);
   }
   messages_case(comm);
+  several_case(comm, sums);
   exchange_case(comm);
   if (comm.size() % 2 == 0) groups_case(comm);
   if (comm.size() == 4) bfloat16_case(comm);

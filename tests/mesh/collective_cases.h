@@ -19,6 +19,7 @@ std::vector<float> numbers(int rank, int64_t count);
 void all_reduce_case(Comm& comm, int64_t count, Sums sums);
 void blocks_case(Comm& comm, int64_t count,
                  Sums sums);                     // all-gather, reduce-scatter, all-to-all at once
+void several_case(Comm& comm, Sums sums);        // several arrays in one
 void exchange_case(Comm& comm);                  // uneven, of slices
 void broadcast_case(Comm& comm, int64_t count);  // from every root
 void bfloat16_case(Comm& comm);                  // sums are taken in float; of 4 ranks

@@ -71,6 +71,10 @@ TEST_P(Sizes, BroadcastFromEveryRoot) {
             [count = std::min<int64_t>(count, 1000)](Comm& comm) { broadcast_case(comm, count); });
 }
 
+TEST(Collectives, TakeSeveralArrays) {
+  for (const int n : {2, 3})
+    run_ranks(n, [](Comm& comm) { several_case(comm, Sums::from_the_left); });
+}
 TEST(Collectives, SumsOfBfloat16AreTakenInFloat) { run_ranks(4, bfloat16_case); }
 
 // What goes through the host lies in blocks that the next collective must not have meanwhile.

@@ -49,6 +49,12 @@ int64_t Traffic::sent(const std::string& collective, int64_t bytes, int n) {
   return (collective == "all_reduce" ? 2 : 1) * bytes * (n - 1) / n;
 }
 
+int64_t total_count(const CollectiveArrays& arrays) {
+  int64_t total = 0;
+  for (const CollectiveArray& array : arrays) total += array.count;
+  return total;
+}
+
 Group Comm::world() {
   std::vector<int> ranks(static_cast<size_t>(size()));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -76,22 +82,46 @@ void Group::record(const char* collective, int64_t bytes) const {
   comm_->traffic().add(collective, name_, Traffic::sent(collective, bytes, size()));
 }
 
+/// A call over arrays of `element` bytes for each of their counts.
+void Group::record(const char* collective, const CollectiveArrays& arrays, int64_t element) const {
+  int64_t sent = 0;
+  for (const CollectiveArray& array : arrays)
+    sent += Traffic::sent(collective, array.count * element, size());
+  comm_->traffic().add(collective, name_, sent);
+}
+
+/// The same of several.
+bool Group::alone(const CollectiveArrays& arrays, DType dtype) const {
+  if (size() > 1 && total_count(arrays) > 0) return false;
+  for (const auto& [from, to, count] : arrays) alone(from, to, count, dtype);
+  return true;
+}
+
+Pending Group::all_reduce(const CollectiveArrays& arrays, DType dtype, Reduction how) const {
+  if (alone(arrays, dtype)) return {};
+  record("all_reduce", arrays, size_of(dtype));
+  return comm_->all_reduce(members(), arrays, dtype, how);
+}
+Pending Group::all_gather(const CollectiveArrays& arrays, DType dtype) const {
+  if (alone(arrays, dtype)) return {};
+  record("all_gather", arrays, size() * size_of(dtype));
+  return comm_->all_gather(members(), arrays, dtype);
+}
+Pending Group::reduce_scatter(const CollectiveArrays& arrays, DType dtype, Reduction how) const {
+  if (alone(arrays, dtype)) return {};
+  record("reduce_scatter", arrays, size() * size_of(dtype));
+  return comm_->reduce_scatter(members(), arrays, dtype, how);
+}
 Pending Group::all_reduce(const void* from, void* to, int64_t count, DType dtype,
                           Reduction how) const {
-  if (alone(from, to, count, dtype)) return {};
-  record("all_reduce", count * size_of(dtype));
-  return comm_->all_reduce(members(), from, to, count, dtype, how);
+  return all_reduce({{from, to, count}}, dtype, how);
 }
 Pending Group::all_gather(const void* from, void* to, int64_t count, DType dtype) const {
-  if (alone(from, to, count, dtype)) return {};
-  record("all_gather", size() * count * size_of(dtype));
-  return comm_->all_gather(members(), from, to, count, dtype);
+  return all_gather({{from, to, count}}, dtype);
 }
 Pending Group::reduce_scatter(const void* from, void* to, int64_t count, DType dtype,
                               Reduction how) const {
-  if (alone(from, to, count, dtype)) return {};
-  record("reduce_scatter", size() * count * size_of(dtype));
-  return comm_->reduce_scatter(members(), from, to, count, dtype, how);
+  return reduce_scatter({{from, to, count}}, dtype, how);
 }
 Pending Group::all_to_all(const void* from, void* to, int64_t count, DType dtype) const {
   if (alone(from, to, count, dtype)) return {};

@@ -86,6 +86,15 @@ struct Slice {
 };
 using Slices = std::vector<Slice>;
 
+/// An array of a collective that takes several at once: `count` elements as in that of one array.
+struct CollectiveArray {
+  const void* from;
+  void* to;
+  int64_t count;
+};
+using CollectiveArrays = std::vector<CollectiveArray>;
+int64_t total_count(const CollectiveArrays& arrays);
+
 class Group;
 
 /// One rank's end of a job. Used by one thread at a time.
@@ -120,11 +129,9 @@ class Comm {
     const std::string& name;
     bool background;
   };
-  virtual Pending all_reduce(const Members&, const void* from, void* to, int64_t count, DType,
-                             Reduction) = 0;
-  virtual Pending all_gather(const Members&, const void* from, void* to, int64_t count, DType) = 0;
-  virtual Pending reduce_scatter(const Members&, const void* from, void* to, int64_t count, DType,
-                                 Reduction) = 0;
+  virtual Pending all_reduce(const Members&, const CollectiveArrays&, DType, Reduction) = 0;
+  virtual Pending all_gather(const Members&, const CollectiveArrays&, DType) = 0;
+  virtual Pending reduce_scatter(const Members&, const CollectiveArrays&, DType, Reduction) = 0;
   virtual Pending all_to_all(const Members&, const void* from, void* to, int64_t count, DType) = 0;
   virtual Pending exchange(const Members&, const void* from, Slices sends, void* to,
                            Slices receives, int64_t count, DType) = 0;
@@ -174,6 +181,13 @@ class Group {
   /// from: [size][count] -> to: [count], block number rank() reduced over all members.
   Pending reduce_scatter(const void* from, void* to, int64_t count, DType dtype,
                          Reduction how = Reduction::sum) const;
+  // Several arrays in one collective: one wait for the others' messages. Each gets the bits that it
+  // would get alone, but for NCCL's sums.
+  Pending all_reduce(const CollectiveArrays& arrays, DType dtype,
+                     Reduction how = Reduction::sum) const;
+  Pending all_gather(const CollectiveArrays& arrays, DType dtype) const;
+  Pending reduce_scatter(const CollectiveArrays& arrays, DType dtype,
+                         Reduction how = Reduction::sum) const;
   /// from: [size][count], block i for member i -> to: [size][count], block i from member i.
   Pending all_to_all(const void* from, void* to, int64_t count, DType dtype) const;
   /// An all-to-all whose blocks differ in size: the slices of `from` go to their members and arrive in
@@ -191,7 +205,9 @@ class Group {
 
  private:
   bool alone(const void* from, void* to, int64_t count, DType dtype) const;
+  bool alone(const CollectiveArrays& arrays, DType dtype) const;
   void record(const char* collective, int64_t bytes) const;
+  void record(const char* collective, const CollectiveArrays& arrays, int64_t element) const;
   Comm::Members members() const { return {ranks_, self_, name_, background_}; }
 
   Comm* comm_;

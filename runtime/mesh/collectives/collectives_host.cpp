@@ -30,25 +30,38 @@ class HostComm final : public Comm {
   }
   void set_step(int64_t step) override { step_ = step; }
 
-  Pending all_reduce(const Members& group, const void* from, void* to, int64_t count, DType dtype,
+  Pending all_reduce(const Members& group, const CollectiveArrays& arrays, DType dtype,
                      Reduction how) override {
+    if (arrays.size() > 1)
+      return packed(arrays, dtype, 1, 1, [&](const CollectiveArray& all) {
+        return all_reduce(group, {all}, dtype, how);
+      });
+    const auto& [from, to, count] = arrays[0];
     return start(group, "all_reduce", from, count, to, count, count, dtype,
-                 [=](const Call& call, void* in, void* out) {
+                 [dtype, how, count = count](const Call& call, void* in, void* out) {
                    if (in != out) std::memcpy(out, in, static_cast<size_t>(count * size_of(dtype)));
                    host::all_reduce(call, out, count, dtype, how);
                  });
   }
-  Pending all_gather(const Members& group, const void* from, void* to, int64_t count,
-                     DType dtype) override {
+  Pending all_gather(const Members& group, const CollectiveArrays& arrays, DType dtype) override {
+    if (arrays.size() > 1)
+      return packed(arrays, dtype, 1, ranks(group),
+                    [&](const CollectiveArray& all) { return all_gather(group, {all}, dtype); });
+    const auto& [from, to, count] = arrays[0];
     return start(group, "all_gather", from, count, to, count * ranks(group), count, dtype,
-                 [=](const Call& call, void* in, void* out) {
+                 [dtype, count = count](const Call& call, void* in, void* out) {
                    host::gather(call, in, out, count * size_of(dtype));
                  });
   }
-  Pending reduce_scatter(const Members& group, const void* from, void* to, int64_t count,
-                         DType dtype, Reduction how) override {
+  Pending reduce_scatter(const Members& group, const CollectiveArrays& arrays, DType dtype,
+                         Reduction how) override {
+    if (arrays.size() > 1)
+      return packed(arrays, dtype, ranks(group), 1, [&](const CollectiveArray& all) {
+        return reduce_scatter(group, {all}, dtype, how);
+      });
+    const auto& [from, to, count] = arrays[0];
     return start(group, "reduce_scatter", from, count * ranks(group), to, count, count, dtype,
-                 [=](const Call& call, void* in, void* out) {
+                 [dtype, how, count = count](const Call& call, void* in, void* out) {
                    host::reduce_scatter(call, in, out, count, dtype, how);
                  });
   }
@@ -100,6 +113,63 @@ class HostComm final : public Comm {
   using Work = std::function<void(const Call&, void* in, void* out)>;
 
   static int64_t ranks(const Members& group) { return static_cast<int64_t>(group.ranks.size()); }
+
+  /// As messages that have come, no memory of the step's: it is not counted (memory_meter.h).
+  Buffer room(int64_t bytes) const {
+    if (!device_.is_cpu()) return device_.memory().allocate(bytes);
+    return {new std::byte[static_cast<size_t>(bytes)], std::default_delete<std::byte[]>()};
+  }
+
+  // Of more bytes a copy costs more than messages of their own.
+  static constexpr int64_t kPackedBytes = 8 << 20;
+
+  /// Several arrays behind each other as one: [from_blocks][arrays] -> [to_blocks][arrays], and back into
+  /// each.
+  template <typename Collective>
+  Pending packed(const CollectiveArrays& arrays, DType dtype, int64_t from_blocks,
+                 int64_t to_blocks, const Collective& collective) {
+    const int64_t element = size_of(dtype), count = total_count(arrays), row = count * element;
+    if (row * std::max(from_blocks, to_blocks) > kPackedBytes) {
+      auto each = std::make_shared<std::vector<Pending>>();
+      for (const CollectiveArray& array : arrays) each->push_back(collective(array));
+      return Pending([each] {
+        for (Pending& pending : *each) pending.wait();
+      });
+    }
+    const Buffer in = room(from_blocks * row);
+    const Buffer out = from_blocks == to_blocks ? in : room(to_blocks * row);
+    // Of [blocks][count] of an array, at `array`, where it lies in [blocks][arrays].
+    const auto copies = [=](int64_t blocks, int64_t bytes, void* array, std::byte* all) {
+      return StridedCopy{.to = all,
+                         .from = array,
+                         .bytes = bytes,
+                         .counts = {1, blocks},
+                         .to_strides = {0, row},
+                         .from_strides = {0, bytes}};
+    };
+    int64_t at = 0;
+    for (const CollectiveArray& array : arrays) {
+      const int64_t bytes = array.count * element;
+      device_.copy(copies(from_blocks, bytes, const_cast<void*>(array.from), in.get() + at));
+      at += bytes;
+    }
+    auto pending = std::make_shared<Pending>(collective({in.get(), out.get(), count}));
+    return Pending([=, this, sent = in] {  // both stay until the others have them
+      pending->wait();
+      int64_t begin = 0;
+      for (const CollectiveArray& array : arrays) {
+        const int64_t bytes = array.count * element;
+        const StridedCopy there = copies(to_blocks, bytes, array.to, out.get() + begin);
+        device_.copy({.to = array.to,
+                      .from = there.to,
+                      .bytes = bytes,
+                      .counts = there.counts,
+                      .to_strides = there.from_strides,
+                      .from_strides = there.to_strides});
+        begin += bytes;
+      }
+    });
+  }
 
   /// Puts `work` into the queue. A GPU's `in` is copied to ordinary memory now, `out` from it by
   /// wait().

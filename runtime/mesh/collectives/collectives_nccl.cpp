@@ -114,31 +114,28 @@ class NcclComm final : public Comm {
     if (++steps_ % kOrderSteps == 0) check_order();
   }
 
-  Pending all_reduce(const Members& group, const void* from, void* to, int64_t count, DType dtype,
+  Pending all_reduce(const Members& group, const CollectiveArrays& arrays, DType dtype,
                      Reduction how) override {
-    return start(group, "all_reduce", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
-      await(comm,
-            nccl_.AllReduce(from, to, static_cast<size_t>(count), type_of(dtype), op_of(how), comm,
-                            stream),
-            "ncclAllReduce");
-    });
+    return start_each(group, "all_reduce", arrays,
+                      [=, this](const CollectiveArray& a, ncclComm_t comm, cudaStream_t stream) {
+                        return nccl_.AllReduce(a.from, a.to, static_cast<size_t>(a.count),
+                                               type_of(dtype), op_of(how), comm, stream);
+                      });
   }
-  Pending all_gather(const Members& group, const void* from, void* to, int64_t count,
-                     DType dtype) override {
-    return start(group, "all_gather", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
-      await(comm,
-            nccl_.AllGather(from, to, static_cast<size_t>(count), type_of(dtype), comm, stream),
-            "ncclAllGather");
-    });
+  Pending all_gather(const Members& group, const CollectiveArrays& arrays, DType dtype) override {
+    return start_each(group, "all_gather", arrays,
+                      [=, this](const CollectiveArray& a, ncclComm_t comm, cudaStream_t stream) {
+                        return nccl_.AllGather(a.from, a.to, static_cast<size_t>(a.count),
+                                               type_of(dtype), comm, stream);
+                      });
   }
-  Pending reduce_scatter(const Members& group, const void* from, void* to, int64_t count,
-                         DType dtype, Reduction how) override {
-    return start(group, "reduce_scatter", count, [=, this](ncclComm_t comm, cudaStream_t stream) {
-      await(comm,
-            nccl_.ReduceScatter(from, to, static_cast<size_t>(count), type_of(dtype), op_of(how),
-                                comm, stream),
-            "ncclReduceScatter");
-    });
+  Pending reduce_scatter(const Members& group, const CollectiveArrays& arrays, DType dtype,
+                         Reduction how) override {
+    return start_each(group, "reduce_scatter", arrays,
+                      [=, this](const CollectiveArray& a, ncclComm_t comm, cudaStream_t stream) {
+                        return nccl_.ReduceScatter(a.from, a.to, static_cast<size_t>(a.count),
+                                                   type_of(dtype), op_of(how), comm, stream);
+                      });
   }
   Pending all_to_all(const Members& group, const void* from, void* to, int64_t count,
                      DType dtype) override {
@@ -325,6 +322,18 @@ class NcclComm final : public Comm {
     return Pending([this, done] {
       QT_CUDA(cudaStreamWaitEvent(compute(), done, 0));
       QT_CUDA(cudaEventDestroy(done));
+    });
+  }
+
+  /// Several arrays are a group, which NCCL launches as one kernel, each where it lies.
+  template <typename Call>
+  Pending start_each(const Members& group, const char* name, const CollectiveArrays& arrays,
+                     const Call& call) {
+    return start(group, name, total_count(arrays), [&](ncclComm_t comm, cudaStream_t stream) {
+      if (arrays.size() == 1) return await(comm, call(arrays[0], comm, stream), name);
+      QT_NCCL_CALL(GroupStart());
+      for (const CollectiveArray& array : arrays) nccl_.check(call(array, comm, stream), name);
+      await(comm, nccl_.GroupEnd(), "ncclGroupEnd");
     });
   }
 
