@@ -50,7 +50,9 @@ bool parse_bench_options(const std::string& what, const std::string& summary,
     app.add_option("--top_p", options.top_p, "sample from the likeliest tokens that reach it")
         ->check(CLI::Range(0.0, 1.0));
     app.add_option("--model_dir", options.model_dir,
-                   "a run or a Hugging Face directory, instead of --model with random weights");
+                   "a run or a Hugging Face directory, instead of --model with random weights")
+        ->excludes("--model")
+        ->excludes("--dtype");
     app.add_flag("--encode_only", options.encode_only,
                  "only one pass of the encoder, without generating tokens");
     options.quantize.add_to(app);
@@ -143,10 +145,11 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
   std::sort(seconds.begin(), seconds.end());
   const double least = seconds.front(), median = seconds[seconds.size() / 2];
   const double rate = static_cast<double>(tokens_per_step) / least;
+  const std::string& model = options.model_dir.empty() ? options.model : options.model_dir;
   nlohmann::ordered_json json = {
       {"bench", what},
       {"device", Device::current().description()},
-      {"model", options.model_dir.empty() ? options.model : options.model_dir},
+      {"model", model},
       {"batch", options.batch},
       {"inputs", options.inputs},
       {"targets", options.targets},
@@ -162,7 +165,7 @@ void time_steps(const std::string& what, const BenchOptions& options, int64_t to
   json.update(counts_json(counts, options.steps));
   fmt::print("{}\n", json.dump());
   fmt::print(stderr, "{} {}: {:.1f} tokens/s, {:.3f} s a step (median {:.3f}), peak {} MiB\n", what,
-             options.model, rate, least, median, peak_resident_bytes() >> 20);
+             model, rate, least, median, peak_resident_bytes() >> 20);
   if (options.profile)
     fmt::print(stderr, "{}\n",
                profile.table(options.steps, std::accumulate(seconds.begin(), seconds.end(), 0.0)));

@@ -118,6 +118,14 @@ def test_a_task_is_evaluated_and_scored(folder):
         assert abs(scored["score"] - one["score"]) < 1e-3, (scored, one)
 
 
+def test_generation_is_timed(folder):
+    path = str(KINDS / "t5_1_1")
+    done = quintet("bench", "generate", f"--model_dir={path}", "--batch=1", "--inputs=4", "--targets=4", "--steps=1")
+    assert json.loads(done.out)["model"] == path and f"generate {path}: " in done.err, done
+    for flag in ("--model=t5_1_1_tiny", "--dtype=float32"):
+        assert "excludes" in quintet("bench", "generate", f"--model_dir={path}", flag, expect=2).err
+
+
 def test_it_converts_and_shows(folder):
     quintet("convert", f"--model_dir={BYTES}", "--quantize=int8", f"--output={folder / 'small'}")
     [one] = generated(folder / "small", "--max_tokens=5", "abc")
