@@ -18,8 +18,10 @@ namespace quintet {
 
 class GradientBuckets {
  public:
-  explicit GradientBuckets(int64_t passes = 1, ParameterLayers layers = {})
-      : passes_(passes), layers_(std::move(layers)) {}
+  /// `layers` outlive it.
+  explicit GradientBuckets(int64_t passes = 1,
+                           const ParameterLayers& layers = ParameterLayers::none())
+      : passes_(passes), layers_(layers) {}
 
   /// `grad` is added to what the leaf has. Every rank of the mesh calls it. Until the last of those that
   /// are `to_come` in this pass, and in the other passes, they are summed where they are, so that one
@@ -56,7 +58,7 @@ class GradientBuckets {
   static void store(const Tensor& leaf, Tensor grad);
 
   int64_t passes_;
-  ParameterLayers layers_;
+  const ParameterLayers& layers_;
   std::unordered_map<const void*, int64_t>
       passed_;                       // a leaf's passes that have given all they have
   std::vector<Waiting> unfinished_;  // more of the leaf is to come

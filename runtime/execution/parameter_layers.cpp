@@ -4,6 +4,11 @@
 
 namespace quintet {
 
+const ParameterLayers& ParameterLayers::none() {
+  static const ParameterLayers layers;
+  return layers;
+}
+
 void ParameterLayers::add(const Tensor& parameter, std::string_view name) {
   std::string& layer = layers_[parameter.id()];
   for (size_t begin = 0, end = 0; begin < name.size(); begin = end + 1) {

@@ -16,6 +16,7 @@ namespace quintet {
 
 class ParameterLayers {
  public:
+  static const ParameterLayers& none();
   /// Of a layer are the names up to their first part that ends in _ and a number.
   void add(const Tensor& parameter, std::string_view name);
   /// "encoder/layers_3"; "" if it is of none.
