@@ -184,6 +184,10 @@ def tensorflow(out, rng):
     variable('encoder/block_000/layer_001/DenseReluDense/wi/kernel', 'target/encoder/layers_0/mlp/wi/kernel', [6, 200], 4, 1)
     # Numbers of three bytes in the keys of slices.
     variable('encoder/block_000/layer_000/layer_norm/scale', 'target/encoder/layers_0/pre_attention_layer_norm/scale', [20000], 2, 0, tf.uint8)
+    # Of Mesh-TF's Adafactor with momentum, whose second moment is not factored here.
+    variable('decoder/logits/kernel_slot_m', 'state/param_states/decoder/logits_dense/kernel/m', [6, 130], 2, 1)
+    variable('encoder/final_layer_norm/scale_slot_m', 'state/param_states/encoder/encoder_norm/scale/m', [6], 1, 0)
+    variable('encoder/final_layer_norm/scale_slot_v', 'state/param_states/encoder/encoder_norm/scale/v', [6], 1, 0)
     step = tf.Variable(np.int64(1234), name='global_step')
     note = tf.Variable('texts are left out', name='note')
     session.run(tf.compat.v1.global_variables_initializer())
