@@ -115,9 +115,10 @@ TEST(LayoutStep, WhatIsInTheBackgroundTravelsWhenTheLinksAreFree) {
 }
 
 /// What a step of `layout` waits for links on which a collective takes `seconds`, as a part of its sum.
-double exposed_part(const std::string& layout, double seconds, const TrainerOptions& options = {}) {
+double exposed_part(const std::string& layout, double seconds, const TrainerOptions& options = {},
+                    const std::string& model = "t5_1_1_tiny") {
   const Machine slow{.flops = 1e6};  // an op takes longer than a collective
-  LayoutCase step = tiny({});
+  LayoutCase step = layout_case(ModelCase{.model = model, .inputs = 16, .targets = 8});
   step.options = options;
   const LayoutRow row = plan_layout(step, parse_layouts(layout, 4)[0],
                                     {.hosts = std::vector<std::string>(4, "abstract"),
@@ -145,7 +146,7 @@ TEST(LayoutStep, SumsOfResultsHideBehindTheOtherHalf) {
 
 // But for the first parameter, the last gradient, the loss and the norm.
 TEST(LayoutStep, GathersAndScattersOfParametersHide) {
-  EXPECT_LT(exposed_part("4x1:a1p2", 1e-3), 0.1);
+  EXPECT_LT(exposed_part("4x1:a1p2", 1e-3, {}, "t5_1_1_base"), 0.1);
 }
 
 TEST(LayoutStep, ScoresThatAttentionKeepsTakeTime) {
@@ -167,8 +168,8 @@ TEST(LayoutStep, ScoresThatAttentionKeepsTakeTime) {
 LayoutRow searched(int64_t memory_bytes, double host_link = 0) {
   ModelCase options;
   options.model = "t5_1_1_tiny";
-  options.inputs = 64;
-  options.targets = 32;
+  options.inputs = 512;
+  options.targets = 16;
   options.batch = 16;
   const LayoutCase what = layout_case(options);
   return search_layouts(
