@@ -335,14 +335,13 @@ int run_bench_data(std::span<char* const> args) {
   const mpi::Session session;
   QT_CHECK(session.size() == 1 || has_folder,
            "quintet bench data: ranks share files: name a --folder that --prepare has filled");
-  if (session.size() > 1) {
-    if (options.input.empty()) options.input = options.folder + "/text-*.txt";
-    measure_data_ranks(options, session);
-    return 0;
-  }
   const TemporaryFolder temporary;
   if (!has_folder) options.folder = temporary.path.string();
   if (options.input.empty()) options.input = options.folder + "/text-*.txt";
+  if (session.size() > 1) {
+    measure_data_ranks(options, session);
+    return 0;
+  }
   if (options.prepare) {
     make_folders(options.folder);
     prepare(options);

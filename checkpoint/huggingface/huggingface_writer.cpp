@@ -5,6 +5,7 @@
 
 #include "checkpoint/bytes/decompress.h"
 #include "checkpoint/bytes/parallel.h"
+#include "checkpoint/bytes/write_file.h"
 #include "checkpoint/huggingface/config_text.h"
 #include "checkpoint/manifest.h"
 #include "runtime/base/check.h"
@@ -22,12 +23,6 @@ std::vector<int64_t> part_shape(const MappedTensor& tensor) {
   std::vector<int64_t> shape(tensor.shape.begin() + (stacked ? 1 : 0), tensor.shape.end());
   if (tensor.transposed) std::reverse(shape.begin(), shape.end());
   return shape;
-}
-
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  File file = File::create_new(path);
-  file.write_at(0, std::as_bytes(std::span(text)));
-  file.close_checked();
 }
 
 void check_fits(const std::string& name, const MappedTensor& wanted, const StoredTensor& found) {
@@ -181,8 +176,8 @@ void Writer::finish() {
     file.close_checked();
     shard.file.reset();
   }
-  if (shards_.size() > 1) write_text(folder_ / "model.safetensors.index.json", index_text());
-  write_text(folder_ / "config.json", config_text(config_, dtype_));
+  if (shards_.size() > 1) write_new_file(folder_ / "model.safetensors.index.json", index_text());
+  write_new_file(folder_ / "config.json", config_text(config_, dtype_));
 }
 
 }  // namespace quintet::huggingface

@@ -10,6 +10,7 @@
 #include "checkpoint/arrays/blocks.h"
 #include "checkpoint/arrays/numpy_type.h"
 #include "checkpoint/bytes/parallel.h"
+#include "checkpoint/bytes/write_file.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/posix_file.h"
 
@@ -120,12 +121,6 @@ std::string chunk_key(const ZarrLayout& layout, const std::vector<int64_t>& orig
   return index.empty() ? "0" : fmt::format("{}", fmt::join(index, "."));
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  File file = File::create_new(path);
-  file.write_at(0, std::as_bytes(std::span(text)));
-  file.close_checked();
-}
-
 }  // namespace
 
 std::vector<int64_t> zarr_chunks(const std::vector<int64_t>& shape, DType dtype,
@@ -161,7 +156,7 @@ std::string zarr_metadata(const ZarrLayout& layout) {
 void write_zarr(const fs::path& folder, const ZarrLayout& layout,
                 std::span<const std::byte> bytes) {
   make_folder(folder);
-  write_text(folder / ".zarray", zarr_metadata(layout));
+  write_new_file(folder / ".zarray", zarr_metadata(layout));
   const auto chunks_along = [&](size_t d) {
     return (layout.shape[d] + layout.chunks[d] - 1) / layout.chunks[d];
   };

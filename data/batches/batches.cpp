@@ -86,8 +86,9 @@ int64_t seed_of_shard(int64_t seed, int64_t shard) {
 
 std::string joined_position(const std::string& before, const std::string& of_maker,
                             int64_t makers) {
+  if (before.empty() || makers == 1) return of_maker;
   auto maker = nlohmann::ordered_json::parse(of_maker);
-  if (before.empty() || makers == 1 || !maker.contains("streams")) return of_maker;
+  if (!maker.contains("streams")) return of_maker;
   const auto others = nlohmann::ordered_json::parse(before);
   const int64_t newest = maker["batches"].get<int64_t>() - 1;
   for (size_t i = 0; i < maker["streams"].size(); ++i)
@@ -195,9 +196,10 @@ struct Batches::State {
                                    {"batches", place.batch},
                                    {"examples", contents.examples},
                                    {"files", fingerprint_now()}};
-    if (place.streams.size() == 1) json["stream"] = position_text(place.streams.front());
-    for (const Position& stream : place.streams)
-      if (place.streams.size() > 1) json["streams"].push_back(position_text(stream));
+    if (place.streams.size() == 1)
+      json["stream"] = position_text(place.streams.front());
+    else
+      for (const Position& stream : place.streams) json["streams"].push_back(position_text(stream));
     return json.dump();
   }
 
@@ -298,8 +300,8 @@ struct Batches::State {
         const bool own = !skipped(number);
         const bool keep = own && batch_number % batch_shard.count == batch_shard.index;
         batch_number += own;
-        if (!keep && batch_shard.count > 1 &&
-            streams.size() > 1) {  // its stream is another maker's
+        const bool is_others = !keep && batch_shard.count > 1 && streams.size() > 1;
+        if (is_others) {  // so is its stream
           batch_began = true;
           continue;
         }
@@ -402,7 +404,6 @@ Batches::Batches(const Provider& provider, const DatasetConfig& config,
   StreamOptions how{.split = config.split,
                     .sequence_length = config.task_feature_lengths,
                     .shuffle = config.shuffle,
-                    .seed = config.seed.value_or(0),
                     .epochs = options.epochs,
                     .trim_output_features = config.trim_output_features,
                     .use_cached = config.use_cached,

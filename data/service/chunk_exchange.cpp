@@ -17,31 +17,31 @@ WorkChunk cancelled() {
 
 }  // namespace
 
-std::vector<int> chunk_receivers(std::span<const std::string> hosts, int self, int from) {
-  const auto host = [&](int rank) -> const std::string& {
-    return hosts[static_cast<size_t>(rank)];
-  };
-  const bool own = from == self;
+ChunkRoutes::ChunkRoutes(std::vector<std::string> hosts, int self)
+    : hosts_(std::move(hosts)), self_(self) {
   std::map<std::string_view, std::vector<int>> on_host;
-  for (int rank = 0; rank < std::ssize(hosts); ++rank) on_host[host(rank)].push_back(rank);
-  std::vector<int> receivers;
-  if (!own && host(from) == host(self)) return receivers;
-  for (const auto& [name, ranks] : on_host) {
-    if (name == host(self)) {
-      std::ranges::copy_if(ranks, std::back_inserter(receivers), [&](int r) { return r != self; });
-    } else if (own) {  // senders choose different ones, so that all of a host's ranks receive
-      receivers.push_back(ranks[static_cast<size_t>(self) % ranks.size()]);
-    }
-  }
-  return receivers;
+  for (int rank = 0; rank < std::ssize(hosts_); ++rank)
+    on_host[hosts_[static_cast<size_t>(rank)]].push_back(rank);
+  neighbours_ = on_host[hosts_[static_cast<size_t>(self)]];
+  std::erase(neighbours_, self);
+  of_own_ = neighbours_;
+  for (const auto& [host, ranks] : on_host)
+    if (host != hosts_[static_cast<size_t>(self)])  // senders choose different ones of its ranks
+      of_own_.push_back(ranks[static_cast<size_t>(self) % ranks.size()]);
 }
 
-ChunkExchange::ChunkExchange(Mailbox& mail, int first, std::vector<std::string> hosts, int index,
-                             int threads)
+const std::vector<int>& ChunkRoutes::receivers(int from) const {
+  if (from == self_) return of_own_;
+  const bool near = hosts_[static_cast<size_t>(from)] == hosts_[static_cast<size_t>(self_)];
+  return near ? nobody_ : neighbours_;
+}
+
+ChunkExchange::ChunkExchange(Mailbox& mail, int first, const std::vector<std::string>& hosts,
+                             int index, int threads)
     : mail_(mail),
-      hosts_(std::move(hosts)),
+      routes_(hosts, index),
       first_(first),
-      ranks_(static_cast<int>(hosts_.size())),
+      ranks_(static_cast<int>(hosts.size())),
       index_(index),
       threads_(std::make_unique<ChunkThreads>(threads)) {}
 
@@ -94,8 +94,7 @@ void ChunkExchange::send_to_others(Id id, const WorkChunk& chunk) {
 }
 
 void ChunkExchange::pass_on(int from, const std::string& bytes) {
-  for (const int rank : chunk_receivers(hosts_, index_, from))
-    mail_.send(first_ + rank, Tag::chunk, bytes);
+  for (const int rank : routes_.receivers(from)) mail_.send(first_ + rank, Tag::chunk, bytes);
 }
 
 void ChunkExchange::depends_on(int64_t stream, std::optional<int64_t> chunk) {

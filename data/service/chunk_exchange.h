@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -18,14 +17,25 @@ namespace quintet::data {
 /// Of a rank's chunks that are not needed yet, as messages.
 constexpr int64_t kChunkBytesAhead = 64 << 20;
 
-/// Of ranks on `hosts`, those to which rank `self` sends what comes from rank `from`: its own chunks to its
-/// neighbours and to one rank of every other host, another host's to its neighbours; nobody else's.
-std::vector<int> chunk_receivers(std::span<const std::string> hosts, int self, int from);
+/// Of ranks on `hosts`, to which rank `self` sends what comes from another, or from itself.
+class ChunkRoutes {
+ public:
+  ChunkRoutes(std::vector<std::string> hosts, int self);
+  /// Its own chunks go to its neighbours and to one rank of every other host, another host's to its
+  /// neighbours; nobody else's.
+  const std::vector<int>& receivers(int from) const;
+
+ private:
+  std::vector<std::string> hosts_;
+  int self_;
+  std::vector<int> neighbours_, of_own_, nobody_;
+};
 
 class ChunkExchange final : public ChunkRunner {
  public:
   /// Between ranks of the job from `first` on, which are on `hosts`; this is number `index` of them.
-  ChunkExchange(Mailbox& mail, int first, std::vector<std::string> hosts, int index, int threads);
+  ChunkExchange(Mailbox& mail, int first, const std::vector<std::string>& hosts, int index,
+                int threads);
   int64_t new_stream() override { return streams_++; }
   std::future<WorkChunk> run(int64_t stream, int64_t chunk, const Provenance& provenance,
                              std::function<WorkChunk()> make) override;
@@ -57,7 +67,7 @@ class ChunkExchange final : public ChunkRunner {
   void count(const std::string& message);
 
   Mailbox& mail_;
-  std::vector<std::string> hosts_;
+  ChunkRoutes routes_;
   int first_, ranks_, index_;
   int64_t streams_ = 0;
   std::atomic<int> left_{0};

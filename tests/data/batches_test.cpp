@@ -305,7 +305,8 @@ TEST_F(BatchesTest, EveryRankGetsAChunkOnceAndAHostOnce) {
     std::map<int, int> got;                  // by rank
     std::map<std::string, int> from_others;  // by host
     const auto send = [&](int self) {
-      for (const int to : chunk_receivers(hosts, self, owner)) {
+      const ChunkRoutes routes(hosts, self);
+      for (const int to : routes.receivers(owner)) {
         ++got[to];
         from_others[hosts[static_cast<size_t>(to)]] +=
             hosts[static_cast<size_t>(to)] != hosts[static_cast<size_t>(self)];

@@ -327,6 +327,22 @@ TEST(Gathers, OfALayerAreOneCollective) {
   });
 }
 
+/// A forward and backward pass on a mesh of which there is one rank, and no device.
+StepLog simulated(const Training& training, const Partitioning& on) {
+  AbstractDevice device;
+  const Device::Use use_device(device);
+  Axes mesh;
+  for (const MeshAxis& axis : on.mesh) mesh.push_back({axis.name, axis.size});
+  const Sharding sharding(mesh, std::vector<int64_t>(mesh.size()), on.rules);
+  const Sharding::Use use(sharding);
+  const auto model = make_model(training);
+  model->parameters().allocate();
+  StepLog log;
+  const StepLog::Use logging(log);
+  run_gradients(training, *model);
+  return log;
+}
+
 struct Simulated : ::testing::TestWithParam<std::tuple<Training, std::vector<int>>> {};
 
 TEST_P(Simulated, AStepSendsWhatRanksSend) {
@@ -344,19 +360,7 @@ TEST_P(Simulated, AStepSendsWhatRanksSend) {
         for (const auto& [what, entry] : comm.traffic().table())
           sent[what] = {entry.calls, entry.bytes};
     });
-    StepLog log;
-    AbstractDevice device;
-    {
-      const Device::Use use_device(device);
-      Axes mesh;
-      for (const MeshAxis& axis : on.mesh) mesh.push_back({axis.name, axis.size});
-      const Sharding sharding(mesh, std::vector<int64_t>(mesh.size()), on.rules);
-      const Sharding::Use use(sharding);
-      const auto model = make_model(training);
-      model->parameters().allocate();
-      const StepLog::Use logging(log);
-      run_gradients(training, *model);
-    }
+    const StepLog log = simulated(training, on);
     EXPECT_FALSE(sent.empty());
     EXPECT_EQ(log.sent(), sent) << log.totals();
   }
@@ -372,19 +376,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 /// What a rank sends over `model` in a simulated forward and backward pass, bytes by collective.
 std::map<std::string, int64_t> sent_over_model(const Training& training, const Partitioning& on) {
-  AbstractDevice device;
-  const Device::Use use_device(device);
-  Axes mesh;
-  for (const MeshAxis& axis : on.mesh) mesh.push_back({axis.name, axis.size});
-  const Sharding sharding(mesh, std::vector<int64_t>(mesh.size()), on.rules);
-  const Sharding::Use use(sharding);
-  const auto model = make_model(training);
-  model->parameters().allocate();
-  StepLog log;
-  {
-    const StepLog::Use logging(log);
-    run_gradients(training, *model);
-  }
+  const StepLog log = simulated(training, on);
   std::map<std::string, int64_t> bytes;
   for (const auto& [what, sent] : log.sent())
     if (what.second == "model") bytes[what.first] = sent.bytes;
