@@ -133,7 +133,11 @@ void ChunkExchange::receive(Message message) {
     ++left_;
     return;
   }
-  pass_on(message.from - first_, message.bytes);
+  {
+    // A neighbour that has this rank's chunks_end receives nothing more from it.
+    const std::lock_guard lock(mutex_);
+    if (!cancelled_) pass_on(message.from - first_, message.bytes);
+  }
   arrived(std::move(message.bytes));
 }
 

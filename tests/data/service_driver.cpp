@@ -4,7 +4,8 @@
 //
 // MODEL ranks next to each other get the same rows. Modes: same (batches compared with Batches in
 // this process, bit for bit, also from a position in the middle), virtual (the same in virtual
-// shards; virtual_resumed, virtual_peers), hosts_same and hosts_peers (of two ranks a host), floats (the same, with a feature of floats of two dimensions), slow, dead, stopped (of the last data rank; of the last rank
+// shards; virtual_resumed, virtual_peers), hosts_same, hosts_peers and hosts_leave (of two ranks a
+// host), floats (the same, with a feature of floats of two dimensions), slow, dead, stopped (of the last data rank; of the last rank
 // without data ranks), bad (data), peers (same, without data ranks), pressure (how far data ranks
 // work ahead), ahead (how far ranks without data ranks do, of large examples), keep_up (what a step
 // waits).
@@ -205,6 +206,28 @@ void train_with_peers(Mailbox& mail, const mpi::Session& session, double timeout
   check(shared.position() == own.position(), "positions differ");
 }
 
+/// Two hosts of two ranks. Rank 2 has left when a chunk that it would pass on to rank 3 comes, which
+/// then has left, too: all get away.
+void leave_with_a_chunk_on_its_way(Mailbox& mail, const mpi::Session& session) {
+  constexpr double kLonger = 0.5, kTooLong = 10;
+  struct Nowhere final : Provenance {
+    std::string where(int64_t) const override { return ""; }
+  } const nowhere;
+  ChunkExchange exchange(mail, 0, hosts_of(session), session.rank(), 1);
+  if (session.rank() == 0) {
+    Example large;
+    large.set("large", NdArray<double>{{1, 50'000}, std::vector<double>(50'000)});
+    exchange.run(0, 0, nowhere, [&] { return WorkChunk{{large}, nullptr}; }).get();
+  }
+  exchange.leave();
+  if (session.rank() == 2) pass_time(kLonger);
+  const auto begin = Clock::now();
+  while (!exchange.all_left() || !mail.empty()) {
+    if (auto message = mail.poll()) exchange.receive(std::move(*message));
+    check(seconds_since(begin) < kTooLong, "a chunk has nobody who takes it");
+  }
+}
+
 int run(int argc, char** argv) {
   QT_CHECK(argc >= 4, "service_driver MODE DATA_RANKS MODEL [SECONDS]");
   mode = argv[1];
@@ -214,6 +237,10 @@ int run(int argc, char** argv) {
   const auto converter = make_converter();
   const auto provider = make_provider(session.rank() == session.size() - 1);
   Mailbox mail;
+  if (mode == "hosts_leave") {
+    leave_with_a_chunk_on_its_way(mail, session);
+    return 0;
+  }
   if (session.rank() >= ranks.first) {
     serve_batches(mail, ranks, session.rank() - ranks.first, *provider, make_config(), converter,
                   hosts_of(session), 2);

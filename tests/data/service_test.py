@@ -40,6 +40,11 @@ def test_a_host_gets_a_chunk_once_and_its_ranks_all(folder):
         assert result.code == 0, (ranks, mode, result)
 
 
+def test_ranks_leave_while_a_chunk_for_a_neighbour_is_on_its_way(folder):
+    result = mpirun(4, "hosts_leave", 0, 1)
+    assert result.code == 0, result
+
+
 def test_data_ranks_divide_virtual_shards(folder):
     result = mpirun(5, "virtual", 4, 1)
     assert result.code == 2 and "virtual_shards is 6, which 4 data ranks do not divide" in result.err, result
