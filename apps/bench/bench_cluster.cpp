@@ -37,7 +37,7 @@ bool parse(std::span<char* const> args, Options& options) {
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   app.add_option("--memory_gib", options.memory_gib,
                  "of a rank; default: the GPU's, or its share of the host's")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(0.001, 1e9));
   options.compute.add_to(app);
   options.ranks.add_to(app);
   return cli.parse(args);

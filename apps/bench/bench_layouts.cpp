@@ -37,7 +37,8 @@ bool parse(const std::vector<std::string>& args, Options& options) {
   CLI::App& app = cli.app();
   app.add_option("FILE", options.files, "gin files that define MODEL, instead of --model");
   add_model_flags(app, options.bench);
-  app.add_option("--steps", options.bench.steps, "timed steps")->check(CLI::PositiveNumber);
+  app.add_option("--steps", options.bench.steps, "timed steps")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   app.add_option(
       "--layouts", options.layouts,
       "DATAxMODEL:aNpN, of experts DATAxMODELxEXPERT:aNpN, with commas between; default: "

@@ -5,6 +5,7 @@
 #include "apps/config/show/show_config.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
+#include "apps/flags/launch_flags.h"
 #include "runtime/base/check.h"
 
 namespace quintet {
@@ -33,13 +34,14 @@ void add_flags(CommandLine& cli, std::vector<std::string>& files, ShowConfigOpti
     diff->excludes(other);
   }
   diff->excludes(explain);
+  describe_data_flags(app);
 }
 
 }  // namespace
 
 int run_config(std::span<char* const> args) {
   std::vector<std::string> left(args.begin(), args.end());
-  gin::CommandLine gin_line = gin::extract_command_line(left);
+  gin::CommandLine gin_line = extract_data_command_line(left);
   std::vector<std::string> files;
   ShowConfigOptions options;
   CommandLine cli("config", "Prints the configuration that gin files and flags result in.",
@@ -49,7 +51,11 @@ int run_config(std::span<char* const> args) {
                   "quintet config --explain quintet/quickstart.gin --gin.TRAIN_STEPS=500\n"
                   "quintet config --diff quintet/quickstart.gin quintet/switch_quickstart.gin");
   add_flags(cli, files, options);
-  if (!cli.parse(left)) return 0;
+  LaunchFlags launch;  // so that the command line of a run shows its configuration
+  launch.add_dry_run(cli.app());
+  launch.add_run_mode(cli.app(), {"train", "eval", "infer", "export", "precompile"});
+  launch.add_to(cli.app());
+  if (!cli.parse(left) || !launch.check()) return 0;
   for (const std::string& file : files) gin_line.files.push_back(gin_file_of(file));
   QT_CHECK(!gin_line.files.empty() || !gin_line.bindings.empty(),
            "quintet config: no configuration; name a gin file");

@@ -6,6 +6,7 @@
 #include "apps/config/ineffective.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
+#include "apps/flags/launch_flags.h"
 #include "data/batches/show.h"
 #include "runtime/base/check.h"
 #include "runtime/gin/command_line.h"
@@ -46,7 +47,9 @@ int run_data(std::span<char* const> arguments) {
       ->capture_default_str();
   describe_gin_flags(app, "more tasks (seqio.TaskRegistry.tasks)");
   describe_data_flags(app);
-  if (!cli.parse(rest)) return 0;
+  LaunchFlags launch;
+  launch.add_to(app);
+  if (!cli.parse(rest) || !launch.check()) return 0;
   options.pack = !padded;
 
   GinSession session(gin_line, {}, {.macros = {"TASK_FEATURE_LENGTHS"}});

@@ -1,9 +1,9 @@
-// `quintet plan`: a simulated training step of a model: on one mesh, which op runs where, what is resharded, how
-// many bytes each rank sends; on a cluster, what every layout costs (plan_cluster.h).
+// `quintet plan`: a simulated training step: on one mesh, op by op; on a cluster, what every layout costs.
 
 #include "apps/cli/verbs.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
+#include "apps/flags/launch_flags.h"
 #include "apps/flags/microbatch_flags.h"
 #include "apps/plan/gin_case.h"
 #include "apps/plan/model_case.h"
@@ -32,8 +32,8 @@ void plan(const PlanOptions& options, const gin::CommandLine& gin_line) {
   LayoutCase what = is_named ? layout_case(options.bench) : gin_case(options.bench, *session);
   what.options = options.microbatches.options();
   on_cluster.check(what.options);
-  std::unique_ptr<GinSession> remat;
-  if (on_cluster.search && !is_named) remat = add_remat(what, options.bench, gin_line);
+  const auto remat =
+      on_cluster.search && !is_named ? add_remat(what, options.bench, gin_line) : nullptr;
   if (has_cluster)
     return plan_cluster(on_cluster, is_named ? options.bench.model : gin_line.files.back(), what);
   const auto of = session->config().call_as<PartitionerConfig>("partitioning.PjitPartitioner");
@@ -50,20 +50,16 @@ int run_plan(std::span<char* const> args) {
                   "quintet plan t5x/examples/t5/t5_1_1/small.gin --gin.DROPOUT_RATE=0.0 "
                   "--mesh=data=4,model=2 --parameters=2 --explain");
   CLI::App& app = cli.app();
-  const auto positive = CLI::PositiveNumber;
   app.add_option("FILE", options.files, "gin files that define MODEL");
   describe_gin_flags(app, "a gin file that defines MODEL");
   app.add_option("--mesh", options.on_mesh.mesh, "axes and sizes of the mesh, outermost first");
-  app.add_option("--batch", options.bench.batch, "rows per batch")->check(positive);
-  app.add_option("--inputs", options.bench.inputs, "input tokens per row")->check(positive);
-  app.add_option("--targets", options.bench.targets, "target tokens per row")->check(positive);
+  add_model_flags(app, options.bench);
   app.add_option("--activations", options.on_mesh.activations,
                  "1 or 2: T5X's rules for activations; else those of partitioning.PjitPartitioner")
       ->check(CLI::Range(1, 2));
   app.add_option("--parameters", options.on_mesh.parameters,
                  "1 or 2: T5X's rules for parameters (2: ZeRO-3)")
       ->check(CLI::Range(1, 2));
-  app.add_option("--model", options.bench.model, "instead of gin files: t5_1_1_small, ...");
   app.add_option("--dtype", options.bench.dtype, "of --model: float32 or bfloat16")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   options.on_cluster.add_to(app);
@@ -71,7 +67,9 @@ int run_plan(std::span<char* const> args) {
                "print layouts and collectives of one step, op by op");
   options.microbatches.add_microbatches_to(app);
   options.microbatches.add_to(app);
-  if (!cli.parse(left)) return 0;
+  LaunchFlags launch;
+  launch.add_to(app);
+  if (!cli.parse(left) || !launch.check()) return 0;
   gin_line.files.insert(gin_line.files.end(), options.files.begin(), options.files.end());
   plan(options, gin_line);
   return 0;

@@ -26,10 +26,7 @@ void add_flags(CommandLine& cli, TrainingFlags& flags) {
   app.add_flag("--optimizer_offload", flags.optimizer_offload,
                "on a GPU: optimizer state and update on the host, for what does not fit; slow");
   flags.microbatches.add_to(app);
-  app.add_option("--run_mode",
-                 "eval and infer run those verbs, as in T5X's main.py; default: train")
-      ->type_name("TEXT")
-      ->check(CLI::IsMember({"train", "eval", "infer"}));
+  flags.launch.add_run_mode(app, {"train", "eval", "infer"});
   describe_data_flags(app);
   flags.launch.add_to(app);
 }
@@ -42,9 +39,9 @@ std::optional<int> run_other_mode(std::span<char* const> args) {
     const std::string argument = rest[i];
     if (argument.substr(0, argument.find('=')) != kFlag) continue;
     const bool apart = argument.size() == kFlag.size();
-    const std::string mode = !apart                ? argument.substr(kFlag.size() + 1)
-                             : i + 1 < rest.size() ? rest[i + 1]
-                                                   : "";
+    const std::string mode = CLI::detail::to_lower(!apart ? argument.substr(kFlag.size() + 1)
+                                                   : i + 1 < rest.size() ? rest[i + 1]
+                                                                         : "");
     QT_CHECK(mode != "precompile" && mode != "export", "--run_mode={}: {}", mode,
              mode == "export"
                  ? "there is no SavedModel here; 'quintet serve' reads a run's directory"

@@ -20,7 +20,7 @@ void check_effects(const gin::Config& config, bool lenient);
 /// Warns on the first rank of a dtype that the current device does not compute in.
 void warn_of_dtype(const ConfiguredModel& model);
 
-/// Of eval and infer: warns of a position in the data and of a bound partitioner that would shard the model.
+/// Of eval and infer: warns that they do not take up a position in the data.
 void warn_of_ignored(const RestoreCheckpointConfig& restore, const gin::Arguments& args);
 
 }  // namespace quintet

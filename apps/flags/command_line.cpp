@@ -81,6 +81,7 @@ bool CommandLine::parse(const std::vector<std::string>& args) {
     return arg == "-h" || arg == "--help" || arg == "--helpfull" || arg == "--helpshort";
   };
   if (std::none_of(args.begin(), args.end(), asks_help)) use_path_rules(args);
+  const std::vector<std::string> given = left;
   std::reverse(left.begin(), left.end());
   try {
     app_->parse(left);
@@ -89,12 +90,14 @@ bool CommandLine::parse(const std::vector<std::string>& args) {
     return false;
   } catch (const CLI::ParseError& error) {
     std::string hint;
-    for (const std::string& text : args) {
+    for (const std::string& text : given) {
       if (text.ends_with(".gin") && !text.starts_with("-"))
         hint += " (a gin file is named with --gin_file=" + text + ")";
       const std::string flag = text.substr(0, text.find('='));
-      if (flag.starts_with("--") && !is_known(flag))
-        hint += " (" + flag + " is unknown" + did_you_mean(flag, known) + ")";
+      const bool has_one_dash = flag.starts_with("-") && !flag.starts_with("--") && flag.size() > 2;
+      if ((has_one_dash || flag.starts_with("--")) && !is_known(flag))
+        hint += " (" + flag + " is unknown" +
+                did_you_mean(has_one_dash ? "-" + flag : flag, known) + ")";
     }
     fail(ExitCode::kUsage, "quintet {}: {}{}; 'quintet {} --help' lists the flags", verb_,
          error.what(), hint, verb_);

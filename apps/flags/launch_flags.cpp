@@ -58,7 +58,7 @@ void LaunchFlags::add_to(CLI::App& app) {
   for (const std::string name :
        {"--verbosity", "--stderrthreshold", "--log_dir", "--logger_levels"})
     app.add_option_function<std::string>(
-           name == "--verbosity" ? "-v," + name : name,
+           name == "--verbosity" ? "-v,--v," + name : name,
            [this, name](const std::string&) { log_options.push_back(name); },
            "without effect: all there is to log goes to stderr")
         ->group(kGroup);
@@ -78,7 +78,14 @@ void LaunchFlags::add_to(CLI::App& app) {
 }
 
 void LaunchFlags::add_dry_run(CLI::App& app) {
-  app.add_flag("--dry_run", dry_run, "print the configuration and exit");
+  app.add_flag("--dry_run,!--nodry_run", dry_run, "print the configuration and exit");
+}
+
+void LaunchFlags::add_run_mode(CLI::App& app, const std::vector<std::string>& modes) {
+  app.add_option("--run_mode", "which of them runs, as in T5X's main.py")
+      ->type_name("TEXT")
+      ->check(CLI::IsMember(modes, CLI::ignore_case))
+      ->group(kGroup);
 }
 
 bool LaunchFlags::check() const {

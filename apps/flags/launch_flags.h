@@ -1,6 +1,6 @@
 #pragma once
-// The flags by which T5X's and absl's command lines start a job and say where logs go, of train, eval,
-// infer and cache. Source: t5x/train.py, t5x/main.py, absl.app, absl.flags, absl.logging.
+// The flags by which T5X's and absl's command lines start a job and say where logs go, of every verb that
+// takes a gin file. Source: t5x/train.py, t5x/main.py, absl.app, absl.flags, absl.logging.
 //
 //   LaunchFlags launch;
 //   launch.add_to(cli.app());
@@ -26,6 +26,8 @@ struct LaunchFlags {
   void add_to(CLI::App& app);
   /// --dry_run of T5X's main.py, of verbs that then print their configuration and end.
   void add_dry_run(CLI::App& app);
+  /// --run_mode of T5X's main.py, which may be one of `modes`, in any case.
+  void add_run_mode(CLI::App& app, const std::vector<std::string>& modes);
   /// Says of those given that they have no effect, on the first rank. False: only the flags were to be
   /// checked. Throws a usage error if several processes are asked for and no launcher started this one.
   bool check() const;

@@ -18,7 +18,7 @@ void MicrobatchFlags::add_to(CLI::App& app) {
 
 void MicrobatchFlags::add_microbatches_to(CLI::App& app) {
   app.add_option("--microbatches", microbatches, "parts of a rank's batch, one after the other")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
 }
 
 void MicrobatchFlags::apply_to(TrainerOptions& options) const {

@@ -21,7 +21,7 @@ void DataServiceFlags::add_to(CLI::App& app) {
   app.add_option("--data_timeout", timeout,
                  "seconds that a step waits for a data rank before the run ends")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(0.001, 1e9));
 }
 
 DataService::DataService(const DataServiceFlags& flags, const mpi::Session& session)

@@ -69,8 +69,8 @@ int show_tensor(const std::string& path, const std::string& name, const std::str
   if (!reader->tensors().contains(name)) {
     std::vector<std::string> names;
     for (const auto& [known, tensor] : reader->tensors()) names.push_back(known);
-    fail(ExitCode::kUsage, "--tensor={}: {} has no such tensor{}", name, reader->folder().string(),
-         did_you_mean(name, names));
+    fail(ExitCode::kUsage, "--tensor={}: {} has no such tensor{}; 'quintet inspect {}' lists them",
+         name, reader->folder().string(), did_you_mean(name, names), reader->folder().string());
   }
   const StoredTensor& tensor = reader->tensors().at(name);
   HostArray array =

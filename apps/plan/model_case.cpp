@@ -34,7 +34,8 @@ const std::map<std::string, Size> kSizes = {
 
 void add_model_flags(CLI::App& app, ModelCase& options) {
   const auto positive = CLI::Range(int64_t{1}, int64_t{1} << 40);
-  app.add_option("--model", options.model, "t5_1_1_tiny, _small, _base, _large, _xl or _xxl");
+  app.add_option("--model", options.model,
+                 "t5_1_1_tiny, _small, _base, _large, _xl or _xxl; plan: instead of gin files");
   app.add_option("--batch", options.batch, "sequences per step")->check(positive);
   app.add_option("--inputs", options.inputs, "tokens per input")->check(positive);
   app.add_option("--targets", options.targets, "tokens per target")->check(positive);

@@ -98,17 +98,17 @@ void RankFlags::add_to(CLI::App& app) {
                  "seconds that a rank waits for the others before the job ends; 0: unlimited")
       ->capture_default_str()
       ->group("Under mpirun or srun")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, 1e9));
   app.add_option("--init_timeout,--initialization_timeout", init_timeout,
                  "seconds until all ranks must have started")
       ->capture_default_str()
       ->group("Under mpirun or srun")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 1 << 30));
   app.add_option("--check_replicas", check_replicas,
                  "steps between comparisons of replicated parameters over ranks; 0: never")
       ->capture_default_str()
       ->group("Under mpirun or srun")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   app.add_flag("--share_gpus", share_gpus,
                "ranks may have one GPU together, slowly: what they exchange goes through ordinary "
                "memory; else it is an error")

@@ -182,6 +182,8 @@ class JsonWriter {
   const NamedValues* macros_;
 };
 
+}  // namespace
+
 Value with_full_names(const Value& v) {
   if (const Reference* r = v.get_if<Reference>(); r != nullptr && r->target != nullptr)
     return Reference{r->scopes, r->target->name, r->call, r->target};
@@ -198,8 +200,6 @@ Value with_full_names(const Value& v) {
   if (v.get_if<List>() != nullptr) return List(std::move(out));
   return Tuple{std::move(out)};
 }
-
-}  // namespace
 
 void NamedValues::set(const std::string& name, Value value) {
   const auto [found, is_new] = index_.emplace(name, items_.size());

@@ -38,6 +38,8 @@ struct Resolved {
 /// `files` an error.
 Resolved resolve_files(const std::vector<std::string>& files,
                        const std::vector<std::string>& bindings, const Finder& finder);
+/// The value with every configurable that it refers to under its full name.
+Value with_full_names(const Value& value);
 /// What a Config holds, under full names.
 Resolved resolve(const Config& config);
 

@@ -60,6 +60,32 @@ TEST(PathMap, RulesThatAreNoneAreNamed) {
         << rule;
 }
 
+TEST(PathMap, AFolderMayBeBelowHome) {
+  const char* before = std::getenv("HOME");
+  const std::string home = before == nullptr ? "" : before;
+  setenv("HOME", "/home/me", 1);
+  const PathMap map = of_rules({"gs://a=~/data", "gs://b=~", "gs://c=~other/data"});
+  setenv("HOME", home.c_str(), 1);
+  EXPECT_EQ(map.find("gs://a/x"), "/home/me/data/x");
+  EXPECT_EQ(map.find("gs://b/x"), "/home/me/x");
+  EXPECT_EQ(map.find("gs://c/x"), "~other/data/x");
+}
+
+TEST(PathMap, AKnownVocabularyIsDescribedWhereItIsMissing) {
+  constexpr const char* kModel = "gs://t5-data/vocabs/umt5.256000/sentencepiece.model";
+  const auto error = [&] { return error_of([&] { local_path(kModel); }, ExitCode::kData); };
+  use_path_map({});
+  const std::string unmapped = error();
+  use_path_map(of_rules({"gs://t5-data=/nowhere"}));
+  const std::string missing = error();
+  use_path_map({});
+  EXPECT_NE(unmapped.find("--path_map=gs://t5-data=FOLDER"), std::string::npos) << unmapped;
+  EXPECT_EQ(missing.find("/nowhere/vocabs/umt5.256000/sentencepiece.model: is not there"), 0u)
+      << missing;
+  for (const std::string& message : {unmapped, missing})
+    EXPECT_NE(message.find("4,548,313 bytes, SHA-256 e3909a67"), std::string::npos) << message;
+}
+
 TEST(PathMap, FileAndEnvironmentAreReadInThisOrder) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "path_map_test";
   std::filesystem::create_directories(folder / "quintet");

@@ -40,6 +40,10 @@ def test_eval_and_infer_take_a_run_or_a_configuration(folder):
 def test_limits_of_numbers_can_be_read(folder):
     result = quintet("generate", "--model_dir=x", "--temperature=-1", expect=2)
     assert "--temperature" in result.err and len(result.err) < 200, result
+    for verb, flag in (("train", "--collective_timeout"), ("train", "--initialization_timeout"), ("eval", "--check_replicas"),
+                       ("train", "--data_timeout"), ("plan", "--batch"), ("bench", "--steps")):
+        result = quintet(*([verb, "layouts"] if verb == "bench" else [verb]), f"{flag}=abc", expect=2)
+        assert "abc not in range" in result.err and len(result.err) < 200, result
     for port in ("abc", "80000"):
         result = quintet("serve", "--model=x", f"--port={port}", expect=2)
         assert "--port" in result.err and "65535" in result.err, result
@@ -142,6 +146,22 @@ def test_flags_of_other_launchers_act_or_say_that_they_do_not(folder):
     (folder / "questions.jsonl").write_text('{"inputs": "4"}\n')
     quintet("train", "--run_mode", "infer", f"--model_dir={folder}/run", f"--input={folder}/questions.jsonl", f"--output_dir={folder}/out")
     assert list((folder / "out").glob("*.COMPLETED"))
+    assert "emb_dim = 16" in quintet("train", "--run_mode=EVAL", f"--model_dir={folder}/run", "--dry_run").out
+    assert "emb_dim = 16" in quintet("eval", "--run_mode=eval", f"--model_dir={folder}/run", "--dry_run").out
+    assert "not in {infer}" in quintet("infer", "--run_mode=eval", f"--model_dir={folder}/run", expect=2).err
+
+
+def test_every_verb_that_takes_a_gin_file_takes_the_flags_of_a_launch(folder):
+    flags = ["--alsologtostderr", "--verbosity=1", "--coordinator_address=h:1", "--undefok=new", "--new=1", "--jax_backend=cpu"]
+    byte_tiny = ["--gin_file=quintet/byte_tiny.gin", "--gin.DROPOUT_RATE=0.0", "--gin.TRAIN_STEPS=1", "--gin.WARMUP_STEPS=0"]
+    for verb in (["config"], ["plan", "--batch=8"], ["data", "list"]):
+        result = quintet(*verb, *byte_tiny, *flags)
+        for flag in ("--verbosity", "--coordinator_address", "--jax_backend=cpu"):
+            assert f"{flag}: without effect" in result.err, result
+        assert quintet(*verb, *byte_tiny, "--only_check_args").out == ""
+    # config takes what a run takes, and shows what its flags bind.
+    run = [*byte_tiny, "--run_mode=train", "--dry_run", "--tfds_data_dir=/data/tfds"]
+    assert "tfds_data_dir = '/data/tfds'" in quintet("config", *run).out
 
 
 def test_a_dry_run_of_any_mode_prints_its_configuration(folder):
@@ -166,6 +186,8 @@ def test_flags_of_absl_act_or_say_that_they_do_not(folder):
            "without effect; no Python is run" in result.err, result
     assert not (folder / "run").exists()  # --only_check_args
     assert "--helpxml" in quintet(*run, "--helpxml", expect=2).err
+    assert "did you mean '--logtostderr'" in quintet(*run, "-logtostderr", expect=2).err
+    assert "--verbosity: without effect" in quintet(*run, "--v=1", "--nodry_run", "--only_check_args").err
     shown = quintet("train", "--help").out
     for flag in ("--helpfull", "--helpshort"):
         assert quintet("train", flag).out == shown, flag

@@ -112,6 +112,8 @@ def test_inspect_says_what_it_is(folder):
     assert json.loads(quintet("inspect", "--format=json", "--stats", twin).out) == theirs
     for more in ((run, "--stats"), (run, "--tensor=x"), ("--stats", "--tensor=x")):
         quintet("inspect", twin, *more, expect=2)
+    done = quintet("inspect", twin, "--tensor=target/decoder/decoder_norm", expect=2)
+    assert f"'quintet inspect {twin / 'checkpoint_10'}' lists them" in done.err, done
     chunk = next((twin / "checkpoint_10").glob("target.*kernel/0.0"))
     data = bytearray(chunk.read_bytes())
     data[len(data) // 2] ^= 4

@@ -157,6 +157,12 @@ TEST(ConfigVerb, PrintsTheValuesThatDiffer) {
             std::string::npos)
       << text;
   EXPECT_NE(text.find("-ONE = 1\n"), std::string::npos);
+  const std::string other =
+      run({"--diff", a.path(), "t5x/examples/t5/byt5/small.gin", "--gin.DROPOUT_RATE=0.0"});
+  EXPECT_NE(other.find("-VOCABULARY = @seqio.vocabularies.SentencePieceVocabulary()\n"
+                       "+VOCABULARY = @seqio.vocabularies.ByteVocabulary()\n"),
+            std::string::npos)
+      << other;
   EXPECT_EQ(text.find("vocab_size"), std::string::npos) << text;
   EXPECT_EQ(text.find("DROPOUT_RATE"), std::string::npos) << text;
   const std::string folder = ::testing::TempDir() + "/config_verb_test_run";

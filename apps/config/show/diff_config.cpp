@@ -5,14 +5,15 @@
 #include "apps/config/show/show_config.h"
 #include "apps/huggingface/gin_text.h"
 #include "runtime/base/check.h"
+#include "runtime/gin/explain.h"
 #include "runtime/gin/resolved.h"
 
 namespace quintet {
 namespace {
 
-/// Values as JSON, macros expanded, under full names.
-nlohmann::ordered_json side(const gin::Registry& registry, const std::string& path,
-                            const gin::CommandLine& command_line) {
+/// Values under full names, macros expanded.
+gin::NamedValues side(const gin::Registry& registry, const std::string& path,
+                      const gin::CommandLine& command_line) {
   gin::Config config(registry, {.search_paths = command_line.search_paths,
                                 .roots = config_roots(),
                                 .skip_unknown = true,
@@ -20,15 +21,26 @@ nlohmann::ordered_json side(const gin::Registry& registry, const std::string& pa
   config.parse_file(path);
   config.parse_bindings(command_line.bindings);
   for (const std::string& unknown : config.unknown()) fmt::print(stderr, "unknown: {}\n", unknown);
-  return nlohmann::ordered_json::parse(gin::to_json(gin::resolve(config)));
+  gin::NamedValues values;
+  for (const gin::Explained& bound : gin::explain(config, {}))
+    values.set(bound.name, gin::with_full_names(bound.value));
+  return values;
 }
 
-void add_differences(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b,
-                     nlohmann::ordered_json& out) {
+struct Difference {
+  std::string name;
+  const gin::Value *a, *b;  // null: not bound
+};
+
+std::vector<Difference> differences_of(const gin::NamedValues& a, const gin::NamedValues& b) {
+  std::vector<Difference> all;
   for (const auto& [name, value] : a.items())
-    if (!b.contains(name) || b[name] != value) out[name]["a"] = value;
+    if (const gin::Value* other = b.find(name);
+        other == nullptr || gin::to_json(*other) != gin::to_json(value))
+      all.push_back({name, &value, other});
   for (const auto& [name, value] : b.items())
-    if (!a.contains(name) || a[name] != value) out[name]["b"] = value;
+    if (a.find(name) == nullptr) all.push_back({name, nullptr, &value});
+  return all;
 }
 
 }  // namespace
@@ -42,17 +54,18 @@ void diff_config(const gin::CommandLine& command_line, const ShowConfigOptions& 
   register_everything(registry);
   const auto a = side(registry, files[0], command_line);
   const auto b = side(registry, files[1], command_line);
-  auto differences = nlohmann::ordered_json::object();
-  for (const char* part : {"macros", "bindings"}) add_differences(a[part], b[part], differences);
-  if (options.format == "json") {
-    fmt::print("{}\n", differences.dump(1));
-    return;
-  }
-  fmt::print("--- {}\n+++ {}\n", files[0], files[1]);
-  for (const auto& [name, values] : differences.items()) {
-    if (values.contains("a")) fmt::print("-{} = {}\n", name, values["a"].dump());
-    if (values.contains("b")) fmt::print("+{} = {}\n", name, values["b"].dump());
-  }
+  auto json = nlohmann::ordered_json::object();
+  if (options.format == "text") fmt::print("--- {}\n+++ {}\n", files[0], files[1]);
+  for (const Difference& difference : differences_of(a, b))
+    for (const auto& [key, sign, value] :
+         {std::tuple("a", '-', difference.a), {"b", '+', difference.b}}) {
+      if (value == nullptr) continue;
+      if (options.format == "text")
+        fmt::print("{}{} = {}\n", sign, difference.name, value->repr());
+      else
+        json[difference.name][key] = nlohmann::ordered_json::parse(gin::to_json(*value));
+    }
+  if (options.format == "json") fmt::print("{}\n", json.dump(1));
 }
 
 }  // namespace quintet

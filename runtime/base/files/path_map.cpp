@@ -62,7 +62,11 @@ std::string_view known_file(std::string_view path) {
        "seqio.SentencePieceVocabulary.extra_ids = 100"},
       {"gs://t5-data/vocabs/mc4.250000.100extra/sentencepiece.model",
        "spiece.model of google/mt5-small at Hugging Face: 4,309,802 bytes, SHA-256 "
-       "ef78f86560d809067d12bac6c09f19a462cb3af3f54d2b8acbba26e1433125d6"}};
+       "ef78f86560d809067d12bac6c09f19a462cb3af3f54d2b8acbba26e1433125d6"},
+      {"gs://t5-data/vocabs/umt5.256000/sentencepiece.model",
+       "the vocabulary of spiece.model of google/umt5-xxl at Hugging Face (4,548,313 bytes, "
+       "SHA-256 "
+       "e3909a67b780650b35cf529ac782ad2b6b26e6d1f849d3fbb6a872905f452458)"}};
   for (const Known& file : kFiles)
     if (file.path == path) return file.facts;
   return {};
@@ -106,7 +110,10 @@ void PathMap::add(std::string_view rule, const std::string& where) {
   QT_CHECK(!folder.empty() && is_address(address),
            "{}: expected SCHEME://ADDRESS=FOLDER such as gs://t5-data=/data/t5, found '{}'", where,
            rule);
-  folders_[std::string(without_slash(address))] = folder;
+  const char* home = std::getenv("HOME");  // a shell leaves '~' as it is in these places
+  const bool is_below_home = home != nullptr && (folder == "~" || folder.starts_with("~/"));
+  folders_[std::string(without_slash(address))] =
+      is_below_home ? home + std::string(folder.substr(1)) : std::string(folder);
 }
 
 std::optional<std::string> PathMap::find(const std::string& path) const {
@@ -137,9 +144,14 @@ std::optional<std::string> find_local_path(const std::string& path) {
 }
 
 std::string local_path(const std::string& path, std::string_view advice) {
-  if (auto found = find_local_path(path)) return *std::move(found);
-  const size_t bucket = path.find('/', path.find(kScheme) + kScheme.size());
   const std::string_view facts = known_file(path);
+  if (auto found = find_local_path(path)) {
+    std::error_code ignored;
+    QT_CHECK_AS(ExitCode::kData, facts.empty() || std::filesystem::exists(*found, ignored),
+                "{}: is not there, where {} is read; copy it there: it is {}", *found, path, facts);
+    return *std::move(found);
+  }
+  const size_t bucket = path.find('/', path.find(kScheme) + kScheme.size());
   fail(ExitCode::kData,
        "{}: is not on this machine, and nothing says which folder stands for it; copy it and add "
        "--path_map={}=FOLDER, or that rule to QUINTET_PATH_MAP or ~/.config/quintet/paths{}{}{}",
