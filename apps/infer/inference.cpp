@@ -1,5 +1,7 @@
 #include "apps/infer/inference.h"
 
+#include <set>
+
 #include "apps/infer/inference_files.h"
 #include "apps/input/run_vocabularies.h"
 #include "apps/input/same_data.h"
@@ -276,6 +278,7 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
   if (ranks.leads() && config.shard.index == 0)
     describe_results(config.output_dir, folders, config.config_text,
                      config.model->model->parameters(), config.partitioner.logical_axis_rules);
+  std::set<std::filesystem::path> written;
   for (const std::filesystem::path& folder : folders) {
     const auto stored = open_checkpoint(folder);
     stored->verify_before_reading();
@@ -285,6 +288,10 @@ int run_inference(const InferenceConfig& config, const Ranks& ranks,
     const std::filesystem::path output_dir =
         folders.size() > 1 ? config.output_dir / fmt::format("checkpoint_{}", checkpoint->step())
                            : config.output_dir;
+    QT_CHECK(written.insert(output_dir).second,
+             "{}: is another checkpoint of step {}, and its answers would be where those of the "
+             "first are; give each checkpoint an output_dir of its own",
+             folder.string(), checkpoint->step());
     const Answerer answerer(config, checkpoint, division.group(), ranks.leads());
     for (const data::Task* task : provider->tasks()) {
       const std::string origin = std::filesystem::canonical(folder).string();

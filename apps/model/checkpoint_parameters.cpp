@@ -103,6 +103,11 @@ std::vector<std::string> load_parameters(const CheckpointReader& checkpoint, Par
 std::vector<std::filesystem::path> checkpoint_folders(const RestoreCheckpointConfig& config) {
   std::vector<std::filesystem::path> folders;
   for (const std::string& path : config.path) {
+    const bool is_last = &path == &config.path.back();
+    if (config.mode != "specific" && awaits_checkpoints(path) && !(is_last && folders.empty())) {
+      fmt::print(stderr, "{}: has no checkpoint and is passed over\n", path);
+      continue;
+    }
     const std::filesystem::path found = find_checkpoint(path);
     if (config.mode == "all" && found != path) {
       for (const int64_t step : list_checkpoints(path))

@@ -68,9 +68,10 @@ void restore_dataset(TrainRun& run, const CheckpointReader& from) {
 void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
   QT_CHECK(config.mode != "all", "utils.RestoreCheckpointConfig.mode = 'all' is for evaluation");
   check_fallback(config);
-  QT_CHECK(config.path.size() == 1,
-           "utils.RestoreCheckpointConfig.path: expected one path, found {}", config.path.size());
-  const std::filesystem::path folder = checkpoint_folders(config).back();
+  const auto folders = checkpoint_folders(config, run.ranks);
+  QT_CHECK(folders.size() == 1, "utils.RestoreCheckpointConfig.path: expected one path, found {}",
+           folders.size());
+  const std::filesystem::path& folder = folders.front();
   const auto stored = open_checkpoint(folder);
   stored->verify_before_reading(run.ranks.rank(), run.ranks.size());
   check_warm_start(run, *stored);
@@ -81,7 +82,10 @@ void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
       load_arrays(*from, *run.trainer,
                   {.missing = config.fallback_to_scratch,
                    .extra = !config.strict || !config.transformations.empty(),
-                   .no_optimizer = parameters_alone});
+                   .no_optimizer = parameters_alone,
+                   .advice = "assignment_map of utils.RestoreCheckpointConfig says where a name is "
+                             "read from; with fallback_to_scratch = True None keeps its initial "
+                             "value, and strict = False leaves out what the model has not"});
   const std::string bad = describe(count_not_finite(to_slices(*run.trainer, "float32").slices));
   QT_CHECK_AS(ExitCode::kData, run.ranks.highest(bad.empty() ? 0 : 1) == 0,
               "{}: {}; training cannot begin with them: name an earlier checkpoint",

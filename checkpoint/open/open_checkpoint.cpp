@@ -21,6 +21,11 @@ std::filesystem::path find_checkpoint(const std::filesystem::path& path) {
        path.string(), what_lies_at(path), fmt::join(names, ", "));
 }
 
+bool awaits_checkpoints(const std::filesystem::path& path) {
+  return format_at(path) == nullptr && list_checkpoints(path).empty() &&
+         is_folder_of_nothing_known(path);
+}
+
 std::shared_ptr<const CheckpointReader> open_checkpoint(const std::filesystem::path& path) {
   const std::filesystem::path found = find_checkpoint(path);
   const CheckpointFormat* format = format_at(found);

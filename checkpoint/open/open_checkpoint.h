@@ -15,6 +15,9 @@ namespace quintet {
 /// saying what lies there if it is no checkpoint.
 std::filesystem::path find_checkpoint(const std::filesystem::path& path);
 
+/// Whether a folder may wait for its first checkpoint: it is empty, or a run's, and holds no model of any kind.
+bool awaits_checkpoints(const std::filesystem::path& path);
+
 /// Reads what find_checkpoint finds. Throws ExitCode::kData if its format cannot be read, or it is damaged.
 std::shared_ptr<const CheckpointReader> open_checkpoint(const std::filesystem::path& path);
 

@@ -107,6 +107,9 @@ constexpr Other kOthers[] = {
      [](const fs::path& path) {
        return has_entry(path, [](const fs::path& entry) { return entry.extension() == ".gguf"; });
      }},
+};
+
+constexpr Other kNothings[] = {
     {"the directory of a run that has saved no checkpoint yet",
      [](const fs::path& path) { return is_file(path / "config.gin"); }},
     {"an empty folder",
@@ -165,9 +168,16 @@ bool is_safetensors(const fs::path& path) {
          (path.extension() == ".safetensors" || (bytes.size() == 9 && bytes[8] == '{'));
 }
 
+bool is_folder_of_nothing_known(const fs::path& path) {
+  return is_folder(path) &&
+         std::ranges::none_of(kOthers, [&](const Other& other) { return other.is_at(path); });
+}
+
 std::string what_lies_at(const fs::path& path) {
   for (const Other& other : kOthers)
     if (other.is_at(path)) return other.what;
+  for (const Other& nothing : kNothings)
+    if (nothing.is_at(path)) return nothing.what;
   return "nothing: there is no such file or folder";
 }
 

@@ -24,6 +24,9 @@ bool is_tensorflow(const std::filesystem::path& path);
 /// One file, by its name or its header.
 bool is_safetensors(const std::filesystem::path& path);
 
+/// A folder that is none of these and holds no other program's weights: an empty one, or that of a run.
+bool is_folder_of_nothing_known(const std::filesystem::path& path);
+
 /// What there is if it is none of these: "a GGUF file", "a folder without anything we know".
 std::string what_lies_at(const std::filesystem::path& path);
 

@@ -1,6 +1,9 @@
 // Reading a checkpoint into a trainer or a model, as RestoreCheckpointConfig says.
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
+
+#include <fstream>
 
 #include "apps/model/checkpoint_parameters.h"
 #include "apps/model/restored_checkpoint.h"
@@ -252,13 +255,16 @@ TEST_F(Arrays, AFolderIsReadAtItsNewestStepAndACheckpointAsItself) {
     const FolderLock lock(scratch_.path());
     CheckpointManager(lock, {.keep = 0}).save(12, to_slices(*trainer_, "float32").slices, "{}");
   }
-  const auto folders = [&](const std::string& mode, const std::filesystem::path& path) {
+  const auto folders_of = [&](const std::string& mode, const std::vector<std::string>& paths) {
     RestoreCheckpointConfig config;
     config.mode = mode;
-    config.path = {path.string()};
+    config.path = paths;
     std::vector<std::string> names;
     for (const auto& folder : checkpoint_folders(config)) names.push_back(folder.filename());
     return names;
+  };
+  const auto folders = [&](const std::string& mode, const std::filesystem::path& path) {
+    return folders_of(mode, {path.string()});
   };
   using Names = std::vector<std::string>;
   for (const char* mode : {"latest", "specific"}) {
@@ -267,6 +273,19 @@ TEST_F(Arrays, AFolderIsReadAtItsNewestStepAndACheckpointAsItself) {
   }
   EXPECT_EQ(folders("all", scratch_.path()), (Names{"checkpoint_3", "checkpoint_12"}));
   EXPECT_THROW(folders("latest", scratch_.path() / "nowhere"), Error);
+  // Of a list, folders that wait for a checkpoint are passed over.
+  const quintet::testing::Scratch empty, young;
+  std::ofstream(young.path() / "config.gin") << "MODEL_DIR = 'here'\n";
+  const std::string run = scratch_.path().string(), none = empty.path().string(),
+                    soon = young.path().string();
+  EXPECT_EQ(folders_of("latest", {none, soon, run, "/nowhere"}), Names{"checkpoint_12"});
+  EXPECT_EQ(folders_of("all", {none, run, soon}), (Names{"checkpoint_3", "checkpoint_12"}));
+  const quintet::testing::Scratch other;
+  std::ofstream(other.path() / "weights.gguf") << "GGUF";
+  for (const std::vector<std::string>& paths :
+       {std::vector{none}, {none, soon}, {run + "/nowhere", run}, {other.path().string(), run}})
+    EXPECT_THROW(folders_of("latest", paths), Error) << fmt::format("{}", fmt::join(paths, " "));
+  EXPECT_THROW(folders_of("specific", {none, run + "/checkpoint_3"}), Error);
 }
 
 }  // namespace

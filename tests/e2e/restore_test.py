@@ -75,6 +75,7 @@ def test_strict_names_everything_that_differs(folder):
     deep = result.err.count("not in the checkpoint")
     assert deep > 20 and result.err.count("/mlp/") and "shape [16, 16] in the checkpoint, [16, 8] in the model" in result.err, result
     assert "more" not in result.err.split("does not fit this model")[1], result
+    assert "with fallback_to_scratch = True None keeps its initial value" in result.err, result
     quintet(*tiny(folder / "deep_run", 2, DEEPER))
     result = quintet(*tiny(folder / "flat", 4, *restoring(folder / "deep_run")), expect=3)
     assert result.err.count("in the checkpoint, not in the model") == deep, result
@@ -170,9 +171,19 @@ def test_a_path_is_a_checkpoint_a_folder_of_them_or_none(folder):
     (folder / "empty").mkdir()
     for path in ("empty", "run/checkpoint_3"):
         assert f"{folder}/{path}: this is" in quintet(*tiny(folder / "e", 5, *restoring(folder / path)), expect=3).err
-    for mode, steps in (("all", [0, 2, 4]), ("latest", [4])):
-        ask, out = asking(folder, "evaluate", folder / "run", f"--gin.utils.RestoreCheckpointConfig.mode='{mode}'")
-        assert [json.loads(line)["step"] for line in quintet(*ask).out.splitlines()] == steps, mode
+    for paths in ([folder / "run"], [folder / "empty", folder / "run"]):
+        flags = [f"--gin.utils.RestoreCheckpointConfig.path={[*map(str, paths)]}"]
+        for mode, steps in (("all", [0, 2, 4]), ("latest", [4])):
+            ask, out = asking(folder, "evaluate", folder / "run", *flags, f"--gin.utils.RestoreCheckpointConfig.mode='{mode}'")
+            assert [json.loads(line)["step"] for line in quintet(*ask).out.splitlines()] == steps, mode
+        assert "starting from" in quintet(*tiny(folder / f"list-{len(paths)}", 5, RESTORE, *flags)).err
+    both = f"--gin.utils.RestoreCheckpointConfig.path={[str(folder / 'run/checkpoint_2'), str(folder / 'run/checkpoint_4')]}"
+    two = quintet(*tiny(folder / "e", 5, RESTORE, both, "--gin.utils.RestoreCheckpointConfig.mode='specific'"), expect=2)
+    assert "expected one path, found 2" in two.err, two
+    twice = [str(folder / "run/checkpoint_2"), str(folder / "a/checkpoint_4"), str(folder / "run/checkpoint_4")]
+    ask, out = asking(folder, "infer", folder / "run", f"--gin.utils.RestoreCheckpointConfig.path={twice}",
+                      "--gin.utils.RestoreCheckpointConfig.mode='specific'")
+    assert f"{folder}/run/checkpoint_4: is another checkpoint of step 4" in quintet(*ask, expect=2).err
     for verb in ("evaluate", "infer"):
         ask, out = asking(folder, verb, folder / "run", "--gin.utils.RestoreCheckpointConfig.path=[]")
         assert "expected a checkpoint or a folder of them, found none" in quintet(*ask, expect=2).err

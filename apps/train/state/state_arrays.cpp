@@ -88,6 +88,7 @@ Differences load_arrays(const CheckpointReader& checkpoint, Trainer& trainer,
   if (!allowed.extra)
     for (const std::string& name : found.extra)
       problems.push_back(fmt::format("{}: in the checkpoint, not in the model", name));
+  if (!problems.empty() && !allowed.advice.empty()) problems.push_back(allowed.advice);
   fail_if_any(problems, checkpoint.folder().string(), allowed.shown);
   return found;
 }

@@ -32,6 +32,7 @@ struct AllowedDifferences {
   bool extra = false;         // not strict: it is not read
   bool no_optimizer = false;  // parameters alone: the optimizer begins anew
   size_t shown = SIZE_MAX;    // of those that are not allowed, in the error
+  std::string advice = {};    // the error's last line
 };
 struct Differences {
   std::vector<std::string> missing, extra;
