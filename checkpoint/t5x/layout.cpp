@@ -67,9 +67,11 @@ class Layout {
  public:
   Layout(const std::map<std::string, StoredTensor>& stored, const std::string& where)
       : stored_(stored), where_(where) {
-    for (const auto& [name, tensor] : stored_)
+    for (const auto& [name, tensor] : stored_) {
       if (name.starts_with(kParameterPrefix))
         add_parameter(name.substr(kParameterPrefix.size()), tensor.shape);
+      has_momentum_ |= name.ends_with("/m") && tensor.shape != Shape{1};
+    }
     for (auto& [path, parameter] : parameters_)
       if (parameter.step == 0) parameter.step = std::ssize(subblocks_[parameter.stack]);
   }
@@ -170,11 +172,13 @@ class Layout {
     if (!sources_.emplace(name, std::move(source)).second) refuse(name, "is there twice");
   }
 
-  /// T5X's Adafactor keeps a number of 0 for what it does not need of a parameter.
-  static bool is_unused(const Parameter& parameter, const std::string& slot, const Shape& shape) {
-    constexpr std::string_view kSlots[] = {"/m", "/v", "/v_row", "/v_col"};
-    return shape == Shape{1} && parameter.shape != shape &&
-           std::find(std::begin(kSlots), std::end(kSlots), slot) != std::end(kSlots);
+  /// T5X's Adafactor keeps a number of 0 for what it does not need of a parameter; of one of shape [1] the
+  /// slots that it needs are as small.
+  bool is_unused(const Parameter& parameter, const std::string& slot, const Shape& shape) const {
+    if (shape != Shape{1}) return false;
+    if (is_factored(slot)) return true;
+    const bool is_needed = parameter.shape == shape && (slot == "/v" || has_momentum_);
+    return (slot == "/m" || slot == "/v") && !is_needed;
   }
   static std::string other_slot(const std::string& slot) {
     return slot == "/v_row" ? "/v_col" : "/v_row";
@@ -273,6 +277,7 @@ class Layout {
 
   const std::map<std::string, StoredTensor>& stored_;
   const std::string& where_;
+  bool has_momentum_ = false;  // Adafactor's, of any parameter
   std::map<std::string, Parameter> parameters_;
   std::map<std::string, std::set<std::string>> subblocks_;
   std::map<std::string, Source> sources_;

@@ -52,7 +52,7 @@ std::set<std::string> unused_slots(const StoredTensors& tensors) {
   constexpr std::string_view kStates = "state/param_states/";
   std::set<std::string> unused;
   for (const auto& [name, tensor] : tensors) {
-    if (!name.starts_with(kParameterPrefix) || tensor.shape == kUnused.shape) continue;
+    if (!name.starts_with(kParameterPrefix)) continue;
     const auto slot_of = [&, &full = name](std::string_view slot) {
       return fmt::format("{}{}/{}", kStates, full.substr(kParameterPrefix.size()), slot);
     };

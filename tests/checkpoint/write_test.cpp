@@ -335,6 +335,33 @@ TEST(CheckpointWriters, WriteWhatT5xWrites) {
   }
 }
 
+/// T5X's init_param_state makes four slots of every parameter, of one of shape [1] too.
+TEST(CheckpointWriters, SlotsOfAParameterOfOneNumberAreT5xsAndReadBack) {
+  for (const bool momentum : {false, true}) {
+    SCOPED_TRACE(momentum);
+    HostArrays state;
+    const auto add = [&](const std::string& name, const std::vector<int64_t>& shape) {
+      HostArray& array = state[name] = HostArray(DType::f32, shape);
+      std::ranges::fill(array.as<float>(), static_cast<float>(state.size()));
+    };
+    for (const auto& [name, shape] :
+         std::map<std::string, std::vector<int64_t>>{{"matrix", {2, 3}}, {"one", {1}}}) {
+      add("target/" + name, shape);
+      for (const char* slot : {"v", "m"})
+        if (*slot == 'v' || momentum) add("state/param_states/" + name + "/" + slot, shape);
+    }
+    HostArrays all = state;
+    for (const char* name : {"matrix", "one"})
+      for (const char* slot : {"m", "v", "v_col", "v_row"})
+        all.try_emplace(fmt::format("state/param_states/{}/{}", name, slot), DType::f32,
+                        std::vector<int64_t>{1});
+    EXPECT_TRUE(files_of_t5x(state) == files_of_t5x(all));
+    const Scratch scratch;
+    const auto to = copy(save(scratch.path() / "from", state), "t5x", scratch.path() / "to", 1);
+    EXPECT_TRUE(same_state(contents_of(*open_checkpoint(to)), state));
+  }
+}
+
 TEST(NewFolder, AppearsWholeOrNotAtAll) {
   const Scratch scratch;
   const fs::path target = scratch.path() / "sub" / "model";
