@@ -132,6 +132,7 @@ class TerminateOnNan final : public Action {
                 reason);
     return reason;
   }
+  bool saves_after_skips() const override { return !fails_; }
 
  private:
   Watched metric_;
@@ -150,6 +151,13 @@ std::string run_actions(const Actions& actions, const std::string& mode, int64_t
     if (reason.empty()) reason = given;
   }
   return reason;
+}
+
+bool save_after_skips(const Actions& actions) {
+  return std::ranges::any_of(actions, [](const auto& of_mode) {
+    return std::ranges::any_of(of_mode.second,
+                               [](const auto& action) { return action->saves_after_skips(); });
+  });
 }
 
 std::map<std::string, ActionState> action_states(const Actions& actions) {

@@ -23,6 +23,9 @@ class Action {
   /// A reason to stop, or nothing. Throws kNonFinite when the run must not go on.
   virtual std::string run(int64_t step, const TaskMetrics& metrics) = 0;
 
+  /// Whether a run that is stopped is saved after a skipped update, too, as in T5X.
+  virtual bool saves_after_skips() const { return false; }
+
   /// What a checkpoint keeps of it; empty: nothing.
   virtual ActionState state() const { return {}; }
   /// Takes over what another run's action of the same name() saved; a reason to stop at once, or nothing.
@@ -40,6 +43,9 @@ void check_modes(const Actions& actions, const std::string& where);
 /// Runs those of `mode`; the first reason to stop, or empty.
 std::string run_actions(const Actions& actions, const std::string& mode, int64_t step,
                         const TaskMetrics& metrics);
+
+/// Whether one of them wants the end of a stopped run saved, whatever update was last.
+bool save_after_skips(const Actions& actions);
 
 /// The states of all that have one, under "<mode>: <name>".
 std::map<std::string, ActionState> action_states(const Actions& actions);

@@ -101,8 +101,9 @@ void NonFiniteGuard::stop_unsaved(const std::string& why) {
 void NonFiniteGuard::stop_on_action(const Error& error,
                                     const std::map<std::string, double>& values) {
   const auto loss = values.find("loss");
-  blame_last_batch("a metric of the summary after this step",
-                   loss != values.end() ? loss->second : last_batch_->first.loss);
+  if (run_.state.skipped_in_a_row == 0)
+    blame_last_batch("a metric of the summary after this step",
+                     loss != values.end() ? loss->second : last_batch_->first.loss);
   stop(error.what());
 }
 

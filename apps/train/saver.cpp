@@ -44,7 +44,8 @@ void Saver::save(bool wait) {
 
 void Saver::save_end() {
   if (run_.saved_step == run_.step()) return;
-  if (const std::string reason = non_finite_.why_not_saved(); !reason.empty())
+  const bool takes_any = !run_.stop_early.empty() && save_after_skips(run_.config.actions);
+  if (const std::string reason = takes_any ? "" : non_finite_.why_not_saved(); !reason.empty())
     non_finite_.stop_unsaved(reason);
   save(false);
 }

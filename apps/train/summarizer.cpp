@@ -1,5 +1,8 @@
 #include "apps/train/summarizer.h"
 
+#include <cmath>
+#include <limits>
+
 #include "apps/evaluate/step_timing.h"
 
 namespace quintet {
@@ -21,6 +24,12 @@ void Summarizer::begin_window() {
 void Summarizer::add(const Metrics& step) {
   merge_step(run_.state.window, step);
   last_step_ = step;
+}
+
+void Summarizer::add_skipped(const Metrics& step) {
+  not_finite_["loss"] = std::numeric_limits<double>::quiet_NaN();
+  for (const auto& [name, metric] : step)
+    if (!std::isfinite(metric.value())) not_finite_[name] = metric.value();
 }
 
 /// The actions of TRAIN; one that ends the run on non-finite values ends it with a report.
@@ -52,6 +61,8 @@ void Summarizer::summarize() {
   values["timing/train_iter_warmup"] = first_batch_seconds_;
   values["timing/compilation_seconds"] = 0;  // nothing is compiled
   run_.summaries->write("train", run_.step(), values);
+  for (const auto& [name, value] : not_finite_) values[name] = value;
+  not_finite_.clear();
   const std::string reason = run_train_actions(values);
   if (run_.stop_early.empty()) run_.stop_early = reason;
   run_.state.window.clear();

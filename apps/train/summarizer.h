@@ -24,6 +24,9 @@ class Summarizer {
   void begin_window();
   /// Of a step whose update was not skipped.
   void add(const Metrics& step);
+  /// Of one whose update was skipped, which T5X makes and has no finite loss after: TRAIN's actions see that, and
+  /// what else of the step is not finite; none of it is averaged.
+  void add_skipped(const Metrics& step);
   /// Time that is no training time: of an evaluation.
   void leave_out(double seconds) { window_started_ += seconds; }
   /// Writes what was added since the last call, and runs TRAIN's actions. Nothing if no step was made.
@@ -39,6 +42,7 @@ class Summarizer {
   double started_, ready_seconds_ = 0, first_batch_seconds_ = 0, window_started_ = 0;
   int64_t window_first_step_ = 0;
   Metrics last_step_;
+  std::map<std::string, double> not_finite_;  // of skipped steps since the last summary
 };
 
 }  // namespace quintet

@@ -107,7 +107,10 @@ std::optional<std::string> TrainLoop::train_step() {
   run_.state.step = run_.step();
   run_.state.skipped_updates = run_.trainer->skipped_updates();
   non_finite_.after_update(result, step, std::move(batch->features));
-  if (!result.skipped) summarizer_->add(result.metrics);
+  if (result.skipped)
+    summarizer_->add_skipped(result.metrics);
+  else
+    summarizer_->add(result.metrics);
   if (run_.progress->due())
     run_.progress->update(run_.step(), summarizer_->detail());
   else

@@ -61,6 +61,28 @@ def test_a_diverging_run_keeps_its_last_good_checkpoint(folder):
     assert "every number" in quintet("inspect", run / "checkpoint_30").out
 
 
+def test_terminate_on_nan_sees_skipped_updates_and_may_save(folder):
+    """T5X's saves and ends with exit 0; ours ends with exit 7 unless it is told otherwise."""
+    actions = folder / "actions.gin"
+    actions.write_text("from __gin__ import dynamic_registration\nimport __main__ as script\nfrom t5x import trainer\n"
+                       "script.train.actions = {'TRAIN': [@trainer.TerminateOnNanAction()]}\n"
+                       "trainer.TerminateOnNanAction.task = 'train'\n")
+    watched = [f"--gin_file={actions}", RATE + "1e30", "--gin.train_script.train.stats_period=2"]
+    failed = quintet(*tiny(folder / "fails", 60, *watched), expect=7)
+    assert "step 2: train/loss is nan" in failed.err and steps_of(folder / "fails") == [0], failed
+    saved = quintet(*tiny(folder / "saves", 60, *watched, "--gin.trainer.TerminateOnNanAction.fail=False"))
+    assert "train/loss is nan; stopping early" in saved.err and steps_of(folder / "saves") == [0, 2], saved
+    assert "every number" in quintet("inspect", folder / "saves/checkpoint_2").out
+    infinite = [*watched, "--gin.models.EncoderDecoderModel.z_loss=1e39", "--gin.trainer.TerminateOnNanAction.metric='z_loss'"]
+    assert "train/z_loss is inf" in quintet(*tiny(folder / "infinite", 60, *infinite), expect=7).err
+    # The state itself is not finite: never saved.
+    ruined = [f"--gin_file={actions}", RATE + "0.001", "--gin.models.EncoderDecoderModel.z_loss=1e38",
+              "--gin.train_script.train.stats_period=1", "--gin.trainer.TerminateOnNanAction.fail=False"]
+    ended = quintet(*tiny(folder / "ruined", 60, *ruined), expect=7)
+    assert "stopping early" in ended.err and "hold values that are not finite" in ended.err, ended
+    assert steps_of(folder / "ruined") == [0]
+
+
 def test_a_run_stopped_while_updates_are_skipped_saves_nothing(folder):
     run = folder / "run"
     quintet(*tiny(run, 20, KEEP_ONE, RATE + "0.001"))
