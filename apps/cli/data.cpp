@@ -60,6 +60,8 @@ int run_data(std::span<char* const> arguments) {
   }
   QT_CHECK(!name.empty(), "quintet data show: which task? 'quintet data list' lists them");
   options.lengths = lengths.empty() ? configured_lengths(session.config()) : parse_lengths(lengths);
+  if (const gin::Value* dirs = session.config().query("t5x.utils.DatasetConfig.cache_dirs"))
+    options.cache_dirs = gin::as<std::vector<std::string>>(*dirs, {"DatasetConfig.cache_dirs"});
   data::show(*session.task(name), options, stdout);
   return 0;
 }

@@ -138,7 +138,8 @@ void show(const Provider& provider, const ShowOptions& options, std::FILE* out) 
       .sequence_length = lengths,
       .shuffle = options.shuffle,
       .seed = options.seed,
-      .epochs = provider.has_end(options.split) ? std::optional<int64_t>(1) : std::nullopt};
+      .epochs = provider.has_end(options.split) ? std::optional<int64_t>(1) : std::nullopt,
+      .cache_dirs = options.cache_dirs};
   fmt::print(out, "{}: splits {}\n", provider.name(), fmt::join(provider.splits(), ", "));
   for (const auto& [name, feature] : features)
     fmt::print(out, "  {}: {}{}\n", name, feature.vocabulary->description(),

@@ -17,6 +17,7 @@ struct ShowOptions {
   bool shuffle = false;
   int64_t seed = 0;
   int64_t most_ids = 64;  // of a feature that are printed
+  std::vector<std::string> cache_dirs = {};  // whose statistics give rates of mixtures
 };
 /// Throws as the task's stream does.
 void show(const Provider& provider, const ShowOptions& options, std::FILE* out);

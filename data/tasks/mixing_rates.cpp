@@ -31,13 +31,19 @@ double characters_rate(const Provider& part, const StreamOptions& stream,
   const auto folder = find_cache(part.name(), stream.cache_dirs);
   QT_CHECK(folder.has_value(),
            "mixing_rate_num_characters of '{}': needs the statistics of its cache, and it is not "
-           "cached in {}; make the cache with 'quintet cache --tasks={}'",
+           "cached in {}; make the cache with 'quintet cache --tasks={} --enable_char_counts'",
            part.name(),
            stream.cache_dirs.empty() ? "any directory (--seqio_additional_cache_dirs gives them)"
                                      : fmt::format("{}", fmt::join(stream.cache_dirs, ", ")),
            part.name());
   const auto file = cache_stats_file(*folder, "train");
-  const double count = Json::read(file)[options.char_count_name].as_double();
+  const Json stats = Json::read(file);
+  QT_CHECK_AS(ExitCode::kData, stats.has(options.char_count_name),
+              "{}: has no '{}'; make the cache with --enable_char_counts, and bind "
+              "seqio.mixing_rate_num_characters.char_count_name to a feature's, such as "
+              "'targets_chars'",
+              file.string(), options.char_count_name);
+  const double count = stats[options.char_count_name].as_double();
   return options.temperature == 1 ? count : std::pow(count, 1 / options.temperature);
 }
 

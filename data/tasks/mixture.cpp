@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -134,7 +135,8 @@ std::vector<double> Mixture::rates(const StreamOptions& options) const {
   for (const auto& [part, rate] : parts_) {
     const double* number = std::get_if<double>(&rate);
     const double value = number ? *number : std::get<1>(rate)(part, options);
-    QT_CHECK(value >= 0, "mixture '{}': the rate of '{}' is {}, expected 0 or more", name_,
+    QT_CHECK(value >= 0 && std::isfinite(value),
+             "mixture '{}': the rate of '{}' is {}, expected a finite number of 0 or more", name_,
              part->name(), value);
     const auto tasks_of_part = part->tasks();
     const auto* mixture = dynamic_cast<const Mixture*>(part.get());

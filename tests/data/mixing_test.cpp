@@ -133,7 +133,7 @@ TEST(MixingRates, ByCharactersAreThoseOfSeqio) {
         << row.path();
   }
   EXPECT_TRUE(contains(message_of(ExitCode::kData, [&] { characters_rate(*cached, stream, {}); }),
-                       "text_chars"));
+                       "has no 'text_chars'; make the cache with --enable_char_counts"));
   EXPECT_TRUE(contains(message_of(ExitCode::kUsage, [&] { characters_rate(*cached, {}, {}); }),
                        "quintet cache --tasks=oracle_tsv"));
 }

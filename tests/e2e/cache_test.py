@@ -25,6 +25,24 @@ seqio.TaskRegistry.tasks = [@words/seqio.Task()]
 """
 
 
+CHARACTERS = """
+seqio.Feature.vocabulary = @seqio.ByteVocabulary()
+quintet.data.TsvDataSource.split_to_filepattern = {{'train': '{folder}/words.tsv'}}
+seqio.Task:
+  name = 'words'
+  source = @quintet.data.TsvDataSource()
+  preprocessors = [@seqio.CacheDatasetPlaceholder(), @seqio.preprocessors.tokenize, @seqio.preprocessors.append_eos]
+  output_features = {{'inputs': @seqio.Feature(), 'targets': @seqio.Feature()}}
+seqio.TaskRegistry.tasks = [@seqio.Task()]
+seqio.Mixture:
+  name = 'mixed'
+  tasks = ['words']
+  default_rate = @seqio.mixing_rate_num_characters
+seqio.mixing_rate_num_characters.char_count_name = 'targets_chars'
+seqio.MixtureRegistry.mixtures = [@seqio.Mixture()]
+"""
+
+
 def write_task(folder, lines=3000, extra_ids=20):
     rows = [f"in {i} {'x' * (i % 50)}\tout {i * i}" for i in range(lines)]
     for part in range(2):
@@ -174,6 +192,21 @@ def test_a_training_run_reads_the_cache(folder):
     quintet(*run, f"--seqio_additional_cache_dirs=/nowhere,{folder / 'cache'}")
     missing = quintet(*[part.replace(str(folder / "run"), str(folder / "other")) for part in run], expect=3)
     assert "--seqio_additional_cache_dirs" in missing.err, missing
+
+
+def test_a_mixture_by_characters_takes_the_counts_of_caches(folder):
+    (folder / "words.tsv").write_text("".join(f"in {i}\tout {i * i}\n" for i in range(50)))
+    (folder / "task.gin").write_text(CHARACTERS.format(folder=folder))
+    gin = f"--gin_file={folder / 'task.gin'}"
+    show = ["data", "show", "mixed", gin, "--num=1", f"--seqio_additional_cache_dirs={folder / 'cache'}"]
+    assert "quintet cache --tasks=words --enable_char_counts" in quintet(*show, expect=2).err
+    cache = ["cache", gin, "--tasks=words", f"--output_cache_dir={folder / 'cache'}", "--min_shards=1"]
+    quintet(*cache)
+    assert "has no 'targets_chars'; make the cache with --enable_char_counts" in quintet(*show, expect=3).err
+    quintet(*cache, "--overwrite", "--enable_char_counts")
+    assert "mixed preprocessed" in quintet(*show).out
+    cold = quintet(*show, "--gin.seqio.mixing_rate_num_characters.temperature=0", expect=2)
+    assert "the rate of 'words' is inf, expected a finite number" in cold.err, cold
 
 
 def test_bad_records_are_left_out_up_to_a_limit(folder):
