@@ -16,7 +16,7 @@ struct ShowOptions {
   int64_t packed_examples = 2048;  // of which the efficiency of both ways of packing is told
   bool shuffle = false;
   int64_t seed = 0;
-  int64_t most_ids = 64;  // of a feature that are printed
+  int64_t most_ids = 64;                     // of a feature that are printed
   std::vector<std::string> cache_dirs = {};  // whose statistics give rates of mixtures
 };
 /// Throws as the task's stream does.
