@@ -92,8 +92,9 @@ void report(const ConversionFlags& flags, const ModelSource& source, const Write
 
 void ConversionFlags::add_to(CLI::App& app) {
   constexpr const char* kGroup = "Conversion to another format";
-  app.add_option("source", source,
-                 "a run's directory, a checkpoint in it, or a Hugging Face directory");
+  app.add_option(
+      "source", source,
+      "the directory of a training run, a checkpoint of any program, or a Hugging Face directory");
   app.add_option("destination", destination, "a folder that does not exist yet")
       ->transform(mapped_path);
   app.add_option("--to", format, fmt::format("format of the destination: {}", names_of_formats()))

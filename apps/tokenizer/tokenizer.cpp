@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "apps/flags/command_line.h"
+#include "data/huggingface/huggingface_vocabulary.h"
 #include "data/tokenizer/tokenizer_trainer.h"
 #include "data/vocabularies/utf8.h"
 #include "data/vocabularies/vocabulary.h"
@@ -18,13 +19,20 @@ struct Vocabulary {
   std::string text;
 
   void add_options(CLI::App& app, const char* text_help) {
-    app.add_option("--model", model, "a .model file, or 'byte' for ByT5's bytes")->required();
+    app.add_option("--model", model,
+                   "a .model file, a Hugging Face directory, or 'byte' for ByT5's bytes")
+        ->required()
+        ->transform(mapped_path);
     app.add_option("--extra_ids", extra_ids, "sentinels at the end of the vocabulary")
         ->capture_default_str();
     app.add_option("--text", text, text_help);
   }
   data::VocabularyPtr open() const {
     if (model == "byte") return std::make_shared<data::ByteVocabulary>(extra_ids);
+    if (std::filesystem::is_directory(model)) {
+      QT_CHECK(extra_ids == 0, "{}: a Hugging Face directory says what --extra_ids says", model);
+      return std::make_shared<data::HuggingFaceVocabulary>(model);
+    }
     return std::make_shared<data::SentencePieceVocabulary>(model, extra_ids);
   }
 };
@@ -92,8 +100,10 @@ int run_tokenizer_train(std::span<char* const> args) {
 int run_tokenizer_encode(std::span<char* const> args) {
   Vocabulary vocabulary;
   bool pieces = false;
-  CommandLine cli("tokenizer encode", "Text to ids: one line of ids per line of text.",
+  CommandLine cli("tokenizer encode",
+                  "Text to ids, without an end token: one line of ids per line of text.",
                   "quintet tokenizer encode --model docs.model --text 'hello world'\n"
+                  "quintet tokenizer encode --model flan-t5-small --text 'hello world'\n"
                   "quintet tokenizer encode --model docs.model --pieces < lines.txt");
   vocabulary.add_options(cli.app(), "the text; without it, lines of standard input");
   cli.app().add_flag("--pieces", pieces, "print pieces instead of ids");

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kParallelBytes = 4 << 20;  // of a region that several threads copy
 constexpr int64_t kBlockBytes = 2 << 20;     // by one of them
+constexpr int64_t kSpannedBytes = 8 << 20;   // pages between elements count as memory, too
 
 /// A matrix whose rows are the source's columns, through a tile of it: long runs of the source, which lie far
 /// apart, are read in one go, and lines of the target are written whole.
@@ -76,6 +77,20 @@ void copy_in_blocks(const T* from, const std::vector<int64_t>& sizes,
   });
 }
 
+/// Bytes [begin, end) of pieces that follow each other.
+std::vector<std::byte> join(std::span<const std::span<const std::byte>> pieces, int64_t begin,
+                            int64_t end) {
+  std::vector<std::byte> bytes;
+  for (const auto piece : pieces) {
+    const int64_t size = std::ssize(piece), from = std::clamp(begin, int64_t{0}, size),
+                  to = std::clamp(end, int64_t{0}, size);
+    bytes.insert(bytes.end(), piece.begin() + from, piece.begin() + to);
+    begin -= size;
+    end -= size;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -108,18 +123,33 @@ FileTensor FileTensor::transposed() const {
 }
 
 void FileTensor::copy_region(const std::vector<int64_t>& origin, const std::vector<int64_t>& sizes,
+                             std::byte* target, const std::function<void()>& between) const {
+  const int64_t element = size_of(dtype), row = strides.empty() ? 0 : strides[0] * element;
+  if (row == 0) return copy_region(origin, sizes, target), between();
+  const int64_t rows = std::max(kSpannedBytes / row, int64_t{1});
+  int64_t bytes = element;
+  for (const int64_t size : std::span(sizes).subspan(1)) bytes *= size;
+  std::vector<int64_t> from = origin, part = sizes;
+  for (int64_t i = 0; i < sizes[0]; i += rows) {
+    from[0] = origin[0] + i;
+    part[0] = std::min(rows, sizes[0] - i);
+    copy_region(from, part, target + i * bytes);
+    between();
+  }
+}
+
+void FileTensor::copy_region(const std::vector<int64_t>& origin, const std::vector<int64_t>& sizes,
                              std::byte* target) const {
   if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return;
-  std::vector<std::byte> joined;  // pieces are rare: arrays of more than a GiB in msgpack
-  const std::byte* bytes = pieces.front().data();
-  if (pieces.size() > 1) {
-    for (const auto piece : pieces) joined.insert(joined.end(), piece.begin(), piece.end());
-    bytes = joined.data();
+  int64_t at = first, last = first;
+  for (size_t i = 0; i < origin.size(); ++i) {
+    at += origin[i] * strides[i];
+    last += (origin[i] + sizes[i] - 1) * strides[i];
   }
-  int64_t at = first;
-  for (size_t i = 0; i < origin.size(); ++i) at += origin[i] * strides[i];
   const int64_t element = size_of(dtype);
-  bytes += at * element;
+  std::vector<std::byte> joined;  // pieces are rare: arrays of more than a GiB in msgpack
+  if (pieces.size() > 1) joined = join(pieces, at * element, (last + 1) * element);
+  const std::byte* bytes = pieces.size() > 1 ? joined.data() : pieces.front().data() + at * element;
   // Elements need not be aligned in a file: types of their size that may lie anywhere.
   struct __attribute__((packed)) Four {
     uint32_t bits;
@@ -141,14 +171,16 @@ void FileTensor::copy_region(const std::vector<int64_t>& origin, const std::vect
 
 std::optional<std::span<const std::byte>> FileTensor::region_in_place(
     std::span<const int64_t> origin, std::span<const int64_t> sizes) const {
-  int64_t begin = first, last = first;
+  int64_t begin = first, last = first, count = 1;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0) return std::nullopt;
+    count *= sizes[i];
     begin += origin[i] * strides[i];
     last += (origin[i] + sizes[i] - 1) * strides[i];
   }
   const int64_t element = size_of(dtype);
-  if (pieces.size() != 1) return std::nullopt;
+  if (pieces.size() != 1 || (last + 1 - begin - count) * element > kSpannedBytes)
+    return std::nullopt;
   const std::byte* at = pieces.front().data() + begin * element;
   if (reinterpret_cast<uintptr_t>(at) % static_cast<uintptr_t>(element) != 0) return std::nullopt;
   return std::span(at, static_cast<size_t>((last + 1 - begin) * element));

@@ -41,8 +41,11 @@ struct FileTensor {
   /// Elements [origin, origin + sizes) to `target`, row-major and dense, of the same dtype.
   void copy_region(const std::vector<int64_t>& origin, const std::vector<int64_t>& sizes,
                    std::byte* target) const;
-  /// The file's bytes from a region's first element to its last; none if its elements are not aligned or lie
-  /// in several pieces.
+  /// The same; calls `between` after rows that span a few MB of the file.
+  void copy_region(const std::vector<int64_t>& origin, const std::vector<int64_t>& sizes,
+                   std::byte* target, const std::function<void()>& between) const;
+  /// The file's bytes from a region's first element to its last; none if its elements are not aligned, lie in
+  /// several pieces or have more than a few MB of others between them.
   std::optional<std::span<const std::byte>> region_in_place(std::span<const int64_t> origin,
                                                             std::span<const int64_t> sizes) const;
   /// Whether both have the same elements. Calls `between` after every few MB.

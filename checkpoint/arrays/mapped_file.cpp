@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "runtime/base/files/posix_file.h"
+#include "runtime/base/files/read_file.h"
 
 namespace quintet {
 namespace {
@@ -23,6 +24,7 @@ MappedFile::MappedFile(fs::path path) : path_(std::move(path)) {
   void* at = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
   if (at == MAP_FAILED) fail_disk(path_, "map", errno);
   bytes_ = {static_cast<const std::byte*>(at), size};
+  check_is_fetched({static_cast<const char*>(at), size}, path_);
 }
 
 MappedFile::~MappedFile() {

@@ -14,8 +14,8 @@ namespace quintet {
 
 class MappedFile {
  public:
-  /// An ordinary file; links are followed. Throws ExitCode::kData if it is not there or no file,
-  /// ExitCode::kDisk if it cannot be mapped.
+  /// An ordinary file; links are followed. Throws ExitCode::kData if it is not there, no file or
+  /// Git LFS's pointer to one, ExitCode::kDisk if it cannot be mapped.
   explicit MappedFile(std::filesystem::path path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

@@ -197,17 +197,17 @@ void read_activation(Fields& fields, const Json& json, Config& config) {
        json.path(), name);
 }
 
-/// transformers 5 writes scale_decoder_outputs for T5 and ties mT5 without scaling; before, scaling went
-/// with tying. A file that does not say who wrote it is read as transformers 5 reads it.
+/// transformers 5 writes scale_decoder_outputs for T5, since 5.24 for umT5, and ties mT5 without scaling;
+/// before, scaling went with tying. A file that does not say who wrote it is read as transformers 5 reads it.
 void read_output(Fields& fields, Config& config) {
   const bool since_5 = std::atoi(fields.text("transformers_version", "5").c_str()) >= 5;
   config.tie_word_embeddings =
       fields.flag("tie_word_embeddings", config.model_type != "mt5" || since_5);
   const bool scaled = config.tie_word_embeddings && !(config.model_type == "mt5" && since_5);
   config.scale_decoder_outputs = fields.flag("scale_decoder_outputs", scaled);
-  if (config.model_type != "t5")
+  if (config.model_type != "t5" && config.model_type != "umt5")
     fields.only("scale_decoder_outputs", scaled, config.scale_decoder_outputs,
-                "transformers reads it for T5 alone; here tie_word_embeddings decides");
+                "transformers reads it for T5 and umT5 alone; here tie_word_embeddings decides");
 }
 
 void read_tokens(Fields& fields, const Json& json, Config& config) {

@@ -158,17 +158,17 @@ void Reader::read_region(const TensorRegion& region, std::byte* target) const {
   const Source& source = sources_.at(region.name);
   const auto read_part = [&](const FileTensor& part, const std::vector<int64_t>& origin,
                              const std::vector<int64_t>& sizes, std::byte* to) {
+    const auto release = [&] { files_.release(part); };
     if (source.factor == 1) {
-      part.copy_region(origin, sizes, to);
+      part.copy_region(origin, sizes, to, release);
     } else {
       HostArray stored(part.dtype, sizes);
-      part.copy_region(origin, sizes, stored.bytes.data());
+      part.copy_region(origin, sizes, stored.bytes.data(), release);
       const HostArray floats = as_float32(std::move(stored));
       const auto from = floats.as<float>();
       auto* values = reinterpret_cast<float*>(to);
       for (size_t i = 0; i < from.size(); ++i) values[i] = from[i] * source.factor;
     }
-    files_.release(part);
   };
   const bool stacked = region.sizes.size() > source.parts.front().shape.size();
   if (!stacked) return read_part(source.parts.front(), region.origin, region.sizes, target);

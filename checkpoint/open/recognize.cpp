@@ -89,6 +89,8 @@ constexpr Other kOthers[] = {
      [](const fs::path& path) {
        return is_file(path / "model.bin") && is_file(path / "config.json");
      }},
+    {"a folder whose config.json names neither model_type nor architectures",
+     [](const fs::path& path) { return is_file(path / "config.json"); }},
     {"a safetensors file: name the Hugging Face directory that it is from", is_safetensors},
     {"a file of PyTorch: name the Hugging Face directory that it is from",
      [](const fs::path& path) {

@@ -8,6 +8,7 @@
 #include "data/vocabularies/file_vocabulary.h"
 #include "runtime/base/check.h"
 #include "runtime/base/files/path_map.h"
+#include "runtime/base/files/read_file.h"
 #include "runtime/base/formats/crc32c.h"
 #include "runtime/base/formats/json.h"
 
@@ -70,6 +71,7 @@ std::string read_vocabulary_file(const std::string& path) {
   const std::lock_guard lock(all.mutex);
   const fs::path place = place_of(path, all);
   std::string bytes = read_file(place);
+  check_is_fetched(bytes, place);
   all.read[path] = {path, place, static_cast<int64_t>(bytes.size()), crc32c(bytes)};
   return bytes;
 }

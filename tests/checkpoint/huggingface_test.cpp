@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <numeric>
 #include <random>
 
 #include "checkpoint/huggingface/formats.h"
@@ -123,11 +124,59 @@ TEST(HuggingFaceReader, GivesRegionsInPlaceAsItReadsThem) {
   EXPECT_GT(stacked, 0);
 }
 
+/// 0, 1, ... in a row-major array.
+FileTensor counting(std::vector<float>& values, std::vector<int64_t> shape) {
+  std::iota(values.begin(), values.end(), 0.0F);
+  return FileTensor::dense(DType::f32, std::move(shape), std::as_bytes(std::span(values)));
+}
+
+TEST(FileTensor, RegionsThatLieInSeveralPieces) {
+  std::vector<float> values(60), want(20), found(20);
+  FileTensor tensor = counting(values, {6, 10});
+  const auto read = [&](std::vector<float>& to) {
+    tensor.copy_region({1, 2}, {4, 5}, reinterpret_cast<std::byte*>(to.data()));
+  };
+  read(want);
+  const auto whole = tensor.pieces.front();
+  tensor.pieces = {whole.first(4 * 7), whole.subspan(4 * 7, 4 * 16), whole.subspan(4 * 23)};
+  read(found);
+  EXPECT_EQ(found, want);
+  EXPECT_EQ(found[5], 22);
+}
+
+/// Pages between rows that are far apart count as memory: no more than a few MB of them at a time.
+TEST(FileTensor, RowsThatAreFarApartAreCopiedInBlocks) {
+  std::vector<float> values(4 * (3 << 20)), found(4 * 8);
+  const FileTensor tensor = counting(values, {4, 3 << 20});
+  const auto is_in_place = [&](int64_t rows) {
+    return tensor.region_in_place(std::vector<int64_t>{0, 0}, std::vector<int64_t>{rows, 8})
+        .has_value();
+  };
+  EXPECT_TRUE(is_in_place(1));
+  EXPECT_FALSE(is_in_place(4));
+  int blocks = 0;
+  tensor.copy_region({0, 5}, {4, 8}, reinterpret_cast<std::byte*>(found.data()), [&] { ++blocks; });
+  EXPECT_EQ(blocks, 4);
+  for (int i = 0; i < 32; ++i)
+    EXPECT_EQ(found[static_cast<size_t>(i)], static_cast<float>(i / 8 * (3 << 20) + 5 + i % 8));
+}
+
 TEST(HuggingFaceReader, KnowsATableThatIsThereTwice) {
   EXPECT_TRUE(huggingface::Reader(fixture_root() / "huggingface/t5_1_0_head_repeated").tied());
   EXPECT_TRUE(huggingface::Reader(fixture_root() / "huggingface/t5_1_0").tied());
   EXPECT_FALSE(huggingface::Reader(fixture_root() / "huggingface/t5_1_1").tied());
   EXPECT_FALSE(huggingface::Reader(fixture_root() / "huggingface/tied_unscaled").tied());
+}
+
+/// transformers 5.24 and newer save an untied umT5 so.
+TEST(HuggingFaceReader, ScalesUMT5AsItsFieldSays) {
+  const Copy copy("umt5");
+  copy.replace("config.json", "\"tie_word_embeddings\": false",
+               "\"tie_word_embeddings\": true, \"scale_decoder_outputs\": false");
+  const huggingface::Reader saved_again(copy.path());
+  EXPECT_FALSE(saved_again.tied());
+  EXPECT_TRUE(same(read_all(huggingface::Reader(fixture_root() / "huggingface/umt5")),
+                   read_all(saved_again)));
 }
 
 /// Bits that flip and ends that are missing give an error or what was there; where the format has
@@ -225,6 +274,14 @@ TEST(RefusedHuggingFace, WeightsThatAreMissingOrTooMany) {
   const Copy more("t5_1_0");
   more.replace("config.json", "\"num_layers\": 2", "\"num_layers\": 1");
   EXPECT_NE(more.problem().find("belong to nothing"), std::string::npos) << more.problem();
+}
+
+TEST(RefusedHuggingFace, PointersOfGitLfs) {
+  const Copy copy("t5_1_0");
+  copy.write("model.safetensors",
+             "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 308\n");
+  EXPECT_NE(copy.problem().find("model.safetensors: is Git LFS's pointer"), std::string::npos)
+      << copy.problem();
 }
 
 TEST(RefusedHuggingFace, ShardsThatAreMissing) {

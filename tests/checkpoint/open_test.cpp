@@ -70,6 +70,7 @@ TEST(Recognize, OtherThingsAreCalledWhatTheyAre) {
         {"a.gguf", "GGUF", "a folder of GGUF files"},
         {"config.gin", "", "has saved no checkpoint yet"},
         {"model.safetensors", "", "without the config.json"},
+        {"config.json", "{}", "whose config.json names neither"},
         {"notes.txt", "", "a folder without anything known in it"}}) {
     const Scratch scratch;
     EXPECT_NE(what_lies_at(scratch.path()).find("an empty folder"), std::string::npos);

@@ -104,6 +104,24 @@ def test_text_of_a_model_of_bytes(folder):
     assert json.loads(written.read_text())["prediction"], written.read_text()
 
 
+def test_its_tokenizer_gives_ids_and_text(folder):
+    """Those of transformers, but for the end token."""
+    for kind in ("t5_spiece", "t5_json", "byt5"):
+        tokenizer = KINDS.parent / "huggingface_tokenizers" / kind
+        want = json.loads((tokenizer / "expected.json").read_text())
+        lines = [(text, ids) for text, ids in zip(want["texts"], want["ids"]) if text.splitlines() == [text] and "\0" not in text]
+        done = subprocess.run([e2e.QUINTET, "tokenizer", "encode", f"--model={tokenizer}"], input="".join(text + "\n" for text, _ in lines),
+                              capture_output=True, text=True, check=True)
+        for (text, ids), line in zip(lines, done.stdout.splitlines(), strict=True):
+            ours = [*map(int, line.split())]
+            assert ids in ([*ours, 1], ours), (kind, text, ours, ids)  # bytes that end with "</s>" get no second one
+        ids = quintet("tokenizer", "encode", f"--model={tokenizer}", "--text=cat<extra_id_0>").out.strip()
+        assert quintet("tokenizer", "decode", f"--model={tokenizer}", f"--text={ids}").out == "cat<extra_id_0>\n", (kind, ids)
+    assert "--extra_ids" in quintet("tokenizer", "encode", f"--model={tokenizer}", "--extra_ids=100", "--text=a", expect=2).err
+    (folder / "spiece.model").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 308\n")
+    assert "Git LFS's pointer" in quintet("tokenizer", "encode", f"--model={folder}", "--text=a", expect=3).err
+
+
 def test_a_task_is_evaluated_and_scored(folder):
     """Of bytes as the model's, but for its extra ids."""
     flags = [f"--model_dir={BYTES}", "--task=number_to_words", "--gin_bindings=train_script.train.verify_matching_vocabs_fn = None"]

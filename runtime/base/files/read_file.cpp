@@ -43,4 +43,10 @@ std::string read_file(const std::filesystem::path& file, ExitCode code,
   return text;
 }
 
+void check_is_fetched(std::string_view bytes, const std::filesystem::path& file) {
+  QT_CHECK_AS(ExitCode::kData, !bytes.starts_with("version https://git-lfs.github.com/spec/"),
+              "{}: is Git LFS's pointer to a file that was not fetched; run 'git lfs pull' there",
+              file.string());
+}
+
 }  // namespace quintet

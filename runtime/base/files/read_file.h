@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "runtime/base/check.h"
 
@@ -19,5 +20,9 @@ inline constexpr int64_t kMostBytes = int64_t{1} << 30;  // of a pipe or device,
 /// no more are read); without a limit an ordinary file may be of any size, others of kMostBytes.
 std::string read_file(const std::filesystem::path& file, ExitCode code,
                       std::optional<int64_t> limit = {});
+
+/// Throws ExitCode::kData if `bytes` are Git LFS's pointer, which a clone without git-lfs leaves in the
+/// place of a large file.
+void check_is_fetched(std::string_view bytes, const std::filesystem::path& file);
 
 }  // namespace quintet
