@@ -128,6 +128,10 @@ class CheckpointManager {
   /// being written, so at most one copy is ever held.
   void save_async(int64_t step, const std::vector<TensorSlice>& slices,
                   const std::string& state_json);
+  /// The same of a copy that the caller makes: the thread that writes asks for its slices, whose memory is
+  /// left alone until wait() has returned. What `slices` throws fails the save.
+  using SlicesWhenReady = std::function<std::vector<TensorSlice>()>;
+  void save_async(int64_t step, SlicesWhenReady slices, const std::string& state_json);
 
   /// Cheap; call every step. A background save that failed is a warning, the
   /// `save_failures_max`-th in a row throws ExitCode::kDisk, as does any while there is no checkpoint at

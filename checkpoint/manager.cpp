@@ -67,6 +67,7 @@ struct Outcome {
 }  // namespace
 
 struct CheckpointManager::Impl {
+  using SlicesWhenReady = CheckpointManager::SlicesWhenReady;
   std::filesystem::path model_dir;
   CheckpointOptions options;
   HostGroup alone;
@@ -86,8 +87,8 @@ struct CheckpointManager::Impl {
     else
       fmt::print(stderr, "warning: {}\n", text);
   }
-  Outcome write(int64_t step, const std::vector<TensorSlice>& slices,
-                const std::string& state_json);
+  Outcome write(int64_t step, const SlicesWhenReady& ready, const std::string& state_json);
+  void write_beside(int64_t step, SlicesWhenReady ready, const std::string& state_json);
   std::vector<std::string> apply_keep(int64_t just_saved);
   void take(const Outcome& ended);
   void join();
@@ -95,11 +96,13 @@ struct CheckpointManager::Impl {
 };
 
 /// One save, the removal of old ones and what follows, on whichever thread.
-Outcome CheckpointManager::Impl::write(int64_t step, const std::vector<TensorSlice>& slices,
+Outcome CheckpointManager::Impl::write(int64_t step, const SlicesWhenReady& ready,
                                        const std::string& state_json) {
   const auto start = Clock::now();
   Outcome result;
   try {
+    std::vector<TensorSlice> slices;
+    stage(hosts(), [&] { slices = ready(); });
     result.bytes = write_checkpoint(model_dir, step, options.run_id, slices, state_json, hosts());
     result.seconds = seconds_since(start);
     stage(hosts(), [&] {
@@ -168,6 +171,30 @@ void CheckpointManager::Impl::settle() {
   }
 }
 
+void CheckpointManager::Impl::write_beside(int64_t step, SlicesWhenReady ready,
+                                           const std::string& state_json) {
+  const auto run = [this, step, ready = std::move(ready), state_json] {
+    outcome = write(step, ready, state_json);
+    done = true;
+    done.notify_all();
+  };
+  done = false;
+  pending = true;
+  try {
+    writer = start_thread("to save a checkpoint", [run] {
+      omp_set_num_threads(1);  // of this thread: the others train
+      run();
+    });
+  } catch (const Error& error) {
+    warn(fmt::format("{}; training waits for this save", error.what()));
+    run();
+  } catch (...) {
+    done = true;
+    pending = false;
+    throw;
+  }
+}
+
 CheckpointManager::CheckpointManager(const FolderLock& lock, CheckpointOptions options)
     : impl_(std::make_unique<Impl>()) {
   QT_CHECK(options.keep >= 0, "checkpoint: keep is {}, expected 0 (all) or more", options.keep);
@@ -205,7 +232,8 @@ void CheckpointManager::save(int64_t step, const std::vector<TensorSlice>& slice
                              const std::string& state_json) {
   const auto start = Clock::now();
   wait();
-  impl_->take(impl_->write(step, slices, state_json));
+  impl_->take(impl_->write(
+      step, [&] { return slices; }, state_json));
   impl_->timing.stall_seconds = seconds_since(start);
 }
 
@@ -213,29 +241,18 @@ void CheckpointManager::save_async(int64_t step, const std::vector<TensorSlice>&
                                    const std::string& state_json) {
   const auto start = Clock::now();
   wait();
-  Impl& impl = *impl_;
-  impl.snapshot.take(slices);
-  const auto write = [&impl, step, state_json] {
-    impl.outcome = impl.write(step, impl.snapshot.slices(), state_json);
-    impl.done = true;
-    impl.done.notify_all();
-  };
-  impl.done = false;
-  impl.pending = true;
-  try {
-    impl.writer = start_thread("to save a checkpoint", [write] {
-      omp_set_num_threads(1);  // of this thread: the others train
-      write();
-    });
-  } catch (const Error& error) {
-    impl.warn(fmt::format("{}; training waits for this save", error.what()));
-    write();
-  } catch (...) {
-    impl.done = true;
-    impl.pending = false;
-    throw;
-  }
-  impl.timing.stall_seconds = seconds_since(start);
+  impl_->snapshot.take(slices);
+  impl_->write_beside(
+      step, [impl = impl_.get()] { return impl->snapshot.slices(); }, state_json);
+  impl_->timing.stall_seconds = seconds_since(start);
+}
+
+void CheckpointManager::save_async(int64_t step, SlicesWhenReady slices,
+                                   const std::string& state_json) {
+  const auto start = Clock::now();
+  wait();
+  impl_->write_beside(step, std::move(slices), state_json);
+  impl_->timing.stall_seconds = seconds_since(start);
 }
 
 void CheckpointManager::poll() { impl_->settle(); }

@@ -49,6 +49,9 @@ Device& Device::current() {
 std::unique_ptr<Recording> Device::record(const std::function<void()>&) {
   throw NotRecordable(description() + " records nothing");
 }
+void Device::copy_aside(void* pinned, const void* from, int64_t bytes) {
+  copy(pinned, from, bytes);
+}
 Buffer Device::pinned(int64_t bytes) { return Memory::host().allocate(bytes); }
 void Device::use(Device& device) { device_of_process = &device; }
 

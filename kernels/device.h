@@ -80,6 +80,12 @@ class Device {
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   /// Of its own memory; one launch on a GPU.
   virtual void copy(const StridedCopy& copy) = 0;
+  /// From its memory into pinned memory, after what is queued so far and beside what is queued later: what
+  /// changes `from` is queued after order_after_side_copies(), which makes no host wait.
+  virtual void copy_aside(void* pinned, const void* from, int64_t bytes);
+  virtual void order_after_side_copies() {}
+  /// Waits until they are there; from any thread. Throws Error(kEnvironment) for a device that failed.
+  virtual void finish_side_copies() {}
   virtual void fill(void* to, int byte, int64_t bytes) = 0;
   virtual void synchronize() = 0;
   /// Records `work` without running it. It has run once before (so that plans are there); what it

@@ -9,6 +9,11 @@ constexpr int64_t kSkipsInARow = 10;  // updates that may be skipped before the 
 
 }  // namespace
 
+std::string ruined_text(const std::string& parameter) {
+  return parameter.empty() ? ""
+                           : parameter + " or its optimizer state holds values that are not finite";
+}
+
 void NonFiniteGuard::after_update(const StepResult& result, const BadStep& step, HostArrays batch) {
   look_at(result, step, batch);
   batch_before_ = std::move(last_batch_);
@@ -62,8 +67,7 @@ void NonFiniteGuard::stop(const std::string& what) {
 
 void NonFiniteGuard::stop_on_ruined_update() {
   last_batch_ = std::move(batch_before_);  // the gradients of the one since came too late
-  const char* what = " or its optimizer state holds values that are not finite";
-  stop_on_ruin(ruined_.empty() ? "" : ruined_ + what, run_.step() - 2);
+  stop_on_ruin(ruined_text(ruined_), run_.step() - 2);
 }
 
 void NonFiniteGuard::stop_on_ruin(const std::string& where, int64_t update) {

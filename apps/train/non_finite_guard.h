@@ -13,6 +13,9 @@
 
 namespace quintet {
 
+/// Where an update left numbers that are not finite, by the parameter it is of; empty for none.
+std::string ruined_text(const std::string& parameter);
+
 class NonFiniteGuard {
  public:
   explicit NonFiniteGuard(TrainRun& run) : run_(run) {}

@@ -86,7 +86,7 @@ void warm_start(TrainRun& run, const RestoreCheckpointConfig& config) {
                    .advice = "assignment_map of utils.RestoreCheckpointConfig says where a name is "
                              "read from; with fallback_to_scratch = True None keeps its initial "
                              "value, and strict = False leaves out what the model has not"});
-  const std::string bad = describe(count_not_finite(to_slices(*run.trainer, "float32").slices));
+  const std::string bad = describe(count_not_finite(*run.trainer));
   QT_CHECK_AS(ExitCode::kData, run.ranks.highest(bad.empty() ? 0 : 1) == 0,
               "{}: {}; training cannot begin with them: name an earlier checkpoint",
               folder.string(), bad.empty() ? "holds values that are not finite" : bad);

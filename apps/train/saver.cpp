@@ -32,13 +32,23 @@ void Saver::save(bool wait) {
   const std::string dtype =
       run_.config.checkpoint.save ? run_.config.checkpoint.save->dtype : std::string("float32");
   StateSlices arrays = to_slices(*run_.trainer, dtype);
-  const std::string bad = describe(count_not_finite(arrays.slices));
+  Device& device = Device::current();
+  const std::string bad = device.is_cpu() ? describe(count_not_finite(arrays.slices))
+                                          : ruined_text(run_.trainer->first_ruined());
   if (run_.ranks.highest(bad.empty() ? 0 : 1) != 0) non_finite_.stop_on_ruin(bad, run_.step() - 1);
   drop_replicas(arrays, run_.mesh);
-  if (wait)
-    run_.checkpoints->save(run_.step(), arrays.slices, to_json(run_.state));
-  else
-    run_.checkpoints->save_async(run_.step(), arrays.slices, to_json(run_.state));
+  CheckpointManager& checkpoints = *run_.checkpoints;
+  if (!device.is_cpu()) {
+    checkpoints.wait();  // the copy of the save before is written from
+    run_.snapshot.take(arrays, dtype, device);
+    checkpoints.save_async(
+        run_.step(), [&run = run_] { return run.snapshot.finish(); }, to_json(run_.state));
+    if (wait) checkpoints.wait();
+  } else if (wait) {
+    checkpoints.save(run_.step(), arrays.slices, to_json(run_.state));
+  } else {
+    checkpoints.save_async(run_.step(), arrays.slices, to_json(run_.state));
+  }
   run_.saved_step = run_.step();
 }
 

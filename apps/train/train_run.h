@@ -11,6 +11,7 @@
 #include "apps/process/ranks.h"
 #include "apps/process/signals.h"
 #include "apps/train/state/checkpoint_copies.h"
+#include "apps/train/state/device_snapshot.h"
 #include "apps/train/state/run_state.h"
 #include "checkpoint/checkpoint.h"
 #include "runtime/base/files/folder_lock.h"
@@ -46,6 +47,7 @@ struct TrainRun {
   // By restore().
   std::unique_ptr<Trainer> trainer;
   std::unique_ptr<CheckpointCopies> copies;  // none: nobody asked for them
+  DeviceSnapshot snapshot;                   // of a GPU's arrays, which `checkpoints` writes
   std::unique_ptr<CheckpointManager> checkpoints;
   std::unique_ptr<data::BatchSource> batches;
   RunState state;

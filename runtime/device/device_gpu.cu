@@ -98,6 +98,31 @@ void wait(Stream) {}
 Stream make_stream() { return {}; }
 Buffer pinned_block(int64_t bytes) { return Memory::host().allocate(bytes); }
 
+/// Made as late as they may be, so that work which does not wait for them before it changes what they
+/// read is seen.
+class SideCopies {
+ public:
+  void add(void* to, const void* from, int64_t bytes, Stream) {
+    const std::lock_guard lock(mutex_);
+    copies_.push_back({to, from, static_cast<size_t>(bytes)});
+  }
+  void order(Stream) { finish(); }
+  void finish() {
+    const std::lock_guard lock(mutex_);
+    for (const Copy& copy : std::exchange(copies_, {}))
+      if (copy.bytes > 0) std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+
+ private:
+  struct Copy {
+    void* to;
+    const void* from;
+    size_t bytes;
+  };
+  std::mutex mutex_;
+  std::vector<Copy> copies_;
+};
+
 /// Stand-in for a CUDA graph: launches, copies and products with the arguments they were given. What
 /// is in its memory is lost before each launch: nothing may be left over from the last.
 class Graph final : public Recording {
@@ -166,6 +191,36 @@ Buffer pinned_block(int64_t bytes) {
              "pinned memory");
   return {static_cast<std::byte*>(pointer), [](std::byte* p) { cudaFreeHost(p); }};
 }
+
+/// On a stream of their own, which copies while kernels run.
+class SideCopies {
+ public:
+  SideCopies() : stream_(make_stream()) {
+    for (cudaEvent_t* event : {&queued_, &copied_})
+      check_cuda(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "event");
+  }
+  ~SideCopies() {
+    cudaEventDestroy(queued_);
+    cudaEventDestroy(copied_);
+    cudaStreamDestroy(cuda_stream(stream_));
+  }
+  SideCopies(const SideCopies&) = delete;
+  SideCopies& operator=(const SideCopies&) = delete;
+  void add(void* to, const void* from, int64_t bytes, Stream after) {
+    check_cuda(cudaEventRecord(queued_, cuda_stream(after)), "side copy");
+    check_cuda(cudaStreamWaitEvent(cuda_stream(stream_), queued_), "side copy");
+    move_bytes(to, from, bytes, stream_);
+    check_cuda(cudaEventRecord(copied_, cuda_stream(stream_)), "side copy");
+  }
+  void order(Stream later) {
+    check_cuda(cudaStreamWaitEvent(cuda_stream(later), copied_), "side copy");
+  }
+  void finish() { check_cuda(cudaEventSynchronize(copied_), "side copy"); }
+
+ private:
+  Stream stream_;
+  cudaEvent_t queued_ = nullptr, copied_ = nullptr;
+};
 
 class Graph final : public Recording {
  public:
@@ -264,6 +319,12 @@ class Gpu final : public Device {
     move_bytes(to, from, bytes, stream_);
   }
   void copy(const StridedCopy& copy) override { copy_strided_gpu(copy, stream_); }
+  void copy_aside(void* to, const void* from, int64_t bytes) override {
+    counters().copy(bytes);
+    side_copies_.add(to, from, bytes, stream_);
+  }
+  void order_after_side_copies() override { side_copies_.order(stream_); }
+  void finish_side_copies() override { side_copies_.finish(); }
   void fill(void* to, int byte, int64_t bytes) override { fill_bytes(to, byte, bytes, stream_); }
   void synchronize() override {
     if (is_recording_) throw NotRecordable("a wait for the device cannot be recorded");
@@ -300,6 +361,7 @@ class Gpu final : public Device {
   Stream stream_;
   std::shared_ptr<PinnedBlocks> pinned_ = std::make_shared<PinnedBlocks>();
   Buffer fault_, seen_fault_;
+  SideCopies side_copies_;
   bool is_recording_ = false;
 };
 

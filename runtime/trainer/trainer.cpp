@@ -265,6 +265,7 @@ StepResult Trainer::train(const HostArrays& batch) {
   const GradientCheckOptions options{
       .reducer = &reducer, .marks = marks_.view.data<int32_t>(), .each = options_.weight_metrics};
   Metrics weights;
+  device_.order_after_side_copies();  // of what the update changes
   const bool on_host = device_.is_cpu() || options_.weight_metrics || options_.optimizer_offload;
   const GradientCheck check =
       on_host ? update_if_finite(args, options, weights) : queue_update(args, options);
@@ -297,6 +298,15 @@ std::vector<StateArray> Trainer::state() {
     arrays.push_back(std::move(array));
   }
   return arrays;
+}
+
+std::string Trainer::first_ruined() const {
+  std::vector<int32_t> marks(parameters_.all().size());
+  device_.copy_out(marks.data(), marks_.view.pointer, std::ssize(marks) * size_of(DType::i32));
+  const auto marked = std::ranges::find_if(marks, [](int32_t mark) { return mark != 0; });
+  return marked == marks.end()
+             ? ""
+             : parameters_.all()[static_cast<size_t>(marked - marks.begin())].name;
 }
 
 void Trainer::restored(int64_t step, int64_t skipped) {

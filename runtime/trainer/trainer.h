@@ -81,6 +81,9 @@ class Trainer {
   std::vector<StateArray> state();
   /// Takes `step` and the number of skipped updates over after the views of state() were written.
   void restored(int64_t step, int64_t skipped);
+  /// The first parameter of which updates so far have left a number, its own or of its optimizer state,
+  /// that is not finite; of this rank's blocks. Empty: none.
+  std::string first_ruined() const;
   int64_t skipped_updates() const { return skipped_; }
   /// Makes room for other work than steps, evaluation for one: a recorded step keeps its memory.
   void forget_graph() { graph_.forget(); }

@@ -12,40 +12,65 @@ namespace quintet {
 
 namespace {
 constexpr const char* kStep = "state/step";
+}  // namespace
+
+bool is_saved_rounded(const std::string& name, const std::string& dtype) {
+  return dtype == "bfloat16" && name.starts_with(kParameterPrefix);
 }
+
 StateSlices to_slices(Trainer& trainer, const std::string& dtype) {
   StateSlices out;
   const std::vector<StateArray> arrays = trainer.state();
   out.copies.reserve(arrays.size() + 1);  // slices point into them
   for (const StateArray& array : arrays) {
     const View& view = array.view;
-    out.slices.push_back({array.name, view.dtype, global_shape_of(view), origin_of(view),
-                          shape_of(view), static_cast<const std::byte*>(view.pointer)});
-    out.mesh_axes.push_back(array.mesh_axes);
-    const bool is_rounded = dtype == "bfloat16" && array.name.starts_with(kParameterPrefix);
-    if (is_rounded || !array.device->is_cpu()) {
-      HostArray copy = host_copy(array);
-      out.copies.push_back(is_rounded ? rounded(std::move(copy), DType::bf16) : std::move(copy));
-      out.slices.back().dtype = out.copies.back().dtype;
-      out.slices.back().data = out.copies.back().bytes.data();
+    TensorSlice slice{array.name,      view.dtype,     global_shape_of(view),
+                      origin_of(view), shape_of(view), static_cast<const std::byte*>(view.pointer)};
+    if (array.device->is_cpu() && is_saved_rounded(array.name, dtype)) {
+      out.copies.push_back(rounded(host_copy(array), DType::bf16));
+      slice.dtype = DType::bf16;
+      slice.data = out.copies.back().bytes.data();
     }
+    out.slices.push_back(std::move(slice));
+    out.mesh_axes.push_back(array.mesh_axes);
+    out.devices.push_back(array.device);
   }
   out.copies.emplace_back(DType::i32, std::vector<int64_t>{});
   out.copies.back().as<int32_t>()[0] = static_cast<int32_t>(trainer.step());
   out.slices.push_back(whole_slice(kStep, out.copies.back()));
   out.mesh_axes.emplace_back();
+  out.devices.push_back(&Device::cpu());
   return out;
 }
 
 void drop_replicas(StateSlices& state, const Mesh& mesh) {
-  StateSlices own{.slices = {}, .mesh_axes = {}, .copies = std::move(state.copies)};
+  StateSlices own{.slices = {}, .mesh_axes = {}, .devices = {}, .copies = std::move(state.copies)};
   for (size_t i = 0; i < state.slices.size(); ++i) {
     const Group& holders = mesh.replicas(state.mesh_axes[i]);
     if (static_cast<int>(i % static_cast<size_t>(holders.size())) != holders.rank()) continue;
     own.slices.push_back(std::move(state.slices[i]));
     own.mesh_axes.push_back(std::move(state.mesh_axes[i]));
+    own.devices.push_back(state.devices[i]);
   }
   state = std::move(own);
+}
+
+NotFinite count_not_finite(Trainer& trainer) {
+  const StateSlices state = to_slices(trainer, "float32");
+  const std::vector<StateArray> arrays = trainer.state();
+  std::vector<TensorSlice> on_host;
+  NotFinite found;
+  for (size_t i = 0; i < state.slices.size(); ++i) {
+    if (state.devices[i]->is_cpu()) {
+      on_host.push_back(state.slices[i]);
+      continue;
+    }
+    const HostArray copy = host_copy(arrays[i]);
+    if (const int64_t count = count_not_finite(copy.dtype, copy.bytes))
+      found[arrays[i].name] = count;
+  }
+  found.merge(count_not_finite(on_host));
+  return found;
 }
 
 ArrayShapes shapes_of(Trainer& trainer) {

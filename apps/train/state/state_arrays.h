@@ -15,13 +15,19 @@ namespace quintet {
 struct StateSlices {
   std::vector<TensorSlice> slices;
   std::vector<MeshAxes> mesh_axes;  // of each slice: those that shard its tensor
+  std::vector<Device*> devices;     // of each slice: in whose memory its data lies
   std::vector<HostArray> copies;
 };
-/// target/... as `dtype` ("float32" or "bfloat16"), state/param_states/... as they are, state/step.
+/// Whether an array is saved in bfloat16, by the `dtype` of checkpoints: "float32" or "bfloat16".
+bool is_saved_rounded(const std::string& name, const std::string& dtype);
+/// target/... as `dtype`, if they are in ordinary memory, state/param_states/... as they are, state/step.
 StateSlices to_slices(Trainer& trainer, const std::string& dtype);
 /// Leaves those that this rank writes: of a block that several ranks hold one writes it, in turn. Which
 /// one follows from the mesh; nothing is sent.
 void drop_replicas(StateSlices& state, const Mesh& mesh);
+
+/// Of the trainer's arrays; of a device's one at a time is copied.
+NotFinite count_not_finite(Trainer& trainer);
 
 /// Names and global shapes of the arrays, state/step among them.
 ArrayShapes shapes_of(Trainer& trainer);
