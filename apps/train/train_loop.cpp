@@ -101,6 +101,7 @@ std::optional<std::string> TrainLoop::train_step() {
   const ContextMember<&ExecutionContext::waited> use(waited);
   const double begin = now_seconds();
   const StepResult result = run_.trainer->train(batch->features);
+  if (run_.ranks.comm() != nullptr) waited += run_.ranks.comm()->take_stalled_seconds();
   pace_.add(now_seconds() - begin - waited);
   check_ranks();
   run_.state.data_position = run_.batches->position();

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <nccl.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <future>
 #include <limits>
 #include <set>
 #include <thread>
@@ -22,6 +24,7 @@
 #include "runtime/ops/ops.h"
 #include "tests/harness/wait_for.h"
 #include "tests/mesh/collective_cases.h"
+#include "tests/mesh/fake_nccl/fake_stream.h"
 
 namespace quintet {
 namespace {
@@ -35,10 +38,51 @@ class Silence final : public WatchChannel {
   std::vector<Note> receive() override { return {}; }
 };
 
+/// The CPU's memory behind a stream that is a thread, as a GPU's kernels are to the host.
+class FakeGpu final : public Device {
+ public:
+  FakeGpu() { cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, 0); }
+  ~FakeGpu() override { cudaStreamDestroy(stream_); }
+  FakeGpu(const FakeGpu&) = delete;
+  FakeGpu& operator=(const FakeGpu&) = delete;
+  void queue(std::function<void()> work) const { stream_->add(std::move(work)); }
+
+  std::string kind() const override { return "fake"; }
+  std::string description() const override { return "a stream that is a thread"; }
+  std::span<const Kernel> ops() const override { return {}; }
+  const GpuKernels& kernels() const override { return cpu().kernels(); }
+  Memory& memory() override { return cpu().memory(); }
+  Stream stream() const override { return {stream_}; }
+  void copy_in(void* to, const void* host, int64_t bytes) override { copy(to, host, bytes); }
+  void copy_out(void* host, const void* from, int64_t bytes) override {
+    copy(host, from, bytes);
+    synchronize();
+  }
+  void copy(void* to, const void* from, int64_t bytes) override {
+    queue([=] { cpu().copy(to, from, bytes); });
+  }
+  void copy(const StridedCopy& copy) override {
+    queue([=] { cpu().copy(copy); });
+  }
+  void fill(void* to, int byte, int64_t bytes) override {
+    queue([=] { cpu().fill(to, byte, bytes); });
+  }
+  void synchronize() override {
+    std::promise<void> end;
+    queue([&] { end.set_value(); });
+    end.get_future().wait();
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
 struct Job {
   bool until_it_ends = false;  // ranks wait for it
   double collective_timeout = 60, init_timeout = 60;
   std::function<void()> at_end = [] {};  // where the process would end
+  std::vector<FakeGpu>* gpus =
+      nullptr;  // of the ranks; else the null stream, which is the rank itself
 };
 
 /// Runs a case over NCCL; what ended the job, if a watchdog did.
@@ -60,7 +104,8 @@ std::string over_nccl(int count, const std::function<void(Comm&)>& body, const J
                            }},
                       threads.rank(), threads.hosts(), {}, std::make_unique<Silence>());
     const auto comm =
-        open_nccl(threads.channel(), watchdog, Device::cpu(),
+        open_nccl(threads.channel(), watchdog,
+                  job.gpus ? (*job.gpus)[static_cast<size_t>(threads.rank())] : Device::cpu(),
                   {.ranks = threads.world().ranks(), .init_timeout = job.init_timeout});
     body(*comm);
     if (job.until_it_ends) {
@@ -122,6 +167,55 @@ TEST_F(Nccl, WhatIsInTheBackgroundIsOvertaken) {
                         EXPECT_EQ(sum, 2);
                       }),
             "");
+}
+
+void pass_time(int64_t milliseconds) {
+  // delay: a kernel's work
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
+
+TEST_F(Nccl, CollectivesAndTheirReadersAreOrderedBehindTheDevicesStream) {
+  std::vector<FakeGpu> gpus(2);
+  const auto body = [&](Comm& comm) {
+    const FakeGpu& gpu = gpus[static_cast<size_t>(comm.rank())];
+    float x = 0, read = 0;
+    comm.world().all_reduce(&x, 1, DType::f32).wait();
+    for (int step = 1; step <= 3; ++step) {
+      gpu.queue([&] {
+        pass_time(20);
+        x = 1;
+      });
+      Pending sum = comm.world().all_reduce(&x, 1, DType::f32);
+      if (comm.rank() == 1) gpu.queue([] { pass_time(20); });
+      sum.wait();
+      gpu.queue([&] { read += x; });
+    }
+    comm.device().synchronize();
+    EXPECT_EQ(read, 6);
+  };
+  EXPECT_EQ(over_nccl(2, body, {.gpus = &gpus}), "");
+}
+
+TEST_F(Nccl, ARankWhoseDeviceIsSlowStandsStillLessThanThoseThatWaitForIt) {
+  std::vector<FakeGpu> gpus(3);
+  std::array<double, 3> stalled{};
+  const auto body = [&](Comm& comm) {
+    const FakeGpu& gpu = gpus[static_cast<size_t>(comm.rank())];
+    float x = 1;
+    comm.world().all_reduce(&x, 1, DType::f32).wait();
+    comm.device().synchronize();
+    comm.take_stalled_seconds();
+    for (int step = 0; step < 5; ++step) {
+      if (comm.rank() == 1) gpu.queue([] { pass_time(40); });
+      comm.world().all_reduce(&x, 1, DType::f32).wait();
+    }
+    comm.device().synchronize();
+    stalled[static_cast<size_t>(comm.rank())] = comm.take_stalled_seconds();
+    EXPECT_EQ(comm.take_stalled_seconds(), 0);
+  };
+  EXPECT_EQ(over_nccl(3, body, {.gpus = &gpus}), "");
+  EXPECT_GT(stalled[0], stalled[1] + 0.1);
+  EXPECT_GT(stalled[2], stalled[1] + 0.1);
 }
 
 bool has(const std::string& text, const std::string& part) {
@@ -254,6 +348,31 @@ TEST_F(Nccl, ARankThatDoesNotComeIsNamed) {
                    fake<decltype(release_fake_ranks)>("release_fake_ranks")();
                  }});
   EXPECT_TRUE(has(ended, "all_reduce over world") && has(ended, "which does not answer")) << ended;
+}
+
+TEST_F(Nccl, ADeviceThatDoesNotComeToACollectiveIsNamedByItsRank) {
+  std::vector<FakeGpu> gpus(2);
+  std::promise<void> end;
+  const std::shared_future<void> hung = end.get_future().share();
+  const std::string ended = over_nccl(2,
+                                      [&](Comm& comm) {
+                                        float x = 1;
+                                        comm.set_step(4);
+                                        comm.world().all_reduce(&x, 1, DType::f32).wait();
+                                        comm.device().synchronize();
+                                        if (comm.rank() == 1) gpus[1].queue([&] { hung.wait(); });
+                                        comm.world().all_reduce(&x, 1, DType::f32).wait();
+                                        comm.device().synchronize();
+                                      },
+                                      {.collective_timeout = 0.5,
+                                       .at_end =
+                                           [&, once = std::make_shared<std::once_flag>()] {
+                                             std::call_once(*once, [&] { end.set_value(); });
+                                           },
+                                       .gpus = &gpus});
+  EXPECT_TRUE(has(ended, "rank 1 on ") &&
+              has(ended, "its device has not come to all_reduce over world of 1 elements"))
+      << ended;
 }
 
 /// Rank `other` of three does something else at step 5; steps go on.

@@ -117,6 +117,9 @@ class Comm {
 
   /// For messages: the training step this rank is in.
   virtual void set_step(int64_t) {}
+  /// Seconds since the last call that the device's stream stood still for collectives, of those that are
+  /// over. 0 where the host waits for them, which ExecutionContext::waited counts.
+  virtual double take_stalled_seconds() { return 0; }
   Traffic& traffic() { return *traffic_; }
 
  protected:

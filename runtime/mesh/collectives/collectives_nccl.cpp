@@ -50,6 +50,7 @@ struct Nccl {
   }
 };
 constexpr std::chrono::milliseconds kPoll(2);
+constexpr size_t kMostStalls = 1 << 14;
 constexpr int64_t kOrderSteps = 16, kMostIssued = 8 << 20;  // steps, bytes
 
 #define QT_NCCL_CALL(call) nccl_.check(nccl_.call, "nccl" #call)
@@ -80,9 +81,9 @@ ncclDataType_t type_of(DType dtype) {
 }
 ncclRedOp_t op_of(Reduction how) { return how == Reduction::sum ? ncclSum : ncclMax; }
 
-cudaEvent_t record(cudaStream_t stream) {
+cudaEvent_t record(cudaStream_t stream, unsigned flags = cudaEventDisableTiming) {
   cudaEvent_t event;
-  QT_CUDA(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  QT_CUDA(cudaEventCreateWithFlags(&event, flags));
   QT_CUDA(cudaEventRecord(event, stream));
   return event;
 }
@@ -99,7 +100,11 @@ class NcclComm final : public Comm {
     closed_ = true;
     poller_.join();
     abort_all();
-    for (const Flight& flight : flights_) cudaEventDestroy(flight.done);
+    for (const Flight& flight : flights_) {
+      if (flight.ready != nullptr) cudaEventDestroy(flight.ready);
+      cudaEventDestroy(flight.done);
+    }
+    for (const Stall& stall : stalls_) stall.destroy();
     for (auto& [key, ring] : rings_) cudaStreamDestroy(ring.stream);
   }
   int rank() const override { return host_->rank(); }
@@ -112,6 +117,20 @@ class NcclComm final : public Comm {
     step_ = step;
     host_->set_step(step);
     if (++steps_ % kOrderSteps == 0) check_order();
+  }
+
+  double take_stalled_seconds() override {
+    const std::lock_guard lock(mutex_);
+    double total = 0;
+    for (; !stalls_.empty(); stalls_.pop_front()) {
+      const auto [begin, end] = stalls_.front();
+      float milliseconds = 0;
+      if (cudaEventQuery(end) == cudaErrorNotReady) break;
+      QT_CUDA(cudaEventElapsedTime(&milliseconds, begin, end));
+      stalls_.front().destroy();
+      total += milliseconds / 1e3;
+    }
+    return total;
   }
 
   Pending all_reduce(const Members& group, const CollectiveArrays& arrays, DType dtype,
@@ -196,10 +215,18 @@ class NcclComm final : public Comm {
   }
 
  private:
-  /// A collective that the device has not finished.
+  /// A collective that the device has not finished. `ready`: it has come to it; null once it has.
   struct Flight {
-    cudaEvent_t done;
+    cudaEvent_t ready, done;
     std::unique_ptr<Watchdog::Waiting> waiting;
+  };
+  /// Between what the device did before a collective's result was needed, and after it was there.
+  struct Stall {
+    cudaEvent_t begin, end;
+    void destroy() const {
+      cudaEventDestroy(begin);
+      cudaEventDestroy(end);
+    }
   };
 
   cudaStream_t compute() const { return static_cast<cudaStream_t>(device_.stream().handle); }
@@ -312,16 +339,22 @@ class NcclComm final : public Comm {
     auto waiting = std::make_unique<Watchdog::Waiting>(watchdog_, activity, false);
     cudaEvent_t ready = record(compute());
     QT_CUDA(cudaStreamWaitEvent(stream, ready, 0));
-    QT_CUDA(cudaEventDestroy(ready));
     work(comm, stream);
     cudaEvent_t done = record(stream);
     {
       const std::lock_guard lock(mutex_);
-      flights_.push_back({record(stream), std::move(waiting)});
+      waiting->set_started(false);
+      flights_.push_back({ready, record(stream), std::move(waiting)});
     }
     return Pending([this, done] {
+      const cudaEvent_t begin = record(compute(), 0);
       QT_CUDA(cudaStreamWaitEvent(compute(), done, 0));
       QT_CUDA(cudaEventDestroy(done));
+      const std::lock_guard lock(mutex_);
+      stalls_.push_back({begin, record(compute(), 0)});
+      if (stalls_.size() <= kMostStalls) return;  // more than a step's: nobody asks for them
+      stalls_.front().destroy();
+      stalls_.pop_front();
     });
   }
 
@@ -382,14 +415,34 @@ class NcclComm final : public Comm {
     world_ = nullptr;
   }
 
-  /// Takes finished collectives off the watchdog's list; what is wrong with CUDA or NCCL, or empty.
-  std::string look() {
+  /// Whether the device has come to an event, which is destroyed then.
+  static bool is_reached(cudaEvent_t event) {
+    const cudaError_t state = cudaEventQuery(event);
+    if (state == cudaErrorNotReady) return false;
+    QT_CHECK_AS(ExitCode::kPeer, state == cudaSuccess, "CUDA: {} ({})", cudaGetErrorString(state),
+                cudaGetErrorName(state));
+    cudaEventDestroy(event);
+    return true;
+  }
+
+  /// Tells the watchdog which collectives the device has come to, and which it has finished.
+  void look_at_flights() {
     for (auto flight = flights_.begin(); flight != flights_.end();) {
-      const cudaError_t state = cudaEventQuery(flight->done);
-      if (state != cudaSuccess && state != cudaErrorNotReady)
-        return fmt::format("CUDA: {} ({})", cudaGetErrorString(state), cudaGetErrorName(state));
-      if (state == cudaSuccess) cudaEventDestroy(flight->done);
-      flight = state == cudaSuccess ? flights_.erase(flight) : flight + 1;
+      if (flight->ready != nullptr && is_reached(flight->ready)) {
+        flight->ready = nullptr;
+        flight->waiting->set_started(true);
+      }
+      const bool done = flight->ready == nullptr && is_reached(flight->done);
+      flight = done ? flights_.erase(flight) : flight + 1;
+    }
+  }
+
+  /// What is wrong with CUDA or NCCL, or empty.
+  std::string look() {
+    try {
+      look_at_flights();
+    } catch (const Error& error) {
+      return error.what();
     }
     for (const auto& [key, ring] : rings_) {
       if (ring.comm == nullptr) continue;
@@ -437,6 +490,7 @@ class NcclComm final : public Comm {
   ncclComm_t world_ = nullptr;  // all GPUs; of a ring, too
   bool aborted_ = false;
   std::deque<Flight> flights_;
+  std::deque<Stall> stalls_;
   std::atomic<bool> closed_{false};
   std::thread poller_;
 };

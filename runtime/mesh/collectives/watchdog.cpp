@@ -58,6 +58,14 @@ Watchdog::Waiting::Waiting(Watchdog& watchdog, const Activity& activity, bool pa
   watchdog.waits_[id_] = {activity, now, now + watchdog.options_.timeout_seconds, patient};
 }
 
+void Watchdog::Waiting::set_started(bool started) {
+  const std::lock_guard lock(watchdog_.mutex_);
+  Wait& wait = watchdog_.waits_[id_];
+  // Others are waited for from here on.
+  if (started && !wait.started) wait.ask_at = now_seconds() + watchdog_.options_.timeout_seconds;
+  wait.started = started;
+}
+
 Watchdog::Waiting::~Waiting() {
   const std::lock_guard lock(watchdog_.mutex_);
   watchdog_.last_ = to_string(watchdog_.waits_[id_].activity);
@@ -87,6 +95,9 @@ std::string Watchdog::state() const {
     return fmt::format("is in no collective since {:.1f} s; its last was {}", now - last_end_,
                        last_);
   const Wait& wait = waits_.begin()->second;
+  if (!wait.started)
+    return fmt::format("is at work on its device before {}, queued since {:.1f} s",
+                       to_string(wait.activity), now - wait.since);
   return fmt::format("waits in {} since {:.1f} s", to_string(wait.activity), now - wait.since);
 }
 
@@ -127,6 +138,14 @@ void Watchdog::look_for_long_waits() {
 
 void Watchdog::ask(int64_t id, const Wait& wait, double waited) {
   const bool late = options_.timeout_seconds > 0 && waited >= options_.timeout_seconds;
+  if (!wait.started) {
+    if (late)
+      options_.end(fmt::format(
+          "{}: its device has not come to {} in {:.1f} s (--collective_timeout is {:.0f} s): a "
+          "kernel before it hangs or takes that long",
+          place(rank_), to_string(wait.activity), waited, options_.timeout_seconds));
+    return;
+  }
   const auto answers =
       answers_of(wait.activity.ranks, late ? kAnswerSeconds : kSignalAnswerSeconds);
   {

@@ -55,6 +55,8 @@ class Watchdog {
   class Waiting {
    public:
     Waiting(Watchdog& watchdog, const Activity& activity, bool patient);
+    /// Of a device's queue: whether the device has come to it, or is still at work before it.
+    void set_started(bool started);
     ~Waiting();
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
@@ -68,7 +70,7 @@ class Watchdog {
   struct Wait {
     Activity activity;
     double since = 0, ask_at = 0;
-    bool patient = false;
+    bool patient = false, started = true;
   };
   void serve();
   void watch_processes();

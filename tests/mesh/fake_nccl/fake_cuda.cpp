@@ -1,4 +1,5 @@
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <memory>
@@ -14,9 +15,11 @@ struct Mark {
   std::mutex mutex;
   std::condition_variable changed;
   bool reached = false;
+  std::chrono::steady_clock::time_point when;
   void reach() {
     const std::lock_guard lock(mutex);
     reached = true;
+    when = std::chrono::steady_clock::now();
     changed.notify_all();
   }
   void wait() {
@@ -85,6 +88,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (broken) return cudaErrorIllegalAddress;
   return event->mark->is_reached() ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  if (!begin->mark->is_reached() || !end->mark->is_reached()) return cudaErrorNotReady;
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(end->mark->when - begin->mark->when).count();
+  return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   delete event;
