@@ -39,9 +39,9 @@ double characters_rate(const Provider& part, const StreamOptions& stream,
   const auto file = cache_stats_file(*folder, "train");
   const Json stats = Json::read(file);
   QT_CHECK_AS(ExitCode::kData, stats.has(options.char_count_name),
-              "{}: has no '{}'; make the cache with --enable_char_counts, and bind "
-              "seqio.mixing_rate_num_characters.char_count_name to a feature's, such as "
-              "'targets_chars'",
+              "{}: has no '{}'; make the cache with --enable_char_counts, which counts features of "
+              "text and of SentencePiece's ids, and bind "
+              "seqio.mixing_rate_num_characters.char_count_name to one's, such as 'targets_chars'",
               file.string(), options.char_count_name);
   const double count = stats[options.char_count_name].as_double();
   return options.temperature == 1 ? count : std::pow(count, 1 / options.temperature);
