@@ -5,7 +5,7 @@ bench/random_huggingface.py [--quintet build/quintet] [--seed N] [--models 24] [
 
 Every model is drawn anew from the seed: kind, sizes (an odd vocabulary, heads whose width is not d_model / heads, stacks of different depth), file format,
 dtype of the weights, tokens, activation. Compared are greedy search, 4 beams (length penalties 1, 0 and 2), scores, the log-probabilities of given
-answers, embeddings of encoders. One line a model; exit status 1 if one differs. Needs torch, transformers 5, safetensors; flax for its files.
+answers and of all other tokens in their places, embeddings of encoders. One line a model; exit status 1 if one differs. Needs torch, transformers 5, safetensors; flax for its files.
 """
 import argparse
 import importlib.util
@@ -24,6 +24,7 @@ spec = importlib.util.spec_from_file_location('gen_huggingface', os.path.join(HE
 gen = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(gen)
 SCORE = 1e-4
+LOGITS = 2e-5  # of the largest
 EMBEDDING = 2e-5
 
 
@@ -106,8 +107,13 @@ def compare_answers(quintet, folder, m, c, rng):
       router.expert_capacity = len(target)
   with torch.no_grad():
     logits = m(input_ids=torch.tensor([inputs[0]]), labels=torch.tensor([target])).logits[0].double()
-  score = float(sum(torch.log_softmax(logits, -1)[t, x] for t, x in enumerate(target)))
-  worst = max(worst, abs(run(quintet, folder, texts[:1], '--target=' + ' '.join(map(str, target)))[0]['score'] - score))
+  log_probs = torch.log_softmax(logits, -1)
+  score = float(sum(log_probs[t, x] for t, x in enumerate(target)))
+  ours = run(quintet, folder, texts[:1], '--target=' + ' '.join(map(str, target)), f'--logprobs={c["vocab_size"]}')[0]
+  worst = max(worst, abs(ours['score'] - score))
+  apart = max(abs(x['logprob'] - float(log_probs[t, x['id']])) for t, token in enumerate(ours['tokens']) for x in token['top'])
+  if apart > LOGITS * float(logits.abs().max()):
+    wrong.append(f'log-probabilities differ by {apart:.2e}, logits are up to {float(logits.abs().max()):.2f}')
   if worst > SCORE:
     wrong.append(f'a score differs by {worst:.2e}')
   return wrong, f'{worst:.1e}'
@@ -128,7 +134,7 @@ def one(quintet, kind, seed, keep):
   rng, numbers = random.Random(f'{kind} {seed}'), np.random.default_rng(seed)
   c = config(kind, rng)
   dtype = rng.choice(['float32', 'float32', 'bfloat16', 'float16'])
-  formats = ['safetensors', 'torch', 'torch_legacy', 'safetensors_sharded', 'torch_sharded', 'torch_strided']
+  formats = ['safetensors', 'torch', 'torch_legacy', 'safetensors_sharded', 'torch_sharded', 'torch_strided', 'saved', 'saved']
   if importlib.util.find_spec('flax') and kind in ('t5', 't5_gated', 'mt5') and dtype != 'float16':
     formats.append('flax')
   fmt = rng.choice(formats)
@@ -138,8 +144,12 @@ def one(quintet, kind, seed, keep):
   m = gen.load(c, sd)
   folder = tempfile.mkdtemp(prefix=f'random-{kind}-')
   try:
-    json.dump(c, open(os.path.join(folder, 'config.json'), 'w'))
-    gen.write(folder, sd, fmt, dtype)
+    if fmt == 'saved':  # by transformers itself, its config.json and generation_config.json, too
+      m.to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size=rng.choice(['20KB', '50GB']))
+      m.float()
+    else:
+      json.dump(c, open(os.path.join(folder, 'config.json'), 'w'))
+      gen.write(folder, sd, fmt, dtype)
     compare = compare_embeddings if kind == 'encoder' else compare_answers
     wrong, worst = compare(quintet, folder, m, c, rng)
   except RuntimeError as error:

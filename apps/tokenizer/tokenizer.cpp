@@ -103,7 +103,7 @@ int run_tokenizer_encode(std::span<char* const> args) {
   CommandLine cli("tokenizer encode",
                   "Text to ids, without an end token: one line of ids per line of text.",
                   "quintet tokenizer encode --model docs.model --text 'hello world'\n"
-                  "quintet tokenizer encode --model flan-t5-small --text 'hello world'\n"
+                  "quintet tokenizer encode --model /tmp/numbers-hf --text 'hello world'\n"
                   "quintet tokenizer encode --model docs.model --pieces < lines.txt");
   vocabulary.add_options(cli.app(), "the text; without it, lines of standard input");
   cli.app().add_flag("--pieces", pieces, "print pieces instead of ids");

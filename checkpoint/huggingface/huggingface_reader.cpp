@@ -26,6 +26,7 @@ bool is_readable(DType dtype) {
 
 Reader::Reader(std::filesystem::path folder)
     : CheckpointReader(std::move(folder)), config_(read_config(folder_)), files_(folder_) {
+  check_decoder();
   config_.separate_embeddings = has_separate_embeddings();
   if (!config_.separate_embeddings) check_embeddings();
   const bool untied = !config_.encoder_only() && has_untied_projection();
@@ -61,6 +62,17 @@ const FileTensor& Reader::embeddings() const {
     if (files_.tensors().contains(name)) return files_.tensors().at(name);
   fail(ExitCode::kData, "{}: has no tensor '{}'; does config.json belong to these weights?",
        folder_.string(), kTables[0]);
+}
+
+void Reader::check_decoder() const {
+  const auto has = [&](std::string_view side) {  // names are in order
+    const auto first = files_.tensors().lower_bound(std::string(side));
+    return first != files_.tensors().end() && first->first.starts_with(side);
+  };
+  QT_CHECK_AS(ExitCode::kData, config_.encoder_only() || has("decoder.") || !has("encoder."),
+              "{}: has an encoder and no decoder; for an encoder alone config.json must say "
+              "\"architectures\": [\"T5EncoderModel\"]",
+              folder_.string());
 }
 
 bool Reader::same(const FileTensor& a, const FileTensor& b) const {

@@ -45,6 +45,7 @@ class Reader final : public CheckpointReader {
   const FileTensor& embeddings() const;
   /// Whether both have the same elements; their pages are let go.
   bool same(const FileTensor& a, const FileTensor& b) const;
+  void check_decoder() const;
   void check_embeddings() const;
   bool has_separate_embeddings() const;
   bool has_untied_projection() const;

@@ -274,6 +274,10 @@ TEST(RefusedHuggingFace, WeightsThatAreMissingOrTooMany) {
   const Copy more("t5_1_0");
   more.replace("config.json", "\"num_layers\": 2", "\"num_layers\": 1");
   EXPECT_NE(more.problem().find("belong to nothing"), std::string::npos) << more.problem();
+  const Copy encoder("encoder");
+  encoder.replace("config.json", "T5EncoderModel", "T5ForConditionalGeneration");
+  EXPECT_NE(encoder.problem().find("an encoder and no decoder"), std::string::npos)
+      << encoder.problem();
 }
 
 TEST(RefusedHuggingFace, PointersOfGitLfs) {
