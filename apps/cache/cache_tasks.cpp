@@ -4,7 +4,6 @@
 #include <regex>
 
 #include "apps/config/gin_session.h"
-#include "apps/config/ineffective.h"
 #include "apps/input/same_data.h"
 #include "apps/process/ranks.h"
 #include "data/tasks/cache_folder.h"
@@ -97,7 +96,6 @@ void cache_tasks(CacheFlags flags, const gin::CommandLine& command_line,
   flags.cache.base_seed = std::max<int64_t>(0, flags.base_seed);
 
   GinSession session(command_line);
-  check_effects(session.config(), false);
   const auto tasks = chosen_tasks(session, flags);
   const Ranks ranks(RankFlags{});
   ranks.agree_on_program(arguments);

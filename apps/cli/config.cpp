@@ -19,8 +19,6 @@ void add_flags(CommandLine& cli, std::vector<std::string>& files, ShowConfigOpti
       ->check(CLI::IsMember({"text", "json"}));
   auto* parse_only = app.add_flag("--parse_only", options.parse_only,
                                   "do not look up names; list missing includes");
-  auto* skip_unknown = app.add_flag("--skip_unknown", options.skip_unknown,
-                                    "warn about unknown names on stderr instead of failing");
   auto* keep_macros = app.add_flag("--keep_macros", options.keep_macros,
                                    "with --format=json: macros as references, not as their values");
   auto* explain =
@@ -29,7 +27,7 @@ void add_flags(CommandLine& cli, std::vector<std::string>& files, ShowConfigOpti
                    "it replaced; at the end the unused bindings");
   auto* diff =
       app.add_flag("--diff", options.diff, "show the values that differ between two FILEs");
-  for (auto* other : {parse_only, skip_unknown, keep_macros}) {
+  for (auto* other : {parse_only, keep_macros}) {
     explain->excludes(other);
     diff->excludes(other);
   }

@@ -3,7 +3,6 @@
 #include "apps/cli/verbs.h"
 #include "apps/config/feature_lengths.h"
 #include "apps/config/gin_session.h"
-#include "apps/config/ineffective.h"
 #include "apps/flags/command_line.h"
 #include "apps/flags/data_flags.h"
 #include "apps/flags/launch_flags.h"
@@ -53,7 +52,6 @@ int run_data(std::span<char* const> arguments) {
   options.pack = !padded;
 
   GinSession session(gin_line, {}, {.macros = {"TASK_FEATURE_LENGTHS"}});
-  check_effects(session.config(), false);
   if (what == "list") {
     data::list_tasks(session.tasks());
     return 0;

@@ -1,6 +1,6 @@
 #include "apps/config/entry_point.h"
 
-#include "apps/config/ineffective.h"
+#include "runtime/base/check.h"
 
 namespace quintet {
 
@@ -32,7 +32,6 @@ int run_entry_point(EntryPoint entry_point, const gin::CommandLine& command_line
                                          : bodies.infer) = call;
   GinSession session(command_line, std::move(bodies),
                      {.main_modules = {name.substr(0, name.rfind('.'))}});
-  check_effects(session.config(), false);
   running = &session;
   if (prepare(session)) session.config().call(name);
   return code;

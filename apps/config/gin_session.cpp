@@ -9,6 +9,7 @@
 #include "apps/config/evaluation_config.h"
 #include "apps/config/evaluator_config.h"
 #include "apps/config/gin_flags.h"
+#include "apps/config/ineffective.h"
 #include "apps/config/inference_config.h"
 #include "apps/config/train_config.h"
 #include "apps/huggingface/gin_text.h"
@@ -16,6 +17,7 @@
 #include "models/configurables.h"
 #include "runtime/configurables/configurables.h"
 #include "runtime/configurables/optimizer_configurables.h"
+#include "runtime/mpi/session.h"
 
 namespace quintet {
 namespace {
@@ -65,10 +67,14 @@ GinSession::GinSession(const gin::CommandLine& command_line, EntryPoints entry_p
       registry_, gin::Config::Options{.search_paths = command_line.search_paths,
                                       .roots = config_roots(),
                                       .main_modules = std::move(options.main_modules),
-                                      .skip_unknown = options.skip_unknown,
+                                      .skip_unknown = command_line.skip_unknown,
                                       .read = read_config_file});
   config_->load(command_line);
-  if (!options.skip_unknown) gin::check_flags_used(*config_, read_by_program(options.macros));
+  if (mpi::Session::rank_of_process().value_or(0) == 0)
+    for (const std::string& unknown : config_->unknown())
+      fmt::print(stderr, "unknown: {}\n", unknown);
+  if (!command_line.skip_unknown) gin::check_flags_used(*config_, read_by_program(options.macros));
+  check_effects(*config_, options.trained);
 }
 
 const data::TaskRegistry& GinSession::tasks() {

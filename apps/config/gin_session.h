@@ -30,10 +30,11 @@ class GinSession {
  public:
   struct Options {
     std::vector<std::string> main_modules = {"t5x.train", "t5x.eval", "t5x.infer"};
-    bool skip_unknown = false;
     std::vector<std::string> macros = {};  // read by name, without a reference in the gin files
+    std::string trained =
+        {};  // a run's config.gin, whose training has warned of what has no effect
   };
-  /// Parses and finalizes. Throws usage errors with file and line.
+  /// Parses, finalizes and checks that nothing is bound in vain. Throws usage errors with file and line.
   GinSession(const gin::CommandLine& command_line, EntryPoints entry_points, Options options);
   explicit GinSession(const gin::CommandLine& command_line)
       : GinSession(command_line, {}, Options{}) {}

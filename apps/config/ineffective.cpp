@@ -237,7 +237,8 @@ const gin::IneffectiveTable& ineffective_parameters() {
   return table;
 }
 
-void check_effects(const gin::Config& config, bool lenient) {
+void check_effects(const gin::Config& config, const std::string& trained) {
+  const bool lenient = config.state().options.skip_unknown;
   std::vector<std::string> refused;
   const bool leads = mpi::Session::rank_of_process().value_or(0) == 0;
   for (const gin::IneffectiveBinding& b :
@@ -245,7 +246,7 @@ void check_effects(const gin::Config& config, bool lenient) {
     const std::string what = fmt::format("{}: {} = {}", b.place, b.name, b.value.repr());
     if (b.verdict != kWarned && !lenient)
       refused.push_back(fmt::format("{}: cannot be asked for: {}", what, b.reason));
-    else if (leads)
+    else if (leads && (trained.empty() || !b.place.starts_with(trained + ":")))
       fmt::print(stderr, "warning: {} has no effect: {}\n", what, b.reason);
   }
   if (!refused.empty()) gin::throw_problems(refused);

@@ -1,7 +1,7 @@
 #pragma once
 // Parameters of T5X and seqio that gin files may bind and nothing here reads: one table of them, each with its reason.
 //
-//   check_effects(config, false);   // refuses or warns of bindings that ask for more than the default
+//   check_effects(config);   // refuses or warns of bindings that ask for more than the default
 
 #include "runtime/gin/config_use.h"
 
@@ -14,8 +14,9 @@ struct RestoreCheckpointConfig;
 const gin::IneffectiveTable& ineffective_parameters();
 
 /// Throws one usage error that lists the bindings that would change results, or that T5X itself refuses, and warns of
-/// the others on the first rank's stderr. With `lenient` it warns of all.
-void check_effects(const gin::Config& config, bool lenient);
+/// the others on the first rank's stderr, unless `trained` is the file that binds them. A configuration that skips unknown
+/// names warns of all.
+void check_effects(const gin::Config& config, const std::string& trained = "");
 
 /// Warns on the first rank of a dtype that the current device does not compute in.
 void warn_of_dtype(const ConfiguredModel& model);

@@ -68,6 +68,10 @@ void describe_gin_flags(CLI::App& app, const std::string& gin_file) {
       ->group(kGroup);
   app.add_option("--gin_search_paths", "folders to search for gin files, comma-separated")
       ->group(kGroup);
+  app.add_flag_callback(
+         "--skip_unknown", [] {},
+         "warn about unknown names and bindings that cannot be met instead of failing")
+      ->group(kGroup);
 }
 
 void describe_data_flags(CLI::App& app) {

@@ -49,6 +49,17 @@ nlohmann::ordered_json task_of(const gin::Config& config) {
   return gin::as<data::DatasetConfig>(value, {"train_dataset_cfg"}).mixture_or_task_name;
 }
 
+nlohmann::ordered_json described(const std::filesystem::path& model_dir, bool is_run,
+                                 const gin::CommandLine& line) {
+  const TrainedModel trained = open_trained_model(model_dir, line, Load::nothing);
+  const BaseModel& model = *trained.model->model;
+  nlohmann::ordered_json summary = {{"architecture", architecture_of(model.spec())},
+                                    {"parameters", trained.model->model->parameters().elements()},
+                                    {"vocabulary", vocabulary_of(*trained.model)}};
+  if (is_run) summary["task"] = task_of(trained.session->config());
+  return summary;
+}
+
 }  // namespace
 
 nlohmann::ordered_json summary_of(const std::filesystem::path& model_dir) {
@@ -56,14 +67,15 @@ nlohmann::ordered_json summary_of(const std::filesystem::path& model_dir) {
   const bool is_run = is_there(model_dir / "config.gin");
   if (!is_run && !is_huggingface(model_dir)) return summary;
   try {
-    const TrainedModel trained = open_trained_model(model_dir, {}, Load::nothing);
-    const BaseModel& model = *trained.model->model;
-    summary = {{"architecture", architecture_of(model.spec())},
-               {"parameters", trained.model->model->parameters().elements()},
-               {"vocabulary", vocabulary_of(*trained.model)}};
-    if (is_run) summary["task"] = task_of(trained.session->config());
+    summary = described(model_dir, is_run, {});
   } catch (const Error& error) {
     summary["problem"] = error.what();
+    try {  // All but a vocabulary that is not here, which T5X's gin files name by this macro.
+      auto rest = described(model_dir, is_run, {.bindings = {"VOCABULARY = None"}});
+      rest["vocabulary"] = error.what();
+      summary = std::move(rest);
+    } catch (const Error&) {  // The first problem has been told.
+    }
   }
   for (const auto& [run, line] : MetricsLog::last_lines(model_dir / "metrics.jsonl"))
     summary["last_metrics"][run] = line;

@@ -83,7 +83,8 @@ TrainedModel open_trained_model(const fs::path& path, const gin::CommandLine& li
   gin::CommandLine all = line;
   if (all.files.empty()) all.files = {place.config.string()};
   all.bindings = with_no_data(place, line.bindings);
-  trained.session = std::make_unique<GinSession>(all);
+  trained.session = std::make_unique<GinSession>(
+      all, EntryPoints{}, GinSession::Options{.trained = place.config.string()});
   trained.model = model_in(trained.session->config(), all.files.back());
   warn_of_dtype(*trained.model);
   check_ids(*trained.model);

@@ -3,7 +3,6 @@
 #include <mutex>
 #include <numeric>
 
-#include "apps/config/ineffective.h"
 #include "models/configurables.h"
 
 namespace quintet {
@@ -13,7 +12,6 @@ std::unique_ptr<GinSession> model_session(const std::string& verb, gin::CommandL
   line.bindings.insert(line.bindings.begin(), "VOCABULARY = None");
   auto session =
       std::make_unique<GinSession>(line, EntryPoints{}, GinSession::Options{.macros = {"MODEL"}});
-  check_effects(session->config(), false);
   return session;
 }
 

@@ -23,6 +23,10 @@ CommandLine extract_command_line(std::vector<std::string>& args) {
       rest.insert(rest.end(), args.begin() + static_cast<std::ptrdiff_t>(i), args.end());
       break;
     }
+    if (args[i] == "--skip_unknown") {
+      line.skip_unknown = true;
+      continue;
+    }
     const std::string argument = rewrite_gin_argument(args[i]);
     const std::string flag = argument.substr(0, argument.find('='));
     const bool is_ours =

@@ -256,6 +256,12 @@ def test_inspect_says_what_a_run_is(folder):
     assert summary["parameters"] == sum(math.prod(shape) for shape in sizes), summary
     text = quintet("inspect", run).out
     assert "architecture" in text and "checkpoint_2" in text and "last         train: " in text, text
+    with (run / "config.gin").open("a") as config:  # as T5X writes it, on a machine without the vocabulary
+        config.write("VOCABULARY = @seqio.SentencePieceVocabulary()\n"
+                     "seqio.SentencePieceVocabulary.sentencepiece_model_file = 'gs://t5-data/vocabs/a.model'\n")
+    without = json.loads(quintet("inspect", run, "--format=json").out.splitlines()[0])
+    assert "gs://t5-data/vocabs/a.model: is not on this machine" in without["vocabulary"], without
+    assert {**without, "vocabulary": summary["vocabulary"]} == summary, without
     (run / "config.gin").write_text("nonsense\n")
     broken = quintet("inspect", run).out
     assert "problem" in broken and "checkpoint_2" in broken, broken

@@ -123,6 +123,23 @@ def test_every_verb_looks_for_bindings_that_nothing_reads(folder):
         refuses(2, ["nothing in the configuration reads the macro 'DROPOUT_RAT'"], *verb, "--gin.DROPOUT_RAT=0.1")
 
 
+def test_verbs_that_open_a_run_look_for_them_too(folder):
+    run = f"--model_dir={folder}/run"
+    quintet(*tiny(folder / "run", 2, "--gin.train_script.train.gc_period=7"))
+    for verb, *more in (["generate", "x"], ["eval"], ["infer", f"--output_dir={folder}/out"], ["serve", "--port=0"]):
+        refuses(2, ["logit_callback_fn = 1", "Python is not run"], verb, run, "--gin.decoding.temperature_sample.logit_callback_fn=1", *more)
+    done = quintet("generate", run, "--max_tokens=2", "--gin.decoding.beam_search.cache_offset=1", "x")
+    assert "cache_offset = 1 has no effect" in done.err and "gc_period" not in done.err, done
+
+
+def test_a_lenient_run_warns_of_what_is_unknown_or_cannot_be_met(folder):
+    run = tiny(folder / "run", 2, "--gin.train_script.train.use_jax_array=True", "--gin.utils.NoSuchThing.x=1")
+    refuses(2, ["utils.NoSuchThing"], *run)
+    done = quintet(*run, "--skip_unknown")
+    assert "NoSuchThing" in done.err and "use_jax_array = True has no effect" in done.err, done
+    assert e2e.steps_of(folder / "run")[-1] == 2
+
+
 TEXT_TASK = """
 from __gin__ import dynamic_registration
 import seqio

@@ -124,6 +124,11 @@ TEST(ConfigVerb, ExplainsWhereValuesComeFrom) {
       << text;
 }
 
+TEST(ConfigVerb, ExplainsAHuggingFaceDirectory) {
+  const std::string folder = std::string(QUINTET_SOURCE_DIR) + "/tests/fixtures/huggingface/t5_1_1";
+  EXPECT_NE(run({"--explain", folder}).find("T5Config.emb_dim"), std::string::npos);
+}
+
 TEST(ConfigVerb, ExplainsAsJson) {
   const GinFile mine("mine.gin",
                      "include 't5x/configs/runs/infer.gin'\n"

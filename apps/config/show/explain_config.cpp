@@ -43,9 +43,10 @@ nlohmann::ordered_json json_of(const gin::Explained& e, const Reasons& without_e
 void explain_config(const gin::CommandLine& command_line, const ShowConfigOptions& options) {
   gin::Registry registry;
   register_everything(registry);
-  gin::Config config(
-      registry,
-      {.search_paths = command_line.search_paths, .roots = config_roots(), .skip_unknown = true});
+  gin::Config config(registry, {.search_paths = command_line.search_paths,
+                                .roots = config_roots(),
+                                .skip_unknown = true,
+                                .read = read_config_file});
   for (const std::string& file : command_line.files) config.parse_file(file);
   config.parse_bindings(command_line.bindings);
   for (const std::string& unknown : config.unknown()) fmt::print(stderr, "unknown: {}\n", unknown);

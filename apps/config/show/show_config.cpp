@@ -71,9 +71,9 @@ void show_config(const gin::CommandLine& command_line, const ShowConfigOptions& 
 
   gin::Registry registry;
   register_everything(registry);
-  gin::Config config(
-      registry,
-      {.roots = config_roots(), .skip_unknown = options.skip_unknown, .read = read_config_file});
+  gin::Config config(registry, {.roots = config_roots(),
+                                .skip_unknown = command_line.skip_unknown,
+                                .read = read_config_file});
   const auto tell_unknown = [&] {
     for (const std::string& unknown : config.unknown())
       fmt::print(stderr, "unknown: {}\n", unknown);
@@ -85,9 +85,9 @@ void show_config(const gin::CommandLine& command_line, const ShowConfigOptions& 
     throw;
   }
   tell_unknown();
-  if (!options.skip_unknown)
+  if (!command_line.skip_unknown)
     gin::check_flags_used(config, read_by_program({"MODEL", "TASK_FEATURE_LENGTHS"}));
-  check_effects(config, options.skip_unknown);
+  check_effects(config);
   if (options.format == "json")
     print_json(config, options);
   else

@@ -10,7 +10,7 @@ namespace quintet {
 
 struct ShowConfigOptions {
   std::string format = "text";  // gin, or json
-  bool parse_only = false, skip_unknown = false, keep_macros = false, explain = false, diff = false;
+  bool parse_only = false, keep_macros = false, explain = false, diff = false;
 };
 
 /// Of a model directory its config.gin, of a Hugging Face directory its config.json, which is read as gin; else the path
