@@ -125,7 +125,7 @@ def test_every_verb_looks_for_bindings_that_nothing_reads(folder):
 
 def test_verbs_that_open_a_run_look_for_them_too(folder):
     run = f"--model_dir={folder}/run"
-    quintet(*tiny(folder / "run", 2, "--gin.train_script.train.gc_period=7"))
+    quintet(*tiny(folder / "run", 3, "--gin.train_script.train.gc_period=7"))
     for verb, *more in (["generate", "x"], ["eval"], ["infer", f"--output_dir={folder}/out"], ["serve", "--port=0"]):
         refuses(2, ["logit_callback_fn = 1", "Python is not run"], verb, run, "--gin.decoding.temperature_sample.logit_callback_fn=1", *more)
     done = quintet("generate", run, "--max_tokens=2", "--gin.decoding.beam_search.cache_offset=1", "x")
@@ -133,11 +133,11 @@ def test_verbs_that_open_a_run_look_for_them_too(folder):
 
 
 def test_a_lenient_run_warns_of_what_is_unknown_or_cannot_be_met(folder):
-    run = tiny(folder / "run", 2, "--gin.train_script.train.use_jax_array=True", "--gin.utils.NoSuchThing.x=1")
+    run = tiny(folder / "run", 3, "--gin.train_script.train.use_jax_array=True", "--gin.utils.NoSuchThing.x=1")
     refuses(2, ["utils.NoSuchThing"], *run)
     done = quintet(*run, "--skip_unknown")
     assert "NoSuchThing" in done.err and "use_jax_array = True has no effect" in done.err, done
-    assert e2e.steps_of(folder / "run")[-1] == 2
+    assert e2e.steps_of(folder / "run")[-1] == 3
 
 
 TEXT_TASK = """
