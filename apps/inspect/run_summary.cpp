@@ -71,7 +71,7 @@ nlohmann::ordered_json summary_of(const std::filesystem::path& model_dir) {
   } catch (const Error& error) {
     summary["problem"] = error.what();
     try {  // All but a vocabulary that is not here, which T5X's gin files name by this macro.
-      auto rest = described(model_dir, is_run, {.bindings = {"VOCABULARY = None"}});
+      auto rest = described(model_dir, is_run, {{}, {"VOCABULARY = None"}, {}});
       rest["vocabulary"] = error.what();
       summary = std::move(rest);
     } catch (const Error&) {  // The first problem has been told.
