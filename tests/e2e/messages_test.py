@@ -147,7 +147,7 @@ def test_flags_of_other_launchers_act_or_say_that_they_do_not(folder):
     quintet("train", "--run_mode", "infer", f"--model_dir={folder}/run", f"--input={folder}/questions.jsonl", f"--output_dir={folder}/out")
     assert list((folder / "out").glob("*.COMPLETED"))
     assert "emb_dim = 16" in quintet("train", "--run_mode=EVAL", f"--model_dir={folder}/run", "--dry_run").out
-    assert "emb_dim = 16" in quintet("eval", "--run_mode=eval", f"--model_dir={folder}/run", "--dry_run").out
+    assert "emb_dim = 16" in quintet("eval", "--run_mode=Eval", f"--model_dir={folder}/run", "--dry_run").out
     assert "not in {infer}" in quintet("infer", "--run_mode=eval", f"--model_dir={folder}/run", expect=2).err
 
 
