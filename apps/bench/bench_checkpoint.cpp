@@ -133,8 +133,7 @@ int run_bench_checkpoint(std::span<char* const> args) {
       "the training loop waits; copied: until the save has its copy. Times are the "
       "minimum over all saves.",
       "quintet bench checkpoint --megabytes=1000\n"
-      "quintet bench checkpoint --dir=/mnt/scratch/bench\n"
-      "quintet bench checkpoint --device=cuda");
+      "quintet bench checkpoint --dir=/mnt/scratch/bench");
   cli.app()
       .add_option("--dir", options.folder, "new folder to write to and remove; default: in /tmp")
       ->transform(mapped_path)
